@@ -1,1 +1,25 @@
-fn main() {}
+//! The binary: one verb a file. `main` is synchronous: it parses and dispatches; each daemon builds
+//! its own runtime.
+
+mod config;
+mod logging;
+mod output;
+mod values;
+mod verbs;
+
+use std::process::ExitCode;
+
+use clap::Parser;
+
+use crate::output::FAILED;
+use crate::verbs::Cli;
+
+fn main() -> ExitCode {
+    match verbs::dispatch(&Cli::parse()) {
+        Ok(code) => code,
+        Err(failure) => {
+            eprintln!("error: {failure}");
+            ExitCode::from(FAILED)
+        }
+    }
+}

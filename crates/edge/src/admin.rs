@@ -1,0 +1,206 @@
+//! The admin surface: health, metrics, and what is in flight, late, stuck or locked.
+//!
+//! It runs on a thread of its own with a small runtime of its own and reads only published values,
+//! so it answers while every worker of the main runtime is blocked.
+
+mod access;
+mod debug;
+mod health;
+
+use std::net::TcpListener;
+use std::sync::Arc;
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use axum::Router;
+use axum::extract::{Request, State};
+use axum::middleware::{self, Next};
+use axum::response::Response;
+use axum::routing::get;
+use flow::ledger::Outcome;
+use flow::tasks::Stop;
+use flow::{Deadline, Ledger, Readiness, Tasks, Watchdog};
+use http::{HeaderMap, StatusCode, header};
+use prometheus_client::registry::Registry;
+
+use crate::exposition::Exposition;
+use crate::serve::{Limits, serve};
+use crate::tls::Certificate;
+use crate::{reply, serve as edge};
+
+pub use access::Token;
+
+/// An admin answer takes milliseconds; one that takes this long is not coming.
+const PATIENCE: Duration = Duration::from_secs(5);
+/// How often certificate files are looked at.
+const CERTIFICATE_CHECK: Duration = Duration::from_secs(10);
+
+/// Reads and changes what is logged.
+pub trait LogLevel: Send + Sync {
+    fn get(&self) -> String;
+    /// `Err` says what is wrong with `directives`.
+    fn set(&self, directives: &str) -> Result<(), String>;
+}
+
+/// What the admin surface shows.
+pub struct Admin {
+    pub ledger: Ledger,
+    pub watchdog: Arc<Watchdog>,
+    pub readiness: Readiness,
+    pub registry: Arc<Registry>,
+    pub log: Box<dyn LogLevel>,
+    /// Serve profiles; off unless asked for, since taking one costs the process.
+    pub profiling: bool,
+}
+
+/// How the admin surface is reached.
+#[derive(Debug)]
+pub struct Reach {
+    pub listener: TcpListener,
+    pub certificate: Option<Arc<Certificate>>,
+    pub token: Option<Token>,
+}
+
+/// The running admin surface. Dropping it stops it.
+#[derive(Debug)]
+pub struct AdminThread {
+    tasks: Tasks,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Drop for AdminThread {
+    fn drop(&mut self) {
+        self.tasks.stop("the process ends");
+        if let Some(thread) = self.thread.take() {
+            // It answers what it has and leaves within its own grace; a panic there was logged.
+            let _ = thread.join();
+        }
+    }
+}
+
+/// Starts the admin surface on its own thread.
+pub fn start(admin: Admin, reach: Reach) -> std::io::Result<AdminThread> {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        // Profiles are taken here, off the thread that answers.
+        .max_blocking_threads(2)
+        .thread_name("admin-blocking")
+        .build()?;
+    reach.listener.set_nonblocking(true)?;
+    let tasks = Tasks::new("admin");
+    let running = tasks.clone();
+    let thread = std::thread::Builder::new()
+        .name("admin".to_owned())
+        .spawn(move || runtime.block_on(run(admin, reach, running)))?;
+    Ok(AdminThread { tasks, thread: Some(thread) })
+}
+
+async fn run(admin: Admin, reach: Reach, tasks: Tasks) {
+    let listener = match tokio::net::TcpListener::from_std(reach.listener) {
+        Ok(listener) => listener,
+        Err(error) => {
+            tracing::error!(%error, "the admin listener cannot be used");
+            return;
+        }
+    };
+    let local = listener.local_addr().is_ok_and(|a| a.ip().is_loopback());
+    let guard = access::Guard { token: reach.token, loopback: local };
+    if let Some(certificate) = reach.certificate.clone() {
+        tasks.spawn("certificate", keep_current(certificate, tasks.stopping()));
+    }
+    let tls = reach.certificate.map(|c| c.acceptor(&["http/1.1"]));
+    let limits = Limits { connections: 64, ..edge::Limits::default() };
+    let router = router(Arc::new(admin), Arc::new(guard));
+    serve(listener, tls, router, limits, tasks.clone()).await;
+    tasks.shutdown(Duration::from_secs(1)).await;
+}
+
+async fn keep_current(certificate: Arc<Certificate>, stop: Stop) {
+    while stop.bound(tokio::time::sleep(CERTIFICATE_CHECK)).await.is_some() {
+        match certificate.refresh() {
+            Ok(true) => tracing::info!("admin certificate replaced"),
+            Ok(false) => {}
+            Err(error) => {
+                tracing::warn!(%error, "the new admin certificate is unusable, keeping the old one");
+            }
+        }
+    }
+}
+
+type Shared = State<Arc<Admin>>;
+
+fn router(admin: Arc<Admin>, guard: Arc<access::Guard>) -> Router {
+    let open = Router::new()
+        .route("/livez", get(health::livez))
+        .route("/readyz", get(health::readyz));
+    let guarded = Router::new()
+        .route("/", get(index))
+        .route("/metrics", get(metrics))
+        .route("/debug/inflight", get(debug::inflight))
+        .route("/debug/stalls", get(debug::stalls))
+        .route("/debug/locks", get(debug::locks_held))
+        .route("/debug/stacks", get(debug::stacks))
+        .route("/debug/log", get(debug::log_level).put(debug::set_log_level))
+        .route_layer(middleware::from_fn_with_state(guard.clone(), access::authenticate));
+    let profiles = Router::new()
+        .route("/debug/pprof/profile", get(debug::cpu_profile))
+        .route("/debug/pprof/heap", get(debug::heap_profile))
+        .route_layer(middleware::from_fn_with_state(guard.clone(), access::authenticate));
+    open.merge(guarded)
+        .route_layer(middleware::from_fn(bounded))
+        // A profile takes as long as it was asked to.
+        .merge(profiles)
+        .fallback(|| async { reply::text(StatusCode::NOT_FOUND, &format!("no such page\n\n{INDEX}")) })
+        .layer(middleware::from_fn_with_state(admin.clone(), recorded))
+        .layer(middleware::from_fn_with_state(guard, access::same_site))
+        .with_state(admin)
+}
+
+const INDEX: &str = "\
+/livez                            is the process making progress?
+/readyz                           is each component ready, and if not, why?
+/metrics                          Prometheus or OpenMetrics text
+/debug/inflight                   what is in flight, oldest first (?kind= ?tenant= ?limit=)
+/debug/stalls                     what owes progress and makes none
+/debug/locks                      who holds and who waits
+/debug/stacks                     the stack of every thread
+/debug/log                        what is logged; PUT a level to change it
+/debug/pprof/profile?seconds=10   CPU profile (with admin.profiling)
+/debug/pprof/heap                 heap profile (with admin.profiling)
+
+Tables for people; JSON with `?format=json` or `Accept: application/json`.";
+
+async fn index() -> Response {
+    reply::text(StatusCode::OK, &format!("fairlead admin\n\n{INDEX}"))
+}
+
+async fn metrics(State(admin): Shared, headers: HeaderMap) -> Response {
+    let accept = headers.get(header::ACCEPT).and_then(|a| a.to_str().ok());
+    let exposition = Exposition::accepted(accept);
+    match exposition.encode(&admin.registry) {
+        Ok(body) => {
+            let mut answer = Response::new(body.into());
+            answer.headers_mut().insert(
+                header::CONTENT_TYPE,
+                http::HeaderValue::from_static(exposition.content_type()),
+            );
+            answer
+        }
+        Err(_) => reply::text(StatusCode::INTERNAL_SERVER_ERROR, "a metric cannot be written"),
+    }
+}
+
+/// No admin answer outlives its patience.
+async fn bounded(request: Request, next: Next) -> Response {
+    Deadline::after(PATIENCE).bound(next.run(request)).await.unwrap_or_else(|expired| {
+        reply::text(StatusCode::GATEWAY_TIMEOUT, &expired.to_string())
+    })
+}
+
+/// Every admin request is itself on the ledger.
+async fn recorded(State(admin): Shared, request: Request, next: Next) -> Response {
+    let op = admin.ledger.begin("admin", request.uri().path().to_owned(), "local");
+    let answer = next.run(request).await;
+    op.finish(if answer.status().is_server_error() { Outcome::Failed } else { Outcome::Done });
+    answer
+}

@@ -1,0 +1,14 @@
+//! The edges: what the outside speaks to. Thin translations, no decisions.
+//!
+//! ```text
+//! listener ──► serve (bounded connections, TLS and header deadlines) ──► router ──► a room's own API
+//! ```
+//!
+//! The admin edge has a thread and a runtime of its own, so that it answers while every worker of
+//! the main runtime is blocked. Nothing here waits on a lock that a blocked worker could hold.
+
+pub mod admin;
+pub mod exposition;
+mod reply;
+pub mod serve;
+pub mod tls;

@@ -1,0 +1,101 @@
+//! A certificate from files, read again when they change: rotating it needs no restart.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::SystemTime;
+
+use flow::Snapshot;
+use rustls::ServerConfig;
+use rustls::crypto::ring;
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use rustls::server::{ClientHello, ResolvesServerCert};
+use rustls::sign::CertifiedKey;
+use tokio_rustls::TlsAcceptor;
+
+#[derive(Debug, thiserror::Error)]
+pub enum TlsError {
+    #[error("{path}: not a PEM certificate chain")]
+    Certificate { path: PathBuf, source: rustls::pki_types::pem::Error },
+    #[error("{path}: holds no certificate")]
+    NoCertificate { path: PathBuf },
+    #[error("{path}: not a PEM private key")]
+    Key { path: PathBuf, source: rustls::pki_types::pem::Error },
+    #[error("{cert} and {key} do not belong together or cannot be used")]
+    Unusable { cert: PathBuf, key: PathBuf, source: rustls::Error },
+}
+
+/// A certificate and key on disk, and the newest valid pair read from there.
+#[derive(Debug)]
+pub struct Certificate {
+    cert: PathBuf,
+    key: PathBuf,
+    /// Written by `refresh`, read by every handshake.
+    current: Snapshot<Loaded>,
+}
+
+#[derive(Clone, Debug)]
+struct Loaded {
+    certified: Arc<CertifiedKey>,
+    changed: [Option<SystemTime>; 2],
+}
+
+impl Certificate {
+    pub fn load(cert: PathBuf, key: PathBuf) -> Result<Arc<Self>, TlsError> {
+        let loaded = Loaded { changed: changed(&cert, &key), certified: read(&cert, &key)? };
+        Ok(Arc::new(Self { cert, key, current: Snapshot::new(loaded) }))
+    }
+
+    /// Reads the files again if they changed. While they are unusable (half written, say) the pair
+    /// from before stays in use.
+    pub fn refresh(&self) -> Result<bool, TlsError> {
+        let changed = changed(&self.cert, &self.key);
+        if changed == self.current.load().changed {
+            return Ok(false);
+        }
+        let certified = read(&self.cert, &self.key)?;
+        Ok(self.current.update(|loaded| {
+            *loaded = Loaded { certified, changed };
+            true
+        }))
+    }
+
+    /// Serves with whatever pair is current at each handshake.
+    pub fn acceptor(self: &Arc<Self>, protocols: &[&str]) -> TlsAcceptor {
+        let provider = Arc::new(ring::default_provider());
+        let mut config = ServerConfig::builder_with_provider(provider)
+            .with_safe_default_protocol_versions()
+            .expect("ring supports TLS 1.2 and 1.3")
+            .with_no_client_auth()
+            .with_cert_resolver(self.clone());
+        config.alpn_protocols = protocols.iter().map(|p| p.as_bytes().to_vec()).collect();
+        TlsAcceptor::from(Arc::new(config))
+    }
+}
+
+impl ResolvesServerCert for Certificate {
+    fn resolve(&self, _hello: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
+        Some(self.current.load().certified.clone())
+    }
+}
+
+fn changed(cert: &Path, key: &Path) -> [Option<SystemTime>; 2] {
+    [cert, key].map(|path| std::fs::metadata(path).and_then(|m| m.modified()).ok())
+}
+
+fn read(cert: &Path, key: &Path) -> Result<Arc<CertifiedKey>, TlsError> {
+    let chain = CertificateDer::pem_file_iter(cert)
+        .and_then(Iterator::collect::<Result<Vec<_>, _>>)
+        .map_err(|source| TlsError::Certificate { path: cert.to_owned(), source })?;
+    if chain.is_empty() {
+        return Err(TlsError::NoCertificate { path: cert.to_owned() });
+    }
+    let private = PrivateKeyDer::from_pem_file(key)
+        .map_err(|source| TlsError::Key { path: key.to_owned(), source })?;
+    CertifiedKey::from_der(chain, private, &ring::default_provider()).map(Arc::new).map_err(
+        |source| TlsError::Unusable { cert: cert.to_owned(), key: key.to_owned(), source },
+    )
+}
+
+#[cfg(test)]
+mod tests;

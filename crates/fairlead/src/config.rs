@@ -1,0 +1,557 @@
+//! Configuration: flags, then environment (`FAIRLEAD_*`), then one YAML file, then defaults.
+//!
+//! Every setting is one row of [`SETTINGS`]: its flag, its environment variable, its YAML key, its
+//! help and its check all come from there. A configuration is read as a whole: every problem is
+//! found and told at once, and nothing starts until there is none.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use clap::{Arg, ArgMatches, Args, Command};
+
+use crate::values;
+
+/// Where the file is looked for when nobody names one.
+const DEFAULT_FILE: &str = "/etc/fairlead/fairlead.yaml";
+/// A configuration is a page, not a database; what is larger is the wrong file.
+const LARGEST_FILE: u64 = 1 << 20;
+
+/// What the daemons run with. Made only by [`Sources::resolve`], so it is valid.
+#[derive(Clone, Debug)]
+pub(crate) struct Config {
+    pub(crate) data: PathBuf,
+    pub(crate) workers: usize,
+    pub(crate) grace: Duration,
+    pub(crate) slow: Duration,
+    pub(crate) memory_limit: Option<u64>,
+    pub(crate) admin: Admin,
+    pub(crate) log: Log,
+}
+
+#[derive(Clone, Debug)]
+pub(crate) struct Admin {
+    pub(crate) listen: SocketAddr,
+    pub(crate) tls_cert: Option<PathBuf>,
+    pub(crate) tls_key: Option<PathBuf>,
+    pub(crate) token_file: Option<PathBuf>,
+    pub(crate) profiling: bool,
+}
+
+#[derive(Clone, Debug)]
+pub(crate) struct Log {
+    pub(crate) level: String,
+    pub(crate) format: LogFormat,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum LogFormat {
+    Auto,
+    Human,
+    Json,
+}
+
+impl Default for Config {
+    fn default() -> Self {
+        Self {
+            data: values::default_data_dir(),
+            workers: std::thread::available_parallelism().map_or(2, usize::from),
+            grace: Duration::from_secs(10),
+            slow: Duration::from_secs(10),
+            memory_limit: None,
+            admin: Admin {
+                listen: SocketAddr::from(([127, 0, 0, 1], 7682)),
+                tls_cert: None,
+                tls_key: None,
+                token_file: None,
+                profiling: false,
+            },
+            log: Log {
+                level: "info".to_owned(),
+                format: LogFormat::Auto,
+            },
+        }
+    }
+}
+
+/// One setting: the single place that knows its names, its meaning and its bounds.
+pub(crate) struct Setting {
+    pub(crate) key: &'static str,
+    metavar: &'static str,
+    help: &'static str,
+    /// Completes "expected …".
+    allowed: &'static str,
+    take: fn(&mut Config, &str) -> Option<()>,
+    show: fn(&Config) -> String,
+}
+
+pub(crate) const SETTINGS: &[Setting] = &[
+    Setting {
+        key: "data",
+        metavar: "DIR",
+        help: "Where state and evidence are kept; one process at a time",
+        allowed: "a directory",
+        take: |c, v| values::path(v).map(|v| c.data = v),
+        show: |c| c.data.display().to_string(),
+    },
+    Setting {
+        key: "workers",
+        metavar: "N",
+        help: "Threads of the main runtime",
+        allowed: "a whole number from 1 to 1024",
+        take: |c, v| values::number(v, 1, 1024).map(|v| c.workers = v),
+        show: |c| c.workers.to_string(),
+    },
+    Setting {
+        key: "grace",
+        metavar: "TIME",
+        help: "How long work may take to finish at shutdown",
+        allowed: "a time from 0s to 10m, such as 500ms, 10s, 2m",
+        take: |c, v| values::time(v, "0s", "10m").map(|v| c.grace = v),
+        show: |c| values::show_time(c.grace),
+    },
+    Setting {
+        key: "slow",
+        metavar: "TIME",
+        help: "Work older than this is late: it is named in the log and marked in /debug/inflight",
+        allowed: "a time from 100ms to 1h, such as 500ms, 10s, 2m",
+        take: |c, v| values::time(v, "100ms", "1h").map(|v| c.slow = v),
+        show: |c| values::show_time(c.slow),
+    },
+    Setting {
+        key: "memory.limit",
+        metavar: "SIZE",
+        help: "Memory to stay within; `auto` takes the cgroup's limit, or the machine's memory",
+        allowed: "auto, or a size of at least 64MiB, such as 512MiB, 2GiB",
+        take: |c, v| values::size_or_auto(v, 64 << 20).map(|v| c.memory_limit = v),
+        show: |c| {
+            c.memory_limit
+                .map_or_else(|| "auto".to_owned(), |b| b.to_string())
+        },
+    },
+    Setting {
+        key: "admin.listen",
+        metavar: "ADDR",
+        help: "Health, metrics and debug endpoints; beyond loopback only with TLS and a token",
+        allowed: "an address and port, such as 127.0.0.1:7682 or [::1]:7682",
+        take: |c, v| v.parse().ok().map(|v| c.admin.listen = v),
+        show: |c| c.admin.listen.to_string(),
+    },
+    Setting {
+        key: "admin.tls-cert",
+        metavar: "FILE",
+        help: "Certificate chain (PEM) for the admin endpoints",
+        allowed: "a file",
+        take: |c, v| values::path(v).map(|v| c.admin.tls_cert = Some(v)),
+        show: |c| values::show_path(c.admin.tls_cert.as_deref()),
+    },
+    Setting {
+        key: "admin.tls-key",
+        metavar: "FILE",
+        help: "Private key (PEM) for the admin endpoints; readable by its owner only",
+        allowed: "a file",
+        take: |c, v| values::path(v).map(|v| c.admin.tls_key = Some(v)),
+        show: |c| values::show_path(c.admin.tls_key.as_deref()),
+    },
+    Setting {
+        key: "admin.token-file",
+        metavar: "FILE",
+        help: "Bearer token for the admin endpoints (/livez and /readyz need none)",
+        allowed: "a file",
+        take: |c, v| values::path(v).map(|v| c.admin.token_file = Some(v)),
+        show: |c| values::show_path(c.admin.token_file.as_deref()),
+    },
+    Setting {
+        key: "admin.profiling",
+        metavar: "BOOL",
+        help: "Serve CPU and heap profiles under /debug/pprof/",
+        allowed: "true or false",
+        take: |c, v| v.parse().ok().map(|v| c.admin.profiling = v),
+        show: |c| c.admin.profiling.to_string(),
+    },
+    Setting {
+        key: "log.level",
+        metavar: "LEVEL",
+        help: "What is logged; changeable while running",
+        allowed: "a level (error, warn, info, debug, trace) or directives such as info,fleet=debug",
+        take: |c, v| values::log_level(v).map(|v| c.log.level = v),
+        show: |c| c.log.level.clone(),
+    },
+    Setting {
+        key: "log.format",
+        metavar: "FORMAT",
+        help: "How it is logged; `auto` is human on a terminal, JSON otherwise",
+        allowed: "auto, human or json",
+        take: |c, v| {
+            c.log.format = match v {
+                "auto" => LogFormat::Auto,
+                "human" => LogFormat::Human,
+                "json" => LogFormat::Json,
+                _ => return None,
+            };
+            Some(())
+        },
+        show: |c| {
+            match c.log.format {
+                LogFormat::Auto => "auto",
+                LogFormat::Human => "human",
+                LogFormat::Json => "json",
+            }
+            .to_owned()
+        },
+    },
+];
+
+impl Setting {
+    fn flag(&self) -> String {
+        self.key.replace('.', "-")
+    }
+
+    fn env(&self) -> String {
+        format!(
+            "FAIRLEAD_{}",
+            self.key.replace(['.', '-'], "_").to_uppercase()
+        )
+    }
+}
+
+/// Where a value came from.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Origin {
+    Default,
+    File(PathBuf),
+    Env(String),
+    Flag(String),
+}
+
+impl fmt::Display for Origin {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Default => f.write_str("default"),
+            Self::File(path) => write!(f, "{}", path.display()),
+            Self::Env(name) => f.write_str(name),
+            Self::Flag(name) => write!(f, "--{name}"),
+        }
+    }
+}
+
+/// One thing wrong with a configuration, in a sentence for the person who wrote it.
+#[derive(Clone, Debug, PartialEq, Eq, serde::Serialize)]
+pub(crate) struct Problem {
+    pub(crate) key: String,
+    pub(crate) origin: String,
+    pub(crate) message: String,
+}
+
+impl Problem {
+    fn new(key: &str, origin: &Origin, message: String) -> Self {
+        Self {
+            key: key.to_owned(),
+            origin: origin.to_string(),
+            message,
+        }
+    }
+}
+
+impl fmt::Display for Problem {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.key.is_empty() {
+            write!(f, "{}: {}", self.origin, self.message)
+        } else {
+            write!(f, "{} (from {}): {}", self.key, self.origin, self.message)
+        }
+    }
+}
+
+/// A valid configuration and where each value came from.
+#[derive(Debug)]
+pub(crate) struct Resolved {
+    pub(crate) config: Config,
+    origins: BTreeMap<&'static str, Origin>,
+}
+
+/// One row of `fairlead config show`.
+#[derive(Debug, serde::Serialize)]
+pub(crate) struct Row {
+    pub(crate) key: &'static str,
+    pub(crate) value: String,
+    pub(crate) from: String,
+}
+
+impl Resolved {
+    pub(crate) fn rows(&self) -> Vec<Row> {
+        SETTINGS
+            .iter()
+            .map(|s| Row {
+                key: s.key,
+                value: (s.show)(&self.config),
+                from: self
+                    .origins
+                    .get(s.key)
+                    .unwrap_or(&Origin::Default)
+                    .to_string(),
+            })
+            .collect()
+    }
+}
+
+/// The flags of every verb that runs with a configuration.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct ConfigFlags {
+    file: Option<PathBuf>,
+    given: Vec<(&'static str, String)>,
+}
+
+impl Args for ConfigFlags {
+    fn augment_args(cmd: Command) -> Command {
+        let file = Arg::new("config").long("config").value_name("FILE").help(format!(
+            "YAML file with settings [env: FAIRLEAD_CONFIG] [default: {DEFAULT_FILE}, if it is there]"
+        ));
+        SETTINGS.iter().fold(cmd.arg(file), |cmd, s| {
+            let shown = (s.show)(&Config::default());
+            let default = if shown == "-" {
+                String::new()
+            } else {
+                format!(" [default: {shown}]")
+            };
+            cmd.arg(
+                Arg::new(s.key)
+                    .long(s.flag())
+                    .value_name(s.metavar)
+                    .help(format!("{} [env: {}]{default}", s.help, s.env())),
+            )
+        })
+    }
+
+    fn augment_args_for_update(cmd: Command) -> Command {
+        Self::augment_args(cmd)
+    }
+}
+
+impl clap::FromArgMatches for ConfigFlags {
+    fn from_arg_matches(matches: &ArgMatches) -> Result<Self, clap::Error> {
+        let text = |id: &str| matches.get_one::<String>(id).cloned();
+        Ok(Self {
+            file: text("config").map(PathBuf::from),
+            given: SETTINGS
+                .iter()
+                .filter_map(|s| Some((s.key, text(s.key)?)))
+                .collect(),
+        })
+    }
+
+    fn update_from_arg_matches(&mut self, matches: &ArgMatches) -> Result<(), clap::Error> {
+        *self = Self::from_arg_matches(matches)?;
+        Ok(())
+    }
+}
+
+/// Everything a configuration is read from. The environment is passed in so that tests can make one.
+#[derive(Debug)]
+pub(crate) struct Sources<'a> {
+    pub(crate) flags: &'a ConfigFlags,
+    pub(crate) env: BTreeMap<String, String>,
+}
+
+impl<'a> Sources<'a> {
+    pub(crate) fn of_this_process(flags: &'a ConfigFlags) -> Self {
+        // A name or value that is not text cannot be one of ours.
+        let env = std::env::vars_os()
+            .filter_map(|(k, v)| Some((k.into_string().ok()?, v.into_string().ok()?)))
+            .filter(|(k, _)| k.starts_with("FAIRLEAD_"))
+            .collect();
+        Self { flags, env }
+    }
+
+    /// Reads all sources and checks the whole. `Err` holds every problem there is.
+    pub(crate) fn resolve(&self) -> Result<Resolved, Vec<Problem>> {
+        let mut draft = Draft::default();
+        // Lowest precedence first: each layer overwrites the one before.
+        draft.take_file(self.file());
+        for s in SETTINGS {
+            if let Some(value) = self.env.get(&s.env()) {
+                draft.take(s.key, value, Origin::Env(s.env()));
+            }
+        }
+        for (key, value) in &self.flags.given {
+            draft.take(key, value, Origin::Flag(key.replace('.', "-")));
+        }
+        draft.check_whole();
+        if draft.problems.is_empty() {
+            Ok(draft.resolved)
+        } else {
+            Err(draft.problems)
+        }
+    }
+
+    /// The file to read, and whether somebody asked for it (then it must be there).
+    fn file(&self) -> (PathBuf, bool) {
+        let named = self.flags.file.clone().or_else(|| {
+            self.env
+                .get("FAIRLEAD_CONFIG")
+                .filter(|v| !v.is_empty())
+                .map(PathBuf::from)
+        });
+        named.map_or_else(|| (PathBuf::from(DEFAULT_FILE), false), |path| (path, true))
+    }
+}
+
+impl Default for Resolved {
+    fn default() -> Self {
+        Self {
+            config: Config::default(),
+            origins: BTreeMap::new(),
+        }
+    }
+}
+
+/// A configuration in the making.
+#[derive(Default)]
+struct Draft {
+    resolved: Resolved,
+    problems: Vec<Problem>,
+}
+
+impl Draft {
+    fn take(&mut self, key: &str, value: &str, origin: Origin) {
+        let Some(setting) = SETTINGS.iter().find(|s| s.key == key) else {
+            let names = SETTINGS.iter().map(|s| s.key);
+            let hint = values::nearest(key, names)
+                .map_or_else(String::new, |near| format!("; did you mean {near}?"));
+            self.problems
+                .push(Problem::new(key, &origin, format!("no such setting{hint}")));
+            return;
+        };
+        if (setting.take)(&mut self.resolved.config, value.trim()).is_none() {
+            let message = format!("expected {}, found {value:?}", setting.allowed);
+            self.problems.push(Problem::new(key, &origin, message));
+        }
+        self.resolved.origins.insert(setting.key, origin);
+    }
+
+    fn take_file(&mut self, (path, required): (PathBuf, bool)) {
+        let origin = Origin::File(path.clone());
+        match read_file(&path) {
+            Ok(settings) => {
+                for (key, value) in settings {
+                    match value {
+                        Ok(value) => self.take(&key, &value, origin.clone()),
+                        Err(message) => self.problems.push(Problem::new(&key, &origin, message)),
+                    }
+                }
+            }
+            Err(FileError::Missing) if !required => {}
+            Err(error) => self
+                .problems
+                .push(Problem::new("", &origin, error.to_string())),
+        }
+    }
+
+    /// What no setting can check alone.
+    fn check_whole(&mut self) {
+        let admin = &self.resolved.config.admin;
+        let mut wrong = Vec::new();
+        match (&admin.tls_cert, &admin.tls_key) {
+            (Some(_), None) => wrong.push(("admin.tls-cert", "needs admin.tls-key beside it")),
+            (None, Some(_)) => wrong.push(("admin.tls-key", "needs admin.tls-cert beside it")),
+            _ => {}
+        }
+        if !admin.listen.ip().is_loopback() {
+            if admin.tls_cert.is_none() {
+                wrong.push((
+                    "admin.listen",
+                    "an address beyond loopback needs TLS: set admin.tls-cert and admin.tls-key",
+                ));
+            }
+            if admin.token_file.is_none() {
+                wrong.push((
+                    "admin.listen",
+                    "an address beyond loopback needs a bearer token: set admin.token-file",
+                ));
+            }
+        }
+        for (key, message) in wrong {
+            let origin = self
+                .resolved
+                .origins
+                .get(key)
+                .unwrap_or(&Origin::Default)
+                .clone();
+            self.problems
+                .push(Problem::new(key, &origin, message.to_owned()));
+        }
+    }
+}
+
+#[derive(Debug, thiserror::Error)]
+enum FileError {
+    #[error("no such file")]
+    Missing,
+    #[error("cannot be read: {0}")]
+    Unreadable(std::io::Error),
+    #[error("larger than a configuration can be ({LARGEST_FILE} bytes); is this the right file?")]
+    TooLarge,
+    #[error("not valid YAML: {0}")]
+    NotYaml(String),
+    #[error("expected settings such as `admin: {{listen: 127.0.0.1:7682}}` at the top level")]
+    NotSettings,
+}
+
+/// The file's settings by dotted key. A value that cannot be a setting carries its own problem.
+type FileSettings = Vec<(String, Result<String, String>)>;
+
+fn read_file(path: &Path) -> Result<FileSettings, FileError> {
+    let meta = std::fs::metadata(path).map_err(|e| match e.kind() {
+        std::io::ErrorKind::NotFound => FileError::Missing,
+        _ => FileError::Unreadable(e),
+    })?;
+    if meta.len() > LARGEST_FILE {
+        return Err(FileError::TooLarge);
+    }
+    let text = std::fs::read_to_string(path).map_err(FileError::Unreadable)?;
+    parse_file(&text)
+}
+
+fn parse_file(text: &str) -> Result<FileSettings, FileError> {
+    let tree: serde_json::Value =
+        serde_saphyr::from_str(text).map_err(|e| FileError::NotYaml(e.to_string()))?;
+    let mut settings = Vec::new();
+    match tree {
+        serde_json::Value::Null => {}
+        serde_json::Value::Object(map) => flatten("", map, &mut settings),
+        _ => return Err(FileError::NotSettings),
+    }
+    Ok(settings)
+}
+
+fn flatten(
+    prefix: &str,
+    map: serde_json::Map<String, serde_json::Value>,
+    settings: &mut FileSettings,
+) {
+    use serde_json::Value;
+    for (name, value) in map {
+        let key = if prefix.is_empty() {
+            name
+        } else {
+            format!("{prefix}.{name}")
+        };
+        let value = match value {
+            Value::Object(inner) => {
+                flatten(&key, inner, settings);
+                continue;
+            }
+            Value::String(text) => Ok(text),
+            Value::Bool(yes) => Ok(yes.to_string()),
+            Value::Number(number) => Ok(number.to_string()),
+            Value::Null => Err("expected a value, found nothing".to_owned()),
+            Value::Array(_) => Err("expected one value, found a list".to_owned()),
+        };
+        settings.push((key, value));
+    }
+}
+
+#[cfg(test)]
+mod tests;

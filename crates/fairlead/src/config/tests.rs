@@ -1,0 +1,170 @@
+use super::*;
+
+fn flags(given: &[(&'static str, &str)], file: Option<&Path>) -> ConfigFlags {
+    ConfigFlags {
+        file: file.map(Path::to_owned),
+        given: given.iter().map(|(k, v)| (*k, (*v).to_owned())).collect(),
+    }
+}
+
+fn env(pairs: &[(&str, &str)]) -> BTreeMap<String, String> {
+    pairs
+        .iter()
+        .map(|(k, v)| ((*k).to_owned(), (*v).to_owned()))
+        .collect()
+}
+
+fn file(text: &str) -> tempfile::NamedTempFile {
+    let file = tempfile::NamedTempFile::new().unwrap();
+    std::fs::write(file.path(), text).unwrap();
+    file
+}
+
+/// An empty file named on purpose, so that the machine's own default file plays no part.
+fn nothing() -> tempfile::NamedTempFile {
+    file("")
+}
+
+#[test]
+fn flags_win_over_environment_over_file_over_defaults() {
+    let file = file("slow: 1s\ngrace: 1s\nworkers: 1\n");
+    let flags = flags(&[("slow", "3s")], Some(file.path()));
+    let env = env(&[("FAIRLEAD_SLOW", "2s"), ("FAIRLEAD_GRACE", "2s")]);
+    let resolved = Sources { flags: &flags, env }.resolve().unwrap();
+    assert_eq!(resolved.config.slow, Duration::from_secs(3));
+    assert_eq!(resolved.config.grace, Duration::from_secs(2));
+    assert_eq!(resolved.config.workers, 1);
+    let from: BTreeMap<_, _> = resolved
+        .rows()
+        .into_iter()
+        .map(|r| (r.key, r.from))
+        .collect();
+    assert_eq!(from["slow"], "--slow");
+    assert_eq!(from["grace"], "FAIRLEAD_GRACE");
+    assert_eq!(from["workers"], file.path().display().to_string());
+    assert_eq!(from["admin.listen"], "default");
+}
+
+#[test]
+fn every_problem_is_told_at_once_with_its_key_and_what_is_allowed() {
+    let file = file("admin:\n  lisen: x\nworkers: 0\nslow:\n  - 1\nlog: {level: ~}\n");
+    let flags = flags(&[("admin.listen", "localhost")], Some(file.path()));
+    let env = env(&[("FAIRLEAD_LOG_FORMAT", "xml")]);
+    let problems = Sources { flags: &flags, env }.resolve().unwrap_err();
+    let told: Vec<String> = problems.iter().map(ToString::to_string).collect();
+    let all = told.join("\n");
+    assert_eq!(problems.len(), 6, "{all}");
+    assert!(
+        all.contains("admin.lisen") && all.contains("did you mean admin.listen?"),
+        "{all}"
+    );
+    assert!(
+        all.contains("workers") && all.contains("a whole number from 1 to 1024"),
+        "{all}"
+    );
+    assert!(
+        all.contains("slow") && all.contains("found a list"),
+        "{all}"
+    );
+    assert!(
+        all.contains("log.level") && all.contains("found nothing"),
+        "{all}"
+    );
+    assert!(
+        all.contains("FAIRLEAD_LOG_FORMAT") && all.contains("auto, human or json"),
+        "{all}"
+    );
+    assert!(
+        all.contains("--admin-listen") && all.contains("an address and port"),
+        "{all}"
+    );
+}
+
+#[test]
+fn beyond_loopback_needs_tls_and_a_token() {
+    let empty = nothing();
+    let given = flags(&[("admin.listen", "0.0.0.0:7682")], Some(empty.path()));
+    let problems = Sources {
+        flags: &given,
+        env: env(&[]),
+    }
+    .resolve()
+    .unwrap_err();
+    assert_eq!(problems.len(), 2, "{problems:?}");
+    let given = flags(
+        &[
+            ("admin.listen", "0.0.0.0:7682"),
+            ("admin.tls-cert", "c"),
+            ("admin.tls-key", "k"),
+            ("admin.token-file", "t"),
+        ],
+        Some(empty.path()),
+    );
+    assert!(
+        Sources {
+            flags: &given,
+            env: env(&[])
+        }
+        .resolve()
+        .is_ok()
+    );
+}
+
+#[test]
+fn a_file_asked_for_must_be_there_and_the_default_one_need_not() {
+    let given = flags(&[], Some(Path::new("/nonexistent/fairlead.yaml")));
+    let problems = Sources {
+        flags: &given,
+        env: env(&[]),
+    }
+    .resolve()
+    .unwrap_err();
+    assert_eq!(problems[0].message, "no such file");
+    assert!(
+        problems[0]
+            .to_string()
+            .starts_with("/nonexistent/fairlead.yaml: ")
+    );
+    let mut draft = Draft::default();
+    draft.take_file((PathBuf::from("/nonexistent/fairlead.yaml"), false));
+    assert!(draft.problems.is_empty());
+}
+
+#[test]
+fn what_kubernetes_puts_into_the_environment_is_not_ours() {
+    let empty = nothing();
+    let given = flags(&[], Some(empty.path()));
+    let env = env(&[
+        ("FAIRLEAD_SERVICE_HOST", "10.0.0.1"),
+        ("FAIRLEAD_PORT", "tcp://10.0.0.1"),
+    ]);
+    assert!(Sources { flags: &given, env }.resolve().is_ok());
+}
+
+#[test]
+fn what_is_not_yaml_or_not_settings_is_a_sentence() {
+    for (text, part) in [
+        ("{", "not valid YAML"),
+        ("- a\n- b\n", "expected settings such as"),
+    ] {
+        let file = file(text);
+        let given = flags(&[], Some(file.path()));
+        let problems = Sources {
+            flags: &given,
+            env: env(&[]),
+        }
+        .resolve()
+        .unwrap_err();
+        assert!(problems[0].to_string().contains(part), "{problems:?}");
+    }
+}
+
+#[test]
+fn what_is_shown_is_accepted_again() {
+    let config = Config::default();
+    for setting in SETTINGS {
+        let shown = (setting.show)(&config);
+        let accepted = (setting.take)(&mut config.clone(), &shown).is_some();
+        assert!(accepted, "{}: {shown:?}", setting.key);
+    }
+}

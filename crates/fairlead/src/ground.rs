@@ -1,0 +1,325 @@
+//! What every daemon stands on: a locked data directory, the ledger, the watchdog, the memory guard
+//! and the admin surface, all up before the first piece of real work and down after the last.
+//!
+//! ```text
+//! main thread   waits for a signal, or for an essential task that gave up
+//! runtime       the daemon's own work, owned by `tasks`
+//! watchdog      plain threads: names what stalls, writes evidence, fails liveness
+//! admin         its own thread and runtime: answers when all of the above is stuck
+//! ```
+
+use std::io::ErrorKind;
+use std::net::{SocketAddr, TcpListener};
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
+use std::time::Duration;
+
+use edge::admin::{self, Admin, AdminThread, LogLevel, Reach, Token};
+use edge::exposition::Exposition;
+use edge::tls::Certificate;
+use flow::ledger::{Filter, LedgerConfig};
+use flow::watchdog::{Evidence, Limits, Severity};
+use flow::{Ledger, MemoryGuard, Readiness, Tasks, Watchdog};
+use kernel::lock_file::LockFile;
+use prometheus_client::metrics::info::Info;
+use prometheus_client::registry::Registry;
+use signal_hook::consts::{SIGINT, SIGTERM};
+use signal_hook::iterator::Signals;
+use tracing::{error, info, warn};
+
+use crate::config::Config;
+use crate::logging::{self, LevelHandle, Logging};
+use crate::output::{self, FAILED, Failure, Verdict};
+
+/// Beyond the grace, for tasks that were aborted to be dropped.
+const AFTER_GRACE: Duration = Duration::from_secs(1);
+
+/// What the daemon's own work is given.
+#[derive(Clone, Debug)]
+pub(crate) struct Ground {
+    pub(crate) ledger: Ledger,
+    pub(crate) readiness: Readiness,
+    pub(crate) tasks: Tasks,
+    pub(crate) watchdog: Arc<Watchdog>,
+    pub(crate) memory: Arc<MemoryGuard>,
+}
+
+/// What must be had before anything runs. Taken first and all at once, so that a daemon that
+/// cannot start says so before it has done anything.
+#[derive(Debug)]
+pub(crate) struct Claims {
+    _lock: LockFile,
+    reach: Reach,
+    address: SocketAddr,
+}
+
+impl Claims {
+    pub(crate) fn take(config: &Config) -> Result<Self, Failure> {
+        let lock = lock_data(&config.data)?;
+        let (listener, address) = listen(config.admin.listen, "--admin-listen")?;
+        let certificate = match (&config.admin.tls_cert, &config.admin.tls_key) {
+            (Some(cert), Some(key)) => {
+                Some(Certificate::load(cert.clone(), key.clone()).map_err(|e| explain(&e))?)
+            }
+            _ => None,
+        };
+        let token = config.admin.token_file.as_deref().map(Token::read);
+        let token = token.transpose().map_err(|e| explain(&e))?;
+        Ok(Self { _lock: lock, reach: Reach { listener, certificate, token }, address })
+    }
+}
+
+fn lock_data(data: &Path) -> Result<LockFile, Failure> {
+    use std::os::unix::fs::DirBuilderExt;
+    let shown = data.display();
+    std::fs::DirBuilder::new().recursive(true).mode(0o700).create(data).map_err(|e| {
+        Failure(format!("the data directory {shown} cannot be made: {e}; choose another with --data"))
+    })?;
+    LockFile::take(&data.join("lock")).map_err(|e| {
+        Failure(format!("the data directory {shown} cannot be used: {e}; choose another with --data"))
+    })
+}
+
+fn listen(address: SocketAddr, flag: &str) -> Result<(TcpListener, SocketAddr), Failure> {
+    let said = |e: std::io::Error| {
+        Failure(match e.kind() {
+            ErrorKind::AddrInUse => format!(
+                "{address} is taken by another process (another fairlead?); stop it, or choose another address with {flag}"
+            ),
+            ErrorKind::PermissionDenied => {
+                format!("{address} may not be listened on; choose a port above 1023 with {flag}")
+            }
+            _ => format!("{address} cannot be listened on: {e}; choose another address with {flag}"),
+        })
+    };
+    let listener = TcpListener::bind(address).map_err(said)?;
+    let address = listener.local_addr().map_err(said)?;
+    Ok((listener, address))
+}
+
+/// The error and its causes in one line.
+fn explain(error: &dyn std::error::Error) -> Failure {
+    let mut text = error.to_string();
+    let mut cause = error.source();
+    while let Some(error) = cause {
+        text = format!("{text}: {error}");
+        cause = error.source();
+    }
+    Failure(text)
+}
+
+impl LogLevel for LevelHandle {
+    fn get(&self) -> String {
+        Self::get(self)
+    }
+
+    fn set(&self, directives: &str) -> Result<(), String> {
+        Self::set(self, directives)
+    }
+}
+
+/// Runs a daemon: the ground, then whatever `begin` starts on `Ground::tasks`, until a signal.
+pub(crate) fn run(
+    config: &Config,
+    claims: Claims,
+    begin: impl FnOnce(&Ground) -> Result<(), Failure>,
+) -> Verdict {
+    let logging = logging::start(&config.log);
+    let stops = Stops::listen()?;
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(config.workers)
+        .thread_name("worker")
+        .enable_all()
+        .build()
+        .map_err(|e| Failure(format!("the runtime cannot start: {e}")))?;
+    let entered = runtime.enter();
+
+    let evidence = Evidence::new(config.data.join("evidence"));
+    let ground = Ground {
+        ledger: Ledger::new(LedgerConfig { late_after: config.slow }),
+        readiness: Readiness::default(),
+        tasks: Tasks::new("fairlead"),
+        watchdog: Arc::new(Watchdog::start(Limits::default(), Some(evidence.clone()))),
+        memory: Arc::new(MemoryGuard::new(config.memory_limit, Some(evidence.clone()))),
+    };
+    ground.watchdog.watch_runtime("main-runtime", runtime.handle().clone(), Severity::Critical);
+    let ledger = ground.ledger.clone();
+    ground.watchdog.each_tick("late-operations", move || {
+        ledger.name_late(tokio::time::Instant::now());
+    });
+    let memory = ground.memory.clone();
+    ground.watchdog.each_tick("memory-guard", move || memory.check());
+
+    let registry = Arc::new(registry(&ground, &logging));
+    keep_evidence(&evidence, &ground, &registry);
+    let address = claims.address;
+    let scheme = if claims.reach.certificate.is_some() { "https" } else { "http" };
+    let admin = start_admin(config, &ground, &logging, registry, claims.reach)?;
+
+    begin(&ground)?;
+    stops.when_given_up(&ground.tasks);
+    output::line(&format!(
+        "fairlead {} is up\n  admin  {scheme}://{address}/\n  data   {}",
+        env!("CARGO_PKG_VERSION"),
+        config.data.display()
+    ))?;
+    info!(version = env!("CARGO_PKG_VERSION"), %address, "up");
+
+    let why = stops.wait();
+    info!(%why, grace = ?config.grace, "shutting down; a second signal ends it at once");
+    let leaving = ground.readiness.announce("process");
+    leaving.not_ready("shutting down");
+    stop_tasks(&ground, &stops, config.grace);
+    drop(entered);
+    // Never `drop(runtime)`: that would wait for a worker that is blocked.
+    runtime.shutdown_background();
+    drop(admin);
+    info!("down");
+    Ok(match why {
+        Stop::Signal(_) => ExitCode::SUCCESS,
+        Stop::GivenUp => ExitCode::from(FAILED),
+    })
+}
+
+fn start_admin(
+    config: &Config,
+    ground: &Ground,
+    logging: &Logging,
+    registry: Arc<Registry>,
+    reach: Reach,
+) -> Result<AdminThread, Failure> {
+    if config.admin.profiling {
+        kernel::profile::enable_heap()
+            .map_err(|e| Failure(format!("heap profiles cannot be enabled: {e}")))?;
+    }
+    let shown = Admin {
+        ledger: ground.ledger.clone(),
+        watchdog: ground.watchdog.clone(),
+        readiness: ground.readiness.clone(),
+        registry,
+        log: Box::new(logging.level.clone()),
+        profiling: config.admin.profiling,
+    };
+    admin::start(shown, reach)
+        .map_err(|e| Failure(format!("the admin endpoints cannot be served: {e}")))
+}
+
+fn registry(ground: &Ground, logging: &Logging) -> Registry {
+    let mut registry = Registry::with_prefix("fairlead");
+    let build = Info::new([
+        ("version", env!("CARGO_PKG_VERSION")),
+        ("commit", env!("FAIRLEAD_COMMIT")),
+    ]);
+    registry.register("build", "What runs", build);
+    ground.ledger.register(&mut registry);
+    ground.watchdog.register(&mut registry);
+    ground.memory.register(&mut registry);
+    ground.tasks.register(&mut registry);
+    flow::tracked_mutex::register(&mut registry);
+    logging.register(&mut registry);
+    registry
+}
+
+/// What is written when something is stuck beyond hope.
+fn keep_evidence(evidence: &Evidence, ground: &Ground, registry: &Arc<Registry>) {
+    let ledger = ground.ledger.clone();
+    evidence.source("inflight.json", move || {
+        serde_json::to_vec_pretty(&ledger.in_flight(&Filter::default())).unwrap_or_default()
+    });
+    let registry = registry.clone();
+    evidence.source("metrics.txt", move || {
+        Exposition::Prometheus.encode(&registry).unwrap_or_default().into_bytes()
+    });
+    evidence.source("locks.json", || {
+        serde_json::to_vec_pretty(&flow::tracked_mutex::locks()).unwrap_or_default()
+    });
+    evidence.source("stacks.txt", || {
+        let stacks = kernel::threads::stacks(Duration::from_millis(100));
+        stacks.iter().map(|thread| format!("{thread}\n")).collect::<String>().into_bytes()
+    });
+}
+
+/// Lets work finish within its grace, even when every worker is blocked and no timer of the
+/// runtime fires: this thread's own clock decides.
+fn stop_tasks(ground: &Ground, stops: &Stops, grace: Duration) {
+    let (done, finished) = sync_channel(1);
+    let tasks = ground.tasks.clone();
+    tokio::runtime::Handle::current().spawn(async move {
+        tasks.shutdown(grace).await;
+        let _ = done.try_send(());
+    });
+    let patience = std::time::Instant::now() + grace + AFTER_GRACE;
+    loop {
+        match finished.recv_timeout(Duration::from_millis(50)) {
+            Ok(()) => return,
+            Err(RecvTimeoutError::Disconnected) => return,
+            Err(RecvTimeoutError::Timeout) => {}
+        }
+        if stops.again() {
+            warn!("second signal: leaving at once");
+            return;
+        }
+        if std::time::Instant::now() >= patience {
+            let left: Vec<_> = ground.tasks.list().into_iter().map(|task| task.name).collect();
+            error!(?left, "tasks did not leave within the grace");
+            return;
+        }
+    }
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Stop {
+    Signal(i32),
+    /// A task without which the daemon is of no use ended.
+    GivenUp,
+}
+
+impl std::fmt::Display for Stop {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Signal(SIGINT) => f.write_str("interrupted"),
+            Self::Signal(_) => f.write_str("terminated"),
+            Self::GivenUp => f.write_str("an essential task ended"),
+        }
+    }
+}
+
+/// Reasons to stop, from a thread of their own: a blocked runtime still hears a signal.
+struct Stops {
+    /// Four: the first signal, the second, and slack for what comes with them.
+    told: Receiver<Stop>,
+    tell: SyncSender<Stop>,
+}
+
+impl Stops {
+    fn listen() -> Result<Self, Failure> {
+        let (tell, told) = sync_channel(4);
+        let mut signals = Signals::new([SIGINT, SIGTERM])?;
+        let signalled = tell.clone();
+        std::thread::Builder::new().name("signals".to_owned()).spawn(move || {
+            for signal in signals.forever() {
+                let _ = signalled.try_send(Stop::Signal(signal));
+            }
+        })?;
+        Ok(Self { told, tell })
+    }
+
+    fn when_given_up(&self, tasks: &Tasks) {
+        let tell = self.tell.clone();
+        let stopping = tasks.stopping();
+        tokio::runtime::Handle::current().spawn(async move {
+            stopping.stopped().await;
+            let _ = tell.try_send(Stop::GivenUp);
+        });
+    }
+
+    fn wait(&self) -> Stop {
+        self.told.recv().unwrap_or(Stop::GivenUp)
+    }
+
+    fn again(&self) -> bool {
+        matches!(self.told.try_recv(), Ok(Stop::Signal(_)))
+    }
+}

@@ -1,0 +1,73 @@
+//! Structured logs: human on a terminal, JSON otherwise, level changeable while running.
+//!
+//! Lines go through a bounded buffer to a thread of their own: when whoever reads our stderr stops
+//! reading, lines are dropped and counted, and no worker waits.
+
+use std::io::IsTerminal;
+
+use tracing_appender::non_blocking::{ErrorCounter, NonBlockingBuilder, WorkerGuard};
+use tracing_subscriber::EnvFilter;
+use tracing_subscriber::filter::ParseError;
+use tracing_subscriber::prelude::*;
+use tracing_subscriber::reload;
+
+use crate::config::{Log, LogFormat};
+
+/// Lines that may wait for a slow reader of stderr: about 10 MiB of ordinary lines.
+const BUFFERED_LINES: usize = 32_768;
+
+/// Keeps the log alive; dropping it writes out what is buffered.
+#[derive(Debug)]
+pub(crate) struct Logging {
+    pub(crate) level: LevelHandle,
+    pub(crate) dropped: ErrorCounter,
+    _writer: WorkerGuard,
+}
+
+/// Reads and changes what is logged.
+#[derive(Clone, Debug)]
+pub(crate) struct LevelHandle(reload::Handle<EnvFilter, tracing_subscriber::Registry>);
+
+impl LevelHandle {
+    pub(crate) fn get(&self) -> String {
+        self.0.with_current(ToString::to_string).unwrap_or_default()
+    }
+
+    pub(crate) fn set(&self, directives: &str) -> Result<(), String> {
+        let filter = parse(directives).map_err(|e| e.to_string())?;
+        self.0.reload(filter).map_err(|e| e.to_string())
+    }
+}
+
+pub(crate) fn parse(directives: &str) -> Result<EnvFilter, ParseError> {
+    EnvFilter::builder().parse(directives)
+}
+
+pub(crate) fn start(log: &Log) -> Logging {
+    let (writer, guard) = NonBlockingBuilder::default()
+        .buffered_lines_limit(BUFFERED_LINES)
+        .lossy(true)
+        .thread_name("log")
+        .finish(std::io::stderr());
+    let dropped = writer.error_counter();
+    let filter = parse(&log.level).expect("the level was checked with the configuration");
+    let (filter, handle) = reload::Layer::new(filter);
+    let terminal = std::io::stderr().is_terminal();
+    let human = match log.format {
+        LogFormat::Auto => terminal,
+        LogFormat::Human => true,
+        LogFormat::Json => false,
+    };
+    let base = tracing_subscriber::registry().with(filter);
+    let layer = tracing_subscriber::fmt::layer().with_writer(writer);
+    if human {
+        base.with(layer.with_ansi(terminal)).init();
+    } else {
+        base.with(layer.json().flatten_event(true)).init();
+    }
+    Logging {
+        level: LevelHandle(handle),
+        dropped,
+        _writer: guard,
+    }
+}

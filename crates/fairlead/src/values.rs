@@ -1,0 +1,110 @@
+//! How the values people write are read: times, sizes, numbers, paths.
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+pub(crate) fn path(text: &str) -> Option<PathBuf> {
+    (!text.is_empty() && !text.contains('\0')).then(|| PathBuf::from(text))
+}
+
+pub(crate) fn show_path(path: Option<&Path>) -> String {
+    path.map_or_else(|| "-".to_owned(), |p| p.display().to_string())
+}
+
+pub(crate) fn number(text: &str, least: usize, most: usize) -> Option<usize> {
+    text.parse().ok().filter(|n| (least..=most).contains(n))
+}
+
+/// `500ms`, `10s`, `2m`, `1h`. A bare number is refused: nobody knows its unit.
+pub(crate) fn duration(text: &str) -> Option<Duration> {
+    let digits = text.find(|c: char| !c.is_ascii_digit())?;
+    let (count, unit) = text.split_at(digits);
+    let count: u64 = count.parse().ok()?;
+    let millis = match unit {
+        "ms" => 1,
+        "s" => 1000,
+        "m" => 60_000,
+        "h" => 3_600_000,
+        _ => return None,
+    };
+    count.checked_mul(millis).map(Duration::from_millis)
+}
+
+/// A duration between two others, both included.
+pub(crate) fn time(text: &str, least: &str, most: &str) -> Option<Duration> {
+    let (least, most) = (duration(least)?, duration(most)?);
+    duration(text).filter(|d| (least..=most).contains(d))
+}
+
+pub(crate) fn show_time(time: Duration) -> String {
+    let millis = time.as_millis();
+    match millis {
+        0 => "0s".to_owned(),
+        _ if millis.is_multiple_of(3_600_000) => format!("{}h", millis / 3_600_000),
+        _ if millis.is_multiple_of(60_000) => format!("{}m", millis / 60_000),
+        _ if millis.is_multiple_of(1000) => format!("{}s", millis / 1000),
+        _ => format!("{millis}ms"),
+    }
+}
+
+/// `512MiB`, `2GiB`, Kubernetes' `512Mi` and `2Gi`, or plain bytes; `auto` is `None`.
+#[allow(
+    clippy::option_option,
+    reason = "outer: does it parse; inner: is there a limit"
+)]
+pub(crate) fn size_or_auto(text: &str, least: u64) -> Option<Option<u64>> {
+    if text == "auto" {
+        return Some(None);
+    }
+    let digits = text
+        .find(|c: char| !c.is_ascii_digit())
+        .unwrap_or(text.len());
+    let (count, unit) = text.split_at(digits);
+    let shift = match unit.trim_end_matches('B') {
+        "" => 0,
+        "Ki" => 10,
+        "Mi" => 20,
+        "Gi" => 30,
+        "Ti" => 40,
+        _ => return None,
+    };
+    let bytes = count.parse::<u64>().ok()?.checked_mul(1 << shift)?;
+    (bytes >= least).then_some(Some(bytes))
+}
+
+pub(crate) fn log_level(text: &str) -> Option<String> {
+    crate::logging::parse(text).ok().map(|_| text.to_owned())
+}
+
+/// Root keeps state where a service does; a person, where that person's programs do.
+pub(crate) fn default_data_dir() -> PathBuf {
+    let home = std::env::var_os("HOME")
+        .map(PathBuf::from)
+        .filter(|h| h.is_absolute());
+    let xdg = std::env::var_os("XDG_DATA_HOME")
+        .map(PathBuf::from)
+        .filter(|p| p.is_absolute());
+    match (is_root(), xdg, home) {
+        (true, ..) => PathBuf::from("/var/lib/fairlead"),
+        (false, Some(xdg), _) => xdg.join("fairlead"),
+        (false, None, Some(home)) => home.join(".local/share/fairlead"),
+        (false, None, None) => PathBuf::from("/var/lib/fairlead"),
+    }
+}
+
+fn is_root() -> bool {
+    use std::os::unix::fs::MetadataExt;
+    std::fs::metadata("/proc/self").is_ok_and(|m| m.uid() == 0)
+}
+
+/// The known name that a mistyped one most likely meant.
+pub(crate) fn nearest<'a>(text: &str, names: impl Iterator<Item = &'a str>) -> Option<&'a str> {
+    names
+        .map(|name| (strsim::damerau_levenshtein(text, name), name))
+        .filter(|(distance, name)| *distance <= 2.max(name.len() / 3))
+        .min()
+        .map(|(_, name)| name)
+}
+
+#[cfg(test)]
+mod tests;

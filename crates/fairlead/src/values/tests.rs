@@ -1,0 +1,41 @@
+use super::*;
+
+#[test]
+fn times_need_a_unit_and_are_shown_as_written() {
+    for text in ["500ms", "10s", "2m", "1h", "0s"] {
+        assert_eq!(show_time(duration(text).unwrap()), text);
+    }
+    for text in [
+        "",
+        "10",
+        "s",
+        "-1s",
+        "1.5s",
+        "10 s",
+        "1d",
+        "99999999999999999999s",
+    ] {
+        assert_eq!(duration(text), None, "{text:?}");
+    }
+    assert_eq!(time("11m", "0s", "10m"), None);
+}
+
+#[test]
+fn sizes_take_both_spellings_of_binary_units() {
+    let mib = 1 << 20;
+    assert_eq!(size_or_auto("auto", mib), Some(None));
+    assert_eq!(size_or_auto("512MiB", mib), Some(Some(512 * mib)));
+    assert_eq!(size_or_auto("512Mi", mib), Some(Some(512 * mib)));
+    assert_eq!(size_or_auto("1048576", mib), Some(Some(mib)));
+    for text in ["", "1", "512MB", "512mib", "-1Gi", "99999999999Ti", "Mi"] {
+        assert_eq!(size_or_auto(text, mib), None, "{text:?}");
+    }
+}
+
+#[test]
+fn a_mistyped_name_finds_its_neighbour_and_nonsense_finds_none() {
+    let names = || ["data", "admin.listen", "log.level"].into_iter();
+    assert_eq!(nearest("admin.lisen", names()), Some("admin.listen"));
+    assert_eq!(nearest("log.levle", names()), Some("log.level"));
+    assert_eq!(nearest("completely.else", names()), None);
+}

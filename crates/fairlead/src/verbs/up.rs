@@ -1,0 +1,25 @@
+use crate::config::ConfigFlags;
+use crate::ground::{self, Claims};
+use crate::output::Verdict;
+use crate::verbs::config::load;
+
+/// Run everything on this machine, with nothing else installed
+///
+/// Listens on loopback unless told otherwise. Stop it with Ctrl-C: work in flight gets its grace.
+///
+/// Examples:
+///   fairlead up --data ./data
+///   fairlead up --config fairlead.yaml --log-level info,flow=debug
+///   curl http://127.0.0.1:7682/debug/inflight
+#[derive(Debug, clap::Args)]
+#[command(verbatim_doc_comment)]
+pub(crate) struct Args {
+    #[command(flatten)]
+    flags: ConfigFlags,
+}
+
+pub(crate) fn run(args: &Args) -> Verdict {
+    let config = load(&args.flags)?.config;
+    let claims = Claims::take(&config)?;
+    ground::run(&config, claims, |_ground| Ok(()))
+}
