@@ -6,7 +6,10 @@ use super::*;
 const CONFIG: Config = Config {
     name: "test",
     failures: 3,
-    open: Curve { first: Duration::from_secs(1), most: Duration::from_secs(60) },
+    open: Curve {
+        first: Duration::from_secs(1),
+        most: Duration::from_secs(60),
+    },
     probe: Duration::from_secs(10),
     tenants: 4,
     forget: Duration::from_secs(600),
@@ -68,8 +71,14 @@ async fn every_failed_probe_lengthens_the_interval() {
         breaker.try_pass().unwrap().failed();
     }
     let status = breaker.status().unwrap();
-    assert_eq!((status.state, status.failures), (State::Open, CONFIG.failures + 5));
-    assert_eq!(status.since, since, "probes do not change since when it is open");
+    assert_eq!(
+        (status.state, status.failures),
+        (State::Open, CONFIG.failures + 5)
+    );
+    assert_eq!(
+        status.since, since,
+        "probes do not change since when it is open"
+    );
     assert_eq!(breaker.0.0.trips.get(), 1);
 }
 
@@ -95,7 +104,10 @@ async fn a_probe_that_hangs_does_not_keep_the_breaker_open() {
     assert_eq!(wait_out(&breaker).await, CONFIG.probe);
     let second = breaker.try_pass().unwrap();
     drop(hung);
-    assert!(breaker.try_pass().is_err(), "the second probe keeps its place");
+    assert!(
+        breaker.try_pass().is_err(),
+        "the second probe keeps its place"
+    );
     second.succeeded();
     assert!(breaker.try_pass().is_ok());
 }
@@ -123,7 +135,10 @@ async fn tenants_trip_alone_and_the_well_cost_nothing() {
     assert!(breakers.try_pass(&"dead").is_err());
     let list = breakers.list();
     assert_eq!(list.len(), 1);
-    assert_eq!((list[0].tenant, list[0].state, list[0].failures), ("dead", State::Open, 3));
+    assert_eq!(
+        (list[0].tenant, list[0].state, list[0].failures),
+        ("dead", State::Open, 3)
+    );
     assert!(list[0].next_probe.unwrap() > Instant::now());
 }
 

@@ -26,8 +26,9 @@ fn no_update_is_lost_and_readers_see_generations_in_order() {
                 let mut last = 0;
                 for _ in 0..4 {
                     let view = snapshot.load();
-                    assert_eq!(view.0, view.1, "a torn view");
-                    assert_eq!(view.0, view.generation(), "a value of another generation");
+                    let (one, two) = *view;
+                    assert_eq!(one, two, "a torn view");
+                    assert_eq!(one, view.generation(), "a value of another generation");
                     assert!(view.generation() >= last);
                     last = view.generation();
                 }
@@ -66,7 +67,10 @@ fn the_last_publish_is_always_heard() {
             let mut last = 0;
             while last < 4 {
                 let view = changes.changed().await;
-                assert!(view.generation() > last, "told of the same generation twice");
+                assert!(
+                    view.generation() > last,
+                    "told of the same generation twice"
+                );
                 last = view.generation();
             }
         });
