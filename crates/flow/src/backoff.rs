@@ -13,10 +13,11 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
+use crate::deadline::LONGEST;
 use crate::expiring::Expiring;
 use crate::sync::Mutex;
 
-/// From the first wait, doubling, to the longest.
+/// From the first wait, doubling, to the longest (a day at most).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Curve {
     pub first: Duration,
@@ -27,7 +28,12 @@ impl Curve {
     /// The wait after the `attempt`th failure in a row; `chance` in 0..1 picks within the jitter.
     pub fn wait(self, attempt: u32, chance: f64) -> Duration {
         let doublings = attempt.saturating_sub(1).min(31);
-        let half = self.first.saturating_mul(1 << doublings).min(self.most) / 2;
+        let half = self
+            .first
+            .saturating_mul(1 << doublings)
+            .min(self.most)
+            .min(LONGEST)
+            / 2;
         half + half.mul_f64(chance)
     }
 }
@@ -85,7 +91,7 @@ impl<K: Clone + Eq + Hash> Backoffs<K> {
     pub fn new(curve: Curve, keys: usize, forget: Duration) -> Self {
         Self {
             curve,
-            forget,
+            forget: forget.min(LONGEST),
             failing: Mutex::new(Expiring::new(keys)),
         }
     }
@@ -115,5 +121,6 @@ impl<K: Clone + Eq + Hash> Backoffs<K> {
     }
 }
 
-#[cfg(all(test, not(feature = "shuttle")))]
+#[cfg(test)]
+#[cfg(not(feature = "shuttle"))]
 mod tests;

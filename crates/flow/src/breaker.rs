@@ -24,6 +24,7 @@ use prometheus_client::registry::Registry;
 use tokio::time::Instant;
 
 use crate::backoff::Curve;
+use crate::deadline::LONGEST;
 use crate::expiring::Expiring;
 use crate::sync::Mutex;
 
@@ -94,7 +95,9 @@ pub struct Attempt<T: Clone + Eq + Hash> {
 }
 
 impl<T: Clone + Eq + Hash> Breakers<T> {
-    pub fn new(config: Config) -> Self {
+    pub fn new(mut config: Config) -> Self {
+        config.probe = config.probe.min(LONGEST);
+        config.forget = config.forget.min(LONGEST);
         let troubled = Expiring::new(config.tenants);
         Self(Arc::new(Shared {
             config,
@@ -109,13 +112,13 @@ impl<T: Clone + Eq + Hash> Breakers<T> {
 
     pub fn try_pass(&self, tenant: &T) -> Result<Attempt<T>, Open> {
         let shared = &self.0;
-        let mut passed = Ok(());
-        let number = shared.with(tenant, |machine, number, now| {
-            passed = machine.as_mut().map_or(Ok(()), |machine| {
-                machine.pass(number, now, shared.config.probe)
-            });
+        let passed = shared.with(tenant, |machine, number, now| match machine {
+            Some(machine) => machine
+                .pass(number, now, shared.config.probe)
+                .map(|()| number),
+            None => Ok(number),
         });
-        passed.inspect_err(|_| {
+        let number = passed.inspect_err(|_| {
             shared.refusals.inc();
         })?;
         Ok(Attempt {
@@ -150,21 +153,21 @@ impl<T: Clone + Eq + Hash> Breakers<T> {
 }
 
 impl<T: Clone + Eq + Hash> Shared<T> {
-    /// Lets `act` change the tenant's machine, or make or leave out one; remembers the result.
-    /// Answers the number of this event.
-    fn with(&self, tenant: &T, act: impl FnOnce(&mut Option<Machine>, u64, Instant)) -> u64 {
+    /// Lets `act` change the tenant's machine, or make one; remembers it if it differs from new.
+    /// `act` is also given a number of its own, and the time.
+    fn with<R>(&self, tenant: &T, act: impl FnOnce(&mut Option<Machine>, u64, Instant) -> R) -> R {
         let now = Instant::now();
         let mut tenants = self.tenants.lock();
         tenants.attempts += 1;
         let number = tenants.attempts;
         let alive = tenants.troubled.get(tenant, now).is_some();
         let mut machine = tenants.troubled.remove(tenant).filter(|_| alive);
-        act(&mut machine, number, now);
+        let answer = act(&mut machine, number, now);
         if let Some(machine) = machine.filter(|machine| !machine.is_as_new()) {
             let end = machine.matters_until() + self.config.forget;
             let _ = tenants.troubled.insert(tenant.clone(), machine, end, now);
         }
-        number
+        answer
     }
 }
 
@@ -190,7 +193,7 @@ impl<T: Clone + Eq + Hash> Attempt<T> {
     fn report(mut self, act: impl FnOnce(&mut Option<Machine>, u64, Instant)) {
         self.reported = true;
         self.shared.with(&self.tenant, |machine, _, now| {
-            act(machine, self.number, now)
+            act(machine, self.number, now);
         });
     }
 }
@@ -224,6 +227,10 @@ impl Breaker {
     pub fn status(&self) -> Option<Status<()>> {
         self.0.list().pop()
     }
+
+    pub fn register(&self, registry: &mut Registry) {
+        self.0.register(registry);
+    }
 }
 
 impl<T: Clone + Eq + Hash> Clone for Breakers<T> {
@@ -246,5 +253,6 @@ impl<T: Clone + Eq + Hash + fmt::Debug> fmt::Debug for Attempt<T> {
     }
 }
 
-#[cfg(all(test, not(feature = "shuttle")))]
+#[cfg(test)]
+#[cfg(not(feature = "shuttle"))]
 mod tests;

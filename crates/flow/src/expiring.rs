@@ -88,5 +88,6 @@ impl<K: Clone + Eq + Hash, V> Expiring<K, V> {
     }
 }
 
-#[cfg(all(test, not(feature = "shuttle")))]
+#[cfg(test)]
+#[cfg(not(feature = "shuttle"))]
 mod tests;

@@ -12,6 +12,7 @@
 //!   began before the reset nor ever sees its answer.
 //! - Bounded: the answers kept (the soonest to expire makes room, so a flood of unknown keys, whose
 //!   no is short-lived, displaces no yes), and the lookups under way (beyond, callers are refused).
+//!   Keys have no fair share of those: give a tenant whose lookups may hang a `Fresh` of its own.
 
 use std::any::Any;
 use std::collections::HashMap;
@@ -29,7 +30,7 @@ use prometheus_client::metrics::family::Family;
 use prometheus_client::registry::Registry;
 use tokio::time::Instant;
 
-use crate::deadline::{Deadline, Expired};
+use crate::deadline::{Deadline, Expired, LONGEST};
 use crate::expiring::Expiring;
 use crate::metrics::Histogram;
 use crate::sync::Mutex;
@@ -119,7 +120,11 @@ where
     V: Send + Sync + 'static,
     E: Send + Sync + 'static,
 {
-    pub fn new(config: Config) -> Self {
+    /// No time in `config` is longer than a day.
+    pub fn new(mut config: Config) -> Self {
+        for time in [&mut config.yes, &mut config.no, &mut config.lookup] {
+            *time = LONGEST.min(*time);
+        }
         Self(Arc::new(Cache {
             config,
             state: Mutex::new(State {
@@ -412,7 +417,9 @@ impl<K: Clone + Eq + Hash, V, E> fmt::Debug for Fresh<K, V, E> {
     }
 }
 
-#[cfg(all(test, feature = "shuttle"))]
+#[cfg(test)]
+#[cfg(feature = "shuttle")]
 mod explore;
-#[cfg(all(test, not(feature = "shuttle")))]
+#[cfg(test)]
+#[cfg(not(feature = "shuttle"))]
 mod tests;

@@ -20,7 +20,9 @@ proptest! {
     #[test]
     fn no_curve_overflows(first in any::<u64>(), most in any::<u64>(), attempt in any::<u32>()) {
         let curve = Curve { first: Duration::from_secs(first), most: Duration::from_secs(most) };
-        prop_assert!(curve.wait(attempt, 0.999) <= curve.most);
+        prop_assert!(curve.wait(attempt, 0.999) <= curve.most.min(LONGEST));
+        let backoffs = Backoffs::new(curve, 1, Duration::MAX);
+        prop_assert_eq!(backoffs.failed(&0).attempt, 1);
     }
 
     #[test]

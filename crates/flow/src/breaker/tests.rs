@@ -162,6 +162,25 @@ async fn a_tenant_that_nobody_calls_is_forgotten() {
     assert!(breakers.try_pass(&"gone").is_ok());
 }
 
+#[tokio::test(start_paused = true)]
+async fn no_configuration_overflows_the_clock() {
+    let for_ever = Curve {
+        first: Duration::MAX,
+        most: Duration::MAX,
+    };
+    let (probe, forget) = (Duration::MAX, Duration::MAX);
+    let breaker = Breaker::new(Config {
+        failures: 0,
+        open: for_ever,
+        probe,
+        forget,
+        ..CONFIG
+    });
+    breaker.try_pass().unwrap().failed();
+    wait_out(&breaker).await;
+    breaker.try_pass().unwrap().succeeded();
+}
+
 #[derive(Clone, Debug)]
 enum Step {
     Pass,

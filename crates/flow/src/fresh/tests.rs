@@ -39,11 +39,10 @@ async fn ask(names: &Names, key: &'static str, found: Option<u32>) -> Option<u32
     answer.value.as_deref().copied()
 }
 
+type Found = Result<Option<u32>, Refused>;
+
 /// A lookup that answers what is sent.
-fn on_call() -> (
-    oneshot::Sender<Result<Option<u32>, Refused>>,
-    impl Future<Output = Result<Option<u32>, Refused>>,
-) {
+fn on_call() -> (oneshot::Sender<Found>, impl Future<Output = Found>) {
     let (send, receive) = oneshot::channel();
     (send, async { receive.await.expect("the test answers") })
 }
@@ -302,6 +301,43 @@ async fn a_deadline_that_has_passed_begins_nothing_but_is_served_what_is_kept() 
     assert!(matches!(none, Err(NoAnswer::Expired)));
     ask(&names, "a", Some(1)).await;
     assert!(names.get(&"a", passed(), |_| pending()).await.is_ok());
+}
+
+#[tokio::test(start_paused = true)]
+async fn no_answer_is_kept_for_ever() {
+    let (yes, no, lookup) = (Duration::MAX, Duration::MAX, Duration::MAX);
+    let names = Names::new(Config {
+        yes,
+        no,
+        lookup,
+        ..CONFIG
+    });
+    ask(&names, "a", None).await;
+    advance(LONGEST).await;
+    assert_eq!(ask(&names, "a", Some(1)).await, Some(1));
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_metrics_tell_what_lookups_came_to() {
+    let names = Names::new(CONFIG);
+    ask(&names, "a", Some(1)).await;
+    ask(&names, "a", Some(1)).await;
+    ask(&names, "b", None).await;
+    let mut registry = Registry::default();
+    names.register(&mut registry);
+    let mut text = String::new();
+    prometheus_client::encoding::text::encode(&mut text, &registry).unwrap();
+    for line in [
+        r#"fresh_hits_total{fresh="test"} 1"#,
+        r#"fresh_lookups_total{fresh="test",outcome="yes"} 1"#,
+        r#"fresh_lookups_total{fresh="test",outcome="no"} 1"#,
+        r#"fresh_lookup_seconds_count{fresh="test"} 2"#,
+    ] {
+        assert!(
+            text.lines().any(|other| other == line),
+            "no {line} in\n{text}"
+        );
+    }
 }
 
 #[tokio::test(start_paused = true)]
