@@ -28,9 +28,7 @@ mod explored {
         }
 
         pub(crate) fn lock(&self) -> shuttle::sync::MutexGuard<'_, T> {
-            self.0
-                .lock()
-                .unwrap_or_else(std::sync::PoisonError::into_inner)
+            self.0.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
         }
     }
 
