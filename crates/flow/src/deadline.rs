@@ -2,13 +2,20 @@
 //!
 //! Contract: every wait in Fairlead takes one. It is made once, where a request enters (from a gRPC
 //! or HTTP timeout, or a configured default), and passed down by value; a step may only shorten it.
+//! A timeout that cannot be read is an error to answer the caller with, never a silent default: a
+//! caller that asked for 2 s and got 60 s is a stall.
 
 use std::future::Future;
 use std::time::Duration;
 
+use http::HeaderMap;
 use tokio::time::Instant;
 
 use crate::sync::sleep_until;
+
+mod wire;
+
+pub use wire::BadTimeout;
 
 /// The instant by which an answer is worth having. Copy it freely; earlier sorts first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -22,6 +29,19 @@ pub struct Expired;
 /// The longest a deadline may lie ahead. A caller that asks for more gets this: nothing waits for ever.
 pub const LONGEST: Duration = Duration::from_secs(24 * 60 * 60);
 
+/// What a server grants: to a caller that names no timeout, and at most.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Grant {
+    pub unasked: Duration,
+    pub most: Duration,
+}
+
+impl Grant {
+    fn deadline(self, asked: Option<Duration>) -> Deadline {
+        Deadline::after(asked.unwrap_or(self.unasked).min(self.most))
+    }
+}
+
 impl Deadline {
     pub fn after(wait: Duration) -> Self {
         Self(Instant::now() + wait.min(LONGEST))
@@ -29,6 +49,23 @@ impl Deadline {
 
     pub fn at(instant: Instant) -> Self {
         Self(instant)
+    }
+
+    /// The deadline of a gRPC call: its `grpc-timeout`, within what the server grants.
+    pub fn of_grpc(headers: &HeaderMap, grant: Grant) -> Result<Self, BadTimeout> {
+        Ok(grant.deadline(wire::grpc(headers)?))
+    }
+
+    /// The deadline of an HTTP request: the shortest of its `Request-Timeout` and
+    /// `X-Request-Timeout` headers and the `timeout` of its query (which an API server adds when it
+    /// calls a webhook), each in seconds or as a duration such as `1m30s`; within what the server
+    /// grants. Zero means "not asked", as it does to Kubernetes.
+    pub fn of_http(
+        headers: &HeaderMap,
+        query: Option<&str>,
+        grant: Grant,
+    ) -> Result<Self, BadTimeout> {
+        Ok(grant.deadline(wire::http(headers, query)?))
     }
 
     pub fn instant(self) -> Instant {
@@ -60,3 +97,7 @@ impl Deadline {
         }
     }
 }
+
+#[cfg(test)]
+#[cfg(not(feature = "shuttle"))]
+mod tests;

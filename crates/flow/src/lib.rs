@@ -15,11 +15,20 @@
 //!
 //! Nothing here knows Kubernetes or any of Fairlead's jobs.
 
+mod expiring;
 mod sync;
 
+pub mod backoff;
+pub mod breaker;
 pub mod deadline;
+pub mod fresh;
 pub mod ledger;
 pub mod metrics;
+pub mod snapshot;
 
+pub use backoff::{Backoff, Backoffs};
+pub use breaker::{Breaker, Breakers};
 pub use deadline::{Deadline, Expired};
+pub use fresh::Fresh;
 pub use ledger::{Ledger, Op, OpId};
+pub use snapshot::Snapshot;
