@@ -22,4 +22,4 @@ pub mod ledger;
 pub mod metrics;
 
 pub use deadline::{Deadline, Expired};
-pub use ledger::{Ledger, Op, OpId};
+pub use ledger::{Ledger, LedgerConfig, Op, OpId, Outcome};
