@@ -20,6 +20,10 @@ mod sync;
 pub mod deadline;
 pub mod ledger;
 pub mod metrics;
+pub mod tasks;
+pub mod tracked_mutex;
 
 pub use deadline::{Deadline, Expired};
 pub use ledger::{Ledger, LedgerConfig, Op, OpId, Outcome};
+pub use tasks::{Stop, TaskError, TaskHandle, Tasks};
+pub use tracked_mutex::{Stuck, TrackedGuard, TrackedMutex};
