@@ -5,22 +5,25 @@
 //!   `finish` it counts as cancelled, because that is what dropping a future means; dropped by a
 //!   panic it counts as failed.
 //! - Always on. An operation costs one short lock at each end, and one of its own per step; nothing
-//!   is shared by all threads but the histograms' counters (`examples/ledger_cost.rs` measures).
+//!   is shared by all threads but the histograms' counters. `examples/ledger_cost.rs` measures: 0.2 µs
+//!   for begin and finish, 0.08 µs a step, where reading the clock takes 0.026.
 //! - A listing never holds up the work: no lock is held for more than [`PAGE`] operations, and only
 //!   to copy pointers; the oldest are found first, so a listing of the oldest hundred among a
 //!   million reads no million.
 //! - What is late is named once while it is in flight (`name_late`, called every second or so by a
 //!   watchdog) and once when it ends, with the time each step took. A flood of late operations is
 //!   named by its oldest and a sum: [`LINES`] lines, not a hundred thousand.
-//! - Memory: about 300 bytes an operation beside its key and tenant, 4 KiB a kind; given back when
-//!   the operation ends. `begin` never refuses: what bounds the operations in flight is the gate
-//!   or the lane that let them in. A million in flight are about 300 MB, still listed in
-//!   milliseconds. Kinds past the [`KINDS`]th and steps past the [`STEPS`]th of a kind share the
-//!   metrics label `other`.
+//! - Memory: 260 bytes an operation beside its key and tenant, 400 once it has steps, all given back
+//!   when it ends; less than 10 KiB a kind. `begin` never refuses: what bounds the operations in
+//!   flight is the gate or the lane that let them in. A million in flight are 0.4 GB; begin and
+//!   finish cost the same then, and the oldest hundred are still listed in less than a millisecond.
+//!   Kinds past the [`KINDS`]th and steps past the [`STEPS`]th of a kind share the metrics label
+//!   `other`.
 //!
 //! How: operations lie on shelves, one for each kind and each group of threads, ordered by age. An
 //! [`OpId`] says which shelf, so that a holder is found without a search.
 
+mod late_ends;
 mod meters;
 mod table;
 mod view;
@@ -41,6 +44,7 @@ use tokio::time::Instant;
 use tracing::warn;
 
 use crate::metrics::Histogram;
+use late_ends::LateEnds;
 use table::Table;
 pub use view::{Filter, OpView, StepView, WaitView};
 
@@ -521,53 +525,6 @@ impl Outcome {
             Self::Refused => "refused",
             Self::Expired => "expired",
             Self::Cancelled => "cancelled",
-        }
-    }
-}
-
-/// Keeps the ends of late operations to `LINES` lines a second.
-#[derive(Default)]
-struct LateEnds(Mutex<Told>);
-
-#[derive(Default)]
-struct Told {
-    second: Option<Instant>,
-    told: usize,
-    withheld: u64,
-}
-
-impl LateEnds {
-    fn may_tell(&self, now: Instant) -> bool {
-        self.tell_withheld(now);
-        let mut lines = self.0.lock();
-        let may = lines.told < LINES;
-        if may {
-            lines.told += 1
-        } else {
-            lines.withheld += 1
-        }
-        may
-    }
-
-    /// Begins a new second if it is time, and says what was not said in the last.
-    fn tell_withheld(&self, now: Instant) {
-        let withheld = {
-            let mut lines = self.0.lock();
-            let over = |second| now.saturating_duration_since(second) >= Duration::from_secs(1);
-            if !lines.second.is_none_or(over) {
-                return;
-            }
-            std::mem::replace(
-                &mut *lines,
-                Told {
-                    second: Some(now),
-                    ..Told::default()
-                },
-            )
-            .withheld
-        };
-        if withheld > 0 {
-            warn!(more = withheld, "more late operations have ended");
         }
     }
 }

@@ -151,7 +151,10 @@ impl Tasks {
             panics: Counter::default(),
         };
         let group = Group::new(name.into(), None, CancellationToken::new());
-        Self { tree: Arc::new(tree), group }
+        Self {
+            tree: Arc::new(tree),
+            group,
+        }
     }
 
     /// A group below this one.
@@ -159,7 +162,10 @@ impl Tasks {
     pub fn child(&self, name: impl Into<Cow<'static, str>>) -> Self {
         let above = Some(Arc::clone(&self.group));
         let group = Group::new(name.into(), above, self.group.stop.child_token());
-        Self { tree: Arc::clone(&self.tree), group }
+        Self {
+            tree: Arc::clone(&self.tree),
+            group,
+        }
     }
 
     /// Runs `work` as a task of this group. One that is spawned while the group stops still runs,
@@ -238,12 +244,17 @@ impl Tasks {
         if late.len() > LINES {
             warn!(more = late.len() - LINES, "more tasks did not stop in time");
         }
-        late.iter().filter_map(|task| task.abort.get()).for_each(AbortHandle::abort);
+        late.iter()
+            .filter_map(|task| task.abort.get())
+            .for_each(AbortHandle::abort);
 
         self.emptied(ABORT_GRACE).await;
         let blocked = self.running();
         for task in blocked.iter().take(LINES) {
-            warn!(task = task.path(), "cannot be aborted: its thread is blocked");
+            warn!(
+                task = task.path(),
+                "cannot be aborted: its thread is blocked"
+            );
         }
         let leftover = |task: &Arc<Task>| Leftover {
             name: task.path(),
@@ -269,8 +280,16 @@ impl Tasks {
 
     /// Registers the metrics of the whole tree.
     pub fn register(&self, registry: &mut Registry) {
-        registry.register("tasks_running", "Tasks that are running", self.tree.gauge.clone());
-        registry.register("tasks_panicked", "Tasks that panicked", self.tree.panics.clone());
+        registry.register(
+            "tasks_running",
+            "Tasks that are running",
+            self.tree.gauge.clone(),
+        );
+        registry.register(
+            "tasks_panicked",
+            "Tasks that panicked",
+            self.tree.panics.clone(),
+        );
     }
 
     fn start<F>(
@@ -310,7 +329,13 @@ impl Tasks {
         let number = running.last;
         running.tasks.insert(number, Arc::clone(&task));
         drop(running);
-        Entered { tasks: self.clone(), number, task, essential, end: End::Aborted }
+        Entered {
+            tasks: self.clone(),
+            number,
+            task,
+            essential,
+            end: End::Aborted,
+        }
     }
 
     /// Whether all have left before `wait` was over.
@@ -330,7 +355,10 @@ impl Tasks {
 
     fn running(&self) -> Vec<Arc<Task>> {
         let running = self.tree.running.lock();
-        let within = running.tasks.values().filter(|task| task.group.is_within(&self.group));
+        let within = running
+            .tasks
+            .values()
+            .filter(|task| task.group.is_within(&self.group));
         within.cloned().collect()
     }
 }
@@ -373,7 +401,8 @@ impl Drop for Entered {
                 End::Panicked(panic) => &format!("panicked: {panic}"),
                 End::Aborted => "was aborted",
             };
-            self.tasks.stop(format!("essential task {} {how}", self.task.path()));
+            self.tasks
+                .stop(format!("essential task {} {how}", self.task.path()));
         }
         tree.gauge.dec();
         let gone = tree.running.lock().tasks.remove(&self.number);
@@ -383,8 +412,17 @@ impl Drop for Entered {
 }
 
 impl Group {
-    fn new(name: Cow<'static, str>, above: Option<Arc<Self>>, stop: CancellationToken) -> Arc<Self> {
-        Arc::new(Self { name, above, stop, reason: OnceLock::new() })
+    fn new(
+        name: Cow<'static, str>,
+        above: Option<Arc<Self>>,
+        stop: CancellationToken,
+    ) -> Arc<Self> {
+        Arc::new(Self {
+            name,
+            above,
+            stop,
+            reason: OnceLock::new(),
+        })
     }
 
     fn path(&self) -> String {
@@ -395,7 +433,11 @@ impl Group {
     }
 
     fn is_within(&self, other: &Self) -> bool {
-        std::ptr::eq(self, other) || self.above.as_ref().is_some_and(|above| above.is_within(other))
+        std::ptr::eq(self, other)
+            || self
+                .above
+                .as_ref()
+                .is_some_and(|above| above.is_within(other))
     }
 
     fn reason(&self) -> Option<&str> {
@@ -449,7 +491,8 @@ impl<T> Future for TaskHandle<T> {
 
 fn message(panic: &(dyn std::any::Any + Send)) -> String {
     let text = panic.downcast_ref::<&str>().map(|text| (*text).to_owned());
-    text.or_else(|| panic.downcast_ref().cloned()).unwrap_or_else(|| "no message".to_owned())
+    text.or_else(|| panic.downcast_ref().cloned())
+        .unwrap_or_else(|| "no message".to_owned())
 }
 
 fn ms(duration: Duration) -> u64 {
@@ -458,7 +501,12 @@ fn ms(duration: Duration) -> u64 {
 
 impl fmt::Debug for Tasks {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Tasks({}, {} running)", self.group.path(), self.running().len())
+        write!(
+            f,
+            "Tasks({}, {} running)",
+            self.group.path(),
+            self.running().len()
+        )
     }
 }
 

@@ -53,8 +53,8 @@ use std::time::{Duration, Instant};
 use parking_lot::{Mutex, MutexGuard};
 
 use crate::Deadline;
-use locks::{Site, Watch};
 pub use locks::{HeldView, LockView, locks, register};
+use locks::{Site, Watch};
 
 /// One hold in this many is timed.
 pub const SAMPLE: u64 = 64;
@@ -100,7 +100,10 @@ pub struct Stuck {
 
 impl<T> TrackedMutex<T> {
     pub fn new(class: &'static str, value: T) -> Self {
-        Self { watch: Watch::new(class), value: Mutex::new(value) }
+        Self {
+            watch: Watch::new(class),
+            value: Mutex::new(value),
+        }
     }
 
     /// Waits as long as it takes. Where a caller waits for the answer, prefer `lock_until`.
@@ -111,7 +114,9 @@ impl<T> TrackedMutex<T> {
         if let Some(value) = self.value.try_lock() {
             return self.guard(value, site, false);
         }
-        let value = self.wait(site, None, PATIENCE).expect("a wait without end ends with the lock");
+        let value = self
+            .wait(site, None, PATIENCE)
+            .expect("a wait without end ends with the lock");
         self.guard(value, site, true)
     }
 
@@ -134,7 +139,9 @@ impl<T> TrackedMutex<T> {
     #[track_caller]
     pub fn try_lock(&self) -> Option<TrackedGuard<'_, T>> {
         let site = Location::caller();
-        self.value.try_lock().map(|value| self.guard(value, site, false))
+        self.value
+            .try_lock()
+            .map(|value| self.guard(value, site, false))
     }
 
     #[cold]
@@ -179,7 +186,10 @@ impl<T> TrackedMutex<T> {
         watch.set_holder(site, now);
         TrackedGuard {
             value,
-            hold: Hold { watch, sampled: now.filter(|_| sampled) },
+            hold: Hold {
+                watch,
+                sampled: now.filter(|_| sampled),
+            },
             #[cfg(debug_assertions)]
             _order: order::Held::new(watch.class.name, site),
             _not_send: PhantomData,
@@ -230,7 +240,11 @@ impl<T> DerefMut for TrackedGuard<'_, T> {
 impl<T> fmt::Debug for TrackedMutex<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let holder = locks::site_name(self.watch.holder.load());
-        write!(f, "TrackedMutex({}, held by {holder})", self.watch.class.name)
+        write!(
+            f,
+            "TrackedMutex({}, held by {holder})",
+            self.watch.class.name
+        )
     }
 }
 

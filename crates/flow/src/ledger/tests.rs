@@ -24,7 +24,8 @@ fn metrics(ledger: &Ledger) -> String {
     let mut registry = Registry::default();
     ledger.register(&mut registry);
     let mut text = String::new();
-    prometheus_client::encoding::text::encode(&mut text, &registry).unwrap();
+    prometheus_client::encoding::text::encode(&mut text, &registry)
+        .expect("a string takes any text");
     text
 }
 
@@ -304,9 +305,9 @@ fn a_listing_of_100_000_never_holds_a_lock_for_more_than_a_page() {
 
     // In the middle of a listing, between pages, the shelf is free: operations come and go.
     let mut listing = shelf.by_age();
-    for n in 0..1000 {
+    for op in &ops[..1000] {
         let listed = listing.next().unwrap();
-        assert_eq!(listed.id, ops[n].id());
+        assert_eq!(listed.id, op.id());
         assert!(!shelf.open.is_locked());
         drop(ledger.begin("add", "k", "t"));
     }

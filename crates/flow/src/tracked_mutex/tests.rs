@@ -9,7 +9,10 @@ use super::*;
 const LONG: Duration = Duration::from_secs(3600);
 
 fn view(class: &str) -> LockView {
-    locks().into_iter().find(|view| view.class == class).unwrap()
+    locks()
+        .into_iter()
+        .find(|view| view.class == class)
+        .expect("a class is listed once it was used")
 }
 
 fn here(line: u32) -> String {
@@ -19,7 +22,7 @@ fn here(line: u32) -> String {
 /// What the panic of `work` says.
 fn panic_of<T>(work: impl FnOnce() -> T) -> String {
     let panic = catch_unwind(AssertUnwindSafe(|| drop(work()))).expect_err("it should panic");
-    *panic.downcast::<String>().unwrap()
+    *panic.downcast::<String>().expect("the report is text")
 }
 
 #[test]
@@ -58,7 +61,10 @@ fn a_wait_ends_at_its_deadline_and_names_the_holder() {
         let stuck = waiter.join().unwrap().unwrap_err();
         assert_eq!((stuck.class, stuck.holder.unwrap().line()), ("stuck", line));
         let said = stuck.to_string();
-        assert!(said.starts_with("lock `stuck` is stuck: held for "), "{said}");
+        assert!(
+            said.starts_with("lock `stuck` is stuck: held for "),
+            "{said}"
+        );
         assert!(said.ends_with(&here(line)), "{said}");
     });
     drop(guard);
@@ -99,7 +105,11 @@ fn a_long_wait_names_the_holder_once_per_hold() {
     let wait_in_vain = || {
         let until = Some(Instant::now());
         thread::scope(|scope| {
-            let wait = || mutex.wait(Location::caller(), until, Duration::ZERO).is_none();
+            let wait = || {
+                mutex
+                    .wait(Location::caller(), until, Duration::ZERO)
+                    .is_none()
+            };
             assert!(scope.spawn(wait).join().unwrap());
         });
     };
@@ -132,8 +142,11 @@ fn the_lock_protects_and_counts_under_contention() {
             scope.spawn(move || {
                 for _ in 0..2000 {
                     let deadline = Deadline::after(LONG);
-                    let mut guard =
-                        if n % 2 == 0 { mutex.lock() } else { mutex.lock_until(deadline).unwrap() };
+                    let mut guard = if n % 2 == 0 {
+                        mutex.lock()
+                    } else {
+                        mutex.lock_until(deadline).unwrap()
+                    };
                     *guard += 1;
                 }
             });
@@ -141,7 +154,10 @@ fn the_lock_protects_and_counts_under_contention() {
     });
     assert_eq!(*mutex.lock(), 8000);
     let view = view("contended");
-    assert_eq!((view.acquisitions, view.waiting, view.held.len()), (8001, 0, 0));
+    assert_eq!(
+        (view.acquisitions, view.waiting, view.held.len()),
+        (8001, 0, 0)
+    );
     assert_eq!(view.contended, mutex.watch.class.wait.count());
 }
 
@@ -160,14 +176,20 @@ fn metrics_are_by_class() {
         "lock_wait_seconds_count{class=\"measured\"} 0",
         "lock_hold_seconds_count{class=\"measured\"} 1",
     ] {
-        assert!(text.lines().any(|l| l == line), "no line `{line}` in\n{text}");
+        assert!(
+            text.lines().any(|l| l == line),
+            "no line `{line}` in\n{text}"
+        );
     }
 }
 
 #[test]
 #[cfg(debug_assertions)]
 fn two_orders_panic_with_the_four_places() {
-    let (a, b) = (TrackedMutex::new("order a", ()), TrackedMutex::new("order b", ()));
+    let (a, b) = (
+        TrackedMutex::new("order a", ()),
+        TrackedMutex::new("order b", ()),
+    );
     let in_order = || {
         let _a = a.lock();
         let _b = b.lock();
@@ -213,7 +235,10 @@ fn a_circle_of_three_panics_with_its_path() {
 fn two_locks_of_one_class_at_once_panic() {
     let (one, two) = (TrackedMutex::new("same", ()), TrackedMutex::new("same", ()));
     let report = panic_of(|| (one.lock(), two.lock()));
-    assert!(report.contains("two locks of class `same` at once"), "{report}");
+    assert!(
+        report.contains("two locks of class `same` at once"),
+        "{report}"
+    );
     // One after the other is fine, and so is trying, which waits for nothing.
     drop(one.lock());
     let _two = two.lock();
@@ -223,7 +248,10 @@ fn two_locks_of_one_class_at_once_panic() {
 #[test]
 #[cfg(debug_assertions)]
 fn locks_of_other_threads_make_no_order() {
-    let (a, b) = (TrackedMutex::new("thread a", ()), TrackedMutex::new("thread b", ()));
+    let (a, b) = (
+        TrackedMutex::new("thread a", ()),
+        TrackedMutex::new("thread b", ()),
+    );
     let (send, receive) = channel();
     thread::scope(|scope| {
         let _a = a.lock();
