@@ -75,7 +75,7 @@ struct Task {
     spawned_at: &'static Location<'static>,
     blocking: bool,
     /// Set as soon as tokio has the task.
-    abort: OnceLock<AbortHandle>,
+    handle: OnceLock<AbortHandle>,
 }
 
 /// Held by the task itself, so that it leaves the tree however it ends.
@@ -244,25 +244,23 @@ impl Tasks {
         if late.len() > LINES {
             warn!(more = late.len() - LINES, "more tasks did not stop in time");
         }
-        late.iter()
-            .filter_map(|task| task.abort.get())
-            .for_each(AbortHandle::abort);
+        late.iter().for_each(|task| task.abort());
 
         self.emptied(ABORT_GRACE).await;
-        let blocked = self.running();
-        for task in blocked.iter().take(LINES) {
-            warn!(
-                task = task.path(),
-                "cannot be aborted: its thread is blocked"
-            );
-        }
+        let rest = self.running();
+        // Some may have been spawned since, by what the others dropped.
+        rest.iter().for_each(|task| task.abort());
         let leftover = |task: &Arc<Task>| Leftover {
             name: task.path(),
             running_for: now - task.since,
             spawned_at: task.spawned_at,
-            blocked: blocked.iter().any(|other| Arc::ptr_eq(task, other)),
+            blocked: rest.iter().any(|other| Arc::ptr_eq(task, other)),
         };
-        late.iter().map(leftover).collect()
+        let leftovers: Vec<_> = late.iter().map(leftover).collect();
+        for left in leftovers.iter().filter(|left| left.blocked).take(LINES) {
+            warn!(task = left.name, "cannot be aborted, its thread is blocked");
+        }
+        leftovers
     }
 
     /// What runs in this group and below, oldest first.
@@ -321,7 +319,7 @@ impl Tasks {
             since: Instant::now(),
             spawned_at,
             blocking,
-            abort: OnceLock::new(),
+            handle: OnceLock::new(),
         });
         self.tree.gauge.inc();
         let mut running = self.tree.running.lock();
@@ -365,8 +363,14 @@ impl Tasks {
 
 impl Task {
     fn started<T>(&self, handle: JoinHandle<Result<T, TaskError>>) -> TaskHandle<T> {
-        self.abort.get_or_init(|| handle.abort_handle());
+        self.handle.get_or_init(|| handle.abort_handle());
         TaskHandle(handle)
+    }
+
+    fn abort(&self) {
+        if let Some(handle) = self.handle.get() {
+            handle.abort();
+        }
     }
 
     fn path(&self) -> String {

@@ -121,3 +121,6 @@ fn report(now: Seen, before: &[Seen]) -> String {
     before.iter().for_each(|seen| line("before", seen));
     report
 }
+
+#[cfg(all(test, not(feature = "shuttle")))]
+mod tests;
