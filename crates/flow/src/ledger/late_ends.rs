@@ -8,7 +8,7 @@ use tracing::warn;
 
 use super::LINES;
 
-/// Keeps the ends of late operations to `LINES` lines a second.
+/// Keeps the late ends of one kind to `LINES` lines a second.
 #[derive(Default)]
 pub(super) struct LateEnds(Mutex<Told>);
 
@@ -21,8 +21,8 @@ struct Told {
 
 impl LateEnds {
     /// Whether there is room in the log for one more.
-    pub(super) fn may_tell(&self, now: Instant) -> bool {
-        self.tell_withheld(now);
+    pub(super) fn may_tell(&self, kind: &str, now: Instant) -> bool {
+        self.tell_withheld(kind, now);
         let mut lines = self.0.lock();
         let may = lines.told < LINES;
         if may {
@@ -34,7 +34,7 @@ impl LateEnds {
     }
 
     /// Begins a new second if it is time, and says what was not said in the last.
-    pub(super) fn tell_withheld(&self, now: Instant) {
+    pub(super) fn tell_withheld(&self, kind: &str, now: Instant) {
         let withheld = {
             let mut lines = self.0.lock();
             let over = |second| now.saturating_duration_since(second) >= Duration::from_secs(1);
@@ -51,7 +51,7 @@ impl LateEnds {
             .withheld
         };
         if withheld > 0 {
-            warn!(more = withheld, "more late operations have ended");
+            warn!(kind, more = withheld, "more late operations have ended");
         }
     }
 }
