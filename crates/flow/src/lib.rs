@@ -16,19 +16,35 @@
 //! Nothing here knows Kubernetes or any of Fairlead's jobs.
 
 mod expiring;
+mod list;
+mod retry;
 mod sync;
 
 pub mod backoff;
 pub mod breaker;
 pub mod deadline;
 pub mod fresh;
+pub mod gate;
+pub mod lanes;
 pub mod ledger;
+pub mod memory_guard;
 pub mod metrics;
+pub mod readiness;
 pub mod snapshot;
+pub mod tasks;
+pub mod tracked_mutex;
+pub mod watchdog;
 
 pub use backoff::{Backoff, Backoffs};
 pub use breaker::{Breaker, Breakers};
 pub use deadline::{Deadline, Expired};
 pub use fresh::Fresh;
+pub use gate::{Gate, Overloaded, Priority};
+pub use lanes::{Lanes, Refused, Work};
 pub use ledger::{Ledger, Op, OpId};
-pub use snapshot::Snapshot;
+pub use memory_guard::{MemoryGuard, Pressure};
+pub use readiness::Readiness;
+pub use snapshot::{Map, Snapshot};
+pub use tasks::{Stop, Tasks};
+pub use tracked_mutex::TrackedMutex;
+pub use watchdog::{Beacon, Watchdog};
