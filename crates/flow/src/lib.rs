@@ -15,11 +15,17 @@
 //!
 //! Nothing here knows Kubernetes or any of Fairlead's jobs.
 
+mod list;
+mod retry;
 mod sync;
 
 pub mod deadline;
+pub mod gate;
+pub mod lanes;
 pub mod ledger;
 pub mod metrics;
 
 pub use deadline::{Deadline, Expired};
+pub use gate::{Gate, GateConfig, Overloaded, Permit, Priority, Shedding};
+pub use lanes::{Lanes, LanesConfig, Refused, Work};
 pub use ledger::{Ledger, Op, OpId};
