@@ -42,12 +42,33 @@ impl List {
         at: usize,
         links: fn(&mut T) -> &mut Links,
     ) {
-        *links(&mut slab[at]) = Links { before: self.back, after: None };
+        *links(&mut slab[at]) = Links {
+            before: self.back,
+            after: None,
+        };
         match self.back {
             Some(back) => links(&mut slab[back]).after = Some(at),
             None => self.front = Some(at),
         }
         self.back = Some(at);
+        self.len += 1;
+    }
+
+    pub(crate) fn push_front<T>(
+        &mut self,
+        slab: &mut Slab<T>,
+        at: usize,
+        links: fn(&mut T) -> &mut Links,
+    ) {
+        *links(&mut slab[at]) = Links {
+            before: None,
+            after: self.front,
+        };
+        match self.front {
+            Some(front) => links(&mut slab[front]).before = Some(at),
+            None => self.back = Some(at),
+        }
+        self.front = Some(at);
         self.len += 1;
     }
 
@@ -71,5 +92,5 @@ impl List {
     }
 }
 
-#[cfg(test)]
+#[cfg(all(test, not(feature = "shuttle")))]
 mod tests;

@@ -42,7 +42,14 @@ pub struct Gated<S, C, R, J> {
 
 impl<C, R, J> GateLayer<C, R, J> {
     pub fn new(gate: Gate, classify: C, refuse: R, judge: J) -> Self {
-        Self { gate, edge: Edge { classify, refuse, judge } }
+        Self {
+            gate,
+            edge: Edge {
+                classify,
+                refuse,
+                judge,
+            },
+        }
     }
 }
 
@@ -50,7 +57,11 @@ impl<S, C: Clone, R: Clone, J: Clone> Layer<S> for GateLayer<C, R, J> {
     type Service = Gated<S, C, R, J>;
 
     fn layer(&self, inner: S) -> Self::Service {
-        Gated { inner, gate: self.gate.clone(), edge: self.edge.clone() }
+        Gated {
+            inner,
+            gate: self.gate.clone(),
+            edge: self.edge.clone(),
+        }
     }
 }
 

@@ -15,10 +15,13 @@
 //! halves the limit for a window. If latency does not follow, the load is not the cause of it: this
 //! is the baseline, and the limit comes back. If latency falls with the limit, the limit was past
 //! the knee and half of it serves as many: stay there, and halve again. Probes come after
-//! `CALM` windows of load, and when the limit has lost half its height: it has to be earned.
-//! Between probes a loaded window can only lower the baseline, never raise it.
+//! `CALM` windows of load, and when the limit has lost half its height: that has to be earned.
+//! Nothing else moves the baseline: a loaded window says what the load costs, not what it would be
+//! without it.
 //!
-//! A window is as long as it takes to answer two requests per place, so that slow answers are in it.
+//! A window is as long as it takes to answer two requests per place, so that slow answers are in it,
+//! and twice that in a probe, on which more depends. Its mean is taken with its standard error: the
+//! limit is lowered, and a probe goes further down, only for a difference of at least two of those.
 
 use std::time::Duration;
 
@@ -36,7 +39,7 @@ const FELL: f64 = 0.75;
 /// two windows, so this bounds its price to about one per cent.
 const CALM: u32 = 100;
 const SHORTEST: Duration = Duration::from_millis(100);
-const FEWEST: usize = 16;
+const FEWEST: usize = 32;
 
 #[derive(Debug)]
 pub(super) struct Limit {
@@ -46,6 +49,10 @@ pub(super) struct Limit {
     baseline: Option<f64>,
     window: Window,
     probe: Option<Probe>,
+    /// Mean seconds under load, over the last few windows. A probe is measured against this: it is
+    /// often a bad window that calls for one, and a usual one after it would look like relief.
+    loaded: Option<f64>,
+    /// Windows under load since the last probe.
     calm: u32,
     /// The highest the limit was since the last probe.
     height: f64,
@@ -55,6 +62,7 @@ pub(super) struct Limit {
 struct Window {
     since: Instant,
     seconds: f64,
+    squares: f64,
     done: usize,
     failed: usize,
     peak: usize,
@@ -71,7 +79,11 @@ struct Probe {
 impl Limit {
     pub(super) fn new(bounds: Limits, now: Instant) -> Self {
         let min = bounds.min.max(1);
-        let bounds = Limits { min, max: bounds.max.max(min), initial: bounds.initial };
+        let bounds = Limits {
+            min,
+            max: bounds.max.max(min),
+            initial: bounds.initial,
+        };
         let limit = bounds.initial.clamp(bounds.min, bounds.max) as f64;
         Self {
             bounds,
@@ -79,7 +91,9 @@ impl Limit {
             baseline: None,
             window: Window::new(now),
             probe: None,
-            calm: 0,
+            loaded: None,
+            // The first baseline may have been taken under load: check it soon.
+            calm: CALM - CALM / 10,
             height: limit,
         }
     }
@@ -103,13 +117,15 @@ impl Limit {
         self.window.peak = self.window.peak.max(in_flight);
         match outcome {
             Outcome::Done => {
+                let seconds = now.saturating_duration_since(started).as_secs_f64();
                 self.window.done += 1;
-                self.window.seconds += now.saturating_duration_since(started).as_secs_f64();
+                self.window.seconds += seconds;
+                self.window.squares += seconds * seconds;
             }
             Outcome::Failed => self.window.failed += 1,
             Outcome::Ignored => return,
         }
-        let enough = FEWEST.max(2 * self.get());
+        let enough = FEWEST.max(2 * self.get()) * if self.probe.is_some() { 2 } else { 1 };
         let long = now.saturating_duration_since(self.window.since) >= SHORTEST;
         if long && self.window.done + self.window.failed >= enough {
             let window = std::mem::replace(&mut self.window, Window::new(now));
@@ -126,11 +142,12 @@ impl Limit {
             self.step(1.0 - failed / 2.0);
             return;
         }
-        let latency = window.seconds / window.done as f64;
+        let (latency, doubt) = window.mean();
         let baseline = *self.baseline.get_or_insert(latency);
 
         if let Some(probe) = self.probe {
-            if loaded && latency < probe.latency * FELL && self.limit > self.bounds.min as f64 {
+            let fell = loaded && latency + doubt < probe.latency * FELL;
+            if fell && self.limit > self.bounds.min as f64 {
                 self.cut(latency);
             } else {
                 self.baseline = Some(latency);
@@ -141,15 +158,16 @@ impl Limit {
         if !loaded || self.get() <= self.bounds.min {
             // At the floor nothing is left to cut, so this is the best there is.
             self.baseline = Some(baseline + STRIDE * (latency - baseline));
-        } else if latency < baseline {
-            self.baseline = Some(baseline + STRIDE / 2.0 * (latency - baseline));
         }
         if loaded {
-            let gradient = (TOLERANCE * baseline / latency).clamp(0.5, 1.0);
+            let before = self.loaded.unwrap_or(latency);
+            let usual = before + STRIDE * (latency - before);
+            self.loaded = Some(usual);
+            let gradient = (TOLERANCE * baseline / (latency - doubt).max(baseline)).clamp(0.5, 1.0);
             self.step(gradient.min(1.0 - failed / 2.0));
             self.calm += 1;
             if self.calm >= CALM || self.limit < self.height / 2.0 {
-                self.cut(latency);
+                self.cut(usual);
             }
         }
     }
@@ -161,13 +179,17 @@ impl Limit {
     }
 
     fn cut(&mut self, latency: f64) {
-        self.probe = Some(Probe { limit: self.limit, latency });
+        self.probe = Some(Probe {
+            limit: self.limit,
+            latency,
+        });
         self.set(self.limit / 2.0);
     }
 
     fn end_probe(&mut self) {
         if let Some(probe) = self.probe.take() {
             self.limit = probe.limit;
+            self.loaded = Some(probe.latency);
             self.height = probe.limit;
             self.calm = 0;
         }
@@ -179,10 +201,25 @@ impl Limit {
 }
 
 impl Window {
+    /// Mean seconds, and two standard errors of it.
+    fn mean(&self) -> (f64, f64) {
+        let n = self.done as f64;
+        let mean = self.seconds / n;
+        let variance = (self.squares / n - mean * mean).max(0.0);
+        (mean, 2.0 * (variance / n).sqrt())
+    }
+
     fn new(since: Instant) -> Self {
-        Self { since, seconds: 0.0, done: 0, failed: 0, peak: 0 }
+        Self {
+            since,
+            seconds: 0.0,
+            squares: 0.0,
+            done: 0,
+            failed: 0,
+            peak: 0,
+        }
     }
 }
 
-#[cfg(test)]
+#[cfg(all(test, not(feature = "shuttle")))]
 mod tests;

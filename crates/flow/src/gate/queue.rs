@@ -90,7 +90,11 @@ impl Estimate {
             self.deviation += ((took - self.mean).abs() - self.deviation) / 4.0;
             self.mean += (took - self.mean) / 8.0;
         } else {
-            *self = Self { known: true, mean: took, deviation: took / 2.0 };
+            *self = Self {
+                known: true,
+                mean: took,
+                deviation: took / 2.0,
+            };
         }
     }
 
@@ -122,6 +126,12 @@ impl Queue {
             shedding: Shedding::None,
             refused: 0,
         }
+    }
+
+    /// Nobody is in flight, waits, or has an answer that was not looked at.
+    #[cfg(all(test, feature = "shuttle"))]
+    pub(super) fn is_empty(&self) -> bool {
+        self.slots.is_empty() && self.in_flight == 0
     }
 
     pub(super) fn status(&self) -> GateStatus {
@@ -157,7 +167,9 @@ impl Queue {
         }
         let ahead: usize = self.lines[..=priority as usize].iter().map(List::len).sum();
         let leave = self.in_flight - self.limit.get() + 1 + ahead;
-        let wait = self.interval(now).saturating_mul(u32::try_from(leave).unwrap_or(u32::MAX));
+        let wait = self
+            .interval(now)
+            .saturating_mul(u32::try_from(leave).unwrap_or(u32::MAX));
         let left = deadline - now;
         if wait.saturating_add(service.cautious()) > left {
             return Err(self.refuse(Reason::TooLate, now));
@@ -168,12 +180,20 @@ impl Queue {
         if self.queued == 0 {
             self.moved = now;
         }
-        let waiter =
-            Waiter { priority, deadline, state: State::Waiting, waker: None, links: Links::default() };
+        let waiter = Waiter {
+            priority,
+            deadline,
+            state: State::Waiting,
+            waker: None,
+            links: Links::default(),
+        };
         let slot = self.slots.insert(waiter);
         self.lines[priority as usize].push_back(&mut self.slots, slot, links);
         self.queued += 1;
-        Ok(Arrival::Waits(slot, deadline - service.cautious().min(left)))
+        Ok(Arrival::Waits(
+            slot,
+            deadline - service.cautious().min(left),
+        ))
     }
 
     /// The answer for a waiter, which is thereby taken away; or `waker` is called when there is one.
@@ -247,7 +267,10 @@ impl Queue {
     /// Closes the gate to some priorities; those of them that wait are refused.
     pub(super) fn shed(&mut self, shedding: Shedding, now: Instant, woken: &mut Vec<Waker>) {
         self.shedding = shedding;
-        for priority in Priority::ALL.into_iter().filter(|priority| shedding.sheds(*priority)) {
+        for priority in Priority::ALL
+            .into_iter()
+            .filter(|priority| shedding.sheds(*priority))
+        {
             while let Some(slot) = self.lines[priority as usize].front() {
                 self.turn_away(slot, Reason::Shed, now, woken);
             }
@@ -256,8 +279,12 @@ impl Queue {
 
     fn let_in(&mut self, now: Instant, woken: &mut Vec<Waker>) {
         while self.in_flight < self.limit.get() {
-            let Some(slot) = self.lines.iter().find_map(List::front) else { return };
-            let Waiter { priority, deadline, .. } = self.slots[slot];
+            let Some(slot) = self.lines.iter().find_map(List::front) else {
+                return;
+            };
+            let Waiter {
+                priority, deadline, ..
+            } = self.slots[slot];
             let service = self.service[priority as usize].cautious();
             if deadline <= now || !self.in_time(service, deadline, now) {
                 self.turn_away(slot, Reason::TooLate, now, woken);
@@ -301,7 +328,10 @@ impl Queue {
         now: Instant,
         woken: &mut Vec<Waker>,
     ) -> Result<(), Overloaded> {
-        let below = self.lines[priority as usize + 1..].iter().rev().find_map(List::back);
+        let below = self.lines[priority as usize + 1..]
+            .iter()
+            .rev()
+            .find_map(List::back);
         match below {
             Some(slot) => {
                 self.turn_away(slot, Reason::Evicted, now, woken);
@@ -325,7 +355,10 @@ impl Queue {
             Reason::Shed => SHED_FOR,
             _ => self.interval(now).mul_f64((self.queued + 1) as f64),
         };
-        Overloaded { retry_after: retry_after(drain, self.refused), reason }
+        Overloaded {
+            retry_after: retry_after(drain, self.refused),
+            reason,
+        }
     }
 
     fn unqueue(&mut self, slot: Slot) {
@@ -335,5 +368,5 @@ impl Queue {
     }
 }
 
-#[cfg(test)]
+#[cfg(all(test, not(feature = "shuttle")))]
 mod tests;

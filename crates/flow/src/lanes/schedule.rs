@@ -11,8 +11,7 @@
 //! and the head at the front of its ready list, and passes over a tenant only to credit it with the
 //! quantum that its next visit spends. So decisions cost O(1), amortised, whatever is parked.
 //!
-//! It is work-conserving: after every call either all workers are taken or the ring is empty. One
-//! departure therefore makes at most one other job runnable.
+//! It is work-conserving: after every call either all workers are taken or the ring is empty.
 
 use std::collections::HashMap;
 use std::hash::Hash;
@@ -185,13 +184,18 @@ impl<K: Clone + Eq + Hash> Schedule<K> {
             in_key: Links::default(),
             in_ready: Links::default(),
         });
-        self.keys[key].line.push_back(&mut self.jobs, ticket, in_key);
+        self.keys[key]
+            .line
+            .push_back(&mut self.jobs, ticket, in_key);
         self.tenants[tenant].queued += 1;
         self.queued += 1;
         self.ready_head(key);
-        let woken = self.give_turn(now);
-        debug_assert!(woken.is_none(), "a newcomer makes nobody else runnable");
-        debug_assert_eq!(waits_on.is_none(), self.jobs[ticket].state == State::Running);
+        let woken = self.give_turns(now);
+        debug_assert!(woken.is_empty(), "a newcomer makes nobody else runnable");
+        debug_assert_eq!(
+            waits_on.is_none(),
+            self.jobs[ticket].state == State::Running
+        );
         Ok((ticket, waits_on))
     }
 
@@ -212,8 +216,14 @@ impl<K: Clone + Eq + Hash> Schedule<K> {
     }
 
     /// The job is done, or given up, in whatever state it is. Returns whom to wake.
-    pub(super) fn leave(&mut self, ticket: Ticket, now: Instant) -> Option<Waker> {
-        let Job { key, tenant, state, since, .. } = self.jobs[ticket];
+    pub(super) fn leave(&mut self, ticket: Ticket, now: Instant) -> Vec<Waker> {
+        let Job {
+            key,
+            tenant,
+            state,
+            since,
+            ..
+        } = self.jobs[ticket];
         match state {
             State::Closed => {}
             State::Parked | State::Ready => self.unqueue(ticket),
@@ -228,10 +238,10 @@ impl<K: Clone + Eq + Hash> Schedule<K> {
         }
         self.jobs.remove(ticket);
         if state == State::Closed {
-            return None;
+            return Vec::new();
         }
         self.forget_if_idle(key, tenant);
-        self.give_turn(now)
+        self.give_turns(now)
     }
 
     /// Refuses all that wait and all that come. Returns whom to wake.
@@ -271,7 +281,11 @@ impl<K: Clone + Eq + Hash> Schedule<K> {
         let turn = |ticket: Ticket| {
             let job = &self.jobs[ticket];
             let key = self.keys[job.key].key.clone();
-            Turn { key, op: job.op, age: now.saturating_duration_since(job.since) }
+            Turn {
+                key,
+                op: job.op,
+                age: now.saturating_duration_since(job.since),
+            }
         };
         let mut tenants: Vec<_> = self
             .tenants
@@ -288,7 +302,12 @@ impl<K: Clone + Eq + Hash> Schedule<K> {
             })
             .collect();
         tenants.sort_by(|a, b| a.tenant.cmp(&b.tenant));
-        LanesStatus { queued: self.queued, running: self.running, closed: self.closed, tenants }
+        LanesStatus {
+            queued: self.queued,
+            running: self.running,
+            closed: self.closed,
+            tenants,
+        }
     }
 
     /// What would keep a newcomer from running at once.
@@ -313,7 +332,14 @@ impl<K: Clone + Eq + Hash> Schedule<K> {
         tenant: Option<usize>,
         now: Instant,
     ) -> Result<(), Refused> {
-        let Bounds { workers, per_tenant, queue, queue_per_tenant, queue_per_key, .. } = self.bounds;
+        let Bounds {
+            workers,
+            per_tenant,
+            queue,
+            queue_per_tenant,
+            queue_per_key,
+            ..
+        } = self.bounds;
         let in_key = key.map_or(0, |at| self.keys[at].line.len());
         let in_tenant = tenant.map_or(0, |at| self.tenants[at].queued);
         let (ahead, abreast) = if in_key >= queue_per_key {
@@ -331,30 +357,50 @@ impl<K: Clone + Eq + Hash> Schedule<K> {
         let hold = self.hold.max(age.unwrap_or_default());
         let drain = hold.mul_f64((ahead + 1) as f64 / abreast as f64);
         self.refused += 1;
-        Err(Refused::Full { retry_after: retry_after(drain, self.refused) })
+        Err(Refused::Full {
+            retry_after: retry_after(drain, self.refused),
+        })
     }
 
-    /// Gives one turn by deficit round robin, if a worker is free and anything may run.
-    fn give_turn(&mut self, now: Instant) -> Option<Waker> {
-        if self.running >= self.bounds.workers {
-            return None;
+    /// Gives turns while a worker is free and anything may run. One departure can free two: another
+    /// key of its tenant, and the next on its key, if that is another tenant's.
+    fn give_turns(&mut self, now: Instant) -> Vec<Waker> {
+        let mut woken = Vec::new();
+        while self.running < self.bounds.workers {
+            let Some((tenant, ticket)) = self.next() else {
+                break;
+            };
+            woken.extend(self.start(tenant, ticket, now));
         }
-        let (tenant, ticket) = loop {
+        woken
+    }
+
+    /// Deficit round robin.
+    fn next(&mut self) -> Option<(usize, Ticket)> {
+        loop {
             let at = self.ring.front()?;
             let tenant = &mut self.tenants[at];
-            let head = tenant.ready.front().expect("a tenant in the ring has a ready key");
+            let head = tenant
+                .ready
+                .front()
+                .expect("a tenant in the ring has a ready key");
             let cost = self.jobs[head].cost;
             if tenant.deficit >= cost {
                 tenant.deficit -= cost;
-                break (at, head);
+                return Some((at, head));
             }
             // No cost exceeds the quantum, so the next visit serves.
             tenant.deficit += self.bounds.max_cost;
             self.ring.remove(&mut self.tenants, at, in_ring);
             self.ring.push_back(&mut self.tenants, at, in_ring);
-        };
+        }
+    }
+
+    fn start(&mut self, tenant: usize, ticket: Ticket, now: Instant) -> Option<Waker> {
         let key = self.jobs[ticket].key;
-        self.tenants[tenant].ready.remove(&mut self.jobs, ticket, in_ready);
+        self.tenants[tenant]
+            .ready
+            .remove(&mut self.jobs, ticket, in_ready);
         self.keys[key].line.remove(&mut self.jobs, ticket, in_key);
         self.keys[key].running = Some(ticket);
         self.tenants[tenant].queued -= 1;
@@ -371,12 +417,16 @@ impl<K: Clone + Eq + Hash> Schedule<K> {
 
     /// Takes a waiting job out of every line it stands in.
     fn unqueue(&mut self, ticket: Ticket) {
-        let Job { key, tenant, state, .. } = self.jobs[ticket];
+        let Job {
+            key, tenant, state, ..
+        } = self.jobs[ticket];
         self.keys[key].line.remove(&mut self.jobs, ticket, in_key);
         self.tenants[tenant].queued -= 1;
         self.queued -= 1;
         if state == State::Ready {
-            self.tenants[tenant].ready.remove(&mut self.jobs, ticket, in_ready);
+            self.tenants[tenant]
+                .ready
+                .remove(&mut self.jobs, ticket, in_ready);
             self.ready_head(key);
             self.settle(tenant);
         }
@@ -384,13 +434,22 @@ impl<K: Clone + Eq + Hash> Schedule<K> {
 
     /// Makes the head of a free key ready for its tenant.
     fn ready_head(&mut self, key: usize) {
-        let Key { running: None, line, .. } = &self.keys[key] else { return };
+        let Key {
+            running: None,
+            line,
+            ..
+        } = &self.keys[key]
+        else {
+            return;
+        };
         let Some(head) = line.front() else { return };
         let job = &mut self.jobs[head];
         if job.state == State::Parked {
             job.state = State::Ready;
             let tenant = job.tenant;
-            self.tenants[tenant].ready.push_back(&mut self.jobs, head, in_ready);
+            self.tenants[tenant]
+                .ready
+                .push_back(&mut self.jobs, head, in_ready);
             self.settle(tenant);
         }
     }
@@ -398,10 +457,16 @@ impl<K: Clone + Eq + Hash> Schedule<K> {
     /// Puts a tenant into the ring or takes it out, as it now deserves.
     fn settle(&mut self, at: usize) {
         let tenant = &mut self.tenants[at];
+        if tenant.ready.is_empty() {
+            tenant.deficit = 0;
+        }
         let runnable = !tenant.ready.is_empty() && tenant.running < self.bounds.per_tenant;
         match (runnable, tenant.in_ring.is_some()) {
+            // Its share was used up in the middle of its visit, which now goes on.
+            (true, false) if tenant.deficit > 0 => {
+                self.ring.push_front(&mut self.tenants, at, in_ring);
+            }
             (true, false) => {
-                // One quantum a round, however often it comes and goes: it joins at the back.
                 tenant.deficit = self.bounds.max_cost;
                 self.ring.push_back(&mut self.tenants, at, in_ring);
             }
@@ -414,7 +479,11 @@ impl<K: Clone + Eq + Hash> Schedule<K> {
     }
 
     fn add_key(&mut self, key: &K) -> usize {
-        let at = self.keys.insert(Key { key: key.clone(), running: None, line: List::default() });
+        let at = self.keys.insert(Key {
+            key: key.clone(),
+            running: None,
+            line: List::default(),
+        });
         self.key_index.insert(key.clone(), at);
         at
     }
@@ -440,7 +509,9 @@ impl<K: Clone + Eq + Hash> Schedule<K> {
             let gone = self.keys.remove(key);
             self.key_index.remove(&gone.key);
         }
-        let Tenant { running, queued, .. } = self.tenants[tenant];
+        let Tenant {
+            running, queued, ..
+        } = self.tenants[tenant];
         if running == 0 && queued == 0 {
             let gone = self.tenants.remove(tenant);
             self.tenant_index.remove(&gone.name);
@@ -448,5 +519,5 @@ impl<K: Clone + Eq + Hash> Schedule<K> {
     }
 }
 
-#[cfg(test)]
+#[cfg(all(test, not(feature = "shuttle")))]
 mod tests;

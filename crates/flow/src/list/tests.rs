@@ -12,11 +12,14 @@ fn in_order(list: &List, slab: &Slab<Links>) -> Vec<usize> {
 proptest! {
     #[test]
     fn a_list_is_a_queue_that_can_be_left_from_the_middle(
-        steps in prop::collection::vec(prop::option::of(any::<prop::sample::Index>()), 0..80),
+        steps in prop::collection::vec(
+            (prop::option::of(any::<prop::sample::Index>()), any::<bool>()),
+            0..80,
+        ),
     ) {
         let (mut slab, mut list, mut model) = (Slab::new(), List::default(), VecDeque::new());
-        for step in steps {
-            match step {
+        for (leaves, in_front) in steps {
+            match leaves {
                 Some(index) if !model.is_empty() => {
                     let at = model.remove(index.index(model.len())).expect("index is in range");
                     list.remove(&mut slab, at, |links| links);
@@ -24,8 +27,13 @@ proptest! {
                 }
                 _ => {
                     let at = slab.insert(Links::default());
-                    list.push_back(&mut slab, at, |links| links);
-                    model.push_back(at);
+                    if in_front {
+                        list.push_front(&mut slab, at, |links| links);
+                        model.push_front(at);
+                    } else {
+                        list.push_back(&mut slab, at, |links| links);
+                        model.push_back(at);
+                    }
                 }
             }
             prop_assert_eq!(in_order(&list, &slab), Vec::from(model.clone()));
