@@ -1,0 +1,372 @@
+//! Who is let in: the state machine under the lock of `Gate`. It does no I/O and knows no runtime;
+//! time and wakers are handed in, so that a property test can drive it through any history.
+//!
+//! It is work-conserving: after every call either the limit is reached or nobody waits.
+//!
+//! The prediction. A newcomer must see `in_flight - limit + 1` requests leave, and one more for each
+//! that waits at its priority or above. Requests leave once every `service time / in flight` (Little's
+//! law), unless none has left for much longer than that: then the silence is the better witness, and
+//! a gate whose requests are all stuck begins to refuse at once although its average is still good.
+//! The service time that has to fit behind the wait is the mean plus two mean deviations, kept for
+//! each priority: bulk reports must not make quick reads look hopeless.
+
+use std::task::{Poll, Waker};
+use std::time::Duration;
+
+use slab::Slab;
+use tokio::time::Instant;
+
+use super::limit::Limit;
+use super::{GateStatus, Limits, Outcome, Overloaded, Priority, Reason, Shedding};
+use crate::list::{Links, List};
+use crate::retry::retry_after;
+
+pub(super) type Slot = usize;
+
+/// Completions come at random; a pause of this many mean intervals happens by chance once in fifty.
+const SILENCE: u32 = 4;
+/// When to come back if the gate is closed to a priority altogether.
+const SHED_FOR: Duration = Duration::from_secs(5);
+
+/// Since when a request is in flight, and as what.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Started {
+    pub(super) at: Instant,
+    pub(super) priority: Priority,
+}
+
+#[derive(Debug)]
+pub(super) enum Arrival {
+    Admitted(Started),
+    /// It waits, at most until the instant given: after that it could not make its deadline.
+    Waits(Slot, Instant),
+}
+
+#[derive(Debug)]
+pub(super) struct Queue {
+    limit: Limit,
+    bound: usize,
+    slots: Slab<Waiter>,
+    lines: [List; Priority::COUNT],
+    queued: usize,
+    in_flight: usize,
+    service: [Estimate; Priority::COUNT],
+    /// Of all priorities together: how fast places come free.
+    overall: Estimate,
+    /// When a place last came free, or somebody began to wait for one.
+    moved: Instant,
+    shedding: Shedding,
+    refused: u64,
+}
+
+#[derive(Debug)]
+struct Waiter {
+    priority: Priority,
+    deadline: Instant,
+    state: State,
+    waker: Option<Waker>,
+    links: Links,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum State {
+    Waiting,
+    Admitted(Started),
+    Refused(Overloaded),
+}
+
+/// Mean and mean deviation, as TCP keeps its round-trip time.
+#[derive(Clone, Copy, Debug, Default)]
+struct Estimate {
+    known: bool,
+    mean: f64,
+    deviation: f64,
+}
+
+impl Estimate {
+    fn learn(&mut self, took: Duration) {
+        let took = took.as_secs_f64();
+        if self.known {
+            self.deviation += ((took - self.mean).abs() - self.deviation) / 4.0;
+            self.mean += (took - self.mean) / 8.0;
+        } else {
+            *self = Self {
+                known: true,
+                mean: took,
+                deviation: took / 2.0,
+            };
+        }
+    }
+
+    fn mean(&self) -> Duration {
+        Duration::from_secs_f64(self.mean)
+    }
+
+    fn cautious(&self) -> Duration {
+        Duration::from_secs_f64(self.mean + 2.0 * self.deviation)
+    }
+}
+
+fn links(waiter: &mut Waiter) -> &mut Links {
+    &mut waiter.links
+}
+
+impl Queue {
+    pub(super) fn new(limits: Limits, bound: usize, now: Instant) -> Self {
+        Self {
+            limit: Limit::new(limits, now),
+            bound,
+            slots: Slab::new(),
+            lines: Default::default(),
+            queued: 0,
+            in_flight: 0,
+            service: Default::default(),
+            overall: Estimate::default(),
+            moved: now,
+            shedding: Shedding::None,
+            refused: 0,
+        }
+    }
+
+    /// Nobody is in flight, waits, or has an answer that was not looked at.
+    #[cfg(all(test, feature = "shuttle"))]
+    pub(super) fn is_empty(&self) -> bool {
+        self.slots.is_empty() && self.in_flight == 0
+    }
+
+    pub(super) fn status(&self) -> GateStatus {
+        GateStatus {
+            limit: self.limit.get(),
+            in_flight: self.in_flight,
+            queued: self.lines.map(|line| line.len()),
+            shedding: self.shedding,
+            service: self.overall.mean(),
+        }
+    }
+
+    /// A request asks to come in. `woken` gets whoever had to make room for it.
+    pub(super) fn arrive(
+        &mut self,
+        priority: Priority,
+        deadline: Instant,
+        now: Instant,
+        woken: &mut Vec<Waker>,
+    ) -> Result<Arrival, Overloaded> {
+        if self.shedding.sheds(priority) {
+            return Err(self.refuse(Reason::Shed, now));
+        }
+        if deadline <= now {
+            return Err(self.refuse(Reason::TooLate, now));
+        }
+        let service = self.service[priority as usize];
+        if self.in_flight < self.limit.get() {
+            if !self.in_time(service.mean(), deadline, now) {
+                return Err(self.refuse(Reason::TooLate, now));
+            }
+            return Ok(Arrival::Admitted(self.admit(priority, now)));
+        }
+        let ahead: usize = self.lines[..=priority as usize].iter().map(List::len).sum();
+        let leave = self.in_flight - self.limit.get() + 1 + ahead;
+        let wait = self
+            .interval(now)
+            .saturating_mul(u32::try_from(leave).unwrap_or(u32::MAX));
+        let left = deadline - now;
+        if wait.saturating_add(service.cautious()) > left {
+            return Err(self.refuse(Reason::TooLate, now));
+        }
+        if self.queued >= self.bound {
+            self.evict_below(priority, now, woken)?;
+        }
+        if self.queued == 0 {
+            self.moved = now;
+        }
+        let waiter = Waiter {
+            priority,
+            deadline,
+            state: State::Waiting,
+            waker: None,
+            links: Links::default(),
+        };
+        let slot = self.slots.insert(waiter);
+        self.lines[priority as usize].push_back(&mut self.slots, slot, links);
+        self.queued += 1;
+        Ok(Arrival::Waits(
+            slot,
+            deadline - service.cautious().min(left),
+        ))
+    }
+
+    /// The answer for a waiter, which is thereby taken away; or `waker` is called when there is one.
+    pub(super) fn poll(&mut self, slot: Slot, waker: &Waker) -> Poll<Result<Started, Overloaded>> {
+        let waiter = &mut self.slots[slot];
+        let answer = match waiter.state {
+            State::Admitted(started) => Ok(started),
+            State::Refused(overloaded) => Err(overloaded),
+            State::Waiting => {
+                match &mut waiter.waker {
+                    Some(known) => known.clone_from(waker),
+                    none => *none = Some(waker.clone()),
+                }
+                return Poll::Pending;
+            }
+        };
+        self.slots.remove(slot);
+        Poll::Ready(answer)
+    }
+
+    /// A waiter's time is up: an answer that has come meanwhile stands.
+    pub(super) fn expire(&mut self, slot: Slot, now: Instant) -> Result<Started, Overloaded> {
+        match self.slots[slot].state {
+            State::Admitted(started) => {
+                self.slots.remove(slot);
+                Ok(started)
+            }
+            State::Refused(overloaded) => {
+                self.slots.remove(slot);
+                Err(overloaded)
+            }
+            State::Waiting => {
+                self.unqueue(slot);
+                self.slots.remove(slot);
+                Err(self.refuse(Reason::TooLate, now))
+            }
+        }
+    }
+
+    /// A waiter has gone without looking at its answer.
+    pub(super) fn abandon(&mut self, slot: Slot, now: Instant, woken: &mut Vec<Waker>) {
+        let state = self.slots[slot].state;
+        if let State::Waiting = state {
+            self.unqueue(slot);
+        }
+        self.slots.remove(slot);
+        if let State::Admitted(started) = state {
+            self.leave(started, Outcome::Ignored, now, woken);
+        }
+    }
+
+    /// A request that was in flight has ended.
+    pub(super) fn leave(
+        &mut self,
+        started: Started,
+        outcome: Outcome,
+        now: Instant,
+        woken: &mut Vec<Waker>,
+    ) {
+        self.limit.observe(started.at, outcome, self.in_flight, now);
+        self.in_flight -= 1;
+        self.moved = now;
+        if let Outcome::Done = outcome {
+            let took = now.saturating_duration_since(started.at);
+            self.overall.learn(took);
+            self.service[started.priority as usize].learn(took);
+        }
+        self.let_in(now, woken);
+    }
+
+    /// Closes the gate to some priorities; those of them that wait are refused.
+    pub(super) fn shed(&mut self, shedding: Shedding, now: Instant, woken: &mut Vec<Waker>) {
+        self.shedding = shedding;
+        for priority in Priority::ALL
+            .into_iter()
+            .filter(|priority| shedding.sheds(*priority))
+        {
+            while let Some(slot) = self.lines[priority as usize].front() {
+                self.turn_away(slot, Reason::Shed, now, woken);
+            }
+        }
+    }
+
+    fn let_in(&mut self, now: Instant, woken: &mut Vec<Waker>) {
+        while self.in_flight < self.limit.get() {
+            let Some(slot) = self.lines.iter().find_map(List::front) else {
+                return;
+            };
+            let Waiter {
+                priority, deadline, ..
+            } = self.slots[slot];
+            let service = self.service[priority as usize].cautious();
+            if deadline <= now || !self.in_time(service, deadline, now) {
+                self.turn_away(slot, Reason::TooLate, now, woken);
+                continue;
+            }
+            self.unqueue(slot);
+            let started = self.admit(priority, now);
+            let waiter = &mut self.slots[slot];
+            waiter.state = State::Admitted(started);
+            woken.extend(waiter.waker.take());
+        }
+    }
+
+    /// Whether a request that starts now and takes `service` makes its deadline. A gate that is less
+    /// than half full lets it try: it is not the gate's load that would make it late, and the
+    /// estimate may be what is wrong.
+    fn in_time(&self, service: Duration, deadline: Instant, now: Instant) -> bool {
+        self.in_flight * 2 < self.limit.get() || service <= deadline - now
+    }
+
+    fn admit(&mut self, priority: Priority, now: Instant) -> Started {
+        self.in_flight += 1;
+        Started { at: now, priority }
+    }
+
+    /// How often a place comes free.
+    fn interval(&self, now: Instant) -> Duration {
+        let usual = self.overall.mean().div_f64(self.in_flight.max(1) as f64);
+        let silence = if self.queued == 0 {
+            Duration::ZERO
+        } else {
+            now.saturating_duration_since(self.moved)
+        };
+        usual.max(silence / SILENCE)
+    }
+
+    /// Makes room for a newcomer at the cost of the youngest of the lowest priority below its own.
+    fn evict_below(
+        &mut self,
+        priority: Priority,
+        now: Instant,
+        woken: &mut Vec<Waker>,
+    ) -> Result<(), Overloaded> {
+        let below = self.lines[priority as usize + 1..]
+            .iter()
+            .rev()
+            .find_map(List::back);
+        match below {
+            Some(slot) => {
+                self.turn_away(slot, Reason::Evicted, now, woken);
+                Ok(())
+            }
+            None => Err(self.refuse(Reason::Full, now)),
+        }
+    }
+
+    fn turn_away(&mut self, slot: Slot, reason: Reason, now: Instant, woken: &mut Vec<Waker>) {
+        self.unqueue(slot);
+        let overloaded = self.refuse(reason, now);
+        let waiter = &mut self.slots[slot];
+        waiter.state = State::Refused(overloaded);
+        woken.extend(waiter.waker.take());
+    }
+
+    pub(super) fn refuse(&mut self, reason: Reason, now: Instant) -> Overloaded {
+        self.refused += 1;
+        let drain = match reason {
+            Reason::Shed => SHED_FOR,
+            _ => self.interval(now).mul_f64((self.queued + 1) as f64),
+        };
+        Overloaded {
+            retry_after: retry_after(drain, self.refused),
+            reason,
+        }
+    }
+
+    fn unqueue(&mut self, slot: Slot) {
+        let priority = self.slots[slot].priority;
+        self.lines[priority as usize].remove(&mut self.slots, slot, links);
+        self.queued -= 1;
+    }
+}
+
+#[cfg(all(test, not(feature = "shuttle")))]
+mod tests;

@@ -1,0 +1,210 @@
+use proptest::prelude::*;
+
+use super::*;
+
+#[derive(Clone, Debug)]
+enum Step {
+    Arrive { priority: usize, within: u64 },
+    Leave(prop::sample::Index, Outcome),
+    Abandon(prop::sample::Index),
+    Expire(prop::sample::Index),
+    Look(prop::sample::Index),
+    Shed(Shedding),
+    Advance(u64),
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    let index = any::<prop::sample::Index>;
+    let outcome = prop_oneof![3 => Just(Outcome::Done), 1 => Just(Outcome::Failed), 1 => Just(Outcome::Ignored)];
+    let shedding = prop_oneof![
+        6 => Just(Shedding::None),
+        1 => Just(Shedding::Low),
+        1 => Just(Shedding::Normal),
+        1 => Just(Shedding::High),
+    ];
+    prop_oneof![
+        12 => (0..Priority::COUNT, 0..400u64)
+            .prop_map(|(priority, within)| Step::Arrive { priority, within }),
+        8 => (index(), outcome).prop_map(|(at, outcome)| Step::Leave(at, outcome)),
+        2 => index().prop_map(Step::Abandon),
+        2 => index().prop_map(Step::Expire),
+        4 => index().prop_map(Step::Look),
+        1 => shedding.prop_map(Step::Shed),
+        6 => (0..40u64).prop_map(Step::Advance),
+    ]
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Known {
+    slot: Slot,
+    priority: Priority,
+    deadline: Instant,
+}
+
+/// What the test knows, beside the queue.
+struct Model {
+    queue: Queue,
+    bound: usize,
+    now: Instant,
+    flying: Vec<Started>,
+    /// In the order they came; some may have an answer that they have not looked at.
+    waiting: Vec<Known>,
+    arrived: usize,
+    ended: usize,
+    refused: usize,
+    abandoned: usize,
+}
+
+impl Model {
+    fn new(bound: usize) -> Self {
+        let now = Instant::now();
+        let limits = Limits {
+            min: 1,
+            initial: 3,
+            max: 6,
+        };
+        Self {
+            queue: Queue::new(limits, bound, now),
+            bound,
+            now,
+            flying: Vec::new(),
+            waiting: Vec::new(),
+            arrived: 0,
+            ended: 0,
+            refused: 0,
+            abandoned: 0,
+        }
+    }
+
+    fn undecided(&self) -> Vec<Known> {
+        let queue = &self.queue;
+        let undecided = |known: &&Known| matches!(queue.slots[known.slot].state, State::Waiting);
+        self.waiting.iter().filter(undecided).copied().collect()
+    }
+
+    fn take(&mut self, at: usize, answer: Result<Started, Overloaded>) {
+        self.waiting.remove(at);
+        match answer {
+            Ok(started) => self.flying.push(started),
+            Err(_) => self.refused += 1,
+        }
+    }
+
+    fn apply(&mut self, step: Step) {
+        let (mut woken, now) = (Vec::new(), self.now);
+        let some = |index: prop::sample::Index, len: usize| (len > 0).then(|| index.index(len));
+        match step {
+            Step::Arrive { priority, within } => {
+                let priority = Priority::ALL[priority];
+                let deadline = now + Duration::from_millis(within);
+                self.arrived += 1;
+                match self.queue.arrive(priority, deadline, now, &mut woken) {
+                    Ok(Arrival::Admitted(started)) => {
+                        assert!(within > 0 && self.queue.in_flight <= self.queue.limit.get());
+                        self.flying.push(started);
+                    }
+                    Ok(Arrival::Waits(slot, until)) => {
+                        assert!((now..=deadline).contains(&until));
+                        self.waiting.push(Known {
+                            slot,
+                            priority,
+                            deadline,
+                        });
+                    }
+                    Err(_) => self.refused += 1,
+                }
+            }
+            Step::Leave(index, outcome) => {
+                let Some(at) = some(index, self.flying.len()) else {
+                    return;
+                };
+                self.ended += 1;
+                self.queue
+                    .leave(self.flying.remove(at), outcome, now, &mut woken);
+            }
+            Step::Abandon(index) => {
+                let Some(at) = some(index, self.waiting.len()) else {
+                    return;
+                };
+                self.abandoned += 1;
+                self.queue
+                    .abandon(self.waiting.remove(at).slot, now, &mut woken);
+            }
+            Step::Expire(index) => {
+                let Some(at) = some(index, self.waiting.len()) else {
+                    return;
+                };
+                let answer = self.queue.expire(self.waiting[at].slot, now);
+                self.take(at, answer);
+            }
+            Step::Look(index) => {
+                let Some(at) = some(index, self.waiting.len()) else {
+                    return;
+                };
+                if let Poll::Ready(answer) = self.queue.poll(self.waiting[at].slot, Waker::noop()) {
+                    self.take(at, answer);
+                }
+            }
+            Step::Shed(shedding) => self.queue.shed(shedding, now, &mut woken),
+            Step::Advance(millis) => self.now += Duration::from_millis(millis),
+        }
+    }
+
+    /// `before`: who waited before the step, in order of arrival.
+    fn check(&self, before: &[Known]) {
+        let undecided = self.undecided();
+        assert!(undecided.len() <= self.bound);
+        assert_eq!(self.queue.queued, undecided.len());
+        assert!(
+            undecided.is_empty() || self.queue.in_flight >= self.queue.limit.get(),
+            "a place is free and somebody waits"
+        );
+        let unseen = self.waiting.len() - undecided.len();
+        let unseen_in = self.queue.in_flight - self.flying.len();
+        assert!(unseen_in <= unseen);
+        assert_eq!(self.queue.slots.len(), self.waiting.len());
+        let settled = self.flying.len() + self.ended + self.refused + self.abandoned;
+        assert_eq!(self.arrived, settled + self.waiting.len());
+
+        let state = |known: &Known| self.queue.slots.get(known.slot).map(|waiter| waiter.state);
+        for (at, known) in before.iter().enumerate() {
+            if !matches!(state(known), Some(State::Admitted(_))) {
+                continue;
+            }
+            assert!(known.deadline > self.now, "let in after its deadline");
+            let passed_over = before.iter().enumerate().any(|(other_at, other)| {
+                let first = (other.priority, other_at) < (known.priority, at);
+                first && matches!(state(other), Some(State::Waiting))
+            });
+            assert!(!passed_over, "let in before one that was first");
+        }
+    }
+}
+
+proptest! {
+    #[test]
+    fn bounds_order_and_conservation_hold_in_any_history(
+        bound in 0..8usize,
+        steps in prop::collection::vec(step(), 0..200),
+    ) {
+        let mut model = Model::new(bound);
+        for step in steps {
+            let before = model.undecided();
+            model.apply(step);
+            model.check(&before);
+        }
+        // Everything drains if only those in flight end.
+        loop {
+            for at in (0..model.waiting.len()).rev() {
+                if let Poll::Ready(answer) = model.queue.poll(model.waiting[at].slot, Waker::noop()) {
+                    model.take(at, answer);
+                }
+            }
+            let Some(started) = model.flying.pop() else { break };
+            model.ended += 1;
+            model.queue.leave(started, Outcome::Done, model.now, &mut Vec::new());
+        }
+        prop_assert!(model.waiting.is_empty(), "somebody waits before an empty gate");
+        prop_assert!(model.queue.slots.is_empty() && model.queue.in_flight == 0);
+    }
+}
