@@ -19,7 +19,11 @@ mod sync;
 
 pub mod deadline;
 pub mod ledger;
+pub mod memory_guard;
 pub mod metrics;
+pub mod watchdog;
 
 pub use deadline::{Deadline, Expired};
 pub use ledger::{Ledger, Op, OpId};
+pub use memory_guard::{MemoryGuard, Pressure};
+pub use watchdog::{Beacon, Evidence, Watchdog};
