@@ -77,9 +77,7 @@ fn lock_data(data: &Path) -> Result<LockFile, Failure> {
     std::fs::DirBuilder::new().recursive(true).mode(0o700).create(data).map_err(|e| {
         Failure(format!("the data directory {shown} cannot be made: {e}; choose another with --data"))
     })?;
-    LockFile::take(&data.join("lock")).map_err(|e| {
-        Failure(format!("the data directory {shown} cannot be used: {e}; choose another with --data"))
-    })
+    LockFile::take(data).map_err(|e| explain(&e))
 }
 
 fn listen(address: SocketAddr, flag: &str) -> Result<(TcpListener, SocketAddr), Failure> {
@@ -191,7 +189,7 @@ fn start_admin(
     reach: Reach,
 ) -> Result<AdminThread, Failure> {
     if config.admin.profiling {
-        kernel::profile::enable_heap()
+        kernel::heap::enable()
             .map_err(|e| Failure(format!("heap profiles cannot be enabled: {e}")))?;
     }
     let shown = Admin {
@@ -236,7 +234,7 @@ fn keep_evidence(evidence: &Evidence, ground: &Ground, registry: &Arc<Registry>)
         serde_json::to_vec_pretty(&flow::tracked_mutex::locks()).unwrap_or_default()
     });
     evidence.source("stacks.txt", || {
-        let stacks = kernel::threads::stacks(Duration::from_millis(100));
+        let stacks = kernel::threads::stacks(Duration::from_secs(2)).unwrap_or_default();
         stacks.iter().map(|thread| format!("{thread}\n")).collect::<String>().into_bytes()
     });
 }

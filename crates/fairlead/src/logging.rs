@@ -5,6 +5,9 @@
 
 use std::io::IsTerminal;
 
+use prometheus_client::encoding::{EncodeMetric, MetricEncoder, NoLabelSet};
+use prometheus_client::metrics::MetricType;
+use prometheus_client::registry::Registry;
 use tracing_appender::non_blocking::{ErrorCounter, NonBlockingBuilder, WorkerGuard};
 use tracing_subscriber::EnvFilter;
 use tracing_subscriber::filter::ParseError;
@@ -20,8 +23,29 @@ const BUFFERED_LINES: usize = 32_768;
 #[derive(Debug)]
 pub(crate) struct Logging {
     pub(crate) level: LevelHandle,
-    pub(crate) dropped: ErrorCounter,
+    dropped: ErrorCounter,
     _writer: WorkerGuard,
+}
+
+impl Logging {
+    pub(crate) fn register(&self, registry: &mut Registry) {
+        let help = "Log lines dropped because nobody read them in time";
+        registry.register("log_lines_dropped", help, Dropped(self.dropped.clone()));
+    }
+}
+
+/// The appender's own count, as a metric.
+#[derive(Debug)]
+struct Dropped(ErrorCounter);
+
+impl EncodeMetric for Dropped {
+    fn encode(&self, mut encoder: MetricEncoder<'_>) -> Result<(), std::fmt::Error> {
+        encoder.encode_counter::<NoLabelSet, u64, u64>(&(self.0.dropped_lines() as u64), None)
+    }
+
+    fn metric_type(&self) -> MetricType {
+        MetricType::Counter
+    }
 }
 
 /// Reads and changes what is logged.

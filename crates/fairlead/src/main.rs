@@ -2,6 +2,7 @@
 //! its own runtime.
 
 mod config;
+mod ground;
 mod logging;
 mod output;
 mod values;
@@ -13,6 +14,9 @@ use clap::Parser;
 
 use crate::output::FAILED;
 use crate::verbs::Cli;
+
+#[global_allocator]
+static ALLOCATOR: kernel::heap::Allocator = kernel::heap::Allocator;
 
 fn main() -> ExitCode {
     match verbs::dispatch(&Cli::parse()) {

@@ -2,6 +2,7 @@
 
 mod completions;
 mod config;
+mod up;
 mod version;
 
 use clap::{Parser, Subcommand};
@@ -34,6 +35,7 @@ pub(crate) struct Cli {
 
 #[derive(Debug, Subcommand)]
 enum Verb {
+    Up(up::Args),
     Config(config::Args),
     Completions(completions::Args),
     Version(version::Args),
@@ -41,6 +43,7 @@ enum Verb {
 
 pub(crate) fn dispatch(cli: &Cli) -> Verdict {
     match &cli.verb {
+        Verb::Up(args) => up::run(args),
         Verb::Config(args) => config::run(args),
         Verb::Completions(args) => completions::run(args),
         Verb::Version(args) => version::run(args),

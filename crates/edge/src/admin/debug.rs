@@ -17,8 +17,8 @@ use crate::reply;
 
 /// A longer CPU profile says no more and keeps the process signalling itself.
 const LONGEST_PROFILE: u64 = 120;
-/// A thread that does not answer within this is blocking signals; its kernel state is still told.
-const STACK_PATIENCE: Duration = Duration::from_millis(100);
+/// For the stacks of all threads; those that are not reached by then are told by their kernel state.
+const STACK_PATIENCE: Duration = Duration::from_secs(3);
 
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -169,9 +169,16 @@ pub(super) async fn locks_held(
 }
 
 pub(super) async fn stacks() -> Response {
-    let stacks = kernel::threads::stacks(STACK_PATIENCE);
-    let text: String = stacks.iter().map(|thread| format!("{thread}\n")).collect();
-    reply::text(StatusCode::OK, &text)
+    match kernel::threads::stacks(STACK_PATIENCE) {
+        Ok(stacks) => {
+            let text: String = stacks.iter().map(|thread| format!("{thread}\n")).collect();
+            reply::text(StatusCode::OK, &text)
+        }
+        Err(error) => reply::text(
+            StatusCode::SERVICE_UNAVAILABLE,
+            &format!("the stacks cannot be taken: {error}; try again"),
+        ),
+    }
 }
 
 #[derive(Debug, Deserialize)]
@@ -196,12 +203,12 @@ pub(super) async fn cpu_profile(
 }
 
 pub(super) async fn heap_profile(State(admin): Shared) -> Response {
-    profile(admin.profiling, kernel::profile::heap).await
+    profile(admin.profiling, kernel::heap::profile).await
 }
 
-async fn profile(
+async fn profile<E: std::fmt::Display + Send + 'static>(
     allowed: bool,
-    take: impl FnOnce() -> Result<Vec<u8>, kernel::profile::ProfileError> + Send + 'static,
+    take: impl FnOnce() -> Result<Vec<u8>, E> + Send + 'static,
 ) -> Response {
     if !allowed {
         return reply::text(
