@@ -1,14 +1,14 @@
-//! What keeping an operation on the ledger costs: `cargo run --release -p flow --example ledger_cost`.
+//! What keeping an operation on the ledger costs:
+//! `cargo run --release -p flow --example ledger_cost`.
 //!
-//! Every figure stands beside that of the obvious rival from the same run: one mutex around one map,
-//! with no steps, no histograms and a listing that holds the mutex.
+//! The rival of the same run is the obvious one: one mutex around one map, with no steps, no
+//! histograms, and a listing that holds the mutex.
 
 #![allow(clippy::print_stdout)]
 
 use std::collections::HashMap;
 use std::hint::black_box;
 use std::sync::Mutex;
-use std::thread;
 use std::time::{Duration, Instant};
 
 use flow::ledger::Filter;
@@ -20,47 +20,38 @@ const MILLION: usize = 1_000_000;
 
 fn main() {
     let ledger = Ledger::default();
+    let begin = || ledger.begin("add", "key", "tenant");
     let rival = Mutex::new(HashMap::new());
-    println!(
-        "the clock: {:?} a reading",
-        per_op(1, |_| _ = black_box(Instant::now()))
-    );
-    for threads in [1, 2] {
-        let naive = per_op(threads, |n| {
-            rival
-                .lock()
-                .expect("no panic")
-                .insert(n, ("add", "key", "tenant", Instant::now()));
-            black_box(rival.lock().expect("no panic").remove(&n));
-        });
-        let bare = per_op(threads, |_| {
-            ledger.begin("add", "key", "tenant").finish(Outcome::Done);
-        });
-        let steps = per_op(threads, |_| {
-            let op = ledger.begin("add", "key", "tenant");
-            op.step("connect");
-            op.step("write");
-            op.step("wait");
-            op.finish(Outcome::Done);
-        });
-        println!(
-            "{threads} threads: begin and finish {bare:?} ({:.1} x one locked map), with three steps {steps:?}",
-            bare.as_secs_f64() / naive.as_secs_f64()
-        );
-    }
+
+    let clock = per_op(|_| _ = black_box(Instant::now()));
+    let naive = per_op(|n| {
+        let since = Instant::now();
+        rival
+            .lock()
+            .expect("no panic")
+            .insert(n, ("add", "key", "tenant", since));
+        black_box(rival.lock().expect("no panic").remove(&n));
+    });
+    let bare = per_op(|_| begin().finish(Outcome::Done));
+    let steps = per_op(|_| {
+        let op = begin();
+        op.step("connect");
+        op.step("write");
+        op.step("wait");
+        op.finish(Outcome::Done);
+    });
+    let ratio = bare.as_secs_f64() / naive.as_secs_f64();
+    println!("begin and finish: {bare:?}, {ratio:.1} x one locked map; the clock: {clock:?}");
+    println!("with three steps: {steps:?}");
 
     let before = resident();
-    let ops: Vec<Op> = (0..MILLION)
-        .map(|_| ledger.begin("add", "key", "tenant"))
-        .collect();
+    let ops: Vec<Op> = (0..MILLION).map(|_| begin()).collect();
     let held = size_of::<Op>() * MILLION;
     println!(
-        "in flight: {} bytes each, no steps",
+        "in flight: {} bytes each",
         (resident() - before - held) / MILLION
     );
-    let busy = per_op(1, |_| {
-        ledger.begin("add", "key", "tenant").finish(Outcome::Done);
-    });
+    let busy = per_op(|_| begin().finish(Outcome::Done));
     println!("with a million in flight: begin and finish {busy:?}");
 
     let oldest = Filter {
@@ -71,38 +62,28 @@ fn main() {
         "the oldest 100 of a million: {:?}",
         timed(|| ledger.in_flight(&oldest))
     );
-    let none = Filter {
+    let nobody = Filter {
         tenant: Some("nobody".into()),
         ..Filter::default()
     };
     println!(
         "a million searched by tenant: {:?}",
-        timed(|| ledger.in_flight(&none))
+        timed(|| ledger.in_flight(&nobody))
     );
     println!("counted by kind: {:?}", timed(|| ledger.count()));
     for op in &ops {
         op.step("connect");
     }
     println!(
-        "in flight: {} bytes each, with a step ended",
+        "in flight: {} bytes each, with steps",
         (resident() - before - held) / MILLION
     );
 }
 
-/// The best of many short runs on each thread, the worst of the threads: what it costs when no
-/// neighbour takes the processor away.
-fn per_op(threads: u64, work: impl Fn(u64) + Sync) -> Duration {
-    let best = &|thread: u64| {
-        let run = |_| timed(|| (0..ROUNDS).for_each(|n| work(thread << 32 | u64::from(n))));
-        (0..RUNS).map(run).min().unwrap_or_default() / ROUNDS
-    };
-    thread::scope(|scope| {
-        let threads: Vec<_> = (0..threads).map(|n| scope.spawn(move || best(n))).collect();
-        let joined = threads
-            .into_iter()
-            .map(|thread| thread.join().expect("no panic"));
-        joined.max().unwrap_or_default()
-    })
+/// The best of many short runs: what it costs when no neighbour takes the processor away.
+fn per_op(work: impl Fn(u32)) -> Duration {
+    let run = |_| timed(|| (0..ROUNDS).for_each(&work));
+    (0..RUNS).map(run).min().unwrap_or_default() / ROUNDS
 }
 
 fn timed<T>(work: impl FnOnce() -> T) -> Duration {

@@ -1,10 +1,12 @@
 use std::collections::HashSet;
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
 use std::thread;
 
 use prometheus_client::registry::Registry;
 use proptest::prelude::*;
 use tokio::time::advance;
+use tracing::Dispatch;
 use tracing::field::{Field, Visit};
 
 use super::*;
@@ -219,8 +221,7 @@ async fn a_late_operation_is_named_once() {
 
 #[tokio::test(start_paused = true)]
 async fn the_end_of_a_late_operation_says_which_step_took_how_long() {
-    let log = Log::default();
-    let _kept = tracing::subscriber::set_default(log.clone());
+    let (log, _kept) = Log::of_this_thread();
     let ledger = Ledger::new(LedgerConfig {
         late_after: secs(5),
     });
@@ -247,8 +248,7 @@ async fn the_end_of_a_late_operation_says_which_step_took_how_long() {
 
 #[tokio::test(start_paused = true)]
 async fn a_flood_of_late_operations_is_a_few_lines() {
-    let log = Log::default();
-    let _kept = tracing::subscriber::set_default(log.clone());
+    let (log, _kept) = Log::of_this_thread();
     let ledger = Ledger::default();
     let flood = |kind| -> Vec<Op> { (0..5000).map(|_| ledger.begin(kind, "k", "t")).collect() };
     let ops = [flood("add"), flood("delete")];
@@ -445,6 +445,14 @@ proptest! {
 struct Log(Arc<Mutex<Vec<String>>>);
 
 impl Log {
+    fn of_this_thread() -> (Self, tracing::subscriber::DefaultGuard) {
+        // A lone subscriber is not asked about a line that another thread comes to first.
+        static SECOND: OnceLock<Dispatch> = OnceLock::new();
+        SECOND.get_or_init(|| Dispatch::new(Self::default()));
+        let log = Self::default();
+        (log.clone(), tracing::subscriber::set_default(log))
+    }
+
     fn lines(&self) -> Vec<String> {
         self.0.lock().clone()
     }
