@@ -13,9 +13,7 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
 use flow::lanes::Stage;
-use flow::{
-    Deadline, Gate, GateConfig, Lanes, LanesConfig, Ledger, Permit, Priority, Refused, Work,
-};
+use flow::{Deadline, Gate, GateConfig, Lanes, LanesConfig, Ledger, Priority, Refused, Work};
 use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
 
@@ -120,7 +118,9 @@ async fn request(gate: &Gate, lanes: &Lanes<u64>, ledger: &Ledger, tally: &Tally
         match done.await {
             Ok(()) => Answer::Done,
             Err(refused) => {
-                permit.map(Permit::ignore);
+                if let Some(permit) = permit {
+                    permit.ignore();
+                }
                 Answer::Refused(refused)
             }
         }
