@@ -25,6 +25,9 @@ pub(super) type Slot = usize;
 
 /// Completions come at random; a pause of this many mean intervals happens by chance once in fifty.
 const SILENCE: u32 = 4;
+/// A newcomer is told a wait that is longer by this than the prediction: a refusal on arrival costs
+/// its caller nothing, the same refusal after the wait costs it the wait.
+const SLACK: f64 = 1.25;
 /// When to come back if the gate is closed to a priority altogether.
 const SHED_FOR: Duration = Duration::from_secs(5);
 
@@ -167,9 +170,7 @@ impl Queue {
         }
         let ahead: usize = self.lines[..=priority as usize].iter().map(List::len).sum();
         let leave = self.in_flight - self.limit.get() + 1 + ahead;
-        let wait = self
-            .interval(now)
-            .saturating_mul(u32::try_from(leave).unwrap_or(u32::MAX));
+        let wait = self.interval(now).mul_f64(leave as f64 * SLACK);
         let left = deadline - now;
         if wait.saturating_add(service.cautious()) > left {
             return Err(self.refuse(Reason::TooLate, now));

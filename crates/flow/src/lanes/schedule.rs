@@ -114,6 +114,13 @@ fn in_ring(tenant: &mut Tenant) -> &mut Links {
 
 impl<K: Clone + Eq + Hash> Schedule<K> {
     pub(super) fn new(bounds: Bounds) -> Self {
+        // A queue may be of length zero; lanes in which nothing can ever run are a mistake.
+        let bounds = Bounds {
+            workers: bounds.workers.max(1),
+            per_tenant: bounds.per_tenant.max(1),
+            max_cost: bounds.max_cost.max(1),
+            ..bounds
+        };
         Self {
             bounds,
             jobs: Slab::new(),

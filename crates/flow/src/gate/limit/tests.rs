@@ -1,5 +1,3 @@
-use proptest::prelude::*;
-
 use super::*;
 
 const KNEE: usize = 16;
@@ -9,7 +7,8 @@ const SERVICE: f64 = 0.010;
 struct Backend {
     limit: Limit,
     now: Instant,
-    lowest: usize,
+    /// Rounds, less the part of the backend that was left idle in each.
+    used: f64,
 }
 
 impl Backend {
@@ -26,7 +25,7 @@ impl Backend {
         Self {
             limit,
             now,
-            lowest: initial,
+            used: 0.0,
         }
     }
 
@@ -42,7 +41,7 @@ impl Backend {
                 let ended = began + Duration::from_secs_f64(latency * noise());
                 self.limit.observe(began, Outcome::Done, n, ended);
             }
-            self.lowest = self.lowest.min(self.limit.get());
+            self.used += (n as f64 / KNEE as f64).min(1.0);
         }
     }
 
@@ -144,22 +143,27 @@ fn what_is_ignored_changes_nothing_and_what_is_idle_does_not_grow() {
     );
 }
 
-proptest! {
-    #![proptest_config(ProptestConfig::with_cases(32))]
-
-    /// One answer in ten takes twenty times as long, the others vary by a factor of six.
-    #[test]
-    fn noise_does_not_make_it_collapse(mut seed in any::<u64>()) {
-        let mut backend = Backend::new(32);
+/// One answer in ten takes twenty times as long, the others vary by a factor of six.
+#[test]
+fn noise_costs_little_and_does_not_make_it_collapse() {
+    for seed in 0..32u64 {
+        let mut dice = seed;
         let mut random = move || {
-            seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-            (seed >> 11) as f64 / (1u64 << 53) as f64
+            dice = dice
+                .wrapping_mul(6_364_136_223_846_793_005)
+                .wrapping_add(1_442_695_040_888_963_407);
+            (dice >> 11) as f64 / (1u64 << 53) as f64
         };
+        let mut backend = Backend::new(32);
         backend.serve(3_000, SERVICE, || {
             let usual = 0.3 + 1.5 * random();
             if random() < 0.1 { 20.0 * usual } else { usual }
         });
-        prop_assert!(backend.lowest >= KNEE / 4, "fell to {}", backend.lowest);
-        prop_assert!(backend.get() >= KNEE / 2, "ended at {}", backend.get());
+        let idle = 1.0 - backend.used / 3_000.0;
+        println!("seed {seed}: {idle:.3}");
+        assert!(
+            idle < 0.1,
+            "seed {seed}: {idle:.3} of the backend was left idle"
+        );
     }
 }

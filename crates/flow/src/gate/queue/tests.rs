@@ -2,7 +2,7 @@ use proptest::prelude::*;
 
 use super::*;
 
-#[derive(Clone, Debug)]
+#[derive(Clone, Copy, Debug)]
 enum Step {
     Arrive { priority: usize, within: u64 },
     Leave(prop::sample::Index, Outcome),
