@@ -86,7 +86,10 @@ fn set_timer(period: Duration) -> io::Result<()> {
         tv_sec: 0,
         tv_usec: libc::suseconds_t::try_from(period.as_micros()).unwrap_or(0),
     };
-    let timer = libc::itimerval { it_interval: period, it_value: period };
+    let timer = libc::itimerval {
+        it_interval: period,
+        it_value: period,
+    };
     // SAFETY: `timer` is initialised, and the old value is not asked for.
     if unsafe { libc::setitimer(libc::ITIMER_PROF, &timer, std::ptr::null_mut()) } != 0 {
         return Err(io::Error::last_os_error());
@@ -120,8 +123,13 @@ extern "C" fn on_signal(_: c_int, _: *mut libc::siginfo_t, context: *mut c_void)
 
 fn write(samples: &[AtomicUsize], frames: &[usize]) {
     let start = NEXT.fetch_add(frames.len() + 1, SeqCst);
-    let Some(room) = samples.get(start..start + frames.len() + 1) else { return };
-    for (word, value) in room.iter().zip(std::iter::once(&frames.len()).chain(frames)) {
+    let Some(room) = samples.get(start..start + frames.len() + 1) else {
+        return;
+    };
+    for (word, value) in room
+        .iter()
+        .zip(std::iter::once(&frames.len()).chain(frames))
+    {
         word.store(*value, SeqCst);
     }
 }

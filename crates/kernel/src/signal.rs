@@ -59,7 +59,8 @@ pub(crate) unsafe fn unwind(context: *mut c_void, mut each: impl FnMut(usize) ->
             let ip = frame.ip() as usize;
             // The handler's own frames come first and are of no interest.
             reached |= ip == interrupted;
-            !reached || each(ip)
+            // A null address marks the outermost end.
+            !reached || (ip != 0 && each(ip))
         });
     }
     if !reached {

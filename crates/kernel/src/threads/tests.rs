@@ -1,5 +1,5 @@
 use std::sync::atomic::AtomicBool;
-use std::sync::mpsc;
+use std::sync::{Arc, mpsc};
 
 use super::*;
 
@@ -21,12 +21,24 @@ fn spins_here(stop: &AtomicBool) {
     }
 }
 
+/// Lets the busy threads go even if the test fails.
+struct StopOnDrop<'a>(&'a AtomicBool);
+
+impl Drop for StopOnDrop<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, SeqCst);
+    }
+}
+
 /// Asks until the thread has answered: on a busy machine its slice may be late.
 fn answer_of(name: &str) -> Vec<String> {
     let until = Instant::now() + PATIENT;
     loop {
         let stacks = stacks(PATIENT).unwrap();
-        let thread = stacks.into_iter().find(|thread| thread.name == name).unwrap();
+        let thread = stacks
+            .into_iter()
+            .find(|thread| thread.name == name)
+            .unwrap();
         if let Some(frames) = thread.frames {
             return frames;
         }
@@ -44,28 +56,43 @@ fn a_blocked_thread_shows_where_it_is_blocked() {
         .unwrap();
     inside.recv_timeout(PATIENT).unwrap();
     let frames = answer_of("blocked");
-    assert!(frames.iter().any(|frame| frame.contains("blocked_here")), "{frames:#?}");
-    assert!(!frames.iter().any(|frame| frame.contains("on_signal")), "{frames:#?}");
+    assert!(
+        frames.iter().any(|frame| frame.contains("blocked_here")),
+        "{frames:#?}"
+    );
+    assert!(
+        !frames.iter().any(|frame| frame.contains("on_signal")),
+        "{frames:#?}"
+    );
     drop(release);
     thread.join().unwrap();
 }
 
 #[test]
 fn a_spinning_thread_and_the_one_that_asks_answer_too() {
-    let stop = std::sync::Arc::new(AtomicBool::new(false));
-    let stops = std::sync::Arc::clone(&stop);
-    let thread =
-        thread::Builder::new().name("spins".into()).spawn(move || spins_here(&stops)).unwrap();
+    let stop = Arc::new(AtomicBool::new(false));
+    let stops = Arc::clone(&stop);
+    let stop = StopOnDrop(&stop);
+    let thread = thread::Builder::new()
+        .name("spins".into())
+        .spawn(move || spins_here(&stops))
+        .unwrap();
     let frames = answer_of("spins");
-    assert!(frames.iter().any(|frame| frame.contains("spins_here")), "{frames:#?}");
+    assert!(
+        frames.iter().any(|frame| frame.contains("spins_here")),
+        "{frames:#?}"
+    );
     let asker = thread::Builder::new()
         .name("asks".into())
         .spawn(|| answer_of("asks"))
         .unwrap()
         .join()
         .unwrap();
-    assert!(asker.iter().any(|frame| frame.contains("answer_of")), "{asker:#?}");
-    stop.store(true, SeqCst);
+    assert!(
+        asker.iter().any(|frame| frame.contains("answer_of")),
+        "{asker:#?}"
+    );
+    drop(stop);
     thread.join().unwrap();
 }
 
@@ -98,7 +125,9 @@ fn a_thread_that_blocks_signals_is_said_not_to_answer_and_holds_up_no_other() {
 
 #[test]
 fn many_who_ask_at_once_each_get_an_answer() {
-    let askers: Vec<_> = (0..4).map(|_| thread::spawn(|| stacks(PATIENT).unwrap().len())).collect();
+    let askers: Vec<_> = (0..4)
+        .map(|_| thread::spawn(|| stacks(PATIENT).unwrap().len()))
+        .collect();
     for asker in askers {
         assert!(asker.join().unwrap() > 1);
     }
@@ -108,6 +137,7 @@ fn many_who_ask_at_once_each_get_an_answer() {
 fn threads_that_allocate_all_the_time_survive_being_asked() {
     let stop = AtomicBool::new(false);
     thread::scope(|scope| {
+        let _stop = StopOnDrop(&stop);
         for _ in 0..2 {
             scope.spawn(|| {
                 while !stop.load(SeqCst) {
@@ -118,6 +148,5 @@ fn threads_that_allocate_all_the_time_survive_being_asked() {
         for _ in 0..20 {
             stacks(Duration::from_secs(1)).unwrap();
         }
-        stop.store(true, SeqCst);
     });
 }
