@@ -53,6 +53,12 @@ pub struct Admin {
     pub profiling: bool,
 }
 
+impl std::fmt::Debug for Admin {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Admin").field("profiling", &self.profiling).finish_non_exhaustive()
+    }
+}
+
 /// How the admin surface is reached.
 #[derive(Debug)]
 pub struct Reach {
@@ -130,9 +136,8 @@ async fn keep_current(certificate: Arc<Certificate>, stop: Stop) {
 type Shared = State<Arc<Admin>>;
 
 fn router(admin: Arc<Admin>, guard: Arc<access::Guard>) -> Router {
-    let open = Router::new()
-        .route("/livez", get(health::livez))
-        .route("/readyz", get(health::readyz));
+    let open =
+        Router::new().route("/livez", get(health::livez)).route("/readyz", get(health::readyz));
     let guarded = Router::new()
         .route("/", get(index))
         .route("/metrics", get(metrics))
@@ -150,7 +155,9 @@ fn router(admin: Arc<Admin>, guard: Arc<access::Guard>) -> Router {
         .route_layer(middleware::from_fn(bounded))
         // A profile takes as long as it was asked to.
         .merge(profiles)
-        .fallback(|| async { reply::text(StatusCode::NOT_FOUND, &format!("no such page\n\n{INDEX}")) })
+        .fallback(|| async {
+            reply::text(StatusCode::NOT_FOUND, &format!("no such page\n\n{INDEX}"))
+        })
         .layer(middleware::from_fn_with_state(admin.clone(), recorded))
         .layer(middleware::from_fn_with_state(guard, access::same_site))
         .with_state(admin)
@@ -192,9 +199,10 @@ async fn metrics(State(admin): Shared, headers: HeaderMap) -> Response {
 
 /// No admin answer outlives its patience.
 async fn bounded(request: Request, next: Next) -> Response {
-    Deadline::after(PATIENCE).bound(next.run(request)).await.unwrap_or_else(|expired| {
-        reply::text(StatusCode::GATEWAY_TIMEOUT, &expired.to_string())
-    })
+    Deadline::after(PATIENCE)
+        .bound(next.run(request))
+        .await
+        .unwrap_or_else(|expired| reply::text(StatusCode::GATEWAY_TIMEOUT, &expired.to_string()))
 }
 
 /// Every admin request is itself on the ledger.

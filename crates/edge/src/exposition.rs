@@ -1,6 +1,7 @@
 //! Metrics as text: OpenMetrics as prometheus-client writes it, or Prometheus' older text format
 //! for whoever does not ask for OpenMetrics.
 
+use std::collections::HashMap;
 use std::fmt::Write;
 
 use prometheus_client::encoding::text;
@@ -32,42 +33,73 @@ impl Exposition {
     pub fn encode(self, registry: &Registry) -> Result<String, std::fmt::Error> {
         let mut open = String::new();
         text::encode(&mut open, registry)?;
-        match self {
-            Self::OpenMetrics => Ok(open),
-            Self::Prometheus => older(&open),
+        let mut out = String::with_capacity(open.len());
+        for family in families(&open) {
+            family.write(self, &mut out)?;
         }
+        if self == Self::OpenMetrics {
+            out.push_str("# EOF\n");
+        }
+        Ok(out)
     }
 }
 
-/// Rewrites what differs in the older format: a counter's family is named as its samples are
-/// (`x_total`), an info is a gauge (`x_info`), and there are no units and no end mark.
-fn older(open: &str) -> Result<String, std::fmt::Error> {
-    let mut out = String::with_capacity(open.len());
-    let mut help: Option<(&str, &str)> = None;
+/// One metric with all its samples.
+#[derive(Default)]
+struct Family<'a> {
+    name: &'a str,
+    help: &'a str,
+    kind: &'a str,
+    unit: Option<&'a str>,
+    samples: Vec<&'a str>,
+}
+
+/// prometheus-client writes a family anew for each part of the registry that has it (two gates,
+/// say), which scrapers refuse: here it is put together again.
+fn families(open: &str) -> Vec<Family<'_>> {
+    let mut families: Vec<Family<'_>> = Vec::new();
+    let mut by_name: HashMap<&str, usize> = HashMap::new();
+    let mut current = 0;
     for line in open.lines() {
-        let Some(comment) = line.strip_prefix("# ") else {
-            writeln!(out, "{line}")?;
-            continue;
-        };
-        let mut words = comment.splitn(3, ' ');
-        match (words.next(), words.next(), words.next()) {
-            (Some("HELP"), Some(name), Some(text)) => help = Some((name, text)),
-            (Some("TYPE"), Some(name), Some(kind)) => {
-                let (suffix, kind) = match kind {
-                    "counter" => ("_total", "counter"),
-                    "info" => ("_info", "gauge"),
-                    "unknown" => ("", "untyped"),
-                    other => ("", other),
-                };
-                if let Some((_, text)) = help.take().filter(|(helped, _)| *helped == name) {
-                    writeln!(out, "# HELP {name}{suffix} {text}")?;
+        let mut words = line.splitn(4, ' ');
+        match (words.next(), words.next(), words.next(), words.next()) {
+            (Some("#"), Some(word), Some(name), Some(text)) => {
+                current = *by_name.entry(name).or_insert_with(|| {
+                    families.push(Family { name, ..Family::default() });
+                    families.len() - 1
+                });
+                match word {
+                    "HELP" => families[current].help = text,
+                    "TYPE" => families[current].kind = text,
+                    "UNIT" => families[current].unit = Some(text),
+                    _ => {}
                 }
-                writeln!(out, "# TYPE {name}{suffix} {kind}")?;
             }
-            _ => {}
+            (Some("#"), ..) => {}
+            _ => families[current].samples.push(line),
         }
     }
-    Ok(out)
+    families
+}
+
+impl Family<'_> {
+    /// In the older format a counter's family is named as its samples are (`x_total`), an info is a
+    /// gauge (`x_info`), and there are no units.
+    fn write(&self, format: Exposition, out: &mut String) -> std::fmt::Result {
+        let Self { name, help, kind, unit, samples } = self;
+        let (suffix, kind) = match (format, *kind) {
+            (Exposition::Prometheus, "counter") => ("_total", "counter"),
+            (Exposition::Prometheus, "info") => ("_info", "gauge"),
+            (Exposition::Prometheus, "unknown") => ("", "untyped"),
+            (_, kind) => ("", kind),
+        };
+        writeln!(out, "# HELP {name}{suffix} {help}")?;
+        writeln!(out, "# TYPE {name}{suffix} {kind}")?;
+        if let (Exposition::OpenMetrics, Some(unit)) = (format, unit) {
+            writeln!(out, "# UNIT {name} {unit}")?;
+        }
+        samples.iter().try_for_each(|sample| writeln!(out, "{sample}"))
+    }
 }
 
 #[cfg(test)]

@@ -17,9 +17,7 @@ pub(crate) fn wants_json(format: Option<&str>, headers: &HeaderMap) -> bool {
 
 pub(crate) fn json<T: Serialize>(status: StatusCode, value: &T) -> Response {
     match serde_json::to_vec(value) {
-        Ok(body) => {
-            (status, [(header::CONTENT_TYPE, "application/json")], body).into_response()
-        }
+        Ok(body) => (status, [(header::CONTENT_TYPE, "application/json")], body).into_response(),
         Err(error) => text(StatusCode::INTERNAL_SERVER_ERROR, &format!("not JSON: {error}")),
     }
 }

@@ -65,7 +65,8 @@ pub async fn serve(
             }
             continue;
         };
-        let connection = connection(stream, tls.clone(), router.clone(), limits, stop.clone(), place);
+        let connection =
+            connection(stream, tls.clone(), router.clone(), limits, stop.clone(), place);
         tasks.spawn("connection", connection);
     }
 }

@@ -92,9 +92,9 @@ fn read(cert: &Path, key: &Path) -> Result<Arc<CertifiedKey>, TlsError> {
     }
     let private = PrivateKeyDer::from_pem_file(key)
         .map_err(|source| TlsError::Key { path: key.to_owned(), source })?;
-    CertifiedKey::from_der(chain, private, &ring::default_provider()).map(Arc::new).map_err(
-        |source| TlsError::Unusable { cert: cert.to_owned(), key: key.to_owned(), source },
-    )
+    CertifiedKey::from_der(chain, private, &ring::default_provider())
+        .map(Arc::new)
+        .map_err(|source| TlsError::Unusable { cert: cert.to_owned(), key: key.to_owned(), source })
 }
 
 #[cfg(test)]

@@ -68,10 +68,7 @@ impl Default for Config {
                 token_file: None,
                 profiling: false,
             },
-            log: Log {
-                level: "info".to_owned(),
-                format: LogFormat::Auto,
-            },
+            log: Log { level: "info".to_owned(), format: LogFormat::Auto },
         }
     }
 }
@@ -126,10 +123,7 @@ pub(crate) const SETTINGS: &[Setting] = &[
         help: "Memory to stay within; `auto` takes the cgroup's limit, or the machine's memory",
         allowed: "auto, or a size of at least 64MiB, such as 512MiB, 2GiB",
         take: |c, v| values::size_or_auto(v, 64 << 20).map(|v| c.memory_limit = v),
-        show: |c| {
-            c.memory_limit
-                .map_or_else(|| "auto".to_owned(), |b| b.to_string())
-        },
+        show: |c| c.memory_limit.map_or_else(|| "auto".to_owned(), |b| b.to_string()),
     },
     Setting {
         key: "admin.listen",
@@ -210,10 +204,7 @@ impl Setting {
     }
 
     fn env(&self) -> String {
-        format!(
-            "FAIRLEAD_{}",
-            self.key.replace(['.', '-'], "_").to_uppercase()
-        )
+        format!("FAIRLEAD_{}", self.key.replace(['.', '-'], "_").to_uppercase())
     }
 }
 
@@ -247,11 +238,7 @@ pub(crate) struct Problem {
 
 impl Problem {
     fn new(key: &str, origin: &Origin, message: String) -> Self {
-        Self {
-            key: key.to_owned(),
-            origin: origin.to_string(),
-            message,
-        }
+        Self { key: key.to_owned(), origin: origin.to_string(), message }
     }
 }
 
@@ -287,11 +274,7 @@ impl Resolved {
             .map(|s| Row {
                 key: s.key,
                 value: (s.show)(&self.config),
-                from: self
-                    .origins
-                    .get(s.key)
-                    .unwrap_or(&Origin::Default)
-                    .to_string(),
+                from: self.origins.get(s.key).unwrap_or(&Origin::Default).to_string(),
             })
             .collect()
     }
@@ -311,17 +294,12 @@ impl Args for ConfigFlags {
         ));
         SETTINGS.iter().fold(cmd.arg(file), |cmd, s| {
             let shown = (s.show)(&Config::default());
-            let default = if shown == "-" {
-                String::new()
-            } else {
-                format!(" [default: {shown}]")
-            };
-            cmd.arg(
-                Arg::new(s.key)
-                    .long(s.flag())
-                    .value_name(s.metavar)
-                    .help(format!("{} [env: {}]{default}", s.help, s.env())),
-            )
+            let default = if shown == "-" { String::new() } else { format!(" [default: {shown}]") };
+            cmd.arg(Arg::new(s.key).long(s.flag()).value_name(s.metavar).help(format!(
+                "{} [env: {}]{default}",
+                s.help,
+                s.env()
+            )))
         })
     }
 
@@ -335,10 +313,7 @@ impl clap::FromArgMatches for ConfigFlags {
         let text = |id: &str| matches.get_one::<String>(id).cloned();
         Ok(Self {
             file: text("config").map(PathBuf::from),
-            given: SETTINGS
-                .iter()
-                .filter_map(|s| Some((s.key, text(s.key)?)))
-                .collect(),
+            given: SETTINGS.iter().filter_map(|s| Some((s.key, text(s.key)?))).collect(),
         })
     }
 
@@ -379,20 +354,13 @@ impl<'a> Sources<'a> {
             draft.take(key, value, Origin::Flag(key.replace('.', "-")));
         }
         draft.check_whole();
-        if draft.problems.is_empty() {
-            Ok(draft.resolved)
-        } else {
-            Err(draft.problems)
-        }
+        if draft.problems.is_empty() { Ok(draft.resolved) } else { Err(draft.problems) }
     }
 
     /// The file to read, and whether somebody asked for it (then it must be there).
     fn file(&self) -> (PathBuf, bool) {
         let named = self.flags.file.clone().or_else(|| {
-            self.env
-                .get("FAIRLEAD_CONFIG")
-                .filter(|v| !v.is_empty())
-                .map(PathBuf::from)
+            self.env.get("FAIRLEAD_CONFIG").filter(|v| !v.is_empty()).map(PathBuf::from)
         });
         named.map_or_else(|| (PathBuf::from(DEFAULT_FILE), false), |path| (path, true))
     }
@@ -400,10 +368,7 @@ impl<'a> Sources<'a> {
 
 impl Default for Resolved {
     fn default() -> Self {
-        Self {
-            config: Config::default(),
-            origins: BTreeMap::new(),
-        }
+        Self { config: Config::default(), origins: BTreeMap::new() }
     }
 }
 
@@ -420,8 +385,7 @@ impl Draft {
             let names = SETTINGS.iter().map(|s| s.key);
             let hint = values::nearest(key, names)
                 .map_or_else(String::new, |near| format!("; did you mean {near}?"));
-            self.problems
-                .push(Problem::new(key, &origin, format!("no such setting{hint}")));
+            self.problems.push(Problem::new(key, &origin, format!("no such setting{hint}")));
             return;
         };
         if (setting.take)(&mut self.resolved.config, value.trim()).is_none() {
@@ -443,9 +407,7 @@ impl Draft {
                 }
             }
             Err(FileError::Missing) if !required => {}
-            Err(error) => self
-                .problems
-                .push(Problem::new("", &origin, error.to_string())),
+            Err(error) => self.problems.push(Problem::new("", &origin, error.to_string())),
         }
     }
 
@@ -473,14 +435,8 @@ impl Draft {
             }
         }
         for (key, message) in wrong {
-            let origin = self
-                .resolved
-                .origins
-                .get(key)
-                .unwrap_or(&Origin::Default)
-                .clone();
-            self.problems
-                .push(Problem::new(key, &origin, message.to_owned()));
+            let origin = self.resolved.origins.get(key).unwrap_or(&Origin::Default).clone();
+            self.problems.push(Problem::new(key, &origin, message.to_owned()));
         }
     }
 }
@@ -533,11 +489,7 @@ fn flatten(
 ) {
     use serde_json::Value;
     for (name, value) in map {
-        let key = if prefix.is_empty() {
-            name
-        } else {
-            format!("{prefix}.{name}")
-        };
+        let key = if prefix.is_empty() { name } else { format!("{prefix}.{name}") };
         let value = match value {
             Value::Object(inner) => {
                 flatten(&key, inner, settings);

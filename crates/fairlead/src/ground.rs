@@ -10,7 +10,7 @@
 
 use std::io::ErrorKind;
 use std::net::{SocketAddr, TcpListener};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
@@ -75,7 +75,9 @@ fn lock_data(data: &Path) -> Result<LockFile, Failure> {
     use std::os::unix::fs::DirBuilderExt;
     let shown = data.display();
     std::fs::DirBuilder::new().recursive(true).mode(0o700).create(data).map_err(|e| {
-        Failure(format!("the data directory {shown} cannot be made: {e}; choose another with --data"))
+        Failure(format!(
+            "the data directory {shown} cannot be made: {e}; choose another with --data"
+        ))
     })?;
     LockFile::take(data).map_err(|e| explain(&e))
 }
@@ -89,7 +91,9 @@ fn listen(address: SocketAddr, flag: &str) -> Result<(TcpListener, SocketAddr), 
             ErrorKind::PermissionDenied => {
                 format!("{address} may not be listened on; choose a port above 1023 with {flag}")
             }
-            _ => format!("{address} cannot be listened on: {e}; choose another address with {flag}"),
+            _ => {
+                format!("{address} cannot be listened on: {e}; choose another address with {flag}")
+            }
         })
     };
     let listener = TcpListener::bind(address).map_err(said)?;
@@ -206,10 +210,8 @@ fn start_admin(
 
 fn registry(ground: &Ground, logging: &Logging) -> Registry {
     let mut registry = Registry::with_prefix("fairlead");
-    let build = Info::new([
-        ("version", env!("CARGO_PKG_VERSION")),
-        ("commit", env!("FAIRLEAD_COMMIT")),
-    ]);
+    let build =
+        Info::new([("version", env!("CARGO_PKG_VERSION")), ("commit", env!("FAIRLEAD_COMMIT"))]);
     registry.register("build", "What runs", build);
     ground.ledger.register(&mut registry);
     ground.watchdog.register(&mut registry);

@@ -89,9 +89,5 @@ pub(crate) fn start(log: &Log) -> Logging {
     } else {
         base.with(layer.json().flatten_event(true)).init();
     }
-    Logging {
-        level: LevelHandle(handle),
-        dropped,
-        _writer: guard,
-    }
+    Logging { level: LevelHandle(handle), dropped, _writer: guard }
 }

@@ -81,10 +81,7 @@ pub(crate) fn table<const N: usize>(titles: [&str; N], rows: &[[String; N]]) -> 
         text.trim_end().to_owned()
     };
     std::iter::once(render(titles))
-        .chain(
-            rows.iter()
-                .map(|row| render(row.each_ref().map(String::as_str))),
-        )
+        .chain(rows.iter().map(|row| render(row.each_ref().map(String::as_str))))
         .collect::<Vec<_>>()
         .join("\n")
 }

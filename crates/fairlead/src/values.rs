@@ -48,17 +48,12 @@ pub(crate) fn show_time(time: Duration) -> String {
 }
 
 /// `512MiB`, `2GiB`, Kubernetes' `512Mi` and `2Gi`, or plain bytes; `auto` is `None`.
-#[allow(
-    clippy::option_option,
-    reason = "outer: does it parse; inner: is there a limit"
-)]
+#[allow(clippy::option_option, reason = "outer: does it parse; inner: is there a limit")]
 pub(crate) fn size_or_auto(text: &str, least: u64) -> Option<Option<u64>> {
     if text == "auto" {
         return Some(None);
     }
-    let digits = text
-        .find(|c: char| !c.is_ascii_digit())
-        .unwrap_or(text.len());
+    let digits = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
     let (count, unit) = text.split_at(digits);
     let shift = match unit.trim_end_matches('B') {
         "" => 0,
@@ -78,12 +73,8 @@ pub(crate) fn log_level(text: &str) -> Option<String> {
 
 /// Root keeps state where a service does; a person, where that person's programs do.
 pub(crate) fn default_data_dir() -> PathBuf {
-    let home = std::env::var_os("HOME")
-        .map(PathBuf::from)
-        .filter(|h| h.is_absolute());
-    let xdg = std::env::var_os("XDG_DATA_HOME")
-        .map(PathBuf::from)
-        .filter(|p| p.is_absolute());
+    let home = std::env::var_os("HOME").map(PathBuf::from).filter(|h| h.is_absolute());
+    let xdg = std::env::var_os("XDG_DATA_HOME").map(PathBuf::from).filter(|p| p.is_absolute());
     match (is_root(), xdg, home) {
         (true, ..) => PathBuf::from("/var/lib/fairlead"),
         (false, Some(xdg), _) => xdg.join("fairlead"),

@@ -2,6 +2,8 @@
 
 mod completions;
 mod config;
+// mod doctor;
+mod inflight;
 mod up;
 mod version;
 
@@ -22,6 +24,7 @@ use crate::output::Verdict;
     after_help = "\
 Examples:
   fairlead up --data ./data             run everything on this machine
+  fairlead doctor dump.txt daemon.log   what is stuck in a Go daemon, and who holds it?
   fairlead inflight                     what is it doing right now, oldest first?
   fairlead config show                  every setting, and where its value came from
   fairlead completions bash             shell completions
@@ -36,6 +39,8 @@ pub(crate) struct Cli {
 #[derive(Debug, Subcommand)]
 enum Verb {
     Up(up::Args),
+    // Doctor(doctor::Args),
+    Inflight(inflight::Args),
     Config(config::Args),
     Completions(completions::Args),
     Version(version::Args),
@@ -44,6 +49,8 @@ enum Verb {
 pub(crate) fn dispatch(cli: &Cli) -> Verdict {
     match &cli.verb {
         Verb::Up(args) => up::run(args),
+        // Verb::Doctor(args) => doctor::run(args),
+        Verb::Inflight(args) => inflight::run(args),
         Verb::Config(args) => config::run(args),
         Verb::Completions(args) => completions::run(args),
         Verb::Version(args) => version::run(args),

@@ -26,10 +26,7 @@ fn main() {
     let clock = per_op(|_| _ = black_box(Instant::now()));
     let naive = per_op(|n| {
         let since = Instant::now();
-        rival
-            .lock()
-            .expect("no panic")
-            .insert(n, ("add", "key", "tenant", since));
+        rival.lock().expect("no panic").insert(n, ("add", "key", "tenant", since));
         black_box(rival.lock().expect("no panic").remove(&n));
     });
     let bare = per_op(|_| begin().finish(Outcome::Done));
@@ -47,37 +44,19 @@ fn main() {
     let before = resident();
     let ops: Vec<Op> = (0..MILLION).map(|_| begin()).collect();
     let held = size_of::<Op>() * MILLION;
-    println!(
-        "in flight: {} bytes each",
-        (resident() - before - held) / MILLION
-    );
+    println!("in flight: {} bytes each", (resident() - before - held) / MILLION);
     let busy = per_op(|_| begin().finish(Outcome::Done));
     println!("with a million in flight: begin and finish {busy:?}");
 
-    let oldest = Filter {
-        limit: 100,
-        ..Filter::default()
-    };
-    println!(
-        "the oldest 100 of a million: {:?}",
-        timed(|| ledger.in_flight(&oldest))
-    );
-    let nobody = Filter {
-        tenant: Some("nobody".into()),
-        ..Filter::default()
-    };
-    println!(
-        "a million searched by tenant: {:?}",
-        timed(|| ledger.in_flight(&nobody))
-    );
+    let oldest = Filter { limit: 100, ..Filter::default() };
+    println!("the oldest 100 of a million: {:?}", timed(|| ledger.in_flight(&oldest)));
+    let nobody = Filter { tenant: Some("nobody".into()), ..Filter::default() };
+    println!("a million searched by tenant: {:?}", timed(|| ledger.in_flight(&nobody)));
     println!("counted by kind: {:?}", timed(|| ledger.count()));
     for op in &ops {
         op.step("connect");
     }
-    println!(
-        "in flight: {} bytes each, with steps",
-        (resident() - before - held) / MILLION
-    );
+    println!("in flight: {} bytes each, with steps", (resident() - before - held) / MILLION);
 }
 
 /// The best of many short runs: what it costs when no neighbour takes the processor away.
@@ -95,9 +74,6 @@ fn timed<T>(work: impl FnOnce() -> T) -> Duration {
 /// The memory this process has, in bytes.
 fn resident() -> usize {
     let statm = std::fs::read_to_string("/proc/self/statm").expect("this runs on Linux");
-    let pages = statm
-        .split(' ')
-        .nth(1)
-        .and_then(|pages| pages.parse::<usize>().ok());
+    let pages = statm.split(' ').nth(1).and_then(|pages| pages.parse::<usize>().ok());
     pages.expect("the second number is the resident pages") * 4096
 }

@@ -28,12 +28,7 @@ impl Curve {
     /// The wait after the `attempt`th failure in a row; `chance` in 0..1 picks within the jitter.
     pub fn wait(self, attempt: u32, chance: f64) -> Duration {
         let doublings = attempt.saturating_sub(1).min(31);
-        let half = self
-            .first
-            .saturating_mul(1 << doublings)
-            .min(self.most)
-            .min(LONGEST)
-            / 2;
+        let half = self.first.saturating_mul(1 << doublings).min(self.most).min(LONGEST) / 2;
         half + half.mul_f64(chance)
     }
 }
@@ -61,10 +56,7 @@ impl Backoff {
     pub fn failed(&mut self) -> Retry {
         self.failures = self.failures.saturating_add(1);
         let wait = self.curve.wait(self.failures, fastrand::f64());
-        Retry {
-            attempt: self.failures,
-            wait,
-        }
+        Retry { attempt: self.failures, wait }
     }
 
     pub fn succeeded(&mut self) {
@@ -89,20 +81,14 @@ impl<K: Clone + Eq + Hash> Backoffs<K> {
     /// Remembers at most `keys` keys that fail, each for `forget` after its retry was due. When
     /// there are more, the one that would be forgotten soonest begins anew.
     pub fn new(curve: Curve, keys: usize, forget: Duration) -> Self {
-        Self {
-            curve,
-            forget: forget.min(LONGEST),
-            failing: Mutex::new(Expiring::new(keys)),
-        }
+        Self { curve, forget: forget.min(LONGEST), failing: Mutex::new(Expiring::new(keys)) }
     }
 
     pub fn failed(&self, key: &K) -> Retry {
         let now = Instant::now();
         let mut failing = self.failing.lock();
-        let mut backoff = failing
-            .get(key, now)
-            .cloned()
-            .unwrap_or_else(|| Backoff::new(self.curve));
+        let mut backoff =
+            failing.get(key, now).cloned().unwrap_or_else(|| Backoff::new(self.curve));
         let retry = backoff.failed();
         let _ = failing.insert(key.clone(), backoff, now + retry.wait + self.forget, now);
         retry
@@ -114,10 +100,7 @@ impl<K: Clone + Eq + Hash> Backoffs<K> {
 
     /// Failures in a row so far.
     pub fn failures(&self, key: &K) -> u32 {
-        self.failing
-            .lock()
-            .get(key, Instant::now())
-            .map_or(0, Backoff::failures)
+        self.failing.lock().get(key, Instant::now()).map_or(0, Backoff::failures)
     }
 }
 

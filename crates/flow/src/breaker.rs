@@ -101,10 +101,7 @@ impl<T: Clone + Eq + Hash> Breakers<T> {
         let troubled = Expiring::new(config.tenants);
         Self(Arc::new(Shared {
             config,
-            tenants: Mutex::new(Tenants {
-                troubled,
-                attempts: 0,
-            }),
+            tenants: Mutex::new(Tenants { troubled, attempts: 0 }),
             trips: Counter::default(),
             refusals: Counter::default(),
         }))
@@ -113,42 +110,27 @@ impl<T: Clone + Eq + Hash> Breakers<T> {
     pub fn try_pass(&self, tenant: &T) -> Result<Attempt<T>, Open> {
         let shared = &self.0;
         let passed = shared.with(tenant, |machine, number, now| match machine {
-            Some(machine) => machine
-                .pass(number, now, shared.config.probe)
-                .map(|()| number),
+            Some(machine) => machine.pass(number, now, shared.config.probe).map(|()| number),
             None => Ok(number),
         });
         let number = passed.inspect_err(|_| {
             shared.refusals.inc();
         })?;
-        Ok(Attempt {
-            shared: Arc::clone(shared),
-            tenant: tenant.clone(),
-            number,
-            reported: false,
-        })
+        Ok(Attempt { shared: Arc::clone(shared), tenant: tenant.clone(), number, reported: false })
     }
 
     /// The tenants in trouble or lately out of it, in no order.
     pub fn list(&self) -> Vec<Status<T>> {
         let now = Instant::now();
         let tenants = self.0.tenants.lock();
-        tenants
-            .troubled
-            .iter(now)
-            .map(|(tenant, machine)| machine.status(tenant.clone()))
-            .collect()
+        tenants.troubled.iter(now).map(|(tenant, machine)| machine.status(tenant.clone())).collect()
     }
 
     pub fn register(&self, registry: &mut Registry) {
         let label = ("breakers".into(), self.0.config.name.into());
         let registry = registry.sub_registry_with_label(label);
         registry.register("breaker_trips", "Breakers opened", self.0.trips.clone());
-        registry.register(
-            "breaker_refusals",
-            "Calls not made",
-            self.0.refusals.clone(),
-        );
+        registry.register("breaker_refusals", "Calls not made", self.0.refusals.clone());
     }
 }
 
@@ -247,9 +229,7 @@ impl<T: Clone + Eq + Hash + fmt::Debug> fmt::Debug for Breakers<T> {
 
 impl<T: Clone + Eq + Hash + fmt::Debug> fmt::Debug for Attempt<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Attempt")
-            .field("tenant", &self.tenant)
-            .finish_non_exhaustive()
+        f.debug_struct("Attempt").field("tenant", &self.tenant).finish_non_exhaustive()
     }
 }
 

@@ -27,12 +27,7 @@ impl<K: Clone + Eq + Hash, V> Expiring<K, V> {
     /// At least one entry is always kept.
     pub(crate) fn new(limit: usize) -> Self {
         let limit = limit.max(1);
-        Self {
-            limit,
-            entries: HashMap::new(),
-            by_end: BTreeMap::new(),
-            inserted: 0,
-        }
+        Self { limit, entries: HashMap::new(), by_end: BTreeMap::new(), inserted: 0 }
     }
 
     pub(crate) fn get(&self, key: &K, now: Instant) -> Option<&V> {
@@ -69,10 +64,7 @@ impl<K: Clone + Eq + Hash, V> Expiring<K, V> {
     /// All that lives, in no order.
     pub(crate) fn iter(&self, now: Instant) -> impl Iterator<Item = (&K, &V)> {
         let alive = move |(_, ((end, _), _)): &(&K, &(Order, V))| now < *end;
-        self.entries
-            .iter()
-            .filter(alive)
-            .map(|(key, (_, value))| (key, value))
+        self.entries.iter().filter(alive).map(|(key, (_, value))| (key, value))
     }
 
     /// Forgets all; the old content is handed out.

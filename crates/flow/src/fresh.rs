@@ -151,10 +151,9 @@ where
     {
         match self.find(key, deadline, lookup)? {
             Found::Answer(answer) => Ok(answer),
-            Found::Flight(flight) => deadline
-                .bound(flight)
-                .await
-                .unwrap_or_else(|Expired| Err(NoAnswer::Expired)),
+            Found::Flight(flight) => {
+                deadline.bound(flight).await.unwrap_or_else(|Expired| Err(NoAnswer::Expired))
+            }
         }
     }
 
@@ -178,9 +177,7 @@ where
 
     pub fn register(&self, registry: &mut Registry) {
         let label = ("fresh".into(), self.0.config.name.into());
-        self.0
-            .counts
-            .register(registry.sub_registry_with_label(label));
+        self.0.counts.register(registry.sub_registry_with_label(label));
     }
 
     fn find<F>(
@@ -199,11 +196,7 @@ where
             counts.hits.inc();
             return Ok(Found::Answer(answer.clone()));
         }
-        if let Some(flight) = state
-            .flights
-            .get(key)
-            .and_then(|flight| flight.lookup.upgrade())
-        {
+        if let Some(flight) = state.flights.get(key).and_then(|flight| flight.lookup.upgrade()) {
             counts.joined.inc();
             return Ok(Found::Flight(flight));
         }
@@ -212,9 +205,7 @@ where
         }
         if state.under_way >= config.lookups {
             counts.refused.inc();
-            return Err(NoAnswer::Busy {
-                retry_after: state.typical,
-            });
+            return Err(NoAnswer::Busy { retry_after: state.typical });
         }
         state.begun += 1;
         state.under_way += 1;
@@ -227,9 +218,7 @@ where
             landed: false,
         };
         let flight = landing.fly(lookup).boxed().shared();
-        let lookup = flight
-            .downgrade()
-            .expect("a lookup that was not polled has not ended");
+        let lookup = flight.downgrade().expect("a lookup that was not polled has not ended");
         state.flights.insert(key.clone(), Flight { number, lookup });
         Ok(Found::Flight(flight))
     }
@@ -254,10 +243,7 @@ impl<K: Clone + Eq + Hash, V, E> Landing<K, V, E> {
         // `lookup` is called inside, so that its own panic is caught as well.
         let bounded = deadline.bound(async move { lookup(deadline).await });
         let outcome = match AssertUnwindSafe(bounded).catch_unwind().await {
-            Ok(Ok(Ok(value))) => Ok(Answer {
-                value: value.map(Arc::new),
-                asked: self.asked,
-            }),
+            Ok(Ok(Ok(value))) => Ok(Answer { value: value.map(Arc::new), asked: self.asked }),
             Ok(Ok(Err(error))) => Err(NoAnswer::Failed(Arc::new(error))),
             Ok(Err(Expired)) => Err(NoAnswer::TooSlow(allowed)),
             Err(panic) => Err(NoAnswer::Panicked(said(&*panic))),
@@ -273,19 +259,14 @@ impl<K: Clone + Eq + Hash, V, E> Landing<K, V, E> {
         let mut state = self.cache.state.lock();
         state.under_way -= 1;
         state.typical = (state.typical * 7 + (now - self.asked)) / 8;
-        let own = state
-            .flights
-            .get(&self.key)
-            .is_some_and(|flight| flight.number == self.number);
+        let own = state.flights.get(&self.key).is_some_and(|flight| flight.number == self.number);
         if !own {
             return;
         }
         state.flights.remove(&self.key);
         if let Some(answer) = answer {
             let end = self.asked + self.cache.config.lifetime(answer, fastrand::f64());
-            let displaced = state
-                .answers
-                .insert(self.key.clone(), answer.clone(), end, now);
+            let displaced = state.answers.insert(self.key.clone(), answer.clone(), end, now);
             drop(state);
             drop(displaced);
         }
@@ -303,20 +284,14 @@ impl<K: Clone + Eq + Hash, V, E> Drop for Landing<K, V, E> {
 
 impl Config {
     fn lifetime<V>(&self, answer: &Answer<V>, chance: f64) -> Duration {
-        let most = if answer.value.is_some() {
-            self.yes
-        } else {
-            self.no
-        };
+        let most = if answer.value.is_some() { self.yes } else { self.no };
         most - most.mul_f64(chance / 10.0)
     }
 }
 
 fn said(panic: &(dyn Any + Send)) -> Arc<str> {
     let text = panic.downcast_ref::<&str>().copied();
-    text.or_else(|| panic.downcast_ref::<String>().map(String::as_str))
-        .unwrap_or("?")
-        .into()
+    text.or_else(|| panic.downcast_ref::<String>().map(String::as_str)).unwrap_or("?").into()
 }
 
 #[derive(Default)]
@@ -346,28 +321,12 @@ impl Counts {
     }
 
     fn register(&self, registry: &mut Registry) {
-        registry.register(
-            "fresh_hits",
-            "Calls answered from the cache",
-            self.hits.clone(),
-        );
-        registry.register(
-            "fresh_joined",
-            "Calls that joined a lookup",
-            self.joined.clone(),
-        );
-        registry.register(
-            "fresh_refused",
-            "Calls refused for want of room",
-            self.refused.clone(),
-        );
+        registry.register("fresh_hits", "Calls answered from the cache", self.hits.clone());
+        registry.register("fresh_joined", "Calls that joined a lookup", self.joined.clone());
+        registry.register("fresh_refused", "Calls refused for want of room", self.refused.clone());
         registry.register("fresh_resets", "Resets", self.resets.clone());
         registry.register("fresh_lookups", "Lookups by outcome", self.lookups.clone());
-        registry.register(
-            "fresh_lookup_seconds",
-            "Time lookups took",
-            self.took.clone(),
-        );
+        registry.register("fresh_lookup_seconds", "Time lookups took", self.took.clone());
     }
 }
 
@@ -379,10 +338,7 @@ impl<K: Clone + Eq + Hash, V, E> Clone for Fresh<K, V, E> {
 
 impl<V> Clone for Answer<V> {
     fn clone(&self) -> Self {
-        Self {
-            value: self.value.clone(),
-            asked: self.asked,
-        }
+        Self { value: self.value.clone(), asked: self.asked }
     }
 }
 
@@ -393,27 +349,20 @@ impl<E> Clone for NoAnswer<E> {
             Self::TooSlow(allowed) => Self::TooSlow(*allowed),
             Self::Panicked(said) => Self::Panicked(Arc::clone(said)),
             Self::Expired => Self::Expired,
-            Self::Busy { retry_after } => Self::Busy {
-                retry_after: *retry_after,
-            },
+            Self::Busy { retry_after } => Self::Busy { retry_after: *retry_after },
         }
     }
 }
 
 impl<V: fmt::Debug> fmt::Debug for Answer<V> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Answer")
-            .field("value", &self.value)
-            .field("asked", &self.asked)
-            .finish()
+        f.debug_struct("Answer").field("value", &self.value).field("asked", &self.asked).finish()
     }
 }
 
 impl<K: Clone + Eq + Hash, V, E> fmt::Debug for Fresh<K, V, E> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Fresh")
-            .field("config", &self.0.config)
-            .finish_non_exhaustive()
+        f.debug_struct("Fresh").field("config", &self.0.config).finish_non_exhaustive()
     }
 }
 

@@ -107,15 +107,7 @@ pub struct Limits {
 
 impl GateConfig {
     pub fn new(name: impl Into<Cow<'static, str>>) -> Self {
-        Self {
-            name: name.into(),
-            limits: Limits {
-                min: 4,
-                initial: 32,
-                max: 1024,
-            },
-            queue: 4096,
-        }
+        Self { name: name.into(), limits: Limits { min: 4, initial: 32, max: 1024 }, queue: 4096 }
     }
 }
 
@@ -220,11 +212,7 @@ impl Gate {
             Ok(started) => {
                 self.0.metrics.wait.observe(came.elapsed());
                 self.0.metrics.admitted[priority as usize].inc();
-                Ok(Permit {
-                    gate: self.clone(),
-                    started,
-                    outcome: Outcome::Done,
-                })
+                Ok(Permit { gate: self.clone(), started, outcome: Outcome::Done })
             }
             Err(overloaded) => {
                 self.0.metrics.refused[overloaded.reason as usize].inc();
@@ -264,10 +252,7 @@ impl Gate {
             Arrival::Admitted(started) => return Ok(started),
             Arrival::Waits(slot, until) => (slot, until),
         };
-        let mut place = Place {
-            gate: self,
-            slot: Some(slot),
-        };
+        let mut place = Place { gate: self, slot: Some(slot) };
         let answer = poll_fn(|cx| self.0.queue.lock().poll(slot, cx.waker()));
         let answer = match Deadline::at(until).bound(answer).await {
             Ok(answer) => answer,
@@ -300,8 +285,7 @@ struct Place<'g> {
 impl Drop for Place<'_> {
     fn drop(&mut self) {
         if let Some(slot) = self.slot {
-            self.gate
-                .with(|queue, woken| queue.abandon(slot, Instant::now(), woken));
+            self.gate.with(|queue, woken| queue.abandon(slot, Instant::now(), woken));
         }
     }
 }
@@ -340,8 +324,7 @@ impl Drop for Permit {
             let took = now.saturating_duration_since(self.started.at);
             self.gate.0.metrics.service.observe(took);
         }
-        self.gate
-            .with(|queue, woken| queue.leave(self.started, self.outcome, now, woken));
+        self.gate.with(|queue, woken| queue.leave(self.started, self.outcome, now, woken));
     }
 }
 
@@ -372,22 +355,15 @@ impl Default for Metrics {
             limit: Gauge::default(),
             in_flight: Gauge::default(),
             queued: Priority::ALL.map(|priority| {
-                queued_family
-                    .get_or_create(&[("priority", priority.name())])
-                    .clone()
+                queued_family.get_or_create(&[("priority", priority.name())]).clone()
             }),
             queued_family,
             admitted: Priority::ALL.map(|priority| {
-                admitted_family
-                    .get_or_create(&[("priority", priority.name())])
-                    .clone()
+                admitted_family.get_or_create(&[("priority", priority.name())]).clone()
             }),
             admitted_family,
-            refused: Reason::ALL.map(|reason| {
-                refused_family
-                    .get_or_create(&[("reason", reason.name())])
-                    .clone()
-            }),
+            refused: Reason::ALL
+                .map(|reason| refused_family.get_or_create(&[("reason", reason.name())]).clone()),
             refused_family,
             overran: Counter::default(),
             wait: Histogram::default(),
@@ -407,46 +383,18 @@ impl Metrics {
 
     fn register(&self, name: &str, registry: &mut Registry) {
         let registry = registry.sub_registry_with_label(("gate".into(), name.to_owned().into()));
-        registry.register(
-            "gate_limit",
-            "How many may be in flight now",
-            self.limit.clone(),
-        );
+        registry.register("gate_limit", "How many may be in flight now", self.limit.clone());
         registry.register(
             "gate_in_flight",
             "Requests let in and not ended",
             self.in_flight.clone(),
         );
-        registry.register(
-            "gate_queued",
-            "Requests that wait",
-            self.queued_family.clone(),
-        );
-        registry.register(
-            "gate_admitted",
-            "Requests let in",
-            self.admitted_family.clone(),
-        );
-        registry.register(
-            "gate_refused",
-            "Requests refused",
-            self.refused_family.clone(),
-        );
-        registry.register(
-            "gate_overran",
-            "Let in, dropped at the deadline",
-            self.overran.clone(),
-        );
-        registry.register(
-            "gate_wait_seconds",
-            "From arrival to permit",
-            self.wait.clone(),
-        );
-        registry.register(
-            "gate_service_seconds",
-            "From permit to end",
-            self.service.clone(),
-        );
+        registry.register("gate_queued", "Requests that wait", self.queued_family.clone());
+        registry.register("gate_admitted", "Requests let in", self.admitted_family.clone());
+        registry.register("gate_refused", "Requests refused", self.refused_family.clone());
+        registry.register("gate_overran", "Let in, dropped at the deadline", self.overran.clone());
+        registry.register("gate_wait_seconds", "From arrival to permit", self.wait.clone());
+        registry.register("gate_service_seconds", "From permit to end", self.service.clone());
     }
 }
 

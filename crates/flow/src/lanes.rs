@@ -93,10 +93,7 @@ impl LanesConfig {
             queue_per_key: 32,
             max_cost: 1,
         };
-        Self {
-            name: name.into(),
-            bounds,
-        }
+        Self { name: name.into(), bounds }
     }
 }
 
@@ -114,13 +111,7 @@ pub struct Work<'a, K> {
 
 impl<'a, K> Work<'a, K> {
     pub fn new(key: K, tenant: &'a str, deadline: Deadline) -> Self {
-        Self {
-            key,
-            tenant,
-            deadline,
-            cost: 1,
-            op: None,
-        }
+        Self { key, tenant, deadline, cost: 1, op: None }
     }
 }
 
@@ -198,10 +189,7 @@ impl<K: Clone + Eq + Hash + fmt::Debug> Lanes<K> {
         job: impl Future<Output = T>,
     ) -> Result<T, Refused> {
         // Declared before `job` is polled: `bound` drops the job before `turn` gives the key on.
-        let turn = self
-            .turn(&work)
-            .await
-            .inspect_err(|refused| self.metrics.refused(*refused))?;
+        let turn = self.turn(&work).await.inspect_err(|refused| self.metrics.refused(*refused))?;
         let done = work.deadline.bound(job).await;
         drop(turn);
         done.map_err(|Expired| {
@@ -251,10 +239,7 @@ impl<K: Clone + Eq + Hash + fmt::Debug> Lanes<K> {
         let op = work.op.map(Op::id);
         let (ticket, waits_on) =
             self.with(|s| s.submit(&work.key, work.tenant, work.cost, op, came))?;
-        let place = Place {
-            lanes: self,
-            ticket,
-        };
+        let place = Place { lanes: self, ticket };
         if let Some(waits_on) = waits_on {
             if let Some(op) = work.op {
                 self.note(op, work, waits_on);
@@ -277,10 +262,7 @@ impl<K: Clone + Eq + Hash + fmt::Debug> Lanes<K> {
         match waits_on {
             WaitsOn::Key(ahead) => op.waits_on(format!("lanes {name} key {:?}", work.key), ahead),
             WaitsOn::Share => {
-                op.waits_on(
-                    format!("lanes {name} share of tenant {}", work.tenant),
-                    None,
-                );
+                op.waits_on(format!("lanes {name} share of tenant {}", work.tenant), None);
             }
             WaitsOn::Worker => op.waits_on(format!("lanes {name} worker"), None),
         }
@@ -294,10 +276,7 @@ impl<K: Clone + Eq + Hash> Lanes<K> {
         let result = change(&mut schedule);
         self.metrics.queued.set(schedule.queued() as i64);
         self.metrics.running.set(schedule.running() as i64);
-        self.metrics
-            .given
-            .inner()
-            .store(schedule.turns_given(), Relaxed);
+        self.metrics.given.inner().store(schedule.turns_given(), Relaxed);
         self.owes.store(schedule.owes(), Relaxed);
         let drained = schedule.drained();
         drop(schedule);
@@ -366,27 +345,11 @@ impl Metrics {
 
     fn register(&self, name: &str, registry: &mut Registry) {
         let registry = registry.sub_registry_with_label(("lanes".into(), name.to_owned().into()));
-        registry.register(
-            "lanes_queued",
-            "Work that waits for its turn",
-            self.queued.clone(),
-        );
-        registry.register(
-            "lanes_running",
-            "Work that has its turn",
-            self.running.clone(),
-        );
+        registry.register("lanes_queued", "Work that waits for its turn", self.queued.clone());
+        registry.register("lanes_running", "Work that has its turn", self.running.clone());
         registry.register("lanes_turns", "Turns given", self.given.clone());
-        registry.register(
-            "lanes_refused",
-            "Work refused, by reason",
-            self.refused.clone(),
-        );
-        registry.register(
-            "lanes_wait_seconds",
-            "From submit to turn",
-            self.wait.clone(),
-        );
+        registry.register("lanes_refused", "Work refused, by reason", self.refused.clone());
+        registry.register("lanes_wait_seconds", "From submit to turn", self.wait.clone());
     }
 }
 

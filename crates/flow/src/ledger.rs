@@ -94,9 +94,7 @@ pub struct LedgerConfig {
 
 impl Default for LedgerConfig {
     fn default() -> Self {
-        Self {
-            late_after: Duration::from_secs(10),
-        }
+        Self { late_after: Duration::from_secs(10) }
     }
 }
 
@@ -191,10 +189,7 @@ pub struct Op {
 
 impl Ledger {
     pub fn new(config: LedgerConfig) -> Self {
-        Self(Arc::new(Book {
-            config,
-            ..Book::default()
-        }))
+        Self(Arc::new(Book { config, ..Book::default() }))
     }
 
     pub fn begin(
@@ -205,45 +200,25 @@ impl Ledger {
     ) -> Op {
         let shelf = &self.0.kind(kind).shelves[shard()];
         let entry = shelf.put(key.into(), tenant.into(), Instant::now());
-        Op {
-            entry,
-            shelf: Arc::clone(shelf),
-            outcome: Outcome::Cancelled,
-        }
+        Op { entry, shelf: Arc::clone(shelf), outcome: Outcome::Cancelled }
     }
 
     /// Operations of this kind are late after `late_after`, those in flight included.
     pub fn expect(&self, kind: &'static str, late_after: Duration) {
-        self.0
-            .kind(kind)
-            .meters
-            .late_after_nanos
-            .store(nanos(late_after), Relaxed);
+        self.0.kind(kind).meters.late_after_nanos.store(nanos(late_after), Relaxed);
     }
 
     /// How many are in flight, by kind.
     pub fn count(&self) -> Vec<(&'static str, usize)> {
-        let in_flight = |kind: &Kind| {
-            kind.shelves
-                .iter()
-                .map(|s| s.open.lock().entries.len())
-                .sum()
-        };
-        self.0
-            .kinds
-            .iter()
-            .map(|kind| (kind.meters.kind, in_flight(kind)))
-            .collect()
+        let in_flight =
+            |kind: &Kind| kind.shelves.iter().map(|s| s.open.lock().entries.len()).sum();
+        self.0.kinds.iter().map(|kind| (kind.meters.kind, in_flight(kind))).collect()
     }
 
     /// The oldest operations that pass the filter, oldest first.
     pub fn in_flight(&self, filter: &Filter) -> Vec<OpView> {
         let now = Instant::now();
-        self.0
-            .oldest(filter)
-            .iter()
-            .map(|entry| self.0.view(entry, now))
-            .collect()
+        self.0.oldest(filter).iter().map(|entry| self.0.view(entry, now)).collect()
     }
 
     /// Names, once each, the operations that have become late: counts them all, logs the oldest of
@@ -293,28 +268,15 @@ impl Book {
     fn find(&self, id: OpId) -> Option<Arc<Entry>> {
         let address = (id.0 as usize) % (KINDS * SHARDS);
         let kind = self.kinds.iter().nth(address / SHARDS)?;
-        kind.shelves[address % SHARDS]
-            .open
-            .lock()
-            .entries
-            .get(&(id.0 >> SHELF_BITS))
-            .cloned()
+        kind.shelves[address % SHARDS].open.lock().entries.get(&(id.0 >> SHELF_BITS)).cloned()
     }
 
     fn oldest(&self, filter: &Filter) -> Vec<Arc<Entry>> {
         let mut oldest = Vec::new();
         let wanted = |kind: &&Kind| filter.kind.as_ref().is_none_or(|k| k == kind.meters.kind);
-        for shelf in self
-            .kinds
-            .iter()
-            .filter(wanted)
-            .flat_map(|kind| &kind.shelves)
-        {
+        for shelf in self.kinds.iter().filter(wanted).flat_map(|kind| &kind.shelves) {
             // No shelf can give more than the limit, as it gives its oldest first.
-            let matching = shelf
-                .by_age()
-                .filter(|entry| filter.admits(entry))
-                .take(filter.limit);
+            let matching = shelf.by_age().filter(|entry| filter.admits(entry)).take(filter.limit);
             oldest.extend(matching);
             oldest.sort_by_key(|entry| (entry.began, entry.id));
             oldest.truncate(filter.limit);
@@ -371,12 +333,7 @@ impl Shelf {
     fn page(&self, after: u64) -> Vec<Arc<Entry>> {
         let mut page = Vec::with_capacity(PAGE);
         page.extend(
-            self.open
-                .lock()
-                .entries
-                .range(after + 1..)
-                .take(PAGE)
-                .map(|(_, e)| Arc::clone(e)),
+            self.open.lock().entries.range(after + 1..).take(PAGE).map(|(_, e)| Arc::clone(e)),
         );
         page
     }
@@ -399,11 +356,7 @@ impl Shelf {
         loop {
             let mut open = self.open.lock();
             let after = open.named_up_to;
-            let page = open
-                .entries
-                .range(after + 1..)
-                .take(PAGE)
-                .map(|(_, entry)| entry);
+            let page = open.entries.range(after + 1..).take(PAGE).map(|(_, entry)| entry);
             let page: Vec<_> = page
                 .take_while(|entry| now.saturating_duration_since(entry.began) >= late_after)
                 .cloned()
@@ -434,9 +387,7 @@ impl Meters {
     }
 
     fn step_took(&self, step: Step) {
-        self.steps
-            .get_or_add(step.name, |_, _| Histogram::default())
-            .observe(step.took);
+        self.steps.get_or_add(step.name, |_, _| Histogram::default()).observe(step.took);
     }
 }
 
@@ -454,10 +405,7 @@ impl Op {
     /// Says what this operation now waits on, and which operation holds that, if known.
     /// Cleared by the next `step`.
     pub fn waits_on(&self, what: impl Into<Cow<'static, str>>, holder: Option<OpId>) {
-        let wait = Some(Arc::new(Wait {
-            what: what.into(),
-            holder,
-        }));
+        let wait = Some(Arc::new(Wait { what: what.into(), holder }));
         let before = std::mem::replace(&mut self.entry.progress.lock().waits_on, wait);
         drop(before);
     }
@@ -480,10 +428,7 @@ impl Drop for Op {
         let is_late = took >= shelf.meters.late_after();
         let (last, was_named) = {
             let mut progress = entry.progress.lock();
-            (
-                progress.current(now),
-                std::mem::replace(&mut progress.late, is_late),
-            )
+            (progress.current(now), std::mem::replace(&mut progress.late, is_late))
         };
         shelf.meters.step_took(last);
         shelf.meters.whole.observe(took);
@@ -498,10 +443,7 @@ impl Drop for Op {
 
 impl Progress {
     fn current(&self, now: Instant) -> Step {
-        Step {
-            name: self.step,
-            took: now.saturating_duration_since(self.since),
-        }
+        Step { name: self.step, took: now.saturating_duration_since(self.since) }
     }
 
     /// Begins step `name`; returns the step that this ended.
@@ -520,13 +462,8 @@ impl Progress {
 }
 
 impl Outcome {
-    const ALL: [Self; 5] = [
-        Self::Done,
-        Self::Failed,
-        Self::Refused,
-        Self::Expired,
-        Self::Cancelled,
-    ];
+    const ALL: [Self; 5] =
+        [Self::Done, Self::Failed, Self::Refused, Self::Expired, Self::Cancelled];
 
     pub fn name(self) -> &'static str {
         match self {
@@ -559,13 +496,7 @@ impl fmt::Debug for Ledger {
 
 impl fmt::Debug for Op {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Entry {
-            id,
-            kind,
-            key,
-            tenant,
-            ..
-        } = &*self.entry;
+        let Entry { id, kind, key, tenant, .. } = &*self.entry;
         write!(f, "Op({} {kind} {key} of {tenant})", id.0)
     }
 }

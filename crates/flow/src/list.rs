@@ -42,10 +42,7 @@ impl List {
         at: usize,
         links: fn(&mut T) -> &mut Links,
     ) {
-        *links(&mut slab[at]) = Links {
-            before: self.back,
-            after: None,
-        };
+        *links(&mut slab[at]) = Links { before: self.back, after: None };
         match self.back {
             Some(back) => links(&mut slab[back]).after = Some(at),
             None => self.front = Some(at),
@@ -60,10 +57,7 @@ impl List {
         at: usize,
         links: fn(&mut T) -> &mut Links,
     ) {
-        *links(&mut slab[at]) = Links {
-            before: None,
-            after: self.front,
-        };
+        *links(&mut slab[at]) = Links { before: None, after: self.front };
         match self.front {
             Some(front) => links(&mut slab[front]).before = Some(at),
             None => self.back = Some(at),

@@ -141,22 +141,13 @@ impl MemoryGuard {
     }
 
     pub fn register(&self, registry: &mut Registry) {
-        let Self {
-            used,
-            limit,
-            pressure,
-            ..
-        } = self;
+        let Self { used, limit, pressure, .. } = self;
         registry.register(
             "memory_used_bytes",
             "Memory that counts against the limit",
             used.clone(),
         );
-        registry.register(
-            "memory_limit_bytes",
-            "The limit that is closest",
-            limit.clone(),
-        );
+        registry.register("memory_limit_bytes", "The limit that is closest", limit.clone());
         let help = "0 normal, 1 shedding, 2 critical";
         registry.register("memory_pressure", help, pressure.clone());
     }
@@ -165,16 +156,8 @@ impl MemoryGuard {
 /// Up at once, down only well below where it came up.
 fn next(now: Pressure, usage: Usage) -> Pressure {
     let share = usage.percent();
-    let critical = if now == Pressure::Critical {
-        LEAVE_CRITICAL
-    } else {
-        ENTER_CRITICAL
-    };
-    let shedding = if now >= Pressure::Shedding {
-        LEAVE_SHEDDING
-    } else {
-        ENTER_SHEDDING
-    };
+    let critical = if now == Pressure::Critical { LEAVE_CRITICAL } else { ENTER_CRITICAL };
+    let shedding = if now >= Pressure::Shedding { LEAVE_SHEDDING } else { ENTER_SHEDDING };
     if share >= critical {
         Pressure::Critical
     } else if share >= shedding {
@@ -186,9 +169,7 @@ fn next(now: Pressure, usage: Usage) -> Pressure {
 
 impl fmt::Debug for MemoryGuard {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("MemoryGuard")
-            .field("level", &self.level())
-            .finish_non_exhaustive()
+        f.debug_struct("MemoryGuard").field("level", &self.level()).finish_non_exhaustive()
     }
 }
 

@@ -46,12 +46,8 @@ impl TypedMetric for Histogram {
 impl EncodeMetric for Histogram {
     fn encode(&self, mut encoder: MetricEncoder<'_>) -> Result<(), std::fmt::Error> {
         let counts: Vec<u64> = self.0.buckets.iter().map(|b| b.load(Relaxed)).collect();
-        let buckets: Vec<(f64, u64)> = BOUNDS
-            .iter()
-            .copied()
-            .chain([f64::INFINITY])
-            .zip(counts.iter().copied())
-            .collect();
+        let buckets: Vec<(f64, u64)> =
+            BOUNDS.iter().copied().chain([f64::INFINITY]).zip(counts.iter().copied()).collect();
         let sum = self.0.nanos.load(Relaxed) as f64 / 1e9;
         encoder.encode_histogram::<prometheus_client::encoding::NoLabelSet>(
             sum,

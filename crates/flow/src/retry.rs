@@ -13,10 +13,7 @@ const LATEST: Duration = Duration::from_secs(30);
 pub(crate) fn retry_after(drain: Duration, nth: u64) -> Duration {
     const GOLDEN: u64 = 0x9E37_79B9_7F4A_7C15;
     let part = nth.wrapping_mul(GOLDEN) as f64 / u64::MAX as f64;
-    drain
-        .clamp(SOONEST, LATEST.mul_f64(2.0 / 3.0))
-        .mul_f64(1.0 + part / 2.0)
-        .min(LATEST)
+    drain.clamp(SOONEST, LATEST.mul_f64(2.0 / 3.0)).mul_f64(1.0 + part / 2.0).min(LATEST)
 }
 
 #[cfg(test)]
@@ -32,10 +29,7 @@ mod tests {
             assert!((Duration::from_secs(10)..=Duration::from_secs(15)).contains(&wait));
             quarters[((wait - drain).as_secs_f64() / 1.251) as usize] += 1;
         }
-        assert!(
-            quarters.iter().all(|part| (240..=260).contains(part)),
-            "{quarters:?}"
-        );
+        assert!(quarters.iter().all(|part| (240..=260).contains(part)), "{quarters:?}");
         assert!(retry_after(Duration::ZERO, 7) >= SOONEST);
         assert!(retry_after(Duration::MAX, 7) <= LATEST);
     }

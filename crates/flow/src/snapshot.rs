@@ -73,13 +73,7 @@ impl<T> Snapshot<T> {
     where
         T: PartialEq,
     {
-        self.write(|current| {
-            if *current == value {
-                Err(value)
-            } else {
-                Ok(value)
-            }
-        })
+        self.write(|current| if *current == value { Err(value) } else { Ok(value) })
     }
 
     /// Publishes what `edit` made of a draft of the current value if it answers that it changed
@@ -91,20 +85,13 @@ impl<T> Snapshot<T> {
     {
         self.write(|current| {
             let mut draft = current.clone();
-            if edit(&mut draft) {
-                Ok(draft)
-            } else {
-                Err(draft)
-            }
+            if edit(&mut draft) { Ok(draft) } else { Err(draft) }
         })
     }
 
     /// Changes from now on.
     pub fn subscribe(&self) -> Changes<T> {
-        Changes {
-            snapshot: self.clone(),
-            seen: self.load().generation(),
-        }
+        Changes { snapshot: self.clone(), seen: self.load().generation() }
     }
 
     /// `next` answers the value to publish, or the one to throw away.
@@ -116,10 +103,7 @@ impl<T> Snapshot<T> {
             next(&current.value).map(|value| {
                 schedule_here();
                 let number = current.number + 1;
-                (
-                    shared.current.swap(Arc::new(Generation { number, value })),
-                    current,
-                )
+                (shared.current.swap(Arc::new(Generation { number, value })), current)
             })
         };
         if replaced.is_ok() {
@@ -195,18 +179,13 @@ impl<T: fmt::Debug> fmt::Debug for Snapshot<T> {
 
 impl<T: fmt::Debug> fmt::Debug for View<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("View")
-            .field("generation", &self.0.number)
-            .field("value", &**self)
-            .finish()
+        f.debug_struct("View").field("generation", &self.0.number).field("value", &**self).finish()
     }
 }
 
 impl<T> fmt::Debug for Changes<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Changes")
-            .field("seen", &self.seen)
-            .finish_non_exhaustive()
+        f.debug_struct("Changes").field("seen", &self.seen).finish_non_exhaustive()
     }
 }
 

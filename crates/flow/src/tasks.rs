@@ -151,10 +151,7 @@ impl Tasks {
             panics: Counter::default(),
         };
         let group = Group::new(name.into(), None, CancellationToken::new());
-        Self {
-            tree: Arc::new(tree),
-            group,
-        }
+        Self { tree: Arc::new(tree), group }
     }
 
     /// A group below this one.
@@ -162,10 +159,7 @@ impl Tasks {
     pub fn child(&self, name: impl Into<Cow<'static, str>>) -> Self {
         let above = Some(Arc::clone(&self.group));
         let group = Group::new(name.into(), above, self.group.stop.child_token());
-        Self {
-            tree: Arc::clone(&self.tree),
-            group,
-        }
+        Self { tree: Arc::clone(&self.tree), group }
     }
 
     /// Runs `work` as a task of this group. One that is spawned while the group stops still runs,
@@ -278,16 +272,8 @@ impl Tasks {
 
     /// Registers the metrics of the whole tree.
     pub fn register(&self, registry: &mut Registry) {
-        registry.register(
-            "tasks_running",
-            "Tasks that are running",
-            self.tree.gauge.clone(),
-        );
-        registry.register(
-            "tasks_panicked",
-            "Tasks that panicked",
-            self.tree.panics.clone(),
-        );
+        registry.register("tasks_running", "Tasks that are running", self.tree.gauge.clone());
+        registry.register("tasks_panicked", "Tasks that panicked", self.tree.panics.clone());
     }
 
     fn start<F>(
@@ -327,13 +313,7 @@ impl Tasks {
         let number = running.last;
         running.tasks.insert(number, Arc::clone(&task));
         drop(running);
-        Entered {
-            tasks: self.clone(),
-            number,
-            task,
-            essential,
-            end: End::Aborted,
-        }
+        Entered { tasks: self.clone(), number, task, essential, end: End::Aborted }
     }
 
     /// Whether all have left before `wait` was over.
@@ -353,10 +333,7 @@ impl Tasks {
 
     fn running(&self) -> Vec<Arc<Task>> {
         let running = self.tree.running.lock();
-        let within = running
-            .tasks
-            .values()
-            .filter(|task| task.group.is_within(&self.group));
+        let within = running.tasks.values().filter(|task| task.group.is_within(&self.group));
         within.cloned().collect()
     }
 }
@@ -405,8 +382,7 @@ impl Drop for Entered {
                 End::Panicked(panic) => &format!("panicked: {panic}"),
                 End::Aborted => "was aborted",
             };
-            self.tasks
-                .stop(format!("essential task {} {how}", self.task.path()));
+            self.tasks.stop(format!("essential task {} {how}", self.task.path()));
         }
         tree.gauge.dec();
         let gone = tree.running.lock().tasks.remove(&self.number);
@@ -421,12 +397,7 @@ impl Group {
         above: Option<Arc<Self>>,
         stop: CancellationToken,
     ) -> Arc<Self> {
-        Arc::new(Self {
-            name,
-            above,
-            stop,
-            reason: OnceLock::new(),
-        })
+        Arc::new(Self { name, above, stop, reason: OnceLock::new() })
     }
 
     fn path(&self) -> String {
@@ -437,11 +408,7 @@ impl Group {
     }
 
     fn is_within(&self, other: &Self) -> bool {
-        std::ptr::eq(self, other)
-            || self
-                .above
-                .as_ref()
-                .is_some_and(|above| above.is_within(other))
+        std::ptr::eq(self, other) || self.above.as_ref().is_some_and(|above| above.is_within(other))
     }
 
     fn reason(&self) -> Option<&str> {
@@ -495,8 +462,7 @@ impl<T> Future for TaskHandle<T> {
 
 fn message(panic: &(dyn std::any::Any + Send)) -> String {
     let text = panic.downcast_ref::<&str>().map(|text| (*text).to_owned());
-    text.or_else(|| panic.downcast_ref().cloned())
-        .unwrap_or_else(|| "no message".to_owned())
+    text.or_else(|| panic.downcast_ref().cloned()).unwrap_or_else(|| "no message".to_owned())
 }
 
 fn ms(duration: Duration) -> u64 {
@@ -505,12 +471,7 @@ fn ms(duration: Duration) -> u64 {
 
 impl fmt::Debug for Tasks {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(
-            f,
-            "Tasks({}, {} running)",
-            self.group.path(),
-            self.running().len()
-        )
+        write!(f, "Tasks({}, {} running)", self.group.path(), self.running().len())
     }
 }
 

@@ -101,10 +101,7 @@ pub struct Stuck {
 
 impl<T> TrackedMutex<T> {
     pub fn new(class: &'static str, value: T) -> Self {
-        Self {
-            watch: Watch::new(class),
-            value: Mutex::new(value),
-        }
+        Self { watch: Watch::new(class), value: Mutex::new(value) }
     }
 
     /// Waits as long as it takes. Where a caller waits for the answer, prefer `lock_until`.
@@ -115,9 +112,7 @@ impl<T> TrackedMutex<T> {
         if let Some(value) = self.value.try_lock() {
             return self.guard(value, site, false);
         }
-        let value = self
-            .wait(site, None, PATIENCE)
-            .expect("a wait without end ends with the lock");
+        let value = self.wait(site, None, PATIENCE).expect("a wait without end ends with the lock");
         self.guard(value, site, true)
     }
 
@@ -140,9 +135,7 @@ impl<T> TrackedMutex<T> {
     #[track_caller]
     pub fn try_lock(&self) -> Option<TrackedGuard<'_, T>> {
         let site = Location::caller();
-        self.value
-            .try_lock()
-            .map(|value| self.guard(value, site, false))
+        self.value.try_lock().map(|value| self.guard(value, site, false))
     }
 
     #[cold]
@@ -187,10 +180,7 @@ impl<T> TrackedMutex<T> {
         watch.set_holder(site, now);
         TrackedGuard {
             value,
-            hold: Hold {
-                watch,
-                sampled: now.filter(|_| sampled),
-            },
+            hold: Hold { watch, sampled: now.filter(|_| sampled) },
             #[cfg(debug_assertions)]
             _order: order::Held::new(watch.class.name, site),
             _not_send: PhantomData,
@@ -241,11 +231,7 @@ impl<T> DerefMut for TrackedGuard<'_, T> {
 impl<T> fmt::Debug for TrackedMutex<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let holder = locks::site_name(self.watch.holder.load());
-        write!(
-            f,
-            "TrackedMutex({}, held by {holder})",
-            self.watch.class.name
-        )
+        write!(f, "TrackedMutex({}, held by {holder})", self.watch.class.name)
     }
 }
 

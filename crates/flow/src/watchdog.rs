@@ -156,9 +156,7 @@ impl Watchdog {
         if let Some(evidence) = &shared.evidence {
             let weak = Arc::downgrade(&shared);
             evidence.source("beacons.txt", move || {
-                weak.upgrade()
-                    .map(|shared| shared.listing().into_bytes())
-                    .unwrap_or_default()
+                weak.upgrade().map(|shared| shared.listing().into_bytes()).unwrap_or_default()
             });
         }
         let judged = Arc::clone(&shared);
@@ -166,16 +164,12 @@ impl Watchdog {
             .name("watchdog".into())
             .spawn(move || judged.judge())
             .expect("a process that cannot start its first threads cannot run");
-        Self {
-            shared,
-            judge: Some(judge),
-        }
+        Self { shared, judge: Some(judge) }
     }
 
     pub fn beacon(&self, name: impl Into<Cow<'static, str>>, severity: Severity) -> Beacon {
         let (beacon, moves) = Beacon::new();
-        self.shared
-            .add(name.into(), severity, Source::Beacon(moves));
+        self.shared.add(name.into(), severity, Source::Beacon(moves));
         beacon
     }
 
@@ -205,10 +199,7 @@ impl Watchdog {
     ) {
         self.watch(name, Severity::Noted, move || {
             work();
-            Progress {
-                owed: false,
-                count: 0,
-            }
+            Progress { owed: false, count: 0 }
         });
     }
 
@@ -218,11 +209,9 @@ impl Watchdog {
         let probed = Probed::new(handle);
         for worker in 0..probed.workers() {
             let probed = Arc::clone(&probed);
-            self.watch(
-                format!("{name}/worker-{worker}"),
-                Severity::Noted,
-                move || probed.worker(worker),
-            );
+            self.watch(format!("{name}/worker-{worker}"), Severity::Noted, move || {
+                probed.worker(worker)
+            });
         }
         self.watch(name.to_owned(), severity, move || probed.whole());
     }
@@ -236,9 +225,7 @@ impl Watchdog {
         let stalls = self.shared.stalls.lock();
         match stalls.iter().find(|stall| stall.failing) {
             None => Health::Live,
-            Some(Stall {
-                name, stalled_for, ..
-            }) => Health::Failing {
+            Some(Stall { name, stalled_for, .. }) => Health::Failing {
                 reason: format!("{name} made no progress for {} s", stalled_for.as_secs()),
             },
         }
@@ -246,16 +233,8 @@ impl Watchdog {
 
     pub fn register(&self, registry: &mut Registry) {
         let Metrics { stalls, stalled } = &self.shared.metrics;
-        registry.register(
-            "watchdog_stalls",
-            "Stalls named, by who stalled",
-            stalls.clone(),
-        );
-        registry.register(
-            "watchdog_stalled",
-            "Stalled at this moment",
-            stalled.clone(),
-        );
+        registry.register("watchdog_stalls", "Stalls named, by who stalled", stalls.clone());
+        registry.register("watchdog_stalled", "Stalled at this moment", stalled.clone());
     }
 }
 
@@ -285,12 +264,7 @@ impl Shared {
 
     fn add(&self, name: Cow<'static, str>, severity: Severity, source: Source) {
         let patience = Mutex::new(Patience::new(Instant::now()));
-        self.subjects.lock().push(Arc::new(Subject {
-            name,
-            severity,
-            source,
-            patience,
-        }));
+        self.subjects.lock().push(Arc::new(Subject { name, severity, source, patience }));
     }
 
     fn stopped(&self) -> bool {
@@ -322,10 +296,7 @@ impl Shared {
         // Only the sleep counts: what we did while awake, others could have done as well.
         let overslept = (now - asleep_since).saturating_sub(self.limits.tick);
         if overslept > self.limits.name_after / 2 {
-            info!(
-                seconds = overslept.as_secs_f64(),
-                "the process was stopped for a while"
-            );
+            info!(seconds = overslept.as_secs_f64(), "the process was stopped for a while");
             self.forgive(overslept);
         }
         self.look(now);
@@ -361,10 +332,7 @@ impl Shared {
         self.metrics.stalled.set(stalls.len() as i64);
         if let Some(subject) = failed {
             // The evidence shows who stalls; nobody restarts us before it is written.
-            let named = |stall: &Stall| Stall {
-                failing: false,
-                ..stall.clone()
-            };
+            let named = |stall: &Stall| Stall { failing: false, ..stall.clone() };
             *self.stalls.lock() = stalls.iter().map(named).collect();
             self.save("failing", subject, Some(EVIDENCE_WITHIN));
         }
@@ -375,12 +343,7 @@ impl Shared {
         let Subject { name, severity, .. } = subject;
         match verdict {
             Verdict::Named => {
-                self.metrics
-                    .stalls
-                    .get_or_create(&Label {
-                        name: name.to_string(),
-                    })
-                    .inc();
+                self.metrics.stalls.get_or_create(&Label { name: name.to_string() }).inc();
                 match question {
                     Question::Moves => {
                         warn!(%name, ?severity, "stalled: owes progress, makes none")
@@ -429,9 +392,7 @@ impl Shared {
         let asker = thread::Builder::new()
             .name(format!("watchdog-asks-{number}"))
             .spawn(move || shared.ask_in_turn(number));
-        asker
-            .inspect_err(|error| error!(%error, "no thread to ask the watched"))
-            .ok()
+        asker.inspect_err(|error| error!(%error, "no thread to ask the watched")).ok()
     }
 
     fn ask_in_turn(&self, number: u64) {
@@ -442,11 +403,7 @@ impl Shared {
                 let Source::Closure(closure) = &subject.source else {
                     continue;
                 };
-                if closure
-                    .asked_by
-                    .compare_exchange(0, number, SeqCst, SeqCst)
-                    .is_err()
-                {
+                if closure.asked_by.compare_exchange(0, number, SeqCst, SeqCst).is_err() {
                     continue;
                 }
                 // Said that we are inside, then looked whether to stop: so that whoever stops us,
@@ -466,10 +423,7 @@ impl Shared {
     fn inside(&self) -> Option<Arc<Subject>> {
         let number = self.asker.load(SeqCst);
         let subjects = self.subjects.lock();
-        subjects
-            .iter()
-            .find(|subject| subject.asked_by() == number)
-            .cloned()
+        subjects.iter().find(|subject| subject.asked_by() == number).cloned()
     }
 
     fn asker_is_inside(&self) -> bool {
@@ -564,9 +518,7 @@ impl Closure {
 
 impl fmt::Debug for Watchdog {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Watchdog")
-            .field("stalls", &self.stalls())
-            .finish_non_exhaustive()
+        f.debug_struct("Watchdog").field("stalls", &self.stalls()).finish_non_exhaustive()
     }
 }
 

@@ -39,15 +39,8 @@ struct Inside<'a>(&'a Tally, u64);
 
 impl<'a> Inside<'a> {
     fn enter(tally: &'a Tally, key: u64) -> Self {
-        assert_eq!(
-            tally.busy[key as usize].fetch_add(1, Relaxed),
-            0,
-            "two at once on key {key}"
-        );
-        assert!(
-            tally.running.fetch_add(1, Relaxed) < WORKERS,
-            "more at once than workers"
-        );
+        assert_eq!(tally.busy[key as usize].fetch_add(1, Relaxed), 0, "two at once on key {key}");
+        assert!(tally.running.fetch_add(1, Relaxed) < WORKERS, "more at once than workers");
         Self(tally, key)
     }
 }
@@ -63,10 +56,8 @@ struct Dice(u64);
 
 impl Dice {
     fn roll(&mut self, sides: u64) -> u64 {
-        self.0 = self
-            .0
-            .wrapping_mul(6_364_136_223_846_793_005)
-            .wrapping_add(1_442_695_040_888_963_407);
+        self.0 =
+            self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
         (self.0 >> 33) % sides
     }
 }
@@ -81,16 +72,9 @@ async fn request(gate: &Gate, lanes: &Lanes<u64>, ledger: &Ledger, tally: &Tally
     let priority = Priority::ALL[dice.roll(4) as usize];
     let deadline = Deadline::after(Duration::from_millis(5 + dice.roll(200)));
     let key = dice.roll(KEYS);
-    let tenant = if dice.roll(10) < 9 {
-        "flood".to_owned()
-    } else {
-        dice.roll(8).to_string()
-    };
-    let take = if key == 0 {
-        Duration::from_secs(60)
-    } else {
-        Duration::from_micros(dice.roll(2000))
-    };
+    let tenant = if dice.roll(10) < 9 { "flood".to_owned() } else { dice.roll(8).to_string() };
+    let take =
+        if key == 0 { Duration::from_secs(60) } else { Duration::from_micros(dice.roll(2000)) };
     let patience = match dice.roll(5) {
         0 => Duration::from_micros(dice.roll(5000)),
         _ => Duration::from_secs(60),
@@ -107,10 +91,7 @@ async fn request(gate: &Gate, lanes: &Lanes<u64>, ledger: &Ledger, tally: &Tally
                 Err(_) => return Answer::Overloaded,
             }
         };
-        let work = Work {
-            op: Some(&op),
-            ..Work::new(key, &tenant, deadline)
-        };
+        let work = Work { op: Some(&op), ..Work::new(key, &tenant, deadline) };
         let done = lanes.run(work, async {
             let _inside = Inside::enter(tally, key);
             sleep(take).await;
@@ -140,10 +121,8 @@ async fn request(gate: &Gate, lanes: &Lanes<u64>, ledger: &Ledger, tally: &Tally
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn ten_times_the_load_leaves_nothing_behind() {
-    let seconds = std::env::var("FLOW_SOAK_SECONDS").map_or(2, |text| {
-        text.parse()
-            .expect("FLOW_SOAK_SECONDS is a whole number of seconds")
-    });
+    let seconds = std::env::var("FLOW_SOAK_SECONDS")
+        .map_or(2, |text| text.parse().expect("FLOW_SOAK_SECONDS is a whole number of seconds"));
     let seed = RandomState::new().hash_one(seconds);
     println!("seed {seed}, {seconds} s");
     let until = Instant::now() + Duration::from_secs(seconds);
@@ -154,19 +133,13 @@ async fn ten_times_the_load_leaves_nothing_behind() {
     let bounds = config.bounds;
     let lanes = Arc::new(Lanes::new(config));
     let queue = 64;
-    let gate = Gate::new(GateConfig {
-        queue,
-        ..GateConfig::new("soak")
-    });
+    let gate = Gate::new(GateConfig { queue, ..GateConfig::new("soak") });
     let (tally, ledger) = (Arc::new(Tally::default()), Ledger::default());
 
     let mut callers = JoinSet::new();
     for nth in 0..CALLERS {
         let (gate, lanes, ledger) = (gate.clone(), Arc::clone(&lanes), ledger.clone());
-        let (tally, mut dice) = (
-            Arc::clone(&tally),
-            Dice(seed ^ nth.wrapping_mul(0x9E37_79B9)),
-        );
+        let (tally, mut dice) = (Arc::clone(&tally), Dice(seed ^ nth.wrapping_mul(0x9E37_79B9)));
         callers.spawn(async move {
             while Instant::now() < until {
                 request(&gate, &lanes, &ledger, &tally, &mut dice).await;
@@ -188,27 +161,13 @@ async fn ten_times_the_load_leaves_nothing_behind() {
     }
 
     lanes.close();
-    timeout(Duration::from_secs(60), lanes.closed())
-        .await
-        .expect("nothing runs any more");
+    timeout(Duration::from_secs(60), lanes.closed()).await.expect("nothing runs any more");
     println!("{tally:?}\n{:?}", gate.status());
     let get = |count: &AtomicU64| count.load(Relaxed);
-    let answered = [
-        &tally.done,
-        &tally.overloaded,
-        &tally.full,
-        &tally.expired,
-        &tally.cancelled,
-    ];
-    assert_eq!(
-        get(&tally.submitted),
-        answered.into_iter().map(get).sum::<u64>()
-    );
+    let answered = [&tally.done, &tally.overloaded, &tally.full, &tally.expired, &tally.cancelled];
+    assert_eq!(get(&tally.submitted), answered.into_iter().map(get).sum::<u64>());
     assert!(get(&tally.done) > 0);
     let left = lanes.status();
     assert_eq!((left.queued, left.running, left.tenants.len()), (0, 0, 0));
-    assert_eq!(
-        (gate.status().in_flight, gate.status().queued),
-        (0, [0; Priority::COUNT])
-    );
+    assert_eq!((gate.status().in_flight, gate.status().queued), (0, [0; Priority::COUNT]));
 }

@@ -34,10 +34,7 @@ pub enum Error {
 impl LockFile {
     /// Takes the lock of an existing directory, or says at once who has it.
     pub fn take(dir: &Path) -> Result<Self, Error> {
-        let failed = |source| Error::Io {
-            dir: dir.to_owned(),
-            source,
-        };
+        let failed = |source| Error::Io { dir: dir.to_owned(), source };
         let mut file = OpenOptions::new()
             .read(true)
             .write(true)
@@ -51,16 +48,11 @@ impl LockFile {
                 let mut pid = String::new();
                 // Only to help the user; the holder may just be writing it.
                 let _ = file.read_to_string(&mut pid);
-                return Err(Error::Held {
-                    dir: dir.to_owned(),
-                    holder: pid.trim().parse().ok(),
-                });
+                return Err(Error::Held { dir: dir.to_owned(), holder: pid.trim().parse().ok() });
             }
             Err(TryLockError::Error(source)) => return Err(failed(source)),
         }
-        file.set_len(0)
-            .and_then(|()| file.rewind())
-            .map_err(failed)?;
+        file.set_len(0).and_then(|()| file.rewind()).map_err(failed)?;
         writeln!(file, "{}", std::process::id()).map_err(failed)?;
         Ok(Self { _file: file })
     }

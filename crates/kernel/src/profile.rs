@@ -86,10 +86,7 @@ fn set_timer(period: Duration) -> io::Result<()> {
         tv_sec: 0,
         tv_usec: libc::suseconds_t::try_from(period.as_micros()).unwrap_or(0),
     };
-    let timer = libc::itimerval {
-        it_interval: period,
-        it_value: period,
-    };
+    let timer = libc::itimerval { it_interval: period, it_value: period };
     // SAFETY: `timer` is initialised, and the old value is not asked for.
     if unsafe { libc::setitimer(libc::ITIMER_PROF, &timer, std::ptr::null_mut()) } != 0 {
         return Err(io::Error::last_os_error());
@@ -126,10 +123,7 @@ fn write(samples: &[AtomicUsize], frames: &[usize]) {
     let Some(room) = samples.get(start..start + frames.len() + 1) else {
         return;
     };
-    for (word, value) in room
-        .iter()
-        .zip(std::iter::once(&frames.len()).chain(frames))
-    {
+    for (word, value) in room.iter().zip(std::iter::once(&frames.len()).chain(frames)) {
         word.store(*value, SeqCst);
     }
 }

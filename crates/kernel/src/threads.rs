@@ -70,9 +70,7 @@ pub fn stacks(timeout: Duration) -> io::Result<Vec<ThreadStack>> {
     let signal = (*INSTALLED.get_or_init(|| {
         // Real-time signals have no meaning of their own; runtimes use the low ones.
         let signal = libc::SIGRTMAX() - 3;
-        signal::install(signal, on_signal)
-            .map(|()| signal)
-            .map_err(|error| error.kind())
+        signal::install(signal, on_signal).map(|()| signal).map_err(|error| error.kind())
     }))?;
     let mut tids: Vec<i32> = fs::read_dir("/proc/self/task")?
         .filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok())
@@ -100,13 +98,7 @@ fn described(tid: i32) -> Option<ThreadStack> {
     // The name is in parentheses and may itself contain some.
     let state = stat.rsplit_once(") ")?.1.chars().next()?;
     let name = read("comm").ok()?.trim_end().to_owned();
-    Some(ThreadStack {
-        tid,
-        name,
-        state,
-        wchan: read("wchan").unwrap_or_default(),
-        frames: None,
-    })
+    Some(ThreadStack { tid, name, state, wchan: read("wchan").unwrap_or_default(), frames: None })
 }
 
 fn ask(signal: c_int, tid: i32, within: Duration) -> Option<Vec<usize>> {
@@ -133,11 +125,7 @@ fn ask(signal: c_int, tid: i32, within: Duration) -> Option<Vec<usize>> {
             thread::sleep(Duration::from_micros(50));
             continue;
         }
-        if slot
-            .asked
-            .compare_exchange(word(tid, Phase::Asked), 0, SeqCst, SeqCst)
-            .is_ok()
-        {
+        if slot.asked.compare_exchange(word(tid, Phase::Asked), 0, SeqCst, SeqCst).is_ok() {
             return None;
         }
         if Instant::now() > until + within {
@@ -149,13 +137,7 @@ fn ask(signal: c_int, tid: i32, within: Duration) -> Option<Vec<usize>> {
         thread::sleep(Duration::from_micros(50));
     }
     let depth = slot.depth.load(SeqCst);
-    Some(
-        slot.frames
-            .iter()
-            .take(depth)
-            .map(|frame| frame.load(SeqCst))
-            .collect(),
-    )
+    Some(slot.frames.iter().take(depth).map(|frame| frame.load(SeqCst)).collect())
 }
 
 fn word(tid: i32, phase: Phase) -> u64 {
@@ -171,11 +153,7 @@ extern "C" fn on_signal(_: c_int, _: *mut libc::siginfo_t, context: *mut c_void)
         // SAFETY: takes nothing and cannot fail.
         let tid = unsafe { libc::syscall(libc::SYS_gettid) } as i32;
         let (asked, writing) = (word(tid, Phase::Asked), word(tid, Phase::Writing));
-        if slot
-            .asked
-            .compare_exchange(asked, writing, SeqCst, SeqCst)
-            .is_err()
-        {
+        if slot.asked.compare_exchange(asked, writing, SeqCst, SeqCst).is_err() {
             return;
         }
         let mut frames = slot.frames.iter();
@@ -222,18 +200,10 @@ impl Names {
 
 impl fmt::Display for ThreadStack {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self {
-            tid,
-            name,
-            state,
-            wchan,
-            frames,
-        } = self;
+        let Self { tid, name, state, wchan, frames } = self;
         writeln!(f, "thread {tid} {name:?} state {state} wchan {wchan}")?;
         match frames {
-            Some(frames) => frames
-                .iter()
-                .try_for_each(|frame| writeln!(f, "    {frame}")),
+            Some(frames) => frames.iter().try_for_each(|frame| writeln!(f, "    {frame}")),
             None => writeln!(f, "    did not answer"),
         }
     }

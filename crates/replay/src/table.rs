@@ -56,7 +56,10 @@ impl Table {
     }
 
     pub fn markdown(&self) -> String {
-        let mut text = format!("## {}\n\n| what | Fairlead | rivals, and their multiple of ours | must hold |\n|---|---|---|---|\n", self.title);
+        let mut text = format!(
+            "## {}\n\n| what | Fairlead | rivals, and their multiple of ours | must hold |\n|---|---|---|---|\n",
+            self.title
+        );
         for row in &self.rows {
             let rivals: Vec<String> = row
                 .rivals

@@ -117,7 +117,8 @@ mod tests {
         for local in ["localhost:7682", "127.0.0.1:7682", "127.9.9.9", "[::1]:7682", "localhost"] {
             assert!(names_loopback(local), "{local}");
         }
-        for other in ["evil.example:7682", "127.0.0.1.evil.example", "10.0.0.1", "", "localhost.evil"]
+        for other in
+            ["evil.example:7682", "127.0.0.1.evil.example", "10.0.0.1", "", "localhost.evil"]
         {
             assert!(!names_loopback(other), "{other}");
         }

@@ -7,7 +7,7 @@ use axum::extract::rejection::QueryRejection;
 use axum::extract::{Query, State};
 use axum::response::{IntoResponse, Response};
 use flow::ledger::{Filter, OpView};
-use flow::tracked_mutex::locks;
+use flow::tracked_mutex::{LockView, locks};
 use flow::watchdog::{Severity, Stall};
 use http::{HeaderMap, StatusCode, header};
 use serde::{Deserialize, Serialize};
@@ -82,7 +82,9 @@ pub(super) async fn inflight(
 }
 
 fn inflight_table(answer: &InFlightAnswer) -> String {
-    let mut text = String::from("AGE        LATE  KIND              TENANT            STEP (SINCE)                 KEY\n");
+    let mut text = String::from(
+        "AGE        LATE  KIND              TENANT            STEP (SINCE)                 KEY\n",
+    );
     for op in &answer.operations {
         let step = format!("{} ({})", op.step, age(op.step_age_ms));
         let late = if op.late { "late" } else { "" };
@@ -95,7 +97,8 @@ fn inflight_table(answer: &InFlightAnswer) -> String {
             op.key
         );
         if let Some(wait) = &op.waits_on {
-            let holder = wait.holder_doing.as_deref().map_or(String::new(), |h| format!(", held by {h}"));
+            let holder =
+                wait.holder_doing.as_deref().map_or(String::new(), |h| format!(", held by {h}"));
             let _ = writeln!(text, "           waits on {}{holder}", wait.what);
         }
     }
@@ -164,8 +167,31 @@ pub(super) async fn locks_held(
     if reply::wants_json(asked.format.as_deref(), &headers) {
         return reply::json(StatusCode::OK, &serde_json::json!({ "locks": locks }));
     }
-    let text: String = locks.iter().map(|lock| format!("{lock}\n")).collect();
-    reply::text(StatusCode::OK, &format!("{text}{} classes of locks", locks.len()))
+    reply::text(StatusCode::OK, &locks_table(&locks))
+}
+
+fn locks_table(locks: &[LockView]) -> String {
+    let mut text =
+        String::from("CLASS                     LOCKS  TAKEN         CONTENDED   WAITING\n");
+    for lock in locks {
+        let LockView { class, instances, acquisitions, contended, waiting, held } = lock;
+        let _ = writeln!(
+            text,
+            "{class:<24}  {instances:<5}  {acquisitions:<12}  {contended:<10}  {waiting}"
+        );
+        for hold in held {
+            let held = hold.held_ms.map_or(String::new(), |ms| format!(" for {}", age(ms)));
+            let _ = write!(text, "  held by {}{held}", hold.holder);
+            if let Some(waiter) = &hold.waiter {
+                let waited =
+                    hold.waiting_ms.map_or(String::new(), |ms| format!(" for {}", age(ms)));
+                let _ = write!(text, "; {} wait, longest {waiter}{waited}", hold.waiting);
+            }
+            text.push('\n');
+        }
+    }
+    let _ = write!(text, "{} classes of locks", locks.len());
+    text
 }
 
 pub(super) async fn stacks() -> Response {
@@ -237,7 +263,9 @@ pub(super) async fn set_log_level(State(admin): Shared, body: String) -> Respons
         }
         Err(problem) => reply::text(
             StatusCode::BAD_REQUEST,
-            &format!("{problem}; send a level such as debug, or directives such as info,fleet=debug"),
+            &format!(
+                "{problem}; send a level such as debug, or directives such as info,fleet=debug"
+            ),
         ),
     }
 }

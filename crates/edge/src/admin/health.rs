@@ -2,6 +2,7 @@
 
 use axum::extract::{Query, State};
 use axum::response::Response;
+use flow::watchdog::Health;
 use http::{HeaderMap, StatusCode};
 use serde::Deserialize;
 
@@ -18,12 +19,16 @@ pub(super) async fn livez(
     Query(asked): Query<Asked>,
     headers: HeaderMap,
 ) -> Response {
-    let health = admin.watchdog.health();
-    let status = status(health.is_live());
+    let reason = match admin.watchdog.health() {
+        Health::Live => None,
+        Health::Failing { reason } => Some(reason),
+    };
+    let status = status(reason.is_none());
     if reply::wants_json(asked.format.as_deref(), &headers) {
-        return reply::json(status, &health);
+        let answer = serde_json::json!({ "live": reason.is_none(), "reason": reason });
+        return reply::json(status, &answer);
     }
-    reply::text(status, &health.to_string())
+    reply::text(status, &reason.map_or("live".to_owned(), |reason| format!("failing: {reason}")))
 }
 
 pub(super) async fn readyz(

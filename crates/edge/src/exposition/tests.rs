@@ -51,3 +51,24 @@ fn open_metrics_is_given_to_whoever_asks_for_it() {
     assert!(text.ends_with("# EOF\n"), "{text}");
     assert!(text.contains("# TYPE fairlead_refused counter"), "{text}");
 }
+
+#[test]
+fn a_family_of_two_parts_is_told_once() {
+    let mut registry = Registry::with_prefix("fairlead");
+    for name in ["api", "agents"] {
+        let gate = flow::Gate::new(flow::gate::GateConfig::new(name));
+        gate.register(&mut registry);
+    }
+    for format in [Exposition::Prometheus, Exposition::OpenMetrics] {
+        let text = format.encode(&registry).unwrap();
+        let mut types: Vec<_> = text.lines().filter(|l| l.starts_with("# TYPE")).collect();
+        let told = types.len();
+        types.sort_unstable();
+        types.dedup();
+        assert_eq!(types.len(), told, "{text}");
+        for name in ["api", "agents"] {
+            let sample = format!("fairlead_gate_limit{{gate=\"{name}\"}}");
+            assert!(text.contains(&sample), "no {sample} in:\n{text}");
+        }
+    }
+}

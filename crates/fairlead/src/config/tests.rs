@@ -8,10 +8,7 @@ fn flags(given: &[(&'static str, &str)], file: Option<&Path>) -> ConfigFlags {
 }
 
 fn env(pairs: &[(&str, &str)]) -> BTreeMap<String, String> {
-    pairs
-        .iter()
-        .map(|(k, v)| ((*k).to_owned(), (*v).to_owned()))
-        .collect()
+    pairs.iter().map(|(k, v)| ((*k).to_owned(), (*v).to_owned())).collect()
 }
 
 fn file(text: &str) -> tempfile::NamedTempFile {
@@ -34,11 +31,7 @@ fn flags_win_over_environment_over_file_over_defaults() {
     assert_eq!(resolved.config.slow, Duration::from_secs(3));
     assert_eq!(resolved.config.grace, Duration::from_secs(2));
     assert_eq!(resolved.config.workers, 1);
-    let from: BTreeMap<_, _> = resolved
-        .rows()
-        .into_iter()
-        .map(|r| (r.key, r.from))
-        .collect();
+    let from: BTreeMap<_, _> = resolved.rows().into_iter().map(|r| (r.key, r.from)).collect();
     assert_eq!(from["slow"], "--slow");
     assert_eq!(from["grace"], "FAIRLEAD_GRACE");
     assert_eq!(from["workers"], file.path().display().to_string());
@@ -54,42 +47,19 @@ fn every_problem_is_told_at_once_with_its_key_and_what_is_allowed() {
     let told: Vec<String> = problems.iter().map(ToString::to_string).collect();
     let all = told.join("\n");
     assert_eq!(problems.len(), 6, "{all}");
-    assert!(
-        all.contains("admin.lisen") && all.contains("did you mean admin.listen?"),
-        "{all}"
-    );
-    assert!(
-        all.contains("workers") && all.contains("a whole number from 1 to 1024"),
-        "{all}"
-    );
-    assert!(
-        all.contains("slow") && all.contains("found a list"),
-        "{all}"
-    );
-    assert!(
-        all.contains("log.level") && all.contains("found nothing"),
-        "{all}"
-    );
-    assert!(
-        all.contains("FAIRLEAD_LOG_FORMAT") && all.contains("auto, human or json"),
-        "{all}"
-    );
-    assert!(
-        all.contains("--admin-listen") && all.contains("an address and port"),
-        "{all}"
-    );
+    assert!(all.contains("admin.lisen") && all.contains("did you mean admin.listen?"), "{all}");
+    assert!(all.contains("workers") && all.contains("a whole number from 1 to 1024"), "{all}");
+    assert!(all.contains("slow") && all.contains("found a list"), "{all}");
+    assert!(all.contains("log.level") && all.contains("found nothing"), "{all}");
+    assert!(all.contains("FAIRLEAD_LOG_FORMAT") && all.contains("auto, human or json"), "{all}");
+    assert!(all.contains("--admin-listen") && all.contains("an address and port"), "{all}");
 }
 
 #[test]
 fn beyond_loopback_needs_tls_and_a_token() {
     let empty = nothing();
     let given = flags(&[("admin.listen", "0.0.0.0:7682")], Some(empty.path()));
-    let problems = Sources {
-        flags: &given,
-        env: env(&[]),
-    }
-    .resolve()
-    .unwrap_err();
+    let problems = Sources { flags: &given, env: env(&[]) }.resolve().unwrap_err();
     assert_eq!(problems.len(), 2, "{problems:?}");
     let given = flags(
         &[
@@ -100,31 +70,15 @@ fn beyond_loopback_needs_tls_and_a_token() {
         ],
         Some(empty.path()),
     );
-    assert!(
-        Sources {
-            flags: &given,
-            env: env(&[])
-        }
-        .resolve()
-        .is_ok()
-    );
+    assert!(Sources { flags: &given, env: env(&[]) }.resolve().is_ok());
 }
 
 #[test]
 fn a_file_asked_for_must_be_there_and_the_default_one_need_not() {
     let given = flags(&[], Some(Path::new("/nonexistent/fairlead.yaml")));
-    let problems = Sources {
-        flags: &given,
-        env: env(&[]),
-    }
-    .resolve()
-    .unwrap_err();
+    let problems = Sources { flags: &given, env: env(&[]) }.resolve().unwrap_err();
     assert_eq!(problems[0].message, "no such file");
-    assert!(
-        problems[0]
-            .to_string()
-            .starts_with("/nonexistent/fairlead.yaml: ")
-    );
+    assert!(problems[0].to_string().starts_with("/nonexistent/fairlead.yaml: "));
     let mut draft = Draft::default();
     draft.take_file((PathBuf::from("/nonexistent/fairlead.yaml"), false));
     assert!(draft.problems.is_empty());
@@ -134,27 +88,16 @@ fn a_file_asked_for_must_be_there_and_the_default_one_need_not() {
 fn what_kubernetes_puts_into_the_environment_is_not_ours() {
     let empty = nothing();
     let given = flags(&[], Some(empty.path()));
-    let env = env(&[
-        ("FAIRLEAD_SERVICE_HOST", "10.0.0.1"),
-        ("FAIRLEAD_PORT", "tcp://10.0.0.1"),
-    ]);
+    let env = env(&[("FAIRLEAD_SERVICE_HOST", "10.0.0.1"), ("FAIRLEAD_PORT", "tcp://10.0.0.1")]);
     assert!(Sources { flags: &given, env }.resolve().is_ok());
 }
 
 #[test]
 fn what_is_not_yaml_or_not_settings_is_a_sentence() {
-    for (text, part) in [
-        ("{", "not valid YAML"),
-        ("- a\n- b\n", "expected settings such as"),
-    ] {
+    for (text, part) in [("{", "not valid YAML"), ("- a\n- b\n", "expected settings such as")] {
         let file = file(text);
         let given = flags(&[], Some(file.path()));
-        let problems = Sources {
-            flags: &given,
-            env: env(&[]),
-        }
-        .resolve()
-        .unwrap_err();
+        let problems = Sources { flags: &given, env: env(&[]) }.resolve().unwrap_err();
         assert!(problems[0].to_string().contains(part), "{problems:?}");
     }
 }

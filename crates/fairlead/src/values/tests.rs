@@ -5,16 +5,7 @@ fn times_need_a_unit_and_are_shown_as_written() {
     for text in ["500ms", "10s", "2m", "1h", "0s"] {
         assert_eq!(show_time(duration(text).unwrap()), text);
     }
-    for text in [
-        "",
-        "10",
-        "s",
-        "-1s",
-        "1.5s",
-        "10 s",
-        "1d",
-        "99999999999999999999s",
-    ] {
+    for text in ["", "10", "s", "-1s", "1.5s", "10 s", "1d", "99999999999999999999s"] {
         assert_eq!(duration(text), None, "{text:?}");
     }
     assert_eq!(time("11m", "0s", "10m"), None);

@@ -44,48 +44,30 @@ pub(crate) fn run(args: &Args) -> Verdict {
 
 /// The configuration a daemon starts with, or one failure that lists every problem.
 pub(crate) fn load(flags: &ConfigFlags) -> Result<Resolved, Failure> {
-    Sources::of_this_process(flags)
-        .resolve()
-        .map_err(|problems| Failure(list(&problems)))
+    Sources::of_this_process(flags).resolve().map_err(|problems| Failure(list(&problems)))
 }
 
 fn list(problems: &[Problem]) -> String {
     let lines: String = problems.iter().map(|p| format!("\n  {p}")).collect();
     let count = problems.len();
-    format!(
-        "the configuration has {count} problem{}:{lines}",
-        if count == 1 { "" } else { "s" }
-    )
+    format!("the configuration has {count} problem{}:{lines}", if count == 1 { "" } else { "s" })
 }
 
 fn check(what: &What) -> Verdict {
-    let problems = Sources::of_this_process(&what.flags)
-        .resolve()
-        .err()
-        .unwrap_or_default();
+    let problems = Sources::of_this_process(&what.flags).resolve().err().unwrap_or_default();
     let valid = problems.is_empty();
     let answer = serde_json::json!({ "valid": valid, "problems": problems });
     what.output.print(&answer, || {
-        if valid {
-            "the configuration is valid".to_owned()
-        } else {
-            list(&problems)
-        }
+        if valid { "the configuration is valid".to_owned() } else { list(&problems) }
     })?;
-    Ok(if valid {
-        ExitCode::SUCCESS
-    } else {
-        ExitCode::from(NO)
-    })
+    Ok(if valid { ExitCode::SUCCESS } else { ExitCode::from(NO) })
 }
 
 fn show(what: &What) -> Verdict {
     let rows = load(&what.flags)?.rows();
     what.output.print(&rows, || {
-        let cells: Vec<_> = rows
-            .iter()
-            .map(|r| [r.key.to_owned(), r.value.clone(), r.from.clone()])
-            .collect();
+        let cells: Vec<_> =
+            rows.iter().map(|r| [r.key.to_owned(), r.value.clone(), r.from.clone()]).collect();
         output::table(["SETTING", "VALUE", "FROM"], &cells)
     })?;
     Ok(ExitCode::SUCCESS)

@@ -33,8 +33,6 @@ pub(crate) fn run(args: &Args) -> Verdict {
         target: env!("FAIRLEAD_TARGET"),
         profile: env!("FAIRLEAD_PROFILE"),
     };
-    args.output.print(&version, || {
-        format!("fairlead {} ({})", version.version, version.commit)
-    })?;
+    args.output.print(&version, || format!("fairlead {} ({})", version.version, version.commit))?;
     Ok(ExitCode::SUCCESS)
 }

@@ -3,10 +3,7 @@ use tokio::time::advance;
 
 use super::*;
 
-const CURVE: Curve = Curve {
-    first: Duration::from_millis(200),
-    most: Duration::from_secs(30),
-};
+const CURVE: Curve = Curve { first: Duration::from_millis(200), most: Duration::from_secs(30) };
 const FORGET: Duration = Duration::from_secs(60);
 
 proptest! {
@@ -43,12 +40,7 @@ fn waits_grow_and_a_success_begins_anew() {
     let waits: Vec<_> = (0..12).map(|_| backoff.failed()).collect();
     assert_eq!(waits[11].attempt, 12);
     // Until the bound, the most of one step is the least of the next.
-    assert!(
-        waits
-            .windows(2)
-            .take(7)
-            .all(|pair| pair[0].wait <= pair[1].wait)
-    );
+    assert!(waits.windows(2).take(7).all(|pair| pair[0].wait <= pair[1].wait));
     assert!(waits[11].wait >= CURVE.most / 2);
     backoff.succeeded();
     assert_eq!(backoff.failures(), 0);
@@ -57,9 +49,8 @@ fn waits_grow_and_a_success_begins_anew() {
 
 #[test]
 fn a_crowd_does_not_come_back_together() {
-    let waits: std::collections::HashSet<_> = (0..100)
-        .map(|_| Backoff::new(CURVE).failed().wait)
-        .collect();
+    let waits: std::collections::HashSet<_> =
+        (0..100).map(|_| Backoff::new(CURVE).failed().wait).collect();
     assert!(waits.len() > 90);
 }
 

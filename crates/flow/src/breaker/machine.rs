@@ -42,13 +42,7 @@ enum Phase {
 
 impl Machine {
     pub(super) fn new(now: Instant) -> Self {
-        Self {
-            phase: Phase::Closed { from: 0 },
-            since: now,
-            failures: 0,
-            opened: 0,
-            heard: now,
-        }
+        Self { phase: Phase::Closed { from: 0 }, since: now, failures: 0, opened: 0, heard: now }
     }
 
     pub(super) fn pass(
@@ -59,14 +53,11 @@ impl Machine {
     ) -> Result<(), Open> {
         match self.phase {
             Phase::Closed { .. } => Ok(()),
-            Phase::Open { until } | Phase::HalfOpen { until, .. } if now < until => Err(Open {
-                retry_after: until - now,
-            }),
+            Phase::Open { until } | Phase::HalfOpen { until, .. } if now < until => {
+                Err(Open { retry_after: until - now })
+            }
             Phase::Open { .. } | Phase::HalfOpen { .. } => {
-                self.phase = Phase::HalfOpen {
-                    probe: attempt,
-                    until: now + probe_for,
-                };
+                self.phase = Phase::HalfOpen { probe: attempt, until: now + probe_for };
                 Ok(())
             }
         }
@@ -76,10 +67,7 @@ impl Machine {
         match self.phase {
             Phase::Closed { from } if attempt >= from => self.failures = 0,
             Phase::HalfOpen { probe, .. } if attempt == probe => {
-                *self = Self {
-                    phase: Phase::Closed { from: attempt },
-                    ..Self::new(now)
-                };
+                *self = Self { phase: Phase::Closed { from: attempt }, ..Self::new(now) };
             }
             _ => {}
         }
@@ -111,9 +99,7 @@ impl Machine {
             self.since = now;
         }
         self.opened = self.opened.saturating_add(1);
-        self.phase = Phase::Open {
-            until: now + config.open.wait(self.opened, chance),
-        };
+        self.phase = Phase::Open { until: now + config.open.wait(self.opened, chance) };
         was_closed
     }
 
@@ -147,12 +133,6 @@ impl Machine {
             Phase::HalfOpen { .. } => State::HalfOpen,
         };
         let (since, failures, next_probe) = (self.since, self.failures, self.next_probe());
-        Status {
-            tenant,
-            state,
-            since,
-            failures,
-            next_probe,
-        }
+        Status { tenant, state, since, failures, next_probe }
     }
 }

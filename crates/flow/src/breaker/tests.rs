@@ -6,10 +6,7 @@ use super::*;
 const CONFIG: Config = Config {
     name: "test",
     failures: 3,
-    open: Curve {
-        first: Duration::from_secs(1),
-        most: Duration::from_secs(60),
-    },
+    open: Curve { first: Duration::from_secs(1), most: Duration::from_secs(60) },
     probe: Duration::from_secs(10),
     tenants: 4,
     forget: Duration::from_secs(600),
@@ -71,14 +68,8 @@ async fn every_failed_probe_lengthens_the_interval() {
         breaker.try_pass().unwrap().failed();
     }
     let status = breaker.status().unwrap();
-    assert_eq!(
-        (status.state, status.failures),
-        (State::Open, CONFIG.failures + 5)
-    );
-    assert_eq!(
-        status.since, since,
-        "probes do not change since when it is open"
-    );
+    assert_eq!((status.state, status.failures), (State::Open, CONFIG.failures + 5));
+    assert_eq!(status.since, since, "probes do not change since when it is open");
     assert_eq!(breaker.0.0.trips.get(), 1);
 }
 
@@ -104,10 +95,7 @@ async fn a_probe_that_hangs_does_not_keep_the_breaker_open() {
     assert_eq!(wait_out(&breaker).await, CONFIG.probe);
     let second = breaker.try_pass().unwrap();
     drop(hung);
-    assert!(
-        breaker.try_pass().is_err(),
-        "the second probe keeps its place"
-    );
+    assert!(breaker.try_pass().is_err(), "the second probe keeps its place");
     second.succeeded();
     assert!(breaker.try_pass().is_ok());
 }
@@ -135,10 +123,7 @@ async fn tenants_trip_alone_and_the_well_cost_nothing() {
     assert!(breakers.try_pass(&"dead").is_err());
     let list = breakers.list();
     assert_eq!(list.len(), 1);
-    assert_eq!(
-        (list[0].tenant, list[0].state, list[0].failures),
-        ("dead", State::Open, 3)
-    );
+    assert_eq!((list[0].tenant, list[0].state, list[0].failures), ("dead", State::Open, 3));
     assert!(list[0].next_probe.unwrap() > Instant::now());
 }
 
@@ -164,18 +149,9 @@ async fn a_tenant_that_nobody_calls_is_forgotten() {
 
 #[tokio::test(start_paused = true)]
 async fn no_configuration_overflows_the_clock() {
-    let for_ever = Curve {
-        first: Duration::MAX,
-        most: Duration::MAX,
-    };
+    let for_ever = Curve { first: Duration::MAX, most: Duration::MAX };
     let (probe, forget) = (Duration::MAX, Duration::MAX);
-    let breaker = Breaker::new(Config {
-        failures: 0,
-        open: for_ever,
-        probe,
-        forget,
-        ..CONFIG
-    });
+    let breaker = Breaker::new(Config { failures: 0, open: for_ever, probe, forget, ..CONFIG });
     breaker.try_pass().unwrap().failed();
     wait_out(&breaker).await;
     breaker.try_pass().unwrap().succeeded();

@@ -6,16 +6,10 @@ use tokio::time::{Instant, advance, sleep};
 
 use super::*;
 
-const GRANT: Grant = Grant {
-    unasked: Duration::from_secs(30),
-    most: Duration::from_secs(120),
-};
+const GRANT: Grant = Grant { unasked: Duration::from_secs(30), most: Duration::from_secs(120) };
 
 fn headers(fields: &[(&'static str, &str)]) -> HeaderMap {
-    fields
-        .iter()
-        .map(|(name, value)| (name.parse().unwrap(), value.parse().unwrap()))
-        .collect()
+    fields.iter().map(|(name, value)| (name.parse().unwrap(), value.parse().unwrap())).collect()
 }
 
 fn grpc(value: &str) -> Result<Duration, BadTimeout> {
@@ -68,11 +62,7 @@ async fn grpc_timeouts_become_deadlines() {
     assert_eq!(grpc("10S"), Ok(Duration::from_secs(10)));
     assert_eq!(grpc("250m"), Ok(millis(250)));
     assert_eq!(grpc("00000007u"), Ok(Duration::from_micros(7)));
-    assert_eq!(
-        grpc("0n"),
-        Ok(Duration::ZERO),
-        "a client whose deadline has just passed"
-    );
+    assert_eq!(grpc("0n"), Ok(Duration::ZERO), "a client whose deadline has just passed");
     let unasked = Deadline::of_grpc(&HeaderMap::new(), GRANT).unwrap();
     assert_eq!(unasked.remaining(), GRANT.unasked);
 }
@@ -85,25 +75,11 @@ async fn a_long_timeout_is_cut_to_what_is_granted() {
 
 #[tokio::test(start_paused = true)]
 async fn a_bad_grpc_timeout_is_an_answer_for_the_caller() {
-    for bad in [
-        "",
-        "S",
-        "10",
-        "10s",
-        "123456789S",
-        "-1S",
-        "1.5S",
-        "+1S",
-        " 1S",
-        "1 S",
-    ] {
+    for bad in ["", "S", "10", "10s", "123456789S", "-1S", "1.5S", "+1S", " 1S", "1 S"] {
         assert_eq!(grpc(bad), Err(BadTimeout::Grpc(bad.into())));
     }
     let mut raw = HeaderMap::new();
-    raw.insert(
-        "grpc-timeout",
-        HeaderValue::from_bytes(b"\xff\xff").unwrap(),
-    );
+    raw.insert("grpc-timeout", HeaderValue::from_bytes(b"\xff\xff").unwrap());
     assert!(Deadline::of_grpc(&raw, GRANT).is_err());
 }
 
@@ -119,9 +95,8 @@ async fn http_timeouts_are_seconds_or_durations() {
 
 #[tokio::test(start_paused = true)]
 async fn a_bad_http_timeout_is_an_answer_for_the_caller() {
-    for bad in [
-        "", "s", "ten", "-1", "1.", ".5", ".", "1..5s", "1m30", "30 s", "10S", "1d", "1e3",
-    ] {
+    for bad in ["", "s", "ten", "-1", "1.", ".5", ".", "1..5s", "1m30", "30 s", "10S", "1d", "1e3"]
+    {
         let answer = http(bad).expect_err(bad);
         let shown = format!("x-request-timeout {bad:?} is not a number of seconds");
         assert!(answer.to_string().starts_with(&shown), "{answer}");
@@ -133,23 +108,15 @@ async fn the_shortest_timeout_of_a_request_holds() {
     let both = headers(&[("request-timeout", "20"), ("x-request-timeout", "40s")]);
     let of = |query| Deadline::of_http(&both, query, GRANT).map(Deadline::remaining);
     assert_eq!(of(None), Ok(Duration::from_secs(20)));
-    assert_eq!(
-        of(Some("dryRun=All&timeout=10s")),
-        Ok(Duration::from_secs(10))
-    );
+    assert_eq!(of(Some("dryRun=All&timeout=10s")), Ok(Duration::from_secs(10)));
     assert_eq!(of(Some("timeout=0s")), Ok(Duration::from_secs(20)));
-    assert_eq!(
-        of(Some("mytimeout=1s&timeoutSeconds=1")),
-        Ok(Duration::from_secs(20))
-    );
+    assert_eq!(of(Some("mytimeout=1s&timeoutSeconds=1")), Ok(Duration::from_secs(20)));
     assert!(of(Some("timeout=soon")).is_err());
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_bad_value_is_not_sent_back_at_length() {
-    let BadTimeout::Http { value, .. } = http(&"x".repeat(4000)).unwrap_err() else {
-        panic!()
-    };
+    let BadTimeout::Http { value, .. } = http(&"x".repeat(4000)).unwrap_err() else { panic!() };
     assert_eq!(value.len(), 32);
 }
 

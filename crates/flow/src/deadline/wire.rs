@@ -20,9 +20,7 @@ pub(super) fn grpc(headers: &HeaderMap) -> Result<Option<Duration>, BadTimeout> 
     let Some(value) = headers.get("grpc-timeout") else {
         return Ok(None);
     };
-    parse_grpc(value.as_bytes())
-        .map(Some)
-        .ok_or_else(|| BadTimeout::Grpc(quoted(value.as_bytes())))
+    parse_grpc(value.as_bytes()).map(Some).ok_or_else(|| BadTimeout::Grpc(quoted(value.as_bytes())))
 }
 
 fn parse_grpc(value: &[u8]) -> Option<Duration> {
@@ -56,18 +54,11 @@ pub(super) fn http(
         .map(|value| ("timeout", value.as_bytes()));
 
     let mut shortest = None;
-    for (field, value) in [
-        header("request-timeout"),
-        header("x-request-timeout"),
-        query,
-    ]
-    .into_iter()
-    .flatten()
+    for (field, value) in
+        [header("request-timeout"), header("x-request-timeout"), query].into_iter().flatten()
     {
-        let asked = parse_http(value).ok_or_else(|| BadTimeout::Http {
-            field,
-            value: quoted(value),
-        })?;
+        let asked =
+            parse_http(value).ok_or_else(|| BadTimeout::Http { field, value: quoted(value) })?;
         if !asked.is_zero() {
             shortest = Some(shortest.map_or(asked, |other: Duration| other.min(asked)));
         }
@@ -80,10 +71,7 @@ fn parse_http(value: &[u8]) -> Option<Duration> {
     let mut rest = value;
     let mut nanos = 0_u64;
     loop {
-        let digits = rest
-            .iter()
-            .take_while(|b| b.is_ascii_digit() || **b == b'.')
-            .count();
+        let digits = rest.iter().take_while(|b| b.is_ascii_digit() || **b == b'.').count();
         let (number, tail) = rest.split_at(digits);
         let letters = tail.iter().take_while(|b| b.is_ascii_alphabetic()).count();
         let (unit, tail) = tail.split_at(letters);

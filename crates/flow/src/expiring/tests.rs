@@ -65,17 +65,10 @@ fn the_dead_are_cleared_away_as_others_come() {
     let later = now + Duration::from_secs(60);
     let mut map = Expiring::new(1000);
     for key in 0..100 {
-        assert!(
-            map.insert(key, (), now + Duration::from_secs(1), now)
-                .is_empty()
-        );
+        assert!(map.insert(key, (), now + Duration::from_secs(1), now).is_empty());
     }
     for key in 100..150 {
-        assert_eq!(
-            map.insert(key, (), later + Duration::from_secs(1), later)
-                .len(),
-            2
-        );
+        assert_eq!(map.insert(key, (), later + Duration::from_secs(1), later).len(), 2);
     }
     assert_eq!(map.entries.len(), 50);
 }

@@ -35,10 +35,7 @@ async fn look(world: Arc<AtomicU64>) -> Result<Option<u64>, ()> {
 async fn ask(cells: &Cells, world: &Arc<AtomicU64>) -> u64 {
     let world = Arc::clone(world);
     let answer = cells.get(&0, late(), move |_| look(world)).await;
-    *answer
-        .expect("lookups do not fail here")
-        .value
-        .expect("nor answer no")
+    *answer.expect("lookups do not fail here").value.expect("nor answer no")
 }
 
 /// The world changes, then the cache is reset: who asks after that never sees the old world.
@@ -70,11 +67,7 @@ fn a_reset_reaches_every_call_after_it() {
         for caller in callers {
             caller.join().unwrap();
         }
-        assert_eq!(
-            future::block_on(ask(&cells, &world)),
-            2,
-            "a disowned answer was kept"
-        );
+        assert_eq!(future::block_on(ask(&cells, &world)), 2, "a disowned answer was kept");
         assert_eq!(cells.0.state.lock().under_way, 0);
     }
     explore(|| race(|cells| cells.reset(&0)));
@@ -134,10 +127,6 @@ fn one_key_has_one_lookup_at_a_time() {
             caller.join().unwrap();
         }
         let after = future::block_on(cells.get(&0, late(), |_| ready(Ok(Some(1)))));
-        assert_eq!(
-            after.unwrap().value.as_deref(),
-            Some(&1),
-            "an error was kept"
-        );
+        assert_eq!(after.unwrap().value.as_deref(), Some(&1), "an error was kept");
     });
 }

@@ -32,10 +32,7 @@ fn late() -> Deadline {
 
 /// Asks where a lookup would answer `found`.
 async fn ask(names: &Names, key: &'static str, found: Option<u32>) -> Option<u32> {
-    let answer = names
-        .get(&key, late(), move |_| ready(Ok(found)))
-        .await
-        .unwrap();
+    let answer = names.get(&key, late(), move |_| ready(Ok(found))).await.unwrap();
     answer.value.as_deref().copied()
 }
 
@@ -52,23 +49,12 @@ async fn a_yes_outlives_a_no() {
     let names = Names::new(CONFIG);
     assert_eq!(ask(&names, "there", Some(1)).await, Some(1));
     assert_eq!(ask(&names, "not", None).await, None);
-    assert_eq!(
-        ask(&names, "not", Some(2)).await,
-        None,
-        "a no is kept for a while"
-    );
+    assert_eq!(ask(&names, "not", Some(2)).await, None, "a no is kept for a while");
 
     advance(CONFIG.no).await;
-    assert_eq!(
-        ask(&names, "not", Some(2)).await,
-        Some(2),
-        "and not for ever"
-    );
+    assert_eq!(ask(&names, "not", Some(2)).await, Some(2), "and not for ever");
     assert_eq!(ask(&names, "there", Some(9)).await, Some(1));
-    let answer = names
-        .get(&"there", late(), |_| ready(Ok(Some(9))))
-        .await
-        .unwrap();
+    let answer = names.get(&"there", late(), |_| ready(Ok(Some(9)))).await.unwrap();
     assert_eq!(answer.age(), CONFIG.no);
 
     advance(CONFIG.yes - CONFIG.no).await;
@@ -84,11 +70,7 @@ async fn an_answer_ages_from_the_start_of_its_lookup() {
     };
     let answer = names.get(&"a", late(), slow).await.unwrap();
     assert_eq!(answer.age(), CONFIG.no + Duration::from_secs(1));
-    assert_eq!(
-        ask(&names, "a", Some(1)).await,
-        Some(1),
-        "too old to be kept"
-    );
+    assert_eq!(ask(&names, "a", Some(1)).await, Some(1), "too old to be kept");
 }
 
 #[tokio::test(start_paused = true)]
@@ -104,11 +86,7 @@ async fn a_crowd_makes_one_lookup() {
         })
     });
     let answers = futures::future::join_all(calls).await;
-    assert!(
-        answers
-            .iter()
-            .all(|answer| answer.as_ref().unwrap().value.as_deref() == Some(&1))
-    );
+    assert!(answers.iter().all(|answer| answer.as_ref().unwrap().value.as_deref() == Some(&1)));
     assert_eq!(lookups.load(Ordering::SeqCst), 1);
     assert_eq!(names.0.counts.joined.get(), 999);
 }
@@ -128,15 +106,9 @@ async fn an_error_reaches_everyone_who_waited_and_is_not_kept() {
 #[tokio::test(start_paused = true)]
 async fn a_panic_is_an_error_wherever_it_happens() {
     let names = Names::new(CONFIG);
-    let inside = names
-        .get(&"a", soon(), |_| async { panic!("in the lookup") })
-        .await;
+    let inside = names.get(&"a", soon(), |_| async { panic!("in the lookup") }).await;
     assert!(matches!(inside, Err(NoAnswer::Panicked(said)) if &*said == "in the lookup"));
-    let before = names
-        .get(&"a", soon(), |_| -> std::future::Ready<_> {
-            panic!("{}", 1)
-        })
-        .await;
+    let before = names.get(&"a", soon(), |_| -> std::future::Ready<_> { panic!("{}", 1) }).await;
     assert!(matches!(before, Err(NoAnswer::Panicked(said)) if &*said == "1"));
     assert_eq!(ask(&names, "a", Some(1)).await, Some(1));
     assert_eq!(names.0.state.lock().under_way, 0);
@@ -156,10 +128,7 @@ async fn a_lookup_ends_at_its_own_deadline() {
     });
     assert!(matches!(stuck.await, Err(NoAnswer::TooSlow(after)) if after == CONFIG.lookup));
     assert_eq!(start.elapsed(), CONFIG.lookup);
-    assert_eq!(
-        told.lock().map(Deadline::instant),
-        Some(start + CONFIG.lookup)
-    );
+    assert_eq!(told.lock().map(Deadline::instant), Some(start + CONFIG.lookup));
 }
 
 #[tokio::test(start_paused = true)]
@@ -205,10 +174,7 @@ async fn when_all_are_gone_the_lookup_is_dropped() {
 #[tokio::test(start_paused = true)]
 async fn a_reset_reaches_the_next_call() {
     let names = Names::new(CONFIG);
-    for reset in [
-        |names: &Names| names.reset(&"a"),
-        |names: &Names| names.reset_all(),
-    ] {
+    for reset in [|names: &Names| names.reset(&"a"), |names: &Names| names.reset_all()] {
         names.reset_all();
         assert_eq!(ask(&names, "a", None).await, None);
         reset(&names);
@@ -216,11 +182,7 @@ async fn a_reset_reaches_the_next_call() {
     }
     ask(&names, "b", Some(1)).await;
     names.reset(&"a");
-    assert_eq!(
-        ask(&names, "b", Some(2)).await,
-        Some(1),
-        "other keys keep theirs"
-    );
+    assert_eq!(ask(&names, "b", Some(2)).await, Some(1), "other keys keep theirs");
 }
 
 #[tokio::test(start_paused = true)]
@@ -235,11 +197,7 @@ async fn a_lookup_from_before_a_reset_is_neither_joined_nor_kept() {
     let mut new = Box::pin(names.get(&"a", soon(), |_| lookup));
     assert!((&mut new).now_or_never().is_none());
     old_answer.send(Ok(None)).unwrap();
-    assert_eq!(
-        old.await.unwrap().value,
-        None,
-        "those who called before the reset are served"
-    );
+    assert_eq!(old.await.unwrap().value, None, "those who called before the reset are served");
 
     let joined = names.get(&"a", soon(), |_| pending());
     new_answer.send(Ok(Some(1))).unwrap();
@@ -250,17 +208,12 @@ async fn a_lookup_from_before_a_reset_is_neither_joined_nor_kept() {
 
 #[tokio::test(start_paused = true)]
 async fn lookups_are_bounded_and_a_stuck_one_frees_its_place_in_time() {
-    let names = Names::new(Config {
-        lookups: 1,
-        ..CONFIG
-    });
+    let names = Names::new(Config { lookups: 1, ..CONFIG });
     let mut stuck = Box::pin(names.get(&"a", late(), |_| pending()));
     assert!((&mut stuck).now_or_never().is_none());
     names.reset(&"a");
     let refused = names.get(&"b", soon(), |_| ready(Ok(None))).await;
-    let Err(NoAnswer::Busy { retry_after }) = refused else {
-        panic!("{refused:?}")
-    };
+    let Err(NoAnswer::Busy { retry_after }) = refused else { panic!("{refused:?}") };
     assert_eq!(retry_after, CONFIG.lookup, "nothing better is known yet");
     assert!(stuck.await.is_err());
     assert_eq!(ask(&names, "b", Some(1)).await, Some(1));
@@ -268,10 +221,7 @@ async fn lookups_are_bounded_and_a_stuck_one_frees_its_place_in_time() {
 
 #[tokio::test(start_paused = true)]
 async fn a_refused_caller_is_told_how_long_lookups_take() {
-    let names = Names::new(Config {
-        lookups: 1,
-        ..CONFIG
-    });
+    let names = Names::new(Config { lookups: 1, ..CONFIG });
     for _ in 0..100 {
         names.reset_all();
         let brief = |_| async {
@@ -283,9 +233,7 @@ async fn a_refused_caller_is_told_how_long_lookups_take() {
     let mut stuck = Box::pin(names.get(&"b", late(), |_| pending()));
     assert!((&mut stuck).now_or_never().is_none());
     let refused = names.get(&"c", soon(), |_| ready(Ok(None))).await;
-    let Err(NoAnswer::Busy { retry_after }) = refused else {
-        panic!("{refused:?}")
-    };
+    let Err(NoAnswer::Busy { retry_after }) = refused else { panic!("{refused:?}") };
     assert!(retry_after < Duration::from_millis(30), "{retry_after:?}");
 }
 
@@ -293,11 +241,7 @@ async fn a_refused_caller_is_told_how_long_lookups_take() {
 async fn a_deadline_that_has_passed_begins_nothing_but_is_served_what_is_kept() {
     let names = Names::new(CONFIG);
     let passed = || Deadline::at(Instant::now());
-    let none = names
-        .get(&"a", passed(), |_| -> std::future::Ready<_> {
-            unreachable!()
-        })
-        .await;
+    let none = names.get(&"a", passed(), |_| -> std::future::Ready<_> { unreachable!() }).await;
     assert!(matches!(none, Err(NoAnswer::Expired)));
     ask(&names, "a", Some(1)).await;
     assert!(names.get(&"a", passed(), |_| pending()).await.is_ok());
@@ -306,12 +250,7 @@ async fn a_deadline_that_has_passed_begins_nothing_but_is_served_what_is_kept() 
 #[tokio::test(start_paused = true)]
 async fn no_answer_is_kept_for_ever() {
     let (yes, no, lookup) = (Duration::MAX, Duration::MAX, Duration::MAX);
-    let names = Names::new(Config {
-        yes,
-        no,
-        lookup,
-        ..CONFIG
-    });
+    let names = Names::new(Config { yes, no, lookup, ..CONFIG });
     ask(&names, "a", None).await;
     advance(LONGEST).await;
     assert_eq!(ask(&names, "a", Some(1)).await, Some(1));
@@ -333,36 +272,21 @@ async fn the_metrics_tell_what_lookups_came_to() {
         r#"fresh_lookups_total{fresh="test",outcome="no"} 1"#,
         r#"fresh_lookup_seconds_count{fresh="test"} 2"#,
     ] {
-        assert!(
-            text.lines().any(|other| other == line),
-            "no {line} in\n{text}"
-        );
+        assert!(text.lines().any(|other| other == line), "no {line} in\n{text}");
     }
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_flood_of_unknown_keys_displaces_no_yes() {
-    let names = Fresh::<u32, u32, Refused>::new(Config {
-        answers: 10,
-        ..CONFIG
-    });
+    let names = Fresh::<u32, u32, Refused>::new(Config { answers: 10, ..CONFIG });
     let get = async |key: u32, found: Option<u32>| {
-        names
-            .get(&key, late(), move |_| ready(Ok(found)))
-            .await
-            .unwrap()
-            .value
-            .as_deref()
-            .copied()
+        names.get(&key, late(), move |_| ready(Ok(found))).await.unwrap().value.as_deref().copied()
     };
     get(0, Some(1)).await;
     for key in 1..1000 {
         get(key, None).await;
     }
-    assert_eq!(
-        names.0.state.lock().answers.iter(Instant::now()).count(),
-        10
-    );
+    assert_eq!(names.0.state.lock().answers.iter(Instant::now()).count(), 10);
     assert_eq!(get(0, Some(2)).await, Some(1));
 }
 

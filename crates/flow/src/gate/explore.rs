@@ -10,16 +10,8 @@ use super::*;
 const SCHEDULES: usize = 3_000;
 
 fn gate(places: usize, queue: usize) -> Gate {
-    let limits = Limits {
-        min: places,
-        initial: places,
-        max: places,
-    };
-    Gate::new(GateConfig {
-        limits,
-        queue,
-        ..GateConfig::new("explored")
-    })
+    let limits = Limits { min: places, initial: places, max: places };
+    Gate::new(GateConfig { limits, queue, ..GateConfig::new("explored") })
 }
 
 fn request(
@@ -35,9 +27,7 @@ fn request(
     }
     let (gate, inside) = (gate.clone(), Arc::clone(inside));
     spawn(async move {
-        let permit = gate
-            .admit(priority, Deadline::after(Duration::from_secs(3600)))
-            .await?;
+        let permit = gate.admit(priority, Deadline::after(Duration::from_secs(3600))).await?;
         assert_eq!(inside.fetch_add(1, Relaxed), 0, "two in one place");
         let out = Out(inside);
         yield_now().await;
@@ -64,13 +54,8 @@ fn cancelling_races_with_being_let_in() {
     explore(|| {
         block_on(async {
             let (gate, inside) = (gate(1, 10), Arc::default());
-            let tasks = [
-                Priority::Low,
-                Priority::Normal,
-                Priority::Low,
-                Priority::High,
-            ]
-            .map(|priority| request(&gate, &inside, priority));
+            let tasks = [Priority::Low, Priority::Normal, Priority::Low, Priority::High]
+                .map(|priority| request(&gate, &inside, priority));
             tasks[1].abort();
             yield_now().await;
             tasks[2].abort();
@@ -90,13 +75,8 @@ fn evicting_and_shedding_race_with_being_let_in() {
     explore(|| {
         block_on(async {
             let (gate, inside) = (gate(1, 1), Arc::default());
-            let tasks = [
-                Priority::Low,
-                Priority::Low,
-                Priority::High,
-                Priority::Critical,
-            ]
-            .map(|priority| request(&gate, &inside, priority));
+            let tasks = [Priority::Low, Priority::Low, Priority::High, Priority::Critical]
+                .map(|priority| request(&gate, &inside, priority));
             let shedder = {
                 let gate = gate.clone();
                 spawn(async move { gate.shed(Shedding::Low) })

@@ -42,14 +42,7 @@ pub struct Gated<S, C, R, J> {
 
 impl<C, R, J> GateLayer<C, R, J> {
     pub fn new(gate: Gate, classify: C, refuse: R, judge: J) -> Self {
-        Self {
-            gate,
-            edge: Edge {
-                classify,
-                refuse,
-                judge,
-            },
-        }
+        Self { gate, edge: Edge { classify, refuse, judge } }
     }
 }
 
@@ -57,11 +50,7 @@ impl<S, C: Clone, R: Clone, J: Clone> Layer<S> for GateLayer<C, R, J> {
     type Service = Gated<S, C, R, J>;
 
     fn layer(&self, inner: S) -> Self::Service {
-        Gated {
-            inner,
-            gate: self.gate.clone(),
-            edge: self.edge.clone(),
-        }
+        Gated { inner, gate: self.gate.clone(), edge: self.edge.clone() }
     }
 }
 

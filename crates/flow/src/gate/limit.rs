@@ -79,11 +79,7 @@ struct Probe {
 impl Limit {
     pub(super) fn new(bounds: Limits, now: Instant) -> Self {
         let min = bounds.min.max(1);
-        let bounds = Limits {
-            min,
-            max: bounds.max.max(min),
-            initial: bounds.initial,
-        };
+        let bounds = Limits { min, max: bounds.max.max(min), initial: bounds.initial };
         let limit = bounds.initial.clamp(bounds.min, bounds.max) as f64;
         Self {
             bounds,
@@ -179,10 +175,7 @@ impl Limit {
     }
 
     fn cut(&mut self, latency: f64) {
-        self.probe = Some(Probe {
-            limit: self.limit,
-            latency,
-        });
+        self.probe = Some(Probe { limit: self.limit, latency });
         self.set(self.limit / 2.0);
     }
 
@@ -210,14 +203,7 @@ impl Window {
     }
 
     fn new(since: Instant) -> Self {
-        Self {
-            since,
-            seconds: 0.0,
-            squares: 0.0,
-            done: 0,
-            failed: 0,
-            peak: 0,
-        }
+        Self { since, seconds: 0.0, squares: 0.0, done: 0, failed: 0, peak: 0 }
     }
 }
 

@@ -93,11 +93,7 @@ impl Estimate {
             self.deviation += ((took - self.mean).abs() - self.deviation) / 4.0;
             self.mean += (took - self.mean) / 8.0;
         } else {
-            *self = Self {
-                known: true,
-                mean: took,
-                deviation: took / 2.0,
-            };
+            *self = Self { known: true, mean: took, deviation: took / 2.0 };
         }
     }
 
@@ -191,10 +187,7 @@ impl Queue {
         let slot = self.slots.insert(waiter);
         self.lines[priority as usize].push_back(&mut self.slots, slot, links);
         self.queued += 1;
-        Ok(Arrival::Waits(
-            slot,
-            deadline - service.cautious().min(left),
-        ))
+        Ok(Arrival::Waits(slot, deadline - service.cautious().min(left)))
     }
 
     /// The answer for a waiter, which is thereby taken away; or `waker` is called when there is one.
@@ -268,10 +261,7 @@ impl Queue {
     /// Closes the gate to some priorities; those of them that wait are refused.
     pub(super) fn shed(&mut self, shedding: Shedding, now: Instant, woken: &mut Vec<Waker>) {
         self.shedding = shedding;
-        for priority in Priority::ALL
-            .into_iter()
-            .filter(|priority| shedding.sheds(*priority))
-        {
+        for priority in Priority::ALL.into_iter().filter(|priority| shedding.sheds(*priority)) {
             while let Some(slot) = self.lines[priority as usize].front() {
                 self.turn_away(slot, Reason::Shed, now, woken);
             }
@@ -283,9 +273,7 @@ impl Queue {
             let Some(slot) = self.lines.iter().find_map(List::front) else {
                 return;
             };
-            let Waiter {
-                priority, deadline, ..
-            } = self.slots[slot];
+            let Waiter { priority, deadline, .. } = self.slots[slot];
             let service = self.service[priority as usize].cautious();
             if deadline <= now || !self.in_time(service, deadline, now) {
                 self.turn_away(slot, Reason::TooLate, now, woken);
@@ -329,10 +317,7 @@ impl Queue {
         now: Instant,
         woken: &mut Vec<Waker>,
     ) -> Result<(), Overloaded> {
-        let below = self.lines[priority as usize + 1..]
-            .iter()
-            .rev()
-            .find_map(List::back);
+        let below = self.lines[priority as usize + 1..].iter().rev().find_map(List::back);
         match below {
             Some(slot) => {
                 self.turn_away(slot, Reason::Evicted, now, woken);
@@ -356,10 +341,7 @@ impl Queue {
             Reason::Shed => SHED_FOR,
             _ => self.interval(now).mul_f64((self.queued + 1) as f64),
         };
-        Overloaded {
-            retry_after: retry_after(drain, self.refused),
-            reason,
-        }
+        Overloaded { retry_after: retry_after(drain, self.refused), reason }
     }
 
     fn unqueue(&mut self, slot: Slot) {

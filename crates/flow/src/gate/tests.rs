@@ -14,16 +14,8 @@ const MS: Duration = Duration::from_millis(1);
 
 /// A gate for `places` requests, no more and no less.
 fn gate(places: usize, queue: usize) -> Gate {
-    let limits = Limits {
-        min: places,
-        initial: places,
-        max: places,
-    };
-    Gate::new(GateConfig {
-        limits,
-        queue,
-        ..GateConfig::new("test")
-    })
+    let limits = Limits { min: places, initial: places, max: places };
+    Gate::new(GateConfig { limits, queue, ..GateConfig::new("test") })
 }
 
 type Asking<'a> = Pin<Box<dyn Future<Output = Result<Permit, Overloaded>> + 'a>>;
@@ -49,12 +41,7 @@ async fn teach(gate: &Gate, service: Duration) {
 async fn priorities_are_strict_and_within_one_it_is_first_come_first_served() {
     let gate = gate(1, 10);
     let first = enter(&gate).await;
-    let order = [
-        Priority::Low,
-        Priority::Normal,
-        Priority::Normal,
-        Priority::Critical,
-    ];
+    let order = [Priority::Low, Priority::Normal, Priority::Normal, Priority::Critical];
     let mut asking: Vec<_> = order.map(|priority| ask(&gate, priority)).into();
     for one in &mut asking {
         assert!(poll!(one).is_pending());
@@ -92,9 +79,7 @@ async fn a_newcomer_evicts_the_youngest_of_the_lowest_priority_below_its_own() {
 
     let mut high = ask(&gate, Priority::High);
     assert!(poll!(&mut high).is_pending());
-    let Poll::Ready(Err(evicted)) = poll!(&mut younger) else {
-        panic!("it keeps its place")
-    };
+    let Poll::Ready(Err(evicted)) = poll!(&mut younger) else { panic!("it keeps its place") };
     assert_eq!(evicted.reason, Reason::Evicted);
     assert!(poll!(&mut older).is_pending() && poll!(&mut normal).is_pending());
 }
@@ -111,16 +96,9 @@ async fn what_is_predicted_to_be_late_is_refused_at_once() {
     let mut in_time = pin!(within(2 * SECOND));
     assert!(poll!(&mut in_time).is_pending());
     // Behind that one the same deadline is too short.
-    let behind = within(2 * SECOND - 10 * MS)
-        .now_or_never()
-        .expect("at once")
-        .unwrap_err();
+    let behind = within(2 * SECOND - 10 * MS).now_or_never().expect("at once").unwrap_err();
     assert_eq!(behind.reason, Reason::TooLate);
-    assert!(
-        behind.retry_after >= SECOND,
-        "{:?} is before the queue drains",
-        behind.retry_after
-    );
+    assert!(behind.retry_after >= SECOND, "{:?} is before the queue drains", behind.retry_after);
 }
 
 #[tokio::test(start_paused = true)]
@@ -142,10 +120,7 @@ async fn one_that_can_no_longer_make_it_is_told_while_that_is_of_use() {
     teach(&gate, SECOND).await;
     let _held = enter(&gate).await;
     let began = Instant::now();
-    let refused = gate
-        .admit(Priority::Normal, Deadline::after(5 * SECOND))
-        .await
-        .unwrap_err();
+    let refused = gate.admit(Priority::Normal, Deadline::after(5 * SECOND)).await.unwrap_err();
     assert_eq!(refused.reason, Reason::TooLate);
     assert!(began.elapsed() < 5 * SECOND, "{:?}", began.elapsed());
     assert_eq!(gate.status().queued, [0; 4]);
@@ -175,11 +150,7 @@ async fn going_away_while_queued_or_just_let_in_gives_the_place_back() {
     assert!(poll!(&mut third).is_pending());
     drop(first);
     drop(held);
-    assert_eq!(
-        gate.status().in_flight,
-        1,
-        "the second was let in and does not know"
-    );
+    assert_eq!(gate.status().in_flight, 1, "the second was let in and does not know");
     drop(second);
     assert!(matches!(poll!(&mut third), Poll::Ready(Ok(_))));
     assert_eq!(gate.status().in_flight, 0);
@@ -193,13 +164,7 @@ async fn shedding_refuses_the_low_also_those_that_wait_and_never_the_critical() 
     let mut normal = ask(&gate, Priority::Normal);
     assert!(poll!(&mut low).is_pending() && poll!(&mut normal).is_pending());
     gate.shed(Shedding::Low);
-    assert!(matches!(
-        poll!(&mut low),
-        Poll::Ready(Err(Overloaded {
-            reason: Reason::Shed,
-            ..
-        }))
-    ));
+    assert!(matches!(poll!(&mut low), Poll::Ready(Err(Overloaded { reason: Reason::Shed, .. }))));
     assert!(poll!(&mut normal).is_pending());
     gate.shed(Shedding::High);
     assert!(poll!(&mut normal).is_ready());
@@ -262,10 +227,7 @@ async fn at_ten_times_the_load_nearly_all_capacity_is_spent_on_answers_in_time()
     let mut refusals = refusals.take();
     refusals.sort();
     let slow = refusals[refusals.len() * 99 / 100];
-    println!(
-        "goodput {goodput:.3}, p99 to refuse {slow:?}, {:?}",
-        gate.status()
-    );
+    println!("goodput {goodput:.3}, p99 to refuse {slow:?}, {:?}", gate.status());
     assert!(slow < 10 * MS, "p99 to refuse {slow:?}");
 }
 
@@ -286,9 +248,6 @@ async fn what_is_let_in_and_what_is_refused_is_counted() {
         r#"gate_refused_total{gate="test",reason="full"} 1"#,
         r#"gate_wait_seconds_count{gate="test"} 1"#,
     ] {
-        assert!(
-            text.lines().any(|has| has == line),
-            "{line} is not in\n{text}"
-        );
+        assert!(text.lines().any(|has| has == line), "{line} is not in\n{text}");
     }
 }

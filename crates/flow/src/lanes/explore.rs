@@ -17,11 +17,7 @@ fn lanes(workers: usize) -> Arc<Lanes<u8>> {
 }
 
 fn work(key: u8) -> Work<'static, u8> {
-    Work::new(
-        key,
-        if key == 0 { "a" } else { "b" },
-        Deadline::after(Duration::from_secs(3600)),
-    )
+    Work::new(key, if key == 0 { "a" } else { "b" }, Deadline::after(Duration::from_secs(3600)))
 }
 
 /// Under shuttle a scheduling point is where another task may see what this one is doing.
@@ -32,11 +28,7 @@ async fn alone(busy: Arc<[AtomicUsize; 2]>, key: u8) {
             self.0[self.1].fetch_sub(1, Relaxed);
         }
     }
-    assert_eq!(
-        busy[key as usize].fetch_add(1, Relaxed),
-        0,
-        "two at once on key {key}"
-    );
+    assert_eq!(busy[key as usize].fetch_add(1, Relaxed), 0, "two at once on key {key}");
     let _out = Out(Arc::clone(&busy), key as usize);
     yield_now().await;
     yield_now().await;
@@ -70,10 +62,7 @@ fn cancelling_races_with_being_given_the_turn() {
                 }
             }
             let status = lanes.status();
-            assert_eq!(
-                (status.queued, status.running, status.tenants.len()),
-                (0, 0, 0)
-            );
+            assert_eq!((status.queued, status.running, status.tenants.len()), (0, 0, 0));
             assert!(!lanes.owes());
         });
     });

@@ -191,18 +191,13 @@ impl<K: Clone + Eq + Hash> Schedule<K> {
             in_key: Links::default(),
             in_ready: Links::default(),
         });
-        self.keys[key]
-            .line
-            .push_back(&mut self.jobs, ticket, in_key);
+        self.keys[key].line.push_back(&mut self.jobs, ticket, in_key);
         self.tenants[tenant].queued += 1;
         self.queued += 1;
         self.ready_head(key);
         let woken = self.give_turns(now);
         debug_assert!(woken.is_empty(), "a newcomer makes nobody else runnable");
-        debug_assert_eq!(
-            waits_on.is_none(),
-            self.jobs[ticket].state == State::Running
-        );
+        debug_assert_eq!(waits_on.is_none(), self.jobs[ticket].state == State::Running);
         Ok((ticket, waits_on))
     }
 
@@ -224,13 +219,7 @@ impl<K: Clone + Eq + Hash> Schedule<K> {
 
     /// The job is done, or given up, in whatever state it is. Returns whom to wake.
     pub(super) fn leave(&mut self, ticket: Ticket, now: Instant) -> Vec<Waker> {
-        let Job {
-            key,
-            tenant,
-            state,
-            since,
-            ..
-        } = self.jobs[ticket];
+        let Job { key, tenant, state, since, .. } = self.jobs[ticket];
         match state {
             State::Closed => {}
             State::Parked | State::Ready => self.unqueue(ticket),
@@ -288,11 +277,7 @@ impl<K: Clone + Eq + Hash> Schedule<K> {
         let turn = |ticket: Ticket| {
             let job = &self.jobs[ticket];
             let key = self.keys[job.key].key.clone();
-            Turn {
-                key,
-                op: job.op,
-                age: now.saturating_duration_since(job.since),
-            }
+            Turn { key, op: job.op, age: now.saturating_duration_since(job.since) }
         };
         let mut tenants: Vec<_> = self
             .tenants
@@ -309,12 +294,7 @@ impl<K: Clone + Eq + Hash> Schedule<K> {
             })
             .collect();
         tenants.sort_by(|a, b| a.tenant.cmp(&b.tenant));
-        LanesStatus {
-            queued: self.queued,
-            running: self.running,
-            closed: self.closed,
-            tenants,
-        }
+        LanesStatus { queued: self.queued, running: self.running, closed: self.closed, tenants }
     }
 
     /// What would keep a newcomer from running at once.
@@ -339,14 +319,8 @@ impl<K: Clone + Eq + Hash> Schedule<K> {
         tenant: Option<usize>,
         now: Instant,
     ) -> Result<(), Refused> {
-        let Bounds {
-            workers,
-            per_tenant,
-            queue,
-            queue_per_tenant,
-            queue_per_key,
-            ..
-        } = self.bounds;
+        let Bounds { workers, per_tenant, queue, queue_per_tenant, queue_per_key, .. } =
+            self.bounds;
         let in_key = key.map_or(0, |at| self.keys[at].line.len());
         let in_tenant = tenant.map_or(0, |at| self.tenants[at].queued);
         let (ahead, abreast) = if in_key >= queue_per_key {
@@ -364,9 +338,7 @@ impl<K: Clone + Eq + Hash> Schedule<K> {
         let hold = self.hold.max(age.unwrap_or_default());
         let drain = hold.mul_f64((ahead + 1) as f64 / abreast as f64);
         self.refused += 1;
-        Err(Refused::Full {
-            retry_after: retry_after(drain, self.refused),
-        })
+        Err(Refused::Full { retry_after: retry_after(drain, self.refused) })
     }
 
     /// Gives turns while a worker is free and anything may run. One departure can free two: another
@@ -387,10 +359,7 @@ impl<K: Clone + Eq + Hash> Schedule<K> {
         loop {
             let at = self.ring.front()?;
             let tenant = &mut self.tenants[at];
-            let head = tenant
-                .ready
-                .front()
-                .expect("a tenant in the ring has a ready key");
+            let head = tenant.ready.front().expect("a tenant in the ring has a ready key");
             let cost = self.jobs[head].cost;
             if tenant.deficit >= cost {
                 tenant.deficit -= cost;
@@ -405,9 +374,7 @@ impl<K: Clone + Eq + Hash> Schedule<K> {
 
     fn start(&mut self, tenant: usize, ticket: Ticket, now: Instant) -> Option<Waker> {
         let key = self.jobs[ticket].key;
-        self.tenants[tenant]
-            .ready
-            .remove(&mut self.jobs, ticket, in_ready);
+        self.tenants[tenant].ready.remove(&mut self.jobs, ticket, in_ready);
         self.keys[key].line.remove(&mut self.jobs, ticket, in_key);
         self.keys[key].running = Some(ticket);
         self.tenants[tenant].queued -= 1;
@@ -424,16 +391,12 @@ impl<K: Clone + Eq + Hash> Schedule<K> {
 
     /// Takes a waiting job out of every line it stands in.
     fn unqueue(&mut self, ticket: Ticket) {
-        let Job {
-            key, tenant, state, ..
-        } = self.jobs[ticket];
+        let Job { key, tenant, state, .. } = self.jobs[ticket];
         self.keys[key].line.remove(&mut self.jobs, ticket, in_key);
         self.tenants[tenant].queued -= 1;
         self.queued -= 1;
         if state == State::Ready {
-            self.tenants[tenant]
-                .ready
-                .remove(&mut self.jobs, ticket, in_ready);
+            self.tenants[tenant].ready.remove(&mut self.jobs, ticket, in_ready);
             self.ready_head(key);
             self.settle(tenant);
         }
@@ -441,12 +404,7 @@ impl<K: Clone + Eq + Hash> Schedule<K> {
 
     /// Makes the head of a free key ready for its tenant.
     fn ready_head(&mut self, key: usize) {
-        let Key {
-            running: None,
-            line,
-            ..
-        } = &self.keys[key]
-        else {
+        let Key { running: None, line, .. } = &self.keys[key] else {
             return;
         };
         let Some(head) = line.front() else { return };
@@ -454,9 +412,7 @@ impl<K: Clone + Eq + Hash> Schedule<K> {
         if job.state == State::Parked {
             job.state = State::Ready;
             let tenant = job.tenant;
-            self.tenants[tenant]
-                .ready
-                .push_back(&mut self.jobs, head, in_ready);
+            self.tenants[tenant].ready.push_back(&mut self.jobs, head, in_ready);
             self.settle(tenant);
         }
     }
@@ -486,11 +442,7 @@ impl<K: Clone + Eq + Hash> Schedule<K> {
     }
 
     fn add_key(&mut self, key: &K) -> usize {
-        let at = self.keys.insert(Key {
-            key: key.clone(),
-            running: None,
-            line: List::default(),
-        });
+        let at = self.keys.insert(Key { key: key.clone(), running: None, line: List::default() });
         self.key_index.insert(key.clone(), at);
         at
     }
@@ -516,9 +468,7 @@ impl<K: Clone + Eq + Hash> Schedule<K> {
             let gone = self.keys.remove(key);
             self.key_index.remove(&gone.key);
         }
-        let Tenant {
-            running, queued, ..
-        } = self.tenants[tenant];
+        let Tenant { running, queued, .. } = self.tenants[tenant];
         if running == 0 && queued == 0 {
             let gone = self.tenants.remove(tenant);
             self.tenant_index.remove(&gone.name);

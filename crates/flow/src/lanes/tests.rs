@@ -22,10 +22,7 @@ fn work(key: &'static str) -> Work<'static, &'static str> {
 }
 
 fn of<'a>(tenant: &'a str, key: &'static str) -> Work<'a, &'static str> {
-    Work {
-        tenant,
-        ..work(key)
-    }
+    Work { tenant, ..work(key) }
 }
 
 #[tokio::test(start_paused = true)]
@@ -65,30 +62,19 @@ async fn a_stuck_key_costs_one_worker() {
     let mut behind = pin!(lanes.run(work("stuck"), async {}));
     assert!(poll!(&mut stuck).is_pending() && poll!(&mut behind).is_pending());
     for _ in 0..100 {
-        assert_eq!(
-            lanes.run(work("other"), async { 1 }).now_or_never(),
-            Some(Ok(1))
-        );
+        assert_eq!(lanes.run(work("other"), async { 1 }).now_or_never(), Some(Ok(1)));
     }
-    assert!(
-        !lanes.owes(),
-        "what waits for a stuck key is not owed by the lanes"
-    );
+    assert!(!lanes.owes(), "what waits for a stuck key is not owed by the lanes");
 }
 
 #[tokio::test(start_paused = true)]
 async fn the_line_behind_a_stuck_key_does_not_crowd_out_its_tenant() {
     let mut config = LanesConfig::new("test", 2);
-    config.bounds = Bounds {
-        per_tenant: 2,
-        queue_per_tenant: 4,
-        queue_per_key: 3,
-        ..config.bounds
-    };
+    config.bounds =
+        Bounds { per_tenant: 2, queue_per_tenant: 4, queue_per_key: 3, ..config.bounds };
     let lanes = Lanes::new(config);
-    let mut line: Vec<_> = (0..5)
-        .map(|_| Box::pin(lanes.run(work("stuck"), pending::<()>())))
-        .collect();
+    let mut line: Vec<_> =
+        (0..5).map(|_| Box::pin(lanes.run(work("stuck"), pending::<()>()))).collect();
     for job in &mut line[..4] {
         assert!(poll!(job).is_pending());
     }
@@ -96,10 +82,7 @@ async fn the_line_behind_a_stuck_key_does_not_crowd_out_its_tenant() {
     let Poll::Ready(Err(Refused::Full { retry_after })) = poll!(&mut line[4]) else {
         panic!("a fourth waits behind the key");
     };
-    assert!(
-        retry_after >= 20 * SECOND,
-        "{retry_after:?} ignores that the holder is stuck"
-    );
+    assert!(retry_after >= 20 * SECOND, "{retry_after:?} ignores that the holder is stuck");
     let mut one = pin!(lanes.run(work("one"), pending::<()>()));
     let mut two = pin!(lanes.run(work("two"), async {}));
     assert!(poll!(&mut one).is_pending() && poll!(&mut two).is_pending());
@@ -109,18 +92,14 @@ async fn the_line_behind_a_stuck_key_does_not_crowd_out_its_tenant() {
 #[tokio::test(start_paused = true)]
 async fn a_stuck_tenant_costs_its_share_and_does_not_look_like_a_stall() {
     let lanes = lanes(3, 2);
-    let mut stuck: Vec<_> = ["a", "b", "c"]
-        .map(|key| Box::pin(lanes.run(of("stuck", key), pending::<()>())))
-        .into();
+    let mut stuck: Vec<_> =
+        ["a", "b", "c"].map(|key| Box::pin(lanes.run(of("stuck", key), pending::<()>()))).into();
     for job in &mut stuck {
         assert!(poll!(job).is_pending());
     }
     assert_eq!(lanes.status().tenants[0].running, 2);
     assert!(!lanes.owes());
-    assert_eq!(
-        lanes.run(of("well", "d"), async { 1 }).now_or_never(),
-        Some(Ok(1))
-    );
+    assert_eq!(lanes.run(of("well", "d"), async { 1 }).now_or_never(), Some(Ok(1)));
 
     let mut last = pin!(lanes.run(of("well", "e"), pending::<()>()));
     let mut owed = pin!(lanes.run(of("well", "f"), async {}));
@@ -136,10 +115,7 @@ async fn queued_work_is_answered_at_its_deadline_and_leaves_the_queue() {
     assert!(poll!(&mut running).is_pending());
     let began = Instant::now();
     let late = Work::new("key", "tenant", Deadline::after(3 * SECOND));
-    assert_eq!(
-        lanes.run(late, async {}).await,
-        Err(Refused::Expired(Stage::Queued))
-    );
+    assert_eq!(lanes.run(late, async {}).await, Err(Refused::Expired(Stage::Queued)));
     assert_eq!(began.elapsed(), 3 * SECOND);
     assert_eq!(lanes.status().queued, 0);
 }
@@ -148,10 +124,8 @@ async fn queued_work_is_answered_at_its_deadline_and_leaves_the_queue() {
 async fn running_work_is_dropped_at_its_deadline_and_the_turn_goes_on() {
     let lanes = lanes(1, 1);
     let short = Work::new("key", "tenant", Deadline::after(SECOND));
-    let (stuck, next) = tokio::join!(
-        lanes.run(short, pending::<()>()),
-        lanes.run(work("key"), async { 1 })
-    );
+    let (stuck, next) =
+        tokio::join!(lanes.run(short, pending::<()>()), lanes.run(work("key"), async { 1 }));
     assert_eq!(stuck, Err(Refused::Expired(Stage::Running)));
     assert_eq!(next, Ok(1));
 }
@@ -188,11 +162,7 @@ async fn a_turn_given_to_a_caller_that_never_looked_again_goes_on() {
     assert!(poll!(&mut first).is_pending() && poll!(&mut second).is_pending());
     assert!(poll!(&mut third).is_pending());
     drop(first);
-    assert_eq!(
-        lanes.status().running,
-        1,
-        "the second has its turn and does not know"
-    );
+    assert_eq!(lanes.status().running, 1, "the second has its turn and does not know");
     drop(second);
     assert_eq!(poll!(&mut third), Poll::Ready(Ok(1)));
 }
@@ -222,10 +192,7 @@ async fn work_is_gone_before_the_next_turn_of_its_key() {
     drop(one);
     assert!(poll!(&mut two).is_pending());
     advance(SECOND).await;
-    assert_eq!(
-        poll!(&mut two),
-        Poll::Ready(Err(Refused::Expired(Stage::Running)))
-    );
+    assert_eq!(poll!(&mut two), Poll::Ready(Err(Refused::Expired(Stage::Running))));
     assert!(poll!(&mut three).is_pending());
     assert!(held.get());
 }
@@ -234,13 +201,7 @@ async fn work_is_gone_before_the_next_turn_of_its_key() {
 async fn work_that_panics_gives_its_turn_back() {
     let lanes = lanes(1, 1);
     let bang = lanes.run(work("key"), async { panic!("on purpose") });
-    assert!(
-        AssertUnwindSafe(bang)
-            .catch_unwind()
-            .await
-            .map(|_: Result<(), _>| ())
-            .is_err()
-    );
+    assert!(AssertUnwindSafe(bang).catch_unwind().await.map(|_: Result<(), _>| ()).is_err());
     assert_eq!(lanes.run(work("key"), async { 1 }).await, Ok(1));
 }
 
@@ -258,11 +219,7 @@ async fn tenants_take_turns_however_much_one_of_them_brings() {
     };
     let flood = keys.map(|key| job("a", key));
     let few = ["x", "y"].map(|key| job("b", key));
-    futures::future::join(
-        futures::future::join_all(flood),
-        futures::future::join_all(few),
-    )
-    .await;
+    futures::future::join(futures::future::join_all(flood), futures::future::join_all(few)).await;
     assert_eq!(*order.borrow(), "ababaaaa");
 }
 
@@ -286,13 +243,7 @@ async fn status_names_what_runs_and_waits_longest() {
     let lanes = lanes(1, 1);
     let ledger = crate::Ledger::default();
     let op = ledger.begin("test", "first", "tenant");
-    let mut first = pin!(lanes.run(
-        Work {
-            op: Some(&op),
-            ..work("first")
-        },
-        pending::<()>()
-    ));
+    let mut first = pin!(lanes.run(Work { op: Some(&op), ..work("first") }, pending::<()>()));
     assert!(poll!(&mut first).is_pending());
     advance(SECOND).await;
     let mut second = pin!(lanes.run(work("second"), pending::<()>()));
@@ -302,29 +253,12 @@ async fn status_names_what_runs_and_waits_longest() {
     assert!(poll!(&mut third).is_pending());
 
     let status = lanes.status();
-    assert_eq!(
-        (status.queued, status.running, status.closed),
-        (2, 1, false)
-    );
+    assert_eq!((status.queued, status.running, status.closed), (2, 1, false));
     let tenant = &status.tenants[0];
-    assert_eq!(
-        (&*tenant.tenant, tenant.queued, tenant.running),
-        ("tenant", 2, 1)
-    );
-    let running = Turn {
-        key: "first",
-        op: Some(op.id()),
-        age: 2 * SECOND,
-    };
+    assert_eq!((&*tenant.tenant, tenant.queued, tenant.running), ("tenant", 2, 1));
+    let running = Turn { key: "first", op: Some(op.id()), age: 2 * SECOND };
     assert_eq!(tenant.longest_running, Some(running));
-    assert_eq!(
-        tenant.longest_queued,
-        Some(Turn {
-            key: "second",
-            op: None,
-            age: SECOND
-        })
-    );
+    assert_eq!(tenant.longest_queued, Some(Turn { key: "second", op: None, age: SECOND }));
 }
 
 #[tokio::test(start_paused = true)]
@@ -347,9 +281,6 @@ async fn refusals_are_counted_by_reason_beside_the_queue_and_the_turns() {
         r#"lanes_refused_total{lanes="store",reason="full"} 1"#,
         r#"lanes_wait_seconds_count{lanes="store"} 1"#,
     ] {
-        assert!(
-            text.lines().any(|has| has == line),
-            "{line} is not in\n{text}"
-        );
+        assert!(text.lines().any(|has| has == line), "{line} is not in\n{text}");
     }
 }

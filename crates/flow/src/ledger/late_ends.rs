@@ -41,14 +41,7 @@ impl LateEnds {
             if !lines.second.is_none_or(over) {
                 return;
             }
-            std::mem::replace(
-                &mut *lines,
-                Told {
-                    second: Some(now),
-                    ..Told::default()
-                },
-            )
-            .withheld
+            std::mem::replace(&mut *lines, Told { second: Some(now), ..Told::default() }).withheld
         };
         if withheld > 0 {
             warn!(kind, more = withheld, "more late operations have ended");

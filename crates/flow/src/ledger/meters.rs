@@ -56,15 +56,10 @@ impl Collector for Ledger {
         let mut family =
             encoder.encode_descriptor("operations_in_flight", help, None, MetricType::Gauge)?;
         for reading in &readings {
-            family
-                .encode_family(&[("kind", reading.kind)])?
-                .encode_gauge(&reading.in_flight)?;
+            family.encode_family(&[("kind", reading.kind)])?.encode_gauge(&reading.in_flight)?;
         }
 
-        let (name, help) = (
-            "operations_oldest_seconds",
-            "Age of the oldest operation in flight",
-        );
+        let (name, help) = ("operations_oldest_seconds", "Age of the oldest operation in flight");
         let mut family = encoder.encode_descriptor(name, help, None, MetricType::Gauge)?;
         for reading in &readings {
             let labels = [("kind", reading.kind)];
@@ -95,15 +90,10 @@ impl Collector for Ledger {
         let (name, help) = ("operation_duration_seconds", "How long operations took");
         let mut family = encoder.encode_descriptor(name, help, None, MetricType::Histogram)?;
         for kind in self.0.kinds.iter() {
-            kind.meters
-                .whole
-                .encode(family.encode_family(&[("kind", kind.meters.kind)])?)?;
+            kind.meters.whole.encode(family.encode_family(&[("kind", kind.meters.kind)])?)?;
         }
 
-        let (name, help) = (
-            "operation_step_duration_seconds",
-            "How long their steps took",
-        );
+        let (name, help) = ("operation_step_duration_seconds", "How long their steps took");
         let mut family = encoder.encode_descriptor(name, help, None, MetricType::Histogram)?;
         for kind in self.0.kinds.iter() {
             for (step, took) in kind.meters.steps.named() {

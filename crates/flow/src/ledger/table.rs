@@ -36,9 +36,6 @@ impl<T, const N: usize> Table<T, N> {
     }
 
     pub(super) fn named(&self) -> impl Iterator<Item = (&'static str, &T)> {
-        self.0
-            .iter()
-            .map_while(OnceLock::get)
-            .map(|(name, value)| (*name, value))
+        self.0.iter().map_while(OnceLock::get).map(|(name, value)| (*name, value))
     }
 }

@@ -16,10 +16,7 @@ fn secs(n: u64) -> Duration {
 }
 
 fn all(ledger: &Ledger) -> Vec<OpView> {
-    ledger.in_flight(&Filter {
-        limit: usize::MAX,
-        ..Filter::default()
-    })
+    ledger.in_flight(&Filter { limit: usize::MAX, ..Filter::default() })
 }
 
 fn metrics(ledger: &Ledger) -> String {
@@ -34,10 +31,7 @@ fn metrics(ledger: &Ledger) -> String {
 #[track_caller]
 fn assert_metric(ledger: &Ledger, line: &str) {
     let text = metrics(ledger);
-    assert!(
-        text.lines().any(|l| l == line),
-        "no line `{line}` in\n{text}"
-    );
+    assert!(text.lines().any(|l| l == line), "no line `{line}` in\n{text}");
 }
 
 #[tokio::test(start_paused = true)]
@@ -51,10 +45,7 @@ async fn an_operation_shows_its_steps_and_what_it_waits_on() {
     advance(secs(2)).await;
     op.waits_on("the pool", Some(holder.id()));
 
-    let listed = ledger.in_flight(&Filter {
-        kind: Some("add".into()),
-        ..Filter::default()
-    });
+    let listed = ledger.in_flight(&Filter { kind: Some("add".into()), ..Filter::default() });
     assert_eq!(
         listed,
         [OpView {
@@ -65,10 +56,7 @@ async fn an_operation_shows_its_steps_and_what_it_waits_on() {
             age_ms: 3000,
             step: "connect",
             step_age_ms: 2000,
-            steps: vec![StepView {
-                name: "begin".into(),
-                ms: 1000
-            }],
+            steps: vec![StepView { name: "begin".into(), ms: 1000 }],
             waits_on: Some(WaitView {
                 what: "the pool".into(),
                 holder: Some(holder.id()),
@@ -79,14 +67,7 @@ async fn an_operation_shows_its_steps_and_what_it_waits_on() {
     );
 
     op.step("write");
-    assert_eq!(
-        all(&ledger)
-            .iter()
-            .find(|view| view.id == op.id())
-            .unwrap()
-            .waits_on,
-        None
-    );
+    assert_eq!(all(&ledger).iter().find(|view| view.id == op.id()).unwrap().waits_on, None);
     op.finish(Outcome::Done);
     holder.finish(Outcome::Done);
     assert!(all(&ledger).is_empty());
@@ -114,30 +95,12 @@ async fn the_oldest_come_first_whatever_their_kind() {
         advance(Duration::from_millis(1)).await;
     }
     let keys = |filter| -> Vec<String> {
-        ledger
-            .in_flight(&filter)
-            .into_iter()
-            .map(|view| view.key)
-            .collect()
+        ledger.in_flight(&filter).into_iter().map(|view| view.key).collect()
     };
-    assert_eq!(
-        keys(Filter {
-            limit: 4,
-            ..Filter::default()
-        }),
-        ["0", "1", "2", "3"]
-    );
-    let odd = Filter {
-        tenant: Some("odd".into()),
-        limit: 3,
-        ..Filter::default()
-    };
+    assert_eq!(keys(Filter { limit: 4, ..Filter::default() }), ["0", "1", "2", "3"]);
+    let odd = Filter { tenant: Some("odd".into()), limit: 3, ..Filter::default() };
     assert_eq!(keys(odd), ["1", "3", "5"]);
-    let b = Filter {
-        kind: Some("b".into()),
-        limit: 3,
-        ..Filter::default()
-    };
+    let b = Filter { kind: Some("b".into()), limit: 3, ..Filter::default() };
     assert_eq!(keys(b), ["1", "4", "7"]);
     assert_eq!(keys(Filter::default()).len(), 200);
     assert_eq!(ledger.count(), [("a", 67), ("b", 67), ("c", 66)]);
@@ -157,18 +120,9 @@ fn every_end_is_counted_by_outcome() {
     });
     panicked.join().unwrap_err();
 
-    assert_metric(
-        &ledger,
-        "operations_finished_total{kind=\"add\",outcome=\"done\"} 1",
-    );
-    assert_metric(
-        &ledger,
-        "operations_finished_total{kind=\"add\",outcome=\"failed\"} 2",
-    );
-    assert_metric(
-        &ledger,
-        "operations_finished_total{kind=\"add\",outcome=\"cancelled\"} 2",
-    );
+    assert_metric(&ledger, "operations_finished_total{kind=\"add\",outcome=\"done\"} 1");
+    assert_metric(&ledger, "operations_finished_total{kind=\"add\",outcome=\"failed\"} 2");
+    assert_metric(&ledger, "operations_finished_total{kind=\"add\",outcome=\"cancelled\"} 2");
     assert_metric(&ledger, "operations_in_flight{kind=\"add\"} 0");
     assert_metric(&ledger, "operation_duration_seconds_count{kind=\"add\"} 7");
 }
@@ -184,10 +138,7 @@ async fn metrics_tell_age_and_steps() {
     assert_metric(&ledger, "operations_oldest_seconds{kind=\"add\"} 3.0");
     op.finish(Outcome::Done);
     let labels = "kind=\"add\",step=\"connect\"";
-    assert_metric(
-        &ledger,
-        &format!("operation_step_duration_seconds_sum{{{labels}}} 3.0"),
-    );
+    assert_metric(&ledger, &format!("operation_step_duration_seconds_sum{{{labels}}} 3.0"));
 }
 
 #[tokio::test(start_paused = true)]
@@ -200,19 +151,11 @@ async fn a_late_operation_is_named_once() {
     assert!(ledger.name_late(Instant::now()).is_empty());
     advance(secs(1)).await;
     let younger = ledger.begin("add", "pod", "east");
-    let named: Vec<_> = ledger
-        .name_late(Instant::now())
-        .iter()
-        .map(|view| view.id)
-        .collect();
+    let named: Vec<_> = ledger.name_late(Instant::now()).iter().map(|view| view.id).collect();
     assert_eq!(named, [op.id()]);
     assert!(ledger.name_late(Instant::now()).is_empty());
     advance(secs(10)).await;
-    let named: Vec<_> = ledger
-        .name_late(Instant::now())
-        .iter()
-        .map(|view| view.id)
-        .collect();
+    let named: Vec<_> = ledger.name_late(Instant::now()).iter().map(|view| view.id).collect();
     assert_eq!(named, [younger.id()]);
     drop((op, younger));
     assert_metric(&ledger, "operations_late_total{kind=\"add\"} 2");
@@ -222,9 +165,7 @@ async fn a_late_operation_is_named_once() {
 #[tokio::test(start_paused = true)]
 async fn the_end_of_a_late_operation_says_which_step_took_how_long() {
     let (log, _kept) = Log::of_this_thread();
-    let ledger = Ledger::new(LedgerConfig {
-        late_after: secs(5),
-    });
+    let ledger = Ledger::new(LedgerConfig { late_after: secs(5) });
     let op = ledger.begin("add", "pod-1", "east");
     advance(secs(1)).await;
     op.step("connect");
@@ -234,14 +175,9 @@ async fn the_end_of_a_late_operation_says_which_step_took_how_long() {
     ledger.begin("add", "pod-2", "east").finish(Outcome::Done);
 
     let lines = log.lines();
-    let [line] = lines.as_slice() else {
-        panic!("one line was expected: {lines:?}")
-    };
+    let [line] = lines.as_slice() else { panic!("one line was expected: {lines:?}") };
     assert!(line.contains("late operation ended"), "{line}");
-    assert!(
-        line.contains("steps=begin 1000 ms, connect 7000 ms, write 0 ms"),
-        "{line}"
-    );
+    assert!(line.contains("steps=begin 1000 ms, connect 7000 ms, write 0 ms"), "{line}");
     assert!(line.contains("outcome=failed"), "{line}");
     assert_metric(&ledger, "operations_late_total{kind=\"add\"} 1");
 }
@@ -257,22 +193,9 @@ async fn a_flood_of_late_operations_is_a_few_lines() {
 
     let named = ledger.name_late(Instant::now());
     assert_eq!(named.len(), 2 * LINES + 1);
-    assert!(
-        named.iter().any(|view| view.id == other.id()),
-        "a flood hides no other kind"
-    );
-    assert_eq!(
-        log.lines().len(),
-        named.len() + 2,
-        "the rest of a kind is one line"
-    );
-    assert_eq!(
-        log.lines()
-            .iter()
-            .filter(|line| line.contains("more=4990"))
-            .count(),
-        2
-    );
+    assert!(named.iter().any(|view| view.id == other.id()), "a flood hides no other kind");
+    assert_eq!(log.lines().len(), named.len() + 2, "the rest of a kind is one line");
+    assert_eq!(log.lines().iter().filter(|line| line.contains("more=4990")).count(), 2);
     assert!(ledger.name_late(Instant::now()).is_empty());
 
     log.clear();
@@ -280,13 +203,7 @@ async fn a_flood_of_late_operations_is_a_few_lines() {
     assert_eq!(log.lines().len(), 2 * LINES);
     advance(secs(1)).await;
     ledger.name_late(Instant::now());
-    assert_eq!(
-        log.lines()
-            .iter()
-            .filter(|line| line.contains("more=4990"))
-            .count(),
-        2
-    );
+    assert_eq!(log.lines().iter().filter(|line| line.contains("more=4990")).count(), 2);
     assert_metric(&ledger, "operations_late_total{kind=\"add\"} 5000");
     assert_metric(&ledger, "operations_late_total{kind=\"delete\"} 5000");
 }
@@ -296,10 +213,7 @@ fn kinds_and_steps_past_the_bound_share_a_label() {
     static NAMES: std::sync::LazyLock<Vec<String>> =
         std::sync::LazyLock::new(|| (0..KINDS + 10).map(|n| format!("name-{n}")).collect());
     let ledger = Ledger::default();
-    let ops: Vec<Op> = NAMES
-        .iter()
-        .map(|kind| ledger.begin(kind, "k", "t"))
-        .collect();
+    let ops: Vec<Op> = NAMES.iter().map(|kind| ledger.begin(kind, "k", "t")).collect();
     let count = ledger.count();
     assert_eq!(count.len(), KINDS);
     assert_eq!(count.last(), Some(&("other", 11)));
@@ -319,9 +233,7 @@ fn kinds_and_steps_past_the_bound_share_a_label() {
 #[test]
 fn a_listing_of_100_000_never_holds_a_lock_for_more_than_a_page() {
     let ledger = Ledger::default();
-    let ops: Vec<Op> = (0..100_000)
-        .map(|_| ledger.begin("add", "k", "t"))
-        .collect();
+    let ops: Vec<Op> = (0..100_000).map(|_| ledger.begin("add", "k", "t")).collect();
     let shelf = &ledger.0.kind("add").shelves[shard()];
 
     // In the middle of a listing, between pages, the shelf is free: operations come and go.
@@ -342,10 +254,7 @@ fn a_listing_of_100_000_never_holds_a_lock_for_more_than_a_page() {
         pages += 1;
     }
     assert_eq!(pages, 100_000_usize.div_ceil(PAGE));
-    let oldest = ledger.in_flight(&Filter {
-        limit: 10,
-        ..Filter::default()
-    });
+    let oldest = ledger.in_flight(&Filter { limit: 10, ..Filter::default() });
     assert_eq!(oldest.len(), 10);
 }
 
@@ -353,9 +262,7 @@ fn a_listing_of_100_000_never_holds_a_lock_for_more_than_a_page() {
 fn listings_and_naming_run_beside_threads_that_begin_and_end() {
     const THREADS: usize = 8;
     const OPS: usize = 3000;
-    let ledger = Ledger::new(LedgerConfig {
-        late_after: Duration::ZERO,
-    });
+    let ledger = Ledger::new(LedgerConfig { late_after: Duration::ZERO });
     let stays = ledger.begin("stays", "k", "t");
     let (running, ended) = (AtomicUsize::new(THREADS), AtomicBool::new(false));
     let named = thread::scope(|scope| {
@@ -379,10 +286,7 @@ fn listings_and_naming_run_beside_threads_that_begin_and_end() {
             let listed = all(&ledger);
             let ids: HashSet<_> = listed.iter().map(|view| view.id).collect();
             assert_eq!(ids.len(), listed.len(), "listed twice");
-            assert!(
-                ids.contains(&stays.id()),
-                "what is there throughout is listed"
-            );
+            assert!(ids.contains(&stays.id()), "what is there throughout is listed");
             for view in ledger.name_late(Instant::now()) {
                 assert!(named.insert(view.id), "named twice");
             }
@@ -396,15 +300,9 @@ fn listings_and_naming_run_beside_threads_that_begin_and_end() {
     // Everything is late here: each is counted once, whether it was named or only ended.
     let total = THREADS * OPS / 2;
     for kind in ["a", "b"] {
-        assert_metric(
-            &ledger,
-            &format!("operations_late_total{{kind=\"{kind}\"}} {total}"),
-        );
+        assert_metric(&ledger, &format!("operations_late_total{{kind=\"{kind}\"}} {total}"));
         let labels = format!("kind=\"{kind}\",outcome=\"done\"");
-        assert_metric(
-            &ledger,
-            &format!("operations_finished_total{{{labels}}} {total}"),
-        );
+        assert_metric(&ledger, &format!("operations_finished_total{{{labels}}} {total}"));
     }
 }
 

@@ -21,11 +21,7 @@ pub struct Filter {
 
 impl Default for Filter {
     fn default() -> Self {
-        Self {
-            kind: None,
-            tenant: None,
-            limit: 1000,
-        }
+        Self { kind: None, tenant: None, limit: 1000 }
     }
 }
 
@@ -62,9 +58,7 @@ pub struct WaitView {
 
 impl Filter {
     pub(super) fn admits(&self, entry: &Entry) -> bool {
-        self.tenant
-            .as_ref()
-            .is_none_or(|tenant| *tenant == entry.tenant)
+        self.tenant.as_ref().is_none_or(|tenant| *tenant == entry.tenant)
     }
 }
 
@@ -90,9 +84,7 @@ impl Book {
     fn view_wait(&self, wait: &Wait, now: Instant) -> WaitView {
         let doing = |holder: Arc<Entry>| {
             let seen = holder.look();
-            let Entry {
-                kind, key, tenant, ..
-            } = &*holder;
+            let Entry { kind, key, tenant, .. } = &*holder;
             let since = now.saturating_duration_since(seen.since);
             format!("{kind} {key} of {tenant}, in {} for {since:.1?}", seen.step)
         };
@@ -141,10 +133,7 @@ pub(super) fn log_late_end(entry: &Entry, last: Step, took: Duration, outcome: O
     let seen = entry.look();
     let mut steps = step_views(&seen.ended, seen.folded);
     steps.push(last.into());
-    let steps: Vec<_> = steps
-        .iter()
-        .map(|step| format!("{} {} ms", step.name, step.ms))
-        .collect();
+    let steps: Vec<_> = steps.iter().map(|step| format!("{} {} ms", step.name, step.ms)).collect();
     warn!(
         id = entry.id.0,
         kind = entry.kind,
@@ -159,19 +148,14 @@ pub(super) fn log_late_end(entry: &Entry, last: Step, took: Duration, outcome: O
 
 impl From<Step> for StepView {
     fn from(step: Step) -> Self {
-        Self {
-            name: step.name.to_owned(),
-            ms: ms(step.took),
-        }
+        Self { name: step.name.to_owned(), ms: ms(step.took) }
     }
 }
 
 fn step_views(ended: &[Step], folded: Folded) -> Vec<StepView> {
     let kept = ended.iter().map(|step| StepView::from(*step));
-    let rest = (folded.steps > 0).then(|| StepView {
-        name: format!("({} more)", folded.steps),
-        ms: ms(folded.took),
-    });
+    let rest = (folded.steps > 0)
+        .then(|| StepView { name: format!("({} more)", folded.steps), ms: ms(folded.took) });
     kept.chain(rest).collect()
 }
 

@@ -15,10 +15,7 @@ impl Machine {
         machine.write("proc/self/cgroup", cgroup);
         machine.write("proc/self/mountinfo", mountinfo);
         machine.write("proc/self/status", "Name:\tfairlead\nVmRSS:\t  102400 kB\n");
-        machine.write(
-            "proc/meminfo",
-            "MemTotal:       1048576 kB\nMemFree: 1 kB\n",
-        );
+        machine.write("proc/meminfo", "MemTotal:       1048576 kB\nMemFree: 1 kB\n");
         machine
     }
 
@@ -58,13 +55,7 @@ impl Machine {
 fn v2_counts_what_is_used_without_the_cache_that_can_go() {
     let machine = Machine::v2("/kubepods/pod/container");
     machine.group_v2("/kubepods/pod/container", "104857600", 60 * MIB, 20 * MIB);
-    assert_eq!(
-        machine.usage(None),
-        Usage {
-            used: 40 * MIB,
-            limit: 100 * MIB
-        }
-    );
+    assert_eq!(machine.usage(None), Usage { used: 40 * MIB, limit: 100 * MIB });
 }
 
 #[test]
@@ -72,13 +63,7 @@ fn v2_high_is_a_limit_too() {
     let machine = Machine::v2("/a");
     machine.group_v2("/a", "max", 60 * MIB, 0);
     machine.write("sys/fs/cgroup/a/memory.high", &format!("{}\n", 80 * MIB));
-    assert_eq!(
-        machine.usage(None),
-        Usage {
-            used: 60 * MIB,
-            limit: 80 * MIB
-        }
-    );
+    assert_eq!(machine.usage(None), Usage { used: 60 * MIB, limit: 80 * MIB });
 }
 
 #[test]
@@ -87,26 +72,14 @@ fn the_closest_limit_up_the_tree_counts_with_the_usage_of_its_level() {
     machine.group_v2("/pod/container", &(100 * MIB).to_string(), 10 * MIB, 0);
     // A sibling has nearly filled the pod.
     machine.group_v2("/pod", &(200 * MIB).to_string(), 190 * MIB, 0);
-    assert_eq!(
-        machine.usage(None),
-        Usage {
-            used: 190 * MIB,
-            limit: 200 * MIB
-        }
-    );
+    assert_eq!(machine.usage(None), Usage { used: 190 * MIB, limit: 200 * MIB });
 }
 
 #[test]
 fn in_a_cgroup_namespace_the_mount_is_our_own_group() {
     let machine = Machine::v2("/");
     machine.group_v2("", &(100 * MIB).to_string(), 10 * MIB, 0);
-    assert_eq!(
-        machine.usage(None),
-        Usage {
-            used: 10 * MIB,
-            limit: 100 * MIB
-        }
-    );
+    assert_eq!(machine.usage(None), Usage { used: 10 * MIB, limit: 100 * MIB });
 }
 
 #[test]
@@ -117,23 +90,11 @@ fn v1_is_read_where_memory_is_mounted_even_beside_v2() {
          31 22 0:27 /docker/abc /sys/fs/cgroup/memory ro - cgroup cgroup rw,cpu,memory\n",
     );
     let dir = "sys/fs/cgroup/memory";
-    machine.write(
-        &format!("{dir}/memory.limit_in_bytes"),
-        &(100 * MIB).to_string(),
-    );
-    machine.write(
-        &format!("{dir}/memory.usage_in_bytes"),
-        &(60 * MIB).to_string(),
-    );
+    machine.write(&format!("{dir}/memory.limit_in_bytes"), &(100 * MIB).to_string());
+    machine.write(&format!("{dir}/memory.usage_in_bytes"), &(60 * MIB).to_string());
     let stat = format!("inactive_file 1\ntotal_inactive_file {}\n", 20 * MIB);
     machine.write(&format!("{dir}/memory.stat"), &stat);
-    assert_eq!(
-        machine.usage(None),
-        Usage {
-            used: 40 * MIB,
-            limit: 100 * MIB
-        }
-    );
+    assert_eq!(machine.usage(None), Usage { used: 40 * MIB, limit: 100 * MIB });
 }
 
 #[test]
@@ -142,31 +103,16 @@ fn v1_without_a_limit_falls_back_to_the_machine() {
         "4:memory:/\n",
         "31 22 0:27 / /sys/fs/cgroup/memory rw - cgroup cgroup rw,memory\n",
     );
-    machine.write(
-        "sys/fs/cgroup/memory/memory.limit_in_bytes",
-        "9223372036854771712\n",
-    );
+    machine.write("sys/fs/cgroup/memory/memory.limit_in_bytes", "9223372036854771712\n");
     machine.write("sys/fs/cgroup/memory/memory.usage_in_bytes", "1\n");
-    assert_eq!(
-        machine.usage(None),
-        Usage {
-            used: 100 * MIB,
-            limit: 1024 * MIB
-        }
-    );
+    assert_eq!(machine.usage(None), Usage { used: 100 * MIB, limit: 1024 * MIB });
 }
 
 #[test]
 fn a_configured_limit_is_measured_by_our_own_resident_memory() {
     let machine = Machine::v2("/a");
     machine.group_v2("/a", "max", 900 * MIB, 0);
-    assert_eq!(
-        machine.usage(Some(200 * MIB)),
-        Usage {
-            used: 100 * MIB,
-            limit: 200 * MIB
-        }
-    );
+    assert_eq!(machine.usage(Some(200 * MIB)), Usage { used: 100 * MIB, limit: 200 * MIB });
 }
 
 #[test]
@@ -193,9 +139,7 @@ fn garbage_is_no_reading_and_no_panic() {
 
 #[test]
 fn this_process_is_measured() {
-    let usage = Places::find(Path::new("/"), Some(1 << 50))
-        .measure()
-        .unwrap();
+    let usage = Places::find(Path::new("/"), Some(1 << 50)).measure().unwrap();
     assert!(usage.used > 0 && usage.limit > 0, "{usage:?}");
 }
 

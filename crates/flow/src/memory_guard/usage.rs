@@ -13,9 +13,7 @@ pub struct Usage {
 
 impl Usage {
     pub fn percent(self) -> u64 {
-        (u128::from(self.used) * 100 / u128::from(self.limit))
-            .try_into()
-            .unwrap_or(u64::MAX)
+        (u128::from(self.used) * 100 / u128::from(self.limit)).try_into().unwrap_or(u64::MAX)
     }
 }
 
@@ -42,26 +40,13 @@ impl Places {
     pub(super) fn find(root: &Path, configured: Option<u64>) -> Self {
         let proc = root.join("proc");
         let (version, cgroups) = cgroups(root, &proc).unwrap_or((Version::V2, Vec::new()));
-        Self {
-            cgroups,
-            version,
-            proc,
-            configured: configured.filter(|limit| *limit > 0),
-        }
+        Self { cgroups, version, proc, configured: configured.filter(|limit| *limit > 0) }
     }
 
     /// Measured against the closest limit. None if the kernel does not say.
     pub(super) fn measure(&self) -> Option<Usage> {
-        let of_cgroups = self
-            .cgroups
-            .iter()
-            .filter_map(|dir| self.version.measure(dir));
-        let own = |limit| {
-            Some(Usage {
-                used: self.resident()?,
-                limit,
-            })
-        };
+        let of_cgroups = self.cgroups.iter().filter_map(|dir| self.version.measure(dir));
+        let own = |limit| Some(Usage { used: self.resident()?, limit });
         let configured = self.configured.and_then(own);
         of_cgroups
             .chain(configured)
@@ -89,10 +74,7 @@ impl Version {
         let (limit, used, droppable) = match self {
             // Above `high` the kernel slows the process down until it looks dead.
             Self::V2 => (
-                read("memory.max")
-                    .into_iter()
-                    .chain(read("memory.high"))
-                    .min()?,
+                read("memory.max").into_iter().chain(read("memory.high")).min()?,
                 read("memory.current")?,
                 "inactive_file",
             ),
@@ -104,10 +86,7 @@ impl Version {
         };
         let stat = fs::read_to_string(dir.join("memory.stat")).unwrap_or_default();
         let cache = field(&stat, droppable).and_then(number).unwrap_or(0);
-        (1..NO_LIMIT).contains(&limit).then(|| Usage {
-            used: used.saturating_sub(cache),
-            limit,
-        })
+        (1..NO_LIMIT).contains(&limit).then(|| Usage { used: used.saturating_sub(cache), limit })
     }
 }
 
@@ -121,12 +100,7 @@ fn cgroups(root: &Path, proc: &Path) -> Option<(Version, Vec<PathBuf>)> {
             let mut parts = line.splitn(3, ':').skip(1);
             let (controllers, path) = (parts.next()?, parts.next()?);
             let memory = controllers.split(',').any(|name| name == "memory");
-            (if version == Version::V1 {
-                memory
-            } else {
-                controllers.is_empty()
-            })
-            .then_some(path)
+            (if version == Version::V1 { memory } else { controllers.is_empty() }).then_some(path)
         })
     };
     let mount_of = |version| {
@@ -136,10 +110,7 @@ fn cgroups(root: &Path, proc: &Path) -> Option<(Version, Vec<PathBuf>)> {
             let (top, point) = (fields.next()?, fields.next()?);
             let mut filesystem = filesystem.split(' ');
             let kind = filesystem.next()?;
-            let memory = filesystem
-                .nth(1)?
-                .split(',')
-                .any(|option| option == "memory");
+            let memory = filesystem.nth(1)?.split(',').any(|option| option == "memory");
             let ours = match version {
                 Version::V1 => kind == "cgroup" && memory,
                 Version::V2 => kind == "cgroup2",
@@ -153,10 +124,7 @@ fn cgroups(root: &Path, proc: &Path) -> Option<(Version, Vec<PathBuf>)> {
         let path = Path::new(path_of(version)?);
         let point = root.join(point.trim_start_matches('/'));
         let below = path.strip_prefix(top).unwrap_or(Path::new(""));
-        let dirs = below
-            .ancestors()
-            .map(|part| point.join(part))
-            .filter(|dir| dir.is_dir());
+        let dirs = below.ancestors().map(|part| point.join(part)).filter(|dir| dir.is_dir());
         Some((version, dirs.collect()))
     })
 }
@@ -168,8 +136,7 @@ fn number(text: &str) -> Option<u64> {
 
 /// The rest of the line that begins with `name` and a space.
 fn field<'a>(text: &'a str, name: &str) -> Option<&'a str> {
-    text.lines()
-        .find_map(|line| line.strip_prefix(name)?.strip_prefix([' ', '\t']))
+    text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix([' ', '\t']))
 }
 
 fn kibibytes(file: &Path, name: &str) -> Option<u64> {

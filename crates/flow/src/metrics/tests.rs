@@ -27,11 +27,7 @@ fn reading(text: &str, series: &str) -> f64 {
 #[test]
 fn buckets_are_cumulative_and_end_in_infinity() {
     let histogram = Histogram::default();
-    for took in [
-        Duration::from_micros(20),
-        Duration::from_secs(3),
-        Duration::from_secs(600),
-    ] {
+    for took in [Duration::from_micros(20), Duration::from_secs(3), Duration::from_secs(600)] {
         histogram.observe(took);
     }
     let text = scrape(&histogram);

@@ -11,7 +11,10 @@ async fn a_component_is_not_ready_until_it_says_so_and_says_why() {
     tokio::time::advance(Duration::from_secs(3)).await;
     let report = readiness.report();
     assert!(!report.ready);
-    assert_eq!(report.to_string(), "[-] net not ready: reconciling the journal\n[+] store ready\nnot ready");
+    assert_eq!(
+        report.to_string(),
+        "[-] net not ready: reconciling the journal\n[+] store ready\nnot ready"
+    );
     net.not_ready("reconciling the journal");
     assert_eq!(readiness.report().components[0].since_ms, 3000, "saying it again changes nothing");
     net.ready();

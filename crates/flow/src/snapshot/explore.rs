@@ -67,10 +67,7 @@ fn the_last_publish_is_always_heard() {
             let mut last = 0;
             while last < 4 {
                 let view = changes.changed().await;
-                assert!(
-                    view.generation() > last,
-                    "told of the same generation twice"
-                );
+                assert!(view.generation() > last, "told of the same generation twice");
                 last = view.generation();
             }
         });

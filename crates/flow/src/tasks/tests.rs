@@ -30,25 +30,12 @@ async fn running_tasks_are_listed_with_group_and_age() {
     let line = line!() - 1;
     advance(Duration::from_secs(2)).await;
 
-    let listed: Vec<_> = tasks
-        .list()
-        .into_iter()
-        .map(|view| (view.group, view.name, view.age_ms))
-        .collect();
-    let expected = [
-        ("fairlead", "top", 3000),
-        ("fairlead/guard", "ingest", 2000),
-    ];
-    assert_eq!(
-        listed,
-        expected.map(|(g, n, age)| (g.to_owned(), n.to_owned(), age))
-    );
+    let listed: Vec<_> =
+        tasks.list().into_iter().map(|view| (view.group, view.name, view.age_ms)).collect();
+    let expected = [("fairlead", "top", 3000), ("fairlead/guard", "ingest", 2000)];
+    assert_eq!(listed, expected.map(|(g, n, age)| (g.to_owned(), n.to_owned(), age)));
     let [ingest] = guard.list().try_into().unwrap();
-    assert!(
-        ingest
-            .spawned_at
-            .starts_with(&format!("{}:{line}:", file!()))
-    );
+    assert!(ingest.spawned_at.starts_with(&format!("{}:{line}:", file!())));
 }
 
 #[tokio::test(start_paused = true)]
@@ -79,10 +66,7 @@ async fn a_shutdown_names_and_aborts_who_does_not_leave() {
     let [left] = tasks.shutdown(GRACE).await.try_into().unwrap();
     assert_eq!(left.name, "fairlead/guard/deaf");
     assert_eq!(left.running_for, Duration::from_secs(15));
-    assert_eq!(
-        (left.spawned_at.file(), left.spawned_at.line()),
-        (file!(), line)
-    );
+    assert_eq!((left.spawned_at.file(), left.spawned_at.line()), (file!(), line));
     assert!(!left.blocked);
     assert_eq!(deaf.await, Err(TaskError::Aborted));
     assert_eq!(tasks.list(), []);
@@ -136,19 +120,11 @@ async fn a_panic_ends_its_task_and_no_other() {
     let tasks = Tasks::new("fairlead");
     let other = tasks.spawn("other", async { tokio::task::yield_now().await });
     let task = tasks.spawn("broken", async { panic!("as the test wants") });
-    assert_eq!(
-        task.await,
-        Err::<(), _>(TaskError::Panicked("as the test wants".into()))
-    );
+    assert_eq!(task.await, Err::<(), _>(TaskError::Panicked("as the test wants".into())));
     assert_eq!(other.await, Ok(()));
     let blocking = || assert_eq!(1 + 1, 3, "blocking");
-    let task = tasks
-        .spawn_blocking("broken", soon(), blocking)
-        .await
-        .unwrap();
-    let Err(TaskError::Panicked(said)) = task.await else {
-        panic!("it should have panicked")
-    };
+    let task = tasks.spawn_blocking("broken", soon(), blocking).await.unwrap();
+    let Err(TaskError::Panicked(said)) = task.await else { panic!("it should have panicked") };
     assert!(said.contains("blocking"), "{said}");
     assert_eq!(tasks.tree.panics.get(), 2);
     assert!(!tasks.stopping().is_stopped());
@@ -207,9 +183,7 @@ async fn blocking_work_is_bounded_and_waits_until_its_deadline() {
         running.push(tasks.spawn_blocking("work", soon(), work).await.unwrap());
         frees.push(free);
     }
-    let refused = tasks
-        .spawn_blocking("late", Deadline::at(Instant::now()), || ())
-        .await;
+    let refused = tasks.spawn_blocking("late", Deadline::at(Instant::now()), || ()).await;
     assert_eq!(refused.err(), Some(Expired));
 
     let below = tasks.child("below");
@@ -225,9 +199,7 @@ async fn blocking_work_is_bounded_and_waits_until_its_deadline() {
 #[test]
 fn tasks_that_die_with_their_runtime_leave_too() {
     let tasks = Tasks::new("fairlead");
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .build()
-        .unwrap();
+    let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
     runtime.block_on(async { drop(tasks.spawn("lives", pending::<()>())) });
     assert_eq!(tasks.tree.gauge.get(), 1);
     drop(runtime);

@@ -98,10 +98,7 @@ pub struct HeldView {
 
 /// Every class of locks in the process, by name.
 pub fn locks() -> Vec<LockView> {
-    classes()
-        .iter()
-        .map(|class| class.view(Instant::now()))
-        .collect()
+    classes().iter().map(|class| class.view(Instant::now())).collect()
 }
 
 /// Registers the metrics of every lock in the process.
@@ -118,11 +115,8 @@ impl Class {
         let (mut view, held) = {
             let instances = self.instances.lock();
             let live = instances.live.values();
-            let held: Vec<_> = live
-                .clone()
-                .filter(|w| w.holder.load().is_some())
-                .cloned()
-                .collect();
+            let held: Vec<_> =
+                live.clone().filter(|w| w.holder.load().is_some()).cloned().collect();
             let view = LockView {
                 class: self.name,
                 instances: instances.live.len(),
@@ -134,8 +128,7 @@ impl Class {
             (view, held)
         };
         view.held = held.iter().filter_map(|watch| watch.view(now)).collect();
-        view.held
-            .sort_by_key(|held| std::cmp::Reverse((held.waiting, held.held_ms)));
+        view.held.sort_by_key(|held| std::cmp::Reverse((held.waiting, held.held_ms)));
         view.held.truncate(HOLDERS);
         view
     }
@@ -195,31 +188,21 @@ impl Watch {
         self.contended.fetch_add(1, Relaxed);
         self.waiting.fetch_add(1, Relaxed);
         // From now on someone asks since when it is held, so the clock starts if it has not.
-        let _ = self
-            .held_since
-            .compare_exchange(0, micros(now), Relaxed, Relaxed);
+        let _ = self.held_since.compare_exchange(0, micros(now), Relaxed, Relaxed);
         OnDrop(|| {
             self.waiting.fetch_sub(1, Relaxed);
         })
     }
 
     pub(super) fn list_waiter(&self, site: Site, since: Instant) -> impl Drop {
-        let waiter = Waiter {
-            site,
-            since,
-            thread: std::thread::current().id(),
-        };
+        let waiter = Waiter { site, since, thread: std::thread::current().id() };
         self.waiters.lock().push(waiter);
         OnDrop(move || self.waiters.lock().retain(|other| *other != waiter))
     }
 
     pub(super) fn stuck(&self) -> Stuck {
         let held_for = self.held_for(Instant::now()).unwrap_or_default();
-        Stuck {
-            class: self.class.name,
-            holder: self.holder.load(),
-            held_for,
-        }
+        Stuck { class: self.class.name, holder: self.holder.load(), held_for }
     }
 
     /// Says who holds the lock, once per hold.
@@ -228,11 +211,7 @@ impl Watch {
         if self.named.swap(taken, Relaxed) == taken {
             return;
         }
-        let Stuck {
-            class,
-            holder,
-            held_for,
-        } = self.stuck();
+        let Stuck { class, holder, held_for } = self.stuck();
         warn!(
             class,
             holder = site_name(holder),
@@ -250,12 +229,7 @@ impl Watch {
 
     fn view(&self, now: Instant) -> Option<HeldView> {
         let holder = self.holder.load()?;
-        let longest = self
-            .waiters
-            .lock()
-            .iter()
-            .min_by_key(|waiter| waiter.since)
-            .copied();
+        let longest = self.waiters.lock().iter().min_by_key(|waiter| waiter.since).copied();
         Some(HeldView {
             holder: site_name(Some(holder)),
             held_ms: self.held_for(now).map(ms),
@@ -275,10 +249,7 @@ impl<F: FnMut()> Drop for OnDrop<F> {
 }
 
 pub(super) fn site_name(site: Option<Site>) -> String {
-    site.map_or_else(
-        || "nobody".to_owned(),
-        |site| format!("{}:{}", site.file(), site.line()),
-    )
+    site.map_or_else(|| "nobody".to_owned(), |site| format!("{}:{}", site.file(), site.line()))
 }
 
 /// Never 0, which means unknown.
@@ -297,28 +268,19 @@ struct AllLocks;
 impl Collector for AllLocks {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), std::fmt::Error> {
         let classes = classes();
-        let views: Vec<_> = classes
-            .iter()
-            .map(|class| class.view(Instant::now()))
-            .collect();
+        let views: Vec<_> = classes.iter().map(|class| class.view(Instant::now())).collect();
 
         let help = "Threads that wait for a lock of the class";
         let mut family =
             encoder.encode_descriptor("locks_waiting", help, None, MetricType::Gauge)?;
         for view in &views {
-            family
-                .encode_family(&[("class", view.class)])?
-                .encode_gauge(&view.waiting)?;
+            family.encode_family(&[("class", view.class)])?.encode_gauge(&view.waiting)?;
         }
 
         type Count = fn(&LockView) -> u64;
         let counters: [(&str, &str, Count); 2] = [
             ("locks_acquired", "Locks taken", |view| view.acquisitions),
-            (
-                "locks_contended",
-                "Locks that were not free at once",
-                |view| view.contended,
-            ),
+            ("locks_contended", "Locks that were not free at once", |view| view.contended),
         ];
         for (name, help, count) in counters {
             let mut family = encoder.encode_descriptor(name, help, None, MetricType::Counter)?;
@@ -331,16 +293,8 @@ impl Collector for AllLocks {
 
         type Times = fn(&Class) -> &Histogram;
         let histograms: [(&str, &str, Times); 2] = [
-            (
-                "lock_wait_seconds",
-                "Waits for locks that were not free at once",
-                |c| &c.wait,
-            ),
-            (
-                "lock_hold_seconds",
-                "How long locks were held; a sample",
-                |c| &c.hold,
-            ),
+            ("lock_wait_seconds", "Waits for locks that were not free at once", |c| &c.wait),
+            ("lock_hold_seconds", "How long locks were held; a sample", |c| &c.hold),
         ];
         for (name, help, times) in histograms {
             let mut family = encoder.encode_descriptor(name, help, None, MetricType::Histogram)?;

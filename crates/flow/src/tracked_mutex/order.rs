@@ -54,10 +54,7 @@ pub(super) fn check(class: Class, site: Site) {
     }
     let held = HELD.with_borrow(Vec::clone);
     for (_, first, first_site) in held {
-        let now = Seen {
-            first: (first, first_site),
-            then: (class, site),
-        };
+        let now = Seen { first: (first, first_site), then: (class, site) };
         if let Err(report) = learn(now) {
             panic!("{report}");
         }
@@ -67,11 +64,7 @@ pub(super) fn check(class: Class, site: Site) {
 fn learn(now: Seen) -> Result<(), String> {
     let (first, then) = (now.first.0, now.then.0);
     let mut order = ORDER.lock();
-    if first != then
-        && order
-            .get(first)
-            .is_some_and(|after| after.contains_key(then))
-    {
+    if first != then && order.get(first).is_some_and(|after| after.contains_key(then)) {
         return Ok(());
     }
     if let Some(path) = path(&order, then, first) {
@@ -111,11 +104,8 @@ fn report(now: Seen, before: &[Seen]) -> String {
     };
     let mut line = |when: &str, seen: &Seen| {
         let ((first, first_site), (then, then_site)) = (seen.first, seen.then);
-        write!(
-            report,
-            "\n  {when}: `{first}` taken at {first_site}, then `{then}` at {then_site}"
-        )
-        .expect("a string takes any text");
+        write!(report, "\n  {when}: `{first}` taken at {first_site}, then `{then}` at {then_site}")
+            .expect("a string takes any text");
     };
     line("now", &now);
     before.iter().for_each(|seen| line("before", seen));

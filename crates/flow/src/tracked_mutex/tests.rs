@@ -53,10 +53,7 @@ fn a_wait_ends_at_its_deadline_and_names_the_holder() {
         let stuck = waiter.join().unwrap().unwrap_err();
         assert_eq!((stuck.class, stuck.holder.unwrap().line()), ("stuck", line));
         let said = stuck.to_string();
-        assert!(
-            said.starts_with("lock `stuck` is stuck: held for "),
-            "{said}"
-        );
+        assert!(said.starts_with("lock `stuck` is stuck: held for "), "{said}");
         assert!(said.ends_with(&here(line)), "{said}");
     });
     drop(guard);
@@ -97,11 +94,7 @@ fn a_long_wait_names_the_holder_once_per_hold() {
     let wait_in_vain = || {
         let until = Some(Instant::now());
         thread::scope(|scope| {
-            let wait = || {
-                mutex
-                    .wait(Location::caller(), until, Duration::ZERO)
-                    .is_none()
-            };
+            let wait = || mutex.wait(Location::caller(), until, Duration::ZERO).is_none();
             assert!(scope.spawn(wait).join().unwrap());
         });
     };
@@ -134,11 +127,8 @@ fn the_lock_protects_and_counts_under_contention() {
             scope.spawn(move || {
                 for _ in 0..2000 {
                     let deadline = Deadline::after(LONG);
-                    let mut guard = if n % 2 == 0 {
-                        mutex.lock()
-                    } else {
-                        mutex.lock_until(deadline).unwrap()
-                    };
+                    let mut guard =
+                        if n % 2 == 0 { mutex.lock() } else { mutex.lock_until(deadline).unwrap() };
                     *guard += 1;
                 }
             });
@@ -146,10 +136,7 @@ fn the_lock_protects_and_counts_under_contention() {
     });
     assert_eq!(*mutex.lock(), 8000);
     let view = view("contended");
-    assert_eq!(
-        (view.acquisitions, view.waiting, view.held.len()),
-        (8001, 0, 0)
-    );
+    assert_eq!((view.acquisitions, view.waiting, view.held.len()), (8001, 0, 0));
     assert_eq!(view.contended, mutex.watch.class.wait.count());
 }
 
@@ -168,9 +155,6 @@ fn metrics_are_by_class() {
         "lock_wait_seconds_count{class=\"measured\"} 0",
         "lock_hold_seconds_count{class=\"measured\"} 1",
     ] {
-        assert!(
-            text.lines().any(|l| l == line),
-            "no line `{line}` in\n{text}"
-        );
+        assert!(text.lines().any(|l| l == line), "no line `{line}` in\n{text}");
     }
 }

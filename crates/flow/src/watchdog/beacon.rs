@@ -50,9 +50,6 @@ impl Drop for Owed {
 
 impl Moves {
     pub(super) fn progress(&self) -> Progress {
-        Progress {
-            owed: self.owed.load(Relaxed) > 0,
-            count: self.count.load(Relaxed),
-        }
+        Progress { owed: self.owed.load(Relaxed) > 0, count: self.count.load(Relaxed) }
     }
 }

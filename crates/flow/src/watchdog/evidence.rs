@@ -86,12 +86,7 @@ impl Evidence {
         let reason = file_name(reason);
         let now = Instant::now();
         let recent = |at: Instant| now.duration_since(at) < ONE_PER_REASON_EVERY;
-        if self
-            .0
-            .saved
-            .lock()
-            .iter()
-            .any(|(saved, at)| *saved == reason && recent(*at))
+        if self.0.saved.lock().iter().any(|(saved, at)| *saved == reason && recent(*at))
             || self.0.writing.swap(true, SeqCst)
         {
             return None;
@@ -159,11 +154,9 @@ impl Inner {
             let sender = sender.clone();
             // A panic drops the sender and shows in the log; the file will say "no answer".
             // Should no thread be had, the same.
-            let _ = thread::Builder::new()
-                .name(format!("evidence {name}"))
-                .spawn(move || {
-                    let _ = sender.try_send((index, ask()));
-                });
+            let _ = thread::Builder::new().name(format!("evidence {name}")).spawn(move || {
+                let _ = sender.try_send((index, ask()));
+            });
         }
         drop(sender);
         loop {
@@ -173,10 +166,7 @@ impl Inner {
                 Err(RecvTimeoutError::Disconnected | RecvTimeoutError::Timeout) => break,
             }
         }
-        answers
-            .into_iter()
-            .map(|(name, answer)| (name, bounded(answer)))
-            .collect()
+        answers.into_iter().map(|(name, answer)| (name, bounded(answer))).collect()
     }
 
     fn prune(&self) -> io::Result<()> {
@@ -215,27 +205,17 @@ fn surplus(sorted: &[String]) -> Vec<&String> {
             continue;
         };
         let last = last_of.iter_mut().find(|(of, _)| *of == reason);
-        let continues = last
-            .as_ref()
-            .is_some_and(|(_, at)| time.duration_since(*at) < SERIES_GAP);
+        let continues = last.as_ref().is_some_and(|(_, at)| time.duration_since(*at) < SERIES_GAP);
         match last {
             Some((_, at)) => *at = time,
             None => last_of.push((reason, time)),
         }
-        if continues {
-            rest.push(name)
-        } else {
-            first.push(name)
-        }
+        if continues { rest.push(name) } else { first.push(name) }
     }
     // The newest is never the one to go, even if everything else begins a series.
     let newest = sorted.last();
     let surplus = sorted.len().saturating_sub(KEEP);
-    rest.into_iter()
-        .chain(first)
-        .filter(|name| Some(*name) != newest)
-        .take(surplus)
-        .collect()
+    rest.into_iter().chain(first).filter(|name| Some(*name) != newest).take(surplus).collect()
 }
 
 fn event(name: &str) -> Option<(Timestamp, &str)> {
@@ -248,13 +228,7 @@ fn event(name: &str) -> Option<(Timestamp, &str)> {
 fn file_name(reason: &str) -> String {
     reason
         .chars()
-        .map(|c| {
-            if c.is_ascii_alphanumeric() || "._".contains(c) {
-                c
-            } else {
-                '-'
-            }
-        })
+        .map(|c| if c.is_ascii_alphanumeric() || "._".contains(c) { c } else { '-' })
         .take(80)
         .collect()
 }
@@ -264,18 +238,12 @@ fn private_dir(path: &Path) -> io::Result<()> {
 }
 
 fn private_file(path: &Path) -> io::Result<File> {
-    OpenOptions::new()
-        .write(true)
-        .create_new(true)
-        .mode(0o600)
-        .open(path)
+    OpenOptions::new().write(true).create_new(true).mode(0o600).open(path)
 }
 
 impl fmt::Debug for Evidence {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Evidence")
-            .field("dir", &self.0.dir)
-            .finish_non_exhaustive()
+        f.debug_struct("Evidence").field("dir", &self.0.dir).finish_non_exhaustive()
     }
 }
 

@@ -30,11 +30,7 @@ pub(super) enum Verdict {
 
 impl Patience {
     pub(super) fn new(now: Instant) -> Self {
-        Self {
-            count: 0,
-            moved: now,
-            stage: Stage::Fine,
-        }
+        Self { count: 0, moved: now, stage: Stage::Fine }
     }
 
     pub(super) fn stage(&self) -> Stage {

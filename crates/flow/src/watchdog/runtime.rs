@@ -65,10 +65,7 @@ impl Probed {
     /// progress, so that a probe at the end of a long queue is no alarm.
     pub(super) fn whole(self: &Arc<Self>) -> Progress {
         if !self.gone.load(Relaxed) && !self.outstanding.swap(true, Relaxed) {
-            let answer = Answer {
-                probed: Arc::clone(self),
-                ran: false,
-            };
+            let answer = Answer { probed: Arc::clone(self), ran: false };
             // Owned by the flag above: never more than one, and it ends at its first poll.
             self.handle.spawn(async move { answer.give() });
         }
@@ -76,10 +73,7 @@ impl Probed {
         let count = (0..metrics.num_workers())
             .map(|worker| moves(&metrics, worker))
             .fold(self.answers.load(Relaxed), u64::wrapping_add);
-        Progress {
-            owed: self.outstanding.load(Relaxed),
-            count,
-        }
+        Progress { owed: self.outstanding.load(Relaxed), count }
     }
 
     /// One worker. It owes a return to its scheduler whenever it is not parked.
@@ -87,10 +81,7 @@ impl Probed {
         let metrics = self.handle.metrics();
         let parked = metrics.worker_park_unpark_count(worker) % 2 == 1;
         let gone = self.gone.load(Relaxed);
-        Progress {
-            owed: !parked && !gone,
-            count: moves(&metrics, worker),
-        }
+        Progress { owed: !parked && !gone, count: moves(&metrics, worker) }
     }
 }
 

@@ -26,10 +26,7 @@ pub(super) fn eventually<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> 
 }
 
 fn named(watchdog: &Watchdog, name: &str) -> Option<Stall> {
-    watchdog
-        .stalls()
-        .into_iter()
-        .find(|stall| stall.name == name)
+    watchdog.stalls().into_iter().find(|stall| stall.name == name)
 }
 
 /// A watchdog without threads, driven tick by tick with a made-up clock.
@@ -40,16 +37,12 @@ struct Driven {
 
 impl Driven {
     fn new() -> Self {
-        Self {
-            shared: Shared::new(Limits::default(), None),
-            now: Instant::now(),
-        }
+        Self { shared: Shared::new(Limits::default(), None), now: Instant::now() }
     }
 
     fn beacon(&self, name: &'static str, severity: Severity) -> Beacon {
         let (beacon, moves) = Beacon::new();
-        self.shared
-            .add(name.into(), severity, Source::Beacon(moves));
+        self.shared.add(name.into(), severity, Source::Beacon(moves));
         beacon
     }
 
@@ -147,9 +140,7 @@ fn stalls_are_counted_once_each() {
         drop(owed);
         driven.run(Duration::from_secs(1));
     }
-    let stalls = driven.shared.metrics.stalls.get_or_create(&Label {
-        name: "importer".into(),
-    });
+    let stalls = driven.shared.metrics.stalls.get_or_create(&Label { name: "importer".into() });
     assert_eq!(stalls.get(), 3);
 }
 
@@ -161,10 +152,8 @@ fn a_closure_that_owes_is_named_by_the_real_threads_and_fails_after_the_evidence
     let watchdog = Watchdog::start(quick(), Some(evidence));
     let stuck = Arc::new(AtomicBool::new(true));
     let owed = Arc::clone(&stuck);
-    watchdog.watch("lanes", Severity::Critical, move || Progress {
-        owed: owed.load(SeqCst),
-        count: 0,
-    });
+    watchdog
+        .watch("lanes", Severity::Critical, move || Progress { owed: owed.load(SeqCst), count: 0 });
     let reason = eventually("failing", || match watchdog.health() {
         Health::Failing { reason } => Some(reason),
         Health::Live => None,
@@ -172,22 +161,13 @@ fn a_closure_that_owes_is_named_by_the_real_threads_and_fails_after_the_evidence
     assert!(reason.starts_with("lanes made no progress"), "{reason}");
     let saved = |what: &str| {
         std::fs::read_dir(dir.path()).unwrap().any(|event| {
-            event
-                .unwrap()
-                .file_name()
-                .to_string_lossy()
-                .ends_with(&format!("-{what}-lanes"))
+            event.unwrap().file_name().to_string_lossy().ends_with(&format!("-{what}-lanes"))
         })
     };
-    assert!(
-        saved("failing"),
-        "liveness failed before the evidence was there"
-    );
+    assert!(saved("failing"), "liveness failed before the evidence was there");
 
     stuck.store(false, SeqCst);
-    eventually("recovery", || {
-        (watchdog.health() == Health::Live).then_some(())
-    });
+    eventually("recovery", || (watchdog.health() == Health::Live).then_some(()));
 }
 
 #[test]
@@ -204,20 +184,13 @@ fn a_closure_that_hangs_is_named_and_holds_up_no_other() {
         owed: true,
         count: count.fetch_add(1, SeqCst),
     });
-    watchdog.watch("stuck", Severity::Noted, || Progress {
-        owed: true,
-        count: 0,
-    });
+    watchdog.watch("stuck", Severity::Noted, || Progress { owed: true, count: 0 });
     eventually("hangs is named", || named(&watchdog, "hangs"));
     eventually("stuck is named", || named(&watchdog, "stuck"));
     let before = asked.load(SeqCst);
-    eventually("the others are still asked", || {
-        (asked.load(SeqCst) > before + 10).then_some(())
-    });
+    eventually("the others are still asked", || (asked.load(SeqCst) > before + 10).then_some(()));
     drop(release);
-    eventually("hangs recovers", || {
-        named(&watchdog, "hangs").is_none().then_some(())
-    });
+    eventually("hangs recovers", || named(&watchdog, "hangs").is_none().then_some(()));
 }
 
 #[test]
@@ -239,10 +212,7 @@ fn a_closure_that_panics_stops_nobody() {
     let watchdog = Watchdog::start(quick(), None);
     // A panic without the hook, which would print for longer than a closure may hang here.
     watchdog.each_tick("panics", || std::panic::resume_unwind(Box::new("on purpose")));
-    watchdog.watch("stuck", Severity::Noted, || Progress {
-        owed: true,
-        count: 0,
-    });
+    watchdog.watch("stuck", Severity::Noted, || Progress { owed: true, count: 0 });
     eventually("stuck is named", || named(&watchdog, "stuck"));
     eventually("panics is not", || named(&watchdog, "panics").is_none().then_some(()));
 }

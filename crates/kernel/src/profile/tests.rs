@@ -50,35 +50,22 @@ struct Function {
 impl Profile {
     fn decode_gzip(bytes: &[u8]) -> Self {
         let mut plain = Vec::new();
-        flate2::read::GzDecoder::new(bytes)
-            .read_to_end(&mut plain)
-            .unwrap();
+        flate2::read::GzDecoder::new(bytes).read_to_end(&mut plain).unwrap();
         Self::decode(&*plain).unwrap()
     }
 
     /// CPU time under any function whose name contains `part`.
     fn under(&self, part: &str) -> Duration {
         let is_it = |function: &Function| self.string_table[function.name as usize].contains(part);
-        let functions: Vec<u64> = self
-            .function
-            .iter()
-            .filter(|f| is_it(f))
-            .map(|f| f.id)
-            .collect();
+        let functions: Vec<u64> = self.function.iter().filter(|f| is_it(f)).map(|f| f.id).collect();
         let locations: Vec<u64> = self
             .location
             .iter()
-            .filter(|l| {
-                l.line
-                    .iter()
-                    .any(|line| functions.contains(&line.function_id))
-            })
+            .filter(|l| l.line.iter().any(|line| functions.contains(&line.function_id)))
             .map(|l| l.id)
             .collect();
-        let samples = self
-            .sample
-            .iter()
-            .filter(|s| s.location_id.iter().any(|id| locations.contains(id)));
+        let samples =
+            self.sample.iter().filter(|s| s.location_id.iter().any(|id| locations.contains(id)));
         Duration::from_nanos(samples.map(|s| s.value[0] as u64).sum())
     }
 }
@@ -113,11 +100,7 @@ fn a_busy_function_is_found_with_its_callers_and_a_second_profile_is_refused_mea
         }
         assert!(matches!(cpu(Duration::ZERO), Err(Error::Busy)));
         let profile = Profile::decode_gzip(&profiles.join().unwrap().unwrap());
-        assert!(
-            profile.under("busy_here") >= PERIOD * 5,
-            "{:?}",
-            profile.under("busy_here")
-        );
+        assert!(profile.under("busy_here") >= PERIOD * 5, "{:?}", profile.under("busy_here"));
         let deepest = profile.sample.iter().map(|s| s.location_id.len()).max();
         assert!(deepest >= Some(3), "callers are there too: {deepest:?}");
 
@@ -150,10 +133,7 @@ fn threads_that_allocate_and_unwind_survive_being_profiled() {
 
 #[test]
 fn too_long_is_refused_at_once() {
-    assert!(matches!(
-        cpu(LONGEST + Duration::from_secs(1)),
-        Err(Error::TooLong)
-    ));
+    assert!(matches!(cpu(LONGEST + Duration::from_secs(1)), Err(Error::TooLong)));
 }
 
 #[test]

@@ -35,10 +35,7 @@ fn answer_of(name: &str) -> Vec<String> {
     let until = Instant::now() + PATIENT;
     loop {
         let stacks = stacks(PATIENT).unwrap();
-        let thread = stacks
-            .into_iter()
-            .find(|thread| thread.name == name)
-            .unwrap();
+        let thread = stacks.into_iter().find(|thread| thread.name == name).unwrap();
         if let Some(frames) = thread.frames {
             return frames;
         }
@@ -56,14 +53,8 @@ fn a_blocked_thread_shows_where_it_is_blocked() {
         .unwrap();
     inside.recv_timeout(PATIENT).unwrap();
     let frames = answer_of("blocked");
-    assert!(
-        frames.iter().any(|frame| frame.contains("blocked_here")),
-        "{frames:#?}"
-    );
-    assert!(
-        !frames.iter().any(|frame| frame.contains("on_signal")),
-        "{frames:#?}"
-    );
+    assert!(frames.iter().any(|frame| frame.contains("blocked_here")), "{frames:#?}");
+    assert!(!frames.iter().any(|frame| frame.contains("on_signal")), "{frames:#?}");
     drop(release);
     thread.join().unwrap();
 }
@@ -73,25 +64,17 @@ fn a_spinning_thread_and_the_one_that_asks_answer_too() {
     let stop = Arc::new(AtomicBool::new(false));
     let stops = Arc::clone(&stop);
     let stop = StopOnDrop(&stop);
-    let thread = thread::Builder::new()
-        .name("spins".into())
-        .spawn(move || spins_here(&stops))
-        .unwrap();
+    let thread =
+        thread::Builder::new().name("spins".into()).spawn(move || spins_here(&stops)).unwrap();
     let frames = answer_of("spins");
-    assert!(
-        frames.iter().any(|frame| frame.contains("spins_here")),
-        "{frames:#?}"
-    );
+    assert!(frames.iter().any(|frame| frame.contains("spins_here")), "{frames:#?}");
     let asker = thread::Builder::new()
         .name("asks".into())
         .spawn(|| answer_of("asks"))
         .unwrap()
         .join()
         .unwrap();
-    assert!(
-        asker.iter().any(|frame| frame.contains("answer_of")),
-        "{asker:#?}"
-    );
+    assert!(asker.iter().any(|frame| frame.contains("answer_of")), "{asker:#?}");
     drop(stop);
     thread.join().unwrap();
 }
@@ -125,9 +108,7 @@ fn a_thread_that_blocks_signals_is_said_not_to_answer_and_holds_up_no_other() {
 
 #[test]
 fn many_who_ask_at_once_each_get_an_answer() {
-    let askers: Vec<_> = (0..4)
-        .map(|_| thread::spawn(|| stacks(PATIENT).unwrap().len()))
-        .collect();
+    let askers: Vec<_> = (0..4).map(|_| thread::spawn(|| stacks(PATIENT).unwrap().len())).collect();
     for asker in askers {
         assert!(asker.join().unwrap() > 1);
     }

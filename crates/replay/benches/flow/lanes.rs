@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
-use flow::lanes::{Bounds, Lanes, LanesConfig, Work};
 use flow::Deadline;
+use flow::lanes::{Bounds, Lanes, LanesConfig, Work};
 use replay::table::Table;
 
 const KEYS: u64 = 1_000;
@@ -37,8 +37,7 @@ async fn throughput(with_stuck: bool) -> f64 {
         queue_per_key: 32,
         max_cost: 1,
     };
-    let lanes: Arc<Lanes<u64>> =
-        Arc::new(Lanes::new(LanesConfig { name: "bench".into(), bounds }));
+    let lanes: Arc<Lanes<u64>> = Arc::new(Lanes::new(LanesConfig { name: "bench".into(), bounds }));
     let done = Arc::new(AtomicU64::new(0));
     let end = Instant::now() + RUN;
     let deadline = Deadline::after(RUN * 2);
@@ -59,8 +58,11 @@ async fn throughput(with_stuck: bool) -> f64 {
                 while Instant::now() < end {
                     key = (key + 13) % KEYS;
                     // Whoever needs the stuck key gives up soon, as a caller with other work does.
-                    let limit =
-                        if key == 0 { Deadline::after(Duration::from_millis(10)) } else { deadline };
+                    let limit = if key == 0 {
+                        Deadline::after(Duration::from_millis(10))
+                    } else {
+                        deadline
+                    };
                     let work = Work::new(key, &tenant, limit);
                     if lanes.run(work, tokio::task::yield_now()).await.is_ok() {
                         done.fetch_add(1, Relaxed);

@@ -37,7 +37,10 @@ fn main() -> ExitCode {
 fn print(table: &Table) -> ExitCode {
     println!("{}", table.markdown());
     let dir = std::env::var_os("CARGO_TARGET_DIR")
-        .map_or_else(|| PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/../../target")), PathBuf::from)
+        .map_or_else(
+            || PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/../../target")),
+            PathBuf::from,
+        )
         .join("bench");
     match table.save(&dir, "flow") {
         Ok(()) => eprintln!("written to {}/flow.{{md,json}}", dir.display()),

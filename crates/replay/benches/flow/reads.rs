@@ -254,7 +254,8 @@ pub(crate) fn run(table: &mut Table) {
 
 pub(crate) fn publish(table: &mut Table) {
     for (entries, rounds) in [(10_000u64, 200u32), (1_000_000, 5)] {
-        let ours: Snapshot<flow::Map<u64, u64>> = Snapshot::new((0..entries).map(|k| (k, k)).collect());
+        let ours: Snapshot<flow::Map<u64, u64>> =
+            Snapshot::new((0..entries).map(|k| (k, k)).collect());
         let mut key = 0;
         let persistent = nanos_per_call(2_000, || {
             key = (key + 7) % entries;
@@ -263,7 +264,8 @@ pub(crate) fn publish(table: &mut Table) {
                 true
             });
         });
-        let copied: Snapshot<HashMap<u64, u64>> = Snapshot::new((0..entries).map(|k| (k, k)).collect());
+        let copied: Snapshot<HashMap<u64, u64>> =
+            Snapshot::new((0..entries).map(|k| (k, k)).collect());
         let whole = nanos_per_call(rounds, || {
             key = (key + 7) % entries;
             copied.update(|map| {

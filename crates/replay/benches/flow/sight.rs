@@ -12,8 +12,7 @@ pub(crate) fn run(table: &mut Table) {
     let bare = parking_lot::Mutex::new(0u64);
     let bare_cost = nanos_per_call(1_000_000, || *bare.lock() += 1);
     let std_mutex = std::sync::Mutex::new(0u64);
-    let std_cost =
-        nanos_per_call(1_000_000, || *std_mutex.lock().expect("no holder panics") += 1);
+    let std_cost = nanos_per_call(1_000_000, || *std_mutex.lock().expect("no holder panics") += 1);
     let tracked = TrackedMutex::new("bench", 0u64);
     let tracked_cost = nanos_per_call(1_000_000, || *tracked.lock() += 1);
     let rivals = [("parking_lot Mutex", bare_cost), ("std Mutex", std_cost)];

@@ -21,10 +21,7 @@ struct Slow {
 
 impl Clone for Slow {
     fn clone(&self) -> Self {
-        Self {
-            readied: Arc::clone(&self.readied),
-            ready: false,
-        }
+        Self { readied: Arc::clone(&self.readied), ready: false }
     }
 }
 
@@ -40,10 +37,7 @@ impl Service<Duration> for Slow {
     }
 
     fn call(&mut self, _: Duration) -> Self::Future {
-        assert!(
-            std::mem::take(&mut self.ready),
-            "called without being readied"
-        );
+        assert!(std::mem::take(&mut self.ready), "called without being readied");
         Box::pin(async {
             sleep(SECOND).await;
             Ok("answer")
@@ -52,16 +46,8 @@ impl Service<Duration> for Slow {
 }
 
 fn gate(places: usize) -> Gate {
-    let limits = Limits {
-        min: places,
-        initial: places,
-        max: places,
-    };
-    Gate::new(GateConfig {
-        limits,
-        queue: 1,
-        ..GateConfig::new("test")
-    })
+    let limits = Limits { min: places, initial: places, max: places };
+    Gate::new(GateConfig { limits, queue: 1, ..GateConfig::new("test") })
 }
 
 /// A request is the time that its caller gives it.

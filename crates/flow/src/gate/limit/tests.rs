@@ -14,19 +14,8 @@ struct Backend {
 impl Backend {
     fn new(initial: usize) -> Self {
         let now = Instant::now();
-        let limit = Limit::new(
-            Limits {
-                min: 2,
-                initial,
-                max: 1000,
-            },
-            now,
-        );
-        Self {
-            limit,
-            now,
-            used: 0.0,
-        }
+        let limit = Limit::new(Limits { min: 2, initial, max: 1000 }, now);
+        Self { limit, now, used: 0.0 }
     }
 
     /// Serves `rounds` times as many as are let in, each taking its share times `noise`.
@@ -59,11 +48,7 @@ fn it_grows_to_the_knee_and_not_far_beyond_wherever_it_begins() {
     for initial in [2, 16, 200, 1000] {
         let mut backend = Backend::new(initial);
         backend.serve(5_000, SERVICE, steady);
-        assert!(
-            (KNEE..4 * KNEE).contains(&backend.get()),
-            "{initial} came to {}",
-            backend.get()
-        );
+        assert!((KNEE..4 * KNEE).contains(&backend.get()), "{initial} came to {}", backend.get());
     }
 }
 
@@ -81,11 +66,7 @@ fn a_backend_that_is_slower_for_good_keeps_its_limit() {
     let mut backend = Backend::new(32);
     backend.serve(5_000, SERVICE, steady);
     backend.serve(5_000, SERVICE * 5.0, steady);
-    assert!(
-        (KNEE..4 * KNEE).contains(&backend.get()),
-        "{}",
-        backend.get()
-    );
+    assert!((KNEE..4 * KNEE).contains(&backend.get()), "{}", backend.get());
 }
 
 #[test]
@@ -99,11 +80,7 @@ fn a_limit_that_has_fallen_grows_back() {
             backend.limit.observe(now, Outcome::Failed, n, backend.now);
         }
     }
-    assert!(
-        backend.get() < KNEE / 2,
-        "failures lower it: {}",
-        backend.get()
-    );
+    assert!(backend.get() < KNEE / 2, "failures lower it: {}", backend.get());
     backend.serve(2_000, SERVICE, steady);
     assert!(backend.get() >= KNEE, "{}", backend.get());
 }
@@ -111,36 +88,18 @@ fn a_limit_that_has_fallen_grows_back() {
 #[test]
 fn what_is_ignored_changes_nothing_and_what_is_idle_does_not_grow() {
     let now = Instant::now();
-    let mut limit = Limit::new(
-        Limits {
-            min: 2,
-            initial: 32,
-            max: 1000,
-        },
-        now,
-    );
+    let mut limit = Limit::new(Limits { min: 2, initial: 32, max: 1000 }, now);
     for nth in 0..10_000 {
         let at = now + Duration::from_millis(10 * nth);
         limit.observe(at, Outcome::Ignored, 32, at);
     }
     assert_eq!(limit.get(), 32);
-    let mut limit = Limit::new(
-        Limits {
-            min: 2,
-            initial: 32,
-            max: 1000,
-        },
-        now,
-    );
+    let mut limit = Limit::new(Limits { min: 2, initial: 32, max: 1000 }, now);
     for nth in 0..10_000 {
         let at = now + Duration::from_millis(10 * nth);
         limit.observe(at, Outcome::Done, 3, at + Duration::from_millis(1));
     }
-    assert_eq!(
-        limit.get(),
-        32,
-        "never more than three were in flight, so nothing was learned"
-    );
+    assert_eq!(limit.get(), 32, "never more than three were in flight, so nothing was learned");
 }
 
 /// One answer in ten takes twenty times as long, the others vary by a factor of six.
@@ -161,9 +120,6 @@ fn noise_costs_little_and_does_not_make_it_collapse() {
         });
         let idle = 1.0 - backend.used / 3_000.0;
         println!("seed {seed}: {idle:.3}");
-        assert!(
-            idle < 0.1,
-            "seed {seed}: {idle:.3} of the backend was left idle"
-        );
+        assert!(idle < 0.1, "seed {seed}: {idle:.3} of the backend was left idle");
     }
 }

@@ -58,11 +58,7 @@ struct Model {
 impl Model {
     fn new(bound: usize) -> Self {
         let now = Instant::now();
-        let limits = Limits {
-            min: 1,
-            initial: 3,
-            max: 6,
-        };
+        let limits = Limits { min: 1, initial: 3, max: 6 };
         Self {
             queue: Queue::new(limits, bound, now),
             bound,
@@ -105,11 +101,7 @@ impl Model {
                     }
                     Ok(Arrival::Waits(slot, until)) => {
                         assert!((now..=deadline).contains(&until));
-                        self.waiting.push(Known {
-                            slot,
-                            priority,
-                            deadline,
-                        });
+                        self.waiting.push(Known { slot, priority, deadline });
                     }
                     Err(_) => self.refused += 1,
                 }
@@ -119,16 +111,14 @@ impl Model {
                     return;
                 };
                 self.ended += 1;
-                self.queue
-                    .leave(self.flying.remove(at), outcome, now, &mut woken);
+                self.queue.leave(self.flying.remove(at), outcome, now, &mut woken);
             }
             Step::Abandon(index) => {
                 let Some(at) = some(index, self.waiting.len()) else {
                     return;
                 };
                 self.abandoned += 1;
-                self.queue
-                    .abandon(self.waiting.remove(at).slot, now, &mut woken);
+                self.queue.abandon(self.waiting.remove(at).slot, now, &mut woken);
             }
             Step::Expire(index) => {
                 let Some(at) = some(index, self.waiting.len()) else {

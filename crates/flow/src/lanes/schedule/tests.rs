@@ -21,24 +21,16 @@ fn step() -> impl Strategy<Value = Step> {
 }
 
 fn bounds() -> impl Strategy<Value = Bounds> {
-    (
-        1..5usize,
-        1..5usize,
-        0..12usize,
-        0..8usize,
-        0..5usize,
-        1..5u32,
+    (1..5usize, 1..5usize, 0..12usize, 0..8usize, 0..5usize, 1..5u32).prop_map(
+        |(workers, per_tenant, queue, queue_per_tenant, queue_per_key, max_cost)| Bounds {
+            workers,
+            per_tenant,
+            queue,
+            queue_per_tenant,
+            queue_per_key,
+            max_cost,
+        },
     )
-        .prop_map(
-            |(workers, per_tenant, queue, queue_per_tenant, queue_per_key, max_cost)| Bounds {
-                workers,
-                per_tenant,
-                queue,
-                queue_per_tenant,
-                queue_per_key,
-                max_cost,
-            },
-        )
 }
 
 /// What the tests know about the jobs, beside the schedule.
@@ -52,12 +44,7 @@ struct Model {
 
 impl Model {
     fn new(bounds: Bounds) -> Self {
-        Self {
-            schedule: Schedule::new(bounds),
-            bounds,
-            alive: Vec::new(),
-            now: Instant::now(),
-        }
+        Self { schedule: Schedule::new(bounds), bounds, alive: Vec::new(), now: Instant::now() }
     }
 
     fn submit(&mut self, key: u8, tenant: u8, cost: u32) -> bool {
@@ -72,19 +59,11 @@ impl Model {
 
     fn leave(&mut self, at: usize) {
         let (ticket, ..) = self.alive.remove(at);
-        let waiting: Vec<Ticket> = self
-            .alive
-            .clone()
-            .iter()
-            .map(|job| job.0)
-            .filter(|job| !self.runs(*job))
-            .collect();
+        let waiting: Vec<Ticket> =
+            self.alive.clone().iter().map(|job| job.0).filter(|job| !self.runs(*job)).collect();
         let woken = self.schedule.leave(ticket, self.now).len();
         let given = waiting.iter().filter(|job| self.runs(**job)).count();
-        assert_eq!(
-            given, woken,
-            "whoever is given a turn is woken, and nobody else"
-        );
+        assert_eq!(given, woken, "whoever is given a turn is woken, and nobody else");
     }
 
     fn runs(&mut self, ticket: Ticket) -> bool {
@@ -98,14 +77,8 @@ impl Model {
     }
 
     fn check(&mut self) {
-        let Bounds {
-            workers,
-            per_tenant,
-            queue,
-            queue_per_tenant,
-            queue_per_key,
-            ..
-        } = self.bounds;
+        let Bounds { workers, per_tenant, queue, queue_per_tenant, queue_per_key, .. } =
+            self.bounds;
         let mut running_of_key: HashMap<u8, usize> = HashMap::new();
         let mut running_of_tenant: HashMap<u8, usize> = HashMap::new();
         let mut queued_of_key: HashMap<u8, usize> = HashMap::new();
@@ -117,10 +90,7 @@ impl Model {
                 running += 1;
                 *running_of_key.entry(key).or_default() += 1;
                 *running_of_tenant.entry(tenant).or_default() += 1;
-                assert!(
-                    !queued_of_key.contains_key(&key),
-                    "an older one of the key still waits"
-                );
+                assert!(!queued_of_key.contains_key(&key), "an older one of the key still waits");
             } else {
                 queued += 1;
                 *queued_of_key.entry(key).or_default() += 1;
@@ -132,37 +102,17 @@ impl Model {
         }
         assert!(running <= workers);
         assert!(running_of_key.values().all(|running| *running == 1));
-        assert!(
-            running_of_tenant
-                .values()
-                .all(|running| *running <= per_tenant)
-        );
+        assert!(running_of_tenant.values().all(|running| *running <= per_tenant));
         assert!(queued <= queue);
-        assert!(
-            queued_of_tenant
-                .values()
-                .all(|queued| *queued <= queue_per_tenant)
-        );
-        assert!(
-            queued_of_key
-                .values()
-                .all(|queued| *queued <= queue_per_key)
-        );
-        assert_eq!(
-            (self.schedule.running(), self.schedule.queued()),
-            (running, queued)
-        );
+        assert!(queued_of_tenant.values().all(|queued| *queued <= queue_per_tenant));
+        assert!(queued_of_key.values().all(|queued| *queued <= queue_per_key));
+        assert_eq!((self.schedule.running(), self.schedule.queued()), (running, queued));
 
         let runnable = heads.iter().any(|(key, tenant)| {
             !running_of_key.contains_key(key)
-                && running_of_tenant
-                    .get(tenant)
-                    .is_none_or(|running| *running < per_tenant)
+                && running_of_tenant.get(tenant).is_none_or(|running| *running < per_tenant)
         });
-        assert!(
-            !runnable || running == workers,
-            "work is ready and a worker is free"
-        );
+        assert!(!runnable || running == workers, "work is ready and a worker is free");
         assert_eq!(self.schedule.owes(), runnable);
     }
 }

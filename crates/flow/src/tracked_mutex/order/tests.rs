@@ -15,10 +15,7 @@ fn panic_of<T>(work: impl FnOnce() -> T) -> String {
 
 #[test]
 fn two_orders_panic_with_the_four_places() {
-    let (a, b) = (
-        TrackedMutex::new("order a", ()),
-        TrackedMutex::new("order b", ()),
-    );
+    let (a, b) = (TrackedMutex::new("order a", ()), TrackedMutex::new("order b", ()));
     let in_order = || {
         let _a = a.lock();
         let _b = b.lock();
@@ -62,10 +59,7 @@ fn a_circle_of_three_panics_with_its_path() {
 fn two_locks_of_one_class_at_once_panic() {
     let (one, two) = (TrackedMutex::new("same", ()), TrackedMutex::new("same", ()));
     let report = panic_of(|| (one.lock(), two.lock()));
-    assert!(
-        report.contains("two locks of class `same` at once"),
-        "{report}"
-    );
+    assert!(report.contains("two locks of class `same` at once"), "{report}");
     // One after the other is fine, and so is trying, which waits for nothing.
     drop(one.lock());
     let _two = two.lock();
@@ -74,10 +68,7 @@ fn two_locks_of_one_class_at_once_panic() {
 
 #[test]
 fn locks_of_other_threads_make_no_order() {
-    let (a, b) = (
-        TrackedMutex::new("thread a", ()),
-        TrackedMutex::new("thread b", ()),
-    );
+    let (a, b) = (TrackedMutex::new("thread a", ()), TrackedMutex::new("thread b", ()));
     thread::scope(|scope| {
         let _a = a.lock();
         scope.spawn(|| drop(b.lock())).join().unwrap();

@@ -7,10 +7,8 @@ use super::*;
 const PATIENT: Duration = Duration::from_secs(60);
 
 fn events(dir: &Path) -> Vec<String> {
-    let mut names: Vec<String> = fs::read_dir(dir)
-        .unwrap()
-        .map(|e| e.unwrap().file_name().into_string().unwrap())
-        .collect();
+    let mut names: Vec<String> =
+        fs::read_dir(dir).unwrap().map(|e| e.unwrap().file_name().into_string().unwrap()).collect();
     names.sort();
     names
 }
@@ -21,15 +19,8 @@ fn an_event_is_a_private_directory_with_a_file_per_source() {
     let evidence = Evidence::new(dir.path().join("evidence"));
     evidence.source("ledger.json", || b"[1]".to_vec());
     evidence.source("stacks.txt", || b"main".to_vec());
-    let path = evidence
-        .save("stalled-main/worker 1")
-        .unwrap()
-        .wait(PATIENT)
-        .unwrap();
-    assert!(
-        path.to_string_lossy().ends_with("Z-stalled-main-worker-1"),
-        "{path:?}"
-    );
+    let path = evidence.save("stalled-main/worker 1").unwrap().wait(PATIENT).unwrap();
+    assert!(path.to_string_lossy().ends_with("Z-stalled-main-worker-1"), "{path:?}");
     assert_eq!(fs::read(path.join("ledger.json")).unwrap(), b"[1]");
     assert_eq!(fs::read(path.join("stacks.txt")).unwrap(), b"main");
     let mode = |path: &Path| fs::metadata(path).unwrap().permissions().mode() & 0o777;
@@ -105,32 +96,21 @@ fn old_events_go_but_foreign_files_stay() {
     let dir = tempfile::tempdir().unwrap();
     fs::write(dir.path().join("notes.txt"), "mine").unwrap();
     for hour in 0..KEEP {
-        fs::create_dir(
-            dir.path()
-                .join(format!("20200101T{hour:02}0000.000Z-stalled")),
-        )
-        .unwrap();
+        fs::create_dir(dir.path().join(format!("20200101T{hour:02}0000.000Z-stalled"))).unwrap();
     }
     let evidence = Evidence::new(dir.path());
     evidence.save("other").unwrap().wait(PATIENT).unwrap();
     let left = events(dir.path());
     assert_eq!(left.len(), KEEP + 1);
     assert!(left.contains(&"notes.txt".to_owned()));
-    assert!(
-        left.contains(&"20200101T000000.000Z-stalled".to_owned()),
-        "the first of its series"
-    );
-    assert!(
-        !left.contains(&"20200101T010000.000Z-stalled".to_owned()),
-        "the one after it"
-    );
+    assert!(left.contains(&"20200101T000000.000Z-stalled".to_owned()), "the first of its series");
+    assert!(!left.contains(&"20200101T010000.000Z-stalled".to_owned()), "the one after it");
 }
 
 #[test]
 fn the_count_is_bounded_even_if_every_event_begins_a_series() {
-    let names: Vec<String> = (1..=28)
-        .map(|day| format!("202001{day:02}T000000.000Z-stalled"))
-        .collect();
+    let names: Vec<String> =
+        (1..=28).map(|day| format!("202001{day:02}T000000.000Z-stalled")).collect();
     let surplus = surplus(&names);
     assert_eq!(names.len() - surplus.len(), KEEP);
     assert_eq!(surplus[0], &names[0], "the oldest goes first");

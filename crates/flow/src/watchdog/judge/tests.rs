@@ -25,9 +25,7 @@ fn watch(
         .take_while(|n| TICK * *n <= time)
         .filter_map(|n| {
             let at = TICK * n;
-            patience
-                .look(start + at, progress(n), severity, &limits)
-                .map(|verdict| (at, verdict))
+            patience.look(start + at, progress(n), severity, &limits).map(|verdict| (at, verdict))
         })
         .collect()
 }
@@ -36,34 +34,21 @@ fn watch(
 fn owing_without_moving_is_named_within_5_s_and_a_critical_one_fails_within_30_s() {
     let start = Instant::now();
     let mut patience = Patience::new(start);
-    let said = watch(
-        &mut patience,
-        start,
-        Duration::from_secs(120),
-        Severity::Critical,
-        |_| owing(0),
-    );
+    let said =
+        watch(&mut patience, start, Duration::from_secs(120), Severity::Critical, |_| owing(0));
     let [(named, Verdict::Named), (failed, Verdict::Failed)] = said[..] else {
         panic!("said {said:?}")
     };
     assert!(named <= Duration::from_secs(5), "named after {named:?}");
-    assert!(
-        failed <= Duration::from_secs(26),
-        "no time left for the evidence after {failed:?}"
-    );
+    assert!(failed <= Duration::from_secs(26), "no time left for the evidence after {failed:?}");
 }
 
 #[test]
 fn a_noted_one_never_fails_the_process() {
     let start = Instant::now();
     let mut patience = Patience::new(start);
-    let said = watch(
-        &mut patience,
-        start,
-        Duration::from_secs(3600),
-        Severity::Noted,
-        |_| owing(0),
-    );
+    let said =
+        watch(&mut patience, start, Duration::from_secs(3600), Severity::Noted, |_| owing(0));
     assert_eq!(said.len(), 1, "{said:?}");
 }
 
@@ -71,13 +56,8 @@ fn a_noted_one_never_fails_the_process() {
 fn idle_is_never_an_alarm() {
     let start = Instant::now();
     let mut patience = Patience::new(start);
-    let said = watch(
-        &mut patience,
-        start,
-        Duration::from_secs(3600),
-        Severity::Critical,
-        |_| idle(7),
-    );
+    let said =
+        watch(&mut patience, start, Duration::from_secs(3600), Severity::Critical, |_| idle(7));
     assert_eq!(said, []);
 }
 
@@ -85,21 +65,10 @@ fn idle_is_never_an_alarm() {
 fn work_that_arrives_after_a_long_rest_gets_its_full_time() {
     let start = Instant::now();
     let mut patience = Patience::new(start);
-    watch(
-        &mut patience,
-        start,
-        Duration::from_secs(600),
-        Severity::Critical,
-        |_| idle(0),
-    );
+    watch(&mut patience, start, Duration::from_secs(600), Severity::Critical, |_| idle(0));
     let start = start + Duration::from_secs(600);
-    let said = watch(
-        &mut patience,
-        start,
-        Duration::from_secs(3),
-        Severity::Critical,
-        |_| owing(0),
-    );
+    let said =
+        watch(&mut patience, start, Duration::from_secs(3), Severity::Critical, |_| owing(0));
     assert_eq!(said, []);
 }
 
@@ -108,13 +77,9 @@ fn slow_is_not_stuck() {
     let start = Instant::now();
     let mut patience = Patience::new(start);
     // One step every 3.5 s, for an hour.
-    let said = watch(
-        &mut patience,
-        start,
-        Duration::from_secs(3600),
-        Severity::Critical,
-        |n| owing(u64::from(n / 7)),
-    );
+    let said = watch(&mut patience, start, Duration::from_secs(3600), Severity::Critical, |n| {
+        owing(u64::from(n / 7))
+    });
     assert_eq!(said, []);
 }
 
@@ -122,20 +87,11 @@ fn slow_is_not_stuck() {
 fn recovery_says_how_long_it_took_and_the_next_stall_is_named_again() {
     let start = Instant::now();
     let mut patience = Patience::new(start);
-    let said = watch(
-        &mut patience,
-        start,
-        Duration::from_secs(20),
-        Severity::Critical,
-        |n| owing(u64::from(n >= 20)),
-    );
+    let said = watch(&mut patience, start, Duration::from_secs(20), Severity::Critical, |n| {
+        owing(u64::from(n >= 20))
+    });
     assert_eq!(said[0].1, Verdict::Named);
-    assert_eq!(
-        said[1].1,
-        Verdict::Recovered {
-            after: Duration::from_secs(10)
-        }
-    );
+    assert_eq!(said[1].1, Verdict::Recovered { after: Duration::from_secs(10) });
     assert_eq!(said[2].1, Verdict::Named);
 }
 
@@ -145,22 +101,13 @@ fn forgiven_time_is_held_against_no_one() {
     let limits = Limits::default();
     let mut patience = Patience::new(start);
     let pause = Duration::from_secs(3600);
-    assert_eq!(
-        patience.look(start + TICK, owing(0), Severity::Critical, &limits),
-        None
-    );
+    assert_eq!(patience.look(start + TICK, owing(0), Severity::Critical, &limits), None);
     patience.forgive(pause);
     let now = start + pause + TICK * 2;
-    assert_eq!(
-        patience.look(now, owing(0), Severity::Critical, &limits),
-        None
-    );
+    assert_eq!(patience.look(now, owing(0), Severity::Critical, &limits), None);
     // But the stall that began before the pause is still a stall.
     let later = now + limits.name_after;
-    assert_eq!(
-        patience.look(later, owing(0), Severity::Critical, &limits),
-        Some(Verdict::Named)
-    );
+    assert_eq!(patience.look(later, owing(0), Severity::Critical, &limits), Some(Verdict::Named));
 }
 
 proptest! {

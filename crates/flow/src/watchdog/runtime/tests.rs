@@ -10,19 +10,11 @@ use crate::watchdog::{Evidence, Limits, Severity, Watchdog};
 const WORKERS: usize = 2;
 
 fn runtime() -> Runtime {
-    Builder::new_multi_thread()
-        .worker_threads(WORKERS)
-        .enable_all()
-        .build()
-        .unwrap()
+    Builder::new_multi_thread().worker_threads(WORKERS).enable_all().build().unwrap()
 }
 
 fn limits(name_after: Duration) -> Limits {
-    Limits {
-        tick: Duration::from_millis(20),
-        name_after,
-        fail_after: name_after * 2,
-    }
+    Limits { tick: Duration::from_millis(20), name_after, fail_after: name_after * 2 }
 }
 
 /// Blocks that many workers until the sender is dropped; returns once they are blocked.
@@ -41,19 +33,13 @@ fn block(runtime: &Runtime, workers: usize) -> Vec<mpsc::Sender<()>> {
         })
         .collect();
     for _ in 0..workers {
-        inside
-            .recv_timeout(Duration::from_secs(60))
-            .expect("a worker takes the task");
+        inside.recv_timeout(Duration::from_secs(60)).expect("a worker takes the task");
     }
     held
 }
 
 fn named(watchdog: &Watchdog) -> Vec<String> {
-    watchdog
-        .stalls()
-        .iter()
-        .map(|stall| stall.name.to_string())
-        .collect()
+    watchdog.stalls().iter().map(|stall| stall.name.to_string()).collect()
 }
 
 #[test]
@@ -65,10 +51,7 @@ fn a_runtime_with_all_workers_blocked_is_named_with_evidence_and_recovers() {
     watchdog.watch_runtime("main", runtime.handle().clone(), Severity::Critical);
     let held = block(&runtime, WORKERS);
     eventually("the runtime is named", || {
-        watchdog
-            .stalls()
-            .into_iter()
-            .find(|stall| stall.name == "main")
+        watchdog.stalls().into_iter().find(|stall| stall.name == "main")
     });
     let event = eventually("evidence", || {
         std::fs::read_dir(dir.path())
@@ -89,10 +72,7 @@ fn one_blocked_worker_is_named_and_the_runtime_is_not() {
     watchdog.watch_runtime("main", runtime.handle().clone(), Severity::Critical);
     let held = block(&runtime, 1);
     eventually("a worker is named", || {
-        named(&watchdog)
-            .iter()
-            .any(|name| name.starts_with("main/worker-"))
-            .then_some(())
+        named(&watchdog).iter().any(|name| name.starts_with("main/worker-")).then_some(())
     });
     // The other worker still answers.
     let (answer, answered) = mpsc::channel();
@@ -107,9 +87,7 @@ fn one_blocked_worker_is_named_and_the_runtime_is_not() {
 fn a_busy_worker_moves_and_a_parked_one_owes_nothing() {
     let runtime = runtime();
     let probed = Probed::new(runtime.handle().clone());
-    eventually("both park", || {
-        (0..WORKERS).all(|n| !probed.worker(n).owed).then_some(())
-    });
+    eventually("both park", || (0..WORKERS).all(|n| !probed.worker(n).owed).then_some(()));
 
     let busy = Arc::new(AtomicBool::new(true));
     for _ in 0..WORKERS * 2 {
@@ -125,15 +103,11 @@ fn a_busy_worker_moves_and_a_parked_one_owes_nothing() {
         // Never parks, yet keeps moving.
         for _ in 0..10 {
             let before = probed.worker(worker).count;
-            eventually("moves", || {
-                (probed.worker(worker).count != before).then_some(())
-            });
+            eventually("moves", || (probed.worker(worker).count != before).then_some(()));
         }
     }
     busy.store(false, Relaxed);
-    eventually("both park", || {
-        (0..WORKERS).all(|n| !probed.worker(n).owed).then_some(())
-    });
+    eventually("both park", || (0..WORKERS).all(|n| !probed.worker(n).owed).then_some(()));
 }
 
 #[test]
@@ -161,8 +135,6 @@ fn work_in_the_blocking_pool_is_held_against_no_worker() {
         });
     });
     inside.recv_timeout(Duration::from_secs(60)).unwrap();
-    eventually("both park", || {
-        (0..WORKERS).all(|n| !probed.worker(n).owed).then_some(())
-    });
+    eventually("both park", || (0..WORKERS).all(|n| !probed.worker(n).owed).then_some(()));
     drop(release);
 }

@@ -1,0 +1,309 @@
+//! The admin surface over real sockets, with and without TLS, and while everything else is stuck.
+
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
+use std::sync::{Arc, Condvar, Mutex};
+use std::time::{Duration, Instant};
+
+use edge::admin::{self, Admin, AdminThread, LogLevel, Reach, Token};
+use edge::tls::Certificate;
+use flow::watchdog::{Limits, Severity};
+use flow::{Ledger, Readiness, Watchdog};
+use prometheus_client::registry::Registry;
+
+const TOKEN: &str = "a-token-of-enough-letters";
+
+#[derive(Default)]
+struct Level(Mutex<String>);
+
+impl LogLevel for Level {
+    fn get(&self) -> String {
+        self.0.lock().unwrap().clone()
+    }
+    fn set(&self, directives: &str) -> Result<(), String> {
+        if directives.contains(' ') {
+            return Err(format!("not a level: {directives}"));
+        }
+        *self.0.lock().unwrap() = directives.to_owned();
+        Ok(())
+    }
+}
+
+struct Running {
+    address: SocketAddr,
+    ledger: Ledger,
+    readiness: Readiness,
+    watchdog: Arc<Watchdog>,
+    _admin: AdminThread,
+}
+
+fn start(reach: impl FnOnce(TcpListener) -> Reach) -> Running {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    let ledger = Ledger::default();
+    let readiness = Readiness::default();
+    let watchdog = Arc::new(Watchdog::start(Limits::default(), None));
+    let mut registry = Registry::with_prefix("fairlead");
+    ledger.register(&mut registry);
+    watchdog.register(&mut registry);
+    let admin = Admin {
+        ledger: ledger.clone(),
+        watchdog: watchdog.clone(),
+        readiness: readiness.clone(),
+        registry: Arc::new(registry),
+        log: Box::new(Level(Mutex::new("info".to_owned()))),
+        profiling: false,
+    };
+    let admin = admin::start(admin, reach(listener)).unwrap();
+    Running { address, ledger, readiness, watchdog, _admin: admin }
+}
+
+fn plain(listener: TcpListener) -> Reach {
+    Reach { listener, certificate: None, token: None }
+}
+
+/// A request as curl would send it: status and body.
+fn ask(address: SocketAddr, request: &str) -> (u16, String) {
+    let mut stream = TcpStream::connect(address).unwrap();
+    stream.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
+    stream.write_all(request.as_bytes()).unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).unwrap();
+    split(&answer)
+}
+
+fn split(answer: &str) -> (u16, String) {
+    let status = answer.split(' ').nth(1).and_then(|s| s.parse().ok()).unwrap_or(0);
+    let body = answer.split_once("\r\n\r\n").map_or("", |(_, body)| body);
+    (status, body.to_owned())
+}
+
+fn get(address: SocketAddr, path: &str) -> (u16, String) {
+    ask(address, &format!("GET {path} HTTP/1.1\r\nhost: {address}\r\nconnection: close\r\n\r\n"))
+}
+
+fn json(address: SocketAddr, path: &str) -> serde_json::Value {
+    let (status, body) = get(address, path);
+    assert_eq!(status, 200, "{path}: {body}");
+    serde_json::from_str(&body).unwrap_or_else(|e| panic!("{path} is not JSON ({e}): {body}"))
+}
+
+#[test]
+fn every_endpoint_answers_people_and_programs() {
+    let running = start(plain);
+    let at = running.address;
+    let op = running.ledger.begin("apply", "default/web", "cluster-a");
+    op.step("connect");
+    op.waits_on("lane cluster-a", None);
+
+    assert_eq!(get(at, "/livez"), (200, "live\n".to_owned()));
+    let (_, table) = get(at, "/debug/inflight");
+    assert!(table.contains("default/web") && table.contains("waits on lane cluster-a"), "{table}");
+    let answer = json(at, "/debug/inflight?format=json&kind=apply");
+    assert_eq!(answer["operations"].as_array().unwrap().len(), 1, "{answer}");
+    assert_eq!(answer["operations"][0]["tenant"], "cluster-a");
+    assert_eq!(answer["operations"][0]["step"], "connect");
+    assert_eq!(json(at, "/debug/stalls?format=json")["stalls"], serde_json::json!([]));
+    assert!(json(at, "/debug/locks?format=json")["locks"].is_array());
+    let (status, stacks) = get(at, "/debug/stacks");
+    assert_eq!(status, 200);
+    assert!(stacks.contains("admin"), "{stacks}");
+    let (_, metrics) = get(at, "/metrics");
+    assert!(metrics.contains("fairlead_operations_in_flight{kind=\"apply\"} 1"), "{metrics}");
+    let (status, index) = get(at, "/");
+    assert!(status == 200 && index.contains("/debug/inflight"));
+}
+
+#[test]
+fn what_is_not_ready_says_why() {
+    let running = start(plain);
+    let store = running.readiness.announce("store");
+    assert_eq!(
+        get(running.address, "/readyz"),
+        (503, "[-] store not ready: starting\nnot ready\n".to_owned())
+    );
+    store.ready();
+    assert_eq!(get(running.address, "/readyz"), (200, "[+] store ready\nready\n".to_owned()));
+}
+
+#[test]
+fn bad_requests_get_a_sentence() {
+    let running = start(plain);
+    let at = running.address;
+    for (path, status, part) in [
+        ("/nowhere", 404, "no such page"),
+        ("/debug/inflight?limit=many", 400, "limit"),
+        ("/debug/inflight?colour=red", 400, "colour"),
+        ("/debug/pprof/heap", 404, "--admin-profiling true"),
+    ] {
+        let (got, body) = get(at, path);
+        assert!(got == status && body.contains(part), "{path}: {got} {body}");
+    }
+    let put = |body: &str| {
+        let length = body.len();
+        ask(
+            at,
+            &format!(
+                "PUT /debug/log HTTP/1.1\r\nhost: {at}\r\nconnection: close\r\ncontent-length: {length}\r\n\r\n{body}"
+            ),
+        )
+    };
+    assert_eq!(put("debug"), (200, "debug\n".to_owned()));
+    assert_eq!(get(at, "/debug/log"), (200, "debug\n".to_owned()));
+    let (status, body) = put("no such level");
+    assert!(status == 400 && body.contains("send a level"), "{status} {body}");
+}
+
+#[test]
+fn a_page_from_elsewhere_is_refused() {
+    let running = start(plain);
+    let (status, _) = ask(
+        running.address,
+        "GET /metrics HTTP/1.1\r\nhost: rebound.example\r\nconnection: close\r\n\r\n",
+    );
+    assert_eq!(status, 403);
+}
+
+#[test]
+fn beyond_its_connections_it_refuses_at_once_and_recovers() {
+    let running = start(plain);
+    // Clients that connect and say nothing take every place.
+    let idle: Vec<_> = (0..64).map(|_| TcpStream::connect(running.address).unwrap()).collect();
+    let mut refused = false;
+    let until = Instant::now() + Duration::from_secs(4);
+    while !refused && Instant::now() < until {
+        refused = get(running.address, "/livez").0 == 503;
+    }
+    assert!(refused, "64 idle clients should have taken all the places");
+    drop(idle);
+    let until = Instant::now() + Duration::from_secs(10);
+    while get(running.address, "/livez").0 != 200 {
+        assert!(Instant::now() < until, "places were not given back");
+    }
+}
+
+/// Blocks threads until dropped.
+struct Block(Arc<(AtomicBool, Mutex<()>, Condvar)>);
+
+impl Block {
+    fn every_worker_of(runtime: &tokio::runtime::Runtime, workers: usize) -> Self {
+        let gate = Arc::new((AtomicBool::new(false), Mutex::new(()), Condvar::new()));
+        let inside = Arc::new(std::sync::Barrier::new(workers + 1));
+        for _ in 0..workers {
+            let (gate, inside) = (gate.clone(), inside.clone());
+            runtime.spawn(async move {
+                inside.wait();
+                let mut held = gate.1.lock().unwrap();
+                while !gate.0.load(SeqCst) {
+                    held = gate.2.wait(held).unwrap();
+                }
+            });
+        }
+        inside.wait();
+        Self(gate)
+    }
+}
+
+impl Drop for Block {
+    fn drop(&mut self) {
+        self.0.0.store(true, SeqCst);
+        let _held = self.0.1.lock().unwrap();
+        self.0.2.notify_all();
+    }
+}
+
+#[test]
+fn it_answers_while_every_worker_of_the_main_runtime_is_blocked() {
+    let running = start(plain);
+    let runtime =
+        tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
+    running.watchdog.watch_runtime("main", runtime.handle().clone(), Severity::Critical);
+    let block = Block::every_worker_of(&runtime, 2);
+    let paths =
+        ["/livez", "/readyz", "/metrics", "/debug/inflight", "/debug/stalls", "/debug/locks"];
+    // The promise is a second; the machine that runs this may be busy, so the best of three counts.
+    for path in paths {
+        let best = (0..3)
+            .map(|_| {
+                let began = Instant::now();
+                assert_eq!(get(running.address, path).0, 200, "{path}");
+                began.elapsed()
+            })
+            .min();
+        assert!(best < Some(Duration::from_secs(1)), "{path} took {best:?}");
+    }
+    // And it names the runtime that makes no progress.
+    let until = Instant::now() + Duration::from_secs(30);
+    loop {
+        let stalls = json(running.address, "/debug/stalls?format=json");
+        let named = stalls["stalls"].as_array().unwrap().iter().any(|s| s["name"] == "main");
+        if named {
+            break;
+        }
+        assert!(Instant::now() < until, "the blocked runtime was never named: {stalls}");
+        std::thread::sleep(Duration::from_millis(100));
+    }
+    drop(block);
+    let until = Instant::now() + Duration::from_secs(30);
+    while !running.watchdog.stalls().is_empty() {
+        assert!(Instant::now() < until, "it did not recover");
+        std::thread::sleep(Duration::from_millis(100));
+    }
+}
+
+#[test]
+fn over_tls_the_token_opens_all_but_the_probes() {
+    let dir = tempfile::tempdir().unwrap();
+    let (cert, key) = (dir.path().join("cert.pem"), dir.path().join("key.pem"));
+    let pair = rcgen::generate_simple_self_signed(["localhost".to_owned()]).unwrap();
+    std::fs::write(&cert, pair.cert.pem()).unwrap();
+    std::fs::write(&key, pair.signing_key.serialize_pem()).unwrap();
+    let token = dir.path().join("token");
+    std::fs::write(&token, format!("{TOKEN}\n")).unwrap();
+    let open = std::os::unix::fs::PermissionsExt::from_mode(0o644);
+    std::fs::set_permissions(&token, open).unwrap();
+    let error = Token::read(&token).unwrap_err();
+    assert!(error.to_string().contains("chmod 600"), "{error}");
+    let private = std::os::unix::fs::PermissionsExt::from_mode(0o600);
+    std::fs::set_permissions(&token, private).unwrap();
+
+    let running = start(|listener| Reach {
+        listener,
+        certificate: Some(Certificate::load(cert, key).unwrap()),
+        token: Some(Token::read(&token).unwrap()),
+    });
+    let mut roots = rustls::RootCertStore::empty();
+    roots.add(pair.cert.der().clone()).unwrap();
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let config = rustls::ClientConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()
+        .unwrap()
+        .with_root_certificates(roots)
+        .with_no_client_auth();
+    let config = Arc::new(config);
+    let ask = |path: &str, header: &str| {
+        let mut session =
+            rustls::ClientConnection::new(config.clone(), "localhost".try_into().unwrap()).unwrap();
+        let mut stream = TcpStream::connect(running.address).unwrap();
+        let mut tls = rustls::Stream::new(&mut session, &mut stream);
+        let request =
+            format!("GET {path} HTTP/1.1\r\nhost: localhost\r\n{header}connection: close\r\n\r\n");
+        tls.write_all(request.as_bytes()).unwrap();
+        let mut answer = String::new();
+        // Whether the server closes with a TLS alert or plainly is of no interest here.
+        let _ = tls.read_to_string(&mut answer);
+        split(&answer).0
+    };
+    assert_eq!(ask("/livez", ""), 200);
+    assert_eq!(ask("/metrics", ""), 401);
+    assert_eq!(ask("/metrics", "authorization: Bearer wrong\r\n"), 401);
+    assert_eq!(ask("/debug/pprof/heap", ""), 401);
+    assert_eq!(ask("/metrics", &format!("authorization: Bearer {TOKEN}\r\n")), 200);
+    // Plain HTTP on the TLS port gets nothing.
+    let mut plain = TcpStream::connect(running.address).unwrap();
+    plain.write_all(b"GET /livez HTTP/1.1\r\nhost: localhost\r\n\r\n").unwrap();
+    let mut answer = Vec::new();
+    let _ = plain.read_to_end(&mut answer);
+    assert!(!answer.starts_with(b"HTTP"), "{:?}", String::from_utf8_lossy(&answer));
+}
