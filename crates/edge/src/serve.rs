@@ -11,7 +11,7 @@ use flow::tasks::Stop;
 use flow::{Deadline, Tasks};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
-use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio_rustls::TlsAcceptor;
@@ -19,7 +19,7 @@ use tokio_rustls::TlsAcceptor;
 /// What one listener may cost.
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
-    /// Connections at once; one more is answered 503 (or closed, under TLS) at once.
+    /// Connections at once; one more is answered 503 at once (or closed, under TLS).
     pub connections: usize,
     /// For the TLS handshake, and again for each request's headers.
     pub patience: Duration,
@@ -44,6 +44,8 @@ pub async fn serve(
 ) {
     let stop = tasks.stopping();
     let places = Arc::new(Semaphore::new(limits.connections));
+    // As many refusals at once as connections; beyond that, a connection is closed without a word.
+    let refusals = Arc::new(Semaphore::new(limits.connections));
     loop {
         let accepted = tokio::select! {
             () = stop.stopped() => return,
@@ -59,9 +61,11 @@ pub async fn serve(
             }
         };
         let Ok(place) = places.clone().try_acquire_owned() else {
-            if tls.is_none() {
-                // A few bytes into an empty socket buffer: this cannot wait.
-                let _ = stream.try_write(FULL);
+            // Under TLS nothing can be said before a handshake, which is what there is no room for.
+            if tls.is_none()
+                && let Ok(place) = refusals.clone().try_acquire_owned()
+            {
+                tasks.spawn("refusal", refuse(stream, place));
             }
             continue;
         };
@@ -69,6 +73,18 @@ pub async fn serve(
             connection(stream, tls.clone(), router.clone(), limits, stop.clone(), place);
         tasks.spawn("connection", connection);
     }
+}
+
+/// Answers 503, then reads what the client still sends: closing at once would reset the connection
+/// and take the answer with it.
+async fn refuse(mut stream: TcpStream, _place: OwnedSemaphorePermit) {
+    let answer = async {
+        stream.write_all(FULL).await?;
+        stream.shutdown().await?;
+        tokio::io::copy(&mut stream.take(64 << 10), &mut tokio::io::sink()).await
+    };
+    // Whether the client took it is its own affair.
+    let _ = Deadline::after(Duration::from_secs(1)).bound(answer).await;
 }
 
 async fn connection(
