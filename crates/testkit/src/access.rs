@@ -19,7 +19,8 @@ pub struct Access {
 impl Access {
     pub(crate) fn new(address: SocketAddr, admin: &Credentials) -> Self {
         let data = |pem: &str| BASE64_STANDARD.encode(pem);
-        let context = |user: &str| json!({ "name": user, "context": { "cluster": "test", "user": user } });
+        let context =
+            |user: &str| json!({ "name": user, "context": { "cluster": "test", "user": user } });
         let kubeconfig = json!({
             "apiVersion": "v1",
             "kind": "Config",
@@ -38,7 +39,9 @@ impl Access {
             "contexts": [context("certificate"), context("token")],
         });
         // JSON is YAML.
-        Self { kubeconfig: format!("{kubeconfig:#}") }
+        Self {
+            kubeconfig: format!("{kubeconfig:#}"),
+        }
     }
 
     pub fn kubeconfig(&self) -> &str {
@@ -53,8 +56,10 @@ impl Access {
     /// The config of one of the kubeconfig's contexts.
     pub async fn config_in(&self, context: &str) -> kube::Config {
         let kubeconfig = Kubeconfig::from_yaml(&self.kubeconfig).expect("a kubeconfig we wrote");
-        let options =
-            KubeConfigOptions { context: Some(context.to_owned()), ..KubeConfigOptions::default() };
+        let options = KubeConfigOptions {
+            context: Some(context.to_owned()),
+            ..KubeConfigOptions::default()
+        };
         kube::Config::from_custom_kubeconfig(kubeconfig, &options)
             .await
             .unwrap_or_else(|error| panic!("context {context}: {error}"))

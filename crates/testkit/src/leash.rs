@@ -10,7 +10,6 @@
 use std::fs::File;
 use std::io;
 use std::os::unix::process::CommandExt;
-use std::path::Path;
 use std::process::{Child, Command, ExitStatus, Stdio};
 
 /// Ends with the program, or ends it when the pipe closes.
@@ -29,12 +28,23 @@ pub(crate) struct Leash {
 }
 
 impl Leash {
-    /// Runs `program` in `dir`, with its output in `log`, until the leash is dropped.
-    pub(crate) fn run(program: &Path, args: &[String], dir: &Path, log: &Path) -> io::Result<Self> {
-        let log = File::create(log)?;
+    /// Runs `command`, with its output in `log`, until the leash is dropped. Of the command counts
+    /// the program, its arguments, its directory and what it adds to the environment.
+    pub(crate) fn run(command: &Command, log: File) -> io::Result<Self> {
         let mut shell = shell(RUN);
-        shell.arg(program).args(args).current_dir(dir).stdout(log.try_clone()?).stderr(log);
-        Ok(Self { shell: shell.spawn()? })
+        shell.arg(command.get_program()).args(command.get_args());
+        shell.envs(
+            command
+                .get_envs()
+                .filter_map(|(name, value)| Some((name, value?))),
+        );
+        if let Some(dir) = command.get_current_dir() {
+            shell.current_dir(dir);
+        }
+        shell.stdout(log.try_clone()?).stderr(log);
+        Ok(Self {
+            shell: shell.spawn()?,
+        })
     }
 
     /// Runs the shell script `duty`, with `args` as its `$1`…, when the leash is dropped.
@@ -42,7 +52,9 @@ impl Leash {
         let mut shell = shell(&format!("read -r _\n{duty}"));
         // Inherited output would keep open the pipes on which a test runner waits.
         shell.args(args).stdout(Stdio::null()).stderr(Stdio::null());
-        Ok(Self { shell: shell.spawn()? })
+        Ok(Self {
+            shell: shell.spawn()?,
+        })
     }
 
     /// How the program ended, if it did.
@@ -61,7 +73,10 @@ impl Drop for Leash {
 fn shell(script: &str) -> Command {
     let mut shell = Command::new("sh");
     // Its own group: a runner that signals the test's group must not end the one who cleans up.
-    shell.args(["-c", script, "leash"]).stdin(Stdio::piped()).process_group(0);
+    shell
+        .args(["-c", script, "leash"])
+        .stdin(Stdio::piped())
+        .process_group(0);
     shell
 }
 

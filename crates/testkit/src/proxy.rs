@@ -55,7 +55,9 @@ impl Proxy {
     /// A proxy in front of `target`, which need not be there yet.
     pub fn start(target: SocketAddr) -> Self {
         let listener = port::pick();
-        let address = listener.local_addr().expect("a bound socket has an address");
+        let address = listener
+            .local_addr()
+            .expect("a bound socket has an address");
         // Each caller waits for its answer, so this is the number of threads that may call at once.
         let (orders, inbox) = mpsc::channel(16);
         let thread = thread::Builder::new()
@@ -68,7 +70,11 @@ impl Proxy {
                     .expect("the proxy has its port");
             })
             .expect("a thread for the proxy");
-        Self { address, orders: Some(orders), thread: Some(thread) }
+        Self {
+            address,
+            orders: Some(orders),
+            thread: Some(thread),
+        }
     }
 
     pub fn address(&self) -> SocketAddr {
@@ -118,8 +124,8 @@ async fn serve(
     let address = listener.local_addr()?;
     listener.set_nonblocking(true)?;
     let mut listener = Some(TcpListener::from_std(listener)?);
-    let (faults, fault) = watch::channel(None);
-    let (cuts, cut) = watch::channel(());
+    let faults = watch::Sender::new(None);
+    let cuts = watch::Sender::new(());
     let mut connections = JoinSet::new();
     loop {
         tokio::select! {
@@ -144,7 +150,7 @@ async fn serve(
             accepted = accept(listener.as_ref()) => {
                 // A client that was gone before it was accepted is no concern of ours.
                 if let Ok(client) = accepted {
-                    connections.spawn(carry(client, target, fault.clone(), cut.clone()));
+                    connections.spawn(carry(client, target, faults.subscribe(), cuts.subscribe()));
                 }
             }
             Some(_) = connections.join_next() => {}

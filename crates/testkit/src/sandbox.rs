@@ -47,14 +47,20 @@ impl Sandbox {
         remove_those_of_the_dead();
         let count = COUNT.fetch_add(1, Ordering::Relaxed);
         let prefix = format!("{PREFIX}{}-{count}-", process::id());
-        Self { _removed: remover(&prefix), prefix }
+        Self {
+            _removed: remover(&prefix),
+            prefix,
+        }
     }
 
     pub fn host(&self, name: &str) -> Host {
         let netns = format!("{}{name}", self.prefix);
         ip(&["netns", "add", &netns]);
-        ip(&["-netns", &netns, "link", "set", "lo", "up"]);
-        Host { name: name.to_owned(), netns }
+        ip(&["-netns", &netns, "link", "set", "dev", "lo", "up"]);
+        Host {
+            name: name.to_owned(),
+            netns,
+        }
     }
 
     /// A cable between two hosts, with an address (`10.0.0.1/24`) for each end. At either end the
@@ -62,14 +68,22 @@ impl Sandbox {
     pub fn link(&self, (a, a_address): (&Host, &str), (b, b_address): (&Host, &str)) {
         let (from, to) = (a.netns.as_str(), b.netns.as_str());
         ip(&[
-            "-netns", from, "link", "add", &b.name, "type", "veth", //
+            "-netns", from, "link", "add", "name", &b.name, "type", "veth", //
             "peer", "name", &a.name, "netns", to,
         ]);
         for (netns, interface, address) in [(from, &b.name, a_address), (to, &a.name, b_address)] {
             // `nodad`: an IPv6 address is of use at once.
-            let nodad = if address.contains(':') { &["nodad"][..] } else { &[] };
-            ip(&[&["-netns", netns, "address", "add", address, "dev", interface], nodad].concat());
-            ip(&["-netns", netns, "link", "set", interface, "up"]);
+            let nodad = if address.contains(':') {
+                &["nodad"][..]
+            } else {
+                &[]
+            };
+            ip(&[
+                &["-netns", netns, "address", "add", address, "dev", interface],
+                nodad,
+            ]
+            .concat());
+            ip(&["-netns", netns, "link", "set", "dev", interface, "up"]);
         }
     }
 }
@@ -98,7 +112,12 @@ fn ip(args: &[&str]) {
     let output = Command::new("ip").args(args).output();
     let output = output.unwrap_or_else(|error| panic!("cannot run ip: {error}"));
     let said = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success(), "ip {}: {}", args.join(" "), said.trim());
+    assert!(
+        output.status.success(),
+        "ip {}: {}",
+        args.join(" "),
+        said.trim()
+    );
 }
 
 fn remover(prefix: &str) -> Leash {
@@ -107,10 +126,14 @@ fn remover(prefix: &str) -> Leash {
 
 fn remove_those_of_the_dead() {
     // No directory, no namespaces.
-    let Ok(entries) = fs::read_dir(NETNS) else { return };
+    let Ok(entries) = fs::read_dir(NETNS) else {
+        return;
+    };
     for entry in entries.flatten() {
         let name = entry.file_name();
-        let pid = name.to_str().and_then(|name| name.strip_prefix(PREFIX)?.split('-').next());
+        let pid = name
+            .to_str()
+            .and_then(|name| name.strip_prefix(PREFIX)?.split('-').next());
         if let Some(pid) = pid.filter(|pid| !Path::new("/proc").join(pid).exists()) {
             drop(remover(&format!("{PREFIX}{pid}-")));
         }

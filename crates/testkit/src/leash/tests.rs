@@ -1,3 +1,4 @@
+use std::path::Path;
 use std::time::{Duration, Instant};
 use std::{fs, thread};
 
@@ -18,8 +19,9 @@ fn text_in(path: &Path) -> String {
 fn a_dropped_leash_has_killed_its_program() {
     let dir = tempfile::tempdir().unwrap();
     let log = dir.path().join("log");
-    let args = ["-c", "echo $$; exec sleep 1000"].map(str::to_owned);
-    let mut leash = Leash::run(Path::new("sh"), &args, dir.path(), &log).unwrap();
+    let mut command = Command::new("sh");
+    command.args(["-c", "echo $$; exec sleep 1000"]);
+    let mut leash = Leash::run(&command, File::create(&log).unwrap()).unwrap();
     let process = Path::new("/proc").join(text_in(&log));
 
     assert!(process.exists());
@@ -29,14 +31,22 @@ fn a_dropped_leash_has_killed_its_program() {
 }
 
 #[test]
-fn a_program_that_ends_by_itself_is_noticed() {
+fn a_program_runs_where_it_should_and_its_end_is_noticed() {
     let dir = tempfile::tempdir().unwrap();
-    let log = dir.path().join("log");
-    let args = ["-c", "exit 7"].map(str::to_owned);
-    let mut leash = Leash::run(Path::new("sh"), &args, dir.path(), &log).unwrap();
+    let mut command = Command::new("sh");
+    command
+        .args(["-c", "[ $PWD = $HERE ] && exit 7"])
+        .current_dir(&dir)
+        .env("HERE", dir.path());
+    let mut leash = Leash::run(&command, tempfile::tempfile().unwrap()).unwrap();
 
-    assert_eq!(leash.shell.wait().unwrap().code(), Some(7));
-    assert_eq!(leash.ended().unwrap().unwrap().code(), Some(7));
+    let ended = loop {
+        match leash.ended().unwrap() {
+            Some(ended) => break ended,
+            None => thread::sleep(Duration::from_millis(10)),
+        }
+    };
+    assert_eq!(ended.code(), Some(7));
 }
 
 #[test]
