@@ -5,6 +5,7 @@
 //! - There is no controller manager: no service account gets a token, a deleted namespace stays
 //!   `Terminating`, nothing is garbage-collected. The `ServiceAccount` admission plugin is off, so
 //!   that pods can be created all the same.
+//! - It is real, and so must be the clock: not for tests that pause time.
 
 use std::fs::{self, File};
 use std::net::SocketAddr;
@@ -14,8 +15,8 @@ use std::time::Duration;
 use std::{fmt, io};
 
 use k8s_openapi::api::core::v1::Namespace;
-use kube::Api;
 use kube::api::{ObjectMeta, PostParams};
+use kube::{Api, ResourceExt};
 use tokio::sync::OnceCell;
 use tokio::time::{Instant, sleep, timeout};
 
@@ -129,10 +130,10 @@ impl KubeServer {
             metadata,
             ..Namespace::default()
         };
-        let made = namespaces.create(&PostParams::default(), &namespace).await;
-        made.ok()
-            .and_then(|namespace| namespace.metadata.name)
-            .unwrap_or_else(|| panic!("cannot make a namespace"))
+        match namespaces.create(&PostParams::default(), &namespace).await {
+            Ok(made) => made.name_any(),
+            Err(error) => panic!("cannot make a namespace: {error}"),
+        }
     }
 
     /// Kills kube-apiserver. [`Self::restart`] brings it back.
@@ -163,7 +164,7 @@ impl fmt::Debug for KubeServer {
 fn launch(program: &str, flags: &[String], dir: &Dir) -> Leash {
     let assets = need::kube_assets().unwrap_or_else(|why| panic!("{why}"));
     let mut command = Command::new(assets.join(program));
-    // They do not live long enough for their garbage to matter: a sixth of the start is collecting it.
+    // They do not live long enough for their garbage to matter, and start the faster.
     command
         .args(flags)
         .current_dir(&dir.path)
@@ -196,7 +197,8 @@ async fn launch_apiserver(
             if log.contains("address already in use") {
                 return None;
             }
-            panic!("kube-apiserver is not ready ({ended:?}); it said:\n{log}");
+            let etcd = dir.last_words("etcd");
+            panic!("kube-apiserver is not ready ({ended:?}):\n{log}\n\netcd:\n{etcd}");
         }
         sleep(Duration::from_millis(50)).await;
     }
@@ -250,7 +252,9 @@ fn apiserver_flags() -> Vec<String> {
         // a beta API on the older ones.
         "--runtime-config=api/beta=false",
         "--enable-priority-and-fairness=false",
-        // Nobody dials the `kubernetes` service, and loopback is no address for it.
+        // Else it looks for a default route, which a machine without a network has not. The
+        // `kubernetes` service cannot have this address; nobody dials that.
+        "--advertise-address=127.0.0.1",
         "--endpoint-reconciler-type=none",
     ]
     .map(ToOwned::to_owned)

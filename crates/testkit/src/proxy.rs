@@ -254,7 +254,7 @@ async fn late(fault: &mut watch::Receiver<Option<Fault>>, delay: Duration) {
 /// Waits for a fault that lets pass. Never returns once the proxy is gone: then the task is, too.
 async fn until(fault: &mut watch::Receiver<Option<Fault>>, pass: impl Fn(Option<Fault>) -> bool) {
     if fault.wait_for(|fault| pass(*fault)).await.is_err() {
-        std::future::pending().await
+        std::future::pending::<()>().await;
     }
 }
 

@@ -72,17 +72,9 @@ impl Sandbox {
             "peer", "name", &a.name, "netns", to,
         ]);
         for (netns, interface, address) in [(from, &b.name, a_address), (to, &a.name, b_address)] {
-            // `nodad`: an IPv6 address is of use at once.
-            let nodad = if address.contains(':') {
-                &["nodad"][..]
-            } else {
-                &[]
-            };
-            ip(&[
-                &["-netns", netns, "address", "add", address, "dev", interface],
-                nodad,
-            ]
-            .concat());
+            // `nodad`: an IPv6 address is of use at once. It means nothing to an IPv4 one.
+            let end = ["address", "add", address, "dev", interface, "nodad"];
+            ip(&[&["-netns", netns][..], &end].concat());
             ip(&["-netns", netns, "link", "set", "dev", interface, "up"]);
         }
     }

@@ -26,6 +26,7 @@ impl Credentials {
     /// `server.crt`, `server.key`, `service-account.pub`, `service-account.key`, `tokens.csv`.
     pub(crate) fn make(dir: &Path) -> io::Result<Self> {
         let made = generate().expect("P-256 keys and constant names make certificates");
+        // A public key is random enough, and needs no crate for random numbers.
         let token = KeyPair::generate().expect("a P-256 key").public_key_raw()[1..17]
             .iter()
             .map(|byte| format!("{byte:02x}"))

@@ -59,13 +59,15 @@ fn a_test_that_panics_leaves_no_namespace_and_no_process() {
     if env::var_os(VICTIM).is_some() {
         let sandbox = Sandbox::new();
         let host = sandbox.host("a");
+        let stay = "sleep 1000 >/dev/null 2>&1 & echo $!";
         let sleeper = host
-            .command("sleep")
-            .arg("1000")
-            .stdout(Stdio::null())
-            .spawn()
-            .unwrap();
-        println!("victim {} {}", host.netns().display(), sleeper.id());
+            .command("sh")
+            .args(["-c", stay])
+            .output()
+            .unwrap()
+            .stdout;
+        let sleeper = String::from_utf8(sleeper).unwrap();
+        println!("victim {} {}", host.netns().display(), sleeper.trim());
         panic!("as planned");
     }
 
