@@ -1,0 +1,95 @@
+//! What a test needs of the machine. [`requires!`](crate::requires) asks; a test that cannot run
+//! says `SKIPPED: <test>: <why>` and returns. With `CI=true` it fails instead: there, a test that
+//! silently does not run is worse than one that fails.
+
+use std::env;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::sync::OnceLock;
+
+/// Skips the test unless the machine has all that is named, functions of [`need`](crate::need):
+/// `requires!(kube)`, `requires!(kube, netns)`.
+#[macro_export]
+macro_rules! requires {
+    ($($need:ident),+ $(,)?) => {
+        $(if let Err(why) = $crate::need::$need() {
+            fn here() {}
+            $crate::need::skip(::std::any::type_name_of_val(&here), &why);
+            return;
+        })+
+    };
+}
+
+/// A kube-apiserver and an etcd to run.
+pub fn kube() -> Result<(), String> {
+    kube_assets().map(|_| ())
+}
+
+/// The user root.
+pub fn root() -> Result<(), String> {
+    match std::fs::metadata("/proc/self") {
+        Ok(process) if process.uid() == 0 => Ok(()),
+        Ok(_) => Err("needs root".to_owned()),
+        Err(error) => Err(format!("no /proc: {error}")),
+    }
+}
+
+/// The right and the tools to make network namespaces.
+pub fn netns() -> Result<(), String> {
+    root()?;
+    runs("ip", &["-Version"])?;
+    runs("unshare", &["--net", "true"])
+}
+
+fn runs(program: &str, args: &[&str]) -> Result<(), String> {
+    match Command::new(program).args(args).output() {
+        Ok(output) if output.status.success() => Ok(()),
+        Ok(output) => Err(format!(
+            "{program}: {}",
+            String::from_utf8_lossy(&output.stderr).trim()
+        )),
+        Err(error) => Err(format!("{program}: {error}; scripts/setup installs it")),
+    }
+}
+
+/// The directory that `scripts/kube-assets` names. The first time on a machine that has none, this
+/// waits for the script to build them.
+pub(crate) fn kube_assets() -> Result<&'static Path, String> {
+    static ASSETS: OnceLock<Result<PathBuf, String>> = OnceLock::new();
+    let find = || {
+        let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../scripts/kube-assets");
+        // Its progress, and why it could not, go where the test's own output goes.
+        match Command::new(&script).stderr(Stdio::inherit()).output() {
+            Ok(output) if output.status.success() => Ok(PathBuf::from(
+                String::from_utf8_lossy(&output.stdout).trim_end(),
+            )),
+            Ok(output) => Err(format!(
+                "no kube-apiserver: scripts/kube-assets: {}",
+                output.status
+            )),
+            Err(error) => Err(format!("{}: {error}", script.display())),
+        }
+    };
+    ASSETS.get_or_init(find).as_deref().map_err(Clone::clone)
+}
+
+#[doc(hidden)]
+#[track_caller]
+pub fn skip(here: &str, why: &str) {
+    let ci = env::var_os("CI").is_some_and(|value| value == "true");
+    assert!(!ci, "in CI every test runs, but this one cannot: {why}");
+    eprintln!("SKIPPED: {}: {why}", test_name(here));
+}
+
+/// `krate::tests::name::{{closure}}::here` is the test `krate::tests::name`.
+fn test_name(here: &str) -> &str {
+    let mut name = here.trim_end_matches("::here");
+    while let Some(outer) = name.strip_suffix("::{{closure}}") {
+        name = outer;
+    }
+    name
+}
+
+#[cfg(test)]
+mod tests;
