@@ -223,9 +223,9 @@ fn surplus(sorted: &[String]) -> Vec<&String> {
             None => last_of.push((reason, time)),
         }
         if continues {
-            rest.push(name)
+            rest.push(name);
         } else {
-            first.push(name)
+            first.push(name);
         }
     }
     // The newest is never the one to go, even if everything else begins a series.

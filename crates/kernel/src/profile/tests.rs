@@ -157,7 +157,7 @@ fn too_long_is_refused_at_once() {
 }
 
 #[test]
-fn a_full_buffer_drops_samples_and_keeps_what_it_has() {
+fn equal_stacks_are_counted_together_and_reading_ends_where_nothing_was_written() {
     let samples: Vec<AtomicUsize> = (0..8).map(|_| AtomicUsize::new(0)).collect();
     for (word, value) in samples.iter().zip([2, 10, 11, 2, 10, 11]) {
         word.store(value, SeqCst);
