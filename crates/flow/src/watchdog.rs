@@ -123,7 +123,7 @@ struct Subject {
 
 enum Source {
     Beacon(Weak<Moves>),
-    Closure(Closure),
+    Closure(Box<Closure>),
 }
 
 struct Closure {
@@ -180,14 +180,14 @@ impl Watchdog {
         severity: Severity,
         progress: impl Fn() -> Progress + Send + Sync + 'static,
     ) {
-        let source = Source::Closure(Closure {
+        let source = Source::Closure(Box::new(Closure {
             ask: Box::new(progress),
             asked_by: AtomicU64::new(0),
             answers: AtomicU64::new(0),
             panicked: AtomicBool::new(false),
             reading: Mutex::new(None),
             patience: Mutex::new(Patience::new(Instant::now())),
-        });
+        }));
         self.shared.add(name.into(), severity, source);
     }
 
@@ -346,7 +346,7 @@ impl Shared {
                 self.metrics.stalls.get_or_create(&Label { name: name.to_string() }).inc();
                 match question {
                     Question::Moves => {
-                        warn!(%name, ?severity, "stalled: owes progress, makes none")
+                        warn!(%name, ?severity, "stalled: owes progress, makes none");
                     }
                     Question::Answers => warn!(%name, ?severity, "stalled: hangs when asked"),
                 }

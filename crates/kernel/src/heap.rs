@@ -7,7 +7,7 @@
 
 use std::io::{self, BufReader};
 use std::os::fd::AsRawFd;
-use std::sync::Mutex;
+use std::sync::{Mutex, TryLockError};
 
 use tikv_jemalloc_ctl::raw;
 
@@ -50,7 +50,11 @@ pub fn enable() -> Result<(), Error> {
 
 /// What is allocated now and was sampled, by who allocated it.
 pub fn profile() -> Result<Vec<u8>, Error> {
-    let _one = ONE_AT_A_TIME.try_lock().map_err(|_| Error::Busy)?;
+    let _one = match ONE_AT_A_TIME.try_lock() {
+        Ok(one) => one,
+        Err(TryLockError::Poisoned(one)) => one.into_inner(),
+        Err(TryLockError::WouldBlock) => return Err(Error::Busy),
+    };
     // SAFETY: "prof.active" is documented as bool.
     let active = unsafe { raw::read::<bool>(b"prof.active\0") }.unwrap_or(false);
     if !active {

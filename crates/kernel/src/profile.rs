@@ -9,7 +9,7 @@ use std::collections::HashMap;
 use std::ffi::{c_int, c_void};
 use std::io;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
-use std::sync::{Mutex, OnceLock};
+use std::sync::{Mutex, OnceLock, TryLockError};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -53,7 +53,12 @@ pub fn cpu(time: Duration) -> Result<Vec<u8>, Error> {
     if time > LONGEST {
         return Err(Error::TooLong);
     }
-    let mut stuck = STUCK.try_lock().map_err(|_| Error::Busy)?;
+    let mut stuck = match STUCK.try_lock() {
+        Ok(stuck) => stuck,
+        // One that panicked while it encoded has left nothing behind that the next would trip over.
+        Err(TryLockError::Poisoned(stuck)) => stuck.into_inner(),
+        Err(TryLockError::WouldBlock) => return Err(Error::Busy),
+    };
     if *stuck {
         return Err(Error::Stuck);
     }

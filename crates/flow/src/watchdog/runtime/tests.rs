@@ -1,3 +1,6 @@
+// clippy takes a module for a test only under a plain `cfg(test)`.
+#![allow(clippy::unwrap_used)]
+
 use std::sync::mpsc;
 use std::time::Duration;
 
