@@ -39,9 +39,7 @@ impl Access {
             "contexts": [context("certificate"), context("token")],
         });
         // JSON is YAML.
-        Self {
-            kubeconfig: format!("{kubeconfig:#}"),
-        }
+        Self { kubeconfig: format!("{kubeconfig:#}") }
     }
 
     pub fn kubeconfig(&self) -> &str {
@@ -56,10 +54,8 @@ impl Access {
     /// The config of one of the kubeconfig's contexts.
     pub async fn config_in(&self, context: &str) -> kube::Config {
         let kubeconfig = Kubeconfig::from_yaml(&self.kubeconfig).expect("a kubeconfig we wrote");
-        let options = KubeConfigOptions {
-            context: Some(context.to_owned()),
-            ..KubeConfigOptions::default()
-        };
+        let options =
+            KubeConfigOptions { context: Some(context.to_owned()), ..KubeConfigOptions::default() };
         kube::Config::from_custom_kubeconfig(kubeconfig, &options)
             .await
             .unwrap_or_else(|error| panic!("context {context}: {error}"))

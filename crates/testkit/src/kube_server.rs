@@ -64,29 +64,17 @@ impl KubeServer {
         let dir = Dir::new().unwrap_or_else(|error| panic!("no directory for a server: {error}"));
         let admin = Credentials::make(&dir.path).unwrap_or_else(|error| panic!("keys: {error}"));
         let etcd = launch("etcd", &etcd_flags(), &dir);
-        let flags: Vec<_> = apiserver_flags()
-            .into_iter()
-            .chain(flags.iter().map(ToString::to_string))
-            .collect();
+        let flags: Vec<_> =
+            apiserver_flags().into_iter().chain(flags.iter().map(ToString::to_string)).collect();
         let (address, access, apiserver) = loop {
-            let address = port::pick()
-                .local_addr()
-                .expect("a bound socket has an address");
+            let address = port::pick().local_addr().expect("a bound socket has an address");
             let access = Access::new(address, &admin);
             // Between our picking the port and the server's using it, another may take it.
             if let Some(apiserver) = launch_apiserver(&flags, &dir, address, &access).await {
                 break (address, access, Some(apiserver));
             }
         };
-        let server = Self {
-            apiserver,
-            _etcd: etcd,
-            dir,
-            flags,
-            address,
-            admin,
-            access,
-        };
+        let server = Self { apiserver, _etcd: etcd, dir, flags, address, admin, access };
         fs::write(server.kubeconfig_path(), server.access.kubeconfig())
             .unwrap_or_else(|error| panic!("cannot write the kubeconfig: {error}"));
         server
@@ -122,14 +110,9 @@ impl KubeServer {
     /// Makes a namespace whose name nobody else has.
     pub async fn namespace(&self) -> String {
         let namespaces = Api::<Namespace>::all(self.client().await);
-        let metadata = ObjectMeta {
-            generate_name: Some("test-".to_owned()),
-            ..ObjectMeta::default()
-        };
-        let namespace = Namespace {
-            metadata,
-            ..Namespace::default()
-        };
+        let metadata =
+            ObjectMeta { generate_name: Some("test-".to_owned()), ..ObjectMeta::default() };
+        let namespace = Namespace { metadata, ..Namespace::default() };
         match namespaces.create(&PostParams::default(), &namespace).await {
             Ok(made) => made.name_any(),
             Err(error) => panic!("cannot make a namespace: {error}"),
@@ -145,19 +128,13 @@ impl KubeServer {
     pub async fn restart(&mut self) {
         self.stop();
         self.apiserver = launch_apiserver(&self.flags, &self.dir, self.address, &self.access).await;
-        assert!(
-            self.apiserver.is_some(),
-            "another process took {}",
-            self.address
-        );
+        assert!(self.apiserver.is_some(), "another process took {}", self.address);
     }
 }
 
 impl fmt::Debug for KubeServer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("KubeServer")
-            .field("address", &self.address)
-            .finish_non_exhaustive()
+        f.debug_struct("KubeServer").field("address", &self.address).finish_non_exhaustive()
     }
 }
 
@@ -165,10 +142,7 @@ fn launch(program: &str, flags: &[String], dir: &Dir) -> Leash {
     let assets = need::kube_assets().unwrap_or_else(|why| panic!("{why}"));
     let mut command = Command::new(assets.join(program));
     // They do not live long enough for their garbage to matter, and start the faster.
-    command
-        .args(flags)
-        .current_dir(&dir.path)
-        .env("GOGC", "400");
+    command.args(flags).current_dir(&dir.path).env("GOGC", "400");
     File::create(dir.log(program))
         .and_then(|log| Leash::run(&command, log))
         .unwrap_or_else(|error| panic!("cannot run {program}: {error}"))
@@ -205,15 +179,10 @@ async fn launch_apiserver(
 }
 
 async fn is_ready(client: &kube::Client) -> bool {
-    let readyz = http::Request::get("/readyz")
-        .body(Vec::new())
-        .expect("a constant path");
+    let readyz = http::Request::get("/readyz").body(Vec::new()).expect("a constant path");
     // The server says that it is ready a moment before it makes the namespace that everyone expects.
     client.request_text(readyz).await.is_ok()
-        && Api::<Namespace>::all(client.clone())
-            .get("default")
-            .await
-            .is_ok()
+        && Api::<Namespace>::all(client.clone()).get("default").await.is_ok()
 }
 
 fn etcd_flags() -> Vec<String> {
@@ -277,15 +246,9 @@ done
 
 impl Dir {
     fn new() -> io::Result<Self> {
-        let path = tempfile::Builder::new()
-            .prefix("fairlead-kube-")
-            .tempdir()?
-            .keep();
+        let path = tempfile::Builder::new().prefix("fairlead-kube-").tempdir()?.keep();
         let name = path.to_str().ok_or(io::ErrorKind::InvalidFilename)?;
-        Ok(Self {
-            _removed: Leash::finally(REMOVE, &[name])?,
-            path,
-        })
+        Ok(Self { _removed: Leash::finally(REMOVE, &[name])?, path })
     }
 
     fn log(&self, program: &str) -> PathBuf {

@@ -33,18 +33,12 @@ impl Leash {
     pub(crate) fn run(command: &Command, log: File) -> io::Result<Self> {
         let mut shell = shell(RUN);
         shell.arg(command.get_program()).args(command.get_args());
-        shell.envs(
-            command
-                .get_envs()
-                .filter_map(|(name, value)| Some((name, value?))),
-        );
+        shell.envs(command.get_envs().filter_map(|(name, value)| Some((name, value?))));
         if let Some(dir) = command.get_current_dir() {
             shell.current_dir(dir);
         }
         shell.stdout(log.try_clone()?).stderr(log);
-        Ok(Self {
-            shell: shell.spawn()?,
-        })
+        Ok(Self { shell: shell.spawn()? })
     }
 
     /// Runs the shell script `duty`, with `args` as its `$1`…, when the leash is dropped.
@@ -52,9 +46,7 @@ impl Leash {
         let mut shell = shell(&format!("read -r _\n{duty}"));
         // Inherited output would keep open the pipes on which a test runner waits.
         shell.args(args).stdout(Stdio::null()).stderr(Stdio::null());
-        Ok(Self {
-            shell: shell.spawn()?,
-        })
+        Ok(Self { shell: shell.spawn()? })
     }
 
     /// How the program ended, if it did.
@@ -73,10 +65,7 @@ impl Drop for Leash {
 fn shell(script: &str) -> Command {
     let mut shell = Command::new("sh");
     // Its own group: a runner that signals the test's group must not end the one who cleans up.
-    shell
-        .args(["-c", script, "leash"])
-        .stdin(Stdio::piped())
-        .process_group(0);
+    shell.args(["-c", script, "leash"]).stdin(Stdio::piped()).process_group(0);
     shell
 }
 

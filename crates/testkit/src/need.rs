@@ -45,10 +45,7 @@ pub fn netns() -> Result<(), String> {
 fn runs(program: &str, args: &[&str]) -> Result<(), String> {
     match Command::new(program).args(args).output() {
         Ok(output) if output.status.success() => Ok(()),
-        Ok(output) => Err(format!(
-            "{program}: {}",
-            String::from_utf8_lossy(&output.stderr).trim()
-        )),
+        Ok(output) => Err(format!("{program}: {}", String::from_utf8_lossy(&output.stderr).trim())),
         Err(error) => Err(format!("{program}: {error}; scripts/setup installs it")),
     }
 }
@@ -61,13 +58,10 @@ pub(crate) fn kube_assets() -> Result<&'static Path, String> {
         let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../scripts/kube-assets");
         // Its progress, and why it could not, go where the test's own output goes.
         match Command::new(&script).stderr(Stdio::inherit()).output() {
-            Ok(output) if output.status.success() => Ok(PathBuf::from(
-                String::from_utf8_lossy(&output.stdout).trim_end(),
-            )),
-            Ok(output) => Err(format!(
-                "no kube-apiserver: scripts/kube-assets: {}",
-                output.status
-            )),
+            Ok(output) if output.status.success() => {
+                Ok(PathBuf::from(String::from_utf8_lossy(&output.stdout).trim_end()))
+            }
+            Ok(output) => Err(format!("no kube-apiserver: scripts/kube-assets: {}", output.status)),
             Err(error) => Err(format!("{}: {error}", script.display())),
         }
     };

@@ -55,9 +55,7 @@ impl Proxy {
     /// A proxy in front of `target`, which need not be there yet.
     pub fn start(target: SocketAddr) -> Self {
         let listener = port::pick();
-        let address = listener
-            .local_addr()
-            .expect("a bound socket has an address");
+        let address = listener.local_addr().expect("a bound socket has an address");
         // Each caller waits for its answer, so this is the number of threads that may call at once.
         let (orders, inbox) = mpsc::channel(16);
         let thread = thread::Builder::new()
@@ -70,11 +68,7 @@ impl Proxy {
                     .expect("the proxy has its port");
             })
             .expect("a thread for the proxy");
-        Self {
-            address,
-            orders: Some(orders),
-            thread: Some(thread),
-        }
+        Self { address, orders: Some(orders), thread: Some(thread) }
     }
 
     pub fn address(&self) -> SocketAddr {

@@ -47,20 +47,14 @@ impl Sandbox {
         remove_those_of_the_dead();
         let count = COUNT.fetch_add(1, Ordering::Relaxed);
         let prefix = format!("{PREFIX}{}-{count}-", process::id());
-        Self {
-            _removed: remover(&prefix),
-            prefix,
-        }
+        Self { _removed: remover(&prefix), prefix }
     }
 
     pub fn host(&self, name: &str) -> Host {
         let netns = format!("{}{name}", self.prefix);
         ip(&["netns", "add", &netns]);
         ip(&["-netns", &netns, "link", "set", "dev", "lo", "up"]);
-        Host {
-            name: name.to_owned(),
-            netns,
-        }
+        Host { name: name.to_owned(), netns }
     }
 
     /// A cable between two hosts, with an address (`10.0.0.1/24`) for each end. At either end the
@@ -104,12 +98,7 @@ fn ip(args: &[&str]) {
     let output = Command::new("ip").args(args).output();
     let output = output.unwrap_or_else(|error| panic!("cannot run ip: {error}"));
     let said = String::from_utf8_lossy(&output.stderr);
-    assert!(
-        output.status.success(),
-        "ip {}: {}",
-        args.join(" "),
-        said.trim()
-    );
+    assert!(output.status.success(), "ip {}: {}", args.join(" "), said.trim());
 }
 
 fn remover(prefix: &str) -> Leash {
@@ -123,9 +112,7 @@ fn remove_those_of_the_dead() {
     };
     for entry in entries.flatten() {
         let name = entry.file_name();
-        let pid = name
-            .to_str()
-            .and_then(|name| name.strip_prefix(PREFIX)?.split('-').next());
+        let pid = name.to_str().and_then(|name| name.strip_prefix(PREFIX)?.split('-').next());
         if let Some(pid) = pid.filter(|pid| !Path::new("/proc").join(pid).exists()) {
             drop(remover(&format!("{PREFIX}{pid}-")));
         }

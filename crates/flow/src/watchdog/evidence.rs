@@ -210,15 +210,11 @@ fn surplus(sorted: &[String]) -> Vec<&String> {
             Some((_, at)) => *at = time,
             None => last_of.push((reason, time)),
         }
-<<<<<<< HEAD
-        if continues { rest.push(name) } else { first.push(name) }
-=======
         if continues {
             rest.push(name);
         } else {
             first.push(name);
         }
->>>>>>> flow-d
     }
     // The newest is never the one to go, even if everything else begins a series.
     let newest = sorted.last();

@@ -214,20 +214,8 @@ fn dropping_the_watchdog_does_not_wait_for_a_closure_that_hangs() {
 fn a_closure_that_panics_stops_nobody() {
     let watchdog = Watchdog::start(quick(), None);
     // A panic without the hook, which would print for longer than a closure may hang here.
-<<<<<<< HEAD
     watchdog.each_tick("panics", || std::panic::resume_unwind(Box::new("on purpose")));
     watchdog.watch("stuck", Severity::Noted, || Progress { owed: true, count: 0 });
-=======
-    watchdog.each_tick("panics", || {
-        std::panic::resume_unwind(Box::new("on purpose"))
-    });
-    watchdog.watch("stuck", Severity::Noted, || Progress {
-        owed: true,
-        count: 0,
-    });
->>>>>>> flow-d
     eventually("stuck is named", || named(&watchdog, "stuck"));
-    eventually("panics is not", || {
-        named(&watchdog, "panics").is_none().then_some(())
-    });
+    eventually("panics is not", || named(&watchdog, "panics").is_none().then_some(()));
 }

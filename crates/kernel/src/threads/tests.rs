@@ -65,17 +65,12 @@ fn a_spinning_thread_and_the_one_that_asks_answer_too() {
     let stop = Arc::new(AtomicBool::new(false));
     let stops = Arc::clone(&stop);
     let stop = StopOnDrop(&stop);
-<<<<<<< HEAD
-    let thread =
-        thread::Builder::new().name("spins".into()).spawn(move || spins_here(&stops)).unwrap();
-=======
     let (entered, inside) = mpsc::channel();
     let thread = thread::Builder::new()
         .name("spins".into())
         .spawn(move || spins_here(&entered, &stops))
         .unwrap();
     inside.recv_timeout(PATIENT).unwrap();
->>>>>>> flow-d
     let frames = answer_of("spins");
     assert!(frames.iter().any(|frame| frame.contains("spins_here")), "{frames:#?}");
     let asker = thread::Builder::new()

@@ -37,20 +37,12 @@ impl Credentials {
             ("server.key", &made.server.1),
             ("service-account.pub", &made.service_account.0),
             ("service-account.key", &made.service_account.1),
-            (
-                "tokens.csv",
-                &format!("{token},token,token,system:masters\n"),
-            ),
+            ("tokens.csv", &format!("{token},token,token,system:masters\n")),
         ];
         for (name, content) in files {
             fs::write(dir.join(name), content)?;
         }
-        Ok(Self {
-            ca: made.ca,
-            certificate: made.admin.0,
-            key: made.admin.1,
-            token,
-        })
+        Ok(Self { ca: made.ca, certificate: made.admin.0, key: made.admin.1, token })
     }
 }
 
@@ -65,13 +57,8 @@ struct Made {
 fn generate() -> Result<Made, rcgen::Error> {
     let mut params = CertificateParams::default();
     params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
-    params.key_usages = vec![
-        KeyUsagePurpose::KeyCertSign,
-        KeyUsagePurpose::DigitalSignature,
-    ];
-    params
-        .distinguished_name
-        .push(DnType::CommonName, "testkit");
+    params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::DigitalSignature];
+    params.distinguished_name.push(DnType::CommonName, "testkit");
     let key = KeyPair::generate()?;
     let ca = params.self_signed(&key)?.pem();
     let issuer = Issuer::new(params, key);
@@ -80,9 +67,7 @@ fn generate() -> Result<Made, rcgen::Error> {
     server.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
     let mut admin = CertificateParams::default();
     admin.distinguished_name.push(DnType::CommonName, "admin");
-    admin
-        .distinguished_name
-        .push(DnType::OrganizationName, "system:masters");
+    admin.distinguished_name.push(DnType::OrganizationName, "system:masters");
     admin.extended_key_usages = vec![ExtendedKeyUsagePurpose::ClientAuth];
 
     let service_account = KeyPair::generate()?;
@@ -90,10 +75,7 @@ fn generate() -> Result<Made, rcgen::Error> {
         ca,
         server: sign(&server, &issuer)?,
         admin: sign(&admin, &issuer)?,
-        service_account: (
-            service_account.public_key_pem(),
-            service_account.serialize_pem(),
-        ),
+        service_account: (service_account.public_key_pem(), service_account.serialize_pem()),
     })
 }
 

@@ -40,12 +40,7 @@ async fn the_server_does_what_fairlead_asks_of_one() {
 
 async fn apply_and_watch(client: Client, namespace: &str) {
     let config_maps = Api::<ConfigMap>::namespaced(client, namespace);
-    let version = config_maps
-        .list(&Default::default())
-        .await
-        .unwrap()
-        .metadata
-        .resource_version;
+    let version = config_maps.list(&Default::default()).await.unwrap().metadata.resource_version;
     let watch = WatchParams::default().timeout(60);
     let mut events = std::pin::pin!(config_maps.watch(&watch, &version.unwrap()).await.unwrap());
     let apply = PatchParams::apply("testkit");
@@ -54,24 +49,14 @@ async fn apply_and_watch(client: Client, namespace: &str) {
             "apiVersion": "v1", "kind": "ConfigMap",
             "metadata": { "name": "applied" }, "data": { "key": value },
         });
-        config_maps
-            .patch("applied", &apply, &Patch::Apply(object))
-            .await
-            .unwrap();
+        config_maps.patch("applied", &apply, &Patch::Apply(object)).await.unwrap();
     }
 
-    let Some(WatchEvent::Added(added)) = events.try_next().await.unwrap() else {
-        panic!()
-    };
-    let Some(WatchEvent::Modified(modified)) = events.try_next().await.unwrap() else {
-        panic!()
-    };
+    let Some(WatchEvent::Added(added)) = events.try_next().await.unwrap() else { panic!() };
+    let Some(WatchEvent::Modified(modified)) = events.try_next().await.unwrap() else { panic!() };
     assert_eq!(added.data.unwrap()["key"], "one");
     assert_eq!(modified.data.as_ref().unwrap()["key"], "two");
-    assert_eq!(
-        modified.managed_fields()[0].manager.as_deref(),
-        Some("testkit")
-    );
+    assert_eq!(modified.managed_fields()[0].manager.as_deref(), Some("testkit"));
 }
 
 async fn define_and_use_a_kind(client: Client) {
@@ -90,10 +75,7 @@ async fn define_and_use_a_kind(client: Client) {
             }],
         },
     }));
-    definitions
-        .create(&PostParams::default(), &definition)
-        .await
-        .unwrap();
+    definitions.create(&PostParams::default(), &definition).await.unwrap();
 
     let kind = GroupVersionKind::gvk("test.fairlead.dev", "v1", "Knot");
     let resource = ApiResource::from_gvk(&kind);
@@ -121,15 +103,9 @@ async fn hold_a_lease(client: Client, namespace: &str) {
     let mut mine = leases.create(&PostParams::default(), &lease).await.unwrap();
     let stale = mine.clone();
     mine.spec.as_mut().unwrap().lease_transitions = Some(1);
-    leases
-        .replace("leader", &PostParams::default(), &mine)
-        .await
-        .unwrap();
+    leases.replace("leader", &PostParams::default(), &mine).await.unwrap();
 
-    let refused = leases
-        .replace("leader", &PostParams::default(), &stale)
-        .await
-        .unwrap_err();
+    let refused = leases.replace("leader", &PostParams::default(), &stale).await.unwrap_err();
     assert!(matches!(refused, kube::Error::Api(status) if status.code == 409));
 }
 
@@ -139,17 +115,9 @@ async fn the_token_is_as_good_as_the_certificate_and_no_credential_is_no_good() 
     let server = KubeServer::shared().await;
     let list = async |config: kube::Config| {
         let namespaces = Api::<Namespace>::all(Client::try_from(config).unwrap());
-        namespaces
-            .list(&Default::default())
-            .await
-            .map(|list| list.items.len())
+        namespaces.list(&Default::default()).await.map(|list| list.items.len())
     };
-    assert!(
-        list(server.access().config_in("token").await)
-            .await
-            .unwrap()
-            > 0
-    );
+    assert!(list(server.access().config_in("token").await).await.unwrap() > 0);
     assert!(list(server.access().config().await).await.unwrap() > 0);
 
     let mut nobody = server.access().config().await;
@@ -168,18 +136,12 @@ async fn a_restart_keeps_data_address_and_credentials() {
     let mut server = KubeServer::start().await;
     let namespace = server.namespace().await;
     let config_maps = Api::<ConfigMap>::namespaced(server.client().await, &namespace);
-    config_maps
-        .create(&PostParams::default(), &config_map("kept", "yes"))
-        .await
-        .unwrap();
+    config_maps.create(&PostParams::default(), &config_map("kept", "yes")).await.unwrap();
 
     server.stop();
     assert!(config_maps.get("kept").await.is_err());
     server.restart().await;
-    assert_eq!(
-        config_maps.get("kept").await.unwrap().data.unwrap()["key"],
-        "yes"
-    );
+    assert_eq!(config_maps.get("kept").await.unwrap().data.unwrap()["key"], "yes");
 }
 
 #[tokio::test]
@@ -202,10 +164,7 @@ async fn a_black_hole_in_between_holds_a_request_until_it_is_healed() {
 
 /// Those that run in `dir`, also when it is already removed.
 fn processes_in(dir: &str) -> Vec<PathBuf> {
-    let processes = fs::read_dir("/proc")
-        .unwrap()
-        .flatten()
-        .map(|entry| entry.path());
+    let processes = fs::read_dir("/proc").unwrap().flatten().map(|entry| entry.path());
     processes
         .filter(|process| fs::read_link(process.join("cwd")).is_ok_and(|cwd| cwd.starts_with(dir)))
         .collect()
@@ -225,19 +184,13 @@ async fn a_killed_process_leaves_no_server_and_no_directory() {
     let scratch = tempfile::tempdir().unwrap();
     let note = scratch.path().join("note");
     let mut victim = Command::new(env::current_exe().unwrap())
-        .args([
-            "--exact",
-            "kube_server::tests::a_killed_process_leaves_no_server_and_no_directory",
-        ])
+        .args(["--exact", "kube_server::tests::a_killed_process_leaves_no_server_and_no_directory"])
         .env(VICTIM, &note)
         .stdout(Stdio::null())
         .spawn()
         .unwrap();
     while !note.exists() {
-        assert!(
-            victim.try_wait().unwrap().is_none(),
-            "the victim died of itself"
-        );
+        assert!(victim.try_wait().unwrap().is_none(), "the victim died of itself");
         sleep(Duration::from_millis(50)).await;
     }
     let dir = fs::read_to_string(note).unwrap();

@@ -34,10 +34,7 @@ fn a_dropped_leash_has_killed_its_program() {
 fn a_program_runs_where_it_should_and_its_end_is_noticed() {
     let dir = tempfile::tempdir().unwrap();
     let mut command = Command::new("sh");
-    command
-        .args(["-c", "[ $PWD = $HERE ] && exit 7"])
-        .current_dir(&dir)
-        .env("HERE", dir.path());
+    command.args(["-c", "[ $PWD = $HERE ] && exit 7"]).current_dir(&dir).env("HERE", dir.path());
     let mut leash = Leash::run(&command, tempfile::tempfile().unwrap()).unwrap();
 
     let ended = loop {

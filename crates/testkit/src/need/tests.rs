@@ -36,9 +36,6 @@ fn a_test_that_cannot_run_says_so_and_fails_only_in_ci() {
 
 #[test]
 fn an_async_test_is_named_without_its_closures() {
-    assert_eq!(
-        test_name("a::tests::name::{{closure}}::{{closure}}::here"),
-        "a::tests::name"
-    );
+    assert_eq!(test_name("a::tests::name::{{closure}}::{{closure}}::here"), "a::tests::name");
     assert_eq!(test_name("a::tests::name::here"), "a::tests::name");
 }

@@ -134,9 +134,7 @@ fn a_delay_is_paid_in_both_directions() {
 #[test]
 fn a_throttle_is_no_faster_than_it_says() {
     let proxy = Proxy::start(echo());
-    proxy.inject(Fault::Throttle {
-        bytes_per_second: 1000,
-    });
+    proxy.inject(Fault::Throttle { bytes_per_second: 1000 });
     let mut client = Client::connect(&proxy);
     let sent = Instant::now();
     client.send(&"x".repeat(500));
@@ -163,10 +161,7 @@ fn a_cut_resets_what_stands_even_in_a_black_hole_and_lets_new_ones_in() {
     old.gets("before");
     proxy.inject(Fault::BlackHole);
     proxy.cut();
-    assert_eq!(
-        old.0.read(&mut [0]).unwrap_err().kind(),
-        ErrorKind::ConnectionReset
-    );
+    assert_eq!(old.0.read(&mut [0]).unwrap_err().kind(), ErrorKind::ConnectionReset);
 
     proxy.heal();
     let mut new = Client::connect(&proxy);
@@ -176,14 +171,8 @@ fn a_cut_resets_what_stands_even_in_a_black_hole_and_lets_new_ones_in() {
 
 #[test]
 fn a_server_that_is_not_there_is_a_reset() {
-    let nobody = StdListener::bind("127.0.0.1:0")
-        .unwrap()
-        .local_addr()
-        .unwrap();
+    let nobody = StdListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
     let proxy = Proxy::start(nobody);
     let mut client = Client::connect(&proxy);
-    assert_eq!(
-        client.0.read(&mut [0]).unwrap_err().kind(),
-        ErrorKind::ConnectionReset
-    );
+    assert_eq!(client.0.read(&mut [0]).unwrap_err().kind(), ErrorKind::ConnectionReset);
 }

@@ -10,11 +10,7 @@ const VICTIM: &str = "TESTKIT_VICTIM";
 /// A refusal proves that the packet went there and the answer came back.
 fn reaches(host: &Host, address: &str) -> bool {
     let dial = format!("exec 3<>/dev/tcp/{address}/9");
-    let output = host
-        .command("timeout")
-        .args(["5", "bash", "-c", &dial])
-        .output()
-        .unwrap();
+    let output = host.command("timeout").args(["5", "bash", "-c", &dial]).output().unwrap();
     String::from_utf8_lossy(&output.stderr).contains("Connection refused")
 }
 
@@ -45,10 +41,7 @@ fn sandboxes_with_the_same_hosts_and_addresses_do_not_meet() {
     };
     let netns: Vec<_> = thread::scope(|scope| {
         let builders: Vec<_> = (0..4).map(|_| scope.spawn(build)).collect();
-        builders
-            .into_iter()
-            .map(|builder| builder.join().unwrap())
-            .collect()
+        builders.into_iter().map(|builder| builder.join().unwrap()).collect()
     });
     assert!(netns.iter().all(|netns| !netns.exists()), "{netns:?}");
 }
@@ -60,42 +53,27 @@ fn a_test_that_panics_leaves_no_namespace_and_no_process() {
         let sandbox = Sandbox::new();
         let host = sandbox.host("a");
         let stay = "sleep 1000 >/dev/null 2>&1 & echo $!";
-        let sleeper = host
-            .command("sh")
-            .args(["-c", stay])
-            .output()
-            .unwrap()
-            .stdout;
+        let sleeper = host.command("sh").args(["-c", stay]).output().unwrap().stdout;
         let sleeper = String::from_utf8(sleeper).unwrap();
         println!("victim {} {}", host.netns().display(), sleeper.trim());
         panic!("as planned");
     }
 
     let victim = Command::new(env::current_exe().unwrap())
-        .args([
-            "--exact",
-            "sandbox::tests::a_test_that_panics_leaves_no_namespace_and_no_process",
-        ])
+        .args(["--exact", "sandbox::tests::a_test_that_panics_leaves_no_namespace_and_no_process"])
         .args(["--nocapture"])
         .env(VICTIM, "yes")
         .stderr(Stdio::null())
         .output()
         .unwrap();
     let said = String::from_utf8(victim.stdout).unwrap();
-    let left = said
-        .lines()
-        .find(|line| line.starts_with("victim "))
-        .expect(&said);
+    let left = said.lines().find(|line| line.starts_with("victim ")).expect(&said);
     let [_, netns, sleeper] = left.split(' ').collect::<Vec<_>>().try_into().unwrap();
 
     assert!(!victim.status.success());
     assert!(!Path::new(netns).exists());
     // A zombie, for whom nobody waits, has no command line.
-    assert!(
-        fs::read(format!("/proc/{sleeper}/cmdline"))
-            .unwrap_or_default()
-            .is_empty()
-    );
+    assert!(fs::read(format!("/proc/{sleeper}/cmdline")).unwrap_or_default().is_empty());
 }
 
 #[test]
