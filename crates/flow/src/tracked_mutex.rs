@@ -11,7 +11,7 @@
 //!   of one class at once, panics with the places, whether or not it would have deadlocked this
 //!   time. Release builds have none of it.
 //!
-//! Uncontended it costs 1.4 times parking_lot's mutex (`examples/lock_cost.rs` measures).
+//! Uncontended it costs 1.4 times parking_lot's mutex (`make bench` measures).
 //!
 //! ```compile_fail,E0277
 //! use flow::TrackedMutex;

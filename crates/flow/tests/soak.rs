@@ -12,8 +12,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
+use flow::gate::GateConfig;
+use flow::lanes::LanesConfig;
 use flow::lanes::Stage;
-use flow::{Deadline, Gate, GateConfig, Lanes, LanesConfig, Ledger, Priority, Refused, Work};
+use flow::{Deadline, Gate, Lanes, Ledger, Priority, Refused, Work};
 use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
 

@@ -2,7 +2,7 @@
 
 use std::hint::black_box;
 
-use flow::ledger::Outcome;
+use flow::ledger::{Filter, Outcome};
 use flow::{Ledger, TrackedMutex};
 use replay::table::Table;
 
@@ -30,4 +30,19 @@ pub(crate) fn run(table: &mut Table) {
         op.finish(Outcome::Done);
     });
     table.row("Ledger: an operation with two steps", "ns", stepped, &rivals);
+
+    let crowd: Vec<_> = (0..1_000_000).map(|_| ledger.begin("crowd", "key", "tenant")).collect();
+    let filter = Filter { limit: 100, ..Filter::default() };
+    let listing = nanos_per_call(20, || {
+        black_box(ledger.in_flight(&filter));
+    });
+    let counted = nanos_per_call(20, || {
+        black_box(crowd.iter().filter(|op| op.id().0 == 0).count());
+    });
+    table.row(
+        "Ledger: the oldest 100 among a million in flight",
+        "ns",
+        listing,
+        &[("one look at each of the million", counted)],
+    );
 }
