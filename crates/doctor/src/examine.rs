@@ -40,7 +40,7 @@ impl Outcome {
 }
 
 /// Reads paths, directories, `-` and addresses, in any mixture, and says what is wrong.
-pub fn examine(
+pub fn examine_inputs(
     inputs: &[String],
     options: &Options,
     progress: &mut dyn FnMut(Progress<'_>),
@@ -85,20 +85,19 @@ pub fn examine(
     (report, outcome)
 }
 
-/// The same for bytes that are already here: for a page, an endpoint, a test.
-pub fn examine_bytes<'a>(inputs: impl IntoIterator<Item = (&'a str, &'a [u8])>) -> Report {
+/// Bytes that are already here: for a page, an endpoint, a test. They may be anything that a file
+/// may be, an archive too.
+pub fn examine(name: &str, bytes: &[u8]) -> Report {
     let mut silent = |_: Progress<'_>| {};
     let mut intake = Intake::new(None, &mut silent);
-    for (name, bytes) in inputs {
-        intake.bytes(name, bytes);
-    }
+    intake.bytes(name, bytes);
     conclude(intake.case)
 }
 
 fn conclude(case: Case) -> Report {
     let Case { dumps, logs, metrics, ledgers, excerpts, pods, inputs } = case;
-    let mut report = crate::analysis::examine(&dumps);
-    report.inputs = inputs;
+    let mut report = Report { inputs, ..Report::default() };
+    report.findings.extend(dumps.iter().flat_map(crate::analysis::examine));
     let mut story = logs.finish();
     let onset = story.onset();
     report.findings.extend(story.findings());

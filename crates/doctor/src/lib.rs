@@ -17,7 +17,20 @@
 //! 3. The [`Report`] is a contract: fields are added, never renamed.
 
 pub mod analysis;
+mod examine;
+mod excerpt;
+mod figures;
 pub mod goroutine;
+mod input;
+pub mod live;
+mod log;
+mod metrics;
+mod own;
+mod pods;
+pub mod render;
 pub mod report;
+mod timeline;
 
+pub use examine::{Options, Outcome, examine, examine_inputs};
+pub use input::Progress;
 pub use report::Report;

@@ -9,6 +9,7 @@ use std::collections::{BTreeMap, HashMap};
 use serde::Deserialize;
 use serde_json::Value;
 
+use crate::analysis::remedy;
 use crate::figures::{count, many, seconds};
 use crate::metrics::slug;
 use crate::report::{
@@ -138,7 +139,7 @@ impl Ledger {
                 title: format!("{} late; the oldest is {} for {}", many(alone.len() as u64, "operation is", "operations are"), worst.title(), seconds(worst.age() / 1000.0)),
                 resource: Resource { kind: ResourceKind::Other, name: worst.title(), ..Resource::default() },
                 no_holder: Some("they wait for nobody; they are slow themselves".into()),
-                remedy: "Each costs one worker of its key and nothing else. Look at the step it is in; its deadline will end it.".into(),
+                remedy: remedy(FaultClass::HeldAcrossWork).into(),
                 evidence: alone.iter().take(8).map(|op| self.evidence(op)).collect(),
                 confidence: Confidence { level: Level::Certain, why: "the ledger says so".into() },
                 ..Finding::default()
@@ -173,6 +174,7 @@ impl Ledger {
             graph.nodes.push(GraphNode { id: node.clone(), kind: NodeKind::Goroutines, label: op.title(), count: 1, finding: Some(id.clone()) });
             graph.edges.push(GraphEdge { from: resource_node, to: node, kind: EdgeKind::HeldBy, count: 1, confidence: Level::Certain, in_cycle: cycle });
         }
+        let class = if cycle { FaultClass::Deadlock } else { FaultClass::Queue };
         let oldest = ops.iter().map(|op| op.wait_ms()).fold(0.0, f64::max);
         let mut by_entry: Vec<EntryCount> = by_entry
             .into_iter()
@@ -181,7 +183,7 @@ impl Ledger {
         by_entry.sort_by_key(|e| std::cmp::Reverse(e.count));
         Finding {
             id,
-            class: if cycle { FaultClass::Deadlock } else { FaultClass::Queue },
+            class,
             severity: if cycle || ops.len() >= 100 { Severity::Critical } else { Severity::Serious },
             title: match holder {
                 Some(op) if !cycle => format!("{} behind {what}, held by {}", many(ops.len() as u64, "operation waits", "operations wait"), op.title()),
@@ -213,7 +215,7 @@ impl Ledger {
                 .collect(),
             no_holder: holder.is_none().then(|| "the ledger does not name who holds it".into()),
             cycle: if cycle { self.ring(chain) } else { Vec::new() },
-            remedy: "The holder's step says what it waits for; its deadline will end it. If it comes again, move that step out of what the lock protects.".into(),
+            remedy: remedy(class).into(),
             evidence: ops.iter().take(8).map(|op| self.evidence(op)).collect(),
             confidence: Confidence { level: Level::Certain, why: "the ledger records who waits on whom".into() },
             details: vec![format!("{} in flight in all", count(self.ops.len() as u64))],

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use crate::analysis::remedy;
 use crate::figures::{count, many};
 use crate::log::At;
 use crate::metrics::slug;
@@ -94,10 +95,7 @@ impl Pods {
                     name: name.clone(),
                     ..Resource::default()
                 },
-                remedy: "Look at what they wait for when they start; restarting is their retry, \
-                         and each brings its whole load again. A client should keep running and \
-                         come back with growing pauses."
-                    .into(),
+                remedy: remedy(FaultClass::RetryStorm).into(),
                 collect_next: vec!["the last lines of one of them: `kubectl logs --previous`".into()],
                 evidence: vec![group.evidence.clone()],
                 confidence: Confidence {

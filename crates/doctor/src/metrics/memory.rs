@@ -1,5 +1,6 @@
 //! Memory against its limit.
 
+use crate::analysis::remedy;
 use crate::figures::{bytes, count, timestamp};
 use crate::log::stamp::Millis;
 use crate::report::{
@@ -55,9 +56,7 @@ pub(crate) fn over_limit(facts: &[MemoryFact]) -> Option<Finding> {
             evidence: Some(f.evidence.clone()),
             ..Since::default()
         }),
-        remedy: "Parked requests keep their memory: bound what may be in flight and refuse the \
-                 rest with a time to come back. A higher limit only moves the end."
-            .into(),
+        remedy: remedy(FaultClass::MemoryOverLimit).into(),
         evidence: vec![worst.evidence.clone()],
         confidence: Confidence {
             level: Level::Certain,
