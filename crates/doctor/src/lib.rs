@@ -17,6 +17,7 @@
 //! 3. The [`Report`] is a contract: fields are added, never renamed.
 
 pub mod analysis;
+mod case;
 mod examine;
 mod excerpt;
 mod figures;
@@ -31,6 +32,7 @@ pub mod render;
 pub mod report;
 mod timeline;
 
+pub use case::Case;
 pub use examine::{Options, Outcome, examine, examine_inputs};
 pub use input::Progress;
 pub use report::Report;

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use crate::analysis::remedy;
-use crate::figures::{count, many};
+use crate::figures::count;
 use crate::log::At;
 use crate::metrics::slug;
 use crate::report::{
@@ -85,9 +85,9 @@ impl Pods {
                 class: FaultClass::RetryStorm,
                 severity: Severity::Serious,
                 title: format!(
-                    "{} of {} {name} restart in a loop, up to {} times",
+                    "{} of {} {name} pods restart in a loop, up to {} times",
                     count(group.looping),
-                    many(group.pods, "pod", "pods"),
+                    count(group.pods),
                     count(group.most)
                 ),
                 resource: Resource {
@@ -146,7 +146,7 @@ mod tests {
         }
         let found = pods.findings();
         assert_eq!(found.len(), 1);
-        assert_eq!(found[0].title, "2 of 3 pods e-pod restart in a loop, up to 1,557 times");
+        assert_eq!(found[0].title, "2 of 3 e-pod pods restart in a loop, up to 1,557 times");
         assert_eq!(found[0].evidence[0].line, Some(4));
     }
 }

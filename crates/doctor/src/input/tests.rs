@@ -37,7 +37,7 @@ fn inputs(bytes: &[u8]) -> Vec<InputSummary> {
     let mut silent = |_: Progress<'_>| {};
     let mut intake = Intake::new(None, &mut silent);
     intake.bytes("x", bytes);
-    intake.case.inputs
+    intake.gathered.inputs
 }
 
 fn names(inputs: &[InputSummary]) -> Vec<(&str, bool)> {
@@ -119,7 +119,7 @@ fn directories_are_walked_in_order_and_links_do_not_loop() {
     let mut intake = Intake::new(None, &mut silent);
     intake.path(&dir.path().to_string_lossy());
     let read: Vec<String> = intake
-        .case
+        .gathered
         .inputs
         .iter()
         .map(|i| i.name.strip_prefix(&*dir.path().to_string_lossy()).unwrap().to_owned())

@@ -4,7 +4,7 @@ use super::requests::Begun;
 use super::signs::{Begins, Sign};
 use super::stamp::Millis;
 use super::template::Template;
-use super::{Event, Level, Story};
+use super::{Event, Level, Story, cut};
 use crate::analysis::remedy;
 use crate::figures::{count, many, seconds, timestamp};
 use crate::metrics::{LatencyRow, slug};
@@ -19,6 +19,19 @@ pub(crate) struct Onset {
     pub(crate) at: Millis,
     pub(crate) text: String,
     pub(crate) evidence: Evidence,
+}
+
+impl Onset {
+    pub(crate) fn event(&self) -> TimelineEvent {
+        TimelineEvent {
+            at: timestamp(Some(self.at)),
+            kind: EventKind::Onset,
+            text: self.text.clone(),
+            count: 1,
+            evidence: Some(self.evidence.clone()),
+            ..TimelineEvent::default()
+        }
+    }
 }
 
 impl Story {
@@ -270,7 +283,7 @@ impl Story {
             events.push(TimelineEvent {
                 at: timestamp(event.seen.at),
                 kind: kind(Some(event.sign)),
-                text: format!("{}: {}", turn(event.sign), event.seen.evidence.text),
+                text: format!("{}: {}", turn(event.sign), event.text),
                 count: 1,
                 evidence: Some(event.seen.evidence.clone()),
                 ..TimelineEvent::default()
@@ -428,9 +441,12 @@ fn told_by(template: &Template) -> Finding {
 
 /// A template in a title: without the fields behind it.
 fn short(text: &str) -> String {
-    let text = text.split(" - ").next().unwrap_or(text).trim();
-    match text.char_indices().nth(110) {
-        Some((cut, _)) => format!("{}…", &text[..cut]),
-        None => text.to_owned(),
+    let mut text = text.split(" - ").next().unwrap_or(text).trim();
+    while let Some((head, last)) = text.rsplit_once(' ')
+        && last.contains('=')
+        && head.contains(' ')
+    {
+        text = head.trim_end_matches([' ', ':', ',']);
     }
+    cut(text, 110)
 }

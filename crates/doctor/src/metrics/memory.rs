@@ -4,7 +4,8 @@ use crate::analysis::remedy;
 use crate::figures::{bytes, count, timestamp};
 use crate::log::stamp::Millis;
 use crate::report::{
-    Confidence, Evidence, FaultClass, Finding, Level, Resource, ResourceKind, Severity, Since,
+    Confidence, EventKind, Evidence, FaultClass, Finding, Level, Resource, ResourceKind, Severity,
+    Since, TimelineEvent,
 };
 
 /// Memory in use at a time, in bytes.
@@ -69,6 +70,23 @@ pub(crate) fn over_limit(facts: &[MemoryFact]) -> Option<Finding> {
         )],
         ..Finding::default()
     })
+}
+
+/// Memory over time; of the same figure in several lines, one.
+pub(crate) fn memory_events(facts: &[MemoryFact]) -> Vec<TimelineEvent> {
+    let mut facts: Vec<&MemoryFact> = facts.iter().collect();
+    facts.dedup_by_key(|fact| (fact.at, fact.used as u64));
+    let event = |fact: &MemoryFact| TimelineEvent {
+        at: timestamp(fact.at),
+        kind: EventKind::Memory,
+        text: fact.text(),
+        count: 1,
+        value: Some(fact.used),
+        unit: Some("bytes".into()),
+        evidence: Some(fact.evidence.clone()),
+        ..TimelineEvent::default()
+    };
+    facts.into_iter().map(event).collect()
 }
 
 #[cfg(test)]

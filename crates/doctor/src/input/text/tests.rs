@@ -1,10 +1,10 @@
 use super::*;
 
-fn read_text(text: &str) -> (Case, InputSummary) {
-    let mut case = Case::default();
+fn read_text(text: &str) -> (Gathered, InputSummary) {
+    let mut gathered = Gathered::default();
     let mut summary = InputSummary { name: "x".into(), ..InputSummary::default() };
-    read(&mut case, &mut summary, text.as_bytes(), Some(1_740_000_000_000), &mut |_| {});
-    (case, summary)
+    read(&mut gathered, &mut summary, text.as_bytes(), Some(1_740_000_000_000), &mut |_| {});
+    (gathered, summary)
 }
 
 const DUMP: &str = "goroutine 7 [sync.Mutex.Lock, 5 minutes]:\n\
@@ -23,19 +23,19 @@ fn klog(n: usize) -> String {
 fn a_dump_in_a_log_is_cut_out_with_its_line() {
     let before: String = (0..5000).map(klog).collect();
     let after: String = (0..20_000).map(klog).collect();
-    let (case, summary) = read_text(&format!("{before}SIGQUIT: quit\n{DUMP}{after}{DUMP}{after}"));
-    assert_eq!(case.dumps.len(), 2, "{summary:?}");
-    assert_eq!(case.dumps[0].goroutines[0].line, 5002);
-    assert_eq!(case.dumps[1].goroutines[0].line, 25_010);
-    assert_eq!(case.logs.lines(), 45_000);
+    let (gathered, summary) = read_text(&format!("{before}SIGQUIT: quit\n{DUMP}{after}{DUMP}{after}"));
+    assert_eq!(gathered.dumps.len(), 2, "{summary:?}");
+    assert_eq!(gathered.dumps[0].goroutines[0].line, 5002);
+    assert_eq!(gathered.dumps[1].goroutines[0].line, 25_010);
+    assert_eq!(gathered.logs.lines(), 45_000);
     assert_eq!(summary.taken_for.len(), 2, "{summary:?}");
 }
 
 #[test]
 fn a_log_of_positions_is_a_log() {
     let text: String = (0..100).map(klog).collect();
-    let (case, summary) = read_text(&text);
-    assert!(case.dumps.is_empty());
+    let (gathered, summary) = read_text(&text);
+    assert!(gathered.dumps.is_empty());
     assert_eq!(summary.taken_for, ["klog log"]);
     assert_eq!(summary.read, ["100 log lines"]);
 }
@@ -46,24 +46,24 @@ fn a_report_is_several_things_at_once() {
         The log\n```\n2025-01-26T13:09:02.525|INFO|CTL|a.b: hello\n```\nagain\n```\n2025-01-26T13:09:02.525|INFO|CTL|a.b: hello\n```\n\
         metrics\ngo_goroutines   562\n\nlatency\nn min p50 p95 max mean\nAdd OK 492 114 s 122 s 123 s 124 s 122 s\n\
         and\n{\"level\":\"info\",\n \"msg\":\"finished call\",\n \"grpc.time_ms\":121142.97, ...}\n";
-    let (case, summary) = read_text(text);
+    let (gathered, summary) = read_text(text);
     assert_eq!(
         summary.taken_for,
         ["report with excerpts", "JSON log", "NeuVector log", "Prometheus text", "kubectl get pods", "table of latencies"]
     );
-    assert_eq!(case.logs.lines(), 2, "the repeated excerpt counts once");
-    assert_eq!((case.metrics.samples(), case.metrics.rows(), case.pods.seen()), (1, 1, 1));
-    assert_eq!(case.logs.finish().latencies().len(), 1);
+    assert_eq!(gathered.logs.lines(), 2, "the repeated excerpt counts once");
+    assert_eq!((gathered.metrics.samples(), gathered.metrics.rows(), gathered.pods.seen()), (1, 1, 1));
+    assert_eq!(gathered.logs.finish().latencies().len(), 1);
 }
 
 #[test]
 fn our_own_ledger_is_told_from_a_json_log() {
-    let (case, summary) = read_text("[\n{\"id\":1,\"kind\":\"Add\",\"age_ms\":5}\n]\n");
+    let (gathered, summary) = read_text("[\n{\"id\":1,\"kind\":\"Add\",\"age_ms\":5}\n]\n");
     assert_eq!(summary.taken_for, ["Fairlead ledger"]);
-    assert_eq!(case.ledgers.len(), 1);
-    let (case, summary) = read_text("{\"level\":\"info\",\"msg\":\"a\"}\n{\"level\":\"info\",\"msg\":\"b\"}\n");
+    assert_eq!(gathered.ledgers.len(), 1);
+    let (gathered, summary) = read_text("{\"level\":\"info\",\"msg\":\"a\"}\n{\"level\":\"info\",\"msg\":\"b\"}\n");
     assert_eq!(summary.taken_for, ["JSON log"]);
-    assert_eq!(case.logs.lines(), 2);
+    assert_eq!(gathered.logs.lines(), 2);
     let (_, summary) = read_text("[1,\n2]\n");
     assert_eq!(summary.refused.len(), 1);
 }
@@ -87,7 +87,7 @@ fn progress_is_told() {
     let text: String = (0..400_000).map(klog).collect();
     let mut told = Vec::new();
     let mut summary = InputSummary::default();
-    read(&mut Case::default(), &mut summary, text.as_bytes(), Some(0), &mut |n| told.push(n));
+    read(&mut Gathered::default(), &mut summary, text.as_bytes(), Some(0), &mut |n| told.push(n));
     assert!(told.len() >= 2 && told.is_sorted(), "{told:?}");
     assert_eq!(summary.size, text.len() as u64);
 }
