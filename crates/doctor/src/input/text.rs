@@ -369,17 +369,19 @@ fn begins_document(line: &[u8]) -> bool {
 
 /// `…/file.go:12 +0x1d`, `…/file.go:12`: a position in a stack. klog's `file.go:12] text` is none.
 fn is_location(line: &[u8]) -> bool {
-    let Some(at) = memchr::memmem::rfind(line, b".go:") else {
+    let Some(colon) = memchr::memrchr(b':', line) else {
         return false;
     };
-    let digits = line[at + 4..]
+    if !line[..colon].ends_with(b".go") {
+        return false;
+    }
+    let digits = line[colon + 1..]
         .iter()
         .take_while(|b| b.is_ascii_digit())
         .count();
-    let rest = &line[at + 4 + digits..];
-    let indented = line.first().is_some_and(|b| matches!(b, b'\t' | b'#'))
-        || memchr::memchr(b'\t', line).is_some();
-    digits > 0 && (rest.starts_with(b" +0x") || (rest.is_empty() && indented))
+    let rest = &line[colon + 1 + digits..];
+    digits > 0
+        && (rest.starts_with(b" +0x") || (rest.is_empty() && memchr::memchr(b'\t', line).is_some()))
 }
 
 /// The parser counts lines from where its text begins.

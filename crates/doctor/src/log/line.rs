@@ -328,14 +328,16 @@ fn named(line: &[u8]) -> &[u8] {
         return &line[end + 2..];
     }
     let head = line.get(..48).unwrap_or(line);
-    if let Some(bar) = memchr::memmem::find(head, b" | ")
+    if let Some(bar) = memchr::memchr(b'|', head)
+        && head[..bar].ends_with(b" ")
+        && head[bar + 1..].starts_with(b" ")
         && !head[0].is_ascii_digit()
         && head[..bar]
             .trim_ascii_end()
             .iter()
             .all(|b| b.is_ascii_alphanumeric() || b"-_.".contains(b))
     {
-        return &line[bar + 3..];
+        return &line[bar + 2..];
     }
     line
 }
@@ -351,9 +353,11 @@ fn ornament(line: &[u8]) -> &[u8] {
 }
 
 fn component(text: &[u8], at: Option<Millis>, level: Level, dialect: Dialect) -> Record<'_> {
-    let (source, message) = match memchr::memmem::find(text, b": ") {
-        Some(end) if !text[..end].contains(&b' ') => (&text[..end], &text[end + 2..]),
-        _ => (&b""[..], text),
+    // The name before the colon is one word, so nothing behind the first blank matters.
+    let word = memchr::memchr(b' ', text).unwrap_or(0);
+    let (source, message) = match text[..word].strip_suffix(b":") {
+        Some(source) => (source, &text[word + 1..]),
+        None => (&b""[..], text),
     };
     let message = message.strip_prefix(b"- ").unwrap_or(message);
     Record {
