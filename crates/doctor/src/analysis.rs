@@ -130,7 +130,7 @@ impl<'d> Process<'d> {
             d.form != Form::Text
                 && d.kind == later.dump.kind
                 && !(d.taken.is_some() && d.taken == later.dump.taken)
-                && d.input != later.dump.input
+                && (d.input != later.dump.input || d.form == later.dump.form)
         })?;
         compare::compare(earlier, later)
     }

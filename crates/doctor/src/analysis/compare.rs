@@ -31,12 +31,12 @@ pub(super) fn compare(earlier: &Dump, later: &Scene<'_>) -> Option<(Comparison, 
 /// goroutines.
 pub(super) fn is_same_moment(a: &Dump, b: &Dump) -> bool {
     let (few, many) = (a.shown().min(b.shown()), a.shown().max(b.shown()));
+    if a.form == b.form || many - few > many / 10 {
+        return false;
+    }
     let (x, y) = (program(a), program(b));
     let shared = x.intersection(&y).count();
-    a.form != b.form
-        && many - few <= many / 10
-        && shared > 0
-        && shared * 10 >= x.len().min(y.len()) * 8
+    shared > 0 && shared * 10 >= x.len().min(y.len()) * 8
 }
 
 /// The program's own functions.

@@ -10,6 +10,9 @@ use super::queue::Queue;
 use super::scene::{Actor, Scene};
 use super::wait::Wait;
 
+/// Candidates kept for one lock: beyond these the list says nothing.
+const CANDIDATES: usize = 64;
+
 /// A goroutine that may hold the lock, and what speaks for it.
 #[derive(Debug, Clone)]
 pub(super) struct Candidate {
@@ -152,6 +155,7 @@ impl<'q> Index<'q> {
             }
         }
         found.outside.sort_by_key(|c| rank(scene, c, mode));
+        found.outside.truncate(CANDIDATES);
         found
     }
 }
