@@ -20,6 +20,7 @@ pub mod analysis;
 mod case;
 pub mod goroutine;
 pub mod report;
+mod words;
 
 pub use case::Case;
 pub use report::Report;

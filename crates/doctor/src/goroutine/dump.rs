@@ -7,7 +7,7 @@ use jiff::Timestamp;
 use rustc_hash::FxHashMap;
 
 use super::Name;
-use crate::analysis::words::thousands;
+use crate::words::thousands;
 
 /// One profile.
 #[derive(Debug, Clone)]
