@@ -33,6 +33,7 @@ const WITH_ADDRESSES: [(&str, &[u8]); 5] = [
     vector!("go1.27.0.leak2.txt"),
 ];
 
+/// `traces` here and `text` below were printed by `go tool pprof` from the protobufs.
 const WITHOUT_ADDRESSES: [(&str, &[u8]); 12] = [
     vector!("go1.19.8.debug0.pb.gz"),
     vector!("go1.21.13.debug0.pb.gz"),
