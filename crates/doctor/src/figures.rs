@@ -2,8 +2,8 @@
 
 use jiff::Timestamp;
 
-pub(crate) use crate::analysis::words::thousands as count;
 use crate::log::stamp::Millis;
+pub(crate) use crate::words::thousands as count;
 
 /// Bytes in the unit in which they were meant: `6 GiB` where even, else `109.6 GB`.
 pub(crate) fn bytes(n: f64) -> String {

@@ -6,9 +6,12 @@ use crate::goroutine::{Known, Name};
 use crate::report::{HeldMode, Level, ResourceKind};
 
 use super::owner::Owner;
-use super::queue::{Key, Queue};
+use super::queue::Queue;
 use super::scene::{Actor, Scene};
 use super::wait::Wait;
+
+/// Candidates kept for one lock: beyond these the list says nothing.
+const CANDIDATES: usize = 64;
 
 /// A goroutine that may hold the lock, and what speaks for it.
 #[derive(Debug, Clone)]
@@ -22,6 +25,8 @@ pub(super) struct Candidate {
     pub(super) takes: bool,
     /// A loop that waits for its next piece of work rarely holds anything.
     pub(super) idle: bool,
+    /// It waits as for work in the very frame that its goroutine began with: perhaps such a loop.
+    pub(super) shallow: bool,
     pub(super) level: Level,
 }
 
@@ -64,9 +69,17 @@ impl<'q> Index<'q> {
             // The frame that asks for a lock does not have it yet.
             let first = facts.place.as_ref().map_or(facts.depth, |p| p.site + 1);
             frames.clear();
+            // `go func() { … }()` in a method starts outside whatever the method has locked.
+            let root = stack
+                .frames
+                .iter()
+                .rposition(|f| scene.dump.known(f.function) != Known::Runtime)
+                .filter(|&f| Name::of(scene.dump.function(stack.frames[f].function)).closure);
             for (f, frame) in stack.frames.iter().enumerate().skip(first) {
                 for &o in covering.get(frame.function as usize).map_or(&[][..], |c| c) {
-                    frames.push((o, f));
+                    if root != Some(f) || !matches!(owners[o], Owner::Type { .. }) {
+                        frames.push((o, f));
+                    }
                 }
             }
             frames.sort_unstable();
@@ -104,15 +117,15 @@ impl<'q> Index<'q> {
                 };
                 let takes = takes(scene, actor, frame, queue);
                 let nested = waiting.contains(&a);
-                let idle = !nested && !exact && !takes && is_idle(scene, actor, frame, queue);
-                let level = Level::Possible;
+                let idle = !nested && !takes && is_idle(scene, actor, frame, queue);
                 let candidate = Candidate {
                     actor: a,
                     frame,
                     exact,
                     takes,
                     idle,
-                    level,
+                    shallow: is_shallow(scene, actor, frame),
+                    level: Level::Possible,
                 };
                 if nested {
                     &mut found.nested
@@ -126,29 +139,35 @@ impl<'q> Index<'q> {
         if is_everywhere(&queue.owner) {
             found.outside.retain(|c| c.exact);
         }
-        if found.outside.iter().any(|c| c.exact) {
+        // Every value has its loops, called on it: an address alone does not make them holders.
+        let at_work = |c: &Candidate| c.exact && !c.idle && !c.shallow;
+        if found.outside.iter().any(at_work) {
             found.outside.retain(|c| c.exact);
         }
         if found.outside.iter().any(|c| !c.idle) {
             found.outside.retain(|c| !c.idle);
         }
-        let alone = found.outside.len() == 1;
+        // Waiters that are inside already are candidates too.
+        let alone = found.outside.len() == 1 && found.nested.is_empty();
+        let alone_at_work = found.outside.iter().filter(|c| at_work(c)).count() == 1;
         for candidate in &mut found.outside {
             let actor = &scene.actors[candidate.actor as usize];
             let blocked = scene.facts(actor).wait.is_blocked();
-            let earned = candidate.exact
+            let earned = (at_work(candidate) && blocked && alone_at_work)
                 || (alone
                     && actor.count == 1
                     && blocked
                     && scene.is_complete()
                     && queue.instances() == 1
-                    && (candidate.takes || matches!(queue.owner, Owner::Type { .. }))
-                    && !candidate.idle);
+                    && !candidate.idle
+                    && (candidate.takes
+                        || (matches!(queue.owner, Owner::Type { .. }) && !candidate.shallow)));
             if earned {
                 candidate.level = Level::Likely;
             }
         }
         found.outside.sort_by_key(|c| rank(scene, c, mode));
+        found.outside.truncate(CANDIDATES);
         found
     }
 }
@@ -195,22 +214,39 @@ fn takes(scene: &Scene<'_>, actor: &Actor, frame: usize, queue: &Queue) -> bool 
 
 fn is_idle(scene: &Scene<'_>, actor: &Actor, frame: usize, queue: &Queue) -> bool {
     let facts = scene.facts(actor);
-    let waits_itself = frame == facts.depth;
-    let is_root = frame + 1 >= scene.stack(actor).frames.len();
     match (&queue.owner, facts.wait) {
         (_, Wait::Idle) => true,
-        (Owner::Type { .. }, Wait::Select) => waits_itself && is_root,
+        (Owner::Type { .. }, Wait::Select) => is_shallow(scene, actor, frame),
         (Owner::Type { .. }, _) => false,
-        (_, Wait::Select | Wait::Receive | Wait::Channel | Wait::Condition | Wait::Sleep) => {
-            waits_itself
+        // A package is a wide net: what waits in its own frame, and `main`, are in it by nature.
+        (_, Wait::Select | Wait::Receive | Wait::Channel | Wait::Condition | Wait::Sleep)
+            if frame == facts.depth =>
+        {
+            true
         }
-        _ => false,
+        _ => scene.symbol(actor, frame) == "main.main",
     }
+}
+
+/// Whether the frame waits as for work, and is the first of its goroutine.
+fn is_shallow(scene: &Scene<'_>, actor: &Actor, frame: usize) -> bool {
+    let outside = scene.stack(actor).frames.get(frame + 1..).unwrap_or(&[]);
+    let facts = scene.facts(actor);
+    let for_work = matches!(
+        facts.wait,
+        Wait::Select | Wait::Receive | Wait::Channel | Wait::Condition | Wait::Sleep
+    );
+    for_work
+        && frame == facts.depth
+        && outside
+            .iter()
+            .all(|f| scene.dump.known(f.function) == Known::Runtime)
 }
 
 /// Types that every goroutine that does I/O has frames on.
 fn is_everywhere(owner: &Owner) -> bool {
-    matches!(owner, Owner::Type { package, .. } if package == "internal/poll" || package == "net" || package == "os")
+    matches!(owner, Owner::Type { package, .. }
+        if matches!(package.as_str(), "internal/poll" | "net" | "os"))
 }
 
 /// Goroutines that are running a once's function, for the same caller.
@@ -247,6 +283,7 @@ fn runs_once(scene: &Scene<'_>, queue: &Queue) -> Vec<Candidate> {
                 exact: false,
                 takes: true,
                 idle: false,
+                shallow: false,
                 level: Level::Possible,
             });
         }
@@ -302,13 +339,5 @@ fn verb(function: &str) -> Option<HeldMode> {
         Some(HeldMode::Read)
     } else {
         None
-    }
-}
-
-/// Whether two queues are the same lock.
-pub(super) fn address(queue: &Queue) -> Option<String> {
-    match queue.key {
-        Key::Lock(address) => Some(format!("{address:#x}")),
-        Key::Receiver(_) | Key::Unknown => None,
     }
 }

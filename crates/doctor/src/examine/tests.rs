@@ -85,6 +85,27 @@ fn the_controller_stall_is_told_from_its_logs() {
 }
 
 #[test]
+fn the_lock_comes_first_and_the_log_agrees() {
+    let report = seed("controller-stall-1.txt");
+    let lock = &report.findings[0];
+    assert_eq!(lock.resource.name, "cache.cacheMutex");
+    let entries: Vec<u64> = lock.waiters.by_entry.iter().map(|e| e.count).collect();
+    assert_eq!(entries, [128_846, 47_501, 9_832, 2_573]);
+    assert!(lock.holders.is_empty() && lock.no_holder.is_some());
+    let details = lock.details.join("\n");
+    assert!(
+        details.contains("the log agrees: 28,034 requests"),
+        "{details}"
+    );
+    assert!(
+        details.contains("109.6 GB in use against a limit of 6 GiB"),
+        "{details}"
+    );
+    let since = lock.since.as_ref().and_then(|s| s.at).unwrap();
+    assert_eq!(since.to_string(), "2025-01-26T13:09:02.525Z");
+}
+
+#[test]
 fn the_cni_burst_is_a_queue_behind_one_lock() {
     let report = seed("cni-burst.txt");
     let queue = &report.findings[0];
