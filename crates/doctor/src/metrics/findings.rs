@@ -12,6 +12,9 @@ use crate::report::{
     TimelineEvent,
 };
 
+/// Methods whose figures go into the timeline.
+const MOST_EVENTS: usize = 64;
+
 impl Metrics {
     /// `logged` are latencies that the logs tell; `quoted` is the lock that the report's own
     /// source excerpt takes, if it is one.
@@ -409,7 +412,7 @@ impl Metrics {
                 }
             }
         }
-        for calls in self.calls() {
+        for calls in self.calls().into_iter().take(MOST_EVENTS) {
             events.push(TimelineEvent {
                 at: figures::timestamp(calls.started.points.last().and_then(|(at, _)| *at)),
                 kind: EventKind::Metric,
