@@ -2,7 +2,7 @@
 
 mod completions;
 mod config;
-// mod doctor;
+mod doctor;
 mod inflight;
 mod up;
 mod version;
@@ -39,7 +39,7 @@ pub(crate) struct Cli {
 #[derive(Debug, Subcommand)]
 enum Verb {
     Up(up::Args),
-    // Doctor(doctor::Args),
+    Doctor(doctor::Args),
     Inflight(inflight::Args),
     Config(config::Args),
     Completions(completions::Args),
@@ -49,7 +49,7 @@ enum Verb {
 pub(crate) fn dispatch(cli: &Cli) -> Verdict {
     match &cli.verb {
         Verb::Up(args) => up::run(args),
-        // Verb::Doctor(args) => doctor::run(args),
+        Verb::Doctor(args) => doctor::run(args),
         Verb::Inflight(args) => inflight::run(args),
         Verb::Config(args) => config::run(args),
         Verb::Completions(args) => completions::run(args),

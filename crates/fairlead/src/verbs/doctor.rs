@@ -110,9 +110,9 @@ impl Shown {
 
     fn tell(&mut self, progress: &Progress<'_>) {
         let now = Instant::now();
-        let due = self.last.map_or(self.began + Duration::from_secs(1), |last| {
-            last + Duration::from_millis(200)
-        });
+        let due = self
+            .last
+            .map_or(self.began + Duration::from_secs(1), |last| last + Duration::from_millis(200));
         if !self.terminal || now < due {
             return;
         }

@@ -1,0 +1,305 @@
+//! Stalls behind locks: each queue is held by somebody, and this says by whom as far as anyone can.
+
+mod deadlock;
+mod held;
+mod tell;
+
+pub(super) use tell::waiters;
+
+use rustc_hash::{FxHashMap, FxHashSet};
+
+use crate::report::{Confidence, FaultClass, Finding, Held, Level, ResourceKind};
+
+use super::cycle::{Edge, cycles};
+use super::holder::{Candidate, Candidates, Index};
+use super::queue::{Key, Queue, queues};
+use super::scene::{Actor, Scene};
+use super::wait::Wait;
+use crate::words::goroutines;
+
+/// Queues looked at, longest first: beyond these, nobody reads on.
+const QUEUES: usize = 256;
+/// From here on, a queue is a stall whatever else is seen.
+const LONG: u64 = 10;
+/// Call paths and candidates listed.
+const LISTED: usize = 12;
+
+/// Everything that is stuck behind locks in one dump.
+pub(super) struct Locks<'s, 'd> {
+    pub(super) scene: &'s Scene<'d>,
+    pub(super) queues: Vec<Queue>,
+    pub(super) held: Vec<Held>,
+    pub(super) candidates: Vec<Candidates>,
+    /// Which queue an actor waits in.
+    waits_in: FxHashMap<u32, usize>,
+    /// Goroutines that an earlier dump shows in the same place.
+    unmoved: &'s FxHashSet<u64>,
+}
+
+impl<'s, 'd> Locks<'s, 'd> {
+    pub(super) fn new(scene: &'s Scene<'d>, unmoved: &'s FxHashSet<u64>) -> Self {
+        let mut queues = queues(scene);
+        queues.truncate(QUEUES);
+        let held: Vec<Held> = queues.iter().map(|q| held::held(scene, q)).collect();
+        let index = Index::new(scene, &queues);
+        let mut candidates: Vec<Candidates> = queues
+            .iter()
+            .zip(&held)
+            .map(|(queue, held)| index.candidates(scene, queue, held.mode))
+            .collect();
+        drop_placed(&queues, &mut candidates);
+        let waits_in = queues
+            .iter()
+            .enumerate()
+            .flat_map(|(q, queue)| queue.actors.iter().map(move |&a| (a, q)))
+            .collect();
+        Self { scene, queues, held, candidates, waits_in, unmoved }
+    }
+
+    /// The findings, in no order.
+    pub(super) fn findings(&self) -> Vec<Finding> {
+        let mut findings = Vec::new();
+        let mut told: FxHashSet<usize> = FxHashSet::default();
+        let edges = self.edges();
+        for cycle in cycles(self.queues.len(), &edges) {
+            told.extend(cycle.iter().map(|e| e.from));
+            findings.push(self.inversion(&cycle));
+        }
+        let stalled = self.stalled(&edges);
+        for q in (0..self.queues.len()).filter(|q| !told.contains(q)) {
+            let (main, extra) = self.queue_findings(q, stalled[q]);
+            findings.extend(main);
+            findings.extend(extra);
+        }
+        findings.extend(self.stranded());
+        findings
+    }
+
+    fn actor(&self, candidate: &Candidate) -> &Actor {
+        &self.scene.actors[candidate.actor as usize]
+    }
+
+    fn wait(&self, candidate: &Candidate) -> Wait {
+        self.scene.facts(self.actor(candidate)).wait
+    }
+
+    /// The queue that a candidate waits in itself.
+    fn next_queue(&self, candidate: &Candidate) -> Option<usize> {
+        self.waits_in.get(&candidate.actor).copied()
+    }
+
+    /// Who holds one lock and waits for another: only those seen in a function that takes the first,
+    /// or who are the only ones that can have it.
+    fn edges(&self) -> Vec<Edge> {
+        let mut edges = Vec::new();
+        for (from, candidates) in self.candidates.iter().enumerate() {
+            for (holder, candidate) in candidates.outside.iter().enumerate() {
+                if let Some(to) = self.next_queue(candidate)
+                    && to != from
+                    && (candidate.takes || (candidates.outside.len() == 1 && !candidate.idle))
+                {
+                    edges.push(Edge { from, to, holder });
+                }
+            }
+        }
+        edges
+    }
+
+    /// What a queue by itself shows, and a second finding for a pattern that is only possible.
+    fn queue_findings(&self, q: usize, stalled: bool) -> (Option<Finding>, Option<Finding>) {
+        let (queue, candidates) = (&self.queues[q], &self.candidates[q]);
+        let nested = self.nested(q).filter(|&(_, level)| level <= Level::Likely || stalled);
+        if let Some((class, level)) = nested
+            && (level <= Level::Likely || self.all_nested(q) || candidates.outside.is_empty())
+        {
+            return (Some(self.nested_finding(q, class, level)), None);
+        }
+        let extra = nested.map(|(class, level)| {
+            let mut finding = self.nested_finding(q, class, level);
+            finding.id.push_str("/nested");
+            finding
+        });
+        if !stalled {
+            return (None, extra);
+        }
+        let mut finding = self.describe(q);
+        let best = candidates.outside.first();
+        let ambiguous = queue.instances() > 1;
+        finding.holders =
+            candidates.outside.iter().take(LISTED).map(|c| self.holder(c, c.level)).collect();
+        let (class, confidence) = match best {
+            None if self.scene.is_complete() => (
+                FaultClass::LostUnlock,
+                Confidence {
+                    level: if queue.total() >= LONG || self.minutes(&queue.actors) > 0 {
+                        Level::Likely
+                    } else {
+                        Level::Possible
+                    },
+                    why: format!(
+                        "all {} are shown with complete stacks, and none of them is inside \
+                         anything that this lock guards",
+                        goroutines(self.scene.dump.shown())
+                    ),
+                },
+            ),
+            None => (
+                FaultClass::Queue,
+                Confidence {
+                    level: Level::Likely,
+                    why: "the queue is seen; who holds the lock is not".to_owned(),
+                },
+            ),
+            Some(_) if ambiguous => (
+                FaultClass::Queue,
+                Confidence {
+                    level: Level::Likely,
+                    why: "the queues are seen; this form shows no addresses, so it cannot be said \
+                          which waiter and which candidate belong to the same lock"
+                        .to_owned(),
+                },
+            ),
+            Some(best) if best.idle => (
+                FaultClass::Queue,
+                Confidence {
+                    level: Level::Likely,
+                    why: "only loops that wait for work are inside what the lock guards: one of \
+                          them holds it, or an unlock was missed"
+                        .to_owned(),
+                },
+            ),
+            Some(best) => {
+                let class = self.counterpart(q, best).map_or_else(
+                    || class_of(self.wait(best)),
+                    |step| {
+                        finding.cycle = step;
+                        FaultClass::Deadlock
+                    },
+                );
+                let why = match best.level {
+                    Level::Certain | Level::Likely => finding.holders[0].confidence.why.clone(),
+                    Level::Possible => "the class follows the first candidate, which is one of \
+                                        several or rests on the type alone"
+                        .to_owned(),
+                };
+                (class, Confidence { level: best.level, why })
+            }
+        };
+        (finding.class, finding.confidence) = (class, confidence);
+        if finding.holders.is_empty() {
+            finding.no_holder = Some(if self.scene.is_complete() {
+                "no goroutine is inside anything that this lock guards".to_owned()
+            } else {
+                format!("the evidence leaves stacks out: {}", self.scene.dump.gaps.join("; "))
+            });
+        } else if finding.holders[0].confidence.level == Level::Possible {
+            finding.no_holder = Some(
+                "the candidates are listed, but none is proven: nothing shown ties one of them to \
+                 this very lock"
+                    .to_owned(),
+            );
+        }
+        (Some(self.finish(finding, q)), extra)
+    }
+
+    /// Which queues are stalls: those that are by themselves, and those that their holders wait in,
+    /// however few they are: the cause of a long queue may be a queue of one.
+    fn stalled(&self, edges: &[Edge]) -> Vec<bool> {
+        let mut stalled: Vec<bool> = (0..self.queues.len()).map(|q| self.is_stall(q)).collect();
+        let mut work: Vec<usize> = (0..stalled.len()).filter(|&q| stalled[q]).collect();
+        while let Some(q) = work.pop() {
+            for edge in edges.iter().filter(|e| e.from == q) {
+                if !std::mem::replace(&mut stalled[edge.to], true) {
+                    work.push(edge.to);
+                }
+            }
+        }
+        stalled
+    }
+
+    /// Whether the queue is more than a moment's contention.
+    fn is_stall(&self, q: usize) -> bool {
+        let queue = &self.queues[q];
+        let candidates = &self.candidates[q].outside;
+        let stuck = |c: &Candidate| {
+            !c.idle
+                && self.wait(c).is_blocked()
+                && !matches!(self.wait(c), Wait::Syscall | Wait::Sleep)
+        };
+        queue.total() >= LONG
+            || self.minutes(&queue.actors) > 0
+            || self.unmoved(queue) > 0
+            || candidates.first().is_some_and(|c| self.counterpart(q, c).is_some())
+            || candidates.iter().any(|c| {
+                let never = self.wait(c) == Wait::Forever;
+                let once = queue.kind == ResourceKind::Once && stuck(c) && self.wait(c) != Wait::Io;
+                (never || once) && c.level <= Level::Likely
+            })
+            || (queue.total() >= 2 && candidates.iter().any(stuck))
+            || (queue.total() >= 3 && candidates.is_empty() && self.scene.is_complete())
+    }
+
+    /// How many waiters an earlier dump shows in the same place.
+    fn unmoved(&self, queue: &Queue) -> usize {
+        if self.unmoved.is_empty() {
+            return 0;
+        }
+        let stacks: FxHashSet<(u32, u64)> = queue
+            .actors
+            .iter()
+            .map(|&a| &self.scene.actors[a as usize])
+            .map(|a| (a.stack, a.lock))
+            .collect();
+        let goroutines = &self.scene.dump.goroutines;
+        goroutines
+            .iter()
+            .filter(|g| self.unmoved.contains(&g.id) && stacks.contains(&(g.stack, g.lock)))
+            .count()
+    }
+
+    pub(super) fn name(&self, q: usize) -> String {
+        let queue = &self.queues[q];
+        let owner = queue.owner.short();
+        match queue.key {
+            Key::Lock(lock) => format!("{owner} ({lock:#x})"),
+            Key::Receiver(receiver) => format!("{owner} (of the value at {receiver:#x})"),
+            Key::Unknown => owner,
+        }
+    }
+
+    fn minutes(&self, actors: &[u32]) -> u32 {
+        actors.iter().map(|&a| self.scene.actors[a as usize].minutes).max().unwrap_or(0)
+    }
+}
+
+/// A goroutine that is proven to work on one value is no candidate for its siblings.
+fn drop_placed(queues: &[Queue], candidates: &mut [Candidates]) {
+    let mut placed: FxHashMap<u32, usize> = FxHashMap::default();
+    for (q, found) in candidates.iter().enumerate() {
+        for candidate in found.outside.iter().chain(&found.nested).filter(|c| c.exact) {
+            placed.insert(candidate.actor, q);
+        }
+    }
+    for (q, found) in candidates.iter_mut().enumerate() {
+        found.outside.retain(|c| {
+            c.exact || placed.get(&c.actor).is_none_or(|&p| queues[p].owner != queues[q].owner)
+        });
+    }
+}
+
+/// What holding a lock while waiting like this is called.
+fn class_of(wait: Wait) -> FaultClass {
+    match wait {
+        Wait::Lock(_) | Wait::Once => FaultClass::HeldAcrossLock,
+        Wait::Io | Wait::Syscall => FaultClass::HeldAcrossIo,
+        Wait::Group
+        | Wait::Condition
+        | Wait::Semaphore
+        | Wait::Send
+        | Wait::Receive
+        | Wait::Select
+        | Wait::Channel
+        | Wait::Forever => FaultClass::HeldAcrossChannel,
+        Wait::Sleep | Wait::Running | Wait::Idle | Wait::Unknown => FaultClass::HeldAcrossWork,
+    }
+}
