@@ -7,7 +7,7 @@
 //! that waits at its priority or above. Requests leave once every `service time / in flight` (Little's
 //! law), unless none has left for much longer than that: then the silence is the better witness, and
 //! a gate whose requests are all stuck begins to refuse at once although its average is still good.
-//! The service time that has to fit behind the wait is the mean plus two mean deviations, kept for
+//! The service time that has to fit behind the wait is the mean plus four mean deviations, kept for
 //! each priority: bulk reports must not make quick reads look hopeless.
 
 use std::task::{Poll, Waker};
@@ -28,6 +28,9 @@ const SILENCE: u32 = 4;
 /// A newcomer is told a wait that is longer by this than the prediction: a refusal on arrival costs
 /// its caller nothing, the same refusal after the wait costs it the wait.
 const SLACK: f64 = 1.25;
+/// The part of its time that a request which has to wait keeps for what no estimate foresees, such as
+/// a pause of the whole machine. It costs no goodput: somebody else is served meanwhile.
+const RESERVE: f64 = 0.1;
 /// When to come back if the gate is closed to a priority altogether.
 const SHED_FOR: Duration = Duration::from_secs(5);
 
@@ -102,7 +105,7 @@ impl Estimate {
     }
 
     fn cautious(&self) -> Duration {
-        Duration::from_secs_f64(self.mean + 2.0 * self.deviation)
+        Duration::from_secs_f64(self.mean + 4.0 * self.deviation)
     }
 }
 
@@ -159,7 +162,9 @@ impl Queue {
         }
         let service = self.service[priority as usize];
         if self.in_flight < self.limit.get() {
-            if !self.in_time(service.mean(), deadline, now) {
+            // A gate that is less than half full lets it try: it is not the gate's load that would
+            // make it late, and the estimate may be what is wrong.
+            if self.in_flight * 2 >= self.limit.get() && service.mean() > deadline - now {
                 return Err(self.refuse(Reason::TooLate, now));
             }
             return Ok(Arrival::Admitted(self.admit(priority, now)));
@@ -167,7 +172,8 @@ impl Queue {
         let ahead: usize = self.lines[..=priority as usize].iter().map(List::len).sum();
         let leave = self.in_flight - self.limit.get() + 1 + ahead;
         let wait = self.interval(now).mul_f64(leave as f64 * SLACK);
-        let left = deadline - now;
+        let left = (deadline - now).mul_f64(1.0 - RESERVE);
+        let deadline = now + left;
         if wait.saturating_add(service.cautious()) > left {
             return Err(self.refuse(Reason::TooLate, now));
         }
@@ -275,7 +281,9 @@ impl Queue {
             };
             let Waiter { priority, deadline, .. } = self.slots[slot];
             let service = self.service[priority as usize].cautious();
-            if deadline <= now || !self.in_time(service, deadline, now) {
+            // Strict, unlike on arrival: a line forms only before a full gate, so whoever stands in it
+            // is late by the gate's load; and when the limit rises it must not let in the hopeless.
+            if service > deadline.saturating_duration_since(now) || deadline <= now {
                 self.turn_away(slot, Reason::TooLate, now, woken);
                 continue;
             }
@@ -285,13 +293,6 @@ impl Queue {
             waiter.state = State::Admitted(started);
             woken.extend(waiter.waker.take());
         }
-    }
-
-    /// Whether a request that starts now and takes `service` makes its deadline. A gate that is less
-    /// than half full lets it try: it is not the gate's load that would make it late, and the
-    /// estimate may be what is wrong.
-    fn in_time(&self, service: Duration, deadline: Instant, now: Instant) -> bool {
-        self.in_flight * 2 < self.limit.get() || service <= deadline - now
     }
 
     fn admit(&mut self, priority: Priority, now: Instant) -> Started {
