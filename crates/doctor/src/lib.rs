@@ -1,0 +1,21 @@
+//! What an engineer does by hand with goroutine dumps, logs and metrics after a stall: name the
+//! lock, who waits for it and since when, who holds it, and the way out. Bytes in, findings out;
+//! no files, no terminal, no clock, so that it serves a command, a page and an endpoint alike.
+//!
+//! ```text
+//! bytes ─► recognise ─┬─► goroutine ─► Dump ─┐
+//!                     ├─► log      ─► events ┼─► Case ─► analysis ─► Report ─► render
+//!                     ├─► metrics  ─► events ┤
+//!                     └─► own      ─► stalls ┘
+//! ```
+//!
+//! Invariants:
+//! 1. It refuses rather than guesses: a holder is named only from evidence that can carry it, and
+//!    every claim points at the line it was read from.
+//! 2. Every reader is total on arbitrary bytes: no panic, no quadratic time, memory bounded by what
+//!    is distinct in the input, not by its length.
+//! 3. The [`Report`] is a contract: fields are added, never renamed.
+
+pub mod report;
+
+pub use report::Report;
