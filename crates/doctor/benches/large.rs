@@ -1,0 +1,103 @@
+//! How long 200,000 goroutines take, in every form, and how much memory beyond the input.
+//!
+//! ```text
+//! cargo bench -p doctor --bench large [-- GOROUTINES]
+//! ```
+//!
+//! Beside each time stands its ratio to rivals from the same run: `memchr` counting the lines,
+//! which is as fast as the bytes can be looked at, and folding the stacks into a map of strings,
+//! which is what a script does. It fails above the limits: 2 s and 200 MB for `debug=2`, 0.2 s for
+//! the protobuf.
+
+#![allow(clippy::print_stdout, reason = "the figures are its result")]
+
+#[path = "../examples/generate.rs"]
+mod generate;
+
+use std::collections::HashMap;
+use std::hint::black_box;
+use std::process::ExitCode;
+use std::time::{Duration, Instant};
+
+const RUNS: usize = 5;
+const MEMORY: u64 = 200_000_000;
+
+fn main() -> ExitCode {
+    let args: Vec<String> = std::env::args().skip(1).collect();
+    // Test runners start benchmarks too, without this.
+    if !args.iter().any(|a| a == "--bench") {
+        return ExitCode::SUCCESS;
+    }
+    let goroutines = args.iter().find_map(|a| a.parse().ok()).unwrap_or(200_000);
+    println!("{goroutines} goroutines, best of {RUNS}\n");
+    println!("form              MB        ms      MB/s  beyond MB  x memchr  x string fold");
+    let within = [
+        examine("debug=2", &generate::debug2(goroutines, 1), Duration::from_secs(2)),
+        examine("debug=1", &generate::debug1(goroutines), Duration::from_millis(200)),
+        examine("protobuf", &generate::protobuf(goroutines), Duration::from_millis(200)),
+    ];
+    if within.contains(&false) {
+        return ExitCode::FAILURE;
+    }
+    ExitCode::SUCCESS
+}
+
+/// Prints one line; whether time and memory are within the limits.
+fn examine(form: &str, bytes: &[u8], limit: Duration) -> bool {
+    let resident = memory("VmRSS:");
+    // Sets the peak back to what is resident now.
+    std::fs::write("/proc/self/clear_refs", "5").expect("the process may clear its own peak");
+    let time = best(|| doctor::examine(form, black_box(bytes)).findings.len());
+    let beyond = memory("VmHWM:").saturating_sub(resident);
+    let lines = best(|| memchr::memchr_iter(b'\n', black_box(bytes)).count());
+    let fold = best(|| fold(black_box(bytes)).len());
+
+    let megabytes = bytes.len() as f64 / 1e6;
+    let [seconds, lines, fold] = [time, lines, fold].map(|t| t.as_secs_f64());
+    println!(
+        "{form:<10} {megabytes:>9.3} {:>9.2} {:>9.0} {:>10.1} {:>9.1} {:>14.2}",
+        seconds * 1e3,
+        megabytes / seconds,
+        beyond as f64 / 1e6,
+        seconds / lines,
+        seconds / fold,
+    );
+    let within = time <= limit && beyond <= MEMORY;
+    if !within {
+        println!("           above the limit of {limit:?} and {} MB", MEMORY / 1_000_000);
+    }
+    within
+}
+
+fn best<T>(mut work: impl FnMut() -> T) -> Duration {
+    let mut shortest = Duration::MAX;
+    for _ in 0..RUNS {
+        let begun = Instant::now();
+        black_box(work());
+        shortest = shortest.min(begun.elapsed());
+    }
+    shortest
+}
+
+/// The rival: goroutines counted by the text of their functions.
+fn fold(bytes: &[u8]) -> HashMap<String, u64> {
+    let mut counts = HashMap::new();
+    let mut key = String::new();
+    for line in String::from_utf8_lossy(bytes).lines() {
+        if line.is_empty() {
+            *counts.entry(std::mem::take(&mut key)).or_default() += 1;
+        } else if !line.starts_with('\t') && !line.starts_with("goroutine ") {
+            key.push_str(line.rsplit_once('(').map_or(line, |(function, _)| function));
+            key.push('\n');
+        }
+    }
+    counts
+}
+
+/// A figure of this process in bytes.
+fn memory(name: &str) -> u64 {
+    let status = std::fs::read_to_string("/proc/self/status").expect("this is Linux");
+    let line = status.lines().find(|line| line.starts_with(name));
+    let kilobytes = line.and_then(|line| line.split_whitespace().nth(1)?.parse::<u64>().ok());
+    kilobytes.expect("the kernel gives this figure") * 1024
+}
