@@ -16,6 +16,8 @@
 //!    is distinct in the input, not by its length.
 //! 3. The [`Report`] is a contract: fields are added, never renamed.
 
+pub mod analysis;
+pub mod goroutine;
 pub mod report;
 
 pub use report::Report;

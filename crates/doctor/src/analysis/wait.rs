@@ -1,0 +1,183 @@
+//! What a stack waits for, read from the runtime's frames at its top and from its header's state.
+
+use crate::goroutine::{Dump, Known, Name, Stack};
+
+/// What a goroutine waits for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(super) enum Wait {
+    Lock(LockOp),
+    Once,
+    WaitGroup,
+    Condition,
+    Semaphore,
+    Send,
+    Receive,
+    Select,
+    /// A channel operation; the form does not say which.
+    Channel,
+    /// `select {}` or a nil channel: never returns.
+    Forever,
+    Io,
+    Syscall,
+    Sleep,
+    /// Runs, or could.
+    Running,
+    /// The runtime's own.
+    Idle,
+    /// The form does not say.
+    Unknown,
+}
+
+/// How a lock is asked for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(super) enum LockOp {
+    /// `RWMutex.RLock`.
+    Read,
+    /// `RWMutex.Lock`, past the other writers: waits for readers to leave.
+    HeadWrite,
+    /// `RWMutex.Lock`, behind another writer.
+    QueuedWrite,
+    /// `Mutex.Lock`.
+    Mutex,
+}
+
+impl LockOp {
+    pub(super) fn wants(self) -> &'static str {
+        match self {
+            Self::Read => "read",
+            Self::HeadWrite => "write (head of the queue)",
+            Self::QueuedWrite => "write (queued)",
+            Self::Mutex => "lock",
+        }
+    }
+}
+
+impl Wait {
+    /// Whether only somebody else can wake it.
+    pub(super) fn is_blocked(self) -> bool {
+        !matches!(self, Self::Running | Self::Idle | Self::Unknown)
+    }
+
+    /// In words, for "it waits for …".
+    pub(super) fn what(self) -> &'static str {
+        match self {
+            Self::Lock(LockOp::Mutex) => "a mutex",
+            Self::Lock(_) => "an RWMutex",
+            Self::Once => "a sync.Once",
+            Self::WaitGroup => "a wait group",
+            Self::Condition => "a condition",
+            Self::Semaphore => "a semaphore",
+            Self::Send => "a channel send",
+            Self::Receive => "a channel receive",
+            Self::Select => "a select",
+            Self::Channel => "a channel",
+            Self::Forever => "nothing: it can never proceed",
+            Self::Io => "I/O",
+            Self::Syscall => "a system call",
+            Self::Sleep => "a sleep",
+            Self::Running => "nothing: it is running",
+            Self::Idle => "work for the runtime",
+            Self::Unknown => "something that this form does not show",
+        }
+    }
+}
+
+/// What a stack waits for, and the index of the first frame outside the runtime and `sync`.
+pub(super) fn classify(dump: &Dump, stack: &Stack) -> (Wait, usize) {
+    let (mut parked, mut behind) = (false, false);
+    let mut found = None;
+    let mut depth = stack.frames.len();
+    for (i, frame) in stack.frames.iter().enumerate() {
+        let wait = match dump.known(frame.function) {
+            Known::Program => {
+                depth = i;
+                break;
+            }
+            Known::Runtime | Known::Sync => continue,
+            Known::SemaMutex | Known::SemaRw | Known::SemaRwR | Known::Sema => {
+                parked = true;
+                Wait::Semaphore
+            }
+            Known::LockSlow | Known::MutexLock => {
+                behind = true;
+                Wait::Lock(LockOp::Mutex)
+            }
+            Known::RwRLock => Wait::Lock(LockOp::Read),
+            Known::RwLock if behind => Wait::Lock(LockOp::QueuedWrite),
+            Known::RwLock => Wait::Lock(LockOp::HeadWrite),
+            Known::FdLock => Wait::Lock(LockOp::Mutex),
+            // A goroutine that runs the once's function has program frames inside this one.
+            Known::Once => Wait::Once,
+            Known::WaitGroup => Wait::WaitGroup,
+            Known::Cond => Wait::Condition,
+            Known::ChanSend => Wait::Send,
+            Known::ChanRecv => Wait::Receive,
+            Known::Select => Wait::Select,
+            Known::Block => Wait::Forever,
+            Known::Netpoll => Wait::Io,
+            Known::Syscall => Wait::Syscall,
+            Known::Sleep => Wait::Sleep,
+        };
+        found = Some(wait);
+    }
+    let state = dump.state(stack).unwrap_or("");
+    if state == "running" || state == "runnable" {
+        return (Wait::Running, depth);
+    }
+    let wait = match found {
+        Some(wait @ (Wait::Lock(_) | Wait::Once)) if !parked && stack.parked != Some(true) => {
+            // On its way into a lock, not parked there.
+            let _ = wait;
+            Wait::Running
+        }
+        Some(wait) => wait,
+        None => by_state(state).unwrap_or(match stack.parked {
+            Some(true) => Wait::Channel,
+            Some(false) => Wait::Running,
+            None => Wait::Unknown,
+        }),
+    };
+    (wait, depth)
+}
+
+/// `debug=2` leaves out the runtime's frames; the header says instead.
+fn by_state(state: &str) -> Option<Wait> {
+    Some(match state {
+        "" => return None,
+        "chan send" => Wait::Send,
+        "chan receive" => Wait::Receive,
+        "select" => Wait::Select,
+        "select (no cases)" | "chan receive (nil chan)" | "chan send (nil chan)" => Wait::Forever,
+        "IO wait" => Wait::Io,
+        "sleep" => Wait::Sleep,
+        "syscall" => Wait::Syscall,
+        "semacquire" => Wait::Semaphore,
+        "sync.Mutex.Lock" => Wait::Lock(LockOp::Mutex),
+        "sync.RWMutex.RLock" => Wait::Lock(LockOp::Read),
+        "sync.RWMutex.Lock" => Wait::Lock(LockOp::HeadWrite),
+        "sync.WaitGroup.Wait" => Wait::WaitGroup,
+        "sync.Cond.Wait" => Wait::Condition,
+        "running" | "runnable" | "copystack" | "preempted" | "debug call" => Wait::Running,
+        _ => Wait::Idle,
+    })
+}
+
+/// Whether a package belongs to Go itself.
+pub(super) fn is_std(package: &str) -> bool {
+    const ROOTS: [&str; 53] = [
+        "archive", "bufio", "bytes", "cmp", "compress", "container", "context", "crypto",
+        "database", "debug", "embed", "encoding", "errors", "expvar", "flag", "fmt", "go", "hash",
+        "html", "image", "index", "internal", "io", "iter", "log", "maps", "math", "mime", "net",
+        "os", "path", "plugin", "reflect", "regexp", "runtime", "slices", "sort", "strconv",
+        "strings", "structs", "sync", "syscall", "testing", "text", "time", "unicode", "unique",
+        "unsafe", "vendor", "weak", "arena", "bootstrap", "simd",
+    ];
+    let root = package.split('/').next().unwrap_or(package);
+    ROOTS.contains(&root)
+}
+
+/// The first frame from `depth` outwards that is not Go's own; else the one at `depth`.
+pub(super) fn first_of_program<'d>(dump: &'d Dump, stack: &Stack, depth: usize) -> Option<&'d str> {
+    let names = || stack.frames.iter().skip(depth).map(|f| dump.function(f.function));
+    names().find(|f| !is_std(Name::of(f).package)).or_else(|| names().next())
+}
