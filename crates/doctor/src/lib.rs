@@ -17,7 +17,9 @@
 //! 3. The [`Report`] is a contract: fields are added, never renamed.
 
 pub mod analysis;
+mod case;
 pub mod goroutine;
 pub mod report;
 
+pub use case::Case;
 pub use report::Report;

@@ -21,6 +21,10 @@ pub struct Report {
     /// Pairs of dumps of one process: who moved, who did not.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub comparisons: Vec<Comparison>,
+    /// What else is parked in the last dump, most first: waiting is what goroutines do, and nothing
+    /// shows that these are stuck, unless `wants` says that they can never proceed.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub parked: Vec<PathCount>,
     /// Who waits for what and who holds it, for drawing.
     #[serde(skip_serializing_if = "WaitGraph::is_empty")]
     pub graph: WaitGraph,

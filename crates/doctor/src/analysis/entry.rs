@@ -46,19 +46,19 @@ pub(super) fn of_symbols(symbols: &[&str], creator: Option<&str>) -> Entry {
     };
     if http {
         if let Some(hook) = program().find(|s| is_webhook(s)) {
-            return made(EntryKind::Webhook, Name::of(hook).short(), hook);
+            return made(EntryKind::Webhook, Name::short(hook).to_owned(), hook);
         }
         let handler = program()
             .find(|s| Name::of(s).function != "ServeHTTP")
             .or_else(|| program().next());
         if let Some(handler) = handler {
-            return made(EntryKind::Http, Name::of(handler).short(), handler);
+            return made(EntryKind::Http, Name::short(handler).to_owned(), handler);
         }
     }
     let Some(root) = program().next() else {
         // Nothing of the program in it: whoever started it says most.
         let function = creator.or(symbols.first().copied()).unwrap_or("");
-        return made(EntryKind::Goroutine, Name::of(function).short(), function);
+        return made(EntryKind::Goroutine, Name::short(function).to_owned(), function);
     };
     let name = Name::of(root);
     let kind = if timer {
@@ -68,7 +68,7 @@ pub(super) fn of_symbols(symbols: &[&str], creator: Option<&str>) -> Entry {
     } else {
         by_words(&name)
     };
-    made(kind, name.short(), root)
+    made(kind, Name::short(root).to_owned(), root)
 }
 
 /// The method in `_ControllerAgentService_ReportConnections_Handler`, as generated.

@@ -33,10 +33,12 @@ pub(super) struct Locks<'s, 'd> {
     pub(super) candidates: Vec<Candidates>,
     /// Which queue an actor waits in.
     waits_in: FxHashMap<u32, usize>,
+    /// Goroutines that an earlier dump shows in the same place.
+    unmoved: &'s FxHashSet<u64>,
 }
 
 impl<'s, 'd> Locks<'s, 'd> {
-    pub(super) fn new(scene: &'s Scene<'d>) -> Self {
+    pub(super) fn new(scene: &'s Scene<'d>, unmoved: &'s FxHashSet<u64>) -> Self {
         let mut queues = queues(scene);
         queues.truncate(QUEUES);
         let held: Vec<Held> = queues.iter().map(|q| held(scene, q)).collect();
@@ -52,7 +54,7 @@ impl<'s, 'd> Locks<'s, 'd> {
             .enumerate()
             .flat_map(|(q, queue)| queue.actors.iter().map(move |&a| (a, q)))
             .collect();
-        Self { scene, queues, held, candidates, waits_in }
+        Self { scene, queues, held, candidates, waits_in, unmoved }
     }
 
     /// The findings, in no order.
@@ -70,6 +72,51 @@ impl<'s, 'd> Locks<'s, 'd> {
             let (main, extra) = self.queue_findings(q);
             findings.extend(main);
             findings.extend(extra);
+        }
+        findings.extend(self.stranded());
+        findings
+    }
+
+    /// Goroutines that can never leave a function that takes a lock: nobody waits for it yet.
+    fn stranded(&self) -> Vec<Finding> {
+        let mut told: FxHashSet<u32> = FxHashSet::default();
+        let mut findings = Vec::new();
+        for (q, candidates) in self.candidates.iter().enumerate() {
+            let strays = candidates.outside.iter().filter(|c| {
+                c.takes && c.level == Level::Possible && self.wait(c) == Wait::Forever
+            });
+            for candidate in strays {
+                if !told.insert(candidate.actor) || self.queues[q].kind == ResourceKind::Once {
+                    continue;
+                }
+                let actor = self.actor(candidate);
+                let frame = self.scene.symbol(actor, candidate.frame);
+                let owner = &self.queues[q].owner;
+                let mut resource = resource(self.scene, &self.queues[q]);
+                (resource.address, resource.field) = (None, None);
+                let mut holder = self.holder(candidate, Level::Likely);
+                holder.confidence.why =
+                    format!("it can never leave {frame}, a function that takes such a lock");
+                let evidence = holder.evidence.iter().cloned().collect();
+                let labels = self.scene.stack(actor).labels.as_ref();
+                findings.push(Finding {
+                    id: format!("stranded:{}", Name::short(frame)).to_lowercase(),
+                    class: FaultClass::HeldAcrossChannel,
+                    severity: Severity::Minor,
+                    title: format!(
+                        "{} can never proceed while inside a lock of {}",
+                        goroutines(actor.count),
+                        owner.short()
+                    ),
+                    resource,
+                    confidence: holder.confidence.clone(),
+                    holders: vec![holder],
+                    remedy: remedy(FaultClass::HeldAcrossChannel).to_owned(),
+                    evidence,
+                    details: labels.map(|l| format!("labels: {l}")).into_iter().collect(),
+                    ..Finding::default()
+                });
+            }
         }
         findings
     }
@@ -360,6 +407,17 @@ impl<'s, 'd> Locks<'s, 'd> {
             }
             _ => format!("{name} is locked again by the goroutine that holds it"),
         };
+        if level == Level::Possible {
+            // Of those that cannot be told apart, these are the pattern.
+            let mut members: Vec<u32> = nested.iter().map(|c| c.actor).collect();
+            members.extend(queue.actors.iter().filter(|&&a| {
+                scene.facts(&scene.actors[a as usize]).wait == Wait::Lock(LockOp::HeadWrite)
+            }));
+            members.sort_unstable();
+            members.dedup();
+            finding.waiters = self.waiters(&members);
+            finding.severity = Severity::Serious;
+        }
         if class == FaultClass::RecursiveReadLock {
             let head = queue.actors.iter().map(|&a| &scene.actors[a as usize]).find(|a| {
                 scene.facts(a).wait == Wait::Lock(LockOp::HeadWrite)
@@ -430,9 +488,32 @@ impl<'s, 'd> Locks<'s, 'd> {
         };
         queue.total() >= LONG
             || self.minutes(&queue.actors) > 0
-            || candidates.iter().any(|c| self.wait(c) == Wait::Forever && c.level <= Level::Likely)
+            || self.unmoved(queue) > 0
+            || candidates.iter().any(|c| {
+                let never = self.wait(c) == Wait::Forever;
+                let once = queue.kind == ResourceKind::Once && stuck(c) && self.wait(c) != Wait::Io;
+                (never || once) && c.level <= Level::Likely
+            })
             || (queue.total() >= 2 && candidates.iter().any(stuck))
             || (queue.total() >= 3 && candidates.is_empty() && self.scene.is_complete())
+    }
+
+    /// How many waiters an earlier dump shows in the same place.
+    fn unmoved(&self, queue: &Queue) -> usize {
+        if self.unmoved.is_empty() {
+            return 0;
+        }
+        let stacks: FxHashSet<(u32, u64)> = queue
+            .actors
+            .iter()
+            .map(|&a| &self.scene.actors[a as usize])
+            .map(|a| (a.stack, a.lock))
+            .collect();
+        let goroutines = &self.scene.dump.goroutines;
+        goroutines
+            .iter()
+            .filter(|g| self.unmoved.contains(&g.id) && stacks.contains(&(g.stack, g.lock)))
+            .count()
     }
 
     pub(super) fn name(&self, q: usize) -> String {
@@ -496,6 +577,13 @@ impl<'s, 'd> Locks<'s, 'd> {
     fn finish(&self, mut finding: Finding, q: usize) -> Finding {
         finding.remedy = remedy(finding.class).to_owned();
         finding.blast_radius.extend(self.blast(q));
+        let unmoved = self.unmoved(&self.queues[q]);
+        if unmoved > 0 {
+            finding.details.push(format!(
+                "{} of them stood in the same place in the earlier dump",
+                thousands(unmoved as u64)
+            ));
+        }
         let form = self.scene.dump.form;
         let has_addresses = matches!(form, Form::Debug2 | Form::Debug2Reversed);
         let sure = finding.confidence.level <= Level::Likely
@@ -800,14 +888,4 @@ pub(super) fn waiters<'a>(
         })
         .collect();
     waiters
-}
-
-/// A sentence on what is left out of a list.
-pub(super) fn more(total: usize, listed: usize) -> Option<String> {
-    (total > listed).then(|| format!("{} more are not listed", thousands((total - listed) as u64)))
-}
-
-/// The last part of a function's name, for titles.
-pub(super) fn short(symbol: &str) -> String {
-    Name::of(symbol).short()
 }

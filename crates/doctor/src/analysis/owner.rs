@@ -38,8 +38,8 @@ impl Owner {
             Self::Type { package, name } | Self::Variable { package, name } => {
                 format!("{}.{name}", last(package))
             }
-            Self::Package { package } => format!("a variable of package {}", last(package)),
-            Self::Unnamed => "a lock of the runtime's library".to_owned(),
+            Self::Package { package } => format!("package {}", last(package)),
+            Self::Unnamed => "an unnamed value".to_owned(),
         }
     }
 

@@ -7,6 +7,7 @@ use jiff::Timestamp;
 use rustc_hash::FxHashMap;
 
 use super::Name;
+use crate::analysis::words::thousands;
 
 /// One profile.
 #[derive(Debug, Clone)]
@@ -289,12 +290,30 @@ impl Dump {
         }
     }
 
+    /// `goroutine profile, debug=2 text`: what an input was taken for.
+    pub fn taken_for(&self) -> String {
+        format!("{}, {}", self.kind, self.form)
+    }
+
+    /// `190,359 goroutines in 23 stacks`: what was read.
+    pub fn summary(&self) -> String {
+        if self.form == Form::Text {
+            return format!("a table of {} functions", thousands(self.rows.len() as u64));
+        }
+        let what = match self.kind {
+            ProfileKind::Goroutine | ProfileKind::GoroutineLeak => "goroutines",
+            ProfileKind::Mutex | ProfileKind::Block => "contentions",
+        };
+        let stacks = thousands(self.stacks.len() as u64);
+        format!("{} {what} in {stacks} stacks", thousands(self.shown()))
+    }
+
     /// How many goroutines it shows.
     pub fn shown(&self) -> u64 {
         self.stacks.iter().map(|s| s.count).sum()
     }
 
-    /// How many distinct functions it names.
+    /// The functions it names, with their indices.
     pub fn functions(&self) -> impl Iterator<Item = (u32, &str)> {
         (0u32..).zip(self.symbols.functions.iter().map(|s| &**s))
     }

@@ -62,18 +62,10 @@ impl<'a> Name<'a> {
         }
     }
 
-    /// `cache.CacheMethod.GetHostCount`: the package by its last element.
-    pub fn short(&self) -> String {
-        let package = self.package.rsplit('/').next().unwrap_or(self.package);
-        let closure = if self.closure { ".func" } else { "" };
-        match self.receiver {
-            Some(receiver) if self.pointer => {
-                format!("{package}.(*{receiver}).{}{closure}", self.function)
-            }
-            Some(receiver) => format!("{package}.{receiver}.{}{closure}", self.function),
-            None if package.is_empty() => format!("{}{closure}", self.function),
-            None => format!("{package}.{}{closure}", self.function),
-        }
+    /// `cache.(*Cache).Get.func1`: the symbol with its package by the last element.
+    pub fn short(symbol: &str) -> &str {
+        let generic = symbol.find('[').unwrap_or(symbol.len());
+        &symbol[symbol[..generic].rfind('/').map_or(0, |i| i + 1)..]
     }
 }
 

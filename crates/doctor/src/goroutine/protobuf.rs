@@ -28,8 +28,8 @@ pub(super) fn parse(input: &str, bytes: &[u8]) -> Option<Dump> {
 }
 
 fn read(input: &str, bytes: &[u8]) -> Option<Dump> {
-    // Field 1, a message: every profile that Go writes begins with its sample type.
-    if bytes.first() != Some(&0x0a) {
+    // A profile begins with its sample type or its period type.
+    if !matches!(bytes.first(), Some(0x0a | 0x5a)) {
         return None;
     }
     let mut profile = Profile::default();

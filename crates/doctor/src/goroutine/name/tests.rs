@@ -30,6 +30,11 @@ fn symbols_come_apart() {
 #[test]
 fn any_text_has_a_name() {
     for text in ["", ".", "..", "(", "(*", "a.(", "a.(*", "a.()", "[", "/", "a/.b", "ß.(*ü).ö", "a.b."] {
-        let _ = Name::of(text).short();
+        let _ = (Name::of(text), Name::short(text));
     }
+}
+
+#[test]
+fn a_short_name_keeps_closures_and_receivers() {
+    assert_eq!(Name::short("a.com/b/cache.(*T[a.com/x.Y]).M.func1"), "cache.(*T[a.com/x.Y]).M.func1");
 }

@@ -1,0 +1,240 @@
+//! Stalls without a lock: senders without a receiver, exhausted pools, goroutines that the garbage
+//! collector proved lost. Waiting is what goroutines do; only numbers or proof make it a finding.
+
+use std::collections::BTreeMap;
+
+use crate::goroutine::Name;
+use crate::report::{
+    Confidence, FaultClass, Finding, Level, PathCount, Resource, ResourceKind, Severity, Since,
+};
+
+use super::lock::waiters;
+use super::remedy::remedy;
+use super::scene::{Actor, Scene};
+use super::wait::{Wait, first_of_program, is_std};
+use super::words::goroutines;
+
+/// Goroutines at one place from which on waiting is a pile-up.
+const MANY: u64 = 1000;
+/// The same, where each is somebody's request or waits to hand something over.
+const SOME: u64 = 10;
+/// Leaks and other waits listed.
+const LISTED: usize = 24;
+
+pub(super) fn findings(scene: &Scene<'_>) -> Vec<Finding> {
+    let mut groups: BTreeMap<(FaultClass, &str, &str), Vec<&Actor>> = BTreeMap::new();
+    for actor in &scene.actors {
+        let facts = scene.facts(actor);
+        let stack = scene.stack(actor);
+        let site = site(scene, actor);
+        let nil = scene.dump.state(stack).is_some_and(|s| s.ends_with("(nil chan)"));
+        if stack.leaked || nil {
+            groups.entry((FaultClass::Leak, site, noun(facts.wait))).or_default().push(actor);
+        } else if let Some(pool) = pool(scene, actor) {
+            groups.entry((FaultClass::ExhaustedPool, pool, "")).or_default().push(actor);
+        } else if !is_std(Name::of(site).package) {
+            let class = match facts.wait {
+                Wait::Send => FaultClass::SlowConsumer,
+                Wait::Receive | Wait::Condition | Wait::Semaphore => FaultClass::SilentProducer,
+                Wait::Channel => FaultClass::Queue,
+                _ => continue,
+            };
+            groups.entry((class, site, "")).or_default().push(actor);
+        }
+    }
+    groups
+        .into_iter()
+        .filter_map(|((class, site, _), actors)| finding(scene, class, site, &actors))
+        .collect()
+}
+
+fn finding(
+    scene: &Scene<'_>,
+    class: FaultClass,
+    site: &str,
+    actors: &[&Actor],
+) -> Option<Finding> {
+    let total: u64 = actors.iter().map(|a| a.count).sum();
+    let longest = actors.iter().max_by_key(|a| a.minutes)?;
+    let long = longest.minutes > 0;
+    let is_stall = match class {
+        FaultClass::Leak => true,
+        FaultClass::SlowConsumer | FaultClass::ExhaustedPool => {
+            total >= SOME || (total >= 2 && long)
+        }
+        _ => total >= MANY,
+    };
+    if !is_stall {
+        return None;
+    }
+    let first = actors[0];
+    let wait = scene.facts(first).wait;
+    let (kind, doing) = match class {
+        FaultClass::ExhaustedPool => (ResourceKind::Pool, "wait for their turn in"),
+        FaultClass::SlowConsumer => (ResourceKind::Channel, "wait to send in"),
+        FaultClass::Leak => (kind_of(wait), "can never proceed in"),
+        _ => (kind_of(wait), "wait in"),
+    };
+    let short = Name::short(site);
+    let waiting = waiters(scene, actors.iter().copied());
+    let (level, why) = match class {
+        FaultClass::Leak if !scene.stack(first).leaked => {
+            (Level::Certain, "an operation on a nil channel never returns")
+        }
+        FaultClass::Leak => (
+            Level::Certain,
+            "the garbage collector found nothing reachable that could wake them",
+        ),
+        FaultClass::ExhaustedPool => {
+            (Level::Likely, "so many wait at once in the function that lends")
+        }
+        FaultClass::SlowConsumer if long || total >= MANY => {
+            (Level::Likely, "senders stand in line at one place")
+        }
+        _ => (Level::Possible, "the number alone speaks for it; one dump does not show movement"),
+    };
+    let severity = match class {
+        FaultClass::Leak => Severity::Minor,
+        _ if total >= MANY => Severity::Critical,
+        _ => Severity::Serious,
+    };
+    let mut collect_next = Vec::new();
+    if level != Level::Certain {
+        collect_next.push("a second dump ten seconds later: who moved, who did not".to_owned());
+    }
+    Some(Finding {
+        id: format!("{class:?}:{short}:{}", noun(wait)).to_lowercase().replace(' ', "_"),
+        class,
+        severity,
+        title: format!("{} {doing} {short} ({})", goroutines(total), noun(wait)),
+        resource: Resource {
+            kind,
+            name: format!("{} in {short}", noun(wait)),
+            package: Some(Name::of(site).package.to_owned()),
+            sites: vec![site.to_owned()],
+            ..Resource::default()
+        },
+        since: long.then(|| Since {
+            minutes: Some(u64::from(longest.minutes)),
+            text: format!(
+                "the longest has waited {} minutes, give or take one cycle of the garbage collector",
+                longest.minutes
+            ),
+            evidence: Some(scene.evidence(longest, 0)),
+            ..Since::default()
+        }),
+        no_holder: (class != FaultClass::Leak).then(|| {
+            "a dump does not say which goroutines share a channel or a pool".to_owned()
+        }),
+        evidence: waiting.by_path.iter().take(3).filter_map(|p| p.evidence.clone()).collect(),
+        waiters: waiting,
+        remedy: remedy(class).to_owned(),
+        collect_next,
+        confidence: Confidence { level, why: why.to_owned() },
+        ..Finding::default()
+    })
+}
+
+/// What else is parked, most first: no finding, but what a reader looks through next.
+pub(super) fn parked(scene: &Scene<'_>) -> Vec<PathCount> {
+    let mut parked: Vec<&Actor> = scene
+        .actors
+        .iter()
+        .filter(|a| {
+            let facts = scene.facts(a);
+            facts.wait.is_blocked()
+                && facts.place.is_none()
+                && !scene.stack(a).leaked
+                && (!is_std(Name::of(site(scene, a)).package) || facts.wait == Wait::WaitGroup)
+        })
+        .collect();
+    // One that can never proceed says more than a crowd that waits for work.
+    parked.sort_by_key(|a| {
+        let never = scene.facts(a).wait == Wait::Forever;
+        (!never, std::cmp::Reverse(a.count), a.stack)
+    });
+    parked
+        .into_iter()
+        .take(LISTED)
+        .map(|actor| {
+            let facts = scene.facts(actor);
+            PathCount {
+                count: actor.count,
+                wants: scene
+                    .dump
+                    .state(scene.stack(actor))
+                    .map_or_else(|| facts.wait.what().to_owned(), str::to_owned),
+                frames: scene.path(actor),
+                evidence: Some(scene.evidence(actor, facts.depth)),
+            }
+        })
+        .collect()
+}
+
+/// The function that waits; where only the library's frames show, whoever started it.
+fn site<'d>(scene: &Scene<'d>, actor: &Actor) -> &'d str {
+    let stack = scene.stack(actor);
+    first_of_program(scene.dump, stack, scene.facts(actor).depth).unwrap_or_else(|| {
+        let outermost = stack.frames.last().map(|f| f.function);
+        stack.created_by.or(outermost).map_or("", |f| scene.dump.function(f))
+    })
+}
+
+fn kind_of(wait: Wait) -> ResourceKind {
+    match wait {
+        Wait::Lock(_) => ResourceKind::Lock,
+        Wait::Once => ResourceKind::Once,
+        Wait::WaitGroup => ResourceKind::WaitGroup,
+        Wait::Condition => ResourceKind::Condition,
+        Wait::Semaphore => ResourceKind::Semaphore,
+        Wait::Send | Wait::Receive | Wait::Select | Wait::Channel | Wait::Forever => {
+            ResourceKind::Channel
+        }
+        Wait::Io | Wait::Syscall => ResourceKind::Io,
+        Wait::Sleep | Wait::Running | Wait::Idle | Wait::Unknown => ResourceKind::Other,
+    }
+}
+
+fn noun(wait: Wait) -> &'static str {
+    match wait {
+        Wait::Lock(_) => "a lock",
+        Wait::Once => "a sync.Once",
+        Wait::WaitGroup => "a wait group",
+        Wait::Condition => "a condition",
+        Wait::Semaphore => "a semaphore",
+        Wait::Forever => "a nil channel or an empty select",
+        Wait::Io | Wait::Syscall => "I/O",
+        Wait::Send => "a channel send",
+        Wait::Receive => "a channel receive",
+        Wait::Select => "a select",
+        _ => "a channel",
+    }
+}
+
+/// The function that lends from a bounded set, where the actor waits in one.
+fn pool<'d>(scene: &Scene<'d>, actor: &Actor) -> Option<&'d str> {
+    let facts = scene.facts(actor);
+    if !matches!(
+        facts.wait,
+        Wait::Select | Wait::Receive | Wait::Send | Wait::Channel | Wait::Condition | Wait::Semaphore
+    ) {
+        return None;
+    }
+    let stack = scene.stack(actor);
+    stack.frames.iter().skip(facts.depth).take(4).find_map(|f| {
+        let symbol = scene.dump.function(f.function);
+        let name = Name::of(symbol);
+        let receiver = name.receiver.unwrap_or("").to_ascii_lowercase();
+        let function = name.function.to_ascii_lowercase();
+        let lends = ["acquire", "borrow", "checkout", "waitturn", "getconn", "waitforconn"]
+            .iter()
+            .any(|word| function.contains(word));
+        let is_pool = ["pool", "semaphore", "weighted", "limiter", "throttle"]
+            .iter()
+            .any(|word| receiver.contains(word));
+        let takes = ["get", "take", "wait", "enter"].iter().any(|word| function.starts_with(word));
+        let database = (name.package, name.receiver, name.function)
+            == ("database/sql", Some("DB"), "conn");
+        (lends || database || (is_pool && takes)).then_some(symbol)
+    })
+}
