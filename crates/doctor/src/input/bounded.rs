@@ -1,0 +1,103 @@
+//! What an archive may cost: so many entries, so many bytes, so much more out than in.
+
+use std::cell::Cell;
+use std::io::{self, Read};
+use std::rc::Rc;
+
+const MOST_ENTRIES: u64 = 200_000;
+const MOST_BYTES: u64 = 64 << 30;
+/// A log of one line over and over packs to a few hundredths; beyond this it is made to.
+const MOST_RATIO: u64 = 500;
+/// Below this a ratio does no harm.
+const HARMLESS: u64 = 256 << 20;
+
+/// What all archives of one call may still cost.
+#[derive(Debug, Clone)]
+pub(super) struct Budget {
+    bytes: Rc<Cell<u64>>,
+    entries: Rc<Cell<u64>>,
+}
+
+impl Default for Budget {
+    fn default() -> Self {
+        Self { bytes: Rc::new(Cell::new(MOST_BYTES)), entries: Rc::new(Cell::new(MOST_ENTRIES)) }
+    }
+}
+
+impl Budget {
+    pub(super) fn entry(&self) -> io::Result<()> {
+        let left = self.entries.get();
+        self.entries.set(left.saturating_sub(1));
+        if left == 0 {
+            return Err(io::Error::other(format!("more than {MOST_ENTRIES} files: give fewer")));
+        }
+        Ok(())
+    }
+}
+
+/// Bytes counted where they are read.
+#[derive(Debug, Clone)]
+pub(super) struct Count(Rc<Cell<u64>>);
+
+impl Count {
+    pub(super) fn fixed(bytes: u64) -> Self {
+        Self(Rc::new(Cell::new(bytes)))
+    }
+}
+
+#[derive(Debug)]
+pub(super) struct Counted<R> {
+    reader: R,
+    count: Count,
+}
+
+impl<R: Read> Counted<R> {
+    pub(super) fn new(reader: R) -> Self {
+        Self { reader, count: Count::fixed(0) }
+    }
+
+    pub(super) fn count(&self) -> Count {
+        self.count.clone()
+    }
+}
+
+impl<R: Read> Read for Counted<R> {
+    fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
+        let got = self.reader.read(into)?;
+        self.count.0.set(self.count.0.get() + got as u64);
+        Ok(got)
+    }
+}
+
+/// Unpacked bytes, up to what is allowed.
+#[derive(Debug)]
+pub(super) struct Bounded<R> {
+    reader: R,
+    packed: Count,
+    unpacked: u64,
+    budget: Budget,
+}
+
+impl<R: Read> Bounded<R> {
+    pub(super) fn new(reader: R, packed: Count, budget: &Budget) -> Self {
+        Self { reader, packed, unpacked: 0, budget: budget.clone() }
+    }
+}
+
+impl<R: Read> Read for Bounded<R> {
+    fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
+        let got = self.reader.read(into)?;
+        self.unpacked += got as u64;
+        let left = self.budget.bytes.get();
+        self.budget.bytes.set(left.saturating_sub(got as u64));
+        if left < got as u64 {
+            let why = format!("archives hold more than {} GiB", MOST_BYTES >> 30);
+            return Err(io::Error::other(why));
+        }
+        if self.unpacked > HARMLESS && self.unpacked / MOST_RATIO > self.packed.0.get() {
+            let why = format!("it unpacks to more than {MOST_RATIO} times its size: refused as a bomb");
+            return Err(io::Error::other(why));
+        }
+        Ok(got)
+    }
+}

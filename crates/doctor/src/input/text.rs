@@ -1,0 +1,351 @@
+//! One text, however mixed: each line goes to the reader that understands it.
+//!
+//! Profiles are cut out whole, with what stands before and after, and parsed at once: the parser
+//! knows their forms, prefixes and orders better than a line can tell. Everything else is taken
+//! line by line and forgotten.
+
+use std::collections::BTreeSet;
+use std::io::Read;
+
+use super::Case;
+use super::lines::Lines;
+use crate::figures::{count, many};
+use crate::goroutine;
+use crate::log::At;
+use crate::log::stamp::Millis;
+use crate::metrics::Table;
+use crate::own::Ledger;
+use crate::report::{InputSummary, Refusal};
+
+/// What is kept before a profile's first line: its head, or in reversed order its frames.
+const BEFORE: usize = 64 << 10;
+/// A profile has ended when so much came that is not part of one.
+const AFTER: usize = 256 << 10;
+/// More than this is no profile that anybody could have taken.
+const MOST_KEPT: usize = 2 << 30;
+/// A JSON document of ours is smaller.
+const MOST_JSON: usize = 64 << 20;
+/// Lines of a JSON record that was pretty-printed.
+const MOST_JOINED: usize = 40;
+/// Report progress every so many bytes.
+const STRIDE: u64 = 8 << 20;
+
+/// Reads `reader` to its end into `case`, and says in `summary` what it was.
+pub(super) fn read(
+    case: &mut Case,
+    summary: &mut InputSummary,
+    reader: impl Read,
+    reference: Option<Millis>,
+    progress: &mut dyn FnMut(u64),
+) {
+    case.logs.begin(reference);
+    case.metrics.begin(reference);
+    let before = (case.logs.lines(), case.metrics.samples(), case.metrics.rows(), case.pods.seen());
+    let mut lines = Lines::new(reader);
+    let mut text = Text::new(case, summary);
+    let mut told = 0;
+    loop {
+        let next = lines.next();
+        let (number, line) = match next {
+            Ok(Some(next)) => next,
+            Ok(None) => break,
+            // A truncated archive: what was read up to here still counts.
+            Err(e) => {
+                let why = format!("reading stopped here: {e}");
+                let line = Some(text.line);
+                text.summary.refused.push(Refusal { line, why });
+                break;
+            }
+        };
+        text.take(number, line);
+        if lines.read - told >= STRIDE {
+            told = lines.read;
+            progress(told);
+        }
+    }
+    text.summary.size = lines.read;
+    text.finish();
+    let after = (case.logs.lines(), case.metrics.samples(), case.metrics.rows(), case.pods.seen());
+    let mut say = |n: u64, one, more| {
+        if n > 0 {
+            summary.read.push(many(n, one, more));
+        }
+    };
+    say(after.0 - before.0, "log line", "log lines");
+    say(after.1 - before.1, "sample", "samples");
+    say((after.2 - before.2) as u64, "row of latencies", "rows of latencies");
+    say((after.3 - before.3) as u64, "pod", "pods");
+}
+
+/// A stretch of the text that holds a profile, or may turn out to stand before one.
+#[derive(Debug)]
+struct Profile {
+    bytes: Vec<u8>,
+    /// The number of the line with which `bytes` begins.
+    first: u64,
+    /// Whether a line of a profile is in it.
+    live: bool,
+    /// Where the last such line ends.
+    sure: usize,
+}
+
+struct Text<'a> {
+    case: &'a mut Case,
+    summary: &'a mut InputSummary,
+    profile: Profile,
+    /// The table of latencies whose rows are being read.
+    table: Option<Table>,
+    /// A JSON record over several lines: where it began, and how many there are.
+    joined: Option<(u64, usize, Vec<u8>)>,
+    /// The whole input is one JSON document.
+    document: Option<Vec<u8>>,
+    kinds: BTreeSet<&'static str>,
+    prose: u64,
+    line: u64,
+    /// Lines since one that surely belongs to a profile.
+    since_frame: u64,
+}
+
+impl<'a> Text<'a> {
+    fn new(case: &'a mut Case, summary: &'a mut InputSummary) -> Self {
+        Self {
+            case,
+            summary,
+            profile: Profile { bytes: Vec::new(), first: 1, live: false, sure: 0 },
+            table: None,
+            joined: None,
+            document: None,
+            kinds: BTreeSet::new(),
+            prose: 0,
+            line: 0,
+            since_frame: 0,
+        }
+    }
+
+    fn take(&mut self, number: u64, line: &[u8]) {
+        let blank = line.trim_ascii().is_empty();
+        self.line = number;
+        if self.line == 1 && begins_document(line) {
+            self.document = Some(Vec::new());
+        }
+        if let Some(document) = &mut self.document {
+            document.extend_from_slice(line);
+            document.push(b'\n');
+            if document.len() > MOST_JSON {
+                self.not_a_document();
+            }
+            return;
+        }
+        if self.profile_line(line) || blank {
+            return;
+        }
+        self.dispatch(number, line);
+    }
+
+    /// Keeps the line where a profile is or may be; tells whether it is part of one.
+    fn profile_line(&mut self, line: &[u8]) -> bool {
+        let sure = is_location(line) || goroutine::begins(line);
+        let profile = &mut self.profile;
+        if profile.bytes.len() < MOST_KEPT {
+            profile.bytes.extend_from_slice(line);
+            profile.bytes.push(b'\n');
+        }
+        if sure {
+            profile.live = true;
+            profile.sure = profile.bytes.len();
+            self.since_frame = 0;
+            return true;
+        }
+        self.since_frame += 1;
+        if profile.live {
+            if profile.bytes.len() - profile.sure > AFTER {
+                self.cut_profile();
+                return false;
+            }
+            // Between two positions stands the name of a function, or a blank.
+            return self.since_frame == 1;
+        }
+        if profile.bytes.len() > 2 * BEFORE {
+            let from = profile.bytes.len() - BEFORE;
+            let cut = memchr::memchr(b'\n', &profile.bytes[from..]).map_or(from, |at| from + at + 1);
+            profile.first += memchr::memchr_iter(b'\n', &profile.bytes[..cut]).count() as u64;
+            profile.bytes.drain(..cut);
+        }
+        false
+    }
+
+    /// Parses what was kept, and begins anew.
+    fn cut_profile(&mut self) {
+        let next = self.line + 1;
+        let fresh = Profile { bytes: Vec::new(), first: next, live: false, sure: 0 };
+        let profile = std::mem::replace(&mut self.profile, fresh);
+        if !profile.live {
+            return;
+        }
+        for mut dump in goroutine::parse(&self.summary.name, &profile.bytes) {
+            shift(&mut dump, profile.first - 1);
+            self.case.take_dump(self.summary, dump);
+        }
+    }
+
+    fn dispatch(&mut self, number: u64, line: &[u8]) {
+        let name = std::mem::take(&mut self.summary.name);
+        self.dispatch_named(At { input: &name, line: number, bytes: line });
+        self.summary.name = name;
+    }
+
+    fn dispatch_named(&mut self, at: At<'_>) {
+        let line = at.bytes;
+        if line.starts_with(b"```") {
+            // What is quoted in a report may be quoted twice.
+            self.case.logs.quoting();
+            self.table = None;
+            return;
+        }
+        if let Some((first, lines, mut record)) = self.joined.take() {
+            record.extend_from_slice(line);
+            if !line.trim_ascii_end().ends_with(b"}") && lines < MOST_JOINED {
+                self.joined = Some((first, lines + 1, record));
+                return;
+            }
+            self.log(At { line: first, bytes: &record, ..at });
+            return;
+        }
+        if line.starts_with(b"{") && !line.trim_ascii_end().ends_with(b"}") {
+            self.joined = Some((at.line, 1, line.to_vec()));
+            return;
+        }
+        if self.log(at) {
+            return;
+        }
+        if self.case.pods.line(at) {
+            self.kinds.insert("kubectl get pods");
+            return;
+        }
+        if let Some(row) = self.table.as_ref().and_then(|table| table.row(at)) {
+            self.kinds.insert("table of latencies");
+            self.case.metrics.row(row);
+            return;
+        }
+        if self.case.metrics.line(at) || line.starts_with(b"# HELP ") || line.starts_with(b"# TYPE ")
+        {
+            self.kinds.insert("Prometheus text");
+            return;
+        }
+        // A rule under a table's head is no row and does not end it.
+        if !line.iter().all(|b| b"|-: +".contains(b)) {
+            self.table = Table::head(line);
+        }
+        self.prose += 1;
+        if self.prose == 8 {
+            self.case.logs.quoting();
+        }
+        self.case.logs.remark(at);
+        self.case.excerpts.line(at);
+    }
+
+    fn log(&mut self, at: At<'_>) -> bool {
+        let dialect = self.case.logs.line(at);
+        if let Some(dialect) = dialect {
+            self.kinds.insert(dialect.name());
+        }
+        dialect.is_some()
+    }
+
+    /// It was taken for a JSON document, and is none: its lines are read like others.
+    fn not_a_document(&mut self) {
+        let document = self.document.take().unwrap_or_default();
+        for (number, line) in (1..).zip(document.split(|b| *b == b'\n')) {
+            if !line.trim_ascii().is_empty() && !self.profile_line(line) {
+                self.dispatch(number, line);
+            }
+        }
+    }
+
+    fn finish(mut self) {
+        if let Some(document) = self.document.take() {
+            match Ledger::parse(&self.summary.name, &document) {
+                Some(ledger) => {
+                    self.kinds.insert("Fairlead ledger");
+                    let n = ledger.len() as u64;
+                    self.summary.read.push(many(n, "operation in flight", "operations in flight"));
+                    self.case.ledgers.push(ledger);
+                }
+                None => {
+                    self.document = Some(document);
+                    self.not_a_document();
+                }
+            }
+        }
+        if let Some((first, _, record)) = self.joined.take() {
+            let name = self.summary.name.clone();
+            self.log(At { input: &name, line: first, bytes: &record });
+        }
+        self.cut_profile();
+        let kinds = self.kinds.len() + self.summary.taken_for.len();
+        if self.prose > 0 && kinds > 0 && self.prose >= 5 {
+            self.summary.taken_for.insert(0, "report with excerpts".into());
+        }
+        self.summary.taken_for.extend(self.kinds.iter().map(|k| (*k).to_owned()));
+        if kinds == 0 && self.summary.refused.is_empty() {
+            self.summary.refused.push(Refusal {
+                line: (self.line > 0).then_some(1),
+                why: if self.line == 0 {
+                    "it is empty".into()
+                } else {
+                    format!(
+                        "none of its {} lines is of a goroutine profile, a log, Prometheus text or \
+                         a ledger of ours: give the file as the tool wrote it",
+                        count(self.line)
+                    )
+                },
+            });
+        }
+    }
+}
+
+/// A line of an endpoint of ours, not of a log that writes JSON.
+fn begins_document(line: &[u8]) -> bool {
+    let line = line.trim_ascii_start();
+    match line.first() {
+        Some(b'[') => line[1..].trim_ascii_start().is_empty() || line[1..].trim_ascii_start().starts_with(b"{") || line.starts_with(b"[]"),
+        Some(b'{') => {
+            let rest = line[1..].trim_ascii_start();
+            rest.is_empty() || memchr::memmem::find(line, b"\"age_ms\"").is_some() || memchr::memmem::find(rest, b":[").is_some_and(|at| at < 24)
+        }
+        _ => false,
+    }
+}
+
+/// `…/file.go:12 +0x1d`, `…/file.go:12`: a position in a stack. klog's `file.go:12] text` is none.
+fn is_location(line: &[u8]) -> bool {
+    let Some(at) = memchr::memmem::rfind(line, b".go:") else { return false };
+    let digits = line[at + 4..].iter().take_while(|b| b.is_ascii_digit()).count();
+    let rest = &line[at + 4 + digits..];
+    let indented = line.first().is_some_and(|b| matches!(b, b'\t' | b'#')) || memchr::memchr(b'\t', line).is_some();
+    digits > 0 && (rest.starts_with(b" +0x") || (rest.is_empty() && indented))
+}
+
+/// The parser counts lines from where its text begins.
+fn shift(dump: &mut goroutine::Dump, by: u64) {
+    let by = u32::try_from(by).unwrap_or(u32::MAX);
+    if by == 0 {
+        return;
+    }
+    dump.first_line = dump.first_line.saturating_add(by);
+    for stack in &mut dump.stacks {
+        stack.line = stack.line.map(|line| line.saturating_add(by));
+        for line in &mut stack.lines {
+            *line = line.saturating_add(by);
+        }
+    }
+    for goroutine in &mut dump.goroutines {
+        goroutine.line = goroutine.line.saturating_add(by);
+    }
+    for row in &mut dump.rows {
+        row.line = row.line.saturating_add(by);
+    }
+}
+
+#[cfg(test)]
+mod tests;

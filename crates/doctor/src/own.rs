@@ -1,0 +1,284 @@
+//! Fairlead's own `/debug/inflight`, `/debug/stalls` and `/debug/locks`: the ledger as JSON.
+//!
+//! Lenient: an array of objects, or an object with one array in it; unknown members are passed
+//! over. An operation waits on something and may name the operation that holds it, so the chain
+//! to the one who does not wait is read off, not guessed.
+
+use std::collections::{BTreeMap, HashMap};
+
+use serde::Deserialize;
+use serde_json::Value;
+
+use crate::figures::{count, many, seconds};
+use crate::metrics::slug;
+use crate::report::{
+    Confidence, CycleStep, EdgeKind, EntryCount, EntryKind, Evidence, FaultClass, Finding,
+    GraphEdge, GraphNode, Held, HeldMode, Holder, Level, NodeKind, Resource, ResourceKind,
+    Severity, Since, WaitGraph, Waiters,
+};
+
+/// Older than this is late where the ledger does not say.
+const LATE_MS: f64 = 5_000.0;
+
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(default)]
+struct Op {
+    id: Id,
+    kind: String,
+    key: String,
+    tenant: String,
+    age_ms: f64,
+    step: String,
+    step_age_ms: f64,
+    waits_on: Option<WaitsOn>,
+    late: bool,
+    /// Where a lock was taken, at `/debug/locks`.
+    holder: Option<Id>,
+    name: String,
+    held_ms: f64,
+}
+
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(default)]
+struct WaitsOn {
+    what: String,
+    holder: Option<Id>,
+}
+
+/// A number or a string: the ledger's ids have been both.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Hash, PartialOrd, Ord, Deserialize)]
+#[serde(from = "Value")]
+struct Id(String);
+
+impl From<Value> for Id {
+    fn from(value: Value) -> Self {
+        match value {
+            Value::String(text) => Self(text),
+            Value::Number(number) => Self(number.to_string()),
+            _ => Self::default(),
+        }
+    }
+}
+
+/// What one of our endpoints said.
+#[derive(Debug, Clone)]
+pub(crate) struct Ledger {
+    ops: Vec<Op>,
+    input: String,
+}
+
+impl Ledger {
+    /// Reads a document; `None` where it is not one of ours.
+    pub(crate) fn parse(input: &str, text: &[u8]) -> Option<Self> {
+        let value: Value = serde_json::from_slice(text).ok()?;
+        let array = match value {
+            Value::Array(array) => array,
+            Value::Object(map) => map.into_iter().find_map(|(_, value)| match value {
+                Value::Array(array) if array.iter().any(ours) => Some(array),
+                _ => None,
+            })?,
+            _ => return None,
+        };
+        if !array.is_empty() && !array.iter().any(ours) {
+            return None;
+        }
+        let ops = array.into_iter().filter_map(|v| serde_json::from_value(v).ok()).collect();
+        Some(Self { ops, input: input.to_owned() })
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.ops.len()
+    }
+
+    fn evidence(&self, op: &Op) -> Evidence {
+        let step = if op.step.is_empty() { String::new() } else { format!(", step {}", op.step) };
+        Evidence {
+            input: self.input.clone(),
+            line: None,
+            text: format!("{} for {}{step}", op.title(), seconds(op.age() / 1000.0)),
+        }
+    }
+
+    /// Late operations, by what they wait on; and those that wait on nothing, each for itself.
+    pub(crate) fn findings(&self) -> (Vec<Finding>, WaitGraph) {
+        let by_id: HashMap<&Id, &Op> = self.ops.iter().map(|op| (&op.id, op)).collect();
+        let mut waits: BTreeMap<&str, Vec<&Op>> = BTreeMap::new();
+        let mut alone = Vec::new();
+        for op in self.ops.iter().filter(|op| op.is_late()) {
+            match &op.waits_on {
+                Some(on) if !on.what.is_empty() => waits.entry(&on.what).or_default().push(op),
+                _ => alone.push(op),
+            }
+        }
+        let mut findings = Vec::new();
+        let mut graph = WaitGraph::default();
+        let mut rings: Vec<Vec<&Id>> = Vec::new();
+        for (what, ops) in &waits {
+            let (chain, ring) = chain(ops[0], &by_id);
+            if ring {
+                // A ring is met at each of its resources; it is one finding.
+                let mut ids: Vec<&Id> = chain.iter().map(|op| &op.id).collect();
+                ids.sort();
+                if rings.contains(&ids) {
+                    continue;
+                }
+                rings.push(ids);
+            }
+            findings.push(self.queue(what, ops, &chain, ring, &mut graph));
+        }
+        let is_holder = |op: &&Op| {
+            waits.values().flatten().any(|w| w.waits_on.as_ref().and_then(|on| on.holder.as_ref()) == Some(&op.id))
+        };
+        alone.retain(|op| !is_holder(op));
+        if let Some(worst) = alone.iter().max_by(|a, b| a.age().total_cmp(&b.age())) {
+            findings.push(Finding {
+                id: format!("late-{}", slug(&worst.kind)),
+                class: FaultClass::HeldAcrossWork,
+                severity: Severity::Minor,
+                title: format!("{} late; the oldest is {} for {}", many(alone.len() as u64, "operation is", "operations are"), worst.title(), seconds(worst.age() / 1000.0)),
+                resource: Resource { kind: ResourceKind::Other, name: worst.title(), ..Resource::default() },
+                no_holder: Some("they wait for nobody; they are slow themselves".into()),
+                remedy: "Each costs one worker of its key and nothing else. Look at the step it is in; its deadline will end it.".into(),
+                evidence: alone.iter().take(8).map(|op| self.evidence(op)).collect(),
+                confidence: Confidence { level: Level::Certain, why: "the ledger says so".into() },
+                ..Finding::default()
+            });
+        }
+        (findings, graph)
+    }
+
+    fn queue(
+        &self,
+        what: &str,
+        ops: &[&Op],
+        chain: &[&Op],
+        cycle: bool,
+        graph: &mut WaitGraph,
+    ) -> Finding {
+        let id = format!("waits-on-{}", slug(what));
+        let mut by_entry: BTreeMap<&str, u64> = BTreeMap::new();
+        for op in ops {
+            *by_entry.entry(&op.kind).or_default() += 1;
+        }
+        let resource_node = format!("own:{what}");
+        graph.nodes.push(GraphNode { id: resource_node.clone(), kind: NodeKind::Resource, label: what.to_owned(), count: ops.len() as u64, finding: Some(id.clone()) });
+        for (kind, n) in &by_entry {
+            let node = format!("own:{what}:{kind}");
+            graph.nodes.push(GraphNode { id: node.clone(), kind: NodeKind::Goroutines, label: (*kind).to_owned(), count: *n, finding: Some(id.clone()) });
+            graph.edges.push(GraphEdge { from: node, to: resource_node.clone(), kind: EdgeKind::WaitsFor, count: *n, confidence: Level::Certain, in_cycle: false });
+        }
+        let holder = chain.last().copied();
+        if let Some(op) = holder {
+            let node = format!("own:op:{}", op.id.0);
+            graph.nodes.push(GraphNode { id: node.clone(), kind: NodeKind::Goroutines, label: op.title(), count: 1, finding: Some(id.clone()) });
+            graph.edges.push(GraphEdge { from: resource_node, to: node, kind: EdgeKind::HeldBy, count: 1, confidence: Level::Certain, in_cycle: cycle });
+        }
+        let oldest = ops.iter().map(|op| op.wait_ms()).fold(0.0, f64::max);
+        let mut by_entry: Vec<EntryCount> = by_entry
+            .into_iter()
+            .map(|(kind, count)| EntryCount { kind: EntryKind::Worker, name: kind.to_owned(), function: kind.to_owned(), count })
+            .collect();
+        by_entry.sort_by_key(|e| std::cmp::Reverse(e.count));
+        Finding {
+            id,
+            class: if cycle { FaultClass::Deadlock } else { FaultClass::Queue },
+            severity: if cycle || ops.len() >= 100 { Severity::Critical } else { Severity::Serious },
+            title: match holder {
+                Some(op) if !cycle => format!("{} behind {what}, held by {}", many(ops.len() as u64, "operation waits", "operations wait"), op.title()),
+                Some(_) => format!("{} wait for each other in a ring through {what}", many(chain.len() as u64, "operation", "operations")),
+                None => format!("{} on {what}", many(ops.len() as u64, "operation waits", "operations wait")),
+            },
+            resource: Resource { kind: ResourceKind::Lock, name: what.to_owned(), ..Resource::default() },
+            held: holder.map(|op| Held {
+                mode: HeldMode::Unknown,
+                why: "the ledger names the holder".into(),
+                evidence: vec![self.evidence(op)],
+            }),
+            waiters: Waiters { total: ops.len() as u64, by_entry, ..Waiters::default() },
+            since: Some(Since {
+                text: format!("the oldest has waited for {}", seconds(oldest / 1000.0)),
+                ..Since::default()
+            }),
+            holders: holder
+                .filter(|_| !cycle)
+                .map(|op| Holder {
+                    count: 1,
+                    frame: if op.step.is_empty() { op.title() } else { format!("{} in step {}", op.title(), op.step) },
+                    blocked_on: op.waits_on.as_ref().map(|on| on.what.clone()),
+                    confidence: Confidence { level: Level::Certain, why: "the ledger names it".into() },
+                    evidence: Some(self.evidence(op)),
+                    ..Holder::default()
+                })
+                .into_iter()
+                .collect(),
+            no_holder: holder.is_none().then(|| "the ledger does not name who holds it".into()),
+            cycle: if cycle { self.ring(chain) } else { Vec::new() },
+            remedy: "The holder's step says what it waits for; its deadline will end it. If it comes again, move that step out of what the lock protects.".into(),
+            evidence: ops.iter().take(8).map(|op| self.evidence(op)).collect(),
+            confidence: Confidence { level: Level::Certain, why: "the ledger records who waits on whom".into() },
+            details: vec![format!("{} in flight in all", count(self.ops.len() as u64))],
+            ..Finding::default()
+        }
+    }
+
+    fn ring(&self, chain: &[&Op]) -> Vec<CycleStep> {
+        let waits = |op: &Op| op.waits_on.as_ref().map_or_else(String::new, |on| on.what.clone());
+        (0..chain.len())
+            .map(|i| {
+                let before = chain[(i + chain.len() - 1) % chain.len()];
+                CycleStep {
+                    goroutine: None,
+                    holds: waits(before),
+                    waits_for: waits(chain[i]),
+                    frame: format!("{} in step {}", chain[i].title(), chain[i].step),
+                    evidence: Some(self.evidence(chain[i])),
+                }
+            })
+            .collect()
+    }
+}
+
+impl Op {
+    fn title(&self) -> String {
+        let parts = [&self.kind, &self.name, &self.key, &self.tenant];
+        let named: Vec<&str> = parts.iter().map(|p| p.as_str()).filter(|p| !p.is_empty()).collect();
+        if named.is_empty() { format!("operation {}", self.id.0) } else { named.join(" ") }
+    }
+
+    fn age(&self) -> f64 {
+        self.age_ms.max(self.held_ms)
+    }
+
+    fn wait_ms(&self) -> f64 {
+        if self.step_age_ms > 0.0 { self.step_age_ms } else { self.age() }
+    }
+
+    fn is_late(&self) -> bool {
+        self.late || (self.waits_on.is_some() && self.wait_ms() >= LATE_MS)
+    }
+}
+
+/// Whether it looks like an entry of the ledger.
+fn ours(value: &Value) -> bool {
+    let has = |key| value.get(key).is_some();
+    has("age_ms") || has("waits_on") || has("held_ms") || (has("step") && has("kind"))
+}
+
+/// From a waiter over the holders to the one who waits for nobody; whether it closes a ring, then
+/// only the ring.
+fn chain<'a>(first: &'a Op, by_id: &HashMap<&Id, &'a Op>) -> (Vec<&'a Op>, bool) {
+    let mut seen: Vec<&Op> = vec![first];
+    let mut at = first;
+    while let Some(next) = at.waits_on.as_ref().and_then(|on| on.holder.as_ref()).and_then(|id| by_id.get(id)) {
+        if let Some(start) = seen.iter().position(|op| op.id == next.id) {
+            return (seen.split_off(start), true);
+        }
+        seen.push(next);
+        at = next;
+    }
+    seen.remove(0);
+    (seen, false)
+}
+
+#[cfg(test)]
+mod tests;
