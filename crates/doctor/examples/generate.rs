@@ -18,14 +18,14 @@ use flate2::write::GzEncoder;
 
 /// `splitmix64`: small, fast, and the same everywhere.
 #[derive(Debug, Clone)]
-pub struct Rng(u64);
+pub(crate) struct Rng(u64);
 
 impl Rng {
-    pub fn new(seed: u64) -> Self {
+    pub(crate) fn new(seed: u64) -> Self {
         Self(seed)
     }
 
-    pub fn next(&mut self) -> u64 {
+    pub(crate) fn next(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut z = self.0;
         z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -34,7 +34,7 @@ impl Rng {
     }
 
     /// A number below `limit`, which is not zero.
-    pub fn below(&mut self, limit: usize) -> usize {
+    pub(crate) fn below(&mut self, limit: usize) -> usize {
         usize::try_from(self.next() % limit as u64).expect("below a usize")
     }
 }
@@ -53,7 +53,7 @@ struct Kind {
 const TOTAL: usize = 190_359;
 
 /// `count` goroutines as `/debug/pprof/goroutine?debug=2` prints them: about a kilobyte each.
-pub fn debug2(count: usize, seed: u64) -> Vec<u8> {
+pub(crate) fn debug2(count: usize, seed: u64) -> Vec<u8> {
     let mut rng = Rng::new(seed);
     let mut order: Vec<usize> = population(count)
         .iter()
@@ -86,7 +86,7 @@ pub fn debug2(count: usize, seed: u64) -> Vec<u8> {
 }
 
 /// The same goroutines folded by stack, as `debug=1` prints them.
-pub fn debug1(count: usize) -> Vec<u8> {
+pub(crate) fn debug1(count: usize) -> Vec<u8> {
     let mut out = format!("goroutine profile: total {count}\n");
     for (kind, n) in KINDS.iter().zip(population(count)) {
         write!(out, "{n} @").expect("memory");
@@ -105,7 +105,7 @@ pub fn debug1(count: usize) -> Vec<u8> {
 }
 
 /// The same goroutines as a pprof protobuf, compressed as Go does it.
-pub fn protobuf(count: usize) -> Vec<u8> {
+pub(crate) fn protobuf(count: usize) -> Vec<u8> {
     let mut profile = Message::default();
     let mut strings = vec![""];
     let mut places: Vec<(&str, &str)> = Vec::new();
