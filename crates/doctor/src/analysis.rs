@@ -80,13 +80,19 @@ pub fn diagnose(dumps: &[Dump]) -> Diagnosis {
         diagnosis.parked = others::parked(&scene);
         match process {
             Some(p) => processes[p].add(dump, findings),
-            None => processes.push(Process { dumps: vec![dump], findings }),
+            None => processes.push(Process {
+                dumps: vec![dump],
+                findings,
+            }),
         }
     }
     for process in processes {
         diagnosis.findings.extend(process.findings);
     }
-    for profile in dumps.iter().filter(|d| matches!(d.kind, ProfileKind::Mutex | ProfileKind::Block)) {
+    for profile in dumps
+        .iter()
+        .filter(|d| matches!(d.kind, ProfileKind::Mutex | ProfileKind::Block))
+    {
         for finding in &mut diagnosis.findings {
             contention::witness(finding, profile);
         }
@@ -113,9 +119,9 @@ struct Process<'d> {
 impl<'d> Process<'d> {
     /// Whether the dump is the same profile, printed once more.
     fn is_same_profile(&self, dump: &Dump) -> bool {
-        self.dumps.iter().any(|d| {
-            d.build_id.is_some() && d.build_id == dump.build_id && d.taken == dump.taken
-        })
+        self.dumps
+            .iter()
+            .any(|d| d.build_id.is_some() && d.build_id == dump.build_id && d.taken == dump.taken)
     }
 
     fn compare(&self, later: &Scene<'_>) -> Option<(Comparison, compare::Unmoved)> {
@@ -131,9 +137,10 @@ impl<'d> Process<'d> {
     fn add(&mut self, dump: &'d Dump, findings: Vec<Finding>) {
         self.dumps.push(dump);
         for finding in findings {
-            let known = self.findings.iter_mut().find(|f| {
-                f.class_of_resource() == finding.class_of_resource()
-            });
+            let known = self
+                .findings
+                .iter_mut()
+                .find(|f| f.class_of_resource() == finding.class_of_resource());
             match known {
                 Some(known) => join(known, finding),
                 None => self.findings.push(finding),
@@ -146,7 +153,12 @@ impl Finding {
     /// What makes two findings of one process the same.
     fn class_of_resource(&self) -> (crate::report::ResourceKind, &str, Option<&str>, bool) {
         let r = &self.resource;
-        (r.kind, &r.name, r.address.as_deref(), self.id.ends_with("/nested"))
+        (
+            r.kind,
+            &r.name,
+            r.address.as_deref(),
+            self.id.ends_with("/nested"),
+        )
     }
 }
 
@@ -154,13 +166,23 @@ impl Finding {
 fn join(known: &mut Finding, mut other: Finding) {
     let says = |f: &Finding| {
         let unknown = |h: &Held| h.mode == HeldMode::Unknown;
-        (!f.holders.is_empty(), f.waiters.total, !f.held.as_ref().is_none_or(unknown))
+        (
+            !f.holders.is_empty(),
+            f.waiters.total,
+            !f.held.as_ref().is_none_or(unknown),
+        )
     };
     if says(&other) >= says(known) {
         std::mem::swap(known, &mut other);
     }
-    if known.held.as_ref().is_none_or(|h| h.mode == HeldMode::Unknown)
-        && other.held.as_ref().is_some_and(|h| h.mode != HeldMode::Unknown)
+    if known
+        .held
+        .as_ref()
+        .is_none_or(|h| h.mode == HeldMode::Unknown)
+        && other
+            .held
+            .as_ref()
+            .is_some_and(|h| h.mode != HeldMode::Unknown)
     {
         known.held = other.held;
     }
@@ -171,11 +193,19 @@ fn join(known: &mut Finding, mut other: Finding) {
     let depth = |paths: &[PathCount]| paths.iter().map(|p| p.frames.len()).max().unwrap_or(0);
     if depth(&known.waiters.by_path) < depth(&other.waiters.by_path) {
         let listed = |p: &PathCount| other.waiters.by_path.iter().any(|o| o.count == p.count);
-        let only_known: Vec<PathCount> =
-            known.waiters.by_path.iter().filter(|p| !listed(p)).cloned().collect();
+        let only_known: Vec<PathCount> = known
+            .waiters
+            .by_path
+            .iter()
+            .filter(|p| !listed(p))
+            .cloned()
+            .collect();
         known.waiters.by_path = other.waiters.by_path;
         known.waiters.by_path.extend(only_known);
-        known.waiters.by_path.sort_by_key(|p| std::cmp::Reverse(p.count));
+        known
+            .waiters
+            .by_path
+            .sort_by_key(|p| std::cmp::Reverse(p.count));
     }
     for evidence in other.evidence {
         if !known.evidence.contains(&evidence) {

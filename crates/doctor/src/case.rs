@@ -3,9 +3,7 @@
 use crate::analysis;
 use crate::analysis::words::goroutines;
 use crate::goroutine::{Dump, Form};
-use crate::report::{
-    EventKind, Evidence, Finding, InputSummary, Note, Report, TimelineEvent,
-};
+use crate::report::{EventKind, Evidence, Finding, InputSummary, Note, Report, TimelineEvent};
 
 /// Evidence of one examination. Readers add to it in any order.
 #[derive(Debug, Default)]
@@ -25,7 +23,13 @@ pub struct Case {
 impl Case {
     /// Examines the dumps, and puts everything in order.
     pub fn conclude(self) -> Report {
-        let Self { inputs, mut dumps, mut findings, mut timeline, mut notes } = self;
+        let Self {
+            inputs,
+            mut dumps,
+            mut findings,
+            mut timeline,
+            mut notes,
+        } = self;
         // Dumps that say when they were taken are compared in that order; a stable sort keeps the
         // others where they were given.
         if dumps.iter().all(|d| d.taken.is_some()) {
@@ -34,9 +38,16 @@ impl Case {
         let diagnosis = analysis::diagnose(&dumps);
         findings.extend(diagnosis.findings);
         notes.extend(diagnosis.notes);
+        // A cause holds up its own queue and those behind it, so it comes before them.
+        let affected =
+            |f: &Finding| f.waiters.total + f.blast_radius.iter().map(|b| b.count).sum::<u64>();
         findings.sort_by(|a, b| {
-            (a.severity, b.waiters.total, a.class, &a.id)
-                .cmp(&(b.severity, a.waiters.total, b.class, &b.id))
+            (a.severity, affected(b), a.class, &a.id).cmp(&(
+                b.severity,
+                affected(a),
+                b.class,
+                &b.id,
+            ))
         });
         number_twins(&mut findings);
         timeline.extend(dumps.iter().filter_map(event));
@@ -59,7 +70,10 @@ impl Case {
 fn number_twins(findings: &mut [Finding]) {
     let mut seen = rustc_hash::FxHashMap::default();
     for finding in findings {
-        let count = seen.entry(finding.id.clone()).and_modify(|n| *n += 1).or_insert(1u32);
+        let count = seen
+            .entry(finding.id.clone())
+            .and_modify(|n| *n += 1)
+            .or_insert(1u32);
         if *count > 1 {
             finding.id = format!("{}#{count}", finding.id);
         }

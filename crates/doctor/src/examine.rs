@@ -2,9 +2,12 @@
 
 use jiff::Timestamp;
 
-use crate::input::{Case, Intake, Progress};
+use crate::case::Case;
+use crate::input::{Gathered, Intake, Progress};
 use crate::live::{self, LiveOptions};
-use crate::metrics::over_limit;
+use crate::log::Onset;
+use crate::metrics::{memory_events, over_limit};
+use crate::own::Ledger;
 use crate::report::{Note, Report};
 use crate::timeline;
 
@@ -40,7 +43,7 @@ impl Outcome {
 }
 
 /// Reads paths, directories, `-` and addresses, in any mixture, and says what is wrong.
-pub fn examine(
+pub fn examine_inputs(
     inputs: &[String],
     options: &Options,
     progress: &mut dyn FnMut(Progress<'_>),
@@ -60,7 +63,7 @@ pub fn examine(
         .collect();
     let mut intake = Intake::new(now, progress);
     for (input, answers) in inputs.iter().zip(&mut answers) {
-        let before = intake.case.inputs.len();
+        let before = intake.gathered.inputs.len();
         match answers.take() {
             Some(answers) => {
                 for (name, bytes) in &answers.pieces {
@@ -73,10 +76,10 @@ pub fn examine(
             None => intake.path(input),
         }
         // A directory may hold a picture; an argument of which nothing can be read is unread.
-        let pieces = &intake.case.inputs[before..];
+        let pieces = &intake.gathered.inputs[before..];
         unread |= pieces.iter().all(|piece| piece.taken_for.is_empty());
     }
-    let report = conclude(intake.case);
+    let report = conclude(intake.gathered);
     let outcome = match (report.findings.is_empty(), unread) {
         (false, _) => Outcome::Found,
         (true, true) => Outcome::Unread,
@@ -85,38 +88,34 @@ pub fn examine(
     (report, outcome)
 }
 
-/// The same for bytes that are already here: for a page, an endpoint, a test.
-pub fn examine_bytes<'a>(inputs: impl IntoIterator<Item = (&'a str, &'a [u8])>) -> Report {
+/// Bytes that are already here: for a page, an endpoint, a test. They may be anything that a file
+/// may be, an archive too.
+pub fn examine(name: &str, bytes: &[u8]) -> Report {
     let mut silent = |_: Progress<'_>| {};
     let mut intake = Intake::new(None, &mut silent);
-    for (name, bytes) in inputs {
-        intake.bytes(name, bytes);
-    }
-    conclude(intake.case)
+    intake.bytes(name, bytes);
+    conclude(intake.gathered)
 }
 
-fn conclude(case: Case) -> Report {
-    let Case { dumps, logs, metrics, ledgers, excerpts, pods, inputs } = case;
-    let mut report = crate::analysis::examine(&dumps);
-    report.inputs = inputs;
+fn conclude(gathered: Gathered) -> Report {
+    let Gathered { dumps, logs, metrics, ledgers, excerpts, pods, inputs } = gathered;
     let mut story = logs.finish();
     let onset = story.onset();
-    report.findings.extend(story.findings());
-    report.timeline.extend(story.events());
-    report.notes.extend(story.notes().into_iter().map(|text| Note { text, input: None }));
-    report.findings.extend(metrics.findings(&story.latencies(), excerpts.only()));
-    report.timeline.extend(metrics.events());
-    report.findings.extend(pods.findings());
-    for ledger in &ledgers {
-        let (findings, graph) = ledger.findings();
-        report.findings.extend(findings);
-        report.graph.nodes.extend(graph.nodes);
-        report.graph.edges.extend(graph.edges);
-    }
+    let mut case = Case { inputs, dumps, ..Case::default() };
+    case.findings.extend(story.findings());
+    case.findings.extend(metrics.findings(&story.latencies(), excerpts.only()));
+    case.findings.extend(pods.findings());
+    case.findings.extend(ledgers.iter().flat_map(Ledger::findings));
     let mut memory = metrics.memory();
     memory.extend(story.memory.iter().cloned());
-    report.findings.extend(over_limit(&memory));
-    timeline::weave(&mut report, onset.as_ref(), &story.memory);
+    case.findings.extend(over_limit(&memory));
+    case.timeline.extend(onset.as_ref().map(Onset::event));
+    case.timeline.extend(story.events());
+    case.timeline.extend(metrics.events());
+    case.timeline.extend(memory_events(&story.memory));
+    case.notes.extend(story.notes().into_iter().map(|text| Note { text, input: None }));
+    let mut report = case.conclude();
+    timeline::weave(&mut report, onset.as_ref());
     report
 }
 

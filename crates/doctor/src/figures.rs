@@ -2,20 +2,8 @@
 
 use jiff::Timestamp;
 
+pub(crate) use crate::analysis::words::thousands as count;
 use crate::log::stamp::Millis;
-
-/// `28034` → `28,034`.
-pub(crate) fn count(n: u64) -> String {
-    let digits = n.to_string();
-    let mut out = String::with_capacity(digits.len() + digits.len() / 3);
-    for (i, c) in digits.chars().enumerate() {
-        if i > 0 && (digits.len() - i).is_multiple_of(3) {
-            out.push(',');
-        }
-        out.push(c);
-    }
-    out
-}
 
 /// Bytes in the unit in which they were meant: `6 GiB` where even, else `109.6 GB`.
 pub(crate) fn bytes(n: f64) -> String {

@@ -19,7 +19,6 @@ use std::path::Path;
 
 use self::bounded::{Bounded, Budget};
 use crate::excerpt::Excerpts;
-use crate::figures::{count, many};
 use crate::goroutine::{self, Dump};
 use crate::log::Logs;
 use crate::log::stamp::Millis;
@@ -50,7 +49,7 @@ pub struct Progress<'a> {
 
 /// Everything that was read, by kind.
 #[derive(Debug, Default)]
-pub(crate) struct Case {
+pub(crate) struct Gathered {
     pub(crate) dumps: Vec<Dump>,
     pub(crate) logs: Logs,
     pub(crate) metrics: Metrics,
@@ -60,23 +59,20 @@ pub(crate) struct Case {
     pub(crate) inputs: Vec<InputSummary>,
 }
 
-impl Case {
+impl Gathered {
     fn take_dump(&mut self, summary: &mut InputSummary, dump: Dump) {
-        let taken = format!("{}, {}", dump.kind, dump.form);
+        let taken = dump.taken_for();
         if !summary.taken_for.contains(&taken) {
             summary.taken_for.push(taken);
         }
-        summary.read.push(match dump.stacks.len() {
-            0 => format!("{} rows of functions", count(dump.rows.len() as u64)),
-            n => format!("{} in {}", many(dump.shown(), "goroutine", "goroutines"), many(n as u64, "stack", "stacks")),
-        });
+        summary.read.push(dump.summary());
         self.dumps.push(dump);
     }
 }
 
-/// Reads inputs into a case.
+/// Gathers what the inputs hold.
 pub(crate) struct Intake<'a> {
-    pub(crate) case: Case,
+    pub(crate) gathered: Gathered,
     budget: Budget,
     progress: &'a mut dyn FnMut(Progress<'_>),
     /// What a time without a year is taken to lie before, where the file does not say.
@@ -94,7 +90,7 @@ struct Piece<'a> {
 
 impl<'a> Intake<'a> {
     pub(crate) fn new(now: Option<Millis>, progress: &'a mut dyn FnMut(Progress<'_>)) -> Self {
-        Self { case: Case::default(), budget: Budget::default(), progress, now }
+        Self { gathered: Gathered::default(), budget: Budget::default(), progress, now }
     }
 
     /// Reads a path, a directory or `-`.
@@ -256,8 +252,8 @@ impl<'a> Intake<'a> {
         match goroutine::parse_protobuf(&piece.name, &bytes) {
             Some(dump) => {
                 let mut summary = InputSummary { name: piece.name, size: bytes.len() as u64, ..InputSummary::default() };
-                self.case.take_dump(&mut summary, dump);
-                self.case.inputs.push(summary);
+                self.gathered.take_dump(&mut summary, dump);
+                self.gathered.inputs.push(summary);
             }
             None => self.refuse(&piece.name, "binary, and not a goroutine, mutex or block profile".into()),
         }
@@ -268,12 +264,12 @@ impl<'a> Intake<'a> {
         let size = piece.size;
         let mut tell = |read| (self.progress)(Progress { input: &piece.name, read, size });
         let written = piece.written.or(self.now);
-        text::read(&mut self.case, &mut summary, piece.reader, written, &mut tell);
-        self.case.inputs.push(summary);
+        text::read(&mut self.gathered, &mut summary, piece.reader, written, &mut tell);
+        self.gathered.inputs.push(summary);
     }
 
     pub(crate) fn refuse(&mut self, name: &str, why: String) {
-        self.case.inputs.push(InputSummary {
+        self.gathered.inputs.push(InputSummary {
             name: name.to_owned(),
             refused: vec![Refusal { line: None, why }],
             ..InputSummary::default()

@@ -18,8 +18,21 @@
 
 pub mod analysis;
 mod case;
+mod examine;
+mod excerpt;
+mod figures;
 pub mod goroutine;
+mod input;
+pub mod live;
+mod log;
+mod metrics;
+mod own;
+mod pods;
+pub mod render;
 pub mod report;
+mod timeline;
 
 pub use case::Case;
+pub use examine::{Options, Outcome, examine, examine_inputs};
+pub use input::Progress;
 pub use report::Report;

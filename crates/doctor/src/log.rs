@@ -55,9 +55,12 @@ impl At<'_> {
 pub(crate) fn readable(bytes: &[u8]) -> String {
     const LONGEST: usize = 280;
     let text = String::from_utf8_lossy(&bytes[..bytes.len().min(4 * LONGEST)]);
-    let text = text.trim();
-    match text.char_indices().nth(LONGEST) {
-        Some((cut, _)) => format!("{}…", &text[..cut]),
+    cut(text.trim(), LONGEST)
+}
+
+fn cut(text: &str, longest: usize) -> String {
+    match text.char_indices().nth(longest) {
+        Some((end, _)) => format!("{}…", &text[..end]),
         None => text.to_owned(),
     }
 }
@@ -65,6 +68,8 @@ pub(crate) fn readable(bytes: &[u8]) -> String {
 #[derive(Debug, Clone)]
 struct Event {
     sign: Sign,
+    /// The line without its time and level.
+    text: String,
     seen: Seen,
 }
 
@@ -159,7 +164,10 @@ impl Logs {
                 Sign::LeaderMoved => Sign::LeaderWon,
                 sign => sign,
             };
-            self.events.push(Event { sign, seen: Seen { at: record.at, evidence: at.evidence() } });
+            let seen = Seen { at: record.at, evidence: at.evidence() };
+            let source = String::from_utf8_lossy(record.source);
+            let text = cut(&format!("{source}: {}", readable(record.message)), 160);
+            self.events.push(Event { sign, text, seen });
         }
         if traits.has_memory {
             self.take_memory(record, at);

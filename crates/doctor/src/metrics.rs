@@ -11,7 +11,7 @@ use std::collections::BTreeMap;
 
 pub(crate) use self::latency::{Latency, LatencyRow, Table, duration_ms};
 pub(crate) use self::findings::slug;
-pub(crate) use self::memory::{MemoryFact, over_limit};
+pub(crate) use self::memory::{MemoryFact, memory_events, over_limit};
 use self::prometheus::Sample;
 use crate::log::At;
 use crate::log::stamp::Millis;
@@ -50,17 +50,10 @@ impl Series {
 pub(crate) struct Metrics {
     series: BTreeMap<String, Series>,
     rows: Vec<LatencyRow>,
-    /// When the scrape was taken, where its samples do not say.
-    now: Option<Millis>,
     samples: u64,
 }
 
 impl Metrics {
-    /// Another input begins, written at `reference` as far as is known.
-    pub(crate) fn begin(&mut self, reference: Option<Millis>) {
-        self.now = reference;
-    }
-
     /// Takes one line where it is a sample.
     pub(crate) fn line(&mut self, at: At<'_>) -> bool {
         let Some(sample) = Sample::parse(at.bytes) else { return false };
@@ -69,7 +62,6 @@ impl Metrics {
         if !known && self.series.len() >= MOST_SERIES {
             return true;
         }
-        let time = sample.at.or(self.now);
         let series = self.series.entry(sample.key).or_insert_with(|| Series {
             name: sample.name,
             labels: sample.labels,
@@ -83,7 +75,7 @@ impl Metrics {
                 odd
             });
         }
-        series.points.push((time, sample.value));
+        series.points.push((sample.at, sample.value));
         series.evidence = at.evidence();
         true
     }

@@ -9,12 +9,12 @@ use std::collections::{BTreeMap, HashMap};
 use serde::Deserialize;
 use serde_json::Value;
 
+use crate::analysis::remedy;
 use crate::figures::{count, many, seconds};
 use crate::metrics::slug;
 use crate::report::{
-    Confidence, CycleStep, EdgeKind, EntryCount, EntryKind, Evidence, FaultClass, Finding,
-    GraphEdge, GraphNode, Held, HeldMode, Holder, Level, NodeKind, Resource, ResourceKind,
-    Severity, Since, WaitGraph, Waiters,
+    Confidence, CycleStep, EntryCount, EntryKind, Evidence, FaultClass, Finding, Held, HeldMode,
+    Holder, Level, Resource, ResourceKind, Severity, Since, Waiters,
 };
 
 /// Older than this is late where the ledger does not say.
@@ -100,7 +100,7 @@ impl Ledger {
     }
 
     /// Late operations, by what they wait on; and those that wait on nothing, each for itself.
-    pub(crate) fn findings(&self) -> (Vec<Finding>, WaitGraph) {
+    pub(crate) fn findings(&self) -> Vec<Finding> {
         let by_id: HashMap<&Id, &Op> = self.ops.iter().map(|op| (&op.id, op)).collect();
         let mut waits: BTreeMap<&str, Vec<&Op>> = BTreeMap::new();
         let mut alone = Vec::new();
@@ -111,7 +111,6 @@ impl Ledger {
             }
         }
         let mut findings = Vec::new();
-        let mut graph = WaitGraph::default();
         let mut rings: Vec<Vec<&Id>> = Vec::new();
         for (what, ops) in &waits {
             let (chain, ring) = chain(ops[0], &by_id);
@@ -124,7 +123,7 @@ impl Ledger {
                 }
                 rings.push(ids);
             }
-            findings.push(self.queue(what, ops, &chain, ring, &mut graph));
+            findings.push(self.queue(what, ops, &chain, ring));
         }
         let is_holder = |op: &&Op| {
             waits.values().flatten().any(|w| w.waits_on.as_ref().and_then(|on| on.holder.as_ref()) == Some(&op.id))
@@ -138,13 +137,13 @@ impl Ledger {
                 title: format!("{} late; the oldest is {} for {}", many(alone.len() as u64, "operation is", "operations are"), worst.title(), seconds(worst.age() / 1000.0)),
                 resource: Resource { kind: ResourceKind::Other, name: worst.title(), ..Resource::default() },
                 no_holder: Some("they wait for nobody; they are slow themselves".into()),
-                remedy: "Each costs one worker of its key and nothing else. Look at the step it is in; its deadline will end it.".into(),
+                remedy: remedy(FaultClass::HeldAcrossWork).into(),
                 evidence: alone.iter().take(8).map(|op| self.evidence(op)).collect(),
                 confidence: Confidence { level: Level::Certain, why: "the ledger says so".into() },
                 ..Finding::default()
             });
         }
-        (findings, graph)
+        findings
     }
 
     fn queue(
@@ -153,26 +152,14 @@ impl Ledger {
         ops: &[&Op],
         chain: &[&Op],
         cycle: bool,
-        graph: &mut WaitGraph,
     ) -> Finding {
         let id = format!("waits-on-{}", slug(what));
         let mut by_entry: BTreeMap<&str, u64> = BTreeMap::new();
         for op in ops {
             *by_entry.entry(&op.kind).or_default() += 1;
         }
-        let resource_node = format!("own:{what}");
-        graph.nodes.push(GraphNode { id: resource_node.clone(), kind: NodeKind::Resource, label: what.to_owned(), count: ops.len() as u64, finding: Some(id.clone()) });
-        for (kind, n) in &by_entry {
-            let node = format!("own:{what}:{kind}");
-            graph.nodes.push(GraphNode { id: node.clone(), kind: NodeKind::Goroutines, label: (*kind).to_owned(), count: *n, finding: Some(id.clone()) });
-            graph.edges.push(GraphEdge { from: node, to: resource_node.clone(), kind: EdgeKind::WaitsFor, count: *n, confidence: Level::Certain, in_cycle: false });
-        }
         let holder = chain.last().copied();
-        if let Some(op) = holder {
-            let node = format!("own:op:{}", op.id.0);
-            graph.nodes.push(GraphNode { id: node.clone(), kind: NodeKind::Goroutines, label: op.title(), count: 1, finding: Some(id.clone()) });
-            graph.edges.push(GraphEdge { from: resource_node, to: node, kind: EdgeKind::HeldBy, count: 1, confidence: Level::Certain, in_cycle: cycle });
-        }
+        let class = if cycle { FaultClass::Deadlock } else { FaultClass::Queue };
         let oldest = ops.iter().map(|op| op.wait_ms()).fold(0.0, f64::max);
         let mut by_entry: Vec<EntryCount> = by_entry
             .into_iter()
@@ -181,7 +168,7 @@ impl Ledger {
         by_entry.sort_by_key(|e| std::cmp::Reverse(e.count));
         Finding {
             id,
-            class: if cycle { FaultClass::Deadlock } else { FaultClass::Queue },
+            class,
             severity: if cycle || ops.len() >= 100 { Severity::Critical } else { Severity::Serious },
             title: match holder {
                 Some(op) if !cycle => format!("{} behind {what}, held by {}", many(ops.len() as u64, "operation waits", "operations wait"), op.title()),
@@ -213,7 +200,7 @@ impl Ledger {
                 .collect(),
             no_holder: holder.is_none().then(|| "the ledger does not name who holds it".into()),
             cycle: if cycle { self.ring(chain) } else { Vec::new() },
-            remedy: "The holder's step says what it waits for; its deadline will end it. If it comes again, move that step out of what the lock protects.".into(),
+            remedy: remedy(class).into(),
             evidence: ops.iter().take(8).map(|op| self.evidence(op)).collect(),
             confidence: Confidence { level: Level::Certain, why: "the ledger records who waits on whom".into() },
             details: vec![format!("{} in flight in all", count(self.ops.len() as u64))],

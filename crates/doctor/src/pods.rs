@@ -2,7 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use crate::figures::{count, many};
+use crate::analysis::remedy;
+use crate::figures::count;
 use crate::log::At;
 use crate::metrics::slug;
 use crate::report::{
@@ -84,9 +85,9 @@ impl Pods {
                 class: FaultClass::RetryStorm,
                 severity: Severity::Serious,
                 title: format!(
-                    "{} of {} {name} restart in a loop, up to {} times",
+                    "{} of {} {name} pods restart in a loop, up to {} times",
                     count(group.looping),
-                    many(group.pods, "pod", "pods"),
+                    count(group.pods),
                     count(group.most)
                 ),
                 resource: Resource {
@@ -94,10 +95,7 @@ impl Pods {
                     name: name.clone(),
                     ..Resource::default()
                 },
-                remedy: "Look at what they wait for when they start; restarting is their retry, \
-                         and each brings its whole load again. A client should keep running and \
-                         come back with growing pauses."
-                    .into(),
+                remedy: remedy(FaultClass::RetryStorm).into(),
                 collect_next: vec!["the last lines of one of them: `kubectl logs --previous`".into()],
                 evidence: vec![group.evidence.clone()],
                 confidence: Confidence {
@@ -148,7 +146,7 @@ mod tests {
         }
         let found = pods.findings();
         assert_eq!(found.len(), 1);
-        assert_eq!(found[0].title, "2 of 3 pods e-pod restart in a loop, up to 1,557 times");
+        assert_eq!(found[0].title, "2 of 3 e-pod pods restart in a loop, up to 1,557 times");
         assert_eq!(found[0].evidence[0].line, Some(4));
     }
 }

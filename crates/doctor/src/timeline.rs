@@ -1,4 +1,4 @@
-//! One story from all sources: events in order of time, and findings in order of consequence.
+//! One story from all sources: what follows from what.
 //!
 //! What comes first may be the cause; what comes after it in time and follows from it is said to be
 //! a consequence: a leader that starves is not why the others wait.
@@ -7,36 +7,19 @@ use jiff::Timestamp;
 
 use crate::figures::{seconds, timestamp};
 use crate::log::Onset;
-use crate::metrics::MemoryFact;
-use crate::report::{EventKind, FaultClass, Finding, Report, ResourceKind, Since, TimelineEvent};
+use crate::report::{FaultClass, Finding, Report, ResourceKind, Severity, Since};
 
 /// Consequences of a stall, by class: none of them can be what others wait for.
-fn is_consequence(class: FaultClass) -> bool {
+pub(crate) fn is_consequence(class: FaultClass) -> bool {
     use FaultClass::{LeaderLoss, MemoryOverLimit, RetryStorm, UnansweredRequests};
     matches!(class, LeaderLoss | MemoryOverLimit | RetryStorm | UnansweredRequests)
 }
 
-/// Puts events in order, connects findings that tell of the same stall, and sorts them.
-pub(crate) fn weave(report: &mut Report, onset: Option<&Onset>, memory: &[MemoryFact]) {
-    if let Some(onset) = onset {
-        report.timeline.push(TimelineEvent {
-            at: timestamp(Some(onset.at)),
-            kind: EventKind::Onset,
-            text: onset.text.clone(),
-            count: 1,
-            evidence: Some(onset.evidence.clone()),
-            ..TimelineEvent::default()
-        });
-    }
-    remember(report, memory);
+/// Connects findings that tell of the same stall, and puts causes before what follows from them.
+pub(crate) fn weave(report: &mut Report, onset: Option<&Onset>) {
     connect(report, onset);
     link(report);
-    // Without a time: last, in the order found.
-    report.timeline.sort_by_key(|e| (e.at.is_none(), e.at));
-    report.findings.sort_by(|a, b| {
-        let rank = |f: &Finding| (f.severity, order(f.class), std::cmp::Reverse(f.waiters.total));
-        rank(a).cmp(&rank(b)).then_with(|| a.id.cmp(&b.id))
-    });
+    report.findings.sort_by_key(|f| (f.severity, order(f.class)));
 }
 
 /// Causes before what follows from them.
@@ -50,27 +33,6 @@ fn order(class: FaultClass) -> u8 {
     }
 }
 
-/// Memory over time; of the same figure in many lines, one.
-fn remember(report: &mut Report, memory: &[MemoryFact]) {
-    let mut last = None;
-    for fact in memory {
-        if last == Some((fact.at, fact.used as u64)) {
-            continue;
-        }
-        last = Some((fact.at, fact.used as u64));
-        report.timeline.push(TimelineEvent {
-            at: timestamp(fact.at),
-            kind: EventKind::Memory,
-            text: fact.text(),
-            count: 1,
-            value: Some(fact.used),
-            unit: Some("bytes".into()),
-            evidence: Some(fact.evidence.clone()),
-            ..TimelineEvent::default()
-        });
-    }
-}
-
 /// When something was first seen, and what.
 struct First {
     at: Timestamp,
@@ -78,7 +40,9 @@ struct First {
 }
 
 fn connect(report: &mut Report, onset: Option<&Onset>) {
-    let stalled = report.findings.iter().any(|f| !is_consequence(f.class));
+    // A full queue may be anybody's; only what stands still is what the rest can follow from.
+    let stalled = (report.findings.iter())
+        .any(|f| !is_consequence(f.class) && f.severity < Severity::Minor);
     // The earliest sign of the stall itself: not of a leader, for that is the question.
     let mut first: Option<First> = None;
     let mut consider = |at: Option<Timestamp>, what: &str| {
@@ -111,7 +75,7 @@ fn connect(report: &mut Report, onset: Option<&Onset>) {
             FaultClass::LeaderLoss => follow(finding, first.as_ref(), stalled),
             class if is_consequence(class) => {
                 if stalled {
-                    finding.details.push("follows from the stall above".into());
+                    finding.details.push("a consequence of the stall above".into());
                 }
             }
             _ => {

@@ -32,10 +32,15 @@ fn by_number(earlier: &Dump, later: &Scene<'_>) -> Option<(Comparison, Unmoved)>
     let mut unmoved = Unmoved::default();
     let mut stuck_by_stack: FxHashMap<u32, u64> = FxHashMap::default();
     for goroutine in &later.dump.goroutines {
-        let Some(&before) = was.get(&goroutine.id) else { continue };
+        let Some(&before) = was.get(&goroutine.id) else {
+            continue;
+        };
         let root = |d: &Dump, s: u32| {
             let stack = &d.stacks[s as usize];
-            let frame = stack.frames.last().map(|f| d.function(f.function).to_owned());
+            let frame = stack
+                .frames
+                .last()
+                .map(|f| d.function(f.function).to_owned());
             (frame, stack.created_by.map(|f| d.function(f).to_owned()))
         };
         if same.get(&goroutine.stack) == Some(&before) {
@@ -84,7 +89,9 @@ fn by_stack(earlier: &Dump, later: &Scene<'_>) -> Option<(Comparison, Unmoved)> 
     let same = same_stacks(earlier, later.dump);
     let mut stuck_by_stack: FxHashMap<u32, u64> = FxHashMap::default();
     for (&now, &before) in &same {
-        let count = later.dump.stacks[now as usize].count.min(earlier.stacks[before as usize].count);
+        let count = later.dump.stacks[now as usize]
+            .count
+            .min(earlier.stacks[before as usize].count);
         stuck_by_stack.insert(now, count);
     }
     let stuck = stuck_by_stack.values().sum();
@@ -116,8 +123,10 @@ fn same_stacks(earlier: &Dump, later: &Dump) -> FxHashMap<u32, u32> {
         text.push_str(d.state(stack).unwrap_or(""));
         text
     };
-    let was: FxHashMap<String, u32> =
-        (0u32..).zip(0..earlier.stacks.len()).map(|(i, s)| (text(earlier, s), i)).collect();
+    let was: FxHashMap<String, u32> = (0u32..)
+        .zip(0..earlier.stacks.len())
+        .map(|(i, s)| (text(earlier, s), i))
+        .collect();
     (0u32..)
         .zip(0..later.stacks.len())
         .filter_map(|(i, s)| was.get(&text(later, s)).map(|&before| (i, before)))

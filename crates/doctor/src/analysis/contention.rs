@@ -8,15 +8,23 @@ use super::words::thousands;
 /// Adds to a finding what a mutex or block profile says of the same type or package.
 pub(super) fn witness(finding: &mut Finding, profile: &Dump) {
     let resource = &finding.resource;
-    let Some(package) = resource.package.as_deref() else { return };
+    let Some(package) = resource.package.as_deref() else {
+        return;
+    };
     let covers = |name: &Name<'_>| {
         name.package == package
-            && resource.type_name.as_deref().is_none_or(|t| name.receiver == Some(t))
+            && resource
+                .type_name
+                .as_deref()
+                .is_none_or(|t| name.receiver == Some(t))
     };
     // The first frame of the program is where the lock was released, or waited for.
     let mut sites: Vec<(u64, usize, &str)> = Vec::new();
     for (s, stack) in profile.stacks.iter().enumerate() {
-        let first = stack.frames.iter().find(|f| profile.known(f.function) == Known::Program);
+        let first = stack
+            .frames
+            .iter()
+            .find(|f| profile.known(f.function) == Known::Program);
         let symbol = first.map_or("", |f| profile.function(f.function));
         if covers(&Name::of(symbol)) {
             sites.push((stack.count, s, symbol));

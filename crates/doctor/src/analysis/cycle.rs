@@ -108,11 +108,21 @@ mod tests {
     use super::{Edge, cycles};
 
     fn edges(pairs: &[(usize, usize)]) -> Vec<Edge> {
-        pairs.iter().map(|&(from, to)| Edge { from, to, holder: 0 }).collect()
+        pairs
+            .iter()
+            .map(|&(from, to)| Edge {
+                from,
+                to,
+                holder: 0,
+            })
+            .collect()
     }
 
     fn found(nodes: usize, pairs: &[(usize, usize)]) -> Vec<Vec<usize>> {
-        cycles(nodes, &edges(pairs)).iter().map(|c| c.iter().map(|e| e.from).collect()).collect()
+        cycles(nodes, &edges(pairs))
+            .iter()
+            .map(|c| c.iter().map(|e| e.from).collect())
+            .collect()
     }
 
     #[test]

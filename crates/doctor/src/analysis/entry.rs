@@ -15,15 +15,23 @@ pub(super) struct Entry {
 
 /// Names the entry point of a stack.
 pub(super) fn entry(dump: &Dump, stack: &Stack) -> Entry {
-    let symbols: Vec<&str> =
-        stack.frames.iter().rev().map(|f| dump.function(f.function)).collect();
+    let symbols: Vec<&str> = stack
+        .frames
+        .iter()
+        .rev()
+        .map(|f| dump.function(f.function))
+        .collect();
     let creator = stack.created_by.map(|f| dump.function(f));
     of_symbols(&symbols, creator)
 }
 
 /// `symbols`: outermost first.
 pub(super) fn of_symbols(symbols: &[&str], creator: Option<&str>) -> Entry {
-    let made = |kind, name: String, function: &str| Entry { kind, name, function: function.into() };
+    let made = |kind, name: String, function: &str| Entry {
+        kind,
+        name,
+        function: function.into(),
+    };
     let mut http = false;
     let mut timer = false;
     for symbol in symbols {
@@ -58,7 +66,11 @@ pub(super) fn of_symbols(symbols: &[&str], creator: Option<&str>) -> Entry {
     let Some(root) = program().next() else {
         // Nothing of the program in it: whoever started it says most.
         let function = creator.or(symbols.first().copied()).unwrap_or("");
-        return made(EntryKind::Goroutine, Name::short(function).to_owned(), function);
+        return made(
+            EntryKind::Goroutine,
+            Name::short(function).to_owned(),
+            function,
+        );
     };
     let name = Name::of(root);
     let kind = if timer {
@@ -79,13 +91,14 @@ pub(super) fn grpc_method<'a>(name: &Name<'a>) -> Option<&'a str> {
 
 pub(super) fn is_webhook(symbol: &str) -> bool {
     let lower = symbol.to_ascii_lowercase();
-    ["webhook", "admission", "admit"].iter().any(|word| lower.contains(word))
+    ["webhook", "admission", "admit"]
+        .iter()
+        .any(|word| lower.contains(word))
 }
 
 /// Kinds that only names show.
 pub(super) fn by_words(name: &Name<'_>) -> EntryKind {
-    let lower =
-        format!("{}.{}", name.receiver.unwrap_or(""), name.function).to_ascii_lowercase();
+    let lower = format!("{}.{}", name.receiver.unwrap_or(""), name.function).to_ascii_lowercase();
     let has = |words: &[&str]| words.iter().any(|word| lower.contains(word));
     if has(&["timer", "tick", "expire", "periodic"]) {
         EntryKind::Timer

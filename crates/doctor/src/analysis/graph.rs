@@ -23,7 +23,12 @@ pub(super) fn draw(graph: &mut WaitGraph, finding: &Finding) {
     ));
     for (i, entry) in finding.waiters.by_entry.iter().take(DRAWN).enumerate() {
         let id = format!("w:{}:{i}", finding.id);
-        graph.nodes.push(node(&id, NodeKind::Goroutines, entry.name.clone(), entry.count));
+        graph.nodes.push(node(
+            &id,
+            NodeKind::Goroutines,
+            entry.name.clone(),
+            entry.count,
+        ));
         graph.edges.push(GraphEdge {
             from: id,
             to: resource.clone(),
@@ -40,7 +45,9 @@ pub(super) fn draw(graph: &mut WaitGraph, finding: &Finding) {
                 Some(on) => format!("{} (waits for {on})", holder.frame),
                 None => holder.frame.clone(),
             };
-            graph.nodes.push(node(&id, NodeKind::Goroutines, label, holder.count));
+            graph
+                .nodes
+                .push(node(&id, NodeKind::Goroutines, label, holder.count));
             graph.edges.push(GraphEdge {
                 from: resource.clone(),
                 to: id,
@@ -61,7 +68,9 @@ pub(super) fn draw(graph: &mut WaitGraph, finding: &Finding) {
             || step.frame.clone(),
             |g| format!("goroutine {g} in {}", step.frame),
         );
-        graph.nodes.push(node(&lock(i), NodeKind::Resource, step.holds.clone(), 0));
+        graph
+            .nodes
+            .push(node(&lock(i), NodeKind::Resource, step.holds.clone(), 0));
         graph.nodes.push(node(&id, NodeKind::Goroutines, label, 1));
         let edge = |from: String, to: String, kind| GraphEdge {
             from,
@@ -71,7 +80,9 @@ pub(super) fn draw(graph: &mut WaitGraph, finding: &Finding) {
             confidence: finding.confidence.level,
             in_cycle: true,
         };
-        graph.edges.push(edge(lock(i), id.clone(), EdgeKind::HeldBy));
+        graph
+            .edges
+            .push(edge(lock(i), id.clone(), EdgeKind::HeldBy));
         graph.edges.push(edge(id, lock(i + 1), EdgeKind::WaitsFor));
     }
     graph.edges.push(GraphEdge {

@@ -49,7 +49,9 @@ impl<'q> Index<'q> {
             .functions()
             .map(|(_, symbol)| {
                 let name = Name::of(symbol);
-                (0..owners.len()).filter(|&o| owners[o].covers(&name)).collect()
+                (0..owners.len())
+                    .filter(|&o| owners[o].covers(&name))
+                    .collect()
             })
             .collect();
         let mut index: FxHashMap<&Owner, Vec<(u32, Vec<usize>)>> = FxHashMap::default();
@@ -70,7 +72,10 @@ impl<'q> Index<'q> {
             frames.sort_unstable();
             for group in frames.chunk_by(|a, b| a.0 == b.0) {
                 let inside = group.iter().map(|g| g.1).collect();
-                index.entry(owners[group[0].0]).or_default().push((s, inside));
+                index
+                    .entry(owners[group[0].0])
+                    .or_default()
+                    .push((s, inside));
             }
         }
         Self(index)
@@ -84,20 +89,37 @@ impl<'q> Index<'q> {
         mode: HeldMode,
     ) -> Candidates {
         if queue.kind == ResourceKind::Once {
-            return Candidates { outside: runs_once(scene, queue), nested: Vec::new() };
+            return Candidates {
+                outside: runs_once(scene, queue),
+                nested: Vec::new(),
+            };
         }
         let waiting: FxHashSet<u32> = queue.actors.iter().copied().collect();
         let mut found = Candidates::default();
         for (s, frames) in self.0.get(&queue.owner).map_or(&[][..], |v| v) {
             for &a in &scene.of_stack[*s as usize] {
                 let actor = &scene.actors[a as usize];
-                let Some((frame, exact)) = fitting(scene, actor, frames, queue) else { continue };
+                let Some((frame, exact)) = fitting(scene, actor, frames, queue) else {
+                    continue;
+                };
                 let takes = takes(scene, actor, frame, queue);
                 let nested = waiting.contains(&a);
                 let idle = !nested && !exact && !takes && is_idle(scene, actor, frame, queue);
                 let level = Level::Possible;
-                let candidate = Candidate { actor: a, frame, exact, takes, idle, level };
-                if nested { &mut found.nested } else { &mut found.outside }.push(candidate);
+                let candidate = Candidate {
+                    actor: a,
+                    frame,
+                    exact,
+                    takes,
+                    idle,
+                    level,
+                };
+                if nested {
+                    &mut found.nested
+                } else {
+                    &mut found.outside
+                }
+                .push(candidate);
             }
         }
         // A descriptor's lock: every connection has frames on the type, so only an address counts.
@@ -155,7 +177,9 @@ fn fitting(
 }
 
 fn takes(scene: &Scene<'_>, actor: &Actor, frame: usize, queue: &Queue) -> bool {
-    let Some(f) = scene.stack(actor).frames.get(frame) else { return false };
+    let Some(f) = scene.stack(actor).frames.get(frame) else {
+        return false;
+    };
     if queue.sites.contains(&f.function) {
         return true;
     }
@@ -196,7 +220,11 @@ fn runs_once(scene: &Scene<'_>, queue: &Queue) -> Vec<Candidate> {
         .iter()
         .map(|&a| {
             let actor = &scene.actors[a as usize];
-            scene.stack(actor).frames.get(scene.facts(actor).depth).map(|f| f.function)
+            scene
+                .stack(actor)
+                .frames
+                .get(scene.facts(actor).depth)
+                .map(|f| f.function)
         })
         .collect();
     let mut found = Vec::new();
@@ -204,9 +232,14 @@ fn runs_once(scene: &Scene<'_>, queue: &Queue) -> Vec<Candidate> {
         let facts = scene.facts(actor);
         let stack = scene.stack(actor);
         let once = |f: &crate::goroutine::Frame| scene.dump.known(f.function) == Known::Once;
-        let Some(first) = stack.frames.iter().skip(facts.depth).position(once) else { continue };
+        let Some(first) = stack.frames.iter().skip(facts.depth).position(once) else {
+            continue;
+        };
         let first = first + facts.depth;
-        let outside = stack.frames[first..].iter().find(|f| !once(f)).map(|f| f.function);
+        let outside = stack.frames[first..]
+            .iter()
+            .find(|f| !once(f))
+            .map(|f| f.function);
         if callers.contains(&outside) {
             found.push(Candidate {
                 actor: a,
@@ -231,7 +264,7 @@ fn rank(scene: &Scene<'_>, candidate: &Candidate, mode: HeldMode) -> (bool, bool
     let actor = &scene.actors[candidate.actor as usize];
     let strength = match scene.facts(actor).wait {
         Wait::Lock(_) | Wait::Once => 0,
-        Wait::Io | Wait::Send | Wait::WaitGroup | Wait::Semaphore | Wait::Forever => 1,
+        Wait::Io | Wait::Send | Wait::Group | Wait::Semaphore | Wait::Forever => 1,
         Wait::Receive | Wait::Channel | Wait::Sleep | Wait::Condition | Wait::Syscall => 1,
         Wait::Select => 2,
         Wait::Running | Wait::Unknown => 3,
@@ -242,7 +275,13 @@ fn rank(scene: &Scene<'_>, candidate: &Candidate, mode: HeldMode) -> (bool, bool
         (HeldMode::Unknown, _) | (_, None) => false,
         (mode, Some(verb)) => mode != verb,
     };
-    (!candidate.exact, !candidate.takes, strength, unlike, candidate.actor)
+    (
+        !candidate.exact,
+        !candidate.takes,
+        strength,
+        unlike,
+        candidate.actor,
+    )
 }
 
 /// How a function is likely to take a lock, by its first word. It orders equals; it proves nothing.

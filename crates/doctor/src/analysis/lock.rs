@@ -4,8 +4,8 @@ use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::goroutine::{Form, Name};
 use crate::report::{
-    Blast, Confidence, CycleStep, EntryCount, EntryKind, FaultClass, Finding, Held, HeldMode, Holder,
-    Level, PathCount, Resource, ResourceKind, Severity, Since, Waiters,
+    Blast, Confidence, CycleStep, EntryCount, EntryKind, FaultClass, Finding, Held, HeldMode,
+    Holder, Level, PathCount, Resource, ResourceKind, Severity, Since, Waiters,
 };
 
 use super::cycle::{Edge, cycles};
@@ -54,22 +54,28 @@ impl<'s, 'd> Locks<'s, 'd> {
             .enumerate()
             .flat_map(|(q, queue)| queue.actors.iter().map(move |&a| (a, q)))
             .collect();
-        Self { scene, queues, held, candidates, waits_in, unmoved }
+        Self {
+            scene,
+            queues,
+            held,
+            candidates,
+            waits_in,
+            unmoved,
+        }
     }
 
     /// The findings, in no order.
     pub(super) fn findings(&self) -> Vec<Finding> {
         let mut findings = Vec::new();
         let mut told: FxHashSet<usize> = FxHashSet::default();
-        for cycle in cycles(self.queues.len(), &self.edges()) {
+        let edges = self.edges();
+        for cycle in cycles(self.queues.len(), &edges) {
             told.extend(cycle.iter().map(|e| e.from));
             findings.push(self.inversion(&cycle));
         }
-        for q in 0..self.queues.len() {
-            if told.contains(&q) {
-                continue;
-            }
-            let (main, extra) = self.queue_findings(q);
+        let stalled = self.stalled(&edges);
+        for q in (0..self.queues.len()).filter(|q| !told.contains(q)) {
+            let (main, extra) = self.queue_findings(q, stalled[q]);
             findings.extend(main);
             findings.extend(extra);
         }
@@ -82,9 +88,10 @@ impl<'s, 'd> Locks<'s, 'd> {
         let mut told: FxHashSet<u32> = FxHashSet::default();
         let mut findings = Vec::new();
         for (q, candidates) in self.candidates.iter().enumerate() {
-            let strays = candidates.outside.iter().filter(|c| {
-                c.takes && c.level == Level::Possible && self.wait(c) == Wait::Forever
-            });
+            let strays = candidates
+                .outside
+                .iter()
+                .filter(|c| c.takes && c.level == Level::Possible && self.wait(c) == Wait::Forever);
             for candidate in strays {
                 if !told.insert(candidate.actor) || self.queues[q].kind == ResourceKind::Once {
                     continue;
@@ -185,7 +192,10 @@ impl<'s, 'd> Locks<'s, 'd> {
             locked == 1 && holder_of(e).takes
         };
         let (level, why) = if cycle.iter().all(|e| holder_of(e).exact) {
-            (Level::Certain, "every step of the cycle is proven by exact addresses")
+            (
+                Level::Certain,
+                "every step of the cycle is proven by exact addresses",
+            )
         } else if cycle.iter().all(|e| only(e) || holder_of(e).exact) {
             (
                 Level::Likely,
@@ -199,7 +209,10 @@ impl<'s, 'd> Locks<'s, 'd> {
                  the other; addresses do not prove that it is the same lock",
             )
         };
-        finding.confidence = Confidence { level, why: why.to_owned() };
+        finding.confidence = Confidence {
+            level,
+            why: why.to_owned(),
+        };
         finding.holders = cycle
             .iter()
             .filter(|e| e.from == top)
@@ -215,13 +228,16 @@ impl<'s, 'd> Locks<'s, 'd> {
             });
         }
         let locks: Vec<String> = cycle.iter().map(|e| self.name(e.from)).collect();
-        finding.title = format!("deadlock: {} are taken in opposite orders", locks.join(" and "));
+        finding.title = format!(
+            "deadlock: {} are taken in opposite orders",
+            locks.join(" and ")
+        );
         finding.id = format!("cycle:{}", locks.join("+"));
         self.finish(finding, top)
     }
 
     /// What a queue by itself shows, and a second finding for a pattern that is only possible.
-    fn queue_findings(&self, q: usize) -> (Option<Finding>, Option<Finding>) {
+    fn queue_findings(&self, q: usize, stalled: bool) -> (Option<Finding>, Option<Finding>) {
         let (queue, candidates) = (&self.queues[q], &self.candidates[q]);
         let nested = self.nested(q);
         if let Some((class, level)) = nested
@@ -234,14 +250,18 @@ impl<'s, 'd> Locks<'s, 'd> {
             finding.id.push_str("/nested");
             finding
         });
-        if !self.is_stall(q) {
+        if !stalled {
             return (None, extra);
         }
         let mut finding = self.describe(q);
         let best = candidates.outside.first();
         let ambiguous = queue.instances() > 1;
-        finding.holders =
-            candidates.outside.iter().take(LISTED).map(|c| self.holder(c, c.level)).collect();
+        finding.holders = candidates
+            .outside
+            .iter()
+            .take(LISTED)
+            .map(|c| self.holder(c, c.level))
+            .collect();
         let (class, confidence) = match best {
             None if self.scene.is_complete() => (
                 FaultClass::LostUnlock,
@@ -297,7 +317,13 @@ impl<'s, 'd> Locks<'s, 'd> {
                                         several or rests on the type alone"
                         .to_owned(),
                 };
-                (class, Confidence { level: best.level, why })
+                (
+                    class,
+                    Confidence {
+                        level: best.level,
+                        why,
+                    },
+                )
             }
         };
         (finding.class, finding.confidence) = (class, confidence);
@@ -305,7 +331,10 @@ impl<'s, 'd> Locks<'s, 'd> {
             finding.no_holder = Some(if self.scene.is_complete() {
                 "no goroutine is inside anything that this lock guards".to_owned()
             } else {
-                format!("the evidence leaves stacks out: {}", self.scene.dump.gaps.join("; "))
+                format!(
+                    "the evidence leaves stacks out: {}",
+                    self.scene.dump.gaps.join("; ")
+                )
             });
         } else if finding.holders[0].confidence.level == Level::Possible {
             finding.no_holder = Some(
@@ -366,7 +395,11 @@ impl<'s, 'd> Locks<'s, 'd> {
     }
 
     fn all_nested(&self, q: usize) -> bool {
-        let nested: u64 = self.candidates[q].nested.iter().map(|c| self.actor(c).count).sum();
+        let nested: u64 = self.candidates[q]
+            .nested
+            .iter()
+            .map(|c| self.actor(c).count)
+            .sum();
         nested == self.queues[q].total()
     }
 
@@ -396,8 +429,15 @@ impl<'s, 'd> Locks<'s, 'd> {
             }
             _ => "a waiter is inside a lock of this type already; addresses do not show which",
         };
-        finding.confidence = Confidence { level, why: why.to_owned() };
-        finding.holders = nested.iter().take(LISTED).map(|c| self.holder(c, level)).collect();
+        finding.confidence = Confidence {
+            level,
+            why: why.to_owned(),
+        };
+        finding.holders = nested
+            .iter()
+            .take(LISTED)
+            .map(|c| self.holder(c, level))
+            .collect();
         finding.title = match class {
             FaultClass::RecursiveReadLock => {
                 format!("{name} is read-locked again by a reader while a writer waits")
@@ -419,9 +459,11 @@ impl<'s, 'd> Locks<'s, 'd> {
             finding.severity = Severity::Serious;
         }
         if class == FaultClass::RecursiveReadLock {
-            let head = queue.actors.iter().map(|&a| &scene.actors[a as usize]).find(|a| {
-                scene.facts(a).wait == Wait::Lock(LockOp::HeadWrite)
-            });
+            let head = queue
+                .actors
+                .iter()
+                .map(|&a| &scene.actors[a as usize])
+                .find(|a| scene.facts(a).wait == Wait::Lock(LockOp::HeadWrite));
             let writer = head.map(|actor| CycleStep {
                 goroutine: scene.number(actor),
                 holds: format!("the turn to write {name}"),
@@ -451,17 +493,19 @@ impl<'s, 'd> Locks<'s, 'd> {
         let held_by = self.actor(holder);
         let stack = scene.stack(held_by);
         let wait = self.wait(holder);
-        if wait != Wait::WaitGroup {
+        if wait != Wait::Group {
             return None;
         }
         let number = scene.number(held_by);
         let own: FxHashSet<u32> = stack.frames.iter().map(|f| f.function).collect();
-        let waiter = self.queues[q].actors.iter().map(|&a| &scene.actors[a as usize]).find(|a| {
-            match (scene.parent(a), number) {
+        let waiter = self.queues[q]
+            .actors
+            .iter()
+            .map(|&a| &scene.actors[a as usize])
+            .find(|a| match (scene.parent(a), number) {
                 (Some(parent), Some(number)) => parent == number,
                 _ => scene.stack(a).created_by.is_some_and(|f| own.contains(&f)),
-            }
-        })?;
+            })?;
         let name = self.name(q);
         let step = |actor: &Actor, frame: usize, holds: String, waits_for: String| CycleStep {
             goroutine: scene.number(actor),
@@ -472,9 +516,29 @@ impl<'s, 'd> Locks<'s, 'd> {
         };
         let depth = scene.facts(waiter).depth;
         Some(vec![
-            step(held_by, holder.frame, name.clone(), "its wait group".to_owned()),
+            step(
+                held_by,
+                holder.frame,
+                name.clone(),
+                "its wait group".to_owned(),
+            ),
             step(waiter, depth, "the wait group".to_owned(), name),
         ])
+    }
+
+    /// Which queues are stalls: those that are by themselves, and those that their holders wait in,
+    /// however few they are: the cause of a long queue may be a queue of one.
+    fn stalled(&self, edges: &[Edge]) -> Vec<bool> {
+        let mut stalled: Vec<bool> = (0..self.queues.len()).map(|q| self.is_stall(q)).collect();
+        let mut work: Vec<usize> = (0..stalled.len()).filter(|&q| stalled[q]).collect();
+        while let Some(q) = work.pop() {
+            for edge in edges.iter().filter(|e| e.from == q) {
+                if !std::mem::replace(&mut stalled[edge.to], true) {
+                    work.push(edge.to);
+                }
+            }
+        }
+        stalled
     }
 
     /// Whether the queue is more than a moment's contention.
@@ -544,13 +608,24 @@ impl<'s, 'd> Locks<'s, 'd> {
         };
         let verb = if waiters.total == 1 { "waits" } else { "wait" };
         Finding {
-            id: format!("{kind}:{}", self.name(q)).to_lowercase().replace(' ', "_"),
-            title: format!("{} {verb} for the {kind} of {}{mode}", goroutines(waiters.total), self.name(q)),
+            id: format!("{kind}:{}", self.name(q))
+                .to_lowercase()
+                .replace(' ', "_"),
+            title: format!(
+                "{} {verb} for the {kind} of {}{mode}",
+                goroutines(waiters.total),
+                self.name(q)
+            ),
             severity: self.severity(&waiters),
             resource,
             held: (queue.kind != ResourceKind::Once).then(|| held.clone()),
             since: self.since(&queue.actors),
-            evidence: waiters.by_path.iter().take(3).filter_map(|p| p.evidence.clone()).collect(),
+            evidence: waiters
+                .by_path
+                .iter()
+                .take(3)
+                .filter_map(|p| p.evidence.clone())
+                .collect(),
             waiters,
             ..Finding::default()
         }
@@ -559,8 +634,12 @@ impl<'s, 'd> Locks<'s, 'd> {
     fn severity(&self, waiters: &Waiters) -> Severity {
         let shown = self.scene.dump.shown().max(1);
         let served = |kind| matches!(kind, EntryKind::Grpc | EntryKind::Http | EntryKind::Webhook);
-        let requests: u64 =
-            waiters.by_entry.iter().filter(|e| served(e.kind)).map(|e| e.count).sum();
+        let requests: u64 = waiters
+            .by_entry
+            .iter()
+            .filter(|e| served(e.kind))
+            .map(|e| e.count)
+            .sum();
         if waiters.total >= 1000
             || requests >= LONG
             || (waiters.total >= LONG && waiters.total * 2 >= shown)
@@ -576,7 +655,9 @@ impl<'s, 'd> Locks<'s, 'd> {
     /// What follows from the class: remedy, what to collect, who else is held up.
     fn finish(&self, mut finding: Finding, q: usize) -> Finding {
         finding.remedy = remedy(finding.class).to_owned();
-        finding.blast_radius.extend(self.blast(q));
+        let (blast, worst) = self.blast(q);
+        finding.blast_radius.extend(blast);
+        finding.severity = finding.severity.min(worst);
         let unmoved = self.unmoved(&self.queues[q]);
         if unmoved > 0 {
             finding.details.push(format!(
@@ -587,7 +668,10 @@ impl<'s, 'd> Locks<'s, 'd> {
         let form = self.scene.dump.form;
         let has_addresses = matches!(form, Form::Debug2 | Form::Debug2Reversed);
         let sure = finding.confidence.level <= Level::Likely
-            && finding.holders.first().is_some_and(|h| h.confidence.level <= Level::Likely);
+            && finding
+                .holders
+                .first()
+                .is_some_and(|h| h.confidence.level <= Level::Likely);
         if !sure {
             if !has_addresses {
                 finding.collect_next.push(
@@ -609,16 +693,18 @@ impl<'s, 'd> Locks<'s, 'd> {
         }
         if finding.class == FaultClass::LostUnlock {
             let sites = finding.resource.sites.join(", ");
-            finding.collect_next.push(format!("the source of {sites}: every way out of the lock"));
+            finding
+                .collect_next
+                .push(format!("the source of {sites}: every way out of the lock"));
         }
         finding
     }
 
-    /// Who waits for those who wait here.
-    fn blast(&self, q: usize) -> Vec<Blast> {
+    /// Who waits for those who wait here, and how bad that is.
+    fn blast(&self, q: usize) -> (Vec<Blast>, Severity) {
         let scene = self.scene;
         let stuck: FxHashSet<u32> = self.queues[q].actors.iter().copied().collect();
-        let mut blast = Vec::new();
+        let (mut blast, mut worst) = (Vec::new(), Severity::Minor);
         for (other, candidates) in self.candidates.iter().enumerate() {
             let by = candidates.outside.iter().find(|c| {
                 stuck.contains(&c.actor)
@@ -627,6 +713,7 @@ impl<'s, 'd> Locks<'s, 'd> {
             if other != q
                 && let Some(by) = by
             {
+                worst = worst.min(self.severity(&self.waiters(&self.queues[other].actors)));
                 blast.push(Blast {
                     what: format!("the queue of {}", self.name(other)),
                     count: self.queues[other].total(),
@@ -637,13 +724,19 @@ impl<'s, 'd> Locks<'s, 'd> {
                 });
             }
         }
-        let parents: FxHashSet<u64> =
-            stuck.iter().filter_map(|&a| scene.parent(&scene.actors[a as usize])).collect();
+        let parents: FxHashSet<u64> = stuck
+            .iter()
+            .filter_map(|&a| scene.parent(&scene.actors[a as usize]))
+            .collect();
         let creators: FxHashSet<u32> = stuck
             .iter()
             .filter_map(|&a| scene.stack(&scene.actors[a as usize]).created_by)
             .collect();
-        for actor in scene.actors.iter().filter(|a| scene.facts(a).wait == Wait::WaitGroup) {
+        for actor in scene
+            .actors
+            .iter()
+            .filter(|a| scene.facts(a).wait == Wait::Group)
+        {
             let depth = scene.facts(actor).depth;
             let frames = scene.stack(actor).frames.get(depth..).unwrap_or(&[]);
             let waits = match scene.number(actor) {
@@ -668,11 +761,15 @@ impl<'s, 'd> Locks<'s, 'd> {
             });
         }
         blast.truncate(LISTED);
-        blast
+        (blast, worst)
     }
 
     fn minutes(&self, actors: &[u32]) -> u32 {
-        actors.iter().map(|&a| self.scene.actors[a as usize].minutes).max().unwrap_or(0)
+        actors
+            .iter()
+            .map(|&a| self.scene.actors[a as usize].minutes)
+            .max()
+            .unwrap_or(0)
     }
 
     fn since(&self, actors: &[u32]) -> Option<Since> {
@@ -694,7 +791,10 @@ impl<'s, 'd> Locks<'s, 'd> {
     }
 
     fn waiters(&self, actors: &[u32]) -> Waiters {
-        waiters(self.scene, actors.iter().map(|&a| &self.scene.actors[a as usize]))
+        waiters(
+            self.scene,
+            actors.iter().map(|&a| &self.scene.actors[a as usize]),
+        )
     }
 
     fn holder(&self, candidate: &Candidate, level: Level) -> Holder {
@@ -724,7 +824,10 @@ impl<'s, 'd> Locks<'s, 'd> {
             frame: frame.to_owned(),
             blocked_on: self.wait(candidate).is_blocked().then_some(blocked_on),
             frames: scene.path(actor),
-            confidence: Confidence { level, why: reasons.join(", ") },
+            confidence: Confidence {
+                level,
+                why: reasons.join(", "),
+            },
             evidence: Some(scene.evidence(actor, candidate.frame)),
         }
     }
@@ -734,13 +837,21 @@ impl<'s, 'd> Locks<'s, 'd> {
 fn drop_placed(queues: &[Queue], candidates: &mut [Candidates]) {
     let mut placed: FxHashMap<u32, usize> = FxHashMap::default();
     for (q, found) in candidates.iter().enumerate() {
-        for candidate in found.outside.iter().chain(&found.nested).filter(|c| c.exact) {
+        for candidate in found
+            .outside
+            .iter()
+            .chain(&found.nested)
+            .filter(|c| c.exact)
+        {
             placed.insert(candidate.actor, q);
         }
     }
     for (q, found) in candidates.iter_mut().enumerate() {
         found.outside.retain(|c| {
-            c.exact || placed.get(&c.actor).is_none_or(|&p| queues[p].owner != queues[q].owner)
+            c.exact
+                || placed
+                    .get(&c.actor)
+                    .is_none_or(|&p| queues[p].owner != queues[q].owner)
         });
     }
 }
@@ -750,7 +861,7 @@ fn class_of(wait: Wait) -> FaultClass {
     match wait {
         Wait::Lock(_) | Wait::Once => FaultClass::HeldAcrossLock,
         Wait::Io | Wait::Syscall => FaultClass::HeldAcrossIo,
-        Wait::WaitGroup
+        Wait::Group
         | Wait::Condition
         | Wait::Semaphore
         | Wait::Send
@@ -821,8 +932,11 @@ fn held(scene: &Scene<'_>, queue: &Queue) -> Held {
 }
 
 fn resource(scene: &Scene<'_>, queue: &Queue) -> Resource {
-    let mut sites: Vec<String> =
-        queue.sites.iter().map(|&f| scene.dump.function(f).to_owned()).collect();
+    let mut sites: Vec<String> = queue
+        .sites
+        .iter()
+        .map(|&f| scene.dump.function(f).to_owned())
+        .collect();
     sites.sort();
     sites.truncate(LISTED);
     let named = |wanted: fn(&Owner) -> Option<&String>| wanted(&queue.owner).cloned();
@@ -866,9 +980,16 @@ pub(super) fn waiters<'a>(
     }
     waiters.by_entry = entries
         .into_iter()
-        .map(|(e, count)| EntryCount { kind: e.kind, name: e.name, function: e.function, count })
+        .map(|(e, count)| EntryCount {
+            kind: e.kind,
+            name: e.name,
+            function: e.function,
+            count,
+        })
         .collect();
-    waiters.by_entry.sort_by(|a, b| (b.count, &a.name).cmp(&(a.count, &b.name)));
+    waiters
+        .by_entry
+        .sort_by(|a, b| (b.count, &a.name).cmp(&(a.count, &b.name)));
     let mut paths: Vec<_> = paths.into_values().collect();
     paths.sort_by_key(|(count, actor)| (std::cmp::Reverse(*count), actor.stack));
     waiters.by_path = paths

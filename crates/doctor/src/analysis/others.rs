@@ -27,11 +27,20 @@ pub(super) fn findings(scene: &Scene<'_>) -> Vec<Finding> {
         let facts = scene.facts(actor);
         let stack = scene.stack(actor);
         let site = site(scene, actor);
-        let nil = scene.dump.state(stack).is_some_and(|s| s.ends_with("(nil chan)"));
+        let nil = scene
+            .dump
+            .state(stack)
+            .is_some_and(|s| s.ends_with("(nil chan)"));
         if stack.leaked || nil {
-            groups.entry((FaultClass::Leak, site, noun(facts.wait))).or_default().push(actor);
+            groups
+                .entry((FaultClass::Leak, site, noun(facts.wait)))
+                .or_default()
+                .push(actor);
         } else if let Some(pool) = pool(scene, actor) {
-            groups.entry((FaultClass::ExhaustedPool, pool, "")).or_default().push(actor);
+            groups
+                .entry((FaultClass::ExhaustedPool, pool, ""))
+                .or_default()
+                .push(actor);
         } else if !is_std(Name::of(site).package) {
             let class = match facts.wait {
                 Wait::Send => FaultClass::SlowConsumer,
@@ -48,12 +57,7 @@ pub(super) fn findings(scene: &Scene<'_>) -> Vec<Finding> {
         .collect()
 }
 
-fn finding(
-    scene: &Scene<'_>,
-    class: FaultClass,
-    site: &str,
-    actors: &[&Actor],
-) -> Option<Finding> {
+fn finding(scene: &Scene<'_>, class: FaultClass, site: &str, actors: &[&Actor]) -> Option<Finding> {
     let total: u64 = actors.iter().map(|a| a.count).sum();
     let longest = actors.iter().max_by_key(|a| a.minutes)?;
     let long = longest.minutes > 0;
@@ -78,20 +82,25 @@ fn finding(
     let short = Name::short(site);
     let waiting = waiters(scene, actors.iter().copied());
     let (level, why) = match class {
-        FaultClass::Leak if !scene.stack(first).leaked => {
-            (Level::Certain, "an operation on a nil channel never returns")
-        }
+        FaultClass::Leak if !scene.stack(first).leaked => (
+            Level::Certain,
+            "an operation on a nil channel never returns",
+        ),
         FaultClass::Leak => (
             Level::Certain,
             "the garbage collector found nothing reachable that could wake them",
         ),
-        FaultClass::ExhaustedPool => {
-            (Level::Likely, "so many wait at once in the function that lends")
-        }
+        FaultClass::ExhaustedPool => (
+            Level::Likely,
+            "so many wait at once in the function that lends",
+        ),
         FaultClass::SlowConsumer if long || total >= MANY => {
             (Level::Likely, "senders stand in line at one place")
         }
-        _ => (Level::Possible, "the number alone speaks for it; one dump does not show movement"),
+        _ => (
+            Level::Possible,
+            "the number alone speaks for it; one dump does not show movement",
+        ),
     };
     let severity = match class {
         FaultClass::Leak => Severity::Minor,
@@ -145,7 +154,7 @@ pub(super) fn parked(scene: &Scene<'_>) -> Vec<PathCount> {
             facts.wait.is_blocked()
                 && facts.place.is_none()
                 && !scene.stack(a).leaked
-                && (!is_std(Name::of(site(scene, a)).package) || facts.wait == Wait::WaitGroup)
+                && (!is_std(Name::of(site(scene, a)).package) || facts.wait == Wait::Group)
         })
         .collect();
     // One that can never proceed says more than a crowd that waits for work.
@@ -176,7 +185,10 @@ fn site<'d>(scene: &Scene<'d>, actor: &Actor) -> &'d str {
     let stack = scene.stack(actor);
     first_of_program(scene.dump, stack, scene.facts(actor).depth).unwrap_or_else(|| {
         let outermost = stack.frames.last().map(|f| f.function);
-        stack.created_by.or(outermost).map_or("", |f| scene.dump.function(f))
+        stack
+            .created_by
+            .or(outermost)
+            .map_or("", |f| scene.dump.function(f))
     })
 }
 
@@ -184,7 +196,7 @@ fn kind_of(wait: Wait) -> ResourceKind {
     match wait {
         Wait::Lock(_) => ResourceKind::Lock,
         Wait::Once => ResourceKind::Once,
-        Wait::WaitGroup => ResourceKind::WaitGroup,
+        Wait::Group => ResourceKind::WaitGroup,
         Wait::Condition => ResourceKind::Condition,
         Wait::Semaphore => ResourceKind::Semaphore,
         Wait::Send | Wait::Receive | Wait::Select | Wait::Channel | Wait::Forever => {
@@ -199,7 +211,7 @@ fn noun(wait: Wait) -> &'static str {
     match wait {
         Wait::Lock(_) => "a lock",
         Wait::Once => "a sync.Once",
-        Wait::WaitGroup => "a wait group",
+        Wait::Group => "a wait group",
         Wait::Condition => "a condition",
         Wait::Semaphore => "a semaphore",
         Wait::Forever => "a nil channel or an empty select",
@@ -216,7 +228,12 @@ fn pool<'d>(scene: &Scene<'d>, actor: &Actor) -> Option<&'d str> {
     let facts = scene.facts(actor);
     if !matches!(
         facts.wait,
-        Wait::Select | Wait::Receive | Wait::Send | Wait::Channel | Wait::Condition | Wait::Semaphore
+        Wait::Select
+            | Wait::Receive
+            | Wait::Send
+            | Wait::Channel
+            | Wait::Condition
+            | Wait::Semaphore
     ) {
         return None;
     }
@@ -226,15 +243,24 @@ fn pool<'d>(scene: &Scene<'d>, actor: &Actor) -> Option<&'d str> {
         let name = Name::of(symbol);
         let receiver = name.receiver.unwrap_or("").to_ascii_lowercase();
         let function = name.function.to_ascii_lowercase();
-        let lends = ["acquire", "borrow", "checkout", "waitturn", "getconn", "waitforconn"]
-            .iter()
-            .any(|word| function.contains(word));
+        let lends = [
+            "acquire",
+            "borrow",
+            "checkout",
+            "waitturn",
+            "getconn",
+            "waitforconn",
+        ]
+        .iter()
+        .any(|word| function.contains(word));
         let is_pool = ["pool", "semaphore", "weighted", "limiter", "throttle"]
             .iter()
             .any(|word| receiver.contains(word));
-        let takes = ["get", "take", "wait", "enter"].iter().any(|word| function.starts_with(word));
-        let database = (name.package, name.receiver, name.function)
-            == ("database/sql", Some("DB"), "conn");
+        let takes = ["get", "take", "wait", "enter"]
+            .iter()
+            .any(|word| function.starts_with(word));
+        let database =
+            (name.package, name.receiver, name.function) == ("database/sql", Some("DB"), "conn");
         (lends || database || (is_pool && takes)).then_some(symbol)
     })
 }

@@ -23,9 +23,10 @@ impl Owner {
     /// Whether a frame of this name works on what the lock guards.
     pub(super) fn covers(&self, name: &Name<'_>) -> bool {
         match self {
-            Self::Type { package, name: owner } => {
-                name.package == package && name.receiver == Some(owner.as_str())
-            }
+            Self::Type {
+                package,
+                name: owner,
+            } => name.package == package && name.receiver == Some(owner.as_str()),
             Self::Variable { package, .. } | Self::Package { package } => name.package == package,
             Self::Unnamed => false,
         }
@@ -85,7 +86,9 @@ impl Wrappers {
                 let entry = seen.entry(frame.function).or_default();
                 if locked && i == depth {
                     entry.at_lock += stack.count;
-                    entry.callers.extend(stack.frames.get(i + 1).map(|f| f.function));
+                    entry
+                        .callers
+                        .extend(stack.frames.get(i + 1).map(|f| f.function));
                 } else {
                     entry.elsewhere += stack.count;
                 }
@@ -132,7 +135,10 @@ fn is_lock_type(name: &Name<'_>) -> bool {
 /// `cacheMutex` of `cacheMutexRLock`; empty for a plain `lock`.
 pub(super) fn stem(function: &str) -> Option<&str> {
     let lower = function.to_ascii_lowercase();
-    if ["unlock", "block", "clock", "deadlock"].iter().any(|word| lower.ends_with(word)) {
+    if ["unlock", "block", "clock", "deadlock"]
+        .iter()
+        .any(|word| lower.ends_with(word))
+    {
         return None;
     }
     ["readlock", "writelock", "rwlock", "rlock", "wlock", "lock"]
@@ -143,7 +149,12 @@ pub(super) fn stem(function: &str) -> Option<&str> {
 
 /// Where the stack takes the lock that it waits for. `depth` as [`classify`] gives it.
 pub(super) fn place(dump: &Dump, stack: &Stack, depth: usize, wrappers: &Wrappers) -> Place {
-    let name_at = |i: usize| stack.frames.get(i).map(|f| Name::of(dump.function(f.function)));
+    let name_at = |i: usize| {
+        stack
+            .frames
+            .get(i)
+            .map(|f| Name::of(dump.function(f.function)))
+    };
     let is_wrapped = |i: usize| {
         stack.frames.get(i).is_some_and(|f| {
             wrappers.0.contains(&f.function) || is_wrapper(&Name::of(dump.function(f.function)))
@@ -160,18 +171,28 @@ pub(super) fn place(dump: &Dump, stack: &Stack, depth: usize, wrappers: &Wrapper
     }
     let owner = match name_at(at) {
         None => match stack.created_by.map(|f| Name::of(dump.function(f))) {
-            Some(name) => Owner::Package { package: name.package.to_owned() },
+            Some(name) => Owner::Package {
+                package: name.package.to_owned(),
+            },
             None => Owner::Unnamed,
         },
         Some(name) => match (name.receiver, stem(name.function)) {
-            (Some(receiver), _) if name.pointer => {
-                Owner::Type { package: name.package.to_owned(), name: receiver.to_owned() }
-            }
-            (None, Some(variable)) if !variable.is_empty() => {
-                Owner::Variable { package: name.package.to_owned(), name: variable.to_owned() }
-            }
-            _ => Owner::Package { package: name.package.to_owned() },
+            (Some(receiver), _) if name.pointer => Owner::Type {
+                package: name.package.to_owned(),
+                name: receiver.to_owned(),
+            },
+            (None, Some(variable)) if !variable.is_empty() => Owner::Variable {
+                package: name.package.to_owned(),
+                name: variable.to_owned(),
+            },
+            _ => Owner::Package {
+                package: name.package.to_owned(),
+            },
         },
     };
-    Place { owner, owner_frame: at, site }
+    Place {
+        owner,
+        owner_frame: at,
+        site,
+    }
 }

@@ -70,9 +70,7 @@ pub(super) fn queues(scene: &Scene<'_>) -> Vec<Queue> {
         .flat_map(|((owner, kind), actors)| split(scene, owner, kind, &actors))
         .collect();
     // The name breaks ties, so that the same dump gives the same report.
-    queues.sort_by(|a, b| {
-        (b.total(), &a.owner, a.key).cmp(&(a.total(), &b.owner, b.key))
-    });
+    queues.sort_by(|a, b| (b.total(), &a.owner, a.key).cmp(&(a.total(), &b.owner, b.key)));
     queues
 }
 
@@ -82,7 +80,11 @@ fn split(scene: &Scene<'_>, owner: &Owner, kind: ResourceKind, actors: &[u32]) -
         .iter()
         .map(|&i| {
             let actor = &scene.actors[i as usize];
-            let frame = scene.facts(actor).place.as_ref().map_or(0, |p| p.owner_frame);
+            let frame = scene
+                .facts(actor)
+                .place
+                .as_ref()
+                .map_or(0, |p| p.owner_frame);
             let receiver = scene
                 .receivers(actor)
                 .iter()
@@ -101,7 +103,11 @@ fn split(scene: &Scene<'_>, owner: &Owner, kind: ResourceKind, actors: &[u32]) -
             }
         }
     }
-    let offset = if offsets.len() == 1 { offsets.iter().next().copied() } else { None };
+    let offset = if offsets.len() == 1 {
+        offsets.iter().next().copied()
+    } else {
+        None
+    };
     let key = |lock: u64, receiver: Option<(u64, bool)>| match receiver {
         _ if lock != 0 => Key::Lock(lock),
         // A stale receiver counts where an exact one confirms it.
@@ -112,8 +118,13 @@ fn split(scene: &Scene<'_>, owner: &Owner, kind: ResourceKind, actors: &[u32]) -
     };
     let mut keyed: FxHashMap<Key, Vec<(u32, Option<u64>)>> = FxHashMap::default();
     for (&actor, &(lock, receiver)) in actors.iter().zip(&shown) {
-        let trusted = receiver.filter(|&(r, is_exact)| is_exact || exact.contains(&r)).map(|r| r.0);
-        keyed.entry(key(lock, receiver)).or_default().push((actor, trusted));
+        let trusted = receiver
+            .filter(|&(r, is_exact)| is_exact || exact.contains(&r))
+            .map(|r| r.0);
+        keyed
+            .entry(key(lock, receiver))
+            .or_default()
+            .push((actor, trusted));
     }
     // One known lock: those who show no address wait for it too, as far as anyone can see.
     let mut assumed = false;
@@ -152,7 +163,9 @@ fn split(scene: &Scene<'_>, owner: &Owner, kind: ResourceKind, actors: &[u32]) -
                 }
                 if let Some(place) = &facts.place {
                     let stack = scene.stack(actor);
-                    queue.sites.extend(stack.frames.get(place.site).map(|f| f.function));
+                    queue
+                        .sites
+                        .extend(stack.frames.get(place.site).map(|f| f.function));
                 }
                 queue.actors.push(i);
             }

@@ -59,7 +59,12 @@ impl<'d> Scene<'d> {
                     let name = Name::of(dump.function(f.function));
                     name.package == "runtime/pprof" && name.function.starts_with("write")
                 });
-                Facts { wait, depth, place, is_profiler }
+                Facts {
+                    wait,
+                    depth,
+                    place,
+                    is_profiler,
+                }
             })
             .collect();
         let actors = actors(dump, &facts);
@@ -67,7 +72,12 @@ impl<'d> Scene<'d> {
         for (i, actor) in (0u32..).zip(&actors) {
             of_stack[actor.stack as usize].push(i);
         }
-        Self { dump, facts, actors, of_stack }
+        Self {
+            dump,
+            facts,
+            actors,
+            of_stack,
+        }
     }
 
     pub(super) fn stack(&self, actor: &Actor) -> &'d Stack {
@@ -88,7 +98,9 @@ impl<'d> Scene<'d> {
 
     /// The number of the goroutine, where it is one.
     pub(super) fn number(&self, actor: &Actor) -> Option<u64> {
-        (actor.count == 1).then(|| self.example(actor).map(|g| g.id)).flatten()
+        (actor.count == 1)
+            .then(|| self.example(actor).map(|g| g.id))
+            .flatten()
     }
 
     pub(super) fn parent(&self, actor: &Actor) -> Option<u64> {
@@ -100,17 +112,26 @@ impl<'d> Scene<'d> {
     }
 
     pub(super) fn symbol(&self, actor: &Actor, frame: usize) -> &'d str {
-        self.stack(actor).frames.get(frame).map_or("", |f| self.dump.function(f.function))
+        self.stack(actor)
+            .frames
+            .get(frame)
+            .map_or("", |f| self.dump.function(f.function))
     }
 
     /// Function names from the first that is not the runtime's, innermost first.
     pub(super) fn path(&self, actor: &Actor) -> Vec<String> {
         let stack = self.stack(actor);
         let depth = self.facts(actor).depth.min(stack.frames.len());
-        let mut path: Vec<String> =
-            stack.frames[depth..].iter().map(|f| self.dump.function(f.function).to_owned()).collect();
+        let mut path: Vec<String> = stack.frames[depth..]
+            .iter()
+            .map(|f| self.dump.function(f.function).to_owned())
+            .collect();
         if path.is_empty() {
-            path.extend(stack.created_by.map(|f| format!("created by {}", self.dump.function(f))));
+            path.extend(
+                stack
+                    .created_by
+                    .map(|f| format!("created by {}", self.dump.function(f))),
+            );
         }
         path
     }
@@ -130,18 +151,32 @@ impl<'d> Scene<'d> {
             .and_then(|n| u64::try_from(n).ok())
             .or(stack.line.map(u64::from));
         let symbol = self.symbol(actor, frame);
-        let source = stack.frames.get(frame).map_or("", |f| self.dump.source(f.source));
+        let source = stack
+            .frames
+            .get(frame)
+            .map_or("", |f| self.dump.source(f.source));
         let file = source.rsplit('/').next().unwrap_or(source);
-        let at = if file.is_empty() { String::new() } else { format!(" at {file}") };
+        let at = if file.is_empty() {
+            String::new()
+        } else {
+            format!(" at {file}")
+        };
         let text = match (example, self.dump.state(stack)) {
             (Some(g), Some(state)) => {
-                let minutes =
-                    if g.minutes > 0 { format!(", {} minutes", g.minutes) } else { String::new() };
+                let minutes = if g.minutes > 0 {
+                    format!(", {} minutes", g.minutes)
+                } else {
+                    String::new()
+                };
                 format!("goroutine {} [{state}{minutes}]: {symbol}{at}", g.id)
             }
             _ => format!("{} × {symbol}{at}", stack.count),
         };
-        Evidence { input: self.dump.input.clone(), line, text }
+        Evidence {
+            input: self.dump.input.clone(),
+            line,
+            text,
+        }
     }
 
     /// Whether what is not in the dump does not exist.
@@ -154,7 +189,13 @@ fn actors(dump: &Dump, facts: &[Facts]) -> Vec<Actor> {
     if dump.goroutines.is_empty() {
         return (0u32..)
             .zip(&dump.stacks)
-            .map(|(stack, s)| Actor { stack, count: s.count, lock: 0, example: None, minutes: 0 })
+            .map(|(stack, s)| Actor {
+                stack,
+                count: s.count,
+                lock: 0,
+                example: None,
+                minutes: 0,
+            })
             .collect();
     }
     let mut index: FxHashMap<(u32, u64, u64), u32> = FxHashMap::default();
@@ -169,7 +210,9 @@ fn actors(dump: &Dump, facts: &[Facts]) -> Vec<Actor> {
             _ => 0,
         };
         let next = u32::try_from(actors.len()).unwrap_or(u32::MAX);
-        let at = *index.entry((goroutine.stack, lock, hasher.finish())).or_insert(next);
+        let at = *index
+            .entry((goroutine.stack, lock, hasher.finish()))
+            .or_insert(next);
         if at == next {
             actors.push(Actor {
                 stack: goroutine.stack,

@@ -25,24 +25,39 @@ pub(super) fn examine(dump: &Dump) -> Option<Finding> {
     if readers + writers.max(slow) < LONG {
         return None;
     }
-    let kind = if readers + writers > 0 { ResourceKind::RwMutex } else { ResourceKind::Mutex };
-    let mut finding = table.by_wrapper(kind).unwrap_or_else(|| table.unnamed(kind));
+    let kind = if readers + writers > 0 {
+        ResourceKind::RwMutex
+    } else {
+        ResourceKind::Mutex
+    };
+    let mut finding = table
+        .by_wrapper(kind)
+        .unwrap_or_else(|| table.unnamed(kind));
     let held = table.held(kind);
     let mode = match held.mode {
         HeldMode::Write if kind == ResourceKind::RwMutex => ", which is write-held",
         _ => "",
     };
-    let what = if kind == ResourceKind::Mutex { "mutex" } else { "RWMutex" };
+    let what = if kind == ResourceKind::Mutex {
+        "mutex"
+    } else {
+        "RWMutex"
+    };
     finding.title = format!(
         "{} wait for the {what} of {}{mode}",
         goroutines(finding.waiters.total),
         finding.resource.name
     );
-    finding.id = format!("{what}:{}", finding.resource.name).to_lowercase().replace(' ', "_");
+    finding.id = format!("{what}:{}", finding.resource.name)
+        .to_lowercase()
+        .replace(' ', "_");
     finding.held = Some(held);
     finding.class = FaultClass::Queue;
-    finding.severity =
-        if finding.waiters.total >= 1000 { Severity::Critical } else { Severity::Serious };
+    finding.severity = if finding.waiters.total >= 1000 {
+        Severity::Critical
+    } else {
+        Severity::Serious
+    };
     finding.no_holder = Some(
         "a -text table has no stacks and drops rare ones; a holder is one goroutine among \
          thousands and cannot be in it"
@@ -69,7 +84,10 @@ impl<'d> Table<'d> {
     }
 
     fn row(&self, known: Known) -> Option<&'d Row> {
-        self.dump.rows.iter().find(|r| self.dump.known(r.function) == known)
+        self.dump
+            .rows
+            .iter()
+            .find(|r| self.dump.known(r.function) == known)
     }
 
     fn cum(&self, known: Known) -> u64 {
@@ -86,18 +104,23 @@ impl<'d> Table<'d> {
 
     /// Rows of the program's own functions.
     fn program(&self) -> impl Iterator<Item = (&'d Row, Name<'d>)> + use<'_, 'd> {
-        self.dump.rows.iter().map(|r| (r, self.name(r))).filter(|(r, n)| {
-            self.dump.known(r.function) == Known::Program && !is_std(n.package)
-        })
+        self.dump
+            .rows
+            .iter()
+            .map(|r| (r, self.name(r)))
+            .filter(|(r, n)| self.dump.known(r.function) == Known::Program && !is_std(n.package))
     }
 
     /// The lock with the most waiters among those taken through wrappers that name it.
     fn by_wrapper(&self, kind: ResourceKind) -> Option<Finding> {
-        let mut locks: BTreeMap<(&str, Option<&str>, &str), Vec<(&Row, Name<'_>)>> =
-            BTreeMap::new();
+        type Rows<'r> = Vec<(&'r Row, Name<'r>)>;
+        let mut locks: BTreeMap<(&str, Option<&str>, &str), Rows<'_>> = BTreeMap::new();
         for (row, name) in self.program() {
             if let Some(stem) = stem(name.function) {
-                locks.entry((name.package, name.receiver, stem)).or_default().push((row, name));
+                locks
+                    .entry((name.package, name.receiver, stem))
+                    .or_default()
+                    .push((row, name));
             }
         }
         let sum = |rows: &[(&Row, Name<'_>)]| rows.iter().map(|(r, _)| r.cum).sum::<u64>();
@@ -111,9 +134,17 @@ impl<'d> Table<'d> {
             let lower = name.function.to_ascii_lowercase();
             lower.ends_with("rlock") || lower.ends_with("readlock")
         };
-        let readers: u64 = wrappers.iter().filter(|(_, n)| is_read(n)).map(|(r, _)| r.cum).sum();
+        let readers: u64 = wrappers
+            .iter()
+            .filter(|(_, n)| is_read(n))
+            .map(|(r, _)| r.cum)
+            .sum();
         let last = package.rsplit('/').next().unwrap_or(package);
-        let named = if variable.is_empty() { receiver } else { Some(variable) };
+        let named = if variable.is_empty() {
+            receiver
+        } else {
+            Some(variable)
+        };
         let (by_entry, by_path, rest) = self.sites(package, &wrappers, total);
         let mut details = Vec::new();
         if rest > 0 {
@@ -128,11 +159,23 @@ impl<'d> Table<'d> {
                 name: named.map_or_else(|| format!("a lock of {last}"), |n| format!("{last}.{n}")),
                 package: Some(package.to_owned()),
                 type_name: receiver.map(str::to_owned),
-                variable: receiver.is_none().then(|| variable.to_owned()).filter(|v| !v.is_empty()),
-                sites: by_path.iter().filter_map(|p| p.frames.first().cloned()).collect(),
+                variable: receiver
+                    .is_none()
+                    .then(|| variable.to_owned())
+                    .filter(|v| !v.is_empty()),
+                sites: by_path
+                    .iter()
+                    .filter_map(|p| p.frames.first().cloned())
+                    .collect(),
                 ..Resource::default()
             },
-            waiters: Waiters { total, readers, writers: total - readers, by_entry, by_path },
+            waiters: Waiters {
+                total,
+                readers,
+                writers: total - readers,
+                by_entry,
+                by_path,
+            },
             evidence: wrappers.iter().map(|(row, _)| self.evidence(row)).collect(),
             confidence: Confidence {
                 level: Level::Likely,
@@ -179,14 +222,21 @@ impl<'d> Table<'d> {
                 frames: vec![function.clone()],
                 evidence: Some(self.evidence(row)),
             });
-            entries.push(EntryCount { kind, name: entry, function, count: row.cum });
+            entries.push(EntryCount {
+                kind,
+                name: entry,
+                function,
+                count: row.cum,
+            });
         }
         (entries, paths, left)
     }
 
     fn entry(&self, site: &Row, name: &Name<'_>) -> (EntryKind, String) {
         let method = self.program().find_map(|(row, n)| {
-            grpc_method(&n).filter(|_| row.cum == site.cum).map(str::to_owned)
+            grpc_method(&n)
+                .filter(|_| row.cum == site.cum)
+                .map(str::to_owned)
         });
         if let Some(method) = method {
             return (EntryKind::Grpc, method);
@@ -203,9 +253,11 @@ impl<'d> Table<'d> {
             .filter(|(row, n)| near(row) && n.package != name.package)
             .filter(|(row, _)| is_webhook(self.dump.function(row.function)))
             .min_by_key(|(_, n)| n.function.len());
-        let served = self.dump.rows.iter().any(|r| {
-            near(r) && self.name(r).package == "net/http"
-        });
+        let served = self
+            .dump
+            .rows
+            .iter()
+            .any(|r| near(r) && self.name(r).package == "net/http");
         match door {
             Some((door, _)) if served => (EntryKind::Webhook, short(door)),
             _ if served => (EntryKind::Http, short(site)),
@@ -215,10 +267,16 @@ impl<'d> Table<'d> {
 
     fn unnamed(&self, kind: ResourceKind) -> Finding {
         let (readers, writers) = (self.cum(Known::RwRLock), self.cum(Known::RwLock));
-        let total =
-            if kind == ResourceKind::RwMutex { readers + writers } else { self.cum(Known::LockSlow) };
-        let mut sites: Vec<&Row> =
-            self.program().map(|(r, _)| r).filter(|r| r.cum <= total && r.cum * 20 >= total).collect();
+        let total = if kind == ResourceKind::RwMutex {
+            readers + writers
+        } else {
+            self.cum(Known::LockSlow)
+        };
+        let mut sites: Vec<&Row> = self
+            .program()
+            .map(|(r, _)| r)
+            .filter(|r| r.cum <= total && r.cum * 20 >= total)
+            .collect();
         sites.sort_by_key(|r| std::cmp::Reverse(r.cum));
         sites.truncate(12);
         let path = |row: &&Row| PathCount {
@@ -231,7 +289,10 @@ impl<'d> Table<'d> {
             resource: Resource {
                 kind,
                 name: "one or more locks that the table does not name".to_owned(),
-                sites: sites.iter().map(|r| self.dump.function(r.function).to_owned()).collect(),
+                sites: sites
+                    .iter()
+                    .map(|r| self.dump.function(r.function).to_owned())
+                    .collect(),
                 ..Resource::default()
             },
             waiters: Waiters {
@@ -260,12 +321,18 @@ impl<'d> Table<'d> {
             return Held {
                 mode: HeldMode::Write,
                 why: "a mutex has one owner".to_owned(),
-                evidence: self.row(Known::LockSlow).map(|r| self.evidence(r)).into_iter().collect(),
+                evidence: self
+                    .row(Known::LockSlow)
+                    .map(|r| self.evidence(r))
+                    .into_iter()
+                    .collect(),
             };
         }
-        let all = self.dump.rows.iter().find(|r| {
-            self.dump.function(r.function) == "runtime.semacquire1"
-        });
+        let all = self
+            .dump
+            .rows
+            .iter()
+            .find(|r| self.dump.function(r.function) == "runtime.semacquire1");
         let parts: Vec<&Row> = [Known::SemaMutex, Known::SemaRwR, Known::SemaRw, Known::Sema]
             .iter()
             .filter_map(|&k| self.row(k))
@@ -281,9 +348,16 @@ impl<'d> Table<'d> {
                      semaphores shown: none is left that could wait in RWMutex.Lock as head \
                      writer, so a writer has it",
                     thousands(all.cum),
-                    parts.iter().map(|r| thousands(r.cum)).collect::<Vec<_>>().join(" + "),
+                    parts
+                        .iter()
+                        .map(|r| thousands(r.cum))
+                        .collect::<Vec<_>>()
+                        .join(" + "),
                 ),
-                evidence: std::iter::once(all).chain(parts).map(|r| self.evidence(r)).collect(),
+                evidence: std::iter::once(all)
+                    .chain(parts)
+                    .map(|r| self.evidence(r))
+                    .collect(),
             },
             (Some(all), None) if modern => Held {
                 mode: HeldMode::Unknown,

@@ -1,1 +1,501 @@
+//! One program with known stalls, in every form and version: what each form can carry is found,
+//! what it cannot is refused.
 
+use crate::Case;
+use crate::goroutine::parse;
+use crate::report::{
+    EntryKind, FaultClass, Finding, HeldMode, Level, Report, ResourceKind, Severity,
+};
+
+macro_rules! vector {
+    ($name:literal) => {
+        (
+            $name,
+            include_bytes!(concat!("../../tests/vectors/", $name)).as_slice(),
+        )
+    };
+}
+
+macro_rules! stall {
+    ($name:literal) => {
+        (
+            $name,
+            include_bytes!(concat!("../../tests/stalls/", $name)).as_slice(),
+        )
+    };
+}
+
+const WITH_ADDRESSES: [(&str, &[u8]); 5] = [
+    vector!("go1.19.8.debug2.txt"),
+    vector!("go1.21.13.debug2.txt"),
+    vector!("go1.25.14.debug2.txt"),
+    vector!("go1.27.0.debug2.txt"),
+    vector!("go1.27.0.leak2.txt"),
+];
+
+const WITHOUT_ADDRESSES: [(&str, &[u8]); 12] = [
+    vector!("go1.19.8.debug0.pb.gz"),
+    vector!("go1.21.13.debug0.pb.gz"),
+    vector!("go1.25.14.debug0.pb.gz"),
+    vector!("go1.27.0.debug0.pb.gz"),
+    vector!("go1.19.8.debug1.txt"),
+    vector!("go1.21.13.debug1.txt"),
+    vector!("go1.25.14.debug1.txt"),
+    vector!("go1.27.0.debug1.txt"),
+    vector!("go1.19.8.traces.txt"),
+    vector!("go1.21.13.traces.txt"),
+    vector!("go1.25.14.traces.txt"),
+    vector!("go1.27.0.traces.txt"),
+];
+
+const SUMS: [(&str, &[u8]); 4] = [
+    vector!("go1.19.8.text.txt"),
+    vector!("go1.21.13.text.txt"),
+    vector!("go1.25.14.text.txt"),
+    vector!("go1.27.0.text.txt"),
+];
+
+fn examine(inputs: &[(&str, &[u8])]) -> Report {
+    let mut case = Case::default();
+    for (name, bytes) in inputs {
+        case.dumps.extend(parse(name, bytes));
+    }
+    case.conclude()
+}
+
+fn lock<'r>(report: &'r Report, name: &str, mode: HeldMode, class: FaultClass) -> &'r Finding {
+    report
+        .findings
+        .iter()
+        .find(|f| {
+            f.resource.name == name
+                && f.class == class
+                && f.held.as_ref().is_some_and(|h| h.mode == mode)
+        })
+        .unwrap_or_else(|| panic!("no {class:?} on {name}, {mode:?}: {:#?}", report.findings))
+}
+
+fn first_holder(finding: &Finding) -> (&str, Level) {
+    let holder = finding.holders.first().expect("a candidate");
+    (&holder.frame, holder.confidence.level)
+}
+
+#[test]
+fn with_addresses_each_lock_is_told_apart() {
+    for vector in WITH_ADDRESSES {
+        let report = examine(&[vector]);
+        let count = |f: &Finding| (f.waiters.total, f.waiters.readers, f.waiters.writers);
+
+        let written = lock(
+            &report,
+            "main.Cache",
+            HeldMode::Write,
+            FaultClass::HeldAcrossChannel,
+        );
+        assert_eq!(count(written), (4, 2, 2), "{}", vector.0);
+        assert_eq!(written.resource.field.as_deref(), Some("+0x18"));
+        assert_eq!(
+            first_holder(written),
+            ("main.(*Cache).PutSlow", Level::Possible)
+        );
+        assert!(
+            written.no_holder.is_some(),
+            "two candidates: it must say that none is proven"
+        );
+
+        let read = lock(
+            &report,
+            "main.Cache",
+            HeldMode::Read,
+            FaultClass::HeldAcrossIo,
+        );
+        assert_eq!(count(read), (4, 2, 2), "{}", vector.0);
+        assert_eq!(
+            first_holder(read),
+            ("main.(*Cache).ScanSlow", Level::Possible)
+        );
+        assert_ne!(read.resource.address, written.resource.address);
+
+        let again = lock(
+            &report,
+            "main.Cache",
+            HeldMode::Read,
+            FaultClass::RecursiveReadLock,
+        );
+        assert_eq!(count(again), (2, 1, 1), "{}", vector.0);
+        assert_eq!(first_holder(again), ("main.(*Cache).Outer", Level::Likely));
+        assert_eq!(again.cycle.len(), 2);
+    }
+}
+
+#[test]
+fn an_inversion_is_a_cycle_of_two_goroutines() {
+    for vector in WITH_ADDRESSES {
+        let report = examine(&[vector]);
+        let found = lock(
+            &report,
+            "main.Reg",
+            HeldMode::Write,
+            FaultClass::LockOrderInversion,
+        );
+        assert_eq!(found.confidence.level, Level::Likely, "{}", vector.0);
+        let [a, b] = found.cycle.as_slice() else {
+            panic!("{:?}", found.cycle)
+        };
+        assert_eq!((&a.holds, &a.waits_for), (&b.waits_for, &b.holds));
+        assert_ne!(a.goroutine, b.goroutine);
+    }
+}
+
+#[test]
+fn without_addresses_what_cannot_be_known_is_refused() {
+    for vector in WITHOUT_ADDRESSES {
+        let report = examine(&[vector]);
+        let queue = lock(&report, "main.Cache", HeldMode::Unknown, FaultClass::Queue);
+        assert_eq!(queue.waiters.total, 10, "{}", vector.0);
+        assert!(
+            queue
+                .holders
+                .iter()
+                .all(|h| h.confidence.level == Level::Possible)
+        );
+        assert!(queue.no_holder.is_some());
+        assert!(queue.collect_next.iter().any(|c| c.contains("debug=2")));
+        let held = queue.held.as_ref().expect("a lock");
+        assert!(held.why.contains("at least 2 locks"), "{}", held.why);
+
+        let again = lock(
+            &report,
+            "main.Cache",
+            HeldMode::Unknown,
+            FaultClass::RecursiveReadLock,
+        );
+        assert_eq!(
+            first_holder(again),
+            ("main.(*Cache).Outer", Level::Possible)
+        );
+        let inversion = lock(
+            &report,
+            "main.Reg",
+            HeldMode::Write,
+            FaultClass::LockOrderInversion,
+        );
+        assert_eq!(inversion.confidence.level, Level::Possible);
+    }
+}
+
+#[test]
+fn sums_name_no_holder_and_ask_for_stacks() {
+    for vector in SUMS {
+        let report = examine(&[vector]);
+        let [finding] = report.findings.as_slice() else {
+            panic!("{:#?}", report.findings)
+        };
+        assert!(finding.holders.is_empty());
+        assert!(finding.no_holder.is_some());
+        assert!(finding.collect_next.iter().any(|c| c.contains("-traces")));
+    }
+}
+
+#[test]
+fn a_once_is_held_by_who_runs_it() {
+    for vector in WITH_ADDRESSES.into_iter().chain(WITHOUT_ADDRESSES) {
+        let report = examine(&[vector]);
+        let once = report.findings.iter().find(|f| {
+            f.resource.kind == ResourceKind::Once && f.class == FaultClass::HeldAcrossChannel
+        });
+        let once = once.unwrap_or_else(|| panic!("no once in {}", vector.0));
+        assert_eq!(once.waiters.total, 1);
+        assert_eq!(once.holders[0].confidence.level, Level::Likely);
+    }
+}
+
+#[test]
+fn what_can_never_leave_a_lock_is_named_before_anybody_waits() {
+    let report = examine(&[vector!("go1.27.0.debug2.txt")]);
+    let stranded: Vec<_> = report
+        .findings
+        .iter()
+        .filter(|f| f.id.starts_with("stranded"))
+        .collect();
+    assert_eq!(stranded.len(), 1);
+    assert_eq!(stranded[0].holders[0].frame, "main.(*Reg).Hold");
+}
+
+#[test]
+fn waits_that_nothing_proves_stuck_are_listed_but_are_no_findings() {
+    for vector in &WITH_ADDRESSES[..4] {
+        let report = examine(&[*vector]);
+        let parked = |wants: &str| report.parked.iter().any(|p| p.wants.contains(wants));
+        assert!(parked("Cond.Wait") && parked("chan send") && parked("chan receive"));
+        let channels = |f: &&Finding| {
+            matches!(
+                f.resource.kind,
+                ResourceKind::WaitGroup | ResourceKind::Condition
+            )
+        };
+        assert_eq!(
+            report.findings.iter().filter(channels).count(),
+            0,
+            "{}",
+            vector.0
+        );
+    }
+}
+
+#[test]
+fn the_garbage_collector_proves_leaks() {
+    for vector in [
+        vector!("go1.27.0.leak0.pb.gz"),
+        vector!("go1.27.0.leak1.txt"),
+        vector!("go1.27.0.leak2.txt"),
+    ] {
+        let report = examine(&[vector]);
+        let leaks: Vec<_> = report
+            .findings
+            .iter()
+            .filter(|f| f.class == FaultClass::Leak)
+            .collect();
+        assert_eq!(
+            leaks.iter().map(|f| f.waiters.total).sum::<u64>(),
+            12,
+            "{}",
+            vector.0
+        );
+        assert!(leaks.iter().all(|f| f.confidence.level == Level::Certain));
+        for kind in [
+            ResourceKind::WaitGroup,
+            ResourceKind::Condition,
+            ResourceKind::Channel,
+        ] {
+            assert!(
+                leaks.iter().any(|f| f.resource.kind == kind),
+                "{} {kind:?}",
+                vector.0
+            );
+        }
+    }
+}
+
+#[test]
+fn the_first_seed_tells_one_lock_its_waiters_and_that_it_is_write_held() {
+    let seed = include_bytes!("../../tests/seeds/controller-stall-1.txt");
+    let report = examine(&[("report.md", seed)]);
+    let [finding] = report.findings.as_slice() else {
+        panic!("{:#?}", report.findings)
+    };
+    assert_eq!(finding.resource.name, "cache.cacheMutex");
+    assert_eq!(finding.resource.variable.as_deref(), Some("cacheMutex"));
+    assert_eq!(finding.severity, Severity::Critical);
+    assert_eq!(finding.waiters.total, 190_111);
+    let entries: Vec<_> = finding
+        .waiters
+        .by_entry
+        .iter()
+        .map(|e| (e.kind, e.name.as_str(), e.count))
+        .collect();
+    assert_eq!(
+        entries,
+        [
+            (EntryKind::Grpc, "ReportConnections", 128_846),
+            (EntryKind::Grpc, "RequestAdmission", 47_501),
+            (EntryKind::Webhook, "rest.(*WebhookServer).serve", 9_832),
+            (EntryKind::Timer, "cache.(*groupRemovalEvent).Expire", 2_573),
+        ]
+    );
+    let held = finding.held.as_ref().expect("a lock");
+    assert_eq!(held.mode, HeldMode::Write);
+    assert!(held.evidence.iter().all(|e| e.line.is_some()));
+    assert!(finding.holders.is_empty() && finding.no_holder.is_some());
+    assert!(
+        finding.waiters.by_path[0].frames.len() > 3,
+        "the traces' call paths"
+    );
+}
+
+#[test]
+fn a_report_without_a_profile_has_no_findings_here() {
+    let seed = include_bytes!("../../tests/seeds/controller-stall-2.txt");
+    assert!(examine(&[("report.md", seed)]).findings.is_empty());
+}
+
+#[test]
+fn a_healthy_process_has_no_findings() {
+    for dump in [
+        stall!("healthy.debug0.pb.gz"),
+        stall!("healthy.debug1.txt"),
+        stall!("healthy.debug2.txt"),
+    ] {
+        let report = examine(&[dump]);
+        assert!(
+            report.findings.is_empty(),
+            "{}: {:#?}",
+            dump.0,
+            report.findings
+        );
+    }
+}
+
+/// Class, resource and first candidate of a small program, the same in each form.
+fn is_named(forms: [(&str, &[u8]); 3], class: FaultClass, resource: &str, holder: Option<&str>) {
+    for form in forms {
+        let report = examine(&[form]);
+        let found = report
+            .findings
+            .iter()
+            .find(|f| f.class == class && f.resource.name.contains(resource))
+            .unwrap_or_else(|| {
+                panic!(
+                    "{}: no {class:?} on {resource}: {:#?}",
+                    form.0, report.findings
+                )
+            });
+        assert_eq!(
+            found.holders.first().map(|h| h.frame.as_str()),
+            holder,
+            "{}",
+            form.0
+        );
+    }
+}
+
+macro_rules! forms {
+    ($mode:literal) => {
+        [
+            (
+                $mode,
+                include_bytes!(concat!("../../tests/stalls/", $mode, ".debug0.pb.gz")).as_slice(),
+            ),
+            (
+                $mode,
+                include_bytes!(concat!("../../tests/stalls/", $mode, ".debug1.txt")).as_slice(),
+            ),
+            (
+                $mode,
+                include_bytes!(concat!("../../tests/stalls/", $mode, ".debug2.txt")).as_slice(),
+            ),
+        ]
+    };
+}
+
+#[test]
+fn nobody_inside_the_lock_means_a_lost_unlock() {
+    is_named(
+        forms!("lost-unlock"),
+        FaultClass::LostUnlock,
+        "main.Store",
+        None,
+    );
+}
+
+#[test]
+fn a_lock_taken_again_is_a_self_deadlock() {
+    let twice = Some("main.(*Store).Twice");
+    is_named(
+        forms!("self-deadlock"),
+        FaultClass::SelfDeadlock,
+        "main.Store",
+        twice,
+    );
+    let upgrade = Some("main.(*Index).Upgrade");
+    is_named(
+        forms!("upgrade"),
+        FaultClass::SelfDeadlock,
+        "main.Index",
+        upgrade,
+    );
+}
+
+#[test]
+fn a_chain_ends_in_io() {
+    let refresh = Some("main.(*Store).Refresh");
+    is_named(
+        forms!("held-across-io"),
+        FaultClass::HeldAcrossIo,
+        "main.Store",
+        refresh,
+    );
+    is_named(
+        forms!("chain"),
+        FaultClass::HeldAcrossIo,
+        "main.Store",
+        refresh,
+    );
+    let lookup = Some("main.(*Index).Lookup");
+    is_named(
+        forms!("chain"),
+        FaultClass::HeldAcrossLock,
+        "main.Index",
+        lookup,
+    );
+}
+
+#[test]
+fn a_lock_held_while_waiting_for_those_who_need_it_is_a_deadlock() {
+    let [.., debug2] = forms!("wait-group");
+    let report = examine(&[debug2]);
+    let found = lock(&report, "main.Store", HeldMode::Write, FaultClass::Deadlock);
+    assert_eq!(found.cycle.len(), 2);
+    assert_eq!(first_holder(found), ("main.(*Store).All", Level::Likely));
+}
+
+#[test]
+fn senders_in_line_are_a_slow_consumer() {
+    let [pb, _, debug2] = forms!("slow-consumer");
+    for form in [pb, debug2] {
+        let report = examine(&[form]);
+        let [found] = report.findings.as_slice() else {
+            panic!("{:#?}", report.findings)
+        };
+        // Of thirty senders the consumer took one before it went to sleep.
+        assert_eq!(
+            (found.class, found.waiters.total),
+            (FaultClass::SlowConsumer, 29)
+        );
+    }
+}
+
+#[test]
+fn a_crowd_at_an_acquire_is_an_exhausted_pool() {
+    is_named(
+        forms!("exhausted-pool"),
+        FaultClass::ExhaustedPool,
+        "TokenPool",
+        None,
+    );
+}
+
+#[test]
+fn a_report_survives_json() {
+    let report = examine(&[vector!("go1.27.0.debug2.txt")]);
+    let text = serde_json::to_string(&report).expect("serialises");
+    let back: Report = serde_json::from_str(&text).expect("deserialises");
+    assert_eq!(back, report);
+}
+
+#[test]
+fn the_same_dump_twice_shows_who_did_not_move() {
+    let bytes = include_bytes!("../../tests/vectors/go1.27.0.debug2.txt").as_slice();
+    let report = examine(&[("first", bytes), ("second", bytes)]);
+    let [comparison] = report.comparisons.as_slice() else {
+        panic!("one comparison")
+    };
+    assert_eq!(
+        (
+            comparison.stuck,
+            comparison.moved,
+            comparison.arrived,
+            comparison.left
+        ),
+        (27, 0, 0, 0)
+    );
+    // One process, so each lock is told once.
+    let alone = examine(&[("second", bytes)]);
+    assert_eq!(report.findings.len(), alone.findings.len());
+}
+
+#[test]
+fn dumps_of_two_processes_are_not_compared() {
+    let report = examine(&[vector!("go1.27.0.debug2.txt"), stall!("healthy.debug2.txt")]);
+    assert!(report.comparisons.is_empty());
+}

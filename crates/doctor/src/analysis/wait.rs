@@ -7,7 +7,8 @@ use crate::goroutine::{Dump, Known, Name, Stack};
 pub(super) enum Wait {
     Lock(LockOp),
     Once,
-    WaitGroup,
+    /// A wait group.
+    Group,
     Condition,
     Semaphore,
     Send,
@@ -64,7 +65,7 @@ impl Wait {
             Self::Lock(LockOp::Mutex) => "a mutex",
             Self::Lock(_) => "an RWMutex",
             Self::Once => "a sync.Once",
-            Self::WaitGroup => "a wait group",
+            Self::Group => "a wait group",
             Self::Condition => "a condition",
             Self::Semaphore => "a semaphore",
             Self::Send => "a channel send",
@@ -108,7 +109,7 @@ pub(super) fn classify(dump: &Dump, stack: &Stack) -> (Wait, usize) {
             Known::FdLock => Wait::Lock(LockOp::Mutex),
             // A goroutine that runs the once's function has program frames inside this one.
             Known::Once => Wait::Once,
-            Known::WaitGroup => Wait::WaitGroup,
+            Known::WaitGroup => Wait::Group,
             Known::Cond => Wait::Condition,
             Known::ChanSend => Wait::Send,
             Known::ChanRecv => Wait::Receive,
@@ -125,11 +126,8 @@ pub(super) fn classify(dump: &Dump, stack: &Stack) -> (Wait, usize) {
         return (Wait::Running, depth);
     }
     let wait = match found {
-        Some(wait @ (Wait::Lock(_) | Wait::Once)) if !parked && stack.parked != Some(true) => {
-            // On its way into a lock, not parked there.
-            let _ = wait;
-            Wait::Running
-        }
+        // On its way into a lock, not parked there.
+        Some(Wait::Lock(_) | Wait::Once) if !parked && stack.parked != Some(true) => Wait::Running,
         Some(wait) => wait,
         None => by_state(state).unwrap_or(match stack.parked {
             Some(true) => Wait::Channel,
@@ -137,7 +135,39 @@ pub(super) fn classify(dump: &Dump, stack: &Stack) -> (Wait, usize) {
             None => Wait::Unknown,
         }),
     };
-    (wait, depth)
+    let waits_for_peer = || {
+        let frame = stack.frames.get(depth);
+        frame.is_some_and(|f| is_remote(&Name::of(dump.function(f.function))))
+    };
+    match wait {
+        Wait::Select | Wait::Receive | Wait::Channel | Wait::Condition if waits_for_peer() => {
+            (Wait::Io, depth)
+        }
+        wait => (wait, depth),
+    }
+}
+
+/// Clients hand a call to a connection's own goroutines and wait on a channel: for whoever called,
+/// that is I/O.
+fn is_remote(name: &Name<'_>) -> bool {
+    match (name.package, name.receiver) {
+        ("net/http", Some(receiver)) => {
+            matches!(receiver, "persistConn" | "Transport")
+                || receiver.starts_with("http2") && {
+                    let client = receiver.to_ascii_lowercase();
+                    client.contains("client") || client.contains("transport")
+                }
+        }
+        ("golang.org/x/net/http2", Some(receiver)) => {
+            matches!(receiver, "ClientConn" | "clientStream" | "Transport")
+        }
+        ("net" | "os/exec", _) => true,
+        (package, Some(receiver)) if package.starts_with("google.golang.org/grpc") => matches!(
+            receiver,
+            "ClientConn" | "clientStream" | "csAttempt" | "recvBufferReader" | "pickerWrapper"
+        ),
+        _ => false,
+    }
 }
 
 /// `debug=2` leaves out the runtime's frames; the header says instead.
@@ -155,7 +185,7 @@ fn by_state(state: &str) -> Option<Wait> {
         "sync.Mutex.Lock" => Wait::Lock(LockOp::Mutex),
         "sync.RWMutex.RLock" => Wait::Lock(LockOp::Read),
         "sync.RWMutex.Lock" => Wait::Lock(LockOp::HeadWrite),
-        "sync.WaitGroup.Wait" => Wait::WaitGroup,
+        "sync.WaitGroup.Wait" => Wait::Group,
         "sync.Cond.Wait" => Wait::Condition,
         "running" | "runnable" | "copystack" | "preempted" | "debug call" => Wait::Running,
         _ => Wait::Idle,
@@ -165,12 +195,59 @@ fn by_state(state: &str) -> Option<Wait> {
 /// Whether a package belongs to Go itself.
 pub(super) fn is_std(package: &str) -> bool {
     const ROOTS: [&str; 53] = [
-        "archive", "bufio", "bytes", "cmp", "compress", "container", "context", "crypto",
-        "database", "debug", "embed", "encoding", "errors", "expvar", "flag", "fmt", "go", "hash",
-        "html", "image", "index", "internal", "io", "iter", "log", "maps", "math", "mime", "net",
-        "os", "path", "plugin", "reflect", "regexp", "runtime", "slices", "sort", "strconv",
-        "strings", "structs", "sync", "syscall", "testing", "text", "time", "unicode", "unique",
-        "unsafe", "vendor", "weak", "arena", "bootstrap", "simd",
+        "archive",
+        "bufio",
+        "bytes",
+        "cmp",
+        "compress",
+        "container",
+        "context",
+        "crypto",
+        "database",
+        "debug",
+        "embed",
+        "encoding",
+        "errors",
+        "expvar",
+        "flag",
+        "fmt",
+        "go",
+        "hash",
+        "html",
+        "image",
+        "index",
+        "internal",
+        "io",
+        "iter",
+        "log",
+        "maps",
+        "math",
+        "mime",
+        "net",
+        "os",
+        "path",
+        "plugin",
+        "reflect",
+        "regexp",
+        "runtime",
+        "slices",
+        "sort",
+        "strconv",
+        "strings",
+        "structs",
+        "sync",
+        "syscall",
+        "testing",
+        "text",
+        "time",
+        "unicode",
+        "unique",
+        "unsafe",
+        "vendor",
+        "weak",
+        "arena",
+        "bootstrap",
+        "simd",
     ];
     let root = package.split('/').next().unwrap_or(package);
     ROOTS.contains(&root)
@@ -178,6 +255,14 @@ pub(super) fn is_std(package: &str) -> bool {
 
 /// The first frame from `depth` outwards that is not Go's own; else the one at `depth`.
 pub(super) fn first_of_program<'d>(dump: &'d Dump, stack: &Stack, depth: usize) -> Option<&'d str> {
-    let names = || stack.frames.iter().skip(depth).map(|f| dump.function(f.function));
-    names().find(|f| !is_std(Name::of(f).package)).or_else(|| names().next())
+    let names = || {
+        stack
+            .frames
+            .iter()
+            .skip(depth)
+            .map(|f| dump.function(f.function))
+    };
+    names()
+        .find(|f| !is_std(Name::of(f).package))
+        .or_else(|| names().next())
 }

@@ -94,9 +94,14 @@ impl Reader {
             self.draft.labels = Some(String::from_utf8_lossy(trim(labels)).into());
             return;
         }
-        let Some((_, rest)) = hex(trim(text)) else { return };
+        let Some((_, rest)) = hex(trim(text)) else {
+            return;
+        };
         let rest = trim(rest);
-        let end = rest.iter().position(u8::is_ascii_whitespace).unwrap_or(rest.len());
+        let end = rest
+            .iter()
+            .position(u8::is_ascii_whitespace)
+            .unwrap_or(rest.len());
         let (symbol, position) = (&rest[..end], trim(&rest[end..]));
         let symbol = match memmem::rfind(symbol, b"+0x") {
             Some(at) => &symbol[..at],
@@ -129,18 +134,27 @@ impl Reader {
             return None;
         }
         let is_sema = |known| {
-            matches!(known, Known::SemaMutex | Known::SemaRw | Known::SemaRwR | Known::Sema)
-                || matches!(known, Known::Netpoll | Known::Sleep | Known::Cond)
+            matches!(
+                known,
+                Known::SemaMutex | Known::SemaRw | Known::SemaRwR | Known::Sema
+            ) || matches!(known, Known::Netpoll | Known::Sleep | Known::Cond)
         };
         let gopark = dump
             .stacks
             .iter()
-            .position(|s| s.frames.first().is_some_and(|f| is_sema(dump.known(f.function))))
+            .position(|s| {
+                s.frames
+                    .first()
+                    .is_some_and(|f| is_sema(dump.known(f.function)))
+            })
             .and_then(|i| self.pcs.get(i).copied());
         for (stack, &pc) in dump.stacks.iter_mut().zip(&self.pcs) {
             stack.parked = gopark.map(|gopark| pc == gopark);
         }
-        if matches!(dump.kind, ProfileKind::Goroutine | ProfileKind::GoroutineLeak) {
+        if matches!(
+            dump.kind,
+            ProfileKind::Goroutine | ProfileKind::GoroutineLeak
+        ) {
             let shown = dump.shown();
             match dump.stated_total {
                 // Stacks of the runtime alone are listed without names.
@@ -159,7 +173,9 @@ impl Reader {
 /// address.
 fn head(line: &[u8]) -> Option<(u64, u64)> {
     let at = memchr(b'@', line)?;
-    let mut words = line[..at].split(u8::is_ascii_whitespace).filter(|w| !w.is_empty());
+    let mut words = line[..at]
+        .split(u8::is_ascii_whitespace)
+        .filter(|w| !w.is_empty());
     let (mut count, rest) = number(words.next()?)?;
     if !rest.is_empty() {
         return None;
@@ -170,6 +186,3 @@ fn head(line: &[u8]) -> Option<(u64, u64)> {
     let pc = hex(trim(&line[at + 1..])).map_or(0, |(pc, _)| pc);
     (words.next().is_none() && (pc != 0 || trim(&line[at + 1..]).is_empty())).then_some((count, pc))
 }
-
-#[cfg(test)]
-mod tests;

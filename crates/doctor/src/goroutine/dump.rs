@@ -265,7 +265,11 @@ impl Dump {
 
     /// What is known of a symbol.
     pub fn known(&self, index: u32) -> Known {
-        self.symbols.known.get(index as usize).copied().unwrap_or(Known::Program)
+        self.symbols
+            .known
+            .get(index as usize)
+            .copied()
+            .unwrap_or(Known::Program)
     }
 
     /// `file.go:12`, or nothing where the form does not say.
@@ -281,7 +285,9 @@ impl Dump {
     /// The receivers that a goroutine's frames show.
     pub fn receivers(&self, goroutine: &Goroutine) -> &[Receiver] {
         let start = goroutine.receivers.0 as usize;
-        self.receivers.get(start..start + goroutine.receivers.1 as usize).unwrap_or(&[])
+        self.receivers
+            .get(start..start + goroutine.receivers.1 as usize)
+            .unwrap_or(&[])
     }
 
     pub(super) fn distrust_receivers(&mut self) {
@@ -376,7 +382,10 @@ impl Builder {
                 stacks: Vec::new(),
                 goroutines: Vec::new(),
                 rows: Vec::new(),
-                symbols: Symbols { sources: vec!["".into()], ..Symbols::default() },
+                symbols: Symbols {
+                    sources: vec!["".into()],
+                    ..Symbols::default()
+                },
                 receivers: Vec::new(),
             },
             functions: FxHashMap::default(),
@@ -412,7 +421,10 @@ impl Builder {
             return index;
         }
         let index = u32::try_from(self.dump.symbols.sources.len()).unwrap_or(u32::MAX);
-        self.dump.symbols.sources.push(String::from_utf8_lossy(position).into());
+        self.dump
+            .symbols
+            .sources
+            .push(String::from_utf8_lossy(position).into());
         self.sources.insert(position.into(), index);
         index
     }
@@ -462,7 +474,12 @@ impl Builder {
 
     /// Whether the first argument of a function is a receiver's address.
     pub(super) fn is_pointer_method(&self, function: u32) -> bool {
-        self.dump.symbols.pointer.get(function as usize).copied().unwrap_or(false)
+        self.dump
+            .symbols
+            .pointer
+            .get(function as usize)
+            .copied()
+            .unwrap_or(false)
     }
 
     pub(super) fn known(&self, function: u32) -> Known {
@@ -476,6 +493,14 @@ impl Builder {
 
 impl Goroutine {
     pub(super) fn new(id: u64, stack: u32, line: u32) -> Self {
-        Self { id, parent: 0, lock: 0, stack, minutes: 0, line, receivers: (0, 0) }
+        Self {
+            id,
+            parent: 0,
+            lock: 0,
+            stack,
+            minutes: 0,
+            line,
+            receivers: (0, 0),
+        }
     }
 }

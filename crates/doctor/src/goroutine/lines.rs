@@ -14,13 +14,21 @@ pub(super) struct Lines<'a> {
 
 impl<'a> Lines<'a> {
     pub(super) fn forwards(text: &'a [u8]) -> Self {
-        Self { rest: text, number: 0, backwards: false }
+        Self {
+            rest: text,
+            number: 0,
+            backwards: false,
+        }
     }
 
     pub(super) fn backwards(text: &'a [u8]) -> Self {
         let text = text.strip_suffix(b"\n").unwrap_or(text);
         let count = memchr_iter(b'\n', text).count() + 2;
-        Self { rest: text, number: u32::try_from(count).unwrap_or(u32::MAX), backwards: true }
+        Self {
+            rest: text,
+            number: u32::try_from(count).unwrap_or(u32::MAX),
+            backwards: true,
+        }
     }
 }
 
@@ -68,7 +76,10 @@ impl Prefix {
         if before.is_empty() {
             return Self::None;
         }
-        Self::Words { len: before.len(), words: memchr_iter(b' ', before).count() }
+        Self::Words {
+            len: before.len(),
+            words: memchr_iter(b' ', before).count(),
+        }
     }
 
     /// The line without the prefix; unchanged where it has none.
@@ -80,7 +91,9 @@ impl Prefix {
         if words == 0 {
             return line.get(len..).unwrap_or(&[]);
         }
-        memchr_iter(b' ', line).nth(words - 1).map_or(&[], |i| &line[i + 1..])
+        memchr_iter(b' ', line)
+            .nth(words - 1)
+            .map_or(&[], |i| &line[i + 1..])
     }
 }
 
@@ -92,7 +105,10 @@ pub(super) fn unwrap_json(line: &[u8]) -> Cow<'_, [u8]> {
     let Ok(serde_json::Value::Object(object)) = serde_json::from_slice(line) else {
         return Cow::Borrowed(line);
     };
-    match ["log", "message", "msg", "MESSAGE"].iter().find_map(|k| object.get(*k)?.as_str()) {
+    match ["log", "message", "msg", "MESSAGE"]
+        .iter()
+        .find_map(|k| object.get(*k)?.as_str())
+    {
         Some(text) => Cow::Owned(text.trim_end_matches(['\n', '\r']).as_bytes().to_vec()),
         None => Cow::Borrowed(line),
     }
@@ -105,7 +121,9 @@ pub(super) fn number(text: &[u8]) -> Option<(u64, &[u8])> {
     if digits == 0 || digits > 19 {
         return None;
     }
-    let value = text[..digits].iter().fold(0u64, |n, b| n.wrapping_mul(10).wrapping_add(u64::from(b - b'0')));
+    let value = text[..digits].iter().fold(0u64, |n, b| {
+        n.wrapping_mul(10).wrapping_add(u64::from(b - b'0'))
+    });
     Some((value, &text[digits..]))
 }
 
@@ -118,7 +136,12 @@ pub(super) fn hex(text: &[u8]) -> Option<(u64, &[u8])> {
         return None;
     }
     let value = rest[..digits].iter().fold(0u64, |n, b| {
-        n << 4 | u64::from(if b.is_ascii_digit() { b - b'0' } else { (b | 0x20) - b'a' + 10 })
+        n << 4
+            | u64::from(if b.is_ascii_digit() {
+                b - b'0'
+            } else {
+                (b | 0x20) - b'a' + 10
+            })
     });
     Some((value, &rest[digits..]))
 }

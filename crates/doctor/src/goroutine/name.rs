@@ -39,24 +39,39 @@ impl<'a> Name<'a> {
             let pointer = receiver.starts_with('*');
             let (function, closure) = split_closure(inner.get(close + 2..).unwrap_or(""));
             let receiver = Some(untyped(receiver.trim_start_matches('*')));
-            return Self { package, receiver, pointer, function, closure };
+            return Self {
+                package,
+                receiver,
+                pointer,
+                function,
+                closure,
+            };
         }
-        let mut parts = rest.splitn(2, '.');
-        let first = parts.next().unwrap_or("");
-        match parts.next() {
+        let (first, tail) = element(rest);
+        match tail {
             // `glob..func1` is a closure of a package variable's initialiser.
-            Some(tail) if first == "glob" || is_closure(tail) || first == "init" => {
-                Self { package, receiver: None, pointer: false, function: first, closure: true }
-            }
+            Some(tail) if first == "glob" || is_closure(tail) || first == "init" => Self {
+                package,
+                receiver: None,
+                pointer: false,
+                function: first,
+                closure: true,
+            },
             Some(tail) => {
                 let (function, closure) = split_closure(tail);
-                Self { package, receiver: Some(untyped(first)), pointer: false, function, closure }
+                Self {
+                    package,
+                    receiver: Some(first),
+                    pointer: false,
+                    function,
+                    closure,
+                }
             }
             None => Self {
                 package,
                 receiver: None,
                 pointer: false,
-                function: untyped(first),
+                function: first,
                 closure: false,
             },
         }
@@ -67,6 +82,21 @@ impl<'a> Name<'a> {
         let generic = symbol.find('[').unwrap_or(symbol.len());
         &symbol[symbol[..generic].rfind('/').map_or(0, |i| i + 1)..]
     }
+}
+
+/// The first element of a dotted name without its type arguments, and what follows its dot.
+fn element(name: &str) -> (&str, Option<&str>) {
+    let end = name.find(['.', '[']).unwrap_or(name.len());
+    let mut depth = 0usize;
+    let dot = name[end..].find(|c| {
+        match c {
+            '[' => depth += 1,
+            ']' => depth = depth.saturating_sub(1),
+            _ => {}
+        }
+        c == '.' && depth == 0
+    });
+    (&name[..end], dot.map(|i| &name[end + i + 1..]))
 }
 
 fn untyped(name: &str) -> &str {
@@ -86,12 +116,11 @@ fn split_closure(method: &str) -> (&str, bool) {
 
 fn is_closure(tail: &str) -> bool {
     let first = tail.split('.').find(|part| !part.is_empty()).unwrap_or("");
-    ["func", "gowrap", "deferwrap"]
-        .iter()
-        .any(|prefix| {
-            first.strip_prefix(prefix).is_some_and(|n| n.bytes().all(|b| b.is_ascii_digit()))
-        })
-        || first.bytes().all(|b| b.is_ascii_digit())
+    ["func", "gowrap", "deferwrap"].iter().any(|prefix| {
+        first
+            .strip_prefix(prefix)
+            .is_some_and(|n| n.bytes().all(|b| b.is_ascii_digit()))
+    }) || first.bytes().all(|b| b.is_ascii_digit())
         || first.contains("dwrap")
 }
 

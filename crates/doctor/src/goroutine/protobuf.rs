@@ -20,7 +20,8 @@ pub(super) fn parse(input: &str, bytes: &[u8]) -> Option<Dump> {
             .is_err();
         let mut dump = read(input, &unpacked)?;
         if cut {
-            dump.gaps.push("the gzip stream is cut off or damaged".to_owned());
+            dump.gaps
+                .push("the gzip stream is cut off or damaged".to_owned());
         }
         return Some(dump);
     }
@@ -46,8 +47,10 @@ fn read(input: &str, bytes: &[u8]) -> Option<Dump> {
     }
     let kind = profile.kind()?;
     let value_index = profile.sample_types.iter().position(|&(name, unit)| {
-        matches!(profile.string(name), b"goroutine" | b"goroutineleak" | b"contentions")
-            || profile.string(unit) == b"count"
+        matches!(
+            profile.string(name),
+            b"goroutine" | b"goroutineleak" | b"contentions"
+        ) || profile.string(unit) == b"count"
     })?;
 
     let mut builder = Builder::new(input, Form::Protobuf, kind, 0);
@@ -55,7 +58,10 @@ fn read(input: &str, bytes: &[u8]) -> Option<Dump> {
         .functions
         .iter()
         .map(|&(id, name, file)| {
-            (id, (builder.function(profile.string(name)), profile.string(file)))
+            (
+                id,
+                (builder.function(profile.string(name)), profile.string(file)),
+            )
         })
         .collect();
     let mut position = Vec::new();
@@ -64,7 +70,9 @@ fn read(input: &str, bytes: &[u8]) -> Option<Dump> {
         let mut frames = Vec::new();
         // Lines of one location are inlined calls, innermost first, as in a stack.
         for (field, value) in Fields(lines) {
-            let (4, Value::Bytes(line)) = (field, value) else { continue };
+            let (4, Value::Bytes(line)) = (field, value) else {
+                continue;
+            };
             let (mut function, mut number) = (0, 0);
             for (field, value) in Fields(line) {
                 match (field, value) {
@@ -73,11 +81,16 @@ fn read(input: &str, bytes: &[u8]) -> Option<Dump> {
                     _ => {}
                 }
             }
-            let Some(&(function, file)) = functions.get(&function) else { continue };
+            let Some(&(function, file)) = functions.get(&function) else {
+                continue;
+            };
             position.clear();
             position.extend_from_slice(file);
             position.extend_from_slice(format!(":{number}").as_bytes());
-            frames.push(Frame { function, source: builder.source(&position) });
+            frames.push(Frame {
+                function,
+                source: builder.source(&position),
+            });
         }
         frames_of.insert(id, frames);
     }
@@ -109,7 +122,10 @@ fn read(input: &str, bytes: &[u8]) -> Option<Dump> {
         draft.labels = (!labels.is_empty()).then(|| labels.join(", "));
         draft.leaked = kind == ProfileKind::GoroutineLeak;
         draft.parked = Some(
-            draft.frames.iter().any(|f| builder.dump().function(f.function) == "runtime.gopark"),
+            draft
+                .frames
+                .iter()
+                .any(|f| builder.dump().function(f.function) == "runtime.gopark"),
         );
         builder.fold(&draft);
     }
@@ -124,12 +140,15 @@ fn read(input: &str, bytes: &[u8]) -> Option<Dump> {
         dump.gaps.push(format!("{unnamed} frames have no name"));
     }
     if damaged {
-        dump.gaps.push("the protobuf is cut off or damaged".to_owned());
+        dump.gaps
+            .push("the protobuf is cut off or damaged".to_owned());
     }
     dump.taken = (profile.time_nanos != 0)
         .then(|| Timestamp::from_nanosecond(i128::from(profile.time_nanos)).ok())
         .flatten();
-    dump.build_id = profile.build_id.map(|id| String::from_utf8_lossy(profile.string(id)).into());
+    dump.build_id = profile
+        .build_id
+        .map(|id| String::from_utf8_lossy(profile.string(id)).into());
     Some(dump)
 }
 
@@ -167,7 +186,11 @@ impl<'a> Profile<'a> {
     }
 
     fn string(&self, index: u64) -> &'a [u8] {
-        usize::try_from(index).ok().and_then(|i| self.strings.get(i)).copied().unwrap_or(b"")
+        usize::try_from(index)
+            .ok()
+            .and_then(|i| self.strings.get(i))
+            .copied()
+            .unwrap_or(b"")
     }
 
     fn kind(&self) -> Option<ProfileKind> {
@@ -181,16 +204,28 @@ impl<'a> Profile<'a> {
             let unlocks = self.strings.iter().any(|s| {
                 s.ends_with(b").Unlock") || s.ends_with(b").RUnlock") || *s == b"runtime.unlock"
             });
-            Some(if unlocks { ProfileKind::Mutex } else { ProfileKind::Block })
+            Some(if unlocks {
+                ProfileKind::Mutex
+            } else {
+                ProfileKind::Block
+            })
         } else {
             None
         }
     }
 
     fn label(&self, message: &[u8]) -> Option<String> {
-        let (key, text) = (self.string(integer(message, 1)), self.string(integer(message, 2)));
-        (!key.is_empty())
-            .then(|| format!("{}={}", String::from_utf8_lossy(key), String::from_utf8_lossy(text)))
+        let (key, text) = (
+            self.string(integer(message, 1)),
+            self.string(integer(message, 2)),
+        );
+        (!key.is_empty()).then(|| {
+            format!(
+                "{}={}",
+                String::from_utf8_lossy(key),
+                String::from_utf8_lossy(text)
+            )
+        })
     }
 }
 

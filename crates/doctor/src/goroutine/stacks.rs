@@ -32,7 +32,11 @@ pub(super) struct Header<'a> {
 /// `goroutine 7 gp=0x… m=0 [semacquire, 5 minutes, locked to thread]:`, after any prefix.
 pub(super) fn header(line: &[u8]) -> Option<Header<'_>> {
     const WORD: &[u8] = b"goroutine ";
-    let at = if line.starts_with(WORD) { 0 } else { memmem::find(line, WORD)? };
+    let at = if line.starts_with(WORD) {
+        0
+    } else {
+        memmem::find(line, WORD)?
+    };
     let (id, rest) = number(&line[at + WORD.len()..])?;
     let open = memchr(b'[', rest)?;
     if rest.first() != Some(&b' ') || (open > 1 && !rest[1..].starts_with(b"gp=")) {
@@ -48,7 +52,10 @@ pub(super) fn header(line: &[u8]) -> Option<Header<'_>> {
             if !tail.starts_with(b":") && !tail.starts_with(b"{") && !tail.is_empty() {
                 return None;
             }
-            (&inside[..close], trim(tail.trim_ascii().strip_prefix(b":").unwrap_or(tail)))
+            (
+                &inside[..close],
+                trim(tail.trim_ascii().strip_prefix(b":").unwrap_or(tail)),
+            )
         }
         None if brace < inside.len() => (&inside[..brace], &inside[brace..]),
         None => return None,
@@ -62,14 +69,25 @@ pub(super) fn header(line: &[u8]) -> Option<Header<'_>> {
     let minutes = parts
         .find_map(|part| number(part).filter(|(_, rest)| rest.starts_with(b" minute")))
         .map_or(0, |(n, _)| u32::try_from(n).unwrap_or(u32::MAX));
-    Some(Header { before: &line[..at], id, state, minutes, leaked, labels })
+    Some(Header {
+        before: &line[..at],
+        id,
+        state,
+        minutes,
+        leaked,
+        labels,
+    })
 }
 
 pub(super) fn parse(input: &str, bytes: &[u8]) -> Option<Dump> {
     // Most inputs are something else: one search over the bytes says so.
     memmem::find(bytes, b"goroutine ")?;
     let (reversed, first_line) = direction(bytes)?;
-    let form = if reversed { Form::Debug2Reversed } else { Form::Debug2 };
+    let form = if reversed {
+        Form::Debug2Reversed
+    } else {
+        Form::Debug2
+    };
     let mut reader = Reader {
         builder: Builder::new(input, form, ProfileKind::Goroutine, first_line),
         draft: Draft::default(),
@@ -83,7 +101,11 @@ pub(super) fn parse(input: &str, bytes: &[u8]) -> Option<Dump> {
         unavailable: 0,
         elided: 0,
     };
-    let lines = if reversed { Lines::backwards(bytes) } else { Lines::forwards(bytes) };
+    let lines = if reversed {
+        Lines::backwards(bytes)
+    } else {
+        Lines::forwards(bytes)
+    };
     let (mut quoted, mut last) = (false, (0, &b""[..]));
     for (number, line) in lines {
         quoted |= line.starts_with(b"```") || line.starts_with(b"<details");
@@ -93,7 +115,13 @@ pub(super) fn parse(input: &str, bytes: &[u8]) -> Option<Dump> {
     let cut = reader.pending.is_some() && !last.1.is_empty();
     reader.close();
 
-    let Reader { builder, marks, unavailable, elided, .. } = reader;
+    let Reader {
+        builder,
+        marks,
+        unavailable,
+        elided,
+        ..
+    } = reader;
     let mut dump = builder.finish();
     if marks.unreliable() {
         dump.distrust_receivers();
@@ -102,20 +130,27 @@ pub(super) fn parse(input: &str, bytes: &[u8]) -> Option<Dump> {
         return None;
     }
     if dump.goroutines.len() == 1 {
-        dump.gaps.push("only one goroutine is shown: set GOTRACEBACK=all".to_owned());
+        dump.gaps
+            .push("only one goroutine is shown: set GOTRACEBACK=all".to_owned());
     } else if !dump.goroutines.iter().any(|g| g.id == 1) {
-        dump.gaps.push("goroutine 1 is missing, so this is an excerpt".to_owned());
+        dump.gaps
+            .push("goroutine 1 is missing, so this is an excerpt".to_owned());
     } else if quoted {
-        dump.gaps.push("the stacks are quoted in a text, which may leave some out".to_owned());
+        dump.gaps
+            .push("the stacks are quoted in a text, which may leave some out".to_owned());
     }
     if cut {
         dump.gaps.push("the last stack is cut off".to_owned());
     }
     if unavailable > 0 {
-        dump.gaps.push(format!("{unavailable} goroutines were running and show no stack"));
+        dump.gaps.push(format!(
+            "{unavailable} goroutines were running and show no stack"
+        ));
     }
     if elided > 0 {
-        dump.gaps.push(format!("{elided} stacks have frames left out by the runtime"));
+        dump.gaps.push(format!(
+            "{elided} stacks have frames left out by the runtime"
+        ));
     }
     Some(dump)
 }
@@ -231,12 +266,17 @@ struct Reader {
 impl Reader {
     #[inline]
     fn line(&mut self, number: u32, raw: &[u8]) {
-        // The two commonest lines of a plain dump need no look at prefixes.
-        if raw.first() == Some(&b'\t') && self.prefix == Prefix::None {
-            return self.place(raw);
-        }
         if raw.is_empty() {
             return;
+        }
+        // The two commonest lines of a plain dump need no look at prefixes.
+        if self.prefix == Prefix::None && self.open.is_some() {
+            if raw[0] == b'\t' {
+                return self.place(raw);
+            }
+            if raw[0].is_ascii_alphabetic() && raw.ends_with(b")") {
+                return self.part(number, raw);
+            }
         }
         let line = unwrap_json(raw);
         if let Some(header) = header(&line) {
@@ -275,7 +315,11 @@ impl Reader {
         if !header.labels.is_empty() {
             self.draft.labels = Some(String::from_utf8_lossy(header.labels).into());
         }
-        self.open = Some(Open { id: header.id, minutes: header.minutes, line });
+        self.open = Some(Open {
+            id: header.id,
+            minutes: header.minutes,
+            line,
+        });
     }
 
     fn part(&mut self, line: u32, text: &[u8]) {
@@ -288,7 +332,13 @@ impl Reader {
             // Before 1.21 a creator had its arguments' parentheses too.
             let symbol = call(symbol).map_or(symbol, |(name, _)| name);
             let function = self.builder.function(symbol);
-            self.pending = Some(Pending { function, line, creator: true, parent, arg: None });
+            self.pending = Some(Pending {
+                function,
+                line,
+                creator: true,
+                parent,
+                arg: None,
+            });
         } else if self.pending.is_some() && position(text).is_some() {
             self.place(text);
         } else if let Some((name, args)) = call(text) {
@@ -298,7 +348,13 @@ impl Reader {
                 self.marks.stale = memchr(b'?', args).is_some();
                 self.marks.grouped |= memchr(b'{', args).is_some();
             }
-            self.pending = Some(Pending { function, line, creator: false, parent: 0, arg });
+            self.pending = Some(Pending {
+                function,
+                line,
+                creator: false,
+                parent: 0,
+                arg,
+            });
         } else if memmem::find(text, b"frames elided").is_some() {
             self.elided += 1;
         } else if memmem::find(text, b"stack unavailable").is_some() {
@@ -315,14 +371,19 @@ impl Reader {
             }
             return;
         };
-        let Some(position) = position(text) else { return };
+        let Some(position) = position(text) else {
+            return;
+        };
         if pending.creator {
             self.draft.created_by = Some(pending.function);
             self.parent = pending.parent;
             return;
         }
         let source = self.builder.source(position);
-        self.draft.frames.push(Frame { function: pending.function, source });
+        self.draft.frames.push(Frame {
+            function: pending.function,
+            source,
+        });
         self.draft.lines.push(pending.line);
         if self.args.len() < ARGUMENTS {
             self.args.push(pending.arg);
@@ -343,7 +404,11 @@ impl Reader {
                 && address >= LOWEST_ADDRESS
                 && self.builder.is_pointer_method(frame.function)
             {
-                self.receivers.push(Receiver { frame: i, exact, address });
+                self.receivers.push(Receiver {
+                    frame: i,
+                    exact,
+                    address,
+                });
             }
         }
         self.builder.goroutine(goroutine, &self.receivers);

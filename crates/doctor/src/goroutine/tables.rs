@@ -20,8 +20,12 @@ pub(super) fn is_rule(line: &[u8]) -> bool {
 
 /// `flat  flat%   sum%        cum   cum%`
 pub(super) fn is_table_header(line: &[u8]) -> bool {
-    let mut words = line.split(u8::is_ascii_whitespace).filter(|w| !w.is_empty());
-    ["flat", "flat%", "sum%", "cum", "cum%"].iter().all(|w| words.next() == Some(w.as_bytes()))
+    let mut words = line
+        .split(u8::is_ascii_whitespace)
+        .filter(|w| !w.is_empty());
+    ["flat", "flat%", "sum%", "cum", "cum%"]
+        .iter()
+        .all(|w| words.next() == Some(w.as_bytes()))
 }
 
 /// What pprof says before its output.
@@ -41,7 +45,10 @@ impl Preamble {
     fn take(&mut self, line_number: u32, line: &[u8]) -> bool {
         let text = String::from_utf8_lossy(trim(line));
         if text.starts_with("File: ") {
-            *self = Self { first_line: line_number, ..Self::default() };
+            *self = Self {
+                first_line: line_number,
+                ..Self::default()
+            };
         } else if let Some(id) = text.strip_prefix("Build ID: ") {
             self.build_id = Some(id.trim().to_owned());
         } else if let Some(kind) = text.strip_prefix("Type: ") {
@@ -93,7 +100,8 @@ fn taken(text: &str) -> Option<Timestamp> {
 }
 
 pub(super) fn parse(input: &str, bytes: &[u8]) -> Vec<Dump> {
-    let present = memmem::find(bytes, b"flat%").is_some() || memmem::find(bytes, b"--+--").is_some();
+    let present =
+        memmem::find(bytes, b"flat%").is_some() || memmem::find(bytes, b"--+--").is_some();
     let mut dumps = Vec::new();
     if !present {
         return dumps;
@@ -129,14 +137,16 @@ pub(super) fn parse(input: &str, bytes: &[u8]) -> Vec<Dump> {
     dumps.extend(state.end());
     if foreign {
         for dump in dumps.iter_mut().filter(|d| d.form == Form::Traces) {
-            dump.gaps.push("the traces are quoted in a text, which may leave some out".to_owned());
+            dump.gaps
+                .push("the traces are quoted in a text, which may leave some out".to_owned());
         }
     }
     for dump in &mut dumps {
         if let Some(total) = dump.stated_total.filter(|&t| t > dump.shown())
             && dump.form == Form::Traces
         {
-            dump.gaps.push(format!("{} of {total} goroutines are shown", dump.shown()));
+            dump.gaps
+                .push(format!("{} of {total} goroutines are shown", dump.shown()));
         }
     }
     dumps
@@ -145,15 +155,24 @@ pub(super) fn parse(input: &str, bytes: &[u8]) -> Vec<Dump> {
 impl Preamble {
     fn builder(&self, input: &str, form: Form, line: u32) -> Builder {
         let kind = self.kind.unwrap_or(ProfileKind::Goroutine);
-        let first_line = if self.first_line == 0 { line } else { self.first_line };
+        let first_line = if self.first_line == 0 {
+            line
+        } else {
+            self.first_line
+        };
         let mut builder = Builder::new(input, form, kind, first_line);
         let dump = builder.dump();
         dump.build_id.clone_from(&self.build_id);
         dump.taken = self.taken;
         dump.stated_total = self.total;
         if form == Form::Text {
-            let dropped = self.dropped.as_deref().unwrap_or("rare stacks are left out");
-            dump.gaps.push(format!("a -text table has no stacks, only sums by function ({dropped})"));
+            let dropped = self
+                .dropped
+                .as_deref()
+                .unwrap_or("rare stacks are left out");
+            dump.gaps.push(format!(
+                "a -text table has no stacks, only sums by function ({dropped})"
+            ));
         }
         builder
     }
@@ -192,7 +211,10 @@ impl State {
 fn row(builder: &mut Builder, line: u32, text: &[u8]) -> bool {
     let mut rest = trim(text);
     let mut word = || {
-        let end = rest.iter().position(u8::is_ascii_whitespace).unwrap_or(rest.len());
+        let end = rest
+            .iter()
+            .position(u8::is_ascii_whitespace)
+            .unwrap_or(rest.len());
         let (word, tail) = rest.split_at(end);
         rest = tail.trim_ascii_start();
         word
@@ -202,13 +224,20 @@ fn row(builder: &mut Builder, line: u32, text: &[u8]) -> bool {
     if !is_percent(percent) || !is_percent(sum) || !is_percent(cum_percent) {
         return false;
     }
-    let (Some((flat, _)), Some((cum, _))) = (number(flat), number(cum)) else { return false };
+    let (Some((flat, _)), Some((cum, _))) = (number(flat), number(cum)) else {
+        return false;
+    };
     let symbol = symbol(rest);
     if symbol.is_empty() {
         return false;
     }
     let function = builder.function(symbol);
-    builder.dump().rows.push(Row { flat, cum, function, line });
+    builder.dump().rows.push(Row {
+        flat,
+        cum,
+        function,
+        line,
+    });
     true
 }
 
@@ -237,7 +266,12 @@ struct Traces {
 
 impl Traces {
     fn new(builder: Builder) -> Self {
-        Self { builder, draft: Draft::default(), open: false, labels: Vec::new() }
+        Self {
+            builder,
+            draft: Draft::default(),
+            open: false,
+            labels: Vec::new(),
+        }
     }
 
     fn line(&mut self, line: u32, text: &[u8]) -> bool {
@@ -263,9 +297,12 @@ impl Traces {
         }
         // Labels stand before the count: `key:[value]`, or `bytes:` with a figure.
         if let Some(at) = memmem::find(trimmed, b":[") {
-            let value = trimmed[at + 2..].strip_suffix(b"]").unwrap_or(&trimmed[at + 2..]);
+            let value = trimmed[at + 2..]
+                .strip_suffix(b"]")
+                .unwrap_or(&trimmed[at + 2..]);
             let text = |bytes| String::from_utf8_lossy(bytes);
-            self.labels.push(format!("{}={}", text(trim(&trimmed[..at])), text(value)));
+            self.labels
+                .push(format!("{}={}", text(trim(&trimmed[..at])), text(value)));
             return true;
         }
         memmem::find(trimmed, b":").is_some()
@@ -275,7 +312,10 @@ impl Traces {
         let symbol = symbol(text);
         if symbol.contains(&b'.') {
             let function = self.builder.function(symbol);
-            self.draft.frames.push(Frame { function, source: 0 });
+            self.draft.frames.push(Frame {
+                function,
+                source: 0,
+            });
             self.draft.lines.push(line);
         }
     }
@@ -284,15 +324,21 @@ impl Traces {
         if std::mem::take(&mut self.open) && !self.draft.frames.is_empty() {
             let dump = self.builder.dump();
             self.draft.leaked = dump.kind == ProfileKind::GoroutineLeak;
-            self.draft.parked =
-                Some(self.draft.frames.iter().any(|f| dump.function(f.function) == "runtime.gopark"));
+            self.draft.parked = Some(
+                self.draft
+                    .frames
+                    .iter()
+                    .any(|f| dump.function(f.function) == "runtime.gopark"),
+            );
             self.builder.fold(&self.draft);
         }
     }
 }
 
 fn is_prompt(line: &[u8]) -> bool {
-    line.starts_with(b"(pprof)") || line.starts_with(b"$ ") || line.starts_with(b"Entering interactive")
+    line.starts_with(b"(pprof)")
+        || line.starts_with(b"$ ")
+        || line.starts_with(b"Entering interactive")
 }
 
 fn without_prompt(line: &[u8]) -> &[u8] {

@@ -7,7 +7,7 @@
 use std::collections::BTreeSet;
 use std::io::Read;
 
-use super::Case;
+use super::Gathered;
 use super::lines::Lines;
 use crate::figures::{count, many};
 use crate::goroutine;
@@ -30,19 +30,18 @@ const MOST_JOINED: usize = 40;
 /// Report progress every so many bytes.
 const STRIDE: u64 = 8 << 20;
 
-/// Reads `reader` to its end into `case`, and says in `summary` what it was.
+/// Reads `reader` to its end into `gathered`, and says in `summary` what it was.
 pub(super) fn read(
-    case: &mut Case,
+    gathered: &mut Gathered,
     summary: &mut InputSummary,
     reader: impl Read,
     reference: Option<Millis>,
     progress: &mut dyn FnMut(u64),
 ) {
-    case.logs.begin(reference);
-    case.metrics.begin(reference);
-    let before = (case.logs.lines(), case.metrics.samples(), case.metrics.rows(), case.pods.seen());
+    gathered.logs.begin(reference);
+    let before = (gathered.logs.lines(), gathered.metrics.samples(), gathered.metrics.rows(), gathered.pods.seen());
     let mut lines = Lines::new(reader);
-    let mut text = Text::new(case, summary);
+    let mut text = Text::new(gathered, summary);
     let mut told = 0;
     loop {
         let next = lines.next();
@@ -65,7 +64,7 @@ pub(super) fn read(
     }
     text.summary.size = lines.read;
     text.finish();
-    let after = (case.logs.lines(), case.metrics.samples(), case.metrics.rows(), case.pods.seen());
+    let after = (gathered.logs.lines(), gathered.metrics.samples(), gathered.metrics.rows(), gathered.pods.seen());
     let mut say = |n: u64, one, more| {
         if n > 0 {
             summary.read.push(many(n, one, more));
@@ -90,7 +89,7 @@ struct Profile {
 }
 
 struct Text<'a> {
-    case: &'a mut Case,
+    gathered: &'a mut Gathered,
     summary: &'a mut InputSummary,
     profile: Profile,
     /// The table of latencies whose rows are being read.
@@ -107,9 +106,9 @@ struct Text<'a> {
 }
 
 impl<'a> Text<'a> {
-    fn new(case: &'a mut Case, summary: &'a mut InputSummary) -> Self {
+    fn new(gathered: &'a mut Gathered, summary: &'a mut InputSummary) -> Self {
         Self {
-            case,
+            gathered,
             summary,
             profile: Profile { bytes: Vec::new(), first: 1, live: false, sure: 0 },
             table: None,
@@ -184,7 +183,7 @@ impl<'a> Text<'a> {
         }
         for mut dump in goroutine::parse(&self.summary.name, &profile.bytes) {
             shift(&mut dump, profile.first - 1);
-            self.case.take_dump(self.summary, dump);
+            self.gathered.take_dump(self.summary, dump);
         }
     }
 
@@ -198,7 +197,7 @@ impl<'a> Text<'a> {
         let line = at.bytes;
         if line.starts_with(b"```") {
             // What is quoted in a report may be quoted twice.
-            self.case.logs.quoting();
+            self.gathered.logs.quoting();
             self.table = None;
             return;
         }
@@ -218,16 +217,16 @@ impl<'a> Text<'a> {
         if self.log(at) {
             return;
         }
-        if self.case.pods.line(at) {
+        if self.gathered.pods.line(at) {
             self.kinds.insert("kubectl get pods");
             return;
         }
         if let Some(row) = self.table.as_ref().and_then(|table| table.row(at)) {
             self.kinds.insert("table of latencies");
-            self.case.metrics.row(row);
+            self.gathered.metrics.row(row);
             return;
         }
-        if self.case.metrics.line(at) || line.starts_with(b"# HELP ") || line.starts_with(b"# TYPE ")
+        if self.gathered.metrics.line(at) || line.starts_with(b"# HELP ") || line.starts_with(b"# TYPE ")
         {
             self.kinds.insert("Prometheus text");
             return;
@@ -238,14 +237,14 @@ impl<'a> Text<'a> {
         }
         self.prose += 1;
         if self.prose == 8 {
-            self.case.logs.quoting();
+            self.gathered.logs.quoting();
         }
-        self.case.logs.remark(at);
-        self.case.excerpts.line(at);
+        self.gathered.logs.remark(at);
+        self.gathered.excerpts.line(at);
     }
 
     fn log(&mut self, at: At<'_>) -> bool {
-        let dialect = self.case.logs.line(at);
+        let dialect = self.gathered.logs.line(at);
         if let Some(dialect) = dialect {
             self.kinds.insert(dialect.name());
         }
@@ -269,7 +268,7 @@ impl<'a> Text<'a> {
                     self.kinds.insert("Fairlead ledger");
                     let n = ledger.len() as u64;
                     self.summary.read.push(many(n, "operation in flight", "operations in flight"));
-                    self.case.ledgers.push(ledger);
+                    self.gathered.ledgers.push(ledger);
                 }
                 None => {
                     self.document = Some(document);

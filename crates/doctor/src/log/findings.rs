@@ -4,7 +4,8 @@ use super::requests::Begun;
 use super::signs::{Begins, Sign};
 use super::stamp::Millis;
 use super::template::Template;
-use super::{Event, Level, Story};
+use super::{Event, Level, Story, cut};
+use crate::analysis::remedy;
 use crate::figures::{count, many, seconds, timestamp};
 use crate::metrics::{LatencyRow, slug};
 use crate::report::{
@@ -18,6 +19,19 @@ pub(crate) struct Onset {
     pub(crate) at: Millis,
     pub(crate) text: String,
     pub(crate) evidence: Evidence,
+}
+
+impl Onset {
+    pub(crate) fn event(&self) -> TimelineEvent {
+        TimelineEvent {
+            at: timestamp(Some(self.at)),
+            kind: EventKind::Onset,
+            text: self.text.clone(),
+            count: 1,
+            evidence: Some(self.evidence.clone()),
+            ..TimelineEvent::default()
+        }
+    }
 }
 
 impl Story {
@@ -97,10 +111,7 @@ impl Story {
                 ..Since::default()
             }),
             no_holder: Some("a log shows that they wait, not for what".into()),
-            remedy: "Answer or refuse every request within a deadline, and bound how many may wait. \
-                     What they wait for stands in a goroutine dump, under the function that logged \
-                     the first line."
-                .into(),
+            remedy: remedy(FaultClass::UnansweredRequests).into(),
             collect_next: vec!["a goroutine dump taken while requests hang".into()],
             evidence,
             confidence,
@@ -151,9 +162,7 @@ impl Story {
                 evidence: Some(first.seen.evidence.clone()),
                 ..Since::default()
             }),
-            remedy: "A lease must not depend on the work: renew it on a thread of its own, with \
-                     memory and connections of its own. Then look for what starved the leader."
-                .into(),
+            remedy: remedy(FaultClass::LeaderLoss).into(),
             evidence: shown.into_iter().take(4).map(|e| e.seen.evidence.clone()).collect(),
             confidence: Confidence { level: Sure::Certain, why: "the members say so".into() },
             details,
@@ -179,9 +188,7 @@ impl Story {
                 evidence: Some(first.seen.evidence.clone()),
                 ..Since::default()
             }),
-            remedy: "Bound what may be in flight and refuse the rest with a time to come back. \
-                     Write the evidence to disk before the limit, not after."
-                .into(),
+            remedy: remedy(FaultClass::MemoryOverLimit).into(),
             evidence: vec![first.seen.evidence.clone()],
             confidence: Confidence { level: Sure::Certain, why: "the log says so".into() },
             ..Finding::default()
@@ -276,7 +283,7 @@ impl Story {
             events.push(TimelineEvent {
                 at: timestamp(event.seen.at),
                 kind: kind(Some(event.sign)),
-                text: format!("{}: {}", turn(event.sign), event.seen.evidence.text),
+                text: format!("{}: {}", turn(event.sign), event.text),
                 count: 1,
                 evidence: Some(event.seen.evidence.clone()),
                 ..TimelineEvent::default()
@@ -354,9 +361,7 @@ fn storm(template: &Template) -> Finding {
         title: format!("{} refused: {text}", count(template.total())),
         resource: Resource { kind: ResourceKind::Pool, name: text, ..Resource::default() },
         no_holder: Some("the log names who is refused, not who holds the places".into()),
-        remedy: "Answer a refusal with a time to come back, and make clients wait for it with \
-                 jitter. A higher limit only lets more of them wait."
-            .into(),
+        remedy: remedy(FaultClass::RetryStorm).into(),
         confidence: Confidence {
             level: Sure::Likely,
             why: "the same refusal comes again and again; clients do not back off".into(),
@@ -374,9 +379,7 @@ fn queue_full(template: &Template) -> Finding {
         title: format!("a queue is full: {text}"),
         resource: Resource { kind: ResourceKind::Channel, name: text, ..Resource::default() },
         no_holder: Some("the log names who finds the queue full, not who should empty it".into()),
-        remedy: "Look at who empties the queue: it waits for something, or is gone. Until then drop \
-                 what may be dropped, and count it."
-            .into(),
+        remedy: remedy(FaultClass::SlowConsumer).into(),
         confidence: Confidence {
             level: Sure::Possible,
             why: "a full queue may be a slow consumer or a burst".into(),
@@ -405,9 +408,7 @@ fn stale(template: &Template) -> Option<Finding> {
             name: "API discovery".into(),
             ..Resource::default()
         },
-        remedy: "Reset the REST mapper when it says no such kind, and let every cached refusal \
-                 expire. Restarting the process is the cure only because it forgets."
-            .into(),
+        remedy: remedy(FaultClass::StaleCache).into(),
         collect_next: vec!["`kubectl api-resources` now: is the kind there by this time?".into()],
         confidence: Confidence {
             level: Sure::Possible,
@@ -440,9 +441,12 @@ fn told_by(template: &Template) -> Finding {
 
 /// A template in a title: without the fields behind it.
 fn short(text: &str) -> String {
-    let text = text.split(" - ").next().unwrap_or(text).trim();
-    match text.char_indices().nth(110) {
-        Some((cut, _)) => format!("{}…", &text[..cut]),
-        None => text.to_owned(),
+    let mut text = text.split(" - ").next().unwrap_or(text).trim();
+    while let Some((head, last)) = text.rsplit_once(' ')
+        && last.contains('=')
+        && head.contains(' ')
+    {
+        text = head.trim_end_matches([' ', ':', ',']);
     }
+    cut(text, 110)
 }

@@ -2,6 +2,7 @@
 
 use super::{LatencyRow, MemoryFact, Metrics, Series};
 use crate::excerpt::QuotedLock;
+use crate::analysis::remedy;
 use crate::figures::{self, count, seconds};
 use crate::report::{
     Confidence, EventKind, Evidence, FaultClass, Finding, Level, Resource, ResourceKind, Severity,
@@ -193,10 +194,7 @@ impl Metrics {
                  dumps some seconds apart"
                     .into(),
             ),
-            remedy: "Hold the lock for shared state only, not for a call's whole work, and let \
-                     calls run in parallel up to a bound. Refuse at once what cannot be served \
-                     before its deadline, or retries keep the queue full after the cause is gone."
-                .into(),
+            remedy: remedy(FaultClass::Queue).into(),
             collect_next: vec![
                 "two goroutine dumps some seconds apart: `/debug/pprof/goroutine?debug=2`; where \
                  there is no such endpoint, SIGQUIT writes one to the log (and ends the process)"
@@ -267,10 +265,7 @@ impl Metrics {
                         ..Resource::default()
                     },
                     no_holder: Some("the metric does not say which item".into()),
-                    remedy: "Give every call in the worker a deadline, so that one item costs one \
-                             worker for a bounded time. Until then, restart frees the worker but \
-                             not the item."
-                        .into(),
+                    remedy: remedy(FaultClass::SlowConsumer).into(),
                     collect_next: vec!["a goroutine dump: the worker's stack names the call".into()],
                     evidence: vec![series.evidence.clone()],
                     confidence: Confidence {
@@ -296,9 +291,7 @@ impl Metrics {
                 ..Resource::default()
             },
             no_holder: Some("nobody leads".into()),
-            remedy: "Look for what kept the members from answering each other in time: disk, \
-                     memory, a stalled process. Restarting members without that loses the evidence."
-                .into(),
+            remedy: remedy(FaultClass::LeaderLoss).into(),
             evidence: vec![series.evidence.clone()],
             confidence: Confidence { level: Level::Certain, why: "the member says so".into() },
             ..Finding::default()
@@ -328,9 +321,7 @@ impl Metrics {
                 ..Resource::default()
             },
             no_holder: Some("a count does not say what they wait for".into()),
-            remedy: "Goroutines that pile up wait for something: find it before adding memory. \
-                     Bound what may be in flight, and refuse the rest with a time to come back."
-                .into(),
+            remedy: remedy(FaultClass::Queue).into(),
             collect_next: vec!["two goroutine dumps some seconds apart".into()],
             evidence: vec![series.evidence.clone()],
             confidence: Confidence {
@@ -447,9 +438,7 @@ impl Calls<'_> {
             },
             waiters: crate::report::Waiters { total: last.max(0.0) as u64, ..Default::default() },
             no_holder: Some("counters do not say what the calls wait for".into()),
-            remedy: "Bound what may be in flight, and refuse the rest at once with a time to come \
-                     back. Then find what the calls wait for: a goroutine dump names it."
-                .into(),
+            remedy: remedy(FaultClass::UnansweredRequests).into(),
             collect_next: vec!["two goroutine dumps some seconds apart".into()],
             evidence: self.evidence.clone(),
             confidence: Confidence {

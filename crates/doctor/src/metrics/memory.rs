@@ -1,9 +1,11 @@
 //! Memory against its limit.
 
+use crate::analysis::remedy;
 use crate::figures::{bytes, count, timestamp};
 use crate::log::stamp::Millis;
 use crate::report::{
-    Confidence, Evidence, FaultClass, Finding, Level, Resource, ResourceKind, Severity, Since,
+    Confidence, EventKind, Evidence, FaultClass, Finding, Level, Resource, ResourceKind, Severity,
+    Since, TimelineEvent,
 };
 
 /// Memory in use at a time, in bytes.
@@ -55,9 +57,7 @@ pub(crate) fn over_limit(facts: &[MemoryFact]) -> Option<Finding> {
             evidence: Some(f.evidence.clone()),
             ..Since::default()
         }),
-        remedy: "Parked requests keep their memory: bound what may be in flight and refuse the \
-                 rest with a time to come back. A higher limit only moves the end."
-            .into(),
+        remedy: remedy(FaultClass::MemoryOverLimit).into(),
         evidence: vec![worst.evidence.clone()],
         confidence: Confidence {
             level: Level::Certain,
@@ -70,6 +70,23 @@ pub(crate) fn over_limit(facts: &[MemoryFact]) -> Option<Finding> {
         )],
         ..Finding::default()
     })
+}
+
+/// Memory over time; of the same figure in several lines, one.
+pub(crate) fn memory_events(facts: &[MemoryFact]) -> Vec<TimelineEvent> {
+    let mut facts: Vec<&MemoryFact> = facts.iter().collect();
+    facts.dedup_by_key(|fact| (fact.at, fact.used as u64));
+    let event = |fact: &MemoryFact| TimelineEvent {
+        at: timestamp(fact.at),
+        kind: EventKind::Memory,
+        text: fact.text(),
+        count: 1,
+        value: Some(fact.used),
+        unit: Some("bytes".into()),
+        evidence: Some(fact.evidence.clone()),
+        ..TimelineEvent::default()
+    };
+    facts.into_iter().map(event).collect()
 }
 
 #[cfg(test)]

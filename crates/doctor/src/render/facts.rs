@@ -56,10 +56,11 @@ pub(super) fn facts(finding: &Finding) -> Vec<Fact> {
 
 fn resource(finding: &Finding) -> Vec<String> {
     let resource = &finding.resource;
-    if resource.name.is_empty() {
+    let kind = words::resource(resource.kind);
+    if resource.name.is_empty() || resource.name == kind {
         return Vec::new();
     }
-    let mut line = format!("{} {}", words::resource(resource.kind), resource.name);
+    let mut line = format!("{kind} {}", resource.name);
     if let Some(address) = &resource.address {
         line += &format!(" at {address}");
     }

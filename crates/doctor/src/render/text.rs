@@ -3,7 +3,8 @@
 use super::facts::facts;
 use super::words;
 use crate::figures::{bytes, count};
-use crate::report::{Finding, Report, Severity, TimelineEvent};
+use crate::report::{EventKind, Finding, Report, Severity, TimelineEvent};
+use crate::timeline;
 
 /// How the page is set.
 #[derive(Debug, Clone, Copy)]
@@ -20,9 +21,11 @@ impl Default for Style {
     }
 }
 
-/// Findings told in full; the rest get a line.
+/// Findings told in full; the rest, and what only follows from the first, get a few lines.
 const IN_FULL: usize = 3;
 const EVENTS: usize = 16;
+/// Events of each kind that come before more of another kind.
+const OF_A_KIND: usize = 3;
 const EVIDENCE: usize = 3;
 const INPUTS: usize = 12;
 const LABEL: usize = 9;
@@ -35,7 +38,8 @@ pub fn text(report: &Report, style: Style) -> String {
     page.line(0, &[(paint, &verdict)]);
     for (n, finding) in (1..).zip(&report.findings) {
         page.blank();
-        page.finding(n, finding, n <= IN_FULL);
+        let follows = timeline::is_consequence(finding.class);
+        page.finding(n, finding, n == 1 || (n <= IN_FULL && !follows));
     }
     page.comparisons(report);
     page.timeline(&report.timeline);
@@ -172,7 +176,7 @@ impl Page {
         self.blank();
         self.line(0, &[(Paint::Bold, "timeline")]);
         let mut day = String::new();
-        for event in events.iter().take(EVENTS) {
+        for event in select(events) {
             let at = event.at.map(|at| format!("{at:.3}"));
             let (date, time) = match at.as_deref().and_then(|at| at.split_once('T')) {
                 Some((date, time)) => (date.to_owned(), time.trim_end_matches('Z').to_owned()),
@@ -187,7 +191,7 @@ impl Page {
             let room = self.width.saturating_sub(3 + 13 + 9 + times.len());
             let text = cut(&event.text, room.max(20));
             let paint = match event.kind {
-                crate::report::EventKind::Onset => Paint::Bad,
+                EventKind::Onset => Paint::Bad,
                 _ => Paint::Plain,
             };
             self.line(3, &[(Paint::Plain, &format!("{time:<13}")), (Paint::Dim, &format!("{kind:<9}")), (paint, &text), (Paint::Bold, &times)]);
@@ -222,6 +226,22 @@ impl Page {
             self.line(3, &[(Paint::Dim, &format!("and {} more", report.inputs.len() - INPUTS))]);
         }
     }
+}
+
+/// The events for a page, in order: some of every kind before many of one.
+fn select(events: &[TimelineEvent]) -> Vec<&TimelineEvent> {
+    let mut ranked: Vec<(usize, usize)> = Vec::with_capacity(events.len());
+    let mut seen = std::collections::HashMap::new();
+    for (at, event) in events.iter().enumerate() {
+        let nth: &mut usize = seen.entry(event.kind).or_default();
+        ranked.push((*nth / OF_A_KIND, at));
+        *nth += 1;
+    }
+    ranked.sort_unstable();
+    ranked.truncate(EVENTS);
+    let mut chosen: Vec<usize> = ranked.into_iter().map(|(_, at)| at).collect();
+    chosen.sort_unstable();
+    chosen.into_iter().map(|at| &events[at]).collect()
 }
 
 /// Without control characters: a log must not move the cursor of who reads about it.

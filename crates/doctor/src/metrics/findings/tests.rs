@@ -4,7 +4,6 @@ use crate::log::At;
 fn metrics(scrapes: &[&str]) -> Metrics {
     let mut metrics = Metrics::default();
     for scrape in scrapes {
-        metrics.begin(None);
         for (line, text) in (1..).zip(scrape.lines()) {
             metrics.line(At { input: "x", line, bytes: text.as_bytes() });
         }
