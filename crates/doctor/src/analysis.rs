@@ -59,16 +59,16 @@ pub fn diagnose(dumps: &[Dump]) -> Diagnosis {
         let scene = Scene::new(dump);
         let mut unmoved = compare::Unmoved::default();
         let mut process = None;
-        for (p, known) in processes.iter_mut().enumerate() {
-            if dump.form == Form::Text {
-                process = known.is_same_profile(dump).then_some(p);
-            } else if let Some((comparison, same)) = known.compare(&scene) {
+        for (p, known) in processes.iter().enumerate() {
+            let compared = known.compare(&scene);
+            // Without numbers, two replicas look like one process: compared, but not joined.
+            let joined = compared.as_ref().is_some_and(|(c, _)| c.by_goroutine);
+            if let Some((comparison, same)) = compared {
                 diagnosis.comparisons.push(comparison);
-                (process, unmoved) = (Some(p), same);
-            } else if known.is_same_profile(dump) {
-                process = Some(p);
+                unmoved = same;
             }
-            if process.is_some() {
+            if joined || known.is_same_profile(dump) {
+                process = Some(p);
                 break;
             }
         }
@@ -117,11 +117,12 @@ struct Process<'d> {
 }
 
 impl<'d> Process<'d> {
-    /// Whether the dump is the same profile, printed once more.
+    /// Whether the dump is the same profile printed once more, or the same moment in another form.
     fn is_same_profile(&self, dump: &Dump) -> bool {
-        self.dumps
-            .iter()
-            .any(|d| d.build_id.is_some() && d.build_id == dump.build_id && d.taken == dump.taken)
+        self.dumps.iter().any(|d| {
+            let same_build = d.build_id.is_some() && d.build_id == dump.build_id;
+            (same_build && d.taken == dump.taken) || compare::is_same_moment(d, dump)
+        })
     }
 
     fn compare(&self, later: &Scene<'_>) -> Option<(Comparison, compare::Unmoved)> {
@@ -129,7 +130,7 @@ impl<'d> Process<'d> {
             d.form != Form::Text
                 && d.kind == later.dump.kind
                 && !(d.taken.is_some() && d.taken == later.dump.taken)
-                && d.input != later.dump.input
+                && (d.input != later.dump.input || d.form == later.dump.form)
         })?;
         compare::compare(earlier, later)
     }
@@ -137,28 +138,30 @@ impl<'d> Process<'d> {
     fn add(&mut self, dump: &'d Dump, findings: Vec<Finding>) {
         self.dumps.push(dump);
         for finding in findings {
-            let known = self
-                .findings
-                .iter_mut()
-                .find(|f| f.class_of_resource() == finding.class_of_resource());
-            match known {
-                Some(known) => join(known, finding),
-                None => self.findings.push(finding),
+            // A form with addresses has told them apart already, or does so now.
+            let resource = |f: &Finding| (f.resource.kind, f.resource.name.clone());
+            let queues = |f: &Finding| !f.waiters.is_empty();
+            let same =
+                |f: &Finding| resource(f) == resource(&finding) && queues(f) == queues(&finding);
+            let known = &mut self.findings;
+            if finding.resource.address.is_some() {
+                known.retain(|f| !(same(f) && f.resource.address.is_none()));
+            } else if known
+                .iter()
+                .any(|f| same(f) && f.resource.address.is_some())
+            {
+                continue;
+            }
+            let twin = known.iter_mut().find(|f| {
+                same(f)
+                    && f.resource.address == finding.resource.address
+                    && f.class == finding.class
+            });
+            match twin {
+                Some(twin) => join(twin, finding),
+                None => known.push(finding),
             }
         }
-    }
-}
-
-impl Finding {
-    /// What makes two findings of one process the same.
-    fn class_of_resource(&self) -> (crate::report::ResourceKind, &str, Option<&str>, bool) {
-        let r = &self.resource;
-        (
-            r.kind,
-            &r.name,
-            r.address.as_deref(),
-            self.id.ends_with("/nested"),
-        )
     }
 }
 

@@ -45,7 +45,7 @@ pub fn parse_protobuf(input: &str, bytes: &[u8]) -> Option<Dump> {
 }
 
 /// `debug=2` text: also from a log with prefixes, and in reversed line order.
-pub fn parse_stacks(input: &str, bytes: &[u8]) -> Option<Dump> {
+pub fn parse_stacks(input: &str, bytes: &[u8]) -> Vec<Dump> {
     stacks::parse(input, bytes)
 }
 

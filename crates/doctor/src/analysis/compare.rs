@@ -20,8 +20,31 @@ pub(super) fn compare(earlier: &Dump, later: &Scene<'_>) -> Option<(Comparison, 
     let numbered = |d: &Dump| matches!(d.form, Form::Debug2 | Form::Debug2Reversed);
     match (numbered(earlier), numbered(later.dump)) {
         (true, true) => by_number(earlier, later),
-        _ => by_stack(earlier, later),
+        _ if earlier.form == later.dump.form && earlier.build_id == later.dump.build_id => {
+            by_stack(earlier, later)
+        }
+        _ => None,
     }
+}
+
+/// Whether two dumps in different forms are of one moment: the same functions, about as many
+/// goroutines.
+pub(super) fn is_same_moment(a: &Dump, b: &Dump) -> bool {
+    let (few, many) = (a.shown().min(b.shown()), a.shown().max(b.shown()));
+    if a.form == b.form || many - few > many / 10 {
+        return false;
+    }
+    let (x, y) = (program(a), program(b));
+    let shared = x.intersection(&y).count();
+    shared > 0 && shared * 10 >= x.len().min(y.len()) * 8
+}
+
+/// The program's own functions.
+fn program(dump: &Dump) -> FxHashSet<&str> {
+    dump.functions()
+        .map(|(_, f)| f)
+        .filter(|f| !is_std(Name::of(f).package))
+        .collect()
 }
 
 fn by_number(earlier: &Dump, later: &Scene<'_>) -> Option<(Comparison, Unmoved)> {
@@ -74,13 +97,6 @@ fn by_number(earlier: &Dump, later: &Scene<'_>) -> Option<(Comparison, Unmoved)>
 /// Forms without numbers: a stack that is in both with n and m goroutines has at least no proof
 /// against min(n, m) of them not having moved.
 fn by_stack(earlier: &Dump, later: &Scene<'_>) -> Option<(Comparison, Unmoved)> {
-    let program = |d: &Dump| {
-        d.functions()
-            .map(|(_, f)| f)
-            .filter(|f| !is_std(Name::of(f).package))
-            .map(str::to_owned)
-            .collect::<FxHashSet<String>>()
-    };
     let (a, b) = (program(earlier), program(later.dump));
     let shared = a.intersection(&b).count();
     if shared == 0 || shared * 2 < a.len().min(b.len()) {

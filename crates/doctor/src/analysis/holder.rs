@@ -6,9 +6,12 @@ use crate::goroutine::{Known, Name};
 use crate::report::{HeldMode, Level, ResourceKind};
 
 use super::owner::Owner;
-use super::queue::{Key, Queue};
+use super::queue::Queue;
 use super::scene::{Actor, Scene};
 use super::wait::Wait;
+
+/// Candidates kept for one lock: beyond these the list says nothing.
+const CANDIDATES: usize = 64;
 
 /// A goroutine that may hold the lock, and what speaks for it.
 #[derive(Debug, Clone)]
@@ -22,6 +25,8 @@ pub(super) struct Candidate {
     pub(super) takes: bool,
     /// A loop that waits for its next piece of work rarely holds anything.
     pub(super) idle: bool,
+    /// It waits as for work in the very frame that its goroutine began with: perhaps such a loop.
+    pub(super) shallow: bool,
     pub(super) level: Level,
 }
 
@@ -105,14 +110,14 @@ impl<'q> Index<'q> {
                 let takes = takes(scene, actor, frame, queue);
                 let nested = waiting.contains(&a);
                 let idle = !nested && !exact && !takes && is_idle(scene, actor, frame, queue);
-                let level = Level::Possible;
                 let candidate = Candidate {
                     actor: a,
                     frame,
                     exact,
                     takes,
                     idle,
-                    level,
+                    shallow: is_shallow(scene, actor, frame),
+                    level: Level::Possible,
                 };
                 if nested {
                     &mut found.nested
@@ -142,13 +147,15 @@ impl<'q> Index<'q> {
                     && blocked
                     && scene.is_complete()
                     && queue.instances() == 1
-                    && (candidate.takes || matches!(queue.owner, Owner::Type { .. }))
-                    && !candidate.idle);
+                    && !candidate.idle
+                    && (candidate.takes
+                        || (matches!(queue.owner, Owner::Type { .. }) && !candidate.shallow)));
             if earned {
                 candidate.level = Level::Likely;
             }
         }
         found.outside.sort_by_key(|c| rank(scene, c, mode));
+        found.outside.truncate(CANDIDATES);
         found
     }
 }
@@ -195,22 +202,39 @@ fn takes(scene: &Scene<'_>, actor: &Actor, frame: usize, queue: &Queue) -> bool 
 
 fn is_idle(scene: &Scene<'_>, actor: &Actor, frame: usize, queue: &Queue) -> bool {
     let facts = scene.facts(actor);
-    let waits_itself = frame == facts.depth;
-    let is_root = frame + 1 >= scene.stack(actor).frames.len();
     match (&queue.owner, facts.wait) {
         (_, Wait::Idle) => true,
-        (Owner::Type { .. }, Wait::Select) => waits_itself && is_root,
+        (Owner::Type { .. }, Wait::Select) => is_shallow(scene, actor, frame),
         (Owner::Type { .. }, _) => false,
-        (_, Wait::Select | Wait::Receive | Wait::Channel | Wait::Condition | Wait::Sleep) => {
-            waits_itself
+        // A package is a wide net: what waits in its own frame, and `main`, are in it by nature.
+        (_, Wait::Select | Wait::Receive | Wait::Channel | Wait::Condition | Wait::Sleep)
+            if frame == facts.depth =>
+        {
+            true
         }
-        _ => false,
+        _ => scene.symbol(actor, frame) == "main.main",
     }
+}
+
+/// Whether the frame waits as for work, and is the first of its goroutine.
+fn is_shallow(scene: &Scene<'_>, actor: &Actor, frame: usize) -> bool {
+    let outside = scene.stack(actor).frames.get(frame + 1..).unwrap_or(&[]);
+    let facts = scene.facts(actor);
+    let for_work = matches!(
+        facts.wait,
+        Wait::Select | Wait::Receive | Wait::Channel | Wait::Condition | Wait::Sleep
+    );
+    for_work
+        && frame == facts.depth
+        && outside
+            .iter()
+            .all(|f| scene.dump.known(f.function) == Known::Runtime)
 }
 
 /// Types that every goroutine that does I/O has frames on.
 fn is_everywhere(owner: &Owner) -> bool {
-    matches!(owner, Owner::Type { package, .. } if package == "internal/poll" || package == "net" || package == "os")
+    matches!(owner, Owner::Type { package, .. }
+        if matches!(package.as_str(), "internal/poll" | "net" | "os"))
 }
 
 /// Goroutines that are running a once's function, for the same caller.
@@ -247,6 +271,7 @@ fn runs_once(scene: &Scene<'_>, queue: &Queue) -> Vec<Candidate> {
                 exact: false,
                 takes: true,
                 idle: false,
+                shallow: false,
                 level: Level::Possible,
             });
         }
@@ -302,13 +327,5 @@ fn verb(function: &str) -> Option<HeldMode> {
         Some(HeldMode::Read)
     } else {
         None
-    }
-}
-
-/// Whether two queues are the same lock.
-pub(super) fn address(queue: &Queue) -> Option<String> {
-    match queue.key {
-        Key::Lock(address) => Some(format!("{address:#x}")),
-        Key::Receiver(_) | Key::Unknown => None,
     }
 }

@@ -46,6 +46,14 @@ impl Queue {
         self.readers + self.heads + self.queued + self.mutex
     }
 
+    /// The lock's address, where it is shown.
+    pub(super) fn address(&self) -> Option<String> {
+        match self.key {
+            Key::Lock(address) => Some(format!("{address:#x}")),
+            Key::Receiver(_) | Key::Unknown => None,
+        }
+    }
+
     /// How many locks this must at least be: each has but one writer at its head.
     pub(super) fn instances(&self) -> u64 {
         self.heads.max(1)

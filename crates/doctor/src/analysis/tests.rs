@@ -499,3 +499,160 @@ fn dumps_of_two_processes_are_not_compared() {
     let report = examine(&[vector!("go1.27.0.debug2.txt"), stall!("healthy.debug2.txt")]);
     assert!(report.comparisons.is_empty());
 }
+
+/// A dump in which `waiters` goroutines wait in `Store.Get`, with whatever else is given.
+fn waiting(waiters: u32, others: &str) -> String {
+    let mut text = "goroutine 1 [select]:\nmain.main()\n\t/src/main.go:1 +0x1\n\n".to_owned();
+    for id in 0..waiters {
+        text.push_str(&format!(
+            "goroutine {} [sync.Mutex.Lock]:
+sync.runtime_SemacquireMutex(0x0?, 0x0?, 0x0?)
+\t/go/src/runtime/sema.go:77 +0x25
+sync.(*Mutex).lockSlow(0xc000012340)
+\t/go/src/sync/mutex.go:171 +0x15d
+sync.(*Mutex).Lock(...)
+\t/go/src/sync/mutex.go:90
+main.(*Store).Get(0xc000012340, {{0x1?, 0x1?}})
+\t/src/store.go:10 +0x1
+created by main.main in goroutine 1
+\t/src/main.go:2 +0x1
+
+",
+            id + 100
+        ));
+    }
+    text + others
+}
+
+#[test]
+fn a_loop_that_waits_for_work_is_not_a_likely_holder() {
+    for (state, outer) in [
+        ("chan receive", false),
+        ("select", false),
+        ("chan receive", true),
+    ] {
+        let outer = if outer {
+            "main.(*Store).outer(0x0?)\n\t/src/store.go:30 +0x1\n"
+        } else {
+            ""
+        };
+        let text = waiting(
+            12,
+            &format!(
+                "goroutine 7 [{state}]:\nmain.(*Store).run(0x0?)\n\t/src/store.go:20 +0x1\n{outer}created by main.main in goroutine 1\n\t/src/main.go:3 +0x1\n"
+            ),
+        );
+        let report = examine(&[("x", text.as_bytes())]);
+        let holder = &report.findings[0].holders[0];
+        let expected = if outer.is_empty() {
+            Level::Possible
+        } else {
+            Level::Likely
+        };
+        assert_eq!(holder.confidence.level, expected, "{state} {outer}");
+    }
+}
+
+#[test]
+fn an_exact_receiver_of_another_value_is_no_candidate() {
+    let text = waiting(
+        12,
+        "goroutine 7 [IO wait]:\nmain.(*Store).load(0xc000099990, 0x1)\n\t/src/store.go:20 +0x1\ncreated by main.main in goroutine 1\n\t/src/main.go:3 +0x1\n",
+    );
+    let report = examine(&[("x", text.as_bytes())]);
+    assert_eq!(report.findings[0].class, FaultClass::LostUnlock);
+    let text = text.replace("0xc000099990", "0xc000012340");
+    let report = examine(&[("x", text.as_bytes())]);
+    assert_eq!(report.findings[0].class, FaultClass::HeldAcrossIo);
+    assert_eq!(
+        first_holder(&report.findings[0]),
+        ("main.(*Store).load", Level::Likely)
+    );
+}
+
+#[test]
+fn an_incomplete_dump_proves_no_lost_unlock() {
+    let text = waiting(12, "").replace("goroutine 1 [select]", "goroutine 2 [select]");
+    let report = examine(&[("x", text.as_bytes())]);
+    assert_eq!(report.findings[0].class, FaultClass::Queue);
+    assert!(
+        report.findings[0]
+            .no_holder
+            .as_ref()
+            .is_some_and(|w| w.contains("goroutine 1"))
+    );
+}
+
+#[test]
+fn a_moment_of_contention_is_no_finding_unless_it_lasts() {
+    let text = waiting(1, "");
+    assert!(examine(&[("x", text.as_bytes())]).findings.is_empty());
+    // The same goroutine in the same place some time later.
+    let report = examine(&[("x", text.as_bytes()), ("y", text.as_bytes())]);
+    assert_eq!(report.findings.len(), 1);
+    let text = text.replace("[sync.Mutex.Lock]", "[sync.Mutex.Lock, 3 minutes]");
+    let report = examine(&[("x", text.as_bytes())]);
+    assert_eq!(
+        report.findings[0].since.as_ref().and_then(|s| s.minutes),
+        Some(3)
+    );
+}
+
+#[test]
+fn a_form_with_addresses_replaces_one_without() {
+    let alone = examine(&[vector!("go1.27.0.debug2.txt")]).findings.len();
+    for other in [
+        vector!("go1.27.0.debug1.txt"),
+        vector!("go1.27.0.traces.txt"),
+    ] {
+        for inputs in [
+            [other, vector!("go1.27.0.debug2.txt")],
+            [vector!("go1.27.0.debug2.txt"), other],
+        ] {
+            let report = examine(&inputs);
+            let caches = report
+                .findings
+                .iter()
+                .filter(|f| f.resource.name == "main.Cache");
+            assert_eq!(caches.count(), 3, "{}", other.0);
+            assert!(report.findings.len() <= alone + 1);
+        }
+    }
+}
+
+#[test]
+fn a_mutex_profile_is_a_second_witness() {
+    let profile = b"--- mutex:\ncycles/second=2399999000\nsampling period=5\n7325 12 @ 0x1 0x2\n#\t0x1\tsync.(*Mutex).Unlock+0x1\t/s/mutex.go:1\n#\t0x2\tmain.(*Store).Get+0x1\t/s/main.go:35\n";
+    let text = waiting(12, "");
+    let report = examine(&[("x", text.as_bytes()), ("mutex", profile)]);
+    let details = &report.findings[0].details;
+    assert!(
+        details
+            .iter()
+            .any(|d| d.contains("12 times") && d.contains("Get")),
+        "{details:?}"
+    );
+}
+
+#[test]
+fn wrappers_are_learned_by_shape() {
+    let mut text = "goroutine 1 [select]:\nmain.main()\n\t/src/main.go:1 +0x1\n\n".to_owned();
+    for (id, caller) in ["a.(*A).X", "b.(*B).Y", "c.Z", "d.(*D).W"]
+        .iter()
+        .enumerate()
+    {
+        text.push_str(&format!(
+            "goroutine {} [sync.Mutex.Lock, 5 minutes]:\nsync.runtime_SemacquireMutex(0x0?, 0x0?, 0x0?)\n\t/go/sema.go:77 +0x25\nsync.(*Mutex).lockSlow(0xc000012340)\n\t/go/mutex.go:171 +0x15d\nx/state.enter()\n\t/src/state.go:10 +0x1\n{caller}(0x1?)\n\t/src/x.go:11 +0x1\ncreated by main.main in goroutine 1\n\t/src/main.go:2 +0x1\n\n",
+            id + 10
+        ));
+    }
+    let report = examine(&[("x", text.as_bytes())]);
+    assert_eq!(
+        report.findings[0].resource.sites,
+        ["a.(*A).X", "b.(*B).Y", "c.Z", "d.(*D).W"]
+    );
+    assert_eq!(
+        report.findings[0].resource.package.as_deref(),
+        Some("x/state")
+    );
+}

@@ -7,6 +7,7 @@
 use std::borrow::Cow;
 
 use memchr::{memchr, memmem, memrchr};
+use rustc_hash::FxHashSet;
 
 use super::dump::{Builder, Draft, Dump, Form, Frame, Goroutine, Known, ProfileKind, Receiver};
 use super::lines::{Lines, Prefix, hex, number, trim, unwrap_json};
@@ -79,80 +80,109 @@ pub(super) fn header(line: &[u8]) -> Option<Header<'_>> {
     })
 }
 
-pub(super) fn parse(input: &str, bytes: &[u8]) -> Option<Dump> {
+pub(super) fn parse(input: &str, bytes: &[u8]) -> Vec<Dump> {
     // Most inputs are something else: one search over the bytes says so.
-    memmem::find(bytes, b"goroutine ")?;
-    let (reversed, first_line) = direction(bytes)?;
-    let form = if reversed {
-        Form::Debug2Reversed
-    } else {
-        Form::Debug2
+    if memmem::find(bytes, b"goroutine ").is_none() {
+        return Vec::new();
+    }
+    let Some((reversed, first_line)) = direction(bytes) else {
+        return Vec::new();
     };
     let mut reader = Reader {
-        builder: Builder::new(input, form, ProfileKind::Goroutine, first_line),
+        input,
+        form: if reversed {
+            Form::Debug2Reversed
+        } else {
+            Form::Debug2
+        },
+        dumps: Vec::new(),
+        part: Part::new(input, reversed, first_line),
         draft: Draft::default(),
         open: None,
         pending: None,
         args: Vec::new(),
         receivers: Vec::new(),
-        marks: Marks::default(),
         parent: 0,
         prefix: Prefix::None,
-        unavailable: 0,
-        elided: 0,
+        quoted: false,
     };
     let lines = if reversed {
         Lines::backwards(bytes)
     } else {
         Lines::forwards(bytes)
     };
-    let (mut quoted, mut last) = (false, (0, &b""[..]));
     for (number, line) in lines {
-        quoted |= line.starts_with(b"```") || line.starts_with(b"<details");
         reader.line(number, line);
-        last = (number, line);
     }
-    let cut = reader.pending.is_some() && !last.1.is_empty();
-    reader.close();
+    let cut = reader.pending.is_some();
+    reader.end();
+    let mut dumps = reader.dumps;
+    if cut && let Some(last) = dumps.last_mut() {
+        last.gaps.push("the last stack is cut off".to_owned());
+    }
+    if reversed {
+        dumps.reverse();
+    }
+    dumps
+}
 
-    let Reader {
-        builder,
-        marks,
-        unavailable,
-        elided,
-        ..
-    } = reader;
-    let mut dump = builder.finish();
-    if marks.unreliable() {
-        dump.distrust_receivers();
+/// One dump of those in a text.
+#[derive(Debug)]
+struct Part {
+    builder: Builder,
+    seen: FxHashSet<u64>,
+    marks: Marks,
+    unavailable: u64,
+    elided: u64,
+}
+
+impl Part {
+    fn new(input: &str, reversed: bool, first_line: u32) -> Self {
+        let form = if reversed {
+            Form::Debug2Reversed
+        } else {
+            Form::Debug2
+        };
+        Self {
+            builder: Builder::new(input, form, ProfileKind::Goroutine, first_line),
+            seen: FxHashSet::default(),
+            marks: Marks::default(),
+            unavailable: 0,
+            elided: 0,
+        }
     }
-    if dump.goroutines.is_empty() {
-        return None;
+
+    fn finish(self, quoted: bool) -> Option<Dump> {
+        let mut dump = self.builder.finish();
+        if dump.goroutines.is_empty() {
+            return None;
+        }
+        if self.marks.unreliable() {
+            dump.distrust_receivers();
+        }
+        if dump.goroutines.len() == 1 {
+            dump.gaps
+                .push("only one goroutine is shown: set GOTRACEBACK=all".to_owned());
+        } else if !self.seen.contains(&1) {
+            dump.gaps
+                .push("goroutine 1 is missing, so this is an excerpt".to_owned());
+        } else if quoted {
+            dump.gaps
+                .push("the stacks are quoted in a text, which may leave some out".to_owned());
+        }
+        if self.unavailable > 0 {
+            let count = self.unavailable;
+            dump.gaps
+                .push(format!("{count} goroutines were running and show no stack"));
+        }
+        if self.elided > 0 {
+            let count = self.elided;
+            dump.gaps.push(format!(
+                "{count} stacks have frames left out by the runtime"
+            ));
+        }
+        Some(dump)
     }
-    if dump.goroutines.len() == 1 {
-        dump.gaps
-            .push("only one goroutine is shown: set GOTRACEBACK=all".to_owned());
-    } else if !dump.goroutines.iter().any(|g| g.id == 1) {
-        dump.gaps
-            .push("goroutine 1 is missing, so this is an excerpt".to_owned());
-    } else if quoted {
-        dump.gaps
-            .push("the stacks are quoted in a text, which may leave some out".to_owned());
-    }
-    if cut {
-        dump.gaps.push("the last stack is cut off".to_owned());
-    }
-    if unavailable > 0 {
-        dump.gaps.push(format!(
-            "{unavailable} goroutines were running and show no stack"
-        ));
-    }
-    if elided > 0 {
-        dump.gaps.push(format!(
-            "{elided} stacks have frames left out by the runtime"
-        ));
-    }
-    Some(dump)
 }
 
 /// Whether frames stand before their header, judged by the neighbours of the first headers; and
@@ -248,22 +278,24 @@ struct Pending {
 }
 
 #[derive(Debug)]
-struct Reader {
-    builder: Builder,
+struct Reader<'a> {
+    input: &'a str,
+    form: Form,
+    dumps: Vec<Dump>,
+    part: Part,
     draft: Draft,
     open: Option<Open>,
     pending: Option<Pending>,
     /// The first argument of the first frames and whether it is exact.
     args: Vec<Option<(u64, bool)>>,
     receivers: Vec<Receiver>,
-    marks: Marks,
     parent: u64,
     prefix: Prefix,
-    unavailable: u64,
-    elided: u64,
+    /// Whether the text is a report that quotes a dump.
+    quoted: bool,
 }
 
-impl Reader {
+impl Reader<'_> {
     #[inline]
     fn line(&mut self, number: u32, raw: &[u8]) {
         if raw.is_empty() {
@@ -275,9 +307,10 @@ impl Reader {
                 return self.place(raw);
             }
             if raw[0].is_ascii_alphabetic() && raw.ends_with(b")") {
-                return self.part(number, raw);
+                return self.element(number, raw);
             }
         }
+        self.quoted |= raw.starts_with(b"```") || raw.starts_with(b"<details");
         let line = unwrap_json(raw);
         if let Some(header) = header(&line) {
             return self.begin(number, &header);
@@ -292,7 +325,7 @@ impl Reader {
         } else {
             stripped
         };
-        self.part(number, text);
+        self.element(number, text);
     }
 
     fn is_part(&self, text: &[u8]) -> bool {
@@ -301,12 +334,18 @@ impl Reader {
 
     fn begin(&mut self, line: u32, header: &Header<'_>) {
         self.close();
+        // A number that comes again belongs to another dump.
+        if !self.part.seen.insert(header.id) {
+            self.end();
+            self.part = Part::new(self.input, self.form == Form::Debug2Reversed, line);
+            self.part.seen.insert(header.id);
+        }
         self.draft.clear();
         self.args.clear();
         (self.pending, self.parent) = (None, 0);
         self.prefix = Prefix::learn(header.before);
         self.draft.line = Some(line);
-        self.draft.state = Some(self.builder.source(header.state));
+        self.draft.state = Some(self.part.builder.source(header.state));
         self.draft.leaked = header.leaked;
         self.draft.parked = Some(!matches!(
             header.state,
@@ -322,7 +361,7 @@ impl Reader {
         });
     }
 
-    fn part(&mut self, line: u32, text: &[u8]) {
+    fn element(&mut self, line: u32, text: &[u8]) {
         if let Some(rest) = text.strip_prefix(b"created by ") {
             let (symbol, parent) = match memmem::find(rest, b" in goroutine ") {
                 Some(at) => (&rest[..at], number(&rest[at + 14..]).map_or(0, |(n, _)| n)),
@@ -331,7 +370,7 @@ impl Reader {
             let symbol = trim(symbol);
             // Before 1.21 a creator had its arguments' parentheses too.
             let symbol = call(symbol).map_or(symbol, |(name, _)| name);
-            let function = self.builder.function(symbol);
+            let function = self.part.builder.function(symbol);
             self.pending = Some(Pending {
                 function,
                 line,
@@ -342,11 +381,11 @@ impl Reader {
         } else if self.pending.is_some() && position(text).is_some() {
             self.place(text);
         } else if let Some((name, args)) = call(text) {
-            let function = self.builder.function(name);
+            let function = self.part.builder.function(name);
             let arg = hex(args).map(|(value, rest)| (value, rest.first() != Some(&b'?')));
-            if !self.marks.stale {
-                self.marks.stale = memchr(b'?', args).is_some();
-                self.marks.grouped |= memchr(b'{', args).is_some();
+            if !self.part.marks.stale {
+                self.part.marks.stale = memchr(b'?', args).is_some();
+                self.part.marks.grouped |= memchr(b'{', args).is_some();
             }
             self.pending = Some(Pending {
                 function,
@@ -356,9 +395,9 @@ impl Reader {
                 arg,
             });
         } else if memmem::find(text, b"frames elided").is_some() {
-            self.elided += 1;
+            self.part.elided += 1;
         } else if memmem::find(text, b"stack unavailable").is_some() {
-            self.unavailable += 1;
+            self.part.unavailable += 1;
         }
     }
 
@@ -367,7 +406,7 @@ impl Reader {
         let Some(pending) = self.pending.take() else {
             // `\tgoroutine running on other thread; stack unavailable`
             if self.open.is_some() && memmem::find(text, b"stack unavailable").is_some() {
-                self.unavailable += 1;
+                self.part.unavailable += 1;
             }
             return;
         };
@@ -379,7 +418,7 @@ impl Reader {
             self.parent = pending.parent;
             return;
         }
-        let source = self.builder.source(position);
+        let source = self.part.builder.source(position);
         self.draft.frames.push(Frame {
             function: pending.function,
             source,
@@ -390,10 +429,18 @@ impl Reader {
         }
     }
 
+    /// Ends the dump that is being read.
+    fn end(&mut self) {
+        self.close();
+        let next = Part::new(self.input, false, 0);
+        self.dumps
+            .extend(std::mem::replace(&mut self.part, next).finish(self.quoted));
+    }
+
     /// Folds the goroutine that was open.
     fn close(&mut self) {
         let Some(open) = self.open.take() else { return };
-        let stack = self.builder.fold(&self.draft);
+        let stack = self.part.builder.fold(&self.draft);
         let mut goroutine = Goroutine::new(open.id, stack, open.line);
         goroutine.minutes = open.minutes;
         goroutine.parent = self.parent;
@@ -402,7 +449,7 @@ impl Reader {
         for (i, (arg, frame)) in (0u16..).zip(self.args.iter().zip(&self.draft.frames)) {
             if let Some((address, exact)) = *arg
                 && address >= LOWEST_ADDRESS
-                && self.builder.is_pointer_method(frame.function)
+                && self.part.builder.is_pointer_method(frame.function)
             {
                 self.receivers.push(Receiver {
                     frame: i,
@@ -411,7 +458,7 @@ impl Reader {
                 });
             }
         }
-        self.builder.goroutine(goroutine, &self.receivers);
+        self.part.builder.goroutine(goroutine, &self.receivers);
     }
 
     /// The address of what the goroutine waits for, from an argument that is not marked stale.
@@ -419,7 +466,7 @@ impl Reader {
         let mut semaphore = None;
         let mut fallback = None;
         for (arg, frame) in self.args.iter().zip(&self.draft.frames) {
-            let known = self.builder.known(frame.function);
+            let known = self.part.builder.known(frame.function);
             let arg = arg.and_then(|(address, exact)| {
                 (exact && address >= LOWEST_ADDRESS).then_some(address)
             });

@@ -92,7 +92,7 @@ main.(*Cache).Get(0xc000012000, 0x4c1b2a, 0x1, 0x0)
 created by main.main
 \t/src/main.go:42 +0x16e
 ";
-    let dump = parse("x", text.as_bytes()).expect("a dump");
+    let dump = parse("x", text.as_bytes()).remove(0);
     assert_eq!(dump.goroutines[0].lock, 0xc0_0001_2000);
     let receivers = dump.receivers(&dump.goroutines[0]);
     assert_eq!(
@@ -112,7 +112,7 @@ sync.(*RWMutex).RLock(...)
 main.(*Cache).Get(0xc000012000, {0x4c1b2a, 0x1})
 \t/src/main.go:23 +0x9a
 ";
-    let dump = parse("x", text.as_bytes()).expect("a dump");
+    let dump = parse("x", text.as_bytes()).remove(0);
     assert!(!dump.receivers(&dump.goroutines[0])[0].exact);
 }
 
@@ -125,6 +125,21 @@ goroutine 2 [select]:
 main.a(0x1)
 \t/src/main.go:2 +0x1
 main.b(0x1)";
-    let dump = parse("x", text.as_bytes()).expect("a dump");
+    let dump = parse("x", text.as_bytes()).remove(0);
     assert_eq!(dump.gaps.len(), 2, "{:?}", dump.gaps);
+}
+
+#[test]
+fn two_dumps_in_one_file_are_two() {
+    let text = std::fs::read_to_string("tests/vectors/go1.21.13.debug2.txt").expect("fixture");
+    let twice = format!("{text}\n{text}");
+    let dumps = parse("x", twice.as_bytes());
+    assert_eq!(
+        dumps
+            .iter()
+            .map(crate::goroutine::Dump::shown)
+            .collect::<Vec<_>>(),
+        [27, 27]
+    );
+    assert!(dumps[0].first_line < dumps[1].first_line);
 }

@@ -1,0 +1,326 @@
+//! What can never resolve itself: locks taken in opposite orders, taken again by their holder, or
+//! held while waiting for those who need them.
+
+use rustc_hash::FxHashSet;
+
+use crate::goroutine::Name;
+use crate::report::{
+    Blast, Confidence, CycleStep, FaultClass, Finding, Level, ResourceKind, Severity,
+};
+
+use super::super::cycle::Edge;
+use super::super::holder::Candidate;
+use super::super::queue::Key;
+use super::super::remedy::remedy;
+use super::super::scene::Actor;
+use super::super::wait::{LockOp, Wait};
+use super::super::words::goroutines;
+use super::tell::resource;
+use super::{LISTED, Locks};
+
+impl Locks<'_, '_> {
+    /// A cycle over locks.
+    pub(super) fn inversion(&self, cycle: &[Edge]) -> Finding {
+        let scene = self.scene;
+        let top = cycle
+            .iter()
+            .map(|e| e.from)
+            .max_by_key(|&q| self.queues[q].total())
+            .unwrap_or_default();
+        let mut finding = self.describe(top);
+        finding.class = FaultClass::LockOrderInversion;
+        finding.severity = finding.severity.min(Severity::Serious);
+        let holder_of = |e: &Edge| &self.candidates[e.from].outside[e.holder];
+        finding.cycle = cycle
+            .iter()
+            .map(|edge| {
+                let candidate = holder_of(edge);
+                let actor = self.actor(candidate);
+                let site = scene.facts(actor).place.as_ref().map_or(0, |p| p.site);
+                CycleStep {
+                    goroutine: scene.number(actor),
+                    holds: self.name(edge.from),
+                    waits_for: self.name(edge.to),
+                    frame: scene.symbol(actor, site).to_owned(),
+                    evidence: Some(scene.evidence(actor, site)),
+                }
+            })
+            .collect();
+        let only = |e: &Edge| {
+            let locked = self.candidates[e.from]
+                .outside
+                .iter()
+                .filter(|c| self.next_queue(c).is_some())
+                .count();
+            locked == 1 && holder_of(e).takes
+        };
+        let (level, why) = if cycle.iter().all(|e| holder_of(e).exact) {
+            (
+                Level::Certain,
+                "every step of the cycle is proven by exact addresses",
+            )
+        } else if cycle.iter().all(|e| only(e) || holder_of(e).exact) {
+            (
+                Level::Likely,
+                "each of these goroutines is inside a function that takes the one lock while it \
+                 waits for the other, and no other lock waiter fits",
+            )
+        } else {
+            (
+                Level::Possible,
+                "each of these goroutines is inside what the one lock guards while it waits for \
+                 the other; addresses do not prove that it is the same lock",
+            )
+        };
+        finding.confidence = Confidence {
+            level,
+            why: why.to_owned(),
+        };
+        finding.holders = cycle
+            .iter()
+            .filter(|e| e.from == top)
+            .map(|e| self.holder(holder_of(e), level))
+            .collect();
+        finding.no_holder = None;
+        for edge in cycle.iter().filter(|e| e.from != top) {
+            let other = self.waiters(&self.queues[edge.from].actors);
+            finding.blast_radius.push(Blast {
+                what: format!("the queue of {}", self.name(edge.from)),
+                count: other.total,
+                why: "its lock is part of the cycle".to_owned(),
+            });
+        }
+        let locks: Vec<String> = cycle.iter().map(|e| self.name(e.from)).collect();
+        finding.title = format!(
+            "deadlock: {} are taken in opposite orders",
+            locks.join(" and ")
+        );
+        finding.id = format!("cycle:{}", locks.join("+"));
+        self.finish(finding, top)
+    }
+
+    /// Whether waiters hold what they wait for, and how sure that is.
+    pub(super) fn nested(&self, q: usize) -> Option<(FaultClass, Level)> {
+        let (queue, candidates) = (&self.queues[q], &self.candidates[q]);
+        let op = |c: &Candidate| match self.wait(c) {
+            Wait::Lock(op) => Some(op),
+            _ => None,
+        };
+        let proven = |c: &Candidate| c.exact && queue.key != Key::Unknown;
+        let alone = candidates.outside.is_empty()
+            && self.scene.is_complete()
+            && queue.instances() == 1
+            && !queue.assumed;
+        let level = |c: &Candidate| {
+            if proven(c) || (alone && queue.key != Key::Unknown) {
+                Level::Likely
+            } else {
+                Level::Possible
+            }
+        };
+        let reads = |c: &&Candidate| op(c) == Some(LockOp::Read) && queue.heads > 0;
+        let best = |found: &mut dyn Iterator<Item = &Candidate>| found.map(level).min();
+        if let Some(level) = best(&mut candidates.nested.iter().filter(reads)) {
+            return Some((FaultClass::RecursiveReadLock, level));
+        }
+        let upgrades = |c: &&Candidate| op(c) == Some(LockOp::HeadWrite);
+        if let Some(level) = best(&mut candidates.nested.iter().filter(upgrades)) {
+            return Some((FaultClass::SelfDeadlock, level));
+        }
+        let locks = |c: &&Candidate| matches!(op(c), Some(LockOp::Mutex | LockOp::QueuedWrite));
+        let mut locking = candidates.nested.iter().filter(locks);
+        if locking.clone().any(proven) {
+            return Some((FaultClass::SelfDeadlock, Level::Likely));
+        }
+        let first = locking.next()?;
+        let another = locking.any(|c| self.actor(c).stack != self.actor(first).stack);
+        match queue.key {
+            // Without addresses, nesting in one type is an inversion or a recursion.
+            Key::Unknown if another => Some((FaultClass::LockOrderInversion, Level::Possible)),
+            Key::Unknown | Key::Receiver(_) if !another => {
+                Some((FaultClass::SelfDeadlock, Level::Possible))
+            }
+            Key::Lock(_) if candidates.outside.is_empty() => {
+                Some((FaultClass::SelfDeadlock, level(first)))
+            }
+            _ => None,
+        }
+    }
+
+    pub(super) fn all_nested(&self, q: usize) -> bool {
+        let nested: u64 = self.candidates[q]
+            .nested
+            .iter()
+            .map(|c| self.actor(c).count)
+            .sum();
+        nested == self.queues[q].total()
+    }
+
+    pub(super) fn nested_finding(&self, q: usize, class: FaultClass, level: Level) -> Finding {
+        let scene = self.scene;
+        let queue = &self.queues[q];
+        let mut finding = self.describe(q);
+        finding.class = class;
+        finding.severity = finding.severity.min(Severity::Serious);
+        let name = self.name(q);
+        let nested = &self.candidates[q].nested;
+        let why = match (class, level) {
+            (FaultClass::RecursiveReadLock, Level::Certain | Level::Likely) => {
+                "a reader waits behind the head writer, and an outer frame of the same goroutine \
+                 is inside the same value, which is read-held"
+            }
+            (FaultClass::RecursiveReadLock, Level::Possible) => {
+                "a reader waits under an outer frame of the lock's own type while a writer waits \
+                 at the head; this form does not show that both work on the same value"
+            }
+            (FaultClass::LockOrderInversion, _) => {
+                "each waiter is inside one lock of this type and waits for another, or for the \
+                 same; this form shows no addresses to tell"
+            }
+            (_, Level::Certain | Level::Likely) => {
+                "an outer frame of the waiting goroutine is inside the same value"
+            }
+            _ => "a waiter is inside a lock of this type already; addresses do not show which",
+        };
+        finding.confidence = Confidence {
+            level,
+            why: why.to_owned(),
+        };
+        finding.holders = nested
+            .iter()
+            .take(LISTED)
+            .map(|c| self.holder(c, level))
+            .collect();
+        finding.title = match class {
+            FaultClass::RecursiveReadLock => {
+                format!("{name} is read-locked again by a reader while a writer waits")
+            }
+            FaultClass::LockOrderInversion => {
+                format!("locks of {name} are taken one inside the other")
+            }
+            _ => format!("{name} is locked again by the goroutine that holds it"),
+        };
+        if level == Level::Possible {
+            // Of those that cannot be told apart, these are the pattern.
+            let mut members: Vec<u32> = nested.iter().map(|c| c.actor).collect();
+            members.extend(queue.actors.iter().filter(|&&a| {
+                scene.facts(&scene.actors[a as usize]).wait == Wait::Lock(LockOp::HeadWrite)
+            }));
+            members.sort_unstable();
+            members.dedup();
+            finding.waiters = self.waiters(&members);
+            finding.severity = Severity::Serious;
+        }
+        if class == FaultClass::RecursiveReadLock {
+            let head = queue
+                .actors
+                .iter()
+                .map(|&a| &scene.actors[a as usize])
+                .find(|a| scene.facts(a).wait == Wait::Lock(LockOp::HeadWrite));
+            let writer = head.map(|actor| CycleStep {
+                goroutine: scene.number(actor),
+                holds: format!("the turn to write {name}"),
+                waits_for: format!("the readers of {name} to leave"),
+                frame: scene.symbol(actor, scene.facts(actor).depth).to_owned(),
+                evidence: Some(scene.evidence(actor, scene.facts(actor).depth)),
+            });
+            let reader = nested.first().map(|c| {
+                let actor = self.actor(c);
+                let depth = scene.facts(actor).depth;
+                CycleStep {
+                    goroutine: scene.number(actor),
+                    holds: format!("{name} for reading, in {}", scene.symbol(actor, c.frame)),
+                    waits_for: format!("{name} for reading again, behind the writer"),
+                    frame: scene.symbol(actor, depth).to_owned(),
+                    evidence: Some(scene.evidence(actor, depth)),
+                }
+            });
+            finding.cycle = reader.into_iter().chain(writer).collect();
+        }
+        self.finish(finding, q)
+    }
+
+    /// A waiter of the lock that the holder waits for: through a wait group, or a channel's loop.
+    pub(super) fn counterpart(&self, q: usize, holder: &Candidate) -> Option<Vec<CycleStep>> {
+        let scene = self.scene;
+        let held_by = self.actor(holder);
+        let stack = scene.stack(held_by);
+        let wait = self.wait(holder);
+        if wait != Wait::Group {
+            return None;
+        }
+        let number = scene.number(held_by);
+        let own: FxHashSet<u32> = stack.frames.iter().map(|f| f.function).collect();
+        let waiter = self.queues[q]
+            .actors
+            .iter()
+            .map(|&a| &scene.actors[a as usize])
+            .find(|a| match (scene.parent(a), number) {
+                (Some(parent), Some(number)) => parent == number,
+                _ => scene.stack(a).created_by.is_some_and(|f| own.contains(&f)),
+            })?;
+        let name = self.name(q);
+        let step = |actor: &Actor, frame: usize, holds: String, waits_for: String| CycleStep {
+            goroutine: scene.number(actor),
+            holds,
+            waits_for,
+            frame: scene.symbol(actor, frame).to_owned(),
+            evidence: Some(scene.evidence(actor, frame)),
+        };
+        let depth = scene.facts(waiter).depth;
+        Some(vec![
+            step(
+                held_by,
+                holder.frame,
+                name.clone(),
+                "its wait group".to_owned(),
+            ),
+            step(waiter, depth, "the wait group".to_owned(), name),
+        ])
+    }
+
+    /// Goroutines that can never leave a function that takes a lock: nobody waits for it yet.
+    pub(super) fn stranded(&self) -> Vec<Finding> {
+        let mut told: FxHashSet<u32> = FxHashSet::default();
+        let mut findings = Vec::new();
+        for (q, candidates) in self.candidates.iter().enumerate() {
+            let strays = candidates
+                .outside
+                .iter()
+                .filter(|c| c.takes && c.level == Level::Possible && self.wait(c) == Wait::Forever);
+            for candidate in strays {
+                if !told.insert(candidate.actor) || self.queues[q].kind == ResourceKind::Once {
+                    continue;
+                }
+                let actor = self.actor(candidate);
+                let frame = self.scene.symbol(actor, candidate.frame);
+                let owner = &self.queues[q].owner;
+                let mut resource = resource(self.scene, &self.queues[q]);
+                (resource.address, resource.field) = (None, None);
+                let mut holder = self.holder(candidate, Level::Likely);
+                holder.confidence.why =
+                    format!("it can never leave {frame}, a function that takes such a lock");
+                let evidence = holder.evidence.iter().cloned().collect();
+                let labels = self.scene.stack(actor).labels.as_ref();
+                findings.push(Finding {
+                    id: format!("stranded:{}", Name::short(frame)).to_lowercase(),
+                    class: FaultClass::HeldAcrossChannel,
+                    severity: Severity::Minor,
+                    title: format!(
+                        "{} can never proceed while inside a lock of {}",
+                        goroutines(actor.count),
+                        owner.short()
+                    ),
+                    resource,
+                    confidence: holder.confidence.clone(),
+                    holders: vec![holder],
+                    remedy: remedy(FaultClass::HeldAcrossChannel).to_owned(),
+                    evidence,
+                    details: labels.map(|l| format!("labels: {l}")).into_iter().collect(),
+                    ..Finding::default()
+                });
+            }
+        }
+        findings
+    }
+}
