@@ -31,23 +31,32 @@ struct Expect {
 #[test]
 fn public_dumps_get_the_diagnosis_that_their_projects_found() {
     let mut faults = String::new();
-    let (mut first, mut holders, mut classes) = (Score::default(), Score::default(), Score::default());
+    let (mut first, mut holders, mut classes) =
+        (Score::default(), Score::default(), Score::default());
     for (name, known, report) in examined() {
         let Some(expect) = known.expect else { continue };
         let issue = known.issue.expect("a stall is somebody's issue");
         let mut fault = |what: String| {
             writeln!(faults, "{issue} ({name}): {what}").expect("memory");
         };
-        let Some(at) = report.findings.iter().position(|f| is_any_of(&resource(f), &expect.lock))
+        let Some(at) = report
+            .findings
+            .iter()
+            .position(|f| is_any_of(&resource(f), &expect.lock))
         else {
             let said: Vec<&str> = report.findings.iter().map(|f| f.title.as_str()).collect();
             fault(format!("lock {} is not in {said:?}", expect.lock));
             continue;
         };
         let finding = &report.findings[at];
-        first.count(at == 0, || format!("{issue}: first is {}", report.findings[0].title));
+        first.count(at == 0, || {
+            format!("{issue}: first is {}", report.findings[0].title)
+        });
         if finding.waiters.total < expect.min_waiters {
-            fault(format!("{} waiters, not {}", finding.waiters.total, expect.min_waiters));
+            fault(format!(
+                "{} waiters, not {}",
+                finding.waiters.total, expect.min_waiters
+            ));
         }
         if finding.evidence.is_empty() {
             fault("no line of evidence".to_owned());
@@ -145,7 +154,10 @@ impl std::fmt::Display for Score {
 
 /// The holders that are named with more confidence than "it may be".
 fn confident(finding: &Finding) -> impl Iterator<Item = &Holder> {
-    finding.holders.iter().filter(|h| h.confidence.level != Level::Possible)
+    finding
+        .holders
+        .iter()
+        .filter(|h| h.confidence.level != Level::Possible)
 }
 
 fn is_any_of(said: &str, alternatives: &str) -> bool {
