@@ -21,7 +21,6 @@ mod remedy;
 mod scene;
 mod table;
 mod wait;
-pub(crate) mod words;
 
 pub use remedy::remedy;
 

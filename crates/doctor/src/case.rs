@@ -1,9 +1,9 @@
 //! What has been collected so far, from whatever source; concluded, it is the report.
 
 use crate::analysis;
-use crate::analysis::words::goroutines;
 use crate::goroutine::{Dump, Form};
 use crate::report::{EventKind, Evidence, Finding, InputSummary, Note, Report, TimelineEvent};
+use crate::words::goroutines;
 
 /// Evidence of one examination. Readers add to it in any order.
 #[derive(Debug, Default)]

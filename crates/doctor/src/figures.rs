@@ -2,7 +2,7 @@
 
 use jiff::Timestamp;
 
-pub(crate) use crate::analysis::words::thousands as count;
+pub(crate) use crate::words::thousands as count;
 use crate::log::stamp::Millis;
 
 /// Bytes in the unit in which they were meant: `6 GiB` where even, else `109.6 GB`.

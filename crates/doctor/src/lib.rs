@@ -31,6 +31,7 @@ mod pods;
 pub mod render;
 pub mod report;
 mod timeline;
+mod words;
 
 pub use case::Case;
 pub use examine::{Options, Outcome, examine, examine_inputs};

@@ -3,7 +3,7 @@
 use crate::goroutine::{Dump, Known, Name, ProfileKind};
 use crate::report::{Evidence, Finding};
 
-use super::words::thousands;
+use crate::words::thousands;
 
 /// Adds to a finding what a mutex or block profile says of the same type or package.
 pub(super) fn witness(finding: &mut Finding, profile: &Dump) {

@@ -69,9 +69,17 @@ impl<'q> Index<'q> {
             // The frame that asks for a lock does not have it yet.
             let first = facts.place.as_ref().map_or(facts.depth, |p| p.site + 1);
             frames.clear();
+            // `go func() { … }()` in a method starts outside whatever the method has locked.
+            let root = stack
+                .frames
+                .iter()
+                .rposition(|f| scene.dump.known(f.function) != Known::Runtime)
+                .filter(|&f| Name::of(scene.dump.function(stack.frames[f].function)).closure);
             for (f, frame) in stack.frames.iter().enumerate().skip(first) {
                 for &o in covering.get(frame.function as usize).map_or(&[][..], |c| c) {
-                    frames.push((o, f));
+                    if root != Some(f) || !matches!(owners[o], Owner::Type { .. }) {
+                        frames.push((o, f));
+                    }
                 }
             }
             frames.sort_unstable();
@@ -109,7 +117,7 @@ impl<'q> Index<'q> {
                 };
                 let takes = takes(scene, actor, frame, queue);
                 let nested = waiting.contains(&a);
-                let idle = !nested && !exact && !takes && is_idle(scene, actor, frame, queue);
+                let idle = !nested && !takes && is_idle(scene, actor, frame, queue);
                 let candidate = Candidate {
                     actor: a,
                     frame,
@@ -131,17 +139,21 @@ impl<'q> Index<'q> {
         if is_everywhere(&queue.owner) {
             found.outside.retain(|c| c.exact);
         }
-        if found.outside.iter().any(|c| c.exact) {
+        // Every value has its loops, called on it: an address alone does not make them holders.
+        let at_work = |c: &Candidate| c.exact && !c.idle && !c.shallow;
+        if found.outside.iter().any(at_work) {
             found.outside.retain(|c| c.exact);
         }
         if found.outside.iter().any(|c| !c.idle) {
             found.outside.retain(|c| !c.idle);
         }
-        let alone = found.outside.len() == 1;
+        // Waiters that are inside already are candidates too.
+        let alone = found.outside.len() == 1 && found.nested.is_empty();
+        let alone_at_work = found.outside.iter().filter(|c| at_work(c)).count() == 1;
         for candidate in &mut found.outside {
             let actor = &scene.actors[candidate.actor as usize];
             let blocked = scene.facts(actor).wait.is_blocked();
-            let earned = candidate.exact
+            let earned = (at_work(candidate) && blocked && alone_at_work)
                 || (alone
                     && actor.count == 1
                     && blocked

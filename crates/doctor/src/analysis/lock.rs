@@ -15,7 +15,7 @@ use super::holder::{Candidate, Candidates, Index};
 use super::queue::{Key, Queue, queues};
 use super::scene::{Actor, Scene};
 use super::wait::Wait;
-use super::words::goroutines;
+use crate::words::goroutines;
 
 /// Queues looked at, longest first: beyond these, nobody reads on.
 const QUEUES: usize = 256;
@@ -95,13 +95,15 @@ impl<'s, 'd> Locks<'s, 'd> {
         self.waits_in.get(&candidate.actor).copied()
     }
 
+    /// Who holds one lock and waits for another: only those seen in a function that takes the first,
+    /// or who are the only ones that can have it.
     fn edges(&self) -> Vec<Edge> {
         let mut edges = Vec::new();
         for (from, candidates) in self.candidates.iter().enumerate() {
             for (holder, candidate) in candidates.outside.iter().enumerate() {
                 if let Some(to) = self.next_queue(candidate)
                     && to != from
-                    && !candidate.idle
+                    && (candidate.takes || (candidates.outside.len() == 1 && !candidate.idle))
                 {
                     edges.push(Edge { from, to, holder });
                 }
@@ -113,9 +115,11 @@ impl<'s, 'd> Locks<'s, 'd> {
     /// What a queue by itself shows, and a second finding for a pattern that is only possible.
     fn queue_findings(&self, q: usize, stalled: bool) -> (Option<Finding>, Option<Finding>) {
         let (queue, candidates) = (&self.queues[q], &self.candidates[q]);
-        let nested = self.nested(q);
+        let nested = self
+            .nested(q)
+            .filter(|&(_, level)| level <= Level::Likely || stalled);
         if let Some((class, level)) = nested
-            && (level <= Level::Likely || self.all_nested(q))
+            && (level <= Level::Likely || self.all_nested(q) || candidates.outside.is_empty())
         {
             return (Some(self.nested_finding(q, class, level)), None);
         }
@@ -247,6 +251,9 @@ impl<'s, 'd> Locks<'s, 'd> {
         queue.total() >= LONG
             || self.minutes(&queue.actors) > 0
             || self.unmoved(queue) > 0
+            || candidates
+                .first()
+                .is_some_and(|c| self.counterpart(q, c).is_some())
             || candidates.iter().any(|c| {
                 let never = self.wait(c) == Wait::Forever;
                 let once = queue.kind == ResourceKind::Once && stuck(c) && self.wait(c) != Wait::Io;

@@ -12,7 +12,7 @@ use super::lock::waiters;
 use super::remedy::remedy;
 use super::scene::{Actor, Scene};
 use super::wait::{Wait, first_of_program, is_std};
-use super::words::goroutines;
+use crate::words::goroutines;
 
 /// Goroutines at one place from which on waiting is a pile-up.
 const MANY: u64 = 1000;

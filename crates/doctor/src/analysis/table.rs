@@ -13,7 +13,7 @@ use super::entry::{by_words, grpc_method, is_webhook};
 use super::owner::stem;
 use super::remedy::remedy;
 use super::wait::is_std;
-use super::words::{goroutines, thousands};
+use crate::words::{goroutines, thousands};
 
 /// Fewer waiters in a table are no stall.
 const LONG: u64 = 10;

@@ -33,6 +33,7 @@ const WITH_ADDRESSES: [(&str, &[u8]); 5] = [
     vector!("go1.27.0.leak2.txt"),
 ];
 
+/// `traces` here and `text` below were printed by `go tool pprof` from the protobufs.
 const WITHOUT_ADDRESSES: [(&str, &[u8]); 12] = [
     vector!("go1.19.8.debug0.pb.gz"),
     vector!("go1.21.13.debug0.pb.gz"),
@@ -655,4 +656,58 @@ fn wrappers_are_learned_by_shape() {
         report.findings[0].resource.package.as_deref(),
         Some("x/state")
     );
+}
+
+#[test]
+fn a_lock_held_while_sending_to_a_loop_that_needs_it_is_a_deadlock() {
+    let looping = waiting(1, "").replace(
+        "created by main.main in goroutine 1\n\t/src/main.go:2",
+        "main.(*Store).run(0xc000012340)\n\t/src/store.go:40 +0x1\ncreated by main.main in goroutine 1\n\t/src/main.go:2",
+    );
+    let text = looping
+        + "goroutine 7 [chan send]:\nmain.(*Store).publish(0xc000012340, 0x1)\n\t/src/store.go:20 +0x1\nmain.serve()\n\t/src/main.go:9 +0x1\n";
+    let report = examine(&[("x", text.as_bytes())]);
+    let found = lock(&report, "main.Store", HeldMode::Write, FaultClass::Deadlock);
+    assert_eq!(found.cycle.len(), 2);
+    assert_eq!(
+        first_holder(found),
+        ("main.(*Store).publish", Level::Likely)
+    );
+}
+
+/// Methods call methods: an outer frame on the same value is not yet a holder.
+#[test]
+fn a_caller_on_the_same_value_is_not_a_likely_holder() {
+    let nested = waiting(1, "").replace(
+        "created by main.main in goroutine 1\n\t/src/main.go:2",
+        "main.(*Store).run(0xc000012340)\n\t/src/store.go:40 +0x1\ncreated by main.main in goroutine 1\n\t/src/main.go:2",
+    );
+    // Alone, it is a moment's contention.
+    assert!(examine(&[("x", nested.as_bytes())]).findings.is_empty());
+    let nested = nested.replace("[sync.Mutex.Lock]", "[sync.Mutex.Lock, 9 minutes]");
+    let report = examine(&[("x", nested.as_bytes())]);
+    assert!(
+        report
+            .findings
+            .iter()
+            .all(|f| f.confidence.level == Level::Possible)
+    );
+}
+
+#[test]
+fn a_loop_called_on_the_very_value_is_not_a_likely_holder() {
+    for state in ["select", "chan receive"] {
+        let text = waiting(
+            12,
+            &format!(
+                "goroutine 7 [{state}]:\nmain.(*Store).run(0xc000012340)\n\t/src/store.go:20 +0x1\ncreated by main.main in goroutine 1\n\t/src/main.go:3 +0x1\n"
+            ),
+        );
+        let report = examine(&[("x", text.as_bytes())]);
+        assert_eq!(
+            report.findings[0].holders[0].confidence.level,
+            Level::Possible,
+            "{state}"
+        );
+    }
 }

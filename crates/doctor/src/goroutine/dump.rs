@@ -7,7 +7,7 @@ use jiff::Timestamp;
 use rustc_hash::FxHashMap;
 
 use super::Name;
-use crate::analysis::words::thousands;
+use crate::words::thousands;
 
 /// One profile.
 #[derive(Debug, Clone)]
@@ -110,7 +110,7 @@ pub struct Stack {
     pub created_by: Option<u32>,
     /// Parked, running, or not said by this form.
     pub parked: Option<bool>,
-    /// pprof labels, as text.
+    /// pprof labels of the first of them, as text: requests differ in labels, not in where they stand.
     pub labels: Option<String>,
     /// The garbage collector proved that it can never proceed.
     pub leaked: bool,
@@ -340,7 +340,7 @@ pub(super) struct Builder {
     dump: Dump,
     functions: FxHashMap<Box<[u8]>, u32>,
     sources: FxHashMap<Box<[u8]>, u32>,
-    /// Hash of (frames, state, creator, labels) to stacks.
+    /// Hash of (frames, state, creator) to stacks.
     stacks: FxHashMap<u64, Vec<u32>>,
 }
 
@@ -434,7 +434,7 @@ impl Builder {
         use std::hash::{Hash, Hasher};
         let mut hasher = rustc_hash::FxHasher::default();
         draft.frames.hash(&mut hasher);
-        (draft.state, draft.created_by, &draft.labels).hash(&mut hasher);
+        (draft.state, draft.created_by).hash(&mut hasher);
         let stacks = &mut self.dump.stacks;
         let same = self.stacks.entry(hasher.finish()).or_default();
         for &index in same.iter() {
@@ -442,7 +442,6 @@ impl Builder {
             if *stack.frames == *draft.frames
                 && stack.state == draft.state
                 && stack.created_by == draft.created_by
-                && stack.labels == draft.labels
             {
                 stack.count = stack.count.saturating_add(draft.count);
                 return index;

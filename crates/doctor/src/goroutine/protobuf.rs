@@ -97,21 +97,21 @@ fn read(input: &str, bytes: &[u8]) -> Option<Dump> {
 
     let mut draft = Draft::default();
     let mut unnamed = 0u64;
+    let (mut locations, mut values) = (Vec::new(), Vec::new());
     for sample in &profile.samples {
         draft.clear();
-        let (mut locations, mut values) = (Vec::new(), Vec::new());
-        let mut labels: Vec<String> = Vec::new();
+        locations.clear();
+        values.clear();
         for (field, value) in Fields(sample) {
             match (field, value) {
                 (1, value) => value.integers(&mut locations),
                 (2, value) => value.integers(&mut values),
-                (3, Value::Bytes(label)) => labels.extend(profile.label(label)),
                 _ => {}
             }
         }
         draft.count = values.get(value_index).copied().unwrap_or(0);
-        for location in locations {
-            match frames_of.get(&location) {
+        for location in &locations {
+            match frames_of.get(location) {
                 Some(frames) if !frames.is_empty() => draft.frames.extend_from_slice(frames),
                 _ => unnamed += 1,
             }
@@ -119,7 +119,6 @@ fn read(input: &str, bytes: &[u8]) -> Option<Dump> {
         if draft.count == 0 || draft.frames.is_empty() {
             continue;
         }
-        draft.labels = (!labels.is_empty()).then(|| labels.join(", "));
         draft.leaked = kind == ProfileKind::GoroutineLeak;
         draft.parked = Some(
             draft
@@ -127,7 +126,11 @@ fn read(input: &str, bytes: &[u8]) -> Option<Dump> {
                 .iter()
                 .any(|f| builder.dump().function(f.function) == "runtime.gopark"),
         );
-        builder.fold(&draft);
+        let known = builder.dump().stacks.len();
+        let stack = builder.fold(&draft) as usize;
+        if stack == known {
+            builder.dump().stacks[stack].labels = profile.labels(sample);
+        }
     }
 
     let mut dump = builder.finish();
@@ -214,18 +217,17 @@ impl<'a> Profile<'a> {
         }
     }
 
-    fn label(&self, message: &[u8]) -> Option<String> {
-        let (key, text) = (
-            self.string(integer(message, 1)),
-            self.string(integer(message, 2)),
-        );
-        (!key.is_empty()).then(|| {
-            format!(
-                "{}={}",
-                String::from_utf8_lossy(key),
-                String::from_utf8_lossy(text)
-            )
-        })
+    fn labels(&self, sample: &[u8]) -> Option<String> {
+        let text = |message, field| String::from_utf8_lossy(self.string(integer(message, field)));
+        let labels: Vec<String> = Fields(sample)
+            .filter_map(|(field, value)| match value {
+                Value::Bytes(label) if field == 3 => {
+                    Some(format!("{}={}", text(label, 1), text(label, 2)))
+                }
+                _ => None,
+            })
+            .collect();
+        (!labels.is_empty()).then(|| labels.join(", "))
     }
 }
 

@@ -9,14 +9,14 @@ use crate::report::{
 };
 
 use super::super::cycle::Edge;
-use super::super::holder::Candidate;
+use super::super::holder::{Candidate, Candidates};
 use super::super::queue::Key;
 use super::super::remedy::remedy;
 use super::super::scene::Actor;
 use super::super::wait::{LockOp, Wait};
-use super::super::words::goroutines;
 use super::tell::resource;
 use super::{LISTED, Locks};
+use crate::words::goroutines;
 
 impl Locks<'_, '_> {
     /// A cycle over locks.
@@ -54,12 +54,14 @@ impl Locks<'_, '_> {
                 .count();
             locked == 1 && holder_of(e).takes
         };
-        let (level, why) = if cycle.iter().all(|e| holder_of(e).exact) {
+        let proven = |e: &Edge| holder_of(e).exact && holder_of(e).takes;
+        let (level, why) = if cycle.iter().all(proven) {
             (
                 Level::Certain,
-                "every step of the cycle is proven by exact addresses",
+                "every goroutine of the cycle is inside a function that takes the one lock, called \
+                 on the very value that has it, and waits for the next",
             )
-        } else if cycle.iter().all(|e| only(e) || holder_of(e).exact) {
+        } else if cycle.iter().all(|e| only(e) || proven(e)) {
             (
                 Level::Likely,
                 "each of these goroutines is inside a function that takes the one lock while it \
@@ -106,30 +108,41 @@ impl Locks<'_, '_> {
             Wait::Lock(op) => Some(op),
             _ => None,
         };
-        let proven = |c: &Candidate| c.exact && queue.key != Key::Unknown;
-        let alone = candidates.outside.is_empty()
-            && self.scene.is_complete()
-            && queue.instances() == 1
-            && !queue.assumed;
-        let level = |c: &Candidate| {
-            if proven(c) || (alone && queue.key != Key::Unknown) {
+        if candidates.outside.iter().any(|c| c.level <= Level::Likely) {
+            return None;
+        }
+        let forced = self.must_be_nested(q);
+        let known = |c: &Candidate| c.exact || candidates.outside.is_empty();
+        let level = |earned: bool| {
+            if earned {
                 Level::Likely
             } else {
                 Level::Possible
             }
         };
-        let reads = |c: &&Candidate| op(c) == Some(LockOp::Read) && queue.heads > 0;
-        let best = |found: &mut dyn Iterator<Item = &Candidate>| found.map(level).min();
-        if let Some(level) = best(&mut candidates.nested.iter().filter(reads)) {
+        let of = |wanted: fn(LockOp) -> bool| {
+            candidates
+                .nested
+                .iter()
+                .filter(move |c| op(c).is_some_and(wanted))
+        };
+        // The writer at the head proves that somebody reads; where nobody else can, it is the
+        // reader that waits behind it.
+        if queue.heads > 0
+            && let Some(level) = of(|op| op == LockOp::Read)
+                .map(|c| level(forced && known(c) || c.exact && c.takes))
+                .min()
+        {
             return Some((FaultClass::RecursiveReadLock, level));
         }
-        let upgrades = |c: &&Candidate| op(c) == Some(LockOp::HeadWrite);
-        if let Some(level) = best(&mut candidates.nested.iter().filter(upgrades)) {
+        // A method that calls another on the same value need not have the lock itself: only one
+        // that is seen to take it has.
+        let again = |c: &Candidate| level(c.takes && (c.exact || forced));
+        if let Some(level) = of(|op| op == LockOp::HeadWrite).map(again).min() {
             return Some((FaultClass::SelfDeadlock, level));
         }
-        let locks = |c: &&Candidate| matches!(op(c), Some(LockOp::Mutex | LockOp::QueuedWrite));
-        let mut locking = candidates.nested.iter().filter(locks);
-        if locking.clone().any(proven) {
+        let mut locking = of(|op| matches!(op, LockOp::Mutex | LockOp::QueuedWrite));
+        if locking.clone().any(|c| again(c) == Level::Likely) {
             return Some((FaultClass::SelfDeadlock, Level::Likely));
         }
         let first = locking.next()?;
@@ -140,11 +153,35 @@ impl Locks<'_, '_> {
             Key::Unknown | Key::Receiver(_) if !another => {
                 Some((FaultClass::SelfDeadlock, Level::Possible))
             }
-            Key::Lock(_) if candidates.outside.is_empty() => {
-                Some((FaultClass::SelfDeadlock, level(first)))
-            }
+            _ if candidates.outside.is_empty() => Some((FaultClass::SelfDeadlock, Level::Possible)),
             _ => None,
         }
+    }
+
+    /// Whether nobody but a waiter can hold the lock: each of the others that could holds at most
+    /// one of its owner's locks, and there are queues enough that only they can account for.
+    fn must_be_nested(&self, q: usize) -> bool {
+        let (queue, candidates) = (&self.queues[q], &self.candidates[q]);
+        let others: u64 = candidates.outside.iter().map(|c| self.actor(c).count).sum();
+        let without = |(other, found): (usize, &Candidates)| {
+            other != q
+                && self.queues[other].owner == queue.owner
+                && self.queues[other].kind == queue.kind
+                && self.queues[other].key != Key::Unknown
+                && found.nested.is_empty()
+                && !found.outside.iter().any(|c| c.exact)
+        };
+        let claims = self
+            .candidates
+            .iter()
+            .enumerate()
+            .filter(|&c| without(c))
+            .count() as u64;
+        self.scene.is_complete()
+            && queue.key != Key::Unknown
+            && queue.instances() == 1
+            && !queue.assumed
+            && others <= claims
     }
 
     pub(super) fn all_nested(&self, q: usize) -> bool {
@@ -178,9 +215,12 @@ impl Locks<'_, '_> {
                  same; this form shows no addresses to tell"
             }
             (_, Level::Certain | Level::Likely) => {
-                "an outer frame of the waiting goroutine is inside the same value"
+                "an outer frame of the waiting goroutine is a function that takes this lock"
             }
-            _ => "a waiter is inside a lock of this type already; addresses do not show which",
+            _ => {
+                "a waiter is inside what this lock guards already; whether its outer frame has the \
+                 lock, or an unlock was missed elsewhere, only the source shows"
+            }
         };
         finding.confidence = Confidence {
             level,
@@ -200,6 +240,9 @@ impl Locks<'_, '_> {
             }
             _ => format!("{name} is locked again by the goroutine that holds it"),
         };
+        if level == Level::Possible {
+            finding.title.insert_str(0, "perhaps ");
+        }
         if level == Level::Possible {
             // Of those that cannot be told apart, these are the pattern.
             let mut members: Vec<u32> = nested.iter().map(|c| c.actor).collect();
@@ -245,20 +288,42 @@ impl Locks<'_, '_> {
         let scene = self.scene;
         let held_by = self.actor(holder);
         let stack = scene.stack(held_by);
-        let wait = self.wait(holder);
-        if wait != Wait::Group {
-            return None;
-        }
-        let number = scene.number(held_by);
-        let own: FxHashSet<u32> = stack.frames.iter().map(|f| f.function).collect();
-        let waiter = self.queues[q]
+        let mut waiters = self.queues[q]
             .actors
             .iter()
-            .map(|&a| &scene.actors[a as usize])
-            .find(|a| match (scene.parent(a), number) {
-                (Some(parent), Some(number)) => parent == number,
-                _ => scene.stack(a).created_by.is_some_and(|f| own.contains(&f)),
-            })?;
+            .map(|&a| &scene.actors[a as usize]);
+        let (waiter, what) = match self.wait(holder) {
+            // Whoever the holder started, and waits for, is in its own queue.
+            Wait::Group => {
+                let number = scene.number(held_by);
+                let own: FxHashSet<u32> = stack.frames.iter().map(|f| f.function).collect();
+                let started = |a: &&Actor| match (scene.parent(a), number) {
+                    (Some(parent), Some(number)) => parent == number,
+                    _ => scene.stack(a).created_by.is_some_and(|f| own.contains(&f)),
+                };
+                (waiters.find(started)?, "the wait group")
+            }
+            // The loop on the other side of the type's channel is in the holder's queue.
+            Wait::Send | Wait::Receive | Wait::Channel if holder.level <= Level::Likely => {
+                let channel = Name::of(scene.symbol(held_by, scene.facts(held_by).depth));
+                channel.receiver?;
+                let is_loop = |a: &&Actor| {
+                    let frames = &scene.stack(a).frames;
+                    let root = frames
+                        .iter()
+                        .rev()
+                        .map(|f| Name::of(scene.dump.function(f.function)))
+                        .find(|n| n.package != "runtime");
+                    a.count == 1
+                        && root.is_some_and(|root| {
+                            (root.package, root.receiver) == (channel.package, channel.receiver)
+                                && root.function != channel.function
+                        })
+                };
+                (waiters.find(is_loop)?, "the other side of the channel")
+            }
+            _ => return None,
+        };
         let name = self.name(q);
         let step = |actor: &Actor, frame: usize, holds: String, waits_for: String| CycleStep {
             goroutine: scene.number(actor),
@@ -269,13 +334,8 @@ impl Locks<'_, '_> {
         };
         let depth = scene.facts(waiter).depth;
         Some(vec![
-            step(
-                held_by,
-                holder.frame,
-                name.clone(),
-                "its wait group".to_owned(),
-            ),
-            step(waiter, depth, "the wait group".to_owned(), name),
+            step(held_by, holder.frame, name.clone(), what.to_owned()),
+            step(waiter, depth, what.to_owned(), name),
         ])
     }
 

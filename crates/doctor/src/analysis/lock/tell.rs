@@ -15,8 +15,8 @@ use super::super::queue::Queue;
 use super::super::remedy::remedy;
 use super::super::scene::{Actor, Scene};
 use super::super::wait::{LockOp, Wait};
-use super::super::words::{goroutines, thousands};
 use super::{LISTED, LONG, Locks};
+use crate::words::{goroutines, thousands};
 
 impl Locks<'_, '_> {
     /// Everything about a queue but its cause.
