@@ -56,7 +56,11 @@ pub fn examine_inputs(
         .map(|input| {
             live::is_address(input).then(|| {
                 live::ask(input, &options.live, &mut |url| {
-                    progress(Progress { input: url, read: 0, size: None });
+                    progress(Progress {
+                        input: url,
+                        read: 0,
+                        size: None,
+                    });
                 })
             })
         })
@@ -98,14 +102,28 @@ pub fn examine(name: &str, bytes: &[u8]) -> Report {
 }
 
 fn conclude(gathered: Gathered) -> Report {
-    let Gathered { dumps, logs, metrics, ledgers, excerpts, pods, inputs } = gathered;
+    let Gathered {
+        dumps,
+        logs,
+        metrics,
+        ledgers,
+        excerpts,
+        pods,
+        inputs,
+    } = gathered;
     let mut story = logs.finish();
     let onset = story.onset();
-    let mut case = Case { inputs, dumps, ..Case::default() };
+    let mut case = Case {
+        inputs,
+        dumps,
+        ..Case::default()
+    };
     case.findings.extend(story.findings());
-    case.findings.extend(metrics.findings(&story.latencies(), excerpts.only()));
+    case.findings
+        .extend(metrics.findings(&story.latencies(), excerpts.only()));
     case.findings.extend(pods.findings());
-    case.findings.extend(ledgers.iter().flat_map(Ledger::findings));
+    case.findings
+        .extend(ledgers.iter().flat_map(Ledger::findings));
     let mut memory = metrics.memory();
     memory.extend(story.memory.iter().cloned());
     case.findings.extend(over_limit(&memory));
@@ -113,7 +131,12 @@ fn conclude(gathered: Gathered) -> Report {
     case.timeline.extend(story.events());
     case.timeline.extend(metrics.events());
     case.timeline.extend(memory_events(&story.memory));
-    case.notes.extend(story.notes().into_iter().map(|text| Note { text, input: None }));
+    case.notes.extend(
+        story
+            .notes()
+            .into_iter()
+            .map(|text| Note { text, input: None }),
+    );
     let mut report = case.conclude();
     timeline::weave(&mut report, onset.as_ref());
     report

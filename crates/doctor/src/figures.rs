@@ -2,15 +2,20 @@
 
 use jiff::Timestamp;
 
-pub(crate) use crate::words::thousands as count;
 use crate::log::stamp::Millis;
+pub(crate) use crate::words::thousands as count;
 
 /// Bytes in the unit in which they were meant: `6 GiB` where even, else `109.6 GB`.
 pub(crate) fn bytes(n: f64) -> String {
-    const BINARY: [(f64, &str); 3] =
-        [(1_073_741_824.0, "GiB"), (1_048_576.0, "MiB"), (1024.0, "KiB")];
+    const BINARY: [(f64, &str); 3] = [
+        (1_073_741_824.0, "GiB"),
+        (1_048_576.0, "MiB"),
+        (1024.0, "KiB"),
+    ];
     const DECIMAL: [(f64, &str); 4] = [(1e12, "TB"), (1e9, "GB"), (1e6, "MB"), (1e3, "kB")];
-    if let Some((unit, name)) = BINARY.iter().find(|(unit, _)| n >= *unit && n % unit == 0.0)
+    if let Some((unit, name)) = BINARY
+        .iter()
+        .find(|(unit, _)| n >= *unit && n % unit == 0.0)
         && n / unit < 4096.0
     {
         return format!("{} {name}", n / unit);
@@ -48,10 +53,16 @@ mod tests {
 
     #[test]
     fn figures_read_well() {
-        assert_eq!([count(0), count(999), count(28_034), count(1_000_000)], ["0", "999", "28,034", "1,000,000"]);
+        assert_eq!(
+            [count(0), count(999), count(28_034), count(1_000_000)],
+            ["0", "999", "28,034", "1,000,000"]
+        );
         assert_eq!(bytes(6_442_450_944.0), "6 GiB");
         assert_eq!(bytes(109_572_132_864.0), "109.6 GB");
         assert_eq!(bytes(12.0), "12 bytes");
-        assert_eq!([seconds(0.25), seconds(120.0), seconds(54_000.0)], ["250 ms", "120 s", "15.0 h"]);
+        assert_eq!(
+            [seconds(0.25), seconds(120.0), seconds(54_000.0)],
+            ["250 ms", "120 s", "15.0 h"]
+        );
     }
 }

@@ -90,7 +90,12 @@ struct Piece<'a> {
 
 impl<'a> Intake<'a> {
     pub(crate) fn new(now: Option<Millis>, progress: &'a mut dyn FnMut(Progress<'_>)) -> Self {
-        Self { gathered: Gathered::default(), budget: Budget::default(), progress, now }
+        Self {
+            gathered: Gathered::default(),
+            budget: Budget::default(),
+            progress,
+            now,
+        }
     }
 
     /// Reads a path, a directory or `-`.
@@ -105,7 +110,10 @@ impl<'a> Intake<'a> {
 
     /// Reads bytes that are already here.
     pub(crate) fn bytes(&mut self, name: &str, bytes: &[u8]) {
-        let piece = Piece { size: Some(bytes.len() as u64), ..Piece::new(name, Box::new(bytes)) };
+        let piece = Piece {
+            size: Some(bytes.len() as u64),
+            ..Piece::new(name, Box::new(bytes))
+        };
         self.piece(piece);
     }
 
@@ -144,19 +152,31 @@ impl<'a> Intake<'a> {
             Ok(file) => file,
             Err(e) => return self.refuse(&name, e.to_string()),
         };
-        let written = found.modified().ok().and_then(|t| jiff::Timestamp::try_from(t).ok());
+        let written = found
+            .modified()
+            .ok()
+            .and_then(|t| jiff::Timestamp::try_from(t).ok());
         let size = found.is_file().then_some(found.len());
         let written = written.map(jiff::Timestamp::as_millisecond);
         if found.is_file() && is_zip(&file) {
             return self.zip(&name, BufReader::new(file), 0);
         }
-        self.piece(Piece { size, written, ..Piece::new(&name, Box::new(file)) });
+        self.piece(Piece {
+            size,
+            written,
+            ..Piece::new(&name, Box::new(file))
+        });
     }
 
     /// Recognises a piece by how it begins.
     fn piece(&mut self, mut piece: Piece<'_>) {
         let mut head = Vec::with_capacity(HEAD);
-        if let Err(e) = piece.reader.by_ref().take(HEAD as u64).read_to_end(&mut head) {
+        if let Err(e) = piece
+            .reader
+            .by_ref()
+            .take(HEAD as u64)
+            .read_to_end(&mut head)
+        {
             return self.refuse(&piece.name, e.to_string());
         }
         let kind = Kind::of(&head);
@@ -172,7 +192,10 @@ impl<'a> Intake<'a> {
                 Ok(bytes) => self.zip(&piece.name, Cursor::new(bytes), piece.depth),
                 Err(e) => self.refuse(&piece.name, e.to_string()),
             },
-            Kind::Foreign(what) => self.refuse(&piece.name, format!("{what}: unpack or export it as text first")),
+            Kind::Foreign(what) => self.refuse(
+                &piece.name,
+                format!("{what}: unpack or export it as text first"),
+            ),
             Kind::Binary => self.binary(piece),
             Kind::Text => self.text(piece),
         }
@@ -183,7 +206,12 @@ impl<'a> Intake<'a> {
         let read = packed.count();
         let unpacked = flate2::read::MultiGzDecoder::new(packed);
         let reader = Box::new(Bounded::new(unpacked, read, &self.budget));
-        self.piece(Piece { reader, size: None, depth: piece.depth + 1, ..piece });
+        self.piece(Piece {
+            reader,
+            size: None,
+            depth: piece.depth + 1,
+            ..piece
+        });
     }
 
     fn tar(&mut self, piece: Piece<'_>) {
@@ -200,11 +228,19 @@ impl<'a> Intake<'a> {
             if !entry.header().entry_type().is_file() {
                 continue;
             }
-            let name = format!("{}!{}", piece.name, String::from_utf8_lossy(&entry.path_bytes()));
+            let name = format!(
+                "{}!{}",
+                piece.name,
+                String::from_utf8_lossy(&entry.path_bytes())
+            );
             if let Err(e) = self.budget.entry() {
                 return self.refuse(&name, e.to_string());
             }
-            let written = entry.header().mtime().ok().and_then(|t| i64::try_from(t).ok());
+            let written = entry
+                .header()
+                .mtime()
+                .ok()
+                .and_then(|t| i64::try_from(t).ok());
             let size = Some(entry.size());
             self.piece(Piece {
                 name,
@@ -238,8 +274,18 @@ impl<'a> Intake<'a> {
             }
             let packed = entry.compressed_size();
             let size = Some(entry.size());
-            let reader = Box::new(Bounded::new(entry, bounded::Count::fixed(packed), &self.budget));
-            self.piece(Piece { name, size, written: None, depth: depth + 1, reader });
+            let reader = Box::new(Bounded::new(
+                entry,
+                bounded::Count::fixed(packed),
+                &self.budget,
+            ));
+            self.piece(Piece {
+                name,
+                size,
+                written: None,
+                depth: depth + 1,
+                reader,
+            });
         }
     }
 
@@ -251,20 +297,39 @@ impl<'a> Intake<'a> {
         };
         match goroutine::parse_protobuf(&piece.name, &bytes) {
             Some(dump) => {
-                let mut summary = InputSummary { name: piece.name, size: bytes.len() as u64, ..InputSummary::default() };
+                let mut summary = InputSummary {
+                    name: piece.name,
+                    size: bytes.len() as u64,
+                    ..InputSummary::default()
+                };
                 self.gathered.take_dump(&mut summary, dump);
                 self.gathered.inputs.push(summary);
             }
-            None => self.refuse(&piece.name, "binary, and not a goroutine, mutex or block profile".into()),
+            None => self.refuse(
+                &piece.name,
+                "binary, and not a goroutine, mutex or block profile".into(),
+            ),
         }
     }
 
     fn text(&mut self, piece: Piece<'_>) {
-        let mut summary = InputSummary { name: piece.name.clone(), ..InputSummary::default() };
+        let mut summary = InputSummary {
+            name: piece.name.clone(),
+            ..InputSummary::default()
+        };
         let size = piece.size;
-        let mut tell = |read| (self.progress)(Progress { input: &piece.name, read, size });
+        let mut tell = |read| {
+            let input = &piece.name;
+            (self.progress)(Progress { input, read, size });
+        };
         let written = piece.written.or(self.now);
-        text::read(&mut self.gathered, &mut summary, piece.reader, written, &mut tell);
+        text::read(
+            &mut self.gathered,
+            &mut summary,
+            piece.reader,
+            written,
+            &mut tell,
+        );
         self.gathered.inputs.push(summary);
     }
 
@@ -279,7 +344,13 @@ impl<'a> Intake<'a> {
 
 impl<'a> Piece<'a> {
     fn new(name: &str, reader: Box<dyn Read + 'a>) -> Self {
-        Self { name: name.to_owned(), size: None, written: None, depth: 0, reader }
+        Self {
+            name: name.to_owned(),
+            size: None,
+            written: None,
+            depth: 0,
+            reader,
+        }
     }
 }
 

@@ -1,6 +1,7 @@
 //! What an engineer does by hand with goroutine dumps, logs and metrics after a stall: name the
-//! lock, who waits for it and since when, who holds it, and the way out. Bytes in, findings out;
-//! no files, no terminal, no clock, so that it serves a command, a page and an endpoint alike.
+//! lock, who waits for it and since when, who holds it, and the way out. Bytes in, findings out
+//! ([`examine`]), so that it serves a page and an endpoint; for a command, [`examine_inputs`] also
+//! reads files, archives and running processes. No terminal, no clock.
 //!
 //! ```text
 //! bytes ─► recognise ─┬─► goroutine ─► Dump ─┐

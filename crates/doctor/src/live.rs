@@ -98,7 +98,11 @@ pub(crate) fn ask(address: &str, options: &LiveOptions, tell: &mut dyn FnMut(&st
     // A process that cannot print every stack in time can still count them.
     let before = answers.pieces.len();
     get(STACKS, "", &mut answers);
-    let form = if answers.pieces.len() > before { STACKS } else { COUNTED };
+    let form = if answers.pieces.len() > before {
+        STACKS
+    } else {
+        COUNTED
+    };
     if form == COUNTED {
         get(COUNTED, "", &mut answers);
     }
@@ -147,9 +151,16 @@ impl Asker {
             .max_redirects_will_error(false)
             .http_status_as_error(false)
             .proxy(None)
-            .tls_config(TlsConfig::builder().disable_verification(options.insecure).build())
+            .tls_config(
+                TlsConfig::builder()
+                    .disable_verification(options.insecure)
+                    .build(),
+            )
             .build();
-        Ok(Self { agent: config.into(), token })
+        Ok(Self {
+            agent: config.into(),
+            token,
+        })
     }
 
     fn get(&self, url: &str) -> Answer {
@@ -166,13 +177,19 @@ impl Asker {
             return None;
         }
         if status.is_redirection() {
-            return Some(Err(format!("it redirects ({status}), which is not followed: give the address itself")));
+            return Some(Err(format!(
+                "it redirects ({status}), which is not followed: give the address itself"
+            )));
         }
         if !status.is_success() {
             return Some(Err(format!("it answers {status}")));
         }
         let mut bytes = Vec::new();
-        let body = response.into_body().into_with_config().limit(MOST_BYTES).reader();
+        let body = response
+            .into_body()
+            .into_with_config()
+            .limit(MOST_BYTES)
+            .reader();
         Some(match body.take(MOST_BYTES).read_to_end(&mut bytes) {
             Ok(_) => Ok(bytes),
             Err(e) => Err(e.to_string()),

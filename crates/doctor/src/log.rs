@@ -10,8 +10,8 @@
 //! Lines come one at a time and are not kept: memory follows what is distinct, not what is long.
 
 pub(crate) mod fields;
-pub(crate) mod line;
 mod findings;
+pub(crate) mod line;
 mod requests;
 mod signs;
 pub(crate) mod stamp;
@@ -143,28 +143,40 @@ impl Logs {
             self.last = Some(self.last.map_or(time, |t| t.max(time)));
         }
         // A line without a time happened when the one before did.
-        let record = &Record { at: record.at.or(self.now.filter(|_| self.first.is_some())), ..*record };
-        let Some(number) = self.templates.count(record, || at.evidence()) else { return };
+        let record = &Record {
+            at: record.at.or(self.now.filter(|_| self.first.is_some())),
+            ..*record
+        };
+        let Some(number) = self.templates.count(record, || at.evidence()) else {
+            return;
+        };
         let template = self.templates.get(number);
         let traits = template.traits;
         if let Some(time) = record.at {
             let bad = record.level >= Level::Error || traits.sign.is_some_and(Sign::is_anomaly);
             self.curve.add(time, bad);
         }
-        if traits.has_id && let Some(id) = record.fields.get(ID_KEYS) {
+        if traits.has_id
+            && let Some(id) = record.fields.get(ID_KEYS)
+        {
             self.requests.line(number, traits.begins, id, record.at);
         }
         if let Some(sign) = traits.sign
             && self.events.len() < MOST_EVENTS
         {
             let sign = match sign {
-                Sign::LeaderMoved if record.fields.get(&["newlead"]).is_none_or(<[u8]>::is_empty) => {
+                Sign::LeaderMoved
+                    if record.fields.get(&["newlead"]).is_none_or(<[u8]>::is_empty) =>
+                {
                     Sign::LeaderLost
                 }
                 Sign::LeaderMoved => Sign::LeaderWon,
                 sign => sign,
             };
-            let seen = Seen { at: record.at, evidence: at.evidence() };
+            let seen = Seen {
+                at: record.at,
+                evidence: at.evidence(),
+            };
             let source = String::from_utf8_lossy(record.source);
             let text = cut(&format!("{source}: {}", readable(record.message)), 160);
             self.events.push(Event { sign, text, seen });
@@ -180,15 +192,31 @@ impl Logs {
     fn take_memory(&mut self, record: &Record<'_>, at: At<'_>) {
         let number = |keys| {
             let value = record.fields.get(keys)?;
-            std::str::from_utf8(value).ok()?.parse::<f64>().ok().filter(|v| *v > 0.0)
+            std::str::from_utf8(value)
+                .ok()?
+                .parse::<f64>()
+                .ok()
+                .filter(|v| *v > 0.0)
         };
-        let Some(used) = number(USED_KEYS) else { return };
-        let Some(limit) = number(LIMIT_KEYS) else { return };
-        let fact = MemoryFact { used, limit: Some(limit), at: record.at, evidence: at.evidence() };
+        let Some(used) = number(USED_KEYS) else {
+            return;
+        };
+        let Some(limit) = number(LIMIT_KEYS) else {
+            return;
+        };
+        let fact = MemoryFact {
+            used,
+            limit: Some(limit),
+            at: record.at,
+            evidence: at.evidence(),
+        };
         // The highest is what matters; a few more draw the curve.
         if self.memory.len() < MOST_EVENTS {
             self.memory.push(fact);
-        } else if let Some(least) = self.memory.iter_mut().min_by(|a, b| a.used.total_cmp(&b.used))
+        } else if let Some(least) = self
+            .memory
+            .iter_mut()
+            .min_by(|a, b| a.used.total_cmp(&b.used))
             && least.used < used
         {
             *least = fact;
@@ -207,11 +235,17 @@ impl Logs {
             .unwrap_or(record.message);
         let mut what = readable(&what[..what.len().min(64)]);
         if let Some(code) = record.fields.get(&["grpc.code", "code", "status"]) {
-            what = format!("{what} {}", String::from_utf8_lossy(&code[..code.len().min(24)]));
+            what = format!(
+                "{what} {}",
+                String::from_utf8_lossy(&code[..code.len().min(24)])
+            );
         }
         if self.latency.len() < MOST_EVENTS || self.latency.contains_key(&what) {
             let entry = self.latency.entry(what);
-            entry.or_insert_with(|| (Latency::default(), at.evidence())).0.add(ms / 1000.0);
+            entry
+                .or_insert_with(|| (Latency::default(), at.evidence()))
+                .0
+                .add(ms / 1000.0);
         }
     }
 
@@ -259,7 +293,11 @@ struct Curve {
 
 impl Default for Curve {
     fn default() -> Self {
-        Self { width: 1_000, buckets: BTreeMap::new(), current: None }
+        Self {
+            width: 1_000,
+            buckets: BTreeMap::new(),
+            current: None,
+        }
     }
 }
 
@@ -280,7 +318,9 @@ impl Curve {
     }
 
     fn flush(&mut self) {
-        let Some((key, lines, bad)) = self.current.take() else { return };
+        let Some((key, lines, bad)) = self.current.take() else {
+            return;
+        };
         merge(&mut self.buckets, key, lines, bad);
         while self.buckets.len() > MOST_BUCKETS {
             self.width *= 2;
@@ -321,7 +361,9 @@ fn merge(buckets: &mut BTreeMap<Millis, (u32, u32)>, key: Millis, lines: u32, ba
 fn hits(text: &str) -> Option<u64> {
     for word in [" hits", " times", " occurrences"] {
         for (end, _) in text.match_indices(word) {
-            let digits = text[..end].rfind('(').map(|open| text[open + 1..end].trim());
+            let digits = text[..end]
+                .rfind('(')
+                .map(|open| text[open + 1..end].trim());
             let count = digits.and_then(|d| d.replace([',', '_'], "").parse().ok());
             if count.is_some() {
                 return count;

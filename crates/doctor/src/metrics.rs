@@ -9,8 +9,8 @@ mod prometheus;
 
 use std::collections::BTreeMap;
 
-pub(crate) use self::latency::{Latency, LatencyRow, Table, duration_ms};
 pub(crate) use self::findings::slug;
+pub(crate) use self::latency::{Latency, LatencyRow, Table, duration_ms};
 pub(crate) use self::memory::{MemoryFact, memory_events, over_limit};
 use self::prometheus::Sample;
 use crate::log::At;
@@ -36,7 +36,9 @@ impl Series {
 
     fn label(&self, names: &[&str]) -> Option<&str> {
         let mut labels = self.labels.iter();
-        labels.find(|(name, _)| names.contains(&name.as_str())).map(|(_, value)| value.as_str())
+        labels
+            .find(|(name, _)| names.contains(&name.as_str()))
+            .map(|(_, value)| value.as_str())
     }
 
     /// Whether all of these labels are among its own.
@@ -56,7 +58,9 @@ pub(crate) struct Metrics {
 impl Metrics {
     /// Takes one line where it is a sample.
     pub(crate) fn line(&mut self, at: At<'_>) -> bool {
-        let Some(sample) = Sample::parse(at.bytes) else { return false };
+        let Some(sample) = Sample::parse(at.bytes) else {
+            return false;
+        };
         self.samples += 1;
         let known = self.series.contains_key(sample.key.as_str());
         if !known && self.series.len() >= MOST_SERIES {

@@ -82,8 +82,14 @@ impl Ledger {
         if !array.is_empty() && !array.iter().any(ours) {
             return None;
         }
-        let ops = array.into_iter().filter_map(|v| serde_json::from_value(v).ok()).collect();
-        Some(Self { ops, input: input.to_owned() })
+        let ops = array
+            .into_iter()
+            .filter_map(|v| serde_json::from_value(v).ok())
+            .collect();
+        Some(Self {
+            ops,
+            input: input.to_owned(),
+        })
     }
 
     pub(crate) fn len(&self) -> usize {
@@ -91,7 +97,11 @@ impl Ledger {
     }
 
     fn evidence(&self, op: &Op) -> Evidence {
-        let step = if op.step.is_empty() { String::new() } else { format!(", step {}", op.step) };
+        let step = if op.step.is_empty() {
+            String::new()
+        } else {
+            format!(", step {}", op.step)
+        };
         Evidence {
             input: self.input.clone(),
             line: None,
@@ -126,7 +136,10 @@ impl Ledger {
             findings.push(self.queue(what, ops, &chain, ring));
         }
         let is_holder = |op: &&Op| {
-            waits.values().flatten().any(|w| w.waits_on.as_ref().and_then(|on| on.holder.as_ref()) == Some(&op.id))
+            waits
+                .values()
+                .flatten()
+                .any(|w| w.waits_on.as_ref().and_then(|on| on.holder.as_ref()) == Some(&op.id))
         };
         alone.retain(|op| !is_holder(op));
         if let Some(worst) = alone.iter().max_by(|a, b| a.age().total_cmp(&b.age())) {
@@ -134,54 +147,91 @@ impl Ledger {
                 id: format!("late-{}", slug(&worst.kind)),
                 class: FaultClass::HeldAcrossWork,
                 severity: Severity::Minor,
-                title: format!("{} late; the oldest is {} for {}", many(alone.len() as u64, "operation is", "operations are"), worst.title(), seconds(worst.age() / 1000.0)),
-                resource: Resource { kind: ResourceKind::Other, name: worst.title(), ..Resource::default() },
+                title: format!(
+                    "{} late; the oldest is {} for {}",
+                    many(alone.len() as u64, "operation is", "operations are"),
+                    worst.title(),
+                    seconds(worst.age() / 1000.0)
+                ),
+                resource: Resource {
+                    kind: ResourceKind::Other,
+                    name: worst.title(),
+                    ..Resource::default()
+                },
                 no_holder: Some("they wait for nobody; they are slow themselves".into()),
                 remedy: remedy(FaultClass::HeldAcrossWork).into(),
                 evidence: alone.iter().take(8).map(|op| self.evidence(op)).collect(),
-                confidence: Confidence { level: Level::Certain, why: "the ledger says so".into() },
+                confidence: Confidence {
+                    level: Level::Certain,
+                    why: "the ledger says so".into(),
+                },
                 ..Finding::default()
             });
         }
         findings
     }
 
-    fn queue(
-        &self,
-        what: &str,
-        ops: &[&Op],
-        chain: &[&Op],
-        cycle: bool,
-    ) -> Finding {
+    fn queue(&self, what: &str, ops: &[&Op], chain: &[&Op], cycle: bool) -> Finding {
         let id = format!("waits-on-{}", slug(what));
         let mut by_entry: BTreeMap<&str, u64> = BTreeMap::new();
         for op in ops {
             *by_entry.entry(&op.kind).or_default() += 1;
         }
         let holder = chain.last().copied();
-        let class = if cycle { FaultClass::Deadlock } else { FaultClass::Queue };
+        let class = if cycle {
+            FaultClass::Deadlock
+        } else {
+            FaultClass::Queue
+        };
         let oldest = ops.iter().map(|op| op.wait_ms()).fold(0.0, f64::max);
         let mut by_entry: Vec<EntryCount> = by_entry
             .into_iter()
-            .map(|(kind, count)| EntryCount { kind: EntryKind::Worker, name: kind.to_owned(), function: kind.to_owned(), count })
+            .map(|(kind, count)| EntryCount {
+                kind: EntryKind::Worker,
+                name: kind.to_owned(),
+                function: kind.to_owned(),
+                count,
+            })
             .collect();
         by_entry.sort_by_key(|e| std::cmp::Reverse(e.count));
         Finding {
             id,
             class,
-            severity: if cycle || ops.len() >= 100 { Severity::Critical } else { Severity::Serious },
-            title: match holder {
-                Some(op) if !cycle => format!("{} behind {what}, held by {}", many(ops.len() as u64, "operation waits", "operations wait"), op.title()),
-                Some(_) => format!("{} wait for each other in a ring through {what}", many(chain.len() as u64, "operation", "operations")),
-                None => format!("{} on {what}", many(ops.len() as u64, "operation waits", "operations wait")),
+            severity: if cycle || ops.len() >= 100 {
+                Severity::Critical
+            } else {
+                Severity::Serious
             },
-            resource: Resource { kind: ResourceKind::Lock, name: what.to_owned(), ..Resource::default() },
+            title: match holder {
+                Some(op) if !cycle => format!(
+                    "{} behind {what}, held by {}",
+                    many(ops.len() as u64, "operation waits", "operations wait"),
+                    op.title()
+                ),
+                Some(_) => format!(
+                    "{} wait for each other in a ring through {what}",
+                    many(chain.len() as u64, "operation", "operations")
+                ),
+                None => format!(
+                    "{} on {what}",
+                    many(ops.len() as u64, "operation waits", "operations wait")
+                ),
+            },
+            resource: Resource {
+                kind: ResourceKind::Lock,
+                name: what.to_owned(),
+                ..Resource::default()
+            },
             held: holder.map(|op| Held {
                 mode: HeldMode::Unknown,
                 why: "the ledger names the holder".into(),
                 evidence: vec![self.evidence(op)],
             }),
-            waiters: Waiters { total: ops.len() as u64, by_entry, ..Waiters::default() },
+            waiters: Waiters {
+                total: ops.len() as u64,
+                by_entry,
+                ..Waiters::default()
+            },
             since: Some(Since {
                 text: format!("the oldest has waited for {}", seconds(oldest / 1000.0)),
                 ..Since::default()
@@ -190,26 +240,42 @@ impl Ledger {
                 .filter(|_| !cycle)
                 .map(|op| Holder {
                     count: 1,
-                    frame: if op.step.is_empty() { op.title() } else { format!("{} in step {}", op.title(), op.step) },
+                    frame: if op.step.is_empty() {
+                        op.title()
+                    } else {
+                        format!("{} in step {}", op.title(), op.step)
+                    },
                     blocked_on: op.waits_on.as_ref().map(|on| on.what.clone()),
-                    confidence: Confidence { level: Level::Certain, why: "the ledger names it".into() },
+                    confidence: Confidence {
+                        level: Level::Certain,
+                        why: "the ledger names it".into(),
+                    },
                     evidence: Some(self.evidence(op)),
                     ..Holder::default()
                 })
                 .into_iter()
                 .collect(),
-            no_holder: holder.is_none().then(|| "the ledger does not name who holds it".into()),
+            no_holder: holder
+                .is_none()
+                .then(|| "the ledger does not name who holds it".into()),
             cycle: if cycle { self.ring(chain) } else { Vec::new() },
             remedy: remedy(class).into(),
             evidence: ops.iter().take(8).map(|op| self.evidence(op)).collect(),
-            confidence: Confidence { level: Level::Certain, why: "the ledger records who waits on whom".into() },
+            confidence: Confidence {
+                level: Level::Certain,
+                why: "the ledger records who waits on whom".into(),
+            },
             details: vec![format!("{} in flight in all", count(self.ops.len() as u64))],
             ..Finding::default()
         }
     }
 
     fn ring(&self, chain: &[&Op]) -> Vec<CycleStep> {
-        let waits = |op: &Op| op.waits_on.as_ref().map_or_else(String::new, |on| on.what.clone());
+        let waits = |op: &Op| {
+            op.waits_on
+                .as_ref()
+                .map_or_else(String::new, |on| on.what.clone())
+        };
         (0..chain.len())
             .map(|i| {
                 let before = chain[(i + chain.len() - 1) % chain.len()];
@@ -228,8 +294,16 @@ impl Ledger {
 impl Op {
     fn title(&self) -> String {
         let parts = [&self.kind, &self.name, &self.key, &self.tenant];
-        let named: Vec<&str> = parts.iter().map(|p| p.as_str()).filter(|p| !p.is_empty()).collect();
-        if named.is_empty() { format!("operation {}", self.id.0) } else { named.join(" ") }
+        let named: Vec<&str> = parts
+            .iter()
+            .map(|p| p.as_str())
+            .filter(|p| !p.is_empty())
+            .collect();
+        if named.is_empty() {
+            format!("operation {}", self.id.0)
+        } else {
+            named.join(" ")
+        }
     }
 
     fn age(&self) -> f64 {
@@ -237,7 +311,11 @@ impl Op {
     }
 
     fn wait_ms(&self) -> f64 {
-        if self.step_age_ms > 0.0 { self.step_age_ms } else { self.age() }
+        if self.step_age_ms > 0.0 {
+            self.step_age_ms
+        } else {
+            self.age()
+        }
     }
 
     fn is_late(&self) -> bool {
@@ -256,7 +334,12 @@ fn ours(value: &Value) -> bool {
 fn chain<'a>(first: &'a Op, by_id: &HashMap<&Id, &'a Op>) -> (Vec<&'a Op>, bool) {
     let mut seen: Vec<&Op> = vec![first];
     let mut at = first;
-    while let Some(next) = at.waits_on.as_ref().and_then(|on| on.holder.as_ref()).and_then(|id| by_id.get(id)) {
+    while let Some(next) = at
+        .waits_on
+        .as_ref()
+        .and_then(|on| on.holder.as_ref())
+        .and_then(|id| by_id.get(id))
+    {
         if let Some(start) = seen.iter().position(|op| op.id == next.id) {
             return (seen.split_off(start), true);
         }

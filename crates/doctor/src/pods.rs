@@ -45,7 +45,9 @@ impl Pods {
             self.columns = Some((status, restarts));
             return true;
         }
-        let Some((status, restarts)) = self.columns else { return false };
+        let Some((status, restarts)) = self.columns else {
+            return false;
+        };
         if words.is_empty() {
             return true;
         }
@@ -96,7 +98,9 @@ impl Pods {
                     ..Resource::default()
                 },
                 remedy: remedy(FaultClass::RetryStorm).into(),
-                collect_next: vec!["the last lines of one of them: `kubectl logs --previous`".into()],
+                collect_next: vec![
+                    "the last lines of one of them: `kubectl logs --previous`".into(),
+                ],
                 evidence: vec![group.evidence.clone()],
                 confidence: Confidence {
                     level: Level::Certain,
@@ -114,7 +118,9 @@ fn owner(pod: &str) -> &str {
     let generated = |part: &str| {
         !part.is_empty()
             && part.len() <= 10
-            && part.chars().all(|c| c.is_ascii_digit() || "bcdfghjklmnpqrstvwxz".contains(c))
+            && part
+                .chars()
+                .all(|c| c.is_ascii_digit() || "bcdfghjklmnpqrstvwxz".contains(c))
     };
     let mut name = pod;
     for _ in 0..2 {
@@ -141,12 +147,19 @@ mod tests {
         let mut pods = Pods::default();
         for _ in 0..2 {
             for (line, text) in (1..).zip(table.lines()) {
-                pods.line(At { input: "x", line, bytes: text.as_bytes() });
+                pods.line(At {
+                    input: "x",
+                    line,
+                    bytes: text.as_bytes(),
+                });
             }
         }
         let found = pods.findings();
         assert_eq!(found.len(), 1);
-        assert_eq!(found[0].title, "2 of 3 e-pod pods restart in a loop, up to 1,557 times");
+        assert_eq!(
+            found[0].title,
+            "2 of 3 e-pod pods restart in a loop, up to 1,557 times"
+        );
         assert_eq!(found[0].evidence[0].line, Some(4));
     }
 }

@@ -12,14 +12,19 @@ use crate::report::{FaultClass, Finding, Report, ResourceKind, Severity, Since};
 /// Consequences of a stall, by class: none of them can be what others wait for.
 pub(crate) fn is_consequence(class: FaultClass) -> bool {
     use FaultClass::{LeaderLoss, MemoryOverLimit, RetryStorm, UnansweredRequests};
-    matches!(class, LeaderLoss | MemoryOverLimit | RetryStorm | UnansweredRequests)
+    matches!(
+        class,
+        LeaderLoss | MemoryOverLimit | RetryStorm | UnansweredRequests
+    )
 }
 
 /// Connects findings that tell of the same stall, and puts causes before what follows from them.
 pub(crate) fn weave(report: &mut Report, onset: Option<&Onset>) {
     connect(report, onset);
     link(report);
-    report.findings.sort_by_key(|f| (f.severity, order(f.class)));
+    report
+        .findings
+        .sort_by_key(|f| (f.severity, order(f.class)));
 }
 
 /// Causes before what follows from them.
@@ -41,18 +46,25 @@ struct First {
 
 fn connect(report: &mut Report, onset: Option<&Onset>) {
     // A full queue may be anybody's; only what stands still is what the rest can follow from.
-    let stalled = (report.findings.iter())
-        .any(|f| !is_consequence(f.class) && f.severity < Severity::Minor);
+    let stalled =
+        (report.findings.iter()).any(|f| !is_consequence(f.class) && f.severity < Severity::Minor);
     // The earliest sign of the stall itself: not of a leader, for that is the question.
     let mut first: Option<First> = None;
     let mut consider = |at: Option<Timestamp>, what: &str| {
         if let Some(at) = at
             && first.as_ref().is_none_or(|f| at < f.at)
         {
-            first = Some(First { at, what: what.to_owned() });
+            first = Some(First {
+                at,
+                what: what.to_owned(),
+            });
         }
     };
-    for finding in report.findings.iter().filter(|f| f.class != FaultClass::LeaderLoss) {
+    for finding in report
+        .findings
+        .iter()
+        .filter(|f| f.class != FaultClass::LeaderLoss)
+    {
         consider(finding.since.as_ref().and_then(|s| s.at), &finding.title);
     }
     if stalled && let Some(onset) = onset {
@@ -75,7 +87,9 @@ fn connect(report: &mut Report, onset: Option<&Onset>) {
             FaultClass::LeaderLoss => follow(finding, first.as_ref(), stalled),
             class if is_consequence(class) => {
                 if stalled {
-                    finding.details.push("a consequence of the stall above".into());
+                    finding
+                        .details
+                        .push("a consequence of the stall above".into());
                 }
             }
             _ => {
@@ -105,7 +119,11 @@ fn follow(finding: &mut Finding, first: Option<&First>, stalled: bool) {
             let gap = lost.duration_since(first.at).as_secs_f64();
             finding.details.insert(
                 0,
-                format!("the first sign of the stall came {} earlier: {}", seconds(gap), first.what),
+                format!(
+                    "the first sign of the stall came {} earlier: {}",
+                    seconds(gap),
+                    first.what
+                ),
             );
         }
         (_, None) if stalled => {}
@@ -122,16 +140,24 @@ fn follow(finding: &mut Finding, first: Option<&First>, stalled: bool) {
 
 /// Whether the title names a function on the way of this finding's waiters.
 fn told_of(finding: &Finding, title: &str) -> bool {
-    let words = || title.split([' ', ':']).filter(|w| w.len() > 8 && w.contains('.'));
+    let words = || {
+        title
+            .split([' ', ':'])
+            .filter(|w| w.len() > 8 && w.contains('.'))
+    };
     let frames = finding.waiters.by_path.iter().flat_map(|p| &p.frames);
     let sites = frames.chain(&finding.resource.sites);
-    sites.into_iter().any(|frame| words().any(|word| frame.ends_with(word)))
+    sites
+        .into_iter()
+        .any(|frame| words().any(|word| frame.ends_with(word)))
 }
 
 /// Events know the finding whose evidence they are.
 fn link(report: &mut Report) {
     for event in &mut report.timeline {
-        let Some(evidence) = &event.evidence else { continue };
+        let Some(evidence) = &event.evidence else {
+            continue;
+        };
         let mut findings = report.findings.iter();
         let owner = findings.find(|f| f.evidence.iter().any(|e| e == evidence));
         event.finding = owner.map(|f| f.id.clone());

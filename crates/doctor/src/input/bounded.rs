@@ -20,7 +20,10 @@ pub(super) struct Budget {
 
 impl Default for Budget {
     fn default() -> Self {
-        Self { bytes: Rc::new(Cell::new(MOST_BYTES)), entries: Rc::new(Cell::new(MOST_ENTRIES)) }
+        Self {
+            bytes: Rc::new(Cell::new(MOST_BYTES)),
+            entries: Rc::new(Cell::new(MOST_ENTRIES)),
+        }
     }
 }
 
@@ -29,7 +32,9 @@ impl Budget {
         let left = self.entries.get();
         self.entries.set(left.saturating_sub(1));
         if left == 0 {
-            return Err(io::Error::other(format!("more than {MOST_ENTRIES} files: give fewer")));
+            return Err(io::Error::other(format!(
+                "more than {MOST_ENTRIES} files: give fewer"
+            )));
         }
         Ok(())
     }
@@ -53,7 +58,10 @@ pub(super) struct Counted<R> {
 
 impl<R: Read> Counted<R> {
     pub(super) fn new(reader: R) -> Self {
-        Self { reader, count: Count::fixed(0) }
+        Self {
+            reader,
+            count: Count::fixed(0),
+        }
     }
 
     pub(super) fn count(&self) -> Count {
@@ -80,7 +88,12 @@ pub(super) struct Bounded<R> {
 
 impl<R: Read> Bounded<R> {
     pub(super) fn new(reader: R, packed: Count, budget: &Budget) -> Self {
-        Self { reader, packed, unpacked: 0, budget: budget.clone() }
+        Self {
+            reader,
+            packed,
+            unpacked: 0,
+            budget: budget.clone(),
+        }
     }
 }
 
@@ -95,7 +108,8 @@ impl<R: Read> Read for Bounded<R> {
             return Err(io::Error::other(why));
         }
         if self.unpacked > HARMLESS && self.unpacked / MOST_RATIO > self.packed.0.get() {
-            let why = format!("it unpacks to more than {MOST_RATIO} times its size: refused as a bomb");
+            let why =
+                format!("it unpacks to more than {MOST_RATIO} times its size: refused as a bomb");
             return Err(io::Error::other(why));
         }
         Ok(got)

@@ -23,7 +23,15 @@ pub(crate) struct Lines<R> {
 
 impl<R: Read> Lines<R> {
     pub(crate) fn new(reader: R) -> Self {
-        Self { reader, buffer: vec![0; CHUNK], start: 0, end: 0, number: 0, read: 0, ended: false }
+        Self {
+            reader,
+            buffer: vec![0; CHUNK],
+            start: 0,
+            end: 0,
+            number: 0,
+            read: 0,
+            ended: false,
+        }
     }
 
     /// The next line with its number, without its end.
@@ -65,7 +73,8 @@ impl<R: Read> Lines<R> {
             self.start = 0;
         }
         if self.end == self.buffer.len() {
-            self.buffer.resize((self.buffer.len() * 2).min(LONGEST + CHUNK), 0);
+            self.buffer
+                .resize((self.buffer.len() * 2).min(LONGEST + CHUNK), 0);
         }
         let got = read_some(&mut self.reader, &mut self.buffer[self.end..])?;
         self.read += got as u64;
@@ -140,7 +149,9 @@ mod tests {
     #[test]
     fn lines_across_chunks_are_whole() {
         let line = vec![b'y'; 100_001];
-        let text: Vec<u8> = (0..20).flat_map(|_| [line.as_slice(), b"\n"].concat()).collect();
+        let text: Vec<u8> = (0..20)
+            .flat_map(|_| [line.as_slice(), b"\n"].concat())
+            .collect();
         assert!(all(&text).iter().all(|(_, l)| *l == line));
     }
 }

@@ -27,7 +27,9 @@ fn tar(members: &[(&str, &[u8])]) -> Vec<u8> {
 fn zip(members: &[(&str, &[u8])]) -> Vec<u8> {
     let mut writer = zip::ZipWriter::new(Cursor::new(Vec::new()));
     for (name, bytes) in members {
-        writer.start_file(*name, zip::write::SimpleFileOptions::default()).unwrap();
+        writer
+            .start_file(*name, zip::write::SimpleFileOptions::default())
+            .unwrap();
         writer.write_all(bytes).unwrap();
     }
     writer.finish().unwrap().into_inner()
@@ -41,18 +43,35 @@ fn inputs(bytes: &[u8]) -> Vec<InputSummary> {
 }
 
 fn names(inputs: &[InputSummary]) -> Vec<(&str, bool)> {
-    inputs.iter().map(|i| (i.name.as_str(), !i.taken_for.is_empty())).collect()
+    inputs
+        .iter()
+        .map(|i| (i.name.as_str(), !i.taken_for.is_empty()))
+        .collect()
 }
 
 #[test]
 fn archives_in_archives_are_read_by_content() {
     assert_eq!(names(&inputs(LOG)), [("x", true)]);
     assert_eq!(names(&inputs(&gzip(LOG))), [("x", true)]);
-    let bundle = tar(&[("../../etc/a", LOG), ("b.log", &gzip(LOG)), ("c", &zip(&[("d.bin", LOG)]))]);
-    let expected = [("x!../../etc/a", true), ("x!b.log", true), ("x!c!d.bin", true)];
+    let bundle = tar(&[
+        ("../../etc/a", LOG),
+        ("b.log", &gzip(LOG)),
+        ("c", &zip(&[("d.bin", LOG)])),
+    ]);
+    let expected = [
+        ("x!../../etc/a", true),
+        ("x!b.log", true),
+        ("x!c!d.bin", true),
+    ];
     assert_eq!(names(&inputs(&bundle)), expected);
     assert_eq!(names(&inputs(&gzip(&bundle))), expected);
-    assert_eq!(names(&inputs(&zip(&[("t", &bundle)]))), expected.map(|(n, r)| (n.replace("x!", "x!t!"), r)).each_ref().map(|(n, r)| (n.as_str(), *r)));
+    assert_eq!(
+        names(&inputs(&zip(&[("t", &bundle)]))),
+        expected
+            .map(|(n, r)| (n.replace("x!", "x!t!"), r))
+            .each_ref()
+            .map(|(n, r)| (n.as_str(), *r))
+    );
 }
 
 #[test]
@@ -69,7 +88,10 @@ fn what_is_not_read_says_why() {
         let found = inputs(bytes);
         assert_eq!(found.len(), 1);
         let refused = &found[0].refused;
-        assert!(refused.len() == 1 && refused[0].why.contains(why), "{refused:?}");
+        assert!(
+            refused.len() == 1 && refused[0].why.contains(why),
+            "{refused:?}"
+        );
     }
 }
 
@@ -79,13 +101,20 @@ fn a_truncated_archive_still_gives_what_it_has() {
     let packed = gzip(&text);
     let found = inputs(&packed[..packed.len() / 2]);
     assert_eq!(found[0].taken_for, ["NeuVector log"]);
-    assert!(found[0].refused[0].why.contains("reading stopped here"), "{found:?}");
+    assert!(
+        found[0].refused[0].why.contains("reading stopped here"),
+        "{found:?}"
+    );
     assert!(found[0].refused[0].line.is_some());
 }
 
 #[test]
 fn a_bomb_costs_no_more_than_is_harmless() {
-    let mut reader = Bounded::new(io::repeat(b'x'), bounded::Count::fixed(1000), &Budget::default());
+    let mut reader = Bounded::new(
+        io::repeat(b'x'),
+        bounded::Count::fixed(1000),
+        &Budget::default(),
+    );
     let mut sink = vec![0; 1 << 20];
     let mut read = 0_u64;
     let error = loop {
@@ -104,7 +133,11 @@ fn packing_without_end_is_refused() {
     for _ in 0..DEEPEST + 1 {
         bytes = gzip(&bytes);
     }
-    assert!(inputs(&bytes)[0].refused[0].why.contains("packed more than"));
+    assert!(
+        inputs(&bytes)[0].refused[0]
+            .why
+            .contains("packed more than")
+    );
 }
 
 #[test]
@@ -122,7 +155,12 @@ fn directories_are_walked_in_order_and_links_do_not_loop() {
         .gathered
         .inputs
         .iter()
-        .map(|i| i.name.strip_prefix(&*dir.path().to_string_lossy()).unwrap().to_owned())
+        .map(|i| {
+            i.name
+                .strip_prefix(&*dir.path().to_string_lossy())
+                .unwrap()
+                .to_owned()
+        })
         .collect();
     assert_eq!(read, ["/a.gz", "/b/log", "/c"]);
 }

@@ -39,7 +39,12 @@ pub(super) fn read(
     progress: &mut dyn FnMut(u64),
 ) {
     gathered.logs.begin(reference);
-    let before = (gathered.logs.lines(), gathered.metrics.samples(), gathered.metrics.rows(), gathered.pods.seen());
+    let before = (
+        gathered.logs.lines(),
+        gathered.metrics.samples(),
+        gathered.metrics.rows(),
+        gathered.pods.seen(),
+    );
     let mut lines = Lines::new(reader);
     let mut text = Text::new(gathered, summary);
     let mut told = 0;
@@ -64,7 +69,12 @@ pub(super) fn read(
     }
     text.summary.size = lines.read;
     text.finish();
-    let after = (gathered.logs.lines(), gathered.metrics.samples(), gathered.metrics.rows(), gathered.pods.seen());
+    let after = (
+        gathered.logs.lines(),
+        gathered.metrics.samples(),
+        gathered.metrics.rows(),
+        gathered.pods.seen(),
+    );
     let mut say = |n: u64, one, more| {
         if n > 0 {
             summary.read.push(many(n, one, more));
@@ -72,7 +82,11 @@ pub(super) fn read(
     };
     say(after.0 - before.0, "log line", "log lines");
     say(after.1 - before.1, "sample", "samples");
-    say((after.2 - before.2) as u64, "row of latencies", "rows of latencies");
+    say(
+        (after.2 - before.2) as u64,
+        "row of latencies",
+        "rows of latencies",
+    );
     say((after.3 - before.3) as u64, "pod", "pods");
 }
 
@@ -110,7 +124,12 @@ impl<'a> Text<'a> {
         Self {
             gathered,
             summary,
-            profile: Profile { bytes: Vec::new(), first: 1, live: false, sure: 0 },
+            profile: Profile {
+                bytes: Vec::new(),
+                first: 1,
+                live: false,
+                sure: 0,
+            },
             table: None,
             joined: None,
             document: None,
@@ -166,7 +185,8 @@ impl<'a> Text<'a> {
         }
         if profile.bytes.len() > 2 * BEFORE {
             let from = profile.bytes.len() - BEFORE;
-            let cut = memchr::memchr(b'\n', &profile.bytes[from..]).map_or(from, |at| from + at + 1);
+            let cut =
+                memchr::memchr(b'\n', &profile.bytes[from..]).map_or(from, |at| from + at + 1);
             profile.first += memchr::memchr_iter(b'\n', &profile.bytes[..cut]).count() as u64;
             profile.bytes.drain(..cut);
         }
@@ -176,7 +196,12 @@ impl<'a> Text<'a> {
     /// Parses what was kept, and begins anew.
     fn cut_profile(&mut self) {
         let next = self.line + 1;
-        let fresh = Profile { bytes: Vec::new(), first: next, live: false, sure: 0 };
+        let fresh = Profile {
+            bytes: Vec::new(),
+            first: next,
+            live: false,
+            sure: 0,
+        };
         let profile = std::mem::replace(&mut self.profile, fresh);
         if !profile.live {
             return;
@@ -189,7 +214,11 @@ impl<'a> Text<'a> {
 
     fn dispatch(&mut self, number: u64, line: &[u8]) {
         let name = std::mem::take(&mut self.summary.name);
-        self.dispatch_named(At { input: &name, line: number, bytes: line });
+        self.dispatch_named(At {
+            input: &name,
+            line: number,
+            bytes: line,
+        });
         self.summary.name = name;
     }
 
@@ -207,7 +236,11 @@ impl<'a> Text<'a> {
                 self.joined = Some((first, lines + 1, record));
                 return;
             }
-            self.log(At { line: first, bytes: &record, ..at });
+            self.log(At {
+                line: first,
+                bytes: &record,
+                ..at
+            });
             return;
         }
         if line.starts_with(b"{") && !line.trim_ascii_end().ends_with(b"}") {
@@ -226,7 +259,9 @@ impl<'a> Text<'a> {
             self.gathered.metrics.row(row);
             return;
         }
-        if self.gathered.metrics.line(at) || line.starts_with(b"# HELP ") || line.starts_with(b"# TYPE ")
+        if self.gathered.metrics.line(at)
+            || line.starts_with(b"# HELP ")
+            || line.starts_with(b"# TYPE ")
         {
             self.kinds.insert("Prometheus text");
             return;
@@ -267,7 +302,9 @@ impl<'a> Text<'a> {
                 Some(ledger) => {
                     self.kinds.insert("Fairlead ledger");
                     let n = ledger.len() as u64;
-                    self.summary.read.push(many(n, "operation in flight", "operations in flight"));
+                    self.summary
+                        .read
+                        .push(many(n, "operation in flight", "operations in flight"));
                     self.gathered.ledgers.push(ledger);
                 }
                 None => {
@@ -278,14 +315,22 @@ impl<'a> Text<'a> {
         }
         if let Some((first, _, record)) = self.joined.take() {
             let name = self.summary.name.clone();
-            self.log(At { input: &name, line: first, bytes: &record });
+            self.log(At {
+                input: &name,
+                line: first,
+                bytes: &record,
+            });
         }
         self.cut_profile();
         let kinds = self.kinds.len() + self.summary.taken_for.len();
         if self.prose > 0 && kinds > 0 && self.prose >= 5 {
-            self.summary.taken_for.insert(0, "report with excerpts".into());
+            self.summary
+                .taken_for
+                .insert(0, "report with excerpts".into());
         }
-        self.summary.taken_for.extend(self.kinds.iter().map(|k| (*k).to_owned()));
+        self.summary
+            .taken_for
+            .extend(self.kinds.iter().map(|k| (*k).to_owned()));
         if kinds == 0 && self.summary.refused.is_empty() {
             self.summary.refused.push(Refusal {
                 line: (self.line > 0).then_some(1),
@@ -307,10 +352,16 @@ impl<'a> Text<'a> {
 fn begins_document(line: &[u8]) -> bool {
     let line = line.trim_ascii_start();
     match line.first() {
-        Some(b'[') => line[1..].trim_ascii_start().is_empty() || line[1..].trim_ascii_start().starts_with(b"{") || line.starts_with(b"[]"),
+        Some(b'[') => {
+            line[1..].trim_ascii_start().is_empty()
+                || line[1..].trim_ascii_start().starts_with(b"{")
+                || line.starts_with(b"[]")
+        }
         Some(b'{') => {
             let rest = line[1..].trim_ascii_start();
-            rest.is_empty() || memchr::memmem::find(line, b"\"age_ms\"").is_some() || memchr::memmem::find(rest, b":[").is_some_and(|at| at < 24)
+            rest.is_empty()
+                || memchr::memmem::find(line, b"\"age_ms\"").is_some()
+                || memchr::memmem::find(rest, b":[").is_some_and(|at| at < 24)
         }
         _ => false,
     }
@@ -318,11 +369,19 @@ fn begins_document(line: &[u8]) -> bool {
 
 /// `…/file.go:12 +0x1d`, `…/file.go:12`: a position in a stack. klog's `file.go:12] text` is none.
 fn is_location(line: &[u8]) -> bool {
-    let Some(at) = memchr::memmem::rfind(line, b".go:") else { return false };
-    let digits = line[at + 4..].iter().take_while(|b| b.is_ascii_digit()).count();
-    let rest = &line[at + 4 + digits..];
-    let indented = line.first().is_some_and(|b| matches!(b, b'\t' | b'#')) || memchr::memchr(b'\t', line).is_some();
-    digits > 0 && (rest.starts_with(b" +0x") || (rest.is_empty() && indented))
+    let Some(colon) = memchr::memrchr(b':', line) else {
+        return false;
+    };
+    if !line[..colon].ends_with(b".go") {
+        return false;
+    }
+    let digits = line[colon + 1..]
+        .iter()
+        .take_while(|b| b.is_ascii_digit())
+        .count();
+    let rest = &line[colon + 1 + digits..];
+    digits > 0
+        && (rest.starts_with(b" +0x") || (rest.is_empty() && memchr::memchr(b'\t', line).is_some()))
 }
 
 /// The parser counts lines from where its text begins.

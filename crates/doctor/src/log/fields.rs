@@ -16,7 +16,10 @@ impl<'a> Fields<'a> {
     }
 
     pub(crate) fn json(text: &'a [u8]) -> Self {
-        Self { text: text.strip_prefix(b"{").unwrap_or(text), json: true }
+        Self {
+            text: text.strip_prefix(b"{").unwrap_or(text),
+            json: true,
+        }
     }
 
     /// The value of the first key that is one of `keys`, letter case aside.
@@ -51,7 +54,11 @@ impl<'a> Fields<'a> {
         let rest = rest.trim_ascii_start();
         let Some(after) = rest.strip_prefix(b":") else {
             self.text = rest;
-            return if rest.is_empty() { None } else { Some((key, b"")) };
+            return if rest.is_empty() {
+                None
+            } else {
+                Some((key, b""))
+            };
         };
         let after = after.trim_ascii_start();
         let (value, rest) = match after.first() {
@@ -68,7 +75,11 @@ impl<'a> Iterator for Fields<'a> {
     type Item = (&'a [u8], &'a [u8]);
 
     fn next(&mut self) -> Option<Self::Item> {
-        if self.json { self.next_member() } else { self.next_pair() }
+        if self.json {
+            self.next_member()
+        } else {
+            self.next_pair()
+        }
     }
 }
 
@@ -87,8 +98,12 @@ pub(crate) fn unescape(text: &[u8], into: &mut Vec<u8>) {
             Some(b'r') => into.push(b'\r'),
             Some(b'u') => {
                 let hex: Vec<u8> = bytes.by_ref().take(4).collect();
-                let code = std::str::from_utf8(&hex).ok().and_then(|h| u32::from_str_radix(h, 16).ok());
-                let c = code.and_then(char::from_u32).unwrap_or(char::REPLACEMENT_CHARACTER);
+                let code = std::str::from_utf8(&hex)
+                    .ok()
+                    .and_then(|h| u32::from_str_radix(h, 16).ok());
+                let c = code
+                    .and_then(char::from_u32)
+                    .unwrap_or(char::REPLACEMENT_CHARACTER);
                 into.extend_from_slice(c.encode_utf8(&mut [0; 4]).as_bytes());
             }
             Some(other) => into.push(other),
@@ -115,7 +130,10 @@ fn quoted(text: &[u8]) -> (&[u8], &[u8]) {
 }
 
 fn until(text: &[u8], stop: impl Fn(u8) -> bool, keep: usize) -> (&[u8], &[u8]) {
-    let end = text.iter().position(|b| stop(*b)).map_or(text.len(), |at| at + keep);
+    let end = text
+        .iter()
+        .position(|b| stop(*b))
+        .map_or(text.len(), |at| at + keep);
     text.split_at(end)
 }
 

@@ -57,14 +57,23 @@ impl Story {
     }
 
     pub(crate) fn latencies(&self) -> Vec<LatencyRow> {
-        self.latency.iter().map(|(what, (latency, at))| latency.row(what, at)).collect()
+        self.latency
+            .iter()
+            .map(|(what, (latency, at))| latency.row(what, at))
+            .collect()
     }
 
     fn unanswered(&self, template: &Template, begun: &Begun) -> Finding {
-        let total = begun.open.max(template.total() - begun.ended.min(template.total()));
+        let total = begun
+            .open
+            .max(template.total() - begun.ended.min(template.total()));
         let mut details = vec![match begun.ended {
             0 => "none of them was answered".to_owned(),
-            ended => format!("{} others were answered, the slowest after {}", count(ended), seconds(begun.longest as f64 / 1000.0)),
+            ended => format!(
+                "{} others were answered, the slowest after {}",
+                count(ended),
+                seconds(begun.longest as f64 / 1000.0)
+            ),
         }];
         let mut evidence = vec![template.first.evidence.clone()];
         if let Some((told, at)) = &template.told {
@@ -76,7 +85,10 @@ impl Story {
             evidence.push(at.clone());
         }
         if begun.untracked > 0 {
-            details.push(format!("{} more were too many to follow", count(begun.untracked)));
+            details.push(format!(
+                "{} more were too many to follow",
+                count(begun.untracked)
+            ));
         }
         let confidence = match begun.ended_by {
             Some(end) => Confidence {
@@ -97,13 +109,20 @@ impl Story {
             id: format!("unanswered-{}", slug(&template.text)),
             class: FaultClass::UnansweredRequests,
             severity: Severity::Critical,
-            title: format!("{} begun and never answered: {}", many(total, "request", "requests"), short(&template.text)),
+            title: format!(
+                "{} begun and never answered: {}",
+                many(total, "request", "requests"),
+                short(&template.text)
+            ),
             resource: Resource {
                 kind: ResourceKind::Requests,
                 name: short(&template.text),
                 ..Resource::default()
             },
-            waiters: Waiters { total, ..Waiters::default() },
+            waiters: Waiters {
+                total,
+                ..Waiters::default()
+            },
             since: begun.open_since.map(|at| Since {
                 at: timestamp(Some(at)),
                 text: "the first that was never answered, of those shown".into(),
@@ -126,10 +145,15 @@ impl Story {
 
     fn leader_loss(&self) -> Option<Finding> {
         let gone = |sign| matches!(sign, Sign::LeaderLost | Sign::LeaderAbsent);
-        let first = self.signs(gone).min_by_key(|e| (e.seen.at.is_none(), e.seen.at))?;
+        let first = self
+            .signs(gone)
+            .min_by_key(|e| (e.seen.at.is_none(), e.seen.at))?;
         let elected = self.signs(|s| s == Sign::LeaderWon).count() as u64;
         let lost = self.signs(|s| s == Sign::LeaderLost).count() as u64;
-        let absent = self.templates.iter().filter(|(_, t)| t.sign() == Some(Sign::LeaderAbsent));
+        let absent = self
+            .templates
+            .iter()
+            .filter(|(_, t)| t.sign() == Some(Sign::LeaderAbsent));
         let last = absent.filter_map(|(_, t)| t.last).max();
         let mut details = vec![format!(
             "{}, {}",
@@ -149,7 +173,11 @@ impl Story {
         Some(Finding {
             id: "leader-loss".into(),
             class: FaultClass::LeaderLoss,
-            severity: if lasting >= Some(60_000) { Severity::Critical } else { Severity::Serious },
+            severity: if lasting >= Some(60_000) {
+                Severity::Critical
+            } else {
+                Severity::Serious
+            },
             title: "leadership was lost".into(),
             resource: Resource {
                 kind: ResourceKind::Leadership,
@@ -163,8 +191,15 @@ impl Story {
                 ..Since::default()
             }),
             remedy: remedy(FaultClass::LeaderLoss).into(),
-            evidence: shown.into_iter().take(4).map(|e| e.seen.evidence.clone()).collect(),
-            confidence: Confidence { level: Sure::Certain, why: "the members say so".into() },
+            evidence: shown
+                .into_iter()
+                .take(4)
+                .map(|e| e.seen.evidence.clone())
+                .collect(),
+            confidence: Confidence {
+                level: Sure::Certain,
+                why: "the members say so".into(),
+            },
             details,
             ..Finding::default()
         })
@@ -190,7 +225,10 @@ impl Story {
             }),
             remedy: remedy(FaultClass::MemoryOverLimit).into(),
             evidence: vec![first.seen.evidence.clone()],
-            confidence: Confidence { level: Sure::Certain, why: "the log says so".into() },
+            confidence: Confidence {
+                level: Sure::Certain,
+                why: "the log says so".into(),
+            },
             ..Finding::default()
         })
     }
@@ -205,7 +243,11 @@ impl Story {
             }
             _ => false,
         };
-        let mut signs: Vec<Onset> = self.anomalies().filter(|t| !chronic(t)).filter_map(onset_of).collect();
+        let mut signs: Vec<Onset> = self
+            .anomalies()
+            .filter(|t| !chronic(t))
+            .filter_map(onset_of)
+            .collect();
         signs.extend(self.requests.iter().filter_map(|(number, begun)| {
             let template = self.templates.get(*number);
             let at = begun.open_since.filter(|_| believable(template, begun))?;
@@ -222,7 +264,10 @@ impl Story {
             let worst = self.anomalies().max_by_key(|t| t.count);
             onset = worst.map(|t| Onset {
                 at,
-                text: format!("errors became ten times as many, mostly: {}", short(&t.text)),
+                text: format!(
+                    "errors became ten times as many, mostly: {}",
+                    short(&t.text)
+                ),
                 evidence: t.first.evidence.clone(),
             });
         }
@@ -230,9 +275,10 @@ impl Story {
     }
 
     fn anomalies(&self) -> impl Iterator<Item = &Template> {
-        self.templates.iter().map(|(_, t)| t).filter(|t| {
-            t.level >= Level::Error || t.sign().is_some_and(Sign::is_anomaly)
-        })
+        self.templates
+            .iter()
+            .map(|(_, t)| t)
+            .filter(|t| t.level >= Level::Error || t.sign().is_some_and(Sign::is_anomaly))
     }
 
     pub(crate) fn events(&self) -> Vec<TimelineEvent> {
@@ -247,7 +293,11 @@ impl Story {
         for template in anomalies.into_iter().take(FIRST) {
             events.push(TimelineEvent {
                 at: timestamp(template.first.at),
-                until: timestamp(template.last.filter(|last| Some(*last) != template.first.at)),
+                until: timestamp(
+                    template
+                        .last
+                        .filter(|last| Some(*last) != template.first.at),
+                ),
                 kind: EventKind::Anomaly,
                 text: short(&template.text),
                 count: template.total(),
@@ -256,15 +306,25 @@ impl Story {
             });
         }
         let loops = self.templates.loops();
-        let notable = loops.iter().filter(|(path, rounds)| {
-            *rounds >= 10 && path.iter().any(|n| self.notable(*n))
-        });
+        let notable = loops
+            .iter()
+            .filter(|(path, rounds)| *rounds >= 10 && path.iter().any(|n| self.notable(*n)));
         for (path, rounds) in notable.take(LOOPS) {
-            let steps: Vec<String> = path.iter().map(|n| short(&self.templates.get(*n).text)).collect();
+            let steps: Vec<String> = path
+                .iter()
+                .map(|n| short(&self.templates.get(*n).text))
+                .collect();
             let first = self.templates.get(path[0]);
-            let last = path.iter().filter_map(|n| self.templates.get(*n).last).max();
+            let last = path
+                .iter()
+                .filter_map(|n| self.templates.get(*n).last)
+                .max();
             events.push(TimelineEvent {
-                at: timestamp(path.iter().filter_map(|n| self.templates.get(*n).first.at).min()),
+                at: timestamp(
+                    path.iter()
+                        .filter_map(|n| self.templates.get(*n).first.at)
+                        .min(),
+                ),
                 until: timestamp(last),
                 kind: EventKind::Loop,
                 text: steps.join(" → "),
@@ -359,7 +419,11 @@ fn storm(template: &Template) -> Finding {
         class: FaultClass::RetryStorm,
         severity: Severity::Serious,
         title: format!("{} refused: {text}", count(template.total())),
-        resource: Resource { kind: ResourceKind::Pool, name: text, ..Resource::default() },
+        resource: Resource {
+            kind: ResourceKind::Pool,
+            name: text,
+            ..Resource::default()
+        },
         no_holder: Some("the log names who is refused, not who holds the places".into()),
         remedy: remedy(FaultClass::RetryStorm).into(),
         confidence: Confidence {
@@ -375,9 +439,17 @@ fn queue_full(template: &Template) -> Finding {
     Finding {
         id: format!("queue-full-{}", slug(&text)),
         class: FaultClass::SlowConsumer,
-        severity: if template.total() >= 100 { Severity::Serious } else { Severity::Minor },
+        severity: if template.total() >= 100 {
+            Severity::Serious
+        } else {
+            Severity::Minor
+        },
         title: format!("a queue is full: {text}"),
-        resource: Resource { kind: ResourceKind::Channel, name: text, ..Resource::default() },
+        resource: Resource {
+            kind: ResourceKind::Channel,
+            name: text,
+            ..Resource::default()
+        },
         no_holder: Some("the log names who finds the queue full, not who should empty it".into()),
         remedy: remedy(FaultClass::SlowConsumer).into(),
         confidence: Confidence {

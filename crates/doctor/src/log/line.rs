@@ -68,7 +68,10 @@ pub(crate) fn record<'a>(
     let line = ornament(line);
     if let Some((inner, at)) = docker(line, scratch) {
         return Some(match inside(inner, at.or(reference)) {
-            Some(found) => Record { at: found.at.or(at), ..found },
+            Some(found) => Record {
+                at: found.at.or(at),
+                ..found
+            },
             None => plain(inner, at, Dialect::Json),
         });
     }
@@ -77,7 +80,10 @@ pub(crate) fn record<'a>(
         // CRI and `kubectl --timestamps` put a time before whatever the program wrote.
         let inner = cri(rest).or_else(|| rest.strip_prefix(b" "));
         if let Some(found) = inner.and_then(|inner| inside(ornament(inner), Some(at))) {
-            return Some(Record { at: found.at.or(Some(at)), ..found });
+            return Some(Record {
+                at: found.at.or(Some(at)),
+                ..found
+            });
         }
     }
     inside(line, reference).or_else(|| journald(line, reference))
@@ -119,14 +125,20 @@ fn with_date(line: &[u8]) -> Option<Record<'_>> {
             fields,
         });
     }
-    Some(Record { at: Some(at), level, ..plain(rest, Some(at), Dialect::Dated) })
+    Some(Record {
+        at: Some(at),
+        level,
+        ..plain(rest, Some(at), Dialect::Dated)
+    })
 }
 
 /// `INFO|CTL|cache.AgentAdmissionRequest: Receive connect request - host=… id=…`; the monitor's
 /// lines have no level: `MON|Process ctrl exit status -1, pid=19402`.
 fn bars(text: &[u8], at: Millis) -> Record<'_> {
     let cut = |text| memchr::memchr(b'|', text).filter(|at| *at <= 8);
-    let Some(first) = cut(text) else { return plain(text, Some(at), Dialect::NeuVector) };
+    let Some(first) = cut(text) else {
+        return plain(text, Some(at), Dialect::NeuVector);
+    };
     let (head, rest) = (&text[..first], &text[first + 1..]);
     let level = word_level(head);
     match (level, cut(rest)) {
@@ -182,7 +194,9 @@ fn json(line: &[u8], reference: Option<Millis>) -> Option<Record<'_>> {
     for (key, value) in fields {
         match key {
             b"ts" | b"time" | b"timestamp" | b"@timestamp" | b"t" if found.at.is_none() => {
-                found.at = stamp(value, reference).map(|(at, _)| at).or_else(|| stamp::epoch(value));
+                found.at = stamp(value, reference)
+                    .map(|(at, _)| at)
+                    .or_else(|| stamp::epoch(value));
                 told |= found.at.is_some();
             }
             b"level" | b"lvl" | b"severity" | b"@level" => {
@@ -205,16 +219,23 @@ fn json(line: &[u8], reference: Option<Millis>) -> Option<Record<'_>> {
 
 /// `time="…" level=error msg="…" key=value`, in any order.
 fn logfmt(line: &[u8]) -> Option<Record<'_>> {
-    let key = line.iter().position(|b| !(b.is_ascii_alphanumeric() || matches!(b, b'_' | b'@')))?;
+    let key = line
+        .iter()
+        .position(|b| !(b.is_ascii_alphanumeric() || matches!(b, b'_' | b'@')))?;
     if line[key] != b'=' || key == 0 {
         return None;
     }
-    let mut found = Record { fields: Fields::pairs(line), ..plain(b"", None, Dialect::Logfmt) };
+    let mut found = Record {
+        fields: Fields::pairs(line),
+        ..plain(b"", None, Dialect::Logfmt)
+    };
     let mut told = 0;
     for (key, value) in Fields::pairs(line) {
         match key {
             b"ts" | b"time" | b"t" | b"timestamp" => {
-                found.at = stamp(value, None).map(|(at, _)| at).or_else(|| stamp::epoch(value));
+                found.at = stamp(value, None)
+                    .map(|(at, _)| at)
+                    .or_else(|| stamp::epoch(value));
                 told += 1;
             }
             b"level" | b"lvl" | b"severity" => {
@@ -241,7 +262,10 @@ fn logfmt(line: &[u8]) -> Option<Record<'_>> {
 fn hclog(text: &[u8]) -> Option<(Level, &[u8])> {
     let text = text.strip_prefix(b"[")?;
     let end = memchr::memchr(b']', text.get(..12).unwrap_or(text))?;
-    Some((word_level(&text[..end])?, text[end + 1..].trim_ascii_start()))
+    Some((
+        word_level(&text[..end])?,
+        text[end + 1..].trim_ascii_start(),
+    ))
 }
 
 /// `Jan 26 13:09:02 host unit[1234]: inner`.
@@ -255,10 +279,17 @@ fn journald(line: &[u8], reference: Option<Millis>) -> Option<Record<'_>> {
     let unit = unit.split(|b| *b == b'[').next().unwrap_or_default();
     // What the unit wrote has a dialect of its own; journald's time is then only the second best.
     if let Some(found) = inside(inner, Some(at)) {
-        return Some(Record { at: found.at.or(Some(at)), ..found });
+        return Some(Record {
+            at: found.at.or(Some(at)),
+            ..found
+        });
     }
     let (level, message) = leading_level(inner);
-    Some(Record { source: unit, level, ..plain(message, Some(at), Dialect::Journald) })
+    Some(Record {
+        source: unit,
+        level,
+        ..plain(message, Some(at), Dialect::Journald)
+    })
 }
 
 /// `{"log":"…\n","stream":"stderr","time":"…"}`.
@@ -282,8 +313,11 @@ fn docker<'a>(line: &'a [u8], scratch: &'a mut Vec<u8>) -> Option<(&'a [u8], Opt
 /// `2025-01-26T13:09:02.525123456Z stderr F inner`, after its time.
 fn cri(rest: &[u8]) -> Option<&[u8]> {
     let rest = rest.strip_prefix(b" std")?;
-    let rest = rest.strip_prefix(b"out").or_else(|| rest.strip_prefix(b"err"))?;
-    rest.strip_prefix(b" F ").or_else(|| rest.strip_prefix(b" P "))
+    let rest = rest
+        .strip_prefix(b"out")
+        .or_else(|| rest.strip_prefix(b"err"))?;
+    rest.strip_prefix(b" F ")
+        .or_else(|| rest.strip_prefix(b" P "))
 }
 
 /// `[pod/name/container] inner` and `name-1  | inner`.
@@ -294,11 +328,16 @@ fn named(line: &[u8]) -> &[u8] {
         return &line[end + 2..];
     }
     let head = line.get(..48).unwrap_or(line);
-    if let Some(bar) = memchr::memmem::find(head, b" | ")
+    if let Some(bar) = memchr::memchr(b'|', head)
+        && head[..bar].ends_with(b" ")
+        && head[bar + 1..].starts_with(b" ")
         && !head[0].is_ascii_digit()
-        && head[..bar].trim_ascii_end().iter().all(|b| b.is_ascii_alphanumeric() || b"-_.".contains(b))
+        && head[..bar]
+            .trim_ascii_end()
+            .iter()
+            .all(|b| b.is_ascii_alphanumeric() || b"-_.".contains(b))
     {
-        return &line[bar + 3..];
+        return &line[bar + 2..];
     }
     line
 }
@@ -314,12 +353,21 @@ fn ornament(line: &[u8]) -> &[u8] {
 }
 
 fn component(text: &[u8], at: Option<Millis>, level: Level, dialect: Dialect) -> Record<'_> {
-    let (source, message) = match memchr::memmem::find(text, b": ") {
-        Some(end) if !text[..end].contains(&b' ') => (&text[..end], &text[end + 2..]),
-        _ => (&b""[..], text),
+    // The name before the colon is one word, so nothing behind the first blank matters.
+    let word = memchr::memchr(b' ', text).unwrap_or(0);
+    let (source, message) = match text[..word].strip_suffix(b":") {
+        Some(source) => (source, &text[word + 1..]),
+        None => (&b""[..], text),
     };
     let message = message.strip_prefix(b"- ").unwrap_or(message);
-    Record { at, level, dialect, source, message, fields: Fields::pairs(message) }
+    Record {
+        at,
+        level,
+        dialect,
+        source,
+        message,
+        fields: Fields::pairs(message),
+    }
 }
 
 fn plain(message: &[u8], at: Option<Millis>, dialect: Dialect) -> Record<'_> {
@@ -335,7 +383,10 @@ fn plain(message: &[u8], at: Option<Millis>, dialect: Dialect) -> Record<'_> {
 
 /// A level as the first word, with what people put around it.
 fn leading_level(text: &[u8]) -> (Level, &[u8]) {
-    let end = text.iter().position(|b| matches!(b, b' ' | b'\t')).unwrap_or(text.len());
+    let end = text
+        .iter()
+        .position(|b| matches!(b, b' ' | b'\t'))
+        .unwrap_or(text.len());
     if end <= 10
         && let Some(level) = word_level(&text[..end])
     {
@@ -349,14 +400,20 @@ fn word_level(word: &[u8]) -> Option<Level> {
     let start = word.iter().position(is_letter)?;
     let end = word.iter().rposition(is_letter)? + 1;
     let word = &word[start..end];
-    let any = |names: &[&str]| names.iter().any(|n| word.eq_ignore_ascii_case(n.as_bytes()));
+    let any = |names: &[&str]| {
+        names
+            .iter()
+            .any(|n| word.eq_ignore_ascii_case(n.as_bytes()))
+    };
     if any(&["info", "debug", "trace", "debu", "notice", "dbug", "trac"]) {
         Some(Level::Info)
     } else if any(&["warn", "warning", "wrn"]) {
         Some(Level::Warn)
     } else if any(&["error", "erro", "err", "eror"]) {
         Some(Level::Error)
-    } else if any(&["fatal", "fata", "panic", "critical", "crit", "emerg", "alert", "dpanic"]) {
+    } else if any(&[
+        "fatal", "fata", "panic", "critical", "crit", "emerg", "alert", "dpanic",
+    ]) {
         Some(Level::Fatal)
     } else {
         None

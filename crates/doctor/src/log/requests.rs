@@ -76,7 +76,9 @@ impl Requests {
     /// What never ended, by template. Requests begun shortly before the log ends may still be well.
     pub(crate) fn finish(mut self, log_ends: Option<Millis>) -> Vec<(u32, Begun)> {
         for open in self.open.into_values() {
-            let Some(begun) = self.by_template.get_mut(&open.template) else { continue };
+            let Some(begun) = self.by_template.get_mut(&open.template) else {
+                continue;
+            };
             let patience = (2 * begun.longest).max(5_000);
             if let (Some(at), Some(end)) = (open.at, log_ends)
                 && end - at < patience
@@ -88,7 +90,11 @@ impl Requests {
                 begun.open_since = open.at;
             }
         }
-        let mut all: Vec<_> = self.by_template.into_iter().filter(|(_, b)| b.open > 0).collect();
+        let mut all: Vec<_> = self
+            .by_template
+            .into_iter()
+            .filter(|(_, b)| b.open > 0)
+            .collect();
         all.sort_by_key(|(number, begun)| (std::cmp::Reverse(begun.open), *number));
         all
     }

@@ -39,7 +39,10 @@ const SIGNS: &[(Sign, &[&str])] = &[
     (Sign::LeaderLost, &["stepping down"]),
     (Sign::LeaderLost, &["failed to renew lease"]),
     (Sign::LeaderLost, &["peer has newer term"]),
-    (Sign::LeaderLost, &["heartbeat timeout reached, starting election"]),
+    (
+        Sign::LeaderLost,
+        &["heartbeat timeout reached, starting election"],
+    ),
     (Sign::LeaderAbsent, &["no cluster leader"]),
     (Sign::LeaderAbsent, &["not the leader"]),
     (Sign::LeaderAbsent, &["cannot locate lead"]),
@@ -105,21 +108,62 @@ pub(crate) struct Traits {
 }
 
 pub(crate) const ID_KEYS: &[&str] = &[
-    "id", "request_id", "requestid", "req_id", "reqid", "request-id", "x-request-id", "req", "rid",
-    "trace_id", "traceid", "correlation_id", "grpc.request_id", "uid", "uuid", "reconcileid",
-    "container_id", "containerid", "podsandboxid", "xid",
+    "id",
+    "request_id",
+    "requestid",
+    "req_id",
+    "reqid",
+    "request-id",
+    "x-request-id",
+    "req",
+    "rid",
+    "trace_id",
+    "traceid",
+    "correlation_id",
+    "grpc.request_id",
+    "uid",
+    "uuid",
+    "reconcileid",
+    "container_id",
+    "containerid",
+    "podsandboxid",
+    "xid",
 ];
-pub(crate) const LIMIT_KEYS: &[&str] =
-    &["memlimit", "mem_limit", "memory_limit", "memorylimit", "memory.max", "limit_bytes"];
+pub(crate) const LIMIT_KEYS: &[&str] = &[
+    "memlimit",
+    "mem_limit",
+    "memory_limit",
+    "memorylimit",
+    "memory.max",
+    "limit_bytes",
+];
 pub(crate) const USED_KEYS: &[&str] = &[
-    "workingset", "working_set", "working_set_bytes", "memory.current", "rss", "rss_bytes",
-    "memusage", "mem_usage", "memory_usage", "memoryusage", "usage",
+    "workingset",
+    "working_set",
+    "working_set_bytes",
+    "memory.current",
+    "rss",
+    "rss_bytes",
+    "memusage",
+    "mem_usage",
+    "memory_usage",
+    "memoryusage",
+    "usage",
 ];
 /// Keys of durations, and what a bare number under them means in milliseconds.
 pub(crate) const DURATION_KEYS: &[(&str, f64)] = &[
-    ("grpc.time_ms", 1.0), ("duration_ms", 1.0), ("latency_ms", 1.0), ("elapsed_ms", 1.0),
-    ("took_ms", 1.0), ("time_ms", 1.0), ("grpc.duration", 1.0), ("duration", 1000.0),
-    ("latency", 1000.0), ("elapsed", 1000.0), ("took", 1000.0), ("duration_seconds", 1000.0),
+    ("grpc.time_ms", 1.0),
+    ("duration_ms", 1.0),
+    ("latency_ms", 1.0),
+    ("elapsed_ms", 1.0),
+    ("took_ms", 1.0),
+    ("time_ms", 1.0),
+    ("grpc.duration", 1.0),
+    ("duration", 1000.0),
+    ("latency", 1000.0),
+    ("elapsed", 1000.0),
+    ("took", 1000.0),
+    ("duration_seconds", 1000.0),
 ];
 
 impl Traits {
@@ -134,19 +178,46 @@ impl Traits {
         let has_id = record.fields.get(ID_KEYS).is_some();
         Self {
             sign,
-            begins: if has_id && sign.is_none() { begins(&message) } else { Begins::No },
+            begins: if has_id && sign.is_none() {
+                begins(&message)
+            } else {
+                Begins::No
+            },
             has_id,
             has_memory: record.fields.get(USED_KEYS).is_some(),
-            has_duration: DURATION_KEYS.iter().any(|(key, _)| record.fields.get(&[key]).is_some()),
+            has_duration: DURATION_KEYS
+                .iter()
+                .any(|(key, _)| record.fields.get(&[key]).is_some()),
         }
     }
 }
 
 fn begins(message: &str) -> Begins {
     const ENDS: &[&str] = &[
-        "done", "finish", "complete", "succe", "fail", "error", "respon", "repl", "answer", "clos",
-        "released", "acquired", "exit", "stopped", "cancel", "timeout", "timed out", "ended",
-        "denied", "reject", "started", "deleted", "removed", "served",
+        "done",
+        "finish",
+        "complete",
+        "succe",
+        "fail",
+        "error",
+        "respon",
+        "repl",
+        "answer",
+        "clos",
+        "released",
+        "acquired",
+        "exit",
+        "stopped",
+        "cancel",
+        "timeout",
+        "timed out",
+        "ended",
+        "denied",
+        "reject",
+        "started",
+        "deleted",
+        "removed",
+        "served",
     ];
     // Only the words, not the fields behind them: `error=` there says nothing about the message.
     let words = message.split(['=', '"']).next().unwrap_or_default();
@@ -155,11 +226,31 @@ fn begins(message: &str) -> Begins {
         return Begins::No;
     }
     let request = has(&["request", "call", "query", "rpc", "lock"]);
-    if request && has(&["receiv", "handling", "processing", "accept", "incoming", "acquiring", "waiting", "serving"])
+    if request
+        && has(&[
+            "receiv",
+            "handling",
+            "processing",
+            "accept",
+            "incoming",
+            "acquiring",
+            "waiting",
+            "serving",
+        ])
     {
         Begins::Request
-    } else if has(&["starting", "start ", "begin", "handling", "processing", "receiv", "attempting", "connecting", "acquiring", "waiting"])
-    {
+    } else if has(&[
+        "starting",
+        "start ",
+        "begin",
+        "handling",
+        "processing",
+        "receiv",
+        "attempting",
+        "connecting",
+        "acquiring",
+        "waiting",
+    ]) {
         Begins::Perhaps
     } else {
         Begins::No

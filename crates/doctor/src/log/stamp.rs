@@ -11,19 +11,22 @@ pub(crate) type Millis = i64;
 
 /// Reads a time in any of the forms below from the start of `text`.
 pub(crate) fn stamp(text: &[u8], reference: Option<Millis>) -> Option<(Millis, &[u8])> {
-    dated(text).or_else(|| klog(text, reference)).or_else(|| syslog(text, reference))
+    dated(text)
+        .or_else(|| klog(text, reference))
+        .or_else(|| syslog(text, reference))
 }
 
 /// `2025-01-26T13:09:02.525Z`, `2025-01-26 13:09:02,525 +0100`, `2025/01/26 13:09:02`.
 pub(crate) fn dated(text: &[u8]) -> Option<(Millis, &[u8])> {
     let (year, rest) = digits(text, 4)?;
-    let (&separator, rest) = rest.split_first().filter(|(b, _)| matches!(b, b'-' | b'/'))?;
+    let (&separator, rest) = rest
+        .split_first()
+        .filter(|(b, _)| matches!(b, b'-' | b'/'))?;
     let (month, rest) = digits(rest, 2)?;
     let rest = rest.strip_prefix(&[separator])?;
     let (day, rest) = digits(rest, 2)?;
-    let rest = match rest.split_first()? {
-        (b'T' | b't' | b' ', rest) => rest,
-        _ => return None,
+    let (b'T' | b't' | b' ', rest) = rest.split_first()? else {
+        return None;
     };
     let (of_day, rest) = clock(rest)?;
     let (offset, rest) = zone(rest);

@@ -46,7 +46,8 @@ impl Template {
 
     /// What was counted, or what the input says was counted before it was cut.
     pub(crate) fn total(&self) -> u64 {
-        self.count.max(self.told.as_ref().map_or(0, |(told, _)| *told))
+        self.count
+            .max(self.told.as_ref().map_or(0, |(told, _)| *told))
     }
 }
 
@@ -98,7 +99,10 @@ impl Templates {
         };
         let template = &mut self.all[number as usize];
         if template.count == 0 || (record.at.is_some() && record.at < template.first.at) {
-            template.first = Seen { at: record.at, evidence: evidence() };
+            template.first = Seen {
+                at: record.at,
+                evidence: evidence(),
+            };
         }
         template.count += 1;
         template.last = template.last.max(record.at);
@@ -122,7 +126,10 @@ impl Templates {
         let number = match quotation {
             Some(quoted) => {
                 let wanted: String = mask(quoted);
-                self.all.iter().position(|t| t.text.contains(&wanted)).map(|n| n as u32)
+                self.all
+                    .iter()
+                    .position(|t| t.text.contains(&wanted))
+                    .map(|n| n as u32)
             }
             None => self.previous,
         };
@@ -206,10 +213,15 @@ fn mask(text: &str) -> String {
 fn walk(record: &Record<'_>, mut emit: impl FnMut(&[u8])) {
     let cut = |text: &'_ [u8]| text.len().min(SIGNIFICANT);
     holes(&record.message[..cut(record.message)], &mut emit);
-    if matches!(record.dialect, super::line::Dialect::Json | super::line::Dialect::Logfmt) {
+    if matches!(
+        record.dialect,
+        super::line::Dialect::Json | super::line::Dialect::Logfmt
+    ) {
         for (key, value) in record.fields {
-            if matches!(key, b"error" | b"err" | b"grpc.error" | b"grpc.code" | b"grpc.method" | b"method")
-            {
+            if matches!(
+                key,
+                b"error" | b"err" | b"grpc.error" | b"grpc.code" | b"grpc.method" | b"method"
+            ) {
                 emit(b" ");
                 emit(key);
                 emit(b"=");

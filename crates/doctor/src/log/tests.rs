@@ -5,7 +5,11 @@ fn story(text: &str) -> Story {
     let mut logs = Logs::default();
     logs.begin(Some(1_740_000_000_000));
     for (line, bytes) in (1..).zip(text.lines().map(str::as_bytes)) {
-        let at = At { input: "x.log", line, bytes };
+        let at = At {
+            input: "x.log",
+            line,
+            bytes,
+        };
         if logs.line(at).is_none() {
             logs.remark(at);
         }
@@ -18,7 +22,11 @@ fn find(story: &Story, class: FaultClass) -> Option<Finding> {
 }
 
 fn klog(second: u32, text: &str) -> String {
-    format!("I0126 13:{:02}:{:02}.000000       1 s.go:1] {text}\n", second / 60, second % 60)
+    format!(
+        "I0126 13:{:02}:{:02}.000000       1 s.go:1] {text}\n",
+        second / 60,
+        second % 60
+    )
 }
 
 #[test]
@@ -35,9 +43,15 @@ fn requests_that_end_are_no_finding_and_those_that_do_not_are() {
     text += &klog(900, "bye");
     let mut story = story(&text);
     let found = find(&story, FaultClass::UnansweredRequests).unwrap();
-    assert!(found.title.starts_with("40 requests begun and never answered"), "{}", found.title);
+    assert!(
+        found
+            .title
+            .starts_with("40 requests begun and never answered"),
+        "{}",
+        found.title
+    );
     assert!(found.confidence.why.contains("sent reply"));
-    assert_eq!(story.onset().unwrap().at % 3_600_000, 100_000 + 13 * 0);
+    assert_eq!(story.onset().unwrap().at % 3_600_000, 100_000);
 }
 
 #[test]
@@ -65,7 +79,8 @@ fn a_healthy_log_is_no_finding() {
     for n in 0..1000 {
         text += &klog(n, &format!("synced {n} items in {}ms", n % 17));
     }
-    text += "I0126 13:20:00.000000       1 leaderelection.go:257] successfully acquired lease a/b\n";
+    text +=
+        "I0126 13:20:00.000000       1 leaderelection.go:257] successfully acquired lease a/b\n";
     text += "E0126 13:20:00.000000       1 a.go:7] could not update status, will retry\n";
     assert!(story(&text).findings().is_empty());
 }
@@ -76,7 +91,11 @@ fn signs_become_findings_with_their_counts() {
         .map(|n| format!("2025-02-02T22:20:{n:02}.000Z [ERROR] agent.server.rpc: rejecting RPC conn from because rpc_max_conns_per_client exceeded: conn=from=10.42.55.36:{}\n", 4000 + n))
         .collect();
     let found = find(&story(&refused), FaultClass::RetryStorm).unwrap();
-    assert!(found.title.starts_with("40 refused: agent.server.rpc"), "{}", found.title);
+    assert!(
+        found.title.starts_with("40 refused: agent.server.rpc"),
+        "{}",
+        found.title
+    );
 
     let told = format!("{refused}( repeated...) (88736 hits)\n");
     let found = find(&story(&told), FaultClass::RetryStorm).unwrap();
@@ -86,7 +105,10 @@ fn signs_become_findings_with_their_counts() {
     let kind: String = (0..10)
         .map(|n| format!("2025-02-02T22:2{n}:00Z\tERROR\tcontroller\tReconciler error: no matches for kind \"Peer\" in version\n"))
         .collect();
-    assert_eq!(find(&story(&kind), FaultClass::StaleCache).unwrap().details[0], "10 lines seen");
+    assert_eq!(
+        find(&story(&kind), FaultClass::StaleCache).unwrap().details[0],
+        "10 lines seen"
+    );
 
     let full = "2025-02-03T09:24:52.947|ERRO|CTL|rest.(*WebhookServer).validate: cacheAdmCtrlAudit - error=Queue full\n";
     assert!(find(&story(full), FaultClass::SlowConsumer).is_some());
@@ -108,7 +130,16 @@ fn a_leader_that_goes_and_comes_is_told_in_order() {
         .filter(|e| matches!(e.kind, EventKind::Leader | EventKind::Restart))
         .map(|e| e.text.split(':').next().unwrap())
         .collect();
-    assert_eq!(turns, ["leader lost", "leader elected", "leader lost", "no leader", "process ended"]);
+    assert_eq!(
+        turns,
+        [
+            "leader lost",
+            "leader elected",
+            "leader lost",
+            "no leader",
+            "process ended"
+        ]
+    );
 }
 
 #[test]
@@ -117,7 +148,11 @@ fn a_quoted_excerpt_counts_once() {
     logs.begin(None);
     logs.quoting();
     for _ in 0..2 {
-        logs.line(At { input: "x", line: 1, bytes: b"2025-01-26T13:09:02.525|INFO|CTL|a.b: hello" });
+        logs.line(At {
+            input: "x",
+            line: 1,
+            bytes: b"2025-01-26T13:09:02.525|INFO|CTL|a.b: hello",
+        });
     }
     assert_eq!(logs.lines(), 1);
 }

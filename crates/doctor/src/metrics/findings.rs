@@ -1,8 +1,8 @@
 //! What the figures prove.
 
 use super::{LatencyRow, MemoryFact, Metrics, Series};
-use crate::excerpt::QuotedLock;
 use crate::analysis::remedy;
+use crate::excerpt::QuotedLock;
 use crate::figures::{self, count, seconds};
 use crate::report::{
     Confidence, EventKind, Evidence, FaultClass, Finding, Level, Resource, ResourceKind, Severity,
@@ -34,7 +34,9 @@ impl Metrics {
         let calls = self.calls();
         let mut findings = self.pinned(logged, quoted, &calls);
         for calls in &calls {
-            let told = findings.iter().any(|f| f.resource.sites.contains(&calls.method));
+            let told = findings
+                .iter()
+                .any(|f| f.resource.sites.contains(&calls.method));
             findings.extend(calls.piling_up().filter(|_| !told));
         }
         findings.extend(self.stuck_workers());
@@ -46,22 +48,31 @@ impl Metrics {
     }
 
     fn named<'a>(&'a self, name: &'a str) -> impl Iterator<Item = &'a Series> {
-        self.series.range(name.to_owned()..).map(|(_, s)| s).take_while(move |s| s.name.starts_with(name)).filter(move |s| s.name == name)
+        self.series
+            .range(name.to_owned()..)
+            .map(|(_, s)| s)
+            .take_while(move |s| s.name.starts_with(name))
+            .filter(move |s| s.name == name)
     }
 
     fn calls(&self) -> Vec<Calls<'_>> {
         let mut all = Vec::new();
         for started in self.series.values() {
-            let Some(family) = started.name.strip_suffix("_started_total") else { continue };
+            let Some(family) = started.name.strip_suffix("_started_total") else {
+                continue;
+            };
             let name = format!("{family}_handled_total");
-            let handled: Vec<&Series> =
-                self.named(&name).filter(|s| s.covers(&started.labels)).collect();
+            let handled: Vec<&Series> = self
+                .named(&name)
+                .filter(|s| s.covers(&started.labels))
+                .collect();
             if handled.is_empty() {
                 continue;
             }
             let sum = |at: fn(&Series) -> f64| handled.iter().map(|s| at(s)).sum::<f64>();
             let is_bad = |s: &&&Series| {
-                s.label(CODES).is_some_and(|code| code != "OK" && !code.starts_with('2'))
+                s.label(CODES)
+                    .is_some_and(|code| code != "OK" && !code.starts_with('2'))
             };
             let method = started.label(&["grpc_method", "method"]).unwrap_or(family);
             let mut evidence = vec![started.evidence.clone()];
@@ -93,7 +104,10 @@ impl Metrics {
         let mut groups: Vec<(String, f64, Vec<&LatencyRow>)> = Vec::new();
         for (row, deadline) in rows.filter_map(|row| Some((row, row.pinned()?))) {
             let (call, _) = outcome(&row.what);
-            match groups.iter_mut().find(|(c, d, _)| *c == call && *d == deadline) {
+            match groups
+                .iter_mut()
+                .find(|(c, d, _)| *c == call && *d == deadline)
+            {
                 Some((_, _, rows)) => rows.push(row),
                 None => groups.push((call, deadline, vec![row])),
             }
@@ -121,9 +135,18 @@ impl Metrics {
         let mut details: Vec<String> = rows
             .iter()
             .map(|row| {
-                let many = if row.count.is_finite() { count(row.count as u64) } else { "?".into() };
+                let many = if row.count.is_finite() {
+                    count(row.count as u64)
+                } else {
+                    "?".into()
+                };
                 let p95 = row.p95.or(row.max).unwrap_or(row.p50);
-                format!("{}: {many} calls, p50 {}, p95 {}", row.what, seconds(row.p50), seconds(p95))
+                format!(
+                    "{}: {many} calls, p50 {}, p95 {}",
+                    row.what,
+                    seconds(row.p50),
+                    seconds(p95)
+                )
             })
             .collect();
         let mut waiting = 0;
@@ -138,7 +161,11 @@ impl Metrics {
         }
         let resource = match quoted {
             Some(lock) => {
-                let kept = if lock.deferred { "until the function returns" } else { "for a while" };
+                let kept = if lock.deferred {
+                    "until the function returns"
+                } else {
+                    "for a while"
+                };
                 details.push(format!(
                     "the report quotes {}, which takes {} and keeps it {kept}: a hint, not a proof",
                     lock.function, lock.name
@@ -162,7 +189,9 @@ impl Metrics {
         };
         let (what, confidence) = if successes {
             (
-                format!("{call}: a queue behind one lock, latency pinned at the client's deadline of {shown}"),
+                format!(
+                    "{call}: a queue behind one lock, latency pinned at the client's deadline of {shown}"
+                ),
                 Confidence {
                     level: Level::Likely,
                     why: format!(
@@ -188,7 +217,10 @@ impl Metrics {
             severity: Severity::Critical,
             title: what,
             resource,
-            waiters: crate::report::Waiters { total: waiting, ..Default::default() },
+            waiters: crate::report::Waiters {
+                total: waiting,
+                ..Default::default()
+            },
             no_holder: Some(
                 "metrics show that calls wait for their turn, not for whom: take two goroutine \
                  dumps some seconds apart"
@@ -213,13 +245,18 @@ impl Metrics {
         let mut groups: std::collections::BTreeMap<Key<'_>, Vec<(f64, f64, &Series)>> =
             std::collections::BTreeMap::new();
         for series in self.series.values() {
-            let Some(name) = series.name.strip_suffix("_seconds_bucket") else { continue };
+            let Some(name) = series.name.strip_suffix("_seconds_bucket") else {
+                continue;
+            };
             let Some(le) = series.label(&["le"]).and_then(|le| le.parse::<f64>().ok()) else {
                 continue;
             };
             let labels = series.labels.iter().filter(|(name, _)| name != "le");
             let labels = labels.map(|(a, b)| (a.as_str(), b.as_str())).collect();
-            groups.entry((name, labels)).or_default().push((le, series.last(), series));
+            groups
+                .entry((name, labels))
+                .or_default()
+                .push((le, series.last(), series));
         }
         let mut rows = Vec::new();
         for ((name, labels), mut buckets) in groups {
@@ -228,12 +265,16 @@ impl Metrics {
             let at = |q: f64| buckets.iter().position(|(_, n, _)| *n >= q * total);
             // With all between one bound and the next, the figure lies somewhere between; the
             // lower bound is the safer claim.
-            let (Some(low), Some(high)) = (at(0.02), at(0.95)) else { continue };
+            let (Some(low), Some(high)) = (at(0.02), at(0.95)) else {
+                continue;
+            };
             if low != high || low == 0 || total < 20.0 {
                 continue;
             }
             let bound = buckets[low - 1].0;
-            let what = labels.iter().find(|(l, _)| matches!(*l, "grpc_method" | "method" | "handler"));
+            let what = labels
+                .iter()
+                .find(|(l, _)| matches!(*l, "grpc_method" | "method" | "handler"));
             rows.push(LatencyRow {
                 what: what.map_or(name, |(_, value)| value).to_owned(),
                 count: total,
@@ -253,12 +294,17 @@ impl Metrics {
         self.named("workqueue_longest_running_processor_seconds")
             .filter(|s| s.last() >= LONG)
             .map(|series| {
-                let queue = series.label(&["name", "controller"]).unwrap_or("a work queue");
+                let queue = series
+                    .label(&["name", "controller"])
+                    .unwrap_or("a work queue");
                 Finding {
                     id: format!("stuck-worker-{}", slug(queue)),
                     class: FaultClass::SlowConsumer,
                     severity: Severity::Serious,
-                    title: format!("a worker of {queue} has been at one item for {}", seconds(series.last())),
+                    title: format!(
+                        "a worker of {queue} has been at one item for {}",
+                        seconds(series.last())
+                    ),
                     resource: Resource {
                         kind: ResourceKind::Pool,
                         name: queue.to_owned(),
@@ -266,7 +312,9 @@ impl Metrics {
                     },
                     no_holder: Some("the metric does not say which item".into()),
                     remedy: remedy(FaultClass::SlowConsumer).into(),
-                    collect_next: vec!["a goroutine dump: the worker's stack names the call".into()],
+                    collect_next: vec![
+                        "a goroutine dump: the worker's stack names the call".into(),
+                    ],
                     evidence: vec![series.evidence.clone()],
                     confidence: Confidence {
                         level: Level::Certain,
@@ -279,7 +327,9 @@ impl Metrics {
     }
 
     fn leaderless(&self) -> Option<Finding> {
-        let series = self.named("etcd_server_has_leader").find(|s| s.last() == 0.0)?;
+        let series = self
+            .named("etcd_server_has_leader")
+            .find(|s| s.last() == 0.0)?;
         Some(Finding {
             id: "leader-loss-etcd".into(),
             class: FaultClass::LeaderLoss,
@@ -293,20 +343,29 @@ impl Metrics {
             no_holder: Some("nobody leads".into()),
             remedy: remedy(FaultClass::LeaderLoss).into(),
             evidence: vec![series.evidence.clone()],
-            confidence: Confidence { level: Level::Certain, why: "the member says so".into() },
+            confidence: Confidence {
+                level: Level::Certain,
+                why: "the member says so".into(),
+            },
             ..Finding::default()
         })
     }
 
     fn many_goroutines(&self) -> Option<Finding> {
-        let series = self.named("go_goroutines").max_by(|a, b| a.last().total_cmp(&b.last()))?;
+        let series = self
+            .named("go_goroutines")
+            .max_by(|a, b| a.last().total_cmp(&b.last()))?;
         let (first, last) = (series.first(), series.last());
         let grows = series.points.len() > 1 && last >= 2.0 * first && last - first >= 1000.0;
         if !grows && last < 50_000.0 {
             return None;
         }
         let title = if grows {
-            format!("goroutines grew from {} to {}", count(first as u64), count(last as u64))
+            format!(
+                "goroutines grew from {} to {}",
+                count(first as u64),
+                count(last as u64)
+            )
         } else {
             format!("{} goroutines", count(last as u64))
         };
@@ -334,17 +393,26 @@ impl Metrics {
 
     /// Memory in use and its limit, as far as the samples name both.
     pub(crate) fn memory(&self) -> Vec<MemoryFact> {
-        let limits: Vec<&Series> = ["container_spec_memory_limit_bytes", "container_memory_limit_bytes", "cgroup_memory_limit_bytes"]
-            .iter()
-            .flat_map(|name| self.named(name))
-            .filter(|s| s.last() > 0.0)
-            .collect();
+        let limits: Vec<&Series> = [
+            "container_spec_memory_limit_bytes",
+            "container_memory_limit_bytes",
+            "cgroup_memory_limit_bytes",
+        ]
+        .iter()
+        .flat_map(|name| self.named(name))
+        .filter(|s| s.last() > 0.0)
+        .collect();
         let mut facts = Vec::new();
-        for name in ["container_memory_working_set_bytes", "process_resident_memory_bytes"] {
+        for name in [
+            "container_memory_working_set_bytes",
+            "process_resident_memory_bytes",
+        ] {
             for used in self.named(name) {
                 // The limit of the same container, or the only one there is.
                 let same = |names: &[&str], s: &Series| used.label(names) == s.label(names);
-                let mut own = limits.iter().filter(|s| same(&["pod"], s) && same(&["container"], s));
+                let mut own = limits
+                    .iter()
+                    .filter(|s| same(&["pod"], s) && same(&["container"], s));
                 let limit = own.next().map(|s| s.last());
                 facts.extend(used.points.iter().map(|(at, value)| MemoryFact {
                     used: *value,
@@ -360,13 +428,25 @@ impl Metrics {
     /// Figures with a time, for the plot.
     pub(crate) fn events(&self) -> Vec<TimelineEvent> {
         let mut events = Vec::new();
-        for (name, unit) in [("go_goroutines", "goroutines"), ("process_resident_memory_bytes", "bytes"), ("container_memory_working_set_bytes", "bytes")] {
+        for (name, unit) in [
+            ("go_goroutines", "goroutines"),
+            ("process_resident_memory_bytes", "bytes"),
+            ("container_memory_working_set_bytes", "bytes"),
+        ] {
             for series in self.named(name).take(4) {
                 for (at, value) in &series.points {
-                    let shown = if unit == "bytes" { figures::bytes(*value) } else { format!("{} {unit}", count(*value as u64)) };
+                    let shown = if unit == "bytes" {
+                        figures::bytes(*value)
+                    } else {
+                        format!("{} {unit}", count(*value as u64))
+                    };
                     events.push(TimelineEvent {
                         at: figures::timestamp(*at),
-                        kind: if unit == "bytes" { EventKind::Memory } else { EventKind::Metric },
+                        kind: if unit == "bytes" {
+                            EventKind::Memory
+                        } else {
+                            EventKind::Metric
+                        },
                         text: format!("{name}: {shown}"),
                         count: 1,
                         value: Some(*value),
@@ -402,7 +482,11 @@ impl Series {
 impl Calls<'_> {
     fn figures(&self) -> String {
         let started = self.started.last();
-        let share = if self.handled > 0.0 { 100.0 * self.failed / self.handled } else { 0.0 };
+        let share = if self.handled > 0.0 {
+            100.0 * self.failed / self.handled
+        } else {
+            0.0
+        };
         format!(
             "{}: {} started, {} handled, of these {} failed ({share:.0} %), {} in flight",
             self.method,
@@ -422,9 +506,18 @@ impl Calls<'_> {
             return None;
         }
         let title = if grows {
-            format!("{}: calls in flight grew from {} to {}", self.method, count(first.max(0.0) as u64), count(last as u64))
+            format!(
+                "{}: calls in flight grew from {} to {}",
+                self.method,
+                count(first.max(0.0) as u64),
+                count(last as u64)
+            )
         } else {
-            format!("{}: {} calls begun and not answered", self.method, count(last as u64))
+            format!(
+                "{}: {} calls begun and not answered",
+                self.method,
+                count(last as u64)
+            )
         };
         Some(Finding {
             id: format!("in-flight-{}", slug(&self.method)),
@@ -436,13 +529,20 @@ impl Calls<'_> {
                 name: self.method.clone(),
                 ..Resource::default()
             },
-            waiters: crate::report::Waiters { total: last.max(0.0) as u64, ..Default::default() },
+            waiters: crate::report::Waiters {
+                total: last.max(0.0) as u64,
+                ..Default::default()
+            },
             no_holder: Some("counters do not say what the calls wait for".into()),
             remedy: remedy(FaultClass::UnansweredRequests).into(),
             collect_next: vec!["two goroutine dumps some seconds apart".into()],
             evidence: self.evidence.clone(),
             confidence: Confidence {
-                level: if grows { Level::Likely } else { Level::Possible },
+                level: if grows {
+                    Level::Likely
+                } else {
+                    Level::Possible
+                },
                 why: "started and handled are counted by the server itself".into(),
             },
             details: vec![self.figures()],
@@ -453,19 +553,41 @@ impl Calls<'_> {
 
 /// The call without the words for how it went, and whether it went well.
 fn outcome(what: &str) -> (String, bool) {
-    const BAD: &[&str] = &["failed", "fail", "error", "errors", "internal", "deadlineexceeded", "unavailable", "canceled", "cancelled", "timeout", "unknown", "aborted", "resourceexhausted"];
+    const BAD: &[&str] = &[
+        "failed",
+        "fail",
+        "error",
+        "errors",
+        "internal",
+        "deadlineexceeded",
+        "unavailable",
+        "canceled",
+        "cancelled",
+        "timeout",
+        "unknown",
+        "aborted",
+        "resourceexhausted",
+    ];
     const GOOD: &[&str] = &["ok", "success", "successful", "succeeded", "200", "0"];
     let mut good = true;
     let call: Vec<&str> = what
         .split_whitespace()
         .filter(|word| {
             let word = word.to_ascii_lowercase();
-            let bad = BAD.contains(&word.as_str()) || (word.len() == 3 && word.starts_with(['4', '5']) && word.parse::<u16>().is_ok());
+            let bad = BAD.contains(&word.as_str())
+                || (word.len() == 3 && word.starts_with(['4', '5']) && word.parse::<u16>().is_ok());
             good &= !bad;
             !bad && !GOOD.contains(&word.as_str())
         })
         .collect();
-    (if call.is_empty() { "calls".into() } else { call.join(" ") }, good)
+    (
+        if call.is_empty() {
+            "calls".into()
+        } else {
+            call.join(" ")
+        },
+        good,
+    )
 }
 
 /// A name that can stand in an id.

@@ -91,7 +91,10 @@ impl LatencyRow {
         if self.count < 20.0 || !narrow {
             return None;
         }
-        DEADLINES.iter().copied().find(|d| (0.985 * d..1.05 * d).contains(&self.p50))
+        DEADLINES
+            .iter()
+            .copied()
+            .find(|d| (0.985 * d..1.05 * d).contains(&self.p50))
     }
 }
 
@@ -147,7 +150,10 @@ enum Column {
 impl Table {
     /// Reads a head such as `n min p50 p95 max mean`, also as a row of Markdown.
     pub(crate) fn head(line: &[u8]) -> Option<Self> {
-        let line = std::str::from_utf8(line).ok().filter(|l| l.len() < 400)?.to_ascii_lowercase();
+        let line = std::str::from_utf8(line)
+            .ok()
+            .filter(|l| l.len() < 400)?
+            .to_ascii_lowercase();
         let mut columns = Vec::new();
         for word in line.split(|c: char| c.is_whitespace() || matches!(c, '|' | ',')) {
             columns.push(match word {
@@ -157,7 +163,9 @@ impl Table {
                 "p50" | "median" | "50%" | "p50(s)" => Column::P50,
                 "p95" | "p99" | "95%" | "99%" => Column::P95,
                 "max" | "100%" => Column::Max,
-                "mean" | "avg" | "p75" | "p90" | "p999" | "p99.9" | "75%" | "90%" | "stddev" => Column::Other,
+                "mean" | "avg" | "p75" | "p90" | "p999" | "p99.9" | "75%" | "90%" | "stddev" => {
+                    Column::Other
+                }
                 // The head over the names of the rows.
                 _ if columns.is_empty() => continue,
                 _ => return None,
@@ -170,12 +178,19 @@ impl Table {
 
     /// Reads a row of it: a name, then a figure for each column.
     pub(crate) fn row(&self, at: At<'_>) -> Option<LatencyRow> {
-        let line = std::str::from_utf8(at.bytes).ok().filter(|l| l.len() < 800)?.replace('|', " ");
+        let line = std::str::from_utf8(at.bytes)
+            .ok()
+            .filter(|l| l.len() < 800)?
+            .replace('|', " ");
         let mut words: Vec<&str> = line.split_ascii_whitespace().collect();
         let mut figures = Vec::new();
         for column in self.columns.iter().rev() {
             let word = words.pop()?;
-            let bare = if *column == Column::Count { 1.0 } else { 1000.0 };
+            let bare = if *column == Column::Count {
+                1.0
+            } else {
+                1000.0
+            };
             let unit = match unit_ms(word) {
                 Some(unit) => Some((unit, words.pop()?)),
                 None => None,
@@ -185,9 +200,22 @@ impl Table {
                 None if *column == Column::Count => number(&word.replace(',', ""))?,
                 None => duration_ms(word, bare)?,
             };
-            figures.push((*column, if *column == Column::Count { value } else { value / 1000.0 }));
+            figures.push((
+                *column,
+                if *column == Column::Count {
+                    value
+                } else {
+                    value / 1000.0
+                },
+            ));
         }
-        let figure = |wanted| figures.iter().rev().find(|(c, _)| *c == wanted).map(|(_, v)| *v);
+        let figure = |wanted| {
+            figures
+                .iter()
+                .rev()
+                .find(|(c, _)| *c == wanted)
+                .map(|(_, v)| *v)
+        };
         Some(LatencyRow {
             what: words.join(" "),
             count: figure(Column::Count).unwrap_or(f64::INFINITY),

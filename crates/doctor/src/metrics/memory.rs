@@ -20,7 +20,11 @@ pub(crate) struct MemoryFact {
 impl MemoryFact {
     pub(crate) fn text(&self) -> String {
         match self.limit {
-            Some(limit) => format!("memory: {} against a limit of {}", bytes(self.used), bytes(limit)),
+            Some(limit) => format!(
+                "memory: {} against a limit of {}",
+                bytes(self.used),
+                bytes(limit)
+            ),
             None => format!("memory: {}", bytes(self.used)),
         }
     }
@@ -94,13 +98,21 @@ mod tests {
     use super::*;
 
     fn fact(used: f64, limit: Option<f64>) -> MemoryFact {
-        MemoryFact { used, limit, at: Some(0), evidence: Evidence::default() }
+        MemoryFact {
+            used,
+            limit,
+            at: Some(0),
+            evidence: Evidence::default(),
+        }
     }
 
     #[test]
     fn only_what_is_above_its_limit_is_found() {
         assert_eq!(over_limit(&[fact(5e9, Some(6e9)), fact(9e9, None)]), None);
-        let found = over_limit(&[fact(7e9, Some(6e9)), fact(109_572_132_864.0, Some(6_442_450_944.0))]);
+        let found = over_limit(&[
+            fact(7e9, Some(6e9)),
+            fact(109_572_132_864.0, Some(6_442_450_944.0)),
+        ]);
         assert_eq!(
             found.unwrap().title,
             "memory: 109.6 GB in use against a limit of 6 GiB, 17.0 times"

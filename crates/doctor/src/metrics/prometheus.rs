@@ -55,7 +55,13 @@ impl Sample {
             key.push('=');
             key.push_str(value);
         }
-        Some(Self { key, name: name.to_owned(), labels, value, at })
+        Some(Self {
+            key,
+            name: name.to_owned(),
+            labels,
+            value,
+            at,
+        })
     }
 }
 
@@ -65,7 +71,11 @@ pub(crate) fn number(word: &str) -> Option<f64> {
     if !word.starts_with(|c: char| c.is_ascii_digit() || matches!(c, '+' | '-' | '.' | 'N' | 'I')) {
         return None;
     }
-    if word.contains('_') { word.replace('_', "").parse().ok() } else { word.parse().ok() }
+    if word.contains('_') {
+        word.replace('_', "").parse().ok()
+    } else {
+        word.parse().ok()
+    }
 }
 
 type Labels = Vec<(String, String)>;
@@ -102,10 +112,34 @@ mod tests {
     #[test]
     fn samples_are_read_as_exporters_and_people_write_them() {
         for (line, name, labels, value, at) in [
-            ("go_goroutines                                562", "go_goroutines", 0, 562.0, None),
-            ("process_resident_memory_bytes  195_862_528  (~187 MiB)", "process_resident_memory_bytes", 0, 195_862_528.0, None),
-            (r#"a_total{m="Add", code="Internal"}  42099   (70 %)"#, "a_total", 2, 42099.0, None),
-            (r#"up{x="a\"}b"} 1 1737896942525"#, "up", 1, 1.0, Some(1_737_896_942_525)),
+            (
+                "go_goroutines                                562",
+                "go_goroutines",
+                0,
+                562.0,
+                None,
+            ),
+            (
+                "process_resident_memory_bytes  195_862_528  (~187 MiB)",
+                "process_resident_memory_bytes",
+                0,
+                195_862_528.0,
+                None,
+            ),
+            (
+                r#"a_total{m="Add", code="Internal"}  42099   (70 %)"#,
+                "a_total",
+                2,
+                42099.0,
+                None,
+            ),
+            (
+                r#"up{x="a\"}b"} 1 1737896942525"#,
+                "up",
+                1,
+                1.0,
+                Some(1_737_896_942_525),
+            ),
             ("x_seconds{} +Inf", "x_seconds", 0, f64::INFINITY, None),
             ("x_seconds 1.5e-3", "x_seconds", 0, 0.0015, None),
         ] {

@@ -1,7 +1,9 @@
 use super::*;
 
 fn read(json: &str) -> Vec<Finding> {
-    Ledger::parse("inflight", json.as_bytes()).expect("ours").findings()
+    Ledger::parse("inflight", json.as_bytes())
+        .expect("ours")
+        .findings()
 }
 
 #[test]
@@ -16,7 +18,10 @@ fn waiters_lead_to_the_holder_and_its_step() {
     let found = &findings[0];
     assert_eq!(found.resource.name, "host routes");
     assert_eq!(found.waiters.total, 1);
-    assert_eq!(found.holders[0].frame, "Add pod-1 ns in step settle addresses");
+    assert_eq!(
+        found.holders[0].frame,
+        "Add pod-1 ns in step settle addresses"
+    );
 }
 
 #[test]
@@ -28,7 +33,13 @@ fn a_ring_is_a_deadlock_without_a_holder() {
     assert_eq!(findings[0].class, FaultClass::Deadlock);
     assert_eq!(findings[0].cycle.len(), 2);
     assert!(findings[0].holders.is_empty());
-    assert_eq!((findings[0].cycle[0].holds.as_str(), findings[0].cycle[0].waits_for.as_str()), ("B", "A"));
+    assert_eq!(
+        (
+            findings[0].cycle[0].holds.as_str(),
+            findings[0].cycle[0].waits_for.as_str()
+        ),
+        ("B", "A")
+    );
 }
 
 #[test]
@@ -36,7 +47,14 @@ fn what_is_in_time_is_no_finding_and_what_is_not_ours_is_not_read() {
     let findings = read(r#"[{"id":1,"kind":"Add","age_ms":3,"step":"x"}]"#);
     assert!(findings.is_empty());
     assert!(read("[]").is_empty());
-    for other in ["{}", "1", r#"[{"a":1}]"#, r#"{"items":[{"kind":"Pod"}]}"#, "[1,2]", "{\"x\""] {
+    for other in [
+        "{}",
+        "1",
+        r#"[{"a":1}]"#,
+        r#"{"items":[{"kind":"Pod"}]}"#,
+        "[1,2]",
+        "{\"x\"",
+    ] {
         assert!(Ledger::parse("x", other.as_bytes()).is_none(), "{other}");
     }
 }

@@ -25,7 +25,10 @@ pub(super) fn facts(finding: &Finding) -> Vec<Fact> {
     say("stuck", resource(finding));
     if let Some(held) = &finding.held {
         let proof = held.evidence.first().map_or_else(String::new, proof);
-        say("held", vec![format!("{}: {}{proof}", words::mode(held.mode), held.why)]);
+        say(
+            "held",
+            vec![format!("{}: {}{proof}", words::mode(held.mode), held.why)],
+        );
     }
     say("waiting", waiters(&finding.waiters));
     if let Some(since) = &finding.since {
@@ -33,24 +36,60 @@ pub(super) fn facts(finding: &Finding) -> Vec<Fact> {
         let proof = since.evidence.as_ref().map_or_else(String::new, proof);
         say("since", vec![format!("{at}{}{proof}", since.text)]);
     }
-    say("holder", finding.holders.iter().take(SHOWN).map(holder).collect());
-    say("holder", finding.no_holder.iter().filter(|_| finding.holders.is_empty()).cloned().collect());
+    say(
+        "holder",
+        finding.holders.iter().take(SHOWN).map(holder).collect(),
+    );
+    say(
+        "holder",
+        finding
+            .no_holder
+            .iter()
+            .filter(|_| finding.holders.is_empty())
+            .cloned()
+            .collect(),
+    );
     let steps = finding.cycle.iter().map(|step| {
-        let who = step.goroutine.map_or_else(String::new, |id| format!("goroutine {id} "));
+        let who = step
+            .goroutine
+            .map_or_else(String::new, |id| format!("goroutine {id} "));
         let proof = step.evidence.as_ref().map_or_else(String::new, proof);
-        format!("{who}holds {}, waits for {} in {}{proof}", step.holds, step.waits_for, step.frame)
+        format!(
+            "{who}holds {}, waits for {} in {}{proof}",
+            step.holds, step.waits_for, step.frame
+        )
     });
     say("cycle", steps.collect());
     let blast = finding.blast_radius.iter().take(SHOWN).map(|b| {
-        let n = if b.count > 0 { format!("{} × ", count(b.count)) } else { String::new() };
+        let n = if b.count > 0 {
+            format!("{} × ", count(b.count))
+        } else {
+            String::new()
+        };
         format!("{n}{}: {}", b.what, b.why)
     });
-    say("reach", blast.chain(more(finding.blast_radius.len())).collect());
+    say(
+        "reach",
+        blast.chain(more(finding.blast_radius.len())).collect(),
+    );
     say("facts", finding.details.clone());
-    say("way out", vec![finding.remedy.clone()].into_iter().filter(|r| !r.is_empty()).collect());
+    say(
+        "way out",
+        vec![finding.remedy.clone()]
+            .into_iter()
+            .filter(|r| !r.is_empty())
+            .collect(),
+    );
     say("collect", finding.collect_next.clone());
     let confidence = &finding.confidence;
-    say("sure", vec![format!("{}: {}", words::level(confidence.level), confidence.why)]);
+    say(
+        "sure",
+        vec![format!(
+            "{}: {}",
+            words::level(confidence.level),
+            confidence.why
+        )],
+    );
     facts
 }
 
@@ -90,7 +129,9 @@ fn waiters(waiters: &Waiters) -> Vec<String> {
     }
     let mut lines = vec![first];
     let entries = waiters.by_entry.iter().take(SHOWN);
-    lines.extend(entries.map(|e| format!("{:>9}  {} {}", count(e.count), words::entry(e.kind), e.name)));
+    lines.extend(
+        entries.map(|e| format!("{:>9}  {} {}", count(e.count), words::entry(e.kind), e.name)),
+    );
     lines.extend(more(waiters.by_entry.len()));
     lines
 }
@@ -98,13 +139,24 @@ fn waiters(waiters: &Waiters) -> Vec<String> {
 fn holder(holder: &Holder) -> String {
     let who = match holder.goroutine {
         Some(id) => format!("goroutine {id} in {}", holder.frame),
-        None if holder.count > 1 => format!("{} in {}", many(holder.count, "goroutine", "goroutines"), holder.frame),
+        None if holder.count > 1 => format!(
+            "{} in {}",
+            many(holder.count, "goroutine", "goroutines"),
+            holder.frame
+        ),
         None => holder.frame.clone(),
     };
-    let blocked = holder.blocked_on.as_ref().map_or_else(String::new, |on| format!(", itself waiting for {on}"));
+    let blocked = holder
+        .blocked_on
+        .as_ref()
+        .map_or_else(String::new, |on| format!(", itself waiting for {on}"));
     let confidence = &holder.confidence;
     let proof = holder.evidence.as_ref().map_or_else(String::new, proof);
-    format!("{who}{blocked} ({}: {}){proof}", words::level(confidence.level), confidence.why)
+    format!(
+        "{who}{blocked} ({}: {}){proof}",
+        words::level(confidence.level),
+        confidence.why
+    )
 }
 
 fn proof(evidence: &Evidence) -> String {

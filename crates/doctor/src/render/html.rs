@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use super::facts::facts;
 use super::{graph, plot, words};
-use crate::figures::{bytes, count};
+use crate::figures::{bytes, count, many};
 use crate::report::{Evidence, Finding, PathCount, Report};
 
 const STYLE: &str = include_str!("page.css");
@@ -21,24 +21,21 @@ pub fn html(report: &Report) -> String {
          <meta name=\"color-scheme\" content=\"light dark\">\n\
          <title>fairlead doctor: {verdict}</title>\n<style>\n{STYLE}</style>\n</head>\n<body>\n<main>\n"
     );
-    let _ = writeln!(out, "<header><p class=\"by\">fairlead doctor</p><h1>{verdict}</h1>");
+    let _ = writeln!(
+        out,
+        "<header><p class=\"by\">fairlead doctor</p><h1>{verdict}</h1>"
+    );
     if let Some(worst) = report.findings.first() {
         let _ = writeln!(out, "<p class=\"lead\">{}</p>", escape(&worst.title));
     }
     out.push_str("</header>\n");
-    if let Some(svg) = graph::svg(&report.graph) {
+    waits(&mut out, report);
+    if !report.timeline.is_empty() {
+        let svg = plot::svg(&report.timeline).unwrap_or_default();
         let _ = writeln!(
             out,
-            "<section><h2>Who waits for whom</h2><div class=\"scroll\">{svg}</div>\
-             <p class=\"key\"><span class=\"wait\">waits for</span> <span class=\"held\">is held by (dashed: not certain)</span> <span class=\"ring\">cycle</span></p></section>"
+            "<section><h2>Timeline</h2><div class=\"scroll\">{svg}</div>"
         );
-    }
-    if let Some(svg) = plot::svg(&report.timeline) {
-        let _ = writeln!(out, "<section><h2>Timeline</h2><div class=\"scroll\">{svg}</div>");
-        events(&mut out, report);
-        out.push_str("</section>\n");
-    } else if !report.timeline.is_empty() {
-        out.push_str("<section><h2>Timeline</h2>");
         events(&mut out, report);
         out.push_str("</section>\n");
     }
@@ -46,18 +43,48 @@ pub fn html(report: &Report) -> String {
         one(&mut out, n, finding);
     }
     comparisons(&mut out, report);
+    parked(&mut out, report);
     inputs(&mut out, report);
     out.push_str("</main>\n</body>\n</html>\n");
     out
+}
+
+fn waits(out: &mut String, report: &Report) {
+    let pictures = graph::svgs(&report.graph);
+    if pictures.is_empty() {
+        return;
+    }
+    out.push_str("<section><h2>Who waits for whom</h2><div class=\"graphs\">\n");
+    let number = |finding| {
+        report
+            .findings
+            .iter()
+            .position(|f| Some(f.id.as_str()) == finding)
+    };
+    let mut pictures: Vec<_> = pictures
+        .into_iter()
+        .map(|(f, svg)| (number(f), svg))
+        .collect();
+    pictures.sort_by_key(|(number, _)| number.unwrap_or(usize::MAX));
+    for (number, svg) in pictures {
+        let caption = number.map_or_else(String::new, |at| {
+            let title = escape(&report.findings[at].title);
+            format!("<figcaption><a href=\"#f{0}\"><span class=\"n\">{0}</span>{title}</a></figcaption>", at + 1)
+        });
+        let _ = writeln!(out, "<figure>{caption}{svg}</figure>");
+    }
+    out.push_str(
+        "</div><p class=\"key\"><span class=\"wait\">waits for</span> <span class=\"held\">is held by \
+         (dashed: not certain)</span> <span class=\"ring\">cycle</span></p></section>\n",
+    );
 }
 
 fn one(out: &mut String, n: usize, finding: &Finding) {
     let severity = words::severity(finding.severity);
     let _ = writeln!(
         out,
-        "<article class=\"{severity}\" id=\"{}\"><h2><span class=\"n\">{n}</span>{}</h2>\
+        "<article class=\"{severity}\" id=\"f{n}\"><h2><span class=\"n\">{n}</span><span>{}</span></h2>\
          <p class=\"tags\"><span class=\"tag {severity}\">{severity}</span><span class=\"tag\">{}</span><span class=\"tag\">{}</span></p><dl>",
-        escape(&finding.id),
         escape(&finding.title),
         words::class(finding.class),
         words::level(finding.confidence.level)
@@ -67,10 +94,14 @@ fn one(out: &mut String, n: usize, finding: &Finding) {
             waiting(out, finding, &fact.lines);
             continue;
         }
-        let class = if fact.label == "way out" { " class=\"remedy\"" } else { "" };
+        let class = if fact.label == "way out" {
+            " class=\"remedy\""
+        } else {
+            ""
+        };
         let _ = write!(out, "<dt>{}</dt><dd{class}>", fact.label);
         for line in &fact.lines {
-            let _ = write!(out, "<p>{}</p>", escape(line.trim()));
+            let _ = write!(out, "<p>{}</p>", with_code(line.trim()));
         }
         out.push_str("</dd>\n");
     }
@@ -79,20 +110,42 @@ fn one(out: &mut String, n: usize, finding: &Finding) {
     if !stacks.is_empty() {
         out.push_str("<h3>Stacks of those who wait</h3>\n");
         for path in stacks {
-            stack(out, &format!("{} × {}", count(path.count), path.wants), &path.frames, path.evidence.as_ref());
+            stack(
+                out,
+                &format!("{} × {}", count(path.count), path.wants),
+                &path.frames,
+                path.evidence.as_ref(),
+            );
         }
     }
-    let held: Vec<_> = finding.holders.iter().filter(|h| !h.frames.is_empty()).collect();
+    let held: Vec<_> = finding
+        .holders
+        .iter()
+        .filter(|h| !h.frames.is_empty())
+        .collect();
     if !held.is_empty() {
         out.push_str("<h3>Stacks of those who may hold it</h3>\n");
         for holder in held {
-            stack(out, &holder.frame, &holder.frames, holder.evidence.as_ref());
+            let who = match holder.goroutine {
+                Some(id) => format!("goroutine {id}"),
+                None => many(holder.count, "goroutine", "goroutines"),
+            };
+            stack(out, &who, &holder.frames, holder.evidence.as_ref());
         }
     }
     if !finding.evidence.is_empty() {
-        let _ = writeln!(out, "<details class=\"evidence\"><summary>evidence: {} lines</summary>", finding.evidence.len());
+        let _ = writeln!(
+            out,
+            "<details class=\"evidence\"><summary>evidence: {}</summary>",
+            many(finding.evidence.len() as u64, "line", "lines")
+        );
         for evidence in &finding.evidence {
-            let _ = writeln!(out, "<p><b>{}</b> <code>{}</code></p>", escape(&words::place(evidence)), escape(&evidence.text));
+            let _ = writeln!(
+                out,
+                "<p><b>{}</b> <code>{}</code></p>",
+                escape(&words::place(evidence)),
+                escape(&evidence.text)
+            );
         }
         out.push_str("</details>\n");
     }
@@ -102,7 +155,11 @@ fn one(out: &mut String, n: usize, finding: &Finding) {
 /// Who waits, as bars: the shares are the message.
 fn waiting(out: &mut String, finding: &Finding, lines: &[String]) {
     let waiters = &finding.waiters;
-    let _ = write!(out, "<dt>waiting</dt><dd><p>{}</p>", escape(lines.first().map_or("", |l| l)));
+    let _ = write!(
+        out,
+        "<dt>waiting</dt><dd><p>{}</p>",
+        escape(lines.first().map_or("", |l| l))
+    );
     if !waiters.by_entry.is_empty() {
         out.push_str("<table class=\"bars\">");
         for entry in waiters.by_entry.iter().take(STACKS) {
@@ -123,9 +180,17 @@ fn waiting(out: &mut String, finding: &Finding, lines: &[String]) {
 }
 
 fn stack(out: &mut String, summary: &str, frames: &[String], evidence: Option<&Evidence>) {
-    let place = evidence.map_or_else(String::new, |e| format!(" <span class=\"quiet\">{}</span>", escape(&words::place(e))));
-    let top = frames.first().map_or_else(String::new, |f| format!(" <code>{}</code>", escape(f)));
-    let _ = write!(out, "<details class=\"stack\"><summary>{}{top}{place}</summary><ol>", escape(summary));
+    let place = evidence.map_or_else(String::new, |e| {
+        format!(" <span class=\"quiet\">{}</span>", escape(&words::place(e)))
+    });
+    let top = frames
+        .first()
+        .map_or_else(String::new, |f| format!(" <code>{}</code>", escape(f)));
+    let _ = write!(
+        out,
+        "<details class=\"stack\"><summary>{}{top}{place}</summary><ol>",
+        escape(summary)
+    );
     for frame in frames {
         let _ = write!(out, "<li><code>{}</code></li>", escape(frame));
     }
@@ -133,11 +198,25 @@ fn stack(out: &mut String, summary: &str, frames: &[String], evidence: Option<&E
 }
 
 fn events(out: &mut String, report: &Report) {
-    let open = if report.timeline.len() <= 14 { " open" } else { "" };
-    let _ = writeln!(out, "<details class=\"events\"{open}><summary>{} events</summary><table>", report.timeline.len());
+    let open = if report.timeline.len() <= 14 {
+        " open"
+    } else {
+        ""
+    };
+    let _ = writeln!(
+        out,
+        "<details class=\"events\"{open}><summary>{}</summary><table>",
+        many(report.timeline.len() as u64, "event", "events")
+    );
     for event in report.timeline.iter().take(EVENTS) {
-        let at = event.at.map_or_else(String::new, |at| format!("{at:.3}").replace('T', " ").replace('Z', ""));
-        let times = if event.count > 1 { format!("{} ×", count(event.count)) } else { String::new() };
+        let at = event.at.map_or_else(String::new, |at| {
+            format!("{at:.3}").replace('T', " ").replace('Z', "")
+        });
+        let times = if event.count > 1 {
+            format!("{} ×", count(event.count))
+        } else {
+            String::new()
+        };
         let kind = words::event(event.kind);
         let _ = writeln!(
             out,
@@ -154,7 +233,11 @@ fn comparisons(out: &mut String, report: &Report) {
     }
     out.push_str("<section><h2>Two dumps: who moved, who did not</h2>\n");
     for two in &report.comparisons {
-        let moved = if two.by_goroutine { format!("{} moved, ", count(two.moved)) } else { String::new() };
+        let moved = if two.by_goroutine {
+            format!("{} moved, ", count(two.moved))
+        } else {
+            String::new()
+        };
         let _ = writeln!(
             out,
             "<p>{} → {}: <b>{} did not move</b>, {moved}{} came, {} went</p>",
@@ -165,8 +248,29 @@ fn comparisons(out: &mut String, report: &Report) {
             count(two.left)
         );
         for path in two.stuck_paths.iter().take(STACKS) {
-            stack(out, &format!("{} × did not move", count(path.count)), &path.frames, path.evidence.as_ref());
+            stack(
+                out,
+                &format!("{} × did not move", count(path.count)),
+                &path.frames,
+                path.evidence.as_ref(),
+            );
         }
+    }
+    out.push_str("</section>\n");
+}
+
+fn parked(out: &mut String, report: &Report) {
+    if report.parked.is_empty() {
+        return;
+    }
+    out.push_str("<section><h2>What else is parked</h2>\n");
+    for path in report.parked.iter().take(STACKS) {
+        stack(
+            out,
+            &format!("{} × {}", count(path.count), path.wants),
+            &path.frames,
+            path.evidence.as_ref(),
+        );
     }
     out.push_str("</section>\n");
 }
@@ -174,20 +278,38 @@ fn comparisons(out: &mut String, report: &Report) {
 fn inputs(out: &mut String, report: &Report) {
     out.push_str("<section><h2>What was read</h2><table class=\"inputs\">\n");
     for input in &report.inputs {
-        let taken = if input.taken_for.is_empty() { "not read".to_owned() } else { input.taken_for.join("; ") };
+        let taken = if input.taken_for.is_empty() {
+            "not read".to_owned()
+        } else {
+            input.taken_for.join("; ")
+        };
         let _ = write!(
             out,
             "<tr><td>{}</td><td class=\"num\">{}</td><td><p>{}</p>",
             escape(&input.name),
-            if input.size > 0 { bytes(input.size as f64) } else { String::new() },
+            if input.size > 0 {
+                bytes(input.size as f64)
+            } else {
+                String::new()
+            },
             escape(&taken)
         );
         if !input.read.is_empty() {
-            let _ = write!(out, "<p class=\"quiet\">{}</p>", escape(&input.read.join(", ")));
+            let _ = write!(
+                out,
+                "<p class=\"quiet\">{}</p>",
+                escape(&input.read.join(", "))
+            );
         }
         for refusal in &input.refused {
-            let place = refusal.line.map_or_else(String::new, |line| format!("line {line}: "));
-            let _ = write!(out, "<p class=\"refused\">{place}{}</p>", escape(&refusal.why));
+            let place = refusal
+                .line
+                .map_or_else(String::new, |line| format!("line {line}: "));
+            let _ = write!(
+                out,
+                "<p class=\"refused\">{place}{}</p>",
+                escape(&refusal.why)
+            );
         }
         out.push_str("</td></tr>\n");
     }
@@ -196,6 +318,20 @@ fn inputs(out: &mut String, report: &Report) {
         let _ = write!(out, "<p class=\"quiet\">{}</p>", escape(&note.text));
     }
     out.push_str("</section>\n");
+}
+
+/// Escaped, with what stands between backticks as code.
+fn with_code(text: &str) -> String {
+    let mut out = String::new();
+    for (i, part) in text.split('`').enumerate() {
+        let part = escape(part);
+        if i % 2 == 1 {
+            let _ = write!(out, "<code>{part}</code>");
+        } else {
+            out.push_str(&part);
+        }
+    }
+    out
 }
 
 /// Text that is text in any place of a page: between tags and in quoted attributes.

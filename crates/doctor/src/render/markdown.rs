@@ -36,7 +36,10 @@ pub fn markdown(report: &Report) -> String {
         out.push('\n');
     }
     if !report.timeline.is_empty() {
-        let _ = writeln!(out, "## Timeline\n\n| when | what | | times |\n|---|---|---|---|");
+        let _ = writeln!(
+            out,
+            "## Timeline\n\n| when | what | | times |\n|---|---|---|---|"
+        );
         for event in report.timeline.iter().take(EVENTS) {
             let at = event.at.map_or_else(String::new, |at| format!("{at:.3}"));
             let kind = words::event(event.kind);
@@ -50,10 +53,16 @@ pub fn markdown(report: &Report) -> String {
     }
     let _ = writeln!(out, "## Read\n");
     for input in &report.inputs {
-        let taken = if input.taken_for.is_empty() { "not read".to_owned() } else { input.taken_for.join("; ") };
+        let taken = if input.taken_for.is_empty() {
+            "not read".to_owned()
+        } else {
+            input.taken_for.join("; ")
+        };
         let _ = writeln!(out, "- {}: {}", inline(&input.name), plain(&taken));
         for refusal in &input.refused {
-            let place = refusal.line.map_or_else(String::new, |line| format!("line {line}: "));
+            let place = refusal
+                .line
+                .map_or_else(String::new, |line| format!("line {line}: "));
             let _ = writeln!(out, "  - {place}{}", plain(&refusal.why));
         }
     }
@@ -78,7 +87,12 @@ fn one(out: &mut String, n: usize, finding: &Finding) {
     }
     out.push('\n');
     for path in finding.waiters.by_path.iter().take(STACKS) {
-        let _ = writeln!(out, "<details><summary>{} waiting: {}</summary>\n\n```", count(path.count), plain(&path.wants));
+        let _ = writeln!(
+            out,
+            "<details><summary>{} waiting: {}</summary>\n\n```",
+            count(path.count),
+            plain(&path.wants)
+        );
         for frame in &path.frames {
             let _ = writeln!(out, "{}", fenced(frame));
         }
@@ -87,7 +101,12 @@ fn one(out: &mut String, n: usize, finding: &Finding) {
     if !finding.evidence.is_empty() {
         let _ = writeln!(out, "```");
         for evidence in finding.evidence.iter().take(EVIDENCE) {
-            let _ = writeln!(out, "{}  {}", fenced(&words::place(evidence)), fenced(&evidence.text));
+            let _ = writeln!(
+                out,
+                "{}  {}",
+                fenced(&words::place(evidence)),
+                fenced(&evidence.text)
+            );
         }
         let _ = writeln!(out, "```\n");
     }
@@ -113,11 +132,16 @@ fn plain(text: &str) -> String {
 
 /// Text as code, also inside a table.
 fn inline(text: &str) -> String {
-    let text: String = text.chars().map(|c| if c.is_control() || c == '`' { ' ' } else { c }).collect();
+    let text: String = text
+        .chars()
+        .map(|c| if c.is_control() || c == '`' { ' ' } else { c })
+        .collect();
     format!("`{}`", text.replace('|', "\\|"))
 }
 
 /// A line inside a fence that cannot close it.
 fn fenced(text: &str) -> String {
-    text.chars().map(|c| if c.is_control() || c == '`' { ' ' } else { c }).collect()
+    text.chars()
+        .map(|c| if c.is_control() || c == '`' { ' ' } else { c })
+        .collect()
 }

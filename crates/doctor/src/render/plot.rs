@@ -67,12 +67,19 @@ pub(super) fn svg(events: &[TimelineEvent]) -> Option<String> {
         let y = TOP + row as f64 * LANE + LANE / 2.0;
         let x = scale.x(at.as_millisecond());
         let class = words::event(event.kind);
-        let times = if event.count > 1 { format!(", {} times", count(event.count)) } else { String::new() };
+        let times = if event.count > 1 {
+            format!(", {} times", count(event.count))
+        } else {
+            String::new()
+        };
         let title = escape(&format!("{at:.3} {}{times}", event.text));
         let _ = write!(out, "<g class=\"{class}\"><title>{title}</title>");
         if let Some(until) = event.until {
             let end = scale.x(until.as_millisecond()).max(x + 2.0);
-            let _ = write!(out, "<line class=\"span\" x1=\"{x:.1}\" x2=\"{end:.1}\" y1=\"{y:.0}\" y2=\"{y:.0}\"/>");
+            let _ = write!(
+                out,
+                "<line class=\"span\" x1=\"{x:.1}\" x2=\"{end:.1}\" y1=\"{y:.0}\" y2=\"{y:.0}\"/>"
+            );
         }
         let _ = writeln!(out, "<circle cx=\"{x:.1}\" cy=\"{y:.0}\" r=\"5\"/></g>");
     }
@@ -109,7 +116,11 @@ impl Scale {
 }
 
 fn gap(millis: i64) -> f64 {
-    if millis <= 0 { 0.0 } else { (1.0 + millis as f64 / 500.0).ln() }
+    if millis <= 0 {
+        0.0
+    } else {
+        (1.0 + millis as f64 / 500.0).ln()
+    }
 }
 
 /// Times under the lanes, and how long the gaps are that look shorter than they were.
@@ -121,11 +132,19 @@ fn axis(out: &mut String, times: &[i64], scale: &Scale, floor: f64, first: i64) 
         if x < free || x > WIDTH - RIGHT + 1.0 {
             continue;
         }
-        let Ok(at) = jiff::Timestamp::from_millisecond(*time) else { continue };
+        let Ok(at) = jiff::Timestamp::from_millisecond(*time) else {
+            continue;
+        };
         let text = at.to_string();
         let (date, clock) = text.split_once('T').unwrap_or((&text, ""));
         let clock: String = clock.trim_end_matches('Z').chars().take(8).collect();
-        let anchor = if x > WIDTH - RIGHT - 40.0 { "end" } else if x < LEFT + 40.0 { "start" } else { "middle" };
+        let anchor = if x > WIDTH - RIGHT - 40.0 {
+            "end"
+        } else if x < LEFT + 40.0 {
+            "start"
+        } else {
+            "middle"
+        };
         let _ = writeln!(
             out,
             "<line class=\"tick\" x1=\"{x:.1}\" x2=\"{x:.1}\" y1=\"{TOP}\" y2=\"{:.0}\"/><text class=\"time\" text-anchor=\"{anchor}\" x=\"{x:.1}\" y=\"{:.0}\">{clock}</text>",
@@ -134,7 +153,11 @@ fn axis(out: &mut String, times: &[i64], scale: &Scale, floor: f64, first: i64) 
         );
         let this_day = time.div_euclid(86_400_000);
         if *time == first || this_day != day {
-            let _ = writeln!(out, "<text class=\"time date\" text-anchor=\"{anchor}\" x=\"{x:.1}\" y=\"{:.0}\">{date}</text>", floor + 34.0);
+            let _ = writeln!(
+                out,
+                "<text class=\"time date\" text-anchor=\"{anchor}\" x=\"{x:.1}\" y=\"{:.0}\">{date}</text>",
+                floor + 34.0
+            );
         }
         day = this_day;
         free = x + APART;

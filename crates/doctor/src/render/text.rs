@@ -17,7 +17,10 @@ pub struct Style {
 
 impl Default for Style {
     fn default() -> Self {
-        Self { width: 100, colour: false }
+        Self {
+            width: 100,
+            colour: false,
+        }
     }
 }
 
@@ -32,9 +35,17 @@ const LABEL: usize = 9;
 
 /// The report as a page of text.
 pub fn text(report: &Report, style: Style) -> String {
-    let mut page = Page { out: String::new(), width: style.width.clamp(40, 240), colour: style.colour };
+    let mut page = Page {
+        out: String::new(),
+        width: style.width.clamp(40, 240),
+        colour: style.colour,
+    };
     let verdict = words::verdict(report.findings.len());
-    let paint = if report.findings.is_empty() { Paint::Good } else { Paint::Bold };
+    let paint = if report.findings.is_empty() {
+        Paint::Good
+    } else {
+        Paint::Bold
+    };
     page.line(0, &[(paint, &verdict)]);
     for (n, finding) in (1..).zip(&report.findings) {
         page.blank();
@@ -101,7 +112,10 @@ impl Page {
     fn wrapped(&mut self, label: &str, text: &str) {
         let left = 3 + LABEL;
         let label = format!("{label:<LABEL$}");
-        for (i, line) in wrap(text, self.width.saturating_sub(left)).iter().enumerate() {
+        for (i, line) in wrap(text, self.width.saturating_sub(left))
+            .iter()
+            .enumerate()
+        {
             if i == 0 {
                 self.line(3, &[(Paint::Dim, &label), (Paint::Plain, line)]);
             } else {
@@ -140,10 +154,20 @@ impl Page {
         let shown = if in_full { EVIDENCE } else { 1 };
         for (i, evidence) in finding.evidence.iter().take(shown).enumerate() {
             let place = words::place(evidence);
-            let room = self.width.saturating_sub(3 + LABEL + place.chars().count() + 2);
+            let room = self
+                .width
+                .saturating_sub(3 + LABEL + place.chars().count() + 2);
             let text = cut(&evidence.text, room.max(20));
             let label = format!("{:<LABEL$}", if i == 0 { "evidence" } else { "" });
-            self.line(3, &[(Paint::Dim, &label), (Paint::Plain, &place), (Paint::Dim, "  "), (Paint::Dim, &text)]);
+            self.line(
+                3,
+                &[
+                    (Paint::Dim, &label),
+                    (Paint::Plain, &place),
+                    (Paint::Dim, "  "),
+                    (Paint::Dim, &text),
+                ],
+            );
         }
     }
 
@@ -152,7 +176,11 @@ impl Page {
             self.blank();
             self.line(0, &[(Paint::Bold, "two dumps")]);
             self.wrapped("of", &format!("{} and {}", two.first, two.second));
-            let moved = if two.by_goroutine { format!("{} moved, ", count(two.moved)) } else { String::new() };
+            let moved = if two.by_goroutine {
+                format!("{} moved, ", count(two.moved))
+            } else {
+                String::new()
+            };
             self.wrapped(
                 "who",
                 &format!(
@@ -164,7 +192,10 @@ impl Page {
             );
             for path in two.stuck_paths.iter().take(4) {
                 let frames: Vec<&str> = path.frames.iter().take(3).map(String::as_str).collect();
-                self.wrapped("", &format!("{} × {}", count(path.count), frames.join(" ← ")));
+                self.wrapped(
+                    "",
+                    &format!("{} × {}", count(path.count), frames.join(" ← ")),
+                );
             }
         }
     }
@@ -186,7 +217,11 @@ impl Page {
                 self.line(3, &[(Paint::Dim, &date)]);
                 day = date;
             }
-            let times = if event.count > 1 { format!(" ({} times)", count(event.count)) } else { String::new() };
+            let times = if event.count > 1 {
+                format!(" ({} times)", count(event.count))
+            } else {
+                String::new()
+            };
             let kind = words::event(event.kind);
             let room = self.width.saturating_sub(3 + 13 + 9 + times.len());
             let text = cut(&event.text, room.max(20));
@@ -194,10 +229,21 @@ impl Page {
                 EventKind::Onset => Paint::Bad,
                 _ => Paint::Plain,
             };
-            self.line(3, &[(Paint::Plain, &format!("{time:<13}")), (Paint::Dim, &format!("{kind:<9}")), (paint, &text), (Paint::Bold, &times)]);
+            self.line(
+                3,
+                &[
+                    (Paint::Plain, &format!("{time:<13}")),
+                    (Paint::Dim, &format!("{kind:<9}")),
+                    (paint, &text),
+                    (Paint::Bold, &times),
+                ],
+            );
         }
         if events.len() > EVENTS {
-            self.line(3, &[(Paint::Dim, &format!("and {} more", events.len() - EVENTS))]);
+            self.line(
+                3,
+                &[(Paint::Dim, &format!("and {} more", events.len() - EVENTS))],
+            );
         }
     }
 
@@ -205,8 +251,16 @@ impl Page {
         self.blank();
         self.line(0, &[(Paint::Bold, "read")]);
         for input in report.inputs.iter().take(INPUTS) {
-            let taken = if input.taken_for.is_empty() { "not read".to_owned() } else { input.taken_for.join("; ") };
-            let size = if input.size > 0 { format!(", {}", bytes(input.size as f64)) } else { String::new() };
+            let taken = if input.taken_for.is_empty() {
+                "not read".to_owned()
+            } else {
+                input.taken_for.join("; ")
+            };
+            let size = if input.size > 0 {
+                format!(", {}", bytes(input.size as f64))
+            } else {
+                String::new()
+            };
             for line in wrap(&format!("{}: {taken}{size}", input.name), self.width - 3) {
                 self.line(3, &[(Paint::Plain, &line)]);
             }
@@ -216,14 +270,22 @@ impl Page {
                 }
             }
             for refusal in input.refused.iter().take(3) {
-                let place = refusal.line.map_or_else(String::new, |line| format!("line {line}: "));
+                let place = refusal
+                    .line
+                    .map_or_else(String::new, |line| format!("line {line}: "));
                 for line in wrap(&format!("{place}{}", refusal.why), self.width - 5) {
                     self.line(5, &[(Paint::Warn, &line)]);
                 }
             }
         }
         if report.inputs.len() > INPUTS {
-            self.line(3, &[(Paint::Dim, &format!("and {} more", report.inputs.len() - INPUTS))]);
+            self.line(
+                3,
+                &[(
+                    Paint::Dim,
+                    &format!("and {} more", report.inputs.len() - INPUTS),
+                )],
+            );
         }
     }
 }
@@ -246,14 +308,19 @@ fn select(events: &[TimelineEvent]) -> Vec<&TimelineEvent> {
 
 /// Without control characters: a log must not move the cursor of who reads about it.
 pub(super) fn safe(text: &str) -> String {
-    text.chars().map(|c| if c.is_control() { '·' } else { c }).collect()
+    text.chars()
+        .map(|c| if c.is_control() { '·' } else { c })
+        .collect()
 }
 
 /// The start of a text, in so many columns.
 pub(super) fn cut(text: &str, room: usize) -> String {
     match text.char_indices().nth(room) {
         Some(_) => {
-            let end = text.char_indices().nth(room.saturating_sub(1)).map_or(0, |(at, _)| at);
+            let end = text
+                .char_indices()
+                .nth(room.saturating_sub(1))
+                .map_or(0, |(at, _)| at);
             format!("{}…", &text[..end])
         }
         None => text.to_owned(),
@@ -280,7 +347,10 @@ fn wrap(text: &str, width: usize) -> Vec<String> {
         }
         while length + size > width && size > 1 {
             let room = (width - length).max(1);
-            let at = word.char_indices().nth(room).map_or(word.len(), |(at, _)| at);
+            let at = word
+                .char_indices()
+                .nth(room)
+                .map_or(word.len(), |(at, _)| at);
             line.push_str(&word[..at]);
             lines.push(std::mem::replace(&mut line, indent.clone()));
             length = indent.len();

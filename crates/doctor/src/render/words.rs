@@ -1,6 +1,8 @@
 //! The words for what the report counts as values.
 
-use crate::report::{EntryKind, EventKind, Evidence, FaultClass, HeldMode, Level, ResourceKind, Severity};
+use crate::report::{
+    EntryKind, EventKind, Evidence, FaultClass, HeldMode, Level, ResourceKind, Severity,
+};
 
 pub(super) fn class(class: FaultClass) -> &'static str {
     match class {

@@ -6,7 +6,10 @@ fn all(fields: Fields<'_>) -> Vec<(String, String)> {
 }
 
 fn pairs(expected: &[(&str, &str)]) -> Vec<(String, String)> {
-    expected.iter().map(|(k, v)| ((*k).to_owned(), (*v).to_owned())).collect()
+    expected
+        .iter()
+        .map(|(k, v)| ((*k).to_owned(), (*v).to_owned()))
+        .collect()
 }
 
 #[test]
@@ -28,10 +31,18 @@ fn members_are_read_from_whole_and_from_broken_objects() {
     let whole = br#"{"a":"x","b":1.5,"c":{"d":[1,"}"]},"e":null}"#;
     assert_eq!(
         all(Fields::json(whole)),
-        pairs(&[("a", "x"), ("b", "1.5"), ("c", r#"{"d":[1,"}"]}"#), ("e", "null")])
+        pairs(&[
+            ("a", "x"),
+            ("b", "1.5"),
+            ("c", r#"{"d":[1,"}"]}"#),
+            ("e", "null")
+        ])
     );
     let broken = b"{\"level\":\"info\",\n \"grpc.time_ms\":121142.97, ...}";
-    assert_eq!(all(Fields::json(broken)), pairs(&[("level", "info"), ("grpc.time_ms", "121142.97")]));
+    assert_eq!(
+        all(Fields::json(broken)),
+        pairs(&[("level", "info"), ("grpc.time_ms", "121142.97")])
+    );
     assert_eq!(all(Fields::json(b"{\"a")), vec![]);
 }
 

@@ -71,7 +71,10 @@ fn prose_and_stacks_are_no_log_lines() {
         "{}",
         "x=1",
     ] {
-        assert!(record(line.as_bytes(), Some(0), &mut Vec::new()).is_none(), "{line}");
+        assert!(
+            record(line.as_bytes(), Some(0), &mut Vec::new()).is_none(),
+            "{line}"
+        );
     }
 }
 

@@ -35,14 +35,26 @@ fn a_year_is_taken_from_what_is_near() {
 
 #[test]
 fn what_is_no_time_is_none() {
-    for text in ["", "2025", "2025-13-01T00:00:00", "2025-01-26T25:00:00", "10.42.55.36", "12:00:00"] {
+    for text in [
+        "",
+        "2025",
+        "2025-13-01T00:00:00",
+        "2025-01-26T25:00:00",
+        "10.42.55.36",
+        "12:00:00",
+    ] {
         assert_eq!(stamp(text.as_bytes(), Some(0)), None, "{text}");
     }
 }
 
 #[test]
 fn epochs_tell_their_unit_by_size() {
-    for text in ["1737896942.525", "1737896942525", "1737896942525000", "1737896942525000000"] {
+    for text in [
+        "1737896942.525",
+        "1737896942525",
+        "1737896942525000",
+        "1737896942525000000",
+    ] {
         assert_eq!(epoch(text.as_bytes()), Some(1_737_896_942_525), "{text}");
     }
     assert_eq!(epoch(b"12"), None);

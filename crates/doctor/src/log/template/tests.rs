@@ -4,28 +4,50 @@ use super::*;
 fn number(templates: &mut Templates, text: &str) -> Option<u32> {
     let mut scratch = Vec::new();
     let record = line::record(text.as_bytes(), None, &mut scratch).expect(text);
-    templates.count(&record, || Evidence { text: text.to_owned(), ..Evidence::default() })
+    templates.count(&record, || Evidence {
+        text: text.to_owned(),
+        ..Evidence::default()
+    })
 }
 
 #[test]
 fn lines_that_differ_in_ids_and_numbers_are_one() {
     let mut templates = Templates::default();
-    let first = number(&mut templates, "2025-01-26T13:09:02.525|INFO|CTL|c.A: Receive - host=q0009381:6596a768-fb27 id=4cafd2b5");
-    let same = number(&mut templates, "2025-01-26T13:09:02.774|INFO|CTL|c.A: Receive - host=q0003320:df3b39de-ca8e id=24f3f72d");
-    let other = number(&mut templates, "2025-01-26T13:09:02.774|INFO|CTL|c.B: Receive - host=q0003320:df3b39de-ca8e id=24f3f72d");
+    let first = number(
+        &mut templates,
+        "2025-01-26T13:09:02.525|INFO|CTL|c.A: Receive - host=q0009381:6596a768-fb27 id=4cafd2b5",
+    );
+    let same = number(
+        &mut templates,
+        "2025-01-26T13:09:02.774|INFO|CTL|c.A: Receive - host=q0003320:df3b39de-ca8e id=24f3f72d",
+    );
+    let other = number(
+        &mut templates,
+        "2025-01-26T13:09:02.774|INFO|CTL|c.B: Receive - host=q0003320:df3b39de-ca8e id=24f3f72d",
+    );
     assert_eq!(first, same);
     assert_ne!(first, other);
     assert_eq!(templates.get(0).text, "c.A: Receive - host=… id=…");
     // Lists of any length are one.
-    let a = number(&mut templates, "2025-01-26T13:09:24.556|INFO|CTL|c.J: Retry - Addr=[10.42.57.244 10.42.55.36]");
-    let b = number(&mut templates, "2025-01-26T13:09:24.556|INFO|CTL|c.J: Retry - Addr=[10.42.57.244 10.42.55.36 10.1.1.1]");
+    let a = number(
+        &mut templates,
+        "2025-01-26T13:09:24.556|INFO|CTL|c.J: Retry - Addr=[10.42.57.244 10.42.55.36]",
+    );
+    let b = number(
+        &mut templates,
+        "2025-01-26T13:09:24.556|INFO|CTL|c.J: Retry - Addr=[10.42.57.244 10.42.55.36 10.1.1.1]",
+    );
     assert_eq!(a, b);
 }
 
 #[test]
 fn json_lines_are_told_apart_by_error_and_call() {
     let mut templates = Templates::default();
-    let line = |code: &str, ms: u32| format!(r#"{{"level":"info","msg":"finished call","grpc.code":"{code}","grpc.time_ms":{ms}}}"#);
+    let line = |code: &str, ms: u32| {
+        format!(
+            r#"{{"level":"info","msg":"finished call","grpc.code":"{code}","grpc.time_ms":{ms}}}"#
+        )
+    };
     let ok = number(&mut templates, &line("OK", 1));
     assert_eq!(ok, number(&mut templates, &line("OK", 2)));
     assert_ne!(ok, number(&mut templates, &line("Internal", 2)));
