@@ -150,7 +150,9 @@ fn mutate(bytes: &mut Vec<u8>, corpus: &[Vec<u8>], rng: &mut Rng) {
             let (i, j) = (rng.below(lines.len()), rng.below(lines.len()));
             lines.swap(i, j);
         }),
-        8 => lines(bytes, |lines| drop(lines.remove(rng.below(lines.len())))),
+        8 => lines(bytes, |lines| {
+            lines.remove(rng.below(lines.len()));
+        }),
         9 => replace_number(bytes, at, rng),
         10 => {
             let junk: [&[u8]; 6] = [b"\xff\xfe", b"\0", b"\xc3", b"\xf0\x9f", b"\r", b"\x1b[31m"];
