@@ -196,7 +196,7 @@ impl<'a> Intake<'a> {
                 &piece.name,
                 format!("{what}: unpack or export it as text first"),
             ),
-            Kind::Binary => self.binary(piece),
+            Kind::Protobuf => self.protobuf(piece),
             Kind::Text => self.text(piece),
         }
     }
@@ -289,8 +289,7 @@ impl<'a> Intake<'a> {
         }
     }
 
-    /// The only binary that is understood is a profile.
-    fn binary(&mut self, piece: Piece<'_>) {
+    fn protobuf(&mut self, piece: Piece<'_>) {
         let bytes = match in_memory(piece.reader) {
             Ok(bytes) => bytes,
             Err(e) => return self.refuse(&piece.name, e.to_string()),
@@ -305,10 +304,10 @@ impl<'a> Intake<'a> {
                 self.gathered.take_dump(&mut summary, dump);
                 self.gathered.inputs.push(summary);
             }
-            None => self.refuse(
-                &piece.name,
-                "binary, and not a goroutine, mutex or block profile".into(),
-            ),
+            None => self.text(Piece {
+                reader: Box::new(Cursor::new(bytes)),
+                ..piece
+            }),
         }
     }
 
@@ -360,7 +359,7 @@ enum Kind {
     Zip,
     Tar,
     Text,
-    Binary,
+    Protobuf,
     /// Known, and not read.
     Foreign(&'static str),
 }
@@ -388,17 +387,19 @@ impl Kind {
             Self::Tar
         } else if let Some((_, what)) = FOREIGN.iter().find(|(mark, _)| head.starts_with(mark)) {
             Self::Foreign(what)
-        } else if head.contains(&0) || (head.first() == Some(&b'\n') && control(head)) {
-            Self::Binary
+        } else if is_protobuf(head) {
+            Self::Protobuf
         } else {
             Self::Text
         }
     }
 }
 
-/// A protobuf begins with a tag that looks like a line end; its lengths are control characters.
-fn control(head: &[u8]) -> bool {
-    head.iter().any(|b| *b < 0x09 || (0x0e..0x1b).contains(b))
+/// A profile begins with the tag of its sample type or period type; lengths and numbers follow that
+/// no text has.
+fn is_protobuf(head: &[u8]) -> bool {
+    let control = |b: &u8| *b < 0x09 || (0x0e..0x1b).contains(b);
+    matches!(head.first(), Some(0x0a | 0x5a)) && head.iter().take(64).any(control)
 }
 
 fn is_zip(file: &File) -> bool {

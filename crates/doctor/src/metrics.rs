@@ -2,6 +2,7 @@
 //! paste them, and what they prove: started against handled, growth in flight, goroutines, memory
 //! against its limit, latency pinned at a client's deadline.
 
+mod calls;
 mod findings;
 mod latency;
 mod memory;

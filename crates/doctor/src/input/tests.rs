@@ -75,13 +75,30 @@ fn archives_in_archives_are_read_by_content() {
 }
 
 #[test]
+fn every_form_of_every_version_is_taken_for_a_profile() {
+    let mut silent = |_: Progress<'_>| {};
+    let mut intake = Intake::new(None, &mut silent);
+    intake.path(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/vectors"));
+    let (programs, profiles): (Vec<_>, Vec<_>) = intake
+        .gathered
+        .inputs
+        .iter()
+        .partition(|i| i.name.ends_with("main.go.txt"));
+    assert!(programs.len() == 1 && profiles.len() >= 15);
+    for input in profiles {
+        assert_eq!(input.taken_for.len(), 1, "{input:?}");
+        assert!(input.taken_for[0].contains("profile"), "{input:?}");
+    }
+}
+
+#[test]
 fn what_is_not_read_says_why() {
     for (bytes, why) in [
         (&b""[..], "empty"),
         (b"nothing that anybody knows", "none of its 1 lines"),
         (b"\x89PNG\r\n", "a picture"),
         (b"\x28\xb5\x2f\xfd....", "zstd"),
-        (b"\x00\x01\x02 binary", "binary"),
+        (b"\x0a\x04\x08\x01 binary", "none of its 2 lines"),
         (b"\x1f\x8b broken", ""),
         (b"PK\x03\x04 broken", ""),
     ] {

@@ -27,6 +27,8 @@ const MOST_KEPT: usize = 2 << 30;
 const MOST_JSON: usize = 64 << 20;
 /// Lines of a JSON record that was pretty-printed.
 const MOST_JOINED: usize = 40;
+/// So many lines that nothing understands, and the text is somebody's report.
+const REPORT: u64 = 8;
 /// Report progress every so many bytes.
 const STRIDE: u64 = 8 << 20;
 
@@ -270,8 +272,9 @@ impl<'a> Text<'a> {
         if !line.iter().all(|b| b"|-: +".contains(b)) {
             self.table = Table::head(line);
         }
-        self.prose += 1;
-        if self.prose == 8 {
+        // Within a profile, what no line tells apart is most likely part of it.
+        self.prose += u64::from(!self.profile.live);
+        if self.prose == REPORT {
             self.gathered.logs.quoting();
         }
         self.gathered.logs.remark(at);
@@ -323,7 +326,7 @@ impl<'a> Text<'a> {
         }
         self.cut_profile();
         let kinds = self.kinds.len() + self.summary.taken_for.len();
-        if self.prose > 0 && kinds > 0 && self.prose >= 5 {
+        if kinds > 0 && self.prose >= REPORT {
             self.summary
                 .taken_for
                 .insert(0, "report with excerpts".into());

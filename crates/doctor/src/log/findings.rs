@@ -13,6 +13,9 @@ use crate::report::{
     Severity, Since, TimelineEvent, Waiters,
 };
 
+/// Findings from single templates.
+const MOST_TOLD: usize = 64;
+
 /// The first sign that something is wrong.
 #[derive(Debug, Clone)]
 pub(crate) struct Onset {
@@ -45,14 +48,14 @@ impl Story {
         }
         findings.extend(self.leader_loss());
         findings.extend(self.killed_for_memory());
-        for (_, template) in self.templates.iter() {
-            findings.extend(match template.sign() {
-                Some(Sign::LimitExceeded) if template.total() >= 10 => Some(storm(template)),
-                Some(Sign::QueueFull) => Some(queue_full(template)),
-                Some(Sign::NoSuchKind) => stale(template),
-                _ => None,
-            });
-        }
+        let told = self.templates.iter().filter_map(|(_, t)| match t.sign()? {
+            Sign::LimitExceeded if t.total() >= 10 => Some(storm(t)),
+            Sign::QueueFull => Some(queue_full(t)),
+            Sign::NoSuchKind => stale(t),
+            _ => None,
+        });
+        // A log that says the same in ever new words tells no more with the hundredth.
+        findings.extend(told.take(MOST_TOLD));
         findings
     }
 

@@ -1,5 +1,8 @@
 //! What the figures prove.
 
+use std::collections::HashMap;
+
+use super::calls::Calls;
 use super::{LatencyRow, MemoryFact, Metrics, Series};
 use crate::analysis::remedy;
 use crate::excerpt::QuotedLock;
@@ -9,19 +12,8 @@ use crate::report::{
     TimelineEvent,
 };
 
-const CODES: &[&str] = &["grpc_code", "code", "status", "status_code"];
-
-/// Calls of one method: how many were taken in, and how many were answered with what.
-#[derive(Debug)]
-struct Calls<'a> {
-    method: String,
-    started: &'a Series,
-    handled: f64,
-    failed: f64,
-    /// Started and not handled, in the first and in the last scrape.
-    in_flight: (f64, f64),
-    evidence: Vec<Evidence>,
-}
+/// Methods whose figures go into the timeline.
+const MOST_EVENTS: usize = 64;
 
 impl Metrics {
     /// `logged` are latencies that the logs tell; `quoted` is the lock that the report's own
@@ -47,49 +39,12 @@ impl Metrics {
         findings
     }
 
-    fn named<'a>(&'a self, name: &'a str) -> impl Iterator<Item = &'a Series> {
+    pub(super) fn named<'a>(&'a self, name: &'a str) -> impl Iterator<Item = &'a Series> {
         self.series
             .range(name.to_owned()..)
             .map(|(_, s)| s)
             .take_while(move |s| s.name.starts_with(name))
             .filter(move |s| s.name == name)
-    }
-
-    fn calls(&self) -> Vec<Calls<'_>> {
-        let mut all = Vec::new();
-        for started in self.series.values() {
-            let Some(family) = started.name.strip_suffix("_started_total") else {
-                continue;
-            };
-            let name = format!("{family}_handled_total");
-            let handled: Vec<&Series> = self
-                .named(&name)
-                .filter(|s| s.covers(&started.labels))
-                .collect();
-            if handled.is_empty() {
-                continue;
-            }
-            let sum = |at: fn(&Series) -> f64| handled.iter().map(|s| at(s)).sum::<f64>();
-            let is_bad = |s: &&&Series| {
-                s.label(CODES)
-                    .is_some_and(|code| code != "OK" && !code.starts_with('2'))
-            };
-            let method = started.label(&["grpc_method", "method"]).unwrap_or(family);
-            let mut evidence = vec![started.evidence.clone()];
-            evidence.extend(handled.iter().take(4).map(|s| s.evidence.clone()));
-            all.push(Calls {
-                method: method.to_owned(),
-                started,
-                handled: sum(Series::last),
-                failed: handled.iter().filter(is_bad).map(|s| s.last()).sum(),
-                in_flight: (
-                    started.first() - sum(Series::first),
-                    started.last() - sum(Series::last),
-                ),
-                evidence,
-            });
-        }
-        all
     }
 
     /// Latency pinned at a deadline, by call.
@@ -391,9 +346,13 @@ impl Metrics {
         })
     }
 
-    /// Memory in use and its limit, as far as the samples name both.
+    /// Memory in use and its limit, as far as the samples name both for the same container.
     pub(crate) fn memory(&self) -> Vec<MemoryFact> {
-        let limits: Vec<&Series> = [
+        let container = |s: &Series| {
+            let label = |name: &str| s.label(&[name]).map(str::to_owned);
+            (label("namespace"), label("pod"), label("container"))
+        };
+        let limits: HashMap<_, f64> = [
             "container_spec_memory_limit_bytes",
             "container_memory_limit_bytes",
             "cgroup_memory_limit_bytes",
@@ -401,6 +360,7 @@ impl Metrics {
         .iter()
         .flat_map(|name| self.named(name))
         .filter(|s| s.last() > 0.0)
+        .map(|s| (container(s), s.last()))
         .collect();
         let mut facts = Vec::new();
         for name in [
@@ -408,12 +368,7 @@ impl Metrics {
             "process_resident_memory_bytes",
         ] {
             for used in self.named(name) {
-                // The limit of the same container, or the only one there is.
-                let same = |names: &[&str], s: &Series| used.label(names) == s.label(names);
-                let mut own = limits
-                    .iter()
-                    .filter(|s| same(&["pod"], s) && same(&["container"], s));
-                let limit = own.next().map(|s| s.last());
+                let limit = limits.get(&container(used)).copied();
                 facts.extend(used.points.iter().map(|(at, value)| MemoryFact {
                     used: *value,
                     limit,
@@ -457,7 +412,7 @@ impl Metrics {
                 }
             }
         }
-        for calls in self.calls() {
+        for calls in self.calls().into_iter().take(MOST_EVENTS) {
             events.push(TimelineEvent {
                 at: figures::timestamp(calls.started.points.last().and_then(|(at, _)| *at)),
                 kind: EventKind::Metric,
@@ -470,84 +425,6 @@ impl Metrics {
             });
         }
         events
-    }
-}
-
-impl Series {
-    fn first(&self) -> f64 {
-        self.points.first().map_or(0.0, |(_, value)| *value)
-    }
-}
-
-impl Calls<'_> {
-    fn figures(&self) -> String {
-        let started = self.started.last();
-        let share = if self.handled > 0.0 {
-            100.0 * self.failed / self.handled
-        } else {
-            0.0
-        };
-        format!(
-            "{}: {} started, {} handled, of these {} failed ({share:.0} %), {} in flight",
-            self.method,
-            count(started as u64),
-            count(self.handled as u64),
-            count(self.failed as u64),
-            count(self.in_flight.1.max(0.0) as u64),
-        )
-    }
-
-    /// More and more are started than handled.
-    fn piling_up(&self) -> Option<Finding> {
-        let (first, last) = self.in_flight;
-        let grows = self.started.points.len() > 1 && last >= 2.0 * first.max(0.0) + 20.0;
-        let many = last >= 1000.0 && last >= 0.2 * self.started.last();
-        if !grows && !many {
-            return None;
-        }
-        let title = if grows {
-            format!(
-                "{}: calls in flight grew from {} to {}",
-                self.method,
-                count(first.max(0.0) as u64),
-                count(last as u64)
-            )
-        } else {
-            format!(
-                "{}: {} calls begun and not answered",
-                self.method,
-                count(last as u64)
-            )
-        };
-        Some(Finding {
-            id: format!("in-flight-{}", slug(&self.method)),
-            class: FaultClass::UnansweredRequests,
-            severity: Severity::Serious,
-            title,
-            resource: Resource {
-                kind: ResourceKind::Requests,
-                name: self.method.clone(),
-                ..Resource::default()
-            },
-            waiters: crate::report::Waiters {
-                total: last.max(0.0) as u64,
-                ..Default::default()
-            },
-            no_holder: Some("counters do not say what the calls wait for".into()),
-            remedy: remedy(FaultClass::UnansweredRequests).into(),
-            collect_next: vec!["two goroutine dumps some seconds apart".into()],
-            evidence: self.evidence.clone(),
-            confidence: Confidence {
-                level: if grows {
-                    Level::Likely
-                } else {
-                    Level::Possible
-                },
-                why: "started and handled are counted by the server itself".into(),
-            },
-            details: vec![self.figures()],
-            ..Finding::default()
-        })
     }
 }
 

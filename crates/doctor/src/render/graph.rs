@@ -361,15 +361,22 @@ fn draw_node(out: &mut String, p: &Placed<'_>) {
     );
 }
 
-/// The end of a long name says more than its beginning.
+/// A long name loses its middle: its end says most, its beginning what it is.
 fn fit(label: &str, fits: usize) -> String {
     let length = label.chars().count();
     if length <= fits {
         return label.to_owned();
     }
-    let from = label
-        .char_indices()
-        .nth(length - fits + 1)
-        .map_or(0, |(at, _)| at);
-    format!("…{}", &label[from..])
+    let head = fits / 3;
+    let at = |n: usize| {
+        label
+            .char_indices()
+            .nth(n)
+            .map_or(label.len(), |(at, _)| at)
+    };
+    format!(
+        "{}…{}",
+        &label[..at(head)],
+        &label[at(length - (fits - head - 1))..]
+    )
 }

@@ -31,6 +31,7 @@ const EVENTS: usize = 16;
 const OF_A_KIND: usize = 3;
 const EVIDENCE: usize = 3;
 const INPUTS: usize = 12;
+const NOTES: usize = 6;
 const LABEL: usize = 9;
 
 /// The report as a page of text.
@@ -55,7 +56,13 @@ pub fn text(report: &Report, style: Style) -> String {
     page.comparisons(report);
     page.timeline(&report.timeline);
     page.inputs(report);
-    for note in &report.notes {
+    let mut told = std::collections::HashSet::new();
+    for note in report
+        .notes
+        .iter()
+        .filter(|n| told.insert(n.text.as_str()))
+        .take(NOTES)
+    {
         page.wrapped("note", &note.text);
     }
     page.out
