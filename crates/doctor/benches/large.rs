@@ -1,0 +1,160 @@
+//! How long 200,000 goroutines in a file take, in every form, and how much memory beyond the file.
+//!
+//! ```text
+//! cargo bench -p doctor --bench large [-- GOROUTINES]
+//! ```
+//!
+//! Beside each time stand its ratios to rivals from the same run. The floor is as fast as the bytes
+//! can be looked at: `memchr` counting the lines, or for the protobuf `flate2` unpacking it. The
+//! script folds the stacks of `debug=2` into a map of strings. Times are the processor's, so that a
+//! busy machine does not change them. It fails above the limits: 2 s and 200 MB for `debug=2`, 0.2 s
+//! for the others.
+
+#![allow(clippy::print_stdout, reason = "the figures are its result")]
+
+#[path = "../examples/generate.rs"]
+mod generate;
+
+use std::collections::HashMap;
+use std::hint::black_box;
+use std::io::Read as _;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use doctor::Options;
+use flate2::read::GzDecoder;
+
+const RUNS: usize = 5;
+const MEMORY: u64 = 200_000_000;
+
+fn main() -> ExitCode {
+    let args: Vec<String> = std::env::args().skip(1).collect();
+    // Test runners start benchmarks too, without this.
+    if !args.iter().any(|a| a == "--bench") {
+        return ExitCode::SUCCESS;
+    }
+    let goroutines = args.iter().find_map(|a| a.parse().ok()).unwrap_or(200_000);
+    println!("{goroutines} goroutines, best of {RUNS}\n");
+    println!("form             MB        ms      MB/s  beyond MB   x floor  x script");
+    let short = Duration::from_millis(200);
+    let within = [
+        examine(
+            "debug=2",
+            &generate::debug2(goroutines, 1),
+            Duration::from_secs(2),
+            lines,
+            Some(fold),
+        ),
+        examine("debug=1", &generate::debug1(goroutines), short, lines, None),
+        examine(
+            "protobuf",
+            &generate::protobuf(goroutines),
+            short,
+            unpack,
+            None,
+        ),
+    ];
+    if within.contains(&false) {
+        return ExitCode::FAILURE;
+    }
+    ExitCode::SUCCESS
+}
+
+type Rival = fn(&[u8]) -> usize;
+
+/// Prints one line; whether time and memory are within the limits.
+fn examine(form: &str, bytes: &[u8], limit: Duration, floor: Rival, script: Option<Rival>) -> bool {
+    let file = tempfile::NamedTempFile::new().expect("a place for a file");
+    std::fs::write(file.path(), bytes).expect("room for the file");
+    let path = [file.path().to_string_lossy().into_owned()];
+    let resident = memory("VmRSS:");
+    // Sets the peak back to what is resident now.
+    std::fs::write("/proc/self/clear_refs", "5").expect("the process may clear its own peak");
+    let time = best(|| {
+        let (report, _) = doctor::examine_inputs(&path, &Options::default(), &mut |_| {});
+        assert!(!report.findings.is_empty(), "the stall was not found");
+    });
+    let beyond = memory("VmHWM:").saturating_sub(resident + bytes.len() as u64);
+
+    let ratio = |rival: Rival| time.as_secs_f64() / best(|| rival(black_box(bytes))).as_secs_f64();
+    let megabytes = bytes.len() as f64 / 1e6;
+    println!(
+        "{form:<9} {megabytes:>9.3} {:>9.2} {:>9.0} {:>10.1} {:>9.1} {:>9}",
+        time.as_secs_f64() * 1e3,
+        megabytes / time.as_secs_f64(),
+        beyond as f64 / 1e6,
+        ratio(floor),
+        script.map_or("-".to_owned(), |script| format!("{:.2}", ratio(script))),
+    );
+    let within = time <= limit && beyond <= MEMORY;
+    if !within {
+        println!(
+            "          above the limit of {limit:?} and {} MB",
+            MEMORY / 1_000_000
+        );
+    }
+    within
+}
+
+/// The shortest of some runs. The kernel keeps a thread's time by its tick, so that a run repeats
+/// short work until it takes many ticks.
+fn best<T>(mut work: impl FnMut() -> T) -> Duration {
+    let mut rounds = 1;
+    let mut shortest = Duration::MAX;
+    for _ in 0..RUNS {
+        loop {
+            let begun = processor();
+            for _ in 0..rounds {
+                black_box(work());
+            }
+            let time = processor() - begun;
+            if time >= Duration::from_millis(50) {
+                shortest = shortest.min(time / rounds);
+                break;
+            }
+            rounds *= 2;
+        }
+    }
+    shortest
+}
+
+fn lines(bytes: &[u8]) -> usize {
+    memchr::memchr_iter(b'\n', bytes).count()
+}
+
+fn unpack(bytes: &[u8]) -> usize {
+    let mut plain = Vec::new();
+    GzDecoder::new(bytes)
+        .read_to_end(&mut plain)
+        .expect("it was packed here")
+}
+
+/// Goroutines counted by the text of their functions.
+fn fold(bytes: &[u8]) -> usize {
+    let mut counts: HashMap<String, u64> = HashMap::new();
+    let mut key = String::new();
+    for line in String::from_utf8_lossy(bytes).lines() {
+        if line.is_empty() {
+            *counts.entry(std::mem::take(&mut key)).or_default() += 1;
+        } else if !line.starts_with('\t') && !line.starts_with("goroutine ") {
+            key.push_str(line.rsplit_once('(').map_or(line, |(function, _)| function));
+            key.push('\n');
+        }
+    }
+    counts.len()
+}
+
+/// How long this thread has been on a processor.
+fn processor() -> Duration {
+    let stat = std::fs::read_to_string("/proc/thread-self/schedstat").expect("this is Linux");
+    let nanoseconds = stat.split_whitespace().next().and_then(|n| n.parse().ok());
+    Duration::from_nanos(nanoseconds.expect("the kernel gives this figure"))
+}
+
+/// A figure of this process in bytes.
+fn memory(name: &str) -> u64 {
+    let status = std::fs::read_to_string("/proc/self/status").expect("this is Linux");
+    let line = status.lines().find(|line| line.starts_with(name));
+    let kilobytes = line.and_then(|line| line.split_whitespace().nth(1)?.parse::<u64>().ok());
+    kilobytes.expect("the kernel gives this figure") * 1024
+}
