@@ -46,13 +46,7 @@ fn main() -> ExitCode {
             Some(fold),
         ),
         examine("debug=1", &generate::debug1(goroutines), short, lines, None),
-        examine(
-            "protobuf",
-            &generate::protobuf(goroutines),
-            short,
-            unpack,
-            None,
-        ),
+        examine("protobuf", &generate::protobuf(goroutines), short, unpack, None),
     ];
     if within.contains(&false) {
         return ExitCode::FAILURE;
@@ -88,10 +82,7 @@ fn examine(form: &str, bytes: &[u8], limit: Duration, floor: Rival, script: Opti
     );
     let within = time <= limit && beyond <= MEMORY;
     if !within {
-        println!(
-            "          above the limit of {limit:?} and {} MB",
-            MEMORY / 1_000_000
-        );
+        println!("          above the limit of {limit:?} and {} MB", MEMORY / 1_000_000);
     }
     within
 }
@@ -124,9 +115,7 @@ fn lines(bytes: &[u8]) -> usize {
 
 fn unpack(bytes: &[u8]) -> usize {
     let mut plain = Vec::new();
-    GzDecoder::new(bytes)
-        .read_to_end(&mut plain)
-        .expect("it was packed here")
+    GzDecoder::new(bytes).read_to_end(&mut plain).expect("it was packed here")
 }
 
 /// Goroutines counted by the text of their functions.

@@ -153,10 +153,7 @@ pub(crate) fn protobuf(count: usize) -> Vec<u8> {
 
 /// How many goroutines of each kind, `count` in all.
 fn population(count: usize) -> Vec<usize> {
-    let mut n: Vec<usize> = KINDS
-        .iter()
-        .map(|kind| (kind.share * count / TOTAL).max(1))
-        .collect();
+    let mut n: Vec<usize> = KINDS.iter().map(|kind| (kind.share * count / TOTAL).max(1)).collect();
     let others: usize = n[1..].iter().sum();
     n[0] = count.saturating_sub(others).max(1);
     n
@@ -179,9 +176,9 @@ fn split_place(place: &'static str) -> (&'static str, u64) {
 
 /// A program counter that is the function's own.
 fn pc(function: &str) -> u64 {
-    let hash = function.bytes().fold(0xcbf2_9ce4_8422_2325_u64, |h, b| {
-        (h ^ u64::from(b)).wrapping_mul(0x0100_0000_01b3)
-    });
+    let hash = function
+        .bytes()
+        .fold(0xcbf2_9ce4_8422_2325_u64, |h, b| (h ^ u64::from(b)).wrapping_mul(0x0100_0000_01b3));
     0x40_0000 + (hash & 0xff_ffff)
 }
 
@@ -240,9 +237,7 @@ fn main() {
         "protobuf" => protobuf(count),
         _ => panic!("{usage}"),
     };
-    std::io::stdout()
-        .write_all(&bytes)
-        .expect("standard output takes it");
+    std::io::stdout().write_all(&bytes).expect("standard output takes it");
 }
 
 const KINDS: &[Kind] = &[

@@ -61,10 +61,7 @@ fn check(corpus: &[Vec<u8>], case: u64) {
         }
     };
     let head = input[..input.len().min(2000)].escape_ascii();
-    panic!(
-        "{fault}\nDOCTOR_FUZZ_CASE={case} runs it again; {} bytes: {head}",
-        input.len()
-    );
+    panic!("{fault}\nDOCTOR_FUZZ_CASE={case} runs it again; {} bytes: {head}", input.len());
 }
 
 fn report(input: &[u8]) -> String {
@@ -74,10 +71,7 @@ fn report(input: &[u8]) -> String {
 /// What the repository has of each kind of input, whole, and compressed ones also unpacked.
 fn corpus() -> Vec<Vec<u8>> {
     let mut files = Vec::new();
-    collect(
-        Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/tests")),
-        &mut files,
-    );
+    collect(Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/tests")), &mut files);
     files.sort();
     let mut corpus: Vec<Vec<u8>> = Vec::new();
     for file in files {
@@ -165,10 +159,7 @@ fn mutate(bytes: &mut Vec<u8>, corpus: &[Vec<u8>], rng: &mut Rng) {
         12 => prefix(bytes, rng),
         13 => bytes.retain(|&b| b != b'\n'),
         14 => {
-            let crlf = bytes
-                .split(|&b| b == b'\n')
-                .collect::<Vec<_>>()
-                .join(&b"\r\n"[..]);
+            let crlf = bytes.split(|&b| b == b'\n').collect::<Vec<_>>().join(&b"\r\n"[..]);
             *bytes = crlf;
         }
         _ => {
@@ -206,9 +197,7 @@ fn replace_number(bytes: &mut Vec<u8>, at: usize, rng: &mut Rng) {
     let Some(start) = (at..bytes.len()).find(|&i| bytes[i].is_ascii_digit()) else {
         return;
     };
-    let end = (start..bytes.len())
-        .find(|&i| !bytes[i].is_ascii_digit())
-        .unwrap_or(bytes.len());
+    let end = (start..bytes.len()).find(|&i| !bytes[i].is_ascii_digit()).unwrap_or(bytes.len());
     let numbers: [&[u8]; 7] = [
         b"0",
         b"-1",
@@ -246,9 +235,5 @@ fn lines(bytes: &mut Vec<u8>, edit: impl FnOnce(&mut Vec<&[u8]>)) {
 
 fn number(variable: &str) -> Option<u64> {
     let value = std::env::var(variable).ok()?;
-    Some(
-        value
-            .parse()
-            .unwrap_or_else(|_| panic!("{variable} is a number, not {value:?}")),
-    )
+    Some(value.parse().unwrap_or_else(|_| panic!("{variable} is a number, not {value:?}")))
 }

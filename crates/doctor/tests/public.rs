@@ -39,24 +39,16 @@ fn public_dumps_get_the_diagnosis_that_their_projects_found() {
         let mut fault = |what: String| {
             writeln!(faults, "{issue} ({name}): {what}").expect("memory");
         };
-        let Some(at) = report
-            .findings
-            .iter()
-            .position(|f| is_any_of(&resource(f), &expect.lock))
+        let Some(at) = report.findings.iter().position(|f| is_any_of(&resource(f), &expect.lock))
         else {
             let said: Vec<&str> = report.findings.iter().map(|f| f.title.as_str()).collect();
             fault(format!("lock {} is not in {said:?}", expect.lock));
             continue;
         };
         let finding = &report.findings[at];
-        first.count(at == 0, || {
-            format!("{issue}: first is {}", report.findings[0].title)
-        });
+        first.count(at == 0, || format!("{issue}: first is {}", report.findings[0].title));
         // Of the locks of a deadlock any may come first; the queue may be at another.
-        let right = report
-            .findings
-            .iter()
-            .filter(|f| is_any_of(&resource(f), &expect.lock));
+        let right = report.findings.iter().filter(|f| is_any_of(&resource(f), &expect.lock));
         let waiters = right.map(|f| f.waiters.total).max().unwrap_or_default();
         if waiters < expect.min_waiters {
             fault(format!("{waiters} waiters, not {}", expect.min_waiters));
@@ -98,10 +90,7 @@ fn a_healthy_process_yields_no_finding() {
     for (name, known, report) in examined() {
         if known.expect.is_none() {
             assert_eq!(report.findings, [], "{name}");
-            assert!(
-                !report.inputs[0].taken_for.is_empty(),
-                "{name} was not recognised"
-            );
+            assert!(!report.inputs[0].taken_for.is_empty(), "{name} was not recognised");
         }
     }
 }
@@ -117,11 +106,7 @@ fn examined() -> Vec<(String, Known, Report)> {
             let known: Known = serde_json::from_slice(&known).expect("what is known has this form");
             let text = path.with_extension("txt");
             let bytes = std::fs::read(&text).expect("each has its dump");
-            let name = text
-                .file_name()
-                .expect("a file")
-                .to_string_lossy()
-                .into_owned();
+            let name = text.file_name().expect("a file").to_string_lossy().into_owned();
             let report = doctor::examine(&name, &bytes);
             (name, known, report)
         })
@@ -157,24 +142,16 @@ impl std::fmt::Display for Score {
 
 /// The holders that are named with more confidence than "it may be".
 fn confident(finding: &Finding) -> impl Iterator<Item = &Holder> {
-    finding
-        .holders
-        .iter()
-        .filter(|h| h.confidence.level != Level::Possible)
+    finding.holders.iter().filter(|h| h.confidence.level != Level::Possible)
 }
 
 fn is_any_of(said: &str, alternatives: &str) -> bool {
-    alternatives
-        .split('|')
-        .any(|a| !a.is_empty() && said.contains(a))
+    alternatives.split('|').any(|a| !a.is_empty() && said.contains(a))
 }
 
 fn resource(finding: &Finding) -> String {
     let r = &finding.resource;
-    let mut said = format!(
-        "{} {:?} {:?} {:?}",
-        r.name, r.type_name, r.field, r.variable
-    );
+    let mut said = format!("{} {:?} {:?} {:?}", r.name, r.type_name, r.field, r.variable);
     r.sites.iter().for_each(|site| said += site);
     said
 }
