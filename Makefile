@@ -3,27 +3,29 @@
 CARGO ?= cargo
 DATA ?= .data
 
-.PHONY: run test lint bench ci setup help
+.PHONY: help run test lint bench ci
 
 help: ## what can be made
-	@awk -F ':.*## ' '/^[a-z]+:.*## /{printf "make %-7s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z]+:.*## /{printf "make %-6s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
-setup: ## install what building and testing needs
-	@scripts/setup
-
-run: setup ## run Fairlead on this machine (DATA=dir to keep its state elsewhere)
+run: ## run Fairlead on this machine (DATA=dir keeps its state elsewhere)
+	@scripts/setup run
 	$(CARGO) run --bin fairlead -- up --data $(DATA)
 
-test: setup ## run every test
+test: ## every test
+	@scripts/setup test
 	scripts/test
 
-lint: setup ## formatting, clippy with warnings as errors, shell scripts
+lint: ## formatting, clippy with warnings as errors, shell scripts
+	@scripts/setup lint
 	$(CARGO) fmt --all --check
 	$(CARGO) clippy --workspace --all-targets -- -D warnings
+	$(CARGO) clippy -p flow --all-targets --features shuttle -- -D warnings
 	shellcheck scripts/* .ci/run
 
-bench: setup ## every benchmark, as ratios against named rivals
+bench: ## every benchmark, as ratios against named rivals
+	@scripts/setup run
 	$(CARGO) bench -p replay
+	$(CARGO) bench -p doctor
 
 ci: lint test ## what must pass before anything lands
-

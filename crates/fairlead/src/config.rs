@@ -253,7 +253,7 @@ impl fmt::Display for Problem {
 }
 
 /// A valid configuration and where each value came from.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct Resolved {
     pub(crate) config: Config,
     origins: BTreeMap<&'static str, Origin>,
@@ -363,12 +363,6 @@ impl<'a> Sources<'a> {
             self.env.get("FAIRLEAD_CONFIG").filter(|v| !v.is_empty()).map(PathBuf::from)
         });
         named.map_or_else(|| (PathBuf::from(DEFAULT_FILE), false), |path| (path, true))
-    }
-}
-
-impl Default for Resolved {
-    fn default() -> Self {
-        Self { config: Config::default(), origins: BTreeMap::new() }
     }
 }
 

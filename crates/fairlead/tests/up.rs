@@ -1,5 +1,7 @@
 //! The binary as its users run it: starting, being refused, being killed, being asked to leave.
 
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::path::Path;
