@@ -92,8 +92,8 @@ pub(crate) fn run(args: &Args) -> Verdict {
 fn style() -> Style {
     let terminal = std::io::stdout().is_terminal();
     let colour = terminal && std::env::var_os("NO_COLOR").is_none();
-    let width = std::env::var("COLUMNS").ok().and_then(|columns| columns.parse().ok());
-    Style { colour, width: width.unwrap_or(100) }
+    let width = terminal_size::terminal_size().map_or(100, |(width, _)| usize::from(width.0));
+    Style { colour, width }
 }
 
 /// Progress on a terminal, once reading takes long enough to wonder.
