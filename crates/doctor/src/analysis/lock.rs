@@ -116,6 +116,7 @@ impl<'s, 'd> Locks<'s, 'd> {
         }
         let extra = nested.map(|(class, level)| {
             let mut finding = self.nested_finding(q, class, level);
+            self.narrow(&mut finding, q);
             finding.id.push_str("/nested");
             finding
         });
