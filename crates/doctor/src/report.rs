@@ -142,8 +142,6 @@ pub enum FaultClass {
     SlowConsumer,
     /// Receivers wait for one who never sends or closes.
     SilentProducer,
-    /// A call to the operating system that does not return: a file system or device that is gone.
-    StuckCall,
     /// Goroutines that can never proceed, because nothing reaches what they wait for.
     Leak,
     /// Refused work comes back at once and keeps the queue full.

@@ -8,7 +8,7 @@ pub(super) use tell::waiters;
 
 use rustc_hash::{FxHashMap, FxHashSet};
 
-use crate::report::{Confidence, EntryKind, FaultClass, Finding, Held, Level, ResourceKind};
+use crate::report::{Confidence, FaultClass, Finding, Held, Level, ResourceKind};
 
 use super::cycle::{Edge, cycles};
 use super::holder::{Candidate, Candidates, Index};
@@ -116,7 +116,6 @@ impl<'s, 'd> Locks<'s, 'd> {
         }
         let extra = nested.map(|(class, level)| {
             let mut finding = self.nested_finding(q, class, level);
-            self.narrow(&mut finding, q);
             finding.id.push_str("/nested");
             finding
         });
@@ -237,18 +236,7 @@ impl<'s, 'd> Locks<'s, 'd> {
                 (never || once) && c.level <= Level::Likely
             })
             || (queue.total() >= 2 && candidates.iter().any(stuck))
-            || matches!(&candidates[..], [only] if self.stuck_in_passing(only))
             || (queue.total() >= 3 && candidates.is_empty() && self.scene.is_complete())
-    }
-
-    /// Whether a candidate came in to do something and leave (a request, a timer), and stands at a
-    /// channel without a way out: such work does not wait for its next piece.
-    fn stuck_in_passing(&self, candidate: &Candidate) -> bool {
-        matches!(self.wait(candidate), Wait::Send | Wait::Receive | Wait::Channel)
-            && matches!(
-                self.scene.entry(self.actor(candidate)).kind,
-                EntryKind::Timer | EntryKind::Grpc | EntryKind::Http | EntryKind::Webhook
-            )
     }
 
     /// How many waiters an earlier dump shows in the same place.

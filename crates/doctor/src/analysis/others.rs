@@ -1,5 +1,5 @@
-//! Stalls without a lock: senders without a receiver, exhausted pools, system calls that do not
-//! return, goroutines that the garbage collector proved lost. Waiting is what goroutines do; only numbers or proof make it a finding.
+//! Stalls without a lock: senders without a receiver, exhausted pools, goroutines that the garbage
+//! collector proved lost. Waiting is what goroutines do; only numbers or proof make it a finding.
 
 use std::collections::BTreeMap;
 
@@ -34,9 +34,6 @@ pub(super) fn findings(scene: &Scene<'_>) -> Vec<Finding> {
             groups.entry((FaultClass::ExhaustedPool, pool, "")).or_default().push(actor);
         } else if !is_std(Name::of(site).package) {
             let class = match facts.wait {
-                Wait::Syscall if actor.minutes > 0 && on_files(scene, actor) => {
-                    FaultClass::StuckCall
-                }
                 Wait::Send => FaultClass::SlowConsumer,
                 Wait::Receive | Wait::Condition | Wait::Semaphore => FaultClass::SilentProducer,
                 Wait::Channel => FaultClass::Queue,
@@ -56,7 +53,7 @@ fn finding(scene: &Scene<'_>, class: FaultClass, site: &str, actors: &[&Actor]) 
     let longest = actors.iter().max_by_key(|a| a.minutes)?;
     let long = longest.minutes > 0;
     let is_stall = match class {
-        FaultClass::Leak | FaultClass::StuckCall => true,
+        FaultClass::Leak => true,
         FaultClass::SlowConsumer | FaultClass::ExhaustedPool => {
             total >= SOME || (total >= 2 && long)
         }
@@ -71,7 +68,6 @@ fn finding(scene: &Scene<'_>, class: FaultClass, site: &str, actors: &[&Actor]) 
         FaultClass::ExhaustedPool => (ResourceKind::Pool, "wait for their turn in"),
         FaultClass::SlowConsumer => (ResourceKind::Channel, "wait to send in"),
         FaultClass::Leak => (kind_of(wait), "can never proceed in"),
-        FaultClass::StuckCall => (kind_of(wait), "in a system call that does not return, in"),
         _ => (kind_of(wait), "wait in"),
     };
     let short = Name::short(site);
@@ -83,10 +79,6 @@ fn finding(scene: &Scene<'_>, class: FaultClass, site: &str, actors: &[&Actor]) 
         FaultClass::Leak => {
             (Level::Certain, "the garbage collector found nothing reachable that could wake them")
         }
-        FaultClass::StuckCall => (
-            Level::Likely,
-            "calls on files return in milliseconds, or when what they wait for comes back",
-        ),
         FaultClass::ExhaustedPool => {
             (Level::Likely, "so many wait at once in the function that lends")
         }
@@ -125,53 +117,15 @@ fn finding(scene: &Scene<'_>, class: FaultClass, site: &str, actors: &[&Actor]) 
             evidence: Some(scene.evidence(longest, 0)),
             ..Since::default()
         }),
-        no_holder: match class {
-            FaultClass::Leak => None,
-            FaultClass::StuckCall => Some("what it waits for is outside the process".to_owned()),
-            _ => Some("a dump does not say which goroutines share a channel or a pool".to_owned()),
-        },
+        no_holder: (class != FaultClass::Leak).then(|| {
+            "a dump does not say which goroutines share a channel or a pool".to_owned()
+        }),
         evidence: waiting.by_path.iter().take(3).filter_map(|p| p.evidence.clone()).collect(),
         waiters: waiting,
         remedy: remedy(class).to_owned(),
         collect_next,
         confidence: Confidence { level, why: why.to_owned() },
         ..Finding::default()
-    })
-}
-
-/// Whether the system call is one on files: those return soon, unlike waits for input, signals or
-/// children. Judged by name, and only by names that leave no doubt.
-fn on_files(scene: &Scene<'_>, actor: &Actor) -> bool {
-    const CALLS: [&str; 24] = [
-        "stat",
-        "lstat",
-        "fstat",
-        "fstatat",
-        "statfs",
-        "open",
-        "openat",
-        "unlink",
-        "unlinkat",
-        "rename",
-        "renameat",
-        "mkdir",
-        "mkdirat",
-        "rmdir",
-        "fsync",
-        "fdatasync",
-        "mount",
-        "unmount",
-        "getdents",
-        "readdirent",
-        "readlink",
-        "readlinkat",
-        "truncate",
-        "symlink",
-    ];
-    scene.stack(actor).frames.iter().take(6).any(|frame| {
-        let name = Name::of(scene.dump.function(frame.function));
-        matches!(name.package, "syscall" | "os" | "golang.org/x/sys/unix")
-            && CALLS.contains(&name.function.to_ascii_lowercase().as_str())
     })
 }
 

@@ -77,82 +77,9 @@ pub(super) fn queues(scene: &Scene<'_>) -> Vec<Queue> {
         .into_iter()
         .flat_map(|((owner, kind), actors)| split(scene, owner, kind, &actors))
         .collect();
-    join_shared(scene, &mut queues);
     // The name breaks ties, so that the same dump gives the same report.
     queues.sort_by(|a, b| (b.total(), &a.owner, a.key).cmp(&(a.total(), &b.owner, b.key)));
     queues
-}
-
-/// Readers parked on several values of a type, in one function, each alone: every lock that readers
-/// are parked at has a writer, yet none is seen at any of these, and nobody else works on the values.
-/// So it is not the values' own lock that they wait for, but one that they share; and if there is one
-/// writer whose readers are not seen, those are its readers.
-fn join_shared(scene: &Scene<'_>, queues: &mut Vec<Queue>) {
-    const SEVERAL: usize = 3;
-    let unshown = |q: &Queue| q.actors.iter().all(|&a| scene.actors[a as usize].lock == 0);
-    let alone = |q: &Queue| {
-        q.kind == ResourceKind::RwMutex
-            && q.readers > 0
-            && q.readers == q.total()
-            && q.sites.len() == 1
-            && q.receivers.len() == 1
-            && unshown(q)
-    };
-    let mut groups: FxHashMap<u32, Vec<usize>> = FxHashMap::default();
-    for (i, queue) in queues.iter().enumerate().filter(|(_, q)| alone(q)) {
-        groups.entry(queue.sites.iter().copied().next().unwrap_or(0)).or_default().push(i);
-    }
-    groups.retain(|_, members| members.len() >= SEVERAL);
-    if groups.is_empty() {
-        return;
-    }
-    let mut values: FxHashMap<u64, usize> =
-        groups.values().flatten().map(|&i| (value_of(&queues[i]), i)).collect();
-    for (i, actor) in (0u32..).zip(&scene.actors) {
-        for receiver in scene.receivers(actor) {
-            if values.get(&receiver.address).is_some_and(|&q| !queues[q].actors.contains(&i)) {
-                values.remove(&receiver.address);
-            }
-        }
-    }
-    let kept: FxHashSet<usize> = values.into_values().collect();
-    let lone_writer = |q: &Queue| q.heads == 1 && q.total() == 1 && unshown(q);
-    let writers: Vec<usize> = (0..queues.len()).filter(|&i| lone_writer(&queues[i])).collect();
-    let single = groups.len() == 1;
-    let mut gone: FxHashSet<usize> = FxHashSet::default();
-    for mut members in groups.into_values() {
-        members.retain(|i| kept.contains(i));
-        if members.len() < SEVERAL {
-            continue;
-        }
-        if let (true, &[writer]) = (single, &writers[..]) {
-            members.push(writer);
-        }
-        let mut joined = queues[members[0]].clone();
-        joined.key = Key::Unknown;
-        joined.offset = None;
-        joined.assumed = true;
-        joined.receivers.clear();
-        let package = joined.owner.package().unwrap_or_default().to_owned();
-        joined.owner = Owner::Package { package };
-        for &i in &members[1..] {
-            joined.actors.extend(&queues[i].actors);
-            joined.sites.extend(&queues[i].sites);
-            joined.readers += queues[i].readers;
-            joined.heads += queues[i].heads;
-        }
-        gone.extend(members);
-        queues.push(joined);
-    }
-    let mut index = 0;
-    queues.retain(|_| {
-        index += 1;
-        !gone.contains(&(index - 1))
-    });
-}
-
-fn value_of(queue: &Queue) -> u64 {
-    queue.receivers.iter().copied().next().unwrap_or(0)
 }
 
 fn split(scene: &Scene<'_>, owner: &Owner, kind: ResourceKind, actors: &[u32]) -> Vec<Queue> {

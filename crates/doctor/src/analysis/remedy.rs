@@ -59,11 +59,6 @@ pub fn remedy(class: FaultClass) -> &'static str {
             "Look at who should send or close: it is blocked, gone, or returned early without \
              closing. Wait in a select together with the request's context."
         }
-        FaultClass::StuckCall => {
-            "Bring back what the call waits for (a network mount, a disk), or unmount it lazily: \
-             no signal ends the call while the kernel waits. Make such calls on a goroutine of \
-             their own and give up on the answer after a deadline."
-        }
         FaultClass::Leak => {
             "These goroutines can never proceed and keep what they reference until the process \
              ends. Give the channel operation a way out (a context, a buffered channel) or close \

@@ -2,9 +2,7 @@
 //! and block profiles.
 //!
 //! The runtime's own frames have addresses here but no names. That a goroutine is parked is
-//! learned: stacks that end in a semaphore show the address of `runtime.gopark`. How many addresses
-//! come before the first with a name says in what: `gopark` and `selectgo` are two, a plain send or
-//! receive is at least three (`gopark`, `chanrecv`, `chanrecv1`).
+//! learned: stacks that end in a semaphore show the address of `runtime.gopark`.
 
 use memchr::{memchr, memmem};
 
@@ -52,9 +50,8 @@ pub(super) fn parse(input: &str, bytes: &[u8]) -> Vec<Dump> {
                 prefix: Prefix::learn(&line[..at]),
                 draft: Draft::default(),
                 open: false,
-                named_at: None,
+                first_pc: 0,
                 pcs: Vec::new(),
-                unnamed: Vec::new(),
             });
         } else if let Some(reader) = &mut reader {
             reader.line(number, reader.prefix.clone().strip(&line));
@@ -70,16 +67,10 @@ struct Reader {
     prefix: Prefix,
     draft: Draft,
     open: bool,
-    /// Where in `pcs` the first address with a name is.
-    named_at: Option<usize>,
-    /// The innermost addresses of the stack being read.
+    first_pc: u64,
+    /// The innermost address of each stack, by stack.
     pcs: Vec<u64>,
-    /// By stack: its innermost address, and how many come before the first with a name.
-    unnamed: Vec<(u64, usize)>,
 }
-
-/// Addresses kept of a stack: more than the runtime ever puts on top of the program's frames.
-const PCS: usize = 8;
 
 impl Reader {
     fn line(&mut self, line: u32, text: &[u8]) {
@@ -87,12 +78,11 @@ impl Reader {
             if self.open {
                 self.comment(line, rest);
             }
-        } else if let Some((count, pcs)) = head(text) {
+        } else if let Some((count, pc)) = head(text) {
             self.close();
             self.draft.clear();
             (self.draft.count, self.draft.line) = (count, Some(line));
-            (self.open, self.pcs) = (true, pcs);
-            self.named_at = None;
+            (self.open, self.first_pc) = (true, pc);
         } else {
             self.close();
         }
@@ -104,12 +94,9 @@ impl Reader {
             self.draft.labels = Some(String::from_utf8_lossy(trim(labels)).into());
             return;
         }
-        let Some((address, rest)) = hex(trim(text)) else {
+        let Some((_, rest)) = hex(trim(text)) else {
             return;
         };
-        // A named address is that of the call, one before the return address in the list.
-        let at = self.pcs.iter().position(|&pc| pc == address.wrapping_add(1) || pc == address);
-        self.named_at = self.named_at.or(at);
         let rest = trim(rest);
         let end = rest.iter().position(u8::is_ascii_whitespace).unwrap_or(rest.len());
         let (symbol, position) = (&rest[..end], trim(&rest[end..]));
@@ -132,15 +119,13 @@ impl Reader {
         }
         self.draft.leaked = self.builder.dump().kind == ProfileKind::GoroutineLeak;
         let index = self.builder.fold(&self.draft) as usize;
-        if index == self.unnamed.len() {
-            let first = self.pcs.first().copied().unwrap_or(0);
-            self.unnamed.push((first, self.named_at.unwrap_or(0)));
+        if index == self.pcs.len() {
+            self.pcs.push(self.first_pc);
         }
     }
 
     fn finish(mut self) -> Option<Dump> {
         self.close();
-        let select = self.builder.source(b"select");
         let mut dump = self.builder.finish();
         if dump.stacks.is_empty() {
             return None;
@@ -153,19 +138,16 @@ impl Reader {
             .stacks
             .iter()
             .position(|s| s.frames.first().is_some_and(|f| is_sema(dump.known(f.function))))
-            .and_then(|i| self.unnamed.get(i).map(|&(pc, _)| pc));
-        for (stack, &(pc, unnamed)) in dump.stacks.iter_mut().zip(&self.unnamed) {
+            .and_then(|i| self.pcs.get(i).copied());
+        for (stack, &pc) in dump.stacks.iter_mut().zip(&self.pcs) {
             stack.parked = gopark.map(|gopark| pc == gopark);
-            if stack.parked == Some(true) && unnamed == 2 {
-                stack.state = Some(select);
-            }
         }
         if matches!(dump.kind, ProfileKind::Goroutine | ProfileKind::GoroutineLeak) {
             let shown = dump.shown();
             match dump.stated_total {
                 // Stacks of the runtime alone are listed without names.
                 Some(total) if shown < total => {
-                    dump.gaps.push(format!("{shown} of {total} goroutines are shown with names"));
+                    dump.gaps.push(format!("{shown} of {total} goroutines are shown with names"))
                 }
                 Some(_) => {}
                 None => dump.gaps.push("the header states no total".to_owned()),
@@ -175,9 +157,9 @@ impl Reader {
     }
 }
 
-/// `4 @ 0x476d0e …`, or in mutex and block profiles `cycles count @ 0x…`: the count and the
-/// innermost addresses.
-fn head(line: &[u8]) -> Option<(u64, Vec<u64>)> {
+/// `4 @ 0x476d0e …`, or in mutex and block profiles `cycles count @ 0x…`: the count and the first
+/// address.
+fn head(line: &[u8]) -> Option<(u64, u64)> {
     let at = memchr(b'@', line)?;
     let mut words = line[..at].split(u8::is_ascii_whitespace).filter(|w| !w.is_empty());
     let (mut count, rest) = number(words.next()?)?;
@@ -187,11 +169,6 @@ fn head(line: &[u8]) -> Option<(u64, Vec<u64>)> {
     if let Some(second) = words.next() {
         count = number(second).filter(|(_, rest)| rest.is_empty())?.0;
     }
-    let addresses = trim(&line[at + 1..]);
-    let pcs: Vec<u64> = addresses
-        .split(u8::is_ascii_whitespace)
-        .take(PCS)
-        .map_while(|word| hex(word).map(|(pc, _)| pc))
-        .collect();
-    (words.next().is_none() && pcs.is_empty() == addresses.is_empty()).then_some((count, pcs))
+    let pc = hex(trim(&line[at + 1..])).map_or(0, |(pc, _)| pc);
+    (words.next().is_none() && (pc != 0 || trim(&line[at + 1..]).is_empty())).then_some((count, pc))
 }

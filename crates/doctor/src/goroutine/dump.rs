@@ -104,8 +104,7 @@ pub struct Stack {
     pub count: u64,
     /// The line it begins on, where the input is text.
     pub line: Option<u32>,
-    /// The header's state without minutes: `semacquire`, `chan receive (nil chan)`; where there is
-    /// no header, what the unnamed addresses say in the same words.
+    /// The header's state without minutes: `semacquire`, `chan receive (nil chan)`.
     pub state: Option<u32>,
     /// The function that started it.
     pub created_by: Option<u32>,

@@ -18,7 +18,6 @@ pub(super) fn class(class: FaultClass) -> &'static str {
         FaultClass::ExhaustedPool => "exhausted pool",
         FaultClass::SlowConsumer => "slow consumer",
         FaultClass::SilentProducer => "silent producer",
-        FaultClass::StuckCall => "a call to the operating system that does not return",
         FaultClass::Leak => "leaked goroutines",
         FaultClass::RetryStorm => "retry storm",
         FaultClass::StaleCache => "stale cache",

@@ -171,19 +171,6 @@ impl Locks<'_, '_> {
         nested == self.queues[q].total()
     }
 
-    /// Of those in a queue that cannot be told apart, only the ones that make the pattern.
-    pub(super) fn narrow(&self, finding: &mut Finding, q: usize) {
-        let scene = self.scene;
-        let mut members: Vec<u32> = self.candidates[q].nested.iter().map(|c| c.actor).collect();
-        members.extend(self.queues[q].actors.iter().filter(|&&a| {
-            scene.facts(&scene.actors[a as usize]).wait == Wait::Lock(LockOp::HeadWrite)
-        }));
-        members.sort_unstable();
-        members.dedup();
-        finding.waiters = self.waiters(&members);
-        finding.severity = Severity::Serious;
-    }
-
     pub(super) fn nested_finding(&self, q: usize, class: FaultClass, level: Level) -> Finding {
         let scene = self.scene;
         let queue = &self.queues[q];
@@ -226,6 +213,17 @@ impl Locks<'_, '_> {
         };
         if level == Level::Possible {
             finding.title.insert_str(0, "perhaps ");
+        }
+        if level == Level::Possible {
+            // Of those that cannot be told apart, these are the pattern.
+            let mut members: Vec<u32> = nested.iter().map(|c| c.actor).collect();
+            members.extend(queue.actors.iter().filter(|&&a| {
+                scene.facts(&scene.actors[a as usize]).wait == Wait::Lock(LockOp::HeadWrite)
+            }));
+            members.sort_unstable();
+            members.dedup();
+            finding.waiters = self.waiters(&members);
+            finding.severity = Severity::Serious;
         }
         if class == FaultClass::RecursiveReadLock {
             let head = queue
