@@ -129,10 +129,12 @@ pub(super) fn classify(dump: &Dump, stack: &Stack) -> (Wait, usize) {
         // On its way into a lock, not parked there.
         Some(Wait::Lock(_) | Wait::Once) if !parked && stack.parked != Some(true) => Wait::Running,
         Some(wait) => wait,
-        None => by_state(state).unwrap_or(match stack.parked {
-            Some(true) => Wait::Channel,
-            Some(false) => Wait::Running,
-            None => Wait::Unknown,
+        None => by_state(state).unwrap_or(match (stack.parked, stack.hidden) {
+            // `gopark` and `selectgo`; an operation on a channel has two frames of its own.
+            (Some(true), Some(2)) => Wait::Select,
+            (Some(true), _) => Wait::Channel,
+            (Some(false), _) => Wait::Running,
+            (None, _) => Wait::Unknown,
         }),
     };
     let waits_for_peer = || {
