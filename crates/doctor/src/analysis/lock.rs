@@ -114,11 +114,7 @@ impl<'s, 'd> Locks<'s, 'd> {
         {
             return (Some(self.nested_finding(q, class, level)), None);
         }
-        let extra = nested.map(|(class, level)| {
-            let mut finding = self.nested_finding(q, class, level);
-            finding.id.push_str("/nested");
-            finding
-        });
+        let extra = nested.map(|(class, level)| self.nested_pattern(q, class, level));
         if !stalled {
             return (None, extra);
         }
@@ -185,6 +181,15 @@ impl<'s, 'd> Locks<'s, 'd> {
                 (class, Confidence { level: best.level, why })
             }
         };
+        let confidence = match best {
+            Some(best) if queue.total() == 1 && self.is_wedged(best) => Confidence {
+                level: Level::Possible,
+                why: "one waiter, and this form does not say since when: it may be a moment's \
+                      contention"
+                    .to_owned(),
+            },
+            _ => confidence,
+        };
         (finding.class, finding.confidence) = (class, confidence);
         if finding.holders.is_empty() {
             finding.no_holder = Some(if self.scene.is_complete() {
@@ -236,7 +241,15 @@ impl<'s, 'd> Locks<'s, 'd> {
                 (never || once) && c.level <= Level::Likely
             })
             || (queue.total() >= 2 && candidates.iter().any(stuck))
+            || candidates.first().is_some_and(|c| self.is_wedged(c))
             || (queue.total() >= 3 && candidates.is_empty() && self.scene.is_complete())
+    }
+
+    /// Whether the holder waits for a channel's other side. A form without minutes shows a waiter
+    /// behind it, and cannot show that it is there for a moment only.
+    fn is_wedged(&self, holder: &Candidate) -> bool {
+        let plain = matches!(self.wait(holder), Wait::Send | Wait::Receive | Wait::Channel);
+        plain && holder.level <= Level::Likely && self.scene.dump.goroutines.is_empty()
     }
 
     /// How many waiters an earlier dump shows in the same place.

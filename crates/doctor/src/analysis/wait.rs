@@ -194,6 +194,25 @@ fn by_state(state: &str) -> Option<Wait> {
     })
 }
 
+/// Whether the system call is one that a file system answers at once when it is well. Others, such
+/// as a read from a pipe or a wait for a child, may take as long as they like.
+pub(super) fn is_prompt_call(dump: &Dump, stack: &Stack) -> bool {
+    const PROMPT: [&str; 22] = [
+        "stat", "lstat", "fstat", "fstatat", "newfstatat", "statfs", "fstatfs", "open", "openat",
+        "readdirent", "getdents", "readlink", "readlinkat", "mkdir", "mkdirat", "unlink",
+        "unlinkat", "rename", "renameat", "fsync", "mount", "unmount",
+    ];
+    stack
+        .frames
+        .iter()
+        .map(|f| Name::of(dump.function(f.function)))
+        .take_while(|name| {
+            matches!(name.package, "syscall" | "golang.org/x/sys/unix" | "runtime")
+                || name.package.ends_with("runtime/syscall")
+        })
+        .any(|name| PROMPT.contains(&name.function.to_ascii_lowercase().as_str()))
+}
+
 /// Whether a package belongs to Go itself.
 pub(super) fn is_std(package: &str) -> bool {
     const ROOTS: [&str; 53] = [
