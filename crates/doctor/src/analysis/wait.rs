@@ -198,9 +198,28 @@ fn by_state(state: &str) -> Option<Wait> {
 /// as a read from a pipe or a wait for a child, may take as long as they like.
 pub(super) fn is_prompt_call(dump: &Dump, stack: &Stack) -> bool {
     const PROMPT: [&str; 22] = [
-        "stat", "lstat", "fstat", "fstatat", "newfstatat", "statfs", "fstatfs", "open", "openat",
-        "readdirent", "getdents", "readlink", "readlinkat", "mkdir", "mkdirat", "unlink",
-        "unlinkat", "rename", "renameat", "fsync", "mount", "unmount",
+        "stat",
+        "lstat",
+        "fstat",
+        "fstatat",
+        "newfstatat",
+        "statfs",
+        "fstatfs",
+        "open",
+        "openat",
+        "readdirent",
+        "getdents",
+        "readlink",
+        "readlinkat",
+        "mkdir",
+        "mkdirat",
+        "unlink",
+        "unlinkat",
+        "rename",
+        "renameat",
+        "fsync",
+        "mount",
+        "unmount",
     ];
     stack
         .frames
