@@ -158,7 +158,7 @@ impl Reader {
             match dump.stated_total {
                 // Stacks of the runtime alone are listed without names.
                 Some(total) if shown < total => {
-                    dump.gaps.push(format!("{shown} of {total} goroutines are shown with names"))
+                    dump.gaps.push(format!("{shown} of {total} goroutines are shown with names"));
                 }
                 Some(_) => {}
                 None => dump.gaps.push("the header states no total".to_owned()),
