@@ -8,6 +8,7 @@
 //! ```
 
 mod compare;
+mod consequence;
 mod contention;
 mod cycle;
 mod entry;
@@ -19,6 +20,7 @@ mod owner;
 mod queue;
 mod remedy;
 mod scene;
+mod site;
 mod table;
 mod wait;
 
@@ -76,6 +78,7 @@ pub fn diagnose(dumps: &[Dump]) -> Diagnosis {
             _ => Locks::new(&scene, &unmoved.0).findings(),
         };
         findings.extend(others::findings(&scene));
+        consequence::attribute(&mut findings);
         diagnosis.parked = others::parked(&scene);
         match process {
             Some(p) => processes[p].add(dump, findings),

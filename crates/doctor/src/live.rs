@@ -45,9 +45,9 @@ const METRICS: &str = "/metrics";
 const ONCE: [&str; 5] = [
     "/debug/pprof/mutex?debug=1",
     "/debug/pprof/block?debug=1",
-    "/debug/inflight",
-    "/debug/stalls",
-    "/debug/locks",
+    "/debug/inflight?format=json",
+    "/debug/stalls?format=json",
+    "/debug/locks?format=json",
 ];
 
 /// Whether an argument is an address rather than a path.

@@ -1,14 +1,19 @@
 //! Fairlead's own `/debug/inflight`, `/debug/stalls` and `/debug/locks`: the ledger as JSON.
 //!
-//! Lenient: an array of objects, or an object with one array in it; unknown members are passed
-//! over. An operation waits on something and may name the operation that holds it, so the chain
+//! Lenient: operations may come as a bare array, or in an object under any name; unknown members
+//! are passed over. An operation waits on something and may name the operation that holds it, so the chain
 //! to the one who does not wait is read off, not guessed.
+
+mod lock;
+mod stall;
 
 use std::collections::{BTreeMap, HashMap};
 
 use serde::Deserialize;
 use serde_json::Value;
 
+use self::lock::Lock;
+use self::stall::Stall;
 use crate::analysis::remedy;
 use crate::figures::{count, many, seconds};
 use crate::metrics::slug;
@@ -32,10 +37,6 @@ struct Op {
     step_age_ms: f64,
     waits_on: Option<WaitsOn>,
     late: bool,
-    /// Where a lock was taken, at `/debug/locks`.
-    holder: Option<Id>,
-    name: String,
-    held_ms: f64,
 }
 
 #[derive(Debug, Clone, Default, Deserialize)]
@@ -43,6 +44,8 @@ struct Op {
 struct WaitsOn {
     what: String,
     holder: Option<Id>,
+    /// What the holder is and does, where it was in flight.
+    holder_doing: Option<String>,
 }
 
 /// A number or a string: the ledger's ids have been both.
@@ -61,9 +64,11 @@ impl From<Value> for Id {
 }
 
 /// What one of our endpoints said.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Default)]
 pub(crate) struct Ledger {
     ops: Vec<Op>,
+    locks: Vec<Lock>,
+    stalls: Vec<Stall>,
     input: String,
 }
 
@@ -71,23 +76,40 @@ impl Ledger {
     /// Reads a document; `None` where it is not one of ours.
     pub(crate) fn parse(input: &str, text: &[u8]) -> Option<Self> {
         let value: Value = serde_json::from_slice(text).ok()?;
-        let array = match value {
+        let empty = Self { input: input.to_owned(), ..Self::default() };
+        let ops = match value {
             Value::Array(array) => array,
-            Value::Object(map) => map.into_iter().find_map(|(_, value)| match value {
-                Value::Array(array) if array.iter().any(ours) => Some(array),
-                _ => None,
-            })?,
+            Value::Object(mut map) => {
+                if let Some(locks) = map.remove("locks") {
+                    return Some(Self { locks: serde_json::from_value(locks).ok()?, ..empty });
+                }
+                if let Some(stalls) = map.remove("stalls") {
+                    return Some(Self { stalls: serde_json::from_value(stalls).ok()?, ..empty });
+                }
+                let is_ours = |value: &Value| value.as_array().is_some_and(|a| a.iter().any(ours));
+                let named = map.contains_key("in_flight").then(|| map.remove("operations"));
+                let ops = named.flatten().or_else(|| map.into_iter().map(|m| m.1).find(is_ours))?;
+                serde_json::from_value(ops).ok()?
+            }
             _ => return None,
         };
-        if !array.is_empty() && !array.iter().any(ours) {
+        if !ops.is_empty() && !ops.iter().any(ours) {
             return None;
         }
-        let ops = array.into_iter().filter_map(|v| serde_json::from_value(v).ok()).collect();
-        Some(Self { ops, input: input.to_owned() })
+        let ops = ops.into_iter().filter_map(|v| serde_json::from_value(v).ok()).collect();
+        Some(Self { ops, ..empty })
     }
 
-    pub(crate) fn len(&self) -> usize {
-        self.ops.len()
+    /// `12 operations in flight`: what was read.
+    pub(crate) fn summary(&self) -> String {
+        let (locks, stalls) = (self.locks.len() as u64, self.stalls.len() as u64);
+        if locks > 0 {
+            many(locks, "class of locks", "classes of locks")
+        } else if stalls > 0 {
+            many(stalls, "stall", "stalls")
+        } else {
+            many(self.ops.len() as u64, "operation in flight", "operations in flight")
+        }
     }
 
     fn evidence(&self, op: &Op) -> Evidence {
@@ -95,11 +117,12 @@ impl Ledger {
         Evidence {
             input: self.input.clone(),
             line: None,
-            text: format!("{} for {}{step}", op.title(), seconds(op.age() / 1000.0)),
+            text: format!("{} for {}{step}", op.title(), seconds(op.age_ms / 1000.0)),
         }
     }
 
-    /// Late operations, by what they wait on; and those that wait on nothing, each for itself.
+    /// Locks that keep somebody, stalls, and late operations: by what they wait on, and those that
+    /// wait on nothing, each for itself.
     pub(crate) fn findings(&self) -> Vec<Finding> {
         let by_id: HashMap<&Id, &Op> = self.ops.iter().map(|op| (&op.id, op)).collect();
         let mut waits: BTreeMap<&str, Vec<&Op>> = BTreeMap::new();
@@ -110,7 +133,9 @@ impl Ledger {
                 _ => alone.push(op),
             }
         }
-        let mut findings = Vec::new();
+        let mut findings: Vec<Finding> =
+            self.locks.iter().flat_map(|lock| lock.findings(&self.input)).collect();
+        findings.extend(self.stalls.iter().map(|stall| stall.finding(&self.input)));
         let mut rings: Vec<Vec<&Id>> = Vec::new();
         for (what, ops) in &waits {
             let (chain, ring) = chain(ops[0], &by_id);
@@ -132,7 +157,7 @@ impl Ledger {
                 .any(|w| w.waits_on.as_ref().and_then(|on| on.holder.as_ref()) == Some(&op.id))
         };
         alone.retain(|op| !is_holder(op));
-        if let Some(worst) = alone.iter().max_by(|a, b| a.age().total_cmp(&b.age())) {
+        if let Some(worst) = alone.iter().max_by(|a, b| a.age_ms.total_cmp(&b.age_ms)) {
             findings.push(Finding {
                 id: format!("late-{}", slug(&worst.kind)),
                 class: FaultClass::HeldAcrossWork,
@@ -141,7 +166,7 @@ impl Ledger {
                     "{} late; the oldest is {} for {}",
                     many(alone.len() as u64, "operation is", "operations are"),
                     worst.title(),
-                    seconds(worst.age() / 1000.0)
+                    seconds(worst.age_ms / 1000.0)
                 ),
                 resource: Resource {
                     kind: ResourceKind::Other,
@@ -167,6 +192,7 @@ impl Ledger {
         let holder = chain.last().copied();
         let class = if cycle { FaultClass::Deadlock } else { FaultClass::Queue };
         let oldest = ops.iter().map(|op| op.wait_ms()).fold(0.0, f64::max);
+        let holders = if cycle { Vec::new() } else { self.holders(ops[0], holder) };
         let mut by_entry: Vec<EntryCount> = by_entry
             .into_iter()
             .map(|(kind, count)| EntryCount {
@@ -215,26 +241,9 @@ impl Ledger {
                 text: format!("the oldest has waited for {}", seconds(oldest / 1000.0)),
                 ..Since::default()
             }),
-            holders: holder
-                .filter(|_| !cycle)
-                .map(|op| Holder {
-                    count: 1,
-                    frame: if op.step.is_empty() {
-                        op.title()
-                    } else {
-                        format!("{} in step {}", op.title(), op.step)
-                    },
-                    blocked_on: op.waits_on.as_ref().map(|on| on.what.clone()),
-                    confidence: Confidence {
-                        level: Level::Certain,
-                        why: "the ledger names it".into(),
-                    },
-                    evidence: Some(self.evidence(op)),
-                    ..Holder::default()
-                })
-                .into_iter()
-                .collect(),
-            no_holder: holder.is_none().then(|| "the ledger does not name who holds it".into()),
+            no_holder: (holders.is_empty() && !cycle)
+                .then(|| "the ledger does not name who holds it".into()),
+            holders,
             cycle: if cycle { self.ring(chain) } else { Vec::new() },
             remedy: remedy(class).into(),
             evidence: ops.iter().take(8).map(|op| self.evidence(op)).collect(),
@@ -245,6 +254,25 @@ impl Ledger {
             details: vec![format!("{} in flight in all", count(self.ops.len() as u64))],
             ..Finding::default()
         }
+    }
+
+    /// Who holds up `waiter`: the end of its chain, or where that is not listed, what it says itself.
+    fn holders(&self, waiter: &Op, end: Option<&Op>) -> Vec<Holder> {
+        let doing = waiter.waits_on.as_ref().and_then(|on| on.holder_doing.clone());
+        let frame = match end {
+            Some(op) if op.step.is_empty() => Some(op.title()),
+            Some(op) => Some(format!("{} in step {}", op.title(), op.step)),
+            None => doing,
+        };
+        let named = frame.map(|frame| Holder {
+            count: 1,
+            frame,
+            blocked_on: end.and_then(|op| op.waits_on.as_ref()).map(|on| on.what.clone()),
+            confidence: Confidence { level: Level::Certain, why: "the ledger names it".into() },
+            evidence: Some(self.evidence(end.unwrap_or(waiter))),
+            ..Holder::default()
+        });
+        named.into_iter().collect()
     }
 
     fn ring(&self, chain: &[&Op]) -> Vec<CycleStep> {
@@ -266,17 +294,13 @@ impl Ledger {
 
 impl Op {
     fn title(&self) -> String {
-        let parts = [&self.kind, &self.name, &self.key, &self.tenant];
+        let parts = [&self.kind, &self.key, &self.tenant];
         let named: Vec<&str> = parts.iter().map(|p| p.as_str()).filter(|p| !p.is_empty()).collect();
         if named.is_empty() { format!("operation {}", self.id.0) } else { named.join(" ") }
     }
 
-    fn age(&self) -> f64 {
-        self.age_ms.max(self.held_ms)
-    }
-
     fn wait_ms(&self) -> f64 {
-        if self.step_age_ms > 0.0 { self.step_age_ms } else { self.age() }
+        if self.step_age_ms > 0.0 { self.step_age_ms } else { self.age_ms }
     }
 
     fn is_late(&self) -> bool {
@@ -287,7 +311,7 @@ impl Op {
 /// Whether it looks like an entry of the ledger.
 fn ours(value: &Value) -> bool {
     let has = |key| value.get(key).is_some();
-    has("age_ms") || has("waits_on") || has("held_ms") || (has("step") && has("kind"))
+    has("age_ms") || has("waits_on") || (has("step") && has("kind"))
 }
 
 /// From a waiter over the holders to the one who waits for nobody; whether it closes a ring, then

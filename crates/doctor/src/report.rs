@@ -142,6 +142,8 @@ pub enum FaultClass {
     SlowConsumer,
     /// Receivers wait for one who never sends or closes.
     SilentProducer,
+    /// A file system or a device does not answer; no lock is seen to be held for it.
+    StuckIo,
     /// Goroutines that can never proceed, because nothing reaches what they wait for.
     Leak,
     /// Refused work comes back at once and keeps the queue full.

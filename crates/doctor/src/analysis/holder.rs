@@ -168,7 +168,7 @@ fn fitting(
     queue: &Queue,
 ) -> Option<(usize, bool)> {
     let receivers = scene.receivers(actor);
-    let mut open = None;
+    let mut open = Vec::new();
     for &frame in frames {
         let receiver = receivers.iter().find(|r| usize::from(r.frame) == frame);
         match receiver {
@@ -176,23 +176,27 @@ fn fitting(
                 return Some((frame, true));
             }
             Some(r) if r.exact && !queue.receivers.is_empty() => {}
-            _ => open = open.or(Some((frame, false))),
+            _ => open.push(frame),
         }
     }
-    open
+    // Of frames that fit equally, the one that is seen to take the lock says most.
+    let taking = open.iter().find(|&&frame| takes(scene, actor, frame, queue));
+    taking.or(open.first()).map(|&frame| (frame, false))
 }
 
+/// Whether the frame is past a place at which others are seen to take the lock.
 fn takes(scene: &Scene<'_>, actor: &Actor, frame: usize, queue: &Queue) -> bool {
     let Some(f) = scene.stack(actor).frames.get(frame) else {
         return false;
     };
-    if queue.sites.contains(&f.function) {
-        return true;
+    if let Some(&first) = queue.sites.get(&f.function) {
+        let line = scene.line(f);
+        return line == 0 || line >= first;
     }
     // A closure inside a function that takes the lock.
     let name = Name::of(scene.dump.function(f.function));
     name.closure
-        && queue.sites.iter().any(|&site| {
+        && queue.sites.keys().any(|&site| {
             let site = Name::of(scene.dump.function(site));
             (site.package, site.receiver, site.function)
                 == (name.package, name.receiver, name.function)

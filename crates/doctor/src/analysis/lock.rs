@@ -3,6 +3,7 @@
 mod deadlock;
 mod held;
 mod tell;
+mod unite;
 
 pub(super) use tell::waiters;
 
@@ -12,6 +13,7 @@ use crate::report::{Confidence, FaultClass, Finding, Held, Level, ResourceKind};
 
 use super::cycle::{Edge, cycles};
 use super::holder::{Candidate, Candidates, Index};
+use super::owner::Owner;
 use super::queue::{Key, Queue, queues};
 use super::scene::{Actor, Scene};
 use super::wait::Wait;
@@ -40,7 +42,7 @@ impl<'s, 'd> Locks<'s, 'd> {
     pub(super) fn new(scene: &'s Scene<'d>, unmoved: &'s FxHashSet<u64>) -> Self {
         let mut queues = queues(scene);
         queues.truncate(QUEUES);
-        let held: Vec<Held> = queues.iter().map(|q| held::held(scene, q)).collect();
+        let mut held: Vec<Held> = queues.iter().map(|q| held::held(scene, q)).collect();
         let index = Index::new(scene, &queues);
         let mut candidates: Vec<Candidates> = queues
             .iter()
@@ -48,6 +50,7 @@ impl<'s, 'd> Locks<'s, 'd> {
             .map(|(queue, held)| index.candidates(scene, queue, held.mode))
             .collect();
         drop_placed(&queues, &mut candidates);
+        unite::unite(scene, &mut queues, &mut held, &mut candidates);
         let waits_in = queues
             .iter()
             .enumerate()
@@ -114,21 +117,18 @@ impl<'s, 'd> Locks<'s, 'd> {
         {
             return (Some(self.nested_finding(q, class, level)), None);
         }
-        let extra = nested.map(|(class, level)| {
-            let mut finding = self.nested_finding(q, class, level);
-            finding.id.push_str("/nested");
-            finding
-        });
+        let extra = nested.map(|(class, level)| self.nested_pattern(q, class, level));
         if !stalled {
             return (None, extra);
         }
         let mut finding = self.describe(q);
         let best = candidates.outside.first();
         let ambiguous = queue.instances() > 1;
+        let is_site = matches!(queue.owner, Owner::Site { .. });
         finding.holders =
             candidates.outside.iter().take(LISTED).map(|c| self.holder(c, c.level)).collect();
         let (class, confidence) = match best {
-            None if self.scene.is_complete() => (
+            None if self.scene.is_complete() && !is_site => (
                 FaultClass::LostUnlock,
                 Confidence {
                     level: if queue.total() >= LONG || self.minutes(&queue.actors) > 0 {
@@ -185,9 +185,22 @@ impl<'s, 'd> Locks<'s, 'd> {
                 (class, Confidence { level: best.level, why })
             }
         };
+        let confidence = match best {
+            Some(best) if queue.total() == 1 && self.is_wedged(best) => Confidence {
+                level: Level::Possible,
+                why: "one waiter, and this form does not say since when: it may be a moment's \
+                      contention"
+                    .to_owned(),
+            },
+            _ => confidence,
+        };
         (finding.class, finding.confidence) = (class, confidence);
         if finding.holders.is_empty() {
-            finding.no_holder = Some(if self.scene.is_complete() {
+            finding.no_holder = Some(if is_site {
+                "it is no field of the value that the waiters work on, so that nothing shown says \
+                 what it guards"
+                    .to_owned()
+            } else if self.scene.is_complete() {
                 "no goroutine is inside anything that this lock guards".to_owned()
             } else {
                 format!("the evidence leaves stacks out: {}", self.scene.dump.gaps.join("; "))
@@ -236,7 +249,15 @@ impl<'s, 'd> Locks<'s, 'd> {
                 (never || once) && c.level <= Level::Likely
             })
             || (queue.total() >= 2 && candidates.iter().any(stuck))
+            || candidates.first().is_some_and(|c| self.is_wedged(c))
             || (queue.total() >= 3 && candidates.is_empty() && self.scene.is_complete())
+    }
+
+    /// Whether the holder waits for a channel's other side. A form without minutes shows a waiter
+    /// behind it, and cannot show that it is there for a moment only.
+    fn is_wedged(&self, holder: &Candidate) -> bool {
+        let plain = matches!(self.wait(holder), Wait::Send | Wait::Receive | Wait::Channel);
+        plain && holder.level <= Level::Likely && self.scene.dump.goroutines.is_empty()
     }
 
     /// How many waiters an earlier dump shows in the same place.

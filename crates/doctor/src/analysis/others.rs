@@ -1,5 +1,5 @@
-//! Stalls without a lock: senders without a receiver, exhausted pools, goroutines that the garbage
-//! collector proved lost. Waiting is what goroutines do; only numbers or proof make it a finding.
+//! Stalls without a lock: senders without a receiver, exhausted pools, file systems that do not
+//! answer, goroutines that the garbage collector proved lost. Waiting is what goroutines do; only numbers or proof make it a finding.
 
 use std::collections::BTreeMap;
 
@@ -11,7 +11,7 @@ use crate::report::{
 use super::lock::waiters;
 use super::remedy::remedy;
 use super::scene::{Actor, Scene};
-use super::wait::{Wait, first_of_program, is_std};
+use super::wait::{Wait, first_of_program, is_prompt_call, is_std};
 use crate::words::goroutines;
 
 /// Goroutines at one place from which on waiting is a pile-up.
@@ -37,6 +37,7 @@ pub(super) fn findings(scene: &Scene<'_>) -> Vec<Finding> {
                 Wait::Send => FaultClass::SlowConsumer,
                 Wait::Receive | Wait::Condition | Wait::Semaphore => FaultClass::SilentProducer,
                 Wait::Channel => FaultClass::Queue,
+                Wait::Syscall if is_prompt_call(scene.dump, stack) => FaultClass::StuckIo,
                 _ => continue,
             };
             groups.entry((class, site, "")).or_default().push(actor);
@@ -54,6 +55,7 @@ fn finding(scene: &Scene<'_>, class: FaultClass, site: &str, actors: &[&Actor]) 
     let long = longest.minutes > 0;
     let is_stall = match class {
         FaultClass::Leak => true,
+        FaultClass::StuckIo => long,
         FaultClass::SlowConsumer | FaultClass::ExhaustedPool => {
             total >= SOME || (total >= 2 && long)
         }
@@ -85,10 +87,14 @@ fn finding(scene: &Scene<'_>, class: FaultClass, site: &str, actors: &[&Actor]) 
         FaultClass::SlowConsumer if long || total >= MANY => {
             (Level::Likely, "senders stand in line at one place")
         }
+        FaultClass::StuckIo => {
+            (Level::Likely, "the call is one that a file system answers at once when it is well")
+        }
         _ => (Level::Possible, "the number alone speaks for it; one dump does not show movement"),
     };
     let severity = match class {
         FaultClass::Leak => Severity::Minor,
+        FaultClass::StuckIo if total < SOME => Severity::Minor,
         _ if total >= MANY => Severity::Critical,
         _ => Severity::Serious,
     };
@@ -117,7 +123,7 @@ fn finding(scene: &Scene<'_>, class: FaultClass, site: &str, actors: &[&Actor]) 
             evidence: Some(scene.evidence(longest, 0)),
             ..Since::default()
         }),
-        no_holder: (class != FaultClass::Leak).then(|| {
+        no_holder: (!matches!(class, FaultClass::Leak | FaultClass::StuckIo)).then(|| {
             "a dump does not say which goroutines share a channel or a pool".to_owned()
         }),
         evidence: waiting.by_path.iter().take(3).filter_map(|p| p.evidence.clone()).collect(),

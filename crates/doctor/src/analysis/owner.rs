@@ -15,6 +15,8 @@ pub(super) enum Owner {
     Variable { package: String, name: String },
     /// A variable of a package or of a function in it.
     Package { package: String },
+    /// Not the receiver's; only the function that takes it is known.
+    Site { symbol: String },
     /// Nothing of the program shows.
     Unnamed,
 }
@@ -27,6 +29,7 @@ impl Owner {
                 name.package == package && name.receiver == Some(owner.as_str())
             }
             Self::Variable { package, .. } | Self::Package { package } => name.package == package,
+            Self::Site { symbol } => Name::of(symbol) == *name,
             Self::Unnamed => false,
         }
     }
@@ -39,6 +42,7 @@ impl Owner {
                 format!("{}.{name}", last(package))
             }
             Self::Package { package } => format!("package {}", last(package)),
+            Self::Site { symbol } => Name::short(symbol).to_owned(),
             Self::Unnamed => "an unnamed value".to_owned(),
         }
     }
@@ -48,6 +52,7 @@ impl Owner {
             Self::Type { package, .. }
             | Self::Variable { package, .. }
             | Self::Package { package } => Some(package),
+            Self::Site { symbol } => Some(Name::of(symbol).package),
             Self::Unnamed => None,
         }
     }

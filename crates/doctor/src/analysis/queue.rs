@@ -7,6 +7,7 @@ use crate::report::ResourceKind;
 
 use super::owner::Owner;
 use super::scene::Scene;
+use super::site;
 use super::wait::{LockOp, Wait};
 
 /// Which of an owner's locks.
@@ -37,8 +38,12 @@ pub(super) struct Queue {
     pub(super) mutex: u64,
     /// Addresses of the values that have the lock.
     pub(super) receivers: FxHashSet<u64>,
-    /// Functions that take the lock.
-    pub(super) sites: FxHashSet<u32>,
+    /// Functions that take the lock, with the first line on which they do; zero: not shown.
+    pub(super) sites: FxHashMap<u32, u32>,
+    /// How many locks these are, where only their site names them.
+    pub(super) locks: u64,
+    /// They show no common lock, but nothing else can hold them up.
+    pub(super) shared: bool,
 }
 
 impl Queue {
@@ -56,7 +61,45 @@ impl Queue {
 
     /// How many locks this must at least be: each has but one writer at its head.
     pub(super) fn instances(&self) -> u64 {
-        self.heads.max(1)
+        self.heads.max(self.locks)
+    }
+
+    fn new(owner: &Owner, kind: ResourceKind, key: Key) -> Self {
+        Self {
+            owner: owner.clone(),
+            kind,
+            key,
+            offset: None,
+            assumed: false,
+            actors: Vec::new(),
+            readers: 0,
+            heads: 0,
+            queued: 0,
+            mutex: 0,
+            receivers: FxHashSet::default(),
+            sites: FxHashMap::default(),
+            locks: 1,
+            shared: false,
+        }
+    }
+
+    pub(super) fn add(&mut self, scene: &Scene<'_>, i: u32) {
+        let actor = &scene.actors[i as usize];
+        let facts = scene.facts(actor);
+        match facts.wait {
+            Wait::Lock(LockOp::Read) => self.readers += actor.count,
+            Wait::Lock(LockOp::HeadWrite) => self.heads += actor.count,
+            Wait::Lock(LockOp::QueuedWrite) => self.queued += actor.count,
+            _ => self.mutex += actor.count,
+        }
+        if let Some(place) = &facts.place
+            && let Some(frame) = scene.stack(actor).frames.get(place.site)
+        {
+            let line = scene.line(frame);
+            let first = self.sites.entry(frame.function).or_insert(line);
+            *first = line.min(*first);
+        }
+        self.actors.push(i);
     }
 }
 
@@ -73,10 +116,16 @@ pub(super) fn queues(scene: &Scene<'_>) -> Vec<Queue> {
         };
         by_owner.entry((&place.owner, kind)).or_default().push(i);
     }
-    let mut queues: Vec<Queue> = by_owner
-        .into_iter()
-        .flat_map(|((owner, kind), actors)| split(scene, owner, kind, &actors))
-        .collect();
+    let mut queues: Vec<Queue> = Vec::new();
+    for ((owner, kind), mut actors) in by_owner {
+        for site in site::apart(scene, &mut actors) {
+            let mut queue = Queue::new(&site.owner, kind, Key::Unknown);
+            (queue.locks, queue.shared) = (site.locks, site.shared);
+            site.actors.iter().for_each(|&a| queue.add(scene, a));
+            queues.push(queue);
+        }
+        queues.extend(split(scene, owner, kind, &actors));
+    }
     // The name breaks ties, so that the same dump gives the same report.
     queues.sort_by(|a, b| (b.total(), &a.owner, a.key).cmp(&(a.total(), &b.owner, b.key)));
     queues
@@ -102,9 +151,7 @@ fn split(scene: &Scene<'_>, owner: &Owner, kind: ResourceKind, actors: &[u32]) -
     for &(lock, receiver) in &shown {
         if let Some((receiver, true)) = receiver {
             exact.insert(receiver);
-            if lock != 0 && lock >= receiver && lock - receiver < 1 << 20 {
-                offsets.insert(lock - receiver);
-            }
+            offsets.extend(site::offset(lock, receiver));
         }
     }
     let offset = if offsets.len() == 1 { offsets.iter().next().copied() } else { None };
@@ -133,35 +180,11 @@ fn split(scene: &Scene<'_>, owner: &Owner, kind: ResourceKind, actors: &[u32]) -
     keyed
         .into_iter()
         .map(|(key, members)| {
-            let mut queue = Queue {
-                owner: owner.clone(),
-                kind,
-                key,
-                offset: matches!(key, Key::Lock(_)).then_some(offset).flatten(),
-                assumed,
-                actors: Vec::with_capacity(members.len()),
-                readers: 0,
-                heads: 0,
-                queued: 0,
-                mutex: 0,
-                receivers: members.iter().filter_map(|m| m.1).collect(),
-                sites: FxHashSet::default(),
-            };
-            for (i, _) in members {
-                let actor = &scene.actors[i as usize];
-                let facts = scene.facts(actor);
-                match facts.wait {
-                    Wait::Lock(LockOp::Read) => queue.readers += actor.count,
-                    Wait::Lock(LockOp::HeadWrite) => queue.heads += actor.count,
-                    Wait::Lock(LockOp::QueuedWrite) => queue.queued += actor.count,
-                    _ => queue.mutex += actor.count,
-                }
-                if let Some(place) = &facts.place {
-                    let stack = scene.stack(actor);
-                    queue.sites.extend(stack.frames.get(place.site).map(|f| f.function));
-                }
-                queue.actors.push(i);
-            }
+            let mut queue = Queue::new(owner, kind, key);
+            queue.offset = matches!(key, Key::Lock(_)).then_some(offset).flatten();
+            queue.assumed = assumed;
+            queue.receivers = members.iter().filter_map(|m| m.1).collect();
+            members.iter().for_each(|&(i, _)| queue.add(scene, i));
             queue
         })
         .collect()

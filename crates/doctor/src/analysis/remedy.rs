@@ -59,6 +59,11 @@ pub fn remedy(class: FaultClass) -> &'static str {
             "Look at who should send or close: it is blocked, gone, or returned early without \
              closing. Wait in a select together with the request's context."
         }
+        FaultClass::StuckIo => {
+            "Look at the mount or device behind the path: a file server that does not answer keeps \
+             the call, and no signal ends it until the mount is forced off. Touch such paths from \
+             a goroutine of their own with a deadline, so that only they wait."
+        }
         FaultClass::Leak => {
             "These goroutines can never proceed and keep what they reference until the process \
              ends. Give the channel operation a way out (a context, a buffered channel) or close \

@@ -4,7 +4,7 @@
 use rustc_hash::{FxHashMap, FxHasher};
 use std::hash::{Hash, Hasher};
 
-use crate::goroutine::{Dump, Name, Receiver, Stack};
+use crate::goroutine::{Dump, Frame, Name, Receiver, Stack};
 use crate::report::Evidence;
 
 use super::entry::{Entry, entry};
@@ -101,6 +101,12 @@ impl<'d> Scene<'d> {
 
     pub(super) fn symbol(&self, actor: &Actor, frame: usize) -> &'d str {
         self.stack(actor).frames.get(frame).map_or("", |f| self.dump.function(f.function))
+    }
+
+    /// A frame's line in its source; zero: not shown.
+    pub(super) fn line(&self, frame: &Frame) -> u32 {
+        let source = self.dump.source(frame.source);
+        source.rsplit_once(':').and_then(|(_, line)| line.parse().ok()).unwrap_or(0)
     }
 
     /// Function names from the first that is not the runtime's, innermost first.

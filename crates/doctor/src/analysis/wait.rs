@@ -129,10 +129,12 @@ pub(super) fn classify(dump: &Dump, stack: &Stack) -> (Wait, usize) {
         // On its way into a lock, not parked there.
         Some(Wait::Lock(_) | Wait::Once) if !parked && stack.parked != Some(true) => Wait::Running,
         Some(wait) => wait,
-        None => by_state(state).unwrap_or(match stack.parked {
-            Some(true) => Wait::Channel,
-            Some(false) => Wait::Running,
-            None => Wait::Unknown,
+        None => by_state(state).unwrap_or(match (stack.parked, stack.hidden) {
+            // `gopark` and `selectgo`; an operation on a channel has two frames of its own.
+            (Some(true), Some(2)) => Wait::Select,
+            (Some(true), _) => Wait::Channel,
+            (Some(false), _) => Wait::Running,
+            (None, _) => Wait::Unknown,
         }),
     };
     let waits_for_peer = || {
@@ -190,6 +192,44 @@ fn by_state(state: &str) -> Option<Wait> {
         "running" | "runnable" | "copystack" | "preempted" | "debug call" => Wait::Running,
         _ => Wait::Idle,
     })
+}
+
+/// Whether the system call is one that a file system answers at once when it is well. Others, such
+/// as a read from a pipe or a wait for a child, may take as long as they like.
+pub(super) fn is_prompt_call(dump: &Dump, stack: &Stack) -> bool {
+    const PROMPT: [&str; 22] = [
+        "stat",
+        "lstat",
+        "fstat",
+        "fstatat",
+        "newfstatat",
+        "statfs",
+        "fstatfs",
+        "open",
+        "openat",
+        "readdirent",
+        "getdents",
+        "readlink",
+        "readlinkat",
+        "mkdir",
+        "mkdirat",
+        "unlink",
+        "unlinkat",
+        "rename",
+        "renameat",
+        "fsync",
+        "mount",
+        "unmount",
+    ];
+    stack
+        .frames
+        .iter()
+        .map(|f| Name::of(dump.function(f.function)))
+        .take_while(|name| {
+            matches!(name.package, "syscall" | "golang.org/x/sys/unix" | "runtime")
+                || name.package.ends_with("runtime/syscall")
+        })
+        .any(|name| PROMPT.contains(&name.function.to_ascii_lowercase().as_str()))
 }
 
 /// Whether a package belongs to Go itself.

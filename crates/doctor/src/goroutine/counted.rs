@@ -2,7 +2,8 @@
 //! and block profiles.
 //!
 //! The runtime's own frames have addresses here but no names. That a goroutine is parked is
-//! learned: stacks that end in a semaphore show the address of `runtime.gopark`.
+//! learned: stacks that end in a semaphore show the address of `runtime.gopark`. How many of them
+//! come before the first name tells a `select` from a channel operation.
 
 use memchr::{memchr, memmem};
 
@@ -50,7 +51,8 @@ pub(super) fn parse(input: &str, bytes: &[u8]) -> Vec<Dump> {
                 prefix: Prefix::learn(&line[..at]),
                 draft: Draft::default(),
                 open: false,
-                first_pc: 0,
+                addresses: Vec::new(),
+                first_named: None,
                 pcs: Vec::new(),
             });
         } else if let Some(reader) = &mut reader {
@@ -67,7 +69,10 @@ struct Reader {
     prefix: Prefix,
     draft: Draft,
     open: bool,
-    first_pc: u64,
+    /// The addresses of the stack at hand, innermost first.
+    addresses: Vec<u64>,
+    /// The first of them that has a name.
+    first_named: Option<u64>,
     /// The innermost address of each stack, by stack.
     pcs: Vec<u64>,
 }
@@ -78,13 +83,13 @@ impl Reader {
             if self.open {
                 self.comment(line, rest);
             }
-        } else if let Some((count, pc)) = head(text) {
-            self.close();
+            return;
+        }
+        self.close();
+        if let Some(count) = head(text, &mut self.addresses) {
             self.draft.clear();
             (self.draft.count, self.draft.line) = (count, Some(line));
-            (self.open, self.first_pc) = (true, pc);
-        } else {
-            self.close();
+            (self.open, self.first_named) = (true, None);
         }
     }
 
@@ -94,9 +99,10 @@ impl Reader {
             self.draft.labels = Some(String::from_utf8_lossy(trim(labels)).into());
             return;
         }
-        let Some((_, rest)) = hex(trim(text)) else {
+        let Some((address, rest)) = hex(trim(text)) else {
             return;
         };
+        self.first_named.get_or_insert(address);
         let rest = trim(rest);
         let end = rest.iter().position(u8::is_ascii_whitespace).unwrap_or(rest.len());
         let (symbol, position) = (&rest[..end], trim(&rest[end..]));
@@ -118,9 +124,14 @@ impl Reader {
             return;
         }
         self.draft.leaked = self.builder.dump().kind == ProfileKind::GoroutineLeak;
+        // Names stand beside the calls, the head lists where they return to: one further.
+        self.draft.hidden = self
+            .first_named
+            .and_then(|named| self.addresses.iter().position(|&a| a == named.wrapping_add(1)))
+            .and_then(|hidden| u8::try_from(hidden).ok());
         let index = self.builder.fold(&self.draft) as usize;
         if index == self.pcs.len() {
-            self.pcs.push(self.first_pc);
+            self.pcs.push(self.addresses.first().copied().unwrap_or(0));
         }
     }
 
@@ -147,7 +158,7 @@ impl Reader {
             match dump.stated_total {
                 // Stacks of the runtime alone are listed without names.
                 Some(total) if shown < total => {
-                    dump.gaps.push(format!("{shown} of {total} goroutines are shown with names"))
+                    dump.gaps.push(format!("{shown} of {total} goroutines are shown with names"));
                 }
                 Some(_) => {}
                 None => dump.gaps.push("the header states no total".to_owned()),
@@ -157,9 +168,9 @@ impl Reader {
     }
 }
 
-/// `4 @ 0x476d0e …`, or in mutex and block profiles `cycles count @ 0x…`: the count and the first
-/// address.
-fn head(line: &[u8]) -> Option<(u64, u64)> {
+/// `4 @ 0x476d0e …`, or in mutex and block profiles `cycles count @ 0x…`: the count, and the
+/// addresses into `addresses`.
+fn head(line: &[u8], addresses: &mut Vec<u64>) -> Option<u64> {
     let at = memchr(b'@', line)?;
     let mut words = line[..at].split(u8::is_ascii_whitespace).filter(|w| !w.is_empty());
     let (mut count, rest) = number(words.next()?)?;
@@ -169,6 +180,15 @@ fn head(line: &[u8]) -> Option<(u64, u64)> {
     if let Some(second) = words.next() {
         count = number(second).filter(|(_, rest)| rest.is_empty())?.0;
     }
-    let pc = hex(trim(&line[at + 1..])).map_or(0, |(pc, _)| pc);
-    (words.next().is_none() && (pc != 0 || trim(&line[at + 1..]).is_empty())).then_some((count, pc))
+    if words.next().is_some() {
+        return None;
+    }
+    addresses.clear();
+    let mut rest = trim(&line[at + 1..]);
+    let is_empty = rest.is_empty();
+    while let Some((address, after)) = hex(rest) {
+        addresses.push(address);
+        rest = trim(after);
+    }
+    (is_empty || !addresses.is_empty()).then_some(count)
 }

@@ -110,6 +110,8 @@ pub struct Stack {
     pub created_by: Option<u32>,
     /// Parked, running, or not said by this form.
     pub parked: Option<bool>,
+    /// How many of the runtime's frames stand above these without a name, where the form says so.
+    pub hidden: Option<u8>,
     /// pprof labels of the first of them, as text: requests differ in labels, not in where they stand.
     pub labels: Option<String>,
     /// The garbage collector proved that it can never proceed.
@@ -348,6 +350,7 @@ pub(super) struct Draft {
     pub(super) state: Option<u32>,
     pub(super) created_by: Option<u32>,
     pub(super) parked: Option<bool>,
+    pub(super) hidden: Option<u8>,
     pub(super) labels: Option<String>,
     pub(super) leaked: bool,
 }
@@ -357,7 +360,8 @@ impl Draft {
         self.frames.clear();
         self.lines.clear();
         (self.count, self.line, self.state) = (1, None, None);
-        (self.created_by, self.parked, self.labels, self.leaked) = (None, None, None, false);
+        (self.created_by, self.parked, self.hidden) = (None, None, None);
+        (self.labels, self.leaked) = (None, false);
     }
 }
 
@@ -445,6 +449,7 @@ impl Builder {
             state: draft.state,
             created_by: draft.created_by,
             parked: draft.parked,
+            hidden: draft.hidden,
             labels: draft.labels.clone(),
             leaked: draft.leaked,
         });

@@ -282,8 +282,7 @@ impl<'a> Text<'a> {
             match Ledger::parse(&self.summary.name, &document) {
                 Some(ledger) => {
                     self.kinds.insert("Fairlead ledger");
-                    let n = ledger.len() as u64;
-                    self.summary.read.push(many(n, "operation in flight", "operations in flight"));
+                    self.summary.read.push(ledger.summary());
                     self.gathered.ledgers.push(ledger);
                 }
                 None => {
@@ -331,6 +330,7 @@ fn begins_document(line: &[u8]) -> bool {
         Some(b'{') => {
             let rest = line[1..].trim_ascii_start();
             rest.is_empty()
+                || rest.starts_with(b"\"in_flight\":")
                 || memchr::memmem::find(line, b"\"age_ms\"").is_some()
                 || memchr::memmem::find(rest, b":[").is_some_and(|at| at < 24)
         }

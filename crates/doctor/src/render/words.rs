@@ -17,6 +17,7 @@ pub(super) fn class(class: FaultClass) -> &'static str {
         FaultClass::LostUnlock => "lost unlock",
         FaultClass::ExhaustedPool => "exhausted pool",
         FaultClass::SlowConsumer => "slow consumer",
+        FaultClass::StuckIo => "stuck I/O",
         FaultClass::SilentProducer => "silent producer",
         FaultClass::Leak => "leaked goroutines",
         FaultClass::RetryStorm => "retry storm",

@@ -214,17 +214,6 @@ impl Locks<'_, '_> {
         if level == Level::Possible {
             finding.title.insert_str(0, "perhaps ");
         }
-        if level == Level::Possible {
-            // Of those that cannot be told apart, these are the pattern.
-            let mut members: Vec<u32> = nested.iter().map(|c| c.actor).collect();
-            members.extend(queue.actors.iter().filter(|&&a| {
-                scene.facts(&scene.actors[a as usize]).wait == Wait::Lock(LockOp::HeadWrite)
-            }));
-            members.sort_unstable();
-            members.dedup();
-            finding.waiters = self.waiters(&members);
-            finding.severity = Severity::Serious;
-        }
         if class == FaultClass::RecursiveReadLock {
             let head = queue
                 .actors
@@ -252,6 +241,23 @@ impl Locks<'_, '_> {
             finding.cycle = reader.into_iter().chain(writer).collect();
         }
         self.finish(finding, q)
+    }
+
+    /// Of waiters that cannot be told apart, only those that show a pattern, beside the finding of
+    /// the whole queue.
+    pub(super) fn nested_pattern(&self, q: usize, class: FaultClass, level: Level) -> Finding {
+        let scene = self.scene;
+        let mut finding = self.nested_finding(q, class, level);
+        let mut members: Vec<u32> = self.candidates[q].nested.iter().map(|c| c.actor).collect();
+        members.extend(self.queues[q].actors.iter().filter(|&&a| {
+            scene.facts(&scene.actors[a as usize]).wait == Wait::Lock(LockOp::HeadWrite)
+        }));
+        members.sort_unstable();
+        members.dedup();
+        finding.waiters = self.waiters(&members);
+        finding.severity = Severity::Serious;
+        finding.id.push_str("/nested");
+        finding
     }
 
     /// A waiter of the lock that the holder waits for: through a wait group, or a channel's loop.

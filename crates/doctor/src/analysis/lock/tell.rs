@@ -18,6 +18,9 @@ use super::super::wait::{LockOp, Wait};
 use super::{LISTED, LONG, Locks};
 use crate::words::{goroutines, thousands};
 
+const SHARED: &str = "the waiters work on different values, on which nobody else is seen to work: \
+                      they are taken to share one lock";
+
 impl Locks<'_, '_> {
     /// Everything about a queue but its cause.
     pub(super) fn describe(&self, q: usize) -> Finding {
@@ -38,17 +41,20 @@ impl Locks<'_, '_> {
         let verb = if waiters.total == 1 { "waits" } else { "wait" };
         Finding {
             id: format!("{kind}:{}", self.name(q)).to_lowercase().replace(' ', "_"),
-            title: format!(
-                "{} {verb} for the {kind} of {}{mode}",
-                goroutines(waiters.total),
-                self.name(q)
-            ),
+            title: if queue.locks > 1 {
+                let (many, site) = (goroutines(waiters.total), self.name(q));
+                format!("{many} wait in {site}, each for a {kind} of its own")
+            } else {
+                let (many, name) = (goroutines(waiters.total), self.name(q));
+                format!("{many} {verb} for the {kind} of {name}{mode}")
+            },
             severity: self.severity(&waiters),
             resource,
             held: (queue.kind != ResourceKind::Once).then(|| held.clone()),
             since: self.since(&queue.actors),
             evidence: waiters.by_path.iter().take(3).filter_map(|p| p.evidence.clone()).collect(),
             waiters,
+            details: if queue.shared { vec![SHARED.to_owned()] } else { Vec::new() },
             ..Finding::default()
         }
     }
@@ -228,7 +234,7 @@ impl Locks<'_, '_> {
 
 pub(super) fn resource(scene: &Scene<'_>, queue: &Queue) -> Resource {
     let mut sites: Vec<String> =
-        queue.sites.iter().map(|&f| scene.dump.function(f).to_owned()).collect();
+        queue.sites.keys().map(|&f| scene.dump.function(f).to_owned()).collect();
     sites.sort();
     sites.truncate(LISTED);
     let named = |wanted: fn(&Owner) -> Option<&String>| wanted(&queue.owner).cloned();
