@@ -173,7 +173,7 @@ impl<'a> Intake<'a> {
                 Err(e) => self.refuse(&piece.name, e.to_string()),
             },
             Kind::Foreign(what) => {
-                self.refuse(&piece.name, format!("{what}: unpack or export it as text first"))
+                self.refuse(&piece.name, format!("{what}: unpack or export it as text first"));
             }
             Kind::Protobuf => self.protobuf(piece),
             Kind::Text => self.text(piece),

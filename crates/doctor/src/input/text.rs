@@ -14,7 +14,7 @@ use crate::goroutine;
 use crate::log::At;
 use crate::log::stamp::Millis;
 use crate::metrics::Table;
-use crate::own::Ledger;
+use crate::own::{self, Ledger};
 use crate::report::{InputSummary, Refusal};
 
 /// What is kept before a profile's first line: its head, or in reversed order its frames.
@@ -136,7 +136,7 @@ impl<'a> Text<'a> {
     fn take(&mut self, number: u64, line: &[u8]) {
         let blank = line.trim_ascii().is_empty();
         self.line = number;
-        if self.line == 1 && begins_document(line) {
+        if self.line == 1 && own::begins(line) {
             self.document = Some(Vec::new());
         }
         if let Some(document) = &mut self.document {
@@ -282,8 +282,7 @@ impl<'a> Text<'a> {
             match Ledger::parse(&self.summary.name, &document) {
                 Some(ledger) => {
                     self.kinds.insert("Fairlead ledger");
-                    let n = ledger.len() as u64;
-                    self.summary.read.push(many(n, "operation in flight", "operations in flight"));
+                    self.summary.read.push(ledger.summary());
                     self.gathered.ledgers.push(ledger);
                 }
                 None => {
@@ -316,25 +315,6 @@ impl<'a> Text<'a> {
                 },
             });
         }
-    }
-}
-
-/// A line of an endpoint of ours, not of a log that writes JSON.
-fn begins_document(line: &[u8]) -> bool {
-    let line = line.trim_ascii_start();
-    match line.first() {
-        Some(b'[') => {
-            line[1..].trim_ascii_start().is_empty()
-                || line[1..].trim_ascii_start().starts_with(b"{")
-                || line.starts_with(b"[]")
-        }
-        Some(b'{') => {
-            let rest = line[1..].trim_ascii_start();
-            rest.is_empty()
-                || memchr::memmem::find(line, b"\"age_ms\"").is_some()
-                || memchr::memmem::find(rest, b":[").is_some_and(|at| at < 24)
-        }
-        _ => false,
     }
 }
 

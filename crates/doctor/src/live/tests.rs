@@ -59,7 +59,7 @@ fn dumps_and_metrics_are_taken_twice_and_the_rest_once() {
         &[
             ("/debug/pprof/goroutine?debug=2", "goroutine 1 [running]:\n"),
             ("/metrics", "up 1\n"),
-            ("/debug/inflight", "[]"),
+            ("/debug/inflight?format=json", "{}"),
         ],
         9,
     );
@@ -69,7 +69,7 @@ fn dumps_and_metrics_are_taken_twice_and_the_rest_once() {
         [
             "/metrics",
             "/debug/pprof/goroutine?debug=2",
-            "/debug/inflight",
+            "/debug/inflight?format=json",
             "/debug/pprof/goroutine?debug=2 (after 0 s)",
             "/metrics (after 0 s)"
         ]
