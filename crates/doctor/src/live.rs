@@ -42,6 +42,7 @@ const MOST_BYTES: u64 = 1 << 30;
 const STACKS: &str = "/debug/pprof/goroutine?debug=2";
 const COUNTED: &str = "/debug/pprof/goroutine";
 const METRICS: &str = "/metrics";
+/// Ours answer people with a table unless asked for JSON.
 const ONCE: [&str; 5] = [
     "/debug/pprof/mutex?debug=1",
     "/debug/pprof/block?debug=1",

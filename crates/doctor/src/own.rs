@@ -1,8 +1,13 @@
-//! Fairlead's own `/debug/inflight`, `/debug/stalls` and `/debug/locks`: the ledger as JSON.
+//! Fairlead's own `/debug/inflight`, `/debug/stalls` and `/debug/locks`, as JSON.
 //!
+<<<<<<< HEAD
 //! Lenient: operations may come as a bare array, or in an object under any name; unknown members
 //! are passed over. An operation waits on something and may name the operation that holds it, so the chain
 //! to the one who does not wait is read off, not guessed.
+=======
+//! An operation that waits names the operation that holds what it waits for, so the chain to the
+//! one that waits for nobody is read off, not guessed. Members that are not used are passed over.
+>>>>>>> doctor-e
 
 mod lock;
 mod stall;
@@ -10,7 +15,6 @@ mod stall;
 use std::collections::{BTreeMap, HashMap};
 
 use serde::Deserialize;
-use serde_json::Value;
 
 use self::lock::Lock;
 use self::stall::Stall;
@@ -22,59 +26,95 @@ use crate::report::{
     Holder, Level, Resource, ResourceKind, Severity, Since, Waiters,
 };
 
-/// Older than this is late where the ledger does not say.
-const LATE_MS: f64 = 5_000.0;
+/// Who waits shorter than this for a lock meets ordinary contention.
+const LONG_WAIT_MS: u64 = 1_000;
+/// So many behind one resource, and what serves clients stands still.
+const CROWD: u64 = 100;
 
-#[derive(Debug, Clone, Default, Deserialize)]
-#[serde(default)]
+/// The answers of the three endpoints; each is told by its list.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(untagged)]
+enum Answer {
+    InFlight { in_flight: u64, operations: Vec<Op> },
+    Stalls { stalls: Vec<Stall> },
+    Locks { locks: Vec<Lock> },
+}
+
+#[derive(Debug, Clone, Deserialize)]
 struct Op {
-    id: Id,
+    id: u64,
     kind: String,
     key: String,
     tenant: String,
-    age_ms: f64,
+    age_ms: u64,
     step: String,
-    step_age_ms: f64,
+    step_age_ms: u64,
     waits_on: Option<WaitsOn>,
     late: bool,
 }
 
-#[derive(Debug, Clone, Default, Deserialize)]
-#[serde(default)]
+#[derive(Debug, Clone, Deserialize)]
 struct WaitsOn {
     what: String,
+<<<<<<< HEAD
     holder: Option<Id>,
     /// What the holder is and does, where it was in flight.
+=======
+    holder: Option<u64>,
+>>>>>>> doctor-e
     holder_doing: Option<String>,
 }
 
-/// A number or a string: the ledger's ids have been both.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Hash, PartialOrd, Ord, Deserialize)]
-#[serde(from = "Value")]
-struct Id(String);
+#[derive(Debug, Clone, Deserialize)]
+struct Stall {
+    name: String,
+    critical: bool,
+    stalled_ms: u64,
+    fails_liveness: bool,
+}
 
-impl From<Value> for Id {
-    fn from(value: Value) -> Self {
-        match value {
-            Value::String(text) => Self(text),
-            Value::Number(number) => Self(number.to_string()),
-            _ => Self::default(),
-        }
-    }
+#[derive(Debug, Clone, Deserialize)]
+struct Lock {
+    class: String,
+    held: Vec<Hold>,
+}
+
+#[derive(Debug, Clone, Deserialize)]
+struct Hold {
+    holder: String,
+    held_ms: Option<u64>,
+    waiting: u64,
+    waiter: Option<String>,
+    waiting_ms: Option<u64>,
 }
 
 /// What one of our endpoints said.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Ledger {
+<<<<<<< HEAD
     ops: Vec<Op>,
     locks: Vec<Lock>,
     stalls: Vec<Stall>,
+=======
+    answer: Answer,
+>>>>>>> doctor-e
     input: String,
+}
+
+/// Whether a JSON document that begins so may be an answer of ours.
+pub(crate) fn begins(line: &[u8]) -> bool {
+    let Some(rest) = line.trim_ascii_start().strip_prefix(b"{") else {
+        return false;
+    };
+    let rest = rest.trim_ascii_start();
+    let lists: [&[u8]; 3] = [b"\"in_flight\"", b"\"stalls\"", b"\"locks\""];
+    rest.is_empty() || lists.iter().any(|list| rest.starts_with(list))
 }
 
 impl Ledger {
     /// Reads a document; `None` where it is not one of ours.
     pub(crate) fn parse(input: &str, text: &[u8]) -> Option<Self> {
+<<<<<<< HEAD
         let value: Value = serde_json::from_slice(text).ok()?;
         let empty = Self { input: input.to_owned(), ..Self::default() };
         let ops = match value {
@@ -126,30 +166,160 @@ impl Ledger {
     pub(crate) fn findings(&self) -> Vec<Finding> {
         let by_id: HashMap<&Id, &Op> = self.ops.iter().map(|op| (&op.id, op)).collect();
         let mut waits: BTreeMap<&str, Vec<&Op>> = BTreeMap::new();
-        let mut alone = Vec::new();
-        for op in self.ops.iter().filter(|op| op.is_late()) {
-            match &op.waits_on {
-                Some(on) if !on.what.is_empty() => waits.entry(&on.what).or_default().push(op),
-                _ => alone.push(op),
+=======
+        let answer = serde_json::from_slice(text).ok()?;
+        Some(Self { answer, input: input.to_owned() })
+    }
+
+    /// What it holds, in words.
+    pub(crate) fn summary(&self) -> String {
+        match &self.answer {
+            Answer::InFlight { in_flight, .. } => {
+                many(*in_flight, "operation in flight", "operations in flight")
+            }
+            Answer::Stalls { stalls } => many(stalls.len() as u64, "stall", "stalls"),
+            Answer::Locks { locks } => {
+                many(locks.len() as u64, "class of locks", "classes of locks")
             }
         }
+    }
+
+    pub(crate) fn findings(&self) -> Vec<Finding> {
+        match &self.answer {
+            Answer::InFlight { in_flight, operations } => self.operations(*in_flight, operations),
+            Answer::Stalls { stalls } => stalls.iter().map(|s| self.stall(s)).collect(),
+            Answer::Locks { locks } => {
+                let held = |lock: &Lock, hold: &Hold| {
+                    let waited = hold.waiting_ms.filter(|ms| *ms >= LONG_WAIT_MS)?;
+                    Some(self.lock(&lock.class, hold, waited))
+                };
+                locks
+                    .iter()
+                    .flat_map(|lock| lock.held.iter().filter_map(move |hold| held(lock, hold)))
+                    .collect()
+            }
+        }
+    }
+
+    fn said(&self, text: String) -> Evidence {
+        Evidence { input: self.input.clone(), line: None, text }
+    }
+
+    fn evidence(&self, op: &Op) -> Evidence {
+        self.said(format!("{} for {}, step {}", op.title(), for_ms(op.age_ms), op.step))
+    }
+
+    fn stall(&self, stall: &Stall) -> Finding {
+        let Stall { name, critical, stalled_ms, fails_liveness } = stall;
+        let stood = for_ms(*stalled_ms);
+        Finding {
+            id: format!("stalled-{}", slug(name)),
+            class: FaultClass::Queue,
+            severity: if *critical { Severity::Critical } else { Severity::Serious },
+            title: format!("{name} owes progress and has made none for {stood}"),
+            resource: Resource {
+                kind: ResourceKind::Other,
+                name: name.clone(),
+                ..Resource::default()
+            },
+            since: Some(Since { text: format!("for {stood}"), ..Since::default() }),
+            no_holder: Some("the watchdog sees that it stands still, not why".into()),
+            remedy: remedy(FaultClass::Queue).into(),
+            collect_next: vec!["/debug/stacks and /debug/locks of the same process".into()],
+            evidence: vec![self.said(format!("{name} stalled for {stood}"))],
+            confidence: certain("the watchdog says so"),
+            details: (fails_liveness.then(|| "the liveness probe fails because of it".into()))
+                .into_iter()
+                .collect(),
+            ..Finding::default()
+        }
+    }
+
+    fn lock(&self, class: &str, hold: &Hold, waited_ms: u64) -> Finding {
+        let Hold { holder, held_ms, waiting, waiter, .. } = hold;
+        let held_for = held_ms.map_or(String::new(), |ms| format!(" for {}", for_ms(ms)));
+        let evidence = self.said(format!("{class} held by {holder}{held_for}"));
+        let longest = waiter.iter().map(|site| {
+            self.said(format!("{class} waited for at {site} for {}", for_ms(waited_ms)))
+        });
+        Finding {
+            id: format!("lock-{}", slug(class)),
+            class: FaultClass::Queue,
+            severity: crowd(*waiting),
+            title: format!(
+                "{} for {class}, taken at {holder}",
+                many(*waiting, "thread waits", "threads wait")
+            ),
+            resource: Resource {
+                kind: ResourceKind::Mutex,
+                name: class.to_owned(),
+                sites: waiter.iter().cloned().collect(),
+                ..Resource::default()
+            },
+            held: Some(Held {
+                mode: HeldMode::Write,
+                why: "the lock records where it was taken".into(),
+                evidence: vec![evidence.clone()],
+            }),
+            waiters: Waiters { total: *waiting, writers: *waiting, ..Waiters::default() },
+            since: Some(Since {
+                text: format!("the longest has waited for {}", for_ms(waited_ms)),
+                ..Since::default()
+            }),
+            holders: vec![Holder {
+                count: 1,
+                frame: holder.clone(),
+                confidence: certain("the lock records where it was taken"),
+                evidence: Some(evidence.clone()),
+                ..Holder::default()
+            }],
+            remedy: remedy(FaultClass::Queue).into(),
+            collect_next: vec!["/debug/stacks, for what the holder does meanwhile".into()],
+            evidence: std::iter::once(evidence).chain(longest).collect(),
+            confidence: certain("the lock counts its waiters"),
+            ..Finding::default()
+        }
+    }
+
+    /// Late operations, by what they wait on; and those that wait on nothing together.
+    fn operations(&self, in_flight: u64, ops: &[Op]) -> Vec<Finding> {
+        let by_id: HashMap<u64, &Op> = ops.iter().map(|op| (op.id, op)).collect();
+        let mut waits: BTreeMap<(&str, Option<u64>), Vec<&Op>> = BTreeMap::new();
+>>>>>>> doctor-e
+        let mut alone = Vec::new();
+        for op in ops.iter().filter(|op| op.late) {
+            match &op.waits_on {
+                Some(on) => waits.entry((&on.what, on.holder)).or_default().push(op),
+                None => alone.push(op),
+            }
+        }
+<<<<<<< HEAD
         let mut findings: Vec<Finding> =
             self.locks.iter().flat_map(|lock| lock.findings(&self.input)).collect();
         findings.extend(self.stalls.iter().map(|stall| stall.finding(&self.input)));
         let mut rings: Vec<Vec<&Id>> = Vec::new();
         for (what, ops) in &waits {
             let (chain, ring) = chain(ops[0], &by_id);
+=======
+        let mut findings = Vec::new();
+        let mut rings: Vec<Vec<u64>> = Vec::new();
+        for ((what, _), waiting) in &waits {
+            let (chain, ring) = chain(waiting[0], &by_id);
+>>>>>>> doctor-e
             if ring {
                 // A ring is met at each of its resources; it is one finding.
-                let mut ids: Vec<&Id> = chain.iter().map(|op| &op.id).collect();
-                ids.sort();
+                let mut ids: Vec<u64> = chain.iter().map(|op| op.id).collect();
+                ids.sort_unstable();
                 if rings.contains(&ids) {
                     continue;
                 }
                 rings.push(ids);
             }
-            findings.push(self.queue(what, ops, &chain, ring));
+            let mut found = self.queue(what, waiting, &chain, ring);
+            found.details.push(format!("{} in flight in all", count(in_flight)));
+            findings.push(found);
         }
+<<<<<<< HEAD
         let is_holder = |op: &&Op| {
             waits
                 .values()
@@ -158,6 +328,10 @@ impl Ledger {
         };
         alone.retain(|op| !is_holder(op));
         if let Some(worst) = alone.iter().max_by(|a, b| a.age_ms.total_cmp(&b.age_ms)) {
+=======
+        alone.retain(|op| !waits.keys().any(|(_, holder)| *holder == Some(op.id)));
+        if let Some(worst) = alone.iter().max_by_key(|op| op.age_ms) {
+>>>>>>> doctor-e
             findings.push(Finding {
                 id: format!("late-{}", slug(&worst.kind)),
                 class: FaultClass::HeldAcrossWork,
@@ -166,7 +340,11 @@ impl Ledger {
                     "{} late; the oldest is {} for {}",
                     many(alone.len() as u64, "operation is", "operations are"),
                     worst.title(),
+<<<<<<< HEAD
                     seconds(worst.age_ms / 1000.0)
+=======
+                    for_ms(worst.age_ms)
+>>>>>>> doctor-e
                 ),
                 resource: Resource {
                     kind: ResourceKind::Other,
@@ -176,24 +354,41 @@ impl Ledger {
                 no_holder: Some("they wait for nobody; they are slow themselves".into()),
                 remedy: remedy(FaultClass::HeldAcrossWork).into(),
                 evidence: alone.iter().take(8).map(|op| self.evidence(op)).collect(),
-                confidence: Confidence { level: Level::Certain, why: "the ledger says so".into() },
+                confidence: certain("the ledger says so"),
                 ..Finding::default()
             });
         }
         findings
     }
 
-    fn queue(&self, what: &str, ops: &[&Op], chain: &[&Op], cycle: bool) -> Finding {
-        let id = format!("waits-on-{}", slug(what));
-        let mut by_entry: BTreeMap<&str, u64> = BTreeMap::new();
+    fn queue(&self, what: &str, ops: &[&Op], chain: &[&Op], ring: bool) -> Finding {
+        let total = ops.len() as u64;
+        let class = if ring { FaultClass::Deadlock } else { FaultClass::Queue };
+        let holders: Vec<Holder> =
+            if ring { Vec::new() } else { self.holder(ops[0], chain).into_iter().collect() };
+        let waiting = many(total, "operation waits", "operations wait");
+        let title = match holders.first() {
+            _ if ring => format!(
+                "{} wait for each other in a ring through {what}",
+                many(chain.len() as u64, "operation", "operations")
+            ),
+            Some(holder) => format!("{waiting} behind {what}, held by {}", holder.frame),
+            None => format!("{waiting} on {what}"),
+        };
+        let oldest = ops.iter().map(|op| op.step_age_ms).max().unwrap_or_default();
+        let mut by_kind: BTreeMap<&str, u64> = BTreeMap::new();
         for op in ops {
-            *by_entry.entry(&op.kind).or_default() += 1;
+            *by_kind.entry(&op.kind).or_default() += 1;
         }
+<<<<<<< HEAD
         let holder = chain.last().copied();
         let class = if cycle { FaultClass::Deadlock } else { FaultClass::Queue };
         let oldest = ops.iter().map(|op| op.wait_ms()).fold(0.0, f64::max);
         let holders = if cycle { Vec::new() } else { self.holders(ops[0], holder) };
         let mut by_entry: Vec<EntryCount> = by_entry
+=======
+        let mut by_entry: Vec<EntryCount> = by_kind
+>>>>>>> doctor-e
             .into_iter()
             .map(|(kind, count)| EntryCount {
                 kind: EntryKind::Worker,
@@ -203,59 +398,50 @@ impl Ledger {
             })
             .collect();
         by_entry.sort_by_key(|e| std::cmp::Reverse(e.count));
+        let last = chain.last().filter(|_| !ring && chain.len() > 1);
         Finding {
-            id,
+            id: format!("waits-on-{}", slug(what)),
             class,
-            severity: if cycle || ops.len() >= 100 {
-                Severity::Critical
-            } else {
-                Severity::Serious
-            },
-            title: match holder {
-                Some(op) if !cycle => format!(
-                    "{} behind {what}, held by {}",
-                    many(ops.len() as u64, "operation waits", "operations wait"),
-                    op.title()
-                ),
-                Some(_) => format!(
-                    "{} wait for each other in a ring through {what}",
-                    many(chain.len() as u64, "operation", "operations")
-                ),
-                None => format!(
-                    "{} on {what}",
-                    many(ops.len() as u64, "operation waits", "operations wait")
-                ),
-            },
+            severity: if ring { Severity::Critical } else { crowd(total) },
+            title,
             resource: Resource {
                 kind: ResourceKind::Lock,
                 name: what.to_owned(),
                 ..Resource::default()
             },
-            held: holder.map(|op| Held {
+            held: holders.first().map(|holder| Held {
                 mode: HeldMode::Unknown,
                 why: "the ledger names the holder".into(),
-                evidence: vec![self.evidence(op)],
+                evidence: holder.evidence.iter().cloned().collect(),
             }),
-            waiters: Waiters { total: ops.len() as u64, by_entry, ..Waiters::default() },
+            waiters: Waiters { total, by_entry, ..Waiters::default() },
             since: Some(Since {
-                text: format!("the oldest has waited for {}", seconds(oldest / 1000.0)),
+                text: format!("the oldest has waited for {}", for_ms(oldest)),
                 ..Since::default()
             }),
+<<<<<<< HEAD
             no_holder: (holders.is_empty() && !cycle)
                 .then(|| "the ledger does not name who holds it".into()),
             holders,
             cycle: if cycle { self.ring(chain) } else { Vec::new() },
+=======
+            no_holder: (holders.is_empty() && !ring)
+                .then(|| "the ledger does not name who holds it".into()),
+            holders,
+            cycle: if ring { self.ring(chain) } else { Vec::new() },
+>>>>>>> doctor-e
             remedy: remedy(class).into(),
             evidence: ops.iter().take(8).map(|op| self.evidence(op)).collect(),
-            confidence: Confidence {
-                level: Level::Certain,
-                why: "the ledger records who waits on whom".into(),
-            },
-            details: vec![format!("{} in flight in all", count(self.ops.len() as u64))],
+            confidence: certain("the ledger records who waits on whom"),
+            details: last
+                .map(|op| format!("the chain of holders ends at {}", op.doing()))
+                .into_iter()
+                .collect(),
             ..Finding::default()
         }
     }
 
+<<<<<<< HEAD
     /// Who holds up `waiter`: the end of its chain, or where that is not listed, what it says itself.
     fn holders(&self, waiter: &Op, end: Option<&Op>) -> Vec<Holder> {
         let doing = waiter.waits_on.as_ref().and_then(|on| on.holder_doing.clone());
@@ -273,6 +459,29 @@ impl Ledger {
             ..Holder::default()
         });
         named.into_iter().collect()
+=======
+    /// Who holds what `waiter` waits for: as listed, or in the words of the waiter's entry, since
+    /// the list is bounded.
+    fn holder(&self, waiter: &Op, chain: &[&Op]) -> Option<Holder> {
+        let (frame, blocked_on, evidence) = match chain.first() {
+            Some(op) => {
+                let on = op.waits_on.as_ref().map(|on| on.what.clone());
+                (op.doing(), on, self.evidence(op))
+            }
+            None => {
+                let doing = waiter.waits_on.as_ref()?.holder_doing.clone()?;
+                (doing, None, self.evidence(waiter))
+            }
+        };
+        Some(Holder {
+            count: 1,
+            frame,
+            blocked_on,
+            confidence: certain("the ledger names it"),
+            evidence: Some(evidence),
+            ..Holder::default()
+        })
+>>>>>>> doctor-e
     }
 
     fn ring(&self, chain: &[&Op]) -> Vec<CycleStep> {
@@ -284,7 +493,7 @@ impl Ledger {
                     goroutine: None,
                     holds: waits(before),
                     waits_for: waits(chain[i]),
-                    frame: format!("{} in step {}", chain[i].title(), chain[i].step),
+                    frame: chain[i].doing(),
                     evidence: Some(self.evidence(chain[i])),
                 }
             })
@@ -296,9 +505,10 @@ impl Op {
     fn title(&self) -> String {
         let parts = [&self.kind, &self.key, &self.tenant];
         let named: Vec<&str> = parts.iter().map(|p| p.as_str()).filter(|p| !p.is_empty()).collect();
-        if named.is_empty() { format!("operation {}", self.id.0) } else { named.join(" ") }
+        named.join(" ")
     }
 
+<<<<<<< HEAD
     fn wait_ms(&self) -> f64 {
         if self.step_age_ms > 0.0 { self.step_age_ms } else { self.age_ms }
     }
@@ -312,15 +522,32 @@ impl Op {
 fn ours(value: &Value) -> bool {
     let has = |key| value.get(key).is_some();
     has("age_ms") || has("waits_on") || (has("step") && has("kind"))
+=======
+    fn doing(&self) -> String {
+        format!("{} in step {}", self.title(), self.step)
+    }
+}
+
+fn for_ms(ms: u64) -> String {
+    seconds(ms as f64 / 1000.0)
+}
+
+fn certain(why: &str) -> Confidence {
+    Confidence { level: Level::Certain, why: why.into() }
+}
+
+fn crowd(waiting: u64) -> Severity {
+    if waiting >= CROWD { Severity::Critical } else { Severity::Serious }
+>>>>>>> doctor-e
 }
 
 /// From a waiter over the holders to the one who waits for nobody; whether it closes a ring, then
 /// only the ring.
-fn chain<'a>(first: &'a Op, by_id: &HashMap<&Id, &'a Op>) -> (Vec<&'a Op>, bool) {
+fn chain<'a>(first: &'a Op, by_id: &HashMap<u64, &'a Op>) -> (Vec<&'a Op>, bool) {
     let mut seen: Vec<&Op> = vec![first];
     let mut at = first;
     while let Some(next) =
-        at.waits_on.as_ref().and_then(|on| on.holder.as_ref()).and_then(|id| by_id.get(id))
+        at.waits_on.as_ref().and_then(|on| on.holder).and_then(|id| by_id.get(&id))
     {
         if let Some(start) = seen.iter().position(|op| op.id == next.id) {
             return (seen.split_off(start), true);

@@ -14,7 +14,7 @@ use crate::goroutine;
 use crate::log::At;
 use crate::log::stamp::Millis;
 use crate::metrics::Table;
-use crate::own::Ledger;
+use crate::own::{self, Ledger};
 use crate::report::{InputSummary, Refusal};
 
 /// What is kept before a profile's first line: its head, or in reversed order its frames.
@@ -136,7 +136,7 @@ impl<'a> Text<'a> {
     fn take(&mut self, number: u64, line: &[u8]) {
         let blank = line.trim_ascii().is_empty();
         self.line = number;
-        if self.line == 1 && begins_document(line) {
+        if self.line == 1 && own::begins(line) {
             self.document = Some(Vec::new());
         }
         if let Some(document) = &mut self.document {
@@ -318,6 +318,7 @@ impl<'a> Text<'a> {
     }
 }
 
+<<<<<<< HEAD
 /// A line of an endpoint of ours, not of a log that writes JSON.
 fn begins_document(line: &[u8]) -> bool {
     let line = line.trim_ascii_start();
@@ -338,6 +339,8 @@ fn begins_document(line: &[u8]) -> bool {
     }
 }
 
+=======
+>>>>>>> doctor-e
 /// `…/file.go:12 +0x1d`, `…/file.go:12`: a position in a stack. klog's `file.go:12] text` is none.
 fn is_location(line: &[u8]) -> bool {
     let Some(colon) = memchr::memrchr(b':', line) else {

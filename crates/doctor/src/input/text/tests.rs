@@ -69,7 +69,7 @@ fn a_report_is_several_things_at_once() {
 
 #[test]
 fn our_own_ledger_is_told_from_a_json_log() {
-    let (gathered, summary) = read_text("[\n{\"id\":1,\"kind\":\"Add\",\"age_ms\":5}\n]\n");
+    let (gathered, summary) = read_text("{\n\"stalls\": []\n}\n");
     assert_eq!(summary.taken_for, ["Fairlead ledger"]);
     assert_eq!(gathered.ledgers.len(), 1);
     let (gathered, summary) =
