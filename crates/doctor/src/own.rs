@@ -1,23 +1,12 @@
 //! Fairlead's own `/debug/inflight`, `/debug/stalls` and `/debug/locks`, as JSON.
 //!
-<<<<<<< HEAD
-//! Lenient: operations may come as a bare array, or in an object under any name; unknown members
-//! are passed over. An operation waits on something and may name the operation that holds it, so the chain
-//! to the one who does not wait is read off, not guessed.
-=======
 //! An operation that waits names the operation that holds what it waits for, so the chain to the
 //! one that waits for nobody is read off, not guessed. Members that are not used are passed over.
->>>>>>> doctor-e
-
-mod lock;
-mod stall;
 
 use std::collections::{BTreeMap, HashMap};
 
 use serde::Deserialize;
 
-use self::lock::Lock;
-use self::stall::Stall;
 use crate::analysis::remedy;
 use crate::figures::{count, many, seconds};
 use crate::metrics::slug;
@@ -56,12 +45,7 @@ struct Op {
 #[derive(Debug, Clone, Deserialize)]
 struct WaitsOn {
     what: String,
-<<<<<<< HEAD
-    holder: Option<Id>,
-    /// What the holder is and does, where it was in flight.
-=======
     holder: Option<u64>,
->>>>>>> doctor-e
     holder_doing: Option<String>,
 }
 
@@ -89,15 +73,9 @@ struct Hold {
 }
 
 /// What one of our endpoints said.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone)]
 pub(crate) struct Ledger {
-<<<<<<< HEAD
-    ops: Vec<Op>,
-    locks: Vec<Lock>,
-    stalls: Vec<Stall>,
-=======
     answer: Answer,
->>>>>>> doctor-e
     input: String,
 }
 
@@ -114,59 +92,6 @@ pub(crate) fn begins(line: &[u8]) -> bool {
 impl Ledger {
     /// Reads a document; `None` where it is not one of ours.
     pub(crate) fn parse(input: &str, text: &[u8]) -> Option<Self> {
-<<<<<<< HEAD
-        let value: Value = serde_json::from_slice(text).ok()?;
-        let empty = Self { input: input.to_owned(), ..Self::default() };
-        let ops = match value {
-            Value::Array(array) => array,
-            Value::Object(mut map) => {
-                if let Some(locks) = map.remove("locks") {
-                    return Some(Self { locks: serde_json::from_value(locks).ok()?, ..empty });
-                }
-                if let Some(stalls) = map.remove("stalls") {
-                    return Some(Self { stalls: serde_json::from_value(stalls).ok()?, ..empty });
-                }
-                let is_ours = |value: &Value| value.as_array().is_some_and(|a| a.iter().any(ours));
-                let named = map.contains_key("in_flight").then(|| map.remove("operations"));
-                let ops = named.flatten().or_else(|| map.into_iter().map(|m| m.1).find(is_ours))?;
-                serde_json::from_value(ops).ok()?
-            }
-            _ => return None,
-        };
-        if !ops.is_empty() && !ops.iter().any(ours) {
-            return None;
-        }
-        let ops = ops.into_iter().filter_map(|v| serde_json::from_value(v).ok()).collect();
-        Some(Self { ops, ..empty })
-    }
-
-    /// `12 operations in flight`: what was read.
-    pub(crate) fn summary(&self) -> String {
-        let (locks, stalls) = (self.locks.len() as u64, self.stalls.len() as u64);
-        if locks > 0 {
-            many(locks, "class of locks", "classes of locks")
-        } else if stalls > 0 {
-            many(stalls, "stall", "stalls")
-        } else {
-            many(self.ops.len() as u64, "operation in flight", "operations in flight")
-        }
-    }
-
-    fn evidence(&self, op: &Op) -> Evidence {
-        let step = if op.step.is_empty() { String::new() } else { format!(", step {}", op.step) };
-        Evidence {
-            input: self.input.clone(),
-            line: None,
-            text: format!("{} for {}{step}", op.title(), seconds(op.age_ms / 1000.0)),
-        }
-    }
-
-    /// Locks that keep somebody, stalls, and late operations: by what they wait on, and those that
-    /// wait on nothing, each for itself.
-    pub(crate) fn findings(&self) -> Vec<Finding> {
-        let by_id: HashMap<&Id, &Op> = self.ops.iter().map(|op| (&op.id, op)).collect();
-        let mut waits: BTreeMap<&str, Vec<&Op>> = BTreeMap::new();
-=======
         let answer = serde_json::from_slice(text).ok()?;
         Some(Self { answer, input: input.to_owned() })
     }
@@ -285,7 +210,6 @@ impl Ledger {
     fn operations(&self, in_flight: u64, ops: &[Op]) -> Vec<Finding> {
         let by_id: HashMap<u64, &Op> = ops.iter().map(|op| (op.id, op)).collect();
         let mut waits: BTreeMap<(&str, Option<u64>), Vec<&Op>> = BTreeMap::new();
->>>>>>> doctor-e
         let mut alone = Vec::new();
         for op in ops.iter().filter(|op| op.late) {
             match &op.waits_on {
@@ -293,19 +217,10 @@ impl Ledger {
                 None => alone.push(op),
             }
         }
-<<<<<<< HEAD
-        let mut findings: Vec<Finding> =
-            self.locks.iter().flat_map(|lock| lock.findings(&self.input)).collect();
-        findings.extend(self.stalls.iter().map(|stall| stall.finding(&self.input)));
-        let mut rings: Vec<Vec<&Id>> = Vec::new();
-        for (what, ops) in &waits {
-            let (chain, ring) = chain(ops[0], &by_id);
-=======
         let mut findings = Vec::new();
         let mut rings: Vec<Vec<u64>> = Vec::new();
         for ((what, _), waiting) in &waits {
             let (chain, ring) = chain(waiting[0], &by_id);
->>>>>>> doctor-e
             if ring {
                 // A ring is met at each of its resources; it is one finding.
                 let mut ids: Vec<u64> = chain.iter().map(|op| op.id).collect();
@@ -319,19 +234,8 @@ impl Ledger {
             found.details.push(format!("{} in flight in all", count(in_flight)));
             findings.push(found);
         }
-<<<<<<< HEAD
-        let is_holder = |op: &&Op| {
-            waits
-                .values()
-                .flatten()
-                .any(|w| w.waits_on.as_ref().and_then(|on| on.holder.as_ref()) == Some(&op.id))
-        };
-        alone.retain(|op| !is_holder(op));
-        if let Some(worst) = alone.iter().max_by(|a, b| a.age_ms.total_cmp(&b.age_ms)) {
-=======
         alone.retain(|op| !waits.keys().any(|(_, holder)| *holder == Some(op.id)));
         if let Some(worst) = alone.iter().max_by_key(|op| op.age_ms) {
->>>>>>> doctor-e
             findings.push(Finding {
                 id: format!("late-{}", slug(&worst.kind)),
                 class: FaultClass::HeldAcrossWork,
@@ -340,11 +244,7 @@ impl Ledger {
                     "{} late; the oldest is {} for {}",
                     many(alone.len() as u64, "operation is", "operations are"),
                     worst.title(),
-<<<<<<< HEAD
-                    seconds(worst.age_ms / 1000.0)
-=======
                     for_ms(worst.age_ms)
->>>>>>> doctor-e
                 ),
                 resource: Resource {
                     kind: ResourceKind::Other,
@@ -380,15 +280,7 @@ impl Ledger {
         for op in ops {
             *by_kind.entry(&op.kind).or_default() += 1;
         }
-<<<<<<< HEAD
-        let holder = chain.last().copied();
-        let class = if cycle { FaultClass::Deadlock } else { FaultClass::Queue };
-        let oldest = ops.iter().map(|op| op.wait_ms()).fold(0.0, f64::max);
-        let holders = if cycle { Vec::new() } else { self.holders(ops[0], holder) };
-        let mut by_entry: Vec<EntryCount> = by_entry
-=======
         let mut by_entry: Vec<EntryCount> = by_kind
->>>>>>> doctor-e
             .into_iter()
             .map(|(kind, count)| EntryCount {
                 kind: EntryKind::Worker,
@@ -419,17 +311,10 @@ impl Ledger {
                 text: format!("the oldest has waited for {}", for_ms(oldest)),
                 ..Since::default()
             }),
-<<<<<<< HEAD
-            no_holder: (holders.is_empty() && !cycle)
-                .then(|| "the ledger does not name who holds it".into()),
-            holders,
-            cycle: if cycle { self.ring(chain) } else { Vec::new() },
-=======
             no_holder: (holders.is_empty() && !ring)
                 .then(|| "the ledger does not name who holds it".into()),
             holders,
             cycle: if ring { self.ring(chain) } else { Vec::new() },
->>>>>>> doctor-e
             remedy: remedy(class).into(),
             evidence: ops.iter().take(8).map(|op| self.evidence(op)).collect(),
             confidence: certain("the ledger records who waits on whom"),
@@ -441,25 +326,6 @@ impl Ledger {
         }
     }
 
-<<<<<<< HEAD
-    /// Who holds up `waiter`: the end of its chain, or where that is not listed, what it says itself.
-    fn holders(&self, waiter: &Op, end: Option<&Op>) -> Vec<Holder> {
-        let doing = waiter.waits_on.as_ref().and_then(|on| on.holder_doing.clone());
-        let frame = match end {
-            Some(op) if op.step.is_empty() => Some(op.title()),
-            Some(op) => Some(format!("{} in step {}", op.title(), op.step)),
-            None => doing,
-        };
-        let named = frame.map(|frame| Holder {
-            count: 1,
-            frame,
-            blocked_on: end.and_then(|op| op.waits_on.as_ref()).map(|on| on.what.clone()),
-            confidence: Confidence { level: Level::Certain, why: "the ledger names it".into() },
-            evidence: Some(self.evidence(end.unwrap_or(waiter))),
-            ..Holder::default()
-        });
-        named.into_iter().collect()
-=======
     /// Who holds what `waiter` waits for: as listed, or in the words of the waiter's entry, since
     /// the list is bounded.
     fn holder(&self, waiter: &Op, chain: &[&Op]) -> Option<Holder> {
@@ -481,7 +347,6 @@ impl Ledger {
             evidence: Some(evidence),
             ..Holder::default()
         })
->>>>>>> doctor-e
     }
 
     fn ring(&self, chain: &[&Op]) -> Vec<CycleStep> {
@@ -508,21 +373,6 @@ impl Op {
         named.join(" ")
     }
 
-<<<<<<< HEAD
-    fn wait_ms(&self) -> f64 {
-        if self.step_age_ms > 0.0 { self.step_age_ms } else { self.age_ms }
-    }
-
-    fn is_late(&self) -> bool {
-        self.late || (self.waits_on.is_some() && self.wait_ms() >= LATE_MS)
-    }
-}
-
-/// Whether it looks like an entry of the ledger.
-fn ours(value: &Value) -> bool {
-    let has = |key| value.get(key).is_some();
-    has("age_ms") || has("waits_on") || (has("step") && has("kind"))
-=======
     fn doing(&self) -> String {
         format!("{} in step {}", self.title(), self.step)
     }
@@ -538,7 +388,6 @@ fn certain(why: &str) -> Confidence {
 
 fn crowd(waiting: u64) -> Severity {
     if waiting >= CROWD { Severity::Critical } else { Severity::Serious }
->>>>>>> doctor-e
 }
 
 /// From a waiter over the holders to the one who waits for nobody; whether it closes a ring, then

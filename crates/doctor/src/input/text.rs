@@ -318,29 +318,6 @@ impl<'a> Text<'a> {
     }
 }
 
-<<<<<<< HEAD
-/// A line of an endpoint of ours, not of a log that writes JSON.
-fn begins_document(line: &[u8]) -> bool {
-    let line = line.trim_ascii_start();
-    match line.first() {
-        Some(b'[') => {
-            line[1..].trim_ascii_start().is_empty()
-                || line[1..].trim_ascii_start().starts_with(b"{")
-                || line.starts_with(b"[]")
-        }
-        Some(b'{') => {
-            let rest = line[1..].trim_ascii_start();
-            rest.is_empty()
-                || rest.starts_with(b"\"in_flight\":")
-                || memchr::memmem::find(line, b"\"age_ms\"").is_some()
-                || memchr::memmem::find(rest, b":[").is_some_and(|at| at < 24)
-        }
-        _ => false,
-    }
-}
-
-=======
->>>>>>> doctor-e
 /// `…/file.go:12 +0x1d`, `…/file.go:12`: a position in a stack. klog's `file.go:12] text` is none.
 fn is_location(line: &[u8]) -> bool {
     let Some(colon) = memchr::memrchr(b':', line) else {

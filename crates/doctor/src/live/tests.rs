@@ -59,11 +59,7 @@ fn dumps_and_metrics_are_taken_twice_and_the_rest_once() {
         &[
             ("/debug/pprof/goroutine?debug=2", "goroutine 1 [running]:\n"),
             ("/metrics", "up 1\n"),
-<<<<<<< HEAD
-            ("/debug/inflight?format=json", "[]"),
-=======
             ("/debug/inflight?format=json", "{}"),
->>>>>>> doctor-e
         ],
         9,
     );
