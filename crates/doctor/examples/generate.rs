@@ -106,6 +106,15 @@ pub(crate) fn debug1(count: usize) -> Vec<u8> {
 
 /// The same goroutines as a pprof protobuf, compressed as Go does it.
 pub(crate) fn protobuf(count: usize) -> Vec<u8> {
+    profile(count, true)
+}
+
+/// The same with a sample for each goroutine, as where each has labels of its own.
+pub(crate) fn unfolded(count: usize) -> Vec<u8> {
+    profile(count, false)
+}
+
+fn profile(count: usize, folded: bool) -> Vec<u8> {
     let mut profile = Message::default();
     let mut strings = vec![""];
     let mut places: Vec<(&str, &str)> = Vec::new();
@@ -120,8 +129,11 @@ pub(crate) fn protobuf(count: usize) -> Vec<u8> {
         let locations: Vec<u64> = called(kind).map(|f| index(&mut places, f) + 1).collect();
         let mut sample = Message::default();
         sample.packed(1, &locations);
-        sample.packed(2, &[n as u64]);
-        profile.message(2, &sample);
+        let (samples, each) = if folded { (1, n) } else { (n, 1) };
+        sample.packed(2, &[each as u64]);
+        for _ in 0..samples {
+            profile.message(2, &sample);
+        }
     }
     for (id, (function, place)) in (1u64..).zip(&places) {
         let (file, line) = split_place(place);
