@@ -106,15 +106,16 @@ pub(crate) fn debug1(count: usize) -> Vec<u8> {
 
 /// The same goroutines as a pprof protobuf, compressed as Go does it.
 pub(crate) fn protobuf(count: usize) -> Vec<u8> {
-    profile(count, true)
+    samples(population(count).into_iter().map(|n| (1, n as u64)))
 }
 
-/// The same with a sample for each goroutine, as where each has labels of its own.
+/// The same with a sample for each goroutine, as tools that filter or merge profiles leave it.
 pub(crate) fn unfolded(count: usize) -> Vec<u8> {
-    profile(count, false)
+    samples(population(count).into_iter().map(|n| (n, 1)))
 }
 
-fn profile(count: usize, folded: bool) -> Vec<u8> {
+/// For each kind, so many samples of so many goroutines.
+fn samples(of_kinds: impl Iterator<Item = (usize, u64)>) -> Vec<u8> {
     let mut profile = Message::default();
     let mut strings = vec![""];
     let mut places: Vec<(&str, &str)> = Vec::new();
@@ -125,15 +126,12 @@ fn profile(count: usize, folded: bool) -> Vec<u8> {
         m
     });
     profile.message(1, &value_type[0]);
-    for (kind, n) in KINDS.iter().zip(population(count)) {
+    for (kind, (samples, goroutines)) in KINDS.iter().zip(of_kinds) {
         let locations: Vec<u64> = called(kind).map(|f| index(&mut places, f) + 1).collect();
         let mut sample = Message::default();
         sample.packed(1, &locations);
-        let (samples, each) = if folded { (1, n) } else { (n, 1) };
-        sample.packed(2, &[each as u64]);
-        for _ in 0..samples {
-            profile.message(2, &sample);
-        }
+        sample.packed(2, &[goroutines]);
+        (0..samples).for_each(|_| profile.message(2, &sample));
     }
     for (id, (function, place)) in (1u64..).zip(&places) {
         let (file, line) = split_place(place);
@@ -247,6 +245,7 @@ fn main() {
         "debug2" => debug2(count, seed),
         "debug1" => debug1(count),
         "protobuf" => protobuf(count),
+        "unfolded" => unfolded(count),
         _ => panic!("{usage}"),
     };
     std::io::stdout().write_all(&bytes).expect("standard output takes it");

@@ -10,6 +10,7 @@
 //! itself.
 
 mod bounded;
+mod kept;
 mod lines;
 mod text;
 
@@ -103,8 +104,25 @@ impl<'a> Intake<'a> {
         self.walk(Path::new(argument), 0);
     }
 
-    /// Reads bytes that are already here.
+    /// Reads bytes that are already here; text and profiles without copying them.
     pub(crate) fn bytes(&mut self, name: &str, bytes: &[u8]) {
+        let size = bytes.len() as u64;
+        let mut summary = InputSummary { name: name.to_owned(), size, ..InputSummary::default() };
+        let kind = Kind::of(bytes.get(..HEAD).unwrap_or(bytes));
+        if kind == Kind::Protobuf
+            && let Some(dump) = goroutine::parse_protobuf(name, bytes)
+        {
+            self.gathered.take_dump(&mut summary, dump);
+            self.gathered.inputs.push(summary);
+            return;
+        }
+        if matches!(kind, Kind::Text | Kind::Protobuf) {
+            let progress = &mut self.progress;
+            let mut tell = |read| progress(Progress { input: name, read, size: Some(size) });
+            text::read_whole(&mut self.gathered, &mut summary, bytes, self.now, &mut tell);
+            self.gathered.inputs.push(summary);
+            return;
+        }
         let piece = Piece { size: Some(bytes.len() as u64), ..Piece::new(name, Box::new(bytes)) };
         self.piece(piece);
     }

@@ -156,3 +156,24 @@ proptest::proptest! {
         inputs(&gzip(&bytes));
     }
 }
+
+#[test]
+fn a_text_in_memory_reads_like_one_that_streams() {
+    let dump = include_bytes!("../../tests/vectors/go1.27.0.debug2.txt");
+    let report = include_bytes!("../../tests/seeds/controller-stall-1.txt");
+    let mixed = [LOG, dump, b"\r\n", &LOG.repeat(9000), dump, LOG].concat();
+    let windows = String::from_utf8_lossy(&mixed).replace('\n', "\r\n").into_bytes();
+    for bytes in [&dump[..], report, &mixed, &windows, b"", b"{", b"{}\n", LOG, b"no line end"] {
+        let (mut silent, mut streamed) = (|_: Progress<'_>| {}, |_: Progress<'_>| {});
+        let (mut whole, mut stream) =
+            (Intake::new(None, &mut silent), Intake::new(None, &mut streamed));
+        whole.bytes("a", bytes);
+        stream.piece(Piece::new("a", Box::new(bytes)));
+        let lines = |intake: &Intake<'_>| {
+            let dumps = &intake.gathered.dumps;
+            dumps.iter().map(|d| (d.first_line, d.shown(), d.stacks.clone())).collect::<Vec<_>>()
+        };
+        assert_eq!(lines(&whole), lines(&stream));
+        assert_eq!(whole.gathered.inputs, stream.gathered.inputs);
+    }
+}

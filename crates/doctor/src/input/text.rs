@@ -8,13 +8,14 @@ use std::collections::BTreeSet;
 use std::io::Read;
 
 use super::Gathered;
-use super::lines::Lines;
+use super::kept::Kept;
+use super::lines::{LONGEST, Lines};
 use crate::figures::{count, many};
 use crate::goroutine;
 use crate::log::At;
 use crate::log::stamp::Millis;
 use crate::metrics::Table;
-use crate::own::{self, Ledger};
+use crate::own::Ledger;
 use crate::report::{InputSummary, Refusal};
 
 /// What is kept before a profile's first line: its head, or in reversed order its frames.
@@ -40,6 +41,69 @@ pub(super) fn read(
     reference: Option<Millis>,
     progress: &mut dyn FnMut(u64),
 ) {
+    let kept = Kept::Copied(Vec::new());
+    recognise(gathered, summary, kept, reference, |text| {
+        let mut lines = Lines::new(reader);
+        let mut told = 0;
+        loop {
+            let (number, line) = match lines.next() {
+                Ok(Some(next)) => next,
+                Ok(None) => break,
+                // A truncated archive: what was read up to here still counts.
+                Err(e) => {
+                    let why = format!("reading stopped here: {e}");
+                    let line = Some(text.line);
+                    text.summary.refused.push(Refusal { line, why });
+                    break;
+                }
+            };
+            text.take(number, line, 0);
+            if lines.read - told >= STRIDE {
+                told = lines.read;
+                progress(told);
+            }
+        }
+        text.summary.size = lines.read;
+    });
+}
+
+/// Reads a text that is in memory, without copying it.
+pub(super) fn read_whole(
+    gathered: &mut Gathered,
+    summary: &mut InputSummary,
+    whole: &[u8],
+    reference: Option<Millis>,
+    progress: &mut dyn FnMut(u64),
+) {
+    if begins_document(whole.get(..LONGEST).unwrap_or(whole)) {
+        return read(gathered, summary, whole, reference, progress);
+    }
+    recognise(gathered, summary, Kept::Borrowed { whole, range: 0..0 }, reference, |text| {
+        let (mut start, mut told) = (0, 0);
+        let ends = memchr::memchr_iter(b'\n', whole).map(|at| at + 1);
+        let last = (!whole.ends_with(b"\n") && !whole.is_empty()).then_some(whole.len());
+        for (number, end) in (1..).zip(ends.chain(last)) {
+            let line = &whole[start..end];
+            let line = line.strip_suffix(b"\n").unwrap_or(line);
+            let line = line.strip_suffix(b"\r").unwrap_or(line);
+            text.take(number, line.get(..LONGEST).unwrap_or(line), end);
+            start = end;
+            if (end - told) as u64 >= STRIDE {
+                told = end;
+                progress(told as u64);
+            }
+        }
+        text.summary.size = whole.len() as u64;
+    });
+}
+
+fn recognise<'a>(
+    gathered: &'a mut Gathered,
+    summary: &'a mut InputSummary,
+    kept: Kept<'a>,
+    reference: Option<Millis>,
+    read: impl FnOnce(&mut Text<'_>),
+) {
     gathered.logs.begin(reference);
     let before = (
         gathered.logs.lines(),
@@ -47,29 +111,8 @@ pub(super) fn read(
         gathered.metrics.rows(),
         gathered.pods.seen(),
     );
-    let mut lines = Lines::new(reader);
-    let mut text = Text::new(gathered, summary);
-    let mut told = 0;
-    loop {
-        let next = lines.next();
-        let (number, line) = match next {
-            Ok(Some(next)) => next,
-            Ok(None) => break,
-            // A truncated archive: what was read up to here still counts.
-            Err(e) => {
-                let why = format!("reading stopped here: {e}");
-                let line = Some(text.line);
-                text.summary.refused.push(Refusal { line, why });
-                break;
-            }
-        };
-        text.take(number, line);
-        if lines.read - told >= STRIDE {
-            told = lines.read;
-            progress(told);
-        }
-    }
-    text.summary.size = lines.read;
+    let mut text = Text::new(gathered, summary, kept);
+    read(&mut text);
     text.finish();
     let after = (
         gathered.logs.lines(),
@@ -90,9 +133,9 @@ pub(super) fn read(
 
 /// A stretch of the text that holds a profile, or may turn out to stand before one.
 #[derive(Debug)]
-struct Profile {
-    bytes: Vec<u8>,
-    /// The number of the line with which `bytes` begins.
+struct Profile<'a> {
+    kept: Kept<'a>,
+    /// The number of the line with which `kept` begins.
     first: u64,
     /// Whether a line of a profile is in it.
     live: bool,
@@ -103,7 +146,7 @@ struct Profile {
 struct Text<'a> {
     gathered: &'a mut Gathered,
     summary: &'a mut InputSummary,
-    profile: Profile,
+    profile: Profile<'a>,
     /// The table of latencies whose rows are being read.
     table: Option<Table>,
     /// A JSON record over several lines: where it began, and how many there are.
@@ -113,30 +156,33 @@ struct Text<'a> {
     kinds: BTreeSet<&'static str>,
     prose: u64,
     line: u64,
+    /// Where the line ends in a text that is in memory.
+    end: usize,
     /// Lines since one that surely belongs to a profile.
     since_frame: u64,
 }
 
 impl<'a> Text<'a> {
-    fn new(gathered: &'a mut Gathered, summary: &'a mut InputSummary) -> Self {
+    fn new(gathered: &'a mut Gathered, summary: &'a mut InputSummary, kept: Kept<'a>) -> Self {
         Self {
             gathered,
             summary,
-            profile: Profile { bytes: Vec::new(), first: 1, live: false, sure: 0 },
+            profile: Profile { kept, first: 1, live: false, sure: 0 },
             table: None,
             joined: None,
             document: None,
             kinds: BTreeSet::new(),
             prose: 0,
             line: 0,
+            end: 0,
             since_frame: 0,
         }
     }
 
-    fn take(&mut self, number: u64, line: &[u8]) {
+    fn take(&mut self, number: u64, line: &[u8], end: usize) {
         let blank = line.trim_ascii().is_empty();
-        self.line = number;
-        if self.line == 1 && own::begins(line) {
+        (self.line, self.end) = (number, end);
+        if self.line == 1 && begins_document(line) {
             self.document = Some(Vec::new());
         }
         if let Some(document) = &mut self.document {
@@ -157,45 +203,45 @@ impl<'a> Text<'a> {
     fn profile_line(&mut self, line: &[u8]) -> bool {
         let sure = is_location(line) || goroutine::begins(line);
         let profile = &mut self.profile;
-        if profile.bytes.len() < MOST_KEPT {
-            profile.bytes.extend_from_slice(line);
-            profile.bytes.push(b'\n');
+        if profile.kept.len() < MOST_KEPT {
+            profile.kept.push(line, self.end);
         }
         if sure {
             profile.live = true;
-            profile.sure = profile.bytes.len();
+            profile.sure = profile.kept.len();
             self.since_frame = 0;
             return true;
         }
         self.since_frame += 1;
         if profile.live {
-            if profile.bytes.len() - profile.sure > AFTER {
+            if profile.kept.len() - profile.sure > AFTER {
                 self.cut_profile();
                 return false;
             }
             // Between two positions stands the name of a function, or a blank.
             return self.since_frame == 1;
         }
-        if profile.bytes.len() > 2 * BEFORE {
-            let from = profile.bytes.len() - BEFORE;
-            let cut =
-                memchr::memchr(b'\n', &profile.bytes[from..]).map_or(from, |at| from + at + 1);
-            profile.first += memchr::memchr_iter(b'\n', &profile.bytes[..cut]).count() as u64;
-            profile.bytes.drain(..cut);
+        if profile.kept.len() > 2 * BEFORE {
+            let bytes = profile.kept.bytes();
+            let from = bytes.len() - BEFORE;
+            let cut = memchr::memchr(b'\n', &bytes[from..]).map_or(from, |at| from + at + 1);
+            profile.first += memchr::memchr_iter(b'\n', &bytes[..cut]).count() as u64;
+            profile.kept.drop_front(cut);
         }
         false
     }
 
     /// Parses what was kept, and begins anew.
     fn cut_profile(&mut self) {
-        let next = self.line + 1;
-        let fresh = Profile { bytes: Vec::new(), first: next, live: false, sure: 0 };
-        let profile = std::mem::replace(&mut self.profile, fresh);
-        if !profile.live {
+        let kept = self.profile.kept.take(self.end);
+        let first = std::mem::replace(&mut self.profile.first, self.line + 1);
+        let live = std::mem::take(&mut self.profile.live);
+        self.profile.sure = 0;
+        if !live {
             return;
         }
-        for mut dump in goroutine::parse(&self.summary.name, &profile.bytes) {
-            shift(&mut dump, profile.first - 1);
+        for mut dump in goroutine::parse(&self.summary.name, kept.bytes()) {
+            shift(&mut dump, first - 1);
             self.gathered.take_dump(self.summary, dump);
         }
     }
@@ -315,6 +361,26 @@ impl<'a> Text<'a> {
                 },
             });
         }
+    }
+}
+
+/// A line of an endpoint of ours, not of a log that writes JSON.
+fn begins_document(line: &[u8]) -> bool {
+    let line = line.trim_ascii_start();
+    match line.first() {
+        Some(b'[') => {
+            line[1..].trim_ascii_start().is_empty()
+                || line[1..].trim_ascii_start().starts_with(b"{")
+                || line.starts_with(b"[]")
+        }
+        Some(b'{') => {
+            let rest = line[1..].trim_ascii_start();
+            rest.is_empty()
+                || rest.starts_with(b"\"in_flight\":")
+                || memchr::memmem::find(line, b"\"age_ms\"").is_some()
+                || memchr::memmem::find(rest, b":[").is_some_and(|at| at < 24)
+        }
+        _ => false,
     }
 }
 
