@@ -15,7 +15,7 @@ use crate::goroutine;
 use crate::log::At;
 use crate::log::stamp::Millis;
 use crate::metrics::Table;
-use crate::own::Ledger;
+use crate::own::{self, Ledger};
 use crate::report::{InputSummary, Refusal};
 
 /// What is kept before a profile's first line: its head, or in reversed order its frames.
@@ -182,7 +182,7 @@ impl<'a> Text<'a> {
     fn take(&mut self, number: u64, line: &[u8], end: usize) {
         let blank = line.trim_ascii().is_empty();
         (self.line, self.end) = (number, end);
-        if self.line == 1 && begins_document(line) {
+        if self.line == 1 && own::begins(line) {
             self.document = Some(Vec::new());
         }
         if let Some(document) = &mut self.document {
@@ -361,26 +361,6 @@ impl<'a> Text<'a> {
                 },
             });
         }
-    }
-}
-
-/// A line of an endpoint of ours, not of a log that writes JSON.
-fn begins_document(line: &[u8]) -> bool {
-    let line = line.trim_ascii_start();
-    match line.first() {
-        Some(b'[') => {
-            line[1..].trim_ascii_start().is_empty()
-                || line[1..].trim_ascii_start().starts_with(b"{")
-                || line.starts_with(b"[]")
-        }
-        Some(b'{') => {
-            let rest = line[1..].trim_ascii_start();
-            rest.is_empty()
-                || rest.starts_with(b"\"in_flight\":")
-                || memchr::memmem::find(line, b"\"age_ms\"").is_some()
-                || memchr::memmem::find(rest, b":[").is_some_and(|at| at < 24)
-        }
-        _ => false,
     }
 }
 
