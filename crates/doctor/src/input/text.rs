@@ -75,7 +75,7 @@ pub(super) fn read_whole(
     reference: Option<Millis>,
     progress: &mut dyn FnMut(u64),
 ) {
-    if begins_document(whole.get(..LONGEST).unwrap_or(whole)) {
+    if own::begins(whole.get(..LONGEST).unwrap_or(whole)) {
         return read(gathered, summary, whole, reference, progress);
     }
     recognise(gathered, summary, Kept::Borrowed { whole, range: 0..0 }, reference, |text| {
