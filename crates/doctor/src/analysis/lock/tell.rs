@@ -45,7 +45,7 @@ impl Locks<'_, '_> {
             id: format!("{kind}:{}", self.name(q)).to_lowercase().replace(' ', "_"),
             title: if queue.locks > 1 {
                 let (many, site) = (goroutines(waiters.total), self.name(q));
-                format!("{many} wait in {site}, each for a {kind} of its own")
+                format!("{many} wait in {site}, each for its own {kind}")
             } else {
                 let (many, name) = (goroutines(waiters.total), self.name(q));
                 format!("{many} {verb} for the {kind} of {name}{mode}")
@@ -58,7 +58,8 @@ impl Locks<'_, '_> {
             waiters,
             details: [(queue.shared, SHARED), (queue.shared && queue.heads > 0, UNITED)]
                 .into_iter()
-                .filter_map(|(holds, why)| holds.then(|| why.to_owned()))
+                .filter(|(holds, _)| *holds)
+                .map(|(_, why)| why.to_owned())
                 .collect(),
             ..Finding::default()
         }
