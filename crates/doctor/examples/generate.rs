@@ -236,7 +236,7 @@ impl Message {
 }
 
 fn main() {
-    let usage = "usage: generate debug2|debug1|protobuf [goroutines] [seed]";
+    let usage = "usage: generate debug2|debug1|protobuf|unfolded [goroutines] [seed]";
     let mut args = std::env::args().skip(1);
     let form = args.next().expect(usage);
     let count = args.next().map_or(200_000, |n| n.parse().expect(usage));

@@ -106,7 +106,14 @@ fn finding(scene: &Scene<'_>, class: FaultClass, site: &str, actors: &[&Actor]) 
         id: format!("{class:?}:{short}:{}", noun(wait)).to_lowercase().replace(' ', "_"),
         class,
         severity,
-        title: format!("{} {doing} {short} ({})", goroutines(total), noun(wait)),
+        title: {
+            // "1 goroutine waits".
+            let doing = match doing.strip_prefix("wait ") {
+                Some(rest) if total == 1 => format!("waits {rest}"),
+                _ => doing.to_owned(),
+            };
+            format!("{} {doing} {short} ({})", goroutines(total), noun(wait))
+        },
         resource: Resource {
             kind,
             name: format!("{} in {short}", noun(wait)),
@@ -203,7 +210,8 @@ fn noun(wait: Wait) -> &'static str {
         Wait::Condition => "a condition",
         Wait::Semaphore => "a semaphore",
         Wait::Forever => "a nil channel or an empty select",
-        Wait::Io | Wait::Syscall => "I/O",
+        Wait::Io => "I/O",
+        Wait::Syscall => "a system call",
         Wait::Send => "a channel send",
         Wait::Receive => "a channel receive",
         Wait::Select => "a select",

@@ -500,3 +500,51 @@ fn a_loop_called_on_the_very_value_is_not_a_likely_holder() {
         assert_eq!(report.findings[0].holders[0].confidence.level, Level::Possible, "{state}");
     }
 }
+
+macro_rules! public {
+    ($name:literal) => {
+        crate::examine($name, include_bytes!(concat!("../../tests/public/", $name)))
+    };
+}
+
+#[test]
+fn locks_of_something_else_than_the_receiver_are_one_finding_without_a_holder() {
+    let report = public!("istio-14611.txt");
+    let [found] = report.findings.as_slice() else { panic!("{:#?}", report.findings) };
+    assert_eq!((found.waiters.total, found.resource.type_name.as_deref()), (20, None));
+    assert!(found.holders.is_empty() && found.no_holder.is_some());
+}
+
+#[test]
+fn readers_of_many_values_and_a_writer_of_another_type_share_one_lock() {
+    let report = public!("cilium-38210.txt");
+    let found = &report.findings[0];
+    assert_eq!((found.waiters.readers, found.waiters.writers), (9, 1));
+    assert_eq!(found.held.as_ref().map(|h| h.mode), Some(HeldMode::Read));
+    assert_eq!(found.holders[0].goroutine, Some(1261));
+    assert_eq!(found.details.len(), 2, "{:?}", found.details);
+}
+
+#[test]
+fn a_pool_that_runs_dry_behind_a_lock_comes_after_it() {
+    let report = public!("argo-cd-28928.txt");
+    let classes: Vec<_> = report.findings.iter().map(|f| f.class).collect();
+    assert_eq!(classes, [FaultClass::Deadlock, FaultClass::ExhaustedPool]);
+}
+
+#[test]
+fn a_lone_waiter_of_unknown_age_is_only_possible() {
+    let report = public!("consul-3700.txt");
+    assert_eq!(report.findings[0].confidence.level, Level::Possible);
+}
+
+#[test]
+fn only_a_call_that_should_be_prompt_is_stuck() {
+    let report = public!("kubernetes-100178.txt");
+    let [found] = report.findings.as_slice() else { panic!("{:#?}", report.findings) };
+    assert_eq!(found.class, FaultClass::StuckIo);
+    let waits = include_str!("../../tests/public/kubernetes-100178.txt")
+        .replace("fstatat", "wait4")
+        .replace("syscall.Stat", "syscall.Wait4");
+    assert!(crate::examine("waits.txt", waits.as_bytes()).findings.is_empty());
+}

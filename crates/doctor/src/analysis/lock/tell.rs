@@ -20,6 +20,8 @@ use crate::words::{goroutines, thousands};
 
 const SHARED: &str = "the waiters work on different values, on which nobody else is seen to work: \
                       they are taken to share one lock";
+const UNITED: &str = "the writer is counted here by elimination: the lock is read-held, so that its readers \
+     wait behind a writer, and no other writer at a head has nobody else to wait for";
 
 impl Locks<'_, '_> {
     /// Everything about a queue but its cause.
@@ -43,7 +45,7 @@ impl Locks<'_, '_> {
             id: format!("{kind}:{}", self.name(q)).to_lowercase().replace(' ', "_"),
             title: if queue.locks > 1 {
                 let (many, site) = (goroutines(waiters.total), self.name(q));
-                format!("{many} wait in {site}, each for a {kind} of its own")
+                format!("{many} wait in {site}, each for its own {kind}")
             } else {
                 let (many, name) = (goroutines(waiters.total), self.name(q));
                 format!("{many} {verb} for the {kind} of {name}{mode}")
@@ -54,7 +56,11 @@ impl Locks<'_, '_> {
             since: self.since(&queue.actors),
             evidence: waiters.by_path.iter().take(3).filter_map(|p| p.evidence.clone()).collect(),
             waiters,
-            details: if queue.shared { vec![SHARED.to_owned()] } else { Vec::new() },
+            details: [(queue.shared, SHARED), (queue.shared && queue.heads > 0, UNITED)]
+                .into_iter()
+                .filter(|(holds, _)| *holds)
+                .map(|(_, why)| why.to_owned())
+                .collect(),
             ..Finding::default()
         }
     }
