@@ -1,8 +1,33 @@
-//! Answers that are a table for people and JSON for programs.
+//! Questions and answers: a query that is refused with a sentence, answers that are a table for
+//! people and JSON for programs.
 
+use axum::extract::{FromRequestParts, Query};
 use axum::response::{IntoResponse, Response};
+use http::request::Parts;
 use http::{HeaderMap, StatusCode, header};
-use serde::Serialize;
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+
+/// What a query string asks for; a bad one is answered 400 with what is wrong in it.
+pub(crate) struct Asked<T>(pub(crate) T);
+
+/// The query of a page that has no other choice but its format. Lenient: probes come with all kinds
+/// of words, such as `?verbose`.
+#[derive(Debug, Deserialize)]
+pub(crate) struct Plain {
+    pub(crate) format: Option<String>,
+}
+
+impl<T: DeserializeOwned, S: Sync> FromRequestParts<S> for Asked<T> {
+    type Rejection = Response;
+
+    async fn from_request_parts(parts: &mut Parts, _state: &S) -> Result<Self, Response> {
+        match Query::try_from_uri(&parts.uri) {
+            Ok(Query(asked)) => Ok(Self(asked)),
+            Err(rejection) => Err(text(StatusCode::BAD_REQUEST, &rejection.body_text())),
+        }
+    }
+}
 
 /// Whether the asker wants JSON: by `?format=json`, or by an `Accept` that names it.
 pub(crate) fn wants_json(format: Option<&str>, headers: &HeaderMap) -> bool {

@@ -3,8 +3,7 @@
 use std::fmt::Write;
 use std::time::Duration;
 
-use axum::extract::rejection::QueryRejection;
-use axum::extract::{Query, State};
+use axum::extract::State;
 use axum::response::{IntoResponse, Response};
 use flow::ledger::{Filter, OpView};
 use flow::tracked_mutex::{LockView, locks};
@@ -13,7 +12,7 @@ use http::{HeaderMap, StatusCode, header};
 use serde::{Deserialize, Serialize};
 
 use super::Shared;
-use crate::reply;
+use crate::reply::{self, Asked, Plain};
 
 /// A longer CPU profile says no more and keeps the process signalling itself.
 const LONGEST_PROFILE: u64 = 120;
@@ -27,16 +26,6 @@ pub(super) struct InFlight {
     kind: Option<String>,
     tenant: Option<String>,
     limit: Option<usize>,
-}
-
-#[derive(Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub(super) struct Plain {
-    format: Option<String>,
-}
-
-fn bad_query(rejection: &QueryRejection) -> Response {
-    reply::text(StatusCode::BAD_REQUEST, &rejection.body_text())
 }
 
 #[derive(Debug, Serialize)]
@@ -54,13 +43,9 @@ struct KindCount {
 
 pub(super) async fn inflight(
     State(admin): Shared,
-    asked: Result<Query<InFlight>, QueryRejection>,
+    Asked(asked): Asked<InFlight>,
     headers: HeaderMap,
 ) -> Response {
-    let Query(asked) = match asked {
-        Ok(asked) => asked,
-        Err(rejection) => return bad_query(&rejection),
-    };
     let default = Filter::default();
     let filter = Filter {
         limit: asked.limit.unwrap_or(default.limit).min(10_000),
@@ -135,13 +120,9 @@ impl From<Stall> for StallAnswer {
 
 pub(super) async fn stalls(
     State(admin): Shared,
-    asked: Result<Query<Plain>, QueryRejection>,
+    Asked(asked): Asked<Plain>,
     headers: HeaderMap,
 ) -> Response {
-    let Query(asked) = match asked {
-        Ok(asked) => asked,
-        Err(rejection) => return bad_query(&rejection),
-    };
     let stalls: Vec<StallAnswer> = admin.watchdog.stalls().into_iter().map(Into::into).collect();
     if reply::wants_json(asked.format.as_deref(), &headers) {
         return reply::json(StatusCode::OK, &serde_json::json!({ "stalls": stalls }));
@@ -155,14 +136,7 @@ pub(super) async fn stalls(
     reply::text(StatusCode::OK, &text)
 }
 
-pub(super) async fn locks_held(
-    asked: Result<Query<Plain>, QueryRejection>,
-    headers: HeaderMap,
-) -> Response {
-    let Query(asked) = match asked {
-        Ok(asked) => asked,
-        Err(rejection) => return bad_query(&rejection),
-    };
+pub(super) async fn locks_held(Asked(asked): Asked<Plain>, headers: HeaderMap) -> Response {
     let locks = locks();
     if reply::wants_json(asked.format.as_deref(), &headers) {
         return reply::json(StatusCode::OK, &serde_json::json!({ "locks": locks }));
@@ -212,14 +186,7 @@ pub(super) struct Profile {
     seconds: Option<u64>,
 }
 
-pub(super) async fn cpu_profile(
-    State(admin): Shared,
-    asked: Result<Query<Profile>, QueryRejection>,
-) -> Response {
-    let Query(asked) = match asked {
-        Ok(asked) => asked,
-        Err(rejection) => return bad_query(&rejection),
-    };
+pub(super) async fn cpu_profile(State(admin): Shared, Asked(asked): Asked<Profile>) -> Response {
     let seconds = asked.seconds.unwrap_or(10);
     if !(1..=LONGEST_PROFILE).contains(&seconds) {
         let message = format!("seconds: expected 1 to {LONGEST_PROFILE}, found {seconds}");

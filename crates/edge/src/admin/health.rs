@@ -1,22 +1,16 @@
 //! `/livez`: does the process make progress? `/readyz`: is each component ready, and if not, why?
 
-use axum::extract::{Query, State};
+use axum::extract::State;
 use axum::response::Response;
 use flow::watchdog::Health;
 use http::{HeaderMap, StatusCode};
-use serde::Deserialize;
 
 use super::Shared;
-use crate::reply;
-
-#[derive(Debug, Deserialize)]
-pub(super) struct Asked {
-    format: Option<String>,
-}
+use crate::reply::{self, Asked, Plain};
 
 pub(super) async fn livez(
     State(admin): Shared,
-    Query(asked): Query<Asked>,
+    Asked(asked): Asked<Plain>,
     headers: HeaderMap,
 ) -> Response {
     let reason = match admin.watchdog.health() {
@@ -33,7 +27,7 @@ pub(super) async fn livez(
 
 pub(super) async fn readyz(
     State(admin): Shared,
-    Query(asked): Query<Asked>,
+    Asked(asked): Asked<Plain>,
     headers: HeaderMap,
 ) -> Response {
     let report = admin.readiness.report();
