@@ -12,11 +12,11 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use axum::Router;
 use axum::extract::{Request, State};
 use axum::middleware::{self, Next};
 use axum::response::Response;
 use axum::routing::get;
+use axum::{Extension, Router};
 use flow::ledger::Outcome;
 use flow::tasks::Stop;
 use flow::{Deadline, Ledger, Readiness, Tasks, Watchdog};
@@ -116,7 +116,7 @@ async fn run(admin: Admin, reach: Reach, tasks: Tasks) {
     }
     let tls = reach.certificate.map(|c| c.acceptor(&["http/1.1"]));
     let limits = Limits { connections: 64, ..edge::Limits::default() };
-    let router = router(Arc::new(admin), Arc::new(guard));
+    let router = router(Arc::new(admin), Arc::new(guard)).layer(Extension(tasks.clone()));
     serve(listener, tls, router, limits, tasks.clone()).await;
     tasks.shutdown(Duration::from_secs(1)).await;
 }

@@ -41,6 +41,10 @@ struct Running {
 }
 
 fn start(reach: impl FnOnce(TcpListener) -> Reach) -> Running {
+    start_with(false, reach)
+}
+
+fn start_with(profiling: bool, reach: impl FnOnce(TcpListener) -> Reach) -> Running {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
     let ledger = Ledger::default();
@@ -55,7 +59,7 @@ fn start(reach: impl FnOnce(TcpListener) -> Reach) -> Running {
         readiness: readiness.clone(),
         registry: Arc::new(registry),
         log: Box::new(Level(Mutex::new("info".to_owned()))),
-        profiling: false,
+        profiling,
     };
     let admin = admin::start(admin, reach(listener)).unwrap();
     Running { address, ledger, readiness, watchdog, _admin: admin }
@@ -155,6 +159,33 @@ fn bad_requests_get_a_sentence() {
     assert_eq!(get(at, "/debug/log"), (200, "debug\n".to_owned()));
     let (status, body) = put("no such level");
     assert!(status == 400 && body.contains("send a level"), "{status} {body}");
+}
+
+#[test]
+fn a_profile_is_taken_when_allowed_and_holds_up_no_other_answer() {
+    let running = start_with(true, plain);
+    let address = running.address;
+    let taking = std::thread::spawn(move || {
+        let mut stream = TcpStream::connect(address).unwrap();
+        let path = "/debug/pprof/profile?seconds=2";
+        write!(stream, "GET {path} HTTP/1.1\r\nhost: {address}\r\nconnection: close\r\n\r\n")
+            .unwrap();
+        let mut answer = Vec::new();
+        stream.read_to_end(&mut answer).unwrap();
+        answer
+    });
+    // While it is in flight the ledger shows it, so others are answered meanwhile.
+    let until = Instant::now() + Duration::from_secs(10);
+    while !get(address, "/debug/inflight").1.contains("/debug/pprof/profile") {
+        assert!(Instant::now() < until, "the profile was never seen in flight");
+    }
+    assert!(!taking.is_finished(), "the others were answered after it, not beside it");
+    let answer = taking.join().unwrap();
+    let body = answer.windows(4).position(|w| w == b"\r\n\r\n").unwrap() + 4;
+    assert!(answer.starts_with(b"HTTP/1.1 200"), "{}", String::from_utf8_lossy(&answer[..body]));
+    assert_eq!(answer[body..body + 2], [0x1f, 0x8b], "pprof's own format is gzipped");
+    let (status, said) = get(address, "/debug/pprof/profile?seconds=0");
+    assert!(status == 400 && said.contains("expected 1 to"), "{status} {said}");
 }
 
 #[test]

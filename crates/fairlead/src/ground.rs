@@ -246,7 +246,8 @@ fn keep_evidence(evidence: &Evidence, ground: &Ground, registry: &Arc<Registry>)
 fn stop_tasks(ground: &Ground, stops: &Stops, grace: Duration) {
     let (done, finished) = sync_channel(1);
     let tasks = ground.tasks.clone();
-    tokio::runtime::Handle::current().spawn(async move {
+    // In a group of its own: a shutdown that belonged to what it ends would wait for itself.
+    Tasks::new("shutdown").spawn("tasks", async move {
         tasks.shutdown(grace).await;
         let _ = done.try_send(());
     });
@@ -309,7 +310,7 @@ impl Stops {
     fn when_given_up(&self, tasks: &Tasks) {
         let tell = self.tell.clone();
         let stopping = tasks.stopping();
-        tokio::runtime::Handle::current().spawn(async move {
+        tasks.spawn("given-up", async move {
             stopping.stopped().await;
             let _ = tell.try_send(Stop::GivenUp);
         });

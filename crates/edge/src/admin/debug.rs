@@ -3,15 +3,17 @@
 use std::fmt::Write;
 use std::time::Duration;
 
+use axum::Extension;
 use axum::extract::State;
 use axum::response::{IntoResponse, Response};
 use flow::ledger::{Filter, OpView};
 use flow::tracked_mutex::{LockView, locks};
 use flow::watchdog::{Severity, Stall};
+use flow::{Deadline, Tasks};
 use http::{HeaderMap, StatusCode, header};
 use serde::{Deserialize, Serialize};
 
-use super::Shared;
+use super::{PATIENCE, Shared};
 use crate::reply::{self, Asked, Plain};
 
 /// A longer CPU profile says no more and keeps the process signalling itself.
@@ -186,21 +188,30 @@ pub(super) struct Profile {
     seconds: Option<u64>,
 }
 
-pub(super) async fn cpu_profile(State(admin): Shared, Asked(asked): Asked<Profile>) -> Response {
+pub(super) async fn cpu_profile(
+    State(admin): Shared,
+    Extension(tasks): Extension<Tasks>,
+    Asked(asked): Asked<Profile>,
+) -> Response {
     let seconds = asked.seconds.unwrap_or(10);
     if !(1..=LONGEST_PROFILE).contains(&seconds) {
         let message = format!("seconds: expected 1 to {LONGEST_PROFILE}, found {seconds}");
         return reply::text(StatusCode::BAD_REQUEST, &message);
     }
-    profile(admin.profiling, move || kernel::profile::cpu(Duration::from_secs(seconds))).await
+    profile(admin.profiling, &tasks, move || kernel::profile::cpu(Duration::from_secs(seconds)))
+        .await
 }
 
-pub(super) async fn heap_profile(State(admin): Shared) -> Response {
-    profile(admin.profiling, kernel::heap::profile).await
+pub(super) async fn heap_profile(
+    State(admin): Shared,
+    Extension(tasks): Extension<Tasks>,
+) -> Response {
+    profile(admin.profiling, &tasks, kernel::heap::profile).await
 }
 
 async fn profile<E: std::fmt::Display + Send + 'static>(
     allowed: bool,
+    tasks: &Tasks,
     take: impl FnOnce() -> Result<Vec<u8>, E> + Send + 'static,
 ) -> Response {
     if !allowed {
@@ -209,12 +220,16 @@ async fn profile<E: std::fmt::Display + Send + 'static>(
             "profiles are off; start with --admin-profiling true (or FAIRLEAD_ADMIN_PROFILING=true)",
         );
     }
-    match tokio::task::spawn_blocking(take).await {
+    // Off the thread that answers everybody else.
+    let Ok(taking) = tasks.spawn_blocking("profile", Deadline::after(PATIENCE), take).await else {
+        return reply::text(StatusCode::SERVICE_UNAVAILABLE, "too many profiles are being taken");
+    };
+    match taking.await {
         Ok(Ok(profile)) => {
             ([(header::CONTENT_TYPE, "application/octet-stream")], profile).into_response()
         }
         Ok(Err(error)) => reply::text(StatusCode::SERVICE_UNAVAILABLE, &error.to_string()),
-        Err(_) => reply::text(StatusCode::INTERNAL_SERVER_ERROR, "the profiler panicked"),
+        Err(error) => reply::text(StatusCode::INTERNAL_SERVER_ERROR, &error.to_string()),
     }
 }
 
