@@ -1,0 +1,1 @@
+//! Who may do what: users, roles, tokens, sessions and the audit.

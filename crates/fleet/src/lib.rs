@@ -1,0 +1,7 @@
+//! Clusters: where they come from, connecting, health, discovery, and work on their resources.
+
+mod connection;
+mod error;
+
+pub use connection::Connection;
+pub use error::Error;

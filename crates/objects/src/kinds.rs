@@ -1,0 +1,38 @@
+//! The kinds of `fairlead.dev/v1alpha1`, one a file, and the kinds of Kubernetes that the store
+//! keeps beside them.
+
+mod access;
+mod cluster;
+
+use k8s_openapi::api::coordination::v1::Lease;
+use k8s_openapi::api::core::v1::Secret;
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+use kube::CustomResourceExt;
+
+pub use access::{AccessRole, AccessRoleSpec, AccessToken, AccessTokenSpec, Rule, User, UserSpec};
+pub use cluster::{Cluster, ClusterSpec, ClusterStatus, KubeconfigSecret};
+
+use crate::store::{Invalid, Kind};
+
+/// Every definition, in the order of their names.
+pub fn definitions() -> Vec<CustomResourceDefinition> {
+    vec![AccessRole::crd(), AccessToken::crd(), Cluster::crd(), User::crd()]
+}
+
+impl Kind for Secret {
+    const NAME: &'static str = "Secret";
+    const NAMESPACED: bool = true;
+
+    fn check(&self) -> Result<(), Invalid> {
+        Ok(())
+    }
+}
+
+impl Kind for Lease {
+    const NAME: &'static str = "Lease";
+    const NAMESPACED: bool = true;
+
+    fn check(&self) -> Result<(), Invalid> {
+        Ok(())
+    }
+}

@@ -1,0 +1,23 @@
+//! The resource types of `fairlead.dev/v1alpha1` and the store they live in.
+//!
+//! ```text
+//!            ┌─ embedded    one redb file in the data directory, group commit, watchers fed from it
+//! Objects ───┤
+//!            └─ kubernetes  any API server, through kube; every call with a deadline
+//! ```
+//!
+//! Controllers know only [`Objects`]; which engine is behind it is the binary's choice.
+//!
+//! Invariants:
+//! 1. What was acknowledged is durable, and every watcher sees it.
+//! 2. A watch begins with everything there is, then tells every change of an object in order; after
+//!    a gap it begins again. It never ends by itself.
+//! 3. Every call has a deadline. Conflicts, absences and refusals are values a caller can branch on.
+//! 4. Nothing invalid is stored: a kind checks itself, whatever the server's schema can express.
+
+pub mod kinds;
+mod store;
+
+pub use store::{
+    Deletion, Error, Event, Expected, Id, Invalid, Kind, Listing, Objects, Version, Watch, Within,
+};

@@ -1,0 +1,360 @@
+//! `Objects`: the few operations both engines have, and their values.
+
+use std::fmt;
+use std::marker::PhantomData;
+use std::sync::Arc;
+use std::time::Duration;
+
+use flow::Deadline;
+use futures::StreamExt;
+use futures::future::BoxFuture;
+use futures::stream::BoxStream;
+use kube::ResourceExt;
+use kube::core::{ApiResource, DynamicObject};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+/// A type that the store keeps: one of ours, or one of Kubernetes' own (`Secret`, `Lease`).
+pub trait Kind:
+    kube::Resource<DynamicType = ()>
+    + Clone
+    + fmt::Debug
+    + Serialize
+    + DeserializeOwned
+    + Send
+    + Sync
+    + 'static
+{
+    /// As in `kind:`.
+    const NAME: &'static str;
+    /// Whether `metadata.namespace` is part of its identity.
+    const NAMESPACED: bool;
+
+    /// What must hold of an object whatever the server's schema can express. All problems at once.
+    fn check(&self) -> Result<(), Invalid>;
+}
+
+/// Which object of a kind.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Id {
+    /// None for cluster-scoped kinds.
+    pub namespace: Option<String>,
+    pub name: String,
+}
+
+impl Id {
+    pub fn cluster(name: impl Into<String>) -> Self {
+        Self { namespace: None, name: name.into() }
+    }
+
+    pub fn namespaced(namespace: impl Into<String>, name: impl Into<String>) -> Self {
+        Self { namespace: Some(namespace.into()), name: name.into() }
+    }
+
+    pub fn of(object: &impl ResourceExt) -> Self {
+        Self { namespace: object.namespace(), name: object.name_any() }
+    }
+}
+
+impl fmt::Display for Id {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.namespace {
+            Some(namespace) => write!(f, "{namespace}/{}", self.name),
+            None => f.write_str(&self.name),
+        }
+    }
+}
+
+/// A point in an object's or a listing's history. Opaque: equal or not, nothing more.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Version(pub String);
+
+/// Which part of a kind's objects.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Within {
+    /// None: all namespaces.
+    pub namespace: Option<String>,
+    /// A label selector as kubectl writes it (`a=b,c!=d,e in (f,g),!h`).
+    pub labels: Option<String>,
+}
+
+/// Everything there was at one version.
+#[derive(Clone, Debug)]
+pub struct Listing<K> {
+    pub items: Vec<K>,
+    pub version: Version,
+}
+
+/// What an apply expects to find.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Expected {
+    /// Whatever is there, or nothing.
+    Any,
+    /// Exactly this version; anything else is a conflict.
+    Version(Version),
+}
+
+/// What a watcher is told.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Event<K> {
+    /// Everything there is: at the start, and after a gap. What is not in it is gone.
+    Restarted(Vec<K>),
+    Applied(K),
+    Deleted(K),
+}
+
+/// What became of a delete.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Deletion {
+    Gone,
+    /// Marked for deletion; these finalizers hold it.
+    Waiting(Vec<String>),
+}
+
+/// Everything wrong with an object: field and sentence.
+#[derive(Clone, Debug, Default, PartialEq, Eq, thiserror::Error)]
+pub struct Invalid(pub Vec<(String, String)>);
+
+impl Invalid {
+    pub fn add(&mut self, field: impl Into<String>, problem: impl Into<String>) {
+        self.0.push((field.into(), problem.into()));
+    }
+
+    pub fn into_result(self) -> Result<(), Self> {
+        if self.0.is_empty() { Ok(()) } else { Err(self) }
+    }
+}
+
+impl fmt::Display for Invalid {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (i, (field, problem)) in self.0.iter().enumerate() {
+            let comma = if i == 0 { "" } else { "; " };
+            write!(f, "{comma}{field}: {problem}")?;
+        }
+        Ok(())
+    }
+}
+
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    #[error("{kind} {id} already exists")]
+    Exists { kind: &'static str, id: Id },
+    #[error("{kind} {id} is not there")]
+    NotFound { kind: &'static str, id: Id },
+    #[error("{kind} {id} was changed by somebody else; read it again")]
+    Conflict { kind: &'static str, id: Id },
+    #[error("{kind} {id} is invalid: {problems}")]
+    Invalid { kind: &'static str, id: Id, problems: Invalid },
+    /// The store will not do this: no permission, or leadership lost.
+    #[error("{doing}: not allowed: {why}")]
+    Forbidden { doing: String, why: String },
+    #[error("the store is busy; come back in {retry_after:?}")]
+    Busy { retry_after: Duration },
+    #[error("{doing}: no answer within the deadline")]
+    TooLate { doing: String },
+    /// The store cannot be reached or cannot write; nothing acknowledged is lost.
+    #[error("{doing}: the store is not available")]
+    Unavailable {
+        doing: String,
+        #[source]
+        source: Box<dyn std::error::Error + Send + Sync>,
+    },
+}
+
+/// The store. Clones share their engine.
+#[derive(Clone, Debug)]
+pub struct Objects(Arc<dyn Engine>);
+
+impl Objects {
+    pub(crate) fn on(engine: impl Engine + 'static) -> Self {
+        Self(Arc::new(engine))
+    }
+
+    pub async fn get<K: Kind>(&self, id: &Id, deadline: Deadline) -> Result<Option<K>, Error> {
+        let found = self.0.get(Type::of::<K>(), id, deadline).await?;
+        found.map(typed).transpose()
+    }
+
+    pub async fn list<K: Kind>(
+        &self,
+        within: &Within,
+        deadline: Deadline,
+    ) -> Result<Listing<K>, Error> {
+        let Listing { items, version } = self.0.list(Type::of::<K>(), within, deadline).await?;
+        let items = items.into_iter().map(typed).collect::<Result<_, _>>()?;
+        Ok(Listing { items, version })
+    }
+
+    /// From now on: everything there is, then every change.
+    pub fn watch<K: Kind>(&self, within: Within) -> Watch<K> {
+        Watch::new(self.0.watch(Type::of::<K>(), within, None))
+    }
+
+    /// Every change after `version`, or a restart when that is too long ago.
+    pub fn watch_after<K: Kind>(&self, within: Within, version: Version) -> Watch<K> {
+        Watch::new(self.0.watch(Type::of::<K>(), within, Some(version)))
+    }
+
+    /// Exactly one of many creators wins; the others are told `Exists`.
+    pub async fn create<K: Kind>(&self, object: &K, deadline: Deadline) -> Result<K, Error> {
+        typed(self.0.create(Type::of::<K>(), erased(object)?, deadline).await?)
+    }
+
+    /// Makes labels, annotations, finalizers, owners and spec what `object` says, creating it if
+    /// nothing is there and nothing was expected; the status is left alone.
+    pub async fn apply<K: Kind>(
+        &self,
+        object: &K,
+        expected: Expected,
+        deadline: Deadline,
+    ) -> Result<K, Error> {
+        typed(self.0.apply(Type::of::<K>(), erased(object)?, expected, deadline).await?)
+    }
+
+    /// Makes the status what `object` says; the rest is left alone. `NotFound` when it is gone.
+    pub async fn apply_status<K: Kind>(
+        &self,
+        object: &K,
+        expected: Expected,
+        deadline: Deadline,
+    ) -> Result<K, Error> {
+        typed(self.0.apply_status(Type::of::<K>(), erased(object)?, expected, deadline).await?)
+    }
+
+    /// Deletes, or marks for deletion while finalizers hold it. What it owns goes with it.
+    pub async fn delete<K: Kind>(
+        &self,
+        id: &Id,
+        expected: Expected,
+        deadline: Deadline,
+    ) -> Result<Deletion, Error> {
+        self.0.delete(Type::of::<K>(), id, expected, deadline).await
+    }
+}
+
+/// Changes of a kind, for ever: `next` waits for the next one.
+pub struct Watch<K> {
+    events: BoxStream<'static, Event<DynamicObject>>,
+    kind: PhantomData<fn() -> K>,
+}
+
+impl<K: Kind> Watch<K> {
+    fn new(events: BoxStream<'static, Event<DynamicObject>>) -> Self {
+        Self { events, kind: PhantomData }
+    }
+
+    /// None only when the store itself was closed. Cancel-safe.
+    pub async fn next(&mut self) -> Option<Event<K>> {
+        // An object that cannot be read (a newer schema, a hand-made one) is left out, not the
+        // end of the others: it was reported when it was read.
+        loop {
+            let event = match self.events.next().await? {
+                Event::Restarted(all) => {
+                    Some(Event::Restarted(all.into_iter().filter_map(readable).collect()))
+                }
+                Event::Applied(object) => readable(object).map(Event::Applied),
+                Event::Deleted(object) => readable(object).map(Event::Deleted),
+            };
+            if event.is_some() {
+                return event;
+            }
+        }
+    }
+}
+
+impl<K> fmt::Debug for Watch<K> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Watch")
+    }
+}
+
+/// A kind without its Rust type: what an engine works on.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Type {
+    pub(crate) resource: ApiResource,
+    pub(crate) namespaced: bool,
+    pub(crate) kind: &'static str,
+}
+
+impl Type {
+    fn of<K: Kind>() -> Self {
+        Self { resource: ApiResource::erase::<K>(&()), namespaced: K::NAMESPACED, kind: K::NAME }
+    }
+}
+
+/// What an engine does, on objects without their Rust type.
+pub(crate) trait Engine: fmt::Debug + Send + Sync {
+    fn get<'a>(
+        &'a self,
+        of: Type,
+        id: &'a Id,
+        deadline: Deadline,
+    ) -> Answer<'a, Option<DynamicObject>>;
+    fn list<'a>(
+        &'a self,
+        of: Type,
+        within: &'a Within,
+        deadline: Deadline,
+    ) -> Answer<'a, Listing<DynamicObject>>;
+    fn watch(
+        &self,
+        of: Type,
+        within: Within,
+        after: Option<Version>,
+    ) -> BoxStream<'static, Event<DynamicObject>>;
+    fn create(
+        &self,
+        of: Type,
+        object: DynamicObject,
+        deadline: Deadline,
+    ) -> Answer<'_, DynamicObject>;
+    fn apply(
+        &self,
+        of: Type,
+        object: DynamicObject,
+        expected: Expected,
+        deadline: Deadline,
+    ) -> Answer<'_, DynamicObject>;
+    fn apply_status(
+        &self,
+        of: Type,
+        object: DynamicObject,
+        expected: Expected,
+        deadline: Deadline,
+    ) -> Answer<'_, DynamicObject>;
+    fn delete<'a>(
+        &'a self,
+        of: Type,
+        id: &'a Id,
+        expected: Expected,
+        deadline: Deadline,
+    ) -> Answer<'a, Deletion>;
+}
+
+pub(crate) type Answer<'a, T> = BoxFuture<'a, Result<T, Error>>;
+
+fn erased<K: Kind>(object: &K) -> Result<DynamicObject, Error> {
+    let invalid = |problems| Error::Invalid { kind: K::NAME, id: Id::of(object), problems };
+    object.check().map_err(invalid)?;
+    let value = serde_json::to_value(object).and_then(serde_json::from_value::<DynamicObject>);
+    let mut erased = value.map_err(|e| invalid(Invalid(vec![(String::new(), e.to_string())])))?;
+    erased.types = Some(kube::core::TypeMeta::resource::<K>());
+    Ok(erased)
+}
+
+fn typed<K: Kind>(object: DynamicObject) -> Result<K, Error> {
+    let id = Id::of(&object);
+    object.try_parse().map_err(|e| Error::Unavailable {
+        doing: format!("reading {} {id}", K::NAME),
+        source: Box::new(e),
+    })
+}
+
+fn readable<K: Kind>(object: DynamicObject) -> Option<K> {
+    typed(object)
+        .inspect_err(|error| {
+            let cause = std::error::Error::source(error);
+            tracing::warn!(%error, cause, "an object cannot be read and is left out");
+        })
+        .ok()
+}
