@@ -8,7 +8,9 @@
 //! the main runtime is blocked. Nothing here waits on a lock that a blocked worker could hold.
 
 pub mod admin;
+pub mod api;
 pub mod exposition;
 mod reply;
+mod same_site;
 pub mod serve;
 pub mod tls;
