@@ -3,5 +3,7 @@
 mod connection;
 mod error;
 
+pub mod resources;
+
 pub use connection::Connection;
 pub use error::Error;
