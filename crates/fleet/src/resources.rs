@@ -1,5 +1,5 @@
-//! Work on the resources of one cluster. Each operation is a function of a
-//! [`Connection`](crate::Connection) and a deadline, and answers plain values.
+//! Work on a cluster's resources. Every operation takes a [`Connection`](crate::Connection) and a
+//! deadline, and answers plain values; what a word means, the connection's discovery knows.
 //!
 //! ```text
 //! change   apply (diff, dry run) · delete · scale · restart · cordon, uncordon, drain
@@ -24,6 +24,8 @@ pub mod scale;
 
 pub use target::Target;
 
+use crate::error::Error;
+
 /// Who we are in `managedFields`.
 pub const FIELD_MANAGER: &str = "fairlead";
 
@@ -40,4 +42,14 @@ fn sentence(error: &dyn std::error::Error) -> String {
         cause = error.source();
     }
     sentence
+}
+
+/// Refuses a name or namespace that would not stay one segment of a request's path. Permissions are
+/// decided on names: `../../secrets` must not pass as one.
+pub(crate) fn check_segment(what: &str, segment: &str) -> Result<(), Error> {
+    let allowed = |byte: u8| byte.is_ascii_alphanumeric() || b"-._~:@!$&'()*+,;=".contains(&byte);
+    if segment.is_empty() || segment == "." || segment == ".." || !segment.bytes().all(allowed) {
+        return Err(Error::Invalid(format!("{segment:?} cannot be the name of a {what}")));
+    }
+    Ok(())
 }

@@ -19,8 +19,7 @@ use flow::Deadline;
 use flow::backoff::{Backoff, Curve};
 use futures::{StreamExt, stream};
 use kube::api::{Patch, PatchParams};
-use kube::core::{ApiResource, GroupVersionKind, Status};
-use kube::discovery::{self, Scope};
+use kube::core::Status;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
@@ -33,6 +32,7 @@ mod documents;
 use diff::Diff;
 pub use documents::{Document, LARGEST, read};
 
+const DEFAULT_NAMESPACE: &str = "default";
 /// Objects of one step that are applied at once: the rest of the cluster's share stays free.
 const AT_ONCE: usize = 8;
 /// How long a kind may take to be served after its definition was applied.
@@ -97,7 +97,7 @@ pub async fn apply(
     let mut answers = Vec::with_capacity(documents.len());
     let mut steps: [Vec<(usize, Document)>; STEPS] = Default::default();
     for (place, document) in documents.into_iter().enumerate() {
-        if seen.insert(document.identity(how.namespace.as_deref())) {
+        if seen.insert(document.identity(how.namespace.as_deref().unwrap_or(DEFAULT_NAMESPACE))) {
             steps[step(&document)].push((place, document));
         } else {
             let failed = Failure::because("the input has it twice; take one of them out");
@@ -147,64 +147,38 @@ async fn apply_one(
     defines: bool,
     deadline: Deadline,
 ) -> Applied {
-    let (resource, namespaced) = match resolve(connection, &document, defines, deadline).await {
-        Ok(found) => found,
+    let target = match find(connection, &document, how, defines, deadline).await {
+        Ok(target) => target,
         Err(error) => return document.answer(None, Err(Failure::of(&error, false))),
     };
-    let namespace = namespaced.then(|| {
-        document.namespace.clone().or_else(|| how.namespace.clone()).unwrap_or("default".to_owned())
-    });
-    let target = Target { resource, namespace, name: document.name.clone() };
     let secret = document.is_secret();
     let result = send(connection, &target, &document.object, secret, how, deadline)
         .await
         .map_err(|error| Failure::of(&error, secret));
-    document.answer(target.namespace, result)
+    document.answer(Some(&target), result)
 }
 
-/// The resource of a kind. One that was defined a moment ago may take a moment to be served.
-async fn resolve(
-    connection: &Connection,
-    document: &Document,
-    defines: bool,
-    deadline: Deadline,
-) -> Result<(ApiResource, bool), Error> {
-    let patience = deadline.within(DEFINED_WITHIN);
-    let mut backoff = Backoff::new(LOOK_AGAIN);
-    loop {
-        match find(connection, document, deadline).await {
-            Err(Error::NoSuchKind { .. }) if defines && !patience.has_passed() => {
-                tokio::time::sleep(backoff.failed().wait.min(patience.remaining())).await;
-            }
-            found => return found,
-        }
-    }
-}
-
+/// Where it goes. A kind that was defined a moment ago may take a moment to be served.
 async fn find(
     connection: &Connection,
     document: &Document,
+    how: &How,
+    defines: bool,
     deadline: Deadline,
-) -> Result<(ApiResource, bool), Error> {
-    let (group, version) =
-        document.api_version.rsplit_once('/').unwrap_or(("", &document.api_version));
-    let kind = GroupVersionKind::gvk(group, version, &document.kind);
-    let missing = || Error::NoSuchKind {
-        cluster: connection.cluster().to_owned(),
-        word: format!("{} in {}", document.kind, document.api_version),
-        hint: String::new(),
-    };
-    let found = connection
-        .call("looking a kind up", deadline, |client| async move {
-            match discovery::pinned_kind(&client, &kind).await {
-                Err(kube::Error::Discovery(_)) => Ok(None),
-                Err(kube::Error::Api(status)) if status.is_not_found() => Ok(None),
-                found => found.map(Some),
+) -> Result<Target, Error> {
+    let patience = deadline.within(DEFINED_WITHIN);
+    let mut backoff = Backoff::new(LOOK_AGAIN);
+    let found = loop {
+        match connection.find_kind(&document.api_version, &document.kind, deadline).await {
+            Err(Error::NoSuchKind { .. }) if defines && !patience.has_passed() => {
+                tokio::time::sleep(backoff.failed().wait.min(patience.remaining())).await;
+                connection.discovery().reset_all();
             }
-        })
-        .await?;
-    let (resource, capabilities) = found.ok_or_else(missing)?;
-    Ok((resource, capabilities.scope == Scope::Namespaced))
+            found => break found?,
+        }
+    };
+    let namespace = document.namespace.as_deref().or(how.namespace.as_deref());
+    Target::new(&found, Some(namespace.unwrap_or(DEFAULT_NAMESPACE)), &document.name)
 }
 
 async fn send(
@@ -217,7 +191,7 @@ async fn send(
 ) -> Result<(Outcome, String), Error> {
     let before = connection
         .call("reading what is there", deadline, |client| async move {
-            target.api(client).get_opt(&target.name).await
+            target.api(client).get_opt(target.name()).await
         })
         .await?;
     let params = PatchParams {
@@ -227,7 +201,7 @@ async fn send(
     };
     let after = connection
         .call("applying", deadline, |client| async move {
-            target.api(client).patch(&target.name, &params, &Patch::Apply(object)).await
+            target.api(client).patch(target.name(), &params, &Patch::Apply(object)).await
         })
         .await?;
     let plain = |object| serde_json::to_value(object).unwrap_or_default();
@@ -287,7 +261,7 @@ fn without_quotation(why: &str) -> &str {
 impl Document {
     fn answer(
         self,
-        namespace: Option<String>,
+        target: Option<&Target>,
         result: Result<(Outcome, String), Failure>,
     ) -> Applied {
         let (outcome, diff) = result.unwrap_or_else(|Failure { why, conflicts }| {
@@ -296,7 +270,10 @@ impl Document {
         Applied {
             api_version: self.api_version,
             kind: self.kind,
-            namespace: namespace.or(self.namespace),
+            namespace: match target {
+                Some(target) => target.namespace().map(ToOwned::to_owned),
+                None => self.namespace,
+            },
             name: self.name,
             outcome,
             diff,

@@ -69,7 +69,7 @@ pub async fn delete(
     };
     let answer = connection
         .call("deleting", deadline, |client| async move {
-            target.api(client).delete(&target.name, &params).await
+            target.api(client).delete(target.name(), &params).await
         })
         .await?;
     if how.dry_run {
@@ -79,7 +79,7 @@ pub async fn delete(
     let Some(marked) = answer.left() else { return Ok(Deleted::Gone) };
     let now = connection
         .call("looking whether it is gone", deadline, |client| async move {
-            target.api(client).get_metadata_opt(&target.name).await
+            target.api(client).get_metadata_opt(target.name()).await
         })
         .await?;
     Ok(match now {

@@ -25,7 +25,7 @@ use tokio::sync::mpsc;
 use tokio_tungstenite::tungstenite::Bytes;
 
 use super::channels::{Channels, Lost};
-use super::sentence;
+use super::{check_segment, sentence};
 use crate::{Connection, Error};
 
 const STDIN: u8 = 0;
@@ -84,6 +84,8 @@ pub async fn exec(
     command: &Command,
     deadline: Deadline,
 ) -> Result<(Input, Output), Error> {
+    check_segment("namespace", namespace)?;
+    check_segment("pod", pod)?;
     if command.command.is_empty() {
         return Err(Error::Invalid("there is no command to run; give one, such as sh".to_owned()));
     }

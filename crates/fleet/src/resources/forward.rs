@@ -21,7 +21,7 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio_tungstenite::tungstenite::Bytes;
 
 use super::channels::{Channels, Lost};
-use super::sentence;
+use super::{check_segment, sentence};
 use crate::{Connection, Error};
 
 const DATA: usize = 0;
@@ -47,6 +47,8 @@ pub async fn forward(
     port: u16,
     deadline: Deadline,
 ) -> Result<Forward, Error> {
+    check_segment("namespace", namespace)?;
+    check_segment("pod", pod)?;
     let pods = Request::new(Pod::url_path(&(), Some(namespace)));
     let opened = connection
         .call("connecting to a port of a pod", deadline, |client| async move {

@@ -20,7 +20,7 @@ use kube::api::{ListParams, LogParams};
 use kube::{Api, ResourceExt};
 use serde::{Deserialize, Serialize};
 
-use super::sentence;
+use super::{check_segment, sentence};
 use crate::{Connection, Error};
 
 pub const LONGEST_LINE: usize = 64 * 1024;
@@ -88,6 +88,7 @@ pub async fn logs(
     what: &What,
     deadline: Deadline,
 ) -> Result<impl Stream<Item = Entry> + Send + use<>, Error> {
+    check_segment("namespace", namespace)?;
     let logs = match whose {
         // Alone, its refusal is the answer.
         Whose::Pod(pod) => vec![open(connection, namespace, pod, what, deadline).await?.boxed()],
@@ -136,6 +137,7 @@ async fn open(
     what: &What,
     deadline: Deadline,
 ) -> Result<impl Stream<Item = Entry> + Send + use<>, Error> {
+    check_segment("pod", &pod)?;
     let params = LogParams {
         container: what.container.clone(),
         follow: what.follow,

@@ -25,7 +25,7 @@ use tokio::sync::Semaphore;
 use tokio::time::sleep;
 
 use super::driven::{Driven, Tell};
-use super::{FIELD_MANAGER, sentence};
+use super::{FIELD_MANAGER, check_segment, sentence};
 use crate::{Connection, Error};
 
 mod plan;
@@ -117,6 +117,7 @@ async fn set_unschedulable(
     unschedulable: bool,
     deadline: Deadline,
 ) -> Result<(), Error> {
+    check_segment("node", node)?;
     let doing = if unschedulable { "cordoning a node" } else { "uncordoning a node" };
     let patch = Patch::Merge(json!({ "spec": { "unschedulable": unschedulable } }));
     let params =
@@ -202,6 +203,7 @@ async fn look(
     allow: Allow,
     deadline: Deadline,
 ) -> Result<Plan, Error> {
+    check_segment("node", node)?;
     // Not to mistake a name that is not there for a node without pods.
     connection
         .call("reading the node", deadline, |client| async move {

@@ -25,7 +25,7 @@ pub async fn restart(
     target: &Target,
     deadline: Deadline,
 ) -> Result<Restarted, Error> {
-    let kind = (target.resource.group.as_str(), target.resource.plural.as_str());
+    let kind = (target.resource().group.as_str(), target.resource().plural.as_str());
     if !matches!(kind, ("apps", "deployments" | "statefulsets" | "daemonsets")) {
         return Err(Error::Invalid(format!(
             "{target} cannot be restarted; deployments, statefulsets and daemonsets can"
@@ -33,7 +33,7 @@ pub async fn restart(
     }
     let object = connection
         .call("reading the workload", deadline, |client| async move {
-            target.api(client).get(&target.name).await
+            target.api(client).get(target.name()).await
         })
         .await?;
     // The annotation would lie there until somebody resumes it, and then restart unasked.
@@ -50,7 +50,7 @@ pub async fn restart(
         PatchParams { field_manager: Some(FIELD_MANAGER.to_owned()), ..Default::default() };
     connection
         .call("restarting", deadline, |client| async move {
-            target.api(client).patch(&target.name, &params, &patch).await
+            target.api(client).patch(target.name(), &params, &patch).await
         })
         .await?;
     Ok(Restarted { restarted_at })

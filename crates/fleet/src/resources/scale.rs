@@ -26,7 +26,7 @@ pub async fn scale(
     })?;
     let before = connection
         .call("reading the scale", deadline, |client| async move {
-            target.api(client).get_scale(&target.name).await
+            target.api(client).get_scale(target.name()).await
         })
         .await?;
     let patch = Patch::Merge(json!({ "spec": { "replicas": replicas } }));
@@ -34,7 +34,7 @@ pub async fn scale(
         PatchParams { field_manager: Some(FIELD_MANAGER.to_owned()), ..Default::default() };
     let after = connection
         .call("scaling", deadline, |client| async move {
-            target.api(client).patch_scale(&target.name, &params, &patch).await
+            target.api(client).patch_scale(target.name(), &params, &patch).await
         })
         .await?;
     let replicas = |spec: Option<k8s_openapi::api::autoscaling::v1::ScaleSpec>| {

@@ -1,19 +1,52 @@
-//! `Target`: one object, by its kind as discovery resolved it.
+//! `Target`: one object that can be asked for: of a kind that the cluster serves, in a namespace if
+//! its kind has them, and by a name that stays one segment of a path.
 
 use std::fmt;
 
 use kube::core::{ApiResource, DynamicObject};
 use kube::{Api, Client};
 
-/// One object. `namespace` is `None` for what lives outside of namespaces.
+use super::check_segment;
+use crate::{Error, Found};
+
 #[derive(Clone, Debug)]
 pub struct Target {
-    pub resource: ApiResource,
-    pub namespace: Option<String>,
-    pub name: String,
+    resource: ApiResource,
+    namespace: Option<String>,
+    name: String,
 }
 
 impl Target {
+    /// A namespace is needed by kinds that live in one, and is of no matter to the others.
+    pub fn new(found: &Found, namespace: Option<&str>, name: &str) -> Result<Self, Error> {
+        let resource = found.resource.clone();
+        check_segment(&resource.kind, name)?;
+        let namespace = match namespace {
+            _ if !found.namespaced => None,
+            None => {
+                let plural = &resource.plural;
+                return Err(Error::Invalid(format!("{plural} live in a namespace; say in which")));
+            }
+            Some(namespace) => {
+                check_segment("namespace", namespace)?;
+                Some(namespace.to_owned())
+            }
+        };
+        Ok(Self { resource, namespace, name: name.to_owned() })
+    }
+
+    pub fn resource(&self) -> &ApiResource {
+        &self.resource
+    }
+
+    pub fn namespace(&self) -> Option<&str> {
+        self.namespace.as_deref()
+    }
+
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
     pub(crate) fn api(&self, client: Client) -> Api<DynamicObject> {
         match &self.namespace {
             Some(namespace) => Api::namespaced_with(client, namespace, &self.resource),

@@ -76,7 +76,7 @@ fn mask(
 }
 
 fn yaml(value: &Value) -> String {
-    // JSON always has a form in YAML; the bound is for the day it has not.
+    // What came as JSON has a form in YAML; should the writer think otherwise, JSON is one, too.
     serde_saphyr::to_string(value).unwrap_or_else(|_| format!("{value:#}\n"))
 }
 

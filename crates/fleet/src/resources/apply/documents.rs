@@ -28,9 +28,9 @@ impl Document {
     }
 
     /// What makes it the same object as another: versions of one group are one object.
-    pub(super) fn identity(&self, default: Option<&str>) -> (String, String, String, String) {
+    pub(super) fn identity(&self, default_namespace: &str) -> (String, String, String, String) {
         let group = self.api_version.rsplit_once('/').map_or("", |(group, _)| group);
-        let namespace = self.namespace.as_deref().or(default).unwrap_or("default");
+        let namespace = self.namespace.as_deref().unwrap_or(default_namespace);
         (group.to_owned(), self.kind.clone(), namespace.to_owned(), self.name.clone())
     }
 }
