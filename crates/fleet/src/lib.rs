@@ -1,7 +1,10 @@
 //! Clusters: where they come from, connecting, health, discovery, and work on their resources.
 
 mod connection;
+pub mod discovery;
 mod error;
+pub mod resources;
 
 pub use connection::Connection;
+pub use discovery::{Discovery, Found};
 pub use error::Error;

@@ -1,0 +1,55 @@
+//! Work on a cluster's resources. Every operation takes a [`Connection`](crate::Connection) and a
+//! deadline, and answers plain values; what a word means, the connection's discovery knows.
+//!
+//! ```text
+//! change   apply (diff, dry run) · delete · scale · restart · cordon, uncordon, drain
+//! stream   logs · exec · forward
+//! ```
+//!
+//! A stream does its work while it is polled and owns all of it: dropped, it is over. None of them
+//! starts a task.
+
+mod channels;
+mod driven;
+mod target;
+
+pub mod apply;
+pub mod delete;
+pub mod exec;
+pub mod forward;
+pub mod logs;
+pub mod nodes;
+pub mod restart;
+pub mod scale;
+
+pub use target::Target;
+
+use crate::error::Error;
+
+/// Who we are in `managedFields`.
+pub const FIELD_MANAGER: &str = "fairlead";
+
+/// An error and its causes as one sentence, for an answer in which it is one row among others.
+fn sentence(error: &dyn std::error::Error) -> String {
+    let mut sentence = error.to_string();
+    let mut cause = error.source();
+    while let Some(error) = cause {
+        // Libraries often say their cause themselves.
+        let said = error.to_string();
+        if !sentence.contains(&said) {
+            sentence = format!("{sentence}: {said}");
+        }
+        cause = error.source();
+    }
+    sentence
+}
+
+/// Refuses a name or namespace that would not stay one segment of a request's path. Permissions are
+/// decided on names: `../../secrets` must not pass as one.
+pub(crate) fn check_segment(what: &str, segment: &str) -> Result<(), Error> {
+    let allowed = |byte: u8| byte.is_ascii_alphanumeric() || b"-._~:@!$&'()*+,;=".contains(&byte);
+    if segment.is_empty() || segment == "." || segment == ".." || !segment.bytes().all(allowed) {
+        return Err(Error::Invalid(format!("{segment:?} cannot be the name of a {what}")));
+    }
+    Ok(())
+}
