@@ -8,7 +8,7 @@
 //! - A group that cannot be asked hides no other: it is passed over, named where its absence may
 //!   matter, and asked again after seconds.
 //! - Resets: by hand, by an answer that says that the kind is not there ([`Connection::on`]), by a
-//!   change of the definitions. All of them reach the one cache that every operation reads.
+//!   change of the definitions ([`watch_definitions`]). All of them reach the one cache that every operation reads.
 //!
 //! It holds no client: lookups go through the connection of whoever asks, with its lane and its
 //! breaker, so that one `Discovery` outlives reconnects and new credentials.
@@ -29,8 +29,10 @@ use crate::connection::Connection;
 use crate::error::Error;
 use crate::resources::check_segment;
 
+mod definitions;
 mod words;
 
+pub use definitions::watch_definitions;
 use words::{Ask, Group, Reading};
 
 /// How long it is kept what a word means.
@@ -97,19 +99,12 @@ impl Found {
         self.verbs.iter().any(|has| has == verb)
     }
 
-    /// The objects of this kind: in `namespace`, or everywhere. What belongs to no namespace is
-    /// reached whatever the namespace.
-    pub fn api(
-        &self,
-        client: kube::Client,
-        namespace: Option<&str>,
-    ) -> Result<Api<DynamicObject>, Error> {
+    /// The objects of this kind: in `namespace`, which must have been checked, or everywhere. What
+    /// belongs to no namespace is reached whatever the namespace.
+    pub(crate) fn api(&self, client: kube::Client, namespace: Option<&str>) -> Api<DynamicObject> {
         match namespace.filter(|_| self.namespaced) {
-            None => Ok(Api::all_with(client, &self.resource)),
-            Some(namespace) => {
-                check_segment("namespace", namespace)?;
-                Ok(Api::namespaced_with(client, namespace, &self.resource))
-            }
+            None => Api::all_with(client, &self.resource),
+            Some(namespace) => Api::namespaced_with(client, namespace, &self.resource),
         }
     }
 }
@@ -132,26 +127,33 @@ impl Connection {
         self.resolve(ask, &format!("{kind} of {api_version}"), deadline).await
     }
 
-    /// Runs one call on what `word` means. A server that says that it has no such kind knows better
-    /// than what is kept: that is forgotten, and the call is made once more.
+    /// Runs one call on the objects of what `word` means, in `namespace` or everywhere. A server
+    /// that says that it has no such kind knows better than what is kept: that is forgotten, and
+    /// the call is made once more.
     pub async fn on<T, F>(
         &self,
         word: &str,
+        namespace: Option<&str>,
         doing: &'static str,
         deadline: Deadline,
-        work: impl Fn(kube::Client, Found) -> F,
+        work: impl Fn(Api<DynamicObject>, Found) -> F,
     ) -> Result<T, Error>
     where
         F: Future<Output = Result<T, kube::Error>>,
     {
-        let found = self.find(word, deadline).await?;
-        let first = self.call(doing, deadline, |client| work(client, found)).await;
+        if let Some(namespace) = namespace {
+            check_segment("namespace", namespace)?;
+        }
+        let call = |found: Found| {
+            let work = &work;
+            self.call(doing, deadline, move |client| work(found.api(client, namespace), found))
+        };
+        let first = call(self.find(word, deadline).await?).await;
         if !matches!(&first, Err(Error::Refused { status, .. }) if is_no_such_kind(status)) {
             return first;
         }
         self.discovery().reset_all();
-        let found = self.find(word, deadline).await?;
-        self.call(doing, deadline, |client| work(client, found)).await
+        call(self.find(word, deadline).await?).await
     }
 
     /// Every kind the cluster serves.
@@ -446,3 +448,6 @@ impl fmt::Debug for Discovery {
         f.debug_struct("Discovery").finish_non_exhaustive()
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -3,6 +3,8 @@
 mod connection;
 pub mod discovery;
 mod error;
+pub mod fan;
+pub mod merge;
 pub mod resources;
 
 pub use connection::Connection;

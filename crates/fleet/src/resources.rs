@@ -2,6 +2,10 @@
 //! deadline, and answers plain values; what a word means, the connection's discovery knows.
 //!
 //! ```text
+//! read     list, table, get ──► Connection::on ──► discovery ──► API server
+//!          watch ──► list, then changes, for as long as somebody listens
+//!          events, tree ──► list;  describe ──► get + events + tree
+//!          table_all, search ──► fan ──► every chosen cluster at once
 //! change   apply (diff, dry run) · delete · scale · restart · cordon, uncordon, drain
 //! stream   logs · exec · forward
 //! ```
@@ -10,8 +14,17 @@
 //! starts a task.
 
 mod channels;
+mod describe;
 mod driven;
+mod events;
+mod form;
+mod get;
+mod list;
+mod search;
+mod state;
 mod target;
+mod tree;
+mod watch;
 
 pub mod apply;
 pub mod delete;
@@ -22,7 +35,17 @@ pub mod nodes;
 pub mod restart;
 pub mod scale;
 
+pub use describe::{Description, describe};
+pub use events::{About, Event, events};
+pub use get::{get, yaml};
+pub use list::{Column, ListQuery, Page, Row, Table, list, table};
+pub use search::{Hit, SearchQuery, SearchResult, search};
+pub use state::state;
 pub use target::Target;
+pub use tree::{Branch, Node, Tree, tree};
+pub use watch::{Change, watch, watch_table};
+
+pub(crate) use watch::watch_metadata;
 
 use crate::error::Error;
 
@@ -53,3 +76,6 @@ pub(crate) fn check_segment(what: &str, segment: &str) -> Result<(), Error> {
     }
     Ok(())
 }
+
+#[cfg(test)]
+mod tests;
