@@ -3,6 +3,8 @@
 //! Contract:
 //! - Requests queue up to a bound while a commit is under way; the next commit takes them all, so
 //!   that a hundred writers cost the disk what one does.
+//!   After a group of several the next waits a moment for them to come back: else it would begin
+//!   with the first, and all others would wait for a commit that is not theirs.
 //! - An answer is given, and a change published, when it is on disk; never before.
 //! - A request that is late before its commit begins is not applied. After that it is answered by
 //!   what became of it.
@@ -13,6 +15,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
 use std::time::{Duration, Instant};
 
 use flow::backoff::Curve;
@@ -27,6 +30,10 @@ use crate::store::{Error, Type};
 /// The most requests that wait, and that one commit takes. More would only wait longer than their
 /// deadlines; objects are a MiB at most, so this is also what bounds the memory of those that wait.
 pub(super) const QUEUE: usize = 512;
+/// What part of the time of a commit the next one waits for company, and how long at most: little
+/// enough to be lost in the time that the disk takes.
+const GATHER: u32 = 8;
+const GATHER_MOST: Duration = Duration::from_millis(2);
 /// The disk that failed is left alone this long: at first, and at most.
 const REOPEN: Curve = Curve { first: Duration::from_millis(100), most: Duration::from_secs(5) };
 
@@ -79,9 +86,13 @@ impl Writer {
                     Message::Close => close = true,
                 }
             }
+            let (several, began) = (group.len() > 1, Instant::now());
             self.commit(group);
             if close {
                 return;
+            }
+            if several {
+                thread::sleep((began.elapsed() / GATHER).min(GATHER_MOST));
             }
         }
     }
