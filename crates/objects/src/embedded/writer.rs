@@ -19,8 +19,11 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use flow::backoff::Curve;
+use flow::metrics::Histogram;
 use flow::{Backoff, Deadline, Snapshot};
 use jiff::Timestamp;
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::registry::Registry;
 use tokio::sync::{mpsc, oneshot};
 
 use super::disk::Disk;
@@ -38,7 +41,7 @@ const GATHER_MOST: Duration = Duration::from_millis(2);
 const REOPEN: Curve = Curve { first: Duration::from_millis(100), most: Duration::from_secs(5) };
 
 pub(super) enum Message {
-    Write(Request),
+    Write(Box<Request>),
     Close,
 }
 
@@ -57,9 +60,39 @@ pub(super) struct Request {
 #[error("{0}")]
 pub(super) struct Broken(Arc<str>);
 
+/// Clones count together.
+#[derive(Clone, Default)]
+pub(super) struct Meters {
+    /// How long each took; those that failed as well.
+    commits: Histogram,
+    writes: Counter,
+    failures: Counter,
+}
+
+impl Meters {
+    pub(super) fn register(&self, registry: &mut Registry) {
+        registry.register(
+            "objects_commit_seconds",
+            "How long commits of the embedded store took",
+            self.commits.clone(),
+        );
+        registry.register(
+            "objects_writes",
+            "Changes of objects that the embedded store has committed",
+            self.writes.clone(),
+        );
+        registry.register(
+            "objects_commit_failures",
+            "Commits of the embedded store that failed",
+            self.failures.clone(),
+        );
+    }
+}
+
 pub(super) struct Writer {
     dir: PathBuf,
     state: Snapshot<State>,
+    meters: Meters,
     disk: Result<Disk, Broken>,
     backoff: Backoff,
     /// No attempt to open the file before this.
@@ -67,9 +100,9 @@ pub(super) struct Writer {
 }
 
 impl Writer {
-    pub(super) fn new(dir: PathBuf, disk: Disk, state: Snapshot<State>) -> Self {
+    pub(super) fn new(dir: PathBuf, disk: Disk, state: Snapshot<State>, meters: Meters) -> Self {
         let backoff = Backoff::new(REOPEN);
-        Self { dir, state, disk: Ok(disk), backoff, rest: Instant::now() }
+        Self { dir, state, meters, disk: Ok(disk), backoff, rest: Instant::now() }
     }
 
     /// Until it is told to close, or nobody is left who could ask.
@@ -97,14 +130,14 @@ impl Writer {
         }
     }
 
-    fn commit(&mut self, group: Vec<Request>) {
+    fn commit(&mut self, group: Vec<Box<Request>>) {
         let mut state = (*self.state.load()).clone();
         let before = state.revision();
         let now = Timestamp::from_second(Timestamp::now().as_second()).unwrap_or_default();
         let mut writes = Vec::new();
         let mut answers = Vec::with_capacity(group.len());
         for request in group {
-            let Request { of, operation, doing, deadline, taken, answer } = request;
+            let Request { of, operation, doing, deadline, taken, answer } = *request;
             if taken.swap(true, Ordering::AcqRel) || answer.is_closed() {
                 continue;
             }
@@ -137,16 +170,20 @@ impl Writer {
     fn write(&mut self, state: &State, writes: &[Write]) -> Result<(), Broken> {
         self.recover()?;
         let disk = self.disk.as_ref().map_err(Clone::clone)?;
+        let began = Instant::now();
         let committed = catch_unwind(AssertUnwindSafe(|| disk.commit(state.revision(), writes)));
+        self.meters.commits.observe(began.elapsed());
         let error = match committed {
             Ok(Ok(())) => {
                 self.backoff.succeeded();
+                self.meters.writes.inc_by(writes.len() as u64);
                 return Ok(());
             }
             Ok(Err(error)) => error.to_string(),
             Err(_) => "redb panicked".to_owned(),
         };
         let file = disk.file().display().to_string();
+        self.meters.failures.inc();
         tracing::error!(file, error, "the store cannot write; it will try again");
         Err(self.broke(format!("{file}: {error}")))
     }
