@@ -16,6 +16,8 @@
 //! 4. Nothing invalid is stored: a kind checks itself, whatever the server's schema can express.
 
 pub mod kinds;
+mod kubernetes;
+
 mod store;
 
 pub use store::{

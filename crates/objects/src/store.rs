@@ -10,7 +10,8 @@ use futures::StreamExt;
 use futures::future::BoxFuture;
 use futures::stream::BoxStream;
 use kube::ResourceExt;
-use kube::core::{ApiResource, DynamicObject};
+use kube::core::{ApiResource, DynamicObject, TypeMeta};
+use prometheus_client::registry::Registry;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
@@ -170,6 +171,15 @@ impl Objects {
         Self(Arc::new(engine))
     }
 
+    pub(crate) fn engine(&self) -> &Arc<dyn Engine> {
+        &self.0
+    }
+
+    /// Registers the engine's metrics.
+    pub fn register(&self, registry: &mut Registry) {
+        self.0.register(registry);
+    }
+
     pub async fn get<K: Kind>(&self, id: &Id, deadline: Deadline) -> Result<Option<K>, Error> {
         let found = self.0.get(Type::of::<K>(), id, deadline).await?;
         found.map(typed).transpose()
@@ -277,13 +287,26 @@ pub(crate) struct Type {
 }
 
 impl Type {
-    fn of<K: Kind>() -> Self {
+    pub(crate) fn of<K: Kind>() -> Self {
         Self { resource: ApiResource::erase::<K>(&()), namespaced: K::NAMESPACED, kind: K::NAME }
+    }
+
+    /// What an object of this type says that it is.
+    pub(crate) fn types(&self) -> TypeMeta {
+        let ApiResource { api_version, kind, .. } = &self.resource;
+        TypeMeta { api_version: api_version.clone(), kind: kind.clone() }
     }
 }
 
 /// What an engine does, on objects without their Rust type.
 pub(crate) trait Engine: fmt::Debug + Send + Sync {
+    /// Whether nobody but this process can write: then it leads without an election.
+    fn exclusive(&self) -> bool {
+        false
+    }
+
+    fn register(&self, _registry: &mut Registry) {}
+
     fn get<'a>(
         &'a self,
         of: Type,
@@ -338,7 +361,7 @@ fn erased<K: Kind>(object: &K) -> Result<DynamicObject, Error> {
     object.check().map_err(invalid)?;
     let value = serde_json::to_value(object).and_then(serde_json::from_value::<DynamicObject>);
     let mut erased = value.map_err(|e| invalid(Invalid(vec![(String::new(), e.to_string())])))?;
-    erased.types = Some(kube::core::TypeMeta::resource::<K>());
+    erased.types = Some(TypeMeta::resource::<K>());
     Ok(erased)
 }
 
