@@ -17,9 +17,10 @@
 
 pub mod kinds;
 mod kubernetes;
-
+mod lease;
 mod store;
 
+pub use lease::{Election, Fence, Leader, Leadership, Timing, Token};
 pub use store::{
     Deletion, Error, Event, Expected, Id, Invalid, Kind, Listing, Objects, Version, Watch, Within,
 };
