@@ -141,6 +141,8 @@ impl Watcher {
         limits: Limits,
         meters: Meters,
     ) -> Self {
+        // What is no number is a version of another engine's.
+        let after = after.filter(|version| version.0.parse::<u64>().is_ok());
         let state = after.map_or(State::Unknown, State::At);
         let backoff = Backoff::new(limits.retry);
         Self { api, of, labels, limits, meters, state, backoff, trouble: None }
@@ -196,7 +198,6 @@ impl Watcher {
         let deadline = Deadline::after(self.limits.open);
         let session = match call.bound(deadline, self.api.watch(&params, &at.0)).await? {
             Ok(session) => session.boxed(),
-            // Not 410: this version was never one of this server's.
             Err(kube::Error::Api(status)) if matches!(status.code, 400 | 410 | 422) => {
                 return Err(self.forget(Failure::Forgotten));
             }

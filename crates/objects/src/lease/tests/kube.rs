@@ -129,6 +129,9 @@ async fn a_leader_in_a_black_hole_stops_before_the_next_begins() {
     let next = write_on("b", straight.clone(), &lease, &b, &all);
     until(&next.leadership, |who| *who == Leadership::Other("a".to_owned())).await;
 
+    while all.lock().is_empty() {
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
     proxy.inject(Fault::BlackHole);
     until(&next.leadership, is_us).await;
     let old = cut_off.last.lock().clone().unwrap();
