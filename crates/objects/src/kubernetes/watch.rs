@@ -32,6 +32,7 @@ use tracing::{debug, info, warn};
 
 use super::error::Call;
 use super::{list_all, read};
+use crate::Selector;
 use crate::store::{Error, Event, Type, Version};
 
 /// How long a watch waits for what.
@@ -86,7 +87,7 @@ impl Meters {
 pub(super) struct Watcher {
     api: Api<DynamicObject>,
     of: Type,
-    labels: Option<String>,
+    labels: Option<Selector>,
     limits: Limits,
     meters: Meters,
     state: State,
@@ -136,7 +137,7 @@ impl Watcher {
     pub(super) fn new(
         api: Api<DynamicObject>,
         of: Type,
-        labels: Option<String>,
+        labels: Option<Selector>,
         after: Option<Version>,
         limits: Limits,
         meters: Meters,
@@ -180,7 +181,7 @@ impl Watcher {
     async fn list(&mut self) -> Result<Event<DynamicObject>, Failure> {
         let call = Call::on_all("listing", &self.of);
         let page = || Deadline::after(self.limits.page);
-        let listing = list_all(&self.api, &call, self.labels.as_deref(), page).await?;
+        let listing = list_all(&self.api, &call, self.labels.as_ref(), page).await?;
         self.state = State::At(listing.version);
         Ok(Event::Restarted(listing.items))
     }
@@ -191,7 +192,7 @@ impl Watcher {
         // The server counts in seconds.
         let seconds = u32::try_from(length.as_secs()).unwrap_or(u32::MAX).max(1);
         let params = WatchParams {
-            label_selector: self.labels.clone(),
+            label_selector: self.labels.as_ref().map(ToString::to_string),
             timeout: Some(seconds),
             ..WatchParams::default()
         };
