@@ -165,6 +165,10 @@ impl Embedded {
 }
 
 impl Engine for Embedded {
+    fn exclusive(&self) -> bool {
+        true
+    }
+
     fn get<'a>(&'a self, of: Type, id: &'a Id, _: Deadline) -> Answer<'a, Option<DynamicObject>> {
         let get = |state: &State| state.get(&kind_of(&of), id).map(|found| (**found).clone());
         let found = self.read("reading", &of, get);

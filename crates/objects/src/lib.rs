@@ -18,6 +18,8 @@
 mod embedded;
 mod install;
 pub mod kinds;
+mod kubernetes;
+mod lease;
 mod metadata;
 mod name;
 mod selector;
@@ -25,6 +27,7 @@ mod store;
 
 pub use embedded::OpenError;
 pub use install::install;
+pub use lease::{Election, Fence, Leader, Leadership, Timing, Token};
 pub use selector::{BadSelector, Selector};
 pub use store::{
     Deletion, Error, Event, Expected, Id, Invalid, Kind, Listing, Objects, Version, Watch, Within,
