@@ -34,6 +34,7 @@ use flow::{Deadline, Snapshot, Tasks};
 use futures::StreamExt;
 use futures::stream::{self, BoxStream};
 use kube::core::DynamicObject;
+use prometheus_client::registry::Registry;
 use tokio::sync::mpsc::error::TrySendError;
 use tokio::sync::{mpsc, oneshot};
 
@@ -167,6 +168,10 @@ impl Embedded {
 impl Engine for Embedded {
     fn exclusive(&self) -> bool {
         true
+    }
+
+    fn register(&self, registry: &mut Registry) {
+        self.meters.register(registry);
     }
 
     fn get<'a>(&'a self, of: Type, id: &'a Id, _: Deadline) -> Answer<'a, Option<DynamicObject>> {
