@@ -37,8 +37,7 @@ use watch::{Limits, Meters, Watcher};
 
 use crate::Selector;
 use crate::store::{
-    Answer, Deletion, Engine, Error, Event, Expected, Id, Listing, Objects, Type, Version,
-    Within,
+    Answer, Deletion, Engine, Error, Event, Expected, Id, Listing, Objects, Type, Version, Within,
 };
 
 /// Objects a page. A page is one answer, whole in memory on both sides; the server's own clients
