@@ -305,3 +305,6 @@ impl Watcher {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;
