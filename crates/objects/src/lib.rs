@@ -17,6 +17,7 @@
 
 mod embedded;
 pub mod kinds;
+mod kubernetes;
 mod metadata;
 mod name;
 mod selector;

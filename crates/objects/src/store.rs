@@ -10,7 +10,8 @@ use futures::StreamExt;
 use futures::future::BoxFuture;
 use futures::stream::BoxStream;
 use kube::ResourceExt;
-use kube::core::{ApiResource, DynamicObject};
+use kube::core::{ApiResource, DynamicObject, TypeMeta};
+use prometheus_client::registry::Registry;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
@@ -171,6 +172,15 @@ impl Objects {
         Self(Arc::new(engine))
     }
 
+    pub(crate) fn engine(&self) -> &Arc<dyn Engine> {
+        &self.0
+    }
+
+    /// Registers the engine's metrics.
+    pub fn register(&self, registry: &mut Registry) {
+        self.0.register(registry);
+    }
+
     pub async fn get<K: Kind>(&self, id: &Id, deadline: Deadline) -> Result<Option<K>, Error> {
         sane::<K>("reading", id, deadline)?;
         let found = self.0.get(Type::of::<K>(), id, deadline).await?;
@@ -284,13 +294,26 @@ pub(crate) struct Type {
 }
 
 impl Type {
-    fn of<K: Kind>() -> Self {
+    pub(crate) fn of<K: Kind>() -> Self {
         Self { resource: ApiResource::erase::<K>(&()), namespaced: K::NAMESPACED, kind: K::NAME }
+    }
+
+    /// What an object of this type says that it is.
+    pub(crate) fn types(&self) -> TypeMeta {
+        let ApiResource { api_version, kind, .. } = &self.resource;
+        TypeMeta { api_version: api_version.clone(), kind: kind.clone() }
     }
 }
 
 /// What an engine does, on objects without their Rust type.
 pub(crate) trait Engine: fmt::Debug + Send + Sync {
+    /// Whether nobody but this process can write: then it leads without an election.
+    fn exclusive(&self) -> bool {
+        false
+    }
+
+    fn register(&self, _registry: &mut Registry) {}
+
     fn get<'a>(
         &'a self,
         of: Type,
@@ -364,7 +387,7 @@ fn checked<K: Kind>(doing: &str, object: &K, deadline: Deadline) -> Result<Dynam
         problems.add("object", format!("cannot be written as JSON: {error}"));
         invalid::<K>(id, problems)
     })?;
-    erased.types = Some(kube::core::TypeMeta::resource::<K>());
+    erased.types = Some(TypeMeta::resource::<K>());
     Ok(erased)
 }
 
