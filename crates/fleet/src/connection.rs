@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use flow::Deadline;
 
+use crate::discovery::Discovery;
 use crate::error::Error;
 
 /// A usable cluster. Cheap to clone.
@@ -12,15 +13,21 @@ use crate::error::Error;
 pub struct Connection {
     cluster: Arc<str>,
     client: kube::Client,
+    discovery: Discovery,
 }
 
 impl Connection {
     pub fn new(cluster: impl Into<Arc<str>>, client: kube::Client) -> Self {
-        Self { cluster: cluster.into(), client }
+        Self { cluster: cluster.into(), client, discovery: Discovery::new() }
     }
 
     pub fn cluster(&self) -> &str {
         &self.cluster
+    }
+
+    /// What is known of the kinds it serves.
+    pub fn discovery(&self) -> &Discovery {
+        &self.discovery
     }
 
     /// Runs one call of this cluster, within the deadline. `doing` completes "while …".
@@ -41,7 +48,7 @@ impl Connection {
             Ok(Err(error)) => Err(Error::Unreachable {
                 cluster: self.cluster.to_string(),
                 doing: doing.to_owned(),
-                source: Box::new(error),
+                source: Arc::new(error),
             }),
             Err(_) => {
                 Err(Error::TooLate { cluster: self.cluster.to_string(), doing: doing.to_owned() })

@@ -1,10 +1,12 @@
 //! What goes wrong when one works with a cluster. Each variant is a different thing to do next.
+//! It can be cloned, because one answer may be awaited by many.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use kube::core::Status;
 
-#[derive(Debug, thiserror::Error)]
+#[derive(Clone, Debug, thiserror::Error)]
 pub enum Error {
     #[error("there is no cluster {cluster}")]
     NoSuchCluster { cluster: String },
@@ -21,7 +23,7 @@ pub enum Error {
         cluster: String,
         doing: String,
         #[source]
-        source: Box<dyn std::error::Error + Send + Sync>,
+        source: Arc<dyn std::error::Error + Send + Sync>,
     },
     #[error("{cluster} has no resource {word:?}{hint}")]
     NoSuchKind { cluster: String, word: String, hint: String },
