@@ -299,8 +299,10 @@ impl Engine for Kubernetes {
         deadline: Deadline,
     ) -> Answer<'a, Listing<DynamicObject>> {
         let api = self.api(&of, within.namespace.as_deref());
-        let labels = within.labels.as_deref();
-        async move { list_all(&api, &Call::on_all("listing", &of), labels, || deadline).await }
+        let labels = within.labels.as_ref().map(ToString::to_string);
+        async move {
+            list_all(&api, &Call::on_all("listing", &of), labels.as_deref(), || deadline).await
+        }
             .boxed()
     }
 
@@ -311,7 +313,8 @@ impl Engine for Kubernetes {
         after: Option<Version>,
     ) -> BoxStream<'static, Event<DynamicObject>> {
         let api = self.api(&of, within.namespace.as_deref());
-        Watcher::new(api, of, within.labels, after, self.limits, self.meters.clone()).into_stream()
+        let labels = within.labels.map(|selector| selector.to_string());
+        Watcher::new(api, of, labels, after, self.limits, self.meters.clone()).into_stream()
     }
 
     fn create(
