@@ -127,6 +127,12 @@ impl Problem {
         )
     }
 
+    /// A route that is there, asked in a way that it does not know.
+    pub(crate) fn not_allowed(detail: String) -> Self {
+        let status = StatusCode::METHOD_NOT_ALLOWED;
+        Self { status, ..Self::invalid(detail) }
+    }
+
     #[must_use]
     pub fn of_cluster(mut self, cluster: impl Into<String>) -> Self {
         self.cluster = Some(cluster.into());
@@ -284,9 +290,7 @@ impl From<AdministrationError> for Problem {
                 Self::new(Code::Forbidden, detail)
             }
             Error::WeakPassword(_) => Self::invalid(detail),
-            Error::Limited { retry_after } => {
-                Self::new(Code::SlowDown, detail).come_back(retry_after)
-            }
+            Error::Login(error) => error.into(),
             Error::NoVerdict(none) => none.into(),
             Error::Store(error) => error.into(),
         }
