@@ -28,6 +28,9 @@ pub enum Error {
     /// The API server itself said no; its words are the best ones.
     #[error("{cluster}: {}", .status.message)]
     Refused { cluster: String, status: Box<Status> },
+    /// What the fleet keeps for itself could not be read or written.
+    #[error(transparent)]
+    Store(#[from] objects::Error),
     /// What was asked for cannot be; the sentence says what to change.
     #[error("{0}")]
     Invalid(String),

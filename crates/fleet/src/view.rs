@@ -18,7 +18,8 @@ use jiff::{SignedDuration, Timestamp};
 use serde::ser::SerializeMap;
 use serde::{Serialize, Serializer};
 
-use crate::connection::Connection;
+use crate::connection::{Connection, Tenant};
+use crate::credentials::Access;
 use crate::source::Offer;
 
 /// The whole fleet at one moment.
@@ -32,11 +33,28 @@ pub struct FleetView {
     /// Those that can be called: exactly the clusters that are ready or degraded and have a client.
     pub(crate) connections: Map<Arc<str>, Connection>,
     /// What `clusters` was made from.
-    pub(crate) offers: Map<Arc<str>, Arc<Offer>>,
+    pub(crate) wanted: Map<Arc<str>, Wanted>,
+}
+
+/// A cluster as it is to be.
+#[derive(Clone)]
+pub(crate) struct Wanted {
+    pub(crate) offer: Arc<Offer>,
+    /// Which life of a cluster by this name: one that was removed and came back is another.
+    pub(crate) incarnation: u64,
+    pub(crate) tenant: Arc<Tenant>,
+    pub(crate) pulse: Pulse,
+}
+
+impl Wanted {
+    /// How to reach it, if it is to be connected to and that can be.
+    pub(crate) fn access(&self) -> Option<&Arc<Access>> {
+        self.offer.access.as_ref().ok().filter(|_| self.offer.enabled)
+    }
 }
 
 /// One cluster, as a person is shown it.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ClusterView {
     #[serde(serialize_with = "text")]
@@ -170,6 +188,13 @@ impl Pulse {
     pub fn latency(&self) -> Option<Duration> {
         let micros = self.0.latency.load(Relaxed);
         (micros != 0).then(|| Duration::from_micros(micros))
+    }
+}
+
+/// The same pulse, not the same beat.
+impl PartialEq for Pulse {
+    fn eq(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
     }
 }
 
