@@ -15,9 +15,15 @@
 //! 3. Every call has a deadline. Conflicts, absences and refusals are values a caller can branch on.
 //! 4. Nothing invalid is stored: a kind checks itself, whatever the server's schema can express.
 
+mod embedded;
 pub mod kinds;
+mod metadata;
+mod name;
+mod selector;
 mod store;
 
+pub use embedded::OpenError;
+pub use selector::{BadSelector, Selector};
 pub use store::{
     Deletion, Error, Event, Expected, Id, Invalid, Kind, Listing, Objects, Version, Watch, Within,
 };

@@ -14,6 +14,8 @@ use kube::core::{ApiResource, DynamicObject};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
+use crate::{Selector, metadata};
+
 /// A type that the store keeps: one of ours, or one of Kubernetes' own (`Secret`, `Lease`).
 pub trait Kind:
     kube::Resource<DynamicType = ()>
@@ -74,8 +76,7 @@ pub struct Version(pub String);
 pub struct Within {
     /// None: all namespaces.
     pub namespace: Option<String>,
-    /// A label selector as kubectl writes it (`a=b,c!=d,e in (f,g),!h`).
-    pub labels: Option<String>,
+    pub labels: Option<Selector>,
 }
 
 /// Everything there was at one version.
@@ -171,6 +172,7 @@ impl Objects {
     }
 
     pub async fn get<K: Kind>(&self, id: &Id, deadline: Deadline) -> Result<Option<K>, Error> {
+        sane::<K>("reading", id, deadline)?;
         let found = self.0.get(Type::of::<K>(), id, deadline).await?;
         found.map(typed).transpose()
     }
@@ -180,6 +182,7 @@ impl Objects {
         within: &Within,
         deadline: Deadline,
     ) -> Result<Listing<K>, Error> {
+        in_time(deadline, || format!("listing {}", K::NAME))?;
         let Listing { items, version } = self.0.list(Type::of::<K>(), within, deadline).await?;
         let items = items.into_iter().map(typed).collect::<Result<_, _>>()?;
         Ok(Listing { items, version })
@@ -197,7 +200,8 @@ impl Objects {
 
     /// Exactly one of many creators wins; the others are told `Exists`.
     pub async fn create<K: Kind>(&self, object: &K, deadline: Deadline) -> Result<K, Error> {
-        typed(self.0.create(Type::of::<K>(), erased(object)?, deadline).await?)
+        let object = checked("creating", object, deadline)?;
+        typed(self.0.create(Type::of::<K>(), object, deadline).await?)
     }
 
     /// Makes labels, annotations, finalizers, owners and spec what `object` says, creating it if
@@ -208,7 +212,8 @@ impl Objects {
         expected: Expected,
         deadline: Deadline,
     ) -> Result<K, Error> {
-        typed(self.0.apply(Type::of::<K>(), erased(object)?, expected, deadline).await?)
+        let object = checked("applying", object, deadline)?;
+        typed(self.0.apply(Type::of::<K>(), object, expected, deadline).await?)
     }
 
     /// Makes the status what `object` says; the rest is left alone. `NotFound` when it is gone.
@@ -218,7 +223,8 @@ impl Objects {
         expected: Expected,
         deadline: Deadline,
     ) -> Result<K, Error> {
-        typed(self.0.apply_status(Type::of::<K>(), erased(object)?, expected, deadline).await?)
+        let object = checked("applying the status of", object, deadline)?;
+        typed(self.0.apply_status(Type::of::<K>(), object, expected, deadline).await?)
     }
 
     /// Deletes, or marks for deletion while finalizers hold it. What it owns goes with it.
@@ -228,6 +234,7 @@ impl Objects {
         expected: Expected,
         deadline: Deadline,
     ) -> Result<Deletion, Error> {
+        sane::<K>("deleting", id, deadline)?;
         self.0.delete(Type::of::<K>(), id, expected, deadline).await
     }
 }
@@ -333,13 +340,36 @@ pub(crate) trait Engine: fmt::Debug + Send + Sync {
 
 pub(crate) type Answer<'a, T> = BoxFuture<'a, Result<T, Error>>;
 
-fn erased<K: Kind>(object: &K) -> Result<DynamicObject, Error> {
-    let invalid = |problems| Error::Invalid { kind: K::NAME, id: Id::of(object), problems };
-    object.check().map_err(invalid)?;
+/// What no engine need be asked: whether there is time, and whether `id` can be one of the kind.
+fn sane<K: Kind>(doing: &str, id: &Id, deadline: Deadline) -> Result<(), Error> {
+    in_time(deadline, || format!("{doing} {} {id}", K::NAME))?;
+    let problems = metadata::identity(K::NAMESPACED, id);
+    problems.into_result().map_err(|problems| invalid::<K>(id.clone(), problems))
+}
+
+fn in_time(deadline: Deadline, doing: impl FnOnce() -> String) -> Result<(), Error> {
+    if deadline.has_passed() { Err(Error::TooLate { doing: doing() }) } else { Ok(()) }
+}
+
+/// The object without its Rust type, once everything about it is right.
+fn checked<K: Kind>(doing: &str, object: &K, deadline: Deadline) -> Result<DynamicObject, Error> {
+    let id = Id::of(object);
+    in_time(deadline, || format!("{doing} {} {id}", K::NAME))?;
+    let mut problems = metadata::check(K::NAMESPACED, object.meta());
+    problems.0.extend(object.check().err().unwrap_or_default().0);
+    problems.into_result().map_err(|problems| invalid::<K>(id.clone(), problems))?;
     let value = serde_json::to_value(object).and_then(serde_json::from_value::<DynamicObject>);
-    let mut erased = value.map_err(|e| invalid(Invalid(vec![(String::new(), e.to_string())])))?;
+    let mut erased = value.map_err(|error| {
+        let mut problems = Invalid::default();
+        problems.add("object", format!("cannot be written as JSON: {error}"));
+        invalid::<K>(id, problems)
+    })?;
     erased.types = Some(kube::core::TypeMeta::resource::<K>());
     Ok(erased)
+}
+
+fn invalid<K: Kind>(id: Id, problems: Invalid) -> Error {
+    Error::Invalid { kind: K::NAME, id, problems }
 }
 
 fn typed<K: Kind>(object: DynamicObject) -> Result<K, Error> {

@@ -1,13 +1,15 @@
 //! `User`, `AccessRole`, `AccessToken`: who may do what.
 
-use kube::CustomResource;
+use std::fmt;
+
+use kube::{CustomResource, Resource};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::store::{Invalid, Kind};
 
 /// Somebody who may log in.
-#[derive(CustomResource, Clone, Debug, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
+#[derive(CustomResource, Clone, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
 #[kube(
     group = "fairlead.dev",
     version = "v1alpha1",
@@ -26,6 +28,17 @@ pub struct UserSpec {
     pub roles: Vec<String>,
     #[serde(default)]
     pub disabled: bool,
+}
+
+/// Hashes are not for logs.
+impl fmt::Debug for UserSpec {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("UserSpec")
+            .field("has_password", &self.password_hash.is_some())
+            .field("roles", &self.roles)
+            .field("disabled", &self.disabled)
+            .finish()
+    }
 }
 
 /// What those who have the role may do, and may not: deny wins.
@@ -47,6 +60,7 @@ pub struct AccessRoleSpec {
 /// Globs (`*` and `?`), each matched against the whole word.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
 pub struct Rule {
+    /// `-`, which no glob matches, is the fleet itself: its clusters, users, roles, tokens, audit.
     pub clusters: Vec<String>,
     /// Of namespaced resources; a cluster-scoped one is in the namespace `-`.
     pub namespaces: Vec<String>,
@@ -76,6 +90,22 @@ pub struct AccessTokenSpec {
     pub expires: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub description: Option<String>,
+}
+
+impl AccessToken {
+    /// Goes when its user goes.
+    #[must_use]
+    pub fn owned_by(mut self, user: &User) -> Self {
+        self.metadata.owner_references = user.owner_ref(&()).map(|owner| vec![owner]);
+        self
+    }
+
+    /// Whether it was made for this very user, not for one of the same name that is gone.
+    pub fn is_owned_by(&self, user: &User) -> bool {
+        let owners = self.metadata.owner_references.as_deref().unwrap_or_default();
+        owners.is_empty()
+            || owners.iter().any(|owner| Some(&owner.uid) == user.metadata.uid.as_ref())
+    }
 }
 
 impl Kind for User {

@@ -1,0 +1,295 @@
+//! The embedded engine: everything in memory, and in one redb file before it is acknowledged.
+//!
+//! ```text
+//! writes   request ──► bounded queue ──► Writer (a thread): group commit ──► redb, fsync
+//!                                                   │ then
+//! reads    Snapshot<State> ◄────────────────────────┘ publish, answer
+//! watches  a revision each; what comes after it is in the state's history
+//! ```
+//!
+//! Reads are a load and a map get, in memory that redb knows nothing of: its own read transactions
+//! would cost a walk through pages and a parse each, and would be refused after an I/O error, just
+//! when reads must go on. What a control plane keeps (some ten thousand objects of a few KiB) fits.
+//!
+//! A watcher is a number, so it costs a commit nothing, and one that is slow grows nothing: when
+//! the history has moved on without it, it begins again.
+//!
+//! There is no garbage collector, so what an object owns goes with it in the same commit.
+//!
+//! The disk is real, and so must be the clock: not for tests that pause time.
+
+mod disk;
+mod state;
+mod writer;
+
+use std::fmt;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::Duration;
+
+use flow::snapshot::Changes;
+use flow::{Deadline, Snapshot, Tasks};
+use futures::StreamExt;
+use futures::stream::{self, BoxStream};
+use kube::core::DynamicObject;
+use tokio::sync::mpsc::error::TrySendError;
+use tokio::sync::{mpsc, oneshot};
+
+pub use disk::OpenError;
+
+use crate::store::{
+    Answer, Deletion, Engine, Error, Event, Expected, Id, Listing, Objects, Type, Version, Within,
+};
+use disk::Disk;
+use state::{Done, Operation, State, kind_of};
+use writer::{Message, QUEUE, Request, Writer};
+
+/// What a full queue tells its callers: some commits of a slow disk.
+const COME_BACK: Duration = Duration::from_millis(200);
+/// How much longer than its deadline a caller waits to be told what became of a commit that has
+/// begun. A disk that takes longer has hung.
+const OUTCOME_WITHIN: Duration = Duration::from_secs(10);
+
+impl Objects {
+    /// The store in `dir`, made if it is not there. This reads the whole of it, on this thread. It
+    /// is closed when `tasks` stops, or when the last clone is gone.
+    pub fn embedded(dir: &Path, tasks: &Tasks) -> Result<Self, OpenError> {
+        let (disk, state) = Disk::open(dir)?;
+        let file = disk.file().to_owned();
+        let state = Snapshot::new(state);
+        let (queue, requests) = mpsc::channel(QUEUE);
+        let writer = Writer::new(dir.to_owned(), disk, state.clone());
+        let (ended, has_ended) = oneshot::channel::<()>();
+        let run = move || {
+            writer.run(requests);
+            drop(ended);
+        };
+        // A thread of its own: what blocks elsewhere must not hold up a commit.
+        let thread = thread::Builder::new().name("objects-writer".to_owned()).spawn(run);
+        thread.map_err(|source| OpenError::Io { file, source: Box::new(source) })?;
+
+        let (stop, close) = (tasks.stopping(), queue.downgrade());
+        tasks.spawn("objects-writer", async move {
+            let mut has_ended = has_ended;
+            tokio::select! {
+                // An error: the sender was dropped, which is the sign.
+                _ = &mut has_ended => {}
+                () = stop.stopped() => {
+                    if let Some(queue) = close.upgrade() {
+                        // An error: it has ended already.
+                        let _ = queue.send(Message::Close).await;
+                    }
+                    let _ = has_ended.await;
+                }
+            }
+        });
+        Ok(Self::on(Embedded { state, queue }))
+    }
+}
+
+struct Embedded {
+    state: Snapshot<State>,
+    queue: mpsc::Sender<Message>,
+}
+
+#[derive(Debug, thiserror::Error)]
+enum Gone {
+    #[error("it was closed")]
+    Closed,
+    #[error("the disk does not answer, and whether it was written is not known")]
+    Hangs,
+}
+
+impl Embedded {
+    fn read<T>(&self, doing: &str, of: &Type, read: impl FnOnce(&State) -> T) -> Result<T, Error> {
+        let state = self.state.load();
+        if state.closed {
+            return Err(unavailable(format!("{doing} {}", of.kind), Gone::Closed));
+        }
+        Ok(read(&state))
+    }
+
+    async fn write(
+        &self,
+        doing: String,
+        of: Type,
+        operation: Operation,
+        deadline: Deadline,
+    ) -> Result<Done, Error> {
+        let taken = Arc::new(AtomicBool::new(false));
+        let (answer, mut answered) = oneshot::channel();
+        let request = Request {
+            of,
+            operation,
+            doing: doing.clone(),
+            deadline,
+            taken: Arc::clone(&taken),
+            answer,
+        };
+        match self.queue.try_send(Message::Write(request)) {
+            Ok(()) => {}
+            Err(TrySendError::Full(_)) => return Err(Error::Busy { retry_after: COME_BACK }),
+            Err(TrySendError::Closed(_)) => return Err(unavailable(doing, Gone::Closed)),
+        }
+        let outcome = match deadline.bound(&mut answered).await {
+            Ok(outcome) => outcome,
+            Err(_) if !taken.swap(true, Ordering::AcqRel) => return Err(Error::TooLate { doing }),
+            Err(_) => match Deadline::after(OUTCOME_WITHIN).bound(answered).await {
+                Ok(outcome) => outcome,
+                Err(_) => return Err(unavailable(doing, Gone::Hangs)),
+            },
+        };
+        outcome.unwrap_or_else(|_| Err(unavailable(doing, Gone::Closed)))
+    }
+
+    fn change(
+        &self,
+        doing: &str,
+        of: Type,
+        id: &Id,
+        operation: Operation,
+        deadline: Deadline,
+    ) -> Answer<'_, DynamicObject> {
+        let doing = format!("{doing} {} {id}", of.kind);
+        Box::pin(async move {
+            match self.write(doing, of, operation, deadline).await? {
+                Done::Object(object) => Ok(Arc::unwrap_or_clone(object)),
+                Done::Deletion(_) => unreachable!("only a delete is answered so"),
+            }
+        })
+    }
+}
+
+impl Engine for Embedded {
+    fn get<'a>(&'a self, of: Type, id: &'a Id, _: Deadline) -> Answer<'a, Option<DynamicObject>> {
+        let get = |state: &State| state.get(&kind_of(&of), id).map(|found| (**found).clone());
+        let found = self.read("reading", &of, get);
+        Box::pin(async { found })
+    }
+
+    fn list<'a>(
+        &'a self,
+        of: Type,
+        within: &'a Within,
+        _: Deadline,
+    ) -> Answer<'a, Listing<DynamicObject>> {
+        let listing = self.read("listing", &of, |state| state.list(&kind_of(&of), within));
+        Box::pin(async { listing })
+    }
+
+    fn watch(
+        &self,
+        of: Type,
+        within: Within,
+        after: Option<Version>,
+    ) -> BoxStream<'static, Event<DynamicObject>> {
+        let watcher = Watcher {
+            state: self.state.clone(),
+            changes: self.state.subscribe(),
+            kind: kind_of(&of),
+            within,
+            // What is no number of ours is as good as forgotten.
+            seen: after.and_then(|Version(version)| version.parse().ok()),
+        };
+        stream::unfold(watcher, |mut watcher| async move {
+            let event = watcher.next().await?;
+            Some((event, watcher))
+        })
+        .boxed()
+    }
+
+    fn create(
+        &self,
+        of: Type,
+        object: DynamicObject,
+        deadline: Deadline,
+    ) -> Answer<'_, DynamicObject> {
+        let id = Id::of(&object);
+        self.change("creating", of, &id, Operation::Create(object), deadline)
+    }
+
+    fn apply(
+        &self,
+        of: Type,
+        object: DynamicObject,
+        expected: Expected,
+        deadline: Deadline,
+    ) -> Answer<'_, DynamicObject> {
+        let id = Id::of(&object);
+        self.change("applying", of, &id, Operation::Apply(object, expected), deadline)
+    }
+
+    fn apply_status(
+        &self,
+        of: Type,
+        object: DynamicObject,
+        expected: Expected,
+        deadline: Deadline,
+    ) -> Answer<'_, DynamicObject> {
+        let id = Id::of(&object);
+        let operation = Operation::ApplyStatus(object, expected);
+        self.change("applying the status of", of, &id, operation, deadline)
+    }
+
+    fn delete<'a>(
+        &'a self,
+        of: Type,
+        id: &'a Id,
+        expected: Expected,
+        deadline: Deadline,
+    ) -> Answer<'a, Deletion> {
+        let doing = format!("deleting {} {id}", of.kind);
+        Box::pin(async move {
+            let operation = Operation::Delete(id.clone(), expected);
+            match self.write(doing, of, operation, deadline).await? {
+                Done::Deletion(deletion) => Ok(deletion),
+                Done::Object(_) => unreachable!("a delete is not answered so"),
+            }
+        })
+    }
+}
+
+impl fmt::Debug for Embedded {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Embedded(revision {})", self.state.load().revision())
+    }
+}
+
+struct Watcher {
+    state: Snapshot<State>,
+    changes: Changes<State>,
+    kind: state::Kind,
+    within: Within,
+    /// None: nothing yet.
+    seen: Option<u64>,
+}
+
+impl Watcher {
+    async fn next(&mut self) -> Option<Event<DynamicObject>> {
+        loop {
+            let closed = {
+                // Not kept while waiting: a slow watcher must not keep an old state alive.
+                let state = self.state.load();
+                let (seen, event) = state.next(&self.kind, &self.within, self.seen);
+                self.seen = Some(seen);
+                if event.is_some() {
+                    return event;
+                }
+                state.closed
+            };
+            if closed {
+                return None;
+            }
+            self.changes.changed().await;
+        }
+    }
+}
+
+fn unavailable(doing: String, why: Gone) -> Error {
+    Error::Unavailable { doing, source: Box::new(why) }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,186 @@
+//! The one writer: a thread that makes everything that waits into one commit.
+//!
+//! Contract:
+//! - Requests queue up to a bound while a commit is under way; the next commit takes them all, so
+//!   that a hundred writers cost the disk what one does.
+//! - An answer is given, and a change published, when it is on disk; never before.
+//! - A request that is late before its commit begins is not applied. After that it is answered by
+//!   what became of it.
+//! - After a commit that failed, memory is what was acknowledged: the file is opened again and made
+//!   to say what memory says. Until that succeeds writes are refused, and reads go on.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use flow::backoff::Curve;
+use flow::{Backoff, Deadline, Snapshot};
+use jiff::Timestamp;
+use tokio::sync::{mpsc, oneshot};
+
+use super::disk::Disk;
+use super::state::{Done, Operation, State, Write};
+use crate::store::{Error, Type};
+
+/// The most requests that wait, and that one commit takes. More would only wait longer than their
+/// deadlines; objects are a MiB at most, so this is also what bounds the memory of those that wait.
+pub(super) const QUEUE: usize = 512;
+/// The disk that failed is left alone this long: at first, and at most.
+const REOPEN: Curve = Curve { first: Duration::from_millis(100), most: Duration::from_secs(5) };
+
+pub(super) enum Message {
+    Write(Request),
+    Close,
+}
+
+pub(super) struct Request {
+    pub(super) of: Type,
+    pub(super) operation: Operation,
+    pub(super) doing: String,
+    pub(super) deadline: Deadline,
+    /// Taken by the writer when its commit begins, or by the caller when it gives up before that.
+    pub(super) taken: Arc<AtomicBool>,
+    pub(super) answer: oneshot::Sender<Result<Done, Error>>,
+}
+
+/// Why nothing can be written now.
+#[derive(Clone, Debug, thiserror::Error)]
+#[error("{0}")]
+pub(super) struct Broken(Arc<str>);
+
+pub(super) struct Writer {
+    dir: PathBuf,
+    state: Snapshot<State>,
+    disk: Result<Disk, Broken>,
+    backoff: Backoff,
+    /// No attempt to open the file before this.
+    rest: Instant,
+}
+
+impl Writer {
+    pub(super) fn new(dir: PathBuf, disk: Disk, state: Snapshot<State>) -> Self {
+        let backoff = Backoff::new(REOPEN);
+        Self { dir, state, disk: Ok(disk), backoff, rest: Instant::now() }
+    }
+
+    /// Until it is told to close, or nobody is left who could ask.
+    pub(super) fn run(mut self, mut queue: mpsc::Receiver<Message>) {
+        let mut messages = Vec::with_capacity(QUEUE);
+        while queue.blocking_recv_many(&mut messages, QUEUE) > 0 {
+            let mut group = Vec::with_capacity(messages.len());
+            let mut close = false;
+            for message in messages.drain(..) {
+                match message {
+                    Message::Write(request) if !close => group.push(request),
+                    // Dropped without an answer: the store is closed to whoever came after.
+                    Message::Write(_) => {}
+                    Message::Close => close = true,
+                }
+            }
+            self.commit(group);
+            if close {
+                return;
+            }
+        }
+    }
+
+    fn commit(&mut self, group: Vec<Request>) {
+        let mut state = (*self.state.load()).clone();
+        let before = state.revision();
+        let now = Timestamp::from_second(Timestamp::now().as_second()).unwrap_or_default();
+        let mut writes = Vec::new();
+        let mut answers = Vec::with_capacity(group.len());
+        for request in group {
+            let Request { of, operation, doing, deadline, taken, answer } = request;
+            if taken.swap(true, Ordering::AcqRel) || answer.is_closed() {
+                continue;
+            }
+            let result = if deadline.has_passed() {
+                Err(Error::TooLate { doing: doing.clone() })
+            } else {
+                state.run(&of, operation, now, &mut writes)
+            };
+            answers.push((doing, answer, result));
+        }
+
+        let written = if writes.is_empty() { Ok(()) } else { self.write(&state, &writes) };
+        if written.is_ok() && state.revision() != before {
+            self.state.update(|current| {
+                *current = state;
+                true
+            });
+        }
+        for (doing, answer, result) in answers {
+            // Even a refusal may rest on what another of the group was about to write.
+            let result = match &written {
+                Ok(()) => result,
+                Err(broken) => Err(Error::Unavailable { doing, source: Box::new(broken.clone()) }),
+            };
+            // Whoever has left does not want it.
+            let _ = answer.send(result);
+        }
+    }
+
+    fn write(&mut self, state: &State, writes: &[Write]) -> Result<(), Broken> {
+        self.recover()?;
+        let disk = self.disk.as_ref().map_err(Clone::clone)?;
+        let committed = catch_unwind(AssertUnwindSafe(|| disk.commit(state.revision(), writes)));
+        let error = match committed {
+            Ok(Ok(())) => {
+                self.backoff.succeeded();
+                return Ok(());
+            }
+            Ok(Err(error)) => error.to_string(),
+            Err(_) => "redb panicked".to_owned(),
+        };
+        let file = disk.file().display().to_string();
+        tracing::error!(file, error, "the store cannot write; it will try again");
+        Err(self.broke(format!("{file}: {error}")))
+    }
+
+    /// Opens the file again after a failure, and makes it say what was acknowledged: it may hold the
+    /// commit that failed, or pages that the kernel gave up on and still shows.
+    fn recover(&mut self) -> Result<(), Broken> {
+        let Err(broken) = &self.disk else { return Ok(()) };
+        if Instant::now() < self.rest {
+            return Err(broken.clone());
+        }
+        let reopen = || -> Result<Disk, Box<dyn std::error::Error>> {
+            let (disk, _) = Disk::open(&self.dir)?;
+            disk.replace(&self.state.load())?;
+            Ok(disk)
+        };
+        match catch_unwind(AssertUnwindSafe(reopen)) {
+            Ok(Ok(disk)) => {
+                tracing::info!(file = %disk.file().display(), "the store writes again");
+                self.disk = Ok(disk);
+                Ok(())
+            }
+            Ok(Err(error)) => {
+                let cause = error.source().map(|cause| format!(": {cause}")).unwrap_or_default();
+                Err(self.broke(format!("{error}{cause}")))
+            }
+            Err(_) => Err(self.broke("redb panicked".to_owned())),
+        }
+    }
+
+    fn broke(&mut self, why: String) -> Broken {
+        let broken = Broken(why.into());
+        self.rest = Instant::now() + self.backoff.failed().wait;
+        self.disk = Err(broken.clone());
+        broken
+    }
+}
+
+impl Drop for Writer {
+    fn drop(&mut self) {
+        // The file first: whoever sees that the store is closed may open it.
+        self.disk = Err(Broken("the store is closed".into()));
+        self.state.update(|state| {
+            state.closed = true;
+            true
+        });
+    }
+}
