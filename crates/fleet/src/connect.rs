@@ -6,8 +6,8 @@
 //!   [`Bell`]. What has not answered for [`Timing::slow`](crate::Timing) is no longer called ready.
 //! - After a failure it is reached on a new connection: an old one may be dead without knowing.
 //! - New credentials become a new client, which replaces the old one once it has been answered;
-//!   until then the old one is used, unless the server itself is another.
-//! - A task whose cluster was removed or set up anew publishes nothing any more.
+//!   until then the old one is used.
+//! - A task whose cluster was removed, or has another server now, publishes nothing any more.
 
 mod machine;
 
@@ -15,6 +15,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::Duration;
 
+use flow::tasks::TaskHandle;
 use flow::{Deadline, Snapshot};
 use jiff::Timestamp;
 use tokio::sync::{Notify, watch};
@@ -23,6 +24,7 @@ use tracing::{debug, info};
 
 use crate::connection::{Connection, Tenant};
 use crate::credentials::{Access, Credentials, fetch};
+use crate::discovery::watch_definitions;
 use crate::failure::{Failure, Reason};
 use crate::ground::Ground;
 use crate::link::{Answer, Link, connect};
@@ -114,6 +116,16 @@ struct Cluster {
     is_suspect: bool,
     seen: Seen,
     nodes_due: Instant,
+    definitions: Option<Definitions>,
+}
+
+/// The watch of its definitions, which ends with this.
+struct Definitions(TaskHandle<()>);
+
+impl Drop for Definitions {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
 }
 
 /// What is known of it beside its state.
@@ -134,18 +146,12 @@ impl Cluster {
             is_suspect: false,
             seen: Seen::default(),
             nodes_due: Instant::now(),
+            definitions: None,
         }
     }
 
+    /// New credentials for the same server: another server is another life, hence another task.
     fn change(&mut self, access: Arc<Access>) {
-        if access.endpoint != self.access.endpoint {
-            // Another server: nothing that is known of the old one holds.
-            self.link = None;
-            self.seen = Seen::default();
-            self.nodes_due = Instant::now();
-            self.is_suspect = false;
-            self.machine = Machine::new(&self.me.ground.timing);
-        }
         self.credentials = None;
         self.access = access;
     }
@@ -269,7 +275,19 @@ impl Cluster {
             None => {}
         }
         let event = complaint.as_deref().map_or(Event::Answered, Event::Unwell);
-        self.publish(&event)
+        let next = self.publish(&event);
+        self.watch_definitions();
+        next
+    }
+
+    /// From its first answer on: a kind that is installed late is then found at once.
+    fn watch_definitions(&mut self) {
+        let Connector { cluster, published, ground, .. } = &self.me;
+        self.definitions.get_or_insert_with(|| {
+            let (cluster, published) = (Arc::clone(cluster), published.clone());
+            let connect = move || published.read(|fleet| fleet.connection(&cluster));
+            Definitions(watch_definitions(connect, &ground.tasks))
+        });
     }
 
     fn failed(&mut self, failure: &Failure) -> Duration {
@@ -296,15 +314,10 @@ impl Cluster {
         let now = Timestamp::now();
         let next_try = next.filter(|_| state != State::Ready);
         let next_try = next_try.and_then(|wait| now.checked_add(wait).ok());
-        let Self { me, access, link, seen, .. } = &*self;
+        let Self { me, link, seen, .. } = &*self;
         me.published.update(|fleet| {
-            let ours = fleet.wanted.get(&me.cluster).is_some_and(|wanted| {
-                let same = |access: &Arc<Access>, wanted: &Arc<Access>| {
-                    Arc::ptr_eq(access, wanted) || access.endpoint == wanted.endpoint
-                };
-                wanted.incarnation == me.incarnation
-                    && wanted.access().is_some_and(|wanted| same(access, wanted))
-            });
+            let wanted = fleet.wanted.get(&me.cluster);
+            let ours = wanted.is_some_and(|wanted| wanted.incarnation == me.incarnation);
             let Some(current) = fleet.clusters.get(&me.cluster).filter(|_| ours) else {
                 return false;
             };

@@ -24,6 +24,7 @@ use prometheus_client::metrics::counter::Counter;
 use tokio::time::Instant;
 
 use crate::connect::Bell;
+use crate::discovery::Discovery;
 use crate::error::Error;
 use crate::ground::Ground;
 use crate::link::Link;
@@ -41,6 +42,7 @@ const FAIR_TRIAL: Duration = Duration::from_secs(1);
 pub struct Connection {
     cluster: Arc<str>,
     client: kube::Client,
+    discovery: Discovery,
     fleet: Option<InFleet>,
 }
 
@@ -54,16 +56,25 @@ struct InFleet {
 impl Connection {
     /// On its own, without a fleet's share, breaker and ledger.
     pub fn new(cluster: impl Into<Arc<str>>, client: kube::Client) -> Self {
-        Self { cluster: cluster.into(), client, fleet: None }
+        Self { cluster: cluster.into(), client, discovery: Discovery::new(), fleet: None }
     }
 
     pub(crate) fn of(cluster: &Arc<str>, link: &Arc<Link>, tenant: &Arc<Tenant>) -> Self {
-        let fleet = InFleet { tenant: Arc::clone(tenant), link: Arc::clone(link) };
-        Self { cluster: Arc::clone(cluster), client: link.client.clone(), fleet: Some(fleet) }
+        Self {
+            cluster: Arc::clone(cluster),
+            client: link.client.clone(),
+            discovery: tenant.discovery.clone(),
+            fleet: Some(InFleet { tenant: Arc::clone(tenant), link: Arc::clone(link) }),
+        }
     }
 
     pub fn cluster(&self) -> &str {
         &self.cluster
+    }
+
+    /// What is known of the kinds it serves.
+    pub fn discovery(&self) -> &Discovery {
+        &self.discovery
     }
 
     /// Runs one call of this cluster, within the deadline. `doing` completes "while …".
@@ -144,7 +155,7 @@ impl Connection {
             Some(Err(error)) => Err(Error::Unreachable {
                 cluster,
                 doing: doing.to_owned(),
-                source: Box::new(error),
+                source: Arc::new(error),
             }),
             None => Err(Error::TooLate { cluster, doing: doing.to_owned() }),
         }
@@ -170,6 +181,7 @@ pub(crate) struct Tenant {
     breaker: Breaker,
     ledger: Ledger,
     refused: Counter,
+    discovery: Discovery,
     pub(crate) bell: Arc<Bell>,
 }
 
@@ -197,6 +209,7 @@ impl Tenant {
             }),
             ledger: ground.ledger.clone(),
             refused: ground.metrics.refused_calls.clone(),
+            discovery: Discovery::new(),
             bell: Arc::default(),
         }
     }

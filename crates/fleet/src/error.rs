@@ -1,10 +1,12 @@
 //! What goes wrong when one works with a cluster. Each variant is a different thing to do next.
+//! It can be cloned, because one answer may be awaited by many.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use kube::core::Status;
 
-#[derive(Debug, thiserror::Error)]
+#[derive(Clone, Debug, thiserror::Error)]
 pub enum Error {
     #[error("there is no cluster {cluster}")]
     NoSuchCluster { cluster: String },
@@ -21,7 +23,7 @@ pub enum Error {
         cluster: String,
         doing: String,
         #[source]
-        source: Box<dyn std::error::Error + Send + Sync>,
+        source: Arc<dyn std::error::Error + Send + Sync>,
     },
     #[error("{cluster} has no resource {word:?}{hint}")]
     NoSuchKind { cluster: String, word: String, hint: String },
@@ -30,8 +32,14 @@ pub enum Error {
     Refused { cluster: String, status: Box<Status> },
     /// What the fleet keeps for itself could not be read or written.
     #[error(transparent)]
-    Store(#[from] objects::Error),
+    Store(Arc<objects::Error>),
     /// What was asked for cannot be; the sentence says what to change.
     #[error("{0}")]
     Invalid(String),
+}
+
+impl From<objects::Error> for Error {
+    fn from(error: objects::Error) -> Self {
+        Self::Store(Arc::new(error))
+    }
 }

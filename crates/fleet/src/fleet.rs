@@ -110,23 +110,7 @@ impl Fleet {
 
     /// A load and a map lookup.
     pub fn connection(&self, name: &str) -> Result<Connection, Error> {
-        self.published.read(|fleet| {
-            if let Some(connection) = fleet.connections.get(name) {
-                return Ok(connection.clone());
-            }
-            let cluster = name.to_owned();
-            let Some(view) = fleet.clusters.get(name) else {
-                return Err(Error::NoSuchCluster { cluster });
-            };
-            let wait = view.next_try.map(|next| next.duration_since(Timestamp::now()));
-            let retry_after = match view.state {
-                State::Connecting => Some(Duration::from_secs(1)),
-                // What is due is under way.
-                _ => wait.map(|wait| Duration::try_from(wait).unwrap_or(Duration::from_secs(1))),
-            };
-            let why = view.why.clone().unwrap_or_else(|| "it has not answered yet".to_owned());
-            Err(Error::NotReady { cluster, state: view.state.name(), why, retry_after })
-        })
+        self.published.read(|fleet| fleet.connection(name))
     }
 
     /// Tries it now, on a connection of its own, and says how each step went. Its task does the
@@ -173,9 +157,14 @@ struct Keeper {
     ground: Arc<Ground>,
     sources: Sources,
     disabled: Snapshot<Option<BTreeSet<String>>>,
-    /// Dropping a sender ends the cluster's task.
-    tasks_of: HashMap<Arc<str>, watch::Sender<Arc<Access>>>,
+    tasks_of: HashMap<Arc<str>, TaskOf>,
     lives: u64,
+}
+
+/// A cluster's task: dropping this ends it.
+struct TaskOf {
+    incarnation: u64,
+    wanted: watch::Sender<Arc<Access>>,
 }
 
 impl Keeper {
@@ -225,9 +214,9 @@ impl Keeper {
                 continue;
             }
             let life = match known {
-                // The same life as long as it is the same server: its callers' standing goes on.
-                Some(known) => Wanted { offer, ..known.clone() },
-                None => {
+                // Its clients, its callers' standing and what is known of its kinds go on.
+                Some(known) if goes_on(known, &offer) => Wanted { offer, ..known.clone() },
+                _ => {
                     self.lives += 1;
                     let tenant = Arc::new(Tenant::new(&self.ground));
                     Wanted { offer, incarnation: self.lives, tenant, pulse: Pulse::default() }
@@ -250,9 +239,10 @@ impl Keeper {
                 fleet.connections.remove(name);
             }
             for (name, life) in &changed {
-                let before = before.get(name);
-                let view = match (fleet.clusters.get(name), before) {
-                    (Some(view), Some(before)) if goes_on(before, life) => ClusterView {
+                let known = before.get(name);
+                let goes_on = known.is_some_and(|known| known.incarnation == life.incarnation);
+                let view = match fleet.clusters.get(name) {
+                    Some(view) if goes_on => ClusterView {
                         source: life.offer.source.clone(),
                         labels: life.offer.labels.clone(),
                         ..(**view).clone()
@@ -287,8 +277,9 @@ impl Keeper {
             self.tasks_of.remove(&name);
             return;
         };
-        if let Some(told) = self.tasks_of.get(&name) {
-            told.send_if_modified(|current| {
+        let same_life = |task: &&TaskOf| task.incarnation == life.incarnation;
+        if let Some(task) = self.tasks_of.get(&name).filter(same_life) {
+            task.wanted.send_if_modified(|current| {
                 let differs = *current != *access;
                 if differs {
                     *current = Arc::clone(access);
@@ -297,7 +288,7 @@ impl Keeper {
             });
             return;
         }
-        let (told, wanted) = watch::channel(Arc::clone(access));
+        let (sender, wanted) = watch::channel(Arc::clone(access));
         let connector = Connector {
             cluster: Arc::clone(&name),
             incarnation: life.incarnation,
@@ -310,14 +301,16 @@ impl Keeper {
         self.ground.tasks.spawn(format!("cluster {name}"), async move {
             stop.bound(connector.run(wanted)).await;
         });
-        self.tasks_of.insert(name, told);
+        // The task of the life before, if there is one, ends with its sender.
+        self.tasks_of.insert(name, TaskOf { incarnation: life.incarnation, wanted: sender });
     }
 }
 
-/// Whether what is known of a cluster still holds when it is wanted like this: the same server.
-fn goes_on(before: &Wanted, now: &Wanted) -> bool {
-    match (before.access(), now.access()) {
-        (Some(before), Some(now)) => before.endpoint == now.endpoint,
+/// Whether what is known of a cluster still holds when it is offered like this: the same server, to
+/// be connected to as before.
+fn goes_on(before: &Wanted, now: &Offer) -> bool {
+    match (before.access(), &now.access) {
+        (Some(before), Ok(now_access)) => now.enabled && before.endpoint == now_access.endpoint,
         _ => false,
     }
 }

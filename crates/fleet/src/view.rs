@@ -20,6 +20,7 @@ use serde::{Serialize, Serializer};
 
 use crate::connection::{Connection, Tenant};
 use crate::credentials::Access;
+use crate::error::Error;
 use crate::source::Offer;
 
 /// The whole fleet at one moment.
@@ -40,7 +41,8 @@ pub struct FleetView {
 #[derive(Clone)]
 pub(crate) struct Wanted {
     pub(crate) offer: Arc<Offer>,
-    /// Which life of a cluster by this name: one that was removed and came back is another.
+    /// Which life of a cluster by this name: one that was removed and came back is another, and so
+    /// is one with another server.
     pub(crate) incarnation: u64,
     pub(crate) tenant: Arc<Tenant>,
     pub(crate) pulse: Pulse,
@@ -226,6 +228,30 @@ impl ClusterView {
 }
 
 impl FleetView {
+    /// A map lookup.
+    pub fn connection(&self, name: &str) -> Result<Connection, Error> {
+        if let Some(connection) = self.connections.get(name) {
+            return Ok(connection.clone());
+        }
+        let cluster = name.to_owned();
+        let Some(view) = self.clusters.get(name) else {
+            return Err(Error::NoSuchCluster { cluster });
+        };
+        let soon = Duration::from_secs(1);
+        let retry_after = match view.state {
+            State::Connecting => Some(soon),
+            // What is due is under way.
+            _ => view.next_try.map(|next| {
+                Duration::try_from(next.duration_since(Timestamp::now())).unwrap_or(soon)
+            }),
+        };
+        let why = view.why.clone().unwrap_or_else(|| match view.state {
+            State::Disabled => "enable it first".to_owned(),
+            _ => "it has not answered yet".to_owned(),
+        });
+        Err(Error::NotReady { cluster, state: view.state.name(), why, retry_after })
+    }
+
     /// How many clusters are in each state, in the order of [`State::ALL`].
     pub fn counts(&self) -> [(State, usize); State::ALL.len()] {
         let mut counts = State::ALL.map(|state| (state, 0));

@@ -11,7 +11,7 @@ use flow::{Deadline, Snapshot};
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::ResourceExt;
 use kube::api::ObjectMeta;
-use objects::{Event, Expected, Id, Objects, Version, Within};
+use objects::{Event, Expected, Id, Objects, Selector, Version, Within};
 use tokio::sync::Notify;
 use tracing::warn;
 
@@ -31,7 +31,7 @@ pub(super) async fn watch(
     names: Snapshot<Option<BTreeSet<String>>>,
     told: Arc<Notify>,
 ) {
-    let labels = Some(format!("{}={}", LABEL.0, LABEL.1));
+    let labels = Selector::label(LABEL.0, LABEL.1).ok();
     let mut events = objects.watch::<ConfigMap>(Within { namespace: Some(namespace), labels });
     while let Some(event) = events.next().await {
         let is_ours = |map: &ConfigMap| map.name_any() == NAME;

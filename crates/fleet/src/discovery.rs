@@ -1,0 +1,453 @@
+//! `Discovery`: which kinds a cluster serves, and which of them a word means.
+//!
+//! Contract:
+//! - What a word means is kept for minutes; that it means nothing, for seconds, whoever asks. No
+//!   "no" outlives [`NO`] twice, and a reset takes it back at once.
+//! - Lookups are single-flight and read only the lists they need, in kubectl's order of preference:
+//!   `pods` costs one request, whatever else the server has.
+//! - A group that cannot be asked hides no other: it is passed over, named where its absence may
+//!   matter, and asked again after seconds.
+//! - Resets: by hand, by an answer that says that the kind is not there ([`Connection::on`]), by a
+//!   change of the definitions ([`watch_definitions`]). All of them reach the one cache that every operation reads.
+//!
+//! It holds no client: lookups go through the connection of whoever asks, with its lane and its
+//! breaker, so that one `Discovery` outlives reconnects and new credentials.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use flow::fresh::{Config, NoAnswer};
+use flow::{Deadline, Fresh, Snapshot};
+use futures::{StreamExt, stream};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{APIGroupList, APIResourceList};
+use kube::Api;
+use kube::core::{ApiResource, DynamicObject, Status};
+use serde::Serialize;
+
+use crate::connection::Connection;
+use crate::error::Error;
+use crate::resources::check_segment;
+
+mod definitions;
+mod words;
+
+pub use definitions::watch_definitions;
+use words::{Ask, Group, Reading};
+
+/// How long it is kept what a word means.
+pub const YES: Duration = Duration::from_secs(10 * 60);
+/// How long it is kept that a word means nothing, and what the lists say that it was looked for in.
+pub const NO: Duration = Duration::from_secs(5);
+
+/// A whole lookup: the groups, then a few rounds of lists.
+const LOOKUP: Duration = Duration::from_secs(15);
+/// One list. A group whose server hangs holds up those after it for this long, once in a while.
+const LIST: Duration = Duration::from_secs(4);
+/// Lists read at once by one lookup: a server with 40 groups answers in five rounds.
+const LISTS_AT_ONCE: usize = 8;
+
+/// A kind that the cluster serves.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Found {
+    pub resource: ApiResource,
+    pub singular: String,
+    pub namespaced: bool,
+    pub verbs: Vec<String>,
+    pub short_names: Vec<String>,
+    pub categories: Vec<String>,
+    /// Such as `scale`, `status`, `log`.
+    pub subresources: Vec<String>,
+}
+
+/// Every kind that the cluster serves, each in the version its group prefers.
+#[derive(Clone, Debug, Serialize)]
+pub struct Kinds {
+    pub kinds: Vec<Found>,
+    /// Those that could not be asked: what they serve is missing above.
+    pub failed: Vec<FailedGroup>,
+}
+
+#[derive(Clone, Debug, Serialize)]
+pub struct FailedGroup {
+    /// With its version: `metrics.k8s.io/v1beta1`.
+    pub api_version: String,
+    pub why: String,
+}
+
+/// What is known of one cluster's kinds; see the module for its contract. Cheap to clone.
+#[derive(Clone)]
+pub struct Discovery(Arc<Known>);
+
+struct Known {
+    words: Fresh<Ask, Found, Error>,
+    groups: Fresh<(), Vec<Group>, Error>,
+    /// A list that could not be read is an answer, too, so that it is not asked for every word.
+    lists: Fresh<String, Result<Vec<Found>, Error>, Error>,
+    /// What the last lookup that found nothing had to choose from: for hints alone.
+    vocabulary: Snapshot<Vocabulary>,
+}
+
+#[derive(Clone, Default, PartialEq)]
+struct Vocabulary {
+    names: Vec<String>,
+    failed: Vec<String>,
+}
+
+impl Found {
+    pub fn can(&self, verb: &str) -> bool {
+        self.verbs.iter().any(|has| has == verb)
+    }
+
+    /// The objects of this kind: in `namespace`, which must have been checked, or everywhere. What
+    /// belongs to no namespace is reached whatever the namespace.
+    pub(crate) fn api(&self, client: kube::Client, namespace: Option<&str>) -> Api<DynamicObject> {
+        match namespace.filter(|_| self.namespaced) {
+            None => Api::all_with(client, &self.resource),
+            Some(namespace) => Api::namespaced_with(client, namespace, &self.resource),
+        }
+    }
+}
+
+impl Connection {
+    /// What `word` means here: plural, singular, kind or short name, also with its group or with
+    /// its version and group.
+    pub async fn find(&self, word: &str, deadline: Deadline) -> Result<Found, Error> {
+        self.resolve(Ask::word(word), word, deadline).await
+    }
+
+    /// The kind that a manifest names.
+    pub async fn find_kind(
+        &self,
+        api_version: &str,
+        kind: &str,
+        deadline: Deadline,
+    ) -> Result<Found, Error> {
+        let ask = Ask::Kind { api_version: api_version.to_owned(), kind: kind.to_owned() };
+        self.resolve(ask, &format!("{kind} of {api_version}"), deadline).await
+    }
+
+    /// Runs one call on the objects of what `word` means, in `namespace` or everywhere. A server
+    /// that says that it has no such kind knows better than what is kept: that is forgotten, and
+    /// the call is made once more.
+    pub async fn on<T, F>(
+        &self,
+        word: &str,
+        namespace: Option<&str>,
+        doing: &'static str,
+        deadline: Deadline,
+        work: impl Fn(Api<DynamicObject>, Found) -> F,
+    ) -> Result<T, Error>
+    where
+        F: Future<Output = Result<T, kube::Error>>,
+    {
+        if let Some(namespace) = namespace {
+            check_segment("namespace", namespace)?;
+        }
+        let call = |found: Found| {
+            let work = &work;
+            self.call(doing, deadline, move |client| work(found.api(client, namespace), found))
+        };
+        let first = call(self.find(word, deadline).await?).await;
+        if !matches!(&first, Err(Error::Refused { status, .. }) if is_no_such_kind(status)) {
+            return first;
+        }
+        self.discovery().reset_all();
+        call(self.find(word, deadline).await?).await
+    }
+
+    /// Every kind the cluster serves.
+    pub async fn kinds(&self, deadline: Deadline) -> Result<Kinds, Error> {
+        let known = self.discovery();
+        let mut lists = vec![CORE.to_owned()];
+        for group in known.groups(self, deadline).await?.iter() {
+            lists.extend(group.versions.iter().map(|version| format!("{}/{version}", group.name)));
+        }
+        let mut all = Kinds { kinds: Vec::new(), failed: Vec::new() };
+        let mut read = std::pin::pin!(known.read(self, lists, deadline));
+        while let Some((api_version, list)) = read.next().await {
+            match &*list? {
+                Ok(list) => all.add(list),
+                Err(why) => all.failed.push(FailedGroup { api_version, why: why.to_string() }),
+            }
+        }
+        Ok(all)
+    }
+
+    async fn resolve(&self, ask: Ask, word: &str, deadline: Deadline) -> Result<Found, Error> {
+        let (connection, asked) = (self.clone(), ask.clone());
+        let lookup = move |deadline| async move { look(&connection, &asked, deadline).await };
+        let answer = self.discovery().0.words.get(&ask, deadline, lookup).await;
+        match answer.map_err(|error| no_answer(self, error))?.value {
+            Some(found) => Ok((*found).clone()),
+            None => Err(Error::NoSuchKind {
+                cluster: self.cluster().to_owned(),
+                word: word.to_owned(),
+                hint: self.discovery().0.vocabulary.load().hint(word),
+            }),
+        }
+    }
+}
+
+/// The core group has had this one version since there are versions.
+const CORE: &str = "v1";
+
+async fn look(
+    connection: &Connection,
+    ask: &Ask,
+    deadline: Deadline,
+) -> Result<Option<Found>, Error> {
+    let known = connection.discovery();
+    let mut vocabulary = Vocabulary::default();
+    for reading in ask.readings() {
+        if reading.takes_core() {
+            let lists = [CORE.to_owned()];
+            let found = search(connection, &reading, lists, &mut vocabulary, deadline).await?;
+            if found.is_some() {
+                return Ok(found);
+            }
+        }
+        if reading.group != Some("") {
+            let lists = reading.lists(&known.groups(connection, deadline).await?);
+            let found = search(connection, &reading, lists, &mut vocabulary, deadline).await?;
+            if found.is_some() {
+                return Ok(found);
+            }
+        }
+    }
+    known.0.vocabulary.publish(vocabulary);
+    Ok(None)
+}
+
+async fn search(
+    connection: &Connection,
+    reading: &Reading<'_>,
+    lists: impl IntoIterator<Item = String>,
+    vocabulary: &mut Vocabulary,
+    deadline: Deadline,
+) -> Result<Option<Found>, Error> {
+    let mut lists = std::pin::pin!(connection.discovery().read(connection, lists, deadline));
+    while let Some((api_version, list)) = lists.next().await {
+        match &*list? {
+            Ok(list) => {
+                if let Some(found) = reading.pick(list) {
+                    return Ok(Some(found.clone()));
+                }
+                vocabulary.learn(list);
+            }
+            // Whoever names the group wants to know what is wrong with it.
+            Err(error) if reading.group.is_some() => return Err(error.clone()),
+            Err(_) => vocabulary.failed.push(api_version),
+        }
+    }
+    Ok(None)
+}
+
+impl Discovery {
+    #[expect(clippy::new_without_default, reason = "an empty cache is no default of anything")]
+    pub fn new() -> Self {
+        // One lookup of a word has at most eight lists under way, and shares them with the others.
+        let words = Config {
+            name: "discovery_words",
+            yes: YES,
+            no: NO,
+            lookup: LOOKUP,
+            answers: 4096,
+            lookups: 64,
+        };
+        let lists = Config {
+            name: "discovery_lists",
+            yes: NO,
+            no: NO,
+            lookup: LIST + Duration::from_secs(1),
+            answers: 4096,
+            lookups: words.lookups * LISTS_AT_ONCE,
+        };
+        // One key; the rest is room for lookups that a reset has disowned.
+        let groups = Config { name: "discovery_groups", answers: 1, lookups: 64, ..lists };
+        Self(Arc::new(Known {
+            words: Fresh::new(words),
+            groups: Fresh::new(groups),
+            lists: Fresh::new(lists),
+            vocabulary: Snapshot::new(Vocabulary::default()),
+        }))
+    }
+
+    /// Forgets everything: the next call asks the server.
+    pub fn reset_all(&self) {
+        // Words last: what is looked up between the two must not keep what the old lists said.
+        self.0.lists.reset_all();
+        self.0.groups.reset_all();
+        self.0.words.reset_all();
+    }
+
+    async fn groups(
+        &self,
+        connection: &Connection,
+        deadline: Deadline,
+    ) -> Result<Arc<Vec<Group>>, Error> {
+        let asking = connection.clone();
+        let lookup = move |deadline: Deadline| async move {
+            let groups = asking
+                .call(DOING, deadline, |client| async move { client.list_api_groups().await });
+            groups.await.map(|groups| Some(announced(groups)))
+        };
+        let answer = self.0.groups.get(&(), deadline, lookup).await;
+        let groups = answer.map_err(|error| no_answer(connection, error))?.value;
+        Ok(groups.unwrap_or_default())
+    }
+
+    /// The lists, in the order asked for, several under way at once.
+    fn read(
+        &self,
+        connection: &Connection,
+        lists: impl IntoIterator<Item = String>,
+        deadline: Deadline,
+    ) -> impl futures::Stream<Item = (String, Result<Arc<Result<Vec<Found>, Error>>, Error>)> {
+        let one = move |api_version: String| async move {
+            let (asking, asked) = (connection.clone(), api_version.clone());
+            let lookup = move |deadline: Deadline| async move {
+                read(&asking, &asked, deadline.within(LIST)).await.map(Some)
+            };
+            let answer = self.0.lists.get(&api_version, deadline, lookup).await;
+            let list = answer
+                .map_err(|error| no_answer(connection, error))
+                .map(|answer| answer.value.unwrap_or_else(|| Arc::new(Ok(Vec::new()))));
+            (api_version, list)
+        };
+        let reading: Vec<_> = lists.into_iter().map(one).collect();
+        stream::iter(reading).buffered(LISTS_AT_ONCE)
+    }
+}
+
+const DOING: &str = "asking which kinds it has";
+
+/// One list, or why this list, and not the whole cluster, could not be read.
+async fn read(
+    connection: &Connection,
+    api_version: &str,
+    deadline: Deadline,
+) -> Result<Result<Vec<Found>, Error>, Error> {
+    let root = if api_version == CORE { "api" } else { "apis" };
+    let path = format!("/{root}/{api_version}");
+    let list = connection.call(DOING, deadline, |client| async move {
+        let request = http::Request::get(path).body(Vec::new()).map_err(kube::Error::HttpError)?;
+        client.request::<APIResourceList>(request).await
+    });
+    match list.await {
+        Ok(list) => Ok(Ok(served(api_version, list))),
+        // Without its core group nothing can be said of a cluster.
+        Err(error) if api_version == CORE => Err(error),
+        // Its last kind has gone since the groups were read.
+        Err(Error::Refused { status, .. }) if status.code == 404 => Ok(Ok(Vec::new())),
+        Err(error @ (Error::Refused { .. } | Error::TooLate { .. })) => Ok(Err(error)),
+        Err(error) => Err(error),
+    }
+}
+
+fn announced(list: APIGroupList) -> Vec<Group> {
+    let group = |group: k8s_openapi::apimachinery::pkg::apis::meta::v1::APIGroup| {
+        let preferred = group.preferred_version.map(|preferred| preferred.version);
+        let mut versions: Vec<_> =
+            group.versions.into_iter().map(|version| version.version).collect();
+        versions.sort_by_key(|version| Some(version) != preferred.as_ref());
+        Group { name: group.name, versions }
+    };
+    list.groups.into_iter().map(group).collect()
+}
+
+fn served(api_version: &str, list: APIResourceList) -> Vec<Found> {
+    let (group, version) = api_version.split_once('/').unwrap_or(("", api_version));
+    let (subresources, kinds): (Vec<_>, Vec<_>) =
+        list.resources.into_iter().partition(|resource| resource.name.contains('/'));
+    let below = |plural: &str| {
+        let names = subresources.iter().filter_map(|resource| resource.name.split_once('/'));
+        names.filter(|(parent, _)| *parent == plural).map(|(_, name)| name.to_owned()).collect()
+    };
+    let found = |resource: k8s_openapi::apimachinery::pkg::apis::meta::v1::APIResource| Found {
+        subresources: below(&resource.name),
+        // Older servers leave it out for their own kinds.
+        singular: Some(resource.singular_name)
+            .filter(|singular| !singular.is_empty())
+            .unwrap_or_else(|| resource.kind.to_lowercase()),
+        resource: ApiResource {
+            group: group.to_owned(),
+            version: version.to_owned(),
+            api_version: api_version.to_owned(),
+            kind: resource.kind,
+            plural: resource.name,
+        },
+        namespaced: resource.namespaced,
+        verbs: resource.verbs,
+        short_names: resource.short_names.unwrap_or_default(),
+        categories: resource.categories.unwrap_or_default(),
+    };
+    kinds.into_iter().map(found).collect()
+}
+
+/// "There is no such kind", as opposed to "there is no such object". A server has it in plain text,
+/// or in a status that names no object.
+pub(crate) fn is_no_such_kind(status: &Status) -> bool {
+    let object = status.details.as_ref().is_some_and(|details| !details.name.is_empty());
+    status.code == 404 && !object
+}
+
+fn no_answer(connection: &Connection, error: NoAnswer<Error>) -> Error {
+    let cluster = connection.cluster().to_owned();
+    match error {
+        NoAnswer::Failed(error) => (*error).clone(),
+        NoAnswer::TooSlow(_) | NoAnswer::Expired => {
+            Error::TooLate { cluster, doing: DOING.to_owned() }
+        }
+        NoAnswer::Busy { retry_after } => {
+            Error::Busy { cluster, why: "too many lookups of kinds".to_owned(), retry_after }
+        }
+        NoAnswer::Panicked(_) => {
+            Error::Unreachable { cluster, doing: DOING.to_owned(), source: Arc::new(error) }
+        }
+    }
+}
+
+impl Kinds {
+    fn add(&mut self, list: &[Found]) {
+        for found in list {
+            let same = |have: &&Found| {
+                have.resource.plural == found.resource.plural
+                    && have.resource.group == found.resource.group
+            };
+            if !self.kinds.iter().any(|have| same(&have)) {
+                self.kinds.push(found.clone());
+            }
+        }
+    }
+}
+
+impl Vocabulary {
+    fn learn(&mut self, list: &[Found]) {
+        for found in list {
+            self.names.push(found.resource.plural.clone());
+            self.names.extend(found.short_names.iter().cloned());
+        }
+    }
+
+    fn hint(&self, word: &str) -> String {
+        let mut hint = match words::nearest(&word.to_lowercase(), &self.names).as_slice() {
+            [] => String::new(),
+            names => format!("; did you mean {}?", names.join(", ")),
+        };
+        if !self.failed.is_empty() {
+            hint.push_str("; could not ask ");
+            hint.push_str(&self.failed.join(", "));
+        }
+        hint
+    }
+}
+
+impl fmt::Debug for Discovery {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Discovery").finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests;

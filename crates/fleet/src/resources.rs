@@ -1,0 +1,45 @@
+//! Work on a cluster's resources. Every operation takes a [`Connection`](crate::Connection) and a
+//! deadline, asks the connection's discovery what a word means, and answers plain values.
+//!
+//! ```text
+//! list, table, get ──► Connection::on ──► discovery ──► API server
+//! watch ──► list, then changes, for as long as somebody listens
+//! events, tree ──► list;  describe ──► get + events + tree
+//! table_all, search ──► fan ──► every chosen cluster at once
+//! ```
+
+use crate::error::Error;
+
+mod describe;
+mod events;
+mod form;
+mod get;
+mod list;
+mod search;
+mod state;
+mod tree;
+mod watch;
+
+pub use describe::{Description, describe};
+pub use events::{About, Event, events};
+pub use get::{get, yaml};
+pub use list::{Column, ListQuery, Page, Row, Table, list, table};
+pub use search::{Hit, SearchQuery, SearchResult, search};
+pub use state::state;
+pub use tree::{Branch, Node, Tree, tree};
+pub use watch::{Change, watch, watch_table};
+
+pub(crate) use watch::watch_metadata;
+
+/// Refuses a name or namespace that would not stay one segment of a request's path. Permissions are
+/// decided on names: `../../secrets` must not pass as one.
+pub(crate) fn check_segment(what: &str, segment: &str) -> Result<(), Error> {
+    let allowed = |byte: u8| byte.is_ascii_alphanumeric() || b"-._~:@!$&'()*+,;=".contains(&byte);
+    if segment.is_empty() || segment == "." || segment == ".." || !segment.bytes().all(allowed) {
+        return Err(Error::Invalid(format!("{segment:?} cannot be the name of a {what}")));
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests;
