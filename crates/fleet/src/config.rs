@@ -3,6 +3,8 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
+use objects::Selector;
+
 #[derive(Clone, Debug)]
 pub struct FleetConfig {
     /// As a `KUBECONFIG` list: the first that has a name wins; those that are not there yet are
@@ -30,8 +32,7 @@ pub struct InCluster {
 /// Which Secrets hold kubeconfigs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Secrets {
-    /// A label selector.
-    pub selector: String,
+    pub selector: Selector,
     /// Cluster API's `<cluster>-kubeconfig` as well.
     pub cluster_api: bool,
 }
@@ -69,7 +70,8 @@ impl Default for FleetConfig {
 
 impl Default for Secrets {
     fn default() -> Self {
-        Self { selector: "fairlead.dev/cluster".to_owned(), cluster_api: true }
+        let selector = "fairlead.dev/cluster".parse().expect("a label's name is a selector");
+        Self { selector, cluster_api: true }
     }
 }
 

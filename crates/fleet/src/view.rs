@@ -18,7 +18,9 @@ use jiff::{SignedDuration, Timestamp};
 use serde::ser::SerializeMap;
 use serde::{Serialize, Serializer};
 
-use crate::connection::Connection;
+use crate::connection::{Connection, Tenant};
+use crate::credentials::Access;
+use crate::error::Error;
 use crate::source::Offer;
 
 /// The whole fleet at one moment.
@@ -32,11 +34,29 @@ pub struct FleetView {
     /// Those that can be called: exactly the clusters that are ready or degraded and have a client.
     pub(crate) connections: Map<Arc<str>, Connection>,
     /// What `clusters` was made from.
-    pub(crate) offers: Map<Arc<str>, Arc<Offer>>,
+    pub(crate) wanted: Map<Arc<str>, Wanted>,
+}
+
+/// A cluster as it is to be.
+#[derive(Clone)]
+pub(crate) struct Wanted {
+    pub(crate) offer: Arc<Offer>,
+    /// Which life of a cluster by this name: one that was removed and came back is another, and so
+    /// is one with another server.
+    pub(crate) incarnation: u64,
+    pub(crate) tenant: Arc<Tenant>,
+    pub(crate) pulse: Pulse,
+}
+
+impl Wanted {
+    /// How to reach it, if it is to be connected to and that can be.
+    pub(crate) fn access(&self) -> Option<&Arc<Access>> {
+        self.offer.access.as_ref().ok().filter(|_| self.offer.enabled)
+    }
 }
 
 /// One cluster, as a person is shown it.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ClusterView {
     #[serde(serialize_with = "text")]
@@ -173,6 +193,13 @@ impl Pulse {
     }
 }
 
+/// The same pulse, not the same beat.
+impl PartialEq for Pulse {
+    fn eq(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
+    }
+}
+
 impl Serialize for Pulse {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let mut map = serializer.serialize_map(Some(2))?;
@@ -201,6 +228,30 @@ impl ClusterView {
 }
 
 impl FleetView {
+    /// A map lookup.
+    pub fn connection(&self, name: &str) -> Result<Connection, Error> {
+        if let Some(connection) = self.connections.get(name) {
+            return Ok(connection.clone());
+        }
+        let cluster = name.to_owned();
+        let Some(view) = self.clusters.get(name) else {
+            return Err(Error::NoSuchCluster { cluster });
+        };
+        let soon = Duration::from_secs(1);
+        let retry_after = match view.state {
+            State::Connecting => Some(soon),
+            // What is due is under way.
+            _ => view.next_try.map(|next| {
+                Duration::try_from(next.duration_since(Timestamp::now())).unwrap_or(soon)
+            }),
+        };
+        let why = view.why.clone().unwrap_or_else(|| match view.state {
+            State::Disabled => "enable it first".to_owned(),
+            _ => "it has not answered yet".to_owned(),
+        });
+        Err(Error::NotReady { cluster, state: view.state.name(), why, retry_after })
+    }
+
     /// How many clusters are in each state, in the order of [`State::ALL`].
     pub fn counts(&self) -> [(State, usize); State::ALL.len()] {
         let mut counts = State::ALL.map(|state| (state, 0));
