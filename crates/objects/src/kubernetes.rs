@@ -283,6 +283,30 @@ impl Engine for Kubernetes {
         self.meters.register(registry);
     }
 
+    /// Not by an apply, which would have to send, and so to own, the whole object.
+    fn annotate<'a>(
+        &'a self,
+        of: Type,
+        current: DynamicObject,
+        key: &'a str,
+        value: String,
+        deadline: Deadline,
+    ) -> Answer<'a, DynamicObject> {
+        async move {
+            let id = Id::of(&current);
+            let api = self.api_of(&of, &id)?;
+            let Precondition { version, uid } = Precondition::of(&current);
+            let patch = Patch::Merge(json!({ "metadata": {
+                "annotations": { key: value }, "resourceVersion": version, "uid": uid,
+            } }));
+            let params =
+                PatchParams { field_manager: Some(self.manager.clone()), ..PatchParams::default() };
+            let call = Call::on("annotating", &of, &id);
+            call.until(deadline, api.patch(&id.name, &params, &patch)).await.map(read)
+        }
+        .boxed()
+    }
+
     fn get<'a>(
         &'a self,
         of: Type,
@@ -393,4 +417,4 @@ impl fmt::Debug for Kubernetes {
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

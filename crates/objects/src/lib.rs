@@ -19,6 +19,7 @@ mod embedded;
 mod install;
 pub mod kinds;
 mod kubernetes;
+mod lease;
 mod metadata;
 mod name;
 mod selector;
@@ -26,6 +27,7 @@ mod store;
 
 pub use embedded::OpenError;
 pub use install::install;
+pub use lease::{Election, Fence, Leader, Leadership, Timing, Token};
 pub use selector::{BadSelector, Selector};
 pub use store::{
     Deletion, Error, Event, Expected, Id, Invalid, Kind, Listing, Objects, Version, Watch, Within,

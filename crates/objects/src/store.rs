@@ -314,6 +314,20 @@ pub(crate) trait Engine: fmt::Debug + Send + Sync {
 
     fn register(&self, _registry: &mut Registry) {}
 
+    /// Sets one annotation of `current`, if it is still that, and nothing else.
+    fn annotate<'a>(
+        &'a self,
+        of: Type,
+        mut current: DynamicObject,
+        key: &'a str,
+        value: String,
+        deadline: Deadline,
+    ) -> Answer<'a, DynamicObject> {
+        let version = Version(current.resource_version().unwrap_or_default());
+        current.annotations_mut().insert(key.to_owned(), value);
+        self.apply(of, current, Expected::Version(version), deadline)
+    }
+
     fn get<'a>(
         &'a self,
         of: Type,

@@ -1,6 +1,7 @@
 use std::time::Duration;
 
 use flow::backoff::Curve;
+use futures::StreamExt;
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::Secret;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
@@ -200,7 +201,6 @@ async fn list_in_pages(objects: &Objects) {
         one.labels_mut().insert("many".to_owned(), (n % 2).to_string());
         objects.create(&one, soon()).await.unwrap();
     });
-    use futures::StreamExt;
     made.buffer_unordered(16).collect::<()>().await;
     let within = |labels: &str| Within { labels: Some(labels.to_owned()), namespace: None };
     let all = objects.list::<Cluster>(&within("many"), soon()).await.unwrap();
@@ -286,31 +286,22 @@ async fn faults_hold_up_a_watch_and_break_nothing() {
     let mut watch = through.watch::<Cluster>(Within::default());
     let Event::Restarted(all) = next(&mut watch).await else { panic!() };
     assert_eq!(all.iter().map(ResourceExt::name_any).collect::<Vec<_>>(), ["old"]);
-    // What one change looks like to the watcher: itself, once, without a restart.
-    let mut count = 0;
-    macro_rules! told {
-        ($fault:expr) => {{
-            let _: &str = $fault;
-            count += 1;
-            let name = format!("n-{count}");
-            let made = straight.create(&cluster(&name), soon()).await.unwrap();
-            made
-        }};
-    }
+    // Each change is told once, without a restart.
+    let change = async |name: &str| straight.create(&cluster(name), soon()).await.unwrap();
 
-    let made = told!("well");
+    let made = change("well").await;
     assert_eq!(next(&mut watch).await, Event::Applied(made));
 
-    let made = told!("sessions end in time");
+    let made = change("sessions-end").await;
     sleep(Duration::from_secs(3)).await;
     assert_eq!(next(&mut watch).await, Event::Applied(made));
 
     proxy.cut();
-    let made = told!("cut");
+    let made = change("cut").await;
     assert_eq!(next(&mut watch).await, Event::Applied(made));
 
     proxy.inject(Fault::BlackHole);
-    let made = told!("a black hole, in which the open connection stays open");
+    let made = change("black-hole").await;
     assert!(timeout(Duration::from_secs(5), watch.next()).await.is_err());
     let started = Instant::now();
     let late = through
@@ -323,7 +314,7 @@ async fn faults_hold_up_a_watch_and_break_nothing() {
 
     proxy.inject(Fault::Refuse);
     proxy.cut();
-    let made = told!("refused");
+    let made = change("refused").await;
     assert!(timeout(Duration::from_secs(1), watch.next()).await.is_err());
     proxy.heal();
     assert_eq!(next(&mut watch).await, Event::Applied(made));
@@ -332,7 +323,7 @@ async fn faults_hold_up_a_watch_and_break_nothing() {
     server.stop();
     assert!(timeout(Duration::from_secs(1), watch.next()).await.is_err());
     server.restart().await;
-    let made = told!("the server restarts");
+    let made = change("restart").await;
     // A new server has an empty history: it may not know the version seen last.
     match next(&mut watch).await {
         Event::Applied(object) => assert_eq!(object, made),
@@ -341,7 +332,9 @@ async fn faults_hold_up_a_watch_and_break_nothing() {
     }
     let gone = straight.delete::<Cluster>(&Id::of(&made), Expected::Any, soon()).await.unwrap();
     assert_eq!(gone, Deletion::Gone);
-    assert!(matches!(next(&mut watch).await, Event::Deleted(object) if object.name_any() == "n-6"));
+    assert!(
+        matches!(next(&mut watch).await, Event::Deleted(object) if object.name_any() == "restart")
+    );
 
     // Versions too old, and versions that never were.
     for lost in [Version("1".to_owned()), Version("not a version".to_owned())] {
@@ -352,7 +345,7 @@ async fn faults_hold_up_a_watch_and_break_nothing() {
     // One that is still known goes on from there.
     let mut watch = through.watch_after::<Cluster>(Within::default(), before);
     match next(&mut watch).await {
-        Event::Applied(object) => assert_eq!(object.name_any(), "n-6"),
+        Event::Applied(object) => assert_eq!(object.name_any(), "restart"),
         Event::Restarted(all) => assert_eq!(all.len(), 6),
         deleted @ Event::Deleted(_) => panic!("{deleted:?}"),
     }

@@ -196,8 +196,8 @@ impl Watcher {
         let deadline = Deadline::after(self.limits.open);
         let session = match call.bound(deadline, self.api.watch(&params, &at.0)).await? {
             Ok(session) => session.boxed(),
-            // 400: this version was never one of this server's.
-            Err(kube::Error::Api(status)) if matches!(status.code, 400 | 410) => {
+            // Not 410: this version was never one of this server's.
+            Err(kube::Error::Api(status)) if matches!(status.code, 400 | 410 | 422) => {
                 return Err(self.forget(Failure::Forgotten));
             }
             Err(error) => return Err(call.failed(error).into()),
