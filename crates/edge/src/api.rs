@@ -30,6 +30,7 @@ use ::access::{Access, Audit};
 use axum::{Extension, Router};
 use fleet::Fleet;
 use flow::{Ledger, Tasks};
+use tokio::sync::Semaphore;
 
 pub use gates::Gates;
 pub use problem::{Code, Problem};
@@ -41,6 +42,8 @@ use route::{BASE, Routes};
 
 /// A connection costs some kilobytes, and most are idle: browsers, streams, commands that follow.
 const CONNECTIONS: usize = 4096;
+/// Leaves as many connections for what is not a stream.
+const STREAMS: usize = CONNECTIONS / 2;
 
 /// What the handlers speak to. Cheap to clone.
 #[derive(Clone, Debug)]
@@ -55,7 +58,25 @@ pub struct Api {
     /// What to tell who sees no cluster at all.
     pub no_clusters: Arc<str>,
     /// Whether cookies travel under TLS alone.
-    pub secure: bool,
+    secure: bool,
+    /// A place for each stream that may be open.
+    pub(crate) streams: Arc<Semaphore>,
+}
+
+impl Api {
+    pub fn new(
+        fleet: Fleet,
+        access: Access,
+        audit: Audit,
+        ledger: Ledger,
+        gates: Gates,
+        tasks: Tasks,
+        no_clusters: &str,
+    ) -> Self {
+        let streams = Arc::new(Semaphore::new(STREAMS));
+        let no_clusters = no_clusters.into();
+        Self { fleet, access, audit, ledger, gates, tasks, no_clusters, secure: false, streams }
+    }
 }
 
 /// Serves the API on `listener` until `tasks` stops. Waits for nothing.

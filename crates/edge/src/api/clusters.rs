@@ -8,7 +8,8 @@ use axum::Json;
 use axum::extract::{Path, State};
 use axum::response::sse::{Event, KeepAlive, Sse};
 use axum::response::{IntoResponse, Response};
-use fleet::{ClusterView, FleetView, State as ClusterState, TestReport};
+use fleet::{ClusterView, FleetView, SourceKind, State as ClusterState, TestReport};
+use flow::Deadline;
 use futures::stream;
 use http::{HeaderMap, StatusCode, header};
 use jiff::Timestamp;
@@ -17,7 +18,7 @@ use utoipa::ToSchema;
 use utoipa_axum::routes;
 
 use super::Api;
-use super::door::Asker;
+use super::door::{Asker, Details};
 use super::extract::Body;
 use super::problem::Problem;
 use super::route::{Route, Routes};
@@ -26,6 +27,8 @@ use super::route::{Route, Routes};
 const AT_MOST_EVERY: Duration = Duration::from_millis(200);
 /// How often a quiet stream shows that it lives, and looks whether its reader may still read.
 const QUIET: Duration = Duration::from_secs(15);
+/// How long an answer waits for the view to show a change.
+const SEEN: Duration = Duration::from_secs(1);
 /// Kubeconfigs with embedded certificates of many contexts.
 const KUBECONFIG: usize = 1 << 20;
 
@@ -154,7 +157,7 @@ async fn clusters(State(api): State<Api>, asker: Asker, headers: HeaderMap) -> R
             // Then whatever came meanwhile is told at once.
             stop.bound(tokio::time::sleep(AT_MOST_EVERY)).await?;
             let changed = async {
-                while flow::Deadline::after(QUIET).bound(changes.changed()).await.is_err() {
+                while Deadline::after(QUIET).bound(changes.changed()).await.is_err() {
                     if !api.access.is_still(&asker.who) {
                         return None;
                     }
@@ -195,9 +198,11 @@ async fn cluster(
 }
 
 fn shown(api: &Api, name: &str) -> Result<Cluster, Problem> {
-    let view = api.fleet.view();
-    let cluster = view.clusters.get(name).map(|view| Cluster::from(&**view));
-    cluster.ok_or_else(|| Problem::no_such_cluster(name))
+    shown_now(api, name).ok_or_else(|| Problem::no_such_cluster(name))
+}
+
+fn shown_now(api: &Api, name: &str) -> Option<Cluster> {
+    api.fleet.view().clusters.get(name).map(|view| Cluster::from(&**view))
 }
 
 #[derive(Deserialize, ToSchema)]
@@ -223,14 +228,34 @@ async fn import(
 ) -> Result<Response, Problem> {
     asker.may_in_fleet(CLUSTERS, Verb::Create)?;
     api.fleet.import(&name, &kubeconfig, context.as_deref(), asker.deadline).await?;
-    let mut response = (StatusCode::CREATED, Json(Imported { name: name.clone() })).into_response();
-    response.extensions_mut().insert(super::door::Details(name));
+    seen(&api, |view| view.clusters.contains_key(name.as_str())).await;
+    // What is imported may be hidden from who imports it.
+    let shown = Some(name.as_str()).filter(|name| asker.permissions.may_see_cluster(name));
+    let cluster = shown.and_then(|name| shown_now(&api, name));
+    let mut response =
+        (StatusCode::CREATED, Json(Imported { name: name.clone(), cluster })).into_response();
+    response.extensions_mut().insert(Details(name));
     Ok(response)
 }
 
 #[derive(Serialize, ToSchema)]
 struct Imported {
     name: String,
+    /// How it stands with it, as far as is known.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    cluster: Option<Cluster>,
+}
+
+/// Waits until the view shows what the store has: who then lists finds it. Another source may have
+/// the name, or another change may overtake ours; then the second runs out, and all is as well.
+async fn seen(api: &Api, told: impl Fn(&FleetView) -> bool) {
+    let mut changes = api.fleet.changes();
+    let wait = async {
+        while !told(&api.fleet.view()) {
+            changes.changed().await;
+        }
+    };
+    let _ = Deadline::after(SEEN).bound(wait).await;
 }
 
 /// Remove an imported cluster, in whatever state it is
@@ -245,6 +270,8 @@ async fn remove(
 ) -> Result<StatusCode, Problem> {
     asker.may_in_fleet(CLUSTERS, Verb::Delete)?;
     api.fleet.remove(&name, asker.deadline).await?;
+    let imported = |view: &ClusterView| view.source.kind == SourceKind::Imported;
+    seen(&api, |view| !view.clusters.get(name.as_str()).is_some_and(|found| imported(found))).await;
     Ok(StatusCode::NO_CONTENT)
 }
 
@@ -272,6 +299,11 @@ async fn change(
     } else {
         api.fleet.disable(&name, asker.deadline).await?;
     }
+    let disabled = |view: &ClusterView| view.state == ClusterState::Disabled;
+    seen(&api, |view| {
+        view.clusters.get(name.as_str()).is_none_or(|found| disabled(found) != enabled)
+    })
+    .await;
     Ok(Json(shown(&api, &name)?))
 }
 

@@ -220,21 +220,24 @@ impl From<fleet::Error> for Problem {
                 problem.cause = serde_json::to_value(&status).ok();
                 problem
             }
+            Error::Store(error) => (&*error).into(),
             Error::Invalid(_) => Self::invalid(detail),
         }
     }
 }
 
-impl From<objects::Error> for Problem {
-    fn from(error: objects::Error) -> Self {
+impl From<&objects::Error> for Problem {
+    fn from(error: &objects::Error) -> Self {
         use objects::Error;
-        let detail = said(&error);
+        let detail = said(error);
         match error {
             Error::Exists { .. } => Self::new(Code::Exists, detail),
             Error::NotFound { .. } => Self::new(Code::NotFound, detail),
             Error::Conflict { .. } => Self::new(Code::Conflict, detail),
             Error::Invalid { .. } => Self::invalid(detail),
-            Error::Busy { retry_after } => Self::new(Code::SlowDown, detail).come_back(retry_after),
+            Error::Busy { retry_after } => {
+                Self::new(Code::SlowDown, detail).come_back(*retry_after)
+            }
             Error::TooLate { .. } => Self::new(Code::TooLate, detail),
             Error::Forbidden { .. } => Self::new(Code::Refused, detail),
             Error::Unavailable { .. } => Self::new(Code::NotReady, detail),
@@ -292,7 +295,7 @@ impl From<AdministrationError> for Problem {
             Error::WeakPassword(_) => Self::invalid(detail),
             Error::Login(error) => error.into(),
             Error::NoVerdict(none) => none.into(),
-            Error::Store(error) => error.into(),
+            Error::Store(error) => (&error).into(),
         }
     }
 }
