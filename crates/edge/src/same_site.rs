@@ -7,8 +7,8 @@ use http::{HeaderMap, StatusCode, header};
 
 use crate::reply;
 
-/// For a listener on loopback: a page from elsewhere, open in a local browser, must not reach a loopback listener, neither by
-/// a cross-site request nor by a name of its own that resolves to 127.0.0.1.
+/// For a listener on loopback: a page from elsewhere, open in a local browser, must not reach it, neither
+/// by a cross-site request nor by a name of its own that resolves to 127.0.0.1.
 pub(crate) async fn same_site(
     State(loopback): State<bool>,
     request: Request,
@@ -23,7 +23,7 @@ pub(crate) async fn same_site(
     next.run(request).await
 }
 
-fn is_local(headers: &HeaderMap) -> bool {
+pub(crate) fn is_local(headers: &HeaderMap) -> bool {
     let host = headers.get(header::HOST).and_then(|host| host.to_str().ok());
     let origin = headers.get(header::ORIGIN).map(|origin| origin.to_str().unwrap_or(""));
     let origin_host = origin.map(|origin| origin.split_once("://").map_or("", |(_, rest)| rest));

@@ -2,6 +2,7 @@
 //! its own runtime.
 
 mod config;
+mod controller;
 mod ground;
 mod logging;
 mod output;

@@ -11,6 +11,8 @@ use flow::{Gate, MemoryGuard, Pressure, Snapshot};
 /// Which door a request goes through.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Door<'a> {
+    /// For those who have not said who they are: they take no place from those who have.
+    Strangers,
     /// Answered from what this process has.
     Local,
     /// Asks many clusters at once; waits for the slowest.
@@ -24,6 +26,7 @@ pub struct Gates(Arc<Inner>);
 
 #[derive(Debug)]
 struct Inner {
+    strangers: Gate,
     local: Gate,
     across: Gate,
     /// Written when a cluster is first asked and when clusters go; read by every request.
@@ -35,6 +38,7 @@ struct Inner {
 impl Gates {
     pub fn new() -> Self {
         Self(Arc::new(Inner {
+            strangers: Gate::new(GateConfig::new("strangers")),
             local: Gate::new(GateConfig::new("local")),
             across: Gate::new(GateConfig::new("across")),
             clusters: Snapshot::new(flow::Map::new()),
@@ -56,6 +60,7 @@ impl Gates {
         };
         // First the word, then those who hear it: a gate made in between takes the word.
         self.0.shedding.publish(shedding);
+        self.0.strangers.shed(shedding);
         self.0.local.shed(shedding);
         self.0.across.shed(shedding);
         for gate in self.0.clusters.load().values() {
@@ -67,6 +72,7 @@ impl Gates {
     /// guesses make none.
     pub(crate) fn at(&self, door: Door<'_>) -> Gate {
         match door {
+            Door::Strangers => self.0.strangers.clone(),
             Door::Local => self.0.local.clone(),
             Door::Across => self.0.across.clone(),
             Door::Cluster(name) => {
@@ -100,6 +106,7 @@ impl Gates {
     }
 
     pub fn register(&self, registry: &mut prometheus_client::registry::Registry) {
+        self.0.strangers.register(registry);
         self.0.local.register(registry);
         self.0.across.register(registry);
     }

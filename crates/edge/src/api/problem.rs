@@ -5,6 +5,9 @@
 
 use std::time::Duration;
 
+use access::audit::AuditError;
+use access::password::NoVerdict;
+use access::{AdministrationError, LoginError, Unauthenticated};
 use axum::response::{IntoResponse, Response};
 use http::{HeaderValue, StatusCode, header};
 use serde::Serialize;
@@ -57,8 +60,8 @@ codes! {
     Unreachable = "unreachable", BAD_GATEWAY, "The cluster cannot be reached";
     /// More has come than can be answered in time.
     Overloaded = "overloaded", SERVICE_UNAVAILABLE, "Overloaded";
-    /// The cluster is known and not usable now.
-    NotReady = "not-ready", SERVICE_UNAVAILABLE, "The cluster is not ready";
+    /// The cluster, or the store, is known and not usable now.
+    NotReady = "not-ready", SERVICE_UNAVAILABLE, "Not ready";
     /// Nothing was done, because it could not have been recorded.
     Audit = "audit", SERVICE_UNAVAILABLE, "The audit cannot be written";
     TooLate = "too-late", GATEWAY_TIMEOUT, "No answer in time";
@@ -95,6 +98,9 @@ pub struct ProblemBody {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<Object>)]
     cause: Option<serde_json::Value>,
+    /// To be quoted: the log and the audit name it too.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    request_id: Option<String>,
 }
 
 impl Problem {
@@ -121,6 +127,12 @@ impl Problem {
         )
     }
 
+    /// A route that is there, asked in a way that it does not know.
+    pub(crate) fn not_allowed(detail: String) -> Self {
+        let status = StatusCode::METHOD_NOT_ALLOWED;
+        Self { status, ..Self::invalid(detail) }
+    }
+
     #[must_use]
     pub fn of_cluster(mut self, cluster: impl Into<String>) -> Self {
         self.cluster = Some(cluster.into());
@@ -143,7 +155,16 @@ impl Problem {
             cluster: self.cluster.clone(),
             retry_after_ms: self.retry_after.map(millis),
             cause: self.cause.clone(),
+            request_id: None,
         }
+    }
+
+    /// Names the request in the body of an answer that is a problem.
+    pub(crate) fn named(response: Response, request_id: &str) -> Response {
+        let Some(problem) = response.extensions().get::<Self>() else { return response };
+        let body = ProblemBody { request_id: Some(request_id.to_owned()), ..problem.body() };
+        let (parts, _) = response.into_parts();
+        Response::from_parts(parts, serde_json::to_vec(&body).unwrap_or_default().into())
     }
 }
 
@@ -153,8 +174,9 @@ fn millis(time: Duration) -> u64 {
 
 impl IntoResponse for Problem {
     fn into_response(self) -> Response {
+        // Without a length of its own: the request's name is still to come.
         let body = serde_json::to_vec(&self.body()).unwrap_or_default();
-        let mut response = (self.status, body).into_response();
+        let mut response = (self.status, axum::body::Body::from(body)).into_response();
         let headers = response.headers_mut();
         headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/problem+json"));
         headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
@@ -166,7 +188,7 @@ impl IntoResponse for Problem {
         if self.code == Code::Unauthenticated {
             headers.insert(header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
         }
-        response.extensions_mut().insert(self.code);
+        response.extensions_mut().insert(self);
         response
     }
 }
@@ -198,7 +220,94 @@ impl From<fleet::Error> for Problem {
                 problem.cause = serde_json::to_value(&status).ok();
                 problem
             }
+            Error::Store(error) => (&*error).into(),
             Error::Invalid(_) => Self::invalid(detail),
+        }
+    }
+}
+
+impl From<&objects::Error> for Problem {
+    fn from(error: &objects::Error) -> Self {
+        use objects::Error;
+        let detail = said(error);
+        match error {
+            Error::Exists { .. } => Self::new(Code::Exists, detail),
+            Error::NotFound { .. } => Self::new(Code::NotFound, detail),
+            Error::Conflict { .. } => Self::new(Code::Conflict, detail),
+            Error::Invalid { .. } => Self::invalid(detail),
+            Error::Busy { retry_after } => {
+                Self::new(Code::SlowDown, detail).come_back(*retry_after)
+            }
+            Error::TooLate { .. } => Self::new(Code::TooLate, detail),
+            Error::Forbidden { .. } => Self::new(Code::Refused, detail),
+            Error::Unavailable { .. } => Self::new(Code::NotReady, detail),
+        }
+    }
+}
+
+impl From<Unauthenticated> for Problem {
+    fn from(error: Unauthenticated) -> Self {
+        match error {
+            Unauthenticated::Unknown => Self::new(Code::Unauthenticated, error.to_string()),
+            Unauthenticated::NotReady { retry_after } => {
+                Self::new(Code::NotReady, error.to_string()).come_back(retry_after)
+            }
+        }
+    }
+}
+
+impl From<LoginError> for Problem {
+    fn from(error: LoginError) -> Self {
+        let detail = error.to_string();
+        match error {
+            LoginError::Wrong | LoginError::BadCode => Self::new(Code::Unauthenticated, detail),
+            LoginError::Limited { retry_after } => {
+                Self::new(Code::SlowDown, detail).come_back(retry_after)
+            }
+            LoginError::NotReady { retry_after } => {
+                Self::new(Code::NotReady, detail).come_back(retry_after)
+            }
+            LoginError::NoVerdict(none) => none.into(),
+        }
+    }
+}
+
+impl From<NoVerdict> for Problem {
+    fn from(error: NoVerdict) -> Self {
+        let detail = error.to_string();
+        match error {
+            NoVerdict::Busy { retry_after } => {
+                Self::new(Code::SlowDown, detail).come_back(retry_after)
+            }
+            NoVerdict::TooLate => Self::new(Code::TooLate, detail),
+        }
+    }
+}
+
+impl From<AdministrationError> for Problem {
+    fn from(error: AdministrationError) -> Self {
+        use AdministrationError as Error;
+        let detail = error.to_string();
+        match error {
+            Error::NotAllowed { .. } | Error::Guarded(_) | Error::WrongPassword => {
+                Self::new(Code::Forbidden, detail)
+            }
+            Error::WeakPassword(_) => Self::invalid(detail),
+            Error::Login(error) => error.into(),
+            Error::NoVerdict(none) => none.into(),
+            Error::Store(error) => (&error).into(),
+        }
+    }
+}
+
+impl From<AuditError> for Problem {
+    fn from(error: AuditError) -> Self {
+        let problem = Self::new(Code::Audit, said(&error));
+        match error {
+            AuditError::Busy { retry_after } | AuditError::Unavailable { retry_after, .. } => {
+                problem.come_back(retry_after)
+            }
+            AuditError::TooLate | AuditError::Stopping => problem,
         }
     }
 }
