@@ -20,7 +20,7 @@ use kube::Api;
 use kube::api::{ListParams, Patch, PatchParams, PostParams};
 use kube::core::Status;
 use serde::{Deserialize, Serialize};
-use serde_json::{Value, json};
+use serde_json::json;
 use tokio::sync::Semaphore;
 use tokio::time::sleep;
 
@@ -285,10 +285,12 @@ impl Leaving<'_> {
         let answer = self
             .ask("evicting a pod", |pods| async move {
                 let params = PostParams::default();
-                pods.create_subresource::<_, Value>("eviction", pod, &params, &eviction).await
+                pods.create_subresource::<_, Status>("eviction", pod, &params, &eviction).await
             })
             .await;
         match answer {
+            // A pod under two budgets is refused with a "created" and the refusal in it.
+            Ok(status) if status.is_failure() => Err(status.message),
             Ok(_) => Ok(Said::Going),
             Err(Error::Refused { status, .. }) => match status.code {
                 404 => Ok(Said::Gone),
