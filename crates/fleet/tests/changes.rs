@@ -84,8 +84,9 @@ async fn a_kube_server_takes_what_is_applied() {
     let connection = Connection::new("test", server.client().await);
     let into_harbour =
         apply::How { namespace: Some("harbour".to_owned()), ..apply::How::default() };
-    let applied =
-        async |input: &str, how: &apply::How| apply(&connection, input, how, soon()).await.unwrap();
+    let applied = async |input: &str, how: &apply::How| {
+        apply(&connection, input, how, |_| Ok(()), soon()).await.unwrap()
+    };
     let outcomes = |applied: &[Applied]| -> Vec<Outcome> {
         applied.iter().map(|it| it.outcome.clone()).collect()
     };
@@ -180,8 +181,17 @@ metadata: { name: good }
 apiVersion: v1
 kind: ConfigMap
 metadata: { name: good, namespace: default }
+---
+apiVersion: v1
+kind: ConfigMap
+metadata: { name: forbidden }
 ";
-    let applied = apply(connection, input, &apply::How::default(), soon()).await.unwrap();
+    let permit = |target: &Target| match target.name() {
+        "forbidden" => Err("you may not".to_owned()),
+        _ => Ok(()),
+    };
+    let how = apply::How::default();
+    let applied = apply(connection, input, &how, permit, soon()).await.unwrap();
     let why = |place: usize| match &applied[place].outcome {
         Outcome::Failed { why, .. } => why.as_str(),
         other => panic!("{other:?}"),
@@ -191,6 +201,7 @@ metadata: { name: good, namespace: default }
     assert!(why(2).contains("cannot be the name of a ConfigMap"), "{}", why(2));
     assert_eq!(applied[3].outcome, Outcome::Created);
     assert!(why(4).contains("twice"), "{}", why(4));
+    assert_eq!(why(5), "you may not");
 }
 
 #[tokio::test]
@@ -199,7 +210,8 @@ async fn a_kube_server_does_what_it_is_told() {
     // Disruption budgets were beta in the oldest servers.
     let server = KubeServer::start_with(&["--runtime-config=policy/v1beta1=true"]).await;
     // Kube's own retries would keep a budget's "not now" from whoever has to decide about it.
-    let config = kube::Config { default_retry: false, ..server.access().config().await };
+    let mut config = server.access().config().await;
+    config.default_retry = false;
     let connection = Connection::new("test", kube::Client::try_from(config).unwrap());
     let namespace = server.namespace().await;
 

@@ -106,8 +106,7 @@ proptest! {
     fn different_objects_have_one(before in anything(), after in anything()) {
         prop_assume!(before != after);
         let (before, after) = (json!({ "spec": before }), json!({ "spec": after }));
-        let same = before.to_string() == after.to_string();
         let diff = Diff { before: Some(before), after, secret: false }.unified();
-        prop_assert_eq!(diff.is_empty(), same);
+        prop_assert!(!diff.is_empty());
     }
 }

@@ -108,6 +108,31 @@ fn a_refusal_quotes_nothing() {
 }
 
 #[test]
+fn an_input_may_be_large_but_not_by_aliases() {
+    let mut many = String::new();
+    for number in 0..MOST {
+        many += &format!("---\napiVersion: v1\nkind: ConfigMap\nmetadata: {{name: n{number}}}\n");
+    }
+    assert_eq!(read(&many).unwrap().len(), MOST);
+    many += "---\napiVersion: v1\nkind: ConfigMap\nmetadata: {name: more}\n";
+    assert!(read(&many).unwrap_err().contains("more than 5000 objects"));
+
+    // A mebibyte that says that it is a hundred.
+    let head = "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: it}\n";
+    let bomb = format!("{head}a: &a {}\nb: [{}]\n", "x".repeat(1 << 20), "*a,".repeat(100));
+    let refused = read(&bomb).unwrap_err();
+    assert!(refused.contains("aliases"), "{refused}");
+    let deep = format!("{head}a: {}{}\n", "[".repeat(500), "]".repeat(500));
+    assert!(read(&deep).is_err());
+}
+
+#[test]
+fn a_document_shown_while_debugging_hides_its_object() {
+    let secret = "apiVersion: v1\nkind: Secret\nmetadata: {name: a}\nstringData: {k: hunter2}\n";
+    assert_eq!(format!("{:?}", read(secret).unwrap()), "[v1 Secret /a]");
+}
+
+#[test]
 fn what_the_server_would_refuse_is_left_out() {
     let exported = "apiVersion: v1\nkind: Pod\nmetadata: {name: a, managedFields: [{}]}\n";
     assert_eq!(read(exported).unwrap()[0].object["metadata"], json!({ "name": "a" }));
