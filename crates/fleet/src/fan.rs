@@ -77,7 +77,7 @@ impl<T> Reply<T> {
         match self.result {
             Ok(value) => Ok((self.cluster, value)),
             Err(error) => {
-                Err(Missing { cluster: self.cluster, took_ms, why: error.to_string(), error })
+                Err(Missing { cluster: self.cluster, took_ms, why: error.in_full(), error })
             }
         }
     }

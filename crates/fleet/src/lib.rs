@@ -6,6 +6,8 @@ mod error;
 pub mod fan;
 pub mod merge;
 pub mod resources;
+#[cfg(test)]
+mod scripted;
 
 pub use connection::Connection;
 pub use discovery::{Discovery, Found};

@@ -39,7 +39,7 @@ pub async fn describe(
     );
     let mut incomplete = std::mem::take(&mut tree.incomplete);
     let events = events.unwrap_or_else(|error| {
-        incomplete.push(format!("events: {error}"));
+        incomplete.push(format!("events: {}", error.in_full()));
         Vec::new()
     });
     Ok(Description { state: state(&object), object, events, tree, incomplete })

@@ -146,7 +146,7 @@ pub async fn search(
     }
     let (text, allowed) = (text.as_str(), &allowed);
     let ask = |connection: Connection, deadline| async move {
-        Ok(one_cluster(&connection, query, text, allowed, deadline).await)
+        one_cluster(&connection, query, text, allowed, deadline).await
     };
     let mut result = SearchResult::default();
     let mut replies = std::pin::pin!(fan(targets, deadline, ask));
@@ -170,8 +170,8 @@ async fn one_cluster(
     text: &str,
     allowed: &impl Fn(&str, Option<&str>, &ApiResource) -> bool,
     deadline: Deadline,
-) -> Part {
-    let mut part = Part::default();
+) -> Result<Part, Error> {
+    let (mut part, mut answered, mut failed) = (Part::default(), false, None);
     let read = |kind: &String| {
         let kind = kind.clone();
         async move { (one_kind(connection, query, &kind, allowed, deadline).await, kind) }
@@ -183,9 +183,13 @@ async fn one_cluster(
         let incomplete =
             |why: String| Incomplete { cluster: connection.cluster().to_owned(), kind, why };
         match read {
-            Ok(None) | Err(Error::NoSuchKind { .. }) => {}
-            Err(error) => part.incomplete.push(incomplete(error.to_string())),
+            Ok(None) | Err(Error::NoSuchKind { .. }) => answered = true,
+            Err(error) => {
+                part.incomplete.push(incomplete(error.in_full()));
+                failed.get_or_insert(error);
+            }
             Ok(Some((found, objects, all))) => {
+                answered = true;
                 if !all {
                     part.incomplete.push(incomplete("there are too many to read".to_owned()));
                 }
@@ -199,7 +203,11 @@ async fn one_cluster(
             }
         }
     }
-    part
+    // A cluster of which nothing could be read is one that did not answer.
+    match failed {
+        Some(error) if !answered => Err(error),
+        _ => Ok(part),
+    }
 }
 
 /// The objects of one kind, and whether they are all; none if one may not see any.

@@ -109,7 +109,7 @@ async fn owners(
             Err(error) => {
                 let gone = matches!(&error, Error::Refused { status, .. } if status.code == 404);
                 if !gone {
-                    incomplete.push(error.to_string());
+                    incomplete.push(error.in_full());
                 }
                 owners.push(Node {
                     api_version: reference.api_version,
@@ -173,7 +173,7 @@ async fn owned(
             }
             // A cluster without a kind has nothing of it.
             Err(Error::NoSuchKind { .. }) => {}
-            Err(error) => incomplete.push(format!("{kind}: {error}")),
+            Err(error) => incomplete.push(format!("{kind}: {}", error.in_full())),
         }
     }
     (grow(object, &objects), incomplete)
