@@ -42,8 +42,10 @@ pub const NO: Duration = Duration::from_secs(5);
 
 /// A whole lookup: the groups, then a few rounds of lists.
 const LOOKUP: Duration = Duration::from_secs(30);
-/// One list: as slow as a cluster at the other end of the world may be.
+/// The list of groups, and that of the core group.
 const LIST: Duration = Duration::from_secs(10);
+/// The list of another group: less, for behind it may be another server than the one that answers.
+const GROUP: Duration = Duration::from_secs(3);
 /// How long a group that does not answer may hold up what was found in one after it.
 const PATIENCE: Duration = Duration::from_millis(500);
 /// Lists read at once by one lookup: a server with 40 groups answers in five rounds.
@@ -172,16 +174,17 @@ impl Connection {
         let mut read: Vec<_> = known.read(self, &lists, deadline).collect().await;
         read.sort_by_key(|(index, _)| *index);
         for (index, list) in read {
-            match &*list? {
-                Ok(list) => all.add(list),
-                Err(error) => all.failed.push(FailedGroup {
-                    api_version: lists[index].clone(),
-                    why: match error {
-                        Error::Refused { status, .. } => status.message.clone(),
-                        _ => format!("no answer within {LIST:?}"),
-                    },
-                }),
-            }
+            let why = match list.as_deref() {
+                Ok(Ok(list)) => {
+                    all.add(list);
+                    continue;
+                }
+                Ok(Err(Error::Refused { status, .. })) => status.message.clone(),
+                Ok(Err(_)) => format!("no answer within {GROUP:?}"),
+                Err(Error::TooLate { .. }) if index > 0 => "no answer in time".to_owned(),
+                Err(error) => return Err(error.clone()),
+            };
+            all.failed.push(FailedGroup { api_version: lists[index].clone(), why });
         }
         Ok(all)
     }
@@ -336,7 +339,8 @@ impl Discovery {
         let one = move |(index, api_version): (usize, &String)| {
             let (asking, asked) = (connection.clone(), api_version.clone());
             let lookup = move |deadline: Deadline| async move {
-                read(&asking, &asked, deadline.within(LIST)).await.map(Some)
+                let most = if asked == CORE { LIST } else { GROUP };
+                read(&asking, &asked, deadline.within(most)).await.map(Some)
             };
             let api_version = api_version.clone();
             async move {

@@ -34,21 +34,3 @@ pub enum Error {
     #[error("{0}")]
     Invalid(String),
 }
-
-impl Error {
-    /// With what caused it, in one line: for whoever gets no more than a line.
-    pub fn in_full(&self) -> String {
-        let mut line = self.to_string();
-        let mut cause = std::error::Error::source(self);
-        while let Some(error) = cause {
-            let said = error.to_string();
-            // Some errors repeat their cause.
-            if !line.contains(&said) {
-                line.push_str(": ");
-                line.push_str(&said);
-            }
-            cause = error.source();
-        }
-        line
-    }
-}

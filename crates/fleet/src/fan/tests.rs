@@ -6,7 +6,7 @@ use tokio::time::sleep;
 use super::*;
 use crate::scripted;
 
-fn targets(names: &[&str]) -> Vec<Target> {
+fn chosen(names: &[&str]) -> Vec<Chosen> {
     let nobody = scripted::client(|_| scripted::Answer::Hang);
     let target = |name: &&str| (name.to_string(), Ok(Connection::new(*name, nobody.clone())));
     names.iter().map(target).collect()
@@ -14,8 +14,8 @@ fn targets(names: &[&str]) -> Vec<Target> {
 
 #[tokio::test(start_paused = true)]
 async fn a_dead_cluster_costs_its_own_row() {
-    let mut targets = targets(&["quick", "slow", "dead"]);
-    targets.push(("gone".to_owned(), Err(Error::NoSuchCluster { cluster: "gone".to_owned() })));
+    let mut chosen = chosen(&["quick", "slow", "dead"]);
+    chosen.push(("gone".to_owned(), Err(Error::NoSuchCluster { cluster: "gone".to_owned() })));
     let began = Instant::now();
     let ask = |connection: Connection, _| async move {
         match connection.cluster() {
@@ -25,7 +25,7 @@ async fn a_dead_cluster_costs_its_own_row() {
         }
         Ok(connection.cluster().len())
     };
-    let replies = fan(targets, Deadline::after(Duration::from_secs(5)), ask);
+    let replies = fan(chosen, Deadline::after(Duration::from_secs(5)), ask);
     let replies: Vec<_> = replies.map(|reply| (began.elapsed(), reply)).collect().await;
 
     let order: Vec<_> = replies.iter().map(|(_, reply)| reply.cluster.as_str()).collect();
@@ -50,7 +50,7 @@ async fn five_hundred_dead_ones_do_not_hold_up_the_last() {
         Ok(())
     };
     let mut replies =
-        std::pin::pin!(fan(targets(&names), Deadline::after(Duration::from_secs(9)), ask));
+        std::pin::pin!(fan(chosen(&names), Deadline::after(Duration::from_secs(9)), ask));
     let first = replies.next().await.unwrap();
     assert_eq!((first.cluster.as_str(), first.result.is_ok()), ("c500", true));
     assert_eq!(first.took, Duration::ZERO);
@@ -68,7 +68,7 @@ async fn what_a_question_has_at_its_own_deadline_still_arrives() {
         async move { deadline.bound(pending::<()>()).await.or(Ok(())) }
     };
     let whole = Deadline::after(Duration::from_secs(2));
-    let replies: Vec<_> = fan(targets(&["a", "b"]), whole, ask).collect().await;
+    let replies: Vec<_> = fan(chosen(&["a", "b"]), whole, ask).collect().await;
     assert!(replies.iter().all(|reply| reply.result.is_ok()));
     assert!(given.lock().unwrap().iter().all(|deadline| *deadline < whole));
 }

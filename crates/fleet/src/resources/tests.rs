@@ -10,8 +10,9 @@ use tokio::time::Instant;
 
 use super::*;
 use crate::connection::Connection;
-use crate::fan::Target;
-use crate::merge::table_all;
+use crate::fan::Chosen;
+use crate::merge::{list_all, table_all};
+use crate::scripted::{self, Answer};
 
 fn soon() -> Deadline {
     Deadline::after(Duration::from_secs(30))
@@ -175,7 +176,7 @@ async fn relations(connection: &Connection, here: Option<&str>) {
     let owners: Vec<_> = pod.tree.owners.iter().map(|owner| owner.name.as_str()).collect();
     assert_eq!(owners, ["web-1", "web"]);
     assert_eq!((pod.state.as_str(), pod.incomplete.len()), ("Running", 0));
-    assert_eq!(events(connection, About::All, soon()).await.unwrap().len(), 2);
+    assert_eq!(events(connection, About::All, soon()).await.unwrap().items.len(), 2);
 
     let deployment = describe(connection, "deploy", here, "web", soon()).await.unwrap();
     let set = &deployment.tree.owned[0];
@@ -188,12 +189,12 @@ async fn relations(connection: &Connection, here: Option<&str>) {
 
 async fn across_clusters(server: &KubeServer, namespace: &str) {
     let (alive, dead) = (Proxy::start(server.address()), Proxy::start(server.address()));
-    let connect = async |name: &str, proxy: &Proxy| -> Target {
+    let connect = async |name: &str, proxy: &Proxy| -> Chosen {
         let client = server.through(proxy).client().await;
         (name.to_owned(), Ok(Connection::new(name, client)))
     };
     let refused = Error::NoSuchCluster { cluster: "gone".to_owned() };
-    let targets = vec![
+    let chosen = vec![
         connect("alive", &alive).await,
         connect("dead", &dead).await,
         ("straight".to_owned(), Ok(Connection::new("straight", server.client().await))),
@@ -205,7 +206,7 @@ async fn across_clusters(server: &KubeServer, namespace: &str) {
     let deadline = Deadline::after(Duration::from_secs(5));
     let query = ListQuery::of("configmaps").within(Some(namespace));
     let mut arrived = Vec::new();
-    let merged = table_all(targets.clone(), &query, deadline, |reply| {
+    let merged = table_all(chosen.clone(), &query, deadline, |reply| {
         arrived.push((reply.cluster.clone(), began.elapsed()));
     });
     let merged = merged.await;
@@ -220,13 +221,17 @@ async fn across_clusters(server: &KubeServer, namespace: &str) {
     assert!(matches!(merged.missing[0].error, Error::TooLate { .. }));
     assert_eq!(arrived.last().unwrap().0, "dead");
 
+    let deadline = Deadline::after(Duration::from_secs(1));
+    let gathered = list_all(chosen.clone(), &query, deadline, |_| ()).await;
+    assert_eq!((gathered.items.len(), gathered.missing.len()), (14, 2));
+
     // Nothing of the secret kind, and in one cluster nothing at all of this namespace.
     let allowed = |cluster: &str, namespace_of: Option<&str>, resource: &ApiResource| {
         resource.kind != "ConfigMap" && (cluster != "straight" || namespace_of != Some(namespace))
     };
     let deadline = Deadline::after(Duration::from_secs(5));
     let query = SearchQuery { text: "WEB".to_owned(), ..SearchQuery::default() };
-    let found = search(targets.clone(), &query, allowed, deadline).await.unwrap();
+    let found = search(chosen.clone(), &query, allowed, deadline).await.unwrap();
     let hits: Vec<_> = found
         .hits
         .iter()
@@ -240,8 +245,30 @@ async fn across_clusters(server: &KubeServer, namespace: &str) {
     let query =
         SearchQuery { text: "a".to_owned(), limit: 1, kinds: vec!["cm".to_owned()], ..query };
     let found =
-        search(targets, &query, allowed, Deadline::after(Duration::from_secs(2))).await.unwrap();
+        search(chosen, &query, allowed, Deadline::after(Duration::from_secs(2))).await.unwrap();
     assert!(found.hits.is_empty() && found.truncated.is_empty());
+}
+
+/// Compiles only if what an edge awaits may move between threads.
+#[tokio::test]
+async fn everything_may_be_awaited_on_any_thread() {
+    fn may_move<T: Send>(_: &T) {}
+    let connection = Connection::new("nobody", scripted::client(|_| Answer::Hang));
+    let (query, deadline) = (ListQuery::of("pods"), soon());
+    let chosen: Vec<Chosen> = Vec::new();
+    let object = DynamicObject { types: None, metadata: Default::default(), data: Value::Null };
+    let again = connection.clone();
+    may_move(&list(&connection, &query, deadline));
+    may_move(&table(&connection, &query, deadline));
+    may_move(&get(&connection, "pods", None, "x", deadline));
+    may_move(&describe(&connection, "pods", None, "x", deadline));
+    may_move(&events(&connection, About::Object(&object), deadline));
+    may_move(&tree(&connection, &object, deadline));
+    may_move(&connection.kinds(deadline));
+    may_move(&watch(move || Ok(again.clone()), query.clone(), deadline));
+    may_move(&table_all(chosen.clone(), &query, deadline, |_| ()));
+    may_move(&list_all(chosen.clone(), &query, deadline, |_| ()));
+    may_move(&search(chosen, &SearchQuery::default(), |_, _, _| true, deadline));
 }
 
 #[test]

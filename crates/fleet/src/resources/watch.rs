@@ -28,6 +28,7 @@ use tokio::time::{Instant, sleep_until};
 
 use super::form::{Form, Lot, Metadata, Objects, Rows};
 use super::list::{ListQuery, Page, Row, Table, gather};
+use super::sentence;
 use crate::connection::Connection;
 use crate::discovery::Found;
 use crate::error::Error;
@@ -306,7 +307,7 @@ impl From<Error> for Stopped {
     fn from(error: Error) -> Self {
         match error {
             Error::Refused { status, .. } if status.code == 410 => Self::Expired,
-            error => Self::Broken(error.in_full()),
+            error => Self::Broken(sentence(&error)),
         }
     }
 }

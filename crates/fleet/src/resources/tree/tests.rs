@@ -28,13 +28,23 @@ fn what_is_owned_hangs_below_its_owner_and_nothing_else_does() {
         object("Pod", "stranger", &["elsewhere"]),
         object("Pod", "orphan", &[]),
     ];
-    assert_eq!(shape(&grow(&root, &objects)), "r1(p1()) r2(p2())");
+    assert_eq!(shape(&grow(&root, &objects, &mut 100)), "r1(p1()) r2(p2())");
 }
 
 #[test]
 fn a_circle_of_owners_ends() {
     let root = object("Knot", "a", &["b"]);
     let objects = [object("Knot", "b", &["a"]), object("Knot", "a", &["b"])];
-    let tree = shape(&grow(&root, &objects));
+    let tree = shape(&grow(&root, &objects, &mut 100));
     assert_eq!(tree.matches('(').count(), DEPTH);
+}
+
+#[test]
+fn a_thicket_is_cut_where_its_room_ends() {
+    let names: Vec<_> = (0..20).map(|number| number.to_string()).collect();
+    let names: Vec<_> = names.iter().map(String::as_str).collect();
+    let objects: Vec<_> = names.iter().map(|name| object("Knot", name, &names)).collect();
+    let mut room = 1_000;
+    let tree = shape(&grow(&objects[0], &objects, &mut room));
+    assert_eq!((tree.matches('(').count(), room), (1_000, 0));
 }
