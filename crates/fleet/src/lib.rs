@@ -3,7 +3,11 @@
 mod connection;
 pub mod discovery;
 mod error;
+pub mod fan;
+pub mod merge;
 pub mod resources;
+#[cfg(test)]
+mod scripted;
 
 pub use connection::Connection;
 pub use discovery::{Discovery, Found};

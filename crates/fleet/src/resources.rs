@@ -2,16 +2,30 @@
 //! deadline, and answers plain values; what a word means, the connection's discovery knows.
 //!
 //! ```text
-//! change   apply (diff, dry run) · delete · scale · restart · cordon, uncordon, drain
-//! stream   logs · exec · forward
+//! read     list, table, get ──► Connection::on ──► discovery ──► API server
+//!          watch ──► list, then changes, for as long as somebody listens
+//!          events, tree ──► list;  describe ──► get + events + tree
+//!          table_all, search ──► fan ──► every chosen cluster at once
+//! change   apply (diff, dry run), delete, scale, restart ──► Target;  cordon, uncordon, drain
+//! stream   logs, exec, forward
 //! ```
 //!
-//! A stream does its work while it is polled and owns all of it: dropped, it is over. None of them
-//! starts a task.
+//! A stream does its work while it is polled and owns all of it: dropped, it is over.
+
+use crate::error::Error;
 
 mod channels;
+mod describe;
 mod driven;
+mod events;
+mod form;
+mod get;
+mod list;
+mod search;
+mod state;
 mod target;
+mod tree;
+mod watch;
 
 pub mod apply;
 pub mod delete;
@@ -22,15 +36,23 @@ pub mod nodes;
 pub mod restart;
 pub mod scale;
 
+pub use describe::{Description, describe};
+pub use events::{About, Event, events};
+pub use get::{get, yaml};
+pub use list::{Column, ListQuery, Page, Row, Table, list, table};
+pub use search::{Hit, SearchQuery, SearchResult, search};
+pub use state::state;
 pub use target::Target;
+pub use tree::{Branch, Node, Tree, tree};
+pub use watch::{Change, watch, watch_table};
 
-use crate::error::Error;
+pub(crate) use watch::watch_metadata;
 
 /// Who we are in `managedFields`.
 pub const FIELD_MANAGER: &str = "fairlead";
 
 /// An error and its causes as one sentence, for an answer in which it is one row among others.
-fn sentence(error: &dyn std::error::Error) -> String {
+pub(crate) fn sentence(error: &dyn std::error::Error) -> String {
     let mut sentence = error.to_string();
     let mut cause = error.source();
     while let Some(error) = cause {
@@ -53,3 +75,6 @@ pub(crate) fn check_segment(what: &str, segment: &str) -> Result<(), Error> {
     }
     Ok(())
 }
+
+#[cfg(test)]
+mod tests;

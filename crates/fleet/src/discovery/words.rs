@@ -128,3 +128,6 @@ pub(super) fn nearest(word: &str, names: &[String]) -> Vec<String> {
     nearest.truncate(3);
     nearest
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,80 @@
+//! Watches a cluster's custom resource definitions, and forgets what was discovered when one comes,
+//! changes or goes: a kind that is installed late is found at once.
+//!
+//! It is help, not a duty. Where definitions cannot be watched, a "no" still ends by its age.
+
+use std::time::Duration;
+
+use flow::backoff::Curve;
+use flow::tasks::TaskHandle;
+use flow::{Backoff, Deadline, Tasks};
+use futures::StreamExt;
+use tokio::time::{Instant, sleep, sleep_until};
+use tracing::debug;
+
+use crate::connection::Connection;
+use crate::error::Error;
+use crate::resources::{Change, ListQuery, watch_metadata};
+
+const OPEN: Duration = Duration::from_secs(30);
+/// Who may not list definitions today may tomorrow.
+const RETRY: Curve = Curve { first: Duration::from_secs(2), most: Duration::from_secs(5 * 60) };
+/// A server says that a definition is established a moment before it serves it.
+const SETTLED: Duration = Duration::from_secs(2);
+
+/// Until the group stops. `connect` is asked for the cluster's connection at every turn.
+pub fn watch_definitions(
+    connect: impl Fn() -> Result<Connection, Error> + Clone + Send + Sync + 'static,
+    tasks: &Tasks,
+) -> TaskHandle<()> {
+    let stop = tasks.stopping();
+    tasks.spawn("watch definitions", async move {
+        let _ = stop.bound(forever(connect)).await;
+    })
+}
+
+async fn forever(connect: impl Fn() -> Result<Connection, Error> + Clone + Send + 'static) {
+    let mut backoff = Backoff::new(RETRY);
+    loop {
+        let query = ListQuery::of("customresourcedefinitions.apiextensions.k8s.io");
+        match watch_metadata(connect.clone(), query, Deadline::after(OPEN)).await {
+            Ok(changes) => follow(&connect, changes).await,
+            Err(error) => {
+                debug!(error = &error as &dyn std::error::Error, "cannot watch definitions");
+            }
+        }
+        sleep(backoff.failed().wait).await;
+    }
+}
+
+async fn follow<L, T>(
+    connect: &impl Fn() -> Result<Connection, Error>,
+    changes: impl futures::Stream<Item = Change<L, T>>,
+) {
+    let mut changes = std::pin::pin!(changes);
+    let mut settled = None;
+    loop {
+        tokio::select! {
+            change = changes.next() => match change {
+                None => return,
+                Some(Change::Interrupted { why }) => debug!(why, "watch of definitions interrupted"),
+                Some(Change::Resumed) => {}
+                Some(Change::Listed(_) | Change::Applied(_) | Change::Deleted(_)) => {
+                    reset(connect);
+                    settled = Some(Instant::now() + SETTLED);
+                }
+            },
+            () = sleep_until(settled.unwrap_or_else(Instant::now)), if settled.is_some() => {
+                reset(connect);
+                settled = None;
+            }
+        }
+    }
+}
+
+fn reset(connect: &impl Fn() -> Result<Connection, Error>) {
+    // A cluster that is not there has nothing to forget.
+    if let Ok(connection) = connect() {
+        connection.discovery().reset_all();
+    }
+}

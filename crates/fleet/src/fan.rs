@@ -1,0 +1,88 @@
+//! Fan: one question to many clusters at once.
+//!
+//! Contract: every cluster answers in its own row, as soon as it does, with how long it took. The
+//! whole takes as long as the slowest, and never longer than the deadline: who has not answered by
+//! then is told so in its row. A cluster that cannot be reached, or that was not there in the first
+//! place, costs its own row and nobody's time.
+
+use std::time::Duration;
+
+use flow::Deadline;
+use futures::{Stream, StreamExt, stream};
+use serde::Serialize;
+use tokio::time::Instant;
+
+use crate::connection::Connection;
+use crate::error::Error;
+use crate::resources::sentence;
+
+/// Calls under way at once. One that waits costs some kilobytes, and a bound below the size of a
+/// fleet would have the living wait for the dead.
+const AT_ONCE: usize = 1024;
+
+/// How much sooner a question must end than the whole, so that what it has by then arrives.
+const RETURN: Duration = Duration::from_millis(50);
+
+/// A cluster to ask: its name, and its connection or why there is none.
+pub type Chosen = (String, Result<Connection, Error>);
+
+#[derive(Debug)]
+pub struct Reply<T> {
+    pub cluster: String,
+    pub took: Duration,
+    pub result: Result<T, Error>,
+}
+
+/// A cluster that did not answer.
+#[derive(Clone, Debug, Serialize)]
+pub struct Missing {
+    pub cluster: String,
+    pub took_ms: u64,
+    pub why: String,
+    #[serde(skip)]
+    pub error: Error,
+}
+
+/// Asks all of them, each with the deadline it is given; the replies come in the order they arrive.
+pub fn fan<T, F>(
+    chosen: impl IntoIterator<Item = Chosen>,
+    deadline: Deadline,
+    ask: impl Fn(Connection, Deadline) -> F,
+) -> impl Stream<Item = Reply<T>>
+where
+    F: Future<Output = Result<T, Error>>,
+{
+    let own = Deadline::at(deadline.instant() - RETURN.min(deadline.remaining() / 10));
+    let one = move |(cluster, connection): Chosen| {
+        let work = connection.map(|connection| ask(connection, own));
+        async move {
+            let began = Instant::now();
+            let result = match work {
+                Err(error) => Err(error),
+                Ok(work) => deadline.bound(work).await.unwrap_or_else(|_| {
+                    let doing = "answering a question to many".to_owned();
+                    Err(Error::TooLate { cluster: cluster.clone(), doing })
+                }),
+            };
+            Reply { cluster, took: began.elapsed(), result }
+        }
+    };
+    let chosen: Vec<_> = chosen.into_iter().collect();
+    stream::iter(chosen).map(one).buffer_unordered(AT_ONCE)
+}
+
+impl<T> Reply<T> {
+    /// The answer, or who is missing and why.
+    pub fn into_result(self) -> Result<(String, T), Missing> {
+        let took_ms = u64::try_from(self.took.as_millis()).unwrap_or(u64::MAX);
+        match self.result {
+            Ok(value) => Ok((self.cluster, value)),
+            Err(error) => {
+                Err(Missing { cluster: self.cluster, took_ms, why: sentence(&error), error })
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,55 @@
+//! Describe: an object with its events, its owners and what it owns. What besides the object could
+//! not be read is said, and the rest stands.
+
+use flow::Deadline;
+use kube::core::DynamicObject;
+use serde::Serialize;
+
+use super::events::{About, Event, events};
+use super::get::get;
+use super::sentence;
+use super::state::state;
+use super::tree::{Tree, tree};
+use crate::connection::Connection;
+use crate::error::Error;
+
+#[derive(Clone, Debug, Serialize)]
+pub struct Description {
+    pub object: DynamicObject,
+    /// See [`state`].
+    pub state: String,
+    /// The latest first.
+    pub events: Vec<Event>,
+    pub tree: Tree,
+    /// What is missing above, and why.
+    pub incomplete: Vec<String>,
+}
+
+pub async fn describe(
+    connection: &Connection,
+    kind: &str,
+    namespace: Option<&str>,
+    name: &str,
+    deadline: Deadline,
+) -> Result<Description, Error> {
+    let mut object = get(connection, kind, namespace, name, deadline).await?;
+    object.metadata.managed_fields = None;
+    let (events, mut tree) = futures::join!(
+        events(connection, About::Object(&object), deadline),
+        tree(connection, &object, deadline),
+    );
+    let mut incomplete = std::mem::take(&mut tree.incomplete);
+    let events = match events {
+        Ok(page) => {
+            if page.continue_token.is_some() {
+                incomplete.push("events: there are more than could be read".to_owned());
+            }
+            page.items
+        }
+        Err(error) => {
+            incomplete.push(format!("events: {}", sentence(&error)));
+            Vec::new()
+        }
+    };
+    Ok(Description { state: state(&object), object, events, tree, incomplete })
+}

@@ -1,0 +1,113 @@
+//! Events: what happened to an object, in a namespace, or anywhere; the latest first.
+//!
+//! They are read from the core group, which every server has. Writers of the newer
+//! `events.k8s.io` put their times and counts elsewhere in the same object; here they are one.
+
+use flow::Deadline;
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::Event as WireEvent;
+use kube::core::DynamicObject;
+use serde::Serialize;
+
+use super::list::{ListQuery, Page, list};
+use crate::connection::Connection;
+use crate::error::Error;
+
+#[derive(Clone, Copy, Debug)]
+pub enum About<'a> {
+    Object(&'a DynamicObject),
+    Namespace(&'a str),
+    All,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Event {
+    /// `Normal` or `Warning`.
+    #[serde(rename = "type")]
+    pub kind: String,
+    pub reason: String,
+    pub message: String,
+    pub namespace: Option<String>,
+    /// `pod/web-0`.
+    pub object: String,
+    /// Who says so.
+    pub source: String,
+    pub first_seen: Option<Timestamp>,
+    pub last_seen: Option<Timestamp>,
+    pub count: i32,
+}
+
+/// The latest first, of those that are on the page.
+pub async fn events(
+    connection: &Connection,
+    about: About<'_>,
+    deadline: Deadline,
+) -> Result<Page<Event>, Error> {
+    let mut query = ListQuery::of("events.v1.");
+    match about {
+        About::All => {}
+        About::Namespace(namespace) => query.namespace = Some(namespace.to_owned()),
+        About::Object(object) => {
+            // The events of what belongs to no namespace are in `default`, or wherever.
+            query.namespace = object.metadata.namespace.clone();
+            query.fields = Some(selector(object));
+        }
+    }
+    let page = list(connection, &query, deadline).await?;
+    let wire = page.items.into_iter().filter_map(|item| item.try_parse::<WireEvent>().ok());
+    let mut events: Vec<_> = wire.map(Event::from).collect();
+    events.sort_by(|one, other| other.last_seen.cmp(&one.last_seen));
+    Ok(Page { items: events, continue_token: page.continue_token, remaining: page.remaining })
+}
+
+fn selector(object: &DynamicObject) -> String {
+    let kind = object.types.as_ref().map(|types| types.kind.as_str());
+    let metadata = &object.metadata;
+    // A node's events name it instead of giving its uid.
+    let uid = metadata.uid.as_deref().filter(|_| metadata.namespace.is_some());
+    [("name", metadata.name.as_deref()), ("kind", kind), ("uid", uid)]
+        .into_iter()
+        .filter_map(|(field, value)| Some(format!("involvedObject.{field}={}", escaped(value?))))
+        .collect::<Vec<_>>()
+        .join(",")
+}
+
+fn escaped(value: &str) -> String {
+    value.replace('\\', "\\\\").replace(',', "\\,").replace('=', "\\=")
+}
+
+impl From<WireEvent> for Event {
+    fn from(event: WireEvent) -> Self {
+        let created = event.metadata.creation_timestamp.map(|time| time.0);
+        let at = event.event_time.map(|time| time.0);
+        let series = event.series.unwrap_or_default();
+        let first = event.first_timestamp.map(|time| time.0).or(at).or(created);
+        let last = series.last_observed_time.map(|time| time.0);
+        let last = last.or(event.last_timestamp.map(|time| time.0)).or(at).or(first);
+        let object = event.involved_object;
+        let source = event.source.and_then(|source| source.component);
+        let reporter = event.reporting_component;
+        Self {
+            kind: event.type_.unwrap_or_default(),
+            reason: event.reason.unwrap_or_default(),
+            message: event.message.unwrap_or_default(),
+            namespace: event.metadata.namespace,
+            object: format!(
+                "{}/{}",
+                object.kind.unwrap_or_default().to_lowercase(),
+                object.name.unwrap_or_default()
+            ),
+            source: source
+                .into_iter()
+                .chain(reporter)
+                .find(|who| !who.is_empty())
+                .unwrap_or_default(),
+            first_seen: first,
+            last_seen: last,
+            count: series.count.or(event.count).unwrap_or(1).max(1),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,234 @@
+//! Form: as what the API server is asked for its objects: whole, their metadata alone, or rows of the
+//! table that it would have kubectl print. A server that does not know a form answers with whole
+//! objects, and that will do.
+
+use http::HeaderValue;
+use kube::core::{DynamicObject, TypeMeta};
+use serde::Deserialize;
+use serde_json::Value;
+
+use super::list::{Column, Row};
+use crate::discovery::Found;
+
+/// What one answer to a list holds.
+#[derive(Debug)]
+pub(super) struct Lot<T> {
+    /// Of a table; else none.
+    pub(super) columns: Vec<Column>,
+    pub(super) items: Vec<T>,
+    pub(super) continue_token: Option<String>,
+    pub(super) remaining: Option<i64>,
+    pub(super) version: String,
+}
+
+pub(super) trait Form: Send + Sync + 'static {
+    type Item: Send + 'static;
+    /// What to accept: of a list, and of a watch.
+    const LIST: HeaderValue;
+    const WATCH: HeaderValue;
+
+    fn lot(found: &Found, text: &str) -> Result<Lot<Self::Item>, serde_json::Error>;
+
+    /// What one change of a watch is about, each with its version.
+    fn changed(
+        found: &Found,
+        object: Value,
+    ) -> Result<Vec<(Self::Item, Option<String>)>, serde_json::Error>;
+}
+
+#[derive(Debug)]
+pub(super) enum Objects {}
+#[derive(Debug)]
+pub(super) enum Metadata {}
+#[derive(Debug)]
+pub(super) enum Rows {}
+
+#[derive(Deserialize)]
+struct WireList<T> {
+    #[serde(default)]
+    metadata: WireListMeta,
+    /// Some servers have null for none.
+    items: Option<Vec<T>>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+struct WireListMeta {
+    resource_version: String,
+    #[serde(rename = "continue")]
+    continue_token: String,
+    remaining_item_count: Option<i64>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct WireTable {
+    #[serde(default)]
+    metadata: WireListMeta,
+    /// Absent but from the first change of a watch.
+    #[serde(default)]
+    column_definitions: Option<Vec<Column>>,
+    #[serde(default)]
+    rows: Option<Vec<WireRow>>,
+}
+
+#[derive(Deserialize)]
+struct WireRow {
+    cells: Vec<Value>,
+    object: Option<DynamicObject>,
+}
+
+#[derive(Deserialize)]
+struct WireKind {
+    #[serde(default)]
+    kind: String,
+}
+
+impl<T> Lot<T> {
+    fn new(metadata: WireListMeta, columns: Vec<Column>, items: Vec<T>) -> Self {
+        Self {
+            columns,
+            items,
+            continue_token: Some(metadata.continue_token).filter(|token| !token.is_empty()),
+            remaining: metadata.remaining_item_count,
+            version: metadata.resource_version,
+        }
+    }
+
+    /// Goes on with the next page.
+    pub(super) fn extend(&mut self, next: Self) {
+        self.items.extend(next.items);
+        self.continue_token = next.continue_token;
+        self.remaining = next.remaining;
+        // All pages of a list are of the version of its first.
+    }
+}
+
+impl Form for Objects {
+    type Item = DynamicObject;
+    const LIST: HeaderValue = HeaderValue::from_static("application/json");
+    const WATCH: HeaderValue = HeaderValue::from_static("application/json");
+
+    fn lot(found: &Found, text: &str) -> Result<Lot<DynamicObject>, serde_json::Error> {
+        let list: WireList<DynamicObject> = serde_json::from_str(text)?;
+        let items = list.items.into_iter().flatten().map(|object| typed(found, object)).collect();
+        Ok(Lot::new(list.metadata, Vec::new(), items))
+    }
+
+    fn changed(
+        found: &Found,
+        object: Value,
+    ) -> Result<Vec<(DynamicObject, Option<String>)>, serde_json::Error> {
+        let object = typed(found, serde_json::from_value(object)?);
+        let version = object.metadata.resource_version.clone();
+        Ok(vec![(object, version)])
+    }
+}
+
+impl Form for Metadata {
+    type Item = DynamicObject;
+    const LIST: HeaderValue = HeaderValue::from_static(
+        "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1,application/json",
+    );
+    const WATCH: HeaderValue = HeaderValue::from_static(
+        "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1,application/json",
+    );
+
+    fn lot(found: &Found, text: &str) -> Result<Lot<DynamicObject>, serde_json::Error> {
+        Objects::lot(found, text)
+    }
+
+    fn changed(
+        found: &Found,
+        object: Value,
+    ) -> Result<Vec<(DynamicObject, Option<String>)>, serde_json::Error> {
+        Objects::changed(found, object)
+    }
+}
+
+impl Form for Rows {
+    type Item = Row;
+    const LIST: HeaderValue =
+        HeaderValue::from_static("application/json;as=Table;g=meta.k8s.io;v=v1,application/json");
+    const WATCH: HeaderValue = Self::LIST;
+
+    fn lot(found: &Found, text: &str) -> Result<Lot<Row>, serde_json::Error> {
+        if serde_json::from_str::<WireKind>(text)?.kind != "Table" {
+            let lot = Objects::lot(found, text)?;
+            let items = lot.items.iter().map(plain_row).collect();
+            return Ok(Lot {
+                columns: plain_columns(),
+                items,
+                continue_token: lot.continue_token,
+                remaining: lot.remaining,
+                version: lot.version,
+            });
+        }
+        let table: WireTable = serde_json::from_str(text)?;
+        let rows = table.rows.unwrap_or_default().into_iter().map(row).collect();
+        Ok(Lot::new(table.metadata, table.column_definitions.unwrap_or_default(), rows))
+    }
+
+    fn changed(
+        found: &Found,
+        object: Value,
+    ) -> Result<Vec<(Row, Option<String>)>, serde_json::Error> {
+        if object["kind"] != "Table" {
+            let changed = Objects::changed(found, object)?;
+            let row = |(object, version)| (plain_row(&object), version);
+            return Ok(changed.into_iter().map(row).collect());
+        }
+        let table: WireTable = serde_json::from_value(object)?;
+        let rows = table.rows.unwrap_or_default().into_iter();
+        let version = |row: &WireRow| row.object.as_ref()?.metadata.resource_version.clone();
+        Ok(rows
+            .map(|wire| (version(&wire), wire))
+            .map(|(version, wire)| (row(wire), version))
+            .collect())
+    }
+}
+
+/// The items of a list do not say what they are.
+fn typed(found: &Found, mut object: DynamicObject) -> DynamicObject {
+    object.types = Some(TypeMeta {
+        api_version: found.resource.api_version.clone(),
+        kind: found.resource.kind.clone(),
+    });
+    object
+}
+
+fn row(wire: WireRow) -> Row {
+    let metadata = wire.object.map(|object| object.metadata).unwrap_or_default();
+    Row {
+        name: metadata.name.unwrap_or_default(),
+        namespace: metadata.namespace,
+        uid: metadata.uid,
+        labels: metadata.labels.unwrap_or_default(),
+        cells: wire.cells,
+    }
+}
+
+fn plain_columns() -> Vec<Column> {
+    let column = |name: &str, format: &str| Column {
+        name: name.to_owned(),
+        kind: "string".to_owned(),
+        format: format.to_owned(),
+        priority: 0,
+    };
+    vec![column("Name", "name"), column("Created At", "")]
+}
+
+fn plain_row(object: &DynamicObject) -> Row {
+    let metadata = object.metadata.clone();
+    let created = metadata.creation_timestamp.map(|created| Value::String(created.0.to_string()));
+    Row {
+        cells: vec![
+            metadata.name.clone().map_or(Value::Null, Value::String),
+            created.unwrap_or_default(),
+        ],
+        name: metadata.name.unwrap_or_default(),
+        namespace: metadata.namespace,
+        uid: metadata.uid,
+        labels: metadata.labels.unwrap_or_default(),
+    }
+}

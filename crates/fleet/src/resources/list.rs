@@ -1,0 +1,199 @@
+//! Lists of one cluster, as objects or as the API server's own table (what kubectl prints).
+//!
+//! Contract: pages are followed until all is there, the query's limit is reached, or the deadline
+//! passes. What is not all has a `continue_token` to go on with; nothing is cut silently. A
+//! deadline that passes before the first page has come is an error.
+
+use std::collections::BTreeMap;
+
+use flow::Deadline;
+use http::header::ACCEPT;
+use kube::api::ListParams;
+use kube::core::{DynamicObject, Request};
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use super::form::{Form, Lot, Objects, Rows};
+use crate::connection::Connection;
+use crate::error::Error;
+
+/// What kubectl asks for at once.
+const PAGE: u32 = 500;
+/// Who wants more says so, or goes on with the token: this many rows are tens of megabytes.
+const MOST: u32 = 10_000;
+
+/// Which objects. Selectors are in kubectl's words: `app=web,tier!=cache`, `status.phase=Running`.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct ListQuery {
+    /// Any word that [`Connection::find`] takes.
+    pub kind: String,
+    /// None: all of them.
+    pub namespace: Option<String>,
+    pub labels: Option<String>,
+    pub fields: Option<String>,
+    /// At most this many; by default, and for zero, ten thousand.
+    pub limit: Option<u32>,
+    /// Where an earlier list stopped.
+    pub continue_token: Option<String>,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Page<T> {
+    pub items: Vec<T>,
+    /// Where to go on, if this is not all.
+    pub continue_token: Option<String>,
+    /// How many there are beyond these, as far as the server says.
+    pub remaining: Option<i64>,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct Table {
+    pub columns: Vec<Column>,
+    pub rows: Vec<Row>,
+    /// Where to go on, if this is not all.
+    pub continue_token: Option<String>,
+    /// How many there are beyond these, as far as the server says.
+    pub remaining: Option<i64>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Column {
+    pub name: String,
+    #[serde(rename = "type")]
+    pub kind: String,
+    /// `name` marks the object's name.
+    #[serde(default)]
+    pub format: String,
+    /// Zero is always shown, anything above on demand (`-o wide`).
+    #[serde(default)]
+    pub priority: i32,
+}
+
+/// One object: a cell for each column, and what names it.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Row {
+    pub cells: Vec<Value>,
+    pub name: String,
+    pub namespace: Option<String>,
+    pub uid: Option<String>,
+    pub labels: BTreeMap<String, String>,
+}
+
+impl ListQuery {
+    pub fn of(kind: impl Into<String>) -> Self {
+        Self { kind: kind.into(), ..Self::default() }
+    }
+
+    #[must_use]
+    pub fn within(mut self, namespace: Option<&str>) -> Self {
+        self.namespace = namespace.map(ToOwned::to_owned);
+        self
+    }
+
+    fn params(&self, limit: u32, continue_token: Option<String>) -> ListParams {
+        ListParams {
+            label_selector: self.labels.clone(),
+            field_selector: self.fields.clone(),
+            limit: Some(limit),
+            continue_token,
+            ..ListParams::default()
+        }
+    }
+}
+
+pub async fn list(
+    connection: &Connection,
+    query: &ListQuery,
+    deadline: Deadline,
+) -> Result<Page<DynamicObject>, Error> {
+    Ok(gather::<Objects>(connection, query, deadline).await?.into())
+}
+
+pub async fn table(
+    connection: &Connection,
+    query: &ListQuery,
+    deadline: Deadline,
+) -> Result<Table, Error> {
+    Ok(gather::<Rows>(connection, query, deadline).await?.into())
+}
+
+pub(super) async fn gather<F: Form>(
+    connection: &Connection,
+    query: &ListQuery,
+    deadline: Deadline,
+) -> Result<Lot<F::Item>, Error> {
+    let mut whole: Option<Lot<F::Item>> = None;
+    let last = each_page::<F>(connection, query, deadline, |page| match &mut whole {
+        Some(lot) => lot.extend(page),
+        None => whole = Some(page),
+    });
+    last.await?;
+    Ok(whole.expect("there is a first page, or an error"))
+}
+
+/// Hands over every page as it comes; says whether that was all.
+pub(super) async fn each_page<F: Form>(
+    connection: &Connection,
+    query: &ListQuery,
+    deadline: Deadline,
+    mut take: impl FnMut(Lot<F::Item>),
+) -> Result<bool, Error> {
+    let mut left = query.limit.filter(|limit| *limit > 0).unwrap_or(MOST) as usize;
+    let mut token = query.continue_token.clone();
+    let mut is_first = true;
+    loop {
+        let page = match fetch::<F>(connection, query, left, token, deadline).await {
+            Err(Error::TooLate { .. }) if !is_first => return Ok(false),
+            page => page?,
+        };
+        is_first = false;
+        left = left.saturating_sub(page.items.len());
+        token = page.continue_token.clone();
+        take(page);
+        if token.is_none() || left == 0 {
+            return Ok(token.is_none());
+        }
+    }
+}
+
+/// One page, of `most` at most.
+async fn fetch<F: Form>(
+    connection: &Connection,
+    query: &ListQuery,
+    most: usize,
+    continue_token: Option<String>,
+    deadline: Deadline,
+) -> Result<Lot<F::Item>, Error> {
+    let limit = u32::try_from(most).unwrap_or(u32::MAX).clamp(1, PAGE);
+    let params = query.params(limit, continue_token);
+    let namespace = query.namespace.as_deref();
+    connection
+        .on(&query.kind, namespace, "listing", deadline, |api, found| {
+            let request = Request::new(api.resource_url()).list(&params);
+            async move {
+                let mut request = request.map_err(kube::Error::BuildRequest)?;
+                request.headers_mut().insert(ACCEPT, F::LIST);
+                let text = api.into_client().request_text(request).await?;
+                F::lot(&found, &text).map_err(kube::Error::SerdeError)
+            }
+        })
+        .await
+}
+
+impl From<Lot<DynamicObject>> for Page<DynamicObject> {
+    fn from(lot: Lot<DynamicObject>) -> Self {
+        Self { items: lot.items, continue_token: lot.continue_token, remaining: lot.remaining }
+    }
+}
+
+impl From<Lot<Row>> for Table {
+    fn from(lot: Lot<Row>) -> Self {
+        Self {
+            columns: lot.columns,
+            rows: lot.items,
+            continue_token: lot.continue_token,
+            remaining: lot.remaining,
+        }
+    }
+}

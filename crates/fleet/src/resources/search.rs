@@ -1,0 +1,334 @@
+//! Search: a text in the names, labels, images and namespaces of objects, in every chosen cluster.
+//!
+//! Contract:
+//! - `allowed` decides of every object before anything else looks at it: what one may not see is
+//!   neither returned nor counted, and cuts nothing off.
+//! - The best come first: in names before labels before images before namespaces; there, the whole
+//!   before the beginning before the middle.
+//! - Each cluster has the same room, so that one with many hits hides no other's. What did not fit,
+//!   and what could not be read, is said.
+
+use std::collections::BTreeMap;
+
+use flow::Deadline;
+use futures::{StreamExt, stream};
+use kube::core::{ApiResource, DynamicObject};
+use serde::{Deserialize, Serialize};
+
+use super::form::{Lot, Metadata, Objects};
+use super::list::{ListQuery, each_page};
+use super::sentence;
+use crate::connection::Connection;
+use crate::discovery::Found;
+use crate::error::Error;
+use crate::fan::{Chosen, Missing, fan};
+
+/// Kinds read from one cluster at once.
+const KINDS_AT_ONCE: usize = 4;
+/// Objects of one kind read from one cluster.
+const MOST: u32 = 20_000;
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct SearchQuery {
+    /// Whatever its case.
+    pub text: String,
+    /// Where to look; by default, what people look for.
+    pub kinds: Vec<String>,
+    /// None: all of them.
+    pub namespace: Option<String>,
+    /// Hits from each cluster.
+    pub limit: usize,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Hit {
+    pub cluster: String,
+    pub api_version: String,
+    pub kind: String,
+    /// The plural, as one would ask for it.
+    pub resource: String,
+    pub namespace: Option<String>,
+    pub name: String,
+    pub matched: Matched,
+}
+
+/// What the text was found in, the best first.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+pub struct Matched {
+    pub field: Field,
+    pub how: How,
+    /// As it stands in the object.
+    pub value: String,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Field {
+    Name,
+    Label,
+    Image,
+    Namespace,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum How {
+    Exact,
+    Prefix,
+    Contains,
+}
+
+#[derive(Clone, Debug, Default, Serialize)]
+pub struct SearchResult {
+    /// The best first.
+    pub hits: Vec<Hit>,
+    /// Clusters that had more hits than they have room for.
+    pub truncated: Vec<String>,
+    /// Kinds that a cluster could not search, or not wholly, and why.
+    pub incomplete: Vec<Incomplete>,
+    /// Clusters that did not answer, and why.
+    pub missing: Vec<Missing>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Incomplete {
+    pub cluster: String,
+    pub kind: String,
+    pub why: String,
+}
+
+/// What one cluster has.
+#[derive(Debug, Default)]
+struct Part {
+    hits: Vec<Hit>,
+    truncated: bool,
+    incomplete: Vec<Incomplete>,
+}
+
+impl Default for SearchQuery {
+    fn default() -> Self {
+        let kinds = [
+            "pods",
+            "services",
+            "configmaps",
+            "secrets",
+            "persistentvolumeclaims",
+            "namespaces",
+            "nodes",
+            "deployments.apps",
+            "statefulsets.apps",
+            "daemonsets.apps",
+            "jobs.batch",
+            "cronjobs.batch",
+            "ingresses.networking.k8s.io",
+        ];
+        Self {
+            text: String::new(),
+            kinds: kinds.map(ToOwned::to_owned).to_vec(),
+            namespace: None,
+            limit: 50,
+        }
+    }
+}
+
+/// Searches every chosen cluster at once. `allowed(cluster, namespace, resource)` decides of each object;
+/// the namespace is `None` for what belongs to none.
+pub async fn search(
+    chosen: impl IntoIterator<Item = Chosen>,
+    query: &SearchQuery,
+    allowed: impl Fn(&str, Option<&str>, &ApiResource) -> bool,
+    deadline: Deadline,
+) -> Result<SearchResult, Error> {
+    let text = query.text.trim().to_lowercase();
+    if text.is_empty() {
+        return Err(Error::Invalid("say what to search for".to_owned()));
+    }
+    let (text, allowed) = (text.as_str(), &allowed);
+    let ask = |connection: Connection, deadline| async move {
+        one_cluster(&connection, query, text, allowed, deadline).await
+    };
+    let mut result = SearchResult::default();
+    let mut replies = std::pin::pin!(fan(chosen, deadline, ask));
+    while let Some(reply) = replies.next().await {
+        match reply.into_result() {
+            Err(missing) => result.missing.push(missing),
+            Ok((cluster, part)) => {
+                result.hits.extend(part.hits);
+                result.incomplete.extend(part.incomplete);
+                result.truncated.extend(part.truncated.then_some(cluster));
+            }
+        }
+    }
+    result.sort();
+    Ok(result)
+}
+
+async fn one_cluster(
+    connection: &Connection,
+    query: &SearchQuery,
+    text: &str,
+    allowed: &impl Fn(&str, Option<&str>, &ApiResource) -> bool,
+    deadline: Deadline,
+) -> Result<Part, Error> {
+    let (mut part, mut answered, mut failed) = (Part::default(), false, None);
+    let read = |kind: &String| {
+        let kind = kind.clone();
+        async move { (one_kind(connection, query, &kind, text, allowed, deadline).await, kind) }
+    };
+    // Futures that borrow do not live in a mapped stream: they are made first.
+    let reads: Vec<_> = query.kinds.iter().map(read).collect();
+    let mut kinds = std::pin::pin!(stream::iter(reads).buffer_unordered(KINDS_AT_ONCE));
+    while let Some((read, kind)) = kinds.next().await {
+        match read {
+            Err(Error::NoSuchKind { .. }) => answered = true,
+            Ok(found) => {
+                answered = true;
+                part.truncated |= found.truncated;
+                part.hits.extend(found.hits);
+                part.incomplete.extend(found.incomplete);
+                part.trim(query.limit);
+            }
+            Err(error) => {
+                part.incomplete.push(Incomplete {
+                    cluster: connection.cluster().to_owned(),
+                    kind,
+                    why: sentence(&error),
+                });
+                failed.get_or_insert(error);
+            }
+        }
+    }
+    // A cluster of which nothing could be read is one that did not answer.
+    match failed {
+        Some(error) if !answered => Err(error),
+        _ => Ok(part),
+    }
+}
+
+/// Reads page by page, and keeps no more of a page than its hits.
+async fn one_kind(
+    connection: &Connection,
+    query: &SearchQuery,
+    kind: &str,
+    text: &str,
+    allowed: &impl Fn(&str, Option<&str>, &ApiResource) -> bool,
+    deadline: Deadline,
+) -> Result<Part, Error> {
+    let mut part = Part::default();
+    let found = connection.find(kind, deadline).await?;
+    let cluster = connection.cluster();
+    let namespace = query.namespace.as_deref();
+    let somewhere = match namespace {
+        _ if !found.namespaced => namespace.is_none() && allowed(cluster, None, &found.resource),
+        Some(namespace) => allowed(cluster, Some(namespace), &found.resource),
+        None => true,
+    };
+    if !somewhere {
+        return Ok(part);
+    }
+    let mut list = ListQuery::of(kind).within(namespace);
+    list.limit = Some(MOST);
+    let mut look = |page: Lot<DynamicObject>| {
+        let seen = |object: &&DynamicObject| {
+            allowed(cluster, object.metadata.namespace.as_deref(), &found.resource)
+        };
+        let seen = page.items.iter().filter(seen);
+        part.hits.extend(seen.filter_map(|object| hit(cluster, &found, object, text)));
+        part.trim(query.limit);
+    };
+    // Only pods have images that are worth the rest of them.
+    let all = if found.resource.kind == "Pod" {
+        each_page::<Objects>(connection, &list, deadline, &mut look).await?
+    } else {
+        each_page::<Metadata>(connection, &list, deadline, &mut look).await?
+    };
+    if !all {
+        part.incomplete.push(Incomplete {
+            cluster: cluster.to_owned(),
+            kind: kind.to_owned(),
+            why: "not all of them could be read in time".to_owned(),
+        });
+    }
+    Ok(part)
+}
+
+fn hit(cluster: &str, found: &Found, object: &DynamicObject, text: &str) -> Option<Hit> {
+    let matched = matched(object, text)?;
+    Some(Hit {
+        cluster: cluster.to_owned(),
+        api_version: found.resource.api_version.clone(),
+        kind: found.resource.kind.clone(),
+        resource: found.resource.plural.clone(),
+        namespace: object.metadata.namespace.clone(),
+        name: object.metadata.name.clone().unwrap_or_default(),
+        matched,
+    })
+}
+
+/// The best place that `text`, in lower case, is found in.
+fn matched(object: &DynamicObject, text: &str) -> Option<Matched> {
+    let metadata = &object.metadata;
+    let name = metadata.name.iter().filter_map(|name| at(Field::Name, name, text));
+    let namespace =
+        metadata.namespace.iter().filter_map(|namespace| at(Field::Namespace, namespace, text));
+    let empty = BTreeMap::new();
+    let labels = metadata.labels.as_ref().unwrap_or(&empty).iter().filter_map(|(key, value)| {
+        // `nginx` is all of a label's value, `app=nginx` all of the label.
+        let whole = at(Field::Label, &format!("{key}={value}"), text)?;
+        let how = how(value, text).map_or(whole.how, |how| how.min(whole.how));
+        Some(Matched { how, ..whole })
+    });
+    let images = ["initContainers", "containers"]
+        .into_iter()
+        .flat_map(|containers| object.data["spec"][containers].as_array().into_iter().flatten());
+    let images = images
+        .filter_map(|container| container["image"].as_str())
+        .filter_map(|image| at(Field::Image, image, text));
+    name.chain(labels).chain(images).chain(namespace).min()
+}
+
+fn at(field: Field, value: &str, text: &str) -> Option<Matched> {
+    how(value, text).map(|how| Matched { field, how, value: value.to_owned() })
+}
+
+fn how(value: &str, text: &str) -> Option<How> {
+    let value = value.to_lowercase();
+    match value.find(text)? {
+        0 if value.len() == text.len() => Some(How::Exact),
+        0 => Some(How::Prefix),
+        _ => Some(How::Contains),
+    }
+}
+
+impl Part {
+    fn trim(&mut self, limit: usize) {
+        self.hits.sort_by(better);
+        if self.hits.len() > limit {
+            self.hits.truncate(limit);
+            self.truncated = true;
+        }
+    }
+}
+
+impl SearchResult {
+    fn sort(&mut self) {
+        self.hits.sort_by(better);
+        self.truncated.sort();
+        self.incomplete
+            .sort_by(|one, other| (&one.cluster, &one.kind).cmp(&(&other.cluster, &other.kind)));
+        self.missing.sort_by(|one, other| one.cluster.cmp(&other.cluster));
+    }
+}
+
+/// What matches better, then by name; the rest makes the order a stable one.
+fn better(one: &Hit, other: &Hit) -> std::cmp::Ordering {
+    fn key(hit: &Hit) -> impl Ord + '_ {
+        let Hit { cluster, resource, namespace, name, matched, api_version, .. } = hit;
+        (matched.field, matched.how, name, cluster, namespace, resource, api_version)
+    }
+    key(one).cmp(&key(other))
+}
+
+#[cfg(test)]
+mod tests;

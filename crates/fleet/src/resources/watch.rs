@@ -1,0 +1,316 @@
+//! Watches: a full list, then changes, for as long as somebody listens.
+//!
+//! Contract:
+//! - Opening takes a deadline and fails as a list does. After that the stream ends only when it is
+//!   dropped.
+//! - [`Change::Listed`] comes first, and again whenever the server cannot tell any more what has
+//!   changed since: it replaces all that was known. Applies and deletes follow it in order.
+//! - It never hangs silently. A watch that breaks is [`Change::Interrupted`], with why; then comes
+//!   `Resumed` (nothing was missed) or `Listed`. A black hole is noticed within a minute: the
+//!   server is asked to end every watch after half a minute, and one that it did not end is given up;
+//!   either way the next must open in time.
+//! - Each turn asks for the connection anew, so that a watch moves over to new credentials.
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use flow::backoff::Curve;
+use flow::{Backoff, Deadline};
+use futures::stream::BoxStream;
+use futures::{AsyncBufReadExt, Stream, StreamExt, stream};
+use http::HeaderValue;
+use http::header::{ACCEPT, ACCEPT_ENCODING};
+use kube::api::WatchParams;
+use kube::core::{DynamicObject, Request, Status};
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use tokio::time::{Instant, sleep_until};
+
+use super::form::{Form, Lot, Metadata, Objects, Rows};
+use super::list::{ListQuery, Page, Row, Table, gather};
+use super::sentence;
+use crate::connection::Connection;
+use crate::discovery::Found;
+use crate::error::Error;
+
+/// How long things may take.
+#[derive(Clone, Copy)]
+struct Pace {
+    /// How long the server lets one watch run.
+    turn: Duration,
+    /// How much later than that its end may arrive.
+    grace: Duration,
+    /// For the next turn to open.
+    open: Duration,
+}
+
+const PACE: Pace = Pace {
+    turn: Duration::from_secs(30),
+    grace: Duration::from_secs(5),
+    open: Duration::from_secs(10),
+};
+/// For the list to be read again.
+const LIST: Duration = Duration::from_secs(30);
+/// A turn that ended sooner than this was not worth it: the next one waits.
+const SHORT: Duration = Duration::from_secs(1);
+const RETRY: Curve = Curve { first: Duration::from_millis(500), most: Duration::from_secs(20) };
+
+/// What a watch tells. `L` is the whole, `T` one of it.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[serde(tag = "type", content = "object", rename_all = "snake_case")]
+pub enum Change<L, T> {
+    Listed(L),
+    Applied(T),
+    Deleted(T),
+    /// What follows may be late; it is being tried again.
+    Interrupted {
+        why: String,
+    },
+    /// After an interruption: nothing was missed.
+    Resumed,
+}
+
+/// Watches objects. `connect` is asked for the connection at every turn.
+pub async fn watch(
+    connect: impl Fn() -> Result<Connection, Error> + Send + 'static,
+    query: ListQuery,
+    deadline: Deadline,
+) -> Result<impl Stream<Item = Change<Page<DynamicObject>, DynamicObject>> + Send, Error> {
+    open::<Objects, Page<_>>(connect, query, deadline, PACE).await
+}
+
+/// Watches rows of the table that kubectl would print.
+pub async fn watch_table(
+    connect: impl Fn() -> Result<Connection, Error> + Send + 'static,
+    query: ListQuery,
+    deadline: Deadline,
+) -> Result<impl Stream<Item = Change<Table, Row>> + Send, Error> {
+    open::<Rows, Table>(connect, query, deadline, PACE).await
+}
+
+/// Watches objects of which only the metadata matters.
+pub(crate) async fn watch_metadata(
+    connect: impl Fn() -> Result<Connection, Error> + Send + 'static,
+    query: ListQuery,
+    deadline: Deadline,
+) -> Result<impl Stream<Item = Change<Page<DynamicObject>, DynamicObject>> + Send, Error> {
+    open::<Metadata, Page<_>>(connect, query, deadline, PACE).await
+}
+
+async fn open<F: Form, L: From<Lot<F::Item>> + Send + 'static>(
+    connect: impl Fn() -> Result<Connection, Error> + Send + 'static,
+    query: ListQuery,
+    deadline: Deadline,
+    pace: Pace,
+) -> Result<impl Stream<Item = Change<L, F::Item>> + Send, Error> {
+    let lot = gather::<F>(&connect()?, &query, deadline).await?;
+    let mut watch = Watch::<F, L, _>::new(connect, query, pace);
+    watch.listed(lot);
+    Ok(watch.changes())
+}
+
+struct Watch<F: Form, L, C> {
+    connect: C,
+    query: ListQuery,
+    pace: Pace,
+    /// What is known is of this version. `None`: nothing is, or it is too old to go on from.
+    version: Option<String>,
+    turn: Option<Turn>,
+    /// What was read and not yet told: one list, or the rows of one line.
+    told: VecDeque<Change<L, F::Item>>,
+    /// Whether the listener knows that something is wrong.
+    interrupted: bool,
+    backoff: Backoff,
+    not_before: Instant,
+}
+
+/// One watch request.
+struct Turn {
+    found: Found,
+    lines: BoxStream<'static, std::io::Result<String>>,
+    opened: Instant,
+}
+
+#[derive(Deserialize)]
+struct Line {
+    #[serde(rename = "type")]
+    kind: String,
+    object: Value,
+}
+
+/// Why a watch does not go on as it is.
+enum Stopped {
+    /// The server ended it, as it was asked to.
+    Ended,
+    /// The server has forgotten the version to go on from.
+    Expired,
+    Broken(String),
+}
+
+impl<F: Form, L: From<Lot<F::Item>>, C: Fn() -> Result<Connection, Error>> Watch<F, L, C> {
+    fn new(connect: C, query: ListQuery, pace: Pace) -> Self {
+        Self {
+            connect,
+            query,
+            pace,
+            version: None,
+            turn: None,
+            told: VecDeque::new(),
+            interrupted: false,
+            backoff: Backoff::new(RETRY),
+            not_before: Instant::now(),
+        }
+    }
+
+    fn changes(self) -> impl Stream<Item = Change<L, F::Item>> {
+        stream::unfold(self, |mut watch| async move { Some((watch.next().await, watch)) })
+    }
+
+    async fn next(&mut self) -> Change<L, F::Item> {
+        loop {
+            if let Some(change) = self.told.pop_front() {
+                return change;
+            }
+            sleep_until(self.not_before).await;
+            let Err(stopped) = self.advance().await else { continue };
+            let lived = self.turn.take().map(|turn| turn.opened.elapsed());
+            match stopped {
+                Stopped::Ended if lived.is_some_and(|lived| lived >= SHORT) => {
+                    self.backoff.succeeded();
+                }
+                Stopped::Ended => self.pause(),
+                Stopped::Expired => self.version = None,
+                Stopped::Broken(why) => {
+                    self.pause();
+                    if !std::mem::replace(&mut self.interrupted, true) {
+                        return Change::Interrupted { why };
+                    }
+                }
+            }
+        }
+    }
+
+    fn pause(&mut self) {
+        self.not_before = Instant::now() + self.backoff.failed().wait;
+    }
+
+    /// One step: lists, opens a turn, or reads a line of it.
+    async fn advance(&mut self) -> Result<(), Stopped> {
+        let Some(version) = &self.version else {
+            let connection = (self.connect)()?;
+            let lot = gather::<F>(&connection, &self.query, Deadline::after(LIST)).await?;
+            self.listed(lot);
+            return Ok(());
+        };
+        let Some(turn) = &mut self.turn else {
+            let connection = (self.connect)()?;
+            self.turn = Some(Turn::open::<F>(&connection, &self.query, version, self.pace).await?);
+            if std::mem::take(&mut self.interrupted) {
+                self.told.push_back(Change::Resumed);
+            }
+            return Ok(());
+        };
+        let line = turn.line(self.pace).await?;
+        self.read(line)
+    }
+
+    fn listed(&mut self, lot: Lot<F::Item>) {
+        self.version = Some(lot.version.clone());
+        self.interrupted = false;
+        self.told.push_back(Change::Listed(lot.into()));
+    }
+
+    fn read(&mut self, line: Line) -> Result<(), Stopped> {
+        let Some(turn) = &self.turn else { return Ok(()) };
+        match line.kind.as_str() {
+            "ERROR" => {
+                let status: Status = serde_json::from_value(line.object).unwrap_or_default();
+                Err(Stopped::said(&status))
+            }
+            "BOOKMARK" => {
+                let at = |path| line.object.pointer(path).and_then(Value::as_str);
+                let version = at("/metadata/resourceVersion").filter(|version| !version.is_empty());
+                let version = version.or_else(|| at("/rows/0/object/metadata/resourceVersion"));
+                self.version = version.map(ToOwned::to_owned).or(self.version.take());
+                Ok(())
+            }
+            kind => {
+                let changed = F::changed(&turn.found, line.object);
+                let changed = changed.map_err(|error| Stopped::Broken(error.to_string()))?;
+                for (item, version) in changed {
+                    self.version = version.or(self.version.take());
+                    let change = if kind == "DELETED" { Change::Deleted } else { Change::Applied };
+                    self.told.push_back(change(item));
+                }
+                Ok(())
+            }
+        }
+    }
+}
+
+impl Turn {
+    async fn open<F: Form>(
+        connection: &Connection,
+        query: &ListQuery,
+        version: &str,
+        pace: Pace,
+    ) -> Result<Self, Error> {
+        let params = WatchParams {
+            label_selector: query.labels.clone(),
+            field_selector: query.fields.clone(),
+            timeout: u32::try_from(pace.turn.as_secs()).ok(),
+            ..WatchParams::default()
+        };
+        let (namespace, deadline) = (query.namespace.as_deref(), Deadline::after(pace.open));
+        connection
+            .on(&query.kind, namespace, "opening a watch", deadline, |api, found| {
+                let request = Request::new(api.resource_url()).watch(&params, version);
+                async move {
+                    let mut request = request.map_err(kube::Error::BuildRequest)?;
+                    request.headers_mut().insert(ACCEPT, F::WATCH);
+                    // Newer servers compress each change on its own, which the client cannot undo.
+                    let identity = HeaderValue::from_static("identity");
+                    request.headers_mut().insert(ACCEPT_ENCODING, identity);
+                    let lines = api.into_client().request_stream(request).await?;
+                    Ok(Self { found, lines: lines.lines().boxed(), opened: Instant::now() })
+                }
+            })
+            .await
+    }
+
+    async fn line(&mut self, pace: Pace) -> Result<Line, Stopped> {
+        let until = Deadline::at(self.opened + pace.turn + pace.grace);
+        match until.bound(self.lines.next()).await {
+            // One that the server did not end may be a black hole: the next turn will tell.
+            Err(_) | Ok(None) => Err(Stopped::Ended),
+            Ok(Some(Err(error))) if error.kind() == std::io::ErrorKind::UnexpectedEof => {
+                Err(Stopped::Ended)
+            }
+            Ok(Some(Err(error))) => Err(Stopped::Broken(error.to_string())),
+            Ok(Some(Ok(line))) => {
+                serde_json::from_str(&line).map_err(|error| Stopped::Broken(error.to_string()))
+            }
+        }
+    }
+}
+
+impl Stopped {
+    fn said(status: &Status) -> Self {
+        match status.code {
+            410 => Self::Expired,
+            _ => Self::Broken(status.message.clone()),
+        }
+    }
+}
+
+impl From<Error> for Stopped {
+    fn from(error: Error) -> Self {
+        match error {
+            Error::Refused { status, .. } if status.code == 410 => Self::Expired,
+            error => Self::Broken(sentence(&error)),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;
