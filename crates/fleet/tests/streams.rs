@@ -98,10 +98,6 @@ async fn a_followed_log_ends_when_it_is_dropped(
     namespace: &str,
     kubelet: &Kubelet,
 ) {
-    // What came before has hung up, too.
-    while soon().within(Duration::from_millis(200)).bound(kubelet.hung_up.notified()).await.is_ok()
-    {
-    }
     let what = What { follow: true, ..What::default() };
     let whose = Whose::Pod("one".to_owned());
     let mut log = Box::pin(logs(connection, namespace, whose, &what, soon()).await.unwrap());

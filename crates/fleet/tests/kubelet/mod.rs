@@ -74,8 +74,11 @@ async fn serve(mut stream: Stream, hung_up: &Notify) -> std::io::Result<()> {
             respond(&mut stream, "500 Internal Server Error", "the disk is on fire").await
         }
         ["containerLogs", _, pod, container] => {
-            logs(&mut stream, pod, container, query.contains("follow=true")).await?;
-            hung_up.notify_one();
+            let follow = query.contains("follow=true");
+            logs(&mut stream, pod, container, follow).await?;
+            if follow {
+                hung_up.notify_one();
+            }
             Ok(())
         }
         ["exec", ..] => exec(upgrade(stream, &head).await?).await,
