@@ -16,13 +16,18 @@
 //! 4. Nothing invalid is stored: a kind checks itself, whatever the server's schema can express.
 
 mod embedded;
+mod install;
 pub mod kinds;
+mod kubernetes;
+mod lease;
 mod metadata;
 mod name;
 mod selector;
 mod store;
 
 pub use embedded::OpenError;
+pub use install::install;
+pub use lease::{Election, Fence, Leader, Leadership, Timing, Token};
 pub use selector::{BadSelector, Selector};
 pub use store::{
     Deletion, Error, Event, Expected, Id, Invalid, Kind, Listing, Objects, Version, Watch, Within,
