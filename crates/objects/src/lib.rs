@@ -16,6 +16,7 @@
 //! 4. Nothing invalid is stored: a kind checks itself, whatever the server's schema can express.
 
 mod embedded;
+mod install;
 pub mod kinds;
 mod metadata;
 mod name;
@@ -23,6 +24,7 @@ mod selector;
 mod store;
 
 pub use embedded::OpenError;
+pub use install::install;
 pub use selector::{BadSelector, Selector};
 pub use store::{
     Deletion, Error, Event, Expected, Id, Invalid, Kind, Listing, Objects, Version, Watch, Within,

@@ -7,7 +7,7 @@
 //!   that rotted, and takes back the last commit in both cases; what was acknowledged would be gone
 //!   without a word.
 //! - Every page is verified when the file is opened: redb itself reads what it finds. A file that
-//!   is damaged is an error that names it, and is left as it is.
+//!   is damaged is an error that names it.
 //! - A new file gets its name when it is complete, so an empty one is damage, never a beginning.
 
 use std::fs::{self, DirBuilder, File, OpenOptions, Permissions};
@@ -39,8 +39,7 @@ pub enum OpenError {
     #[error("{} is in use: only one process at a time may have it open", file.display())]
     InUse { file: PathBuf },
     #[error(
-        "{} is damaged and was left as it is; restore it from a backup, or move it away to begin \
-         anew",
+        "{} is damaged; restore it from a backup, or move it away to begin anew",
         file.display()
     )]
     Damaged {

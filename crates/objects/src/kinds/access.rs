@@ -1,30 +1,56 @@
 //! `User`, `AccessRole`, `AccessToken`: who may do what.
 
+#![allow(unreachable_pub, reason = "KubeSchema repeats the type inside a function")]
+
 use std::fmt;
 
-use kube::{CustomResource, Resource};
+use jiff::Timestamp;
+use kube::{CustomResource, KubeSchema, Resource};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use super::field;
 use crate::store::{Invalid, Kind};
 
+/// The roles of a user, and the rules of a role in each direction: every request is held against all
+/// of them.
+const MOST: usize = 64;
+/// The words of one kind in a rule.
+const MOST_WORDS: usize = 256;
+/// Longer than any name of Kubernetes.
+const LONGEST_WORD: usize = 512;
+const LONGEST_HASH: usize = 512;
+const LONGEST_DESCRIPTION: usize = 1024;
+
+pub const VERBS: [&str; 13] = [
+    "get", "list", "watch", "create", "update", "delete", "scale", "restart", "cordon", "drain",
+    "log", "exec", "forward",
+];
+
 /// Somebody who may log in.
-#[derive(CustomResource, Clone, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
+#[derive(CustomResource, Clone, PartialEq, Eq, Deserialize, Serialize, KubeSchema)]
 #[kube(
     group = "fairlead.dev",
     version = "v1alpha1",
     kind = "User",
+    doc = "Somebody who may log in.",
+    category = "fairlead",
+    shortname = "fuser",
     derive = "PartialEq",
     printcolumn = r#"{"name":"Roles","type":"string","jsonPath":".spec.roles"}"#,
-    printcolumn = r#"{"name":"Disabled","type":"boolean","jsonPath":".spec.disabled"}"#
+    printcolumn = r#"{"name":"Disabled","type":"boolean","jsonPath":".spec.disabled"}"#,
+    printcolumn = r#"{"name":"Age","type":"date","jsonPath":".metadata.creationTimestamp"}"#
 )]
 #[serde(rename_all = "camelCase")]
 pub struct UserSpec {
     /// An argon2id hash (PHC string). Without one, the user has tokens only.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = LONGEST_HASH), regex(pattern = r"^\$argon2id\$"))]
     pub password_hash: Option<String>,
     /// Names of `AccessRole`s.
     #[serde(default)]
+    #[schemars(length(max = MOST), inner(length(min = 1, max = 253)))]
+    #[x_kube(validation = Rule::new("self.all(a, self.exists_one(b, a == b))").message("has a role twice"))]
     pub roles: Vec<String>,
     #[serde(default)]
     pub disabled: bool,
@@ -47,13 +73,20 @@ impl fmt::Debug for UserSpec {
     group = "fairlead.dev",
     version = "v1alpha1",
     kind = "AccessRole",
+    doc = "What those who have the role may do, and may not: deny wins.",
+    category = "fairlead",
     shortname = "arole",
-    derive = "PartialEq"
+    derive = "PartialEq",
+    printcolumn = r#"{"name":"Clusters","type":"string","jsonPath":".spec.allow[*].clusters"}"#,
+    printcolumn = r#"{"name":"Verbs","type":"string","jsonPath":".spec.allow[*].verbs"}"#,
+    printcolumn = r#"{"name":"Age","type":"date","jsonPath":".metadata.creationTimestamp"}"#
 )]
 pub struct AccessRoleSpec {
     #[serde(default)]
+    #[schemars(length(max = MOST))]
     pub allow: Vec<Rule>,
     #[serde(default)]
+    #[schemars(length(max = MOST))]
     pub deny: Vec<Rule>,
 }
 
@@ -61,34 +94,49 @@ pub struct AccessRoleSpec {
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
 pub struct Rule {
     /// `-`, which no glob matches, is the fleet itself: its clusters, users, roles, tokens, audit.
+    #[schemars(length(min = 1, max = MOST_WORDS), inner(length(min = 1, max = LONGEST_WORD)))]
     pub clusters: Vec<String>,
     /// Of namespaced resources; a cluster-scoped one is in the namespace `-`.
+    #[schemars(length(min = 1, max = MOST_WORDS), inner(length(min = 1, max = LONGEST_WORD)))]
     pub namespaces: Vec<String>,
     /// `resource.group` as kubectl writes it (`pods`, `deployments.apps`).
+    #[schemars(length(min = 1, max = MOST_WORDS), inner(length(min = 1, max = LONGEST_WORD)))]
     pub resources: Vec<String>,
     /// get, list, watch, create, update, delete, scale, restart, cordon, drain, log, exec, forward.
+    #[schemars(
+        length(min = 1, max = MOST_WORDS),
+        inner(length(min = 1, max = 32), regex(pattern = r"^[a-z*?]+$"))
+    )]
     pub verbs: Vec<String>,
 }
 
 /// A token for programs; only its hash is kept.
-#[derive(CustomResource, Clone, Debug, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
+#[derive(CustomResource, Clone, Debug, PartialEq, Eq, Deserialize, Serialize, KubeSchema)]
 #[kube(
     group = "fairlead.dev",
     version = "v1alpha1",
     kind = "AccessToken",
+    doc = "A token for programs; only its hash is kept.",
+    category = "fairlead",
     shortname = "atoken",
     derive = "PartialEq",
     printcolumn = r#"{"name":"User","type":"string","jsonPath":".spec.user"}"#,
-    printcolumn = r#"{"name":"Expires","type":"date","jsonPath":".spec.expires"}"#
+    printcolumn = r#"{"name":"Expires","type":"string","jsonPath":".spec.expires"}"#,
+    printcolumn = r#"{"name":"Age","type":"date","jsonPath":".metadata.creationTimestamp"}"#
 )]
+#[x_kube(validation = Rule::new("self.user == oldSelf.user && self.hash == oldSelf.hash").message("a token stays whose and what it is; make another"))]
 pub struct AccessTokenSpec {
+    #[schemars(length(min = 1, max = 253))]
     pub user: String,
     /// SHA-256 of the token, hexadecimal: the token is 256 random bits, so a slow hash adds nothing.
+    #[schemars(length(min = 64, max = 64), regex(pattern = r"^[0-9a-f]{64}$"))]
     pub hash: String,
     /// RFC 3339; none never expires.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 64), extend("format" = "date-time"))]
     pub expires: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = LONGEST_DESCRIPTION))]
     pub description: Option<String>,
 }
 
@@ -113,7 +161,22 @@ impl Kind for User {
     const NAMESPACED: bool = false;
 
     fn check(&self) -> Result<(), Invalid> {
-        Invalid::default().into_result()
+        let UserSpec { password_hash, roles, disabled: _ } = &self.spec;
+        let mut problems = Invalid::default();
+        if let Some(hash) = password_hash {
+            // The problem must not repeat it.
+            if hash.len() > LONGEST_HASH || !is_argon2id(hash) {
+                problems.add("spec.passwordHash", "must be an argon2id hash as a PHC string");
+            }
+        }
+        field::at_most(&mut problems, "spec.roles", roles.len(), MOST);
+        for (i, role) in roles.iter().enumerate() {
+            field::name(&mut problems, &format!("spec.roles[{i}]"), role);
+            if roles[..i].contains(role) {
+                problems.add(format!("spec.roles[{i}]"), format!("{role:?} is there twice"));
+            }
+        }
+        problems.into_result()
     }
 }
 
@@ -122,7 +185,47 @@ impl Kind for AccessRole {
     const NAMESPACED: bool = false;
 
     fn check(&self) -> Result<(), Invalid> {
-        Invalid::default().into_result()
+        let AccessRoleSpec { allow, deny } = &self.spec;
+        let mut problems = Invalid::default();
+        for (direction, rules) in [("allow", allow), ("deny", deny)] {
+            field::at_most(&mut problems, &format!("spec.{direction}"), rules.len(), MOST);
+            for (i, rule) in rules.iter().enumerate() {
+                rule.check(&format!("spec.{direction}[{i}]"), &mut problems);
+            }
+        }
+        problems.into_result()
+    }
+}
+
+impl Rule {
+    fn check(&self, at: &str, problems: &mut Invalid) {
+        let Self { clusters, namespaces, resources, verbs } = self;
+        let parts = [
+            ("clusters", clusters),
+            ("namespaces", namespaces),
+            ("resources", resources),
+            ("verbs", verbs),
+        ];
+        for (part, words) in parts {
+            let part = format!("{at}.{part}");
+            if words.is_empty() {
+                problems.add(&part, "is empty, so that the rule never applies");
+            }
+            field::at_most(problems, &part, words.len(), MOST_WORDS);
+            for (i, word) in words.iter().enumerate() {
+                field::text(problems, &format!("{part}[{i}]"), word, 1, LONGEST_WORD);
+            }
+        }
+        for (i, verb) in verbs.iter().enumerate() {
+            let is_glob = verb.contains(['*', '?']);
+            if !is_glob && !VERBS.contains(&verb.as_str()) {
+                let known = VERBS.join(", ");
+                problems.add(
+                    format!("{at}.verbs[{i}]"),
+                    format!("there is no verb {verb:?}; there are {known}"),
+                );
+            }
+        }
     }
 }
 
@@ -131,6 +234,45 @@ impl Kind for AccessToken {
     const NAMESPACED: bool = false;
 
     fn check(&self) -> Result<(), Invalid> {
-        Invalid::default().into_result()
+        let AccessTokenSpec { user, hash, expires, description } = &self.spec;
+        let mut problems = Invalid::default();
+        field::name(&mut problems, "spec.user", user);
+        let is_hex = |b: &u8| b.is_ascii_digit() || (b'a'..=b'f').contains(b);
+        if hash.len() != 64 || !hash.as_bytes().iter().all(is_hex) {
+            problems.add("spec.hash", "must be a SHA-256 as 64 digits of 0-9 and a-f");
+        }
+        if let Some(expires) = expires
+            && expires.parse::<Timestamp>().is_err()
+        {
+            let problem = format!("{expires:?} is no time of RFC 3339, as 2027-01-31T12:00:00Z is");
+            problems.add("spec.expires", problem);
+        }
+        if let Some(description) = description {
+            let most = LONGEST_DESCRIPTION;
+            field::text(&mut problems, "spec.description", description, 0, most);
+        }
+        problems.into_result()
     }
 }
+
+/// `$argon2id$v=19$m=…,t=…,p=…$salt$hash`, as the password hashing competition writes it.
+fn is_argon2id(hash: &str) -> bool {
+    let is_base64 = |part: &str| {
+        !part.is_empty() && part.bytes().all(|b| b.is_ascii_alphanumeric() || b"+/".contains(&b))
+    };
+    let is_number = |text: &str| !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit());
+    let is_parameter = |text: &str| {
+        text.split_once('=').is_some_and(|(name, value)| {
+            matches!(name, "m" | "t" | "p" | "keyid" | "data") && !value.is_empty()
+        })
+    };
+    let parts: Vec<_> = hash.split('$').collect();
+    let ["", "argon2id", version, parameters, salt, digest] = parts[..] else { return false };
+    version.strip_prefix("v=").is_some_and(is_number)
+        && parameters.split(',').all(is_parameter)
+        && is_base64(salt)
+        && is_base64(digest)
+}
+
+#[cfg(test)]
+mod tests;

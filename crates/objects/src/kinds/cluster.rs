@@ -1,23 +1,39 @@
 //! `Cluster`: a cluster of the fleet that somebody imported.
 
-use kube::CustomResource;
+#![allow(unreachable_pub, reason = "KubeSchema repeats the type inside a function")]
+
+use kube::{CustomResource, KubeSchema, ResourceExt};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use super::field;
+use crate::name;
 use crate::store::{Invalid, Kind};
 
+/// A cluster's name is a label's value elsewhere.
+const LONGEST_NAME: usize = 63;
+/// Contexts are named by tools, after URLs and resource names of clouds.
+const LONGEST_CONTEXT: usize = 1024;
+const LONGEST_STATE: usize = 64;
+const LONGEST_VERSION: usize = 256;
+const LONGEST_WHY: usize = 4096;
+
 /// A cluster of the fleet, with its credentials in a Secret.
-#[derive(CustomResource, Clone, Debug, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
+#[derive(CustomResource, Clone, Debug, PartialEq, Eq, Deserialize, Serialize, KubeSchema)]
 #[kube(
     group = "fairlead.dev",
     version = "v1alpha1",
     kind = "Cluster",
+    doc = "A cluster of the fleet, with its credentials in a Secret.",
+    category = "fairlead",
     shortname = "fcl",
     status = "ClusterStatus",
     derive = "PartialEq",
+    validation = Rule::new("self.metadata.name.size() <= 63").message("a cluster's name has 63 characters at most"),
     printcolumn = r#"{"name":"Enabled","type":"boolean","jsonPath":".spec.enabled"}"#,
     printcolumn = r#"{"name":"State","type":"string","jsonPath":".status.state"}"#,
     printcolumn = r#"{"name":"Version","type":"string","jsonPath":".status.version"}"#,
+    printcolumn = r#"{"name":"Why","type":"string","jsonPath":".status.why","priority":1}"#,
     printcolumn = r#"{"name":"Age","type":"date","jsonPath":".metadata.creationTimestamp"}"#
 )]
 #[serde(rename_all = "camelCase")]
@@ -26,6 +42,7 @@ pub struct ClusterSpec {
     pub kubeconfig_secret: KubeconfigSecret,
     /// Which context of it; its current one if none is named.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(min = 1, max = LONGEST_CONTEXT))]
     pub context: Option<String>,
     /// A disabled cluster stays listed and is not connected to.
     #[serde(default = "yes")]
@@ -34,9 +51,12 @@ pub struct ClusterSpec {
 
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
 pub struct KubeconfigSecret {
+    #[schemars(length(min = 1, max = 63), regex(pattern = r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$"))]
     pub namespace: String,
+    #[schemars(length(min = 1, max = 253), regex(pattern = r"^[a-z0-9]([-.a-z0-9]*[a-z0-9])?$"))]
     pub name: String,
     #[serde(default = "kubeconfig_key")]
+    #[schemars(length(min = 1, max = 253), regex(pattern = r"^[-._a-zA-Z0-9]+$"))]
     pub key: String,
 }
 
@@ -44,10 +64,13 @@ pub struct KubeconfigSecret {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct ClusterStatus {
+    #[schemars(length(max = LONGEST_STATE))]
     pub state: String,
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = LONGEST_WHY))]
     pub why: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = LONGEST_VERSION))]
     pub version: Option<String>,
 }
 
@@ -64,6 +87,39 @@ impl Kind for Cluster {
     const NAMESPACED: bool = false;
 
     fn check(&self) -> Result<(), Invalid> {
-        Invalid::default().into_result()
+        let mut problems = Invalid::default();
+        if self.name_any().len() > LONGEST_NAME {
+            problems.add("metadata.name", format!("has {LONGEST_NAME} characters at most"));
+        }
+        let ClusterSpec { kubeconfig_secret: secret, context, enabled: _ } = &self.spec;
+        if let Some(problem) = name::dns_label(&secret.namespace) {
+            problems.add("spec.kubeconfigSecret.namespace", problem);
+        }
+        field::name(&mut problems, "spec.kubeconfigSecret.name", &secret.name);
+        let in_key = |b: u8| b.is_ascii_alphanumeric() || b"-._".contains(&b);
+        if secret.key.is_empty() || secret.key.len() > 253 || !secret.key.bytes().all(in_key) {
+            let problem = "must be 1 to 253 characters of letters, digits, '-', '_' and '.'";
+            problems.add("spec.kubeconfigSecret.key", problem);
+        }
+        if let Some(context) = context {
+            field::text(&mut problems, "spec.context", context, 1, LONGEST_CONTEXT);
+        }
+        if let Some(ClusterStatus { state, why, version }) = &self.status {
+            let fields = [
+                ("status.state", Some(state), LONGEST_STATE),
+                ("status.why", why.as_ref(), LONGEST_WHY),
+                ("status.version", version.as_ref(), LONGEST_VERSION),
+            ];
+            for (field, value, most) in fields {
+                // What a server said may have line breaks; only its length is ours to bound.
+                if value.is_some_and(|value| value.chars().count() > most) {
+                    problems.add(field, format!("has more than {most} characters"));
+                }
+            }
+        }
+        problems.into_result()
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -104,7 +104,7 @@ impl Naive {
 }
 
 fn requirement() -> impl Strategy<Value = Naive> {
-    let key = || "[ab]|in|notin|x.io/a";
+    let key = || r"[ab]|in|notin|x\.io/a";
     let value = || "[uv]?|in";
     prop_oneof![
         key().prop_map(Naive::Exists),
@@ -127,7 +127,7 @@ proptest! {
     #[test]
     fn selectors_agree_with_a_naive_reading(
         requirements in vec(requirement(), 0..5),
-        labels in btree_map("[ab]|in|notin|x.io/a", "[uv]?|in", 0..4),
+        labels in btree_map(r"[ab]|in|notin|x\.io/a", "[uv]?|in", 0..4),
     ) {
         let text = requirements.iter().map(Naive::text).collect::<Vec<_>>().join(",");
         let selector: Selector = text.parse().unwrap();

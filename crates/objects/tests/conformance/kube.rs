@@ -1,0 +1,1 @@
+//! The suite against a real API server.
