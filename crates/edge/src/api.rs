@@ -22,6 +22,8 @@ mod route;
 mod session;
 mod tokens;
 mod users;
+#[cfg(test)]
+mod world;
 
 use std::net::TcpListener;
 use std::sync::Arc;

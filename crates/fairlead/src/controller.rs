@@ -81,15 +81,8 @@ pub(crate) fn begin(
     gates.register(registry);
     gates.heed(memory);
     let code = access.local_login_code();
-    let api = Api::new(
-        fleet,
-        access,
-        audit,
-        ledger.clone(),
-        gates,
-        tasks.clone(),
-        &no_clusters(config),
-    );
+    let api =
+        Api::new(fleet, access, audit, ledger.clone(), gates, tasks.clone(), &no_clusters(config));
     let scheme = if claims.certificate.is_some() { "https" } else { "http" };
     let place = format!("{scheme}://{}/", claims.address);
     api::start(api, claims.listener, claims.certificate, tasks)
@@ -102,9 +95,11 @@ pub(crate) fn begin(
 }
 
 fn fleet_config(config: &Config) -> Result<FleetConfig, Failure> {
-    let selector = config.fleet.secrets.parse().map_err(|e| {
-        Failure(format!("fleet.secrets: {}: {e}", config.fleet.secrets))
-    })?;
+    let selector = config
+        .fleet
+        .secrets
+        .parse()
+        .map_err(|e| Failure(format!("fleet.secrets: {}: {e}", config.fleet.secrets)))?;
     Ok(FleetConfig {
         kubeconfigs: config.fleet.kubeconfig.clone(),
         in_cluster: InCluster::detect(),

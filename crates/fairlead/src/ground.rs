@@ -87,7 +87,10 @@ pub(crate) fn certificate(
     Certificate::load(cert.clone(), key.clone()).map(Some).map_err(|e| explain(&e))
 }
 
-pub(crate) fn listen(address: SocketAddr, flag: &str) -> Result<(TcpListener, SocketAddr), Failure> {
+pub(crate) fn listen(
+    address: SocketAddr,
+    flag: &str,
+) -> Result<(TcpListener, SocketAddr), Failure> {
     let said = |e: std::io::Error| {
         Failure(match e.kind() {
             ErrorKind::AddrInUse => format!(
@@ -173,10 +176,8 @@ pub(crate) fn run(
 
     stops.when_given_up(&ground.tasks);
     let mut banner = format!("fairlead {} is up", env!("CARGO_PKG_VERSION"));
-    let common = [
-        ("admin", format!("{scheme}://{address}/")),
-        ("data", config.data.display().to_string()),
-    ];
+    let common =
+        [("admin", format!("{scheme}://{address}/")), ("data", config.data.display().to_string())];
     for (name, place) in told.into_iter().chain(common) {
         let _ = write!(banner, "\n  {name:<6} {place}");
     }

@@ -151,31 +151,32 @@ async fn clusters(State(api): State<Api>, asker: Asker, headers: HeaderMap) -> R
             .into_response();
     }
     let first = api.fleet.changes();
-    let events = stream::unfold((api, asker, first, true), |(api, asker, mut changes, first)| async move {
-        let stop = api.tasks.stopping();
-        if !first {
-            // Then whatever came meanwhile is told at once.
-            stop.bound(tokio::time::sleep(AT_MOST_EVERY)).await?;
-            let changed = async {
-                while Deadline::after(QUIET).bound(changes.changed()).await.is_err() {
-                    if !api.access.is_still(&asker.who) {
-                        return None;
+    let events =
+        stream::unfold((api, asker, first, true), |(api, asker, mut changes, first)| async move {
+            let stop = api.tasks.stopping();
+            if !first {
+                // Then whatever came meanwhile is told at once.
+                stop.bound(tokio::time::sleep(AT_MOST_EVERY)).await?;
+                let changed = async {
+                    while Deadline::after(QUIET).bound(changes.changed()).await.is_err() {
+                        if !api.access.is_still(&asker.who) {
+                            return None;
+                        }
                     }
-                }
-                Some(())
-            };
-            stop.bound(changed).await??;
-        }
-        // Who may no longer read is not told; what they may see may have changed, too.
-        if !api.access.is_still(&asker.who) {
-            return None;
-        }
-        let view = api.fleet.view();
-        let permissions = api.access.permissions(&asker.who);
-        let document = Clusters::visible(&api, view.generation(), &view, &permissions);
-        let event = Event::default().event("clusters").json_data(document);
-        Some((event, (api, asker, changes, false)))
-    });
+                    Some(())
+                };
+                stop.bound(changed).await??;
+            }
+            // Who may no longer read is not told; what they may see may have changed, too.
+            if !api.access.is_still(&asker.who) {
+                return None;
+            }
+            let view = api.fleet.view();
+            let permissions = api.access.permissions(&asker.who);
+            let document = Clusters::visible(&api, view.generation(), &view, &permissions);
+            let event = Event::default().event("clusters").json_data(document);
+            Some((event, (api, asker, changes, false)))
+        });
     Sse::new(events).keep_alive(KeepAlive::new().interval(QUIET)).into_response()
 }
 

@@ -129,7 +129,11 @@ struct Named {
 }
 
 /// The door itself: a middleware of every route.
-pub(crate) async fn door(State(passage): State<Passage>, mut request: Request, next: Next) -> Response {
+pub(crate) async fn door(
+    State(passage): State<Passage>,
+    mut request: Request,
+    next: Next,
+) -> Response {
     let Passage { api, route } = &passage;
     let named = match request.extract_parts::<RawPathParams>().await {
         Ok(params) => Named::of(&params),
@@ -251,7 +255,10 @@ fn authenticate(api: &Api, request: &Request) -> Result<Who, Problem> {
     if !proven {
         return Err(Problem::new(
             Code::Csrf,
-            format!("send the {CSRF} that the login answered (or GET {}/me does) with the cookie", super::route::BASE),
+            format!(
+                "send the {CSRF} that the login answered (or GET {}/me does) with the cookie",
+                super::route::BASE
+            ),
         ));
     }
     Ok(who)

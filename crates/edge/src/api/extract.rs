@@ -41,7 +41,10 @@ impl<T: DeserializeOwned, S: Send + Sync> FromRequest<S> for Body<T> {
 pub(crate) async fn whole<S: Send + Sync>(request: Request, state: &S) -> Result<Bytes, Problem> {
     Bytes::from_request(request, state).await.map_err(|rejection| {
         if rejection.status() == StatusCode::PAYLOAD_TOO_LARGE {
-            Problem::new(Code::TooLarge, "the body is larger than this route takes; send less at once")
+            Problem::new(
+                Code::TooLarge,
+                "the body is larger than this route takes; send less at once",
+            )
         } else {
             Problem::invalid("the body ended early")
         }

@@ -65,9 +65,8 @@ pub(crate) fn text(routes: &Routes) -> String {
 
 /// What holds of every operation is said of each, here.
 fn complete(operation: &mut Operation) {
-    let problem = ContentBuilder::new()
-        .schema(Some(Ref::from_schema_name(ProblemBody::name())))
-        .build();
+    let problem =
+        ContentBuilder::new().schema(Some(Ref::from_schema_name(ProblemBody::name()))).build();
     let response = ResponseBuilder::new()
         .description("A problem; its code says what to do next")
         .content("application/problem+json", problem)

@@ -29,7 +29,8 @@ pub(crate) async fn outside(
     let id = RequestId::new();
     request.extensions_mut().insert(id.clone());
     let response = if loopback && !is_local(request.headers()) {
-        let why = "this listener answers only to localhost; ask for it by 127.0.0.1, [::1] or localhost";
+        let why =
+            "this listener answers only to localhost; ask for it by 127.0.0.1, [::1] or localhost";
         Problem::new(Code::Forbidden, why).into_response()
     } else {
         next.run(request).await
@@ -47,10 +48,15 @@ pub(crate) async fn outside(
 
 pub(crate) async fn no_such_route(uri: Uri) -> Problem {
     let path = uri.path();
-    Problem::new(Code::NotFound, format!("there is nothing at {path}; {BASE}/openapi.json lists what there is"))
+    Problem::new(
+        Code::NotFound,
+        format!("there is nothing at {path}; {BASE}/openapi.json lists what there is"),
+    )
 }
 
 pub(crate) async fn no_such_method(method: Method, uri: Uri) -> Problem {
     let path = uri.path();
-    Problem::not_allowed(format!("{path} takes no {method}; {BASE}/openapi.json lists what it takes"))
+    Problem::not_allowed(format!(
+        "{path} takes no {method}; {BASE}/openapi.json lists what it takes"
+    ))
 }

@@ -55,8 +55,7 @@ async fn login(
         None => page(StatusCode::OK, ""),
         Some(Ok(session)) => {
             tracing::info!(user = %session.user, %from, "logged in by link");
-            let mut response =
-                (StatusCode::SEE_OTHER, [(header::LOCATION, "/")]).into_response();
+            let mut response = (StatusCode::SEE_OTHER, [(header::LOCATION, "/")]).into_response();
             let cookie = door::set_cookie(Some(&session.cookie), api.secure);
             if let Ok(cookie) = HeaderValue::from_str(&cookie) {
                 response.headers_mut().insert(header::SET_COOKIE, cookie);

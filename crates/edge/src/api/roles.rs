@@ -167,5 +167,10 @@ fn shown(api: &Api, asker: &Asker, name: &str) -> Result<Role, Problem> {
     let roles = api.access.administer(&asker.who).roles()?;
     let role = roles.into_iter().find(|role| role.name == name);
     // Written, and not told yet by our own watch.
-    role.map(Role::from).ok_or_else(|| Problem::new(Code::NotReady, format!("the role {name} is written, and not in force here yet")))
+    role.map(Role::from).ok_or_else(|| {
+        Problem::new(
+            Code::NotReady,
+            format!("the role {name} is written, and not in force here yet"),
+        )
+    })
 }

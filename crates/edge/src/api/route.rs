@@ -103,14 +103,15 @@ impl Routes {
 
     /// Each behind its door.
     pub(crate) fn router(self, api: &Api) -> Router<Api> {
-        let routed = self.0.into_iter().fold(OpenApiRouter::default(), |router, (route, handler)| {
-            let passage = Passage { api: api.clone(), route };
-            router.routes(handler.map(|handler| {
-                handler
-                    .route_layer(DefaultBodyLimit::max(route.body))
-                    .route_layer(from_fn_with_state(passage, door::door))
-            }))
-        });
+        let routed =
+            self.0.into_iter().fold(OpenApiRouter::default(), |router, (route, handler)| {
+                let passage = Passage { api: api.clone(), route };
+                router.routes(handler.map(|handler| {
+                    handler
+                        .route_layer(DefaultBodyLimit::max(route.body))
+                        .route_layer(from_fn_with_state(passage, door::door))
+                }))
+            });
         routed.into()
     }
 
@@ -134,6 +135,7 @@ impl Routes {
 }
 
 /// The operations of a path, by method.
+#[cfg(test)]
 pub(crate) fn operations(
     item: &utoipa::openapi::PathItem,
 ) -> impl Iterator<Item = (http::Method, &utoipa::openapi::path::Operation)> {

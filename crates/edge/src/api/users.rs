@@ -100,7 +100,8 @@ async fn user(
     } else {
         administration.users()?.into_iter().find(|user| user.name == name)
     };
-    let found = found.ok_or_else(|| Problem::new(Code::NotFound, format!("there is no user {name}")));
+    let found =
+        found.ok_or_else(|| Problem::new(Code::NotFound, format!("there is no user {name}")));
     Ok(Json(found?.into()))
 }
 

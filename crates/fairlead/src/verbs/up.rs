@@ -23,5 +23,7 @@ pub(crate) fn run(args: &Args) -> Verdict {
     let config = load(&args.flags)?.config;
     let claims = Claims::take(&config)?;
     let api = controller::Claims::take(&config)?;
-    ground::run(&config, claims, |ground, registry| controller::begin(&config, api, ground, registry))
+    ground::run(&config, claims, |ground, registry| {
+        controller::begin(&config, api, ground, registry)
+    })
 }
