@@ -1,175 +1,86 @@
-//! The objects of one cluster: read, changed, described.
+//! The objects of one cluster: listed, read, deleted, scaled, restarted.
 
-use std::collections::BTreeMap;
-
-use ::access::{Ask, Verb};
-use axum::body::Bytes;
+use access::Verb;
+use axum::Json;
 use axum::extract::{Path, State};
 use axum::response::{IntoResponse, Response};
-use axum::Json;
-use fleet::resources::{self, ListQuery, Table, Target};
+use fleet::resources::{self, Target};
 use fleet::{Connection, Found};
-use futures::StreamExt;
-use http::{HeaderMap, StatusCode, header};
-use kube::core::DynamicObject;
+use http::{HeaderMap, header};
 use serde::{Deserialize, Serialize};
+use utoipa::{IntoParams, ToSchema};
+use utoipa_axum::routes;
 
 use super::door::Asker;
-use super::problem::{Code, Problem};
-use super::scope::{Scope, resource};
-use super::{Api, sse};
-use crate::reply::Asked;
+use super::extract::{Body, Query};
+use super::listing::{self, As, Listed, Objects, Table, exact, tidy};
+use super::problem::Problem;
+use super::route::{Route, Routes};
+use super::scope::{permit, resource};
+use super::{Api, sse, watch};
 
-/// One page of objects.
-#[derive(Debug, Serialize, utoipa::ToSchema)]
-#[serde(rename_all = "camelCase")]
-pub(crate) struct Objects {
-    #[schema(value_type = Vec<Object>)]
-    items: Vec<DynamicObject>,
-    /// Where to go on, if this is not all.
-    #[serde(rename = "continue", skip_serializing_if = "Option::is_none")]
-    more: Option<String>,
-    /// How many there are beyond these, as far as it is known and may be told.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    remaining: Option<i64>,
+pub(crate) fn routes() -> Routes {
+    Routes::default()
+        .with(Route::list(), routes!(list))
+        .with(Route::read(), routes!(get))
+        .with(Route::write(Verb::Delete, "-"), routes!(delete))
+        .with(Route::write(Verb::Scale, "-"), routes!(scale))
+        .with(Route::write(Verb::Restart, "-"), routes!(restart))
 }
 
-/// How objects are wanted.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, utoipa::ToSchema)]
-#[serde(rename_all = "lowercase")]
-pub(crate) enum As {
-    #[default]
-    Object,
-    /// As kubectl prints them.
-    Table,
-    /// As kubectl prints them with `-o wide`.
-    Wide,
+/// As what was asked for.
+#[derive(Serialize, ToSchema)]
+#[serde(untagged)]
+enum List {
+    Objects(Objects),
+    Table(Table),
 }
 
-#[derive(Clone, Debug, Deserialize, utoipa::IntoParams)]
-#[serde(deny_unknown_fields)]
-pub(crate) struct Listed {
-    /// All namespaces when none is named.
-    pub(crate) namespace: Option<String>,
-    /// A label selector: `app=web,tier!=cache`.
-    pub(crate) labels: Option<String>,
-    /// A field selector: `status.phase=Running`.
-    pub(crate) fields: Option<String>,
-    pub(crate) limit: Option<u32>,
-    /// Where an earlier list stopped.
-    #[serde(rename = "continue")]
-    pub(crate) more: Option<String>,
-    #[serde(default, rename = "as")]
-    pub(crate) form: As,
-    /// Seconds, or a duration such as `1m30s`.
-    pub(crate) timeout: Option<String>,
-}
-
-impl Listed {
-    pub(crate) fn query(&self, found: &Found) -> ListQuery {
-        ListQuery {
-            kind: exact(found),
-            namespace: self.namespace.clone(),
-            labels: self.labels.clone(),
-            fields: self.fields.clone(),
-            limit: self.limit,
-            continue_token: self.more.clone(),
-        }
-    }
-}
-
-/// The word that means this kind and no other: what was decided on is what is asked for.
-pub(crate) fn exact(found: &Found) -> String {
-    let kind = &found.resource;
-    format!("{}.{}.{}", kind.plural, kind.version, kind.group)
-}
-
-pub(crate) async fn list(
+/// Objects of one kind
+///
+/// The kind is any word for it: `po`, `deployments.apps`, `Knot`. With `Accept: text/event-stream`
+/// they are watched: `restarted` with all of them, then `applied` and `deleted` with one each, and
+/// `interrupted` (`why`) while the cluster cannot be heard; `end` (`reason`) when one may no longer.
+#[utoipa::path(
+    get, path = "/clusters/{cluster}/resources/{kind}", tag = "resources", params(Listed),
+    responses((status = 200, description = "A page of objects, or of a table", content(
+        (List = "application/json"), (String = "text/event-stream")
+    )))
+)]
+async fn list(
     State(api): State<Api>,
     asker: Asker,
     Path((cluster, kind)): Path<(String, String)>,
-    Asked(asked): Asked<Listed>,
+    Query(asked): Query<Listed>,
     headers: HeaderMap,
 ) -> Result<Response, Problem> {
     let connection = api.fleet.connection(&cluster)?;
     let found = connection.find(&kind, asker.deadline).await?;
     if sse::wanted(&headers) {
-        return super::watch::open(&api, &asker, &cluster, &found, &asked).await;
+        return watch::open(&api, &asker, &cluster, &found, &asked).await;
     }
-    let scope = Scope::list(&asker, &cluster, &found, asked.namespace.as_deref(), Verb::List)?;
+    let scope = asked.scope(&asker, &cluster, &found, Verb::List)?;
     let query = asked.query(&found);
     Ok(match asked.form {
-        As::Object => Json(objects(&connection, &scope, &query, &asker).await?).into_response(),
-        form => Json(table(&connection, &scope, &query, form, &asker).await?).into_response(),
+        As::Object => {
+            let page = listing::objects(&connection, &scope, &query, asker.deadline).await?;
+            Json(List::Objects(page.into())).into_response()
+        }
+        form => {
+            let table = listing::table(&connection, &scope, &query, form, asker.deadline).await?;
+            Json(List::Table(table.into())).into_response()
+        }
     })
 }
 
-async fn objects(
-    connection: &Connection,
-    scope: &Scope,
-    query: &ListQuery,
-    asker: &Asker,
-) -> Result<Objects, Problem> {
-    if scope.is_empty() {
-        return Ok(Objects { items: Vec::new(), more: None, remaining: None });
-    }
-    let page = resources::list(connection, query, asker.deadline).await?;
-    Ok(seen(page, scope))
-}
-
-/// What of a page may be seen.
-pub(crate) fn seen(page: resources::Page<DynamicObject>, scope: &Scope) -> Objects {
-    let mut items = page.items;
-    items.retain(|item| scope.has_object(item));
-    for item in &mut items {
-        item.metadata.managed_fields = None;
-    }
-    let remaining = page.remaining.filter(|_| scope.is_whole());
-    Objects { items, more: page.continue_token, remaining }
-}
-
-pub(crate) async fn table(
-    connection: &Connection,
-    scope: &Scope,
-    query: &ListQuery,
-    form: As,
-    asker: &Asker,
-) -> Result<Table, Problem> {
-    if scope.is_empty() {
-        return Ok(Table::default());
-    }
-    let table = resources::table(connection, query, asker.deadline).await?;
-    Ok(seen_rows(table, scope, form))
-}
-
-/// What of a table may be seen, in the width that is wanted.
-pub(crate) fn seen_rows(mut table: Table, scope: &Scope, form: As) -> Table {
-    table.rows.retain(|row| scope.has(row.namespace.as_deref(), &row.name));
-    table.remaining = table.remaining.filter(|_| scope.is_whole());
-    if form == As::Table {
-        narrow(&mut table);
-    }
-    table
-}
-
-/// Leaves out what kubectl shows only with `-o wide`.
-fn narrow(table: &mut Table) {
-    let shown: Vec<bool> = table.columns.iter().map(|column| column.priority == 0).collect();
-    for row in &mut table.rows {
-        let mut shown = shown.iter();
-        row.cells.retain(|_| shown.next().copied().unwrap_or(true));
-    }
-    table.columns.retain(|column| column.priority == 0);
-}
-
-/// One object of one cluster, and what may be done with it.
+/// One object of one cluster, of which something may be done.
 pub(crate) struct Chosen {
     pub(crate) connection: Connection,
     pub(crate) found: Found,
     pub(crate) target: Target,
 }
 
-/// Looks up the kind and decides. An object in a namespace that may not be seen is not there.
+/// Looks up the kind, then decides.
 pub(crate) async fn choose(
     api: &Api,
     asker: &Asker,
@@ -180,261 +91,212 @@ pub(crate) async fn choose(
     let connection = api.fleet.connection(cluster)?;
     let found = connection.find(kind, asker.deadline).await?;
     let target = Target::new(&found, namespace, name)?;
-    let resource = resource(&found);
-    let hidden = match target.namespace() {
-        Some(namespace) => !asker.permissions.may_see_namespace(cluster, namespace),
-        None => resource == "namespaces" && !asker.permissions.may_see_namespace(cluster, name),
-    };
-    if hidden {
-        return Err(absent(cluster, &resource, name));
-    }
-    asker.may(&Ask { cluster, namespace: target.namespace(), resource: &resource, verb })?;
+    let resource = resource(&found.resource);
+    permit(asker, cluster, (target.namespace(), &resource, name), verb)?;
     Ok(Chosen { connection, found, target })
 }
 
-/// In the words of an API server, so that what may not be seen cannot be told from what is not there.
-fn absent(cluster: &str, resource: &str, name: &str) -> Problem {
-    let status = kube::core::Status::failure(&format!("{resource} \"{name}\" not found"), "NotFound")
-        .with_code(404)
-        .boxed();
-    Problem::from(fleet::Error::Refused { cluster: cluster.to_owned(), status })
-}
-
-#[derive(Debug, Deserialize, utoipa::IntoParams)]
+#[derive(Debug, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
-pub(crate) struct Named {
+pub(crate) struct Within {
     /// Of objects that live in one.
     pub(crate) namespace: Option<String>,
-    /// Seconds, or a duration such as `1m30s`.
-    pub(crate) timeout: Option<String>,
+    /// As the header `Request-Timeout`.
+    #[expect(dead_code, reason = "read by the door")]
+    timeout: Option<String>,
 }
 
-type One = Path<(String, String, String)>;
-
-pub(crate) async fn get(
+/// One object
+///
+/// With `Accept: application/yaml`, as `kubectl get -o yaml` shows it.
+#[utoipa::path(
+    get, path = "/clusters/{cluster}/resources/{kind}/{name}", tag = "resources", params(Within),
+    responses((status = 200, description = "As it is, without managedFields", content(
+        (Object = "application/json"), (String = "application/yaml")
+    )))
+)]
+async fn get(
     State(api): State<Api>,
     asker: Asker,
-    Path((cluster, kind, name)): One,
-    Asked(asked): Asked<Named>,
+    Path((cluster, kind, name)): Path<(String, String, String)>,
+    Query(asked): Query<Within>,
     headers: HeaderMap,
 ) -> Result<Response, Problem> {
-    let chosen =
-        choose(&api, &asker, (&cluster, &kind, &name), asked.namespace.as_deref(), Verb::Get).await?;
+    let object = (&*cluster, &*kind, &*name);
+    let chosen = choose(&api, &asker, object, asked.namespace.as_deref(), Verb::Get).await?;
     let Chosen { connection, found, target } = &chosen;
     let mut object =
-        resources::get(connection, &exact(found), target.namespace(), &name, asker.deadline).await?;
-    object.metadata.managed_fields = None;
-    if headers.get(header::ACCEPT).is_some_and(|accept| accept == "application/yaml") {
+        resources::get(connection, &exact(found), target.namespace(), &name, asker.deadline)
+            .await?;
+    tidy(&mut object);
+    if wants_yaml(&headers) {
         let yaml = resources::yaml(&object, false)?;
         return Ok(([(header::CONTENT_TYPE, "application/yaml")], yaml).into_response());
     }
     Ok(Json(object).into_response())
 }
 
-#[derive(Debug, Deserialize, utoipa::IntoParams)]
+fn wants_yaml(headers: &HeaderMap) -> bool {
+    let accept = headers.get(header::ACCEPT).and_then(|accept| accept.to_str().ok());
+    accept.is_some_and(|accept| accept.contains("application/yaml"))
+}
+
+#[derive(Debug, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields, rename_all = "camelCase")]
-pub(crate) struct Deleting {
+struct Deleting {
+    /// Of objects that live in one.
     namespace: Option<String>,
+    /// Asks the server whether it would, and changes nothing.
     #[serde(default)]
     dry_run: bool,
-    /// Zero kills at once.
-    grace_seconds: Option<u32>,
-    #[param(value_type = Option<String>)]
-    propagation: Option<resources::delete::Propagation>,
+    /// Seconds; zero kills at once.
+    grace_period: Option<u32>,
+    /// What becomes of what it owns; what the kind prefers unless said.
+    propagation: Option<Propagation>,
     /// This very object, not a later one of the same name.
     uid: Option<String>,
+    /// As the header `Request-Timeout`.
+    #[expect(dead_code, reason = "read by the door")]
     timeout: Option<String>,
 }
 
-pub(crate) async fn delete(
+#[derive(Clone, Copy, Debug, Deserialize, ToSchema)]
+#[serde(rename_all = "lowercase")]
+enum Propagation {
+    /// Deleted afterwards.
+    #[serde(alias = "Background")]
+    Background,
+    /// Deleted first.
+    #[serde(alias = "Foreground")]
+    Foreground,
+    /// Left alone.
+    #[serde(alias = "Orphan")]
+    Orphan,
+}
+
+impl From<Propagation> for resources::delete::Propagation {
+    fn from(propagation: Propagation) -> Self {
+        match propagation {
+            Propagation::Background => Self::Background,
+            Propagation::Foreground => Self::Foreground,
+            Propagation::Orphan => Self::Orphan,
+        }
+    }
+}
+
+#[derive(Debug, Serialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+struct Deleted {
+    /// `gone`, or `waiting`: marked, and there until its finalizers and its containers let go.
+    outcome: &'static str,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    finalizers: Vec<String>,
+    /// What a pod has to stop in.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    grace_period: Option<i64>,
+    /// Nothing was changed: it would be so.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    dry_run: bool,
+}
+
+impl From<resources::delete::Deleted> for Deleted {
+    fn from(deleted: resources::delete::Deleted) -> Self {
+        use resources::delete::Deleted as Was;
+        let gone =
+            Self { outcome: "gone", finalizers: Vec::new(), grace_period: None, dry_run: false };
+        match deleted {
+            Was::Gone => gone,
+            Was::WouldDelete => Self { dry_run: true, ..gone },
+            Was::Waiting { finalizers, grace_seconds } => {
+                Self { outcome: "waiting", finalizers, grace_period: grace_seconds, ..gone }
+            }
+        }
+    }
+}
+
+/// Delete an object
+#[utoipa::path(
+    delete, path = "/clusters/{cluster}/resources/{kind}/{name}", tag = "resources",
+    params(Deleting),
+    responses((status = 200, description = "What became of it", body = Deleted))
+)]
+async fn delete(
     State(api): State<Api>,
     asker: Asker,
-    Path((cluster, kind, name)): One,
-    Asked(asked): Asked<Deleting>,
-) -> Result<Response, Problem> {
-    let namespace = asked.namespace.as_deref();
-    let chosen = choose(&api, &asker, (&cluster, &kind, &name), namespace, Verb::Delete).await?;
+    Path((cluster, kind, name)): Path<(String, String, String)>,
+    Query(asked): Query<Deleting>,
+) -> Result<Json<Deleted>, Problem> {
+    let (object, namespace) = ((&*cluster, &*kind, &*name), asked.namespace.as_deref());
+    let Chosen { connection, target, .. } =
+        choose(&api, &asker, object, namespace, Verb::Delete).await?;
     let how = resources::delete::How {
-        propagation: asked.propagation,
-        grace_seconds: asked.grace_seconds,
+        propagation: asked.propagation.map(Into::into),
+        grace_seconds: asked.grace_period,
         dry_run: asked.dry_run,
         uid: asked.uid,
     };
-    let deleted =
-        resources::delete::delete(&chosen.connection, &chosen.target, &how, asker.deadline).await?;
-    Ok(Json(deleted).into_response())
+    let deleted = resources::delete::delete(&connection, &target, &how, asker.deadline).await?;
+    Ok(Json(deleted.into()))
 }
 
-#[derive(Debug, Deserialize, utoipa::ToSchema)]
+#[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
-pub(crate) struct Scaling {
+struct Scaling {
     replicas: u32,
 }
 
-pub(crate) async fn scale(
+#[derive(Debug, Serialize, ToSchema)]
+struct Scaled {
+    replicas: i32,
+    was: i32,
+}
+
+/// Set how many replicas there should be
+#[utoipa::path(
+    post, path = "/clusters/{cluster}/resources/{kind}/{name}/scale", tag = "resources",
+    params(Within), request_body = Scaling,
+    responses((status = 200, description = "What is asked for now, and was before", body = Scaled))
+)]
+async fn scale(
     State(api): State<Api>,
     asker: Asker,
-    Path((cluster, kind, name)): One,
-    Asked(asked): Asked<Named>,
-    Json(scaling): Json<Scaling>,
-) -> Result<Response, Problem> {
-    let namespace = asked.namespace.as_deref();
-    let chosen = choose(&api, &asker, (&cluster, &kind, &name), namespace, Verb::Scale).await?;
-    let Chosen { connection, target, .. } = &chosen;
+    Path((cluster, kind, name)): Path<(String, String, String)>,
+    Query(asked): Query<Within>,
+    Body(Scaling { replicas }): Body<Scaling>,
+) -> Result<Json<Scaled>, Problem> {
+    let (object, namespace) = ((&*cluster, &*kind, &*name), asked.namespace.as_deref());
+    let Chosen { connection, target, .. } =
+        choose(&api, &asker, object, namespace, Verb::Scale).await?;
     let scaled =
-        resources::scale::scale(connection, target, scaling.replicas, asker.deadline).await?;
-    Ok(Json(scaled).into_response())
+        resources::scale::scale(&connection, &target, replicas, asker.deadline).await?;
+    Ok(Json(Scaled { replicas: scaled.after, was: scaled.before }))
 }
 
-pub(crate) async fn restart(
+#[derive(Debug, Serialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+struct Restarted {
+    /// RFC 3339, as it stands in the pod template's annotation.
+    restarted_at: String,
+}
+
+/// Restart a workload: new pods, one after the other, by its own strategy
+#[utoipa::path(
+    post, path = "/clusters/{cluster}/resources/{kind}/{name}/restart", tag = "resources",
+    params(Within),
+    responses((status = 200, description = "It is being restarted", body = Restarted))
+)]
+async fn restart(
     State(api): State<Api>,
     asker: Asker,
-    Path((cluster, kind, name)): One,
-    Asked(asked): Asked<Named>,
-) -> Result<Response, Problem> {
-    let namespace = asked.namespace.as_deref();
-    let chosen = choose(&api, &asker, (&cluster, &kind, &name), namespace, Verb::Restart).await?;
-    let restarted =
-        resources::restart::restart(&chosen.connection, &chosen.target, asker.deadline).await?;
-    Ok(Json(restarted).into_response())
+    Path((cluster, kind, name)): Path<(String, String, String)>,
+    Query(asked): Query<Within>,
+) -> Result<Json<Restarted>, Problem> {
+    let (object, namespace) = ((&*cluster, &*kind, &*name), asked.namespace.as_deref());
+    let Chosen { connection, target, .. } =
+        choose(&api, &asker, object, namespace, Verb::Restart).await?;
+    let restarted = resources::restart::restart(&connection, &target, asker.deadline).await?;
+    Ok(Json(Restarted { restarted_at: restarted.restarted_at.to_string() }))
 }
 
-type OneNode = Path<(String, String)>;
-
-pub(crate) async fn cordon(
-    State(api): State<Api>,
-    asker: Asker,
-    Path((cluster, node)): OneNode,
-) -> Result<StatusCode, Problem> {
-    let chosen = choose(&api, &asker, (&cluster, "nodes", &node), None, Verb::Cordon).await?;
-    resources::nodes::cordon(&chosen.connection, &node, asker.deadline).await?;
-    Ok(StatusCode::NO_CONTENT)
-}
-
-pub(crate) async fn uncordon(
-    State(api): State<Api>,
-    asker: Asker,
-    Path((cluster, node)): OneNode,
-) -> Result<StatusCode, Problem> {
-    let chosen = choose(&api, &asker, (&cluster, "nodes", &node), None, Verb::Cordon).await?;
-    resources::nodes::uncordon(&chosen.connection, &node, asker.deadline).await?;
-    Ok(StatusCode::NO_CONTENT)
-}
-
-/// Empties a node. What happens to each pod comes as it happens (server-sent events), or all of it at
-/// the end.
-pub(crate) async fn drain(
-    State(api): State<Api>,
-    asker: Asker,
-    Path((cluster, node)): OneNode,
-    headers: HeaderMap,
-    Json(allow): Json<resources::nodes::Allow>,
-) -> Result<Response, Problem> {
-    let chosen = choose(&api, &asker, (&cluster, "nodes", &node), None, Verb::Drain).await?;
-    let progress = resources::nodes::drain(&chosen.connection, &node, allow, asker.deadline);
-    if sse::wanted(&headers) {
-        let events = progress.map(|progress| sse::event("progress", &progress));
-        return sse::stream(&api, events);
-    }
-    let all: Vec<_> = progress.collect().await;
-    Ok(Json(serde_json::json!({ "progress": all })).into_response())
-}
-
-/// An object with its events, its owners and what it owns: as far as each may be seen.
-pub(crate) async fn describe(
-    State(api): State<Api>,
-    asker: Asker,
-    Path((cluster, kind, name)): One,
-    Asked(asked): Asked<Named>,
-) -> Result<Response, Problem> {
-    let chosen =
-        choose(&api, &asker, (&cluster, &kind, &name), asked.namespace.as_deref(), Verb::Get).await?;
-    let Chosen { connection, found, target } = &chosen;
-    let described =
-        resources::describe(connection, &exact(found), target.namespace(), &name, asker.deadline);
-    let mut description = described.await?;
-    let kinds = kinds_of(connection, &description, asker.deadline).await;
-    let seen = |node: &resources::Node| {
-        let Some(resource) = kinds.get(&(node.api_version.clone(), node.kind.clone())) else {
-            return false;
-        };
-        let ask =
-            Ask { cluster: &cluster, namespace: node.namespace.as_deref(), resource, verb: Verb::Get };
-        asker.may(&ask).is_ok()
-    };
-    description.tree.owners.retain(&seen);
-    prune(&mut description.tree.owned, &seen);
-    let ask = Ask {
-        cluster: &cluster,
-        namespace: target.namespace(),
-        resource: "events",
-        verb: Verb::List,
-    };
-    if asker.may(&ask).is_err() {
-        description.events.clear();
-    }
-    Ok(Json(description).into_response())
-}
-
-/// What the kinds around an object are called by roles. One that cannot be found is not shown.
-async fn kinds_of(
-    connection: &Connection,
-    description: &resources::Description,
-    deadline: flow::Deadline,
-) -> BTreeMap<(String, String), String> {
-    fn gather(branches: &[resources::Branch], kinds: &mut BTreeMap<(String, String), String>) {
-        for branch in branches {
-            let kind = (branch.node.api_version.clone(), branch.node.kind.clone());
-            kinds.insert(kind, String::new());
-            gather(&branch.owned, kinds);
-        }
-    }
-    let mut kinds = BTreeMap::new();
-    for owner in &description.tree.owners {
-        kinds.insert((owner.api_version.clone(), owner.kind.clone()), String::new());
-    }
-    gather(&description.tree.owned, &mut kinds);
-    let mut named = BTreeMap::new();
-    for (kind, _) in kinds {
-        if let Ok(found) = connection.find_kind(&kind.0, &kind.1, deadline).await {
-            named.insert(kind, resource(&found));
-        }
-    }
-    named
-}
-
-fn prune(branches: &mut Vec<resources::Branch>, seen: &impl Fn(&resources::Node) -> bool) {
-    branches.retain(|branch| seen(&branch.node));
-    for branch in branches {
-        prune(&mut branch.owned, seen);
-    }
-}
-
-/// Events of a namespace, or of all, the latest first.
-pub(crate) async fn events(
-    State(api): State<Api>,
-    asker: Asker,
-    Path(cluster): Path<String>,
-    Asked(asked): Asked<Named>,
-) -> Result<Response, Problem> {
-    let connection = api.fleet.connection(&cluster)?;
-    let events = events_of(&connection, &asker, &cluster, asked.namespace.as_deref()).await?;
-    Ok(Json(serde_json::json!({ "items": events })).into_response())
-}
-
-pub(crate) async fn events_of(
-    connection: &Connection,
-    asker: &Asker,
-    cluster: &str,
-    namespace: Option<&str>,
-) -> Result<Vec<resources::Event>, Problem> {
-    let found = connection.find("events.v1.", asker.deadline).await?;
-    let scope = Scope::list(asker, cluster, &found, namespace, Verb::List)?;
-    if scope.is_empty() {
-        return Ok(Vec::new());
-    }
-    let about = namespace.map_or(resources::About::All, resources::About::Namespace);
-    let mut events = resources::events(connection, about, asker.deadline).await?;
-    events.retain(|event| scope.has(event.namespace.as_deref(), ""));
-    Ok(events)
-}
+#[cfg(test)]
+mod tests;
