@@ -30,7 +30,16 @@ pub enum Error {
     /// The API server itself said no; its words are the best ones.
     #[error("{cluster}: {}", .status.message)]
     Refused { cluster: String, status: Box<Status> },
+    /// What the fleet keeps for itself could not be read or written.
+    #[error(transparent)]
+    Store(Arc<objects::Error>),
     /// What was asked for cannot be; the sentence says what to change.
     #[error("{0}")]
     Invalid(String),
+}
+
+impl From<objects::Error> for Error {
+    fn from(error: objects::Error) -> Self {
+        Self::Store(Arc::new(error))
+    }
 }

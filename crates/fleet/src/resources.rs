@@ -53,7 +53,7 @@ use crate::error::Error;
 pub const FIELD_MANAGER: &str = "fairlead";
 
 /// An error and its causes as one sentence, for an answer in which it is one row among others.
-fn sentence(error: &dyn std::error::Error) -> String {
+pub(crate) fn sentence(error: &dyn std::error::Error) -> String {
     let mut sentence = error.to_string();
     let mut cause = error.source();
     while let Some(error) = cause {

@@ -6,7 +6,7 @@ mod cluster;
 mod field;
 
 use k8s_openapi::api::coordination::v1::Lease;
-use k8s_openapi::api::core::v1::Secret;
+use k8s_openapi::api::core::v1::{ConfigMap, Secret};
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::CustomResourceExt;
 
@@ -24,6 +24,15 @@ pub fn definitions() -> Vec<CustomResourceDefinition> {
 
 impl Kind for Secret {
     const NAME: &'static str = "Secret";
+    const NAMESPACED: bool = true;
+
+    fn check(&self) -> Result<(), Invalid> {
+        Ok(())
+    }
+}
+
+impl Kind for ConfigMap {
+    const NAME: &'static str = "ConfigMap";
     const NAMESPACED: bool = true;
 
     fn check(&self) -> Result<(), Invalid> {

@@ -47,7 +47,8 @@ pub(super) enum Rows {}
 struct WireList<T> {
     #[serde(default)]
     metadata: WireListMeta,
-    items: Vec<T>,
+    /// Some servers have null for none.
+    items: Option<Vec<T>>,
 }
 
 #[derive(Default, Deserialize)]
@@ -110,7 +111,7 @@ impl Form for Objects {
 
     fn lot(found: &Found, text: &str) -> Result<Lot<DynamicObject>, serde_json::Error> {
         let list: WireList<DynamicObject> = serde_json::from_str(text)?;
-        let items = list.items.into_iter().map(|object| typed(found, object)).collect();
+        let items = list.items.into_iter().flatten().map(|object| typed(found, object)).collect();
         Ok(Lot::new(list.metadata, Vec::new(), items))
     }
 

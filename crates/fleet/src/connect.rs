@@ -1,0 +1,363 @@
+//! One cluster's own task: connects, probes, and publishes what it sees.
+//!
+//! Contract:
+//! - Clusters have nothing in common but the bounds in [`Ground`]: none waits for another.
+//! - A cluster is asked every [`Timing::probe`](crate::Timing), and at once when somebody rings its
+//!   [`Bell`]. What has not answered for [`Timing::slow`](crate::Timing) is no longer called ready.
+//! - After a failure it is reached on a new connection: an old one may be dead without knowing.
+//! - New credentials become a new client, which replaces the old one once it has been answered;
+//!   until then the old one is used.
+//! - A task whose cluster was removed, or has another server now, publishes nothing any more.
+
+mod machine;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::time::Duration;
+
+use flow::tasks::TaskHandle;
+use flow::{Deadline, Snapshot};
+use jiff::Timestamp;
+use tokio::sync::{Notify, watch};
+use tokio::time::{Instant, sleep};
+use tracing::{debug, info};
+
+use crate::connection::{Connection, Tenant};
+use crate::credentials::{Access, Credentials, fetch};
+use crate::discovery::watch_definitions;
+use crate::failure::{Failure, Reason};
+use crate::ground::Ground;
+use crate::link::{Answer, Link, connect};
+use crate::view::{FleetView, Pulse, State};
+use machine::{Event, Machine, Verdict};
+
+/// Nodes come and go slowly, and counting them costs the API server more than its version.
+const COUNT_NODES: Duration = Duration::from_secs(60);
+
+/// Wakes a cluster's task before its time.
+#[derive(Debug, Default)]
+pub(crate) struct Bell {
+    rung: Notify,
+    rebuild: AtomicBool,
+}
+
+impl Bell {
+    /// Something is fishy, or somebody wants to know.
+    pub(crate) fn probe(&self) {
+        self.rung.notify_one();
+    }
+
+    /// The client cannot be used much longer.
+    pub(crate) fn rebuild(&self) {
+        self.rebuild.store(true, Relaxed);
+        self.rung.notify_one();
+    }
+}
+
+/// Rings too often are one ring: a burst of failing calls is not to become a burst of probes.
+const RING_GAP: Duration = Duration::from_millis(500);
+
+pub(crate) struct Connector {
+    pub(crate) cluster: Arc<str>,
+    /// Which life of a cluster by this name.
+    pub(crate) incarnation: u64,
+    pub(crate) tenant: Arc<Tenant>,
+    pub(crate) pulse: Pulse,
+    pub(crate) ground: Arc<Ground>,
+    pub(crate) published: Snapshot<FleetView>,
+}
+
+impl Connector {
+    /// Runs until the sender of `wanted` is dropped.
+    pub(crate) async fn run(self, mut wanted: watch::Receiver<Arc<Access>>) {
+        let access = Arc::clone(&wanted.borrow_and_update());
+        let mut cluster = Cluster::new(self, access);
+        loop {
+            let next = tokio::select! {
+                biased;
+                changed = wanted.changed() => match changed {
+                    Ok(()) => {
+                        let access = Arc::clone(&wanted.borrow_and_update());
+                        cluster.change(access);
+                        continue;
+                    }
+                    Err(_) => return,
+                },
+                next = cluster.turn() => next,
+            };
+            let bell = Arc::clone(&cluster.me.tenant.bell);
+            tokio::select! {
+                biased;
+                changed = wanted.changed() => match changed {
+                    Ok(()) => {
+                        let access = Arc::clone(&wanted.borrow_and_update());
+                        cluster.change(access);
+                    }
+                    Err(_) => return,
+                },
+                () = async {
+                    sleep(RING_GAP).await;
+                    bell.rung.notified().await;
+                } => {}
+                () = sleep(next) => {}
+            }
+        }
+    }
+}
+
+struct Cluster {
+    me: Connector,
+    access: Arc<Access>,
+    machine: Machine,
+    link: Option<Arc<Link>>,
+    /// Those to connect with; those of `link` may be older.
+    credentials: Option<Arc<Credentials>>,
+    /// The last attempt timed out.
+    is_suspect: bool,
+    seen: Seen,
+    nodes_due: Instant,
+    definitions: Option<Definitions>,
+}
+
+/// The watch of its definitions, which ends with this.
+struct Definitions(TaskHandle<()>);
+
+impl Drop for Definitions {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
+}
+
+/// What is known of it beside its state.
+#[derive(Clone, Debug, Default)]
+struct Seen {
+    version: Option<String>,
+    nodes: Option<u64>,
+}
+
+impl Cluster {
+    fn new(me: Connector, access: Arc<Access>) -> Self {
+        Self {
+            access,
+            machine: Machine::new(&me.ground.timing),
+            me,
+            link: None,
+            credentials: None,
+            is_suspect: false,
+            seen: Seen::default(),
+            nodes_due: Instant::now(),
+            definitions: None,
+        }
+    }
+
+    /// New credentials for the same server: another server is another life, hence another task.
+    fn change(&mut self, access: Arc<Access>) {
+        self.credentials = None;
+        self.access = access;
+    }
+
+    /// Connects or probes, publishes, and says when to do so again.
+    async fn turn(&mut self) -> Duration {
+        if self.me.tenant.bell.rebuild.swap(false, Relaxed) {
+            self.credentials = None;
+        }
+        let link = self.link.clone().filter(|link| {
+            let newest = self.credentials.as_ref();
+            self.machine.failures() == 0
+                && newest.is_some_and(|newest| Arc::ptr_eq(newest, &link.credentials))
+        });
+        match link {
+            Some(link) => self.probe(&link).await,
+            None => self.reconnect().await,
+        }
+    }
+
+    async fn reconnect(&mut self) -> Duration {
+        match self.reach().await {
+            Ok((link, answer)) => {
+                info!(cluster = %self.me.cluster, version = answer.version, "connected");
+                self.me.ground.metrics.connects.inc();
+                let link = Arc::new(link);
+                self.link = Some(Arc::clone(&link));
+                self.answered(&link, answer).await
+            }
+            Err(failure) => {
+                let older = self.link.clone().filter(|link| {
+                    !self
+                        .credentials
+                        .as_ref()
+                        .is_some_and(|newest| Arc::ptr_eq(newest, &link.credentials))
+                });
+                let kept = match older {
+                    Some(older) => {
+                        older.ask(Deadline::after(self.me.ground.timing.answer)).await.ok()
+                    }
+                    None => None,
+                };
+                if let Some(answer) = kept {
+                    self.me.pulse.beat(Timestamp::now(), answer.latency);
+                    self.me.ground.metrics.failed(failure.reason);
+                    self.publish(&Event::Kept(&failure))
+                } else {
+                    self.failed(&failure)
+                }
+            }
+        }
+    }
+
+    /// A new client that has been answered.
+    async fn reach(&mut self) -> Result<(Link, Answer), Failure> {
+        let ground = Arc::clone(&self.me.ground);
+        let credentials = match &self.credentials {
+            Some(credentials) => Arc::clone(credentials),
+            None => {
+                let deadline = ground.credentials_deadline();
+                let fetched = fetch(&self.me.cluster, &self.access, &ground, deadline).await?;
+                let renew_in = fetched.renew_in;
+                let made = Credentials::new(Arc::clone(&self.access), fetched, &ground);
+                made.keep_fresh(&self.me.cluster, renew_in, &ground, &self.me.tenant.bell);
+                self.credentials = Some(Arc::clone(&made));
+                made
+            }
+        };
+        let deadline = Deadline::after(ground.attempt_within());
+        let result =
+            connect(&credentials, &ground, self.is_suspect, deadline, &mut Vec::new()).await;
+        match &result {
+            Err(failure) if failure.reason == Reason::Unauthorised => self.credentials = None,
+            _ => {}
+        }
+        self.is_suspect = matches!(&result, Err(failure) if failure.reason == Reason::Timeout);
+        result
+    }
+
+    async fn probe(&mut self, link: &Arc<Link>) -> Duration {
+        let timing = self.me.ground.timing;
+        let mut asking = std::pin::pin!(link.ask(Deadline::after(timing.answer)));
+        let answer = match Deadline::after(timing.slow).bound(&mut asking).await {
+            Ok(answer) => answer,
+            Err(_) => {
+                self.publish(&Event::Slow(timing.slow));
+                asking.await
+            }
+        };
+        match answer {
+            Ok(answer) => self.answered(link, answer).await,
+            Err(failure) => {
+                if failure.reason == Reason::Unauthorised {
+                    link.credentials.were_refused();
+                }
+                self.failed(&failure)
+            }
+        }
+    }
+
+    /// It is usable from this moment; what else there is to know comes after.
+    async fn answered(&mut self, link: &Arc<Link>, answer: Answer) -> Duration {
+        self.me.pulse.beat(Timestamp::now(), answer.latency);
+        self.me.tenant.is_back();
+        self.seen.version = answer.version;
+        // A cluster that complains stays degraded; one that is new or back is shown at once.
+        if self.machine.failures() > 0 || !self.is_published() {
+            self.publish(&Event::Answered);
+        }
+        let deadline = Deadline::after(self.me.ground.timing.answer);
+        let counting = async {
+            if Instant::now() < self.nodes_due { None } else { Some(link.nodes(deadline).await) }
+        };
+        let (complaint, nodes) = tokio::join!(link.complaint(deadline), counting);
+        match nodes {
+            Some(Ok(nodes)) => {
+                self.seen.nodes = nodes;
+                self.nodes_due = Instant::now() + COUNT_NODES;
+            }
+            Some(Err(failure)) => return self.failed(&failure),
+            None => {}
+        }
+        let event = complaint.as_deref().map_or(Event::Answered, Event::Unwell);
+        let next = self.publish(&event);
+        self.watch_definitions();
+        next
+    }
+
+    /// From its first answer on: a kind that is installed late is then found at once.
+    fn watch_definitions(&mut self) {
+        let Connector { cluster, published, ground, .. } = &self.me;
+        self.definitions.get_or_insert_with(|| {
+            let (cluster, published) = (Arc::clone(cluster), published.clone());
+            let connect = move || published.read(|fleet| fleet.connection(&cluster));
+            Definitions(watch_definitions(connect, &ground.tasks))
+        });
+    }
+
+    fn failed(&mut self, failure: &Failure) -> Duration {
+        self.me.ground.metrics.failed(failure.reason);
+        debug!(cluster = %self.me.cluster, why = failure.why, "not reached");
+        self.publish(&Event::Failed(failure))
+    }
+
+    /// Whether callers are given the present client.
+    fn is_published(&self) -> bool {
+        self.me.published.read(|fleet| {
+            let published = fleet.connections.get(&self.me.cluster);
+            published.is_some_and(|published| published.is_on(self.link.as_ref()))
+        })
+    }
+
+    /// Lets the machine judge, and publishes its verdict with the connection that goes with it.
+    fn publish(&mut self, event: &Event<'_>) -> Duration {
+        let Verdict { state, why, next } = self.machine.on(event, fastrand::f64());
+        let usable = matches!(state, State::Ready | State::Degraded);
+        if !usable {
+            self.link = None;
+        }
+        let now = Timestamp::now();
+        let next_try = next.filter(|_| state != State::Ready);
+        let next_try = next_try.and_then(|wait| now.checked_add(wait).ok());
+        let Self { me, link, seen, .. } = &*self;
+        me.published.update(|fleet| {
+            let wanted = fleet.wanted.get(&me.cluster);
+            let ours = wanted.is_some_and(|wanted| wanted.incarnation == me.incarnation);
+            let Some(current) = fleet.clusters.get(&me.cluster).filter(|_| ours) else {
+                return false;
+            };
+            let mut view = (**current).clone();
+            if view.state != state {
+                view.since = now;
+            }
+            view.state = state;
+            view.why = why;
+            view.version.clone_from(&seen.version);
+            view.nodes = seen.nodes;
+            // A probe that is slow leaves the plan as it was.
+            if next.is_some() {
+                view.next_try = next_try;
+            }
+            let published = fleet.connections.get(&me.cluster);
+            let connection = link.as_ref().filter(|_| usable);
+            let same_link = match (published, connection) {
+                (Some(published), Some(link)) => published.is_on(Some(link)),
+                (None, None) => true,
+                _ => false,
+            };
+            if view == **current && same_link {
+                return false;
+            }
+            fleet.clusters.insert(Arc::clone(&me.cluster), Arc::new(view));
+            if !same_link {
+                match connection {
+                    Some(link) => {
+                        let connection = Connection::of(&me.cluster, link, &me.tenant);
+                        fleet.connections.insert(Arc::clone(&me.cluster), connection);
+                    }
+                    None => {
+                        fleet.connections.remove(&me.cluster);
+                    }
+                }
+            }
+            true
+        });
+        next.unwrap_or_default()
+    }
+}
+

@@ -1,0 +1,112 @@
+//! What becomes of a cluster by what is seen of it. Pure: events in, state and next try out.
+//!
+//! ```text
+//! connecting ──answered──► ready ──slow, or failed once──► degraded ──failed again──► unreachable
+//!      │                     ▲                                │                      unauthorised
+//!      └──failed─────────────┼────────────────────────────────┼───────────────────► misconfigured
+//!                            └─────────────answered───────────┴──────────────────────────┘
+//! ```
+//!
+//! Contract:
+//! - Only an answer makes a cluster ready, and the first thing that goes wrong ends that.
+//! - One failure does not yet take a cluster from its users: it is degraded, and tried again at
+//!   once on a new connection. Two in a row do.
+//! - The wait between tries grows to a bound, so that there always is a next one.
+
+use std::time::Duration;
+
+use flow::backoff::Curve;
+
+use crate::config::Timing;
+use crate::failure::{Failure, short};
+use crate::view::State;
+
+#[derive(Debug)]
+pub(crate) struct Machine {
+    state: State,
+    failures: u32,
+    probe: Duration,
+    retry: Curve,
+}
+
+#[derive(Debug)]
+pub(crate) enum Event<'a> {
+    Answered,
+    /// It answered that it is not ready.
+    Unwell(&'a str),
+    /// It is being asked and has not answered for this long.
+    Slow(Duration),
+    Failed(&'a Failure),
+    /// New credentials do not work, those before still do.
+    Kept(&'a Failure),
+}
+
+#[derive(Debug, PartialEq)]
+pub(crate) struct Verdict {
+    pub(crate) state: State,
+    pub(crate) why: Option<String>,
+    /// None: as planned.
+    pub(crate) next: Option<Duration>,
+}
+
+/// The first wait after a failure.
+const FIRST: Duration = Duration::from_secs(1);
+
+impl Machine {
+    pub(crate) fn new(timing: &Timing) -> Self {
+        let retry = Curve { first: FIRST.min(timing.retry), most: timing.retry };
+        Self { state: State::Connecting, failures: 0, probe: timing.probe, retry }
+    }
+
+    /// Failures in a row.
+    pub(crate) fn failures(&self) -> u32 {
+        self.failures
+    }
+
+    /// `chance` in 0..1 spreads the tries of many clusters.
+    pub(crate) fn on(&mut self, event: &Event<'_>, chance: f64) -> Verdict {
+        let (state, why, next) = match event {
+            Event::Answered => {
+                self.failures = 0;
+                (State::Ready, None, Some(self.steady(chance)))
+            }
+            Event::Unwell(why) => {
+                self.failures = 0;
+                (State::Degraded, Some((*why).to_owned()), Some(self.steady(chance)))
+            }
+            Event::Slow(so_long) => {
+                let state = if self.state == State::Ready { State::Degraded } else { self.state };
+                let why = format!("it has not answered for {}", short(*so_long));
+                (state, Some(why), None)
+            }
+            Event::Failed(failure) => {
+                self.failures = self.failures.saturating_add(1);
+                let usable = matches!(self.state, State::Ready | State::Degraded);
+                let state = if usable && self.failures == 1 {
+                    State::Degraded
+                } else {
+                    failure.reason.state()
+                };
+                let wait = self.retry.wait(self.failures, chance);
+                (state, Some(failure.why.clone()), Some(wait))
+            }
+            Event::Kept(failure) => {
+                self.failures = self.failures.saturating_add(1);
+                let why = format!(
+                    "its new credentials do not work, those before are still in use: {}",
+                    failure.why
+                );
+                (State::Degraded, Some(why), Some(self.retry.wait(self.failures, chance)))
+            }
+        };
+        self.state = state;
+        Verdict { state, why, next }
+    }
+
+    fn steady(&self, chance: f64) -> Duration {
+        self.probe.mul_f64(0.75 + chance / 2.0)
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,352 @@
+//! `Access`: how a cluster is reached and who we are to it; `Credentials`: that, made usable.
+//!
+//! Contract:
+//! - `Access` is plain and compared whole: only a change of content makes a new connection. Files
+//!   with certificates are part of it by content; token files and plugins by name, because what
+//!   they give changes while the cluster stays the same.
+//! - [`fetch`] is the one place where credentials come into being. It never blocks the runtime and
+//!   ends by its deadline.
+//! - A bearer token is renewed in place, before it expires, every minute for files, and when a call
+//!   got a 401; requests take the newest. A new client certificate needs a new client: whoever
+//!   connects is told.
+//! - The renewing ends with the last user of the credentials: every client holds them.
+//! - Nothing here prints a secret: [`Hidden`] sees to that.
+
+pub(crate) mod exec;
+
+use std::fmt;
+use std::path::PathBuf;
+use std::sync::{Arc, OnceLock, Weak};
+use std::time::Duration;
+
+use base64::Engine as _;
+use base64::prelude::BASE64_STANDARD;
+use flow::backoff::Curve;
+use flow::deadline::LONGEST;
+use flow::tasks::TaskHandle;
+use flow::{Backoff, Deadline, Snapshot};
+use http::{HeaderValue, Uri};
+use prometheus_client::metrics::gauge::Gauge;
+use tokio::io::AsyncReadExt;
+use tokio::sync::Notify;
+use tokio::time::{Instant, sleep, sleep_until};
+use tracing::warn;
+
+use crate::connect::Bell;
+use crate::failure::{Failure, Reason};
+use crate::ground::Ground;
+use exec::Exec;
+
+/// A token, a key or a password. Never printed.
+#[derive(Clone, PartialEq, Eq)]
+pub(crate) struct Hidden<T>(pub(crate) T);
+
+impl<T> fmt::Debug for Hidden<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("hidden")
+    }
+}
+
+/// A cluster's endpoint and our credentials for it.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Access {
+    pub(crate) endpoint: Endpoint,
+    pub(crate) auth: Auth,
+    pub(crate) namespace: String,
+}
+
+/// Which server, and how we know that it is that one. While this is the same, a client with older
+/// credentials still talks to the right cluster.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Endpoint {
+    pub(crate) server: Uri,
+    /// Certificates in DER; none: what the operating system trusts.
+    pub(crate) authorities: Option<Vec<Vec<u8>>>,
+    pub(crate) insecure: bool,
+    pub(crate) tls_server_name: Option<String>,
+    /// May hold a password.
+    pub(crate) proxy: Option<Hidden<Uri>>,
+}
+
+impl Endpoint {
+    /// Without user and password, if the address has them.
+    pub(crate) fn address(&self) -> String {
+        bare(&self.server)
+    }
+}
+
+/// Scheme, host, port and path.
+pub(crate) fn bare(uri: &Uri) -> String {
+    let scheme = uri.scheme_str().unwrap_or("https");
+    let port = uri.port_u16().map_or(String::new(), |port| format!(":{port}"));
+    let path = uri.path().trim_end_matches('/');
+    format!("{scheme}://{}{port}{path}", uri.host().unwrap_or_default())
+}
+
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(crate) struct Auth {
+    pub(crate) identity: Option<Identity>,
+    pub(crate) bearer: Bearer,
+    /// `as`, `as-uid`, `as-groups`.
+    pub(crate) impersonate: Option<Impersonate>,
+}
+
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(crate) struct Impersonate {
+    pub(crate) user: Option<String>,
+    pub(crate) uid: Option<String>,
+    pub(crate) groups: Vec<String>,
+}
+
+/// A client certificate and its key, in PEM.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Identity {
+    pub(crate) certificate: Vec<u8>,
+    pub(crate) key: Hidden<Vec<u8>>,
+}
+
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(crate) enum Bearer {
+    #[default]
+    None,
+    Token(Hidden<String>),
+    TokenFile(PathBuf),
+    Basic {
+        user: String,
+        password: Hidden<String>,
+    },
+    /// May give a certificate instead.
+    Exec(Exec),
+}
+
+impl Auth {
+    /// Which credential a server did not accept.
+    pub(crate) fn describe(&self) -> String {
+        let bearer = match &self.bearer {
+            Bearer::None if self.identity.is_some() => return "our client certificate".to_owned(),
+            Bearer::None => return "us: the context's user has no credentials".to_owned(),
+            Bearer::Token(_) => "the token of the context's user".to_owned(),
+            Bearer::TokenFile(path) => format!("the token in {}", path.display()),
+            Bearer::Basic { user, .. } => format!("the password of {user}"),
+            Bearer::Exec(exec) => format!("what the plugin {} gives", exec.program()),
+        };
+        match self.identity {
+            Some(_) => format!("{bearer} and our client certificate"),
+            None => bearer,
+        }
+    }
+
+    /// Whether what it gives can change by itself.
+    fn is_renewable(&self) -> bool {
+        matches!(self.bearer, Bearer::TokenFile(_) | Bearer::Exec(_))
+    }
+}
+
+/// What [`fetch`] brings.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Fetched {
+    pub(crate) identity: Option<Identity>,
+    pub(crate) header: Option<HeaderValue>,
+    /// When to fetch again.
+    pub(crate) renew_in: Option<Duration>,
+}
+
+/// How long a token file's content is taken for current, up to a quarter less: the kubelet swaps
+/// projected tokens at 80% of their life, hours before they expire.
+const REREAD: Duration = Duration::from_secs(60);
+/// A token longer than this is none.
+const LONGEST_TOKEN: u64 = 1 << 20;
+/// A 401 renews at most this often: a server that refuses us for good is not to make us run its
+/// plugin in a loop.
+const RENEW_AGAIN: Duration = Duration::from_secs(5);
+const RENEW_RETRY: Curve = Curve { first: Duration::from_secs(2), most: Duration::from_secs(60) };
+
+/// Makes credentials of what `access` says: reads the file, runs the plugin.
+pub(crate) async fn fetch(
+    cluster: &str,
+    access: &Access,
+    ground: &Ground,
+    deadline: Deadline,
+) -> Result<Fetched, Failure> {
+    let mut fetched =
+        Fetched { identity: access.auth.identity.clone(), header: None, renew_in: None };
+    match &access.auth.bearer {
+        Bearer::None => {}
+        Bearer::Token(token) => fetched.header = Some(bearer(&token.0, "the token")?),
+        Bearer::Basic { user, password } => {
+            let pair = BASE64_STANDARD.encode(format!("{user}:{}", password.0));
+            fetched.header = Some(header("Basic", &pair, "user and password")?);
+        }
+        Bearer::TokenFile(path) => {
+            let shown = path.display();
+            let token = read_token(path, deadline.within(ground.timing.answer)).await;
+            let token = token.map_err(|why| {
+                Failure::new(Reason::Setup, format!("the token file {shown} {why}"))
+            })?;
+            fetched.header = Some(bearer(&token, &format!("the token in {shown}"))?);
+            fetched.renew_in = Some(REREAD.mul_f64(0.75 + fastrand::f64() / 4.0));
+        }
+        Bearer::Exec(exec) => {
+            let given = ground.plugins.run(cluster, exec, &access.endpoint, deadline).await?;
+            if let Some(token) = &given.token {
+                fetched.header =
+                    Some(bearer(&token.0, &format!("the token of {}", exec.program()))?);
+            }
+            fetched.identity = given.identity.or(fetched.identity);
+            fetched.renew_in = given.valid_for.map(|left| left.mul_f64(0.8));
+        }
+    }
+    Ok(fetched)
+}
+
+async fn read_token(path: &PathBuf, deadline: Deadline) -> Result<String, String> {
+    let read = async {
+        let mut token = String::new();
+        let file = tokio::fs::File::open(path).await?;
+        file.take(LONGEST_TOKEN).read_to_string(&mut token).await.map(|_| token)
+    };
+    match deadline.bound(read).await {
+        Ok(Ok(token)) if token.trim().is_empty() => Err("is empty".to_owned()),
+        Ok(Ok(token)) => Ok(token.trim().to_owned()),
+        Ok(Err(error)) => Err(format!("cannot be read: {error}")),
+        Err(_) => Err("cannot be read: its file system does not answer".to_owned()),
+    }
+}
+
+fn bearer(token: &str, what: &str) -> Result<HeaderValue, Failure> {
+    header("Bearer", token.trim(), what)
+}
+
+fn header(scheme: &str, value: &str, what: &str) -> Result<HeaderValue, Failure> {
+    let mut header = HeaderValue::try_from(format!("{scheme} {value}")).map_err(|_| {
+        Failure::setup(format!("{what} cannot be sent: it has characters that no header may have"))
+    })?;
+    header.set_sensitive(true);
+    Ok(header)
+}
+
+/// Credentials in use. Every client that sends them holds them.
+pub(crate) struct Credentials {
+    pub(crate) access: Arc<Access>,
+    pub(crate) identity: Option<Identity>,
+    header: Snapshot<Option<HeaderValue>>,
+    /// Rung by whoever got a 401.
+    refused: Arc<Notify>,
+    renewing: OnceLock<TaskHandle<()>>,
+    live: Gauge,
+}
+
+impl Credentials {
+    pub(crate) fn new(access: Arc<Access>, fetched: Fetched, ground: &Ground) -> Arc<Self> {
+        ground.metrics.credentials.inc();
+        Arc::new(Self {
+            access,
+            identity: fetched.identity,
+            header: Snapshot::new(fetched.header),
+            refused: Arc::default(),
+            renewing: OnceLock::new(),
+            live: ground.metrics.credentials.clone(),
+        })
+    }
+
+    /// Renews them from now on, until the last user has gone. `bell` is rung when a new client is
+    /// needed, and when a refused token has been replaced.
+    pub(crate) fn keep_fresh(
+        self: &Arc<Self>,
+        cluster: &Arc<str>,
+        renew_in: Option<Duration>,
+        ground: &Arc<Ground>,
+        bell: &Arc<Bell>,
+    ) {
+        if !self.access.auth.is_renewable() {
+            return;
+        }
+        let name = format!("credentials of {cluster}");
+        let renewing = renew(
+            Arc::downgrade(self),
+            Arc::clone(&self.refused),
+            renew_in,
+            Arc::clone(cluster),
+            Arc::clone(ground),
+            Arc::clone(bell),
+        );
+        let stop = ground.tasks.stopping();
+        let task = ground.tasks.spawn(name, async move {
+            stop.bound(renewing).await;
+        });
+        self.renewing.get_or_init(|| task);
+    }
+
+    pub(crate) fn header(&self) -> Option<HeaderValue> {
+        self.header.read(Option::clone)
+    }
+
+    /// A call was answered with 401.
+    pub(crate) fn were_refused(&self) {
+        self.refused.notify_one();
+    }
+}
+
+/// Holds no credentials while it waits, or they would never be dropped.
+async fn renew(
+    credentials: Weak<Credentials>,
+    refused: Arc<Notify>,
+    mut renew_in: Option<Duration>,
+    cluster: Arc<str>,
+    ground: Arc<Ground>,
+    bell: Arc<Bell>,
+) {
+    let mut backoff = Backoff::new(RENEW_RETRY);
+    loop {
+        let was_refused = tokio::select! {
+            () = refused.notified() => true,
+            () = sleep(renew_in.unwrap_or(LONGEST)) => false,
+        };
+        let again = Instant::now() + RENEW_AGAIN;
+        let Some(access) = credentials.upgrade().map(|held| Arc::clone(&held.access)) else {
+            return;
+        };
+        let deadline = Deadline::after(ground.credentials_within());
+        let fetched = fetch(&cluster, &access, &ground, deadline).await;
+        let Some(held) = credentials.upgrade() else { return };
+        match fetched {
+            Ok(fetched) if fetched.identity == held.identity => {
+                backoff.succeeded();
+                renew_in = fetched.renew_in;
+                if held.header.publish(fetched.header) && was_refused {
+                    bell.probe();
+                }
+            }
+            // Whoever builds the new client fetches for itself; these are on their way out.
+            Ok(_) => {
+                backoff.succeeded();
+                renew_in = None;
+                bell.rebuild();
+            }
+            Err(failure) => {
+                warn!(cluster = %cluster, why = failure.why, "credentials cannot be renewed");
+                renew_in = Some(backoff.failed().wait);
+            }
+        }
+        drop(held);
+        sleep_until(again).await;
+    }
+}
+
+impl Drop for Credentials {
+    fn drop(&mut self) {
+        self.live.dec();
+        if let Some(task) = self.renewing.get() {
+            task.abort();
+        }
+    }
+}
+
+impl fmt::Debug for Credentials {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Credentials").field("access", &self.access).finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,202 @@
+//! Changing the fleet: import, remove, enable, disable. What is acknowledged is in the store; the
+//! view follows by the sources' watches.
+
+use flow::Deadline;
+use k8s_openapi::ByteString;
+use k8s_openapi::api::core::v1::Secret;
+use kube::api::ObjectMeta;
+use kube::{Resource, ResourceExt};
+use objects::kinds::{Cluster, ClusterSpec, KubeconfigSecret};
+use objects::{Expected, Id};
+
+use super::{Fleet, disabled};
+use crate::error::Error;
+use crate::source::kubeconfig::sent;
+use crate::view::{Source, SourceKind};
+
+/// On the Secrets that we made, which we may hence replace and delete.
+const OURS: (&str, &str) = ("fairlead.dev/part-of", "fleet");
+const KEY: &str = "kubeconfig";
+/// With its prefix the name of a Secret, and Kubernetes has labels no longer than this.
+const LONGEST_NAME: usize = 63;
+
+impl Fleet {
+    /// Adds a cluster under `name`, with `context` of the kubeconfig or its current one. It need
+    /// not answer yet, but it must make sense.
+    pub async fn import(
+        &self,
+        name: &str,
+        kubeconfig: &str,
+        context: Option<&str>,
+        deadline: Deadline,
+    ) -> Result<(), Error> {
+        check_name(name)?;
+        sent(kubeconfig, context)
+            .map_err(|why| Error::Invalid(format!("{name} cannot be imported: {why}")))?;
+        let secret = Id::namespaced(&*self.namespace, format!("fairlead-cluster-{name}"));
+        if let Some(taken) = self.objects.get::<Secret>(&secret, deadline).await?
+            && !is_ours(&taken)
+        {
+            return Err(Error::Invalid(format!(
+                "Secret {secret} is in the way and not ours; delete or rename it"
+            )));
+        }
+
+        let spec = ClusterSpec {
+            kubeconfig_secret: KubeconfigSecret {
+                namespace: self.namespace.to_string(),
+                name: secret.name.clone(),
+                key: KEY.to_owned(),
+            },
+            context: context.map(ToOwned::to_owned),
+            enabled: true,
+        };
+        // The cluster first: a Secret without one would be a credential that nobody sees, where a
+        // cluster without its Secret says so and can be removed.
+        let cluster = self.objects.create(&Cluster::new(name, spec), deadline).await;
+        let cluster = cluster.map_err(|error| match error {
+            objects::Error::Exists { .. } => Error::Invalid(format!(
+                "{name} was imported before; remove it first, or choose another name"
+            )),
+            other => other.into(),
+        })?;
+        let secret = made_of(&cluster, &secret, kubeconfig);
+        if let Err(error) = self.objects.apply(&secret, Expected::Any, deadline).await {
+            // Best effort: what stays is listed as misconfigured.
+            let _ =
+                self.objects.delete::<Cluster>(&Id::cluster(name), Expected::Any, deadline).await;
+            return Err(error.into());
+        }
+        Ok(())
+    }
+
+    /// Removes an imported cluster, in whatever state it is; for others says what to do instead.
+    pub async fn remove(&self, name: &str, deadline: Deadline) -> Result<(), Error> {
+        // The store and not the view is asked: what was just imported may not be in the view yet.
+        match self.objects.get::<Cluster>(&Id::cluster(name), deadline).await? {
+            Some(cluster) => {
+                let id = Id::cluster(name);
+                match self.objects.delete::<Cluster>(&id, Expected::Any, deadline).await {
+                    Ok(_) | Err(objects::Error::NotFound { .. }) => {}
+                    Err(error) => return Err(error.into()),
+                }
+                self.remove_secret(&cluster, deadline).await
+            }
+            None => Err(match self.source(name) {
+                None => Error::NoSuchCluster { cluster: name.to_owned() },
+                Some(source) => Error::Invalid(instead(name, &source)),
+            }),
+        }
+    }
+
+    /// Its owner is gone, which is enough; where nothing collects what has no owner, this does.
+    async fn remove_secret(&self, cluster: &Cluster, deadline: Deadline) -> Result<(), Error> {
+        let from = &cluster.spec.kubeconfig_secret;
+        let id = Id::namespaced(&from.namespace, &from.name);
+        match self.objects.get::<Secret>(&id, deadline).await? {
+            Some(secret) if is_ours(&secret) && owns(cluster, &secret) => {
+                match self.objects.delete::<Secret>(&id, Expected::Any, deadline).await {
+                    Ok(_) | Err(objects::Error::NotFound { .. }) => Ok(()),
+                    Err(error) => Err(error.into()),
+                }
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Connects to it again.
+    pub async fn enable(&self, name: &str, deadline: Deadline) -> Result<(), Error> {
+        self.set_enabled(name, true, deadline).await
+    }
+
+    /// Keeps it listed and lets go of it, from whatever source it is; survives a restart.
+    pub async fn disable(&self, name: &str, deadline: Deadline) -> Result<(), Error> {
+        self.set_enabled(name, false, deadline).await
+    }
+
+    async fn set_enabled(
+        &self,
+        name: &str,
+        enabled: bool,
+        deadline: Deadline,
+    ) -> Result<(), Error> {
+        let id = Id::cluster(name);
+        // Again when somebody else changed it meanwhile: what is wanted here does not depend on it.
+        while let Some(mut cluster) = self.objects.get::<Cluster>(&id, deadline).await? {
+            if cluster.spec.enabled == enabled {
+                return Ok(());
+            }
+            cluster.spec.enabled = enabled;
+            let version = objects::Version(cluster.resource_version().unwrap_or_default());
+            match self.objects.apply(&cluster, Expected::Version(version), deadline).await {
+                Ok(_) => return Ok(()),
+                Err(objects::Error::Conflict { .. } | objects::Error::NotFound { .. }) => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+        match self.source(name) {
+            Some(_) => {
+                disabled::set(&self.objects, &self.namespace, name, !enabled, deadline).await
+            }
+            None => Err(Error::NoSuchCluster { cluster: name.to_owned() }),
+        }
+    }
+
+    fn source(&self, name: &str) -> Option<Source> {
+        self.published.read(|fleet| fleet.clusters.get(name).map(|view| view.source.clone()))
+    }
+}
+
+fn instead(name: &str, source: &Source) -> String {
+    let how = match source.kind {
+        SourceKind::Kubeconfig => {
+            format!("it comes from {}: remove its context there", source.place)
+        }
+        SourceKind::Secret => {
+            format!("it comes from Secret {}: delete that, or its label", source.place)
+        }
+        SourceKind::InCluster => "it is the cluster that Fairlead runs in".to_owned(),
+        SourceKind::Imported => "it is being removed already".to_owned(),
+    };
+    format!("{name} cannot be removed here: {how}, or disable it here")
+}
+
+/// It becomes the name of objects.
+fn check_name(name: &str) -> Result<(), Error> {
+    let edge = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit();
+    let inner = |c: char| edge(c) || c == '-' || c == '.';
+    let good = name.len() <= LONGEST_NAME
+        && name.starts_with(edge)
+        && name.ends_with(edge)
+        && name.chars().all(inner);
+    if good {
+        return Ok(());
+    }
+    Err(Error::Invalid(format!(
+        "{name:?} cannot be the name of an imported cluster: use up to {LONGEST_NAME} lowercase \
+         letters, digits, dashes and dots, with a letter or digit at both ends"
+    )))
+}
+
+fn made_of(cluster: &Cluster, id: &Id, kubeconfig: &str) -> Secret {
+    Secret {
+        metadata: ObjectMeta {
+            name: Some(id.name.clone()),
+            namespace: id.namespace.clone(),
+            labels: Some([(OURS.0.to_owned(), OURS.1.to_owned())].into()),
+            owner_references: Some(cluster.owner_ref(&()).into_iter().collect()),
+            ..ObjectMeta::default()
+        },
+        data: Some([(KEY.to_owned(), ByteString(kubeconfig.as_bytes().to_vec()))].into()),
+        type_: Some("Opaque".to_owned()),
+        ..Secret::default()
+    }
+}
+
+fn is_ours(secret: &Secret) -> bool {
+    secret.labels().get(OURS.0).is_some_and(|value| value == OURS.1)
+}
+
+fn owns(cluster: &Cluster, secret: &Secret) -> bool {
+    secret.owner_references().iter().any(|owner| Some(&owner.uid) == cluster.meta().uid.as_ref())
+}

@@ -1,0 +1,146 @@
+//! Where clusters come from. Each source is a task that tells, again and again, everything it has;
+//! [`merge`] makes one fleet of what all of them told.
+//!
+//! Contract:
+//! - A source tells its whole set at once, and only when it differs: nobody sees half of it.
+//! - What it cannot make sense of is an offer with a sentence instead of an access.
+//! - Of two offers with one name the first wins, by the order of [`SourceKind`] and then by the
+//!   source's own; the other is still shown.
+
+mod imported;
+mod in_cluster;
+pub(crate) mod kubeconfig;
+mod kubeconfig_files;
+mod secrets;
+
+use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
+use std::sync::Arc;
+
+use flow::{Snapshot, Tasks};
+use objects::Objects;
+use tokio::sync::Notify;
+
+use crate::config::FleetConfig;
+use crate::credentials::Access;
+use crate::view::{Source, SourceKind};
+
+/// One cluster as a source offers it.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Offer {
+    pub(crate) name: Arc<str>,
+    pub(crate) source: Source,
+    pub(crate) labels: BTreeMap<String, String>,
+    pub(crate) enabled: bool,
+    /// How to reach it, or the sentence that says why that cannot be known.
+    pub(crate) access: Result<Arc<Access>, String>,
+}
+
+/// All that one source has; None until it has told.
+type Found = Option<Arc<[Offer]>>;
+
+/// Where a source tells what it has.
+#[derive(Clone, Debug)]
+struct Outlet {
+    found: Snapshot<Found>,
+    told: Arc<Notify>,
+}
+
+impl Outlet {
+    fn tell(&self, offers: Vec<Offer>) {
+        if self.found.publish(Some(offers.into())) {
+            self.told.notify_one();
+        }
+    }
+}
+
+/// The sources of a fleet.
+#[derive(Debug)]
+pub(crate) struct Sources {
+    /// In the order of precedence.
+    outlets: Vec<Snapshot<Found>>,
+    pub(crate) told: Arc<Notify>,
+}
+
+impl Sources {
+    pub(crate) fn start(config: &FleetConfig, objects: &Objects, tasks: &Tasks) -> Self {
+        let mut sources = Self { outlets: Vec::new(), told: Arc::default() };
+        let outlet = sources.outlet();
+        spawn(tasks, "source imported", imported::run(objects.clone(), outlet));
+        if let Some(secrets) = &config.secrets {
+            let outlet = sources.outlet();
+            let run = secrets::run(secrets.clone(), objects.clone(), outlet);
+            spawn(tasks, "source secrets", run);
+        }
+        if let Some(in_cluster) = &config.in_cluster {
+            let outlet = sources.outlet();
+            spawn(tasks, "source in-cluster", in_cluster::run(in_cluster.clone(), outlet));
+        }
+        if !config.kubeconfigs.is_empty() {
+            let outlet = sources.outlet();
+            let run = kubeconfig_files::run(config.kubeconfigs.clone(), outlet, tasks.clone());
+            spawn(tasks, "source kubeconfigs", run);
+        }
+        sources
+    }
+
+    #[cfg(test)]
+    pub(crate) fn none() -> Self {
+        Self { outlets: Vec::new(), told: Arc::default() }
+    }
+
+    fn outlet(&mut self) -> Outlet {
+        let found = Snapshot::new(None);
+        self.outlets.push(found.clone());
+        Outlet { found, told: Arc::clone(&self.told) }
+    }
+
+    /// What every source told last, and whether each has told anything.
+    pub(crate) fn found(&self) -> (Vec<Arc<[Offer]>>, bool) {
+        let found: Vec<_> = self.outlets.iter().map(|found| found.read(Option::clone)).collect();
+        let complete = found.iter().all(Option::is_some);
+        (found.into_iter().flatten().collect(), complete)
+    }
+}
+
+fn spawn(tasks: &Tasks, name: &'static str, run: impl Future<Output = ()> + Send + 'static) {
+    let stop = tasks.stopping();
+    tasks.spawn(name, async move {
+        stop.bound(run).await;
+    });
+}
+
+/// The fleet that the sources make together.
+#[derive(Debug, Default, PartialEq)]
+pub(crate) struct Merged {
+    pub(crate) wanted: BTreeMap<Arc<str>, Arc<Offer>>,
+    /// Each with the source that has its name, in the order of their names.
+    pub(crate) shadowed: Vec<(Offer, Source)>,
+}
+
+/// `disabled` are the names that somebody disabled here; an imported cluster says so itself.
+pub(crate) fn merge<'a>(
+    found: impl IntoIterator<Item = &'a Offer>,
+    disabled: impl Fn(&str) -> bool,
+) -> Merged {
+    let mut merged = Merged::default();
+    for offer in found {
+        match merged.wanted.entry(Arc::clone(&offer.name)) {
+            Entry::Occupied(winner) => {
+                merged.shadowed.push((offer.clone(), winner.get().source.clone()));
+            }
+            Entry::Vacant(place) => {
+                let mut offer = offer.clone();
+                if offer.source.kind != SourceKind::Imported {
+                    offer.enabled &= !disabled(&offer.name);
+                }
+                place.insert(Arc::new(offer));
+            }
+        }
+    }
+    merged.shadowed.sort_by(|(a, _), (b, _)| a.name.cmp(&b.name));
+    merged
+}
+
+#[cfg(test)]
+mod tests;

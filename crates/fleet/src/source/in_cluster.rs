@@ -1,0 +1,75 @@
+//! The cluster that runs this process, as its service account.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use http::Uri;
+use rustls::pki_types::CertificateDer;
+use rustls::pki_types::pem::PemObject;
+use tokio::time::sleep;
+
+use super::{Offer, Outlet};
+use crate::config::InCluster;
+use crate::credentials::{Access, Auth, Bearer, Endpoint};
+use crate::view::{Source, SourceKind};
+
+/// The authority rotates once in months; the token, which does so hourly, is read elsewhere.
+const EVERY: Duration = Duration::from_secs(60);
+
+pub(super) async fn run(config: InCluster, outlet: Outlet) {
+    loop {
+        let access = access(&config).await.map(Arc::new);
+        outlet.tell(vec![Offer {
+            name: config.name.as_str().into(),
+            source: Source {
+                kind: SourceKind::InCluster,
+                place: config.mounted.display().to_string(),
+            },
+            labels: BTreeMap::new(),
+            enabled: true,
+            access,
+        }]);
+        sleep(EVERY).await;
+    }
+}
+
+async fn access(config: &InCluster) -> Result<Access, String> {
+    // An address of version 6 needs its brackets.
+    let host =
+        if config.host.contains(':') { format!("[{}]", config.host) } else { config.host.clone() };
+    let server: Uri = format!("https://{host}:{}", config.port)
+        .parse()
+        .map_err(|_| "KUBERNETES_SERVICE_HOST is not an address".to_owned())?;
+    let pem = read(&config.mounted.join("ca.crt")).await?;
+    let authorities: Vec<_> = CertificateDer::pem_slice_iter(&pem)
+        .filter_map(|der| der.ok().map(|der| der.to_vec()))
+        .collect();
+    if authorities.is_empty() {
+        return Err(format!("{}/ca.crt holds no certificate", config.mounted.display()));
+    }
+    let namespace = read(&config.mounted.join("namespace")).await.ok();
+    let namespace = namespace.and_then(|bytes| String::from_utf8(bytes).ok());
+    let namespace = namespace.map(|text| text.trim().to_owned()).filter(|text| !text.is_empty());
+    Ok(Access {
+        endpoint: Endpoint {
+            server,
+            authorities: Some(authorities),
+            insecure: false,
+            tls_server_name: None,
+            proxy: None,
+        },
+        auth: Auth { bearer: Bearer::TokenFile(config.mounted.join("token")), ..Auth::default() },
+        namespace: namespace.unwrap_or_else(|| "default".to_owned()),
+    })
+}
+
+async fn read(path: &Path) -> Result<Vec<u8>, String> {
+    tokio::fs::read(path)
+        .await
+        .map_err(|error| format!("{} cannot be read: {error}", path.display()))
+}
+
+#[cfg(test)]
+mod tests;
