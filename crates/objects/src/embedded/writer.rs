@@ -113,7 +113,7 @@ impl Writer {
             let mut close = false;
             for message in messages.drain(..) {
                 match message {
-                    Message::Write(request) if !close => group.push(request),
+                    Message::Write(request) if !close => group.push(*request),
                     // Dropped without an answer: the store is closed to whoever came after.
                     Message::Write(_) => {}
                     Message::Close => close = true,
@@ -130,14 +130,14 @@ impl Writer {
         }
     }
 
-    fn commit(&mut self, group: Vec<Box<Request>>) {
+    fn commit(&mut self, group: Vec<Request>) {
         let mut state = (*self.state.load()).clone();
         let before = state.revision();
         let now = Timestamp::from_second(Timestamp::now().as_second()).unwrap_or_default();
         let mut writes = Vec::new();
         let mut answers = Vec::with_capacity(group.len());
         for request in group {
-            let Request { of, operation, doing, deadline, taken, answer } = *request;
+            let Request { of, operation, doing, deadline, taken, answer } = request;
             if taken.swap(true, Ordering::AcqRel) || answer.is_closed() {
                 continue;
             }
@@ -232,3 +232,6 @@ impl Drop for Writer {
         });
     }
 }
+
+#[cfg(test)]
+mod tests;
