@@ -137,9 +137,14 @@ impl Sessions {
     }
 
     pub(crate) fn end_all_of(&self, user: &str) {
+        self.keep(|session| &*session.user != user);
+    }
+
+    /// Ends those for which `holds` says no.
+    pub(crate) fn keep(&self, holds: impl Fn(&Session) -> bool) {
         self.alive.update(|alive| {
             let before = alive.len();
-            alive.retain(|_, session| &*session.user != user);
+            alive.retain(|_, session| holds(session));
             alive.len() != before
         });
     }
