@@ -8,6 +8,8 @@
 //!
 //! Controllers know only [`Objects`]; which engine is behind it is the binary's choice.
 //!
+//! Of several processes on one store one leads ([`Election`]), and what it writes is fenced.
+//!
 //! Invariants:
 //! 1. What was acknowledged is durable, and every watcher sees it.
 //! 2. A watch begins with everything there is, then tells every change of an object in order; after
@@ -18,6 +20,8 @@
 mod embedded;
 mod install;
 pub mod kinds;
+mod kubernetes;
+mod lease;
 mod metadata;
 mod name;
 mod selector;
@@ -25,6 +29,7 @@ mod store;
 
 pub use embedded::OpenError;
 pub use install::install;
+pub use lease::{Election, Fence, Leader, Leadership, Timing, Token};
 pub use selector::{BadSelector, Selector};
 pub use store::{
     Deletion, Error, Event, Expected, Id, Invalid, Kind, Listing, Objects, Version, Watch, Within,

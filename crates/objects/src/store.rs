@@ -10,9 +10,11 @@ use futures::StreamExt;
 use futures::future::BoxFuture;
 use futures::stream::BoxStream;
 use kube::ResourceExt;
-use kube::core::{ApiResource, DynamicObject};
+use kube::core::{ApiResource, DynamicObject, TypeMeta};
+use prometheus_client::registry::Registry;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
+use serde_json::Value;
 
 use crate::{Selector, metadata};
 
@@ -171,6 +173,15 @@ impl Objects {
         Self(Arc::new(engine))
     }
 
+    pub(crate) fn engine(&self) -> &Arc<dyn Engine> {
+        &self.0
+    }
+
+    /// Registers the engine's metrics.
+    pub fn register(&self, registry: &mut Registry) {
+        self.0.register(registry);
+    }
+
     pub async fn get<K: Kind>(&self, id: &Id, deadline: Deadline) -> Result<Option<K>, Error> {
         sane::<K>("reading", id, deadline)?;
         let found = self.0.get(Type::of::<K>(), id, deadline).await?;
@@ -284,13 +295,40 @@ pub(crate) struct Type {
 }
 
 impl Type {
-    fn of<K: Kind>() -> Self {
+    pub(crate) fn of<K: Kind>() -> Self {
         Self { resource: ApiResource::erase::<K>(&()), namespaced: K::NAMESPACED, kind: K::NAME }
+    }
+
+    /// What an object of this type says that it is.
+    pub(crate) fn types(&self) -> TypeMeta {
+        let ApiResource { api_version, kind, .. } = &self.resource;
+        TypeMeta { api_version: api_version.clone(), kind: kind.clone() }
     }
 }
 
 /// What an engine does, on objects without their Rust type.
 pub(crate) trait Engine: fmt::Debug + Send + Sync {
+    /// Whether nobody but this process can write: then it leads without an election.
+    fn exclusive(&self) -> bool {
+        false
+    }
+
+    fn register(&self, _registry: &mut Registry) {}
+
+    /// Sets one annotation of `current`, if it is still that, and nothing else.
+    fn annotate<'a>(
+        &'a self,
+        of: Type,
+        mut current: DynamicObject,
+        key: &'a str,
+        value: String,
+        deadline: Deadline,
+    ) -> Answer<'a, DynamicObject> {
+        let version = Version(current.resource_version().unwrap_or_default());
+        current.annotations_mut().insert(key.to_owned(), value);
+        self.apply(of, current, Expected::Version(version), deadline)
+    }
+
     fn get<'a>(
         &'a self,
         of: Type,
@@ -364,7 +402,7 @@ fn checked<K: Kind>(doing: &str, object: &K, deadline: Deadline) -> Result<Dynam
         problems.add("object", format!("cannot be written as JSON: {error}"));
         invalid::<K>(id, problems)
     })?;
-    erased.types = Some(kube::core::TypeMeta::resource::<K>());
+    erased.types = Some(TypeMeta::resource::<K>());
     Ok(erased)
 }
 
@@ -374,9 +412,23 @@ fn invalid<K: Kind>(id: Id, problems: Invalid) -> Error {
 
 fn typed<K: Kind>(object: DynamicObject) -> Result<K, Error> {
     let id = Id::of(&object);
-    object.try_parse().map_err(|e| Error::Unavailable {
+    // By hand: `try_parse` writes the whole object anew before it reads it.
+    let DynamicObject { types, metadata, data } = object;
+    let parse = || {
+        let mut fields = match data {
+            Value::Object(fields) => fields,
+            _ => serde_json::Map::new(),
+        };
+        if let Some(types) = types {
+            fields.insert("apiVersion".to_owned(), types.api_version.into());
+            fields.insert("kind".to_owned(), types.kind.into());
+        }
+        fields.insert("metadata".to_owned(), serde_json::to_value(metadata)?);
+        serde_json::from_value(Value::Object(fields))
+    };
+    parse().map_err(|error| Error::Unavailable {
         doing: format!("reading {} {id}", K::NAME),
-        source: Box::new(e),
+        source: Box::new(error),
     })
 }
 

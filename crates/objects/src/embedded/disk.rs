@@ -7,7 +7,9 @@
 //!   that rotted, and takes back the last commit in both cases; what was acknowledged would be gone
 //!   without a word.
 //! - Every page is verified when the file is opened: redb itself reads what it finds. A file that
-//!   is damaged is an error that names it.
+//!   is damaged is an error that names it. One bit is out of reach, the one that says which of
+//!   redb's two roots is the last: after a crash, the other one looks like a commit that was not
+//!   finished.
 //! - A new file gets its name when it is complete, so an empty one is damage, never a beginning.
 
 use std::fs::{self, DirBuilder, File, OpenOptions, Permissions};
@@ -108,17 +110,13 @@ impl Disk {
         &self.file
     }
 
-    pub(super) fn revision(&self) -> Result<u64, redb::Error> {
-        Ok(self.number("revision")?.unwrap_or(0))
-    }
-
     fn number(&self, name: &str) -> Result<Option<u64>, redb::Error> {
         let numbers = self.database.begin_read()?.open_table(NUMBERS)?;
         Ok(numbers.get(name)?.map(|number| number.value()))
     }
 
     fn load(&self) -> Result<State, redb::Error> {
-        let revision = self.revision()?;
+        let revision = self.number("revision")?.unwrap_or(0);
         let table = self.database.begin_read()?.open_table(OBJECTS)?;
         let mut objects = Vec::new();
         let mut kinds = std::collections::BTreeMap::<String, Kind>::new();

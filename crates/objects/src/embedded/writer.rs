@@ -3,6 +3,8 @@
 //! Contract:
 //! - Requests queue up to a bound while a commit is under way; the next commit takes them all, so
 //!   that a hundred writers cost the disk what one does.
+//!   After a group of several the next waits a moment for them to come back: else it would begin
+//!   with the first, and all others would wait for a commit that is not theirs.
 //! - An answer is given, and a change published, when it is on disk; never before.
 //! - A request that is late before its commit begins is not applied. After that it is answered by
 //!   what became of it.
@@ -13,25 +15,33 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
 use std::time::{Duration, Instant};
 
 use flow::backoff::Curve;
+use flow::metrics::Histogram;
 use flow::{Backoff, Deadline, Snapshot};
 use jiff::Timestamp;
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::registry::Registry;
 use tokio::sync::{mpsc, oneshot};
 
 use super::disk::Disk;
 use super::state::{Done, Operation, State, Write};
 use crate::store::{Error, Type};
 
-/// The most requests that wait, and that one commit takes. More would only wait longer than their
-/// deadlines; objects are a MiB at most, so this is also what bounds the memory of those that wait.
+/// The most requests that wait, and that one commit takes: many times what callers at once there
+/// are; more would only wait longer than their deadlines.
 pub(super) const QUEUE: usize = 512;
+/// What part of the time of a commit the next one waits for company, and how long at most: little
+/// enough to be lost in the time that the disk takes.
+const GATHER: u32 = 8;
+const GATHER_MOST: Duration = Duration::from_millis(2);
 /// The disk that failed is left alone this long: at first, and at most.
 const REOPEN: Curve = Curve { first: Duration::from_millis(100), most: Duration::from_secs(5) };
 
 pub(super) enum Message {
-    Write(Request),
+    Write(Box<Request>),
     Close,
 }
 
@@ -50,9 +60,39 @@ pub(super) struct Request {
 #[error("{0}")]
 pub(super) struct Broken(Arc<str>);
 
+/// Clones count together.
+#[derive(Clone, Default)]
+pub(super) struct Meters {
+    /// How long each took; those that failed as well.
+    commits: Histogram,
+    writes: Counter,
+    failures: Counter,
+}
+
+impl Meters {
+    pub(super) fn register(&self, registry: &mut Registry) {
+        registry.register(
+            "objects_commit_seconds",
+            "How long commits of the embedded store took",
+            self.commits.clone(),
+        );
+        registry.register(
+            "objects_writes",
+            "Changes of objects that the embedded store has committed",
+            self.writes.clone(),
+        );
+        registry.register(
+            "objects_commit_failures",
+            "Commits of the embedded store that failed",
+            self.failures.clone(),
+        );
+    }
+}
+
 pub(super) struct Writer {
     dir: PathBuf,
     state: Snapshot<State>,
+    meters: Meters,
     disk: Result<Disk, Broken>,
     backoff: Backoff,
     /// No attempt to open the file before this.
@@ -60,9 +100,9 @@ pub(super) struct Writer {
 }
 
 impl Writer {
-    pub(super) fn new(dir: PathBuf, disk: Disk, state: Snapshot<State>) -> Self {
+    pub(super) fn new(dir: PathBuf, disk: Disk, state: Snapshot<State>, meters: Meters) -> Self {
         let backoff = Backoff::new(REOPEN);
-        Self { dir, state, disk: Ok(disk), backoff, rest: Instant::now() }
+        Self { dir, state, meters, disk: Ok(disk), backoff, rest: Instant::now() }
     }
 
     /// Until it is told to close, or nobody is left who could ask.
@@ -73,15 +113,22 @@ impl Writer {
             let mut close = false;
             for message in messages.drain(..) {
                 match message {
-                    Message::Write(request) if !close => group.push(request),
+                    Message::Write(request) if !close => group.push(*request),
                     // Dropped without an answer: the store is closed to whoever came after.
                     Message::Write(_) => {}
                     Message::Close => close = true,
                 }
             }
-            self.commit(group);
+            let (several, began) = (group.len() > 1, Instant::now());
+            if catch_unwind(AssertUnwindSafe(|| self.commit(group))).is_err() {
+                tracing::error!("a commit panicked; the store is opened again");
+                self.broke("a commit panicked".to_owned());
+            }
             if close {
                 return;
+            }
+            if several {
+                thread::sleep((began.elapsed() / GATHER).min(GATHER_MOST));
             }
         }
     }
@@ -126,43 +173,46 @@ impl Writer {
     fn write(&mut self, state: &State, writes: &[Write]) -> Result<(), Broken> {
         self.recover()?;
         let disk = self.disk.as_ref().map_err(Clone::clone)?;
-        let committed = catch_unwind(AssertUnwindSafe(|| disk.commit(state.revision(), writes)));
-        let error = match committed {
-            Ok(Ok(())) => {
-                self.backoff.succeeded();
-                return Ok(());
-            }
-            Ok(Err(error)) => error.to_string(),
-            Err(_) => "redb panicked".to_owned(),
+        let began = Instant::now();
+        let committed = disk.commit(state.revision(), writes);
+        self.meters.commits.observe(began.elapsed());
+        let Err(error) = committed else {
+            self.backoff.succeeded();
+            self.meters.writes.inc_by(writes.len() as u64);
+            return Ok(());
         };
         let file = disk.file().display().to_string();
-        tracing::error!(file, error, "the store cannot write; it will try again");
+        self.meters.failures.inc();
+        tracing::error!(file, %error, "the store cannot write; it will try again");
         Err(self.broke(format!("{file}: {error}")))
     }
 
-    /// Opens the file again after a failure, and makes it say what was acknowledged: it may hold the
-    /// commit that failed, or pages that the kernel gave up on and still shows.
+    /// Opens the file again after a failure. If it holds the commit that failed, it is written anew
+    /// from memory: that commit was not acknowledged, and the kernel may show pages of it that it
+    /// gave up writing.
     fn recover(&mut self) -> Result<(), Broken> {
         let Err(broken) = &self.disk else { return Ok(()) };
         if Instant::now() < self.rest {
             return Err(broken.clone());
         }
         let reopen = || -> Result<Disk, Box<dyn std::error::Error>> {
-            let (disk, _) = Disk::open(&self.dir)?;
-            disk.replace(&self.state.load())?;
+            let (disk, there) = Disk::open(&self.dir)?;
+            let acknowledged = self.state.load();
+            if there.revision() != acknowledged.revision() {
+                disk.replace(&acknowledged)?;
+            }
             Ok(disk)
         };
-        match catch_unwind(AssertUnwindSafe(reopen)) {
-            Ok(Ok(disk)) => {
+        match reopen() {
+            Ok(disk) => {
                 tracing::info!(file = %disk.file().display(), "the store writes again");
                 self.disk = Ok(disk);
                 Ok(())
             }
-            Ok(Err(error)) => {
+            Err(error) => {
                 let cause = error.source().map(|cause| format!(": {cause}")).unwrap_or_default();
                 Err(self.broke(format!("{error}{cause}")))
             }
-            Err(_) => Err(self.broke("redb panicked".to_owned())),
         }
     }
 
@@ -184,3 +234,6 @@ impl Drop for Writer {
         });
     }
 }
+
+#[cfg(test)]
+mod tests;

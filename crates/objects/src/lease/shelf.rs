@@ -1,0 +1,191 @@
+//! `Shelf`: a store in memory that several candidates share, and that can be taken away from one.
+
+use std::collections::BTreeMap;
+use std::future::pending;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use flow::Deadline;
+use futures::stream::BoxStream;
+use futures::{FutureExt, StreamExt, stream};
+use kube::ResourceExt;
+use kube::core::DynamicObject;
+use parking_lot::Mutex;
+
+use crate::store::{
+    Answer, Deletion, Engine, Error, Event, Expected, Id, Listing, Objects, Type, Version, Within,
+};
+
+#[derive(Debug, Default)]
+struct Kept {
+    version: u64,
+    objects: BTreeMap<(&'static str, Id), DynamicObject>,
+}
+
+/// One process' way to the store.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Shelf {
+    kept: Arc<Mutex<Kept>>,
+    /// Nothing comes back.
+    hole: Arc<AtomicBool>,
+    exclusive: bool,
+}
+
+impl Shelf {
+    /// The same store by another way.
+    pub(super) fn another_way(&self) -> Self {
+        Self { hole: Arc::default(), ..self.clone() }
+    }
+
+    pub(super) fn exclusive() -> Self {
+        Self { exclusive: true, ..Self::default() }
+    }
+
+    pub(super) fn black_hole(&self, on: bool) {
+        self.hole.store(on, Ordering::SeqCst);
+    }
+
+    pub(super) fn objects(&self) -> Objects {
+        Objects::on(self.clone())
+    }
+
+    fn do_it<'a, T: Send + 'a>(
+        &'a self,
+        deadline: Deadline,
+        work: impl FnOnce(&mut Kept) -> Result<T, Error> + Send + 'a,
+    ) -> Answer<'a, T> {
+        async move {
+            let answer = async {
+                if self.hole.load(Ordering::SeqCst) {
+                    pending::<()>().await;
+                }
+                work(&mut self.kept.lock())
+            };
+            let late = |_| Error::TooLate { doing: "waiting".to_owned() };
+            deadline.bound(answer).await.map_err(late)?
+        }
+        .boxed()
+    }
+}
+
+impl Kept {
+    fn put(&mut self, of: &Type, mut object: DynamicObject) -> DynamicObject {
+        self.version += 1;
+        object.metadata.resource_version = Some(self.version.to_string());
+        let uid = || format!("uid-{}", self.version);
+        object.metadata.uid.get_or_insert_with(uid);
+        self.objects.insert((of.kind, Id::of(&object)), object.clone());
+        object
+    }
+
+    fn at(&self, of: &Type, id: &Id, expected: &Expected) -> Result<DynamicObject, Error> {
+        let Some(found) = self.objects.get(&(of.kind, id.clone())) else {
+            return Err(Error::NotFound { kind: of.kind, id: id.clone() });
+        };
+        match expected {
+            Expected::Version(Version(version))
+                if found.resource_version().as_ref() != Some(version) =>
+            {
+                Err(Error::Conflict { kind: of.kind, id: id.clone() })
+            }
+            _ => Ok(found.clone()),
+        }
+    }
+}
+
+impl Engine for Shelf {
+    fn exclusive(&self) -> bool {
+        self.exclusive
+    }
+
+    fn get<'a>(
+        &'a self,
+        of: Type,
+        id: &'a Id,
+        deadline: Deadline,
+    ) -> Answer<'a, Option<DynamicObject>> {
+        self.do_it(deadline, move |kept| Ok(kept.at(&of, id, &Expected::Any).ok()))
+    }
+
+    fn list<'a>(
+        &'a self,
+        of: Type,
+        _within: &'a Within,
+        deadline: Deadline,
+    ) -> Answer<'a, Listing<DynamicObject>> {
+        self.do_it(deadline, move |kept| {
+            let items = kept.objects.iter().filter(|((kind, _), _)| *kind == of.kind);
+            let items = items.map(|(_, object)| object.clone()).collect();
+            Ok(Listing { items, version: Version(kept.version.to_string()) })
+        })
+    }
+
+    fn watch(
+        &self,
+        _of: Type,
+        _within: Within,
+        _after: Option<Version>,
+    ) -> BoxStream<'static, Event<DynamicObject>> {
+        stream::pending().boxed()
+    }
+
+    fn create(
+        &self,
+        of: Type,
+        object: DynamicObject,
+        deadline: Deadline,
+    ) -> Answer<'_, DynamicObject> {
+        self.do_it(deadline, move |kept| {
+            let id = Id::of(&object);
+            if kept.at(&of, &id, &Expected::Any).is_ok() {
+                return Err(Error::Exists { kind: of.kind, id });
+            }
+            Ok(kept.put(&of, object))
+        })
+    }
+
+    fn apply(
+        &self,
+        of: Type,
+        object: DynamicObject,
+        expected: Expected,
+        deadline: Deadline,
+    ) -> Answer<'_, DynamicObject> {
+        self.do_it(deadline, move |kept| {
+            if let Err(error) = kept.at(&of, &Id::of(&object), &expected)
+                && expected != Expected::Any
+            {
+                return Err(error);
+            }
+            Ok(kept.put(&of, object))
+        })
+    }
+
+    fn apply_status(
+        &self,
+        of: Type,
+        object: DynamicObject,
+        expected: Expected,
+        deadline: Deadline,
+    ) -> Answer<'_, DynamicObject> {
+        self.do_it(deadline, move |kept| {
+            let mut found = kept.at(&of, &Id::of(&object), &expected)?;
+            found.data["status"] = object.data["status"].clone();
+            Ok(kept.put(&of, found))
+        })
+    }
+
+    fn delete<'a>(
+        &'a self,
+        of: Type,
+        id: &'a Id,
+        expected: Expected,
+        deadline: Deadline,
+    ) -> Answer<'a, Deletion> {
+        self.do_it(deadline, move |kept| {
+            kept.at(&of, id, &expected)?;
+            kept.objects.remove(&(of.kind, id.clone()));
+            Ok(Deletion::Gone)
+        })
+    }
+}
