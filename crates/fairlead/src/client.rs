@@ -120,6 +120,17 @@ pub(crate) fn verdict(answer: Answer<ExitCode>) -> Verdict {
     }
 }
 
+/// An answer as what it should be. Scripts are given the answer itself, with all that is in it.
+pub(crate) fn understood<T: DeserializeOwned>(answer: &Value) -> Answer<T> {
+    T::deserialize(answer).map_err(|e| not_understood(&e))
+}
+
+fn not_understood(error: &serde_json::Error) -> Trouble {
+    Trouble::Failed(Failure(format!(
+        "the server's answer is not understood: {error}; are client and server of the same version? (`fairlead version`)"
+    )))
+}
+
 /// What is sent with a request.
 pub(crate) enum Body<'a> {
     None,
@@ -149,13 +160,7 @@ impl Server {
             .map_err(|e| self.broke_off(&e))?;
         // 204 and an empty 200 say the same: done.
         let bytes: &[u8] = if bytes.is_empty() { b"null" } else { &bytes };
-        serde_json::from_slice(bytes).map_err(|e| {
-            Failure(format!(
-                "{} answers what this version does not understand: {e}; are client and server of the same version? (`fairlead version`)",
-                self.base
-            ))
-            .into()
-        })
+        serde_json::from_slice(bytes).map_err(|e| not_understood(&e))
     }
 
     /// The body as it comes, for text.
@@ -266,13 +271,8 @@ impl Server {
             ureq::Error::HostNotFound => {
                 format!("{base}: there is no such host; is it the right --server?")
             }
-            ureq::Error::Rustls(_) | ureq::Error::Tls(_) => format!(
-                "{base} shows a certificate that is not trusted ({error}); name its authority with --ca-file"
-            ),
-            ureq::Error::Io(e) if tls_cause(e).is_some() => format!(
-                "{base} shows a certificate that is not trusted ({}); name its authority with --ca-file",
-                tls_cause(e).unwrap_or_default()
-            ),
+            ureq::Error::Rustls(_) | ureq::Error::Tls(_) => untrusted(base, error),
+            ureq::Error::Io(e) if tls_cause(e).is_some() => untrusted(base, e),
             ureq::Error::Io(e) => {
                 format!(
                     "{base} does not answer ({e}); is `fairlead up` running, and there? (--server)"
@@ -295,9 +295,13 @@ impl std::fmt::Debug for Server {
     }
 }
 
-/// The rustls error inside an I/O error, in its own words.
-fn tls_cause(error: &std::io::Error) -> Option<String> {
-    error.get_ref()?.downcast_ref::<rustls::Error>().map(ToString::to_string)
+/// The rustls error inside an I/O error: the connection was made, and not trusted.
+fn tls_cause(error: &std::io::Error) -> Option<&rustls::Error> {
+    error.get_ref()?.downcast_ref()
+}
+
+fn untrusted(base: &str, cause: &dyn std::fmt::Display) -> String {
+    format!("{base} is not trusted ({cause}); name its certificate authority with --ca-file")
 }
 
 /// Base (without a slash at its end), host, port, and whether it is https.
@@ -420,7 +424,5 @@ fn trust(
     Ok(Arc::new(config))
 }
 
-#[cfg(test)]
-mod stand_in;
 #[cfg(test)]
 mod tests;

@@ -15,7 +15,7 @@ pub(crate) struct Listing {
     pub(crate) columns: Vec<Column>,
     pub(crate) rows: Vec<Row>,
     pub(crate) clusters: Vec<Asked>,
-    #[serde(rename = "continue")]
+    #[serde(rename = "continue", alias = "continueToken")]
     pub(crate) next: Option<String>,
     pub(crate) remaining: Option<u64>,
 }

@@ -64,10 +64,6 @@ impl Table {
         self.rows.push(cells);
     }
 
-    pub(crate) fn is_empty(&self) -> bool {
-        self.rows.is_empty()
-    }
-
     /// Titles and all rows.
     pub(crate) fn render(&self, paint: Paint) -> String {
         let titles = self.line(&self.titles, paint);

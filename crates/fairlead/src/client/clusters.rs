@@ -1,27 +1,21 @@
 //! The clusters that the server shows.
 
-use serde::{Deserialize, Serialize};
+use serde::Deserialize;
 
 /// One cluster of the fleet, as the server sees it.
-#[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub(crate) struct ClusterView {
     pub(crate) name: String,
     pub(crate) state: String,
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) since: Option<String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) why: Option<String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) version: Option<String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) nodes: Option<u64>,
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) latency_ms: Option<f64>,
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) source: Option<String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) next_try: Option<String>,
+    /// The source that has its name instead.
+    pub(crate) shadowed_by: Option<String>,
 }
 
 impl ClusterView {
@@ -31,10 +25,20 @@ impl ClusterView {
     }
 }
 
-/// All that one may see, at one generation.
-#[derive(Clone, Debug, Default, Deserialize, Serialize)]
+/// All that one may see, at one moment.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default)]
 pub(crate) struct Clusters {
-    #[serde(default)]
-    pub(crate) generation: u64,
     pub(crate) clusters: Vec<ClusterView>,
+    /// Those whose name another source has taken: shown, and not used.
+    pub(crate) shadowed: Vec<ClusterView>,
+    /// What to do when there is none.
+    pub(crate) hint: Option<String>,
+}
+
+impl Clusters {
+    /// Those that are used, then those that are not.
+    pub(crate) fn shown(&self) -> impl Iterator<Item = &ClusterView> {
+        self.clusters.iter().chain(&self.shadowed)
+    }
 }

@@ -43,10 +43,6 @@ impl Trouble {
             Self::Failed(_) => FAILED,
         }
     }
-
-    pub(crate) fn is(&self, code: &str) -> bool {
-        matches!(self, Self::Said(problem) if problem.code == code)
-    }
 }
 
 /// An `application/problem+json` document.

@@ -10,7 +10,7 @@ use rustls::pki_types::ServerName;
 use tungstenite::protocol::WebSocketConfig;
 use tungstenite::{Bytes, HandshakeError, Message, WebSocket};
 
-use super::{Answer, GRACE, Route, Server};
+use super::{Answer, GRACE, Route, Server, tls_cause, untrusted};
 use crate::output::Failure;
 
 /// What is read at once; a frame is at most one channel byte more.
@@ -115,6 +115,9 @@ impl Socket {
                 let body = answer.body().as_deref().unwrap_or_default();
                 return Err(server.refusal(answer.status(), None, body));
             }
+            Err(HandshakeError::Failure(tungstenite::Error::Io(e))) if tls_cause(&e).is_some() => {
+                return Err(Failure(untrusted(base, &e)).into());
+            }
             Err(HandshakeError::Failure(error)) => {
                 return Err(Failure(format!("{base} does not take the connection: {error}")).into());
             }
@@ -129,16 +132,12 @@ impl Socket {
         Ok(Self { inner, pending: false, from: base.clone() })
     }
 
-    /// Sends a frame, or keeps it until the socket takes it: ask [`Self::is_pending`] before
-    /// reading more to send.
+    /// Sends a frame, or keeps it until the socket takes it; until then [`Self::wait`] waits for no
+    /// input, so that at most a chunk is kept.
     pub(crate) fn send(&mut self, frame: Vec<u8>) -> Result<(), Failure> {
         let sent = self.inner.write(Message::Binary(frame.into()));
         self.settle(sent)?;
         self.flush()
-    }
-
-    pub(crate) fn is_pending(&self) -> bool {
-        self.pending
     }
 
     /// What has come, without waiting. Ask until it says `Nothing`.

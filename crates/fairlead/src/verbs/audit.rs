@@ -54,21 +54,12 @@ pub(crate) fn run(args: &Args) -> Answer<ExitCode> {
 }
 
 fn table(answer: &Value) -> Table {
-    let mut table = Table::new([
-        "TIME",
-        "USER",
-        "VERB",
-        "CLUSTER",
-        "NAMESPACE",
-        "RESOURCE",
-        "NAME",
-        "OUTCOME",
-        "WHY",
-    ]);
+    let mut table =
+        Table::new(["TIME", "USER", "VERB", "CLUSTER", "NAMESPACE", "RESOURCE", "NAME", "OUTCOME"]);
     for entry in answer["entries"].as_array().into_iter().flatten() {
         let outcome = field(entry, "outcome");
         let outcome = match outcome.as_str() {
-            "done" | "ok" | "allowed" => Cell::from(outcome),
+            "ok" | "opened" | "begun" => Cell::from(outcome),
             other => Cell::coloured(other, Colour::Yellow),
         };
         let mut cells: Vec<Cell> =
@@ -76,7 +67,6 @@ fn table(answer: &Value) -> Table {
                 .map(|name| field(entry, name).into())
                 .into();
         cells.push(outcome);
-        cells.push(entry["why"].as_str().unwrap_or_default().into());
         table.row(cells);
     }
     table

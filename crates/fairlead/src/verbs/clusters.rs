@@ -5,10 +5,10 @@ use std::process::ExitCode;
 
 use http::Method;
 use jiff::Timestamp;
-use serde::{Deserialize, Serialize};
+use serde::Deserialize;
 use serde_json::{Value, json};
 
-use crate::client::{Answer, Body, ClusterView, Clusters, Route, Server, ServerFlags};
+use crate::client::{Answer, Body, ClusterView, Clusters, Route, Server, ServerFlags, understood};
 use crate::output::{self, Failure, Format, NO, Output};
 use crate::table::{Cell, Table, age};
 use crate::terminal::{Colour, Paint};
@@ -105,37 +105,44 @@ fn said(text: &str) -> Answer<ExitCode> {
 }
 
 fn list(server: &Server, output: Output) -> Answer<ExitCode> {
-    let all: Clusters = server.get(&Route::to(["clusters"]))?;
-    if all.clusters.is_empty() && output.output == Format::Table {
-        eprintln!("no clusters yet; add one with `fairlead clusters add NAME --kubeconfig FILE`");
+    let answer: Value = server.get(&Route::to(["clusters"]))?;
+    let all: Clusters = understood(&answer)?;
+    if all.shown().next().is_none() && output.output == Format::Table {
+        let hint = all.hint.as_deref().unwrap_or(
+            "there is no cluster yet; add one with `fairlead clusters add NAME --kubeconfig FILE`",
+        );
+        eprintln!("{hint}");
         return Ok(ExitCode::SUCCESS);
     }
-    output.print(&all, || table(&all.clusters, Timestamp::now()).render(Paint::stdout()))?;
+    output.print(&answer, || table(&all, Timestamp::now()).render(Paint::stdout()))?;
     Ok(ExitCode::SUCCESS)
 }
 
 const TITLES: [&str; 8] =
     ["NAME", "STATE", "SINCE", "VERSION", "NODES", "LATENCY", "SOURCE", "WHY"];
 
-fn table(clusters: &[ClusterView], now: Timestamp) -> Table {
+fn table(all: &Clusters, now: Timestamp) -> Table {
     let mut table = Table::new(TITLES);
-    for cluster in clusters {
+    for cluster in all.shown() {
         table.row(row(cluster, now));
     }
     table
 }
 
 fn row(cluster: &ClusterView, now: Timestamp) -> [Cell; 8] {
+    let shadowed = cluster.shadowed_by.as_ref().map(|by| format!("{by} has this name"));
+    let state = if shadowed.is_some() { "shadowed" } else { &cluster.state };
+    let why = shadowed.as_deref().or(cluster.why.as_deref()).unwrap_or_default();
     let number = |value: Option<String>| Cell::from(value.as_deref());
     [
         cluster.name.as_str().into(),
-        Cell::coloured(&cluster.state, colour(&cluster.state)),
+        Cell::coloured(state, colour(state)),
         age(cluster.since.as_deref(), now).into(),
         cluster.version.as_deref().into(),
         number(cluster.nodes.map(|nodes| nodes.to_string())),
         number(cluster.latency_ms.map(|millis| format!("{millis:.0}ms"))),
         cluster.source.as_deref().into(),
-        cluster.why.as_deref().unwrap_or_default().into(),
+        why.into(),
     ]
 }
 
@@ -143,7 +150,7 @@ fn colour(state: &str) -> Colour {
     match state {
         "ready" => Colour::Green,
         "connecting" | "degraded" => Colour::Yellow,
-        "disabled" => Colour::Dim,
+        "disabled" | "shadowed" => Colour::Dim,
         _ => Colour::Red,
     }
 }
@@ -158,10 +165,10 @@ fn watch(server: &Server, output: Output) -> Answer<ExitCode> {
         if event.name != "clusters" {
             continue;
         }
-        let all: Clusters = event.json()?;
+        let all: Value = event.json()?;
         let text = match output.output {
-            Format::Table => shown.changes(&all.clusters, Timestamp::now(), Paint::stdout()),
-            Format::Json => format!("{}\n", json!(all)),
+            Format::Table => shown.changes(&understood(&all)?, Timestamp::now(), Paint::stdout()),
+            Format::Json => format!("{all}\n"),
             Format::Yaml => format!("---\n{}", output::yaml(&all)?),
         };
         if !text.is_empty() && !output::heard(text.as_bytes())? {
@@ -174,34 +181,32 @@ fn watch(server: &Server, output: Output) -> Answer<ExitCode> {
 #[derive(Default)]
 struct Shown {
     table: Option<Table>,
-    clusters: BTreeMap<String, ClusterView>,
+    /// By name and source.
+    clusters: BTreeMap<(String, Option<String>), ClusterView>,
 }
 
 impl Shown {
     /// The lines for what is new; a latency that moves is not.
-    fn changes(&mut self, all: &[ClusterView], now: Timestamp, paint: Paint) -> String {
-        let lasting = |cluster: &ClusterView| ClusterView {
-            latency_ms: None,
-            next_try: None,
-            ..cluster.clone()
-        };
+    fn changes(&mut self, all: &Clusters, now: Timestamp, paint: Paint) -> String {
+        let key = |cluster: &ClusterView| (cluster.name.clone(), cluster.source.clone());
         let begins = self.table.is_none();
         let table = self.table.get_or_insert_with(|| Table::new(TITLES));
-        for cluster in all {
-            let lasting = lasting(cluster);
-            if self.clusters.get(&cluster.name) != Some(&lasting) {
+        for cluster in all.shown() {
+            let lasting = ClusterView { latency_ms: None, ..cluster.clone() };
+            if self.clusters.get(&key(cluster)) != Some(&lasting) {
                 table.row(row(cluster, now));
-                self.clusters.insert(cluster.name.clone(), lasting);
+                self.clusters.insert(key(cluster), lasting);
             }
         }
-        self.clusters.retain(|name, gone| {
-            let stays = all.iter().any(|cluster| cluster.name == *name);
+        self.clusters.retain(|known, gone| {
+            let stays = all.shown().any(|cluster| key(cluster) == *known);
             if !stays {
                 let gone = ClusterView {
+                    name: gone.name.clone(),
+                    source: gone.source.clone(),
                     state: "removed".to_owned(),
                     since: Some(now.to_string()),
-                    why: None,
-                    ..gone.clone()
+                    ..ClusterView::default()
                 };
                 table.row(row(&gone, now));
             }
@@ -256,7 +261,7 @@ fn enable(named: &Named, enabled: bool) -> Answer<ExitCode> {
     said(&format!("cluster {} {}", named.name, if enabled { "enabled" } else { "disabled" }))
 }
 
-#[derive(Default, Deserialize, Serialize)]
+#[derive(Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 struct Tested {
     ok: bool,
@@ -264,20 +269,20 @@ struct Tested {
     verdict: String,
 }
 
-#[derive(Default, Deserialize, Serialize)]
+#[derive(Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 struct Step {
     step: String,
     ok: bool,
     took_ms: f64,
-    #[serde(skip_serializing_if = "Option::is_none")]
     why: Option<String>,
 }
 
 fn test(server: &Server, name: &str, output: Output) -> Answer<ExitCode> {
     let route = Route::to(["clusters", name, "test"]);
-    let tested: Tested = server.ask(&Method::POST, &route, &Body::None)?;
-    output.print(&tested, || {
+    let answer: Value = server.ask(&Method::POST, &route, &Body::None)?;
+    let tested: Tested = understood(&answer)?;
+    output.print(&answer, || {
         let mut table = Table::new(["STEP", "OUTCOME", "TOOK", "WHY"]);
         for step in &tested.steps {
             let (word, colour) =

@@ -1,10 +1,10 @@
 use std::process::ExitCode;
 
 use jiff::Timestamp;
-use serde::{Deserialize, Serialize};
+use serde::Deserialize;
 use serde_json::Value;
 
-use crate::client::{Answer, Change, Object, Target};
+use crate::client::{Answer, Change, Object, Target, understood};
 use crate::listing::field;
 use crate::output::{Failure, Output, yaml};
 use crate::table::{Table, age, printable};
@@ -27,7 +27,7 @@ pub(crate) struct Args {
     target: Target,
 }
 
-#[derive(Default, Deserialize, Serialize)]
+#[derive(Default, Deserialize)]
 #[serde(default)]
 struct Description {
     object: Value,
@@ -35,7 +35,6 @@ struct Description {
     owners: Vec<Value>,
     owned: Vec<Value>,
     /// What could not be found out.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
     problems: Vec<String>,
 }
 
@@ -44,9 +43,10 @@ pub(crate) fn run(args: &Args) -> Answer<ExitCode> {
     let server = args.target.open()?;
     let cluster = args.target.one(&server, Change::No)?;
     let route = args.object.route(&cluster)?.and("describe");
-    let found: Description = server.get(&route.with("namespace", args.target.namespace()))?;
+    let answer: Value = server.get(&route.with("namespace", args.target.namespace()))?;
+    let found: Description = understood(&answer)?;
     let text = text(&found, &cluster, Timestamp::now(), Paint::stdout())?;
-    args.output.print(&found, || text)?;
+    args.output.print(&answer, || text)?;
     for problem in &found.problems {
         eprintln!("not known: {problem}");
     }

@@ -1,11 +1,11 @@
 use std::process::ExitCode;
 
 use jiff::Timestamp;
-use serde::{Deserialize, Serialize};
+use serde::Deserialize;
 use serde_json::Value;
 
 use crate::client::across::{self, Asked};
-use crate::client::{Answer, Change, Chosen, Route, Server, Target};
+use crate::client::{Answer, Change, Chosen, Route, Server, Target, understood};
 use crate::output::{Failure, Format, Output};
 use crate::table::{Cell, Table, age};
 use crate::terminal::{Colour, Paint};
@@ -32,12 +32,10 @@ pub(crate) struct Args {
 }
 
 /// An event of Kubernetes.
-#[derive(Clone, Debug, Default, Deserialize, Serialize)]
+#[derive(Clone, Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub(crate) struct KubeEvent {
-    #[serde(skip_serializing_if = "Option::is_none")]
     cluster: Option<String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
     namespace: Option<String>,
     last_seen: Option<String>,
     #[serde(rename = "type")]
@@ -48,18 +46,17 @@ pub(crate) struct KubeEvent {
     count: Option<u64>,
 }
 
-#[derive(Clone, Debug, Default, Deserialize, Serialize)]
+#[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default)]
 struct Involved {
     kind: String,
     name: String,
 }
 
-#[derive(Default, Deserialize, Serialize)]
+#[derive(Default, Deserialize)]
 #[serde(default)]
-struct Answered {
+struct Told {
     events: Vec<KubeEvent>,
-    #[serde(skip_serializing_if = "Vec::is_empty")]
     clusters: Vec<Asked>,
 }
 
@@ -67,31 +64,38 @@ pub(crate) fn run(args: &Args) -> Answer<ExitCode> {
     let server = args.target.open()?;
     let namespace = args.target.within(args.all_namespaces);
     let chosen = args.target.chosen(&server, Change::No)?;
-    let mut answer = match (&chosen, &args.of) {
+    let answer = match (&chosen, &args.of) {
         (Chosen::One(cluster), of) => one(args, &server, cluster, of.as_deref())?,
         (_, Some(_)) => {
             return Err(
                 Failure("--for looks into one cluster; name it with --cluster".into()).into()
             );
         }
-        (Chosen::All, None) => fan_out(&server, None, namespace)?,
-        (Chosen::Some(names), None) => fan_out(&server, Some(names.join(",")), namespace)?,
+        (Chosen::All, None) => across::fan_out(&server, &route(None, namespace))?,
+        (Chosen::Some(names), None) => {
+            across::fan_out(&server, &route(Some(names.join(",")), namespace))?
+        }
     };
+    let mut told: Told = understood(&answer)?;
     // Kubernetes gives its times in one form, so that text order is time order.
-    answer.events.sort_by(|a, b| a.last_seen.cmp(&b.last_seen));
+    told.events.sort_by(|a, b| a.last_seen.cmp(&b.last_seen));
     let across = !matches!(chosen, Chosen::One(_));
-    if answer.events.is_empty() && args.output.output == Format::Table {
+    if told.events.is_empty() && args.output.output == Format::Table {
         eprintln!("no events");
     } else {
         let now = Timestamp::now();
         args.output.print(&answer, || {
-            table(&answer.events, across, args.all_namespaces, now).render(Paint::stdout())
+            table(&told.events, across, args.all_namespaces, now).render(Paint::stdout())
         })?;
     }
-    Ok(across::told(&answer.clusters))
+    Ok(across::told(&told.clusters))
 }
 
-fn one(args: &Args, server: &Server, cluster: &str, of: Option<&str>) -> Answer<Answered> {
+fn route(clusters: Option<String>, namespace: Option<&str>) -> Route {
+    Route::to(["events"]).maybe("clusters", clusters).maybe("namespace", namespace)
+}
+
+fn one(args: &Args, server: &Server, cluster: &str, of: Option<&str>) -> Answer<Value> {
     let Some(of) = of else {
         let route = Route::to(["clusters", cluster, "events"]);
         return server.get(&route.maybe("namespace", args.target.within(args.all_namespaces)));
@@ -102,14 +106,6 @@ fn one(args: &Args, server: &Server, cluster: &str, of: Option<&str>) -> Answer<
         .ok_or_else(|| Failure(format!("--for {of:?}: expected KIND/NAME, such as pod/web-0")))?;
     let route = Route::to(["clusters", cluster, "resources", kind, name, "events"]);
     server.get(&route.with("namespace", args.target.namespace()))
-}
-
-fn fan_out(server: &Server, clusters: Option<String>, namespace: Option<&str>) -> Answer<Answered> {
-    let route = Route::to(["events"]).maybe("clusters", clusters).maybe("namespace", namespace);
-    let whole: Value = across::fan_out(server, &route)?;
-    serde_json::from_value(whole).map_err(|e| {
-        Failure(format!("the answer is not what this version understands: {e}")).into()
-    })
 }
 
 /// The events as kubectl shows them.

@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use serde_json::{Value, json};
 
 use crate::client::across;
-use crate::client::{Answer, Change, Chosen, Object, Route, Server, Target};
+use crate::client::{Answer, Change, Chosen, Object, Route, Server, Target, understood};
 use crate::listing::{self, Listing, Shape};
 use crate::output::{self, Failure, NO};
 use crate::terminal::Paint;
@@ -176,8 +176,7 @@ fn pages(server: &Server, route: &Route, limit: Option<u64>) -> Answer<Listing> 
 fn across(args: &Args, server: &Server, clusters: Option<String>) -> Answer<ExitCode> {
     let route = args.query(Route::to(["resources", args.object.parts().0]));
     let route = route.maybe("clusters", clusters).maybe("limit", args.limit);
-    let list: Listing = serde_json::from_value(across::fan_out(server, &route)?)
-        .map_err(|e| Failure(format!("the answer is not what this version understands: {e}")))?;
+    let list: Listing = understood(&across::fan_out(server, &route)?)?;
     if list.clusters.is_empty() {
         return Err(Failure(
             "there is no cluster to ask; `fairlead clusters list` shows what you may see".into(),

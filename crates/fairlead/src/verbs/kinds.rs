@@ -1,10 +1,10 @@
 use std::process::ExitCode;
 
 use http::Method;
-use serde::{Deserialize, Serialize};
+use serde::Deserialize;
 use serde_json::Value;
 
-use crate::client::{Answer, Body, Change, Route, Target};
+use crate::client::{Answer, Body, Change, Route, Target, understood};
 use crate::output::{NO, Output};
 use crate::table::Table;
 use crate::terminal::Paint;
@@ -28,14 +28,14 @@ pub(crate) struct Args {
     target: Target,
 }
 
-#[derive(Default, Deserialize, Serialize)]
+#[derive(Default, Deserialize)]
 #[serde(default)]
 struct Kinds {
     kinds: Vec<Kind>,
     failed: Vec<Failed>,
 }
 
-#[derive(Default, Deserialize, Serialize)]
+#[derive(Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 struct Kind {
     name: String,
@@ -44,10 +44,9 @@ struct Kind {
     version: String,
     kind: String,
     namespaced: bool,
-    verbs: Vec<String>,
 }
 
-#[derive(Default, Deserialize, Serialize)]
+#[derive(Default, Deserialize)]
 #[serde(default)]
 struct Failed {
     group: String,
@@ -61,8 +60,9 @@ pub(crate) fn run(args: &Args) -> Answer<ExitCode> {
     if args.reset {
         server.ask::<Value>(&Method::POST, &route.clone().and("reset"), &Body::None)?;
     }
-    let found: Kinds = server.get(&route)?;
-    args.output.print(&found, || table(&found.kinds))?;
+    let answer: Value = server.get(&route)?;
+    let found: Kinds = understood(&answer)?;
+    args.output.print(&answer, || table(&found.kinds))?;
     for failed in &found.failed {
         eprintln!("failed: {}: {}", failed.group, failed.why);
     }

@@ -10,6 +10,7 @@ use crate::listing::field;
 use crate::output::{self, Failure, Format, NO, Output};
 use crate::table::Table;
 use crate::terminal::Paint;
+use crate::verbs::users::problems;
 
 /// A role is a page; what is larger is the wrong file.
 const LARGEST: u64 = 1 << 20;
@@ -69,7 +70,7 @@ enum Verb {
         #[command(flatten)]
         server: ServerFlags,
     },
-    /// Remove a role from everybody
+    /// Remove a role that nobody has
     #[command(visible_alias = "rm")]
     Remove {
         name: String,
@@ -101,10 +102,10 @@ pub(crate) fn run(args: &Args) -> Answer<ExitCode> {
 }
 
 fn table(answer: &Value) -> String {
-    let mut table = Table::new(["NAME", "ALLOWS", "DENIES"]);
+    let mut table = Table::new(["NAME", "ALLOWS", "DENIES", "PROBLEMS"]);
     for role in answer["roles"].as_array().into_iter().flatten() {
         let rules = |name: &str| role[name].as_array().map_or(0, Vec::len).to_string();
-        table.row([field(role, "name"), rules("allow"), rules("deny")]);
+        table.row([field(role, "name"), rules("allow"), rules("deny"), problems(role)]);
     }
     table.render(Paint::stdout())
 }
@@ -116,9 +117,11 @@ fn show(server: &Server, name: &str, output: Output) -> Answer<ExitCode> {
         eprintln!("error: there is no role {name}\n  `fairlead roles list` shows what there is");
         return Ok(ExitCode::from(NO));
     };
+    // What `apply` takes, and nothing else.
+    let role = json!({ "name": role["name"], "allow": role["allow"], "deny": role["deny"] });
     match output.output {
-        Format::Json => output::line(&output::json(role)?)?,
-        Format::Table | Format::Yaml => output::line(output::yaml(role)?.trim_end())?,
+        Format::Json => output::line(&output::json(&role)?)?,
+        Format::Table | Format::Yaml => output::line(output::yaml(&role)?.trim_end())?,
     }
     Ok(ExitCode::SUCCESS)
 }

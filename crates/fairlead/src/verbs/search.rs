@@ -1,10 +1,10 @@
 use std::process::ExitCode;
 
-use serde::{Deserialize, Serialize};
+use serde::Deserialize;
 
 use crate::client::across::{self, Asked};
-use crate::client::{Answer, Change, Chosen, Route, Target};
-use crate::output::{Failure, Format, NO, Output};
+use crate::client::{Answer, Change, Chosen, Route, Target, understood};
+use crate::output::{Format, NO, Output};
 use crate::table::Table;
 use crate::terminal::Paint;
 
@@ -33,7 +33,7 @@ pub(crate) struct Args {
     target: Target,
 }
 
-#[derive(Default, Deserialize, Serialize)]
+#[derive(Default, Deserialize)]
 #[serde(default)]
 struct Found {
     hits: Vec<Hit>,
@@ -41,14 +41,11 @@ struct Found {
     clusters: Vec<Asked>,
 }
 
-#[derive(Default, Deserialize, Serialize)]
-#[serde(rename_all = "camelCase", default)]
+#[derive(Default, Deserialize)]
+#[serde(default)]
 struct Hit {
     cluster: String,
     kind: String,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    api_version: Option<String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
     namespace: Option<String>,
     name: String,
     why: String,
@@ -70,12 +67,12 @@ pub(crate) fn run(args: &Args) -> Answer<ExitCode> {
         .maybe("clusters", clusters)
         .maybe("kinds", args.kinds.as_deref())
         .maybe("limit", args.limit);
-    let found: Found = serde_json::from_value(across::fan_out(&server, &route)?)
-        .map_err(|e| Failure(format!("the answer is not what this version understands: {e}")))?;
+    let answer = across::fan_out(&server, &route)?;
+    let found: Found = understood(&answer)?;
     if found.hits.is_empty() && args.output.output == Format::Table {
         eprintln!("nothing found for {:?}", args.text);
     } else {
-        args.output.print(&found, || table(&found.hits).render(Paint::stdout()))?;
+        args.output.print(&answer, || table(&found.hits).render(Paint::stdout()))?;
     }
     if found.truncated {
         eprintln!("there is more; search for more of the name, or raise --limit");

@@ -15,9 +15,10 @@ use crate::values;
 /// Tokens for programs: list, create, revoke
 ///
 /// Examples:
-///   (umask 077; fairlead tokens create ci --user ann --expires 90d > ci.token)
-///   fairlead get pods --token-file ci.token
-///   fairlead tokens revoke ci
+///   (umask 077; fairlead tokens create --description "nightly import" > import.token)
+///   fairlead get pods --token-file import.token
+///   fairlead tokens list
+///   fairlead tokens revoke NAME
 #[derive(Debug, clap::Args)]
 #[command(verbatim_doc_comment, arg_required_else_help = true)]
 pub(crate) struct Args {
@@ -35,9 +36,8 @@ enum Verb {
         #[command(flatten)]
         server: ServerFlags,
     },
-    /// Create a token and print it, this once
+    /// Create a token and print it, this once; its name is on standard error
     Create {
-        name: String,
         /// Whose it is [default: yours]
         #[arg(long)]
         user: Option<String>,
@@ -84,8 +84,8 @@ fn lifetime(text: &str) -> Result<Lifetime, String> {
 pub(crate) fn run(args: &Args) -> Answer<ExitCode> {
     match &args.verb {
         Verb::List { output, server } => list(&server.open()?, *output),
-        Verb::Create { name, user, expires, description, output, server } => {
-            let mut body = json!({ "name": name });
+        Verb::Create { user, expires, description, output, server } => {
+            let mut body = json!({});
             if let Some(user) = user {
                 body["user"] = user.as_str().into();
             }
@@ -109,9 +109,14 @@ pub(crate) fn run(args: &Args) -> Answer<ExitCode> {
 fn list(server: &Server, output: Output) -> Answer<ExitCode> {
     let answer: Value = server.get(&Route::to(["tokens"]))?;
     output.print(&answer, || {
-        let mut table = Table::new(["NAME", "USER", "EXPIRES", "DESCRIPTION"]);
+        let mut table = Table::new(["NAME", "USER", "EXPIRES", "DESCRIPTION", "PROBLEM"]);
         for token in answer["tokens"].as_array().into_iter().flatten() {
-            table.row(["name", "user", "expires", "description"].map(|name| field(token, name)));
+            let expired = token["expired"] == true;
+            let problem =
+                if expired { "expired" } else { token["problem"].as_str().unwrap_or_default() };
+            let [name, user, expires, description] =
+                ["name", "user", "expires", "description"].map(|name| field(token, name));
+            table.row([name, user, expires, description, problem.to_owned()]);
         }
         table.render(Paint::stdout())
     })?;
@@ -126,7 +131,7 @@ fn create(server: &Server, body: &Value, output: Output) -> Answer<ExitCode> {
     // Stdout has the token alone, so that it can go into a file.
     output.print(&made, || token.to_owned())?;
     if output.output == Format::Table {
-        eprintln!("this is shown once; only its hash is kept");
+        eprintln!("token {} is shown this once; only its hash is kept", field(&made, "name"));
     }
     Ok(ExitCode::SUCCESS)
 }

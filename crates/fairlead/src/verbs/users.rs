@@ -108,12 +108,21 @@ fn said(text: &str) -> Answer<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
+/// What is wrong with it, for a person to mend.
+pub(super) fn problems(of: &Value) -> String {
+    let problems = of["problems"].as_array().into_iter().flatten();
+    problems.filter_map(Value::as_str).collect::<Vec<_>>().join("; ")
+}
+
 fn list(server: &ServerFlags, output: Output) -> Answer<ExitCode> {
     let answer: Value = server.open()?.get(&Route::to(["users"]))?;
     output.print(&answer, || {
-        let mut table = Table::new(["NAME", "ROLES", "DISABLED"]);
+        let mut table = Table::new(["NAME", "ROLES", "DISABLED", "PROBLEMS"]);
         for user in answer["users"].as_array().into_iter().flatten() {
-            table.row(["name", "roles", "disabled"].map(|name| field(user, name)));
+            let problems = problems(user);
+            let [name, roles, disabled] =
+                ["name", "roles", "disabled"].map(|name| field(user, name));
+            table.row([name, roles, disabled, problems]);
         }
         table.render(Paint::stdout())
     })?;
