@@ -33,7 +33,7 @@ pub(crate) use clusters::{ClusterView, Clusters};
 pub(crate) use events::{Event, Events};
 pub(crate) use problem::{Problem, Trouble};
 pub(crate) use route::Route;
-pub(crate) use socket::{CHUNK, Socket, Told};
+pub(crate) use socket::{CHUNK, IN_A_ROW, Socket, Told};
 pub(crate) use target::{Change, Chosen, Object, Target};
 
 use crate::config::{ConfigFlags, Sources};
@@ -69,9 +69,9 @@ pub(crate) struct ServerFlags {
     /// Certificate authority (PEM) of the server [default: the public ones]
     #[arg(long, env = "FAIRLEAD_CA_FILE", value_name = "FILE")]
     ca_file: Option<PathBuf>,
-    /// For one answer; streams only have to begin within it
-    #[arg(long, value_name = "TIME", default_value = "30s", value_parser = timeout)]
-    timeout: Duration,
+    /// For one answer; streams only have to begin within it [default: 30s, for a drain 5m]
+    #[arg(long, value_name = "TIME", value_parser = timeout)]
+    timeout: Option<Duration>,
 }
 
 fn timeout(text: &str) -> Result<Duration, String> {
@@ -94,6 +94,12 @@ pub(crate) struct Server {
 impl ServerFlags {
     /// Reads what is needed to ask; asks nothing yet.
     pub(crate) fn open(&self) -> Result<Server, Failure> {
+        self.open_for(Duration::from_secs(30))
+    }
+
+    /// As [`Self::open`], for what takes so long unless said otherwise.
+    pub(crate) fn open_for(&self, usual: Duration) -> Result<Server, Failure> {
+        let timeout = self.timeout.unwrap_or(usual);
         let (base, host, port, https) = address(&self.server)?;
         let authorities = self.ca_file.as_deref().map(read_authorities).transpose()?;
         let token_file = match &self.token_file {
@@ -102,8 +108,7 @@ impl ServerFlags {
         };
         let token = read_token(&token_file)?;
         let tls = https.then(|| trust(authorities.as_deref())).transpose()?;
-        let agent = agent(self.timeout, authorities.as_deref());
-        let timeout = self.timeout;
+        let agent = agent(timeout, authorities.as_deref());
         Ok(Server { base, host, port, tls, token_file, token, timeout, agent })
     }
 }

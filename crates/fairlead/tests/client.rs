@@ -10,6 +10,7 @@ use std::os::fd::OwnedFd;
 use std::process::{Child, Stdio};
 use std::time::{Duration, Instant};
 
+use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::termios::{LocalModes, tcgetattr};
 use serde_json::{Value, json};
 use stand_in::{Reply, Request, StandIn, Stream, ok, problem, said};
@@ -118,8 +119,8 @@ fn one_cluster_is_listed_page_by_page() {
 fn a_name_that_is_not_there_is_no() {
     let server = StandIn::start(|request| match request.path.as_str() {
         path if path.contains("fields=metadata.name%3Dnone") => ok(pods(&[])),
-        path if path.contains("/pods/none") => problem(404, "not-found", "pods none is not there"),
-        path if path.contains("/pods/web") => {
+        path if path.contains("/pod/none") => problem(404, "not-found", "pods none is not there"),
+        path if path.contains("/pod/web") => {
             ok(json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "web"}}))
         }
         _ => ok(pods(&[])),
@@ -425,7 +426,7 @@ fn access_is_managed() {
     assert_eq!(server.run("roles show none").0, 1);
     let (code, out, err) = server.run("tokens create --expires never");
     assert_eq!((code, out.as_str()), (0, "fl_new\n"), "stdout has the token alone");
-    assert!(err.contains("shown once"));
+    assert!(err.contains("token ci is shown this once"));
     assert_eq!(server.requests().pop().unwrap().body, "{}");
     assert!(server.run("tokens list").1.contains("ci     ann    -"));
     let (_, out, _) = server.run("audit --since 1h --user ann");
@@ -579,6 +580,12 @@ fn terminal(mut socket: WebSocket<Box<dyn Stream>>) {
     }
 }
 
+fn resize(terminal: &OwnedFd, width: u16, height: u16) {
+    let size =
+        rustix::termios::Winsize { ws_col: width, ws_row: height, ws_xpixel: 0, ws_ypixel: 0 };
+    rustix::termios::tcsetwinsize(terminal, size).unwrap();
+}
+
 /// A terminal of our own, and the binary on it.
 struct OnTerminal {
     ours: std::fs::File,
@@ -596,19 +603,32 @@ impl OnTerminal {
         let name = ptsname(&ours, Vec::new()).unwrap().into_string().unwrap();
         let open = || std::fs::File::options().read(true).write(true).open(&name).unwrap();
         let theirs: OwnedFd = open().into();
+        resize(&theirs, 80, 24);
         let mut command = server.command(line);
         let child = command.stdin(open()).stdout(open()).stderr(open()).spawn().unwrap();
         Self { ours: ours.into(), theirs, child, seen: String::new() }
     }
 
+    /// Until it has told the size of its window, what is typed is echoed by the kernel.
+    fn begun(&mut self) {
+        self.wait_for("[80x24]");
+    }
+
     fn resize(&self, width: u16, height: u16) {
-        let size =
-            rustix::termios::Winsize { ws_col: width, ws_row: height, ws_xpixel: 0, ws_ypixel: 0 };
-        rustix::termios::tcsetwinsize(&self.theirs, size).unwrap();
+        resize(&self.theirs, width, height);
+        // Not its controlling terminal, so that the kernel does not tell it.
+        self.signal("-WINCH");
     }
 
     fn wait_for(&mut self, text: &str) {
+        let until = Instant::now() + PATIENCE;
         while !self.seen.contains(text) {
+            let mut fds = [PollFd::new(&self.ours, PollFlags::IN)];
+            rustix::event::poll(&mut fds, Some(&Timespec { tv_sec: 1, tv_nsec: 0 })).unwrap();
+            assert!(Instant::now() < until, "{text:?} does not come: {:?}", self.seen);
+            if fds[0].revents().is_empty() {
+                continue;
+            }
             let mut bytes = [0; 256];
             let count = self.ours.read(&mut bytes).unwrap();
             self.seen.push_str(&String::from_utf8_lossy(&bytes[..count]));
@@ -649,13 +669,11 @@ const SHELL: [&str; 7] = ["exec", "-it", "web", "--cluster", "dev", "--", "sh"];
 fn a_terminal_is_raw_resized_and_given_back() {
     let server = StandIn::start(|_| Reply::Socket(terminal));
     let mut shell = OnTerminal::start(&server, &SHELL);
-    assert!(shell.is_cooked());
+    shell.begun();
     shell.ours.write_all(b"hello\x03").unwrap();
     shell.wait_for("hello\x03");
     assert!(!shell.is_cooked(), "what is typed goes through as it is, Ctrl-C too");
     shell.resize(123, 45);
-    // Not its controlling terminal, so that the kernel does not tell it.
-    shell.signal("-WINCH");
     shell.wait_for("[123x45]");
     shell.ours.write_all(b"q").unwrap();
     assert_eq!(shell.exit_code(), Some(3));
@@ -666,19 +684,19 @@ fn a_terminal_is_raw_resized_and_given_back() {
 fn a_signal_or_a_lost_server_gives_the_terminal_back() {
     let server = StandIn::start(|_| Reply::Socket(terminal));
     let mut shell = OnTerminal::start(&server, &SHELL);
-    shell.ours.write_all(b"x").unwrap();
-    shell.wait_for("x");
+    shell.begun();
+    assert!(!shell.is_cooked());
     shell.signal("-TERM");
     assert_eq!(shell.exit_code(), Some(128 + 15));
     assert!(shell.is_cooked());
 
     let server = StandIn::start(|_| {
         Reply::Socket(|mut socket| {
+            // The size of the window; then it is gone.
             let _ = socket.read();
         })
     });
     let mut shell = OnTerminal::start(&server, &SHELL);
-    shell.ours.write_all(b"x").unwrap();
     shell.wait_for("ended before the command did");
     assert_eq!(shell.exit_code(), Some(2));
     assert!(shell.is_cooked());

@@ -15,11 +15,16 @@ use crate::output::Failure;
 
 /// What is read at once; a frame is at most one channel byte more.
 pub(crate) const CHUNK: usize = 32 << 10;
+/// Frames received in a row before input and signals have their turn: a flood of output must not
+/// keep a Ctrl-C waiting.
+pub(crate) const IN_A_ROW: usize = 64;
 
 pub(crate) struct Socket {
     inner: WebSocket<Stream>,
     /// Something that was written waits for the socket to take it.
     pending: bool,
+    /// All that has come was received. Until then no poll would tell of it: it may be in buffers.
+    drained: bool,
     from: String,
 }
 
@@ -129,7 +134,7 @@ impl Socket {
         tcp.set_read_timeout(None)?;
         tcp.set_write_timeout(None)?;
         tcp.set_nonblocking(true)?;
-        Ok(Self { inner, pending: false, from: base.clone() })
+        Ok(Self { inner, pending: false, drained: false, from: base.clone() })
     }
 
     /// Sends a frame, or keeps it until the socket takes it; until then [`Self::wait`] waits for no
@@ -140,8 +145,10 @@ impl Socket {
         self.flush()
     }
 
-    /// What has come, without waiting. Ask until it says `Nothing`.
+    /// What has come, without waiting. Whoever takes only some of it comes back after a wait that
+    /// does not wait.
     pub(crate) fn receive(&mut self) -> Result<Told, Failure> {
+        self.drained = false;
         loop {
             match self.inner.read() {
                 Ok(Message::Binary(bytes)) => return Ok(Told::Frame(bytes)),
@@ -149,6 +156,7 @@ impl Socket {
                 // Pings are answered by the library as it goes on reading and writing.
                 Ok(_) => {}
                 Err(tungstenite::Error::Io(e)) if e.kind() == std::io::ErrorKind::WouldBlock => {
+                    self.drained = true;
                     self.flush()?;
                     return Ok(Told::Nothing);
                 }
@@ -172,8 +180,8 @@ impl Socket {
         let mut fds = vec![PollFd::new(tcp, interest)];
         fds.extend(input.map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN)));
         fds.extend(signal.map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN)));
-        // A minute at a time: nothing here depends on it.
-        match poll(&mut fds, Some(&Timespec { tv_sec: 60, tv_nsec: 0 })) {
+        let at_once = Timespec { tv_sec: 0, tv_nsec: 0 };
+        match poll(&mut fds, (!self.drained).then_some(&at_once)) {
             Ok(_) => {}
             Err(rustix::io::Errno::INTR) => return Ok(Ready::default()),
             Err(e) => return Err(std::io::Error::from(e).into()),

@@ -1,6 +1,8 @@
 //! `Target`: which clusters and which namespace, the same flags on every verb that works with
 //! resources; `Object`: which object.
 
+use std::time::Duration;
+
 use super::clusters::{ClusterView, Clusters};
 use super::{Answer, Route, Server, ServerFlags};
 use crate::output::Failure;
@@ -42,6 +44,10 @@ pub(crate) enum Chosen {
 impl Target {
     pub(crate) fn open(&self) -> Result<Server, Failure> {
         self.server.open()
+    }
+
+    pub(crate) fn open_for(&self, usual: Duration) -> Result<Server, Failure> {
+        self.server.open_for(usual)
     }
 
     pub(crate) fn namespace(&self) -> &str {

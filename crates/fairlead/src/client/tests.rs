@@ -66,7 +66,7 @@ fn nothing_prints_a_token() {
         server: "http://127.0.0.1:1".to_owned(),
         token_file: Some(file),
         ca_file: None,
-        timeout: Duration::from_secs(1),
+        timeout: Some(Duration::from_secs(1)),
     };
     let server = flags.open().unwrap();
     assert!(!format!("{server:?}").contains("fl_secret"));

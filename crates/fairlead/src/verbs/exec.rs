@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use serde::Deserialize;
 use serde_json::json;
 
-use crate::client::{Answer, CHUNK, Change, Route, Socket, Target, Told};
+use crate::client::{Answer, CHUNK, Change, IN_A_ROW, Route, Socket, Target, Told};
 use crate::output::{Failure, NO};
 use crate::terminal::{self, Raw, Signals};
 use crate::verbs::logs::pod;
@@ -70,7 +70,7 @@ pub(crate) fn run(args: &Args) -> Answer<ExitCode> {
         // In this order: a signal in between finds the terminal as it was.
         let signals = Signals::new()?;
         let _raw = Raw::enter()?;
-        converse(&mut socket, args.stdin, Some(signals))
+        converse(&mut socket, args.stdin, Some(&signals))
     } else {
         converse(&mut socket, args.stdin, None)
     };
@@ -80,15 +80,15 @@ pub(crate) fn run(args: &Args) -> Answer<ExitCode> {
 
 /// Until the command ends, the connection does, or a signal asks to leave. Every way out returns, so
 /// that the terminal is given back.
-fn converse(socket: &mut Socket, stdin: bool, signals: Option<Signals>) -> Answer<ExitCode> {
+fn converse(socket: &mut Socket, stdin: bool, signals: Option<&Signals>) -> Answer<ExitCode> {
     let mut input = stdin.then(rustix::stdio::stdin);
     if signals.is_some() {
         resize(socket)?;
     }
     loop {
-        let ready = socket.wait(input, signals.as_ref().map(AsFd::as_fd))?;
+        let ready = socket.wait(input, signals.map(AsFd::as_fd))?;
         if ready.signal
-            && let Some(signals) = &signals
+            && let Some(signals) = signals
         {
             let caught = signals.take();
             if let Some(signal) = caught.leave {
@@ -101,7 +101,7 @@ fn converse(socket: &mut Socket, stdin: bool, signals: Option<Signals>) -> Answe
         if ready.input {
             input = pass_on(socket, input)?;
         }
-        loop {
+        for _ in 0..IN_A_ROW {
             match socket.receive()? {
                 Told::Nothing => break,
                 Told::Closed => {

@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use crate::client::{Answer, CHUNK, Change, Route, Server, Socket, Target, Told};
+use crate::client::{Answer, CHUNK, Change, IN_A_ROW, Route, Server, Socket, Target, Told};
 use crate::output::{self, Failure};
 use crate::verbs::logs::pod;
 
@@ -105,9 +105,9 @@ fn listen(listener: &TcpListener, server: &Arc<Server>, route: &Route) {
 /// One connection, until either side ends it. An empty frame says that no more will be written.
 fn carry(mut local: TcpStream, server: &Server, route: &Route) -> Answer<()> {
     let mut socket = Socket::open(server, route)?;
+    let input = local.try_clone()?;
     let mut writes = true;
     loop {
-        let input = local.try_clone()?;
         let ready = socket.wait(writes.then(|| input.as_fd()), None)?;
         if ready.input {
             let mut frame = vec![0; CHUNK];
@@ -120,7 +120,7 @@ fn carry(mut local: TcpStream, server: &Server, route: &Route) -> Answer<()> {
                 break;
             }
         }
-        loop {
+        for _ in 0..IN_A_ROW {
             match socket.receive()? {
                 Told::Nothing => break,
                 Told::Closed => return Ok(()),

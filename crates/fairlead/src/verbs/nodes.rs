@@ -1,6 +1,7 @@
 //! `cordon`, `uncordon` and `drain`: the same node, three verbs.
 
 use std::process::ExitCode;
+use std::time::Duration;
 
 use http::Method;
 use serde::Deserialize;
@@ -9,6 +10,9 @@ use serde_json::{Value, json};
 use crate::client::{Answer, Body, Change, Route, Target};
 use crate::output::{self, NO};
 use crate::table::printable;
+
+/// Pods take their time to stop; the server takes no longer deadline than this.
+const PATIENCE: Duration = Duration::from_secs(300);
 
 /// Let no new pods onto a node
 ///
@@ -38,7 +42,7 @@ pub(crate) struct Uncordon {
 ///
 /// Examples:
 ///   fairlead drain worker-1 --cluster prod --ignore-daemonsets
-///   fairlead drain worker-1 --cluster prod --ignore-daemonsets --timeout 5m
+///   fairlead drain worker-1 --cluster prod --ignore-daemonsets --timeout 1m
 ///
 /// Exit 1 when pods are left; they are named.
 #[derive(Debug, clap::Args)]
@@ -101,7 +105,7 @@ struct Drained {
 }
 
 pub(crate) fn drain(args: &Drain) -> Answer<ExitCode> {
-    let server = args.target.open()?;
+    let server = args.target.open_for(PATIENCE)?;
     let cluster = args.target.one(&server, Change::Yes)?;
     let mut body = json!({
         "ignoreDaemonSets": args.ignore_daemonsets,
