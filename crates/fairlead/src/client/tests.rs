@@ -2,15 +2,14 @@ use super::*;
 
 #[test]
 fn an_address_is_a_scheme_a_host_and_nothing_else() {
-    let read = |url: &str| address(url).map(|(base, host, port, https)| (base, host, port, https));
     let ok = |base: &str, host: &str, port, https| (base.to_owned(), host.to_owned(), port, https);
     assert_eq!(
-        read("http://127.0.0.1:7680/").unwrap(),
+        address("http://127.0.0.1:7680/").unwrap(),
         ok("http://127.0.0.1:7680", "127.0.0.1", 7680, false)
     );
-    assert_eq!(read("http://[::1]:80").unwrap(), ok("http://[::1]:80", "::1", 80, false));
+    assert_eq!(address("http://[::1]:80").unwrap(), ok("http://[::1]:80", "::1", 80, false));
     assert_eq!(
-        read("https://fairlead.example").unwrap(),
+        address("https://fairlead.example").unwrap(),
         ok("https://fairlead.example", "fairlead.example", 443, true)
     );
     for (wrong, why) in [

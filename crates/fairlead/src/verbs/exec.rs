@@ -6,7 +6,8 @@ use serde::Deserialize;
 use serde_json::json;
 
 use crate::client::{Answer, CHUNK, Change, IN_A_ROW, Route, Socket, Target, Told};
-use crate::output::{Failure, NO};
+use crate::output::{self, Failure, NO};
+use crate::table::printable;
 use crate::terminal::{self, Raw, Signals};
 use crate::verbs::logs::pod;
 
@@ -28,6 +29,7 @@ const RESIZE: u8 = 4;
 #[derive(Debug, clap::Args)]
 #[command(verbatim_doc_comment)]
 pub(crate) struct Args {
+    /// Its name
     pod: String,
     /// The command and its arguments, behind `--`
     #[arg(last = true, required = true, value_name = "COMMAND")]
@@ -108,11 +110,8 @@ fn converse(socket: &mut Socket, stdin: bool, signals: Option<&Signals>) -> Answ
                     return Err(Failure("the connection ended before the command did; whether it goes on is not known".to_owned()).into());
                 }
                 Told::Frame(frame) => match frame.split_first() {
-                    Some((&STDOUT, bytes)) => {
-                        if !crate::output::heard(bytes)? {
-                            return Ok(ExitCode::SUCCESS);
-                        }
-                    }
+                    Some((&STDOUT, bytes)) if output::heard(bytes)? => {}
+                    Some((&STDOUT, _)) => return Ok(ExitCode::SUCCESS),
                     Some((&STDERR, bytes)) => {
                         let mut stderr = std::io::stderr().lock();
                         // Nobody can be told that stderr is gone.
@@ -159,7 +158,7 @@ fn verdict(status: &[u8]) -> ExitCode {
     let status: Status = serde_json::from_slice(status).unwrap_or_default();
     if let Some(reason) = status.reason.as_deref().filter(|reason| !reason.is_empty()) {
         // The terminal may still be raw.
-        eprint!("{}\r\n", crate::table::printable(reason));
+        eprint!("{}\r\n", printable(reason));
     }
     ExitCode::from(match status.exit_code {
         Some(code) => u8::try_from(code).unwrap_or(u8::MAX),

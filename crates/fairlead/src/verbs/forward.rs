@@ -22,6 +22,7 @@ const AT_ONCE: usize = 64;
 #[derive(Debug, clap::Args)]
 #[command(verbatim_doc_comment)]
 pub(crate) struct Args {
+    /// Its name
     pod: String,
     /// LOCAL:REMOTE, PORT for both, or :REMOTE for any free local port
     #[arg(required = true, value_name = "LOCAL:REMOTE", value_parser = ports)]
@@ -125,7 +126,7 @@ fn carry(mut local: TcpStream, server: &Server, route: &Route) -> Answer<()> {
                 Told::Nothing => break,
                 Told::Closed => return Ok(()),
                 Told::Frame(bytes) if bytes.is_empty() => {
-                    local.shutdown(std::net::Shutdown::Write)?
+                    local.shutdown(std::net::Shutdown::Write)?;
                 }
                 Told::Frame(bytes) => {
                     if local.write_all(&bytes).is_err() {

@@ -17,6 +17,7 @@ use crate::values;
 #[derive(Debug, clap::Args)]
 #[command(verbatim_doc_comment)]
 pub(crate) struct Args {
+    /// Its name
     pod: String,
     /// Which container [default: the pod's default one]
     #[arg(short, long)]

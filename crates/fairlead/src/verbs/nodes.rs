@@ -21,6 +21,7 @@ const PATIENCE: Duration = Duration::from_secs(300);
 #[derive(Debug, clap::Args)]
 #[command(verbatim_doc_comment)]
 pub(crate) struct Cordon {
+    /// Its name
     node: String,
     #[command(flatten)]
     target: Target,
@@ -33,6 +34,7 @@ pub(crate) struct Cordon {
 #[derive(Debug, clap::Args)]
 #[command(verbatim_doc_comment)]
 pub(crate) struct Uncordon {
+    /// Its name
     node: String,
     #[command(flatten)]
     target: Target,
@@ -48,6 +50,7 @@ pub(crate) struct Uncordon {
 #[derive(Debug, clap::Args)]
 #[command(verbatim_doc_comment)]
 pub(crate) struct Drain {
+    /// Its name
     node: String,
     /// Leave pods of DaemonSets where they are: they would come back at once
     #[arg(long)]

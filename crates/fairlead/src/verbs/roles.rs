@@ -27,16 +27,8 @@ const LARGEST: u64 = 1 << 20;
 ///
 /// A role as `show` prints and `apply` reads it:
 ///   name: shop-admin
-///   allow:
-///   - clusters: ["prod-*"]
-///     namespaces: [shop]
-///     resources: ["*"]
-///     verbs: ["*"]
-///   deny:
-///   - clusters: ["*"]
-///     namespaces: ["*"]
-///     resources: [secrets]
-///     verbs: ["*"]
+///   allow: [{clusters: ["prod-*"], namespaces: [shop], resources: ["*"], verbs: ["*"]}]
+///   deny: [{clusters: ["*"], namespaces: ["*"], resources: [secrets], verbs: ["*"]}]
 #[derive(Debug, clap::Args)]
 #[command(verbatim_doc_comment, arg_required_else_help = true)]
 pub(crate) struct Args {

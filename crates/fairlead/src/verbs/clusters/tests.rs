@@ -1,6 +1,6 @@
 use super::*;
 
-fn all(clusters: Value) -> Clusters {
+fn all(clusters: &Value) -> Clusters {
     serde_json::from_value(json!({ "clusters": clusters })).unwrap()
 }
 
@@ -10,13 +10,13 @@ fn now() -> Timestamp {
 
 #[test]
 fn the_list_tells_the_truth_about_each() {
-    let mut clusters = all(json!([
+    let mut clusters = all(&json!([
         {"name": "dev", "state": "ready", "since": "2026-01-01T00:00:00Z",
          "version": "v1.30.1", "nodes": 3, "latencyMs": 12.4, "source": "~/.kube/config"},
         {"name": "prod-eu", "state": "unreachable", "since": "2026-01-01T00:04:50Z",
          "why": "10.0.0.1:6443 does not answer\nwithin 5 s", "source": "imported"},
     ]));
-    clusters.shadowed = all(json!([
+    clusters.shadowed = all(&json!([
         {"name": "dev", "state": "connecting", "since": "2026-01-01T00:00:00Z",
          "source": "other.yaml", "shadowedBy": "~/.kube/config"},
     ]))
@@ -36,7 +36,7 @@ dev       shadowed      5m      -         -       -         other.yaml       ~/.
 #[test]
 fn a_watch_prints_what_changed_and_what_went() {
     let cluster = |state: &str, latency: f64| {
-        all(json!([{"name": "dev", "state": state, "latencyMs": latency}]))
+        all(&json!([{"name": "dev", "state": state, "latencyMs": latency}]))
     };
     let mut shown = Shown::default();
     let mut changes = |all: &Clusters| shown.changes(all, now(), Paint::always(false));
