@@ -360,4 +360,3 @@ impl Cluster {
         next.unwrap_or_default()
     }
 }
-

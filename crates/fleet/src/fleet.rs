@@ -15,6 +15,7 @@
 
 mod change;
 mod disabled;
+mod status;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
@@ -78,6 +79,7 @@ impl Fleet {
         };
         let sources = Sources::start(&config, &objects, &tasks);
         let disabled = Snapshot::new(None);
+        let writing = status::run(published.clone(), objects.clone());
         let watching = disabled::watch(
             objects,
             config.namespace.clone(),
@@ -87,6 +89,10 @@ impl Fleet {
         let stop = tasks.stopping();
         tasks.spawn("disabled clusters", async move {
             stop.bound(watching).await;
+        });
+        let stop = tasks.stopping();
+        tasks.spawn("status of imported clusters", async move {
+            stop.bound(writing).await;
         });
         let keeper =
             Keeper { published, ground, sources, disabled, tasks_of: HashMap::new(), lives: 0 };

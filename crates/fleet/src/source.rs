@@ -11,6 +11,7 @@ mod imported;
 mod in_cluster;
 pub(crate) mod kubeconfig;
 mod kubeconfig_files;
+mod proxy;
 mod secrets;
 
 use std::collections::BTreeMap;

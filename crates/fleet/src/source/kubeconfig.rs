@@ -17,6 +17,7 @@ use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
+use super::proxy;
 use crate::credentials::exec::{Exec, Version};
 use crate::credentials::{Access, Auth, Bearer, Endpoint, Hidden, Identity, Impersonate};
 
@@ -238,8 +239,9 @@ impl<'a> Merged<'a> {
 fn endpoint(cluster: &Cluster, dir: &Path, trust: Trust) -> Result<Endpoint, String> {
     let server = given(cluster.server.as_ref()).ok_or("its cluster has no server address")?;
     let server = url(server, &["https", "http"], "the server's address")?;
-    let proxy = match given(cluster.proxy_url.as_ref()) {
-        Some(proxy) => Some(url(proxy, &["http", "https", "socks5", "socks5h"], "proxy-url")?),
+    let proxy = given(cluster.proxy_url.as_ref()).cloned();
+    let proxy = match proxy.or_else(|| proxy::of_environment(&server)) {
+        Some(proxy) => Some(url(&proxy, &["http", "https", "socks5", "socks5h"], "proxy-url")?),
         None => None,
     };
     let pem = material(
