@@ -135,8 +135,8 @@ impl Fleet {
         // On a heap of its own: it is as large as all of connecting.
         let tried = Box::pin(attempt(name, &access, &self.ground, false, deadline));
         match deadline.bound(tried).await {
-            Ok(Attempt { steps, result: Ok((_, answer)) }) => {
-                report(steps, State::Ready, None, answer.version)
+            Ok(Attempt { steps, result: Ok((_, said)) }) => {
+                report(steps, State::Ready, None, said.answer.version)
             }
             Ok(Attempt { steps, result: Err(failure) }) => {
                 report(steps, failure.reason.state(), Some(failure.why), None)
