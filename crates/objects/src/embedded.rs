@@ -34,6 +34,7 @@ use flow::{Deadline, Snapshot, Tasks};
 use futures::StreamExt;
 use futures::stream::{self, BoxStream};
 use kube::core::DynamicObject;
+use prometheus_client::registry::Registry;
 use tokio::sync::mpsc::error::TrySendError;
 use tokio::sync::{mpsc, oneshot};
 
@@ -102,6 +103,8 @@ enum Gone {
     Closed,
     #[error("the disk does not answer, and whether it was written is not known")]
     Hangs,
+    #[error("its commit panicked, as the log says")]
+    Panicked,
 }
 
 impl Embedded {
@@ -143,7 +146,10 @@ impl Embedded {
                 Err(_) => return Err(unavailable(doing, Gone::Hangs)),
             },
         };
-        outcome.unwrap_or_else(|_| Err(unavailable(doing, Gone::Closed)))
+        outcome.unwrap_or_else(|_| {
+            let closed = self.state.load().closed || self.queue.is_closed();
+            Err(unavailable(doing, if closed { Gone::Closed } else { Gone::Panicked }))
+        })
     }
 
     fn change(
@@ -167,6 +173,10 @@ impl Embedded {
 impl Engine for Embedded {
     fn exclusive(&self) -> bool {
         true
+    }
+
+    fn register(&self, registry: &mut Registry) {
+        self.meters.register(registry);
     }
 
     fn get<'a>(&'a self, of: Type, id: &'a Id, _: Deadline) -> Answer<'a, Option<DynamicObject>> {

@@ -41,11 +41,9 @@ async fn nothing_acknowledged_is_lost_when_the_server_is_restarted_under_load() 
     let objects = store(&server).await;
     objects.create(&cluster("before", "1"), soon()).await.unwrap();
     let load = Load::start(objects.clone());
-    for _ in 0..2 {
-        load.goes_on(200).await;
-        server.restart().await;
-    }
-    load.goes_on(200).await;
+    load.goes_on(100).await;
+    server.restart().await;
+    load.goes_on(100).await;
     load.finish().await;
 
     // It knows nothing of what was before its start.
