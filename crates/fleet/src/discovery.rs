@@ -244,7 +244,7 @@ async fn search(
     let lists: Vec<_> = lists.into_iter().collect();
     let mut waited_for = vec![true; lists.len()];
     let mut best: Option<(usize, Found)> = None;
-    let mut patience = None;
+    let (mut patience, mut failed) = (None, None);
     let mut read = std::pin::pin!(connection.discovery().read(connection, &lists, deadline));
     loop {
         let first = waited_for.iter().position(|waited_for| *waited_for);
@@ -264,14 +264,18 @@ async fn search(
                     patience.get_or_insert_with(|| deadline.within(PATIENCE));
                 }
             }
-            // Whoever names the group wants to know what is wrong with it.
-            Err(error) if reading.group.is_some() => return Err(error.clone()),
-            Err(_) => vocabulary.failed.push(lists[index].clone()),
+            Err(error) => {
+                vocabulary.failed.push(lists[index].clone());
+                failed.get_or_insert_with(|| error.clone());
+            }
         }
     }
-    match best {
-        None if deadline.has_passed() => Err(too_late(connection)),
-        best => Ok(best.map(|(_, found)| found)),
+    match (best, failed) {
+        (Some((_, found)), _) => Ok(Some(found)),
+        // Whoever names the group wants to know what is wrong with it.
+        (None, Some(error)) if reading.group.is_some() => Err(error),
+        (None, _) if deadline.has_passed() => Err(too_late(connection)),
+        (None, _) => Ok(None),
     }
 }
 

@@ -40,7 +40,7 @@ pub struct Missing {
     pub took_ms: u64,
     pub why: String,
     #[serde(skip)]
-    pub error: Error,
+    pub error: Box<Error>,
 }
 
 /// Asks all of them, each with the deadline it is given; the replies come in the order they arrive.
@@ -78,7 +78,8 @@ impl<T> Reply<T> {
         match self.result {
             Ok(value) => Ok((self.cluster, value)),
             Err(error) => {
-                Err(Missing { cluster: self.cluster, took_ms, why: sentence(&error), error })
+                let (cluster, why) = (self.cluster, sentence(&error));
+                Err(Missing { cluster, took_ms, why, error: Box::new(error) })
             }
         }
     }

@@ -3,6 +3,8 @@
 //! They are read from the core group, which every server has. Writers of the newer
 //! `events.k8s.io` put their times and counts elsewhere in the same object; here they are one.
 
+use std::cmp::Reverse;
+
 use flow::Deadline;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Event as WireEvent;
@@ -56,7 +58,7 @@ pub async fn events(
     let page = list(connection, &query, deadline).await?;
     let wire = page.items.into_iter().filter_map(|item| item.try_parse::<WireEvent>().ok());
     let mut events: Vec<_> = wire.map(Event::from).collect();
-    events.sort_by(|one, other| other.last_seen.cmp(&one.last_seen));
+    events.sort_by_key(|event| Reverse(event.last_seen));
     Ok(Page { items: events, continue_token: page.continue_token, remaining: page.remaining })
 }
 

@@ -6,7 +6,7 @@ fn state_of(value: Value) -> String {
     state(&serde_json::from_value(value).unwrap())
 }
 
-fn pod(status: Value) -> Value {
+fn pod(status: &Value) -> Value {
     json!({ "apiVersion": "v1", "kind": "Pod", "metadata": { "name": "x" }, "status": status })
 }
 
@@ -42,9 +42,9 @@ fn a_pod_is_in_the_state_that_kubectl_prints() {
         ),
     ];
     for (status, word) in cases {
-        assert_eq!(state_of(pod(status.clone())), word, "{status}");
+        assert_eq!(state_of(pod(&status)), word, "{status}");
     }
-    let mut deleted = pod(json!({ "phase": "Running" }));
+    let mut deleted = pod(&json!({ "phase": "Running" }));
     deleted["metadata"]["deletionTimestamp"] = json!("2026-01-02T03:04:05Z");
     assert_eq!(state_of(deleted), "Terminating");
 }

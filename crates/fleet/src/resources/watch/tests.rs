@@ -15,8 +15,8 @@ use crate::scripted::{self, Answer};
 
 const QUICK: Pace = Pace {
     turn: Duration::from_secs(2),
-    grace: Duration::from_secs(1),
-    open: Duration::from_secs(2),
+    grace: Duration::from_secs(2),
+    open: Duration::from_secs(5),
 };
 
 type Rows = Change<Table, Row>;
