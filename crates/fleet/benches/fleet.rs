@@ -25,10 +25,7 @@ const HOLES: usize = 100;
 const ALONE: usize = 20;
 
 fn main() {
-    if let Err(why) = testkit::need::kube_assets() {
-        println!("skipped: {why}");
-        return;
-    }
+    testkit::requires!(kube);
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().unwrap();
     runtime.block_on(run());
 }

@@ -83,7 +83,9 @@ impl Connector {
                     }
                     Err(_) => return,
                 },
-                next = cluster.turn() => next,
+                // On the heap while it lasts: between turns, which is nearly always, a cluster's task
+                // is small.
+                next = Box::pin(cluster.turn()) => next,
             };
             let bell = Arc::clone(&cluster.me.tenant.bell);
             tokio::select! {

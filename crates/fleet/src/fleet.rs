@@ -69,23 +69,20 @@ impl Fleet {
     /// Starts the sources and connects to what they bring. Ends with `tasks`.
     pub fn start(config: FleetConfig, objects: Objects, ledger: Ledger, tasks: &Tasks) -> Self {
         let tasks = tasks.child("fleet");
+        let namespace = config.namespace.clone();
         let ground = Arc::new(Ground::new(config.timing, ledger, tasks.clone()));
         let published = Snapshot::<FleetView>::default();
         let fleet = Self {
             published: published.clone(),
             ground: Arc::clone(&ground),
             objects: objects.clone(),
-            namespace: config.namespace.as_str().into(),
+            namespace: namespace.as_str().into(),
         };
-        let sources = Sources::start(&config, &objects, &tasks);
+        let sources = Sources::start(config, &objects, &tasks);
         let disabled = Snapshot::new(None);
         let writing = status::run(published.clone(), objects.clone());
-        let watching = disabled::watch(
-            objects,
-            config.namespace.clone(),
-            disabled.clone(),
-            Arc::clone(&sources.told),
-        );
+        let watching =
+            disabled::watch(objects, namespace, disabled.clone(), Arc::clone(&sources.told));
         let stop = tasks.stopping();
         tasks.spawn("disabled clusters", async move {
             stop.bound(watching).await;

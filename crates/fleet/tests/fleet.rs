@@ -22,6 +22,7 @@ use objects::{Expected, Id, Objects};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 use testkit::{Fault, KubeServer, Proxy};
+use tokio::task::JoinHandle;
 
 /// Quick enough to test, generous enough for a busy machine.
 fn timing() -> Timing {
@@ -334,7 +335,7 @@ async fn kube_credentials_rotate_under_load_without_a_failed_request() {
         .collect();
     let some_calls = async || {
         let wanted = calls.load(Ordering::Relaxed) + 20;
-        while calls.load(Ordering::Relaxed) < wanted && !load.iter().all(|l| l.is_finished()) {
+        while calls.load(Ordering::Relaxed) < wanted && !load.iter().all(JoinHandle::is_finished) {
             tokio::time::sleep(Duration::from_millis(10)).await;
         }
     };
@@ -542,7 +543,7 @@ async fn what_makes_no_sense_is_not_imported_and_the_sentence_says_why() {
     assert!(again.to_string().contains("imported before"), "{again}");
 }
 
-fn secret(name: &str, labels: Value, kind: &str, key: &str, value: &Value) -> Secret {
+fn secret(name: &str, labels: &Value, kind: &str, key: &str, value: &Value) -> Secret {
     let data = base64::Engine::encode(&base64::prelude::BASE64_STANDARD, value.to_string());
     serde_json::from_value(json!({
         "metadata": { "namespace": "capi", "name": name, "labels": labels },
@@ -558,23 +559,23 @@ async fn secrets_are_clusters_and_of_two_with_one_name_both_are_shown() {
     let there = nowhere(&["there"]);
     let capi = "cluster.x-k8s.io/secret";
     for secret in [
-        secret("any", json!({ "fairlead.dev/cluster": "labelled" }), "Opaque", "config", &there),
-        secret("own-name", json!({ "fairlead.dev/cluster": "" }), "Opaque", "kubeconfig", &there),
+        secret("any", &json!({ "fairlead.dev/cluster": "labelled" }), "Opaque", "config", &there),
+        secret("own-name", &json!({ "fairlead.dev/cluster": "" }), "Opaque", "kubeconfig", &there),
         secret(
             "both-kubeconfig",
-            json!({ "cluster.x-k8s.io/cluster-name": "both" }),
+            &json!({ "cluster.x-k8s.io/cluster-name": "both" }),
             capi,
             "value",
             &there,
         ),
         secret(
             "both-ca",
-            json!({ "cluster.x-k8s.io/cluster-name": "both" }),
+            &json!({ "cluster.x-k8s.io/cluster-name": "both" }),
             capi,
             "value",
             &json!("no"),
         ),
-        secret("mess", json!({ "fairlead.dev/cluster": "mess" }), "Opaque", "other", &there),
+        secret("mess", &json!({ "fairlead.dev/cluster": "mess" }), "Opaque", "other", &there),
     ] {
         world.objects.create(&secret, soon()).await.unwrap();
     }
