@@ -552,3 +552,6 @@ impl AsyncWrite for Wire {
         Pin::new(self.0.inner_mut()).poll_shutdown(cx)
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -17,6 +17,7 @@ use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
+use super::proxy;
 use crate::credentials::exec::{Exec, Version};
 use crate::credentials::{Access, Auth, Bearer, Endpoint, Hidden, Identity, Impersonate};
 
@@ -194,18 +195,10 @@ impl<'a> Merged<'a> {
 
     /// How to reach the cluster of a context. Reads the files it names, if it may.
     pub(crate) fn access(&self, context: &str, trust: Trust) -> Result<Access, String> {
-        let find = |file: &&(&'a Path, &'a Kubeconfig)| {
-            file.1.contexts.iter().any(|(name, _)| name == context)
-        };
-        let (_, file) = self
-            .files
-            .iter()
-            .find(find)
-            .ok_or_else(|| format!("there is no context {context:?}"))?;
-        let entry = file.contexts.iter().find(|(name, _)| name == context);
-        let context = entry
-            .map(|(_, entry)| entry.clone())
-            .unwrap_or_else(|| Err(format!("there is no context {context:?}")))?;
+        let mut entries = self.files.iter().flat_map(|(_, file)| &file.contexts);
+        let entry = entries.find(|(name, _)| name == context);
+        let (_, entry) = entry.ok_or_else(|| format!("there is no context {context:?}"))?;
+        let context = entry.as_ref().map_err(Clone::clone)?;
 
         let (dir, cluster) =
             self.lookup(|file| file.clusters.get(&context.cluster)).ok_or_else(|| {
@@ -223,8 +216,8 @@ impl<'a> Merged<'a> {
                 auth(user.as_ref().map_err(Clone::clone)?, cluster, dir, trust)?
             }
         };
-        let namespace = context.namespace.filter(|namespace| !namespace.is_empty());
-        Ok(Access { endpoint, auth, namespace: namespace.unwrap_or_else(|| "default".to_owned()) })
+        let namespace = given(context.namespace.as_ref()).map_or("default", String::as_str);
+        Ok(Access { endpoint, auth, namespace: namespace.to_owned() })
     }
 
     fn lookup<T>(&self, get: impl Fn(&'a Kubeconfig) -> Option<T>) -> Option<(&'a Path, T)> {
@@ -238,8 +231,9 @@ impl<'a> Merged<'a> {
 fn endpoint(cluster: &Cluster, dir: &Path, trust: Trust) -> Result<Endpoint, String> {
     let server = given(cluster.server.as_ref()).ok_or("its cluster has no server address")?;
     let server = url(server, &["https", "http"], "the server's address")?;
-    let proxy = match given(cluster.proxy_url.as_ref()) {
-        Some(proxy) => Some(url(proxy, &["http", "https", "socks5", "socks5h"], "proxy-url")?),
+    let proxy = given(cluster.proxy_url.as_ref()).cloned();
+    let proxy = match proxy.or_else(|| proxy::of_environment(&server)) {
+        Some(proxy) => Some(url(&proxy, &["http", "https", "socks5", "socks5h"], "proxy-url")?),
         None => None,
     };
     let pem = material(
