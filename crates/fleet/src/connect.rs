@@ -361,5 +361,3 @@ impl Cluster {
     }
 }
 
-#[cfg(test)]
-mod tests;

@@ -161,6 +161,12 @@ impl Connection {
         }
     }
 
+    /// Whether a call on either goes through the same client.
+    #[cfg(test)]
+    pub(crate) fn is_same_client(&self, other: &Self) -> bool {
+        self.is_on(other.fleet.as_ref().map(|fleet| &fleet.link))
+    }
+
     /// Whether this is what its fleet makes of `link`.
     pub(crate) fn is_on(&self, link: Option<&Arc<Link>>) -> bool {
         self.fleet.as_ref().zip(link).is_some_and(|(fleet, link)| Arc::ptr_eq(&fleet.link, link))

@@ -6,7 +6,7 @@
 //! - Lookups are single-flight and read only the lists they need, in kubectl's order of preference:
 //!   `pods` costs one request, whatever else the server has.
 //! - A group that cannot be asked hides no other: it is passed over, named where its absence may
-//!   matter, and asked again after seconds.
+//!   matter, and asked again after seconds. One that hangs holds up a word by [`PATIENCE`], once.
 //! - Resets: by hand, by an answer that says that the kind is not there ([`Connection::on`]), by a
 //!   change of the definitions ([`watch_definitions`]). All of them reach the one cache that every operation reads.
 //!
@@ -19,7 +19,7 @@ use std::time::Duration;
 
 use flow::fresh::{Config, NoAnswer};
 use flow::{Deadline, Fresh, Snapshot};
-use futures::{StreamExt, stream};
+use futures::{Stream, StreamExt, stream};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{APIGroupList, APIResourceList};
 use kube::Api;
 use kube::core::{ApiResource, DynamicObject, Status};
@@ -41,9 +41,13 @@ pub const YES: Duration = Duration::from_secs(10 * 60);
 pub const NO: Duration = Duration::from_secs(5);
 
 /// A whole lookup: the groups, then a few rounds of lists.
-const LOOKUP: Duration = Duration::from_secs(15);
-/// One list. A group whose server hangs holds up those after it for this long, once in a while.
-const LIST: Duration = Duration::from_secs(4);
+const LOOKUP: Duration = Duration::from_secs(30);
+/// The list of groups, and that of the core group.
+const LIST: Duration = Duration::from_secs(10);
+/// The list of another group: less, for behind it may be another server than the one that answers.
+const GROUP: Duration = Duration::from_secs(3);
+/// How long a group that does not answer may hold up what was found in one after it.
+const PATIENCE: Duration = Duration::from_millis(500);
 /// Lists read at once by one lookup: a server with 40 groups answers in five rounds.
 const LISTS_AT_ONCE: usize = 8;
 
@@ -83,10 +87,13 @@ struct Known {
     words: Fresh<Ask, Found, Error>,
     groups: Fresh<(), Vec<Group>, Error>,
     /// A list that could not be read is an answer, too, so that it is not asked for every word.
-    lists: Fresh<String, Result<Vec<Found>, Error>, Error>,
+    lists: Fresh<String, List, Error>,
     /// What the last lookup that found nothing had to choose from: for hints alone.
     vocabulary: Snapshot<Vocabulary>,
 }
+
+/// What one version of one group serves, or why it could not be asked.
+type List = Result<Vec<Found>, Error>;
 
 #[derive(Clone, Default, PartialEq)]
 struct Vocabulary {
@@ -164,12 +171,20 @@ impl Connection {
             lists.extend(group.versions.iter().map(|version| format!("{}/{version}", group.name)));
         }
         let mut all = Kinds { kinds: Vec::new(), failed: Vec::new() };
-        let mut read = std::pin::pin!(known.read(self, lists, deadline));
-        while let Some((api_version, list)) = read.next().await {
-            match &*list? {
-                Ok(list) => all.add(list),
-                Err(why) => all.failed.push(FailedGroup { api_version, why: why.to_string() }),
-            }
+        let mut read: Vec<_> = known.read(self, &lists, deadline).collect().await;
+        read.sort_by_key(|(index, _)| *index);
+        for (index, list) in read {
+            let why = match list.as_deref() {
+                Ok(Ok(list)) => {
+                    all.add(list);
+                    continue;
+                }
+                Ok(Err(Error::Refused { status, .. })) => status.message.clone(),
+                Ok(Err(_)) => format!("no answer within {GROUP:?}"),
+                Err(Error::TooLate { .. }) if index > 0 => "no answer in time".to_owned(),
+                Err(error) => return Err(error.clone()),
+            };
+            all.failed.push(FailedGroup { api_version: lists[index].clone(), why });
         }
         Ok(all)
     }
@@ -226,21 +241,42 @@ async fn search(
     vocabulary: &mut Vocabulary,
     deadline: Deadline,
 ) -> Result<Option<Found>, Error> {
-    let mut lists = std::pin::pin!(connection.discovery().read(connection, lists, deadline));
-    while let Some((api_version, list)) = lists.next().await {
+    let lists: Vec<_> = lists.into_iter().collect();
+    let mut waited_for = vec![true; lists.len()];
+    let mut best: Option<(usize, Found)> = None;
+    let (mut patience, mut failed) = (None, None);
+    let mut read = std::pin::pin!(connection.discovery().read(connection, &lists, deadline));
+    loop {
+        let first = waited_for.iter().position(|waited_for| *waited_for);
+        if best.as_ref().is_some_and(|(index, _)| first.is_none_or(|first| *index < first)) {
+            break;
+        }
+        let next = patience.unwrap_or(deadline).bound(read.next()).await;
+        let Ok(Some((index, list))) = next else { break };
+        waited_for[index] = false;
         match &*list? {
             Ok(list) => {
-                if let Some(found) = reading.pick(list) {
-                    return Ok(Some(found.clone()));
-                }
                 vocabulary.learn(list);
+                if let Some(found) = reading.pick(list)
+                    && best.as_ref().is_none_or(|(have, _)| index < *have)
+                {
+                    best = Some((index, found.clone()));
+                    patience.get_or_insert_with(|| deadline.within(PATIENCE));
+                }
             }
-            // Whoever names the group wants to know what is wrong with it.
-            Err(error) if reading.group.is_some() => return Err(error.clone()),
-            Err(_) => vocabulary.failed.push(api_version),
+            Err(error) => {
+                vocabulary.failed.push(lists[index].clone());
+                failed.get_or_insert_with(|| error.clone());
+            }
         }
     }
-    Ok(None)
+    match (best, failed) {
+        (Some((_, found)), _) => Ok(Some(found)),
+        // Whoever names the group wants to know what is wrong with it.
+        (None, Some(error)) if reading.group.is_some() => Err(error),
+        (None, _) if deadline.has_passed() => Err(too_late(connection)),
+        (None, _) => Ok(None),
+    }
 }
 
 impl Discovery {
@@ -297,26 +333,31 @@ impl Discovery {
         Ok(groups.unwrap_or_default())
     }
 
-    /// The lists, in the order asked for, several under way at once.
+    /// The lists, several under way at once, each with its place in `lists`, as they arrive.
     fn read(
         &self,
         connection: &Connection,
-        lists: impl IntoIterator<Item = String>,
+        lists: &[String],
         deadline: Deadline,
-    ) -> impl futures::Stream<Item = (String, Result<Arc<Result<Vec<Found>, Error>>, Error>)> {
-        let one = move |api_version: String| async move {
+    ) -> impl Stream<Item = (usize, Result<Arc<List>, Error>)> {
+        let one = move |(index, api_version): (usize, &String)| {
             let (asking, asked) = (connection.clone(), api_version.clone());
             let lookup = move |deadline: Deadline| async move {
-                read(&asking, &asked, deadline.within(LIST)).await.map(Some)
+                let most = if asked == CORE { LIST } else { GROUP };
+                read(&asking, &asked, deadline.within(most)).await.map(Some)
             };
-            let answer = self.0.lists.get(&api_version, deadline, lookup).await;
-            let list = answer
-                .map_err(|error| no_answer(connection, error))
-                .map(|answer| answer.value.unwrap_or_else(|| Arc::new(Ok(Vec::new()))));
-            (api_version, list)
+            let api_version = api_version.clone();
+            async move {
+                let answer = self.0.lists.get(&api_version, deadline, lookup).await;
+                let answer = answer.map_err(|error| no_answer(connection, error));
+                (
+                    index,
+                    answer.map(|answer| answer.value.unwrap_or_else(|| Arc::new(Ok(Vec::new())))),
+                )
+            }
         };
-        let reading: Vec<_> = lists.into_iter().map(one).collect();
-        stream::iter(reading).buffered(LISTS_AT_ONCE)
+        let reading: Vec<_> = lists.iter().enumerate().map(one).collect();
+        stream::iter(reading).buffer_unordered(LISTS_AT_ONCE)
     }
 }
 
@@ -327,7 +368,7 @@ async fn read(
     connection: &Connection,
     api_version: &str,
     deadline: Deadline,
-) -> Result<Result<Vec<Found>, Error>, Error> {
+) -> Result<List, Error> {
     let root = if api_version == CORE { "api" } else { "apis" };
     let path = format!("/{root}/{api_version}");
     let list = connection.call(DOING, deadline, |client| async move {
@@ -396,9 +437,7 @@ fn no_answer(connection: &Connection, error: NoAnswer<Error>) -> Error {
     let cluster = connection.cluster().to_owned();
     match error {
         NoAnswer::Failed(error) => (*error).clone(),
-        NoAnswer::TooSlow(_) | NoAnswer::Expired => {
-            Error::TooLate { cluster, doing: DOING.to_owned() }
-        }
+        NoAnswer::TooSlow(_) | NoAnswer::Expired => too_late(connection),
         NoAnswer::Busy { retry_after } => {
             Error::Busy { cluster, why: "too many lookups of kinds".to_owned(), retry_after }
         }
@@ -406,6 +445,10 @@ fn no_answer(connection: &Connection, error: NoAnswer<Error>) -> Error {
             Error::Unreachable { cluster, doing: DOING.to_owned(), source: Arc::new(error) }
         }
     }
+}
+
+fn too_late(connection: &Connection) -> Error {
+    Error::TooLate { cluster: connection.cluster().to_owned(), doing: DOING.to_owned() }
 }
 
 impl Kinds {

@@ -14,6 +14,7 @@ use tokio::time::Instant;
 
 use crate::connection::Connection;
 use crate::error::Error;
+use crate::resources::sentence;
 
 /// Calls under way at once. One that waits costs some kilobytes, and a bound below the size of a
 /// fleet would have the living wait for the dead.
@@ -23,7 +24,7 @@ const AT_ONCE: usize = 1024;
 const RETURN: Duration = Duration::from_millis(50);
 
 /// A cluster to ask: its name, and its connection or why there is none.
-pub type Target = (String, Result<Connection, Error>);
+pub type Chosen = (String, Result<Connection, Error>);
 
 #[derive(Debug)]
 pub struct Reply<T> {
@@ -39,12 +40,12 @@ pub struct Missing {
     pub took_ms: u64,
     pub why: String,
     #[serde(skip)]
-    pub error: Error,
+    pub error: Box<Error>,
 }
 
 /// Asks all of them, each with the deadline it is given; the replies come in the order they arrive.
 pub fn fan<T, F>(
-    targets: impl IntoIterator<Item = Target>,
+    chosen: impl IntoIterator<Item = Chosen>,
     deadline: Deadline,
     ask: impl Fn(Connection, Deadline) -> F,
 ) -> impl Stream<Item = Reply<T>>
@@ -52,7 +53,7 @@ where
     F: Future<Output = Result<T, Error>>,
 {
     let own = Deadline::at(deadline.instant() - RETURN.min(deadline.remaining() / 10));
-    let one = move |(cluster, connection): Target| {
+    let one = move |(cluster, connection): Chosen| {
         let work = connection.map(|connection| ask(connection, own));
         async move {
             let began = Instant::now();
@@ -66,8 +67,8 @@ where
             Reply { cluster, took: began.elapsed(), result }
         }
     };
-    let targets: Vec<_> = targets.into_iter().collect();
-    stream::iter(targets).map(one).buffer_unordered(AT_ONCE)
+    let chosen: Vec<_> = chosen.into_iter().collect();
+    stream::iter(chosen).map(one).buffer_unordered(AT_ONCE)
 }
 
 impl<T> Reply<T> {
@@ -77,7 +78,8 @@ impl<T> Reply<T> {
         match self.result {
             Ok(value) => Ok((self.cluster, value)),
             Err(error) => {
-                Err(Missing { cluster: self.cluster, took_ms, why: error.to_string(), error })
+                let (cluster, why) = (self.cluster, sentence(&error));
+                Err(Missing { cluster, took_ms, why, error: Box::new(error) })
             }
         }
     }

@@ -28,6 +28,8 @@ mod ground;
 mod link;
 pub mod merge;
 pub mod resources;
+#[cfg(test)]
+mod scripted;
 mod source;
 mod view;
 

@@ -101,7 +101,7 @@ pub(crate) async fn connect(
 }
 
 impl Link {
-    fn new(credentials: Arc<Credentials>, ground: &Ground) -> Result<Self, Failure> {
+    pub(crate) fn new(credentials: Arc<Credentials>, ground: &Ground) -> Result<Self, Failure> {
         let access = &credentials.access;
         let mut config = kube::Config::new(access.endpoint.server.clone());
         config.root_cert.clone_from(&access.endpoint.authorities);

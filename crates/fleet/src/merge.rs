@@ -1,4 +1,4 @@
-//! Merge: the tables of many clusters as one.
+//! Merge: the tables, or the objects, of many clusters as one.
 //!
 //! Clusters of different versions print different columns. They are merged by name: a column comes
 //! where the first table that has it has it, after the columns that stand before it there; a cluster
@@ -6,11 +6,12 @@
 
 use flow::Deadline;
 use futures::StreamExt;
+use kube::core::DynamicObject;
 use serde::Serialize;
 use serde_json::Value;
 
-use crate::fan::{Missing, Reply, Target, fan};
-use crate::resources::{Column, ListQuery, Row, Table, table};
+use crate::fan::{Chosen, Missing, Reply, fan};
+use crate::resources::{Column, ListQuery, Page, Row, Table, list, table};
 
 /// One table of many clusters. `rows[i].cells` are in the order of `columns`.
 #[derive(Clone, Debug, Default, Serialize)]
@@ -37,22 +38,73 @@ pub struct Truncated {
     pub remaining: Option<i64>,
 }
 
-/// Lists in every target at once. `progress` sees each reply as it arrives.
+/// Lists in every chosen cluster at once. `progress` sees each reply as it arrives.
 pub async fn table_all(
-    targets: impl IntoIterator<Item = Target>,
+    chosen: impl IntoIterator<Item = Chosen>,
     query: &ListQuery,
     deadline: Deadline,
     mut progress: impl FnMut(&Reply<Table>),
 ) -> Merged {
     let mut merged = Merged::default();
     let ask = |connection, deadline| async move { table(&connection, query, deadline).await };
-    let mut replies = std::pin::pin!(fan(targets, deadline, ask));
+    let mut replies = std::pin::pin!(fan(chosen, deadline, ask));
     while let Some(reply) = replies.next().await {
         progress(&reply);
         merged.add(reply);
     }
     merged.sort();
     merged
+}
+
+/// Objects of many clusters.
+#[derive(Clone, Debug, Default, Serialize)]
+pub struct Gathered {
+    /// By cluster, and within one as the server sent them.
+    pub items: Vec<ClusterObject>,
+    pub truncated: Vec<Truncated>,
+    pub missing: Vec<Missing>,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct ClusterObject {
+    pub cluster: String,
+    pub object: DynamicObject,
+}
+
+/// Lists objects in every chosen cluster at once. `progress` sees each reply as it arrives.
+pub async fn list_all(
+    chosen: impl IntoIterator<Item = Chosen>,
+    query: &ListQuery,
+    deadline: Deadline,
+    mut progress: impl FnMut(&Reply<Page<DynamicObject>>),
+) -> Gathered {
+    let mut gathered = Gathered::default();
+    let ask = |connection, deadline| async move { list(&connection, query, deadline).await };
+    let mut replies = std::pin::pin!(fan(chosen, deadline, ask));
+    while let Some(reply) = replies.next().await {
+        progress(&reply);
+        match reply.into_result() {
+            Err(missing) => gathered.missing.push(missing),
+            Ok((cluster, page)) => {
+                gathered.truncated.extend(truncated(&cluster, page.continue_token, page.remaining));
+                let own = |object| ClusterObject { cluster: cluster.clone(), object };
+                gathered.items.extend(page.items.into_iter().map(own));
+            }
+        }
+    }
+    gathered.items.sort_by(|one, other| one.cluster.cmp(&other.cluster));
+    gathered.truncated.sort_by(|one, other| one.cluster.cmp(&other.cluster));
+    gathered.missing.sort_by(|one, other| one.cluster.cmp(&other.cluster));
+    gathered
+}
+
+fn truncated(
+    cluster: &str,
+    continue_token: Option<String>,
+    remaining: Option<i64>,
+) -> Option<Truncated> {
+    let cluster = cluster.to_owned();
+    continue_token.map(|continue_token| Truncated { cluster, continue_token, remaining })
 }
 
 impl Merged {
@@ -62,10 +114,7 @@ impl Merged {
             Ok(answered) => answered,
             Err(missing) => return self.missing.push(missing),
         };
-        if let Some(continue_token) = table.continue_token {
-            let remaining = table.remaining;
-            self.truncated.push(Truncated { cluster: cluster.clone(), continue_token, remaining });
-        }
+        self.truncated.extend(truncated(&cluster, table.continue_token, table.remaining));
         let places = self.make_room(&table.columns);
         let width = self.columns.len();
         self.rows.extend(table.rows.into_iter().map(|mut row| {

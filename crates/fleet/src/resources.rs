@@ -6,12 +6,13 @@
 //!          watch ──► list, then changes, for as long as somebody listens
 //!          events, tree ──► list;  describe ──► get + events + tree
 //!          table_all, search ──► fan ──► every chosen cluster at once
-//! change   apply (diff, dry run) · delete · scale · restart · cordon, uncordon, drain
-//! stream   logs · exec · forward
+//! change   apply (diff, dry run), delete, scale, restart ──► Target;  cordon, uncordon, drain
+//! stream   logs, exec, forward
 //! ```
 //!
-//! A stream does its work while it is polled and owns all of it: dropped, it is over. None of them
-//! starts a task.
+//! A stream does its work while it is polled and owns all of it: dropped, it is over.
+
+use crate::error::Error;
 
 mod channels;
 mod describe;
@@ -47,13 +48,11 @@ pub use watch::{Change, watch, watch_table};
 
 pub(crate) use watch::watch_metadata;
 
-use crate::error::Error;
-
 /// Who we are in `managedFields`.
 pub const FIELD_MANAGER: &str = "fairlead";
 
 /// An error and its causes as one sentence, for an answer in which it is one row among others.
-fn sentence(error: &dyn std::error::Error) -> String {
+pub(crate) fn sentence(error: &dyn std::error::Error) -> String {
     let mut sentence = error.to_string();
     let mut cause = error.source();
     while let Some(error) = cause {

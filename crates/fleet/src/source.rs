@@ -84,6 +84,11 @@ impl Sources {
         sources
     }
 
+    #[cfg(test)]
+    pub(crate) fn none() -> Self {
+        Self { outlets: Vec::new(), told: Arc::default() }
+    }
+
     fn outlet(&mut self) -> Outlet {
         let found = Snapshot::new(None);
         self.outlets.push(found.clone());

@@ -34,6 +34,7 @@ use flow::{Deadline, Snapshot, Tasks};
 use futures::StreamExt;
 use futures::stream::{self, BoxStream};
 use kube::core::DynamicObject;
+use prometheus_client::registry::Registry;
 use tokio::sync::mpsc::error::TrySendError;
 use tokio::sync::{mpsc, oneshot};
 
@@ -44,7 +45,7 @@ use crate::store::{
 };
 use disk::Disk;
 use state::{Done, Operation, State, kind_of};
-use writer::{Message, QUEUE, Request, Writer};
+use writer::{Message, Meters, QUEUE, Request, Writer};
 
 /// What a full queue tells its callers: some commits of a slow disk.
 const COME_BACK: Duration = Duration::from_millis(200);
@@ -60,7 +61,8 @@ impl Objects {
         let file = disk.file().to_owned();
         let state = Snapshot::new(state);
         let (queue, requests) = mpsc::channel(QUEUE);
-        let writer = Writer::new(dir.to_owned(), disk, state.clone());
+        let meters = Meters::default();
+        let writer = Writer::new(dir.to_owned(), disk, state.clone(), meters.clone());
         let (ended, has_ended) = oneshot::channel::<()>();
         let run = move || {
             writer.run(requests);
@@ -85,13 +87,14 @@ impl Objects {
                 }
             }
         });
-        Ok(Self::on(Embedded { state, queue }))
+        Ok(Self::on(Embedded { state, queue, meters }))
     }
 }
 
 struct Embedded {
     state: Snapshot<State>,
     queue: mpsc::Sender<Message>,
+    meters: Meters,
 }
 
 #[derive(Debug, thiserror::Error)]
@@ -128,7 +131,7 @@ impl Embedded {
             taken: Arc::clone(&taken),
             answer,
         };
-        match self.queue.try_send(Message::Write(request)) {
+        match self.queue.try_send(Message::Write(Box::new(request))) {
             Ok(()) => {}
             Err(TrySendError::Full(_)) => return Err(Error::Busy { retry_after: COME_BACK }),
             Err(TrySendError::Closed(_)) => return Err(unavailable(doing, Gone::Closed)),
@@ -163,6 +166,14 @@ impl Embedded {
 }
 
 impl Engine for Embedded {
+    fn exclusive(&self) -> bool {
+        true
+    }
+
+    fn register(&self, registry: &mut Registry) {
+        self.meters.register(registry);
+    }
+
     fn get<'a>(&'a self, of: Type, id: &'a Id, _: Deadline) -> Answer<'a, Option<DynamicObject>> {
         let get = |state: &State| state.get(&kind_of(&of), id).map(|found| (**found).clone());
         let found = self.read("reading", &of, get);

@@ -25,7 +25,8 @@ pub async fn install(client: Client, deadline: Deadline) -> Result<(), Error> {
     let doing = "asking for the server's version";
     let version = bound(doing, deadline, client.apiserver_version()).await?;
     let digits = version.minor.trim_end_matches(|c: char| !c.is_ascii_digit());
-    let knows_cel = version.major != "1" || digits.parse().is_ok_and(|minor: u32| minor >= CEL_SINCE);
+    let knows_cel =
+        version.major != "1" || digits.parse().is_ok_and(|minor: u32| minor >= CEL_SINCE);
     for definition in kinds::definitions() {
         let name = definition.name_any();
         let doing = format!("installing {name}");
@@ -69,7 +70,9 @@ fn unavailable(doing: &str, source: impl std::error::Error + Send + Sync + 'stat
 
 fn is_established(definition: &CustomResourceDefinition) -> bool {
     let conditions = definition.status.iter().filter_map(|status| status.conditions.as_ref());
-    conditions.flatten().any(|condition| condition.type_ == "Established" && condition.status == "True")
+    conditions
+        .flatten()
+        .any(|condition| condition.type_ == "Established" && condition.status == "True")
 }
 
 fn without_cel(json: &mut Value) {

@@ -10,7 +10,9 @@ use k8s_openapi::api::core::v1::{ConfigMap, Secret};
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::CustomResourceExt;
 
-pub use access::{AccessRole, AccessRoleSpec, AccessToken, AccessTokenSpec, Rule, User, UserSpec, VERBS};
+pub use access::{
+    AccessRole, AccessRoleSpec, AccessToken, AccessTokenSpec, Rule, User, UserSpec, VERBS,
+};
 pub use cluster::{Cluster, ClusterSpec, ClusterStatus, KubeconfigSecret};
 
 use crate::store::{Invalid, Kind};

@@ -35,9 +35,9 @@ mod watch;
 use error::Call;
 use watch::{Limits, Meters, Watcher};
 
+use crate::Selector;
 use crate::store::{
-    Answer, Deletion, Engine, Error, Event, Expected, Id, Invalid, Listing, Objects, Type, Version,
-    Within,
+    Answer, Deletion, Engine, Error, Event, Expected, Id, Listing, Objects, Type, Version, Within,
 };
 
 /// Objects a page. A page is one answer, whole in memory on both sides; the server's own clients
@@ -82,16 +82,8 @@ impl Kubernetes {
         }
     }
 
-    /// The same for one object, whose namespace must fit its kind: without this check the request
-    /// would go to another path, and its answer would be about something else.
-    fn api_of(&self, of: &Type, id: &Id) -> Result<Api<DynamicObject>, Error> {
-        let problem = match (of.namespaced, &id.namespace) {
-            (true, None) => "must be set: this kind lives in namespaces",
-            (false, Some(_)) => "must not be set: this kind lives outside of namespaces",
-            _ => return Ok(self.api(of, id.namespace.as_deref())),
-        };
-        let problems = Invalid(vec![("metadata.namespace".to_owned(), problem.to_owned())]);
-        Err(Error::Invalid { kind: of.kind, id: id.clone(), problems })
+    fn api_of(&self, of: &Type, id: &Id) -> Api<DynamicObject> {
+        self.api(of, id.namespace.as_deref())
     }
 
     async fn find(
@@ -100,7 +92,7 @@ impl Kubernetes {
         id: &Id,
         deadline: Deadline,
     ) -> Result<Option<DynamicObject>, Error> {
-        let api = self.api_of(of, id)?;
+        let api = self.api_of(of, id);
         let call = Call::on("reading", of, id);
         match call.until(deadline, api.get(&id.name)).await {
             Ok(found) => Ok(Some(read(found))),
@@ -116,7 +108,7 @@ impl Kubernetes {
         deadline: Deadline,
     ) -> Result<DynamicObject, Error> {
         let id = Id::of(object);
-        let api = self.api_of(of, &id)?;
+        let api = self.api_of(of, &id);
         let params =
             PostParams { field_manager: Some(self.manager.clone()), ..PostParams::default() };
         let body = desired(object, None);
@@ -132,7 +124,7 @@ impl Kubernetes {
         deadline: Deadline,
     ) -> Result<DynamicObject, Error> {
         let id = Id::of(&object);
-        let api = self.api_of(of, &id)?;
+        let api = self.api_of(of, &id);
         let call = Call::on("applying", of, &id);
         let params = PatchParams::apply(&self.manager).force();
         let mut at = self.precondition(of, &object, &expected, deadline).await?;
@@ -243,11 +235,11 @@ fn read(mut object: DynamicObject) -> DynamicObject {
 async fn list_all(
     api: &Api<DynamicObject>,
     call: &Call<'_>,
-    labels: Option<&str>,
+    labels: Option<&Selector>,
     page: impl Fn() -> Deadline,
 ) -> Result<Listing<DynamicObject>, Error> {
     let mut params = ListParams {
-        label_selector: labels.map(ToOwned::to_owned),
+        label_selector: labels.map(ToString::to_string),
         limit: Some(PAGE),
         ..ListParams::default()
     };
@@ -294,7 +286,7 @@ impl Engine for Kubernetes {
     ) -> Answer<'a, DynamicObject> {
         async move {
             let id = Id::of(&current);
-            let api = self.api_of(&of, &id)?;
+            let api = self.api_of(&of, &id);
             let Precondition { version, uid } = Precondition::of(&current);
             let patch = Patch::Merge(json!({ "metadata": {
                 "annotations": { key: value }, "resourceVersion": version, "uid": uid,
@@ -323,10 +315,8 @@ impl Engine for Kubernetes {
         deadline: Deadline,
     ) -> Answer<'a, Listing<DynamicObject>> {
         let api = self.api(&of, within.namespace.as_deref());
-        let labels = within.labels.as_ref().map(ToString::to_string);
-        async move {
-            list_all(&api, &Call::on_all("listing", &of), labels.as_deref(), || deadline).await
-        }
+        let labels = within.labels.as_ref();
+        async move { list_all(&api, &Call::on_all("listing", &of), labels, || deadline).await }
             .boxed()
     }
 
@@ -337,8 +327,7 @@ impl Engine for Kubernetes {
         after: Option<Version>,
     ) -> BoxStream<'static, Event<DynamicObject>> {
         let api = self.api(&of, within.namespace.as_deref());
-        let labels = within.labels.map(|selector| selector.to_string());
-        Watcher::new(api, of, labels, after, self.limits, self.meters.clone()).into_stream()
+        Watcher::new(api, of, within.labels, after, self.limits, self.meters.clone()).into_stream()
     }
 
     fn create(
@@ -369,7 +358,7 @@ impl Engine for Kubernetes {
     ) -> Answer<'_, DynamicObject> {
         async move {
             let id = Id::of(&object);
-            let api = self.api_of(&of, &id)?;
+            let api = self.api_of(&of, &id);
             let call = Call::on("applying the status of", &of, &id);
             let params = PatchParams::apply(&self.status_manager).force();
             let at = self.precondition(&of, &object, &expected, deadline).await?;
@@ -393,7 +382,7 @@ impl Engine for Kubernetes {
         deadline: Deadline,
     ) -> Answer<'a, Deletion> {
         async move {
-            let api = self.api_of(&of, id)?;
+            let api = self.api_of(&of, id);
             let mut params = DeleteParams::background();
             if let Expected::Version(Version(version)) = expected {
                 let version = Some(version);

@@ -60,9 +60,12 @@ const NOBODY: &str = "nobody";
 pub struct Timing {
     /// For how long a leader may be silent before another takes over.
     duration: Duration,
-    /// How often a leader renews: four times before it must stop.
+    /// How often a leader renews.
     renew: Duration,
-    /// How often others look, and how soon a leader tries again.
+    /// For one request: long enough to be answered, short enough to be tried again.
+    request: Duration,
+    /// How often others look, and how soon a leader tries again. With these a store that is away
+    /// for a third of the duration costs no term.
     retry: Duration,
 }
 
@@ -71,7 +74,7 @@ impl Timing {
     pub fn of(duration: Duration) -> Self {
         let seconds = duration.as_secs_f64().ceil().clamp(1.0, f64::from(i32::MAX));
         let duration = Duration::from_secs_f64(seconds);
-        Self { duration, renew: duration / 5, retry: duration / 8 }
+        Self { duration, renew: duration / 5, request: duration / 6, retry: duration / 15 }
     }
 
     /// For what is still running when a term ends; see the contract.
@@ -171,6 +174,8 @@ impl Election {
             let term = self.begin(tasks, fence, &mut lead);
             let end = self.hold(&mut candidate, &term.0).await;
             self.finish(&mut candidate, term, end).await;
+            // The others first: what ended this term may be a matter of this process.
+            stop.bound(sleep(self.timing.renew)).await;
         }
         self.leadership.publish(Leadership::Unknown);
     }
@@ -185,7 +190,7 @@ impl Election {
             term.0.tasks.shutdown(self.timing.grace()).await;
             drop(term);
             self.leadership.publish(Leadership::Unknown);
-            stop.bound(sleep(self.timing.retry)).await;
+            stop.bound(sleep(self.timing.renew)).await;
         }
     }
 
@@ -348,9 +353,8 @@ impl Election {
         self.objects.apply(&lease, expected, deadline).await.map(|lease| self.record(&lease))
     }
 
-    /// One request: long enough to be answered, short enough to be tried again.
     fn deadline(&self) -> Deadline {
-        Deadline::after(self.timing.renew)
+        Deadline::after(self.timing.request)
     }
 
     fn lease_of(&self, holder: &str, term: i32, over: Option<&Record>) -> Lease {

@@ -14,6 +14,7 @@ use kube::core::{ApiResource, DynamicObject, TypeMeta};
 use prometheus_client::registry::Registry;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
+use serde_json::Value;
 
 use crate::{Selector, metadata};
 
@@ -411,9 +412,23 @@ fn invalid<K: Kind>(id: Id, problems: Invalid) -> Error {
 
 fn typed<K: Kind>(object: DynamicObject) -> Result<K, Error> {
     let id = Id::of(&object);
-    object.try_parse().map_err(|e| Error::Unavailable {
+    // By hand: `try_parse` writes the whole object anew before it reads it.
+    let DynamicObject { types, metadata, data } = object;
+    let parse = || {
+        let mut fields = match data {
+            Value::Object(fields) => fields,
+            _ => serde_json::Map::new(),
+        };
+        if let Some(types) = types {
+            fields.insert("apiVersion".to_owned(), types.api_version.into());
+            fields.insert("kind".to_owned(), types.kind.into());
+        }
+        fields.insert("metadata".to_owned(), serde_json::to_value(metadata)?);
+        serde_json::from_value(Value::Object(fields))
+    };
+    parse().map_err(|error| Error::Unavailable {
         doing: format!("reading {} {id}", K::NAME),
-        source: Box::new(e),
+        source: Box::new(error),
     })
 }
 

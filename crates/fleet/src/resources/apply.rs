@@ -22,6 +22,7 @@ use kube::api::{Patch, PatchParams};
 use kube::core::Status;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
+use tokio::time::sleep;
 
 use super::{FIELD_MANAGER, Target, sentence};
 use crate::{Connection, Error};
@@ -83,12 +84,14 @@ pub struct Conflict {
     pub manager: String,
 }
 
-/// Applies every document, and answers in the order of the input. Only an input that cannot be read
-/// is an error.
+/// Applies every object of an input, and answers in its order. Only an input that cannot be read is
+/// an error. `permit` is asked about each object once its kind is known, before the cluster is asked
+/// about it; its refusal is the object's outcome. It permits reading, too: the diff shows what is there.
 pub async fn apply(
     connection: &Connection,
     input: &str,
     how: &How,
+    permit: impl Fn(&Target) -> Result<(), String>,
     deadline: Deadline,
 ) -> Result<Vec<Applied>, Error> {
     let documents = read(input).map_err(Error::Invalid)?;
@@ -100,15 +103,15 @@ pub async fn apply(
         if seen.insert(document.identity(how.namespace.as_deref().unwrap_or(DEFAULT_NAMESPACE))) {
             steps[step(&document)].push((place, document));
         } else {
-            let failed = Failure::because("the input has it twice; take one of them out");
-            answers.push((place, document.answer(None, Err(failed))));
+            let twice = Failure::because("the input has it twice; take one of them out");
+            answers.push((place, document.answer(None, Err(twice))));
         }
     }
     let defines = !how.dry_run && !steps[DEFINITIONS].is_empty();
+    let one = &ApplyOne { connection, how, permit, defines, deadline };
     for step in steps {
-        let applied = stream::iter(step).map(|(place, document)| async move {
-            (place, apply_one(connection, document, how, defines, deadline).await)
-        });
+        let applied = stream::iter(step)
+            .map(|(place, document)| async move { (place, one.apply(document).await) });
         answers.extend(applied.buffer_unordered(AT_ONCE).collect::<Vec<_>>().await);
     }
     answers.sort_by_key(|&(place, _)| place);
@@ -140,79 +143,83 @@ fn step(document: &Document) -> usize {
     }
 }
 
-async fn apply_one(
-    connection: &Connection,
-    document: Document,
-    how: &How,
+struct ApplyOne<'a, P> {
+    connection: &'a Connection,
+    how: &'a How,
+    permit: P,
+    /// Whether kinds that are not there yet may be there in a moment.
     defines: bool,
     deadline: Deadline,
-) -> Applied {
-    let target = match find(connection, &document, how, defines, deadline).await {
-        Ok(target) => target,
-        Err(error) => return document.answer(None, Err(Failure::of(&error, false))),
-    };
-    let secret = document.is_secret();
-    let result = send(connection, &target, &document.object, secret, how, deadline)
-        .await
-        .map_err(|error| Failure::of(&error, secret));
-    document.answer(Some(&target), result)
 }
 
-/// Where it goes. A kind that was defined a moment ago may take a moment to be served.
-async fn find(
-    connection: &Connection,
-    document: &Document,
-    how: &How,
-    defines: bool,
-    deadline: Deadline,
-) -> Result<Target, Error> {
-    let patience = deadline.within(DEFINED_WITHIN);
-    let mut backoff = Backoff::new(LOOK_AGAIN);
-    let found = loop {
-        match connection.find_kind(&document.api_version, &document.kind, deadline).await {
-            Err(Error::NoSuchKind { .. }) if defines && !patience.has_passed() => {
-                tokio::time::sleep(backoff.failed().wait.min(patience.remaining())).await;
-                connection.discovery().reset_all();
+impl<P: Fn(&Target) -> Result<(), String>> ApplyOne<'_, P> {
+    async fn apply(&self, document: Document) -> Applied {
+        let target = match self.find(&document).await {
+            Ok(target) => target,
+            Err(error) => return document.answer(None, Err(Failure::of(&error, false))),
+        };
+        let secret = document.is_secret();
+        let result = match (self.permit)(&target) {
+            Err(why) => Err(Failure::because(&why)),
+            Ok(()) => self
+                .send(&target, &document.object, secret)
+                .await
+                .map_err(|error| Failure::of(&error, secret)),
+        };
+        document.answer(Some(&target), result)
+    }
+
+    /// Where it goes. A kind that was defined a moment ago may take a moment to be served.
+    async fn find(&self, document: &Document) -> Result<Target, Error> {
+        let Document { api_version, kind, namespace, name, .. } = document;
+        let patience = self.deadline.within(DEFINED_WITHIN);
+        let mut backoff = Backoff::new(LOOK_AGAIN);
+        let found = loop {
+            match self.connection.find_kind(api_version, kind, self.deadline).await {
+                Err(Error::NoSuchKind { .. }) if self.defines && !patience.has_passed() => {
+                    sleep(backoff.failed().wait.min(patience.remaining())).await;
+                    self.connection.discovery().reset_all();
+                }
+                found => break found?,
             }
-            found => break found?,
-        }
-    };
-    let namespace = document.namespace.as_deref().or(how.namespace.as_deref());
-    Target::new(&found, Some(namespace.unwrap_or(DEFAULT_NAMESPACE)), &document.name)
-}
+        };
+        let namespace = namespace.as_deref().or(self.how.namespace.as_deref());
+        Target::new(&found, Some(namespace.unwrap_or(DEFAULT_NAMESPACE)), name)
+    }
 
-async fn send(
-    connection: &Connection,
-    target: &Target,
-    object: &Value,
-    secret: bool,
-    how: &How,
-    deadline: Deadline,
-) -> Result<(Outcome, String), Error> {
-    let before = connection
-        .call("reading what is there", deadline, |client| async move {
-            target.api(client).get_opt(target.name()).await
-        })
-        .await?;
-    let params = PatchParams {
-        dry_run: how.dry_run,
-        force: how.force,
-        ..PatchParams::apply(FIELD_MANAGER).validation_strict()
-    };
-    let after = connection
-        .call("applying", deadline, |client| async move {
-            target.api(client).patch(target.name(), &params, &Patch::Apply(object)).await
-        })
-        .await?;
-    let plain = |object| serde_json::to_value(object).unwrap_or_default();
-    let diff = Diff { before: before.map(plain), after: plain(after), secret };
-    let created = diff.before.is_none();
-    let diff = diff.unified();
-    Ok(match (created, diff.is_empty()) {
-        (true, _) => (Outcome::Created, diff),
-        (false, true) => (Outcome::Unchanged, diff),
-        (false, false) => (Outcome::Configured, diff),
-    })
+    async fn send(
+        &self,
+        target: &Target,
+        object: &Value,
+        secret: bool,
+    ) -> Result<(Outcome, String), Error> {
+        let before = self
+            .connection
+            .call("reading what is there", self.deadline, |client| async move {
+                target.api(client).get_opt(target.name()).await
+            })
+            .await?;
+        let params = PatchParams {
+            dry_run: self.how.dry_run,
+            force: self.how.force,
+            ..PatchParams::apply(FIELD_MANAGER).validation_strict()
+        };
+        let after = self
+            .connection
+            .call("applying", self.deadline, |client| async move {
+                target.api(client).patch(target.name(), &params, &Patch::Apply(object)).await
+            })
+            .await?;
+        let plain = |object| serde_json::to_value(object).unwrap_or_default();
+        let created = before.is_none();
+        let diff = Diff { before: before.map(plain), after: plain(after), secret }.unified();
+        let outcome = match (created, diff.is_empty()) {
+            (true, _) => Outcome::Created,
+            (false, true) => Outcome::Unchanged,
+            (false, false) => Outcome::Configured,
+        };
+        Ok((outcome, diff))
+    }
 }
 
 struct Failure {

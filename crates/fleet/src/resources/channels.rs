@@ -55,16 +55,18 @@ impl From<tungstenite::Error> for Lost {
 pub(crate) struct Channels {
     socket: Pin<Box<dyn Socket>>,
     tick: Interval,
-    /// The first ping since anything was heard.
+    /// Since when an answer is due: to the first ping since anything was heard, or to our goodbye.
     asked: Option<Instant>,
     sent_since_heard: usize,
+    /// We have said goodbye, after which one says nothing more.
+    closing: bool,
 }
 
 impl Channels {
     pub(crate) fn new(socket: impl Socket + 'static) -> Self {
         let mut tick = interval_at(Instant::now() + PING_EVERY, PING_EVERY);
         tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        Self { socket: Box::pin(socket), tick, asked: None, sent_since_heard: 0 }
+        Self { socket: Box::pin(socket), tick, asked: None, sent_since_heard: 0, closing: false }
     }
 
     /// What came, and on which channel; `None` once the peer has closed.
@@ -75,13 +77,16 @@ impl Channels {
         // First what is there to be heard: who polls late must not think the peer silent.
         while let Poll::Ready(next) = self.socket.as_mut().poll_next(cx) {
             let Some(message) = next.transpose()? else { return Poll::Ready(Ok(None)) };
-            self.asked = None;
+            // After our goodbye, what comes is not the answer yet, but a sign of life.
+            self.asked = self.closing.then(Instant::now);
             self.sent_since_heard = 0;
-            if let Message::Binary(mut bytes) = message
-                && !bytes.is_empty()
-            {
-                let channel = bytes.split_to(1)[0];
-                return Poll::Ready(Ok(Some((channel, bytes))));
+            match message {
+                Message::Binary(mut bytes) if !bytes.is_empty() => {
+                    let channel = bytes.split_to(1)[0];
+                    return Poll::Ready(Ok(Some((channel, bytes))));
+                }
+                Message::Close(_) => return Poll::Ready(Ok(None)),
+                _ => {}
             }
         }
         while self.tick.poll_tick(cx).is_ready() {
@@ -90,14 +95,18 @@ impl Channels {
                 return Poll::Ready(Err(Lost::Silent));
             }
             // No room for a ping means that there is plenty unanswered already.
-            if let Poll::Ready(room) = self.socket.as_mut().poll_ready(cx) {
+            if !self.closing
+                && let Poll::Ready(room) = self.socket.as_mut().poll_ready(cx)
+            {
                 room?;
                 self.socket.as_mut().start_send(Message::Ping(Bytes::new()))?;
                 self.asked.get_or_insert_with(Instant::now);
             }
         }
         // Pings, and our answers to theirs.
-        if let Poll::Ready(Err(error)) = self.socket.as_mut().poll_flush(cx) {
+        if !self.closing
+            && let Poll::Ready(Err(error)) = self.socket.as_mut().poll_flush(cx)
+        {
             return Poll::Ready(Err(error.into()));
         }
         Poll::Pending
@@ -122,6 +131,8 @@ impl Channels {
 
     /// Says goodbye. What is under way from the peer can still be received.
     pub(crate) fn poll_close(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Lost>> {
+        self.closing = true;
+        self.asked.get_or_insert_with(Instant::now);
         Poll::Ready(Ok(ready!(self.socket.as_mut().poll_close(cx))?))
     }
 }

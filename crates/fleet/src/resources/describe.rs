@@ -7,6 +7,7 @@ use serde::Serialize;
 
 use super::events::{About, Event, events};
 use super::get::get;
+use super::sentence;
 use super::state::state;
 use super::tree::{Tree, tree};
 use crate::connection::Connection;
@@ -38,9 +39,17 @@ pub async fn describe(
         tree(connection, &object, deadline),
     );
     let mut incomplete = std::mem::take(&mut tree.incomplete);
-    let events = events.unwrap_or_else(|error| {
-        incomplete.push(format!("events: {error}"));
-        Vec::new()
-    });
+    let events = match events {
+        Ok(page) => {
+            if page.continue_token.is_some() {
+                incomplete.push("events: there are more than could be read".to_owned());
+            }
+            page.items
+        }
+        Err(error) => {
+            incomplete.push(format!("events: {}", sentence(&error)));
+            Vec::new()
+        }
+    };
     Ok(Description { state: state(&object), object, events, tree, incomplete })
 }

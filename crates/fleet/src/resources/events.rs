@@ -3,13 +3,15 @@
 //! They are read from the core group, which every server has. Writers of the newer
 //! `events.k8s.io` put their times and counts elsewhere in the same object; here they are one.
 
+use std::cmp::Reverse;
+
 use flow::Deadline;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Event as WireEvent;
 use kube::core::DynamicObject;
 use serde::Serialize;
 
-use super::list::{ListQuery, list};
+use super::list::{ListQuery, Page, list};
 use crate::connection::Connection;
 use crate::error::Error;
 
@@ -37,12 +39,12 @@ pub struct Event {
     pub count: i32,
 }
 
-/// The latest first. If there are more than ten thousand, some are missing.
+/// The latest first, of those that are on the page.
 pub async fn events(
     connection: &Connection,
     about: About<'_>,
     deadline: Deadline,
-) -> Result<Vec<Event>, Error> {
+) -> Result<Page<Event>, Error> {
     let mut query = ListQuery::of("events.v1.");
     match about {
         About::All => {}
@@ -56,8 +58,8 @@ pub async fn events(
     let page = list(connection, &query, deadline).await?;
     let wire = page.items.into_iter().filter_map(|item| item.try_parse::<WireEvent>().ok());
     let mut events: Vec<_> = wire.map(Event::from).collect();
-    events.sort_by(|one, other| other.last_seen.cmp(&one.last_seen));
-    Ok(events)
+    events.sort_by_key(|event| Reverse(event.last_seen));
+    Ok(Page { items: events, continue_token: page.continue_token, remaining: page.remaining })
 }
 
 fn selector(object: &DynamicObject) -> String {

@@ -21,6 +21,9 @@ pub(super) struct Lot<T> {
     pub(super) version: String,
 }
 
+/// What has changed, and the version that it has now.
+pub(super) type Changed<T> = (T, Option<String>);
+
 pub(super) trait Form: Send + Sync + 'static {
     type Item: Send + 'static;
     /// What to accept: of a list, and of a watch.
@@ -29,11 +32,9 @@ pub(super) trait Form: Send + Sync + 'static {
 
     fn lot(found: &Found, text: &str) -> Result<Lot<Self::Item>, serde_json::Error>;
 
-    /// What one change of a watch is about, each with its version.
-    fn changed(
-        found: &Found,
-        object: Value,
-    ) -> Result<Vec<(Self::Item, Option<String>)>, serde_json::Error>;
+    /// What one change of a watch is about.
+    fn changed(found: &Found, object: Value)
+    -> Result<Vec<Changed<Self::Item>>, serde_json::Error>;
 }
 
 #[derive(Debug)]
@@ -47,7 +48,8 @@ pub(super) enum Rows {}
 struct WireList<T> {
     #[serde(default)]
     metadata: WireListMeta,
-    items: Vec<T>,
+    /// Some servers have null for none.
+    items: Option<Vec<T>>,
 }
 
 #[derive(Default, Deserialize)]
@@ -110,14 +112,14 @@ impl Form for Objects {
 
     fn lot(found: &Found, text: &str) -> Result<Lot<DynamicObject>, serde_json::Error> {
         let list: WireList<DynamicObject> = serde_json::from_str(text)?;
-        let items = list.items.into_iter().map(|object| typed(found, object)).collect();
+        let items = list.items.into_iter().flatten().map(|object| typed(found, object)).collect();
         Ok(Lot::new(list.metadata, Vec::new(), items))
     }
 
     fn changed(
         found: &Found,
         object: Value,
-    ) -> Result<Vec<(DynamicObject, Option<String>)>, serde_json::Error> {
+    ) -> Result<Vec<Changed<DynamicObject>>, serde_json::Error> {
         let object = typed(found, serde_json::from_value(object)?);
         let version = object.metadata.resource_version.clone();
         Ok(vec![(object, version)])
@@ -140,7 +142,7 @@ impl Form for Metadata {
     fn changed(
         found: &Found,
         object: Value,
-    ) -> Result<Vec<(DynamicObject, Option<String>)>, serde_json::Error> {
+    ) -> Result<Vec<Changed<DynamicObject>>, serde_json::Error> {
         Objects::changed(found, object)
     }
 }
@@ -168,10 +170,7 @@ impl Form for Rows {
         Ok(Lot::new(table.metadata, table.column_definitions.unwrap_or_default(), rows))
     }
 
-    fn changed(
-        found: &Found,
-        object: Value,
-    ) -> Result<Vec<(Row, Option<String>)>, serde_json::Error> {
+    fn changed(found: &Found, object: Value) -> Result<Vec<Changed<Row>>, serde_json::Error> {
         if object["kind"] != "Table" {
             let changed = Objects::changed(found, object)?;
             let row = |(object, version)| (plain_row(&object), version);

@@ -72,7 +72,8 @@ impl AsyncRead for Forward {
     ) -> Poll<io::Result<()>> {
         let this = &mut *self;
         while this.unread.is_empty() {
-            let Some((channel, bytes)) = ready!(this.channels.poll_receive(cx)).map_err(broken)?
+            let Some((channel, bytes)) =
+                ready!(this.channels.poll_receive(cx)).map_err(|lost| broken(&lost))?
             else {
                 return Poll::Ready(Ok(()));
             };
@@ -99,27 +100,31 @@ impl AsyncWrite for Forward {
         cx: &mut Context<'_>,
         buf: &[u8],
     ) -> Poll<io::Result<usize>> {
-        ready!(self.channels.poll_ready(cx)).map_err(broken)?;
+        // It would be a frame, but not a byte.
+        if buf.is_empty() {
+            return Poll::Ready(Ok(0));
+        }
+        ready!(self.channels.poll_ready(cx)).map_err(|lost| broken(&lost))?;
         let frame = &buf[..buf.len().min(FRAME)];
-        self.channels.send(DATA as u8, frame).map_err(broken)?;
+        self.channels.send(DATA as u8, frame).map_err(|lost| broken(&lost))?;
         Poll::Ready(Ok(frame.len()))
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        self.channels.poll_flush(cx).map_err(broken)
+        self.channels.poll_flush(cx).map_err(|lost| broken(&lost))
     }
 
     fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        self.channels.poll_close(cx).map_err(broken)
+        self.channels.poll_close(cx).map_err(|lost| broken(&lost))
     }
 }
 
-fn broken(lost: Lost) -> io::Error {
-    let kind = match &lost {
+fn broken(lost: &Lost) -> io::Error {
+    let kind = match lost {
         Lost::Silent => io::ErrorKind::TimedOut,
         Lost::Broke(_) => io::ErrorKind::ConnectionReset,
     };
-    io::Error::new(kind, sentence(&lost))
+    io::Error::new(kind, sentence(lost))
 }
 
 impl fmt::Debug for Forward {

@@ -32,7 +32,7 @@ pub struct ListQuery {
     pub namespace: Option<String>,
     pub labels: Option<String>,
     pub fields: Option<String>,
-    /// At most this many; by default ten thousand.
+    /// At most this many; by default, and for zero, ten thousand.
     pub limit: Option<u32>,
     /// Where an earlier list stopped.
     pub continue_token: Option<String>,
@@ -123,18 +123,38 @@ pub(super) async fn gather<F: Form>(
     query: &ListQuery,
     deadline: Deadline,
 ) -> Result<Lot<F::Item>, Error> {
-    let most = query.limit.unwrap_or(MOST) as usize;
-    let mut lot =
-        fetch::<F>(connection, query, most, query.continue_token.clone(), deadline).await?;
-    while lot.items.len() < most && lot.continue_token.is_some() {
-        let (left, token) = (most - lot.items.len(), lot.continue_token.clone());
-        match fetch::<F>(connection, query, left, token, deadline).await {
-            Ok(next) => lot.extend(next),
-            Err(Error::TooLate { .. }) => break,
-            Err(error) => return Err(error),
+    let mut whole: Option<Lot<F::Item>> = None;
+    let last = each_page::<F>(connection, query, deadline, |page| match &mut whole {
+        Some(lot) => lot.extend(page),
+        None => whole = Some(page),
+    });
+    last.await?;
+    Ok(whole.expect("there is a first page, or an error"))
+}
+
+/// Hands over every page as it comes; says whether that was all.
+pub(super) async fn each_page<F: Form>(
+    connection: &Connection,
+    query: &ListQuery,
+    deadline: Deadline,
+    mut take: impl FnMut(Lot<F::Item>),
+) -> Result<bool, Error> {
+    let mut left = query.limit.filter(|limit| *limit > 0).unwrap_or(MOST) as usize;
+    let mut token = query.continue_token.clone();
+    let mut is_first = true;
+    loop {
+        let page = match fetch::<F>(connection, query, left, token, deadline).await {
+            Err(Error::TooLate { .. }) if !is_first => return Ok(false),
+            page => page?,
+        };
+        is_first = false;
+        left = left.saturating_sub(page.items.len());
+        token = page.continue_token.clone();
+        take(page);
+        if token.is_none() || left == 0 {
+            return Ok(token.is_none());
         }
     }
-    Ok(lot)
 }
 
 /// One page, of `most` at most.

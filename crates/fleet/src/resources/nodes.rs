@@ -20,7 +20,7 @@ use kube::Api;
 use kube::api::{ListParams, Patch, PatchParams, PostParams};
 use kube::core::Status;
 use serde::{Deserialize, Serialize};
-use serde_json::{Value, json};
+use serde_json::json;
 use tokio::sync::Semaphore;
 use tokio::time::sleep;
 
@@ -241,27 +241,36 @@ impl Leaving<'_> {
     /// Returns when the pod is gone; else what it waits for at the deadline, or why it will not go.
     async fn go(&self) -> Result<(), String> {
         let mut backoff = Backoff::new(LOOK_AGAIN);
-        let mut told = None;
+        let mut blocked = None;
         loop {
             match self.evict().await? {
                 Said::Gone => return Ok(()),
                 Said::Going => break,
+                // Cut short by the deadline, it knows less than the answer before it.
+                Said::NotNow(why) if self.deadline.has_passed() => {
+                    return Err(blocked.unwrap_or(why));
+                }
                 Said::NotNow(why) => {
-                    if told.as_ref() != Some(&why) {
+                    if blocked.as_ref() != Some(&why) {
                         let (namespace, pod) = self.pod.name();
-                        let blocked = Progress::Blocked { namespace, pod, why: why.clone() };
-                        self.tell.tell(blocked).await;
-                        told = Some(why.clone());
+                        let progress = Progress::Blocked { namespace, pod, why: why.clone() };
+                        self.tell.tell(progress).await;
                     }
-                    self.wait(&mut backoff).await.map_err(|()| why)?;
+                    self.wait(&mut backoff).await.map_err(|()| why.clone())?;
+                    blocked = Some(why);
                 }
             }
         }
         let (namespace, pod) = self.pod.name();
         self.tell.tell(Progress::Evicted { namespace, pod }).await;
         let mut backoff = Backoff::new(LOOK_AGAIN);
-        while let Some(waits_for) = self.waits_for().await? {
-            self.wait(&mut backoff).await.map_err(|()| waits_for)?;
+        let mut held = None;
+        while let Some(why) = self.waits_for().await? {
+            if self.deadline.has_passed() {
+                return Err(held.unwrap_or(why));
+            }
+            self.wait(&mut backoff).await.map_err(|()| why.clone())?;
+            held = Some(why);
         }
         Ok(())
     }
@@ -285,10 +294,12 @@ impl Leaving<'_> {
         let answer = self
             .ask("evicting a pod", |pods| async move {
                 let params = PostParams::default();
-                pods.create_subresource::<_, Value>("eviction", pod, &params, &eviction).await
+                pods.create_subresource::<_, Status>("eviction", pod, &params, &eviction).await
             })
             .await;
         match answer {
+            // A pod under two budgets is refused with a "created" and the refusal in it.
+            Ok(status) if status.is_failure() => Err(status.message),
             Ok(_) => Ok(Said::Going),
             Err(Error::Refused { status, .. }) => match status.code {
                 404 => Ok(Said::Gone),

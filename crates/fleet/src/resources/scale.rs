@@ -21,6 +21,9 @@ pub async fn scale(
     replicas: u32,
     deadline: Deadline,
 ) -> Result<Scaled, Error> {
+    if !target.has_subresource("scale") {
+        return Err(Error::Invalid(format!("{target} cannot be scaled: its kind has no scale")));
+    }
     let replicas = i32::try_from(replicas).map_err(|_| {
         Error::Invalid(format!("{replicas} replicas are more than Kubernetes counts"))
     })?;

@@ -2,8 +2,7 @@
 //!
 //! Contract:
 //! - `allowed` decides of every object before anything else looks at it: what one may not see is
-//!   neither returned nor counted, and cuts nothing off. A kind that one may see nowhere in a
-//!   cluster is not read.
+//!   neither returned nor counted, and cuts nothing off.
 //! - The best come first: in names before labels before images before namespaces; there, the whole
 //!   before the beginning before the middle.
 //! - Each cluster has the same room, so that one with many hits hides no other's. What did not fit,
@@ -16,12 +15,13 @@ use futures::{StreamExt, stream};
 use kube::core::{ApiResource, DynamicObject};
 use serde::{Deserialize, Serialize};
 
-use super::form::{Metadata, Objects};
-use super::list::{ListQuery, gather};
+use super::form::{Lot, Metadata, Objects};
+use super::list::{ListQuery, each_page};
+use super::sentence;
 use crate::connection::Connection;
 use crate::discovery::Found;
 use crate::error::Error;
-use crate::fan::{Missing, Target, fan};
+use crate::fan::{Chosen, Missing, fan};
 
 /// Kinds read from one cluster at once.
 const KINDS_AT_ONCE: usize = 4;
@@ -132,10 +132,10 @@ impl Default for SearchQuery {
     }
 }
 
-/// Searches every target at once. `allowed(cluster, namespace, resource)` decides of each object;
+/// Searches every chosen cluster at once. `allowed(cluster, namespace, resource)` decides of each object;
 /// the namespace is `None` for what belongs to none.
 pub async fn search(
-    targets: impl IntoIterator<Item = Target>,
+    chosen: impl IntoIterator<Item = Chosen>,
     query: &SearchQuery,
     allowed: impl Fn(&str, Option<&str>, &ApiResource) -> bool,
     deadline: Deadline,
@@ -146,10 +146,10 @@ pub async fn search(
     }
     let (text, allowed) = (text.as_str(), &allowed);
     let ask = |connection: Connection, deadline| async move {
-        Ok(one_cluster(&connection, query, text, allowed, deadline).await)
+        one_cluster(&connection, query, text, allowed, deadline).await
     };
     let mut result = SearchResult::default();
-    let mut replies = std::pin::pin!(fan(targets, deadline, ask));
+    let mut replies = std::pin::pin!(fan(chosen, deadline, ask));
     while let Some(reply) = replies.next().await {
         match reply.into_result() {
             Err(missing) => result.missing.push(missing),
@@ -170,66 +170,93 @@ async fn one_cluster(
     text: &str,
     allowed: &impl Fn(&str, Option<&str>, &ApiResource) -> bool,
     deadline: Deadline,
-) -> Part {
-    let mut part = Part::default();
+) -> Result<Part, Error> {
+    let (mut part, mut answered, mut failed) = (Part::default(), false, None);
     let read = |kind: &String| {
         let kind = kind.clone();
-        async move { (one_kind(connection, query, &kind, allowed, deadline).await, kind) }
+        async move { (one_kind(connection, query, &kind, text, allowed, deadline).await, kind) }
     };
     // Futures that borrow do not live in a mapped stream: they are made first.
     let reads: Vec<_> = query.kinds.iter().map(read).collect();
     let mut kinds = std::pin::pin!(stream::iter(reads).buffer_unordered(KINDS_AT_ONCE));
     while let Some((read, kind)) = kinds.next().await {
-        let incomplete =
-            |why: String| Incomplete { cluster: connection.cluster().to_owned(), kind, why };
         match read {
-            Ok(None) | Err(Error::NoSuchKind { .. }) => {}
-            Err(error) => part.incomplete.push(incomplete(error.to_string())),
-            Ok(Some((found, objects, all))) => {
-                if !all {
-                    part.incomplete.push(incomplete("there are too many to read".to_owned()));
-                }
-                let seen = |object: &&DynamicObject| {
-                    let namespace = object.metadata.namespace.as_deref();
-                    allowed(connection.cluster(), namespace, &found.resource)
-                };
-                let seen = objects.iter().filter(seen);
-                part.hits.extend(seen.filter_map(|object| hit(connection, &found, object, text)));
+            Err(Error::NoSuchKind { .. }) => answered = true,
+            Ok(found) => {
+                answered = true;
+                part.truncated |= found.truncated;
+                part.hits.extend(found.hits);
+                part.incomplete.extend(found.incomplete);
                 part.trim(query.limit);
+            }
+            Err(error) => {
+                part.incomplete.push(Incomplete {
+                    cluster: connection.cluster().to_owned(),
+                    kind,
+                    why: sentence(&error),
+                });
+                failed.get_or_insert(error);
             }
         }
     }
-    part
+    // A cluster of which nothing could be read is one that did not answer.
+    match failed {
+        Some(error) if !answered => Err(error),
+        _ => Ok(part),
+    }
 }
 
-/// The objects of one kind, and whether they are all; none if one may not see any.
+/// Reads page by page, and keeps no more of a page than its hits.
 async fn one_kind(
     connection: &Connection,
     query: &SearchQuery,
     kind: &str,
+    text: &str,
     allowed: &impl Fn(&str, Option<&str>, &ApiResource) -> bool,
     deadline: Deadline,
-) -> Result<Option<(Found, Vec<DynamicObject>, bool)>, Error> {
+) -> Result<Part, Error> {
+    let mut part = Part::default();
     let found = connection.find(kind, deadline).await?;
-    let nowhere = !found.namespaced && !allowed(connection.cluster(), None, &found.resource);
-    if nowhere || (query.namespace.is_some() && !found.namespaced) {
-        return Ok(None);
-    }
-    let mut list = ListQuery::of(kind).within(query.namespace.as_deref());
-    list.limit = Some(MOST);
-    // Only pods have images that are worth the rest of them.
-    let lot = if found.resource.kind == "Pod" {
-        gather::<Objects>(connection, &list, deadline).await?
-    } else {
-        gather::<Metadata>(connection, &list, deadline).await?
+    let cluster = connection.cluster();
+    let namespace = query.namespace.as_deref();
+    let somewhere = match namespace {
+        _ if !found.namespaced => namespace.is_none() && allowed(cluster, None, &found.resource),
+        Some(namespace) => allowed(cluster, Some(namespace), &found.resource),
+        None => true,
     };
-    Ok(Some((found, lot.items, lot.continue_token.is_none())))
+    if !somewhere {
+        return Ok(part);
+    }
+    let mut list = ListQuery::of(kind).within(namespace);
+    list.limit = Some(MOST);
+    let mut look = |page: Lot<DynamicObject>| {
+        let seen = |object: &&DynamicObject| {
+            allowed(cluster, object.metadata.namespace.as_deref(), &found.resource)
+        };
+        let seen = page.items.iter().filter(seen);
+        part.hits.extend(seen.filter_map(|object| hit(cluster, &found, object, text)));
+        part.trim(query.limit);
+    };
+    // Only pods have images that are worth the rest of them.
+    let all = if found.resource.kind == "Pod" {
+        each_page::<Objects>(connection, &list, deadline, &mut look).await?
+    } else {
+        each_page::<Metadata>(connection, &list, deadline, &mut look).await?
+    };
+    if !all {
+        part.incomplete.push(Incomplete {
+            cluster: cluster.to_owned(),
+            kind: kind.to_owned(),
+            why: "not all of them could be read in time".to_owned(),
+        });
+    }
+    Ok(part)
 }
 
-fn hit(connection: &Connection, found: &Found, object: &DynamicObject, text: &str) -> Option<Hit> {
+fn hit(cluster: &str, found: &Found, object: &DynamicObject, text: &str) -> Option<Hit> {
     let matched = matched(object, text)?;
     Some(Hit {
-        cluster: connection.cluster().to_owned(),
+        cluster: cluster.to_owned(),
         api_version: found.resource.api_version.clone(),
         kind: found.resource.kind.clone(),
         resource: found.resource.plural.clone(),

@@ -11,7 +11,7 @@ use crate::{Error, Found};
 
 #[derive(Clone, Debug)]
 pub struct Target {
-    resource: ApiResource,
+    found: Found,
     namespace: Option<String>,
     name: String,
 }
@@ -19,12 +19,11 @@ pub struct Target {
 impl Target {
     /// A namespace is needed by kinds that live in one, and is of no matter to the others.
     pub fn new(found: &Found, namespace: Option<&str>, name: &str) -> Result<Self, Error> {
-        let resource = found.resource.clone();
-        check_segment(&resource.kind, name)?;
+        check_segment(&found.resource.kind, name)?;
         let namespace = match namespace {
             _ if !found.namespaced => None,
             None => {
-                let plural = &resource.plural;
+                let plural = &found.resource.plural;
                 return Err(Error::Invalid(format!("{plural} live in a namespace; say in which")));
             }
             Some(namespace) => {
@@ -32,11 +31,15 @@ impl Target {
                 Some(namespace.to_owned())
             }
         };
-        Ok(Self { resource, namespace, name: name.to_owned() })
+        Ok(Self { found: found.clone(), namespace, name: name.to_owned() })
     }
 
     pub fn resource(&self) -> &ApiResource {
-        &self.resource
+        &self.found.resource
+    }
+
+    pub(crate) fn has_subresource(&self, name: &str) -> bool {
+        self.found.subresources.iter().any(|has| has == name)
     }
 
     pub fn namespace(&self) -> Option<&str> {
@@ -49,8 +52,8 @@ impl Target {
 
     pub(crate) fn api(&self, client: Client) -> Api<DynamicObject> {
         match &self.namespace {
-            Some(namespace) => Api::namespaced_with(client, namespace, &self.resource),
-            None => Api::all_with(client, &self.resource),
+            Some(namespace) => Api::namespaced_with(client, namespace, self.resource()),
+            None => Api::all_with(client, self.resource()),
         }
     }
 }
@@ -58,7 +61,7 @@ impl Target {
 /// As people write it: `deployments/web in shop`.
 impl fmt::Display for Target {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}/{}", self.resource.plural, self.name)?;
+        write!(f, "{}/{}", self.resource().plural, self.name)?;
         match &self.namespace {
             Some(namespace) => write!(f, " in {namespace}"),
             None => Ok(()),

@@ -1,1 +1,284 @@
+use std::time::Duration;
+
+use flow::Deadline;
+use kube::Api;
+use kube::api::PostParams;
+use kube::core::{ApiResource, DynamicObject, GroupVersionKind};
+use serde_json::{Value, json};
+use testkit::{Fault, KubeServer, Proxy, requires};
+use tokio::time::Instant;
+
 use super::*;
+use crate::connection::Connection;
+use crate::fan::Chosen;
+use crate::merge::{list_all, table_all};
+use crate::scripted::{self, Answer};
+
+fn soon() -> Deadline {
+    Deadline::after(Duration::from_secs(30))
+}
+
+/// Makes an object, with the status it is given; answers its uid.
+async fn make(client: &kube::Client, namespace: &str, object: Value) -> String {
+    let text = |path| object.pointer(path).and_then(Value::as_str).unwrap();
+    let (group, version) = text("/apiVersion").split_once('/').unwrap_or(("", text("/apiVersion")));
+    let resource = ApiResource::from_gvk(&GroupVersionKind::gvk(group, version, text("/kind")));
+    let api = Api::<DynamicObject>::namespaced_with(client.clone(), namespace, &resource);
+    let wanted: DynamicObject = serde_json::from_value(object.clone()).unwrap();
+    let mut made = api.create(&PostParams::default(), &wanted).await.unwrap();
+    if object.get("status").is_some() {
+        made.data["status"] = object["status"].clone();
+        made = api
+            .replace_status(text("/metadata/name"), &PostParams::default(), &made)
+            .await
+            .unwrap();
+    }
+    made.metadata.uid.unwrap()
+}
+
+fn owned(by: &str, api_version: &str, kind: &str, name: &str) -> Value {
+    json!([{ "apiVersion": api_version, "kind": kind, "name": name, "uid": by, "controller": true }])
+}
+
+/// A deployment with its replica set and its pod, and two events of the pod.
+async fn workload(client: &kube::Client, namespace: &str) {
+    let labels = json!({ "app": "web" });
+    let template = json!({ "metadata": { "labels": labels },
+        "spec": { "containers": [{ "name": "web", "image": "registry.test/nginx:1.27" }] } });
+    let spec =
+        json!({ "replicas": 1, "selector": { "matchLabels": labels }, "template": template });
+    let deployment = make(
+        client,
+        namespace,
+        json!({ "apiVersion": "apps/v1", "kind": "Deployment",
+        "metadata": { "name": "web", "labels": labels }, "spec": spec }),
+    );
+    let owner = owned(&deployment.await, "apps/v1", "Deployment", "web");
+    let set = make(
+        client,
+        namespace,
+        json!({ "apiVersion": "apps/v1", "kind": "ReplicaSet",
+        "metadata": { "name": "web-1", "labels": labels, "ownerReferences": owner }, "spec": spec }),
+    );
+    let owner = owned(&set.await, "apps/v1", "ReplicaSet", "web-1");
+    let pod = make(
+        client,
+        namespace,
+        json!({ "apiVersion": "v1", "kind": "Pod",
+        "metadata": { "name": "web-1-x", "labels": labels, "ownerReferences": owner },
+        "spec": template["spec"], "status": { "phase": "Running" } }),
+    );
+    let pod = pod.await;
+    for (reason, at) in [("Pulled", "2026-01-01T00:00:01Z"), ("Started", "2026-01-01T00:00:09Z")] {
+        make(
+            client,
+            namespace,
+            json!({ "apiVersion": "v1", "kind": "Event",
+            "metadata": { "name": reason.to_lowercase() }, "reason": reason, "type": "Normal",
+            "message": "so it was", "lastTimestamp": at, "involvedObject": { "apiVersion": "v1",
+            "kind": "Pod", "name": "web-1-x", "namespace": namespace, "uid": pod } }),
+        )
+        .await;
+    }
+}
+
+#[tokio::test]
+async fn kube_objects_are_read_in_every_way() {
+    requires!(kube);
+    let server = KubeServer::start().await;
+    let client = server.client().await;
+    let namespace = server.namespace().await;
+    let connection = Connection::new("test", client.clone());
+    let here = Some(namespace.as_str());
+    workload(&client, &namespace).await;
+    for number in 0..7 {
+        let name = format!("map-{number}");
+        make(
+            &client,
+            &namespace,
+            json!({ "apiVersion": "v1", "kind": "ConfigMap",
+            "metadata": { "name": name, "labels": { "odd": (number % 2 == 1).to_string() } },
+            "data": { "text": "two\nlines\n", "yes": "no", "number": "1.0" } }),
+        )
+        .await;
+    }
+
+    pages(&connection, here).await;
+    tables(&connection, here).await;
+    one_object(&connection, &namespace).await;
+    relations(&connection, here).await;
+    across_clusters(&server, &namespace).await;
+}
+
+async fn pages(connection: &Connection, here: Option<&str>) {
+    let mut query = ListQuery::of("configmaps").within(here);
+    assert_eq!(list(connection, &query, soon()).await.unwrap().items.len(), 7);
+    query.labels = Some("odd=true".to_owned());
+    assert_eq!(list(connection, &query, soon()).await.unwrap().items.len(), 3);
+    query.labels = None;
+    query.fields = Some("metadata.name=map-3".to_owned());
+    assert_eq!(list(connection, &query, soon()).await.unwrap().items.len(), 1);
+    query.fields = None;
+
+    query.limit = Some(5);
+    let first = list(connection, &query, soon()).await.unwrap();
+    assert_eq!((first.items.len(), first.remaining), (5, Some(2)));
+    query.continue_token = first.continue_token;
+    let rest = list(connection, &query, soon()).await.unwrap();
+    let names: Vec<_> = rest.items.iter().filter_map(|map| map.metadata.name.as_deref()).collect();
+    assert_eq!((names.as_slice(), rest.continue_token), (["map-5", "map-6"].as_slice(), None));
+
+    query.namespace = Some("../../secrets".to_owned());
+    let refused = list(connection, &query, soon()).await.unwrap_err();
+    assert!(matches!(refused, Error::Invalid(_)), "{refused}");
+}
+
+async fn tables(connection: &Connection, here: Option<&str>) {
+    let pods = table(connection, &ListQuery::of("po").within(here), soon()).await.unwrap();
+    let columns: Vec<_> = pods.columns.iter().map(|column| column.name.as_str()).collect();
+    assert_eq!(columns[..3], ["Name", "Ready", "Status"]);
+    assert!(pods.columns.iter().any(|column| column.priority > 0));
+    assert_eq!(pods.columns[0].format, "name");
+    assert_eq!((pods.rows[0].name.as_str(), pods.rows[0].namespace.as_deref()), ("web-1-x", here));
+    assert_eq!(pods.rows[0].cells[2], "Running");
+    assert_eq!(pods.rows[0].labels["app"], "web");
+
+    let mut maps = ListQuery::of("cm").within(here);
+    maps.limit = Some(3);
+    let maps = table(connection, &maps, soon()).await.unwrap();
+    assert_eq!((maps.rows.len(), maps.remaining), (3, Some(4)));
+    assert!(maps.continue_token.is_some());
+}
+
+async fn one_object(connection: &Connection, namespace: &str) {
+    let map = get(connection, "ConfigMap", Some(namespace), "map-1", soon()).await.unwrap();
+    let shown = yaml(&map, false).unwrap();
+    println!("{shown}");
+    assert!(shown.starts_with("apiVersion: v1\ndata:\n"), "{shown}");
+    assert!(!shown.contains("managedFields"));
+    assert!(yaml(&map, true).unwrap().contains("managedFields"));
+    let read: Value = serde_saphyr::from_str(&shown).unwrap();
+    assert_eq!(read["data"], json!({ "text": "two\nlines\n", "yes": "no", "number": "1.0" }));
+
+    let missing = get(connection, "cm", Some(namespace), "absent", soon()).await.unwrap_err();
+    assert!(matches!(&missing, Error::Refused { status, .. } if status.code == 404), "{missing}");
+    let nowhere = get(connection, "cm", None, "map-1", soon()).await.unwrap_err();
+    assert_eq!(nowhere.to_string(), "configmaps are in namespaces: say in which");
+    get(connection, "ns", Some("any"), namespace, soon()).await.unwrap();
+    let refused = get(connection, "cm", Some(namespace), "a/../b", soon()).await.unwrap_err();
+    assert!(matches!(refused, Error::Invalid(_)), "{refused}");
+}
+
+async fn relations(connection: &Connection, here: Option<&str>) {
+    let pod = describe(connection, "pod", here, "web-1-x", soon()).await.unwrap();
+    let reasons: Vec<_> = pod.events.iter().map(|event| event.reason.as_str()).collect();
+    assert_eq!(reasons, ["Started", "Pulled"]);
+    let owners: Vec<_> = pod.tree.owners.iter().map(|owner| owner.name.as_str()).collect();
+    assert_eq!(owners, ["web-1", "web"]);
+    assert_eq!((pod.state.as_str(), pod.incomplete.len()), ("Running", 0));
+    assert_eq!(events(connection, About::All, soon()).await.unwrap().items.len(), 2);
+
+    let deployment = describe(connection, "deploy", here, "web", soon()).await.unwrap();
+    let set = &deployment.tree.owned[0];
+    assert_eq!(
+        (set.node.kind.as_str(), set.owned[0].node.state.as_str()),
+        ("ReplicaSet", "Running")
+    );
+    assert!(deployment.events.is_empty() && deployment.incomplete.is_empty());
+}
+
+async fn across_clusters(server: &KubeServer, namespace: &str) {
+    let (alive, dead) = (Proxy::start(server.address()), Proxy::start(server.address()));
+    let connect = async |name: &str, proxy: &Proxy| -> Chosen {
+        let client = server.through(proxy).client().await;
+        (name.to_owned(), Ok(Connection::new(name, client)))
+    };
+    let refused = Error::NoSuchCluster { cluster: "gone".to_owned() };
+    let chosen = vec![
+        connect("alive", &alive).await,
+        connect("dead", &dead).await,
+        ("straight".to_owned(), Ok(Connection::new("straight", server.client().await))),
+        ("gone".to_owned(), Err(refused)),
+    ];
+    dead.inject(Fault::BlackHole);
+
+    let began = Instant::now();
+    let deadline = Deadline::after(Duration::from_secs(10));
+    let query = ListQuery::of("configmaps").within(Some(namespace));
+    let mut arrived = Vec::new();
+    let merged = table_all(chosen.clone(), &query, deadline, |reply| {
+        arrived.push((reply.cluster.clone(), began.elapsed()));
+    });
+    let merged = merged.await;
+    println!("{arrived:?}");
+    assert_eq!(merged.rows.len(), 14);
+    assert_eq!(
+        (merged.rows[0].cluster.as_str(), merged.rows[13].cluster.as_str()),
+        ("alive", "straight")
+    );
+    let missing: Vec<_> = merged.missing.iter().map(|missing| missing.cluster.as_str()).collect();
+    assert_eq!(missing, ["dead", "gone"]);
+    assert!(matches!(*merged.missing[0].error, Error::TooLate { .. }));
+    assert_eq!(arrived.last().unwrap().0, "dead");
+
+    let deadline = Deadline::after(Duration::from_secs(5));
+    let gathered = list_all(chosen.clone(), &query, deadline, |_| ()).await;
+    assert_eq!((gathered.items.len(), gathered.missing.len()), (14, 2));
+
+    // Nothing of the secret kind, and in one cluster nothing at all of this namespace.
+    let allowed = |cluster: &str, namespace_of: Option<&str>, resource: &ApiResource| {
+        resource.kind != "ConfigMap" && (cluster != "straight" || namespace_of != Some(namespace))
+    };
+    let deadline = Deadline::after(Duration::from_secs(10));
+    let query = SearchQuery { text: "WEB".to_owned(), ..SearchQuery::default() };
+    let found = search(chosen.clone(), &query, allowed, deadline).await.unwrap();
+    let hits: Vec<_> = found
+        .hits
+        .iter()
+        .map(|hit| format!("{}/{}/{}", hit.cluster, hit.resource, hit.name))
+        .collect();
+    assert_eq!(hits, ["alive/deployments/web", "alive/pods/web-1-x"]);
+    assert_eq!(found.missing.len(), 2);
+    assert!(found.incomplete.is_empty(), "{:?}", found.incomplete);
+
+    // What one may not see takes no room: seven maps match, none may be seen, one pod remains.
+    let query =
+        SearchQuery { text: "a".to_owned(), limit: 1, kinds: vec!["cm".to_owned()], ..query };
+    let found =
+        search(chosen, &query, allowed, Deadline::after(Duration::from_secs(5))).await.unwrap();
+    assert!(found.hits.is_empty() && found.truncated.is_empty());
+}
+
+/// Compiles only if what an edge awaits may move between threads.
+#[tokio::test]
+async fn everything_may_be_awaited_on_any_thread() {
+    fn may_move<T: Send>(_: &T) {}
+    let connection = Connection::new("nobody", scripted::client(|_| Answer::Hang));
+    let (query, deadline) = (ListQuery::of("pods"), soon());
+    let chosen: Vec<Chosen> = Vec::new();
+    let object = DynamicObject { types: None, metadata: Default::default(), data: Value::Null };
+    let again = connection.clone();
+    may_move(&list(&connection, &query, deadline));
+    may_move(&table(&connection, &query, deadline));
+    may_move(&get(&connection, "pods", None, "x", deadline));
+    may_move(&describe(&connection, "pods", None, "x", deadline));
+    may_move(&events(&connection, About::Object(&object), deadline));
+    may_move(&tree(&connection, &object, deadline));
+    may_move(&connection.kinds(deadline));
+    may_move(&watch(move || Ok(again.clone()), query.clone(), deadline));
+    may_move(&table_all(chosen.clone(), &query, deadline, |_| ()));
+    may_move(&list_all(chosen.clone(), &query, deadline, |_| ()));
+    may_move(&search(chosen, &SearchQuery::default(), |_, _, _| true, deadline));
+}
+
+#[test]
+fn a_name_is_one_segment_of_a_path() {
+    for name in ["web-0", "system:node:a.b", "a_b~c", "v1.apps", "x=y,z"] {
+        assert!(check_segment("pod", name).is_ok(), "{name}");
+    }
+    for name in
+        ["", ".", "..", "a/b", "../secrets", "a%2fb", "a?b", "a#b", "a b", "ü", "a\\b", "\n"]
+    {
+        assert!(matches!(check_segment("pod", name), Err(Error::Invalid(_))), "{name:?}");
+    }
+}

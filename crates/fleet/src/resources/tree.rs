@@ -15,15 +15,18 @@ use serde::Serialize;
 use super::form::{Metadata, Objects};
 use super::get::get;
 use super::list::{ListQuery, gather};
+use super::sentence;
 use super::state::state;
 use crate::connection::Connection;
 use crate::error::Error;
 
 /// A chain of owners is short; a circle of them, which nothing forbids, is not.
 const DEPTH: usize = 8;
-/// Objects read of each kind, and shown below one owner.
+/// Objects read of each kind.
 const MOST: u32 = 5_000;
-const SHOWN: usize = 500;
+/// Nodes in a tree. An object with several owners is below each of them, so that there may be many
+/// more nodes than objects.
+const SHOWN: usize = 2_000;
 
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Node {
@@ -109,7 +112,7 @@ async fn owners(
             Err(error) => {
                 let gone = matches!(&error, Error::Refused { status, .. } if status.code == 404);
                 if !gone {
-                    incomplete.push(error.to_string());
+                    incomplete.push(sentence(&error));
                 }
                 owners.push(Node {
                     api_version: reference.api_version,
@@ -150,9 +153,8 @@ async fn owned(
     object: &DynamicObject,
     deadline: Deadline,
 ) -> (Vec<Branch>, Vec<String>) {
-    let kind = object.types.as_ref().map_or("", |types| types.kind.as_str());
     let namespace = object.metadata.namespace.as_deref();
-    let lists = below(kind).iter().map(|(kind, metadata)| async move {
+    let lists = below(kind(object)).iter().map(|(kind, metadata)| async move {
         let mut query = ListQuery::of(*kind).within(namespace);
         query.limit = Some(MOST);
         let lot = if *metadata {
@@ -173,41 +175,53 @@ async fn owned(
             }
             // A cluster without a kind has nothing of it.
             Err(Error::NoSuchKind { .. }) => {}
-            Err(error) => incomplete.push(format!("{kind}: {error}")),
+            Err(error) => incomplete.push(format!("{kind}: {}", sentence(&error))),
         }
     }
-    (grow(object, &objects), incomplete)
+    let mut room = SHOWN;
+    let branches = grow(object, &objects, &mut room);
+    if room == 0 {
+        incomplete.push(format!("only the first {SHOWN} are shown"));
+    }
+    (branches, incomplete)
 }
 
-/// The tree of `objects` below `root`.
-fn grow(root: &DynamicObject, objects: &[DynamicObject]) -> Vec<Branch> {
+/// The tree of `objects` below `root`, with `room` for so many.
+fn grow(root: &DynamicObject, objects: &[DynamicObject], room: &mut usize) -> Vec<Branch> {
     let mut by_owner: HashMap<&str, Vec<&DynamicObject>> = HashMap::new();
     for object in objects {
         for owner in object.metadata.owner_references.as_deref().unwrap_or_default() {
             by_owner.entry(owner.uid.as_str()).or_default().push(object);
         }
     }
-    branches(root.metadata.uid.as_deref(), &by_owner, DEPTH)
+    for owned in by_owner.values_mut() {
+        owned.sort_by_key(|object| (kind(object), object.metadata.name.as_deref()));
+    }
+    branches(root.metadata.uid.as_deref(), &by_owner, DEPTH, room)
 }
 
 fn branches(
     owner: Option<&str>,
     by_owner: &HashMap<&str, Vec<&DynamicObject>>,
     depth: usize,
+    room: &mut usize,
 ) -> Vec<Branch> {
+    let mut branches = Vec::new();
     let owned = owner.filter(|_| depth > 0).and_then(|owner| by_owner.get(owner));
-    let mut branches: Vec<_> = owned
-        .into_iter()
-        .flatten()
-        .take(SHOWN)
-        .map(|object| Branch {
-            node: Node::of(object),
-            owned: self::branches(object.metadata.uid.as_deref(), by_owner, depth - 1),
-        })
-        .collect();
-    let key = |branch: &Branch| (branch.node.kind.clone(), branch.node.name.clone());
-    branches.sort_by_key(key);
+    for object in owned.into_iter().flatten() {
+        if *room == 0 {
+            break;
+        }
+        *room -= 1;
+        let uid = object.metadata.uid.as_deref();
+        let owned = self::branches(uid, by_owner, depth - 1, room);
+        branches.push(Branch { node: Node::of(object), owned });
+    }
     branches
+}
+
+fn kind(object: &DynamicObject) -> &str {
+    object.types.as_ref().map_or("", |types| types.kind.as_str())
 }
 
 impl Node {

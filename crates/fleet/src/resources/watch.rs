@@ -7,7 +7,7 @@
 //!   changed since: it replaces all that was known. Applies and deletes follow it in order.
 //! - It never hangs silently. A watch that breaks is [`Change::Interrupted`], with why; then comes
 //!   `Resumed` (nothing was missed) or `Listed`. A black hole is noticed within a minute: the
-//!   server is asked to end every watch after [`TURN`], and one that it did not end is given up;
+//!   server is asked to end every watch after half a minute, and one that it did not end is given up;
 //!   either way the next must open in time.
 //! - Each turn asks for the connection anew, so that a watch moves over to new credentials.
 
@@ -28,16 +28,27 @@ use tokio::time::{Instant, sleep_until};
 
 use super::form::{Form, Lot, Metadata, Objects, Rows};
 use super::list::{ListQuery, Page, Row, Table, gather};
+use super::sentence;
 use crate::connection::Connection;
 use crate::discovery::Found;
 use crate::error::Error;
 
-/// How long the server lets one watch run.
-const TURN: Duration = Duration::from_secs(30);
-/// How much later than that its end may arrive.
-const GRACE: Duration = Duration::from_secs(5);
-/// For the next turn to open.
-const OPEN: Duration = Duration::from_secs(10);
+/// How long things may take.
+#[derive(Clone, Copy)]
+struct Pace {
+    /// How long the server lets one watch run.
+    turn: Duration,
+    /// How much later than that its end may arrive.
+    grace: Duration,
+    /// For the next turn to open.
+    open: Duration,
+}
+
+const PACE: Pace = Pace {
+    turn: Duration::from_secs(30),
+    grace: Duration::from_secs(5),
+    open: Duration::from_secs(10),
+};
 /// For the list to be read again.
 const LIST: Duration = Duration::from_secs(30);
 /// A turn that ended sooner than this was not worth it: the next one waits.
@@ -65,7 +76,7 @@ pub async fn watch(
     query: ListQuery,
     deadline: Deadline,
 ) -> Result<impl Stream<Item = Change<Page<DynamicObject>, DynamicObject>> + Send, Error> {
-    open::<Objects, Page<_>>(connect, query, deadline).await
+    open::<Objects, Page<_>>(connect, query, deadline, PACE).await
 }
 
 /// Watches rows of the table that kubectl would print.
@@ -74,7 +85,7 @@ pub async fn watch_table(
     query: ListQuery,
     deadline: Deadline,
 ) -> Result<impl Stream<Item = Change<Table, Row>> + Send, Error> {
-    open::<Rows, Table>(connect, query, deadline).await
+    open::<Rows, Table>(connect, query, deadline, PACE).await
 }
 
 /// Watches objects of which only the metadata matters.
@@ -83,32 +94,25 @@ pub(crate) async fn watch_metadata(
     query: ListQuery,
     deadline: Deadline,
 ) -> Result<impl Stream<Item = Change<Page<DynamicObject>, DynamicObject>> + Send, Error> {
-    open::<Metadata, Page<_>>(connect, query, deadline).await
+    open::<Metadata, Page<_>>(connect, query, deadline, PACE).await
 }
 
 async fn open<F: Form, L: From<Lot<F::Item>> + Send + 'static>(
     connect: impl Fn() -> Result<Connection, Error> + Send + 'static,
     query: ListQuery,
     deadline: Deadline,
+    pace: Pace,
 ) -> Result<impl Stream<Item = Change<L, F::Item>> + Send, Error> {
     let lot = gather::<F>(&connect()?, &query, deadline).await?;
-    let mut watch = Watch::<F, L, _> {
-        connect,
-        query,
-        version: None,
-        turn: None,
-        told: VecDeque::new(),
-        interrupted: false,
-        backoff: Backoff::new(RETRY),
-        not_before: Instant::now(),
-    };
+    let mut watch = Watch::<F, L, _>::new(connect, query, pace);
     watch.listed(lot);
-    Ok(stream::unfold(watch, |mut watch| async move { Some((watch.next().await, watch)) }))
+    Ok(watch.changes())
 }
 
 struct Watch<F: Form, L, C> {
     connect: C,
     query: ListQuery,
+    pace: Pace,
     /// What is known is of this version. `None`: nothing is, or it is too old to go on from.
     version: Option<String>,
     turn: Option<Turn>,
@@ -144,6 +148,24 @@ enum Stopped {
 }
 
 impl<F: Form, L: From<Lot<F::Item>>, C: Fn() -> Result<Connection, Error>> Watch<F, L, C> {
+    fn new(connect: C, query: ListQuery, pace: Pace) -> Self {
+        Self {
+            connect,
+            query,
+            pace,
+            version: None,
+            turn: None,
+            told: VecDeque::new(),
+            interrupted: false,
+            backoff: Backoff::new(RETRY),
+            not_before: Instant::now(),
+        }
+    }
+
+    fn changes(self) -> impl Stream<Item = Change<L, F::Item>> {
+        stream::unfold(self, |mut watch| async move { Some((watch.next().await, watch)) })
+    }
+
     async fn next(&mut self) -> Change<L, F::Item> {
         loop {
             if let Some(change) = self.told.pop_front() {
@@ -182,13 +204,13 @@ impl<F: Form, L: From<Lot<F::Item>>, C: Fn() -> Result<Connection, Error>> Watch
         };
         let Some(turn) = &mut self.turn else {
             let connection = (self.connect)()?;
-            self.turn = Some(Turn::open::<F>(&connection, &self.query, version).await?);
+            self.turn = Some(Turn::open::<F>(&connection, &self.query, version, self.pace).await?);
             if std::mem::take(&mut self.interrupted) {
                 self.told.push_back(Change::Resumed);
             }
             return Ok(());
         };
-        let line = turn.line().await?;
+        let line = turn.line(self.pace).await?;
         self.read(line)
     }
 
@@ -231,14 +253,15 @@ impl Turn {
         connection: &Connection,
         query: &ListQuery,
         version: &str,
+        pace: Pace,
     ) -> Result<Self, Error> {
         let params = WatchParams {
             label_selector: query.labels.clone(),
             field_selector: query.fields.clone(),
-            timeout: u32::try_from(TURN.as_secs()).ok(),
+            timeout: u32::try_from(pace.turn.as_secs()).ok(),
             ..WatchParams::default()
         };
-        let (namespace, deadline) = (query.namespace.as_deref(), Deadline::after(OPEN));
+        let (namespace, deadline) = (query.namespace.as_deref(), Deadline::after(pace.open));
         connection
             .on(&query.kind, namespace, "opening a watch", deadline, |api, found| {
                 let request = Request::new(api.resource_url()).watch(&params, version);
@@ -255,8 +278,8 @@ impl Turn {
             .await
     }
 
-    async fn line(&mut self) -> Result<Line, Stopped> {
-        let until = Deadline::at(self.opened + TURN + GRACE);
+    async fn line(&mut self, pace: Pace) -> Result<Line, Stopped> {
+        let until = Deadline::at(self.opened + pace.turn + pace.grace);
         match until.bound(self.lines.next()).await {
             // One that the server did not end may be a black hole: the next turn will tell.
             Err(_) | Ok(None) => Err(Stopped::Ended),
@@ -284,7 +307,7 @@ impl From<Error> for Stopped {
     fn from(error: Error) -> Self {
         match error {
             Error::Refused { status, .. } if status.code == 410 => Self::Expired,
-            error => Self::Broken(error.to_string()),
+            error => Self::Broken(sentence(&error)),
         }
     }
 }

@@ -98,5 +98,3 @@ fn offer(cluster: &Cluster, secrets: &BTreeMap<String, Known>) -> Offer {
     }
 }
 
-#[cfg(test)]
-mod tests;

@@ -121,5 +121,3 @@ pub(super) fn text(secret: &Secret, keys: &[&str]) -> Result<String, String> {
     String::from_utf8(found.0.clone()).map_err(|_| "the kubeconfig is not text".to_owned())
 }
 
-#[cfg(test)]
-mod tests;

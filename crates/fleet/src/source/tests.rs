@@ -1,1 +1,55 @@
 use super::*;
+
+fn offer(name: &str, kind: SourceKind, place: &str) -> Offer {
+    Offer {
+        name: name.into(),
+        source: Source { kind, place: place.to_owned() },
+        labels: BTreeMap::new(),
+        enabled: true,
+        access: Err("none".to_owned()),
+    }
+}
+
+#[test]
+fn of_two_with_one_name_the_first_wins_and_the_other_is_shown() {
+    let found = [
+        offer("a", SourceKind::Imported, "a"),
+        offer("a", SourceKind::Secret, "ns/a"),
+        offer("b", SourceKind::Secret, "ns/b"),
+        offer("b", SourceKind::Kubeconfig, "/one"),
+        offer("c", SourceKind::Kubeconfig, "/one"),
+    ];
+    let merged = merge(&found, |_| false);
+    let winners: Vec<_> = merged.wanted.values().map(|offer| offer.source.place.as_str()).collect();
+    assert_eq!(winners, ["a", "ns/b", "/one"]);
+    let shadowed: Vec<_> =
+        merged.shadowed.iter().map(|(loser, by)| (&*loser.source.place, &*by.place)).collect();
+    assert_eq!(shadowed, [("ns/a", "a"), ("/one", "ns/b")]);
+}
+
+#[test]
+fn the_list_of_disabled_clusters_is_for_those_that_cannot_say_so_themselves() {
+    let found = [
+        offer("a", SourceKind::Imported, "a"),
+        offer("b", SourceKind::Kubeconfig, "/one"),
+        offer("c", SourceKind::Kubeconfig, "/one"),
+    ];
+    let merged = merge(&found, |name| name != "c");
+    let enabled: Vec<_> = merged.wanted.values().map(|offer| offer.enabled).collect();
+    assert_eq!(enabled, [true, false, true]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_source_that_tells_the_same_again_wakes_nobody() {
+    let outlet = Outlet { found: Snapshot::new(None), told: Arc::default() };
+    let heard = async || {
+        let wait = std::time::Duration::from_secs(1);
+        tokio::time::timeout(wait, outlet.told.notified()).await.is_ok()
+    };
+    outlet.tell(vec![offer("a", SourceKind::Secret, "ns/a")]);
+    assert!(heard().await);
+    outlet.tell(vec![offer("a", SourceKind::Secret, "ns/a")]);
+    assert!(!heard().await);
+    outlet.tell(Vec::new());
+    assert!(heard().await);
+}

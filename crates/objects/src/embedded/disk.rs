@@ -7,7 +7,9 @@
 //!   that rotted, and takes back the last commit in both cases; what was acknowledged would be gone
 //!   without a word.
 //! - Every page is verified when the file is opened: redb itself reads what it finds. A file that
-//!   is damaged is an error that names it.
+//!   is damaged is an error that names it. One bit is out of reach, the one that says which of
+//!   redb's two roots is the last: after a crash, the other one looks like a commit that was not
+//!   finished.
 //! - A new file gets its name when it is complete, so an empty one is damage, never a beginning.
 
 use std::fs::{self, DirBuilder, File, OpenOptions, Permissions};

@@ -32,7 +32,8 @@ pub(super) type Kind = Arc<str>;
 type Place = (Kind, Id);
 type Uid = String;
 
-#[derive(Clone, Debug, Default)]
+/// Like everything here that holds objects it has no `Debug`: Secrets are among them.
+#[derive(Clone, Default)]
 pub(super) struct State {
     revision: u64,
     kinds: flow::Map<Kind, OrdMap<Id, Arc<DynamicObject>>>,
@@ -49,7 +50,6 @@ pub(super) struct State {
 }
 
 /// How one object changed.
-#[derive(Debug)]
 struct Change {
     revision: u64,
     kind: Kind,
@@ -60,14 +60,12 @@ struct Change {
 }
 
 /// What to write to disk: the new JSON of an object, or none when it is gone.
-#[derive(Debug)]
 pub(super) struct Write {
     pub(super) kind: Kind,
     pub(super) id: Id,
     pub(super) json: Option<Vec<u8>>,
 }
 
-#[derive(Clone, Debug)]
 pub(super) enum Operation {
     Create(DynamicObject),
     Apply(DynamicObject, Expected),
@@ -75,7 +73,6 @@ pub(super) enum Operation {
     Delete(Id, Expected),
 }
 
-#[derive(Clone, Debug)]
 pub(super) enum Done {
     Object(Arc<DynamicObject>),
     Deletion(Deletion),

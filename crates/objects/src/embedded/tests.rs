@@ -40,7 +40,8 @@ async fn a_full_queue_says_when_to_come_back() {
     let (_dir, _tasks, objects) = store();
     // On one thread nothing of the writer's answers is read before all of these have been asked.
     let creates: Vec<_> = (0..5000).map(|i| user(&format!("u{i}"), "r")).collect();
-    let results = futures::future::join_all(creates.iter().map(|it| objects.create(it, soon()))).await;
+    let results =
+        futures::future::join_all(creates.iter().map(|it| objects.create(it, soon()))).await;
     let made = results.iter().filter(|result| result.is_ok()).count();
     let busy = |result: &&Result<User, Error>| matches!(result, Err(Error::Busy { .. }));
     let refused = results.iter().filter(busy).count();
@@ -96,7 +97,11 @@ async fn a_full_disk_refuses_writes_keeps_reads_and_heals_by_itself() {
         assert!(cause.contains("objects.redb") && cause.contains("No space left"), "{cause}");
 
         let listing = objects.list::<User>(&Within::default(), soon()).await.unwrap();
-        let there = listing.items.iter().filter(|it| it.metadata.name.as_ref().unwrap().starts_with(&format!("u{round}-"))).count();
+        let there = listing
+            .items
+            .iter()
+            .filter(|it| it.metadata.name.as_ref().unwrap().starts_with(&format!("u{round}-")))
+            .count();
         assert_eq!(there, acknowledged, "what was acknowledged can be read, and nothing else");
 
         fs::remove_file(&ballast).unwrap();

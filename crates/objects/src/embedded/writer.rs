@@ -3,6 +3,8 @@
 //! Contract:
 //! - Requests queue up to a bound while a commit is under way; the next commit takes them all, so
 //!   that a hundred writers cost the disk what one does.
+//!   After a group of several the next waits a moment for them to come back: else it would begin
+//!   with the first, and all others would wait for a commit that is not theirs.
 //! - An answer is given, and a change published, when it is on disk; never before.
 //! - A request that is late before its commit begins is not applied. After that it is answered by
 //!   what became of it.
@@ -13,11 +15,15 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
 use std::time::{Duration, Instant};
 
 use flow::backoff::Curve;
+use flow::metrics::Histogram;
 use flow::{Backoff, Deadline, Snapshot};
 use jiff::Timestamp;
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::registry::Registry;
 use tokio::sync::{mpsc, oneshot};
 
 use super::disk::Disk;
@@ -27,11 +33,15 @@ use crate::store::{Error, Type};
 /// The most requests that wait, and that one commit takes. More would only wait longer than their
 /// deadlines; objects are a MiB at most, so this is also what bounds the memory of those that wait.
 pub(super) const QUEUE: usize = 512;
+/// What part of the time of a commit the next one waits for company, and how long at most: little
+/// enough to be lost in the time that the disk takes.
+const GATHER: u32 = 8;
+const GATHER_MOST: Duration = Duration::from_millis(2);
 /// The disk that failed is left alone this long: at first, and at most.
 const REOPEN: Curve = Curve { first: Duration::from_millis(100), most: Duration::from_secs(5) };
 
 pub(super) enum Message {
-    Write(Request),
+    Write(Box<Request>),
     Close,
 }
 
@@ -50,9 +60,39 @@ pub(super) struct Request {
 #[error("{0}")]
 pub(super) struct Broken(Arc<str>);
 
+/// Clones count together.
+#[derive(Clone, Default)]
+pub(super) struct Meters {
+    /// How long each took; those that failed as well.
+    commits: Histogram,
+    writes: Counter,
+    failures: Counter,
+}
+
+impl Meters {
+    pub(super) fn register(&self, registry: &mut Registry) {
+        registry.register(
+            "objects_commit_seconds",
+            "How long commits of the embedded store took",
+            self.commits.clone(),
+        );
+        registry.register(
+            "objects_writes",
+            "Changes of objects that the embedded store has committed",
+            self.writes.clone(),
+        );
+        registry.register(
+            "objects_commit_failures",
+            "Commits of the embedded store that failed",
+            self.failures.clone(),
+        );
+    }
+}
+
 pub(super) struct Writer {
     dir: PathBuf,
     state: Snapshot<State>,
+    meters: Meters,
     disk: Result<Disk, Broken>,
     backoff: Backoff,
     /// No attempt to open the file before this.
@@ -60,9 +100,9 @@ pub(super) struct Writer {
 }
 
 impl Writer {
-    pub(super) fn new(dir: PathBuf, disk: Disk, state: Snapshot<State>) -> Self {
+    pub(super) fn new(dir: PathBuf, disk: Disk, state: Snapshot<State>, meters: Meters) -> Self {
         let backoff = Backoff::new(REOPEN);
-        Self { dir, state, disk: Ok(disk), backoff, rest: Instant::now() }
+        Self { dir, state, meters, disk: Ok(disk), backoff, rest: Instant::now() }
     }
 
     /// Until it is told to close, or nobody is left who could ask.
@@ -79,21 +119,25 @@ impl Writer {
                     Message::Close => close = true,
                 }
             }
+            let (several, began) = (group.len() > 1, Instant::now());
             self.commit(group);
             if close {
                 return;
             }
+            if several {
+                thread::sleep((began.elapsed() / GATHER).min(GATHER_MOST));
+            }
         }
     }
 
-    fn commit(&mut self, group: Vec<Request>) {
+    fn commit(&mut self, group: Vec<Box<Request>>) {
         let mut state = (*self.state.load()).clone();
         let before = state.revision();
         let now = Timestamp::from_second(Timestamp::now().as_second()).unwrap_or_default();
         let mut writes = Vec::new();
         let mut answers = Vec::with_capacity(group.len());
         for request in group {
-            let Request { of, operation, doing, deadline, taken, answer } = request;
+            let Request { of, operation, doing, deadline, taken, answer } = *request;
             if taken.swap(true, Ordering::AcqRel) || answer.is_closed() {
                 continue;
             }
@@ -126,16 +170,20 @@ impl Writer {
     fn write(&mut self, state: &State, writes: &[Write]) -> Result<(), Broken> {
         self.recover()?;
         let disk = self.disk.as_ref().map_err(Clone::clone)?;
+        let began = Instant::now();
         let committed = catch_unwind(AssertUnwindSafe(|| disk.commit(state.revision(), writes)));
+        self.meters.commits.observe(began.elapsed());
         let error = match committed {
             Ok(Ok(())) => {
                 self.backoff.succeeded();
+                self.meters.writes.inc_by(writes.len() as u64);
                 return Ok(());
             }
             Ok(Err(error)) => error.to_string(),
             Err(_) => "redb panicked".to_owned(),
         };
         let file = disk.file().display().to_string();
+        self.meters.failures.inc();
         tracing::error!(file, error, "the store cannot write; it will try again");
         Err(self.broke(format!("{file}: {error}")))
     }

@@ -32,6 +32,7 @@ use tracing::{debug, info, warn};
 
 use super::error::Call;
 use super::{list_all, read};
+use crate::Selector;
 use crate::store::{Error, Event, Type, Version};
 
 /// How long a watch waits for what.
@@ -86,7 +87,7 @@ impl Meters {
 pub(super) struct Watcher {
     api: Api<DynamicObject>,
     of: Type,
-    labels: Option<String>,
+    labels: Option<Selector>,
     limits: Limits,
     meters: Meters,
     state: State,
@@ -136,11 +137,13 @@ impl Watcher {
     pub(super) fn new(
         api: Api<DynamicObject>,
         of: Type,
-        labels: Option<String>,
+        labels: Option<Selector>,
         after: Option<Version>,
         limits: Limits,
         meters: Meters,
     ) -> Self {
+        // What is no number is a version of another engine's.
+        let after = after.filter(|version| version.0.parse::<u64>().is_ok());
         let state = after.map_or(State::Unknown, State::At);
         let backoff = Backoff::new(limits.retry);
         Self { api, of, labels, limits, meters, state, backoff, trouble: None }
@@ -178,7 +181,7 @@ impl Watcher {
     async fn list(&mut self) -> Result<Event<DynamicObject>, Failure> {
         let call = Call::on_all("listing", &self.of);
         let page = || Deadline::after(self.limits.page);
-        let listing = list_all(&self.api, &call, self.labels.as_deref(), page).await?;
+        let listing = list_all(&self.api, &call, self.labels.as_ref(), page).await?;
         self.state = State::At(listing.version);
         Ok(Event::Restarted(listing.items))
     }
@@ -189,14 +192,13 @@ impl Watcher {
         // The server counts in seconds.
         let seconds = u32::try_from(length.as_secs()).unwrap_or(u32::MAX).max(1);
         let params = WatchParams {
-            label_selector: self.labels.clone(),
+            label_selector: self.labels.as_ref().map(ToString::to_string),
             timeout: Some(seconds),
             ..WatchParams::default()
         };
         let deadline = Deadline::after(self.limits.open);
         let session = match call.bound(deadline, self.api.watch(&params, &at.0)).await? {
             Ok(session) => session.boxed(),
-            // Not 410: this version was never one of this server's.
             Err(kube::Error::Api(status)) if matches!(status.code, 400 | 410 | 422) => {
                 return Err(self.forget(Failure::Forgotten));
             }
@@ -303,3 +305,6 @@ impl Watcher {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

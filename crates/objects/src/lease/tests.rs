@@ -113,7 +113,7 @@ async fn a_leader_whose_store_stumbles_keeps_leading() {
     until(&leads, is_us).await;
     for _ in 0..5 {
         shelf.black_hole(true);
-        tokio::time::sleep(DURATION / 2).await;
+        tokio::time::sleep(DURATION / 3).await;
         shelf.black_hole(false);
         tokio::time::sleep(DURATION).await;
     }
@@ -192,11 +192,7 @@ async fn a_leader_whose_work_ends_gives_the_lease_back() {
     until(&follows, |who| *who == Leadership::Other("a".to_owned())).await;
     give_up.send_replace(());
     let given_up = Instant::now();
-    until(&leads, |who| !is_us(who)).await;
-    tokio::select! {
-        () = until(&leads, is_us) => {}
-        () = until(&follows, is_us) => {}
-    }
+    until(&follows, is_us).await;
     assert!(given_up.elapsed() < DURATION / 2, "{:?}", given_up.elapsed());
 }
 
@@ -219,5 +215,5 @@ fn a_lease_has_whole_seconds() {
     assert_eq!(Timing::of(Duration::from_millis(1500)).duration, Duration::from_secs(2));
     assert_eq!(Timing::of(Duration::ZERO).duration, Duration::from_secs(1));
     let timing = Timing::default();
-    assert!(timing.renew * 3 < timing.duration * 4 / 5);
+    assert!(timing.renew + 2 * (timing.request + timing.retry) < timing.duration * 4 / 5);
 }

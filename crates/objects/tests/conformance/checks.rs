@@ -63,7 +63,8 @@ async fn an_object_gets_an_identity_of_its_own(Fixture { objects, .. }: &Fixture
 }
 
 async fn versions_move_when_something_changes_and_only_then(Fixture { objects, .. }: &Fixture) {
-    let apply = async |wanted: &Cluster| objects.apply(wanted, Expected::Any, soon()).await.unwrap();
+    let apply =
+        async |wanted: &Cluster| objects.apply(wanted, Expected::Any, soon()).await.unwrap();
     let first = apply(&cluster("versions", "a")).await;
     let same = apply(&cluster("versions", "a")).await;
     assert_eq!(version(&same), version(&first));
@@ -394,15 +395,16 @@ async fn ten_thousand_objects_are_nothing_special(Fixture { objects, .. }: &Fixt
     each(0..MANY, 64, create).await;
     let listing = objects.list::<Cluster>(&of("many"), soon()).await.unwrap();
     assert_eq!(listing.items.len(), MANY);
-    let hundred = Within {
-        namespace: None,
-        labels: Some("check=many,hundred in (7,93)".parse().unwrap()),
-    };
+    let hundred =
+        Within { namespace: None, labels: Some("check=many,hundred in (7,93)".parse().unwrap()) };
     let listing = objects.list::<Cluster>(&hundred, soon()).await.unwrap();
     assert_eq!(listing.items.len(), 200);
     let mut watch = objects.watch::<Cluster>(of("many"));
     let Event::Restarted(all) = next(&mut watch).await else { panic!("not a restart") };
     assert_eq!(all.len(), MANY);
-    objects.apply(&labelled(cluster("many-05000", "b"), "check", "many"), Expected::Any, soon()).await.unwrap();
+    objects
+        .apply(&labelled(cluster("many-05000", "b"), "check", "many"), Expected::Any, soon())
+        .await
+        .unwrap();
     assert_eq!(short(&next(&mut watch).await), "applied many-05000=b");
 }

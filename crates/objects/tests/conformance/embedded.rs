@@ -148,7 +148,10 @@ async fn what_an_object_owns_goes_with_it_in_one_commit() {
     assert_eq!(left.items.iter().map(name).collect::<Vec<_>>(), ["free", "held", "shared"]);
     assert!(left.items[1].metadata.deletion_timestamp.is_some(), "its finalizer holds it");
     let owners = left.items[2].metadata.owner_references.as_ref().unwrap();
-    assert_eq!(owners.iter().map(|owner| &owner.uid).collect::<Vec<_>>(), [al.metadata.uid.as_ref().unwrap()]);
+    assert_eq!(
+        owners.iter().map(|owner| &owner.uid).collect::<Vec<_>>(),
+        [al.metadata.uid.as_ref().unwrap()]
+    );
     let mut watch = objects.watch_after::<AccessToken>(Within::default(), before.version);
     for _ in 0..3 {
         next(&mut watch).await;

@@ -121,7 +121,10 @@ async fn write(
     last
 }
 
-async fn mirror_of(mut store: watch::Receiver<Objects>, told: watch::Sender<BTreeMap<String, u64>>) {
+async fn mirror_of(
+    mut store: watch::Receiver<Objects>,
+    told: watch::Sender<BTreeMap<String, u64>>,
+) {
     loop {
         let mut watch = store.borrow_and_update().watch::<Cluster>(ours());
         while let Some(event) = watch.next().await {

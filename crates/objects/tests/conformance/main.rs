@@ -72,7 +72,8 @@ async fn next<K: Kind>(watch: &mut Watch<K>) -> Event<K> {
 fn short(event: &Event<Cluster>) -> String {
     match event {
         Event::Restarted(all) => {
-            let all: Vec<_> = all.iter().map(|one| format!("{}={}", name(one), context(one))).collect();
+            let all: Vec<_> =
+                all.iter().map(|one| format!("{}={}", name(one), context(one))).collect();
             format!("restarted {}", all.join(" "))
         }
         Event::Applied(one) => format!("applied {}={}", name(one), context(one)),
@@ -81,7 +82,11 @@ fn short(event: &Event<Cluster>) -> String {
 }
 
 /// Runs `work` for each of them, `at_once` at a time.
-async fn each<T, F: Future>(items: impl IntoIterator<Item = T>, at_once: usize, work: impl Fn(T) -> F) -> Vec<F::Output> {
+async fn each<T, F: Future>(
+    items: impl IntoIterator<Item = T>,
+    at_once: usize,
+    work: impl Fn(T) -> F,
+) -> Vec<F::Output> {
     stream::iter(items).map(work).buffer_unordered(at_once).collect().await
 }
 

@@ -5,6 +5,8 @@
 //! the input, which may hold secrets. Scalars are those of YAML 1.2, so that `on` stays a word; but
 //! `0644` is octal, since that is what file modes in manifests mean.
 
+use std::fmt;
+
 use serde_json::Value;
 
 /// The largest input. etcd takes objects of 1.5 MiB; this is room for a whole application.
@@ -13,7 +15,7 @@ pub const LARGEST: usize = 8 * 1024 * 1024;
 const MOST: usize = 5_000;
 
 /// One object of the input.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, PartialEq)]
 pub struct Document {
     pub api_version: String,
     pub kind: String,
@@ -32,6 +34,15 @@ impl Document {
         let group = self.api_version.rsplit_once('/').map_or("", |(group, _)| group);
         let namespace = self.namespace.as_deref().unwrap_or(default_namespace);
         (group.to_owned(), self.kind.clone(), namespace.to_owned(), self.name.clone())
+    }
+}
+
+/// Without the object, which may be a Secret.
+impl fmt::Debug for Document {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { api_version, kind, namespace, name, object: _ } = self;
+        let namespace = namespace.as_deref().unwrap_or_default();
+        write!(f, "{api_version} {kind} {namespace}/{name}")
     }
 }
 
@@ -60,13 +71,24 @@ fn values(input: &str) -> Result<Vec<Value>, String> {
             return Ok(values);
         }
     }
+    // The size is bounded already; what is left is what aliases make of it.
+    let budget = serde_saphyr::budget! {
+        max_documents: 4 * MOST,
+        max_events: LARGEST,
+        max_nodes: LARGEST,
+        max_total_scalar_bytes: 4 * LARGEST,
+    };
     let options = serde_saphyr::options! {
+        budget: budget,
         legacy_octal_numbers: true,
         strict_booleans: true,
         // A snippet would quote.
         with_snippet: false,
     };
     serde_saphyr::from_multiple_with_options::<Value>(input, options).map_err(|error| {
+        if exceeds_budget(&error) {
+            return "the input is too deep, or its aliases make too much of it".to_owned();
+        }
         match error.location() {
             Some(at) => {
                 format!("the input is not YAML at line {}, column {}", at.line(), at.column())
@@ -74,6 +96,14 @@ fn values(input: &str) -> Result<Vec<Value>, String> {
             None => "the input is not YAML".to_owned(),
         }
     })
+}
+
+fn exceeds_budget(error: &serde_saphyr::Error) -> bool {
+    match error {
+        serde_saphyr::Error::Budget { .. } => true,
+        serde_saphyr::Error::AliasError { error, .. } => exceeds_budget(error),
+        _ => false,
+    }
 }
 
 fn flatten(value: Value, place: &str, documents: &mut Vec<Document>) -> Result<(), String> {
@@ -92,12 +122,14 @@ fn flatten(value: Value, place: &str, documents: &mut Vec<Document>) -> Result<(
         return Err(format!("{place} has no apiVersion or no kind"));
     };
     // Whatever is listed: `List`, or a kind's own, as `kubectl get` and the API print them.
-    if kind.ends_with("List") && object.get("items").is_some_and(Value::is_array) {
-        let Some(Value::Array(items)) = object.remove("items") else { unreachable!("it was one") };
-        let of = kind.strip_suffix("List").filter(|of| !of.is_empty());
-        for (number, mut item) in items.into_iter().enumerate() {
+    if let (Some(of), Some(Value::Array(items))) =
+        (kind.strip_suffix("List"), object.get_mut("items"))
+    {
+        for (number, mut item) in std::mem::take(items).into_iter().enumerate() {
             // In a kind's own list the API leaves out what the list has said.
-            if let (Some(of), Value::Object(item)) = (of, &mut item) {
+            if let Value::Object(item) = &mut item
+                && !of.is_empty()
+            {
                 item.entry("apiVersion").or_insert_with(|| api_version.as_str().into());
                 item.entry("kind").or_insert_with(|| of.into());
             }

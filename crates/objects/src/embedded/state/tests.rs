@@ -248,7 +248,8 @@ impl Pair {
         let build = |wanted: &Wanted| {
             let mut object = object(&format!("n{}", wanted.name), json!({ "spec": wanted.spec }));
             let metadata = &mut object.metadata;
-            metadata.labels = wanted.label.map(|label| [("l".to_owned(), label.to_string())].into());
+            metadata.labels =
+                wanted.label.map(|label| [("l".to_owned(), label.to_string())].into());
             metadata.finalizers = wanted.held.then(|| vec![FINALIZER.to_owned()]);
             metadata.owner_references = wanted.owner.map(|owner| {
                 let reference = json!([{
@@ -402,7 +403,7 @@ fn an_object_that_is_too_large_is_refused_and_nothing_changes() {
     let mut state = State::default();
     let mut writes = Vec::new();
     let now = Timestamp::UNIX_EPOCH;
-    let refused = state.run(&of("Thing"), Operation::Create(large), now, &mut writes);
+    let refused = state.run(&of("Thing"), Operation::Create(large), now, &mut writes).map(drop);
     assert!(matches!(refused, Err(Error::Invalid { .. })), "{refused:?}");
     assert_eq!((state.revision(), writes.len()), (0, 0));
 }

@@ -7,7 +7,7 @@ use testkit::{Fault, KubeServer, Proxy, requires};
 
 use super::*;
 use crate::kinds::Cluster;
-use crate::kubernetes::tests::{cluster, install, soon};
+use crate::kubernetes::tests::{cluster, soon};
 use ::kube::ResourceExt;
 
 /// Short, since time is real here; long enough for a busy machine to renew.
@@ -78,7 +78,7 @@ async fn leader_among(witnesses: &[Witness]) -> usize {
 async fn one_leads_whoever_dies() {
     requires!(kube);
     let server = KubeServer::start().await;
-    install(&server.client().await).await;
+    crate::install(server.client().await, soon()).await.unwrap();
     let lease = Id::namespaced(server.namespace().await, "leader");
     let (all, mut groups, mut witnesses) = (Written::default(), Vec::new(), Vec::new());
     for name in ["a", "b", "c"] {
@@ -119,7 +119,7 @@ async fn a_leader_in_a_black_hole_stops_before_the_next_begins() {
     requires!(kube);
     let server = KubeServer::start().await;
     let straight = Objects::kubernetes(server.client().await, "test");
-    install(&server.client().await).await;
+    crate::install(server.client().await, soon()).await.unwrap();
     let proxy = Proxy::start(server.address());
     let through = Objects::kubernetes(server.through(&proxy).client().await, "test");
     let lease = Id::namespaced(server.namespace().await, "leader");
@@ -129,6 +129,9 @@ async fn a_leader_in_a_black_hole_stops_before_the_next_begins() {
     let next = write_on("b", straight.clone(), &lease, &b, &all);
     until(&next.leadership, |who| *who == Leadership::Other("a".to_owned())).await;
 
+    while all.lock().is_empty() {
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
     proxy.inject(Fault::BlackHole);
     until(&next.leadership, is_us).await;
     let old = cut_off.last.lock().clone().unwrap();
