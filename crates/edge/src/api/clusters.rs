@@ -127,7 +127,7 @@ impl Clusters {
             generation,
             synced: view.synced,
             // The same words whether there is none or one may see none.
-            hint: clusters.is_empty().then(|| api.no_clusters.to_string()),
+            hint: (clusters.is_empty() && view.synced).then(|| api.no_clusters.to_string()),
             clusters,
             shadowed: view.shadowed.iter().filter(seen).map(shown).collect(),
         }

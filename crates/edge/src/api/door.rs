@@ -159,7 +159,7 @@ async fn pass(
 ) -> Result<Response, Problem> {
     let deadline = Deadline::of_http(request.headers(), request.uri().query(), route.grant)
         .map_err(|e| Problem::invalid(e.to_string()))?;
-    // Not an extension of the request alone: `Asker` carries it for all but strangers.
+    // For the handlers of strangers; the others have it of their `Asker`.
     request.extensions_mut().insert(deadline);
     same_page(&request)?;
     let asker = match route.door {
