@@ -3,6 +3,7 @@
 
 mod client;
 mod config;
+mod controller;
 mod ground;
 mod listing;
 mod logging;
