@@ -123,6 +123,12 @@ pub(crate) fn age(since: Option<&str>, now: Timestamp) -> String {
     since.map_or_else(|| "-".to_owned(), |since| human(now.as_second() - since.as_second()))
 }
 
+/// A moment to the second, which is what a person reads; other text is left alone.
+pub(crate) fn moment(text: &str) -> String {
+    let to_second = |at: Timestamp| Timestamp::from_second(at.as_second()).ok();
+    text.parse().ok().and_then(to_second).map_or_else(|| text.to_owned(), |at| at.to_string())
+}
+
 /// Two units while the smaller one still matters.
 fn human(seconds: i64) -> String {
     const MINUTE: i64 = 60;

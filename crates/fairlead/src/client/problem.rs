@@ -141,11 +141,16 @@ impl fmt::Display for Problem {
         let said = if self.detail.is_empty() { &self.title } else { &self.detail };
         f.write_str(if said.is_empty() { self.word() } else { said.trim_end() })?;
         match self.next() {
-            // The server's sentence often has it already.
-            Some(next) if !said.contains(&next) => write!(f, "\n  {next}"),
+            // The server's sentence often has it already: then its words are enough.
+            Some(next) if !said.contains(command(&next)) => write!(f, "\n  {next}"),
             _ => Ok(()),
         }
     }
+}
+
+/// The command that a hint is about, or all of it.
+fn command(hint: &str) -> &str {
+    hint.split('`').nth(1).filter(|word| word.starts_with("fairlead ")).unwrap_or(hint)
 }
 
 #[cfg(test)]

@@ -136,7 +136,7 @@ fn only(clusters: &[ClusterView], change: Change) -> Result<String, Failure> {
     }
     let list: String = clusters.iter().map(|c| format!("\n  {} ({})", c.name, c.state)).collect();
     let why = match (clusters.iter().any(ClusterView::is_usable), change) {
-        (false, Change::No) => "no cluster is ready",
+        (false, Change::No) => "no cluster is ready.",
         _ => "which cluster?",
     };
     Err(Failure(format!(

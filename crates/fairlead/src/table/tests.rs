@@ -69,4 +69,6 @@ fn ages_are_as_kubectl_says_them() {
     assert_eq!(age(Some("2026-01-01T00:00:00Z"), now), "60s");
     assert_eq!(age(Some("yesterday"), now), "-");
     assert_eq!(age(None, now), "-");
+    assert_eq!(moment("2026-01-01T00:00:00.123456789Z"), "2026-01-01T00:00:00Z");
+    assert_eq!(moment("-"), "-");
 }

@@ -7,7 +7,7 @@ use serde_json::Value;
 use crate::client::{Answer, Route, ServerFlags};
 use crate::listing::field;
 use crate::output::Output;
-use crate::table::{Cell, Table};
+use crate::table::{Cell, Table, moment};
 use crate::terminal::{Colour, Paint};
 use crate::values;
 
@@ -57,16 +57,17 @@ fn table(answer: &Value) -> Table {
     let mut table =
         Table::new(["TIME", "USER", "VERB", "CLUSTER", "NAMESPACE", "RESOURCE", "NAME", "OUTCOME"]);
     for entry in answer["entries"].as_array().into_iter().flatten() {
+        let mut cells = vec![Cell::from(moment(&field(entry, "at")))];
+        cells.extend(
+            ["user", "verb", "cluster", "namespace", "resource", "name"]
+                .map(|name| Cell::from(field(entry, name))),
+        );
         let outcome = field(entry, "outcome");
-        let outcome = match outcome.as_str() {
-            "ok" | "opened" | "begun" => Cell::from(outcome),
-            other => Cell::coloured(other, Colour::Yellow),
-        };
-        let mut cells: Vec<Cell> =
-            ["at", "user", "verb", "cluster", "namespace", "resource", "name"]
-                .map(|name| field(entry, name).into())
-                .into();
-        cells.push(outcome);
+        // Details follow a colon.
+        cells.push(match outcome.split(':').next() {
+            Some("ok" | "opened" | "begun") => outcome.into(),
+            _ => Cell::coloured(&outcome, Colour::Yellow),
+        });
         table.row(cells);
     }
     table

@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use crate::client::{Answer, Body, Route, Server, ServerFlags};
 use crate::listing::field;
 use crate::output::{self, Failure, Format, Output};
-use crate::table::Table;
+use crate::table::{Table, moment};
 use crate::terminal::Paint;
 use crate::values;
 
@@ -90,7 +90,7 @@ pub(crate) fn run(args: &Args) -> Answer<ExitCode> {
                 body["user"] = user.as_str().into();
             }
             if let Lifetime::For(time) = expires {
-                body["expires"] = (Timestamp::now() + *time).to_string().into();
+                body["expires"] = moment(&(Timestamp::now() + *time).to_string()).into();
             }
             if let Some(description) = description {
                 body["description"] = description.as_str().into();
@@ -116,7 +116,7 @@ fn list(server: &Server, output: Output) -> Answer<ExitCode> {
                 if expired { "expired" } else { token["problem"].as_str().unwrap_or_default() };
             let [name, user, expires, description] =
                 ["name", "user", "expires", "description"].map(|name| field(token, name));
-            table.row([name, user, expires, description, problem.to_owned()]);
+            table.row([name, user, moment(&expires), description, problem.to_owned()]);
         }
         table.render(Paint::stdout())
     })?;

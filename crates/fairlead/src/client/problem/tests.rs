@@ -19,6 +19,15 @@ fn a_problem_is_its_sentence_and_what_to_do_next() {
 }
 
 #[test]
+fn a_hint_that_the_server_gave_is_not_repeated() {
+    let problem = read(
+        404,
+        r#"{"code":"no-such-cluster","detail":"there is no cluster x; `fairlead clusters list` shows those there are"}"#,
+    );
+    assert_eq!(problem.to_string().lines().count(), 1, "{problem}");
+}
+
+#[test]
 fn a_refusal_says_when_to_come_back() {
     let problem = read(
         429,
