@@ -115,7 +115,7 @@ async fn the_owner_of_the_machine_is_an_administrator_by_the_token_file() {
 
     // Others are nobody, whatever they send.
     let almost = format!("{}x", &fixture.local.secret().expose()[..52]);
-    for text in ["", "local", &almost, &token::with_id("local").expose().to_owned()] {
+    for text in ["", "local", &almost, token::with_id("local").expose()] {
         assert_eq!(fixture.access.by_token(text), Err(Unauthenticated::Unknown), "{text}");
     }
 }

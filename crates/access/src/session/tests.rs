@@ -80,15 +80,31 @@ async fn there_are_never_more_than_the_most_in_all() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_dead_are_cleared_away_and_all_of_a_user_can_be_ended() {
+async fn the_dead_make_room_before_the_living() {
     let sessions = Sessions::new();
-    open(&sessions, "ada");
+    for n in 0..IN_ALL - 1 {
+        open(&sessions, &format!("u{n}"));
+    }
     tokio::time::advance(IDLE).await;
-    let (bob, eve) = (open(&sessions, "bob"), open(&sessions, "eve"));
+    let living = open(&sessions, "ada");
+    open(&sessions, "bob");
     assert_eq!(sessions.count(), 2);
+    assert!(sessions.find(living.cookie.expose()).is_some());
+}
+
+#[tokio::test(start_paused = true)]
+async fn all_of_a_user_can_be_ended_and_those_that_do_not_hold() {
+    let sessions = Sessions::new();
+    let (bob, eve) = (open(&sessions, "bob"), open(&sessions, "eve"));
     sessions.end_all_of("bob");
     assert!(sessions.find(bob.cookie.expose()).is_none());
     assert!(sessions.find(eve.cookie.expose()).is_some());
+    let ada = open(&sessions, "ada");
+    sessions.keep(|session| &*session.user == "ada");
+    assert!(sessions.find(eve.cookie.expose()).is_none());
+    assert!(sessions.find(ada.cookie.expose()).is_some());
+    sessions.end(ada.id);
+    assert!(sessions.alive.load().users.is_empty(), "a user without sessions is kept");
 }
 
 #[test]

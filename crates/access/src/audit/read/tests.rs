@@ -9,7 +9,7 @@ fn entry(n: usize) -> Entry {
     Entry {
         who: Who { user: format!("u{}", n % 3).into(), via: Via::Local },
         from: None,
-        verb: if n % 2 == 0 { Verb::Create } else { Verb::Delete },
+        verb: if n.is_multiple_of(2) { Verb::Create } else { Verb::Delete },
         cluster: format!("c{}", n % 5),
         namespace: Some("web".to_owned()),
         resource: "pods".to_owned(),
