@@ -6,22 +6,37 @@
 //!          ─► handler (may they?) ─► fleet, access
 //! ```
 
+mod across;
+mod apply;
 mod audit;
 mod clusters;
+mod describe;
 mod door;
+mod exec;
 mod extract;
+mod forward;
 mod gates;
 mod inflight;
 mod kinds;
+mod listing;
+mod logs;
+mod nodes;
 mod openapi;
 mod outside;
 mod pages;
+mod pods;
 mod problem;
+mod resources;
+mod rights;
 mod roles;
 mod route;
+mod scope;
 mod session;
+mod socket;
+mod sse;
 mod tokens;
 mod users;
+mod watch;
 #[cfg(test)]
 mod world;
 
@@ -75,6 +90,7 @@ impl Api {
         tasks: Tasks,
         no_clusters: &str,
     ) -> Self {
+        sse::expect(&ledger);
         let streams = Arc::new(Semaphore::new(STREAMS));
         let no_clusters = no_clusters.into();
         Self { fleet, access, audit, ledger, gates, tasks, no_clusters, secure: false, streams }
@@ -117,6 +133,14 @@ fn routes() -> Routes {
     Routes::default()
         .and(clusters::routes())
         .and(kinds::routes())
+        .and(resources::routes())
+        .and(describe::routes())
+        .and(apply::routes())
+        .and(nodes::routes())
+        .and(logs::routes())
+        .and(exec::routes())
+        .and(forward::routes())
+        .and(across::routes())
         .and(session::routes())
         .and(users::routes())
         .and(roles::routes())

@@ -145,6 +145,11 @@ impl Problem {
         self
     }
 
+    /// The sentence.
+    pub(crate) fn detail(&self) -> &str {
+        &self.detail
+    }
+
     pub fn body(&self) -> ProblemBody {
         ProblemBody {
             kind: format!("urn:fairlead:problem:{}", self.code.text()),
@@ -217,7 +222,11 @@ impl From<fleet::Error> for Problem {
             Error::Refused { cluster, status } => {
                 let mut problem = Self::new(refused(&status), detail).of_cluster(cluster);
                 problem.status = StatusCode::from_u16(status.code).unwrap_or(problem.status);
-                problem.cause = serde_json::to_value(&status).ok();
+                // Of what is not there nothing more is said: what may not be seen is answered in
+                // the same words, and has nothing more to say.
+                if problem.code != Code::NotFound {
+                    problem.cause = serde_json::to_value(&status).ok();
+                }
                 problem
             }
             Error::Store(error) => (&*error).into(),

@@ -22,14 +22,26 @@ fn a_time_to_come_back_is_rounded_up() {
     assert_eq!(response.headers()[header::CONTENT_TYPE], "application/problem+json");
 }
 
+fn refused(message: &str, reason: &str, code: u16) -> Problem {
+    let status = kube::core::Status::failure(message, reason).with_code(code).boxed();
+    Problem::from(fleet::Error::Refused { cluster: "prod".to_owned(), status })
+}
+
 #[test]
 fn what_an_api_server_said_is_passed_on() {
-    let status =
-        kube::core::Status::failure("pods \"a\" not found", "NotFound").with_code(404).boxed();
-    let problem = Problem::from(fleet::Error::Refused { cluster: "prod".to_owned(), status });
+    let problem = refused("pods is forbidden", "Forbidden", 403);
+    assert_eq!(problem.code, Code::Refused);
+    let body = serde_json::to_value(problem.body()).unwrap();
+    assert_eq!((&body["cluster"], &body["status"]), (&"prod".into(), &403.into()));
+    assert_eq!(body["cause"]["reason"], "Forbidden");
+    assert_eq!(body["detail"], "prod: pods is forbidden");
+}
+
+#[test]
+fn of_what_is_not_there_nothing_more_is_said() {
+    let problem = refused("pods \"a\" not found", "NotFound", 404);
     assert_eq!(problem.code, Code::NotFound);
     let body = serde_json::to_value(problem.body()).unwrap();
-    assert_eq!(body["cluster"], "prod");
-    assert_eq!(body["cause"]["reason"], "NotFound");
     assert_eq!(body["detail"], "prod: pods \"a\" not found");
+    assert!(body.get("cause").is_none(), "{body}");
 }
