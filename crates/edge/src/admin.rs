@@ -18,12 +18,12 @@ use axum::response::Response;
 use axum::routing::get;
 use axum::{Extension, Router};
 use flow::ledger::Outcome;
-use flow::tasks::Stop;
 use flow::{Deadline, Ledger, Readiness, Tasks, Watchdog};
 use http::{HeaderMap, StatusCode, header};
 use prometheus_client::registry::Registry;
 
 use crate::exposition::Exposition;
+use crate::same_site::same_site;
 use crate::serve::{Limits, serve};
 use crate::tls::Certificate;
 use crate::{reply, serve as edge};
@@ -32,8 +32,6 @@ pub use access::Token;
 
 /// An admin answer takes milliseconds; one that takes this long is not coming.
 const PATIENCE: Duration = Duration::from_secs(5);
-/// How often certificate files are looked at.
-const CERTIFICATE_CHECK: Duration = Duration::from_secs(10);
 
 /// Reads and changes what is logged.
 pub trait LogLevel: Send + Sync {
@@ -110,32 +108,20 @@ async fn run(admin: Admin, reach: Reach, tasks: Tasks) {
         }
     };
     let local = listener.local_addr().is_ok_and(|a| a.ip().is_loopback());
-    let guard = access::Guard { token: reach.token, loopback: local };
+    let guard = access::Guard { token: reach.token };
     if let Some(certificate) = reach.certificate.clone() {
-        tasks.spawn("certificate", keep_current(certificate, tasks.stopping()));
+        tasks.spawn("certificate", certificate.keep_current("admin", tasks.stopping()));
     }
     let tls = reach.certificate.map(|c| c.acceptor(&["http/1.1"]));
     let limits = Limits { connections: 64, ..edge::Limits::default() };
-    let router = router(Arc::new(admin), Arc::new(guard)).layer(Extension(tasks.clone()));
+    let router = router(Arc::new(admin), Arc::new(guard), local).layer(Extension(tasks.clone()));
     serve(listener, tls, router, limits, tasks.clone()).await;
     tasks.shutdown(Duration::from_secs(1)).await;
 }
 
-async fn keep_current(certificate: Arc<Certificate>, stop: Stop) {
-    while stop.bound(tokio::time::sleep(CERTIFICATE_CHECK)).await.is_some() {
-        match certificate.refresh() {
-            Ok(true) => tracing::info!("admin certificate replaced"),
-            Ok(false) => {}
-            Err(error) => {
-                tracing::warn!(%error, "the new admin certificate is unusable, keeping the old one");
-            }
-        }
-    }
-}
-
 type Shared = State<Arc<Admin>>;
 
-fn router(admin: Arc<Admin>, guard: Arc<access::Guard>) -> Router {
+fn router(admin: Arc<Admin>, guard: Arc<access::Guard>, loopback: bool) -> Router {
     let open =
         Router::new().route("/livez", get(health::livez)).route("/readyz", get(health::readyz));
     let guarded = Router::new()
@@ -159,7 +145,7 @@ fn router(admin: Arc<Admin>, guard: Arc<access::Guard>) -> Router {
             reply::text(StatusCode::NOT_FOUND, &format!("no such page\n\n{INDEX}"))
         })
         .layer(middleware::from_fn_with_state(admin.clone(), recorded))
-        .layer(middleware::from_fn_with_state(guard, access::same_site))
+        .layer(middleware::from_fn_with_state(loopback, same_site))
         .with_state(admin)
 }
 

@@ -4,11 +4,16 @@
 //! listener ──► serve (bounded connections, TLS and header deadlines) ──► router ──► a room's own API
 //! ```
 //!
+//! - [`api`]: REST, events and WebSockets for programs and browsers; every request passes one door.
+//! - [`admin`]: health, metrics, and what is in flight.
+//!
 //! The admin edge has a thread and a runtime of its own, so that it answers while every worker of
 //! the main runtime is blocked. Nothing here waits on a lock that a blocked worker could hold.
 
 pub mod admin;
+pub mod api;
 pub mod exposition;
 mod reply;
+mod same_site;
 pub mod serve;
 pub mod tls;

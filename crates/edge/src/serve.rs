@@ -3,18 +3,24 @@
 //!
 //! axum's own `serve` has neither a bound nor a deadline: idle or dripping clients could hold it.
 
+use std::convert::Infallible;
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Router;
+use axum::response::Response;
+use axum::routing::future::RouteFuture;
 use flow::tasks::Stop;
 use flow::{Deadline, Tasks};
+use http::Request;
+use hyper::body::Incoming;
 use hyper_util::rt::{TokioIo, TokioTimer};
-use hyper_util::service::TowerToHyperService;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio_rustls::TlsAcceptor;
+use tower::Service;
 
 /// What one listener may cost.
 #[derive(Clone, Copy, Debug)]
@@ -28,6 +34,29 @@ pub struct Limits {
 impl Default for Limits {
     fn default() -> Self {
         Self { connections: 256, patience: Duration::from_secs(5) }
+    }
+}
+
+/// Who is at the other end of the connection, whatever a header says; in every request's extensions.
+#[derive(Clone, Copy, Debug)]
+pub struct Peer(pub SocketAddr);
+
+/// What a connection's requests are answered by.
+#[derive(Clone)]
+struct Answers {
+    router: Router,
+    peer: Peer,
+}
+
+impl hyper::service::Service<Request<Incoming>> for Answers {
+    type Response = Response;
+    type Error = Infallible;
+    type Future = RouteFuture<Infallible>;
+
+    fn call(&self, mut request: Request<Incoming>) -> Self::Future {
+        request.extensions_mut().insert(self.peer);
+        // A router is always ready.
+        self.router.clone().call(request)
     }
 }
 
@@ -51,8 +80,8 @@ pub async fn serve(
             () = stop.stopped() => return,
             accepted = listener.accept() => accepted,
         };
-        let stream = match accepted {
-            Ok((stream, _)) => stream,
+        let (stream, peer) = match accepted {
+            Ok(accepted) => accepted,
             Err(error) => {
                 // Out of file descriptors, mostly. Accepting again at once would spin.
                 tracing::warn!(%error, "cannot accept a connection");
@@ -69,8 +98,8 @@ pub async fn serve(
             }
             continue;
         };
-        let connection =
-            connection(stream, tls.clone(), router.clone(), limits, stop.clone(), place);
+        let answers = Answers { router: router.clone(), peer: Peer(peer) };
+        let connection = connection(stream, tls.clone(), answers, limits, stop.clone(), place);
         tasks.spawn("connection", connection);
     }
 }
@@ -90,7 +119,7 @@ async fn refuse(mut stream: TcpStream, _place: OwnedSemaphorePermit) {
 async fn connection(
     stream: TcpStream,
     tls: Option<TlsAcceptor>,
-    router: Router,
+    answers: Answers,
     limits: Limits,
     stop: Stop,
     _place: OwnedSemaphorePermit,
@@ -98,23 +127,24 @@ async fn connection(
     // Answers are small; waiting to fill a packet only adds latency.
     let _ = stream.set_nodelay(true);
     match tls {
-        None => http(stream, router, limits, stop).await,
+        None => http(stream, answers, limits, stop).await,
         Some(tls) => match Deadline::after(limits.patience).bound(tls.accept(stream)).await {
-            Ok(Ok(stream)) => http(stream, router, limits, stop).await,
+            Ok(Ok(stream)) => http(stream, answers, limits, stop).await,
             Ok(Err(error)) => tracing::debug!(%error, "tls handshake failed"),
             Err(error) => tracing::debug!(%error, "tls handshake took too long"),
         },
     }
 }
 
-async fn http<S>(stream: S, router: Router, limits: Limits, stop: Stop)
+async fn http<S>(stream: S, answers: Answers, limits: Limits, stop: Stop)
 where
-    S: AsyncRead + AsyncWrite + Unpin + 'static,
+    S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
     let connection = hyper::server::conn::http1::Builder::new()
         .timer(TokioTimer::new())
         .header_read_timeout(limits.patience)
-        .serve_connection(TokioIo::new(stream), TowerToHyperService::new(router));
+        .serve_connection(TokioIo::new(stream), answers)
+        .with_upgrades();
     let mut connection = std::pin::pin!(connection);
     let ended = tokio::select! {
         ended = connection.as_mut() => ended,

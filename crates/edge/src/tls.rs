@@ -2,9 +2,9 @@
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
-use flow::Snapshot;
+use flow::{Snapshot, Stop};
 use rustls::ServerConfig;
 use rustls::crypto::ring;
 use rustls::pki_types::pem::PemObject;
@@ -12,6 +12,9 @@ use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::server::{ClientHello, ResolvesServerCert};
 use rustls::sign::CertifiedKey;
 use tokio_rustls::TlsAcceptor;
+
+/// How often the files are looked at: two `stat`s, and a rotation has days.
+const CHECK: Duration = Duration::from_secs(10);
 
 #[derive(Debug, thiserror::Error)]
 pub enum TlsError {
@@ -58,6 +61,19 @@ impl Certificate {
             *loaded = Loaded { certified, changed };
             true
         }))
+    }
+
+    /// Follows the files until `stop`. `whose` names the listener in the log.
+    pub async fn keep_current(self: Arc<Self>, whose: &'static str, stop: Stop) {
+        while stop.bound(tokio::time::sleep(CHECK)).await.is_some() {
+            match self.refresh() {
+                Ok(true) => tracing::info!(whose, "certificate replaced"),
+                Ok(false) => {}
+                Err(error) => {
+                    tracing::warn!(whose, %error, "the new certificate is unusable, keeping the old one");
+                }
+            }
+        }
     }
 
     /// Serves with whatever pair is current at each handshake.

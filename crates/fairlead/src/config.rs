@@ -27,8 +27,36 @@ pub(crate) struct Config {
     pub(crate) grace: Duration,
     pub(crate) slow: Duration,
     pub(crate) memory_limit: Option<u64>,
+    pub(crate) store: Store,
+    pub(crate) fleet: Fleet,
+    pub(crate) api: Api,
     pub(crate) admin: Admin,
     pub(crate) log: Log,
+}
+
+/// Where objects live.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Store {
+    /// In the data directory.
+    Embedded,
+    /// In the API server of this pod, or of the current kubeconfig context.
+    Kubernetes,
+}
+
+#[derive(Clone, Debug)]
+pub(crate) struct Fleet {
+    /// Kubeconfig files, in order; none takes none.
+    pub(crate) kubeconfig: Vec<PathBuf>,
+    /// The namespace of imported kubeconfigs, and the label selector of those made by others.
+    pub(crate) namespace: String,
+    pub(crate) secrets: String,
+}
+
+#[derive(Clone, Debug)]
+pub(crate) struct Api {
+    pub(crate) listen: SocketAddr,
+    pub(crate) tls_cert: Option<PathBuf>,
+    pub(crate) tls_key: Option<PathBuf>,
 }
 
 #[derive(Clone, Debug)]
@@ -61,6 +89,17 @@ impl Default for Config {
             grace: Duration::from_secs(10),
             slow: Duration::from_secs(10),
             memory_limit: None,
+            store: Store::Embedded,
+            fleet: Fleet {
+                kubeconfig: values::default_kubeconfig(),
+                namespace: "fairlead".to_owned(),
+                secrets: "fairlead.dev/cluster".to_owned(),
+            },
+            api: Api {
+                listen: SocketAddr::from(([127, 0, 0, 1], 7680)),
+                tls_cert: None,
+                tls_key: None,
+            },
             admin: Admin {
                 listen: SocketAddr::from(([127, 0, 0, 1], 7682)),
                 tls_cert: None,
@@ -124,6 +163,75 @@ pub(crate) const SETTINGS: &[Setting] = &[
         allowed: "auto, or a size of at least 64MiB, such as 512MiB, 2GiB",
         take: |c, v| values::size_or_auto(v, 64 << 20).map(|v| c.memory_limit = v),
         show: |c| c.memory_limit.map_or_else(|| "auto".to_owned(), |b| b.to_string()),
+    },
+    Setting {
+        key: "store",
+        metavar: "ENGINE",
+        help: "Where objects live: in the data directory, or in the API server of this pod (else of the current kubeconfig context)",
+        allowed: "embedded or kubernetes",
+        take: |c, v| {
+            c.store = match v {
+                "embedded" => Store::Embedded,
+                "kubernetes" => Store::Kubernetes,
+                _ => return None,
+            };
+            Some(())
+        },
+        show: |c| {
+            match c.store {
+                Store::Embedded => "embedded",
+                Store::Kubernetes => "kubernetes",
+            }
+            .to_owned()
+        },
+    },
+    Setting {
+        key: "fleet.kubeconfig",
+        metavar: "FILES",
+        help: "Kubeconfig files whose contexts are clusters of the fleet, separated by colons; `none` takes none",
+        allowed: "none, or files separated by colons",
+        take: |c, v| values::paths(v).map(|v| c.fleet.kubeconfig = v),
+        show: |c| values::show_paths(&c.fleet.kubeconfig),
+    },
+    Setting {
+        key: "fleet.namespace",
+        metavar: "NAME",
+        help: "Namespace of the store in which the kubeconfigs of imported clusters are kept",
+        allowed: "the name of a namespace: at most 63 of a-z, 0-9 and -",
+        take: |c, v| values::label(v).map(|v| c.fleet.namespace = v),
+        show: |c| c.fleet.namespace.clone(),
+    },
+    Setting {
+        key: "fleet.secrets",
+        metavar: "SELECTOR",
+        help: "Label selector of Secrets in the store that hold a kubeconfig (those of Cluster API are found without it)",
+        allowed: "a label selector, such as fairlead.dev/cluster or env=prod",
+        take: |c, v| (!v.is_empty()).then(|| c.fleet.secrets = v.to_owned()),
+        show: |c| c.fleet.secrets.clone(),
+    },
+    Setting {
+        key: "api.listen",
+        metavar: "ADDR",
+        help: "The API that the command line and programs speak to; beyond loopback only with TLS",
+        allowed: "an address and port, such as 127.0.0.1:7680 or [::1]:7680",
+        take: |c, v| v.parse().ok().map(|v| c.api.listen = v),
+        show: |c| c.api.listen.to_string(),
+    },
+    Setting {
+        key: "api.tls-cert",
+        metavar: "FILE",
+        help: "Certificate chain (PEM) for the API",
+        allowed: "a file",
+        take: |c, v| values::path(v).map(|v| c.api.tls_cert = Some(v)),
+        show: |c| values::show_path(c.api.tls_cert.as_deref()),
+    },
+    Setting {
+        key: "api.tls-key",
+        metavar: "FILE",
+        help: "Private key (PEM) for the API; readable by its owner only",
+        allowed: "a file",
+        take: |c, v| values::path(v).map(|v| c.api.tls_key = Some(v)),
+        show: |c| values::show_path(c.api.tls_key.as_deref()),
     },
     Setting {
         key: "admin.listen",
@@ -407,30 +515,42 @@ impl Draft {
 
     /// What no setting can check alone.
     fn check_whole(&mut self) {
-        let admin = &self.resolved.config.admin;
+        let Config { admin, api, .. } = &self.resolved.config;
         let mut wrong = Vec::new();
-        match (&admin.tls_cert, &admin.tls_key) {
-            (Some(_), None) => wrong.push(("admin.tls-cert", "needs admin.tls-key beside it")),
-            (None, Some(_)) => wrong.push(("admin.tls-key", "needs admin.tls-cert beside it")),
-            _ => {}
+        for (keys, listen, cert, key) in [
+            (
+                ["admin.listen", "admin.tls-cert", "admin.tls-key"],
+                admin.listen,
+                &admin.tls_cert,
+                &admin.tls_key,
+            ),
+            (
+                ["api.listen", "api.tls-cert", "api.tls-key"],
+                api.listen,
+                &api.tls_cert,
+                &api.tls_key,
+            ),
+        ] {
+            let [at, cert_at, key_at] = keys;
+            match (cert, key) {
+                (Some(_), None) => wrong.push((cert_at, format!("needs {key_at} beside it"))),
+                (None, Some(_)) => wrong.push((key_at, format!("needs {cert_at} beside it"))),
+                (None, None) if !listen.ip().is_loopback() => wrong.push((
+                    at,
+                    format!("an address beyond loopback needs TLS: set {cert_at} and {key_at}"),
+                )),
+                _ => {}
+            }
         }
-        if !admin.listen.ip().is_loopback() {
-            if admin.tls_cert.is_none() {
-                wrong.push((
-                    "admin.listen",
-                    "an address beyond loopback needs TLS: set admin.tls-cert and admin.tls-key",
-                ));
-            }
-            if admin.token_file.is_none() {
-                wrong.push((
-                    "admin.listen",
-                    "an address beyond loopback needs a bearer token: set admin.token-file",
-                ));
-            }
+        if !admin.listen.ip().is_loopback() && admin.token_file.is_none() {
+            wrong.push((
+                "admin.listen",
+                "an address beyond loopback needs a bearer token: set admin.token-file".to_owned(),
+            ));
         }
         for (key, message) in wrong {
             let origin = self.resolved.origins.get(key).unwrap_or(&Origin::Default).clone();
-            self.problems.push(Problem::new(key, &origin, message.to_owned()));
+            self.problems.push(Problem::new(key, &origin, message));
         }
     }
 }

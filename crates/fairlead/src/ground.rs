@@ -8,9 +8,10 @@
 //! admin         its own thread and runtime: answers when all of the above is stuck
 //! ```
 
+use std::fmt::Write;
 use std::io::ErrorKind;
 use std::net::{SocketAddr, TcpListener};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
@@ -36,6 +37,11 @@ use crate::output::{self, FAILED, Failure, Verdict};
 /// Beyond the grace, for tasks that were aborted to be dropped.
 const AFTER_GRACE: Duration = Duration::from_secs(1);
 
+/// Of a worker, as the main thread has it: address space, not memory, until it is used. A call of a
+/// cluster through discovery, lanes, breaker, proxy and TLS is a hundred polls deep, and overflows
+/// tokio's 2 MiB where nothing is inlined.
+const STACK: usize = 8 << 20;
+
 /// What the daemon's own work is given.
 #[derive(Clone, Debug)]
 pub(crate) struct Ground {
@@ -59,12 +65,7 @@ impl Claims {
     pub(crate) fn take(config: &Config) -> Result<Self, Failure> {
         let lock = lock_data(&config.data)?;
         let (listener, address) = listen(config.admin.listen, "--admin-listen")?;
-        let certificate = match (&config.admin.tls_cert, &config.admin.tls_key) {
-            (Some(cert), Some(key)) => {
-                Some(Certificate::load(cert.clone(), key.clone()).map_err(|e| explain(&e))?)
-            }
-            _ => None,
-        };
+        let certificate = certificate(&config.admin.tls_cert, &config.admin.tls_key)?;
         let token = config.admin.token_file.as_deref().map(Token::read);
         let token = token.transpose().map_err(|e| explain(&e))?;
         Ok(Self { _lock: lock, reach: Reach { listener, certificate, token }, address })
@@ -82,7 +83,19 @@ fn lock_data(data: &Path) -> Result<LockFile, Failure> {
     LockFile::take(data).map_err(|e| explain(&e))
 }
 
-fn listen(address: SocketAddr, flag: &str) -> Result<(TcpListener, SocketAddr), Failure> {
+/// The pair that serves a listener, if it has one.
+pub(crate) fn certificate(
+    cert: &Option<PathBuf>,
+    key: &Option<PathBuf>,
+) -> Result<Option<Arc<Certificate>>, Failure> {
+    let (Some(cert), Some(key)) = (cert, key) else { return Ok(None) };
+    Certificate::load(cert.clone(), key.clone()).map(Some).map_err(|e| explain(&e))
+}
+
+pub(crate) fn listen(
+    address: SocketAddr,
+    flag: &str,
+) -> Result<(TcpListener, SocketAddr), Failure> {
     let said = |e: std::io::Error| {
         Failure(match e.kind() {
             ErrorKind::AddrInUse => format!(
@@ -102,7 +115,7 @@ fn listen(address: SocketAddr, flag: &str) -> Result<(TcpListener, SocketAddr), 
 }
 
 /// The error and its causes in one line.
-fn explain(error: &dyn std::error::Error) -> Failure {
+pub(crate) fn explain(error: &dyn std::error::Error) -> Failure {
     let mut text = error.to_string();
     let mut cause = error.source();
     while let Some(error) = cause {
@@ -122,17 +135,22 @@ impl LogLevel for LevelHandle {
     }
 }
 
+/// What a daemon tells the person who started it: a name and a place.
+pub(crate) type Told = Vec<(&'static str, String)>;
+
 /// Runs a daemon: the ground, then whatever `begin` starts on `Ground::tasks`, until a signal.
+/// `begin` waits for nothing, so that the admin surface is there from the first moment.
 pub(crate) fn run(
     config: &Config,
     claims: Claims,
-    begin: impl FnOnce(&Ground) -> Result<(), Failure>,
+    begin: impl FnOnce(&Ground, &mut Registry) -> Result<Told, Failure>,
 ) -> Verdict {
     let logging = logging::start(&config.log);
     let stops = Stops::listen()?;
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(config.workers)
         .thread_name("worker")
+        .thread_stack_size(STACK)
         .enable_all()
         .build()
         .map_err(|e| Failure(format!("the runtime cannot start: {e}")))?;
@@ -154,19 +172,22 @@ pub(crate) fn run(
     let memory = ground.memory.clone();
     ground.watchdog.each_tick("memory-guard", move || memory.check());
 
-    let registry = Arc::new(registry(&ground, &logging));
+    let mut registry = registry(&ground, &logging);
+    let told = begin(&ground, &mut registry)?;
+    let registry = Arc::new(registry);
     keep_evidence(&evidence, &ground, &registry);
     let address = claims.address;
     let scheme = if claims.reach.certificate.is_some() { "https" } else { "http" };
     let admin = start_admin(config, &ground, &logging, registry, claims.reach)?;
 
-    begin(&ground)?;
     stops.when_given_up(&ground.tasks);
-    output::line(&format!(
-        "fairlead {} is up\n  admin  {scheme}://{address}/\n  data   {}",
-        env!("CARGO_PKG_VERSION"),
-        config.data.display()
-    ))?;
+    let mut banner = format!("fairlead {} is up", env!("CARGO_PKG_VERSION"));
+    let common =
+        [("admin", format!("{scheme}://{address}/")), ("data", config.data.display().to_string())];
+    for (name, place) in told.into_iter().chain(common) {
+        let _ = write!(banner, "\n  {name:<6} {place}");
+    }
+    output::line(&banner)?;
     info!(version = env!("CARGO_PKG_VERSION"), %address, "up");
 
     let why = stops.wait();

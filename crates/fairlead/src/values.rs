@@ -11,6 +11,40 @@ pub(crate) fn show_path(path: Option<&Path>) -> String {
     path.map_or_else(|| "-".to_owned(), |p| p.display().to_string())
 }
 
+/// Paths separated by colons, as in `PATH`; `none` is none.
+pub(crate) fn paths(text: &str) -> Option<Vec<PathBuf>> {
+    if text == "none" {
+        return Some(Vec::new());
+    }
+    let paths: Option<Vec<_>> = text.split(':').filter(|p| !p.is_empty()).map(path).collect();
+    paths.filter(|paths| !paths.is_empty())
+}
+
+pub(crate) fn show_paths(paths: &[PathBuf]) -> String {
+    if paths.is_empty() {
+        return "none".to_owned();
+    }
+    paths.iter().map(|p| p.display().to_string()).collect::<Vec<_>>().join(":")
+}
+
+/// A DNS label: what Kubernetes calls a namespace.
+pub(crate) fn label(text: &str) -> Option<String> {
+    let fits = (1..=63).contains(&text.len())
+        && text.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-')
+        && !text.starts_with('-')
+        && !text.ends_with('-');
+    fits.then(|| text.to_owned())
+}
+
+/// Where kubectl looks.
+pub(crate) fn default_kubeconfig() -> Vec<PathBuf> {
+    if let Some(list) = std::env::var_os("KUBECONFIG").filter(|list| !list.is_empty()) {
+        return std::env::split_paths(&list).filter(|p| !p.as_os_str().is_empty()).collect();
+    }
+    let home = std::env::var_os("HOME").map(PathBuf::from).filter(|h| h.is_absolute());
+    home.map(|home| home.join(".kube/config")).into_iter().collect()
+}
+
 pub(crate) fn number(text: &str, least: usize, most: usize) -> Option<usize> {
     text.parse().ok().filter(|n| (least..=most).contains(n))
 }

@@ -1,24 +1,40 @@
 //! Work on a cluster's resources. Every operation takes a [`Connection`](crate::Connection) and a
-//! deadline, asks the connection's discovery what a word means, and answers plain values.
+//! deadline, and answers plain values; what a word means, the connection's discovery knows.
 //!
 //! ```text
-//! list, table, get ──► Connection::on ──► discovery ──► API server
-//! watch ──► list, then changes, for as long as somebody listens
-//! events, tree ──► list;  describe ──► get + events + tree
-//! table_all, search ──► fan ──► every chosen cluster at once
+//! read     list, table, get ──► Connection::on ──► discovery ──► API server
+//!          watch ──► list, then changes, for as long as somebody listens
+//!          events, tree ──► list;  describe ──► get + events + tree
+//!          table_all, search ──► fan ──► every chosen cluster at once
+//! change   apply (diff, dry run), delete, scale, restart ──► Target;  cordon, uncordon, drain
+//! stream   logs, exec, forward
 //! ```
+//!
+//! A stream does its work while it is polled and owns all of it: dropped, it is over.
 
 use crate::error::Error;
 
+mod channels;
 mod describe;
+mod driven;
 mod events;
 mod form;
 mod get;
 mod list;
 mod search;
 mod state;
+mod target;
 mod tree;
 mod watch;
+
+pub mod apply;
+pub mod delete;
+pub mod exec;
+pub mod forward;
+pub mod logs;
+pub mod nodes;
+pub mod restart;
+pub mod scale;
 
 pub use describe::{Description, describe};
 pub use events::{About, Event, events};
@@ -26,10 +42,14 @@ pub use get::{get, yaml};
 pub use list::{Column, ListQuery, Page, Row, Table, list, table};
 pub use search::{Hit, SearchQuery, SearchResult, search};
 pub use state::state;
+pub use target::Target;
 pub use tree::{Branch, Node, Tree, tree};
 pub use watch::{Change, watch, watch_table};
 
 pub(crate) use watch::watch_metadata;
+
+/// Who we are in `managedFields`.
+pub const FIELD_MANAGER: &str = "fairlead";
 
 /// An error and its causes as one sentence, for an answer in which it is one row among others.
 pub(crate) fn sentence(error: &dyn std::error::Error) -> String {

@@ -199,8 +199,9 @@ impl Election {
         self.leadership.publish(Leadership::Us(fence.token().clone()));
         let objects = self.objects.guarded(&fence);
         let leader = Leader { tasks: tasks.child("leading"), objects, fence };
-        lead(leader.clone());
-        Term(leader)
+        let term = Term(leader.clone());
+        lead(leader);
+        term
     }
 
     /// Waits until the lease is ours; says until when.

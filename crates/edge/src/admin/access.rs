@@ -6,7 +6,7 @@ use std::sync::Arc;
 use axum::extract::{Request, State};
 use axum::middleware::Next;
 use axum::response::Response;
-use http::{HeaderMap, HeaderValue, StatusCode, header};
+use http::{HeaderValue, StatusCode, header};
 use subtle::ConstantTimeEq;
 
 use crate::reply;
@@ -54,7 +54,6 @@ impl Token {
 #[derive(Debug)]
 pub(super) struct Guard {
     pub(super) token: Option<Token>,
-    pub(super) loopback: bool,
 }
 
 /// Without a token configured only loopback listens, and loopback may ask.
@@ -77,63 +76,4 @@ pub(super) async fn authenticate(
     );
     refusal.headers_mut().insert(header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
     refusal
-}
-
-/// A page from elsewhere, open in a local browser, must not reach a loopback listener, neither by
-/// a cross-site request nor by a name of its own that resolves to 127.0.0.1.
-pub(super) async fn same_site(
-    State(guard): State<Arc<Guard>>,
-    request: Request,
-    next: Next,
-) -> Response {
-    if guard.loopback && !is_local(request.headers()) {
-        return reply::text(
-            StatusCode::FORBIDDEN,
-            "this listener answers only to localhost; ask for it by 127.0.0.1, [::1] or localhost",
-        );
-    }
-    next.run(request).await
-}
-
-fn is_local(headers: &HeaderMap) -> bool {
-    let host = headers.get(header::HOST).and_then(|host| host.to_str().ok());
-    let origin = headers.get(header::ORIGIN).map(|origin| origin.to_str().unwrap_or(""));
-    let origin_host = origin.map(|origin| origin.split_once("://").map_or("", |(_, rest)| rest));
-    host.is_some_and(names_loopback) && origin_host.is_none_or(names_loopback)
-}
-
-fn names_loopback(authority: &str) -> bool {
-    let Ok(authority) = authority.parse::<http::uri::Authority>() else { return false };
-    let host = authority.host().trim_start_matches('[').trim_end_matches(']');
-    host == "localhost" || host.parse::<std::net::IpAddr>().is_ok_and(|ip| ip.is_loopback())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn only_loopback_names_count_as_local() {
-        for local in ["localhost:7682", "127.0.0.1:7682", "127.9.9.9", "[::1]:7682", "localhost"] {
-            assert!(names_loopback(local), "{local}");
-        }
-        for other in
-            ["evil.example:7682", "127.0.0.1.evil.example", "10.0.0.1", "", "localhost.evil"]
-        {
-            assert!(!names_loopback(other), "{other}");
-        }
-    }
-
-    #[test]
-    fn a_page_from_elsewhere_is_not_local() {
-        let mut headers = HeaderMap::new();
-        headers.insert(header::HOST, HeaderValue::from_static("127.0.0.1:7682"));
-        assert!(is_local(&headers));
-        headers.insert(header::ORIGIN, HeaderValue::from_static("https://evil.example"));
-        assert!(!is_local(&headers));
-        headers.insert(header::ORIGIN, HeaderValue::from_static("null"));
-        assert!(!is_local(&headers));
-        headers.insert(header::ORIGIN, HeaderValue::from_static("http://localhost:7682"));
-        assert!(is_local(&headers));
-    }
 }

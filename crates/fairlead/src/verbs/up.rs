@@ -1,4 +1,5 @@
 use crate::config::ConfigFlags;
+use crate::controller;
 use crate::ground::{self, Claims};
 use crate::output::Verdict;
 use crate::verbs::config::load;
@@ -21,5 +22,8 @@ pub(crate) struct Args {
 pub(crate) fn run(args: &Args) -> Verdict {
     let config = load(&args.flags)?.config;
     let claims = Claims::take(&config)?;
-    ground::run(&config, claims, |_ground| Ok(()))
+    let api = controller::Claims::take(&config)?;
+    ground::run(&config, claims, |ground, registry| {
+        controller::begin(&config, api, ground, registry)
+    })
 }

@@ -220,7 +220,9 @@ impl Watcher {
             Ok(Err(error)) => return self.end(Some(Failure::Cut(error))),
             Err(silent) => return self.end(Some(silent)),
         };
-        self.well();
+        if !matches!(event, WatchEvent::Error(_)) {
+            self.well();
+        }
         match event {
             WatchEvent::Added(object) | WatchEvent::Modified(object) => {
                 self.told(object.resource_version());
@@ -257,8 +259,9 @@ impl Watcher {
         let now = Instant::now();
         // The server's seconds are not ours to the millisecond.
         let in_time = now + Duration::from_secs(1) >= *ends;
-        let (at, held) = (at.clone(), now - *opened >= self.limits.grace);
-        if (failure.is_none() && in_time) || held {
+        let held = in_time || now - *opened >= self.limits.grace;
+        let at = at.clone();
+        if held && !matches!(failure, Some(Failure::Silent)) {
             self.well();
         }
         self.state = State::At(at);

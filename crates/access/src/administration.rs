@@ -1,0 +1,546 @@
+//! Administration: users, roles and tokens, changed by somebody who may.
+//!
+//! Contract:
+//! - Every call asks [`decide`](crate::decide) first: the verb on `users.fairlead.dev`,
+//!   `accessroles.fairlead.dev` or `accesstokens.fairlead.dev` in the cluster [`FLEET`].
+//! - Nobody rises above themselves: who is not `admin` makes and touches (the password, the tokens,
+//!   the roles of) only users whose roles they have themselves, with those of their own roles that
+//!   deny something among them. Roles are written by an `admin`: who writes roles could write any.
+//! - The last administrator in the store stays one, unless it is the machine's owner (`local`) who
+//!   says so. Two replicas asked at the same instant could each take one of the last two; the local
+//!   token is the way back.
+//! - A role that users have is not deleted: they might lose a "no" with it.
+//! - What is one's own needs no permission: one's password (the present one is asked for) and one's
+//!   tokens, made in a session or by the machine's owner. A stolen token makes no tokens.
+//! - A change is answered once this process has seen it itself (or a second later): who makes a
+//!   token can use it.
+
+use std::net::IpAddr;
+use std::time::Duration;
+
+use flow::Deadline;
+use jiff::Timestamp;
+use objects::kinds::{AccessRole, AccessRoleSpec, AccessToken, User, UserSpec};
+use objects::{Expected, Id, Kind, Version, Within};
+use serde::Serialize;
+use tokio::sync::SemaphorePermit;
+
+use crate::access::{Access, LoginError};
+use crate::directory::{Account, Directory};
+use crate::password::{self, NoVerdict, WeakPassword};
+use crate::role::{ADMIN, Ask, FLEET, Role, Verb, is_built_in};
+use crate::secret::Secret;
+use crate::token::NewToken;
+use crate::who::{LOCAL, Via, Who};
+
+/// The resources of administration, in the cluster [`FLEET`].
+pub const USERS: &str = "users.fairlead.dev";
+pub const ROLES: &str = "accessroles.fairlead.dev";
+pub const TOKENS: &str = "accesstokens.fairlead.dev";
+pub const CLUSTERS: &str = "clusters.fairlead.dev";
+pub const AUDIT: &str = "audit.fairlead.dev";
+
+/// How long an answer waits for our own watch to tell the change.
+const SEEN: Duration = Duration::from_secs(1);
+
+#[derive(Debug, thiserror::Error)]
+pub enum AdministrationError {
+    #[error("you may not {verb} {resource}; ask an administrator")]
+    NotAllowed { verb: Verb, resource: &'static str },
+    /// The sentence tells which rule, and the way round.
+    #[error("{0}")]
+    Guarded(String),
+    #[error(transparent)]
+    WeakPassword(#[from] WeakPassword),
+    #[error("the present password is wrong")]
+    WrongPassword,
+    /// The present password was not looked at.
+    #[error(transparent)]
+    Login(LoginError),
+    #[error(transparent)]
+    NoVerdict(#[from] NoVerdict),
+    #[error(transparent)]
+    Store(#[from] objects::Error),
+}
+
+type Result<T> = std::result::Result<T, AdministrationError>;
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct UserView {
+    pub name: String,
+    pub roles: Vec<String>,
+    pub disabled: bool,
+    pub has_password: bool,
+    /// What is wrong with it, for a person to mend.
+    pub problems: Vec<String>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct RoleView {
+    pub name: String,
+    pub built_in: bool,
+    #[serde(flatten)]
+    pub rules: AccessRoleSpec,
+    pub problems: Vec<String>,
+}
+
+/// Never with the secret: that is not kept.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct TokenView {
+    pub id: String,
+    pub user: String,
+    pub description: Option<String>,
+    /// RFC 3339; none never expires.
+    pub expires: Option<String>,
+    pub expired: bool,
+    pub problem: Option<String>,
+}
+
+/// A user to make.
+#[derive(Debug)]
+pub struct NewUser {
+    pub name: String,
+    pub roles: Vec<String>,
+    /// Without one, the user has tokens only.
+    pub password: Option<Secret>,
+}
+
+/// What to change of a user; `None` stays as it is.
+#[derive(Clone, Debug, Default)]
+pub struct UserChange {
+    pub roles: Option<Vec<String>>,
+    pub disabled: Option<bool>,
+}
+
+/// What `who` may do to users, roles and tokens. Made by [`Access::administer`].
+#[derive(Clone, Copy, Debug)]
+pub struct Administration<'a> {
+    access: &'a Access,
+    who: &'a Who,
+}
+
+impl<'a> Administration<'a> {
+    pub(crate) fn new(access: &'a Access, who: &'a Who) -> Self {
+        Self { access, who }
+    }
+
+    /// By name.
+    pub fn users(&self) -> Result<Vec<UserView>> {
+        self.ask(Verb::List, USERS)?;
+        let directory = self.access.0.directory.load();
+        let mut users: Vec<_> = directory.accounts().map(|account| UserView::of(account)).collect();
+        users.sort_by(|a, b| a.name.cmp(&b.name));
+        Ok(users)
+    }
+
+    /// Oneself; needs no permission.
+    pub fn own(&self) -> Option<UserView> {
+        self.access.0.directory.read(|directory| {
+            directory.account(&self.who.user).map(|account| UserView::of(account))
+        })
+    }
+
+    pub async fn create_user(&self, new: NewUser, deadline: Deadline) -> Result<UserView> {
+        self.ask(Verb::Create, USERS)?;
+        refuse_local(&new.name)?;
+        self.may_give(&new.roles)?;
+        let password_hash = match new.password {
+            Some(password) => Some(self.hash(&new.name, password, deadline).await?),
+            None => None,
+        };
+        let spec = UserSpec { password_hash, roles: new.roles, disabled: false };
+        let user = self.access.0.objects.create(&User::new(&new.name, spec), deadline).await?;
+        self.user_written(&user).await;
+        Ok(self.view(&user))
+    }
+
+    pub async fn update_user(
+        &self,
+        name: &str,
+        change: UserChange,
+        deadline: Deadline,
+    ) -> Result<UserView> {
+        self.ask(Verb::Update, USERS)?;
+        refuse_local(name)?;
+        let _turn = self.turn(deadline).await?;
+        let mut user = self.user(name, deadline).await?;
+        self.may_touch(&user)?;
+        let before = user.spec.clone();
+        if let Some(roles) = change.roles {
+            self.may_give(&roles)?;
+            user.spec.roles = roles;
+        }
+        user.spec.disabled = change.disabled.unwrap_or(before.disabled);
+        if is_admin(&before) && !is_admin(&user.spec) {
+            self.refuse_last_admin(name, deadline).await?;
+        }
+        self.write(user, deadline).await
+    }
+
+    pub async fn delete_user(&self, name: &str, deadline: Deadline) -> Result<()> {
+        self.ask(Verb::Delete, USERS)?;
+        refuse_local(name)?;
+        let _turn = self.turn(deadline).await?;
+        let user = self.user(name, deadline).await?;
+        self.may_touch(&user)?;
+        if is_admin(&user.spec) {
+            self.refuse_last_admin(name, deadline).await?;
+        }
+        // Its tokens go with it: they are owned by it.
+        let expected = expected(user.metadata.resource_version);
+        self.access.0.objects.delete::<User>(&Id::cluster(name), expected, deadline).await?;
+        self.access.0.sessions.end_all_of(name);
+        self.seen(|directory| directory.account(name).is_none()).await;
+        Ok(())
+    }
+
+    /// Sets somebody's password and ends their sessions. For one's own see `change_own_password`.
+    pub async fn set_password(
+        &self,
+        name: &str,
+        password: Secret,
+        deadline: Deadline,
+    ) -> Result<()> {
+        self.ask(Verb::Update, USERS)?;
+        refuse_local(name)?;
+        let mut user = self.user(name, deadline).await?;
+        self.may_touch(&user)?;
+        user.spec.password_hash = Some(self.hash(name, password, deadline).await?);
+        self.write(user, deadline).await?;
+        self.access.0.sessions.end_all_of(name);
+        Ok(())
+    }
+
+    /// Changes one's own password and ends all of one's sessions, also the one that asks.
+    pub async fn change_own_password(
+        &self,
+        present: Secret,
+        new: Secret,
+        from: IpAddr,
+        deadline: Deadline,
+    ) -> Result<()> {
+        let name = &*self.who.user;
+        refuse_local(name)?;
+        // Who found an open session must not guess here what the login would not let them.
+        let checked = self.access.check_password(name, present, from, deadline).await;
+        checked.map_err(|error| match error {
+            LoginError::Wrong => AdministrationError::WrongPassword,
+            other => AdministrationError::Login(other),
+        })?;
+        let mut user = self.user(name, deadline).await?;
+        user.spec.password_hash = Some(self.hash(name, new, deadline).await?);
+        self.write(user, deadline).await?;
+        self.access.0.sessions.end_all_of(name);
+        Ok(())
+    }
+
+    /// By name, the built-in ones too.
+    pub fn roles(&self) -> Result<Vec<RoleView>> {
+        self.ask(Verb::List, ROLES)?;
+        let directory = self.access.0.directory.load();
+        let view = |role: &Role| RoleView {
+            name: role.name().to_string(),
+            built_in: is_built_in(role.name()),
+            rules: role.spec().clone(),
+            problems: role.problems().to_vec(),
+        };
+        let mut roles: Vec<_> = directory.roles().map(|stored| view(&stored.role)).collect();
+        roles.sort_by(|a, b| a.name.cmp(&b.name));
+        Ok(roles)
+    }
+
+    pub async fn create_role(
+        &self,
+        name: &str,
+        rules: AccessRoleSpec,
+        deadline: Deadline,
+    ) -> Result<()> {
+        self.may_write_role(Verb::Create, name)?;
+        let role = AccessRole::new(name, rules);
+        let role = self.access.0.objects.create(&role, deadline).await?;
+        self.role_written(&role).await;
+        Ok(())
+    }
+
+    pub async fn update_role(
+        &self,
+        name: &str,
+        rules: AccessRoleSpec,
+        deadline: Deadline,
+    ) -> Result<()> {
+        self.may_write_role(Verb::Update, name)?;
+        let id = Id::cluster(name);
+        let found = self.access.0.objects.get::<AccessRole>(&id, deadline).await?;
+        let mut role = found.ok_or(objects::Error::NotFound { kind: AccessRole::NAME, id })?;
+        role.spec = rules;
+        let expected = expected(role.metadata.resource_version.clone());
+        let role = self.access.0.objects.apply(&role, expected, deadline).await?;
+        self.role_written(&role).await;
+        Ok(())
+    }
+
+    pub async fn delete_role(&self, name: &str, deadline: Deadline) -> Result<()> {
+        self.may_write_role(Verb::Delete, name)?;
+        let users = self.access.0.objects.list::<User>(&Within::default(), deadline).await?;
+        let has = |user: &&User| user.spec.roles.iter().any(|role| role == name);
+        let mut having: Vec<_> = users.items.iter().filter(has).map(|u| Id::of(u).name).collect();
+        if !having.is_empty() {
+            having.sort();
+            having.truncate(5);
+            let having = having.join(", ");
+            let why = format!("the role {name} is still given to {having}; take it away first");
+            return Err(AdministrationError::Guarded(why));
+        }
+        let id = Id::cluster(name);
+        self.access.0.objects.delete::<AccessRole>(&id, Expected::Any, deadline).await?;
+        self.seen(|directory| directory.role(name).is_none()).await;
+        Ok(())
+    }
+
+    /// One's own, and all for who may list them; by user and id.
+    pub fn tokens(&self) -> Vec<TokenView> {
+        let all = self.may(Verb::List, TOKENS);
+        let (directory, now) = (self.access.0.directory.load(), Timestamp::now());
+        let visible =
+            directory.tokens().filter(|token| all || *token.token.spec.user == *self.who.user);
+        let mut tokens: Vec<_> = visible
+            .map(|token| TokenView {
+                id: token.id.to_string(),
+                user: token.token.spec.user.clone(),
+                description: token.token.spec.description.clone(),
+                expires: token.token.spec.expires.clone(),
+                expired: token.has_expired(now),
+                problem: directory.token_problem(token),
+            })
+            .collect();
+        tokens.sort_by(|a, b| (&a.user, &a.id).cmp(&(&b.user, &b.id)));
+        tokens
+    }
+
+    /// The one time that the token's secret is there.
+    pub async fn create_token(
+        &self,
+        user: &str,
+        expires: Option<Timestamp>,
+        description: Option<String>,
+        deadline: Deadline,
+    ) -> Result<NewToken> {
+        if user == LOCAL {
+            let why =
+                "the user local has the token file, and no other tokens; make a user for programs";
+            return Err(AdministrationError::Guarded(why.to_owned()));
+        }
+        if expires.is_some_and(|at| at <= Timestamp::now()) {
+            return Err(AdministrationError::Guarded("the expiry has passed already".to_owned()));
+        }
+        if matches!(self.who.via, Via::Token(_)) {
+            let why = "a token cannot make tokens; log in to make one";
+            return Err(AdministrationError::Guarded(why.to_owned()));
+        }
+        let own = *user == *self.who.user;
+        if !own {
+            self.ask(Verb::Create, TOKENS)?;
+        }
+        let owner = self.user(user, deadline).await?;
+        if !own {
+            self.may_touch(&owner)?;
+        }
+        let token = NewToken::make(expires);
+        let object = token.object(user, description).owned_by(&owner);
+        self.access.0.objects.create(&object, deadline).await?;
+        self.seen(|directory| directory.token(&token.id).is_some()).await;
+        Ok(token)
+    }
+
+    pub async fn revoke_token(&self, id: &str, deadline: Deadline) -> Result<()> {
+        let object_id = Id::cluster(id);
+        let found = self.access.0.objects.get::<AccessToken>(&object_id, deadline).await?;
+        let own = found.as_ref().is_some_and(|token| *token.spec.user == *self.who.user);
+        if !own {
+            // Asked before it is told whether there is one.
+            self.ask(Verb::Delete, TOKENS)?;
+        }
+        self.access.0.objects.delete::<AccessToken>(&object_id, Expected::Any, deadline).await?;
+        self.seen(|directory| directory.token(id).is_none()).await;
+        Ok(())
+    }
+
+    fn may(&self, verb: Verb, resource: &str) -> bool {
+        let ask = Ask { cluster: FLEET, namespace: None, resource, verb };
+        self.access.decide(self.who, &ask).is_allowed()
+    }
+
+    fn ask(&self, verb: Verb, resource: &'static str) -> Result<()> {
+        let refused = AdministrationError::NotAllowed { verb, resource };
+        if self.may(verb, resource) { Ok(()) } else { Err(refused) }
+    }
+
+    fn is_admin(&self) -> bool {
+        self.access.0.directory.read(|directory| {
+            directory.active(&self.who.user).is_some_and(|account| account.is_admin())
+        })
+    }
+
+    /// What keeps the asker from being, in effect, somebody with these roles.
+    fn above(&self, roles: &[String]) -> Option<String> {
+        self.access.0.directory.read(|directory| {
+            let account = directory.active(&self.who.user)?;
+            if account.is_admin() || roles.is_empty() {
+                return None;
+            }
+            if let Some(role) = roles.iter().find(|role| !account.has_role(role)) {
+                return Some(format!("the role {role}, which you do not have yourself"));
+            }
+            let denies = |role: &&String| {
+                directory.role(role).is_some_and(|stored| !stored.role.spec().deny.is_empty())
+            };
+            let own = account.user.spec.roles.iter().filter(denies);
+            let mut missing = own.filter(|own| !roles.contains(own));
+            missing.next().map(|role| format!("no role {role}, which denies you something"))
+        })
+    }
+
+    fn may_give(&self, roles: &[String]) -> Result<()> {
+        let missing =
+            self.access.0.directory.read(|directory| {
+                roles.iter().find(|role| directory.role(role).is_none()).cloned()
+            });
+        if let Some(role) = missing {
+            return Err(AdministrationError::Guarded(format!("there is no role {role}")));
+        }
+        match self.above(roles) {
+            None => Ok(()),
+            Some(what) => Err(AdministrationError::Guarded(format!(
+                "the user would have {what}; ask an admin"
+            ))),
+        }
+    }
+
+    fn may_touch(&self, user: &User) -> Result<()> {
+        match self.above(&user.spec.roles) {
+            None => Ok(()),
+            Some(what) => {
+                let name = Id::of(user).name;
+                Err(AdministrationError::Guarded(format!("{name} has {what}; ask an admin")))
+            }
+        }
+    }
+
+    fn may_write_role(&self, verb: Verb, name: &str) -> Result<()> {
+        self.ask(verb, ROLES)?;
+        if is_built_in(name) {
+            let why = format!("the role {name} is built in; write one of another name");
+            return Err(AdministrationError::Guarded(why));
+        }
+        if !self.is_admin() {
+            let why = "only those of the role admin write roles".to_owned();
+            return Err(AdministrationError::Guarded(why));
+        }
+        Ok(())
+    }
+
+    /// Who could take the last administrator away waits until nobody else is about to.
+    async fn turn(&self, deadline: Deadline) -> Result<SemaphorePermit<'_>> {
+        let turn = deadline.bound(self.access.0.last_admin.acquire()).await;
+        let too_late =
+            || objects::Error::TooLate { doing: "waiting for another change".to_owned() };
+        Ok(turn.map_err(|_| too_late())?.expect("the semaphore is never closed"))
+    }
+
+    /// Read from the store itself: the directory may be behind.
+    async fn refuse_last_admin(&self, name: &str, deadline: Deadline) -> Result<()> {
+        if &*self.who.user == LOCAL {
+            return Ok(());
+        }
+        let users = self.access.0.objects.list::<User>(&Within::default(), deadline).await?;
+        let other = |user: &User| is_admin(&user.spec) && Id::of(user).name != name;
+        if users.items.iter().any(other) {
+            return Ok(());
+        }
+        let why = format!("{name} is the last administrator; make another one first");
+        Err(AdministrationError::Guarded(why))
+    }
+
+    async fn user(&self, name: &str, deadline: Deadline) -> Result<User> {
+        let id = Id::cluster(name);
+        let found = self.access.0.objects.get::<User>(&id, deadline).await?;
+        Ok(found.ok_or(objects::Error::NotFound { kind: User::NAME, id })?)
+    }
+
+    async fn hash(&self, name: &str, password: Secret, deadline: Deadline) -> Result<String> {
+        password::check_new(name, &password)?;
+        Ok(self.access.0.passwords.hash(password, deadline).await?)
+    }
+
+    async fn write(&self, user: User, deadline: Deadline) -> Result<UserView> {
+        let expected = expected(user.metadata.resource_version.clone());
+        let user = self.access.0.objects.apply(&user, expected, deadline).await?;
+        self.user_written(&user).await;
+        Ok(self.view(&user))
+    }
+
+    fn view(&self, user: &User) -> UserView {
+        UserView::of(&self.access.0.directory.load().judge(&Id::of(user).name, user.clone()))
+    }
+
+    async fn user_written(&self, user: &User) {
+        let version = user.metadata.resource_version.as_ref();
+        let name = Id::of(user).name;
+        self.seen(|directory| {
+            directory.account(&name).is_some_and(|account| account.is_version(version))
+        })
+        .await;
+    }
+
+    async fn role_written(&self, role: &AccessRole) {
+        let version = role.metadata.resource_version.as_ref();
+        let name = Id::of(role).name;
+        self.seen(|directory| {
+            directory.role(&name).is_some_and(|stored| stored.is_version(version))
+        })
+        .await;
+    }
+
+    /// Waits until the directory says so. Another change may have overtaken ours; then the second
+    /// runs out, and the answer is the same.
+    async fn seen(&self, told: impl Fn(&Directory) -> bool) {
+        let mut changes = self.access.0.directory.subscribe();
+        let wait = async {
+            while !self.access.0.directory.read(&told) {
+                changes.changed().await;
+            }
+        };
+        let _ = Deadline::after(SEEN).bound(wait).await;
+    }
+}
+
+impl UserView {
+    fn of(account: &Account) -> Self {
+        Self {
+            name: account.name.to_string(),
+            roles: account.user.spec.roles.clone(),
+            disabled: account.user.spec.disabled,
+            has_password: account.user.spec.password_hash.is_some(),
+            problems: account.problems.clone(),
+        }
+    }
+}
+
+fn is_admin(user: &UserSpec) -> bool {
+    !user.disabled && user.roles.iter().any(|role| role == ADMIN)
+}
+
+fn refuse_local(name: &str) -> Result<()> {
+    if name != LOCAL {
+        return Ok(());
+    }
+    let why = "the user local is the owner of this machine's token file, and always there";
+    Err(AdministrationError::Guarded(why.to_owned()))
+}
+
+fn expected(version: Option<String>) -> Expected {
+    version.map_or(Expected::Any, |version| Expected::Version(Version(version)))
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,344 @@
+//! `Directory`: everybody and what they may do, as one value.
+//!
+//! Contract: plain and cheap to copy; `apply`, `delete` and `reset` take objects as the store tells
+//! them, in any order, and the outcome depends only on what is there in the end. It never fails:
+//! what is wrong with an object gives nothing and is told in its `problems`. It keeps no secret but
+//! password hashes, which it does not show.
+
+use std::fmt;
+use std::sync::Arc;
+
+use flow::Map;
+use jiff::Timestamp;
+use objects::kinds::{AccessRole, AccessToken, User};
+
+use crate::password;
+use crate::role::{ADMIN, Permissions, Role, built_in, is_built_in};
+use crate::secret::Fingerprint;
+use crate::who::LOCAL;
+
+#[derive(Clone, Debug)]
+pub(crate) struct Directory {
+    users: Map<Arc<str>, Arc<Account>>,
+    roles: Map<Arc<str>, Arc<StoredRole>>,
+    tokens: Map<Fingerprint, Arc<Token>>,
+    /// To find a token that changed or went.
+    token_ids: Map<Arc<str>, Arc<Token>>,
+    /// Which kinds have been told whole.
+    told: Told,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Told {
+    users: bool,
+    roles: bool,
+    tokens: bool,
+}
+
+/// A user, ready to decide about.
+pub(crate) struct Account {
+    pub(crate) name: Arc<str>,
+    pub(crate) user: User,
+    /// Of a disabled user: none.
+    pub(crate) permissions: Arc<Permissions>,
+    /// Changes with the password, and with the user who has the name: what was opened under
+    /// another one is void.
+    pub(crate) stamp: Fingerprint,
+    pub(crate) problems: Vec<String>,
+}
+
+#[derive(Debug)]
+pub(crate) struct StoredRole {
+    pub(crate) role: Arc<Role>,
+    version: Option<String>,
+}
+
+#[derive(Debug)]
+pub(crate) struct Token {
+    pub(crate) id: Arc<str>,
+    pub(crate) token: AccessToken,
+    fingerprint: Option<Fingerprint>,
+    expires: Expires,
+}
+
+#[derive(Debug)]
+enum Expires {
+    Never,
+    At(Timestamp),
+    Unreadable,
+}
+
+impl Directory {
+    /// Nobody yet, but who is always there.
+    pub(crate) fn new() -> Self {
+        let local = Account {
+            name: LOCAL.into(),
+            user: User::new(
+                LOCAL,
+                objects::kinds::UserSpec {
+                    password_hash: None,
+                    roles: vec![ADMIN.to_owned()],
+                    disabled: false,
+                },
+            ),
+            permissions: Arc::new(Permissions::admin()),
+            stamp: Fingerprint::of(LOCAL),
+            problems: Vec::new(),
+        };
+        let stored = |role: &Arc<Role>| {
+            let stored = StoredRole { role: Arc::clone(role), version: None };
+            (Arc::clone(role.name()), Arc::new(stored))
+        };
+        Self {
+            users: Map::from_iter([(Arc::clone(&local.name), Arc::new(local))]),
+            roles: built_in().iter().map(stored).collect(),
+            tokens: Map::new(),
+            token_ids: Map::new(),
+            told: Told::default(),
+        }
+    }
+
+    /// Whether all three kinds have been told: before that, an absence means nothing.
+    pub(crate) fn is_whole(&self) -> bool {
+        self.told == Told { users: true, roles: true, tokens: true }
+    }
+
+    pub(crate) fn account(&self, user: &str) -> Option<&Arc<Account>> {
+        self.users.get(user)
+    }
+
+    /// None also of those who are disabled.
+    pub(crate) fn active(&self, user: &str) -> Option<&Arc<Account>> {
+        self.account(user).filter(|account| !account.user.spec.disabled)
+    }
+
+    pub(crate) fn accounts(&self) -> impl Iterator<Item = &Arc<Account>> {
+        self.users.values()
+    }
+
+    pub(crate) fn role(&self, name: &str) -> Option<&Arc<StoredRole>> {
+        self.roles.get(name)
+    }
+
+    pub(crate) fn roles(&self) -> impl Iterator<Item = &Arc<StoredRole>> {
+        self.roles.values()
+    }
+
+    pub(crate) fn token(&self, id: &str) -> Option<&Arc<Token>> {
+        self.token_ids.get(id)
+    }
+
+    pub(crate) fn tokens(&self) -> impl Iterator<Item = &Arc<Token>> {
+        self.token_ids.values()
+    }
+
+    /// Whose token this is, if it is worth something now.
+    pub(crate) fn by_token(
+        &self,
+        fingerprint: Fingerprint,
+        now: Timestamp,
+    ) -> Option<(&Arc<Token>, &Arc<Account>)> {
+        let token = self.tokens.get(&fingerprint).filter(|token| self.is_valid(token, now))?;
+        Some((token, self.active(&token.token.spec.user)?))
+    }
+
+    pub(crate) fn is_valid(&self, token: &Token, now: Timestamp) -> bool {
+        let account = self.active(&token.token.spec.user);
+        !token.has_expired(now)
+            && account.is_some_and(|account| token.token.is_owned_by(&account.user))
+    }
+
+    /// What is wrong with a token beside having expired.
+    pub(crate) fn token_problem(&self, token: &Token) -> Option<String> {
+        if token.fingerprint.is_none() {
+            return Some("its hash is not a SHA-256".to_owned());
+        }
+        if matches!(token.expires, Expires::Unreadable) {
+            return Some("its expiry is not a time, so it counts as expired".to_owned());
+        }
+        match self.account(&token.token.spec.user) {
+            None => Some(format!("there is no user {:?}", token.token.spec.user)),
+            Some(account) if !token.token.is_owned_by(&account.user) => {
+                Some("it was made for an earlier user of that name".to_owned())
+            }
+            Some(_) => None,
+        }
+    }
+
+    pub(crate) fn apply_user(&mut self, user: User) {
+        // A stored user of the reserved name is not looked at.
+        let Some(name) = user.metadata.name.clone().filter(|name| name != LOCAL) else {
+            return;
+        };
+        let account = Arc::new(self.judge(&name, user));
+        self.users.insert(Arc::clone(&account.name), account);
+    }
+
+    pub(crate) fn delete_user(&mut self, name: &str) {
+        if name != LOCAL {
+            self.users.remove(name);
+        }
+    }
+
+    pub(crate) fn reset_users(&mut self, users: Vec<User>) {
+        self.users.retain(|name, _| &**name == LOCAL);
+        users.into_iter().for_each(|user| self.apply_user(user));
+        self.told.users = true;
+    }
+
+    pub(crate) fn apply_role(&mut self, role: &AccessRole) {
+        if self.insert_role(role) {
+            self.judge_again();
+        }
+    }
+
+    pub(crate) fn delete_role(&mut self, name: &str) {
+        if !is_built_in(name) && self.roles.remove(name).is_some() {
+            self.judge_again();
+        }
+    }
+
+    pub(crate) fn reset_roles(&mut self, roles: &[AccessRole]) {
+        self.roles.retain(|name, _| is_built_in(name));
+        roles.iter().for_each(|role| {
+            self.insert_role(role);
+        });
+        self.judge_again();
+        self.told.roles = true;
+    }
+
+    pub(crate) fn apply_token(&mut self, token: AccessToken) {
+        let Some(id) = token.metadata.name.clone() else {
+            return;
+        };
+        self.delete_token(&id);
+        let expires = match token.spec.expires.as_deref().map(str::parse) {
+            None => Expires::Never,
+            Some(Ok(at)) => Expires::At(at),
+            Some(Err(_)) => Expires::Unreadable,
+        };
+        let fingerprint = Fingerprint::from_hex(&token.spec.hash);
+        let token = Arc::new(Token { id: id.into(), token, fingerprint, expires });
+        if let Some(fingerprint) = fingerprint {
+            self.tokens.insert(fingerprint, Arc::clone(&token));
+        }
+        self.token_ids.insert(Arc::clone(&token.id), token);
+    }
+
+    pub(crate) fn delete_token(&mut self, id: &str) {
+        let gone = self.token_ids.remove(id);
+        if let Some(fingerprint) = gone.and_then(|token| token.fingerprint)
+            && self.tokens.get(&fingerprint).is_some_and(|token| &*token.id == id)
+        {
+            self.tokens.remove(&fingerprint);
+        }
+    }
+
+    pub(crate) fn reset_tokens(&mut self, tokens: Vec<AccessToken>) {
+        self.tokens.clear();
+        self.token_ids.clear();
+        tokens.into_iter().for_each(|token| self.apply_token(token));
+        self.told.tokens = true;
+    }
+
+    fn insert_role(&mut self, role: &AccessRole) -> bool {
+        // A stored role of a reserved name is not looked at.
+        let Some(name) = role.metadata.name.as_deref().filter(|name| !is_built_in(name)) else {
+            return false;
+        };
+        let version = role.metadata.resource_version.clone();
+        let compiled = Arc::new(Role::compile(name, &role.spec));
+        self.roles.insert(name.into(), Arc::new(StoredRole { role: compiled, version }));
+        true
+    }
+
+    /// A role has changed: everybody's permissions are put together anew.
+    fn judge_again(&mut self) {
+        let judged: Vec<_> = self
+            .users
+            .values()
+            .filter(|account| &*account.name != LOCAL)
+            .map(|account| Arc::new(self.judge(&account.name, account.user.clone())))
+            .collect();
+        for account in judged {
+            self.users.insert(Arc::clone(&account.name), account);
+        }
+    }
+
+    pub(crate) fn judge(&self, name: &str, user: User) -> Account {
+        let mut problems = Vec::new();
+        let mut roles = Vec::new();
+        for role in &user.spec.roles {
+            match self.roles.get(role.as_str()) {
+                Some(stored) => roles.push(Arc::clone(&stored.role)),
+                None => problems.push(format!("there is no role {role:?}; it gives nothing")),
+            }
+        }
+        let hash = user.spec.password_hash.as_deref();
+        if let Some(Err(problem)) = hash.map(password::check_stored) {
+            problems.push(format!("its password cannot be used: {problem}"));
+        }
+        if user.spec.disabled {
+            roles.clear();
+        }
+        let uid = user.metadata.uid.as_deref().unwrap_or_default();
+        Account {
+            name: name.into(),
+            stamp: Fingerprint::of_all(&[uid, hash.unwrap_or_default()]),
+            permissions: Arc::new(Permissions::new(roles)),
+            problems,
+            user,
+        }
+    }
+}
+
+impl Account {
+    /// None when there is none that can be used.
+    pub(crate) fn password_hash(&self) -> Option<&str> {
+        let hash = self.user.spec.password_hash.as_deref();
+        hash.filter(|hash| password::check_stored(hash).is_ok())
+    }
+
+    pub(crate) fn has_role(&self, role: &str) -> bool {
+        self.user.spec.roles.iter().any(|own| own == role)
+    }
+
+    /// Active, and of the role that may do everything.
+    pub(crate) fn is_admin(&self) -> bool {
+        !self.user.spec.disabled && self.has_role(ADMIN)
+    }
+
+    pub(crate) fn is_version(&self, version: Option<&String>) -> bool {
+        self.user.metadata.resource_version.as_ref() == version
+    }
+}
+
+impl StoredRole {
+    pub(crate) fn is_version(&self, version: Option<&String>) -> bool {
+        self.version.as_ref() == version
+    }
+}
+
+impl Token {
+    pub(crate) fn has_expired(&self, now: Timestamp) -> bool {
+        match self.expires {
+            Expires::Never => false,
+            Expires::At(at) => at <= now,
+            Expires::Unreadable => true,
+        }
+    }
+}
+
+impl fmt::Debug for Account {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Account")
+            .field("name", &self.name)
+            .field("roles", &self.user.spec.roles)
+            .field("disabled", &self.user.spec.disabled)
+            .field("problems", &self.problems)
+            .finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,131 @@
+//! The local token: the way in for whoever owns the machine's data directory.
+//!
+//! Contract:
+//! - Made at the first start, from 256 random bits; there is no default. It is in `<data>/token`,
+//!   which only its owner can read, appears whole or not at all, and is never overwritten.
+//! - A file that others can read is refused with what to do: a secret that was open for a while is
+//!   no secret.
+//! - It is what the CLI sends, and belongs to the administrator `local`. Browsers get a one-time
+//!   login code instead, which is of no use in a history or a log once it was used.
+
+use std::fs::{File, OpenOptions, Permissions};
+use std::io::{self, Read, Write};
+use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+
+use crate::secret::{Fingerprint, Secret, random_id};
+use crate::token;
+
+const FILE: &str = "token";
+const ID: &str = "local";
+
+#[derive(Clone, Debug)]
+pub struct LocalToken {
+    path: PathBuf,
+    secret: Secret,
+}
+
+#[derive(Debug, thiserror::Error)]
+pub enum LocalTokenError {
+    #[error(
+        "{} can be read by others (mode {mode:03o}), so it is no secret any more: delete it, and the \
+         next start makes a new one",
+        path.display()
+    )]
+    Open { path: PathBuf, mode: u32 },
+    #[error(
+        "{} is not a token file: delete it, and the next start makes a new one",
+        path.display()
+    )]
+    Unreadable { path: PathBuf },
+    #[error("cannot {doing} {}", path.display())]
+    Io {
+        doing: &'static str,
+        path: PathBuf,
+        #[source]
+        source: io::Error,
+    },
+}
+
+impl LocalToken {
+    /// The token of the data directory, made if there is none. Blocks: for the start of a process.
+    pub fn open(data: &Path) -> Result<Self, LocalTokenError> {
+        let path = data.join(FILE);
+        match Self::read(&path)? {
+            Some(token) => Ok(token),
+            None => Self::make(data, path),
+        }
+    }
+
+    /// The token of a data directory, for a client. None when no server has made one.
+    pub fn read_from(data: &Path) -> Result<Option<Self>, LocalTokenError> {
+        Self::read(&data.join(FILE))
+    }
+
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    pub fn secret(&self) -> &Secret {
+        &self.secret
+    }
+
+    pub(crate) fn fingerprint(&self) -> Fingerprint {
+        Fingerprint::of(self.secret.expose())
+    }
+
+    fn read(path: &Path) -> Result<Option<Self>, LocalTokenError> {
+        let failed = |doing| move |source| LocalTokenError::Io { doing, path: path.into(), source };
+        let mut file = match File::open(path) {
+            Ok(file) => file,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+            Err(error) => return Err(failed("open")(error)),
+        };
+        // Of the file that was opened, not of what the path may name by now.
+        let meta = file.metadata().map_err(failed("look at"))?;
+        let mode = meta.permissions().mode() & 0o777;
+        if mode & 0o077 != 0 {
+            return Err(LocalTokenError::Open { path: path.into(), mode });
+        }
+        let unreadable = || LocalTokenError::Unreadable { path: path.into() };
+        let mut text = String::new();
+        let limit = 1024; // A token is shorter; a device or a mistaken file is not read whole.
+        (&mut file).take(limit).read_to_string(&mut text).map_err(|_| unreadable())?;
+        let text = text.trim_end();
+        if !meta.is_file() || !token::looks_like_one(text) {
+            return Err(unreadable());
+        }
+        Ok(Some(Self { path: path.into(), secret: Secret::new(text) }))
+    }
+
+    fn make(data: &Path, path: PathBuf) -> Result<Self, LocalTokenError> {
+        let draft = data.join(format!(".{FILE}.{}", random_id::<6>()));
+        let secret = token::with_id(ID);
+        let failed = |source| LocalTokenError::Io { doing: "make", path: path.clone(), source };
+        let made = write_draft(&draft, &secret).and_then(|()| std::fs::hard_link(&draft, &path));
+        let removed = std::fs::remove_file(&draft);
+        match made {
+            Ok(()) => {
+                removed.map_err(failed)?;
+                File::open(data).and_then(|dir| dir.sync_all()).map_err(failed)?;
+                Ok(Self { path, secret })
+            }
+            // Somebody else was first: theirs counts.
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
+                Self::read(&path)?.ok_or_else(|| failed(error))
+            }
+            Err(error) => Err(failed(error)),
+        }
+    }
+}
+
+fn write_draft(draft: &Path, secret: &Secret) -> io::Result<()> {
+    let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(draft)?;
+    // An umask can only take away; a filesystem's default may add.
+    file.set_permissions(Permissions::from_mode(0o600))?;
+    writeln!(file, "{}", secret.expose())?;
+    file.sync_all()
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,105 @@
+//! `Secret` and `Fingerprint`: a text that guards something, and what is kept of it.
+//!
+//! Contract: a secret never shows in `Debug` and has no `Display`. What is kept of a random one is
+//! its SHA-256: 256 random bits cannot be guessed, so a slow hash would add nothing.
+
+use std::fmt;
+
+use base64::Engine;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use sha2::{Digest, Sha256};
+use subtle::ConstantTimeEq;
+
+/// A password, a token, a cookie.
+#[derive(Clone)]
+pub struct Secret(String);
+
+impl Secret {
+    pub fn new(text: impl Into<String>) -> Self {
+        Self(text.into())
+    }
+
+    /// 256 bits from the operating system, as 43 characters that need no escaping anywhere.
+    pub fn random() -> Self {
+        Self(URL_SAFE_NO_PAD.encode(random::<32>()))
+    }
+
+    /// The text itself: for its owner's eyes, never for a log.
+    pub fn expose(&self) -> &str {
+        &self.0
+    }
+
+    /// In constant time for texts of one length.
+    pub fn is(&self, text: &str) -> bool {
+        self.0.as_bytes().ct_eq(text.as_bytes()).into()
+    }
+}
+
+impl fmt::Debug for Secret {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Secret")
+    }
+}
+
+/// The SHA-256 of a secret.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Fingerprint([u8; 32]);
+
+impl Fingerprint {
+    pub fn of(text: &str) -> Self {
+        Self(Sha256::digest(text).into())
+    }
+
+    /// Of several texts; where one ends is part of it.
+    pub(crate) fn of_all(texts: &[&str]) -> Self {
+        let mut sha = Sha256::new();
+        for text in texts {
+            sha.update((text.len() as u64).to_le_bytes());
+            sha.update(text);
+        }
+        Self(sha.finalize().into())
+    }
+
+    pub fn to_hex(self) -> String {
+        self.0.iter().map(|byte| format!("{byte:02x}")).collect()
+    }
+
+    pub fn from_hex(hex: &str) -> Option<Self> {
+        let digits = hex.as_bytes();
+        if digits.len() != 64 {
+            return None;
+        }
+        let mut bytes = [0; 32];
+        for (byte, pair) in bytes.iter_mut().zip(digits.chunks_exact(2)) {
+            let digit = |of: u8| char::from(of).to_digit(16);
+            *byte = u8::try_from(digit(pair[0])? * 16 + digit(pair[1])?).ok()?;
+        }
+        Some(Self(bytes))
+    }
+
+    pub(crate) fn to_base64(self) -> String {
+        URL_SAFE_NO_PAD.encode(self.0)
+    }
+}
+
+/// The first of it: enough to tell two apart.
+impl fmt::Debug for Fingerprint {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.to_hex()[..12])
+    }
+}
+
+/// Bytes from the operating system, which never lacks them once it has booted.
+pub(crate) fn random<const N: usize>() -> [u8; N] {
+    let mut bytes = [0; N];
+    getrandom::fill(&mut bytes).expect("the operating system gives random bytes");
+    bytes
+}
+
+/// `N` random bytes in hexadecimal: for what must be unique, not secret.
+pub(crate) fn random_id<const N: usize>() -> String {
+    random::<N>().iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+#[cfg(test)]
+mod tests;

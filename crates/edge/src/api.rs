@@ -1,0 +1,164 @@
+//! The API: REST under `/api/v1`, server-sent events, WebSockets. Thin: a handler reads what is
+//! asked, asks the room whose matter it is, and writes down the answer.
+//!
+//! ```text
+//! listener ─► outside (request id, same site, safe headers) ─► door (who, until when, gate, audit)
+//!          ─► handler (may they?) ─► fleet, access
+//! ```
+
+mod across;
+mod apply;
+mod audit;
+mod clusters;
+mod describe;
+mod door;
+mod exec;
+mod extract;
+mod forward;
+mod gates;
+mod inflight;
+mod kinds;
+mod listing;
+mod logs;
+mod nodes;
+mod openapi;
+mod outside;
+mod pages;
+mod pods;
+mod problem;
+mod resources;
+mod rights;
+mod roles;
+mod route;
+mod scope;
+mod session;
+mod socket;
+mod sse;
+mod tokens;
+mod users;
+mod watch;
+#[cfg(test)]
+mod world;
+
+use std::net::TcpListener;
+use std::sync::Arc;
+
+use ::access::{Access, Audit};
+use axum::{Extension, Router};
+use fleet::Fleet;
+use flow::{Ledger, Tasks};
+use tokio::sync::Semaphore;
+
+pub use gates::Gates;
+pub use problem::{Code, Problem};
+
+use crate::serve::{Limits, serve};
+use crate::tls::Certificate;
+use openapi::Document;
+use route::{BASE, Routes};
+
+/// A connection costs some kilobytes, and most are idle: browsers, streams, commands that follow.
+const CONNECTIONS: usize = 4096;
+/// Leaves as many connections for what is not a stream.
+const STREAMS: usize = CONNECTIONS / 2;
+
+/// What the handlers speak to. Cheap to clone.
+#[derive(Clone, Debug)]
+pub struct Api {
+    pub fleet: Fleet,
+    pub access: Access,
+    pub audit: Audit,
+    pub ledger: Ledger,
+    pub gates: Gates,
+    /// Streams are its tasks, and end with it.
+    pub tasks: Tasks,
+    /// What to tell who sees no cluster at all.
+    pub no_clusters: Arc<str>,
+    /// Whether cookies travel under TLS alone.
+    secure: bool,
+    /// A place for each stream that may be open.
+    pub(crate) streams: Arc<Semaphore>,
+}
+
+impl Api {
+    pub fn new(
+        fleet: Fleet,
+        access: Access,
+        audit: Audit,
+        ledger: Ledger,
+        gates: Gates,
+        tasks: Tasks,
+        no_clusters: &str,
+    ) -> Self {
+        sse::expect(&ledger);
+        let streams = Arc::new(Semaphore::new(STREAMS));
+        let no_clusters = no_clusters.into();
+        Self { fleet, access, audit, ledger, gates, tasks, no_clusters, secure: false, streams }
+    }
+}
+
+/// Serves the API on `listener` until `tasks` stops. Waits for nothing.
+pub fn start(
+    mut api: Api,
+    listener: TcpListener,
+    certificate: Option<Arc<Certificate>>,
+    tasks: &Tasks,
+) -> std::io::Result<()> {
+    listener.set_nonblocking(true)?;
+    let listener = tokio::net::TcpListener::from_std(listener)?;
+    let loopback = listener.local_addr()?.ip().is_loopback();
+    api.secure = certificate.is_some();
+    if let Some(certificate) = certificate.clone() {
+        tasks.spawn("api-certificate", certificate.keep_current("api", tasks.stopping()));
+    }
+    tasks.spawn("gates", drop_gates(api.clone()));
+    let tls = certificate.map(|certificate| certificate.acceptor(&["http/1.1"]));
+    let limits = Limits { connections: CONNECTIONS, ..Limits::default() };
+    let router = router(&api, loopback);
+    tasks.spawn_essential("api", serve(listener, tls, router, limits, tasks.clone()));
+    Ok(())
+}
+
+/// A cluster that is gone takes its gate with it.
+async fn drop_gates(api: Api) {
+    let stop = api.tasks.stopping();
+    let mut changes = api.fleet.changes();
+    while let Some(view) = stop.bound(changes.changed()).await {
+        api.gates.retain(|name| view.clusters.contains_key(name));
+    }
+}
+
+/// Everything under `BASE`.
+fn routes() -> Routes {
+    Routes::default()
+        .and(clusters::routes())
+        .and(kinds::routes())
+        .and(resources::routes())
+        .and(describe::routes())
+        .and(apply::routes())
+        .and(nodes::routes())
+        .and(logs::routes())
+        .and(exec::routes())
+        .and(forward::routes())
+        .and(across::routes())
+        .and(session::routes())
+        .and(users::routes())
+        .and(roles::routes())
+        .and(tokens::routes())
+        .and(audit::routes())
+        .and(inflight::routes())
+        .and(openapi::routes())
+}
+
+fn router(api: &Api, loopback: bool) -> Router {
+    let routes = routes();
+    let document = Document::of(&routes);
+    Router::new()
+        .nest(BASE, routes.router(api))
+        .merge(pages::routes().router(api))
+        .fallback(outside::no_such_route)
+        .method_not_allowed_fallback(outside::no_such_method)
+        .layer(Extension(document))
+        .layer(axum::middleware::from_fn_with_state(loopback, outside::outside))
+        .with_state(api.clone())
+}

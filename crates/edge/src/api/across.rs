@@ -1,0 +1,166 @@
+//! One question to many clusters: lists, search, events.
+//!
+//! Contract: only clusters that one may see are asked; one that is named and may not be seen has the
+//! row of one that is not there. Every cluster has its row as soon as it answers, or when it is too
+//! late; the whole is what came. A dead cluster costs its own row.
+
+mod events;
+mod lists;
+mod search;
+
+use std::collections::BTreeSet;
+
+use axum::Json;
+use axum::response::sse::Event;
+use axum::response::{IntoResponse, Response};
+use fleet::fan::{self, Reply};
+use fleet::{Connection, Error, State as ClusterState};
+use flow::Deadline;
+use futures::stream::{self, BoxStream};
+use futures::StreamExt;
+use http::HeaderMap;
+use serde::Serialize;
+use serde_json::json;
+use utoipa::ToSchema;
+
+use super::door::Asker;
+use super::problem::{Problem, ProblemBody};
+use super::route::Routes;
+use super::{Api, sse};
+
+pub(crate) fn routes() -> Routes {
+    Routes::default().and(lists::routes()).and(search::routes()).and(events::routes())
+}
+
+/// What became of asking one cluster.
+#[derive(Clone, Debug, Serialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+struct Row {
+    name: String,
+    ok: bool,
+    took_ms: u64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    problem: Option<ProblemBody>,
+    /// It has more than was asked for.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    truncated: bool,
+}
+
+/// The clusters to ask: those that are named (`a,b`), or all that one may see and that are in use.
+fn chosen(api: &Api, asker: &Asker, named: Option<&str>) -> Vec<fan::Chosen> {
+    let view = api.fleet.view();
+    let seen = |name: &str| asker.permissions.may_see_cluster(name);
+    let Some(named) = named else {
+        let used = view.clusters.values().filter(|view| view.state != ClusterState::Disabled);
+        let names: BTreeSet<_> = used.map(|view| view.name.to_string()).collect();
+        let names = names.into_iter().filter(|name| seen(name));
+        return names.map(|name| (name.clone(), view.connection(&name))).collect();
+    };
+    let names: BTreeSet<_> =
+        named.split(',').map(str::trim).filter(|name| !name.is_empty()).collect();
+    let connection = |name: &str| {
+        if seen(name) {
+            view.connection(name)
+        } else {
+            Err(Error::NoSuchCluster { cluster: name.to_owned() })
+        }
+    };
+    names.into_iter().map(|name| (name.to_owned(), connection(name))).collect()
+}
+
+/// What the clusters' parts are put together to.
+trait Whole: Send + 'static {
+    type Part: Send + 'static;
+    type Answer: Serialize;
+
+    /// Takes a cluster's part in; says whether the cluster has more.
+    fn add(&mut self, cluster: &str, part: Self::Part) -> bool;
+
+    /// All that came; the rows are in the order of the clusters' names.
+    fn end(self, clusters: Vec<Row>) -> Self::Answer;
+}
+
+/// What a cluster answered: its part, or why we did not ask it.
+type Answered<T> = Result<Result<T, Problem>, Error>;
+
+/// A fan-out under way.
+struct Gathering<W: Whole> {
+    replies: BoxStream<'static, Reply<Result<W::Part, Problem>>>,
+    rows: Vec<Row>,
+    whole: W,
+}
+
+impl<W: Whole> Gathering<W> {
+    /// Takes the next reply in; its row.
+    async fn next(&mut self) -> Option<Row> {
+        let Reply { cluster, took, result } = self.replies.next().await?;
+        let mut row =
+            Row { name: cluster, ok: true, took_ms: millis(took), problem: None, truncated: false };
+        match result.map_err(|error| {
+            if matches!(error, Error::NoSuchCluster { .. }) {
+                // Nobody was asked, whether it is there or not.
+                row.took_ms = 0;
+            }
+            Problem::from(error)
+        }) {
+            Ok(Ok(part)) => row.truncated = self.whole.add(&row.name, part),
+            Ok(Err(problem)) | Err(problem) => {
+                row.ok = false;
+                row.problem = Some(problem.body());
+            }
+        }
+        self.rows.push(row.clone());
+        Some(row)
+    }
+
+    fn end(mut self) -> W::Answer {
+        self.rows.sort_by(|one, other| one.name.cmp(&other.name));
+        self.whole.end(self.rows)
+    }
+}
+
+fn millis(time: std::time::Duration) -> u64 {
+    u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
+}
+
+/// Asks every one of `chosen`, and answers as it is wanted: at the end, or as it goes.
+async fn answer<W: Whole, F>(
+    api: &Api,
+    asker: &Asker,
+    headers: &HeaderMap,
+    chosen: Vec<fan::Chosen>,
+    whole: W,
+    ask: impl Fn(Connection, Deadline) -> F + Send + 'static,
+) -> Result<Response, Problem>
+where
+    F: Future<Output = Answered<W::Part>> + Send + 'static,
+{
+    let names: Vec<_> = chosen.iter().map(|(name, _)| name.clone()).collect();
+    // Time to answer before the door calls it late.
+    let deadline = Deadline::at(asker.deadline.instant() - asker.deadline.remaining() / 20);
+    let replies = fan::fan(chosen, deadline, ask).boxed();
+    let mut gathering = Gathering { replies, rows: Vec::with_capacity(names.len()), whole };
+    if !sse::wanted(headers) {
+        while gathering.next().await.is_some() {}
+        return Ok(Json(gathering.end()).into_response());
+    }
+    let place = sse::place(api, "fan-out", format!("{} clusters", names.len()), access::FLEET)?;
+    let asked = sse::event("asked", &json!({ "clusters": names }));
+    let events = stream::iter([asked]).chain(rows_then_whole(gathering));
+    Ok(sse::answer(api, place, events))
+}
+
+fn rows_then_whole<W: Whole>(
+    gathering: Gathering<W>,
+) -> impl futures::Stream<Item = Event> + Send + 'static {
+    stream::unfold(Some(gathering), |gathering| async move {
+        let mut gathering = gathering?;
+        Some(match gathering.next().await {
+            Some(row) => (sse::event("cluster", &row), Some(gathering)),
+            None => (sse::event("done", &gathering.end()), None),
+        })
+    })
+}
+
+#[cfg(test)]
+mod tests;

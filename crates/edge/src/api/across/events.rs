@@ -1,0 +1,89 @@
+//! What happened in many clusters.
+
+use std::cmp::Reverse;
+
+use axum::extract::State;
+use axum::response::Response;
+use fleet::Connection;
+use fleet::resources::About;
+use http::HeaderMap;
+use serde::{Deserialize, Serialize};
+use utoipa::{IntoParams, ToSchema};
+use utoipa_axum::routes;
+
+use super::super::Api;
+use super::super::describe::{Event, events_seen};
+use super::super::door::Asker;
+use super::super::extract::Query;
+use super::super::problem::Problem;
+use super::super::route::{Route, Routes};
+use super::{Row, Whole, answer, chosen};
+
+pub(super) fn routes() -> Routes {
+    Routes::default().with(Route::list().across(), routes!(events_across))
+}
+
+#[derive(Clone, Debug, Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+struct Asked {
+    /// `a,b`; all that one may see unless said.
+    clusters: Option<String>,
+    /// All namespaces when none is named.
+    namespace: Option<String>,
+    /// As the header `Request-Timeout`.
+    #[expect(dead_code, reason = "read by the door")]
+    timeout: Option<String>,
+}
+
+#[derive(Debug, Serialize, ToSchema)]
+struct EventsAcross {
+    clusters: Vec<Row>,
+    /// The latest first.
+    events: Vec<Event>,
+}
+
+/// Events of many clusters
+///
+/// With `Accept: text/event-stream`: `asked` with the clusters' names, `cluster` with each row as it
+/// comes in, `done` with the whole.
+#[utoipa::path(
+    get, path = "/events", tag = "across", params(Asked),
+    responses((status = 200, description = "What came in time", content(
+        (EventsAcross = "application/json"), (String = "text/event-stream")
+    )))
+)]
+async fn events_across(
+    State(api): State<Api>,
+    asker: Asker,
+    Query(asked): Query<Asked>,
+    headers: HeaderMap,
+) -> Result<Response, Problem> {
+    let chosen = chosen(&api, &asker, asked.clusters.as_deref());
+    let (asks, namespace) = (asker.clone(), asked.namespace);
+    let ask = move |connection: Connection, deadline| {
+        let (asker, namespace) = (asks.clone(), namespace.clone());
+        async move {
+            let about = namespace.as_deref().map_or(About::All, About::Namespace);
+            events_seen(&connection, &asker, about, deadline).await
+        }
+    };
+    answer(&api, &asker, &headers, chosen, Events::default(), ask).await
+}
+
+#[derive(Default)]
+struct Events(Vec<Event>);
+
+impl Whole for Events {
+    type Part = Vec<Event>;
+    type Answer = EventsAcross;
+
+    fn add(&mut self, cluster: &str, part: Vec<Event>) -> bool {
+        self.0.extend(part.into_iter().map(|event| event.of(cluster)));
+        false
+    }
+
+    fn end(mut self, clusters: Vec<Row>) -> EventsAcross {
+        self.0.sort_by_key(|event| Reverse(event.last_seen));
+        EventsAcross { clusters, events: self.0 }
+    }
+}

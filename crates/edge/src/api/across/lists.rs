@@ -1,0 +1,184 @@
+//! The objects of one kind in many clusters.
+
+use access::Verb;
+use axum::extract::{Path, State};
+use axum::response::Response;
+use fleet::fan::Reply;
+use fleet::merge::{ClusterRow, Merged};
+use fleet::resources::{self, Page};
+use fleet::Connection;
+use flow::Deadline;
+use http::HeaderMap;
+use kube::core::DynamicObject;
+use serde::{Deserialize, Serialize};
+use utoipa::{IntoParams, ToSchema};
+use utoipa_axum::routes;
+
+use super::super::Api;
+use super::super::door::Asker;
+use super::super::extract::Query;
+use super::super::listing::{self, As, Column, Listed};
+use super::super::problem::Problem;
+use super::super::route::{Route, Routes};
+use super::{Answered, Row, Whole, answer, chosen};
+
+pub(super) fn routes() -> Routes {
+    Routes::default().with(Route::list().across(), routes!(list_across))
+}
+
+#[derive(Clone, Debug, Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+struct Asked {
+    /// `a,b`; all that one may see unless said.
+    clusters: Option<String>,
+    /// All namespaces when none is named; of no matter to kinds that have none.
+    namespace: Option<String>,
+    /// A label selector: `app=web,tier!=cache`.
+    labels: Option<String>,
+    /// A field selector: `status.phase=Running`.
+    fields: Option<String>,
+    /// At most this many from each cluster.
+    limit: Option<u32>,
+    /// Objects unless said.
+    #[serde(default, rename = "as")]
+    form: As,
+    /// As the header `Request-Timeout`.
+    #[expect(dead_code, reason = "read by the door")]
+    timeout: Option<String>,
+}
+
+#[derive(Debug, Serialize, ToSchema)]
+#[serde(untagged)]
+enum List {
+    Objects { clusters: Vec<Row>, items: Vec<Item> },
+    Table { clusters: Vec<Row>, columns: Vec<Column>, rows: Vec<listing::Row> },
+}
+
+#[derive(Debug, Serialize, ToSchema)]
+struct Item {
+    cluster: String,
+    #[schema(value_type = Object)]
+    object: DynamicObject,
+}
+
+/// Objects of one kind in many clusters
+///
+/// Answered as long as it could be asked: a cluster that did not answer says so in its row. With
+/// `Accept: text/event-stream`: `asked` with the clusters' names, `cluster` with each row as it comes
+/// in, `done` with the whole.
+#[utoipa::path(
+    get, path = "/resources/{kind}", tag = "across", params(Asked),
+    responses((status = 200, description = "What came in time", content(
+        (List = "application/json"), (String = "text/event-stream")
+    )))
+)]
+async fn list_across(
+    State(api): State<Api>,
+    asker: Asker,
+    Path(kind): Path<String>,
+    Query(asked): Query<Asked>,
+    headers: HeaderMap,
+) -> Result<Response, Problem> {
+    let chosen = chosen(&api, &asker, asked.clusters.as_deref());
+    let form = asked.form;
+    let listed = Listed {
+        namespace: asked.namespace,
+        labels: asked.labels,
+        fields: asked.fields,
+        limit: asked.limit,
+        form,
+        more: None,
+        timeout: None,
+    };
+    let asks = asker.clone();
+    match form {
+        As::Object => {
+            let ask = move |connection: Connection, deadline| {
+                let (asker, kind, listed) = (asks.clone(), kind.clone(), listed.clone());
+                async move { objects(&connection, &asker, &kind, &listed, deadline).await }
+            };
+            answer(&api, &asker, &headers, chosen, Objects::default(), ask).await
+        }
+        _ => {
+            let ask = move |connection: Connection, deadline| {
+                let (asker, kind, listed) = (asks.clone(), kind.clone(), listed.clone());
+                async move { table(&connection, &asker, &kind, &listed, deadline).await }
+            };
+            answer(&api, &asker, &headers, chosen, Table::default(), ask).await
+        }
+    }
+}
+
+async fn objects(
+    connection: &Connection,
+    asker: &Asker,
+    kind: &str,
+    asked: &Listed,
+    deadline: Deadline,
+) -> Answered<Page<DynamicObject>> {
+    let found = connection.find(kind, deadline).await?;
+    let scope = match asked.scope(asker, connection.cluster(), &found, Verb::List) {
+        Ok(scope) => scope,
+        Err(refused) => return Ok(Err(refused)),
+    };
+    listing::objects(connection, &scope, &asked.query(&found), deadline).await.map(Ok)
+}
+
+async fn table(
+    connection: &Connection,
+    asker: &Asker,
+    kind: &str,
+    asked: &Listed,
+    deadline: Deadline,
+) -> Answered<resources::Table> {
+    let found = connection.find(kind, deadline).await?;
+    let scope = match asked.scope(asker, connection.cluster(), &found, Verb::List) {
+        Ok(scope) => scope,
+        Err(refused) => return Ok(Err(refused)),
+    };
+    listing::table(connection, &scope, &asked.query(&found), asked.form, deadline).await.map(Ok)
+}
+
+#[derive(Default)]
+struct Objects(Vec<Item>);
+
+impl Whole for Objects {
+    type Part = Page<DynamicObject>;
+    type Answer = List;
+
+    fn add(&mut self, cluster: &str, part: Self::Part) -> bool {
+        let own = |object| Item { cluster: cluster.to_owned(), object };
+        self.0.extend(part.items.into_iter().map(own));
+        part.continue_token.is_some()
+    }
+
+    fn end(mut self, clusters: Vec<Row>) -> List {
+        self.0.sort_by(|one, other| one.cluster.cmp(&other.cluster));
+        List::Objects { clusters, items: self.0 }
+    }
+}
+
+#[derive(Default)]
+struct Table(Merged);
+
+impl Whole for Table {
+    type Part = resources::Table;
+    type Answer = List;
+
+    fn add(&mut self, cluster: &str, part: Self::Part) -> bool {
+        let truncated = part.continue_token.is_some();
+        let cluster = cluster.to_owned();
+        self.0.add(Reply { cluster, took: std::time::Duration::ZERO, result: Ok(part) });
+        truncated
+    }
+
+    fn end(mut self, clusters: Vec<Row>) -> List {
+        self.0.sort();
+        let row = |ClusterRow { cluster, row }| listing::Row::from(row).of(cluster);
+        List::Table {
+            clusters,
+            columns: self.0.columns.into_iter().map(Column::from).collect(),
+            rows: self.0.rows.into_iter().map(row).collect(),
+        }
+    }
+}

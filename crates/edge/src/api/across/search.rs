@@ -1,0 +1,205 @@
+//! A text in the names, labels, images and namespaces of objects.
+
+use std::sync::Arc;
+
+use access::{Ask, Permissions, Verb};
+use axum::extract::State;
+use axum::response::Response;
+use fleet::Connection;
+use fleet::resources::{self, SearchQuery, SearchResult};
+use flow::Deadline;
+use http::HeaderMap;
+use kube::core::ApiResource;
+use serde::{Deserialize, Serialize};
+use utoipa::{IntoParams, ToSchema};
+use utoipa_axum::routes;
+
+use super::super::Api;
+use super::super::door::Asker;
+use super::super::extract::Query;
+use super::super::problem::Problem;
+use super::super::route::{Route, Routes};
+use super::super::scope::{is_visible, resource};
+use super::{Answered, Row, Whole, answer, chosen};
+
+/// Hits from one cluster, at most: more are no longer looked at.
+const MOST: usize = 1000;
+
+pub(super) fn routes() -> Routes {
+    Routes::default().with(Route::list().across(), routes!(search))
+}
+
+#[derive(Clone, Debug, Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+struct Asked {
+    /// The text, whatever its case.
+    q: String,
+    /// `a,b`; all that one may see unless said.
+    clusters: Option<String>,
+    /// Hits from each cluster: 50 unless said, 1000 at most.
+    limit: Option<usize>,
+    /// `pods,deployments.apps`; what people look for unless said.
+    kinds: Option<String>,
+    /// As the header `Request-Timeout`.
+    #[expect(dead_code, reason = "read by the door")]
+    timeout: Option<String>,
+}
+
+#[derive(Debug, Serialize, ToSchema)]
+struct Found {
+    clusters: Vec<Row>,
+    /// The best first.
+    hits: Vec<Hit>,
+    /// Whether a cluster had more.
+    truncated: bool,
+    /// What a cluster could not search, or not wholly.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    incomplete: Vec<Incomplete>,
+}
+
+#[derive(Debug, Serialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+struct Hit {
+    cluster: String,
+    kind: String,
+    api_version: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    namespace: Option<String>,
+    name: String,
+    /// What the text was found in.
+    why: String,
+}
+
+#[derive(Debug, Serialize, ToSchema)]
+struct Incomplete {
+    cluster: String,
+    kind: String,
+    why: String,
+}
+
+impl From<resources::Hit> for Hit {
+    fn from(hit: resources::Hit) -> Self {
+        let field = serde_json::to_value(hit.matched.field).unwrap_or_default();
+        Self {
+            cluster: hit.cluster,
+            kind: hit.kind,
+            api_version: hit.api_version,
+            namespace: hit.namespace,
+            name: hit.name,
+            why: format!("{} {}", field.as_str().unwrap_or_default(), hit.matched.value),
+        }
+    }
+}
+
+/// Search for a text
+///
+/// With `Accept: text/event-stream`: `asked` with the clusters' names, `cluster` with each row as it
+/// comes in, `done` with the whole.
+#[utoipa::path(
+    get, path = "/search", tag = "across", params(Asked),
+    responses((status = 200, description = "What came in time", content(
+        (Found = "application/json"), (String = "text/event-stream")
+    )))
+)]
+async fn search(
+    State(api): State<Api>,
+    asker: Asker,
+    Query(asked): Query<Asked>,
+    headers: HeaderMap,
+) -> Result<Response, Problem> {
+    let mut query = SearchQuery { text: asked.q, ..SearchQuery::default() };
+    if query.text.trim().is_empty() {
+        return Err(Problem::invalid("say what to search for: `q=web`"));
+    }
+    query.limit = asked.limit.unwrap_or(query.limit).min(MOST);
+    if let Some(kinds) = asked.kinds {
+        let kinds = kinds.split(',').map(str::trim).filter(|kind| !kind.is_empty());
+        query.kinds = kinds.map(ToOwned::to_owned).collect();
+    }
+    let chosen = chosen(&api, &asker, asked.clusters.as_deref());
+    let (permissions, query) = (Arc::clone(&asker.permissions), Arc::new(query));
+    let ask = move |connection: Connection, deadline| {
+        let (permissions, query) = (Arc::clone(&permissions), Arc::clone(&query));
+        async move { one(connection, &query, &permissions, deadline).await }
+    };
+    answer(&api, &asker, &headers, chosen, Hits::default(), ask).await
+}
+
+async fn one(
+    connection: Connection,
+    query: &SearchQuery,
+    permissions: &Permissions,
+    deadline: Deadline,
+) -> Answered<SearchResult> {
+    let name = connection.cluster().to_owned();
+    let allowed = |cluster: &str, namespace: Option<&str>, kind: &ApiResource| {
+        may_find(permissions, cluster, namespace, kind)
+    };
+    let mut result = resources::search([(name, Ok(connection))], query, allowed, deadline).await?;
+    if let Some(missing) = result.missing.pop() {
+        return Err(*missing.error);
+    }
+    // A namespace is seen by its own name, which the search does not tell while it goes.
+    result.hits.retain(|hit| {
+        let resource = if is_core(hit) { hit.resource.as_str() } else { "" };
+        is_visible(permissions, &hit.cluster, hit.namespace.as_deref(), resource, &hit.name)
+    });
+    Ok(Ok(result))
+}
+
+fn is_core(hit: &resources::Hit) -> bool {
+    !hit.api_version.contains('/')
+}
+
+/// Whether objects of a kind in a namespace may be found.
+pub(super) fn may_find(
+    permissions: &Permissions,
+    cluster: &str,
+    namespace: Option<&str>,
+    kind: &ApiResource,
+) -> bool {
+    let resource = resource(kind);
+    let ask = Ask { cluster, namespace, resource: &resource, verb: Verb::List };
+    access::decide(permissions, &ask).is_allowed()
+}
+
+#[derive(Default)]
+struct Hits {
+    hits: Vec<resources::Hit>,
+    truncated: bool,
+    incomplete: Vec<Incomplete>,
+}
+
+impl Whole for Hits {
+    type Part = SearchResult;
+    type Answer = Found;
+
+    fn add(&mut self, _cluster: &str, part: SearchResult) -> bool {
+        let truncated = !part.truncated.is_empty();
+        self.truncated |= truncated;
+        self.hits.extend(part.hits);
+        let incomplete = part.incomplete.into_iter().map(|it| Incomplete {
+            cluster: it.cluster,
+            kind: it.kind,
+            why: it.why,
+        });
+        self.incomplete.extend(incomplete);
+        truncated
+    }
+
+    fn end(mut self, clusters: Vec<Row>) -> Found {
+        self.hits.sort_by(|one, other| {
+            let key = |hit: &resources::Hit| (hit.matched.field, hit.matched.how);
+            let name = |hit: &resources::Hit| {
+                (hit.name.clone(), hit.cluster.clone(), hit.namespace.clone(), hit.kind.clone())
+            };
+            key(one).cmp(&key(other)).then_with(|| name(one).cmp(&name(other)))
+        });
+        Found {
+            clusters,
+            hits: self.hits.into_iter().map(Hit::from).collect(),
+            truncated: self.truncated,
+            incomplete: self.incomplete,
+        }
+    }
+}

@@ -1,0 +1,189 @@
+//! Applying what a file holds.
+
+use std::collections::BTreeMap;
+use std::sync::Mutex;
+
+use access::Verb;
+use axum::Json;
+use axum::extract::{Path, Request, State};
+use axum::response::{IntoResponse, Response};
+use fleet::resources::Target;
+use fleet::resources::apply::{self, Applied, How, Outcome};
+use serde::{Deserialize, Serialize};
+use utoipa::{IntoParams, ToSchema};
+use utoipa_axum::routes;
+
+use super::Api;
+use super::door::{Asker, Details};
+use super::extract::{Query, whole};
+use super::problem::{Code, Problem, ProblemBody};
+use super::route::{Route, Routes};
+use super::scope::{absent, permit, resource};
+
+/// A whole application, with room to spare.
+const LARGEST: usize = 4 << 20;
+/// The most objects that the audit names: a line of it is read by people.
+const NAMED: usize = 50;
+
+pub(crate) fn routes() -> Routes {
+    Routes::default().with(Route::write(Verb::Update, "*").body(LARGEST), routes!(apply))
+}
+
+#[derive(Debug, Deserialize, IntoParams)]
+#[serde(deny_unknown_fields, rename_all = "camelCase")]
+struct Asked {
+    /// Of objects that live in one and name none; `default` unless said.
+    namespace: Option<String>,
+    /// Asks the server the same questions, and changes nothing.
+    #[serde(default)]
+    dry_run: bool,
+    /// Takes fields from whoever manages them.
+    #[serde(default)]
+    force: bool,
+    /// As the header `Request-Timeout`.
+    #[expect(dead_code, reason = "read by the door")]
+    timeout: Option<String>,
+}
+
+#[derive(Debug, Serialize, ToSchema)]
+struct Answer {
+    /// In the order of the input.
+    results: Vec<One>,
+}
+
+#[derive(Debug, Serialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+struct One {
+    cluster: String,
+    api_version: String,
+    kind: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    namespace: Option<String>,
+    name: String,
+    /// `created`, `configured`, `unchanged` or `failed`.
+    outcome: &'static str,
+    /// Unified, of YAML; empty when nothing changed. Values of Secrets are not in it.
+    diff: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    problem: Option<ProblemBody>,
+    /// Fields that others manage; `force` takes them.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    conflicts: Vec<Conflict>,
+}
+
+#[derive(Debug, Serialize, ToSchema)]
+struct Conflict {
+    field: String,
+    manager: String,
+}
+
+/// Apply YAML or JSON documents
+///
+/// Each object has its outcome; one that fails stops no other. Whoever applies must be allowed to
+/// `get`, `create` and `update` each of them: the difference shows what is there.
+#[utoipa::path(
+    post, path = "/clusters/{cluster}/apply", tag = "resources", params(Asked),
+    request_body(content = String, content_type = "application/yaml"),
+    responses((status = 200, description = "What came of each object", body = Answer))
+)]
+async fn apply(
+    State(api): State<Api>,
+    asker: Asker,
+    Path(cluster): Path<String>,
+    Query(asked): Query<Asked>,
+    request: Request,
+) -> Result<Response, Problem> {
+    let connection = api.fleet.connection(&cluster)?;
+    let body = whole(request, &()).await?;
+    let input = std::str::from_utf8(&body)
+        .map_err(|_| Problem::invalid("the body is neither YAML nor JSON: it is not UTF-8"))?;
+    let how = How { namespace: asked.namespace, force: asked.force, dry_run: asked.dry_run };
+    // The room passes the sentence on; what a program is to make of it, we keep.
+    let refusals = Mutex::new(BTreeMap::new());
+    let permitted = |target: &Target| {
+        may_apply(&asker, &cluster, target).map_err(|problem| {
+            let why = problem.detail().to_owned();
+            refusals.lock().expect("nothing panics under it").insert(why.clone(), problem.code);
+            why
+        })
+    };
+    let applied = apply::apply(&connection, input, &how, permitted, asker.deadline).await?;
+    let refusals = refusals.into_inner().expect("nothing panics under it");
+    let details = details(&applied);
+    let results = applied.into_iter().map(|one| One::new(&cluster, one, &refusals)).collect();
+    let mut response = Json(Answer { results }).into_response();
+    response.extensions_mut().insert(Details(details));
+    Ok(response)
+}
+
+/// An object for a namespace that may not be seen is answered as one for a namespace that is not there.
+fn may_apply(asker: &Asker, cluster: &str, target: &Target) -> Result<(), Problem> {
+    if let Some(namespace) = target.namespace()
+        && !asker.permissions.may_see_namespace(cluster, namespace)
+    {
+        return Err(absent(cluster, "namespaces", namespace));
+    }
+    let resource = resource(target.resource());
+    let object = (target.namespace(), &*resource, target.name());
+    for verb in [Verb::Get, Verb::Create, Verb::Update] {
+        permit(asker, cluster, object, verb)?;
+    }
+    Ok(())
+}
+
+impl One {
+    fn new(cluster: &str, applied: Applied, refusals: &BTreeMap<String, Code>) -> Self {
+        let (outcome, problem, conflicts) = match applied.outcome {
+            Outcome::Created => ("created", None, Vec::new()),
+            Outcome::Configured => ("configured", None, Vec::new()),
+            Outcome::Unchanged => ("unchanged", None, Vec::new()),
+            Outcome::Failed { why, conflicts } => {
+                let code = match refusals.get(&why) {
+                    Some(code) => *code,
+                    None if !conflicts.is_empty() => Code::Conflict,
+                    None if why.ends_with("not found") => Code::NotFound,
+                    None => Code::Refused,
+                };
+                let problem = Problem::new(code, why).of_cluster(cluster).body();
+                let of = |conflict: apply::Conflict| {
+                    Conflict { field: conflict.field, manager: conflict.manager }
+                };
+                ("failed", Some(problem), conflicts.into_iter().map(of).collect())
+            }
+        };
+        Self {
+            cluster: cluster.to_owned(),
+            api_version: applied.api_version,
+            kind: applied.kind,
+            namespace: applied.namespace,
+            name: applied.name,
+            outcome,
+            diff: applied.diff,
+            problem,
+            conflicts,
+        }
+    }
+}
+
+/// What the audit says: which objects, and what came of each.
+fn details(applied: &[Applied]) -> String {
+    let one = |applied: &Applied| {
+        let Applied { kind, namespace, name, outcome, .. } = applied;
+        let outcome = match outcome {
+            Outcome::Created => "created",
+            Outcome::Configured => "configured",
+            Outcome::Unchanged => "unchanged",
+            Outcome::Failed { .. } => "failed",
+        };
+        let within = namespace.as_ref().map(|it| format!(" in {it}")).unwrap_or_default();
+        format!("{}/{name}{within} {outcome}", kind.to_lowercase())
+    };
+    let mut text = applied.iter().take(NAMED).map(one).collect::<Vec<_>>().join(", ");
+    if let Some(more) = applied.len().checked_sub(NAMED).filter(|more| *more > 0) {
+        text += &format!(", and {more} more");
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,366 @@
+//! The clusters of the fleet.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use access::{CLUSTERS, Permissions, Verb};
+use axum::Json;
+use axum::extract::{Path, State};
+use axum::response::sse::{Event, KeepAlive, Sse};
+use axum::response::{IntoResponse, Response};
+use fleet::{ClusterView, FleetView, SourceKind, State as ClusterState, TestReport};
+use flow::Deadline;
+use futures::stream;
+use http::{HeaderMap, StatusCode, header};
+use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
+use utoipa_axum::routes;
+
+use super::Api;
+use super::door::{Asker, Details};
+use super::extract::Body;
+use super::problem::Problem;
+use super::route::{Route, Routes};
+
+/// The most often that a stream tells: a fleet that connects changes hundreds of times a second.
+const AT_MOST_EVERY: Duration = Duration::from_millis(200);
+/// How often a quiet stream shows that it lives, and looks whether its reader may still read.
+const QUIET: Duration = Duration::from_secs(15);
+/// How long an answer waits for the view to show a change.
+const SEEN: Duration = Duration::from_secs(1);
+/// Kubeconfigs with embedded certificates of many contexts.
+const KUBECONFIG: usize = 1 << 20;
+
+pub(crate) fn routes() -> Routes {
+    Routes::default()
+        .with(Route::read(), routes!(clusters))
+        .with(Route::write(Verb::Create, CLUSTERS).body(KUBECONFIG), routes!(import))
+        .with(Route::read(), routes!(cluster))
+        .with(Route::write(Verb::Delete, CLUSTERS), routes!(remove))
+        .with(Route::write(Verb::Update, CLUSTERS), routes!(change))
+        .with(Route::write(Verb::Update, CLUSTERS), routes!(test))
+}
+
+/// A cluster and how it stands with it.
+#[derive(Serialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+struct Cluster {
+    name: String,
+    /// connecting, ready, degraded, unreachable, unauthorised, misconfigured, disabled.
+    state: &'static str,
+    /// RFC 3339: since when it is so.
+    #[schema(value_type = String)]
+    since: Timestamp,
+    /// The sentence a person needs; none while all is well.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    why: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    version: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    nodes: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    latency_ms: Option<f64>,
+    /// Where it comes from, in a few words.
+    source: String,
+    /// The address of its API server.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    server: Option<String>,
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    labels: BTreeMap<String, String>,
+    /// RFC 3339: when it is tried again, while it is not well.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<String>)]
+    next_try: Option<Timestamp>,
+    /// RFC 3339: when it last answered.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<String>)]
+    last_seen: Option<Timestamp>,
+    /// The source that has this name instead.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    shadowed_by: Option<String>,
+}
+
+impl From<&ClusterView> for Cluster {
+    fn from(view: &ClusterView) -> Self {
+        Self {
+            name: view.name.to_string(),
+            state: view.state.name(),
+            since: view.since,
+            why: view.why.clone(),
+            version: view.version.clone(),
+            nodes: view.nodes,
+            latency_ms: view.pulse.latency().map(millis),
+            source: view.source.to_string(),
+            server: view.server.clone(),
+            labels: view.labels.clone(),
+            next_try: view.next_try,
+            last_seen: view.pulse.last_seen(),
+            shadowed_by: view.shadowed_by.as_ref().map(ToString::to_string),
+        }
+    }
+}
+
+/// The clusters that one may see, at one moment.
+#[derive(Serialize, ToSchema)]
+struct Clusters {
+    /// Grows with every change.
+    generation: u64,
+    /// Whether every source has told what it has.
+    synced: bool,
+    clusters: Vec<Cluster>,
+    /// Those whose name another source has taken.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    shadowed: Vec<Cluster>,
+    /// What to do when there is none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    hint: Option<String>,
+}
+
+impl Clusters {
+    fn visible(api: &Api, generation: u64, view: &FleetView, permissions: &Permissions) -> Self {
+        let seen = |view: &&std::sync::Arc<ClusterView>| permissions.may_see_cluster(&view.name);
+        let shown = |view: &std::sync::Arc<ClusterView>| Cluster::from(&**view);
+        let mut clusters: Vec<_> = view.clusters.values().filter(seen).map(shown).collect();
+        clusters.sort_by(|a, b| a.name.cmp(&b.name));
+        Self {
+            generation,
+            synced: view.synced,
+            // The same words whether there is none or one may see none.
+            hint: (clusters.is_empty() && view.synced).then(|| api.no_clusters.to_string()),
+            clusters,
+            shadowed: view.shadowed.iter().filter(seen).map(shown).collect(),
+        }
+    }
+}
+
+/// The clusters that one may see
+///
+/// With `Accept: text/event-stream`: an event `clusters` with the same document now, and at each
+/// change.
+#[utoipa::path(
+    get, path = "/clusters", tag = "clusters",
+    responses((status = 200, description = "By name", content(
+        (Clusters = "application/json"), (String = "text/event-stream")
+    )))
+)]
+async fn clusters(State(api): State<Api>, asker: Asker, headers: HeaderMap) -> Response {
+    if !wants_events(&headers) {
+        let view = api.fleet.view();
+        return Json(Clusters::visible(&api, view.generation(), &view, &asker.permissions))
+            .into_response();
+    }
+    let first = api.fleet.changes();
+    let events =
+        stream::unfold((api, asker, first, true), |(api, asker, mut changes, first)| async move {
+            let stop = api.tasks.stopping();
+            if !first {
+                // Then whatever came meanwhile is told at once.
+                stop.bound(tokio::time::sleep(AT_MOST_EVERY)).await?;
+                let changed = async {
+                    while Deadline::after(QUIET).bound(changes.changed()).await.is_err() {
+                        if !api.access.is_still(&asker.who) {
+                            return None;
+                        }
+                    }
+                    Some(())
+                };
+                stop.bound(changed).await??;
+            }
+            // Who may no longer read is not told; what they may see may have changed, too.
+            if !api.access.is_still(&asker.who) {
+                return None;
+            }
+            let view = api.fleet.view();
+            let permissions = api.access.permissions(&asker.who);
+            let document = Clusters::visible(&api, view.generation(), &view, &permissions);
+            let event = Event::default().event("clusters").json_data(document);
+            Some((event, (api, asker, changes, false)))
+        });
+    Sse::new(events).keep_alive(KeepAlive::new().interval(QUIET)).into_response()
+}
+
+fn wants_events(headers: &HeaderMap) -> bool {
+    let accept = headers.get(header::ACCEPT).and_then(|accept| accept.to_str().ok());
+    accept.is_some_and(|accept| accept.contains("text/event-stream"))
+}
+
+/// One cluster
+#[utoipa::path(
+    get, path = "/clusters/{cluster}", tag = "clusters",
+    responses((status = 200, description = "How it stands with it", body = Cluster))
+)]
+async fn cluster(
+    State(api): State<Api>,
+    _asker: Asker,
+    Path(name): Path<String>,
+) -> Result<Json<Cluster>, Problem> {
+    Ok(Json(shown(&api, &name)?))
+}
+
+fn shown(api: &Api, name: &str) -> Result<Cluster, Problem> {
+    shown_now(api, name).ok_or_else(|| Problem::no_such_cluster(name))
+}
+
+fn shown_now(api: &Api, name: &str) -> Option<Cluster> {
+    api.fleet.view().clusters.get(name).map(|view| Cluster::from(&**view))
+}
+
+#[derive(Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+struct Import {
+    /// What it is called here.
+    name: String,
+    /// The kubeconfig, as YAML.
+    kubeconfig: String,
+    /// Which of its contexts; its current one unless said.
+    context: Option<String>,
+}
+
+/// Add a cluster by its kubeconfig
+#[utoipa::path(
+    post, path = "/clusters", tag = "clusters", request_body = Import,
+    responses((status = 201, description = "Kept; it is being connected to", body = Imported))
+)]
+async fn import(
+    State(api): State<Api>,
+    asker: Asker,
+    Body(Import { name, kubeconfig, context }): Body<Import>,
+) -> Result<Response, Problem> {
+    asker.may_in_fleet(CLUSTERS, Verb::Create)?;
+    api.fleet.import(&name, &kubeconfig, context.as_deref(), asker.deadline).await?;
+    seen(&api, |view| view.clusters.contains_key(name.as_str())).await;
+    // What is imported may be hidden from who imports it.
+    let shown = Some(name.as_str()).filter(|name| asker.permissions.may_see_cluster(name));
+    let cluster = shown.and_then(|name| shown_now(&api, name));
+    let mut response =
+        (StatusCode::CREATED, Json(Imported { name: name.clone(), cluster })).into_response();
+    response.extensions_mut().insert(Details(name));
+    Ok(response)
+}
+
+#[derive(Serialize, ToSchema)]
+struct Imported {
+    name: String,
+    /// How it stands with it, as far as is known.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    cluster: Option<Cluster>,
+}
+
+/// Waits until the view shows what the store has: who then lists finds it. Another source may have
+/// the name, or another change may overtake ours; then the second runs out, and all is as well.
+async fn seen(api: &Api, told: impl Fn(&FleetView) -> bool) {
+    let mut changes = api.fleet.changes();
+    let wait = async {
+        while !told(&api.fleet.view()) {
+            changes.changed().await;
+        }
+    };
+    let _ = Deadline::after(SEEN).bound(wait).await;
+}
+
+/// Remove an imported cluster, in whatever state it is
+#[utoipa::path(
+    delete, path = "/clusters/{cluster}", tag = "clusters",
+    responses((status = 204, description = "Gone"))
+)]
+async fn remove(
+    State(api): State<Api>,
+    asker: Asker,
+    Path(name): Path<String>,
+) -> Result<StatusCode, Problem> {
+    asker.may_in_fleet(CLUSTERS, Verb::Delete)?;
+    api.fleet.remove(&name, asker.deadline).await?;
+    let imported = |view: &ClusterView| view.source.kind == SourceKind::Imported;
+    seen(&api, |view| !view.clusters.get(name.as_str()).is_some_and(|found| imported(found))).await;
+    Ok(StatusCode::NO_CONTENT)
+}
+
+#[derive(Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+struct Change {
+    /// Whether it is to be connected to.
+    enabled: bool,
+}
+
+/// Enable or disable a cluster, from whatever source it is
+#[utoipa::path(
+    patch, path = "/clusters/{cluster}", tag = "clusters", request_body = Change,
+    responses((status = 200, description = "How it stands with it", body = Cluster))
+)]
+async fn change(
+    State(api): State<Api>,
+    asker: Asker,
+    Path(name): Path<String>,
+    Body(Change { enabled }): Body<Change>,
+) -> Result<Json<Cluster>, Problem> {
+    asker.may_in_fleet(CLUSTERS, Verb::Update)?;
+    if enabled {
+        api.fleet.enable(&name, asker.deadline).await?;
+    } else {
+        api.fleet.disable(&name, asker.deadline).await?;
+    }
+    let disabled = |view: &ClusterView| view.state == ClusterState::Disabled;
+    seen(&api, |view| {
+        view.clusters.get(name.as_str()).is_none_or(|found| disabled(found) != enabled)
+    })
+    .await;
+    Ok(Json(shown(&api, &name)?))
+}
+
+/// What a test found.
+#[derive(Serialize, ToSchema)]
+struct Tested {
+    ok: bool,
+    /// In order, up to the one that failed.
+    steps: Vec<TestedStep>,
+    /// A sentence.
+    verdict: String,
+}
+
+#[derive(Serialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+struct TestedStep {
+    step: &'static str,
+    ok: bool,
+    took_ms: f64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    why: Option<String>,
+}
+
+impl From<TestReport> for Tested {
+    fn from(report: TestReport) -> Self {
+        let TestReport { cluster, steps, verdict, why, version } = report;
+        let ok = matches!(verdict, ClusterState::Ready | ClusterState::Degraded);
+        let sentence = match (&why, version) {
+            (Some(why), _) => format!("{cluster} is {verdict}: {why}"),
+            (None, Some(version)) => format!("{cluster} is {verdict}, version {version}"),
+            (None, None) => format!("{cluster} is {verdict}"),
+        };
+        let steps = steps.into_iter().map(|step| TestedStep {
+            step: step.name,
+            ok: step.ok,
+            took_ms: millis(step.took),
+            why: why.clone().filter(|_| !step.ok),
+        });
+        Self { ok, steps: steps.collect(), verdict: sentence }
+    }
+}
+
+/// Try a cluster now, step by step, on a connection of its own
+#[utoipa::path(
+    post, path = "/clusters/{cluster}/test", tag = "clusters",
+    responses((status = 200, description = "How each step went", body = Tested))
+)]
+async fn test(
+    State(api): State<Api>,
+    asker: Asker,
+    Path(name): Path<String>,
+) -> Result<Json<Tested>, Problem> {
+    asker.may_in_fleet(CLUSTERS, Verb::Update)?;
+    Ok(Json(api.fleet.test(&name, asker.deadline).await?.into()))
+}
+
+fn millis(time: Duration) -> f64 {
+    time.as_secs_f64() * 1000.0
+}

@@ -1,0 +1,361 @@
+//! What every request passes before a handler sees it, in this order:
+//!
+//! ```text
+//! ledger ─► deadline ─► who is it? ─► csrf ─► may the cluster be seen? ─► gate ─► audit ─► handler
+//! ```
+//!
+//! Contract:
+//! - Nobody unknown reaches a gate but that for strangers, so they cannot fill another.
+//! - A cluster that is not there and one that may not be seen are answered alike, here and only here.
+//! - Whatever changes something is in the audit before its handler runs, and again with its outcome;
+//!   when it cannot be recorded it is not done. Handlers cannot forget it.
+//! - A handler that misses the deadline is dropped and answered for. Of a stream this is its opening.
+
+use std::borrow::Cow;
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use access::audit::{Entry, Pending};
+use access::{Ask, Decision, Permissions, Secret, Verb, Who};
+use axum::RequestExt;
+use axum::extract::{FromRequestParts, MatchedPath, RawPathParams, Request, State};
+use axum::middleware::Next;
+use axum::response::{IntoResponse, Response};
+use flow::Deadline;
+use flow::gate::Outcome as Load;
+use flow::ledger::Outcome;
+use http::request::Parts;
+use http::{HeaderMap, Method, StatusCode, header};
+
+use super::Api;
+use super::gates::Door;
+use super::problem::{Code, Problem};
+use super::route::Route;
+use crate::serve::Peer;
+
+pub(crate) const COOKIE: &str = "fairlead-session";
+pub(crate) const CSRF: &str = "x-csrf-token";
+
+/// Named in the answer, the log and the audit.
+#[derive(Clone, Debug)]
+pub(crate) struct RequestId(Arc<str>);
+
+impl RequestId {
+    pub(crate) fn new() -> Self {
+        Self(format!("{:016x}", fastrand::u64(..)).into())
+    }
+
+    pub(crate) fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+/// Who asks, until when. What a handler needs to decide.
+#[derive(Clone, Debug)]
+pub(crate) struct Asker {
+    pub(crate) who: Who,
+    pub(crate) permissions: Arc<Permissions>,
+    pub(crate) deadline: Deadline,
+}
+
+/// In the extensions of a response: what the audit should say besides its outcome.
+#[derive(Clone, Debug)]
+pub(crate) struct Details(pub(crate) String);
+
+impl Asker {
+    /// May this be done? For what may be seen but not done, the permission that is missing.
+    pub(crate) fn may(&self, ask: &Ask<'_>) -> Result<(), Problem> {
+        let why = match access::decide(&self.permissions, ask) {
+            Decision::Allowed { .. } => return Ok(()),
+            Decision::Denied { by } => format!("the role {by} denies it"),
+            Decision::NotAllowed => "no role of yours allows it".to_owned(),
+        };
+        let Ask { cluster, namespace, resource, verb } = ask;
+        let at = match (*cluster, namespace) {
+            (access::FLEET, _) => "in the fleet".to_owned(),
+            (cluster, None) => format!("in cluster {cluster}"),
+            (cluster, Some(namespace)) => format!("in namespace {namespace} of {cluster}"),
+        };
+        Err(Problem::new(
+            Code::Forbidden,
+            format!("{} may not {verb} {resource} {at}: {why}", self.who.user),
+        ))
+    }
+
+    /// As `may`, for the fleet's own matters.
+    pub(crate) fn may_in_fleet(&self, resource: &str, verb: Verb) -> Result<(), Problem> {
+        self.may(&Ask { cluster: access::FLEET, namespace: None, resource, verb })
+    }
+}
+
+impl<S: Sync> FromRequestParts<S> for Asker {
+    type Rejection = Problem;
+
+    async fn from_request_parts(parts: &mut Parts, _state: &S) -> Result<Self, Problem> {
+        // A handler that asks who it is on a route for strangers is a mistake of ours; it must not
+        // be an open one.
+        let asker = parts.extensions.get::<Self>().cloned();
+        asker.ok_or_else(|| Problem::new(Code::Internal, "nobody was asked who they are here"))
+    }
+}
+
+/// Where the request comes from; for the limits of logins.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct From(pub(crate) IpAddr);
+
+impl<S: Sync> FromRequestParts<S> for From {
+    type Rejection = Problem;
+
+    async fn from_request_parts(parts: &mut Parts, _state: &S) -> Result<Self, Problem> {
+        let peer = parts.extensions.get::<Peer>();
+        let from = peer.map(|Peer(address)| Self(address.ip()));
+        from.ok_or_else(|| Problem::new(Code::Internal, "nobody knows where this comes from"))
+    }
+}
+
+/// A route and what is behind it.
+#[derive(Clone, Debug)]
+pub(crate) struct Passage {
+    pub(crate) api: Api,
+    pub(crate) route: Route,
+}
+
+/// What of its path a request names.
+#[derive(Debug, Default)]
+struct Named {
+    cluster: Option<String>,
+    kind: Option<String>,
+    name: Option<String>,
+}
+
+/// The door itself: a middleware of every route.
+pub(crate) async fn door(
+    State(passage): State<Passage>,
+    mut request: Request,
+    next: Next,
+) -> Response {
+    let Passage { api, route } = &passage;
+    let named = match request.extract_parts::<RawPathParams>().await {
+        Ok(params) => Named::of(&params),
+        Err(_) => return Problem::invalid("the path is not UTF-8").into_response(),
+    };
+    let path = request.extensions().get::<MatchedPath>().map_or("-", MatchedPath::as_str);
+    let key = format!("{} {path}", request.method());
+    let tenant = named.cluster.clone().unwrap_or_else(|| access::FLEET.to_owned());
+    let op = api.ledger.begin("rest", key, tenant);
+    let answered = pass(api, *route, &named, request, next, &op).await;
+    let response = answered.unwrap_or_else(IntoResponse::into_response);
+    op.finish(outcome(&response));
+    response
+}
+
+async fn pass(
+    api: &Api,
+    route: Route,
+    named: &Named,
+    mut request: Request,
+    next: Next,
+    op: &flow::Op,
+) -> Result<Response, Problem> {
+    let deadline = Deadline::of_http(request.headers(), request.uri().query(), route.grant)
+        .map_err(|e| Problem::invalid(e.to_string()))?;
+    // For the handlers of strangers; the others have it of their `Asker`.
+    request.extensions_mut().insert(deadline);
+    same_page(&request)?;
+    let asker = match route.door {
+        Door::Strangers => None,
+        _ => {
+            let who = authenticate(api, &request)?;
+            let permissions = api.access.permissions(&who);
+            Some(Asker { who, permissions, deadline })
+        }
+    };
+    let door = match (&named.cluster, &asker) {
+        (Some(name), Some(asker)) => {
+            let there = api.fleet.view().clusters.contains_key(name.as_str());
+            if !there || !asker.permissions.may_see_cluster(name) {
+                return Err(Problem::no_such_cluster(name));
+            }
+            Door::Cluster(name)
+        }
+        _ => route.door,
+    };
+
+    op.step("gate");
+    let permit = api.gates.at(door).admit(route.priority, deadline).await.map_err(|refused| {
+        Problem::new(Code::Overloaded, refused.to_string()).come_back(refused.retry_after)
+    })?;
+
+    let mut audited = None;
+    if let (Some(verb), Some(asker)) = (route.writes, &asker) {
+        op.step("audit");
+        let entry = entry(asker, verb, route, named, &request);
+        audited = Some(api.audit.begin(entry, deadline).await?);
+    }
+
+    op.step("handler");
+    if let Some(asker) = asker {
+        request.extensions_mut().insert(asker);
+    }
+    match deadline.bound(next.run(request)).await {
+        Ok(response) => {
+            // How long it took says something of the load only where we did the work ourselves or
+            // one cluster did; the slowest of many says nothing.
+            permit.end(if door == Door::Across { Load::Ignored } else { Load::Done });
+            if let Some(audited) = audited {
+                finish(audited, &response);
+            }
+            Ok(response)
+        }
+        Err(expired) => {
+            permit.fail();
+            if let Some(audited) = audited {
+                audited.finish(Code::TooLate.text());
+            }
+            Err(Problem::new(Code::TooLate, expired.to_string()))
+        }
+    }
+}
+
+impl Named {
+    fn of(params: &RawPathParams) -> Self {
+        let mut named = Self::default();
+        for (param, value) in params {
+            let place = match param {
+                "cluster" => &mut named.cluster,
+                "kind" => &mut named.kind,
+                "name" => &mut named.name,
+                _ => continue,
+            };
+            *place = Some(value.to_owned());
+        }
+        named
+    }
+}
+
+/// Who sent it: by a token, or by a cookie, which counts only with the proof that a page of ours
+/// sent it.
+fn authenticate(api: &Api, request: &Request) -> Result<Who, Problem> {
+    let headers = request.headers();
+    if let Some(token) = bearer(headers) {
+        return Ok(api.access.by_token(token)?);
+    }
+    let Some(cookie) = cookie(headers) else {
+        return Err(access::Unauthenticated::Unknown.into());
+    };
+    let who = api.access.by_session(cookie)?;
+    let safe = matches!(*request.method(), Method::GET | Method::HEAD);
+    let proof = headers.get(CSRF).and_then(|value| value.to_str().ok());
+    // A page cannot set a header on a WebSocket; its browser says where the page is from.
+    let proven = if is_websocket(headers) {
+        headers.contains_key(header::ORIGIN)
+    } else {
+        safe || proof.is_some_and(|proof| access::csrf_of(cookie).is(proof))
+    };
+    if !proven {
+        return Err(Problem::new(
+            Code::Csrf,
+            format!(
+                "send the {CSRF} that the login answered (or GET {}/me does) with the cookie",
+                super::route::BASE
+            ),
+        ));
+    }
+    Ok(who)
+}
+
+/// What a browser sends for a page must be for a page of this host, whoever is logged in there.
+fn same_page(request: &Request) -> Result<(), Problem> {
+    let headers = request.headers();
+    let safe = matches!(*request.method(), Method::GET | Method::HEAD) && !is_websocket(headers);
+    let Some(origin) = headers.get(header::ORIGIN).filter(|_| !safe) else { return Ok(()) };
+    let place = origin.to_str().ok().and_then(|origin| origin.split_once("://"));
+    let host = headers.get(header::HOST).and_then(|host| host.to_str().ok());
+    if place.is_some_and(|(_, place)| host.is_some_and(|host| host.eq_ignore_ascii_case(place))) {
+        return Ok(());
+    }
+    Err(Problem::new(Code::Csrf, "this comes from a page of another site"))
+}
+
+fn is_websocket(headers: &HeaderMap) -> bool {
+    let upgrade = headers.get(header::UPGRADE);
+    upgrade.is_some_and(|to| to.as_bytes().eq_ignore_ascii_case(b"websocket"))
+}
+
+fn bearer(headers: &HeaderMap) -> Option<&str> {
+    let value = headers.get(header::AUTHORIZATION)?.to_str().ok()?;
+    let (scheme, token) = value.split_once(' ')?;
+    scheme.eq_ignore_ascii_case("bearer").then(|| token.trim())
+}
+
+/// The session's cookie, if there is one.
+pub(crate) fn cookie(headers: &HeaderMap) -> Option<&str> {
+    let pairs = headers.get_all(header::COOKIE).iter().filter_map(|value| value.to_str().ok());
+    let mut pairs = pairs.flat_map(|value| value.split(';')).map(str::trim);
+    pairs.find_map(|pair| pair.strip_prefix(COOKIE)?.strip_prefix('='))
+}
+
+/// A `Set-Cookie` that opens the session, or ends it.
+pub(crate) fn set_cookie(session: Option<&Secret>, secure: bool) -> String {
+    let value = session.map_or("", Secret::expose);
+    // Without an age: it goes with the browser; the server ends it sooner or later anyway.
+    let age = if session.is_some() { "" } else { "; Max-Age=0" };
+    let secure = if secure { "; Secure" } else { "" };
+    format!("{COOKIE}={value}; Path=/; HttpOnly; SameSite=Strict{age}{secure}")
+}
+
+fn entry(asker: &Asker, verb: Verb, route: Route, named: &Named, request: &Request) -> Entry {
+    let asked = |key| query(request.uri().query(), key);
+    let peer = request.extensions().get::<Peer>();
+    let id = request.extensions().get::<RequestId>();
+    Entry {
+        who: asker.who.clone(),
+        from: peer.map(|Peer(address)| address.ip()),
+        verb,
+        cluster: named.cluster.clone().unwrap_or_else(|| access::FLEET.to_owned()),
+        namespace: asked("namespace").map(Cow::into_owned),
+        resource: named.kind.clone().unwrap_or_else(|| route.of.to_owned()),
+        name: named.name.clone(),
+        request_id: id.map(|id| id.as_str().to_owned()),
+        dry_run: asked("dryRun").is_some_and(|dry| dry == "true"),
+    }
+}
+
+/// A value of the query, decoded.
+fn query<'a>(query: Option<&'a str>, key: &str) -> Option<Cow<'a, str>> {
+    let mut pairs = form_urlencoded::parse(query.unwrap_or_default().as_bytes());
+    pairs.find(|(name, _)| name == key).map(|(_, value)| value)
+}
+
+fn finish(audited: Pending, response: &Response) {
+    let outcome = match response.extensions().get::<Problem>() {
+        Some(problem) => problem.code.text(),
+        // How a stream ends is not known yet.
+        None if is_stream(response) => "opened",
+        None => "ok",
+    };
+    match response.extensions().get::<Details>() {
+        None => audited.finish(outcome),
+        Some(Details(details)) => audited.finish(&format!("{outcome}: {details}")),
+    }
+}
+
+fn is_stream(response: &Response) -> bool {
+    let kind = response.headers().get(header::CONTENT_TYPE);
+    response.status() == StatusCode::SWITCHING_PROTOCOLS
+        || kind.is_some_and(|kind| kind.as_bytes().starts_with(b"text/event-stream"))
+}
+
+fn outcome(response: &Response) -> Outcome {
+    match response.extensions().get::<Problem>().map(|problem| problem.code) {
+        None => Outcome::Done,
+        Some(Code::TooLate) => Outcome::Expired,
+        Some(Code::Overloaded | Code::SlowDown | Code::Audit) => Outcome::Refused,
+        Some(code) if code.status().is_server_error() => Outcome::Failed,
+        // A "no" is an answer.
+        Some(_) => Outcome::Done,
+    }
+}
+
+#[cfg(test)]
+mod tests;

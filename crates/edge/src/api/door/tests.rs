@@ -1,0 +1,290 @@
+use std::time::Duration;
+
+use http::{HeaderValue, Method};
+use serde_json::{Value, json};
+use utoipa_axum::routes;
+
+use super::*;
+use crate::api::route::{BASE, Routes};
+use crate::api::world::{World, request};
+
+const NOTHING: Value = Value::Null;
+
+/// Never answers.
+#[utoipa::path(get, path = "/hang")]
+async fn hang() {
+    std::future::pending::<()>().await;
+}
+
+#[utoipa::path(get, path = "/clusters/{cluster}/hello")]
+async fn hello(_asker: Asker) -> &'static str {
+    "hello"
+}
+
+#[tokio::test]
+async fn nobody_unknown_comes_in() {
+    let world = World::new().ready().await;
+    for token in ["", "nonsense", "flt_local_AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA"] {
+        let answer = world.ask_as(token, Method::GET, "/clusters", NOTHING).await;
+        assert_eq!((answer.status, &*answer.code()), (401, "unauthenticated"), "{token}");
+        assert_eq!(answer.headers["www-authenticate"], "Bearer");
+    }
+    let answer = world.send(request(Method::GET, "/api/v1/clusters", NOTHING)).await;
+    assert_eq!(answer.status, 401);
+    assert_eq!(world.ask(Method::GET, "/clusters", NOTHING).await.status, 200);
+}
+
+#[tokio::test]
+async fn strangers_are_told_what_this_is_and_nothing_else() {
+    let world = World::new();
+    for open in ["/", "/api/v1/openapi.json"] {
+        let answer = world.send(request(Method::GET, open, NOTHING)).await;
+        assert_eq!(answer.status, 200, "{open}");
+        assert!(answer.headers["content-security-policy"].to_str().unwrap().contains("'none'"));
+        assert_eq!(answer.headers["x-content-type-options"], "nosniff");
+    }
+    let open: Vec<_> = crate::api::routes()
+        .facts()
+        .into_iter()
+        .filter(|(_, _, route)| route.door == Door::Strangers)
+        .map(|(method, path, _)| format!("{method} {path}"))
+        .collect();
+    assert_eq!(open, ["POST /login", "GET /openapi.json"]);
+}
+
+#[tokio::test]
+async fn what_may_not_be_seen_is_answered_as_what_is_not_there() {
+    let world = World::with(&["secret", "shown"], |_| {}).ready().await;
+    let token = world.somebody("ann", &[["shown", "*", "*", "*"]]).await;
+    let seen = world.ask_as(&token, Method::GET, "/clusters", NOTHING).await.json();
+    let names: Vec<_> = seen["clusters"].as_array().unwrap().iter().map(|c| &c["name"]).collect();
+    assert_eq!(names, ["shown"]);
+    for (method, path) in [
+        (Method::GET, "/clusters/NAME"),
+        (Method::DELETE, "/clusters/NAME"),
+        (Method::POST, "/clusters/NAME/test"),
+        (Method::GET, "/clusters/NAME/kinds"),
+    ] {
+        let mut answers = Vec::new();
+        for name in ["secret", "absent"] {
+            let path = path.replace("NAME", name);
+            let answer = world.ask_as(&token, method.clone(), &path, NOTHING).await;
+            assert_eq!(answer.status, 404, "{path}");
+            let id = answer.headers["x-request-id"].to_str().unwrap().to_owned();
+            assert!(answer.text.contains(&id));
+            let mut headers: Vec<_> = answer
+                .headers
+                .iter()
+                .filter(|(name, _)| *name != "x-request-id")
+                .map(|(name, value)| format!("{name}: {value:?}"))
+                .collect();
+            headers.sort();
+            answers.push((answer.text.replace(&id, "ID").replace(name, "NAME"), headers));
+        }
+        assert_eq!(answers[0], answers[1], "{method} {path}");
+    }
+}
+
+#[tokio::test]
+async fn a_cookie_counts_only_with_its_proof() {
+    let world = World::new().ready().await;
+    let code = world.api.access.local_login_code().unwrap();
+    let login = request(Method::POST, "/api/v1/login", json!({"code": code.expose()}));
+    let answer = world.send(login).await;
+    assert_eq!(answer.status, 200, "{}", answer.text);
+    let set = answer.headers["set-cookie"].to_str().unwrap().to_owned();
+    assert!(set.contains("HttpOnly") && set.contains("SameSite=Strict"), "{set}");
+    let (cookie, _) = set.split_once(';').unwrap();
+    let csrf = answer.json()["csrf"].as_str().unwrap().to_owned();
+
+    let with = |method: Method, path: &str, headers: &[(&'static str, &str)]| {
+        let mut request = request(method, &format!("{BASE}{path}"), NOTHING);
+        request.headers_mut().insert("cookie", cookie.parse().unwrap());
+        for (name, value) in headers {
+            request.headers_mut().insert(*name, value.parse().unwrap());
+        }
+        world.send(request)
+    };
+    let me = with(Method::GET, "/me", &[]).await.json();
+    assert_eq!((&me["user"], &me["csrf"]), (&json!("local"), &json!(csrf)));
+    assert_eq!(with(Method::POST, "/logout", &[]).await.code(), "csrf");
+    assert_eq!(with(Method::POST, "/logout", &[("x-csrf-token", "guess")]).await.code(), "csrf");
+    let elsewhere = [("x-csrf-token", &*csrf), ("origin", "http://127.0.0.1:9999")];
+    assert_eq!(with(Method::POST, "/logout", &elsewhere).await.code(), "csrf");
+    // A page sets no header on a WebSocket: there its origin counts, and must be there.
+    assert_eq!(with(Method::GET, "/me", &[("upgrade", "websocket")]).await.code(), "csrf");
+    let own = [("upgrade", "websocket"), ("origin", "http://localhost")];
+    assert_eq!(with(Method::GET, "/me", &own).await.status, 200);
+    let foreign = [("upgrade", "websocket"), ("origin", "http://localhost:9999")];
+    assert_eq!(with(Method::GET, "/me", &foreign).await.code(), "csrf");
+
+    assert_eq!(with(Method::POST, "/logout", &[("x-csrf-token", &csrf)]).await.status, 204);
+    assert_eq!(with(Method::GET, "/me", &[]).await.status, 401);
+    // And the code is used up.
+    let again = request(Method::POST, "/api/v1/login", json!({"code": code.expose()}));
+    assert_eq!(world.send(again).await.status, 401);
+}
+
+#[tokio::test]
+async fn the_link_that_is_printed_logs_in_once() {
+    let world = World::new().ready().await;
+    let code = world.api.access.local_login_code().unwrap();
+    let path = format!("/login?code={}", code.expose());
+    // A preview does not use it up.
+    assert_eq!(world.send(request(Method::HEAD, &path, NOTHING)).await.status, 200);
+    let answer = world.send(request(Method::GET, &path, NOTHING)).await;
+    assert_eq!((answer.status, &answer.headers["location"]), (303, &HeaderValue::from_static("/")));
+    assert!(answer.headers.contains_key("set-cookie"));
+    assert_eq!(world.send(request(Method::GET, &path, NOTHING)).await.status, 401);
+    assert_eq!(world.send(request(Method::GET, "/login", NOTHING)).await.status, 401);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_handler_that_misses_the_deadline_is_answered_for() {
+    let world = World::new().serving(Routes::default().with(Route::read(), routes!(hang)));
+    let began = tokio::time::Instant::now();
+    let answer = world.ask(Method::GET, "/hang?timeout=3s", NOTHING).await;
+    assert_eq!((answer.status, &*answer.code()), (504, "too-late"));
+    assert_eq!(began.elapsed().as_secs(), 3);
+    let answer = world.ask(Method::GET, "/hang?timeout=soon", NOTHING).await;
+    assert_eq!((answer.status, &*answer.code()), (400, "invalid"));
+    assert!(world.api.ledger.in_flight(&Default::default()).iter().all(|op| op.kind != "rest"));
+}
+
+#[tokio::test]
+async fn a_cluster_that_is_full_is_nobody_elses_matter() {
+    let routes = Routes::default().with(Route::read(), routes!(hello));
+    let world = World::with(&["dead", "well"], |_| {}).ready().await.serving(routes);
+    let gate = world.api.gates.at(Door::Cluster("dead"));
+    let mut held = Vec::new();
+    let soon = || Deadline::after(Duration::from_millis(1));
+    while let Ok(permit) = gate.admit(flow::Priority::Normal, soon()).await {
+        held.push(permit);
+    }
+    let answer = world.ask(Method::GET, "/clusters/dead/hello?timeout=0.1", NOTHING).await;
+    assert_eq!((answer.status, &*answer.code()), (503, "overloaded"));
+    assert!(answer.headers.contains_key("retry-after"));
+    let answer = world.ask(Method::GET, "/clusters/well/hello", NOTHING).await;
+    assert_eq!((answer.status, &*answer.text), (200, "hello"));
+}
+
+#[tokio::test]
+async fn what_cannot_be_recorded_is_not_done() {
+    // A file where the audit's directory should be.
+    let world = World::with(&[], |data| std::fs::write(data.join("audit"), "").unwrap());
+    let world = world.ready().await;
+    let body = json!({"name": "ann", "roles": []});
+    let answer = world.ask(Method::POST, "/users", body).await;
+    assert_eq!((answer.status, &*answer.code()), (503, "audit"), "{}", answer.text);
+    assert!(answer.headers.contains_key("retry-after"));
+    let users = world.ask(Method::GET, "/users", NOTHING).await.json();
+    let names = users["users"].as_array().unwrap().iter().map(|user| user["name"].as_str());
+    assert!(!names.into_iter().any(|name| name == Some("ann")), "{users}");
+}
+
+#[tokio::test]
+async fn whatever_changes_something_is_in_the_audit() {
+    let world = World::with(&["here"], |_| {}).ready().await;
+    let mut sent = Vec::new();
+    for (method, path, route) in crate::api::routes().facts() {
+        let writes = !matches!(method, Method::GET | Method::HEAD)
+            || path.ends_with("/exec")
+            || path.ends_with("/forward");
+        if !writes || route.door == Door::Strangers {
+            assert!(route.writes.is_none(), "{method} {path}");
+            continue;
+        }
+        assert!(route.writes.is_some(), "{method} {path} changes something and is not audited");
+        let path = path.replace("{cluster}", "here").replace("{kind}", "pods");
+        let path = path.replace("{name}", "absent");
+        let answer = world.ask(method.clone(), &path, json!({"odd": 1})).await;
+        let id = answer.headers["x-request-id"].to_str().unwrap().to_owned();
+        sent.push((id, answer, format!("{method} {path}")));
+    }
+    assert!(sent.len() > 10);
+    // Outcomes are written without being waited for, in order: those before this one are on disk.
+    world.ask(Method::POST, "/logout", NOTHING).await;
+    let audit = world.ask(Method::GET, "/audit?limit=1000", NOTHING).await.json();
+    let entries = audit["entries"].as_array().unwrap();
+    for (id, answer, what) in sent {
+        let entry = entries.iter().find(|entry| entry["requestId"] == *id);
+        let entry = entry.unwrap_or_else(|| panic!("{what} is not in the audit"));
+        assert_eq!(entry["user"], "local");
+        let outcome = if answer.status < 300 { "ok".to_owned() } else { answer.code() };
+        assert_eq!(entry["outcome"], outcome, "{what}");
+    }
+}
+
+#[tokio::test]
+async fn who_may_look_may_not_change() {
+    let world = World::with(&["here"], |_| {}).ready().await;
+    let token = world.somebody("ann", &[["*", "*", "*", "get"]]).await;
+    let answer = world.ask_as(&token, Method::DELETE, "/clusters/here", NOTHING).await;
+    assert_eq!((answer.status, &*answer.code()), (403, "forbidden"));
+    assert!(answer.json()["detail"].as_str().unwrap().contains("delete clusters.fairlead.dev"));
+    for hidden in ["/inflight", "/audit", "/users", "/roles"] {
+        let answer = world.ask_as(&token, Method::GET, hidden, NOTHING).await;
+        assert_eq!(answer.status, 403, "{hidden}: {}", answer.text);
+    }
+    let own = world.ask_as(&token, Method::GET, "/users/ann", NOTHING).await.json();
+    assert_eq!(own["name"], "ann");
+}
+
+#[tokio::test]
+async fn what_does_not_fit_is_a_problem_that_says_why() {
+    let world = World::new().ready().await;
+    let answer = world.ask(Method::GET, "/nowhere", NOTHING).await;
+    assert_eq!((answer.status, &*answer.code()), (404, "not-found"));
+    let answer = world.ask(Method::PUT, "/clusters", NOTHING).await;
+    assert_eq!((answer.status, &*answer.code()), (405, "invalid"));
+    let answer = world.ask(Method::POST, "/users", json!({"name": "ann", "rolls": []})).await;
+    assert_eq!((answer.status, &*answer.code()), (400, "invalid"));
+    assert!(answer.text.contains("rolls"), "{}", answer.text);
+    let large = json!({"name": "a".repeat(70 << 10)});
+    let answer = world.ask(Method::POST, "/users", large).await;
+    assert_eq!((answer.status, &*answer.code()), (413, "too-large"));
+    let answer = world.ask(Method::GET, "/audit?since=yesterday", NOTHING).await;
+    assert_eq!((answer.status, &*answer.code()), (400, "invalid"));
+    let answer = world.ask(Method::GET, "/clusters/%ff", NOTHING).await;
+    assert_eq!((answer.status, &*answer.code()), (400, "invalid"));
+    let mut foreign = request(Method::GET, "/", NOTHING);
+    foreign.headers_mut().insert("host", HeaderValue::from_static("evil.example"));
+    let answer = world.send(foreign).await;
+    assert_eq!((answer.status, &*answer.code()), (403, "forbidden"));
+}
+
+#[tokio::test]
+async fn a_revoked_token_is_refused_at_once() {
+    let world = World::new().ready().await;
+    let token = world.somebody("ann", &[["*", "*", "*", "*"]]).await;
+    let mine = world.ask_as(&token, Method::GET, "/tokens", NOTHING).await.json();
+    let name = mine["tokens"][0]["name"].as_str().unwrap();
+    let path = format!("/tokens/{name}");
+    assert_eq!(world.ask(Method::DELETE, &path, NOTHING).await.status, 204);
+    assert_eq!(world.ask_as(&token, Method::GET, "/tokens", NOTHING).await.status, 401);
+}
+
+#[tokio::test]
+async fn a_stream_of_clusters_tells_changes_and_ends_with_its_reader_s_rights() {
+    use futures::StreamExt;
+    let world = World::with(&["here"], |_| {}).ready().await;
+    let token = world.somebody("ann", &[["here", "*", "*", "get"]]).await;
+    let mut request = request(Method::GET, "/api/v1/clusters", NOTHING);
+    request.headers_mut().insert("accept", HeaderValue::from_static("text/event-stream"));
+    let bearer = format!("Bearer {token}").parse().unwrap();
+    request.headers_mut().insert("authorization", bearer);
+    let response = tower::ServiceExt::oneshot(world.router.clone(), request).await.unwrap();
+    assert_eq!(response.headers()["content-type"], "text/event-stream");
+    let mut body = response.into_body().into_data_stream();
+    let first = String::from_utf8(body.next().await.unwrap().unwrap().to_vec()).unwrap();
+    assert!(first.contains("event: clusters") && first.contains("\"here\""), "{first}");
+    let off = world.ask(Method::PATCH, "/clusters/here", json!({"enabled": false})).await;
+    assert_eq!((off.status, &off.json()["state"]), (200, &json!("disabled")));
+    let mut told = String::new();
+    while !told.contains("disabled") {
+        told = String::from_utf8(body.next().await.unwrap().unwrap().to_vec()).unwrap();
+    }
+    assert_eq!(world.ask(Method::DELETE, "/users/ann", NOTHING).await.status, 204);
+    world.ask(Method::PATCH, "/clusters/here", json!({"enabled": true})).await;
+    assert!(body.next().await.is_none());
+}

@@ -1,0 +1,195 @@
+//! A command in a container, over a WebSocket.
+//!
+//! Binary frames; the first byte is the channel: 0 stdin (empty: its end), 1 stdout, 2 stderr,
+//! 3 status (`{"exitCode"?, "reason"?}`, the last one), 4 resize (`{"width", "height"}`).
+
+use access::Verb;
+use axum::body::Bytes;
+use axum::extract::{Path, RawQuery, State};
+use axum::response::Response;
+use fleet::resources::exec::{self, Command, Event, Exit, Input, Output, Size};
+use futures::StreamExt;
+use serde_json::json;
+use utoipa::IntoParams;
+use utoipa_axum::routes;
+
+use super::door::Asker;
+use super::pods::{PODS, Pod};
+use super::problem::Problem;
+use super::rights::Rights;
+use super::route::{Route, Routes};
+use super::socket::{self, Converse, Ended, FromClient, Session, ToClient};
+use super::{Api, sse};
+
+const STDIN: u8 = 0;
+const STDOUT: u8 = 1;
+const STDERR: u8 = 2;
+const STATUS: u8 = 3;
+const RESIZE: u8 = 4;
+
+pub(crate) fn routes() -> Routes {
+    Routes::default().with(Route::write(Verb::Exec, PODS), routes!(run))
+}
+
+#[derive(Debug, Default, PartialEq, Eq, IntoParams)]
+#[into_params(parameter_in = Query)]
+struct Asked {
+    namespace: String,
+    /// Of a pod with several; else the only one.
+    container: Option<String>,
+    /// Given once for each word: `command=ls&command=-l`.
+    command: Vec<String>,
+    /// With a terminal there is no stderr: all comes as stdout.
+    tty: Option<bool>,
+    stdin: Option<bool>,
+}
+
+impl Asked {
+    /// A word that is repeated is more than a query's usual reader takes.
+    fn read(query: Option<&str>) -> Result<Self, Problem> {
+        let mut asked = Self::default();
+        let yes = |name: &str, value: &str| match value {
+            "true" => Ok(Some(true)),
+            "false" => Ok(Some(false)),
+            _ => Err(Problem::invalid(format!("{name}={value:?} is neither true nor false"))),
+        };
+        for (name, value) in form_urlencoded::parse(query.unwrap_or_default().as_bytes()) {
+            match &*name {
+                "namespace" => asked.namespace = value.into_owned(),
+                "container" => asked.container = Some(value.into_owned()),
+                "command" => asked.command.push(value.into_owned()),
+                "tty" => asked.tty = yes("tty", &value)?,
+                "stdin" => asked.stdin = yes("stdin", &value)?,
+                "timeout" => {}
+                other => {
+                    return Err(Problem::invalid(format!("there is no parameter {other:?} here")));
+                }
+            }
+        }
+        if asked.namespace.is_empty() {
+            return Err(Problem::invalid("pods live in a namespace; say in which"));
+        }
+        Ok(asked)
+    }
+}
+
+/// Run a command in a container
+///
+/// A WebSocket of binary frames; the first byte is the channel: 0 stdin (an empty frame ends it),
+/// 1 stdout, 2 stderr, 3 status (`exitCode`, `reason`; the last frame), 4 resize (`width`, `height`).
+#[utoipa::path(
+    get, path = "/clusters/{cluster}/resources/pods/{name}/exec", tag = "pods", params(Asked),
+    responses((status = 101, description = "It has been started"))
+)]
+async fn run(
+    State(api): State<Api>,
+    asker: Asker,
+    Path((cluster, name)): Path<(String, String)>,
+    RawQuery(query): RawQuery,
+    upgrade: socket::Asked,
+) -> Result<Response, Problem> {
+    let asked = Asked::read(query.as_deref())?;
+    let upgrade = socket::asked(upgrade)?;
+    let pod = Pod { cluster: &cluster, namespace: &asked.namespace, name: &name };
+    let connection = pod.connection(&api, &asker, Verb::Exec)?;
+    let place = sse::place(&api, "exec", name.clone(), cluster.clone())?;
+    let within = (&*cluster, Some(&*asked.namespace));
+    let rights = Rights::to(&api, &asker, within, PODS, Verb::Exec);
+    let command = Command {
+        container: asked.container,
+        command: asked.command,
+        stdin: asked.stdin.unwrap_or_default(),
+        tty: asked.tty.unwrap_or_default(),
+    };
+    let (input, output) =
+        exec::exec(&connection, &asked.namespace, &name, &command, asker.deadline).await?;
+    let task = format!("exec in {name} of {cluster}");
+    let shell = Shell { input: Some(input), output, exit: None };
+    Ok(socket::open(&api, upgrade, task, (place, rights, asker.deadline), shell))
+}
+
+struct Shell {
+    /// None after its end.
+    input: Option<Input>,
+    output: Output,
+    exit: Option<Exit>,
+}
+
+impl Converse for Shell {
+    async fn converse(&mut self, Session { to, from }: &mut Session) -> Ended {
+        let Self { input, output, exit } = self;
+        tokio::select! {
+            ended = tell(output, to, exit) => ended,
+            () = pass_on(from, input) => Ended::Gone,
+        }
+    }
+
+    fn last(&self, ended: &Ended) -> Option<Bytes> {
+        let (code, reason) = match &self.exit {
+            Some(Exit::Code(code)) => (Some(*code), None),
+            Some(Exit::Failed(why) | Exit::Lost(why)) => (None, Some(why.as_str())),
+            None => (None, ended.reason()),
+        };
+        let mut status = json!({});
+        if let Some(code) = code {
+            status["exitCode"] = code.into();
+        }
+        if let Some(reason) = reason {
+            status["reason"] = reason.into();
+        }
+        Some(frame(STATUS, status.to_string().as_bytes()))
+    }
+}
+
+fn frame(channel: u8, bytes: &[u8]) -> Bytes {
+    [&[channel], bytes].concat().into()
+}
+
+/// What the command says, to the client.
+async fn tell(output: &mut Output, to: &mut ToClient, exit: &mut Option<Exit>) -> Ended {
+    loop {
+        let event = tokio::select! {
+            event = output.next() => event,
+            () = to.gone() => return Ended::Gone,
+        };
+        let frame = match event {
+            Some(Event::Stdout(bytes)) => frame(STDOUT, &bytes),
+            Some(Event::Stderr(bytes)) => frame(STDERR, &bytes),
+            Some(Event::Exit(how)) => {
+                *exit = Some(how);
+                return Ended::Done;
+            }
+            None => return Ended::Done,
+        };
+        if to.send(frame).await.is_err() {
+            return Ended::Gone;
+        }
+    }
+}
+
+/// What the client says, to the command. Returns when the client has gone.
+async fn pass_on(from: &mut FromClient, input: &mut Option<Input>) {
+    while let Some(frame) = from.next().await {
+        let Some((&channel, bytes)) = frame.split_first() else { continue };
+        // That the command has ended is told by its output.
+        match (channel, &*input) {
+            (STDIN, _) if bytes.is_empty() => {
+                if let Some(input) = input.take() {
+                    let _ = input.close().await;
+                }
+            }
+            (STDIN, Some(input)) => {
+                let _ = input.stdin(bytes).await;
+            }
+            (RESIZE, Some(input)) => {
+                if let Ok(size) = serde_json::from_slice::<Size>(bytes) {
+                    let _ = input.resize(size).await;
+                }
+            }
+            _ => {}
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

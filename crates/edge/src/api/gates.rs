@@ -1,0 +1,171 @@
+//! A gate for each cluster, one for what needs none, one for what asks many.
+//!
+//! Requests that wait for a cluster that does not answer fill that cluster's gate and are refused
+//! with a time to come back; they take no place from anybody else.
+
+use std::sync::Arc;
+
+use flow::gate::{GateConfig, Shedding};
+use flow::{Gate, MemoryGuard, Pressure, Snapshot};
+
+/// Which door a request goes through.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Door<'a> {
+    /// For those who have not said who they are: they take no place from those who have.
+    Strangers,
+    /// Answered from what this process has.
+    Local,
+    /// Asks many clusters at once; waits for the slowest.
+    Across,
+    /// Asks one.
+    Cluster(&'a str),
+}
+
+#[derive(Clone, Debug)]
+pub struct Gates(Arc<Inner>);
+
+#[derive(Debug)]
+struct Inner {
+    strangers: Gate,
+    local: Gate,
+    across: Gate,
+    /// Written when a cluster is first asked and when clusters go; read by every request.
+    clusters: Snapshot<flow::Map<String, Gate>>,
+    /// Written by the memory guard, read when a gate is made.
+    shedding: Snapshot<Shedding>,
+}
+
+impl Gates {
+    pub fn new() -> Self {
+        Self(Arc::new(Inner {
+            strangers: Gate::new(GateConfig::new("strangers")),
+            local: Gate::new(GateConfig::new("local")),
+            across: Gate::new(GateConfig::new("across")),
+            clusters: Snapshot::new(flow::Map::new()),
+            shedding: Snapshot::new(Shedding::None),
+        }))
+    }
+
+    /// Lets memory pressure refuse what can wait, at every door.
+    pub fn heed(&self, memory: &MemoryGuard) {
+        let gates = self.clone();
+        memory.on_change(move |pressure| gates.shed(pressure));
+    }
+
+    fn shed(&self, pressure: Pressure) {
+        let shedding = match pressure {
+            Pressure::Normal => Shedding::None,
+            Pressure::Shedding => Shedding::Low,
+            Pressure::Critical => Shedding::High,
+        };
+        // First the word, then those who hear it: a gate made in between takes the word.
+        self.0.shedding.publish(shedding);
+        self.0.strangers.shed(shedding);
+        self.0.local.shed(shedding);
+        self.0.across.shed(shedding);
+        for gate in self.0.clusters.load().values() {
+            gate.shed(shedding);
+        }
+    }
+
+    /// The gate of a door. `Door::Cluster` is asked only for clusters there are, so that a stranger's
+    /// guesses make none.
+    pub(crate) fn at(&self, door: Door<'_>) -> Gate {
+        match door {
+            Door::Strangers => self.0.strangers.clone(),
+            Door::Local => self.0.local.clone(),
+            Door::Across => self.0.across.clone(),
+            Door::Cluster(name) => {
+                let found = self.0.clusters.read(|gates| gates.get(name).cloned());
+                found.unwrap_or_else(|| self.make(name))
+            }
+        }
+    }
+
+    fn make(&self, name: &str) -> Gate {
+        self.0.clusters.update(|gates| {
+            let missing = !gates.contains_key(name);
+            if missing {
+                gates.insert(name.to_owned(), Gate::new(GateConfig::new("cluster")));
+            }
+            missing
+        });
+        let made = self.0.clusters.read(|gates| gates.get(name).cloned());
+        let gate = made.unwrap_or_else(|| Gate::new(GateConfig::new("cluster")));
+        gate.shed(*self.0.shedding.load());
+        gate
+    }
+
+    /// Forgets the gates of clusters that are no more. Who waits at one is still answered.
+    pub fn retain(&self, there: impl Fn(&str) -> bool) {
+        self.0.clusters.update(|gates| {
+            let before = gates.len();
+            gates.retain(|name, _| there(name));
+            gates.len() != before
+        });
+    }
+
+    pub fn register(&self, registry: &mut prometheus_client::registry::Registry) {
+        self.0.strangers.register(registry);
+        self.0.local.register(registry);
+        self.0.across.register(registry);
+    }
+}
+
+impl Default for Gates {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use flow::gate::Priority;
+    use flow::{Deadline, gate::Reason};
+
+    use super::*;
+
+    fn soon() -> Deadline {
+        Deadline::after(Duration::from_secs(1))
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_full_cluster_takes_no_place_from_another() {
+        let gates = Gates::new();
+        let dead = gates.at(Door::Cluster("dead"));
+        let mut held = Vec::new();
+        while let Ok(permit) =
+            dead.admit(Priority::Normal, Deadline::after(Duration::from_millis(1))).await
+        {
+            held.push(permit);
+        }
+        assert!(!held.is_empty());
+        assert!(gates.at(Door::Cluster("dead")).admit(Priority::Normal, soon()).await.is_err());
+        assert!(gates.at(Door::Cluster("well")).admit(Priority::Normal, soon()).await.is_ok());
+        assert!(gates.at(Door::Local).admit(Priority::Normal, soon()).await.is_ok());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn pressure_is_heeded_at_every_door_also_those_made_later() {
+        let gates = Gates::new();
+        gates.at(Door::Cluster("old"));
+        gates.shed(Pressure::Shedding);
+        for door in [Door::Local, Door::Across, Door::Cluster("old"), Door::Cluster("new")] {
+            let refused = gates.at(door).admit(Priority::Low, soon()).await.unwrap_err();
+            assert_eq!(refused.reason, Reason::Shed, "{door:?}");
+        }
+        gates.shed(Pressure::Normal);
+        assert!(gates.at(Door::Cluster("new")).admit(Priority::Low, soon()).await.is_ok());
+    }
+
+    #[test]
+    fn a_cluster_that_is_gone_leaves_no_gate() {
+        let gates = Gates::new();
+        gates.at(Door::Cluster("a"));
+        gates.at(Door::Cluster("b"));
+        gates.retain(|name| name == "b");
+        assert_eq!(gates.0.clusters.load().keys().collect::<Vec<_>>(), ["b"]);
+    }
+}

@@ -1,0 +1,99 @@
+//! Which kinds a cluster serves.
+
+use access::{CLUSTERS, Verb};
+use axum::Json;
+use axum::extract::{Path, State};
+use fleet::discovery::{FailedGroup, Found};
+use http::StatusCode;
+use serde::Serialize;
+use utoipa::ToSchema;
+use utoipa_axum::routes;
+
+use super::Api;
+use super::door::Asker;
+use super::problem::Problem;
+use super::route::{Route, Routes};
+
+pub(crate) fn routes() -> Routes {
+    Routes::default()
+        .with(Route::list(), routes!(kinds))
+        .with(Route::write(Verb::Update, CLUSTERS), routes!(reset_kinds))
+}
+
+#[derive(Serialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+struct Kind {
+    /// The plural: `deployments`.
+    name: String,
+    short_names: Vec<String>,
+    group: String,
+    version: String,
+    kind: String,
+    namespaced: bool,
+    verbs: Vec<String>,
+}
+
+impl From<Found> for Kind {
+    fn from(found: Found) -> Self {
+        let Found { resource, namespaced, verbs, short_names, .. } = found;
+        Self {
+            name: resource.plural,
+            short_names,
+            group: resource.group,
+            version: resource.version,
+            kind: resource.kind,
+            namespaced,
+            verbs,
+        }
+    }
+}
+
+#[derive(Serialize, ToSchema)]
+struct Failed {
+    /// With its version: `metrics.k8s.io/v1beta1`.
+    group: String,
+    why: String,
+}
+
+impl From<FailedGroup> for Failed {
+    fn from(FailedGroup { api_version: group, why }: FailedGroup) -> Self {
+        Self { group, why }
+    }
+}
+
+#[derive(Serialize, ToSchema)]
+struct Kinds {
+    kinds: Vec<Kind>,
+    /// Groups that could not be asked: what they serve is missing above.
+    failed: Vec<Failed>,
+}
+
+/// Every kind that the cluster serves
+#[utoipa::path(
+    get, path = "/clusters/{cluster}/kinds", tag = "clusters",
+    responses((status = 200, description = "Each in the version that its group prefers", body = Kinds))
+)]
+async fn kinds(
+    State(api): State<Api>,
+    asker: Asker,
+    Path(cluster): Path<String>,
+) -> Result<Json<Kinds>, Problem> {
+    let found = api.fleet.connection(&cluster)?.kinds(asker.deadline).await?;
+    let kinds = found.kinds.into_iter().map(Kind::from).collect();
+    Ok(Json(Kinds { kinds, failed: found.failed.into_iter().map(Failed::from).collect() }))
+}
+
+/// Forget what is known of the cluster's kinds
+#[utoipa::path(
+    post, path = "/clusters/{cluster}/kinds/reset", tag = "clusters",
+    responses((status = 204, description = "Forgotten; the next question asks the cluster"))
+)]
+async fn reset_kinds(
+    State(api): State<Api>,
+    asker: Asker,
+    Path(cluster): Path<String>,
+) -> Result<StatusCode, Problem> {
+    asker.may_in_fleet(CLUSTERS, Verb::Update)?;
+    api.fleet.connection(&cluster)?.discovery().reset_all();
+    Ok(StatusCode::NO_CONTENT)
+}

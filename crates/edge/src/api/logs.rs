@@ -1,0 +1,158 @@
+//! The log of a pod: as text, or line by line as events.
+
+use std::io;
+
+use access::Verb;
+use axum::body::Body;
+use axum::extract::{Path, State};
+use axum::response::sse::Event;
+use axum::response::{IntoResponse, Response};
+use fleet::resources::logs::{self, End, Entry, What, Whose};
+use futures::StreamExt;
+use http::{HeaderMap, header};
+use jiff::SignedDuration;
+use serde::{Deserialize, Serialize};
+use utoipa::IntoParams;
+use utoipa_axum::routes;
+
+use super::door::Asker;
+use super::extract::Query;
+use super::pods::{PODS, Pod};
+use super::problem::Problem;
+use super::rights::{LOST, Rights};
+use super::route::{Route, Routes};
+use super::{Api, sse};
+
+pub(crate) fn routes() -> Routes {
+    Routes::default().with(Route::list(), routes!(log))
+}
+
+#[derive(Debug, Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+struct Asked {
+    namespace: String,
+    /// Of a pod with several; else the only one.
+    container: Option<String>,
+    /// Go on with what comes.
+    #[serde(default)]
+    follow: bool,
+    /// Of the container before the one that runs now.
+    #[serde(default)]
+    previous: bool,
+    /// Begin this many lines before the end.
+    tail: Option<u32>,
+    /// Begin this long ago: `5m`, `90s`.
+    since: Option<String>,
+    /// Begin each line with the time at which it was written.
+    #[serde(default)]
+    timestamps: bool,
+    /// As the header `Request-Timeout`; for opening the log.
+    #[expect(dead_code, reason = "read by the door")]
+    timeout: Option<String>,
+}
+
+#[derive(Debug, Serialize)]
+struct Line<'a> {
+    pod: &'a str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    container: Option<&'a str>,
+    line: &'a str,
+    /// It was longer than is shown.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    cut: bool,
+}
+
+/// The log of a pod
+///
+/// As text, which breaks off if the log does; with `Accept: text/event-stream`, an event `line` for
+/// each, then `end` with the `reason` (empty when there is no more).
+#[utoipa::path(
+    get, path = "/clusters/{cluster}/resources/pods/{name}/log", tag = "pods", params(Asked),
+    responses((status = 200, description = "The log", content(
+        (String = "text/plain"), (String = "text/event-stream")
+    )))
+)]
+async fn log(
+    State(api): State<Api>,
+    asker: Asker,
+    Path((cluster, name)): Path<(String, String)>,
+    Query(asked): Query<Asked>,
+    headers: HeaderMap,
+) -> Result<Response, Problem> {
+    let what = What {
+        container: asked.container.clone(),
+        follow: asked.follow,
+        previous: asked.previous,
+        tail: asked.tail,
+        since_seconds: asked.since.as_deref().map(seconds).transpose()?,
+        timestamps: asked.timestamps,
+    };
+    let pod = Pod { cluster: &cluster, namespace: &asked.namespace, name: &name };
+    let connection = pod.connection(&api, &asker, Verb::Log)?;
+    let place = sse::place(&api, "log", name.clone(), cluster.clone())?;
+    let within = (&*cluster, Some(&*asked.namespace));
+    let rights = Rights::to(&api, &asker, within, PODS, Verb::Log);
+    let whose = Whose::Pod(name.clone());
+    let entries =
+        logs::logs(&connection, &asked.namespace, whose, &what, asker.deadline).await?;
+    if sse::wanted(&headers) {
+        let events = entries.map(move |entry| event(&entry, asked.container.as_deref()));
+        return Ok(sse::answer(&api, place, rights.guard_events(events)));
+    }
+    let pieces = entries.filter_map(|entry| std::future::ready(text(entry)));
+    let pieces = rights.guard(pieces, || Err(io::Error::other(LOST)));
+    let body = Body::from_stream(sse::placed(&api, place, pieces));
+    Ok(([(header::CONTENT_TYPE, "text/plain; charset=utf-8")], body).into_response())
+}
+
+fn event(entry: &Entry, container: Option<&str>) -> Event {
+    match entry {
+        Entry::Line { pod, line, cut } => {
+            sse::event("line", &Line { pod, container, line, cut: *cut })
+        }
+        Entry::End { why: End::Complete, .. } => sse::end(""),
+        Entry::End { why: End::Refused(why) | End::Lost(why), .. } => sse::end(why),
+    }
+}
+
+/// A line of text. A log that breaks off breaks the answer off: a short one is never taken for whole.
+fn text(entry: Entry) -> Option<io::Result<String>> {
+    match entry {
+        Entry::Line { line, .. } => Some(Ok(line + "\n")),
+        Entry::End { why: End::Complete, .. } => None,
+        Entry::End { why: End::Refused(why) | End::Lost(why), .. } => {
+            Some(Err(io::Error::other(why)))
+        }
+    }
+}
+
+/// `5m`, `1h30m`, or a number of seconds; rounded up, for the API server counts in whole ones.
+fn seconds(text: &str) -> Result<u32, Problem> {
+    let read = || {
+        if let Ok(seconds) = text.parse::<u32>() {
+            return Some(seconds);
+        }
+        let duration: SignedDuration = text.parse().ok()?;
+        let up = i64::from(duration.subsec_nanos() > 0);
+        u32::try_from(duration.as_secs().checked_add(up)?).ok()
+    };
+    read().filter(|seconds| *seconds > 0).ok_or_else(|| {
+        Problem::invalid(format!("since={text:?} is not a duration, such as 5m, 90s or 1h30m"))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::seconds;
+
+    #[test]
+    fn a_duration_is_read_as_people_write_it() {
+        for (text, expected) in [("90", 90), ("90s", 90), ("5m", 300), ("1h30m", 5400), ("500ms", 1)]
+        {
+            assert_eq!(seconds(text).unwrap(), expected, "{text}");
+        }
+        for wrong in ["", "0", "0s", "-5m", "soon", "5x"] {
+            assert!(seconds(wrong).is_err(), "{wrong}");
+        }
+    }
+}

@@ -1,0 +1,252 @@
+//! Taking a node out of service, and putting it back.
+
+use access::Verb;
+use axum::Json;
+use axum::extract::{Path, State};
+use axum::response::{IntoResponse, Response};
+use axum::response::sse::Event;
+use fleet::resources::nodes::{self, Allow, Progress, Skip};
+use fleet::resources;
+use futures::{StreamExt, stream};
+use http::HeaderMap;
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
+use utoipa_axum::routes;
+
+use super::door::Asker;
+use super::extract::Body;
+use super::listing::exact;
+use super::problem::{Code, Problem};
+use super::resources::{Chosen, choose};
+use super::rights::Rights;
+use super::route::{Route, Routes};
+use super::{Api, sse};
+
+const NODES: &str = "nodes";
+
+pub(crate) fn routes() -> Routes {
+    Routes::default()
+        .with(Route::write(Verb::Cordon, NODES), routes!(cordon))
+        .with(Route::write(Verb::Cordon, NODES), routes!(uncordon))
+        .with(Route::write(Verb::Drain, NODES), routes!(drain))
+}
+
+#[derive(Debug, Serialize, ToSchema)]
+struct Node {
+    name: String,
+    unschedulable: bool,
+}
+
+/// Keep new pods off a node
+#[utoipa::path(
+    post, path = "/clusters/{cluster}/resources/nodes/{name}/cordon", tag = "nodes",
+    responses((status = 200, description = "No pod is sent there any more", body = Node))
+)]
+async fn cordon(
+    State(api): State<Api>,
+    asker: Asker,
+    Path((cluster, name)): Path<(String, String)>,
+) -> Result<Json<Node>, Problem> {
+    let chosen = choose(&api, &asker, (&cluster, NODES, &name), None, Verb::Cordon).await?;
+    nodes::cordon(&chosen.connection, &name, asker.deadline).await?;
+    Ok(Json(Node { name, unschedulable: true }))
+}
+
+/// Let pods come to a node again
+#[utoipa::path(
+    post, path = "/clusters/{cluster}/resources/nodes/{name}/uncordon", tag = "nodes",
+    responses((status = 200, description = "Pods may come again", body = Node))
+)]
+async fn uncordon(
+    State(api): State<Api>,
+    asker: Asker,
+    Path((cluster, name)): Path<(String, String)>,
+) -> Result<Json<Node>, Problem> {
+    let chosen = choose(&api, &asker, (&cluster, NODES, &name), None, Verb::Cordon).await?;
+    nodes::uncordon(&chosen.connection, &name, asker.deadline).await?;
+    Ok(Json(Node { name, unschedulable: false }))
+}
+
+#[derive(Clone, Copy, Debug, Default, Deserialize, ToSchema)]
+#[serde(default, deny_unknown_fields, rename_all = "camelCase")]
+struct Draining {
+    /// Seconds, instead of each pod's own.
+    grace_period: Option<u32>,
+    /// Pods of DaemonSets stay in any case: they would be made anew at once.
+    ignore_daemon_sets: bool,
+    /// Evict pods whose `emptyDir` is lost with them.
+    delete_empty_dir_data: bool,
+    /// Evict pods that nobody will make anew.
+    force: bool,
+}
+
+/// What happened to a pod.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
+struct Pod {
+    namespace: String,
+    name: String,
+    /// `evicting`, `gone`, `blocked`, `skipped` or `failed`.
+    outcome: &'static str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    why: Option<String>,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, ToSchema)]
+struct Drained {
+    /// Whether nothing is left that should have gone.
+    drained: bool,
+    gone: usize,
+    skipped: usize,
+    left: Vec<Left>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
+struct Left {
+    namespace: String,
+    name: String,
+    why: String,
+}
+
+/// Empty a node
+///
+/// Within the deadline; what is left by then is told, and the node stays cordoned. With
+/// `Accept: text/event-stream`: an event `pod` for whatever happens to each, then `done` with what
+/// is answered otherwise.
+#[utoipa::path(
+    post, path = "/clusters/{cluster}/resources/nodes/{name}/drain", tag = "nodes",
+    request_body = Draining,
+    responses((status = 200, description = "How it went", content(
+        (Drained = "application/json"), (String = "text/event-stream")
+    )))
+)]
+async fn drain(
+    State(api): State<Api>,
+    asker: Asker,
+    Path((cluster, name)): Path<(String, String)>,
+    headers: HeaderMap,
+    Body(asked): Body<Draining>,
+) -> Result<Response, Problem> {
+    let Chosen { connection, found, .. } =
+        choose(&api, &asker, (&cluster, NODES, &name), None, Verb::Drain).await?;
+    // One that is not there is answered as such, not as a drain that failed.
+    resources::get(&connection, &exact(&found), None, &name, asker.deadline).await?;
+    let allow = Allow {
+        unmanaged: asked.force,
+        empty_dir: asked.delete_empty_dir_data,
+        grace_seconds: asked.grace_period,
+    };
+    // Time to tell the end before the door calls it late.
+    let deadline = flow::Deadline::at(asker.deadline.instant() - asker.deadline.remaining() / 20);
+    let progress = nodes::drain(&connection, &name, allow, deadline).boxed();
+    let permissions = asker.permissions.clone();
+    let seen = {
+        let cluster = cluster.clone();
+        move |namespace: &str| permissions.may_see_namespace(&cluster, namespace)
+    };
+    if !sse::wanted(&headers) {
+        let mut progress = progress;
+        let mut tally = Tally::new(seen);
+        while let Some(step) = progress.next().await {
+            tally.take(step);
+        }
+        return Ok(Json(tally.end()?).into_response());
+    }
+    let place = sse::place(&api, "drain", name, cluster.clone())?;
+    let rights = Rights::to(&api, &asker, (&cluster, None), NODES, Verb::Drain);
+    let state = Some((progress, Tally::new(seen)));
+    let events = stream::unfold(state, |state| async move {
+        let (mut progress, mut tally) = state?;
+        loop {
+            match progress.next().await {
+                Some(step) => {
+                    if let Some(pod) = tally.take(step) {
+                        return Some((sse::event("pod", &pod), Some((progress, tally))));
+                    }
+                }
+                None => return Some((done(tally.end()), None)),
+            }
+        }
+    });
+    Ok(sse::answer(&api, place, rights.guard_events(events)))
+}
+
+fn done(end: Result<Drained, Problem>) -> Event {
+    match end {
+        Ok(drained) => sse::event("done", &drained),
+        Err(problem) => sse::problem(&problem),
+    }
+}
+
+/// What a drain has come to. A pod in a namespace that may not be seen has no name here.
+struct Tally<S> {
+    seen: S,
+    drained: Drained,
+    hidden: usize,
+    ended: Option<Result<(), String>>,
+}
+
+impl<S: Fn(&str) -> bool> Tally<S> {
+    fn new(seen: S) -> Self {
+        Self { seen, drained: Drained::default(), hidden: 0, ended: None }
+    }
+
+    fn take(&mut self, progress: Progress) -> Option<Pod> {
+        let (namespace, name, outcome, why) = match progress {
+            Progress::Cordoned => return None,
+            Progress::Finished { .. } => {
+                self.ended = Some(Ok(()));
+                return None;
+            }
+            Progress::Stopped { why } => {
+                self.ended = Some(Err(why));
+                return None;
+            }
+            Progress::Skipped { namespace, pod, why } => {
+                let why = match why {
+                    Skip::DaemonSet => "it is a DaemonSet's",
+                    Skip::Mirror => "it comes from a file on the node",
+                };
+                (namespace, pod, "skipped", Some(why.to_owned()))
+            }
+            Progress::Evicted { namespace, pod } => (namespace, pod, "evicting", None),
+            Progress::Gone { namespace, pod } => (namespace, pod, "gone", None),
+            Progress::Blocked { namespace, pod, why } => (namespace, pod, "blocked", Some(why)),
+            Progress::Failed { namespace, pod, why } | Progress::Refused { namespace, pod, why } => {
+                (namespace, pod, "failed", Some(why))
+            }
+        };
+        let seen = (self.seen)(&namespace);
+        match outcome {
+            "gone" if seen => self.drained.gone += 1,
+            "skipped" if seen => self.drained.skipped += 1,
+            "failed" if seen => self.drained.left.push(Left {
+                namespace: namespace.clone(),
+                name: name.clone(),
+                why: why.clone().unwrap_or_default(),
+            }),
+            "failed" => self.hidden += 1,
+            _ => {}
+        }
+        seen.then_some(Pod { namespace, name, outcome, why })
+    }
+
+    fn end(mut self) -> Result<Drained, Problem> {
+        match self.ended {
+            Some(Ok(())) => {}
+            Some(Err(why)) => return Err(Problem::new(Code::Refused, why)),
+            None => return Err(Problem::new(Code::Internal, "the drain broke off")),
+        }
+        self.drained.drained = self.drained.left.is_empty() && self.hidden == 0;
+        if self.hidden > 0 {
+            self.drained.left.push(Left {
+                namespace: access::NO_NAMESPACE.to_owned(),
+                name: "-".to_owned(),
+                why: "pods that you may not see are still there".to_owned(),
+            });
+        }
+        Ok(self.drained)
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,348 @@
+//! Problems: every refusal of the API, from one table (RFC 9457).
+//!
+//! A code is a different thing to do next; its status and title come from the table, the sentence
+//! from whoever refused.
+
+use std::time::Duration;
+
+use access::audit::AuditError;
+use access::password::NoVerdict;
+use access::{AdministrationError, LoginError, Unauthenticated};
+use axum::response::{IntoResponse, Response};
+use http::{HeaderValue, StatusCode, header};
+use serde::Serialize;
+
+/// The table: code, status, title.
+macro_rules! codes {
+    ($($(#[$when:meta])* $code:ident = $text:literal, $status:ident, $title:literal;)*) => {
+        /// What went wrong, for programs.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        pub enum Code { $($(#[$when])* $code),* }
+
+        impl Code {
+            pub const ALL: &[Self] = &[$(Self::$code),*];
+
+            pub fn text(self) -> &'static str {
+                match self { $(Self::$code => $text),* }
+            }
+
+            pub fn status(self) -> StatusCode {
+                match self { $(Self::$code => StatusCode::$status),* }
+            }
+
+            pub fn title(self) -> &'static str {
+                match self { $(Self::$code => $title),* }
+            }
+        }
+    };
+}
+
+codes! {
+    /// The input cannot be; the detail says what to change.
+    Invalid = "invalid", BAD_REQUEST, "The request cannot be understood";
+    Unauthenticated = "unauthenticated", UNAUTHORIZED, "Who are you?";
+    Forbidden = "forbidden", FORBIDDEN, "Not allowed";
+    /// A cookie came without the token that proves whose page sent it.
+    Csrf = "csrf", FORBIDDEN, "The request does not prove where it comes from";
+    /// Or one that the asker may not see.
+    NoSuchCluster = "no-such-cluster", NOT_FOUND, "No such cluster";
+    NoSuchKind = "no-such-kind", NOT_FOUND, "No such kind";
+    NotFound = "not-found", NOT_FOUND, "Not there";
+    Exists = "exists", CONFLICT, "Already there";
+    /// Changed by somebody else, or owned by another field manager.
+    Conflict = "conflict", CONFLICT, "Changed by somebody else";
+    /// The cluster's API server said no; the status is its own.
+    Refused = "refused", BAD_GATEWAY, "The cluster refused";
+    TooLarge = "too-large", PAYLOAD_TOO_LARGE, "Too large";
+    /// This caller, or this cluster's share, has had enough for now.
+    SlowDown = "slow-down", TOO_MANY_REQUESTS, "Too many requests";
+    Internal = "internal", INTERNAL_SERVER_ERROR, "Our fault";
+    Unreachable = "unreachable", BAD_GATEWAY, "The cluster cannot be reached";
+    /// More has come than can be answered in time.
+    Overloaded = "overloaded", SERVICE_UNAVAILABLE, "Overloaded";
+    /// The cluster, or the store, is known and not usable now.
+    NotReady = "not-ready", SERVICE_UNAVAILABLE, "Not ready";
+    /// Nothing was done, because it could not have been recorded.
+    Audit = "audit", SERVICE_UNAVAILABLE, "The audit cannot be written";
+    TooLate = "too-late", GATEWAY_TIMEOUT, "No answer in time";
+}
+
+/// A refusal on its way out.
+#[derive(Clone, Debug)]
+pub struct Problem {
+    pub code: Code,
+    status: StatusCode,
+    detail: String,
+    cluster: Option<String>,
+    retry_after: Option<Duration>,
+    cause: Option<serde_json::Value>,
+}
+
+/// How a problem is written: `application/problem+json`.
+#[derive(Clone, Debug, Serialize, utoipa::ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct ProblemBody {
+    /// `urn:fairlead:problem:CODE`
+    #[serde(rename = "type")]
+    kind: String,
+    code: &'static str,
+    title: &'static str,
+    status: u16,
+    /// What happened and what to do next.
+    detail: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    cluster: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    retry_after_ms: Option<u64>,
+    /// What the cluster's API server said, as it said it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<Object>)]
+    cause: Option<serde_json::Value>,
+    /// To be quoted: the log and the audit name it too.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    request_id: Option<String>,
+}
+
+impl Problem {
+    pub fn new(code: Code, detail: impl Into<String>) -> Self {
+        Self {
+            code,
+            status: code.status(),
+            detail: detail.into(),
+            cluster: None,
+            retry_after: None,
+            cause: None,
+        }
+    }
+
+    pub fn invalid(detail: impl Into<String>) -> Self {
+        Self::new(Code::Invalid, detail)
+    }
+
+    /// The same words whether it is not there or may not be seen.
+    pub fn no_such_cluster(name: &str) -> Self {
+        Self::new(
+            Code::NoSuchCluster,
+            format!("there is no cluster {name}; `fairlead clusters list` shows those there are"),
+        )
+    }
+
+    /// A route that is there, asked in a way that it does not know.
+    pub(crate) fn not_allowed(detail: String) -> Self {
+        let status = StatusCode::METHOD_NOT_ALLOWED;
+        Self { status, ..Self::invalid(detail) }
+    }
+
+    #[must_use]
+    pub fn of_cluster(mut self, cluster: impl Into<String>) -> Self {
+        self.cluster = Some(cluster.into());
+        self
+    }
+
+    #[must_use]
+    pub fn come_back(mut self, after: Duration) -> Self {
+        self.retry_after = Some(after);
+        self
+    }
+
+    /// The sentence.
+    pub(crate) fn detail(&self) -> &str {
+        &self.detail
+    }
+
+    pub fn body(&self) -> ProblemBody {
+        ProblemBody {
+            kind: format!("urn:fairlead:problem:{}", self.code.text()),
+            code: self.code.text(),
+            title: self.code.title(),
+            status: self.status.as_u16(),
+            detail: self.detail.clone(),
+            cluster: self.cluster.clone(),
+            retry_after_ms: self.retry_after.map(millis),
+            cause: self.cause.clone(),
+            request_id: None,
+        }
+    }
+
+    /// Names the request in the body of an answer that is a problem.
+    pub(crate) fn named(response: Response, request_id: &str) -> Response {
+        let Some(problem) = response.extensions().get::<Self>() else { return response };
+        let body = ProblemBody { request_id: Some(request_id.to_owned()), ..problem.body() };
+        let (parts, _) = response.into_parts();
+        Response::from_parts(parts, serde_json::to_vec(&body).unwrap_or_default().into())
+    }
+}
+
+fn millis(time: Duration) -> u64 {
+    u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
+}
+
+impl IntoResponse for Problem {
+    fn into_response(self) -> Response {
+        // Without a length of its own: the request's name is still to come.
+        let body = serde_json::to_vec(&self.body()).unwrap_or_default();
+        let mut response = (self.status, axum::body::Body::from(body)).into_response();
+        let headers = response.headers_mut();
+        headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/problem+json"));
+        headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
+        if let Some(after) = self.retry_after {
+            // Rounded up: a client that comes back on the dot should find room.
+            let seconds = after.as_secs() + u64::from(after.subsec_nanos() > 0);
+            headers.insert(header::RETRY_AFTER, HeaderValue::from(seconds.max(1)));
+        }
+        if self.code == Code::Unauthenticated {
+            headers.insert(header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
+        }
+        response.extensions_mut().insert(self);
+        response
+    }
+}
+
+impl From<fleet::Error> for Problem {
+    fn from(error: fleet::Error) -> Self {
+        use fleet::Error;
+        let detail = said(&error);
+        match error {
+            Error::NoSuchCluster { cluster } => Self::no_such_cluster(&cluster),
+            Error::NotReady { cluster, retry_after, .. } => {
+                let problem = Self::new(Code::NotReady, detail).of_cluster(cluster);
+                retry_after
+                    .map_or_else(|| problem.clone(), |after| problem.clone().come_back(after))
+            }
+            Error::Busy { cluster, retry_after, .. } => {
+                Self::new(Code::SlowDown, detail).of_cluster(cluster).come_back(retry_after)
+            }
+            Error::TooLate { cluster, .. } => Self::new(Code::TooLate, detail).of_cluster(cluster),
+            Error::Unreachable { cluster, .. } => {
+                Self::new(Code::Unreachable, detail).of_cluster(cluster)
+            }
+            Error::NoSuchKind { cluster, .. } => {
+                Self::new(Code::NoSuchKind, detail).of_cluster(cluster)
+            }
+            Error::Refused { cluster, status } => {
+                let mut problem = Self::new(refused(&status), detail).of_cluster(cluster);
+                problem.status = StatusCode::from_u16(status.code).unwrap_or(problem.status);
+                // Of what is not there nothing more is said: what may not be seen is answered in
+                // the same words, and has nothing more to say.
+                if problem.code != Code::NotFound {
+                    problem.cause = serde_json::to_value(&status).ok();
+                }
+                problem
+            }
+            Error::Store(error) => (&*error).into(),
+            Error::Invalid(_) => Self::invalid(detail),
+        }
+    }
+}
+
+impl From<&objects::Error> for Problem {
+    fn from(error: &objects::Error) -> Self {
+        use objects::Error;
+        let detail = said(error);
+        match error {
+            Error::Exists { .. } => Self::new(Code::Exists, detail),
+            Error::NotFound { .. } => Self::new(Code::NotFound, detail),
+            Error::Conflict { .. } => Self::new(Code::Conflict, detail),
+            Error::Invalid { .. } => Self::invalid(detail),
+            Error::Busy { retry_after } => {
+                Self::new(Code::SlowDown, detail).come_back(*retry_after)
+            }
+            Error::TooLate { .. } => Self::new(Code::TooLate, detail),
+            Error::Forbidden { .. } => Self::new(Code::Refused, detail),
+            Error::Unavailable { .. } => Self::new(Code::NotReady, detail),
+        }
+    }
+}
+
+impl From<Unauthenticated> for Problem {
+    fn from(error: Unauthenticated) -> Self {
+        match error {
+            Unauthenticated::Unknown => Self::new(Code::Unauthenticated, error.to_string()),
+            Unauthenticated::NotReady { retry_after } => {
+                Self::new(Code::NotReady, error.to_string()).come_back(retry_after)
+            }
+        }
+    }
+}
+
+impl From<LoginError> for Problem {
+    fn from(error: LoginError) -> Self {
+        let detail = error.to_string();
+        match error {
+            LoginError::Wrong | LoginError::BadCode => Self::new(Code::Unauthenticated, detail),
+            LoginError::ByToken => Self::new(Code::Forbidden, detail),
+            LoginError::Limited { retry_after } => {
+                Self::new(Code::SlowDown, detail).come_back(retry_after)
+            }
+            LoginError::NotReady { retry_after } => {
+                Self::new(Code::NotReady, detail).come_back(retry_after)
+            }
+            LoginError::NoVerdict(none) => none.into(),
+        }
+    }
+}
+
+impl From<NoVerdict> for Problem {
+    fn from(error: NoVerdict) -> Self {
+        let detail = error.to_string();
+        match error {
+            NoVerdict::Busy { retry_after } => {
+                Self::new(Code::SlowDown, detail).come_back(retry_after)
+            }
+            NoVerdict::TooLate => Self::new(Code::TooLate, detail),
+        }
+    }
+}
+
+impl From<AdministrationError> for Problem {
+    fn from(error: AdministrationError) -> Self {
+        use AdministrationError as Error;
+        let detail = error.to_string();
+        match error {
+            Error::NotAllowed { .. } | Error::Guarded(_) | Error::WrongPassword => {
+                Self::new(Code::Forbidden, detail)
+            }
+            Error::WeakPassword(_) => Self::invalid(detail),
+            Error::Login(error) => error.into(),
+            Error::NoVerdict(none) => none.into(),
+            Error::Store(error) => (&error).into(),
+        }
+    }
+}
+
+impl From<AuditError> for Problem {
+    fn from(error: AuditError) -> Self {
+        let problem = Self::new(Code::Audit, said(&error));
+        match error {
+            AuditError::Busy { retry_after } | AuditError::Unavailable { retry_after, .. } => {
+                problem.come_back(retry_after)
+            }
+            AuditError::TooLate | AuditError::Stopping => problem,
+        }
+    }
+}
+
+/// What a program does next is the same whoever says it.
+fn refused(status: &kube::core::Status) -> Code {
+    match (status.code, status.reason.as_str()) {
+        (404, _) => Code::NotFound,
+        (409, "AlreadyExists") => Code::Exists,
+        (409, _) => Code::Conflict,
+        (400 | 422, _) => Code::Invalid,
+        _ => Code::Refused,
+    }
+}
+
+/// An error and its causes in one sentence.
+fn said(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut cause = error.source();
+    while let Some(error) = cause {
+        text = format!("{text}: {error}");
+        cause = error.source();
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests;

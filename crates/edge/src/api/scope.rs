@@ -1,0 +1,181 @@
+//! What of a cluster's objects somebody may see.
+//!
+//! Contract: what is in a namespace that one may not see is answered as what is not there, and is
+//! neither listed nor counted. What one may see but not do is refused with the permission that is
+//! missing. Whether something is there plays no part in any of it: the same names get the same
+//! answers. Every list, table, watch, search, description and object goes through here.
+
+use std::sync::Arc;
+
+use access::{Ask, Permissions, Reach, Verb};
+use fleet::Found;
+use kube::core::{ApiResource, DynamicObject};
+
+use super::door::Asker;
+use super::problem::Problem;
+
+/// The objects that are namespaces themselves, each seen by its own name.
+const NAMESPACES: &str = "namespaces";
+
+/// The resource as roles name it: `pods`, `deployments.apps`.
+pub(crate) fn resource(kind: &ApiResource) -> String {
+    if kind.group.is_empty() {
+        kind.plural.clone()
+    } else {
+        format!("{}.{}", kind.plural, kind.group)
+    }
+}
+
+/// Whether an object can be seen at all: what is in no namespace can, as far as this goes.
+pub(crate) fn is_visible(
+    permissions: &Permissions,
+    cluster: &str,
+    namespace: Option<&str>,
+    resource: &str,
+    name: &str,
+) -> bool {
+    let within = namespace.or_else(|| (resource == NAMESPACES).then_some(name));
+    within.is_none_or(|namespace| permissions.may_see_namespace(cluster, namespace))
+}
+
+/// Decides of one object by its name.
+pub(crate) fn permit(
+    asker: &Asker,
+    cluster: &str,
+    (namespace, resource, name): (Option<&str>, &str, &str),
+    verb: Verb,
+) -> Result<(), Problem> {
+    if !is_visible(&asker.permissions, cluster, namespace, resource, name) {
+        return Err(absent(cluster, resource, name));
+    }
+    asker.may(&Ask { cluster, namespace, resource, verb })
+}
+
+/// In the words of an API server, so that what may not be seen cannot be told from what is not there.
+pub(crate) fn absent(cluster: &str, resource: &str, name: &str) -> Problem {
+    let status =
+        kube::core::Status::failure(&format!("{resource} \"{name}\" not found"), "NotFound")
+            .with_code(404)
+            .boxed();
+    Problem::from(fleet::Error::Refused { cluster: cluster.to_owned(), status })
+}
+
+/// Which objects of one kind in one cluster.
+#[derive(Clone, Debug)]
+pub(crate) struct Scope {
+    permissions: Arc<Permissions>,
+    of: Of,
+    sight: Sight,
+}
+
+#[derive(Clone, Debug)]
+struct Of {
+    cluster: String,
+    resource: String,
+    namespaced: bool,
+    /// None: all of them.
+    namespace: Option<String>,
+    verb: Verb,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Sight {
+    Everything,
+    /// Each is decided by its namespace.
+    ByNamespace,
+    /// They are namespaces, each decided by its name.
+    Namespaces,
+    /// The namespace that was asked for is as good as not there.
+    Nothing,
+}
+
+impl Scope {
+    /// What is seen of a list over `namespace`, or over all. `Err` when all of it is refused.
+    pub(crate) fn list(
+        asker: &Asker,
+        cluster: &str,
+        found: &Found,
+        namespace: Option<&str>,
+        verb: Verb,
+    ) -> Result<Self, Problem> {
+        let of = Of {
+            cluster: cluster.to_owned(),
+            resource: resource(&found.resource),
+            namespaced: found.namespaced,
+            namespace: namespace.filter(|_| found.namespaced).map(ToOwned::to_owned),
+            verb,
+        };
+        match of.sight(&asker.permissions) {
+            Some(sight) => Ok(Self { permissions: Arc::clone(&asker.permissions), of, sight }),
+            None => {
+                asker.may(&of.ask(of.namespace.as_deref()))?;
+                // Refused over all namespaces is refused outside of them too; should the two ever
+                // disagree, nothing is seen.
+                let sight = Sight::Nothing;
+                Ok(Self { permissions: Arc::clone(&asker.permissions), of, sight })
+            }
+        }
+    }
+
+    /// Whether nothing can be in it, so that nobody needs to be asked.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.sight == Sight::Nothing
+    }
+
+    /// Whether all that the cluster answers may be told, counts and all.
+    pub(crate) fn is_whole(&self) -> bool {
+        self.sight == Sight::Everything
+    }
+
+    /// Whether it is the same under these permissions: a stream goes on only then.
+    pub(crate) fn holds(&self, now: &Arc<Permissions>) -> bool {
+        Arc::ptr_eq(now, &self.permissions)
+            || matches!(self.sight, Sight::Everything | Sight::Nothing)
+                && self.of.sight(now) == Some(self.sight)
+    }
+
+    pub(crate) fn has_object(&self, object: &DynamicObject) -> bool {
+        let name = object.metadata.name.as_deref().unwrap_or_default();
+        self.has(object.metadata.namespace.as_deref(), name)
+    }
+
+    pub(crate) fn has(&self, namespace: Option<&str>, name: &str) -> bool {
+        let Self { permissions, of, .. } = self;
+        match self.sight {
+            Sight::Everything => true,
+            Sight::Nothing => false,
+            Sight::Namespaces => permissions.may_see_namespace(&of.cluster, name),
+            Sight::ByNamespace => access::decide(permissions, &of.ask(namespace)).is_allowed(),
+        }
+    }
+}
+
+impl Of {
+    fn ask<'a>(&'a self, namespace: Option<&'a str>) -> Ask<'a> {
+        Ask { cluster: &self.cluster, namespace, resource: &self.resource, verb: self.verb }
+    }
+
+    /// `None`: refused.
+    fn sight(&self, permissions: &Permissions) -> Option<Sight> {
+        let may = |namespace| access::decide(permissions, &self.ask(namespace)).is_allowed();
+        match self.namespace.as_deref() {
+            _ if !self.namespaced => may(None).then_some(if self.resource == NAMESPACES {
+                Sight::Namespaces
+            } else {
+                Sight::Everything
+            }),
+            Some(namespace) if !permissions.may_see_namespace(&self.cluster, namespace) => {
+                Some(Sight::Nothing)
+            }
+            Some(namespace) => may(Some(namespace)).then_some(Sight::Everything),
+            None => match permissions.reach(&self.cluster, &self.resource, self.verb) {
+                Reach::Everywhere => Some(Sight::Everything),
+                Reach::Somewhere => Some(Sight::ByNamespace),
+                Reach::Nowhere => None,
+            },
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

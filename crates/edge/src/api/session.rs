@@ -1,0 +1,118 @@
+//! Logging in and out, and who one is.
+
+use access::{Opened, Secret, Verb, Via};
+use axum::extract::State;
+use axum::response::{IntoResponse, Response};
+use axum::{Extension, Json};
+use flow::Deadline;
+use http::{HeaderMap, HeaderValue, StatusCode, header};
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
+use utoipa_axum::routes;
+
+use super::Api;
+use super::door::{self, Asker, From};
+use super::extract::Body;
+use super::problem::Problem;
+use super::route::{Route, Routes};
+
+pub(crate) fn routes() -> Routes {
+    Routes::default()
+        // Not in the audit, which strangers could fill: successes and failures are counted, tries
+        // are limited, and what somebody does then is recorded.
+        .with(Route::open(), routes!(login))
+        .with(Route::write(Verb::Delete, "sessions"), routes!(logout))
+        .with(Route::read(), routes!(me))
+}
+
+/// A user and the password, or the code of a login link.
+#[derive(Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+struct Login {
+    user: Option<String>,
+    password: Option<String>,
+    code: Option<String>,
+}
+
+#[derive(Serialize, ToSchema)]
+struct LoggedIn {
+    user: String,
+    /// To be sent as `x-csrf-token` with whatever changes something.
+    csrf: String,
+}
+
+/// Log in: opens a session, answered as a cookie
+#[utoipa::path(
+    post, path = "/login", tag = "access", request_body = Login, security(()),
+    responses((status = 200, description = "Logged in; the cookie is set", body = LoggedIn))
+)]
+async fn login(
+    State(api): State<Api>,
+    From(from): From,
+    Extension(deadline): Extension<Deadline>,
+    Body(login): Body<Login>,
+) -> Result<Response, Problem> {
+    let opened = match (login.user, login.password, login.code) {
+        (Some(user), Some(password), None) => {
+            api.access.login(&user, Secret::new(password), from, deadline).await
+        }
+        (None, None, Some(code)) => api.access.redeem(&code, from),
+        _ => return Err(Problem::invalid("send `user` and `password`, or the `code` of a link")),
+    };
+    // Not as whom: people type passwords into the wrong field.
+    let opened = opened.inspect_err(|why| tracing::warn!(%from, %why, "login refused"));
+    let Opened { user, cookie, csrf, .. } = opened?;
+    tracing::info!(%user, %from, "logged in");
+    let logged_in = LoggedIn { user: user.to_string(), csrf: csrf.expose().to_owned() };
+    Ok(with_cookie(Json(logged_in), Some(&cookie), api.secure))
+}
+
+/// Log out: ends the session of the cookie
+#[utoipa::path(
+    post, path = "/logout", tag = "access",
+    responses((status = 204, description = "Logged out; the cookie is taken back"))
+)]
+async fn logout(State(api): State<Api>, _asker: Asker, headers: HeaderMap) -> Response {
+    if let Some(cookie) = door::cookie(&headers) {
+        api.access.logout(cookie);
+    }
+    with_cookie(StatusCode::NO_CONTENT, None, api.secure)
+}
+
+#[derive(Serialize, ToSchema)]
+struct Me {
+    user: String,
+    roles: Vec<String>,
+    /// How it was shown who asks: `local`, `token/…` or `session/…`.
+    via: String,
+    /// Of a session.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    csrf: Option<String>,
+}
+
+/// Who one is
+#[utoipa::path(
+    get, path = "/me", tag = "access",
+    responses((status = 200, description = "Who asks", body = Me))
+)]
+async fn me(State(api): State<Api>, asker: Asker, headers: HeaderMap) -> Json<Me> {
+    let own = api.access.administer(&asker.who).own();
+    let csrf = matches!(asker.who.via, Via::Session(_))
+        .then(|| door::cookie(&headers))
+        .flatten()
+        .map(|cookie| access::csrf_of(cookie).expose().to_owned());
+    Json(Me {
+        user: asker.who.user.to_string(),
+        roles: own.map(|own| own.roles).unwrap_or_default(),
+        via: asker.who.via.to_string(),
+        csrf,
+    })
+}
+
+fn with_cookie(answer: impl IntoResponse, session: Option<&Secret>, secure: bool) -> Response {
+    let mut response = answer.into_response();
+    if let Ok(cookie) = HeaderValue::from_str(&door::set_cookie(session, secure)) {
+        response.headers_mut().insert(header::SET_COOKIE, cookie);
+    }
+    response
+}

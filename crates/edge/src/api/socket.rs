@@ -1,0 +1,231 @@
+//! WebSockets: a session between a client and a pod.
+//!
+//! Contract:
+//! - It is a task with a name that says whose it is, in a place among the streams, on the ledger as
+//!   long as it lives. It ends when either side goes, when the client may no longer, and when the
+//!   process stops; then the last word is tried, for a moment.
+//! - A client that is gone without a word is found out by pings within a minute, unless it is we who
+//!   do not read from it: then it is the pod that holds it up.
+//! - Nothing is read from one side that the other has not taken.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::time::Duration;
+
+use axum::body::Bytes;
+use axum::extract::ws::rejection::WebSocketUpgradeRejection;
+use axum::extract::ws::{CloseFrame, Message, WebSocket, WebSocketUpgrade, close_code};
+use axum::response::Response;
+use flow::Deadline;
+use futures::stream::{SplitSink, SplitStream};
+use futures::{SinkExt, StreamExt};
+use tokio::sync::oneshot;
+use tokio::time::{Instant, Interval, MissedTickBehavior, interval_at};
+
+use super::Api;
+use super::problem::Problem;
+use super::rights::{LOST, Rights};
+use super::sse::Place;
+
+/// Larger frames are refused: a terminal's are some bytes, a pipe's some tens of kilobytes.
+const LARGEST: usize = 1 << 20;
+const PING: Duration = Duration::from_secs(15);
+/// Pings in a row to which nothing was heard, after which nobody is there.
+const SILENT: u32 = 3;
+/// For the last word, and for the client to hear it.
+const GOODBYE: Duration = Duration::from_secs(2);
+/// What a close frame can hold.
+const REASON: usize = 120;
+
+/// What a handler is given where one may ask for a WebSocket.
+pub(crate) type Asked = Result<WebSocketUpgrade, WebSocketUpgradeRejection>;
+
+/// The upgrade, if one was asked for.
+pub(crate) fn asked(upgrade: Asked) -> Result<WebSocketUpgrade, Problem> {
+    upgrade.map_err(|rejection| {
+        Problem::invalid(format!("this is a WebSocket: {}", rejection.body_text()))
+    })
+}
+
+/// How a session ends.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Ended {
+    /// The pod's side is done.
+    Done,
+    /// The pod's side broke; why.
+    Broke(String),
+    /// The client is gone.
+    Gone,
+    /// By us: they may no longer.
+    Forbidden,
+    /// By us: we are stopping.
+    Stopping,
+}
+
+impl Ended {
+    /// What there is to say about it.
+    pub(crate) fn reason(&self) -> Option<&str> {
+        match self {
+            Self::Done | Self::Gone => None,
+            Self::Broke(why) => Some(why),
+            Self::Forbidden => Some(LOST),
+            Self::Stopping => Some("the server is stopping"),
+        }
+    }
+
+    fn code(&self) -> u16 {
+        match self {
+            Self::Done | Self::Gone => close_code::NORMAL,
+            Self::Broke(_) => close_code::ERROR,
+            Self::Forbidden => close_code::POLICY,
+            Self::Stopping => close_code::AWAY,
+        }
+    }
+}
+
+/// The pod's side of a session.
+pub(crate) trait Converse: Send + 'static {
+    /// All of it. May be dropped at any moment.
+    fn converse(&mut self, session: &mut Session) -> impl Future<Output = Ended> + Send;
+
+    /// The frame that says how it ended, if there is one.
+    fn last(&self, ended: &Ended) -> Option<Bytes>;
+}
+
+/// The client's side: what is sent to it, and what comes from it.
+pub(crate) struct Session {
+    pub(crate) to: ToClient,
+    pub(crate) from: FromClient,
+}
+
+pub(crate) struct ToClient {
+    sink: SplitSink<WebSocket, Message>,
+    ping: Interval,
+    /// Pings since anything was heard, or since the client took something.
+    silent: u32,
+    heard: Arc<Heard>,
+}
+
+pub(crate) struct FromClient {
+    stream: SplitStream<WebSocket>,
+    heard: Arc<Heard>,
+}
+
+/// Written where frames come in, read where pings go out.
+#[derive(Default)]
+struct Heard {
+    something: AtomicBool,
+    /// Whether anybody listens: silence counts only then.
+    listening: AtomicBool,
+}
+
+/// The client takes no more.
+pub(crate) struct Gone;
+
+/// Opens a session as soon as the connection is ours. `deadline` is for that.
+pub(crate) fn open(
+    api: &Api,
+    upgrade: WebSocketUpgrade,
+    name: String,
+    (place, mut rights, deadline): (Place, Rights, Deadline),
+    mut pod: impl Converse,
+) -> Response {
+    // axum waits for the connection in a task of its own, which hands it over and is done.
+    let (hand_over, handed_over) = oneshot::channel();
+    let upgrade = upgrade.max_message_size(LARGEST).max_frame_size(LARGEST);
+    let response = upgrade.on_upgrade(async |socket| {
+        let _ = hand_over.send(socket);
+    });
+    let stop = api.tasks.stopping();
+    api.tasks.spawn(name, async move {
+        let _place = place;
+        let Ok(Ok(socket)) = deadline.bound(handed_over).await else { return };
+        let mut session = Session::new(socket);
+        let ended = tokio::select! {
+            ended = pod.converse(&mut session) => ended,
+            () = rights.lost() => Ended::Forbidden,
+            () = stop.stopped() => Ended::Stopping,
+        };
+        let last = pod.last(&ended);
+        // What is held of the pod goes first: it should not wait for a client that does not read.
+        drop(pod);
+        let _ = Deadline::after(GOODBYE).bound(session.end(&ended, last)).await;
+    });
+    response
+}
+
+impl Session {
+    fn new(socket: WebSocket) -> Self {
+        let (sink, stream) = socket.split();
+        let heard = Arc::<Heard>::default();
+        let mut ping = interval_at(Instant::now() + PING, PING);
+        ping.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let to = ToClient { sink, ping, silent: 0, heard: Arc::clone(&heard) };
+        Self { to, from: FromClient { stream, heard } }
+    }
+
+    /// Says goodbye, and hears the client out: closing on what it still sends would take back what
+    /// was said last.
+    async fn end(&mut self, ended: &Ended, last: Option<Bytes>) {
+        if *ended == Ended::Gone {
+            return;
+        }
+        if let Some(last) = last
+            && self.to.send(last).await.is_err()
+        {
+            return;
+        }
+        let reason = ended.reason().unwrap_or_default();
+        let reason = &reason[..reason.floor_char_boundary(REASON)];
+        let close = CloseFrame { code: ended.code(), reason: reason.into() };
+        if self.to.sink.send(Message::Close(Some(close))).await.is_ok() {
+            while let Some(Ok(_)) = self.from.stream.next().await {}
+        }
+    }
+}
+
+impl ToClient {
+    /// Waits until the connection has taken it.
+    pub(crate) async fn send(&mut self, frame: Bytes) -> Result<(), Gone> {
+        self.sink.send(Message::Binary(frame)).await.map_err(|_| Gone)?;
+        self.silent = 0;
+        Ok(())
+    }
+
+    /// Pings as long as nothing else is to be said; returns when nobody is there. May be dropped and
+    /// asked again.
+    pub(crate) async fn gone(&mut self) {
+        loop {
+            self.ping.tick().await;
+            let heard = self.heard.something.swap(false, Relaxed);
+            if heard || !self.heard.listening.load(Relaxed) {
+                self.silent = 0;
+            } else if self.silent >= SILENT {
+                return;
+            }
+            self.silent += 1;
+            if self.sink.send(Message::Ping(Bytes::new())).await.is_err() {
+                return;
+            }
+        }
+    }
+}
+
+impl FromClient {
+    /// The next frame; none when the client has gone.
+    pub(crate) async fn next(&mut self) -> Option<Bytes> {
+        self.heard.listening.store(true, Relaxed);
+        let frame = loop {
+            let Some(Ok(message)) = self.stream.next().await else { break None };
+            self.heard.something.store(true, Relaxed);
+            match message {
+                Message::Binary(bytes) => break Some(bytes),
+                Message::Text(text) => break Some(text.into()),
+                Message::Close(_) => break None,
+                Message::Ping(_) | Message::Pong(_) => {}
+            }
+        };
+        self.heard.listening.store(false, Relaxed);
+        frame
+    }
+}

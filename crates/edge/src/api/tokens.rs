@@ -1,0 +1,116 @@
+//! API tokens.
+
+use access::{NewToken, TOKENS, TokenView, Verb};
+use axum::Json;
+use axum::extract::{Path, State};
+use http::StatusCode;
+use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
+use utoipa_axum::routes;
+
+use super::Api;
+use super::door::Asker;
+use super::extract::Body;
+use super::problem::Problem;
+use super::route::{Route, Routes};
+
+pub(crate) fn routes() -> Routes {
+    Routes::default()
+        .with(Route::read(), routes!(tokens))
+        .with(Route::write(Verb::Create, TOKENS), routes!(create_token))
+        .with(Route::write(Verb::Delete, TOKENS), routes!(revoke_token))
+}
+
+/// Never with the secret: that is not kept.
+#[derive(Serialize, ToSchema)]
+struct Token {
+    name: String,
+    user: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    description: Option<String>,
+    /// RFC 3339; none never expires.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    expires: Option<String>,
+    expired: bool,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    problem: Option<String>,
+}
+
+impl From<TokenView> for Token {
+    fn from(view: TokenView) -> Self {
+        let TokenView { id: name, user, description, expires, expired, problem } = view;
+        Self { name, user, description, expires, expired, problem }
+    }
+}
+
+#[derive(Serialize, ToSchema)]
+struct Tokens {
+    tokens: Vec<Token>,
+}
+
+/// One's own tokens, and all for who may list them
+#[utoipa::path(
+    get, path = "/tokens", tag = "access",
+    responses((status = 200, description = "By user and name", body = Tokens))
+)]
+async fn tokens(State(api): State<Api>, asker: Asker) -> Json<Tokens> {
+    let tokens = api.access.administer(&asker.who).tokens();
+    Json(Tokens { tokens: tokens.into_iter().map(Token::from).collect() })
+}
+
+#[derive(Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+struct CreateToken {
+    /// Oneself, unless somebody else is named.
+    user: Option<String>,
+    /// RFC 3339; without it the token never expires.
+    #[schema(value_type = Option<String>)]
+    expires: Option<Timestamp>,
+    /// What it is for.
+    description: Option<String>,
+}
+
+/// A token, the one time that its secret is there.
+#[derive(Serialize, ToSchema)]
+struct Created {
+    name: String,
+    user: String,
+    /// The secret. It is not kept and cannot be asked for again.
+    token: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    expires: Option<String>,
+}
+
+/// Make a token; its secret is answered this once
+#[utoipa::path(
+    post, path = "/tokens", tag = "access", request_body = CreateToken,
+    responses((status = 201, description = "Made", body = Created))
+)]
+async fn create_token(
+    State(api): State<Api>,
+    asker: Asker,
+    Body(CreateToken { user, expires, description }): Body<CreateToken>,
+) -> Result<(StatusCode, Json<Created>), Problem> {
+    let user = user.unwrap_or_else(|| asker.who.user.to_string());
+    let administration = api.access.administer(&asker.who);
+    let NewToken { id: name, secret, expires } =
+        administration.create_token(&user, expires, description, asker.deadline).await?;
+    let token = secret.expose().to_owned();
+    let expires = expires.map(|at| at.to_string());
+    Ok((StatusCode::CREATED, Json(Created { name, user, token, expires })))
+}
+
+/// Revoke a token: the next request with it is refused
+#[utoipa::path(
+    delete, path = "/tokens/{name}", tag = "access",
+    responses((status = 204, description = "Revoked"))
+)]
+async fn revoke_token(
+    State(api): State<Api>,
+    asker: Asker,
+    Path(name): Path<String>,
+) -> Result<StatusCode, Problem> {
+    api.access.administer(&asker.who).revoke_token(&name, asker.deadline).await?;
+    Ok(StatusCode::NO_CONTENT)
+}

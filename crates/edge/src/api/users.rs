@@ -1,0 +1,176 @@
+//! Users.
+
+use access::{NewUser, Secret, USERS, UserChange, UserView, Verb};
+use axum::Json;
+use axum::extract::{Path, State};
+use http::StatusCode;
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
+use utoipa_axum::routes;
+
+use super::Api;
+use super::door::{Asker, From};
+use super::extract::Body;
+use super::problem::{Code, Problem};
+use super::route::{Route, Routes};
+
+pub(crate) fn routes() -> Routes {
+    Routes::default()
+        .with(Route::read(), routes!(users))
+        .with(Route::write(Verb::Create, USERS), routes!(create_user))
+        .with(Route::read(), routes!(user))
+        .with(Route::write(Verb::Update, USERS), routes!(change_user))
+        .with(Route::write(Verb::Delete, USERS), routes!(delete_user))
+        .with(Route::write(Verb::Update, USERS), routes!(set_password))
+}
+
+#[derive(Serialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+struct User {
+    name: String,
+    roles: Vec<String>,
+    disabled: bool,
+    has_password: bool,
+    /// What is wrong with it, for a person to mend.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    problems: Vec<String>,
+}
+
+impl std::convert::From<UserView> for User {
+    fn from(view: UserView) -> Self {
+        let UserView { name, roles, disabled, has_password, problems } = view;
+        Self { name, roles, disabled, has_password, problems }
+    }
+}
+
+#[derive(Serialize, ToSchema)]
+struct Users {
+    users: Vec<User>,
+}
+
+/// Every user
+#[utoipa::path(
+    get, path = "/users", tag = "access",
+    responses((status = 200, description = "By name", body = Users))
+)]
+async fn users(State(api): State<Api>, asker: Asker) -> Result<Json<Users>, Problem> {
+    let users = api.access.administer(&asker.who).users()?;
+    Ok(Json(Users { users: users.into_iter().map(User::from).collect() }))
+}
+
+#[derive(Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+struct CreateUser {
+    name: String,
+    #[serde(default)]
+    roles: Vec<String>,
+    /// Without one, the user has tokens only.
+    password: Option<String>,
+}
+
+/// Make a user
+#[utoipa::path(
+    post, path = "/users", tag = "access", request_body = CreateUser,
+    responses((status = 201, description = "Made", body = User))
+)]
+async fn create_user(
+    State(api): State<Api>,
+    asker: Asker,
+    Body(new): Body<CreateUser>,
+) -> Result<(StatusCode, Json<User>), Problem> {
+    let CreateUser { name, roles, password } = new;
+    let new = NewUser { name, roles, password: password.map(Secret::new) };
+    let user = api.access.administer(&asker.who).create_user(new, asker.deadline).await?;
+    Ok((StatusCode::CREATED, Json(user.into())))
+}
+
+/// One user; oneself needs no permission
+#[utoipa::path(
+    get, path = "/users/{name}", tag = "access",
+    responses((status = 200, description = "The user", body = User))
+)]
+async fn user(
+    State(api): State<Api>,
+    asker: Asker,
+    Path(name): Path<String>,
+) -> Result<Json<User>, Problem> {
+    let administration = api.access.administer(&asker.who);
+    let found = if *name == *asker.who.user {
+        administration.own()
+    } else {
+        administration.users()?.into_iter().find(|user| user.name == name)
+    };
+    let found =
+        found.ok_or_else(|| Problem::new(Code::NotFound, format!("there is no user {name}")));
+    Ok(Json(found?.into()))
+}
+
+/// What is left out stays as it is.
+#[derive(Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+struct ChangeUser {
+    roles: Option<Vec<String>>,
+    disabled: Option<bool>,
+}
+
+/// Give a user other roles, disable or enable
+#[utoipa::path(
+    patch, path = "/users/{name}", tag = "access", request_body = ChangeUser,
+    responses((status = 200, description = "As it is now", body = User))
+)]
+async fn change_user(
+    State(api): State<Api>,
+    asker: Asker,
+    Path(name): Path<String>,
+    Body(ChangeUser { roles, disabled }): Body<ChangeUser>,
+) -> Result<Json<User>, Problem> {
+    let change = UserChange { roles, disabled };
+    let administration = api.access.administer(&asker.who);
+    Ok(Json(administration.update_user(&name, change, asker.deadline).await?.into()))
+}
+
+/// Remove a user; sessions and tokens go too
+#[utoipa::path(
+    delete, path = "/users/{name}", tag = "access",
+    responses((status = 204, description = "Gone"))
+)]
+async fn delete_user(
+    State(api): State<Api>,
+    asker: Asker,
+    Path(name): Path<String>,
+) -> Result<StatusCode, Problem> {
+    api.access.administer(&asker.who).delete_user(&name, asker.deadline).await?;
+    Ok(StatusCode::NO_CONTENT)
+}
+
+#[derive(Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+struct SetPassword {
+    password: String,
+    /// To change one's own without the permission to change users.
+    present: Option<String>,
+}
+
+/// Set a password; ends the user's sessions
+#[utoipa::path(
+    put, path = "/users/{name}/password", tag = "access", request_body = SetPassword,
+    responses((status = 204, description = "Set"))
+)]
+async fn set_password(
+    State(api): State<Api>,
+    asker: Asker,
+    From(from): From,
+    Path(name): Path<String>,
+    Body(SetPassword { password, present }): Body<SetPassword>,
+) -> Result<StatusCode, Problem> {
+    let administration = api.access.administer(&asker.who);
+    let password = Secret::new(password);
+    match present {
+        Some(present) if *name == *asker.who.user => {
+            let present = Secret::new(present);
+            administration.change_own_password(present, password, from, asker.deadline).await?;
+        }
+        _ => administration.set_password(&name, password, asker.deadline).await?,
+    }
+    Ok(StatusCode::NO_CONTENT)
+}

@@ -1,0 +1,166 @@
+//! Watching the objects of one kind in one cluster: all of them, then what changes.
+//!
+//! Contract: what may not be seen is in no event. Who may no longer see what was opened is told so,
+//! and the stream ends: what is shown never goes by permissions that are gone.
+
+use access::Verb;
+use axum::response::Response;
+use axum::response::sse::Event;
+use fleet::resources::{self, Change, ListQuery, Page};
+use fleet::{Error, Found};
+use futures::stream::{self, BoxStream};
+use futures::StreamExt;
+use kube::core::DynamicObject;
+use serde_json::json;
+
+use super::door::Asker;
+use super::listing::{As, Item, Listed, Objects, Table, Width, tidy};
+use super::problem::Problem;
+use super::rights::Rights;
+use super::scope::{Scope, resource};
+use super::{Api, sse};
+
+pub(crate) async fn open(
+    api: &Api,
+    asker: &Asker,
+    cluster: &str,
+    found: &Found,
+    asked: &Listed,
+) -> Result<Response, Problem> {
+    let scope = asked.scope(asker, cluster, found, Verb::Watch)?;
+    let place = sse::place(api, "watch", resource(&found.resource), cluster.to_owned())?;
+    let rights = {
+        let scope = scope.clone();
+        Rights::new(api, asker, move |permissions| scope.holds(permissions))
+    };
+    let events = events(api, asker, cluster, found, asked, scope).await?;
+    Ok(sse::answer(api, place, rights.guard_events(events)))
+}
+
+async fn events(
+    api: &Api,
+    asker: &Asker,
+    cluster: &str,
+    found: &Found,
+    asked: &Listed,
+    scope: Scope,
+) -> Result<BoxStream<'static, Event>, Error> {
+    let (fleet, name) = (api.fleet.clone(), cluster.to_owned());
+    let connect = move || fleet.connection(&name);
+    // A watch is of all there is.
+    let query = ListQuery { limit: None, continue_token: None, ..asked.query(found) };
+    let form = asked.form;
+    if scope.is_empty() {
+        return Ok(stream::iter([nothing(form)]).chain(stream::pending()).boxed());
+    }
+    Ok(match form {
+        As::Object => {
+            let changes = resources::watch(connect, query, asker.deadline).await?;
+            changes.filter_map(move |change| std::future::ready(told(&scope, change))).boxed()
+        }
+        _ => {
+            let changes = resources::watch_table(connect, query, asker.deadline).await?;
+            let mut width = Width::default();
+            let told = move |change| std::future::ready(told_row(&scope, form, &mut width, change));
+            changes.filter_map(told).boxed()
+        }
+    })
+}
+
+/// What is said of a namespace that is not there.
+fn nothing(form: As) -> Event {
+    match form {
+        As::Object => {
+            let none = Page { items: Vec::new(), continue_token: None, remaining: None };
+            sse::event("restarted", &Objects::from(none))
+        }
+        _ => sse::event("restarted", &Table::default()),
+    }
+}
+
+/// A change of objects as an event, if it may be seen.
+fn told(scope: &Scope, change: Change<Page<DynamicObject>, DynamicObject>) -> Option<Event> {
+    match seen(scope, change)? {
+        Change::Listed(mut page) => {
+            page.items.iter_mut().for_each(tidy);
+            Some(sse::event("restarted", &Objects::from(page)))
+        }
+        Change::Applied(mut object) => {
+            tidy(&mut object);
+            Some(sse::event("applied", &object))
+        }
+        Change::Deleted(mut object) => {
+            tidy(&mut object);
+            Some(sse::event("deleted", &object))
+        }
+        Change::Interrupted { why } => Some(interrupted(&why)),
+        Change::Resumed => None,
+    }
+}
+
+/// A change of rows as an event. `width` is that of the last list: a row does not say its columns.
+fn told_row(
+    scope: &Scope,
+    form: As,
+    width: &mut Width,
+    change: Change<resources::Table, resources::Row>,
+) -> Option<Event> {
+    let narrowed = |width: &Width, mut row| {
+        width.narrow_row(&mut row);
+        Table::from(row)
+    };
+    match seen(scope, change)? {
+        Change::Listed(mut table) => {
+            *width = Width::of(&table.columns, form);
+            width.narrow(&mut table);
+            Some(sse::event("restarted", &Table::from(table)))
+        }
+        Change::Applied(row) => Some(sse::event("applied", &narrowed(width, row))),
+        Change::Deleted(row) => Some(sse::event("deleted", &narrowed(width, row))),
+        Change::Interrupted { why } => Some(interrupted(&why)),
+        Change::Resumed => None,
+    }
+}
+
+fn interrupted(why: &str) -> Event {
+    sse::event("interrupted", &json!({ "why": why }))
+}
+
+/// A whole list, of which some may be seen.
+trait Listing {
+    fn retain(&mut self, scope: &Scope);
+}
+
+impl Listing for Page<DynamicObject> {
+    fn retain(&mut self, scope: &Scope) {
+        self.items.retain(|object| object.is_in(scope));
+        if !scope.is_whole() {
+            (self.continue_token, self.remaining) = (None, None);
+        }
+    }
+}
+
+impl Listing for resources::Table {
+    fn retain(&mut self, scope: &Scope) {
+        self.rows.retain(|row| row.is_in(scope));
+        if !scope.is_whole() {
+            (self.continue_token, self.remaining) = (None, None);
+        }
+    }
+}
+
+/// What of a change may be seen.
+fn seen<L: Listing, T: Item>(scope: &Scope, change: Change<L, T>) -> Option<Change<L, T>> {
+    match change {
+        Change::Listed(mut all) => {
+            all.retain(scope);
+            Some(Change::Listed(all))
+        }
+        Change::Applied(item) => item.is_in(scope).then_some(Change::Applied(item)),
+        Change::Deleted(item) => item.is_in(scope).then_some(Change::Deleted(item)),
+        other => Some(other),
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,176 @@
+//! A small world for tests: an API over a real embedded store, a fleet of contexts that lead nowhere,
+//! and people with roles.
+
+use std::net::SocketAddr;
+use std::path::Path;
+use std::time::Duration;
+
+use access::audit::{Audit, Size};
+use access::{Access, LOCAL, LocalToken, NewUser, Secret, Via, Who};
+use axum::Router;
+use axum::body::Body;
+use axum::response::Response;
+use fleet::{Fleet, FleetConfig};
+use flow::ledger::LedgerConfig;
+use flow::{Deadline, Ledger, Readiness, Tasks};
+use http::{Method, Request, header};
+use objects::Objects;
+use objects::kinds::{AccessRoleSpec, Rule};
+use serde_json::Value;
+use tower::ServiceExt;
+
+use super::route::{BASE, Routes};
+use super::{Api, Gates, router};
+use crate::serve::Peer;
+
+pub(crate) struct World {
+    pub(crate) api: Api,
+    pub(crate) router: Router,
+    pub(crate) local: String,
+    pub(crate) readiness: Readiness,
+    tasks: Tasks,
+    _data: tempfile::TempDir,
+}
+
+/// An answer that was read.
+#[derive(Debug)]
+pub(crate) struct Answer {
+    pub(crate) status: u16,
+    pub(crate) headers: http::HeaderMap,
+    pub(crate) text: String,
+}
+
+impl Answer {
+    pub(crate) fn json(&self) -> Value {
+        serde_json::from_str(&self.text).unwrap_or_else(|_| panic!("not JSON: {}", self.text))
+    }
+
+    pub(crate) fn code(&self) -> String {
+        self.json()["code"].as_str().unwrap_or_default().to_owned()
+    }
+}
+
+impl World {
+    pub(crate) fn new() -> Self {
+        Self::with(&[], |_| {})
+    }
+
+    /// With these clusters, none of which answers. `before` sees the data directory before the start.
+    pub(crate) fn with(clusters: &[&str], before: impl FnOnce(&Path)) -> Self {
+        let data = tempfile::tempdir().unwrap();
+        before(data.path());
+        let tasks = Tasks::new("world");
+        let ledger = Ledger::new(LedgerConfig { late_after: Duration::from_secs(10) });
+        let readiness = Readiness::default();
+        let objects = Objects::embedded(&data.path().join("objects"), &tasks).unwrap();
+        let token = LocalToken::open(data.path()).unwrap();
+        let kubeconfig = data.path().join("kubeconfig");
+        std::fs::write(&kubeconfig, contexts(clusters)).unwrap();
+        let config = FleetConfig { kubeconfigs: vec![kubeconfig], ..FleetConfig::default() };
+        let api = Api::new(
+            Fleet::start(config, objects.clone(), ledger.clone(), &tasks),
+            Access::start(objects, &tasks, &readiness, Some(&token)),
+            Audit::start(data.path(), Size::default(), &tasks),
+            ledger,
+            Gates::new(),
+            tasks.clone(),
+            "no clusters",
+        );
+        let router = router(&api, true);
+        let local = token.secret().expose().to_owned();
+        Self { api, router, local, readiness, tasks, _data: data }
+    }
+
+    /// The API with these routes instead of its own.
+    pub(crate) fn serving(mut self, routes: Routes) -> Self {
+        let routes = Router::new().nest(BASE, routes.router(&self.api));
+        self.router = routes.with_state(self.api.clone());
+        self
+    }
+
+    /// Waits until users are read and the fleet shows what it has.
+    pub(crate) async fn ready(self) -> Self {
+        while !self.readiness.report().ready || !self.api.fleet.view().synced {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+        self
+    }
+
+    pub(crate) async fn send(&self, request: Request<Body>) -> Answer {
+        read(self.router.clone().oneshot(request).await.unwrap()).await
+    }
+
+    /// As the machine's owner.
+    pub(crate) async fn ask(&self, method: Method, path: &str, body: Value) -> Answer {
+        self.ask_as(&self.local, method, path, body).await
+    }
+
+    pub(crate) async fn ask_as(
+        &self,
+        token: &str,
+        method: Method,
+        path: &str,
+        body: Value,
+    ) -> Answer {
+        let mut request = request(method, &format!("{BASE}{path}"), body);
+        let bearer = format!("Bearer {token}").parse().unwrap();
+        request.headers_mut().insert(header::AUTHORIZATION, bearer);
+        self.send(request).await
+    }
+
+    /// Somebody with the rule's permissions; their token.
+    pub(crate) async fn somebody(&self, name: &str, rules: &[[&str; 4]]) -> String {
+        let owner = Who { user: LOCAL.into(), via: Via::Local };
+        let administration = self.api.access.administer(&owner);
+        let soon = || Deadline::after(Duration::from_secs(60));
+        let words = |word: &str| vec![word.to_owned()];
+        let allow = rules.iter().map(|[clusters, namespaces, resources, verbs]| Rule {
+            clusters: words(clusters),
+            namespaces: words(namespaces),
+            resources: words(resources),
+            verbs: words(verbs),
+        });
+        let role = format!("of-{name}");
+        let spec = AccessRoleSpec { allow: allow.collect(), deny: Vec::new() };
+        administration.create_role(&role, spec, soon()).await.unwrap();
+        let password = Some(Secret::new("a few words will do"));
+        let new = NewUser { name: name.to_owned(), roles: vec![role], password };
+        administration.create_user(new, soon()).await.unwrap();
+        let token = administration.create_token(name, None, None, soon()).await.unwrap();
+        token.secret.expose().to_owned()
+    }
+}
+
+impl Drop for World {
+    fn drop(&mut self) {
+        self.tasks.stop("the test is over");
+    }
+}
+
+pub(crate) fn request(method: Method, path: &str, body: Value) -> Request<Body> {
+    let body = if body.is_null() { Body::empty() } else { Body::from(body.to_string()) };
+    let mut request =
+        Request::builder().method(method).uri(path).header(header::HOST, "localhost").body(body);
+    let peer = Peer(SocketAddr::from(([127, 0, 0, 1], 4711)));
+    request.as_mut().unwrap().extensions_mut().insert(peer);
+    request.unwrap()
+}
+
+pub(crate) async fn read(response: Response) -> Answer {
+    let (parts, body) = response.into_parts();
+    let bytes = axum::body::to_bytes(body, 16 << 20).await.unwrap();
+    let text = String::from_utf8(bytes.to_vec()).unwrap();
+    Answer { status: parts.status.as_u16(), headers: parts.headers, text }
+}
+
+fn contexts(names: &[&str]) -> String {
+    // Port 1 of loopback: nobody listens there.
+    let mut text = "apiVersion: v1\nkind: Config\nclusters:\n- {name: nowhere, cluster: {server: 'https://127.0.0.1:1'}}\nusers:\n- {name: nobody, user: {token: none}}\ncontexts:\n".to_owned();
+    for name in names {
+        text += &format!("- {{name: {name}, context: {{cluster: nowhere, user: nobody}}}}\n");
+    }
+    if names.is_empty() {
+        text = "apiVersion: v1\nkind: Config\n".to_owned();
+    }
+    text
+}

@@ -1,0 +1,206 @@
+//! The controller: the store, who may do what, the fleet, and the API in front of them.
+//!
+//! Everything is begun and nothing is waited for: what is not there yet is said by `/readyz` and in
+//! the answers, and comes by itself.
+
+use std::io;
+use std::net::{SocketAddr, TcpListener};
+use std::sync::Arc;
+use std::time::Duration;
+
+use access::audit::{Audit, Size};
+use access::{Access, LocalToken};
+use edge::api::{self, Api, Gates};
+use edge::tls::Certificate;
+use fleet::{Fleet, FleetConfig, InCluster, Secrets};
+use flow::readiness::Component;
+use flow::{Deadline, Tasks};
+use objects::kinds::{AccessRole, AccessToken, Cluster, User};
+use objects::{Kind, Objects, Within};
+use prometheus_client::registry::Registry;
+use tokio::sync::OnceCell;
+
+use crate::config::{Config, Store};
+use crate::ground::{self, Ground, Told};
+use crate::output::Failure;
+
+/// Owns what we write in an API server, whichever replica writes.
+const MANAGER: &str = "fairlead";
+/// How often a store that is not well is looked at, and how long it may take to answer.
+const LOOK: Duration = Duration::from_secs(5);
+/// How often one that is well is looked at: what depends on it notices sooner by itself.
+const LOOK_AGAIN: Duration = Duration::from_secs(60);
+
+/// What the controller must have before anything runs.
+#[derive(Debug)]
+pub(crate) struct Claims {
+    listener: TcpListener,
+    address: SocketAddr,
+    certificate: Option<Arc<Certificate>>,
+    token: LocalToken,
+}
+
+impl Claims {
+    /// After the ground's own: the token is in the data directory, which must be ours.
+    pub(crate) fn take(config: &Config) -> Result<Self, Failure> {
+        let (listener, address) = ground::listen(config.api.listen, "--api-listen")?;
+        let certificate = ground::certificate(&config.api.tls_cert, &config.api.tls_key)?;
+        let token = LocalToken::open(&config.data).map_err(|e| ground::explain(&e))?;
+        Ok(Self { listener, address, certificate, token })
+    }
+}
+
+pub(crate) fn begin(
+    config: &Config,
+    claims: Claims,
+    ground: &Ground,
+    registry: &mut Registry,
+) -> Result<Told, Failure> {
+    let Ground { ledger, readiness, tasks, memory, .. } = ground;
+    let objects = match config.store {
+        Store::Embedded => {
+            let dir = config.data.join("objects");
+            Objects::embedded(&dir, tasks).map_err(|e| ground::explain(&e))?
+        }
+        Store::Kubernetes => Objects::kubernetes(lazy_client(tasks), MANAGER),
+    };
+    objects.register(registry);
+    let stored = readiness.announce("store");
+    tasks.spawn("store-readiness", say_whether_stored(objects.clone(), stored, tasks.clone()));
+
+    let audit = Audit::start(&config.data, Size::default(), tasks);
+    audit.register(registry);
+    let access = Access::start(objects.clone(), tasks, readiness, Some(&claims.token));
+    access.register(registry);
+    let fleet = Fleet::start(fleet_config(config)?, objects, ledger.clone(), tasks);
+    fleet.register(registry);
+    let synced = readiness.announce("fleet");
+    tasks.spawn("fleet-readiness", say_whether_synced(fleet.clone(), synced, tasks.clone()));
+
+    let gates = Gates::new();
+    gates.register(registry);
+    gates.heed(memory);
+    let code = access.local_login_code();
+    let api =
+        Api::new(fleet, access, audit, ledger.clone(), gates, tasks.clone(), &no_clusters(config));
+    let scheme = if claims.certificate.is_some() { "https" } else { "http" };
+    let place = format!("{scheme}://{}/", claims.address);
+    let served = readiness.announce("api");
+    api::start(api, claims.listener, claims.certificate, tasks)
+        .map_err(|e| Failure(format!("the API cannot be served: {e}")))?;
+    served.ready();
+    let stop = tasks.stopping();
+    tasks.spawn("api-readiness", async move {
+        stop.stopped().await;
+        served.not_ready("stopped");
+    });
+
+    let mut told = vec![("api", place.clone())];
+    told.extend(code.map(|code| ("login", format!("{place}login?code={}", code.expose()))));
+    told.push(("token", claims.token.path().display().to_string()));
+    Ok(told)
+}
+
+fn fleet_config(config: &Config) -> Result<FleetConfig, Failure> {
+    let selector = config
+        .fleet
+        .secrets
+        .parse()
+        .map_err(|e| Failure(format!("fleet.secrets: {}: {e}", config.fleet.secrets)))?;
+    Ok(FleetConfig {
+        kubeconfigs: config.fleet.kubeconfig.clone(),
+        in_cluster: InCluster::detect(),
+        secrets: Some(Secrets { selector, ..Secrets::default() }),
+        namespace: config.fleet.namespace.clone(),
+        ..FleetConfig::default()
+    })
+}
+
+/// What to tell who sees no cluster at all.
+fn no_clusters(config: &Config) -> String {
+    let places: Vec<_> =
+        config.fleet.kubeconfig.iter().map(|path| path.display().to_string()).collect();
+    let looked = if places.is_empty() {
+        "no kubeconfig file is read".to_owned()
+    } else {
+        format!("no context was found in {}", places.join(", "))
+    };
+    format!(
+        "no clusters yet: {looked}; add one with `fairlead clusters add NAME --kubeconfig FILE`, \
+         or name other files with --fleet-kubeconfig"
+    )
+}
+
+/// A client that is made when it is first used, and again as long as that fails: a kubeconfig that
+/// is not there yet, or whose plugin hangs, holds up no start.
+fn lazy_client(tasks: &Tasks) -> kube::Client {
+    let client = Arc::new(OnceCell::<kube::Client>::new());
+    let tasks = tasks.clone();
+    let service = tower::service_fn(move |request: http::Request<kube::client::Body>| {
+        let (client, tasks) = (client.clone(), tasks.clone());
+        async move {
+            let client = client.get_or_try_init(|| connect(tasks)).await?;
+            client.send(request).await.map_err(io::Error::other)
+        }
+    });
+    kube::Client::new(service, "default")
+}
+
+async fn connect(tasks: Tasks) -> io::Result<kube::Client> {
+    let config = kube::Config::infer().await.map_err(io::Error::other)?;
+    // On a thread of its own: a credential plugin runs there for as long as it likes.
+    let make = move || {
+        let builder = kube::client::ClientBuilder::try_from(config)?;
+        Ok::<_, kube::Error>(builder.build())
+    };
+    let deadline = Deadline::after(LOOK);
+    let making = tasks.spawn_blocking("store-client", deadline, make).await;
+    let made = deadline.bound(making.map_err(io::Error::other)?).await;
+    made.map_err(io::Error::other)?.map_err(io::Error::other)?.map_err(io::Error::other)
+}
+
+/// Says whether the store answers, and what to do if not.
+async fn say_whether_stored(objects: Objects, stored: Component, tasks: Tasks) {
+    let stop = tasks.stopping();
+    loop {
+        let wait = match look(&objects).await {
+            Ok(()) => {
+                stored.ready();
+                LOOK_AGAIN
+            }
+            Err(error) => {
+                stored.not_ready(ground::explain(&error).0);
+                LOOK
+            }
+        };
+        if stop.bound(tokio::time::sleep(wait)).await.is_none() {
+            return;
+        }
+    }
+}
+
+/// Every kind of ours can be read.
+async fn look(objects: &Objects) -> Result<(), objects::Error> {
+    async fn one<K: Kind>(objects: &Objects) -> Result<(), objects::Error> {
+        objects.list::<K>(&Within::default(), Deadline::after(LOOK)).await.map(|_| ())
+    }
+    one::<User>(objects).await?;
+    one::<AccessRole>(objects).await?;
+    one::<AccessToken>(objects).await?;
+    one::<Cluster>(objects).await
+}
+
+/// Ready once every source has told what it has; that a cluster is not well is its own affair.
+async fn say_whether_synced(fleet: Fleet, synced: Component, tasks: Tasks) {
+    let stop = tasks.stopping();
+    let mut changes = fleet.changes();
+    synced.not_ready("clusters are being read from their sources");
+    while !fleet.view().synced {
+        if stop.bound(changes.changed()).await.is_none() {
+            return;
+        }
+    }
+    synced.ready();
+    // Dropped, it would leave the list.
+    stop.stopped().await;
+}

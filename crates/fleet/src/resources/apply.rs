@@ -1,0 +1,292 @@
+//! Applying what a file holds: each of its objects by server-side apply, with what it changed.
+//!
+//! Contract:
+//! - The input is read whole before anything is sent; what cannot be read changes nothing.
+//! - Objects go in the order in which they need each other: namespaces, definitions, what others
+//!   refer to, the rest, and last what the API server itself would call (webhooks, API services).
+//!   Within a step they go side by side.
+//! - One that fails stops no other. Each has its outcome, and a diff of what was, and what is, there;
+//!   values of Secrets are in neither diff nor error.
+//! - A field that somebody else manages is not taken from them unless forced: the outcome names the
+//!   field and its manager.
+//! - A dry run asks the server the same questions and changes nothing. What an object needs from
+//!   another one of the same file is not there then, and is said to be missing.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use flow::Deadline;
+use flow::backoff::{Backoff, Curve};
+use futures::{StreamExt, stream};
+use kube::api::{Patch, PatchParams};
+use kube::core::Status;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use tokio::time::sleep;
+
+use super::{FIELD_MANAGER, Target, sentence};
+use crate::{Connection, Error};
+
+mod diff;
+mod documents;
+
+use diff::Diff;
+pub use documents::{Document, LARGEST, read};
+
+const DEFAULT_NAMESPACE: &str = "default";
+/// Objects of one step that are applied at once: the rest of the cluster's share stays free.
+const AT_ONCE: usize = 8;
+/// How long a kind may take to be served after its definition was applied.
+const DEFINED_WITHIN: Duration = Duration::from_secs(10);
+const LOOK_AGAIN: Curve = Curve { first: Duration::from_millis(100), most: Duration::from_secs(2) };
+
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default, deny_unknown_fields, rename_all = "camelCase")]
+pub struct How {
+    /// For objects that live in a namespace and name none; `default` unless told.
+    pub namespace: Option<String>,
+    /// Takes fields from whoever manages them.
+    pub force: bool,
+    pub dry_run: bool,
+}
+
+/// One object of the input, and what came of it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Applied {
+    pub api_version: String,
+    pub kind: String,
+    pub namespace: Option<String>,
+    pub name: String,
+    #[serde(flatten)]
+    pub outcome: Outcome,
+    /// Unified, of YAML; empty when nothing changed.
+    pub diff: String,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(tag = "outcome", rename_all = "camelCase")]
+pub enum Outcome {
+    Created,
+    Configured,
+    Unchanged,
+    Failed {
+        why: String,
+        /// Fields that others manage; `force` takes them.
+        #[serde(skip_serializing_if = "Vec::is_empty")]
+        conflicts: Vec<Conflict>,
+    },
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Conflict {
+    pub field: String,
+    pub manager: String,
+}
+
+/// Applies every object of an input, and answers in its order. Only an input that cannot be read is
+/// an error. `permit` is asked about each object once its kind is known, before the cluster is asked
+/// about it; its refusal is the object's outcome. It permits reading, too: the diff shows what is there.
+pub async fn apply(
+    connection: &Connection,
+    input: &str,
+    how: &How,
+    permit: impl Fn(&Target) -> Result<(), String>,
+    deadline: Deadline,
+) -> Result<Vec<Applied>, Error> {
+    let documents = read(input).map_err(Error::Invalid)?;
+    // Two of one name would race each other within a step; which was meant, only the writer knows.
+    let mut seen = BTreeSet::new();
+    let mut answers = Vec::with_capacity(documents.len());
+    let mut steps: [Vec<(usize, Document)>; STEPS] = Default::default();
+    for (place, document) in documents.into_iter().enumerate() {
+        if seen.insert(document.identity(how.namespace.as_deref().unwrap_or(DEFAULT_NAMESPACE))) {
+            steps[step(&document)].push((place, document));
+        } else {
+            let twice = Failure::because("the input has it twice; take one of them out");
+            answers.push((place, document.answer(None, Err(twice))));
+        }
+    }
+    let defines = !how.dry_run && !steps[DEFINITIONS].is_empty();
+    let one = &ApplyOne { connection, how, permit, defines, deadline };
+    for step in steps {
+        let applied = stream::iter(step)
+            .map(|(place, document)| async move { (place, one.apply(document).await) });
+        answers.extend(applied.buffer_unordered(AT_ONCE).collect::<Vec<_>>().await);
+    }
+    answers.sort_by_key(|&(place, _)| place);
+    Ok(answers.into_iter().map(|(_, applied)| applied).collect())
+}
+
+const STEPS: usize = 5;
+const DEFINITIONS: usize = 1;
+
+/// When an object's turn is.
+fn step(document: &Document) -> usize {
+    let group = document.api_version.rsplit_once('/').map_or("", |(group, _)| group);
+    match (group, document.kind.as_str()) {
+        ("", "Namespace") => 0,
+        ("apiextensions.k8s.io", "CustomResourceDefinition") => DEFINITIONS,
+        (
+            "",
+            "ConfigMap"
+            | "Secret"
+            | "ServiceAccount"
+            | "LimitRange"
+            | "ResourceQuota"
+            | "PersistentVolume"
+            | "PersistentVolumeClaim",
+        )
+        | ("rbac.authorization.k8s.io" | "scheduling.k8s.io" | "storage.k8s.io", _) => 2,
+        ("admissionregistration.k8s.io" | "apiregistration.k8s.io", _) => 4,
+        _ => 3,
+    }
+}
+
+struct ApplyOne<'a, P> {
+    connection: &'a Connection,
+    how: &'a How,
+    permit: P,
+    /// Whether kinds that are not there yet may be there in a moment.
+    defines: bool,
+    deadline: Deadline,
+}
+
+impl<P: Fn(&Target) -> Result<(), String>> ApplyOne<'_, P> {
+    async fn apply(&self, document: Document) -> Applied {
+        let target = match self.find(&document).await {
+            Ok(target) => target,
+            Err(error) => return document.answer(None, Err(Failure::of(&error, false))),
+        };
+        let secret = document.is_secret();
+        let result = match (self.permit)(&target) {
+            Err(why) => Err(Failure::because(&why)),
+            Ok(()) => self
+                .send(&target, &document.object, secret)
+                .await
+                .map_err(|error| Failure::of(&error, secret)),
+        };
+        document.answer(Some(&target), result)
+    }
+
+    /// Where it goes. A kind that was defined a moment ago may take a moment to be served.
+    async fn find(&self, document: &Document) -> Result<Target, Error> {
+        let Document { api_version, kind, namespace, name, .. } = document;
+        let patience = self.deadline.within(DEFINED_WITHIN);
+        let mut backoff = Backoff::new(LOOK_AGAIN);
+        let found = loop {
+            match self.connection.find_kind(api_version, kind, self.deadline).await {
+                Err(Error::NoSuchKind { .. }) if self.defines && !patience.has_passed() => {
+                    sleep(backoff.failed().wait.min(patience.remaining())).await;
+                    self.connection.discovery().reset_all();
+                }
+                found => break found?,
+            }
+        };
+        let namespace = namespace.as_deref().or(self.how.namespace.as_deref());
+        Target::new(&found, Some(namespace.unwrap_or(DEFAULT_NAMESPACE)), name)
+    }
+
+    async fn send(
+        &self,
+        target: &Target,
+        object: &Value,
+        secret: bool,
+    ) -> Result<(Outcome, String), Error> {
+        let before = self
+            .connection
+            .call("reading what is there", self.deadline, |client| async move {
+                target.api(client).get_opt(target.name()).await
+            })
+            .await?;
+        let params = PatchParams {
+            dry_run: self.how.dry_run,
+            force: self.how.force,
+            ..PatchParams::apply(FIELD_MANAGER).validation_strict()
+        };
+        let after = self
+            .connection
+            .call("applying", self.deadline, |client| async move {
+                target.api(client).patch(target.name(), &params, &Patch::Apply(object)).await
+            })
+            .await?;
+        let plain = |object| serde_json::to_value(object).unwrap_or_default();
+        let created = before.is_none();
+        let diff = Diff { before: before.map(plain), after: plain(after), secret }.unified();
+        let outcome = match (created, diff.is_empty()) {
+            (true, _) => Outcome::Created,
+            (false, true) => Outcome::Unchanged,
+            (false, false) => Outcome::Configured,
+        };
+        Ok((outcome, diff))
+    }
+}
+
+struct Failure {
+    why: String,
+    conflicts: Vec<Conflict>,
+}
+
+impl Failure {
+    fn because(why: &str) -> Self {
+        Self { why: why.to_owned(), conflicts: Vec::new() }
+    }
+
+    fn of(error: &Error, secret: bool) -> Self {
+        let mut why = sentence(error);
+        let mut conflicts = Vec::new();
+        if let Error::Refused { status, .. } = error {
+            conflicts = conflicts_in(status);
+        }
+        if secret {
+            why = without_quotation(&why).to_owned();
+        }
+        Self { why, conflicts }
+    }
+}
+
+/// The API server names each field and, in a sentence, its manager: `conflict with "kubectl" using
+/// apps/v1 at 2026-01-01T00:00:00Z`.
+fn conflicts_in(status: &Status) -> Vec<Conflict> {
+    let causes = status.details.iter().flat_map(|details| &details.causes);
+    causes
+        .filter(|cause| cause.reason == "FieldManagerConflict")
+        .map(|cause| Conflict {
+            field: cause.field.clone(),
+            manager: cause.message.split('"').nth(1).unwrap_or(&cause.message).to_owned(),
+        })
+        .collect()
+}
+
+/// An API server that cannot decode an object quotes it from there on.
+fn without_quotation(why: &str) -> &str {
+    let end =
+        ["error found in", "bigger context", "|"].iter().filter_map(|mark| why.find(mark)).min();
+    why[..end.unwrap_or(why.len())].trim_end_matches([' ', ',', ':'])
+}
+
+impl Document {
+    fn answer(
+        self,
+        target: Option<&Target>,
+        result: Result<(Outcome, String), Failure>,
+    ) -> Applied {
+        let (outcome, diff) = result.unwrap_or_else(|Failure { why, conflicts }| {
+            (Outcome::Failed { why, conflicts }, String::new())
+        });
+        Applied {
+            api_version: self.api_version,
+            kind: self.kind,
+            namespace: match target {
+                Some(target) => target.namespace().map(ToOwned::to_owned),
+                None => self.namespace,
+            },
+            name: self.name,
+            outcome,
+            diff,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,84 @@
+//! What an apply changed, as a person reads it.
+//!
+//! Contract: equal objects have an empty diff. What only the server writes and nobody reads
+//! (`managedFields`, versions, identity) is left out. No value of a Secret is shown: one that stays
+//! is `***` on both sides, one that changes is `*** (changed)` on the new one.
+
+use std::collections::BTreeSet;
+
+use serde_json::{Map, Value};
+use similar::TextDiff;
+
+/// What the server writes for itself.
+const SERVERS_OWN: [&str; 6] =
+    ["managedFields", "resourceVersion", "generation", "uid", "creationTimestamp", "selfLink"];
+/// Where kubectl keeps a copy of the whole object.
+const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
+const MASK: &str = "***";
+
+pub(super) struct Diff {
+    pub(super) before: Option<Value>,
+    pub(super) after: Value,
+    pub(super) secret: bool,
+}
+
+impl Diff {
+    pub(super) fn unified(mut self) -> String {
+        for object in self.before.iter_mut().chain([&mut self.after]) {
+            if let Some(metadata) = map(object, "metadata") {
+                metadata.retain(|key, _| !SERVERS_OWN.contains(&key.as_str()));
+            }
+        }
+        if self.secret {
+            let mut nothing = Value::Null;
+            let before = self.before.as_mut().unwrap_or(&mut nothing);
+            for place in ["data", "stringData"] {
+                mask(map(before, place), map(&mut self.after, place), |_| true);
+            }
+            let annotations =
+                |object| map(object, "metadata").and_then(|it| it.get_mut("annotations"));
+            mask(
+                annotations(before).and_then(Value::as_object_mut),
+                annotations(&mut self.after).and_then(Value::as_object_mut),
+                |key| key == LAST_APPLIED,
+            );
+        }
+        let before = self.before.as_ref().map(yaml).unwrap_or_default();
+        let after = yaml(&self.after);
+        TextDiff::from_lines(&before, &after).unified_diff().header("before", "after").to_string()
+    }
+}
+
+fn map<'a>(object: &'a mut Value, key: &str) -> Option<&'a mut Map<String, Value>> {
+    object.get_mut(key).and_then(Value::as_object_mut)
+}
+
+/// Hides the values of both sides, and shows which of them differ.
+fn mask(
+    before: Option<&mut Map<String, Value>>,
+    after: Option<&mut Map<String, Value>>,
+    hidden: impl Fn(&str) -> bool,
+) {
+    let (mut none, mut nothing) = (Map::new(), Map::new());
+    let (before, after) = (before.unwrap_or(&mut none), after.unwrap_or(&mut nothing));
+    let keys: BTreeSet<_> =
+        before.keys().chain(after.keys()).filter(|key| hidden(key)).cloned().collect();
+    for key in keys {
+        let changed =
+            matches!((before.get(&key), after.get(&key)), (Some(old), Some(new)) if old != new);
+        if let Some(old) = before.get_mut(&key) {
+            *old = MASK.into();
+        }
+        if let Some(new) = after.get_mut(&key) {
+            *new = if changed { format!("{MASK} (changed)").into() } else { MASK.into() };
+        }
+    }
+}
+
+fn yaml(value: &Value) -> String {
+    // What came as JSON has a form in YAML; should the writer think otherwise, JSON is one, too.
+    serde_saphyr::to_string(value).unwrap_or_else(|_| format!("{value:#}\n"))
+}
+
+#[cfg(test)]
+mod tests;

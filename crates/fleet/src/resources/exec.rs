@@ -1,0 +1,254 @@
+//! Running a command in a container, with or without a terminal.
+//!
+//! Contract:
+//! - [`Output`] is the session: it works while it is polled, carries what [`Input`] sends, and ends
+//!   with exactly one [`Event::Exit`]. Dropped, the session is over, and [`Input`] says so.
+//! - A session may be silent for hours; one whose API server is gone ends with [`Exit::Lost`] within
+//!   half a minute (pings, see [`Channels`]).
+//! - Output that nobody takes stops the process in the pod, as a full pipe does; output and input do
+//!   not wait for each other.
+//! - The process itself is the kubelet's: what it does about a lost session is up to it. Without a
+//!   terminal it usually runs on.
+
+use std::fmt;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+
+use flow::Deadline;
+use futures::Stream;
+use k8s_openapi::api::core::v1::Pod;
+use kube::Resource;
+use kube::api::AttachParams;
+use kube::core::{Request, Status};
+use serde::{Deserialize, Serialize};
+use tokio::sync::mpsc;
+use tokio_tungstenite::tungstenite::Bytes;
+
+use super::channels::{Channels, Lost};
+use super::{check_segment, sentence};
+use crate::{Connection, Error};
+
+const STDIN: u8 = 0;
+const STDOUT: u8 = 1;
+const STDERR: u8 = 2;
+const STATUS: u8 = 3;
+const RESIZE: u8 = 4;
+/// Followed by the number of the channel that ends; since protocol v5 (API servers from 1.30).
+const CLOSE: u8 = 255;
+
+/// What one frame of input holds at most; larger input is cut up.
+const FRAME: usize = 32 * 1024;
+/// Frames that wait for the connection: enough to type and to paste ahead, half a megabyte at most.
+const AHEAD: usize = 16;
+
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default, deny_unknown_fields, rename_all = "camelCase")]
+pub struct Command {
+    /// Of a pod with several; else the only one.
+    pub container: Option<String>,
+    pub command: Vec<String>,
+    pub stdin: bool,
+    /// With a terminal there is no stderr: all comes as stdout.
+    pub tty: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
+pub struct Size {
+    pub width: u16,
+    pub height: u16,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Event {
+    Stdout(Bytes),
+    Stderr(Bytes),
+    /// The last one.
+    Exit(Exit),
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(tag = "exit", content = "detail", rename_all = "camelCase")]
+pub enum Exit {
+    Code(i32),
+    /// It could not be run, or its end could not be read: the kubelet's words.
+    Failed(String),
+    /// The session broke; what became of the process is not known.
+    Lost(String),
+}
+
+/// Runs a command in a container. The deadline is for getting it started.
+pub async fn exec(
+    connection: &Connection,
+    namespace: &str,
+    pod: &str,
+    command: &Command,
+    deadline: Deadline,
+) -> Result<(Input, Output), Error> {
+    check_segment("namespace", namespace)?;
+    check_segment("pod", pod)?;
+    if command.command.is_empty() {
+        return Err(Error::Invalid("there is no command to run; give one, such as sh".to_owned()));
+    }
+    let params = AttachParams {
+        container: command.container.clone(),
+        stdin: command.stdin,
+        stdout: true,
+        stderr: !command.tty,
+        tty: command.tty,
+        ..AttachParams::default()
+    };
+    let pods = Request::new(Pod::url_path(&(), Some(namespace)));
+    let opened = connection
+        .call("starting a command", deadline, |client| async move {
+            let request =
+                pods.exec(pod, &command.command, &params).map_err(kube::Error::BuildRequest)?;
+            client.connect(request).await
+        })
+        .await?;
+    let closes = opened.supports_stream_close();
+    let (frames, typed) = mpsc::channel(AHEAD);
+    let output = Output {
+        channels: Some(Channels::new(opened.into_stream())),
+        typed: Some(typed),
+        _connection: connection.clone(),
+    };
+    Ok((Input { frames, closes }, output))
+}
+
+/// The session is over: there is nobody to send to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("the session is over")]
+pub struct Over;
+
+/// What one may send. Waits while the connection, or the process, takes no more.
+pub struct Input {
+    frames: mpsc::Sender<(u8, Vec<u8>)>,
+    closes: bool,
+}
+
+impl Input {
+    pub async fn stdin(&self, bytes: &[u8]) -> Result<(), Over> {
+        for frame in bytes.chunks(FRAME) {
+            self.send(STDIN, frame.to_vec()).await?;
+        }
+        Ok(())
+    }
+
+    /// Tells the terminal its size.
+    pub async fn resize(&self, size: Size) -> Result<(), Over> {
+        let Size { width, height } = size;
+        self.send(RESIZE, format!(r#"{{"Width":{width},"Height":{height}}}"#).into_bytes()).await
+    }
+
+    /// Whether [`close`](Self::close) can be said to this API server; those before 1.30 have no word
+    /// for it, and a process that reads to the end runs until the session is dropped.
+    pub fn can_close(&self) -> bool {
+        self.closes
+    }
+
+    /// The end of the input. Output goes on.
+    pub async fn close(self) -> Result<(), Over> {
+        if self.closes { self.send(CLOSE, vec![STDIN]).await } else { Ok(()) }
+    }
+
+    async fn send(&self, channel: u8, bytes: Vec<u8>) -> Result<(), Over> {
+        self.frames.send((channel, bytes)).await.map_err(|_| Over)
+    }
+}
+
+/// What comes back, and the session itself.
+pub struct Output {
+    /// `None` once it has ended.
+    channels: Option<Channels>,
+    /// `None` once there is no [`Input`].
+    typed: Option<mpsc::Receiver<(u8, Vec<u8>)>>,
+    /// A cluster's client stops after its last user.
+    _connection: Connection,
+}
+
+impl Output {
+    fn poll_send(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Lost>> {
+        let Some(channels) = &mut self.channels else { return Poll::Pending };
+        while let Some(typed) = &mut self.typed {
+            match channels.poll_ready(cx)? {
+                Poll::Ready(()) => {}
+                Poll::Pending => return Poll::Pending,
+            }
+            match typed.poll_recv(cx) {
+                Poll::Ready(Some((channel, bytes))) => channels.send(channel, &bytes)?,
+                Poll::Ready(None) => self.typed = None,
+                Poll::Pending => break,
+            }
+        }
+        channels.poll_flush(cx)
+    }
+
+    fn poll_event(&mut self, cx: &mut Context<'_>) -> Poll<Result<Event, Lost>> {
+        if let Poll::Ready(Err(lost)) = self.poll_send(cx) {
+            return Poll::Ready(Err(lost));
+        }
+        let Some(channels) = &mut self.channels else { return Poll::Pending };
+        loop {
+            let event = match std::task::ready!(channels.poll_receive(cx))? {
+                // Each channel is opened by an empty frame.
+                Some((_, bytes)) if bytes.is_empty() => continue,
+                Some((STDOUT, bytes)) => Event::Stdout(bytes),
+                Some((STDERR, bytes)) => Event::Stderr(bytes),
+                Some((STATUS, bytes)) => Event::Exit(exit_of(&bytes)),
+                Some(_) => continue,
+                None => Event::Exit(Exit::Lost(
+                    "the session was closed before the command had ended".to_owned(),
+                )),
+            };
+            return Poll::Ready(Ok(event));
+        }
+    }
+}
+
+impl Stream for Output {
+    type Item = Event;
+
+    fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Event>> {
+        if self.channels.is_none() {
+            return Poll::Ready(None);
+        }
+        let event = match std::task::ready!(self.poll_event(cx)) {
+            Ok(event) => event,
+            Err(lost) => Event::Exit(Exit::Lost(sentence(&lost))),
+        };
+        if matches!(event, Event::Exit(_)) {
+            (self.channels, self.typed) = (None, None);
+        }
+        Poll::Ready(Some(event))
+    }
+}
+
+/// What the last word of a kubelet means.
+fn exit_of(status: &[u8]) -> Exit {
+    let Ok(status) = serde_json::from_slice::<Status>(status) else {
+        return Exit::Failed("the kubelet's last word could not be read".to_owned());
+    };
+    if status.is_success() {
+        return Exit::Code(0);
+    }
+    let causes = status.details.iter().flat_map(|details| &details.causes);
+    let code = causes
+        .filter(|cause| cause.reason == "ExitCode")
+        .find_map(|cause| cause.message.parse().ok());
+    code.map_or(Exit::Failed(status.message), Exit::Code)
+}
+
+impl fmt::Debug for Input {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Input").field("closes", &self.closes).finish_non_exhaustive()
+    }
+}
+
+impl fmt::Debug for Output {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Output").field("ended", &self.channels.is_none()).finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,137 @@
+//! A connection to a port of a pod, through its API server.
+//!
+//! Contract:
+//! - One [`forward`] is one connection to one port, with a WebSocket of its own: a slow one is in
+//!   nobody's way. It works while it is read or written, and starts no task; dropped, it is over.
+//! - The protocol has no half-close: shutting the writing side down says goodbye, after which the
+//!   reading side ends as soon as the kubelet has heard it.
+//! - What a kubelet says against it (nothing listens on the port) is the error of the next read. A
+//!   connection whose API server is gone ends within half a minute (pings, see [`Channels`]), as long
+//!   as it is read.
+
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+use std::{fmt, io};
+
+use flow::Deadline;
+use k8s_openapi::api::core::v1::Pod;
+use kube::Resource;
+use kube::core::Request;
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio_tungstenite::tungstenite::Bytes;
+
+use super::channels::{Channels, Lost};
+use super::{check_segment, sentence};
+use crate::{Connection, Error};
+
+const DATA: usize = 0;
+const ERROR: usize = 1;
+/// What one frame holds at most.
+const FRAME: usize = 32 * 1024;
+
+/// A connection to a port of a pod.
+pub struct Forward {
+    channels: Channels,
+    /// Each channel begins with a frame that repeats the port.
+    begun: [bool; 2],
+    /// Came, and is not read yet.
+    unread: Bytes,
+    _connection: Connection,
+}
+
+/// Connects to a port of a pod. The deadline is for getting it open.
+pub async fn forward(
+    connection: &Connection,
+    namespace: &str,
+    pod: &str,
+    port: u16,
+    deadline: Deadline,
+) -> Result<Forward, Error> {
+    check_segment("namespace", namespace)?;
+    check_segment("pod", pod)?;
+    let pods = Request::new(Pod::url_path(&(), Some(namespace)));
+    let opened = connection
+        .call("connecting to a port of a pod", deadline, |client| async move {
+            let request = pods.portforward(pod, &[port]).map_err(kube::Error::BuildRequest)?;
+            client.connect(request).await
+        })
+        .await?;
+    Ok(Forward {
+        channels: Channels::new(opened.into_stream()),
+        begun: [false; 2],
+        unread: Bytes::new(),
+        _connection: connection.clone(),
+    })
+}
+
+impl AsyncRead for Forward {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buf: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        let this = &mut *self;
+        while this.unread.is_empty() {
+            let Some((channel, bytes)) =
+                ready!(this.channels.poll_receive(cx)).map_err(|lost| broken(&lost))?
+            else {
+                return Poll::Ready(Ok(()));
+            };
+            let Some(begun) = this.begun.get_mut(usize::from(channel)) else { continue };
+            match usize::from(channel) {
+                _ if !*begun => *begun = true,
+                DATA => this.unread = bytes,
+                ERROR if !bytes.is_empty() => {
+                    let why = String::from_utf8_lossy(&bytes).into_owned();
+                    return Poll::Ready(Err(io::Error::new(io::ErrorKind::ConnectionRefused, why)));
+                }
+                _ => {}
+            }
+        }
+        let take = this.unread.len().min(buf.remaining());
+        buf.put_slice(&this.unread.split_to(take));
+        Poll::Ready(Ok(()))
+    }
+}
+
+impl AsyncWrite for Forward {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buf: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        // It would be a frame, but not a byte.
+        if buf.is_empty() {
+            return Poll::Ready(Ok(0));
+        }
+        ready!(self.channels.poll_ready(cx)).map_err(|lost| broken(&lost))?;
+        let frame = &buf[..buf.len().min(FRAME)];
+        self.channels.send(DATA as u8, frame).map_err(|lost| broken(&lost))?;
+        Poll::Ready(Ok(frame.len()))
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        self.channels.poll_flush(cx).map_err(|lost| broken(&lost))
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        self.channels.poll_close(cx).map_err(|lost| broken(&lost))
+    }
+}
+
+fn broken(lost: &Lost) -> io::Error {
+    let kind = match lost {
+        Lost::Silent => io::ErrorKind::TimedOut,
+        Lost::Broke(_) => io::ErrorKind::ConnectionReset,
+    };
+    io::Error::new(kind, sentence(lost))
+}
+
+impl fmt::Debug for Forward {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Forward").finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,104 @@
+//! Which pods of a node a drain evicts, which it leaves alone, and which forbid it. The rules are
+//! those of `kubectl drain --ignore-daemonsets`.
+
+use k8s_openapi::api::core::v1::Pod;
+use serde::Serialize;
+
+use super::Allow;
+
+/// The kubelet's own copy of a pod from a file on the node.
+const MIRROR: &str = "kubernetes.io/config.mirror";
+
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Plan {
+    pub evict: Vec<Evict>,
+    pub skip: Vec<(String, String, Skip)>,
+    /// None of the node's pods may go while there is one of these.
+    pub refused: Vec<Refusal>,
+}
+
+/// A pod to be evicted, itself and not a later one of its name.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Evict {
+    pub namespace: String,
+    pub pod: String,
+    pub uid: String,
+}
+
+impl Evict {
+    pub(super) fn name(&self) -> (String, String) {
+        (self.namespace.clone(), self.pod.clone())
+    }
+}
+
+/// Why a pod stays.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub enum Skip {
+    /// It would be made anew at once, cordon or not.
+    DaemonSet,
+    /// It comes from a file on the node.
+    Mirror,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Refusal {
+    pub namespace: String,
+    pub pod: String,
+    /// What is lost, and which flag allows it.
+    pub why: String,
+}
+
+pub fn plan(pods: impl IntoIterator<Item = Pod>, allow: Allow) -> Plan {
+    let mut plan = Plan::default();
+    for pod in pods {
+        let verdict = verdict(&pod, allow);
+        let metadata = pod.metadata;
+        let (namespace, pod) =
+            (metadata.namespace.unwrap_or_default(), metadata.name.unwrap_or_default());
+        match verdict {
+            Verdict::Evict => {
+                let uid = metadata.uid.unwrap_or_default();
+                plan.evict.push(Evict { namespace, pod, uid });
+            }
+            Verdict::Skip(why) => plan.skip.push((namespace, pod, why)),
+            Verdict::Refuse(why) => plan.refused.push(Refusal { namespace, pod, why }),
+        }
+    }
+    plan
+}
+
+enum Verdict {
+    Evict,
+    Skip(Skip),
+    Refuse(String),
+}
+
+fn verdict(pod: &Pod, allow: Allow) -> Verdict {
+    let metadata = &pod.metadata;
+    if metadata.annotations.iter().flatten().any(|(key, _)| key == MIRROR) {
+        return Verdict::Skip(Skip::Mirror);
+    }
+    // What has ended has nothing to lose.
+    let phase = pod.status.as_ref().and_then(|status| status.phase.as_deref());
+    if matches!(phase, Some("Succeeded" | "Failed")) {
+        return Verdict::Evict;
+    }
+    let owners = metadata.owner_references.iter().flatten();
+    let controller = owners.into_iter().find(|owner| owner.controller == Some(true));
+    if controller.is_some_and(|owner| owner.kind == "DaemonSet") {
+        return Verdict::Skip(Skip::DaemonSet);
+    }
+    let mut losses = Vec::new();
+    if controller.is_none() && !allow.unmanaged {
+        losses.push("nothing would make it anew elsewhere (allow unmanaged pods to evict it)");
+    }
+    let volumes = pod.spec.iter().flat_map(|spec| spec.volumes.iter().flatten());
+    if volumes.into_iter().any(|volume| volume.empty_dir.is_some()) && !allow.empty_dir {
+        losses.push("its emptyDir would be lost (allow emptyDir to be lost to evict it)");
+    }
+    if losses.is_empty() { Verdict::Evict } else { Verdict::Refuse(losses.join("; ")) }
+}
+
+#[cfg(test)]
+mod tests;

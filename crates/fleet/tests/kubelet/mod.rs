@@ -1,0 +1,175 @@
+//! A stand-in for a kubelet: what an API server calls for logs, exec and port-forward, over TLS on
+//! loopback, in as few words as it takes. It runs no containers: their output is made up here.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use futures::{SinkExt, StreamExt};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::Notify;
+use tokio::task::JoinSet;
+use tokio_rustls::TlsAcceptor;
+use tokio_rustls::rustls::ServerConfig;
+use tokio_rustls::rustls::pki_types::PrivateKeyDer;
+use tokio_rustls::server::TlsStream;
+use tokio_tungstenite::WebSocketStream;
+use tokio_tungstenite::tungstenite::Message;
+use tokio_tungstenite::tungstenite::handshake::derive_accept_key;
+use tokio_tungstenite::tungstenite::protocol::Role;
+
+pub(crate) struct Kubelet {
+    pub(crate) address: SocketAddr,
+    /// Told when a connection has ended that was to go on for ever.
+    pub(crate) hung_up: Arc<Notify>,
+    _serving: JoinSet<()>,
+}
+
+impl Kubelet {
+    pub(crate) async fn start() -> Self {
+        let made = rcgen::generate_simple_self_signed(["127.0.0.1".to_owned()]).unwrap();
+        let key = PrivateKeyDer::try_from(made.signing_key.serialize_der()).unwrap();
+        let config = ServerConfig::builder()
+            .with_no_client_auth()
+            .with_single_cert(vec![made.cert.der().clone()], key)
+            .unwrap();
+        let tls = TlsAcceptor::from(Arc::new(config));
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let hung_up = Arc::new(Notify::new());
+        let mut serving = JoinSet::new();
+        serving.spawn(accept(listener, tls, Arc::clone(&hung_up)));
+        Self { address, hung_up, _serving: serving }
+    }
+}
+
+async fn accept(listener: TcpListener, tls: TlsAcceptor, hung_up: Arc<Notify>) {
+    let mut connections = JoinSet::new();
+    loop {
+        let (stream, _) = listener.accept().await.unwrap();
+        let (tls, hung_up) = (tls.clone(), Arc::clone(&hung_up));
+        connections.spawn(async move {
+            // An API server that goes away in the middle is none of our concern.
+            if let Ok(stream) = tls.accept(stream).await {
+                let _ = serve(stream, &hung_up).await;
+            }
+        });
+    }
+}
+
+type Stream = TlsStream<TcpStream>;
+
+/// One request, after which the connection is over.
+async fn serve(mut stream: Stream, hung_up: &Notify) -> std::io::Result<()> {
+    let mut head = Vec::new();
+    while !head.ends_with(b"\r\n\r\n") {
+        head.push(stream.read_u8().await?);
+    }
+    let head = String::from_utf8(head).unwrap();
+    let target = head.split(' ').nth(1).unwrap();
+    let (path, query) = target.split_once('?').unwrap_or((target, ""));
+    let path: Vec<_> = path.split('/').skip(1).collect();
+    match path[..] {
+        ["containerLogs", _, "broken", _] => {
+            respond(&mut stream, "500 Internal Server Error", "the disk is on fire").await
+        }
+        ["containerLogs", _, pod, container] => {
+            let follow = query.contains("follow=true");
+            logs(&mut stream, pod, container, follow).await?;
+            if follow {
+                hung_up.notify_one();
+            }
+            Ok(())
+        }
+        ["exec", ..] => exec(upgrade(stream, &head).await?).await,
+        ["portForward", ..] => forward(upgrade(stream, &head).await?).await,
+        _ => respond(&mut stream, "404 Not Found", target).await,
+    }
+}
+
+async fn respond(stream: &mut Stream, status: &str, body: &str) -> std::io::Result<()> {
+    let head = format!("HTTP/1.1 {status}\r\nContent-Length: {}\r\n", body.len());
+    stream.write_all(format!("{head}Connection: close\r\n\r\n{body}").as_bytes()).await?;
+    stream.shutdown().await
+}
+
+/// Two lines, cut where nobody would cut them; followed, until the other end hangs up.
+async fn logs(
+    stream: &mut Stream,
+    pod: &str,
+    container: &str,
+    follow: bool,
+) -> std::io::Result<()> {
+    let head = "HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\nTransfer-Encoding: chunked\r\n\r\n";
+    stream.write_all(head.as_bytes()).await?;
+    for piece in [pod, " of ", container, "\nse", "cond\n"] {
+        stream.write_all(format!("{:x}\r\n{piece}\r\n", piece.len()).as_bytes()).await?;
+        stream.flush().await?;
+    }
+    if follow {
+        // Nothing more comes: this ends when they hang up.
+        while stream.read(&mut [0; 64]).await.is_ok_and(|read| read > 0) {}
+        return Ok(());
+    }
+    stream.write_all(b"0\r\n\r\n").await?;
+    stream.shutdown().await
+}
+
+async fn upgrade(mut stream: Stream, head: &str) -> std::io::Result<WebSocketStream<Stream>> {
+    let key = head
+        .lines()
+        .filter_map(|line| line.split_once(": "))
+        .find(|(name, _)| name.eq_ignore_ascii_case("sec-websocket-key"))
+        .map(|(_, key)| key)
+        .expect("the API server passes on a WebSocket's upgrade");
+    let accept = derive_accept_key(key.as_bytes());
+    let answer = format!(
+        "HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n\
+         Sec-WebSocket-Accept: {accept}\r\nSec-WebSocket-Protocol: v4.channel.k8s.io\r\n\r\n"
+    );
+    stream.write_all(answer.as_bytes()).await?;
+    Ok(WebSocketStream::from_raw_socket(stream, Role::Server, None).await)
+}
+
+/// A shell that repeats what is typed, says its size on stderr, and leaves with 7 at `exit`.
+async fn exec(mut socket: WebSocketStream<Stream>) -> std::io::Result<()> {
+    const EXIT: &[u8] = br#"{"metadata":{},"status":"Failure","reason":"NonZeroExitCode",
+        "details":{"causes":[{"reason":"ExitCode","message":"7"}]}}"#;
+    for (channel, bytes) in [(1, &b""[..]), (2, b""), (3, b""), (1, b"$ ")] {
+        say(&mut socket, channel, bytes).await?;
+    }
+    while let Some(Ok(message)) = socket.next().await {
+        match &message.into_data()[..] {
+            [0, b'e', b'x', b'i', b't', b'\n'] => say(&mut socket, 3, EXIT).await?,
+            [0, typed @ ..] => say(&mut socket, 1, typed).await?,
+            [4, size @ ..] => say(&mut socket, 2, size).await?,
+            _ => {}
+        }
+    }
+    Ok(())
+}
+
+async fn say(
+    socket: &mut WebSocketStream<Stream>,
+    channel: u8,
+    bytes: &[u8],
+) -> std::io::Result<()> {
+    let frame = Message::binary([&[channel], bytes].concat());
+    socket.send(frame).await.map_err(std::io::Error::other)
+}
+
+/// The port that is forwarded.
+pub(crate) const PORT: u16 = 8080;
+
+/// A port that repeats what it is sent, in capitals.
+async fn forward(mut socket: WebSocketStream<Stream>) -> std::io::Result<()> {
+    for channel in [0, 1] {
+        say(&mut socket, channel, &PORT.to_le_bytes()).await?;
+    }
+    while let Some(Ok(message)) = socket.next().await {
+        if let [0, sent @ ..] = &message.into_data()[..] {
+            say(&mut socket, 0, &sent.to_ascii_uppercase()).await?;
+        }
+    }
+    Ok(())
+}
