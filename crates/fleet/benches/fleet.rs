@@ -118,7 +118,7 @@ impl Lab {
         swallowed["server"] = format!("https://{}", self.hole.address()).into();
         let user = &config["users"][usize::from(!rotated)]["user"];
         // Holes among the healthy, so that order favours nobody.
-        let every = if holes == 0 { usize::MAX } else { (healthy + holes) / holes };
+        let every = (healthy + holes).checked_div(holes).unwrap_or(usize::MAX);
         let contexts = (0..healthy + holes).map(|index| {
             let cluster = if index % every == every - 1 { "hole" } else { "healthy" };
             json!({ "name": format!("{cluster}-{index}"), "context": { "cluster": cluster, "user": "u" } })

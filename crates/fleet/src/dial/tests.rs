@@ -65,7 +65,7 @@ async fn what_a_proxy_does_not_do_is_its_failure_and_not_the_servers() {
     };
     let (proxy, _) = http_proxy("407 Proxy Authentication Required").await;
     let why = failure(format!("http://me:s3cret@{proxy}")).await;
-    assert!(why.contains("does not connect us to http://api.test:6443: proxy auth"), "{why}");
+    assert!(why.contains("connect us to http://api.test:6443: proxy authorization"), "{why}");
     let (closed, address) = listen().await;
     drop(closed);
     let why = failure(format!("http://{address}")).await;

@@ -131,7 +131,7 @@ fn check(fleet: &FleetView, contexts: usize) -> Option<String> {
 /// Hundreds of contexts come, go and rotate while readers read as fast as they can.
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn readers_see_one_generation_while_sources_churn() {
-    const CONTEXTS: usize = 60;
+    const CONTEXTS: usize = 30;
     let tasks = Tasks::new("test");
     let server = api_server().await;
     let mut keeper = keeper(&tasks);
@@ -139,7 +139,7 @@ async fn readers_see_one_generation_while_sources_churn() {
     let (done, reads, calls) = (Arc::new(done), Arc::new(reads), Arc::new(calls));
 
     let mut readers = Vec::new();
-    for reader in 0..3 {
+    for reader in 0..2 {
         let (published, done) = (keeper.published.clone(), Arc::clone(&done));
         let (reads, calls) = (Arc::clone(&reads), Arc::clone(&calls));
         readers.push(tokio::spawn(async move {
@@ -170,7 +170,7 @@ async fn readers_see_one_generation_while_sources_churn() {
         }));
     }
 
-    for generation in 0..150 {
+    for generation in 0..100 {
         let name = |index: usize| match index % 3 {
             // A third stays, a third rotates its credentials, a third is new every time.
             0 => format!("stays-{index}"),
@@ -199,7 +199,7 @@ async fn readers_see_one_generation_while_sources_churn() {
         reader.await.unwrap();
     }
     let (reads, calls) = (reads.load(Ordering::Relaxed), calls.load(Ordering::Relaxed));
-    assert!(reads > calls && calls >= 150, "{reads} reads, {calls} calls");
+    assert!(reads > calls && calls >= 100, "{reads} reads, {calls} calls");
 
     // What was replaced or removed has stopped: one set of credentials and one task a cluster.
     keeper.until_credentials(CONTEXTS as i64).await;

@@ -23,6 +23,8 @@ use crate::credentials::{Access, Auth, Bearer, Endpoint, Hidden, Identity, Imper
 
 /// A certificate or key file larger than this is none.
 const MOST_FILE: u64 = 1 << 20;
+/// What a Secret can hold.
+const MOST_SENT: usize = 1 << 20;
 /// Among a cluster's extensions: what its exec plugin is told.
 const EXEC_EXTENSION: &str = "client.authentication.k8s.io/exec";
 
@@ -122,7 +124,10 @@ pub(crate) enum Trust {
 
 impl Kubeconfig {
     pub(crate) fn parse(text: &str) -> Result<Self, String> {
-        let documents: Vec<Value> = serde_saphyr::from_multiple(text).map_err(|error| {
+        // Only `true` and `false` are booleans: a context may be called `y`, `no` or `on`.
+        let options = serde_saphyr::options! { strict_booleans: true };
+        let documents = serde_saphyr::from_multiple_with_options(text, options);
+        let documents: Vec<Value> = documents.map_err(|error| {
             let at = error.location().map_or(String::new(), |at| {
                 format!(" (line {}, column {})", at.line(), at.column())
             });
@@ -162,7 +167,12 @@ fn entries<T: DeserializeOwned>(
     kind: &str,
 ) -> Vec<(String, Entry<T>)> {
     let named = document[list].as_array().into_iter().flatten().filter_map(|item| {
-        let name = item["name"].as_str()?.to_owned();
+        let name = match &item["name"] {
+            Value::String(name) => name.clone(),
+            // Written without quotes.
+            name @ (Value::Number(_) | Value::Bool(_)) => name.to_string(),
+            _ => return None,
+        };
         // serde's own words may quote the value.
         let entry = T::deserialize(&item[kind]).map_err(|_| {
             format!("the {kind} {name:?} cannot be read: a field is missing or of the wrong type")
@@ -405,6 +415,9 @@ pub(crate) fn referenced(path: &Path, kubeconfig: &Kubeconfig) -> Vec<PathBuf> {
 /// How to reach the one cluster that a kubeconfig from elsewhere is about: in `context`, or in its
 /// current one, or in its only one.
 pub(crate) fn sent(text: &str, context: Option<&str>) -> Result<Access, String> {
+    if text.len() > MOST_SENT {
+        return Err("the kubeconfig has more than 1 MiB, which no Secret can hold".to_owned());
+    }
     let kubeconfig = Kubeconfig::parse(text).map_err(|why| format!("the kubeconfig {why}"))?;
     let only = match kubeconfig.contexts.as_slice() {
         [(only, _)] => Some(only.as_str()),
