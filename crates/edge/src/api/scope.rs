@@ -178,4 +178,4 @@ impl Of {
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

@@ -175,3 +175,60 @@ fn contexts(names: &[&str]) -> String {
     }
     text
 }
+
+/// A stream of server-sent events that is being read.
+pub(crate) struct Heard {
+    body: axum::body::BodyDataStream,
+    text: String,
+}
+
+impl World {
+    /// Opens a stream of events.
+    pub(crate) async fn hear(&self, token: &str, method: Method, path: &str, body: Value) -> Heard {
+        let mut request = request(method, &format!("{BASE}{path}"), body);
+        let headers = request.headers_mut();
+        headers.insert(header::AUTHORIZATION, format!("Bearer {token}").parse().unwrap());
+        headers.insert(header::ACCEPT, "text/event-stream".parse().unwrap());
+        let response = self.router.clone().oneshot(request).await.unwrap();
+        if response.headers()[header::CONTENT_TYPE] != "text/event-stream" {
+            panic!("{path} is no stream: {:?}", read(response).await);
+        }
+        Heard { body: response.into_body().into_data_stream(), text: String::new() }
+    }
+
+    /// Imports a cluster, and waits until it is ready.
+    pub(crate) async fn import(&self, name: &str, kubeconfig: &str) {
+        let soon = Deadline::after(Duration::from_secs(60));
+        self.api.fleet.import(name, kubeconfig, None, soon).await.unwrap();
+        let ready = async {
+            while self.api.fleet.connection(name).is_err() {
+                tokio::time::sleep(Duration::from_millis(20)).await;
+            }
+        };
+        soon.bound(ready).await.expect("the cluster is well");
+    }
+}
+
+impl Heard {
+    /// The next event and its data; none at the end of the stream.
+    pub(crate) async fn next(&mut self) -> Option<(String, Value)> {
+        use futures::StreamExt;
+        loop {
+            if let Some((event, rest)) = self.text.split_once("\n\n") {
+                let field = |name: &str| {
+                    let line = event.lines().find_map(|line| line.strip_prefix(name));
+                    line.map(|value| value.trim_start().to_owned())
+                };
+                let (name, data) = (field("event:"), field("data:"));
+                self.text = rest.to_owned();
+                if let (Some(name), Some(data)) = (name, data) {
+                    return Some((name, serde_json::from_str(&data).unwrap()));
+                }
+                continue;
+            }
+            let more = Deadline::after(Duration::from_secs(60)).bound(self.body.next()).await;
+            let more = more.expect("the stream says something in time")?.unwrap();
+            self.text += std::str::from_utf8(&more).unwrap();
+        }
+    }
+}

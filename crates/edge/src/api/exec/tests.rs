@@ -1,0 +1,255 @@
+//! Logs, exec and forward, end to end: a listener, a real API server, a stand-in for the kubelet.
+
+#[path = "../../../../fleet/tests/kubelet/mod.rs"]
+mod kubelet;
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use flow::{Deadline, Tasks};
+use futures::SinkExt;
+use http::Method;
+use k8s_openapi::api::core::v1::{Node, Pod as KubePod};
+use kube::api::{Api as Kube, Patch, PatchParams, PostParams};
+use kubelet::{Kubelet, PORT};
+use serde_json::{Value, json};
+use testkit::{KubeServer, requires};
+use tokio::net::TcpStream;
+use tokio_tungstenite::tungstenite::client::IntoClientRequest;
+use tokio_tungstenite::tungstenite::{self, Message};
+use tokio_tungstenite::{WebSocketStream, client_async};
+
+use super::super::world::World;
+use super::*;
+
+const NOTHING: Value = Value::Null;
+
+fn soon() -> Deadline {
+    Deadline::after(Duration::from_secs(60))
+}
+
+#[test]
+fn a_command_is_read_word_by_word() {
+    let asked = Asked::read(Some("namespace=a&command=sh&command=-c&command=a+b%26c&tty=true"));
+    let asked = asked.unwrap();
+    assert_eq!(asked.command, ["sh", "-c", "a b&c"]);
+    assert_eq!((asked.tty, asked.stdin, &*asked.namespace), (Some(true), None, "a"));
+    for wrong in ["", "namespace=", "namespace=a&tty=1", "namespace=a&comand=sh"] {
+        assert_eq!(Asked::read(Some(wrong)).unwrap_err().code.text(), "invalid", "{wrong}");
+    }
+}
+
+type Socket = WebSocketStream<TcpStream>;
+
+async fn connect(
+    address: SocketAddr,
+    token: &str,
+    path: &str,
+) -> Result<Socket, Box<tungstenite::Error>> {
+    let stream = TcpStream::connect(address).await.unwrap();
+    let url = format!("ws://{address}/api/v1/clusters/real/resources/pods/{path}");
+    let mut request = url.into_client_request().unwrap();
+    let bearer = format!("Bearer {token}").parse().unwrap();
+    request.headers_mut().insert("authorization", bearer);
+    let opened = soon().bound(client_async(request, stream)).await.expect("an answer in time");
+    Ok(opened.map_err(Box::new)?.0)
+}
+
+async fn hear(socket: &mut Socket) -> Option<Message> {
+    use futures::StreamExt;
+    let next = soon().bound(socket.next()).await.expect("something in time");
+    next.map(|message| message.unwrap())
+}
+
+async fn hear_bytes(socket: &mut Socket) -> Vec<u8> {
+    loop {
+        match hear(socket).await.expect("more to hear") {
+            Message::Binary(bytes) => return bytes.to_vec(),
+            Message::Ping(_) | Message::Pong(_) => {}
+            other => panic!("{other:?}"),
+        }
+    }
+}
+
+async fn say(socket: &mut Socket, bytes: &[u8]) {
+    socket.send(Message::binary(bytes.to_vec())).await.unwrap();
+}
+
+fn open_streams(world: &World, kind: &str) -> usize {
+    let all = world.api.ledger.in_flight(&Default::default());
+    all.iter().filter(|op| op.kind == kind).inspect(|op| assert_eq!(op.tenant, "real")).count()
+}
+
+async fn closed(world: &World, kind: &str) {
+    let closed = async {
+        while open_streams(world, kind) > 0 {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    };
+    soon().bound(closed).await.expect("it ends");
+}
+
+#[tokio::test]
+async fn a_kube_server_s_pods_are_talked_to_through_the_api() {
+    requires!(kube);
+    let (world, server) = tokio::join!(async { World::new().ready().await }, KubeServer::start());
+    world.import("real", server.access().kubeconfig()).await;
+    let kubelet = Kubelet::start().await;
+    let client = server.client().await;
+    register(&kubelet, &client).await;
+    let tasks = Tasks::new("edge");
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    super::super::start(world.api.clone(), listener, None, &tasks).unwrap();
+
+    logs(&world, &kubelet).await;
+    a_shell(&world, address).await;
+    a_client_that_goes_ends_the_session(&world, address).await;
+    a_port(&world, address).await;
+    what_may_not_be(&world, address).await;
+    revoked(&world, address).await;
+    tasks.stop("the test is over");
+}
+
+async fn register(kubelet: &Kubelet, client: &kube::Client) {
+    let nodes = Kube::<Node>::all(client.clone());
+    let post = PostParams::default();
+    let node = serde_json::from_value(json!({ "metadata": { "name": "node" } })).unwrap();
+    nodes.create(&post, &node).await.unwrap();
+    let status = json!({ "status": {
+        "addresses": [{ "type": "InternalIP", "address": kubelet.address.ip() }],
+        "daemonEndpoints": { "kubeletEndpoint": { "Port": kubelet.address.port() } },
+    } });
+    nodes.patch_status("node", &PatchParams::default(), &Patch::Merge(status)).await.unwrap();
+    let pod = json!({
+        "metadata": { "name": "one" },
+        "spec": { "nodeName": "node", "containers": [{ "name": "main", "image": "none" }] },
+    });
+    let pods = Kube::<KubePod>::namespaced(client.clone(), "default");
+    pods.create(&post, &serde_json::from_value(pod).unwrap()).await.unwrap();
+}
+
+async fn logs(world: &World, kubelet: &Kubelet) {
+    let path = "/clusters/real/resources/pods/one/log?namespace=default&tail=10&since=5m";
+    let text = world.ask(Method::GET, path, NOTHING).await;
+    assert_eq!((text.status, &*text.text), (200, "one of main\nsecond\n"));
+    assert!(text.headers["content-type"].to_str().unwrap().starts_with("text/plain"));
+    let mut heard = world.hear(&world.local, Method::GET, path, NOTHING).await;
+    for line in ["one of main", "second"] {
+        assert_eq!(heard.next().await.unwrap(), ("line".into(), json!({"pod": "one", "line": line})));
+    }
+    assert_eq!(heard.next().await.unwrap(), ("end".into(), json!({"reason": ""})));
+    assert!(heard.next().await.is_none());
+    let path = "/clusters/real/resources/pods/one/log?namespace=default&follow=true&container=main";
+    let mut heard = world.hear(&world.local, Method::GET, path, NOTHING).await;
+    assert_eq!(heard.next().await.unwrap().1["container"], "main");
+    assert_eq!(open_streams(world, "log"), 1);
+    drop(heard);
+    assert_eq!(open_streams(world, "log"), 0);
+    soon().bound(kubelet.hung_up.notified()).await.expect("the kubelet hears of it");
+}
+
+const SHELL: &str = "one/exec?namespace=default&command=sh&stdin=true";
+
+async fn a_shell(world: &World, address: SocketAddr) {
+    let mut shell = connect(address, &world.local, SHELL).await.unwrap();
+    assert_eq!(hear_bytes(&mut shell).await, b"\x01$ ");
+    assert_eq!(open_streams(world, "exec"), 1);
+    say(&mut shell, b"\0ls\n").await;
+    assert_eq!(hear_bytes(&mut shell).await, b"\x01ls\n");
+    say(&mut shell, &[b"\x04".as_slice(), br#"{"width":80,"height":24}"#].concat()).await;
+    assert_eq!(hear_bytes(&mut shell).await, b"\x02{\"Width\":80,\"Height\":24}");
+    say(&mut shell, b"\0exit\n").await;
+    assert_eq!(hear_bytes(&mut shell).await, b"\x03{\"exitCode\":7}");
+    assert!(matches!(hear(&mut shell).await, Some(Message::Close(_))));
+    closed(world, "exec").await;
+}
+
+async fn a_client_that_goes_ends_the_session(world: &World, address: SocketAddr) {
+    let mut shell = connect(address, &world.local, SHELL).await.unwrap();
+    assert_eq!(hear_bytes(&mut shell).await, b"\x01$ ");
+    drop(shell);
+    closed(world, "exec").await;
+}
+
+async fn a_port(world: &World, address: SocketAddr) {
+    let path = format!("one/forward?namespace=default&port={PORT}");
+    let mut port = connect(address, &world.local, &path).await.unwrap();
+    let sent = vec![b'x'; 100_000];
+    say(&mut port, &sent).await;
+    let mut heard = Vec::new();
+    while heard.len() < sent.len() {
+        heard.extend(hear_bytes(&mut port).await);
+    }
+    assert!(heard.len() == sent.len() && heard.iter().all(|byte| *byte == b'X'));
+    assert_eq!(open_streams(world, "forward"), 1);
+    // What was asked before the end of the input is still answered.
+    say(&mut port, b"last").await;
+    say(&mut port, b"").await;
+    assert_eq!(hear_bytes(&mut port).await, b"LAST");
+    drop(port);
+    closed(world, "forward").await;
+}
+
+fn status(refused: Result<Socket, Box<tungstenite::Error>>) -> (u16, Value) {
+    match *refused.err().expect("no session") {
+        tungstenite::Error::Http(response) => {
+            let body = response.body().clone().unwrap_or_default();
+            (response.status().as_u16(), serde_json::from_slice(&body).unwrap_or_default())
+        }
+        other => panic!("{other}"),
+    }
+}
+
+async fn what_may_not_be(world: &World, address: SocketAddr) {
+    let ann = &world.somebody("ann", &[["real", "a", "*", "*"], ["real", "default", "pods", "get"]]).await;
+    for (token, path, expected) in [
+        (&world.local, "nobody/exec?namespace=default&command=sh", 404),
+        (&world.local, "nobody/forward?namespace=default&port=80", 404),
+        (&world.local, "one/exec?namespace=default", 400),
+        (&world.local, "one/forward?namespace=default&port=0", 400),
+        (ann, SHELL, 403),
+        (ann, "one/exec?namespace=kube-system&command=sh", 404),
+        (ann, "one/forward?namespace=kube-system&port=80", 404),
+    ] {
+        let (code, _) = status(connect(address, token, path).await);
+        assert_eq!(code, expected, "{path}");
+    }
+    let plain = format!("/clusters/real/resources/pods/{SHELL}");
+    let plain = world.ask(Method::GET, &plain, NOTHING).await;
+    assert_eq!((plain.status, &*plain.code()), (400, "invalid"), "{}", plain.text);
+    let log = |token: String, namespace: &'static str| async move {
+        let path = format!("/clusters/real/resources/pods/nobody/log?namespace={namespace}");
+        let answer = world.ask_as(&token, Method::GET, &path, NOTHING).await;
+        let id = answer.headers["x-request-id"].to_str().unwrap().to_owned();
+        answer.text.replace(&id, "ID")
+    };
+    let hidden = log(ann.clone(), "kube-system").await;
+    assert_eq!(hidden, log(world.local.clone(), "default").await);
+}
+
+async fn revoked(world: &World, address: SocketAddr) {
+    let bob = world.somebody("bob", &[["real", "default", "pods", "*"]]).await;
+    let mut shell = connect(address, &bob, SHELL).await.unwrap();
+    assert_eq!(hear_bytes(&mut shell).await, b"\x01$ ");
+    let path = format!("one/forward?namespace=default&port={PORT}");
+    let mut port = connect(address, &bob, &path).await.unwrap();
+    say(&mut port, b"here").await;
+    assert_eq!(hear_bytes(&mut port).await, b"HERE");
+    assert_eq!(world.ask(Method::DELETE, "/users/bob", NOTHING).await.status, 204);
+    let last = hear_bytes(&mut shell).await;
+    assert_eq!(last[0], STATUS);
+    assert!(String::from_utf8_lossy(&last).contains("permissions"), "{last:?}");
+    loop {
+        match hear(&mut port).await {
+            Some(Message::Close(frame)) => {
+                assert!(frame.unwrap().reason.contains("permissions"));
+                break;
+            }
+            Some(Message::Ping(_)) => {}
+            other => panic!("{other:?}"),
+        }
+    }
+    closed(world, "exec").await;
+    closed(world, "forward").await;
+}
