@@ -68,6 +68,8 @@ pub enum LoginError {
     Wrong,
     #[error("this login link was used already or is too old; ask for a new one")]
     BadCode,
+    #[error("a token opens no sessions; log in with a password")]
+    ByToken,
     #[error("too many tries; come back in {retry_after:?}")]
     Limited { retry_after: Duration },
     #[error(transparent)]
@@ -133,6 +135,10 @@ impl Access {
                     take(directory, event);
                     true
                 });
+                // Void sessions end for good: who is disabled and enabled again logs in again.
+                if K::NAME == User::NAME {
+                    access.0.sessions.keep(|session| access.holds(&session.user, session.stamp));
+                }
                 if access.is_ready() {
                     ready.ready();
                 }
@@ -205,8 +211,18 @@ impl Access {
         deadline: Deadline,
     ) -> Result<Opened, LoginError> {
         let account = self.check_password(user, password, from, deadline).await?;
-        // If the password was changed meanwhile, the stamp is old and the session void.
-        Ok(self.0.sessions.open(&account.name, account.stamp, from))
+        self.open(&account.name, account.stamp, from).ok_or(LoginError::Wrong)
+    }
+
+    /// None when the user has changed meanwhile. Looked at once it is open: whoever ends void
+    /// sessions later than that finds it.
+    fn open(&self, user: &Arc<str>, stamp: Fingerprint, from: IpAddr) -> Option<Opened> {
+        let opened = self.0.sessions.open(user, stamp, from);
+        if self.holds(user, stamp) {
+            return Some(opened);
+        }
+        self.0.sessions.end(opened.id);
+        None
     }
 
     /// The user whose password it is.
@@ -237,10 +253,14 @@ impl Access {
         }
     }
 
-    /// A code for a login link that opens a session as `who` in a browser, once, soon.
-    pub fn login_code(&self, who: &Who) -> Result<Secret, Unauthenticated> {
+    /// A code for a login link that opens a session as `who` in a browser, once, soon. Not for who
+    /// came by an API token: a session can do more, and must not be had by stealing a token.
+    pub fn login_code(&self, who: &Who) -> Result<Secret, LoginError> {
+        if matches!(who.via, Via::Token(_)) {
+            return Err(LoginError::ByToken);
+        }
         let account = self.0.directory.read(|directory| directory.active(&who.user).cloned());
-        let account = account.filter(|_| self.is_still(who)).ok_or_else(|| self.unknown())?;
+        let account = account.filter(|_| self.is_still(who)).ok_or(LoginError::Wrong)?;
         Ok(self.0.codes.issue(&account.name, account.stamp))
     }
 
@@ -251,10 +271,9 @@ impl Access {
 
     /// Opens a session for who brings the code of a login link.
     pub fn redeem(&self, code: &str, from: IpAddr) -> Result<Opened, LoginError> {
-        let code = self.0.codes.redeem(code).filter(|code| self.holds(&code.user, code.stamp));
-        let opened = code
-            .map(|code| self.0.sessions.open(&code.user, code.stamp, from))
-            .ok_or(LoginError::BadCode);
+        let code = self.0.codes.redeem(code);
+        let opened = code.and_then(|code| self.open(&code.user, code.stamp, from));
+        let opened = opened.ok_or(LoginError::BadCode);
         self.0.metrics.login(&opened);
         opened
     }
@@ -329,3 +348,6 @@ impl Access {
         }
     }
 }
+
+#[cfg(test)]
+pub(crate) mod tests;

@@ -21,13 +21,14 @@ use std::time::Duration;
 use flow::Deadline;
 use jiff::Timestamp;
 use objects::kinds::{AccessRole, AccessRoleSpec, AccessToken, User, UserSpec};
-use objects::{Expected, Id, Kind, Version};
+use objects::{Expected, Id, Kind, Version, Within};
 use serde::Serialize;
+use tokio::sync::SemaphorePermit;
 
 use crate::access::{Access, LoginError};
 use crate::directory::{Account, Directory};
 use crate::password::{self, NoVerdict, WeakPassword};
-use crate::role::{ADMIN, Ask, FLEET, Verb, is_built_in};
+use crate::role::{ADMIN, Ask, FLEET, Role, Verb, is_built_in};
 use crate::secret::Secret;
 use crate::token::NewToken;
 use crate::who::{LOCAL, Via, Who};
@@ -161,9 +162,7 @@ impl<'a> Administration<'a> {
     ) -> Result<UserView> {
         self.ask(Verb::Update, USERS)?;
         refuse_local(name)?;
-        let one_at_a_time = self.access.0.last_admin.acquire();
-        let _turn =
-            deadline.bound(one_at_a_time).await.map_err(|_| too_late("waiting its turn"))?;
+        let _turn = self.turn(deadline).await?;
         let mut user = self.user(name, deadline).await?;
         self.may_touch(&user)?;
         let before = user.spec.clone();
@@ -181,9 +180,7 @@ impl<'a> Administration<'a> {
     pub async fn delete_user(&self, name: &str, deadline: Deadline) -> Result<()> {
         self.ask(Verb::Delete, USERS)?;
         refuse_local(name)?;
-        let one_at_a_time = self.access.0.last_admin.acquire();
-        let _turn =
-            deadline.bound(one_at_a_time).await.map_err(|_| too_late("waiting its turn"))?;
+        let _turn = self.turn(deadline).await?;
         let user = self.user(name, deadline).await?;
         self.may_touch(&user)?;
         if is_admin(&user.spec) {
@@ -241,7 +238,7 @@ impl<'a> Administration<'a> {
     pub fn roles(&self) -> Result<Vec<RoleView>> {
         self.ask(Verb::List, ROLES)?;
         let directory = self.access.0.directory.load();
-        let view = |role: &crate::role::Role| RoleView {
+        let view = |role: &Role| RoleView {
             name: role.name().to_string(),
             built_in: is_built_in(role.name()),
             rules: role.spec().clone(),
@@ -284,7 +281,7 @@ impl<'a> Administration<'a> {
 
     pub async fn delete_role(&self, name: &str, deadline: Deadline) -> Result<()> {
         self.may_write_role(Verb::Delete, name)?;
-        let users = self.access.0.objects.list::<User>(&Default::default(), deadline).await?;
+        let users = self.access.0.objects.list::<User>(&Within::default(), deadline).await?;
         let has = |user: &&User| user.spec.roles.iter().any(|role| role == name);
         let mut having: Vec<_> = users.items.iter().filter(has).map(|u| Id::of(u).name).collect();
         if !having.is_empty() {
@@ -442,12 +439,20 @@ impl<'a> Administration<'a> {
         Ok(())
     }
 
+    /// Who could take the last administrator away waits until nobody else is about to.
+    async fn turn(&self, deadline: Deadline) -> Result<SemaphorePermit<'_>> {
+        let turn = deadline.bound(self.access.0.last_admin.acquire()).await;
+        let too_late =
+            || objects::Error::TooLate { doing: "waiting for another change".to_owned() };
+        Ok(turn.map_err(|_| too_late())?.expect("the semaphore is never closed"))
+    }
+
     /// Read from the store itself: the directory may be behind.
     async fn refuse_last_admin(&self, name: &str, deadline: Deadline) -> Result<()> {
-        if self.who.via == Via::Local {
+        if &*self.who.user == LOCAL {
             return Ok(());
         }
-        let users = self.access.0.objects.list::<User>(&Default::default(), deadline).await?;
+        let users = self.access.0.objects.list::<User>(&Within::default(), deadline).await?;
         let other = |user: &User| is_admin(&user.spec) && Id::of(user).name != name;
         if users.items.iter().any(other) {
             return Ok(());
@@ -535,10 +540,6 @@ fn refuse_local(name: &str) -> Result<()> {
 
 fn expected(version: Option<String>) -> Expected {
     version.map_or(Expected::Any, |version| Expected::Version(Version(version)))
-}
-
-fn too_late(doing: &str) -> AdministrationError {
-    objects::Error::TooLate { doing: doing.to_owned() }.into()
 }
 
 #[cfg(test)]

@@ -119,6 +119,9 @@ struct Line {
     text: Vec<u8>,
     /// Of an intent: who waits for it to be on disk.
     written: Option<oneshot::Sender<Result<(), Arc<io::Error>>>>,
+    /// Whether it is worth keeping while the disk fails: the outcome of a write that was let begin.
+    /// Of those there are no more than places in the queue.
+    keep: bool,
 }
 
 /// A write whose intent is on disk. Say how it ended.
@@ -162,7 +165,7 @@ impl Audit {
         let record = Record::begun(entry, random_id::<8>(), Timestamp::now());
         let (written, answer) = oneshot::channel();
         self.metrics.waiting.inc();
-        let line = Line { text: record.line(), written: Some(written) };
+        let line = Line { text: record.line(), written: Some(written), keep: false };
         let _ = intent.send(line);
         // From here on a caller that goes away leaves a line that says so.
         let mut pending = Pending {
@@ -246,7 +249,8 @@ impl Pending {
         };
         self.record.end(outcome, Timestamp::now(), self.began.elapsed());
         self.metrics.waiting.inc();
-        let _ = place.send(Line { text: self.record.line(), written: None });
+        let keep = outcome != NOT_DONE;
+        let _ = place.send(Line { text: self.record.line(), written: None, keep });
     }
 }
 
@@ -263,8 +267,8 @@ struct Writer {
     dir: Arc<Path>,
     size: Size,
     queue: mpsc::Receiver<Line>,
-    /// Outcomes that the disk did not take. Each had its place in the queue, and while the disk fails
-    /// no intent succeeds, so they are no more than the queue is long.
+    /// Outcomes that the disk did not take. While it fails no write is let begin, so they are no more
+    /// than had their places reserved before.
     kept: Vec<Line>,
     /// Until when the disk is not tried again, and why.
     failed: Option<(Instant, Arc<io::Error>)>,
@@ -309,7 +313,7 @@ impl Writer {
         let written = self.try_write(&batch).await;
         for mut line in batch {
             match (line.written.take(), &written) {
-                (None, Err(_)) => self.kept.push(line),
+                (None, Err(_)) if line.keep => self.kept.push(line),
                 (answer, written) => {
                     self.metrics.waiting.dec();
                     // Who does not wait any more has sent an outcome that says so.

@@ -24,8 +24,15 @@ pub(crate) struct Directory {
     tokens: Map<Fingerprint, Arc<Token>>,
     /// To find a token that changed or went.
     token_ids: Map<Arc<str>, Arc<Token>>,
-    /// Which kinds have been told whole: users, roles, tokens.
-    told: [bool; 3],
+    /// Which kinds have been told whole.
+    told: Told,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Told {
+    users: bool,
+    roles: bool,
+    tokens: bool,
 }
 
 /// A user, ready to decide about.
@@ -61,14 +68,6 @@ enum Expires {
     Unreadable,
 }
 
-/// Which of the three kinds.
-#[derive(Clone, Copy, Debug)]
-pub(crate) enum Told {
-    Users,
-    Roles,
-    Tokens,
-}
-
 impl Directory {
     /// Nobody yet, but who is always there.
     pub(crate) fn new() -> Self {
@@ -95,13 +94,13 @@ impl Directory {
             roles: built_in().iter().map(stored).collect(),
             tokens: Map::new(),
             token_ids: Map::new(),
-            told: [false; 3],
+            told: Told::default(),
         }
     }
 
     /// Whether all three kinds have been told: before that, an absence means nothing.
     pub(crate) fn is_whole(&self) -> bool {
-        self.told.iter().all(|told| *told)
+        self.told == Told { users: true, roles: true, tokens: true }
     }
 
     pub(crate) fn account(&self, user: &str) -> Option<&Arc<Account>> {
@@ -167,10 +166,11 @@ impl Directory {
     }
 
     pub(crate) fn apply_user(&mut self, user: User) {
-        let Some(name) = user.metadata.name.as_deref().filter(|name| *name != LOCAL) else {
+        // A stored user of the reserved name is not looked at.
+        let Some(name) = user.metadata.name.clone().filter(|name| name != LOCAL) else {
             return;
         };
-        let account = Arc::new(self.judge(name, user.clone()));
+        let account = Arc::new(self.judge(&name, user));
         self.users.insert(Arc::clone(&account.name), account);
     }
 
@@ -183,7 +183,7 @@ impl Directory {
     pub(crate) fn reset_users(&mut self, users: Vec<User>) {
         self.users.retain(|name, _| &**name == LOCAL);
         users.into_iter().for_each(|user| self.apply_user(user));
-        self.told[Told::Users as usize] = true;
+        self.told.users = true;
     }
 
     pub(crate) fn apply_role(&mut self, role: &AccessRole) {
@@ -204,7 +204,7 @@ impl Directory {
             self.insert_role(role);
         });
         self.judge_again();
-        self.told[Told::Roles as usize] = true;
+        self.told.roles = true;
     }
 
     pub(crate) fn apply_token(&mut self, token: AccessToken) {
@@ -238,7 +238,7 @@ impl Directory {
         self.tokens.clear();
         self.token_ids.clear();
         tokens.into_iter().for_each(|token| self.apply_token(token));
-        self.told[Told::Tokens as usize] = true;
+        self.told.tokens = true;
     }
 
     fn insert_role(&mut self, role: &AccessRole) -> bool {

@@ -40,6 +40,7 @@ impl Metrics {
             Ok(_) => "ok",
             Err(LoginError::Wrong) => "wrong",
             Err(LoginError::BadCode) => "bad_code",
+            Err(LoginError::ByToken) => "by_token",
             Err(LoginError::Limited { .. }) => "limited",
             Err(LoginError::NoVerdict(NoVerdict::Busy { .. })) => "busy",
             Err(LoginError::NoVerdict(NoVerdict::TooLate)) => "too_late",

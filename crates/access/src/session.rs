@@ -53,7 +53,14 @@ pub struct SessionView {
 #[derive(Debug)]
 pub(crate) struct Sessions {
     began: Instant,
-    alive: Snapshot<Map<Fingerprint, Arc<Session>>>,
+    alive: Snapshot<Alive>,
+}
+
+/// By cookie, and which of them are a user's.
+#[derive(Clone, Debug, Default)]
+struct Alive {
+    sessions: Map<Fingerprint, Arc<Session>>,
+    users: Map<Arc<str>, Vec<Fingerprint>>,
 }
 
 #[derive(Debug)]
@@ -86,19 +93,8 @@ impl Sessions {
             used: AtomicU64::new(millis(now)),
         });
         self.alive.update(|alive| {
-            alive.retain(|_, session| session.is_alive(now));
-            let own: Vec<_> = alive.values().filter(|session| session.user == *user).collect();
-            let idlest = if own.len() >= PER_USER {
-                idlest(own.into_iter())
-            } else if alive.len() >= IN_ALL {
-                idlest(alive.values())
-            } else {
-                None
-            };
-            if let Some(key) = idlest {
-                alive.remove(&key);
-            }
-            alive.insert(key, Arc::clone(&session));
+            alive.make_room_for(user, now);
+            alive.insert(Arc::clone(&session));
             true
         });
         let csrf = csrf_of(cookie.expose());
@@ -114,14 +110,14 @@ impl Sessions {
 
     /// Without using it.
     pub(crate) fn alive(&self, id: SessionId) -> Option<Arc<Session>> {
-        let session = self.alive.read(|alive| alive.get(&id.0).cloned())?;
+        let session = self.alive.read(|alive| alive.sessions.get(&id.0).cloned())?;
         session.is_alive(self.now()).then_some(session)
     }
 
     pub(crate) fn of(&self, user: &str) -> Vec<SessionView> {
         let now = self.now();
         let alive = self.alive.load();
-        let own = alive.values().filter(|session| &*session.user == user && session.is_alive(now));
+        let own = alive.of(user).filter(|session| session.is_alive(now));
         own.map(|session| SessionView {
             id: session.id,
             from: session.from,
@@ -133,23 +129,82 @@ impl Sessions {
 
     /// Says whether it was there.
     pub(crate) fn end(&self, id: SessionId) -> bool {
-        self.alive.update(|alive| alive.remove(&id.0).is_some())
+        self.alive.update(|alive| alive.remove(&id.0))
     }
 
     pub(crate) fn end_all_of(&self, user: &str) {
         self.alive.update(|alive| {
-            let before = alive.len();
-            alive.retain(|_, session| &*session.user != user);
-            alive.len() != before
+            let own: Vec<_> = alive.of(user).map(|session| session.id.0).collect();
+            own.iter().for_each(|key| {
+                alive.remove(key);
+            });
+            !own.is_empty()
         });
     }
 
+    /// Ends those for which `holds` says no.
+    pub(crate) fn keep(&self, holds: impl Fn(&Session) -> bool) {
+        self.alive.update(|alive| alive.keep(|session| holds(session)));
+    }
+
     pub(crate) fn count(&self) -> usize {
-        self.alive.read(Map::len)
+        self.alive.read(|alive| alive.sessions.len())
     }
 
     fn now(&self) -> Duration {
         self.began.elapsed()
+    }
+}
+
+impl Alive {
+    fn of(&self, user: &str) -> impl Iterator<Item = &Arc<Session>> {
+        let own = self.users.get(user).map(Vec::as_slice).unwrap_or_default();
+        own.iter().filter_map(|key| self.sessions.get(key))
+    }
+
+    fn insert(&mut self, session: Arc<Session>) {
+        self.users.entry(Arc::clone(&session.user)).or_default().push(session.id.0);
+        self.sessions.insert(session.id.0, session);
+    }
+
+    fn remove(&mut self, key: &Fingerprint) -> bool {
+        let Some(session) = self.sessions.remove(key) else {
+            return false;
+        };
+        if let Some(own) = self.users.get_mut(&session.user) {
+            own.retain(|other| other != key);
+            if own.is_empty() {
+                self.users.remove(&session.user);
+            }
+        }
+        true
+    }
+
+    /// The dead go first. All are looked at only when there are too many in all.
+    fn make_room_for(&mut self, user: &str, now: Duration) {
+        let dead = self.of(user).filter(|session| !session.is_alive(now));
+        let dead: Vec<_> = dead.map(|session| session.id.0).collect();
+        dead.iter().for_each(|key| {
+            self.remove(key);
+        });
+        let idlest = if self.of(user).count() >= PER_USER {
+            idlest(self.of(user))
+        } else if self.sessions.len() >= IN_ALL && !self.keep(|session| session.is_alive(now)) {
+            idlest(self.sessions.values())
+        } else {
+            None
+        };
+        idlest.map(|key| self.remove(&key));
+    }
+
+    /// Says whether any went.
+    fn keep(&mut self, holds: impl Fn(&Session) -> bool) -> bool {
+        let void = self.sessions.values().filter(|session| !holds(session));
+        let void: Vec<_> = void.map(|session| session.id.0).collect();
+        void.iter().for_each(|key| {
+            self.remove(key);
+        });
+        !void.is_empty()
     }
 }
 

@@ -136,7 +136,7 @@ fn router(admin: Arc<Admin>, guard: Arc<access::Guard>, loopback: bool) -> Route
     let profiles = Router::new()
         .route("/debug/pprof/profile", get(debug::cpu_profile))
         .route("/debug/pprof/heap", get(debug::heap_profile))
-        .route_layer(middleware::from_fn_with_state(guard.clone(), access::authenticate));
+        .route_layer(middleware::from_fn_with_state(guard, access::authenticate));
     open.merge(guarded)
         .route_layer(middleware::from_fn(bounded))
         // A profile takes as long as it was asked to.

@@ -4,6 +4,9 @@
 //! listener ──► serve (bounded connections, TLS and header deadlines) ──► router ──► a room's own API
 //! ```
 //!
+//! - [`api`]: REST, events and WebSockets for programs and browsers; every request passes one door.
+//! - [`admin`]: health, metrics, and what is in flight.
+//!
 //! The admin edge has a thread and a runtime of its own, so that it answers while every worker of
 //! the main runtime is blocked. Nothing here waits on a lock that a blocked worker could hold.
 

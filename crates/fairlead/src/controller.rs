@@ -85,8 +85,15 @@ pub(crate) fn begin(
         Api::new(fleet, access, audit, ledger.clone(), gates, tasks.clone(), &no_clusters(config));
     let scheme = if claims.certificate.is_some() { "https" } else { "http" };
     let place = format!("{scheme}://{}/", claims.address);
+    let served = readiness.announce("api");
     api::start(api, claims.listener, claims.certificate, tasks)
         .map_err(|e| Failure(format!("the API cannot be served: {e}")))?;
+    served.ready();
+    let stop = tasks.stopping();
+    tasks.spawn("api-readiness", async move {
+        stop.stopped().await;
+        served.not_ready("stopped");
+    });
 
     let mut told = vec![("api", place.clone())];
     told.extend(code.map(|code| ("login", format!("{place}login?code={}", code.expose()))));

@@ -1,11 +1,15 @@
 //! The binary: one verb a file. `main` is synchronous: it parses and dispatches; each daemon builds
 //! its own runtime.
 
+mod client;
 mod config;
 mod controller;
 mod ground;
+mod listing;
 mod logging;
 mod output;
+mod table;
+mod terminal;
 mod values;
 mod verbs;
 

@@ -5,6 +5,9 @@ use std::process::ExitCode;
 
 use serde::Serialize;
 
+use crate::table::Table;
+use crate::terminal::Paint;
+
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
 pub(crate) enum Format {
     #[default]
@@ -48,13 +51,20 @@ impl Output {
     ) -> Result<(), Failure> {
         let text = match self.output {
             Format::Table => table(),
-            Format::Json => serde_json::to_string_pretty(value)
-                .map_err(|e| Failure(format!("cannot be written as JSON: {e}")))?,
-            Format::Yaml => serde_saphyr::to_string(value)
-                .map_err(|e| Failure(format!("cannot be written as YAML: {e}")))?,
+            Format::Json => json(value)?,
+            Format::Yaml => yaml(value)?,
         };
         line(text.trim_end())
     }
+}
+
+pub(crate) fn json<T: Serialize>(value: &T) -> Result<String, Failure> {
+    serde_json::to_string_pretty(value)
+        .map_err(|e| Failure(format!("cannot be written as JSON: {e}")))
+}
+
+pub(crate) fn yaml<T: Serialize>(value: &T) -> Result<String, Failure> {
+    serde_saphyr::to_string(value).map_err(|e| Failure(format!("cannot be written as YAML: {e}")))
 }
 
 /// Writes to stdout. A reader that has gone away (`| head`) is not an error.
@@ -65,23 +75,21 @@ pub(crate) fn line(text: &str) -> Result<(), Failure> {
     }
 }
 
-/// Left-aligned columns, two spaces apart, under their titles.
-pub(crate) fn table<const N: usize>(titles: [&str; N], rows: &[[String; N]]) -> String {
-    let mut widths = titles.map(str::len);
-    for row in rows {
-        for (width, cell) in widths.iter_mut().zip(row) {
-            *width = (*width).max(cell.chars().count());
-        }
+/// Writes to stdout in the course of something endless. False once the reader has gone away.
+pub(crate) fn heard(bytes: &[u8]) -> Result<bool, Failure> {
+    let mut stdout = std::io::stdout().lock();
+    match stdout.write_all(bytes).and_then(|()| stdout.flush()) {
+        Ok(()) => Ok(true),
+        Err(e) if e.kind() == std::io::ErrorKind::BrokenPipe => Ok(false),
+        Err(e) => Err(e.into()),
     }
-    let render = |cells: [&str; N]| {
-        let mut text = String::new();
-        for (cell, width) in cells.iter().zip(widths) {
-            text.push_str(&format!("{cell:width$}  "));
-        }
-        text.trim_end().to_owned()
-    };
-    std::iter::once(render(titles))
-        .chain(rows.iter().map(|row| render(row.each_ref().map(String::as_str))))
-        .collect::<Vec<_>>()
-        .join("\n")
+}
+
+/// A plain table under its titles.
+pub(crate) fn table<const N: usize>(titles: [&str; N], rows: &[[String; N]]) -> String {
+    let mut table = Table::new(titles);
+    for row in rows {
+        table.row(row.each_ref().map(String::as_str));
+    }
+    table.render(Paint::stdout())
 }

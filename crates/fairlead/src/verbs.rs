@@ -1,14 +1,34 @@
 //! The verbs, one a file.
 
+mod apply;
+mod audit;
+mod clusters;
 mod completions;
 mod config;
+mod crds;
+mod delete;
+mod describe;
 mod doctor;
+mod events;
+mod exec;
+mod forward;
+mod get;
 mod inflight;
+mod kinds;
+mod logs;
+mod nodes;
+mod restart;
+mod roles;
+mod scale;
+mod search;
+mod tokens;
 mod up;
+mod users;
 mod version;
 
 use clap::{Parser, Subcommand};
 
+use crate::client;
 use crate::output::Verdict;
 
 /// One system for Kubernetes platforms that cannot stall: fleet, net, guard and mesh.
@@ -24,6 +44,9 @@ use crate::output::Verdict;
     after_help = "\
 Examples:
   fairlead up --data ./data             run everything on this machine
+  fairlead clusters list                every cluster, its state and why
+  fairlead get pods -A --all-clusters   resources of many clusters, as kubectl shows them
+  fairlead search checkout              where is it?
   fairlead doctor dump.txt daemon.log   what is stuck in a Go daemon, and who holds it?
   fairlead inflight                     what is it doing right now, oldest first?
   fairlead config show                  every setting, and where its value came from
@@ -39,22 +62,66 @@ pub(crate) struct Cli {
 #[derive(Debug, Subcommand)]
 enum Verb {
     Up(up::Args),
+    Clusters(clusters::Args),
+    Get(Box<get::Args>),
+    Describe(describe::Args),
+    Search(search::Args),
+    Events(events::Args),
+    Kinds(kinds::Args),
+    Apply(apply::Args),
+    Delete(delete::Args),
+    Scale(scale::Args),
+    Restart(restart::Args),
+    Cordon(nodes::Cordon),
+    Uncordon(nodes::Uncordon),
+    Drain(nodes::Drain),
+    Logs(logs::Args),
+    Exec(exec::Args),
+    Forward(forward::Args),
+    Users(users::Args),
+    Roles(roles::Args),
+    Tokens(tokens::Args),
+    Audit(audit::Args),
     Doctor(doctor::Args),
     Inflight(inflight::Args),
+    Crds(crds::Args),
     Config(config::Args),
     Completions(completions::Args),
     Version(version::Args),
 }
 
 pub(crate) fn dispatch(cli: &Cli) -> Verdict {
-    match &cli.verb {
-        Verb::Up(args) => up::run(args),
-        Verb::Doctor(args) => doctor::run(args),
-        Verb::Inflight(args) => inflight::run(args),
-        Verb::Config(args) => config::run(args),
-        Verb::Completions(args) => completions::run(args),
-        Verb::Version(args) => version::run(args),
-    }
+    let answer = match &cli.verb {
+        Verb::Up(args) => return up::run(args),
+        Verb::Doctor(args) => return doctor::run(args),
+        Verb::Inflight(args) => return inflight::run(args),
+        Verb::Crds(args) => return crds::run(args),
+        Verb::Config(args) => return config::run(args),
+        Verb::Completions(args) => return completions::run(args),
+        Verb::Version(args) => return version::run(args),
+        // The others ask a running server.
+        Verb::Clusters(args) => clusters::run(args),
+        Verb::Get(args) => get::run(args),
+        Verb::Describe(args) => describe::run(args),
+        Verb::Search(args) => search::run(args),
+        Verb::Events(args) => events::run(args),
+        Verb::Kinds(args) => kinds::run(args),
+        Verb::Apply(args) => apply::run(args),
+        Verb::Delete(args) => delete::run(args),
+        Verb::Scale(args) => scale::run(args),
+        Verb::Restart(args) => restart::run(args),
+        Verb::Cordon(args) => nodes::cordon(args),
+        Verb::Uncordon(args) => nodes::uncordon(args),
+        Verb::Drain(args) => nodes::drain(args),
+        Verb::Logs(args) => logs::run(args),
+        Verb::Exec(args) => exec::run(args),
+        Verb::Forward(args) => forward::run(args),
+        Verb::Users(args) => users::run(args),
+        Verb::Roles(args) => roles::run(args),
+        Verb::Tokens(args) => tokens::run(args),
+        Verb::Audit(args) => audit::run(args),
+    };
+    client::verdict(answer)
 }
 
 #[cfg(test)]

@@ -18,6 +18,7 @@ const PASSWORD: &str = "a few words will do";
 struct Up {
     child: Child,
     api: String,
+    admin: String,
     login: String,
     token: String,
     http: ureq::Agent,
@@ -37,25 +38,33 @@ impl Answer {
 
 impl Up {
     fn start(data: &Path, kubeconfig: &str) -> Self {
+        Self::start_with(data, kubeconfig, |command| command)
+    }
+
+    fn start_with(
+        data: &Path,
+        kubeconfig: &str,
+        set: impl FnOnce(&mut Command) -> &mut Command,
+    ) -> Self {
         let mut command = Command::new(env!("CARGO_BIN_EXE_fairlead"));
         for (name, _) in std::env::vars().filter(|(name, _)| name.starts_with("FAIRLEAD_")) {
             command.env_remove(name);
         }
-        let mut child = command
+        command
             .env("FAIRLEAD_CONFIG", "/dev/null")
             .args(["up", "--admin-listen", "127.0.0.1:0", "--api-listen", "127.0.0.1:0"])
             .args(["--fleet-kubeconfig", kubeconfig, "--data"])
             .arg(data)
             .stdout(Stdio::piped())
-            .stderr(Stdio::null())
-            .spawn()
-            .unwrap();
+            .stderr(Stdio::null());
+        let mut child = set(&mut command).spawn().unwrap();
         let lines = BufReader::new(child.stdout.take().unwrap()).lines();
-        let (mut api, mut login, mut file) = (String::new(), String::new(), String::new());
+        let [mut api, mut admin, mut login, mut file] = [const { String::new() }; 4];
         for line in lines.map_while(Result::ok) {
             let Some((name, place)) = line.trim().split_once(' ') else { continue };
             match name {
                 "api" => place.trim().trim_end_matches('/').clone_into(&mut api),
+                "admin" => place.trim().trim_end_matches('/').clone_into(&mut admin),
                 "login" => place.trim().clone_into(&mut login),
                 "token" => place.trim().clone_into(&mut file),
                 "data" => break,
@@ -68,7 +77,7 @@ impl Up {
             .http_status_as_error(false)
             .max_redirects(0)
             .build();
-        Self { child, api, login, token, http: http.into() }
+        Self { child, api, admin, login, token, http: http.into() }
     }
 
     fn send(&self, method: &str, url: &str, headers: &[(&str, &str)], body: &Value) -> Answer {
@@ -112,6 +121,18 @@ impl Up {
         }
     }
 
+    fn wait_until_ready_says(&self, wanted: &str) {
+        let until = Instant::now() + PATIENCE;
+        loop {
+            let answer = self.send("GET", &format!("{}/readyz", self.admin), &[], &Value::Null);
+            if answer.text.contains(wanted) {
+                return;
+            }
+            assert!(Instant::now() < until, "{}", answer.text);
+            std::thread::sleep(Duration::from_millis(50));
+        }
+    }
+
     fn kill(mut self) {
         self.child.kill().unwrap();
         self.child.wait().unwrap();
@@ -151,6 +172,40 @@ async fn kube_the_api_from_login_to_kill_9() {
     let dir = data.path().to_owned();
     // The steps block; the server needs no runtime of ours.
     tokio::task::spawn_blocking(move || steps(&dir, &kubeconfig, &text)).await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn kube_a_store_without_our_kinds_says_what_to_run_and_then_serves() {
+    requires!(kube);
+    let server = KubeServer::start().await;
+    let data = tempfile::tempdir().unwrap();
+    let path = server.kubeconfig_path();
+    let start = move || {
+        let up = Up::start_with(data.path(), "none", |command| {
+            command.args(["--store", "kubernetes"]).env("KUBECONFIG", path)
+        });
+        (up, data)
+    };
+    let (up, data) = tokio::task::spawn_blocking(start).await.unwrap();
+    let up = tokio::task::spawn_blocking(move || {
+        up.wait_until_ready_says("fairlead crds | kubectl apply -f -");
+        // Whoever has the machine's token is known whatever the store says.
+        assert_eq!(up.get("/me").json()["user"], "local");
+        assert_eq!(up.ask("POST", "/users", &json!({"name": "ann"})).status, 503);
+        up
+    });
+    let up = up.await.unwrap();
+    let soon = flow::Deadline::after(PATIENCE);
+    objects::install(server.client().await, soon).await.unwrap();
+    let after = move || {
+        up.wait_until_ready_says("\nready");
+        done(&up.ask("POST", "/users", &json!({"name": "ann"})));
+        up.kill();
+        drop(data);
+    };
+    tokio::task::spawn_blocking(after).await.unwrap();
+    let users = kube::Api::<objects::kinds::User>::all(server.client().await);
+    users.get("ann").await.unwrap();
 }
 
 fn steps(data: &Path, kubeconfig: &str, text: &str) {

@@ -27,7 +27,7 @@ use crate::credentials::{Access, Credentials, fetch};
 use crate::discovery::watch_definitions;
 use crate::failure::{Failure, Reason};
 use crate::ground::Ground;
-use crate::link::{Answer, Link, connect};
+use crate::link::{Answer, Introduction, Link, connect};
 use crate::view::{FleetView, Pulse, State};
 use machine::{Event, Machine, Verdict};
 
@@ -83,7 +83,9 @@ impl Connector {
                     }
                     Err(_) => return,
                 },
-                next = cluster.turn() => next,
+                // On the heap while it lasts: between turns, which is nearly always, a cluster's task
+                // is small.
+                next = Box::pin(cluster.turn()) => next,
             };
             let bell = Arc::clone(&cluster.me.tenant.bell);
             tokio::select! {
@@ -174,9 +176,11 @@ impl Cluster {
 
     async fn reconnect(&mut self) -> Duration {
         match self.reach().await {
-            Ok((link, answer)) => {
+            Ok((link, Introduction { answer, nodes })) => {
                 info!(cluster = %self.me.cluster, version = answer.version, "connected");
                 self.me.ground.metrics.connects.inc();
+                self.seen.nodes = nodes;
+                self.nodes_due = Instant::now() + COUNT_NODES;
                 let link = Arc::new(link);
                 self.link = Some(Arc::clone(&link));
                 self.answered(&link, answer).await
@@ -206,7 +210,7 @@ impl Cluster {
     }
 
     /// A new client that has been answered.
-    async fn reach(&mut self) -> Result<(Link, Answer), Failure> {
+    async fn reach(&mut self) -> Result<(Link, Introduction), Failure> {
         let ground = Arc::clone(&self.me.ground);
         let credentials = match &self.credentials {
             Some(credentials) => Arc::clone(credentials),
@@ -360,4 +364,3 @@ impl Cluster {
         next.unwrap_or_default()
     }
 }
-

@@ -92,7 +92,8 @@ impl Connection {
         };
         let op = tenant.ledger.begin("cluster-call", doing, self.cluster.to_string());
         let turn = tenant.calls.fetch_add(1, Relaxed);
-        let job = async {
+        // On the heap: what is called is part of every future that calls, and those nest deeply.
+        let job = Box::pin(async {
             // Asked in its turn: a place in the line says nothing about the cluster.
             let attempt = tenant.breaker.try_pass()?;
             let began = Instant::now();
@@ -114,7 +115,7 @@ impl Connection {
                 tenant.bell.probe();
             }
             Ok(result)
-        };
+        });
         let work = Work { op: Some(&op), ..Work::new(turn, "", deadline) };
         let result = match tenant.lanes.run(work, job).await {
             Ok(Ok(result)) => self.answered(doing, result),

@@ -272,11 +272,15 @@ async fn through_proxy<E: std::error::Error + 'static>(
         match Deadline::after(limit * 3).bound(tunnel).await {
             Ok(Ok(wire)) => Ok(wire),
             Ok(Err(tunnel)) => {
-                let mut cause: Option<&(dyn std::error::Error + 'static)> = Some(&tunnel);
-                let mut said = String::new();
+                let mut said = tunnel.to_string();
+                let mut cause = tunnel.source();
                 while let Some(error) = cause {
                     said = error.to_string();
                     cause = error.source();
+                }
+                let mut said = said.trim_start_matches("tunnel error: ").to_owned();
+                if said.contains("authorization required") {
+                    said.push_str("; put user and password into proxy-url");
                 }
                 Err(error(Cause::Proxy(said)))
             }
@@ -552,3 +556,6 @@ impl AsyncWrite for Wire {
         Pin::new(self.0.inner_mut()).poll_shutdown(cx)
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -10,6 +10,7 @@ use rustls::CertificateError;
 
 use crate::credentials::Access;
 use crate::dial::DialError;
+use crate::link::is_anonymous;
 use crate::view::State;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -107,7 +108,7 @@ impl Failure {
                     Reason::Unauthorised,
                     format!("{server} does not accept {}", access.auth.describe()),
                 ),
-                403 if status.message.contains("system:anonymous") => Self::new(
+                _ if is_anonymous(status) => Self::new(
                     Reason::Unauthorised,
                     format!(
                         "{server} sees us as system:anonymous: the context's user has no \
@@ -236,10 +237,11 @@ pub(crate) fn one_line(text: &str, most: usize) -> String {
 }
 
 pub(crate) fn short(duration: Duration) -> String {
-    if duration.as_millis().is_multiple_of(1000) {
-        format!("{} s", duration.as_secs())
+    let tenths = (duration.as_secs_f64() * 10.0).round();
+    if tenths % 10.0 == 0.0 {
+        format!("{:.0} s", tenths / 10.0)
     } else {
-        format!("{:.1} s", duration.as_secs_f64())
+        format!("{:.1} s", tenths / 10.0)
     }
 }
 

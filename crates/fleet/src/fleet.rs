@@ -15,6 +15,7 @@
 
 mod change;
 mod disabled;
+mod status;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
@@ -68,25 +69,27 @@ impl Fleet {
     /// Starts the sources and connects to what they bring. Ends with `tasks`.
     pub fn start(config: FleetConfig, objects: Objects, ledger: Ledger, tasks: &Tasks) -> Self {
         let tasks = tasks.child("fleet");
+        let namespace = config.namespace.clone();
         let ground = Arc::new(Ground::new(config.timing, ledger, tasks.clone()));
         let published = Snapshot::<FleetView>::default();
         let fleet = Self {
             published: published.clone(),
             ground: Arc::clone(&ground),
             objects: objects.clone(),
-            namespace: config.namespace.as_str().into(),
+            namespace: namespace.as_str().into(),
         };
-        let sources = Sources::start(&config, &objects, &tasks);
+        let sources = Sources::start(config, &objects, &tasks);
         let disabled = Snapshot::new(None);
-        let watching = disabled::watch(
-            objects,
-            config.namespace.clone(),
-            disabled.clone(),
-            Arc::clone(&sources.told),
-        );
+        let writing = status::run(published.clone(), objects.clone());
+        let watching =
+            disabled::watch(objects, namespace, disabled.clone(), Arc::clone(&sources.told));
         let stop = tasks.stopping();
         tasks.spawn("disabled clusters", async move {
             stop.bound(watching).await;
+        });
+        let stop = tasks.stopping();
+        tasks.spawn("status of imported clusters", async move {
+            stop.bound(writing).await;
         });
         let keeper =
             Keeper { published, ground, sources, disabled, tasks_of: HashMap::new(), lives: 0 };
@@ -129,8 +132,8 @@ impl Fleet {
         // On a heap of its own: it is as large as all of connecting.
         let tried = Box::pin(attempt(name, &access, &self.ground, false, deadline));
         match deadline.bound(tried).await {
-            Ok(Attempt { steps, result: Ok((_, answer)) }) => {
-                report(steps, State::Ready, None, answer.version)
+            Ok(Attempt { steps, result: Ok((_, said)) }) => {
+                report(steps, State::Ready, None, said.answer.version)
             }
             Ok(Attempt { steps, result: Err(failure) }) => {
                 report(steps, failure.reason.state(), Some(failure.why), None)

@@ -43,10 +43,18 @@ pub(crate) struct Answer {
     pub(crate) latency: Duration,
 }
 
+/// What a cluster said when it was first asked.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Introduction {
+    pub(crate) answer: Answer,
+    /// None when we may not know.
+    pub(crate) nodes: Option<u64>,
+}
+
 /// How an attempt went, step by step.
 pub(crate) struct Attempt {
     pub(crate) steps: Vec<Step>,
-    pub(crate) result: Result<(Link, Answer), Failure>,
+    pub(crate) result: Result<(Link, Introduction), Failure>,
 }
 
 /// Gets credentials, connects and asks.
@@ -78,11 +86,11 @@ pub(crate) async fn connect(
     is_suspect: bool,
     deadline: Deadline,
     steps: &mut Vec<Step>,
-) -> Result<(Link, Answer), Failure> {
+) -> Result<(Link, Introduction), Failure> {
     let link = Link::new(Arc::clone(credentials), ground)?;
     let permit = ground.may_attempt(is_suspect).await;
     let asked = Instant::now();
-    let answer = link.ask(deadline.within(ground.attempt_within())).await;
+    let answer = link.introduce(deadline.within(ground.attempt_within())).await;
     drop(permit);
     steps.extend(link.steps.take());
     // The request as a whole took this long; what is not connecting is the answer.
@@ -133,8 +141,16 @@ impl Link {
         Ok(Self { client, credentials, steps })
     }
 
-    /// Asks for its version: the cheapest thing that every API server answers and that shows that
-    /// it takes our credentials.
+    /// Asks for its version, and for something that nobody may see who is not known: the version is
+    /// told to anybody who has no credentials, or whose certificate a proxy on the way took off.
+    async fn introduce(&self, deadline: Deadline) -> Result<Introduction, Failure> {
+        let answer = self.ask(deadline).await?;
+        let nodes = self.nodes(deadline).await?;
+        Ok(Introduction { answer, nodes })
+    }
+
+    /// Asks for its version: the cheapest thing that every API server answers, and refuses to
+    /// credentials that it does not accept.
     pub(crate) async fn ask(&self, deadline: Deadline) -> Result<Answer, Failure> {
         let access = &self.credentials.access;
         let began = Instant::now();
@@ -144,9 +160,7 @@ impl Link {
         let text = match text {
             Ok(Ok(text)) => text,
             // It knows us, and does not tell us.
-            Ok(Err(kube::Error::Api(status)))
-                if status.code == 403 && !status.message.contains("system:anonymous") =>
-            {
+            Ok(Err(kube::Error::Api(status))) if status.code == 403 && !is_anonymous(&status) => {
                 return Ok(Answer { version: None, latency });
             }
             Ok(Err(error)) => return Err(Failure::of(&error, access)),
@@ -186,11 +200,10 @@ impl Link {
         match deadline.bound(self.client.request::<Nodes>(request)).await {
             Ok(Ok(nodes)) => {
                 let rest = nodes.metadata.remaining_item_count.unwrap_or(0);
-                Ok(Some(nodes.items.len() as u64 + u64::try_from(rest).unwrap_or(0)))
+                let first = nodes.items.map_or(0, |items| items.len() as u64);
+                Ok(Some(first + u64::try_from(rest).unwrap_or(0)))
             }
-            Ok(Err(kube::Error::Api(status)))
-                if status.code == 403 && status.message.contains("system:anonymous") =>
-            {
+            Ok(Err(kube::Error::Api(status))) if is_anonymous(&status) => {
                 Err(Failure::of(&kube::Error::Api(status), &self.credentials.access))
             }
             _ => Ok(None),
@@ -236,6 +249,11 @@ fn tls_setup(error: &kube::Error) -> Failure {
     })
 }
 
+/// Whether it was said to nobody in particular.
+pub(crate) fn is_anonymous(status: &kube::core::Status) -> bool {
+    status.code == 403 && status.message.contains("system:anonymous")
+}
+
 fn get(path: &'static str) -> Request<Vec<u8>> {
     Request::get(path).body(Vec::new()).expect("a constant path")
 }
@@ -249,7 +267,8 @@ struct Version {
 #[derive(Deserialize)]
 struct Nodes {
     metadata: kube::core::ListMeta,
-    items: Vec<serde::de::IgnoredAny>,
+    /// An empty list of metadata is written as null.
+    items: Option<Vec<serde::de::IgnoredAny>>,
 }
 
 /// Sends the newest credentials with every request.

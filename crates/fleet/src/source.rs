@@ -11,6 +11,7 @@ mod imported;
 mod in_cluster;
 pub(crate) mod kubeconfig;
 mod kubeconfig_files;
+mod proxy;
 mod secrets;
 
 use std::collections::BTreeMap;
@@ -63,22 +64,22 @@ pub(crate) struct Sources {
 }
 
 impl Sources {
-    pub(crate) fn start(config: &FleetConfig, objects: &Objects, tasks: &Tasks) -> Self {
+    pub(crate) fn start(config: FleetConfig, objects: &Objects, tasks: &Tasks) -> Self {
         let mut sources = Self { outlets: Vec::new(), told: Arc::default() };
         let outlet = sources.outlet();
         spawn(tasks, "source imported", imported::run(objects.clone(), outlet));
-        if let Some(secrets) = &config.secrets {
+        if let Some(secrets) = config.secrets {
             let outlet = sources.outlet();
-            let run = secrets::run(secrets.clone(), objects.clone(), outlet);
+            let run = secrets::run(secrets, objects.clone(), outlet);
             spawn(tasks, "source secrets", run);
         }
-        if let Some(in_cluster) = &config.in_cluster {
+        if let Some(in_cluster) = config.in_cluster {
             let outlet = sources.outlet();
-            spawn(tasks, "source in-cluster", in_cluster::run(in_cluster.clone(), outlet));
+            spawn(tasks, "source in-cluster", in_cluster::run(in_cluster, outlet));
         }
         if !config.kubeconfigs.is_empty() {
             let outlet = sources.outlet();
-            let run = kubeconfig_files::run(config.kubeconfigs.clone(), outlet, tasks.clone());
+            let run = kubeconfig_files::run(config.kubeconfigs, outlet, tasks.clone());
             spawn(tasks, "source kubeconfigs", run);
         }
         sources

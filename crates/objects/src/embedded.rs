@@ -103,6 +103,8 @@ enum Gone {
     Closed,
     #[error("the disk does not answer, and whether it was written is not known")]
     Hangs,
+    #[error("its commit panicked, as the log says")]
+    Panicked,
 }
 
 impl Embedded {
@@ -144,7 +146,10 @@ impl Embedded {
                 Err(_) => return Err(unavailable(doing, Gone::Hangs)),
             },
         };
-        outcome.unwrap_or_else(|_| Err(unavailable(doing, Gone::Closed)))
+        outcome.unwrap_or_else(|_| {
+            let closed = self.state.load().closed || self.queue.is_closed();
+            Err(unavailable(doing, if closed { Gone::Closed } else { Gone::Panicked }))
+        })
     }
 
     fn change(

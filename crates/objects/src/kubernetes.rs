@@ -44,6 +44,10 @@ use crate::store::{
 /// use this number.
 const PAGE: u32 = 500;
 
+/// How often a write that expects nothing is made again when others come in between. The server
+/// does so itself a few times; a conflict that stays is somebody's decision, not a race.
+const ROUNDS: u32 = 5;
+
 impl Objects {
     /// The store of an API server. `field_manager` owns what is written, so every process of one
     /// installation passes the same.
@@ -128,12 +132,12 @@ impl Kubernetes {
         let call = Call::on("applying", of, &id);
         let params = PatchParams::apply(&self.manager).force();
         let mut at = self.precondition(of, &object, &expected, deadline).await?;
+        let mut rounds = 0..if expected == Expected::Any { ROUNDS } else { 0 };
         loop {
             let body = desired(&object, at.as_ref());
             let patch = Patch::Apply(&body);
             let applied = match call.until(deadline, api.patch(&id.name, &params, &patch)).await {
-                // The server gave up after a few rounds against other writers.
-                Err(Error::Conflict { .. }) if expected == Expected::Any => continue,
+                Err(Error::Conflict { .. }) if rounds.next().is_some() => continue,
                 other => other?,
             };
             // Fields that came with `create` count as another manager's, and would outlive this
@@ -150,7 +154,7 @@ impl Kubernetes {
             match call.until(deadline, merged).await {
                 Ok(merged) if at.is_some() => at = Some(Precondition::of(&merged)),
                 Ok(_) => {}
-                Err(Error::Conflict { .. }) if expected == Expected::Any => {}
+                Err(Error::Conflict { .. }) if rounds.next().is_some() => {}
                 Err(error) => return Err(error),
             }
         }
@@ -363,10 +367,11 @@ impl Engine for Kubernetes {
             let params = PatchParams::apply(&self.status_manager).force();
             let at = self.precondition(&of, &object, &expected, deadline).await?;
             let patch = Patch::Apply(desired_status(&object, at.as_ref()));
+            let mut rounds = 0..if expected == Expected::Any { ROUNDS } else { 0 };
             loop {
                 let applied = api.patch_status(&id.name, &params, &patch);
                 match call.until(deadline, applied).await {
-                    Err(Error::Conflict { .. }) if expected == Expected::Any => {}
+                    Err(Error::Conflict { .. }) if rounds.next().is_some() => {}
                     answer => return answer.map(read),
                 }
             }

@@ -187,7 +187,7 @@ impl Election {
             let fence = Fence::endless(Token::new(&self.lease, "", 0), self.clock);
             let term = self.begin(tasks, fence, &mut lead);
             term.0.tasks.stopping().stopped().await;
-            term.0.tasks.shutdown(self.timing.grace()).await;
+            term.0.tasks.shutdown(self.timing.duration).await;
             drop(term);
             self.leadership.publish(Leadership::Unknown);
             stop.bound(sleep(self.timing.renew)).await;
@@ -199,8 +199,9 @@ impl Election {
         self.leadership.publish(Leadership::Us(fence.token().clone()));
         let objects = self.objects.guarded(&fence);
         let leader = Leader { tasks: tasks.child("leading"), objects, fence };
-        lead(leader.clone());
-        Term(leader)
+        let term = Term(leader.clone());
+        lead(leader);
+        term
     }
 
     /// Waits until the lease is ours; says until when.

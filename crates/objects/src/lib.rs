@@ -8,6 +8,8 @@
 //!
 //! Controllers know only [`Objects`]; which engine is behind it is the binary's choice.
 //!
+//! Of several processes on one store one leads ([`Election`]), and what it writes is fenced.
+//!
 //! Invariants:
 //! 1. What was acknowledged is durable, and every watcher sees it.
 //! 2. A watch begins with everything there is, then tells every change of an object in order; after

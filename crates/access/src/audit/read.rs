@@ -21,8 +21,10 @@ use crate::role::Verb;
 /// The most records of a page.
 pub const MOST: usize = 1000;
 const PIECE: usize = 64 * 1024;
-/// No line of ours is longer; what is longer is not one.
-const LONGEST: usize = 1 << 20;
+/// No line of ours is longer, even if every character of it is escaped; what is longer is not one.
+const LONGEST: usize = 64 * 1024;
+/// Longer than any name of Kubernetes.
+const WORD: usize = 512;
 
 /// A write: that it was begun, and how it ended.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -70,11 +72,11 @@ impl Record {
             via: who.via.to_string(),
             from: from.map(|from| from.to_string()),
             verb,
-            cluster,
-            namespace,
-            resource,
-            name,
-            request_id,
+            cluster: clipped(cluster),
+            namespace: namespace.map(clipped),
+            resource: clipped(resource),
+            name: name.map(clipped),
+            request_id: request_id.map(clipped),
             dry_run,
             outcome: None,
             ended: None,
@@ -96,6 +98,12 @@ impl Record {
     }
 }
 
+/// What a caller sends, at a length that no name exceeds.
+fn clipped(mut text: String) -> String {
+    text.truncate(text.floor_char_boundary(WORD));
+    text
+}
+
 /// What of the audit to show; everything that is `None` does not matter.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Filter {
@@ -108,8 +116,9 @@ pub struct Filter {
     pub outcome: Option<String>,
     /// Begun then or later.
     pub since: Option<Timestamp>,
-    /// Begun before: the time of a page's last record asks for the next page.
-    pub before: Option<Timestamp>,
+    /// The id of a page's last record asks for the next page. What has ended meanwhile may be shown
+    /// again; nothing is left out.
+    pub older_than: Option<String>,
 }
 
 impl Filter {
@@ -125,7 +134,6 @@ impl Filter {
             && is(self.verb.as_ref(), Some(&record.verb))
             && is(self.outcome.as_ref(), record.outcome.as_ref())
             && self.since.is_none_or(|since| record.time >= since)
-            && self.before.is_none_or(|before| record.time < before)
     }
 }
 
@@ -146,6 +154,7 @@ pub(super) fn newest(
     let mut page = Page { records: Vec::new(), complete: true };
     // Of which the newer line was seen, and the older one is to come.
     let mut ended = HashSet::new();
+    let mut reached = filter.older_than.is_none();
     for n in 0.. {
         let file = match File::open(log::path(dir, n)) {
             Ok(file) => file,
@@ -169,8 +178,13 @@ pub(super) fn newest(
                 Phase::Ended => !ended.insert(record.id.clone()),
                 Phase::Begun => ended.remove(&record.id),
             };
-            if !seen && filter.matches(&record) {
+            if seen {
+                return true;
+            }
+            if reached && filter.matches(&record) {
                 page.records.push(record);
+            } else if !reached {
+                reached = filter.older_than.as_ref() == Some(&record.id);
             }
             true
         })?;

@@ -20,7 +20,7 @@ pub(crate) fn routes() -> Routes {
 }
 
 #[derive(Deserialize, IntoParams)]
-#[serde(deny_unknown_fields)]
+#[serde(deny_unknown_fields, rename_all = "camelCase")]
 struct Asked {
     /// The most to show; 100 unless said.
     limit: Option<usize>,
@@ -29,14 +29,14 @@ struct Asked {
     /// RFC 3339: not what is older.
     #[param(value_type = Option<String>)]
     since: Option<Timestamp>,
-    /// RFC 3339: only what is older; the `at` of the last entry asks for the next page.
-    #[param(value_type = Option<String>)]
-    before: Option<Timestamp>,
+    /// Only what is older than this; the `id` of the last entry asks for the next page.
+    older_than: Option<String>,
 }
 
 #[derive(Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 struct AuditEntry {
+    id: String,
     /// RFC 3339.
     #[schema(value_type = String)]
     at: Timestamp,
@@ -66,6 +66,7 @@ struct AuditEntry {
 impl From<Record> for AuditEntry {
     fn from(record: Record) -> Self {
         Self {
+            id: record.id,
             at: record.time,
             user: record.who,
             via: record.via,
@@ -101,8 +102,8 @@ async fn audit(
     Query(asked): Query<Asked>,
 ) -> Result<Json<AuditPage>, Problem> {
     asker.may_in_fleet(AUDIT, Verb::List)?;
-    let Asked { limit, user: who, cluster, since, before } = asked;
-    let filter = Filter { who, cluster, since, before, ..Filter::default() };
+    let Asked { limit, user: who, cluster, since, older_than } = asked;
+    let filter = Filter { who, cluster, since, older_than, ..Filter::default() };
     let page = api.audit.read(filter, limit.unwrap_or(100), asker.deadline).await?;
     let entries = page.records.into_iter().map(AuditEntry::from).collect();
     Ok(Json(AuditPage { entries, complete: page.complete }))

@@ -10,7 +10,7 @@ use axum::response::sse::{Event, KeepAlive, Sse};
 use axum::response::{IntoResponse, Response};
 use fleet::{ClusterView, FleetView, SourceKind, State as ClusterState, TestReport};
 use flow::Deadline;
-use futures::stream;
+use futures::{StreamExt, stream};
 use http::{HeaderMap, StatusCode, header};
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
@@ -20,7 +20,7 @@ use utoipa_axum::routes;
 use super::Api;
 use super::door::{Asker, Details};
 use super::extract::Body;
-use super::problem::Problem;
+use super::problem::{Code, Problem};
 use super::route::{Route, Routes};
 
 /// The most often that a stream tells: a fleet that connects changes hundreds of times a second.
@@ -36,9 +36,9 @@ pub(crate) fn routes() -> Routes {
     Routes::default()
         .with(Route::read(), routes!(clusters))
         .with(Route::write(Verb::Create, CLUSTERS).body(KUBECONFIG), routes!(import))
-        .with(Route::read(), routes!(cluster))
-        .with(Route::write(Verb::Delete, CLUSTERS), routes!(remove))
-        .with(Route::write(Verb::Update, CLUSTERS), routes!(change))
+        .with(Route::read().here(), routes!(cluster))
+        .with(Route::write(Verb::Delete, CLUSTERS).here(), routes!(remove))
+        .with(Route::write(Verb::Update, CLUSTERS).here(), routes!(change))
         .with(Route::write(Verb::Update, CLUSTERS), routes!(test))
 }
 
@@ -127,7 +127,7 @@ impl Clusters {
             generation,
             synced: view.synced,
             // The same words whether there is none or one may see none.
-            hint: clusters.is_empty().then(|| api.no_clusters.to_string()),
+            hint: (clusters.is_empty() && view.synced).then(|| api.no_clusters.to_string()),
             clusters,
             shadowed: view.shadowed.iter().filter(seen).map(shown).collect(),
         }
@@ -144,12 +144,20 @@ impl Clusters {
         (Clusters = "application/json"), (String = "text/event-stream")
     )))
 )]
-async fn clusters(State(api): State<Api>, asker: Asker, headers: HeaderMap) -> Response {
+async fn clusters(
+    State(api): State<Api>,
+    asker: Asker,
+    headers: HeaderMap,
+) -> Result<Response, Problem> {
     if !wants_events(&headers) {
         let view = api.fleet.view();
-        return Json(Clusters::visible(&api, view.generation(), &view, &asker.permissions))
-            .into_response();
+        let document = Clusters::visible(&api, view.generation(), &view, &asker.permissions);
+        return Ok(Json(document).into_response());
     }
+    let place = api.streams.clone().try_acquire_owned().map_err(|_| {
+        Problem::new(Code::Overloaded, "as many streams are open as there may be; close one")
+            .come_back(QUIET)
+    })?;
     let first = api.fleet.changes();
     let events =
         stream::unfold((api, asker, first, true), |(api, asker, mut changes, first)| async move {
@@ -177,7 +185,12 @@ async fn clusters(State(api): State<Api>, asker: Asker, headers: HeaderMap) -> R
             let event = Event::default().event("clusters").json_data(document);
             Some((event, (api, asker, changes, false)))
         });
-    Sse::new(events).keep_alive(KeepAlive::new().interval(QUIET)).into_response()
+    // Given back when the stream is dropped.
+    let events = events.map(move |event| {
+        let _held = &place;
+        event
+    });
+    Ok(Sse::new(events).keep_alive(KeepAlive::new().interval(QUIET)).into_response())
 }
 
 fn wants_events(headers: &HeaderMap) -> bool {

@@ -159,7 +159,7 @@ async fn pass(
 ) -> Result<Response, Problem> {
     let deadline = Deadline::of_http(request.headers(), request.uri().query(), route.grant)
         .map_err(|e| Problem::invalid(e.to_string()))?;
-    // Not an extension of the request alone: `Asker` carries it for all but strangers.
+    // For the handlers of strangers; the others have it of their `Asker`.
     request.extensions_mut().insert(deadline);
     same_page(&request)?;
     let asker = match route.door {
@@ -176,7 +176,7 @@ async fn pass(
             if !there || !asker.permissions.may_see_cluster(name) {
                 return Err(Problem::no_such_cluster(name));
             }
-            Door::Cluster(name)
+            if route.here { route.door } else { Door::Cluster(name) }
         }
         _ => route.door,
     };
@@ -199,9 +199,10 @@ async fn pass(
     }
     match deadline.bound(next.run(request)).await {
         Ok(response) => {
-            // How long it took says something of the load only where we did the work ourselves or
-            // one cluster did; the slowest of many says nothing.
-            permit.end(if door == Door::Across { Load::Ignored } else { Load::Done });
+            // How long it took says something of the load only where the work was done, by us or by
+            // one cluster: the slowest of many says nothing, and neither does a refusal.
+            let refused = response.extensions().get::<Problem>().is_some();
+            permit.end(if refused || door == Door::Across { Load::Ignored } else { Load::Done });
             if let Some(audited) = audited {
                 finish(audited, &response);
             }
@@ -247,7 +248,7 @@ fn authenticate(api: &Api, request: &Request) -> Result<Who, Problem> {
     let safe = matches!(*request.method(), Method::GET | Method::HEAD);
     let proof = headers.get(CSRF).and_then(|value| value.to_str().ok());
     // A page cannot set a header on a WebSocket; its browser says where the page is from.
-    let proven = if is_websocket(headers) {
+    let proven = if is_websocket(request) {
         headers.contains_key(header::ORIGIN)
     } else {
         safe || proof.is_some_and(|proof| access::csrf_of(cookie).is(proof))
@@ -267,7 +268,7 @@ fn authenticate(api: &Api, request: &Request) -> Result<Who, Problem> {
 /// What a browser sends for a page must be for a page of this host, whoever is logged in there.
 fn same_page(request: &Request) -> Result<(), Problem> {
     let headers = request.headers();
-    let safe = matches!(*request.method(), Method::GET | Method::HEAD) && !is_websocket(headers);
+    let safe = matches!(*request.method(), Method::GET | Method::HEAD) && !is_websocket(request);
     let Some(origin) = headers.get(header::ORIGIN).filter(|_| !safe) else { return Ok(()) };
     let place = origin.to_str().ok().and_then(|origin| origin.split_once("://"));
     let host = headers.get(header::HOST).and_then(|host| host.to_str().ok());
@@ -277,9 +278,10 @@ fn same_page(request: &Request) -> Result<(), Problem> {
     Err(Problem::new(Code::Csrf, "this comes from a page of another site"))
 }
 
-fn is_websocket(headers: &HeaderMap) -> bool {
-    let upgrade = headers.get(header::UPGRADE);
-    upgrade.is_some_and(|to| to.as_bytes().eq_ignore_ascii_case(b"websocket"))
+fn is_websocket(request: &Request) -> bool {
+    let upgrade = request.headers().get(header::UPGRADE);
+    *request.method() == Method::GET
+        && upgrade.is_some_and(|to| to.as_bytes().eq_ignore_ascii_case(b"websocket"))
 }
 
 fn bearer(headers: &HeaderMap) -> Option<&str> {

@@ -17,7 +17,7 @@ use super::route::{Route, Routes};
 pub(crate) fn routes() -> Routes {
     Routes::default()
         .with(Route::list(), routes!(kinds))
-        .with(Route::write(Verb::Update, CLUSTERS), routes!(reset_kinds))
+        .with(Route::write(Verb::Update, CLUSTERS).here(), routes!(reset_kinds))
 }
 
 #[derive(Serialize, ToSchema)]

@@ -35,7 +35,7 @@ impl Document {
 
 /// This description
 #[utoipa::path(
-    get, path = "/openapi.json", tag = "about",
+    get, path = "/openapi.json", tag = "about", security(()),
     responses((status = 200, description = "An OpenAPI document", body = Object))
 )]
 async fn openapi(Extension(Document(text)): Extension<Document>) -> Response {

@@ -270,6 +270,7 @@ impl From<LoginError> for Problem {
         let detail = error.to_string();
         match error {
             LoginError::Wrong | LoginError::BadCode => Self::new(Code::Unauthenticated, detail),
+            LoginError::ByToken => Self::new(Code::Forbidden, detail),
             LoginError::Limited { retry_after } => {
                 Self::new(Code::SlowDown, detail).come_back(retry_after)
             }

@@ -36,8 +36,11 @@ pub(crate) struct Route {
     /// What it is in the audit; none changes nothing.
     pub(crate) writes: Option<Verb>,
     /// Through `Strangers` without saying who one is. A route with a `{cluster}` goes through that
-    /// cluster's door, whatever is said here.
+    /// cluster's door instead, unless it is answered from `here`.
     pub(crate) door: Door<'static>,
+    /// Names a cluster and does not ask it: its door may be full of those who wait for it, and that
+    /// is when somebody wants to look at it, disable it or remove it.
+    pub(crate) here: bool,
     /// The resource in the audit, where the path has no `{kind}`.
     pub(crate) of: &'static str,
     /// The largest body, in bytes.
@@ -52,6 +55,7 @@ impl Route {
             grant: SHORT,
             writes: None,
             door: Door::Local,
+            here: false,
             of: "-",
             body: SMALL,
         }
@@ -75,6 +79,11 @@ impl Route {
     /// Asks many clusters at once.
     pub(crate) const fn across(self) -> Self {
         Self { door: Door::Across, ..self }
+    }
+
+    /// Does not ask the cluster that it names.
+    pub(crate) const fn here(self) -> Self {
+        Self { here: true, ..self }
     }
 
     /// Takes bodies of up to `body` bytes.

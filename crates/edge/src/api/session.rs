@@ -27,10 +27,11 @@ pub(crate) fn routes() -> Routes {
 
 /// A user and the password, or the code of a login link.
 #[derive(Deserialize, ToSchema)]
-#[serde(untagged, deny_unknown_fields)]
-enum Login {
-    Password { user: String, password: String },
-    Code { code: String },
+#[serde(deny_unknown_fields)]
+struct Login {
+    user: Option<String>,
+    password: Option<String>,
+    code: Option<String>,
 }
 
 #[derive(Serialize, ToSchema)]
@@ -51,12 +52,15 @@ async fn login(
     Extension(deadline): Extension<Deadline>,
     Body(login): Body<Login>,
 ) -> Result<Response, Problem> {
-    let opened = match login {
-        Login::Password { user, password } => {
+    let opened = match (login.user, login.password, login.code) {
+        (Some(user), Some(password), None) => {
             api.access.login(&user, Secret::new(password), from, deadline).await
         }
-        Login::Code { code } => api.access.redeem(&code, from),
+        (None, None, Some(code)) => api.access.redeem(&code, from),
+        _ => return Err(Problem::invalid("send `user` and `password`, or the `code` of a link")),
     };
+    // Not as whom: people type passwords into the wrong field.
+    let opened = opened.inspect_err(|why| tracing::warn!(%from, %why, "login refused"));
     let Opened { user, cookie, csrf, .. } = opened?;
     tracing::info!(%user, %from, "logged in");
     let logged_in = LoggedIn { user: user.to_string(), csrf: csrf.expose().to_owned() };

@@ -147,6 +147,7 @@ impl Drop for World {
     }
 }
 
+#[allow(clippy::needless_pass_by_value, reason = "tests write their bodies in place")]
 pub(crate) fn request(method: Method, path: &str, body: Value) -> Request<Body> {
     let body = if body.is_null() { Body::empty() } else { Body::from(body.to_string()) };
     let mut request =

@@ -68,9 +68,8 @@ async fn an_answer_that_says_no_and_a_caller_in_a_hurry_are_no_failures_of_the_c
     let deadline = Deadline::after(Duration::from_secs(60));
     let status = || kube::core::Status::failure("no such pod", "NotFound").with_code(404).boxed();
     for _ in 0..20 {
-        let no = connection.call("asking", deadline, |_| async {
-            Err::<(), _>(kube::Error::Api(status()))
-        });
+        let no = connection
+            .call("asking", deadline, |_| async { Err::<(), _>(kube::Error::Api(status())) });
         assert!(matches!(no.await, Err(Error::Refused { .. })));
         let hurry = Deadline::after(Duration::from_millis(10));
         let late = connection.call("asking", hurry, |_| std::future::pending::<Result<(), _>>());

@@ -98,7 +98,8 @@ async fn a_token_is_renewed_before_it_expires_and_when_it_was_refused_until_nobo
         credentials.keep_fresh(&"c".into(), renew_in, &ground, &bell);
         credentials
     };
-    let sent = |credentials: &Credentials| credentials.header().unwrap().to_str().unwrap().to_owned();
+    let sent =
+        |credentials: &Credentials| credentials.header().unwrap().to_str().unwrap().to_owned();
 
     let short = made(4).await;
     assert_eq!(sent(&short), "Bearer t1");

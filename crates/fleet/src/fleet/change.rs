@@ -73,7 +73,7 @@ impl Fleet {
     /// Removes an imported cluster, in whatever state it is; for others says what to do instead.
     pub async fn remove(&self, name: &str, deadline: Deadline) -> Result<(), Error> {
         // The store and not the view is asked: what was just imported may not be in the view yet.
-        match self.objects.get::<Cluster>(&Id::cluster(name), deadline).await? {
+        match self.imported(name, deadline).await? {
             Some(cluster) => {
                 let id = Id::cluster(name);
                 match self.objects.delete::<Cluster>(&id, Expected::Any, deadline).await {
@@ -120,9 +120,8 @@ impl Fleet {
         enabled: bool,
         deadline: Deadline,
     ) -> Result<(), Error> {
-        let id = Id::cluster(name);
         // Again when somebody else changed it meanwhile: what is wanted here does not depend on it.
-        while let Some(mut cluster) = self.objects.get::<Cluster>(&id, deadline).await? {
+        while let Some(mut cluster) = self.imported(name, deadline).await? {
             if cluster.spec.enabled == enabled {
                 return Ok(());
             }
@@ -139,6 +138,14 @@ impl Fleet {
                 disabled::set(&self.objects, &self.namespace, name, !enabled, deadline).await
             }
             None => Err(Error::NoSuchCluster { cluster: name.to_owned() }),
+        }
+    }
+
+    async fn imported(&self, name: &str, deadline: Deadline) -> Result<Option<Cluster>, Error> {
+        match self.objects.get(&Id::cluster(name), deadline).await {
+            // What no object can be called was not imported.
+            Err(objects::Error::Invalid { .. }) => Ok(None),
+            other => Ok(other?),
         }
     }
 

@@ -97,4 +97,3 @@ fn offer(cluster: &Cluster, secrets: &BTreeMap<String, Known>) -> Offer {
         access: access.map(Arc::new),
     }
 }
-

@@ -17,11 +17,14 @@ use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
+use super::proxy;
 use crate::credentials::exec::{Exec, Version};
 use crate::credentials::{Access, Auth, Bearer, Endpoint, Hidden, Identity, Impersonate};
 
 /// A certificate or key file larger than this is none.
 const MOST_FILE: u64 = 1 << 20;
+/// What a Secret can hold.
+const MOST_SENT: usize = 1 << 20;
 /// Among a cluster's extensions: what its exec plugin is told.
 const EXEC_EXTENSION: &str = "client.authentication.k8s.io/exec";
 
@@ -121,7 +124,10 @@ pub(crate) enum Trust {
 
 impl Kubeconfig {
     pub(crate) fn parse(text: &str) -> Result<Self, String> {
-        let documents: Vec<Value> = serde_saphyr::from_multiple(text).map_err(|error| {
+        // Only `true` and `false` are booleans: a context may be called `y`, `no` or `on`.
+        let options = serde_saphyr::options! { strict_booleans: true };
+        let documents = serde_saphyr::from_multiple_with_options(text, options);
+        let documents: Vec<Value> = documents.map_err(|error| {
             let at = error.location().map_or(String::new(), |at| {
                 format!(" (line {}, column {})", at.line(), at.column())
             });
@@ -161,7 +167,12 @@ fn entries<T: DeserializeOwned>(
     kind: &str,
 ) -> Vec<(String, Entry<T>)> {
     let named = document[list].as_array().into_iter().flatten().filter_map(|item| {
-        let name = item["name"].as_str()?.to_owned();
+        let name = match &item["name"] {
+            Value::String(name) => name.clone(),
+            // Written without quotes.
+            name @ (Value::Number(_) | Value::Bool(_)) => name.to_string(),
+            _ => return None,
+        };
         // serde's own words may quote the value.
         let entry = T::deserialize(&item[kind]).map_err(|_| {
             format!("the {kind} {name:?} cannot be read: a field is missing or of the wrong type")
@@ -194,18 +205,10 @@ impl<'a> Merged<'a> {
 
     /// How to reach the cluster of a context. Reads the files it names, if it may.
     pub(crate) fn access(&self, context: &str, trust: Trust) -> Result<Access, String> {
-        let find = |file: &&(&'a Path, &'a Kubeconfig)| {
-            file.1.contexts.iter().any(|(name, _)| name == context)
-        };
-        let (_, file) = self
-            .files
-            .iter()
-            .find(find)
-            .ok_or_else(|| format!("there is no context {context:?}"))?;
-        let entry = file.contexts.iter().find(|(name, _)| name == context);
-        let context = entry
-            .map(|(_, entry)| entry.clone())
-            .unwrap_or_else(|| Err(format!("there is no context {context:?}")))?;
+        let mut entries = self.files.iter().flat_map(|(_, file)| &file.contexts);
+        let entry = entries.find(|(name, _)| name == context);
+        let (_, entry) = entry.ok_or_else(|| format!("there is no context {context:?}"))?;
+        let context = entry.as_ref().map_err(Clone::clone)?;
 
         let (dir, cluster) =
             self.lookup(|file| file.clusters.get(&context.cluster)).ok_or_else(|| {
@@ -223,8 +226,8 @@ impl<'a> Merged<'a> {
                 auth(user.as_ref().map_err(Clone::clone)?, cluster, dir, trust)?
             }
         };
-        let namespace = context.namespace.filter(|namespace| !namespace.is_empty());
-        Ok(Access { endpoint, auth, namespace: namespace.unwrap_or_else(|| "default".to_owned()) })
+        let namespace = given(context.namespace.as_ref()).map_or("default", String::as_str);
+        Ok(Access { endpoint, auth, namespace: namespace.to_owned() })
     }
 
     fn lookup<T>(&self, get: impl Fn(&'a Kubeconfig) -> Option<T>) -> Option<(&'a Path, T)> {
@@ -238,8 +241,9 @@ impl<'a> Merged<'a> {
 fn endpoint(cluster: &Cluster, dir: &Path, trust: Trust) -> Result<Endpoint, String> {
     let server = given(cluster.server.as_ref()).ok_or("its cluster has no server address")?;
     let server = url(server, &["https", "http"], "the server's address")?;
-    let proxy = match given(cluster.proxy_url.as_ref()) {
-        Some(proxy) => Some(url(proxy, &["http", "https", "socks5", "socks5h"], "proxy-url")?),
+    let proxy = given(cluster.proxy_url.as_ref()).cloned();
+    let proxy = match proxy.or_else(|| proxy::of_environment(&server)) {
+        Some(proxy) => Some(url(&proxy, &["http", "https", "socks5", "socks5h"], "proxy-url")?),
         None => None,
     };
     let pem = material(
@@ -411,6 +415,9 @@ pub(crate) fn referenced(path: &Path, kubeconfig: &Kubeconfig) -> Vec<PathBuf> {
 /// How to reach the one cluster that a kubeconfig from elsewhere is about: in `context`, or in its
 /// current one, or in its only one.
 pub(crate) fn sent(text: &str, context: Option<&str>) -> Result<Access, String> {
+    if text.len() > MOST_SENT {
+        return Err("the kubeconfig has more than 1 MiB, which no Secret can hold".to_owned());
+    }
     let kubeconfig = Kubeconfig::parse(text).map_err(|why| format!("the kubeconfig {why}"))?;
     let only = match kubeconfig.contexts.as_slice() {
         [(only, _)] => Some(only.as_str()),

@@ -120,4 +120,3 @@ pub(super) fn text(secret: &Secret, keys: &[&str]) -> Result<String, String> {
     let found = found.ok_or_else(|| format!("it has no key {}", keys.join(" or ")))?;
     String::from_utf8(found.0.clone()).map_err(|_| "the kubeconfig is not text".to_owned())
 }
-

@@ -110,17 +110,13 @@ impl Disk {
         &self.file
     }
 
-    pub(super) fn revision(&self) -> Result<u64, redb::Error> {
-        Ok(self.number("revision")?.unwrap_or(0))
-    }
-
     fn number(&self, name: &str) -> Result<Option<u64>, redb::Error> {
         let numbers = self.database.begin_read()?.open_table(NUMBERS)?;
         Ok(numbers.get(name)?.map(|number| number.value()))
     }
 
     fn load(&self) -> Result<State, redb::Error> {
-        let revision = self.revision()?;
+        let revision = self.number("revision")?.unwrap_or(0);
         let table = self.database.begin_read()?.open_table(OBJECTS)?;
         let mut objects = Vec::new();
         let mut kinds = std::collections::BTreeMap::<String, Kind>::new();

@@ -22,8 +22,9 @@ use crate::store::{Deletion, Error, Event, Expected, Id, Invalid, Listing, Type,
 /// The most changes that are remembered: what a busy fleet writes in some minutes, so that whoever
 /// was away for a moment need not read everything again.
 const HISTORY: usize = 8192;
-/// The most bytes of JSON that they may stand for: large objects shorten the history, not the memory.
-const HISTORY_BYTES: usize = 32 << 20;
+/// The most bytes of JSON that they may stand for, what was and what is together: large objects
+/// shorten the history, and do not grow the memory.
+const HISTORY_BYTES: usize = 64 << 20;
 /// The most bytes of an object's JSON. etcd's limit is 1.5 MiB, all of a request included.
 const OBJECT_BYTES: usize = 1 << 20;
 
@@ -260,7 +261,7 @@ impl Draft<'_> {
         };
         take_status(&mut object.data);
         let made = self.put(&kind, id.clone(), object)?;
-        self.collect_orphan(&kind, &id)?;
+        self.collect_orphan(&kind, id)?;
         Ok(Done::Object(made))
     }
 
@@ -273,7 +274,7 @@ impl Draft<'_> {
                 Expected::Version(_) => Err(self.conflict(id)),
             };
         };
-        self.expect(&current, expected, object.metadata.uid.as_ref())?;
+        self.expect(&current, expected)?;
 
         let mut next = (*current).clone();
         let DynamicObject { types, metadata, mut data } = object;
@@ -299,15 +300,16 @@ impl Draft<'_> {
                 return Err(self.invalid(id, "metadata.finalizers", problem));
             }
             if finalizers(&next).is_empty() {
-                let last = self.take(&kind, &id).map_or(current, |(revision, _)| {
-                    next.metadata.resource_version = Some(revision.to_string());
-                    Arc::new(next)
-                });
-                return self.collect_dependents(&last).map(|()| Done::Object(last));
+                self.take(&kind, &id);
+                next.metadata.resource_version = Some(self.state.revision.to_string());
+                for dependent in self.release(&next)? {
+                    self.collect(dependent)?;
+                }
+                return Ok(Done::Object(Arc::new(next)));
             }
         }
         let made = self.put(&kind, id.clone(), next)?;
-        self.collect_orphan(&kind, &id)?;
+        self.collect_orphan(&kind, id)?;
         Ok(Done::Object(made))
     }
 
@@ -321,7 +323,7 @@ impl Draft<'_> {
         let Some(current) = self.state.get(&kind, &id).cloned() else {
             return Err(Error::NotFound { kind: self.of.kind, id });
         };
-        self.expect(&current, expected, object.metadata.uid.as_ref())?;
+        self.expect(&current, expected)?;
         let mut next = (*current).clone();
         take_status(&mut next.data);
         put_status(&mut next.data, take_status(&mut object.data));
@@ -336,36 +338,40 @@ impl Draft<'_> {
         let Some(current) = self.state.get(&kind, id).cloned() else {
             return Err(Error::NotFound { kind: self.of.kind, id: id.clone() });
         };
-        self.expect(&current, expected, None)?;
-        self.collect(&kind, id)?;
+        self.expect(&current, expected)?;
+        self.collect((kind, id.clone()))?;
         let held = finalizers(&current).to_vec();
         let deletion = if held.is_empty() { Deletion::Gone } else { Deletion::Waiting(held) };
         Ok(Done::Deletion(deletion))
     }
 
-    /// Deletes, or marks while finalizers hold it.
-    fn collect(&mut self, kind: &Kind, id: &Id) -> Result<(), Error> {
-        let Some(current) = self.state.get(kind, id).cloned() else { return Ok(()) };
-        if finalizers(&current).is_empty() {
-            self.take(kind, id);
-            return self.collect_dependents(&current);
-        }
-        if current.metadata.deletion_timestamp.is_none() {
-            let mut next = (*current).clone();
-            next.metadata.deletion_timestamp = Some(Time(self.now));
-            next.metadata.deletion_grace_period_seconds = Some(0);
-            self.put(kind, id.clone(), next)?;
+    /// Deletes, or marks while finalizers hold it; and so with all that goes with it.
+    fn collect(&mut self, place: Place) -> Result<(), Error> {
+        // Not by recursion: somebody may have made a chain that is longer than the stack.
+        let mut doomed = vec![place];
+        while let Some((kind, id)) = doomed.pop() {
+            let Some(current) = self.state.get(&kind, &id).cloned() else { continue };
+            if finalizers(&current).is_empty() {
+                self.take(&kind, &id);
+                doomed.append(&mut self.release(&current)?);
+            } else if current.metadata.deletion_timestamp.is_none() {
+                let mut next = (*current).clone();
+                next.metadata.deletion_timestamp = Some(Time(self.now));
+                next.metadata.deletion_grace_period_seconds = Some(0);
+                self.put(&kind, id, next)?;
+            }
         }
         Ok(())
     }
 
-    /// What the one that went has owned goes with it, unless it has another owner.
-    fn collect_dependents(&mut self, gone: &DynamicObject) -> Result<(), Error> {
-        let Some(uid) = &gone.metadata.uid else { return Ok(()) };
+    /// Answers what goes with the one that went: all that it owned and that has no other owner.
+    fn release(&mut self, gone: &DynamicObject) -> Result<Vec<Place>, Error> {
+        let Some(uid) = &gone.metadata.uid else { return Ok(Vec::new()) };
+        let mut doomed = Vec::new();
         for (kind, id) in self.state.owned.get(uid).cloned().unwrap_or_default() {
             let Some(dependent) = self.state.get(&kind, &id) else { continue };
-            if !owners(dependent).any(|owner| self.state.uids.contains_key(owner)) {
-                self.collect(&kind, &id)?;
+            if self.is_orphan(dependent) {
+                doomed.push((kind, id));
                 continue;
             }
             let mut kept = (**dependent).clone();
@@ -374,37 +380,32 @@ impl Draft<'_> {
             }
             self.put(&kind, id, kept)?;
         }
-        Ok(())
+        Ok(doomed)
     }
 
     /// An object that came after the last of its owners went goes the same way: its maker did not
     /// know yet.
-    fn collect_orphan(&mut self, kind: &Kind, id: &Id) -> Result<(), Error> {
-        let Some(object) = self.state.get(kind, id) else { return Ok(()) };
-        let owned = owners(object).next().is_some();
-        if owned && !owners(object).any(|owner| self.state.uids.contains_key(owner)) {
-            return self.collect(kind, id);
+    fn collect_orphan(&mut self, kind: &Kind, id: Id) -> Result<(), Error> {
+        match self.state.get(kind, &id) {
+            Some(object) if self.is_orphan(object) => self.collect((Arc::clone(kind), id)),
+            _ => Ok(()),
         }
-        Ok(())
     }
 
-    fn expect(
-        &self,
-        current: &DynamicObject,
-        expected: &Expected,
-        uid: Option<&Uid>,
-    ) -> Result<(), Error> {
+    /// Whether it has owners, and all of them are gone.
+    fn is_orphan(&self, object: &DynamicObject) -> bool {
+        let mut owners = owners(object).peekable();
+        owners.peek().is_some() && !owners.any(|owner| self.state.uids.contains_key(owner))
+    }
+
+    fn expect(&self, current: &DynamicObject, expected: &Expected) -> Result<(), Error> {
         let version = current.metadata.resource_version.as_ref();
-        let other_version = match expected {
-            Expected::Any => false,
-            Expected::Version(Version(expected)) => version != Some(expected),
-        };
-        // Another object of the same name is not the one that its caller knows.
-        let other_object = uid.is_some() && uid != current.metadata.uid.as_ref();
-        if other_version || other_object {
-            return Err(self.conflict(Id::of(current)));
+        match expected {
+            Expected::Version(Version(expected)) if version != Some(expected) => {
+                Err(self.conflict(Id::of(current)))
+            }
+            _ => Ok(()),
         }
-        Ok(())
     }
 
     fn put(
@@ -428,11 +429,10 @@ impl Draft<'_> {
         Ok(object)
     }
 
-    /// Removes it; answers the revision of that, and what there was.
-    fn take(&mut self, kind: &Kind, id: &Id) -> Option<(u64, Arc<DynamicObject>)> {
-        let gone = self.state.remove(kind, id)?;
-        self.changed(kind, id.clone(), Some(Arc::clone(&gone)), None, None);
-        Some((self.state.revision, gone))
+    fn take(&mut self, kind: &Kind, id: &Id) {
+        if let Some(gone) = self.state.remove(kind, id) {
+            self.changed(kind, id.clone(), Some(gone), None, None);
+        }
     }
 
     fn changed(
@@ -443,14 +443,18 @@ impl Draft<'_> {
         after: Option<Arc<DynamicObject>>,
         json: Option<Vec<u8>>,
     ) {
+        // Both are kept alive, by this alone if need be.
+        let before_bytes = before
+            .as_ref()
+            .map_or(0, |before| serde_json::to_vec(&**before).map_or(0, |json| json.len()));
+        let bytes = before_bytes + json.as_ref().map_or(0, Vec::len) + size_of::<Change>();
         self.state.revision += 1;
         self.state.remember(Change {
             revision: self.state.revision,
             kind: Arc::clone(kind),
             before,
             after,
-            // What is gone was counted when it came; the entry itself is a few words.
-            bytes: json.as_ref().map_or(0, Vec::len) + size_of::<Change>(),
+            bytes,
         });
         self.writes.push(Write { kind: Arc::clone(kind), id, json });
     }

@@ -1,12 +1,20 @@
 use std::process::Command;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 use std::{env, fs};
 
-use flow::{Deadline, Tasks};
+use flow::tasks::TaskHandle;
+use flow::{Deadline, Snapshot, Tasks};
+use kube::core::DynamicObject;
 use tempfile::TempDir;
+use tokio::sync::mpsc;
 
+use super::state::{Done, Operation};
+use super::writer::{Message, Meters, QUEUE, Request};
+use super::{Embedded, Type};
 use crate::kinds::{User, UserSpec};
-use crate::{Error, Expected, Id, Objects, Within};
+use crate::{Deletion, Error, Expected, Id, Objects, Within};
 
 fn user(name: &str, role: &str) -> User {
     let roles = vec![role.to_owned()];
@@ -46,9 +54,65 @@ async fn a_full_queue_says_when_to_come_back() {
     let busy = |result: &&Result<User, Error>| matches!(result, Err(Error::Busy { .. }));
     let refused = results.iter().filter(busy).count();
     assert_eq!(made + refused, 5000);
-    assert!(made >= super::writer::QUEUE);
+    assert!(made >= QUEUE);
     let listing = objects.list::<User>(&Within::default(), soon()).await.unwrap();
     assert_eq!(listing.items.len(), made, "what was refused is not there, what was made is");
+}
+
+/// The engine with a writer that is this test.
+fn without_writer() -> (Arc<Embedded>, mpsc::Receiver<Message>) {
+    let (queue, requests) = mpsc::channel(QUEUE);
+    let (state, meters) = (Snapshot::default(), Meters::default());
+    (Arc::new(Embedded { state, queue, meters }), requests)
+}
+
+fn create(engine: &Arc<Embedded>, tasks: &Tasks) -> TaskHandle<Result<Done, Error>> {
+    let engine = Arc::clone(engine);
+    let object = DynamicObject::new("a", &Type::of::<User>().resource);
+    let deadline = Deadline::after(Duration::from_secs(1));
+    tasks.spawn("create", async move {
+        let operation = Operation::Create(object);
+        engine.write("creating".to_owned(), Type::of::<User>(), operation, deadline).await
+    })
+}
+
+async fn received(requests: &mut mpsc::Receiver<Message>) -> Request {
+    match requests.recv().await {
+        Some(Message::Write(request)) => *request,
+        _ => panic!("not a write"),
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_waits_too_long_for_a_commit_to_begin_takes_the_request_back() {
+    let (engine, mut requests) = without_writer();
+    let refused = create(&engine, &Tasks::new("test")).await.unwrap().map(drop);
+    assert!(matches!(refused, Err(Error::TooLate { .. })), "{refused:?}");
+    assert!(received(&mut requests).await.taken.load(Ordering::Acquire), "nobody may apply it");
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_waits_for_a_commit_that_has_begun_is_told_what_became_of_it() {
+    let (engine, mut requests) = without_writer();
+    let caller = create(&engine, &Tasks::new("test"));
+    let request = received(&mut requests).await;
+    assert!(!request.taken.swap(true, Ordering::AcqRel));
+    tokio::time::sleep(Duration::from_secs(5)).await;
+    assert!(request.deadline.has_passed());
+    let outcome = Done::Deletion(Deletion::Gone);
+    assert!(request.answer.send(Ok(outcome)).is_ok(), "it still waits");
+    assert!(caller.await.unwrap().is_ok());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_disk_that_hangs_does_not_hold_its_callers_for_ever() {
+    let (engine, mut requests) = without_writer();
+    let caller = create(&engine, &Tasks::new("test"));
+    let request = received(&mut requests).await;
+    request.taken.store(true, Ordering::Release);
+    let refused = caller.await.unwrap().map(drop).unwrap_err();
+    let cause = std::error::Error::source(&refused).unwrap().to_string();
+    assert!(cause.contains("not known"), "{cause}");
 }
 
 const INSIDE: &str = "FAIRLEAD_TEST_INSIDE";

@@ -30,8 +30,8 @@ use super::disk::Disk;
 use super::state::{Done, Operation, State, Write};
 use crate::store::{Error, Type};
 
-/// The most requests that wait, and that one commit takes. More would only wait longer than their
-/// deadlines; objects are a MiB at most, so this is also what bounds the memory of those that wait.
+/// The most requests that wait, and that one commit takes: many times what callers at once there
+/// are; more would only wait longer than their deadlines.
 pub(super) const QUEUE: usize = 512;
 /// What part of the time of a commit the next one waits for company, and how long at most: little
 /// enough to be lost in the time that the disk takes.
@@ -113,14 +113,17 @@ impl Writer {
             let mut close = false;
             for message in messages.drain(..) {
                 match message {
-                    Message::Write(request) if !close => group.push(request),
+                    Message::Write(request) if !close => group.push(*request),
                     // Dropped without an answer: the store is closed to whoever came after.
                     Message::Write(_) => {}
                     Message::Close => close = true,
                 }
             }
             let (several, began) = (group.len() > 1, Instant::now());
-            self.commit(group);
+            if catch_unwind(AssertUnwindSafe(|| self.commit(group))).is_err() {
+                tracing::error!("a commit panicked; the store is opened again");
+                self.broke("a commit panicked".to_owned());
+            }
             if close {
                 return;
             }
@@ -130,14 +133,14 @@ impl Writer {
         }
     }
 
-    fn commit(&mut self, group: Vec<Box<Request>>) {
+    fn commit(&mut self, group: Vec<Request>) {
         let mut state = (*self.state.load()).clone();
         let before = state.revision();
         let now = Timestamp::from_second(Timestamp::now().as_second()).unwrap_or_default();
         let mut writes = Vec::new();
         let mut answers = Vec::with_capacity(group.len());
         for request in group {
-            let Request { of, operation, doing, deadline, taken, answer } = *request;
+            let Request { of, operation, doing, deadline, taken, answer } = request;
             if taken.swap(true, Ordering::AcqRel) || answer.is_closed() {
                 continue;
             }
@@ -171,46 +174,45 @@ impl Writer {
         self.recover()?;
         let disk = self.disk.as_ref().map_err(Clone::clone)?;
         let began = Instant::now();
-        let committed = catch_unwind(AssertUnwindSafe(|| disk.commit(state.revision(), writes)));
+        let committed = disk.commit(state.revision(), writes);
         self.meters.commits.observe(began.elapsed());
-        let error = match committed {
-            Ok(Ok(())) => {
-                self.backoff.succeeded();
-                self.meters.writes.inc_by(writes.len() as u64);
-                return Ok(());
-            }
-            Ok(Err(error)) => error.to_string(),
-            Err(_) => "redb panicked".to_owned(),
+        let Err(error) = committed else {
+            self.backoff.succeeded();
+            self.meters.writes.inc_by(writes.len() as u64);
+            return Ok(());
         };
         let file = disk.file().display().to_string();
         self.meters.failures.inc();
-        tracing::error!(file, error, "the store cannot write; it will try again");
+        tracing::error!(file, %error, "the store cannot write; it will try again");
         Err(self.broke(format!("{file}: {error}")))
     }
 
-    /// Opens the file again after a failure, and makes it say what was acknowledged: it may hold the
-    /// commit that failed, or pages that the kernel gave up on and still shows.
+    /// Opens the file again after a failure. If it holds the commit that failed, it is written anew
+    /// from memory: that commit was not acknowledged, and the kernel may show pages of it that it
+    /// gave up writing.
     fn recover(&mut self) -> Result<(), Broken> {
         let Err(broken) = &self.disk else { return Ok(()) };
         if Instant::now() < self.rest {
             return Err(broken.clone());
         }
         let reopen = || -> Result<Disk, Box<dyn std::error::Error>> {
-            let (disk, _) = Disk::open(&self.dir)?;
-            disk.replace(&self.state.load())?;
+            let (disk, there) = Disk::open(&self.dir)?;
+            let acknowledged = self.state.load();
+            if there.revision() != acknowledged.revision() {
+                disk.replace(&acknowledged)?;
+            }
             Ok(disk)
         };
-        match catch_unwind(AssertUnwindSafe(reopen)) {
-            Ok(Ok(disk)) => {
+        match reopen() {
+            Ok(disk) => {
                 tracing::info!(file = %disk.file().display(), "the store writes again");
                 self.disk = Ok(disk);
                 Ok(())
             }
-            Ok(Err(error)) => {
+            Err(error) => {
                 let cause = error.source().map(|cause| format!(": {cause}")).unwrap_or_default();
                 Err(self.broke(format!("{error}{cause}")))
             }
-            Err(_) => Err(self.broke("redb panicked".to_owned())),
         }
     }
 
@@ -232,3 +234,6 @@ impl Drop for Writer {
         });
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -61,17 +61,18 @@ impl<'a> Call<'a> {
     pub(super) fn failed(&self, error: kube::Error) -> Error {
         let kube::Error::Api(status) = error else { return self.unavailable(error) };
         let (kind, id) = (self.of.kind, || self.id.cloned().unwrap_or_else(|| Id::cluster("")));
-        let retry_after = retry_after(&status);
+        let asked_to_wait = (status.code == 429).then_some(COME_BACK);
+        if let (429 | 500.., Some(retry_after)) =
+            (status.code, retry_after(&status).or(asked_to_wait))
+        {
+            return Error::Busy { retry_after };
+        }
         match (status.code, status.reason.as_str()) {
             (409, reason::ALREADY_EXISTS) => Error::Exists { kind, id: id() },
             (409, _) => Error::Conflict { kind, id: id() },
             (404, _) => self.not_found(&status),
             (400 | 422, _) => Error::Invalid { kind, id: id(), problems: problems(*status) },
             (401 | 403, _) => Error::Forbidden { doing: self.doing(), why: status.message },
-            (429, _) => Error::Busy { retry_after: retry_after.unwrap_or(COME_BACK) },
-            (500.., _) if retry_after.is_some() => {
-                Error::Busy { retry_after: retry_after.unwrap_or(COME_BACK) }
-            }
             _ => self.unavailable(kube::Error::Api(status)),
         }
     }

@@ -223,7 +223,8 @@ async fn keep_kubernetes_own_kinds(objects: &Objects, namespace: &str) {
     };
     let made = objects.create(&secret(namespace), soon()).await.unwrap();
     let within = Within { namespace: Some(namespace.to_owned()), labels: None };
-    assert_eq!(objects.list::<Secret>(&within, soon()).await.unwrap().items, [made.clone()]);
+    let all = objects.list::<Secret>(&within, soon()).await.unwrap().items;
+    assert_eq!(all, std::slice::from_ref(&made));
     let gone = objects.delete::<Secret>(&Id::of(&made), at(&made), soon()).await.unwrap();
     assert_eq!(gone, Deletion::Gone);
 

@@ -207,7 +207,6 @@ impl Watcher {
         let opened = Instant::now();
         let ends = opened + Duration::from_secs(seconds.into());
         self.state = State::Watching { at, session, opened, ends };
-        self.recovered();
         Ok(())
     }
 
@@ -221,7 +220,9 @@ impl Watcher {
             Ok(Err(error)) => return self.end(Some(Failure::Cut(error))),
             Err(silent) => return self.end(Some(silent)),
         };
-        self.backoff.succeeded();
+        if !matches!(event, WatchEvent::Error(_)) {
+            self.well();
+        }
         match event {
             WatchEvent::Added(object) | WatchEvent::Modified(object) => {
                 self.told(object.resource_version());
@@ -254,18 +255,16 @@ impl Watcher {
 
     /// The session is over; the next begins where it came to.
     fn end(&mut self, failure: Option<Failure>) -> Result<Option<Event<DynamicObject>>, Failure> {
-        let State::Watching { at, opened, ends, .. } =
-            std::mem::replace(&mut self.state, State::Unknown)
-        else {
-            return Ok(None);
-        };
-        self.state = State::At(at);
+        let State::Watching { at, opened, ends, .. } = &self.state else { return Ok(None) };
         let now = Instant::now();
-        if now - opened >= self.limits.grace {
-            self.backoff.succeeded();
-        }
         // The server's seconds are not ours to the millisecond.
-        let in_time = now + Duration::from_secs(1) >= ends;
+        let in_time = now + Duration::from_secs(1) >= *ends;
+        let held = in_time || now - *opened >= self.limits.grace;
+        let at = at.clone();
+        if held && !matches!(failure, Some(Failure::Silent)) {
+            self.well();
+        }
+        self.state = State::At(at);
         match failure {
             Some(failure) => Err(failure),
             None if in_time => Ok(None),
@@ -297,10 +296,13 @@ impl Watcher {
         retry.wait
     }
 
-    fn recovered(&mut self) {
+    /// The session is one to rely on. That it opened is not enough: what ends every session at once
+    /// would be well as often as it fails.
+    fn well(&mut self) {
+        self.backoff.succeeded();
+        let State::Watching { opened, .. } = &self.state else { return };
         if let Some(trouble) = self.trouble.take() {
-            let interrupted_ms = u64::try_from(trouble.since.elapsed().as_millis());
-            let interrupted_ms = interrupted_ms.unwrap_or(u64::MAX);
+            let interrupted_ms = (*opened - trouble.since).as_millis();
             info!(kind = self.of.kind, interrupted_ms, "a watch goes on");
         }
     }

@@ -34,6 +34,9 @@ impl Objects {
     }
 }
 
+/// How often a write that expects nothing is made again when others come in between.
+const ROUNDS: u32 = 10;
+
 #[derive(Debug)]
 struct Guarded {
     engine: Arc<dyn Engine>,
@@ -82,6 +85,7 @@ impl Guarded {
     ) -> Result<DynamicObject, Error> {
         let (doing, id) = ("applying", Id::of(&object));
         self.stamp(&mut object);
+        let mut rounds = rounds(&expected);
         loop {
             let current = self.current(doing, &of, &id, deadline).await?;
             let deadline = self.admit(doing, &of, &id, deadline)?;
@@ -97,8 +101,7 @@ impl Guarded {
                 }
             };
             match made {
-                Err(Error::Exists { .. } | Error::Conflict { .. }) if expected == Expected::Any => {
-                }
+                Err(Error::Exists { .. } | Error::Conflict { .. }) if rounds.next().is_some() => {}
                 answer => return answer,
             }
         }
@@ -114,6 +117,7 @@ impl Guarded {
         deadline: Deadline,
     ) -> Result<DynamicObject, Error> {
         let (doing, id) = ("applying the status of", Id::of(&object));
+        let mut rounds = rounds(&expected);
         loop {
             let current = self.current(doing, &of, &id, deadline).await?;
             let deadline = self.admit(doing, &of, &id, deadline)?;
@@ -136,7 +140,7 @@ impl Guarded {
                 Err(error) => Err(error),
             };
             match told {
-                Err(Error::Conflict { .. }) if expected == Expected::Any => {}
+                Err(Error::Conflict { .. }) if rounds.next().is_some() => {}
                 answer => return answer,
             }
         }
@@ -149,6 +153,7 @@ impl Guarded {
         expected: Expected,
         deadline: Deadline,
     ) -> Result<Deletion, Error> {
+        let mut rounds = rounds(&expected);
         loop {
             let current = self.current("deleting", &of, id, deadline).await?;
             let deadline = self.admit("deleting", &of, id, deadline)?;
@@ -158,7 +163,7 @@ impl Guarded {
             let current = expect(&of, id, Some(current), &expected)?;
             let at = Expected::Version(version(&current));
             match self.engine.delete(of.clone(), id, at, deadline).await {
-                Err(Error::Conflict { .. }) if expected == Expected::Any => {}
+                Err(Error::Conflict { .. }) if rounds.next().is_some() => {}
                 answer => return answer,
             }
         }
@@ -168,6 +173,10 @@ impl Guarded {
         let token = self.fence.token().to_string();
         object.annotations_mut().insert(ANNOTATION.to_owned(), token);
     }
+}
+
+fn rounds(expected: &Expected) -> std::ops::Range<u32> {
+    0..if *expected == Expected::Any { ROUNDS } else { 0 }
 }
 
 fn stamp(object: &DynamicObject) -> Option<Token> {

@@ -10,7 +10,7 @@ fn labels(pairs: &[(&str, &str)]) -> BTreeMap<String, String> {
 }
 
 #[test]
-fn selectors_mean_what_kubectl_means() {
+fn selectors_mean_what_they_mean_to_an_api_server() {
     let labels = labels(&[("app", "web"), ("tier", "front"), ("empty", "")]);
     for (selector, matches) in [
         ("", true),

@@ -16,11 +16,6 @@ async fn hang() {
     std::future::pending::<()>().await;
 }
 
-#[utoipa::path(get, path = "/clusters/{cluster}/hello")]
-async fn hello(_asker: Asker) -> &'static str {
-    "hello"
-}
-
 #[tokio::test]
 async fn nobody_unknown_comes_in() {
     let world = World::new().ready().await;
@@ -153,19 +148,23 @@ async fn a_handler_that_misses_the_deadline_is_answered_for() {
 
 #[tokio::test]
 async fn a_cluster_that_is_full_is_nobody_elses_matter() {
-    let routes = Routes::default().with(Route::read(), routes!(hello));
-    let world = World::with(&["dead", "well"], |_| {}).ready().await.serving(routes);
+    let world = World::with(&["dead", "well"], |_| {}).ready().await;
     let gate = world.api.gates.at(Door::Cluster("dead"));
     let mut held = Vec::new();
     let soon = || Deadline::after(Duration::from_millis(1));
     while let Ok(permit) = gate.admit(flow::Priority::Normal, soon()).await {
         held.push(permit);
     }
-    let answer = world.ask(Method::GET, "/clusters/dead/hello?timeout=0.1", NOTHING).await;
+    let answer = world.ask(Method::GET, "/clusters/dead/kinds?timeout=0.1", NOTHING).await;
     assert_eq!((answer.status, &*answer.code()), (503, "overloaded"));
     assert!(answer.headers.contains_key("retry-after"));
-    let answer = world.ask(Method::GET, "/clusters/well/hello", NOTHING).await;
-    assert_eq!((answer.status, &*answer.text), (200, "hello"));
+    // Nobody answers there; but the question went through.
+    let answer = world.ask(Method::GET, "/clusters/well/kinds", NOTHING).await;
+    assert_eq!((answer.status, &*answer.code()), (503, "not-ready"), "{}", answer.text);
+    // And what does not ask the cluster does not wait for it.
+    assert_eq!(world.ask(Method::GET, "/clusters/dead", NOTHING).await.status, 200);
+    let off = world.ask(Method::PATCH, "/clusters/dead", json!({"enabled": false})).await;
+    assert_eq!((off.status, &off.json()["state"]), (200, &json!("disabled")));
 }
 
 #[tokio::test]

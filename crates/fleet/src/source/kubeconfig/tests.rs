@@ -153,3 +153,27 @@ fn addresses_and_plugins_that_cannot_work_are_sentences() {
     let provider = GOOD.replace("token: s3cret", "auth-provider: {name: oidc}");
     assert!(access_in(&provider, "a").unwrap_err().contains("auth-provider"));
 }
+
+#[test]
+fn a_name_that_yaml_takes_for_something_else_is_still_a_name() {
+    let text = |name: &str| {
+        format!(
+            "clusters: [{{name: {name}, cluster: {{server: 'https://s'}}}}]\n\
+             contexts: [{{name: {name}, context: {{cluster: '{name}'}}}}]"
+        )
+    };
+    for name in ["y", "no", "on", "true", "123"] {
+        assert!(access_in(&text(name), name).is_ok(), "{name}");
+    }
+}
+
+#[test]
+fn what_is_sent_is_bounded_also_when_it_multiplies_itself() {
+    assert!(sent(&" ".repeat(MOST_SENT + 1), None).unwrap_err().contains("1 MiB"));
+    let mut bomb = "a: &a0 [x,x,x,x,x,x,x,x,x]\n".to_owned();
+    for level in 1..12 {
+        let before = format!("*a{}", level - 1);
+        bomb += &format!("b{level}: &a{level} [{}]\n", [before.as_str(); 9].join(","));
+    }
+    assert!(sent(&bomb, None).is_err());
+}

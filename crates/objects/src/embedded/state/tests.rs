@@ -395,6 +395,34 @@ fn the_history_is_bounded_by_number_and_by_size() {
     }
     assert!(state.history_bytes <= HISTORY_BYTES);
     assert!(state.history.len() < 100);
+    // What is gone is kept for those who have not heard of it, and counts.
+    for i in 0..200 {
+        put(&mut state, i, OBJECT_BYTES / 2);
+        let delete = Operation::Delete(Id::cluster("a"), Expected::Any);
+        state.run(&of, delete, Timestamp::UNIX_EPOCH, &mut Vec::new()).unwrap();
+    }
+    assert!(state.history_bytes <= HISTORY_BYTES);
+    assert!(state.history.len() < 150, "{}", state.history.len());
+}
+
+#[test]
+fn a_chain_of_owners_may_be_longer_than_the_stack() {
+    let of = of("Thing");
+    let mut state = State::default();
+    let mut run = |operation| state.run(&of, operation, Timestamp::UNIX_EPOCH, &mut Vec::new());
+    let mut owner = None;
+    for i in 0..20_000 {
+        let mut object = object(&format!("n{i}"), json!({}));
+        object.metadata.owner_references = owner.map(|uid| {
+            let owner = json!({ "apiVersion": "v1", "kind": "Thing", "name": "o", "uid": uid });
+            vec![serde_json::from_value(owner).unwrap()]
+        });
+        let Ok(Done::Object(made)) = run(Operation::Create(object)) else { panic!("refused") };
+        owner = made.metadata.uid.clone();
+    }
+    assert!(run(Operation::Delete(Id::cluster("n0"), Expected::Any)).is_ok());
+    assert_eq!(state.objects().count(), 0);
+    assert_eq!((state.uids.len(), state.owned.len()), (0, 0));
 }
 
 #[test]

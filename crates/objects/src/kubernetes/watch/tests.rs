@@ -182,6 +182,21 @@ async fn a_version_that_was_forgotten_or_an_error_is_a_restart() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_server_that_reports_an_error_every_time_is_not_hammered() {
+    let round = |_| [list(5, "", &["a"]), Ends(vec![error(500)])];
+    let (server, objects) = Server::that_says((0..1000).flat_map(round).collect::<VecDeque<_>>());
+    let mut watch = objects.watch::<Cluster>(Within::default());
+    let listen = async {
+        loop {
+            assert_eq!(told(&mut watch).await, "restarted a");
+        }
+    };
+    assert!(timeout(Duration::from_secs(300), listen).await.is_err());
+    let asked = server.asked().len();
+    assert!((40..160).contains(&asked), "{asked} requests in five minutes");
+}
+
+#[tokio::test(start_paused = true)]
 async fn silence_is_noticed_in_less_than_a_minute() {
     // The open session hears nothing more; then neither a list nor a new session is answered.
     let (server, objects) = Server::that_says([

@@ -1,0 +1,48 @@
+use std::process::ExitCode;
+
+use crate::output::{self, Failure, Verdict};
+
+/// Print the definitions of Fairlead's own kinds, as YAML
+///
+/// A server that keeps its objects in Kubernetes needs them there.
+///
+/// Example:
+///   fairlead crds | kubectl apply -f -
+#[derive(Debug, clap::Args)]
+#[command(verbatim_doc_comment)]
+pub(crate) struct Args {}
+
+pub(crate) fn run(_: &Args) -> Verdict {
+    output::line(text()?.trim_end())?;
+    Ok(ExitCode::SUCCESS)
+}
+
+fn text() -> Result<String, Failure> {
+    let mut text = String::new();
+    for definition in objects::kinds::definitions() {
+        text.push_str("---\n");
+        text.push_str(&output::yaml(&definition)?);
+        if !text.ends_with('\n') {
+            text.push('\n');
+        }
+    }
+    Ok(text)
+}
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn every_definition_is_a_document_of_its_own() {
+        let text = super::text().unwrap();
+        let documents: Vec<serde_json::Value> = text
+            .split("---\n")
+            .filter(|document| !document.is_empty())
+            .map(|document| serde_saphyr::from_str(document).unwrap())
+            .collect();
+        assert_eq!(documents.len(), objects::kinds::definitions().len());
+        for document in documents {
+            assert_eq!(document["kind"], "CustomResourceDefinition");
+            assert_eq!(document["spec"]["group"], "fairlead.dev");
+        }
+    }
+}

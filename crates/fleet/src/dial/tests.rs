@@ -1,0 +1,132 @@
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpListener;
+
+use super::*;
+
+fn endpoint(server: &str, proxy: Option<String>) -> Endpoint {
+    Endpoint {
+        server: server.parse().unwrap(),
+        authorities: None,
+        insecure: false,
+        tls_server_name: None,
+        proxy: proxy.map(|proxy| Hidden(proxy.parse().unwrap())),
+    }
+}
+
+async fn dial(endpoint: &Endpoint) -> (Vec<&'static str>, Result<Wire, DialError>) {
+    let tls = kube::Config::new(endpoint.server.clone()).rustls_client_config().unwrap();
+    let (resolver, steps) = (Resolver::new(&Tasks::new("test")), Steps::default());
+    let timing = Timing { connect: Duration::from_secs(20), ..Timing::default() };
+    let mut dialer = Dialer::new(endpoint, tls, &resolver, &timing, &steps).unwrap();
+    let wire = dialer.call(endpoint.server.clone()).await;
+    (steps.take().iter().map(|step| step.name).collect(), wire)
+}
+
+async fn listen() -> (TcpListener, SocketAddr) {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    (listener, address)
+}
+
+/// Takes one CONNECT and answers with this line; gives back what it was asked.
+async fn http_proxy(answer: &'static str) -> (SocketAddr, tokio::task::JoinHandle<String>) {
+    let (listener, address) = listen().await;
+    let asked = tokio::spawn(async move {
+        let (mut stream, _) = listener.accept().await.unwrap();
+        let mut asked = vec![0; 4096];
+        let read = stream.read(&mut asked).await.unwrap();
+        stream.write_all(format!("HTTP/1.1 {answer}\r\n\r\n").as_bytes()).await.unwrap();
+        String::from_utf8(asked[..read].to_vec()).unwrap()
+    });
+    (address, asked)
+}
+
+#[tokio::test]
+async fn an_http_proxy_is_asked_for_the_server_with_its_own_password() {
+    let (proxy, asked) = http_proxy("200 OK").await;
+    let endpoint = endpoint("http://api.test:6443", Some(format!("http://me:p%40ss@{proxy}")));
+    let (steps, wire) = dial(&endpoint).await;
+    assert!(wire.is_ok());
+    assert_eq!(steps, ["resolve", "tcp", "proxy"]);
+    let asked = asked.await.unwrap();
+    assert!(asked.starts_with("CONNECT api.test:6443 "), "{asked}");
+    // me:p@ss
+    assert!(asked.to_lowercase().contains("proxy-authorization: basic bwu6cebzcw=="), "{asked}");
+}
+
+#[tokio::test]
+async fn what_a_proxy_does_not_do_is_its_failure_and_not_the_servers() {
+    let failure = async |proxy: String| {
+        let endpoint = endpoint("http://api.test:6443", Some(proxy));
+        let failure = dial(&endpoint).await.1.err().unwrap().failure("http://api.test:6443");
+        assert_eq!(failure.reason, Reason::Proxy);
+        assert!(!failure.why.contains("s3cret"), "{}", failure.why);
+        failure.why
+    };
+    let (proxy, _) = http_proxy("407 Proxy Authentication Required").await;
+    let why = failure(format!("http://me:s3cret@{proxy}")).await;
+    assert!(why.contains("connect us to http://api.test:6443: proxy authorization"), "{why}");
+    let (closed, address) = listen().await;
+    drop(closed);
+    let why = failure(format!("http://{address}")).await;
+    assert!(why.contains("refuses connections"), "{why}");
+}
+
+#[tokio::test]
+async fn a_socks_proxy_is_given_the_name() {
+    let (listener, proxy) = listen().await;
+    let asked = tokio::spawn(async move {
+        let (mut stream, _) = listener.accept().await.unwrap();
+        let mut asked = [0; 512];
+        // Greeting: no authentication is fine.
+        let _ = stream.read(&mut asked).await.unwrap();
+        stream.write_all(&[5, 0]).await.unwrap();
+        let read = stream.read(&mut asked).await.unwrap();
+        stream.write_all(&[5, 0, 0, 1, 127, 0, 0, 1, 0, 80]).await.unwrap();
+        asked[..read].to_vec()
+    });
+    let endpoint = endpoint("http://api.test:6443", Some(format!("socks5://{proxy}")));
+    let (steps, wire) = dial(&endpoint).await;
+    assert!(wire.is_ok(), "{:?}", wire.err());
+    assert_eq!(steps, ["resolve", "tcp", "proxy"]);
+    let asked = asked.await.unwrap();
+    assert!(asked.windows(8).any(|part| part == b"api.test"), "{asked:?}");
+}
+
+#[tokio::test]
+async fn each_step_is_noted_and_the_first_that_fails_is_the_last() {
+    let (listener, address) = listen().await;
+    tokio::spawn(async move {
+        let (mut stream, _) = listener.accept().await.unwrap();
+        let _ = stream.read(&mut [0; 64]).await;
+        let _ = stream.write_all(b"SSH-2.0-OpenSSH_9.2\r\n").await;
+    });
+    let (steps, wire) = dial(&endpoint(&format!("https://{address}"), None)).await;
+    assert_eq!(steps, ["resolve", "tcp", "tls"]);
+    let failure = wire.err().unwrap().failure("it");
+    assert_eq!(failure.reason, Reason::NotAnApiServer);
+
+    let (steps, wire) = dial(&endpoint("https://no-such-host.invalid", None)).await;
+    assert_eq!(steps, ["resolve"]);
+    assert_eq!(wire.err().unwrap().failure("it").reason, Reason::Name);
+}
+
+#[test]
+fn an_escaped_password_is_read_as_it_was_meant() {
+    assert_eq!(decoded("me:p%40ss%3aw%2"), "me:p@ss:w%2");
+    assert_eq!(decoded("%zz%"), "%zz%");
+}
+
+#[test]
+fn a_proxy_of_another_kind_is_a_sentence() {
+    let tcp = Tcp {
+        resolver: Resolver::new(&Tasks::new("test")),
+        limit: Duration::from_secs(1),
+        steps: Steps::default(),
+        proxy_tls: None,
+        to_proxy: false,
+    };
+    let proxy = Hidden("ftp://p".parse().unwrap());
+    let failure = Route::new(Some(&proxy), tcp, &Timing::default()).err().unwrap();
+    assert_eq!(failure.reason, Reason::Setup);
+}
