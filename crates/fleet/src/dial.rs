@@ -243,7 +243,7 @@ impl Dialer {
     }
 
     async fn dial(mut self, server: Uri) -> Result<Wire, DialError> {
-        // Not one after the other: a pool that opens a second connection is not reported on.
+        // The steps are those of the newest connection alone.
         drop(self.steps.take());
         let stream = match &mut self.route {
             Route::Direct(tcp) => tcp.call(server.clone()).await?,
