@@ -27,5 +27,8 @@ bench: ## every benchmark, as ratios against named rivals
 	@scripts/setup run
 	$(CARGO) bench -p replay
 	$(CARGO) bench -p doctor
+	$(CARGO) bench -p objects
+	$(CARGO) bench -p access
+	KUBEBUILDER_ASSETS=$$(scripts/kube-assets) $(CARGO) bench -p fleet
 
 ci: lint test ## what must pass before anything lands

@@ -147,7 +147,9 @@ fn lazy_client(tasks: &Tasks) -> kube::Client {
 }
 
 async fn connect(tasks: Tasks) -> io::Result<kube::Client> {
-    let config = kube::Config::infer().await.map_err(io::Error::other)?;
+    let mut config = kube::Config::infer().await.map_err(io::Error::other)?;
+    // kube would wait out a "come back later" by itself, beyond any deadline of ours.
+    config.default_retry = false;
     // On a thread of its own: a credential plugin runs there for as long as it likes.
     let make = move || {
         let builder = kube::client::ClientBuilder::try_from(config)?;

@@ -2,149 +2,15 @@
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
-use std::io::{BufRead, BufReader};
-use std::path::Path;
-use std::process::{Child, Command, Stdio};
-use std::time::{Duration, Instant};
+mod running;
 
+use std::path::Path;
+
+use running::{Answer, PATIENCE, Up};
 use serde_json::{Value, json};
 use testkit::{KubeServer, requires};
-use ureq::http::Request;
 
-const PATIENCE: Duration = Duration::from_secs(60);
 const PASSWORD: &str = "a few words will do";
-
-/// A running `fairlead up`, killed when dropped.
-struct Up {
-    child: Child,
-    api: String,
-    admin: String,
-    login: String,
-    token: String,
-    http: ureq::Agent,
-}
-
-struct Answer {
-    status: u16,
-    headers: ureq::http::HeaderMap,
-    text: String,
-}
-
-impl Answer {
-    fn json(&self) -> Value {
-        serde_json::from_str(&self.text).unwrap_or_else(|_| panic!("not JSON: {}", self.text))
-    }
-}
-
-impl Up {
-    fn start(data: &Path, kubeconfig: &str) -> Self {
-        Self::start_with(data, kubeconfig, |command| command)
-    }
-
-    fn start_with(
-        data: &Path,
-        kubeconfig: &str,
-        set: impl FnOnce(&mut Command) -> &mut Command,
-    ) -> Self {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_fairlead"));
-        for (name, _) in std::env::vars().filter(|(name, _)| name.starts_with("FAIRLEAD_")) {
-            command.env_remove(name);
-        }
-        command
-            .env("FAIRLEAD_CONFIG", "/dev/null")
-            .args(["up", "--admin-listen", "127.0.0.1:0", "--api-listen", "127.0.0.1:0"])
-            .args(["--fleet-kubeconfig", kubeconfig, "--data"])
-            .arg(data)
-            .stdout(Stdio::piped())
-            .stderr(Stdio::null());
-        let mut child = set(&mut command).spawn().unwrap();
-        let lines = BufReader::new(child.stdout.take().unwrap()).lines();
-        let [mut api, mut admin, mut login, mut file] = [const { String::new() }; 4];
-        for line in lines.map_while(Result::ok) {
-            let Some((name, place)) = line.trim().split_once(' ') else { continue };
-            match name {
-                "api" => place.trim().trim_end_matches('/').clone_into(&mut api),
-                "admin" => place.trim().trim_end_matches('/').clone_into(&mut admin),
-                "login" => place.trim().clone_into(&mut login),
-                "token" => place.trim().clone_into(&mut file),
-                "data" => break,
-                _ => {}
-            }
-        }
-        let token = std::fs::read_to_string(file).unwrap().trim().to_owned();
-        let http = ureq::Agent::config_builder()
-            .timeout_global(Some(PATIENCE))
-            .http_status_as_error(false)
-            .max_redirects(0)
-            .build();
-        Self { child, api, admin, login, token, http: http.into() }
-    }
-
-    fn send(&self, method: &str, url: &str, headers: &[(&str, &str)], body: &Value) -> Answer {
-        let mut request = Request::builder().method(method).uri(url);
-        for (name, value) in headers {
-            request = request.header(*name, *value);
-        }
-        let text = if body.is_null() { String::new() } else { body.to_string() };
-        let request = request.body(text).unwrap();
-        let request = self.http.configure_request(request).allow_non_standard_methods(true).build();
-        let mut answer = self.http.run(request).unwrap();
-        let text = answer.body_mut().read_to_string().unwrap();
-        Answer { status: answer.status().as_u16(), headers: answer.headers().clone(), text }
-    }
-
-    fn ask_as(&self, token: &str, method: &str, path: &str, body: &Value) -> Answer {
-        let bearer = format!("Bearer {token}");
-        let url = format!("{}/api/v1{path}", self.api);
-        self.send(method, &url, &[("authorization", &bearer)], body)
-    }
-
-    /// As the machine's owner.
-    fn ask(&self, method: &str, path: &str, body: &Value) -> Answer {
-        self.ask_as(&self.token, method, path, body)
-    }
-
-    fn get(&self, path: &str) -> Answer {
-        self.ask("GET", path, &Value::Null)
-    }
-
-    /// Asks until the answer is as `wanted`.
-    fn wait_for(&self, path: &str, wanted: impl Fn(&Value) -> bool) -> Value {
-        let until = Instant::now() + PATIENCE;
-        loop {
-            let answer = self.get(path);
-            if answer.status == 200 && wanted(&answer.json()) {
-                return answer.json();
-            }
-            assert!(Instant::now() < until, "{path}: {}", answer.text);
-            std::thread::sleep(Duration::from_millis(50));
-        }
-    }
-
-    fn wait_until_ready_says(&self, wanted: &str) {
-        let until = Instant::now() + PATIENCE;
-        loop {
-            let answer = self.send("GET", &format!("{}/readyz", self.admin), &[], &Value::Null);
-            if answer.text.contains(wanted) {
-                return;
-            }
-            assert!(Instant::now() < until, "{}", answer.text);
-            std::thread::sleep(Duration::from_millis(50));
-        }
-    }
-
-    fn kill(mut self) {
-        self.child.kill().unwrap();
-        self.child.wait().unwrap();
-    }
-}
-
-impl Drop for Up {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
-}
 
 fn done(answer: &Answer) {
     assert!(answer.status < 300, "{}: {}", answer.status, answer.text);

@@ -169,7 +169,7 @@ fn a_cluster_that_does_not_answer_costs_its_own_line() {
     let server = StandIn::start(across(false));
     let (code, out, err) = server.run("get pods --all-clusters");
     assert_eq!(out, "CLUSTER   NAME   READY\ndev       web    1/1\n");
-    assert_eq!(err, "unreachable: prod: 10.0.0.1:6443 does not answer\n");
+    assert_eq!(err, "prod: 10.0.0.1:6443 does not answer\n");
     assert_eq!(code, 1);
     assert_eq!(server.paths(), ["GET /api/v1/resources/pods?namespace=default&as=table"]);
 

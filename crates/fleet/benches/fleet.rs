@@ -1,8 +1,10 @@
 //! 500 clusters: what the unreachable ones cost the others, what a full sync costs readers, what a
 //! cluster costs in memory. Every time is a ratio against the same thing from the same run.
 //!
-//! All contexts are one API server on this machine, so its handshakes and ours share the cores; the
-//! fair rival of "with black holes" is therefore the same fleet without them.
+//! All contexts are one API server on this machine, so its handshakes and ours share the cores. Hence
+//! two views: near, where the cores are all that counts, and the fair rival of "with black holes" is
+//! the same fleet without them; and far, behind a proxy that delays every piece, where a connect takes
+//! as long as it does in life, and the rival is one cluster alone.
 
 #![allow(clippy::unwrap_used, clippy::print_stdout, reason = "a benchmark")]
 
@@ -23,41 +25,53 @@ use testkit::{Fault, KubeServer, Proxy};
 const HEALTHY: usize = 400;
 const HOLES: usize = 100;
 const ALONE: usize = 20;
+/// Each way, of a cluster that is far.
+const FAR: Duration = Duration::from_millis(250);
+/// What a healthy cluster may take, as a multiple of its own connect alone.
+const LIMIT: f64 = 1.2;
 
 fn main() {
     testkit::requires!(kube);
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().unwrap();
-    runtime.block_on(run());
+    if !runtime.block_on(run()) {
+        std::process::exit(1);
+    }
 }
 
-async fn run() {
+/// Whether what must hold holds.
+async fn run() -> bool {
     let server = KubeServer::start().await;
     let hole = Proxy::start(server.address());
     hole.inject(Fault::BlackHole);
-    let lab = Lab { server, hole };
+    let far = Proxy::start(server.address());
+    far.inject(Fault::Delay(FAR));
+    let lab = Lab { server, hole, far };
 
-    let mut alone = Vec::new();
-    for _ in 0..ALONE {
-        let running = lab.start(1, 0);
-        alone.extend(running.times(1).await);
-        running.stop().await;
-    }
-    alone.sort();
-    let own = alone[ALONE / 2];
-
-    let running = lab.start(HEALTHY, 0);
-    let mut without = running.times(HEALTHY).await;
+    let own = lab.alone(Distance::Near).await;
+    let own_far = lab.alone(Distance::Far).await;
+    let running = lab.start(HEALTHY, HOLES, Distance::Far);
+    let distant = running.times(HEALTHY).await;
     running.stop().await;
-    without.sort();
+
+    let running = lab.start(HEALTHY, 0, Distance::Near);
+    let without = running.times(HEALTHY).await;
+    running.stop().await;
 
     let before = resident();
-    let running = lab.start(HEALTHY, HOLES);
-    let mut with = running.times(HEALTHY).await;
+    let running = lab.start(HEALTHY, HOLES, Distance::Near);
+    let with = running.times(HEALTHY).await;
     let after = resident();
-    with.sort();
 
     println!("{} clusters, {HOLES} of them black holes, one API server", HEALTHY + HOLES);
-    println!("time to ready of a healthy one, with black holes against without:");
+    println!(
+        "far ({FAR:?} each way): time to ready, {HEALTHY} at once against one alone ({own_far:.0?}):"
+    );
+    for (name, part) in [("p50", 0.5), ("p99", 0.99), ("max", 1.0)] {
+        println!("  {name:4} {:.2}", ratio(at(&distant, part), own_far));
+    }
+    let holds = ratio(at(&distant, 1.0), own_far) <= LIMIT;
+    println!("  all within {LIMIT} times its own connect: {}", if holds { "yes" } else { "NO" });
+    println!("near: time to ready of a healthy one, with black holes against without:");
     for (name, part) in [("p50", 0.5), ("p99", 0.99), ("max", 1.0)] {
         println!("  {name:4} {:.2}", ratio(at(&with, part), at(&without, part)));
     }
@@ -70,7 +84,7 @@ async fn run() {
     // Every context gets other credentials: each is parsed, connected anew and swapped.
     let idle = read_for(&running.fleet, tokio::time::sleep(Duration::from_secs(5))).await;
     let connects = running.connects();
-    lab.write(&running.file(), HEALTHY, HOLES, true);
+    lab.write(&running.file(), HEALTHY, HOLES, Distance::Near, true);
     let resync = async {
         while running.connects() < connects + HEALTHY as f64 {
             tokio::time::sleep(Duration::from_millis(5)).await;
@@ -86,11 +100,19 @@ async fn run() {
         );
     }
     running.stop().await;
+    holds
 }
 
 struct Lab {
     server: KubeServer,
     hole: Proxy,
+    far: Proxy,
+}
+
+#[derive(Clone, Copy)]
+enum Distance {
+    Near,
+    Far,
 }
 
 struct Running {
@@ -100,9 +122,21 @@ struct Running {
 }
 
 impl Lab {
-    fn start(&self, healthy: usize, holes: usize) -> Running {
+    /// How long one cluster takes that has the machine to itself: the median of some.
+    async fn alone(&self, distance: Distance) -> Duration {
+        let mut alone = Vec::new();
+        for _ in 0..ALONE {
+            let running = self.start(1, 0, distance);
+            alone.extend(running.times(1).await);
+            running.stop().await;
+        }
+        alone.sort();
+        alone[ALONE / 2]
+    }
+
+    fn start(&self, healthy: usize, holes: usize, distance: Distance) -> Running {
         let dir = tempfile::tempdir().unwrap();
-        self.write(&dir.path().join("kubeconfig"), healthy, holes, false);
+        self.write(&dir.path().join("kubeconfig"), healthy, holes, distance, false);
         let tasks = Tasks::new("bench");
         let objects = Objects::embedded(&dir.path().join("store"), &tasks).unwrap();
         let kubeconfigs = vec![dir.path().join("kubeconfig")];
@@ -111,8 +145,12 @@ impl Lab {
         Running { fleet, tasks, dir }
     }
 
-    fn write(&self, path: &Path, healthy: usize, holes: usize, rotated: bool) {
-        let config: Value = serde_json::from_str(self.server.access().kubeconfig()).unwrap();
+    fn write(&self, path: &Path, healthy: usize, holes: usize, distance: Distance, rotated: bool) {
+        let access = match distance {
+            Distance::Near => self.server.access().kubeconfig().to_owned(),
+            Distance::Far => self.server.through(&self.far).kubeconfig().to_owned(),
+        };
+        let config: Value = serde_json::from_str(&access).unwrap();
         let cluster = &config["clusters"][0]["cluster"];
         let mut swallowed = cluster.clone();
         swallowed["server"] = format!("https://{}", self.hole.address()).into();
@@ -141,7 +179,7 @@ impl Running {
         self.dir.path().join("kubeconfig")
     }
 
-    /// From being listed to being usable, each.
+    /// From being listed to being usable, each; sorted.
     async fn times(&self, wanted: usize) -> Vec<Duration> {
         let mut changes = self.fleet.changes();
         let mut listed = HashMap::new();
@@ -157,7 +195,9 @@ impl Running {
             }
             let _ = Deadline::after(Duration::from_millis(100)).bound(changes.changed()).await;
         }
-        usable.into_values().collect()
+        let mut times: Vec<_> = usable.into_values().collect();
+        times.sort();
+        times
     }
 
     fn connects(&self) -> f64 {

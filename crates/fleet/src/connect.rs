@@ -175,7 +175,10 @@ impl Cluster {
     }
 
     async fn reconnect(&mut self) -> Duration {
-        match self.reach().await {
+        let Reached { credentials, result } = self.reached().await;
+        self.is_suspect = matches!(&result, Err(failure) if failure.reason == Reason::Timeout);
+        self.credentials = credentials;
+        match result {
             Ok((link, Introduction { answer, nodes })) => {
                 info!(cluster = %self.me.cluster, version = answer.version, "connected");
                 self.me.ground.metrics.connects.inc();
@@ -185,54 +188,56 @@ impl Cluster {
                 self.link = Some(Arc::clone(&link));
                 self.answered(&link, answer).await
             }
-            Err(failure) => {
-                let older = self.link.clone().filter(|link| {
-                    !self
-                        .credentials
-                        .as_ref()
-                        .is_some_and(|newest| Arc::ptr_eq(newest, &link.credentials))
-                });
-                let kept = match older {
-                    Some(older) => {
-                        older.ask(Deadline::after(self.me.ground.timing.answer)).await.ok()
-                    }
-                    None => None,
-                };
-                if let Some(answer) = kept {
+            Err(failure) => match self.older_answer().await {
+                Some(answer) => {
                     self.me.pulse.beat(Timestamp::now(), answer.latency);
                     self.me.ground.metrics.failed(failure.reason);
                     self.publish(&Event::Kept(&failure))
-                } else {
-                    self.failed(&failure)
+                }
+                None => self.failed(&failure),
+            },
+        }
+    }
+
+    /// Reaches it anew. Meanwhile the client that is in use, if there is one, is asked as ever: new
+    /// credentials may take a plugin's time to get, and what is called ready must be.
+    async fn reached(&mut self) -> Reached {
+        let Connector { cluster, ground, tenant, .. } = &self.me;
+        let timing = ground.timing;
+        let mut reaching = std::pin::pin!(reach(
+            Arc::clone(cluster),
+            Arc::clone(&self.access),
+            self.credentials.take(),
+            self.is_suspect,
+            Arc::clone(ground),
+            Arc::clone(&tenant.bell),
+        ));
+        loop {
+            if let Ok(reached) = Deadline::after(timing.probe).bound(&mut reaching).await {
+                return reached;
+            }
+            let Some(link) = self.link.clone() else { continue };
+            let answer = tokio::select! {
+                reached = &mut reaching => return reached,
+                answer = link.ask(Deadline::after(timing.answer)) => answer,
+            };
+            match answer {
+                Ok(answer) => self.me.pulse.beat(Timestamp::now(), answer.latency),
+                Err(failure) => {
+                    self.failed(&failure);
                 }
             }
         }
     }
 
-    /// A new client that has been answered.
-    async fn reach(&mut self) -> Result<(Link, Introduction), Failure> {
-        let ground = Arc::clone(&self.me.ground);
-        let credentials = match &self.credentials {
-            Some(credentials) => Arc::clone(credentials),
-            None => {
-                let deadline = ground.credentials_deadline();
-                let fetched = fetch(&self.me.cluster, &self.access, &ground, deadline).await?;
-                let renew_in = fetched.renew_in;
-                let made = Credentials::new(Arc::clone(&self.access), fetched, &ground);
-                made.keep_fresh(&self.me.cluster, renew_in, &ground, &self.me.tenant.bell);
-                self.credentials = Some(Arc::clone(&made));
-                made
-            }
-        };
-        let deadline = Deadline::after(ground.attempt_within());
-        let result =
-            connect(&credentials, &ground, self.is_suspect, deadline, &mut Vec::new()).await;
-        match &result {
-            Err(failure) if failure.reason == Reason::Unauthorised => self.credentials = None,
-            _ => {}
-        }
-        self.is_suspect = matches!(&result, Err(failure) if failure.reason == Reason::Timeout);
-        result
+    /// What the client in use answers, if it is there and has credentials of before.
+    async fn older_answer(&self) -> Option<Answer> {
+        let newest = self.credentials.as_ref();
+        let older = self
+            .link
+            .as_ref()
+            .filter(|link| newest.is_none_or(|newest| !Arc::ptr_eq(newest, &link.credentials)));
+        older?.ask(Deadline::after(self.me.ground.timing.answer)).await.ok()
     }
 
     async fn probe(&mut self, link: &Arc<Link>) -> Duration {
@@ -363,4 +368,38 @@ impl Cluster {
         });
         next.unwrap_or_default()
     }
+}
+
+/// How reaching a cluster went.
+struct Reached {
+    /// To be used again, unless they were refused.
+    credentials: Option<Arc<Credentials>>,
+    result: Result<(Link, Introduction), Failure>,
+}
+
+/// A new client that has been answered.
+async fn reach(
+    cluster: Arc<str>,
+    access: Arc<Access>,
+    credentials: Option<Arc<Credentials>>,
+    is_suspect: bool,
+    ground: Arc<Ground>,
+    bell: Arc<Bell>,
+) -> Reached {
+    let credentials = match credentials {
+        Some(credentials) => credentials,
+        None => match fetch(&cluster, &access, &ground, ground.credentials_deadline()).await {
+            Ok(fetched) => {
+                let renew_in = fetched.renew_in;
+                let made = Credentials::new(access, fetched, &ground);
+                made.keep_fresh(&cluster, renew_in, &ground, &bell);
+                made
+            }
+            Err(failure) => return Reached { credentials: None, result: Err(failure) },
+        },
+    };
+    let deadline = Deadline::after(ground.attempt_within());
+    let result = connect(&credentials, &ground, is_suspect, deadline, &mut Vec::new()).await;
+    let refused = matches!(&result, Err(failure) if failure.reason == Reason::Unauthorised);
+    Reached { credentials: (!refused).then_some(credentials), result }
 }

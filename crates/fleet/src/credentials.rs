@@ -297,12 +297,16 @@ async fn renew(
     bell: Arc<Bell>,
 ) {
     let mut backoff = Backoff::new(RENEW_RETRY);
+    let mut fetched_at = None;
     loop {
         let was_refused = tokio::select! {
             () = refused.notified() => true,
             () = sleep(renew_in.unwrap_or(LONGEST)) => false,
         };
-        let again = Instant::now() + RENEW_AGAIN;
+        if let Some(last) = fetched_at.filter(|_| was_refused) {
+            sleep_until(last + RENEW_AGAIN).await;
+        }
+        fetched_at = Some(Instant::now());
         let Some(access) = credentials.upgrade().map(|held| Arc::clone(&held.access)) else {
             return;
         };
@@ -328,8 +332,6 @@ async fn renew(
                 renew_in = Some(backoff.failed().wait);
             }
         }
-        drop(held);
-        sleep_until(again).await;
     }
 }
 

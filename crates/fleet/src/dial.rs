@@ -101,14 +101,19 @@ impl Resolver {
         let host = host.to_owned();
         // A task of its own, which is not dropped at a deadline: it gives its place back when the
         // lookup has really ended.
+        let stop = self.tasks.stopping();
         let lookup = self.tasks.spawn("look up a name", async move {
             let _place = place;
-            tokio::net::lookup_host((host, port)).await.map(Vec::from_iter)
+            stop.bound(tokio::net::lookup_host((host, port)))
+                .await
+                .map(|found| found.map(Vec::from_iter).map_err(|error| error.to_string()))
         });
         match lookup.await {
-            Ok(Ok(addresses)) if addresses.is_empty() => Err(Cause::Name("no address".to_owned())),
-            Ok(Ok(addresses)) => Ok(addresses),
-            Ok(Err(error)) => Err(Cause::Name(error.to_string())),
+            Ok(Some(Ok(addresses))) if addresses.is_empty() => {
+                Err(Cause::Name("it has no address".to_owned()))
+            }
+            Ok(Some(found)) => found.map_err(Cause::Name),
+            Ok(None) => Err(Cause::Name("we are stopping".to_owned())),
             Err(error) => Err(Cause::Name(error.to_string())),
         }
     }
@@ -238,7 +243,7 @@ impl Dialer {
     }
 
     async fn dial(mut self, server: Uri) -> Result<Wire, DialError> {
-        // Not one after the other: a pool that opens a second connection is not reported on.
+        // The steps are those of the newest connection alone.
         drop(self.steps.take());
         let stream = match &mut self.route {
             Route::Direct(tcp) => tcp.call(server.clone()).await?,

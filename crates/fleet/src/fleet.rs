@@ -231,9 +231,8 @@ impl Keeper {
 
         // One generation for all of it.
         self.published.update(|fleet| {
-            let same_shadows = fleet.shadowed[..] == shadowed[..]
-                || fleet.shadowed.iter().zip(&shadowed).all(|(a, b)| same_shadow(a, b))
-                    && fleet.shadowed.len() == shadowed.len();
+            let same_shadows = fleet.shadowed.len() == shadowed.len()
+                && fleet.shadowed.iter().zip(&shadowed).all(|(a, b)| same_shadow(a, b));
             if gone.is_empty() && changed.is_empty() && same_shadows && fleet.synced == synced {
                 return false;
             }

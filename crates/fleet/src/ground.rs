@@ -1,16 +1,14 @@
 //! What every cluster of a fleet stands on.
 
-use flow::{Deadline, Ledger, Tasks};
+use std::time::Duration;
+
+use flow::{Deadline, Ledger, Snapshot, Tasks};
 use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric};
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::{ConstGauge, Gauge};
 use prometheus_client::registry::Registry;
 use tokio::sync::{Semaphore, SemaphorePermit};
-
-use std::time::Duration;
-
-use flow::Snapshot;
 
 use crate::config::Timing;
 use crate::credentials::exec::Plugins;

@@ -90,13 +90,16 @@ pub(crate) fn told(asked: &[Asked]) -> ExitCode {
     exit_code(asked)
 }
 
-/// `unreachable: prod-eu: why`
 fn missing(one: &Asked) -> String {
-    let name = &one.name;
     match &one.problem {
-        Some(problem) => format!("{}: {name}: {}", problem.word(), problem.sentence()),
-        None => format!("failed: {name}: did not answer"),
+        Some(problem) => line(&one.name, &problem.sentence()),
+        None => line(&one.name, "did not answer"),
     }
+}
+
+/// `prod-eu: why`. Most sentences begin with the cluster's name themselves.
+fn line(name: &str, sentence: &str) -> String {
+    if sentence.starts_with(name) { sentence.to_owned() } else { format!("{name}: {sentence}") }
 }
 
 fn exit_code(asked: &[Asked]) -> ExitCode {
@@ -150,8 +153,8 @@ pub(crate) fn each<T: Send>(
 
 fn failed(name: &str, trouble: &Trouble) -> String {
     match trouble {
-        Trouble::Said(problem) => format!("{}: {name}: {}", problem.word(), problem.sentence()),
-        Trouble::Failed(failure) => format!("failed: {name}: {failure}"),
+        Trouble::Said(problem) => line(name, &problem.sentence()),
+        Trouble::Failed(failure) => line(name, &failure.to_string()),
     }
 }
 
@@ -172,10 +175,10 @@ mod tests {
     fn who_did_not_answer_is_one_line() {
         assert_eq!(
             missing(&asked("prod-eu", Some("unreachable"))),
-            "unreachable: prod-eu: no answer within 5 s"
+            "prod-eu: no answer within 5 s"
         );
         let silent = Asked { name: "a".to_owned(), ..Asked::default() };
-        assert_eq!(missing(&silent), "failed: a: did not answer");
+        assert_eq!(missing(&silent), "a: did not answer");
     }
 
     #[test]

@@ -7,18 +7,28 @@ use tokio::net::TcpListener;
 
 use super::*;
 use crate::config::Timing;
+use crate::credentials::exec::{Exec, Version};
 use crate::credentials::{Auth, Bearer, Endpoint, Hidden};
 use crate::view::SourceKind;
 
 /// Answers like an API server as far as probes go, without TLS: what is tested here is not that.
 async fn api_server() -> SocketAddr {
+    mutable_api_server(Arc::default()).await
+}
+
+/// The same, until it is told to be silent.
+async fn mutable_api_server(silent: Arc<AtomicBool>) -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
     tokio::spawn(async move {
         while let Ok((mut stream, _)) = listener.accept().await {
+            let silent = Arc::clone(&silent);
             tokio::spawn(async move {
                 let mut buffer = [0; 4096];
                 while let Ok(read @ 1..) = stream.read(&mut buffer).await {
+                    if silent.load(Ordering::Relaxed) {
+                        std::future::pending::<()>().await;
+                    }
                     let body = if buffer[..read].starts_with(b"GET /version") {
                         r#"{"gitVersion":"v1.99.0"}"#
                     } else if buffer[..read].starts_with(b"GET /api/v1/nodes") {
@@ -62,7 +72,10 @@ fn offer(name: &str, label: &str, access: Result<Arc<Access>, String>) -> Arc<Of
 }
 
 fn keeper(tasks: &Tasks) -> Keeper {
-    let timing = Timing { probe: Duration::from_secs(3600), ..Timing::default() };
+    keeper_with(Timing { probe: Duration::from_secs(3600), ..Timing::default() }, tasks)
+}
+
+fn keeper_with(timing: Timing, tasks: &Tasks) -> Keeper {
     Keeper {
         published: Snapshot::default(),
         ground: Arc::new(Ground::new(timing, Ledger::default(), tasks.clone())),
@@ -302,6 +315,46 @@ async fn another_server_or_a_disabled_cluster_has_no_connection_from_that_genera
     assert_eq!(view.clusters["a"].why.as_deref(), Some("no such user"));
     drop(view);
     keeper.until_credentials(0).await;
+}
+
+#[tokio::test]
+async fn a_cluster_that_falls_silent_while_its_new_credentials_are_fetched_is_not_called_ready() {
+    let tasks = Tasks::new("test");
+    let silent = Arc::new(AtomicBool::new(false));
+    let server = mutable_api_server(Arc::clone(&silent)).await;
+    let timing = Timing {
+        probe: Duration::from_millis(200),
+        answer: Duration::from_secs(1),
+        plugin: Duration::from_secs(600),
+        ..Timing::default()
+    };
+    let mut keeper = keeper_with(timing, &tasks);
+    keeper.want([offer("a", "0", Ok(access(server, "t")))]);
+    keeper.until("ready", |fleet| is_ready(fleet, "a")).await;
+
+    let mut hanging = Access::clone(&access(server, "t"));
+    hanging.auth.bearer = Bearer::Exec(Exec {
+        version: Version::V1,
+        command: "sleep".to_owned(),
+        args: vec!["600".to_owned()],
+        env: Vec::new(),
+        install_hint: None,
+        provide_cluster_info: false,
+        cluster_config: None,
+    });
+    keeper.want([offer("a", "0", Ok(Arc::new(hanging)))]);
+    let seen = || keeper.published.load().clusters["a"].pulse.last_seen();
+    let before = seen();
+    let wait = async {
+        while seen() == before {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    };
+    assert!(Deadline::after(Duration::from_secs(60)).bound(wait).await.is_ok(), "not asked");
+    assert!(keeper.published.load().connection("a").is_ok());
+    silent.store(true, Ordering::Relaxed);
+    keeper.until("unreachable", |fleet| fleet.clusters["a"].state == State::Unreachable).await;
+    assert!(keeper.published.load().connection("a").is_err());
 }
 
 #[tokio::test]

@@ -289,11 +289,12 @@ fn auth(user: &User, cluster: &Cluster, dir: &Path, trust: Trust) -> Result<Auth
             return Err("its user has a key without its client certificate".to_owned());
         }
     };
-    let bearer = if let Some(token) = given(user.token.as_ref()) {
-        Bearer::Token(Hidden(token.clone()))
-    } else if let Some(file) = given(user.token_file.as_ref()) {
+    // A file goes before a token, as kubectl has it.
+    let bearer = if let Some(file) = given(user.token_file.as_ref()) {
         may_use_files(trust, "tokenFile")?;
         Bearer::TokenFile(dir.join(file))
+    } else if let Some(token) = given(user.token.as_ref()) {
+        Bearer::Token(Hidden(token.clone()))
     } else if let Some(exec) = &user.exec {
         Bearer::Exec(plugin(exec, cluster, dir, trust)?)
     } else if let Some(name) = given(user.username.as_ref()) {
