@@ -35,6 +35,7 @@ pub(crate) fn routes() -> Routes {
 /// What became of asking one cluster.
 #[derive(Clone, Debug, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
+#[schema(as = AskedCluster)]
 struct Row {
     name: String,
     ok: bool,

@@ -131,6 +131,14 @@ impl Routes {
         OpenApiRouter::<Api>::default().nest(BASE, described).into_openapi()
     }
 
+    /// What is said of each type, by its name.
+    #[cfg(test)]
+    pub(crate) fn schemas(&self) -> Vec<(String, serde_json::Value)> {
+        let all = self.0.iter().flat_map(|(_, (schemas, _, _))| schemas);
+        let written = |schema| serde_json::to_value(schema).unwrap_or_default();
+        all.map(|(name, schema)| (name.clone(), written(schema))).collect()
+    }
+
     /// Each method of each path, with how it is treated.
     #[cfg(test)]
     pub(crate) fn facts(&self) -> Vec<(http::Method, String, Route)> {

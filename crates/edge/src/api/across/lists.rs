@@ -54,12 +54,14 @@ struct Asked {
 
 #[derive(Debug, Serialize, ToSchema)]
 #[serde(untagged)]
+#[schema(as = ListAcross)]
 enum List {
     Objects { clusters: Vec<Row>, items: Vec<Item> },
     Table { clusters: Vec<Row>, columns: Vec<Column>, rows: Vec<listing::Row> },
 }
 
 #[derive(Debug, Serialize, ToSchema)]
+#[schema(as = ItemAcross)]
 struct Item {
     cluster: String,
     #[schema(value_type = Object)]

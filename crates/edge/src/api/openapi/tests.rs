@@ -52,3 +52,12 @@ fn openapi_says_of_every_route_what_it_is_for_and_what_it_answers() {
     let facts = routes.facts();
     assert_eq!(seen, facts.len(), "a route is declared twice, or not described");
 }
+
+#[test]
+fn openapi_has_one_type_of_each_name() {
+    let mut seen = std::collections::BTreeMap::new();
+    for (name, schema) in crate::api::routes().schemas() {
+        let first = seen.entry(name.clone()).or_insert_with(|| schema.clone());
+        assert_eq!(*first, schema, "two types are called {name}; give one `#[schema(as = …)]`");
+    }
+}
