@@ -16,8 +16,8 @@ use axum::response::{IntoResponse, Response};
 use fleet::fan::{self, Reply};
 use fleet::{Connection, Error, State as ClusterState};
 use flow::Deadline;
-use futures::stream::{self, BoxStream};
 use futures::StreamExt;
+use futures::stream::{self, BoxStream};
 use http::HeaderMap;
 use serde::Serialize;
 use serde_json::json;
@@ -66,6 +66,11 @@ fn chosen(api: &Api, asker: &Asker, named: Option<&str>) -> Vec<fan::Chosen> {
         }
     };
     names.into_iter().map(|name| (name.to_owned(), connection(name))).collect()
+}
+
+/// How much one of so many clusters may have, so that all of them together have `most`.
+fn share(most: usize, clusters: usize) -> usize {
+    (most / clusters.max(1)).max(1)
 }
 
 /// What the clusters' parts are put together to.

@@ -145,8 +145,9 @@ impl One {
                     None => Code::Refused,
                 };
                 let problem = Problem::new(code, why).of_cluster(cluster).body();
-                let of = |conflict: apply::Conflict| {
-                    Conflict { field: conflict.field, manager: conflict.manager }
+                let of = |conflict: apply::Conflict| Conflict {
+                    field: conflict.field,
+                    manager: conflict.manager,
                 };
                 ("failed", Some(problem), conflicts.into_iter().map(of).collect())
             }

@@ -6,27 +6,25 @@ use std::time::Duration;
 use access::{CLUSTERS, Permissions, Verb};
 use axum::Json;
 use axum::extract::{Path, State};
-use axum::response::sse::{Event, KeepAlive, Sse};
 use axum::response::{IntoResponse, Response};
 use fleet::{ClusterView, FleetView, SourceKind, State as ClusterState, TestReport};
 use flow::Deadline;
-use futures::{StreamExt, stream};
-use http::{HeaderMap, StatusCode, header};
+use futures::stream;
+use http::{HeaderMap, StatusCode};
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 use utoipa_axum::routes;
 
-use super::Api;
 use super::door::{Asker, Details};
 use super::extract::Body;
-use super::problem::{Code, Problem};
+use super::problem::Problem;
+use super::rights::Rights;
 use super::route::{Route, Routes};
+use super::{Api, sse};
 
 /// The most often that a stream tells: a fleet that connects changes hundreds of times a second.
 const AT_MOST_EVERY: Duration = Duration::from_millis(200);
-/// How often a quiet stream shows that it lives, and looks whether its reader may still read.
-const QUIET: Duration = Duration::from_secs(15);
 /// How long an answer waits for the view to show a change.
 const SEEN: Duration = Duration::from_secs(1);
 /// Kubeconfigs with embedded certificates of many contexts.
@@ -137,7 +135,7 @@ impl Clusters {
 /// The clusters that one may see
 ///
 /// With `Accept: text/event-stream`: an event `clusters` with the same document now, and at each
-/// change.
+/// change; `end` (`reason`) when one may no longer.
 #[utoipa::path(
     get, path = "/clusters", tag = "clusters",
     responses((status = 200, description = "By name", content(
@@ -149,53 +147,26 @@ async fn clusters(
     asker: Asker,
     headers: HeaderMap,
 ) -> Result<Response, Problem> {
-    if !wants_events(&headers) {
+    if !sse::wanted(&headers) {
         let view = api.fleet.view();
         let document = Clusters::visible(&api, view.generation(), &view, &asker.permissions);
         return Ok(Json(document).into_response());
     }
-    let place = api.streams.clone().try_acquire_owned().map_err(|_| {
-        Problem::new(Code::Overloaded, "as many streams are open as there may be; close one")
-            .come_back(QUIET)
-    })?;
-    let first = api.fleet.changes();
-    let events =
-        stream::unfold((api, asker, first, true), |(api, asker, mut changes, first)| async move {
-            let stop = api.tasks.stopping();
-            if !first {
-                // Then whatever came meanwhile is told at once.
-                stop.bound(tokio::time::sleep(AT_MOST_EVERY)).await?;
-                let changed = async {
-                    while Deadline::after(QUIET).bound(changes.changed()).await.is_err() {
-                        if !api.access.is_still(&asker.who) {
-                            return None;
-                        }
-                    }
-                    Some(())
-                };
-                stop.bound(changed).await??;
-            }
-            // Who may no longer read is not told; what they may see may have changed, too.
-            if !api.access.is_still(&asker.who) {
-                return None;
-            }
-            let view = api.fleet.view();
-            let permissions = api.access.permissions(&asker.who);
-            let document = Clusters::visible(&api, view.generation(), &view, &permissions);
-            let event = Event::default().event("clusters").json_data(document);
-            Some((event, (api, asker, changes, false)))
-        });
-    // Given back when the stream is dropped.
-    let events = events.map(move |event| {
-        let _held = &place;
-        event
+    let place = sse::place(&api, "clusters", "all", access::FLEET)?;
+    // What they may see may change; whether they may look at all is who they are.
+    let rights = Rights::new(&api, &asker, |_| true);
+    let start = (api.clone(), asker.who, api.fleet.changes(), true);
+    let events = stream::unfold(start, |(api, who, mut changes, first)| async move {
+        if !first {
+            // Then whatever came meanwhile is told at once.
+            tokio::time::sleep(AT_MOST_EVERY).await;
+            changes.changed().await;
+        }
+        let (view, permissions) = (api.fleet.view(), api.access.permissions(&who));
+        let document = Clusters::visible(&api, view.generation(), &view, &permissions);
+        Some((sse::event("clusters", &document), (api, who, changes, false)))
     });
-    Ok(Sse::new(events).keep_alive(KeepAlive::new().interval(QUIET)).into_response())
-}
-
-fn wants_events(headers: &HeaderMap) -> bool {
-    let accept = headers.get(header::ACCEPT).and_then(|accept| accept.to_str().ok());
-    accept.is_some_and(|accept| accept.contains("text/event-stream"))
+    Ok(sse::answer(&api, place, rights.guard_events(events)))
 }
 
 /// One cluster

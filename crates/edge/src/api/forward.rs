@@ -66,8 +66,7 @@ async fn forward(
     let within = (&*cluster, Some(&*asked.namespace));
     let rights = Rights::to(&api, &asker, within, PODS, Verb::Forward);
     let port = asked.port.get();
-    let port =
-        forward::forward(&connection, &asked.namespace, &name, port, asker.deadline).await?;
+    let port = forward::forward(&connection, &asked.namespace, &name, port, asker.deadline).await?;
     let task = format!("forward to {name} of {cluster}");
     Ok(socket::open(&api, upgrade, task, (place, rights, asker.deadline), Tunnel(port)))
 }

@@ -20,7 +20,7 @@ use super::scope::Scope;
 
 /// What is read at once of a list of which only some may be seen.
 const PAGE: u32 = 500;
-/// The most that is shown of it at once, unless fewer are asked for.
+/// The most that is answered at once: objects of ten kilobytes make this a hundred megabytes.
 const MOST: u32 = 10_000;
 
 /// How objects are wanted.
@@ -44,7 +44,7 @@ pub(crate) struct Listed {
     pub(crate) labels: Option<String>,
     /// A field selector: `status.phase=Running`.
     pub(crate) fields: Option<String>,
-    /// At most this many.
+    /// At most this many; 10,000 unless said, and no more than that.
     pub(crate) limit: Option<u32>,
     /// Where an earlier list stopped.
     #[serde(rename = "continue")]
@@ -64,7 +64,7 @@ impl Listed {
             namespace: self.namespace.clone(),
             labels: self.labels.clone(),
             fields: self.fields.clone(),
-            limit: self.limit,
+            limit: self.limit.map(|limit| limit.min(MOST)),
             continue_token: self.more.clone(),
         }
     }

@@ -93,15 +93,15 @@ async fn log(
     let within = (&*cluster, Some(&*asked.namespace));
     let rights = Rights::to(&api, &asker, within, PODS, Verb::Log);
     let whose = Whose::Pod(name.clone());
-    let entries =
-        logs::logs(&connection, &asked.namespace, whose, &what, asker.deadline).await?;
+    let entries = logs::logs(&connection, &asked.namespace, whose, &what, asker.deadline).await?;
     if sse::wanted(&headers) {
         let events = entries.map(move |entry| event(&entry, asked.container.as_deref()));
         return Ok(sse::answer(&api, place, rights.guard_events(events)));
     }
     let pieces = entries.filter_map(|entry| std::future::ready(text(entry)));
+    let stopping = || Err(io::Error::other(sse::STOPPING));
     let pieces = rights.guard(pieces, || Err(io::Error::other(LOST)));
-    let body = Body::from_stream(sse::placed(&api, place, pieces));
+    let body = Body::from_stream(sse::placed(&api, place, pieces, stopping));
     Ok(([(header::CONTENT_TYPE, "text/plain; charset=utf-8")], body).into_response())
 }
 
@@ -147,7 +147,8 @@ mod tests {
 
     #[test]
     fn a_duration_is_read_as_people_write_it() {
-        for (text, expected) in [("90", 90), ("90s", 90), ("5m", 300), ("1h30m", 5400), ("500ms", 1)]
+        for (text, expected) in
+            [("90", 90), ("90s", 90), ("5m", 300), ("1h30m", 5400), ("500ms", 1)]
         {
             assert_eq!(seconds(text).unwrap(), expected, "{text}");
         }

@@ -3,10 +3,10 @@
 use access::Verb;
 use axum::Json;
 use axum::extract::{Path, State};
-use axum::response::{IntoResponse, Response};
 use axum::response::sse::Event;
-use fleet::resources::nodes::{self, Allow, Progress, Skip};
+use axum::response::{IntoResponse, Response};
 use fleet::resources;
+use fleet::resources::nodes::{self, Allow, Progress, Skip};
 use futures::{StreamExt, stream};
 use http::HeaderMap;
 use serde::{Deserialize, Serialize};
@@ -211,9 +211,8 @@ impl<S: Fn(&str) -> bool> Tally<S> {
             Progress::Evicted { namespace, pod } => (namespace, pod, "evicting", None),
             Progress::Gone { namespace, pod } => (namespace, pod, "gone", None),
             Progress::Blocked { namespace, pod, why } => (namespace, pod, "blocked", Some(why)),
-            Progress::Failed { namespace, pod, why } | Progress::Refused { namespace, pod, why } => {
-                (namespace, pod, "failed", Some(why))
-            }
+            Progress::Failed { namespace, pod, why }
+            | Progress::Refused { namespace, pod, why } => (namespace, pod, "failed", Some(why)),
         };
         let seen = (self.seen)(&namespace);
         match outcome {

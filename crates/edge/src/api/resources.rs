@@ -267,8 +267,7 @@ async fn scale(
     let (object, namespace) = ((&*cluster, &*kind, &*name), asked.namespace.as_deref());
     let Chosen { connection, target, .. } =
         choose(&api, &asker, object, namespace, Verb::Scale).await?;
-    let scaled =
-        resources::scale::scale(&connection, &target, replicas, asker.deadline).await?;
+    let scaled = resources::scale::scale(&connection, &target, replicas, asker.deadline).await?;
     Ok(Json(Scaled { replicas: scaled.after, was: scaled.before }))
 }
 

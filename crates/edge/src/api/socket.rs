@@ -25,7 +25,7 @@ use tokio::time::{Instant, Interval, MissedTickBehavior, interval_at};
 use super::Api;
 use super::problem::Problem;
 use super::rights::{LOST, Rights};
-use super::sse::Place;
+use super::sse::{Place, STOPPING};
 
 /// Larger frames are refused: a terminal's are some bytes, a pipe's some tens of kilobytes.
 const LARGEST: usize = 1 << 20;
@@ -69,7 +69,7 @@ impl Ended {
             Self::Done | Self::Gone => None,
             Self::Broke(why) => Some(why),
             Self::Forbidden => Some(LOST),
-            Self::Stopping => Some("the server is stopping"),
+            Self::Stopping => Some(STOPPING),
         }
     }
 

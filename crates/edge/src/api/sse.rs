@@ -14,7 +14,7 @@ use axum::response::sse::{Event, KeepAlive, Sse};
 use axum::response::{IntoResponse, Response};
 use flow::ledger::Outcome;
 use flow::{Ledger, Op};
-use futures::{Stream, StreamExt};
+use futures::{Stream, StreamExt, stream};
 use http::{HeaderMap, header};
 use serde::Serialize;
 use serde_json::json;
@@ -25,8 +25,11 @@ use super::problem::{Code, Problem};
 
 const IDLE: Duration = Duration::from_secs(15);
 
+/// What is said to those who would hear more.
+pub(crate) const STOPPING: &str = "the server is stopping";
+
 /// The kinds of streams on the ledger. None of them is ever late.
-const KINDS: [&str; 6] = ["watch", "log", "exec", "forward", "drain", "fan-out"];
+const KINDS: [&str; 7] = ["clusters", "watch", "log", "exec", "forward", "drain", "fan-out"];
 
 /// Tells the ledger that streams may take their time.
 pub(crate) fn expect(ledger: &Ledger) {
@@ -92,14 +95,17 @@ pub(crate) fn place(
     Ok(Place { op: Some(op), _permit: permit })
 }
 
-/// `items` until the process stops, in their place.
-pub(crate) fn placed<T>(
+/// `items` in their place, until the process stops; then `last`.
+pub(crate) fn placed<T: Send + 'static>(
     api: &Api,
     place: Place,
     items: impl Stream<Item = T> + Send + 'static,
+    last: impl FnOnce() -> T + Send + 'static,
 ) -> impl Stream<Item = T> + Send + 'static {
-    let stop = api.tasks.stopping();
-    items.take_until(async move { stop.stopped().await }).map(move |item| {
+    let (stop, stopped) = (api.tasks.stopping(), api.tasks.stopping());
+    let last = stream::once(async move { stopped.is_stopped().then(last) });
+    let last = last.filter_map(std::future::ready);
+    items.take_until(async move { stop.stopped().await }).chain(last).map(move |item| {
         let _ = &place;
         item
     })
@@ -111,6 +117,6 @@ pub(crate) fn answer(
     place: Place,
     events: impl Stream<Item = Event> + Send + 'static,
 ) -> Response {
-    let events = placed(api, place, events).map(Ok::<_, Infallible>);
+    let events = placed(api, place, events, || end(STOPPING)).map(Ok::<_, Infallible>);
     Sse::new(events).keep_alive(KeepAlive::new().interval(IDLE)).into_response()
 }

@@ -8,8 +8,8 @@ use axum::response::Response;
 use axum::response::sse::Event;
 use fleet::resources::{self, Change, ListQuery, Page};
 use fleet::{Error, Found};
-use futures::stream::{self, BoxStream};
 use futures::StreamExt;
+use futures::stream::{self, BoxStream};
 use kube::core::DynamicObject;
 use serde_json::json;
 

@@ -17,7 +17,10 @@ use super::super::door::Asker;
 use super::super::extract::Query;
 use super::super::problem::Problem;
 use super::super::route::{Route, Routes};
-use super::{Row, Whole, answer, chosen};
+use super::{Row, Whole, answer, chosen, share};
+
+/// Events in one answer, of all clusters together: some tens of megabytes.
+const MOST: usize = 50_000;
 
 pub(super) fn routes() -> Routes {
     Routes::default().with(Route::list().across(), routes!(events_across))
@@ -59,6 +62,7 @@ async fn events_across(
     headers: HeaderMap,
 ) -> Result<Response, Problem> {
     let chosen = chosen(&api, &asker, asked.clusters.as_deref());
+    let events = Events { most: share(MOST, chosen.len()), all: Vec::new() };
     let (asks, namespace) = (asker.clone(), asked.namespace);
     let ask = move |connection: Connection, deadline| {
         let (asker, namespace) = (asks.clone(), namespace.clone());
@@ -67,23 +71,29 @@ async fn events_across(
             events_seen(&connection, &asker, about, deadline).await
         }
     };
-    answer(&api, &asker, &headers, chosen, Events::default(), ask).await
+    answer(&api, &asker, &headers, chosen, events, ask).await
 }
 
-#[derive(Default)]
-struct Events(Vec<Event>);
+struct Events {
+    /// From each cluster.
+    most: usize,
+    all: Vec<Event>,
+}
 
 impl Whole for Events {
     type Part = Vec<Event>;
     type Answer = EventsAcross;
 
     fn add(&mut self, cluster: &str, part: Vec<Event>) -> bool {
-        self.0.extend(part.into_iter().map(|event| event.of(cluster)));
-        false
+        let truncated = part.len() > self.most;
+        // The latest come first.
+        let latest = part.into_iter().take(self.most);
+        self.all.extend(latest.map(|event| event.of(cluster)));
+        truncated
     }
 
     fn end(mut self, clusters: Vec<Row>) -> EventsAcross {
-        self.0.sort_by_key(|event| Reverse(event.last_seen));
-        EventsAcross { clusters, events: self.0 }
+        self.all.sort_by_key(|event| Reverse(event.last_seen));
+        EventsAcross { clusters, events: self.all }
     }
 }

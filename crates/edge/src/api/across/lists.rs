@@ -3,10 +3,10 @@
 use access::Verb;
 use axum::extract::{Path, State};
 use axum::response::Response;
+use fleet::Connection;
 use fleet::fan::Reply;
 use fleet::merge::{ClusterRow, Merged};
 use fleet::resources::{self, Page};
-use fleet::Connection;
 use flow::Deadline;
 use http::HeaderMap;
 use kube::core::DynamicObject;
@@ -20,7 +20,12 @@ use super::super::extract::Query;
 use super::super::listing::{self, As, Column, Listed};
 use super::super::problem::Problem;
 use super::super::route::{Route, Routes};
-use super::{Answered, Row, Whole, answer, chosen};
+use super::{Answered, Row, Whole, answer, chosen, share};
+
+/// Objects in one answer, of all clusters together: some hundred megabytes at worst.
+const MOST_OBJECTS: usize = 20_000;
+/// Rows are a tenth of that.
+const MOST_ROWS: usize = 50_000;
 
 pub(super) fn routes() -> Routes {
     Routes::default().with(Route::list().across(), routes!(list_across))
@@ -37,7 +42,7 @@ struct Asked {
     labels: Option<String>,
     /// A field selector: `status.phase=Running`.
     fields: Option<String>,
-    /// At most this many from each cluster.
+    /// At most this many from each cluster; there are bounds for the whole, too.
     limit: Option<u32>,
     /// Objects unless said.
     #[serde(default, rename = "as")]
@@ -81,11 +86,13 @@ async fn list_across(
 ) -> Result<Response, Problem> {
     let chosen = chosen(&api, &asker, asked.clusters.as_deref());
     let form = asked.form;
+    let most = if form == As::Object { MOST_OBJECTS } else { MOST_ROWS };
+    let most = u32::try_from(share(most, chosen.len())).unwrap_or(u32::MAX);
     let listed = Listed {
         namespace: asked.namespace,
         labels: asked.labels,
         fields: asked.fields,
-        limit: asked.limit,
+        limit: Some(asked.limit.filter(|limit| *limit > 0).map_or(most, |limit| limit.min(most))),
         form,
         more: None,
         timeout: None,

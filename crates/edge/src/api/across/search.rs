@@ -20,10 +20,12 @@ use super::super::extract::Query;
 use super::super::problem::Problem;
 use super::super::route::{Route, Routes};
 use super::super::scope::{is_visible, resource};
-use super::{Answered, Row, Whole, answer, chosen};
+use super::{Answered, Row, Whole, answer, chosen, share};
 
 /// Hits from one cluster, at most: more are no longer looked at.
 const MOST: usize = 1000;
+/// Hits in one answer: some megabytes.
+const MOST_IN_ALL: usize = 20_000;
 
 pub(super) fn routes() -> Routes {
     Routes::default().with(Route::list().across(), routes!(search))
@@ -111,12 +113,13 @@ async fn search(
     if query.text.trim().is_empty() {
         return Err(Problem::invalid("say what to search for: `q=web`"));
     }
-    query.limit = asked.limit.unwrap_or(query.limit).min(MOST);
     if let Some(kinds) = asked.kinds {
         let kinds = kinds.split(',').map(str::trim).filter(|kind| !kind.is_empty());
         query.kinds = kinds.map(ToOwned::to_owned).collect();
     }
     let chosen = chosen(&api, &asker, asked.clusters.as_deref());
+    let most = MOST.min(share(MOST_IN_ALL, chosen.len()));
+    query.limit = asked.limit.unwrap_or(query.limit).min(most);
     let (permissions, query) = (Arc::clone(&asker.permissions), Arc::new(query));
     let ask = move |connection: Connection, deadline| {
         let (permissions, query) = (Arc::clone(&permissions), Arc::clone(&query));

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use testkit::{Fault, KubeServer, Proxy, requires};
 
 use super::super::scope::tests::{NAMESPACES_THERE, any_permissions, found};
-use super::super::world::World;
+use super::super::world::{World, run};
 use super::search::may_find;
 
 const NOTHING: Value = Value::Null;
@@ -22,16 +22,23 @@ proptest::proptest! {
     }
 }
 
-#[tokio::test]
-async fn a_dead_kube_server_costs_its_own_row() {
+#[test]
+fn a_dead_kube_server_costs_its_own_row() {
     requires!(kube);
+    run(one_is_dead);
+}
+
+async fn one_is_dead() {
     let (world, server) = tokio::join!(async { World::new().ready().await }, KubeServer::start());
     let proxy = Proxy::start(server.address());
     world.import("well", server.access().kubeconfig()).await;
     world.import("dead", server.through(&proxy).kubeconfig()).await;
     // What it knows of kinds it keeps: the list itself is what hangs.
     let both = world.ask(Method::GET, "/resources/namespaces", NOTHING).await.json();
-    assert_eq!((&both["clusters"][0]["ok"], &both["clusters"][1]["ok"]), (&true.into(), &true.into()));
+    assert_eq!(
+        (&both["clusters"][0]["ok"], &both["clusters"][1]["ok"]),
+        (&true.into(), &true.into())
+    );
     let once = both["items"].as_array().unwrap().len();
     assert_eq!(both["items"][0]["cluster"], "dead");
     proxy.inject(Fault::BlackHole);
@@ -39,11 +46,17 @@ async fn a_dead_kube_server_costs_its_own_row() {
     let began = Instant::now();
     let path = "/resources/namespaces?as=table&timeout=3s";
     let mut heard = world.hear(&world.local, Method::GET, path, NOTHING).await;
-    assert_eq!(heard.next().await.unwrap(), ("asked".into(), json!({"clusters": ["dead", "well"]})));
+    assert_eq!(
+        heard.next().await.unwrap(),
+        ("asked".into(), json!({"clusters": ["dead", "well"]}))
+    );
     let (event, first) = heard.next().await.unwrap();
     assert_eq!((&*event, &first["name"], &first["ok"]), ("cluster", &json!("well"), &json!(true)));
     let (event, second) = heard.next().await.unwrap();
-    assert_eq!((&*event, &second["name"], &second["ok"]), ("cluster", &json!("dead"), &json!(false)));
+    assert_eq!(
+        (&*event, &second["name"], &second["ok"]),
+        ("cluster", &json!("dead"), &json!(false))
+    );
     assert_eq!(second["problem"]["cluster"], "dead");
     let (event, whole) = heard.next().await.unwrap();
     assert_eq!(event, "done");
@@ -53,11 +66,19 @@ async fn a_dead_kube_server_costs_its_own_row() {
     assert_eq!(whole["rows"][0]["cluster"], "well");
     assert!(heard.next().await.is_none());
 
-    for path in ["/search?q=default&timeout=2s&kinds=namespaces", "/events?timeout=2s", "/resources/ns?limit=1&timeout=2s"] {
+    for path in [
+        "/search?q=default&timeout=2s&kinds=namespaces",
+        "/events?timeout=2s",
+        "/resources/ns?limit=1&timeout=2s",
+    ] {
         let answer = world.ask(Method::GET, path, NOTHING).await;
         assert_eq!(answer.status, 200, "{path}: {}", answer.text);
         let rows = answer.json()["clusters"].clone();
-        assert_eq!((&rows[0]["ok"], &rows[1]["ok"]), (&json!(false), &json!(true)), "{path}: {rows}");
+        assert_eq!(
+            (&rows[0]["ok"], &rows[1]["ok"]),
+            (&json!(false), &json!(true)),
+            "{path}: {rows}"
+        );
         if path.contains("limit") {
             assert_eq!(rows[1]["truncated"], true);
         }

@@ -15,7 +15,8 @@ fn node(kind: &str, namespace: Option<&str>, name: &str) -> Node {
 
 #[test]
 fn what_is_around_an_object_is_shown_by_its_own_kind_and_place() {
-    let kinds = [("Pod", "pods", true), ("Node", "nodes", false), ("Namespace", "namespaces", false)];
+    let kinds =
+        [("Pod", "pods", true), ("Node", "nodes", false), ("Namespace", "namespaces", false)];
     let around = kinds.map(|(kind, resource, namespaced)| {
         (("v1".to_owned(), kind.to_owned()), (resource.to_owned(), namespaced))
     });
@@ -29,7 +30,8 @@ fn what_is_around_an_object_is_shown_by_its_own_kind_and_place() {
     };
     let spec = AccessRoleSpec { allow: vec![rule], deny: Vec::new() };
     let permissions = Permissions::new(vec![Role::compile("viewer", &spec).into()]);
-    let shows = |kind, namespace, name| around.shows(&permissions, "c", &node(kind, namespace, name));
+    let shows =
+        |kind, namespace, name| around.shows(&permissions, "c", &node(kind, namespace, name));
     assert!(shows("Pod", Some("a"), "p"));
     assert!(!shows("Pod", Some("b"), "p"));
     assert!(!shows("Node", None, "n"));

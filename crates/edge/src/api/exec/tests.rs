@@ -19,7 +19,7 @@ use tokio_tungstenite::tungstenite::client::IntoClientRequest;
 use tokio_tungstenite::tungstenite::{self, Message};
 use tokio_tungstenite::{WebSocketStream, client_async};
 
-use super::super::world::World;
+use super::super::world::{self, World};
 use super::*;
 
 const NOTHING: Value = Value::Null;
@@ -89,9 +89,13 @@ async fn closed(world: &World, kind: &str) {
     soon().bound(closed).await.expect("it ends");
 }
 
-#[tokio::test]
-async fn a_kube_server_s_pods_are_talked_to_through_the_api() {
+#[test]
+fn a_kube_server_s_pods_are_talked_to_through_the_api() {
     requires!(kube);
+    world::run(talk);
+}
+
+async fn talk() {
     let (world, server) = tokio::join!(async { World::new().ready().await }, KubeServer::start());
     world.import("real", server.access().kubeconfig()).await;
     let kubelet = Kubelet::start().await;
@@ -136,10 +140,14 @@ async fn logs(world: &World, kubelet: &Kubelet) {
     assert!(text.headers["content-type"].to_str().unwrap().starts_with("text/plain"));
     let mut heard = world.hear(&world.local, Method::GET, path, NOTHING).await;
     for line in ["one of main", "second"] {
-        assert_eq!(heard.next().await.unwrap(), ("line".into(), json!({"pod": "one", "line": line})));
+        assert_eq!(
+            heard.next().await.unwrap(),
+            ("line".into(), json!({"pod": "one", "line": line}))
+        );
     }
     assert_eq!(heard.next().await.unwrap(), ("end".into(), json!({"reason": ""})));
     assert!(heard.next().await.is_none());
+    drop(heard);
     let path = "/clusters/real/resources/pods/one/log?namespace=default&follow=true&container=main";
     let mut heard = world.hear(&world.local, Method::GET, path, NOTHING).await;
     assert_eq!(heard.next().await.unwrap().1["container"], "main");
@@ -192,7 +200,7 @@ async fn a_port(world: &World, address: SocketAddr) {
 }
 
 fn status(refused: Result<Socket, Box<tungstenite::Error>>) -> (u16, Value) {
-    match *refused.err().expect("no session") {
+    match *refused.expect_err("no session") {
         tungstenite::Error::Http(response) => {
             let body = response.body().clone().unwrap_or_default();
             (response.status().as_u16(), serde_json::from_slice(&body).unwrap_or_default())
@@ -202,7 +210,9 @@ fn status(refused: Result<Socket, Box<tungstenite::Error>>) -> (u16, Value) {
 }
 
 async fn what_may_not_be(world: &World, address: SocketAddr) {
-    let ann = &world.somebody("ann", &[["real", "a", "*", "*"], ["real", "default", "pods", "get"]]).await;
+    let ann = &world
+        .somebody("ann", &[["real", "a", "*", "*"], ["real", "default", "pods", "get"]])
+        .await;
     for (token, path, expected) in [
         (&world.local, "nobody/exec?namespace=default&command=sh", 404),
         (&world.local, "nobody/forward?namespace=default&port=80", 404),

@@ -32,9 +32,8 @@ pub(crate) fn rule(namespaces: &[&str], resources: &[&str], verbs: &[&str]) -> R
 
 /// Whatever an administrator may write.
 pub(crate) fn any_permissions() -> impl Strategy<Value = Permissions> {
-    let some = |of: &'static [&'static str]| {
-        subsequence(of, 1..of.len()).prop_map(|some| words(&some))
-    };
+    let some =
+        |of: &'static [&'static str]| subsequence(of, 1..of.len()).prop_map(|some| words(&some));
     let rule = (
         some(&["c", "d", "*"]),
         some(&["a", "a*", "b", "*", "-", "kube-*"]),

@@ -72,6 +72,7 @@ proptest! {
 
 #[test]
 fn every_namespace_is_tried_by_the_properties() {
-    let tried: std::collections::BTreeSet<_> = pods_in(None).into_iter().map(|(at, _)| at).collect();
+    let tried: std::collections::BTreeSet<_> =
+        pods_in(None).into_iter().map(|(at, _)| at).collect();
     assert_eq!(tried.len(), NAMESPACES_THERE.len());
 }
