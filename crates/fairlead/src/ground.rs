@@ -37,11 +37,6 @@ use crate::output::{self, FAILED, Failure, Verdict};
 /// Beyond the grace, for tasks that were aborted to be dropped.
 const AFTER_GRACE: Duration = Duration::from_secs(1);
 
-/// Of a worker, as the main thread has it: address space, not memory, until it is used. A call of a
-/// cluster through discovery, lanes, breaker, proxy and TLS is a hundred polls deep, and overflows
-/// tokio's 2 MiB where nothing is inlined.
-const STACK: usize = 8 << 20;
-
 /// What the daemon's own work is given.
 #[derive(Clone, Debug)]
 pub(crate) struct Ground {
@@ -150,7 +145,6 @@ pub(crate) fn run(
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(config.workers)
         .thread_name("worker")
-        .thread_stack_size(STACK)
         .enable_all()
         .build()
         .map_err(|e| Failure(format!("the runtime cannot start: {e}")))?;

@@ -168,7 +168,8 @@ impl Failure {
             };
         };
         match problem {
-            CertificateError::UnknownIssuer => certificate(format!(
+            // The latter when another authority has the same name.
+            CertificateError::UnknownIssuer | CertificateError::BadSignature => certificate(format!(
                 "the certificate of {server} is from an authority that we do not know; set \
                  certificate-authority-data of the context's cluster to the CA that signed it"
             )),
