@@ -23,20 +23,6 @@ use super::route::{BASE, Routes};
 use super::{Api, Gates, router};
 use crate::serve::Peer;
 
-/// A call of a cluster is a hundred polls deep, and where nothing is inlined that is more than a
-/// test's 2 MiB of stack: as much as a daemon's worker has.
-const STACK: usize = 8 << 20;
-
-/// Runs a test that calls clusters.
-pub(crate) fn run<F: Future<Output = ()>>(test: impl FnOnce() -> F + Send + 'static) {
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-    let thread = std::thread::Builder::new().stack_size(STACK);
-    let ran = thread.spawn(move || runtime.block_on(test())).unwrap().join();
-    if let Err(panic) = ran {
-        std::panic::resume_unwind(panic);
-    }
-}
-
 pub(crate) struct World {
     pub(crate) api: Api,
     pub(crate) router: Router,

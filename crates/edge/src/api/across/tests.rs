@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use testkit::{Fault, KubeServer, Proxy, requires};
 
 use super::super::scope::tests::{NAMESPACES_THERE, any_permissions, found};
-use super::super::world::{World, run};
+use super::super::world::World;
 use super::search::may_find;
 
 const NOTHING: Value = Value::Null;
@@ -22,13 +22,9 @@ proptest::proptest! {
     }
 }
 
-#[test]
-fn a_dead_kube_server_costs_its_own_row() {
+#[tokio::test]
+async fn a_dead_kube_server_costs_its_own_row() {
     requires!(kube);
-    run(one_is_dead);
-}
-
-async fn one_is_dead() {
     let (world, server) = tokio::join!(async { World::new().ready().await }, KubeServer::start());
     let proxy = Proxy::start(server.address());
     world.import("well", server.access().kubeconfig()).await;

@@ -19,7 +19,7 @@ use tokio_tungstenite::tungstenite::client::IntoClientRequest;
 use tokio_tungstenite::tungstenite::{self, Message};
 use tokio_tungstenite::{WebSocketStream, client_async};
 
-use super::super::world::{self, World};
+use super::super::world::World;
 use super::*;
 
 const NOTHING: Value = Value::Null;
@@ -89,13 +89,9 @@ async fn closed(world: &World, kind: &str) {
     soon().bound(closed).await.expect("it ends");
 }
 
-#[test]
-fn a_kube_server_s_pods_are_talked_to_through_the_api() {
+#[tokio::test]
+async fn a_kube_server_s_pods_are_talked_to_through_the_api() {
     requires!(kube);
-    world::run(talk);
-}
-
-async fn talk() {
     let (world, server) = tokio::join!(async { World::new().ready().await }, KubeServer::start());
     world.import("real", server.access().kubeconfig()).await;
     let kubelet = Kubelet::start().await;

@@ -6,7 +6,7 @@ use kube::api::{Api as Kube, PostParams};
 use serde_json::{Value, json};
 use testkit::{KubeServer, requires};
 
-use super::super::world::{Answer, World, request, run};
+use super::super::world::{Answer, World, request};
 
 const NOTHING: Value = Value::Null;
 
@@ -64,13 +64,9 @@ async fn get(world: &World, token: &str, path: &str) -> Answer {
     world.ask_as(token, Method::GET, &format!("/clusters/real/{path}"), NOTHING).await
 }
 
-#[test]
-fn a_kube_server_is_worked_with_through_the_api() {
+#[tokio::test]
+async fn a_kube_server_is_worked_with_through_the_api() {
     requires!(kube);
-    run(work);
-}
-
-async fn work() {
     let (world, server) = tokio::join!(async { World::new().ready().await }, KubeServer::start());
     world.import("real", server.access().kubeconfig()).await;
     let local = world.local.clone();
