@@ -152,6 +152,3 @@ fn reachable(ip: IpAddr) -> bool {
     };
     !(link_local || ip.is_loopback() || ip.is_unspecified() || ip.is_multicast())
 }
-
-#[cfg(test)]
-mod tests;

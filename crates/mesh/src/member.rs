@@ -137,6 +137,3 @@ fn pods(node: &Node, allowed: &[IpNet]) -> Result<Vec<IpNet>, (Reason, String)> 
     }
     Ok(pods)
 }
-
-#[cfg(test)]
-mod tests;

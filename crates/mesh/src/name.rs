@@ -37,6 +37,3 @@ fn with_hash(name: &str, of: &str) -> String {
     // `.-` is in no name of Kubernetes.
     format!("{}-{hex}", kept.trim_end_matches(['-', '.']))
 }
-
-#[cfg(test)]
-mod tests;

@@ -93,6 +93,3 @@ fn note(found: &mut BTreeSet<Overlap>, a: &MeshCluster, b: &MeshCluster, mesh: O
         }
     }
 }
-
-#[cfg(test)]
-mod tests;

@@ -203,6 +203,3 @@ impl Claims {
         self.0.insert(network.network(), (network, owner.to_owned()));
     }
 }
-
-#[cfg(test)]
-mod tests;

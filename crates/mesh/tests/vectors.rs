@@ -43,10 +43,11 @@ fn node(name: &str, words: &BTreeMap<&str, &str>) -> Node {
         let found = list(words.get(key.as_str()).unwrap_or(&""));
         found.into_iter().map(|ip| json!({"type": kind, "address": ip})).collect::<Vec<_>>()
     };
+    let addresses = [address("ExternalIP"), address("InternalIP")].concat();
     serde_json::from_value(json!({
         "metadata": {"name": name, "annotations": annotations},
         "spec": {"podCIDRs": list(words.get("pods").unwrap_or(&"10.1.0.0/24"))},
-        "status": {"addresses": [address("ExternalIP"), address("InternalIP")].concat()},
+        "status": {"addresses": addresses},
     }))
     .unwrap()
 }
