@@ -29,7 +29,7 @@ fn view(i: usize, node: &str) -> View {
     View { nodes: Seen::Known(vec![node.unwrap()]), peers: Seen::Known(vec![]) }
 }
 
-fn peer(name: &str, labels: Value, key: &str, allowed: &[&str]) -> Peer {
+fn peer(name: &str, labels: &Value, key: &str, allowed: &[&str]) -> Peer {
     serde_json::from_value(json!({
         "apiVersion": "kilo.squat.ai/v1alpha1", "kind": "Peer",
         "metadata": {"name": name, "labels": labels},
@@ -83,7 +83,7 @@ fn two_namespaces_with_one_name_are_told_apart() {
     assert_eq!(created(&knowing(&x, &y, &views), "b"), ["m--a--n"]);
     assert_eq!(created(&knowing(&y, &x, &views), "b"), [hashed("y", "m", "a", "n")]);
     // Also when all that is known of the other is a peer of another key.
-    set_peers(&mut views, "b", vec![peer("m--a--n", ours(), "other", &[])]);
+    set_peers(&mut views, "b", vec![peer("m--a--n", &ours(), "other", &[])]);
     let plan = planned(&y, &views);
     assert_eq!(created(&plan, "b"), [hashed("y", "m", "a", "n")]);
     assert!(plan.targets["b"].deletes.is_empty());
@@ -93,9 +93,9 @@ fn two_namespaces_with_one_name_are_told_apart() {
 fn others_are_never_touched_and_a_key_is_never_written_twice() {
     let (mesh, mut views) = ab();
     let kilo = json!({label::KILO_MESH: "m", label::KILO_CLUSTER: "a"});
-    let by_hand = peer("laptop", json!({}), "other", &["10.0.0.0/24"]);
-    let old = peer("m--a--n", kilo.clone(), "key-0", &["10.0.0.0/24"]);
-    let anchor = peer("m--a--anchor", kilo, "key-9", &[]);
+    let by_hand = peer("laptop", &json!({}), "other", &["10.0.0.0/24"]);
+    let old = peer("m--a--n", &kilo, "key-0", &["10.0.0.0/24"]);
+    let anchor = peer("m--a--anchor", &kilo, "key-9", &[]);
     set_peers(&mut views, "b", vec![by_hand, old, anchor]);
     let plan = planned(&mesh, &views);
     assert!(plan.targets["b"].is_empty());
@@ -126,7 +126,7 @@ fn another_mesh_that_brings_the_same_node_is_enough() {
     let (mesh, mut views) = ab();
     let labels = json!({label::MESH: "other", label::NAMESPACE: "x", label::CLUSTER: "a"});
     let routes = ["10.0.0.0/24", "10.0.255.1/32", "10.50.0.0/16"];
-    set_peers(&mut views, "b", vec![peer("other--a--n", labels, "key-0", &routes)]);
+    set_peers(&mut views, "b", vec![peer("other--a--n", &labels, "key-0", &routes)]);
     let plan = planned(&mesh, &views);
     assert!(plan.targets["b"].is_empty() && plan.targets["b"].conflicts.is_empty());
     assert_eq!(plan.status.clusters[0].registered_peers, 1);
@@ -135,7 +135,7 @@ fn another_mesh_that_brings_the_same_node_is_enough() {
 #[test]
 fn what_cannot_be_seen_is_not_gone() {
     let (mesh, mut views) = ab();
-    let there = peer("m--a--n", ours(), "key-0", &["10.0.0.0/24"]);
+    let there = peer("m--a--n", &ours(), "key-0", &["10.0.0.0/24"]);
     set_peers(&mut views, "b", vec![there]);
     views.get_mut("a").unwrap().nodes = Seen::Away("no answer".to_owned());
     let plan = planned(&mesh, &views);
@@ -159,10 +159,10 @@ fn clusters_that_leave_and_meshes_that_end_take_their_peers_along() {
     let (mut mesh, mut views) = ab();
     let own = json!({label::MESH: "m", label::NAMESPACE: "x", label::CLUSTER: "b"});
     let left = json!({label::MESH: "m", label::NAMESPACE: "x", label::CLUSTER: "c"});
-    let peers = vec![peer("own", own, "k1", &[]), peer("left", left, "k2", &[])];
+    let peers = vec![peer("own", &own, "k1", &[]), peer("left", &left, "k2", &[])];
     set_peers(&mut views, "b", peers);
     views.insert("c".to_owned(), view(2, "n"));
-    set_peers(&mut views, "c", vec![peer("m--a--n", ours(), "key-0", &[])]);
+    set_peers(&mut views, "c", vec![peer("m--a--n", &ours(), "key-0", &[])]);
     let plan = planned(&mesh, &views);
     assert_eq!(plan.targets["b"].deletes, ["left", "own"]);
     assert_eq!(plan.targets["c"].deletes, ["m--a--n"]);
@@ -171,7 +171,7 @@ fn clusters_that_leave_and_meshes_that_end_take_their_peers_along() {
     let now = serde_json::from_value(json!("2026-01-01T00:00:00Z")).unwrap();
     mesh.metadata.deletion_timestamp = Some(now);
     views.get_mut("a").unwrap().nodes = Seen::Away("no answer".to_owned());
-    set_peers(&mut views, "b", vec![peer("m--a--n", ours(), "key-0", &[])]);
+    set_peers(&mut views, "b", vec![peer("m--a--n", &ours(), "key-0", &[])]);
     let plan = planned(&mesh, &views);
     assert_eq!(plan.targets["b"].deletes, ["m--a--n"]);
     assert!(plan.targets.values().all(|target| target.creates.is_empty()));
@@ -184,7 +184,7 @@ fn an_overlap_stops_the_two_and_nobody_else() {
     let names = ["a", "b", "c", "d"];
     let mut views: BTreeMap<String, View> =
         names.iter().enumerate().map(|(i, name)| ((*name).to_owned(), view(i, "n"))).collect();
-    set_peers(&mut views, "c", vec![peer("m--a--n", ours(), "key-0", &["10.0.0.0/24"])]);
+    set_peers(&mut views, "c", vec![peer("m--a--n", &ours(), "key-0", &["10.0.0.0/24"])]);
     let plan = planned(&mesh, &views);
     assert!(plan.targets["a"].is_empty() && plan.targets["b"].is_empty());
     // What was there before stays as it is.
@@ -201,7 +201,7 @@ fn an_overlap_stops_the_two_and_nobody_else() {
 #[test]
 fn a_preshared_key_is_neither_read_nor_written() {
     let (mesh, mut views) = ab();
-    let there = peer("m--a--n", ours(), "rotated", &["10.0.0.0/24"]);
+    let there = peer("m--a--n", &ours(), "rotated", &["10.0.0.0/24"]);
     assert!(!format!("{there:?}").contains("secret"));
     set_peers(&mut views, "b", vec![there]);
     let plan = planned(&mesh, &views);

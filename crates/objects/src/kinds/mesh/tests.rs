@@ -3,7 +3,7 @@ use serde_json::json;
 use super::{ClusterMesh, ClusterMeshStatus, MeshClusterRef, MeshClusterStatus};
 use crate::Kind;
 
-fn mesh(clusters: serde_json::Value) -> ClusterMesh {
+fn mesh(clusters: &serde_json::Value) -> ClusterMesh {
     serde_json::from_value(json!({
         "apiVersion": "fairlead.dev/v1alpha1",
         "kind": "ClusterMesh",
@@ -20,7 +20,7 @@ fn problems(mesh: &ClusterMesh) -> Vec<String> {
 
 #[test]
 fn a_mesh_of_each_kind_of_cluster_is_taken_and_has_its_defaults() {
-    let mesh = mesh(json!([
+    let mesh = mesh(&json!([
         {"name": "a", "local": true, "allowedNetworks": ["10.1.0.0/16", "fd00:1::/48"]},
         {"name": "b", "kubeconfigSecretRef": {"name": "b", "key": "value"},
          "allowedNetworks": ["10.2.0.0/16"], "wireguardPort": 51821, "persistentKeepalive": 25},
@@ -38,7 +38,7 @@ fn a_mesh_of_each_kind_of_cluster_is_taken_and_has_its_defaults() {
 
 #[test]
 fn every_problem_is_told_at_once() {
-    let mut bad = mesh(json!([
+    let mut bad = mesh(&json!([
         {"name": "A_", "allowedNetworks": []},
         {"name": "b", "local": true, "clusterRef": "b", "allowedNetworks": ["10.2.0.0"]},
         {"name": "b", "local": true, "allowedNetworks": ["10.3.0.0/33"], "wireguardPort": 0},
@@ -72,14 +72,14 @@ fn every_problem_is_told_at_once() {
 
 #[test]
 fn one_cluster_is_no_mesh() {
-    let one = mesh(json!([{"name": "a", "local": true, "allowedNetworks": ["10.1.0.0/16"]}]));
+    let one = mesh(&json!([{"name": "a", "local": true, "allowedNetworks": ["10.1.0.0/16"]}]));
     assert_eq!(problems(&one), ["spec.clusters: needs at least two clusters to join"]);
 }
 
 /// Which of two that overlap is wrong is not for a check to say: the mesh is stored, and tells.
 #[test]
 fn networks_that_overlap_are_a_condition_and_not_a_refusal() {
-    let mesh = mesh(json!([
+    let mesh = mesh(&json!([
         {"name": "a", "local": true, "allowedNetworks": ["10.0.0.0/8"]},
         {"name": "b", "clusterRef": "b", "allowedNetworks": ["10.2.0.0/16"]},
     ]));
