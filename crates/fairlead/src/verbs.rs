@@ -16,6 +16,7 @@ mod get;
 mod inflight;
 mod kinds;
 mod logs;
+mod mesh;
 mod nodes;
 mod restart;
 mod roles;
@@ -82,6 +83,7 @@ enum Verb {
     Roles(roles::Args),
     Tokens(tokens::Args),
     Audit(audit::Args),
+    Mesh(mesh::Args),
     Doctor(doctor::Args),
     Inflight(inflight::Args),
     Crds(crds::Args),
@@ -93,6 +95,7 @@ enum Verb {
 pub(crate) fn dispatch(cli: &Cli) -> Verdict {
     let answer = match &cli.verb {
         Verb::Up(args) => return up::run(args),
+        Verb::Mesh(args) => return mesh::run(args),
         Verb::Doctor(args) => return doctor::run(args),
         Verb::Inflight(args) => return inflight::run(args),
         Verb::Crds(args) => return crds::run(args),

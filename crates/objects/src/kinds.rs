@@ -4,6 +4,7 @@
 mod access;
 mod cluster;
 mod field;
+mod mesh;
 
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::{ConfigMap, Secret};
@@ -14,12 +15,16 @@ pub use access::{
     AccessRole, AccessRoleSpec, AccessToken, AccessTokenSpec, Rule, User, UserSpec, VERBS,
 };
 pub use cluster::{Cluster, ClusterSpec, ClusterStatus, KubeconfigSecret};
+pub use mesh::{
+    ClusterMesh, ClusterMeshSpec, ClusterMeshStatus, KubeconfigSecretRef, MOST_SKIPPED,
+    MeshCluster, MeshClusterRef, MeshClusterStatus, MeshCondition, MeshState, SkippedNode,
+};
 
 use crate::store::{Invalid, Kind};
 
 /// Every definition, in the order of their names.
 pub fn definitions() -> Vec<CustomResourceDefinition> {
-    vec![AccessRole::crd(), AccessToken::crd(), Cluster::crd(), User::crd()]
+    vec![AccessRole::crd(), AccessToken::crd(), ClusterMesh::crd(), Cluster::crd(), User::crd()]
 }
 
 impl Kind for Secret {

@@ -1,0 +1,91 @@
+//! Kilo's `Peer`, as far as it is ours to write. The preshared key is not: it is never read, so it can
+//! never be shown, and a patch leaves it as it is.
+
+use kube::{CustomResource, ResourceExt};
+use serde::{Deserialize, Serialize};
+
+use crate::endpoint::{Endpoint, Host};
+
+/// The labels by which a peer says whose it is.
+pub mod label {
+    pub const MESH: &str = "fairlead.dev/mesh";
+    pub const NAMESPACE: &str = "fairlead.dev/mesh-namespace";
+    pub const CLUSTER: &str = "fairlead.dev/source-cluster";
+    /// Those of kilo-clustermesh, whose peers are adopted on request.
+    pub const KILO_MESH: &str = "kilo-clustermesh.io/mesh";
+    pub const KILO_CLUSTER: &str = "kilo-clustermesh.io/source-cluster";
+}
+
+#[derive(CustomResource, Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
+#[kube(
+    group = "kilo.squat.ai",
+    version = "v1alpha1",
+    kind = "Peer",
+    schema = "disabled",
+    derive = "PartialEq"
+)]
+#[serde(rename_all = "camelCase")]
+pub struct PeerSpec {
+    #[serde(rename = "allowedIPs", default)]
+    pub allowed_ips: Vec<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub endpoint: Option<PeerEndpoint>,
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub persistent_keepalive: u32,
+    #[serde(default)]
+    pub public_key: String,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
+pub struct PeerEndpoint {
+    #[serde(rename = "dnsOrIP", default)]
+    pub dns_or_ip: DnsOrIp,
+    #[serde(default)]
+    pub port: u32,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
+pub struct DnsOrIp {
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub dns: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ip: Option<String>,
+}
+
+impl From<&Endpoint> for PeerEndpoint {
+    fn from(endpoint: &Endpoint) -> Self {
+        let dns_or_ip = match &endpoint.host {
+            Host::Ip(ip) => DnsOrIp { ip: Some(ip.to_string()), dns: None },
+            Host::Dns(name) => DnsOrIp { dns: Some(name.clone()), ip: None },
+        };
+        Self { dns_or_ip, port: endpoint.port.into() }
+    }
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde gives a reference")]
+fn is_zero(value: &u32) -> bool {
+    *value == 0
+}
+
+impl Peer {
+    /// The cluster whose node it is, if the peer is of this mesh; with `adopt`, also if
+    /// kilo-clustermesh made it for a mesh of this name.
+    pub(crate) fn source<'a>(
+        &'a self,
+        namespace: &str,
+        mesh: &str,
+        adopt: bool,
+    ) -> Option<&'a str> {
+        let label = |key: &str| self.labels().get(key).map(String::as_str);
+        let ours = label(label::MESH) == Some(mesh) && label(label::NAMESPACE) == Some(namespace);
+        let unclaimed = label(label::MESH).is_none() && label(label::KILO_MESH) == Some(mesh);
+        if ours {
+            // Without its cluster it is still ours to remove.
+            Some(label(label::CLUSTER).unwrap_or_default())
+        } else if adopt && unclaimed {
+            label(label::KILO_CLUSTER)
+        } else {
+            None
+        }
+    }
+}

@@ -1,0 +1,264 @@
+//! What holds of every plan, whatever the clusters look like.
+
+#![allow(clippy::unwrap_used, reason = "tests")]
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use ipnet::IpNet;
+use k8s_openapi::api::core::v1::Node;
+use kube::ResourceExt;
+use mesh::{Input, Peer, Plan, Seen, View, label, plan};
+use objects::kinds::{ClusterMesh, MeshState};
+use proptest::prelude::*;
+use serde_json::{Value, json};
+
+type Views = BTreeMap<String, View>;
+
+/// Cluster `i` has 10.i.0.0/16, with its service network 10.(100 + i).0.0/16.
+fn mesh(clusters: usize) -> ClusterMesh {
+    let cluster = |i: usize| {
+        json!({"name": format!("c{i}"), "clusterRef": format!("c{i}"),
+               "allowedNetworks": [format!("10.{i}.0.0/16"), format!("10.{}.0.0/16", 100 + i)]})
+    };
+    serde_json::from_value(json!({
+        "apiVersion": "fairlead.dev/v1alpha1", "kind": "ClusterMesh",
+        "metadata": {"name": "m", "namespace": "fairlead"},
+        "spec": {"clusters": (0..clusters).map(cluster).collect::<Vec<_>>()},
+    }))
+    .unwrap()
+}
+
+/// A node as it may be found: complete or not, with clashes now and then.
+#[derive(Clone, Debug)]
+struct Drawn {
+    pods: u8,
+    address: u8,
+    key: Option<u8>,
+    internal: u8,
+    endpoint: u8,
+}
+
+fn drawn() -> impl Strategy<Value = Drawn> {
+    (0u8..12, 0u8..12, proptest::option::weighted(0.9, 0u8..60), 0u8..40, 0u8..4).prop_map(
+        |(pods, address, key, internal, endpoint)| Drawn { pods, address, key, internal, endpoint },
+    )
+}
+
+fn node(cluster: usize, i: usize, drawn: &Drawn) -> Node {
+    let Drawn { pods, address, key, internal, endpoint } = drawn;
+    let mut annotations = serde_json::Map::new();
+    annotations.insert(
+        "kilo.squat.ai/wireguard-ip".to_owned(),
+        format!("10.{cluster}.255.{address}/16").into(),
+    );
+    if let Some(key) = key {
+        annotations.insert("kilo.squat.ai/key".to_owned(), format!("key-{key}").into());
+    }
+    match endpoint {
+        1 => drop(annotations.insert("kilo.squat.ai/force-endpoint".to_owned(), "nonsense".into())),
+        2 | 3 => {
+            let endpoint = format!("198.51.100.{i}:51820");
+            annotations.insert("kilo.squat.ai/force-endpoint".to_owned(), endpoint.into());
+        }
+        _ => {}
+    }
+    // Some are in a cluster's own networks, or in another's.
+    let internal = match internal {
+        0..3 => format!("10.1.{internal}.7"),
+        n => format!("192.168.0.{n}"),
+    };
+    serde_json::from_value(json!({
+        "metadata": {"name": format!("n{i}"), "annotations": annotations},
+        "spec": {"podCIDRs": [format!("10.{cluster}.{pods}.0/24")]},
+        "status": {"addresses": [{"type": "InternalIP", "address": internal}]},
+    }))
+    .unwrap()
+}
+
+fn nodes() -> impl Strategy<Value = Vec<Vec<Drawn>>> {
+    proptest::collection::vec(proptest::collection::vec(drawn(), 0..6), 2..5)
+}
+
+fn views(clusters: &[Vec<Drawn>]) -> Views {
+    let view = |(c, drawn): (usize, &Vec<Drawn>)| {
+        let nodes = drawn.iter().enumerate().map(|(i, drawn)| node(c, i, drawn)).collect();
+        let view = View { nodes: Seen::Known(nodes), peers: Seen::Known(vec![]) };
+        (format!("c{c}"), view)
+    };
+    clusters.iter().enumerate().map(view).collect()
+}
+
+fn planned(mesh: &ClusterMesh, views: &Views) -> Plan {
+    plan(Input { mesh, others: &[], views, adopt: false })
+}
+
+fn peers(view: &View) -> &[Peer] {
+    view.peers.known().unwrap()
+}
+
+fn merge(into: &mut Value, patch: &Value) {
+    let Some(patch) = patch.as_object() else { return into.clone_from(patch) };
+    if !into.is_object() {
+        *into = json!({});
+    }
+    for (key, value) in patch {
+        if value.is_null() {
+            into.as_object_mut().unwrap().remove(key);
+        } else {
+            merge(&mut into[key], value);
+        }
+    }
+}
+
+/// As an API server does it.
+fn apply(plan: &Plan, views: &mut Views) {
+    for (target, plan) in &plan.targets {
+        let Seen::Known(peers) = &mut views.get_mut(target).unwrap().peers else { panic!() };
+        peers.retain(|peer| !plan.deletes.contains(&peer.name_any()));
+        for update in &plan.updates {
+            let peer = peers.iter_mut().find(|peer| peer.name_any() == update.name).unwrap();
+            let mut value = serde_json::to_value(&*peer).unwrap();
+            merge(&mut value, &update.patch);
+            *peer = serde_json::from_value(value).unwrap();
+        }
+        for peer in &plan.creates {
+            assert!(peers.iter().all(|there| there.name_any() != peer.name_any()), "created twice");
+            peers.push(peer.clone());
+        }
+    }
+}
+
+fn disjoint(peers: &[Peer]) {
+    let routes = |peer: &Peer| -> Vec<IpNet> {
+        peer.spec.allowed_ips.iter().map(|ip| ip.parse().unwrap()).collect()
+    };
+    for (i, a) in peers.iter().enumerate() {
+        for b in &peers[i + 1..] {
+            assert_ne!(a.spec.public_key, b.spec.public_key);
+            for x in routes(a) {
+                for y in routes(b) {
+                    assert!(!x.contains(&y) && !y.contains(&x), "{x} {y}\n{a:?}\n{b:?}");
+                }
+            }
+        }
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(192))]
+
+    #[test]
+    fn a_plan_applied_leaves_nothing_to_do_and_no_address_twice(clusters in nodes()) {
+        let mesh = mesh(clusters.len());
+        let mut views = views(&clusters);
+        let first = planned(&mesh, &views);
+        apply(&first, &mut views);
+        let again = planned(&mesh, &views);
+        prop_assert!(again.is_empty(), "{again:#?}");
+        for (target, view) in &views {
+            disjoint(peers(view));
+            let keys: BTreeSet<_> = view.nodes.known().unwrap().iter()
+                .filter_map(|node| node.annotations().get("kilo.squat.ai/key")).collect();
+            for peer in peers(view) {
+                prop_assert_ne!(&peer.labels()[label::CLUSTER], target);
+                prop_assert!(!keys.contains(&peer.spec.public_key), "a peer for itself");
+            }
+        }
+        // Ready says that every node of every cluster has its peer everywhere.
+        let complete = clusters.iter().all(|nodes| !nodes.is_empty())
+            && again.skipped.values().all(Vec::is_empty)
+            && again.status.clusters.iter().all(|c| c.state == MeshState::Converged);
+        let ready = again.status.conditions.iter().find(|c| c.r#type == "Ready").unwrap();
+        prop_assert_eq!(ready.status == "True", complete, "{:?}", again.status);
+        for cluster in &again.status.clusters {
+            if cluster.state == MeshState::Converged {
+                prop_assert_eq!(cluster.registered_peers, cluster.wanted_peers);
+            }
+        }
+    }
+
+    #[test]
+    fn the_order_of_what_goes_in_does_not_matter(clusters in nodes(), turn in 0usize..6) {
+        let mut mesh = mesh(clusters.len());
+        let mut views = views(&clusters);
+        let first = planned(&mesh, &views);
+        for view in views.values_mut() {
+            let Seen::Known(nodes) = &mut view.nodes else { panic!() };
+            nodes.reverse();
+            let turn = turn.min(nodes.len());
+            nodes.rotate_left(turn);
+        }
+        mesh.spec.clusters.reverse();
+        let mut second = planned(&mesh, &views);
+        second.status.clusters.reverse();
+        prop_assert_eq!(&first.targets, &second.targets);
+        prop_assert_eq!(&first.skipped, &second.skipped);
+        prop_assert_eq!(&first.status.clusters, &second.status.clusters);
+        // Peers too: a carrier is found again wherever it stands in the list.
+        apply(&first, &mut views);
+        for view in views.values_mut() {
+            let Seen::Known(peers) = &mut view.peers else { panic!() };
+            peers.reverse();
+        }
+        prop_assert!(planned(&mesh, &views).is_empty());
+    }
+
+    /// Whatever the way there: from what one mesh of nodes left behind to exactly what another needs.
+    #[test]
+    fn any_state_leads_to_the_same_peers(before in nodes(), after in nodes()) {
+        let clusters = before.len().min(after.len());
+        let mesh = mesh(clusters);
+        let mut way = views(&before[..clusters]);
+        apply(&planned(&mesh, &way), &mut way);
+        let mut fresh = views(&after[..clusters]);
+        for (name, view) in &mut way {
+            view.nodes = fresh[name].nodes.clone();
+        }
+        apply(&planned(&mesh, &way), &mut way);
+        prop_assert!(planned(&mesh, &way).is_empty());
+        apply(&planned(&mesh, &fresh), &mut fresh);
+        for (name, view) in &way {
+            disjoint(peers(view));
+            let names = |view: &View| -> BTreeSet<_> {
+                peers(view).iter().map(ResourceExt::name_any).collect()
+            };
+            prop_assert_eq!(names(view), names(&fresh[name]));
+        }
+    }
+
+    #[test]
+    fn one_nodes_change_is_written_to_its_own_peers_and_a_carriers(
+        clusters in 2usize..5, of in 0usize..8, endpoint in 0u8..4, gone in any::<bool>(),
+    ) {
+        // No two claim one thing.
+        let draw = |c: usize, i: usize| Drawn {
+            pods: i as u8, address: i as u8, key: Some((c * 4 + i) as u8),
+            internal: (10 + c * 4 + i) as u8, endpoint: if i == 1 { 0 } else { 2 },
+        };
+        let all: Vec<Vec<Drawn>> =
+            (0..clusters).map(|c| (0..4).map(|i| draw(c, i)).collect()).collect();
+        let mesh = mesh(clusters);
+        let mut views = views(&all);
+        apply(&planned(&mesh, &views), &mut views);
+        let (c, i) = (of % clusters, of / 2);
+        let Seen::Known(nodes) = &mut views.get_mut(&format!("c{c}")).unwrap().nodes else { panic!() };
+        if gone {
+            nodes.remove(i);
+        } else {
+            let moved = Drawn { endpoint, key: Some(59), ..draw(c, i) };
+            nodes[i] = node(c, i, &moved);
+        }
+        let plan = planned(&mesh, &views);
+        let its_own = format!("m--c{c}--n{i}");
+        for (target, plan) in &plan.targets {
+            let written: BTreeSet<String> = plan.deletes.iter().cloned()
+                .chain(plan.updates.iter().map(|update| update.name.clone()))
+                .chain(plan.creates.iter().map(ResourceExt::name_any))
+                .collect();
+            let carrier = written.iter().filter(|name| **name != its_own).count();
+            // The first node carries what no node covers, until it is gone or out of reach.
+            let must = *target != format!("c{c}") && i == 0 && (gone || endpoint < 2);
+            prop_assert_eq!(carrier, usize::from(must), "{}: {:?}", target, written);
+        }
+    }
+}

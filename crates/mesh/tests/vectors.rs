@@ -1,0 +1,176 @@
+//! `docs/mesh-vectors.md`, row by row.
+
+#![allow(clippy::unwrap_used, reason = "tests")]
+
+use std::collections::BTreeMap;
+
+use k8s_openapi::api::core::v1::Node;
+use mesh::{Input, Peer, Seen, View, plan};
+use objects::kinds::ClusterMesh;
+use serde_json::{Value, json};
+
+fn rows(section: &str) -> Vec<Vec<String>> {
+    let file = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/mesh-vectors.md");
+    let text = std::fs::read_to_string(file).unwrap();
+    let section = text.split("\n## ").find(|part| part.starts_with(section)).unwrap();
+    let table = section.lines().filter(|line| line.starts_with('|')).skip(2);
+    let cell = |cell: &str| cell.trim().trim_matches('`').to_owned();
+    table.map(|line| line.trim_matches('|').split('|').map(cell).collect()).collect()
+}
+
+fn words(cell: &str) -> BTreeMap<&str, &str> {
+    cell.split_whitespace().map(|word| word.split_once('=').unwrap_or((word, ""))).collect()
+}
+
+fn list(text: &str) -> Vec<&str> {
+    text.split(',').filter(|item| !item.is_empty()).collect()
+}
+
+fn node(name: &str, words: &BTreeMap<&str, &str>) -> Node {
+    let mut annotations = serde_json::Map::new();
+    let mut annotate = |key: &str, value: &str| {
+        if !value.is_empty() {
+            annotations.insert(format!("kilo.squat.ai/{key}"), value.into());
+        }
+    };
+    annotate("key", words.get("key").unwrap_or(&"K"));
+    annotate("wireguard-ip", words.get("wg").unwrap_or(&"10.4.0.1/32"));
+    annotate("clustermesh-endpoint", words.get("mesh-endpoint").unwrap_or(&""));
+    annotate("force-endpoint", words.get("force-endpoint").unwrap_or(&""));
+    annotate("discovered-endpoints", words.get("discovered").unwrap_or(&""));
+    let address = |kind: &str| {
+        let key = kind.trim_end_matches("IP").to_lowercase();
+        let found = list(words.get(key.as_str()).unwrap_or(&""));
+        found.into_iter().map(|ip| json!({"type": kind, "address": ip})).collect::<Vec<_>>()
+    };
+    let addresses = [address("ExternalIP"), address("InternalIP")].concat();
+    serde_json::from_value(json!({
+        "metadata": {"name": name, "annotations": annotations},
+        "spec": {"podCIDRs": list(words.get("pods").unwrap_or(&"10.1.0.0/24"))},
+        "status": {"addresses": addresses},
+    }))
+    .unwrap()
+}
+
+fn said(peer: &Peer, asked: &str) -> String {
+    let spec = &peer.spec;
+    match asked {
+        "allowedIPs" => spec.allowed_ips.join(","),
+        "keepalive" => spec.persistent_keepalive.to_string(),
+        "endpoint" => spec.endpoint.as_ref().map_or("none".to_owned(), |endpoint| {
+            let host = &endpoint.dns_or_ip;
+            let ip = host.ip.as_deref().map(|ip| match ip.contains(':') {
+                true => format!("[{ip}]"),
+                false => ip.to_owned(),
+            });
+            format!("{}:{}", ip.or(host.dns.clone()).unwrap(), endpoint.port)
+        }),
+        asked => panic!("{asked}?"),
+    }
+}
+
+#[test]
+fn a_nodes_peer() {
+    let rows = rows("A node's peer");
+    assert!(rows.len() > 40);
+    for row in rows {
+        let [what, given, expected] = &row[..] else { panic!("{row:?}") };
+        let given = words(given);
+        let number = |key: &str, or: u16| given.get(key).map_or(or, |n| n.parse().unwrap());
+        let networks = given.get("networks").unwrap_or(&"10.1.0.0/16,10.4.0.0/16");
+        let mesh: ClusterMesh = serde_json::from_value(json!({
+            "apiVersion": "fairlead.dev/v1alpha1", "kind": "ClusterMesh",
+            "metadata": {"name": "m", "namespace": "fairlead"},
+            "spec": {"clusters": [
+                {"name": "a", "local": true, "allowedNetworks": list(networks),
+                 "wireguardPort": number("port", 51820),
+                 "persistentKeepalive": number("keepalive", 0)},
+                {"name": "b", "clusterRef": "b", "allowedNetworks": ["10.2.0.0/16"],
+                 "persistentKeepalive": number("other-keepalive", 0)},
+            ]},
+        }))
+        .unwrap();
+        let mut nodes = vec![node("n", &given)];
+        if let Some(before) = given.get("before") {
+            let (name, what) = before.split_once(':').unwrap();
+            let mut first = words("key=KA wg=10.4.0.9/32 pods=10.1.9.0/24");
+            first.extend(words(what));
+            nodes.push(node(name, &first));
+        }
+        let seen = given.get("seen").map(|seen| {
+            let (ip, port) = seen.rsplit_once(':').unwrap();
+            let port: u16 = port.parse().unwrap();
+            json!({"K": {"IP": ip.trim_matches(['[', ']']), "Port": port, "Zone": ""}}).to_string()
+        });
+        let mut other = words("key=KB wg=10.2.255.1/32 pods=10.2.0.0/24");
+        other.insert("discovered", seen.as_deref().unwrap_or("not JSON"));
+        let view = |nodes| View { nodes: Seen::Known(nodes), peers: Seen::Known(vec![]) };
+        let views = [("a", view(nodes)), ("b", view(vec![node("b", &other)]))];
+        let views = views.map(|(name, view)| (name.to_owned(), view)).into();
+        let plan = plan(Input { mesh: &mesh, others: &[], views: &views, adopt: false });
+        let skipped = plan.skipped["a"].iter().find(|skipped| skipped.node == "n");
+        let peer = plan.targets["b"].creates.iter().find(|p| p.spec.public_key == "K");
+        if let Some(skipped) = skipped {
+            assert_eq!(&skipped.reason.to_string(), expected, "{what}: {}", skipped.message);
+            let transient = expected.starts_with("NodeNo");
+            assert_eq!(skipped.reason.is_transient(), transient, "{what}");
+            continue;
+        }
+        let peer = peer.unwrap_or_else(|| panic!("{what}: {plan:#?}"));
+        assert!(expected.contains('='), "{what}: was to be skipped, and is {:?}", peer.spec);
+        for (asked, expected) in words(expected) {
+            assert_eq!(said(peer, asked), expected, "{what}");
+        }
+    }
+}
+
+#[test]
+fn names() {
+    let long = |text: &str| -> String {
+        let Some((before, rest)) = text.split_once('*') else { return text.to_owned() };
+        let digits = rest.bytes().take_while(u8::is_ascii_digit).count();
+        let times: usize = rest[..digits].parse().unwrap();
+        let (before, letter) = before.split_at(before.len() - 1);
+        format!("{before}{}{}", letter.repeat(times), &rest[digits..])
+    };
+    let rows = rows("Names");
+    assert!(rows.len() >= 6);
+    for row in rows {
+        let row: Vec<_> = row.iter().map(|cell| long(cell)).collect();
+        let [mesh, cluster, node, expected] = &row[..] else { panic!("{row:?}") };
+        assert_eq!(&mesh::plain(mesh, cluster, node), expected);
+        assert!(expected.len() <= 253);
+    }
+}
+
+#[test]
+fn networks_that_overlap() {
+    let rows = rows("Networks that overlap");
+    assert!(rows.len() >= 8);
+    for row in rows {
+        let [one, another, expected] = &row[..] else { panic!("{row:?}") };
+        let mesh = |name: &str, clusters: Value| -> ClusterMesh {
+            serde_json::from_value(json!({
+                "apiVersion": "fairlead.dev/v1alpha1", "kind": "ClusterMesh",
+                "metadata": {"name": name, "namespace": "fairlead"},
+                "spec": {"clusters": clusters},
+            }))
+            .unwrap()
+        };
+        let one = json!({"name": "a", "clusterRef": "a", "allowedNetworks": list(one)});
+        let another = json!({"name": "b", "clusterRef": "b", "allowedNetworks": list(another)});
+        let shared = json!({"name": "s", "local": true, "allowedNetworks": ["172.31.0.0/16"]});
+        let yes = expected == "yes";
+        // In one mesh, and in two that share a cluster.
+        let both = mesh("m", json!([one, another]));
+        assert_eq!(!mesh::overlaps(&both, &[]).is_empty(), yes, "{row:?}");
+        let (first, second) =
+            (mesh("m", json!([shared, one])), mesh("n", json!([shared, another])));
+        let found = mesh::overlaps(&first, std::slice::from_ref(&second));
+        assert_eq!(found.iter().any(|overlap| overlap.cluster == "a"), yes, "{row:?}");
+        assert!(found.iter().all(|overlap| overlap.cluster != "s"), "{found:?}");
+        // Two that share none are not each other's business.
+        let apart = mesh("n", json!([another]));
+        assert!(mesh::overlaps(&mesh("m", json!([one])), &[apart]).is_empty());
+    }
+}

@@ -1,0 +1,343 @@
+//! `ClusterMesh`: clusters whose pods reach each other through WireGuard. The field names are those
+//! of kilo-clustermesh, so that moving over is an import.
+
+#![allow(unreachable_pub, reason = "KubeSchema repeats the type inside a function")]
+
+use std::collections::BTreeMap;
+
+use ipnet::IpNet;
+use kube::{CustomResource, KubeSchema, ResourceExt};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use super::field;
+use crate::name;
+use crate::store::{Invalid, Kind};
+
+/// A mesh's name is a label's value on every peer.
+const LONGEST_NAME: usize = 63;
+/// Every cluster is joined to every other: the peers grow with the square.
+const MOST_CLUSTERS: usize = 256;
+const MOST_NETWORKS: usize = 64;
+/// An IPv6 network, written out.
+const LONGEST_NETWORK: usize = 43;
+/// How many skipped nodes a status lists; it counts all of them.
+pub const MOST_SKIPPED: usize = 32;
+const LONGEST_MESSAGE: usize = 4096;
+
+/// Clusters whose pods reach each other through WireGuard, by Kilo's peers.
+#[derive(CustomResource, Clone, Debug, PartialEq, Eq, Deserialize, Serialize, KubeSchema)]
+#[kube(
+    group = "fairlead.dev",
+    version = "v1alpha1",
+    kind = "ClusterMesh",
+    doc = "Clusters whose pods reach each other through WireGuard, by Kilo's peers.",
+    namespaced,
+    category = "fairlead",
+    plural = "clustermeshes",
+    shortname = "cm",
+    status = "ClusterMeshStatus",
+    derive = "PartialEq",
+    validation = Rule::new("self.metadata.name.size() <= 63").message("a mesh's name has 63 characters at most"),
+    printcolumn = r#"{"name":"Ready","type":"string","jsonPath":".status.conditions[?(@.type=='Ready')].status"}"#,
+    printcolumn = r#"{"name":"Why","type":"string","jsonPath":".status.conditions[?(@.type=='Ready')].message","priority":1}"#,
+    printcolumn = r#"{"name":"Age","type":"date","jsonPath":".metadata.creationTimestamp"}"#
+)]
+pub struct ClusterMeshSpec {
+    /// The clusters to join, each to each.
+    #[schemars(
+        length(min = 2, max = MOST_CLUSTERS),
+        extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["name"])
+    )]
+    #[x_kube(validation = Rule::new("self.filter(c, has(c.local) && c.local).size() <= 1").message("at most one cluster is local"))]
+    pub clusters: Vec<MeshCluster>,
+}
+
+/// A cluster of the mesh: the local one, one with a kubeconfig in a Secret, or one of the fleet.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize, KubeSchema)]
+#[serde(rename_all = "camelCase")]
+#[x_kube(validation = Rule::new("(has(self.local) && self.local ? 1 : 0) + (has(self.kubeconfigSecretRef) ? 1 : 0) + (has(self.clusterRef) ? 1 : 0) == 1").message("exactly one of local, kubeconfigSecretRef and clusterRef says which cluster it is"))]
+pub struct MeshCluster {
+    /// What the mesh calls it.
+    #[schemars(length(min = 1, max = 63), regex(pattern = r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$"))]
+    pub name: String,
+    /// The cluster that Fairlead itself runs in.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub local: bool,
+    /// A Secret beside the mesh that holds a kubeconfig.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub kubeconfig_secret_ref: Option<KubeconfigSecretRef>,
+    /// The name of a cluster of the fleet.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(min = 1, max = 63), regex(pattern = r"^[a-z0-9]([-.a-z0-9]*[a-z0-9])?$"))]
+    pub cluster_ref: Option<String>,
+    /// Every network of the cluster that the others may reach: of pods, of WireGuard, of services.
+    #[schemars(length(min = 1, max = MOST_NETWORKS), inner(length(min = 1, max = LONGEST_NETWORK)))]
+    pub allowed_networks: Vec<String>,
+    /// Where a node listens if only its external address is known.
+    #[serde(default = "wireguard_port")]
+    #[schemars(range(min = 1, max = 65535))]
+    pub wireguard_port: u16,
+    /// Seconds between keepalives, for clusters behind NAT; 0 is none.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    #[schemars(range(min = 0, max = 65535))]
+    pub persistent_keepalive: u16,
+}
+
+#[derive(
+    Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Deserialize, Serialize, JsonSchema,
+)]
+pub struct KubeconfigSecretRef {
+    #[schemars(length(min = 1, max = 253), regex(pattern = r"^[a-z0-9]([-.a-z0-9]*[a-z0-9])?$"))]
+    pub name: String,
+    #[serde(default = "kubeconfig_key")]
+    #[schemars(length(min = 1, max = 253), regex(pattern = r"^[-._a-zA-Z0-9]+$"))]
+    pub key: String,
+}
+
+/// What became of it.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct ClusterMeshStatus {
+    /// Which version of the spec this is about.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub observed_generation: Option<i64>,
+    #[serde(default)]
+    #[schemars(length(max = MOST_CLUSTERS))]
+    pub clusters: Vec<MeshClusterStatus>,
+    /// Ready, Progressing, NetworksOverlap.
+    #[serde(default)]
+    #[schemars(length(max = 8))]
+    pub conditions: Vec<MeshCondition>,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct MeshClusterStatus {
+    pub name: String,
+    pub state: MeshState,
+    /// What it waits for, or what is wrong.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = LONGEST_MESSAGE))]
+    pub why: Option<String>,
+    /// Since when it is in this state; RFC 3339.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 64))]
+    pub since: Option<String>,
+    /// When everything it needs was last in place; RFC 3339.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 64))]
+    pub last_success: Option<String>,
+    /// The peers of its nodes that the other clusters should have.
+    #[serde(default)]
+    pub wanted_peers: u32,
+    /// Those of them that are in place, exactly as they should be.
+    #[serde(default)]
+    pub registered_peers: u32,
+    /// How many of its nodes have no peer.
+    #[serde(default)]
+    pub skipped: u32,
+    /// The first of them, by name.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = MOST_SKIPPED))]
+    pub skipped_nodes: Vec<SkippedNode>,
+}
+
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Deserialize, Serialize, JsonSchema,
+)]
+pub enum MeshState {
+    /// Its nodes have their peers everywhere, and it has the peers of all others.
+    Converged,
+    /// Something is missing that comes by itself or by a person: `why` says what.
+    #[default]
+    Waiting,
+    Unreachable,
+    /// Its networks are another's too: its peers are left as they are.
+    Overlapping,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
+pub struct SkippedNode {
+    pub name: String,
+    /// One word for programs.
+    pub reason: String,
+    /// A sentence for people.
+    #[schemars(length(max = LONGEST_MESSAGE))]
+    pub message: String,
+}
+
+/// As Kubernetes' own conditions.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct MeshCondition {
+    pub r#type: String,
+    /// True, False or Unknown.
+    pub status: String,
+    pub reason: String,
+    #[schemars(length(max = LONGEST_MESSAGE))]
+    pub message: String,
+    /// RFC 3339.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 64))]
+    pub last_transition_time: Option<String>,
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde gives a reference")]
+fn is_false(value: &bool) -> bool {
+    !value
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde gives a reference")]
+fn is_zero(value: &u16) -> bool {
+    *value == 0
+}
+
+fn wireguard_port() -> u16 {
+    51820
+}
+
+fn kubeconfig_key() -> String {
+    "kubeconfig".to_owned()
+}
+
+/// Which cluster an entry means, whatever a mesh calls it.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum MeshClusterRef {
+    Local,
+    /// Namespace, name and key.
+    Secret(String, String, String),
+    Fleet(String),
+}
+
+impl MeshCluster {
+    /// None where it says none, or more than one: such a mesh does not pass `check`.
+    pub fn reference(&self, namespace: &str) -> Option<MeshClusterRef> {
+        match (self.local, &self.kubeconfig_secret_ref, &self.cluster_ref) {
+            (true, None, None) => Some(MeshClusterRef::Local),
+            (false, Some(secret), None) => Some(MeshClusterRef::Secret(
+                namespace.to_owned(),
+                secret.name.clone(),
+                secret.key.clone(),
+            )),
+            (false, None, Some(name)) => Some(MeshClusterRef::Fleet(name.clone())),
+            _ => None,
+        }
+    }
+}
+
+impl Kind for ClusterMesh {
+    const NAME: &'static str = "ClusterMesh";
+    const NAMESPACED: bool = true;
+
+    fn check(&self) -> Result<(), Invalid> {
+        let mut problems = Invalid::default();
+        if self.name_any().len() > LONGEST_NAME {
+            problems.add("metadata.name", format!("has {LONGEST_NAME} characters at most"));
+        }
+        let clusters = &self.spec.clusters;
+        if clusters.len() < 2 {
+            problems.add("spec.clusters", "needs at least two clusters to join");
+        }
+        field::at_most(&mut problems, "spec.clusters", clusters.len(), MOST_CLUSTERS);
+        let locals = clusters.iter().filter(|cluster| cluster.local).count();
+        if locals > 1 {
+            problems.add("spec.clusters", format!("{locals} clusters are local; one at most is"));
+        }
+        let mut names = BTreeMap::new();
+        let mut references = BTreeMap::new();
+        for (i, cluster) in clusters.iter().enumerate() {
+            let at = format!("spec.clusters[{i}]");
+            check_cluster(&mut problems, &at, cluster);
+            if let Some(first) = names.insert(&cluster.name, i) {
+                let name = &cluster.name;
+                problems.add(
+                    format!("{at}.name"),
+                    format!("{name:?} is the name of clusters[{first}] too"),
+                );
+            }
+            // Two locals have their sentence already.
+            let reference = cluster.reference("").filter(|r| *r != MeshClusterRef::Local);
+            if let Some(reference) = reference
+                && let Some(first) = references.insert(reference, i)
+            {
+                problems.add(&at, format!("is the same cluster as clusters[{first}]"));
+            }
+        }
+        if let Some(status) = &self.status {
+            check_status(&mut problems, status);
+        }
+        problems.into_result()
+    }
+}
+
+fn check_cluster(problems: &mut Invalid, at: &str, cluster: &MeshCluster) {
+    let MeshCluster {
+        name,
+        local: _,
+        kubeconfig_secret_ref,
+        cluster_ref,
+        allowed_networks,
+        wireguard_port,
+        persistent_keepalive: _,
+    } = cluster;
+    if let Some(problem) = name::dns_label(name) {
+        problems.add(format!("{at}.name"), format!("{name:?} {problem}"));
+    }
+    if cluster.reference("").is_none() {
+        let problem = "exactly one of local, kubeconfigSecretRef and clusterRef must say which \
+                       cluster it is";
+        problems.add(at, problem);
+    }
+    if let Some(secret) = kubeconfig_secret_ref {
+        field::name(problems, &format!("{at}.kubeconfigSecretRef.name"), &secret.name);
+        let in_key = |b: u8| b.is_ascii_alphanumeric() || b"-._".contains(&b);
+        if secret.key.is_empty() || secret.key.len() > 253 || !secret.key.bytes().all(in_key) {
+            let problem = "must be 1 to 253 characters of letters, digits, '-', '_' and '.'";
+            problems.add(format!("{at}.kubeconfigSecretRef.key"), problem);
+        }
+    }
+    if let Some(reference) = cluster_ref {
+        field::name(problems, &format!("{at}.clusterRef"), reference);
+    }
+    if allowed_networks.is_empty() {
+        let problem = "needs at least one network, such as 10.1.0.0/16";
+        problems.add(format!("{at}.allowedNetworks"), problem);
+    }
+    let field = format!("{at}.allowedNetworks");
+    field::at_most(problems, &field, allowed_networks.len(), MOST_NETWORKS);
+    for (i, network) in allowed_networks.iter().enumerate() {
+        if network.parse::<IpNet>().is_err() {
+            problems.add(
+                format!("{field}[{i}]"),
+                format!("{network:?} is not a network, such as 10.1.0.0/16 or fd00:1::/48"),
+            );
+        }
+    }
+    if *wireguard_port == 0 {
+        problems.add(format!("{at}.wireguardPort"), "must be 1 to 65535");
+    }
+}
+
+/// What is long in a status comes from clusters; only its length is ours to bound.
+fn check_status(problems: &mut Invalid, status: &ClusterMeshStatus) {
+    let long = |text: &str| text.chars().count() > LONGEST_MESSAGE;
+    for (i, cluster) in status.clusters.iter().enumerate() {
+        let at = format!("status.clusters[{i}]");
+        if cluster.why.as_deref().is_some_and(long) {
+            problems
+                .add(format!("{at}.why"), format!("has more than {LONGEST_MESSAGE} characters"));
+        }
+        let skipped = &cluster.skipped_nodes;
+        field::at_most(problems, &format!("{at}.skippedNodes"), skipped.len(), MOST_SKIPPED);
+    }
+    for condition in &status.conditions {
+        if long(&condition.message) {
+            let field = format!("status.conditions[{}].message", condition.r#type);
+            problems.add(field, format!("has more than {LONGEST_MESSAGE} characters"));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;
