@@ -2,6 +2,7 @@
 //! keeps beside them.
 
 mod access;
+pub mod admission_rule;
 mod cluster;
 mod field;
 
@@ -13,13 +14,14 @@ use kube::CustomResourceExt;
 pub use access::{
     AccessRole, AccessRoleSpec, AccessToken, AccessTokenSpec, Rule, User, UserSpec, VERBS,
 };
+pub use admission_rule::{AdmissionRule, AdmissionRuleSpec};
 pub use cluster::{Cluster, ClusterSpec, ClusterStatus, KubeconfigSecret};
 
 use crate::store::{Invalid, Kind};
 
 /// Every definition, in the order of their names.
 pub fn definitions() -> Vec<CustomResourceDefinition> {
-    vec![AccessRole::crd(), AccessToken::crd(), Cluster::crd(), User::crd()]
+    vec![AccessRole::crd(), AccessToken::crd(), AdmissionRule::crd(), Cluster::crd(), User::crd()]
 }
 
 impl Kind for Secret {
