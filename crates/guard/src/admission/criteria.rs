@@ -250,6 +250,12 @@ impl Test {
         }
     }
 
+    /// What met it, where its words do not say so. Of a secret, the variable's name and the kind.
+    pub(super) fn detail(&self, context: &Context<'_>) -> Option<String> {
+        matches!(self, Self::Flag(Name::EnvVarSecrets, true) | Self::Pss(_))
+            .then(|| self.saw(context))
+    }
+
     /// What the object has there, for a person. Values of variables are not repeated.
     pub(super) fn saw(&self, context: &Context<'_>) -> String {
         let Some(around) = context.around() else {

@@ -1,9 +1,11 @@
 //! The decision: a pure function of the program, the request and the facts. No lock, no I/O.
 
+use std::borrow::Cow;
+
 use objects::kinds::admission_rule::{Action, ContainerKind};
 use serde::Serialize;
 
-use super::compile::{Compiled, Fold, Program, index};
+use super::compile::{Compare, Compiled, Fold, Program, index};
 use super::criteria::Context;
 use super::facts::Facts;
 use super::request::{Request, Subject};
@@ -17,8 +19,8 @@ pub struct Hit<'p> {
     pub container: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub image: Option<String>,
-    /// Those that were met.
-    pub criteria: Vec<&'p str>,
+    /// Those that were met, with what met them where the words do not say it.
+    pub criteria: Vec<Cow<'p, str>>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -151,7 +153,16 @@ impl Compiled {
             rule: &self.name,
             container: context.container_name().map(str::to_owned),
             image: context.image_text().map(str::to_owned),
-            criteria: met.map(|criterion| criterion.text.as_str()).collect(),
+            criteria: met.map(|criterion| criterion.said(context)).collect(),
+        }
+    }
+}
+
+impl Compare {
+    fn said(&self, context: &Context<'_>) -> Cow<'_, str> {
+        match self.test.detail(context) {
+            Some(detail) => format!("{} ({detail})", self.text).into(),
+            None => self.text.as_str().into(),
         }
     }
 }

@@ -339,3 +339,15 @@ fn custom_paths_reach_places() {
         .extend(path("item.spec.nothing", "key", "exist", "").as_array().unwrap().clone());
     assert!(!matches(&both, &what));
 }
+
+#[test]
+fn a_found_secret_is_named_by_its_variable_and_never_shown() {
+    let value = "aB3!dE5gH7jK9mN1pQ3s";
+    let what = with(json!({"env": [{"name": "DB_PASSWORD", "value": value}]}));
+    let rule = rule("r", json!({"action": "deny", "criteria": one("envVarSecrets", "=", "true")}));
+    let program = program(&[rule]);
+    let decision = decide(&program, &object(&what), &Unknown);
+    let said = decision.sentence();
+    assert!(!decision.allowed && said.contains("DB_PASSWORD looks like: credential"), "{said}");
+    assert!(!said.contains(value), "{said}");
+}
