@@ -1,5 +1,7 @@
 //! Rules against objects: what each criterion and operator means, and how they combine.
 
+#![allow(clippy::needless_pass_by_value, reason = "objects are written where they are used")]
+
 mod combining;
 mod criteria;
 mod input;

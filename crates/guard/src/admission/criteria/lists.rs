@@ -5,18 +5,17 @@ use objects::kinds::admission_rule::List;
 use crate::admission::glob::Glob;
 
 /// `values` are the object's, `items` the criterion's.
-pub(super) fn holds<'v, I, V: Copy + 'v>(
+pub(super) fn holds<I, V: Copy>(
     op: List,
     items: &[I],
-    values: impl Iterator<Item = V> + Clone,
+    mut values: impl Iterator<Item = V> + Clone,
     matches: impl Fn(&I, V) -> bool,
 ) -> bool {
-    let mut each = values.clone();
     match op {
-        List::Any => each.any(|value| items.iter().any(|item| matches(item, value))),
-        List::NotAny => !each.any(|value| items.iter().any(|item| matches(item, value))),
+        List::Any => values.any(|value| items.iter().any(|item| matches(item, value))),
+        List::NotAny => !values.any(|value| items.iter().any(|item| matches(item, value))),
         List::All => items.iter().all(|item| values.clone().any(|value| matches(item, value))),
-        List::OtherThan => each.any(|value| !items.iter().any(|item| matches(item, value))),
+        List::OtherThan => values.any(|value| !items.iter().any(|item| matches(item, value))),
     }
 }
 

@@ -288,11 +288,9 @@ impl Criterion {
             return Err((".sub_criteria", "are for resourceLimit only".to_owned()));
         }
         // NeuVector writes them on both.
-        if !matches!(name, Name::CustomPath | Name::SaBindRiskyRole)
-            && !(self.path.is_empty()
-                && self.template_kind.is_empty()
-                && self.value_type.is_empty())
-        {
+        let of_path = [&self.path, &self.template_kind, &self.value_type];
+        let may_have = matches!(name, Name::CustomPath | Name::SaBindRiskyRole);
+        if !may_have && of_path.iter().any(|field| !field.is_empty()) {
             let problem = "path, template_kind and value_type are for customPath only".to_owned();
             return Err((".path", problem));
         }

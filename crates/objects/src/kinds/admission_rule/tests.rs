@@ -1,3 +1,5 @@
+#![allow(clippy::needless_pass_by_value, reason = "objects are written where they are used")]
+
 use serde_json::{Value, json};
 
 use super::AdmissionRule;

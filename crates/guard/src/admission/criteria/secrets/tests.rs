@@ -42,7 +42,7 @@ fn each_kind_is_found_and_named() {
         ),
         ("LINKEDIN_ID", "0a1b2c3d4e5f6g".to_owned(), "LinkedIn"),
         ("X", joined(&["AI", "za", &mixed[..34], "-"]), "Google"),
-        ("X", joined(&["SG", ".", &mixed[..22], ".", &mixed]), "SendGrid"),
+        ("X", joined(&["SG", ".", &mixed[..22], ".", mixed]), "SendGrid"),
         ("TWILIO", joined(&["S", "K", hex]), "Twilio"),
         ("HEROKU_KEY", uuid.to_uppercase(), "Heroku"),
         ("MC_KEY", joined(&[hex, "-us", "12"]), "MailChimp"),
