@@ -1,5 +1,6 @@
 //! The verbs, one a file.
 
+mod admission;
 mod apply;
 mod audit;
 mod clusters;
@@ -83,6 +84,7 @@ enum Verb {
     Roles(roles::Args),
     Tokens(tokens::Args),
     Audit(audit::Args),
+    Admission(admission::Args),
     Mesh(mesh::Args),
     Doctor(doctor::Args),
     Inflight(inflight::Args),
@@ -95,6 +97,7 @@ enum Verb {
 pub(crate) fn dispatch(cli: &Cli) -> Verdict {
     let answer = match &cli.verb {
         Verb::Up(args) => return up::run(args),
+        Verb::Admission(args) => return admission::run(args),
         Verb::Mesh(args) => return mesh::run(args),
         Verb::Doctor(args) => return doctor::run(args),
         Verb::Inflight(args) => return inflight::run(args),

@@ -2,6 +2,7 @@
 //! keeps beside them.
 
 mod access;
+pub mod admission_rule;
 mod cluster;
 mod field;
 mod mesh;
@@ -14,6 +15,7 @@ use kube::CustomResourceExt;
 pub use access::{
     AccessRole, AccessRoleSpec, AccessToken, AccessTokenSpec, Rule, User, UserSpec, VERBS,
 };
+pub use admission_rule::{AdmissionRule, AdmissionRuleSpec};
 pub use cluster::{Cluster, ClusterSpec, ClusterStatus, KubeconfigSecret};
 pub use mesh::{
     ClusterMesh, ClusterMeshSpec, ClusterMeshStatus, KubeconfigSecretRef, MOST_SKIPPED,
@@ -24,7 +26,14 @@ use crate::store::{Invalid, Kind};
 
 /// Every definition, in the order of their names.
 pub fn definitions() -> Vec<CustomResourceDefinition> {
-    vec![AccessRole::crd(), AccessToken::crd(), ClusterMesh::crd(), Cluster::crd(), User::crd()]
+    vec![
+        AccessRole::crd(),
+        AccessToken::crd(),
+        AdmissionRule::crd(),
+        ClusterMesh::crd(),
+        Cluster::crd(),
+        User::crd(),
+    ]
 }
 
 impl Kind for Secret {

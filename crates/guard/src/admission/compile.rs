@@ -1,0 +1,162 @@
+//! Rules compiled to a program: once, on change, in the order in which they are decided.
+
+use std::sync::Arc;
+
+use kube::ResourceExt;
+use objects::kinds::AdmissionRule;
+use objects::kinds::admission_rule::{
+    Action, ContainerKind, Criterion, List, Mode, Name, Origin, Parsed,
+};
+use objects::{Invalid, Kind};
+
+use super::criteria::Test;
+use super::image::DEFAULT_REGISTRIES;
+
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// Stands in for the mode of deny rules that have none.
+    pub protect: bool,
+    /// The hosts of an image without a registry.
+    pub default_registries: Arc<[String]>,
+}
+
+impl Settings {
+    pub fn new(protect: bool) -> Self {
+        Self { protect, default_registries: DEFAULT_REGISTRIES.map(str::to_owned).into() }
+    }
+}
+
+/// The enabled rules in decision order: critical allow rules; then federal, ground and user rules,
+/// in each layer allow before deny; within that as they were given.
+#[derive(Clone, Debug)]
+pub struct Program {
+    pub(super) rules: Vec<Compiled>,
+}
+
+#[derive(Clone, Debug)]
+pub(super) struct Compiled {
+    pub(super) name: String,
+    pub(super) action: Action,
+    pub(super) protect: bool,
+    pub(super) selects: [bool; 3],
+    /// All must hold.
+    pub(super) folds: Vec<Fold>,
+}
+
+/// The criteria of one name.
+#[derive(Clone, Debug)]
+pub(super) struct Fold {
+    pub(super) name: Name,
+    pub(super) criteria: Vec<Compare>,
+}
+
+#[derive(Clone, Debug)]
+pub(super) struct Compare {
+    pub(super) negative: bool,
+    pub(super) test: Test,
+    /// As written, for the answer.
+    pub(super) text: String,
+}
+
+pub(super) fn index(kind: ContainerKind) -> usize {
+    match kind {
+        ContainerKind::InitContainers => 0,
+        ContainerKind::Containers => 1,
+        ContainerKind::EphemeralContainers => 2,
+    }
+}
+
+impl Program {
+    /// Refuses everything if one rule is not right or a name is there twice: the rules are those
+    /// that were asked for, or none are.
+    pub fn compile(rules: &[AdmissionRule], settings: &Settings) -> Result<Self, Invalid> {
+        let mut problems = Invalid::default();
+        let mut compiled = Vec::new();
+        for (i, rule) in rules.iter().enumerate() {
+            let name = rule.name_any();
+            if name.is_empty() {
+                problems.add(format!("rule {}", i + 1), "has no name");
+            } else if rules[..i].iter().any(|other| other.name_any() == name) {
+                problems.add(format!("rule {name:?}"), "is there twice");
+            }
+            if let Err(Invalid(found)) = rule.check() {
+                for (field, problem) in found {
+                    problems.add(format!("rule {name:?}: {field}"), problem);
+                }
+                continue;
+            }
+            if !rule.spec.disabled {
+                compiled.push((layer(rule), Compiled::new(name, rule, settings)));
+            }
+        }
+        problems.into_result()?;
+        compiled.sort_by_key(|(layer, _)| *layer);
+        Ok(Self { rules: compiled.into_iter().map(|(_, rule)| rule).collect() })
+    }
+}
+
+fn layer(rule: &AdmissionRule) -> (u8, bool) {
+    let deny = rule.spec.action == Action::Deny;
+    let layer = match rule.spec.origin {
+        _ if rule.spec.critical && !deny => 0,
+        Origin::Federal => 1,
+        Origin::Ground => 2,
+        Origin::UserCreated => 3,
+    };
+    (layer, deny)
+}
+
+impl Compiled {
+    fn new(name: String, rule: &AdmissionRule, settings: &Settings) -> Self {
+        let spec = &rule.spec;
+        let selects = |kind| spec.containers.is_empty() || spec.containers.contains(&kind);
+        let selects = [
+            selects(ContainerKind::InitContainers),
+            selects(ContainerKind::Containers),
+            selects(ContainerKind::EphemeralContainers),
+        ];
+        let protect = match spec.mode {
+            Mode::Global => settings.protect,
+            Mode::Monitor => false,
+            Mode::Protect => true,
+        };
+        let mut folds: Vec<Fold> = Vec::new();
+        for (parsed, text) in merged(&spec.criteria) {
+            let name = parsed.name();
+            let compare = Compare { negative: parsed.is_negative(), test: Test::new(parsed), text };
+            let fold = folds.iter_mut().find(|fold| fold.name == name);
+            // Every customPath is to hold by itself.
+            match fold.filter(|_| name != Name::CustomPath) {
+                Some(fold) => fold.criteria.push(compare),
+                None => folds.push(Fold { name, criteria: vec![compare] }),
+            }
+        }
+        Self { name, action: spec.action, protect, selects, folds }
+    }
+}
+
+/// Lists of one name under `containsAny`, or under `notContainsAny`, are one list.
+fn merged(criteria: &[Criterion]) -> Vec<(Parsed, String)> {
+    let mut merged: Vec<(Parsed, String)> = Vec::new();
+    for criterion in criteria {
+        // The check has parsed it already.
+        let Ok(parsed) = criterion.parse() else { continue };
+        if let Parsed::List(name, op @ (List::Any | List::NotAny), items) = &parsed {
+            let first = merged
+                .iter_mut()
+                .find(|(first, _)| matches!(first, Parsed::List(n, o, _) if n == name && o == op));
+            if let Some((Parsed::List(_, _, all), text)) = first {
+                for item in items {
+                    if !all.contains(item) {
+                        all.push(item.clone());
+                        text.push_str(", ");
+                        text.push_str(item);
+                    }
+                }
+                continue;
+            }
+        }
+        merged.push((parsed, criterion.to_string()));
+    }
+    merged
+}

@@ -1,0 +1,241 @@
+//! The decision: a pure function of the program, the request and the facts. No lock, no I/O.
+
+use std::borrow::Cow;
+
+use objects::kinds::admission_rule::{Action, ContainerKind};
+use serde::Serialize;
+
+use super::compile::{Compare, Compiled, Fold, Program, index};
+use super::criteria::Context;
+use super::facts::Facts;
+use super::request::{Request, Subject};
+
+/// A rule that matched.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Hit<'p> {
+    pub rule: &'p str,
+    /// None for a claim.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub container: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub image: Option<String>,
+    /// Those that were met, with what met them where the words do not say it.
+    pub criteria: Vec<Cow<'p, str>>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Decision<'p> {
+    pub allowed: bool,
+    /// The deny rule that refused; else the allow rule of the first container that one let in.
+    pub decided: Option<Hit<'p>>,
+    /// Deny rules in monitor mode that matched, each once.
+    pub monitored: Vec<Hit<'p>>,
+    pub warnings: Vec<String>,
+    /// Why no rule looked at it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub passed: Option<&'static str>,
+}
+
+impl Decision<'_> {
+    /// For the person who was refused, or let in.
+    pub fn sentence(&self) -> String {
+        let verdict = if self.allowed { "allowed" } else { "denied" };
+        match (&self.decided, self.passed) {
+            (Some(hit), _) => format!("{verdict} by {}", hit.sentence()),
+            (None, Some(why)) => format!("{verdict}: {why}"),
+            (None, None) => format!("{verdict}: no rule decides"),
+        }
+    }
+}
+
+impl Hit<'_> {
+    pub fn sentence(&self) -> String {
+        let criteria = self.criteria.join("; ");
+        match &self.container {
+            Some(container) => {
+                let image = self.image.as_deref().unwrap_or_default();
+                format!("rule {:?}: container {container:?} ({image}): {criteria}", self.rule)
+            }
+            None => format!("rule {:?}: {criteria}", self.rule),
+        }
+    }
+}
+
+/// Decides a request.
+pub fn decide<'p>(program: &'p Program, request: &Request, facts: &dyn Facts) -> Decision<'p> {
+    let mut decision = Decision {
+        allowed: true,
+        decided: None,
+        monitored: Vec::new(),
+        warnings: Vec::new(),
+        passed: request.passed(),
+    };
+    for_each_context(request, facts, |kind, context| {
+        let goes_on = decide_one(program, kind, &context, &mut decision);
+        if context.bindings_unknown.get() && decision.warnings.is_empty() {
+            let warning = "the roles of the pod's service account are not known, so that \
+                           saBindRiskyRole was not met";
+            decision.warnings.push(warning.to_owned());
+        }
+        goes_on
+    });
+    decision
+}
+
+/// Each container that is not exempt, or the claim, until `visit` has seen enough.
+fn for_each_context<'r>(
+    request: &'r Request,
+    facts: &'r dyn Facts,
+    mut visit: impl FnMut(Option<ContainerKind>, Context<'r>) -> bool,
+) {
+    match &request.subject {
+        Subject::Passed(_) => {}
+        Subject::Claim { class } => {
+            visit(None, Context::claim(request, class, facts));
+        }
+        Subject::Pod(pod) => {
+            let owner = if pod.owners.is_empty() { None } else { facts.owner(&pod.owners) };
+            for (kind, container, image) in &pod.containers {
+                if !image.exempt {
+                    let context = Context::container(request, pod, owner, container, image, facts);
+                    if !visit(Some(*kind), context) {
+                        return;
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// Whether to look at the next container.
+fn decide_one<'p>(
+    program: &'p Program,
+    kind: Option<ContainerKind>,
+    context: &Context<'_>,
+    decision: &mut Decision<'p>,
+) -> bool {
+    let selected = |rule: &&Compiled| kind.is_none_or(|kind| rule.selects[index(kind)]);
+    for rule in program.rules.iter().filter(selected) {
+        if !rule.matches(context) {
+            continue;
+        }
+        match (rule.action, rule.protect) {
+            (Action::Allow, _) => {
+                if decision.decided.is_none() {
+                    decision.decided = Some(rule.hit(context));
+                }
+                return true;
+            }
+            (Action::Deny, true) => {
+                decision.allowed = false;
+                decision.decided = Some(rule.hit(context));
+                return false;
+            }
+            (Action::Deny, false) => {
+                if !decision.monitored.iter().any(|hit| hit.rule == rule.name) {
+                    decision.monitored.push(rule.hit(context));
+                }
+            }
+        }
+    }
+    true
+}
+
+impl Compiled {
+    fn matches(&self, context: &Context<'_>) -> bool {
+        !self.folds.is_empty() && self.folds.iter().all(|fold| fold.holds(context))
+    }
+
+    fn hit(&self, context: &Context<'_>) -> Hit<'_> {
+        let criteria = self.folds.iter().flat_map(|fold| &fold.criteria);
+        let met = criteria.filter(|criterion| criterion.test.met(context));
+        Hit {
+            rule: &self.name,
+            container: context.container_name().map(str::to_owned),
+            image: context.image_text().map(str::to_owned),
+            criteria: met.map(|criterion| criterion.said(context)).collect(),
+        }
+    }
+}
+
+impl Compare {
+    fn said(&self, context: &Context<'_>) -> Cow<'_, str> {
+        match self.test.detail(context) {
+            Some(detail) => format!("{} ({detail})", self.text).into(),
+            None => self.text.as_str().into(),
+        }
+    }
+}
+
+impl Fold {
+    /// Negatives are ANDed until the first positive one; from there on everything is ORed.
+    fn holds(&self, context: &Context<'_>) -> bool {
+        let mut criteria = self.criteria.iter();
+        let Some(first) = criteria.next() else { return false };
+        let mut held = first.test.met(context);
+        let mut all_negative = first.negative;
+        for criterion in criteria {
+            if criterion.negative && all_negative {
+                held = held && criterion.test.met(context);
+            } else {
+                all_negative = false;
+                held = held || criterion.test.met(context);
+            }
+        }
+        held
+    }
+}
+
+/// One rule held against one container, or the claim.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Explained<'p> {
+    pub rule: &'p str,
+    pub action: Action,
+    /// Whether a match decides, rather than being recorded.
+    pub decides: bool,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub container: Option<String>,
+    /// False where the rule does not look at containers of this kind.
+    pub selected: bool,
+    pub matched: bool,
+    pub criteria: Vec<Checked<'p>>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Checked<'p> {
+    pub criterion: &'p str,
+    pub met: bool,
+    /// What the object has there.
+    pub saw: String,
+}
+
+/// Every rule in decision order on every container, whatever was decided before it.
+pub fn explain<'p>(
+    program: &'p Program,
+    request: &Request,
+    facts: &dyn Facts,
+) -> Vec<Explained<'p>> {
+    let mut explained = Vec::new();
+    for_each_context(request, facts, |kind, context| {
+        for rule in &program.rules {
+            let selected = kind.is_none_or(|kind| rule.selects[index(kind)]);
+            let criteria = rule.folds.iter().flat_map(|fold| &fold.criteria);
+            let criteria = criteria.map(|criterion| Checked {
+                criterion: &criterion.text,
+                met: criterion.test.met(&context),
+                saw: criterion.test.saw(&context),
+            });
+            explained.push(Explained {
+                rule: &rule.name,
+                action: rule.action,
+                decides: rule.action == Action::Allow || rule.protect,
+                container: context.container_name().map(str::to_owned),
+                selected,
+                matched: selected && rule.matches(&context),
+                criteria: criteria.collect(),
+            });
+        }
+        true
+    });
+    explained
+}

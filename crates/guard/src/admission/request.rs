@@ -1,0 +1,377 @@
+//! A request as the decision sees it, from an `AdmissionReview` (v1 or v1beta1) or from an object
+//! alone; and the review that answers it, in the version that asked.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use objects::kinds::admission_rule::ContainerKind;
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+use super::compile::Settings;
+use super::decide::Decision;
+use super::image::Image;
+use super::pod::{ClaimSpec, Container, Metadata, PodSpec};
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Version {
+    V1,
+    V1beta1,
+}
+
+impl Version {
+    fn api_version(self) -> &'static str {
+        match self {
+            Self::V1 => "admission.k8s.io/v1",
+            Self::V1beta1 => "admission.k8s.io/v1beta1",
+        }
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Operation {
+    Create,
+    Update,
+    /// Let through without a look.
+    Other,
+}
+
+impl Operation {
+    pub fn parse(text: &str) -> Self {
+        match text {
+            "CREATE" => Self::Create,
+            "UPDATE" => Self::Update,
+            _ => Self::Other,
+        }
+    }
+}
+
+/// Not a request, or an object that cannot be decoded: refused, with the reason.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{why}")]
+pub struct Malformed {
+    /// What to answer to, as far as that could be read.
+    pub uid: String,
+    pub version: Version,
+    pub why: String,
+}
+
+#[derive(Clone, Debug)]
+pub struct Request {
+    pub uid: String,
+    pub version: Version,
+    pub dry_run: bool,
+    pub kind: String,
+    pub name: String,
+    pub namespace: String,
+    /// Who asks.
+    pub user: String,
+    pub groups: Vec<String>,
+    pub(super) subject: Subject,
+}
+
+/// What there is to judge.
+#[derive(Clone, Debug)]
+pub(super) enum Subject {
+    /// Why not even a look.
+    Passed(&'static str),
+    Claim {
+        class: String,
+    },
+    Pod(Box<Pod>),
+}
+
+#[derive(Clone, Debug)]
+pub(super) struct Pod {
+    /// The object's labels with the template's over them.
+    pub(super) labels: BTreeMap<String, String>,
+    pub(super) annotations: BTreeMap<String, String>,
+    /// The uids of its owners.
+    pub(super) owners: Vec<String>,
+    /// Whether the requester counts, owners or not: nobody else adds ephemeral containers.
+    pub(super) by_requester: bool,
+    /// The pod's own annotations, for AppArmor.
+    pub(super) pod_annotations: BTreeMap<String, String>,
+    pub(super) spec: PodSpec,
+    /// Init, regular, ephemeral, with what was parsed of each image.
+    pub(super) containers: Vec<(ContainerKind, Container, Image)>,
+    pub(super) classes: Classes,
+    /// The Pod, or the pod template, without exempt containers: `item` of a `customPath`.
+    pub(super) item: Value,
+}
+
+/// Where the storage classes of a workload are found.
+#[derive(Clone, Debug)]
+pub(super) enum Classes {
+    /// A StatefulSet's templates name them.
+    Named(Vec<String>),
+    /// The claims of the pod's volumes, to be looked up.
+    Claims(Vec<String>),
+}
+
+impl Request {
+    /// An `AdmissionReview` as an API server sends it.
+    pub fn review(bytes: &[u8], settings: &Settings) -> Result<Self, Malformed> {
+        let mut broken = Malformed { uid: String::new(), version: Version::V1, why: String::new() };
+        let because = |mut broken: Malformed, why: String| {
+            broken.why = why;
+            broken
+        };
+        let review: Value = match serde_json::from_slice(bytes) {
+            Ok(review) => review,
+            Err(error) => return Err(because(broken, format!("the review is not JSON: {error}"))),
+        };
+        broken.version = match review.get("apiVersion").and_then(Value::as_str) {
+            Some("admission.k8s.io/v1") => Version::V1,
+            Some("admission.k8s.io/v1beta1") => Version::V1beta1,
+            _ => {
+                let why = "the review is neither admission.k8s.io/v1 nor v1beta1".to_owned();
+                return Err(because(broken, why));
+            }
+        };
+        let Some(request) = review.get("request").filter(|request| request.is_object()) else {
+            return Err(because(broken, "the review has no request".to_owned()));
+        };
+        let text = |pointer: &str| {
+            request.pointer(pointer).and_then(Value::as_str).unwrap_or_default().to_owned()
+        };
+        broken.uid = text("/uid");
+        let groups = request.pointer("/userInfo/groups").and_then(Value::as_array);
+        let groups = groups.into_iter().flatten().filter_map(Value::as_str);
+        let asked = Asked {
+            operation: Operation::parse(&text("/operation")),
+            group: text("/kind/group"),
+            kind: text("/kind/kind"),
+            subresource: text("/subResource"),
+            namespace: text("/namespace"),
+        };
+        let mut read = Self {
+            uid: broken.uid.clone(),
+            version: broken.version,
+            dry_run: request.get("dryRun").and_then(Value::as_bool).unwrap_or_default(),
+            kind: asked.kind.clone(),
+            name: text("/name"),
+            namespace: asked.namespace.clone(),
+            user: text("/userInfo/username"),
+            groups: groups.map(str::to_owned).collect(),
+            subject: Subject::Passed("nothing to look at"),
+        };
+        match read.read(&asked, request.get("object").unwrap_or(&Value::Null), settings) {
+            Ok(()) => Ok(read),
+            Err(why) => Err(because(broken, why)),
+        }
+    }
+
+    /// An object by itself, as somebody would apply it.
+    pub fn object(
+        object: &Value,
+        operation: Operation,
+        user: &str,
+        groups: &[String],
+        settings: &Settings,
+    ) -> Result<Self, Malformed> {
+        let text = |key: &str| object.get(key).and_then(Value::as_str).unwrap_or_default();
+        let asked = Asked {
+            operation,
+            group: text("apiVersion").rsplit_once('/').map_or("", |(group, _)| group).to_owned(),
+            kind: text("kind").to_owned(),
+            subresource: String::new(),
+            namespace: String::new(),
+        };
+        let mut read = Self {
+            uid: String::new(),
+            version: Version::V1,
+            dry_run: false,
+            kind: asked.kind.clone(),
+            name: String::new(),
+            namespace: String::new(),
+            user: user.to_owned(),
+            groups: groups.to_vec(),
+            subject: Subject::Passed("nothing to look at"),
+        };
+        match read.read(&asked, object, settings) {
+            Ok(()) => Ok(read),
+            Err(why) => Err(Malformed { uid: String::new(), version: Version::V1, why }),
+        }
+    }
+
+    /// Why it is let through without a look, if it is.
+    pub fn passed(&self) -> Option<&'static str> {
+        match self.subject {
+            Subject::Passed(why) => Some(why),
+            _ => None,
+        }
+    }
+
+    fn read(&mut self, asked: &Asked, object: &Value, settings: &Settings) -> Result<(), String> {
+        let Some(at) = asked.template() else {
+            self.subject = Subject::Passed("no rule looks at this kind");
+            return Ok(());
+        };
+        if asked.operation == Operation::Other {
+            self.subject = Subject::Passed("no rule looks at this operation");
+            return Ok(());
+        }
+        if !matches!(asked.subresource.as_str(), "" | "ephemeralcontainers" | "resize") {
+            self.subject = Subject::Passed("no rule looks at this subresource");
+            return Ok(());
+        }
+        if !object.is_object() {
+            return Err(format!("the {} is not an object", asked.kind));
+        }
+        let meta = metadata(object).map_err(|error| format!("metadata: {error}"))?;
+        if !meta.name.is_empty() {
+            self.name.clone_from(&meta.name);
+        }
+        if !meta.namespace.is_empty() {
+            self.namespace.clone_from(&meta.namespace);
+        }
+        if asked.operation == Operation::Update && meta.deletion_timestamp.is_some() {
+            self.subject = Subject::Passed("it is being deleted");
+            return Ok(());
+        }
+        if asked.kind == "PersistentVolumeClaim" {
+            let spec = object.get("spec").filter(|spec| !spec.is_null());
+            let spec = spec.map_or_else(|| Ok(ClaimSpec::default()), ClaimSpec::deserialize);
+            let spec = spec.map_err(|error| format!("spec: {error}"))?;
+            self.subject = spec
+                .storage_class_name
+                .map_or(Subject::Passed("the claim names no storage class"), |class| {
+                    Subject::Claim { class }
+                });
+            return Ok(());
+        }
+        // An API server sets the status of a new pod itself, so that this is one it runs already.
+        let phase = object.pointer("/status/phase").and_then(Value::as_str);
+        let by_requester = asked.subresource == "ephemeralcontainers";
+        if asked.kind == "Pod"
+            && phase == Some("Running")
+            && !meta.owner_references.is_empty()
+            && !by_requester
+        {
+            self.subject = Subject::Passed("it runs already, and its owner was looked at");
+            return Ok(());
+        }
+        let template = object.pointer(at).filter(|template| !template.is_null());
+        let Some(spec) = template.and_then(|t| t.get("spec")).filter(|spec| !spec.is_null()) else {
+            self.subject = Subject::Passed("it has no pod spec");
+            return Ok(());
+        };
+        let template = template.unwrap_or(object);
+        let spec =
+            PodSpec::deserialize(spec).map_err(|error| format!("the pod's spec: {error}"))?;
+        let pod_meta =
+            metadata(template).map_err(|error| format!("the pod's metadata: {error}"))?;
+        let mut pod = Pod {
+            labels: meta.labels,
+            annotations: meta.annotations,
+            owners: meta.owner_references.into_iter().map(|owner| owner.uid).collect(),
+            by_requester,
+            pod_annotations: pod_meta.annotations.clone(),
+            classes: classes(asked, object, &spec)?,
+            containers: containers(&spec, &settings.default_registries),
+            spec,
+            item: template.clone(),
+        };
+        pod.labels.extend(pod_meta.labels);
+        pod.annotations.extend(pod_meta.annotations);
+        leave_out_exempt(&mut pod.item, &settings.default_registries);
+        self.subject = Subject::Pod(Box::new(pod));
+        Ok(())
+    }
+}
+
+/// Of a request, before its object.
+struct Asked {
+    operation: Operation,
+    group: String,
+    kind: String,
+    subresource: String,
+    namespace: String,
+}
+
+impl Asked {
+    /// Where the pod template of the kind is; none for kinds that are not looked at.
+    fn template(&self) -> Option<&'static str> {
+        Some(match (self.group.as_str(), self.kind.as_str()) {
+            ("", "Pod" | "PersistentVolumeClaim") => "",
+            ("apps" | "extensions", "Deployment" | "DaemonSet" | "StatefulSet" | "ReplicaSet")
+            | ("", "ReplicationController")
+            | ("batch", "Job")
+            | ("" | "apps.openshift.io", "DeploymentConfig") => "/spec/template",
+            ("batch", "CronJob") => "/spec/jobTemplate/spec/template",
+            _ => return None,
+        })
+    }
+}
+
+fn metadata(object: &Value) -> Result<Metadata, serde_json::Error> {
+    match object.get("metadata") {
+        None | Some(Value::Null) => Ok(Metadata::default()),
+        Some(metadata) => Metadata::deserialize(metadata),
+    }
+}
+
+fn classes(asked: &Asked, object: &Value, spec: &PodSpec) -> Result<Classes, String> {
+    if asked.kind != "StatefulSet" {
+        let claims = spec.volumes.iter().filter_map(|volume| volume.claim()).map(str::to_owned);
+        return Ok(Classes::Claims(claims.collect()));
+    }
+    let templates = object.pointer("/spec/volumeClaimTemplates").and_then(Value::as_array);
+    let mut named = Vec::new();
+    for template in templates.into_iter().flatten() {
+        let Some(spec) = template.get("spec").filter(|spec| !spec.is_null()) else { continue };
+        let spec = ClaimSpec::deserialize(spec)
+            .map_err(|error| format!("spec.volumeClaimTemplates: {error}"))?;
+        named.extend(spec.storage_class_name);
+    }
+    Ok(Classes::Named(named))
+}
+
+fn containers(spec: &PodSpec, defaults: &Arc<[String]>) -> Vec<(ContainerKind, Container, Image)> {
+    let lists = [
+        (ContainerKind::InitContainers, &spec.init_containers),
+        (ContainerKind::Containers, &spec.containers),
+        (ContainerKind::EphemeralContainers, &spec.ephemeral_containers),
+    ];
+    let mut containers = Vec::new();
+    for (kind, list) in lists {
+        for container in list {
+            let image = Image::parse(&container.image, defaults);
+            containers.push((kind, container.clone(), image));
+        }
+    }
+    containers
+}
+
+fn leave_out_exempt(item: &mut Value, defaults: &Arc<[String]>) {
+    for list in ["containers", "initContainers", "ephemeralContainers"] {
+        let list = item.get_mut("spec").and_then(|spec| spec.get_mut(list));
+        if let Some(Value::Array(list)) = list {
+            list.retain(|container| {
+                let image = container.get("image").and_then(Value::as_str);
+                !image.is_some_and(|image| Image::parse(image, defaults).exempt)
+            });
+        }
+    }
+}
+
+/// The review that answers, in the version of the request. A request that was malformed is refused.
+pub fn response(request: Result<(&Request, &Decision<'_>), &Malformed>) -> Value {
+    let (uid, version, allowed, message, warnings) = match request {
+        Ok((request, decision)) => {
+            let message = (!decision.allowed).then(|| decision.sentence());
+            let warnings = decision.warnings.clone();
+            (&request.uid, request.version, decision.allowed, message, warnings)
+        }
+        Err(broken) => (&broken.uid, broken.version, false, Some(broken.to_string()), Vec::new()),
+    };
+    let mut response = json!({"uid": uid, "allowed": allowed});
+    if let Some(message) = message {
+        response["status"] = json!({"message": message, "reason": "Forbidden", "code": 403});
+    }
+    if !warnings.is_empty() {
+        response["warnings"] = json!(warnings);
+    }
+    json!({"apiVersion": version.api_version(), "kind": "AdmissionReview", "response": response})
+}
