@@ -169,10 +169,12 @@ impl Failure {
         };
         match problem {
             // The latter when another authority has the same name.
-            CertificateError::UnknownIssuer | CertificateError::BadSignature => certificate(format!(
-                "the certificate of {server} is from an authority that we do not know; set \
+            CertificateError::UnknownIssuer | CertificateError::BadSignature => {
+                certificate(format!(
+                    "the certificate of {server} is from an authority that we do not know; set \
                  certificate-authority-data of the context's cluster to the CA that signed it"
-            )),
+                ))
+            }
             CertificateError::NotValidForName => {
                 certificate(format!("the certificate of {server} is for another name; {NAME_FIX}"))
             }
