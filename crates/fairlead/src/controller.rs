@@ -171,7 +171,7 @@ async fn say_whether_stored(objects: Objects, stored: Component, tasks: Tasks) {
                 LOOK_AGAIN
             }
             Err(error) => {
-                stored.not_ready(ground::explain(&error).0);
+                stored.not_ready(flow::sentence(&error));
                 LOOK
             }
         };

@@ -109,15 +109,9 @@ pub(crate) fn listen(
     Ok((listener, address))
 }
 
-/// The error and its causes in one line.
+/// What could not be done, as a verb says it.
 pub(crate) fn explain(error: &dyn std::error::Error) -> Failure {
-    let mut text = error.to_string();
-    let mut cause = error.source();
-    while let Some(error) = cause {
-        text = format!("{text}: {error}");
-        cause = error.source();
-    }
-    Failure(text)
+    Failure(flow::sentence(error))
 }
 
 impl LogLevel for LevelHandle {

@@ -120,7 +120,7 @@ fn clusters_come_and_go(up: &Up, kubeconfig: &str) {
     done(&up.ask("POST", "/clusters", &import));
     up.wait_for("/clusters/copy", |cluster| cluster["state"] == "ready");
     let again = up.ask("POST", "/clusters", &import);
-    assert_eq!(again.status, 400, "{}", again.text);
+    assert_eq!(again.status, 409, "{}", again.text);
     let tested = up.ask("POST", "/clusters/copy/test", &Value::Null).json();
     assert_eq!(tested["ok"], true, "{tested}");
     let kinds = up.get("/clusters/copy/kinds").json();

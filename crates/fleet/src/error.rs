@@ -33,6 +33,9 @@ pub enum Error {
     /// What the fleet keeps for itself could not be read or written.
     #[error(transparent)]
     Store(Arc<objects::Error>),
+    /// Another cluster was imported by this name.
+    #[error("{cluster} was imported before; remove it first, or choose another name")]
+    Taken { cluster: String },
     /// What was asked for cannot be; the sentence says what to change.
     #[error("{0}")]
     Invalid(String),

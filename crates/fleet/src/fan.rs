@@ -7,14 +7,13 @@
 
 use std::time::Duration;
 
-use flow::Deadline;
+use flow::{Deadline, sentence};
 use futures::{Stream, StreamExt, stream};
 use serde::Serialize;
 use tokio::time::Instant;
 
 use crate::connection::Connection;
 use crate::error::Error;
-use crate::resources::sentence;
 
 /// Calls under way at once. One that waits costs some kilobytes, and a bound below the size of a
 /// fleet would have the living wait for the dead.

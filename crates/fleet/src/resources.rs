@@ -51,21 +51,6 @@ pub(crate) use watch::watch_metadata;
 /// Who we are in `managedFields`.
 pub const FIELD_MANAGER: &str = "fairlead";
 
-/// An error and its causes as one sentence, for an answer in which it is one row among others.
-pub(crate) fn sentence(error: &dyn std::error::Error) -> String {
-    let mut sentence = error.to_string();
-    let mut cause = error.source();
-    while let Some(error) = cause {
-        // Libraries often say their cause themselves.
-        let said = error.to_string();
-        if !sentence.contains(&said) {
-            sentence = format!("{sentence}: {said}");
-        }
-        cause = error.source();
-    }
-    sentence
-}
-
 /// Refuses a name or namespace that would not stay one segment of a request's path. Permissions are
 /// decided on names: `../../secrets` must not pass as one.
 pub(crate) fn check_segment(what: &str, segment: &str) -> Result<(), Error> {

@@ -18,6 +18,7 @@
 mod expiring;
 mod list;
 mod retry;
+mod sentence;
 mod sync;
 
 pub mod backoff;
@@ -44,6 +45,7 @@ pub use lanes::{Lanes, Refused, Work};
 pub use ledger::{Ledger, Op, OpId};
 pub use memory_guard::{MemoryGuard, Pressure};
 pub use readiness::Readiness;
+pub use sentence::sentence;
 pub use snapshot::{Map, Snapshot};
 pub use tasks::{Stop, Tasks};
 pub use tracked_mutex::TrackedMutex;

@@ -201,7 +201,7 @@ impl IntoResponse for Problem {
 impl From<fleet::Error> for Problem {
     fn from(error: fleet::Error) -> Self {
         use fleet::Error;
-        let detail = said(&error);
+        let detail = flow::sentence(&error);
         match error {
             Error::NoSuchCluster { cluster } => Self::no_such_cluster(&cluster),
             Error::NotReady { cluster, retry_after, .. } => {
@@ -230,6 +230,7 @@ impl From<fleet::Error> for Problem {
                 problem
             }
             Error::Store(error) => (&*error).into(),
+            Error::Taken { .. } => Self::new(Code::Exists, detail),
             Error::Invalid(_) => Self::invalid(detail),
         }
     }
@@ -312,7 +313,7 @@ impl From<AdministrationError> for Problem {
 
 impl From<AuditError> for Problem {
     fn from(error: AuditError) -> Self {
-        let problem = Self::new(Code::Audit, said(&error));
+        let problem = Self::new(Code::Audit, flow::sentence(&error));
         match error {
             AuditError::Busy { retry_after } | AuditError::Unavailable { retry_after, .. } => {
                 problem.come_back(retry_after)
@@ -331,17 +332,6 @@ fn refused(status: &kube::core::Status) -> Code {
         (400 | 422, _) => Code::Invalid,
         _ => Code::Refused,
     }
-}
-
-/// An error and its causes in one sentence.
-fn said(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut cause = error.source();
-    while let Some(error) = cause {
-        text = format!("{text}: {error}");
-        cause = error.source();
-    }
-    text
 }
 
 #[cfg(test)]

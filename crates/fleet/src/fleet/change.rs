@@ -55,9 +55,7 @@ impl Fleet {
         // cluster without its Secret says so and can be removed.
         let cluster = self.objects.create(&Cluster::new(name, spec), deadline).await;
         let cluster = cluster.map_err(|error| match error {
-            objects::Error::Exists { .. } => Error::Invalid(format!(
-                "{name} was imported before; remove it first, or choose another name"
-            )),
+            objects::Error::Exists { .. } => Error::Taken { cluster: name.to_owned() },
             other => other.into(),
         })?;
         let secret = made_of(&cluster, &secret, kubeconfig);

@@ -15,8 +15,8 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use flow::Deadline;
 use flow::backoff::{Backoff, Curve};
+use flow::{Deadline, sentence};
 use futures::{StreamExt, stream};
 use kube::api::{Patch, PatchParams};
 use kube::core::Status;
@@ -24,7 +24,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use tokio::time::sleep;
 
-use super::{FIELD_MANAGER, Target, sentence};
+use super::{FIELD_MANAGER, Target};
 use crate::{Connection, Error};
 
 mod diff;

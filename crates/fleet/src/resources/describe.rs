@@ -1,13 +1,12 @@
 //! Describe: an object with its events, its owners and what it owns. What besides the object could
 //! not be read is said, and the rest stands.
 
-use flow::Deadline;
+use flow::{Deadline, sentence};
 use kube::core::DynamicObject;
 use serde::Serialize;
 
 use super::events::{About, Event, events};
 use super::get::get;
-use super::sentence;
 use super::state::state;
 use super::tree::{Tree, tree};
 use crate::connection::Connection;

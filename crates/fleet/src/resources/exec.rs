@@ -14,7 +14,7 @@ use std::fmt;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
-use flow::Deadline;
+use flow::{Deadline, sentence};
 use futures::Stream;
 use k8s_openapi::api::core::v1::Pod;
 use kube::Resource;
@@ -25,7 +25,7 @@ use tokio::sync::mpsc;
 use tokio_tungstenite::tungstenite::Bytes;
 
 use super::channels::{Channels, Lost};
-use super::{check_segment, sentence};
+use super::check_segment;
 use crate::{Connection, Error};
 
 const STDIN: u8 = 0;

@@ -13,7 +13,7 @@ use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 use std::{fmt, io};
 
-use flow::Deadline;
+use flow::{Deadline, sentence};
 use k8s_openapi::api::core::v1::Pod;
 use kube::Resource;
 use kube::core::Request;
@@ -21,7 +21,7 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio_tungstenite::tungstenite::Bytes;
 
 use super::channels::{Channels, Lost};
-use super::{check_segment, sentence};
+use super::check_segment;
 use crate::{Connection, Error};
 
 const DATA: usize = 0;

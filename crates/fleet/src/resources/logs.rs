@@ -12,7 +12,7 @@
 use std::io;
 use std::time::Duration;
 
-use flow::Deadline;
+use flow::{Deadline, sentence};
 use futures::io::AsyncBufRead;
 use futures::{AsyncBufReadExt, Stream, StreamExt, stream};
 use k8s_openapi::api::core::v1::Pod;
@@ -20,7 +20,7 @@ use kube::api::{ListParams, LogParams};
 use kube::{Api, ResourceExt};
 use serde::{Deserialize, Serialize};
 
-use super::{check_segment, sentence};
+use super::check_segment;
 use crate::{Connection, Error};
 
 pub const LONGEST_LINE: usize = 64 * 1024;

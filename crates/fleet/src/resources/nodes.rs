@@ -12,8 +12,8 @@
 
 use std::time::Duration;
 
-use flow::Deadline;
 use flow::backoff::{Backoff, Curve};
+use flow::{Deadline, sentence};
 use futures::{Stream, StreamExt, stream};
 use k8s_openapi::api::core::v1::{Node, Pod};
 use kube::Api;
@@ -25,7 +25,7 @@ use tokio::sync::Semaphore;
 use tokio::time::sleep;
 
 use super::driven::{Driven, Tell};
-use super::{FIELD_MANAGER, check_segment, sentence};
+use super::{FIELD_MANAGER, check_segment};
 use crate::{Connection, Error};
 
 mod plan;

@@ -10,14 +10,13 @@
 
 use std::collections::BTreeMap;
 
-use flow::Deadline;
+use flow::{Deadline, sentence};
 use futures::{StreamExt, stream};
 use kube::core::{ApiResource, DynamicObject};
 use serde::{Deserialize, Serialize};
 
 use super::form::{Lot, Metadata, Objects};
 use super::list::{ListQuery, each_page};
-use super::sentence;
 use crate::connection::Connection;
 use crate::discovery::Found;
 use crate::error::Error;

@@ -6,7 +6,7 @@
 
 use std::collections::HashMap;
 
-use flow::Deadline;
+use flow::{Deadline, sentence};
 use futures::future::join_all;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use kube::core::DynamicObject;
@@ -15,7 +15,6 @@ use serde::Serialize;
 use super::form::{Metadata, Objects};
 use super::get::get;
 use super::list::{ListQuery, gather};
-use super::sentence;
 use super::state::state;
 use crate::connection::Connection;
 use crate::error::Error;

@@ -15,7 +15,7 @@ use std::collections::VecDeque;
 use std::time::Duration;
 
 use flow::backoff::Curve;
-use flow::{Backoff, Deadline};
+use flow::{Backoff, Deadline, sentence};
 use futures::stream::BoxStream;
 use futures::{AsyncBufReadExt, Stream, StreamExt, stream};
 use http::HeaderValue;
@@ -28,7 +28,6 @@ use tokio::time::{Instant, sleep_until};
 
 use super::form::{Form, Lot, Metadata, Objects, Rows};
 use super::list::{ListQuery, Page, Row, Table, gather};
-use super::sentence;
 use crate::connection::Connection;
 use crate::discovery::Found;
 use crate::error::Error;

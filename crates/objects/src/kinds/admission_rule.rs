@@ -151,7 +151,7 @@ pub enum Origin {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Criterion {
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "String::is_empty")]
     #[schemars(length(max = LONGEST_WORD))]
     pub name: String,
     #[serde(default, skip_serializing_if = "String::is_empty")]
