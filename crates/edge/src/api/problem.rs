@@ -239,7 +239,7 @@ impl From<fleet::Error> for Problem {
 impl From<&objects::Error> for Problem {
     fn from(error: &objects::Error) -> Self {
         use objects::Error;
-        let detail = said(error);
+        let detail = flow::sentence(error);
         match error {
             Error::Exists { .. } => Self::new(Code::Exists, detail),
             Error::NotFound { .. } => Self::new(Code::NotFound, detail),
