@@ -1,0 +1,1 @@
+//! What a container runtime, the plugin and the daemon say to each other.

@@ -1,0 +1,2 @@
+//! The executable that a container runtime calls.
+fn main() {}
