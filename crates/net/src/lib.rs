@@ -2,8 +2,11 @@
 
 pub mod addresses;
 mod attachment;
+mod block;
 pub mod claims;
 pub mod facts;
+mod index;
+mod journal;
 pub mod leader;
 pub mod pool;
 
