@@ -115,4 +115,4 @@ pub fn judge<'a>(all: impl IntoIterator<Item = &'a AddressPool>) -> Pools {
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

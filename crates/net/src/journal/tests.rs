@@ -159,7 +159,7 @@ fn after_a_failure_it_is_written_anew_from_memory() {
     groups[0].iter().chain(&groups[1]).for_each(|record| index.apply(record).unwrap());
     // As a full disk leaves it: half a frame.
     let file = path(dir.path());
-    journal.file = File::open(&file).ok();
+    journal.fail();
     journal.append(&groups[1], &index, true).unwrap_err();
     fs::write(&file, b"FLJ1half").unwrap();
 
