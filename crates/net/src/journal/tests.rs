@@ -1,4 +1,5 @@
 use std::collections::BTreeMap;
+use std::sync::LazyLock;
 
 use proptest::prelude::*;
 use tempfile::TempDir;
@@ -193,7 +194,9 @@ proptest! {
         cut in any::<Option<prop::sample::Index>>(),
         more in proptest::collection::vec(any::<u8>(), 0..64),
     ) {
-        let (mut bytes, states) = written(&groups());
+        static WRITTEN: LazyLock<(Vec<u8>, Vec<(usize, Essence)>)> =
+            LazyLock::new(|| written(&groups()));
+        let (mut bytes, states) = (WRITTEN.0.clone(), &WRITTEN.1);
         for (at, byte) in changes {
             let at = at.index(bytes.len());
             bytes[at] = byte;
