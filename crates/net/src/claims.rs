@@ -184,6 +184,3 @@ pub(crate) fn keep<K: Kind>(there: &mut BTreeMap<String, K>, event: Event<K>) {
 pub(crate) fn name_of(object: &impl Kind) -> String {
     Id::of(object).name
 }
-
-#[cfg(test)]
-mod tests;

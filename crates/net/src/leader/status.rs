@@ -1,6 +1,6 @@
 //! Says how pools are: a pool's status as a pure function of the pool and of all blocks.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -162,9 +162,9 @@ fn problems(outside: &[&Arc<AddressBlock>], mine: &[&Arc<AddressBlock>]) -> Opti
         let trouble = block.status.as_ref()?.trouble.as_ref()?;
         Some(format!("node {}: {trouble}", block.spec.node))
     });
+    // A node says its troubles on each of its blocks: once is enough.
+    let troubles: BTreeSet<_> = troubles.collect();
     let mut all: Vec<_> = outside.chain(troubles).collect();
-    // A node says its troubles on each of its blocks.
-    all.dedup();
     let more = all.len().saturating_sub(TOLD);
     all.truncate(TOLD);
     let told = all.join("; ");
