@@ -46,6 +46,8 @@ pub(super) struct Claimer {
     lost: BTreeMap<String, Instant>,
     /// When which block's status was last written.
     told: BTreeMap<String, Instant>,
+    /// By pool: a claim that was not answered.
+    unsure: BTreeMap<Arc<str>, AddressBlock>,
     failing: BTreeMap<Arc<str>, Failing>,
     exhausted: BTreeSet<Arc<str>>,
 }
@@ -80,6 +82,7 @@ impl Claimer {
             empty: BTreeMap::new(),
             lost: BTreeMap::new(),
             told: BTreeMap::new(),
+            unsure: BTreeMap::new(),
             failing: BTreeMap::new(),
             exhausted: BTreeSet::new(),
         }
@@ -189,6 +192,7 @@ impl Claimer {
         let lacking: BTreeSet<_> = plan.claim.iter().map(|(name, _)| name).collect();
         self.failing.retain(|name, _| lacking.contains(name));
         self.exhausted.retain(|name| lacking.contains(name));
+        self.unsure.retain(|name, _| lacking.contains(name));
         let standing = |name: &Arc<str>, pool: &Result<Pool, Arc<str>>| match pool {
             Err(why) => Standing::Exhausted(format!("nothing is claimed from it: {why}").into()),
             Ok(pool) if self.exhausted.contains(name) => {
@@ -250,9 +254,20 @@ impl Claimer {
 
     async fn claim_one(&mut self, pool: &Pool) -> Outcome {
         for _ in 0..RACES {
-            let Some((index, block)) = self.pick(pool) else { return Outcome::Exhausted };
-            match self.objects.create(&block, call()).await {
-                Ok(block) => {
+            let unsure = self.unsure.remove(pool.name());
+            let asked = unsure.is_some();
+            let Some(block) = unsure.or_else(|| self.pick(pool)) else { return Outcome::Exhausted };
+            let made = match self.objects.create(&block, call()).await {
+                // Of an earlier try that was not answered.
+                Err(Error::Exists { .. }) if asked => {
+                    let found = self.objects.get::<AddressBlock>(&Id::of(&block), call()).await;
+                    found.map(|found| found.filter(|found| found.spec.node == self.node.name))
+                }
+                Err(Error::Exists { .. }) => Ok(None),
+                made => made.map(Some),
+            };
+            match made {
+                Ok(Some(block)) => {
                     self.claims.meters.claimed.inc();
                     info!(block = name_of(&block), "claimed a block");
                     let block = Arc::new(block);
@@ -263,20 +278,23 @@ impl Claimer {
                     self.adopt(&block).await;
                     return Outcome::Claimed;
                 }
-                Err(Error::Exists { .. }) => {
+                Ok(None) => {
                     self.claims.meters.lost.inc();
-                    debug!(pool = &**pool.name(), index, "another node was faster");
+                    debug!(block = name_of(&block), "another node was faster");
                     self.lost.insert(name_of(&block), Instant::now());
                 }
-                // It may have been made all the same: then the watch tells, and it is adopted.
-                Err(error) => return Outcome::Failed(sentence(&error)),
+                Err(error) => {
+                    // It may have been made all the same: the same one is asked for again.
+                    self.unsure.insert(Arc::clone(pool.name()), block);
+                    return Outcome::Failed(sentence(&error));
+                }
             }
         }
         Outcome::Failed(format!("other nodes were faster {RACES} times"))
     }
 
     /// One of the blocks that are free, by chance.
-    fn pick(&self, pool: &Pool) -> Option<(u32, AddressBlock)> {
+    fn pick(&self, pool: &Pool) -> Option<AddressBlock> {
         let blocks = self.claims.blocks.load();
         let name = &**pool.name();
         let mut taken: BTreeSet<u32> = blocks
@@ -310,7 +328,7 @@ impl Claimer {
                 ipv6: networks.ipv6,
                 node_addresses: self.node.addresses.load().to_vec(),
             };
-            return Some((index, AddressBlock::new(&AddressBlock::name_of(name, index), spec)));
+            return Some(AddressBlock::new(&AddressBlock::name_of(name, index), spec));
         }
     }
 
