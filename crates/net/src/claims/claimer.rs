@@ -9,7 +9,7 @@ use flow::{Backoff, Deadline, Stop, sentence};
 use imbl::OrdMap;
 use objects::kinds::{AddressBlock, AddressBlockSpec, AddressBlockStatus};
 use objects::{Error, Expected, Id, Objects, Version};
-use tokio::time::{Instant, sleep_until};
+use tokio::time::{Instant, sleep, sleep_until};
 use tracing::{debug, error, info, warn};
 
 use super::plan::{Plan, Situation, plan};
@@ -30,6 +30,8 @@ const LOST: Duration = Duration::from_secs(30);
 /// How often a block's status is written, at most: a thousand nodes are then some tens of writes a
 /// second at worst.
 const TELL: Duration = Duration::from_secs(30);
+/// How long is waited for what comes together: nothing to whoever needs a block soon.
+const GATHER: Duration = Duration::from_millis(20);
 /// A round without any sign, to look at what only time changes.
 const LOOK: Duration = Duration::from_secs(15);
 
@@ -95,6 +97,11 @@ impl Claimer {
         let mut here = self.node.addresses.subscribe();
         loop {
             if stop.bound(self.round()).await.is_none() {
+                return;
+            }
+            // Who waits is served at once; what else happens in a moment is one round.
+            let waits = self.addresses.view().demand.values().any(|demand| demand.waiting > 0);
+            if !waits && stop.bound(sleep(GATHER)).await.is_none() {
                 return;
             }
             let retries = self.failing.values().map(|failing| failing.until);
@@ -416,7 +423,8 @@ impl Claimer {
         }
     }
 
-    /// Tells the store how the blocks are used, now and then.
+    /// Tells the store how a block is used, now and then. One a round, so that a slow store keeps
+    /// nobody from a block; what is told comes back by the watch, and makes the next round.
     async fn tell(&mut self, plan: &Plan) {
         let now = Instant::now();
         let (blocks, view) = (self.claims.blocks.load(), self.addresses.view());
@@ -441,9 +449,9 @@ impl Claimer {
             block.status = Some(status);
             let told = self.objects.apply_status(&block, Expected::Any, call()).await;
             if let Err(error) = told {
-                // A store that is away is not asked for each of them.
-                return debug!(block = name, %error, "cannot tell how a block is used");
+                debug!(block = name, %error, "cannot tell how a block is used");
             }
+            return;
         }
     }
 
