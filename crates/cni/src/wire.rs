@@ -122,12 +122,10 @@ pub fn call(
 ) -> io::Result<Reply> {
     let mut stream = connect(socket, deadline)?;
     let frame = frame(request)?;
-    let sent = send(stream.as_fd(), &frame, namespace).map_err(in_time)?;
-    let mut rest = &frame[sent..];
-    while !rest.is_empty() {
-        stream.set_write_timeout(Some(left(deadline)?))?;
-        let sent = stream.write(rest).map_err(in_time)?;
-        rest = &rest[sent..];
+    match send_all(&mut stream, &frame, namespace, deadline) {
+        // A daemon that refuses at once answers without listening.
+        Err(error) if error.kind() == ErrorKind::BrokenPipe => {}
+        sent => sent?,
     }
     let mut header = [0; HEADER];
     fill(&mut stream, &mut header, deadline)?;
@@ -174,6 +172,22 @@ pub fn receive(socket: BorrowedFd<'_>, buffer: &mut [u8]) -> io::Result<(usize, 
     Ok((read.bytes, kept))
 }
 
+fn send_all(
+    stream: &mut UnixStream,
+    frame: &[u8],
+    beside: Option<BorrowedFd<'_>>,
+    deadline: Instant,
+) -> io::Result<()> {
+    let sent = send(stream.as_fd(), frame, beside).map_err(in_time)?;
+    let mut rest = &frame[sent..];
+    while !rest.is_empty() {
+        stream.set_write_timeout(Some(left(deadline)?))?;
+        let sent = stream.write(rest).map_err(in_time)?;
+        rest = &rest[sent..];
+    }
+    Ok(())
+}
+
 fn send(socket: BorrowedFd<'_>, bytes: &[u8], beside: Option<BorrowedFd<'_>>) -> io::Result<usize> {
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
     let mut control = SendAncillaryBuffer::new(&mut space);
@@ -187,7 +201,7 @@ fn send(socket: BorrowedFd<'_>, bytes: &[u8], beside: Option<BorrowedFd<'_>>) ->
 
 /// The standard library's `connect` waits for ever when a daemon is stuck with a full backlog; the
 /// kernel bounds it by the send timeout.
-fn connect(path: &Path, deadline: Instant) -> io::Result<UnixStream> {
+pub fn connect(path: &Path, deadline: Instant) -> io::Result<UnixStream> {
     let address = SocketAddrUnix::new(path)?;
     let flags = SocketFlags::CLOEXEC;
     let socket = rustix::net::socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
