@@ -270,7 +270,9 @@ pub(crate) const SETTINGS: &[Setting] = &[
         help: "MTU of pods' interfaces; `auto` takes that of the node's uplink",
         allowed: "auto, or a whole number from 576 to 65535",
         take: |c, v| {
-            let mtu = (v != "auto").then(|| values::number(v, 576, 65535)).map_or(Some(None), |n| n.map(Some))?;
+            let mtu = (v != "auto")
+                .then(|| values::number(v, 576, 65535))
+                .map_or(Some(None), |n| n.map(Some))?;
             c.net.mtu = mtu.and_then(|mtu| u32::try_from(mtu).ok());
             Some(())
         },

@@ -42,7 +42,8 @@ pub(crate) fn label(text: &str) -> Option<String> {
 
 /// A DNS name: what Kubernetes calls a node.
 pub(crate) fn node(text: &str) -> Option<String> {
-    (text.len() <= 253 && text.split('.').all(|part| label(part).is_some())).then(|| text.to_owned())
+    (text.len() <= 253 && text.split('.').all(|part| label(part).is_some()))
+        .then(|| text.to_owned())
 }
 
 /// What the machine calls itself, as a kubelet would name its node.
@@ -93,7 +94,9 @@ pub(crate) fn show_subnets(subnets: &[Subnet]) -> String {
     if subnets.is_empty() {
         return "none".to_owned();
     }
-    let show = |s: &Subnet| [s.ipv4.clone(), s.ipv6.clone()].into_iter().flatten().collect::<Vec<_>>().join("+");
+    let show = |s: &Subnet| {
+        [s.ipv4.clone(), s.ipv6.clone()].into_iter().flatten().collect::<Vec<_>>().join("+")
+    };
     subnets.iter().map(show).collect::<Vec<_>>().join(",")
 }
 

@@ -23,7 +23,9 @@
 //! - Nothing but STATUS is served before the first reconcile is over; until then requests wait a
 //!   little, and are then asked to come back.
 
+mod kernel;
 pub(crate) mod steps;
+mod work;
 
 use std::collections::HashMap;
 use std::fmt;
@@ -33,12 +35,10 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::Duration;
 
-use cni::interface::host_interface;
 use cni::spec::{Code, Error, Success};
 use cni::wire::{self, Ask, Name, Reply, Request};
 use flow::lanes::{Bounds, LanesConfig, Stage};
 use flow::ledger::Outcome;
-use flow::tasks::BLOCKING;
 use flow::{Deadline, Lanes, Ledger, Op, Refused, Snapshot, Tasks, Work};
 use futures::StreamExt;
 use parking_lot::Mutex;
@@ -49,42 +49,12 @@ use tracing::{info, warn};
 use crate::addresses::{AssignError, Assigned, ReleaseError, Wanted};
 use crate::facts::Facts;
 use crate::metrics::Metrics;
-use crate::{Addresses, Attachment, Key, NamespaceId, Pod, pool};
-pub use steps::{Abandoned, Steps};
+use crate::wiring::host_interface;
+use crate::{Addresses, Attachment, Key, Pod, pool};
+use work::hangs;
 
-/// What is done to the kernel: plain calls that may block, and may hang.
-pub trait Kernel: Send + Sync + 'static {
-    /// A network namespace that is held, so that it stays what it is.
-    type Namespace: Send + Sync + 'static;
-
-    /// Takes a descriptor for what it is said to be, if it is that.
-    fn namespace(&self, descriptor: OwnedFd) -> std::io::Result<Self::Namespace>;
-    fn id(&self, namespace: &Self::Namespace) -> NamespaceId;
-    /// Idempotent; what fails has undone itself as far as it could.
-    fn connect(
-        &self,
-        attachment: &Attachment,
-        namespace: &Self::Namespace,
-        steps: &Steps,
-    ) -> Result<Success, Failed>;
-    /// Idempotent, and cheap where nothing is there.
-    fn disconnect(&self, attachment: &Attachment, steps: &Steps) -> Result<(), Failed>;
-    /// What is not as `connect` made it, one sentence each.
-    fn verify(
-        &self,
-        attachment: &Attachment,
-        namespace: &Self::Namespace,
-        steps: &Steps,
-    ) -> Vec<String>;
-}
-
-/// Kernel work that did not succeed.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Failed {
-    pub why: String,
-    /// What could not be undone.
-    pub left: Vec<String>,
-}
+pub use kernel::{Failed, Kernel};
+pub use steps::Steps;
 
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
@@ -394,7 +364,6 @@ impl<K: Kernel> Attach<K> {
             }
             (None, None) => pool::DEFAULT.to_owned(),
         };
-        let Key { container, ifname } = asked.key.clone();
         Ok(Wanted {
             key: asked.key.clone(),
             network: asked.network.clone(),
@@ -402,7 +371,7 @@ impl<K: Kernel> Attach<K> {
             pool,
             namespace: self.0.kernel.id(namespace),
             netns: asked.netns.clone(),
-            host_interface: host_interface(&Name { container, ifname }),
+            host_interface: host_interface(&asked.key),
         })
     }
 
@@ -412,13 +381,18 @@ impl<K: Kernel> Attach<K> {
         op: &Arc<Op>,
         deadline: Deadline,
     ) -> Result<Assigned, Error> {
-        let assigned = self.0.addresses.assign(wanted.clone(), deadline).await.map_err(refusal)?;
+        let assigned = self
+            .0
+            .addresses
+            .assign(wanted.clone(), deadline)
+            .await
+            .map_err(|error| refusal(&error))?;
         match assigned {
             Assigned::Again(old) if old.namespace != wanted.namespace => {
                 warn!(container = %old.key.container, "added again in another namespace");
                 self.disconnect(&old, op, deadline).await?;
                 op.step("assign");
-                self.0.addresses.assign(wanted, deadline).await.map_err(refusal)
+                self.0.addresses.assign(wanted, deadline).await.map_err(|error| refusal(&error))
             }
             assigned => Ok(assigned),
         }
@@ -486,57 +460,6 @@ impl<K: Kernel> Attach<K> {
                 Error::new(Code::TryAgainLater, error.to_string())
             }
         })
-    }
-
-    /// Runs `work` on a thread until the deadline or until one step takes too long; then gives up on
-    /// it, and lets the thread `undo` what it did when it comes back.
-    async fn work<T: Send + 'static>(
-        &self,
-        name: &'static str,
-        key: &Key,
-        op: &Arc<Op>,
-        deadline: Deadline,
-        work: impl FnOnce(&K, &Steps) -> Result<T, Failed> + Send + 'static,
-        undo: impl FnOnce(&K, &Steps) + Send + 'static,
-    ) -> Result<Result<T, Failed>, Error> {
-        let inner = &self.0;
-        let hanging = inner.metrics.hanging.get();
-        if hanging >= BLOCKING as i64 {
-            let msg = format!("{hanging} set-ups hang in the kernel, and no thread is left");
-            return Err(Error::new(Code::TryAgainLater, msg).details(LOOK));
-        }
-        op.step("thread");
-        let steps = Arc::new(Steps::begin(Arc::clone(op), inner.metrics.steps.clone()));
-        let working = Working::new(Arc::clone(inner), key.clone(), Arc::clone(&steps));
-        let kernel = Arc::clone(&inner.kernel);
-        let thread = move || {
-            let steps = &working.steps;
-            let done = work(&kernel, steps);
-            if steps.end().is_err() {
-                let _ = steps.step("undo");
-                undo(&kernel, steps);
-            }
-            done
-        };
-        let started = inner.threads.spawn_blocking(name, deadline, thread).await;
-        let Ok(mut running) = started else {
-            let msg = format!("no thread was free in time; {hanging} hang in the kernel");
-            return Err(Error::new(Code::TryAgainLater, msg).details(LOOK));
-        };
-        let given_up = Abandon { steps: &steps, metrics: &inner.metrics, key };
-        tokio::select! {
-            biased;
-            done = &mut running => {
-                given_up.not();
-                return ended(done);
-            }
-            () = steps.late(deadline, inner.limits.step) => {}
-        }
-        match given_up.now() {
-            Some(step) => Err(hangs(key, step)),
-            // It ended in the same instant; its answer is on the way.
-            None => ended(running.await),
-        }
     }
 
     /// Runs `job` when it is the key's turn and requests are served at all.
@@ -649,106 +572,8 @@ impl Asked {
     }
 }
 
-/// Held by the thread: its key is busy until it drops this.
-struct Working<K> {
-    inner: Arc<Inner<K>>,
-    key: Key,
-    steps: Arc<Steps>,
-}
-
-impl<K> Working<K> {
-    fn new(inner: Arc<Inner<K>>, key: Key, steps: Arc<Steps>) -> Self {
-        inner.working.lock().insert(key.clone(), Arc::clone(&steps));
-        Self { inner, key, steps }
-    }
-}
-
-impl<K> Drop for Working<K> {
-    fn drop(&mut self) {
-        self.inner.working.lock().remove(&self.key);
-        if self.steps.is_abandoned() {
-            self.inner.metrics.hanging.dec();
-            let (step, container) = (self.steps.now().0, &self.key.container);
-            warn!(%container, step, "kernel work that was given up on has come back");
-        }
-    }
-}
-
-/// Held by who waits: gives up on the work when it is dropped, as a future may be at any await.
-struct Abandon<'a> {
-    steps: &'a Steps,
-    metrics: &'a Metrics,
-    key: &'a Key,
-}
-
-impl Abandon<'_> {
-    fn not(self) {
-        std::mem::forget(self);
-    }
-
-    fn now(self) -> Option<&'static str> {
-        let step = self.give_up();
-        std::mem::forget(self);
-        step
-    }
-
-    fn give_up(&self) -> Option<&'static str> {
-        // Counted first: the thread may come back and uncount it at once.
-        self.metrics.hanging.inc();
-        let step = self.steps.abandon();
-        match step {
-            Some(step) => {
-                warn!(container = %self.key.container, step, "gave up on kernel work that hangs");
-            }
-            None => {
-                self.metrics.hanging.dec();
-            }
-        }
-        step
-    }
-}
-
-impl Drop for Abandon<'_> {
-    fn drop(&mut self) {
-        self.give_up();
-    }
-}
-
-impl Failed {
-    fn told(&self) -> String {
-        if self.left.is_empty() {
-            return "what was begun is undone; the runtime tries again".to_owned();
-        }
-        format!(
-            "could not be undone, and is kept until a DEL or reconciling does: {}",
-            self.left.join("; ")
-        )
-    }
-}
-
-impl fmt::Display for Failed {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.why)?;
-        self.left.iter().try_for_each(|left| write!(f, "; {left}"))
-    }
-}
-
-fn ended<T>(
-    done: Result<Result<T, Failed>, flow::tasks::TaskError>,
-) -> Result<Result<T, Failed>, Error> {
-    done.map_err(|error| Error::new(Code::Wiring, error.to_string()).details("see the agent's log"))
-}
-
-fn hangs(key: &Key, step: &str) -> Error {
-    let Key { container, ifname } = key;
-    let msg = format!("{ifname} of container {container} hangs in the kernel, in step {step}");
-    Error::new(Code::TryAgainLater, msg).details(
-        "it was given up on, and is undone when the kernel lets go of it; until then it is refused",
-    )
-}
-
-fn refusal(error: AssignError) -> Error {
-    let code = match &error {
+fn refusal(error: &AssignError) -> Error {
+    let code = match error {
         AssignError::NoPool { .. } | AssignError::Exhausted { .. } => Code::NoAddress,
         AssignError::Journal { .. } => Code::Record,
         AssignError::NoBlockYet { .. }

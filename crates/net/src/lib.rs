@@ -4,11 +4,14 @@ pub mod addresses;
 pub mod attach;
 mod attachment;
 pub mod claims;
+pub mod daemon;
 pub mod facts;
 pub mod leader;
 mod metrics;
+pub mod node;
 pub mod pool;
 pub mod server;
+pub mod wiring;
 
 pub use addresses::Addresses;
 pub use attachment::{Attachment, Key, NamespaceId, Pod};

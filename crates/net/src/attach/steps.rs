@@ -13,12 +13,9 @@ use parking_lot::Mutex;
 use prometheus_client::metrics::family::Family;
 use tokio::time::Instant;
 
-pub(crate) type ByStep = Family<[(&'static str, &'static str); 1], Histogram>;
+use crate::wiring::{Abandoned, Progress};
 
-/// Nobody waits any more: undo what is done, and return.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("given up on")]
-pub struct Abandoned;
+pub(crate) type ByStep = Family<[(&'static str, &'static str); 1], Histogram>;
 
 /// Shared by the thread that works and the task that waits for it.
 #[derive(Debug)]
@@ -42,6 +39,8 @@ struct At {
 enum Stage {
     Working,
     Abandoned,
+    /// Abandoned, and come back: now it may go on.
+    Undoing,
     Ended,
 }
 
@@ -51,7 +50,7 @@ impl Steps {
         Self { op, took, at: Mutex::new(at) }
     }
 
-    /// Before each step of the work. An abandoned one must not go on, unless it is undoing.
+    /// Before each step of the work. An abandoned one must not go on, unless to undo.
     pub fn step(&self, name: &'static str) -> Result<(), Abandoned> {
         let now = Instant::now();
         let before = {
@@ -65,14 +64,15 @@ impl Steps {
         if before.stage == Stage::Abandoned { Err(Abandoned) } else { Ok(()) }
     }
 
-    /// The work is over. Whether it was abandoned before that.
+    /// The work is over. If it was abandoned before that, it may now undo itself.
     pub(crate) fn end(&self) -> Result<(), Abandoned> {
         let before = {
             let mut at = self.at.lock();
             let before = *at;
-            if before.stage == Stage::Working {
-                at.stage = Stage::Ended;
-            }
+            at.stage = match before.stage {
+                Stage::Abandoned => Stage::Undoing,
+                _ => Stage::Ended,
+            };
             before
         };
         self.observe(before, Instant::now());
@@ -96,7 +96,7 @@ impl Steps {
     }
 
     pub(crate) fn is_abandoned(&self) -> bool {
-        self.at.lock().stage == Stage::Abandoned
+        matches!(self.at.lock().stage, Stage::Abandoned | Stage::Undoing)
     }
 
     /// Returns when the work is late: at `deadline`, or when one step has taken `limit`.
@@ -113,5 +113,11 @@ impl Steps {
     fn observe(&self, at: At, now: Instant) {
         let histogram = self.took.get_or_create(&[("step", at.step)]).clone();
         histogram.observe(now.saturating_duration_since(at.since));
+    }
+}
+
+impl Progress for Steps {
+    fn step(&self, name: &'static str) -> Result<(), Abandoned> {
+        Self::step(self, name)
     }
 }

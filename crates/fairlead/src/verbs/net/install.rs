@@ -108,7 +108,10 @@ pub(super) fn install(args: &Install) -> Verdict {
         )));
     }
     let program = fs::read(&source).map_err(|e| {
-        Failure(format!("the plugin {} cannot be read: {e}; name it with --plugin", source.display()))
+        Failure(format!(
+            "the plugin {} cannot be read: {e}; name it with --plugin",
+            source.display()
+        ))
     })?;
     let before = taken(&place.conf_dir)?;
     write(&plugin, &program, 0o755)?;
@@ -156,7 +159,9 @@ pub(super) fn uninstall(args: &Uninstall) -> Verdict {
     let taken = taken(&place.conf_dir)?;
     let notes = match &taken {
         Some(other) => vec![format!("runtimes now take {}", other.display())],
-        None => vec!["runtimes now find no network: their node is not ready until there is one".to_owned()],
+        None => vec![
+            "runtimes now find no network: their node is not ready until there is one".to_owned(),
+        ],
     };
     let done = Done { plugin, configuration, taken, notes };
     args.output.print(&done, || done.told("removed"))?;
@@ -172,7 +177,8 @@ fn conflist(args: &Install, socket: &Path) -> Result<Value, Failure> {
     if let Some(timeout) = args.timeout {
         plugin["timeout"] = timeout.into();
     }
-    let mut list = json!({ "cniVersion": version.name(), "name": args.network, "plugins": [plugin] });
+    let mut list =
+        json!({ "cniVersion": version.name(), "name": args.network, "plugins": [plugin] });
     if version == Version::V1_0_0 {
         // Those that know it take the later one; the others do not look here.
         list["cniVersions"] = json!([version.name(), Version::LATEST.name()]);
@@ -193,16 +199,21 @@ impl Place {
 
     fn configuration(&self) -> Result<PathBuf, Failure> {
         let name = &self.configuration;
-        if Path::new(name).file_name().is_some_and(|n| n == name.as_str()) && name.ends_with(".conflist") {
+        if Path::new(name).file_name().is_some_and(|n| n == name.as_str())
+            && name.ends_with(".conflist")
+        {
             return Ok(self.conf_dir.join(name));
         }
-        Err(Failure(format!("--configuration {name}: expected the name of a file that ends in .conflist")))
+        Err(Failure(format!(
+            "--configuration {name}: expected the name of a file that ends in .conflist"
+        )))
     }
 }
 
 impl Done {
     fn told(&self, what: &str) -> String {
-        let mut text = format!("{what} {}\n{what} {}", self.plugin.display(), self.configuration.display());
+        let mut text =
+            format!("{what} {}\n{what} {}", self.plugin.display(), self.configuration.display());
         for note in &self.notes {
             text.push_str("\nnote: ");
             text.push_str(note);
@@ -255,7 +266,8 @@ fn taken(dir: &Path) -> Result<Option<PathBuf>, Failure> {
     let mut names = Vec::new();
     for entry in entries {
         let path = entry.map_err(cannot)?.path();
-        let looked_at = path.extension().is_some_and(|e| e == "conf" || e == "conflist" || e == "json");
+        let looked_at =
+            path.extension().is_some_and(|e| e == "conf" || e == "conflist" || e == "json");
         if looked_at {
             names.push(path);
         }

@@ -81,42 +81,56 @@ struct How {
 
 pub(super) fn pools(args: &Pools) -> Verdict {
     let rows = args.how.ask(Show::Pools)?;
-    args.how.print(&rows, |pool| {
-        let columns = ["name", "subnets", "blocks", "claimed", "used", "free", "nodes", "trouble"];
-        columns.map(|column| field(pool, column))
-    }, ["POOL", "SUBNETS", "BLOCKS", "CLAIMED", "USED", "FREE", "NODES", "TROUBLE"])
+    args.how.print(
+        &rows,
+        |pool| {
+            let columns =
+                ["name", "subnets", "blocks", "claimed", "used", "free", "nodes", "trouble"];
+            columns.map(|column| field(pool, column))
+        },
+        ["POOL", "SUBNETS", "BLOCKS", "CLAIMED", "USED", "FREE", "NODES", "TROUBLE"],
+    )
 }
 
 pub(super) fn blocks(args: &Blocks) -> Verdict {
     let mut rows = args.how.ask(Show::Blocks)?;
     rows.retain(|block| !args.here || block["here"] == true);
-    args.how.print(&rows, |block| {
-        let columns = ["name", "pool", "node", "ipv4", "ipv6", "via", "used", "free", "trouble"];
-        columns.map(|column| field(block, column))
-    }, ["BLOCK", "POOL", "NODE", "IPV4", "IPV6", "VIA", "USED", "FREE", "TROUBLE"])
+    args.how.print(
+        &rows,
+        |block| {
+            let columns =
+                ["name", "pool", "node", "ipv4", "ipv6", "via", "used", "free", "trouble"];
+            columns.map(|column| field(block, column))
+        },
+        ["BLOCK", "POOL", "NODE", "IPV4", "IPV6", "VIA", "USED", "FREE", "TROUBLE"],
+    )
 }
 
 pub(super) fn addresses(args: &Addresses) -> Verdict {
     let rows = args.how.ask(Show::Addresses)?;
     let now = Timestamp::now();
-    args.how.print(&rows, |attachment| {
-        let pod = &attachment["pod"];
-        let pod = match (&pod["namespace"], &pod["name"]) {
-            (Value::String(namespace), Value::String(name)) => format!("{namespace}/{name}"),
-            _ => "-".to_owned(),
-        };
-        let container: String = field(attachment, "container").chars().take(13).collect();
-        [
-            pod,
-            field(attachment, "ipv4"),
-            field(attachment, "ipv6"),
-            field(attachment, "pool"),
-            container,
-            field(attachment, "ifname"),
-            field(attachment, "hostInterface"),
-            age(attachment["since"].as_str(), now),
-        ]
-    }, ["POD", "IPV4", "IPV6", "POOL", "CONTAINER", "INTERFACE", "HOST", "AGE"])
+    args.how.print(
+        &rows,
+        |attachment| {
+            let pod = &attachment["pod"];
+            let pod = match (&pod["namespace"], &pod["name"]) {
+                (Value::String(namespace), Value::String(name)) => format!("{namespace}/{name}"),
+                _ => "-".to_owned(),
+            };
+            let container: String = field(attachment, "container").chars().take(13).collect();
+            [
+                pod,
+                field(attachment, "ipv4"),
+                field(attachment, "ipv6"),
+                field(attachment, "pool"),
+                container,
+                field(attachment, "ifname"),
+                field(attachment, "hostInterface"),
+                age(attachment["since"].as_str(), now),
+            ]
+        },
+        ["POD", "IPV4", "IPV6", "POOL", "CONTAINER", "INTERFACE", "HOST", "AGE"],
+    )
 }
 
 pub(super) fn check(args: &Check) -> Verdict {
@@ -124,7 +138,8 @@ pub(super) fn check(args: &Check) -> Verdict {
     args.how.output.print(&faults, || match faults.is_empty() {
         true => "every interface, address and route is as it should be".to_owned(),
         false => {
-            let rows: Vec<_> = faults.iter().map(|f| ["what", "fault"].map(|c| field(f, c))).collect();
+            let rows: Vec<_> =
+                faults.iter().map(|f| ["what", "fault"].map(|c| field(f, c))).collect();
             output::table(["WHAT", "FAULT"], &rows)
         }
     })?;
@@ -140,12 +155,16 @@ impl How {
         match wire::call(&socket, &request, None, deadline) {
             Ok(Reply::Shown(Value::Array(rows))) => Ok(rows),
             Ok(Reply::Failed(error)) => Err(Failure(error.to_string())),
-            Ok(_) => Err(Failure(format!("{shown} answers something else than was asked; is the agent of another version?"))),
+            Ok(_) => Err(Failure(format!(
+                "{shown} answers something else than was asked; is the agent of another version?"
+            ))),
             Err(error) => Err(Failure(match error.kind() {
                 ErrorKind::NotFound | ErrorKind::ConnectionRefused => format!(
                     "no agent listens on {shown}: start it with `fairlead agent`, or say where it listens (--net-socket)"
                 ),
-                ErrorKind::PermissionDenied => format!("{shown} is for root only: run this as root"),
+                ErrorKind::PermissionDenied => {
+                    format!("{shown} is for root only: run this as root")
+                }
                 _ => format!("the agent on {shown} does not answer: {error}"),
             })),
         }
