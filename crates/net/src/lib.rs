@@ -3,9 +3,12 @@
 pub mod addresses;
 pub mod attach;
 mod attachment;
+mod block;
 pub mod claims;
 pub mod daemon;
 pub mod facts;
+mod index;
+mod journal;
 pub mod leader;
 mod metrics;
 pub mod node;

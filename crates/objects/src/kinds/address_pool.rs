@@ -287,7 +287,7 @@ fn read_subnet(problems: &mut Invalid, at: &str, subnet: &Subnet, block_bits: u8
 }
 
 /// What no pod can have.
-fn reserved() -> [(IpNet, &'static str); 9] {
+fn reserved() -> [(IpNet, &'static str); 8] {
     let v4 = |a, b, prefix| IpNet::from(Ipv4Net::new_assert(Ipv4Addr::new(a, b, 0, 0), prefix));
     let v6 = |first, prefix| {
         IpNet::from(Ipv6Net::new_assert(Ipv6Addr::new(first, 0, 0, 0, 0, 0, 0, 0), prefix))
@@ -302,7 +302,6 @@ fn reserved() -> [(IpNet, &'static str); 9] {
         (v6(0, 16), "loopback and IPv4"),
         (v6(0xfe80, 10), "one link"),
         (v6(0xff00, 8), "multicast"),
-        (v6(0x0064, 16), "translation"),
     ]
 }
 
