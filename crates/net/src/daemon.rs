@@ -102,6 +102,7 @@ pub fn begin(
     let reached = node_addresses::keep(config.addresses, &tasks);
     let identity = NodeIdentity { name: config.node.clone(), addresses: reached };
     let claims = Claims::start(objects.clone(), identity, addresses.clone(), &tasks);
+    claims.register(registry);
     let wiring = Wiring::new(node, mtu);
     let attach = Attach::new(wiring, addresses.clone(), facts, ledger, Limits::default());
     attach.register(registry);
@@ -122,7 +123,8 @@ pub fn begin(
             }
         }
     };
-    tasks.spawn_essential("cni-server", server::serve(listener, handle, tasks.clone()));
+    let serve = server::serve(listener, handle, server::Bounds::default(), tasks.clone());
+    tasks.spawn_essential("cni-server", serve);
     if let Some(pool) = pool {
         tasks.spawn("first-pool", make_pool(objects.clone(), pool, tasks.clone()));
     }

@@ -3,8 +3,8 @@
 //! Contract:
 //! - Only root and the agent's own user are heard: the socket's mode says so, and the peer's
 //!   credentials are looked at again.
-//! - At most [`CONNECTIONS`] are served at once; one more is told at once to come back.
-//! - A request must have arrived within [`ARRIVAL`], and is not larger than a frame may be.
+//! - At most [`Bounds::connections`] are served at once; one more is told at once to come back.
+//! - A request must have arrived within [`Bounds::arrival`], and is not larger than a frame may be.
 //! - The socket of an agent that is gone is replaced, at no moment leaving none; that of one that
 //!   runs is not.
 
@@ -24,10 +24,24 @@ use tokio::net::{UnixListener, UnixStream};
 use tokio::sync::Semaphore;
 use tracing::{debug, warn};
 
-/// A burst of 500 pods is 500 of these; each costs a task and a few kilobytes.
-pub const CONNECTIONS: usize = 2048;
-/// The plugin writes its request at once. What takes longer is not the plugin.
-pub const ARRIVAL: Duration = Duration::from_secs(5);
+/// How much is served at once, and how slowly a request may come.
+#[derive(Clone, Copy, Debug)]
+pub struct Bounds {
+    pub connections: usize,
+    pub arrival: Duration,
+}
+
+impl Default for Bounds {
+    fn default() -> Self {
+        Self {
+            // A burst of 500 pods is 500 of these; each costs a task and a few kilobytes.
+            connections: 2048,
+            // The plugin writes its request at once. What takes longer is not the plugin.
+            arrival: Duration::from_secs(5),
+        }
+    }
+}
+
 /// How long an answer may wait to be read.
 const DEPARTURE: Duration = Duration::from_secs(5);
 /// After an error of `accept`, which is a lack of file descriptors or of memory.
@@ -72,14 +86,14 @@ fn bind(path: &Path) -> io::Result<UnixListener> {
 }
 
 /// Serves until `tasks` stops; then nothing more is accepted, and what is being served may finish.
-pub async fn serve<H, F>(listener: UnixListener, handle: H, tasks: Tasks)
+pub async fn serve<H, F>(listener: UnixListener, handle: H, bounds: Bounds, tasks: Tasks)
 where
     H: Fn(Request, Option<OwnedFd>) -> F + Send + Sync + 'static,
     F: Future<Output = Reply> + Send + 'static,
 {
     let stop = tasks.stopping();
     let handle = Arc::new(handle);
-    let places = Arc::new(Semaphore::new(CONNECTIONS));
+    let places = Arc::new(Semaphore::new(bounds.connections));
     while let Some(accepted) = stop.bound(listener.accept()).await {
         let stream = match accepted {
             Ok((stream, _)) => stream,
@@ -94,12 +108,12 @@ where
             continue;
         }
         let Ok(place) = Arc::clone(&places).try_acquire_owned() else {
-            refuse(&stream);
+            refuse(&stream, bounds.connections);
             continue;
         };
         let handle = Arc::clone(&handle);
         tasks.spawn("cni-connection", async move {
-            if let Err(error) = exchange(stream, &*handle).await {
+            if let Err(error) = exchange(stream, &*handle, bounds.arrival).await {
                 debug!(%error, "a connection broke");
             }
             drop(place);
@@ -117,8 +131,8 @@ fn heard(stream: &UnixStream) -> Result<(), String> {
 }
 
 /// Without waiting: what does not fit is not said.
-fn refuse(stream: &UnixStream) {
-    let msg = format!("{CONNECTIONS} requests are being served");
+fn refuse(stream: &UnixStream, served: usize) {
+    let msg = format!("{served} requests are being served, and more cannot be");
     let error = Error::new(Code::TryAgainLater, msg).details("the runtime tries again");
     if let Ok(frame) = wire::frame(&Reply::Failed(error)) {
         let _ = stream.try_write(&frame);
@@ -128,8 +142,9 @@ fn refuse(stream: &UnixStream) {
 async fn exchange<F: Future<Output = Reply>>(
     mut stream: UnixStream,
     handle: &(impl Fn(Request, Option<OwnedFd>) -> F + Sync),
+    arrival: Duration,
 ) -> io::Result<()> {
-    let arrived = Deadline::after(ARRIVAL).bound(receive(&stream)).await;
+    let arrived = Deadline::after(arrival).bound(receive(&stream)).await;
     let (request, descriptor) = arrived.map_err(|_| io::Error::from(ErrorKind::TimedOut))??;
     let reply = handle(request, descriptor).await;
     let frame = match wire::frame(&reply) {

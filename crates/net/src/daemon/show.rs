@@ -41,7 +41,7 @@ impl Shown {
 
     fn blocks(&self) -> Vec<Value> {
         let view = self.addresses.view();
-        let own: BTreeMap<&str, _> = view.blocks().map(|b| (b.name.as_str(), b)).collect();
+        let own: BTreeMap<&str, _> = view.blocks().collect();
         let all = self.claims.blocks().load();
         let row = |(name, block): (&String, &std::sync::Arc<AddressBlock>)| {
             let spec = &block.spec;
@@ -51,9 +51,9 @@ impl Shown {
             json!({
                 "name": name, "pool": spec.pool, "node": spec.node, "here": spec.node == self.node,
                 "ipv4": spec.ipv4, "ipv6": spec.ipv6, "via": spec.node_addresses,
-                "used": here.map_or(status.used, |own| own.used),
-                "free": here.map_or(status.free, |own| own.free),
-                "trouble": here.and_then(|own| own.barred.as_deref().map(str::to_owned)).or(status.trouble),
+                "used": here.map_or(status.used, |own| own.used()),
+                "free": here.map_or(status.free, |own| own.free()),
+                "trouble": here.and_then(|own| own.barred().map(str::to_owned)).or(status.trouble),
             })
         };
         all.by_name.iter().map(row).collect()
@@ -74,8 +74,8 @@ impl Shown {
     }
 
     fn faults(&self) -> Vec<Value> {
-        let fault = |trouble: String| json!({ "what": "pools", "fault": trouble });
-        self.claims.troubles().into_iter().map(fault).collect()
+        let fault = |trouble: &String| json!({ "what": "pools", "fault": trouble });
+        self.claims.troubles().load().iter().map(fault).collect()
     }
 }
 
