@@ -6,11 +6,12 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use clap::{Arg, ArgMatches, Args, Command};
+use objects::kinds::Subnet;
 
 use crate::values;
 
@@ -29,6 +30,7 @@ pub(crate) struct Config {
     pub(crate) memory_limit: Option<u64>,
     pub(crate) store: Store,
     pub(crate) fleet: Fleet,
+    pub(crate) net: Net,
     pub(crate) api: Api,
     pub(crate) admin: Admin,
     pub(crate) log: Log,
@@ -50,6 +52,19 @@ pub(crate) struct Fleet {
     /// The namespace of imported kubeconfigs, and the label selector of those made by others.
     pub(crate) namespace: String,
     pub(crate) secrets: String,
+}
+
+#[derive(Clone, Debug)]
+pub(crate) struct Net {
+    pub(crate) socket: PathBuf,
+    /// This node's name; the machine's where none is set.
+    pub(crate) node: String,
+    /// Where other nodes reach this one; none: those that it would itself use.
+    pub(crate) addresses: Vec<IpAddr>,
+    /// What the pool `default` is made of where there is none.
+    pub(crate) subnets: Vec<Subnet>,
+    pub(crate) mtu: Option<u32>,
+    pub(crate) export_table: Option<u32>,
 }
 
 #[derive(Clone, Debug)]
@@ -94,6 +109,14 @@ impl Default for Config {
                 kubeconfig: values::default_kubeconfig(),
                 namespace: "fairlead".to_owned(),
                 secrets: "fairlead.dev/cluster".to_owned(),
+            },
+            net: Net {
+                socket: PathBuf::from(cni::spec::DEFAULT_SOCKET),
+                node: values::machine_name(),
+                addresses: Vec::new(),
+                subnets: Vec::new(),
+                mtu: None,
+                export_table: Some(119),
             },
             api: Api {
                 listen: SocketAddr::from(([127, 0, 0, 1], 7680)),
@@ -208,6 +231,60 @@ pub(crate) const SETTINGS: &[Setting] = &[
         allowed: "a label selector, such as fairlead.dev/cluster or env=prod",
         take: |c, v| (!v.is_empty()).then(|| c.fleet.secrets = v.to_owned()),
         show: |c| c.fleet.secrets.clone(),
+    },
+    Setting {
+        key: "net.socket",
+        metavar: "FILE",
+        help: "Socket of the agent, on which container runtimes and `fairlead net` ask it",
+        allowed: "a file",
+        take: |c, v| values::path(v).map(|v| c.net.socket = v),
+        show: |c| c.net.socket.display().to_string(),
+    },
+    Setting {
+        key: "net.node",
+        metavar: "NAME",
+        help: "This node's name, as Kubernetes has it",
+        allowed: "a name of a-z, 0-9, - and .",
+        take: |c, v| values::node(v).map(|v| c.net.node = v),
+        show: |c| c.net.node.clone(),
+    },
+    Setting {
+        key: "net.addresses",
+        metavar: "LIST",
+        help: "Addresses at which other nodes reach this one, separated by commas; `auto` takes those that it would send from",
+        allowed: "auto, or addresses separated by commas",
+        take: |c, v| values::addresses(v).map(|v| c.net.addresses = v),
+        show: |c| values::show_addresses(&c.net.addresses),
+    },
+    Setting {
+        key: "net.subnets",
+        metavar: "LIST",
+        help: "Subnets of the pool `default`, made where there is no pool of that name: separated by commas, the two of a dual stack joined by +",
+        allowed: "none, or subnets such as 10.64.0.0/16 or 10.64.0.0/16+fd64::/112",
+        take: |c, v| values::subnets(v).map(|v| c.net.subnets = v),
+        show: |c| values::show_subnets(&c.net.subnets),
+    },
+    Setting {
+        key: "net.mtu",
+        metavar: "BYTES",
+        help: "MTU of pods' interfaces; `auto` takes that of the node's uplink",
+        allowed: "auto, or a whole number from 576 to 65535",
+        take: |c, v| {
+            let mtu = (v != "auto")
+                .then(|| values::number(v, 576, 65535))
+                .map_or(Some(None), |n| n.map(Some))?;
+            c.net.mtu = mtu.and_then(|mtu| u32::try_from(mtu).ok());
+            Some(())
+        },
+        show: |c| c.net.mtu.map_or_else(|| "auto".to_owned(), |mtu| mtu.to_string()),
+    },
+    Setting {
+        key: "net.export-table",
+        metavar: "TABLE",
+        help: "Routing table in which this node's blocks are put for BIRD and the like; `none` puts them nowhere",
+        allowed: "none, or a number from 1 to 4294967295 that is not 253, 254 or 255",
+        take: |c, v| values::table(v).map(|v| c.net.export_table = v),
+        show: |c| c.net.export_table.map_or_else(|| "none".to_owned(), |table| table.to_string()),
     },
     Setting {
         key: "api.listen",

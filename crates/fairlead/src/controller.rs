@@ -25,7 +25,7 @@ use crate::ground::{self, Ground, Told};
 use crate::output::Failure;
 
 /// Owns what we write in an API server, whichever replica writes.
-const MANAGER: &str = "fairlead";
+pub(crate) const MANAGER: &str = "fairlead";
 /// How often a store that is not well is looked at, and how long it may take to answer.
 const LOOK: Duration = Duration::from_secs(5);
 /// How often one that is well is looked at: what depends on it notices sooner by itself.
@@ -133,7 +133,7 @@ fn no_clusters(config: &Config) -> String {
 
 /// A client that is made when it is first used, and again as long as that fails: a kubeconfig that
 /// is not there yet, or whose plugin hangs, holds up no start.
-fn lazy_client(tasks: &Tasks) -> kube::Client {
+pub(crate) fn lazy_client(tasks: &Tasks) -> kube::Client {
     let client = Arc::new(OnceCell::<kube::Client>::new());
     let tasks = tasks.clone();
     let service = tower::service_fn(move |request: http::Request<kube::client::Body>| {

@@ -2,18 +2,24 @@
 //! keeps beside them.
 
 mod access;
+mod address_block;
+mod address_pool;
 pub mod admission_rule;
 mod cluster;
 mod field;
 mod mesh;
 
 use k8s_openapi::api::coordination::v1::Lease;
-use k8s_openapi::api::core::v1::{ConfigMap, Secret};
+use k8s_openapi::api::core::v1::{ConfigMap, Namespace, Node, Secret};
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::CustomResourceExt;
 
 pub use access::{
     AccessRole, AccessRoleSpec, AccessToken, AccessTokenSpec, Rule, User, UserSpec, VERBS,
+};
+pub use address_block::{AddressBlock, AddressBlockSpec, AddressBlockStatus};
+pub use address_pool::{
+    AddressPool, AddressPoolSpec, AddressPoolStatus, MOST_NODES, Networks, NodeBlocks, Subnet,
 };
 pub use admission_rule::{AdmissionRule, AdmissionRuleSpec};
 pub use cluster::{Cluster, ClusterSpec, ClusterStatus, KubeconfigSecret};
@@ -22,6 +28,9 @@ pub use mesh::{
     MeshCluster, MeshClusterRef, MeshClusterStatus, MeshCondition, MeshState, SkippedNode,
 };
 
+/// As Kubernetes' own conditions.
+pub use mesh::MeshCondition as Condition;
+
 use crate::store::{Invalid, Kind};
 
 /// Every definition, in the order of their names.
@@ -29,6 +38,8 @@ pub fn definitions() -> Vec<CustomResourceDefinition> {
     vec![
         AccessRole::crd(),
         AccessToken::crd(),
+        AddressBlock::crd(),
+        AddressPool::crd(),
         AdmissionRule::crd(),
         ClusterMesh::crd(),
         Cluster::crd(),
@@ -57,6 +68,24 @@ impl Kind for ConfigMap {
 impl Kind for Lease {
     const NAME: &'static str = "Lease";
     const NAMESPACED: bool = true;
+
+    fn check(&self) -> Result<(), Invalid> {
+        Ok(())
+    }
+}
+
+impl Kind for Namespace {
+    const NAME: &'static str = "Namespace";
+    const NAMESPACED: bool = false;
+
+    fn check(&self) -> Result<(), Invalid> {
+        Ok(())
+    }
+}
+
+impl Kind for Node {
+    const NAME: &'static str = "Node";
+    const NAMESPACED: bool = false;
 
     fn check(&self) -> Result<(), Invalid> {
         Ok(())
