@@ -8,7 +8,7 @@ mod field;
 mod mesh;
 
 use k8s_openapi::api::coordination::v1::Lease;
-use k8s_openapi::api::core::v1::{ConfigMap, Secret};
+use k8s_openapi::api::core::v1::{ConfigMap, Event, Secret};
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::CustomResourceExt;
 
@@ -18,7 +18,7 @@ pub use access::{
 pub use admission_rule::{AdmissionRule, AdmissionRuleSpec};
 pub use cluster::{Cluster, ClusterSpec, ClusterStatus, KubeconfigSecret};
 pub use mesh::{
-    ClusterMesh, ClusterMeshSpec, ClusterMeshStatus, KubeconfigSecretRef, MOST_SKIPPED,
+    ClusterMesh, ClusterMeshSpec, ClusterMeshStatus, JoinedCluster, KubeconfigSecretRef, MOST_SKIPPED,
     MeshCluster, MeshClusterRef, MeshClusterStatus, MeshCondition, MeshState, SkippedNode,
 };
 
@@ -38,6 +38,15 @@ pub fn definitions() -> Vec<CustomResourceDefinition> {
 
 impl Kind for Secret {
     const NAME: &'static str = "Secret";
+    const NAMESPACED: bool = true;
+
+    fn check(&self) -> Result<(), Invalid> {
+        Ok(())
+    }
+}
+
+impl Kind for Event {
+    const NAME: &'static str = "Event";
     const NAMESPACED: bool = true;
 
     fn check(&self) -> Result<(), Invalid> {
