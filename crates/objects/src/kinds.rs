@@ -10,7 +10,7 @@ mod field;
 mod mesh;
 
 use k8s_openapi::api::coordination::v1::Lease;
-use k8s_openapi::api::core::v1::{ConfigMap, Namespace, Node, Secret};
+use k8s_openapi::api::core::v1::{ConfigMap, Event, Namespace, Node, Secret};
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::CustomResourceExt;
 
@@ -24,7 +24,7 @@ pub use address_pool::{
 pub use admission_rule::{AdmissionRule, AdmissionRuleSpec};
 pub use cluster::{Cluster, ClusterSpec, ClusterStatus, KubeconfigSecret};
 pub use mesh::{
-    ClusterMesh, ClusterMeshSpec, ClusterMeshStatus, KubeconfigSecretRef, MOST_SKIPPED,
+    ClusterMesh, ClusterMeshSpec, ClusterMeshStatus, JoinedCluster, KubeconfigSecretRef, MOST_SKIPPED,
     MeshCluster, MeshClusterRef, MeshClusterStatus, MeshCondition, MeshState, SkippedNode,
 };
 
@@ -49,6 +49,15 @@ pub fn definitions() -> Vec<CustomResourceDefinition> {
 
 impl Kind for Secret {
     const NAME: &'static str = "Secret";
+    const NAMESPACED: bool = true;
+
+    fn check(&self) -> Result<(), Invalid> {
+        Ok(())
+    }
+}
+
+impl Kind for Event {
+    const NAME: &'static str = "Event";
     const NAMESPACED: bool = true;
 
     fn check(&self) -> Result<(), Invalid> {
