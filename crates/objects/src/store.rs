@@ -183,6 +183,11 @@ impl Objects {
         &self.0
     }
 
+    /// Whether both are one store.
+    pub fn is(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
+    }
+
     /// Registers the engine's metrics.
     pub fn register(&self, registry: &mut Registry) {
         self.0.register(registry);

@@ -10,13 +10,13 @@ use std::sync::Arc;
 
 use imbl::OrdMap;
 use jiff::Timestamp;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 /// Lines on what a rule refused, or would have: about 1 KiB each.
 const MOST_VIOLATIONS: usize = 4096;
 const MOST_ADMISSIONS: usize = 1024;
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Deserialize, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Outcome {
     Allowed,
@@ -41,8 +41,7 @@ impl Outcome {
 }
 
 /// What lines are told apart by.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize)]
-#[serde(rename_all = "camelCase")]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Subject {
     pub outcome: Outcome,
     pub cluster: String,
@@ -52,30 +51,24 @@ pub struct Subject {
     pub owner: String,
     /// The image of the container that decided; all of them where none did.
     pub image: String,
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub rule: Option<String>,
     pub dry_run: bool,
 }
 
 /// One decision on it.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "camelCase")]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Decided {
     /// Kind and name.
     pub object: String,
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub container: Option<String>,
     pub user: String,
     /// The sentence.
     pub why: String,
 }
 
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "camelCase")]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Line {
-    #[serde(flatten)]
     pub subject: Subject,
-    #[serde(flatten)]
     pub latest: Decided,
     pub count: u64,
     pub first: Timestamp,

@@ -100,12 +100,6 @@ impl Program {
         rules.sort_by_key(|rule| rule.layer);
         Self { rules }
     }
-
-    /// Whether a rule looks into the object itself, beyond what is read of every pod.
-    pub(super) fn has_paths(&self) -> bool {
-        let folds = self.rules.iter().flat_map(|rule| &rule.folds);
-        folds.into_iter().any(|fold| fold.name == Name::CustomPath)
-    }
 }
 
 pub(super) fn layer(rule: &AdmissionRule) -> (u8, bool) {

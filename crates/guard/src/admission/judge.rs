@@ -152,6 +152,11 @@ impl Admission {
         Ok(answer)
     }
 
+    /// Whether reviews of this cluster are decided here.
+    pub fn knows(&self, cluster: &str) -> bool {
+        self.0.clusters.read(|clusters| clusters.contains_key(cluster))
+    }
+
     /// The rules, now.
     pub fn rules(&self) -> View<Rules> {
         self.0.rules.load()
