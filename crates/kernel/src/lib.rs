@@ -15,6 +15,8 @@
 #[cfg(feature = "profiling")]
 pub mod heap;
 pub mod lock_file;
+mod moment;
 pub mod profile;
 mod signal;
 pub mod threads;
+mod unwind;
