@@ -6,8 +6,8 @@
 //!   every API server that can be reached, before a certificate of it is served. An old one stays in
 //!   the bundle for as long after the last certificate of it was replaced. So at no moment does an API
 //!   server meet a certificate that it does not trust.
-//! - One that cannot be reached holds up a rotation, but not beyond the day before the old
-//!   certificate ends.
+//! - One that cannot be reached holds up a rotation, but not into the last tenth of the old
+//!   authority's time.
 //! - What must be done is a pure function of what is there and of the time ([`next`]).
 //! - Private keys are in the Secret and in memory; not in `Debug`, nor in logs or errors.
 
@@ -34,8 +34,6 @@ const KEY: &str = "state.json";
 const LABEL: (&str, &str) = ("fairlead.dev/admission", "certificates");
 /// For clocks that are late.
 const BACKDATED: SignedDuration = SignedDuration::from_hours(1);
-/// When a rotation no longer waits for who cannot be reached.
-const LAST_DAY: SignedDuration = SignedDuration::from_hours(24);
 
 /// How long things hold.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -164,8 +162,10 @@ pub(super) fn next(
     let signer = kept.authorities.iter().find(|authority| authority.name == *by);
     let signer = signer.filter(|signer| signer.until > now);
     let overlapped = now.duration_since(newest.since) >= overlap;
-    let waited = trusted || *until - LAST_DAY <= now;
-    let takes_over = signer.is_none_or(|signer| signer.name != newest.name && overlapped && waited);
+    let takes_over = signer.is_none_or(|signer| {
+        let waited = trusted || is_past(9, 10, signer.since, signer.until, now);
+        signer.name != newest.name && overlapped && waited
+    });
     let signer = signer.filter(|_| !takes_over).unwrap_or(newest);
     if takes_over || is_aged(*since, *until, now) || kept.serving.names != names {
         let mut next = kept.clone();
@@ -181,9 +181,14 @@ pub(super) fn next(
     Ok(None)
 }
 
-/// Past two thirds of its time.
+/// To be replaced: past two thirds of its time.
 fn is_aged(since: Timestamp, until: Timestamp, now: Timestamp) -> bool {
-    now.duration_since(since) >= until.duration_since(since) / 3 * 2
+    is_past(2, 3, since, until, now)
+}
+
+/// Whether this part of a time is over.
+fn is_past(part: i32, of: i32, since: Timestamp, until: Timestamp, now: Timestamp) -> bool {
+    now.duration_since(since) >= until.duration_since(since) / of * part
 }
 
 impl Kept {
