@@ -20,6 +20,7 @@ use objects::{Election, Id, Kind, Leader, Objects, Timing, Within};
 use prometheus_client::registry::Registry;
 use tokio::sync::OnceCell;
 
+use crate::admission::{self, Begun, Duty};
 use crate::config::{Config, Store};
 use crate::ground::{self, Ground, Told};
 use crate::output::Failure;
@@ -39,6 +40,7 @@ pub(crate) struct Claims {
     listener: TcpListener,
     address: SocketAddr,
     certificate: Option<Arc<Certificate>>,
+    webhook: Option<admission::Claims>,
     token: LocalToken,
 }
 
@@ -47,8 +49,9 @@ impl Claims {
     pub(crate) fn take(config: &Config) -> Result<Self, Failure> {
         let (listener, address) = ground::listen(config.api.listen, "--api-listen")?;
         let certificate = ground::certificate(&config.api.tls_cert, &config.api.tls_key)?;
+        let webhook = admission::Claims::take(config)?;
         let token = LocalToken::open(&config.data).map_err(|e| ground::explain(&e))?;
-        Ok(Self { listener, address, certificate, token })
+        Ok(Self { listener, address, certificate, webhook, token })
     }
 }
 
@@ -76,7 +79,15 @@ pub(crate) fn begin(
     access.register(registry);
     let fleet = Fleet::start(fleet_config(config)?, objects.clone(), ledger.clone(), tasks);
     fleet.register(registry);
-    stand(config, objects, Duties { fleet: fleet.clone(), ledger: ledger.clone() }, tasks);
+    let webhook = claims.webhook;
+    let Begun { admission, duty, place: webhook } =
+        admission::begin(config, webhook, &objects, &fleet, ground, registry)?;
+    stand(
+        config,
+        objects,
+        Duties { admission: duty, fleet: fleet.clone(), ledger: ledger.clone() },
+        tasks,
+    );
     let synced = readiness.announce("fleet");
     tasks.spawn("fleet-readiness", say_whether_synced(fleet.clone(), synced, tasks.clone()));
 
@@ -86,6 +97,7 @@ pub(crate) fn begin(
     let code = access.local_login_code();
     let api =
         Api::new(fleet, access, audit, ledger.clone(), gates, tasks.clone(), &no_clusters(config));
+    let api = api.with_admission(admission);
     let scheme = if claims.certificate.is_some() { "https" } else { "http" };
     let place = format!("{scheme}://{}/", claims.address);
     let served = readiness.announce("api");
@@ -100,6 +112,7 @@ pub(crate) fn begin(
 
     let mut told = vec![("api", place.clone())];
     told.extend(code.map(|code| ("login", format!("{place}login?code={}", code.expose()))));
+    told.extend(webhook.map(|place| ("hook", place)));
     told.push(("token", claims.token.path().display().to_string()));
     Ok(told)
 }
@@ -107,6 +120,7 @@ pub(crate) fn begin(
 /// What the work of a leader stands on.
 #[derive(Debug)]
 struct Duties {
+    admission: Duty,
     fleet: Fleet,
     ledger: Ledger,
 }
@@ -114,6 +128,7 @@ struct Duties {
 /// One term: what only one replica does is begun here. It runs in the leader's tasks, ends with them,
 /// and writes through the leader's objects or looks at its fence before each write.
 fn lead(leader: &Leader, duties: &Duties) {
+    duties.admission.lead(leader);
     mesh::controller::start(leader, &duties.fleet, &duties.ledger);
 }
 
