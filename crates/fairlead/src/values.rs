@@ -109,6 +109,37 @@ pub(crate) fn table(text: &str) -> Option<Option<u32>> {
     text.parse().ok().filter(|table| !matches!(table, 0 | 253..=255)).map(Some)
 }
 
+/// Words separated by commas, each as `read` takes it; `none` is none.
+pub(crate) fn words(text: &str, read: impl Fn(&str) -> Option<String>) -> Option<Vec<String>> {
+    if text == "none" {
+        return Some(Vec::new());
+    }
+    let words: Option<Vec<_>> =
+        text.split(',').map(str::trim).filter(|word| !word.is_empty()).map(read).collect();
+    words.filter(|words| !words.is_empty())
+}
+
+pub(crate) fn show_words(words: &[String]) -> String {
+    if words.is_empty() { "none".to_owned() } else { words.join(",") }
+}
+
+/// `https://host:port`, with nothing behind it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct HttpsUrl {
+    pub(crate) base: String,
+    pub(crate) host: String,
+}
+
+pub(crate) fn https_url(text: &str) -> Option<HttpsUrl> {
+    let base = text.trim_end_matches('/');
+    let url: http::Uri = base.parse().ok()?;
+    let plain = url.scheme_str() == Some("https") && matches!(url.path(), "" | "/");
+    let place = url.authority().filter(|place| !place.as_str().contains('@'))?;
+    let host = place.host().trim_start_matches('[').trim_end_matches(']');
+    (plain && url.query().is_none() && !host.is_empty())
+        .then(|| HttpsUrl { base: base.to_owned(), host: host.to_owned() })
+}
+
 /// Where kubectl looks.
 pub(crate) fn default_kubeconfig() -> Vec<PathBuf> {
     if let Some(list) = std::env::var_os("KUBECONFIG").filter(|list| !list.is_empty()) {

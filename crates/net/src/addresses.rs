@@ -271,4 +271,4 @@ impl fmt::Debug for Addresses {
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

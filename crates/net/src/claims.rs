@@ -134,7 +134,8 @@ impl Claims {
     }
 }
 
-async fn watch_blocks(objects: Objects, blocks: Snapshot<Blocks>, stop: Stop) {
+/// Keeps `blocks` as the store tells.
+pub(crate) async fn watch_blocks(objects: Objects, blocks: Snapshot<Blocks>, stop: Stop) {
     let mut events = objects.watch::<AddressBlock>(Within::default());
     while let Some(Some(event)) = stop.bound(events.next()).await {
         blocks.update(|blocks| {
@@ -183,6 +184,3 @@ pub(crate) fn keep<K: Kind>(there: &mut BTreeMap<String, K>, event: Event<K>) {
 pub(crate) fn name_of(object: &impl Kind) -> String {
     Id::of(object).name
 }
-
-#[cfg(test)]
-mod tests;

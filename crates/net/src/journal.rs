@@ -147,6 +147,12 @@ impl Journal {
         Ok(())
     }
 
+    /// As if the disk took no more.
+    #[cfg(test)]
+    pub(crate) fn fail(&mut self) {
+        self.file = File::open(path(&self.dir)).ok();
+    }
+
     pub(crate) fn sync(&mut self) -> io::Result<()> {
         match &self.file {
             Some(file) if self.synced < self.bytes => file.sync_data(),

@@ -8,8 +8,8 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use ipnet::{Ipv4Net, Ipv6Net};
-use objects::Kind;
 use objects::kinds::{AddressPool, Networks};
+use objects::{Invalid, Kind};
 
 /// The pool of namespaces that choose none.
 pub const DEFAULT: &str = "default";
@@ -28,6 +28,18 @@ pub struct Pool {
 pub type Pools = BTreeMap<Arc<str>, Result<Pool, Arc<str>>>;
 
 impl Pool {
+    /// None if it is invalid.
+    pub fn of(object: &AddressPool) -> Option<Self> {
+        Self::checked(object).ok()
+    }
+
+    fn checked(object: &AddressPool) -> Result<Self, Invalid> {
+        object.check()?;
+        let name = object.metadata.name.as_deref().unwrap_or_default().into();
+        let block_bits = object.spec.block_size_bits;
+        Ok(Self { name, block_bits, subnets: object.spec.networks()? })
+    }
+
     pub fn name(&self) -> &Arc<str> {
         &self.name
     }
@@ -89,16 +101,13 @@ pub fn judge<'a>(all: impl IntoIterator<Item = &'a AddressPool>) -> Pools {
     let mut pools = Pools::new();
     for object in all {
         let name = Arc::<str>::from(object.metadata.name.as_deref().unwrap_or_default());
-        let checked = object.check().and_then(|()| object.spec.networks());
-        let subnets = match checked {
-            Ok(subnets) => subnets,
+        let pool = match Pool::checked(object) {
+            Ok(pool) => pool,
             Err(problems) => {
                 pools.insert(name, Err(format!("it is invalid: {problems}").into()));
                 continue;
             }
         };
-        let pool =
-            Pool { name: Arc::clone(&name), block_bits: object.spec.block_size_bits, subnets };
         let overlap = older.iter().find_map(|other| {
             let (mine, theirs) = pool.overlaps(other)?;
             Some(format!("its {mine} overlaps {theirs} of pool {}, which is older", other.name))
@@ -115,4 +124,4 @@ pub fn judge<'a>(all: impl IntoIterator<Item = &'a AddressPool>) -> Pools {
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

@@ -455,3 +455,6 @@ fn nth_free(taken: &BTreeSet<u32>, n: u32) -> u32 {
     }
     index
 }
+
+#[cfg(test)]
+mod tests;

@@ -177,3 +177,6 @@ fn balance(plan: &mut Plan, situation: &Situation<'_>, name: &Arc<str>, pool: Op
     }
     plan.give_back.extend(surplus);
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,4 +1,5 @@
 use std::collections::BTreeMap;
+use std::sync::LazyLock;
 
 use proptest::prelude::*;
 use tempfile::TempDir;
@@ -159,7 +160,7 @@ fn after_a_failure_it_is_written_anew_from_memory() {
     groups[0].iter().chain(&groups[1]).for_each(|record| index.apply(record).unwrap());
     // As a full disk leaves it: half a frame.
     let file = path(dir.path());
-    journal.file = File::open(&file).ok();
+    journal.fail();
     journal.append(&groups[1], &index, true).unwrap_err();
     fs::write(&file, b"FLJ1half").unwrap();
 
@@ -193,7 +194,9 @@ proptest! {
         cut in any::<Option<prop::sample::Index>>(),
         more in proptest::collection::vec(any::<u8>(), 0..64),
     ) {
-        let (mut bytes, states) = written(&groups());
+        static WRITTEN: LazyLock<(Vec<u8>, Vec<(usize, Essence)>)> =
+            LazyLock::new(|| written(&groups()));
+        let (mut bytes, states) = (WRITTEN.0.clone(), &WRITTEN.1);
         for (at, byte) in changes {
             let at = at.index(bytes.len());
             bytes[at] = byte;

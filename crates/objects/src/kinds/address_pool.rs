@@ -109,7 +109,7 @@ pub struct AddressPoolStatus {
     #[serde(default)]
     #[schemars(length(max = MOST_NODES))]
     pub per_node: Vec<NodeBlocks>,
-    /// Ready, Exhausted, Contested.
+    /// Ready, Exhausted, Consistent.
     #[serde(default)]
     #[schemars(length(max = MOST_CONDITIONS))]
     pub conditions: Vec<Condition>,
