@@ -2,6 +2,9 @@
 
 mod attachment;
 pub mod node;
+#[cfg(test)]
+mod pods;
+pub mod routes;
 pub mod wiring;
 
 pub use attachment::{Attachment, Key, NamespaceId, Pod};
