@@ -7,6 +7,7 @@
 //! ```
 
 mod across;
+mod admission;
 mod apply;
 mod audit;
 mod clusters;
@@ -47,6 +48,7 @@ use ::access::{Access, Audit};
 use axum::{Extension, Router};
 use fleet::Fleet;
 use flow::{Ledger, Tasks};
+use guard::admission::Admission;
 use tokio::sync::Semaphore;
 
 pub use gates::Gates;
@@ -70,6 +72,8 @@ pub struct Api {
     pub audit: Audit,
     pub ledger: Ledger,
     pub gates: Gates,
+    /// None where nobody decides admissions.
+    admission: Option<Admission>,
     /// Streams are its tasks, and end with it.
     pub tasks: Tasks,
     /// What to tell who sees no cluster at all.
@@ -93,7 +97,14 @@ impl Api {
         sse::expect(&ledger);
         let streams = Arc::new(Semaphore::new(STREAMS));
         let no_clusters = no_clusters.into();
-        Self { fleet, access, audit, ledger, gates, tasks, no_clusters, secure: false, streams }
+        let (admission, secure) = (None, false);
+        Self { fleet, access, audit, ledger, gates, admission, tasks, no_clusters, secure, streams }
+    }
+
+    /// Shows what is decided about admissions.
+    #[must_use]
+    pub fn with_admission(self, admission: Admission) -> Self {
+        Self { admission: Some(admission), ..self }
     }
 }
 
@@ -146,6 +157,7 @@ fn routes() -> Routes {
         .and(roles::routes())
         .and(tokens::routes())
         .and(audit::routes())
+        .and(admission::routes())
         .and(inflight::routes())
         .and(openapi::routes())
 }

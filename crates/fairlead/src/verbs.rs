@@ -1,6 +1,7 @@
 //! The verbs, one a file.
 
 mod admission;
+mod agent;
 mod apply;
 mod audit;
 mod clusters;
@@ -18,6 +19,7 @@ mod inflight;
 mod kinds;
 mod logs;
 mod mesh;
+mod net;
 mod nodes;
 mod restart;
 mod roles;
@@ -46,6 +48,7 @@ use crate::output::Verdict;
     after_help = "\
 Examples:
   fairlead up --data ./data             run everything on this machine
+  fairlead agent                        run this node's pod network
   fairlead clusters list                every cluster, its state and why
   fairlead get pods -A --all-clusters   resources of many clusters, as kubectl shows them
   fairlead search checkout              where is it?
@@ -64,6 +67,7 @@ pub(crate) struct Cli {
 #[derive(Debug, Subcommand)]
 enum Verb {
     Up(up::Args),
+    Agent(agent::Args),
     Clusters(clusters::Args),
     Get(Box<get::Args>),
     Describe(describe::Args),
@@ -86,6 +90,7 @@ enum Verb {
     Audit(audit::Args),
     Admission(admission::Args),
     Mesh(mesh::Args),
+    Net(net::Args),
     Doctor(doctor::Args),
     Inflight(inflight::Args),
     Crds(crds::Args),
@@ -97,8 +102,10 @@ enum Verb {
 pub(crate) fn dispatch(cli: &Cli) -> Verdict {
     let answer = match &cli.verb {
         Verb::Up(args) => return up::run(args),
+        Verb::Agent(args) => return agent::run(args),
         Verb::Admission(args) => return admission::run(args),
         Verb::Mesh(args) => return mesh::run(args),
+        Verb::Net(args) => return net::run(args),
         Verb::Doctor(args) => return doctor::run(args),
         Verb::Inflight(args) => return inflight::run(args),
         Verb::Crds(args) => return crds::run(args),

@@ -17,8 +17,10 @@
 #[cfg(feature = "profiling")]
 pub mod heap;
 pub mod lock_file;
+mod moment;
 pub mod netlink;
 pub mod netns;
 pub mod profile;
 mod signal;
 pub mod threads;
+mod unwind;

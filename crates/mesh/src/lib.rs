@@ -18,6 +18,7 @@
 //! 3. What cannot be seen is not gone: the peers of a cluster whose nodes are unknown are left alone.
 //! 4. Peers of others are never touched.
 
+pub mod controller;
 mod endpoint;
 mod member;
 mod name;

@@ -1,0 +1,270 @@
+use proptest::prelude::*;
+use serde_json::json;
+
+use super::*;
+use crate::addresses::Demand;
+use crate::index::Record;
+use crate::index::tests::{adopted, attachment};
+use crate::pool;
+use crate::pool::tests::pool as pool_object;
+
+/// A pool of blocks of four addresses.
+fn pools() -> Pools {
+    pool::judge([
+        &pool_object("default", 0, 2, &[("10.0.0.0/24", "")]),
+        &pool_object("other", 1, 2, &[("10.1.0.0/24", "")]),
+    ])
+}
+
+/// Block `index` of a pool of [`pools`], as the store has it.
+fn block(pool: &str, index: u32, node: &str, age: i64) -> Arc<AddressBlock> {
+    let third = if pool == "default" { 0 } else { 1 };
+    let created = Timestamp::from_second(2_000_000 + age).unwrap();
+    Arc::new(
+        serde_json::from_value(json!({
+            "apiVersion": "fairlead.dev/v1alpha1",
+            "kind": "AddressBlock",
+            "metadata": {
+                "name": format!("{pool}-{index}"),
+                "uid": format!("uid-{pool}-{index}"),
+                "creationTimestamp": created.to_string(),
+            },
+            "spec": {
+                "pool": pool,
+                "index": index,
+                "node": node,
+                "ipv4": format!("10.{third}.0.{}/30", index * 4),
+                "nodeAddresses": ["192.0.2.1"],
+            },
+        }))
+        .unwrap(),
+    )
+}
+
+fn blocks(all: &[Arc<AddressBlock>]) -> Blocks {
+    let by_name = all.iter().map(|block| (name_of(&**block), Arc::clone(block))).collect();
+    Blocks { synced: true, by_name }
+}
+
+/// What the node has, with so many addresses of each block in use.
+fn index(mine: &[(&str, u32, u32)]) -> Index {
+    let mut index = Index::default();
+    for (pool, number, used) in mine {
+        let name = format!("{pool}-{number}");
+        let networks = block(pool, *number, "me", 0).spec.networks();
+        let network = networks.ipv4.unwrap();
+        index.apply(&Record::Adopted(adopted(&name, pool, &network.to_string()))).unwrap();
+        for (n, address) in
+            network.hosts().chain([network.network(), network.broadcast()]).enumerate()
+        {
+            if n < *used as usize {
+                let record = attachment(&format!("{name}-{n}"), pool, Some(&address.to_string()));
+                index.apply(&Record::Assigned(record)).unwrap();
+            }
+        }
+    }
+    index
+}
+
+fn planned(blocks: &Blocks, index: &Index, idle: &[&str], returned: &[&str]) -> Plan {
+    plan(&Situation {
+        node: "me",
+        node_addresses: &["192.0.2.1".parse().unwrap()],
+        pools: &pools(),
+        blocks,
+        index,
+        returned: &returned.iter().map(ToString::to_string).collect(),
+        idle: &idle.iter().map(ToString::to_string).collect(),
+        now: Instant::now(),
+    })
+}
+
+fn claims(plan: &Plan) -> Vec<(&str, u32)> {
+    plan.claim.iter().map(|(pool, blocks)| (&**pool, *blocks)).collect()
+}
+
+#[test]
+fn half_a_block_is_kept_free_in_the_default_pool_and_in_those_in_use() {
+    let nothing = planned(&blocks(&[]), &index(&[]), &[], &[]);
+    assert_eq!(claims(&nothing), [("default", 1)]);
+
+    let mine = [block("default", 0, "me", 0), block("other", 3, "me", 0)];
+    let enough = index(&[("default", 0, 2), ("other", 3, 0)]);
+    assert_eq!(planned(&blocks(&mine), &enough, &[], &[]), Plan::default());
+    let scarce = index(&[("default", 0, 3), ("other", 3, 3)]);
+    assert_eq!(claims(&planned(&blocks(&mine), &scarce, &[], &[])), [("default", 1), ("other", 1)]);
+}
+
+#[test]
+fn who_waits_is_claimed_for_all_at_once_and_a_pool_in_demand_is_in_use() {
+    let mut waiting = index(&[]);
+    let demand = Demand { waiting: 21, last: Instant::now() };
+    waiting.demand.insert("other".into(), demand);
+    assert_eq!(claims(&planned(&blocks(&[]), &waiting, &[], &[])), [("default", 1), ("other", 6)]);
+    // They have left, a moment ago.
+    waiting.demand.insert("other".into(), Demand { waiting: 0, ..demand });
+    assert_eq!(claims(&planned(&blocks(&[]), &waiting, &[], &[])), [("default", 1), ("other", 1)]);
+}
+
+#[test]
+fn what_was_long_empty_is_given_back_but_for_what_is_kept_free() {
+    let mine = [0, 1, 2].map(|n| block("default", n, "me", 0));
+    let there = blocks(&mine);
+    let idle = ["default-1", "default-2"];
+    let spare = planned(
+        &there,
+        &index(&[("default", 0, 2), ("default", 1, 0), ("default", 2, 0)]),
+        &idle,
+        &[],
+    );
+    assert_eq!(spare.give_back, ["default-1", "default-2"]);
+    let needed = planned(
+        &there,
+        &index(&[("default", 0, 3), ("default", 1, 0), ("default", 2, 0)]),
+        &idle,
+        &[],
+    );
+    assert_eq!(needed.give_back, ["default-1"]);
+    let fresh = planned(
+        &there,
+        &index(&[("default", 0, 2), ("default", 1, 0), ("default", 2, 0)]),
+        &[],
+        &[],
+    );
+    assert_eq!(fresh.give_back, [""; 0]);
+
+    // The last block of another pool goes too; that of the default pool stays.
+    let last = blocks(&[block("default", 0, "me", 0), block("other", 0, "me", 0)]);
+    let empty = index(&[("default", 0, 0), ("other", 0, 0)]);
+    let plan = planned(&last, &empty, &["default-0", "other-0"], &[]);
+    assert_eq!(plan.give_back, ["other-0"]);
+}
+
+#[test]
+fn what_the_store_says_is_ours_is_adopted_unless_it_was_given_back() {
+    let mine = block("default", 7, "me", 0);
+    let there = blocks(&[Arc::clone(&mine), block("default", 8, "other", 0)]);
+    let adopts = planned(&there, &index(&[]), &[], &[]);
+    assert_eq!(adopts, Plan { adopt: vec![Arc::clone(&mine)], ..Plan::default() });
+
+    let mut barred = index(&[("default", 7, 1)]);
+    let why = "it was another's".to_owned();
+    barred.apply(&Record::Barred { block: "default-7".to_owned(), why }).unwrap();
+    assert_eq!(planned(&there, &barred, &[], &[]).adopt, [Arc::clone(&mine)]);
+
+    let returned = planned(&there, &index(&[]), &[], &["uid-default-7"]);
+    assert_eq!((&returned.adopt[..], &returned.delete[..]), (&[][..], &[mine][..]));
+}
+
+#[test]
+fn a_block_that_the_store_gives_to_another_is_assigned_from_no_more_and_told() {
+    let there = blocks(&[block("default", 0, "you", 0), block("default", 1, "you", 0)]);
+    let plan = planned(&there, &index(&[("default", 0, 2), ("default", 1, 0)]), &[], &[]);
+    assert_eq!(plan.bar["default-0"], "the store says that block default-0 is node you's");
+    assert_eq!(plan.forget, ["default-1"]);
+    assert_eq!(
+        plan.troubles["default"],
+        ["the store says that block default-0 is node you's, and 2 pods of this node have \
+             addresses of it: delete those pods, and they get others"]
+    );
+    // Neither counts as free.
+    assert_eq!(claims(&plan), [("default", 1)]);
+    assert!(plan.give_back.is_empty() && plan.missing.is_empty());
+}
+
+#[test]
+fn of_two_blocks_that_overlap_the_younger_is_assigned_from_no_more() {
+    let mut wide = (*block("other", 0, "you", 1)).clone();
+    wide.spec.ipv4 = Some("10.0.0.0/24".parse().unwrap());
+    let there = blocks(&[block("default", 0, "me", 2), Arc::new(wide.clone())]);
+    let plan = planned(&there, &index(&[("default", 0, 1)]), &[], &[]);
+    assert_eq!(
+        plan.bar["default-0"],
+        "block default-0 (10.0.0.0/30) overlaps block other-0 of node you, which is older"
+    );
+    // Not adopted either.
+    assert!(planned(&there, &index(&[]), &[], &[]).adopt.is_empty());
+    // The older one goes on.
+    let there = blocks(&[block("default", 0, "me", 0), Arc::new(wide)]);
+    assert!(planned(&there, &index(&[("default", 0, 1)]), &[], &[]).bar.is_empty());
+}
+
+#[test]
+fn what_the_store_does_not_have_is_looked_for_and_old_addresses_are_corrected() {
+    let plan = planned(&blocks(&[]), &index(&[("default", 0, 1)]), &[], &[]);
+    assert_eq!(plan.missing, ["default-0"]);
+
+    let mut moved = (*block("default", 0, "me", 0)).clone();
+    moved.spec.node_addresses = vec!["192.0.2.9".parse().unwrap()];
+    let moved = Arc::new(moved);
+    let plan = planned(&blocks(&[Arc::clone(&moved)]), &index(&[("default", 0, 1)]), &[], &[]);
+    assert_eq!(plan, Plan { correct: vec![moved], ..Plan::default() });
+}
+
+#[test]
+fn nothing_is_claimed_from_a_pool_that_is_gone_or_refused_and_its_empty_blocks_go_back() {
+    let there = blocks(&[block("other", 0, "me", 0), block("other", 1, "me", 0)]);
+    let here = index(&[("other", 0, 4), ("other", 1, 0)]);
+    for pools in [Pools::new(), Pools::from([("other".into(), Err("it is being deleted".into()))])]
+    {
+        let plan = plan(&Situation {
+            node: "me",
+            node_addresses: &["192.0.2.1".parse().unwrap()],
+            pools: &pools,
+            blocks: &there,
+            index: &here,
+            returned: &HashSet::new(),
+            idle: &BTreeSet::from(["other-1".to_owned()]),
+            now: Instant::now(),
+        });
+        assert_eq!(plan, Plan { give_back: vec!["other-1".to_owned()], ..Plan::default() });
+    }
+}
+
+proptest! {
+    /// Whatever is so: nothing in use is given up, nothing of another's is assigned from, nothing is
+    /// claimed that is not needed, and nothing needed is left unclaimed.
+    #[test]
+    fn it_is_safe_and_sufficient(
+        there in proptest::collection::vec((0..8_u32, any::<bool>()), 0..8),
+        here in proptest::collection::btree_map(0..8_u32, 0..=4_u32, 0..8),
+        idle in proptest::collection::btree_set(0..8_u32, 0..8),
+        waiting in 0..20_u32,
+    ) {
+        let node = |mine: bool| if mine { "me" } else { "you" };
+        let there: Vec<_> = there.iter().map(|(n, mine)| block("default", *n, node(*mine), 0)).collect();
+        let there = blocks(&there);
+        let mine: Vec<_> = here.iter().map(|(n, used)| ("default", *n, *used)).collect();
+        let mut index = index(&mine);
+        index.demand.insert("default".into(), Demand { waiting, last: Instant::now() });
+        let idle: Vec<_> = idle.iter().map(|n| format!("default-{n}")).collect();
+        let idle: Vec<_> = idle.iter().map(String::as_str).collect();
+        let plan = planned(&there, &index, &idle, &[]);
+
+        let used = |name: &str| index.block(name).map_or(0, Block::used);
+        for name in plan.forget.iter().chain(&plan.give_back) {
+            prop_assert_eq!(used(name), 0);
+        }
+        for name in &plan.give_back {
+            prop_assert!(idle.contains(&name.as_str()));
+        }
+        for (name, block) in index.blocks() {
+            let theirs = there.by_name.get(name).is_some_and(|block| block.spec.node == "you");
+            let out = plan.bar.contains_key(name) || plan.forget.iter().any(|other| other == name);
+            prop_assert_eq!(theirs, out);
+            prop_assert!(!out || !plan.adopt.iter().any(|block| name_of(&**block) == name));
+            let _ = block;
+        }
+        let gone = |name: &str| {
+            plan.bar.contains_key(name)
+                || plan.forget.iter().chain(&plan.give_back).any(|other| other == name)
+        };
+        let kept: u32 =
+            index.blocks().filter(|(name, _)| !gone(name)).map(|(_, block)| block.free()).sum();
+        let coming = plan.adopt.len() as u32 * 4;
+        let claimed: u32 = plan.claim.iter().map(|(_, blocks)| blocks * 4).sum();
+        prop_assert!(kept + coming + claimed >= waiting + 2);
+        prop_assert!(claimed == 0 || kept + coming + claimed < waiting + 2 + 4);
+        prop_assert!(claimed == 0 || plan.give_back.is_empty());
+    }
+}

@@ -1,0 +1,333 @@
+//! `AddressPool`: where pods' addresses come from. The field names are those of Coil, so that moving
+//! over is an import.
+//!
+//! A pool is cut into blocks of 2^`blockSizeBits` addresses, numbered from 0 over all its subnets in
+//! their order. So subnets are only ever appended, and the size of a block never changes: an API
+//! server that knows CEL refuses anything else. An older one cannot, nor can any see that two pools
+//! overlap; `net` looks at both before it claims, and says so in the pool's conditions.
+
+#![allow(unreachable_pub, reason = "KubeSchema repeats the type inside a function")]
+
+use std::net::{Ipv4Addr, Ipv6Addr};
+
+use ipnet::{IpNet, Ipv4Net, Ipv6Net};
+use kube::{CustomResource, KubeSchema, ResourceExt};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use super::{Condition, field};
+use crate::store::{Invalid, Kind};
+
+/// A pool's name is a namespace's annotation, and the beginning of its blocks' names.
+const LONGEST_NAME: usize = 63;
+/// As many as anyone appends; the rule that compares them counts them out.
+const MOST_SUBNETS: usize = 16;
+/// A network of either family, written out.
+const LONGEST_NETWORK: usize = 43;
+/// 65,536 addresses: more pods than a node can have.
+const MOST_BLOCK_BITS: u8 = 16;
+/// 16,777,216 addresses, IPv4's `/8` or IPv6's `/104`: blocks can be counted, and a pool's addresses
+/// too.
+const MOST_HOST_BITS: u8 = 24;
+/// How many nodes a status lists; it counts all of them.
+pub const MOST_NODES: usize = 256;
+const MOST_CONDITIONS: usize = 8;
+const LONGEST_MESSAGE: usize = 4096;
+
+/// Where pods' addresses come from.
+#[derive(CustomResource, Clone, Debug, PartialEq, Eq, Deserialize, Serialize, KubeSchema)]
+#[kube(
+    group = "fairlead.dev",
+    version = "v1alpha1",
+    kind = "AddressPool",
+    doc = "Where pods' addresses come from.",
+    category = "fairlead",
+    shortname = "fap",
+    status = "AddressPoolStatus",
+    derive = "PartialEq",
+    validation = Rule::new("self.metadata.name.size() <= 63").message("a pool's name has 63 characters at most"),
+    printcolumn = r#"{"name":"Bits","type":"integer","jsonPath":".spec.blockSizeBits"}"#,
+    printcolumn = r#"{"name":"Used","type":"integer","jsonPath":".status.used"}"#,
+    printcolumn = r#"{"name":"Free","type":"integer","jsonPath":".status.free"}"#,
+    printcolumn = r#"{"name":"Claimed","type":"integer","jsonPath":".status.claimed"}"#,
+    printcolumn = r#"{"name":"Blocks","type":"integer","jsonPath":".status.blocks"}"#,
+    printcolumn = r#"{"name":"Nodes","type":"integer","jsonPath":".status.nodes"}"#,
+    printcolumn = r#"{"name":"Ready","type":"string","jsonPath":".status.conditions[?(@.type=='Ready')].status"}"#,
+    printcolumn = r#"{"name":"Why","type":"string","jsonPath":".status.conditions[?(@.type=='Ready')].message","priority":1}"#,
+    printcolumn = r#"{"name":"Age","type":"date","jsonPath":".metadata.creationTimestamp"}"#
+)]
+#[serde(rename_all = "camelCase")]
+pub struct AddressPoolSpec {
+    /// A block has 2 to the power of this many addresses.
+    #[serde(default = "block_size_bits")]
+    #[schemars(range(min = 0, max = MOST_BLOCK_BITS))]
+    #[x_kube(validation = Rule::new("self == oldSelf").message("the size of a block never changes: make another pool"))]
+    pub block_size_bits: u8,
+    /// All with the same families. More may be appended; none is changed or taken away.
+    #[schemars(length(min = 1, max = MOST_SUBNETS))]
+    #[x_kube(validation = Rule::new("[0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15].all(i, i >= oldSelf.size() || (i < self.size() && self[i] == oldSelf[i]))").message("subnets are only ever appended: pods may have addresses of those that are there"))]
+    pub subnets: Vec<Subnet>,
+}
+
+/// A network of one family, or one of each with as many addresses.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize, KubeSchema)]
+#[x_kube(validation = Rule::new("has(self.ipv4) || has(self.ipv6)").message("at least one of ipv4 and ipv6 says which addresses"))]
+pub struct Subnet {
+    /// Such as 10.64.0.0/16.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(min = 1, max = LONGEST_NETWORK))]
+    pub ipv4: Option<String>,
+    /// Such as fd00:64::/112: with an IPv4 network beside it, as many addresses as that.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(min = 1, max = LONGEST_NETWORK))]
+    pub ipv6: Option<String>,
+}
+
+/// What the leader last saw of it.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct AddressPoolStatus {
+    /// Which version of the spec this is about.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub observed_generation: Option<i64>,
+    /// The blocks that it has.
+    #[serde(default)]
+    pub blocks: u64,
+    /// Those of them that nodes have claimed.
+    #[serde(default)]
+    pub claimed: u64,
+    /// The addresses that pods have, as their nodes last said.
+    #[serde(default)]
+    pub used: u64,
+    /// The addresses that no pod has, in claimed blocks or not.
+    #[serde(default)]
+    pub free: u64,
+    /// How many nodes have blocks of it.
+    #[serde(default)]
+    pub nodes: u64,
+    /// Those of them with the most blocks.
+    #[serde(default)]
+    #[schemars(length(max = MOST_NODES))]
+    pub per_node: Vec<NodeBlocks>,
+    /// Ready, Exhausted, Consistent.
+    #[serde(default)]
+    #[schemars(length(max = MOST_CONDITIONS))]
+    pub conditions: Vec<Condition>,
+}
+
+/// What one node has of a pool.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
+pub struct NodeBlocks {
+    pub node: String,
+    pub blocks: u64,
+    pub used: u64,
+}
+
+/// A subnet as networks.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Networks {
+    pub ipv4: Option<Ipv4Net>,
+    pub ipv6: Option<Ipv6Net>,
+}
+
+impl Networks {
+    /// Of either family; those of both are equal. None where there is no network at all.
+    pub fn host_bits(&self) -> Option<u8> {
+        let ipv4 = self.ipv4.map(|net| 32 - net.prefix_len());
+        ipv4.or_else(|| self.ipv6.map(|net| 128 - net.prefix_len()))
+    }
+
+    pub fn overlaps(&self, other: &Self) -> bool {
+        let ipv4 = self.ipv4.zip(other.ipv4).is_some_and(|(a, b)| overlap(a.into(), b.into()));
+        ipv4 || self.ipv6.zip(other.ipv6).is_some_and(|(a, b)| overlap(a.into(), b.into()))
+    }
+
+    /// Whether all of `other` is in it.
+    pub fn contains(&self, other: &Self) -> bool {
+        let within = |mine: Option<IpNet>, theirs: Option<IpNet>| match (mine, theirs) {
+            (_, None) => true,
+            (None, Some(_)) => false,
+            (Some(mine), Some(theirs)) => mine.contains(&theirs),
+        };
+        within(self.ipv4.map(Into::into), other.ipv4.map(Into::into))
+            && within(self.ipv6.map(Into::into), other.ipv6.map(Into::into))
+    }
+
+    fn all(&self) -> impl Iterator<Item = IpNet> {
+        self.ipv4.map(IpNet::from).into_iter().chain(self.ipv6.map(IpNet::from))
+    }
+}
+
+impl std::fmt::Display for Networks {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        for (i, net) in self.all().enumerate() {
+            write!(f, "{}{net}", if i == 0 { "" } else { " and " })?;
+        }
+        Ok(())
+    }
+}
+
+fn overlap(a: IpNet, b: IpNet) -> bool {
+    a.contains(&b) || b.contains(&a)
+}
+
+fn block_size_bits() -> u8 {
+    5
+}
+
+impl AddressPoolSpec {
+    /// The subnets as networks, or everything that is wrong with them.
+    pub fn networks(&self) -> Result<Vec<Networks>, Invalid> {
+        let mut problems = Invalid::default();
+        let networks = self.read(&mut problems);
+        problems.into_result().map(|()| networks)
+    }
+
+    fn read(&self, problems: &mut Invalid) -> Vec<Networks> {
+        let Self { block_size_bits, subnets } = self;
+        if *block_size_bits > MOST_BLOCK_BITS {
+            let problem = format!("is {block_size_bits}; must be 0 to {MOST_BLOCK_BITS}");
+            problems.add("spec.blockSizeBits", problem);
+        }
+        if subnets.is_empty() {
+            problems.add("spec.subnets", "needs at least one subnet, such as ipv4: 10.64.0.0/16");
+        }
+        field::at_most(problems, "spec.subnets", subnets.len(), MOST_SUBNETS);
+        let mut read = Vec::<Networks>::with_capacity(subnets.len());
+        for (i, subnet) in subnets.iter().enumerate() {
+            let at = format!("spec.subnets[{i}]");
+            let networks = read_subnet(problems, &at, subnet, *block_size_bits);
+            if let Some(first) = read.first()
+                && let (Some(first), Some(this)) = (families(first), families(&networks))
+                && first != this
+            {
+                let problem =
+                    format!("has {this}, and subnets[0] {first}: pods of one pool are alike");
+                problems.add(&at, problem);
+            }
+            for (j, other) in read.iter().enumerate().filter(|(_, other)| other.overlaps(&networks))
+            {
+                problems.add(&at, format!("{networks} overlaps subnets[{j}], {other}"));
+            }
+            read.push(networks);
+        }
+        read
+    }
+}
+
+fn families(networks: &Networks) -> Option<&'static str> {
+    match (networks.ipv4, networks.ipv6) {
+        (Some(_), Some(_)) => Some("both families"),
+        (Some(_), None) => Some("IPv4 alone"),
+        (None, Some(_)) => Some("IPv6 alone"),
+        (None, None) => None,
+    }
+}
+
+fn read_subnet(problems: &mut Invalid, at: &str, subnet: &Subnet, block_bits: u8) -> Networks {
+    let Subnet { ipv4, ipv6 } = subnet;
+    if ipv4.is_none() && ipv6.is_none() {
+        problems.add(at, "has neither ipv4 nor ipv6: give at least one network");
+    }
+    let mut read = |family: &str, written: &Option<String>, example: &str| -> Option<IpNet> {
+        let written = written.as_deref()?;
+        let field = format!("{at}.{family}");
+        let parsed = written.parse::<IpNet>().ok();
+        let right = |net: &IpNet| matches!(net, IpNet::V4(_)) == (family == "ipv4");
+        let Some(net) = parsed.filter(right) else {
+            problems.add(field, format!("{written:?} is not a network such as {example}"));
+            return None;
+        };
+        if net.addr() != net.network() {
+            let meant = net.trunc();
+            problems.add(field, format!("{net} has bits set after its prefix; {meant} has not"));
+            return None;
+        }
+        if let Some((taken, what)) = reserved().into_iter().find(|(taken, _)| overlap(*taken, net))
+        {
+            problems
+                .add(field, format!("{net} overlaps {taken}, which is for {what}, not for pods"));
+            return None;
+        }
+        let bits = net.max_prefix_len() - net.prefix_len();
+        if bits > MOST_HOST_BITS {
+            let longest = net.max_prefix_len() - MOST_HOST_BITS;
+            let problem =
+                format!("{net} has 2^{bits} addresses; 2^{MOST_HOST_BITS} at most, a /{longest}");
+            problems.add(field, problem);
+            return None;
+        }
+        if bits < block_bits {
+            let problem = format!(
+                "{net} has 2^{bits} addresses and a block 2^{block_bits}: it has no room for one"
+            );
+            problems.add(field, problem);
+            return None;
+        }
+        Some(net)
+    };
+    let ipv4 = read("ipv4", ipv4, "10.64.0.0/16");
+    let ipv6 = read("ipv6", ipv6, "fd00:64::/112");
+    let networks = Networks {
+        ipv4: ipv4.and_then(|net| if let IpNet::V4(net) = net { Some(net) } else { None }),
+        ipv6: ipv6.and_then(|net| if let IpNet::V6(net) = net { Some(net) } else { None }),
+    };
+    if let (Some(ipv4), Some(ipv6)) = (networks.ipv4, networks.ipv6) {
+        let bits = 32 - ipv4.prefix_len();
+        if bits != 128 - ipv6.prefix_len() {
+            let needed = 128 - bits;
+            let problem = format!(
+                "{ipv4} and {ipv6} must have as many addresses as each other: with this ipv4, ipv6 \
+                 is a /{needed}"
+            );
+            problems.add(at, problem);
+        }
+    }
+    networks
+}
+
+/// What no pod can have.
+fn reserved() -> [(IpNet, &'static str); 8] {
+    let v4 = |a, b, prefix| IpNet::from(Ipv4Net::new_assert(Ipv4Addr::new(a, b, 0, 0), prefix));
+    let v6 = |first, prefix| {
+        IpNet::from(Ipv6Net::new_assert(Ipv6Addr::new(first, 0, 0, 0, 0, 0, 0, 0), prefix))
+    };
+    [
+        (v4(0, 0, 8), "\"this network\""),
+        (v4(127, 0, 8), "loopback"),
+        (v4(169, 254, 16), "one link"),
+        (v4(224, 0, 4), "multicast"),
+        (v4(240, 0, 4), "nobody"),
+        // Also IPv4 written as IPv6.
+        (v6(0, 16), "loopback and IPv4"),
+        (v6(0xfe80, 10), "one link"),
+        (v6(0xff00, 8), "multicast"),
+    ]
+}
+
+impl Kind for AddressPool {
+    const NAME: &'static str = "AddressPool";
+    const NAMESPACED: bool = false;
+
+    fn check(&self) -> Result<(), Invalid> {
+        let mut problems = Invalid::default();
+        if self.name_any().len() > LONGEST_NAME {
+            problems.add("metadata.name", format!("has {LONGEST_NAME} characters at most"));
+        }
+        self.spec.read(&mut problems);
+        if let Some(AddressPoolStatus { per_node, conditions, .. }) = &self.status {
+            field::at_most(&mut problems, "status.perNode", per_node.len(), MOST_NODES);
+            field::at_most(&mut problems, "status.conditions", conditions.len(), MOST_CONDITIONS);
+            for condition in conditions {
+                if condition.message.chars().count() > LONGEST_MESSAGE {
+                    let field = format!("status.conditions[{}].message", condition.r#type);
+                    problems.add(field, format!("has more than {LONGEST_MESSAGE} characters"));
+                }
+            }
+        }
+        problems.into_result()
+    }
+}
+
+#[cfg(test)]
+mod tests;
