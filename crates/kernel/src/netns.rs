@@ -12,7 +12,7 @@ use std::path::Path;
 use std::thread;
 
 use rustix::fs::{Mode, OFlags};
-use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
+use rustix::thread::{LinkNameSpaceType, UnshareFlags, move_into_link_name_space, unshare_unsafe};
 
 use crate::netlink::Netlink;
 
@@ -54,6 +54,18 @@ impl Namespace {
         let file = rustix::fs::open(path.as_ref(), flags, Mode::empty())
             .map_err(|error| Error::Open(error.into()))?;
         Self::try_from(file)
+    }
+
+    /// A new one, with a loopback that is down and nothing else. It has no name; it is gone when
+    /// nothing holds it.
+    pub fn create() -> io::Result<Self> {
+        let inside = thread::Builder::new().name("netns".to_owned()).stack_size(STACK);
+        let made = inside.spawn(|| {
+            // SAFETY: of all that may be unshared, only the file table could surprise Rust code.
+            unsafe { unshare_unsafe(UnshareFlags::NEWNET) }?;
+            Self::current().map_err(io::Error::other)
+        })?;
+        made.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
     }
 
     /// The one that the calling thread is in.

@@ -12,7 +12,11 @@ mod journal;
 pub mod leader;
 mod metrics;
 pub mod node;
+#[cfg(test)]
+mod pods;
 pub mod pool;
+pub mod reconcile;
+pub mod routes;
 pub mod server;
 pub mod wiring;
 

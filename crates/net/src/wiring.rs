@@ -92,7 +92,7 @@ pub struct Wired {
 }
 
 #[derive(Debug, thiserror::Error)]
-#[error("{step}: {cause}{}", left.as_ref().map(|left| format!("; and could not undo it: {left}")).unwrap_or_default())]
+#[error("{step} failed{}", left.as_ref().map(|left| format!(" and was not undone ({left})")).unwrap_or_default())]
 pub struct WiringError {
     /// The step that it came to.
     pub step: &'static str,
@@ -106,12 +106,12 @@ pub struct WiringError {
 pub enum Cause {
     #[error(transparent)]
     Abandoned(#[from] Abandoned),
-    #[error("{}", chain(.0))]
+    #[error(transparent)]
     Node(#[from] NodeError),
-    #[error("{}", chain(.0))]
+    #[error(transparent)]
     Kernel(#[from] netlink::Error),
-    #[error("cannot enter the network namespace: {0}")]
-    Enter(io::Error),
+    #[error("cannot enter the network namespace")]
+    Enter(#[source] io::Error),
     #[error("the network namespace has an interface {0} already, which is not ours; remove it")]
     Taken(String),
 }
@@ -217,7 +217,7 @@ impl Wiring {
             Ok(()) => Ok(self.wired(attachment, names)),
             Err(cause) => {
                 let left = made.and_then(|host| self.delete(LinkRef::Index(host)).err());
-                Err(WiringError { step: at, cause, left: left.map(|error| chain(&error)) })
+                Err(WiringError { step: at, cause, left: left.map(|error| flow::sentence(&error)) })
             }
         }
     }
@@ -245,12 +245,12 @@ impl Wiring {
         let host = match host {
             Ok(Some(host)) => host,
             Ok(None) => return Err(vec![Fault::NoLink(names.host_interface)]),
-            Err(error) => return Err(vec![Fault::Unseen(chain(&error))]),
+            Err(error) => return Err(vec![Fault::Unseen(flow::sentence(&error))]),
         };
         let seen = self.node.netlink(|netlink| {
             look("the node", netlink, &host, &host_side(attachment, &names, host.index))
         });
-        faults.extend(seen.unwrap_or_else(|error| vec![Fault::Unseen(chain(&error))]));
+        faults.extend(seen.unwrap_or_else(|error| vec![Fault::Unseen(flow::sentence(&error))]));
         if let Some(netns) = netns {
             faults.extend(verify_inside(attachment, &names, netns, &host));
         }
@@ -436,11 +436,11 @@ fn verify_inside(
         Ok(Some(pod)) if are_ends(host, &pod, names) => {
             let wanted = pod_side(attachment, names, pod.index);
             look("the pod", &mut inside, &pod, &wanted)
-                .unwrap_or_else(|error| vec![Fault::Unseen(chain(&error))])
+                .unwrap_or_else(|error| vec![Fault::Unseen(flow::sentence(&error))])
         }
         Ok(Some(_)) => vec![Fault::Strange(ifname.clone(), names.host_interface.clone())],
         Ok(None) => vec![Fault::NoLink(ifname.clone())],
-        Err(error) => vec![Fault::Unseen(chain(&error))],
+        Err(error) => vec![Fault::Unseen(flow::sentence(&error))],
     }
 }
 
@@ -470,21 +470,6 @@ fn look(
         _ => None,
     };
     Ok(wanted.iter().filter_map(fault).collect())
-}
-
-/// An error and its causes in one line.
-fn chain(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut next = error.source();
-    while let Some(cause) = next {
-        // A transparent error says what its cause says.
-        let said = cause.to_string();
-        if !text.ends_with(&said) {
-            text = format!("{text}: {said}");
-        }
-        next = cause.source();
-    }
-    text
 }
 
 #[cfg(test)]

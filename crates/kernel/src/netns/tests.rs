@@ -73,3 +73,25 @@ fn the_same_namespace_has_the_same_id_by_whatever_path() {
     let [a, b] = ["/proc/self/ns/net", "/proc/thread-self/ns/net"].map(Namespace::open);
     assert_eq!(a.unwrap().id(), b.unwrap().id());
 }
+
+#[test]
+fn a_new_one_is_empty_and_gone_when_nothing_holds_it() {
+    requires!(netns);
+    let before = Namespace::current().unwrap().id();
+    let (a, b) = (Namespace::create().unwrap(), Namespace::create().unwrap());
+    assert_ne!(a.id(), b.id());
+    assert!(a.run_in(loopback_only).unwrap());
+    assert_eq!(Namespace::current().unwrap().id(), before);
+
+    let mut here = b.netlink().unwrap();
+    let mac = crate::netlink::Mac([2, 0, 0, 0, 0, 1]);
+    let peer = crate::netlink::End { name: "eth0", mac, namespace: a.as_fd() };
+    here.create_veth(crate::netlink::Veth { name: "left", mac, mtu: 1500, peer }).unwrap();
+    drop(a);
+    let until = std::time::Instant::now() + std::time::Duration::from_secs(30);
+    // With the namespace its links go, and with them their other ends; the kernel takes its time.
+    while here.link(crate::netlink::LinkRef::Name("left")).unwrap().is_some() {
+        assert!(std::time::Instant::now() < until);
+        thread::sleep(std::time::Duration::from_millis(10));
+    }
+}

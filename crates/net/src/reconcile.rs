@@ -1,0 +1,115 @@
+//! The journal and the kernel, brought together: at the start before anything is served, and then
+//! gently for ever.
+//!
+//! ```text
+//! links, neighbours, routes (kernel) ─┐
+//! attachments (journal, read after) ──┴─► plan (pure) ─► repairs
+//! ```
+//!
+//! The journal is the record; the kernel follows:
+//! - an interface of ours that no attachment has goes: it was half made, or half removed;
+//! - an attachment whose interface is there gets back what is missing at the node's end;
+//! - an attachment without its interface has lost it: if its sandbox is alive and can be seen it is
+//!   wired again; if not, its address returns.
+//!
+//! Nothing here disturbs requests that are served meanwhile. The kernel is read before the journal,
+//! and every attachment is recorded before its interface is made and until after it is gone: so what
+//! is seen without a record has none. Repairs name interfaces by their number, which is never used
+//! again. What touches a record is done in its key's own turn, where it is looked at once more.
+
+use std::collections::{HashMap, HashSet};
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use ipnet::IpNet;
+use kernel::netlink::{self, Change, Link, LinkRef, Neighbour, Netlink, Route, RouteKind};
+
+use crate::Attachment;
+use crate::wiring::{MAIN_TABLE, Names, PREFIX, ROUTE_PROTOCOL, host_side};
+
+/// What of ours is in the node's kernel.
+#[derive(Clone, Debug, Default)]
+pub struct Seen {
+    pub links: Vec<Link>,
+    pub neighbours: Vec<Neighbour>,
+    pub routes: Vec<Route>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Repair {
+    /// An interface that nobody has: its number and its name.
+    Remove(u32, String),
+    /// A route to an address that nobody has.
+    Unroute(Route),
+    /// Something of the node's end is missing; its interface's number.
+    Restore(Arc<Attachment>, u32),
+    /// The interface is gone.
+    Lost(Arc<Attachment>),
+}
+
+impl Seen {
+    /// Blocks.
+    pub fn fetch(netlink: &mut Netlink) -> Result<Self, netlink::Error> {
+        let mut links = netlink.links()?;
+        links.retain(is_ours);
+        let mut routes = netlink.routes(MAIN_TABLE)?;
+        routes.retain(|route| {
+            route.protocol == ROUTE_PROTOCOL && matches!(route.kind, RouteKind::Link(_))
+        });
+        Ok(Self { links, routes, neighbours: netlink.neighbours(None)? })
+    }
+}
+
+/// As [`Names`] names them.
+fn is_ours(link: &Link) -> bool {
+    let letters = link.name.strip_prefix(PREFIX);
+    let ours = |letters: &str| {
+        letters.len() == 13 && letters.bytes().all(|byte| matches!(byte, b'a'..=b'z' | b'2'..=b'7'))
+    };
+    link.kind.as_deref() == Some("veth") && letters.is_some_and(ours)
+}
+
+/// `recorded` was read after what was seen.
+pub fn plan(seen: &Seen, recorded: &[Arc<Attachment>]) -> Vec<Repair> {
+    let by_name: HashMap<&str, &Link> =
+        seen.links.iter().map(|link| (link.name.as_str(), link)).collect();
+    let names: HashSet<&str> =
+        recorded.iter().map(|attachment| attachment.host_interface.as_str()).collect();
+    let taken: HashSet<IpNet> = recorded.iter().flat_map(|attachment| addresses(attachment)).collect();
+
+    let remove = seen
+        .links
+        .iter()
+        .filter(|link| !names.contains(link.name.as_str()))
+        .map(|link| Repair::Remove(link.index, link.name.clone()));
+    let unroute = seen
+        .routes
+        .iter()
+        .filter(|route| !taken.contains(&route.destination))
+        .map(|route| Repair::Unroute(*route));
+    let mend = recorded.iter().filter_map(|attachment| {
+        let Some(link) = by_name.get(attachment.host_interface.as_str()) else {
+            return Some(Repair::Lost(Arc::clone(attachment)));
+        };
+        let whole = is_whole(seen, attachment, link);
+        (!whole).then(|| Repair::Restore(Arc::clone(attachment), link.index))
+    });
+    remove.chain(unroute).chain(mend).collect()
+}
+
+fn addresses(attachment: &Attachment) -> impl Iterator<Item = IpNet> {
+    let v4 = attachment.ipv4.map(IpAddr::from);
+    let v6 = attachment.ipv6.map(IpAddr::from);
+    v4.into_iter().chain(v6).map(IpNet::from)
+}
+
+fn is_whole(seen: &Seen, attachment: &Attachment, link: &Link) -> bool {
+    let names = Names::of(&attachment.key);
+    let wanted = host_side(attachment, &names, link.index);
+    link.up
+        && wanted.iter().all(|wanted| match wanted {
+            Change::Neighbour(neighbour) => seen.neighbours.contains(neighbour),
+            Change::Route(route) => seen.routes.contains(route),
+            _ => true,
+        })
+}
