@@ -20,7 +20,7 @@ mod rules;
 mod seen;
 
 pub use audit::{Audit, Decided, Line, Outcome, Subject};
-pub use certificates::{Certificates, CertificateChanges, Lifetimes, PrivateKey, Serving};
+pub use certificates::{CertificateChanges, Certificates, Lifetimes, PrivateKey, Serving};
 pub use compile::{Program, Settings};
 pub use decide::{Checked, Decision, Explained, Hit, decide, explain};
 pub use facts::{Facts, ImageFacts, Owner, RiskyTags, Unknown};

@@ -201,7 +201,8 @@ impl Authority {
     fn new(lifetimes: Lifetimes, now: Timestamp) -> Result<Self, Unmade> {
         let key = KeyPair::generate()?;
         // Named by its key: two of one second are two.
-        let id: String = key.public_key_raw().iter().rev().take(8).map(|b| format!("{b:02x}")).collect();
+        let id: String =
+            key.public_key_raw().iter().rev().take(8).map(|b| format!("{b:02x}")).collect();
         let name = format!("fairlead admission {id}");
         let until = now + lifetimes.authority;
         let mut params = Self::params(&name);

@@ -216,9 +216,8 @@ impl Admission {
                 cluster: cluster.to_owned(),
                 namespace: request.namespace.clone(),
                 owner: owner_of(&request, facts),
-                image: hit.map_or_else(|| request.images(), |hit| {
-                    hit.image.clone().unwrap_or_default()
-                }),
+                image: hit
+                    .map_or_else(|| request.images(), |hit| hit.image.clone().unwrap_or_default()),
                 rule: hit.map(|hit| hit.rule.to_owned()),
                 dry_run: request.dry_run,
             };
@@ -237,7 +236,8 @@ impl Admission {
         if decision.decided.is_some() || decision.monitored.is_empty() {
             self.hand_over(told(verdict, decision.decided.as_ref()));
         }
-        if decision.allowed && !request.dry_run
+        if decision.allowed
+            && !request.dry_run
             && let Some(sighting) = request.into_sighting()
         {
             self.hand_over(Note::Seen(sighting));

@@ -21,9 +21,7 @@ use k8s_openapi::api::core::v1::Secret;
 use kube::ResourceExt;
 use objects::kinds::AdmissionRule;
 use objects::kinds::admission_rule::AdmissionRuleStatus;
-use objects::{
-    Error, Event, Expected, Id, Leader, Objects, Selector, Version, Watch, Within,
-};
+use objects::{Error, Event, Expected, Id, Leader, Objects, Selector, Version, Watch, Within};
 use tracing::{debug, info, warn};
 
 use super::certificates::{Certificates, Kept, Lifetimes, next};
@@ -222,7 +220,10 @@ impl Keeper {
                     let retry = backoff.failed();
                     if retry.attempt == 1 {
                         let error = flow::sentence(&error);
-                        warn!(cluster = self.cluster, error, "cannot register the admission webhook, trying on");
+                        warn!(
+                            cluster = self.cluster,
+                            error, "cannot register the admission webhook, trying on"
+                        );
                     }
                     said = false;
                     if stop.bound(tokio::time::sleep(retry.wait)).await.is_none() {

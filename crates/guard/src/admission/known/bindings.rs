@@ -173,9 +173,7 @@ fn group(name: &str) -> String {
 fn named(subject: &Subject, binding: &Id) -> Option<String> {
     let Subject { kind, name, namespace, .. } = subject;
     match kind.as_str() {
-        "ServiceAccount" => {
-            Some(user(namespace.as_ref().or(binding.namespace.as_ref())?, name))
-        }
+        "ServiceAccount" => Some(user(namespace.as_ref().or(binding.namespace.as_ref())?, name)),
         "User" if name.starts_with("system:serviceaccount:") => Some(format!("user {name}")),
         "Group" if name == AUTHENTICATED || name.starts_with(ACCOUNTS) => Some(group(name)),
         _ => None,
