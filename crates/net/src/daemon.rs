@@ -104,7 +104,7 @@ pub fn begin(
     let claims = Claims::start(objects.clone(), identity, addresses.clone(), &tasks);
     claims.register(registry);
     let wiring = Wiring::new(node, mtu);
-    let attach = Attach::new(wiring, addresses.clone(), facts, ledger, Limits::default());
+    let attach = Attach::new(wiring.clone(), addresses.clone(), facts, ledger, Limits::default());
     attach.register(registry);
 
     let shown = Shown {
@@ -112,6 +112,9 @@ pub fn begin(
         objects: objects.clone(),
         addresses: addresses.clone(),
         claims: claims.clone(),
+        attach: attach.clone(),
+        wiring: wiring.clone(),
+        tasks: tasks.clone(),
     };
     let serving = attach.clone();
     let handle = move |request: cni::wire::Request, descriptor| {

@@ -75,7 +75,8 @@ pub fn plan(seen: &Seen, recorded: &[Arc<Attachment>]) -> Vec<Repair> {
         seen.links.iter().map(|link| (link.name.as_str(), link)).collect();
     let names: HashSet<&str> =
         recorded.iter().map(|attachment| attachment.host_interface.as_str()).collect();
-    let taken: HashSet<IpNet> = recorded.iter().flat_map(|attachment| addresses(attachment)).collect();
+    let taken: HashSet<IpNet> =
+        recorded.iter().flat_map(|attachment| addresses(attachment)).collect();
 
     let remove = seen
         .links
