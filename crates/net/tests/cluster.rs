@@ -1,0 +1,247 @@
+//! A node and a leader on a real API server, with the permissions of `deploy/net` and no others.
+
+#![allow(clippy::unwrap_used, reason = "tests")]
+
+use std::net::IpAddr;
+use std::path::Path;
+use std::time::Duration;
+
+use flow::{Deadline, Snapshot, Tasks};
+use k8s_openapi::api::core::v1::{ConfigMap, Namespace, Node, Secret};
+use kube::Api;
+use kube::api::{DeleteParams, DynamicObject, Patch, PatchParams, PostParams};
+use kube::core::{ApiResource, GroupVersionKind};
+use net::addresses::{AssignError, Assigned, Wanted};
+use net::claims::{Claims, NodeIdentity};
+use net::facts::Facts;
+use net::leader::{self, Reclaim};
+use net::{Addresses, Attachment, Key, NamespaceId};
+use objects::kinds::{AddressBlock, AddressPool, AddressPoolSpec, AddressPoolStatus, Subnet};
+use objects::{Election, Error, Expected, Id, Kind, Objects, Timing, Within};
+use serde_json::json;
+use tempfile::TempDir;
+use testkit::{Access, Fault, KubeServer, Proxy};
+
+fn soon() -> Deadline {
+    Deadline::after(Duration::from_secs(30))
+}
+
+async fn until(what: &str, mut holds: impl AsyncFnMut() -> bool) {
+    let looked = Deadline::after(Duration::from_secs(90)).bound(async {
+        while !holds().await {
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+    });
+    assert!(looked.await.is_ok(), "{what}");
+}
+
+/// The store, as one of the service accounts.
+async fn store_of(access: &Access, account: &str) -> Objects {
+    let mut config = access.config().await;
+    config.default_retry = false;
+    config.auth_info.impersonate = Some(format!("system:serviceaccount:fairlead:{account}"));
+    let groups = ["system:serviceaccounts", "system:authenticated"];
+    config.auth_info.impersonate_groups = Some(groups.map(str::to_owned).into());
+    Objects::kubernetes(kube::Client::try_from(config).unwrap(), "fairlead")
+}
+
+async fn apply_manifest(client: &kube::Client, file: &str) {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../deploy/net").join(file);
+    let text = std::fs::read_to_string(path).unwrap();
+    for document in text.split("\n---\n") {
+        let object: DynamicObject = serde_saphyr::from_str(document).unwrap();
+        let gvk = GroupVersionKind::try_from(object.types.as_ref().unwrap()).unwrap();
+        let resource = ApiResource::from_gvk(&gvk);
+        let api = match &object.metadata.namespace {
+            Some(namespace) => Api::namespaced_with(client.clone(), namespace, &resource),
+            None => Api::all_with(client.clone(), &resource),
+        };
+        let name = object.metadata.name.clone().unwrap();
+        let params = PatchParams::apply("test").force();
+        let applied: kube::Result<DynamicObject> =
+            api.patch(&name, &params, &Patch::Apply(&object)).await;
+        applied.unwrap_or_else(|error| panic!("{file}, {} {name}: {error}", gvk.kind));
+    }
+}
+
+fn pool(name: &str, ipv4: &str, ipv6: &str) -> AddressPool {
+    let subnet = Subnet { ipv4: Some(ipv4.to_owned()), ipv6: Some(ipv6.to_owned()) };
+    AddressPool::new(name, AddressPoolSpec { block_size_bits: 2, subnets: vec![subnet] })
+}
+
+struct Agent {
+    addresses: Addresses,
+    facts: Facts,
+    claims: Claims,
+    tasks: Tasks,
+}
+
+impl Agent {
+    fn start(objects: &Objects, node: &str, dir: &Path) -> Self {
+        let tasks = Tasks::new(node.to_owned());
+        let dir = dir.join(node);
+        let addresses = Addresses::open(&dir, &tasks).unwrap();
+        let here: Vec<IpAddr> = vec!["192.0.2.1".parse().unwrap()];
+        let identity = NodeIdentity { name: node.to_owned(), addresses: Snapshot::new(here) };
+        let claims = Claims::start(objects.clone(), identity, addresses.clone(), &tasks);
+        let facts = Facts::watch(objects.clone(), &dir, &tasks);
+        Self { addresses, facts, claims, tasks }
+    }
+
+    async fn add(&self, container: &str, pool: &str) -> Result<Attachment, AssignError> {
+        let wanted = Wanted {
+            key: key(container),
+            network: "k8s".to_owned(),
+            pod: None,
+            pool: pool.to_owned(),
+            namespace: NamespaceId { device: 4, inode: 1 },
+            netns: format!("/run/netns/{container}"),
+            host_interface: format!("fl{container}"),
+        };
+        match self.addresses.assign(wanted, soon()).await? {
+            Assigned::New(attachment) | Assigned::Again(attachment) => Ok((*attachment).clone()),
+        }
+    }
+
+    fn free(&self, pool: &str) -> u32 {
+        let view = self.addresses.view();
+        view.blocks().filter(|(_, block)| block.pool() == pool).map(|(_, block)| block.free()).sum()
+    }
+
+    async fn stop(self) {
+        assert!(self.tasks.shutdown(Duration::from_secs(30)).await.is_empty());
+    }
+}
+
+fn key(container: &str) -> Key {
+    Key { container: container.to_owned(), ifname: "eth0".to_owned() }
+}
+
+async fn blocks_of(objects: &Objects, node: &str) -> usize {
+    let all = objects.list::<AddressBlock>(&Within::default(), soon()).await.unwrap();
+    all.items.iter().filter(|block| block.spec.node == node).count()
+}
+
+async fn forbidden<K: Kind>(objects: &Objects, id: &Id) {
+    let refused = objects.get::<K>(id, soon()).await.unwrap_err();
+    assert!(matches!(refused, Error::Forbidden { .. }), "{refused}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_node_lives_through_what_a_kube_cluster_does_with_no_more_than_its_permissions() {
+    testkit::requires!(kube);
+    let server = KubeServer::start().await;
+    let client = server.client().await;
+    let admin = Objects::kubernetes(client.clone(), "test");
+    objects::install(client.clone(), Deadline::after(Duration::from_secs(60))).await.unwrap();
+    apply_manifest(&client, "controller.yaml").await;
+    apply_manifest(&client, "agent.yaml").await;
+    for name in ["node-a", "node-b"] {
+        let node = serde_json::from_value(json!({"metadata": {"name": name}})).unwrap();
+        Api::<Node>::all(client.clone()).create(&PostParams::default(), &node).await.unwrap();
+    }
+    for (name, annotations) in
+        [("plain", json!({})), ("special", json!({"fairlead.dev/pool": "special"}))]
+    {
+        let metadata = json!({"metadata": {"name": name, "annotations": annotations}});
+        let namespace = serde_json::from_value(metadata).unwrap();
+        let namespaces = Api::<Namespace>::all(client.clone());
+        namespaces.create(&PostParams::default(), &namespace).await.unwrap();
+    }
+    admin.create(&pool("default", "10.64.0.0/24", "fd64::/120"), soon()).await.unwrap();
+    admin.create(&pool("special", "10.65.0.0/24", "fd65::/120"), soon()).await.unwrap();
+
+    // The permissions are those that are used; what is not, is not allowed.
+    let proxy = Proxy::start(server.address());
+    let agent_store = store_of(&server.through(&proxy), "fairlead-agent").await;
+    let controller_store = store_of(server.access(), "fairlead-controller").await;
+    for objects in [&agent_store, &controller_store] {
+        forbidden::<Secret>(objects, &Id::namespaced("fairlead", "any")).await;
+        forbidden::<ConfigMap>(objects, &Id::namespaced("fairlead", "any")).await;
+        let refused = objects.create(&pool("third", "10.66.0.0/24", "fd66::/120"), soon()).await;
+        assert!(matches!(refused, Err(Error::Forbidden { .. })), "{refused:?}");
+    }
+    let mut lying = pool("default", "10.64.0.0/24", "fd64::/120");
+    lying.status = Some(AddressPoolStatus { used: 7, ..AddressPoolStatus::default() });
+    let refused = agent_store.apply_status(&lying, Expected::Any, soon()).await;
+    assert!(matches!(refused, Err(Error::Forbidden { .. })), "{refused:?}");
+
+    // Pods of both namespaces get addresses of their pools, in both families.
+    let dir = TempDir::new().unwrap();
+    let agent = Agent::start(&agent_store, "node-a", dir.path());
+    assert_eq!(agent.facts.pool_of("plain", soon()).await.unwrap(), "default");
+    let special = agent.facts.pool_of("special", soon()).await.unwrap();
+    let unknown = agent.facts.pool_of("nowhere", soon()).await.unwrap_err();
+    assert_eq!(unknown.why, "the API server has not told of it");
+    let first = agent.add("first", "default").await.unwrap();
+    assert!(first.ipv4.unwrap().to_string().starts_with("10.64.0."));
+    assert!(first.ipv6.unwrap().to_string().starts_with("fd64::"));
+    let other = agent.add("other", &special).await.unwrap();
+    assert!(other.ipv4.unwrap().to_string().starts_with("10.65.0."));
+    until("the choice of namespaces is written down", async || {
+        dir.path().join("node-a/namespaces.json").exists()
+    })
+    .await;
+
+    // The server is a black hole: what is here is assigned from; then it is said what is missing.
+    until("a spare is there", async || agent.free("default") >= 2).await;
+    proxy.inject(Fault::BlackHole);
+    let mut held = Vec::new();
+    for n in 0..agent.free("default") {
+        held.push(agent.add(&format!("dark-{n}"), "default").await.unwrap().key);
+    }
+    let refused = agent.add("too-many", "default").await.unwrap_err();
+    assert!(matches!(refused, AssignError::NoBlockYet { .. }), "{refused}");
+
+    // So it is after a restart, and namespaces are known.
+    let before = agent.addresses.view().attachments().count();
+    agent.stop().await;
+    let agent = Agent::start(&agent_store, "node-a", dir.path());
+    assert_eq!(agent.addresses.view().attachments().count(), before);
+    assert_eq!(agent.facts.pool_of("special", soon()).await.unwrap(), "special");
+    let unknown = agent.facts.pool_of("nowhere", soon()).await.unwrap_err();
+    assert_eq!(unknown.why, "the API server has not answered since the start");
+    agent.addresses.release(&held[0], soon()).await.unwrap().unwrap();
+    agent.add("again", "default").await.unwrap();
+
+    proxy.heal();
+    until("claims go on", async || agent.add("too-many", "default").await.is_ok()).await;
+    assert!(agent.claims.troubles().load().is_empty());
+
+    // The leader says how the pools are, and takes back what a vanished node had, and no other's.
+    let leading = Tasks::new("leading");
+    let lease = Id::namespaced("fairlead", "fairlead-net");
+    let timing = Timing::of(Duration::from_secs(2));
+    let election = Election::new(controller_store, lease, "test", timing);
+    let led = leading.clone();
+    leading.spawn("election", async move {
+        let grace = Reclaim::WithoutNode(Duration::from_secs(3));
+        election.run(&led, |leader| leader::lead(&leader, grace)).await;
+    });
+    let gone = Agent::start(&agent_store, "node-b", dir.path());
+    gone.add("doomed", "default").await.unwrap();
+    let status_of = async || {
+        let id = Id::cluster("default");
+        admin.get::<AddressPool>(&id, soon()).await.unwrap().unwrap().status.unwrap_or_default()
+    };
+    until("the pool says who has blocks of it", async || {
+        let status = status_of().await;
+        status.nodes == 2 && status.used >= 4 && status.used + status.free == 256
+    })
+    .await;
+    let status = status_of().await;
+    assert_eq!(status.blocks, 64);
+    assert_eq!(status.per_node.iter().map(|node| node.blocks).sum::<u64>(), status.claimed);
+    let ready = status.conditions.iter().find(|condition| condition.r#type == "Ready").unwrap();
+    assert_eq!((&*ready.status, &*ready.reason), ("True", "Open"));
+
+    gone.stop().await;
+    let nodes = Api::<Node>::all(client.clone());
+    nodes.delete("node-b", &DeleteParams::default()).await.unwrap();
+    until("its blocks are taken back", async || blocks_of(&admin, "node-b").await == 0).await;
+    assert!(blocks_of(&admin, "node-a").await >= 2);
+    until("the pool says so", async || status_of().await.nodes == 1).await;
+
+    agent.stop().await;
+    assert!(leading.shutdown(Duration::from_secs(30)).await.is_empty());
+}
