@@ -20,6 +20,7 @@ mod inflight;
 mod kinds;
 mod listing;
 mod logs;
+mod meshes;
 mod nodes;
 mod openapi;
 mod outside;
@@ -47,6 +48,7 @@ use ::access::{Access, Audit};
 use axum::{Extension, Router};
 use fleet::Fleet;
 use flow::{Ledger, Tasks};
+use mesh::Meshes;
 use tokio::sync::Semaphore;
 
 pub use gates::Gates;
@@ -70,6 +72,7 @@ pub struct Api {
     pub audit: Audit,
     pub ledger: Ledger,
     pub gates: Gates,
+    pub meshes: Meshes,
     /// Streams are its tasks, and end with it.
     pub tasks: Tasks,
     /// What to tell who sees no cluster at all.
@@ -87,13 +90,25 @@ impl Api {
         audit: Audit,
         ledger: Ledger,
         gates: Gates,
+        meshes: Meshes,
         tasks: Tasks,
         no_clusters: &str,
     ) -> Self {
         sse::expect(&ledger);
         let streams = Arc::new(Semaphore::new(STREAMS));
         let no_clusters = no_clusters.into();
-        Self { fleet, access, audit, ledger, gates, tasks, no_clusters, secure: false, streams }
+        Self {
+            fleet,
+            access,
+            audit,
+            ledger,
+            gates,
+            meshes,
+            tasks,
+            no_clusters,
+            secure: false,
+            streams,
+        }
     }
 }
 
@@ -141,6 +156,7 @@ fn routes() -> Routes {
         .and(exec::routes())
         .and(forward::routes())
         .and(across::routes())
+        .and(meshes::routes())
         .and(session::routes())
         .and(users::routes())
         .and(roles::routes())

@@ -15,6 +15,7 @@ use edge::tls::Certificate;
 use fleet::{Fleet, FleetConfig, InCluster, Secrets};
 use flow::readiness::Component;
 use flow::{Deadline, Ledger, Tasks};
+use mesh::Meshes;
 use objects::kinds::{AccessRole, AccessToken, Cluster, User};
 use objects::{Election, Id, Kind, Leader, Objects, Timing, Within};
 use prometheus_client::registry::Registry;
@@ -76,6 +77,7 @@ pub(crate) fn begin(
     access.register(registry);
     let fleet = Fleet::start(fleet_config(config)?, objects.clone(), ledger.clone(), tasks);
     fleet.register(registry);
+    let meshes = Meshes::new(objects.clone());
     stand(config, objects, Duties { fleet: fleet.clone(), ledger: ledger.clone() }, tasks);
     let synced = readiness.announce("fleet");
     tasks.spawn("fleet-readiness", say_whether_synced(fleet.clone(), synced, tasks.clone()));
@@ -84,8 +86,8 @@ pub(crate) fn begin(
     gates.register(registry);
     gates.heed(memory);
     let code = access.local_login_code();
-    let api =
-        Api::new(fleet, access, audit, ledger.clone(), gates, tasks.clone(), &no_clusters(config));
+    let hint = no_clusters(config);
+    let api = Api::new(fleet, access, audit, ledger.clone(), gates, meshes, tasks.clone(), &hint);
     let scheme = if claims.certificate.is_some() { "https" } else { "http" };
     let place = format!("{scheme}://{}/", claims.address);
     let served = readiness.announce("api");
