@@ -84,6 +84,7 @@ pub struct Api {
 }
 
 impl Api {
+    #[expect(clippy::too_many_arguments, reason = "each is a room, and it is called once")]
     pub fn new(
         fleet: Fleet,
         access: Access,

@@ -43,7 +43,8 @@ pub fn check(mesh: &ClusterMesh, from: &str, to: &str) -> Result<Check, String> 
     }
     let status = mesh.status.clone().unwrap_or_default();
     if status.observed_generation.is_none() {
-        let message = "nobody has looked at the mesh yet: no controller leads, or it has just begun";
+        let message =
+            "nobody has looked at the mesh yet: no controller leads, or it has just begun";
         found("NotObserved", message.to_owned());
     } else if status.observed_generation < mesh.metadata.generation {
         found("Outdated", "the mesh was changed, and nobody has looked at it since".to_owned());
@@ -58,7 +59,9 @@ pub fn check(mesh: &ClusterMesh, from: &str, to: &str) -> Result<Check, String> 
             MeshState::Overlapping => found("NetworksOverlap", format!("{name}: {why}")),
             MeshState::Unreachable => found(
                 "ClusterUnreachable",
-                format!("{name} cannot be reached since {since}: {why}; its peers are as they were"),
+                format!(
+                    "{name} cannot be reached since {since}: {why}; its peers are as they were"
+                ),
             ),
             MeshState::Waiting if cluster.skipped == 0 && cluster.missing_in.is_empty() => {
                 found("ClusterWaiting", format!("{name}: {why}"));
@@ -68,7 +71,8 @@ pub fn check(mesh: &ClusterMesh, from: &str, to: &str) -> Result<Check, String> 
     }
     for cluster in &ends {
         for node in &cluster.skipped_nodes {
-            let message = format!("{}/{}: {}: {}", cluster.name, node.name, node.reason, node.message);
+            let message =
+                format!("{}/{}: {}: {}", cluster.name, node.name, node.reason, node.message);
             found("NodeSkipped", message);
         }
         let listed = cluster.skipped_nodes.len() as u32;

@@ -39,6 +39,7 @@ mod roster;
 mod world;
 
 use std::collections::BTreeSet;
+use std::time::Duration;
 
 use fleet::{Fleet, Timing};
 use flow::{Ledger, Snapshot};
@@ -55,6 +56,10 @@ pub const FORGET: &str = "fairlead.dev/forget";
 /// Holds a mesh until its peers are gone.
 pub const FINALIZER: &str = "fairlead.dev/mesh";
 
+/// How often a cluster of a kubeconfig in a Secret is tried that does not answer: a mesh has few of
+/// them, and somebody waits for each.
+const RETRY: Duration = Duration::from_secs(10);
+
 /// The clusters that a person gave up.
 pub(crate) fn forgotten(mesh: &ClusterMesh) -> BTreeSet<&str> {
     let names = mesh.annotations().get(FORGET).map_or("", String::as_str);
@@ -64,8 +69,9 @@ pub(crate) fn forgotten(mesh: &ClusterMesh) -> BTreeSet<&str> {
 /// Begins what the leader does for meshes; ends with the leader's tasks.
 pub fn start(leader: &Leader, fleet: &Fleet, ledger: &Ledger) {
     let tasks = leader.tasks.child("mesh");
+    let timing = Timing { retry: RETRY, ..Timing::default() };
     let (private, offers) =
-        Fleet::private(Timing::default(), leader.objects.clone(), ledger.clone(), &tasks);
+        Fleet::private(timing, leader.objects.clone(), ledger.clone(), &tasks);
     let world = Snapshot::new(World::default());
     let stop = tasks.stopping();
     let roster = Roster::new(tasks, leader, fleet, private, offers, ledger, world);

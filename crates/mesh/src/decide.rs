@@ -153,12 +153,7 @@ impl Wanted<'_> {
 }
 
 /// What makes `peer` as it should be, and whether it gives up routes; nothing if it is.
-fn patch(
-    frame: &Frame,
-    source: &str,
-    peer: &Peer,
-    wanted: &Wanted<'_>,
-) -> Option<(Value, bool)> {
+fn patch(frame: &Frame, source: &str, peer: &Peer, wanted: &Wanted<'_>) -> Option<(Value, bool)> {
     let mut labels = serde_json::Map::new();
     for (key, value) in [
         (label::MESH, frame.name.as_str()),

@@ -143,9 +143,7 @@ impl Discovered {
 
     /// What a node says now in place of what it said before; the keys of which either speaks.
     pub(crate) fn learn(&mut self, before: Option<&Node>, after: Option<&Node>) -> Vec<String> {
-        if before.is_some() == after.is_some()
-            && said(before) == said(after)
-        {
+        if before.is_some() == after.is_some() && said(before) == said(after) {
             return Vec::new();
         }
         let mut keys = Vec::new();

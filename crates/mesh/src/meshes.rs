@@ -98,9 +98,9 @@ impl Meshes {
                          and forget it if it then does not answer"
                     ),
                     (false, true) => "no cluster is waited for".to_owned(),
-                    (false, false) => format!(
-                        "{cluster} is not waited for; these are: {}", leaving.join(", ")
-                    ),
+                    (false, false) => {
+                        format!("{cluster} is not waited for; these are: {}", leaving.join(", "))
+                    }
                 }));
             }
             let mut names = forgotten(&mesh);

@@ -214,9 +214,10 @@ fn target_plan<'f>(
     if wanted {
         for (source, of) in sources.iter().filter(|(source, _)| **source != target) {
             let first = |names: &crate::name::Names| plain[&*names.plain];
-            let able = of.peered.values().filter_map(|node| {
-                carrying(frame, source, of, node, first(&node.names), there)
-            });
+            let able = of
+                .peered
+                .values()
+                .filter_map(|node| carrying(frame, source, of, node, first(&node.names), there));
             let carrier = able.min().filter(|_| !of.residual.is_empty()).map(|(_, node)| node);
             let (mut wanted, mut registered) = (0, 0);
             for (name, node) in &of.peered {

@@ -143,7 +143,12 @@ impl State {
         }
     }
 
-    fn see_nodes(&mut self, cluster: &Arc<str>, before: &Seen<Index<Node>>, now: &Seen<Index<Node>>) {
+    fn see_nodes(
+        &mut self,
+        cluster: &Arc<str>,
+        before: &Seen<Index<Node>>,
+        now: &Seen<Index<Node>>,
+    ) {
         let none = Index::default();
         let (old, new) = (before.known().unwrap_or(&none), now.known().unwrap_or(&none));
         let changes = old.diff(new).map(|item| match item {
@@ -167,7 +172,13 @@ impl State {
         }
     }
 
-    fn node(&mut self, cluster: &Arc<str>, name: &Arc<str>, old: Option<&Node>, new: Option<&Node>) {
+    fn node(
+        &mut self,
+        cluster: &Arc<str>,
+        name: &Arc<str>,
+        old: Option<&Node>,
+        new: Option<&Node>,
+    ) {
         let Self { frame, clusters, everyone, unsettled, .. } = self;
         let Some(known) = clusters.get_mut(cluster) else { return };
         if let Some(entry) = frame.cluster(cluster) {
@@ -189,7 +200,12 @@ impl State {
         self.dirty(cluster, places);
     }
 
-    fn see_peers(&mut self, target: &Arc<str>, before: &Seen<Index<Peer>>, now: &Seen<Index<Peer>>) {
+    fn see_peers(
+        &mut self,
+        target: &Arc<str>,
+        before: &Seen<Index<Peer>>,
+        now: &Seen<Index<Peer>>,
+    ) {
         let Some(cluster) = self.clusters.get_mut(target) else { return };
         match (before.known(), now.known()) {
             (None, None) => {}
@@ -376,7 +392,8 @@ impl State {
             let able = |node: &Arc<str>| {
                 let node = of.peered.get(node)?;
                 let first = first(plain, node);
-                carrying(frame, source, of, node, first, there).map(|(not, name)| (not, name.clone()))
+                carrying(frame, source, of, node, first, there)
+                    .map(|(not, name)| (not, name.clone()))
             };
             let has = carrier.as_ref().and_then(able);
             chosen = match (has, able(name)) {
@@ -480,8 +497,7 @@ impl State {
         let is_doomed = source.is_some_and(|source| {
             // What cannot be seen is not gone, and what overlaps is left as it is.
             let seen = clusters.get(source.as_str()).is_some_and(|c| c.source.is_some());
-            let unseen =
-                wanted && **source != **target && frame.cluster(source).is_some() && !seen;
+            let unseen = wanted && **source != **target && frame.cluster(source).is_some() && !seen;
             let left_alone = unseen || (wanted && frame.overlapping.contains(&**target));
             !left_alone && !cluster.kept.contains_key(name)
         });

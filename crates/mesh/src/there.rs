@@ -23,12 +23,7 @@ pub(crate) struct There<P> {
 
 impl<P: Borrow<Peer>> There<P> {
     pub(crate) fn new(discovered: Option<Discovered>) -> Self {
-        Self {
-            peers: HashMap::new(),
-            ours: BTreeMap::new(),
-            held: HashMap::new(),
-            discovered,
-        }
+        Self { peers: HashMap::new(), ours: BTreeMap::new(), held: HashMap::new(), discovered }
     }
 
     /// In place of one of its name, which must have been removed.

@@ -23,6 +23,7 @@ use testkit::{Fault, KubeServer, Proxy};
 use tokio::time::sleep;
 
 const NAMESPACE: &str = "fairlead";
+const NAMES: [&str; 3] = ["a", "b", "c"];
 /// Whatever is awaited here takes seconds; a machine that is busy with something else gets more.
 const PATIENCE: Duration = Duration::from_secs(240);
 
@@ -69,7 +70,7 @@ struct Scene {
 /// The `i`th cluster: its pods, its WireGuard addresses, and services that no node covers.
 fn cluster(i: usize, reference: Value) -> Value {
     let mut cluster = json!({
-        "name": ["a", "b", "c"][i],
+        "name": NAMES[i],
         "allowedNetworks": [format!("10.{i}.0.0/16"), format!("10.{}.0.0/16", 100 + i)],
     });
     cluster.as_object_mut().unwrap().extend(reference.as_object().unwrap().clone());
@@ -115,9 +116,15 @@ fn secret(name: &str, kubeconfig: &str) -> Secret {
 impl Scene {
     async fn new() -> Self {
         let servers: [KubeServer; 3] =
-            futures::future::join_all((0..3).map(|_| KubeServer::start())).await.try_into().unwrap();
+            futures::future::join_all((0..3).map(|_| KubeServer::start()))
+                .await
+                .try_into()
+                .unwrap();
         let clients: [Client; 3] =
-            futures::future::join_all(servers.iter().map(KubeServer::client)).await.try_into().unwrap_or_else(|_| panic!());
+            futures::future::join_all(servers.iter().map(KubeServer::client))
+                .await
+                .try_into()
+                .unwrap_or_else(|_| panic!());
         objects::install(clients[0].clone(), soon()).await.unwrap();
         let namespace = Namespace {
             metadata: ObjectMeta { name: Some(NAMESPACE.to_owned()), ..ObjectMeta::default() },
@@ -131,7 +138,9 @@ impl Scene {
 
     async fn teach(&self, cluster: usize) {
         let resource = ApiResource::from_gvk(&GroupVersionKind::gvk(
-            "apiextensions.k8s.io", "v1", "CustomResourceDefinition",
+            "apiextensions.k8s.io",
+            "v1",
+            "CustomResourceDefinition",
         ));
         let api = Api::<DynamicObject>::all_with(self.clients[cluster].clone(), &resource);
         let params = PatchParams::apply("kilo");
@@ -169,7 +178,7 @@ impl Scene {
             let nodes = nodes.list(&ListParams::default()).await.unwrap().items;
             let peers = self.peers(*i).await;
             let peers = peers.map_or_else(|| Seen::Waiting("the Peer CRD".to_owned()), Seen::Known);
-            views.insert(["a", "b", "c"][*i].to_owned(), View { nodes: Seen::Known(nodes), peers });
+            views.insert(NAMES[*i].to_owned(), View { nodes: Seen::Known(nodes), peers });
         }
         views
     }
@@ -191,12 +200,16 @@ impl Scene {
             let all = seen.len() == mesh.spec.clusters.len();
             let status = mesh.status.clone().unwrap_or_default();
             let ready = status.conditions.iter().any(|c| c.r#type == "Ready" && c.status == "True");
-            let truth = planned.status.conditions.iter().any(|c| c.r#type == "Ready" && c.status == "True");
+            let truth =
+                planned.status.conditions.iter().any(|c| c.r#type == "Ready" && c.status == "True");
             // Never: ready with a peer missing. What is read here is later than the status.
             if let Some(written) = written
                 && (!all || (ready && truth))
             {
-                println!("{what}: last write seen after {written:?}, said after {:?}", began.elapsed());
+                println!(
+                    "{what}: last write seen after {written:?}, said after {:?}",
+                    began.elapsed()
+                );
                 return;
             }
             assert!(
@@ -205,6 +218,19 @@ impl Scene {
                 mesh.status
             );
             sleep(Duration::from_millis(50)).await;
+        }
+    }
+
+    /// Waits until it is as many; says how many it is then.
+    async fn until<F: Future<Output = usize>>(&self, count: impl Fn() -> F, least: usize) -> usize {
+        let deadline = Instant::now() + PATIENCE;
+        loop {
+            let found = count().await;
+            if found >= least {
+                return found;
+            }
+            assert!(Instant::now() < deadline, "{found} of {least}");
+            sleep(Duration::from_millis(20)).await;
         }
     }
 
@@ -231,7 +257,8 @@ impl Scene {
         for i in 0..3 {
             let found = self.peers(i).await.unwrap_or_default();
             let of_mesh = |peer: &&Peer| peer.labels().get(label::MESH).is_some_and(|m| m == mesh);
-            peers.extend(found.iter().filter(of_mesh).map(|p| (p.name_any(), p.resource_version())));
+            peers
+                .extend(found.iter().filter(of_mesh).map(|p| (p.name_any(), p.resource_version())));
         }
         json!({"peers": peers, "status": self.read(mesh).await.unwrap().status})
     }
@@ -255,14 +282,16 @@ mod kube_servers {
             let kubeconfig = scene.servers[i].access().kubeconfig();
             one.fleet.import(name, kubeconfig, None, soon()).await.unwrap();
         }
-        let fleet = |i: usize| cluster(i, json!({"clusterRef": (["a", "b", "c"][i])}));
+        let fleet = |i: usize| cluster(i, json!({"clusterRef": NAMES[i]}));
         let c = cluster(2, json!({"kubeconfigSecretRef": {"name": "c"}}));
 
         // A mesh beside the one that things happen to, of other networks of the same clusters.
         let began = Instant::now();
         let beside = mesh("beside", &[fleet(0), fleet(1)]);
         scene.write(&beside).await;
-        scene.exact("beside", &[0, 1], began, "two clusters, from the first candidate's first look").await;
+        scene
+            .exact("beside", &[0, 1], began, "two clusters, from the first candidate's first look")
+            .await;
 
         let began = Instant::now();
         let three = mesh("three", &[fleet(0), fleet(1), c.clone()]);
@@ -273,7 +302,11 @@ mod kube_servers {
 
         let began = Instant::now();
         let through = scene.servers[2].through(&scene.proxy);
-        scene.objects.apply(&secret("c", through.kubeconfig()), Expected::Any, soon()).await.unwrap();
+        scene
+            .objects
+            .apply(&secret("c", through.kubeconfig()), Expected::Any, soon())
+            .await
+            .unwrap();
         scene.says("three", "c", MeshState::Waiting, "the Peer CRD").await;
         println!("late Secret: connected and asked after {:?}", began.elapsed());
 
@@ -297,7 +330,8 @@ mod kube_servers {
 
         // Other credentials, and another address: what was there before is cut off.
         let straight = scene.servers[2].access().kubeconfig();
-        let rotated = straight.replace(r#""current-context": "certificate""#, r#""current-context": "token""#);
+        let rotated = straight
+            .replace(r#""current-context": "certificate""#, r#""current-context": "token""#);
         assert_ne!(straight, rotated);
         scene.objects.apply(&secret("c", &rotated), Expected::Any, soon()).await.unwrap();
         sleep(Duration::from_secs(3)).await;
@@ -306,7 +340,11 @@ mod kube_servers {
         scene.add_node(2, 3).await;
         scene.exact("three", &[0, 1, 2], began, "rotated Secret, then a node").await;
         scene.proxy.heal();
-        scene.objects.apply(&secret("c", through.kubeconfig()), Expected::Any, soon()).await.unwrap();
+        scene
+            .objects
+            .apply(&secret("c", through.kubeconfig()), Expected::Any, soon())
+            .await
+            .unwrap();
         sleep(Duration::from_secs(3)).await;
         assert_eq!(scene.still("beside").await, before, "a mesh beside it noticed");
 
@@ -315,21 +353,31 @@ mod kube_servers {
         let events = Api::<Event>::namespaced(scene.clients[0].clone(), NAMESPACE);
         let events = events.list(&ListParams::default()).await.unwrap().items;
         let reasons: Vec<_> = events.iter().filter_map(|event| event.reason.as_deref()).collect();
-        assert!(reasons.contains(&"Converged") && reasons.contains(&"ClusterUnreachable"), "{reasons:?}");
+        assert!(
+            reasons.contains(&"Converged") && reasons.contains(&"ClusterUnreachable"),
+            "{reasons:?}"
+        );
 
         // The leader dies while it writes; another takes over.
         let two = Replica::start("two", &scene.objects);
-        let began = Instant::now();
-        for n in 10..40 {
-            scene.add_node(2, n).await;
+        scene.proxy.inject(Fault::Delay(Duration::from_millis(300)));
+        let had = scene.peers(2).await.unwrap().len();
+        for n in 10..50 {
+            scene.add_node(1, n).await;
         }
-        let reached = scene.peers(0).await.unwrap().len();
+        let written = scene.until(|| async { scene.peers(2).await.unwrap().len() - had }, 4).await;
         one.kill().await;
-        println!("leader killed with {reached} peers in a, {:?} after the first node", began.elapsed());
         let began = Instant::now();
+        let left = scene.peers(2).await.unwrap().len() - had;
+        println!("leader killed with {written} of 40 peers written, {left} when it is dead");
+        assert!(left < 40, "it was not killed while it wrote");
+        scene.proxy.heal();
         scene.exact("three", &[0, 1, 2], began, "leader killed mid-apply").await;
-        // Whoever leads: a mesh that is as it should be is left as it is.
-        assert_eq!(scene.still("beside").await["peers"], after["peers"]);
+        scene.exact("beside", &[0, 1], began, "leader killed mid-apply, the mesh beside it").await;
+        // Whoever leads: what is as it should be is left as it is.
+        let now = scene.still("beside").await;
+        let now = now["peers"].as_array().unwrap();
+        assert!(after["peers"].as_array().unwrap().iter().all(|peer| now.contains(peer)));
 
         leave(&scene, &three, &[fleet(0), fleet(1)]).await;
         two.tasks.shutdown(Duration::from_secs(10)).await;
@@ -366,7 +414,10 @@ mod kube_servers {
         scene.write(&mesh("three", rest)).await;
         scene.exact("three", &[0, 1], began, "a cluster leaves that is away").await;
         let joined = scene.read("three").await.unwrap().status.unwrap().joined;
-        assert!(joined.iter().any(|joined| joined.name == "c" && joined.leaving.is_some()), "{joined:?}");
+        assert!(
+            joined.iter().any(|joined| joined.name == "c" && joined.leaving.is_some()),
+            "{joined:?}"
+        );
         assert!(!scene.peers(2).await.unwrap().is_empty());
         scene.proxy.heal();
         let began = Instant::now();

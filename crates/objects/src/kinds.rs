@@ -18,8 +18,9 @@ pub use access::{
 pub use admission_rule::{AdmissionRule, AdmissionRuleSpec};
 pub use cluster::{Cluster, ClusterSpec, ClusterStatus, KubeconfigSecret};
 pub use mesh::{
-    ClusterMesh, ClusterMeshSpec, ClusterMeshStatus, JoinedCluster, KubeconfigSecretRef, MOST_SKIPPED,
-    MeshCluster, MeshClusterRef, MeshClusterStatus, MeshCondition, MeshState, SkippedNode,
+    ClusterMesh, ClusterMeshSpec, ClusterMeshStatus, JoinedCluster, KubeconfigSecretRef,
+    MOST_SKIPPED, MeshCluster, MeshClusterRef, MeshClusterStatus, MeshCondition, MeshState,
+    SkippedNode,
 };
 
 use crate::store::{Invalid, Kind};

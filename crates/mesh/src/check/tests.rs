@@ -22,7 +22,8 @@ fn reasons(mesh: &ClusterMesh) -> Vec<&'static str> {
 
 #[test]
 fn two_clusters_that_are_well_reach_each_other() {
-    let well = mesh(&json!([{"name": "a", "state": "Converged"}, {"name": "b", "state": "Converged"}]));
+    let well =
+        mesh(&json!([{"name": "a", "state": "Converged"}, {"name": "b", "state": "Converged"}]));
     assert!(check(&well, "a", "b").unwrap().reaches());
     assert!(check(&well, "a", "a").unwrap().reaches());
 }

@@ -143,9 +143,7 @@ impl Batch {
         });
         // With finalizers it stays for a while, and is still there to be seen.
         if deleted.await?.is_right() {
-            self.tell(|world| {
-                world.edit(&self.cluster, |seen| seen.remove(name, Some(&version)))
-            });
+            self.tell(|world| world.edit(&self.cluster, |seen| seen.remove(name, Some(&version))));
         }
         Ok(())
     }
@@ -191,7 +189,8 @@ struct Failed {
 
 impl Failed {
     fn of(name: &str, error: &Error) -> Self {
-        let refused = matches!(error, Error::Refused { status, .. } if (400..500).contains(&status.code));
+        let refused =
+            matches!(error, Error::Refused { status, .. } if (400..500).contains(&status.code));
         Self { why: format!("peer {name}: {}", sentence(error)), is_of_the_cluster: !refused }
     }
 }

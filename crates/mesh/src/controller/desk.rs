@@ -148,11 +148,13 @@ impl Desk {
             if self.shown.get(name).is_some_and(|before| *before != party.reference) {
                 state.drop_cluster(name);
             }
-            if let Some(observed) = world.clusters.get(&party.reference).filter(|_| !party.doubtful) {
+            if let Some(observed) = world.clusters.get(&party.reference).filter(|_| !party.doubtful)
+            {
                 state.see(name, &observed.sight);
             }
         }
-        self.shown = parties.iter().map(|(n, party)| (n.clone(), party.reference.clone())).collect();
+        self.shown =
+            parties.iter().map(|(n, party)| (n.clone(), party.reference.clone())).collect();
         while state.work(SLICE) {
             tokio::task::yield_now().await;
         }
@@ -200,7 +202,10 @@ impl Desk {
         for cluster in &mesh.spec.clusters {
             if let Some(reference) = cluster.reference(&namespace) {
                 references.insert(reference.clone());
-                parties.insert(cluster.name.clone(), Party { reference, leaving: None, doubtful: false });
+                parties.insert(
+                    cluster.name.clone(),
+                    Party { reference, leaving: None, doubtful: false },
+                );
             }
         }
         let forgotten = forgotten(mesh);
@@ -303,7 +308,9 @@ impl Desk {
             () if going && held && status.joined.is_empty() => Some(Record::Release),
             () if going && !held => None,
             // It is done; the same cluster may come and go again.
-            () if before == Some(&status) && is_forget_done(mesh, &status) => Some(Record::Forgotten),
+            () if before == Some(&status) && is_forget_done(mesh, &status) => {
+                Some(Record::Forgotten)
+            }
             () if before != Some(&status) => Some(Record::Status(Box::new(status.clone()))),
             () => None,
         };
@@ -337,10 +344,10 @@ impl Desk {
         let going = mesh.metadata.deletion_timestamp.is_some();
         let is_clear = |name: &str, party: &Party| {
             let observed = world.clusters.get(&party.reference);
-            let no_kind = |observed: &Arc<Observed>| {
-                matches!(&observed.sight.peers, Seen::Waiting(what) if what == PEER_CRD)
-            };
-            !party.doubtful && !self.writing.contains(name) && (state.is_clear(name) || observed.is_some_and(no_kind))
+            let no_kind = |observed: &Arc<Observed>| matches!(&observed.sight.peers, Seen::Waiting(what) if what == PEER_CRD);
+            !party.doubtful
+                && !self.writing.contains(name)
+                && (state.is_clear(name) || observed.is_some_and(no_kind))
         };
         let why = |party: &Party| {
             if party.doubtful {

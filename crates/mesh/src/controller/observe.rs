@@ -114,8 +114,10 @@ impl Observer {
                 }
                 Err(error) => {
                     self.edit(|observed| {
-                        let (nodes, peers) = (self.reach.missing(&error), self.reach.missing(&error));
-                        let changed = observed.sight.nodes != nodes || observed.sight.peers != peers;
+                        let (nodes, peers) =
+                            (self.reach.missing(&error), self.reach.missing(&error));
+                        let changed =
+                            observed.sight.nodes != nodes || observed.sight.peers != peers;
                         observed.sight.nodes = nodes;
                         observed.sight.peers = peers;
                         changed
@@ -182,7 +184,9 @@ impl Observer {
                 }
                 Err(error) => {
                     debug!(cluster = connection.cluster(), %error, "cannot watch nodes");
-                    self.edit(|observed| say(&mut observed.sight.nodes, Seen::Away(sentence(&error))));
+                    self.edit(|observed| {
+                        say(&mut observed.sight.nodes, Seen::Away(sentence(&error)))
+                    });
                 }
             }
             sleep(backoff.failed().wait).await;
@@ -219,14 +223,19 @@ impl Observer {
                 }
                 Err(error) => {
                     debug!(cluster = connection.cluster(), %error, "cannot watch peers");
-                    self.edit(|observed| say(&mut observed.sight.peers, Seen::Away(sentence(&error))));
+                    self.edit(|observed| {
+                        say(&mut observed.sight.peers, Seen::Away(sentence(&error)))
+                    });
                 }
             }
             sleep(backoff.failed().wait).await;
         }
     }
 
-    async fn follow(&self, changes: impl Stream<Item = Change<Page<DynamicObject>, DynamicObject>>) {
+    async fn follow(
+        &self,
+        changes: impl Stream<Item = Change<Page<DynamicObject>, DynamicObject>>,
+    ) {
         let mut changes = std::pin::pin!(changes);
         while let Some(change) = changes.next().await {
             self.edit(|observed| match change {
@@ -245,13 +254,14 @@ impl Observer {
             .call("installing the Peer CRD", Deadline::after(CALL), |client| async move {
                 let params = PatchParams::apply(FIELD_MANAGER);
                 let patch = Patch::Apply(definition());
-                Api::<DynamicObject>::all_with(client, &kube::core::ApiResource::from_gvk(
-                    &kube::core::GroupVersionKind::gvk(
+                Api::<DynamicObject>::all_with(
+                    client,
+                    &kube::core::ApiResource::from_gvk(&kube::core::GroupVersionKind::gvk(
                         "apiextensions.k8s.io",
                         "v1",
                         "CustomResourceDefinition",
-                    ),
-                ))
+                    )),
+                )
                 .patch(DEFINITION, &params, &patch)
                 .await
             })
@@ -259,7 +269,11 @@ impl Observer {
         match applied {
             Ok(_) => info!(cluster = connection.cluster(), "installed the Peer CRD"),
             Err(error) => {
-                warn!(cluster = connection.cluster(), error = sentence(&error), "cannot install the Peer CRD");
+                warn!(
+                    cluster = connection.cluster(),
+                    error = sentence(&error),
+                    "cannot install the Peer CRD"
+                );
             }
         }
     }

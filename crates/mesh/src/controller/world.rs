@@ -69,7 +69,8 @@ impl Observed {
     /// A peer is gone. `of`: only if it is still the one of this version.
     pub(super) fn remove(&mut self, name: &str, of: Option<&str>) -> bool {
         let Seen::Known(peers) = &mut self.sight.peers else { return false };
-        let same = |peer: &Arc<Peer>| of.is_none() || peer.metadata.resource_version.as_deref() == of;
+        let same =
+            |peer: &Arc<Peer>| of.is_none() || peer.metadata.resource_version.as_deref() == of;
         peers.get(name).is_some_and(same) && peers.remove(name).is_some()
     }
 }

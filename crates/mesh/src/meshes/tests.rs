@@ -14,9 +14,7 @@ fn soon() -> Deadline {
 }
 
 fn spec(clusters: &[&str]) -> ClusterMeshSpec {
-    let cluster = |(i, name): (usize, &&str)| {
-        json!({"name": name, "clusterRef": name, "allowedNetworks": [format!("10.{i}.0.0/16")]})
-    };
+    let cluster = |(i, name): (usize, &&str)| json!({"name": name, "clusterRef": name, "allowedNetworks": [format!("10.{i}.0.0/16")]});
     let clusters: Vec<_> = clusters.iter().enumerate().map(cluster).collect();
     serde_json::from_value(json!({"clusters": clusters})).unwrap()
 }

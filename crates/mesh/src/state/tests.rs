@@ -164,7 +164,8 @@ fn made(cluster: usize, node: usize, [key, pods, address, internal, extra]: [u8;
         }
         4 => {
             annotations["kilo.squat.ai/discovered-endpoints"] =
-                format!(r#"{{"key-{address}": {{"IP": "203.0.113.{pods}", "Port": 4500}}}}"#).into();
+                format!(r#"{{"key-{address}": {{"IP": "203.0.113.{pods}", "Port": 4500}}}}"#)
+                    .into();
         }
         _ => {}
     }
@@ -291,13 +292,15 @@ fn one_nodes_change_is_decided_for_its_own_peers_alone() {
             let node = made(cluster, i, [key, i as u8, i as u8, key, 2]);
             nodes.insert(node.name_any().into(), Arc::new(node));
         }
-        let sight = Sight { nodes: Seen::Known(nodes.clone()), peers: Seen::Known(Index::default()) };
+        let sight =
+            Sight { nodes: Seen::Known(nodes.clone()), peers: Seen::Known(Index::default()) };
         state.see(&format!("c{cluster}"), &sight);
     }
     while state.work(usize::MAX) {}
     let moved = made(2, 3, [14, 3, 3, 14, 5]);
     nodes[2].insert(moved.name_any().into(), Arc::new(moved));
-    let sight = Sight { nodes: Seen::Known(nodes[2].clone()), peers: Seen::Known(Index::default()) };
+    let sight =
+        Sight { nodes: Seen::Known(nodes[2].clone()), peers: Seen::Known(Index::default()) };
     state.see("c2", &sight);
     // Its cluster is settled: as much as it has nodes. Then one decision in each of the others.
     assert!(state.work(1));

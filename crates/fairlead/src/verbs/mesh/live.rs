@@ -190,8 +190,7 @@ fn object(mesh: &Mesh) -> ClusterMesh {
 }
 
 fn shown(meshes: &[Mesh], now: Timestamp) -> String {
-    let mut table =
-        Table::new(["MESH", "CLUSTER", "STATE", "PEERS", "SKIPPED", "SINCE", "WHY"]);
+    let mut table = Table::new(["MESH", "CLUSTER", "STATE", "PEERS", "SKIPPED", "SINCE", "WHY"]);
     for mesh in meshes {
         let name = format!("{}/{}", mesh.namespace, mesh.name);
         let (ready, why) = mesh.ready();
