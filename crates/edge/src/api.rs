@@ -7,6 +7,7 @@
 //! ```
 
 mod across;
+mod admission;
 mod apply;
 mod audit;
 mod clusters;
@@ -20,6 +21,7 @@ mod inflight;
 mod kinds;
 mod listing;
 mod logs;
+mod meshes;
 mod nodes;
 mod openapi;
 mod outside;
@@ -47,6 +49,8 @@ use ::access::{Access, Audit};
 use axum::{Extension, Router};
 use fleet::Fleet;
 use flow::{Ledger, Tasks};
+use guard::admission::Admission;
+use mesh::Meshes;
 use tokio::sync::Semaphore;
 
 pub use gates::Gates;
@@ -70,6 +74,9 @@ pub struct Api {
     pub audit: Audit,
     pub ledger: Ledger,
     pub gates: Gates,
+    /// None where nobody decides admissions.
+    admission: Option<Admission>,
+    pub meshes: Meshes,
     /// Streams are its tasks, and end with it.
     pub tasks: Tasks,
     /// What to tell who sees no cluster at all.
@@ -81,19 +88,39 @@ pub struct Api {
 }
 
 impl Api {
+    #[expect(clippy::too_many_arguments, reason = "each is a room, and it is called once")]
     pub fn new(
         fleet: Fleet,
         access: Access,
         audit: Audit,
         ledger: Ledger,
         gates: Gates,
+        meshes: Meshes,
         tasks: Tasks,
         no_clusters: &str,
     ) -> Self {
         sse::expect(&ledger);
         let streams = Arc::new(Semaphore::new(STREAMS));
         let no_clusters = no_clusters.into();
-        Self { fleet, access, audit, ledger, gates, tasks, no_clusters, secure: false, streams }
+        Self {
+            fleet,
+            access,
+            audit,
+            ledger,
+            gates,
+            meshes,
+            admission: None,
+            tasks,
+            no_clusters,
+            secure: false,
+            streams,
+        }
+    }
+
+    /// Shows what is decided about admissions.
+    #[must_use]
+    pub fn with_admission(self, admission: Admission) -> Self {
+        Self { admission: Some(admission), ..self }
     }
 }
 
@@ -141,11 +168,13 @@ fn routes() -> Routes {
         .and(exec::routes())
         .and(forward::routes())
         .and(across::routes())
+        .and(meshes::routes())
         .and(session::routes())
         .and(users::routes())
         .and(roles::routes())
         .and(tokens::routes())
         .and(audit::routes())
+        .and(admission::routes())
         .and(inflight::routes())
         .and(openapi::routes())
 }

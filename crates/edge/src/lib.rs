@@ -5,6 +5,7 @@
 //! ```
 //!
 //! - [`api`]: REST, events and WebSockets for programs and browsers; every request passes one door.
+//! - [`webhook`]: admission reviews of API servers, with a listener and a gate of their own.
 //! - [`admin`]: health, metrics, and what is in flight.
 //!
 //! The admin edge has a thread and a runtime of its own, so that it answers while every worker of
@@ -17,3 +18,4 @@ mod reply;
 mod same_site;
 pub mod serve;
 pub mod tls;
+pub mod webhook;

@@ -1,4 +1,5 @@
-//! A certificate from files, read again when they change: rotating it needs no restart.
+//! Certificates that are served with: from files, read again when they change ([`Certificate`]), or
+//! from whoever keeps them ([`Held`]). Rotating one needs no restart.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -26,6 +27,10 @@ pub enum TlsError {
     Key { path: PathBuf, source: rustls::pki_types::pem::Error },
     #[error("{cert} and {key} do not belong together or cannot be used")]
     Unusable { cert: PathBuf, key: PathBuf, source: rustls::Error },
+    #[error("a certificate that was handed over is not PEM")]
+    NotPem(#[from] rustls::pki_types::pem::Error),
+    #[error("a certificate that was handed over cannot be used")]
+    UnusableHeld(#[from] rustls::Error),
 }
 
 /// A certificate and key on disk, and the newest valid pair read from there.
@@ -78,15 +83,52 @@ impl Certificate {
 
     /// Serves with whatever pair is current at each handshake.
     pub fn acceptor(self: &Arc<Self>, protocols: &[&str]) -> TlsAcceptor {
-        let provider = Arc::new(ring::default_provider());
-        let mut config = ServerConfig::builder_with_provider(provider)
-            .with_safe_default_protocol_versions()
-            .expect("ring supports TLS 1.2 and 1.3")
-            .with_no_client_auth()
-            .with_cert_resolver(self.clone());
-        config.alpn_protocols = protocols.iter().map(|p| p.as_bytes().to_vec()).collect();
-        TlsAcceptor::from(Arc::new(config))
+        acceptor(self.clone(), protocols)
     }
+}
+
+/// A certificate that somebody else keeps; none until it is handed over.
+#[derive(Debug, Default)]
+pub struct Held {
+    /// Written by `take`, read by every handshake.
+    current: Snapshot<Option<Arc<CertifiedKey>>>,
+}
+
+impl Held {
+    /// From now on serves with this pair (PEM).
+    pub fn take(&self, cert: &str, key: &str) -> Result<(), TlsError> {
+        let chain =
+            CertificateDer::pem_slice_iter(cert.as_bytes()).collect::<Result<Vec<_>, _>>()?;
+        let key = PrivateKeyDer::from_pem_slice(key.as_bytes())?;
+        let certified = CertifiedKey::from_der(chain, key, &ring::default_provider())?;
+        self.current.update(|current| {
+            *current = Some(Arc::new(certified));
+            true
+        });
+        Ok(())
+    }
+
+    /// Serves with whatever pair is current at each handshake.
+    pub fn acceptor(self: &Arc<Self>, protocols: &[&str]) -> TlsAcceptor {
+        acceptor(self.clone(), protocols)
+    }
+}
+
+impl ResolvesServerCert for Held {
+    fn resolve(&self, _hello: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
+        self.current.read(Clone::clone)
+    }
+}
+
+fn acceptor(resolver: Arc<dyn ResolvesServerCert>, protocols: &[&str]) -> TlsAcceptor {
+    let provider = Arc::new(ring::default_provider());
+    let mut config = ServerConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()
+        .expect("ring supports TLS 1.2 and 1.3")
+        .with_no_client_auth()
+        .with_cert_resolver(resolver);
+    config.alpn_protocols = protocols.iter().map(|p| p.as_bytes().to_vec()).collect();
+    TlsAcceptor::from(Arc::new(config))
 }
 
 impl ResolvesServerCert for Certificate {

@@ -6,11 +6,13 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use clap::{Arg, ArgMatches, Args, Command};
+use guard::admission::FailurePolicy;
+use objects::kinds::Subnet;
 
 use crate::values;
 
@@ -29,7 +31,9 @@ pub(crate) struct Config {
     pub(crate) memory_limit: Option<u64>,
     pub(crate) store: Store,
     pub(crate) fleet: Fleet,
+    pub(crate) net: Net,
     pub(crate) api: Api,
+    pub(crate) admission: Admission,
     pub(crate) admin: Admin,
     pub(crate) log: Log,
 }
@@ -53,10 +57,57 @@ pub(crate) struct Fleet {
 }
 
 #[derive(Clone, Debug)]
+pub(crate) struct Net {
+    pub(crate) socket: PathBuf,
+    /// This node's name; the machine's where none is set.
+    pub(crate) node: String,
+    /// Where other nodes reach this one; none: those that it would itself use.
+    pub(crate) addresses: Vec<IpAddr>,
+    /// What the pool `default` is made of where there is none.
+    pub(crate) subnets: Vec<Subnet>,
+    pub(crate) mtu: Option<u32>,
+    pub(crate) export_table: Option<u32>,
+}
+
+#[derive(Clone, Debug)]
 pub(crate) struct Api {
     pub(crate) listen: SocketAddr,
     pub(crate) tls_cert: Option<PathBuf>,
     pub(crate) tls_key: Option<PathBuf>,
+}
+
+#[derive(Clone, Debug)]
+pub(crate) struct Admission {
+    pub(crate) webhook: Webhook,
+    pub(crate) listen: SocketAddr,
+    /// For deny rules without a mode of their own: whether they refuse, rather than record.
+    pub(crate) protect: bool,
+    /// Namespaces that no rule looks into.
+    pub(crate) exempt: Vec<String>,
+    pub(crate) failure_policy: FailurePolicy,
+    pub(crate) timeout: Duration,
+    /// How API servers reach the webhook: through a Service of their cluster, or by a URL.
+    pub(crate) service: Option<Service>,
+    pub(crate) url: Option<values::HttpsUrl>,
+    /// Clusters of the fleet to register at, beside that of the store.
+    pub(crate) clusters: Vec<String>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Service {
+    pub(crate) namespace: String,
+    pub(crate) name: String,
+    pub(crate) port: u16,
+}
+
+/// Whether the webhook is served.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Webhook {
+    /// In a pod whose store is its cluster, or as soon as somebody says how it is reached.
+    Auto,
+    On,
+    /// Not served, and no longer registered.
+    Off,
 }
 
 #[derive(Clone, Debug)]
@@ -95,10 +146,29 @@ impl Default for Config {
                 namespace: "fairlead".to_owned(),
                 secrets: "fairlead.dev/cluster".to_owned(),
             },
+            net: Net {
+                socket: PathBuf::from(cni::spec::DEFAULT_SOCKET),
+                node: values::machine_name(),
+                addresses: Vec::new(),
+                subnets: Vec::new(),
+                mtu: None,
+                export_table: Some(119),
+            },
             api: Api {
                 listen: SocketAddr::from(([127, 0, 0, 1], 7680)),
                 tls_cert: None,
                 tls_key: None,
+            },
+            admission: Admission {
+                webhook: Webhook::Auto,
+                listen: SocketAddr::from(([127, 0, 0, 1], 7683)),
+                protect: false,
+                exempt: ["kube-system", "kube-public", "kube-node-lease"].map(String::from).into(),
+                failure_policy: FailurePolicy::Ignore,
+                timeout: Duration::from_secs(10),
+                service: None,
+                url: None,
+                clusters: Vec::new(),
             },
             admin: Admin {
                 listen: SocketAddr::from(([127, 0, 0, 1], 7682)),
@@ -210,6 +280,60 @@ pub(crate) const SETTINGS: &[Setting] = &[
         show: |c| c.fleet.secrets.clone(),
     },
     Setting {
+        key: "net.socket",
+        metavar: "FILE",
+        help: "Socket of the agent, on which container runtimes and `fairlead net` ask it",
+        allowed: "a file",
+        take: |c, v| values::path(v).map(|v| c.net.socket = v),
+        show: |c| c.net.socket.display().to_string(),
+    },
+    Setting {
+        key: "net.node",
+        metavar: "NAME",
+        help: "This node's name, as Kubernetes has it",
+        allowed: "a name of a-z, 0-9, - and .",
+        take: |c, v| values::node(v).map(|v| c.net.node = v),
+        show: |c| c.net.node.clone(),
+    },
+    Setting {
+        key: "net.addresses",
+        metavar: "LIST",
+        help: "Addresses at which other nodes reach this one, separated by commas; `auto` takes those that it would send from",
+        allowed: "auto, or addresses separated by commas",
+        take: |c, v| values::addresses(v).map(|v| c.net.addresses = v),
+        show: |c| values::show_addresses(&c.net.addresses),
+    },
+    Setting {
+        key: "net.subnets",
+        metavar: "LIST",
+        help: "Subnets of the pool `default`, made where there is no pool of that name: separated by commas, the two of a dual stack joined by +",
+        allowed: "none, or subnets such as 10.64.0.0/16 or 10.64.0.0/16+fd64::/112",
+        take: |c, v| values::subnets(v).map(|v| c.net.subnets = v),
+        show: |c| values::show_subnets(&c.net.subnets),
+    },
+    Setting {
+        key: "net.mtu",
+        metavar: "BYTES",
+        help: "MTU of pods' interfaces; `auto` takes that of the node's uplink",
+        allowed: "auto, or a whole number from 576 to 65535",
+        take: |c, v| {
+            let mtu = (v != "auto")
+                .then(|| values::number(v, 576, 65535))
+                .map_or(Some(None), |n| n.map(Some))?;
+            c.net.mtu = mtu.and_then(|mtu| u32::try_from(mtu).ok());
+            Some(())
+        },
+        show: |c| c.net.mtu.map_or_else(|| "auto".to_owned(), |mtu| mtu.to_string()),
+    },
+    Setting {
+        key: "net.export-table",
+        metavar: "TABLE",
+        help: "Routing table in which this node's blocks are put for BIRD and the like; `none` puts them nowhere",
+        allowed: "none, or a number from 1 to 4294967295 that is not 253, 254 or 255",
+        take: |c, v| values::table(v).map(|v| c.net.export_table = v),
+        show: |c| c.net.export_table.map_or_else(|| "none".to_owned(), |table| table.to_string()),
+    },
+    Setting {
         key: "api.listen",
         metavar: "ADDR",
         help: "The API that the command line and programs speak to; beyond loopback only with TLS",
@@ -232,6 +356,128 @@ pub(crate) const SETTINGS: &[Setting] = &[
         allowed: "a file",
         take: |c, v| values::path(v).map(|v| c.api.tls_key = Some(v)),
         show: |c| values::show_path(c.api.tls_key.as_deref()),
+    },
+    Setting {
+        key: "admission.webhook",
+        metavar: "WHETHER",
+        help: "Serve the admission webhook: `auto` does in a pod whose store is its cluster, or when admission.service or admission.url is set; `off` also takes back the registration in the store's cluster",
+        allowed: "auto, on or off",
+        take: |c, v| {
+            c.admission.webhook = match v {
+                "auto" => Webhook::Auto,
+                "on" | "true" => Webhook::On,
+                "off" | "false" => Webhook::Off,
+                _ => return None,
+            };
+            Some(())
+        },
+        show: |c| {
+            match c.admission.webhook {
+                Webhook::Auto => "auto",
+                Webhook::On => "on",
+                Webhook::Off => "off",
+            }
+            .to_owned()
+        },
+    },
+    Setting {
+        key: "admission.listen",
+        metavar: "ADDR",
+        help: "The admission webhook, always with TLS",
+        allowed: "an address and port, such as 0.0.0.0:7683 or [::]:7683",
+        take: |c, v| v.parse().ok().map(|v| c.admission.listen = v),
+        show: |c| c.admission.listen.to_string(),
+    },
+    Setting {
+        key: "admission.service",
+        metavar: "NAMESPACE/NAME",
+        help: "The Service by which the API server of the store's cluster reaches the webhook; registers it there",
+        allowed: "a namespace and a name, with a port other than 443 after a colon: fairlead/webhook, fairlead/webhook:7683",
+        take: |c, v| {
+            let (namespace, rest) = v.split_once('/')?;
+            let (name, port) = match rest.split_once(':') {
+                Some((name, port)) => (name, port.parse().ok().filter(|port| *port != 0)?),
+                None => (rest, 443),
+            };
+            let (namespace, name) = (values::label(namespace)?, values::label(name)?);
+            c.admission.service = Some(Service { namespace, name, port });
+            Some(())
+        },
+        show: |c| {
+            c.admission.service.as_ref().map_or_else(
+                || "-".to_owned(),
+                |Service { namespace, name, port }| format!("{namespace}/{name}:{port}"),
+            )
+        },
+    },
+    Setting {
+        key: "admission.url",
+        metavar: "URL",
+        help: "Where API servers reach the webhook from outside; registers it in the store's cluster and in admission.clusters",
+        allowed: "https, a host and a port, such as https://fairlead.example.com:7683",
+        take: |c, v| values::https_url(v).map(|v| c.admission.url = Some(v)),
+        show: |c| c.admission.url.as_ref().map_or_else(|| "-".to_owned(), |url| url.base.clone()),
+    },
+    Setting {
+        key: "admission.clusters",
+        metavar: "NAMES",
+        help: "Clusters of the fleet whose API servers are to ask the webhook, by admission.url; `none` is none",
+        allowed: "none, or names of clusters separated by commas",
+        take: |c, v| {
+            values::words(v, |name| (!name.contains('/')).then(|| name.to_owned()))
+                .map(|v| c.admission.clusters = v)
+        },
+        show: |c| values::show_words(&c.admission.clusters),
+    },
+    Setting {
+        key: "admission.mode",
+        metavar: "MODE",
+        help: "What deny rules without a mode of their own do: `monitor` records, `protect` refuses",
+        allowed: "monitor or protect",
+        take: |c, v| {
+            c.admission.protect = match v {
+                "monitor" => false,
+                "protect" => true,
+                _ => return None,
+            };
+            Some(())
+        },
+        show: |c| if c.admission.protect { "protect" } else { "monitor" }.to_owned(),
+    },
+    Setting {
+        key: "admission.exempt",
+        metavar: "NAMESPACES",
+        help: "Namespaces that no rule looks into, separated by commas; `none` is none. That of admission.service always is one",
+        allowed: "none, or names of namespaces separated by commas",
+        take: |c, v| values::words(v, values::label).map(|v| c.admission.exempt = v),
+        show: |c| values::show_words(&c.admission.exempt),
+    },
+    Setting {
+        key: "admission.failure-policy",
+        metavar: "POLICY",
+        help: "What an API server does when the webhook does not answer: `ignore` admits, `fail` refuses",
+        allowed: "ignore or fail",
+        take: |c, v| {
+            c.admission.failure_policy = match v {
+                "ignore" | "Ignore" => FailurePolicy::Ignore,
+                "fail" | "Fail" => FailurePolicy::Fail,
+                _ => return None,
+            };
+            Some(())
+        },
+        show: |c| c.admission.failure_policy.name().to_lowercase(),
+    },
+    Setting {
+        key: "admission.timeout",
+        metavar: "TIME",
+        help: "How long an API server waits for the webhook",
+        allowed: "whole seconds from 1s to 30s",
+        take: |c, v| {
+            let time = values::time(v, "1s", "30s").filter(|time| time.subsec_nanos() == 0)?;
+            c.admission.timeout = time;
+            Some(())
+        },
+        show: |c| values::show_time(c.admission.timeout),
     },
     Setting {
         key: "admin.listen",
@@ -376,6 +622,13 @@ pub(crate) struct Row {
 }
 
 impl Resolved {
+    /// Another default for a setting that nobody set.
+    pub(crate) fn unless_set(&mut self, key: &str, change: impl FnOnce(&mut Config)) {
+        if !self.origins.contains_key(key) {
+            change(&mut self.config);
+        }
+    }
+
     pub(crate) fn rows(&self) -> Vec<Row> {
         SETTINGS
             .iter()
@@ -515,7 +768,7 @@ impl Draft {
 
     /// What no setting can check alone.
     fn check_whole(&mut self) {
-        let Config { admin, api, .. } = &self.resolved.config;
+        let Config { admin, admission, api, store, .. } = &self.resolved.config;
         let mut wrong = Vec::new();
         for (keys, listen, cert, key) in [
             (
@@ -547,6 +800,19 @@ impl Draft {
                 "admin.listen",
                 "an address beyond loopback needs a bearer token: set admin.token-file".to_owned(),
             ));
+        }
+        if admission.service.is_some() && admission.url.is_some() {
+            let message = "is one way to reach the webhook and admission.url another; set one";
+            wrong.push(("admission.service", message.to_owned()));
+        }
+        if admission.service.is_some() && *store == Store::Embedded {
+            let message = "needs store=kubernetes: the Service is one of the store's cluster; set \
+                           admission.url for others";
+            wrong.push(("admission.service", message.to_owned()));
+        }
+        if !admission.clusters.is_empty() && admission.url.is_none() {
+            let message = "needs admission.url: their API servers are elsewhere";
+            wrong.push(("admission.clusters", message.to_owned()));
         }
         for (key, message) in wrong {
             let origin = self.resolved.origins.get(key).unwrap_or(&Origin::Default).clone();

@@ -14,18 +14,23 @@ use edge::api::{self, Api, Gates};
 use edge::tls::Certificate;
 use fleet::{Fleet, FleetConfig, InCluster, Secrets};
 use flow::readiness::Component;
-use flow::{Deadline, Tasks};
+use flow::{Deadline, Ledger, Tasks};
+use mesh::Meshes;
+use net::leader::Reclaim;
 use objects::kinds::{AccessRole, AccessToken, Cluster, User};
-use objects::{Kind, Objects, Within};
+use objects::{Election, Id, Kind, Leader, Objects, Timing, Within};
 use prometheus_client::registry::Registry;
 use tokio::sync::OnceCell;
 
+use crate::admission::{self, Begun, Duty};
 use crate::config::{Config, Store};
 use crate::ground::{self, Ground, Told};
 use crate::output::Failure;
 
 /// Owns what we write in an API server, whichever replica writes.
-const MANAGER: &str = "fairlead";
+pub(crate) const MANAGER: &str = "fairlead";
+/// Held by the replica that does what only one may do.
+const LEASE: &str = "fairlead-controller";
 /// How often a store that is not well is looked at, and how long it may take to answer.
 const LOOK: Duration = Duration::from_secs(5);
 /// How often one that is well is looked at: what depends on it notices sooner by itself.
@@ -37,6 +42,7 @@ pub(crate) struct Claims {
     listener: TcpListener,
     address: SocketAddr,
     certificate: Option<Arc<Certificate>>,
+    webhook: Option<admission::Claims>,
     token: LocalToken,
 }
 
@@ -45,8 +51,9 @@ impl Claims {
     pub(crate) fn take(config: &Config) -> Result<Self, Failure> {
         let (listener, address) = ground::listen(config.api.listen, "--api-listen")?;
         let certificate = ground::certificate(&config.api.tls_cert, &config.api.tls_key)?;
+        let webhook = admission::Claims::take(config)?;
         let token = LocalToken::open(&config.data).map_err(|e| ground::explain(&e))?;
-        Ok(Self { listener, address, certificate, token })
+        Ok(Self { listener, address, certificate, webhook, token })
     }
 }
 
@@ -72,8 +79,19 @@ pub(crate) fn begin(
     audit.register(registry);
     let access = Access::start(objects.clone(), tasks, readiness, Some(&claims.token));
     access.register(registry);
-    let fleet = Fleet::start(fleet_config(config)?, objects, ledger.clone(), tasks);
+    let fleet = Fleet::start(fleet_config(config)?, objects.clone(), ledger.clone(), tasks);
     fleet.register(registry);
+    let webhook = claims.webhook;
+    let Begun { admission, duty, place: webhook } =
+        admission::begin(config, webhook, &objects, &fleet, ground, registry)?;
+    let meshes = Meshes::new(objects.clone());
+    // Only a Kubernetes API server can say that a node is gone.
+    let reclaim = match config.store {
+        Store::Embedded => Reclaim::Never,
+        Store::Kubernetes => Reclaim::WithoutNode(net::leader::GRACE),
+    };
+    let duties = Duties { admission: duty, fleet: fleet.clone(), ledger: ledger.clone(), reclaim };
+    stand(config, objects, duties, tasks);
     let synced = readiness.announce("fleet");
     tasks.spawn("fleet-readiness", say_whether_synced(fleet.clone(), synced, tasks.clone()));
 
@@ -81,8 +99,9 @@ pub(crate) fn begin(
     gates.register(registry);
     gates.heed(memory);
     let code = access.local_login_code();
-    let api =
-        Api::new(fleet, access, audit, ledger.clone(), gates, tasks.clone(), &no_clusters(config));
+    let hint = no_clusters(config);
+    let api = Api::new(fleet, access, audit, ledger.clone(), gates, meshes, tasks.clone(), &hint);
+    let api = api.with_admission(admission);
     let scheme = if claims.certificate.is_some() { "https" } else { "http" };
     let place = format!("{scheme}://{}/", claims.address);
     let served = readiness.announce("api");
@@ -97,8 +116,37 @@ pub(crate) fn begin(
 
     let mut told = vec![("api", place.clone())];
     told.extend(code.map(|code| ("login", format!("{place}login?code={}", code.expose()))));
+    told.extend(webhook.map(|place| ("hook", place)));
     told.push(("token", claims.token.path().display().to_string()));
     Ok(told)
+}
+
+/// What the work of a leader stands on.
+#[derive(Debug)]
+struct Duties {
+    admission: Duty,
+    fleet: Fleet,
+    ledger: Ledger,
+    reclaim: Reclaim,
+}
+
+/// One term: what only one replica does is begun here. It runs in the leader's tasks, ends with them,
+/// and writes through the leader's objects or looks at its fence before each write.
+fn lead(leader: &Leader, duties: &Duties) {
+    duties.admission.lead(leader);
+    mesh::controller::start(leader, &duties.fleet, &duties.ledger);
+    net::leader::lead(leader, duties.reclaim);
+}
+
+/// Stands for the one election that this process takes part in.
+fn stand(config: &Config, objects: Objects, duties: Duties, tasks: &Tasks) {
+    let lease = Id::namespaced(&config.fleet.namespace, LEASE);
+    let name = rustix::system::uname().nodename().to_string_lossy().into_owned();
+    let election = Election::new(objects, lease, &name, Timing::default());
+    let all = tasks.clone();
+    tasks.spawn("election", async move {
+        election.run(&all, |leader| lead(&leader, &duties)).await;
+    });
 }
 
 fn fleet_config(config: &Config) -> Result<FleetConfig, Failure> {
@@ -133,7 +181,7 @@ fn no_clusters(config: &Config) -> String {
 
 /// A client that is made when it is first used, and again as long as that fails: a kubeconfig that
 /// is not there yet, or whose plugin hangs, holds up no start.
-fn lazy_client(tasks: &Tasks) -> kube::Client {
+pub(crate) fn lazy_client(tasks: &Tasks) -> kube::Client {
     let client = Arc::new(OnceCell::<kube::Client>::new());
     let tasks = tasks.clone();
     let service = tower::service_fn(move |request: http::Request<kube::client::Body>| {

@@ -1,6 +1,8 @@
 //! The binary: one verb a file. `main` is synchronous: it parses and dispatches; each daemon builds
 //! its own runtime.
 
+mod admission;
+mod agent;
 mod client;
 mod config;
 mod controller;

@@ -1,7 +1,11 @@
 //! How the values people write are read: times, sizes, numbers, paths.
 
+use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
+
+use ipnet::{Ipv4Net, Ipv6Net};
+use objects::kinds::Subnet;
 
 pub(crate) fn path(text: &str) -> Option<PathBuf> {
     (!text.is_empty() && !text.contains('\0')).then(|| PathBuf::from(text))
@@ -34,6 +38,106 @@ pub(crate) fn label(text: &str) -> Option<String> {
         && !text.starts_with('-')
         && !text.ends_with('-');
     fits.then(|| text.to_owned())
+}
+
+/// A DNS name: what Kubernetes calls a node.
+pub(crate) fn node(text: &str) -> Option<String> {
+    (text.len() <= 253 && text.split('.').all(|part| label(part).is_some()))
+        .then(|| text.to_owned())
+}
+
+/// What the machine calls itself, as a kubelet would name its node.
+pub(crate) fn machine_name() -> String {
+    let name = rustix::system::uname().nodename().to_string_lossy().to_lowercase();
+    node(&name).unwrap_or_else(|| "localhost".to_owned())
+}
+
+/// Separated by commas; `auto` is none.
+pub(crate) fn addresses(text: &str) -> Option<Vec<IpAddr>> {
+    if text == "auto" {
+        return Some(Vec::new());
+    }
+    text.split(',').map(|address| address.trim().parse().ok()).collect()
+}
+
+pub(crate) fn show_addresses(addresses: &[IpAddr]) -> String {
+    if addresses.is_empty() {
+        return "auto".to_owned();
+    }
+    addresses.iter().map(ToString::to_string).collect::<Vec<_>>().join(",")
+}
+
+/// Separated by commas, those of a dual stack joined by `+`; `none` is none.
+pub(crate) fn subnets(text: &str) -> Option<Vec<Subnet>> {
+    if text == "none" {
+        return Some(Vec::new());
+    }
+    text.split(',').map(|subnet_text| subnet(subnet_text.trim())).collect()
+}
+
+fn subnet(text: &str) -> Option<Subnet> {
+    let mut subnet = Subnet::default();
+    for part in text.split('+') {
+        let given = if let Ok(net) = part.parse::<Ipv4Net>() {
+            subnet.ipv4.replace(net.to_string())
+        } else {
+            subnet.ipv6.replace(part.parse::<Ipv6Net>().ok()?.to_string())
+        };
+        if given.is_some() {
+            return None;
+        }
+    }
+    Some(subnet)
+}
+
+pub(crate) fn show_subnets(subnets: &[Subnet]) -> String {
+    if subnets.is_empty() {
+        return "none".to_owned();
+    }
+    let show = |s: &Subnet| {
+        [s.ipv4.clone(), s.ipv6.clone()].into_iter().flatten().collect::<Vec<_>>().join("+")
+    };
+    subnets.iter().map(show).collect::<Vec<_>>().join(",")
+}
+
+/// A routing table that is not one of the kernel's own; `none` is `None`.
+#[allow(clippy::option_option, reason = "outer: does it parse; inner: is there one")]
+pub(crate) fn table(text: &str) -> Option<Option<u32>> {
+    if text == "none" {
+        return Some(None);
+    }
+    text.parse().ok().filter(|table| !matches!(table, 0 | 253..=255)).map(Some)
+}
+
+/// Words separated by commas, each as `read` takes it; `none` is none.
+pub(crate) fn words(text: &str, read: impl Fn(&str) -> Option<String>) -> Option<Vec<String>> {
+    if text == "none" {
+        return Some(Vec::new());
+    }
+    let words: Option<Vec<_>> =
+        text.split(',').map(str::trim).filter(|word| !word.is_empty()).map(read).collect();
+    words.filter(|words| !words.is_empty())
+}
+
+pub(crate) fn show_words(words: &[String]) -> String {
+    if words.is_empty() { "none".to_owned() } else { words.join(",") }
+}
+
+/// `https://host:port`, with nothing behind it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct HttpsUrl {
+    pub(crate) base: String,
+    pub(crate) host: String,
+}
+
+pub(crate) fn https_url(text: &str) -> Option<HttpsUrl> {
+    let base = text.trim_end_matches('/');
+    let url: http::Uri = base.parse().ok()?;
+    let plain = url.scheme_str() == Some("https") && matches!(url.path(), "" | "/");
+    let place = url.authority().filter(|place| !place.as_str().contains('@'))?;
+    let host = place.host().trim_start_matches('[').trim_end_matches(']');
+    (plain && url.query().is_none() && !host.is_empty())
+        .then(|| HttpsUrl { base: base.to_owned(), host: host.to_owned() })
 }
 
 /// Where kubectl looks.

@@ -1,11 +1,13 @@
 //! The verbs, one a file.
 
 mod admission;
+mod agent;
 mod apply;
 mod audit;
 mod clusters;
 mod completions;
 mod config;
+mod controller;
 mod crds;
 mod delete;
 mod describe;
@@ -18,6 +20,7 @@ mod inflight;
 mod kinds;
 mod logs;
 mod mesh;
+mod net;
 mod nodes;
 mod restart;
 mod roles;
@@ -46,6 +49,7 @@ use crate::output::Verdict;
     after_help = "\
 Examples:
   fairlead up --data ./data             run everything on this machine
+  fairlead agent                        run this node's pod network
   fairlead clusters list                every cluster, its state and why
   fairlead get pods -A --all-clusters   resources of many clusters, as kubectl shows them
   fairlead search checkout              where is it?
@@ -64,6 +68,8 @@ pub(crate) struct Cli {
 #[derive(Debug, Subcommand)]
 enum Verb {
     Up(up::Args),
+    Controller(controller::Args),
+    Agent(agent::Args),
     Clusters(clusters::Args),
     Get(Box<get::Args>),
     Describe(describe::Args),
@@ -86,6 +92,7 @@ enum Verb {
     Audit(audit::Args),
     Admission(admission::Args),
     Mesh(mesh::Args),
+    Net(net::Args),
     Doctor(doctor::Args),
     Inflight(inflight::Args),
     Crds(crds::Args),
@@ -97,8 +104,11 @@ enum Verb {
 pub(crate) fn dispatch(cli: &Cli) -> Verdict {
     let answer = match &cli.verb {
         Verb::Up(args) => return up::run(args),
+        Verb::Controller(args) => return controller::run(args),
+        Verb::Agent(args) => return agent::run(args),
         Verb::Admission(args) => return admission::run(args),
         Verb::Mesh(args) => return mesh::run(args),
+        Verb::Net(args) => return net::run(args),
         Verb::Doctor(args) => return doctor::run(args),
         Verb::Inflight(args) => return inflight::run(args),
         Verb::Crds(args) => return crds::run(args),

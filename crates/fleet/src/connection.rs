@@ -162,9 +162,9 @@ impl Connection {
         }
     }
 
-    /// Whether a call on either goes through the same client.
-    #[cfg(test)]
-    pub(crate) fn is_same_client(&self, other: &Self) -> bool {
+    /// Whether a call on either goes through the same client. A watch that was opened on another one
+    /// goes on with what that one had: another server, credentials of before.
+    pub fn is_same_client(&self, other: &Self) -> bool {
         self.is_on(other.fleet.as_ref().map(|fleet| &fleet.link))
     }
 

@@ -24,6 +24,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{APIGroupList, APIResourceLi
 use kube::Api;
 use kube::core::{ApiResource, DynamicObject, Status};
 use serde::Serialize;
+use tokio::sync::watch;
 
 use crate::connection::Connection;
 use crate::error::Error;
@@ -90,6 +91,8 @@ struct Known {
     lists: Fresh<String, List, Error>,
     /// What the last lookup that found nothing had to choose from: for hints alone.
     vocabulary: Snapshot<Vocabulary>,
+    /// Counts the resets: written by them, read by who waits for a kind.
+    resets: watch::Sender<u64>,
 }
 
 /// What one version of one group serves, or why it could not be asked.
@@ -306,6 +309,7 @@ impl Discovery {
             groups: Fresh::new(groups),
             lists: Fresh::new(lists),
             vocabulary: Snapshot::new(Vocabulary::default()),
+            resets: watch::Sender::new(0),
         }))
     }
 
@@ -315,6 +319,12 @@ impl Discovery {
         self.0.lists.reset_all();
         self.0.groups.reset_all();
         self.0.words.reset_all();
+        self.0.resets.send_modify(|resets| *resets += 1);
+    }
+
+    /// Tells of every reset from now on: who waits for a kind that was not there asks again then.
+    pub fn resets(&self) -> watch::Receiver<u64> {
+        self.0.resets.subscribe()
     }
 
     async fn groups(

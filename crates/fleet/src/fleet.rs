@@ -30,7 +30,7 @@ use serde::Serialize;
 use tokio::sync::watch;
 use tracing::info;
 
-use crate::config::FleetConfig;
+use crate::config::{FleetConfig, Timing};
 use crate::connect::Connector;
 use crate::connection::{Connection, Tenant};
 use crate::credentials::Access;
@@ -38,7 +38,7 @@ use crate::dial::Step;
 use crate::error::Error;
 use crate::ground::Ground;
 use crate::link::{Attempt, attempt};
-use crate::source::{Offer, Sources, merge};
+use crate::source::{Offer, Offers, Sources, merge};
 use crate::view::{ClusterView, FleetView, Pulse, Source, State, Wanted};
 
 /// A handle; clones are the same fleet.
@@ -99,6 +99,34 @@ impl Fleet {
             stop.bound(keeper.run()).await;
         });
         fleet
+    }
+
+    /// A fleet of the clusters that its owner offers, connected to as any other's, which nobody else
+    /// sees. It keeps nothing in the store.
+    pub fn private(
+        timing: Timing,
+        objects: Objects,
+        ledger: Ledger,
+        tasks: &Tasks,
+    ) -> (Self, Offers) {
+        let tasks = tasks.child("private fleet");
+        let ground = Arc::new(Ground::new(timing, ledger, tasks.clone()));
+        let published = Snapshot::<FleetView>::default();
+        let (offers, sources) = Offers::source();
+        let fleet = Self {
+            published: published.clone(),
+            ground: Arc::clone(&ground),
+            objects,
+            namespace: "".into(),
+        };
+        let disabled = Snapshot::new(Some(BTreeSet::new()));
+        let keeper =
+            Keeper { published, ground, sources, disabled, tasks_of: HashMap::new(), lives: 0 };
+        let stop = tasks.stopping();
+        tasks.spawn_essential("merge", async move {
+            stop.bound(keeper.run()).await;
+        });
+        (fleet, offers)
     }
 
     /// One generation of everything.

@@ -39,4 +39,5 @@ pub use dial::Step;
 pub use discovery::{Discovery, Found};
 pub use error::Error;
 pub use fleet::{Fleet, TestReport};
+pub use source::Offers;
 pub use view::{ClusterView, FleetView, Pulse, Source, SourceKind, State};

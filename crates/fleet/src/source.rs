@@ -11,8 +11,11 @@ mod imported;
 mod in_cluster;
 pub(crate) mod kubeconfig;
 mod kubeconfig_files;
+mod offers;
 mod proxy;
 mod secrets;
+
+pub use offers::Offers;
 
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;

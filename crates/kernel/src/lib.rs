@@ -5,6 +5,8 @@
 //! profile    where CPU time goes
 //! heap       where memory goes           (feature `profiling`)
 //! lock_file  one process per data directory
+//! netns      network namespaces, and work inside them
+//! netlink    links, addresses, neighbours, routes
 //! ```
 //!
 //! Invariants:
@@ -15,6 +17,10 @@
 #[cfg(feature = "profiling")]
 pub mod heap;
 pub mod lock_file;
+mod moment;
+pub mod netlink;
+pub mod netns;
 pub mod profile;
 mod signal;
 pub mod threads;
+mod unwind;

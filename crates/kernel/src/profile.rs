@@ -1,30 +1,34 @@
 //! Where CPU time goes, as `go tool pprof` and its kin read it (gzipped protobuf).
 //!
-//! Contract: [`cpu`] blocks its caller for the time asked for, one at a time; others are refused.
+//! Contract: [`cpu`] keeps its caller for the time asked for, one at a time; others are refused.
 //! The kernel signals whichever thread is running each time the process has used another hundredth
-//! of a second of CPU; that thread writes its frames into a buffer made beforehand. Samples that no
-//! longer fit are dropped, never waited for.
+//! of a second of CPU; that thread copies its stack into a slot made beforehand, and the caller turns
+//! slots into counted stacks as they come. A sample that finds no free slot is dropped, never waited
+//! for.
 
 use std::collections::HashMap;
 use std::ffi::{c_int, c_void};
 use std::io;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicUsize, Ordering::SeqCst};
 use std::sync::{Mutex, OnceLock, TryLockError};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use pprof_util::{StackProfile, WeightedStack};
 
+use crate::moment::Moment;
 use crate::signal;
+use crate::unwind::Unwinder;
 
 /// Not 100: what happens to run every 10 ms should not fill the profile.
 const HERTZ: u32 = 99;
 const PERIOD: Duration = Duration::from_nanos(1_000_000_000 / HERTZ as u64);
 const LONGEST: Duration = Duration::from_secs(300);
-const DEPTH: usize = 128;
-/// Words, so 16 MiB of which only what is used is ever touched: some 60,000 samples of usual depth,
-/// five minutes with two CPUs fully busy, 20 s with thirty.
-const BUFFER: usize = 2 << 20;
+/// Between two looks at the slots: sixty-four of them last for as many CPUs, all busy.
+const LOOK: Duration = Duration::from_millis(10);
+const SLOTS: usize = 64;
+/// Of each stack: 4 MiB in all, of which only what is used is ever touched.
+const STACK: usize = 64 << 10;
 
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
@@ -38,10 +42,17 @@ pub enum Error {
     Stuck,
 }
 
-/// Samples one after another: the number of frames, then the frames, innermost first. Zero where
-/// none was written.
-static SAMPLES: OnceLock<Box<[AtomicUsize]>> = OnceLock::new();
-static NEXT: AtomicUsize = AtomicUsize::new(0);
+struct Slot {
+    /// Whose turn it is: [`FREE`] and [`WRITING`] are the handlers', [`WRITTEN`] is the profiler's.
+    turn: AtomicU8,
+    moment: Moment,
+}
+
+const FREE: u8 = 0;
+const WRITING: u8 = 1;
+const WRITTEN: u8 = 2;
+
+static SAMPLES: OnceLock<Box<[Slot]>> = OnceLock::new();
 static ACTIVE: AtomicBool = AtomicBool::new(false);
 /// Handlers that are running; what they may write to is not read or cleared before they are done.
 static INSIDE: AtomicUsize = AtomicUsize::new(0);
@@ -62,15 +73,18 @@ pub fn cpu(time: Duration) -> Result<Vec<u8>, Error> {
     if *stuck {
         return Err(Error::Stuck);
     }
-    let samples = SAMPLES.get_or_init(|| (0..BUFFER).map(|_| AtomicUsize::new(0)).collect());
-    for word in samples.iter().take(NEXT.swap(0, SeqCst)) {
-        word.store(0, SeqCst);
-    }
+    let slot = |_| Slot { turn: AtomicU8::new(FREE), moment: Moment::new(STACK) };
+    let samples = SAMPLES.get_or_init(|| (0..SLOTS).map(slot).collect());
+    let mut stacks = Stacks::new();
     signal::install(libc::SIGPROF, on_signal).map_err(Error::Timer)?;
     ACTIVE.store(true, SeqCst);
     let timed = set_timer(PERIOD);
     if timed.is_ok() {
-        thread::sleep(time);
+        let until = Instant::now() + time;
+        while Instant::now() < until {
+            thread::sleep(LOOK.min(until.saturating_duration_since(Instant::now())));
+            stacks.collect(samples);
+        }
         set_timer(Duration::ZERO).map_err(Error::Timer)?;
     }
     ACTIVE.store(false, SeqCst);
@@ -82,8 +96,9 @@ pub fn cpu(time: Duration) -> Result<Vec<u8>, Error> {
         }
         thread::sleep(Duration::from_millis(1));
     }
+    stacks.collect(samples);
     timed.map_err(Error::Timer)?;
-    Ok(encoded(samples))
+    Ok(encoded(stacks.counted))
 }
 
 fn set_timer(period: Duration) -> io::Result<()> {
@@ -106,49 +121,41 @@ extern "C" fn on_signal(_: c_int, _: *mut libc::siginfo_t, context: *mut c_void)
         if ACTIVE.load(SeqCst)
             && let Some(samples) = SAMPLES.get()
         {
-            let mut frames = [0; DEPTH];
-            let mut depth = 0;
-            let keep = |ip| {
-                frames.get_mut(depth).is_some_and(|frame| {
-                    *frame = ip;
-                    depth += 1;
-                    true
-                })
-            };
-            // SAFETY: this is the handler, and its context.
-            unsafe { signal::unwind(context, keep) };
-            write(samples, frames.get(..depth).unwrap_or_default());
+            let take =
+                |slot: &&Slot| slot.turn.compare_exchange(FREE, WRITING, SeqCst, SeqCst).is_ok();
+            if let Some(slot) = samples.iter().find(take) {
+                // SAFETY: this is the handler, and its context; the slot is ours until we say so.
+                unsafe { slot.moment.take(context) };
+                slot.turn.store(WRITTEN, SeqCst);
+            }
         }
         INSIDE.fetch_sub(1, SeqCst);
     });
 }
 
-fn write(samples: &[AtomicUsize], frames: &[usize]) {
-    let start = NEXT.fetch_add(frames.len() + 1, SeqCst);
-    let Some(room) = samples.get(start..start + frames.len() + 1) else {
-        return;
-    };
-    for (word, value) in room.iter().zip(std::iter::once(&frames.len()).chain(frames)) {
-        word.store(*value, SeqCst);
-    }
+/// How often each stack was found.
+struct Stacks {
+    unwinder: Unwinder,
+    counted: HashMap<Vec<usize>, u64>,
 }
 
-fn read(samples: &[AtomicUsize]) -> HashMap<Vec<usize>, u64> {
-    let mut stacks = HashMap::new();
-    let mut words = samples.iter().map(|word| word.load(SeqCst));
-    while let Some(depth @ 1..) = words.next() {
-        let frames: Vec<usize> = words.by_ref().take(depth).collect();
-        *stacks.entry(frames).or_insert(0) += 1;
+impl Stacks {
+    fn new() -> Self {
+        Self { unwinder: Unwinder::new(), counted: HashMap::new() }
     }
-    stacks
-}
 
-fn encoded(samples: &[AtomicUsize]) -> Vec<u8> {
-    let stacks = read(samples).into_iter().map(|(mut addrs, count)| {
-        // All addresses are taken for return addresses, one past the call; the innermost is not.
-        if let Some(innermost) = addrs.first_mut() {
-            *innermost += 1;
+    fn collect(&mut self, samples: &[Slot]) {
+        for slot in samples.iter().filter(|slot| slot.turn.load(SeqCst) == WRITTEN) {
+            // SAFETY: written, so no handler's, and there is one profiler.
+            let (registers, stack) = unsafe { slot.moment.read() };
+            *self.counted.entry(self.unwinder.frames(registers, stack)).or_insert(0) += 1;
+            slot.turn.store(FREE, SeqCst);
         }
+    }
+}
+
+fn encoded(counted: HashMap<Vec<usize>, u64>) -> Vec<u8> {
+    let stacks = counted.into_iter().map(|(mut addrs, count)| {
         addrs.reverse();
         let weight = (u128::from(count) * PERIOD.as_nanos()) as f64;
         (WeightedStack { addrs, weight }, None)

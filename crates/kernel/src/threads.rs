@@ -1,8 +1,8 @@
 //! The stacks of all threads of this process, taken by the process itself.
 //!
 //! Contract: [`stacks`] returns within its time limit whatever the threads are doing. Each thread is
-//! asked by a signal to write down its own frames, one thread after the other; names are looked up
-//! afterwards, outside the handler. A thread that does not answer (it is in an uninterruptible call,
+//! asked by a signal to copy its own stack, one thread after the other; frames and their names are
+//! looked up afterwards, outside the handler. A thread that does not answer (it is in an uninterruptible call,
 //! or blocks signals) is listed with what `/proc` says of it.
 
 use std::collections::HashMap;
@@ -10,16 +10,19 @@ use std::ffi::{c_int, c_void};
 use std::fmt;
 use std::fs;
 use std::io;
-use std::sync::atomic::{AtomicPtr, AtomicU64, AtomicUsize, Ordering::SeqCst};
+use std::sync::atomic::{AtomicPtr, AtomicU64, Ordering::SeqCst};
 use std::sync::{Mutex, OnceLock, TryLockError};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use crate::moment::Moment;
 use crate::signal;
+use crate::unwind::Unwinder;
 
 /// A thread that can answer does so in microseconds; on a machine under full load, in a few slices.
 const THREAD_ANSWERS_WITHIN: Duration = Duration::from_millis(100);
-const DEPTH: usize = 128;
+/// A hundred frames of code that was not optimised, in most cases.
+const STACK: usize = 256 << 10;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ThreadStack {
@@ -33,13 +36,12 @@ pub struct ThreadStack {
     pub frames: Option<Vec<String>>,
 }
 
-/// Where one thread writes its frames. Never freed: a signal may arrive at any later time.
+/// Where one thread leaves its stack. Never freed: a signal may arrive at any later time.
 struct Slot {
     /// The thread asked and the [`Phase`], in one word: so that a late answer cannot pass for that
     /// of the next thread.
     asked: AtomicU64,
-    depth: AtomicUsize,
-    frames: [AtomicUsize; DEPTH],
+    moment: Moment,
 }
 
 #[derive(Clone, Copy)]
@@ -76,12 +78,13 @@ pub fn stacks(timeout: Duration) -> io::Result<Vec<ThreadStack>> {
         .filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok())
         .collect();
     tids.sort_unstable();
+    let mut unwinder = Unwinder::new();
     let mut taken = Vec::new();
     for tid in tids {
         // Read before the signal disturbs it. A thread that has ended meanwhile is left out.
         if let Some(thread) = described(tid) {
             let within = THREAD_ANSWERS_WITHIN.min(until.saturating_duration_since(Instant::now()));
-            taken.push((thread, ask(signal, tid, within)));
+            taken.push((thread, ask(signal, tid, within, &mut unwinder)));
         }
     }
     let mut names = Names::default();
@@ -101,20 +104,15 @@ fn described(tid: i32) -> Option<ThreadStack> {
     Some(ThreadStack { tid, name, state, wchan: read("wchan").unwrap_or_default(), frames: None })
 }
 
-fn ask(signal: c_int, tid: i32, within: Duration) -> Option<Vec<usize>> {
+fn ask(signal: c_int, tid: i32, within: Duration, unwinder: &mut Unwinder) -> Option<Vec<usize>> {
     let mut slot = SLOT.load(SeqCst);
     if slot.is_null() {
-        slot = Box::leak(Box::new(Slot {
-            asked: AtomicU64::new(0),
-            depth: AtomicUsize::new(0),
-            frames: [const { AtomicUsize::new(0) }; DEPTH],
-        }));
+        slot = Box::leak(Box::new(Slot { asked: AtomicU64::new(0), moment: Moment::new(STACK) }));
         SLOT.store(slot, SeqCst);
     }
     // SAFETY: not null, and slots are leaked.
     let slot = unsafe { &*slot };
     let until = Instant::now() + within;
-    slot.depth.store(0, SeqCst);
     slot.asked.store(word(tid, Phase::Asked), SeqCst);
     // SAFETY: a plain system call with numbers; a thread that is gone is an error, not a fault.
     if unsafe { libc::syscall(libc::SYS_tgkill, libc::getpid(), tid, signal) } != 0 {
@@ -136,8 +134,9 @@ fn ask(signal: c_int, tid: i32, within: Duration) -> Option<Vec<usize>> {
         }
         thread::sleep(Duration::from_micros(50));
     }
-    let depth = slot.depth.load(SeqCst);
-    Some(slot.frames.iter().take(depth).map(|frame| frame.load(SeqCst)).collect())
+    // SAFETY: written, and nobody is asked before this returns.
+    let (registers, stack) = unsafe { slot.moment.read() };
+    Some(unwinder.frames(registers, stack))
 }
 
 fn word(tid: i32, phase: Phase) -> u64 {
@@ -156,18 +155,8 @@ extern "C" fn on_signal(_: c_int, _: *mut libc::siginfo_t, context: *mut c_void)
         if slot.asked.compare_exchange(asked, writing, SeqCst, SeqCst).is_err() {
             return;
         }
-        let mut frames = slot.frames.iter();
-        let mut depth = 0;
-        let keep = |ip| {
-            frames.next().is_some_and(|frame| {
-                frame.store(ip, SeqCst);
-                depth += 1;
-                true
-            })
-        };
-        // SAFETY: this is the handler, and its context.
-        unsafe { signal::unwind(context, keep) };
-        slot.depth.store(depth, SeqCst);
+        // SAFETY: this is the handler, and its context; the slot is this thread's until it says so.
+        unsafe { slot.moment.take(context) };
         slot.asked.store(word(tid, Phase::Written), SeqCst);
     });
 }

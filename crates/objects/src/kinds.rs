@@ -9,8 +9,14 @@ mod cluster;
 mod field;
 mod mesh;
 
+use k8s_openapi::api::admissionregistration::v1::ValidatingWebhookConfiguration;
+use k8s_openapi::api::apps::v1::{DaemonSet, Deployment, ReplicaSet, StatefulSet};
+use k8s_openapi::api::batch::v1::{CronJob, Job};
 use k8s_openapi::api::coordination::v1::Lease;
-use k8s_openapi::api::core::v1::{ConfigMap, Namespace, Node, Secret};
+use k8s_openapi::api::core::v1::{
+    ConfigMap, Event, Namespace, Node, PersistentVolumeClaim, ReplicationController, Secret,
+};
+use k8s_openapi::api::rbac::v1::{ClusterRole, ClusterRoleBinding, Role, RoleBinding};
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::CustomResourceExt;
 
@@ -21,11 +27,12 @@ pub use address_block::{AddressBlock, AddressBlockSpec, AddressBlockStatus};
 pub use address_pool::{
     AddressPool, AddressPoolSpec, AddressPoolStatus, MOST_NODES, Networks, NodeBlocks, Subnet,
 };
-pub use admission_rule::{AdmissionRule, AdmissionRuleSpec};
+pub use admission_rule::{AdmissionRule, AdmissionRuleSpec, AdmissionRuleStatus};
 pub use cluster::{Cluster, ClusterSpec, ClusterStatus, KubeconfigSecret};
 pub use mesh::{
-    ClusterMesh, ClusterMeshSpec, ClusterMeshStatus, KubeconfigSecretRef, MOST_SKIPPED,
-    MeshCluster, MeshClusterRef, MeshClusterStatus, MeshCondition, MeshState, SkippedNode,
+    ClusterMesh, ClusterMeshSpec, ClusterMeshStatus, JoinedCluster, KubeconfigSecretRef,
+    MOST_SKIPPED, MeshCluster, MeshClusterRef, MeshClusterStatus, MeshCondition, MeshState,
+    SkippedNode,
 };
 
 /// As Kubernetes' own conditions.
@@ -47,47 +54,38 @@ pub fn definitions() -> Vec<CustomResourceDefinition> {
     ]
 }
 
-impl Kind for Secret {
-    const NAME: &'static str = "Secret";
-    const NAMESPACED: bool = true;
+/// Kinds of Kubernetes: their own server checks them.
+macro_rules! kubernetes {
+    ($($kind:ident: $namespaced:literal,)*) => {$(
+        impl Kind for $kind {
+            const NAME: &'static str = stringify!($kind);
+            const NAMESPACED: bool = $namespaced;
 
-    fn check(&self) -> Result<(), Invalid> {
-        Ok(())
-    }
+            fn check(&self) -> Result<(), Invalid> {
+                Ok(())
+            }
+        }
+    )*};
 }
 
-impl Kind for ConfigMap {
-    const NAME: &'static str = "ConfigMap";
-    const NAMESPACED: bool = true;
-
-    fn check(&self) -> Result<(), Invalid> {
-        Ok(())
-    }
-}
-
-impl Kind for Lease {
-    const NAME: &'static str = "Lease";
-    const NAMESPACED: bool = true;
-
-    fn check(&self) -> Result<(), Invalid> {
-        Ok(())
-    }
-}
-
-impl Kind for Namespace {
-    const NAME: &'static str = "Namespace";
-    const NAMESPACED: bool = false;
-
-    fn check(&self) -> Result<(), Invalid> {
-        Ok(())
-    }
-}
-
-impl Kind for Node {
-    const NAME: &'static str = "Node";
-    const NAMESPACED: bool = false;
-
-    fn check(&self) -> Result<(), Invalid> {
-        Ok(())
-    }
+kubernetes! {
+    ClusterRole: false,
+    ClusterRoleBinding: false,
+    ConfigMap: true,
+    CronJob: true,
+    DaemonSet: true,
+    Deployment: true,
+    Event: true,
+    Job: true,
+    Lease: true,
+    Namespace: false,
+    Node: false,
+    PersistentVolumeClaim: true,
+    ReplicaSet: true,
+    ReplicationController: true,
+    Role: true,
+    RoleBinding: true,
+    Secret: true,
+    StatefulSet: true,
+    ValidatingWebhookConfiguration: false,
 }

@@ -36,6 +36,12 @@ pub trait Kind:
 
     /// What must hold of an object whatever the server's schema can express. All problems at once.
     fn check(&self) -> Result<(), Invalid>;
+
+    /// What must hold of an object whose status alone is written. A kind whose status says what is
+    /// wrong with the rest checks the status only.
+    fn check_status(&self) -> Result<(), Invalid> {
+        self.check()
+    }
 }
 
 /// Which object of a kind.
@@ -177,6 +183,16 @@ impl Objects {
         &self.0
     }
 
+    /// Whether both are one store.
+    pub fn is(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
+    }
+
+    /// Whether nobody but this process can write to it, and nothing but Fairlead reads it.
+    pub fn is_exclusive(&self) -> bool {
+        self.0.exclusive()
+    }
+
     /// Registers the engine's metrics.
     pub fn register(&self, registry: &mut Registry) {
         self.0.register(registry);
@@ -211,7 +227,7 @@ impl Objects {
 
     /// Exactly one of many creators wins; the others are told `Exists`.
     pub async fn create<K: Kind>(&self, object: &K, deadline: Deadline) -> Result<K, Error> {
-        let object = checked("creating", object, deadline)?;
+        let object = checked("creating", object, K::check, deadline)?;
         typed(self.0.create(Type::of::<K>(), object, deadline).await?)
     }
 
@@ -223,7 +239,7 @@ impl Objects {
         expected: Expected,
         deadline: Deadline,
     ) -> Result<K, Error> {
-        let object = checked("applying", object, deadline)?;
+        let object = checked("applying", object, K::check, deadline)?;
         typed(self.0.apply(Type::of::<K>(), object, expected, deadline).await?)
     }
 
@@ -234,7 +250,7 @@ impl Objects {
         expected: Expected,
         deadline: Deadline,
     ) -> Result<K, Error> {
-        let object = checked("applying the status of", object, deadline)?;
+        let object = checked("applying the status of", object, K::check_status, deadline)?;
         typed(self.0.apply_status(Type::of::<K>(), object, expected, deadline).await?)
     }
 
@@ -390,11 +406,16 @@ fn in_time(deadline: Deadline, doing: impl FnOnce() -> String) -> Result<(), Err
 }
 
 /// The object without its Rust type, once everything about it is right.
-fn checked<K: Kind>(doing: &str, object: &K, deadline: Deadline) -> Result<DynamicObject, Error> {
+fn checked<K: Kind>(
+    doing: &str,
+    object: &K,
+    check: fn(&K) -> Result<(), Invalid>,
+    deadline: Deadline,
+) -> Result<DynamicObject, Error> {
     let id = Id::of(object);
     in_time(deadline, || format!("{doing} {} {id}", K::NAME))?;
     let mut problems = metadata::check(K::NAMESPACED, object.meta());
-    problems.0.extend(object.check().err().unwrap_or_default().0);
+    problems.0.extend(check(object).err().unwrap_or_default().0);
     problems.into_result().map_err(|problems| invalid::<K>(id.clone(), problems))?;
     let value = serde_json::to_value(object).and_then(serde_json::from_value::<DynamicObject>);
     let mut erased = value.map_err(|error| {

@@ -26,6 +26,11 @@ pub fn kube() -> Result<(), String> {
     kube_assets().map(|_| ())
 }
 
+/// cnitool, containerd and what they run.
+pub fn cni() -> Result<(), String> {
+    cni_assets().map(|_| ())
+}
+
 /// The user root.
 pub fn root() -> Result<(), String> {
     match std::fs::metadata("/proc/self") {
@@ -54,18 +59,27 @@ fn runs(program: &str, args: &[&str]) -> Result<(), String> {
 /// waits for the script to build them.
 pub(crate) fn kube_assets() -> Result<&'static Path, String> {
     static ASSETS: OnceLock<Result<PathBuf, String>> = OnceLock::new();
-    let find = || {
-        let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../scripts/kube-assets");
-        // Its progress, and why it could not, go where the test's own output goes.
-        match Command::new(&script).stderr(Stdio::inherit()).output() {
-            Ok(output) if output.status.success() => {
-                Ok(PathBuf::from(String::from_utf8_lossy(&output.stdout).trim_end()))
-            }
-            Ok(output) => Err(format!("no kube-apiserver: scripts/kube-assets: {}", output.status)),
-            Err(error) => Err(format!("{}: {error}", script.display())),
-        }
-    };
+    let find = || assets("kube-assets").map_err(|why| format!("no kube-apiserver: {why}"));
     ASSETS.get_or_init(find).as_deref().map_err(Clone::clone)
+}
+
+/// The directory that `scripts/cni-assets` names, made like the other.
+pub fn cni_assets() -> Result<&'static Path, String> {
+    static ASSETS: OnceLock<Result<PathBuf, String>> = OnceLock::new();
+    let find = || assets("cni-assets").map_err(|why| format!("no cnitool: {why}"));
+    ASSETS.get_or_init(find).as_deref().map_err(Clone::clone)
+}
+
+fn assets(name: &str) -> Result<PathBuf, String> {
+    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../scripts").join(name);
+    // Its progress, and why it could not, go where the test's own output goes.
+    match Command::new(&script).stderr(Stdio::inherit()).output() {
+        Ok(output) if output.status.success() => {
+            Ok(PathBuf::from(String::from_utf8_lossy(&output.stdout).trim_end()))
+        }
+        Ok(output) => Err(format!("scripts/{name}: {}", output.status)),
+        Err(error) => Err(format!("{}: {error}", script.display())),
+    }
 }
 
 #[doc(hidden)]

@@ -5,8 +5,12 @@
 
 use std::sync::Arc;
 
-use flow::gate::{GateConfig, Shedding};
+use flow::gate::{GateConfig, GateStatus, Shedding};
 use flow::{Gate, MemoryGuard, Pressure, Snapshot};
+use prometheus_client::collector::Collector;
+use prometheus_client::encoding::DescriptorEncoder;
+use prometheus_client::metrics::MetricType;
+use prometheus_client::registry::Registry;
 
 /// Which door a request goes through.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -105,10 +109,36 @@ impl Gates {
         });
     }
 
-    pub fn register(&self, registry: &mut prometheus_client::registry::Registry) {
+    pub fn register(&self, registry: &mut Registry) {
         self.0.strangers.register(registry);
         self.0.local.register(registry);
         self.0.across.register(registry);
+        registry.register_collector(Box::new(self.clone()));
+    }
+}
+
+/// The gates of clusters come and go, so they are read when asked: which cluster's requests wait.
+impl Collector for Gates {
+    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), std::fmt::Error> {
+        type Figure = fn(&GateStatus) -> usize;
+        const FIGURES: [(&str, &str, Figure); 3] = [
+            ("api_cluster_in_flight", "Requests let in to a cluster and not ended", |s| {
+                s.in_flight
+            }),
+            ("api_cluster_queued", "Requests that wait for a cluster", |s| s.queued.iter().sum()),
+            ("api_cluster_limit", "How many may be in flight to a cluster now", |s| s.limit),
+        ];
+        let gates = self.0.clusters.load();
+        let read: Vec<_> = gates.iter().map(|(name, gate)| (name, gate.status())).collect();
+        for (name, help, figure) in FIGURES {
+            let mut family = encoder.encode_descriptor(name, help, None, MetricType::Gauge)?;
+            for (cluster, status) in &read {
+                let labels = [("cluster", cluster.as_str())];
+                let mut gauge = family.encode_family(&labels)?;
+                gauge.encode_gauge(&i64::try_from(figure(status)).unwrap_or(i64::MAX))?;
+            }
+        }
+        Ok(())
     }
 }
 
@@ -158,6 +188,20 @@ mod tests {
         }
         gates.shed(Pressure::Normal);
         assert!(gates.at(Door::Cluster("new")).admit(Priority::Low, soon()).await.is_ok());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn metrics_say_which_cluster_is_full() {
+        let gates = Gates::new();
+        let mut registry = Registry::default();
+        gates.register(&mut registry);
+        gates.at(Door::Cluster("idle"));
+        let _held = gates.at(Door::Cluster("busy")).admit(Priority::Normal, soon()).await.unwrap();
+        let mut said = String::new();
+        prometheus_client::encoding::text::encode(&mut said, &registry).unwrap();
+        assert!(said.contains("api_cluster_in_flight{cluster=\"busy\"} 1\n"), "{said}");
+        assert!(said.contains("api_cluster_in_flight{cluster=\"idle\"} 0\n"), "{said}");
+        assert!(said.contains("api_cluster_queued{cluster=\"busy\"} 0\n"), "{said}");
     }
 
     #[test]

@@ -1,4 +1,5 @@
 mod files;
+mod watched;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -9,17 +10,20 @@ use guard::admission::{
 };
 use serde_json::{Value, json};
 
+use crate::client;
 use crate::output::{self, Failure, Format, NO, Output, Verdict};
 use crate::table::Table;
 use crate::terminal::Paint;
 
-/// Hold objects against admission rules, offline: test, explain, import
+/// What may enter a cluster: rules and decisions of a running server; test, explain, import offline
 ///
-/// Rules are AdmissionRule manifests, or a plain list of rules with names. Objects are manifests or
-/// whole AdmissionReviews. Nothing is asked of a cluster: what only a cluster knows (owners, claims,
-/// roles of service accounts) is unknown.
+/// Offline, rules are AdmissionRule manifests, or a plain list of rules with names. Objects are
+/// manifests or whole AdmissionReviews. Nothing is asked of a cluster: what only a cluster knows
+/// (owners, claims, roles of service accounts) is unknown.
 ///
 /// Examples:
+///   fairlead admission rules
+///   fairlead admission audit --outcome denied -w
 ///   fairlead admission test --rules rules.yaml --object deployment.yaml
 ///   fairlead admission explain --rules rules.yaml --object pod.yaml --user alice --group devs
 ///   fairlead admission import nv-admission-rules.yaml > rules.yaml
@@ -38,6 +42,10 @@ enum Verb {
     Test(Case),
     /// Every rule and every criterion: met, or what is there instead
     Explain(Case),
+    /// The rules of a running server, in the order in which they are decided; exit 1 if one is invalid
+    Rules(watched::Rules),
+    /// What a running server decided, the latest first: a line for each owner, image and rule
+    Audit(watched::Audit),
     /// NeuVector's exported rules as AdmissionRules; what could not be carried over on stderr
     Import {
         /// The export (NvAdmissionControlSecurityRule YAML), or `-` for standard input
@@ -89,6 +97,8 @@ pub(crate) fn run(args: &Args) -> Verdict {
     match &args.verb {
         Verb::Test(case) => test(case),
         Verb::Explain(case) => explain_all(case),
+        Verb::Rules(args) => client::verdict(watched::rules(args)),
+        Verb::Audit(args) => client::verdict(watched::audit(args)),
         Verb::Import { file, output } => import_file(file, *output),
     }
 }

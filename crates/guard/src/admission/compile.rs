@@ -28,14 +28,16 @@ impl Settings {
 
 /// The enabled rules in decision order: critical allow rules; then federal, ground and user rules,
 /// in each layer allow before deny; within that as they were given.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct Program {
-    pub(super) rules: Vec<Compiled>,
+    pub(super) rules: Vec<Arc<Compiled>>,
 }
 
 #[derive(Clone, Debug)]
 pub(super) struct Compiled {
     pub(super) name: String,
+    /// Where it stands in the program; lower is earlier.
+    layer: (u8, bool),
     pub(super) action: Action,
     pub(super) protect: bool,
     pub(super) selects: [bool; 3],
@@ -86,16 +88,21 @@ impl Program {
                 continue;
             }
             if !rule.spec.disabled {
-                compiled.push((layer(rule), Compiled::new(name, rule, settings)));
+                compiled.push(Arc::new(Compiled::new(name, rule, settings)));
             }
         }
         problems.into_result()?;
-        compiled.sort_by_key(|(layer, _)| *layer);
-        Ok(Self { rules: compiled.into_iter().map(|(_, rule)| rule).collect() })
+        Ok(Self::of(compiled))
+    }
+
+    /// Of rules that were compiled before, in the order in which they are listed.
+    pub(super) fn of(mut rules: Vec<Arc<Compiled>>) -> Self {
+        rules.sort_by_key(|rule| rule.layer);
+        Self { rules }
     }
 }
 
-fn layer(rule: &AdmissionRule) -> (u8, bool) {
+pub(super) fn layer(rule: &AdmissionRule) -> (u8, bool) {
     let deny = rule.spec.action == Action::Deny;
     let layer = match rule.spec.origin {
         _ if rule.spec.critical && !deny => 0,
@@ -107,7 +114,8 @@ fn layer(rule: &AdmissionRule) -> (u8, bool) {
 }
 
 impl Compiled {
-    fn new(name: String, rule: &AdmissionRule, settings: &Settings) -> Self {
+    /// `rule` has been checked.
+    pub(super) fn new(name: String, rule: &AdmissionRule, settings: &Settings) -> Self {
         let spec = &rule.spec;
         let selects = |kind| spec.containers.is_empty() || spec.containers.contains(&kind);
         let selects = [
@@ -131,7 +139,7 @@ impl Compiled {
                 None => folds.push(Fold { name, criteria: vec![compare] }),
             }
         }
-        Self { name, action: spec.action, protect, selects, folds }
+        Self { name, layer: layer(rule), action: spec.action, protect, selects, folds }
     }
 }
 

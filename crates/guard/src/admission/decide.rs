@@ -1,6 +1,7 @@
 //! The decision: a pure function of the program, the request and the facts. No lock, no I/O.
 
 use std::borrow::Cow;
+use std::sync::Arc;
 
 use objects::kinds::admission_rule::{Action, ContainerKind};
 use serde::Serialize;
@@ -114,7 +115,7 @@ fn decide_one<'p>(
     context: &Context<'_>,
     decision: &mut Decision<'p>,
 ) -> bool {
-    let selected = |rule: &&Compiled| kind.is_none_or(|kind| rule.selects[index(kind)]);
+    let selected = |rule: &&Arc<Compiled>| kind.is_none_or(|kind| rule.selects[index(kind)]);
     for rule in program.rules.iter().filter(selected) {
         if !rule.matches(context) {
             continue;

@@ -14,6 +14,10 @@ impl RiskyTags {
         self.0 |= 1 << tag as u8;
     }
 
+    pub fn add(&mut self, other: Self) {
+        self.0 |= other.0;
+    }
+
     pub fn contains(self, tag: RiskyTag) -> bool {
         self.0 & (1 << tag as u8) != 0
     }
@@ -52,6 +56,8 @@ impl RiskyTags {
 /// The root owner of an object.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Owner {
+    pub kind: String,
+    pub name: String,
     /// Who made it, if its review was seen: the user, and the groups.
     pub by: Option<(String, Vec<String>)>,
     /// Its own and its template's, the template's first.

@@ -44,7 +44,9 @@ macro_rules! read {
 
 read! {
     Metadata {
+        uid: String,
         name: String,
+        generate_name: String,
         namespace: String,
         labels: BTreeMap<String, String>,
         annotations: BTreeMap<String, String>,
@@ -54,6 +56,9 @@ read! {
 
     OwnerReference {
         uid: String,
+        kind: String,
+        name: String,
+        controller: bool,
     }
 
     PodSpec {

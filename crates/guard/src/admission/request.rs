@@ -10,8 +10,10 @@ use serde_json::{Value, json};
 
 use super::compile::Settings;
 use super::decide::Decision;
+use super::facts::{Facts, Owner};
 use super::image::Image;
 use super::pod::{ClaimSpec, Container, Metadata, PodSpec};
+use super::seen::Sighting;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Version {
@@ -62,8 +64,13 @@ pub struct Request {
     pub version: Version,
     pub dry_run: bool,
     pub kind: String,
+    /// Of an object that its server is to name, what the name begins with.
     pub name: String,
     pub namespace: String,
+    /// The object's own, if its server gave it one already.
+    pub(super) object_uid: String,
+    /// Kind and name of what controls it.
+    pub(super) controller: Option<(String, String)>,
     /// Who asks.
     pub user: String,
     pub groups: Vec<String>,
@@ -152,6 +159,8 @@ impl Request {
             kind: asked.kind.clone(),
             name: text("/name"),
             namespace: asked.namespace.clone(),
+            object_uid: String::new(),
+            controller: None,
             user: text("/userInfo/username"),
             groups: groups.map(str::to_owned).collect(),
             subject: Subject::Passed("nothing to look at"),
@@ -185,6 +194,8 @@ impl Request {
             kind: asked.kind.clone(),
             name: String::new(),
             namespace: String::new(),
+            object_uid: String::new(),
+            controller: None,
             user: user.to_owned(),
             groups: groups.to_vec(),
             subject: Subject::Passed("nothing to look at"),
@@ -201,6 +212,44 @@ impl Request {
             Subject::Passed(why) => Some(why),
             _ => None,
         }
+    }
+
+    /// What is known of its root owner.
+    pub(super) fn root<'f>(&self, facts: &'f dyn Facts) -> Option<&'f Owner> {
+        match &self.subject {
+            Subject::Pod(pod) if !pod.owners.is_empty() => facts.owner(&pod.owners),
+            _ => None,
+        }
+    }
+
+    /// The images of its containers, each once.
+    pub(super) fn images(&self) -> String {
+        let Subject::Pod(pod) = &self.subject else { return String::new() };
+        let mut images: Vec<_> =
+            pod.containers.iter().map(|(_, container, _)| container.image.as_str()).collect();
+        images.dedup();
+        images.join(", ")
+    }
+
+    /// What those that it may own are to be judged by. Pods and claims own nothing.
+    pub(super) fn into_sighting(self) -> Option<Sighting> {
+        let Subject::Pod(pod) = self.subject else { return None };
+        if self.kind == "Pod" || self.object_uid.is_empty() {
+            return None;
+        }
+        let owner = Owner {
+            kind: self.kind,
+            name: self.name,
+            by: Some((self.user, self.groups)),
+            labels: pod.labels,
+            annotations: pod.annotations,
+        };
+        Some(Sighting { uid: self.object_uid, above: pod.owners, owner })
+    }
+
+    /// Lets it through without a look.
+    pub(super) fn pass(&mut self, why: &'static str) {
+        self.subject = Subject::Passed(why);
     }
 
     fn read(&mut self, asked: &Asked, object: &Value, settings: &Settings) -> Result<(), String> {
@@ -222,7 +271,13 @@ impl Request {
         let meta = metadata(object).map_err(|error| format!("metadata: {error}"))?;
         if !meta.name.is_empty() {
             self.name.clone_from(&meta.name);
+        } else if self.name.is_empty() {
+            self.name.clone_from(&meta.generate_name);
         }
+        self.object_uid.clone_from(&meta.uid);
+        let owners = &meta.owner_references;
+        let controller = owners.iter().find(|owner| owner.controller).or(owners.first());
+        self.controller = controller.map(|owner| (owner.kind.clone(), owner.name.clone()));
         if !meta.namespace.is_empty() {
             self.namespace.clone_from(&meta.namespace);
         }

@@ -137,12 +137,3 @@ fn threads_that_allocate_and_unwind_survive_being_profiled() {
 fn too_long_is_refused_at_once() {
     assert!(matches!(cpu(LONGEST + Duration::from_secs(1)), Err(Error::TooLong)));
 }
-
-#[test]
-fn equal_stacks_are_counted_together_and_reading_ends_where_nothing_was_written() {
-    let samples: Vec<AtomicUsize> = (0..8).map(|_| AtomicUsize::new(0)).collect();
-    for (word, value) in samples.iter().zip([2, 10, 11, 2, 10, 11]) {
-        word.store(value, SeqCst);
-    }
-    assert_eq!(read(&samples), HashMap::from([(vec![10, 11], 2)]));
-}

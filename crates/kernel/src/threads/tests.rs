@@ -120,14 +120,16 @@ fn many_who_ask_at_once_each_get_an_answer() {
 }
 
 #[test]
-fn threads_that_allocate_all_the_time_survive_being_asked() {
+fn threads_that_allocate_and_unwind_all_the_time_survive_being_asked() {
     let stop = AtomicBool::new(false);
     thread::scope(|scope| {
         let _stop = StopOnDrop(&stop);
         for _ in 0..2 {
             scope.spawn(|| {
                 while !stop.load(SeqCst) {
-                    std::hint::black_box(vec![0_u8; 4096]);
+                    let held = vec![0_u8; 4096];
+                    // Unwinding, without a word from the panic hook.
+                    let _ = std::panic::catch_unwind(|| std::panic::resume_unwind(Box::new(held)));
                 }
             });
         }

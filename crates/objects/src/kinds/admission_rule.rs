@@ -33,6 +33,7 @@ const MOST_SUB_CRITERIA: usize = 16;
 const LONGEST_VALUE: usize = 65_536;
 const LONGEST_WORD: usize = 1024;
 const LONGEST_COMMENT: usize = 4096;
+pub const LONGEST_WHY: usize = 4096;
 
 /// A rule on what may enter a cluster.
 #[derive(CustomResource, Clone, Debug, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
@@ -43,11 +44,14 @@ const LONGEST_COMMENT: usize = 4096;
     doc = "A rule on what may enter a cluster.",
     category = "fairlead",
     shortname = "admrule",
+    status = "AdmissionRuleStatus",
     derive = "PartialEq",
     printcolumn = r#"{"name":"Action","type":"string","jsonPath":".spec.action"}"#,
     printcolumn = r#"{"name":"Mode","type":"string","jsonPath":".spec.mode"}"#,
     printcolumn = r#"{"name":"Criteria","type":"string","jsonPath":".spec.criteria[*].name"}"#,
     printcolumn = r#"{"name":"Disabled","type":"boolean","jsonPath":".spec.disabled"}"#,
+    printcolumn = r#"{"name":"State","type":"string","jsonPath":".status.state"}"#,
+    printcolumn = r#"{"name":"Why","type":"string","jsonPath":".status.why","priority":1}"#,
     printcolumn = r#"{"name":"Comment","type":"string","jsonPath":".spec.comment","priority":1}"#,
     printcolumn = r#"{"name":"Age","type":"date","jsonPath":".metadata.creationTimestamp"}"#
 )]
@@ -79,6 +83,42 @@ pub struct AdmissionRuleSpec {
     pub critical: bool,
 }
 
+/// What became of it.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct AdmissionRuleStatus {
+    /// Which version of the spec this is about.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub observed_generation: Option<i64>,
+    #[serde(default)]
+    pub state: RuleState,
+    /// What is wrong with it, or hardly what was meant.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = LONGEST_WHY))]
+    pub why: Option<String>,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum RuleState {
+    /// It decides.
+    #[default]
+    Active,
+    Disabled,
+    /// It is not looked at, because it is not right.
+    Invalid,
+}
+
+impl fmt::Display for RuleState {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Active => "active",
+            Self::Disabled => "disabled",
+            Self::Invalid => "invalid",
+        })
+    }
+}
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Action {
@@ -103,6 +143,16 @@ pub enum Mode {
     Global,
     Monitor,
     Protect,
+}
+
+impl fmt::Display for Mode {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Global => "",
+            Self::Monitor => "monitor",
+            Self::Protect => "protect",
+        })
+    }
 }
 
 impl Mode {
@@ -145,6 +195,16 @@ pub enum Origin {
     Ground,
     #[default]
     UserCreated,
+}
+
+impl fmt::Display for Origin {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Federal => "federal",
+            Self::Ground => "ground",
+            Self::UserCreated => "user_created",
+        })
+    }
 }
 
 /// One condition, in NeuVector's words.
@@ -282,6 +342,16 @@ impl Kind for AdmissionRule {
                  else to compare; make two rules"
             );
             problems.add("spec.criteria", problem);
+        }
+        problems.into_result()
+    }
+
+    /// Of a rule that is not right, the status says what is wrong.
+    fn check_status(&self) -> Result<(), Invalid> {
+        let mut problems = Invalid::default();
+        let why = self.status.as_ref().and_then(|status| status.why.as_ref());
+        if why.is_some_and(|why| why.chars().count() > LONGEST_WHY) {
+            problems.add("status.why", format!("has more than {LONGEST_WHY} characters"));
         }
         problems.into_result()
     }

@@ -18,6 +18,8 @@ use crate::store::{Invalid, Kind};
 const LONGEST_NAME: usize = 63;
 /// Every cluster is joined to every other: the peers grow with the square.
 const MOST_CLUSTERS: usize = 256;
+/// Those in the mesh, and as many on their way out.
+const MOST_JOINED: usize = 2 * MOST_CLUSTERS;
 const MOST_NETWORKS: usize = 64;
 /// An IPv6 network, written out.
 const LONGEST_NETWORK: usize = 43;
@@ -51,6 +53,12 @@ pub struct ClusterMeshSpec {
     )]
     #[x_kube(validation = Rule::new("self.filter(c, has(c.local) && c.local).size() <= 1").message("at most one cluster is local"))]
     pub clusters: Vec<MeshCluster>,
+    /// Teach Kilo's Peer to clusters that do not know it, instead of waiting until somebody does.
+    #[serde(rename = "installCRDs", default, skip_serializing_if = "is_false")]
+    pub install_crds: bool,
+    /// Take over the peers that kilo-clustermesh made for a mesh of this name.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub adopt: bool,
 }
 
 /// A cluster of the mesh: the local one, one with a kubeconfig in a Secret, or one of the fleet.
@@ -105,10 +113,32 @@ pub struct ClusterMeshStatus {
     #[serde(default)]
     #[schemars(length(max = MOST_CLUSTERS))]
     pub clusters: Vec<MeshClusterStatus>,
+    /// Every cluster that may have peers of this mesh: written down before the first of them is, so
+    /// that a cluster which leaves is still found and cleared.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = MOST_JOINED))]
+    pub joined: Vec<JoinedCluster>,
     /// Ready, Progressing, NetworksOverlap.
     #[serde(default)]
     #[schemars(length(max = 8))]
     pub conditions: Vec<MeshCondition>,
+}
+
+/// A cluster that may have peers of the mesh, and how it is reached.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct JoinedCluster {
+    pub name: String,
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub local: bool,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub kubeconfig_secret_ref: Option<KubeconfigSecretRef>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cluster_ref: Option<String>,
+    /// It is no longer in the mesh, or the mesh is going: what its peers wait for to be removed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = LONGEST_MESSAGE))]
+    pub leaving: Option<String>,
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
@@ -134,6 +164,10 @@ pub struct MeshClusterStatus {
     /// Those of them that are in place, exactly as they should be.
     #[serde(default)]
     pub registered_peers: u32,
+    /// The clusters in which some of them are not.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = MOST_CLUSTERS))]
+    pub missing_in: Vec<String>,
     /// How many of its nodes have no peer.
     #[serde(default)]
     pub skipped: u32,
@@ -210,18 +244,60 @@ pub enum MeshClusterRef {
     Fleet(String),
 }
 
+impl MeshClusterRef {
+    /// None where nothing says it, or more than one thing.
+    fn of(
+        local: bool,
+        secret: Option<&KubeconfigSecretRef>,
+        cluster: Option<&String>,
+        namespace: &str,
+    ) -> Option<Self> {
+        match (local, secret, cluster) {
+            (true, None, None) => Some(Self::Local),
+            (false, Some(KubeconfigSecretRef { name, key }), None) => {
+                Some(Self::Secret(namespace.to_owned(), name.clone(), key.clone()))
+            }
+            (false, None, Some(name)) => Some(Self::Fleet(name.clone())),
+            _ => None,
+        }
+    }
+}
+
+impl std::fmt::Display for MeshClusterRef {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Local => f.write_str("the local cluster"),
+            Self::Secret(namespace, name, key) => write!(f, "Secret {namespace}/{name}, key {key}"),
+            Self::Fleet(name) => write!(f, "cluster {name} of the fleet"),
+        }
+    }
+}
+
 impl MeshCluster {
     /// None where it says none, or more than one: such a mesh does not pass `check`.
     pub fn reference(&self, namespace: &str) -> Option<MeshClusterRef> {
-        match (self.local, &self.kubeconfig_secret_ref, &self.cluster_ref) {
-            (true, None, None) => Some(MeshClusterRef::Local),
-            (false, Some(secret), None) => Some(MeshClusterRef::Secret(
-                namespace.to_owned(),
-                secret.name.clone(),
-                secret.key.clone(),
-            )),
-            (false, None, Some(name)) => Some(MeshClusterRef::Fleet(name.clone())),
-            _ => None,
+        let Self { local, kubeconfig_secret_ref, cluster_ref, .. } = self;
+        let (secret, cluster) = (kubeconfig_secret_ref.as_ref(), cluster_ref.as_ref());
+        MeshClusterRef::of(*local, secret, cluster, namespace)
+    }
+}
+
+impl JoinedCluster {
+    pub fn reference(&self, namespace: &str) -> Option<MeshClusterRef> {
+        let Self { local, kubeconfig_secret_ref, cluster_ref, .. } = self;
+        let (secret, cluster) = (kubeconfig_secret_ref.as_ref(), cluster_ref.as_ref());
+        MeshClusterRef::of(*local, secret, cluster, namespace)
+    }
+}
+
+impl From<&MeshCluster> for JoinedCluster {
+    fn from(cluster: &MeshCluster) -> Self {
+        Self {
+            name: cluster.name.clone(),
+            local: cluster.local,
+            kubeconfig_secret_ref: cluster.kubeconfig_secret_ref.clone(),
+            cluster_ref: cluster.cluster_ref.clone(),
+            leaving: None,
         }
     }
 }

@@ -1,0 +1,28 @@
+//! CNI's own words, in the versions 0.3.1, 0.4.0, 1.0.0 and 1.1.0.
+//!
+//! - [`Invocation`]: what a runtime asks, from the environment.
+//! - [`Configuration`]: the network it asks about, from stdin, checked for what is asked.
+//! - [`Success`] and [`Error`]: the answers, rendered exactly as the version in use wants them.
+
+mod args;
+mod configuration;
+mod error;
+mod invocation;
+mod success;
+mod version;
+
+pub use args::Args;
+pub use configuration::{Configuration, DEFAULT_SOCKET, DEFAULT_TIMEOUT};
+pub use error::{Code, Error};
+pub use invocation::{Command, Invocation};
+pub use success::{Dns, Interface, Ip, Prefix, Route, Success};
+pub use version::Version;
+
+/// CNI's rule for the names of networks and containers.
+fn is_identifier(name: &str) -> bool {
+    name.starts_with(|first: char| first.is_ascii_alphanumeric())
+        && name.chars().all(|c| c.is_ascii_alphanumeric() || matches!(c, '_' | '.' | '-'))
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,204 @@
+use std::net::IpAddr;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use serde::Deserialize;
+use serde_json::{Map, Value};
+
+use super::success::{self, Dns};
+use super::{Code, Command, Error, Version, is_identifier};
+use crate::wire::Name;
+
+/// Where the daemon listens unless the network configuration says otherwise.
+pub const DEFAULT_SOCKET: &str = "/run/fairlead/cni.sock";
+/// How long a runtime waits by default for an answer: half of what a kubelet gives its runtime.
+pub const DEFAULT_TIMEOUT: Duration = Duration::from_secs(60);
+const LONGEST_TIMEOUT: Duration = Duration::from_secs(600);
+
+/// The network that a command is about: what stdin says, as far as we heed it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Configuration {
+    pub version: Version,
+    pub name: String,
+    /// Ours: the pool to take addresses from, whatever the namespace says.
+    pub pool: Option<String>,
+    /// Ours: where the daemon listens, and how long an answer may take.
+    pub socket: PathBuf,
+    pub timeout: Duration,
+    pub dns: Dns,
+    /// What the plugins before this one made (ADD), or the whole chain (CHECK).
+    pub previous: Option<Map<String, Value>>,
+    /// GC: what is still in use.
+    pub valid: Vec<Name>,
+}
+
+impl Configuration {
+    /// What `command` needs of stdin is there, or this is its error. Commands that take things down
+    /// put up with fields that ADD refuses.
+    pub fn parse(stdin: &[u8], command: Command) -> Result<Self, Error> {
+        let config: Map<String, Value> = serde_json::from_slice(stdin).map_err(|error| {
+            Error::new(
+                Code::Decoding,
+                format!("the network configuration on stdin is not JSON: {error}"),
+            )
+            .details("stdin must be one JSON object with cniVersion, name and type")
+        })?;
+        let version = version(&config)?;
+        allowed(command, version)?;
+        let name = text(&config, "name")?.unwrap_or_default();
+        if !is_identifier(&name) {
+            return Err(wrong(format!("name is {name:?}")).details(
+                "a network's name is of a-z, A-Z, 0-9, _, . and -, and begins with one of a-z, A-Z, 0-9",
+            ));
+        }
+        if command == Command::Add {
+            refuse_unsupported(&config)?;
+        }
+        let socket = text(&config, "socket")?.unwrap_or_else(|| DEFAULT_SOCKET.to_owned());
+        let previous = previous(&config)?;
+        if command == Command::Check && previous.is_none() {
+            return Err(wrong("prevResult is missing".to_owned())
+                .details("CHECK compares with the result of ADD: the runtime must pass it on"));
+        }
+        Ok(Self {
+            version,
+            name,
+            pool: text(&config, "pool")?.filter(|pool| !pool.is_empty()),
+            socket: PathBuf::from(socket),
+            timeout: timeout(&config)?,
+            dns: take(&config, "dns")?.unwrap_or_default(),
+            previous,
+            valid: if command == Command::Gc { valid(&config)? } else { Vec::new() },
+        })
+    }
+
+    /// The addresses that the previous result names.
+    pub fn previous_addresses(&self) -> Vec<IpAddr> {
+        self.previous.as_ref().map(success::addresses).unwrap_or_default()
+    }
+}
+
+fn version(config: &Map<String, Value>) -> Result<Version, Error> {
+    match config.get("cniVersion") {
+        Some(Value::String(version)) => Version::parse(version),
+        // The specification's own meaning of its absence.
+        None => Version::parse("0.1.0"),
+        Some(_) => Err(wrong("cniVersion must be a string".to_owned())),
+    }
+}
+
+/// Some commands came with later versions.
+fn allowed(command: Command, version: Version) -> Result<(), Error> {
+    let since = match command {
+        Command::Check => Version::V0_4_0,
+        Command::Gc | Command::Status => Version::V1_1_0,
+        Command::Add | Command::Del | Command::Version => Version::V0_3_1,
+    };
+    if version >= since {
+        return Ok(());
+    }
+    let msg = format!("cniVersion {version} has no {command}");
+    Err(Error::new(Code::IncompatibleVersion, msg)
+        .details(format!("set cniVersion in the network configuration to {since} or later")))
+}
+
+/// To accept these and do nothing would be a lie that shows much later.
+fn refuse_unsupported(config: &Map<String, Value>) -> Result<(), Error> {
+    let runtime = |key| config.get("runtimeConfig").and_then(|runtime| runtime.get(key));
+    let fields = [
+        ("ipam", config.get("ipam"), "addresses come from an AddressPool: take ipam out"),
+        (
+            "ipMasq",
+            config.get("ipMasq"),
+            "masquerading is not done by this plugin: take ipMasq out",
+        ),
+        (
+            "runtimeConfig.ips",
+            runtime("ips"),
+            "an address cannot be chosen: take the capability ips out",
+        ),
+        (
+            "runtimeConfig.mac",
+            runtime("mac"),
+            "a MAC address cannot be chosen: take the capability mac out",
+        ),
+    ];
+    for (key, value, remedy) in fields {
+        if let Some(value) = value.filter(|value| asks_for_something(value)) {
+            let msg = format!("{key} is not supported (its value is {value})");
+            return Err(Error::new(Code::UnsupportedField, msg).details(remedy));
+        }
+    }
+    Ok(())
+}
+
+fn asks_for_something(value: &Value) -> bool {
+    match value {
+        Value::Null | Value::Bool(false) => false,
+        Value::String(text) => !text.is_empty(),
+        Value::Array(list) => !list.is_empty(),
+        Value::Object(map) => !map.is_empty(),
+        Value::Bool(true) | Value::Number(_) => true,
+    }
+}
+
+fn timeout(config: &Map<String, Value>) -> Result<Duration, Error> {
+    let Some(value) = config.get("timeout").filter(|value| !value.is_null()) else {
+        return Ok(DEFAULT_TIMEOUT);
+    };
+    let seconds = value.as_f64().and_then(|seconds| Duration::try_from_secs_f64(seconds).ok());
+    seconds.filter(|wait| !wait.is_zero() && *wait <= LONGEST_TIMEOUT).ok_or_else(|| {
+        wrong(format!("timeout is {value}"))
+            .details(format!("it is a number of seconds, at most {}", LONGEST_TIMEOUT.as_secs()))
+    })
+}
+
+fn previous(config: &Map<String, Value>) -> Result<Option<Map<String, Value>>, Error> {
+    let previous: Option<Map<String, Value>> = take(config, "prevResult")?;
+    if let Some(previous) = &previous {
+        for key in ["interfaces", "ips", "routes"] {
+            if !matches!(previous.get(key), None | Some(Value::Null | Value::Array(_))) {
+                return Err(wrong(format!("prevResult.{key} must be a list")));
+            }
+        }
+    }
+    Ok(previous)
+}
+
+fn valid(config: &Map<String, Value>) -> Result<Vec<Name>, Error> {
+    #[derive(Deserialize)]
+    struct Attachment {
+        #[serde(rename = "containerID")]
+        container: String,
+        ifname: String,
+    }
+    // The first is the specification's; the second was in its first edition and runtimes send both.
+    for key in ["cni.dev/valid-attachments", "cni.dev/attachments"] {
+        if config.contains_key(key) {
+            let valid: Option<Vec<Attachment>> = take(config, key)?;
+            let name = |Attachment { container, ifname }| Name { container, ifname };
+            return Ok(valid.unwrap_or_default().into_iter().map(name).collect());
+        }
+    }
+    // Without a list "nothing is valid" and "nobody said" look the same, and one of them is a disaster.
+    Err(wrong("cni.dev/valid-attachments is missing".to_owned()).details(
+        "GC removes what is not in that list: the runtime must send it, also when it is empty",
+    ))
+}
+
+fn text(config: &Map<String, Value>, key: &str) -> Result<Option<String>, Error> {
+    take(config, key)
+}
+
+/// A field; `null` is as good as absent.
+fn take<T: serde::de::DeserializeOwned>(
+    config: &Map<String, Value>,
+    key: &str,
+) -> Result<Option<T>, Error> {
+    let Some(value) = config.get(key) else { return Ok(None) };
+    Option::<T>::deserialize(value).map_err(|error| wrong(format!("{key}: {error}")))
+}
+
+fn wrong(msg: String) -> Error {
+    Error::new(Code::InvalidConfiguration, msg)
+}

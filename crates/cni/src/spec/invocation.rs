@@ -1,0 +1,132 @@
+use std::ffi::OsString;
+use std::fmt;
+use std::path::PathBuf;
+
+use super::{Args, Code, Error, is_identifier};
+use crate::wire::Name;
+
+/// What a runtime may ask.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Command {
+    Add,
+    Del,
+    Check,
+    Gc,
+    Status,
+    Version,
+}
+
+impl Command {
+    pub const ALL: [Self; 6] =
+        [Self::Add, Self::Del, Self::Check, Self::Gc, Self::Status, Self::Version];
+
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Add => "ADD",
+            Self::Del => "DEL",
+            Self::Check => "CHECK",
+            Self::Gc => "GC",
+            Self::Status => "STATUS",
+            Self::Version => "VERSION",
+        }
+    }
+}
+
+impl fmt::Display for Command {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+/// What a runtime asks, with what the command needs.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Invocation {
+    Add { name: Name, netns: PathBuf, args: Args },
+    Del { name: Name },
+    Check { name: Name, netns: PathBuf },
+    Gc,
+    Status,
+    Version,
+}
+
+impl Invocation {
+    /// Reads the environment; one error names every variable that is missing or wrong.
+    pub fn parse(variable: impl Fn(&str) -> Option<OsString>) -> Result<Self, Error> {
+        let text = |key: &str| variable(key).and_then(|value| value.into_string().ok());
+        let asked = text("CNI_COMMAND").unwrap_or_default();
+        let Some(command) = Command::ALL.into_iter().find(|command| command.name() == asked) else {
+            let names = Command::ALL.map(Command::name).join(", ");
+            return Err(invalid(format!("CNI_COMMAND is {asked:?}"))
+                .details(format!("it must be one of {names}")));
+        };
+        let mut wrong = Vec::new();
+        let mut name = || Name {
+            container: take(&mut wrong, "CNI_CONTAINERID", text("CNI_CONTAINERID"), container),
+            ifname: take(&mut wrong, "CNI_IFNAME", text("CNI_IFNAME"), interface),
+        };
+        let invocation = match command {
+            Command::Version => return Ok(Self::Version),
+            Command::Status => return Ok(Self::Status),
+            Command::Gc => return Ok(Self::Gc),
+            Command::Del => Self::Del { name: name() },
+            Command::Add | Command::Check => {
+                let name = name();
+                let netns = variable("CNI_NETNS").filter(|path| !path.is_empty());
+                if netns.is_none() {
+                    wrong.push("CNI_NETNS is missing".to_owned());
+                }
+                let netns = PathBuf::from(netns.unwrap_or_default());
+                match command {
+                    Command::Add => {
+                        let args = Args::parse(&text("CNI_ARGS").unwrap_or_default());
+                        let args = args.unwrap_or_else(|error| {
+                            wrong.push(error.to_string());
+                            Args::default()
+                        });
+                        Self::Add { name, netns, args }
+                    }
+                    _ => Self::Check { name, netns },
+                }
+            }
+        };
+        if wrong.is_empty() { Ok(invocation) } else { Err(invalid(wrong.join("; "))) }
+    }
+}
+
+fn take(
+    wrong: &mut Vec<String>,
+    variable: &str,
+    value: Option<String>,
+    check: impl FnOnce(&str) -> Result<(), &'static str>,
+) -> String {
+    let value = value.unwrap_or_default();
+    if value.is_empty() {
+        wrong.push(format!("{variable} is missing"));
+    } else if let Err(why) = check(&value) {
+        wrong.push(format!("{variable} is {value:?}: {why}"));
+    }
+    value
+}
+
+fn container(id: &str) -> Result<(), &'static str> {
+    let good = is_identifier(id);
+    good.then_some(())
+        .ok_or("it must be of a-z, A-Z, 0-9, _, . and -, and begin with one of a-z, A-Z, 0-9")
+}
+
+/// What the kernel takes as the name of an interface.
+fn interface(name: &str) -> Result<(), &'static str> {
+    if name.len() > 15 {
+        Err("it must have at most 15 characters")
+    } else if matches!(name, "." | "..")
+        || name.contains(|c: char| c == '/' || c == ':' || c.is_whitespace())
+    {
+        Err("it must not be . or .. and have no /, : or space")
+    } else {
+        Ok(())
+    }
+}
+
+fn invalid(msg: String) -> Error {
+    Error::new(Code::InvalidEnvironment, msg)
+}

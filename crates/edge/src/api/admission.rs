@@ -1,0 +1,278 @@
+//! Admission: the rules and what became of them, and what was decided.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use access::Verb;
+use axum::Json;
+use axum::extract::State;
+use axum::response::{IntoResponse, Response};
+use flow::snapshot::Changes;
+use futures::stream;
+use guard::admission::{Admission, Audit, Line, Listed, Outcome};
+use http::HeaderMap;
+use jiff::Timestamp;
+use objects::kinds::admission_rule::{Action, Mode};
+use serde::{Deserialize, Serialize};
+use utoipa::{IntoParams, ToSchema};
+use utoipa_axum::routes;
+
+use super::door::Asker;
+use super::extract::Query;
+use super::problem::{Code, Problem};
+use super::rights::Rights;
+use super::route::{Route, Routes};
+use super::{Api, sse};
+
+/// The resources in the cluster `-`.
+const RULES: &str = "admissionrules.fairlead.dev";
+const AUDIT: &str = "admissionaudit.fairlead.dev";
+/// The most lines of an answer, unless fewer are asked for.
+const LINES: usize = 1000;
+/// The most often that a stream tells: a flood of reviews changes lines thousands of times a second.
+const AT_MOST_EVERY: Duration = Duration::from_millis(200);
+
+pub(crate) fn routes() -> Routes {
+    Routes::default().with(Route::read(), routes!(rules)).with(Route::read(), routes!(audit))
+}
+
+/// A rule and what became of it.
+#[derive(Serialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+struct Rule {
+    name: String,
+    /// allow or deny.
+    #[schema(value_type = String)]
+    action: Action,
+    /// Of a deny rule, what a match does: `protect` refuses, `monitor` records.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<String>)]
+    mode: Option<Mode>,
+    /// federal, ground or user_created.
+    origin: String,
+    critical: bool,
+    /// As written.
+    criteria: Vec<String>,
+    #[serde(skip_serializing_if = "String::is_empty")]
+    comment: String,
+    /// active, disabled, or invalid: then it decides nothing.
+    state: String,
+    /// What is wrong with it, or hardly what was meant.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    why: Option<String>,
+}
+
+impl From<&Arc<Listed>> for Rule {
+    fn from(listed: &Arc<Listed>) -> Self {
+        let spec = &listed.spec;
+        let mode = if listed.protect { Mode::Protect } else { Mode::Monitor };
+        Self {
+            name: listed.name.clone(),
+            action: spec.action,
+            mode: (spec.action == Action::Deny).then_some(mode),
+            origin: spec.origin.to_string(),
+            critical: spec.critical,
+            criteria: spec.criteria.iter().map(ToString::to_string).collect(),
+            comment: spec.comment.clone(),
+            state: listed.state.to_string(),
+            why: listed.why.clone(),
+        }
+    }
+}
+
+#[derive(Serialize, ToSchema)]
+struct Rules {
+    rules: Vec<Rule>,
+}
+
+/// The admission rules, in the order in which they are decided
+#[utoipa::path(
+    get, path = "/admission/rules", tag = "admission",
+    responses((status = 200, description = "In decision order", body = Rules))
+)]
+async fn rules(State(api): State<Api>, asker: Asker) -> Result<Json<Rules>, Problem> {
+    asker.may_in_fleet(RULES, Verb::List)?;
+    let rules = admission(&api)?.rules();
+    if !rules.is_told() {
+        let problem = Problem::new(Code::NotReady, "the rules have not been read yet");
+        return Err(problem.come_back(Duration::from_secs(1)));
+    }
+    Ok(Json(Rules { rules: rules.list().into_iter().map(Rule::from).collect() }))
+}
+
+#[derive(Clone, Debug, Deserialize, IntoParams)]
+#[serde(deny_unknown_fields, rename_all = "camelCase")]
+struct Asked {
+    /// The most to show; 1000 unless said.
+    limit: Option<usize>,
+    /// allowed, denied or monitored.
+    #[param(value_type = Option<String>)]
+    outcome: Option<Outcome>,
+    cluster: Option<String>,
+    namespace: Option<String>,
+    rule: Option<String>,
+    /// RFC 3339: not what was last seen before.
+    #[param(value_type = Option<String>)]
+    since: Option<Timestamp>,
+}
+
+impl Asked {
+    fn wants(&self, line: &Line) -> bool {
+        fn is<T: PartialEq>(wanted: Option<&T>, have: &T) -> bool {
+            wanted.is_none_or(|wanted| wanted == have)
+        }
+        let subject = &line.subject;
+        is(self.outcome.as_ref(), &subject.outcome)
+            && is(self.cluster.as_ref(), &subject.cluster)
+            && is(self.namespace.as_ref(), &subject.namespace)
+            && self.rule.as_ref().is_none_or(|rule| subject.rule.as_ref() == Some(rule))
+            && self.since.is_none_or(|since| line.last >= since)
+    }
+}
+
+/// What was decided, of one owner, image and rule.
+#[derive(Serialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+struct AdmissionLine {
+    /// Changes with every decision that the line counts.
+    id: u64,
+    /// allowed, denied, or monitored: admitted although a rule matched.
+    #[schema(value_type = String)]
+    outcome: Outcome,
+    cluster: String,
+    namespace: String,
+    /// Kind and name of the root owner, as far as it is known.
+    owner: String,
+    image: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    rule: Option<String>,
+    dry_run: bool,
+    count: u64,
+    /// RFC 3339.
+    #[schema(value_type = String)]
+    first: Timestamp,
+    #[schema(value_type = String)]
+    last: Timestamp,
+    /// Of the last one: kind and name, container, user, and what was met.
+    object: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    container: Option<String>,
+    user: String,
+    why: String,
+}
+
+impl AdmissionLine {
+    fn new(id: u64, line: &Line) -> Self {
+        let Line { subject, latest, count, first, last } = line.clone();
+        Self {
+            id,
+            outcome: subject.outcome,
+            cluster: subject.cluster,
+            namespace: subject.namespace,
+            owner: subject.owner,
+            image: subject.image,
+            rule: subject.rule,
+            dry_run: subject.dry_run,
+            count,
+            first,
+            last,
+            object: latest.object,
+            container: latest.container,
+            user: latest.user,
+            why: latest.why,
+        }
+    }
+}
+
+#[derive(Serialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+struct AdmissionAudit {
+    lines: Vec<AdmissionLine>,
+    /// Lines that made room for others.
+    forgotten: u64,
+    /// Decisions that came faster than they were written down.
+    dropped: u64,
+}
+
+impl AdmissionAudit {
+    /// What changed after `after`, the latest first.
+    fn of(admission: &Admission, audit: &Audit, asked: &Asked, after: u64) -> Self {
+        let newest = audit.lines.range(after + 1..).rev();
+        let wanted = newest.filter(|(_, line)| asked.wants(line));
+        let lines = wanted.take(asked.limit.unwrap_or(LINES).min(LINES));
+        Self {
+            lines: lines.map(|(id, line)| AdmissionLine::new(*id, line)).collect(),
+            forgotten: audit.forgotten,
+            dropped: admission.dropped(),
+        }
+    }
+}
+
+/// What was decided, the latest first
+///
+/// With `Accept: text/event-stream`: an event `audit` with the same document now, then with the lines
+/// that changed; `end` (`reason`) when one may no longer.
+#[utoipa::path(
+    get, path = "/admission/audit", tag = "admission", params(Asked),
+    responses((status = 200, description = "The latest first", content(
+        (AdmissionAudit = "application/json"), (String = "text/event-stream")
+    )))
+)]
+async fn audit(
+    State(api): State<Api>,
+    asker: Asker,
+    headers: HeaderMap,
+    Query(asked): Query<Asked>,
+) -> Result<Response, Problem> {
+    asker.may_in_fleet(AUDIT, Verb::List)?;
+    let admission = admission(&api)?.clone();
+    if !sse::wanted(&headers) {
+        let document = AdmissionAudit::of(&admission, &admission.audit(), &asked, 0);
+        return Ok(Json(document).into_response());
+    }
+    let place = sse::place(&api, "admission-audit", "all", access::FLEET)?;
+    let rights = Rights::to(&api, &asker, (access::FLEET, None), AUDIT, Verb::List);
+    let follower = Follower { changes: admission.audit_changes(), admission, asked, told: None };
+    let events = stream::unfold(follower, |mut follower| async move {
+        let document = follower.next().await;
+        Some((sse::event("audit", &document), follower))
+    });
+    Ok(sse::answer(&api, place, rights.guard_events(events)))
+}
+
+/// Tells what changed.
+struct Follower {
+    admission: Admission,
+    changes: Changes<Audit>,
+    asked: Asked,
+    /// Up to where; none before the first.
+    told: Option<u64>,
+}
+
+impl Follower {
+    async fn next(&mut self) -> AdmissionAudit {
+        loop {
+            if self.told.is_some() {
+                // Then whatever came meanwhile is told at once.
+                tokio::time::sleep(AT_MOST_EVERY).await;
+                self.changes.changed().await;
+            }
+            let audit = self.admission.audit();
+            let after = self.told.unwrap_or_default();
+            let document = AdmissionAudit::of(&self.admission, &audit, &self.asked, after);
+            let first = self.told.is_none();
+            self.told = Some(audit.lines.get_max().map_or(after, |(id, _)| after.max(*id)));
+            if first || !document.lines.is_empty() {
+                return document;
+            }
+        }
+    }
+}
+
+fn admission(api: &Api) -> Result<&Admission, Problem> {
+    let none = || Problem::new(Code::NotFound, "this process does not decide admissions");
+    api.admission.as_ref().ok_or_else(none)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,55 @@
+//! Clusters that the owner of a private fleet names, one by one.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::Arc;
+
+use super::kubeconfig::sent;
+use super::{Offer, Outlet, Sources};
+use crate::view::{Source, SourceKind};
+
+/// What a private fleet is to have. Dropping it changes nothing any more.
+pub struct Offers {
+    outlet: Outlet,
+    offered: BTreeMap<Arc<str>, Offer>,
+}
+
+impl Offers {
+    pub(crate) fn source() -> (Self, Sources) {
+        let mut sources = Sources { outlets: Vec::new(), told: Arc::default() };
+        let offers = Self { outlet: sources.outlet(), offered: BTreeMap::new() };
+        offers.tell();
+        (offers, sources)
+    }
+
+    /// Offers a cluster by the kubeconfig in the Secret `place`, or says why there is none. Where only
+    /// the credentials differ from those offered before, the client is swapped under its users.
+    pub fn offer(&mut self, name: &str, place: &str, kubeconfig: Result<&str, String>) {
+        let access = kubeconfig.and_then(|text| sent(text, None));
+        let offer = Offer {
+            name: name.into(),
+            source: Source { kind: SourceKind::Secret, place: place.to_owned() },
+            labels: BTreeMap::new(),
+            enabled: true,
+            access: access.map(Arc::new),
+        };
+        self.offered.insert(Arc::clone(&offer.name), offer);
+        self.tell();
+    }
+
+    pub fn withdraw(&mut self, name: &str) {
+        if self.offered.remove(name).is_some() {
+            self.tell();
+        }
+    }
+
+    fn tell(&self) {
+        self.outlet.tell(self.offered.values().cloned().collect());
+    }
+}
+
+impl fmt::Debug for Offers {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_set().entries(self.offered.keys()).finish()
+    }
+}

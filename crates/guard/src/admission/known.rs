@@ -1,0 +1,139 @@
+//! `Known`: what is known of the cluster that asks, from its own objects.
+//!
+//! ```text
+//! claims   ─┐
+//! roles and bindings ─┼─ watch ──► Snapshot ──► a decision's Facts
+//! workloads ─┘
+//! ```
+//!
+//! Contract: each part is unknown until its kinds have been told whole, and is then as old as their
+//! watches. A part that may not be read stays unknown; nothing else waits for it.
+
+mod bindings;
+mod workloads;
+
+use flow::{Map, Snapshot, Tasks};
+use k8s_openapi::api::apps::v1::{DaemonSet, Deployment, ReplicaSet, StatefulSet};
+use k8s_openapi::api::batch::v1::{CronJob, Job};
+use k8s_openapi::api::core::v1::{PersistentVolumeClaim, ReplicationController};
+use k8s_openapi::api::rbac::v1::{ClusterRole, ClusterRoleBinding, Role, RoleBinding};
+use objects::{Event, Id, Kind, Objects, Within};
+
+use bindings::Bindings;
+use workloads::Workloads;
+
+use super::facts::{Facts, Owner, RiskyTags};
+use super::seen::Seen;
+
+/// The storage classes of claims, by namespace and name.
+#[derive(Clone, Debug, Default)]
+struct Claims(Map<String, Map<String, String>>);
+
+/// A cluster whose reviews are decided. Clones share what they know.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Known {
+    claims: Snapshot<Claims>,
+    bindings: Snapshot<Bindings>,
+    workloads: Snapshot<Workloads>,
+}
+
+impl Known {
+    /// Reads what there is to know from the cluster's own store, from now on.
+    pub(super) fn follow(&self, objects: &Objects, tasks: &Tasks) {
+        follow::<PersistentVolumeClaim, _>(objects, tasks, &self.claims, Claims::take);
+        let bindings = &self.bindings;
+        follow::<Role, _>(objects, tasks, bindings, Bindings::take_role);
+        follow::<ClusterRole, _>(objects, tasks, bindings, Bindings::take_role);
+        follow::<RoleBinding, _>(objects, tasks, bindings, Bindings::take_binding);
+        follow::<ClusterRoleBinding, _>(objects, tasks, bindings, Bindings::take_binding);
+        let workloads = &self.workloads;
+        follow::<Deployment, _>(objects, tasks, workloads, Workloads::take);
+        follow::<ReplicaSet, _>(objects, tasks, workloads, Workloads::take);
+        follow::<DaemonSet, _>(objects, tasks, workloads, Workloads::take);
+        follow::<StatefulSet, _>(objects, tasks, workloads, Workloads::take);
+        follow::<ReplicationController, _>(objects, tasks, workloads, Workloads::take);
+        follow::<Job, _>(objects, tasks, workloads, Workloads::take);
+        follow::<CronJob, _>(objects, tasks, workloads, Workloads::take);
+    }
+
+    /// One moment of it, and of what was seen of reviews.
+    pub(super) fn now(&self, seen: &Snapshot<Seen>) -> Now {
+        Now {
+            claims: self.claims.load(),
+            bindings: self.bindings.load(),
+            workloads: self.workloads.load(),
+            seen: seen.load(),
+        }
+    }
+}
+
+fn follow<K: Kind, T: Clone + Send + Sync + 'static>(
+    objects: &Objects,
+    tasks: &Tasks,
+    snapshot: &Snapshot<T>,
+    take: fn(&mut T, Event<K>),
+) {
+    let (snapshot, stop) = (snapshot.clone(), tasks.stopping());
+    let mut watch = objects.watch::<K>(Within::default());
+    tasks.spawn(format!("admission watches {}", K::NAME), async move {
+        while let Some(Some(event)) = stop.bound(watch.next()).await {
+            snapshot.update(|known| {
+                take(known, event);
+                true
+            });
+        }
+    });
+}
+
+impl Claims {
+    fn take(&mut self, event: Event<PersistentVolumeClaim>) {
+        match event {
+            Event::Restarted(all) => {
+                self.0 = Map::new();
+                all.iter().for_each(|claim| self.put(claim));
+            }
+            Event::Applied(claim) => self.put(&claim),
+            Event::Deleted(claim) => {
+                let Id { namespace, name } = Id::of(&claim);
+                if let Some(claims) = self.0.get_mut(&namespace.unwrap_or_default()) {
+                    claims.remove(&name);
+                }
+            }
+        }
+    }
+
+    fn put(&mut self, claim: &PersistentVolumeClaim) {
+        let Id { namespace, name } = Id::of(claim);
+        let class = claim.spec.as_ref().and_then(|spec| spec.storage_class_name.clone());
+        let claims = self.0.entry(namespace.unwrap_or_default()).or_default();
+        match class {
+            Some(class) => claims.insert(name, class),
+            None => claims.remove(&name),
+        };
+    }
+}
+
+/// What is known at one moment.
+pub(super) struct Now {
+    claims: flow::snapshot::View<Claims>,
+    bindings: flow::snapshot::View<Bindings>,
+    workloads: flow::snapshot::View<Workloads>,
+    seen: flow::snapshot::View<Seen>,
+}
+
+impl Facts for Now {
+    fn owner(&self, uids: &[String]) -> Option<&Owner> {
+        uids.iter().find_map(|uid| self.workloads.root(uid, &self.seen))
+    }
+
+    fn storage_class(&self, namespace: &str, claim: &str) -> Option<&str> {
+        self.claims.0.get(namespace)?.get(claim).map(String::as_str)
+    }
+
+    fn risky_tags(&self, namespace: &str, service_account: &str) -> Option<RiskyTags> {
+        self.bindings.tags(namespace, service_account)
+    }
+}
+
+#[cfg(test)]
+mod tests;

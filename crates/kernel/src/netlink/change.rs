@@ -1,0 +1,150 @@
+//! From a change to the message that asks for it.
+
+use std::net::IpAddr;
+use std::os::fd::AsRawFd;
+
+use ipnet::IpNet;
+use netlink_packet_core::{NLM_F_CREATE, NLM_F_EXCL, NLM_F_REPLACE};
+use netlink_packet_route::address::{AddressAttribute, AddressFlags, AddressMessage};
+use netlink_packet_route::link::{
+    AfSpecInet6, AfSpecUnspec, In6AddrGenMode, InfoData, InfoKind, InfoVeth, LinkAttribute,
+    LinkFlags, LinkInfo, LinkMessage,
+};
+use netlink_packet_route::neighbour::{NeighbourAttribute, NeighbourMessage, NeighbourState};
+use netlink_packet_route::route::{
+    RouteAttribute, RouteFlags, RouteMessage, RouteScope, RouteType,
+};
+use netlink_packet_route::{AddressFamily, RouteNetlinkMessage as Message};
+
+use super::{Address, Change, LinkRef, Neighbour, Route, RouteKind, SetLink, Veth};
+
+/// The message, and its flags beyond "request".
+pub(super) fn request(change: &Change<'_>) -> (Message, u16) {
+    const ENSURE: u16 = NLM_F_CREATE | NLM_F_REPLACE;
+    match change {
+        Change::Veth(wanted) => (Message::NewLink(veth(wanted)), NLM_F_CREATE | NLM_F_EXCL),
+        Change::Set(link, wanted) => (Message::SetLink(set(*link, wanted)), 0),
+        Change::Delete(link) => (Message::DelLink(named(*link)), 0),
+        Change::Address(wanted) => (Message::NewAddress(address(wanted)), ENSURE),
+        Change::DeleteAddress(gone) => (Message::DelAddress(address(gone)), 0),
+        Change::Neighbour(wanted) => (Message::NewNeighbour(neighbour(wanted)), ENSURE),
+        Change::Route(wanted) => (Message::NewRoute(route(wanted)), ENSURE),
+        Change::DeleteRoute(gone) => (Message::DelRoute(route(gone)), 0),
+    }
+}
+
+pub(super) fn named(link: LinkRef<'_>) -> LinkMessage {
+    let mut message = LinkMessage::default();
+    match link {
+        LinkRef::Index(index) => message.header.index = index,
+        LinkRef::Name(name) => message.attributes.push(LinkAttribute::IfName(name.to_owned())),
+    }
+    message
+}
+
+fn veth(veth: &Veth<'_>) -> LinkMessage {
+    let end = |name: &str, mac: super::Mac| {
+        let mut message = LinkMessage::default();
+        message.attributes = vec![
+            LinkAttribute::IfName(name.to_owned()),
+            // Chosen by us: whoever assigns "better" ones to new links leaves this one alone.
+            LinkAttribute::Address(mac.0.to_vec()),
+            LinkAttribute::Mtu(veth.mtu),
+            // As many queues as CPUs, the default, would cost half again as much to make.
+            LinkAttribute::NumTxQueues(1),
+            LinkAttribute::NumRxQueues(1),
+        ];
+        message
+    };
+    let mut peer = end(veth.peer.name, veth.peer.mac);
+    peer.attributes.push(LinkAttribute::NetNsFd(veth.peer.namespace.as_raw_fd()));
+    let mut message = end(veth.name, veth.mac);
+    message.attributes.push(LinkAttribute::LinkInfo(vec![
+        LinkInfo::Kind(InfoKind::Veth),
+        LinkInfo::Data(InfoData::Veth(InfoVeth::Peer(peer))),
+    ]));
+    message
+}
+
+fn set(link: LinkRef<'_>, wanted: &SetLink<'_>) -> LinkMessage {
+    let mut message = named(link);
+    if wanted.up {
+        message.header.flags = LinkFlags::Up;
+        message.header.change_mask = LinkFlags::Up;
+    }
+    let attributes = &mut message.attributes;
+    attributes.extend(wanted.alias.map(|alias| LinkAttribute::IfAlias(alias.to_owned())));
+    attributes.extend(wanted.mtu.map(LinkAttribute::Mtu));
+    if wanted.no_own_addresses {
+        let none = AfSpecInet6::AddrGenMode(In6AddrGenMode::None);
+        attributes.push(LinkAttribute::AfSpecUnspec(vec![AfSpecUnspec::Inet6(vec![none])]));
+    }
+    message
+}
+
+fn address(wanted: &Address) -> AddressMessage {
+    let address = wanted.address.addr();
+    let mut message = AddressMessage::default();
+    message.header.family = family(address);
+    message.header.prefix_len = wanted.address.prefix_len();
+    message.header.index = wanted.link;
+    message.attributes = vec![AddressAttribute::Local(address), AddressAttribute::Address(address)];
+    if address.is_ipv6() {
+        message.attributes.push(AddressAttribute::Flags(AddressFlags::Nodad));
+    }
+    message
+}
+
+fn neighbour(wanted: &Neighbour) -> NeighbourMessage {
+    let mut message = NeighbourMessage::default();
+    message.header.family = family(wanted.address);
+    message.header.ifindex = wanted.link;
+    message.header.state = NeighbourState::Permanent;
+    message.header.kind = RouteType::Unspec;
+    message.attributes = vec![
+        NeighbourAttribute::Destination(wanted.address.into()),
+        NeighbourAttribute::LinkLayerAddress(wanted.mac.0.to_vec()),
+    ];
+    message
+}
+
+fn route(wanted: &Route) -> RouteMessage {
+    let Route { destination, table, protocol, kind } = *wanted;
+    let mut message = RouteMessage::default();
+    message.header.address_family = family(destination.addr());
+    message.header.destination_prefix_length = destination.prefix_len();
+    message.header.protocol = protocol.into();
+    message.header.kind = RouteType::Unicast;
+    let attributes = &mut message.attributes;
+    match u8::try_from(table) {
+        Ok(table) => message.header.table = table,
+        Err(_) => attributes.push(RouteAttribute::Table(table)),
+    }
+    if destination.prefix_len() > 0 {
+        attributes.push(RouteAttribute::Destination(destination.network().into()));
+    }
+    match kind {
+        RouteKind::Link(link) => {
+            attributes.push(RouteAttribute::Oif(link));
+            // To IPv6, a scope means nothing.
+            if matches!(destination, IpNet::V4(_)) {
+                message.header.scope = RouteScope::Link;
+            }
+        }
+        RouteKind::Via(gateway) => attributes.push(RouteAttribute::Gateway(gateway.into())),
+        RouteKind::On(link, gateway) => {
+            attributes.push(RouteAttribute::Gateway(gateway.into()));
+            attributes.push(RouteAttribute::Oif(link));
+            message.header.flags = RouteFlags::Onlink;
+        }
+        RouteKind::Blackhole => message.header.kind = RouteType::BlackHole,
+    }
+    message
+}
+
+pub(super) fn family(address: IpAddr) -> AddressFamily {
+    match address {
+        IpAddr::V4(_) => AddressFamily::Inet,
+        IpAddr::V6(_) => AddressFamily::Inet6,
+    }
+}

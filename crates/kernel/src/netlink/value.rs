@@ -1,0 +1,173 @@
+//! What is asked of the kernel, and what it tells, as plain values.
+
+use std::fmt;
+use std::net::IpAddr;
+use std::os::fd::BorrowedFd;
+
+use ipnet::IpNet;
+
+/// A hardware address.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Mac(pub [u8; 6]);
+
+/// A link by what it is called, or by its number in its namespace.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LinkRef<'a> {
+    Name(&'a str),
+    Index(u32),
+}
+
+/// A pair to make: this end in the socket's namespace, the other where it is wanted, at once. To
+/// move one there later takes fifty times as long, and everybody else's changes wait for it.
+#[derive(Clone, Debug)]
+pub struct Veth<'a> {
+    pub name: &'a str,
+    pub mac: Mac,
+    pub mtu: u32,
+    pub peer: End<'a>,
+}
+
+/// The other end of a pair.
+#[derive(Clone, Debug)]
+pub struct End<'a> {
+    pub name: &'a str,
+    pub mac: Mac,
+    pub namespace: BorrowedFd<'a>,
+}
+
+/// What should be different about a link.
+#[derive(Clone, Debug, Default)]
+pub struct SetLink<'a> {
+    pub up: bool,
+    pub alias: Option<&'a str>,
+    pub mtu: Option<u32>,
+    /// The kernel gives it no IPv6 address of its own making.
+    pub no_own_addresses: bool,
+}
+
+/// One change. What is to be there may be there already, in part or with other details, except for
+/// [`Change::Veth`].
+#[derive(Clone, Debug)]
+pub enum Change<'a> {
+    Veth(Veth<'a>),
+    /// The changes of one are made in the order: up, then the others.
+    Set(LinkRef<'a>, SetLink<'a>),
+    Delete(LinkRef<'a>),
+    /// Of use at once: without duplicate address detection, which takes a second and more.
+    Address(Address),
+    DeleteAddress(Address),
+    /// For good.
+    Neighbour(Neighbour),
+    Route(Route),
+    DeleteRoute(Route),
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Link {
+    pub index: u32,
+    pub name: String,
+    pub mac: Option<Mac>,
+    pub mtu: u32,
+    pub up: bool,
+    pub alias: Option<String>,
+    /// `veth`, `bridge`; none for hardware.
+    pub kind: Option<String>,
+    /// The number of the other end of a pair, in the namespace that it is in.
+    pub peer: Option<u32>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Address {
+    pub link: u32,
+    /// With its host part.
+    pub address: IpNet,
+}
+
+/// An entry that no protocol has to find out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Neighbour {
+    pub link: u32,
+    pub address: IpAddr,
+    pub mac: Mac,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Route {
+    pub destination: IpNet,
+    pub table: u32,
+    /// Who made it: a number of the maker's choice.
+    pub protocol: u8,
+    pub kind: RouteKind,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum RouteKind {
+    /// It is on the link itself.
+    Link(u32),
+    /// Through a neighbour; the kernel knows the link from its own routes.
+    Via(IpAddr),
+    /// Through a neighbour on this link, whether or not a route says that it is there.
+    On(u32, IpAddr),
+    /// What goes there is dropped.
+    Blackhole,
+}
+
+impl fmt::Display for Mac {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let [a, b, c, d, e, g] = self.0;
+        write!(f, "{a:02x}:{b:02x}:{c:02x}:{d:02x}:{e:02x}:{g:02x}")
+    }
+}
+
+impl fmt::Debug for Mac {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+impl fmt::Display for LinkRef<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Name(name) => f.write_str(name),
+            Self::Index(index) => write!(f, "number {index}"),
+        }
+    }
+}
+
+impl fmt::Display for Route {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { destination, table, kind, .. } = self;
+        match kind {
+            RouteKind::Link(link) => write!(f, "{destination} on link {link}")?,
+            RouteKind::Via(gateway) => write!(f, "{destination} via {gateway}")?,
+            RouteKind::On(link, gateway) => {
+                write!(f, "{destination} via {gateway} on link {link}")?
+            }
+            RouteKind::Blackhole => write!(f, "{destination} to nowhere")?,
+        }
+        write!(f, " in table {table}")
+    }
+}
+
+/// What is asked for: it reads on after "cannot".
+impl fmt::Display for Change<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Veth(veth) => write!(f, "make veth {} with peer {}", veth.name, veth.peer.name),
+            Self::Set(link, SetLink { up: true, .. }) => write!(f, "bring up link {link}"),
+            Self::Set(link, _) => write!(f, "configure link {link}"),
+            Self::Delete(link) => write!(f, "delete link {link}"),
+            Self::Address(Address { link, address }) => {
+                write!(f, "give {address} to link number {link}")
+            }
+            Self::DeleteAddress(Address { link, address }) => {
+                write!(f, "take {address} from link number {link}")
+            }
+            Self::Neighbour(Neighbour { link, address, mac }) => {
+                write!(f, "say that {address} is {mac} on link number {link}")
+            }
+            Self::Route(route) => write!(f, "route {route}"),
+            Self::DeleteRoute(route) => write!(f, "remove route {route}"),
+        }
+    }
+}

@@ -1,0 +1,136 @@
+//! Network namespaces, held by file descriptor.
+//!
+//! Contract: a [`Namespace`] is one, checked when it is made, whatever path or process it came from.
+//! Nobody's thread is ever left in another namespace: work that must run inside one gets a thread
+//! made for it, which ends with the work. What should outlive that, a socket, stays where it was
+//! opened and can be used from any thread.
+
+use std::fs::File;
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::path::Path;
+use std::thread;
+
+use rustix::fs::{Mode, OFlags};
+use rustix::thread::{LinkNameSpaceType, UnshareFlags, move_into_link_name_space, unshare_unsafe};
+
+use crate::netlink::Netlink;
+
+/// The file system of namespaces' files.
+const NSFS_MAGIC: i64 = 0x6e73_6673;
+/// `_IO(0xb7, 3)`: which kind of namespace a file is.
+const NS_GET_NSTYPE: libc::Ioctl = 0xb703;
+/// Work inside a namespace is a few system calls deep.
+const STACK: usize = 256 << 10;
+
+/// One network namespace. It lives as long as this does.
+#[derive(Debug)]
+pub struct Namespace {
+    file: OwnedFd,
+    id: Id,
+}
+
+/// Which namespace, whatever it is reached by: device and inode of its file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Id {
+    pub device: u64,
+    pub inode: u64,
+}
+
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    #[error("cannot open it")]
+    Open(#[source] io::Error),
+    #[error("it is not a network namespace")]
+    NotOne,
+    #[error("cannot look at it")]
+    Look(#[source] io::Error),
+}
+
+impl Namespace {
+    pub fn open(path: impl AsRef<Path>) -> Result<Self, Error> {
+        // Not blocking: the path may be a FIFO that nobody writes to.
+        let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK;
+        let file = rustix::fs::open(path.as_ref(), flags, Mode::empty())
+            .map_err(|error| Error::Open(error.into()))?;
+        Self::try_from(file)
+    }
+
+    /// A new one, with a loopback that is down and nothing else. It has no name; it is gone when
+    /// nothing holds it.
+    pub fn create() -> io::Result<Self> {
+        let inside = thread::Builder::new().name("netns".to_owned()).stack_size(STACK);
+        let made = inside.spawn(|| {
+            // SAFETY: of all that may be unshared, only the file table could surprise Rust code.
+            unsafe { unshare_unsafe(UnshareFlags::NEWNET) }?;
+            Self::current().map_err(io::Error::other)
+        })?;
+        made.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+    }
+
+    /// The one that the calling thread is in.
+    pub fn current() -> Result<Self, Error> {
+        Self::open("/proc/thread-self/ns/net")
+    }
+
+    pub fn id(&self) -> Id {
+        self.id
+    }
+
+    /// Runs `work` inside, on a thread made for it; a panic of it comes through to the caller.
+    pub fn run_in<T: Send>(&self, work: impl FnOnce() -> T + Send) -> io::Result<T> {
+        thread::scope(|scope| {
+            let inside = thread::Builder::new().name("netns".to_owned()).stack_size(STACK);
+            let inside = inside.spawn_scoped(scope, || {
+                move_into_link_name_space(self.as_fd(), Some(LinkNameSpaceType::Network))?;
+                Ok(work())
+            })?;
+            inside.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+        })
+    }
+
+    /// A netlink socket of this namespace, for use from any.
+    pub fn netlink(&self) -> io::Result<Netlink> {
+        self.run_in(Netlink::open)?
+    }
+}
+
+impl TryFrom<OwnedFd> for Namespace {
+    type Error = Error;
+
+    fn try_from(file: OwnedFd) -> Result<Self, Error> {
+        let look = |error: rustix::io::Errno| Error::Look(error.into());
+        let system = rustix::fs::fstatfs(&file).map_err(look)?;
+        // Asked before the ioctl, whose number means something else to other files.
+        if i64::from(system.f_type) != NSFS_MAGIC {
+            return Err(Error::NotOne);
+        }
+        // SAFETY: takes no argument, and answers with a number.
+        let kind = unsafe { libc::ioctl(file.as_raw_fd(), NS_GET_NSTYPE) };
+        if kind < 0 {
+            return Err(Error::Look(io::Error::last_os_error()));
+        }
+        if kind != libc::CLONE_NEWNET {
+            return Err(Error::NotOne);
+        }
+        let stat = rustix::fs::fstat(&file).map_err(look)?;
+        Ok(Self { file, id: Id { device: stat.st_dev, inode: stat.st_ino } })
+    }
+}
+
+impl TryFrom<File> for Namespace {
+    type Error = Error;
+
+    fn try_from(file: File) -> Result<Self, Error> {
+        OwnedFd::from(file).try_into()
+    }
+}
+
+impl AsFd for Namespace {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.file.as_fd()
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,123 @@
+//! `Steps`: how far a piece of kernel work has come, and whether anybody still waits for it.
+//!
+//! A kernel call that hangs cannot be cancelled. So whoever waits for it gives up at its deadline,
+//! and the work, when it comes back, learns that it was abandoned at its next step or at its end, and
+//! undoes what it did. Which of the two came first is decided under one lock.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use flow::metrics::Histogram;
+use flow::{Deadline, Op};
+use parking_lot::Mutex;
+use prometheus_client::metrics::family::Family;
+use tokio::time::Instant;
+
+use crate::wiring::{Abandoned, Progress};
+
+pub(crate) type ByStep = Family<[(&'static str, &'static str); 1], Histogram>;
+
+/// Shared by the thread that works and the task that waits for it.
+#[derive(Debug)]
+pub struct Steps {
+    /// The request's own, so that it stays on the ledger for as long as the work does.
+    op: Arc<Op>,
+    took: ByStep,
+    /// Written by the work at each step and by the waiter when it gives up; read by the waiter and
+    /// by whoever is told that this hangs.
+    at: Mutex<At>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct At {
+    step: &'static str,
+    since: Instant,
+    stage: Stage,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Stage {
+    Working,
+    Abandoned,
+    /// Abandoned, and come back: now it may go on.
+    Undoing,
+    Ended,
+}
+
+impl Steps {
+    pub(crate) fn begin(op: Arc<Op>, took: ByStep) -> Self {
+        let at = At { step: "thread", since: Instant::now(), stage: Stage::Working };
+        Self { op, took, at: Mutex::new(at) }
+    }
+
+    /// Before each step of the work. An abandoned one must not go on, unless to undo.
+    pub fn step(&self, name: &'static str) -> Result<(), Abandoned> {
+        let now = Instant::now();
+        let before = {
+            let mut at = self.at.lock();
+            let before = *at;
+            *at = At { step: name, since: now, ..before };
+            before
+        };
+        self.op.step(name);
+        self.observe(before, now);
+        if before.stage == Stage::Abandoned { Err(Abandoned) } else { Ok(()) }
+    }
+
+    /// The work is over. If it was abandoned before that, it may now undo itself.
+    pub(crate) fn end(&self) -> Result<(), Abandoned> {
+        let before = {
+            let mut at = self.at.lock();
+            let before = *at;
+            at.stage = match before.stage {
+                Stage::Abandoned => Stage::Undoing,
+                _ => Stage::Ended,
+            };
+            before
+        };
+        self.observe(before, Instant::now());
+        if before.stage == Stage::Abandoned { Err(Abandoned) } else { Ok(()) }
+    }
+
+    /// Gives up on the work, unless it has ended just now. Says in which step it is.
+    pub(crate) fn abandon(&self) -> Option<&'static str> {
+        let mut at = self.at.lock();
+        if at.stage == Stage::Ended {
+            return None;
+        }
+        at.stage = Stage::Abandoned;
+        Some(at.step)
+    }
+
+    /// The step it is in, and since when.
+    pub(crate) fn now(&self) -> (&'static str, Instant) {
+        let at = self.at.lock();
+        (at.step, at.since)
+    }
+
+    pub(crate) fn is_abandoned(&self) -> bool {
+        matches!(self.at.lock().stage, Stage::Abandoned | Stage::Undoing)
+    }
+
+    /// Returns when the work is late: at `deadline`, or when one step has taken `limit`.
+    pub(crate) async fn late(&self, deadline: Deadline, limit: Duration) {
+        loop {
+            let until = deadline.min(Deadline::at(self.now().1 + limit));
+            tokio::time::sleep_until(until.instant()).await;
+            if deadline.has_passed() || self.now().1.elapsed() >= limit {
+                return;
+            }
+        }
+    }
+
+    fn observe(&self, at: At, now: Instant) {
+        let histogram = self.took.get_or_create(&[("step", at.step)]).clone();
+        histogram.observe(now.saturating_duration_since(at.since));
+    }
+}
+
+impl Progress for Steps {
+    fn step(&self, name: &'static str) -> Result<(), Abandoned> {
+        Self::step(self, name)
+    }
+}
