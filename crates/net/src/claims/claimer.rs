@@ -366,7 +366,7 @@ impl Claimer {
         };
         match self.objects.create(&AddressBlock::new(name, spec), call()).await {
             Ok(_) => {
-                warn!(block = name, "a block was deleted under its pods, and is claimed again")
+                warn!(block = name, "a block was deleted under its pods, and is claimed again");
             }
             Err(error) => debug!(block = name, %error, "cannot claim a block again"),
         }

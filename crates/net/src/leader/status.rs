@@ -64,7 +64,9 @@ async fn say(
     let judged = pool::judge(pools.values());
     for (name, object) in pools {
         let Some(verdict) = judged.get(name.as_str()) else { continue };
-        let status = status(object, verdict, blocks, Timestamp::now());
+        // In whole seconds, as Kubernetes has its own.
+        let now = Timestamp::from_second(Timestamp::now().as_second()).unwrap_or_default();
+        let status = status(object, verdict, blocks, now);
         if object.status.as_ref() == Some(&status) {
             continue;
         }
