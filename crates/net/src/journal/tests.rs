@@ -9,6 +9,8 @@ use crate::block::Block;
 use crate::index::tests::{adopted, attachment, essence, key};
 use crate::{Attachment, Key};
 
+/// A journal's bytes, where each group in it ends, and what was then so.
+type Written = (Vec<u8>, Vec<(usize, Essence)>);
 type Essence = (BTreeMap<Key, Attachment>, BTreeMap<String, Block>);
 
 /// Some groups, as they come.
@@ -25,8 +27,8 @@ fn groups() -> Vec<Vec<Record>> {
     ]
 }
 
-/// A journal with these groups, each synced: its bytes, where each group ends, and what was then so.
-fn written(groups: &[Vec<Record>]) -> (Vec<u8>, Vec<(usize, Essence)>) {
+/// A journal with these groups, each synced.
+fn written(groups: &[Vec<Record>]) -> Written {
     let dir = TempDir::new().unwrap();
     let (mut journal, mut index) = Journal::open(dir.path()).unwrap();
     let mut states = vec![(0, essence(&index))];
@@ -199,7 +201,7 @@ proptest! {
         cut in any::<Option<prop::sample::Index>>(),
         more in proptest::collection::vec(any::<u8>(), 0..64),
     ) {
-        static WRITTEN: LazyLock<(Vec<u8>, Vec<(usize, Essence)>)> =
+        static WRITTEN: LazyLock<Written> =
             LazyLock::new(|| written(&groups()));
         let (mut bytes, states) = (WRITTEN.0.clone(), &WRITTEN.1);
         for (at, byte) in changes {
