@@ -7,11 +7,11 @@ use testkit::KubeServer;
 use super::*;
 
 const NODES: usize = 1_000;
-/// So many ask at once: more than the server takes, and no more than this machine bears.
+/// So many ask at once: as many as a small machine answers in time.
 const AT_ONCE: usize = 250;
 
-/// The worst case: none of them knows what the others have claimed, four fifths of the pool are taken in
-/// the end, and the server refuses more than two hundred requests at once.
+/// The worst case: none of them knows what the others have claimed, and four fifths of the pool are taken
+/// in the end.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_thousand_nodes_that_begin_together_each_have_a_block_and_few_races_are_lost() {
     testkit::requires!(kube);
