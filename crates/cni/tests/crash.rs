@@ -26,7 +26,7 @@ use testkit::requires;
 
 const TEST: &str = "killed_at_any_moment_it_gives_no_address_twice_and_loses_none";
 const DAEMON: &str = "FAIRLEAD_TEST_DAEMON";
-const WORKERS: usize = 6;
+const WORKERS: usize = 12;
 /// More than these a worker does not keep.
 const PODS: usize = 8;
 
