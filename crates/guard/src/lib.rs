@@ -12,3 +12,4 @@
 //! rule, the container and the criterion, and never a secret's value.
 
 pub mod admission;
+pub mod conversations;
