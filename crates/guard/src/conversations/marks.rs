@@ -281,7 +281,8 @@ pub(super) fn addresses_hash(
 /// Multiplies and folds: every bit of both reaches every bit of the result. Written here because
 /// checkpoints hold what it gives.
 fn mix(a: u64, b: u64) -> u64 {
-    let product = u128::from(a ^ 0x9e37_79b9_7f4a_7c15) * u128::from(b | 1);
+    let (a, b) = (a ^ 0x9e37_79b9_7f4a_7c15, b ^ 0xd6e8_feb8_6659_fd93);
+    let product = u128::from(a) * u128::from(b);
     product as u64 ^ (product >> 64) as u64
 }
 
