@@ -34,6 +34,7 @@ mod view;
 mod words;
 
 pub use checkpoint::{Checkpoint, Progress, Refused};
+pub(crate) use checkpoint::{load_end, save_end};
 pub use codec::Torn;
 pub use directory::{Directory, LINGER};
 pub use endpoint::{End, Endpoint};

@@ -5,7 +5,9 @@ mod access;
 pub mod admission_rule;
 mod cluster;
 mod field;
+mod group;
 mod mesh;
+mod network_rule;
 
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::{ConfigMap, Secret};
@@ -17,10 +19,15 @@ pub use access::{
 };
 pub use admission_rule::{AdmissionRule, AdmissionRuleSpec};
 pub use cluster::{Cluster, ClusterSpec, ClusterStatus, KubeconfigSecret};
+pub use group::{
+    Group, GroupCriterion, GroupKey, GroupMode, GroupOp, GroupSpec, GroupStatus, RESERVED_GROUPS,
+    network,
+};
 pub use mesh::{
     ClusterMesh, ClusterMeshSpec, ClusterMeshStatus, KubeconfigSecretRef, MOST_SKIPPED,
     MeshCluster, MeshClusterRef, MeshClusterStatus, MeshCondition, MeshState, SkippedNode,
 };
+pub use network_rule::{GroupName, NetworkRule, NetworkRuleSpec, Ports, Protocol, RuleAction};
 
 use crate::store::{Invalid, Kind};
 
@@ -32,6 +39,8 @@ pub fn definitions() -> Vec<CustomResourceDefinition> {
         AdmissionRule::crd(),
         ClusterMesh::crd(),
         Cluster::crd(),
+        Group::crd(),
+        NetworkRule::crd(),
         User::crd(),
     ]
 }

@@ -170,10 +170,7 @@ impl Shard {
         for place in table.ends.iter() {
             match &place.end {
                 None => out.byte(0),
-                Some(end) => {
-                    save_endpoint(&end.endpoint, &mut out);
-                    out.address(end.address);
-                }
+                Some(end) => save_end(end, &mut out),
             }
         }
         for names in [&table.applications, &table.rules] {
@@ -276,8 +273,8 @@ fn load_row(from: &mut Reader<'_>) -> Result<Row, Torn> {
     })
 }
 
-pub(crate) fn save_endpoint(endpoint: &Endpoint, out: &mut Writer) {
-    match endpoint {
+pub(crate) fn save_end(end: &End, out: &mut Writer) {
+    match &*end.endpoint {
         Endpoint::Workload { namespace, name, owner, node } => {
             out.byte(1);
             [namespace, name, owner, node].into_iter().for_each(|text| out.text(text));
@@ -301,6 +298,7 @@ pub(crate) fn save_endpoint(endpoint: &Endpoint, out: &mut Writer) {
         Endpoint::External { name: None } => out.byte(6),
         Endpoint::Unmanaged => out.byte(7),
     }
+    out.address(end.address);
 }
 
 pub(crate) fn load_end(from: &mut Reader<'_>) -> Result<Option<End>, Torn> {

@@ -12,12 +12,12 @@
 //! So a total that arrives twice is the same total, and a batch may be sent again at any time, in
 //! any order, to any controller.
 
-use std::fmt;
 use std::net::IpAddr;
 use std::ops::AddAssign;
-use std::str::FromStr;
 use std::sync::Arc;
 use std::time::Duration;
+
+pub use objects::kinds::Protocol;
 
 /// Milliseconds since 1970.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -73,44 +73,6 @@ impl AddAssign for Totals {
         self.bytes = self.bytes.saturating_add(other.bytes);
         self.packets = self.packets.saturating_add(other.packets);
         self.sessions = self.sessions.saturating_add(other.sessions);
-    }
-}
-
-/// By its number in the IP header.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Protocol(pub u8);
-
-impl Protocol {
-    pub const ICMP: Self = Self(1);
-    pub const TCP: Self = Self(6);
-    pub const UDP: Self = Self(17);
-    pub const ICMP6: Self = Self(58);
-    pub const SCTP: Self = Self(132);
-
-    const NAMES: [(Self, &'static str); 5] = [
-        (Self::ICMP, "icmp"),
-        (Self::TCP, "tcp"),
-        (Self::UDP, "udp"),
-        (Self::ICMP6, "icmp6"),
-        (Self::SCTP, "sctp"),
-    ];
-}
-
-impl fmt::Display for Protocol {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match Self::NAMES.iter().find(|(protocol, _)| protocol == self) {
-            Some((_, name)) => f.write_str(name),
-            None => write!(f, "{}", self.0),
-        }
-    }
-}
-
-impl FromStr for Protocol {
-    type Err = ();
-
-    fn from_str(text: &str) -> Result<Self, ()> {
-        let named = Self::NAMES.iter().find(|(_, name)| *name == text);
-        named.map_or_else(|| text.parse().map(Self).map_err(|_| ()), |(protocol, _)| Ok(*protocol))
     }
 }
 
