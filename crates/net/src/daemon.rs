@@ -114,6 +114,9 @@ pub fn begin(
         objects: objects.clone(),
         addresses: addresses.clone(),
         claims: claims.clone(),
+        attach: attach.clone(),
+        wiring: wiring.clone(),
+        tasks: tasks.clone(),
     };
     let serving = attach.clone();
     let handle = move |request: cni::wire::Request, descriptor| {

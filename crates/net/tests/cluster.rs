@@ -211,7 +211,7 @@ async fn a_node_lives_through_what_a_kube_cluster_does_with_no_more_than_its_per
     // The leader says how the pools are, and takes back what a vanished node had, and no other's.
     let leading = Tasks::new("leading");
     let lease = Id::namespaced("fairlead", "fairlead-net");
-    let timing = Timing::of(Duration::from_secs(2));
+    let timing = Timing::of(Duration::from_secs(6));
     let election = Election::new(controller_store, lease, "test", timing);
     let led = leading.clone();
     leading.spawn("election", async move {
@@ -226,6 +226,7 @@ async fn a_node_lives_through_what_a_kube_cluster_does_with_no_more_than_its_per
     };
     until("the pool says who has blocks of it", async || {
         let status = status_of().await;
+        eprintln!("{status:?}");
         status.nodes == 2 && status.used >= 4 && status.used + status.free == 256
     })
     .await;

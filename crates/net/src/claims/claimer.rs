@@ -9,7 +9,7 @@ use flow::{Backoff, Deadline, Stop, sentence};
 use imbl::OrdMap;
 use objects::kinds::{AddressBlock, AddressBlockSpec, AddressBlockStatus};
 use objects::{Error, Expected, Id, Objects, Version};
-use tokio::time::{Instant, sleep_until};
+use tokio::time::{Instant, sleep, sleep_until};
 use tracing::{debug, error, info, warn};
 
 use super::plan::{Plan, Situation, plan};
@@ -30,6 +30,8 @@ const LOST: Duration = Duration::from_secs(30);
 /// How often a block's status is written, at most: a thousand nodes are then some tens of writes a
 /// second at worst.
 const TELL: Duration = Duration::from_secs(30);
+/// How long is waited for what comes together: nothing to whoever needs a block soon.
+const GATHER: Duration = Duration::from_millis(20);
 /// A round without any sign, to look at what only time changes.
 const LOOK: Duration = Duration::from_secs(15);
 
@@ -46,6 +48,8 @@ pub(super) struct Claimer {
     lost: BTreeMap<String, Instant>,
     /// When which block's status was last written.
     told: BTreeMap<String, Instant>,
+    /// By pool: a claim that was not answered.
+    unsure: BTreeMap<Arc<str>, AddressBlock>,
     failing: BTreeMap<Arc<str>, Failing>,
     exhausted: BTreeSet<Arc<str>>,
 }
@@ -80,6 +84,7 @@ impl Claimer {
             empty: BTreeMap::new(),
             lost: BTreeMap::new(),
             told: BTreeMap::new(),
+            unsure: BTreeMap::new(),
             failing: BTreeMap::new(),
             exhausted: BTreeSet::new(),
         }
@@ -92,6 +97,11 @@ impl Claimer {
         let mut here = self.node.addresses.subscribe();
         loop {
             if stop.bound(self.round()).await.is_none() {
+                return;
+            }
+            // Who waits is served at once; what else happens in a moment is one round.
+            let waits = self.addresses.view().demand.values().any(|demand| demand.waiting > 0);
+            if !waits && stop.bound(sleep(GATHER)).await.is_none() {
                 return;
             }
             let retries = self.failing.values().map(|failing| failing.until);
@@ -189,6 +199,7 @@ impl Claimer {
         let lacking: BTreeSet<_> = plan.claim.iter().map(|(name, _)| name).collect();
         self.failing.retain(|name, _| lacking.contains(name));
         self.exhausted.retain(|name| lacking.contains(name));
+        self.unsure.retain(|name, _| lacking.contains(name));
         let standing = |name: &Arc<str>, pool: &Result<Pool, Arc<str>>| match pool {
             Err(why) => Standing::Exhausted(format!("nothing is claimed from it: {why}").into()),
             Ok(pool) if self.exhausted.contains(name) => {
@@ -250,9 +261,20 @@ impl Claimer {
 
     async fn claim_one(&mut self, pool: &Pool) -> Outcome {
         for _ in 0..RACES {
-            let Some((index, block)) = self.pick(pool) else { return Outcome::Exhausted };
-            match self.objects.create(&block, call()).await {
-                Ok(block) => {
+            let unsure = self.unsure.remove(pool.name());
+            let asked = unsure.is_some();
+            let Some(block) = unsure.or_else(|| self.pick(pool)) else { return Outcome::Exhausted };
+            let made = match self.objects.create(&block, call()).await {
+                // Of an earlier try that was not answered.
+                Err(Error::Exists { .. }) if asked => {
+                    let found = self.objects.get::<AddressBlock>(&Id::of(&block), call()).await;
+                    found.map(|found| found.filter(|found| found.spec.node == self.node.name))
+                }
+                Err(Error::Exists { .. }) => Ok(None),
+                made => made.map(Some),
+            };
+            match made {
+                Ok(Some(block)) => {
                     self.claims.meters.claimed.inc();
                     info!(block = name_of(&block), "claimed a block");
                     let block = Arc::new(block);
@@ -263,20 +285,23 @@ impl Claimer {
                     self.adopt(&block).await;
                     return Outcome::Claimed;
                 }
-                Err(Error::Exists { .. }) => {
+                Ok(None) => {
                     self.claims.meters.lost.inc();
-                    debug!(pool = &**pool.name(), index, "another node was faster");
+                    debug!(block = name_of(&block), "another node was faster");
                     self.lost.insert(name_of(&block), Instant::now());
                 }
-                // It may have been made all the same: then the watch tells, and it is adopted.
-                Err(error) => return Outcome::Failed(sentence(&error)),
+                Err(error) => {
+                    // It may have been made all the same: the same one is asked for again.
+                    self.unsure.insert(Arc::clone(pool.name()), block);
+                    return Outcome::Failed(sentence(&error));
+                }
             }
         }
         Outcome::Failed(format!("other nodes were faster {RACES} times"))
     }
 
     /// One of the blocks that are free, by chance.
-    fn pick(&self, pool: &Pool) -> Option<(u32, AddressBlock)> {
+    fn pick(&self, pool: &Pool) -> Option<AddressBlock> {
         let blocks = self.claims.blocks.load();
         let name = &**pool.name();
         let mut taken: BTreeSet<u32> = blocks
@@ -310,7 +335,7 @@ impl Claimer {
                 ipv6: networks.ipv6,
                 node_addresses: self.node.addresses.load().to_vec(),
             };
-            return Some((index, AddressBlock::new(&AddressBlock::name_of(name, index), spec)));
+            return Some(AddressBlock::new(&AddressBlock::name_of(name, index), spec));
         }
     }
 
@@ -398,7 +423,8 @@ impl Claimer {
         }
     }
 
-    /// Tells the store how the blocks are used, now and then.
+    /// Tells the store how a block is used, now and then. One a round, so that a slow store keeps
+    /// nobody from a block; what is told comes back by the watch, and makes the next round.
     async fn tell(&mut self, plan: &Plan) {
         let now = Instant::now();
         let (blocks, view) = (self.claims.blocks.load(), self.addresses.view());
@@ -423,9 +449,9 @@ impl Claimer {
             block.status = Some(status);
             let told = self.objects.apply_status(&block, Expected::Any, call()).await;
             if let Err(error) = told {
-                // A store that is away is not asked for each of them.
-                return debug!(block = name, %error, "cannot tell how a block is used");
+                debug!(block = name, %error, "cannot tell how a block is used");
             }
+            return;
         }
     }
 

@@ -1,16 +1,20 @@
 //! What `fairlead net` shows of this node. The JSON is a contract.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use cni::spec::{Code, Error};
 use cni::wire::{Reply, Show};
-use flow::Deadline;
+use flow::{Deadline, Tasks};
+use kernel::netns::Namespace;
 use objects::kinds::{AddressBlock, AddressPool};
 use objects::{Objects, Within};
 use serde_json::{Value, json};
 
-use crate::Addresses;
+use crate::attach::{Attach, Health};
 use crate::claims::Claims;
+use crate::wiring::Wiring;
+use crate::{Addresses, Attachment, NamespaceId};
 
 #[derive(Clone, Debug)]
 pub(super) struct Shown {
@@ -18,6 +22,9 @@ pub(super) struct Shown {
     pub(super) objects: Objects,
     pub(super) addresses: Addresses,
     pub(super) claims: Claims,
+    pub(super) attach: Attach<Wiring>,
+    pub(super) wiring: Wiring,
+    pub(super) tasks: Tasks,
 }
 
 impl Shown {
@@ -26,7 +33,7 @@ impl Shown {
             Show::Pools => self.pools(deadline).await,
             Show::Blocks => Ok(self.blocks()),
             Show::Addresses => Ok(self.addresses()),
-            Show::Faults => Ok(self.faults()),
+            Show::Faults => self.faults(deadline).await,
         };
         shown.map_or_else(Reply::Failed, |rows| Reply::Shown(Value::Array(rows)))
     }
@@ -43,7 +50,7 @@ impl Shown {
         let view = self.addresses.view();
         let own: BTreeMap<&str, _> = view.blocks().collect();
         let all = self.claims.blocks().load();
-        let row = |(name, block): (&String, &std::sync::Arc<AddressBlock>)| {
+        let row = |(name, block): (&String, &Arc<AddressBlock>)| {
             let spec = &block.spec;
             let status = block.status.clone().unwrap_or_default();
             // Of its own blocks a node knows best; of the others', what they last said.
@@ -63,7 +70,7 @@ impl Shown {
         let view = self.addresses.view();
         let mut attachments: Vec<_> = view.attachments().collect();
         attachments.sort_by_key(|attachment| (attachment.ipv4, attachment.ipv6));
-        let row = |a: &std::sync::Arc<crate::Attachment>| {
+        let row = |a: &Arc<Attachment>| {
             json!({
                 "container": a.key.container, "ifname": a.key.ifname, "network": a.network,
                 "pod": a.pod, "pool": a.pool, "ipv4": a.ipv4, "ipv6": a.ipv6,
@@ -73,9 +80,56 @@ impl Shown {
         attachments.into_iter().map(row).collect()
     }
 
-    fn faults(&self) -> Vec<Value> {
-        let fault = |trouble: &String| json!({ "what": "pools", "fault": trouble });
-        self.claims.troubles().load().iter().map(fault).collect()
+    async fn faults(&self, deadline: Deadline) -> Result<Vec<Value>, Error> {
+        let fault = |what: &str, fault: &str| json!({ "what": what, "fault": fault });
+        let mut faults = Vec::new();
+        match &*self.attach.health().load() {
+            Health::Well => {}
+            Health::Reconciling(doing) => {
+                faults.push(fault("agent", &format!("reconciling: {doing}")))
+            }
+            Health::Limited(why) => faults.push(fault("agent", why)),
+        }
+        faults.extend(self.claims.troubles().load().iter().map(|trouble| fault("pools", trouble)));
+        let view = self.addresses.view();
+        let recorded: Vec<_> = view.attachments().cloned().collect();
+        let wiring = self.wiring.clone();
+        let verify = move || recorded.into_iter().filter_map(|a| verified(&wiring, a)).collect();
+        let verified: Vec<(Arc<Attachment>, Vec<String>)> = async {
+            let thread = self.tasks.spawn_blocking("net-check", deadline, verify).await.ok()?;
+            deadline.bound(thread).await.ok()?.ok()
+        }
+        .await
+        .ok_or_else(|| Error::new(Code::Io, "the kernel does not answer in time"))?;
+        let now = self.addresses.view();
+        for (attachment, found) in verified {
+            // What is being made or taken down meanwhile is not yet, or no longer, whole.
+            let key = &attachment.key;
+            if now.attachment(key) == Some(&attachment) && !self.attach.is_busy(key) {
+                faults.extend(found.iter().map(|found| fault(&told(&attachment), found)));
+            }
+        }
+        Ok(faults)
+    }
+}
+
+/// An attachment that is not as it should be. Its sandbox is looked into if it can be seen from here.
+fn verified(
+    wiring: &Wiring,
+    attachment: Arc<Attachment>,
+) -> Option<(Arc<Attachment>, Vec<String>)> {
+    let sandbox = Namespace::open(&attachment.netns).ok().filter(|sandbox| {
+        let id = sandbox.id();
+        attachment.namespace == NamespaceId { device: id.device, inode: id.inode }
+    });
+    let faults = wiring.verify(&attachment, sandbox.as_ref()).err()?;
+    Some((attachment, faults.iter().map(ToString::to_string).collect()))
+}
+
+fn told(attachment: &Attachment) -> String {
+    match &attachment.pod {
+        Some(pod) => format!("pod {}/{}", pod.namespace, pod.name),
+        None => format!("container {}", attachment.key),
     }
 }
 

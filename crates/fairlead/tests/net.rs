@@ -1,0 +1,277 @@
+//! The node's network as its users run it: the agent, what it shows, and what is installed.
+
+#![allow(clippy::unwrap_used, reason = "tests")]
+
+use std::fs;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::TcpStream;
+use std::os::fd::AsFd;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output, Stdio};
+use std::time::{Duration, Instant};
+
+use cni::spec::Success;
+use cni::wire::{self, Ask, Name, Pod, Reply, Request};
+use kernel::netns::Namespace;
+use serde_json::{Value, json};
+use testkit::{Host, Sandbox, requires};
+
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// Without the machine's own settings.
+fn alone(mut command: Command) -> Command {
+    for (name, _) in std::env::vars().filter(|(name, _)| name.starts_with("FAIRLEAD_")) {
+        command.env_remove(name);
+    }
+    command.env("FAIRLEAD_CONFIG", "/dev/null");
+    command
+}
+
+fn fairlead(args: &[&str]) -> Output {
+    alone(Command::new(env!("CARGO_BIN_EXE_fairlead"))).args(args).output().unwrap()
+}
+
+fn said(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stderr).into_owned()
+}
+
+/// `fairlead agent` on a node that is a namespace; killed when dropped.
+struct Agent {
+    child: Child,
+    namespace: Namespace,
+    admin: String,
+    socket: PathBuf,
+}
+
+impl Agent {
+    fn start(host: &Host, dir: &Path) -> Self {
+        let socket = dir.join("run/cni.sock");
+        let mut command = alone(host.command(env!("CARGO_BIN_EXE_fairlead")));
+        command.args(["agent", "--net-node", "node1", "--net-addresses", "192.0.2.1"]);
+        command.args(["--net-subnets", "10.64.0.0/24+fd64::/120", "--admin-listen", "127.0.0.1:0"]);
+        command.arg("--data").arg(dir.join("data")).arg("--net-socket").arg(&socket);
+        let mut child = command.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
+        let lines = BufReader::new(child.stdout.take().unwrap()).lines();
+        let mut lines = lines.map(|line| line.unwrap().trim().to_owned());
+        let line = lines.find(|line| line.starts_with("admin")).expect("it says where it listens");
+        let admin = line.rsplit("http://").next().unwrap().trim_end_matches('/').to_owned();
+        Self { child, namespace: Namespace::open(host.netns()).unwrap(), admin, socket }
+    }
+
+    fn get(&self, path: &str) -> String {
+        let get = || {
+            let mut stream = TcpStream::connect(&self.admin).unwrap();
+            let admin = &self.admin;
+            write!(stream, "GET {path} HTTP/1.1\r\nhost: {admin}\r\nconnection: close\r\n\r\n")
+                .unwrap();
+            let mut answer = String::new();
+            stream.read_to_string(&mut answer).unwrap();
+            answer
+        };
+        self.namespace.run_in(get).unwrap()
+    }
+
+    fn until_ready(&self) {
+        let until = Instant::now() + PATIENCE;
+        while !self.get("/readyz").starts_with("HTTP/1.1 200") {
+            assert!(Instant::now() < until, "{}", self.get("/readyz"));
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    }
+
+    fn ask(&self, ask: Ask, pod: Option<&Host>) -> Reply {
+        let namespace = pod.map(|pod| Namespace::open(pod.netns()).unwrap());
+        let deadline = Instant::now() + PATIENCE;
+        let request = Request::within(deadline, ask);
+        let descriptor = namespace.as_ref().map(AsFd::as_fd);
+        wire::call(&self.socket, &request, descriptor, deadline).unwrap()
+    }
+
+    fn add(&self, container: &str, pod: &Host) -> Success {
+        let add = Ask::Add {
+            name: name(container),
+            network: "pods".to_owned(),
+            netns: pod.netns().display().to_string(),
+            pod: Some(Pod { namespace: "shop".to_owned(), name: container.to_owned(), uid: None }),
+            pool: None,
+        };
+        match self.ask(add, Some(pod)) {
+            Reply::Added(success) => success,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    /// Exit code and what was printed as JSON.
+    fn shown(&self, verb: &str) -> (i32, Value) {
+        let socket = self.socket.to_str().unwrap();
+        let output = fairlead(&["net", verb, "-o", "json", "--net-socket", socket]);
+        let value =
+            serde_json::from_slice(&output.stdout).unwrap_or_else(|_| panic!("{}", said(&output)));
+        (output.status.code().unwrap(), value)
+    }
+
+    fn leave(mut self) {
+        let pid = self.child.id().to_string();
+        assert!(Command::new("kill").args(["-TERM", &pid]).status().unwrap().success());
+        assert_eq!(self.child.wait().unwrap().code(), Some(0));
+    }
+}
+
+impl Drop for Agent {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+fn name(container: &str) -> Name {
+    Name { container: container.to_owned(), ifname: "eth0".to_owned() }
+}
+
+#[test]
+fn the_agent_serves_shows_and_remembers() {
+    requires!(netns);
+    let sandbox = Sandbox::new();
+    let [node, pod] = ["node", "pod"].map(|name| sandbox.host(name));
+    let dir = tempfile::tempdir().unwrap();
+    let agent = Agent::start(&node, dir.path());
+    agent.until_ready();
+    let added = agent.add("web", &pod);
+
+    let (code, addresses) = agent.shown("addresses");
+    assert_eq!(code, 0);
+    let [row] = addresses.as_array().unwrap().as_slice() else { panic!("{addresses}") };
+    assert_eq!(row["pod"], json!({"namespace": "shop", "name": "web"}));
+    assert_eq!(row["ipv4"], added.ips[0].address.address.to_string());
+    assert_eq!(row["ipv6"], added.ips[1].address.address.to_string());
+    assert_eq!((&row["container"], &row["pool"]), (&json!("web"), &json!("default")));
+    assert_eq!(row["hostInterface"], cni::interface::host_interface(&name("web")));
+
+    let (_, blocks) = agent.shown("blocks");
+    let block = &blocks[0];
+    assert_eq!(
+        (&block["node"], &block["here"], &block["used"]),
+        (&json!("node1"), &json!(true), &json!(1))
+    );
+    assert_eq!(block["via"], json!(["192.0.2.1"]));
+    let (_, pools) = agent.shown("pools");
+    assert_eq!(pools[0]["subnets"], json!(["10.64.0.0/24", "fd64::/120"]));
+
+    assert_eq!(agent.shown("check"), (0, json!([])));
+    let metrics = agent.get("/metrics");
+    for metric in
+        ["fairlead_cni_results_total{command=\"add\",code=\"0\"} 1", "fairlead_cni_step_seconds"]
+    {
+        assert!(metrics.contains(metric), "{metric} is not in {metrics}");
+    }
+    agent.leave();
+
+    let agent = Agent::start(&node, dir.path());
+    agent.until_ready();
+    assert_eq!(agent.add("web", &pod), added);
+    let delete = Ask::Delete { name: name("web"), network: "pods".to_owned() };
+    assert_eq!(agent.ask(delete, None), Reply::Done);
+    assert_eq!(agent.shown("addresses"), (0, json!([])));
+}
+
+#[test]
+fn without_an_agent_it_is_said_what_to_do() {
+    let output = fairlead(&["net", "addresses", "--net-socket", "/no/such/socket"]);
+    assert_eq!(output.status.code(), Some(2));
+    assert!(said(&output).contains("fairlead agent"), "{}", said(&output));
+    let output = fairlead(&["config", "check", "--net-subnets", "10.64.0.0", "--net-mtu", "9"]);
+    assert_eq!(output.status.code(), Some(1));
+    let told = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert!(told.contains("net.subnets") && told.contains("net.mtu"), "{told}");
+}
+
+struct Place {
+    dir: tempfile::TempDir,
+}
+
+impl Place {
+    fn new() -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        fs::create_dir(dir.path().join("net.d")).unwrap();
+        fs::write(dir.path().join("plugin"), "the plugin").unwrap();
+        Self { dir }
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.dir.path().join(name)
+    }
+
+    fn run(&self, verb: &str, more: &[&str]) -> (i32, Value, String) {
+        let [bin, conf, plugin] = ["bin", "net.d", "plugin"].map(|name| self.path(name));
+        let mut command = alone(Command::new(env!("CARGO_BIN_EXE_fairlead")));
+        command.args(["net", verb, "-o", "json", "--bin-dir"]).arg(bin).arg("--conf-dir").arg(conf);
+        if verb == "install" {
+            command.arg("--plugin").arg(plugin);
+        }
+        let output = command.args(more).output().unwrap();
+        let value = serde_json::from_slice(&output.stdout).unwrap_or_default();
+        (output.status.code().unwrap(), value, said(&output))
+    }
+
+    fn files(&self) -> Vec<String> {
+        let entries = ["bin", "net.d"]
+            .iter()
+            .flat_map(|dir| fs::read_dir(self.path(dir)).into_iter().flatten());
+        let mut names: Vec<_> =
+            entries.map(|e| e.unwrap().file_name().into_string().unwrap()).collect();
+        names.sort();
+        names
+    }
+}
+
+#[test]
+fn what_is_installed_is_whole_and_can_be_undone() {
+    let place = Place::new();
+    let (code, done, _) = place.run("install", &["--net-socket", "/run/x.sock", "--timeout", "30"]);
+    assert_eq!((code, &done["notes"]), (0, &json!([])));
+    let conflist: Value =
+        serde_json::from_slice(&fs::read(place.path("net.d/10-fairlead.conflist")).unwrap())
+            .unwrap();
+    assert_eq!(
+        conflist,
+        json!({
+            "cniVersion": "1.0.0", "cniVersions": ["1.0.0", "1.1.0"], "name": "fairlead",
+            "plugins": [{"type": "fairlead-cni", "socket": "/run/x.sock", "timeout": 30}],
+        })
+    );
+    assert_eq!(fs::read(place.path("bin/fairlead-cni")).unwrap(), b"the plugin");
+    assert_eq!(place.files(), ["10-fairlead.conflist", "fairlead-cni"]);
+    // Again is an upgrade.
+    fs::write(place.path("plugin"), "newer").unwrap();
+    assert_eq!(place.run("install", &[]).0, 0);
+    assert_eq!(fs::read(place.path("bin/fairlead-cni")).unwrap(), b"newer");
+    let (code, done, why) = place.run("uninstall", &["--force"]);
+    assert_eq!((code, &done["taken"]), (0, &Value::Null), "{why}");
+    assert!(place.files().is_empty());
+}
+
+#[test]
+fn what_others_installed_is_left_alone_and_said() {
+    let place = Place::new();
+    let theirs = place.path("net.d/20-theirs.conflist");
+    let text = r#"{"name": "theirs", "plugins": [{"type": "ptp"}]}"#;
+    fs::write(&theirs, text).unwrap();
+    let (code, done, _) = place.run("install", &[]);
+    assert_eq!(code, 0);
+    assert!(done["notes"][0].as_str().unwrap().contains("in place of"), "{done}");
+    let (code, done, _) = place.run("uninstall", &["--force"]);
+    assert_eq!((code, &done["taken"]), (0, &json!(theirs)));
+    let (code, done, _) = place.run("install", &["--configuration", "90-fairlead.conflist"]);
+    assert_eq!(code, 1);
+    assert_eq!(done["taken"], theirs.to_str().unwrap());
+    assert!(done["notes"][0].as_str().unwrap().contains("go on taking"), "{done}");
+    for verb in ["install", "uninstall"] {
+        let (code, _, why) = place.run(verb, &["--configuration", "20-theirs.conflist"]);
+        assert_eq!(code, 2);
+        assert!(why.contains("--configuration"), "{why}");
+    }
+    assert_eq!(fs::read_to_string(&theirs).unwrap(), text);
+    let (code, _, why) = place.run("install", &["--network", "../x"]);
+    assert_eq!(code, 2);
+    assert!(why.contains("../x"), "{why}");
+}
