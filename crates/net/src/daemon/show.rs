@@ -86,7 +86,7 @@ impl Shown {
         match &*self.attach.health().load() {
             Health::Well => {}
             Health::Reconciling(doing) => {
-                faults.push(fault("agent", &format!("reconciling: {doing}")))
+                faults.push(fault("agent", &format!("reconciling: {doing}")));
             }
             Health::Limited(why) => faults.push(fault("agent", why)),
         }
