@@ -25,11 +25,13 @@ use prometheus_client::registry::Registry;
 use tracing::{info, warn};
 
 use crate::addresses::OpenError;
-use crate::attach::{Attach, Health, Limits};
+use crate::attach::{Attach, Limits};
 use crate::claims::{Claims, NodeIdentity};
 use crate::facts::Facts;
 use crate::leader::{self, Reclaim};
 use crate::node::{Node, NodeError};
+use crate::reconcile::Reconcile;
+use crate::routes;
 use crate::server::{self, ListenError};
 use crate::wiring::Wiring;
 use crate::{Addresses, pool};
@@ -133,13 +135,18 @@ pub fn begin(
     }
     if !config.kubernetes {
         // On Kubernetes a controller leads.
-        tasks.spawn("pool-leader", lead(objects, config.node, tasks.clone()));
+        tasks.spawn("pool-leader", lead(objects, config.node.clone(), tasks.clone()));
     }
+    let (node, blocks, name) = (wiring.node().clone(), claims.blocks(), config.node);
+    let keep =
+        routes::run(node, name, blocks, addresses.clone(), config.export_table, tasks.clone());
+    tasks.spawn("net-routes", keep);
     let ready = readiness.announce("net");
     ready.not_ready("reconciling");
-    attach.health().publish(Health::Well);
-    ready.ready();
-    info!(mtu, "the node's network is served");
+    let health = attach.health();
+    let reconcile = Reconcile::new(wiring, attach, addresses, tasks.clone());
+    tasks.spawn_essential("reconcile", reconcile.run(health, ready, tasks.stopping()));
+    info!(mtu, "the node's network begins");
     Ok(())
 }
 

@@ -14,15 +14,29 @@
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
+use std::sync::Arc;
+use std::time::Duration;
 
-use ipnet::IpNet;
+use flow::{Deadline, Snapshot, Tasks};
+use ipnet::{IpNet, Ipv4Net, Ipv6Net};
 use kernel::netlink::{Change, Route, RouteKind};
+use objects::kinds::{AddressBlock, Networks};
+use tracing::{info, warn};
 
+use crate::Addresses;
+use crate::claims::Blocks;
 use crate::node::{Node, NodeError};
 use crate::wiring::{MAIN_TABLE, ROUTE_PROTOCOL};
 
 /// Where BIRD and its like look unless told otherwise; what Coil uses.
 pub const EXPORT_TABLE: u32 = 119;
+
+/// The pause when nothing changes.
+const EVERY: Duration = Duration::from_secs(30);
+/// How long after a change others may join it.
+const TOGETHER: Duration = Duration::from_millis(200);
+/// How long the kernel may take: a thousand routes are some tens of milliseconds.
+const WITHIN: Duration = Duration::from_secs(30);
 
 /// A block as routes see it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -83,6 +97,98 @@ pub fn plan(wanted: &[Route], found: &[Route], all: bool) -> Vec<Change<'static>
         .map(|route| Change::DeleteRoute(*route))
         .chain(missing.map(|route| Change::Route(*route)))
         .collect()
+}
+
+/// Keeps the kernel's routes in line, until `tasks` stops: at once when blocks change, and from time
+/// to time for what others took away.
+pub async fn run(
+    node: Node,
+    name: String,
+    blocks: Snapshot<Blocks>,
+    addresses: Addresses,
+    export_table: Option<u32>,
+    tasks: Tasks,
+) {
+    let stop = tasks.stopping();
+    let mut changes = blocks.subscribe();
+    let mut own = addresses.changes();
+    let mut failing = Vec::new();
+    loop {
+        let (mut known, all) = known(&blocks.load());
+        // The journal's, since the store may be away.
+        let ours = own_blocks(&name, &addresses);
+        known.extend(ours.iter().cloned());
+        let wanted = wanted(&name, &known, export_table);
+        let done = {
+            let node = node.clone();
+            let deadline = Deadline::after(WITHIN);
+            let work = move || apply(&node, &wanted, export_table, all);
+            match tasks.spawn_blocking("routes", deadline, work).await {
+                Ok(running) => deadline.bound(running).await.ok().and_then(Result::ok),
+                Err(_) => None,
+            }
+        };
+        match done {
+            Some(Ok(Report { changed, failed })) => {
+                if changed > 0 {
+                    info!(changed, "routes to blocks");
+                }
+                // Said once, and again when it is another.
+                if failed != failing {
+                    failed.iter().take(10).for_each(|why| warn!(why, "no route to a block"));
+                    failing = failed;
+                }
+            }
+            Some(Err(error)) => {
+                let error = flow::sentence(&error);
+                warn!(error, "routes to blocks cannot be kept");
+            }
+            None => warn!("the kernel takes too long over routes to blocks"),
+        }
+        let own_change = async {
+            loop {
+                own.changed().await;
+                if own_blocks(&name, &addresses) != ours {
+                    return;
+                }
+            }
+        };
+        let woken = async {
+            tokio::select! {
+                () = tokio::time::sleep(EVERY) => {}
+                _ = changes.changed() => {}
+                () = own_change => {}
+            }
+            // A burst of claims is one change.
+            tokio::time::sleep(TOGETHER).await;
+        };
+        if stop.bound(woken).await.is_none() {
+            return;
+        }
+    }
+}
+
+/// Every block that the store knows, and whether that is all of them.
+fn known(blocks: &Blocks) -> (Vec<Block>, bool) {
+    let block = |block: &Arc<AddressBlock>| {
+        let spec = &block.spec;
+        let networks = networks(spec.ipv4, spec.ipv6);
+        Block { node: spec.node.clone(), networks, via: spec.node_addresses.clone() }
+    };
+    (blocks.by_name.values().map(block).collect(), blocks.synced)
+}
+
+fn own_blocks(name: &str, addresses: &Addresses) -> Vec<Block> {
+    let view = addresses.view();
+    let block = |(_, block): (&str, &crate::addresses::Block)| {
+        let Networks { ipv4, ipv6 } = block.networks();
+        Block { node: name.to_owned(), networks: networks(ipv4, ipv6), via: Vec::new() }
+    };
+    view.blocks().map(block).collect()
+}
+
+fn networks(ipv4: Option<Ipv4Net>, ipv6: Option<Ipv6Net>) -> Vec<IpNet> {
+    ipv4.map(IpNet::V4).into_iter().chain(ipv6.map(IpNet::V6)).collect()
 }
 
 /// What was done, and what could not be.

@@ -84,7 +84,7 @@ pub struct Address {
 }
 
 /// An entry that no protocol has to find out.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Neighbour {
     pub link: u32,
     pub address: IpAddr,

@@ -1,0 +1,166 @@
+use std::collections::BTreeMap;
+
+use proptest::prelude::*;
+
+use super::*;
+use crate::wiring::host_interface;
+use crate::{Key, NamespaceId};
+
+/// Attachment `n` has the `n`th address, whoever else may have had it.
+fn attachment(n: u8) -> Arc<Attachment> {
+    let key = Key { container: format!("c{n}"), ifname: "eth0".to_owned() };
+    Arc::new(Attachment {
+        network: "pods".to_owned(),
+        pod: None,
+        pool: "default".to_owned(),
+        ipv4: Some([10, 1, 0, n].into()),
+        ipv6: (n % 2 == 0).then(|| [0xfd00, 0, 0, 0, 0, 0, 0, u16::from(n)].into()),
+        namespace: NamespaceId { device: 4, inode: u64::from(n) },
+        netns: String::new(),
+        host_interface: host_interface(&key),
+        since: jiff::Timestamp::UNIX_EPOCH,
+        key,
+    })
+}
+
+fn link(name: String, index: u32, up: bool) -> Link {
+    let kind = Some("veth".to_owned());
+    Link { index, name, mac: None, mtu: 1500, up, alias: None, kind, peer: Some(2) }
+}
+
+/// What of an attachment's is there.
+#[derive(Clone, Debug)]
+struct Fate {
+    recorded: bool,
+    linked: bool,
+    up: bool,
+    /// Of its neighbours and routes, one bit each.
+    present: u8,
+}
+
+fn any_fate() -> impl Strategy<Value = Fate> {
+    (any::<bool>(), any::<bool>(), any::<bool>(), prop_oneof![Just(0xff), any::<u8>()])
+        .prop_map(|(recorded, linked, up, present)| Fate { recorded, linked, up, present })
+}
+
+fn world(fates: &[Fate]) -> (Seen, Vec<Arc<Attachment>>) {
+    let (mut seen, mut recorded) = (Seen::default(), Vec::new());
+    for (n, fate) in fates.iter().enumerate() {
+        let attachment = attachment(n as u8);
+        let index = n as u32 + 10;
+        if fate.linked {
+            seen.links.push(link(attachment.host_interface.clone(), index, fate.up));
+        }
+        let names = Names::of(&attachment.key);
+        let mut bits = 0;
+        for change in host_side(&attachment, &names, index) {
+            let present = fate.present >> bits & 1 == 1;
+            match change {
+                // A neighbour or a route is never without its link.
+                Change::Neighbour(neighbour) if present && fate.linked => {
+                    seen.neighbours.push(neighbour);
+                }
+                Change::Route(route) if present && fate.linked => seen.routes.push(route),
+                _ => {}
+            }
+            bits += 1;
+        }
+        if fate.recorded {
+            recorded.push(attachment);
+        }
+    }
+    (seen, recorded)
+}
+
+/// A kernel and a journal of maps: what the repairs leave.
+fn after(
+    seen: &Seen,
+    recorded: &[Arc<Attachment>],
+    repairs: &[Repair],
+) -> (Seen, Vec<Arc<Attachment>>) {
+    let (mut seen, mut recorded) = (seen.clone(), recorded.to_vec());
+    for repair in repairs {
+        match repair {
+            Repair::Remove(index, _) => {
+                seen.links.retain(|link| link.index != *index);
+                seen.neighbours.retain(|neighbour| neighbour.link != *index);
+                seen.routes.retain(|route| route.kind != RouteKind::Link(*index));
+            }
+            Repair::Unroute(route) => seen.routes.retain(|other| other != route),
+            Repair::Restore(attachment, index) => {
+                for link in seen.links.iter_mut().filter(|link| link.index == *index) {
+                    link.up = true;
+                }
+                for change in host_side(attachment, &Names::of(&attachment.key), *index) {
+                    match change {
+                        Change::Neighbour(neighbour) => seen.neighbours.push(neighbour),
+                        Change::Route(route) => {
+                            seen.routes.retain(|other| other.destination != route.destination);
+                            seen.routes.push(route);
+                        }
+                        _ => {}
+                    }
+                }
+            }
+            Repair::Lost(attachment) => recorded.retain(|other| other != attachment),
+        }
+    }
+    (seen, recorded)
+}
+
+proptest! {
+    #[test]
+    fn repairs_make_both_agree_and_harm_nobody(fates in proptest::collection::vec(any_fate(), 0..12)) {
+        let (seen, recorded) = world(&fates);
+        let repairs = plan(&seen, &recorded);
+        for (n, fate) in fates.iter().enumerate() {
+            let own = attachment(n as u8);
+            let lost = repairs.contains(&Repair::Lost(Arc::clone(&own)));
+            prop_assert_eq!(lost, fate.recorded && !fate.linked);
+            let removed = repairs.contains(&Repair::Remove(n as u32 + 10, own.host_interface.clone()));
+            prop_assert_eq!(removed, fate.linked && !fate.recorded);
+        }
+
+        let (seen, recorded) = after(&seen, &recorded, &repairs);
+        prop_assert_eq!(plan(&seen, &recorded), []);
+        let links: BTreeMap<_, _> = seen.links.iter().map(|link| (&link.name, link)).collect();
+        prop_assert_eq!(links.len(), recorded.len());
+        for attachment in &recorded {
+            let link = links.get(&attachment.host_interface);
+            prop_assert!(link.is_some_and(|link| link.up));
+        }
+    }
+}
+
+#[test]
+fn a_route_that_leads_to_the_wrong_interface_is_put_right() {
+    let (mut seen, recorded) =
+        world(&[Fate { recorded: true, linked: true, up: true, present: 0xff }]);
+    assert_eq!(plan(&seen, &recorded), []);
+    seen.routes[0].kind = RouteKind::Link(99);
+    assert_eq!(plan(&seen, &recorded), [Repair::Restore(Arc::clone(&recorded[0]), 10)]);
+}
+
+#[test]
+fn a_route_to_an_address_that_nobody_has_goes() {
+    let stray = Route {
+        destination: "10.9.9.9/32".parse().unwrap(),
+        table: MAIN_TABLE,
+        protocol: ROUTE_PROTOCOL,
+        kind: RouteKind::Link(99),
+    };
+    let seen = Seen { routes: vec![stray], ..Seen::default() };
+    assert_eq!(plan(&seen, &[]), [Repair::Unroute(stray)]);
+}
+
+#[test]
+fn interfaces_of_others_are_not_ours() {
+    let ours = link(attachment(1).host_interface.clone(), 3, true);
+    assert!(is_ours(&ours));
+    let others =
+        ["flannel.1", "fl0", "eth0", "flabcdefghijkl0", "flabcdefghijklM", "veabcdefghijklm"];
+    for name in others {
+        assert!(!is_ours(&link(name.to_owned(), 3, true)), "{name}");
+    }
+    assert!(!is_ours(&Link { kind: None, ..ours }));
+}
