@@ -21,6 +21,7 @@ mod inflight;
 mod kinds;
 mod listing;
 mod logs;
+mod meshes;
 mod nodes;
 mod openapi;
 mod outside;
@@ -49,6 +50,7 @@ use axum::{Extension, Router};
 use fleet::Fleet;
 use flow::{Ledger, Tasks};
 use guard::admission::Admission;
+use mesh::Meshes;
 use tokio::sync::Semaphore;
 
 pub use gates::Gates;
@@ -74,6 +76,7 @@ pub struct Api {
     pub gates: Gates,
     /// None where nobody decides admissions.
     admission: Option<Admission>,
+    pub meshes: Meshes,
     /// Streams are its tasks, and end with it.
     pub tasks: Tasks,
     /// What to tell who sees no cluster at all.
@@ -85,20 +88,33 @@ pub struct Api {
 }
 
 impl Api {
+    #[expect(clippy::too_many_arguments, reason = "each is a room, and it is called once")]
     pub fn new(
         fleet: Fleet,
         access: Access,
         audit: Audit,
         ledger: Ledger,
         gates: Gates,
+        meshes: Meshes,
         tasks: Tasks,
         no_clusters: &str,
     ) -> Self {
         sse::expect(&ledger);
         let streams = Arc::new(Semaphore::new(STREAMS));
         let no_clusters = no_clusters.into();
-        let (admission, secure) = (None, false);
-        Self { fleet, access, audit, ledger, gates, admission, tasks, no_clusters, secure, streams }
+        Self {
+            fleet,
+            access,
+            audit,
+            ledger,
+            gates,
+            meshes,
+            admission: None,
+            tasks,
+            no_clusters,
+            secure: false,
+            streams,
+        }
     }
 
     /// Shows what is decided about admissions.
@@ -152,6 +168,7 @@ fn routes() -> Routes {
         .and(exec::routes())
         .and(forward::routes())
         .and(across::routes())
+        .and(meshes::routes())
         .and(session::routes())
         .and(users::routes())
         .and(roles::routes())

@@ -622,6 +622,13 @@ pub(crate) struct Row {
 }
 
 impl Resolved {
+    /// Another default for a setting that nobody set.
+    pub(crate) fn unless_set(&mut self, key: &str, change: impl FnOnce(&mut Config)) {
+        if !self.origins.contains_key(key) {
+            change(&mut self.config);
+        }
+    }
+
     pub(crate) fn rows(&self) -> Vec<Row> {
         SETTINGS
             .iter()

@@ -15,6 +15,8 @@ use edge::tls::Certificate;
 use fleet::{Fleet, FleetConfig, InCluster, Secrets};
 use flow::readiness::Component;
 use flow::{Deadline, Ledger, Tasks};
+use mesh::Meshes;
+use net::leader::Reclaim;
 use objects::kinds::{AccessRole, AccessToken, Cluster, User};
 use objects::{Election, Id, Kind, Leader, Objects, Timing, Within};
 use prometheus_client::registry::Registry;
@@ -82,12 +84,14 @@ pub(crate) fn begin(
     let webhook = claims.webhook;
     let Begun { admission, duty, place: webhook } =
         admission::begin(config, webhook, &objects, &fleet, ground, registry)?;
-    stand(
-        config,
-        objects,
-        Duties { admission: duty, fleet: fleet.clone(), ledger: ledger.clone() },
-        tasks,
-    );
+    let meshes = Meshes::new(objects.clone());
+    // Only a Kubernetes API server can say that a node is gone.
+    let reclaim = match config.store {
+        Store::Embedded => Reclaim::Never,
+        Store::Kubernetes => Reclaim::WithoutNode(net::leader::GRACE),
+    };
+    let duties = Duties { admission: duty, fleet: fleet.clone(), ledger: ledger.clone(), reclaim };
+    stand(config, objects, duties, tasks);
     let synced = readiness.announce("fleet");
     tasks.spawn("fleet-readiness", say_whether_synced(fleet.clone(), synced, tasks.clone()));
 
@@ -95,8 +99,8 @@ pub(crate) fn begin(
     gates.register(registry);
     gates.heed(memory);
     let code = access.local_login_code();
-    let api =
-        Api::new(fleet, access, audit, ledger.clone(), gates, tasks.clone(), &no_clusters(config));
+    let hint = no_clusters(config);
+    let api = Api::new(fleet, access, audit, ledger.clone(), gates, meshes, tasks.clone(), &hint);
     let api = api.with_admission(admission);
     let scheme = if claims.certificate.is_some() { "https" } else { "http" };
     let place = format!("{scheme}://{}/", claims.address);
@@ -123,6 +127,7 @@ struct Duties {
     admission: Duty,
     fleet: Fleet,
     ledger: Ledger,
+    reclaim: Reclaim,
 }
 
 /// One term: what only one replica does is begun here. It runs in the leader's tasks, ends with them,
@@ -130,6 +135,7 @@ struct Duties {
 fn lead(leader: &Leader, duties: &Duties) {
     duties.admission.lead(leader);
     mesh::controller::start(leader, &duties.fleet, &duties.ledger);
+    net::leader::lead(leader, duties.reclaim);
 }
 
 /// Stands for the one election that this process takes part in.

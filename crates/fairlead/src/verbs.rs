@@ -7,6 +7,7 @@ mod audit;
 mod clusters;
 mod completions;
 mod config;
+mod controller;
 mod crds;
 mod delete;
 mod describe;
@@ -67,6 +68,7 @@ pub(crate) struct Cli {
 #[derive(Debug, Subcommand)]
 enum Verb {
     Up(up::Args),
+    Controller(controller::Args),
     Agent(agent::Args),
     Clusters(clusters::Args),
     Get(Box<get::Args>),
@@ -102,6 +104,7 @@ enum Verb {
 pub(crate) fn dispatch(cli: &Cli) -> Verdict {
     let answer = match &cli.verb {
         Verb::Up(args) => return up::run(args),
+        Verb::Controller(args) => return controller::run(args),
         Verb::Agent(args) => return agent::run(args),
         Verb::Admission(args) => return admission::run(args),
         Verb::Mesh(args) => return mesh::run(args),

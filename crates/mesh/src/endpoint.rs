@@ -1,6 +1,6 @@
 //! Where a node can be reached: `host:port`, the host an address or a DNS name, IPv6 in brackets.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::fmt;
 use std::net::IpAddr;
 
@@ -125,23 +125,62 @@ struct Observed {
 
 /// Where a cluster's own nodes have seen the peers of each key. Where they saw one at several places,
 /// the first node by name is believed; what cannot be read is Kilo's to mend and hides nothing else.
-pub(crate) fn discovered(nodes: &[Node]) -> BTreeMap<String, Endpoint> {
-    let mut nodes: Vec<&Node> = nodes.iter().collect();
-    nodes.sort_by_key(|node| node.metadata.name.as_deref());
-    let mut found = BTreeMap::new();
-    for node in nodes {
-        let text = node.annotations().get(DISCOVERED).map_or("{}", String::as_str);
-        let seen: BTreeMap<String, serde_json::Value> =
-            serde_json::from_str(text).unwrap_or_default();
-        for (key, value) in seen {
-            let Ok(Observed { ip, port }) = serde_json::from_value(value) else { continue };
-            let ip = ip.to_canonical();
-            if port != 0 && reachable(ip) {
-                found.entry(key).or_insert(Endpoint { host: Host::Ip(ip), port });
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(crate) struct Discovered(HashMap<String, BTreeMap<String, Endpoint>>);
+
+impl Discovered {
+    pub(crate) fn of<'n>(nodes: impl IntoIterator<Item = &'n Node>) -> Self {
+        let mut all = Self::default();
+        for node in nodes {
+            all.learn(None, Some(node));
+        }
+        all
+    }
+
+    pub(crate) fn get(&self, key: &str) -> Option<&Endpoint> {
+        self.0.get(key)?.values().next()
+    }
+
+    /// What a node says now in place of what it said before; the keys of which either speaks.
+    pub(crate) fn learn(&mut self, before: Option<&Node>, after: Option<&Node>) -> Vec<String> {
+        if before.is_some() == after.is_some() && said(before) == said(after) {
+            return Vec::new();
+        }
+        let mut keys = Vec::new();
+        if let Some(node) = before {
+            for key in seen(node).into_keys() {
+                if let Some(at) = self.0.get_mut(&key) {
+                    at.remove(&node.name_any());
+                    if at.is_empty() {
+                        self.0.remove(&key);
+                    }
+                }
+                keys.push(key);
             }
         }
+        if let Some(node) = after {
+            for (key, endpoint) in seen(node) {
+                self.0.entry(key.clone()).or_default().insert(node.name_any(), endpoint);
+                keys.push(key);
+            }
+        }
+        keys
     }
-    found
+}
+
+fn said(node: Option<&Node>) -> Option<&String> {
+    node.and_then(|node| node.annotations().get(DISCOVERED))
+}
+
+fn seen(node: &Node) -> BTreeMap<String, Endpoint> {
+    let Some(text) = said(Some(node)) else { return BTreeMap::new() };
+    let seen: BTreeMap<String, serde_json::Value> = serde_json::from_str(text).unwrap_or_default();
+    let usable = |(key, value)| {
+        let Observed { ip, port } = serde_json::from_value(value).ok()?;
+        let ip = ip.to_canonical();
+        (port != 0 && reachable(ip)).then_some((key, Endpoint { host: Host::Ip(ip), port }))
+    };
+    seen.into_iter().filter_map(usable).collect()
 }
 
 /// Whether an address that one node saw means the same to the others.

@@ -1,7 +1,26 @@
 //! What a peer is called. [`plain`] is for people; [`hashed`] is never the same for two nodes, and is
 //! taken where the plain name is somebody else's.
 
+use std::sync::Arc;
+
 use sha2::{Digest, Sha256};
+
+/// Both names of a node's peer. Made once a node: the hash costs more than all else that is asked of
+/// one of its peers.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Names {
+    pub(crate) plain: Arc<str>,
+    pub(crate) hashed: Arc<str>,
+}
+
+impl Names {
+    pub(crate) fn of(namespace: &str, mesh: &str, cluster: &str, node: &str) -> Self {
+        Self {
+            plain: plain(mesh, cluster, node).into(),
+            hashed: hashed(namespace, mesh, cluster, node).into(),
+        }
+    }
+}
 
 const LONGEST: usize = 253;
 /// A `-` and sixteen hexadecimal digits.

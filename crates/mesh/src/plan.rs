@@ -1,36 +1,40 @@
-//! What must change, per cluster that peers are written to.
+//! What must change, per cluster that peers are written to: the whole of it, from nothing. It is the
+//! truth that [`State`](crate::State) keeps up with, one change at a time.
 //!
 //! A plan is applied in the order deletes, updates, creates: an address is let go of before another
 //! peer takes it.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::Node;
 use kube::ResourceExt;
-use objects::kinds::{ClusterMesh, ClusterMeshStatus, MeshCluster};
-use serde_json::{Value, json};
+use objects::kinds::{ClusterMesh, ClusterMeshStatus};
+use serde_json::Value;
 
-use crate::endpoint::{self, Endpoint};
+use crate::decide::{Decision, Write, carrying, decide};
+use crate::endpoint::Discovered;
+use crate::frame::Frame;
 use crate::member::Skipped;
-use crate::name;
-use crate::overlap::{self, Overlap};
-use crate::peer::{Peer, PeerEndpoint, PeerSpec, label};
-use crate::source::{self, Peered, Source};
-use crate::status;
+use crate::overlap::Overlap;
+use crate::peer::Peer;
+use crate::source::{Candidate, Candidates, Everyone, Source, settle};
+use crate::status::{Account, status, unseen};
+use crate::there::There;
 
 /// What a cluster was seen to have.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Seen<T> {
+pub enum Seen<All> {
     /// All of them. None at all is a fact too.
-    Known(Vec<T>),
+    Known(All),
     /// Not yet, and what for: `the Peer CRD`, `Secret prod-eu`.
     Waiting(String),
     /// The cluster cannot be asked, and why.
     Away(String),
 }
 
-impl<T> Seen<T> {
-    pub fn known(&self) -> Option<&[T]> {
+impl<All> Seen<All> {
+    pub fn known(&self) -> Option<&All> {
         match self {
             Self::Known(all) => Some(all),
             Self::Waiting(_) | Self::Away(_) => None,
@@ -40,8 +44,8 @@ impl<T> Seen<T> {
 
 #[derive(Clone, Debug, PartialEq)]
 pub struct View {
-    pub nodes: Seen<Node>,
-    pub peers: Seen<Peer>,
+    pub nodes: Seen<Vec<Node>>,
+    pub peers: Seen<Vec<Peer>>,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -96,6 +100,8 @@ pub struct Update {
     /// Of the peer that the patch was made for.
     pub version: Option<String>,
     pub patch: Value,
+    /// Whether the peer gives up routes, which another may be about to take.
+    pub yields: bool,
 }
 
 /// A peer that is not written because somebody else's peer has its public key: WireGuard knows peers
@@ -110,358 +116,154 @@ pub struct Conflict {
     pub adoptable: bool,
 }
 
-/// What is known of a mesh before any target is looked at.
-pub(crate) struct Mesh<'a> {
-    pub(crate) input: Input<'a>,
-    pub(crate) name: String,
-    pub(crate) namespace: String,
-    pub(crate) going: bool,
-    pub(crate) overlaps: BTreeSet<Overlap>,
-    pub(crate) overlapping: BTreeSet<String>,
-    /// Of the clusters whose nodes are known and that overlap nobody.
-    pub(crate) sources: BTreeMap<&'a str, Source>,
-    /// Who has a plain name when nothing is written yet: the first by cluster and node.
-    plain: HashMap<String, (&'a str, String)>,
-    /// Whether the plain names belong to a mesh of the same name in another namespace.
-    rival: bool,
-    keepalive: u32,
-}
-
-/// How a cluster's peers stand in one target, or in all.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Tally {
-    pub(crate) wanted: u32,
-    pub(crate) registered: u32,
-    /// Networks that no node can carry there.
-    pub(crate) uncarried: bool,
-}
-
 pub fn plan(input: Input<'_>) -> Plan {
-    let mesh = Mesh::new(input);
-    let mut plan = Plan::default();
-    let mut tallies: BTreeMap<(&str, &str), Tally> = BTreeMap::new();
-    for (target, view) in input.views {
-        if let Some(peers) = view.peers.known() {
-            let planned = mesh.target(target, view.nodes.known(), peers, &mut tallies);
-            plan.targets.insert(target.clone(), planned);
+    let Input { mesh, others, views, adopt } = input;
+    let frame = Frame::new(mesh, others, adopt);
+    let sources = sources(&frame, views);
+    // Who has a plain name when nothing is written yet: the first by cluster and node.
+    let mut plain: HashMap<&str, (&str, &str)> = HashMap::new();
+    for (cluster, source) in &sources {
+        for (node, peered) in &source.peered {
+            plain.entry(&peered.names.plain).or_insert((cluster, node));
         }
     }
-    plan.status = status::status(&mesh, &plan.targets, &tallies);
-    for (cluster, source) in mesh.sources {
+    let mut plan = Plan::default();
+    let mut accounts: BTreeMap<&str, Account<'_>> = BTreeMap::new();
+    for cluster in &frame.clusters {
+        let name = cluster.name.as_str();
+        let (unseen, source) = (unseen(views.get(name).map(View::unseen)), sources.get(name));
+        accounts.insert(name, Account { unseen, source, ..Account::default() });
+    }
+    for (target, view) in views {
+        let Some(peers) = view.peers.known() else { continue };
+        let mut there = There::new(view.nodes.known().map(Discovered::of));
+        for peer in peers {
+            there.insert(&frame, peer);
+        }
+        let planned = target_plan(&frame, &sources, &plain, target, &there, &mut accounts);
+        if let Some(account) = accounts.get_mut(target.as_str()) {
+            account.to_write = !planned.is_empty();
+            account.conflict = planned.conflicts.first().cloned();
+        }
+        plan.targets.insert(target.clone(), planned);
+    }
+    plan.status = status(&frame, &accounts, mesh.status.as_ref(), mesh.metadata.generation);
+    drop(accounts);
+    for (cluster, source) in sources {
         plan.notes.extend(source.notes);
         plan.skipped.insert(cluster.to_owned(), source.skipped);
     }
-    plan.overlaps = mesh.overlaps.into_iter().collect();
+    plan.overlaps = frame.overlaps.into_iter().collect();
     plan
 }
 
-impl<'a> Mesh<'a> {
-    fn new(input: Input<'a>) -> Self {
-        let Input { mesh, others, views, .. } = input;
-        let (name, namespace) = (mesh.name_any(), overlap::namespace(mesh));
-        let overlaps = overlap::overlaps(mesh, others);
-        let overlapping: BTreeSet<_> = overlaps.iter().map(|o| o.cluster.clone()).collect();
-        let nodes = |cluster: &'a MeshCluster| {
-            let nodes = views.get(&cluster.name)?.nodes.known()?;
-            Some((cluster, nodes))
-        };
-        let seen: Vec<_> = mesh.spec.clusters.iter().filter_map(nodes).collect();
-        let mut sources = source::settle(&seen, &mesh.spec.clusters);
-        sources.retain(|cluster, _| !overlapping.contains(*cluster));
-        let mut plain = HashMap::new();
-        for (cluster, source) in &sources {
-            for peered in &source.peered {
-                let wanted = name::plain(&name, cluster, &peered.node);
-                plain.entry(wanted).or_insert_with(|| (*cluster, peered.node.clone()));
-            }
-        }
-        let before =
-            |other: &ClusterMesh| other.name_any() == name && overlap::namespace(other) < namespace;
-        Self {
-            input,
-            going: mesh.metadata.deletion_timestamp.is_some(),
-            rival: others.iter().any(before),
-            // The larger of the cluster's own and the mesh's largest is the mesh's largest.
-            keepalive: mesh
-                .spec
-                .clusters
-                .iter()
-                .map(|c| c.persistent_keepalive)
-                .max()
-                .unwrap_or(0)
-                .into(),
-            name,
-            namespace,
-            overlaps,
-            overlapping,
-            sources,
-            plain,
+impl View {
+    fn unseen(&self) -> (Seen<()>, Seen<()>) {
+        (self.nodes.bare(), self.peers.bare())
+    }
+}
+
+impl<All> Seen<All> {
+    /// Whether and why, without what.
+    pub(crate) fn bare(&self) -> Seen<()> {
+        match self {
+            Self::Known(_) => Seen::Known(()),
+            Self::Waiting(what) => Seen::Waiting(what.clone()),
+            Self::Away(why) => Seen::Away(why.clone()),
         }
     }
+}
 
-    pub(crate) fn has(&self, cluster: &str) -> bool {
-        self.input.mesh.spec.clusters.iter().any(|c| c.name == cluster)
+/// Of the clusters whose nodes are known and that overlap nobody.
+fn sources<'f>(frame: &'f Frame, views: &BTreeMap<String, View>) -> BTreeMap<&'f str, Source> {
+    let mut everyone = Everyone::default();
+    let mut all: Vec<(Arc<str>, &str, Candidates)> = Vec::new();
+    for cluster in &frame.clusters {
+        let nodes = views.get(&cluster.name).and_then(|view| view.nodes.known());
+        let Some(nodes) = nodes else { continue };
+        let name: Arc<str> = cluster.name.as_str().into();
+        let mut candidates = Candidates::new();
+        for node in nodes {
+            let candidate = Candidate::read(frame, cluster, node);
+            candidates.insert(node.name_any().into(), candidate);
+        }
+        for (node, candidate) in &candidates {
+            everyone.add(&name, node, candidate);
+        }
+        all.push((name, &cluster.name, candidates));
     }
+    all.into_iter()
+        .filter(|(name, ..)| !frame.overlapping.contains(&**name))
+        .map(|(_, name, candidates)| (name, settle(frame, name, &candidates, &everyone)))
+        .collect()
+}
 
-    fn target(
-        &self,
-        target: &str,
-        nodes: Option<&[Node]>,
-        peers: &[Peer],
-        tallies: &mut BTreeMap<(&'a str, &'a str), Tally>,
-    ) -> TargetPlan {
-        let mut plan = TargetPlan::default();
-        let there = There::new(self, peers, nodes);
-        let wanted = !self.going && self.has(target);
-        if wanted && self.overlapping.contains(target) {
-            return plan;
-        }
-        let mut kept = BTreeSet::new();
-        if wanted {
-            for (source, nodes) in self.sources.iter().filter(|(source, _)| **source != target) {
-                let tally = self.pair(source, nodes, &there, &mut plan, &mut kept);
-                let target = self.input.views.get_key_value(target).map_or("", |(k, _)| k.as_str());
-                tallies.insert((*source, target), tally);
+fn target_plan<'f>(
+    frame: &Frame,
+    sources: &BTreeMap<&'f str, Source>,
+    plain: &HashMap<&str, (&str, &str)>,
+    target: &str,
+    there: &There<&Peer>,
+    accounts: &mut BTreeMap<&'f str, Account<'_>>,
+) -> TargetPlan {
+    let wanted = frame.wants(target);
+    if wanted && frame.overlapping.contains(target) {
+        return TargetPlan::default();
+    }
+    let mut decisions: Vec<Decision> = Vec::new();
+    if wanted {
+        for (source, of) in sources.iter().filter(|(source, _)| **source != target) {
+            let first = |names: &crate::name::Names| plain[&*names.plain];
+            let able = of
+                .peered
+                .values()
+                .filter_map(|node| carrying(frame, source, of, node, first(&node.names), there));
+            let carrier = able.min().filter(|_| !of.residual.is_empty()).map(|(_, node)| node);
+            let (mut wanted, mut registered) = (0, 0);
+            for (name, node) in &of.peered {
+                let extra = if carrier == Some(name) { &of.residual[..] } else { &[] };
+                let decision = decide(frame, source, node, extra, first(&node.names), there);
+                wanted += 1;
+                registered += u32::from(decision.registered);
+                decisions.push(decision);
+            }
+            if let Some(account) = accounts.get_mut(source) {
+                let uncarried = !of.residual.is_empty() && carrier.is_none();
+                account.add(target, wanted, registered, uncarried);
             }
         }
-        for (name, (_, source)) in &there.ours {
-            // What cannot be seen is not gone, and what overlaps is left as it is.
-            let unseen = wanted
-                && *source != target
-                && self.has(source)
-                && !self.sources.contains_key(source);
-            if !unseen && !kept.contains(*name) {
-                plan.deletes.push((*name).to_owned());
+    }
+    let kept: BTreeSet<&str> = decisions.iter().filter_map(|d| d.keeps.as_deref()).collect();
+    let deletes = there.ours().iter().filter(|(name, source)| {
+        // What cannot be seen is not gone, and what overlaps is left as it is.
+        let unseen = wanted
+            && source.as_str() != target
+            && frame.cluster(source).is_some()
+            && !sources.contains_key(source.as_str());
+        !unseen && !kept.contains(name.as_str())
+    });
+    TargetPlan::of(deletes.map(|(name, _)| name.clone()).collect(), &decisions)
+}
+
+impl TargetPlan {
+    /// In the order in which it is applied.
+    pub(crate) fn of<'d>(
+        deletes: Vec<String>,
+        decisions: impl IntoIterator<Item = &'d Decision>,
+    ) -> Self {
+        let mut plan = Self { deletes, ..Self::default() };
+        for decision in decisions {
+            match decision.write.as_deref() {
+                Some(Write::Create(peer)) => plan.creates.push(peer.clone()),
+                Some(Write::Update(update)) => plan.updates.push(update.clone()),
+                None => {}
             }
+            plan.conflicts.extend(decision.conflict.as_deref().cloned());
         }
-        plan.updates.sort_by(|a, b| a.name.cmp(&b.name));
         // Who gives routes up is written before who takes them.
-        plan.updates.sort_by_key(|update| !there.shrinks(update));
+        plan.updates.sort_by(|a, b| (!a.yields, &a.name).cmp(&(!b.yields, &b.name)));
         plan.creates.sort_by_key(ResourceExt::name_any);
         plan
-    }
-
-    /// The peers of one cluster in another.
-    fn pair(
-        &self,
-        source: &'a str,
-        nodes: &Source,
-        there: &There<'_>,
-        plan: &mut TargetPlan,
-        kept: &mut BTreeSet<String>,
-    ) -> Tally {
-        let named: Vec<(String, Option<&Peer>)> =
-            nodes.peered.iter().map(|node| self.called(source, &node.node, there)).collect();
-        let endpoints: Vec<Option<PeerEndpoint>> = nodes
-            .peered
-            .iter()
-            .zip(&named)
-            .map(|(node, (_, existing))| there.endpoint(node, *existing))
-            .collect();
-        let carrier = carrier(nodes, &named, &endpoints);
-        let mut tally = Tally {
-            uncarried: !nodes.residual.is_empty() && carrier.is_none(),
-            ..Tally::default()
-        };
-        for (i, (node, ((name, existing), endpoint))) in
-            nodes.peered.iter().zip(named.into_iter().zip(endpoints)).enumerate()
-        {
-            tally.wanted += 1;
-            let extra = if carrier == Some(i) { &nodes.residual[..] } else { &[] };
-            let spec = PeerSpec {
-                allowed_ips: node.routes.iter().chain(extra).map(ToString::to_string).collect(),
-                endpoint,
-                persistent_keepalive: self.keepalive,
-                public_key: node.key.clone(),
-            };
-            if let Some(holder) = there.keys.get(node.key.as_str()) {
-                let covers = holder.labels().contains_key(label::MESH)
-                    && spec.allowed_ips.iter().all(|ip| holder.spec.allowed_ips.contains(ip));
-                let holder_name = holder.name_any();
-                if covers && (existing.is_none() || holder_name < name) {
-                    // Another mesh brings the same node with the same routes: one peer is enough.
-                    tally.registered += 1;
-                    continue;
-                }
-                if !covers {
-                    plan.conflicts.push(Conflict {
-                        cluster: source.to_owned(),
-                        node: node.node.clone(),
-                        adoptable: holder.source(&self.namespace, &self.name, true).is_some(),
-                        holder: holder_name,
-                    });
-                    if existing.is_none() {
-                        continue;
-                    }
-                }
-            }
-            match existing {
-                None => plan.creates.push(self.peer(source, &name, spec)),
-                Some(peer) => match self.patch(source, peer, &spec) {
-                    None => tally.registered += 1,
-                    Some(patch) => plan.updates.push(Update {
-                        name: name.clone(),
-                        version: peer.metadata.resource_version.clone(),
-                        patch,
-                    }),
-                },
-            }
-            kept.insert(name);
-        }
-        tally
-    }
-
-    /// The name of a node's peer in a target, and the peer if it is there. A peer keeps the name it
-    /// has; a new one takes the plain name unless that is somebody else's.
-    fn called<'t>(
-        &self,
-        cluster: &str,
-        node: &str,
-        there: &There<'t>,
-    ) -> (String, Option<&'t Peer>) {
-        let hashed = name::hashed(&self.namespace, &self.name, cluster, node);
-        let plain = name::plain(&self.name, cluster, node);
-        let ours = |name: &str| there.ours.get(name).filter(|(_, source)| *source == cluster);
-        if let Some((peer, _)) = ours(&hashed) {
-            return (hashed, Some(peer));
-        }
-        let (of, first) = self.plain.get(&plain).map_or((cluster, node), |(c, n)| (*c, n.as_str()));
-        let first = (of, first) == (cluster, node);
-        match ours(&plain) {
-            // Written before the other cluster had such a node.
-            Some((peer, _)) if first || of != cluster => (plain, Some(peer)),
-            None if first && !self.rival && !there.names.contains(plain.as_str()) => (plain, None),
-            _ => (hashed, None),
-        }
-    }
-
-    fn labels(&self, source: &str) -> BTreeMap<String, String> {
-        [
-            (label::MESH, self.name.as_str()),
-            (label::NAMESPACE, &self.namespace),
-            (label::CLUSTER, source),
-        ]
-        .map(|(key, value)| (key.to_owned(), value.to_owned()))
-        .into()
-    }
-
-    fn peer(&self, source: &str, name: &str, spec: PeerSpec) -> Peer {
-        let mut peer = Peer::new(name, spec);
-        peer.metadata.labels = Some(self.labels(source));
-        peer
-    }
-
-    /// What makes `peer` as it should be; nothing if it is.
-    fn patch(&self, source: &str, peer: &Peer, spec: &PeerSpec) -> Option<Value> {
-        let mut labels = serde_json::Map::new();
-        for (key, value) in self.labels(source) {
-            if peer.labels().get(&key) != Some(&value) {
-                labels.insert(key, value.into());
-            }
-        }
-        // An adopted peer that kept its old labels would be removed with its old mesh.
-        for key in [label::KILO_MESH, label::KILO_CLUSTER] {
-            if peer.labels().contains_key(key) {
-                labels.insert(key.to_owned(), Value::Null);
-            }
-        }
-        let mut fields = serde_json::Map::new();
-        if peer.spec.public_key != spec.public_key {
-            fields.insert("publicKey".to_owned(), json!(spec.public_key));
-        }
-        if peer.spec.allowed_ips != spec.allowed_ips {
-            fields.insert("allowedIPs".to_owned(), json!(spec.allowed_ips));
-        }
-        if peer.spec.persistent_keepalive != spec.persistent_keepalive {
-            fields.insert("persistentKeepalive".to_owned(), json!(spec.persistent_keepalive));
-        }
-        if peer.spec.endpoint != spec.endpoint {
-            let endpoint = spec.endpoint.as_ref().map(|endpoint| {
-                // A merge keeps what it does not name: the kind of host that it was.
-                let host = &endpoint.dns_or_ip;
-                json!({"dnsOrIP": {"ip": host.ip, "dns": host.dns}, "port": endpoint.port})
-            });
-            fields.insert("endpoint".to_owned(), json!(endpoint));
-        }
-        let mut patch = serde_json::Map::new();
-        if !labels.is_empty() {
-            patch.insert("metadata".to_owned(), json!({"labels": labels}));
-        }
-        if !fields.is_empty() {
-            patch.insert("spec".to_owned(), fields.into());
-        }
-        (!patch.is_empty()).then(|| patch.into())
-    }
-}
-
-/// Which node carries the residual networks: who has them now, while it can be reached.
-fn carrier(
-    nodes: &Source,
-    named: &[(String, Option<&Peer>)],
-    endpoints: &[Option<PeerEndpoint>],
-) -> Option<usize> {
-    if nodes.residual.is_empty() {
-        return None;
-    }
-    let residual: BTreeSet<String> = nodes.residual.iter().map(ToString::to_string).collect();
-    let able = || (0..endpoints.len()).filter(|i| endpoints[*i].is_some());
-    let carries = |i: &usize| {
-        let peer = named[*i].1;
-        peer.is_some_and(|peer| peer.spec.allowed_ips.iter().any(|ip| residual.contains(ip)))
-    };
-    able().find(carries).or_else(|| able().next())
-}
-
-/// What is in a target.
-struct There<'a> {
-    names: BTreeSet<String>,
-    /// With the cluster whose node it is.
-    ours: BTreeMap<&'a str, (&'a Peer, &'a str)>,
-    /// The public keys that others have.
-    keys: HashMap<&'a str, &'a Peer>,
-    /// None: its nodes are unknown, and so is what they discovered.
-    discovered: Option<BTreeMap<String, Endpoint>>,
-}
-
-impl<'a> There<'a> {
-    fn new(mesh: &Mesh<'_>, peers: &'a [Peer], nodes: Option<&[Node]>) -> Self {
-        let mut there = Self {
-            names: peers.iter().map(ResourceExt::name_any).collect(),
-            ours: BTreeMap::new(),
-            keys: HashMap::new(),
-            discovered: nodes.map(endpoint::discovered),
-        };
-        for peer in peers {
-            let name = peer.metadata.name.as_deref().unwrap_or_default();
-            match peer.source(&mesh.namespace, &mesh.name, mesh.input.adopt) {
-                Some(source) => {
-                    there.ours.insert(name, (peer, source));
-                }
-                None => {
-                    let holder = there.keys.entry(&peer.spec.public_key).or_insert(peer);
-                    if name < holder.metadata.name.as_deref().unwrap_or_default() {
-                        *holder = peer;
-                    }
-                }
-            }
-        }
-        there
-    }
-
-    fn endpoint(&self, node: &Peered, existing: Option<&Peer>) -> Option<PeerEndpoint> {
-        let known = match &self.discovered {
-            Some(discovered) => discovered.get(&node.key).map(PeerEndpoint::from),
-            None => existing.and_then(|peer| peer.spec.endpoint.clone()),
-        };
-        known.or_else(|| node.endpoint.as_ref().map(PeerEndpoint::from))
-    }
-
-    fn shrinks(&self, update: &Update) -> bool {
-        let after = update.patch.pointer("/spec/allowedIPs").and_then(Value::as_array);
-        let Some((after, (peer, _))) = after.zip(self.ours.get(update.name.as_str())) else {
-            return false;
-        };
-        peer.spec.allowed_ips.iter().any(|ip| !after.iter().any(|a| a.as_str() == Some(ip)))
     }
 }
 

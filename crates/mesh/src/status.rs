@@ -7,26 +7,62 @@ use objects::kinds::{
     ClusterMeshStatus, MOST_SKIPPED, MeshClusterStatus, MeshCondition, MeshState, SkippedNode,
 };
 
-use crate::plan::{Mesh, Seen, Tally, TargetPlan};
+use crate::frame::Frame;
+use crate::plan::{Conflict, Seen};
+use crate::source::Source;
 
 /// A bound on what a condition lists; the clusters' own states have the rest.
 const MOST_SAID: usize = 10;
 
+/// Why a cluster waits for which all is known.
+pub(crate) const TO_WRITE: &str = "waiting for its peers to be written";
+
+/// How it stands with one cluster of the mesh.
+#[derive(Debug, Default)]
+pub(crate) struct Account<'a> {
+    /// Why its nodes or its peers are not known.
+    pub(crate) unseen: Option<(MeshState, String)>,
+    /// None: its nodes are not known, or it overlaps.
+    pub(crate) source: Option<&'a Source>,
+    /// Whether something is to be written to it.
+    pub(crate) to_write: bool,
+    pub(crate) conflict: Option<Conflict>,
+    /// Of the peers of its nodes in all others.
+    pub(crate) wanted: u32,
+    pub(crate) registered: u32,
+    /// Networks that no node can carry somewhere.
+    pub(crate) uncarried: bool,
+    pub(crate) missing_in: Vec<String>,
+}
+
+impl Account<'_> {
+    /// How the peers of its nodes stand in one target.
+    pub(crate) fn add(&mut self, target: &str, wanted: u32, registered: u32, uncarried: bool) {
+        self.wanted += wanted;
+        self.registered += registered;
+        self.uncarried |= uncarried;
+        if registered < wanted || uncarried {
+            self.missing_in.push(target.to_owned());
+        }
+    }
+}
+
+/// `before` is what was said last: what has not changed has been so since then.
 pub(crate) fn status(
-    mesh: &Mesh<'_>,
-    targets: &BTreeMap<String, TargetPlan>,
-    tallies: &BTreeMap<(&str, &str), Tally>,
+    frame: &Frame,
+    accounts: &BTreeMap<&str, Account<'_>>,
+    before: Option<&ClusterMeshStatus>,
+    generation: Option<i64>,
 ) -> ClusterMeshStatus {
-    let before = mesh.input.mesh.status.as_ref();
     let mut clusters = Vec::new();
     let mut by_itself = false;
-    for entry in &mesh.input.mesh.spec.clusters {
+    for entry in &frame.clusters {
         let name = entry.name.as_str();
-        let (state, why, comes) = state(mesh, name, targets, tallies);
+        let account = &accounts[name];
+        let (state, why, comes) = state(frame, name, account);
         by_itself |= comes;
         let earlier = before.and_then(|before| before.clusters.iter().find(|c| c.name == name));
-        let of_name = || tallies.iter().filter(|((source, _), _)| *source == name);
-        let skipped = mesh.sources.get(name).map_or(&[][..], |source| &source.skipped);
+        let skipped = account.source.map_or(&[][..], |source| &source.skipped);
         let listed = skipped.iter().take(MOST_SKIPPED).map(|skipped| SkippedNode {
             name: skipped.node.clone(),
             reason: skipped.reason.to_string(),
@@ -39,13 +75,14 @@ pub(crate) fn status(
             // When it began is for whoever has a clock.
             since: earlier.filter(|earlier| earlier.state == state).and_then(|e| e.since.clone()),
             last_success: earlier.and_then(|earlier| earlier.last_success.clone()),
-            wanted_peers: of_name().map(|(_, tally)| tally.wanted).sum(),
-            registered_peers: of_name().map(|(_, tally)| tally.registered).sum(),
+            wanted_peers: account.wanted,
+            registered_peers: account.registered,
+            missing_in: account.missing_in.clone(),
             skipped: skipped.len() as u32,
             skipped_nodes: listed.collect(),
         });
     }
-    let conditions = conditions(mesh, &clusters, by_itself)
+    let conditions = conditions(frame, &clusters, by_itself)
         .map(|mut condition| {
             let earlier = before.and_then(|before| {
                 before.conditions.iter().find(|earlier| earlier.r#type == condition.r#type)
@@ -56,19 +93,14 @@ pub(crate) fn status(
             condition
         })
         .into();
-    let observed_generation = mesh.input.mesh.metadata.generation;
-    ClusterMeshStatus { observed_generation, clusters, conditions }
+    let joined = before.map(|before| before.joined.clone()).unwrap_or_default();
+    ClusterMeshStatus { observed_generation: generation, clusters, joined, conditions }
 }
 
 /// A cluster's state, why, and whether it passes by itself.
-fn state(
-    mesh: &Mesh<'_>,
-    name: &str,
-    targets: &BTreeMap<String, TargetPlan>,
-    tallies: &BTreeMap<(&str, &str), Tally>,
-) -> (MeshState, Option<String>, bool) {
+fn state(frame: &Frame, name: &str, account: &Account<'_>) -> (MeshState, Option<String>, bool) {
     let waiting = |why: String, by_itself| (MeshState::Waiting, Some(why), by_itself);
-    let overlaps: Vec<String> = mesh
+    let overlaps: Vec<String> = frame
         .overlaps
         .iter()
         .filter(|overlap| overlap.cluster == name)
@@ -77,32 +109,28 @@ fn state(
     if !overlaps.is_empty() {
         return (MeshState::Overlapping, Some(some_of(&overlaps, "; ")), false);
     }
-    let Some(view) = mesh.input.views.get(name) else {
-        return (MeshState::Unreachable, Some("nothing is known of it".to_owned()), true);
-    };
-    let (nodes, peers) = (unseen(&view.nodes), unseen(&view.peers));
-    if let Some((state, why)) = nodes.or(peers) {
-        return (state, Some(why), true);
+    if let Some((state, why)) = &account.unseen {
+        return (*state, Some(why.clone()), true);
     }
-    let there = targets.get(name);
-    if mesh.going {
-        let left = there.is_some_and(|plan| !plan.is_empty());
+    if frame.going {
         let why = "waiting for its peers of this mesh to be removed".to_owned();
-        return if left { waiting(why, true) } else { (MeshState::Converged, None, false) };
+        return match account.to_write {
+            true => waiting(why, true),
+            false => (MeshState::Converged, None, false),
+        };
     }
-    let source = &mesh.sources[name];
-    if source.peered.is_empty() && source.skipped.is_empty() {
+    let Some(source) = account.source.filter(|s| !s.peered.is_empty() || !s.skipped.is_empty())
+    else {
         return waiting("waiting for nodes".to_owned(), true);
-    }
+    };
     let permanent: Vec<String> =
         source.skipped.iter().filter(|s| !s.reason.is_transient()).map(told).collect();
     let transient: Vec<String> =
         source.skipped.iter().filter(|s| s.reason.is_transient()).map(told).collect();
-    let mine = || tallies.iter().filter(|((of, _), _)| *of == name);
     if !permanent.is_empty() {
         return waiting(format!("skipped {}", some_of(&permanent, "; ")), false);
     }
-    if let Some(conflict) = there.and_then(|plan| plan.conflicts.first()) {
+    if let Some(conflict) = &account.conflict {
         let hint = if conflict.adoptable { "; it can be adopted" } else { "" };
         let why = format!(
             "its peer {} has the public key of {}/{}{hint}",
@@ -113,15 +141,12 @@ fn state(
     if !transient.is_empty() {
         return waiting(format!("waiting for {}", some_of(&transient, "; ")), true);
     }
-    if mine().any(|(_, tally)| tally.uncarried) {
-        let networks: Vec<String> = source.residual.iter().map(ToString::to_string).collect();
-        let networks = some_of(&networks, ", ");
+    if account.uncarried {
+        let networks = some_of(&source.residual, ", ");
         return waiting(format!("waiting for a node with an endpoint to carry {networks}"), true);
     }
-    let to_write = there.is_some_and(|plan| !plan.is_empty())
-        || mine().any(|(_, tally)| tally.registered < tally.wanted);
-    if to_write {
-        return waiting("waiting for its peers to be written".to_owned(), true);
+    if account.to_write || account.registered < account.wanted {
+        return waiting(TO_WRITE.to_owned(), true);
     }
     (MeshState::Converged, None, false)
 }
@@ -130,16 +155,21 @@ fn told(skipped: &crate::Skipped) -> String {
     format!("node {} ({}: {})", skipped.node, skipped.reason, skipped.message)
 }
 
-fn unseen<T>(seen: &Seen<T>) -> Option<(MeshState, String)> {
-    match seen {
-        Seen::Known(_) => None,
+/// Of nodes and peers: what is not known, and why; `seen` is none where nobody looked.
+pub(crate) fn unseen(seen: Option<(Seen<()>, Seen<()>)>) -> Option<(MeshState, String)> {
+    let Some((nodes, peers)) = seen else {
+        return Some((MeshState::Unreachable, "nothing is known of it".to_owned()));
+    };
+    let why = |seen| match seen {
+        Seen::Known(()) => None,
         Seen::Waiting(what) => Some((MeshState::Waiting, format!("waiting for {what}"))),
-        Seen::Away(why) => Some((MeshState::Unreachable, why.clone())),
-    }
+        Seen::Away(why) => Some((MeshState::Unreachable, why)),
+    };
+    why(nodes).or_else(|| why(peers))
 }
 
 fn conditions(
-    mesh: &Mesh<'_>,
+    frame: &Frame,
     clusters: &[MeshClusterStatus],
     by_itself: bool,
 ) -> [MeshCondition; 3] {
@@ -155,11 +185,11 @@ fn conditions(
         .filter(|cluster| cluster.state != MeshState::Converged)
         .map(|cluster| format!("{}: {}", cluster.name, cluster.why.as_deref().unwrap_or_default()))
         .collect();
-    let overlaps: Vec<String> = mesh.overlaps.iter().map(ToString::to_string).collect();
+    let overlaps: Vec<String> = frame.overlaps.iter().map(ToString::to_string).collect();
     let overlapping = !overlaps.is_empty();
-    let ready = open.is_empty() && !mesh.going;
+    let ready = open.is_empty() && !frame.going;
     let reason = match () {
-        () if mesh.going => "Deleting",
+        () if frame.going => "Deleting",
         () if ready => "Converged",
         () if overlapping => "NetworksOverlap",
         () if by_itself => "Waiting",

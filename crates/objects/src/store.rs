@@ -188,6 +188,11 @@ impl Objects {
         Arc::ptr_eq(&self.0, &other.0)
     }
 
+    /// Whether nobody but this process can write to it, and nothing but Fairlead reads it.
+    pub fn is_exclusive(&self) -> bool {
+        self.0.exclusive()
+    }
+
     /// Registers the engine's metrics.
     pub fn register(&self, registry: &mut Registry) {
         self.0.register(registry);

@@ -69,10 +69,11 @@ impl World {
         let config = FleetConfig { kubeconfigs: vec![kubeconfig], ..FleetConfig::default() };
         let api = Api::new(
             Fleet::start(config, objects.clone(), ledger.clone(), &tasks),
-            Access::start(objects, &tasks, &readiness, Some(&token)),
+            Access::start(objects.clone(), &tasks, &readiness, Some(&token)),
             Audit::start(data.path(), Size::default(), &tasks),
             ledger,
             Gates::new(),
+            mesh::Meshes::new(objects),
             tasks.clone(),
             "no clusters",
         );

@@ -1,0 +1,219 @@
+//! Meshes: read from the store, which every replica has; who leads acts on what is written there.
+
+use access::Verb;
+use axum::Json;
+use axum::extract::{Path, State};
+use http::StatusCode;
+use kube::ResourceExt;
+use mesh::{Finding, ForgetError};
+use objects::kinds::{ClusterMesh, ClusterMeshSpec, ClusterMeshStatus};
+use objects::{Deletion, Id};
+use serde::{Deserialize, Serialize};
+use utoipa::{IntoParams, ToSchema};
+use utoipa_axum::routes;
+
+use super::Api;
+use super::door::Asker;
+use super::extract::{Body, Query};
+use super::problem::Problem;
+use super::route::{Route, Routes};
+
+/// The resource in the cluster `-`.
+const MESHES: &str = "clustermeshes.fairlead.dev";
+/// Hundreds of clusters with dozens of networks each.
+const LARGEST: usize = 1 << 20;
+
+pub(crate) fn routes() -> Routes {
+    Routes::default()
+        .with(Route::list(), routes!(meshes))
+        .with(Route::read(), routes!(mesh))
+        .with(Route::write(Verb::Update, MESHES).body(LARGEST), routes!(put_mesh))
+        .with(Route::write(Verb::Delete, MESHES), routes!(delete_mesh))
+        .with(Route::read(), routes!(check))
+        .with(Route::write(Verb::Update, MESHES), routes!(forget))
+}
+
+/// A mesh, as it should be and as it is.
+#[derive(Serialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+struct Mesh {
+    namespace: String,
+    name: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    generation: Option<i64>,
+    /// It goes when its peers are gone; `status.joined` says who is waited for.
+    deleting: bool,
+    /// As in a `ClusterMesh`.
+    #[schema(value_type = Object)]
+    spec: ClusterMeshSpec,
+    /// As in a `ClusterMesh`; none until somebody who leads has looked at it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<Object>)]
+    status: Option<ClusterMeshStatus>,
+}
+
+impl From<ClusterMesh> for Mesh {
+    fn from(mesh: ClusterMesh) -> Self {
+        Self {
+            namespace: mesh.namespace().unwrap_or_default(),
+            name: mesh.name_any(),
+            generation: mesh.metadata.generation,
+            deleting: mesh.metadata.deletion_timestamp.is_some(),
+            spec: mesh.spec,
+            status: mesh.status,
+        }
+    }
+}
+
+#[derive(Serialize, ToSchema)]
+struct Meshes {
+    meshes: Vec<Mesh>,
+}
+
+/// Every mesh
+#[utoipa::path(
+    get, path = "/meshes", tag = "meshes",
+    responses((status = 200, description = "By namespace and name", body = Meshes))
+)]
+async fn meshes(State(api): State<Api>, asker: Asker) -> Result<Json<Meshes>, Problem> {
+    asker.may_in_fleet(MESHES, Verb::List)?;
+    let all = api.meshes.list(asker.deadline).await.map_err(|error| Problem::from(&error))?;
+    Ok(Json(Meshes { meshes: all.into_iter().map(Mesh::from).collect() }))
+}
+
+/// One mesh
+#[utoipa::path(
+    get, path = "/meshes/{namespace}/{name}", tag = "meshes",
+    responses((status = 200, description = "As it should be and as it is", body = Mesh))
+)]
+async fn mesh(
+    State(api): State<Api>,
+    asker: Asker,
+    Path((namespace, name)): Path<(String, String)>,
+) -> Result<Json<Mesh>, Problem> {
+    asker.may_in_fleet(MESHES, Verb::Get)?;
+    Ok(Json(found(&api, &asker, &namespace, &name).await?.into()))
+}
+
+async fn found(
+    api: &Api,
+    asker: &Asker,
+    namespace: &str,
+    name: &str,
+) -> Result<ClusterMesh, Problem> {
+    let id = Id::namespaced(namespace, name);
+    api.meshes.get(&id, asker.deadline).await.map_err(|error| Problem::from(&error))
+}
+
+#[derive(Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+struct PutMesh {
+    /// As in a `ClusterMesh`.
+    #[schema(value_type = Object)]
+    spec: ClusterMeshSpec,
+}
+
+/// Make a mesh, or make it what is said here
+#[utoipa::path(
+    put, path = "/meshes/{namespace}/{name}", tag = "meshes", request_body = PutMesh,
+    responses((status = 200, description = "As it is now", body = Mesh))
+)]
+async fn put_mesh(
+    State(api): State<Api>,
+    asker: Asker,
+    Path((namespace, name)): Path<(String, String)>,
+    Body(PutMesh { spec }): Body<PutMesh>,
+) -> Result<Json<Mesh>, Problem> {
+    asker.may_in_fleet(MESHES, Verb::Update)?;
+    let id = Id::namespaced(namespace, name);
+    let put = api.meshes.put(&id, spec, asker.deadline).await;
+    Ok(Json(put.map_err(|error| Problem::from(&error))?.into()))
+}
+
+#[derive(Serialize, ToSchema)]
+struct Removal {
+    /// False: its peers go first.
+    gone: bool,
+}
+
+/// Remove a mesh, and its peers everywhere
+#[utoipa::path(
+    delete, path = "/meshes/{namespace}/{name}", tag = "meshes",
+    responses((status = 200, description = "Gone, or on its way", body = Removal))
+)]
+async fn delete_mesh(
+    State(api): State<Api>,
+    asker: Asker,
+    Path((namespace, name)): Path<(String, String)>,
+) -> Result<Json<Removal>, Problem> {
+    asker.may_in_fleet(MESHES, Verb::Delete)?;
+    let deleted = api.meshes.delete(&Id::namespaced(namespace, name), asker.deadline).await;
+    let deleted = deleted.map_err(|error| Problem::from(&error))?;
+    Ok(Json(Removal { gone: deleted == Deletion::Gone }))
+}
+
+#[derive(Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+struct Ends {
+    /// A cluster, by the mesh's name for it.
+    from: String,
+    to: String,
+}
+
+#[derive(Serialize, ToSchema)]
+struct Checked {
+    from: String,
+    to: String,
+    reaches: bool,
+    /// `reason` and `message`; the first thing to mend first.
+    #[schema(value_type = Vec<Object>)]
+    reasons: Vec<Finding>,
+}
+
+/// Why the pods of one cluster cannot reach those of another
+#[utoipa::path(
+    get, path = "/meshes/{namespace}/{name}/check", tag = "meshes", params(Ends),
+    responses((status = 200, description = "Reasons, in order", body = Checked))
+)]
+async fn check(
+    State(api): State<Api>,
+    asker: Asker,
+    Path((namespace, name)): Path<(String, String)>,
+    Query(Ends { from, to }): Query<Ends>,
+) -> Result<Json<Checked>, Problem> {
+    asker.may_in_fleet(MESHES, Verb::Get)?;
+    let mesh = found(&api, &asker, &namespace, &name).await?;
+    let checked = mesh::check(&mesh, &from, &to).map_err(Problem::invalid)?;
+    let reaches = checked.reaches();
+    Ok(Json(Checked { from, to, reaches, reasons: checked.reasons }))
+}
+
+#[derive(Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+struct Forget {
+    /// One that left the mesh, or that a mesh which is deleted waits for.
+    cluster: String,
+}
+
+/// Give up a cluster that does not answer: its peers stay as they are
+#[utoipa::path(
+    post, path = "/meshes/{namespace}/{name}/forget", tag = "meshes", request_body = Forget,
+    responses((status = 204, description = "Nobody waits for it any more"))
+)]
+async fn forget(
+    State(api): State<Api>,
+    asker: Asker,
+    Path((namespace, name)): Path<(String, String)>,
+    Body(Forget { cluster }): Body<Forget>,
+) -> Result<StatusCode, Problem> {
+    asker.may_in_fleet(MESHES, Verb::Update)?;
+    let id = Id::namespaced(namespace, name);
+    match api.meshes.forget(&id, &cluster, asker.deadline).await {
+        Ok(()) => Ok(StatusCode::NO_CONTENT),
+        Err(ForgetError::NotLeaving(why)) => Err(Problem::invalid(why)),
+        Err(ForgetError::Store(error)) => Err(Problem::from(&error)),
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,37 @@
+use crate::config::{ConfigFlags, Store};
+use crate::controller;
+use crate::ground::{self, Claims};
+use crate::output::Verdict;
+use crate::verbs::config::load;
+
+/// Run one of several controllers, with the state in Kubernetes
+///
+/// As `up`, but objects live in the API server of this pod, and no kubeconfig of this machine is picked
+/// up, unless settings say otherwise. Any number of replicas serve; one of them leads (the Lease
+/// `fairlead-controller` in the fleet's namespace) and does what only one may do, and another takes over
+/// within seconds when it dies.
+///
+/// Examples:
+///   fairlead crds | kubectl apply -f -
+///   fairlead controller --data /var/lib/fairlead
+#[derive(Debug, clap::Args)]
+#[command(verbatim_doc_comment)]
+pub(crate) struct Args {
+    #[command(flatten)]
+    flags: ConfigFlags,
+}
+
+pub(crate) fn run(args: &Args) -> Verdict {
+    let mut resolved = load(&args.flags)?;
+    resolved.unless_set("store", |config| config.store = Store::Kubernetes);
+    resolved.unless_set("fleet.kubeconfig", |config| config.fleet.kubeconfig.clear());
+    let config = resolved.config;
+    let claims = Claims::take(&config)?;
+    let api = controller::Claims::take(&config)?;
+    ground::run(&config, claims, |ground, registry| {
+        let mut told = controller::begin(&config, api, ground, registry)?;
+        // For whoever sits at the machine; a log keeps it too long.
+        told.retain(|(what, _)| *what != "login");
+        Ok(told)
+    })
+}

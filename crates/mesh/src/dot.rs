@@ -1,0 +1,76 @@
+//! A mesh as a graph in the DOT language: clusters by state, edges by whether both ends are in place.
+
+use std::fmt::Write as _;
+
+use kube::ResourceExt;
+use objects::kinds::{ClusterMesh, MeshClusterStatus, MeshState};
+
+pub fn dot(meshes: &[ClusterMesh]) -> String {
+    let mut text = String::from("graph meshes {\n  node [shape=box, style=rounded];\n");
+    for (i, mesh) in meshes.iter().enumerate() {
+        let title = format!("{}/{}", crate::overlap::namespace(mesh), mesh.name_any());
+        let _ = writeln!(text, "  subgraph cluster_{i} {{\n    label={};", quoted(&title));
+        let status = mesh.status.clone().unwrap_or_default();
+        let of = |name: &str| status.clusters.iter().find(|cluster| cluster.name == name);
+        let id = |name: &str| quoted(&format!("{i}/{name}"));
+        for cluster in &mesh.spec.clusters {
+            let known = of(&cluster.name);
+            let peers = known.map_or(String::new(), |known| {
+                format!("\n{}/{} peers", known.registered_peers, known.wanted_peers)
+            });
+            let label = quoted(&format!("{}{peers}", cluster.name));
+            let colour = colour(known);
+            let _ = writeln!(text, "    {} [label={label}, color={colour}];", id(&cluster.name));
+        }
+        for (j, a) in mesh.spec.clusters.iter().enumerate() {
+            for b in &mesh.spec.clusters[j + 1..] {
+                let lacks = |source: &str, target: &str| {
+                    of(source).is_none_or(|source| source.missing_in.iter().any(|t| t == target))
+                };
+                let whole = !lacks(&a.name, &b.name) && !lacks(&b.name, &a.name);
+                let style = if whole { "solid" } else { "dashed" };
+                let _ = writeln!(text, "    {} -- {} [style={style}];", id(&a.name), id(&b.name));
+            }
+        }
+        text.push_str("  }\n");
+    }
+    text.push_str("}\n");
+    text
+}
+
+fn colour(cluster: Option<&MeshClusterStatus>) -> &'static str {
+    match cluster.map(|cluster| cluster.state) {
+        Some(MeshState::Converged) => "green",
+        Some(MeshState::Waiting) | None => "orange",
+        Some(MeshState::Unreachable | MeshState::Overlapping) => "red",
+    }
+}
+
+fn quoted(text: &str) -> String {
+    format!("\"{}\"", text.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n"))
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    #[test]
+    fn an_edge_is_whole_where_both_ends_are_in_place() {
+        let cluster = |name: &str| json!({"name": name, "clusterRef": name, "allowedNetworks": ["10.0.0.0/8"]});
+        let mesh = serde_json::from_value(json!({
+            "apiVersion": "fairlead.dev/v1alpha1", "kind": "ClusterMesh",
+            "metadata": {"name": "m", "namespace": "x"},
+            "spec": {"clusters": [cluster("a"), cluster("b"), cluster("c")]},
+            "status": {"clusters": [
+                {"name": "a", "state": "Converged", "wantedPeers": 4, "registeredPeers": 4},
+                {"name": "b", "state": "Converged"},
+                {"name": "c", "state": "Unreachable", "missingIn": ["b"]},
+            ], "conditions": []},
+        }))
+        .unwrap();
+        let text = super::dot(&[mesh]);
+        assert!(text.contains(r#""0/a" [label="a\n4/4 peers", color=green]"#), "{text}");
+        assert!(text.contains(r#""0/a" -- "0/b" [style=solid]"#), "{text}");
+        assert!(text.contains(r#""0/b" -- "0/c" [style=dashed]"#), "{text}");
+    }
+}
