@@ -70,8 +70,7 @@ pub(crate) fn forgotten(mesh: &ClusterMesh) -> BTreeSet<&str> {
 pub fn start(leader: &Leader, fleet: &Fleet, ledger: &Ledger) {
     let tasks = leader.tasks.child("mesh");
     let timing = Timing { retry: RETRY, ..Timing::default() };
-    let (private, offers) =
-        Fleet::private(timing, leader.objects.clone(), ledger.clone(), &tasks);
+    let (private, offers) = Fleet::private(timing, leader.objects.clone(), ledger.clone(), &tasks);
     let world = Snapshot::new(World::default());
     let stop = tasks.stopping();
     let roster = Roster::new(tasks, leader, fleet, private, offers, ledger, world);
