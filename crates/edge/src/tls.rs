@@ -97,7 +97,8 @@ pub struct Held {
 impl Held {
     /// From now on serves with this pair (PEM).
     pub fn take(&self, cert: &str, key: &str) -> Result<(), TlsError> {
-        let chain = CertificateDer::pem_slice_iter(cert.as_bytes()).collect::<Result<Vec<_>, _>>()?;
+        let chain =
+            CertificateDer::pem_slice_iter(cert.as_bytes()).collect::<Result<Vec<_>, _>>()?;
         let key = PrivateKeyDer::from_pem_slice(key.as_bytes())?;
         let certified = CertifiedKey::from_der(chain, key, &ring::default_provider())?;
         self.current.update(|current| {

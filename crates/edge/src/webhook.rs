@@ -112,7 +112,10 @@ async fn keep(held: Arc<Held>, certificates: Certificates, tasks: Tasks) {
                 Ok(()) => tracing::info!(until = %serving.until, "the webhook has a certificate"),
                 Err(error) => {
                     let error = flow::sentence(&error);
-                    tracing::warn!(error, "the webhook's new certificate is unusable, keeping the old one");
+                    tracing::warn!(
+                        error,
+                        "the webhook's new certificate is unusable, keeping the old one"
+                    );
                 }
             }
             before = Some(serving);
@@ -158,8 +161,9 @@ async fn admit(
 
 impl Webhook {
     async fn answer(&self, cluster: &str, request: Request, op: &Op) -> Result<Vec<u8>, Refusal> {
-        let deadline = Deadline::of_http(request.headers(), request.uri().query(), GRANT)
-            .map_err(|error| Refusal::new(StatusCode::BAD_REQUEST, Outcome::Done, error.to_string()))?;
+        let deadline = Deadline::of_http(request.headers(), request.uri().query(), GRANT).map_err(
+            |error| Refusal::new(StatusCode::BAD_REQUEST, Outcome::Done, error.to_string()),
+        )?;
         op.step("gate");
         let permit = self
             .gate

@@ -88,7 +88,8 @@ pub(crate) fn begin(
     admission.register(registry);
     let Some(Claims { listener, address }) = claims else {
         let off = config.admission.webhook == config::Webhook::Off;
-        let duty = if off && config.store == Store::Kubernetes { Duty::TakeBack } else { Duty::Nothing };
+        let duty =
+            if off && config.store == Store::Kubernetes { Duty::TakeBack } else { Duty::Nothing };
         return Ok(Begun { admission, duty, place: None });
     };
 
@@ -129,7 +130,11 @@ pub(crate) fn begin(
     webhook.heed(memory);
     webhook::start(webhook, listener, certificates, tasks)
         .map_err(|e| Failure(format!("the admission webhook cannot be served: {e}")))?;
-    Ok(Begun { admission, duty: Duty::Keep(charge), place: Some(format!("https://{address}/admit")) })
+    Ok(Begun {
+        admission,
+        duty: Duty::Keep(charge),
+        place: Some(format!("https://{address}/admit")),
+    })
 }
 
 /// Those configured, and our own: a webhook that must answer before its own pods may start never
@@ -145,9 +150,10 @@ fn exempt(config: &config::Admission) -> Vec<String> {
 }
 
 fn reach(config: &config::Admission) -> Option<Reach> {
-    let service = config.service.clone().map(|config::Service { namespace, name, port }| {
-        Reach::Service { namespace, name, port }
-    });
+    let service = config
+        .service
+        .clone()
+        .map(|config::Service { namespace, name, port }| Reach::Service { namespace, name, port });
     let url = config.url.clone();
     service.or_else(|| url.map(|url| Reach::Url { base: url.base, host: url.host }))
 }

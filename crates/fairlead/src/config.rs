@@ -339,16 +339,17 @@ pub(crate) const SETTINGS: &[Setting] = &[
         help: "Where API servers reach the webhook from outside; registers it in the store's cluster and in admission.clusters",
         allowed: "https, a host and a port, such as https://fairlead.example.com:7683",
         take: |c, v| values::https_url(v).map(|v| c.admission.url = Some(v)),
-        show: |c| {
-            c.admission.url.as_ref().map_or_else(|| "-".to_owned(), |url| url.base.clone())
-        },
+        show: |c| c.admission.url.as_ref().map_or_else(|| "-".to_owned(), |url| url.base.clone()),
     },
     Setting {
         key: "admission.clusters",
         metavar: "NAMES",
         help: "Clusters of the fleet whose API servers are to ask the webhook, by admission.url; `none` is none",
         allowed: "none, or names of clusters separated by commas",
-        take: |c, v| values::words(v, |name| (!name.contains('/')).then(|| name.to_owned())).map(|v| c.admission.clusters = v),
+        take: |c, v| {
+            values::words(v, |name| (!name.contains('/')).then(|| name.to_owned()))
+                .map(|v| c.admission.clusters = v)
+        },
         show: |c| values::show_words(&c.admission.clusters),
     },
     Setting {

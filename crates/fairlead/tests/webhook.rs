@@ -128,7 +128,8 @@ async fn a_kube_api_server_asks_and_is_answered_over_tls() {
     let world = World::new().await;
     let client = world.server.client().await;
     let rules = Api::<AdmissionRule>::all(client.clone());
-    for made in [rule("no-miners", "protect", "evil/*"), rule("seen-latest", "monitor", "*:latest")] {
+    for made in [rule("no-miners", "protect", "evil/*"), rule("seen-latest", "monitor", "*:latest")]
+    {
         rules.create(&PostParams::default(), &made).await.unwrap();
     }
     // The server's schema takes it, our check does not.
@@ -139,7 +140,10 @@ async fn a_kube_api_server_asks_and_is_answered_over_tls() {
     let up = up(&world.server, data.path(), port(), "fail");
 
     let said = world.until_guarded().await;
-    assert!(said.contains("denied the request: denied by rule \"no-miners\": container \"web\""), "{said}");
+    assert!(
+        said.contains("denied the request: denied by rule \"no-miners\": container \"web\""),
+        "{said}"
+    );
     assert!(said.contains("image containsAny evil/*"), "{said}");
     let refused = world.create("miner", "docker.io/evil/miner:1").await.unwrap_err();
     assert!(refused.contains("no-miners"), "{refused}");
@@ -165,7 +169,8 @@ async fn a_kube_api_server_asks_and_is_answered_over_tls() {
     let printed = up.fairlead(&["admission", "rules", "-o", "json"]);
     assert_eq!(printed.code, 1, "{printed:?}");
     let listed = printed.json();
-    let listed = listed["rules"].as_array().unwrap().iter().find(|r| r["name"] == "broken").unwrap();
+    let listed =
+        listed["rules"].as_array().unwrap().iter().find(|r| r["name"] == "broken").unwrap();
     assert_eq!(listed["state"], "invalid");
     eventually("the rule's status does not say it", async || {
         let status = rules.get("broken").await.unwrap().status?;
@@ -263,9 +268,12 @@ async fn a_kube_api_server_does_as_its_failure_policy_says_while_the_process_is_
 
     // Turned off, it takes the registration back.
     let _third = Up::start_with(data.path(), "none", |command| {
-        command
-            .env("KUBECONFIG", world.server.kubeconfig_path())
-            .args(["--store", "kubernetes", "--admission-webhook", "off"])
+        command.env("KUBECONFIG", world.server.kubeconfig_path()).args([
+            "--store",
+            "kubernetes",
+            "--admission-webhook",
+            "off",
+        ])
     });
     eventually("the registration stays", async || {
         world.configurations.get_opt(CONFIGURATION).await.unwrap().is_none().then_some(())

@@ -20,16 +20,28 @@ const EACH: Duration = Duration::from_secs(2);
 /// None of them matches, so that all are looked at.
 fn rules() -> Vec<AdmissionRule> {
     let criteria = |i: usize| match i % 10 {
-        0 => json!([{"name": "image", "op": "containsAny", "value": format!("evil{i}/*, docker.io/bad{i}/*:v?")}]),
+        0 => {
+            json!([{"name": "image", "op": "containsAny", "value": format!("evil{i}/*, docker.io/bad{i}/*:v?")}])
+        }
         1 => json!([{"name": "user", "op": "regex", "value": format!("^system:bot-[0-9]+-{i}$")}]),
-        2 => json!([{"name": "labels", "op": "containsAny", "value": format!("owner=team-{i}*, tier=t{i}?")}]),
-        3 => json!([{"name": "namespace", "op": "containsAny", "value": format!("prod-{i}-*,stage-{i}-*")},
-                    {"name": "runAsPrivileged", "op": "=", "value": "true"}]),
-        4 => json!([{"name": "envVars", "op": "containsAny", "value": format!("DEBUG_{i}=*, TRACE_{i}")}]),
+        2 => {
+            json!([{"name": "labels", "op": "containsAny", "value": format!("owner=team-{i}*, tier=t{i}?")}])
+        }
+        3 => {
+            json!([{"name": "namespace", "op": "containsAny", "value": format!("prod-{i}-*,stage-{i}-*")},
+                    {"name": "runAsPrivileged", "op": "=", "value": "true"}])
+        }
+        4 => {
+            json!([{"name": "envVars", "op": "containsAny", "value": format!("DEBUG_{i}=*, TRACE_{i}")}])
+        }
         5 => json!([{"name": "userGroups", "op": "regex", "value": format!("(admins|root)-{i}$")},
                     {"name": "imageRegistry", "op": "containsAny", "value": "*.corp.example"}]),
-        6 => json!([{"name": "annotations", "op": "containsAny", "value": format!("policy/{i}=off*")}]),
-        7 => json!([{"name": "mountVolumes", "op": "containsAny", "value": format!("/var/run/{i}/*, /etc/shadow{i}")}]),
+        6 => {
+            json!([{"name": "annotations", "op": "containsAny", "value": format!("policy/{i}=off*")}])
+        }
+        7 => {
+            json!([{"name": "mountVolumes", "op": "containsAny", "value": format!("/var/run/{i}/*, /etc/shadow{i}")}])
+        }
         8 => json!([{"name": "shareNetWithHost", "op": "=", "value": "true"}]),
         _ => json!([{"name": "resourceLimit", "sub_criteria": [
             {"name": "cpuLimit", "op": ">", "value": format!("{}", 64 + i)}]}]),
@@ -103,7 +115,8 @@ fn rate(work: impl Fn() + Sync) -> f64 {
 }
 
 fn main() {
-    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build();
+    let runtime =
+        tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build();
     let runtime = runtime.unwrap();
     let _entered = runtime.enter();
     let (rules, review) = (rules(), review());

@@ -33,9 +33,7 @@ const LINES: usize = 1000;
 const AT_MOST_EVERY: Duration = Duration::from_millis(200);
 
 pub(crate) fn routes() -> Routes {
-    Routes::default()
-        .with(Route::read(), routes!(rules))
-        .with(Route::read(), routes!(audit))
+    Routes::default().with(Route::read(), routes!(rules)).with(Route::read(), routes!(audit))
 }
 
 /// A rule and what became of it.

@@ -162,13 +162,23 @@ fn say_missing(answer: &Value, before: &Value) {
 
 fn line_table() -> Table {
     Table::new([
-        "LAST", "COUNT", "OUTCOME", "CLUSTER", "NAMESPACE", "OWNER", "IMAGE", "RULE", "USER", "WHY",
+        "LAST",
+        "COUNT",
+        "OUTCOME",
+        "CLUSTER",
+        "NAMESPACE",
+        "OWNER",
+        "IMAGE",
+        "RULE",
+        "USER",
+        "WHY",
     ])
 }
 
 fn row(line: &Value) -> Vec<Cell> {
     let outcome = field(line, "outcome");
-    let shown = if line["dryRun"] == true { format!("{outcome} (dry run)") } else { outcome.clone() };
+    let shown =
+        if line["dryRun"] == true { format!("{outcome} (dry run)") } else { outcome.clone() };
     let outcome = match outcome.as_str() {
         "denied" => Cell::coloured(&shown, Colour::Red),
         "monitored" => Cell::coloured(&shown, Colour::Yellow),
