@@ -15,8 +15,8 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use guard::conversations::{
-    Directory, Labels, Level, Limits, Moment, PodFacts, Protocol, Readers, Record, Report, Router,
-    Shard, Totals, shards,
+    Batch, Directory, Labels, Level, Limits, Moment, PodFacts, Protocol, Readers, Record, Report,
+    Router, Shard, Totals, shards,
 };
 use parking_lot::RwLock;
 
@@ -25,51 +25,41 @@ const PODS: u32 = 20_000;
 const BATCH: usize = 1000;
 /// Conversations of one client with one server: a port and a metrics port, say.
 const PER_PAIR: u32 = 2;
+/// Of each thread.
+const SHARDS: usize = 4;
 
 fn main() {
     // cargo adds `--bench`.
     let mut args = env::args().skip(1).filter(|arg| !arg.starts_with("--"));
     let count = args.next().map_or(1_000_000, |count| count.parse().unwrap());
     let rounds = args.next().map_or(2, |rounds| rounds.parse().unwrap());
-    if cfg!(debug_assertions) {
-        println!("a build with debug assertions: the ratios count, the figures do not");
-    }
     let world = World::new(count);
     println!("{count} conversations of {PODS} pods on {NODES} nodes, {PER_PAIR} to a pair");
+    println!("rates are of a second of the writers' CPU; [of a second of the clock]");
 
-    let old = Old::default();
-    let (old_one, old_beside) = old.run(&world, rounds);
-    println!("one lock, one thread                {old_one:10.0} records/s");
-    println!(
-        "          a reader walks it         {old_beside:10.0} records/s, {:.2}x",
-        old_beside / old_one
-    );
+    let (old, old_beside) = Old::default().run(&world, rounds);
+    println!("one lock, one thread            {old}");
+    println!("          a reader walks it     {old_beside}, {:.2}x alone", old_beside.ratio(&old));
 
     for threads in [1, 2] {
         let (mut parts, readers, router) = new(threads);
         let first = ingest(&world, router, &mut parts, &readers, 0, false);
-        let mut rates = Vec::new();
-        let mut beside = Vec::new();
+        let (mut again, mut beside) = (Rate::default(), Rate::default());
         for round in 1..=rounds {
-            rates.push(ingest(&world, router, &mut parts, &readers, 2 * round - 1, false));
-            beside.push(ingest(&world, router, &mut parts, &readers, 2 * round, true));
+            again = again.best(ingest(&world, router, &mut parts, &readers, 2 * round - 1, false));
+            beside = beside.best(ingest(&world, router, &mut parts, &readers, 2 * round, true));
         }
-        let (rate, beside) = (best(&rates), best(&beside));
+        let ratio = |rate: &Rate| format!("{rate}, {:.2}x one lock", rate.ratio(&old));
+        println!("shards, {threads} thread, first seen     {}", ratio(&first));
+        println!("                  seen again    {}", ratio(&again));
+        let alone = beside.ratio(&again);
         println!(
-            "shards, {threads} thread(s), first seen       {first:10.0} records/s, {:.1}x one lock",
-            first / old_one
+            "                  a reader walks{beside}, {:.2}x one lock with its reader, {alone:.2}x alone",
+            beside.ratio(&old_beside)
         );
-        println!(
-            "                     seen again     {rate:10.0} records/s, {:.1}x",
-            rate / old_one
-        );
-        println!(
-            "                     a reader walks {beside:10.0} records/s, {:.1}x one lock with its reader, {:.2}x alone",
-            beside / old_beside,
-            beside / rate
-        );
-        if threads == 2 {
+        if threads == 1 {
             sizes(&parts);
+            phases(&world, router, &mut parts, 2 * rounds + 1);
             publishing(&mut parts);
             graphs(&readers);
             saving(&parts);
@@ -77,8 +67,34 @@ fn main() {
     }
 }
 
-fn best(rates: &[f64]) -> f64 {
-    rates.iter().copied().fold(0.0, f64::max)
+/// Records a second. The machine may be busy with other things: CPU time says what the work costs,
+/// the clock also what was waited for.
+#[derive(Clone, Copy, Debug, Default)]
+struct Rate {
+    cpu: f64,
+    clock: f64,
+}
+
+impl Rate {
+    fn best(self, other: Self) -> Self {
+        Self { cpu: self.cpu.max(other.cpu), clock: self.clock.max(other.clock) }
+    }
+
+    fn ratio(&self, other: &Self) -> f64 {
+        self.cpu / other.cpu
+    }
+}
+
+impl std::fmt::Display for Rate {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{:10.0}/s [{:9.0}/s]", self.cpu, self.clock)
+    }
+}
+
+/// Of this thread.
+fn cpu() -> Duration {
+    let spent = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
+    Duration::new(spent.tv_sec as u64, spent.tv_nsec as u32)
 }
 
 /// What the agents know, batch by batch.
@@ -158,7 +174,7 @@ fn grown(report: &Report, round: u32) -> Report {
 }
 
 fn new(threads: usize) -> (Vec<Shard>, Readers, Router) {
-    let router = Router::new([0x5eed, 0xfeed], threads * 4);
+    let router = Router::new([0x5eed, 0xfeed], threads * SHARDS);
     let limits =
         Limits { rows: 1 << 22, totals: 1 << 23, totals_per_agent: 1 << 20, ..Limits::default() };
     let (shards, readers) = shards(router, limits);
@@ -174,78 +190,101 @@ fn ingest(
     readers: &Readers,
     round: u32,
     reader: bool,
-) -> f64 {
+) -> Rate {
     let reports: Vec<_> = world.reports.iter().map(|report| grown(report, round)).collect();
     let every = (reports.len() / 10).max(1);
     let done = AtomicBool::new(false);
-    let threads = shards.len() / 4;
-    let seconds = thread::scope(|scope| {
+    let threads = shards.len() / SHARDS;
+    let route = |reports: &[Report]| {
+        let route = |report| router.route(report, &world.directory, |_| true);
+        reports.iter().map(route).collect::<Vec<_>>()
+    };
+    let (cpu_seconds, seconds) = thread::scope(|scope| {
         if reader {
             scope.spawn(|| {
                 while !done.load(Ordering::Relaxed) {
                     let view = readers.view();
-                    black_box(
-                        view.conversations(|_| true, Moment(0))
-                            .map(|it| it.totals.bytes)
-                            .sum::<u64>(),
-                    );
+                    let all = view.conversations(|_| true, Moment(0));
+                    black_box(all.map(|it| it.totals.bytes).sum::<u64>());
                 }
             });
         }
         let started = Instant::now();
-        if threads == 1 {
+        let spent = if threads == 1 {
+            let before = cpu();
             for (n, report) in reports.iter().enumerate() {
                 let routed = router.route(report, &world.directory, |_| true);
-                for (shard, batch) in shards.iter_mut().zip(&routed.batches) {
-                    shard.apply(batch, Moment(100_000));
-                    if n % every == 0 {
-                        shard.publish();
+                own(shards, &routed.batches, n % every == 0);
+            }
+            cpu() - before
+        } else {
+            let parts = reports.chunks(reports.len().div_ceil(threads));
+            let mut spent = Duration::ZERO;
+            let mut queues: Vec<Vec<_>> = (0..threads).map(|_| Vec::new()).collect();
+            let routed = thread::scope(|scope| {
+                let measured = |part| {
+                    let before = cpu();
+                    (route(part), cpu() - before)
+                };
+                let workers: Vec<_> =
+                    parts.map(|part| scope.spawn(move || measured(part))).collect();
+                workers.into_iter().map(|worker| worker.join().unwrap()).collect::<Vec<_>>()
+            });
+            for (routed, took) in routed {
+                spent += took;
+                for routed in routed {
+                    let mut batches = routed.batches.into_iter();
+                    for queue in &mut queues {
+                        queue.push(batches.by_ref().take(SHARDS).collect::<Vec<_>>());
                     }
                 }
             }
-        } else {
-            let parts: Vec<_> = reports.chunks(reports.len().div_ceil(threads)).collect();
-            let routed: Vec<_> = thread::scope(|scope| {
-                let workers: Vec<_> = parts
-                    .iter()
-                    .map(|part| {
-                        scope.spawn(|| {
-                            part.iter()
-                                .map(|report| router.route(report, &world.directory, |_| true))
-                                .collect::<Vec<_>>()
-                        })
-                    })
+            let owners = thread::scope(|scope| {
+                let work = |(mine, queue): (&mut [Shard], Vec<Vec<_>>)| {
+                    let before = cpu();
+                    for (n, batches) in queue.iter().enumerate() {
+                        own(mine, batches, n % every == 0);
+                    }
+                    cpu() - before
+                };
+                let owners: Vec<_> = shards
+                    .chunks_mut(SHARDS)
+                    .zip(queues)
+                    .map(|part| scope.spawn(move || work(part)))
                     .collect();
-                workers.into_iter().flat_map(|worker| worker.join().unwrap()).collect()
+                owners.into_iter().map(|owner| owner.join().unwrap()).sum::<Duration>()
             });
-            let mut queues: Vec<Vec<_>> = (0..threads).map(|_| Vec::new()).collect();
-            for routed in routed {
-                let mut batches = routed.batches.into_iter();
-                for queue in &mut queues {
-                    queue.push(batches.by_ref().take(4).collect::<Vec<_>>());
-                }
-            }
-            thread::scope(|scope| {
-                for (mine, queue) in shards.chunks_mut(4).zip(&queues) {
-                    scope.spawn(move || {
-                        for (n, batches) in queue.iter().enumerate() {
-                            for (shard, batch) in mine.iter_mut().zip(batches) {
-                                shard.apply(batch, Moment(100_000));
-                                if n % every == 0 {
-                                    shard.publish();
-                                }
-                            }
-                        }
-                    });
-                }
-            });
-        }
-        let seconds = started.elapsed().as_secs_f64();
+            spent + owners
+        };
+        let seconds = started.elapsed();
         done.store(true, Ordering::Relaxed);
-        seconds
+        (spent.as_secs_f64(), seconds.as_secs_f64())
     });
     shards.iter_mut().for_each(Shard::publish);
-    world.records() as f64 / seconds
+    let records = world.records() as f64;
+    // What each of them spent: two threads that cost no more than one are twice as fast.
+    Rate { cpu: records / cpu_seconds * threads as f64, clock: records / seconds }
+}
+
+fn own(shards: &mut [Shard], batches: &[Batch], publish: bool) {
+    for (shard, batch) in shards.iter_mut().zip(batches) {
+        shard.apply(batch, Moment(100_000));
+        if publish {
+            shard.publish();
+        }
+    }
+}
+
+/// What of it is finding out who it was, and what is counting.
+fn phases(world: &World, router: Router, shards: &mut [Shard], round: u32) {
+    let reports: Vec<_> = world.reports.iter().map(|report| grown(report, round)).collect();
+    let mut routed = Vec::new();
+    let route = timed(|| {
+        let route = |report| router.route(report, &world.directory, |_| true);
+        routed = reports.iter().map(route).collect();
+    });
+    let apply = timed(|| routed.iter().for_each(|routed| own(shards, &routed.batches, false)));
+    println!("of a million: routing {route:.1?}, applying {apply:.1?}");
 }
 
 fn sizes(shards: &[Shard]) {
@@ -307,10 +346,11 @@ fn saving(shards: &[Shard]) {
     println!("a checkpoint's shards: {} MB in {time:.1?}", bytes / 1_000_000);
 }
 
+/// In CPU time.
 fn timed(work: impl FnOnce()) -> Duration {
-    let started = Instant::now();
+    let before = cpu();
     work();
-    started.elapsed()
+    cpu() - before
 }
 
 /// As NeuVector's controller has it: a report is taken in under the lock that readers walk the map
@@ -322,25 +362,23 @@ struct Old {
 }
 
 impl Old {
-    fn run(&self, world: &World, rounds: u32) -> (f64, f64) {
+    fn run(&self, world: &World, rounds: u32) -> (Rate, Rate) {
         for pod in 0..PODS {
             let name = format!("namespace-{}/workload-{}-{pod}", pod / 200, pod / 10);
             self.names.write().insert(address(pod), name.into());
         }
         self.ingest(world, false);
-        let mut rates = (0.0, 0.0);
+        let (mut alone, mut beside) = (Rate::default(), Rate::default());
         for _ in 0..rounds {
-            rates = (
-                f64::max(rates.0, self.ingest(world, false)),
-                f64::max(rates.1, self.ingest(world, true)),
-            );
+            alone = alone.best(self.ingest(world, false));
+            beside = beside.best(self.ingest(world, true));
         }
-        rates
+        (alone, beside)
     }
 
-    fn ingest(&self, world: &World, reader: bool) -> f64 {
+    fn ingest(&self, world: &World, reader: bool) -> Rate {
         let done = AtomicBool::new(false);
-        let seconds = thread::scope(|scope| {
+        let (spent, seconds) = thread::scope(|scope| {
             if reader {
                 scope.spawn(|| {
                     while !done.load(Ordering::Relaxed) {
@@ -349,7 +387,7 @@ impl Old {
                     }
                 });
             }
-            let started = Instant::now();
+            let (started, before) = (Instant::now(), cpu());
             for report in &world.reports {
                 for record in &report.records {
                     let (client, server) = {
@@ -364,10 +402,11 @@ impl Old {
                     totals.2 += record.totals.sessions;
                 }
             }
-            let seconds = started.elapsed().as_secs_f64();
+            let spent = (cpu() - before, started.elapsed());
             done.store(true, Ordering::Relaxed);
-            seconds
+            spent
         });
-        world.records() as f64 / seconds
+        let records = world.records() as f64;
+        Rate { cpu: records / spent.as_secs_f64(), clock: records / seconds.as_secs_f64() }
     }
 }
