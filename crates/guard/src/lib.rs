@@ -1,4 +1,4 @@
-//! Guard: what may enter a cluster.
+//! Guard: what may enter a cluster, and who talks to whom in it.
 //!
 //! ```text
 //! AdmissionReview ──► Request ─┐
@@ -10,5 +10,19 @@
 //! Invariants: rules are compiled once, on change; deciding takes no lock, does no I/O and cannot
 //! panic or run away on any input; what a rule does not say is let through; an answer names the
 //! rule, the container and the criterion, and never a secret's value.
+//!
+//! ```text
+//! agents' reports ──► conversations ──► View (a published snapshot) ──► lists, graphs
+//!                       ▲         └───► discovered ──► rules::Learned; violations
+//!     groups, rules ──► Policy
+//! ```
+//!
+//! Invariants: a running total is counted once, whatever the network and restarts do to it; what
+//! was counted is never lost from the sums; everything is bounded; who reads never waits for who
+//! writes.
 
 pub mod admission;
+pub mod conversations;
+pub mod groups;
+pub mod rules;
+pub mod violations;

@@ -116,6 +116,7 @@ pub fn begin(
         claims: claims.clone(),
         attach: attach.clone(),
         wiring: wiring.clone(),
+        export_table: config.export_table,
         tasks: tasks.clone(),
     };
     let serving = attach.clone();
@@ -183,6 +184,3 @@ async fn lead(objects: Objects, node: String, tasks: Tasks) {
     let election = Election::new(objects, lease, &node, Timing::default());
     election.run(&tasks, |leader| leader::lead(&leader, Reclaim::Never)).await;
 }
-
-#[cfg(test)]
-mod tests;

@@ -104,9 +104,9 @@ impl Reconcile {
                 Ok(report) => {
                     report.log();
                     backoff.succeeded();
+                    health.publish(Health::Well);
                     if first {
                         first = false;
-                        health.publish(Health::Well);
                         ready.ready();
                         info!("journal and kernel agree; serving");
                     }
@@ -119,6 +119,8 @@ impl Reconcile {
                     if first {
                         ready.not_ready(format!("reconciling: {why}"));
                         health.publish(Health::Reconciling(why));
+                    } else {
+                        health.publish(Health::Limited(why));
                     }
                     backoff.failed().wait
                 }

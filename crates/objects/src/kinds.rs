@@ -7,7 +7,9 @@ mod address_pool;
 pub mod admission_rule;
 mod cluster;
 mod field;
+mod group;
 mod mesh;
+mod network_rule;
 
 use k8s_openapi::api::admissionregistration::v1::ValidatingWebhookConfiguration;
 use k8s_openapi::api::apps::v1::{DaemonSet, Deployment, ReplicaSet, StatefulSet};
@@ -29,11 +31,16 @@ pub use address_pool::{
 };
 pub use admission_rule::{AdmissionRule, AdmissionRuleSpec, AdmissionRuleStatus};
 pub use cluster::{Cluster, ClusterSpec, ClusterStatus, KubeconfigSecret};
+pub use group::{
+    Group, GroupCriterion, GroupKey, GroupMode, GroupOp, GroupSpec, GroupStatus, RESERVED_GROUPS,
+    network,
+};
 pub use mesh::{
     ClusterMesh, ClusterMeshSpec, ClusterMeshStatus, JoinedCluster, KubeconfigSecretRef,
     MOST_SKIPPED, MeshCluster, MeshClusterRef, MeshClusterStatus, MeshCondition, MeshState,
     SkippedNode,
 };
+pub use network_rule::{GroupName, NetworkRule, NetworkRuleSpec, Ports, Protocol, RuleAction};
 
 /// As Kubernetes' own conditions.
 pub use mesh::MeshCondition as Condition;
@@ -50,6 +57,8 @@ pub fn definitions() -> Vec<CustomResourceDefinition> {
         AdmissionRule::crd(),
         ClusterMesh::crd(),
         Cluster::crd(),
+        Group::crd(),
+        NetworkRule::crd(),
         User::crd(),
     ]
 }

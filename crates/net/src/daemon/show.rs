@@ -6,14 +6,18 @@ use std::sync::Arc;
 use cni::spec::{Code, Error};
 use cni::wire::{Reply, Show};
 use flow::{Deadline, Tasks};
+use ipnet::IpNet;
+use kernel::netlink::{Change, Route};
 use kernel::netns::Namespace;
-use objects::kinds::{AddressBlock, AddressPool};
+use objects::kinds::{AddressBlock, AddressBlockSpec, AddressPool};
 use objects::{Objects, Within};
 use serde_json::{Value, json};
 
 use crate::attach::{Attach, Health};
 use crate::claims::Claims;
-use crate::wiring::Wiring;
+use crate::node::Node;
+use crate::routes;
+use crate::wiring::{MAIN_TABLE, Wiring};
 use crate::{Addresses, Attachment, NamespaceId};
 
 #[derive(Clone, Debug)]
@@ -24,6 +28,7 @@ pub(super) struct Shown {
     pub(super) claims: Claims,
     pub(super) attach: Attach<Wiring>,
     pub(super) wiring: Wiring,
+    pub(super) export_table: Option<u32>,
     pub(super) tasks: Tasks,
 }
 
@@ -86,21 +91,27 @@ impl Shown {
         match &*self.attach.health().load() {
             Health::Well => {}
             Health::Reconciling(doing) => {
-                faults.push(fault("agent", &format!("reconciling: {doing}")))
+                faults.push(fault("agent", &format!("reconciling: {doing}")));
             }
             Health::Limited(why) => faults.push(fault("agent", why)),
         }
         faults.extend(self.claims.troubles().load().iter().map(|trouble| fault("pools", trouble)));
         let view = self.addresses.view();
         let recorded: Vec<_> = view.attachments().cloned().collect();
-        let wiring = self.wiring.clone();
-        let verify = move || recorded.into_iter().filter_map(|a| verified(&wiring, a)).collect();
-        let verified: Vec<(Arc<Attachment>, Vec<String>)> = async {
-            let thread = self.tasks.spawn_blocking("net-check", deadline, verify).await.ok()?;
+        let (wiring, wanted, table) = (self.wiring.clone(), self.routes(), self.export_table);
+        let all = self.claims.blocks().load().synced;
+        let look = move || {
+            let verified = recorded.into_iter().filter_map(|a| verified(&wiring, a));
+            (verified.collect::<Vec<_>>(), misrouted(wiring.node(), &wanted, table, all))
+        };
+        let looked = async {
+            let thread = self.tasks.spawn_blocking("net-check", deadline, look).await.ok()?;
             deadline.bound(thread).await.ok()?.ok()
-        }
-        .await
-        .ok_or_else(|| Error::new(Code::Io, "the kernel does not answer in time"))?;
+        };
+        let (verified, misrouted) = looked
+            .await
+            .ok_or_else(|| Error::new(Code::Io, "the kernel does not answer in time"))?;
+        faults.extend(misrouted.iter().map(|found| fault("routes to blocks", found)));
         let now = self.addresses.view();
         for (attachment, found) in verified {
             // What is being made or taken down meanwhile is not yet, or no longer, whole.
@@ -110,6 +121,37 @@ impl Shown {
             }
         }
         Ok(faults)
+    }
+
+    /// Those to blocks that should be.
+    fn routes(&self) -> Vec<Route> {
+        let block = |block: &Arc<AddressBlock>| {
+            let AddressBlockSpec { node, ipv4, ipv6, node_addresses, .. } = block.spec.clone();
+            let networks = ipv4.map(IpNet::V4).into_iter().chain(ipv6.map(IpNet::V6)).collect();
+            routes::Block { node, networks, via: node_addresses }
+        };
+        let blocks: Vec<_> = self.claims.blocks().load().by_name.values().map(block).collect();
+        routes::wanted(&self.node, &blocks, self.export_table)
+    }
+}
+
+/// What a pass over the routes would change.
+fn misrouted(node: &Node, wanted: &[Route], table: Option<u32>, all: bool) -> Vec<String> {
+    let found = node.netlink(|netlink| {
+        let mut found = netlink.routes(MAIN_TABLE)?;
+        if let Some(table) = table {
+            found.append(&mut netlink.routes(table)?);
+        }
+        Ok(found)
+    });
+    let told = |change: &Change<'_>| match change {
+        Change::DeleteRoute(route) => format!("there is a route to {route} that should not be"),
+        Change::Route(route) => format!("there is no route to {route}"),
+        other => other.to_string(),
+    };
+    match found {
+        Ok(found) => routes::plan(wanted, &found, all).iter().map(told).collect(),
+        Err(error) => vec![flow::sentence(&error)],
     }
 }
 

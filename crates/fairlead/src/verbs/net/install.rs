@@ -15,7 +15,7 @@ use serde::Serialize;
 use serde_json::{Value, json};
 
 use crate::config::ConfigFlags;
-use crate::output::{Failure, NO, Output, Verdict};
+use crate::output::{Failure, Output, Verdict};
 use crate::verbs::config::load;
 
 /// The plugin's name, which is also its `type` in a configuration.
@@ -23,8 +23,8 @@ const PLUGIN: &str = "fairlead-cni";
 
 /// Put the plugin and a network where this node's container runtime looks for them
 ///
-/// Other configurations are left alone. A runtime takes the first by name; if that is not this one,
-/// it is said, and the exit code is 1.
+/// Other configurations are left alone. A runtime takes the first by name: if that is not this one, or
+/// if this one takes another's place, it is said.
 ///
 /// Examples:
 ///   fairlead net install
@@ -133,7 +133,7 @@ pub(super) fn install(args: &Install) -> Verdict {
     }
     let done = Done { plugin, configuration, taken, notes };
     args.output.print(&done, || done.told("installed"))?;
-    Ok(if ours { ExitCode::SUCCESS } else { ExitCode::from(NO) })
+    Ok(ExitCode::SUCCESS)
 }
 
 pub(super) fn uninstall(args: &Uninstall) -> Verdict {

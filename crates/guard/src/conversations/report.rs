@@ -1,0 +1,105 @@
+//! What an agent sends: running totals, never differences.
+//!
+//! Contract of an agent:
+//! - A total belongs to one (client, server, server port, protocol, application) and to one
+//!   *beginning*, `Record::first`. From there it only grows. One that was idle for
+//!   [`Limits::idle`](super::Limits::idle) grows no more: what comes on its key begins again at
+//!   zero, with a later `first`.
+//! - A change is sent until it is acknowledged, and sent again to a controller that has lost it: a
+//!   total may be forgotten once its last change is durable.
+//! - Every start of the agent is a greater `incarnation`; all its totals begin at zero.
+//!
+//! So a total that arrives twice is the same total, and a batch may be sent again at any time, in
+//! any order, to any controller.
+
+use std::net::IpAddr;
+use std::ops::AddAssign;
+use std::sync::Arc;
+use std::time::Duration;
+
+pub use objects::kinds::Protocol;
+
+/// Milliseconds since 1970.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Moment(pub u64);
+
+impl Moment {
+    pub fn from_seconds(seconds: u32) -> Self {
+        Self(u64::from(seconds) * 1000)
+    }
+
+    /// Whole seconds; enough until 2106.
+    pub fn seconds(self) -> u32 {
+        u32::try_from(self.0 / 1000).unwrap_or(u32::MAX)
+    }
+
+    /// Zero if `earlier` is not earlier.
+    pub fn since(self, earlier: Self) -> Duration {
+        Duration::from_millis(self.0.saturating_sub(earlier.0))
+    }
+
+    pub fn before(self, by: Duration) -> Self {
+        Self(self.0.saturating_sub(u64::try_from(by.as_millis()).unwrap_or(u64::MAX)))
+    }
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Totals {
+    pub bytes: u64,
+    pub packets: u64,
+    pub sessions: u64,
+}
+
+impl Totals {
+    pub const ZERO: Self = Self { bytes: 0, packets: 0, sessions: 0 };
+
+    /// What came on top of `seen`; nothing where it is behind.
+    pub fn growth(self, seen: Self) -> Self {
+        Self {
+            bytes: self.bytes.saturating_sub(seen.bytes),
+            packets: self.packets.saturating_sub(seen.packets),
+            sessions: self.sessions.saturating_sub(seen.sessions),
+        }
+    }
+
+    pub fn is_zero(self) -> bool {
+        self == Self::ZERO
+    }
+}
+
+/// Saturates: an agent may send nonsense, and must not be able to stop anybody with it.
+impl AddAssign for Totals {
+    fn add_assign(&mut self, other: Self) {
+        self.bytes = self.bytes.saturating_add(other.bytes);
+        self.packets = self.packets.saturating_add(other.packets);
+        self.sessions = self.sessions.saturating_add(other.sessions);
+    }
+}
+
+/// One running total.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Record {
+    pub client: IpAddr,
+    pub server: IpAddr,
+    /// The server's; zero where the protocol has none.
+    pub port: u16,
+    pub protocol: Protocol,
+    /// If known; who takes reports in bounds its length.
+    pub application: Option<Arc<str>>,
+    pub totals: Totals,
+    /// When this total began at zero. Two beginnings of one key lie in different seconds.
+    pub first: Moment,
+    /// Of the last change.
+    pub last: Moment,
+}
+
+/// A batch of an agent, as it came.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Report {
+    /// The node's name: a node has one agent.
+    pub agent: Arc<str>,
+    pub incarnation: u64,
+    /// Counts up by one from 1 in each incarnation.
+    pub sequence: u64,
+    pub records: Vec<Record>,
+}

@@ -1,0 +1,293 @@
+//! `Shard`: the part of the conversations that one owner writes.
+//!
+//! Contract:
+//! - Everything takes `&mut self`: there is no lock, and a shard that is held up holds up nobody but
+//!   itself. Readers have what was last published.
+//! - Applying a batch is idempotent. If there was no room for all of it, it says so: the report must
+//!   not be acknowledged, and may come again whole.
+//! - `publish` costs what changed since the last one; `age` costs the `places` it is given.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use flow::Snapshot;
+
+use super::judge::{Judge, Judgement, Service, Unruled, Verdict};
+use super::marks::{Advance, Marks, Room};
+use super::router::{Batch, Router};
+use super::table::{Credit, Table};
+use super::view::{Readers, ShardView};
+use super::{End, Moment, Protocol, Totals};
+
+/// Of all shards together; each has its part.
+#[derive(Clone, Copy, Debug)]
+pub struct Limits {
+    /// Conversations kept by themselves.
+    pub rows: usize,
+    /// Of one client and one server.
+    pub rows_per_pair: u16,
+    /// Running totals of agents that are remembered. Past it, reports are refused.
+    pub totals: usize,
+    /// No agent takes more of them.
+    pub totals_per_agent: usize,
+    /// An agent lets no total grow that was idle for so long.
+    pub idle: Duration,
+    /// A conversation that was not seen for so long is folded.
+    pub age: Duration,
+}
+
+impl Default for Limits {
+    /// A million conversations in about a tenth of a gibibyte.
+    fn default() -> Self {
+        Self {
+            rows: 1 << 20,
+            rows_per_pair: 32,
+            totals: 1 << 21,
+            totals_per_agent: 1 << 17,
+            idle: Duration::from_secs(10 * 60),
+            age: Duration::from_secs(24 * 60 * 60),
+        }
+    }
+}
+
+#[derive(Debug)]
+pub struct Shard {
+    router: Router,
+    number: usize,
+    limits: Limits,
+    marks: Marks,
+    pub(super) table: Table,
+    judge: Arc<dyn Judge>,
+    published: Snapshot<Arc<ShardView>>,
+    counters: Counters,
+}
+
+/// Since the shard was made.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counters {
+    /// Records that brought something.
+    pub counted: u64,
+    /// Records that brought nothing: sent again, or late.
+    pub repeated: u64,
+    /// Records there was no room for; their agents keep them.
+    pub refused: u64,
+    /// Batches of an incarnation that is over.
+    pub outdated: u64,
+    pub folded_rows: u64,
+    pub folded_pairs: u64,
+}
+
+/// What a batch, or ageing, brought to light.
+#[derive(Clone, Debug, Default)]
+pub struct Applied {
+    /// Records there was no room for: do not acknowledge, say when to come back.
+    pub refused: usize,
+    /// The agent has begun again since: nothing of this was counted, and nothing will be.
+    pub outdated: bool,
+    /// What was seen for the first time, or is judged anew: the rules learn from it.
+    pub discovered: Vec<Notice>,
+    /// More of what is against the rules.
+    pub violations: Vec<Notice>,
+}
+
+/// A conversation that somebody wants to hear of.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Notice {
+    pub at: Moment,
+    pub client: End,
+    pub server: End,
+    pub protocol: Protocol,
+    pub port: u16,
+    pub application: Option<Arc<str>>,
+    pub verdict: Verdict,
+    pub rule: Option<Arc<str>>,
+    /// What came.
+    pub totals: Totals,
+}
+
+/// The shards, each to be given to one owner, and where all of them are read.
+pub fn shards(router: Router, limits: Limits) -> (Vec<Shard>, Readers) {
+    let shards: Vec<_> = (0..router.shards()).map(|i| Shard::new(router, i, limits)).collect();
+    let readers = shards.iter().map(|shard| shard.published.clone()).collect();
+    (shards, readers)
+}
+
+impl Shard {
+    fn new(router: Router, number: usize, limits: Limits) -> Self {
+        let rows = limits.rows.div_ceil(router.shards());
+        Self {
+            router,
+            number,
+            limits,
+            marks: Marks::default(),
+            table: Table::new(router.seed()[0], rows, limits.rows_per_pair),
+            judge: Arc::new(Unruled),
+            published: Snapshot::new(Arc::default()),
+            counters: Counters::default(),
+        }
+    }
+
+    /// The rules from now on. What was judged is judged again as `age` comes by.
+    pub fn govern(&mut self, judge: Arc<dyn Judge>) {
+        self.judge = judge;
+    }
+
+    pub fn apply(&mut self, batch: &Batch, now: Moment) -> Applied {
+        let mut applied = Applied::default();
+        let room = self.room();
+        let Some(mut marks) = self.marks.open(&batch.agent, batch.incarnation, now, room) else {
+            self.counters.outdated += 1;
+            applied.outdated = true;
+            return applied;
+        };
+        for record in &batch.records {
+            let growth = match marks.advance(record.print, record.totals) {
+                Advance::Grown(growth) => growth,
+                Advance::Nothing => {
+                    self.counters.repeated += 1;
+                    continue;
+                }
+                Advance::NoRoom => {
+                    applied.refused += 1;
+                    self.counters.refused += 1;
+                    continue;
+                }
+            };
+            self.counters.counted += 1;
+            // A clock that is ahead must not keep a conversation from growing old.
+            let last = record.last.min(now.seconds());
+            let credit = Credit {
+                client: &record.client,
+                server: &record.server,
+                protocol: record.protocol,
+                port: record.port,
+                application: record.application.as_ref(),
+                side: record.side,
+                growth,
+                first: record.first.min(last),
+                last,
+            };
+            let credited = self.table.credit(&credit, &*self.judge);
+            let service = Service {
+                protocol: record.protocol,
+                port: record.port,
+                application: record.application.as_deref(),
+            };
+            let at = Moment::from_seconds(last);
+            let ends = (&record.client, &record.server);
+            applied.notice(
+                at,
+                ends,
+                service,
+                &credited.judgement,
+                credited.counted,
+                credited.is_new,
+            );
+        }
+        applied
+    }
+
+    /// Looks at the next `places` of the table: folds what is too old, judges the rest again.
+    pub fn age(&mut self, now: Moment, places: usize) -> Applied {
+        let mut applied = Applied::default();
+        let stale = now.before(self.limits.age).seconds();
+        self.table.age(places, stale, &*self.judge, |client, server, service, judgement| {
+            applied.notice(now, (client, server), service, judgement, Totals::ZERO, true);
+        });
+        self.marks.forget_away(now);
+        applied
+    }
+
+    /// The node is gone, and its agent with it.
+    pub fn forget_agent(&mut self, agent: &str) {
+        self.marks.forget(agent);
+    }
+
+    /// For the readers, from now on.
+    pub fn publish(&mut self) {
+        let view = Arc::new(ShardView { table: self.table.freeze(), counters: self.counters() });
+        self.published.update(|published| {
+            *published = view;
+            true
+        });
+    }
+
+    pub fn counters(&self) -> Counters {
+        let Table { folded_rows, folded_pairs, .. } = self.table;
+        Counters { folded_rows, folded_pairs, ..self.counters }
+    }
+
+    /// Conversations kept by themselves, with those that hold what was folded of a pair.
+    pub fn rows(&self) -> usize {
+        self.table.rows()
+    }
+
+    pub fn pairs(&self) -> usize {
+        self.table.pairs()
+    }
+
+    /// Running totals remembered.
+    pub fn totals(&self) -> usize {
+        self.marks.len()
+    }
+
+    /// Bytes allocated, but for names.
+    pub fn footprint(&self) -> usize {
+        self.marks.footprint() + self.table.footprint()
+    }
+
+    pub(super) fn marks(&self) -> &Marks {
+        &self.marks
+    }
+
+    pub(super) fn marks_mut(&mut self) -> &mut Marks {
+        &mut self.marks
+    }
+
+    pub(super) fn number(&self) -> usize {
+        self.number
+    }
+
+    fn room(&self) -> Room {
+        let shards = self.router.shards();
+        Room {
+            most: self.limits.totals.div_ceil(shards),
+            most_per_agent: self.limits.totals_per_agent.div_ceil(shards),
+            idle: self.limits.idle,
+        }
+    }
+}
+
+impl Applied {
+    fn notice(
+        &mut self,
+        at: Moment,
+        (client, server): (&End, &End),
+        service: Service<'_>,
+        judgement: &Judgement,
+        totals: Totals,
+        is_new: bool,
+    ) {
+        let list = match judgement.verdict {
+            Verdict::Discovered if is_new => &mut self.discovered,
+            verdict if verdict.is_violation() && (is_new || totals.sessions > 0) => {
+                &mut self.violations
+            }
+            _ => return,
+        };
+        list.push(Notice {
+            at,
+            client: client.clone(),
+            server: server.clone(),
+            protocol: service.protocol,
+            port: service.port,
+            application: service.application.map(Arc::from),
+            verdict: judgement.verdict,
+            rule: judgement.rule.clone(),
+            totals,
+        });
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,304 @@
+//! `Groups`: which groups a workload is in, and how strictly it is watched.
+//!
+//! Every workload is in one *learned* group, that of its namespace and owner, and in each *made*
+//! group ([`Group`]) whose criteria fit. What is no workload is in made groups whose criteria speak
+//! of addresses alone.
+//!
+//! Contract:
+//! - Criteria are compiled once, when a group is applied. A change is looked at where it can matter:
+//!   a pod by itself, a namespace's labels and a service's selector for the namespace's pods, a
+//!   group for all pods but against that group alone.
+//! - A learned group without members goes once it was empty for the time given to `age`.
+//! - Clones share structure: publish it in a [`flow::Snapshot`].
+
+mod criteria;
+
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use flow::Map;
+use kube::ResourceExt;
+use objects::kinds::{Group, GroupMode};
+use objects::{Invalid, Kind};
+
+pub use criteria::{Criteria, Subject};
+
+use crate::conversations::{End, Endpoint, Labels, Moment, PodFacts, ServiceFacts};
+
+/// Namespace and name.
+type Id = (Arc<str>, Arc<str>);
+
+#[derive(Clone, Debug)]
+pub struct Groups {
+    default: GroupMode,
+    /// In the order of their names.
+    made: Arc<Vec<Arc<Made>>>,
+    pods: Map<Id, Arc<Pod>>,
+    ids: Map<Arc<str>, Id>,
+    namespaces: Map<Arc<str>, Arc<Labels>>,
+    services: Map<Id, Arc<ServiceFacts>>,
+    learned: Map<Id, Learned>,
+}
+
+/// A group that somebody made.
+#[derive(Debug)]
+pub struct Made {
+    pub name: Arc<str>,
+    pub mode: Option<GroupMode>,
+    pub criteria: Criteria,
+    pub spec: objects::kinds::GroupSpec,
+}
+
+#[derive(Clone, Debug)]
+struct Pod {
+    facts: PodFacts,
+    subject: Subject,
+    membership: Membership,
+}
+
+/// What a workload is in.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Membership {
+    /// Made groups, in the order of their names.
+    pub groups: Vec<Arc<str>>,
+    /// The strictest of theirs; the default if none has one.
+    pub mode: GroupMode,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Learned {
+    members: u32,
+    empty_since: Option<Moment>,
+}
+
+impl Groups {
+    /// `default` is the mode of workloads in no group that has one.
+    pub fn new(default: GroupMode) -> Self {
+        Self {
+            default,
+            made: Arc::default(),
+            pods: Map::new(),
+            ids: Map::new(),
+            namespaces: Map::new(),
+            services: Map::new(),
+            learned: Map::new(),
+        }
+    }
+
+    pub fn apply_group(&mut self, group: &Group) -> Result<(), Invalid> {
+        group.check()?;
+        let made = Made {
+            name: group.name_any().into(),
+            mode: group.spec.mode,
+            criteria: Criteria::compile(&group.spec.criteria)?,
+            spec: group.spec.clone(),
+        };
+        let name = Arc::clone(&made.name);
+        let groups = Arc::make_mut(&mut self.made);
+        match groups.binary_search_by(|other| other.name.cmp(&name)) {
+            Ok(place) => groups[place] = Arc::new(made),
+            Err(place) => groups.insert(place, Arc::new(made)),
+        }
+        self.place_all(|_| true, Some(&name));
+        Ok(())
+    }
+
+    pub fn delete_group(&mut self, name: &str) {
+        Arc::make_mut(&mut self.made).retain(|group| *group.name != *name);
+        self.place_all(|_| true, Some(name));
+    }
+
+    pub fn apply_pod(&mut self, pod: &PodFacts, now: Moment) {
+        let id = (Arc::clone(&pod.namespace), Arc::clone(&pod.name));
+        let known = self.pods.get(&id);
+        if known.is_some_and(|known| known.facts == *pod) {
+            return;
+        }
+        self.remove(&id, now);
+        if pod.until.is_some() {
+            return;
+        }
+        let subject = self.subject(pod);
+        let membership = self.membership(&subject);
+        self.ids.insert(Arc::clone(&pod.uid), id.clone());
+        let learned = self.learned.entry((id.0.clone(), pod.owner())).or_insert(EMPTY);
+        *learned = Learned { members: learned.members + 1, empty_since: None };
+        self.pods.insert(id, Arc::new(Pod { facts: pod.clone(), subject, membership }));
+    }
+
+    pub fn delete_pod(&mut self, uid: &str, now: Moment) {
+        if let Some(id) = self.ids.get(uid).cloned() {
+            self.remove(&id, now);
+        }
+    }
+
+    pub fn apply_namespace(&mut self, name: &Arc<str>, labels: &Labels) {
+        if self.namespaces.get(name).is_none_or(|known| **known != *labels) {
+            self.namespaces.insert(Arc::clone(name), Arc::new(labels.clone()));
+            self.place_all(|pod| pod.facts.namespace == *name, None);
+        }
+    }
+
+    pub fn delete_namespace(&mut self, name: &str) {
+        if self.namespaces.remove(name).is_some() {
+            self.place_all(|pod| *pod.facts.namespace == *name, None);
+        }
+    }
+
+    pub fn apply_service(&mut self, service: &ServiceFacts) {
+        let id = (Arc::clone(&service.namespace), Arc::clone(&service.name));
+        let known = self.services.insert(id, Arc::new(service.clone()));
+        if known.is_none_or(|known| known.selector != service.selector) {
+            self.place_all(|pod| pod.facts.namespace == service.namespace, None);
+        }
+    }
+
+    pub fn delete_service(&mut self, namespace: &str, name: &str) {
+        if self.services.remove(&(namespace.into(), name.into())).is_some() {
+            self.place_all(|pod| *pod.facts.namespace == *namespace, None);
+        }
+    }
+
+    /// Lets learned groups go that were empty for `empty`.
+    pub fn age(&mut self, now: Moment, empty: Duration) {
+        let gone =
+            |learned: &Learned| learned.empty_since.is_some_and(|since| now.since(since) >= empty);
+        if self.learned.values().any(gone) {
+            self.learned.retain(|_, learned| !gone(learned));
+        }
+    }
+
+    /// What a workload is in; none if it is not known.
+    pub fn of(&self, namespace: &Arc<str>, name: &Arc<str>) -> Option<&Membership> {
+        self.pods.get(&(Arc::clone(namespace), Arc::clone(name))).map(|pod| &pod.membership)
+    }
+
+    /// How strictly an end is watched; none if it is no workload.
+    pub fn mode(&self, end: &End) -> Option<GroupMode> {
+        let Endpoint::Workload { namespace, name, .. } = &*end.endpoint else { return None };
+        Some(self.of(namespace, name).map_or(self.default, |membership| membership.mode))
+    }
+
+    /// Whether an end is in the made group `name`.
+    pub fn has(&self, name: &str, end: &End) -> bool {
+        match &*end.endpoint {
+            Endpoint::Workload { namespace, name: pod, .. } => {
+                let membership = self.of(namespace, pod);
+                membership.is_some_and(|it| it.groups.iter().any(|group| **group == *name))
+            }
+            _ => self.made(name).is_some_and(|made| made.criteria.fits_address(end.address)),
+        }
+    }
+
+    pub fn made(&self, name: &str) -> Option<&Arc<Made>> {
+        let place = self.made.binary_search_by(|group| (*group.name).cmp(name)).ok()?;
+        Some(&self.made[place])
+    }
+
+    pub fn all_made(&self) -> &[Arc<Made>] {
+        &self.made
+    }
+
+    /// Namespace, owner and number of members, in that order.
+    pub fn all_learned(&self) -> Vec<(Arc<str>, Arc<str>, u32)> {
+        let learned = self.learned.iter();
+        let mut all: Vec<_> = learned
+            .map(|((namespace, owner), it)| (namespace.clone(), owner.clone(), it.members))
+            .collect();
+        all.sort();
+        all
+    }
+
+    /// The workloads of a made group.
+    pub fn members<'a>(&'a self, group: &'a str) -> impl Iterator<Item = &'a PodFacts> {
+        let pods = self.pods.values();
+        pods.filter(move |pod| pod.membership.groups.iter().any(|name| **name == *group))
+            .map(|pod| &pod.facts)
+    }
+
+    /// The workloads of a namespace.
+    pub fn workloads<'a>(&'a self, namespace: &'a str) -> impl Iterator<Item = &'a PodFacts> {
+        let pods = self.pods.values();
+        pods.map(|pod| &pod.facts).filter(move |pod| *pod.namespace == *namespace)
+    }
+
+    fn remove(&mut self, id: &Id, now: Moment) {
+        let Some(pod) = self.pods.remove(id) else { return };
+        self.ids.remove(&pod.facts.uid);
+        let learned = self.learned.entry((id.0.clone(), pod.facts.owner())).or_insert(EMPTY);
+        learned.members = learned.members.saturating_sub(1);
+        if learned.members == 0 {
+            learned.empty_since = Some(now);
+        }
+    }
+
+    /// Places pods again, in the one group that changed or in all.
+    fn place_all(&mut self, which: impl Fn(&Pod) -> bool, changed: Option<&str>) {
+        let mut placed = Vec::new();
+        for (id, pod) in self.pods.iter().filter(|(_, pod)| which(pod)) {
+            let (subject, membership) = match changed {
+                Some(group) => (pod.subject.clone(), self.patched(pod, group)),
+                None => {
+                    let subject = self.subject(&pod.facts);
+                    let membership = self.membership(&subject);
+                    (subject, membership)
+                }
+            };
+            if (&subject, &membership) != (&pod.subject, &pod.membership) {
+                let facts = pod.facts.clone();
+                placed.push((id.clone(), Arc::new(Pod { facts, subject, membership })));
+            }
+        }
+        for (id, pod) in placed {
+            self.pods.insert(id, pod);
+        }
+    }
+
+    fn patched(&self, pod: &Pod, group: &str) -> Membership {
+        let mut groups = pod.membership.groups.clone();
+        groups.retain(|name| **name != *group);
+        if let Some(made) = self.made(group).filter(|made| made.criteria.fits(&pod.subject)) {
+            let place = groups.partition_point(|name| *name < made.name);
+            groups.insert(place, Arc::clone(&made.name));
+        }
+        self.with_mode(groups)
+    }
+
+    fn membership(&self, subject: &Subject) -> Membership {
+        let fitting = self.made.iter().filter(|made| made.criteria.fits(subject));
+        self.with_mode(fitting.map(|made| Arc::clone(&made.name)).collect())
+    }
+
+    fn with_mode(&self, groups: Vec<Arc<str>>) -> Membership {
+        let modes = groups.iter().filter_map(|name| self.made(name)?.mode);
+        Membership { mode: modes.max().unwrap_or(self.default), groups }
+    }
+
+    fn subject(&self, pod: &PodFacts) -> Subject {
+        let selects = |service: &ServiceFacts| {
+            let has = |(key, value): (&String, &String)| pod.labels.get(key) == Some(value);
+            service.namespace == pod.namespace
+                && !service.selector.is_empty()
+                && service.selector.iter().all(has)
+        };
+        let services = self.services.values().filter(|service| selects(service));
+        let mut services: Vec<_> = services.map(|service| Arc::clone(&service.name)).collect();
+        services.sort();
+        Subject {
+            namespace: Arc::clone(&pod.namespace),
+            name: Arc::clone(&pod.name),
+            node: Arc::clone(&pod.node),
+            images: pod.images.clone(),
+            services,
+            labels: pod.labels.clone(),
+            namespace_labels: self.namespaces.get(&pod.namespace).cloned().unwrap_or_default(),
+            addresses: pod.addresses.iter().map(IpAddr::to_canonical).collect(),
+        }
+    }
+}
+
+const EMPTY: Learned = Learned { members: 0, empty_since: None };
+
+#[cfg(test)]
+mod tests;

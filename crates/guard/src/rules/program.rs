@@ -1,0 +1,159 @@
+//! Rules compiled in the order in which they decide.
+
+use std::sync::Arc;
+
+use kube::ResourceExt;
+use objects::kinds::{GroupMode, GroupName, NetworkRule, Ports, RuleAction};
+use objects::{Invalid, Kind};
+
+use super::learn::LearnedRule;
+use crate::conversations::{End, Endpoint, Judge, Judgement, Service, Verdict};
+use crate::groups::Groups;
+
+#[derive(Clone, Debug, Default)]
+pub struct Program(Vec<Compiled>);
+
+#[derive(Clone, Debug)]
+struct Compiled {
+    name: Arc<str>,
+    from: Who,
+    to: Who,
+    /// None is all.
+    ports: Vec<Ports>,
+    applications: Vec<String>,
+    allows: bool,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Who {
+    Any,
+    Workloads,
+    /// By the kind of endpoint.
+    Kind(&'static str),
+    Learned {
+        namespace: Box<str>,
+        owner: Box<str>,
+    },
+    Made(Box<str>),
+}
+
+impl Program {
+    /// The written rules by priority and name, then the learned ones. Refuses everything if one
+    /// written rule is not right: the rules are those that were asked for, or none are.
+    pub fn compile(rules: &[NetworkRule], learned: &[LearnedRule]) -> Result<Self, Invalid> {
+        let mut problems = Invalid::default();
+        let mut order: Vec<_> = rules.iter().collect();
+        order.sort_by_key(|rule| (rule.spec.priority, rule.name_any()));
+        let mut compiled = Vec::new();
+        for rule in order {
+            let name = rule.name_any();
+            if let Err(Invalid(found)) = rule.check() {
+                for (field, problem) in found {
+                    problems.add(format!("rule {name:?}: {field}"), problem);
+                }
+                continue;
+            }
+            let (Ok(from), Ok(to)) = (Who::new(&rule.spec.from), Who::new(&rule.spec.to)) else {
+                continue;
+            };
+            if !rule.spec.disabled {
+                compiled.push(Compiled {
+                    name: name.into(),
+                    from,
+                    to,
+                    ports: rule.spec.ports.iter().filter_map(|text| text.parse().ok()).collect(),
+                    applications: rule.spec.applications.clone(),
+                    allows: rule.spec.action == RuleAction::Allow,
+                });
+            }
+        }
+        problems.into_result()?;
+        for rule in learned {
+            // A learned rule is named by what was seen, which is always a group.
+            let (Ok(from), Ok(to)) = (Who::new(&rule.from), Who::new(&rule.to)) else { continue };
+            let (name, ports) = (rule.name().into(), rule.ports.clone());
+            let applications = Vec::new();
+            compiled.push(Compiled { name, from, to, ports, applications, allows: true });
+        }
+        Ok(Self(compiled))
+    }
+
+    /// The first that speaks of it.
+    fn first(
+        &self,
+        groups: &Groups,
+        client: &End,
+        server: &End,
+        about: Service<'_>,
+    ) -> Option<&Compiled> {
+        self.0.iter().find(|rule| {
+            rule.speaks_of(about) && rule.from.has(groups, client) && rule.to.has(groups, server)
+        })
+    }
+}
+
+impl Compiled {
+    fn speaks_of(&self, about: Service<'_>) -> bool {
+        let port = |ports: &Ports| ports.contains(about.protocol, about.port);
+        let named = |name: &String| about.application == Some(name.as_str());
+        (self.ports.is_empty() || self.ports.iter().any(port))
+            && (self.applications.is_empty() || self.applications.iter().any(named))
+    }
+}
+
+impl Who {
+    fn new(text: &str) -> Result<Self, String> {
+        Ok(match GroupName::parse(text)? {
+            GroupName::Reserved("any") => Self::Any,
+            GroupName::Reserved("workloads") => Self::Workloads,
+            GroupName::Reserved("external") => Self::Kind("external"),
+            GroupName::Reserved("hosts") => Self::Kind("host"),
+            GroupName::Reserved("ingress") => Self::Kind("ingress"),
+            GroupName::Reserved("services") => Self::Kind("service"),
+            GroupName::Reserved(_) => Self::Kind("unmanaged"),
+            GroupName::Learned { namespace, owner } => {
+                Self::Learned { namespace: namespace.into(), owner: owner.into() }
+            }
+            GroupName::Made(name) => Self::Made(name.into()),
+        })
+    }
+
+    fn has(&self, groups: &Groups, end: &End) -> bool {
+        match (self, &*end.endpoint) {
+            (Self::Any, _) => true,
+            (Self::Workloads, endpoint) => matches!(endpoint, Endpoint::Workload { .. }),
+            (Self::Kind(kind), endpoint) => endpoint.kind() == *kind,
+            (
+                Self::Learned { namespace, owner },
+                Endpoint::Workload { namespace: n, owner: o, .. },
+            ) => **namespace == **n && **owner == **o,
+            (Self::Learned { .. }, _) => false,
+            (Self::Made(name), _) => groups.has(name, end),
+        }
+    }
+}
+
+/// Rules and groups of one moment.
+#[derive(Clone, Debug)]
+pub struct Policy {
+    pub program: Program,
+    pub groups: Groups,
+}
+
+impl Judge for Policy {
+    /// The laxer mode of the two ends decides what becomes of what no rule allows; an end that is no
+    /// workload has no say. A rule that denies was written by somebody, and counts while learning
+    /// too.
+    fn judge(&self, client: &End, server: &End, about: Service<'_>) -> Judgement {
+        let modes = [client, server].into_iter().filter_map(|end| self.groups.mode(end));
+        let Some(mode) = modes.min() else { return Judgement::default() };
+        let rule = self.program.first(&self.groups, client, server, about);
+        let verdict = match (rule.map(|rule| rule.allows), mode) {
+            (Some(true), _) => Verdict::Allowed,
+            (None, GroupMode::Discover) => Verdict::Discovered,
+            (Some(false), GroupMode::Discover) | (_, GroupMode::Monitor) => Verdict::Violates,
+            (_, GroupMode::Protect) => Verdict::ViolatesUnenforced,
+        };
+        Judgement { verdict, rule: rule.map(|rule| Arc::clone(&rule.name)) }
+    }
+}

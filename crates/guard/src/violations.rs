@@ -1,0 +1,216 @@
+//! `Violations`: what was against the rules, lately.
+//!
+//! Contract:
+//! - Bounded: one line for the same two endpoints, service and rule, however often it comes. When a
+//!   new line finds no room the oldest goes, and is counted.
+//! - Each line has the number of its last change; numbers only grow. Whoever watches asks for what
+//!   changed since the greatest number it saw.
+//! - Survives a restart with the checkpoint.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use rustc_hash::FxHashMap;
+
+use crate::conversations::codec::{Reader, Writer};
+use crate::conversations::{
+    End, Endpoint, Moment, Notice, Protocol, Torn, Totals, Verdict, load_end, save_end,
+};
+
+#[derive(Debug)]
+pub struct Violations {
+    most: usize,
+    /// By the number of the line's making: the first is the oldest.
+    lines: BTreeMap<u64, Arc<Violation>>,
+    index: FxHashMap<Key, u64>,
+    changes: u64,
+    let_go: u64,
+}
+
+type Key = (Arc<Endpoint>, Arc<Endpoint>, Protocol, u16, Option<Arc<str>>, Option<Arc<str>>);
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Violation {
+    /// Of its last change.
+    pub change: u64,
+    /// Those of the last time: an endpoint may have several addresses.
+    pub client: End,
+    pub server: End,
+    pub protocol: Protocol,
+    pub port: u16,
+    pub application: Option<Arc<str>>,
+    /// The latest; under *protect* it says that nothing was stopped.
+    pub verdict: Verdict,
+    /// The rule that denies it; none if no rule allows it.
+    pub rule: Option<Arc<str>>,
+    pub first: Moment,
+    pub last: Moment,
+    pub totals: Totals,
+}
+
+/// What a reader has: it never waits for who writes.
+#[derive(Clone, Debug)]
+pub struct ViolationsView {
+    /// Oldest line first.
+    pub lines: Arc<[Arc<Violation>]>,
+    /// Lines that went to make room, ever.
+    pub let_go: u64,
+}
+
+impl Violations {
+    pub fn new(most: usize) -> Self {
+        Self {
+            most: most.max(1),
+            lines: BTreeMap::new(),
+            index: FxHashMap::default(),
+            changes: 0,
+            let_go: 0,
+        }
+    }
+
+    pub fn add(&mut self, notice: &Notice) {
+        self.changes += 1;
+        let key = key(notice);
+        if let Some(line) = self.index.get(&key).and_then(|number| self.lines.get_mut(number)) {
+            let line = Arc::make_mut(line);
+            line.change = self.changes;
+            line.client = notice.client.clone();
+            line.server = notice.server.clone();
+            line.verdict = notice.verdict;
+            line.first = line.first.min(notice.at);
+            line.last = line.last.max(notice.at);
+            line.totals += notice.totals;
+            return;
+        }
+        self.insert(Violation {
+            change: self.changes,
+            client: notice.client.clone(),
+            server: notice.server.clone(),
+            protocol: notice.protocol,
+            port: notice.port,
+            application: notice.application.clone(),
+            verdict: notice.verdict,
+            rule: notice.rule.clone(),
+            first: notice.at,
+            last: notice.at,
+            totals: notice.totals,
+        });
+    }
+
+    /// Costs a pointer for each line.
+    pub fn view(&self) -> ViolationsView {
+        ViolationsView { lines: self.lines.values().cloned().collect(), let_go: self.let_go }
+    }
+
+    /// Its part of a checkpoint.
+    pub fn save(&self) -> Vec<u8> {
+        let mut out = Writer::default();
+        out.number(self.changes);
+        out.number(self.let_go);
+        out.count(self.lines.len());
+        for line in self.lines.values() {
+            out.number(line.change);
+            save_end(&line.client, &mut out);
+            save_end(&line.server, &mut out);
+            out.byte(line.protocol.0);
+            out.number(line.port.into());
+            for name in [&line.application, &line.rule] {
+                // An empty name is none.
+                out.text(name.as_deref().unwrap_or_default());
+            }
+            out.byte(line.verdict.number());
+            out.number(line.first.0);
+            out.number(line.last.0);
+            out.totals(line.totals);
+        }
+        out.0
+    }
+
+    /// With room for `most`: the oldest of too many go.
+    pub fn load(bytes: &[u8], most: usize) -> Result<Self, Torn> {
+        let mut from = Reader(bytes);
+        let mut violations = Self::new(most);
+        violations.changes = from.number()?;
+        violations.let_go = from.number()?;
+        for _ in 0..from.count()? {
+            let change = from.number()?;
+            let (client, server) =
+                (load_end(&mut from)?.ok_or(Torn)?, load_end(&mut from)?.ok_or(Torn)?);
+            let (protocol, port) = (Protocol(from.byte()?), from.small()?);
+            let mut name = || {
+                let text = from.text()?;
+                Ok((!text.is_empty()).then(|| Arc::from(text)))
+            };
+            let (application, rule) = (name()?, name()?);
+            let verdict = Verdict::from_number(from.byte()?).ok_or(Torn)?;
+            let (first, last) = (Moment(from.number()?), Moment(from.number()?));
+            let totals = from.totals()?;
+            violations.insert(Violation {
+                change,
+                client,
+                server,
+                protocol,
+                port,
+                application,
+                verdict,
+                rule,
+                first,
+                last,
+                totals,
+            });
+        }
+        Ok(violations)
+    }
+
+    fn insert(&mut self, line: Violation) {
+        while self.lines.len() >= self.most
+            && let Some((number, oldest)) = self.lines.pop_first()
+        {
+            let key = line_key(&oldest);
+            if self.index.get(&key) == Some(&number) {
+                self.index.remove(&key);
+            }
+            self.let_go += 1;
+        }
+        let number = self.lines.last_key_value().map_or(0, |(last, _)| last + 1);
+        self.index.insert(line_key(&line), number);
+        self.lines.insert(number, Arc::new(line));
+    }
+}
+
+fn key(notice: &Notice) -> Key {
+    let Notice { client, server, protocol, port, application, rule, .. } = notice;
+    let (client, server) = (Arc::clone(&client.endpoint), Arc::clone(&server.endpoint));
+    (client, server, *protocol, *port, application.clone(), rule.clone())
+}
+
+fn line_key(line: &Violation) -> Key {
+    let Violation { client, server, protocol, port, application, rule, .. } = line;
+    let (client, server) = (Arc::clone(&client.endpoint), Arc::clone(&server.endpoint));
+    (client, server, *protocol, *port, application.clone(), rule.clone())
+}
+
+impl ViolationsView {
+    /// Newest line first: those with an end that `wanted` picks, last seen at `since` or after.
+    pub fn query<'a>(
+        &'a self,
+        wanted: impl Fn(&End) -> bool + 'a,
+        since: Moment,
+    ) -> impl Iterator<Item = &'a Violation> {
+        let lines = self.lines.iter().rev().map(|line| &**line);
+        lines.filter(move |line| {
+            line.last >= since && (wanted(&line.client) || wanted(&line.server))
+        })
+    }
+
+    /// Those that changed after `change`, in the order of their changes.
+    pub fn changed_since(&self, change: u64) -> Vec<&Violation> {
+        let lines = self.lines.iter().map(|line| &**line);
+        let mut changed: Vec<_> = lines.filter(|line| line.change > change).collect();
+        changed.sort_by_key(|line| line.change);
+        changed
+    }
+}
+
+#[cfg(test)]
+mod tests;
