@@ -1,7 +1,7 @@
 //! `Claims`: this node's blocks: claimed before they are needed, given back when they are not.
 //!
 //! ```text
-//! pools, blocks (watches) ──► Snapshot<Known> ──┬──► plan (pure) ──► store: create, delete
+//! pools, blocks (watches) ──► snapshots ────────┬──► plan (pure) ──► store: create, delete
 //! Index (what is used, who waits) ──────────────┘                └─► Addresses: adopt, bar, drop
 //! ```
 //!
