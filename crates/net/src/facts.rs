@@ -14,6 +14,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use flow::snapshot::Changes;
 use flow::{Deadline, Snapshot, Stop, Tasks};
 use imbl::OrdMap;
 use k8s_openapi::api::core::v1::Namespace;
@@ -24,7 +25,7 @@ use tracing::{debug, warn};
 use crate::claims::name_of;
 use crate::pool;
 
-/// How long it is waited for a namespace to be told of.
+/// How long it is waited for a server to tell of a namespace, or of all after the start.
 const PATIENCE: Duration = Duration::from_secs(2);
 /// How often what is known is written down, at most.
 const KEEP: Duration = Duration::from_secs(5);
@@ -41,11 +42,13 @@ pub struct Facts {
 /// Every namespace, and the pool that it chose.
 type Choices = OrdMap<String, Option<String>>;
 
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 struct Known {
     choices: Choices,
-    /// Whether the server has told them all, or a file from an earlier time.
+    /// Whether the server has told them all; else they are those of the file.
     synced: bool,
+    /// From when on the file is believed: a server that is there tells sooner what is true now.
+    believed_from: Instant,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -65,27 +68,35 @@ impl Facts {
     /// `dir`, for a start while the server is away.
     pub fn watch(objects: Objects, dir: &Path, tasks: &Tasks) -> Self {
         let file = dir.join("namespaces.json");
-        let choices = read(&file);
-        let known = Snapshot::new(Known { choices, synced: false });
+        let known = Snapshot::new(Known::of_file(&file, Instant::now() + PATIENCE));
+        tasks.spawn("net-namespaces-file", keep(known.subscribe(), file, tasks.clone()));
         tasks.spawn("net-namespaces", watch(objects, known.clone(), tasks.stopping()));
-        tasks.spawn("net-namespaces-file", keep(known.clone(), file, tasks.clone()));
         Self { known: Some(known) }
     }
 
-    /// The pool of a namespace's pods: at once if it is known, else as soon as it is.
+    /// The pool of a namespace's pods: at once if it is known, else as soon as it is. It is given up
+    /// at the deadline, and after some seconds in any case.
     pub async fn pool_of(&self, namespace: &str, deadline: Deadline) -> Result<String, Unknown> {
         let Some(known) = &self.known else { return Ok(pool::DEFAULT.to_owned()) };
-        let find = || known.read(|known| known.choices.get(namespace).cloned());
         let mut changes = known.subscribe();
         let found = async {
             loop {
-                if let Some(choice) = find() {
-                    return choice;
+                let view = known.load();
+                match view.choices.get(namespace) {
+                    Some(choice) if view.synced || Instant::now() >= view.believed_from => {
+                        return choice.clone();
+                    }
+                    Some(_) => tokio::select! {
+                        _ = changes.changed() => {}
+                        () = sleep_until(view.believed_from) => {}
+                    },
+                    None => {
+                        changes.changed().await;
+                    }
                 }
-                changes.changed().await;
             }
         };
-        match deadline.within(PATIENCE).bound(found).await {
+        match deadline.within(2 * PATIENCE).bound(found).await {
             Ok(choice) => Ok(choice.unwrap_or_else(|| pool::DEFAULT.to_owned())),
             Err(_) => {
                 let why = if known.read(|known| known.synced) {
@@ -99,6 +110,12 @@ impl Facts {
     }
 }
 
+impl Known {
+    fn of_file(file: &Path, believed_from: Instant) -> Self {
+        Self { choices: read(file), synced: false, believed_from }
+    }
+}
+
 async fn watch(objects: Objects, known: Snapshot<Known>, stop: Stop) {
     let mut events = objects.watch::<Namespace>(Within::default());
     while let Some(Some(event)) = stop.bound(events.next()).await {
@@ -106,7 +123,7 @@ async fn watch(objects: Objects, known: Snapshot<Known>, stop: Stop) {
             Event::Restarted(all) => {
                 let all: Choices = all.iter().map(|one| (name_of(one), choice(one))).collect();
                 let changed = !known.synced || all != known.choices;
-                *known = Known { choices: all, synced: true };
+                (known.choices, known.synced) = (all, true);
                 changed
             }
             Event::Applied(one) => {
@@ -124,9 +141,8 @@ fn choice(namespace: &Namespace) -> Option<String> {
 }
 
 /// Writes down what is known, when it changes.
-async fn keep(known: Snapshot<Known>, file: PathBuf, tasks: Tasks) {
+async fn keep(mut changes: Changes<Known>, file: PathBuf, tasks: Tasks) {
     let stop = tasks.stopping();
-    let mut changes = known.subscribe();
     while let Some(view) = stop.bound(changes.changed()).await {
         let next = Instant::now() + KEEP;
         if view.synced {

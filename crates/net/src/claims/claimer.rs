@@ -25,6 +25,8 @@ const AGAIN: Curve = Curve { first: Duration::from_millis(200), most: Duration::
 /// How often one claim may lose a race before the round ends: by chance, among free blocks, it is
 /// once or twice.
 const RACES: u32 = 32;
+/// How many free numbers are looked at: where so many overlap what others have, all do.
+const PICKS: u32 = 1_000;
 /// How long a lost block is left alone: until the watch has surely told of it.
 const LOST: Duration = Duration::from_secs(30);
 /// How long is waited for what comes together: nothing to whoever needs a block soon.
@@ -308,7 +310,7 @@ impl Claimer {
         taken.extend(lost.filter_map(|index| index.parse::<u32>().ok()));
         // Numbers that a pool no longer has are of blocks that outlived a subnet.
         taken.retain(|index| *index < pool.blocks());
-        loop {
+        for _ in 0..PICKS {
             let free = pool.blocks() - u32::try_from(taken.len()).unwrap_or(u32::MAX);
             if free == 0 {
                 return None;
@@ -331,6 +333,7 @@ impl Claimer {
             };
             return Some(AddressBlock::new(&AddressBlock::name_of(name, index), spec));
         }
+        None
     }
 
     async fn adopt(&self, block: &AddressBlock) {

@@ -46,20 +46,18 @@ async fn a_namespace_is_waited_for_and_its_choice_may_change() {
 
 #[tokio::test]
 async fn an_unknown_namespace_is_a_refusal_and_what_was_known_is_kept_over_a_restart() {
-    let (dir, tasks) = (TempDir::new().unwrap(), Tasks::new("test"));
+    let dir = TempDir::new().unwrap();
     let choices: Choices =
         [("special".to_owned(), Some("pool-1".to_owned())), ("plain".to_owned(), None)]
             .into_iter()
             .collect();
     write(&dir.path().join("namespaces.json"), &choices).unwrap();
     // A store that never answers.
-    let facts = Facts {
-        known: Some(Snapshot::new(Known {
-            choices: read(&dir.path().join("namespaces.json")),
-            synced: false,
-        })),
-    };
+    let later = Instant::now() + Duration::from_millis(50);
+    let known = Known::of_file(&dir.path().join("namespaces.json"), later);
+    let facts = Facts { known: Some(Snapshot::new(known)) };
     assert_eq!(facts.pool_of("special", soon()).await.unwrap(), "pool-1");
+    assert!(Instant::now() >= later);
     assert_eq!(facts.pool_of("plain", soon()).await.unwrap(), "default");
     let passed = Deadline::after(Duration::ZERO);
     let unknown = facts.pool_of("other", passed).await.unwrap_err();
@@ -70,5 +68,4 @@ async fn an_unknown_namespace_is_a_refusal_and_what_was_known_is_kept_over_a_res
     );
     fs::write(dir.path().join("namespaces.json"), b"{half").unwrap();
     assert!(read(&dir.path().join("namespaces.json")).is_empty());
-    drop(tasks);
 }

@@ -248,12 +248,11 @@ proptest! {
         for name in &plan.give_back {
             prop_assert!(idle.contains(&name.as_str()));
         }
-        for (name, block) in index.blocks() {
+        for (name, _) in index.blocks() {
             let theirs = there.by_name.get(name).is_some_and(|block| block.spec.node == "you");
             let out = plan.bar.contains_key(name) || plan.forget.iter().any(|other| other == name);
             prop_assert_eq!(theirs, out);
             prop_assert!(!out || !plan.adopt.iter().any(|block| name_of(&**block) == name));
-            let _ = block;
         }
         let gone = |name: &str| {
             plan.bar.contains_key(name)
