@@ -5,9 +5,10 @@
 //!   come from; what no rule speaks of is not allowed.
 //! - A rule speaks of an [`Ask`] when one of its globs matches in each of clusters, namespaces,
 //!   resources and verbs. A resource without a namespace is in the namespace [`NO_NAMESPACE`].
-//! - The fleet itself is the cluster [`FLEET`]: connecting clusters (`clusters.fairlead.dev`), users,
-//!   roles and tokens (`users`, `accessroles`, `accesstokens`), the audit (`audit`). No glob matches
-//!   it: a rule names it, so that "all clusters" does not make an administrator.
+//! - The fleet itself is the cluster [`FLEET`]: connecting clusters (`clusters.fairlead.dev`) and
+//!   joining them (`clustermeshes`), users, roles and tokens (`users`, `accessroles`, `accesstokens`),
+//!   the audit (`audit`). No glob matches it: a rule names it, so that "all clusters" does not make an
+//!   administrator.
 //! - What of a rule cannot be read allows nothing and denies everything it could have meant, and is
 //!   told in [`Role::problems`].
 //!
@@ -16,8 +17,8 @@
 //! | role | in every cluster | in the fleet |
 //! |---|---|---|
 //! | `admin` | everything | everything |
-//! | `operator` | everything but Secrets and access (RBAC, Fairlead's own users, roles, tokens) | connects, changes and removes clusters |
-//! | `viewer` | get, list, watch, log, of the same | sees clusters |
+//! | `operator` | everything but Secrets and access (RBAC, Fairlead's own users, roles, tokens) | connects, changes and removes clusters and meshes |
+//! | `viewer` | get, list, watch, log, of the same | sees clusters and meshes |
 //!
 //! A built-in role's deny wins like any other: who is to read Secrets beside being a viewer gets a
 //! role written for that. Who may make or exec into a pod reaches what that pod's service account and volumes reach: that
@@ -374,21 +375,19 @@ static BUILT_IN: LazyLock<[Arc<Role>; 3]> = LazyLock::new(|| {
         "accessroles.fairlead.dev",
         "accesstokens.fairlead.dev",
     ];
+    let joined = ["clusters.fairlead.dev", "clustermeshes.fairlead.dev"];
     let looking = ["get", "list", "watch", "log"];
     let role = |name, allow, deny| Arc::new(Role::compile(name, &AccessRoleSpec { allow, deny }));
     [
         role(ADMIN, vec![rule(&["*", FLEET], &["*"], &["*"])], vec![]),
         role(
             "operator",
-            vec![rule(&["*"], &["*"], &["*"]), rule(&[FLEET], &["clusters.fairlead.dev"], &["*"])],
+            vec![rule(&["*"], &["*"], &["*"]), rule(&[FLEET], &joined, &["*"])],
             vec![rule(&["*"], &guarded, &["*"])],
         ),
         role(
             "viewer",
-            vec![
-                rule(&["*"], &["*"], &looking),
-                rule(&[FLEET], &["clusters.fairlead.dev"], &looking),
-            ],
+            vec![rule(&["*"], &["*"], &looking), rule(&[FLEET], &joined, &looking)],
             vec![rule(&["*"], &guarded, &["*"])],
         ),
     ]

@@ -17,7 +17,7 @@ use flow::readiness::Component;
 use flow::{Deadline, Ledger, Tasks};
 use mesh::Meshes;
 use net::leader::Reclaim;
-use objects::kinds::{AccessRole, AccessToken, Cluster, User};
+use objects::kinds::{AccessRole, AccessToken, Cluster, ClusterMesh, User};
 use objects::{Election, Id, Kind, Leader, Objects, Timing, Within};
 use prometheus_client::registry::Registry;
 use tokio::sync::OnceCell;
@@ -237,7 +237,8 @@ async fn look(objects: &Objects) -> Result<(), objects::Error> {
     one::<User>(objects).await?;
     one::<AccessRole>(objects).await?;
     one::<AccessToken>(objects).await?;
-    one::<Cluster>(objects).await
+    one::<Cluster>(objects).await?;
+    one::<ClusterMesh>(objects).await
 }
 
 /// Ready once every source has told what it has; that a cluster is not well is its own affair.

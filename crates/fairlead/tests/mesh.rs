@@ -1,10 +1,13 @@
-//! `fairlead mesh plan`, through the real binary.
+//! `fairlead mesh`, through the real binary: the plan from files, the rest against a real server.
 
 #![allow(clippy::unwrap_used, reason = "tests")]
+
+mod running;
 
 use std::path::Path;
 use std::process::Command;
 
+use running::Up;
 use serde_json::{Value, json};
 
 const MESH: &str = "
@@ -127,4 +130,57 @@ fn what_cannot_be_planned_is_told_in_a_sentence() {
         assert_eq!((code, out.as_str()), (2, ""), "{args}");
         assert!(err.contains(sentence), "{args}: {err}");
     }
+}
+
+#[test]
+fn a_mesh_is_applied_shown_checked_and_deleted_on_one_machine() {
+    let dir = tempfile::tempdir().unwrap();
+    write(dir.path());
+    let file = dir.path().join("mesh.yaml");
+    let file = file.to_str().unwrap();
+    let up = Up::start(&dir.path().join("data"), "none");
+    let none = up.fairlead(&["mesh", "status"]);
+    assert_eq!((none.code, none.out.as_str()), (0, ""), "{none:?}");
+    assert!(none.err.contains("mesh apply"), "{none:?}");
+    let applied = up.fairlead(&["mesh", "apply", file]);
+    assert_eq!((applied.code, applied.out.as_str()), (0, "mesh fairlead/prod applied\n"));
+
+    // Who leads is this process: it says what it waits for.
+    let waits = |answer: &Value| {
+        let clusters = &answer["meshes"][0]["status"]["clusters"];
+        clusters[1]["why"] == "waiting for Secret fairlead/us"
+            && clusters[0]["why"].as_str().is_some_and(|why| why.contains("clusterRef"))
+    };
+    up.wait_for("/meshes", waits);
+    let shown = up.fairlead(&["mesh", "status", "prod"]);
+    assert_eq!(shown.code, 1, "{shown:?}");
+    assert!(shown.out.contains("fairlead/prod") && shown.out.contains("Secret fairlead/us"));
+    let listed = up.fairlead(&["mesh", "status", "-o", "json"]).json();
+    assert_eq!(listed["meshes"][0]["spec"]["clusters"][1]["persistentKeepalive"], 25);
+    let dot = up.fairlead(&["mesh", "status", "-o", "dot"]).out;
+    assert!(dot.starts_with("graph meshes {") && dot.contains(r#""0/eu" -- "0/us""#), "{dot}");
+    let checked = up.fairlead(&["mesh", "check", "fairlead/prod", "eu", "us"]);
+    assert_eq!(checked.code, 1, "{checked:?}");
+    let lines: Vec<&str> = checked.out.lines().skip(1).collect();
+    assert!(lines[0].starts_with("ClusterUnreachable"), "{checked:?}");
+    assert!(lines[1].starts_with("ClusterWaiting"), "{checked:?}");
+
+    let stranger = up.fairlead(&["mesh", "check", "none", "eu", "us"]);
+    assert!(stranger.code == 2 && stranger.err.contains("there is no mesh none"), "{stranger:?}");
+    let held = up.fairlead(&["mesh", "forget", "prod", "us"]);
+    assert!(held.code != 0 && held.err.contains("us is in the mesh"), "{held:?}");
+    let deleted = up.fairlead(&["mesh", "delete", "prod"]);
+    assert_eq!(deleted.code, 0, "{deleted:?}");
+    // Written down as joined, and never seen: a person gives them up.
+    let leaving = |answer: &Value| {
+        let joined =
+            answer["meshes"][0]["status"]["joined"].as_array().cloned().unwrap_or_default();
+        joined.len() == 2 && joined.iter().all(|joined| joined["leaving"].is_string())
+    };
+    up.wait_for("/meshes", leaving);
+    for cluster in ["eu", "us"] {
+        let forgotten = up.fairlead(&["mesh", "forget", "prod", cluster]);
+        assert_eq!(forgotten.code, 0, "{forgotten:?}");
+    }
+    up.wait_for("/meshes", |answer| answer["meshes"] == json!([]));
 }

@@ -439,6 +439,11 @@ impl Stop {
 }
 
 impl<T> TaskHandle<T> {
+    /// Whether it has ended, in whatever way.
+    pub fn is_finished(&self) -> bool {
+        self.0.is_finished()
+    }
+
     /// Drops the task's future at its next await. Blocking work runs on once it has begun.
     pub fn abort(&self) {
         self.0.abort();

@@ -1,1 +1,412 @@
-fn main() {}
+//! Counting conversations: shards with one owner each, against the old design in the same run: one
+//! lock around one map, written under it and read by walking it under the same lock.
+//!
+//! `cargo bench -p guard --bench conversations -- [CONVERSATIONS] [ROUNDS]`
+
+#![allow(clippy::unwrap_used, clippy::print_stdout, reason = "a benchmark")]
+
+use std::collections::HashMap;
+use std::env;
+use std::hint::black_box;
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use guard::conversations::{
+    Batch, Directory, Labels, Level, Limits, Moment, PodFacts, Protocol, Readers, Record, Report,
+    Router, Shard, Totals, shards,
+};
+use parking_lot::RwLock;
+
+const NODES: u32 = 50;
+const PODS: u32 = 20_000;
+const BATCH: usize = 1000;
+/// Conversations of one client with one server: a port and a metrics port, say.
+const PER_PAIR: u32 = 2;
+/// Of each thread.
+const SHARDS: usize = 4;
+
+fn main() {
+    // cargo adds `--bench`.
+    let mut args = env::args().skip(1).filter(|arg| !arg.starts_with("--"));
+    let count = args.next().map_or(1_000_000, |count| count.parse().unwrap());
+    let rounds = args.next().map_or(2, |rounds| rounds.parse().unwrap());
+    let world = World::new(count);
+    println!("{count} conversations of {PODS} pods on {NODES} nodes, {PER_PAIR} to a pair");
+    println!("rates are of a second of the writers' CPU; [of a second of the clock]");
+
+    let (old, old_beside) = Old::default().run(&world, rounds);
+    println!("one lock, one thread            {old}");
+    println!("          a reader walks it     {old_beside}, {:.2}x alone", old_beside.ratio(&old));
+
+    for threads in [1, 2] {
+        let (mut parts, readers, router) = new(threads);
+        let first = ingest(&world, router, &mut parts, &readers, 0, false);
+        let (mut again, mut beside) = (Rate::default(), Rate::default());
+        for round in 1..=rounds {
+            again = again.best(ingest(&world, router, &mut parts, &readers, 2 * round - 1, false));
+            beside = beside.best(ingest(&world, router, &mut parts, &readers, 2 * round, true));
+        }
+        let ratio = |rate: &Rate| format!("{rate}, {:.2}x one lock", rate.ratio(&old));
+        println!("shards, {threads} thread, first seen     {}", ratio(&first));
+        println!("                  seen again    {}", ratio(&again));
+        let alone = beside.ratio(&again);
+        println!(
+            "                  a reader walks{beside}, {:.2}x one lock with its reader, {alone:.2}x alone",
+            beside.ratio(&old_beside)
+        );
+        if threads == 1 {
+            sizes(&parts);
+            phases(&world, router, &mut parts, 2 * rounds + 1);
+            publishing(&mut parts);
+            graphs(&readers);
+            saving(&parts);
+        }
+    }
+}
+
+/// Records a second. The machine may be busy with other things: CPU time says what the work costs,
+/// the clock also what was waited for.
+#[derive(Clone, Copy, Debug, Default)]
+struct Rate {
+    cpu: f64,
+    clock: f64,
+}
+
+impl Rate {
+    fn best(self, other: Self) -> Self {
+        Self { cpu: self.cpu.max(other.cpu), clock: self.clock.max(other.clock) }
+    }
+
+    fn ratio(&self, other: &Self) -> f64 {
+        self.cpu / other.cpu
+    }
+}
+
+impl std::fmt::Display for Rate {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{:10.0}/s [{:9.0}/s]", self.cpu, self.clock)
+    }
+}
+
+/// Of this thread.
+fn cpu() -> Duration {
+    let spent = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
+    Duration::new(spent.tv_sec as u64, spent.tv_nsec as u32)
+}
+
+/// What the agents know, batch by batch.
+struct World {
+    directory: Directory,
+    reports: Vec<Report>,
+}
+
+fn address(pod: u32) -> IpAddr {
+    let [_, high, middle, low] = pod.to_be_bytes();
+    IpAddr::from([10, high, middle, low])
+}
+
+impl World {
+    fn new(count: u32) -> Self {
+        let mut directory = Directory::new();
+        directory.set_ranges(&["10.0.0.0/8".parse().unwrap()]);
+        for pod in 0..PODS {
+            let facts = PodFacts {
+                uid: pod.to_string().into(),
+                namespace: format!("namespace-{}", pod / 200).into(),
+                name: format!("workload-{}-{pod}", pod / 10).into(),
+                owner: Some(format!("Deployment/workload-{}", pod / 10).into()),
+                node: node(pod),
+                addresses: vec![address(pod)],
+                images: Vec::new(),
+                labels: Labels::new(),
+                from: Moment(0),
+                until: None,
+            };
+            directory.apply_pod(&facts, Moment(0));
+        }
+        let mut by_node: Vec<Vec<Record>> = vec![Vec::new(); NODES as usize];
+        for n in 0..count {
+            let pair = n / PER_PAIR;
+            let client = pair.wrapping_mul(2_654_435_761) % PODS;
+            let server = (pair / PODS * 7919 + pair * 31 + 1) % PODS;
+            by_node[(server % NODES) as usize].push(Record {
+                client: address(client),
+                server: address(server),
+                port: 8000 + (n % PER_PAIR) as u16,
+                protocol: Protocol::TCP,
+                application: None,
+                totals: Totals { bytes: 1000, packets: 10, sessions: 1 },
+                first: Moment(1000),
+                last: Moment(100_000),
+            });
+        }
+        let reports = by_node.into_iter().enumerate().flat_map(|(number, records)| {
+            let batches: Vec<_> = records.chunks(BATCH).map(<[Record]>::to_vec).collect();
+            batches.into_iter().enumerate().map(move |(sequence, records)| Report {
+                agent: node(number as u32),
+                incarnation: 1,
+                sequence: sequence as u64 + 1,
+                records,
+            })
+        });
+        Self { directory, reports: reports.collect() }
+    }
+
+    fn records(&self) -> usize {
+        self.reports.iter().map(|report| report.records.len()).sum()
+    }
+}
+
+fn node(pod: u32) -> Arc<str> {
+    format!("node-{}", pod % NODES).into()
+}
+
+fn grown(report: &Report, round: u32) -> Report {
+    let mut report = report.clone();
+    for record in &mut report.records {
+        record.totals.bytes += u64::from(round) * 1000;
+        record.totals.packets += u64::from(round) * 10;
+    }
+    report
+}
+
+fn new(threads: usize) -> (Vec<Shard>, Readers, Router) {
+    let router = Router::new([0x5eed, 0xfeed], threads * SHARDS);
+    let limits =
+        Limits { rows: 1 << 22, totals: 1 << 23, totals_per_agent: 1 << 20, ..Limits::default() };
+    let (shards, readers) = shards(router, limits);
+    (shards, readers, router)
+}
+
+/// Routes and applies everything, and publishes ten times on the way. Several threads route a part
+/// of the reports each, then own a part of the shards each.
+fn ingest(
+    world: &World,
+    router: Router,
+    shards: &mut [Shard],
+    readers: &Readers,
+    round: u32,
+    reader: bool,
+) -> Rate {
+    let reports: Vec<_> = world.reports.iter().map(|report| grown(report, round)).collect();
+    let every = (reports.len() / 10).max(1);
+    let done = AtomicBool::new(false);
+    let threads = shards.len() / SHARDS;
+    let route = |reports: &[Report]| {
+        let route = |report| router.route(report, &world.directory, |_| true);
+        reports.iter().map(route).collect::<Vec<_>>()
+    };
+    let (cpu_seconds, seconds) = thread::scope(|scope| {
+        if reader {
+            scope.spawn(|| {
+                while !done.load(Ordering::Relaxed) {
+                    let view = readers.view();
+                    let all = view.conversations(|_| true, Moment(0));
+                    black_box(all.map(|it| it.totals.bytes).sum::<u64>());
+                }
+            });
+        }
+        let started = Instant::now();
+        let spent = if threads == 1 {
+            let before = cpu();
+            for (n, report) in reports.iter().enumerate() {
+                let routed = router.route(report, &world.directory, |_| true);
+                own(shards, &routed.batches, n % every == 0);
+            }
+            cpu() - before
+        } else {
+            let parts = reports.chunks(reports.len().div_ceil(threads));
+            let mut spent = Duration::ZERO;
+            let mut queues: Vec<Vec<_>> = (0..threads).map(|_| Vec::new()).collect();
+            let routed = thread::scope(|scope| {
+                let measured = |part| {
+                    let before = cpu();
+                    (route(part), cpu() - before)
+                };
+                let workers: Vec<_> =
+                    parts.map(|part| scope.spawn(move || measured(part))).collect();
+                workers.into_iter().map(|worker| worker.join().unwrap()).collect::<Vec<_>>()
+            });
+            for (routed, took) in routed {
+                spent += took;
+                for routed in routed {
+                    let mut batches = routed.batches.into_iter();
+                    for queue in &mut queues {
+                        queue.push(batches.by_ref().take(SHARDS).collect::<Vec<_>>());
+                    }
+                }
+            }
+            let owners = thread::scope(|scope| {
+                let work = |(mine, queue): (&mut [Shard], Vec<Vec<_>>)| {
+                    let before = cpu();
+                    for (n, batches) in queue.iter().enumerate() {
+                        own(mine, batches, n % every == 0);
+                    }
+                    cpu() - before
+                };
+                let owners: Vec<_> = shards
+                    .chunks_mut(SHARDS)
+                    .zip(queues)
+                    .map(|part| scope.spawn(move || work(part)))
+                    .collect();
+                owners.into_iter().map(|owner| owner.join().unwrap()).sum::<Duration>()
+            });
+            spent + owners
+        };
+        let seconds = started.elapsed();
+        done.store(true, Ordering::Relaxed);
+        (spent.as_secs_f64(), seconds.as_secs_f64())
+    });
+    shards.iter_mut().for_each(Shard::publish);
+    let records = world.records() as f64;
+    // What each of them spent: two threads that cost no more than one are twice as fast.
+    Rate { cpu: records / cpu_seconds * threads as f64, clock: records / seconds }
+}
+
+fn own(shards: &mut [Shard], batches: &[Batch], publish: bool) {
+    for (shard, batch) in shards.iter_mut().zip(batches) {
+        shard.apply(batch, Moment(100_000));
+        if publish {
+            shard.publish();
+        }
+    }
+}
+
+/// What of it is finding out who it was, and what is counting.
+fn phases(world: &World, router: Router, shards: &mut [Shard], round: u32) {
+    let reports: Vec<_> = world.reports.iter().map(|report| grown(report, round)).collect();
+    let mut routed = Vec::new();
+    let route = timed(|| {
+        let route = |report| router.route(report, &world.directory, |_| true);
+        routed = reports.iter().map(route).collect();
+    });
+    let apply = timed(|| routed.iter().for_each(|routed| own(shards, &routed.batches, false)));
+    println!("of a million: routing {route:.1?}, applying {apply:.1?}");
+}
+
+fn sizes(shards: &[Shard]) {
+    let rows: usize = shards.iter().map(Shard::rows).sum();
+    let pairs: usize = shards.iter().map(Shard::pairs).sum();
+    let bytes: usize = shards.iter().map(Shard::footprint).sum();
+    println!(
+        "{rows} conversations, {pairs} pairs: {:.0} bytes a conversation, with what exactly-once needs",
+        bytes as f64 / rows as f64
+    );
+}
+
+/// Against a persistent vector of rows of the same size.
+fn publishing(shards: &mut [Shard]) {
+    let idle = timed(|| shards.iter_mut().for_each(Shard::publish));
+    println!("publishing all shards, nothing changed   {idle:10.1?}");
+    let rows: usize = shards.iter().map(Shard::rows).sum();
+    let mut vector: imbl::Vector<[u64; 6]> = (0..rows).map(|n| [n as u64; 6]).collect();
+    let mut chunks: Vec<Arc<[[u64; 6]; 128]>> =
+        (0..rows.div_ceil(128)).map(|n| Arc::new([[n as u64; 6]; 128])).collect();
+    for changes in [1000_usize, 100_000] {
+        let places: Vec<_> = (0..changes).map(|n| n.wrapping_mul(7_368_787) % rows).collect();
+        let (mut kept_vector, mut kept_chunks) = (vector.clone(), chunks.clone());
+        let imbl = timed(|| {
+            for place in &places {
+                vector.get_mut(*place).unwrap()[0] += 1;
+            }
+            kept_vector = vector.clone();
+        });
+        let chunked = timed(|| {
+            for place in &places {
+                Arc::make_mut(&mut chunks[place / 128])[place % 128][0] += 1;
+            }
+            kept_chunks = chunks.clone();
+        });
+        black_box((&kept_vector, &kept_chunks));
+        println!(
+            "{changes:7} rows changed and published: imbl {imbl:10.1?}, chunks {chunked:10.1?}, {:.1}x",
+            imbl.as_secs_f64() / chunked.as_secs_f64()
+        );
+    }
+}
+
+fn graphs(readers: &Readers) {
+    let view = readers.view();
+    for level in [Level::Namespace, Level::Group, Level::Workload] {
+        let mut size = (0, 0);
+        let time = timed(|| {
+            let graph = view.graph(level, Moment(0));
+            size = (graph.nodes.len(), graph.edges.len());
+        });
+        println!("graph by {level:?}: {} nodes, {} edges in {time:.1?}", size.0, size.1);
+    }
+}
+
+fn saving(shards: &[Shard]) {
+    let mut bytes = 0;
+    let time = timed(|| bytes = shards.iter().map(|shard| shard.save().len()).sum());
+    println!("a checkpoint's shards: {} MB in {time:.1?}", bytes / 1_000_000);
+}
+
+/// In CPU time.
+fn timed(work: impl FnOnce()) -> Duration {
+    let before = cpu();
+    work();
+    cpu() - before
+}
+
+/// As NeuVector's controller has it: a report is taken in under the lock that readers walk the map
+/// under.
+#[derive(Default)]
+struct Old {
+    map: RwLock<HashMap<(Arc<str>, Arc<str>, u16, u8), (u64, u64, u64)>>,
+    names: RwLock<HashMap<IpAddr, Arc<str>>>,
+}
+
+impl Old {
+    fn run(&self, world: &World, rounds: u32) -> (Rate, Rate) {
+        for pod in 0..PODS {
+            let name = format!("namespace-{}/workload-{}-{pod}", pod / 200, pod / 10);
+            self.names.write().insert(address(pod), name.into());
+        }
+        self.ingest(world, false);
+        let (mut alone, mut beside) = (Rate::default(), Rate::default());
+        for _ in 0..rounds {
+            alone = alone.best(self.ingest(world, false));
+            beside = beside.best(self.ingest(world, true));
+        }
+        (alone, beside)
+    }
+
+    fn ingest(&self, world: &World, reader: bool) -> Rate {
+        let done = AtomicBool::new(false);
+        let (spent, seconds) = thread::scope(|scope| {
+            if reader {
+                scope.spawn(|| {
+                    while !done.load(Ordering::Relaxed) {
+                        let map = self.map.read();
+                        black_box(map.values().map(|totals| totals.0).sum::<u64>());
+                    }
+                });
+            }
+            let (started, before) = (Instant::now(), cpu());
+            for report in &world.reports {
+                for record in &report.records {
+                    let (client, server) = {
+                        let names = self.names.read();
+                        (Arc::clone(&names[&record.client]), Arc::clone(&names[&record.server]))
+                    };
+                    let mut map = self.map.write();
+                    let key = (client, server, record.port, record.protocol.0);
+                    let totals = map.entry(key).or_default();
+                    totals.0 += record.totals.bytes;
+                    totals.1 += record.totals.packets;
+                    totals.2 += record.totals.sessions;
+                }
+            }
+            let spent = (cpu() - before, started.elapsed());
+            done.store(true, Ordering::Relaxed);
+            spent
+        });
+        let records = world.records() as f64;
+        Rate { cpu: records / spent.as_secs_f64(), clock: records / seconds.as_secs_f64() }
+    }
+}

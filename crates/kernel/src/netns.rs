@@ -102,7 +102,7 @@ impl TryFrom<OwnedFd> for Namespace {
         let look = |error: rustix::io::Errno| Error::Look(error.into());
         let system = rustix::fs::fstatfs(&file).map_err(look)?;
         // Asked before the ioctl, whose number means something else to other files.
-        if i64::from(system.f_type) != NSFS_MAGIC {
+        if system.f_type != NSFS_MAGIC {
             return Err(Error::NotOne);
         }
         // SAFETY: takes no argument, and answers with a number.

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use k8s_openapi::api::core::v1::Node;
 use kube::ResourceExt;
-use mesh::{Index, Input, Peer, Plan, Seen, Sight, State, View, plan};
+use mesh::{Index, Input, Plan, Seen, Sight, State, View, plan};
 use objects::kinds::ClusterMesh;
 use serde_json::json;
 
@@ -50,20 +50,27 @@ fn timed(mesh: &ClusterMesh, views: &Views) -> (Plan, Duration) {
     (plan, began.elapsed())
 }
 
-/// As controllers hold it: the metadata that matters, by name.
-fn index(peers: Vec<Peer>) -> Index<Peer> {
-    peers.into_iter().map(|peer| (peer.name_any().into(), Arc::new(peer))).collect()
+/// As the controller holds them.
+fn index<T: ResourceExt>(objects: Vec<T>) -> Index<T> {
+    objects.into_iter().map(|object| (object.name_any().into(), Arc::new(object))).collect()
 }
 
-fn nodes(c: usize, changed: Option<usize>) -> Vec<Node> {
-    let port = |i: usize| if changed == Some(i) { 4000 } else { 51820 };
-    (0..NODES).map(|i| node(c, i, port(i))).collect()
+fn nodes(c: usize) -> Vec<Node> {
+    (0..NODES).map(|i| node(c, i, 51820)).collect()
 }
 
-fn sight(c: usize, peers: &Index<Peer>, changed: Option<usize>) -> Sight {
-    let nodes = nodes(c, changed).into_iter();
-    let nodes = nodes.map(|node| (node.name_any().into(), Arc::new(node))).collect();
-    Sight { nodes: Seen::Known(nodes), peers: Seen::Known(peers.clone()) }
+fn known<T>(seen: &mut Seen<Index<T>>) -> &mut Index<T> {
+    let Seen::Known(index) = seen else { panic!() };
+    index
+}
+
+fn show(state: &mut State, sights: &[Sight]) -> Duration {
+    let began = Instant::now();
+    for (c, sight) in sights.iter().enumerate() {
+        state.see(&format!("c{c}"), sight);
+    }
+    while state.work(256) {}
+    began.elapsed()
 }
 
 /// Resident memory, in MiB.
@@ -75,14 +82,16 @@ fn resident() -> u64 {
 
 fn main() {
     let mesh = mesh();
-
-    // A state, from nothing to settled. The longest slice is what anybody else may have to wait for.
     let before = resident();
-    let none = Index::default();
+
+    // From nothing. The longest slice is what anybody else may have to wait for.
+    let sight =
+        |c| Sight { nodes: Seen::Known(index(nodes(c))), peers: Seen::Known(Index::default()) };
+    let mut sights: Vec<Sight> = (0..CLUSTERS).map(sight).collect();
     let mut state = State::new(&mesh, &[]);
     let began = Instant::now();
-    for c in 0..CLUSTERS {
-        state.see(&format!("c{c}"), &sight(c, &none, None));
+    for (c, sight) in sights.iter().enumerate() {
+        state.see(&format!("c{c}"), sight);
     }
     let mut longest = Duration::ZERO;
     loop {
@@ -94,48 +103,37 @@ fn main() {
         }
     }
     let from_nothing = began.elapsed();
-    let mut there: Vec<Index<Peer>> =
-        (0..CLUSTERS).map(|c| index(state.target(&format!("c{c}")).unwrap().creates)).collect();
-    let peers: usize = there.iter().map(Index::len).sum();
-    let began = Instant::now();
-    for (c, peers) in there.iter().enumerate() {
-        state.see(&format!("c{c}"), &sight(c, peers, None));
+    for (c, sight) in sights.iter_mut().enumerate() {
+        let creates = state.target(&format!("c{c}")).unwrap().creates;
+        sight.peers = Seen::Known(index(creates));
     }
-    while state.work(256) {}
-    let written = began.elapsed();
+    let peers: usize = sights.iter().map(|sight| sight.peers.known().unwrap().len()).sum();
+    let written = show(&mut state, &sights);
     assert_eq!(state.due().count(), 0);
     let held = resident() - before;
 
-    // One node's change, and what is written because of it.
-    let began = Instant::now();
-    state.see("c7", &sight(7, &there[7], Some(3)));
-    while state.work(256) {}
-    let one_change = began.elapsed();
+    // One node's change, and the echo of what is written because of it.
+    known(&mut sights[7].nodes).insert("n03".into(), Arc::new(node(7, 3, 4000)));
+    let one_change = show(&mut state, &sights);
     let due: Vec<String> = state.due().map(ToOwned::to_owned).collect();
     let writes: usize = due.iter().map(|target| state.target(target).unwrap().updates.len()).sum();
     assert_eq!(writes, CLUSTERS - 1);
-    for (target, peers) in there.iter_mut().enumerate().filter(|(target, _)| *target != 7) {
-        let name = "m--c7--n03";
-        let mut peer = (*peers[name]).clone();
+    for (_, sight) in sights.iter_mut().enumerate().filter(|(c, _)| *c != 7) {
+        let peers = known(&mut sight.peers);
+        let mut peer = (*peers["m--c7--n03"]).clone();
         peer.spec.endpoint.as_mut().unwrap().port = 4000;
-        peers.insert(name.into(), Arc::new(peer));
-        assert!(due.contains(&format!("c{target}")));
+        peers.insert("m--c7--n03".into(), Arc::new(peer));
     }
-    let began = Instant::now();
-    for (c, peers) in there.iter().enumerate() {
-        state.see(&format!("c{c}"), &sight(c, peers, (c == 7).then_some(3)));
-    }
-    while state.work(256) {}
-    let echo = began.elapsed();
+    let echo = show(&mut state, &sights);
     assert_eq!(state.due().count(), 0);
     drop(state);
 
     // The rival: the whole mesh, for each change.
-    let view = |c: usize, peers: &Index<Peer>| {
-        let peers = peers.values().map(|peer| (**peer).clone()).collect();
-        (format!("c{c}"), View { nodes: Seen::Known(nodes(c, None)), peers: Seen::Known(peers) })
+    let view = |(c, sight): (usize, &Sight)| {
+        let peers = sight.peers.known().unwrap().values().map(|peer| (**peer).clone()).collect();
+        (format!("c{c}"), View { nodes: Seen::Known(nodes(c)), peers: Seen::Known(peers) })
     };
-    let views: Views = there.iter().enumerate().map(|(c, peers)| view(c, peers)).collect();
+    let views: Views = sights.iter().enumerate().map(view).collect();
     let (changed, whole) = timed(&mesh, &views);
     let rival: usize = changed.targets.values().map(|target| target.updates.len()).sum();
     assert_eq!(rival, CLUSTERS - 1);

@@ -66,3 +66,6 @@ pub fn definition() -> Value {
         },
     })
 }
+
+#[cfg(test)]
+mod tests;

@@ -8,12 +8,13 @@
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-use fleet::{Fleet, FleetConfig};
+use base64::Engine as _;
+use fleet::{Fleet, FleetConfig, InCluster};
 use flow::tasks::TaskHandle;
 use flow::{Deadline, Ledger, Tasks};
 use k8s_openapi::api::core::v1::{Event, Namespace, Node, Secret};
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::api::{DeleteParams, ListParams, ObjectMeta, Patch, PatchParams, PostParams};
-use kube::core::{ApiResource, DynamicObject, GroupVersionKind};
 use kube::{Api, Client, ResourceExt};
 use mesh::{Input, Peer, Seen, View, controller, definition, label, plan};
 use objects::kinds::{ClusterMesh, MeshState};
@@ -23,6 +24,7 @@ use testkit::{Fault, KubeServer, Proxy};
 use tokio::time::sleep;
 
 const NAMESPACE: &str = "fairlead";
+const PEERS: &str = "peers.kilo.squat.ai";
 const NAMES: [&str; 3] = ["a", "b", "c"];
 /// Whatever is awaited here takes seconds; a machine that is busy with something else gets more.
 const PATIENCE: Duration = Duration::from_secs(240);
@@ -39,9 +41,19 @@ struct Replica {
 }
 
 impl Replica {
-    fn start(name: &'static str, objects: &Objects) -> Self {
-        let tasks = Tasks::new(name);
-        let config = FleetConfig { namespace: NAMESPACE.to_owned(), ..FleetConfig::default() };
+    /// As a pod of the first server's cluster.
+    fn start(name: &'static str, scene: &Scene) -> Self {
+        let (tasks, objects) = (Tasks::new(name), &scene.objects);
+        let config = FleetConfig {
+            namespace: NAMESPACE.to_owned(),
+            in_cluster: Some(InCluster {
+                name: "in-cluster".to_owned(),
+                host: scene.servers[0].address().ip().to_string(),
+                port: scene.servers[0].address().port(),
+                mounted: scene.mounted.path().to_owned(),
+            }),
+            ..FleetConfig::default()
+        };
         let fleet = Fleet::start(config, objects.clone(), Ledger::default(), &tasks);
         let lease = Id::namespaced(NAMESPACE, "fairlead-controller");
         let timing = Timing::of(Duration::from_secs(3));
@@ -65,6 +77,8 @@ struct Scene {
     clients: [Client; 3],
     proxy: Proxy,
     objects: Objects,
+    /// What a kubelet mounts into a pod of the first cluster.
+    mounted: tempfile::TempDir,
 }
 
 /// The `i`th cluster: its pods, its WireGuard addresses, and services that no node covers.
@@ -133,18 +147,23 @@ impl Scene {
         Api::all(clients[0].clone()).create(&PostParams::default(), &namespace).await.unwrap();
         let proxy = Proxy::start(servers[2].address());
         let objects = Objects::kubernetes(clients[0].clone(), "fairlead");
-        Self { servers, clients, proxy, objects }
+        let mounted = tempfile::tempdir().unwrap();
+        let kubeconfig: Value = serde_json::from_str(servers[0].access().kubeconfig()).unwrap();
+        let ca = kubeconfig.pointer("/clusters/0/cluster/certificate-authority-data").unwrap();
+        let ca = base64::prelude::BASE64_STANDARD.decode(ca.as_str().unwrap()).unwrap();
+        std::fs::write(mounted.path().join("ca.crt"), ca).unwrap();
+        std::fs::write(mounted.path().join("token"), servers[0].token()).unwrap();
+        Self { servers, clients, proxy, objects, mounted }
+    }
+
+    fn definitions(&self, cluster: usize) -> Api<CustomResourceDefinition> {
+        Api::all(self.clients[cluster].clone())
     }
 
     async fn teach(&self, cluster: usize) {
-        let resource = ApiResource::from_gvk(&GroupVersionKind::gvk(
-            "apiextensions.k8s.io",
-            "v1",
-            "CustomResourceDefinition",
-        ));
-        let api = Api::<DynamicObject>::all_with(self.clients[cluster].clone(), &resource);
         let params = PatchParams::apply("kilo");
-        api.patch("peers.kilo.squat.ai", &params, &Patch::Apply(definition())).await.unwrap();
+        let patch = Patch::Apply(definition());
+        self.definitions(cluster).patch(PEERS, &params, &patch).await.unwrap();
     }
 
     async fn add_node(&self, cluster: usize, i: usize) {
@@ -277,24 +296,22 @@ mod kube_servers {
                 scene.add_node(i, n).await;
             }
         }
-        let one = Replica::start("one", &scene.objects);
-        for (i, name) in ["a", "b"].iter().enumerate() {
-            let kubeconfig = scene.servers[i].access().kubeconfig();
-            one.fleet.import(name, kubeconfig, None, soon()).await.unwrap();
-        }
-        let fleet = |i: usize| cluster(i, json!({"clusterRef": NAMES[i]}));
+        let one = Replica::start("one", &scene);
+        let kubeconfig = scene.servers[1].access().kubeconfig();
+        one.fleet.import("b", kubeconfig, None, soon()).await.unwrap();
+        let (a, b) = (cluster(0, json!({"local": true})), cluster(1, json!({"clusterRef": "b"})));
         let c = cluster(2, json!({"kubeconfigSecretRef": {"name": "c"}}));
 
         // A mesh beside the one that things happen to, of other networks of the same clusters.
         let began = Instant::now();
-        let beside = mesh("beside", &[fleet(0), fleet(1)]);
+        let beside = mesh("beside", &[a.clone(), b.clone()]);
         scene.write(&beside).await;
         scene
             .exact("beside", &[0, 1], began, "two clusters, from the first candidate's first look")
             .await;
 
         let began = Instant::now();
-        let three = mesh("three", &[fleet(0), fleet(1), c.clone()]);
+        let three = mesh("three", &[a.clone(), b.clone(), c]);
         scene.write(&three).await;
         scene.says("three", "c", MeshState::Waiting, "Secret fairlead/c").await;
         scene.exact("three", &[0, 1], began, "a third cluster whose Secret is not there").await;
@@ -359,7 +376,7 @@ mod kube_servers {
         );
 
         // The leader dies while it writes; another takes over.
-        let two = Replica::start("two", &scene.objects);
+        let two = Replica::start("two", &scene);
         scene.proxy.inject(Fault::Delay(Duration::from_millis(300)));
         let had = scene.peers(2).await.unwrap().len();
         for n in 10..50 {
@@ -379,7 +396,7 @@ mod kube_servers {
         let now = now["peers"].as_array().unwrap();
         assert!(after["peers"].as_array().unwrap().iter().all(|peer| now.contains(peer)));
 
-        leave(&scene, &three, &[fleet(0), fleet(1)]).await;
+        leave(&scene, &three, &[a.clone(), b.clone()]).await;
         two.tasks.shutdown(Duration::from_secs(10)).await;
     }
 
@@ -428,8 +445,14 @@ mod kube_servers {
         }
         println!("a cluster that left is cleared {:?} after it is back", began.elapsed());
 
-        scene.write(three).await;
-        scene.exact("three", &[0, 1, 2], Instant::now(), "and joins again").await;
+        // It comes back without the CRD, to a mesh that installs it.
+        scene.definitions(2).delete(PEERS, &DeleteParams::default()).await.unwrap();
+        scene.until(|| async { usize::from(scene.peers(2).await.is_none()) }, 1).await;
+        let mut installing = three.clone();
+        installing.spec.install_crds = true;
+        let began = Instant::now();
+        scene.write(&installing).await;
+        scene.exact("three", &[0, 1, 2], began, "it joins again, and is taught the CRD").await;
         scene.proxy.inject(Fault::BlackHole);
         scene.says("three", "c", MeshState::Unreachable, "").await;
         let id = Id::namespaced(NAMESPACE, "three");

@@ -21,6 +21,7 @@
 
 mod claimer;
 mod plan;
+mod tell;
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -63,6 +64,7 @@ pub struct Claims {
     blocks: Snapshot<Blocks>,
     pools: Snapshot<Option<Pools>>,
     troubles: Snapshot<Vec<String>>,
+    by_pool: Snapshot<BTreeMap<String, Vec<String>>>,
     meters: Meters,
 }
 
@@ -86,6 +88,7 @@ impl Claims {
             blocks: Snapshot::default(),
             pools: Snapshot::default(),
             troubles: Snapshot::default(),
+            by_pool: Snapshot::default(),
             meters: Meters::default(),
         };
         let stop = tasks.stopping();
@@ -93,6 +96,9 @@ impl Claims {
         tasks.spawn("net-pools", watch);
         let watch = watch_blocks(objects.clone(), claims.blocks.clone(), stop.clone());
         tasks.spawn("net-blocks", watch);
+        let (name, told) = (node.name.clone(), claims.clone());
+        let tell = tell::run(objects.clone(), name, addresses.clone(), told, stop.clone());
+        tasks.spawn("net-block-status", tell);
         let claimer = Claimer::new(objects, node, addresses, claims.clone());
         tasks.spawn("net-claims", claimer.run(stop));
         claims

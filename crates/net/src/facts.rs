@@ -107,7 +107,7 @@ async fn watch(objects: Objects, known: Snapshot<Known>, stop: Stop) {
                 let all: Choices = all.iter().map(|one| (name_of(one), choice(one))).collect();
                 let changed = !known.synced || all != known.choices;
                 *known = Known { choices: all, synced: true };
-                return changed;
+                changed
             }
             Event::Applied(one) => {
                 let choice = choice(&one);

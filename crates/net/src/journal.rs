@@ -91,8 +91,11 @@ impl Journal {
         let mut options = OpenOptions::new();
         let file = options.create(true).read(true).append(true).mode(0o600).open(&path);
         let file = file.map_err(failed)?;
-        // A file that a crash can take away again is no journal.
-        File::open(dir).and_then(|dir| dir.sync_all()).map_err(failed)?;
+        // A file that a crash can take away again is no journal, nor is its directory.
+        for dir in [Some(dir), dir.parent()].into_iter().flatten() {
+            let dir = if dir.as_os_str().is_empty() { Path::new(".") } else { dir };
+            File::open(dir).and_then(|dir| dir.sync_all()).map_err(failed)?;
+        }
         let found = fs::read(&path).map_err(failed)?;
         let Replayed { index, good } = replay(&found).map_err(|wrong| match wrong {
             Wrong::Damaged { at } => OpenError::Damaged { file: path.clone(), at: at as u64 },

@@ -7,6 +7,8 @@ mod block;
 pub mod claims;
 pub mod daemon;
 pub mod facts;
+#[cfg(feature = "faults")]
+pub mod faults;
 mod index;
 mod journal;
 pub mod leader;

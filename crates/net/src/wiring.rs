@@ -41,9 +41,6 @@ pub const GATEWAY_V6: Ipv6Addr = Ipv6Addr::new(0xfe80, 0, 0, 0, 0, 0, 0, 1);
 pub const ROUTE_PROTOCOL: u8 = 119;
 pub const MAIN_TABLE: u32 = 254;
 
-/// How the node's interfaces begin.
-pub const PREFIX: &str = "fl";
-
 /// The steps, as [`Progress`] is told and as metrics call them.
 pub mod step {
     pub const CREATE: &str = "create-veth";
@@ -145,15 +142,11 @@ pub struct Names {
 
 impl Names {
     pub fn of(key: &Key) -> Self {
-        const ALPHABET: &[u8; 32] = b"abcdefghijklmnopqrstuvwxyz234567";
         let digest = Sha256::new()
             .chain_update(key.container.as_bytes())
             .chain_update([0])
             .chain_update(key.ifname.as_bytes())
             .finalize();
-        let bits = digest.iter().take(9).fold(0u128, |bits, byte| bits << 8 | u128::from(*byte));
-        // 15 characters is what an interface's name may have.
-        let letters = (0..13).map(|at| ALPHABET[(bits >> (at * 5)) as usize % 32] as char);
         let mac = |at: usize| {
             let mut mac = [0; 6];
             mac.copy_from_slice(&digest[at..at + 6]);
@@ -161,17 +154,14 @@ impl Names {
             mac[0] = mac[0] & !1 | 2;
             Mac(mac)
         };
-        Self {
-            host_interface: PREFIX.chars().chain(letters).collect(),
-            host_mac: mac(12),
-            pod_mac: mac(18),
-        }
+        Self { host_interface: host_interface(key), host_mac: mac(12), pod_mac: mac(18) }
     }
 }
 
 /// The node's interface for a key.
 pub fn host_interface(key: &Key) -> String {
-    Names::of(key).host_interface
+    let Key { container, ifname } = key.clone();
+    cni::interface::host_interface(&cni::wire::Name { container, ifname })
 }
 
 impl Wiring {
@@ -200,7 +190,10 @@ impl Wiring {
         let mut connect = || {
             let mut begin = |step| {
                 at = step;
-                progress.step(step)
+                progress.step(step)?;
+                #[cfg(feature = "faults")]
+                crate::faults::pass(&attachment.key, step);
+                Ok::<_, Abandoned>(())
             };
             begin(step::CREATE)?;
             let (host, pod) = self.pair(attachment, &names, netns)?;

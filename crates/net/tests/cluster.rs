@@ -226,7 +226,6 @@ async fn a_node_lives_through_what_a_kube_cluster_does_with_no_more_than_its_per
     };
     until("the pool says who has blocks of it", async || {
         let status = status_of().await;
-        eprintln!("{status:?}");
         status.nodes == 2 && status.used >= 4 && status.used + status.free == 256
     })
     .await;

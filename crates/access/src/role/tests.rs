@@ -86,6 +86,8 @@ fn the_built_in_roles_are_as_documented() {
         (ask("c", "a", "rolebindings.rbac.authorization.k8s.io", Verb::Create), true, false, false),
         (ask(FLEET, NO_NAMESPACE, "clusters.fairlead.dev", Verb::List), true, true, true),
         (ask(FLEET, NO_NAMESPACE, "clusters.fairlead.dev", Verb::Create), true, true, false),
+        (ask(FLEET, NO_NAMESPACE, "clustermeshes.fairlead.dev", Verb::Get), true, true, true),
+        (ask(FLEET, NO_NAMESPACE, "clustermeshes.fairlead.dev", Verb::Update), true, true, false),
         (ask(FLEET, NO_NAMESPACE, "users.fairlead.dev", Verb::List), true, false, false),
         (ask(FLEET, NO_NAMESPACE, "audit.fairlead.dev", Verb::List), true, false, false),
     ];

@@ -13,6 +13,7 @@ use axum::response::Response;
 use fleet::{Fleet, FleetConfig};
 use flow::ledger::LedgerConfig;
 use flow::{Deadline, Ledger, Readiness, Tasks};
+use guard::admission::{Admission, Settings};
 use http::{Method, Request, header};
 use objects::Objects;
 use objects::kinds::{AccessRoleSpec, Rule};
@@ -28,6 +29,7 @@ pub(crate) struct World {
     pub(crate) router: Router,
     pub(crate) local: String,
     pub(crate) readiness: Readiness,
+    pub(crate) objects: Objects,
     tasks: Tasks,
     _data: tempfile::TempDir,
 }
@@ -77,9 +79,12 @@ impl World {
             tasks.clone(),
             "no clusters",
         );
+        let settings = Settings::new(true);
+        let admission = Admission::start(&objects, settings, vec![], &readiness, &tasks);
+        let api = api.with_admission(admission);
         let router = router(&api, true);
         let local = token.secret().expose().to_owned();
-        Self { api, router, local, readiness, tasks, _data: data }
+        Self { api, router, local, readiness, objects, tasks, _data: data }
     }
 
     /// The API with these routes instead of its own.

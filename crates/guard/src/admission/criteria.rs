@@ -246,7 +246,7 @@ impl Test {
                 }
                 known.is_some_and(|known| tags.iter().any(|tag| known.contains(*tag)))
             }
-            Self::Path(test) => test.met(&around.pod.item),
+            Self::Path(test) => test.met(around.pod.item.value()),
         }
     }
 
@@ -301,7 +301,7 @@ impl Test {
                 .to_owned(),
             Self::Resources(_) => resources::said(&around.container.resources),
             Self::RiskyRole(_) => format!("service account {}", Context::service_account(around)),
-            Self::Path(test) => format!("{} places", test.places(&around.pod.item)),
+            Self::Path(test) => format!("{} places", test.places(around.pod.item.value())),
         }
     }
 }

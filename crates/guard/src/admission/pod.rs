@@ -1,10 +1,12 @@
 //! What admission reads of a pod. Fields that no criterion looks at are not decoded; `null` is
 //! absent, as Kubernetes has it.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 
 use objects::kinds::admission_rule::Quantity;
 use serde::{Deserialize, Deserializer};
+use serde_json::value::RawValue;
 
 fn nullable<'de, D: Deserializer<'de>, T: Deserialize<'de> + Default>(
     deserializer: D,
@@ -42,7 +44,93 @@ macro_rules! read {
     )*};
 }
 
+/// A review, with the object still to be read. What else is in it is skipped.
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct Review<'a> {
+    #[serde(borrow, default)]
+    pub(super) api_version: Cow<'a, str>,
+    #[serde(borrow, default)]
+    pub(super) request: Option<Asks<'a>>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub(super) struct Asks<'a> {
+    #[serde(deserialize_with = "nullable")]
+    pub(super) uid: String,
+    #[serde(deserialize_with = "nullable")]
+    pub(super) kind: AskedKind,
+    #[serde(deserialize_with = "nullable")]
+    pub(super) sub_resource: String,
+    #[serde(deserialize_with = "nullable")]
+    pub(super) name: String,
+    #[serde(deserialize_with = "nullable")]
+    pub(super) namespace: String,
+    #[serde(deserialize_with = "nullable")]
+    pub(super) operation: String,
+    #[serde(deserialize_with = "nullable")]
+    pub(super) user_info: UserInfo,
+    #[serde(deserialize_with = "nullable")]
+    pub(super) dry_run: bool,
+    #[serde(borrow)]
+    pub(super) object: Option<&'a RawValue>,
+}
+
 read! {
+    AskedKind {
+        group: String,
+        kind: String,
+    }
+
+    UserInfo {
+        username: String,
+        groups: Vec<String>,
+    }
+
+    PodObject {
+        metadata: Metadata,
+        spec: Option<PodSpec>,
+        status: PodStatus,
+    }
+
+    PodStatus {
+        phase: String,
+    }
+
+    Claim {
+        metadata: Metadata,
+        spec: ClaimSpec,
+    }
+
+    Workload {
+        metadata: Metadata,
+        spec: WorkloadSpec,
+    }
+
+    WorkloadSpec {
+        template: Option<Template>,
+        job_template: JobTemplate,
+        volume_claim_templates: Vec<ClaimTemplate>,
+    }
+
+    JobTemplate {
+        spec: JobSpec,
+    }
+
+    JobSpec {
+        template: Option<Template>,
+    }
+
+    ClaimTemplate {
+        spec: ClaimSpec,
+    }
+
+    Template {
+        metadata: Metadata,
+        spec: Option<PodSpec>,
+    }
+
     Metadata {
         uid: String,
         name: String,
@@ -188,12 +276,23 @@ pub(super) struct Resources {
 
 /// A volume: of its sources, which one it has is what counts.
 #[derive(Clone, Debug, Default, Deserialize)]
-#[serde(default)]
+#[serde(try_from = "BTreeMap<String, serde_json::Value>")]
 pub(super) struct Volume {
-    #[serde(deserialize_with = "nullable")]
     pub(super) name: String,
-    #[serde(flatten)]
     pub(super) sources: BTreeMap<String, serde_json::Value>,
+}
+
+impl TryFrom<BTreeMap<String, serde_json::Value>> for Volume {
+    type Error = &'static str;
+
+    fn try_from(mut sources: BTreeMap<String, serde_json::Value>) -> Result<Self, Self::Error> {
+        let name = match sources.remove("name") {
+            None | Some(serde_json::Value::Null) => String::new(),
+            Some(serde_json::Value::String(name)) => name,
+            Some(_) => return Err("the name of a volume is not a text"),
+        };
+        Ok(Self { name, sources })
+    }
 }
 
 impl Volume {

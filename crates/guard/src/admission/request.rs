@@ -2,17 +2,18 @@
 //! alone; and the review that answers it, in the version that asked.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use objects::kinds::admission_rule::ContainerKind;
-use serde::Deserialize;
+use serde::de::DeserializeOwned;
+use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
 use super::compile::Settings;
 use super::decide::Decision;
 use super::facts::{Facts, Owner};
 use super::image::Image;
-use super::pod::{ClaimSpec, Container, Metadata, PodSpec};
+use super::pod::{Claim, Container, Metadata, PodObject, PodSpec, Review, Workload};
 use super::seen::Sighting;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -103,8 +104,7 @@ pub(super) struct Pod {
     /// Init, regular, ephemeral, with what was parsed of each image.
     pub(super) containers: Vec<(ContainerKind, Container, Image)>,
     pub(super) classes: Classes,
-    /// The Pod, or the pod template, without exempt containers: `item` of a `customPath`.
-    pub(super) item: Value,
+    pub(super) item: Item,
 }
 
 /// Where the storage classes of a workload are found.
@@ -124,48 +124,45 @@ impl Request {
             broken.why = why;
             broken
         };
-        let review: Value = match serde_json::from_slice(bytes) {
+        let review: Review<'_> = match serde_json::from_slice(bytes) {
             Ok(review) => review,
-            Err(error) => return Err(because(broken, format!("the review is not JSON: {error}"))),
+            Err(error) => {
+                return Err(because(broken, format!("the review cannot be read: {error}")));
+            }
         };
-        broken.version = match review.get("apiVersion").and_then(Value::as_str) {
-            Some("admission.k8s.io/v1") => Version::V1,
-            Some("admission.k8s.io/v1beta1") => Version::V1beta1,
+        broken.version = match review.api_version.as_ref() {
+            "admission.k8s.io/v1" => Version::V1,
+            "admission.k8s.io/v1beta1" => Version::V1beta1,
             _ => {
                 let why = "the review is neither admission.k8s.io/v1 nor v1beta1".to_owned();
                 return Err(because(broken, why));
             }
         };
-        let Some(request) = review.get("request").filter(|request| request.is_object()) else {
+        let Some(request) = review.request else {
             return Err(because(broken, "the review has no request".to_owned()));
         };
-        let text = |pointer: &str| {
-            request.pointer(pointer).and_then(Value::as_str).unwrap_or_default().to_owned()
-        };
-        broken.uid = text("/uid");
-        let groups = request.pointer("/userInfo/groups").and_then(Value::as_array);
-        let groups = groups.into_iter().flatten().filter_map(Value::as_str);
+        broken.uid = request.uid;
         let asked = Asked {
-            operation: Operation::parse(&text("/operation")),
-            group: text("/kind/group"),
-            kind: text("/kind/kind"),
-            subresource: text("/subResource"),
-            namespace: text("/namespace"),
+            operation: Operation::parse(&request.operation),
+            group: request.kind.group,
+            kind: request.kind.kind,
+            subresource: request.sub_resource,
         };
         let mut read = Self {
             uid: broken.uid.clone(),
             version: broken.version,
-            dry_run: request.get("dryRun").and_then(Value::as_bool).unwrap_or_default(),
+            dry_run: request.dry_run,
             kind: asked.kind.clone(),
-            name: text("/name"),
-            namespace: asked.namespace.clone(),
+            name: request.name,
+            namespace: request.namespace,
             object_uid: String::new(),
             controller: None,
-            user: text("/userInfo/username"),
-            groups: groups.map(str::to_owned).collect(),
+            user: request.user_info.username,
+            groups: request.user_info.groups,
             subject: Subject::Passed("nothing to look at"),
         };
-        match read.read(&asked, request.get("object").unwrap_or(&Value::Null), settings) {
+        let object = request.object.map_or("null", RawValue::get);
+        match read.read(&asked, Object::Text(object), settings) {
             Ok(()) => Ok(read),
             Err(why) => Err(because(broken, why)),
         }
@@ -185,7 +182,6 @@ impl Request {
             group: text("apiVersion").rsplit_once('/').map_or("", |(group, _)| group).to_owned(),
             kind: text("kind").to_owned(),
             subresource: String::new(),
-            namespace: String::new(),
         };
         let mut read = Self {
             uid: String::new(),
@@ -200,7 +196,7 @@ impl Request {
             groups: groups.to_vec(),
             subject: Subject::Passed("nothing to look at"),
         };
-        match read.read(&asked, object, settings) {
+        match read.read(&asked, Object::Value(object), settings) {
             Ok(()) => Ok(read),
             Err(why) => Err(Malformed { uid: String::new(), version: Version::V1, why }),
         }
@@ -252,23 +248,26 @@ impl Request {
         self.subject = Subject::Passed(why);
     }
 
-    fn read(&mut self, asked: &Asked, object: &Value, settings: &Settings) -> Result<(), String> {
+    fn read(
+        &mut self,
+        asked: &Asked,
+        object: Object<'_>,
+        settings: &Settings,
+    ) -> Result<(), String> {
         let Some(at) = asked.template() else {
-            self.subject = Subject::Passed("no rule looks at this kind");
+            self.pass("no rule looks at this kind");
             return Ok(());
         };
         if asked.operation == Operation::Other {
-            self.subject = Subject::Passed("no rule looks at this operation");
+            self.pass("no rule looks at this operation");
             return Ok(());
         }
         if !matches!(asked.subresource.as_str(), "" | "ephemeralcontainers" | "resize") {
-            self.subject = Subject::Passed("no rule looks at this subresource");
+            self.pass("no rule looks at this subresource");
             return Ok(());
         }
-        if !object.is_object() {
-            return Err(format!("the {} is not an object", asked.kind));
-        }
-        let meta = metadata(object).map_err(|error| format!("metadata: {error}"))?;
+        let Read { meta, template, classes, claim, phase } = Read::of(asked, object)
+            .map_err(|error| format!("the {} cannot be read: {error}", asked.kind))?;
         if !meta.name.is_empty() {
             self.name.clone_from(&meta.name);
         } else if self.name.is_empty() {
@@ -282,55 +281,48 @@ impl Request {
             self.namespace.clone_from(&meta.namespace);
         }
         if asked.operation == Operation::Update && meta.deletion_timestamp.is_some() {
-            self.subject = Subject::Passed("it is being deleted");
+            self.pass("it is being deleted");
             return Ok(());
         }
         if asked.kind == "PersistentVolumeClaim" {
-            let spec = object.get("spec").filter(|spec| !spec.is_null());
-            let spec = spec.map_or_else(|| Ok(ClaimSpec::default()), ClaimSpec::deserialize);
-            let spec = spec.map_err(|error| format!("spec: {error}"))?;
-            self.subject = spec
-                .storage_class_name
-                .map_or(Subject::Passed("the claim names no storage class"), |class| {
-                    Subject::Claim { class }
-                });
+            match claim {
+                Some(class) => self.subject = Subject::Claim { class },
+                None => self.pass("the claim names no storage class"),
+            }
             return Ok(());
         }
         // An API server sets the status of a new pod itself, so that this is one it runs already.
-        let phase = object.pointer("/status/phase").and_then(Value::as_str);
         let by_requester = asked.subresource == "ephemeralcontainers";
-        if asked.kind == "Pod"
-            && phase == Some("Running")
-            && !meta.owner_references.is_empty()
-            && !by_requester
-        {
-            self.subject = Subject::Passed("it runs already, and its owner was looked at");
+        let runs = asked.kind == "Pod" && phase == "Running";
+        if runs && !meta.owner_references.is_empty() && !by_requester {
+            self.pass("it runs already, and its owner was looked at");
             return Ok(());
         }
-        let template = object.pointer(at).filter(|template| !template.is_null());
-        let Some(spec) = template.and_then(|t| t.get("spec")).filter(|spec| !spec.is_null()) else {
-            self.subject = Subject::Passed("it has no pod spec");
+        let Some((pod_meta, spec)) = template else {
+            self.pass("it has no pod spec");
             return Ok(());
         };
-        let template = template.unwrap_or(object);
-        let spec =
-            PodSpec::deserialize(spec).map_err(|error| format!("the pod's spec: {error}"))?;
-        let pod_meta =
-            metadata(template).map_err(|error| format!("the pod's metadata: {error}"))?;
+        let claims = || spec.volumes.iter().filter_map(|v| v.claim()).map(str::to_owned).collect();
         let mut pod = Pod {
             labels: meta.labels,
             annotations: meta.annotations,
             owners: meta.owner_references.into_iter().map(|owner| owner.uid).collect(),
             by_requester,
-            pod_annotations: pod_meta.annotations.clone(),
-            classes: classes(asked, object, &spec)?,
+            classes: classes.map_or_else(|| Classes::Claims(claims()), Classes::Named),
             containers: containers(&spec, &settings.default_registries),
             spec,
-            item: template.clone(),
+            pod_annotations: BTreeMap::new(),
+            item: Item::new(object, at, settings),
         };
-        pod.labels.extend(pod_meta.labels);
-        pod.annotations.extend(pod_meta.annotations);
-        leave_out_exempt(&mut pod.item, &settings.default_registries);
+        // A pod's own are both.
+        match pod_meta {
+            None => pod.pod_annotations.clone_from(&pod.annotations),
+            Some(over) => {
+                pod.labels.extend(over.labels);
+                pod.pod_annotations.clone_from(&over.annotations);
+                pod.annotations.extend(over.annotations);
+            }
+        }
         self.subject = Subject::Pod(Box::new(pod));
         Ok(())
     }
@@ -342,7 +334,6 @@ struct Asked {
     group: String,
     kind: String,
     subresource: String,
-    namespace: String,
 }
 
 impl Asked {
@@ -360,27 +351,97 @@ impl Asked {
     }
 }
 
-fn metadata(object: &Value) -> Result<Metadata, serde_json::Error> {
-    match object.get("metadata") {
-        None | Some(Value::Null) => Ok(Metadata::default()),
-        Some(metadata) => Metadata::deserialize(metadata),
+/// Of an object, what can matter.
+struct Read {
+    meta: Metadata,
+    /// The template's metadata, unless it is the object's own; and the pod's spec.
+    template: Option<(Option<Metadata>, PodSpec)>,
+    /// What a StatefulSet's templates name.
+    classes: Option<Vec<String>>,
+    /// A claim's own.
+    claim: Option<String>,
+    phase: String,
+}
+
+impl Read {
+    fn of(asked: &Asked, object: Object<'_>) -> Result<Self, serde_json::Error> {
+        let (template, classes, claim, phase);
+        let meta = match asked.kind.as_str() {
+            "Pod" => {
+                let pod: PodObject = object.read()?;
+                (template, phase) = (pod.spec.map(|spec| (None, spec)), pod.status.phase);
+                (classes, claim) = (None, None);
+                pod.metadata
+            }
+            "PersistentVolumeClaim" => {
+                let read: Claim = object.read()?;
+                (template, classes, phase) = (None, None, String::new());
+                claim = read.spec.storage_class_name;
+                read.metadata
+            }
+            kind => {
+                let Workload { metadata, spec } = object.read()?;
+                let found = match kind {
+                    "CronJob" => spec.job_template.spec.template,
+                    _ => spec.template,
+                };
+                template = found.and_then(|found| Some((Some(found.metadata), found.spec?)));
+                let named = spec.volume_claim_templates.into_iter();
+                let named = named.filter_map(|claim| claim.spec.storage_class_name);
+                classes = (kind == "StatefulSet").then(|| named.collect());
+                (claim, phase) = (None, String::new());
+                metadata
+            }
+        };
+        Ok(Self { meta, template, classes, claim, phase })
     }
 }
 
-fn classes(asked: &Asked, object: &Value, spec: &PodSpec) -> Result<Classes, String> {
-    if asked.kind != "StatefulSet" {
-        let claims = spec.volumes.iter().filter_map(|volume| volume.claim()).map(str::to_owned);
-        return Ok(Classes::Claims(claims.collect()));
+/// An object that was sent, or given.
+#[derive(Clone, Copy)]
+enum Object<'a> {
+    Text(&'a str),
+    Value(&'a Value),
+}
+
+impl Object<'_> {
+    fn read<T: DeserializeOwned>(self) -> Result<T, serde_json::Error> {
+        match self {
+            Self::Text(text) => serde_json::from_str(text),
+            Self::Value(value) => T::deserialize(value),
+        }
     }
-    let templates = object.pointer("/spec/volumeClaimTemplates").and_then(Value::as_array);
-    let mut named = Vec::new();
-    for template in templates.into_iter().flatten() {
-        let Some(spec) = template.get("spec").filter(|spec| !spec.is_null()) else { continue };
-        let spec = ClaimSpec::deserialize(spec)
-            .map_err(|error| format!("spec.volumeClaimTemplates: {error}"))?;
-        named.extend(spec.storage_class_name);
+}
+
+/// The Pod, or the pod template, without exempt containers: `item` of a `customPath`. Few rules look
+/// at it, so it is read when the first does.
+#[derive(Clone, Debug)]
+pub(super) struct Item {
+    object: String,
+    at: &'static str,
+    defaults: Arc<[String]>,
+    read: OnceLock<Value>,
+}
+
+impl Item {
+    fn new(object: Object<'_>, at: &'static str, settings: &Settings) -> Self {
+        let object = match object {
+            Object::Text(text) => text.to_owned(),
+            Object::Value(value) => value.to_string(),
+        };
+        let defaults = Arc::clone(&settings.default_registries);
+        Self { object, at, defaults, read: OnceLock::new() }
     }
-    Ok(Classes::Named(named))
+
+    pub(super) fn value(&self) -> &Value {
+        self.read.get_or_init(|| {
+            // It was read before, as what it is.
+            let mut object: Value = serde_json::from_str(&self.object).unwrap_or_default();
+            let mut item = object.pointer_mut(self.at).map(Value::take).unwrap_or_default();
+            leave_out_exempt(&mut item, &self.defaults);
+            item
+        })
+    }
 }
 
 fn containers(spec: &PodSpec, defaults: &Arc<[String]>) -> Vec<(ContainerKind, Container, Image)> {

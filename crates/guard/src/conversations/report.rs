@@ -84,6 +84,7 @@ pub struct Record {
     /// The server's; zero where the protocol has none.
     pub port: u16,
     pub protocol: Protocol,
+    /// If known; who takes reports in bounds its length.
     pub application: Option<Arc<str>>,
     pub totals: Totals,
     /// When this total began at zero. Two beginnings of one key lie in different seconds.

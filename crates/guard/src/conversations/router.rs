@@ -42,7 +42,7 @@ pub(super) struct Routed {
 /// A report for all shards.
 #[derive(Clone, Debug)]
 pub struct Batches {
-    /// By shard; some may be empty.
+    /// By shard. An empty one need not be sent.
     pub batches: Vec<Batch>,
     /// Records left out because the other end's agent counts them.
     pub left_out: usize,

@@ -82,6 +82,8 @@ pub struct Counters {
 pub struct Applied {
     /// Records there was no room for: do not acknowledge, say when to come back.
     pub refused: usize,
+    /// The agent has begun again since: nothing of this was counted, and nothing will be.
+    pub outdated: bool,
     /// What was seen for the first time, or is judged anew: the rules learn from it.
     pub discovered: Vec<Notice>,
     /// More of what is against the rules.
@@ -135,6 +137,7 @@ impl Shard {
         let room = self.room();
         let Some(mut marks) = self.marks.open(&batch.agent, batch.incarnation, now, room) else {
             self.counters.outdated += 1;
+            applied.outdated = true;
             return applied;
         };
         for record in &batch.records {
@@ -151,6 +154,8 @@ impl Shard {
                 }
             };
             self.counters.counted += 1;
+            // A clock that is ahead must not keep a conversation from growing old.
+            let last = record.last.min(now.seconds());
             let credit = Credit {
                 client: &record.client,
                 server: &record.server,
@@ -159,8 +164,8 @@ impl Shard {
                 application: record.application.as_ref(),
                 side: record.side,
                 growth,
-                first: record.first,
-                last: record.last,
+                first: record.first.min(last),
+                last,
             };
             let credited = self.table.credit(&credit, &*self.judge);
             let service = Service {
@@ -168,7 +173,7 @@ impl Shard {
                 port: record.port,
                 application: record.application.as_deref(),
             };
-            let at = Moment::from_seconds(record.last);
+            let at = Moment::from_seconds(last);
             let ends = (&record.client, &record.server);
             applied.notice(
                 at,

@@ -5,7 +5,7 @@
 //!
 //! When the side changes, the new one has a total that holds what the old one counted already. So
 //! what it brings first only says where it counts from: at a change a little may be missed, and
-//! nothing is counted twice.
+//! nothing is counted twice. (But what was folded, or begun again, in the meantime is taken for new.)
 
 use super::Endpoint;
 

@@ -212,7 +212,8 @@ impl Table {
         row.last = row.last.max(credit.last);
         let (verdict, rule) = (row.verdict, row.rule);
         self.touch(pair, counted, credit.first, credit.last);
-        let rule = self.rules.name(rule).cloned();
+        // Only who breaks one is told by name.
+        let rule = verdict.is_violation().then(|| self.rules.name(rule).cloned()).flatten();
         Credited { is_new: false, judgement: Judgement { verdict, rule }, counted }
     }
 

@@ -119,10 +119,10 @@ pub(super) fn read_neighbour(message: Message) -> Option<Neighbour> {
     for attribute in message.attributes {
         match attribute {
             NeighbourAttribute::Destination(NeighbourAddress::Inet(v4)) => {
-                address = Some(v4.into())
+                address = Some(v4.into());
             }
             NeighbourAttribute::Destination(NeighbourAddress::Inet6(v6)) => {
-                address = Some(v6.into())
+                address = Some(v6.into());
             }
             NeighbourAttribute::LinkLayerAddress(bytes) => mac = bytes.try_into().ok().map(Mac),
             _ => {}

@@ -141,7 +141,7 @@ impl fmt::Display for Route {
             RouteKind::Link(link) => write!(f, "{destination} on link {link}")?,
             RouteKind::Via(gateway) => write!(f, "{destination} via {gateway}")?,
             RouteKind::On(link, gateway) => {
-                write!(f, "{destination} via {gateway} on link {link}")?
+                write!(f, "{destination} via {gateway} on link {link}")?;
             }
             RouteKind::Blackhole => write!(f, "{destination} to nowhere")?,
         }

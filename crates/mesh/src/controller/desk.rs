@@ -23,7 +23,7 @@ use super::apply::{Batch, Outcome};
 use super::observe::PEER_CRD;
 use super::record::{self, Record};
 use super::roster::reach;
-use super::world::{Observed, World};
+use super::world::World;
 use super::{FINALIZER, forgotten};
 use crate::overlap;
 use crate::plan::Seen;
@@ -56,6 +56,8 @@ pub(super) struct Desk {
     shown: BTreeMap<String, MeshClusterRef>,
     writing: BTreeSet<String>,
     rests: HashMap<String, Rest>,
+    /// Which mesh of this name: another has nothing in common with it.
+    uid: Option<String>,
     /// What was last written of the mesh, which its watch may not have told yet.
     recorded: Option<ClusterMeshStatus>,
     recording: bool,
@@ -109,6 +111,7 @@ impl Desk {
             shown: BTreeMap::new(),
             writing: BTreeSet::new(),
             rests: HashMap::new(),
+            uid: None,
             recorded: None,
             recording: false,
             record_after: Instant::now(),
@@ -138,6 +141,10 @@ impl Desk {
 
     /// Plans, begins what is to be done, and says when to look again at the latest.
     async fn turn(&mut self, world: &World, mesh: &ClusterMesh, jobs: &mut Jobs) -> Instant {
+        if self.uid != mesh.metadata.uid {
+            self.uid.clone_from(&mesh.metadata.uid);
+            self.recorded = None;
+        }
         let mut state = self.framed_state(world, mesh);
         let parties = self.parties(world, mesh);
         for name in self.shown.keys().filter(|name| !parties.contains_key(*name)) {
@@ -344,10 +351,9 @@ impl Desk {
         let going = mesh.metadata.deletion_timestamp.is_some();
         let is_clear = |name: &str, party: &Party| {
             let observed = world.clusters.get(&party.reference);
-            let no_kind = |observed: &Arc<Observed>| matches!(&observed.sight.peers, Seen::Waiting(what) if what == PEER_CRD);
-            !party.doubtful
-                && !self.writing.contains(name)
-                && (state.is_clear(name) || observed.is_some_and(no_kind))
+            let peers = observed.map(|observed| &observed.sight.peers);
+            let no_kind = matches!(peers, Some(Seen::Waiting(what)) if what == PEER_CRD);
+            !party.doubtful && !self.writing.contains(name) && (state.is_clear(name) || no_kind)
         };
         let why = |party: &Party| {
             if party.doubtful {

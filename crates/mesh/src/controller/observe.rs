@@ -10,6 +10,7 @@ use flow::backoff::Curve;
 use flow::{Backoff, Deadline, Snapshot, sentence};
 use futures::{Stream, StreamExt};
 use k8s_openapi::api::core::v1::{Namespace, Node, NodeSpec, NodeStatus};
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::api::{Patch, PatchParams};
 use kube::core::DynamicObject;
 use kube::{Api, ResourceExt};
@@ -252,18 +253,9 @@ impl Observer {
     async fn teach(&self, connection: &Connection) {
         let applied = connection
             .call("installing the Peer CRD", Deadline::after(CALL), |client| async move {
+                let api = Api::<CustomResourceDefinition>::all(client);
                 let params = PatchParams::apply(FIELD_MANAGER);
-                let patch = Patch::Apply(definition());
-                Api::<DynamicObject>::all_with(
-                    client,
-                    &kube::core::ApiResource::from_gvk(&kube::core::GroupVersionKind::gvk(
-                        "apiextensions.k8s.io",
-                        "v1",
-                        "CustomResourceDefinition",
-                    )),
-                )
-                .patch(DEFINITION, &params, &patch)
-                .await
+                api.patch(DEFINITION, &params, &Patch::Apply(definition())).await
             })
             .await;
         match applied {
@@ -374,3 +366,6 @@ pub(super) fn bare(peer: Peer) -> Peer {
     kept.metadata.resource_version = peer.metadata.resource_version;
     kept
 }
+
+#[cfg(test)]
+mod tests;

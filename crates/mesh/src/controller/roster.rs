@@ -4,6 +4,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
+use std::time::Duration;
 
 use fleet::{Fleet, Offers};
 use flow::tasks::TaskHandle;
@@ -14,11 +15,15 @@ use k8s_openapi::api::core::v1::Secret;
 use objects::kinds::{ClusterMesh, MeshClusterRef};
 use objects::{Event, Fence, Id, Leader, Objects, Within};
 use tokio::sync::watch;
+use tokio::time::sleep;
 
 use super::desk::Desk;
 use super::observe::{Observer, Reach};
 use super::world::World;
 use crate::overlap;
+
+/// How often it is looked whether all tasks are there that should be.
+const LOOK: Duration = Duration::from_secs(30);
 
 pub(super) struct Roster {
     tasks: Tasks,
@@ -47,7 +52,7 @@ impl Drop for Task {
 }
 
 struct Watched {
-    _task: Task,
+    task: Task,
     install: watch::Sender<bool>,
     /// What was offered last, of a cluster that comes from a Secret.
     offered: Option<Result<Vec<u8>, String>>,
@@ -97,6 +102,7 @@ impl Roster {
                     }
                 }
                 Some((namespace, event)) = secrets.next() => self.learn_secret(namespace, event),
+                () = sleep(LOOK) => {}
             }
             self.look_after();
         }
@@ -147,9 +153,12 @@ impl Roster {
                 *wanted.entry(reference).or_default() |= mesh.spec.install_crds;
             }
         }
-        let gone: Vec<_> =
-            self.observers.keys().filter(|have| !wanted.contains_key(*have)).cloned().collect();
-        for reference in gone {
+        // One that panicked is begun anew, and costs nobody else anything.
+        self.desks.retain(|id, desk| self.meshes.contains_key(id) && !desk.0.is_finished());
+        let gone = self.observers.iter().filter(|(reference, watched)| {
+            !wanted.contains_key(*reference) || watched.task.0.is_finished()
+        });
+        for reference in gone.map(|(reference, _)| reference.clone()).collect::<Vec<_>>() {
             self.observers.remove(&reference);
             if let MeshClusterRef::Secret(namespace, name, key) = &reference {
                 self.offers.withdraw(&Reach::name_of(namespace, name, key));
@@ -166,7 +175,6 @@ impl Roster {
                 observer.install.send_if_modified(|now| std::mem::replace(now, install) != install);
             }
         }
-        self.desks.retain(|id, _| self.meshes.contains_key(id));
         for id in self.meshes.keys() {
             if !self.desks.contains_key(id) {
                 let desk = Desk::new(
@@ -194,7 +202,7 @@ impl Roster {
         let task = self.tasks.spawn(format!("observe {reference}"), async move {
             stop.bound(observer.run()).await;
         });
-        Watched { _task: Task(task), install: sender, offered: None }
+        Watched { task: Task(task), install: sender, offered: None }
     }
 
     fn offer(&mut self, reference: &MeshClusterRef) {

@@ -83,3 +83,6 @@ fn is_newer(peer: &Peer, known: &Peer) -> bool {
         _ => peer != known,
     }
 }
+
+#[cfg(test)]
+mod tests;

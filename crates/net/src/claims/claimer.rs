@@ -7,7 +7,7 @@ use std::time::Duration;
 use flow::backoff::Curve;
 use flow::{Backoff, Deadline, Stop, sentence};
 use imbl::OrdMap;
-use objects::kinds::{AddressBlock, AddressBlockSpec, AddressBlockStatus};
+use objects::kinds::{AddressBlock, AddressBlockSpec};
 use objects::{Error, Expected, Id, Objects, Version};
 use tokio::time::{Instant, sleep, sleep_until};
 use tracing::{debug, error, info, warn};
@@ -27,9 +27,6 @@ const AGAIN: Curve = Curve { first: Duration::from_millis(200), most: Duration::
 const RACES: u32 = 32;
 /// How long a lost block is left alone: until the watch has surely told of it.
 const LOST: Duration = Duration::from_secs(30);
-/// How often a block's status is written, at most: a thousand nodes are then some tens of writes a
-/// second at worst.
-const TELL: Duration = Duration::from_secs(30);
 /// How long is waited for what comes together: nothing to whoever needs a block soon.
 const GATHER: Duration = Duration::from_millis(20);
 /// A round without any sign, to look at what only time changes.
@@ -46,8 +43,6 @@ pub(super) struct Claimer {
     empty: BTreeMap<String, Instant>,
     /// Blocks that others claimed a moment before us.
     lost: BTreeMap<String, Instant>,
-    /// When which block's status was last written.
-    told: BTreeMap<String, Instant>,
     /// By pool: a claim that was not answered.
     unsure: BTreeMap<Arc<str>, AddressBlock>,
     failing: BTreeMap<Arc<str>, Failing>,
@@ -83,7 +78,6 @@ impl Claimer {
             returned: HashSet::new(),
             empty: BTreeMap::new(),
             lost: BTreeMap::new(),
-            told: BTreeMap::new(),
             unsure: BTreeMap::new(),
             failing: BTreeMap::new(),
             exhausted: BTreeSet::new(),
@@ -172,6 +166,7 @@ impl Claimer {
             troubles.iter().map(move |trouble| format!("pool {pool}: {trouble}"))
         });
         self.claims.troubles.publish(sentences.collect());
+        self.claims.by_pool.publish(plan.troubles.clone());
 
         for (name, blocks) in &plan.claim {
             if let Some(Ok(pool)) = pools.get(name) {
@@ -191,7 +186,6 @@ impl Claimer {
         for block in &plan.give_back {
             self.give_back(block).await;
         }
-        self.tell(&plan).await;
     }
 
     /// Says how the pools stand, to whoever waits for a block.
@@ -372,7 +366,7 @@ impl Claimer {
         };
         match self.objects.create(&AddressBlock::new(name, spec), call()).await {
             Ok(_) => {
-                warn!(block = name, "a block was deleted under its pods, and is claimed again")
+                warn!(block = name, "a block was deleted under its pods, and is claimed again");
             }
             Err(error) => debug!(block = name, %error, "cannot claim a block again"),
         }
@@ -420,38 +414,6 @@ impl Claimer {
             }
             Err(Error::NotFound { .. }) => {}
             Err(error) => debug!(block = %id, %error, "cannot give a block back yet"),
-        }
-    }
-
-    /// Tells the store how a block is used, now and then. One a round, so that a slow store keeps
-    /// nobody from a block; what is told comes back by the watch, and makes the next round.
-    async fn tell(&mut self, plan: &Plan) {
-        let now = Instant::now();
-        let (blocks, view) = (self.claims.blocks.load(), self.addresses.view());
-        self.told.retain(|name, _| view.block(name).is_some());
-        for (name, here) in view.blocks() {
-            let Some(there) = blocks.by_name.get(name) else { continue };
-            if there.spec.node != self.node.name {
-                continue;
-            }
-            let trouble = plan.troubles.get(here.pool()).map(|troubles| troubles.join("; "));
-            let trouble = trouble.map(|text| text.chars().take(4096).collect());
-            let status =
-                AddressBlockStatus { used: here.used(), free: here.size() - here.used(), trouble };
-            let said = there.status.as_ref();
-            let grave = said.and_then(|said| said.trouble.as_ref()) != status.trouble.as_ref();
-            let recent = self.told.get(name).is_some_and(|at| now.duration_since(*at) < TELL);
-            if said == Some(&status) || (recent && !grave) {
-                continue;
-            }
-            self.told.insert(name.to_owned(), now);
-            let mut block = (**there).clone();
-            block.status = Some(status);
-            let told = self.objects.apply_status(&block, Expected::Any, call()).await;
-            if let Err(error) = told {
-                debug!(block = name, %error, "cannot tell how a block is used");
-            }
-            return;
         }
     }
 

@@ -9,6 +9,8 @@ use crate::block::Block;
 use crate::index::tests::{adopted, attachment, essence, key};
 use crate::{Attachment, Key};
 
+/// A journal's bytes, where each group in it ends, and what was then so.
+type Written = (Vec<u8>, Vec<(usize, Essence)>);
 type Essence = (BTreeMap<Key, Attachment>, BTreeMap<String, Block>);
 
 /// Some groups, as they come.
@@ -25,8 +27,8 @@ fn groups() -> Vec<Vec<Record>> {
     ]
 }
 
-/// A journal with these groups, each synced: its bytes, where each group ends, and what was then so.
-fn written(groups: &[Vec<Record>]) -> (Vec<u8>, Vec<(usize, Essence)>) {
+/// A journal with these groups, each synced.
+fn written(groups: &[Vec<Record>]) -> Written {
     let dir = TempDir::new().unwrap();
     let (mut journal, mut index) = Journal::open(dir.path()).unwrap();
     let mut states = vec![(0, essence(&index))];
@@ -54,11 +56,16 @@ fn what_was_written_is_read_again() {
 #[test]
 fn a_file_cut_at_any_byte_is_what_was_whole_and_goes_on_from_there() {
     let (bytes, states) = written(&groups());
+    let whole = |cut: usize| states.iter().rev().find(|(end, _)| *end <= cut).unwrap();
     for cut in 0..=bytes.len() {
+        let Replayed { index, good } = replay(&bytes[..cut]).unwrap();
+        assert_eq!((good, essence(&index)), *whole(cut), "cut at {cut}");
+    }
+    // The same on a disk, for some of them: around the ends of frames, and within.
+    let ends = states.iter().flat_map(|(end, _)| [end.saturating_sub(1), *end, end + 1, end + 30]);
+    for cut in ends.filter(|cut| *cut <= bytes.len()) {
         let (dir, mut journal, mut index) = open(&bytes[..cut]).unwrap();
-        let (whole, state) = states.iter().rev().find(|(end, _)| *end <= cut).unwrap();
-        assert_eq!(essence(&index), *state, "cut at {cut}");
-        assert_eq!(fs::metadata(path(dir.path())).unwrap().len(), *whole as u64);
+        assert_eq!(fs::metadata(path(dir.path())).unwrap().len(), whole(cut).0 as u64);
         let more = vec![Record::Assigned(attachment("z", "other", Some("10.9.9.9")))];
         index.apply(&more[0]).unwrap();
         journal.append(&more, &index, true).unwrap();
@@ -194,7 +201,7 @@ proptest! {
         cut in any::<Option<prop::sample::Index>>(),
         more in proptest::collection::vec(any::<u8>(), 0..64),
     ) {
-        static WRITTEN: LazyLock<(Vec<u8>, Vec<(usize, Essence)>)> =
+        static WRITTEN: LazyLock<Written> =
             LazyLock::new(|| written(&groups()));
         let (mut bytes, states) = (WRITTEN.0.clone(), &WRITTEN.1);
         for (at, byte) in changes {

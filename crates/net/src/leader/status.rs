@@ -4,14 +4,14 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use flow::{Deadline, Snapshot, Stop};
+use flow::{Deadline, Snapshot, Stop, sentence};
 use jiff::Timestamp;
 use objects::kinds::{
     AddressBlock, AddressPool, AddressPoolStatus, Condition, MOST_NODES, NodeBlocks,
 };
 use objects::{Error, Expected, Objects, Within};
 use tokio::time::sleep;
-use tracing::debug;
+use tracing::{debug, warn};
 
 use crate::claims::{Blocks, keep, name_of};
 use crate::pool::{self, Pool};
@@ -20,6 +20,8 @@ use crate::pool::{self, Pool};
 const CALL: Duration = Duration::from_secs(5);
 /// Between two looks: what blocks say changes all the time on a busy cluster.
 const PACE: Duration = Duration::from_secs(2);
+/// When to try again what could not be written, if nothing changes before.
+const AGAIN: Duration = Duration::from_secs(15);
 /// How many problems a condition tells; it counts all of them.
 const TOLD: usize = 5;
 /// As the schema has it.
@@ -29,6 +31,7 @@ pub(super) async fn run(objects: Objects, blocks: Snapshot<Blocks>, stop: Stop) 
     let mut events = objects.watch::<AddressPool>(Within::default());
     let mut changes = blocks.subscribe();
     let mut pools = BTreeMap::new();
+    let mut unsaid = BTreeSet::new();
     loop {
         tokio::select! {
             () = stop.stopped() => return,
@@ -37,9 +40,10 @@ pub(super) async fn run(objects: Objects, blocks: Snapshot<Blocks>, stop: Stop) 
                 None => return,
             },
             _ = changes.changed() => {}
+            () = sleep(AGAIN) => {}
         }
         if blocks.read(|blocks| blocks.synced) {
-            let said = stop.bound(say(&objects, &pools, &blocks.load())).await;
+            let said = stop.bound(say(&objects, &pools, &blocks.load(), &mut unsaid)).await;
             if said.is_none() {
                 return;
             }
@@ -50,19 +54,33 @@ pub(super) async fn run(objects: Objects, blocks: Snapshot<Blocks>, stop: Stop) 
     }
 }
 
-async fn say(objects: &Objects, pools: &BTreeMap<String, AddressPool>, blocks: &Blocks) {
+/// `unsaid`: pools whose status could not be written; that is logged once.
+async fn say(
+    objects: &Objects,
+    pools: &BTreeMap<String, AddressPool>,
+    blocks: &Blocks,
+    unsaid: &mut BTreeSet<String>,
+) {
     let judged = pool::judge(pools.values());
     for (name, object) in pools {
         let Some(verdict) = judged.get(name.as_str()) else { continue };
-        let status = status(object, verdict, blocks, Timestamp::now());
+        // In whole seconds, as Kubernetes has its own.
+        let now = Timestamp::from_second(Timestamp::now().as_second()).unwrap_or_default();
+        let status = status(object, verdict, blocks, now);
         if object.status.as_ref() == Some(&status) {
             continue;
         }
         let mut object = object.clone();
         object.status = Some(status);
         match objects.apply_status(&object, Expected::Any, Deadline::after(CALL)).await {
-            Ok(_) | Err(Error::NotFound { .. }) => {}
-            Err(error) => debug!(pool = name, %error, "cannot say how a pool is"),
+            Ok(_) | Err(Error::NotFound { .. }) => {
+                unsaid.remove(name);
+            }
+            Err(error) if unsaid.insert(name.clone()) => {
+                let error = sentence(&error);
+                warn!(pool = name, error, "cannot say how a pool is; it is tried again");
+            }
+            Err(error) => debug!(pool = name, %error, "still cannot say how a pool is"),
         }
     }
 }
@@ -103,6 +121,8 @@ fn status(
     let strangers = mine.iter().filter(outside).count() as u64;
 
     let exhausted = total > 0 && claimed - strangers >= total;
+    // None without a message: an apply to a server of 1.20 turns an empty one into a null, and is
+    // refused for it.
     let conditions = vec![
         match verdict {
             Err(why) => {
@@ -111,17 +131,17 @@ fn status(
             Ok(_) if exhausted => {
                 ("Ready", false, "Exhausted", "every block is claimed".to_owned())
             }
-            Ok(_) => ("Ready", true, "Open", String::new()),
+            Ok(_) => ("Ready", true, "Open", "blocks can be claimed".to_owned()),
         },
         if exhausted {
             let more = format!("all {total} blocks are claimed: append a subnet");
             ("Exhausted", true, "AllClaimed", more)
         } else {
-            ("Exhausted", false, "BlocksFree", String::new())
+            ("Exhausted", false, "BlocksFree", "there are blocks to claim".to_owned())
         },
         match problems(&mine.iter().filter(outside).copied().collect::<Vec<_>>(), &mine) {
             Some(problems) => ("Consistent", false, "BlocksContested", problems),
-            None => ("Consistent", true, "AsItShouldBe", String::new()),
+            None => ("Consistent", true, "AsItShouldBe", "every block is of this pool".to_owned()),
         },
     ];
     let before = object.status.as_ref().map_or(&[][..], |status| &status.conditions);

@@ -8,7 +8,7 @@ use ipnet::IpNet;
 use kernel::netlink::{self, Change, Link, Neighbour, Netlink, Route, RouteKind};
 
 use crate::Attachment;
-use crate::wiring::{MAIN_TABLE, Names, PREFIX, ROUTE_PROTOCOL, host_side};
+use crate::wiring::{MAIN_TABLE, Names, ROUTE_PROTOCOL, host_side};
 
 /// What of ours is in the node's kernel.
 #[derive(Clone, Debug, Default)]
@@ -43,13 +43,8 @@ impl Seen {
     }
 }
 
-/// As [`Names`] names them.
 fn is_ours(link: &Link) -> bool {
-    let letters = link.name.strip_prefix(PREFIX);
-    let ours = |letters: &str| {
-        letters.len() == 13 && letters.bytes().all(|byte| matches!(byte, b'a'..=b'z' | b'2'..=b'7'))
-    };
-    link.kind.as_deref() == Some("veth") && letters.is_some_and(ours)
+    link.kind.as_deref() == Some("veth") && cni::interface::is_ours(&link.name)
 }
 
 /// `recorded` was read after what was seen.

@@ -10,7 +10,7 @@ use crate::addresses::{Assigned, Wanted};
 use crate::attach::Limits;
 use crate::facts::Facts;
 use crate::pods::{self, is_cut_off_from_pod, reaches_pod};
-use crate::wiring::{MAIN_TABLE, PREFIX, ROUTE_PROTOCOL, host_interface};
+use crate::wiring::{MAIN_TABLE, ROUTE_PROTOCOL, host_interface};
 use crate::{Key, pool};
 
 struct Ground {
@@ -68,7 +68,7 @@ impl Ground {
 
     fn links(&self) -> Vec<Link> {
         let mut links = self.wiring.node().netlink(kernel::netlink::Netlink::links).unwrap();
-        links.retain(|link| link.name.starts_with(PREFIX));
+        links.retain(|link| cni::interface::is_ours(&link.name));
         links
     }
 }

@@ -14,7 +14,7 @@ fn traces(wiring: &Wiring) -> (Vec<Link>, Vec<Route>) {
         .node()
         .netlink(|netlink| Ok((netlink.links()?, netlink.routes(MAIN_TABLE)?)))
         .unwrap();
-    links.retain(|link| link.name.starts_with(PREFIX));
+    links.retain(|link| cni::interface::is_ours(&link.name));
     routes.retain(|route| route.protocol == ROUTE_PROTOCOL);
     (links, routes)
 }

@@ -52,6 +52,8 @@ pub struct GroupSpec {
     /// What no rule speaks of is learned (discover) or reported (monitor, protect). Protect is not
     /// enforced yet: it reports. Without a mode, that of its members' other groups, or the default.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    // An old server refuses a definition with null among the words.
+    #[schemars(with = "GroupMode")]
     pub mode: Option<GroupMode>,
     #[schemars(length(min = 1, max = MOST_CRITERIA))]
     pub criteria: Vec<GroupCriterion>,

@@ -7,8 +7,11 @@ use flow::Deadline;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::Api;
 use kube::api::{Patch, PatchParams, PostParams};
-use objects::kinds::{self, Cluster};
+use kube::core::{ApiResource, DynamicObject, GroupVersionKind};
+use objects::kinds::{self, Cluster, Group, NetworkRule};
 use objects::{Objects, Version, Within};
+use serde::de::DeserializeOwned;
+use serde_json::{Value, json};
 use testkit::KubeServer;
 
 use crate::load::Load;
@@ -88,4 +91,47 @@ async fn the_schemas_refuse_what_the_checks_refuse() {
         assert!(refused.contains("Invalid") || refused.contains(field), "{field}: {refused}");
     }
     clusters.create(&params, &cluster("right", "a")).await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn groups_and_network_rules_are_kept_as_they_are_and_wrong_ones_refused() {
+    testkit::requires!(kube);
+    let server = KubeServer::shared().await;
+    let objects = store(server).await;
+    let group = Group::new(
+        "front",
+        from_value(json!({"mode": "protect", "criteria": [
+            {"key": "label", "label": "app", "op": "=", "value": "web"},
+            {"key": "name", "op": "!prefix", "value": "test-"}]})),
+    );
+    let rule = NetworkRule::new(
+        "front-db",
+        from_value(json!({"from": "front", "to": "shop/Deployment/db", "action": "allow",
+                          "ports": ["tcp/5432"]})),
+    );
+    assert_eq!(objects.create(&group, soon()).await.unwrap().spec, group.spec);
+    assert_eq!(objects.create(&rule, soon()).await.unwrap().spec, rule.spec);
+
+    let client = server.client().await;
+    let wrong = [
+        ("Group", json!({"criteria": []})),
+        ("Group", json!({"criteria": [{"key": "name", "op": "~", "value": "a"}]})),
+        ("Group", json!({"mode": "stop", "criteria": [{"key": "name", "op": "=", "value": "a"}]})),
+        ("NetworkRule", json!({"from": "a", "action": "allow"})),
+        ("NetworkRule", json!({"from": "a", "to": "b", "action": "refuse"})),
+        ("NetworkRule", json!({"from": "a", "to": "b", "action": "deny", "priority": -1})),
+    ];
+    for (kind, spec) in wrong {
+        let gvk = GroupVersionKind::gvk("fairlead.dev", "v1alpha1", kind);
+        let resource = ApiResource::from_gvk(&gvk);
+        let mut object = DynamicObject::new("wrong", &resource);
+        object.data = json!({"spec": spec});
+        let api = Api::<DynamicObject>::all_with(client.clone(), &resource);
+        let refused = api.create(&PostParams::default(), &object).await;
+        assert!(matches!(&refused, Err(kube::Error::Api(status)) if status.code == 422), "{spec}");
+    }
+}
+
+fn from_value<T: DeserializeOwned>(value: Value) -> T {
+    serde_json::from_value(value).unwrap()
 }

@@ -1,1 +1,79 @@
+use std::time::Duration;
 
+use http::Method;
+use serde_json::{Value, json};
+
+use crate::api::world::World;
+
+fn review(owner: &str, image: &str) -> String {
+    json!({"apiVersion": "admission.k8s.io/v1", "request": {
+        "uid": "u", "operation": "CREATE", "kind": {"group": "", "kind": "Pod"},
+        "namespace": "shop", "userInfo": {"username": "alice"},
+        "object": {"metadata": {"name": owner},
+                   "spec": {"containers": [{"name": "c", "image": image}]}},
+    }})
+    .to_string()
+}
+
+async fn rule(world: &World, name: &str, spec: Value) {
+    let rule: objects::kinds::AdmissionRule = serde_json::from_value(json!({
+        "apiVersion": "fairlead.dev/v1alpha1", "kind": "AdmissionRule",
+        "metadata": {"name": name}, "spec": spec,
+    }))
+    .unwrap();
+    let soon = flow::Deadline::after(Duration::from_secs(30));
+    world.objects.create(&rule, soon).await.unwrap();
+}
+
+/// Asks until the answer is as it should be.
+async fn until(world: &World, path: &str, wanted: impl Fn(&Value) -> bool) -> Value {
+    let patience = flow::Deadline::after(Duration::from_secs(30));
+    loop {
+        let answer = world.ask(Method::GET, path, Value::Null).await;
+        if answer.status == 200 && wanted(&answer.json()) {
+            return answer.json();
+        }
+        assert!(!patience.has_passed(), "{path}: {}", answer.text);
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+}
+
+#[tokio::test]
+async fn rules_and_decisions_are_shown_to_who_may_see_them() {
+    let world = World::new().ready().await;
+    let criteria = json!([{"name": "image", "op": "containsAny", "value": "evil/*"}]);
+    rule(&world, "no-miners", json!({"action": "deny", "mode": "protect", "criteria": criteria}))
+        .await;
+    let rules = until(&world, "/admission/rules", |answer| {
+        answer["rules"].as_array().is_some_and(|rules| rules.len() == 1)
+    })
+    .await;
+    let shown = &rules["rules"][0];
+    assert_eq!(
+        (&shown["action"], &shown["mode"], &shown["state"]),
+        (&json!("deny"), &json!("protect"), &json!("active"))
+    );
+    assert_eq!(shown["criteria"], json!(["image containsAny evil/*"]));
+
+    let admission = world.api.admission.clone().unwrap();
+    for image in ["evil/miner", "evil/miner", "web/cart"] {
+        let body = review("p", image);
+        admission.review(guard::admission::HERE, body.as_bytes()).unwrap();
+    }
+    let audit =
+        until(&world, "/admission/audit?outcome=denied", |answer| answer["lines"][0]["count"] == 2)
+            .await;
+    let line = &audit["lines"][0];
+    assert_eq!((&line["owner"], &line["rule"]), (&json!("Pod/p"), &json!("no-miners")));
+    assert_eq!((&audit["dropped"], &audit["forgotten"]), (&json!(0), &json!(0)));
+    let none = world.ask(Method::GET, "/admission/audit?rule=other", Value::Null).await.json();
+    assert_eq!(none["lines"], json!([]));
+    let odd = world.ask(Method::GET, "/admission/audit?outcome=odd", Value::Null).await;
+    assert_eq!(odd.status, 400, "{}", odd.text);
+
+    let token = world.somebody("bob", &[["prod", "*", "*", "*"]]).await;
+    for path in ["/admission/rules", "/admission/audit"] {
+        let answer = world.ask_as(&token, Method::GET, path, Value::Null).await;
+        assert_eq!(answer.code(), "forbidden", "{path}");
+    }
+}

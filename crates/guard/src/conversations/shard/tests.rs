@@ -63,15 +63,14 @@ struct Controller {
     readers: Readers,
     directory: Directory,
     limits: Limits,
-    alive: fn(&str) -> bool,
+    dead: Vec<&'static str>,
 }
 
 impl Controller {
     fn new(count: usize, limits: Limits) -> Self {
         let router = Router::new(SEED, count);
         let (shards, readers) = shards(router, limits);
-        let alive = |_: &str| true;
-        Self { router, shards, readers, directory: directory(), limits, alive }
+        Self { router, shards, readers, directory: directory(), limits, dead: Vec::new() }
     }
 
     fn report(
@@ -86,11 +85,12 @@ impl Controller {
     }
 
     fn apply(&mut self, report: &Report, now: Moment) -> Applied {
-        let routed = self.router.route(report, &self.directory, self.alive);
+        let routed = self.router.route(report, &self.directory, |node| !self.dead.contains(&node));
         let mut all = Applied::default();
         for (shard, batch) in self.shards.iter_mut().zip(&routed.batches) {
             let applied = shard.apply(batch, now);
             all.refused += applied.refused;
+            all.outdated |= applied.outdated;
             all.discovered.extend(applied.discovered);
             all.violations.extend(applied.violations);
         }
@@ -108,7 +108,7 @@ impl Controller {
     }
 }
 
-const NOW: Moment = Moment(100_000);
+const NOW: Moment = Moment(1_000_000);
 
 #[test]
 fn a_report_becomes_conversations_between_ends() {
@@ -157,14 +157,14 @@ fn who_stands_in_counts_from_where_it_takes_over() {
     let mut controller = Controller::new(1, Limits::default());
     let seen = |bytes| vec![record(pod_address(1, 1), pod_address(0, 0), 80, bytes, 90)];
     controller.report("node-0", 1, seen(500), NOW);
-    controller.alive = |node| node != "node-0";
+    controller.dead = vec!["node-0"];
     // Has seen all of it, too.
     controller.report("node-1", 1, seen(600), NOW);
     assert_eq!(controller.totals().bytes, 500);
     controller.report("node-1", 1, seen(650), NOW);
     assert_eq!(controller.totals().bytes, 550);
     // The server's is back, after a broken network or a restart; neither counts anything twice.
-    controller.alive = |_| true;
+    controller.dead.clear();
     controller.report("node-0", 1, seen(700), NOW);
     assert_eq!(controller.totals().bytes, 550);
     controller.report("node-0", 1, seen(710), NOW);
@@ -177,7 +177,7 @@ fn an_address_that_is_known_late_or_used_again_counts_nothing_twice() {
     let mut controller = Controller::new(1, Limits::default());
     let newcomer = pod_address(0, 9);
     let seen = |bytes, last| vec![record(pod_address(1, 1), newcomer, 80, bytes, last)];
-    controller.alive = |_| false;
+    controller.dead = vec!["node-0", "node-1"];
     controller.report("node-0", 1, seen(100, 10), NOW);
     let mut pod = PodFacts {
         uid: "late".into(),
@@ -300,6 +300,23 @@ fn what_there_is_no_room_for_is_refused_and_counted_when_it_comes_again() {
     controller.shards[0].forget_agent("node-0");
     let applied = controller.report("node-0", 2, vec![seen(3)], NOW);
     assert_eq!((applied.refused, controller.totals().bytes), (0, 30));
+}
+
+#[test]
+fn an_agent_that_is_over_is_told_so() {
+    let mut controller = Controller::new(1, Limits::default());
+    let seen = |bytes| vec![record(pod_address(1, 1), pod_address(0, 0), 80, bytes, 90)];
+    assert!(!controller.report("node-0", 2, seen(5), NOW).outdated);
+    assert!(controller.report("node-0", 1, seen(50), NOW).outdated);
+    assert_eq!(controller.totals().bytes, 5);
+}
+
+#[test]
+fn a_clock_that_is_ahead_keeps_nothing_young() {
+    let mut controller = Controller::new(1, Limits::default());
+    let seen = record(pod_address(1, 1), pod_address(0, 0), 80, 5, 4_000_000_000);
+    controller.report("node-0", 1, vec![seen], NOW);
+    assert_eq!(controller.conversations()[0].last, NOW);
 }
 
 #[derive(Debug)]

@@ -49,7 +49,11 @@ fn it_counts_what_blocks_say() {
     assert_eq!(nodes, [("b", 2, 1), ("a", 1, 3)]);
     assert_eq!(
         told(&status),
-        ["Ready=True Open ", "Exhausted=False BlocksFree ", "Consistent=True AsItShouldBe "]
+        [
+            "Ready=True Open blocks can be claimed",
+            "Exhausted=False BlocksFree there are blocks to claim",
+            "Consistent=True AsItShouldBe every block is of this pool"
+        ]
     );
 }
 

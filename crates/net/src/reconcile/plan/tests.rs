@@ -14,7 +14,7 @@ fn attachment(n: u8) -> Arc<Attachment> {
         pod: None,
         pool: "default".to_owned(),
         ipv4: Some([10, 1, 0, n].into()),
-        ipv6: (n % 2 == 0).then(|| [0xfd00, 0, 0, 0, 0, 0, 0, u16::from(n)].into()),
+        ipv6: n.is_multiple_of(2).then(|| [0xfd00, 0, 0, 0, 0, 0, 0, u16::from(n)].into()),
         namespace: NamespaceId { device: 4, inode: u64::from(n) },
         netns: String::new(),
         host_interface: host_interface(&key),
@@ -52,9 +52,8 @@ fn world(fates: &[Fate]) -> (Seen, Vec<Arc<Attachment>>) {
             seen.links.push(link(attachment.host_interface.clone(), index, fate.up));
         }
         let names = Names::of(&attachment.key);
-        let mut bits = 0;
-        for change in host_side(&attachment, &names, index) {
-            let present = fate.present >> bits & 1 == 1;
+        for (bit, change) in host_side(&attachment, &names, index).into_iter().enumerate() {
+            let present = fate.present >> bit & 1 == 1;
             match change {
                 // A neighbour or a route is never without its link.
                 Change::Neighbour(neighbour) if present && fate.linked => {
@@ -63,7 +62,6 @@ fn world(fates: &[Fate]) -> (Seen, Vec<Arc<Attachment>>) {
                 Change::Route(route) if present && fate.linked => seen.routes.push(route),
                 _ => {}
             }
-            bits += 1;
         }
         if fate.recorded {
             recorded.push(attachment);

@@ -47,6 +47,11 @@ enum Step {
         shards: usize,
     },
     Ages,
+    /// An agent is taken for dead, or no longer.
+    Liveness {
+        node: usize,
+        dead: bool,
+    },
 }
 
 fn step() -> impl Strategy<Value = Step> {
@@ -64,6 +69,18 @@ fn step() -> impl Strategy<Value = Step> {
         1 => Just(Step::Saves),
         1 => (1_usize..5).prop_map(|shards| Step::ControllerRestarts { shards }),
         1 => Just(Step::Ages),
+    ]
+}
+
+/// While liveness changes, totals are not begun again.
+fn unsettled_step() -> impl Strategy<Value = Step> {
+    let liveness = (0_usize..3, any::<bool>());
+    prop_oneof![
+        1 => liveness.prop_map(|(node, dead)| Step::Liveness { node, dead }),
+        4 => step().prop_map(|step| match step {
+            Step::Forget { node } => Step::Send { node },
+            step => step,
+        }),
     ]
 }
 
@@ -232,6 +249,13 @@ impl World {
                 self.model = self.saved.1.clone();
                 self.everything_is_sent();
             }
+            Step::Liveness { node, dead } => {
+                let name = ["node-0", "node-1", "node-2"][node];
+                self.controller.dead.retain(|other| *other != name);
+                if dead {
+                    self.controller.dead.push(name);
+                }
+            }
             Step::Ages => {
                 for shard in &mut self.controller.shards {
                     shard.age(now, 4);
@@ -290,6 +314,27 @@ proptest! {
         let expected = world.model.counted();
         prop_assert_eq!(&found, &expected);
         prop_assert_eq!(world.controller.totals(), sum(expected.into_values()));
+    }
+
+    #[test]
+    fn whoever_stands_in_counts_nothing_twice(
+        steps in prop::collection::vec(unsettled_step(), 1..120),
+    ) {
+        let mut world = World::new(Limits::default());
+        let mut sent = BTreeMap::<Key, u64>::new();
+        for step in steps {
+            if let Step::Traffic { client, server, port, bytes } = &step {
+                let ends = (pod_address(client.0, client.1), pod_address(server.0, server.1));
+                *sent.entry((ends.0, ends.1, *port)).or_default() += bytes;
+            }
+            world.run(step);
+        }
+        world.everything_is_sent();
+        for conversation in world.controller.conversations() {
+            let port = conversation.about.unwrap().port;
+            let key = (conversation.client.address, conversation.server.address, port);
+            prop_assert!(conversation.totals.bytes <= sent[&key]);
+        }
     }
 
     #[test]

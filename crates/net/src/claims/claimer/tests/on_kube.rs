@@ -34,6 +34,7 @@ async fn a_thousand_nodes_that_begin_together_each_have_a_block_and_few_races_ar
             blocks: Snapshot::new(crate::claims::Blocks { synced: true, ..Default::default() }),
             pools: pools.clone(),
             troubles: Snapshot::default(),
+            by_pool: Snapshot::default(),
             meters: meters.clone(),
         };
         let here = Snapshot::new(vec!["192.0.2.1".parse().unwrap()]);

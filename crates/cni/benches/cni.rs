@@ -1,0 +1,281 @@
+//! How long a pod waits for its network: against the plugins that Debian ships, and against the bare
+//! netlink calls that nobody can do without. All in one run, on one node, in the same kind of
+//! namespaces, IPv4 only (with IPv6 the others wait a second and more for duplicate address detection).
+//!
+//! `cargo bench -p cni -- [ROUNDS]`, as root.
+
+#![allow(clippy::unwrap_used, clippy::print_stdout, reason = "a benchmark")]
+
+#[path = "../tests/swarm/mod.rs"]
+mod swarm;
+
+use std::net::{IpAddr, Ipv4Addr};
+use std::os::fd::AsFd;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+use cni::wire::{self, Ask, Name, Reply, Request};
+use kernel::netlink::{
+    Address, Change, End, LinkRef, Mac, Neighbour, Netlink, Route, RouteKind, SetLink, Veth,
+};
+use net::faults;
+use net::wiring::{GATEWAY_V4, MAIN_TABLE, ROUTE_PROTOCOL, step};
+use objects::kinds::Subnet;
+use parking_lot::Mutex;
+use serde_json::{Value, json};
+use swarm::{Daemon, Pod, config, on_a_node, socket};
+
+/// Where Debian puts them.
+const RIVALS: &str = "/usr/lib/cni";
+const CONCURRENCY: [usize; 4] = [1, 8, 32, 100];
+
+/// How long it took for all, and each.
+#[derive(Clone, Copy)]
+struct Took {
+    wall: Duration,
+    each: Duration,
+}
+
+#[derive(Clone, Copy)]
+struct Pair {
+    add: Took,
+    del: Took,
+}
+
+fn main() {
+    // cargo adds `--bench`.
+    let mut args = std::env::args().skip(1).filter(|arg| !arg.starts_with("--"));
+    let rounds = args.next().map_or(3, |rounds| rounds.parse().unwrap());
+    if let Err(why) = testkit::need::netns() {
+        println!("cannot measure: {why}");
+        return;
+    }
+    let rivals = ["ptp", "bridge"].map(|name| Path::new(RIVALS).join(name));
+    let there = rivals.iter().all(|rival| rival.exists());
+    if !there {
+        println!("no rivals: apt-get install containernetworking-plugins puts them in {RIVALS}");
+    }
+    on_a_node(|| {
+        let dir = tempfile::tempdir().unwrap();
+        let dir = dir.path();
+        let ipv4 = Subnet { ipv4: Some("10.64.0.0/20".to_owned()), ipv6: None };
+        let _daemon = Daemon::with(dir, ipv4);
+        let ours = config(dir, 60);
+        // The first burst claims the blocks that the others find there.
+        of_plugin(dir, Path::new(swarm::PLUGIN), &ours, 100, 100);
+        println!("ms until all pods are done (ms for each), median of {rounds}; ours / rival");
+        for concurrency in CONCURRENCY {
+            let count = concurrency.max(48);
+            let mut runs: Vec<(&str, Vec<Pair>)> = Vec::new();
+            for _ in 0..rounds {
+                let mut note = |name, pair| match runs.iter_mut().find(|run| run.0 == name) {
+                    Some(run) => run.1.push(pair),
+                    None => runs.push((name, vec![pair])),
+                };
+                note(
+                    "fairlead-cni",
+                    of_plugin(dir, Path::new(swarm::PLUGIN), &ours, count, concurrency),
+                );
+                if there {
+                    note("ptp", of_plugin(dir, &rivals[0], &ptp(dir), count, concurrency));
+                    note("bridge", of_plugin(dir, &rivals[1], &bridge(dir), count, concurrency));
+                }
+                note("daemon alone", of_daemon(dir, count, concurrency));
+                note("netlink alone", of_netlink(dir, count, concurrency));
+            }
+            report(count, concurrency, &runs);
+        }
+        hung(dir, &ours, rounds);
+    });
+}
+
+fn report(count: usize, concurrency: usize, runs: &[(&str, Vec<Pair>)]) {
+    println!("\n{count} pods, {concurrency} at once");
+    let median = |name: &str, of: fn(&Pair) -> Took| {
+        let mut all: Vec<Took> = runs.iter().find(|run| run.0 == name)?.1.iter().map(of).collect();
+        all.sort_by_key(|took| took.wall);
+        all.get(all.len() / 2).copied()
+    };
+    let commands: [(&str, fn(&Pair) -> Took); 2] =
+        [("ADD", |pair| pair.add), ("DEL", |pair| pair.del)];
+    for (command, of) in commands {
+        for (name, _) in runs {
+            let Some(took) = median(name, of) else { continue };
+            let ours = if *name == "netlink alone" { "daemon alone" } else { "fairlead-cni" };
+            let ratio = match median(ours, of) {
+                Some(own) if ours != *name && *name != "daemon alone" => {
+                    let ratio = took.wall.as_secs_f64() / own.wall.as_secs_f64();
+                    format!("{ours} is {ratio:.2}x as fast")
+                }
+                _ => String::new(),
+            };
+            let (wall, each) = (ms(took.wall), ms(took.each));
+            println!("{command} {name:14} {wall:9.1} ({each:8.2})  {ratio}");
+        }
+    }
+}
+
+fn ms(time: Duration) -> f64 {
+    time.as_secs_f64() * 1e3
+}
+
+/// A hundred at once, one of which hangs: how long the others take, against none that hangs.
+fn hung(dir: &Path, ours: &Value, rounds: usize) {
+    let mut ratios = Vec::new();
+    for _ in 0..rounds {
+        let times = [false, true].map(|hangs| {
+            let pods: Vec<Pod> = pods(dir, 100);
+            let hasty = config(dir, 5);
+            let hang = hangs.then(|| faults::hang(&pods[50].container, step::CONFIGURE));
+            let began = Instant::now();
+            let last = Mutex::new(Duration::ZERO);
+            each(&pods, 100, |pod| {
+                let is_hung = hang.is_some() && pod.container == pods[50].container;
+                let result = pod.plugin("ADD", if is_hung { &hasty } else { ours });
+                assert_eq!(result.is_err(), is_hung, "{result:?}");
+                if !is_hung {
+                    let mut last = last.lock();
+                    *last = began.elapsed().max(*last);
+                }
+            });
+            drop(hang);
+            // What hung is undone when it comes back; then it is like the others.
+            while pods.iter().any(|pod| pod.plugin("DEL", ours).is_err()) {
+                std::thread::sleep(Duration::from_millis(20));
+            }
+            last.into_inner().as_secs_f64()
+        });
+        ratios.push(times[1] / times[0]);
+    }
+    ratios.sort_by(f64::total_cmp);
+    let median = ratios[ratios.len() / 2];
+    println!("\n100 at once, one hangs: the other 99 take {median:.2}x of the time without it");
+}
+
+fn pods(dir: &Path, count: usize) -> Vec<Pod> {
+    static MADE: AtomicUsize = AtomicUsize::new(0);
+    let name = |_| format!("pod-{}", MADE.fetch_add(1, Ordering::Relaxed));
+    (0..count).map(name).map(|name| Pod::new(dir, &name)).collect()
+}
+
+/// As many at once as asked, each in its turn.
+fn each<I: Sync>(items: &[I], concurrency: usize, work: impl Fn(&I) + Sync) -> Took {
+    let next = AtomicUsize::new(0);
+    let sum = Mutex::new(Duration::ZERO);
+    let began = Instant::now();
+    std::thread::scope(|scope| {
+        for _ in 0..concurrency {
+            scope.spawn(|| {
+                while let Some(item) = items.get(next.fetch_add(1, Ordering::Relaxed)) {
+                    let began = Instant::now();
+                    work(item);
+                    *sum.lock() += began.elapsed();
+                }
+            });
+        }
+    });
+    Took { wall: began.elapsed(), each: sum.into_inner() / items.len() as u32 }
+}
+
+fn of_plugin(dir: &Path, plugin: &Path, config: &Value, count: usize, concurrency: usize) -> Pair {
+    let pods = pods(dir, count);
+    let run = |command: &'static str| {
+        each(&pods, concurrency, |pod| {
+            pod.run(plugin, command, config).unwrap_or_else(|error| panic!("{command} {error}"));
+        })
+    };
+    Pair { add: run("ADD"), del: run("DEL") }
+}
+
+/// Without a process for every call.
+fn of_daemon(dir: &Path, count: usize, concurrency: usize) -> Pair {
+    let pods = pods(dir, count);
+    let socket = socket(dir);
+    let name = |pod: &Pod| Name { container: pod.container.clone(), ifname: "eth0".to_owned() };
+    let call = |ask, pod: &Pod| {
+        let deadline = Instant::now() + Duration::from_secs(60);
+        let request = Request::within(deadline, ask);
+        let reply = wire::call(&socket, &request, Some(pod.namespace.as_fd()), deadline).unwrap();
+        assert!(matches!(reply, Reply::Added(_) | Reply::Done), "{reply:?}");
+    };
+    let network = || "pods".to_owned();
+    let add = each(&pods, concurrency, |pod| {
+        let netns = pod.path.display().to_string();
+        call(Ask::Add { name: name(pod), network: network(), netns, pod: None, pool: None }, pod);
+    });
+    let del = each(&pods, concurrency, |pod| {
+        call(Ask::Delete { name: name(pod), network: network() }, pod);
+    });
+    Pair { add, del }
+}
+
+/// What any plugin of this kind asks of the kernel, in as few calls as we know of, with sockets that
+/// are open and in their namespaces before the clock starts.
+fn of_netlink(dir: &Path, count: usize, concurrency: usize) -> Pair {
+    let pods = pods(dir, count);
+    let host: Mutex<Vec<Netlink>> =
+        Mutex::new((0..concurrency).map(|_| Netlink::open().unwrap()).collect());
+    let inside: Vec<_> = pods
+        .iter()
+        .enumerate()
+        .map(|(at, pod)| (at, pod, Mutex::new(pod.namespace.netlink().unwrap())))
+        .collect();
+    let with_host = |work: &dyn Fn(&mut Netlink)| {
+        let mut netlink = host.lock().pop().unwrap();
+        work(&mut netlink);
+        host.lock().push(netlink);
+    };
+    let name = |at: usize| format!("raw{at}");
+    let add = each(&inside, concurrency, |(at, pod, inside)| {
+        let address: IpAddr = Ipv4Addr::from_bits(0x0a50_0000 + *at as u32).into();
+        with_host(&|netlink| wire_raw(netlink, &name(*at), pod, &mut inside.lock(), address));
+    });
+    let del = each(&inside, concurrency, |(at, ..)| {
+        with_host(&|netlink| {
+            netlink.apply(&[Change::Delete(LinkRef::Name(&name(*at)))]).unwrap();
+        });
+    });
+    Pair { add, del }
+}
+
+fn wire_raw(host: &mut Netlink, name: &str, pod: &Pod, inside: &mut Netlink, address: IpAddr) {
+    let [here, there] = [1, 2].map(|number| Mac([2, 0, 0, 0, 1, number]));
+    let peer = End { name: "eth0", mac: there, namespace: pod.namespace.as_fd() };
+    let made = host.create_veth(Veth { name, mac: here, mtu: 1500, peer }).unwrap();
+    let gateway = IpAddr::from(GATEWAY_V4);
+    let route = |destination, kind| {
+        Change::Route(Route { destination, table: MAIN_TABLE, protocol: ROUTE_PROTOCOL + 1, kind })
+    };
+    let up = |link| {
+        let quiet = SetLink { no_own_addresses: true, ..SetLink::default() };
+        let up = SetLink { up: true, ..SetLink::default() };
+        [quiet, up].map(|set| Change::Set(LinkRef::Index(link), set))
+    };
+    let link = made.peer.unwrap();
+    let mut changes = up(link).to_vec();
+    changes.push(Change::Address(Address { link, address: address.into() }));
+    changes.push(Change::Neighbour(Neighbour { link, address: gateway, mac: here }));
+    changes.push(route("0.0.0.0/0".parse().unwrap(), RouteKind::On(link, gateway)));
+    inside.apply(&changes).unwrap();
+    let link = made.index;
+    let mut changes = up(link).to_vec();
+    changes.push(Change::Neighbour(Neighbour { link, address, mac: there }));
+    changes.push(route(address.into(), RouteKind::Link(link)));
+    host.apply(&changes).unwrap();
+}
+
+fn ptp(dir: &Path) -> Value {
+    json!({"cniVersion": "1.0.0", "name": "ptp", "type": "ptp", "ipam": ipam(dir, "10.80.0.0/16")})
+}
+
+fn bridge(dir: &Path) -> Value {
+    json!({"cniVersion": "1.0.0", "name": "bridge", "type": "bridge", "bridge": "cni0",
+        "isGateway": true, "ipam": ipam(dir, "10.81.0.0/16")})
+}
+
+fn ipam(dir: &Path, subnet: &str) -> Value {
+    let data: PathBuf = dir.join("host-local");
+    json!({"type": "host-local", "dataDir": data, "ranges": [[{"subnet": subnet}]],
+        "routes": [{"dst": "0.0.0.0/0"}]})
+}
