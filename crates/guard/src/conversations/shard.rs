@@ -37,7 +37,7 @@ pub struct Limits {
 }
 
 impl Default for Limits {
-    /// A million conversations in about a tenth of a gibibyte.
+    /// A million conversations in some 140 MB.
     fn default() -> Self {
         Self {
             rows: 1 << 20,

@@ -1,4 +1,5 @@
 use std::collections::BTreeSet;
+use std::slice::from_ref;
 use std::sync::Arc;
 
 use k8s_openapi::api::networking::v1::NetworkPolicy;
@@ -127,7 +128,7 @@ fn the_laxer_mode_decides_what_becomes_of_what_no_rule_allows() {
 fn a_rule_that_denies_counts_while_learning_and_what_protects_nothing_says_so() {
     let deny = rule("no", json!({"from": "any", "to": "shop/Deployment/db", "action": "deny"}));
     let judge =
-        |mode| policy(mode, &[deny.clone()]).judge(&workload("web"), &workload("db"), tcp(1));
+        |mode| policy(mode, from_ref(&deny)).judge(&workload("web"), &workload("db"), tcp(1));
     assert_eq!(judge(GroupMode::Discover).verdict, Verdict::Violates);
     let protected = judge(GroupMode::Protect).verdict;
     assert!(protected.is_violation() && protected.to_string().contains("not enforced"));
