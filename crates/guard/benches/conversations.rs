@@ -60,7 +60,7 @@ fn main() {
         if threads == 1 {
             sizes(&parts);
             phases(&world, router, &mut parts, 2 * rounds + 1);
-            publishing(&mut parts);
+            publishing(&world, router, &mut parts, 2 * rounds + 2);
             graphs(&readers);
             saving(&parts);
         }
@@ -299,9 +299,12 @@ fn sizes(shards: &[Shard]) {
 }
 
 /// Against a persistent vector of rows of the same size.
-fn publishing(shards: &mut [Shard]) {
-    let idle = timed(|| shards.iter_mut().for_each(Shard::publish));
-    println!("publishing all shards, nothing changed   {idle:10.1?}");
+fn publishing(world: &World, router: Router, shards: &mut [Shard], round: u32) {
+    let report = grown(&world.reports[0], round);
+    let routed = router.route(&report, &world.directory, |_| true);
+    own(shards, &routed.batches, false);
+    let publish = timed(|| shards.iter_mut().for_each(Shard::publish));
+    println!("publishing all shards after {} records: {publish:.1?}", report.records.len());
     let rows: usize = shards.iter().map(Shard::rows).sum();
     let mut vector: imbl::Vector<[u64; 6]> = (0..rows).map(|n| [n as u64; 6]).collect();
     let mut chunks: Vec<Arc<[[u64; 6]; 128]>> =

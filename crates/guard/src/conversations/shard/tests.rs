@@ -288,6 +288,10 @@ fn a_reader_keeps_what_it_saw() {
     assert_eq!(controller.readers.view().totals().bytes, 500, "not published yet");
     assert_eq!(controller.totals().bytes, 600);
     assert_eq!(before.totals().bytes, 500);
+    let generation = |shard: &Shard| shard.published.load().generation();
+    let now = generation(&controller.shards[0]);
+    controller.shards[0].publish();
+    assert_eq!(generation(&controller.shards[0]), now, "nothing changed");
 }
 
 #[test]
