@@ -32,6 +32,7 @@ bench: ## every benchmark, as ratios against named rivals
 	$(CARGO) bench -p mesh
 	$(CARGO) bench -p guard
 	$(CARGO) bench -p edge
+	$(CARGO) bench -p cni
 	KUBEBUILDER_ASSETS=$$(scripts/kube-assets) $(CARGO) bench -p fleet
 
 # clippy is the compiler here: it lints what it builds, and nothing is built twice.

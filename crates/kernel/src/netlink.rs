@@ -111,20 +111,23 @@ impl Netlink {
         self.exchange(requests, false).map(|_| ()).map_err(|failure| failed(changes, failure))
     }
 
-    /// Makes a veth pair and says what it became: one call.
+    /// Makes a veth pair and says what it became: one call. One of which that cannot be said is
+    /// removed again.
     pub fn create_veth(&mut self, veth: Veth<'_>) -> Result<Link, Error> {
         let name = veth.name;
         let changes = [Change::Veth(veth)];
         let requests = vec![change::request(&changes[0]), listing::link(LinkRef::Name(name))];
-        match self.exchange(requests, true) {
-            Ok(found) => found.and_then(listing::read_link).ok_or_else(|| {
-                Error::new(format!("find {name} after making it"), io::ErrorKind::NotFound)
-            }),
-            Err(failure) if failure.at > 0 => {
-                Err(Error::new(format!("find {name} after making it"), failure.source))
-            }
-            Err(failure) => Err(failed(&changes, failure)),
-        }
+        let source = match self.exchange(requests, true) {
+            Ok(found) => match found.and_then(listing::read_link) {
+                Some(link) => return Ok(link),
+                None => io::ErrorKind::NotFound.into(),
+            },
+            Err(failure) if failure.at == 0 => return Err(failed(&changes, failure)),
+            Err(failure) => failure.source,
+        };
+        // If this fails as well, what is told is why the caller has no link.
+        let _ = self.apply(&[Change::Delete(LinkRef::Name(name))]);
+        Err(Error::new(format!("find {name} after making it"), source))
     }
 
     /// The link of that name or index, if there is one.

@@ -20,6 +20,7 @@
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::os::fd::AsFd;
 
 use ipnet::IpNet;
 use kernel::netlink::{
@@ -223,6 +224,8 @@ impl Wiring {
     ) -> Result<(), WiringError> {
         let failed = |cause| WiringError { step: step::DELETE, cause, left: None };
         progress.step(step::DELETE).map_err(|abandoned| failed(abandoned.into()))?;
+        #[cfg(feature = "faults")]
+        crate::faults::pass(&attachment.key, step::DELETE);
         self.delete(LinkRef::Name(&attachment.host_interface)).map_err(|error| failed(error.into()))
     }
 
@@ -300,7 +303,6 @@ impl Wiring {
         names: &Names,
         netns: &Namespace,
     ) -> Result<(u32, u32), Cause> {
-        use std::os::fd::AsFd;
         let veth = Veth {
             name: &names.host_interface,
             mac: names.host_mac,
@@ -312,9 +314,14 @@ impl Wiring {
             },
         };
         let host = self.node.netlink(|netlink| netlink.create_veth(veth))?;
-        let gone = || io::Error::other("its peer is not there");
-        let pod = host.peer.ok_or_else(gone).map_err(Cause::Enter)?;
-        Ok((host.index, pod))
+        match host.peer {
+            Some(pod) => Ok((host.index, pod)),
+            // The namespace is going away, and the pair with it.
+            None => {
+                self.delete(LinkRef::Index(host.index))?;
+                Err(Cause::Enter(io::ErrorKind::NotFound.into()))
+            }
+        }
     }
 
     fn delete(&self, link: LinkRef<'_>) -> Result<(), NodeError> {
@@ -407,8 +414,11 @@ fn configure(
     }
     // Some runtimes switch IPv6 off in every namespace they make. Who has an IPv6 address wants it.
     let switch = format!("/proc/sys/net/ipv6/conf/{}/disable_ipv6", attachment.key.ifname);
-    let switched = netns.run_in(|| std::fs::write(switch, "0")).map_err(Cause::Enter)?;
-    if switched.is_err() {
+    let switch_on = || {
+        let off = std::fs::read_to_string(&switch).is_ok_and(|value| value.trim_end() == "1");
+        off && std::fs::write(&switch, "0").is_ok()
+    };
+    if !netns.run_in(switch_on).map_err(Cause::Enter)? {
         return Err(error.into());
     }
     Ok(inside.apply(&changes)?)

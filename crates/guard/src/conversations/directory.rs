@@ -211,7 +211,11 @@ impl Directory {
 
     fn release(&mut self, id: &Id, at: Moment) -> bool {
         let Some(held) = self.holdings.remove(id) else { return false };
-        held.iter().fold(false, |changed, held| self.end(*held, id, at) || changed)
+        let mut changed = false;
+        for held in held.iter() {
+            changed |= self.end(*held, id, at);
+        }
+        changed
     }
 
     fn end(&mut self, (address, rank): (IpAddr, Rank), id: &Id, at: Moment) -> bool {

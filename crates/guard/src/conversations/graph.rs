@@ -13,9 +13,10 @@ use super::{Endpoint, Moment, Totals};
 /// Few nodes have a matrix of edges, many a map: this many nodes are 16 MiB of places.
 const MATRIX: usize = 2048;
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Level {
     /// Each endpoint by itself; all of one external network are one.
+    #[default]
     Workload,
     /// Workloads by namespace and owner, which is a learned group.
     Group,
@@ -73,27 +74,14 @@ impl fmt::Display for Node {
 impl Graph {
     pub(super) fn of(view: &View, level: Level, since: Moment) -> Self {
         let since = since.seconds();
-        let mut nodes: Vec<Node> = Vec::new();
-        let mut numbers: FxHashMap<Node, u32> = FxHashMap::default();
-        let shards: Vec<(_, Vec<u32>)> = view
-            .0
-            .iter()
-            .map(|shard| {
-                let number = |endpoint: &Arc<Endpoint>| {
-                    let node = Node::of(endpoint, level);
-                    *numbers.entry(node).or_insert_with_key(|node| {
-                        nodes.push(node.clone());
-                        nodes.len() as u32 - 1
-                    })
-                };
-                let places = shard.table.ends.iter().map(|place| place.end.as_ref());
-                let number = places.map(|end| end.map(|end| &end.endpoint)).map({
-                    let mut number = number;
-                    move |endpoint| endpoint.map_or(NONE, &mut number)
-                });
-                (&shard.table, number.collect())
-            })
-            .collect();
+        let mut names = Names { level, ..Names::default() };
+        let mut shards = Vec::new();
+        for shard in view.0.iter() {
+            let ends = shard.table.ends.iter().map(|place| place.end.as_ref());
+            let numbers = ends.map(|end| end.map_or(NONE, |end| names.number(&end.endpoint)));
+            shards.push((&shard.table, numbers.collect::<Vec<_>>()));
+        }
+        let nodes = names.nodes;
         let mut edges = Edges::new(nodes.len());
         for (table, number) in &shards {
             for pair in table.pairs.iter() {
@@ -108,6 +96,28 @@ impl Graph {
             }
         }
         Self { nodes, edges: edges.edges }
+    }
+}
+
+/// Numbers the nodes.
+#[derive(Default)]
+struct Names {
+    level: Level,
+    nodes: Vec<Node>,
+    numbers: FxHashMap<Node, u32>,
+    /// One endpoint is in every shard, mostly as one allocation: its name is hashed once.
+    known: FxHashMap<*const Endpoint, u32>,
+}
+
+impl Names {
+    fn number(&mut self, endpoint: &Arc<Endpoint>) -> u32 {
+        *self.known.entry(Arc::as_ptr(endpoint)).or_insert_with(|| {
+            let node = Node::of(endpoint, self.level);
+            *self.numbers.entry(node).or_insert_with_key(|node| {
+                self.nodes.push(node.clone());
+                self.nodes.len() as u32 - 1
+            })
+        })
     }
 }
 

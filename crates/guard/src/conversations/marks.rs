@@ -11,7 +11,8 @@
 //!   counted; its agent keeps it.
 //!
 //! A total is known by a fingerprint of 56 bits under a secret seed. Two totals of one agent that
-//! share one would be taken for one; of a million, one pair in tens of thousands of years does.
+//! share one would be taken for one: among a hundred thousand, the odds that any two do are one in
+//! ten million.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -25,8 +26,9 @@ use super::{Moment, Record, Totals};
 /// Who stays away for longer begins a new incarnation.
 pub const AWAY: Duration = Duration::from_secs(24 * 60 * 60);
 
-/// A longer silence says nothing about what an agent has forgotten.
-const SILENCE: Duration = Duration::from_secs(60);
+/// An agent is heard more often than this, if only to say that there is nothing new; a longer silence
+/// says nothing about what it has forgotten.
+pub const SILENCE: Duration = Duration::from_secs(60);
 
 const GENERATION: u64 = 0xff;
 

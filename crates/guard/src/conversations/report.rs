@@ -7,7 +7,9 @@
 //!   zero, with a later `first`.
 //! - A change is sent until it is acknowledged, and sent again to a controller that has lost it: a
 //!   total may be forgotten once its last change is durable.
-//! - Every start of the agent is a greater `incarnation`; all its totals begin at zero.
+//! - Every start of the agent is a greater `incarnation`; all its totals begin at zero. So does one
+//!   that reached no controller for [`AWAY`](super::AWAY).
+//! - It reports at least once in [`SILENCE`](super::SILENCE), if only an empty batch.
 //!
 //! So a total that arrives twice is the same total, and a batch may be sent again at any time, in
 //! any order, to any controller.

@@ -42,7 +42,7 @@ pub(super) struct Routed {
 /// A report for all shards.
 #[derive(Clone, Debug)]
 pub struct Batches {
-    /// By shard. An empty one need not be sent.
+    /// By shard. Send the empty ones too: a shard forgets totals by how long it heard their agent.
     pub batches: Vec<Batch>,
     /// Records left out because the other end's agent counts them.
     pub left_out: usize,
@@ -109,7 +109,7 @@ impl Router {
 
     /// By the upper 16 bits, which are those of the two addresses.
     pub(super) fn shard(&self, hash: u64) -> usize {
-        (hash >> 48) as usize * self.shards >> 16
+        ((hash >> 48) as usize * self.shards) >> 16
     }
 
     pub(super) fn shard_of(&self, client: &End, server: &End) -> usize {

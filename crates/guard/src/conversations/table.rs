@@ -19,7 +19,7 @@ use flow::Map;
 use hashbrown::HashTable;
 
 use super::judge::{Judge, Judgement, Service, Verdict};
-use super::side::{Side, takes_over};
+use super::side::Side;
 use super::slab::{Frozen, Slab};
 use super::words::Words;
 use super::{End, Protocol, Totals};
@@ -61,7 +61,7 @@ pub(super) struct Place {
 }
 
 /// 48 bytes.
-#[derive(Clone, Debug)]
+#[derive(Clone, Copy, Debug)]
 pub(super) struct Pair {
     /// `NONE` in an empty place.
     pub(super) client: u32,
@@ -74,7 +74,7 @@ pub(super) struct Pair {
 }
 
 /// 48 bytes.
-#[derive(Clone, Debug)]
+#[derive(Clone, Copy, Debug)]
 pub(super) struct Row {
     pub(super) next: u32,
     pub(super) first: u32,
@@ -201,11 +201,17 @@ impl Table {
         let Some(place) = found else {
             return self.begin_row(pair, credit, application, judge);
         };
-        let row = self.rows.get_mut(place);
-        let mut counted = credit.growth;
-        if takes_over(row.side, credit.side) {
-            counted = Totals::ZERO;
+        let row = self.rows.get(place);
+        let takes_over = row.side != credit.side;
+        if takes_over && credit.last <= row.last {
+            return Credited {
+                is_new: false,
+                judgement: Judgement::default(),
+                counted: Totals::ZERO,
+            };
         }
+        let counted = if takes_over { Totals::ZERO } else { credit.growth };
+        let row = self.rows.get_mut(place);
         row.side = credit.side;
         row.totals += counted;
         row.first = row.first.min(credit.first);
@@ -341,7 +347,7 @@ impl Table {
         for row in chain {
             self.rows.remove(row);
         }
-        let pair = self.pairs.get(place).clone();
+        let pair = *self.pairs.get(place);
         let hash = pair_hash(pair.client, pair.server);
         if let Ok(found) = self.pair_index.find_entry(hash, |other| *other == place) {
             found.remove();

@@ -40,8 +40,10 @@ pub struct Note {
     pub why: String,
 }
 
-/// Every namespace has it, of itself.
+/// Every namespace has it, since Kubernetes 1.21.
 const NAMESPACE_NAME: &str = "kubernetes.io/metadata.name";
+
+const LONGEST_NAME: usize = 253;
 
 /// Labels that a controller adds to tell its own pods apart.
 const OF_ONE_POD: [&str; 5] = [
@@ -113,6 +115,9 @@ fn entry(
         return Err("is about applications, which a NetworkPolicy does not know".to_owned());
     }
     let target = target(&spec.to, groups)?;
+    if policy_name(&spec.to).len() > LONGEST_NAME {
+        return Err(format!("the name of {} is too long for a NetworkPolicy", spec.to));
+    }
     let from = peers(&spec.from, groups, notes)?;
     let ports = ports(&spec.ports)?;
     Ok((target, NetworkPolicyIngressRule { from, ports }))
@@ -280,6 +285,9 @@ fn ports(texts: &[String]) -> Result<Option<Vec<NetworkPolicyPort>>, String> {
             Protocol::SCTP => "SCTP",
             other => return Err(format!("is about {other}, which a NetworkPolicy does not know")),
         };
+        if ports.last == 0 {
+            return Err("is about port 0, which a NetworkPolicy does not know".to_owned());
+        }
         let one = ports.first == ports.last;
         Ok(NetworkPolicyPort {
             protocol: Some(protocol.to_owned()),
@@ -291,7 +299,10 @@ fn ports(texts: &[String]) -> Result<Option<Vec<NetworkPolicyPort>>, String> {
     texts.iter().map(port).collect::<Result<_, String>>().map(Some)
 }
 
-/// A learned group's name has slashes and capitals.
+/// A learned group's name has slashes and capitals; a made one may look like what becomes of it.
 fn policy_name(group: &str) -> String {
-    group.to_ascii_lowercase().replace('/', ".")
+    match group.split_once('/') {
+        Some(_) => format!("learned.{}", group.to_ascii_lowercase().replace('/', ".")),
+        None => group.to_owned(),
+    }
 }

@@ -1,4 +1,5 @@
 use std::collections::BTreeSet;
+use std::slice::from_ref;
 use std::sync::Arc;
 
 use k8s_openapi::api::networking::v1::NetworkPolicy;
@@ -127,7 +128,7 @@ fn the_laxer_mode_decides_what_becomes_of_what_no_rule_allows() {
 fn a_rule_that_denies_counts_while_learning_and_what_protects_nothing_says_so() {
     let deny = rule("no", json!({"from": "any", "to": "shop/Deployment/db", "action": "deny"}));
     let judge =
-        |mode| policy(mode, &[deny.clone()]).judge(&workload("web"), &workload("db"), tcp(1));
+        |mode| policy(mode, from_ref(&deny)).judge(&workload("web"), &workload("db"), tcp(1));
     assert_eq!(judge(GroupMode::Discover).verdict, Verdict::Violates);
     let protected = judge(GroupMode::Protect).verdict;
     assert!(protected.is_violation() && protected.to_string().contains("not enforced"));
@@ -259,7 +260,7 @@ fn rules_are_exported_as_network_policies() {
 apiVersion: networking.k8s.io/v1
 kind: NetworkPolicy
 metadata:
-  name: shop.deployment.db
+  name: learned.shop.deployment.db
   namespace: shop
 spec:
   ingress:
@@ -313,9 +314,10 @@ fn what_a_network_policy_cannot_say_is_noted_and_left_out() {
         allow("g", "hosts", db),
         allow("h", "any", "shop/Deployment/none"),
         allow("i", "external", db),
+        rule("j", json!({"from": "any", "to": db, "action": "allow", "ports": ["tcp/0"]})),
     ];
     let (yaml, notes) = exported(&rules, &groups);
-    assert_eq!(yaml.len(), 1, "only the last is in it");
+    assert_eq!(yaml.len(), 1, "only one is in it");
     let expected = [
         "a: denies",
         "b: is about applications",
@@ -326,6 +328,7 @@ fn what_a_network_policy_cannot_say_is_noted_and_left_out() {
         "g: a NetworkPolicy has no word for hosts",
         "h: shop/Deployment/none has no pods",
         "i: a NetworkPolicy has no word for external: it allows every address",
+        "j: is about port 0",
     ];
     assert_eq!(notes.len(), expected.len(), "{notes:?}");
     for (note, expected) in notes.iter().zip(expected) {

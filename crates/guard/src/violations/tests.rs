@@ -23,7 +23,7 @@ fn notice(namespace: &str, port: u16, at: u64) -> Notice {
         port,
         application: None,
         verdict: Verdict::ViolatesUnenforced,
-        rule: (port % 2 == 0).then(|| Arc::from("no")),
+        rule: port.is_multiple_of(2).then(|| Arc::from("no")),
         totals: Totals { bytes: 10, packets: 1, sessions: 1 },
     }
 }

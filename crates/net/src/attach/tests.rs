@@ -406,20 +406,22 @@ async fn a_request_during_a_short_reconcile_is_served_after_it() {
     added.unwrap();
 }
 
-#[tokio::test]
-async fn a_pool_that_is_not_there_is_an_error_that_says_what_to_do() {
-    let bench = Bench::new().await;
-    let add = Ask::Add {
-        name: name("a"),
-        network: "n".to_owned(),
-        netns: String::new(),
-        pod: None,
-        pool: Some("none".to_owned()),
-    };
-    let error = bench.ask(add, 200).await.unwrap_err();
-    // Nobody has told which pools there are, so it may still come.
-    assert_eq!(error.code, Code::TryAgainLater, "{error}");
-    assert!(error.msg.contains("pool none"), "{error}");
+#[test]
+fn a_lack_of_addresses_is_told_from_a_lack_of_time() {
+    let (pool, why): (String, Arc<str>) = ("fast".to_owned(), "all claimed".into());
+    let retry_after = Duration::from_secs(1);
+    for (error, code) in [
+        (AssignError::NoPool { pool: pool.clone() }, 101),
+        (AssignError::Exhausted { pool: pool.clone(), why: why.clone() }, 101),
+        (AssignError::Journal { why: why.clone() }, 102),
+        (AssignError::NoBlockYet { pool, why, retry_after }, 11),
+        (AssignError::Busy { retry_after }, 11),
+        (AssignError::TooLate, 11),
+        (AssignError::Closed, 11),
+    ] {
+        let refused = refusal(&error);
+        assert_eq!((refused.code.number(), refused.msg), (code, error.to_string()));
+    }
 }
 
 #[tokio::test]

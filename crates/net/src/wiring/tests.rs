@@ -1,4 +1,3 @@
-use std::os::fd::AsFd;
 use std::process::Command;
 use std::sync::atomic::{AtomicUsize, Ordering};
 

@@ -155,20 +155,22 @@ fn what_both_ends_see_is_counted_once() {
 #[test]
 fn who_stands_in_counts_from_where_it_takes_over() {
     let mut controller = Controller::new(1, Limits::default());
-    let seen = |bytes| vec![record(pod_address(1, 1), pod_address(0, 0), 80, bytes, 90)];
-    controller.report("node-0", 1, seen(500), NOW);
+    let seen = |bytes, last| vec![record(pod_address(1, 1), pod_address(0, 0), 80, bytes, last)];
+    controller.report("node-0", 1, seen(500, 90), NOW);
     controller.dead = vec!["node-0"];
+    // Late, and of a time that the server's agent has counted.
+    controller.report("node-1", 1, seen(400, 80), NOW);
     // Has seen all of it, too.
-    controller.report("node-1", 1, seen(600), NOW);
+    controller.report("node-1", 1, seen(600, 100), NOW);
     assert_eq!(controller.totals().bytes, 500);
-    controller.report("node-1", 1, seen(650), NOW);
+    controller.report("node-1", 1, seen(650, 110), NOW);
     assert_eq!(controller.totals().bytes, 550);
-    // The server's is back, after a broken network or a restart; neither counts anything twice.
+    // The server's is back, after its network was broken.
     controller.dead.clear();
-    controller.report("node-0", 1, seen(700), NOW);
+    controller.report("node-0", 1, seen(700, 120), NOW);
     assert_eq!(controller.totals().bytes, 550);
-    controller.report("node-0", 1, seen(710), NOW);
-    controller.report("node-1", 1, seen(710), NOW);
+    controller.report("node-0", 1, seen(710, 130), NOW);
+    controller.report("node-1", 1, seen(710, 130), NOW);
     assert_eq!(controller.totals().bytes, 560);
 }
 
@@ -176,8 +178,8 @@ fn who_stands_in_counts_from_where_it_takes_over() {
 fn an_address_that_is_known_late_or_used_again_counts_nothing_twice() {
     let mut controller = Controller::new(1, Limits::default());
     let newcomer = pod_address(0, 9);
-    let seen = |bytes, last| vec![record(pod_address(1, 1), newcomer, 80, bytes, last)];
-    controller.dead = vec!["node-0", "node-1"];
+    let outside = "198.51.100.1".parse().unwrap();
+    let seen = |bytes, last| vec![record(outside, newcomer, 80, bytes, last)];
     controller.report("node-0", 1, seen(100, 10), NOW);
     let mut pod = PodFacts {
         uid: "late".into(),
@@ -286,6 +288,10 @@ fn a_reader_keeps_what_it_saw() {
     assert_eq!(controller.readers.view().totals().bytes, 500, "not published yet");
     assert_eq!(controller.totals().bytes, 600);
     assert_eq!(before.totals().bytes, 500);
+    let generation = |shard: &Shard| shard.published.load().generation();
+    let now = generation(&controller.shards[0]);
+    controller.shards[0].publish();
+    assert_eq!(generation(&controller.shards[0]), now, "nothing changed");
 }
 
 #[test]

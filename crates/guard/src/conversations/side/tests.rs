@@ -1,6 +1,6 @@
 use std::sync::Arc;
 
-use super::{Side, counts, takes_over};
+use super::{Side, counts};
 use crate::conversations::Endpoint;
 
 fn on(node: &str) -> Endpoint {
@@ -35,25 +35,17 @@ fn the_clients_agent_counts_what_leaves_the_cluster() {
 }
 
 #[test]
-fn without_an_agent_at_either_end_whoever_forwards_counts() {
-    let (outside, lost) = (Endpoint::External { name: None }, on("no-agent"));
+fn between_ends_on_no_node_whoever_forwards_counts() {
+    let outside = Endpoint::External { name: None };
+    let entrance = Endpoint::Ingress { namespace: "shop".into(), name: "front".into() };
     for node in ["a", "b"] {
-        assert_eq!(counts(node, &outside, &lost, |_| false), Some(Side::Between));
+        assert_eq!(counts(node, &outside, &entrance, |_| true), Some(Side::Between));
     }
+    // Its own agent will have counted this, and will again.
+    assert_eq!(counts("a", &outside, &on("b"), |_| false), None);
 }
 
 #[test]
 fn within_one_node_a_connection_is_counted_as_the_servers() {
     assert_eq!(counts("a", &on("a"), &on("a"), |_| true), Some(Side::Server));
-}
-
-#[test]
-fn only_the_two_ends_take_over_from_each_other() {
-    let sides = [Side::Server, Side::Client, Side::Between];
-    for counted in sides {
-        for side in sides {
-            let between = counted == Side::Between || side == Side::Between;
-            assert_eq!(takes_over(counted, side), counted != side && !between);
-        }
-    }
 }

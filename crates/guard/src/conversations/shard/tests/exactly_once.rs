@@ -12,7 +12,7 @@ use crate::conversations::{Checkpoint, Limits, Moment, Protocol, Record, Report,
 
 type Key = (IpAddr, IpAddr, u16);
 
-#[derive(Clone, Debug)]
+#[derive(Clone, Copy, Debug)]
 enum Step {
     /// Both ends' agents see it.
     Traffic {
