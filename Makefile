@@ -30,6 +30,8 @@ bench: ## every benchmark, as ratios against named rivals
 	$(CARGO) bench -p objects
 	$(CARGO) bench -p access
 	$(CARGO) bench -p mesh
+	$(CARGO) bench -p guard
+	$(CARGO) bench -p edge
 	KUBEBUILDER_ASSETS=$$(scripts/kube-assets) $(CARGO) bench -p fleet
 
 # clippy is the compiler here: it lints what it builds, and nothing is built twice.

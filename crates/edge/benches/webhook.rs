@@ -1,0 +1,212 @@
+//! Reviews over HTTPS, 10,176 at a time, as many as `controller-stall` had: alone, and while other
+//! gates are full of requests that nobody answers and a writer is stuck. What is elsewhere must not be
+//! noticed.
+
+#![allow(clippy::print_stdout, reason = "a benchmark prints")]
+#![allow(clippy::unwrap_used, reason = "a benchmark")]
+
+use std::net::{SocketAddr, TcpListener};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use edge::webhook::{Webhook, start};
+use flow::gate::GateConfig;
+use flow::ledger::LedgerConfig;
+use flow::{Deadline, Gate, Ledger, Priority, Readiness, Snapshot, Tasks, TrackedMutex};
+use guard::admission::{Admission, Certificates, Charge, Lifetimes, Settings, lead};
+use objects::kinds::AdmissionRule;
+use objects::{Election, Expected, Id, Objects, Timing};
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, ServerName};
+use serde_json::json;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+use tokio_rustls::TlsConnector;
+
+const REVIEWS: usize = 10_176;
+/// What an API server keeps open to a webhook, twice.
+const CONNECTIONS: usize = 48;
+const RULES: usize = 50;
+
+fn rule(i: usize) -> AdmissionRule {
+    let criteria = match i % 3 {
+        0 => {
+            json!([{"name": "image", "op": "containsAny", "value": format!("evil{i}/*, bad{i}/*:v?")}])
+        }
+        1 => json!([{"name": "user", "op": "regex", "value": format!("^system:bot-[0-9]+-{i}$")}]),
+        _ => json!([{"name": "labels", "op": "containsAny", "value": format!("owner=team-{i}*")}]),
+    };
+    serde_json::from_value(json!({
+        "apiVersion": "fairlead.dev/v1alpha1", "kind": "AdmissionRule",
+        "metadata": {"name": format!("rule-{i:02}")},
+        "spec": {"action": "deny", "mode": "protect", "criteria": criteria},
+    }))
+    .unwrap()
+}
+
+fn request() -> Vec<u8> {
+    let env: Vec<_> =
+        (0..40).map(|i| json!({"name": format!("SETTING_{i}"), "value": "x".repeat(24)})).collect();
+    let body = json!({"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": {
+        "uid": "705ab4f5-6393-11e8-b7cc-42010a800002", "operation": "CREATE", "namespace": "shop",
+        "kind": {"group": "", "version": "v1", "kind": "Pod"},
+        "userInfo": {"username": "alice@acme.io", "groups": ["devs", "system:authenticated"]},
+        "object": {"metadata": {"name": "cart", "labels": {"app": "cart", "tier": "web"}},
+                   "spec": {"containers": [{"name": "cart", "image": "harbor.acme.io/web/cart:v2", "env": env}]}},
+    }})
+    .to_string();
+    let length = body.len();
+    format!(
+        "POST /admit?timeout=10s HTTP/1.1\r\nhost: hook\r\ncontent-length: {length}\r\n\r\n{body}"
+    )
+    .into_bytes()
+}
+
+/// One keep-alive connection; how long each of its reviews took.
+async fn caller(
+    at: SocketAddr,
+    tls: TlsConnector,
+    request: Arc<[u8]>,
+    reviews: usize,
+) -> Vec<Duration> {
+    let stream = TcpStream::connect(at).await.unwrap();
+    stream.set_nodelay(true).unwrap();
+    let name = ServerName::try_from("127.0.0.1").unwrap();
+    let mut stream = tls.connect(name, stream).await.unwrap();
+    let mut took = Vec::with_capacity(reviews);
+    let mut answer = vec![0; 16 << 10];
+    for _ in 0..reviews {
+        let began = Instant::now();
+        stream.write_all(&request).await.unwrap();
+        let mut have = 0;
+        loop {
+            have += stream.read(&mut answer[have..]).await.unwrap();
+            let text = std::str::from_utf8(&answer[..have]).unwrap();
+            let Some((head, body)) = text.split_once("\r\n\r\n") else { continue };
+            let length = head.lines().find_map(|line| line.strip_prefix("content-length: "));
+            if body.len() == length.unwrap().parse::<usize>().unwrap() {
+                assert!(
+                    head.starts_with("HTTP/1.1 200") && body.contains("\"allowed\":true"),
+                    "{text}"
+                );
+                break;
+            }
+        }
+        took.push(began.elapsed());
+    }
+    took
+}
+
+struct Figures {
+    rate: f64,
+    p50: Duration,
+    p99: Duration,
+}
+
+async fn flood(tasks: &Tasks, at: SocketAddr, tls: &TlsConnector) -> Figures {
+    let request: Arc<[u8]> = request().into();
+    let began = Instant::now();
+    let callers: Vec<_> = (0..CONNECTIONS)
+        .map(|_| {
+            let caller = caller(at, tls.clone(), request.clone(), REVIEWS / CONNECTIONS);
+            tasks.spawn("caller", caller)
+        })
+        .collect();
+    let mut took = Vec::new();
+    for caller in callers {
+        took.extend(caller.await.unwrap());
+    }
+    let rate = took.len() as f64 / began.elapsed().as_secs_f64();
+    took.sort();
+    let at = |part: f64| took[((took.len() - 1) as f64 * part) as usize];
+    Figures { rate, p50: at(0.5), p99: at(0.99) }
+}
+
+async fn run() {
+    let data = tempfile::tempdir().unwrap();
+    let tasks = Tasks::new("bench");
+    let objects = Objects::embedded(&data.path().join("objects"), &tasks).unwrap();
+    for i in 0..RULES {
+        let soon = Deadline::after(Duration::from_secs(30));
+        objects.apply(&rule(i), Expected::Any, soon).await.unwrap();
+    }
+    let admission =
+        Admission::start(&objects, Settings::new(true), vec![], &Readiness::default(), &tasks);
+    let certificates = Certificates::follow(&objects, "fairlead", &tasks);
+    let charge = Charge {
+        admission: admission.clone(),
+        certificates: certificates.clone(),
+        names: vec!["127.0.0.1".to_owned()],
+        lifetimes: Lifetimes::default(),
+        registration: None,
+        clusters: Snapshot::default(),
+    };
+    let lease = Id::namespaced("fairlead", "lease");
+    let election = Election::new(objects, lease, "bench", Timing::default());
+    let all = tasks.clone();
+    tasks.spawn("election", async move {
+        election.run(&all, |leader| lead(&leader, &charge)).await;
+    });
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let at = listener.local_addr().unwrap();
+    let ledger = Ledger::new(LedgerConfig { late_after: Duration::from_secs(10) });
+    start(Webhook::new(admission.clone(), ledger), listener, certificates.clone(), &tasks).unwrap();
+    let bundle = loop {
+        match certificates.bundle() {
+            Some(bundle) if admission.rules().list().len() == RULES => break bundle,
+            _ => tokio::time::sleep(Duration::from_millis(10)).await,
+        }
+    };
+    let mut roots = rustls::RootCertStore::empty();
+    for authority in CertificateDer::pem_slice_iter(bundle.as_bytes()) {
+        roots.add(authority.unwrap()).unwrap();
+    }
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let config = rustls::ClientConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()
+        .unwrap()
+        .with_root_certificates(roots)
+        .with_no_client_auth();
+    let tls = TlsConnector::from(Arc::new(config));
+    flood(&tasks, at, &tls).await;
+    let alone = flood(&tasks, at, &tls).await;
+
+    // A lock that somebody holds and others wait for, and a gate full of those who wait for it.
+    let lock = Arc::new(TrackedMutex::new("stuck writer", ()));
+    let (hold, held) = std::sync::mpsc::channel::<()>();
+    let writer = std::thread::spawn(move || {
+        let _guard = lock.lock();
+        let _ = held.recv();
+    });
+    let gate = Gate::new(GateConfig::new("other"));
+    let mut permits = Vec::new();
+    let soon = || Deadline::after(Duration::from_millis(1));
+    while let Ok(permit) = gate.admit(Priority::Normal, soon()).await {
+        permits.push(permit);
+    }
+    let stuck = flood(&tasks, at, &tls).await;
+    drop(hold);
+    writer.join().unwrap();
+
+    let profile = if cfg!(debug_assertions) { "unoptimised" } else { "optimised" };
+    println!(
+        "admission over HTTPS, {RULES} rules, {REVIEWS} reviews on {CONNECTIONS} connections, client and server on the same cores, {profile}"
+    );
+    for (what, figures) in [("alone", &alone), ("while others are stuck", &stuck)] {
+        let Figures { rate, p50, p99 } = figures;
+        println!("  {what:<24} {rate:>8.0}/s   p50 {p50:>10.1?}   p99 {p99:>10.1?}");
+    }
+    let ratio = stuck.p99.as_secs_f64() / alone.p99.as_secs_f64();
+    println!(
+        "  p99 against alone: {ratio:.2} (at most 2: {})",
+        if ratio <= 2.0 { "yes" } else { "NO" }
+    );
+    println!("  audit: {} decisions dropped", admission.dropped());
+    tasks.stop("done");
+}
+
+fn main() {
+    let runtime =
+        tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build();
+    runtime.unwrap().block_on(run());
+}
