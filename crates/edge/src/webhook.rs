@@ -35,7 +35,7 @@ use crate::tls::Held;
 /// What an API server grants a webhook, and what it grants at most.
 const GRANT: Grant = Grant { unasked: Duration::from_secs(10), most: Duration::from_secs(30) };
 /// An API server takes objects of 3 MiB; a review has the new one and the old one.
-const LARGEST: usize = (2 * 3 << 20) + (256 << 10);
+const LARGEST: usize = 2 * (3 << 20) + (256 << 10);
 /// The bytes of all bodies at once. A usual review has 10 KiB, so these are thousands.
 const ALL: usize = 64 << 20;
 /// Bodies are counted in these.

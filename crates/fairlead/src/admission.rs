@@ -58,7 +58,7 @@ fn is_served(config: &Config) -> bool {
 #[derive(Clone, Debug)]
 pub(crate) enum Duty {
     Nothing,
-    Keep(Charge),
+    Keep(Box<Charge>),
     /// Turned off: nobody serves what may still be registered.
     TakeBack,
 }
@@ -132,7 +132,7 @@ pub(crate) fn begin(
         .map_err(|e| Failure(format!("the admission webhook cannot be served: {e}")))?;
     Ok(Begun {
         admission,
-        duty: Duty::Keep(charge),
+        duty: Duty::Keep(Box::new(charge)),
         place: Some(format!("https://{address}/admit")),
     })
 }

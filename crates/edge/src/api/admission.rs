@@ -39,7 +39,7 @@ pub(crate) fn routes() -> Routes {
 /// A rule and what became of it.
 #[derive(Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
-struct Rule {
+struct AdmissionRule {
     name: String,
     /// allow or deny.
     #[schema(value_type = String)]
@@ -62,7 +62,7 @@ struct Rule {
     why: Option<String>,
 }
 
-impl From<&Arc<Listed>> for Rule {
+impl From<&Arc<Listed>> for AdmissionRule {
     fn from(listed: &Arc<Listed>) -> Self {
         let spec = &listed.spec;
         let mode = if listed.protect { Mode::Protect } else { Mode::Monitor };
@@ -81,23 +81,23 @@ impl From<&Arc<Listed>> for Rule {
 }
 
 #[derive(Serialize, ToSchema)]
-struct Rules {
-    rules: Vec<Rule>,
+struct AdmissionRules {
+    rules: Vec<AdmissionRule>,
 }
 
 /// The admission rules, in the order in which they are decided
 #[utoipa::path(
     get, path = "/admission/rules", tag = "admission",
-    responses((status = 200, description = "In decision order", body = Rules))
+    responses((status = 200, description = "In decision order", body = AdmissionRules))
 )]
-async fn rules(State(api): State<Api>, asker: Asker) -> Result<Json<Rules>, Problem> {
+async fn rules(State(api): State<Api>, asker: Asker) -> Result<Json<AdmissionRules>, Problem> {
     asker.may_in_fleet(RULES, Verb::List)?;
     let rules = admission(&api)?.rules();
     if !rules.is_told() {
         let problem = Problem::new(Code::NotReady, "the rules have not been read yet");
         return Err(problem.come_back(Duration::from_secs(1)));
     }
-    Ok(Json(Rules { rules: rules.list().into_iter().map(Rule::from).collect() }))
+    Ok(Json(AdmissionRules { rules: rules.list().into_iter().map(AdmissionRule::from).collect() }))
 }
 
 #[derive(Clone, Debug, Deserialize, IntoParams)]

@@ -111,3 +111,34 @@ fn what_is_shown_is_accepted_again() {
         assert!(accepted, "{}: {shown:?}", setting.key);
     }
 }
+
+#[test]
+fn the_webhook_is_reached_in_one_way_that_can_be() {
+    let empty = nothing();
+    let resolve = |given: &[(&'static str, &str)]| {
+        let flags = flags(given, Some(empty.path()));
+        Sources { flags: &flags, env: BTreeMap::new() }.resolve()
+    };
+    let service = ("admission.service", "fairlead/webhook");
+    let url = ("admission.url", "https://hook.example.com:7683/");
+    let told = |given: &[(&'static str, &str)]| {
+        let problems = resolve(given).unwrap_err();
+        problems.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n")
+    };
+    assert!(told(&[service]).contains("needs store=kubernetes"));
+    assert!(told(&[service, url, ("store", "kubernetes")]).contains("set one"));
+    assert!(told(&[("admission.clusters", "prod")]).contains("needs admission.url"));
+    assert!(told(&[("admission.url", "http://hook")]).contains("https, a host"));
+    assert!(told(&[("admission.timeout", "1500ms")]).contains("whole seconds"));
+
+    let config = resolve(&[service, ("store", "kubernetes")]).unwrap().config.admission;
+    let Service { namespace, name, port } = config.service.unwrap();
+    assert_eq!((namespace.as_str(), name.as_str(), port), ("fairlead", "webhook", 443));
+    let config = resolve(&[url, ("admission.clusters", "a, b")]).unwrap().config.admission;
+    let url = config.url.unwrap();
+    assert_eq!(
+        (url.base.as_str(), url.host.as_str()),
+        ("https://hook.example.com:7683", "hook.example.com")
+    );
+    assert_eq!(config.clusters, ["a", "b"]);
+}

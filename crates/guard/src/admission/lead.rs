@@ -193,7 +193,7 @@ impl Keeper {
         let mut watch = self.objects.watch::<ValidatingWebhookConfiguration>(within);
         let mut certificates = self.certificates.changes();
         let mut backoff = Backoff::new(RETRY);
-        let mut said = false;
+        let (mut ours, mut edit): (Option<String>, bool) = (None, false);
         loop {
             let Some(bundle) = self.certificates.bundle() else {
                 if stop.bound(certificates.changed()).await.is_none() {
@@ -204,17 +204,22 @@ impl Keeper {
             let wanted = self.registration.configuration(&self.cluster, &bundle);
             let applied = self.objects.apply(&wanted, Expected::Any, Deadline::after(REQUEST));
             let Some(applied) = stop.bound(applied).await else { return };
-            let ours = match applied {
+            match applied {
                 Ok(made) => {
-                    if !said {
+                    let made = made.resource_version();
+                    if ours.is_none() {
                         info!(cluster = self.cluster, "the admission webhook is registered");
+                    } else if edit && made != ours {
+                        info!(
+                            cluster = self.cluster,
+                            "the webhook's registration was edited, and put back"
+                        );
                     }
-                    said = true;
+                    (ours, edit) = (made, false);
                     backoff.succeeded();
                     self.trusting.update(|given| {
                         given.insert(self.cluster.clone(), bundle.clone()).as_ref() != Some(&bundle)
                     });
-                    made.resource_version()
                 }
                 Err(error) => {
                     let retry = backoff.failed();
@@ -225,18 +230,17 @@ impl Keeper {
                             error, "cannot register the admission webhook, trying on"
                         );
                     }
-                    said = false;
                     if stop.bound(tokio::time::sleep(retry.wait)).await.is_none() {
                         return;
                     }
                     continue;
                 }
-            };
+            }
             let something = async {
                 tokio::select! {
                     () = certificates.changed() => {}
                     () = edited(&mut watch, ours.as_deref()) => {
-                        info!(cluster = self.cluster, "the webhook's registration was edited; putting it back");
+                        edit = true;
                         tokio::time::sleep(REPAIR).await;
                     }
                     () = tokio::time::sleep(LOOK) => {}

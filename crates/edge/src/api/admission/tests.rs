@@ -77,3 +77,34 @@ async fn rules_and_decisions_are_shown_to_who_may_see_them() {
         assert_eq!(answer.code(), "forbidden", "{path}");
     }
 }
+
+#[tokio::test]
+async fn a_stream_tells_what_there_is_and_then_what_changes() {
+    let world = World::new().ready().await;
+    let admission = world.api.admission.clone().unwrap();
+    let decide = |owner: &str| {
+        let body = review(owner, "web/cart");
+        admission.review(guard::admission::HERE, body.as_bytes()).unwrap();
+    };
+    let all = super::Asked {
+        limit: None,
+        outcome: None,
+        cluster: None,
+        namespace: None,
+        rule: None,
+        since: None,
+    };
+    let mut follower = super::Follower {
+        changes: admission.audit_changes(),
+        admission: admission.clone(),
+        asked: all,
+        told: None,
+    };
+    assert!(follower.next().await.lines.is_empty(), "at once, also when there is nothing");
+    for owner in ["a", "b"] {
+        decide(owner);
+        let told = follower.next().await;
+        assert_eq!(told.lines.len(), 1, "only what is new");
+        assert_eq!(told.lines[0].owner, format!("Pod/{owner}"));
+    }
+}

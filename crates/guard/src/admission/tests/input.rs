@@ -233,6 +233,53 @@ proptest! {
         let _ = Request::review(review.to_string().as_bytes(), &Settings::new(true));
     }
 
+    /// What is nearly a review: bytes changed, cut out and doubled.
+    #[test]
+    fn no_damage_to_a_review_makes_a_decision_panic(
+        edits in proptest::collection::vec((any::<prop::sample::Index>(), any::<u8>(), 0..3_u8), 1..6),
+    ) {
+        let rules = [rule("r", json!({"action": "deny", "criteria": [
+            {"name": "image", "op": "containsAny", "value": "harbor.*/*"},
+            {"type": "customPath", "name": "x", "path": "item.spec.containers.0.image",
+             "value_type": "key", "op": "exist"}]}))];
+        let program = program(&rules);
+        let what = with(json!({"env": [{"name": "A", "value": "b"}], "resources": {"limits": {"cpu": "1"}}}));
+        let mut bytes = review("v1", "CREATE", &what);
+        for (at, byte, edit) in edits {
+            let at = at.index(bytes.len());
+            match edit {
+                0 => bytes[at] = byte,
+                1 => { bytes.remove(at); }
+                _ => bytes.insert(at, bytes[at]),
+            }
+        }
+        match Request::review(&bytes, &Settings::new(true)) {
+            Ok(request) => {
+                let decision = decide(&program, &request, &Unknown);
+                let _ = response(Ok((&request, &decision)));
+            }
+            Err(broken) => {
+                let _ = response(Err(&broken));
+            }
+        }
+    }
+
+    /// An object is read the same from a review and by itself.
+    #[test]
+    fn a_review_and_an_object_are_one(container in json_like(), metadata in json_like()) {
+        let what = json!({"apiVersion": "v1", "kind": "Pod", "metadata": metadata,
+                          "spec": {"containers": [container]}});
+        let settings = Settings::new(true);
+        let sent = Request::review(&review("v1", "CREATE", &what), &settings);
+        let groups = ["devs".to_owned()];
+        let given = Request::object(&what, Operation::Create, "alice", &groups, &settings);
+        prop_assert_eq!(sent.is_ok(), given.is_ok(), "{:?} {:?}", sent, given);
+        if let (Ok(sent), Ok(given)) = (sent, given) {
+            prop_assert_eq!(sent.passed(), given.passed());
+            prop_assert_eq!(sent.name, given.name);
+        }
+    }
+
     #[test]
     fn no_export_makes_an_import_panic(rules in json_like()) {
         let _ = import(&[json!({"kind": "NvAdmissionControlSecurityRule", "spec": {"rules": [rules]}})]);
