@@ -97,8 +97,8 @@ fn report(count: usize, concurrency: usize, runs: &[(&str, Vec<Pair>)]) {
         all.sort_by_key(|took| took.wall);
         all.get(all.len() / 2).copied()
     };
-    let commands: [(&str, fn(&Pair) -> Took); 2] =
-        [("ADD", |pair| pair.add), ("DEL", |pair| pair.del)];
+    type Of = fn(&Pair) -> Took;
+    let commands: [(&str, Of); 2] = [("ADD", |pair| pair.add), ("DEL", |pair| pair.del)];
     for (command, of) in commands {
         for (name, _) in runs {
             let Some(took) = median(name, of) else { continue };

@@ -392,8 +392,12 @@ pub(crate) const SETTINGS: &[Setting] = &[
         key: "admission.service",
         metavar: "NAMESPACE/NAME",
         help: "The Service by which the API server of the store's cluster reaches the webhook; registers it there",
-        allowed: "a namespace and a name, with a port other than 443 after a colon: fairlead/webhook, fairlead/webhook:7683",
+        allowed: "none, or a namespace and a name, with a port other than 443 after a colon: fairlead/webhook, fairlead/webhook:7683",
         take: |c, v| {
+            if v == "none" {
+                c.admission.service = None;
+                return Some(());
+            }
             let (namespace, rest) = v.split_once('/')?;
             let (name, port) = match rest.split_once(':') {
                 Some((name, port)) => (name, port.parse().ok().filter(|port| *port != 0)?),
@@ -405,7 +409,7 @@ pub(crate) const SETTINGS: &[Setting] = &[
         },
         show: |c| {
             c.admission.service.as_ref().map_or_else(
-                || "-".to_owned(),
+                || "none".to_owned(),
                 |Service { namespace, name, port }| format!("{namespace}/{name}:{port}"),
             )
         },
@@ -414,9 +418,14 @@ pub(crate) const SETTINGS: &[Setting] = &[
         key: "admission.url",
         metavar: "URL",
         help: "Where API servers reach the webhook from outside; registers it in the store's cluster and in admission.clusters",
-        allowed: "https, a host and a port, such as https://fairlead.example.com:7683",
-        take: |c, v| values::https_url(v).map(|v| c.admission.url = Some(v)),
-        show: |c| c.admission.url.as_ref().map_or_else(|| "-".to_owned(), |url| url.base.clone()),
+        allowed: "none, or https, a host and a port, such as https://fairlead.example.com:7683",
+        take: |c, v| {
+            c.admission.url = if v == "none" { None } else { Some(values::https_url(v)?) };
+            Some(())
+        },
+        show: |c| {
+            c.admission.url.as_ref().map_or_else(|| "none".to_owned(), |url| url.base.clone())
+        },
     },
     Setting {
         key: "admission.clusters",

@@ -128,7 +128,7 @@ fn the_webhook_is_reached_in_one_way_that_can_be() {
     assert!(told(&[service]).contains("needs store=kubernetes"));
     assert!(told(&[service, url, ("store", "kubernetes")]).contains("set one"));
     assert!(told(&[("admission.clusters", "prod")]).contains("needs admission.url"));
-    assert!(told(&[("admission.url", "http://hook")]).contains("expected https"));
+    assert!(told(&[("admission.url", "http://hook")]).contains("https, a host"));
     assert!(told(&[("admission.timeout", "1500ms")]).contains("whole seconds"));
 
     let config = resolve(&[service, ("store", "kubernetes")]).unwrap().config.admission;
