@@ -43,6 +43,8 @@ struct Pair {
     del: Took,
 }
 
+type Part = fn(&Pair) -> Took;
+
 fn main() {
     // cargo adds `--bench`.
     let mut args = std::env::args().skip(1).filter(|arg| !arg.starts_with("--"));
@@ -92,13 +94,12 @@ fn main() {
 
 fn report(count: usize, concurrency: usize, runs: &[(&str, Vec<Pair>)]) {
     println!("\n{count} pods, {concurrency} at once");
-    let median = |name: &str, of: fn(&Pair) -> Took| {
+    let median = |name: &str, of: Part| {
         let mut all: Vec<Took> = runs.iter().find(|run| run.0 == name)?.1.iter().map(of).collect();
         all.sort_by_key(|took| took.wall);
         all.get(all.len() / 2).copied()
     };
-    type Of = fn(&Pair) -> Took;
-    let commands: [(&str, Of); 2] = [("ADD", |pair| pair.add), ("DEL", |pair| pair.del)];
+    let commands: [(&str, Part); 2] = [("ADD", |pair| pair.add), ("DEL", |pair| pair.del)];
     for (command, of) in commands {
         for (name, _) in runs {
             let Some(took) = median(name, of) else { continue };
