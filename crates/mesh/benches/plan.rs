@@ -52,7 +52,8 @@ fn timed(mesh: &ClusterMesh, views: &Views) -> (Plan, Duration) {
 
 /// As the controller holds them.
 fn index<T: ResourceExt>(objects: Vec<T>) -> Index<T> {
-    objects.into_iter().map(|object| (object.name_any().into(), Arc::new(object))).collect()
+    let named = |object: T| (Arc::from(object.name_any()), Arc::new(object));
+    objects.into_iter().map(named).collect()
 }
 
 fn nodes(c: usize) -> Vec<Node> {

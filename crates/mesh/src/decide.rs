@@ -24,6 +24,7 @@ pub(crate) struct Decision {
 }
 
 #[derive(Clone, Debug, PartialEq)]
+#[expect(clippy::large_enum_variant, reason = "it is boxed where it is kept")]
 pub(crate) enum Write {
     Create(Peer),
     Update(Update),

@@ -67,12 +67,15 @@ impl Candidate {
     }
 }
 
+/// A node by its cluster and its name.
+pub(crate) type Place = (Arc<str>, Arc<str>);
+
 /// What a look at all clusters is needed for.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Everyone {
     /// With the number of nodes that have it.
     key_in: HashMap<String, BTreeMap<Arc<str>, usize>>,
-    internal_of: HashMap<IpAddr, BTreeSet<(Arc<str>, Arc<str>)>>,
+    internal_of: HashMap<IpAddr, BTreeSet<Place>>,
 }
 
 impl Everyone {
@@ -211,7 +214,7 @@ fn left_out(
     claims: &Claims,
 ) -> Option<String> {
     let route = IpNet::from(ip);
-    let sharing = |(c, n): &&(Arc<str>, Arc<str>)| (&**c, &**n) != (cluster, node);
+    let sharing = |(c, n): &&Place| (&**c, &**n) != (cluster, node);
     if let Some((cluster, node)) = everyone.internal_of[&ip].iter().find(sharing) {
         return Some(format!("it is that of {cluster}/{node} too"));
     }

@@ -25,7 +25,7 @@ use crate::endpoint::Discovered;
 use crate::frame::Frame;
 use crate::peer::Peer;
 use crate::plan::{Seen, TargetPlan};
-use crate::source::{Candidate, Candidates, Everyone, Peered, Source, settle};
+use crate::source::{Candidate, Candidates, Everyone, Peered, Place, Source, settle};
 use crate::status::{Account, status, unseen};
 use crate::there::There;
 
@@ -39,9 +39,6 @@ pub struct Sight {
     pub nodes: Seen<Index<Node>>,
     pub peers: Seen<Index<Peer>>,
 }
-
-/// A node by its cluster and its name.
-type Place = (Arc<str>, Arc<str>);
 
 #[derive(Debug)]
 pub struct State {

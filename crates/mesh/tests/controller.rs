@@ -82,7 +82,7 @@ struct Scene {
 }
 
 /// The `i`th cluster: its pods, its WireGuard addresses, and services that no node covers.
-fn cluster(i: usize, reference: Value) -> Value {
+fn cluster(i: usize, reference: &Value) -> Value {
     let mut cluster = json!({
         "name": NAMES[i],
         "allowedNetworks": [format!("10.{i}.0.0/16"), format!("10.{}.0.0/16", 100 + i)],
@@ -299,8 +299,8 @@ mod kube_servers {
         let one = Replica::start("one", &scene);
         let kubeconfig = scene.servers[1].access().kubeconfig();
         one.fleet.import("b", kubeconfig, None, soon()).await.unwrap();
-        let (a, b) = (cluster(0, json!({"local": true})), cluster(1, json!({"clusterRef": "b"})));
-        let c = cluster(2, json!({"kubeconfigSecretRef": {"name": "c"}}));
+        let (a, b) = (cluster(0, &json!({"local": true})), cluster(1, &json!({"clusterRef": "b"})));
+        let c = cluster(2, &json!({"kubeconfigSecretRef": {"name": "c"}}));
 
         // A mesh beside the one that things happen to, of other networks of the same clusters.
         let began = Instant::now();

@@ -50,7 +50,7 @@ pub(super) struct Outcome {
 enum Task {
     Delete(String),
     Update(Update),
-    Create(Peer),
+    Create(Box<Peer>),
 }
 
 impl Batch {
@@ -62,7 +62,7 @@ impl Batch {
             (deletes.into_iter().map(Task::Delete).collect(), true),
             (yielding.into_iter().map(Task::Update).collect(), true),
             (taking.into_iter().map(Task::Update).collect(), false),
-            (creates.into_iter().map(Task::Create).collect(), false),
+            (creates.into_iter().map(Box::new).map(Task::Create).collect(), false),
         ];
         let (mut left, mut written) = (BATCH, 0);
         let mut failed: Option<String> = None;
@@ -102,7 +102,7 @@ impl Batch {
         let result = match task {
             Task::Delete(name) => self.delete(&name, deadline).await,
             Task::Update(update) => self.update(update, deadline).await,
-            Task::Create(peer) => self.create(peer, deadline).await,
+            Task::Create(peer) => self.create(*peer, deadline).await,
         };
         match result {
             Ok(()) => Ok(()),

@@ -175,7 +175,8 @@ impl Observer {
         let mut backoff = Backoff::new(RETRY);
         loop {
             let query = ListQuery { limit: Some(ALL), ..ListQuery::of(NODES) };
-            match watch(self.connect(), query, Deadline::after(OPEN)).await {
+            // On the heap while it lasts: a watch that is open is small.
+            match Box::pin(watch(self.connect(), query, Deadline::after(OPEN))).await {
                 Ok(changes) => {
                     backoff.succeeded();
                     let mut changes = std::pin::pin!(changes);
@@ -201,7 +202,8 @@ impl Observer {
             // From before it is asked: what comes meanwhile is not missed.
             let mut resets = connection.discovery().resets();
             let query = ListQuery { limit: Some(ALL), ..ListQuery::of(PEERS) };
-            match watch(self.connect(), query, Deadline::after(OPEN)).await {
+            // On the heap while it lasts: a watch that is open is small.
+            match Box::pin(watch(self.connect(), query, Deadline::after(OPEN))).await {
                 Ok(changes) => {
                     backoff.succeeded();
                     tokio::select! {
@@ -241,7 +243,7 @@ impl Observer {
         while let Some(change) = changes.next().await {
             self.edit(|observed| match change {
                 Change::Applied(object) => {
-                    parsed(object, bare).is_some_and(|(_, peer)| observed.put(peer))
+                    parsed(&object, bare).is_some_and(|(_, peer)| observed.put(peer))
                 }
                 Change::Deleted(object) => observed.remove(&object.name_any(), None),
                 listed => tell(&mut observed.sight.peers, listed, bare),
@@ -309,11 +311,11 @@ fn tell<T: Clone + PartialEq + DeserializeOwned>(
 ) -> bool {
     match (change, &mut *seen) {
         (Change::Listed(page), _) => {
-            let all = page.items.into_iter().filter_map(|object| parsed(object, keep));
+            let all = page.items.into_iter().filter_map(|object| parsed(&object, keep));
             say(seen, Seen::Known(all.map(|(name, one)| (name, Arc::new(one))).collect()))
         }
         (Change::Applied(object), Seen::Known(index)) => {
-            let Some((name, one)) = parsed(object, keep) else { return false };
+            let Some((name, one)) = parsed(&object, keep) else { return false };
             let same = index.get(&name).is_some_and(|known| **known == one);
             if !same {
                 index.insert(name, Arc::new(one));
@@ -328,9 +330,9 @@ fn tell<T: Clone + PartialEq + DeserializeOwned>(
     }
 }
 
-fn parsed<T: DeserializeOwned>(object: DynamicObject, keep: fn(T) -> T) -> Option<(Arc<str>, T)> {
+fn parsed<T: DeserializeOwned>(object: &DynamicObject, keep: fn(T) -> T) -> Option<(Arc<str>, T)> {
     let name: Arc<str> = object.name_any().into();
-    match serde_json::to_value(&object).and_then(serde_json::from_value) {
+    match serde_json::to_value(object).and_then(serde_json::from_value) {
         Ok(one) => Some((name, keep(one))),
         Err(error) => {
             warn!(object = %name, %error, "an object cannot be read and is left out");

@@ -200,7 +200,7 @@ impl Roster {
         let observer = Observer { reach, world: self.world.clone(), install };
         let stop = self.tasks.stopping();
         let task = self.tasks.spawn(format!("observe {reference}"), async move {
-            stop.bound(observer.run()).await;
+            stop.bound(Box::pin(observer.run())).await;
         });
         Watched { task: Task(task), install: sender, offered: None }
     }
