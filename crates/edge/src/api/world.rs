@@ -75,7 +75,7 @@ impl World {
             Audit::start(data.path(), Size::default(), &tasks),
             ledger,
             Gates::new(),
-            mesh::Meshes::new(objects),
+            mesh::Meshes::new(objects.clone()),
             tasks.clone(),
             "no clusters",
         );
