@@ -278,8 +278,9 @@ fn taken(dir: &Path) -> Result<Option<PathBuf>, Failure> {
 
 /// The interfaces of containers that are ours.
 fn interfaces() -> Vec<String> {
-    let names = fs::read_dir("/sys/class/net").into_iter().flatten().flatten();
-    let names = names.filter_map(|entry| entry.file_name().into_string().ok());
+    // Not /sys: that shows the namespace it was mounted in, which need not be ours.
+    let links = fs::read_to_string("/proc/self/net/dev").unwrap_or_default();
+    let names = links.lines().filter_map(|line| Some(line.split_once(':')?.0.trim().to_owned()));
     let mut ours: Vec<_> = names.filter(|name| cni::interface::is_ours(name)).collect();
     ours.sort();
     ours
