@@ -30,7 +30,7 @@ use crate::plan::Seen;
 use crate::state::State;
 use crate::status::TO_WRITE;
 
-/// Decisions between two looks at whatever else there is to do: a fraction of a millisecond.
+/// Decisions between two looks at whatever else there is to do: a few milliseconds.
 const SLICE: usize = 256;
 /// A target that could not be written, and a store that could not.
 const RETRY: Curve = Curve { first: Duration::from_millis(500), most: Duration::from_secs(30) };
