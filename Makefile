@@ -38,6 +38,9 @@ bench: ## every benchmark, as ratios against named rivals
 # clippy is the compiler here: it lints what it builds, and nothing is built twice.
 ci: export RUSTC_WORKSPACE_WRAPPER = clippy-driver
 ci: export RUSTFLAGS = -D warnings
+# Built once and thrown away: nothing that only helps the next build, or a debugger.
+ci: export CARGO_INCREMENTAL = 0
+ci: export CARGO_PROFILE_DEV_DEBUG = none
 ci: ## what must pass before anything lands: what lint and test check, in one build
 	@scripts/setup lint
 	$(CARGO) fmt --all --check
