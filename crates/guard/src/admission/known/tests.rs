@@ -1,3 +1,5 @@
+#![allow(clippy::needless_pass_by_value, reason = "`json!` is written where it is passed")]
+
 use objects::kinds::admission_rule::RiskyTag;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
