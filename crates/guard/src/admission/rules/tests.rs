@@ -96,7 +96,7 @@ proptest! {
                     there.remove(&name);
                 }
                 1 => {
-                    there.retain(|other: &usize, _| *other.is_multiple_of(2));
+                    there.retain(|other: &usize, _| other.is_multiple_of(2));
                     rules.reset(there.values().cloned().collect(), &settings);
                 }
                 _ => {
