@@ -42,6 +42,9 @@ const BLOCK_SIZE_BITS: u8 = 5;
 /// How long the store may take for one question, and the pause before it is asked again.
 const ASK: Duration = Duration::from_secs(10);
 const AGAIN: Duration = Duration::from_secs(5);
+/// How long the start waits for the pool that it makes: a store that is away holds up no pod for
+/// which there is an address.
+const FIRST_POOL: Duration = Duration::from_secs(5);
 
 #[derive(Clone, Debug)]
 pub struct NetConfig {
@@ -131,6 +134,7 @@ pub fn begin(
     };
     let serve = server::serve(listener, handle, server::Bounds::default(), tasks.clone());
     tasks.spawn_essential("cni-server", serve);
+    let wants_pool = pool.is_some();
     if let Some(pool) = pool {
         tasks.spawn("first-pool", make_pool(objects.clone(), pool, tasks.clone()));
     }
@@ -145,8 +149,15 @@ pub fn begin(
     let ready = readiness.announce("net");
     ready.not_ready("reconciling");
     let health = attach.health();
-    let reconcile = Reconcile::new(wiring, attach, addresses, tasks.clone());
-    tasks.spawn_essential("reconcile", reconcile.run(health, ready, tasks.stopping()));
+    let reconcile = Reconcile::new(wiring, attach, addresses.clone(), tasks.clone());
+    let stop = tasks.stopping();
+    tasks.spawn_essential("reconcile", async move {
+        if wants_pool {
+            // A pod that comes at once should not be told that there is no pool.
+            let _ = Deadline::after(FIRST_POOL).bound(stop.bound(known(&addresses))).await;
+        }
+        reconcile.run(health, ready, stop).await;
+    });
     info!(mtu, "the node's network begins");
     Ok(())
 }
@@ -159,6 +170,14 @@ fn first_pool(subnets: &[Subnet]) -> Result<Option<AddressPool>, Invalid> {
     let pool = AddressPool::new(pool::DEFAULT, spec);
     pool.check()?;
     Ok(Some(pool))
+}
+
+/// Returns when the node knows the default pool.
+async fn known(addresses: &Addresses) {
+    let mut changes = addresses.changes();
+    while addresses.view().standing(pool::DEFAULT).is_none() {
+        changes.changed().await;
+    }
 }
 
 /// Makes the pool unless there is one of its name, whatever that is.
