@@ -157,7 +157,11 @@ fn the_agent_serves_shows_and_remembers() {
     let (_, pools) = agent.shown("pools");
     assert_eq!(pools[0]["subnets"], json!(["10.64.0.0/24", "fd64::/120"]));
 
-    assert_eq!(agent.shown("check"), (0, json!([])));
+    // Routes to a block that was just claimed follow in a moment.
+    let until = Instant::now() + PATIENCE;
+    while agent.shown("check") != (0, json!([])) {
+        assert!(Instant::now() < until, "{:?}", agent.shown("check"));
+    }
     let metrics = agent.get("/metrics");
     for metric in
         ["fairlead_cni_results_total{command=\"add\",code=\"0\"} 1", "fairlead_cni_step_seconds"]
