@@ -22,6 +22,7 @@
 //! writes.
 
 pub mod admission;
+pub mod agents;
 pub mod conversations;
 pub mod groups;
 pub mod rules;
