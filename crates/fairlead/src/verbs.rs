@@ -2,6 +2,7 @@
 
 mod admission;
 mod agent;
+mod agents;
 mod apply;
 mod audit;
 mod clusters;
@@ -70,6 +71,7 @@ enum Verb {
     Up(up::Args),
     Controller(controller::Args),
     Agent(agent::Args),
+    Agents(agents::Args),
     Clusters(clusters::Args),
     Get(Box<get::Args>),
     Describe(describe::Args),
@@ -116,6 +118,7 @@ pub(crate) fn dispatch(cli: &Cli) -> Verdict {
         Verb::Completions(args) => return completions::run(args),
         Verb::Version(args) => return version::run(args),
         // The others ask a running server.
+        Verb::Agents(args) => agents::run(args),
         Verb::Clusters(args) => clusters::run(args),
         Verb::Get(args) => get::run(args),
         Verb::Describe(args) => describe::run(args),

@@ -34,7 +34,8 @@ use tokio::time::Instant;
 
 pub use crate::conversations::AWAY;
 pub use authority::{
-    Authority, AuthorityChanges, Bearer, Certified, LIFETIME, NotRevoked, Refused, SERVER_NAME, Serving, lead,
+    Authority, AuthorityChanges, Bearer, Certified, LIFETIME, NotRevoked, Refused, SERVER_NAME,
+    Serving, lead,
 };
 pub use interval::{LONGEST, Load, SHORTEST};
 pub use metrics::Outcome;

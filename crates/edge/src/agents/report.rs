@@ -113,13 +113,14 @@ impl<C: Counts> Reports<C> {
     ) -> Result<Self, Status> {
         let bearer = server.known(caller)?;
         let id = request.headers().get(AGENT).and_then(|id| id.to_str().ok());
-        let id = id.ok_or_else(|| Status::invalid_argument("the header fairlead-agent is missing"))?;
+        let id =
+            id.ok_or_else(|| Status::invalid_argument("the header fairlead-agent is missing"))?;
         server.own(bearer.as_ref(), id)?;
         // Before the look: a change after it is not missed.
         let standing = Standing::new(&server, bearer);
         let counts = (*server.counts.load()).clone();
-        let counts = counts
-            .ok_or_else(|| Status::unavailable("another replica counts: ask the leader"))?;
+        let counts =
+            counts.ok_or_else(|| Status::unavailable("another replica counts: ask the leader"))?;
         let attendance = server.agents.attend(id).map_err(unknown)?;
         let largest = server.agents.limits().batch;
         let frames = Frames::new(request.into_body(), largest, server.budget.clone());
@@ -136,7 +137,8 @@ impl<C: Counts> Reports<C> {
             }
             begun = Deadline::after(SILENT).bound(self.frames.wait()) => begun,
         };
-        let begun = begun.map_err(|_| Status::deadline_exceeded("nothing was heard for long"))??;
+        let begun =
+            begun.map_err(|_| Status::deadline_exceeded("nothing was heard for long"))??;
         if !begun {
             return Ok(None);
         }
@@ -159,7 +161,9 @@ impl<C: Counts> Reports<C> {
         let Batch { incarnation, sequence, records, dropped, workloads } = batch;
         if incarnation != self.attendance.agent.facts.incarnation {
             self.attendance.not_counted(Outcome::Malformed);
-            return Err(Status::invalid_argument("the batch is of another incarnation than joined"));
+            return Err(Status::invalid_argument(
+                "the batch is of another incarnation than joined",
+            ));
         }
         if let Err(wait) = self.attendance.heard(dropped) {
             op.finish(End::Refused);

@@ -134,11 +134,7 @@ impl Kept {
 }
 
 /// What should be kept instead of `kept`, if anything.
-fn next(
-    kept: Option<&Kept>,
-    lifetime: Duration,
-    now: Timestamp,
-) -> Result<Option<Kept>, Unmade> {
+fn next(kept: Option<&Kept>, lifetime: Duration, now: Timestamp) -> Result<Option<Kept>, Unmade> {
     let names = [SERVER_NAME.to_owned()];
     // A margin for clocks that differ.
     let overlap = lifetime + Duration::from_secs(60 * 60);

@@ -33,7 +33,9 @@ pub(super) fn next(current: Duration, load: Load) -> Duration {
     } else {
         current.as_secs_f64()
     };
-    Duration::from_secs_f64(seconds.max(shortest).clamp(SHORTEST.as_secs_f64(), LONGEST.as_secs_f64()))
+    Duration::from_secs_f64(
+        seconds.max(shortest).clamp(SHORTEST.as_secs_f64(), LONGEST.as_secs_f64()),
+    )
 }
 
 #[cfg(test)]
