@@ -12,6 +12,8 @@
 //! rule, the container and the criterion, and never a secret's value.
 //!
 //! ```text
+//! connections ──► sensor (on each node) ──► reports
+//!
 //! agents' reports ──► conversations ──► View (a published snapshot) ──► lists, graphs
 //!                       ▲         └───► discovered ──► rules::Learned; violations
 //!     groups, rules ──► Policy
@@ -25,4 +27,5 @@ pub mod admission;
 pub mod conversations;
 pub mod groups;
 pub mod rules;
+pub mod sensor;
 pub mod violations;
