@@ -53,7 +53,7 @@ impl Default for Limits {
     /// At worst some 12 MB of totals and 25 MB of connections.
     fn default() -> Self {
         let idle = conversations::Limits::default().idle;
-        Self { totals: 1 << 16, flows: 1 << 18, records: 1 << 13, idle }
+        Self { totals: 1 << 16, flows: 1 << 18, records: 1 << 12, idle }
     }
 }
 
@@ -127,8 +127,18 @@ pub struct Sensor {
     heard: Moment,
     /// Looking for room is of no use before.
     full_until: Moment,
-    dropped: Totals,
+    dropped: Dropped,
     unfollowed: u64,
+}
+
+/// What was seen and will never be told.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Dropped {
+    /// How often it was something.
+    pub times: u64,
+    /// Of which against the rules.
+    pub alarming: u64,
+    pub totals: Totals,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -158,8 +168,7 @@ struct Total {
 pub struct Counters {
     pub flows: usize,
     pub totals: usize,
-    /// What was seen and will never be told.
-    pub dropped: Totals,
+    pub dropped: Dropped,
     /// Times that there was no room to follow a connection; it is counted at its end.
     pub unfollowed: u64,
 }
@@ -185,7 +194,7 @@ impl Sensor {
             durable: 0,
             heard: now,
             full_until: Moment::default(),
-            dropped: Totals::ZERO,
+            dropped: Dropped::default(),
             unfollowed: 0,
         }
     }
@@ -244,17 +253,29 @@ impl Sensor {
         self.settled = true;
     }
 
-    /// A controller has taken this agent in. It is told the whole table if it is one that knows
-    /// nothing of it, else what it may have lost.
-    pub fn joined(&mut self, epoch: u64, now: Moment) {
+    /// The incarnation to join a controller with: a new one for who heard of none for [`AWAY`].
+    pub fn joining(&mut self, now: Moment) -> u64 {
         self.now = self.now.max(now);
         if self.now.since(self.heard) >= AWAY {
             self.begin_again();
         }
+        self.incarnation
+    }
+
+    /// A controller knows of a later incarnation, or that this one is over.
+    pub fn outdated(&mut self, now: Moment) {
+        self.now = self.now.max(now);
+        self.begin_again();
+    }
+
+    /// A controller has taken this agent in. It is told the whole table if it is one that knows
+    /// nothing of it, else what it may have lost.
+    pub fn joined(&mut self, epoch: u64, now: Moment) {
+        self.now = self.now.max(now);
+        self.heard = self.now;
         if self.epoch.replace(epoch) != Some(epoch) {
             self.durable = 0;
         }
-        self.heard = self.now;
         let durable = self.durable;
         let past = self.past.iter_mut().map(|(_, total)| total);
         for total in self.totals.values_mut().chain(past) {
@@ -324,10 +345,6 @@ impl Sensor {
         }
     }
 
-    pub fn incarnation(&self) -> u64 {
-        self.incarnation
-    }
-
     fn grow(&mut self, key: Key, growth: Totals) {
         let (now, idle) = (self.now, self.limits.idle);
         if let Some(total) = self.totals.get_mut(&key) {
@@ -345,7 +362,7 @@ impl Sensor {
         }
         let alarming = self.watch.as_ref().is_some_and(|watch| watch.violates(&key));
         if self.totals.len() + self.past.len() >= self.limits.totals && !self.make_room(alarming) {
-            self.dropped += growth;
+            self.dropped.add(growth, alarming);
             return;
         }
         let total = Total {
@@ -390,7 +407,7 @@ impl Sensor {
         let mut stays = |key: &Key, total: &Total| {
             let goes = may(total) && age(key, total) <= oldest;
             if goes {
-                *dropped += total.totals.growth(total.told);
+                dropped.add(total.totals.growth(total.told), total.alarming);
             }
             !goes
         };
@@ -409,13 +426,14 @@ impl Sensor {
     /// Connections are followed on; totals begin at zero.
     fn begin_again(&mut self) {
         for total in self.totals.values().chain(self.past.iter().map(|(_, total)| total)) {
-            self.dropped += total.totals.growth(total.told);
+            self.dropped.add(total.totals.growth(total.told), total.alarming);
         }
         self.incarnation = self.now.0.max(self.incarnation + 1);
         self.totals.clear();
         self.past.clear();
         self.outstanding = None;
         self.epoch = None;
+        self.heard = self.now;
         (self.sequence, self.durable) = (0, 0);
     }
 
@@ -447,6 +465,16 @@ impl FlowName {
             return Key { client: server, server: client, port: client_port, protocol };
         }
         Key { client, server, port, protocol }
+    }
+}
+
+impl Dropped {
+    fn add(&mut self, growth: Totals, alarming: bool) {
+        if !growth.is_zero() {
+            self.times += 1;
+            self.alarming += u64::from(alarming);
+            self.totals += growth;
+        }
     }
 }
 

@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use super::{FlowName, Key, Known, Limits, Sensor, Total};
+use super::{Dropped, FlowName, Key, Known, Limits, Sensor, Total};
 use crate::conversations::codec::{Reader, Torn, Writer};
 use crate::conversations::{Moment, Protocol, Report, Totals};
 
@@ -46,7 +46,9 @@ impl Sensor {
         out.byte(u8::from(self.outstanding.is_some()));
         out.byte(u8::from(self.epoch.is_some()));
         out.fixed(self.epoch.unwrap_or_default());
-        out.totals(self.dropped);
+        out.number(self.dropped.times);
+        out.number(self.dropped.alarming);
+        out.totals(self.dropped.totals);
         out.count(self.flows.len());
         for (name, known) in &self.flows {
             save_flow(&mut out, name, *known);
@@ -93,7 +95,8 @@ fn load(
     let outstanding = from.byte()? != 0;
     let has_epoch = from.byte()? != 0;
     sensor.epoch = Some(from.fixed()?).filter(|_| has_epoch);
-    sensor.dropped = from.totals()?;
+    let (times, alarming) = (from.number()?, from.number()?);
+    sensor.dropped = Dropped { times, alarming, totals: from.totals()? };
     for _ in 0..from.count()? {
         let (name, known) = load_flow(&mut from)?;
         sensor.flows.insert(name, known);

@@ -203,12 +203,13 @@ fn who_was_away_for_too_long_begins_again() {
     sensor.observe(&flow(1, 53, 100), later(2));
     tell(&mut sensor, 0, later(3));
     sensor.observe(&flow(1, 53, 300), later(4));
-    let before = sensor.incarnation();
+    let before = sensor.incarnation;
     sensor.report(false, later(5)).unwrap();
     let back = Moment(later(5).0 + AWAY.as_millis() as u64);
+    assert!(sensor.joining(back) > before);
     sensor.joined(1, back);
-    assert!(sensor.incarnation() > before);
     assert_eq!(sensor.outstanding(), None);
+    assert_eq!(sensor.counters().dropped.times, 0, "it was told, though nobody may have heard");
     sensor.observe(&flow(1, 53, 400), back);
     let report = sensor.report(false, back).unwrap();
     assert_eq!((report.sequence, report.records[0].totals), (1, totals(100, 0)));
@@ -221,14 +222,14 @@ fn every_start_that_cannot_go_on_is_a_greater_incarnation() {
     let saved = sensor.save(PLACE);
     let limits = Limits::default();
     let at = |place: &str, saved: &[u8], now| {
-        Sensor::begin("node1".into(), place, Some(saved), limits, now).incarnation()
+        Sensor::begin("node1".into(), place, Some(saved), limits, now).incarnation
     };
     let set_back = START.before(AWAY);
-    assert_eq!(at(PLACE, &saved, later(9)), sensor.incarnation());
-    assert_eq!(at("another boot", &saved, set_back), sensor.incarnation() + 1);
+    assert_eq!(at(PLACE, &saved, later(9)), sensor.incarnation);
+    assert_eq!(at("another boot", &saved, set_back), sensor.incarnation + 1);
     assert_eq!(at("another boot", &saved, later(9)), later(9).0);
     for cut in 0..saved.len() {
-        assert!(at(PLACE, &saved[..cut], later(9)) > sensor.incarnation());
+        assert!(at(PLACE, &saved[..cut], later(9)) > sensor.incarnation);
     }
 }
 
@@ -249,14 +250,20 @@ fn what_is_against_the_rules_is_dropped_last() {
     for port in 100..140 {
         sensor.observe(&ended(flow(1, port, 100)), later(2));
     }
-    assert_eq!((sensor.counters().totals, sensor.counters().dropped), (32, totals(800, 8)));
+    assert_eq!((sensor.counters().totals, sensor.counters().dropped.totals), (32, totals(800, 8)));
     sensor.observe(&ended(flow(1, 9, 100)), later(4));
-    assert_eq!((sensor.counters().totals, sensor.counters().dropped), (31, totals(1000, 10)));
+    assert_eq!(
+        (sensor.counters().totals, sensor.counters().dropped.totals),
+        (31, totals(1000, 10))
+    );
     assert!(tell(&mut sensor, 1, later(5)).contains(&(9, totals(100, 1))));
     // What is on disk makes room for anybody, and is lost to nobody.
     sensor.observe(&ended(flow(1, 200, 100)), later(6));
     sensor.observe(&ended(flow(1, 201, 100)), later(6));
-    assert_eq!((sensor.counters().totals, sensor.counters().dropped), (31, totals(1000, 10)));
+    assert_eq!(
+        (sensor.counters().totals, sensor.counters().dropped.totals),
+        (31, totals(1000, 10))
+    );
 }
 
 #[test]
@@ -470,6 +477,11 @@ impl World {
         let saved = saved.then_some(self.saved.as_slice());
         self.sensor = begin(saved, self.limits, self.now);
         self.save();
+        self.join();
+    }
+
+    fn join(&mut self) {
+        self.sensor.joining(self.now);
         self.sensor.joined(self.epoch, self.now);
     }
 
@@ -499,7 +511,7 @@ impl World {
             Step::Report { arrives, answered } => {
                 self.report(arrives, answered);
             }
-            Step::Rejoin => self.sensor.joined(self.epoch, self.now),
+            Step::Rejoin => self.join(),
             Step::Wait { seconds } => self.now = Moment(self.now.0 + seconds * 1000),
             Step::Kill => self.start(true),
             Step::LoseState => {
@@ -510,13 +522,13 @@ impl World {
             Step::Checkpoint => self.checkpoint = self.controller.clone(),
             Step::ControllerDies => {
                 self.controller = self.checkpoint.clone();
-                self.sensor.joined(self.epoch, self.now);
+                self.join();
             }
             Step::ControllerForgets => {
                 (self.controller, self.checkpoint) = Default::default();
                 self.epoch += 1;
                 self.lost = true;
-                self.sensor.joined(self.epoch, self.now);
+                self.join();
             }
         }
     }
@@ -565,7 +577,7 @@ proptest! {
             counted += world.controller.sum(key);
             truth += *totals;
         });
-        counted += world.sensor.counters().dropped;
+        counted += world.sensor.counters().dropped.totals;
         prop_assert_eq!(counted, truth);
     }
 
