@@ -27,9 +27,7 @@ mod server;
 mod tls;
 mod wire;
 
-pub use counts::{
-    Counted, Counts, LocalWorkload, NotCounted, Shipped, ShippedGroup, ShippedRule,
-};
+pub use counts::Counts;
 pub use identity::{Identity, IdentityError};
 pub use rules::RuleChange;
 pub use server::{Server, start};

@@ -10,6 +10,7 @@ use flow::{Deadline, Priority, Stop};
 use futures::stream;
 use guard::agents::{Attendance, Authority, AuthorityChanges, Bearer, Outcome, Refused, SILENT};
 use guard::conversations::Report;
+use guard::ingest::{Counted, NotCounted};
 use http::{HeaderValue, Request, Response, header};
 use hyper::body::Incoming;
 use tonic::Status;
@@ -21,7 +22,7 @@ use super::frames::{Framed, Frames};
 use super::listen::Caller;
 use super::proto::answer::Answer;
 use super::server::{millis, unknown};
-use super::{AGENT, Batch, Counted, Counts, NotCounted, Server, proto};
+use super::{AGENT, Batch, Counts, Server, proto};
 
 /// For a batch to be counted.
 const COUNT: Duration = Duration::from_secs(10);

@@ -5,13 +5,14 @@ use std::sync::Arc;
 
 use flow::snapshot::{Changes, View};
 use futures::{Stream, stream};
+use guard::ingest::{Shipped, ShippedGroup, ShippedRule};
 use ipnet::IpNet;
 use objects::kinds::{GroupMode, Ports, Protocol};
 use tonic::Status;
 
 use super::listen::Caller;
 use super::report::Standing;
-use super::{Counts, Server, Shipped, ShippedGroup, ShippedRule, proto, wire};
+use super::{Counts, Server, proto, wire};
 
 struct Following<C> {
     standing: Standing<C>,

@@ -10,9 +10,10 @@ use std::sync::Arc;
 use bytes::{Buf, Bytes};
 use guard::agents::{Dropped, Limits};
 use guard::conversations::{Moment, Protocol, Record, Totals};
+use guard::ingest::LocalWorkload;
 use prost::Message;
 
-use super::{LocalWorkload, proto};
+use super::proto;
 
 /// Of a batch, beside its records.
 const ADDRESSES: usize = 16_384;

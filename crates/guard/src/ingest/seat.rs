@@ -42,6 +42,11 @@ impl Seat {
         self.current.read(Clone::clone)
     }
 
+    /// The same, for who follows it.
+    pub fn current(&self) -> &Snapshot<Option<Ingest>> {
+        &self.current
+    }
+
     pub fn changes(&self) -> Changes<Option<Ingest>> {
         self.current.subscribe()
     }
