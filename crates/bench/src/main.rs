@@ -10,7 +10,7 @@ use std::time::Instant;
 use bench::{OUT, Summary, Table};
 
 /// Package and benchmark.
-const BENCHMARKS: [(&str, &str); 10] = [
+const BENCHMARKS: [(&str, &str); 11] = [
     ("flow", "flow"),
     ("objects", "store"),
     ("access", "audit"),
@@ -20,6 +20,7 @@ const BENCHMARKS: [(&str, &str); 10] = [
     ("guard", "admission"),
     ("guard", "conversations"),
     ("edge", "webhook"),
+    ("edge", "agents"),
     ("cni", "cni"),
 ];
 
