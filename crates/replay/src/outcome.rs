@@ -107,13 +107,7 @@ pub struct Requirement {
 }
 
 impl Requirement {
-    pub fn new(
-        name: &str,
-        value: Option<f64>,
-        relation: Relation,
-        limit: f64,
-        unit: &str,
-    ) -> Self {
+    pub fn new(name: &str, value: Option<f64>, relation: Relation, limit: f64, unit: &str) -> Self {
         let ok = value.is_some_and(|value| match relation {
             Relation::AtMost => value <= limit,
             Relation::AtLeast => value >= limit,

@@ -10,8 +10,8 @@
 
 use std::collections::BTreeMap;
 use std::io::{self, Write};
-use std::sync::{Arc, OnceLock};
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
@@ -178,7 +178,8 @@ impl Recorder {
         let mut told = self.0.told.lock();
         told.peak = told.peak.max(memory.peak);
         Sample {
-            at_ms: u64::try_from(now.saturating_duration_since(began).as_millis()).unwrap_or(u64::MAX),
+            at_ms: u64::try_from(now.saturating_duration_since(began).as_millis())
+                .unwrap_or(u64::MAX),
             in_flight,
             answered: self.0.answered.load(Relaxed),
             refused: self.0.refused.load(Relaxed),
@@ -328,7 +329,8 @@ mod tests {
     #[test]
     fn a_limit_is_named_when_it_is_passed() {
         let limits = Limits { time: Duration::from_secs(10), memory: 64 << 20 };
-        let sample = |at_ms, mib: u64| Sample { at_ms, memory_bytes: mib << 20, ..Sample::default() };
+        let sample =
+            |at_ms, mib: u64| Sample { at_ms, memory_bytes: mib << 20, ..Sample::default() };
         assert_eq!(limits.passed(&sample(10_000, 64)), None);
         assert_eq!(limits.passed(&sample(10_001, 1)).unwrap(), "at its time limit of 10 s");
         assert_eq!(limits.passed(&sample(1, 65)).unwrap(), "at its memory limit of 64 MiB");

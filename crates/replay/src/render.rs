@@ -27,7 +27,8 @@ pub(crate) fn time(ms: Option<f64>) -> String {
 pub(crate) fn number(value: f64) -> String {
     if value.fract() == 0.0 && value.abs() < 1e15 {
         let digits = format!("{:.0}", value.abs());
-        let groups: Vec<_> = digits.as_bytes().rchunks(3).rev().map(String::from_utf8_lossy).collect();
+        let groups: Vec<_> =
+            digits.as_bytes().rchunks(3).rev().map(String::from_utf8_lossy).collect();
         return format!("{}{}", if value < 0.0 { "-" } else { "" }, groups.join(","));
     }
     if value.abs() >= 100.0 { format!("{value:.0}") } else { format!("{value:.2}") }

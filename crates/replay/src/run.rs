@@ -76,7 +76,11 @@ fn one(
     tell: &mut dyn FnMut(&Sample),
 ) -> Result<Side, CannotRun> {
     let cannot = |why: &str| {
-        CannotRun(format!("{}: the {} design could not be run: {why}", incident.name, design.name()))
+        CannotRun(format!(
+            "{}: the {} design could not be run: {why}",
+            incident.name,
+            design.name()
+        ))
     };
     command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut child = command.spawn().map_err(|error| cannot(&error.to_string()))?;

@@ -117,7 +117,12 @@ fn requirements(load: &Load, new: &Ended) -> Vec<Requirement> {
     let rotating = load.count(&[Manner::Rotates]) as f64;
     judge.exactly("clusters whose credentials rotated", "rotated", rotating, "clusters");
     let left = load.leaving as f64;
-    judge.exactly("removed clusters that served their last user", "servedAfterRemoval", left, "clusters");
+    judge.exactly(
+        "removed clusters that served their last user",
+        "servedAfterRemoval",
+        left,
+        "clusters",
+    );
     judge.exactly("removed clusters still to be had", "foundAfterRemoval", 0.0, "clusters");
     judge.requirements()
 }

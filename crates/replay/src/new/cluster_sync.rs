@@ -77,7 +77,10 @@ async fn replay(
         let names: Vec<String> = names.map(|(name, _)| name.clone()).collect();
         move |fleet: &fleet::Fleet| {
             let view = fleet.view();
-            names.iter().filter(|n| view.clusters.get(n.as_str()).is_some_and(|c| state(c.state))).count()
+            names
+                .iter()
+                .filter(|n| view.clusters.get(n.as_str()).is_some_and(|c| state(c.state)))
+                .count()
         }
     };
     let usable = |state| matches!(state, State::Ready | State::Degraded);
@@ -87,9 +90,8 @@ async fn replay(
     let all = [&[Manner::Well, Manner::Rotates][..], &[Manner::SlowToShakeHands]];
     let (wells, slows) = (load.count(all[0]), load.count(all[1]));
     let deads = load.count(&[Manner::Refuses, Manner::BlackHole]);
-    let settled = until(&fleet, |fleet| {
-        (well(fleet), slow(fleet), dead(fleet)) == (wells, slows, deads)
-    });
+    let settled =
+        until(&fleet, |fleet| (well(fleet), slow(fleet), dead(fleet)) == (wells, slows, deads));
     // What did not come is a figure that does not hold.
     let _ = settled.await;
     recorder.figure("wellUsable", well(&fleet) as f64);
@@ -116,7 +118,7 @@ async fn replay(
     script.after_removal(&held).await;
     script.idle();
     tokio::time::sleep(IDLE).await;
-    script.end();
+    script.end().await;
     tasks.shutdown(Duration::from_secs(10)).await;
     Ok(())
 }
@@ -194,7 +196,8 @@ impl Watched {
     /// Of those that are well; as long as anything if one never was.
     fn p99(&self, load: &Load) -> Duration {
         let first = self.0.lock();
-        let well = load.clusters.iter().filter(|(_, m)| matches!(m, Manner::Well | Manner::Rotates));
+        let well =
+            load.clusters.iter().filter(|(_, m)| matches!(m, Manner::Well | Manner::Rotates));
         let mut took: Vec<Duration> =
             well.map(|(name, _)| first.get(name).copied().unwrap_or(PATIENCE)).collect();
         took.sort_unstable();

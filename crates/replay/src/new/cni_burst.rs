@@ -33,8 +33,7 @@ use crate::stage::node::{ADDRESS, Pod, at_once, on_a_node, pods};
 
 /// For what is not the incident: a start, a deletion.
 const PATIENCE: Duration = Duration::from_secs(60);
-const METRICS: [&str; 4] =
-    ["cni_in_flight", "cni_wait_seconds", "cni_step_seconds", "cni_hanging"];
+const METRICS: [&str; 4] = ["cni_in_flight", "cni_wait_seconds", "cni_step_seconds", "cni_hanging"];
 /// Below this a p99 is the machine's noise.
 const NOISE_MS: f64 = 250.0;
 
@@ -100,7 +99,9 @@ impl Stage<'_> {
         recorder.figure("asked", pods.len() as f64);
         let added = std::thread::scope(|scope| {
             scope.spawn(|| self.slow_log(began, &hanging));
-            let added = at_once(pods, |pod| {
+            let numbered: Vec<(usize, &Pod)> = pods.iter().enumerate().collect();
+            let added = at_once(&numbered, |(number, pod)| {
+                load.in_turn(*number);
                 let asked = recorder.begin();
                 let added = self.plugin(pod, "ADD", load.deadline);
                 match &added {
@@ -130,7 +131,8 @@ impl Stage<'_> {
             Ok(_) => asked.0.failed(),
             Err(error) => {
                 recorder.figure("retryRefusedMs", ms(asked.1.elapsed()));
-                recorder.note(format!("the retry was told: {}", error["msg"].as_str().unwrap_or("")));
+                recorder
+                    .note(format!("the retry was told: {}", error["msg"].as_str().unwrap_or("")));
                 asked.0.refused();
             }
         }
@@ -239,11 +241,7 @@ impl Daemon {
             let started = tokio::runtime::Runtime::new().map_err(|error| error.to_string());
             let started = started.and_then(|runtime| {
                 let tasks = Tasks::new("node");
-                let on = On {
-                    ledger: kept,
-                    readiness: Readiness::default(),
-                    tasks: tasks.clone(),
-                };
+                let on = On { ledger: kept, readiness: Readiness::default(), tasks: tasks.clone() };
                 let entered = runtime.enter();
                 let objects =
                     Objects::embedded(&store, &tasks).map_err(|error| flow::sentence(&error))?;

@@ -113,7 +113,8 @@ fn on_stage(
         happen(&scene, &load).await?;
 
         let after = scene.peers_of(BESIDE).await;
-        let same = after.iter().filter(|(name, version)| before.get(*name) == Some(version)).count();
+        let same =
+            after.iter().filter(|(name, version)| before.get(*name) == Some(version)).count();
         let changed = before.len().max(after.len()) - same;
         recorder.figure("besidePeers", before.len() as f64);
         recorder.figure("besideChanged", changed as f64);
@@ -283,7 +284,9 @@ impl Scene {
             for cluster in [&self.home, tenant] {
                 let peers = cluster.peers().await;
                 there += peers.as_ref().map_or(0, |peers| {
-                    let of_mesh = |peer: &&mesh::Peer| peer.labels().get(label::MESH).is_some_and(|m| m == name);
+                    let of_mesh = |peer: &&mesh::Peer| {
+                        peer.labels().get(label::MESH).is_some_and(|m| m == name)
+                    };
                     peers.iter().filter(of_mesh).count()
                 });
                 let peers =
@@ -294,7 +297,8 @@ impl Scene {
             if name == LATE {
                 self.recorder.level(there as f64);
             }
-            let planned = mesh::plan(Input { mesh: &mesh, others: &[], views: &views, adopt: false });
+            let planned =
+                mesh::plan(Input { mesh: &mesh, others: &[], views: &views, adopt: false });
             let is_ready = |conditions: &[objects::kinds::MeshCondition]| {
                 conditions.iter().any(|c| c.r#type == "Ready" && c.status == "True")
             };
@@ -328,7 +332,8 @@ impl Scene {
     }
 
     async fn terms(&self) -> Result<i64, Cannot> {
-        let lease = Api::<Lease>::namespaced(self.home.client.clone(), NAMESPACE).get(LEASE).await?;
+        let lease =
+            Api::<Lease>::namespaced(self.home.client.clone(), NAMESPACE).get(LEASE).await?;
         Ok(lease.spec.and_then(|spec| spec.lease_transitions).unwrap_or(0).into())
     }
 }

@@ -154,7 +154,7 @@ pub(crate) fn run(plan: &Plan, recorder: &Recorder) -> Ran {
         let held = script.hold_those_that_leave();
         manager.sync(&load.generation(true), 2, &stand_ins).await;
         script.after_removal(&held).await;
-        script.end();
+        script.end().await;
         Ok(())
     })
 }

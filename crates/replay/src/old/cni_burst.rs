@@ -9,9 +9,9 @@
 //!   pn.mu.Unlock()
 //! ```
 //!
-//! The runtime gives up after 120 s, tears its sandbox down (Del, the same mutex) and tries again. The
-//! goroutine that it gave up on stays in the queue, and does its work for nobody when its turn comes:
-//! that keeps the queue full.
+//! The kubelet gives up after 120 s and tries again with a new sandbox, while the old one is torn down
+//! (Del, the same mutex; a kubelet with containerd makes four of them). The goroutine that was given up
+//! on stays in the queue, and does its work for nobody when its turn comes: that keeps the queue full.
 //!
 //! The kernel's work is done here for real, a veth pair into the pod's namespace; settling is a wait.
 
@@ -29,6 +29,9 @@ use crate::incident::{Cannot, Ran};
 use crate::plan::Plan;
 use crate::record::Recorder;
 use crate::stage::node::{Pod, at_once, on_a_node, pods, up};
+
+/// For each sandbox that is torn down.
+const DELS: usize = 4;
 
 /// `podNetwork`: everything is behind its mutex. Go's hands itself on in order once waiters starve;
 /// so does this one.
@@ -50,8 +53,11 @@ impl PodNetwork {
             netlink.apply(&[Change::Delete(LinkRef::Name(&name))])?;
         }
         let [high, low] = u16::try_from(number)?.to_be_bytes();
-        let peer =
-            End { name: "eth0", mac: Mac([2, 0, 1, 0, high, low]), namespace: pod.namespace.as_fd() };
+        let peer = End {
+            name: "eth0",
+            mac: Mac([2, 0, 1, 0, high, low]),
+            namespace: pod.namespace.as_fd(),
+        };
         netlink.create_veth(Veth {
             name: &name,
             mac: Mac([2, 0, 2, 0, high, low]),
@@ -87,6 +93,7 @@ pub(crate) fn run(plan: &Plan, recorder: &Recorder) -> Ran {
         recorder.staged();
         let (well, tries, began) = (AtomicUsize::new(0), AtomicUsize::new(0), Instant::now());
         at_once(&pods, |pod| {
+            load.in_turn(pod.0);
             while !add(&network, pod, recorder) {
                 recorder.figure("retries", (tries.fetch_add(1, Relaxed) + 1) as f64);
                 std::thread::sleep(load.again);
@@ -102,7 +109,7 @@ pub(crate) fn run(plan: &Plan, recorder: &Recorder) -> Ran {
     })
 }
 
-/// One try of the runtime: a request, and the sandbox torn down if it was not answered in time.
+/// One try of the kubelet: a request, and the sandbox torn down if it was not answered in time.
 fn add(network: &Arc<PodNetwork>, pod: &Arc<(usize, Pod)>, recorder: &Recorder) -> bool {
     let asked = recorder.begin();
     // The request's goroutine: it answers, whether anybody still listens or not.
@@ -123,13 +130,9 @@ fn add(network: &Arc<PodNetwork>, pod: &Arc<(usize, Pod)>, recorder: &Recorder) 
         }
         Err(RecvTimeoutError::Timeout | RecvTimeoutError::Disconnected) => asked.failed(),
     }
-    // The runtime does not wait for a DEL for longer than for an ADD, and there is nobody to tell.
-    let (server, number) = (Arc::clone(network), pod.0);
-    let (done, gone) = sync_channel(1);
-    std::thread::spawn(move || {
-        let _ = server.destroy(number);
-        let _ = done.send(());
-    });
-    let _ = gone.recv_timeout(network.load.deadline);
+    for _ in 0..DELS {
+        let (server, number) = (Arc::clone(network), pod.0);
+        std::thread::spawn(move || server.destroy(number));
+    }
     false
 }

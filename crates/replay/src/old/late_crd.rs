@@ -39,7 +39,8 @@ struct Mapper {
 
 impl Mapper {
     async fn peers(&mut self, target: &Tenant) -> Result<Api<Peer>, Cannot> {
-        const NO_KIND_MATCH: &str = "no matches for kind \"Peer\" in version \"kilo.squat.ai/v1alpha1\"";
+        const NO_KIND_MATCH: &str =
+            "no matches for kind \"Peer\" in version \"kilo.squat.ai/v1alpha1\"";
         if self.no_such_kind {
             return Err(NO_KIND_MATCH.into());
         }
@@ -107,22 +108,32 @@ impl Operator<'_> {
 
 /// The CRD of the tenant lands after the first reconcile.
 pub(crate) fn run_crd(plan: &Plan, recorder: &Recorder) -> Ran {
-    run(plan, recorder, async |load: &Load, tenant: &Tenant| {
-        for i in 1..=load.nodes {
-            tenant.add_node(i).await?;
-        }
-        Ok(())
-    }, async |_: &Load, tenant: &Tenant| tenant.teach().await)
+    run(
+        plan,
+        recorder,
+        async |load: &Load, tenant: &Tenant| {
+            for i in 1..=load.nodes {
+                tenant.add_node(i).await?;
+            }
+            Ok(())
+        },
+        async |_: &Load, tenant: &Tenant| tenant.teach().await,
+    )
 }
 
 /// The nodes of the tenant join after the first reconcile.
 pub(crate) fn run_node(plan: &Plan, recorder: &Recorder) -> Ran {
-    run(plan, recorder, async |_: &Load, tenant: &Tenant| tenant.teach().await, async |load: &Load, tenant: &Tenant| {
-        for i in 1..=load.nodes {
-            tenant.add_node(i).await?;
-        }
-        Ok(())
-    })
+    run(
+        plan,
+        recorder,
+        async |_: &Load, tenant: &Tenant| tenant.teach().await,
+        async |load: &Load, tenant: &Tenant| {
+            for i in 1..=load.nodes {
+                tenant.add_node(i).await?;
+            }
+            Ok(())
+        },
+    )
 }
 
 fn run(

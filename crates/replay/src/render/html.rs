@@ -97,13 +97,13 @@ fn named(out: &mut String, outcome: &Outcome) {
 
 fn plots(out: &mut String, outcome: &Outcome) {
     let figures = [
+        Figure { name: &outcome.level, write: number, of: |s| Some(s.level), logarithmic: false },
         Figure {
-            name: &outcome.level,
+            name: "in flight",
             write: number,
-            of: |s| Some(s.level),
+            of: |s| Some(s.in_flight as f64),
             logarithmic: false,
         },
-        Figure { name: "in flight", write: number, of: |s| Some(s.in_flight as f64), logarithmic: false },
         Figure {
             name: "latency: p99, or what the oldest has waited",
             write: |ms| time(Some(ms)),
@@ -145,8 +145,10 @@ fn both(out: &mut String, outcome: &Outcome) {
     row("p50", &|side| time(side.ended.p50_ms));
     row("p99", &|side| time(side.ended.p99_ms));
     row("peak memory", &|side| mib(side.ended.peak_memory_bytes));
-    let names: std::collections::BTreeSet<&String> =
-        [&outcome.old, &outcome.new].into_iter().flat_map(|side| side.ended.figures.keys()).collect();
+    let names: std::collections::BTreeSet<&String> = [&outcome.old, &outcome.new]
+        .into_iter()
+        .flat_map(|side| side.ended.figures.keys())
+        .collect();
     for name in names {
         row(name, &|side| side.ended.figures.get(name).map_or("–".to_owned(), |v| number(*v)));
     }

@@ -77,7 +77,8 @@ fn the_json_has_the_fields_that_scripts_rely_on() {
     for field in ["name", "limit", "value", "ok"] {
         assert!(json["requirements"][0].get(field).is_some(), "{field}");
     }
-    for field in ["stopped", "answered", "refused", "p50Ms", "p99Ms", "peakMemoryBytes", "timeline"] {
+    for field in ["stopped", "answered", "refused", "p50Ms", "p99Ms", "peakMemoryBytes", "timeline"]
+    {
         assert!(json["old"].get(field).is_some(), "{field}");
     }
     assert_eq!(json["new"]["named"]["step"], "configure");

@@ -31,6 +31,10 @@ pub fn text(outcome: &Outcome) -> String {
     });
     row("peak memory", &|side| mib(side.ended.peak_memory_bytes));
     row(&outcome.level, &|side| side.timeline.last().map_or("–".to_owned(), |s| number(s.level)));
+    let shared = old.ended.figures.keys().filter(|name| new.ended.figures.contains_key(*name));
+    for name in shared {
+        row(name, &|side| side.ended.figures.get(name).map_or("–".to_owned(), |v| number(*v)));
+    }
     row("stopped", &|side| side.ended.stopped.clone().unwrap_or_else(|| "no".to_owned()));
     row("took", &|side| time(Some(side.ended.seconds * 1e3)));
     for (design, side) in [("the old design", old), ("Fairlead", new)] {

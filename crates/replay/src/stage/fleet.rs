@@ -7,6 +7,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use flow::Tasks;
+use flow::tasks::TaskHandle;
 
 use crate::incident::Cannot;
 use crate::incident::cluster_sync::Load;
@@ -65,6 +66,7 @@ pub(crate) struct Script<F> {
     recorder: Recorder,
     reader: Arc<Reader>,
     thread: JoinHandle<()>,
+    callers: Vec<TaskHandle<()>>,
 }
 
 #[derive(Default)]
@@ -104,14 +106,16 @@ impl<F: Fleet> Script<F> {
         let calls = Arc::new(AtomicUsize::new(0));
         let failed = Arc::new(AtomicUsize::new(0));
         recorder.figure("callsFailed", 0.0);
+        let mut callers = Vec::new();
         for caller in 0..load.callers {
             let (fleet, recorder, well, stop) =
                 (fleet.clone(), recorder.clone(), Arc::clone(&well), tasks.stopping());
-            let (calls, failed) = (Arc::clone(&calls), Arc::clone(&failed));
+            let (calls, failed, until) =
+                (Arc::clone(&calls), Arc::clone(&failed), Arc::clone(&reader));
             let mut random = fastrand::Rng::with_seed(plan.seed ^ (caller as u64 + 1));
-            tasks.spawn("caller", async move {
+            callers.push(tasks.spawn("caller", async move {
                 let calling = async {
-                    loop {
+                    while !until.done.load(Relaxed) {
                         let name = &well[random.usize(..well.len().max(1))];
                         let asked = recorder.begin();
                         // One that is not there yet is not there yet; what counts is a call that fails.
@@ -137,7 +141,7 @@ impl<F: Fleet> Script<F> {
                     }
                 };
                 stop.bound(calling).await;
-            });
+            }));
         }
         let (told, shown, stop) = (recorder.clone(), Arc::clone(&reader), tasks.stopping());
         tasks.spawn("figures", async move {
@@ -149,7 +153,7 @@ impl<F: Fleet> Script<F> {
             };
             stop.bound(telling).await;
         });
-        Self { fleet, load: load.clone(), recorder: recorder.clone(), reader, thread }
+        Self { fleet, load: load.clone(), recorder: recorder.clone(), reader, thread, callers }
     }
 
     /// Users of clusters that are about to go.
@@ -176,8 +180,13 @@ impl<F: Fleet> Script<F> {
         self.reader.idle.store(true, Relaxed);
     }
 
-    pub(crate) fn end(self) {
+    /// The users leave, each after its call.
+    pub(crate) async fn end(self) {
         self.reader.done.store(true, Relaxed);
+        for caller in self.callers {
+            // One that did not leave by itself was told why.
+            let _ = caller.await;
+        }
         let _ = self.thread.join();
         self.reader.tell(&self.recorder);
     }

@@ -62,7 +62,8 @@ impl Pod {
         command: &str,
         config: &Value,
     ) -> Result<Result<Value, Value>, Cannot> {
-        let args = format!("IgnoreUnknown=1;K8S_POD_NAMESPACE=shop;K8S_POD_NAME={}", self.container);
+        let args =
+            format!("IgnoreUnknown=1;K8S_POD_NAMESPACE=shop;K8S_POD_NAME={}", self.container);
         let mut process = Command::new(plugin)
             .env_clear()
             .env("CNI_COMMAND", command)

@@ -186,9 +186,13 @@ fn answer(request: &str, seen: &Seen) -> (&'static str, String) {
         return ("401 Unauthorized", status.to_owned());
     }
     let body = match rest.split('?').next().unwrap_or_default() {
-        "version" => r#"{"major":"1","minor":"31","gitVersion":"v1.31.0","gitCommit":"","gitTreeState":"","buildDate":"","goVersion":"","compiler":"","platform":""}"#,
+        "version" => {
+            r#"{"major":"1","minor":"31","gitVersion":"v1.31.0","gitCommit":"","gitTreeState":"","buildDate":"","goVersion":"","compiler":"","platform":""}"#
+        }
         "readyz" => r#""ok""#,
-        _ => r#"{"kind":"PartialObjectMetadataList","apiVersion":"meta.k8s.io/v1","metadata":{"resourceVersion":"1"},"items":[]}"#,
+        _ => {
+            r#"{"kind":"PartialObjectMetadataList","apiVersion":"meta.k8s.io/v1","metadata":{"resourceVersion":"1"},"items":[]}"#
+        }
     };
     ("200 OK", body.to_owned())
 }
@@ -207,7 +211,8 @@ mod tests {
     use super::*;
 
     fn asked(token: &str, path: &str, seen: &Seen) -> &'static str {
-        let request = format!("GET {path} HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {token}\r\n\r\n");
+        let request =
+            format!("GET {path} HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {token}\r\n\r\n");
         answer(&request, seen).0
     }
 

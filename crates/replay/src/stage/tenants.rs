@@ -97,10 +97,8 @@ impl Tenant {
 }
 
 pub(crate) fn secret(name: &str, kubeconfig: &str) -> Secret {
-    let data = BTreeMap::from([(
-        "kubeconfig".to_owned(),
-        ByteString(kubeconfig.as_bytes().to_vec()),
-    )]);
+    let data =
+        BTreeMap::from([("kubeconfig".to_owned(), ByteString(kubeconfig.as_bytes().to_vec()))]);
     let metadata = ObjectMeta {
         name: Some(name.to_owned()),
         namespace: Some(NAMESPACE.to_owned()),

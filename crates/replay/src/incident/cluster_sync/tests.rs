@@ -38,8 +38,13 @@ fn a_run_that_shows_nothing_is_void() {
 fn every_manner_is_there_and_those_that_leave_are_well() {
     for scale in [0.04, 0.1, 1.0] {
         let load = Load::of(&plan(scale));
-        let all =
-            [Manner::Well, Manner::Rotates, Manner::SlowToShakeHands, Manner::Refuses, Manner::BlackHole];
+        let all = [
+            Manner::Well,
+            Manner::Rotates,
+            Manner::SlowToShakeHands,
+            Manner::Refuses,
+            Manner::BlackHole,
+        ];
         assert!(all.iter().all(|manner| load.count(&[*manner]) > 0), "{scale}");
         assert!(load.left().iter().all(|(_, manner)| *manner == Manner::Well));
         let second = load.generation(true);
