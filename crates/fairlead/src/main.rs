@@ -11,6 +11,7 @@ mod ground;
 mod listing;
 mod logging;
 mod output;
+mod sense;
 mod table;
 mod terminal;
 mod values;

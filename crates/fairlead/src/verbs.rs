@@ -23,6 +23,8 @@ mod logs;
 mod mesh;
 mod net;
 mod nodes;
+#[cfg(feature = "replay")]
+mod replay;
 mod restart;
 mod roles;
 mod scale;
@@ -97,6 +99,8 @@ enum Verb {
     Net(net::Args),
     Doctor(doctor::Args),
     Inflight(inflight::Args),
+    #[cfg(feature = "replay")]
+    Replay(replay::Args),
     Crds(crds::Args),
     Config(config::Args),
     Completions(completions::Args),
@@ -113,6 +117,8 @@ pub(crate) fn dispatch(cli: &Cli) -> Verdict {
         Verb::Net(args) => return net::run(args),
         Verb::Doctor(args) => return doctor::run(args),
         Verb::Inflight(args) => return inflight::run(args),
+        #[cfg(feature = "replay")]
+        Verb::Replay(args) => return replay::run(args),
         Verb::Crds(args) => return crds::run(args),
         Verb::Config(args) => return config::run(args),
         Verb::Completions(args) => return completions::run(args),

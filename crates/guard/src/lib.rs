@@ -12,6 +12,8 @@
 //! rule, the container and the criterion, and never a secret's value.
 //!
 //! ```text
+//! connections ──► sensor (on each node) ──► reports
+//!
 //! agents' reports ──► ingest ──► conversations ──► View (a published snapshot) ──► lists, graphs
 //!                       ▲   ▲              └───► discovered ──► rules::Learned; violations
 //!     groups, rules ──► Policy
@@ -30,4 +32,5 @@ pub mod faults;
 pub mod groups;
 pub mod ingest;
 pub mod rules;
+pub mod sensor;
 pub mod violations;
