@@ -67,6 +67,9 @@ pub enum ClientError {
     /// Another agent of this node began later, or this one has left: begin a new incarnation.
     #[error("begin again: {0}")]
     Outdated(String),
+    /// What was sent is not right: sending it again will not help.
+    #[error("refused: {0}")]
+    Refused(String),
     /// Join again.
     #[error("the connection is over: {0}")]
     Over(String),
@@ -82,9 +85,8 @@ impl From<Status> for ClientError {
                 let after = Duration::from_millis(after.unwrap_or(1000));
                 Self::ComeBack { after, why }
             }
-            Code::Unauthenticated | Code::PermissionDenied | Code::InvalidArgument => {
-                Self::Denied(why)
-            }
+            Code::Unauthenticated | Code::PermissionDenied => Self::Denied(why),
+            Code::InvalidArgument | Code::OutOfRange => Self::Refused(why),
             Code::FailedPrecondition => Self::Outdated(why),
             Code::Unavailable => Self::Unreachable(why),
             _ => Self::Over(why),

@@ -3,10 +3,11 @@
 
 use std::time::Duration;
 
+use bytes::Bytes;
 use flow::gate::Outcome as Load;
 use flow::ledger::Outcome as End;
 use flow::snapshot::Changes;
-use flow::{Deadline, Priority, Stop};
+use flow::{Deadline, Op, Priority, Stop};
 use futures::stream;
 use guard::agents::{Attendance, Authority, AuthorityChanges, Bearer, Outcome, Refused, SILENT};
 use guard::conversations::Report;
@@ -142,18 +143,21 @@ impl<C: Counts> Reports<C> {
         if !begun {
             return Ok(None);
         }
+        let node = &self.attendance.agent.node;
+        let op = self.server.ledger.begin("agent-report", node.to_string(), node.to_string());
+        op.step("read");
         let Framed { bytes, room } = self.frames.read().await?;
         if !self.standing.holds() {
             return Err(Status::unauthenticated(Refused::Revoked.to_string()));
         }
-        let answer = self.count(bytes).await;
+        let answer = self.count(bytes, op).await;
         drop(room);
         answer.map(|answer| Some(proto::Answer { answer: Some(answer) }))
     }
 
-    async fn count(&self, bytes: bytes::Bytes) -> Result<Answer, Status> {
+    async fn count(&self, bytes: Bytes, op: Op) -> Result<Answer, Status> {
         let node = &self.attendance.agent.node;
-        let op = self.server.ledger.begin("agent-report", node.to_string(), node.to_string());
+        op.step("decode");
         let batch = Batch::decode(bytes, self.server.agents.limits()).map_err(|malformed| {
             self.attendance.not_counted(Outcome::Malformed);
             Status::invalid_argument(malformed.to_string())

@@ -124,14 +124,14 @@ impl<C: Counts> Server<C> {
                     let (server, caller) = (self.clone(), caller.clone());
                     async move {
                         let asked = request.into_inner();
-                        let answer = deadline.bound(server.$call(&caller, asked, deadline)).await;
-                        let late = |_| Status::deadline_exceeded("not done in time");
-                        answer.map_err(late)?.map(tonic::Response::new)
+                        server.$call(&caller, asked, deadline).await.map(tonic::Response::new)
                     }
                 });
                 let codec = ProstCodec::default();
                 let mut grpc = tonic::server::Grpc::new(codec).max_decoding_message_size(SMALL);
-                grpc.unary(answer, request).await
+                // The request may drip, too.
+                let late = |_| Status::deadline_exceeded("not done in time").into_http();
+                deadline.bound(grpc.unary(answer, request)).await.unwrap_or_else(late)
             }};
         }
         match call {
@@ -147,7 +147,8 @@ impl<C: Counts> Server<C> {
                 });
                 let codec = ProstCodec::default();
                 let mut grpc = tonic::server::Grpc::new(codec).max_decoding_message_size(SMALL);
-                grpc.server_streaming(answer, request).await
+                let late = |_| Status::deadline_exceeded("not asked in time").into_http();
+                deadline.bound(grpc.server_streaming(answer, request)).await.unwrap_or_else(late)
             }
             _ => Status::unimplemented("no such call").into_http(),
         }
