@@ -17,6 +17,7 @@ mod exec;
 mod extract;
 mod forward;
 mod gates;
+mod guard;
 mod inflight;
 mod kinds;
 mod listing;
@@ -46,14 +47,15 @@ use std::net::TcpListener;
 use std::sync::Arc;
 
 use ::access::{Access, Audit};
+use ::guard::admission::Admission;
 use axum::{Extension, Router};
 use fleet::Fleet;
 use flow::{Ledger, Tasks};
-use guard::admission::Admission;
 use mesh::Meshes;
 use tokio::sync::Semaphore;
 
 pub use gates::Gates;
+pub use guard::Guard;
 pub use problem::{Code, Problem};
 
 use crate::serve::{Limits, serve};
@@ -76,6 +78,8 @@ pub struct Api {
     pub gates: Gates,
     /// None where nobody decides admissions.
     admission: Option<Admission>,
+    /// None where nobody looks at conversations.
+    guard: Option<Guard>,
     pub meshes: Meshes,
     /// Streams are its tasks, and end with it.
     pub tasks: Tasks,
@@ -110,6 +114,7 @@ impl Api {
             gates,
             meshes,
             admission: None,
+            guard: None,
             tasks,
             no_clusters,
             secure: false,
@@ -121,6 +126,12 @@ impl Api {
     #[must_use]
     pub fn with_admission(self, admission: Admission) -> Self {
         Self { admission: Some(admission), ..self }
+    }
+
+    /// Shows who talks to whom.
+    #[must_use]
+    pub fn with_guard(self, guard: Guard) -> Self {
+        Self { guard: Some(guard), ..self }
     }
 }
 
@@ -175,6 +186,7 @@ fn routes() -> Routes {
         .and(tokens::routes())
         .and(audit::routes())
         .and(admission::routes())
+        .and(guard::routes())
         .and(inflight::routes())
         .and(openapi::routes())
 }

@@ -10,11 +10,15 @@ use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use ::guard::admission::FailurePolicy;
 use clap::{Arg, ArgMatches, Args, Command};
-use guard::admission::FailurePolicy;
 use objects::kinds::Subnet;
 
 use crate::values;
+
+mod guard;
+
+pub(crate) use guard::Guard;
 
 /// Where the file is looked for when nobody names one.
 const DEFAULT_FILE: &str = "/etc/fairlead/fairlead.yaml";
@@ -34,6 +38,7 @@ pub(crate) struct Config {
     pub(crate) net: Net,
     pub(crate) api: Api,
     pub(crate) admission: Admission,
+    pub(crate) guard: Guard,
     pub(crate) admin: Admin,
     pub(crate) log: Log,
 }
@@ -170,6 +175,7 @@ impl Default for Config {
                 url: None,
                 clusters: Vec::new(),
             },
+            guard: Guard::default(),
             admin: Admin {
                 listen: SocketAddr::from(([127, 0, 0, 1], 7682)),
                 tls_cert: None,
@@ -488,6 +494,8 @@ pub(crate) const SETTINGS: &[Setting] = &[
         },
         show: |c| values::show_time(c.admission.timeout),
     },
+    guard::CLUSTER,
+    guard::MODE,
     Setting {
         key: "admin.listen",
         metavar: "ADDR",

@@ -25,6 +25,7 @@ use tokio::sync::OnceCell;
 use crate::admission::{self, Begun, Duty};
 use crate::config::{Config, Store};
 use crate::ground::{self, Ground, Told};
+use crate::guard;
 use crate::output::Failure;
 
 /// Owns what we write in an API server, whichever replica writes.
@@ -84,13 +85,20 @@ pub(crate) fn begin(
     let webhook = claims.webhook;
     let Begun { admission, duty, place: webhook } =
         admission::begin(config, webhook, &objects, &fleet, ground, registry)?;
+    let (guard, counting) = guard::begin(config, &objects, &fleet, ledger, registry);
     let meshes = Meshes::new(objects.clone());
     // Only a Kubernetes API server can say that a node is gone.
     let reclaim = match config.store {
         Store::Embedded => Reclaim::Never,
         Store::Kubernetes => Reclaim::WithoutNode(net::leader::GRACE),
     };
-    let duties = Duties { admission: duty, fleet: fleet.clone(), ledger: ledger.clone(), reclaim };
+    let duties = Duties {
+        admission: duty,
+        guard: counting,
+        fleet: fleet.clone(),
+        ledger: ledger.clone(),
+        reclaim,
+    };
     stand(config, objects, duties, tasks);
     let synced = readiness.announce("fleet");
     tasks.spawn("fleet-readiness", say_whether_synced(fleet.clone(), synced, tasks.clone()));
@@ -101,7 +109,7 @@ pub(crate) fn begin(
     let code = access.local_login_code();
     let hint = no_clusters(config);
     let api = Api::new(fleet, access, audit, ledger.clone(), gates, meshes, tasks.clone(), &hint);
-    let api = api.with_admission(admission);
+    let api = api.with_admission(admission).with_guard(guard);
     let scheme = if claims.certificate.is_some() { "https" } else { "http" };
     let place = format!("{scheme}://{}/", claims.address);
     let served = readiness.announce("api");
@@ -125,6 +133,7 @@ pub(crate) fn begin(
 #[derive(Debug)]
 struct Duties {
     admission: Duty,
+    guard: guard::Duty,
     fleet: Fleet,
     ledger: Ledger,
     reclaim: Reclaim,
@@ -134,6 +143,7 @@ struct Duties {
 /// and writes through the leader's objects or looks at its fence before each write.
 fn lead(leader: &Leader, duties: &Duties) {
     duties.admission.lead(leader);
+    duties.guard.lead(leader);
     mesh::controller::start(leader, &duties.fleet, &duties.ledger);
     net::leader::lead(leader, duties.reclaim);
 }

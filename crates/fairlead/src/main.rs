@@ -7,6 +7,7 @@ mod client;
 mod config;
 mod controller;
 mod ground;
+mod guard;
 mod listing;
 mod logging;
 mod output;
