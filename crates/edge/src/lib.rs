@@ -6,12 +6,14 @@
 //!
 //! - [`api`]: REST, events and WebSockets for programs and browsers; every request passes one door.
 //! - [`webhook`]: admission reviews of API servers, with a listener and a gate of their own.
+//! - [`agents`]: nodes' agents over gRPC, both ends of it.
 //! - [`admin`]: health, metrics, and what is in flight.
 //!
 //! The admin edge has a thread and a runtime of its own, so that it answers while every worker of
 //! the main runtime is blocked. Nothing here waits on a lock that a blocked worker could hold.
 
 pub mod admin;
+pub mod agents;
 pub mod api;
 pub mod exposition;
 mod reply;

@@ -1,19 +1,41 @@
-//! The node's agent: the store, and the pod network that stands on it.
+//! The node's agent: the pod network, on the store that it stands on; and what is seen of who talks
+//! to whom.
 
 use net::daemon::{self, NetConfig, On};
 use objects::Objects;
 use prometheus_client::registry::Registry;
 
 use crate::config::{Config, Store};
-use crate::controller;
 use crate::ground::{self, Ground, Told};
 use crate::output::Failure;
+use crate::{controller, sense};
 
 pub(crate) fn begin(
     config: &Config,
     ground: &Ground,
     registry: &mut Registry,
 ) -> Result<Told, Failure> {
+    if !config.net.serve && config.sense.controllers.is_empty() {
+        let why = "with net.serve off and no guard.controllers there is nothing to do; set one";
+        return Err(Failure(why.to_owned()));
+    }
+    let mut told = vec![("node", config.net.node.clone())];
+    let pods = match config.net.serve {
+        true => Some(begin_net(config, ground, registry)?),
+        false => None,
+    };
+    if pods.is_some() {
+        told.push(("cni", config.net.socket.display().to_string()));
+    }
+    told.extend(sense::begin(config, ground, pods, registry)?);
+    Ok(told)
+}
+
+fn begin_net(
+    config: &Config,
+    ground: &Ground,
+    registry: &mut Registry,
+) -> Result<net::Addresses, Failure> {
     let Ground { ledger, readiness, tasks, .. } = ground;
     let objects = match config.store {
         Store::Embedded => {
@@ -37,6 +59,5 @@ pub(crate) fn begin(
         kubernetes: config.store == Store::Kubernetes,
     };
     let on = On { ledger: ledger.clone(), readiness: readiness.clone(), tasks: tasks.clone() };
-    daemon::begin(settings, objects, on, registry).map_err(|e| ground::explain(&e))?;
-    Ok(vec![("node", net.node.clone()), ("cni", net.socket.display().to_string())])
+    daemon::begin(settings, objects, on, registry).map_err(|e| ground::explain(&e))
 }

@@ -16,6 +16,10 @@ use objects::kinds::Subnet;
 
 use crate::values;
 
+mod sense;
+
+pub(crate) use sense::Sense;
+
 /// Where the file is looked for when nobody names one.
 const DEFAULT_FILE: &str = "/etc/fairlead/fairlead.yaml";
 /// A configuration is a page, not a database; what is larger is the wrong file.
@@ -32,6 +36,7 @@ pub(crate) struct Config {
     pub(crate) store: Store,
     pub(crate) fleet: Fleet,
     pub(crate) net: Net,
+    pub(crate) sense: Sense,
     pub(crate) api: Api,
     pub(crate) admission: Admission,
     pub(crate) admin: Admin,
@@ -58,6 +63,8 @@ pub(crate) struct Fleet {
 
 #[derive(Clone, Debug)]
 pub(crate) struct Net {
+    /// Whether this agent serves the node's pod network, rather than leave that to others.
+    pub(crate) serve: bool,
     pub(crate) socket: PathBuf,
     /// This node's name; the machine's where none is set.
     pub(crate) node: String,
@@ -147,6 +154,7 @@ impl Default for Config {
                 secrets: "fairlead.dev/cluster".to_owned(),
             },
             net: Net {
+                serve: true,
                 socket: PathBuf::from(cni::spec::DEFAULT_SOCKET),
                 node: values::machine_name(),
                 addresses: Vec::new(),
@@ -154,6 +162,7 @@ impl Default for Config {
                 mtu: None,
                 export_table: Some(119),
             },
+            sense: Sense::default(),
             api: Api {
                 listen: SocketAddr::from(([127, 0, 0, 1], 7680)),
                 tls_cert: None,
@@ -280,6 +289,21 @@ pub(crate) const SETTINGS: &[Setting] = &[
         show: |c| c.fleet.secrets.clone(),
     },
     Setting {
+        key: "net.serve",
+        metavar: "WHETHER",
+        help: "Serve this node's pod network; `off` leaves pods to another CNI plugin, and the agent only observes",
+        allowed: "on or off",
+        take: |c, v| {
+            c.net.serve = match v {
+                "on" | "true" => true,
+                "off" | "false" => false,
+                _ => return None,
+            };
+            Some(())
+        },
+        show: |c| if c.net.serve { "on" } else { "off" }.to_owned(),
+    },
+    Setting {
         key: "net.socket",
         metavar: "FILE",
         help: "Socket of the agent, on which container runtimes and `fairlead net` ask it",
@@ -333,6 +357,9 @@ pub(crate) const SETTINGS: &[Setting] = &[
         take: |c, v| values::table(v).map(|v| c.net.export_table = v),
         show: |c| c.net.export_table.map_or_else(|| "none".to_owned(), |table| table.to_string()),
     },
+    sense::CONTROLLERS,
+    sense::TOKEN_FILE,
+    sense::TRACK,
     Setting {
         key: "api.listen",
         metavar: "ADDR",

@@ -10,6 +10,7 @@ mod ground;
 mod listing;
 mod logging;
 mod output;
+mod sense;
 mod table;
 mod terminal;
 mod values;

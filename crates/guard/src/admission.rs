@@ -1,7 +1,7 @@
 //! Admission: rules, requests, decisions; and what runs them for clusters that ask.
 
 mod audit;
-mod certificates;
+pub(crate) mod certificates;
 mod compile;
 mod criteria;
 mod decide;

@@ -217,6 +217,11 @@ impl Groups {
             .map(|pod| &pod.facts)
     }
 
+    /// Every workload, and what it is in.
+    pub fn all(&self) -> impl Iterator<Item = (&PodFacts, &Membership)> {
+        self.pods.values().map(|pod| (&pod.facts, &pod.membership))
+    }
+
     /// The workloads of a namespace.
     pub fn workloads<'a>(&'a self, namespace: &'a str) -> impl Iterator<Item = &'a PodFacts> {
         let pods = self.pods.values();

@@ -12,9 +12,12 @@
 //! rule, the container and the criterion, and never a secret's value.
 //!
 //! ```text
-//! agents' reports ──► conversations ──► View (a published snapshot) ──► lists, graphs
-//!                       ▲         └───► discovered ──► rules::Learned; violations
+//! connections ──► sensor (on each node) ──► reports
+//!
+//! agents' reports ──► ingest ──► conversations ──► View (a published snapshot) ──► lists, graphs
+//!                       ▲   ▲              └───► discovered ──► rules::Learned; violations
 //!     groups, rules ──► Policy
+//!     pods, services, nodes ┘ Directory
 //! ```
 //!
 //! Invariants: a running total is counted once, whatever the network and restarts do to it; what
@@ -22,7 +25,12 @@
 //! writes.
 
 pub mod admission;
+pub mod agents;
 pub mod conversations;
+#[cfg(any(test, feature = "faults"))]
+pub mod faults;
 pub mod groups;
+pub mod ingest;
 pub mod rules;
+pub mod sensor;
 pub mod violations;

@@ -7,6 +7,7 @@
 //! lock_file  one process per data directory
 //! netns      network namespaces, and work inside them
 //! netlink    links, addresses, neighbours, routes
+//! conntrack  connections, what they carried, and when they end
 //! ```
 //!
 //! Invariants:
@@ -14,6 +15,7 @@
 //! 2. Signal handlers take no lock and allocate nothing.
 //! 3. No tasks, no domain: plain blocking calls, each with a time limit.
 
+pub mod conntrack;
 #[cfg(feature = "profiling")]
 pub mod heap;
 pub mod lock_file;

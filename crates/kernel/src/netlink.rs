@@ -304,7 +304,7 @@ fn append(bytes: &mut Vec<u8>, message: Message, flags: u16, sequence: u32) {
 }
 
 /// The messages of a datagram, as far as they are whole.
-fn messages(datagram: &[u8]) -> impl Iterator<Item = NetlinkBuffer<&[u8]>> {
+pub(crate) fn messages(datagram: &[u8]) -> impl Iterator<Item = NetlinkBuffer<&[u8]>> {
     let mut rest = datagram;
     std::iter::from_fn(move || {
         let raw = NetlinkBuffer::new_checked(rest).ok()?;

@@ -12,6 +12,8 @@
 mod node_addresses;
 mod show;
 
+pub use node_addresses::sent_from;
+
 use std::net::IpAddr;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -86,13 +88,14 @@ pub enum BeginError {
     Listen(#[from] ListenError),
 }
 
-/// Begins all of it on `on.tasks`, in the runtime that the caller has entered.
+/// Begins all of it on `on.tasks`, in the runtime that the caller has entered. Answers where it can be
+/// seen which pod has which address.
 pub fn begin(
     config: NetConfig,
     objects: Objects,
     on: On,
     registry: &mut Registry,
-) -> Result<(), BeginError> {
+) -> Result<Addresses, BeginError> {
     let pool = first_pool(&config.subnets).map_err(BeginError::Subnets)?;
     let On { ledger, readiness, tasks } = on;
     let node = Node::new(Namespace::current().map_err(BeginError::Namespace)?);
@@ -151,6 +154,7 @@ pub fn begin(
     let health = attach.health();
     let reconcile = Reconcile::new(wiring, attach, addresses.clone(), tasks.clone());
     let stop = tasks.stopping();
+    let assigned = addresses.clone();
     tasks.spawn_essential("reconcile", async move {
         if wants_pool {
             // A pod that comes at once should not be told that there is no pool.
@@ -159,7 +163,7 @@ pub fn begin(
         reconcile.run(health, ready, stop).await;
     });
     info!(mtu, "the node's network begins");
-    Ok(())
+    Ok(assigned)
 }
 
 fn first_pool(subnets: &[Subnet]) -> Result<Option<AddressPool>, Invalid> {

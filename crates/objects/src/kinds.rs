@@ -16,7 +16,8 @@ use k8s_openapi::api::apps::v1::{DaemonSet, Deployment, ReplicaSet, StatefulSet}
 use k8s_openapi::api::batch::v1::{CronJob, Job};
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::{
-    ConfigMap, Event, Namespace, Node, PersistentVolumeClaim, ReplicationController, Secret,
+    ConfigMap, Event, Namespace, Node, PersistentVolumeClaim, Pod, ReplicationController, Secret,
+    Service,
 };
 use k8s_openapi::api::rbac::v1::{ClusterRole, ClusterRoleBinding, Role, RoleBinding};
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
@@ -90,11 +91,13 @@ kubernetes! {
     Namespace: false,
     Node: false,
     PersistentVolumeClaim: true,
+    Pod: true,
     ReplicaSet: true,
     ReplicationController: true,
     Role: true,
     RoleBinding: true,
     Secret: true,
+    Service: true,
     StatefulSet: true,
     ValidatingWebhookConfiguration: false,
 }

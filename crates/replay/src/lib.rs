@@ -1,5 +1,5 @@
 //! The incidents, replayed: the same load on a small model of the old design and on Fairlead's real
-//! code. And benchmarks.
+//! code.
 //!
 //! ```text
 //! Plan ─► run ─┬─ process of the old design ─ samples ─┐
@@ -15,9 +15,6 @@
 //!
 //! Faults are compiled in by this crate alone: a build of `fairlead` without its feature `replay` has
 //! none.
-//!
-//! Benchmarks: every number is measured in one run beside its rival and told as a ratio; absolute
-//! figures stand beside it only to give the scale of this machine on this day.
 
 pub mod incident;
 mod latency;
@@ -29,7 +26,6 @@ mod record;
 pub mod render;
 mod run;
 mod stage;
-pub mod table;
 
 pub use incident::{INCIDENTS, Incident, Need};
 pub use outcome::{Outcome, Sample};

@@ -47,6 +47,11 @@ pub fn netns() -> Result<(), String> {
     runs("unshare", &["--net", "true"])
 }
 
+/// Rules to be made as people make them.
+pub fn nft() -> Result<(), String> {
+    runs("nft", &["--version"])
+}
+
 fn runs(program: &str, args: &[&str]) -> Result<(), String> {
     match Command::new(program).args(args).output() {
         Ok(output) if output.status.success() => Ok(()),

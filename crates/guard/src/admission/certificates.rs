@@ -23,7 +23,7 @@ use kube::api::ObjectMeta;
 use objects::{Event, Id, Objects, Selector, Within};
 use rcgen::{
     BasicConstraints, CertificateParams, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair,
-    KeyUsagePurpose,
+    KeyUsagePurpose, PublicKeyData, SanType,
 };
 use serde::{Deserialize, Serialize};
 
@@ -32,6 +32,8 @@ const SECRET: &str = "fairlead-admission-certificates";
 const KEY: &str = "state.json";
 /// What tells our Secret from others, so that only it is watched.
 const LABEL: (&str, &str) = ("fairlead.dev/admission", "certificates");
+/// In the names of its authorities and certificates.
+const WHOSE: &str = "admission webhook";
 /// For clocks that are late.
 const BACKDATED: SignedDuration = SignedDuration::from_hours(1);
 
@@ -69,10 +71,11 @@ impl fmt::Debug for PrivateKey {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-struct Authority {
+pub(crate) struct Authority {
     /// Its common name; no two have the same.
     name: String,
-    certificate: String,
+    /// PEM.
+    pub(crate) certificate: String,
     key: PrivateKey,
     since: Timestamp,
     until: Timestamp,
@@ -94,33 +97,49 @@ pub struct Serving {
 
 /// Everything that is in the Secret.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct Kept {
+pub(crate) struct Kept {
     /// Oldest first; never empty.
     authorities: Vec<Authority>,
-    pub(super) serving: Serving,
+    pub(crate) serving: Serving,
 }
 
 #[derive(Debug, thiserror::Error)]
 #[error("a certificate cannot be made")]
-pub(super) struct Unmade(#[from] rcgen::Error);
+pub(crate) struct Unmade(#[from] rcgen::Error);
 
 impl Kept {
     /// Whom an API server is to trust: PEM.
-    pub(super) fn bundle(&self) -> String {
+    pub(crate) fn bundle(&self) -> String {
         self.authorities.iter().map(|authority| authority.certificate.as_str()).collect()
     }
 
-    fn new(names: &[String], lifetimes: Lifetimes, now: Timestamp) -> Result<Self, Unmade> {
-        let authority = Authority::new(lifetimes, now)?;
-        let serving = authority.sign(names, lifetimes, now)?;
+    /// The authority of the certificate that is served with.
+    pub(crate) fn signer(&self) -> &Authority {
+        let by = &self.serving.by;
+        self.authorities.iter().find(|authority| authority.name == *by).unwrap_or(self.newest())
+    }
+
+    fn new(
+        whose: &str,
+        names: &[String],
+        lifetimes: Lifetimes,
+        now: Timestamp,
+    ) -> Result<Self, Unmade> {
+        let authority = Authority::new(whose, lifetimes, now)?;
+        let serving = authority.sign(whose, names, lifetimes, now)?;
         Ok(Self { authorities: vec![authority], serving })
+    }
+
+    /// Whether it can be used.
+    pub(crate) fn is_whole(&self) -> bool {
+        !self.authorities.is_empty()
     }
 
     /// None of what cannot be used, which is then made anew.
     pub(super) fn read(secret: &Secret) -> Option<Self> {
         let state = &secret.data.as_ref()?.get(KEY)?.0;
         let kept: Self = serde_json::from_slice(state).ok()?;
-        (!kept.authorities.is_empty()).then_some(kept)
+        kept.is_whole().then_some(kept)
     }
 
     pub(super) fn secret(&self, id: &Id) -> Secret {
@@ -148,13 +167,25 @@ pub(super) fn next(
     trusted: bool,
     now: Timestamp,
 ) -> Result<Option<Kept>, Unmade> {
+    next_of(WHOSE, kept, names, lifetimes, trusted, now)
+}
+
+/// As `next`, for certificates that are in somebody else's Secret.
+pub(crate) fn next_of(
+    whose: &str,
+    kept: Option<&Kept>,
+    names: &[String],
+    lifetimes: Lifetimes,
+    trusted: bool,
+    now: Timestamp,
+) -> Result<Option<Kept>, Unmade> {
     let Some(kept) = kept.filter(|kept| kept.newest().until > now) else {
-        return Kept::new(names, lifetimes, now).map(Some);
+        return Kept::new(whose, names, lifetimes, now).map(Some);
     };
     let newest = kept.newest();
     if is_aged(newest.since, newest.until, now) {
         let mut kept = kept.clone();
-        kept.authorities.push(Authority::new(lifetimes, now)?);
+        kept.authorities.push(Authority::new(whose, lifetimes, now)?);
         return Ok(Some(kept));
     }
     let overlap = SignedDuration::try_from(lifetimes.overlap).unwrap_or(SignedDuration::MAX);
@@ -169,7 +200,7 @@ pub(super) fn next(
     let signer = signer.filter(|_| !takes_over).unwrap_or(newest);
     if takes_over || is_aged(*since, *until, now) || kept.serving.names != names {
         let mut next = kept.clone();
-        next.serving = signer.sign(names, lifetimes, now)?;
+        next.serving = signer.sign(whose, names, lifetimes, now)?;
         return Ok(Some(next));
     }
     let unused = kept.authorities.iter().take_while(|authority| authority.name != *by).count();
@@ -198,12 +229,12 @@ impl Kept {
 }
 
 impl Authority {
-    fn new(lifetimes: Lifetimes, now: Timestamp) -> Result<Self, Unmade> {
+    fn new(whose: &str, lifetimes: Lifetimes, now: Timestamp) -> Result<Self, Unmade> {
         let key = KeyPair::generate()?;
         // Named by its key: two of one second are two.
         let id: String =
             key.public_key_raw().iter().rev().take(8).map(|b| format!("{b:02x}")).collect();
-        let name = format!("fairlead admission {id}");
+        let name = format!("fairlead {whose} {id}");
         let until = now + lifetimes.authority;
         let mut params = Self::params(&name);
         validity(&mut params, now, until);
@@ -220,17 +251,40 @@ impl Authority {
         params
     }
 
+    fn issuer(&self) -> Result<Issuer<'static, KeyPair>, Unmade> {
+        Ok(Issuer::new(Self::params(&self.name), KeyPair::from_pem(&self.key.0)?))
+    }
+
+    /// A certificate (PEM) for somebody else's key, good for being a client.
+    pub(crate) fn certify(
+        &self,
+        key: &impl PublicKeyData,
+        called: &str,
+        uri: &str,
+        now: Timestamp,
+        until: Timestamp,
+    ) -> Result<String, Unmade> {
+        let mut params = CertificateParams::default();
+        params.distinguished_name.push(DnType::CommonName, called);
+        params.subject_alt_names = vec![SanType::URI(uri.try_into()?)];
+        params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ClientAuth];
+        params.use_authority_key_identifier_extension = true;
+        validity(&mut params, now, until.min(self.until));
+        Ok(params.signed_by(key, &self.issuer()?)?.pem())
+    }
+
     fn sign(
         &self,
+        whose: &str,
         names: &[String],
         lifetimes: Lifetimes,
         now: Timestamp,
     ) -> Result<Serving, Unmade> {
-        let issuer = Issuer::new(Self::params(&self.name), KeyPair::from_pem(&self.key.0)?);
+        let issuer = self.issuer()?;
         let key = KeyPair::generate()?;
         let until = (now + lifetimes.certificate).min(self.until);
         let mut params = CertificateParams::new(names)?;
-        params.distinguished_name.push(DnType::CommonName, "fairlead admission webhook");
+        params.distinguished_name.push(DnType::CommonName, format!("fairlead {whose}"));
         params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
         params.use_authority_key_identifier_extension = true;
         validity(&mut params, now, until);

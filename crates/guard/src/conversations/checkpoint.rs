@@ -65,6 +65,17 @@ pub enum Refused {
 }
 
 impl Checkpoint {
+    /// Of what is counted by way of `router`.
+    pub fn of(
+        router: Router,
+        progress: Vec<Progress>,
+        shards: Vec<Vec<u8>>,
+        learned: Vec<u8>,
+        violations: Vec<u8>,
+    ) -> Self {
+        Self { seed: router.seed(), progress, shards, learned, violations }
+    }
+
     pub fn to_bytes(&self) -> Vec<u8> {
         let mut out = Writer(MAGIC.to_vec());
         out.number(VERSION);

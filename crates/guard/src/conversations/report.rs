@@ -7,6 +7,10 @@
 //!   zero, with a later `first`.
 //! - A change is sent until it is acknowledged, and sent again to a controller that has lost it: a
 //!   total may be forgotten once its last change is durable.
+//! - Batches are numbered as they are sent, and a number stands for one content. An acknowledgement
+//!   through `n` says that `n` was counted and that nothing before it is still being counted; what a
+//!   batch held that was refused, or that no answer came for before its connection ended, is sent
+//!   again: under the same number, or within a later batch.
 //! - Every start of the agent is a greater `incarnation`; all its totals begin at zero. So does one
 //!   that reached no controller for [`AWAY`](super::AWAY).
 //! - It reports at least once in [`SILENCE`](super::SILENCE), if only an empty batch.
@@ -26,6 +30,11 @@ pub use objects::kinds::Protocol;
 pub struct Moment(pub u64);
 
 impl Moment {
+    pub fn now() -> Self {
+        let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
+        Self(since.map_or(0, |since| u64::try_from(since.as_millis()).unwrap_or(u64::MAX)))
+    }
+
     pub fn from_seconds(seconds: u32) -> Self {
         Self(u64::from(seconds) * 1000)
     }
@@ -42,6 +51,12 @@ impl Moment {
 
     pub fn before(self, by: Duration) -> Self {
         Self(self.0.saturating_sub(u64::try_from(by.as_millis()).unwrap_or(u64::MAX)))
+    }
+}
+
+impl From<jiff::Timestamp> for Moment {
+    fn from(at: jiff::Timestamp) -> Self {
+        Self(u64::try_from(at.as_millisecond()).unwrap_or(0))
     }
 }
 

@@ -267,6 +267,17 @@ impl Shard {
     }
 }
 
+impl Batch {
+    /// Records.
+    pub fn len(&self) -> usize {
+        self.records.len()
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.records.is_empty()
+    }
+}
+
 impl Applied {
     fn notice(
         &mut self,

@@ -14,11 +14,11 @@ pub(super) fn keep(given: Vec<IpAddr>, tasks: &Tasks) -> Snapshot<Vec<IpAddr>> {
     if !given.is_empty() {
         return Snapshot::new(given);
     }
-    let addresses = Snapshot::new(find());
+    let addresses = Snapshot::new(sent_from());
     let (published, stop) = (addresses.clone(), tasks.stopping());
     tasks.spawn("node-addresses", async move {
         while stop.bound(tokio::time::sleep(LOOK)).await.is_some() {
-            let found = find();
+            let found = sent_from();
             // A default route that is away for a moment is no reason to be reached nowhere.
             if !found.is_empty() && published.publish(found.clone()) {
                 info!(addresses = ?found, "this node's addresses have changed");
@@ -30,7 +30,7 @@ pub(super) fn keep(given: Vec<IpAddr>, tasks: &Tasks) -> Snapshot<Vec<IpAddr>> {
 
 /// Of each family, the source of a packet that would leave by the default route. Nothing is sent: the
 /// kernel chooses the source when a socket is connected. The targets are for documentation.
-fn find() -> Vec<IpAddr> {
+pub fn sent_from() -> Vec<IpAddr> {
     let to: [(IpAddr, IpAddr); 2] = [
         (Ipv4Addr::UNSPECIFIED.into(), Ipv4Addr::new(192, 0, 2, 1).into()),
         (Ipv6Addr::UNSPECIFIED.into(), Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, 1).into()),

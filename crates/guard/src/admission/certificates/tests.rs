@@ -35,7 +35,7 @@ fn a_certificate_is_renewed_by_the_same_authority_and_for_new_names() {
 #[test]
 fn a_new_authority_is_trusted_before_it_is_served_and_the_old_one_stays_a_while() {
     let mut kept = step(None, true, 0).unwrap();
-    kept.serving = kept.newest().sign(&names(), SHORT, at(1990)).unwrap();
+    kept.serving = kept.newest().sign(WHOSE, &names(), SHORT, at(1990)).unwrap();
     let old = kept.serving.by.clone();
     // Two thirds of its time are over.
     let kept = step(Some(&kept), true, 2000).unwrap();

@@ -1,0 +1,56 @@
+//! Who counts what agents report: [`guard::ingest::Ingest`], or whatever a test or a benchmark puts in
+//! its place.
+
+use std::fmt;
+use std::future::Future;
+use std::net::IpAddr;
+
+use flow::{Deadline, Snapshot};
+use guard::conversations::Report;
+use guard::ingest::{Counted, Ingest, LocalWorkload, NotCounted, Shipped};
+
+/// See [`Ingest`] for what each does.
+pub trait Counts: Clone + fmt::Debug + Send + Sync + 'static {
+    fn offer(
+        &self,
+        report: &Report,
+        alive: impl Fn(&str) -> bool + Send,
+        deadline: Deadline,
+    ) -> impl Future<Output = Result<Counted, NotCounted>> + Send;
+    fn epoch(&self) -> u64;
+    fn forget_agent(&self, node: &str);
+    fn pods_of(&self, node: &str, workloads: Vec<LocalWorkload>);
+    fn addresses_of(&self, node: &str, addresses: &[IpAddr]);
+    fn shipped(&self) -> &Snapshot<Shipped>;
+}
+
+impl Counts for Ingest {
+    fn offer(
+        &self,
+        report: &Report,
+        alive: impl Fn(&str) -> bool + Send,
+        deadline: Deadline,
+    ) -> impl Future<Output = Result<Counted, NotCounted>> + Send {
+        Self::offer(self, report, alive, deadline)
+    }
+
+    fn epoch(&self) -> u64 {
+        Self::epoch(self)
+    }
+
+    fn forget_agent(&self, node: &str) {
+        Self::forget_agent(self, node);
+    }
+
+    fn pods_of(&self, node: &str, workloads: Vec<LocalWorkload>) {
+        Self::pods_of(self, node, workloads);
+    }
+
+    fn addresses_of(&self, node: &str, addresses: &[IpAddr]) {
+        Self::addresses_of(self, node, addresses);
+    }
+
+    fn shipped(&self) -> &Snapshot<Shipped> {
+        Self::shipped(self)
+    }
+}

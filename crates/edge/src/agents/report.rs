@@ -1,0 +1,210 @@
+//! The stream of reports: a batch is read, counted and answered before the next one is looked at, so
+//! an agent has one in our hands at a time.
+
+use std::time::Duration;
+
+use flow::gate::Outcome as Load;
+use flow::ledger::Outcome as End;
+use flow::snapshot::Changes;
+use flow::{Deadline, Priority, Stop};
+use futures::stream;
+use guard::agents::{Attendance, Authority, AuthorityChanges, Bearer, Outcome, Refused, SILENT};
+use guard::conversations::Report;
+use guard::ingest::{Counted, NotCounted};
+use http::{HeaderValue, Request, Response, header};
+use hyper::body::Incoming;
+use tonic::Status;
+use tonic::body::Body;
+use tonic::codec::{Codec, EncodeBody, SingleMessageCompressionOverride};
+use tonic_prost::ProstCodec;
+
+use super::frames::{Framed, Frames};
+use super::listen::Caller;
+use super::proto::answer::Answer;
+use super::server::{millis, unknown};
+use super::{AGENT, Batch, Counts, Server, proto};
+
+/// For a batch to be counted.
+const COUNT: Duration = Duration::from_secs(10);
+
+/// Why a stream may go on.
+pub(super) struct Standing<C> {
+    bearer: Option<(Bearer, Authority, AuthorityChanges)>,
+    counts: Changes<Option<C>>,
+    stop: Stop,
+}
+
+impl<C: Counts> Standing<C> {
+    /// Of who has just been found to be in order.
+    pub(super) fn new(server: &Server<C>, bearer: Option<Bearer>) -> Self {
+        let authority = server.authority.clone();
+        let bearer = bearer.zip(authority).map(|(bearer, authority)| {
+            let changes = authority.changes();
+            (bearer, authority, changes)
+        });
+        Self { bearer, counts: server.counts.subscribe(), stop: server.tasks.stopping() }
+    }
+
+    /// Returns when it may not. May be dropped and called again.
+    pub(super) async fn lost(&mut self) -> Status {
+        let revoked = async {
+            let Some((bearer, authority, changes)) = &mut self.bearer else {
+                return std::future::pending().await;
+            };
+            loop {
+                changes.changed().await;
+                if !authority.holds(bearer) {
+                    return;
+                }
+            }
+        };
+        tokio::select! {
+            () = revoked => Status::unauthenticated(Refused::Revoked.to_string()),
+            _ = self.counts.changed() => Status::unavailable("another replica counts: ask the leader"),
+            () = self.stop.stopped() => Status::unavailable("this controller stops"),
+        }
+    }
+
+    /// A certificate ends also without anybody saying so.
+    fn holds(&self) -> bool {
+        self.bearer.as_ref().is_none_or(|(bearer, authority, _)| authority.holds(bearer))
+    }
+}
+
+struct Reports<C> {
+    server: Server<C>,
+    counts: C,
+    standing: Standing<C>,
+    attendance: Attendance,
+    frames: Frames,
+}
+
+pub(super) fn serve<C: Counts>(
+    server: Server<C>,
+    caller: &Caller,
+    request: Request<Incoming>,
+) -> Response<Body> {
+    let reports = match Reports::open(server, caller, request) {
+        Ok(reports) => reports,
+        Err(refused) => return refused.into_http(),
+    };
+    let answers = stream::unfold(Some(reports), |reports| async move {
+        let mut reports = reports?;
+        match reports.next().await {
+            Ok(Some(answer)) => Some((Ok(answer), Some(reports))),
+            Ok(None) => None,
+            Err(status) => Some((Err(status), None)),
+        }
+    });
+    let encoder = ProstCodec::<proto::Answer, proto::Batch>::default().encoder();
+    let plain = SingleMessageCompressionOverride::default();
+    let body = EncodeBody::new_server(encoder, answers, None, plain, None);
+    let mut response = Response::new(Body::new(body));
+    let grpc = HeaderValue::from_static("application/grpc");
+    response.headers_mut().insert(header::CONTENT_TYPE, grpc);
+    response
+}
+
+impl<C: Counts> Reports<C> {
+    fn open(
+        server: Server<C>,
+        caller: &Caller,
+        request: Request<Incoming>,
+    ) -> Result<Self, Status> {
+        let bearer = server.known(caller)?;
+        let id = request.headers().get(AGENT).and_then(|id| id.to_str().ok());
+        let id = id.ok_or_else(|| Status::invalid_argument("the header fairlead-agent is missing"))?;
+        server.own(bearer.as_ref(), id)?;
+        // Before the look: a change after it is not missed.
+        let standing = Standing::new(&server, bearer);
+        let counts = (*server.counts.load()).clone();
+        let counts = counts
+            .ok_or_else(|| Status::unavailable("another replica counts: ask the leader"))?;
+        let attendance = server.agents.attend(id).map_err(unknown)?;
+        let largest = server.agents.limits().batch;
+        let frames = Frames::new(request.into_body(), largest, server.budget.clone());
+        Ok(Self { server, counts, standing, attendance, frames })
+    }
+
+    /// The answer to the next batch; none when the agent has ended the stream.
+    async fn next(&mut self) -> Result<Option<proto::Answer>, Status> {
+        let begun = tokio::select! {
+            biased;
+            status = self.standing.lost() => return Err(status),
+            () = self.attendance.ended() => {
+                return Err(Status::aborted("another stream, or another joining, took its place"));
+            }
+            begun = Deadline::after(SILENT).bound(self.frames.wait()) => begun,
+        };
+        let begun = begun.map_err(|_| Status::deadline_exceeded("nothing was heard for long"))??;
+        if !begun {
+            return Ok(None);
+        }
+        let Framed { bytes, room } = self.frames.read().await?;
+        if !self.standing.holds() {
+            return Err(Status::unauthenticated(Refused::Revoked.to_string()));
+        }
+        let answer = self.count(bytes).await;
+        drop(room);
+        answer.map(|answer| Some(proto::Answer { answer: Some(answer) }))
+    }
+
+    async fn count(&self, bytes: bytes::Bytes) -> Result<Answer, Status> {
+        let node = &self.attendance.agent.node;
+        let op = self.server.ledger.begin("agent-report", node.to_string(), node.to_string());
+        let batch = Batch::decode(bytes, self.server.agents.limits()).map_err(|malformed| {
+            self.attendance.not_counted(Outcome::Malformed);
+            Status::invalid_argument(malformed.to_string())
+        })?;
+        let Batch { incarnation, sequence, records, dropped, workloads } = batch;
+        if incarnation != self.attendance.agent.facts.incarnation {
+            self.attendance.not_counted(Outcome::Malformed);
+            return Err(Status::invalid_argument("the batch is of another incarnation than joined"));
+        }
+        if let Err(wait) = self.attendance.heard(dropped) {
+            op.finish(End::Refused);
+            return Ok(self.come_back(Outcome::TooFast, wait));
+        }
+        op.step("gate");
+        let deadline = Deadline::after(COUNT);
+        let permit = match self.server.reports.admit(Priority::Low, deadline).await {
+            Ok(permit) => permit,
+            Err(refused) => {
+                op.finish(End::Refused);
+                return Ok(self.come_back(Outcome::Busy, refused.retry_after));
+            }
+        };
+        op.step("count");
+        if let Some(workloads) = workloads {
+            self.counts.pods_of(node, workloads);
+        }
+        let report = Report { agent: node.clone(), incarnation, sequence, records };
+        let counted = self.counts.offer(&report, self.server.agents.living(), deadline).await;
+        match counted {
+            Ok(Counted { through, durable }) => {
+                self.attendance.counted(report.records.len(), through, durable);
+                op.finish(End::Done);
+                let interval_ms = millis(self.server.agents.interval());
+                Ok(Answer::Counted(proto::Counted { through, durable, interval_ms }))
+            }
+            Err(NotCounted::Busy { retry }) => {
+                permit.end(Load::Failed);
+                op.finish(End::Refused);
+                Ok(self.come_back(Outcome::Busy, retry))
+            }
+            Err(NotCounted::Outdated) => {
+                permit.end(Load::Ignored);
+                op.finish(End::Refused);
+                self.attendance.not_counted(Outcome::Outdated);
+                Err(Status::failed_precondition("an agent of this node has begun later"))
+            }
+        }
+    }
+
+    /// Up to half as long again, so that those who were refused together do not come together.
+    fn come_back(&self, outcome: Outcome, after: Duration) -> Answer {
+        self.attendance.not_counted(outcome);
+        let after = after.mul_f64(1.0 + fastrand::f64() / 2.0);
+        Answer::ComeBack(proto::ComeBack { after_ms: millis(after).max(1) })
+    }
+}

@@ -1,0 +1,346 @@
+//! The controller's end: calls, each with its door.
+
+use std::net::TcpListener;
+use std::time::Duration;
+
+use flow::deadline::Grant;
+use flow::gate::{GateConfig, Limits as InFlight, Shedding};
+use flow::ledger::Outcome;
+use flow::{Deadline, Gate, Ledger, MemoryGuard, Pressure, Priority, Snapshot, Tasks};
+use guard::agents::{
+    Agents, Authority, Bearer, Certified, JoinFacts, NotJoined, Refused, Unknown,
+};
+use http::{Request, Response};
+use hyper::body::Incoming;
+use prometheus_client::registry::Registry;
+use tonic::body::Body;
+use tonic::{Code, Status};
+use tonic_prost::ProstCodec;
+
+use super::frames::Budget;
+use super::{RETRY, listen, proto, report, rules, wire};
+use super::{Counts, listen::Caller};
+
+/// What is granted to a call that is no stream.
+const GRANT: Grant = Grant { unasked: Duration::from_secs(10), most: Duration::from_secs(30) };
+/// Everything but batches is a few lines; a token has some hundred bytes.
+const SMALL: usize = 16 << 10;
+/// Of an agent's texts.
+const LONGEST: usize = 253;
+/// Of a node.
+const ADDRESSES: usize = 64;
+/// When to ask again who is not ready.
+const SOON: Duration = Duration::from_secs(1);
+const TICK: Duration = Duration::from_secs(1);
+
+/// The server and what it stands on. Clones share it.
+#[derive(Debug)]
+pub struct Server<C> {
+    pub(super) agents: Agents,
+    /// Who counts, while it is this replica. Written by who leads, read by every join.
+    pub(super) counts: Snapshot<Option<C>>,
+    /// None: no TLS, and agents say who they are. For loopback alone.
+    pub(super) authority: Option<Authority>,
+    pub(super) ledger: Ledger,
+    pub(super) tasks: Tasks,
+    strangers: Gate,
+    joins: Gate,
+    pub(super) reports: Gate,
+    pub(super) budget: Budget,
+}
+
+impl<C> Clone for Server<C> {
+    fn clone(&self) -> Self {
+        Self {
+            agents: self.agents.clone(),
+            counts: self.counts.clone(),
+            authority: self.authority.clone(),
+            ledger: self.ledger.clone(),
+            tasks: self.tasks.clone(),
+            strangers: self.strangers.clone(),
+            joins: self.joins.clone(),
+            reports: self.reports.clone(),
+            budget: self.budget.clone(),
+        }
+    }
+}
+
+impl<C: Counts> Server<C> {
+    pub fn new(
+        agents: Agents,
+        counts: Snapshot<Option<C>>,
+        authority: Option<Authority>,
+        ledger: Ledger,
+        tasks: &Tasks,
+    ) -> Self {
+        // Signing takes a core's tenth of a millisecond; a queue of strangers is nobody's concern.
+        let few = InFlight { min: 2, initial: 8, max: 32 };
+        let strangers = Gate::new(GateConfig {
+            limits: few,
+            queue: 256,
+            ..GateConfig::new("agents-strangers")
+        });
+        let joins = Gate::new(GateConfig::new("agents-join"));
+        // In flight are those that wait for their shards.
+        let reports = Gate::new(GateConfig::new("agents-report"));
+        let budget = Budget::new(agents.limits().bytes);
+        let tasks = tasks.clone();
+        Self { agents, counts, authority, ledger, tasks, strangers, joins, reports, budget }
+    }
+
+    /// Lets memory pressure refuse reports first, then joins.
+    pub fn heed(&self, memory: &MemoryGuard) {
+        let (joins, reports) = (self.joins.clone(), self.reports.clone());
+        memory.on_change(move |pressure| {
+            let (join, report) = match pressure {
+                Pressure::Normal => (Shedding::None, Shedding::None),
+                Pressure::Shedding => (Shedding::None, Shedding::Low),
+                Pressure::Critical => (Shedding::Normal, Shedding::Low),
+            };
+            joins.shed(join);
+            reports.shed(report);
+        });
+    }
+
+    pub fn register(&self, registry: &mut Registry) {
+        self.agents.register(registry);
+        for gate in [&self.strangers, &self.joins, &self.reports] {
+            gate.register(registry);
+        }
+    }
+
+    /// Answers one call.
+    pub(super) async fn answer(self, caller: Caller, request: Request<Incoming>) -> Response<Body> {
+        let path = request.uri().path();
+        let Some(call) = path.strip_prefix("/fairlead.agents.v1alpha1.Agents/") else {
+            return Status::unimplemented("no such service").into_http();
+        };
+        let deadline = match Deadline::of_grpc(request.headers(), GRANT) {
+            Ok(deadline) => deadline,
+            Err(error) => return Status::invalid_argument(error.to_string()).into_http(),
+        };
+        // A macro, because each call has types of its own.
+        macro_rules! unary {
+            ($call:ident) => {{
+                let answer = tower::service_fn(|request: tonic::Request<_>| {
+                    let (server, caller) = (self.clone(), caller.clone());
+                    async move {
+                        let asked = request.into_inner();
+                        let answer = deadline.bound(server.$call(&caller, asked, deadline)).await;
+                        let late = |_| Status::deadline_exceeded("not done in time");
+                        answer.map_err(late)?.map(tonic::Response::new)
+                    }
+                });
+                let codec = ProstCodec::default();
+                let mut grpc = tonic::server::Grpc::new(codec).max_decoding_message_size(SMALL);
+                grpc.unary(answer, request).await
+            }};
+        }
+        match call {
+            "Enrol" => unary!(enrol),
+            "Renew" => unary!(renew),
+            "Join" => unary!(join),
+            "Leave" => unary!(leave),
+            "Report" => report::serve(self, &caller, request),
+            "Rules" => {
+                let answer = tower::service_fn(|request: tonic::Request<_>| {
+                    let stream = rules::stream(&self, &caller, &request.into_inner());
+                    async move { stream.map(tonic::Response::new) }
+                });
+                let codec = ProstCodec::default();
+                let mut grpc = tonic::server::Grpc::new(codec).max_decoding_message_size(SMALL);
+                grpc.server_streaming(answer, request).await
+            }
+            _ => Status::unimplemented("no such call").into_http(),
+        }
+    }
+
+    /// Which node a caller is, if that needs a certificate; it holds still.
+    pub(super) fn known(&self, caller: &Caller) -> Result<Option<Bearer>, Status> {
+        let Some(authority) = &self.authority else { return Ok(None) };
+        let bearer = caller.bearer.clone();
+        let bearer = bearer.ok_or_else(|| Status::unauthenticated("this needs a certificate: enrol"))?;
+        if authority.holds(&bearer) {
+            Ok(Some(bearer))
+        } else {
+            Err(Status::unauthenticated(Refused::Revoked.to_string()))
+        }
+    }
+
+    fn authority(&self) -> Result<&Authority, Status> {
+        let none = || Status::failed_precondition("there are no certificates here: TLS is off");
+        self.authority.as_ref().ok_or_else(none)
+    }
+
+    async fn enrol(
+        self,
+        caller: &Caller,
+        asked: proto::EnrolRequest,
+        deadline: Deadline,
+    ) -> Result<proto::Certified, Status> {
+        let op = self.ledger.begin("agent-enrol", caller.address.to_string(), "strangers");
+        let _permit = admit(&self.strangers, Priority::Normal, deadline).await?;
+        let proto::EnrolRequest { token, node, public_key } = asked;
+        let certified = self.authority()?.enrol(&token, &node, &public_key);
+        let certified = certified.map_err(|refused| {
+            tracing::info!(from = %caller.address, %refused, "a node was not enrolled");
+            refusal(&refused)
+        })?;
+        tracing::info!(node, from = %caller.address, until = %certified.until, "a node was enrolled");
+        op.finish(Outcome::Done);
+        Ok(certified.into())
+    }
+
+    async fn renew(
+        self,
+        caller: &Caller,
+        asked: proto::RenewRequest,
+        deadline: Deadline,
+    ) -> Result<proto::Certified, Status> {
+        let bearer = self.known(caller)?;
+        let bearer = bearer.ok_or_else(|| Status::failed_precondition("TLS is off"))?;
+        let op = self.ledger.begin("agent-renew", bearer.node.to_string(), bearer.node.to_string());
+        let _permit = admit(&self.joins, Priority::Normal, deadline).await?;
+        let certified = self.authority()?.renew(&bearer, &asked.public_key);
+        let certified = certified.map_err(|refused| refusal(&refused))?;
+        op.finish(Outcome::Done);
+        Ok(certified.into())
+    }
+
+    async fn join(
+        self,
+        caller: &Caller,
+        asked: proto::JoinRequest,
+        deadline: Deadline,
+    ) -> Result<proto::Joined, Status> {
+        let bearer = self.known(caller)?;
+        if bearer.is_some_and(|bearer| *bearer.node != *asked.node) {
+            return Err(Status::permission_denied("the certificate is of another node"));
+        }
+        if [&asked.version, &asked.kernel].iter().any(|text| text.len() > LONGEST) {
+            return Err(Status::invalid_argument("a version has 253 bytes at most"));
+        }
+        let op = self.ledger.begin("agent-join", asked.node.clone(), asked.node.clone());
+        let permit = admit(&self.joins, Priority::Normal, deadline).await?;
+        let counts = self.counts.load();
+        let Some(counts) = counts.as_ref() else {
+            permit.ignore();
+            op.finish(Outcome::Refused);
+            return Err(come_back(Code::Unavailable, "another replica counts: ask the leader", SOON));
+        };
+        let proto::JoinRequest { node, incarnation, version, kernel, cores, memory, addresses } =
+            asked;
+        let addresses = addresses.iter().map(|bytes| wire::address(bytes)).collect::<Option<_>>();
+        let addresses: Vec<_> = addresses
+            .filter(|addresses: &Vec<_>| addresses.len() <= ADDRESSES)
+            .ok_or_else(|| Status::invalid_argument("a node has 64 addresses of 4 or 16 bytes"))?;
+        let facts = JoinFacts { node, incarnation, version, kernel, cores, memory, addresses };
+        let agent = self.agents.join(facts).map_err(|refused| match refused {
+            NotJoined::Outdated => Status::failed_precondition(refused.to_string()),
+            NotJoined::Full => come_back(Code::ResourceExhausted, &refused.to_string(), 60 * SOON),
+            NotJoined::BadName => Status::invalid_argument(refused.to_string()),
+        })?;
+        counts.addresses_of(&agent.node, &agent.facts.addresses);
+        op.finish(Outcome::Done);
+        Ok(proto::Joined {
+            agent: agent.id.to_string(),
+            epoch: counts.epoch(),
+            interval_ms: millis(self.agents.interval()),
+            rules_version: counts.shipped().read(|shipped| shipped.version),
+        })
+    }
+
+    async fn leave(
+        self,
+        caller: &Caller,
+        asked: proto::LeaveRequest,
+        deadline: Deadline,
+    ) -> Result<proto::Left, Status> {
+        let bearer = self.known(caller)?;
+        self.own(bearer.as_ref(), &asked.agent)?;
+        let _permit = admit(&self.joins, Priority::Normal, deadline).await?;
+        let agent = self.agents.leave(&asked.agent).map_err(unknown)?;
+        if let Some(counts) = self.counts.load().as_ref() {
+            counts.forget_agent(&agent.node);
+        }
+        Ok(proto::Left {})
+    }
+
+    /// A certificate speaks for its own node alone.
+    pub(super) fn own(&self, bearer: Option<&Bearer>, id: &str) -> Result<(), Status> {
+        let agent = self.agents.find(id).map_err(unknown)?;
+        if bearer.is_some_and(|bearer| bearer.node != agent.node) {
+            return Err(Status::permission_denied("the certificate is of another node"));
+        }
+        Ok(())
+    }
+
+    /// Once a second: the interval, and who has long been away.
+    async fn tick(self) {
+        let stop = self.tasks.stopping();
+        while stop.bound(tokio::time::sleep(TICK)).await.is_some() {
+            let status = self.reports.status();
+            let queued: usize = status.queued.iter().sum();
+            let waiting = queued as f64 / (queued + status.limit).max(1) as f64;
+            let gone = self.agents.tick(self.budget.taken().max(waiting));
+            if let Some(counts) = self.counts.load().as_ref() {
+                gone.iter().for_each(|node| counts.forget_agent(node));
+            }
+        }
+    }
+}
+
+/// Serves agents on `listener` until the server's tasks stop. Waits for nothing: handshakes fail until
+/// there is an authority, joins are refused until somebody counts.
+pub fn start<C: Counts>(server: Server<C>, listener: TcpListener) -> std::io::Result<()> {
+    listener.set_nonblocking(true)?;
+    let listener = tokio::net::TcpListener::from_std(listener)?;
+    let tasks = server.tasks.clone();
+    tasks.spawn("agents-tick", server.clone().tick());
+    tasks.spawn_essential("agents", listen::serve(listener, server));
+    Ok(())
+}
+
+async fn admit(
+    gate: &Gate,
+    priority: Priority,
+    deadline: Deadline,
+) -> Result<flow::gate::Permit, Status> {
+    let admitted = gate.admit(priority, deadline).await;
+    admitted.map_err(|no| come_back(Code::ResourceExhausted, &no.to_string(), no.retry_after))
+}
+
+/// A refusal with a time to come back.
+pub(super) fn come_back(code: Code, why: &str, after: Duration) -> Status {
+    let mut status = Status::new(code, why);
+    status.metadata_mut().insert(RETRY, millis(after).into());
+    status
+}
+
+pub(super) fn unknown(unknown: Unknown) -> Status {
+    Status::not_found(unknown.to_string())
+}
+
+fn refusal(refused: &Refused) -> Status {
+    let why = refused.to_string();
+    match refused {
+        Refused::NotYet => come_back(Code::Unavailable, &why, SOON),
+        Refused::BadName | Refused::BadKey | Refused::BadTtl => Status::invalid_argument(why),
+        Refused::Unmade => Status::internal(why),
+        Refused::NotOurs | Refused::Expired | Refused::OtherNode | Refused::Revoked => {
+            Status::unauthenticated(why)
+        }
+    }
+}
+
+pub(super) fn millis(time: Duration) -> u32 {
+    u32::try_from(time.as_millis()).unwrap_or(u32::MAX)
+}
+
+impl From<Certified> for proto::Certified {
+    fn from(certified: Certified) -> Self {
+        let Certified { certificate, authorities, until } = certified;
+        let until = u64::try_from(until.as_millisecond()).unwrap_or_default();
+        Self { certificate, authorities, until }
+    }
+}

@@ -1,0 +1,58 @@
+//! Where this node is: which kernel's table of connections it sees, and which addresses are its own.
+
+use std::io;
+use std::net::IpAddr;
+
+use guard::conversations::{Moment, Protocol};
+use guard::sensor::{Flow, FlowName};
+use ipnet::IpNet;
+use kernel::conntrack::Entry;
+use kernel::netlink::{self, Netlink};
+use kernel::netns::Namespace;
+
+/// One boot's, of one network namespace.
+pub(super) fn name() -> io::Result<String> {
+    let boot = std::fs::read_to_string("/proc/sys/kernel/random/boot_id")?;
+    let namespace = Namespace::current().map_err(io::Error::other)?.id();
+    Ok(format!("{} {}", boot.trim_end(), namespace.inode))
+}
+
+/// Those of all links, and the blocks that this node's pods have theirs from.
+pub(super) fn own(
+    netlink: &mut Netlink,
+    pods: &net::Addresses,
+) -> Result<Vec<IpNet>, netlink::Error> {
+    let mut own = Vec::new();
+    for link in netlink.links()? {
+        let addresses = netlink.addresses(link.index)?;
+        own.extend(addresses.iter().map(|address| IpNet::from(address.address.addr())));
+    }
+    let index = pods.view();
+    for (_, block) in index.blocks() {
+        let networks = block.networks();
+        own.extend(networks.ipv4.map(IpNet::from));
+        own.extend(networks.ipv6.map(IpNet::from));
+    }
+    Ok(own)
+}
+
+/// As the sensor wants it.
+pub(super) fn flow(entry: &Entry, ended: bool) -> Flow {
+    let Entry { id, zone, original, reply, carried, begun, .. } = entry;
+    let carried = carried.unwrap_or_default();
+    let name = FlowName {
+        id: *id,
+        zone: *zone,
+        protocol: Protocol(original.protocol),
+        client: address(original.source),
+        client_port: original.source_port,
+        server: address(reply.source),
+        port: reply.source_port,
+        begun: begun.map(|nanoseconds| Moment(nanoseconds / 1_000_000)),
+    };
+    Flow { name, bytes: carried.bytes, packets: carried.packets, ended }
+}
+
+fn address(address: IpAddr) -> IpAddr {
+    address.to_canonical()
+}

@@ -1,0 +1,474 @@
+//! `Authority`: who is who between agents and controllers, in one Secret that every replica follows.
+//! The leader makes and renews it ([`lead`]); tokens and certificates are given out by any replica,
+//! revocations are written by any.
+//!
+//! Contract:
+//! - A node's certificate says its name and when it was given ([`Bearer`]). The node's key never
+//!   leaves the node; what comes of it is its public half.
+//! - An agent trusts the authorities it was given with its last certificate, and has one that lives
+//!   [`LIFETIME`] at most. So a new authority signs what is served only after that time, and an old
+//!   one is trusted for as long after: an agent that renews in time notices nothing.
+//! - Revoking a node refuses everything that was given to it before, tokens included, on every replica
+//!   as soon as it follows; what is given after holds. It is remembered until all that it speaks of
+//!   has expired.
+//! - Keys are in the Secret and in memory; not in `Debug`, nor in logs or errors.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use flow::backoff::Curve;
+use flow::snapshot::Changes;
+use flow::{Backoff, Deadline, Snapshot, Tasks};
+use jiff::Timestamp;
+use k8s_openapi::ByteString;
+use k8s_openapi::api::core::v1::Secret;
+use kube::ResourceExt;
+use kube::api::ObjectMeta;
+use objects::{Error, Event, Expected, Id, Leader, Objects, Selector, Version, Within};
+use rcgen::{PKCS_ECDSA_P256_SHA256, PublicKeyData, SignatureAlgorithm};
+use serde::{Deserialize, Serialize};
+use sha2::{Digest, Sha256};
+use tracing::{info, warn};
+
+use super::token::{Claim, LONGEST_TTL, Token};
+use super::{is_node, random};
+use crate::admission::certificates::{Kept as Certificates, Unmade, next_of};
+use crate::admission::{Lifetimes, PrivateKey};
+
+const SECRET: &str = "fairlead-agents";
+const KEY: &str = "state.json";
+/// What tells our Secret from others, so that only it is watched.
+const LABEL: (&str, &str) = ("fairlead.dev/agents", "authority");
+const WHOSE: &str = "agents";
+/// The name that every controller's certificate is for: an agent knows a controller by its
+/// authority, not by the address at which it happened to reach it.
+pub const SERVER_NAME: &str = "controller.agents.fairlead.dev";
+/// Of a node's certificate, unless set otherwise.
+pub const LIFETIME: Duration = Duration::from_secs(24 * 60 * 60);
+/// For one request to the store.
+const REQUEST: Duration = Duration::from_secs(10);
+/// How often what should be so is looked at without a word from anybody.
+const LOOK: Duration = Duration::from_secs(60);
+const RETRY: Curve = Curve { first: Duration::from_millis(500), most: Duration::from_secs(30) };
+/// How often a revocation is tried while others write, too.
+const ATTEMPTS: usize = 8;
+
+/// Everything that is in the Secret.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+struct Kept {
+    certificates: Certificates,
+    /// Base64; signs tokens.
+    token_key: PrivateTokenKey,
+    /// What a node was given until then is refused.
+    #[serde(default)]
+    revoked: BTreeMap<String, Timestamp>,
+}
+
+/// Not shown.
+#[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(transparent)]
+struct PrivateTokenKey(String);
+
+impl std::fmt::Debug for PrivateTokenKey {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("PrivateTokenKey")
+    }
+}
+
+impl PrivateTokenKey {
+    fn new() -> Self {
+        let key: Vec<u8> = (0..4).flat_map(|_| random().to_be_bytes()).collect();
+        Self(STANDARD.encode(key))
+    }
+
+    fn bytes(&self) -> Vec<u8> {
+        STANDARD.decode(&self.0).unwrap_or_default()
+    }
+
+    fn is_whole(&self) -> bool {
+        self.bytes().len() == 32
+    }
+}
+
+impl Kept {
+    /// None of what cannot be used, which is then made anew.
+    fn read(secret: &Secret) -> Option<Self> {
+        let state = &secret.data.as_ref()?.get(KEY)?.0;
+        let kept: Self = serde_json::from_slice(state).ok()?;
+        (kept.certificates.is_whole() && kept.token_key.is_whole()).then_some(kept)
+    }
+
+    fn secret(&self, id: &Id) -> Secret {
+        let state = serde_json::to_vec(self).expect("texts and times can be written as JSON");
+        let labels = [(LABEL.0.to_owned(), LABEL.1.to_owned())];
+        Secret {
+            metadata: ObjectMeta {
+                name: Some(id.name.clone()),
+                namespace: id.namespace.clone(),
+                labels: Some(labels.into()),
+                ..ObjectMeta::default()
+            },
+            data: Some([(KEY.to_owned(), ByteString(state))].into()),
+            ..Secret::default()
+        }
+    }
+
+    fn is_revoked(&self, node: &str, given: Timestamp) -> bool {
+        self.revoked.get(node).is_some_and(|until| given <= *until)
+    }
+
+    /// The hash that a token pins.
+    fn pin(&self) -> Option<[u8; 32]> {
+        let body: String = self
+            .certificates
+            .signer()
+            .certificate
+            .lines()
+            .filter(|line| !line.starts_with("-----"))
+            .collect();
+        Some(Sha256::digest(STANDARD.decode(body).ok()?).into())
+    }
+}
+
+/// What should be kept instead of `kept`, if anything.
+fn next(kept: Option<&Kept>, lifetime: Duration, now: Timestamp) -> Result<Option<Kept>, Unmade> {
+    let names = [SERVER_NAME.to_owned()];
+    // A margin for clocks that differ.
+    let overlap = lifetime + Duration::from_secs(60 * 60);
+    let lifetimes = Lifetimes { overlap, ..Lifetimes::default() };
+    let before = kept.map(|kept| &kept.certificates);
+    let certificates = next_of(WHOSE, before, &names, lifetimes, true, now)?;
+    let forgotten = now - lifetime.max(LONGEST_TTL) - Duration::from_secs(60 * 60);
+    let is_old = |until: &Timestamp| *until < forgotten;
+    if certificates.is_none() && kept.is_some_and(|kept| !kept.revoked.values().any(is_old)) {
+        return Ok(None);
+    }
+    let mut next = match (kept, certificates) {
+        (Some(kept), None) => kept.clone(),
+        (Some(kept), Some(certificates)) => Kept { certificates, ..kept.clone() },
+        (None, Some(certificates)) => {
+            Kept { certificates, token_key: PrivateTokenKey::new(), revoked: BTreeMap::new() }
+        }
+        (None, None) => return Ok(None),
+    };
+    next.revoked.retain(|_, until| !is_old(until));
+    Ok(Some(next))
+}
+
+/// Whom a certificate speaks of: in the one name that it has, `fairlead:agent:WHEN:NODE`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Bearer {
+    pub node: Arc<str>,
+    pub given: Timestamp,
+}
+
+impl Bearer {
+    fn uri(&self) -> String {
+        format!("fairlead:agent:{}:{}", self.given.as_millisecond(), self.node)
+    }
+
+    /// Of a name in a certificate that was verified.
+    pub fn parse(uri: &str) -> Option<Self> {
+        let (given, node) = uri.strip_prefix("fairlead:agent:")?.split_once(':')?;
+        let given = Timestamp::from_millisecond(given.parse().ok()?).ok()?;
+        is_node(node).then(|| Self { node: node.into(), given })
+    }
+}
+
+/// A node's certificate, and whom it is to trust.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Certified {
+    /// PEM.
+    pub certificate: String,
+    /// PEM.
+    pub authorities: String,
+    pub until: Timestamp,
+}
+
+/// What a controller is reached with.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Serving {
+    /// PEM: the certificate, then its authority, which who has only a token knows by its hash.
+    pub chain: String,
+    pub key: PrivateKey,
+    /// PEM: whose clients are ours.
+    pub authorities: String,
+}
+
+/// Why somebody is not certified. Says nothing that helps to guess.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Refused {
+    #[error("the authority is not there yet; come back in a moment")]
+    NotYet,
+    #[error("this token is not one of ours; make one with `fairlead agents token`")]
+    NotOurs,
+    #[error("the token has expired; make another with `fairlead agents token`")]
+    Expired,
+    #[error("the token is for another node")]
+    OtherNode,
+    #[error("the node was revoked after this was given; make a token with `fairlead agents token`")]
+    Revoked,
+    #[error("a node's name has 1 to 253 characters of a-z, 0-9, '-' and '.'")]
+    BadName,
+    #[error("a public key is an uncompressed point of P-256, 65 bytes")]
+    BadKey,
+    #[error("a token holds for a week at most, and for a second at least")]
+    BadTtl,
+    #[error("a certificate cannot be made")]
+    Unmade,
+}
+
+#[derive(Debug, thiserror::Error)]
+pub enum NotRevoked {
+    #[error("a node's name has 1 to 253 characters of a-z, 0-9, '-' and '.'")]
+    BadName,
+    #[error("the authority is not there yet; come back in a moment")]
+    NotYet,
+    #[error("the revocation cannot be kept")]
+    Store(#[source] Error),
+}
+
+/// A point that somebody sent. One that is on no curve makes a certificate that nobody can use.
+struct Point<'a>(&'a [u8]);
+
+impl PublicKeyData for Point<'_> {
+    fn der_bytes(&self) -> &[u8] {
+        self.0
+    }
+
+    fn algorithm(&self) -> &'static SignatureAlgorithm {
+        &PKCS_ECDSA_P256_SHA256
+    }
+}
+
+/// What the Secret says now. Clones share it.
+#[derive(Clone, Debug)]
+pub struct Authority {
+    objects: Objects,
+    secret: Id,
+    lifetime: Duration,
+    /// Written by the watch and by `revoke`, read by every handshake and call.
+    kept: Snapshot<Option<Kept>>,
+}
+
+impl Authority {
+    /// Reads it from the Secret in `namespace`, from now on. Nodes' certificates live for `lifetime`.
+    pub fn follow(objects: &Objects, namespace: &str, lifetime: Duration, tasks: &Tasks) -> Self {
+        let authority = Self {
+            objects: objects.clone(),
+            secret: Id::namespaced(namespace, SECRET),
+            lifetime,
+            kept: Snapshot::new(None),
+        };
+        let labels = Selector::label(LABEL.0, LABEL.1).expect("a constant");
+        let within = Within { namespace: Some(namespace.to_owned()), labels: Some(labels) };
+        let mut watch = objects.watch::<Secret>(within);
+        let (following, stop) = (authority.clone(), tasks.stopping());
+        tasks.spawn("agents-authority", async move {
+            while let Some(Some(event)) = stop.bound(watch.next()).await {
+                following.take(event);
+            }
+        });
+        authority
+    }
+
+    fn take(&self, event: Event<Secret>) {
+        let found = match event {
+            Event::Restarted(all) => all.into_iter().find(|secret| Id::of(secret) == self.secret),
+            Event::Applied(secret) => Some(secret).filter(|secret| Id::of(secret) == self.secret),
+            // The leader makes another; until then this one holds.
+            Event::Deleted(_) => None,
+        };
+        if let Some(kept) = found.as_ref().and_then(Kept::read) {
+            self.kept.publish(Some(kept));
+        }
+    }
+
+    pub fn serving(&self) -> Option<Serving> {
+        self.kept.read(|kept| {
+            let certificates = &kept.as_ref()?.certificates;
+            let serving = &certificates.serving;
+            Some(Serving {
+                chain: format!("{}{}", serving.certificate, certificates.signer().certificate),
+                key: serving.key.clone(),
+                authorities: certificates.bundle(),
+            })
+        })
+    }
+
+    /// Whether what was given to this bearer still holds. A connection may be older than that.
+    pub fn holds(&self, bearer: &Bearer) -> bool {
+        let lives = Timestamp::now() < bearer.given + self.lifetime;
+        lives
+            && self.kept.read(|kept| {
+                kept.as_ref().is_some_and(|kept| !kept.is_revoked(&bearer.node, bearer.given))
+            })
+    }
+
+    /// A token for `node`, or for any.
+    pub fn token(&self, node: Option<&str>, ttl: Duration) -> Result<(Token, Timestamp), Refused> {
+        if node.is_some_and(|node| !is_node(node)) {
+            return Err(Refused::BadName);
+        }
+        if ttl > LONGEST_TTL || ttl < Duration::from_secs(1) {
+            return Err(Refused::BadTtl);
+        }
+        let kept = self.kept.load();
+        let kept = kept.as_ref().ok_or(Refused::NotYet)?;
+        let pin = kept.pin().ok_or(Refused::NotYet)?;
+        let made = Timestamp::now();
+        let claim = Claim { made, until: made + ttl, node: node.map(str::to_owned) };
+        Ok((claim.sign(&kept.token_key.bytes(), random(), &pin), claim.until))
+    }
+
+    /// Certifies the key of a node that has a token.
+    pub fn enrol(&self, token: &str, node: &str, key: &[u8]) -> Result<Certified, Refused> {
+        if !is_node(node) {
+            return Err(Refused::BadName);
+        }
+        let (kept, now) = (self.kept.load(), Timestamp::now());
+        let kept = kept.as_ref().ok_or(Refused::NotYet)?;
+        let claim = Claim::verify(token, &kept.token_key.bytes()).ok_or(Refused::NotOurs)?;
+        if claim.until <= now {
+            return Err(Refused::Expired);
+        }
+        if claim.node.as_deref().is_some_and(|only| only != node) {
+            return Err(Refused::OtherNode);
+        }
+        if kept.is_revoked(node, claim.made) {
+            return Err(Refused::Revoked);
+        }
+        self.certify(kept, node, key, now)
+    }
+
+    /// Certifies another key of a node that has a certificate.
+    pub fn renew(&self, bearer: &Bearer, key: &[u8]) -> Result<Certified, Refused> {
+        let (kept, now) = (self.kept.load(), Timestamp::now());
+        let kept = kept.as_ref().ok_or(Refused::NotYet)?;
+        if kept.is_revoked(&bearer.node, bearer.given) {
+            return Err(Refused::Revoked);
+        }
+        self.certify(kept, &bearer.node, key, now)
+    }
+
+    fn certify(
+        &self,
+        kept: &Kept,
+        node: &str,
+        key: &[u8],
+        now: Timestamp,
+    ) -> Result<Certified, Refused> {
+        if key.len() != 65 || key[0] != 4 {
+            return Err(Refused::BadKey);
+        }
+        let bearer = Bearer { node: node.into(), given: now };
+        let until = now + self.lifetime;
+        let signer = kept.certificates.signer();
+        let certificate = signer
+            .certify(&Point(key), node, &bearer.uri(), now, until)
+            .map_err(|_| Refused::Unmade)?;
+        Ok(Certified { certificate, authorities: kept.certificates.bundle(), until })
+    }
+
+    /// Refuses, from now on, everything that `node` was given until now.
+    pub async fn revoke(&self, node: &str, deadline: Deadline) -> Result<(), NotRevoked> {
+        if !is_node(node) {
+            return Err(NotRevoked::BadName);
+        }
+        let mut attempt = 1;
+        loop {
+            let found = self.objects.get::<Secret>(&self.secret, deadline).await;
+            let found = found.map_err(NotRevoked::Store)?.ok_or(NotRevoked::NotYet)?;
+            let mut kept = Kept::read(&found).ok_or(NotRevoked::NotYet)?;
+            kept.revoked.insert(node.to_owned(), Timestamp::now());
+            let version = Version(found.resource_version().unwrap_or_default());
+            let secret = kept.secret(&self.secret);
+            match self.objects.apply(&secret, Expected::Version(version), deadline).await {
+                Ok(_) => {
+                    // Not only when the watch brings it.
+                    self.kept.publish(Some(kept));
+                    return Ok(());
+                }
+                Err(Error::Conflict { .. }) if attempt < ATTEMPTS => attempt += 1,
+                Err(error) => return Err(NotRevoked::Store(error)),
+            }
+        }
+    }
+
+    pub fn changes(&self) -> AuthorityChanges {
+        AuthorityChanges(self.kept.subscribe())
+    }
+
+    /// Takes one step, if one is due; says whether it did.
+    async fn renew_itself(
+        &self,
+        objects: &Objects,
+    ) -> Result<bool, Box<dyn std::error::Error + Send + Sync>> {
+        let found = objects.get::<Secret>(&self.secret, Deadline::after(REQUEST)).await?;
+        let kept = found.as_ref().and_then(Kept::read);
+        let Some(next) = next(kept.as_ref(), self.lifetime, Timestamp::now())? else {
+            return Ok(false);
+        };
+        let secret = next.secret(&self.secret);
+        let deadline = Deadline::after(REQUEST);
+        match found {
+            None => objects.create(&secret, deadline).await?,
+            Some(found) => {
+                let version = Version(found.resource_version().unwrap_or_default());
+                objects.apply(&secret, Expected::Version(version), deadline).await?
+            }
+        };
+        info!(until = %next.certificates.serving.until, "the agents' authority was renewed");
+        Ok(true)
+    }
+}
+
+/// Tells when the authority, or what it has revoked, changes.
+#[derive(Debug)]
+pub struct AuthorityChanges(Changes<Option<Kept>>);
+
+impl AuthorityChanges {
+    pub async fn changed(&mut self) {
+        self.0.changed().await;
+    }
+}
+
+/// Keeps the authority until the term ends. Returns at once.
+pub fn lead(leader: &Leader, authority: &Authority) {
+    let (leader, authority) = (leader.clone(), authority.clone());
+    let tasks = leader.tasks.clone();
+    tasks.spawn("agents-authority-keeper", async move {
+        let stop = leader.tasks.stopping();
+        let mut backoff = Backoff::new(RETRY);
+        loop {
+            let wait = match authority.renew_itself(&leader.objects).await {
+                // There may be more to do.
+                Ok(true) => {
+                    backoff.succeeded();
+                    Duration::ZERO
+                }
+                Ok(false) => {
+                    backoff.succeeded();
+                    LOOK
+                }
+                Err(error) => {
+                    let retry = backoff.failed();
+                    if retry.attempt == 1 {
+                        let error = flow::sentence(&*error);
+                        warn!(error, "cannot renew the agents' authority, trying on");
+                    }
+                    retry.wait
+                }
+            };
+            if stop.bound(tokio::time::sleep(wait)).await.is_none() {
+                return;
+            }
+        }
+    });
+}
+
+#[cfg(test)]
+mod tests;

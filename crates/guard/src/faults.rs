@@ -1,0 +1,57 @@
+//! Faults, for tests and replays: a part of the ingest hangs until it is let go. Not in a build that
+//! serves anybody (feature `faults`).
+
+use parking_lot::{Condvar, Mutex};
+
+/// The parts that hang. Written by tests, read by every part before it works.
+static HELD: Mutex<Vec<Part>> = Mutex::new(Vec::new());
+static CHANGED: Condvar = Condvar::new();
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Part {
+    Shard(usize),
+    Learner,
+    Writer,
+}
+
+/// While it is kept, the part hangs.
+#[derive(Debug)]
+#[must_use]
+pub struct Hold(Part);
+
+/// The owner of a shard hangs before its next piece of work.
+pub fn hold_shard(number: usize) -> Hold {
+    hold(Part::Shard(number))
+}
+
+/// The owner of learned rules and violations hangs.
+pub fn hold_learner() -> Hold {
+    hold(Part::Learner)
+}
+
+/// The disk hangs when a checkpoint is written.
+pub fn hold_writer() -> Hold {
+    hold(Part::Writer)
+}
+
+fn hold(part: Part) -> Hold {
+    HELD.lock().push(part);
+    Hold(part)
+}
+
+impl Drop for Hold {
+    fn drop(&mut self) {
+        let mut held = HELD.lock();
+        if let Some(place) = held.iter().position(|part| *part == self.0) {
+            held.swap_remove(place);
+        }
+        CHANGED.notify_all();
+    }
+}
+
+pub(crate) fn pass(part: Part) {
+    let mut held = HELD.lock();
+    while held.contains(&part) {
+        CHANGED.wait(&mut held);
+    }
+}

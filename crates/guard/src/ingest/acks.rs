@@ -1,0 +1,147 @@
+//! `Acks`: what an agent may be told of its batches.
+//!
+//! Contract:
+//! - `through` is the greatest batch that was counted below which none is being counted; it never
+//!   goes back within an incarnation. One that was refused is not being counted: its agent knows.
+//! - `durable` is what a checkpoint on disk knows of that.
+//! - A batch of an older incarnation is outdated; a newer one begins at zero.
+//! - A few words for each agent. One that was not heard for [`AWAY`] is forgotten.
+
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+use rustc_hash::FxHashMap;
+
+use super::{Counted, NotCounted};
+use crate::conversations::{AWAY, Moment, Progress, Report};
+
+#[derive(Debug, Default)]
+pub(super) struct Acks {
+    /// Written at the beginning and the end of each offer, for a few instructions.
+    agents: Mutex<FxHashMap<Arc<str>, Agent>>,
+}
+
+#[derive(Debug)]
+struct Agent {
+    incarnation: u64,
+    heard: Moment,
+    counted: u64,
+    through: u64,
+    durable: u64,
+    /// Batches that are being counted: as many as its agent sends at once.
+    flying: Vec<u64>,
+}
+
+/// A batch that is being counted; dropped, it was not.
+#[derive(Debug)]
+pub(super) struct Flight<'a> {
+    acks: &'a Acks,
+    agent: Arc<str>,
+    incarnation: u64,
+    sequence: u64,
+    landed: bool,
+}
+
+impl Acks {
+    pub(super) fn of(progress: &[Progress], now: Moment) -> Self {
+        let agents = progress.iter().map(|Progress { agent, incarnation, through }| {
+            let known =
+                Agent { counted: *through, durable: *through, ..Agent::new(*incarnation, now) };
+            (Arc::clone(agent), Agent { through: *through, ..known })
+        });
+        Self { agents: Mutex::new(agents.collect()) }
+    }
+
+    pub(super) fn begin(&self, report: &Report, now: Moment) -> Result<Flight<'_>, NotCounted> {
+        let Report { agent, incarnation, sequence, .. } = report;
+        let mut agents = self.agents.lock();
+        let fresh = || Agent::new(*incarnation, now);
+        let known = agents.entry(Arc::clone(agent)).or_insert_with(fresh);
+        if *incarnation < known.incarnation {
+            return Err(NotCounted::Outdated);
+        }
+        if *incarnation > known.incarnation {
+            *known = fresh();
+        }
+        known.heard = known.heard.max(now);
+        known.flying.push(*sequence);
+        drop(agents);
+        let (agent, incarnation, sequence) = (Arc::clone(agent), *incarnation, *sequence);
+        Ok(Flight { acks: self, agent, incarnation, sequence, landed: false })
+    }
+
+    /// How far each has come; for a checkpoint.
+    pub(super) fn progress(&self, now: Moment) -> Vec<Progress> {
+        let mut agents = self.agents.lock();
+        agents.retain(|_, agent| now.since(agent.heard) < AWAY || !agent.flying.is_empty());
+        let progress = agents.iter().map(|(agent, known)| Progress {
+            agent: Arc::clone(agent),
+            incarnation: known.incarnation,
+            through: known.through,
+        });
+        progress.collect()
+    }
+
+    /// A checkpoint with this `progress` is on disk.
+    pub(super) fn kept(&self, progress: &[Progress]) {
+        let mut agents = self.agents.lock();
+        for Progress { agent, incarnation, through } in progress {
+            if let Some(known) = agents.get_mut(agent)
+                && known.incarnation == *incarnation
+            {
+                known.durable = known.durable.max(*through);
+            }
+        }
+    }
+
+    pub(super) fn forget(&self, agent: &str) {
+        self.agents.lock().remove(agent);
+    }
+}
+
+impl Agent {
+    fn new(incarnation: u64, heard: Moment) -> Self {
+        Self { incarnation, heard, counted: 0, through: 0, durable: 0, flying: Vec::new() }
+    }
+
+    fn landed(&mut self, sequence: u64) {
+        if let Some(place) = self.flying.iter().position(|flying| *flying == sequence) {
+            self.flying.swap_remove(place);
+        }
+        let before = self.flying.iter().min().map_or(u64::MAX, |lowest| lowest.saturating_sub(1));
+        self.through = self.through.max(self.counted.min(before));
+    }
+}
+
+impl Flight<'_> {
+    /// Every shard has counted it.
+    pub(super) fn counted(mut self) -> Counted {
+        // If its agent was forgotten meanwhile, or began again, there is no more to say.
+        self.land(true).unwrap_or(Counted { through: self.sequence, durable: 0 })
+    }
+
+    fn land(&mut self, counted: bool) -> Option<Counted> {
+        if std::mem::replace(&mut self.landed, true) {
+            return None;
+        }
+        let mut agents = self.acks.agents.lock();
+        let known = agents.get_mut(&self.agent)?;
+        if known.incarnation != self.incarnation {
+            return None;
+        }
+        if counted {
+            known.counted = known.counted.max(self.sequence);
+        }
+        known.landed(self.sequence);
+        Some(Counted { through: known.through, durable: known.durable })
+    }
+}
+
+impl Drop for Flight<'_> {
+    fn drop(&mut self) {
+        self.land(false);
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,66 @@
+//! The attributes that netfilter's messages are made of: length, kind, value, each at a multiple of
+//! four. Reading is total: what is cut short ends the list.
+
+/// Beside the kind: there are attributes inside, or the value is in network order.
+const NESTED: u16 = 1 << 15;
+const KIND: u16 = 0x3fff;
+const HEADER: usize = 4;
+
+pub(super) fn read(bytes: &[u8]) -> impl Iterator<Item = (u16, &[u8])> {
+    let mut rest = bytes;
+    std::iter::from_fn(move || {
+        let (head, _) = rest.split_first_chunk::<HEADER>()?;
+        let length = usize::from(u16::from_ne_bytes([head[0], head[1]]));
+        let kind = u16::from_ne_bytes([head[2], head[3]]) & KIND;
+        let value = rest.get(HEADER..length)?;
+        rest = rest.get(length.next_multiple_of(4)..).unwrap_or_default();
+        Some((kind, value))
+    })
+}
+
+/// The value, if it has the length of a number in network order.
+pub(super) fn number<const N: usize>(value: &[u8]) -> Option<[u8; N]> {
+    value.try_into().ok()
+}
+
+pub(super) fn write(out: &mut Vec<u8>, kind: u16, value: &[u8]) {
+    nest(out, kind, |out| out.extend(value));
+}
+
+/// One that holds others.
+pub(super) fn nested(out: &mut Vec<u8>, kind: u16, inside: impl FnOnce(&mut Vec<u8>)) {
+    nest(out, kind | NESTED, inside);
+}
+
+fn nest(out: &mut Vec<u8>, kind: u16, inside: impl FnOnce(&mut Vec<u8>)) {
+    let start = out.len();
+    out.extend([0; 2]);
+    out.extend(kind.to_ne_bytes());
+    inside(out);
+    // What we write is a few hundred bytes.
+    let length = (out.len() - start) as u16;
+    out[start..start + 2].copy_from_slice(&length.to_ne_bytes());
+    out.resize(out.len().next_multiple_of(4), 0);
+}
+
+/// A whole message: netlink's header, netfilter's (family, version and a number of the subsystem's),
+/// and what `inside` writes.
+pub(super) fn message(
+    out: &mut Vec<u8>,
+    kind: u16,
+    flags: u16,
+    sequence: u32,
+    netfilter: [u8; 4],
+    inside: impl FnOnce(&mut Vec<u8>),
+) {
+    let start = out.len();
+    out.extend([0; 4]);
+    out.extend(kind.to_ne_bytes());
+    out.extend(flags.to_ne_bytes());
+    out.extend(sequence.to_ne_bytes());
+    out.extend([0; 4]); // from whom: the kernel knows
+    out.extend(netfilter);
+    inside(out);
+    let length = (out.len() - start) as u32;
+    out[start..start + 4].copy_from_slice(&length.to_ne_bytes());
+}

@@ -1,0 +1,84 @@
+//! A netfilter socket.
+
+use std::io;
+use std::os::fd::OwnedFd;
+use std::time::Duration;
+
+use rustix::net::netlink::{self, SocketAddrNetlink};
+use rustix::net::sockopt::{
+    Timeout, set_socket_recv_buffer_size, set_socket_recv_buffer_size_force, set_socket_timeout,
+};
+use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType};
+
+/// The kernel answers while it is asked, or as soon as the buffer is read; this ends a wait that
+/// cannot be.
+const ANSWERED_WITHIN: Duration = Duration::from_secs(10);
+/// What the kernel fills at most per datagram of a listing.
+const DATAGRAM: usize = 32 << 10;
+
+/// In the namespace of the calling thread, listening to `groups`, a bit for each.
+pub(super) fn open(groups: u32) -> io::Result<OwnedFd> {
+    let kind = SocketType::RAW;
+    let protocol = Some(netlink::NETFILTER);
+    let family = AddressFamily::NETLINK;
+    let socket = rustix::net::socket_with(family, kind, SocketFlags::CLOEXEC, protocol)?;
+    set_socket_timeout(&socket, Timeout::Recv, Some(ANSWERED_WITHIN))?;
+    rustix::net::bind(&socket, &SocketAddrNetlink::new(0, groups))?;
+    Ok(socket)
+}
+
+pub(super) fn buffer() -> Vec<u8> {
+    Vec::with_capacity(DATAGRAM)
+}
+
+/// Beyond what the machine allows by itself if this process may; else as far as it allows.
+pub(super) fn enlarge(socket: &OwnedFd, bytes: usize) -> io::Result<()> {
+    if set_socket_recv_buffer_size_force(socket, bytes).is_err() {
+        set_socket_recv_buffer_size(socket, bytes)?;
+    }
+    Ok(())
+}
+
+pub(super) fn send(socket: &OwnedFd, bytes: &[u8]) -> io::Result<()> {
+    rustix::io::retry_on_intr(|| rustix::net::send(socket, bytes, SendFlags::empty()))?;
+    Ok(())
+}
+
+pub(super) fn receive(socket: &OwnedFd, into: &mut Vec<u8>) -> io::Result<()> {
+    receive_with(socket, into, RecvFlags::TRUNC)
+}
+
+/// Whether there was anything.
+pub(super) fn receive_now(socket: &OwnedFd, into: &mut Vec<u8>) -> io::Result<bool> {
+    match receive_with(socket, into, RecvFlags::TRUNC | RecvFlags::DONTWAIT) {
+        Ok(()) => Ok(true),
+        Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(false),
+        Err(error) => Err(error),
+    }
+}
+
+fn receive_with(socket: &OwnedFd, into: &mut Vec<u8>, flags: RecvFlags) -> io::Result<()> {
+    into.clear();
+    let (_, whole) = rustix::io::retry_on_intr(|| {
+        rustix::net::recv(socket, rustix::buffer::spare_capacity(into), flags)
+    })?;
+    if whole > into.len() {
+        return Err(io::Error::other("a message was longer than any should be"));
+    }
+    Ok(())
+}
+
+/// What an NLMSG_ERROR refuses; success where it acknowledges.
+pub(super) fn acknowledged(payload: &[u8]) -> io::Result<()> {
+    match payload.first_chunk::<4>().map(|code| i32::from_ne_bytes(*code)) {
+        Some(0) => Ok(()),
+        Some(code) => Err(io::Error::from_raw_os_error(code.saturating_neg())),
+        None => Err(io::Error::other("an answer was cut short")),
+    }
+}
+
+/// The same, where an acknowledgement is no answer.
+pub(super) fn refusal(payload: &[u8]) -> io::Error {
+    let unasked = || io::Error::other("acknowledged instead of answered");
+    acknowledged(payload).err().unwrap_or_else(unasked)
+}
