@@ -1,5 +1,6 @@
 mod exactly_once;
 mod held;
+mod kube;
 mod restarts;
 
 use std::net::IpAddr;
