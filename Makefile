@@ -2,6 +2,7 @@
 
 CARGO ?= cargo
 DATA ?= .data
+RUNS ?= 5
 
 .PHONY: help run test lint bench ci
 
@@ -23,17 +24,9 @@ lint: ## formatting, clippy with warnings as errors, shell scripts
 	$(CARGO) clippy -p flow --all-targets --features shuttle -- -D warnings
 	shellcheck scripts/* .ci/run
 
-bench: ## every benchmark, as ratios against named rivals
+bench: ## every benchmark, RUNS times: one table of ratios against named rivals
 	@scripts/setup run
-	$(CARGO) bench -p replay
-	$(CARGO) bench -p doctor
-	$(CARGO) bench -p objects
-	$(CARGO) bench -p access
-	$(CARGO) bench -p mesh
-	$(CARGO) bench -p guard
-	$(CARGO) bench -p edge
-	$(CARGO) bench -p cni
-	KUBEBUILDER_ASSETS=$$(scripts/kube-assets) $(CARGO) bench -p fleet
+	KUBEBUILDER_ASSETS=$$(scripts/kube-assets) $(CARGO) run --quiet --release -p bench -- --runs $(RUNS)
 
 # clippy is the compiler here: it lints what it builds, and nothing is built twice.
 ci: export RUSTC_WORKSPACE_WRAPPER = clippy-driver

@@ -1,31 +1,32 @@
 //! What an audited write waits for its intent to be on disk, against the plain way: each writer
 //! appends its line and syncs, one after the other.
 
-#![allow(clippy::print_stdout, reason = "a benchmark prints")]
 #![allow(clippy::unwrap_used, reason = "a benchmark")]
 
 use std::fs::{File, OpenOptions};
 use std::io::Write;
+use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use access::audit::{Audit, Entry, Size};
 use access::{Verb, Via, Who};
+use bench::Table;
 use flow::{Deadline, Tasks, TrackedMutex};
 
 const ROUNDS: usize = 20;
 
-fn main() {
+fn main() -> ExitCode {
+    let mut table = Table::new("audit");
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().unwrap();
     for writers in [1, 16, 256] {
         let batched = runtime.block_on(batched(writers));
         let plain = runtime.block_on(plain(writers));
-        let ratio = plain.as_secs_f64() / batched.as_secs_f64();
-        println!(
-            "audit, {writers:>3} writers at once: {batched:>10.1?} a round; a sync each {plain:>10.1?} \
-             ({ratio:.1} times)"
-        );
+        let what = format!("{writers} intents on disk, at once");
+        let rivals = [("a sync each", plain.as_nanos() as f64)];
+        table.row(&what, "ns", batched.as_nanos() as f64, &rivals);
     }
+    table.finish()
 }
 
 fn entry() -> Entry {

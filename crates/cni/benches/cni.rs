@@ -4,7 +4,7 @@
 //!
 //! `cargo bench -p cni -- [ROUNDS]`, as root.
 
-#![allow(clippy::unwrap_used, clippy::print_stdout, reason = "a benchmark")]
+#![allow(clippy::unwrap_used, reason = "a benchmark")]
 
 #[path = "../tests/swarm/mod.rs"]
 mod swarm;
@@ -12,9 +12,11 @@ mod swarm;
 use std::net::{IpAddr, Ipv4Addr};
 use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
+use std::process::ExitCode;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
+use bench::Table;
 use cni::wire::{self, Ask, Name, Reply, Request};
 use kernel::netlink::{
     Address, Change, End, LinkRef, Mac, Neighbour, Netlink, Route, RouteKind, SetLink, Veth,
@@ -30,34 +32,29 @@ use swarm::{Daemon, Pod, config, on_a_node, socket};
 const RIVALS: &str = "/usr/lib/cni";
 const CONCURRENCY: [usize; 4] = [1, 8, 32, 100];
 
-/// How long it took for all, and each.
-#[derive(Clone, Copy)]
-struct Took {
-    wall: Duration,
-    each: Duration,
-}
-
+/// How long it took until all were done.
 #[derive(Clone, Copy)]
 struct Pair {
-    add: Took,
-    del: Took,
+    add: Duration,
+    del: Duration,
 }
 
-type Part = fn(&Pair) -> Took;
+type Part = fn(&Pair) -> Duration;
 
-fn main() {
+fn main() -> ExitCode {
     // cargo adds `--bench`.
     let mut args = std::env::args().skip(1).filter(|arg| !arg.starts_with("--"));
     let rounds = args.next().map_or(3, |rounds| rounds.parse().unwrap());
     if let Err(why) = testkit::need::netns() {
-        println!("cannot measure: {why}");
-        return;
+        eprintln!("cannot measure: {why}");
+        return ExitCode::from(2);
     }
     let rivals = ["ptp", "bridge"].map(|name| Path::new(RIVALS).join(name));
     let there = rivals.iter().all(|rival| rival.exists());
     if !there {
-        println!("no rivals: apt-get install containernetworking-plugins puts them in {RIVALS}");
+        eprintln!("no rivals: apt-get install containernetworking-plugins puts them in {RIVALS}");
     }
+    let mut table = Table::new("pod networking");
     on_a_node(|| {
         let dir = tempfile::tempdir().unwrap();
         let dir = dir.path();
@@ -66,7 +63,6 @@ fn main() {
         let ours = config(dir, 60);
         // The first burst claims the blocks that the others find there.
         of_plugin(dir, Path::new(swarm::PLUGIN), &ours, 100, 100);
-        println!("ms until all pods are done (ms for each), median of {rounds}; ours / rival");
         for concurrency in CONCURRENCY {
             let count = concurrency.max(48);
             let mut runs: Vec<(&str, Vec<Pair>)> = Vec::new();
@@ -86,44 +82,52 @@ fn main() {
                 note("daemon alone", of_daemon(dir, count, concurrency));
                 note("netlink alone", of_netlink(dir, count, concurrency));
             }
-            report(count, concurrency, &runs);
+            report(&mut table, count, concurrency, &runs);
         }
-        hung(dir, &ours, rounds);
+        hung(&mut table, dir, &ours, rounds);
     });
+    table.finish()
 }
 
-fn report(count: usize, concurrency: usize, runs: &[(&str, Vec<Pair>)]) {
-    println!("\n{count} pods, {concurrency} at once");
+/// The medians of the rounds.
+fn report(table: &mut Table, count: usize, concurrency: usize, runs: &[(&str, Vec<Pair>)]) {
     let median = |name: &str, of: Part| {
-        let mut all: Vec<Took> = runs.iter().find(|run| run.0 == name)?.1.iter().map(of).collect();
-        all.sort_by_key(|took| took.wall);
-        all.get(all.len() / 2).copied()
+        let mut all: Vec<_> = runs.iter().find(|run| run.0 == name)?.1.iter().map(of).collect();
+        all.sort();
+        Some(all.get(all.len() / 2)?.as_nanos() as f64)
+    };
+    let rivals = |names: &[&'static str], of: Part| -> Vec<(&str, f64)> {
+        names.iter().filter_map(|name| Some((*name, median(name, of)?))).collect()
     };
     let commands: [(&str, Part); 2] = [("ADD", |pair| pair.add), ("DEL", |pair| pair.del)];
     for (command, of) in commands {
-        for (name, _) in runs {
-            let Some(took) = median(name, of) else { continue };
-            let ours = if *name == "netlink alone" { "daemon alone" } else { "fairlead-cni" };
-            let ratio = match median(ours, of) {
-                Some(own) if ours != *name && *name != "daemon alone" => {
-                    let ratio = took.wall.as_secs_f64() / own.wall.as_secs_f64();
-                    format!("{ours} is {ratio:.2}x as fast")
-                }
-                _ => String::new(),
+        let what = format!("{command} of {count} pods, {concurrency} at once");
+        if let Some(ours) = median("fairlead-cni", of) {
+            let rivals = rivals(&["ptp", "bridge"], of);
+            table.row(&what, "ns", ours, &rivals);
+            let least = match (command, concurrency) {
+                ("ADD", 1) => 3.0,
+                ("ADD", 100) => 2.5,
+                _ => 0.0,
             };
-            let (wall, each) = (ms(took.wall), ms(took.each));
-            println!("{command} {name:14} {wall:9.1} ({each:8.2})  {ratio}");
+            if let Some((_, ptp)) = rivals.first().filter(|_| least > 0.0) {
+                table.must(&format!("{least} times ptp"), *ptp >= least * ours);
+            }
+        }
+        if let Some(daemon) = median("daemon alone", of) {
+            let what = format!("{what}, the daemon alone");
+            let floor = rivals(&["netlink alone"], of);
+            table.row(&what, "ns", daemon, &floor);
+            if let Some((_, floor)) = floor.first().filter(|_| command == "ADD") {
+                table.must("half of the floor's rate", *floor >= 0.5 * daemon);
+            }
         }
     }
 }
 
-fn ms(time: Duration) -> f64 {
-    time.as_secs_f64() * 1e3
-}
-
 /// A hundred at once, one of which hangs: how long the others take, against none that hangs.
-fn hung(dir: &Path, ours: &Value, rounds: usize) {
-    let mut ratios = Vec::new();
+fn hung(table: &mut Table, dir: &Path, ours: &Value, rounds: usize) {
+    let mut runs = Vec::new();
     for _ in 0..rounds {
         let times = [false, true].map(|hangs| {
             let pods: Vec<Pod> = pods(dir, 100);
@@ -145,13 +149,14 @@ fn hung(dir: &Path, ours: &Value, rounds: usize) {
             while pods.iter().any(|pod| pod.plugin("DEL", ours).is_err()) {
                 std::thread::sleep(Duration::from_millis(20));
             }
-            last.into_inner().as_secs_f64()
+            last.into_inner().as_nanos() as f64
         });
-        ratios.push(times[1] / times[0]);
+        runs.push(times);
     }
-    ratios.sort_by(f64::total_cmp);
-    let median = ratios[ratios.len() / 2];
-    println!("\n100 at once, one hangs: the other 99 take {median:.2}x of the time without it");
+    runs.sort_by(|a, b| (a[1] / a[0]).total_cmp(&(b[1] / b[0])));
+    let [without, with] = runs[runs.len() / 2];
+    table.row("ADD of 99 beside one that hangs", "ns", with, &[("none hangs", without)]);
+    table.must("within 1.1 times", with <= 1.1 * without);
 }
 
 fn pods(dir: &Path, count: usize) -> Vec<Pod> {
@@ -161,22 +166,19 @@ fn pods(dir: &Path, count: usize) -> Vec<Pod> {
 }
 
 /// As many at once as asked, each in its turn.
-fn each<I: Sync>(items: &[I], concurrency: usize, work: impl Fn(&I) + Sync) -> Took {
+fn each<I: Sync>(items: &[I], concurrency: usize, work: impl Fn(&I) + Sync) -> Duration {
     let next = AtomicUsize::new(0);
-    let sum = Mutex::new(Duration::ZERO);
     let began = Instant::now();
     std::thread::scope(|scope| {
         for _ in 0..concurrency {
             scope.spawn(|| {
                 while let Some(item) = items.get(next.fetch_add(1, Ordering::Relaxed)) {
-                    let began = Instant::now();
                     work(item);
-                    *sum.lock() += began.elapsed();
                 }
             });
         }
     });
-    Took { wall: began.elapsed(), each: sum.into_inner() / items.len() as u32 }
+    began.elapsed()
 }
 
 fn of_plugin(dir: &Path, plugin: &Path, config: &Value, count: usize, concurrency: usize) -> Pair {

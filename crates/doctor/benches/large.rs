@@ -10,8 +10,6 @@
 //! busy machine does not change them. It fails above the limits: 2 s and 200 MB for `debug=2`, 0.2 s
 //! for the others; `unfolded` is a protobuf with a sample for each goroutine.
 
-#![allow(clippy::print_stdout, reason = "the figures are its result")]
-
 #[path = "../examples/generate.rs"]
 mod generate;
 
@@ -21,6 +19,7 @@ use std::io::Read as _;
 use std::process::ExitCode;
 use std::time::Duration;
 
+use bench::Table;
 use doctor::Options;
 use flate2::read::GzDecoder;
 
@@ -34,32 +33,32 @@ fn main() -> ExitCode {
         return ExitCode::SUCCESS;
     }
     let goroutines = args.iter().find_map(|a| a.parse().ok()).unwrap_or(200_000);
-    println!("{goroutines} goroutines, best of {RUNS}\n");
-    println!("form             MB        ms      MB/s  beyond MB   x floor  x script");
+    let mut table = Table::new("doctor");
     let short = Duration::from_millis(200);
-    let within = [
-        examine(
-            "debug=2",
-            &generate::debug2(goroutines, 1),
-            Duration::from_secs(2),
-            lines,
-            Some(fold),
-        ),
-        examine("debug=1", &generate::debug1(goroutines), short, lines, None),
-        examine("protobuf", &generate::protobuf(goroutines), short, unpack, None),
-        examine("unfolded", &generate::unfolded(goroutines), short, unpack, None),
-        in_memory(&generate::debug2(goroutines, 1)),
-    ];
-    if within.contains(&false) {
-        return ExitCode::FAILURE;
-    }
-    ExitCode::SUCCESS
+    let mut examine = |form: &str, bytes: Vec<u8>, limit, floor, script| {
+        let what = format!("{form}, {goroutines} goroutines, {} MB", bytes.len() / 1_000_000);
+        examine(&mut table, &what, &bytes, limit, floor, script);
+    };
+    let debug2 = generate::debug2(goroutines, 1);
+    examine("debug=2", debug2.clone(), Duration::from_secs(2), lines, Some(fold));
+    examine("debug=1", generate::debug1(goroutines), short, lines, None);
+    examine("protobuf", generate::protobuf(goroutines), short, unpack, None);
+    examine("unfolded", generate::unfolded(goroutines), short, unpack, None);
+    in_memory(&mut table, &debug2);
+    table.finish()
 }
 
 type Rival = fn(&[u8]) -> usize;
 
-/// Prints one line; whether time and memory are within the limits.
-fn examine(form: &str, bytes: &[u8], limit: Duration, floor: Rival, script: Option<Rival>) -> bool {
+/// Adds a row for time and one for memory, against the least that reading takes.
+fn examine(
+    table: &mut Table,
+    what: &str,
+    bytes: &[u8],
+    limit: Duration,
+    floor: Rival,
+    script: Option<Rival>,
+) {
     let file = tempfile::NamedTempFile::new().expect("a place for a file");
     std::fs::write(file.path(), bytes).expect("room for the file");
     let path = [file.path().to_string_lossy().into_owned()];
@@ -72,35 +71,25 @@ fn examine(form: &str, bytes: &[u8], limit: Duration, floor: Rival, script: Opti
     });
     let beyond = memory("VmHWM:").saturating_sub(resident + bytes.len() as u64);
 
-    let ratio = |rival: Rival| time.as_secs_f64() / best(|| rival(black_box(bytes))).as_secs_f64();
-    let megabytes = bytes.len() as f64 / 1e6;
-    println!(
-        "{form:<9} {megabytes:>9.3} {:>9.2} {:>9.0} {:>10.1} {:>9.1} {:>9}",
-        time.as_secs_f64() * 1e3,
-        megabytes / time.as_secs_f64(),
-        beyond as f64 / 1e6,
-        ratio(floor),
-        script.map_or("-".to_owned(), |script| format!("{:.2}", ratio(script))),
-    );
-    let within = time <= limit && beyond <= MEMORY;
-    if !within {
-        println!("          above the limit of {limit:?} and {} MB", MEMORY / 1_000_000);
-    }
-    within
+    let took = |rival: Rival| best(|| rival(black_box(bytes))).as_nanos() as f64;
+    let mut rivals = vec![("only reading it", took(floor))];
+    rivals.extend(script.map(|script| ("a script that folds equal stacks", took(script))));
+    table.row(what, "ns", time.as_nanos() as f64, &rivals);
+    table.must(&format!("within {limit:?}"), time <= limit);
+    table.row(&format!("memory beyond the file, {what}"), "B", beyond as f64, &[]);
+    table.must(&format!("within {} MB", MEMORY / 1_000_000), beyond <= MEMORY);
 }
 
 /// The same for bytes that a page or an endpoint has in memory already.
-fn in_memory(bytes: &[u8]) -> bool {
+fn in_memory(table: &mut Table, bytes: &[u8]) {
     let resident = memory("VmRSS:");
     std::fs::write("/proc/self/clear_refs", "5").expect("the process may clear its own peak");
     let time = best(|| doctor::examine("stall.txt", bytes));
     let beyond = memory("VmHWM:").saturating_sub(resident);
-    println!(
-        "\ndebug=2 in memory: {:.2} s, {:.1} MB beyond",
-        time.as_secs_f64(),
-        beyond as f64 / 1e6
-    );
-    time <= Duration::from_secs(2) && beyond <= MEMORY
+    table.row("debug=2 that is in memory already", "ns", time.as_nanos() as f64, &[]);
+    table.must("within 2 s", time <= Duration::from_secs(2));
+    table.row("memory beyond it", "B", beyond as f64, &[]);
+    table.must(&format!("within {} MB", MEMORY / 1_000_000), beyond <= MEMORY);
 }
 
 /// The shortest of some runs. The kernel keeps a thread's time by its tick, so that a run repeats

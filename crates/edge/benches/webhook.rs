@@ -2,13 +2,14 @@
 //! gates are full of requests that nobody answers and a writer is stuck. What is elsewhere must not be
 //! noticed.
 
-#![allow(clippy::print_stdout, reason = "a benchmark prints")]
 #![allow(clippy::unwrap_used, reason = "a benchmark")]
 
 use std::net::{SocketAddr, TcpListener};
+use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use bench::Table;
 use edge::webhook::{Webhook, start};
 use flow::gate::GateConfig;
 use flow::ledger::LedgerConfig;
@@ -122,7 +123,7 @@ async fn flood(tasks: &Tasks, at: SocketAddr, tls: &TlsConnector) -> Figures {
     Figures { rate, p50: at(0.5), p99: at(0.99) }
 }
 
-async fn run() {
+async fn run() -> Table {
     let data = tempfile::tempdir().unwrap();
     let tasks = Tasks::new("bench");
     let objects = Objects::embedded(&data.path().join("objects"), &tasks).unwrap();
@@ -188,25 +189,22 @@ async fn run() {
     drop(hold);
     writer.join().unwrap();
 
-    let profile = if cfg!(debug_assertions) { "unoptimised" } else { "optimised" };
-    println!(
-        "admission over HTTPS, {RULES} rules, {REVIEWS} reviews on {CONNECTIONS} connections, client and server on the same cores, {profile}"
-    );
-    for (what, figures) in [("alone", &alone), ("while others are stuck", &stuck)] {
-        let Figures { rate, p50, p99 } = figures;
-        println!("  {what:<24} {rate:>8.0}/s   p50 {p50:>10.1?}   p99 {p99:>10.1?}");
-    }
-    let ratio = stuck.p99.as_secs_f64() / alone.p99.as_secs_f64();
-    println!(
-        "  p99 against alone: {ratio:.2} (at most 2: {})",
-        if ratio <= 2.0 { "yes" } else { "NO" }
-    );
-    println!("  audit: {} decisions dropped", admission.dropped());
     tasks.stop("done");
+    let mut table = Table::new("webhook over HTTPS");
+    let nanos = |time: Duration| time.as_nanos() as f64;
+    let what = format!("{REVIEWS} reviews on {CONNECTIONS} connections beside what is stuck");
+    table.row(&what, "/s", stuck.rate, &[("nothing stuck", alone.rate)]);
+    let rivals = [("nothing stuck", nanos(alone.p50))];
+    table.row("a review, p50", "ns", nanos(stuck.p50), &rivals);
+    let rivals = [("nothing stuck", nanos(alone.p99))];
+    table.row("a review, p99", "ns", nanos(stuck.p99), &rivals);
+    table.must("within 2 times", stuck.p99 <= alone.p99 * 2);
+    table.row("decisions that the audit dropped", "", admission.dropped() as f64, &[]);
+    table
 }
 
-fn main() {
+fn main() -> ExitCode {
     let runtime =
         tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build();
-    runtime.unwrap().block_on(run());
+    runtime.unwrap().block_on(run()).finish()
 }

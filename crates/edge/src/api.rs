@@ -8,6 +8,7 @@
 
 mod across;
 mod admission;
+mod agents;
 mod apply;
 mod audit;
 mod clusters;
@@ -53,6 +54,7 @@ use guard::admission::Admission;
 use mesh::Meshes;
 use tokio::sync::Semaphore;
 
+pub use agents::AgentDesk;
 pub use gates::Gates;
 pub use problem::{Code, Problem};
 
@@ -76,6 +78,8 @@ pub struct Api {
     pub gates: Gates,
     /// None where nobody decides admissions.
     admission: Option<Admission>,
+    /// None where nobody listens to agents.
+    agents: Option<AgentDesk>,
     pub meshes: Meshes,
     /// Streams are its tasks, and end with it.
     pub tasks: Tasks,
@@ -110,6 +114,7 @@ impl Api {
             gates,
             meshes,
             admission: None,
+            agents: None,
             tasks,
             no_clusters,
             secure: false,
@@ -121,6 +126,12 @@ impl Api {
     #[must_use]
     pub fn with_admission(self, admission: Admission) -> Self {
         Self { admission: Some(admission), ..self }
+    }
+
+    /// Shows the agents, and lets more of them in.
+    #[must_use]
+    pub fn with_agents(self, agents: AgentDesk) -> Self {
+        Self { agents: Some(agents), ..self }
     }
 }
 
@@ -175,6 +186,7 @@ fn routes() -> Routes {
         .and(tokens::routes())
         .and(audit::routes())
         .and(admission::routes())
+        .and(agents::routes())
         .and(inflight::routes())
         .and(openapi::routes())
 }

@@ -4,6 +4,8 @@
 //! help and its check all come from there. A configuration is read as a whole: every problem is
 //! found and told at once, and nothing starts until there is none.
 
+mod agents;
+
 use std::collections::BTreeMap;
 use std::fmt;
 use std::net::{IpAddr, SocketAddr};
@@ -13,6 +15,8 @@ use std::time::Duration;
 use clap::{Arg, ArgMatches, Args, Command};
 use guard::admission::FailurePolicy;
 use objects::kinds::Subnet;
+
+pub(crate) use agents::Agents;
 
 use crate::values;
 
@@ -39,6 +43,7 @@ pub(crate) struct Config {
     pub(crate) sense: Sense,
     pub(crate) api: Api,
     pub(crate) admission: Admission,
+    pub(crate) agents: Agents,
     pub(crate) admin: Admin,
     pub(crate) log: Log,
 }
@@ -179,6 +184,7 @@ impl Default for Config {
                 url: None,
                 clusters: Vec::new(),
             },
+            agents: Agents::default(),
             admin: Admin {
                 listen: SocketAddr::from(([127, 0, 0, 1], 7682)),
                 tls_cert: None,
@@ -515,6 +521,8 @@ pub(crate) const SETTINGS: &[Setting] = &[
         },
         show: |c| values::show_time(c.admission.timeout),
     },
+    agents::LISTEN,
+    agents::CERTIFICATE,
     Setting {
         key: "admin.listen",
         metavar: "ADDR",

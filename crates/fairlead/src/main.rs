@@ -3,6 +3,7 @@
 
 mod admission;
 mod agent;
+mod agents;
 mod client;
 mod config;
 mod controller;

@@ -2,6 +2,7 @@
 
 mod admission;
 mod agent;
+mod agents;
 mod apply;
 mod audit;
 mod clusters;
@@ -22,6 +23,8 @@ mod logs;
 mod mesh;
 mod net;
 mod nodes;
+#[cfg(feature = "replay")]
+mod replay;
 mod restart;
 mod roles;
 mod scale;
@@ -70,6 +73,7 @@ enum Verb {
     Up(up::Args),
     Controller(controller::Args),
     Agent(agent::Args),
+    Agents(agents::Args),
     Clusters(clusters::Args),
     Get(Box<get::Args>),
     Describe(describe::Args),
@@ -95,6 +99,8 @@ enum Verb {
     Net(net::Args),
     Doctor(doctor::Args),
     Inflight(inflight::Args),
+    #[cfg(feature = "replay")]
+    Replay(replay::Args),
     Crds(crds::Args),
     Config(config::Args),
     Completions(completions::Args),
@@ -111,11 +117,14 @@ pub(crate) fn dispatch(cli: &Cli) -> Verdict {
         Verb::Net(args) => return net::run(args),
         Verb::Doctor(args) => return doctor::run(args),
         Verb::Inflight(args) => return inflight::run(args),
+        #[cfg(feature = "replay")]
+        Verb::Replay(args) => return replay::run(args),
         Verb::Crds(args) => return crds::run(args),
         Verb::Config(args) => return config::run(args),
         Verb::Completions(args) => return completions::run(args),
         Verb::Version(args) => return version::run(args),
         // The others ask a running server.
+        Verb::Agents(args) => agents::run(args),
         Verb::Clusters(args) => clusters::run(args),
         Verb::Get(args) => get::run(args),
         Verb::Describe(args) => describe::run(args),

@@ -6,16 +6,18 @@
 //! the same fleet without them; and far, behind a proxy that delays every piece, where a connect takes
 //! as long as it does in life, and the rival is one cluster alone.
 
-#![allow(clippy::unwrap_used, clippy::print_stdout, reason = "a benchmark")]
+#![allow(clippy::unwrap_used, reason = "a benchmark")]
 
 use std::collections::HashMap;
 use std::fs;
 use std::hint::black_box;
 use std::path::Path;
+use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
+use bench::Table;
 use fleet::{Fleet, FleetConfig};
 use flow::{Deadline, Ledger, Tasks};
 use objects::Objects;
@@ -30,16 +32,16 @@ const FAR: Duration = Duration::from_millis(250);
 /// What a healthy cluster may take, as a multiple of its own connect alone.
 const LIMIT: f64 = 1.2;
 
-fn main() {
-    testkit::requires!(kube);
-    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().unwrap();
-    if !runtime.block_on(run()) {
-        std::process::exit(1);
+fn main() -> ExitCode {
+    if let Err(why) = testkit::need::kube() {
+        eprintln!("cannot measure: {why}");
+        return ExitCode::from(2);
     }
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().unwrap();
+    runtime.block_on(run()).finish()
 }
 
-/// Whether what must hold holds.
-async fn run() -> bool {
+async fn run() -> Table {
     let server = KubeServer::start().await;
     let hole = Proxy::start(server.address());
     hole.inject(Fault::BlackHole);
@@ -62,24 +64,26 @@ async fn run() -> bool {
     let with = running.times(HEALTHY).await;
     let after = resident();
 
-    println!("{} clusters, {HOLES} of them black holes, one API server", HEALTHY + HOLES);
-    println!(
-        "far ({FAR:?} each way): time to ready, {HEALTHY} at once against one alone ({own_far:.0?}):"
-    );
-    for (name, part) in [("p50", 0.5), ("p99", 0.99), ("max", 1.0)] {
-        println!("  {name:4} {:.2}", ratio(at(&distant, part), own_far));
+    let mut table = Table::new("fleet");
+    let nanos = |time: Duration| time.as_nanos() as f64;
+    let parts = [("p50", 0.5), ("p99", 0.99), ("max", 1.0)];
+    for (name, part) in parts {
+        let what = format!(
+            "a far cluster ({FAR:?} each way) is ready, {name} of {HEALTHY} beside {HOLES} black holes"
+        );
+        let rivals = [("one alone", nanos(own_far))];
+        table.row(&what, "ns", nanos(at(&distant, part)), &rivals);
     }
     let holds = ratio(at(&distant, 1.0), own_far) <= LIMIT;
-    println!("  all within {LIMIT} times its own connect: {}", if holds { "yes" } else { "NO" });
-    println!("near: time to ready of a healthy one, with black holes against without:");
-    for (name, part) in [("p50", 0.5), ("p99", 0.99), ("max", 1.0)] {
-        println!("  {name:4} {:.2}", ratio(at(&with, part), at(&without, part)));
+    table.must(&format!("within {LIMIT} times its own connect"), holds);
+    for (name, part) in parts {
+        let what =
+            format!("a near cluster is ready, {name} of {HEALTHY} beside {HOLES} black holes");
+        let rivals = [("no black holes", nanos(at(&without, part))), ("one alone", nanos(own))];
+        table.row(&what, "ns", nanos(at(&with, part)), &rivals);
     }
-    println!("the same, {HEALTHY} at once against one alone ({own:.1?}):");
-    for (name, part) in [("p50", 0.5), ("p99", 0.99), ("max", 1.0)] {
-        println!("  {name:4} {:.2}", ratio(at(&with, part), own));
-    }
-    println!("memory: {} KiB a cluster", (after.saturating_sub(before)) / (HEALTHY + HOLES) / 1024);
+    let held = after.saturating_sub(before) / (HEALTHY + HOLES);
+    table.row("memory of a cluster", "B", held as f64, &[]);
 
     // Every context gets other credentials: each is parsed, connected anew and swapped.
     let idle = read_for(&running.fleet, tokio::time::sleep(Duration::from_secs(5))).await;
@@ -91,16 +95,13 @@ async fn run() -> bool {
         }
     };
     let busy = read_for(&running.fleet, resync).await;
-    println!("looking a cluster up, during a full resync against idle:");
     for (name, part) in [("p50", 0.5), ("p99", 0.99)] {
-        println!(
-            "  {name:4} {:.2} ({:?})",
-            ratio(at(&busy, part), at(&idle, part)),
-            at(&busy, part)
-        );
+        let what = format!("looking a cluster up during a full resync, {name}");
+        let rivals = [("idle", nanos(at(&idle, part)))];
+        table.row(&what, "ns", nanos(at(&busy, part)), &rivals);
     }
     running.stop().await;
-    holds
+    table
 }
 
 struct Lab {

@@ -2,12 +2,13 @@
 //! that an API server sends to the bytes of the answer; and the decision alone. The rival does what a
 //! design without a compiled program does: it reads the same rules for each review, under one lock.
 
-#![allow(clippy::print_stdout, reason = "a benchmark prints")]
 #![allow(clippy::unwrap_used, reason = "a benchmark")]
 
+use std::process::ExitCode;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
+use bench::Table;
 use flow::{Readiness, Tasks};
 use guard::admission::{Admission, HERE, Program, Request, Settings, Unknown, decide, response};
 use objects::kinds::AdmissionRule;
@@ -114,7 +115,7 @@ fn rate(work: impl Fn() + Sync) -> f64 {
     done as f64 / began.elapsed().as_secs_f64()
 }
 
-fn main() {
+fn main() -> ExitCode {
     let runtime =
         tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build();
     let runtime = runtime.unwrap();
@@ -160,12 +161,15 @@ fn main() {
         let decision = decide(&program, &request, &Unknown);
         response(Ok((&request, &decision))).to_string();
     });
-    let profile = if cfg!(debug_assertions) { "unoptimised" } else { "optimised" };
-    println!("admission, {RULES} rules, a review of {} bytes, 2 threads, {profile}", review.len());
-    println!("  decided                   {decided:>10.0}/s");
-    println!("  read                      {read:>10.0}/s");
-    println!("  bytes to answer           {whole:>10.0}/s");
-    println!("  rules read each time      {rival:>10.0}/s   ({:.0} times slower)", whole / rival);
-    println!("  audit: {} decisions dropped", admission.dropped());
     tasks.stop("done");
+    let mut table = Table::new("admission");
+    let what = |what: &str| format!("{what}, {RULES} rules, {} bytes, 2 threads", review.len());
+    table.row(&what("reviews decided"), "/s", decided, &[]);
+    table.must("at least 250,000/s", decided >= 250_000.0);
+    table.row(&what("reviews read"), "/s", read, &[]);
+    table.row(&what("bytes to answer"), "/s", whole, &[("rules read each time, one lock", rival)]);
+    table.must("at least 50 times", whole >= 50.0 * rival);
+    let dropped = admission.dropped() as f64;
+    table.row("decisions that the audit dropped", "", dropped, &[]);
+    table.finish()
 }

@@ -3,17 +3,19 @@
 //!
 //! `cargo bench -p guard --bench conversations -- [CONVERSATIONS] [ROUNDS]`
 
-#![allow(clippy::unwrap_used, clippy::print_stdout, reason = "a benchmark")]
+#![allow(clippy::unwrap_used, reason = "a benchmark")]
 
 use std::collections::HashMap;
 use std::env;
 use std::hint::black_box;
 use std::net::IpAddr;
+use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use bench::Table;
 use guard::conversations::{
     Batch, Directory, Labels, Level, Limits, Moment, PodFacts, Protocol, Readers, Record, Report,
     Router, Shard, Totals, shards,
@@ -28,19 +30,15 @@ const PER_PAIR: u32 = 2;
 /// Of each thread.
 const SHARDS: usize = 4;
 
-fn main() {
+fn main() -> ExitCode {
     // cargo adds `--bench`.
     let mut args = env::args().skip(1).filter(|arg| !arg.starts_with("--"));
     let count = args.next().map_or(1_000_000, |count| count.parse().unwrap());
     let rounds = args.next().map_or(2, |rounds| rounds.parse().unwrap());
     let world = World::new(count);
-    println!("{count} conversations of {PODS} pods on {NODES} nodes, {PER_PAIR} to a pair");
-    println!("rates are of a second of the writers' CPU; [of a second of the clock]");
+    let mut table = Table::new("conversations");
 
     let (old, old_beside) = Old::default().run(&world, rounds);
-    println!("one lock, one thread            {old}");
-    println!("          a reader walks it     {old_beside}, {:.2}x alone", old_beside.ratio(&old));
-
     for threads in [1, 2] {
         let (mut parts, readers, router) = new(threads);
         let first = ingest(&world, router, &mut parts, &readers, 0, false);
@@ -49,22 +47,26 @@ fn main() {
             again = again.best(ingest(&world, router, &mut parts, &readers, 2 * round - 1, false));
             beside = beside.best(ingest(&world, router, &mut parts, &readers, 2 * round, true));
         }
-        let ratio = |rate: &Rate| format!("{rate}, {:.2}x one lock", rate.ratio(&old));
-        println!("shards, {threads} thread, first seen     {}", ratio(&first));
-        println!("                  seen again    {}", ratio(&again));
-        let alone = beside.ratio(&again);
-        println!(
-            "                  a reader walks{beside}, {:.2}x one lock with its reader, {alone:.2}x alone",
-            beside.ratio(&old_beside)
-        );
+        let what = |what: &str| format!("{what}, {threads} of our threads");
+        // The writers' own time: what the work costs, whoever else uses the machine.
+        let rivals = [("one lock around one map", old.cpu)];
+        table.row(&what("records of new conversations, of CPU time"), "/s", first.cpu, &rivals);
+        table.row(&what("records of known ones, of CPU time"), "/s", again.cpu, &rivals);
+        if threads == 2 {
+            table.must("at least 1,000,000/s", again.clock >= 1e6);
+        }
+        // By the clock, which also tells what was waited for.
+        let rivals = [("one lock around one map", old_beside.clock)];
+        table.row(&what("records while a reader walks all"), "/s", beside.clock, &rivals);
         if threads == 1 {
-            sizes(&parts);
-            phases(&world, router, &mut parts, 2 * rounds + 1);
-            publishing(&world, router, &mut parts, 2 * rounds + 2);
-            graphs(&readers);
-            saving(&parts);
+            sizes(&mut table, &parts);
+            phases(&mut table, &world, router, &mut parts, 2 * rounds + 1);
+            publishing(&mut table, &world, router, &mut parts, 2 * rounds + 2);
+            graphs(&mut table, &readers);
+            saving(&mut table, &parts);
         }
     }
+    table.finish()
 }
 
 /// Records a second. The machine may be busy with other things: CPU time says what the work costs,
@@ -78,16 +80,6 @@ struct Rate {
 impl Rate {
     fn best(self, other: Self) -> Self {
         Self { cpu: self.cpu.max(other.cpu), clock: self.clock.max(other.clock) }
-    }
-
-    fn ratio(&self, other: &Self) -> f64 {
-        self.cpu / other.cpu
-    }
-}
-
-impl std::fmt::Display for Rate {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "{:10.0}/s [{:9.0}/s]", self.cpu, self.clock)
     }
 }
 
@@ -277,7 +269,7 @@ fn own(shards: &mut [Shard], batches: &[Batch], publish: bool) {
 }
 
 /// What of it is finding out who it was, and what is counting.
-fn phases(world: &World, router: Router, shards: &mut [Shard], round: u32) {
+fn phases(table: &mut Table, world: &World, router: Router, shards: &mut [Shard], round: u32) {
     let reports: Vec<_> = world.reports.iter().map(|report| grown(report, round)).collect();
     let mut routed = Vec::new();
     let route = timed(|| {
@@ -285,26 +277,29 @@ fn phases(world: &World, router: Router, shards: &mut [Shard], round: u32) {
         routed = reports.iter().map(route).collect();
     });
     let apply = timed(|| routed.iter().for_each(|routed| own(shards, &routed.batches, false)));
-    println!("of a million: routing {route:.1?}, applying {apply:.1?}");
+    let records: usize = reports.iter().map(|report| report.records.len()).sum();
+    let each = |time: Duration| time.as_nanos() as f64 / records as f64;
+    table.row("routing a record", "ns", each(route), &[]);
+    table.row("counting it", "ns", each(apply), &[]);
 }
 
-fn sizes(shards: &[Shard]) {
+fn sizes(table: &mut Table, shards: &[Shard]) {
     let rows: usize = shards.iter().map(Shard::rows).sum();
     let pairs: usize = shards.iter().map(Shard::pairs).sum();
     let bytes: usize = shards.iter().map(Shard::footprint).sum();
-    println!(
-        "{rows} conversations, {pairs} pairs: {:.0} bytes a conversation, with what exactly-once needs",
-        bytes as f64 / rows as f64
-    );
+    let what = format!("a conversation, of {rows} in {pairs} pairs, with what exactly-once needs");
+    table.row(&what, "B", bytes as f64 / rows as f64, &[]);
+    table.must("at most 140 bytes", bytes <= 140 * rows);
 }
 
 /// Against a persistent vector of rows of the same size.
-fn publishing(world: &World, router: Router, shards: &mut [Shard], round: u32) {
+fn publishing(table: &mut Table, world: &World, router: Router, shards: &mut [Shard], round: u32) {
     let report = grown(&world.reports[0], round);
     let routed = router.route(&report, &world.directory, |_| true);
     own(shards, &routed.batches, false);
     let publish = timed(|| shards.iter_mut().for_each(Shard::publish));
-    println!("publishing all shards after {} records: {publish:.1?}", report.records.len());
+    let what = format!("publishing all after {} records", report.records.len());
+    table.row(&what, "ns", publish.as_nanos() as f64, &[]);
     let rows: usize = shards.iter().map(Shard::rows).sum();
     let mut vector: imbl::Vector<[u64; 6]> = (0..rows).map(|n| [n as u64; 6]).collect();
     let mut chunks: Vec<Arc<[[u64; 6]; 128]>> =
@@ -325,14 +320,13 @@ fn publishing(world: &World, router: Router, shards: &mut [Shard], round: u32) {
             kept_chunks = chunks.clone();
         });
         black_box((&kept_vector, &kept_chunks));
-        println!(
-            "{changes:7} rows changed and published: imbl {imbl:10.1?}, chunks {chunked:10.1?}, {:.1}x",
-            imbl.as_secs_f64() / chunked.as_secs_f64()
-        );
+        let what = format!("{changes} of {rows} rows changed and published");
+        let rivals = [("imbl's vector", imbl.as_nanos() as f64)];
+        table.row(&what, "ns", chunked.as_nanos() as f64, &rivals);
     }
 }
 
-fn graphs(readers: &Readers) {
+fn graphs(table: &mut Table, readers: &Readers) {
     let view = readers.view();
     for level in [Level::Namespace, Level::Group, Level::Workload] {
         let mut size = (0, 0);
@@ -340,14 +334,17 @@ fn graphs(readers: &Readers) {
             let graph = view.graph(level, Moment(0));
             size = (graph.nodes.len(), graph.edges.len());
         });
-        println!("graph by {level:?}: {} nodes, {} edges in {time:.1?}", size.0, size.1);
+        let (nodes, edges) = size;
+        let what = format!("the graph by {level:?}, {nodes} nodes and {edges} edges");
+        table.row(&what, "ns", time.as_nanos() as f64, &[]);
     }
 }
 
-fn saving(shards: &[Shard]) {
+fn saving(table: &mut Table, shards: &[Shard]) {
     let mut bytes = 0;
     let time = timed(|| bytes = shards.iter().map(|shard| shard.save().len()).sum());
-    println!("a checkpoint's shards: {} MB in {time:.1?}", bytes / 1_000_000);
+    let what = format!("a checkpoint's shards, {} MB", bytes / 1_000_000);
+    table.row(&what, "ns", time.as_nanos() as f64, &[]);
 }
 
 /// In CPU time.

@@ -1,13 +1,14 @@
 //! A mesh of 100 clusters with 50 nodes each, in one process: planned whole, as a reconcile of the whole
 //! mesh does for each change, against a state that is kept up to date.
 
-#![allow(clippy::print_stdout, reason = "a benchmark prints")]
 #![allow(clippy::unwrap_used, reason = "a benchmark")]
 
 use std::collections::BTreeMap;
+use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use bench::Table;
 use k8s_openapi::api::core::v1::Node;
 use kube::ResourceExt;
 use mesh::{Index, Input, Plan, Seen, Sight, State, View, plan};
@@ -81,7 +82,7 @@ fn resident() -> u64 {
     line.split_whitespace().nth(1).unwrap().parse::<u64>().unwrap() / 1024
 }
 
-fn main() {
+fn main() -> ExitCode {
     let mesh = mesh();
     let before = resident();
 
@@ -139,12 +140,17 @@ fn main() {
     let rival: usize = changed.targets.values().map(|target| target.updates.len()).sum();
     assert_eq!(rival, CLUSTERS - 1);
 
-    println!("mesh, {CLUSTERS} clusters of {NODES} nodes, {peers} peers");
-    println!("  state from nothing   {from_nothing:>10.1?}   longest slice {longest:.1?}");
-    println!("  all of it written    {written:>10.1?}   {held} MiB held, peers included");
-    println!("  one node's change    {one_change:>10.1?}   {writes} writes; their echo {echo:.1?}");
-    println!(
-        "  whole-mesh reconcile {whole:>10.1?}   {:.0} times one node's change",
-        whole.as_secs_f64() / one_change.as_secs_f64()
-    );
+    let mut table = Table::new("mesh");
+    let nanos = |time: Duration| time.as_nanos() as f64;
+    let what = |what: &str| format!("{what}, {CLUSTERS} clusters of {NODES} nodes, {peers} peers");
+    let rivals = [("the whole mesh for each change", nanos(whole))];
+    table.row(&what("one node's change"), "ns", nanos(one_change), &rivals);
+    table.must("at least 50 times", whole >= one_change * 50);
+    table.row("its writes", "", writes as f64, &[]);
+    table.row("their echo", "ns", nanos(echo), &[]);
+    table.row("state from nothing", "ns", nanos(from_nothing), &[]);
+    table.row("its longest slice", "ns", nanos(longest), &[]);
+    table.row("all of it written", "ns", nanos(written), &[]);
+    table.row("held for a peer", "B", (held << 20) as f64 / peers as f64, &[]);
+    table.finish()
 }

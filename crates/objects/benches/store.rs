@@ -3,12 +3,14 @@
 //!
 //! `cargo bench -p objects --bench store -- [SECONDS] [DIR]`
 
-#![allow(clippy::unwrap_used, clippy::print_stdout, reason = "a benchmark")]
+#![allow(clippy::unwrap_used, reason = "a benchmark")]
 
 use std::env;
 use std::path::{Path, PathBuf};
+use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
+use bench::Table;
 use flow::{Deadline, Tasks};
 use futures::future::join_all;
 use objects::kinds::{User, UserSpec};
@@ -17,7 +19,7 @@ use redb::{Database, ReadableDatabase, TableDefinition};
 
 const TABLE: TableDefinition<'_, &str, &[u8]> = TableDefinition::new("objects");
 
-fn main() {
+fn main() -> ExitCode {
     // cargo adds `--bench`.
     let mut args = env::args().skip(1).filter(|arg| !arg.starts_with("--"));
     let seconds = args.next().map_or(3, |seconds| seconds.parse().unwrap());
@@ -26,12 +28,10 @@ fn main() {
     let time = Duration::from_secs(seconds);
 
     let json = serde_json::to_vec(&user("u0", 0)).unwrap();
-    println!("{} bytes an object, on {}", json.len(), dir.path().display());
+    let mut table = Table::new("store");
     let rival = Rival::new(&dir.path().join("rival.redb"));
     let two_phase = rival.writes(&json, time, true);
     let one_phase = rival.writes(&json, time, false);
-    println!("a commit for every write      {two_phase:9.0} writes/s (two phases)");
-    println!("                              {one_phase:9.0} writes/s (one phase)");
     let rival_reads = rival.reads(time);
 
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().unwrap();
@@ -40,19 +40,20 @@ fn main() {
         let objects = Objects::embedded(&dir.path().join("store"), &tasks).unwrap();
         for writers in [1, 64, 256] {
             let rate = writes(&objects, writers, time).await;
-            println!(
-                "embedded, {writers:3} writers         {rate:9.0} writes/s, {:.1}x a commit each ({:.1}x in one phase)",
-                rate / two_phase,
-                rate / one_phase
-            );
+            let rivals = [
+                ("redb, a commit each in two phases", two_phase),
+                ("redb, a commit each in one phase", one_phase),
+            ];
+            let what = format!("{writers} writers, {} bytes an object", json.len());
+            table.row(&what, " writes/s", rate, &rivals);
         }
         let idle = reads(&objects, time).await;
-        println!("redb's read transactions      {rival_reads:9.0} reads/s");
-        println!("embedded, idle                {idle:9.0} reads/s, {:.1}x", idle / rival_reads);
+        table.row("reads", "/s", idle, &[("redb's read transactions", rival_reads)]);
         let (busy, _) = tokio::join!(reads(&objects, time), writes(&objects, 64, time));
-        println!("embedded, 64 writers beside   {busy:9.0} reads/s, {:.2}x of idle", busy / idle);
+        table.row("reads beside 64 writers", "/s", busy, &[("without writers", idle)]);
         tasks.shutdown(Duration::from_secs(10)).await;
     });
+    table.finish()
 }
 
 async fn writes(objects: &Objects, writers: usize, time: Duration) -> f64 {

@@ -94,6 +94,13 @@ impl World {
         self
     }
 
+    /// The same, with agents.
+    pub(crate) fn with_agents(mut self, desk: super::AgentDesk) -> Self {
+        self.api = self.api.with_agents(desk);
+        self.router = router(&self.api, true);
+        self
+    }
+
     /// Waits until users are read and the fleet shows what it has.
     pub(crate) async fn ready(self) -> Self {
         while !self.readiness.report().ready || !self.api.fleet.view().synced {

@@ -4,9 +4,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
+use bench::Table;
 use flow::Deadline;
 use flow::lanes::{Bounds, Lanes, LanesConfig, Work};
-use replay::table::Table;
 
 const KEYS: u64 = 1_000;
 const WORKERS: usize = 64;

@@ -3,9 +3,9 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use bench::Table;
 use flow::Deadline;
 use flow::gate::{Gate, GateConfig, Limits, Priority};
-use replay::table::Table;
 use tokio::sync::Semaphore;
 
 use crate::percentile;

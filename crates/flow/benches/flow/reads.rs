@@ -5,8 +5,8 @@ use std::hint::black_box;
 use std::sync::{Arc, Barrier, RwLock};
 use std::time::{Duration, Instant};
 
+use bench::Table;
 use flow::Snapshot;
-use replay::table::Table;
 
 use crate::{nanos_per_call, percentile};
 

@@ -1,15 +1,14 @@
-//! `make bench`: the primitives of `flow` against what others would use, in one run.
+//! The primitives of `flow` against what others would use, in one run.
 
 mod gate;
 mod lanes;
 mod reads;
 mod sight;
 
-use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Instant;
 
-use replay::table::Table;
+use bench::Table;
 
 fn main() -> ExitCode {
     // `cargo bench` passes flags of its own; a first plain word is a filter.
@@ -30,23 +29,7 @@ fn main() -> ExitCode {
             eprintln!(" {:.1} s", began.elapsed().as_secs_f64());
         }
     }
-    print(&table)
-}
-
-#[allow(clippy::print_stdout, reason = "the table is what this program is for")]
-fn print(table: &Table) -> ExitCode {
-    println!("{}", table.markdown());
-    let dir = std::env::var_os("CARGO_TARGET_DIR")
-        .map_or_else(
-            || PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/../../target")),
-            PathBuf::from,
-        )
-        .join("bench");
-    match table.save(&dir, "flow") {
-        Ok(()) => eprintln!("written to {}/flow.{{md,json}}", dir.display()),
-        Err(error) => eprintln!("not written to {}: {error}", dir.display()),
-    }
-    if table.holds() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+    table.finish()
 }
 
 /// Nanoseconds per call: the best of five rounds, since noise only ever adds.

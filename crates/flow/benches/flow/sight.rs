@@ -2,9 +2,9 @@
 
 use std::hint::black_box;
 
+use bench::Table;
 use flow::ledger::{Filter, Outcome};
 use flow::{Ledger, TrackedMutex};
-use replay::table::Table;
 
 use crate::nanos_per_call;
 

@@ -1,0 +1,121 @@
+//! Every replay at a small scale, as a user runs it: a real command, two processes, JSON and a page.
+//!
+//! What a requirement says of time or of a ratio of times is left to full runs: the machine that runs
+//! tests is busy with other tests.
+
+#![cfg(feature = "replay")]
+#![allow(clippy::unwrap_used, reason = "tests")]
+
+use std::path::Path;
+use std::process::{Command, Output};
+
+use serde_json::Value;
+
+const PLUGIN: &str = "fairlead-cni";
+
+fn fairlead(args: &[&str]) -> Output {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_fairlead"));
+    for (name, _) in std::env::vars().filter(|(name, _)| name.starts_with("FAIRLEAD_")) {
+        command.env_remove(name);
+    }
+    command.env("FAIRLEAD_CONFIG", "/dev/null").args(args).output().unwrap()
+}
+
+/// Runs it and checks what does not depend on the machine's speed.
+fn replayed(incident: &str, args: &[&str]) -> Value {
+    let dir = tempfile::tempdir().unwrap();
+    let page = dir.path().join("page.html");
+    let html = ["-o", "json", "--html", page.to_str().unwrap()];
+    let output = fairlead(&[&["replay", incident][..], args, &html].concat());
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.code().is_some_and(|code| code < 2), "{said}");
+    let outcome: Value = serde_json::from_slice(&output.stdout).unwrap();
+    let ok = outcome["ok"].as_bool().unwrap();
+    assert_eq!(output.status.success(), ok);
+    assert_eq!(outcome["incident"], incident);
+    assert_eq!(outcome["void"], Value::Null, "{said}");
+    let requirements = outcome["requirements"].as_array().unwrap();
+    assert!(requirements.len() > 3);
+    for requirement in requirements {
+        let is_of_time = matches!(requirement["unit"].as_str().unwrap(), "ms" | "times");
+        assert!(
+            requirement["ok"] == true || (is_of_time && requirement["value"].is_number()),
+            "{requirement}\n{:#}\n{said}",
+            outcome["new"]["figures"]
+        );
+    }
+    for design in ["old", "new"] {
+        assert!(!outcome[design]["timeline"].as_array().unwrap().is_empty(), "{design}");
+        assert!(outcome[design]["peakMemoryBytes"].as_u64().unwrap() > 0, "{design}");
+    }
+    let page = std::fs::read_to_string(page).unwrap();
+    assert!(page.contains(incident) && page.contains("<polyline class=\"new\""));
+    outcome
+}
+
+#[test]
+fn clusters_that_are_dead_slow_or_rotate_hold_up_nobody() {
+    let outcome = replayed("cluster-sync", &["--scale", "0.04", "--limit", "5s"]);
+    assert_eq!(outcome["parameters"]["clusters"], 20);
+    assert!(outcome["old"]["stopped"].is_string(), "{}", outcome["old"]["figures"]);
+    assert!(outcome["new"]["named"]["what"].as_str().unwrap().contains("TLS handshake"));
+}
+
+#[test]
+fn a_set_up_that_hangs_holds_up_no_pod() {
+    testkit::requires!(netns);
+    let plugin = Path::new(env!("CARGO_BIN_EXE_fairlead")).with_file_name(PLUGIN);
+    if !plugin.is_file() {
+        return testkit::need::skip(
+            "a_set_up_that_hangs_holds_up_no_pod",
+            "no fairlead-cni is built",
+        );
+    }
+    let outcome = replayed("cni-burst", &["--scale", "0.1", "--seed", "3"]);
+    assert_eq!(outcome["parameters"]["pods"], 10);
+    assert_eq!(outcome["old"]["figures"]["setUpWithinDeadline"], 0.0);
+    assert_eq!(outcome["new"]["named"]["step"], "configure-pod");
+}
+
+mod kube {
+    use super::*;
+
+    #[test]
+    fn a_crd_that_lands_late_is_taken_up() {
+        testkit::requires!(kube);
+        let outcome = replayed("late-crd", &["--scale", "0.25", "--limit", "3s"]);
+        assert!(outcome["old"]["stopped"].is_string());
+        assert!(outcome["new"]["named"]["what"].as_str().unwrap().contains("the Peer CRD"));
+    }
+
+    #[test]
+    fn a_secret_and_nodes_that_land_late_are_taken_up() {
+        testkit::requires!(kube);
+        let outcome = replayed("late-node", &["--scale", "0.25", "--limit", "3s"]);
+        assert!(outcome["old"]["stopped"].is_string());
+        assert!(outcome["new"]["named"]["what"].as_str().unwrap().contains("Secret"));
+    }
+}
+
+#[test]
+fn what_there_is_is_listed_with_what_it_needs() {
+    let output = fairlead(&["replay", "list", "-o", "json"]);
+    assert!(output.status.success());
+    let listed: Value = serde_json::from_slice(&output.stdout).unwrap();
+    let names: Vec<_> = listed.as_array().unwrap().iter().map(|one| &one["name"]).collect();
+    for name in ["cluster-sync", "cni-burst", "late-crd", "late-node"] {
+        assert!(names.contains(&&Value::from(name)), "{names:?}");
+    }
+}
+
+#[test]
+fn what_is_missing_is_said_and_the_code_is_2() {
+    let output = fairlead(&["replay", "cni-burst", "--plugin", "/no/such/plugin"]);
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(2), "{said}");
+    assert!(said.contains("/no/such/plugin is not there"), "{said}");
+    for bad in [&["--scale", "0"][..], &["--scale", "many"], &["--limit", "soon"]] {
+        let output = fairlead(&[&["replay", "cluster-sync"][..], bad].concat());
+        assert_eq!(output.status.code(), Some(2), "{bad:?}");
+    }
+}

@@ -1,0 +1,6 @@
+//! What both designs act on: the same nodes, pods, clusters and tenants.
+
+pub(crate) mod fleet;
+pub(crate) mod node;
+pub(crate) mod stand_in;
+pub(crate) mod tenants;
