@@ -18,6 +18,7 @@ mod exec;
 mod extract;
 mod forward;
 mod gates;
+mod guard;
 mod inflight;
 mod kinds;
 mod listing;
@@ -47,15 +48,16 @@ use std::net::TcpListener;
 use std::sync::Arc;
 
 use ::access::{Access, Audit};
+use ::guard::admission::Admission;
 use axum::{Extension, Router};
 use fleet::Fleet;
 use flow::{Ledger, Tasks};
-use guard::admission::Admission;
 use mesh::Meshes;
 use tokio::sync::Semaphore;
 
 pub use agents::AgentDesk;
 pub use gates::Gates;
+pub use guard::Guard;
 pub use problem::{Code, Problem};
 
 use crate::serve::{Limits, serve};
@@ -80,6 +82,8 @@ pub struct Api {
     admission: Option<Admission>,
     /// None where nobody listens to agents.
     agents: Option<AgentDesk>,
+    /// None where nobody looks at conversations.
+    guard: Option<Guard>,
     pub meshes: Meshes,
     /// Streams are its tasks, and end with it.
     pub tasks: Tasks,
@@ -115,6 +119,7 @@ impl Api {
             meshes,
             admission: None,
             agents: None,
+            guard: None,
             tasks,
             no_clusters,
             secure: false,
@@ -132,6 +137,12 @@ impl Api {
     #[must_use]
     pub fn with_agents(self, agents: AgentDesk) -> Self {
         Self { agents: Some(agents), ..self }
+    }
+
+    /// Shows who talks to whom.
+    #[must_use]
+    pub fn with_guard(self, guard: Guard) -> Self {
+        Self { guard: Some(guard), ..self }
     }
 }
 
@@ -187,6 +198,7 @@ fn routes() -> Routes {
         .and(audit::routes())
         .and(admission::routes())
         .and(agents::routes())
+        .and(guard::routes())
         .and(inflight::routes())
         .and(openapi::routes())
 }

@@ -27,6 +27,7 @@ use crate::admission::{self, Begun, Duty};
 use crate::agents;
 use crate::config::{Config, Store};
 use crate::ground::{self, Ground, Told};
+use crate::guard;
 use crate::output::Failure;
 
 /// Owns what we write in an API server, whichever replica writes.
@@ -88,8 +89,12 @@ pub(crate) fn begin(
     let webhook = claims.webhook;
     let Begun { admission, duty, place: webhook } =
         admission::begin(config, webhook, &objects, &fleet, ground, registry)?;
+<<<<<<< HEAD
     let seat = Seat::default();
     let agents = agents::begin(config, claims.agents, &objects, &seat, ground, registry)?;
+=======
+    let (guard, counting) = guard::begin(config, &objects, &fleet, ledger, registry);
+>>>>>>> ingest
     let meshes = Meshes::new(objects.clone());
     // Only a Kubernetes API server can say that a node is gone.
     let reclaim = match config.store {
@@ -98,7 +103,11 @@ pub(crate) fn begin(
     };
     let duties = Duties {
         admission: duty,
+<<<<<<< HEAD
         agents: agents.duty,
+=======
+        guard: counting,
+>>>>>>> ingest
         fleet: fleet.clone(),
         ledger: ledger.clone(),
         reclaim,
@@ -113,7 +122,11 @@ pub(crate) fn begin(
     let code = access.local_login_code();
     let hint = no_clusters(config);
     let api = Api::new(fleet, access, audit, ledger.clone(), gates, meshes, tasks.clone(), &hint);
+<<<<<<< HEAD
     let api = api.with_admission(admission).with_agents(agents.desk);
+=======
+    let api = api.with_admission(admission).with_guard(guard);
+>>>>>>> ingest
     let scheme = if claims.certificate.is_some() { "https" } else { "http" };
     let place = format!("{scheme}://{}/", claims.address);
     let served = readiness.announce("api");
@@ -138,7 +151,11 @@ pub(crate) fn begin(
 #[derive(Debug)]
 struct Duties {
     admission: Duty,
+<<<<<<< HEAD
     agents: agents::Duty,
+=======
+    guard: guard::Duty,
+>>>>>>> ingest
     fleet: Fleet,
     ledger: Ledger,
     reclaim: Reclaim,
@@ -148,7 +165,11 @@ struct Duties {
 /// and writes through the leader's objects or looks at its fence before each write.
 fn lead(leader: &Leader, duties: &Duties) {
     duties.admission.lead(leader);
+<<<<<<< HEAD
     duties.agents.lead(leader);
+=======
+    duties.guard.lead(leader);
+>>>>>>> ingest
     mesh::controller::start(leader, &duties.fleet, &duties.ledger);
     net::leader::lead(leader, duties.reclaim);
 }

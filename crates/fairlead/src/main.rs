@@ -8,6 +8,7 @@ mod client;
 mod config;
 mod controller;
 mod ground;
+mod guard;
 mod listing;
 mod logging;
 mod output;

@@ -183,7 +183,11 @@ pub fn side(incident: &'static Incident, design: Design) -> ! {
     let read = std::io::stdin().read_to_string(&mut given).map_err(|error| error.to_string());
     let plan: Result<Plan, String> =
         read.and_then(|_| serde_json::from_str(&given).map_err(|error| error.to_string()));
-    let plan = plan.unwrap_or_else(|why| cannot(&why));
+    let mut plan = plan.unwrap_or_else(|why| cannot(&why));
+    plan.dir.push(design.name());
+    if let Err(error) = std::fs::create_dir_all(&plan.dir) {
+        cannot(&error.to_string());
+    }
     let recorder = Recorder::new();
     recorder.sampling(limits(incident, design, &plan));
     match incident.run(design, &plan, &recorder) {

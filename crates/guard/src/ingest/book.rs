@@ -70,7 +70,8 @@ impl Book {
             let found = self.0.get::<K>(&id, deadline).await?;
             let written = match found {
                 Some(found) => {
-                    let version = Version(found.meta().resource_version.clone().unwrap_or_default());
+                    let version =
+                        Version(found.meta().resource_version.clone().unwrap_or_default());
                     let next = make(Some(found));
                     self.0.apply(&next, Expected::Version(version), deadline).await
                 }

@@ -235,4 +235,3 @@ impl Ingest {
         Some(Checkpoint::of(*router, progress, shards, learned, violations))
     }
 }
-

@@ -75,9 +75,7 @@ impl Query {
         };
         let fits = |it: &Conversation| {
             let either = |test: &dyn Fn(&End) -> bool| test(&it.client) || test(&it.server);
-            either(&within)
-                && (!self.external || either(&outside))
-                && self.fits_about(it)
+            either(&within) && (!self.external || either(&outside)) && self.fits_about(it)
         };
         let mut page = Page::default();
         let most = self.limit.max(1);
@@ -105,9 +103,9 @@ impl Query {
     fn fits_about(&self, it: &Conversation) -> bool {
         let about = it.about.as_ref();
         self.port.is_none_or(|port| about.is_some_and(|about| about.port == port))
-            && self.verdict.is_none_or(|asked| {
-                about.is_some_and(|about| Asked::of(about.verdict) == asked)
-            })
+            && self
+                .verdict
+                .is_none_or(|asked| about.is_some_and(|about| Asked::of(about.verdict) == asked))
     }
 }
 

@@ -1,5 +1,6 @@
 mod exactly_once;
 mod held;
+mod kube;
 mod restarts;
 
 use std::net::IpAddr;
@@ -56,8 +57,7 @@ impl Controller {
     async fn until(&self, wanted: impl Fn(&[Conversation]) -> bool) -> Vec<Conversation> {
         let patience = soon();
         loop {
-            let all: Vec<_> =
-                self.ingest.view().conversations(|_| true, Moment(0)).collect();
+            let all: Vec<_> = self.ingest.view().conversations(|_| true, Moment(0)).collect();
             if wanted(&all) {
                 return all;
             }

@@ -8,19 +8,38 @@ use super::*;
 
 #[derive(Clone, Copy, Debug)]
 enum Step {
-    Traffic { node: usize, pair: (u8, u8), port: u16, bytes: u64 },
+    Traffic {
+        node: usize,
+        pair: (u8, u8),
+        port: u16,
+        bytes: u64,
+    },
     /// Everything that changed goes on its way.
-    Send { node: usize },
+    Send {
+        node: usize,
+    },
     /// Some batch on its way arrives, and may arrive again. Its answer may be lost.
-    Arrive { which: prop::sample::Index, again: bool, answered: bool },
+    Arrive {
+        which: prop::sample::Index,
+        again: bool,
+        answered: bool,
+    },
     /// Two at once.
-    ArriveTogether { which: [prop::sample::Index; 2] },
+    ArriveTogether {
+        which: [prop::sample::Index; 2],
+    },
     /// What is on its way may still arrive; the agent expects no answer to it.
-    Disconnect { node: usize },
+    Disconnect {
+        node: usize,
+    },
     /// What is durable and unchanged, an agent may forget; then it begins again at zero.
-    Forget { node: usize },
+    Forget {
+        node: usize,
+    },
     Save,
-    Kill { shards: usize },
+    Kill {
+        shards: usize,
+    },
 }
 
 fn step() -> impl Strategy<Value = Step> {
@@ -130,8 +149,11 @@ async fn run(steps: Vec<Step>) -> Result<(), TestCaseError> {
                 truth += more;
                 // Ends on no node: each agent counts what it forwards, so theirs are different.
                 let key = (client, server + 10 * node as u8, port);
-                let fresh =
-                    || Held { totals: Totals::ZERO, first: Moment::from_seconds(second), sent: None };
+                let fresh = || Held {
+                    totals: Totals::ZERO,
+                    first: Moment::from_seconds(second),
+                    sent: None,
+                };
                 let held = agents[node].held.entry(key).or_insert_with(fresh);
                 held.totals += more;
                 held.sent = None;

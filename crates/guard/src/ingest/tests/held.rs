@@ -51,7 +51,9 @@ async fn a_held_shard_is_named_and_holds_up_only_what_touches_it() {
     assert_eq!(controller.offer(&two).await, Ok(Counted { through: 2, durable: 0 }));
     assert!(controller.offer(&report(3, Vec::new())).await.is_ok());
     controller.until_bytes(10).await;
-    assert!(ingest.view().graph(crate::conversations::Level::Namespace, Moment(0)).edges.len() == 1);
+    assert!(
+        ingest.view().graph(crate::conversations::Level::Namespace, Moment(0)).edges.len() == 1
+    );
 
     // It is on the ledger with its number, and late soon.
     let named = controller.ledger.name_late(tokio::time::Instant::now() + owner::LATE);

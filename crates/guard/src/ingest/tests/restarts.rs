@@ -66,8 +66,7 @@ async fn a_seat_is_taken_for_a_term_and_the_next_one_knows_what_the_last_did() {
     for term in 1..=3_u64 {
         let tasks = all.child("leading");
         let mut changes = seat.changes();
-        let hold =
-            seat.clone().hold(settings.clone(), Ledger::default(), tasks.clone(), |_| {});
+        let hold = seat.clone().hold(settings.clone(), Ledger::default(), tasks.clone(), |_| {});
         let held = tasks.spawn("guard", hold);
         soon().bound(changes.changed()).await.unwrap();
         let ingest = seat.ingest().expect("taken");
