@@ -1,1 +1,398 @@
-fn main() {}
+//! Connections counted over real gRPC, against the old design behind the same wire: one lock around
+//! one map, under which agents report and pods are admitted. Both alone, and with eight threads that
+//! decide admissions. Then what an agent costs while it is connected and quiet.
+//!
+//! `cargo bench -p edge --bench agents -- [SECONDS] [AGENTS]`
+
+#![allow(clippy::unwrap_used, clippy::print_stdout, reason = "a benchmark")]
+
+use std::collections::HashMap;
+use std::env;
+use std::hint::black_box;
+use std::io::{BufRead, BufReader, Write};
+use std::net::{IpAddr, SocketAddr, TcpListener};
+use std::process::{Command, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use edge::agents::client::{Answer, Client, Endpoint};
+use edge::agents::{Batch, Counts, Identity, Server, start};
+use flow::ledger::LedgerConfig;
+use flow::{Deadline, Ledger, Map, Snapshot, Tasks};
+use guard::admission::{Program, Request, Settings, Unknown, decide};
+use guard::agents::{Agents, Authority, JoinFacts, LIFETIME, Limits, lead};
+use guard::conversations::{Moment, Protocol, Record, Report, Totals};
+use guard::ingest::{self, Counted, LocalWorkload, NotCounted, Seat, Shipped};
+use objects::kinds::{AdmissionRule, GroupMode};
+use objects::{Election, Id, Objects, Timing};
+use parking_lot::Mutex;
+use serde_json::json;
+
+const SENDERS: u32 = 8;
+const RECORDS: u32 = 2000;
+const ADMITTING: usize = 8;
+const RULES: usize = 50;
+
+fn main() {
+    // cargo adds `--bench`.
+    let mut args = env::args().skip(1).filter(|arg| arg != "--bench");
+    let first = args.next();
+    if first.as_deref() == Some("clients") {
+        return clients(&args.collect::<Vec<_>>());
+    }
+    let seconds = first.map_or(3, |seconds| seconds.parse().unwrap());
+    let agents = args.next().map_or(10_000, |agents| agents.parse().unwrap());
+    let runtime =
+        tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
+    runtime.block_on(run(Duration::from_secs(seconds), agents));
+}
+
+async fn run(time: Duration, agents: u32) {
+    let profile = if cfg!(debug_assertions) { "unoptimised" } else { "optimised" };
+    println!(
+        "{SENDERS} agents, {RECORDS} records a batch, both ends on the same cores, {profile}; \
+         {ADMITTING} threads of admission, {RULES} rules"
+    );
+    let dir = tempfile::tempdir().unwrap();
+    let (old, old_beside) = {
+        let locked = Locked::default();
+        let admit = locked.clone();
+        let alone = rate(&Snapshot::new(Some(locked.clone())), time).await;
+        let admitting = Admitting::start(move |program, request| {
+            // The old controller's map and its rules are behind one lock.
+            let _all = admit.0.all.lock();
+            black_box(decide(program, request, &Unknown).allowed);
+        });
+        let beside = rate(&Snapshot::new(Some(locked)), time).await;
+        (alone, (beside, admitting.stop()))
+    };
+    println!("one lock       alone     {old:>12.0} records/s");
+    println!(
+        "               beside    {:>12.0} records/s, {:>9.0} reviews/s",
+        old_beside.0, old_beside.1
+    );
+    let tasks = Tasks::new("bench");
+    let seat = Seat::default();
+    let settings = ingest::Settings::new(dir.path().to_owned());
+    tasks.spawn("term", seat.clone().hold(settings, ledger(), tasks.child("term"), |_| {}));
+    while seat.ingest().is_none() {
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    let new = rate(seat.current(), time).await;
+    let admitting = Admitting::start(|program, request| {
+        black_box(decide(program, request, &Unknown).allowed);
+    });
+    let beside = rate(seat.current(), time).await;
+    let reviews = admitting.stop();
+    println!("shards         alone     {new:>12.0} records/s, {:.2}x one lock", new / old);
+    println!(
+        "               beside    {beside:>12.0} records/s, {:.2}x one lock; {reviews:>9.0} reviews/s, {:.2}x one lock",
+        beside / old_beside.0,
+        reviews / old_beside.1
+    );
+    tasks.stop("done");
+
+    println!(
+        "an agent that is connected, has reported once and is quiet, on the controller's side:"
+    );
+    memory("without TLS", agents, false).await;
+    memory("with TLS", agents.min(2000), true).await;
+}
+
+fn ledger() -> Ledger {
+    Ledger::new(LedgerConfig { late_after: Duration::from_secs(10) })
+}
+
+fn unpaced() -> Limits {
+    Limits { pace: Duration::ZERO, ..Limits::default() }
+}
+
+fn soon() -> Deadline {
+    Deadline::after(Duration::from_secs(60))
+}
+
+fn facts(node: String) -> JoinFacts {
+    JoinFacts { node, incarnation: 1, version: "0.1.0".to_owned(), ..JoinFacts::default() }
+}
+
+/// Records a second that were acknowledged.
+async fn rate<C: Counts>(counts: &Snapshot<Option<C>>, time: Duration) -> f64 {
+    let tasks = Tasks::new("rate");
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let at = listener.local_addr().unwrap();
+    let agents = Agents::new(unpaced());
+    start(Server::new(agents, counts.clone(), None, ledger(), &tasks), listener).unwrap();
+    let counted = Arc::new(AtomicU64::new(0));
+    // Incarnations go up from run to run.
+    let incarnation = Moment::now().0;
+    for n in 0..SENDERS {
+        let (counted, tasks) = (counted.clone(), tasks.clone());
+        tasks.clone().spawn("sender", async move {
+            let endpoint = Endpoint { addresses: vec![at.to_string()], identity: None };
+            let facts = JoinFacts { incarnation, ..facts(format!("node-{n}")) };
+            let (client, _) = Client::join(&endpoint, &facts, &tasks, soon()).await.unwrap();
+            let mut stream = client.report(soon()).await.unwrap();
+            let mut batch = batch(n, incarnation);
+            for sequence in 1.. {
+                batch.sequence = sequence;
+                for record in &mut batch.records {
+                    record.totals += Totals { bytes: 1500, packets: 1, sessions: 0 };
+                }
+                stream.send(&batch).await.unwrap();
+                match stream.next().await.unwrap() {
+                    Answer::Counted { .. } => counted.fetch_add(u64::from(RECORDS), Relaxed),
+                    Answer::ComeBack { after } => {
+                        tokio::time::sleep(after).await;
+                        0
+                    }
+                };
+            }
+        });
+    }
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    let (before, began) = (counted.load(Relaxed), Instant::now());
+    tokio::time::sleep(time).await;
+    let rate = (counted.load(Relaxed) - before) as f64 / began.elapsed().as_secs_f64();
+    tasks.stop("done");
+    tasks.shutdown(Duration::from_millis(100)).await;
+    rate
+}
+
+fn batch(agent: u32, incarnation: u64) -> Batch {
+    let now = Moment::now();
+    let address = |n: u32| IpAddr::from([10, agent as u8, (n >> 8) as u8, n as u8]);
+    let records = (0..RECORDS).map(|n| Record {
+        // Each pod of a node talks to a few others.
+        client: address(n / 8),
+        server: IpAddr::from([10, 200, (n % 64) as u8, 7]),
+        port: 443 + (n % 8) as u16,
+        protocol: Protocol::TCP,
+        application: None,
+        totals: Totals { bytes: 1500, packets: 3, sessions: 1 },
+        first: now,
+        last: now,
+    });
+    Batch { incarnation, sequence: 1, records: records.collect(), ..Batch::default() }
+}
+
+/// The old design.
+#[derive(Clone, Debug)]
+struct Locked(Arc<Table>);
+
+#[derive(Debug)]
+struct Table {
+    all: Mutex<HashMap<(IpAddr, IpAddr, u16), Totals>>,
+    shipped: Snapshot<Shipped>,
+}
+
+impl Default for Locked {
+    fn default() -> Self {
+        let (rules, groups) = (Map::new(), Map::new());
+        let shipped = Shipped { version: 0, rules, groups, mode: GroupMode::Discover };
+        Self(Arc::new(Table { all: Mutex::default(), shipped: Snapshot::new(shipped) }))
+    }
+}
+
+impl Counts for Locked {
+    async fn offer(
+        &self,
+        report: &Report,
+        _alive: impl Fn(&str) -> bool + Send,
+        _deadline: Deadline,
+    ) -> Result<Counted, NotCounted> {
+        let mut all = self.0.all.lock();
+        for record in &report.records {
+            let totals = all.entry((record.client, record.server, record.port)).or_default();
+            *totals += record.totals.growth(*totals);
+        }
+        Ok(Counted { through: report.sequence, durable: 0 })
+    }
+
+    fn epoch(&self) -> u64 {
+        1
+    }
+
+    fn forget_agent(&self, _node: &str) {}
+
+    fn pods_of(&self, _node: &str, _workloads: Vec<LocalWorkload>) {}
+
+    fn addresses_of(&self, _node: &str, _addresses: &[IpAddr]) {}
+
+    fn shipped(&self) -> &Snapshot<Shipped> {
+        &self.0.shipped
+    }
+}
+
+/// Threads that decide, as fast as they can.
+struct Admitting {
+    stop: Arc<AtomicBool>,
+    threads: Vec<thread::JoinHandle<u64>>,
+    began: Instant,
+}
+
+impl Admitting {
+    fn start(review: impl Fn(&Program, &Request) + Clone + Send + 'static) -> Self {
+        let settings = Settings::new(true);
+        let rules: Vec<_> = (0..RULES).map(rule).collect();
+        let program = Arc::new(Program::compile(&rules, &settings).unwrap());
+        let body = json!({"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": {
+            "uid": "u", "operation": "CREATE", "namespace": "shop",
+            "kind": {"group": "", "version": "v1", "kind": "Pod"},
+            "userInfo": {"username": "alice@acme.io", "groups": ["devs"]},
+            "object": {"metadata": {"name": "cart", "labels": {"app": "cart"}},
+                       "spec": {"containers": [{"name": "c", "image": "harbor.acme.io/web/cart:v2"}]}},
+        }});
+        let body: Arc<[u8]> = body.to_string().into_bytes().into();
+        let stop = Arc::new(AtomicBool::new(false));
+        let threads = (0..ADMITTING).map(|_| {
+            let (review, program) = (review.clone(), program.clone());
+            let (body, stop) = (body.clone(), stop.clone());
+            thread::spawn(move || {
+                let (mut reviews, settings) = (0, Settings::new(true));
+                while !stop.load(Relaxed) {
+                    review(&program, &Request::review(&body, &settings).unwrap());
+                    reviews += 1;
+                }
+                reviews
+            })
+        });
+        Self { stop: stop.clone(), threads: threads.collect(), began: Instant::now() }
+    }
+
+    /// Reviews a second.
+    fn stop(self) -> f64 {
+        self.stop.store(true, Relaxed);
+        let reviews: u64 = self.threads.into_iter().map(|thread| thread.join().unwrap()).sum();
+        reviews as f64 / self.began.elapsed().as_secs_f64()
+    }
+}
+
+fn rule(i: usize) -> AdmissionRule {
+    let criteria = match i % 3 {
+        0 => {
+            json!([{"name": "image", "op": "containsAny", "value": format!("evil{i}/*, bad{i}/*")}])
+        }
+        1 => json!([{"name": "user", "op": "regex", "value": format!("^system:bot-[0-9]+-{i}$")}]),
+        _ => json!([{"name": "labels", "op": "containsAny", "value": format!("owner=team-{i}*")}]),
+    };
+    serde_json::from_value(json!({
+        "apiVersion": "fairlead.dev/v1alpha1", "kind": "AdmissionRule",
+        "metadata": {"name": format!("rule-{i:02}")},
+        "spec": {"action": "deny", "mode": "protect", "criteria": criteria},
+    }))
+    .unwrap()
+}
+
+/// What this process holds, in bytes.
+fn resident() -> u64 {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap();
+    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap();
+    line.trim().trim_end_matches(" kB").trim().parse::<u64>().unwrap() * 1024
+}
+
+/// The agents are in a process of their own.
+async fn memory(what: &str, agents: u32, tls: bool) {
+    let (tasks, data) = (Tasks::new("memory"), tempfile::tempdir().unwrap());
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let at = listener.local_addr().unwrap();
+    let registry = Agents::new(unpaced());
+    let objects = Objects::embedded(&data.path().join("objects"), &tasks).unwrap();
+    let authority = tls.then(|| Authority::follow(&objects, "fairlead", LIFETIME, &tasks));
+    if let Some(led) = authority.clone() {
+        let lease = Id::namespaced("fairlead", "lease");
+        let (election, all) =
+            (Election::new(objects, lease, "bench", Timing::default()), tasks.clone());
+        tasks.spawn("election", async move {
+            election.run(&all, |leader| lead(&leader, &led)).await;
+        });
+    }
+    let counts = Snapshot::new(Some(Locked::default()));
+    let server = Server::new(registry.clone(), counts, authority.clone(), ledger(), &tasks);
+    start(server, listener).unwrap();
+    let mut token = "-".to_owned();
+    while let Some(authority) = &authority {
+        tokio::time::sleep(Duration::from_millis(50)).await;
+        if let Ok((made, _)) = authority.token(None, Duration::from_secs(3600)) {
+            made.expose().clone_into(&mut token);
+            break;
+        }
+    }
+    tokio::time::sleep(Duration::from_millis(200)).await;
+    let before = resident();
+    let program = env::current_exe().unwrap();
+    let (address, count) = (at.to_string(), agents.to_string());
+    let mut child = Command::new(program)
+        .args(["clients", &address, &count, &token])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let output = child.stdout.take().unwrap();
+    let began = Instant::now();
+    let told = tokio::task::spawn_blocking(move || {
+        let mut line = String::new();
+        BufReader::new(output).read_line(&mut line).unwrap();
+        line
+    });
+    assert_eq!(told.await.unwrap().trim(), "connected");
+    let took = began.elapsed();
+    assert_eq!(registry.count(), agents as usize);
+    let each = (resident().saturating_sub(before)) / u64::from(agents);
+    println!(
+        "  {what:<12} {agents:>6} agents: {each:>6} bytes each; all joined and reported in {took:.1?}"
+    );
+    child.stdin.take().unwrap().write_all(b"go\n").unwrap();
+    child.wait().unwrap();
+    tasks.stop("done");
+    tasks.shutdown(Duration::from_millis(200)).await;
+}
+
+/// Connects so many agents, says so, and leaves when told.
+fn clients(args: &[String]) {
+    let [at, agents, token] = args else { panic!("clients ADDRESS AGENTS TOKEN") };
+    let (at, agents): (SocketAddr, u32) = (at.parse().unwrap(), agents.parse().unwrap());
+    let runtime =
+        tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
+    let tasks = Tasks::new("clients");
+    let data = tempfile::tempdir().unwrap();
+    let open = runtime.block_on(async {
+        let mut open = Vec::new();
+        let mut joining = Vec::new();
+        for n in 0..agents {
+            let (tasks, token) = (tasks.clone(), token.clone());
+            let dir = data.path().join(n.to_string());
+            joining.push(tasks.clone().spawn("agent", async move {
+                let (node, addresses) = (format!("node-{n}"), vec![at.to_string()]);
+                let mut identity = None;
+                if token != "-" {
+                    let enrolled =
+                        Identity::enrol(&addresses, &token, &node, &dir, &tasks, soon()).await;
+                    identity = Some(enrolled.unwrap());
+                }
+                let endpoint = Endpoint { addresses, identity };
+                let (client, _) =
+                    Client::join(&endpoint, &facts(node), &tasks, soon()).await.unwrap();
+                let mut stream = client.report(soon()).await.unwrap();
+                stream.send(&batch(n, 1)).await.unwrap();
+                assert!(matches!(stream.next().await.unwrap(), Answer::Counted { .. }));
+                (client, stream)
+            }));
+            // A few at a time: this is about who is connected, not about who knocks.
+            if joining.len() == 32 {
+                for joined in joining.drain(..) {
+                    open.push(joined.await.unwrap());
+                }
+            }
+        }
+        for joined in joining {
+            open.push(joined.await.unwrap());
+        }
+        open
+    });
+    println!("connected");
+    let _ = std::io::stdin().lock().read_line(&mut String::new());
+    drop(open);
+    runtime.shutdown_background();
+}

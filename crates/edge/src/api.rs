@@ -8,6 +8,7 @@
 
 mod across;
 mod admission;
+mod agents;
 mod apply;
 mod audit;
 mod clusters;
@@ -17,6 +18,7 @@ mod exec;
 mod extract;
 mod forward;
 mod gates;
+mod guard;
 mod inflight;
 mod kinds;
 mod listing;
@@ -46,14 +48,16 @@ use std::net::TcpListener;
 use std::sync::Arc;
 
 use ::access::{Access, Audit};
+use ::guard::admission::Admission;
 use axum::{Extension, Router};
 use fleet::Fleet;
 use flow::{Ledger, Tasks};
-use guard::admission::Admission;
 use mesh::Meshes;
 use tokio::sync::Semaphore;
 
+pub use agents::AgentDesk;
 pub use gates::Gates;
+pub use guard::Guard;
 pub use problem::{Code, Problem};
 
 use crate::serve::{Limits, serve};
@@ -76,6 +80,10 @@ pub struct Api {
     pub gates: Gates,
     /// None where nobody decides admissions.
     admission: Option<Admission>,
+    /// None where nobody listens to agents.
+    agents: Option<AgentDesk>,
+    /// None where nobody looks at conversations.
+    guard: Option<Guard>,
     pub meshes: Meshes,
     /// Streams are its tasks, and end with it.
     pub tasks: Tasks,
@@ -110,6 +118,8 @@ impl Api {
             gates,
             meshes,
             admission: None,
+            agents: None,
+            guard: None,
             tasks,
             no_clusters,
             secure: false,
@@ -121,6 +131,18 @@ impl Api {
     #[must_use]
     pub fn with_admission(self, admission: Admission) -> Self {
         Self { admission: Some(admission), ..self }
+    }
+
+    /// Shows the agents, and lets more of them in.
+    #[must_use]
+    pub fn with_agents(self, agents: AgentDesk) -> Self {
+        Self { agents: Some(agents), ..self }
+    }
+
+    /// Shows who talks to whom.
+    #[must_use]
+    pub fn with_guard(self, guard: Guard) -> Self {
+        Self { guard: Some(guard), ..self }
     }
 }
 
@@ -175,6 +197,8 @@ fn routes() -> Routes {
         .and(tokens::routes())
         .and(audit::routes())
         .and(admission::routes())
+        .and(agents::routes())
+        .and(guard::routes())
         .and(inflight::routes())
         .and(openapi::routes())
 }

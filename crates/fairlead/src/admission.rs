@@ -208,7 +208,7 @@ impl Follower {
         loop {
             if let Ok(connection) = self.fleet.connection(&self.cluster)
                 && current.as_ref().is_none_or(|(before, _)| !before.is_same_client(&connection))
-                && let Some(objects) = store(&connection).await
+                && let Some(objects) = store(&connection, "following it for admission").await
             {
                 let group = tasks.child(self.cluster.clone());
                 self.admission.follow_cluster(&self.cluster, &objects, &group);
@@ -230,8 +230,8 @@ impl Follower {
 
 /// The cluster's own store. Watches and the keeper of a registration pace themselves; they need no
 /// place in the cluster's line.
-async fn store(connection: &Connection) -> Option<Objects> {
+pub(crate) async fn store(connection: &Connection, doing: &'static str) -> Option<Objects> {
     let client = |client| async { Ok(client) };
-    let client = connection.call("following it for admission", Deadline::after(REQUEST), client);
+    let client = connection.call(doing, Deadline::after(REQUEST), client);
     client.await.ok().map(|client| Objects::kubernetes(client, MANAGER))
 }

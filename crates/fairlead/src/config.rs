@@ -4,21 +4,31 @@
 //! help and its check all come from there. A configuration is read as a whole: every problem is
 //! found and told at once, and nothing starts until there is none.
 
+mod agents;
+
 use std::collections::BTreeMap;
 use std::fmt;
 use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use ::guard::admission::FailurePolicy;
 use clap::{Arg, ArgMatches, Args, Command};
-use guard::admission::FailurePolicy;
 use objects::kinds::Subnet;
+
+pub(crate) use agents::Agents;
 
 use crate::values;
 
+<<<<<<< HEAD
 mod sense;
 
 pub(crate) use sense::Sense;
+=======
+mod guard;
+
+pub(crate) use guard::Guard;
+>>>>>>> ingest
 
 /// Where the file is looked for when nobody names one.
 const DEFAULT_FILE: &str = "/etc/fairlead/fairlead.yaml";
@@ -39,6 +49,11 @@ pub(crate) struct Config {
     pub(crate) sense: Sense,
     pub(crate) api: Api,
     pub(crate) admission: Admission,
+<<<<<<< HEAD
+    pub(crate) agents: Agents,
+=======
+    pub(crate) guard: Guard,
+>>>>>>> ingest
     pub(crate) admin: Admin,
     pub(crate) log: Log,
 }
@@ -179,6 +194,11 @@ impl Default for Config {
                 url: None,
                 clusters: Vec::new(),
             },
+<<<<<<< HEAD
+            agents: Agents::default(),
+=======
+            guard: Guard::default(),
+>>>>>>> ingest
             admin: Admin {
                 listen: SocketAddr::from(([127, 0, 0, 1], 7682)),
                 tls_cert: None,
@@ -515,6 +535,13 @@ pub(crate) const SETTINGS: &[Setting] = &[
         },
         show: |c| values::show_time(c.admission.timeout),
     },
+<<<<<<< HEAD
+    agents::LISTEN,
+    agents::CERTIFICATE,
+=======
+    guard::CLUSTER,
+    guard::MODE,
+>>>>>>> ingest
     Setting {
         key: "admin.listen",
         metavar: "ADDR",

@@ -15,6 +15,7 @@ use edge::tls::Certificate;
 use fleet::{Fleet, FleetConfig, InCluster, Secrets};
 use flow::readiness::Component;
 use flow::{Deadline, Ledger, Tasks};
+use guard::ingest::Seat;
 use mesh::Meshes;
 use net::leader::Reclaim;
 use objects::kinds::{AccessRole, AccessToken, Cluster, ClusterMesh, User};
@@ -23,8 +24,10 @@ use prometheus_client::registry::Registry;
 use tokio::sync::OnceCell;
 
 use crate::admission::{self, Begun, Duty};
+use crate::agents;
 use crate::config::{Config, Store};
 use crate::ground::{self, Ground, Told};
+use crate::guard;
 use crate::output::Failure;
 
 /// Owns what we write in an API server, whichever replica writes.
@@ -43,6 +46,7 @@ pub(crate) struct Claims {
     address: SocketAddr,
     certificate: Option<Arc<Certificate>>,
     webhook: Option<admission::Claims>,
+    agents: agents::Claims,
     token: LocalToken,
 }
 
@@ -52,8 +56,9 @@ impl Claims {
         let (listener, address) = ground::listen(config.api.listen, "--api-listen")?;
         let certificate = ground::certificate(&config.api.tls_cert, &config.api.tls_key)?;
         let webhook = admission::Claims::take(config)?;
+        let agents = agents::Claims::take(config)?;
         let token = LocalToken::open(&config.data).map_err(|e| ground::explain(&e))?;
-        Ok(Self { listener, address, certificate, webhook, token })
+        Ok(Self { listener, address, certificate, webhook, agents, token })
     }
 }
 
@@ -84,13 +89,29 @@ pub(crate) fn begin(
     let webhook = claims.webhook;
     let Begun { admission, duty, place: webhook } =
         admission::begin(config, webhook, &objects, &fleet, ground, registry)?;
+<<<<<<< HEAD
+    let seat = Seat::default();
+    let agents = agents::begin(config, claims.agents, &objects, &seat, ground, registry)?;
+=======
+    let (guard, counting) = guard::begin(config, &objects, &fleet, ledger, registry);
+>>>>>>> ingest
     let meshes = Meshes::new(objects.clone());
     // Only a Kubernetes API server can say that a node is gone.
     let reclaim = match config.store {
         Store::Embedded => Reclaim::Never,
         Store::Kubernetes => Reclaim::WithoutNode(net::leader::GRACE),
     };
-    let duties = Duties { admission: duty, fleet: fleet.clone(), ledger: ledger.clone(), reclaim };
+    let duties = Duties {
+        admission: duty,
+<<<<<<< HEAD
+        agents: agents.duty,
+=======
+        guard: counting,
+>>>>>>> ingest
+        fleet: fleet.clone(),
+        ledger: ledger.clone(),
+        reclaim,
+    };
     stand(config, objects, duties, tasks);
     let synced = readiness.announce("fleet");
     tasks.spawn("fleet-readiness", say_whether_synced(fleet.clone(), synced, tasks.clone()));
@@ -101,7 +122,11 @@ pub(crate) fn begin(
     let code = access.local_login_code();
     let hint = no_clusters(config);
     let api = Api::new(fleet, access, audit, ledger.clone(), gates, meshes, tasks.clone(), &hint);
-    let api = api.with_admission(admission);
+<<<<<<< HEAD
+    let api = api.with_admission(admission).with_agents(agents.desk);
+=======
+    let api = api.with_admission(admission).with_guard(guard);
+>>>>>>> ingest
     let scheme = if claims.certificate.is_some() { "https" } else { "http" };
     let place = format!("{scheme}://{}/", claims.address);
     let served = readiness.announce("api");
@@ -117,6 +142,7 @@ pub(crate) fn begin(
     let mut told = vec![("api", place.clone())];
     told.extend(code.map(|code| ("login", format!("{place}login?code={}", code.expose()))));
     told.extend(webhook.map(|place| ("hook", place)));
+    told.push(("agents", agents.place));
     told.push(("token", claims.token.path().display().to_string()));
     Ok(told)
 }
@@ -125,6 +151,11 @@ pub(crate) fn begin(
 #[derive(Debug)]
 struct Duties {
     admission: Duty,
+<<<<<<< HEAD
+    agents: agents::Duty,
+=======
+    guard: guard::Duty,
+>>>>>>> ingest
     fleet: Fleet,
     ledger: Ledger,
     reclaim: Reclaim,
@@ -134,6 +165,11 @@ struct Duties {
 /// and writes through the leader's objects or looks at its fence before each write.
 fn lead(leader: &Leader, duties: &Duties) {
     duties.admission.lead(leader);
+<<<<<<< HEAD
+    duties.agents.lead(leader);
+=======
+    duties.guard.lead(leader);
+>>>>>>> ingest
     mesh::controller::start(leader, &duties.fleet, &duties.ledger);
     net::leader::lead(leader, duties.reclaim);
 }

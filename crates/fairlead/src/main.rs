@@ -3,10 +3,12 @@
 
 mod admission;
 mod agent;
+mod agents;
 mod client;
 mod config;
 mod controller;
 mod ground;
+mod guard;
 mod listing;
 mod logging;
 mod output;

@@ -11,12 +11,11 @@
 mod link;
 mod metrics;
 mod place;
-mod rules;
 mod watcher;
 
 use std::sync::Arc;
 
-use guard::sensor::Watch;
+use guard::sensor::Rules;
 use prometheus_client::registry::Registry;
 use tokio::sync::mpsc;
 
@@ -46,7 +45,7 @@ enum Word {
         durable: u64,
         interval: std::time::Duration,
     },
-    Rules(Arc<dyn Watch>),
+    Rules(Arc<Rules>),
 }
 
 /// Begins to observe, if there is a controller to tell. `pods`: those of the node's network, where

@@ -2,12 +2,14 @@
 
 mod admission;
 mod agent;
+mod agents;
 mod apply;
 mod audit;
 mod clusters;
 mod completions;
 mod config;
 mod controller;
+mod conversations;
 mod crds;
 mod delete;
 mod describe;
@@ -16,6 +18,7 @@ mod events;
 mod exec;
 mod forward;
 mod get;
+mod groups;
 mod inflight;
 mod kinds;
 mod logs;
@@ -26,12 +29,14 @@ mod nodes;
 mod replay;
 mod restart;
 mod roles;
+mod rules;
 mod scale;
 mod search;
 mod tokens;
 mod up;
 mod users;
 mod version;
+mod violations;
 
 use clap::{Parser, Subcommand};
 
@@ -55,6 +60,7 @@ Examples:
   fairlead clusters list                every cluster, its state and why
   fairlead get pods -A --all-clusters   resources of many clusters, as kubectl shows them
   fairlead search checkout              where is it?
+  fairlead conversations --since 1h     who talks to whom?
   fairlead doctor dump.txt daemon.log   what is stuck in a Go daemon, and who holds it?
   fairlead inflight                     what is it doing right now, oldest first?
   fairlead config show                  every setting, and where its value came from
@@ -72,6 +78,7 @@ enum Verb {
     Up(up::Args),
     Controller(controller::Args),
     Agent(agent::Args),
+    Agents(agents::Args),
     Clusters(clusters::Args),
     Get(Box<get::Args>),
     Describe(describe::Args),
@@ -93,6 +100,10 @@ enum Verb {
     Tokens(tokens::Args),
     Audit(audit::Args),
     Admission(admission::Args),
+    Conversations(conversations::Args),
+    Groups(groups::Args),
+    Rules(rules::Args),
+    Violations(violations::Args),
     Mesh(mesh::Args),
     Net(net::Args),
     Doctor(doctor::Args),
@@ -122,6 +133,7 @@ pub(crate) fn dispatch(cli: &Cli) -> Verdict {
         Verb::Completions(args) => return completions::run(args),
         Verb::Version(args) => return version::run(args),
         // The others ask a running server.
+        Verb::Agents(args) => agents::run(args),
         Verb::Clusters(args) => clusters::run(args),
         Verb::Get(args) => get::run(args),
         Verb::Describe(args) => describe::run(args),
@@ -142,6 +154,10 @@ pub(crate) fn dispatch(cli: &Cli) -> Verdict {
         Verb::Roles(args) => roles::run(args),
         Verb::Tokens(args) => tokens::run(args),
         Verb::Audit(args) => audit::run(args),
+        Verb::Conversations(args) => conversations::run(args),
+        Verb::Groups(args) => groups::run(args),
+        Verb::Rules(args) => rules::run(args),
+        Verb::Violations(args) => violations::run(args),
     };
     client::verdict(answer)
 }

@@ -29,11 +29,13 @@ fn said(output: &Output) -> String {
 }
 
 /// Every port is the system's choice, and no kubeconfig of the machine's is read.
-const ALONE: [&str; 7] = [
+const ALONE: [&str; 9] = [
     "up",
     "--admin-listen",
     "127.0.0.1:0",
     "--api-listen",
+    "127.0.0.1:0",
+    "--agents-listen",
     "127.0.0.1:0",
     "--fleet-kubeconfig",
     "none",
@@ -136,9 +138,12 @@ fn a_port_already_taken_is_a_sentence_and_exit_2() {
     let address = taken.local_addr().unwrap().to_string();
     let data = tempfile::tempdir().unwrap();
     let data = data.path().to_str().unwrap();
-    for flag in ["--admin-listen", "--api-listen"] {
-        let other = if flag == "--api-listen" { "--admin-listen" } else { "--api-listen" };
-        let output = run(&["up", flag, &address, other, "127.0.0.1:0", "--data", data]);
+    let flags = ["--admin-listen", "--api-listen", "--agents-listen"];
+    for flag in flags {
+        let at = |one: &str| if one == flag { address.clone() } else { "127.0.0.1:0".to_owned() };
+        let listen = flags.map(|one| format!("{one}={}", at(one)));
+        let [admin, api, agents] = listen.each_ref().map(String::as_str);
+        let output = run(&["up", admin, api, agents, "--data", data]);
         assert_eq!(output.status.code(), Some(2));
         let said = said(&output);
         assert!(said.contains(&address) && said.contains(flag), "{said}");

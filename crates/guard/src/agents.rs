@@ -228,7 +228,7 @@ impl Agents {
         let node: Arc<str> = facts.node.as_str().into();
         let id = format!("{:016x}.{node}", random()).into();
         let (facts, joined) = (Arc::new(facts), Timestamp::now());
-        let mut taken = Err(NotJoined::Full);
+        let (mut taken, mut before) = (Err(NotJoined::Full), None);
         self.0.all.update(|all| {
             let known = all.get(&node);
             let seen = match known {
@@ -240,16 +240,17 @@ impl Agents {
                 None if all.len() >= self.0.limits.agents => return false,
                 _ => Arc::default(),
             };
+            before = known.cloned();
             let agent = Agent { node: node.clone(), id, facts, joined, seen };
-            // Streams of the joining before end.
-            if let Some(known) = known {
-                known.end_streams();
-            }
             taken = Ok(agent.clone());
             all.insert(node.clone(), agent);
             true
         });
         let taken = taken.inspect_err(|_| self.0.metrics.join_refused())?;
+        // Its streams end, once nobody finds it any more.
+        if let Some(before) = before {
+            before.end_streams();
+        }
         taken.seen.heard.store(self.now(), Relaxed);
         self.0.metrics.joined(self.0.all.load().len());
         Ok(taken)
@@ -265,11 +266,12 @@ impl Agents {
     /// Begins a stream of reports; one that this agent had before ends.
     pub fn attend(&self, id: &str) -> Result<Attendance, Unknown> {
         let agent = self.find(id)?;
-        agent.end_streams();
-        let turn = agent.seen.turn.subscribe();
+        let (turns, turn) = (agent.seen.turn.subscribe(), agent.end_streams());
         agent.seen.connected.fetch_add(1, Relaxed);
         self.0.metrics.connected(1);
-        Ok(Attendance { agents: self.clone(), agent, turn })
+        let attendance = Attendance { agents: self.clone(), agent, turn, turns };
+        // Who joined or left between the two looks ended the streams that there were before.
+        self.find(id).map(|_| attendance)
     }
 
     /// The node goes for good. What was kept of its reports can be forgotten.
@@ -351,11 +353,15 @@ impl Agent {
         if self.seen.left.load(Relaxed) { incarnation > known } else { incarnation >= known }
     }
 
-    fn end_streams(&self) {
+    /// Says the number of the next one.
+    fn end_streams(&self) -> u64 {
+        let mut next = 0;
         self.seen.turn.update(|turn| {
             *turn += 1;
+            next = *turn;
             true
         });
+        next
     }
 
     fn silence(&self, now: u64) -> Duration {
@@ -403,7 +409,8 @@ impl Agent {
 pub struct Attendance {
     agents: Agents,
     pub agent: Agent,
-    turn: Changes<u64>,
+    turn: u64,
+    turns: Changes<u64>,
 }
 
 impl Attendance {
@@ -434,7 +441,9 @@ impl Attendance {
 
     /// Returns when this stream has been replaced, or its agent has left or joined again.
     pub async fn ended(&mut self) {
-        self.turn.changed().await;
+        while *self.agent.seen.turn.load() == self.turn {
+            self.turns.changed().await;
+        }
     }
 }
 

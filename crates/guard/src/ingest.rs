@@ -19,6 +19,7 @@
 //!   before the learner.
 
 mod acks;
+mod book;
 mod checkpoints;
 mod facts;
 mod follow;
@@ -26,9 +27,11 @@ mod learner;
 mod metrics;
 mod owner;
 mod policy;
+mod query;
 mod room;
 mod seat;
 mod shipped;
+mod statuses;
 mod world;
 
 use std::net::IpAddr;
@@ -42,8 +45,10 @@ use flow::{Deadline, Ledger, Snapshot, Tasks};
 use objects::kinds::GroupMode;
 use tokio::sync::oneshot;
 
+pub use book::Book;
 pub use learner::LearnedView;
 pub use policy::{Rules, WrittenRule};
+pub use query::{Asked, Cursor, Page, Query};
 pub use seat::Seat;
 pub use shipped::{Shipped, ShippedGroup, ShippedRule};
 pub use world::{LocalWorkload, World};
@@ -63,6 +68,10 @@ const COME_BACK: Duration = Duration::from_secs(1);
 const COME_BACK_MOST: Duration = Duration::from_secs(10);
 /// When an agent's totals find no room: some are forgotten as agents go on.
 const NO_ROOM: Duration = Duration::from_secs(30);
+
+/// What is said wherever somebody could think otherwise.
+pub const NOT_ENFORCED: &str =
+    "protect is not enforced yet: what is against the rules is reported, and nothing is stopped";
 
 /// Reports on the ledger.
 const KIND: &str = "report";
@@ -263,6 +272,11 @@ impl Ingest {
         desks.iter().for_each(|desk| desk.forget(&name));
         let now = Moment::now();
         world.update(|world| world.set_local(node, &[], now) | world.set_host(node, &[], now));
+    }
+
+    /// Whether it is the same one, of the same term.
+    pub fn is(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
     }
 
     /// Another one means that what agents have told so far may not be known here: they send all.

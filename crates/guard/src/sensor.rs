@@ -29,7 +29,10 @@ use ipnet::IpNet;
 
 use crate::conversations::{self, AWAY, Moment, Protocol, Record, Report, Totals};
 
+mod rules;
 mod saved;
+
+pub use rules::Rules;
 
 /// Below are ports that only servers have; from `EPHEMERAL` on, those that systems give to clients.
 const WELL_KNOWN: u16 = 1024;
@@ -92,11 +95,6 @@ pub struct Key {
     pub protocol: Protocol,
 }
 
-/// What the rules say of a conversation, as far as an agent can tell.
-pub trait Watch: std::fmt::Debug + Send + Sync {
-    fn violates(&self, key: &Key) -> bool;
-}
-
 #[derive(Debug)]
 pub struct Sensor {
     agent: Arc<str>,
@@ -108,7 +106,7 @@ pub struct Sensor {
     now: Moment,
     /// Addresses that are this node's; none: all are of interest.
     scope: Option<Vec<IpNet>>,
-    watch: Option<Arc<dyn Watch>>,
+    rules: Option<Arc<Rules>>,
     flows: HashMap<FlowName, Known>,
     /// Counts listings.
     listing: u32,
@@ -182,7 +180,7 @@ impl Sensor {
             since: now,
             now,
             scope: None,
-            watch: None,
+            rules: None,
             flows: HashMap::new(),
             listing: 0,
             settled: false,
@@ -204,12 +202,12 @@ impl Sensor {
         self.scope = networks;
     }
 
-    pub fn set_rules(&mut self, watch: Arc<dyn Watch>) {
+    pub fn set_rules(&mut self, rules: Arc<Rules>) {
         let past = self.past.iter_mut().map(|(key, total)| (&*key, total));
         for (key, total) in self.totals.iter_mut().chain(past) {
-            total.alarming = watch.violates(key);
+            total.alarming = rules.violates(key);
         }
-        self.watch = Some(watch);
+        self.rules = Some(rules);
     }
 
     /// A connection as it is listed, or at its end.
@@ -360,7 +358,7 @@ impl Sensor {
                 self.past.push((key, over));
             }
         }
-        let alarming = self.watch.as_ref().is_some_and(|watch| watch.violates(&key));
+        let alarming = self.rules.as_ref().is_some_and(|rules| rules.violates(&key));
         if self.totals.len() + self.past.len() >= self.limits.totals && !self.make_room(alarming) {
             self.dropped.add(growth, alarming);
             return;

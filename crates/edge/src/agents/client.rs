@@ -67,6 +67,9 @@ pub enum ClientError {
     /// Another agent of this node began later, or this one has left: begin a new incarnation.
     #[error("begin again: {0}")]
     Outdated(String),
+    /// What was sent is not right: sending it again will not help.
+    #[error("refused: {0}")]
+    Refused(String),
     /// Join again.
     #[error("the connection is over: {0}")]
     Over(String),
@@ -75,15 +78,15 @@ pub enum ClientError {
 impl From<Status> for ClientError {
     fn from(status: Status) -> Self {
         let why = status.message().to_owned();
-        let after = status.metadata().get(RETRY).and_then(|after| after.to_str().ok()?.parse().ok());
+        let after =
+            status.metadata().get(RETRY).and_then(|after| after.to_str().ok()?.parse().ok());
         match status.code() {
             Code::ResourceExhausted => {
                 let after = Duration::from_millis(after.unwrap_or(1000));
                 Self::ComeBack { after, why }
             }
-            Code::Unauthenticated | Code::PermissionDenied | Code::InvalidArgument => {
-                Self::Denied(why)
-            }
+            Code::Unauthenticated | Code::PermissionDenied => Self::Denied(why),
+            Code::InvalidArgument | Code::OutOfRange => Self::Refused(why),
             Code::FailedPrecondition => Self::Outdated(why),
             Code::Unavailable => Self::Unreachable(why),
             _ => Self::Over(why),
@@ -177,7 +180,8 @@ impl Client {
         let request =
             proto::JoinRequest { node, incarnation, version, kernel, cores, memory, addresses };
         let asked = Deadline::after(CONNECT).bound(calls.join(request)).await;
-        let joined = asked.map_err(|_| ClientError::Unreachable(format!("{address}: no answer")))?;
+        let joined =
+            asked.map_err(|_| ClientError::Unreachable(format!("{address}: no answer")))?;
         let proto::Joined { agent, epoch, interval_ms, rules_version } = joined?.into_inner();
         let interval = Duration::from_millis(interval_ms.into());
         Ok((Self { calls, agent, address }, Joined { epoch, interval, rules_version }))
@@ -221,11 +225,13 @@ impl Client {
         deadline: Deadline,
     ) -> Result<Identity, ClientError> {
         let mut calls = self.calls.clone();
-        identity.renewed(|public_key| async move {
-            let certified = deadline.bound(calls.renew(proto::RenewRequest { public_key })).await;
-            Ok(certified.map_err(|_| over("no answer in time"))??.into_inner())
-        })
-        .await
+        identity
+            .renewed(|public_key| async move {
+                let certified =
+                    deadline.bound(calls.renew(proto::RenewRequest { public_key })).await;
+                Ok(certified.map_err(|_| over("no answer in time"))??.into_inner())
+            })
+            .await
     }
 }
 
@@ -278,7 +284,9 @@ fn over(why: &str) -> ClientError {
 /// Of two failures, what says more: one that somebody answered.
 fn worse(before: ClientError, now: ClientError) -> ClientError {
     match (&before, &now) {
-        (_, ClientError::Unreachable(_)) if !matches!(before, ClientError::Unreachable(_)) => before,
+        (_, ClientError::Unreachable(_)) if !matches!(before, ClientError::Unreachable(_)) => {
+            before
+        }
         _ => now,
     }
 }

@@ -129,9 +129,7 @@ impl Frames {
 }
 
 /// Of trailers, nothing.
-fn data(
-    frame: Result<hyper::body::Frame<Bytes>, hyper::Error>,
-) -> Result<Bytes, Status> {
+fn data(frame: Result<hyper::body::Frame<Bytes>, hyper::Error>) -> Result<Bytes, Status> {
     let frame = frame.map_err(|_| Status::cancelled("the connection broke"))?;
     Ok(frame.into_data().unwrap_or_default())
 }

@@ -194,7 +194,11 @@ impl Identity {
             fs::rename(&draft, &path)?;
             File::open(&self.dir)?.sync_all()
         };
-        write().map_err(|source| IdentityError::File { path: path.clone(), doing: "written", source })
+        write().map_err(|source| IdentityError::File {
+            path: path.clone(),
+            doing: "written",
+            source,
+        })
     }
 
     /// For connections to controllers.

@@ -81,8 +81,14 @@ pub(super) async fn serve<C: Counts>(listener: TcpListener, server: Server<C>) {
         };
         // Nothing can be said before a handshake, which is what there is no room for.
         let Ok(place) = places.handshakes.clone().try_acquire_owned() else { continue };
-        let connection =
-            connection(stream, address, server.clone(), config.read(Clone::clone), places.clone(), place);
+        let connection = connection(
+            stream,
+            address,
+            server.clone(),
+            config.read(Clone::clone),
+            places.clone(),
+            place,
+        );
         tasks.spawn("agent", connection);
     }
 }
@@ -108,7 +114,10 @@ async fn keep(
                 }
                 Err(error) => {
                     let error = flow::sentence(&error);
-                    tracing::warn!(error, "the agents' certificate is unusable, keeping the old one");
+                    tracing::warn!(
+                        error,
+                        "the agents' certificate is unusable, keeping the old one"
+                    );
                 }
             }
             before = Some(serving);

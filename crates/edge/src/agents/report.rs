@@ -3,10 +3,11 @@
 
 use std::time::Duration;
 
+use bytes::Bytes;
 use flow::gate::Outcome as Load;
 use flow::ledger::Outcome as End;
 use flow::snapshot::Changes;
-use flow::{Deadline, Priority, Stop};
+use flow::{Deadline, Op, Priority, Stop};
 use futures::stream;
 use guard::agents::{Attendance, Authority, AuthorityChanges, Bearer, Outcome, Refused, SILENT};
 use guard::conversations::Report;
@@ -113,13 +114,14 @@ impl<C: Counts> Reports<C> {
     ) -> Result<Self, Status> {
         let bearer = server.known(caller)?;
         let id = request.headers().get(AGENT).and_then(|id| id.to_str().ok());
-        let id = id.ok_or_else(|| Status::invalid_argument("the header fairlead-agent is missing"))?;
+        let id =
+            id.ok_or_else(|| Status::invalid_argument("the header fairlead-agent is missing"))?;
         server.own(bearer.as_ref(), id)?;
         // Before the look: a change after it is not missed.
         let standing = Standing::new(&server, bearer);
         let counts = (*server.counts.load()).clone();
-        let counts = counts
-            .ok_or_else(|| Status::unavailable("another replica counts: ask the leader"))?;
+        let counts =
+            counts.ok_or_else(|| Status::unavailable("another replica counts: ask the leader"))?;
         let attendance = server.agents.attend(id).map_err(unknown)?;
         let largest = server.agents.limits().batch;
         let frames = Frames::new(request.into_body(), largest, server.budget.clone());
@@ -136,22 +138,26 @@ impl<C: Counts> Reports<C> {
             }
             begun = Deadline::after(SILENT).bound(self.frames.wait()) => begun,
         };
-        let begun = begun.map_err(|_| Status::deadline_exceeded("nothing was heard for long"))??;
+        let begun =
+            begun.map_err(|_| Status::deadline_exceeded("nothing was heard for long"))??;
         if !begun {
             return Ok(None);
         }
+        let node = &self.attendance.agent.node;
+        let op = self.server.ledger.begin("agent-report", node.to_string(), node.to_string());
+        op.step("read");
         let Framed { bytes, room } = self.frames.read().await?;
         if !self.standing.holds() {
             return Err(Status::unauthenticated(Refused::Revoked.to_string()));
         }
-        let answer = self.count(bytes).await;
+        let answer = self.count(bytes, op).await;
         drop(room);
         answer.map(|answer| Some(proto::Answer { answer: Some(answer) }))
     }
 
-    async fn count(&self, bytes: bytes::Bytes) -> Result<Answer, Status> {
+    async fn count(&self, bytes: Bytes, op: Op) -> Result<Answer, Status> {
         let node = &self.attendance.agent.node;
-        let op = self.server.ledger.begin("agent-report", node.to_string(), node.to_string());
+        op.step("decode");
         let batch = Batch::decode(bytes, self.server.agents.limits()).map_err(|malformed| {
             self.attendance.not_counted(Outcome::Malformed);
             Status::invalid_argument(malformed.to_string())
@@ -159,7 +165,9 @@ impl<C: Counts> Reports<C> {
         let Batch { incarnation, sequence, records, dropped, workloads } = batch;
         if incarnation != self.attendance.agent.facts.incarnation {
             self.attendance.not_counted(Outcome::Malformed);
-            return Err(Status::invalid_argument("the batch is of another incarnation than joined"));
+            return Err(Status::invalid_argument(
+                "the batch is of another incarnation than joined",
+            ));
         }
         if let Err(wait) = self.attendance.heard(dropped) {
             op.finish(End::Refused);

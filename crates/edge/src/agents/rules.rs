@@ -85,7 +85,10 @@ impl RuleChange {
             version: now.version,
             whole: before.is_none(),
             rules: rules.map(|(_, rule)| rule.clone()).collect(),
-            removed_rules: removed_rules.filter(|it| !now.rules.contains_key(*it)).cloned().collect(),
+            removed_rules: removed_rules
+                .filter(|it| !now.rules.contains_key(*it))
+                .cloned()
+                .collect(),
             groups: groups.map(|(name, group)| (name.clone(), group.clone())).collect(),
             removed_groups: removed_groups
                 .filter(|it| !now.groups.contains_key(*it))

@@ -7,9 +7,7 @@ use flow::deadline::Grant;
 use flow::gate::{GateConfig, Limits as InFlight, Shedding};
 use flow::ledger::Outcome;
 use flow::{Deadline, Gate, Ledger, MemoryGuard, Pressure, Priority, Snapshot, Tasks};
-use guard::agents::{
-    Agents, Authority, Bearer, Certified, JoinFacts, NotJoined, Refused, Unknown,
-};
+use guard::agents::{Agents, Authority, Bearer, Certified, JoinFacts, NotJoined, Refused, Unknown};
 use http::{Request, Response};
 use hyper::body::Incoming;
 use prometheus_client::registry::Registry;
@@ -18,8 +16,8 @@ use tonic::{Code, Status};
 use tonic_prost::ProstCodec;
 
 use super::frames::Budget;
-use super::{RETRY, listen, proto, report, rules, wire};
 use super::{Counts, listen::Caller};
+use super::{RETRY, listen, proto, report, rules, wire};
 
 /// What is granted to a call that is no stream.
 const GRANT: Grant = Grant { unasked: Duration::from_secs(10), most: Duration::from_secs(30) };
@@ -126,14 +124,14 @@ impl<C: Counts> Server<C> {
                     let (server, caller) = (self.clone(), caller.clone());
                     async move {
                         let asked = request.into_inner();
-                        let answer = deadline.bound(server.$call(&caller, asked, deadline)).await;
-                        let late = |_| Status::deadline_exceeded("not done in time");
-                        answer.map_err(late)?.map(tonic::Response::new)
+                        server.$call(&caller, asked, deadline).await.map(tonic::Response::new)
                     }
                 });
                 let codec = ProstCodec::default();
                 let mut grpc = tonic::server::Grpc::new(codec).max_decoding_message_size(SMALL);
-                grpc.unary(answer, request).await
+                // The request may drip, too.
+                let late = |_| Status::deadline_exceeded("not done in time").into_http();
+                deadline.bound(grpc.unary(answer, request)).await.unwrap_or_else(late)
             }};
         }
         match call {
@@ -149,7 +147,8 @@ impl<C: Counts> Server<C> {
                 });
                 let codec = ProstCodec::default();
                 let mut grpc = tonic::server::Grpc::new(codec).max_decoding_message_size(SMALL);
-                grpc.server_streaming(answer, request).await
+                let late = |_| Status::deadline_exceeded("not asked in time").into_http();
+                deadline.bound(grpc.server_streaming(answer, request)).await.unwrap_or_else(late)
             }
             _ => Status::unimplemented("no such call").into_http(),
         }
@@ -159,7 +158,8 @@ impl<C: Counts> Server<C> {
     pub(super) fn known(&self, caller: &Caller) -> Result<Option<Bearer>, Status> {
         let Some(authority) = &self.authority else { return Ok(None) };
         let bearer = caller.bearer.clone();
-        let bearer = bearer.ok_or_else(|| Status::unauthenticated("this needs a certificate: enrol"))?;
+        let bearer =
+            bearer.ok_or_else(|| Status::unauthenticated("this needs a certificate: enrol"))?;
         if authority.holds(&bearer) {
             Ok(Some(bearer))
         } else {
@@ -226,7 +226,11 @@ impl<C: Counts> Server<C> {
         let Some(counts) = counts.as_ref() else {
             permit.ignore();
             op.finish(Outcome::Refused);
-            return Err(come_back(Code::Unavailable, "another replica counts: ask the leader", SOON));
+            return Err(come_back(
+                Code::Unavailable,
+                "another replica counts: ask the leader",
+                SOON,
+            ));
         };
         let proto::JoinRequest { node, incarnation, version, kernel, cores, memory, addresses } =
             asked;

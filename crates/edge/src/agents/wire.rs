@@ -165,11 +165,7 @@ fn record(
         port: u16::try_from(port).map_err(|_| Malformed("a port has 16 bits"))?,
         protocol: Protocol(u8::try_from(protocol).map_err(|_| Malformed("a protocol has 8 bits"))?),
         application,
-        totals: Totals {
-            bytes: record.bytes,
-            packets: record.packets,
-            sessions: record.sessions,
-        },
+        totals: Totals { bytes: record.bytes, packets: record.packets, sessions: record.sessions },
         first,
         last: Moment(record.first.saturating_add(record.lasted)),
     })
@@ -212,7 +208,8 @@ impl<'a> Addresses<'a> {
     fn get(&self, place: u32) -> Result<IpAddr, Malformed> {
         let place = place as usize;
         let four = self.four.get(place).map(|bytes| Ipv4Addr::from(*bytes).into());
-        let six = || Some(Ipv6Addr::from(*self.six.get(place.checked_sub(self.four.len())?)?).into());
+        let six =
+            || Some(Ipv6Addr::from(*self.six.get(place.checked_sub(self.four.len())?)?).into());
         four.or_else(six).ok_or(Malformed("a record has an address that is not there"))
     }
 }

@@ -29,8 +29,17 @@ const IDLE: Duration = Duration::from_secs(15);
 pub(crate) const STOPPING: &str = "the server is stopping";
 
 /// The kinds of streams on the ledger. None of them is ever late.
-const KINDS: [&str; 8] =
-    ["admission-audit", "clusters", "watch", "log", "exec", "forward", "drain", "fan-out"];
+const KINDS: [&str; 9] = [
+    "admission-audit",
+    "clusters",
+    "watch",
+    "log",
+    "exec",
+    "forward",
+    "drain",
+    "fan-out",
+    "violations",
+];
 
 /// Tells the ledger that streams may take their time.
 pub(crate) fn expect(ledger: &Ledger) {

@@ -14,6 +14,7 @@ use fleet::{Fleet, FleetConfig};
 use flow::ledger::LedgerConfig;
 use flow::{Deadline, Ledger, Readiness, Tasks};
 use guard::admission::{Admission, Settings};
+use guard::ingest::{self, Book, Seat};
 use http::{Method, Request, header};
 use objects::Objects;
 use objects::kinds::{AccessRoleSpec, Rule};
@@ -21,7 +22,7 @@ use serde_json::Value;
 use tower::ServiceExt;
 
 use super::route::{BASE, Routes};
-use super::{Api, Gates, router};
+use super::{Api, Gates, Guard, router};
 use crate::serve::Peer;
 
 pub(crate) struct World {
@@ -81,7 +82,14 @@ impl World {
         );
         let settings = Settings::new(true);
         let admission = Admission::start(&objects, settings, vec![], &readiness, &tasks);
-        let api = api.with_admission(admission);
+        let seat = Seat::default();
+        let ingest = ingest::Settings::new(data.path().join("guard"));
+        let followed = (objects.clone(), tasks.clone());
+        let begin = move |ingest: &ingest::Ingest| ingest.follow_store(&followed.0, &followed.1);
+        let term = seat.clone().hold(ingest, api.ledger.clone(), tasks.clone(), begin);
+        tasks.spawn("guard", term);
+        let guard = Guard { seat, book: Book::new(objects.clone()) };
+        let api = api.with_admission(admission).with_guard(guard);
         let router = router(&api, true);
         let local = token.secret().expose().to_owned();
         Self { api, router, local, readiness, objects, tasks, _data: data }
@@ -91,6 +99,13 @@ impl World {
     pub(crate) fn serving(mut self, routes: Routes) -> Self {
         let routes = Router::new().nest(BASE, routes.router(&self.api));
         self.router = routes.with_state(self.api.clone());
+        self
+    }
+
+    /// The same, with agents.
+    pub(crate) fn with_agents(mut self, desk: super::AgentDesk) -> Self {
+        self.api = self.api.with_agents(desk);
+        self.router = router(&self.api, true);
         self
     }
 

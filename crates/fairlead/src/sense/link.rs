@@ -11,12 +11,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use edge::agents::client::{Answer, Client, ClientError, Endpoint, Reporting};
-use edge::agents::{Batch, Identity, IdentityError, LocalWorkload, Shipped};
+use edge::agents::{Batch, Identity, IdentityError};
 use flow::backoff::Curve;
 use flow::ledger::Outcome;
 use flow::{Backoff, Deadline, Ledger, Map, Tasks};
 use guard::agents::{Dropped, JoinFacts};
 use guard::conversations::Moment;
+use guard::ingest::{LocalWorkload, Shipped};
+use guard::sensor::Rules;
 use jiff::Timestamp;
 use objects::kinds::GroupMode;
 use tokio::sync::{mpsc, oneshot};
@@ -24,7 +26,6 @@ use tracing::{info, warn};
 
 use super::Word;
 use super::metrics::Metrics;
-use super::rules::Rules;
 use super::watcher::Outgoing;
 
 const CURVE: Curve = Curve { first: Duration::from_millis(500), most: Duration::from_secs(60) };

@@ -168,7 +168,7 @@ impl Watcher {
                 }
                 self.interval = interval;
             }
-            Word::Rules(watch) => self.sensor.set_rules(watch),
+            Word::Rules(rules) => self.sensor.set_rules(rules),
         }
     }
 
@@ -286,3 +286,6 @@ fn write(file: &std::path::Path, bytes: &[u8]) -> io::Result<()> {
     open.open(&draft)?.write_all(bytes)?;
     fs::rename(&draft, file)
 }
+
+#[cfg(test)]
+mod tests;

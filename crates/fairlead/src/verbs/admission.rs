@@ -1,4 +1,4 @@
-mod files;
+pub(super) mod files;
 mod watched;
 
 use std::path::PathBuf;

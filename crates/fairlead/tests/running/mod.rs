@@ -67,6 +67,7 @@ impl Up {
         command
             .env("FAIRLEAD_CONFIG", "/dev/null")
             .args(["up", "--admin-listen", "127.0.0.1:0", "--api-listen", "127.0.0.1:0"])
+            .args(["--agents-listen", "127.0.0.1:0"])
             .args(["--fleet-kubeconfig", kubeconfig, "--data"])
             .arg(data)
             .stdout(Stdio::piped())

@@ -151,10 +151,14 @@ impl Ingest {
     /// Until `tasks` stops.
     pub(super) async fn keep_checkpoints(&self, tasks: &Tasks) {
         let stop = tasks.stopping();
-        // One at once: after it every agent of this term may forget what it had told before.
-        while stop.bound(self.save(Deadline::after(GATHER), tasks)).await.is_some()
-            && stop.bound(tokio::time::sleep(EVERY)).await.is_some()
-        {}
+        // The first at once: until there is one, a kill means another epoch. None is given up halfway,
+        // or the last one of the term would find the disk taken.
+        loop {
+            self.save(Deadline::after(GATHER), tasks).await;
+            if stop.bound(tokio::time::sleep(EVERY)).await.is_none() {
+                return;
+            }
+        }
     }
 
     /// One checkpoint. `gather` is for the shards; the disk may take its time. Says whether it is
@@ -231,6 +235,3 @@ impl Ingest {
         Some(Checkpoint::of(*router, progress, shards, learned, violations))
     }
 }
-
-#[cfg(test)]
-mod tests;

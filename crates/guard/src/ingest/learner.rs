@@ -169,6 +169,11 @@ impl Desk {
         self.missed.violations.load(Ordering::Relaxed)
     }
 
+    #[cfg(test)]
+    pub(super) fn missed_discovered(&self) -> u64 {
+        self.missed.discovered.load(Ordering::Relaxed)
+    }
+
     pub(super) fn tick(&self) {
         if !self.ticking.swap(true, Ordering::AcqRel) && self.queue.try_send(Message::Tick).is_err()
         {

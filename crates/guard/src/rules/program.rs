@@ -24,8 +24,9 @@ struct Compiled {
     allows: bool,
 }
 
+/// Whom a rule speaks of, compiled.
 #[derive(Clone, Debug, PartialEq, Eq)]
-enum Who {
+pub enum Who {
     Any,
     Workloads,
     /// By the kind of endpoint.
@@ -102,7 +103,8 @@ impl Compiled {
 }
 
 impl Who {
-    fn new(text: &str) -> Result<Self, String> {
+    /// In the words of a [`NetworkRule`]; why not, in a sentence.
+    pub fn new(text: &str) -> Result<Self, String> {
         Ok(match GroupName::parse(text)? {
             GroupName::Reserved("any") => Self::Any,
             GroupName::Reserved("workloads") => Self::Workloads,
@@ -118,7 +120,7 @@ impl Who {
         })
     }
 
-    fn has(&self, groups: &Groups, end: &End) -> bool {
+    pub fn has(&self, groups: &Groups, end: &End) -> bool {
         match (self, &*end.endpoint) {
             (Self::Any, _) => true,
             (Self::Workloads, endpoint) => matches!(endpoint, Endpoint::Workload { .. }),

@@ -12,7 +12,7 @@ use crate::output::Failure;
 const LARGEST: u64 = 16 << 20;
 
 /// The documents of a file; the items of lists are documents.
-pub(super) fn documents(file: &Path) -> Result<Vec<Value>, Failure> {
+pub(in crate::verbs) fn documents(file: &Path) -> Result<Vec<Value>, Failure> {
     let text = text(file)?;
     let failed = |why: String| Failure(format!("{}: {why}", file.display()));
     let values = match serde_json::from_str::<Value>(&text) {

@@ -1,10 +1,10 @@
 use std::sync::Arc;
 
-use edge::agents::ShippedGroup;
 use flow::Map;
 use objects::kinds::Protocol;
 
 use super::*;
+use crate::ingest::ShippedGroup;
 
 fn group(networks: &[&str], mode: Option<GroupMode>) -> Arc<ShippedGroup> {
     let networks = networks.iter().map(|text| text.parse().unwrap()).collect();

@@ -6,13 +6,14 @@
 use std::collections::HashMap;
 use std::net::IpAddr;
 
-use edge::agents::{Shipped, ShippedRule};
-use guard::sensor::{Key, Watch};
 use ipnet::IpNet;
 use objects::kinds::GroupMode;
 
+use super::Key;
+use crate::ingest::{Shipped, ShippedRule};
+
 #[derive(Debug)]
-pub(super) struct Rules {
+pub struct Rules {
     /// Groups that have an address by itself.
     single: HashMap<IpAddr, Vec<u32>>,
     /// Groups that have it as part of a network.
@@ -24,7 +25,7 @@ pub(super) struct Rules {
 }
 
 impl Rules {
-    pub(super) fn new(shipped: &Shipped) -> Self {
+    pub fn new(shipped: &Shipped) -> Self {
         let mut rules = Self {
             single: HashMap::new(),
             wide: Vec::new(),
@@ -72,10 +73,8 @@ impl Rules {
         });
         groups
     }
-}
 
-impl Watch for Rules {
-    fn violates(&self, key: &Key) -> bool {
+    pub fn violates(&self, key: &Key) -> bool {
         let (from, to) = (self.groups(key.client), self.groups(key.server));
         let pairs = from.iter().flat_map(|from| to.iter().map(move |to| (*from, *to)));
         let spoken =

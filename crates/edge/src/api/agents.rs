@@ -1,0 +1,213 @@
+//! Agents: which nodes report, tokens to enrol more, and certificates that hold no longer.
+
+use std::time::Duration;
+
+use access::Verb;
+use axum::Json;
+use axum::extract::{Path, State};
+use guard::agents::{AgentView, Agents, Authority, DEFAULT_TTL, NotRevoked, Refused};
+use guard::ingest::Seat;
+use http::StatusCode;
+use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
+use utoipa_axum::routes;
+
+use super::Api;
+use super::door::Asker;
+use super::extract::Body;
+use super::problem::{Code, Problem};
+use super::route::{Route, Routes};
+
+/// The resources in the cluster `-`.
+const AGENTS: &str = "agents.fairlead.dev";
+const TOKENS: &str = "agenttokens.fairlead.dev";
+
+/// What the handlers speak to.
+#[derive(Clone, Debug)]
+pub struct AgentDesk {
+    pub agents: Agents,
+    /// None where there is no TLS.
+    pub authority: Option<Authority>,
+    /// Who counts has the agents.
+    pub seat: Seat,
+}
+
+pub(crate) fn routes() -> Routes {
+    Routes::default()
+        .with(Route::read(), routes!(agents))
+        .with(Route::write(Verb::Create, TOKENS), routes!(create_agent_token))
+        .with(Route::write(Verb::Delete, AGENTS), routes!(revoke_agent))
+}
+
+/// A node's agent, and how it is doing.
+#[derive(Serialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+struct NodeAgent {
+    node: String,
+    /// alive; away (no connection at the moment), silent (not heard for minutes), left.
+    state: String,
+    version: String,
+    kernel: String,
+    cores: u32,
+    /// Bytes.
+    memory: u64,
+    addresses: Vec<String>,
+    /// Greater at every start of the agent.
+    incarnation: u64,
+    /// RFC 3339.
+    #[schema(value_type = String)]
+    joined: Timestamp,
+    #[schema(value_type = String)]
+    heard: Timestamp,
+    /// Batches of this incarnation: counted, and in a checkpoint on disk.
+    counted_through: u64,
+    durable_through: u64,
+    batches: u64,
+    records: u64,
+    /// Batches that were told to come back.
+    refused: u64,
+    /// What the agent had to drop since its start: totals, of which against the rules, and times at
+    /// which the kernel had told more than was read.
+    dropped_totals: u64,
+    dropped_violations: u64,
+    overruns: u64,
+}
+
+impl From<AgentView> for NodeAgent {
+    fn from(view: AgentView) -> Self {
+        let facts = &view.facts;
+        Self {
+            node: view.node.to_string(),
+            state: view.state.to_string(),
+            version: facts.version.clone(),
+            kernel: facts.kernel.clone(),
+            cores: facts.cores,
+            memory: facts.memory,
+            addresses: facts.addresses.iter().map(ToString::to_string).collect(),
+            incarnation: facts.incarnation,
+            joined: view.joined,
+            heard: view.heard,
+            counted_through: view.through,
+            durable_through: view.durable,
+            batches: view.batches,
+            records: view.records,
+            refused: view.refused,
+            dropped_totals: view.dropped.totals,
+            dropped_violations: view.dropped.violations,
+            overruns: view.dropped.overruns,
+        }
+    }
+}
+
+#[derive(Serialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+struct NodeAgents {
+    /// How often agents are asked to report.
+    interval_ms: u64,
+    agents: Vec<NodeAgent>,
+}
+
+/// The agents that joined, by node
+#[utoipa::path(
+    get, path = "/guard/agents", tag = "guard",
+    responses((status = 200, description = "By node", body = NodeAgents))
+)]
+async fn agents(State(api): State<Api>, asker: Asker) -> Result<Json<NodeAgents>, Problem> {
+    asker.may_in_fleet(AGENTS, Verb::List)?;
+    let AgentDesk { agents, seat, .. } = desk(&api)?;
+    if seat.ingest().is_none() {
+        let detail = "agents are with the replica that leads, and this one does not; ask again, or \
+                      ask that one";
+        return Err(Problem::new(Code::NotReady, detail).come_back(Duration::from_secs(2)));
+    }
+    let interval_ms = u64::try_from(agents.interval().as_millis()).unwrap_or(u64::MAX);
+    let agents = agents.list().into_iter().map(NodeAgent::from).collect();
+    Ok(Json(NodeAgents { interval_ms, agents }))
+}
+
+#[derive(Deserialize, ToSchema)]
+#[serde(deny_unknown_fields, rename_all = "camelCase")]
+struct CreateAgentToken {
+    /// The one node that may use it; any, unless one is named.
+    node: Option<String>,
+    /// For how long it may be used: an hour, unless said; a week at most.
+    ttl_seconds: Option<u64>,
+}
+
+/// A token, the one time that it is shown.
+#[derive(Serialize, ToSchema)]
+struct AgentToken {
+    /// What a node enrols with. It is not kept and cannot be asked for again.
+    token: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    node: Option<String>,
+    /// RFC 3339.
+    #[schema(value_type = String)]
+    expires: Timestamp,
+}
+
+/// Make a token with which a node enrols; it is answered this once
+#[utoipa::path(
+    post, path = "/guard/agents/token", tag = "guard", request_body = CreateAgentToken,
+    responses((status = 201, description = "Made", body = AgentToken))
+)]
+async fn create_agent_token(
+    State(api): State<Api>,
+    asker: Asker,
+    Body(CreateAgentToken { node, ttl_seconds }): Body<CreateAgentToken>,
+) -> Result<(StatusCode, Json<AgentToken>), Problem> {
+    asker.may_in_fleet(TOKENS, Verb::Create)?;
+    let ttl = ttl_seconds.map_or(DEFAULT_TTL, Duration::from_secs);
+    let made = authority(&api)?.token(node.as_deref(), ttl);
+    let (token, expires) = made.map_err(|refused| match refused {
+        Refused::NotYet => not_yet(refused.to_string()),
+        _ => Problem::invalid(refused.to_string()),
+    })?;
+    let token = token.expose().to_owned();
+    Ok((StatusCode::CREATED, Json(AgentToken { token, node, expires })))
+}
+
+/// Refuse what a node was given until now: its certificate, and tokens
+///
+/// At once, also what it has open. A token that is made later lets it in again.
+#[utoipa::path(
+    post, path = "/guard/agents/{node}/revoke", tag = "guard",
+    params(("node" = String, Path, description = "The node's name")),
+    responses((status = 204, description = "Revoked"))
+)]
+async fn revoke_agent(
+    State(api): State<Api>,
+    asker: Asker,
+    Path(node): Path<String>,
+) -> Result<StatusCode, Problem> {
+    asker.may_in_fleet(AGENTS, Verb::Delete)?;
+    let revoked = authority(&api)?.revoke(&node, asker.deadline).await;
+    revoked.map_err(|error| match &error {
+        NotRevoked::BadName => Problem::invalid(error.to_string()),
+        NotRevoked::NotYet => not_yet(error.to_string()),
+        NotRevoked::Store(error) => error.into(),
+    })?;
+    Ok(StatusCode::NO_CONTENT)
+}
+
+fn not_yet(why: String) -> Problem {
+    Problem::new(Code::NotReady, why).come_back(Duration::from_secs(1))
+}
+
+fn desk(api: &Api) -> Result<&AgentDesk, Problem> {
+    let none = || Problem::new(Code::NotFound, "this process does not listen to agents");
+    api.agents.as_ref().ok_or_else(none)
+}
+
+fn authority(api: &Api) -> Result<&Authority, Problem> {
+    let none = || {
+        let detail = "agents speak to this process without TLS, on loopback, and need no token; with \
+                      --agents-listen beyond loopback they do";
+        Problem::new(Code::NotFound, detail)
+    };
+    desk(api)?.authority.as_ref().ok_or_else(none)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,99 @@
+//! Guard: who talks to whom, groups, network rules, and what was against them.
+//!
+//! The replica that leads has the conversations; the others say so. What people write is in the
+//! store, which every replica has.
+
+mod conversations;
+mod groups;
+mod rules;
+mod violations;
+
+use std::time::Duration;
+
+use ::guard::conversations::{End, Endpoint, Moment};
+use ::guard::ingest::{Book, Ingest, NOT_ENFORCED, Seat};
+use jiff::Timestamp;
+use objects::kinds::GroupMode;
+use serde::Serialize;
+use utoipa::ToSchema;
+
+use super::Api;
+use super::problem::{Code, Problem};
+use super::route::Routes;
+
+/// What the handlers speak to.
+#[derive(Clone, Debug)]
+pub struct Guard {
+    pub seat: Seat,
+    pub book: Book,
+}
+
+pub(crate) fn routes() -> Routes {
+    Routes::default()
+        .and(conversations::routes())
+        .and(groups::routes())
+        .and(rules::routes())
+        .and(violations::routes())
+}
+
+fn guard(api: &Api) -> Result<&Guard, Problem> {
+    let none = || Problem::new(Code::NotFound, "this process does not look at conversations");
+    api.guard.as_ref().ok_or_else(none)
+}
+
+fn ingest(api: &Api) -> Result<Ingest, Problem> {
+    guard(api)?.seat.ingest().ok_or_else(|| {
+        let detail = "conversations are with the replica that leads, and this one does not; ask \
+                      again, or ask that one";
+        Problem::new(Code::NotReady, detail).come_back(Duration::from_secs(2))
+    })
+}
+
+/// One side of a conversation.
+#[derive(Serialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+struct ConversationEnd {
+    /// workload, host, service, ingress, external or unmanaged.
+    kind: &'static str,
+    /// As a sentence has it: `shop/web-0`, `host node-1`, `external office`.
+    name: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    namespace: Option<String>,
+    /// Of a workload, kind and name of what it was made by: `Deployment/web`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    owner: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    node: Option<String>,
+    address: String,
+}
+
+impl From<&End> for ConversationEnd {
+    fn from(end: &End) -> Self {
+        let endpoint = &*end.endpoint;
+        let owner = match endpoint {
+            Endpoint::Workload { owner, .. } => Some(owner.to_string()),
+            _ => None,
+        };
+        Self {
+            kind: endpoint.kind(),
+            name: endpoint.to_string(),
+            namespace: endpoint.namespace().map(ToString::to_string),
+            owner,
+            node: endpoint.node().map(ToString::to_string),
+            address: end.address.to_string(),
+        }
+    }
+}
+
+/// RFC 3339; the earliest there is for what no calendar has.
+fn timestamp(moment: Moment) -> Timestamp {
+    let millis = i64::try_from(moment.0).unwrap_or(i64::MAX);
+    Timestamp::from_millisecond(millis).unwrap_or(Timestamp::UNIX_EPOCH)
+}
+
+fn enforcement(mode: Option<GroupMode>) -> Option<&'static str> {
+    (mode == Some(GroupMode::Protect)).then_some(NOT_ENFORCED)
+}
+
+#[cfg(test)]
+mod tests;

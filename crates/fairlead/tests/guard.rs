@@ -1,0 +1,306 @@
+//! From packets between pods to lines of `fairlead conversations`: a controller, an agent, a kernel.
+
+#![allow(clippy::unwrap_used, reason = "tests")]
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream, UdpSocket};
+use std::os::fd::AsFd;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use cni::wire::{self, Ask, Name, Pod, Reply, Request};
+use kernel::netns::Namespace;
+use serde_json::Value;
+use testkit::{Host, Sandbox, requires};
+
+const PATIENCE: Duration = Duration::from_secs(90);
+
+/// In a host that is a namespace, without the machine's own settings. All ports are free there.
+fn fairlead(host: &Host, args: &[&str]) -> Command {
+    let mut command = host.command(env!("CARGO_BIN_EXE_fairlead"));
+    for (name, _) in std::env::vars().filter(|(name, _)| name.starts_with("FAIRLEAD_")) {
+        command.env_remove(name);
+    }
+    command.env("FAIRLEAD_CONFIG", "/dev/null").args(args);
+    command
+}
+
+/// One that runs; killed when dropped, as by `kill -9`.
+struct Daemon {
+    child: Child,
+    /// What it said when it was up.
+    told: Vec<(String, String)>,
+}
+
+impl Daemon {
+    fn start(command: &mut Command) -> Self {
+        let log = match std::env::var_os("FAIRLEAD_TEST_LOG") {
+            Some(_) => Stdio::inherit(),
+            None => Stdio::null(),
+        };
+        let mut child = command.stdout(Stdio::piped()).stderr(log).spawn().unwrap();
+        let mut told = Vec::new();
+        for line in BufReader::new(child.stdout.take().unwrap()).lines() {
+            let line = line.unwrap();
+            if let Some((name, place)) = line.trim().split_once(' ') {
+                told.push((name.to_owned(), place.trim().to_owned()));
+                if name == "data" {
+                    break;
+                }
+            }
+        }
+        assert!(!told.is_empty(), "{command:?} did not come up");
+        Self { child, told }
+    }
+
+    fn place(&self, of: &str) -> &str {
+        let found = self.told.iter().find(|(name, _)| name == of);
+        &found.unwrap_or_else(|| panic!("{of} is not in {:?}", self.told)).1
+    }
+}
+
+impl Drop for Daemon {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+struct Ground {
+    _sandbox: Sandbox,
+    node: Host,
+    dir: tempfile::TempDir,
+}
+
+impl Ground {
+    fn controller(&self) -> Daemon {
+        let args = ["up", "--fleet-kubeconfig", "none", "--admission-webhook", "off", "--data"];
+        Daemon::start(fairlead(&self.node, &args).arg(self.dir.path().join("controller")))
+    }
+
+    fn agent(&self) -> Daemon {
+        let args = ["agent", "--net-node", "node1", "--net-addresses", "192.0.2.1"];
+        let mut command = fairlead(&self.node, &args);
+        command.args(["--net-subnets", "10.64.0.0/24+fd64::/120", "--admin-listen", "127.0.0.1:0"]);
+        command.args(["--guard-controllers", "127.0.0.1:7681"]);
+        command.arg("--data").arg(self.dir.path().join("agent"));
+        Daemon::start(command.arg("--net-socket").arg(self.socket()))
+    }
+
+    fn socket(&self) -> PathBuf {
+        self.dir.path().join("run/cni.sock")
+    }
+
+    /// Attaches a pod, and gives its addresses.
+    fn attach(&self, name: &str, pod: &Host) -> [IpAddr; 2] {
+        let until = Instant::now() + PATIENCE;
+        let add = Ask::Add {
+            name: Name { container: name.to_owned(), ifname: "eth0".to_owned() },
+            network: "pods".to_owned(),
+            netns: pod.netns().display().to_string(),
+            pod: Some(Pod { namespace: "shop".to_owned(), name: name.to_owned(), uid: None }),
+            pool: None,
+        };
+        let namespace = Namespace::open(pod.netns()).unwrap();
+        loop {
+            let request = Request::within(until, add.clone());
+            let reply = wire::call(&self.socket(), &request, Some(namespace.as_fd()), until);
+            match reply {
+                Ok(Reply::Added(success)) => {
+                    return [0, 1].map(|i| success.ips[i].address.address);
+                }
+                // It reconciles first.
+                other => assert!(Instant::now() < until, "{other:?}"),
+            }
+            std::thread::sleep(Duration::from_millis(100));
+        }
+    }
+
+    fn conversations(&self, controller: &Daemon) -> Vec<Value> {
+        let mut command = fairlead(&self.node, &["conversations", "-o", "json"]);
+        command.args(["--server", controller.place("api"), "--token-file"]);
+        let output = command.arg(controller.place("token")).output().unwrap();
+        let Ok(shown) = serde_json::from_slice::<Value>(&output.stdout) else { return Vec::new() };
+        let lines = shown.get("conversations").unwrap_or(&shown);
+        lines.as_array().cloned().unwrap_or_default()
+    }
+
+    /// Asks until there is such a line, with so many bytes.
+    fn until(&self, controller: &Daemon, of: &Said, enough: impl Fn(u64) -> bool) -> Value {
+        let until = Instant::now() + PATIENCE;
+        loop {
+            let lines = self.conversations(controller);
+            let found = lines.iter().find(|line| {
+                line["protocol"] == of.protocol
+                    && line["port"] == of.server.port()
+                    && line["server"]["address"] == of.server.ip().to_string()
+            });
+            if let Some(line) = found.filter(|line| enough(line["bytes"].as_u64().unwrap())) {
+                return line.clone();
+            }
+            assert!(Instant::now() < until, "{of:?} is not in {lines:#?}");
+            std::thread::sleep(Duration::from_millis(300));
+        }
+    }
+}
+
+/// What two pods said to each other.
+#[derive(Clone, Debug)]
+struct Said {
+    protocol: &'static str,
+    client: IpAddr,
+    server: SocketAddr,
+    bytes: u64,
+    packets: u64,
+}
+
+/// A client in one pod and a server in the other that go on speaking.
+struct Datagrams {
+    client: UdpSocket,
+    server: UdpSocket,
+    said: Said,
+}
+
+impl Datagrams {
+    fn open(web: &Namespace, db: &Namespace, client: IpAddr, server: IpAddr) -> Self {
+        let bind = |namespace: &Namespace, address: IpAddr| {
+            let socket = namespace.run_in(|| UdpSocket::bind((address, 0))).unwrap().unwrap();
+            socket.set_read_timeout(Some(PATIENCE)).unwrap();
+            socket
+        };
+        let (to, from) = (bind(db, server), bind(web, client));
+        from.connect(to.local_addr().unwrap()).unwrap();
+        let server = to.local_addr().unwrap();
+        let said = Said { protocol: "udp", client, server, bytes: 0, packets: 0 };
+        Self { client: from, server: to, said }
+    }
+
+    /// So many datagrams there, each of which is answered.
+    fn say(&mut self, times: usize, length: usize) {
+        let header = if self.said.client.is_ipv4() { 20 + 8 } else { 40 + 8 };
+        let mut buffer = [0; 1500];
+        for _ in 0..times {
+            self.client.send(&vec![1; length]).unwrap();
+            let (read, from) = self.server.recv_from(&mut buffer).unwrap();
+            self.server.send_to(&buffer[..read], from).unwrap();
+            assert_eq!(self.client.recv(&mut buffer).unwrap(), length);
+            self.said.bytes += 2 * (length as u64 + header);
+            self.said.packets += 2;
+        }
+    }
+}
+
+/// One connection: a request, and a longer answer.
+fn stream(web: &Namespace, db: &Namespace, client: IpAddr, server: IpAddr) -> Said {
+    let listener = db.run_in(|| TcpListener::bind((server, 5432))).unwrap().unwrap();
+    let to = listener.local_addr().unwrap();
+    let mut dialled = web.run_in(|| TcpStream::connect_timeout(&to, PATIENCE)).unwrap().unwrap();
+    let (mut accepted, _) = listener.accept().unwrap();
+    dialled.write_all(&[1; 1_000]).unwrap();
+    accepted.read_exact(&mut [0; 1_000]).unwrap();
+    accepted.write_all(&[2; 100_000]).unwrap();
+    drop(accepted);
+    let mut answer = Vec::new();
+    dialled.read_to_end(&mut answer).unwrap();
+    assert_eq!(answer.len(), 100_000);
+    Said { protocol: "tcp", client, server: to, bytes: 101_000, packets: 0 }
+}
+
+fn open(host: &Host) -> Namespace {
+    Namespace::open(host.netns()).unwrap()
+}
+
+fn write(host: &Host, file: &str, value: &str) {
+    let work = || std::fs::write(Path::new("/proc/sys/net/netfilter").join(file), value);
+    open(host).run_in(work).unwrap().unwrap();
+}
+
+#[test]
+fn what_pods_say_is_counted_once_whoever_is_killed() {
+    requires!(netns);
+    let sandbox = Sandbox::new();
+    let [node, web, db] = ["node", "web", "db"].map(|name| sandbox.host(name));
+    // However slow this machine is, they are the same connections from the beginning to the end.
+    write(&node, "nf_conntrack_udp_timeout", "600");
+    write(&node, "nf_conntrack_udp_timeout_stream", "600");
+    let dir = tempfile::tempdir().unwrap();
+    let ground = Ground { _sandbox: sandbox, node, dir };
+
+    let controller = ground.controller();
+    let agent = ground.agent();
+    let clients = ground.attach("web", &web);
+    let servers = ground.attach("db", &db);
+    let (web, db) = (open(&web), open(&db));
+    let pairs = [0, 1].map(|family| (clients[family], servers[family]));
+
+    let mut datagrams = pairs.map(|(client, server)| Datagrams::open(&web, &db, client, server));
+    for family in &mut datagrams {
+        family.say(10, 100);
+    }
+    let streams = pairs.map(|(client, server)| stream(&web, &db, client, server));
+    let exact = |controller: &Daemon, said: &Said| {
+        let line = ground.until(controller, said, |bytes| bytes >= said.bytes);
+        assert_eq!(line["bytes"], said.bytes, "{line:#}");
+        assert_eq!((&line["packets"], &line["sessions"]), (&said.packets.into(), &1.into()));
+        line
+    };
+    for said in datagrams.iter().map(|family| &family.said) {
+        let line = exact(&controller, said);
+        let (client, server) = (&line["client"], &line["server"]);
+        assert_eq!(client["address"], said.client.to_string());
+        for (end, name) in [(client, "shop/web"), (server, "shop/db")] {
+            assert_eq!(
+                (&end["kind"], &end["name"]),
+                (&"workload".into(), &name.into()),
+                "{line:#}"
+            );
+            assert_eq!((&end["namespace"], &end["node"]), (&"shop".into(), &"node1".into()));
+        }
+    }
+    for said in &streams {
+        let line = ground.until(&controller, said, |bytes| bytes >= said.bytes);
+        let bytes = line["bytes"].as_u64().unwrap();
+        assert!(bytes < said.bytes * 2, "more than headers on top: {line:#}");
+        assert_eq!(line["sessions"], 1, "{line:#}");
+    }
+
+    // The controller dies, and what is said meanwhile is known to its next start.
+    drop(controller);
+    for family in &mut datagrams {
+        family.say(5, 200);
+    }
+    let controller = ground.controller();
+    for said in datagrams.iter().map(|family| &family.said) {
+        exact(&controller, said);
+    }
+    for said in &streams {
+        let line = ground.until(&controller, said, |bytes| bytes >= said.bytes);
+        assert_eq!(line["sessions"], 1, "{line:#}");
+    }
+
+    // So does the agent: the kernel counts on, and the next one goes on where it was.
+    drop(agent);
+    for family in &mut datagrams {
+        family.say(7, 300);
+    }
+    let agent = ground.agent();
+    for said in datagrams.iter().map(|family| &family.said) {
+        exact(&controller, said);
+    }
+    // Both, with a controller that knows nothing.
+    drop(agent);
+    drop(controller);
+    std::fs::remove_dir_all(ground.dir.path().join("controller")).unwrap();
+    for family in &mut datagrams {
+        family.say(3, 400);
+    }
+    let controller = ground.controller();
+    let _agent = ground.agent();
+    for said in datagrams.iter().map(|family| &family.said) {
+        exact(&controller, said);
+    }
+    let lines = ground.conversations(&controller);
+    let loopback = |line: &&Value| line["client"]["address"].as_str().unwrap().starts_with("127.");
+    assert_eq!(lines.iter().find(loopback), None, "what the two say to each other is no news");
+}

@@ -1,0 +1,87 @@
+//! `Book`: the groups and network rules of a store, as people change them. Who leads acts on what is
+//! written.
+
+use flow::Deadline;
+use objects::kinds::{Group, GroupSpec, NetworkRule, NetworkRuleSpec};
+use objects::{Error, Expected, Id, Kind, Objects, Version};
+
+/// Cheap to clone.
+#[derive(Clone, Debug)]
+pub struct Book(Objects);
+
+impl Book {
+    pub fn new(objects: Objects) -> Self {
+        Self(objects)
+    }
+
+    /// Makes a group, or makes it what is said here.
+    pub async fn put_group(
+        &self,
+        name: &str,
+        spec: GroupSpec,
+        deadline: Deadline,
+    ) -> Result<Group, Error> {
+        self.put(name, deadline, |found: Option<Group>| match found {
+            Some(group) => Group { spec: spec.clone(), ..group },
+            None => Group::new(name, spec.clone()),
+        })
+        .await
+    }
+
+    /// Makes a rule, or makes it what is said here.
+    pub async fn put_rule(
+        &self,
+        name: &str,
+        spec: NetworkRuleSpec,
+        deadline: Deadline,
+    ) -> Result<NetworkRule, Error> {
+        self.put(name, deadline, |found: Option<NetworkRule>| match found {
+            Some(rule) => NetworkRule { spec: spec.clone(), ..rule },
+            None => NetworkRule::new(name, spec.clone()),
+        })
+        .await
+    }
+
+    /// Writes a rule that was learned. One that is written already stays as it is: somebody may have
+    /// edited it.
+    pub async fn promote(&self, rule: &NetworkRule, deadline: Deadline) -> Result<(), Error> {
+        match self.0.create(rule, deadline).await {
+            Ok(_) | Err(Error::Exists { .. }) => Ok(()),
+            Err(error) => Err(error),
+        }
+    }
+
+    pub async fn delete_group(&self, name: &str, deadline: Deadline) -> Result<(), Error> {
+        self.0.delete::<Group>(&Id::cluster(name), Expected::Any, deadline).await.map(|_| ())
+    }
+
+    pub async fn delete_rule(&self, name: &str, deadline: Deadline) -> Result<(), Error> {
+        self.0.delete::<NetworkRule>(&Id::cluster(name), Expected::Any, deadline).await.map(|_| ())
+    }
+
+    async fn put<K: Kind>(
+        &self,
+        name: &str,
+        deadline: Deadline,
+        make: impl Fn(Option<K>) -> K,
+    ) -> Result<K, Error> {
+        let id = Id::cluster(name);
+        loop {
+            let found = self.0.get::<K>(&id, deadline).await?;
+            let written = match found {
+                Some(found) => {
+                    let version =
+                        Version(found.meta().resource_version.clone().unwrap_or_default());
+                    let next = make(Some(found));
+                    self.0.apply(&next, Expected::Version(version), deadline).await
+                }
+                None => self.0.create(&make(None), deadline).await,
+            };
+            match written {
+                // Whoever came in between did not know of this.
+                Err(Error::Conflict { .. } | Error::Exists { .. } | Error::NotFound { .. }) => {}
+                written => return written,
+            }
+        }
+    }
+}
