@@ -5,6 +5,8 @@
 //! found and told at once, and nothing starts until there is none.
 
 mod agents;
+mod guard;
+mod sense;
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -17,18 +19,10 @@ use clap::{Arg, ArgMatches, Args, Command};
 use objects::kinds::Subnet;
 
 pub(crate) use agents::Agents;
+pub(crate) use guard::Guard;
+pub(crate) use sense::Sense;
 
 use crate::values;
-
-<<<<<<< HEAD
-mod sense;
-
-pub(crate) use sense::Sense;
-=======
-mod guard;
-
-pub(crate) use guard::Guard;
->>>>>>> ingest
 
 /// Where the file is looked for when nobody names one.
 const DEFAULT_FILE: &str = "/etc/fairlead/fairlead.yaml";
@@ -49,11 +43,8 @@ pub(crate) struct Config {
     pub(crate) sense: Sense,
     pub(crate) api: Api,
     pub(crate) admission: Admission,
-<<<<<<< HEAD
     pub(crate) agents: Agents,
-=======
     pub(crate) guard: Guard,
->>>>>>> ingest
     pub(crate) admin: Admin,
     pub(crate) log: Log,
 }
@@ -194,11 +185,8 @@ impl Default for Config {
                 url: None,
                 clusters: Vec::new(),
             },
-<<<<<<< HEAD
             agents: Agents::default(),
-=======
             guard: Guard::default(),
->>>>>>> ingest
             admin: Admin {
                 listen: SocketAddr::from(([127, 0, 0, 1], 7682)),
                 tls_cert: None,
@@ -535,13 +523,10 @@ pub(crate) const SETTINGS: &[Setting] = &[
         },
         show: |c| values::show_time(c.admission.timeout),
     },
-<<<<<<< HEAD
     agents::LISTEN,
     agents::CERTIFICATE,
-=======
     guard::CLUSTER,
     guard::MODE,
->>>>>>> ingest
     Setting {
         key: "admin.listen",
         metavar: "ADDR",
