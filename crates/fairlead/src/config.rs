@@ -5,8 +5,6 @@
 //! found and told at once, and nothing starts until there is none.
 
 mod agents;
-mod guard;
-mod sense;
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -19,10 +17,15 @@ use clap::{Arg, ArgMatches, Args, Command};
 use objects::kinds::Subnet;
 
 pub(crate) use agents::Agents;
-pub(crate) use guard::Guard;
-pub(crate) use sense::Sense;
 
 use crate::values;
+
+mod sense;
+
+pub(crate) use sense::Sense;
+mod guard;
+
+pub(crate) use guard::Guard;
 
 /// Where the file is looked for when nobody names one.
 const DEFAULT_FILE: &str = "/etc/fairlead/fairlead.yaml";

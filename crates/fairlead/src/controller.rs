@@ -114,7 +114,7 @@ pub(crate) fn begin(
     let code = access.local_login_code();
     let hint = no_clusters(config);
     let api = Api::new(fleet, access, audit, ledger.clone(), gates, meshes, tasks.clone(), &hint);
-    let api = api.with_admission(admission).with_agents(agents.desk).with_guard(guard);
+    let api = api.with_admission(admission).with_guard(guard).with_agents(agents.desk);
     let scheme = if claims.certificate.is_some() { "https" } else { "http" };
     let place = format!("{scheme}://{}/", claims.address);
     let served = readiness.announce("api");

@@ -32,3 +32,4 @@ pub use outcome::{Outcome, Sample};
 pub use plan::{Design, Plan};
 pub use record::Recorder;
 pub use run::{CannotRun, run, side};
+pub use stage::server::obey;

@@ -35,6 +35,8 @@ enum What {
     List(List),
     /// Every incident that can be run here
     All(Run),
+    /// One writer is stuck under a flood of reports, joins and reviews
+    ControllerStall(Run),
     /// Clusters that refuse, hang, are slow or rotate credentials, under readers at full speed
     ClusterSync(Run),
     /// A node gets 100 pods at once, and one set-up hangs in the kernel (root)
@@ -46,6 +48,9 @@ enum What {
     /// One design of one incident, in a process of its own
     #[command(hide = true)]
     Side(Side),
+    /// `up`, with writers that can be held
+    #[command(hide = true)]
+    Server(Box<super::up::Args>),
 }
 
 #[derive(Debug, clap::Args)]
@@ -108,11 +113,16 @@ pub(crate) fn run(args: &Args) -> Verdict {
     match &args.what {
         What::List(List { output }) => list(*output),
         What::All(run) => all(run),
+        What::ControllerStall(run) => one(run, "controller-stall"),
         What::ClusterSync(run) => one(run, "cluster-sync"),
         What::CniBurst(run) => one(run, "cni-burst"),
         What::LateCrd(run) => one(run, "late-crd"),
         What::LateNode(run) => one(run, "late-node"),
         What::Side(Side { incident, design }) => replay::side(incident, *design),
+        What::Server(args) => {
+            replay::obey();
+            super::up::run(args)
+        }
     }
 }
 
