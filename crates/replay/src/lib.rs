@@ -25,6 +25,7 @@ pub mod plan;
 mod record;
 pub mod render;
 mod run;
+pub mod soak;
 mod stage;
 
 pub use incident::{INCIDENTS, Incident, Need};
@@ -32,3 +33,4 @@ pub use outcome::{Outcome, Sample};
 pub use plan::{Design, Plan};
 pub use record::Recorder;
 pub use run::{CannotRun, run, side};
+pub use stage::server::obey;
