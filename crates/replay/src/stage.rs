@@ -1,5 +1,6 @@
 //! What both designs act on: the same nodes, pods, clusters and tenants.
 
+pub(crate) mod agents;
 pub(crate) mod fleet;
 pub(crate) mod http;
 pub(crate) mod node;

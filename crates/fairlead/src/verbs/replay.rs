@@ -20,6 +20,7 @@ use crate::values;
 ///   fairlead replay list
 ///   fairlead replay cni-burst --scale 0.2
 ///   fairlead replay all -o json --html replay.html
+///   fairlead replay soak --minutes 10 --seed 7
 ///
 /// Exit codes: 0 all that must hold holds, 1 something does not, 2 could not run it here.
 #[derive(Debug, clap::Args)]
@@ -45,6 +46,8 @@ enum What {
     LateCrd(Run),
     /// A Secret and a node land after the first reconcile (kube-apiserver)
     LateNode(Run),
+    /// The jobs together for a while, with faults that a seed chooses
+    Soak(SoakArgs),
     /// One design of one incident, in a process of its own
     #[command(hide = true)]
     Side(Side),
@@ -84,6 +87,21 @@ struct Run {
 }
 
 #[derive(Debug, clap::Args)]
+struct SoakArgs {
+    /// For how long
+    #[arg(long, value_name = "MINUTES", default_value = "1", value_parser = minutes)]
+    minutes: Duration,
+    /// Chooses the faults and their order
+    #[arg(long, value_name = "NUMBER", default_value_t = 1)]
+    seed: u64,
+    /// The CNI plugin [default: fairlead-cni beside this program]
+    #[arg(long, value_name = "FILE")]
+    plugin: Option<PathBuf>,
+    #[command(flatten)]
+    output: Output,
+}
+
+#[derive(Debug, clap::Args)]
 struct Side {
     #[arg(value_parser = incident)]
     incident: &'static Incident,
@@ -94,6 +112,13 @@ struct Side {
 fn scale(text: &str) -> Result<f64, String> {
     let valid = |scale: &f64| *scale > 0.0 && *scale <= 100.0;
     text.parse().ok().filter(valid).ok_or_else(|| "expected a number from 0 to 100".to_owned())
+}
+
+fn minutes(text: &str) -> Result<Duration, String> {
+    let valid = |minutes: &f64| *minutes > 0.0 && *minutes <= 10_080.0;
+    let minutes: Option<f64> = text.parse().ok().filter(valid);
+    let minutes = minutes.ok_or("expected a number of minutes, a week of them at most")?;
+    Ok(Duration::from_secs_f64(minutes * 60.0))
 }
 
 fn time(text: &str) -> Result<Duration, String> {
@@ -118,6 +143,7 @@ pub(crate) fn run(args: &Args) -> Verdict {
         What::CniBurst(run) => one(run, "cni-burst"),
         What::LateCrd(run) => one(run, "late-crd"),
         What::LateNode(run) => one(run, "late-node"),
+        What::Soak(args) => soak(args),
         What::Side(Side { incident, design }) => replay::side(incident, *design),
         What::Server(args) => {
             replay::obey();
@@ -186,6 +212,40 @@ fn all(run: &Run) -> Verdict {
         return Err(Failure(missing.join("\nerror: ")));
     }
     Ok(ExitCode::from(if outcomes.iter().all(|outcome| outcome.ok) { 0 } else { NO }))
+}
+
+fn soak(args: &SoakArgs) -> Verdict {
+    let dir = Scratch::new()?;
+    let soak = replay::soak::Soak {
+        seed: args.seed,
+        time: args.minutes,
+        dir: dir.0.clone(),
+        plugin: plugin(args.plugin.clone())?,
+        program: std::env::current_exe()?,
+    };
+    let mut progress = crate::terminal::Progress::new();
+    let of = soak.time.as_secs();
+    let report = replay::soak::soak(&soak, &mut |so_far| {
+        progress.tell(|| format!("soaking: {} of {of} s, seed {}", so_far.as_secs(), soak.seed));
+    });
+    drop(progress);
+    args.output.print(&report, || {
+        let rows = report.jobs.iter().map(|job| {
+            let faults = job.faults.iter().map(|(name, count)| format!("{name} {count}"));
+            let faults = faults.collect::<Vec<_>>().join(", ");
+            let how = match (&job.skipped, &job.broke) {
+                (Some(why), _) => format!("not run: {why}"),
+                (None, Some(why)) => format!("BROKE: {why}"),
+                (None, None) => "held".to_owned(),
+            };
+            [job.job.to_owned(), job.rounds.to_string(), faults, how]
+        });
+        output::table(["JOB", "ROUNDS", "FAULTS", "HOW"], &rows.collect::<Vec<_>>())
+    })?;
+    if !report.ok {
+        eprintln!("again: fairlead replay soak --seed {}", report.seed);
+    }
+    Ok(ExitCode::from(if report.ok { 0 } else { NO }))
 }
 
 fn page(run: &Run, outcomes: &[Outcome]) -> Result<(), Failure> {

@@ -4,16 +4,13 @@
 //! Before that the same reviews and reads with nothing stuck, for as long as it takes to know them; after
 //! it, what was counted is compared with what was sent.
 
-use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
 use edge::agents::Batch;
-use edge::agents::client::{Answer, Client, ClientError, Endpoint, Reporting};
+use edge::agents::client::{Answer, Client, ClientError, Endpoint};
 use flow::{Deadline, Tasks};
-use guard::agents::JoinFacts;
-use guard::conversations::{Moment, Protocol, Record, Totals};
 use serde_json::{Value, json};
 
 use crate::incident::controller_stall::{DEADLINE, Load, RECORDS, due};
@@ -22,6 +19,7 @@ use crate::latency::Latencies;
 use crate::outcome::Named;
 use crate::plan::Plan;
 use crate::record::{Recorder, ms};
+use crate::stage::agents::{Agent, CONVERSATIONS, counted_sessions, facts};
 use crate::stage::http::{self, Http};
 use crate::stage::server::Server;
 
@@ -38,7 +36,6 @@ const PACE: Duration = Duration::from_millis(5);
 const PATIENCE: Duration = Duration::from_secs(120);
 /// Below this a p99 is the noise of a machine that also makes the load.
 const NOISE_MS: f64 = 50.0;
-const CONVERSATIONS: &str = "/api/v1/guard/conversations?limit=50";
 
 pub(crate) fn run(plan: &Plan, recorder: &Recorder) -> Ran {
     let load = Load::of(plan);
@@ -158,98 +155,25 @@ struct Shared {
     longest: Latencies,
 }
 
-/// One agent as its node has it.
-struct Agent {
-    facts: JoinFacts,
-    epoch: u64,
-    reporting: Option<Reporting>,
-    sequence: u64,
-    /// Of each of its records.
-    sessions: u64,
-    number: usize,
-    since: Moment,
-}
-
-impl Agent {
-    /// Totals that have grown by one session since the last one.
-    fn next(&mut self) -> Batch {
-        self.sequence += 1;
-        self.sessions += 1;
-        self.batch()
-    }
-
-    fn batch(&self) -> Batch {
-        let [_, _, high, low] = u32::try_from(self.number).unwrap_or(u32::MAX).to_be_bytes();
-        let now = Moment::now();
-        let record = |i: usize| Record {
-            client: IpAddr::V4(Ipv4Addr::new(10, high, low, i as u8)),
-            server: IpAddr::V4(Ipv4Addr::new(172, 16, (i % 16) as u8, 1)),
-            port: 443,
-            protocol: Protocol::TCP,
-            application: None,
-            totals: Totals {
-                bytes: self.sessions * 1000,
-                packets: self.sessions * 10,
-                sessions: self.sessions,
-            },
-            first: self.since,
-            last: now,
-        };
-        Batch {
-            incarnation: self.facts.incarnation,
-            sequence: self.sequence,
-            records: (0..RECORDS).map(record).collect(),
-            ..Batch::default()
-        }
-    }
-}
-
-fn facts(node: String, incarnation: u64) -> JoinFacts {
-    JoinFacts { node, incarnation, version: "replay".to_owned(), ..JoinFacts::default() }
-}
-
 impl Shared {
     /// All agents, joined, each with a first report that is counted.
     async fn agents(&self) -> Result<Vec<Agent>, Cannot> {
         let mut agents = Vec::new();
-        let deadline = Instant::now() + PATIENCE;
+        let deadline = Deadline::after(PATIENCE);
         for number in 0..self.load.agents {
-            let facts = facts(format!("node-{number}"), 1);
-            let (epoch, since) = (0, Moment::now());
-            let mut agent =
-                Agent { facts, epoch, reporting: None, sequence: 0, sessions: 0, number, since };
+            let mut agent = Agent::new(number, RECORDS);
             let batch = agent.next();
-            while !matches!(self.send(&mut agent, &batch).await, Ok(Answer::Counted { .. })) {
-                if Instant::now() > deadline {
-                    return Err("the server does not count reports".into());
-                }
-                tokio::time::sleep(Duration::from_millis(100)).await;
+            if !agent.until_counted(&batch, &self.endpoint, &self.tasks, deadline).await {
+                return Err("the server does not count reports".into());
             }
             agents.push(agent);
         }
         Ok(agents)
     }
 
-    /// Sends a batch, on the stream that there is or on another one.
+    /// A whole request of an agent may take as long as its deadline, and the answer its way.
     async fn send(&self, agent: &mut Agent, batch: &Batch) -> Result<Answer, ClientError> {
-        let deadline = Deadline::after(DEADLINE + Duration::from_secs(1));
-        let mut reporting = match agent.reporting.take() {
-            Some(reporting) => reporting,
-            None => {
-                let (client, joined) =
-                    Client::join(&self.endpoint, &agent.facts, &self.tasks, deadline).await?;
-                agent.epoch = joined.epoch;
-                client.report(deadline).await?
-            }
-        };
-        let exchange = async {
-            reporting.send(batch).await?;
-            reporting.next().await
-        };
-        let over = |_| ClientError::Over("no answer in time".to_owned());
-        let answer = deadline.bound(exchange).await.map_err(over)??;
-        agent.reporting = Some(reporting);
-        Ok(answer)
+        agent.send(batch, &self.endpoint, &self.tasks, DEADLINE + Duration::from_secs(1)).await
     }
 
     /// Counts a request that was made, by how it ended.
@@ -392,26 +316,18 @@ impl Shared {
 
     /// When the writer is back: every agent's totals count, exactly.
     async fn afterwards(&self, server: &Server, agents: Vec<Agent>, epoch: Option<u64>) -> Ran {
-        let deadline = Instant::now() + PATIENCE;
+        let deadline = Deadline::after(PATIENCE);
         let work = agents.into_iter().map(|mut agent| async move {
             let batch = agent.next();
-            while Instant::now() < deadline {
-                match self.send(&mut agent, &batch).await {
-                    Ok(Answer::Counted { .. }) => return (agent, true),
-                    Ok(Answer::ComeBack { after }) | Err(ClientError::ComeBack { after, .. }) => {
-                        tokio::time::sleep(after.min(Duration::from_secs(2))).await;
-                    }
-                    Err(_) => tokio::time::sleep(Duration::from_millis(200)).await,
-                }
-            }
-            (agent, false)
+            let counted = agent.until_counted(&batch, &self.endpoint, &self.tasks, deadline).await;
+            (agent, counted)
         });
         let agents = futures::future::join_all(work).await;
         let counted = agents.iter().filter(|(_, counted)| *counted).count();
         self.recorder.figure("countedAfter", counted as f64);
         let others = agents.iter().filter(|(agent, _)| Some(agent.epoch) != epoch).count();
         self.recorder.figure("termsEnded", f64::from(u8::from(others > 0)));
-        let wanted: u64 = agents.iter().map(|(agent, _)| agent.sessions * RECORDS as u64).sum();
+        let wanted: u64 = agents.iter().map(|(agent, _)| agent.sessions()).sum();
         // What is read was published less than a second ago.
         let mut wrong = f64::NAN;
         for _ in 0..20 {
@@ -426,16 +342,6 @@ impl Shared {
         self.recorder.figure("sessionsWrong", wrong);
         Ok(())
     }
-}
-
-/// All that are counted, those too that are too old to be kept by themselves.
-async fn counted_sessions(server: &Server) -> Result<u64, Cannot> {
-    let request = http::get(CONVERSATIONS, Some(&server.token));
-    let answer = Http::plain(server.api).await?.ask(&request, DEADLINE).await?;
-    let found: Value = serde_json::from_slice(&answer.body)?;
-    let rest = found["rest"].as_array().into_iter().flatten();
-    let all = rest.chain([&found["totals"]]).filter_map(|totals| totals["sessions"].as_u64());
-    Ok(all.sum())
 }
 
 #[derive(Debug)]

@@ -32,7 +32,6 @@ pub fn obey() {
 }
 
 /// Our side. The child is ended when this is dropped.
-#[derive(Debug)]
 pub(crate) struct Server {
     child: Child,
     orders: ChildStdin,
