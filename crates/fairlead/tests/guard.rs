@@ -278,11 +278,12 @@ fn what_pods_say_is_counted_once_whoever_is_killed() {
     let (web, db) = (open(&web), open(&db));
     let pairs = [0, 1].map(|family| (clients[family], servers[family]));
 
+    // First: where a link has just come up the kernel drops packets, and these are sent again.
+    let streams = pairs.map(|(client, server)| stream(&web, &db, client, server));
     let mut datagrams = pairs.map(|(client, server)| Datagrams::open(&web, &db, client, server));
     for family in &mut datagrams {
         family.say(10, 100);
     }
-    let streams = pairs.map(|(client, server)| stream(&web, &db, client, server));
     for said in datagrams.iter().map(|family| &family.said) {
         let line = controller.hears_exactly(said);
         for (end, name) in [(&line["client"], "shop/web"), (&line["server"], "shop/db")] {
