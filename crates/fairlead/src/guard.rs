@@ -1,6 +1,6 @@
 //! Who talks to whom, as this process counts it: for as long as it leads.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use edge::api;
 use fleet::{Connection, Fleet};
@@ -77,8 +77,12 @@ impl Duty {
                 ingest.keep_statuses(&objects, &below);
                 facts.follow(ingest, &objects, &below);
             };
+            let began = Instant::now();
             seat.hold(settings, ledger, tasks.clone(), begin).await;
             tasks.shutdown(GRACE).await;
+            if began.elapsed() > AGAIN.most {
+                backoff.succeeded();
+            }
             stop.bound(tokio::time::sleep(backoff.failed().wait)).await;
         }
     }

@@ -1,11 +1,13 @@
-//! Faults, for tests and replays: a part of the ingest hangs until it is let go. Not in a build that
-//! serves anybody (feature `faults`).
+//! Faults, for tests and replays: a part of the ingest hangs until it is let go, or panics. Not in a
+//! build that serves anybody (feature `faults`).
 
 use parking_lot::{Condvar, Mutex};
 
 /// The parts that hang. Written by tests, read by every part before it works.
 static HELD: Mutex<Vec<Part>> = Mutex::new(Vec::new());
 static CHANGED: Condvar = Condvar::new();
+/// The parts that panic when they next work.
+static BROKEN: Mutex<Vec<Part>> = Mutex::new(Vec::new());
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Part {
@@ -34,6 +36,11 @@ pub fn hold_writer() -> Hold {
     hold(Part::Writer)
 }
 
+/// The owner of a shard panics in its next piece of work.
+pub fn break_shard(number: usize) {
+    BROKEN.lock().push(Part::Shard(number));
+}
+
 fn hold(part: Part) -> Hold {
     HELD.lock().push(part);
     Hold(part)
@@ -50,6 +57,13 @@ impl Drop for Hold {
 }
 
 pub(crate) fn pass(part: Part) {
+    let mut broken = BROKEN.lock();
+    if let Some(place) = broken.iter().position(|other| *other == part) {
+        broken.swap_remove(place);
+        drop(broken);
+        panic!("a fault");
+    }
+    drop(broken);
     let mut held = HELD.lock();
     while held.contains(&part) {
         CHANGED.wait(&mut held);

@@ -9,7 +9,7 @@
 //! - It does not depend on how many shards there were.
 
 use std::fs::{self, File, OpenOptions};
-use std::io::{self, Write as _};
+use std::io;
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::Path;
 use std::sync::Arc;
@@ -77,6 +77,13 @@ impl Checkpoint {
     }
 
     pub fn to_bytes(&self) -> Vec<u8> {
+        let mut bytes = Vec::new();
+        self.write_to(&mut bytes).expect("memory takes what is written to it");
+        bytes
+    }
+
+    /// Piece by piece: a million conversations are not copied once more.
+    fn write_to(&self, to: &mut impl io::Write) -> io::Result<()> {
         let mut out = Writer(MAGIC.to_vec());
         out.number(VERSION);
         self.seed.iter().for_each(|half| out.fixed(*half));
@@ -87,12 +94,19 @@ impl Checkpoint {
             out.number(*through);
         }
         out.count(self.shards.len());
-        self.shards.iter().for_each(|shard| out.bytes(shard));
-        out.bytes(&self.learned);
-        out.bytes(&self.violations);
-        let sum = Sha256::digest(&out.0);
-        out.0.extend_from_slice(&sum);
-        out.0
+        let mut sum = Sha256::new();
+        let mut put = |piece: &[u8]| {
+            sum.update(piece);
+            to.write_all(piece)
+        };
+        put(&out.0)?;
+        for part in self.shards.iter().chain([&self.learned, &self.violations]) {
+            let mut length = Writer::default();
+            length.count(part.len());
+            put(&length.0)?;
+            put(part)?;
+        }
+        to.write_all(&sum.finalize())
     }
 
     pub fn from_bytes(bytes: &[u8]) -> Result<Self, Refused> {
@@ -126,7 +140,7 @@ impl Checkpoint {
         let draft = path.with_extension("draft");
         let mut options = OpenOptions::new();
         let mut file = options.write(true).create(true).truncate(true).mode(0o600).open(&draft)?;
-        file.write_all(&self.to_bytes())?;
+        self.write_to(&mut file)?;
         file.sync_all()?;
         fs::rename(&draft, path)?;
         match path.parent().filter(|dir| !dir.as_os_str().is_empty()) {

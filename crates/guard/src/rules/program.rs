@@ -1,17 +1,27 @@
 //! Rules compiled in the order in which they decide.
 
+use std::hash::BuildHasher as _;
 use std::sync::Arc;
 
 use kube::ResourceExt;
 use objects::kinds::{GroupMode, GroupName, NetworkRule, Ports, RuleAction};
 use objects::{Invalid, Kind};
+use rustc_hash::{FxBuildHasher, FxHashMap};
 
 use super::learn::LearnedRule;
 use crate::conversations::{End, Endpoint, Judge, Judgement, Service, Verdict};
 use crate::groups::Groups;
 
 #[derive(Clone, Debug, Default)]
-pub struct Program(Vec<Compiled>);
+pub struct Program {
+    /// In the order in which they decide.
+    rules: Vec<Compiled>,
+    /// Places of those whose two ends are each one kind of endpoint or one owner's workloads, by
+    /// both: learned ones are, and there are thousands.
+    exact: FxHashMap<u64, Vec<u32>>,
+    /// Places of the others.
+    wide: Vec<u32>,
+}
 
 #[derive(Clone, Debug)]
 struct Compiled {
@@ -76,7 +86,18 @@ impl Program {
             let applications = Vec::new();
             compiled.push(Compiled { name, from, to, ports, applications, allows: true });
         }
-        Ok(Self(compiled))
+        Ok(Self::of(compiled))
+    }
+
+    fn of(rules: Vec<Compiled>) -> Self {
+        let (mut exact, mut wide) = (FxHashMap::<u64, Vec<u32>>::default(), Vec::new());
+        for (place, rule) in (0_u32..).zip(&rules) {
+            match (rule.from.print(), rule.to.print()) {
+                (Some(from), Some(to)) => exact.entry(both(from, to)).or_default().push(place),
+                _ => wide.push(place),
+            }
+        }
+        Self { rules, exact, wide }
     }
 
     /// The first that speaks of it.
@@ -87,10 +108,39 @@ impl Program {
         server: &End,
         about: Service<'_>,
     ) -> Option<&Compiled> {
-        self.0.iter().find(|rule| {
-            rule.speaks_of(about) && rule.from.has(groups, client) && rule.to.has(groups, server)
-        })
+        let speaks = |place: &u32| {
+            let rule = self.rules.get(*place as usize)?;
+            let of_it = rule.speaks_of(about)
+                && rule.from.has(groups, client)
+                && rule.to.has(groups, server);
+            of_it.then_some((*place, rule))
+        };
+        let ends = both(print(&client.endpoint), print(&server.endpoint));
+        // Two pairs of ends may share a number: each rule is asked itself.
+        let exact = self.exact.get(&ends).and_then(|places| places.iter().find_map(speaks));
+        let wide = self.wide.iter().find_map(speaks);
+        [exact, wide].into_iter().flatten().min_by_key(|(place, _)| *place).map(|(_, rule)| rule)
     }
+}
+
+/// Of an end that a rule may name by itself.
+fn print(endpoint: &Endpoint) -> u64 {
+    match endpoint {
+        Endpoint::Workload { namespace, owner, .. } => of_owner(namespace, owner),
+        other => of_kind(other.kind()),
+    }
+}
+
+fn of_owner(namespace: &str, owner: &str) -> u64 {
+    FxBuildHasher.hash_one((namespace, owner))
+}
+
+fn of_kind(kind: &str) -> u64 {
+    FxBuildHasher.hash_one(kind)
+}
+
+fn both(from: u64, to: u64) -> u64 {
+    FxBuildHasher.hash_one((from, to))
 }
 
 impl Compiled {
@@ -118,6 +168,15 @@ impl Who {
             }
             GroupName::Made(name) => Self::Made(name.into()),
         })
+    }
+
+    /// As that of every end it has; none if they have several.
+    fn print(&self) -> Option<u64> {
+        match self {
+            Self::Kind(kind) => Some(of_kind(kind)),
+            Self::Learned { namespace, owner } => Some(of_owner(namespace, owner)),
+            Self::Any | Self::Workloads | Self::Made(_) => None,
+        }
     }
 
     pub fn has(&self, groups: &Groups, end: &End) -> bool {

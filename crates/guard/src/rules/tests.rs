@@ -8,7 +8,7 @@ use objects::kinds::{Group, GroupMode, NetworkRule, Protocol};
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
-use super::{Learned, Policy, Program, export};
+use super::{Learned, Policy, Program, Who, export};
 use crate::conversations::{
     End, Endpoint, Judge, Moment, Notice, PodFacts, Service, Totals, Verdict,
 };
@@ -357,4 +357,49 @@ fn a_made_group_of_labels_is_a_selector() {
             {"key": "tier", "operator": "NotIn", "values": ["test"]}]})
     );
     assert_eq!(policies[0].metadata.namespace.as_deref(), Some("shop"));
+}
+
+proptest! {
+    /// However rules are looked up, it is the first of all in their order.
+    #[test]
+    fn the_first_of_all_rules_decides(
+        drawn in prop::collection::vec((0..6_usize, 0..6_usize, 0..4_u16, 0..3_i32), 0..30),
+    ) {
+        const WHO: [&str; 6] =
+            ["any", "workloads", "external", "hosts", "shop/Deployment/web", "shop/Deployment/db"];
+        let rules: Vec<_> = drawn
+            .iter()
+            .enumerate()
+            .map(|(n, (from, to, port, priority))| {
+                let ports: Vec<_> = (*port > 0).then(|| format!("tcp/{port}")).into_iter().collect();
+                let spec = json!({"from": WHO[*from], "to": WHO[*to], "ports": ports,
+                                  "action": "allow", "priority": priority});
+                rule(&format!("r{n:02}"), spec)
+            })
+            .collect();
+        let policy = policy(GroupMode::Monitor, &rules);
+        let mut order: Vec<_> = rules.iter().collect();
+        order.sort_by_key(|rule| (rule.spec.priority, rule.metadata.name.clone()));
+        let host = End {
+            endpoint: Arc::new(Endpoint::Host { name: "a".into() }),
+            address: [192, 168, 0, 1].into(),
+        };
+        let ends = [workload("web"), workload("db"), outside(), host];
+        for (client, server) in ends.iter().flat_map(|a| ends.iter().map(move |b| (a, b))) {
+            for port in 1..4 {
+                let has = |who: &str, end: &End| Who::new(who).unwrap().has(&policy.groups, end);
+                let first = order.iter().find(|rule| {
+                    has(&rule.spec.from, client)
+                        && has(&rule.spec.to, server)
+                        && (rule.spec.ports.is_empty()
+                            || rule.spec.ports.contains(&format!("tcp/{port}")))
+                });
+                let judged = policy.judge(client, server, tcp(port));
+                if judged.verdict != Verdict::Unjudged {
+                    let first = first.and_then(|rule| rule.metadata.name.as_deref());
+                    prop_assert_eq!(judged.rule.as_deref(), first);
+                }
+            }
+        }
+    }
 }

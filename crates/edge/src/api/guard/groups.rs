@@ -1,8 +1,8 @@
 //! Groups: those that somebody made and those that were learned, and who is in them.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashMap};
+use std::sync::Arc;
 
-use ::guard::groups::Groups;
 use ::guard::ingest::World;
 use access::Verb;
 use axum::Json;
@@ -74,6 +74,16 @@ impl GroupLine {
 
     fn all(world: &World) -> Vec<Self> {
         let groups = &world.groups;
+        let mut members: HashMap<&str, usize> = HashMap::new();
+        // What the strictest workload of an owner is under.
+        let mut modes: HashMap<(&str, Arc<str>), GroupMode> = HashMap::new();
+        for (pod, membership) in groups.all() {
+            for group in &membership.groups {
+                *members.entry(group).or_default() += 1;
+            }
+            let mode = modes.entry((&pod.namespace, pod.owner())).or_insert(membership.mode);
+            *mode = membership.mode.max(*mode);
+        }
         let mut lines: Vec<_> = groups
             .all_made()
             .iter()
@@ -82,7 +92,7 @@ impl GroupLine {
                 origin: "made",
                 mode: made.mode,
                 enforcement: enforcement(made.mode),
-                members: groups.members(&made.name).count(),
+                members: members.get(&*made.name).copied().unwrap_or_default(),
                 criteria: made.spec.criteria.iter().map(words).collect(),
                 comment: made.spec.comment.clone(),
                 wrong: None,
@@ -91,7 +101,7 @@ impl GroupLine {
             .collect();
         lines.sort_by(|a, b| a.name.cmp(&b.name));
         lines.extend(groups.all_learned().into_iter().map(|(namespace, owner, members)| {
-            let mode = strictest(groups, &namespace, &owner);
+            let mode = modes.get(&(&*namespace, Arc::clone(&owner))).copied();
             Self {
                 name: format!("{namespace}/{owner}"),
                 origin: "learned",
@@ -105,12 +115,6 @@ impl GroupLine {
         }));
         lines
     }
-}
-
-/// Of its workloads, by the groups that they are in; none if it is empty.
-fn strictest(groups: &Groups, namespace: &str, owner: &str) -> Option<GroupMode> {
-    let of = groups.workloads(namespace).filter(|pod| *pod.owner() == *owner);
-    of.filter_map(|pod| groups.of(&pod.namespace, &pod.name)).map(|it| it.mode).max()
 }
 
 /// As it is written.

@@ -85,3 +85,30 @@ async fn a_seat_is_taken_for_a_term_and_the_next_one_knows_what_the_last_did() {
     let controller = Controller::start(&settings.dir, 2).await;
     controller.until_bytes(300).await;
 }
+
+#[tokio::test]
+async fn a_shard_that_panics_ends_the_term_and_the_next_goes_on_from_the_checkpoint() {
+    let dir = tempfile::tempdir().unwrap();
+    let seat = Seat::default();
+    let settings = Settings { shards: 2, ..Settings::new(dir.path().join("guard")) };
+    let all = Tasks::new("process");
+    let tasks = all.child("guard");
+    let mut changes = seat.changes();
+    let hold = seat.clone().hold(settings.clone(), Ledger::default(), tasks.clone(), |_| {});
+    let held = all.spawn("term", hold);
+    soon().bound(changes.changed()).await.unwrap();
+    let ingest = seat.ingest().unwrap();
+    ingest.offer(&report(1, vec![record(1, 2, 80, 100)]), |_| true, soon()).await.unwrap();
+    let patience = soon();
+    while !ingest.save(soon(), &tasks).await {
+        assert!(!patience.has_passed(), "the first one of the term is being written");
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    crate::faults::break_shard(0);
+    soon().bound(held).await.expect("its term ends").unwrap();
+    assert!(seat.ingest().is_none() && !all.stopping().is_stopped(), "and nothing else does");
+
+    let controller = Controller::start(&settings.dir, 2).await;
+    assert_eq!(controller.ingest.epoch(), ingest.epoch());
+    controller.until_bytes(100).await;
+}
