@@ -80,9 +80,7 @@ pub(super) fn run(soak: &Soak, rounds: &Rounds<'_>) -> Result<(), Cannot> {
 }
 
 /// A set-up that hung undoes itself when the kernel lets go of it; until then a DEL is refused.
-fn until_deleted<T, E>(
-    delete: impl Fn() -> Result<Result<T, E>, Cannot>,
-) -> Result<(), Cannot> {
+fn until_deleted<T, E>(delete: impl Fn() -> Result<Result<T, E>, Cannot>) -> Result<(), Cannot> {
     for _ in 0..100 {
         if delete()?.is_ok() {
             return Ok(());
