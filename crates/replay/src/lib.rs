@@ -25,6 +25,7 @@ pub mod plan;
 mod record;
 pub mod render;
 mod run;
+pub mod soak;
 mod stage;
 
 pub use incident::{INCIDENTS, Incident, Need};

@@ -43,6 +43,8 @@ enum What {
     LateCrd(Run),
     /// A Secret and a node land after the first reconcile (kube-apiserver)
     LateNode(Run),
+    /// All jobs together for minutes, with random faults from a seed, and what must hold checked
+    Soak(Soak),
     /// One design of one incident, in a process of its own
     #[command(hide = true)]
     Side(Side),
@@ -79,6 +81,24 @@ struct Run {
 }
 
 #[derive(Debug, clap::Args)]
+struct Soak {
+    /// How long the load lasts
+    #[arg(long, value_name = "MINUTES", default_value = "5", value_parser = minutes)]
+    minutes: Duration,
+    /// Decides which faults come when, and to whom [default: another one each time]
+    #[arg(long, value_name = "NUMBER")]
+    seed: Option<u64>,
+    /// The CNI plugin [default: fairlead-cni beside this program]
+    #[arg(long, value_name = "FILE")]
+    plugin: Option<PathBuf>,
+    /// Be the daemon of the soak's node, with its files here
+    #[arg(long, value_name = "DIRECTORY", hide = true)]
+    node: Option<PathBuf>,
+    #[command(flatten)]
+    output: Output,
+}
+
+#[derive(Debug, clap::Args)]
 struct Side {
     #[arg(value_parser = incident)]
     incident: &'static Incident,
@@ -93,6 +113,12 @@ fn scale(text: &str) -> Result<f64, String> {
 
 fn time(text: &str) -> Result<Duration, String> {
     values::duration(text).ok_or_else(|| "expected a time such as 5s or 2m".to_owned())
+}
+
+fn minutes(text: &str) -> Result<Duration, String> {
+    let time = text.parse().ok().and_then(|n: f64| Duration::try_from_secs_f64(n * 60.0).ok());
+    let valid = |time: &Duration| (replay::soak::SHORTEST..=Duration::from_hours(24 * 7)).contains(time);
+    time.filter(valid).ok_or_else(|| "expected a number of minutes from 0.25 on, at most a week".to_owned())
 }
 
 fn incident(name: &str) -> Result<&'static Incident, String> {
@@ -112,6 +138,7 @@ pub(crate) fn run(args: &Args) -> Verdict {
         What::CniBurst(run) => one(run, "cni-burst"),
         What::LateCrd(run) => one(run, "late-crd"),
         What::LateNode(run) => one(run, "late-node"),
+        What::Soak(args) => soak(args),
         What::Side(Side { incident, design }) => replay::side(incident, *design),
     }
 }
@@ -176,6 +203,37 @@ fn all(run: &Run) -> Verdict {
         return Err(Failure(missing.join("\nerror: ")));
     }
     Ok(ExitCode::from(if outcomes.iter().all(|outcome| outcome.ok) { 0 } else { NO }))
+}
+
+fn soak(args: &Soak) -> Verdict {
+    if let Some(dir) = &args.node {
+        replay::soak::node(dir);
+    }
+    let program = std::env::current_exe()?;
+    let scratch = Scratch::new()?;
+    let plan = replay::soak::Soak {
+        seed: args.seed.unwrap_or_else(replay::soak::any_seed),
+        time: args.minutes,
+        dir: scratch.0.clone(),
+        plugin: plugin(args.plugin.clone())?,
+    };
+    eprintln!("soak: seed {}", plan.seed);
+    let node = || {
+        let mut command = Command::new(&program);
+        command.args(["replay", "soak", "--node"]);
+        command
+    };
+    let mut last: Option<Instant> = None;
+    let mut tell = |line: &str| {
+        if last.is_none_or(|last| last.elapsed() > Shown::NOW_AND_THEN) {
+            last = Some(Instant::now());
+            eprintln!("soak: {line}");
+        }
+    };
+    let report = replay::soak::soak(&plan, &node, &mut tell)
+        .map_err(|cannot| Failure(format!("{cannot} (seed {})", plan.seed)))?;
+    args.output.print(&report, || replay::soak::text(&report))?;
+    Ok(ExitCode::from(if report.ok { 0 } else { NO }))
 }
 
 fn page(run: &Run, outcomes: &[Outcome]) -> Result<(), Failure> {
