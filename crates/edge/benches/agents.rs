@@ -11,12 +11,13 @@ use std::env;
 use std::hint::black_box;
 use std::io::{BufRead, BufReader, Write};
 use std::net::{IpAddr, SocketAddr, TcpListener};
-use std::process::{Command, Stdio};
+use std::process::{Command, ExitCode, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use bench::Table;
 use edge::agents::client::{Answer, Client, Endpoint};
 use edge::agents::{Batch, Counts, Identity, Server, start};
 use flow::ledger::LedgerConfig;
@@ -35,45 +36,34 @@ const RECORDS: u32 = 2000;
 const ADMITTING: usize = 8;
 const RULES: usize = 50;
 
-fn main() {
+fn main() -> ExitCode {
     // cargo adds `--bench`.
     let mut args = env::args().skip(1).filter(|arg| arg != "--bench");
     let first = args.next();
     if first.as_deref() == Some("clients") {
-        return clients(&args.collect::<Vec<_>>());
+        clients(&args.collect::<Vec<_>>());
+        return ExitCode::SUCCESS;
     }
     let seconds = first.map_or(3, |seconds| seconds.parse().unwrap());
     let agents = args.next().map_or(10_000, |agents| agents.parse().unwrap());
     let runtime =
         tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
-    runtime.block_on(run(Duration::from_secs(seconds), agents));
+    runtime.block_on(run(Duration::from_secs(seconds), agents)).finish()
 }
 
-async fn run(time: Duration, agents: u32) {
-    let profile = if cfg!(debug_assertions) { "unoptimised" } else { "optimised" };
-    println!(
-        "{SENDERS} agents, {RECORDS} records a batch, both ends on the same cores, {profile}; \
-         {ADMITTING} threads of admission, {RULES} rules"
-    );
-    let dir = tempfile::tempdir().unwrap();
-    let (old, old_beside) = {
-        let locked = Locked::default();
-        let admit = locked.clone();
-        let alone = rate(&Snapshot::new(Some(locked.clone())), time).await;
-        let admitting = Admitting::start(move |program, request| {
-            // The old controller's map and its rules are behind one lock.
-            let _all = admit.0.all.lock();
-            black_box(decide(program, request, &Unknown).allowed);
-        });
-        let beside = rate(&Snapshot::new(Some(locked)), time).await;
-        (alone, (beside, admitting.stop()))
-    };
-    println!("one lock       alone     {old:>12.0} records/s");
-    println!(
-        "               beside    {:>12.0} records/s, {:>9.0} reviews/s",
-        old_beside.0, old_beside.1
-    );
-    let tasks = Tasks::new("bench");
+async fn run(time: Duration, agents: u32) -> Table {
+    let locked = Locked::default();
+    let counts = Snapshot::new(Some(locked.clone()));
+    let old = rate(&counts, time).await;
+    let admitting = Admitting::start(move |program, request| {
+        // The old controller's map and its rules are behind one lock.
+        let _all = locked.0.all.lock();
+        black_box(decide(program, request, &Unknown).allowed);
+    });
+    let old_beside = rate(&counts, time).await;
+    let old_reviews = admitting.stop();
+
+    let (tasks, dir) = (Tasks::new("bench"), tempfile::tempdir().unwrap());
     let seat = Seat::default();
     let settings = ingest::Settings::new(dir.path().to_owned());
     tasks.spawn("term", seat.clone().hold(settings, ledger(), tasks.child("term"), |_| {}));
@@ -86,19 +76,21 @@ async fn run(time: Duration, agents: u32) {
     });
     let beside = rate(seat.current(), time).await;
     let reviews = admitting.stop();
-    println!("shards         alone     {new:>12.0} records/s, {:.2}x one lock", new / old);
-    println!(
-        "               beside    {beside:>12.0} records/s, {:.2}x one lock; {reviews:>9.0} reviews/s, {:.2}x one lock",
-        beside / old_beside.0,
-        reviews / old_beside.1
-    );
     tasks.stop("done");
 
-    println!(
-        "an agent that is connected, has reported once and is quiet, on the controller's side:"
-    );
-    memory("without TLS", agents, false).await;
-    memory("with TLS", agents.min(2000), true).await;
+    let mut table = Table::new("agents over gRPC, both ends on the same cores");
+    let what = format!("records counted, {SENDERS} agents, {RECORDS} a batch");
+    table.row(&what, "/s", new, &[("one lock", old)]);
+    let what = format!("the same beside {ADMITTING} threads of admission");
+    table.row(&what, "/s", beside, &[("one lock", old_beside), ("alone", new)]);
+    table.row("reviews decided meanwhile", "/s", reviews, &[("one lock", old_reviews)]);
+    for (tls, agents) in [(false, agents), (true, agents.min(2000))] {
+        let what = if tls { "with TLS" } else { "without TLS" };
+        let what =
+            format!("memory for each of {agents} agents that are connected and quiet, {what}");
+        table.row(&what, "B", memory(agents, tls).await, &[]);
+    }
+    table
 }
 
 fn ledger() -> Ledger {
@@ -179,10 +171,10 @@ fn batch(agent: u32, incarnation: u64) -> Batch {
 
 /// The old design.
 #[derive(Clone, Debug)]
-struct Locked(Arc<Table>);
+struct Locked(Arc<Behind>);
 
 #[derive(Debug)]
-struct Table {
+struct Behind {
     all: Mutex<HashMap<(IpAddr, IpAddr, u16), Totals>>,
     shipped: Snapshot<Shipped>,
 }
@@ -191,7 +183,7 @@ impl Default for Locked {
     fn default() -> Self {
         let (rules, groups) = (Map::new(), Map::new());
         let shipped = Shipped { version: 0, rules, groups, mode: GroupMode::Discover };
-        Self(Arc::new(Table { all: Mutex::default(), shipped: Snapshot::new(shipped) }))
+        Self(Arc::new(Behind { all: Mutex::default(), shipped: Snapshot::new(shipped) }))
     }
 }
 
@@ -293,7 +285,7 @@ fn resident() -> u64 {
 }
 
 /// The agents are in a process of their own.
-async fn memory(what: &str, agents: u32, tls: bool) {
+async fn memory(agents: u32, tls: bool) -> f64 {
     let (tasks, data) = (Tasks::new("memory"), tempfile::tempdir().unwrap());
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let at = listener.local_addr().unwrap();
@@ -330,16 +322,14 @@ async fn memory(what: &str, agents: u32, tls: bool) {
         .spawn()
         .unwrap();
     let output = child.stdout.take().unwrap();
-    let began = Instant::now();
     let told = tokio::task::spawn_blocking(move || {
         let mut line = String::new();
         BufReader::new(output).read_line(&mut line).unwrap();
         line
     });
     assert_eq!(told.await.unwrap().trim(), "connected");
-    let took = began.elapsed();
     assert_eq!(registry.count(), agents as usize);
-    let each = (resident().saturating_sub(before)) / u64::from(agents);
+    let each = resident().saturating_sub(before) as f64 / f64::from(agents);
     println!(
         "  {what:<12} {agents:>6} agents: {each:>6} bytes each; all joined and reported in {took:.1?}"
     );
@@ -347,6 +337,7 @@ async fn memory(what: &str, agents: u32, tls: bool) {
     child.wait().unwrap();
     tasks.stop("done");
     tasks.shutdown(Duration::from_millis(200)).await;
+    each
 }
 
 /// Connects so many agents, says so, and leaves when told.

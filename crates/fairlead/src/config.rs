@@ -20,15 +20,12 @@ pub(crate) use agents::Agents;
 
 use crate::values;
 
-<<<<<<< HEAD
 mod sense;
 
 pub(crate) use sense::Sense;
-=======
 mod guard;
 
 pub(crate) use guard::Guard;
->>>>>>> ingest
 
 /// Where the file is looked for when nobody names one.
 const DEFAULT_FILE: &str = "/etc/fairlead/fairlead.yaml";
@@ -49,11 +46,8 @@ pub(crate) struct Config {
     pub(crate) sense: Sense,
     pub(crate) api: Api,
     pub(crate) admission: Admission,
-<<<<<<< HEAD
     pub(crate) agents: Agents,
-=======
     pub(crate) guard: Guard,
->>>>>>> ingest
     pub(crate) admin: Admin,
     pub(crate) log: Log,
 }
@@ -194,11 +188,8 @@ impl Default for Config {
                 url: None,
                 clusters: Vec::new(),
             },
-<<<<<<< HEAD
             agents: Agents::default(),
-=======
             guard: Guard::default(),
->>>>>>> ingest
             admin: Admin {
                 listen: SocketAddr::from(([127, 0, 0, 1], 7682)),
                 tls_cert: None,
@@ -535,13 +526,10 @@ pub(crate) const SETTINGS: &[Setting] = &[
         },
         show: |c| values::show_time(c.admission.timeout),
     },
-<<<<<<< HEAD
     agents::LISTEN,
     agents::CERTIFICATE,
-=======
     guard::CLUSTER,
     guard::MODE,
->>>>>>> ingest
     Setting {
         key: "admin.listen",
         metavar: "ADDR",

@@ -15,7 +15,6 @@ use edge::tls::Certificate;
 use fleet::{Fleet, FleetConfig, InCluster, Secrets};
 use flow::readiness::Component;
 use flow::{Deadline, Ledger, Tasks};
-use guard::ingest::Seat;
 use mesh::Meshes;
 use net::leader::Reclaim;
 use objects::kinds::{AccessRole, AccessToken, Cluster, ClusterMesh, User};
@@ -89,12 +88,8 @@ pub(crate) fn begin(
     let webhook = claims.webhook;
     let Begun { admission, duty, place: webhook } =
         admission::begin(config, webhook, &objects, &fleet, ground, registry)?;
-<<<<<<< HEAD
-    let seat = Seat::default();
-    let agents = agents::begin(config, claims.agents, &objects, &seat, ground, registry)?;
-=======
     let (guard, counting) = guard::begin(config, &objects, &fleet, ledger, registry);
->>>>>>> ingest
+    let agents = agents::begin(config, claims.agents, &objects, &guard.seat, ground, registry)?;
     let meshes = Meshes::new(objects.clone());
     // Only a Kubernetes API server can say that a node is gone.
     let reclaim = match config.store {
@@ -103,11 +98,8 @@ pub(crate) fn begin(
     };
     let duties = Duties {
         admission: duty,
-<<<<<<< HEAD
         agents: agents.duty,
-=======
         guard: counting,
->>>>>>> ingest
         fleet: fleet.clone(),
         ledger: ledger.clone(),
         reclaim,
@@ -122,11 +114,7 @@ pub(crate) fn begin(
     let code = access.local_login_code();
     let hint = no_clusters(config);
     let api = Api::new(fleet, access, audit, ledger.clone(), gates, meshes, tasks.clone(), &hint);
-<<<<<<< HEAD
-    let api = api.with_admission(admission).with_agents(agents.desk);
-=======
-    let api = api.with_admission(admission).with_guard(guard);
->>>>>>> ingest
+    let api = api.with_admission(admission).with_guard(guard).with_agents(agents.desk);
     let scheme = if claims.certificate.is_some() { "https" } else { "http" };
     let place = format!("{scheme}://{}/", claims.address);
     let served = readiness.announce("api");
@@ -151,11 +139,8 @@ pub(crate) fn begin(
 #[derive(Debug)]
 struct Duties {
     admission: Duty,
-<<<<<<< HEAD
     agents: agents::Duty,
-=======
     guard: guard::Duty,
->>>>>>> ingest
     fleet: Fleet,
     ledger: Ledger,
     reclaim: Reclaim,
@@ -165,11 +150,8 @@ struct Duties {
 /// and writes through the leader's objects or looks at its fence before each write.
 fn lead(leader: &Leader, duties: &Duties) {
     duties.admission.lead(leader);
-<<<<<<< HEAD
     duties.agents.lead(leader);
-=======
     duties.guard.lead(leader);
->>>>>>> ingest
     mesh::controller::start(leader, &duties.fleet, &duties.ledger);
     net::leader::lead(leader, duties.reclaim);
 }

@@ -3,6 +3,7 @@
 
 pub(crate) mod cluster_sync;
 pub(crate) mod cni_burst;
+pub(crate) mod controller_stall;
 pub(crate) mod late_crd;
 pub(crate) mod late_node;
 
@@ -34,8 +35,13 @@ pub struct Incident {
     pub(crate) void: fn(&Plan, &Ended, &Ended) -> Option<String>,
 }
 
-pub static INCIDENTS: &[Incident] =
-    &[cluster_sync::INCIDENT, cni_burst::INCIDENT, late_crd::INCIDENT, late_node::INCIDENT];
+pub static INCIDENTS: &[Incident] = &[
+    controller_stall::INCIDENT,
+    cluster_sync::INCIDENT,
+    cni_burst::INCIDENT,
+    late_crd::INCIDENT,
+    late_node::INCIDENT,
+];
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Need {

@@ -33,3 +33,4 @@ pub use outcome::{Outcome, Sample};
 pub use plan::{Design, Plan};
 pub use record::Recorder;
 pub use run::{CannotRun, run, side};
+pub use stage::server::obey;

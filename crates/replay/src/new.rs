@@ -2,4 +2,5 @@
 
 pub(crate) mod cluster_sync;
 pub(crate) mod cni_burst;
+pub(crate) mod controller_stall;
 pub(crate) mod mesh;

@@ -287,13 +287,13 @@ pub(crate) fn ms(duration: Duration) -> f64 {
     (duration.as_secs_f64() * 1e6).round() / 1e3
 }
 
-struct Memory {
-    now: u64,
+pub(crate) struct Memory {
+    pub(crate) now: u64,
     peak: u64,
 }
 
 /// Zero of a process that is gone.
-fn memory_of(process: u32) -> Memory {
+pub(crate) fn memory_of(process: u32) -> Memory {
     let path = match process {
         0 => "/proc/self/status".to_owned(),
         process => format!("/proc/{process}/status"),

@@ -33,6 +33,7 @@ use std::time::{Duration, Instant};
 use serde::Serialize;
 
 use crate::incident::{Need, Ran};
+use crate::record::memory_of;
 use crate::run::CannotRun;
 pub use net::node;
 pub use schedule::{Fault, Job, Planned, SHORTEST, schedule};
@@ -180,7 +181,8 @@ pub fn soak(
             }
         }
     }
-    left_out.extend(NOT_DONE.map(|(job, why)| LeftOut { job: job.to_owned(), why: why.to_owned() }));
+    left_out
+        .extend(NOT_DONE.map(|(job, why)| LeftOut { job: job.to_owned(), why: why.to_owned() }));
     let mut faults = schedule(soak.seed, soak.time);
     faults.retain(|planned| jobs.contains(&planned.job));
     let process = AtomicU32::new(0);
@@ -202,7 +204,8 @@ pub fn soak(
                 };
                 let ran = play(*job)(stage, &mut driven);
                 drop(driven);
-                ran.map(|()| done).map_err(|error| format!("{}: {}", job.name(), flow::sentence(&*error)))
+                ran.map(|()| done)
+                    .map_err(|error| format!("{}: {}", job.name(), flow::sentence(&*error)))
             });
             threads.push((*job, start, thread));
         }
@@ -211,7 +214,7 @@ pub fn soak(
         let mut peak = 0;
         while threads.iter().any(|(.., thread)| !thread.is_finished()) {
             std::thread::sleep(EVERY);
-            peak = peak.max(resident(0) + resident(process.load(Relaxed)));
+            peak = peak.max(resident(&process));
             tell(&progress(soak, began, &gauges, &faults));
         }
         let done: Vec<_> = threads
@@ -319,7 +322,9 @@ fn drive(
         if let Some(planned) = present.take_if(|planned| began.elapsed() >= planned.until()) {
             work.end(planned)?;
         }
-        if let Some(planned) = waiting.next_if(|next| present.is_none() && began.elapsed() >= next.at()) {
+        if let Some(planned) =
+            waiting.next_if(|next| present.is_none() && began.elapsed() >= next.at())
+        {
             work.begin(planned)?;
             present = Some(planned);
         }
@@ -375,21 +380,19 @@ fn progress(
     line
 }
 
-/// Zero of no process, and of one that is gone.
-fn resident(process: u32) -> u64 {
-    let path = match process {
-        0 => "/proc/self/status".to_owned(),
-        process => format!("/proc/{process}/status"),
+/// Of this process, and of the node's.
+fn resident(node: &AtomicU32) -> u64 {
+    let node = match node.load(Relaxed) {
+        0 => 0,
+        node => memory_of(node).now,
     };
-    let status = std::fs::read_to_string(path).unwrap_or_default();
-    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
-    let kib = line.and_then(|line| line.trim().trim_end_matches(" kB").parse::<u64>().ok());
-    kib.unwrap_or(0) << 10
+    memory_of(0).now + node
 }
 
 /// For people.
 pub fn text(report: &Report) -> String {
-    let Report { seed, minutes, faults, jobs, left_out, peak_memory, memory_limit, void, ok } = report;
+    let Report { seed, minutes, faults, jobs, left_out, peak_memory, memory_limit, void, ok } =
+        report;
     let mut text = String::new();
     let line = |text: &mut String, line: String| {
         text.push_str(&line);
@@ -399,7 +402,10 @@ pub fn text(report: &Report) -> String {
     for (name, done) in jobs {
         let Done { load, minimum, checks, broken, more } = done;
         let is = if broken.is_empty() { "✓" } else { "✗" };
-        line(&mut text, format!("  {is} {name:6} {load} done (at least {minimum}), {checks} checks"));
+        line(
+            &mut text,
+            format!("  {is} {name:6} {load} done (at least {minimum}), {checks} checks"),
+        );
         for Broken { at_ms, what } in broken {
             line(&mut text, format!("      {:.1} s: {what}", *at_ms as f64 / 1000.0));
         }
@@ -408,14 +414,18 @@ pub fn text(report: &Report) -> String {
         }
     }
     let is = if peak_memory <= memory_limit { "✓" } else { "✗" };
-    line(&mut text, format!("  {is} memory {} MiB of {} MiB", peak_memory >> 20, memory_limit >> 20));
+    line(
+        &mut text,
+        format!("  {is} memory {} MiB of {} MiB", peak_memory >> 20, memory_limit >> 20),
+    );
     for LeftOut { job, why } in left_out {
         line(&mut text, format!("  - {job} left out: {why}"));
     }
     if let Some(void) = void {
         line(&mut text, format!("  void: {void}"));
     }
-    let end = if *ok { "all of it holds".to_owned() } else { format!("run it again with --seed {seed}") };
+    let end =
+        if *ok { "all of it holds".to_owned() } else { format!("run it again with --seed {seed}") };
     line(&mut text, end);
     text
 }

@@ -36,14 +36,19 @@ pub(super) struct Standing<C> {
 }
 
 impl<C: Counts> Standing<C> {
-    /// Of who has just been found to be in order.
-    pub(super) fn new(server: &Server<C>, bearer: Option<Bearer>) -> Self {
-        let authority = server.authority.clone();
-        let bearer = bearer.zip(authority).map(|(bearer, authority)| {
-            let changes = authority.changes();
-            (bearer, authority, changes)
-        });
-        Self { bearer, counts: server.counts.subscribe(), stop: server.tasks.stopping() }
+    /// Of a caller who is in order.
+    pub(super) fn of(server: &Server<C>, caller: &Caller) -> Result<Self, Status> {
+        // Before the look: a change after it is not missed.
+        let (counts, stop) = (server.counts.subscribe(), server.tasks.stopping());
+        let changes = server.authority.as_ref().map(|it| (it.clone(), it.changes()));
+        let bearer = server.known(caller)?;
+        let bearer =
+            bearer.zip(changes).map(|(bearer, (authority, changes))| (bearer, authority, changes));
+        Ok(Self { bearer, counts, stop })
+    }
+
+    pub(super) fn bearer(&self) -> Option<&Bearer> {
+        self.bearer.as_ref().map(|(bearer, ..)| bearer)
     }
 
     /// Returns when it may not. May be dropped and called again.
@@ -112,13 +117,11 @@ impl<C: Counts> Reports<C> {
         caller: &Caller,
         request: Request<Incoming>,
     ) -> Result<Self, Status> {
-        let bearer = server.known(caller)?;
+        let standing = Standing::of(&server, caller)?;
         let id = request.headers().get(AGENT).and_then(|id| id.to_str().ok());
         let id =
             id.ok_or_else(|| Status::invalid_argument("the header fairlead-agent is missing"))?;
-        server.own(bearer.as_ref(), id)?;
-        // Before the look: a change after it is not missed.
-        let standing = Standing::new(&server, bearer);
+        server.own(standing.bearer(), id)?;
         let counts = (*server.counts.load()).clone();
         let counts =
             counts.ok_or_else(|| Status::unavailable("another replica counts: ask the leader"))?;

@@ -28,8 +28,7 @@ pub(super) fn stream<C: Counts>(
     caller: &Caller,
     asked: &proto::RulesRequest,
 ) -> Result<impl Stream<Item = Result<proto::RuleChange, Status>> + Send + use<C>, Status> {
-    let bearer = server.known(caller)?;
-    let standing = Standing::new(server, bearer);
+    let standing = Standing::of(server, caller)?;
     let counts = server.counts.load();
     let counts = counts
         .as_ref()

@@ -104,7 +104,7 @@ impl World {
 
     /// The same, with agents.
     pub(crate) fn with_agents(mut self, desk: super::AgentDesk) -> Self {
-        self.api = self.api.with_agents(desk);
+        self.api = self.api.clone().with_agents(desk);
         self.router = router(&self.api, true);
         self
     }

@@ -127,11 +127,15 @@ impl Watcher {
         let stop = tasks.stopping();
         let (ended, end) = oneshot::channel::<()>();
         std::thread::Builder::new().name("sense".to_owned()).spawn(move || {
-            while !stop.is_stopped() {
-                let owed = beacon.owe();
+            loop {
+                let stopped = stop.is_stopped();
                 while let Ok(word) = words.try_recv() {
                     self.hear(word);
                 }
+                if stopped {
+                    break;
+                }
+                let owed = beacon.owe();
                 let looked = self.look();
                 self.say(looked);
                 self.tell(&reports);

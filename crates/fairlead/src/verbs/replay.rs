@@ -20,6 +20,7 @@ use crate::values;
 ///   fairlead replay list
 ///   fairlead replay cni-burst --scale 0.2
 ///   fairlead replay all -o json --html replay.html
+///   fairlead replay soak --minutes 10 --seed 7
 ///
 /// Exit codes: 0 all that must hold holds, 1 something does not, 2 could not run it here.
 #[derive(Debug, clap::Args)]
@@ -35,6 +36,8 @@ enum What {
     List(List),
     /// Every incident that can be run here
     All(Run),
+    /// One writer is stuck under a flood of reports, joins and reviews
+    ControllerStall(Run),
     /// Clusters that refuse, hang, are slow or rotate credentials, under readers at full speed
     ClusterSync(Run),
     /// A node gets 100 pods at once, and one set-up hangs in the kernel (root)
@@ -43,11 +46,14 @@ enum What {
     LateCrd(Run),
     /// A Secret and a node land after the first reconcile (kube-apiserver)
     LateNode(Run),
-    /// All jobs together for minutes, with random faults from a seed, and what must hold checked
+    /// The jobs together for minutes, with faults that a seed chooses and what must hold looked at
     Soak(Soak),
     /// One design of one incident, in a process of its own
     #[command(hide = true)]
     Side(Side),
+    /// `up`, with writers that can be held
+    #[command(hide = true)]
+    Server(Box<super::up::Args>),
 }
 
 #[derive(Debug, clap::Args)]
@@ -117,8 +123,9 @@ fn time(text: &str) -> Result<Duration, String> {
 
 fn minutes(text: &str) -> Result<Duration, String> {
     let time = text.parse().ok().and_then(|n: f64| Duration::try_from_secs_f64(n * 60.0).ok());
-    let valid = |time: &Duration| (replay::soak::SHORTEST..=Duration::from_hours(24 * 7)).contains(time);
-    time.filter(valid).ok_or_else(|| "expected a number of minutes from 0.25 on, at most a week".to_owned())
+    let valid = replay::soak::SHORTEST..=Duration::from_hours(24 * 7);
+    let time = time.filter(|time| valid.contains(time));
+    time.ok_or_else(|| "expected a number of minutes from 0.25 on, at most a week".to_owned())
 }
 
 fn incident(name: &str) -> Result<&'static Incident, String> {
@@ -134,12 +141,17 @@ pub(crate) fn run(args: &Args) -> Verdict {
     match &args.what {
         What::List(List { output }) => list(*output),
         What::All(run) => all(run),
+        What::ControllerStall(run) => one(run, "controller-stall"),
         What::ClusterSync(run) => one(run, "cluster-sync"),
         What::CniBurst(run) => one(run, "cni-burst"),
         What::LateCrd(run) => one(run, "late-crd"),
         What::LateNode(run) => one(run, "late-node"),
         What::Soak(args) => soak(args),
         What::Side(Side { incident, design }) => replay::side(incident, *design),
+        What::Server(args) => {
+            replay::obey();
+            super::up::run(args)
+        }
     }
 }
 
@@ -223,15 +235,10 @@ fn soak(args: &Soak) -> Verdict {
         command.args(["replay", "soak", "--node"]);
         command
     };
-    let mut last: Option<Instant> = None;
-    let mut tell = |line: &str| {
-        if last.is_none_or(|last| last.elapsed() > Shown::NOW_AND_THEN) {
-            last = Some(Instant::now());
-            eprintln!("soak: {line}");
-        }
-    };
-    let report = replay::soak::soak(&plan, &node, &mut tell)
-        .map_err(|cannot| Failure(format!("{cannot} (seed {})", plan.seed)))?;
+    let mut progress = crate::terminal::Progress::new();
+    let soaked = replay::soak::soak(&plan, &node, &mut |line| progress.tell(|| line.to_owned()));
+    drop(progress);
+    let report = soaked.map_err(|cannot| Failure(format!("{cannot} (seed {})", plan.seed)))?;
     args.output.print(&report, || replay::soak::text(&report))?;
     Ok(ExitCode::from(if report.ok { 0 } else { NO }))
 }

@@ -32,6 +32,8 @@ pub(crate) struct Up {
     child: Child,
     pub(crate) api: String,
     pub(crate) admin: String,
+    /// Where agents are listened to.
+    pub(crate) agents: String,
     pub(crate) login: String,
     pub(crate) token: String,
     pub(crate) token_file: PathBuf,
@@ -67,19 +69,21 @@ impl Up {
         command
             .env("FAIRLEAD_CONFIG", "/dev/null")
             .args(["up", "--admin-listen", "127.0.0.1:0", "--api-listen", "127.0.0.1:0"])
-            .args(["--agents-listen", "127.0.0.1:0"])
+            // Not a flag: a test may set it otherwise.
+            .env("FAIRLEAD_AGENTS_LISTEN", "127.0.0.1:0")
             .args(["--fleet-kubeconfig", kubeconfig, "--data"])
             .arg(data)
             .stdout(Stdio::piped())
             .stderr(Stdio::null());
         let mut child = set(&mut command).spawn().unwrap();
         let lines = BufReader::new(child.stdout.take().unwrap()).lines();
-        let [mut api, mut admin, mut login, mut file] = [const { String::new() }; 4];
+        let [mut api, mut admin, mut login, mut file, mut agents] = [const { String::new() }; 5];
         for line in lines.map_while(Result::ok) {
             let Some((name, place)) = line.trim().split_once(' ') else { continue };
             match name {
                 "api" => place.trim().trim_end_matches('/').clone_into(&mut api),
                 "admin" => place.trim().trim_end_matches('/').clone_into(&mut admin),
+                "agents" => place.split_whitespace().next().unwrap().clone_into(&mut agents),
                 "login" => place.trim().clone_into(&mut login),
                 "token" => place.trim().clone_into(&mut file),
                 "data" => break,
@@ -93,7 +97,7 @@ impl Up {
             .http_status_as_error(false)
             .max_redirects(0)
             .build();
-        Self { child, api, admin, login, token, token_file, http: http.into() }
+        Self { child, api, admin, agents, login, token, token_file, http: http.into() }
     }
 
     pub(crate) fn send(

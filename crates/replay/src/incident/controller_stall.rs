@@ -93,7 +93,12 @@ pub(crate) fn due(all: usize, elapsed: Duration, span: Duration) -> usize {
 fn requirements(load: &Load, new: &Ended) -> Vec<Requirement> {
     let mut judge = Judge::of(new);
     let late = DEADLINE.as_secs_f64() * 1e3 + 1000.0;
-    judge.exactly("requests neither answered nor refused with a time", "unanswered", 0.0, "requests");
+    judge.exactly(
+        "requests neither answered nor refused with a time",
+        "unanswered",
+        0.0,
+        "requests",
+    );
     judge.at_most("the longest wait of any request", "longestMs", late, "ms");
     let reviews = load.reviews as f64;
     judge.exactly("reviews decided", "reviewsDecided", reviews, "reviews");
@@ -105,7 +110,12 @@ fn requirements(load: &Load, new: &Ended) -> Vec<Requirement> {
     judge.named_within("the stuck writer is named with its step", 5000.0);
     judge.exactly("terms of the leader that ended", "termsEnded", 0.0, "terms");
     judge.exactly("restarts of the server", "restarts", 0.0, "restarts");
-    judge.exactly("agents whose reports count afterwards", "countedAfter", load.agents as f64, "agents");
+    judge.exactly(
+        "agents whose reports count afterwards",
+        "countedAfter",
+        load.agents as f64,
+        "agents",
+    );
     judge.exactly("sessions counted too often or not at all", "sessionsWrong", 0.0, "sessions");
     judge.requirements()
 }

@@ -127,14 +127,14 @@ fn rotating(load: &Load) -> impl Iterator<Item = &String> {
     load.clusters.iter().filter(|(_, m)| *m == Manner::Rotates).map(|(name, _)| name)
 }
 
-fn start(dir: &Path, file: PathBuf, tasks: &Tasks) -> Result<fleet::Fleet, Cannot> {
+pub(crate) fn start(dir: &Path, file: PathBuf, tasks: &Tasks) -> Result<fleet::Fleet, Cannot> {
     let objects = Objects::embedded(dir, tasks)?;
     let config = FleetConfig { kubeconfigs: vec![file], ..FleetConfig::default() };
     Ok(fleet::Fleet::start(config, objects, Ledger::default(), tasks))
 }
 
 /// In one step, as careful programs do it.
-fn write(
+pub(crate) fn write(
     file: &Path,
     clusters: &[(String, Manner)],
     generation: u32,

@@ -63,10 +63,7 @@ struct Stage<'a> {
 
 impl Stage<'_> {
     fn plugin(&self, pod: &Pod, command: &str, within: Duration) -> Answer {
-        let config = json!({
-            "cniVersion": "1.1.0", "name": "pods", "type": "fairlead-cni",
-            "socket": self.daemon.socket, "timeout": within.as_secs(),
-        });
+        let config = config(&self.daemon.socket, within);
         pod.run(&self.plan.plugin, command, &config).map_err(|error| error.to_string())
     }
 
@@ -201,7 +198,15 @@ impl Stage<'_> {
 
 type Answer = Result<Result<Value, Value>, String>;
 
-fn addresses(result: &Value) -> Vec<IpAddr> {
+/// What a runtime makes of our configuration.
+pub(crate) fn config(socket: &Path, within: Duration) -> Value {
+    json!({
+        "cniVersion": "1.1.0", "name": "pods", "type": "fairlead-cni",
+        "socket": socket, "timeout": within.as_secs(),
+    })
+}
+
+pub(crate) fn addresses(result: &Value) -> Vec<IpAddr> {
     let ips = result["ips"].as_array().map(Vec::as_slice).unwrap_or_default();
     let text = ips.iter().filter_map(|ip| ip["address"].as_str()?.split('/').next());
     text.filter_map(|text| text.parse().ok()).collect()

@@ -4,9 +4,10 @@
 //! What must hold: every cluster but the one with the fault stays usable, and its calls succeed, also
 //! while credentials rotate; what a list shows is one generation of the file; a cluster that hangs or
 //! refuses is named, with a reason; one that is removed serves whoever still has it, is found by nobody
-//! else, and its connections end with its last user.
+//! else, and its connections end with its last user; a kind that a cluster did not have is found soon
+//! after it has it.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashMap};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
@@ -36,12 +37,16 @@ const PAUSE: Duration = Duration::from_millis(50);
 const LOOK: Duration = Duration::from_millis(5);
 /// For a call.
 const CALL: Duration = Duration::from_secs(8);
-const LATE: Duration = Duration::from_secs(2);
+const LATE: Duration = Duration::from_secs(3);
 /// Within which a cluster that does not answer is named.
 const WITHIN: Duration = Duration::from_secs(5);
 /// For a cluster to be usable again after its fault, and for a new generation of the file to be seen:
 /// it is looked at every second.
 const RECOVERY: Duration = Duration::from_secs(15);
+/// That there is no such kind may be kept for five seconds, twice.
+const NO: Duration = Duration::from_secs(12);
+/// Between two questions whether it is there now.
+const AGAIN: Duration = Duration::from_secs(1);
 /// For connections to end with their last user.
 const ENDED: Duration = Duration::from_secs(10);
 
@@ -58,7 +63,7 @@ struct Shared {
     fleet: Fleet,
     names: Vec<String>,
     /// Of whom nothing is expected, and until when if that is known.
-    excused: Mutex<Option<(usize, Option<Instant>)>>,
+    excused: Mutex<HashMap<usize, Option<Instant>>>,
     /// What the file held before and what it holds, and since when.
     generations: Mutex<(BTreeSet<String>, BTreeSet<String>, Instant)>,
     broken: Mutex<Vec<String>>,
@@ -69,9 +74,8 @@ struct Shared {
 
 impl Shared {
     fn is_excused(&self, cluster: usize) -> bool {
-        let excused = *self.excused.lock();
-        let holds = |until: Option<Instant>| until.is_none_or(|until| Instant::now() < until);
-        excused.is_some_and(|(victim, until)| victim == cluster && holds(until))
+        let excused = self.excused.lock().get(&cluster).copied();
+        excused.is_some_and(|until| until.is_none_or(|until| Instant::now() < until))
     }
 
     fn tell(&self, what: String) {
@@ -93,7 +97,10 @@ impl Shared {
                     self.done.fetch_add(1, Relaxed);
                 }
                 Err(error) if !excused && !self.is_excused(cluster) => {
-                    self.tell(format!("a call of {name}, which is well: {}", flow::sentence(&error)));
+                    self.tell(format!(
+                        "a call of {name}, which is well: {}",
+                        flow::sentence(&error)
+                    ));
                 }
                 Err(_) => {}
             }
@@ -109,7 +116,8 @@ impl Shared {
                 let (before, now, since) = &*generations;
                 let view = self.fleet.view();
                 let seen: BTreeSet<&str> = view.clusters.keys().map(|name| &**name).collect();
-                let is = |of: &BTreeSet<String>| of.iter().map(String::as_str).eq(seen.iter().copied());
+                let is =
+                    |of: &BTreeSet<String>| of.iter().map(String::as_str).eq(seen.iter().copied());
                 if !is(now) && !(is(before) && since.elapsed() < RECOVERY) {
                     self.tell(format!("a list showed {seen:?}, and the file holds {now:?}"));
                 }
@@ -146,12 +154,9 @@ pub(super) fn play(stage: &Stage<'_>, drive: &mut Drive<'_>) -> Ran {
     write(&file, &clusters, &stand_ins)?;
     let objects = Objects::embedded(&dir.join("objects"), &tasks)?;
     let ledger = Ledger::new(LedgerConfig { late_after: LATE });
-    // As in a cluster that is close: what is slow here is a second.
+    // Looks and tries again more often than anybody does: a minute has to show what a day does.
     let timing = Timing {
-        connect: Duration::from_secs(2),
-        tls: Duration::from_secs(2),
-        answer: Duration::from_secs(2),
-        probe: Duration::from_secs(1),
+        probe: Duration::from_secs(2),
         retry: Duration::from_secs(2),
         ..Timing::default()
     };
@@ -180,9 +185,10 @@ pub(super) fn play(stage: &Stage<'_>, drive: &mut Drive<'_>) -> Ran {
         names: Names::default(),
         held: None,
         fault: None,
+        kinds: Kinds::default(),
     };
     let until = Instant::now() + RECOVERY;
-    let left = wait(until, || job.unusable());
+    let left = wait(until, || job.unusable(true));
     if !left.is_empty() {
         return Err(left.join("; ").into());
     }
@@ -242,23 +248,35 @@ struct Job<'a> {
     held: Option<Connection>,
     /// With its victim, since when, and whether it was named.
     fault: Option<(Fault, usize, Instant, bool)>,
+    kinds: Kinds,
+}
+
+/// Kinds that clusters have been taught.
+#[derive(Default)]
+struct Kinds {
+    count: usize,
+    /// Where, what, and since when.
+    awaited: Vec<(usize, String, Instant)>,
+    asked: Option<Instant>,
 }
 
 impl Work for Job<'_> {
     fn begin(&mut self, planned: &Planned) -> Ran {
         let victim = (planned.pick % CLUSTERS as u64) as usize;
         let name = self.clusters[victim].name.clone();
-        // Whose credentials rotate is as well as any other.
-        if planned.fault != Fault::FleetRotate {
-            *self.shared.excused.lock() = Some((victim, None));
+        // Who gets new credentials, or learns something, is as well as any other.
+        if !matches!(planned.fault, Fault::FleetRotate | Fault::FleetKind) {
+            self.shared.excused.lock().insert(victim, None);
         }
         match planned.fault {
             Fault::FleetRotate => {
                 self.clusters[victim].generation += 1;
                 self.write()?;
             }
+            Fault::FleetKind => self.teach(victim),
             Fault::FleetRemove => {
-                self.held = Some(self.shared.fleet.connection(&name)?);
+                // None while it recovers from another fault.
+                self.held = self.shared.fleet.connection(&name).ok();
                 self.clusters[victim].is_there = false;
                 self.write()?;
             }
@@ -280,7 +298,7 @@ impl Work for Job<'_> {
     fn end(&mut self, planned: &Planned) -> Ran {
         let Some((_, victim, ..)) = self.fault.take() else { return Ok(()) };
         match planned.fault {
-            Fault::FleetRotate => {}
+            Fault::FleetRotate | Fault::FleetKind => {}
             Fault::FleetRemove => {
                 self.after_removal(victim);
                 self.clusters[victim].is_there = true;
@@ -288,7 +306,7 @@ impl Work for Job<'_> {
             }
             _ => self.clusters[victim].proxy.heal(),
         }
-        if let Some((_, until)) = &mut *self.shared.excused.lock() {
+        if let Some(until @ None) = self.shared.excused.lock().get_mut(&victim) {
             *until = Some(Instant::now() + RECOVERY);
         }
         self.names.end(Instant::now());
@@ -300,16 +318,20 @@ impl Work for Job<'_> {
         let late = late(&self.ledger);
         broken.extend(self.names.check(&late, Instant::now()));
         let view = self.shared.fleet.view();
-        if let Some((Fault::FleetBlackHole | Fault::FleetRefuse, victim, since, named)) = &mut self.fault {
+        if let Some((Fault::FleetBlackHole | Fault::FleetRefuse, victim, since, named)) =
+            &mut self.fault
+        {
             let name = &self.shared.names[*victim];
-            let told = view.clusters.get(name.as_str()).is_some_and(|cluster| cluster.why.is_some());
+            let told =
+                view.clusters.get(name.as_str()).is_some_and(|cluster| cluster.why.is_some());
             *named |= told || late.iter().any(|late| late.tenant == *name);
             if !*named && since.elapsed() > WITHIN {
                 *named = true;
                 broken.push(format!("{name} does not answer, and nothing says so"));
             }
         }
-        broken.extend(self.unusable());
+        broken.extend(self.unusable(false));
+        broken.extend(self.look_for_kinds());
         broken
     }
 
@@ -318,13 +340,11 @@ impl Work for Job<'_> {
     }
 
     fn finish(&mut self, until: Instant) -> Vec<String> {
-        let settled = || match *self.shared.excused.lock() {
-            Some((_, until)) if until.is_none_or(|until| Instant::now() < until) => {
-                vec!["a cluster is still excused".to_owned()]
-            }
-            _ => self.unusable(),
-        };
-        let mut broken = wait(until, settled);
+        let mut broken = wait(until, || self.unusable(true));
+        while !self.kinds.awaited.is_empty() && Instant::now() < until {
+            broken.extend(self.look_for_kinds());
+            std::thread::sleep(AGAIN);
+        }
         for name in &self.shared.names {
             let called = self.shared.fleet.connection(name);
             let called = called.and_then(|connection| self.runtime.block_on(ask(&connection)));
@@ -353,17 +373,66 @@ impl Job<'_> {
         Ok(())
     }
 
-    /// Those of which something is expected.
-    fn unusable(&self) -> Vec<String> {
+    /// All of them, or those of which something is expected.
+    fn unusable(&self, all: bool) -> Vec<String> {
         let view = self.shared.fleet.view();
         let expected = self.shared.names.iter().enumerate();
-        let expected = expected.filter(|(number, _)| !self.shared.is_excused(*number));
+        let expected = expected.filter(|(number, _)| all || !self.shared.is_excused(*number));
         let unusable = expected.filter_map(|(_, name)| match view.clusters.get(name.as_str()) {
             Some(cluster) if cluster.is_usable() => None,
             Some(cluster) => Some(format!("{name} is {}: {:?}", cluster.state.name(), cluster.why)),
             None => Some(format!("{name} is not there")),
         });
         unusable.collect()
+    }
+
+    fn find(&self, cluster: usize, kind: &str) -> Result<(), fleet::Error> {
+        let connection = self.shared.fleet.connection(&self.shared.names[cluster])?;
+        let found = connection.find(kind, Deadline::after(CALL));
+        self.runtime.block_on(found).map(|_| ())
+    }
+
+    /// Its "no" first.
+    fn teach(&mut self, cluster: usize) {
+        self.kinds.count += 1;
+        let kind = format!("lates{}", self.kinds.count);
+        match self.find(cluster, &kind) {
+            Err(fleet::Error::NoSuchKind { .. }) => {
+                self.stand_ins.teach(&self.shared.names[cluster], &kind);
+                self.kinds.awaited.push((cluster, kind, Instant::now()));
+            }
+            // It still recovers from another fault.
+            Err(_) if self.shared.is_excused(cluster) => {}
+            Err(error) => {
+                self.shared.tell(format!("looking for {kind}: {}", flow::sentence(&error)))
+            }
+            Ok(()) => self.shared.tell(format!("{kind} was found before it was there")),
+        }
+    }
+
+    fn look_for_kinds(&mut self) -> Vec<String> {
+        if self.kinds.asked.is_some_and(|asked| asked.elapsed() < AGAIN) {
+            return Vec::new();
+        }
+        self.kinds.asked = Some(Instant::now());
+        let mut broken = Vec::new();
+        for (cluster, kind, since) in std::mem::take(&mut self.kinds.awaited) {
+            let excused = self.shared.is_excused(cluster);
+            match self.find(cluster, &kind) {
+                Ok(()) => {}
+                Err(fleet::Error::NoSuchKind { .. }) if since.elapsed() > NO => {
+                    broken.push(format!(
+                        "{} has had {kind} for {:?}, and it is not found",
+                        self.shared.names[cluster],
+                        since.elapsed()
+                    ));
+                }
+                // What cannot be asked now says nothing of what is kept.
+                Err(_) if excused => self.kinds.awaited.push((cluster, kind, Instant::now())),
+                Err(_) => self.kinds.awaited.push((cluster, kind, since)),
+            }
+        }
+        broken
     }
 
     fn after_removal(&mut self, victim: usize) {

@@ -135,7 +135,11 @@ impl Table {
     }
 
     /// Until the connection ends.
-    async fn report(&mut self, reporting: &mut Reporting, shared: &Shared) -> Result<(), ClientError> {
+    async fn report(
+        &mut self,
+        reporting: &mut Reporting,
+        shared: &Shared,
+    ) -> Result<(), ClientError> {
         // Whom it has joined may have lost what the one before knew.
         for (changed, record) in self.changed.iter_mut().zip(&self.records) {
             *changed = !record.totals.is_zero();
@@ -289,7 +293,8 @@ impl Work for Guard<'_> {
                 let held = shard.to_string();
                 Explained {
                     may: Box::new(|late| {
-                        ["shard", "report", "agent-report", "checkpoint"].contains(&late.kind.as_str())
+                        ["shard", "report", "agent-report", "checkpoint"]
+                            .contains(&late.kind.as_str())
                     }),
                     must: Some(Box::new(move |late| late.kind == "shard" && late.key == held)),
                 }

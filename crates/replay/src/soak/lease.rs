@@ -91,7 +91,8 @@ struct Candidate {
 
 impl Candidate {
     fn start(number: usize, access: &Access, shared: &Arc<Shared>) -> std::io::Result<Self> {
-        let (stop, pause) = (Arc::<AtomicBool>::default(), Arc::<Mutex<Option<Duration>>>::default());
+        let (stop, pause) =
+            (Arc::<AtomicBool>::default(), Arc::<Mutex<Option<Duration>>>::default());
         let (stopping, pausing) = (Arc::clone(&stop), Arc::clone(&pause));
         let (access, shared) = (access.clone(), Arc::clone(shared));
         // One thread: when that stands still, all of the candidate does.

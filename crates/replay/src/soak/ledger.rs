@@ -53,43 +53,55 @@ impl Explained {
 
 #[derive(Default)]
 pub(super) struct Names {
-    /// The last fault: since when, and until when.
-    fault: Option<(Explained, Instant, Option<Instant>)>,
+    /// The last is the one that is present, if any is; those before it are over.
+    faults: Vec<Seen>,
+}
+
+struct Seen {
+    explained: Explained,
+    since: Instant,
+    until: Option<Instant>,
     named: bool,
 }
 
 impl Names {
-    pub(super) fn begin(&mut self, explained: Explained, now: Instant) {
-        self.fault = Some((explained, now, None));
-        self.named = false;
+    pub(super) fn begin(&mut self, explained: Explained, since: Instant) {
+        self.faults.push(Seen { explained, since, until: None, named: false });
+    }
+
+    /// Something must be named now, of which that was not certain when the fault began.
+    pub(super) fn must(&mut self, must: Is, since: Instant) {
+        if let Some(present) = self.faults.last_mut() {
+            present.explained.must = Some(must);
+            present.since = since;
+        }
     }
 
     pub(super) fn end(&mut self, now: Instant) {
-        if let Some((_, _, until)) = &mut self.fault {
-            *until = Some(now);
+        if let Some(present) = self.faults.last_mut() {
+            present.until = Some(now);
         }
     }
 
     /// What does not hold, given what has become late.
     pub(super) fn check(&mut self, late: &[Late], now: Instant) -> Vec<String> {
-        if self.fault.as_ref().is_some_and(|(.., until)| until.is_some_and(|until| now > until + AFTER)) {
-            self.fault = None;
-        }
+        self.faults.retain(|fault| fault.until.is_none_or(|until| now <= until + AFTER));
         let mut broken = Vec::new();
         for late in late {
-            let explained = self.fault.as_ref().is_some_and(|(explained, ..)| (explained.may)(late));
-            if !explained {
+            if !self.faults.iter().any(|fault| (fault.explained.may)(late)) {
                 let Late { kind, key, tenant, step } = late;
                 broken.push(format!(
                     "a false alarm: {kind} {key} of {tenant} was called late in its step {step:?}"
                 ));
             }
         }
-        if let Some((Explained { must: Some(must), .. }, since, until)) = &self.fault {
-            self.named |= late.iter().any(must);
-            if !self.named && until.is_none() && now > *since + WITHIN {
+        if let Some(present) = self.faults.last_mut()
+            && let Some(must) = &present.explained.must
+        {
+            present.named |= late.iter().any(must);
+            if !present.named && present.until.is_none() && now > present.since + WITHIN {
                 // Once is enough.
-                self.named = true;
+                present.named = true;
                 broken.push(format!("a hang was not named within {} s", WITHIN.as_secs()));
             }
         }

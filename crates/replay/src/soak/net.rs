@@ -27,12 +27,12 @@ use net::faults;
 use net::wiring::step;
 use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use super::ledger::{Explained, Is, Late, Names, late};
 use super::{Drive, Fault, Planned, Ran, Stage, Work};
 use crate::incident::Cannot;
-use crate::new::cni_burst::Daemon;
+use crate::new::cni_burst::{Daemon, addresses, config};
 use crate::stage::node::{Pod, on_a_node, pods};
 use disk::Disk;
 
@@ -44,7 +44,7 @@ const PAUSE: Duration = Duration::from_millis(150);
 /// What a runtime waits for.
 const TIMEOUT: Duration = Duration::from_secs(5);
 /// When the node's ledger calls a request late.
-const LATE: Duration = Duration::from_secs(1);
+const LATE: Duration = Duration::from_secs(3);
 /// For a start of the daemon, and for a question to it.
 const START: Duration = Duration::from_secs(30);
 const ASK: Duration = Duration::from_secs(5);
@@ -129,7 +129,9 @@ impl Node {
         });
         match said.recv_timeout(START) {
             Ok(Said::Ready) => Ok(Self { process, orders, said }),
-            Ok(Said::Cannot(why)) => Err(format!("the node's daemon could not be started: {why}").into()),
+            Ok(Said::Cannot(why)) => {
+                Err(format!("the node's daemon could not be started: {why}").into())
+            }
             Ok(Said::Late(_)) | Err(RecvTimeoutError::Timeout) => {
                 Err("the node's daemon does not become ready".into())
             }
@@ -205,17 +207,12 @@ impl Shared {
                 if self.stop.load(Relaxed) {
                     return;
                 }
-                *there = if *there { !self.delete(pod) } else { self.add(pod) || !self.delete(pod) };
+                *there =
+                    if *there { !self.delete(pod) } else { self.add(pod) || !self.delete(pod) };
                 std::thread::sleep(PAUSE);
             }
         }
     }
-}
-
-fn addresses(result: &Value) -> Vec<IpAddr> {
-    let ips = result["ips"].as_array().map(Vec::as_slice).unwrap_or_default();
-    let text = ips.iter().filter_map(|ip| ip["address"].as_str()?.split('/').next());
-    text.filter_map(|text| text.parse().ok()).collect()
 }
 
 pub(super) fn play(stage: &Stage<'_>, drive: &mut Drive<'_>) -> Ran {
@@ -227,10 +224,7 @@ pub(super) fn play(stage: &Stage<'_>, drive: &mut Drive<'_>) -> Ran {
         let socket = dir.join("run/cni.sock");
         let shared = Shared {
             plugin: stage.soak.plugin.clone(),
-            config: json!({
-                "cniVersion": "1.1.0", "name": "pods", "type": "fairlead-cni",
-                "socket": socket, "timeout": TIMEOUT.as_secs(),
-            }),
+            config: config(&socket, TIMEOUT),
             given: Mutex::default(),
             asked: Mutex::default(),
             broken: Mutex::default(),
@@ -250,8 +244,16 @@ pub(super) fn play(stage: &Stage<'_>, drive: &mut Drive<'_>) -> Ran {
             }
             let names = Names::default();
             let mut job = Net {
-                stage, dir: &dir, socket: &socket, shared: &shared, pods: &pods,
-                disk, node, names, fault: None, calm_since: Instant::now(),
+                stage,
+                dir: &dir,
+                socket: &socket,
+                shared: &shared,
+                pods: &pods,
+                disk,
+                node,
+                names,
+                fault: None,
+                calm_since: Instant::now(),
             };
             let driven = drive(&mut job);
             shared.stop.store(true, Relaxed);
@@ -360,7 +362,7 @@ impl Net<'_> {
         let asked = self.shared.asked.lock().get(victim).copied();
         // Also one that began before, and has not come to the step yet; but not for sure.
         if let Some(asked) = asked.filter(|asked| *asked > *since) {
-            self.names.begin(Explained { may: of(victim), must: Some(of(victim)) }, asked);
+            self.names.must(of(victim), asked);
             // Only the first.
             *since = asked + Duration::from_secs(3600);
         }
@@ -420,8 +422,12 @@ impl Net<'_> {
     fn leaked(&self) -> Vec<String> {
         let told = |row: &Value| format!("still on record: {row}");
         let recorded = self.ask(Show::Addresses);
-        let mut left = recorded.map_or_else(|why| vec![why], |rows| rows.iter().map(told).collect());
-        match Netlink::open().map_err(|e| e.to_string()).and_then(|mut n| n.links().map_err(|e| e.to_string())) {
+        let mut left =
+            recorded.map_or_else(|why| vec![why], |rows| rows.iter().map(told).collect());
+        match Netlink::open()
+            .map_err(|e| e.to_string())
+            .and_then(|mut n| n.links().map_err(|e| e.to_string()))
+        {
             Ok(links) => {
                 let ours = links.iter().filter(|link| cni::interface::is_ours(&link.name));
                 left.extend(ours.map(|link| format!("the interface {} is left", link.name)));

@@ -58,6 +58,8 @@ pub enum Fault {
     FleetRotate,
     /// A cluster is removed while it is in use, and comes back.
     FleetRemove,
+    /// A cluster that has just said that it has no such kind serves it.
+    FleetKind,
     /// The leader's process stands still.
     LeasePause,
     /// The leader's way to the store is a black hole.
@@ -78,7 +80,6 @@ pub enum Fault {
 
 /// A fault that will come.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
 pub struct Planned {
     pub job: Job,
     pub fault: Fault,
@@ -105,7 +106,9 @@ impl Job {
         use Fault::*;
         match self {
             Self::Net => &[NetHang, NetKill, NetDiskFull],
-            Self::Fleet => &[FleetBlackHole, FleetRefuse, FleetSlow, FleetRotate, FleetRemove],
+            Self::Fleet => {
+                &[FleetBlackHole, FleetRefuse, FleetSlow, FleetRotate, FleetRemove, FleetKind]
+            }
             Self::Lease => &[LeasePause, LeaseBlackHole, LeaseAbort],
             Self::Guard => &[GuardCut, GuardRepeat, GuardHold, GuardRestart, GuardCrash],
         }
@@ -123,6 +126,7 @@ impl Fault {
             Self::FleetSlow => "fleet-slow",
             Self::FleetRotate => "fleet-rotate",
             Self::FleetRemove => "fleet-remove",
+            Self::FleetKind => "fleet-kind",
             Self::LeasePause => "lease-pause",
             Self::LeaseBlackHole => "lease-black-hole",
             Self::LeaseAbort => "lease-abort",
@@ -165,7 +169,8 @@ pub fn schedule(seed: u64, time: Duration) -> Vec<Planned> {
 
 fn of(job: Job, seed: u64, time: Duration) -> Vec<Planned> {
     // A job's faults do not depend on which other jobs there are.
-    let mut random = fastrand::Rng::with_seed(seed ^ (job as u64 + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15));
+    let mut random =
+        fastrand::Rng::with_seed(seed ^ (job as u64 + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15));
     let span = time.max(SHORTEST) - CALM - TAIL;
     let rounds = (span.as_secs_f64() / ROUND.as_secs_f64()).floor().max(1.0);
     let slot = span.div_f64(rounds * job.faults().len() as f64);
