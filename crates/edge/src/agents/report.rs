@@ -9,7 +9,7 @@ use flow::ledger::Outcome as End;
 use flow::snapshot::Changes;
 use flow::{Deadline, Op, Priority, Stop};
 use futures::stream;
-use guard::agents::{Attendance, Authority, AuthorityChanges, Bearer, Outcome, Refused, SILENT};
+use guard::agents::{Attendance, Authority, AuthorityChanges, Bearer, Outcome, SILENT};
 use guard::conversations::Report;
 use guard::ingest::{Counted, NotCounted};
 use http::{HeaderValue, Request, Response, header};
@@ -22,7 +22,7 @@ use tonic_prost::ProstCodec;
 use super::frames::{Framed, Frames};
 use super::listen::Caller;
 use super::proto::answer::Answer;
-use super::server::{millis, unknown};
+use super::server::{lapsed, millis, unknown};
 use super::{AGENT, Batch, Counts, Server, proto};
 
 /// For a batch to be counted.
@@ -65,7 +65,7 @@ impl<C: Counts> Standing<C> {
             }
         };
         tokio::select! {
-            () = revoked => Status::unauthenticated(Refused::Revoked.to_string()),
+            () = revoked => lapsed(),
             _ = self.counts.changed() => Status::unavailable("another replica counts: ask the leader"),
             () = self.stop.stopped() => Status::unavailable("this controller stops"),
         }
@@ -151,7 +151,7 @@ impl<C: Counts> Reports<C> {
         op.step("read");
         let Framed { bytes, room } = self.frames.read().await?;
         if !self.standing.holds() {
-            return Err(Status::unauthenticated(Refused::Revoked.to_string()));
+            return Err(lapsed());
         }
         let answer = self.count(bytes, op).await;
         drop(room);

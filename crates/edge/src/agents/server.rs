@@ -160,11 +160,7 @@ impl<C: Counts> Server<C> {
         let bearer = caller.bearer.clone();
         let bearer =
             bearer.ok_or_else(|| Status::unauthenticated("this needs a certificate: enrol"))?;
-        if authority.holds(&bearer) {
-            Ok(Some(bearer))
-        } else {
-            Err(Status::unauthenticated(Refused::Revoked.to_string()))
-        }
+        if authority.holds(&bearer) { Ok(Some(bearer)) } else { Err(lapsed()) }
     }
 
     fn authority(&self) -> Result<&Authority, Status> {
@@ -319,6 +315,14 @@ pub(super) fn come_back(code: Code, why: &str, after: Duration) -> Status {
     let mut status = Status::new(code, why);
     status.metadata_mut().insert(RETRY, millis(after).into());
     status
+}
+
+/// Of a bearer that holds no longer.
+pub(super) fn lapsed() -> Status {
+    Status::unauthenticated(
+        "the certificate has expired, or the node was revoked: enrol with a token of \
+         `fairlead agents token`",
+    )
 }
 
 pub(super) fn unknown(unknown: Unknown) -> Status {
