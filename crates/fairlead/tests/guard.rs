@@ -67,6 +67,79 @@ impl Drop for Daemon {
     }
 }
 
+/// `fairlead up` on a host.
+struct Controller<'a> {
+    host: &'a Host,
+    daemon: Daemon,
+}
+
+impl<'a> Controller<'a> {
+    fn start(host: &'a Host, data: &Path, more: &[&str]) -> Self {
+        let args = ["up", "--fleet-kubeconfig", "none", "--admission-webhook", "off", "--data"];
+        let daemon = Daemon::start(fairlead(host, &args).arg(data).args(more));
+        Self { host, daemon }
+    }
+
+    /// What a run of the command line says, if it can.
+    fn run(&self, args: &[&str]) -> Option<String> {
+        let mut command = fairlead(self.host, args);
+        command.args(["--server", self.daemon.place("api"), "--token-file"]);
+        let output = command.arg(self.daemon.place("token")).output().unwrap();
+        output.status.success().then(|| String::from_utf8(output.stdout).unwrap())
+    }
+
+    /// Runs it until it says something.
+    fn insist(&self, args: &[&str]) -> String {
+        let until = Instant::now() + PATIENCE;
+        loop {
+            if let Some(said) = self.run(args) {
+                return said;
+            }
+            assert!(Instant::now() < until, "{args:?} cannot be done");
+            std::thread::sleep(Duration::from_millis(200));
+        }
+    }
+
+    fn list(&self, what: &str) -> Vec<Value> {
+        let shown = self.run(&[what, "-o", "json"]).unwrap_or_default();
+        let shown: Value = serde_json::from_str(&shown).unwrap_or_default();
+        let lines = shown.get(what).unwrap_or(&shown);
+        lines.as_array().cloned().unwrap_or_default()
+    }
+
+    fn until(&self, what: &str, fits: impl Fn(&Value) -> bool) -> Value {
+        let until = Instant::now() + PATIENCE;
+        loop {
+            let lines = self.list(what);
+            if let Some(line) = lines.iter().find(|line| fits(line)) {
+                return line.clone();
+            }
+            assert!(Instant::now() < until, "not in {lines:#?}");
+            std::thread::sleep(Duration::from_millis(300));
+        }
+    }
+
+    /// Asks until there is such a line, with at least these bytes.
+    fn hears(&self, said: &Said) -> Value {
+        self.until("conversations", |line| {
+            line["protocol"] == said.protocol
+                && line["port"] == said.server.port()
+                && line["server"]["address"] == said.server.ip().to_string()
+                && line["bytes"].as_u64().unwrap() >= said.bytes
+        })
+    }
+
+    /// The same, of one connection and to the byte.
+    fn hears_exactly(&self, said: &Said) -> Value {
+        let line = self.hears(said);
+        assert_eq!(line["bytes"], said.bytes, "{line:#}");
+        assert_eq!((&line["packets"], &line["sessions"]), (&said.packets.into(), &1.into()));
+        assert_eq!(line["client"]["address"], said.client.to_string());
+        line
+    }
+}
+
+/// A node with its pods.
 struct Ground {
     _sandbox: Sandbox,
     node: Host,
@@ -74,9 +147,8 @@ struct Ground {
 }
 
 impl Ground {
-    fn controller(&self) -> Daemon {
-        let args = ["up", "--fleet-kubeconfig", "none", "--admission-webhook", "off", "--data"];
-        Daemon::start(fairlead(&self.node, &args).arg(self.dir.path().join("controller")))
+    fn controller(&self) -> Controller<'_> {
+        Controller::start(&self.node, &self.dir.path().join("controller"), &[])
     }
 
     fn agent(&self) -> Daemon {
@@ -102,11 +174,10 @@ impl Ground {
             pod: Some(Pod { namespace: "shop".to_owned(), name: name.to_owned(), uid: None }),
             pool: None,
         };
-        let namespace = Namespace::open(pod.netns()).unwrap();
+        let namespace = open(pod);
         loop {
             let request = Request::within(until, add.clone());
-            let reply = wire::call(&self.socket(), &request, Some(namespace.as_fd()), until);
-            match reply {
+            match wire::call(&self.socket(), &request, Some(namespace.as_fd()), until) {
                 Ok(Reply::Added(success)) => {
                     return [0, 1].map(|i| success.ips[i].address.address);
                 }
@@ -114,33 +185,6 @@ impl Ground {
                 other => assert!(Instant::now() < until, "{other:?}"),
             }
             std::thread::sleep(Duration::from_millis(100));
-        }
-    }
-
-    fn conversations(&self, controller: &Daemon) -> Vec<Value> {
-        let mut command = fairlead(&self.node, &["conversations", "-o", "json"]);
-        command.args(["--server", controller.place("api"), "--token-file"]);
-        let output = command.arg(controller.place("token")).output().unwrap();
-        let Ok(shown) = serde_json::from_slice::<Value>(&output.stdout) else { return Vec::new() };
-        let lines = shown.get("conversations").unwrap_or(&shown);
-        lines.as_array().cloned().unwrap_or_default()
-    }
-
-    /// Asks until there is such a line, with so many bytes.
-    fn until(&self, controller: &Daemon, of: &Said, enough: impl Fn(u64) -> bool) -> Value {
-        let until = Instant::now() + PATIENCE;
-        loop {
-            let lines = self.conversations(controller);
-            let found = lines.iter().find(|line| {
-                line["protocol"] == of.protocol
-                    && line["port"] == of.server.port()
-                    && line["server"]["address"] == of.server.ip().to_string()
-            });
-            if let Some(line) = found.filter(|line| enough(line["bytes"].as_u64().unwrap())) {
-                return line.clone();
-            }
-            assert!(Instant::now() < until, "{of:?} is not in {lines:#?}");
-            std::thread::sleep(Duration::from_millis(300));
         }
     }
 }
@@ -234,22 +278,15 @@ fn what_pods_say_is_counted_once_whoever_is_killed() {
     let (web, db) = (open(&web), open(&db));
     let pairs = [0, 1].map(|family| (clients[family], servers[family]));
 
+    // First: where a link has just come up the kernel drops packets, and these are sent again.
+    let streams = pairs.map(|(client, server)| stream(&web, &db, client, server));
     let mut datagrams = pairs.map(|(client, server)| Datagrams::open(&web, &db, client, server));
     for family in &mut datagrams {
         family.say(10, 100);
     }
-    let streams = pairs.map(|(client, server)| stream(&web, &db, client, server));
-    let exact = |controller: &Daemon, said: &Said| {
-        let line = ground.until(controller, said, |bytes| bytes >= said.bytes);
-        assert_eq!(line["bytes"], said.bytes, "{line:#}");
-        assert_eq!((&line["packets"], &line["sessions"]), (&said.packets.into(), &1.into()));
-        line
-    };
     for said in datagrams.iter().map(|family| &family.said) {
-        let line = exact(&controller, said);
-        let (client, server) = (&line["client"], &line["server"]);
-        assert_eq!(client["address"], said.client.to_string());
-        for (end, name) in [(client, "shop/web"), (server, "shop/db")] {
+        let line = controller.hears_exactly(said);
+        for (end, name) in [(&line["client"], "shop/web"), (&line["server"], "shop/db")] {
             assert_eq!(
                 (&end["kind"], &end["name"]),
                 (&"workload".into(), &name.into()),
@@ -259,7 +296,7 @@ fn what_pods_say_is_counted_once_whoever_is_killed() {
         }
     }
     for said in &streams {
-        let line = ground.until(&controller, said, |bytes| bytes >= said.bytes);
+        let line = controller.hears(said);
         let bytes = line["bytes"].as_u64().unwrap();
         assert!(bytes < said.bytes * 2, "more than headers on top: {line:#}");
         assert_eq!(line["sessions"], 1, "{line:#}");
@@ -271,12 +308,11 @@ fn what_pods_say_is_counted_once_whoever_is_killed() {
         family.say(5, 200);
     }
     let controller = ground.controller();
-    for said in datagrams.iter().map(|family| &family.said) {
-        exact(&controller, said);
+    for family in &datagrams {
+        controller.hears_exactly(&family.said);
     }
     for said in &streams {
-        let line = ground.until(&controller, said, |bytes| bytes >= said.bytes);
-        assert_eq!(line["sessions"], 1, "{line:#}");
+        assert_eq!(controller.hears(said)["sessions"], 1);
     }
 
     // So does the agent: the kernel counts on, and the next one goes on where it was.
@@ -285,10 +321,11 @@ fn what_pods_say_is_counted_once_whoever_is_killed() {
         family.say(7, 300);
     }
     let agent = ground.agent();
-    for said in datagrams.iter().map(|family| &family.said) {
-        exact(&controller, said);
+    for family in &datagrams {
+        controller.hears_exactly(&family.said);
     }
-    // Both, with a controller that knows nothing.
+
+    // Both, and the next controller knows nothing.
     drop(agent);
     drop(controller);
     std::fs::remove_dir_all(ground.dir.path().join("controller")).unwrap();
@@ -297,10 +334,67 @@ fn what_pods_say_is_counted_once_whoever_is_killed() {
     }
     let controller = ground.controller();
     let _agent = ground.agent();
-    for said in datagrams.iter().map(|family| &family.said) {
-        exact(&controller, said);
+    for family in &datagrams {
+        controller.hears_exactly(&family.said);
     }
-    let lines = ground.conversations(&controller);
+    let lines = controller.list("conversations");
     let loopback = |line: &&Value| line["client"]["address"].as_str().unwrap().starts_with("127.");
     assert_eq!(lines.iter().find(loopback), None, "what the two say to each other is no news");
+}
+
+/// An agent that only observes, on a node without pods.
+fn observer(node: &Host, name: &str, addresses: &str, controller: &str, dir: &Path) -> Daemon {
+    let args = ["agent", "--net-serve", "off", "--net-node", name, "--net-addresses", addresses];
+    let mut command = fairlead(node, &args);
+    command.args(["--guard-controllers", controller, "--guard-token-file"]);
+    command.arg(dir.join(name).with_extension("token"));
+    Daemon::start(command.arg("--data").arg(dir.join(name)))
+}
+
+#[test]
+fn two_nodes_that_enrolled_see_one_connection_and_it_is_counted_once() {
+    requires!(netns);
+    let sandbox = Sandbox::new();
+    let [hub, one, two] = ["hub", "one", "two"].map(|name| sandbox.host(name));
+    sandbox.link((&hub, "10.1.0.1/24"), (&one, "10.1.0.2/24"));
+    sandbox.link((&hub, "10.2.0.1/24"), (&two, "10.2.0.2/24"));
+    sandbox.link((&one, "10.0.0.1/24"), (&two, "10.0.0.2/24"));
+    let dir = tempfile::tempdir().unwrap();
+    let dir = dir.path();
+    let controller =
+        Controller::start(&hub, &dir.join("hub"), &["--agents-listen", "0.0.0.0:7681"]);
+    let enrol = |node: &str| {
+        let token = controller.insist(&["agents", "token", "--node", node]);
+        std::fs::write(dir.join(node).with_extension("token"), token).unwrap();
+    };
+    enrol("one");
+    // With the other's token nobody is let in.
+    std::fs::copy(dir.join("one.token"), dir.join("two.token")).unwrap();
+    let _one = observer(&one, "one", "10.0.0.1,10.1.0.2", "10.1.0.1:7681", dir);
+    let _two = observer(&two, "two", "10.0.0.2,10.2.0.2", "10.2.0.1:7681", dir);
+    let alive = |node: &str| {
+        controller.until("agents", |line| line["node"] == node && line["state"] == "alive")
+    };
+    alive("one");
+    assert!(!controller.list("agents").iter().any(|line| line["node"] == "two"));
+    enrol("two");
+    alive("two");
+
+    let [client, server] = ["10.0.0.1", "10.0.0.2"].map(|address| address.parse().unwrap());
+    let mut datagrams = Datagrams::open(&open(&one), &open(&two), client, server);
+    for _ in 0..3 {
+        datagrams.say(10, 100);
+        let line = controller.hears_exactly(&datagrams.said);
+        for (end, name) in [(&line["client"], "one"), (&line["server"], "two")] {
+            assert_eq!((&end["kind"], &end["node"]), (&"host".into(), &name.into()), "{line:#}");
+        }
+    }
+
+    // Shut out, it is no longer heard; with a new token it is, and has forgotten nothing.
+    controller.insist(&["agents", "revoke", "two"]);
+    controller.until("agents", |line| line["node"] == "two" && line["state"] != "alive");
+    datagrams.say(10, 100);
+    enrol("two");
+    alive("two");
+    controller.hears_exactly(&datagrams.said);
 }

@@ -54,6 +54,14 @@ fn replayed(incident: &str, args: &[&str]) -> Value {
 }
 
 #[test]
+fn a_stuck_writer_holds_up_nobody_under_a_flood() {
+    let outcome = replayed("controller-stall", &["--scale", "0.01"]);
+    assert_eq!(outcome["parameters"]["reports"], 1288);
+    assert!(outcome["new"]["named"]["what"].as_str().unwrap().starts_with("shard "));
+    assert!(outcome["old"]["mostInFlight"].as_u64().unwrap() > 1288);
+}
+
+#[test]
 fn clusters_that_are_dead_slow_or_rotate_hold_up_nobody() {
     let outcome = replayed("cluster-sync", &["--scale", "0.04", "--limit", "5s"]);
     assert_eq!(outcome["parameters"]["clusters"], 20);
@@ -98,12 +106,24 @@ mod kube {
 }
 
 #[test]
+fn a_short_soak_holds() {
+    let output = fairlead(&["replay", "soak", "--minutes", "0.15", "--seed", "5", "-o", "json"]);
+    let said = String::from_utf8_lossy(&output.stderr);
+    let report: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert!(output.status.success(), "{report:#}\n{said}");
+    assert_eq!(report["ok"], true);
+    let jobs = report["jobs"].as_array().unwrap();
+    assert_eq!(jobs.len(), 3);
+    assert!(jobs.iter().any(|job| job["rounds"].as_u64().unwrap() > 1), "{report:#}");
+}
+
+#[test]
 fn what_there_is_is_listed_with_what_it_needs() {
     let output = fairlead(&["replay", "list", "-o", "json"]);
     assert!(output.status.success());
     let listed: Value = serde_json::from_slice(&output.stdout).unwrap();
     let names: Vec<_> = listed.as_array().unwrap().iter().map(|one| &one["name"]).collect();
-    for name in ["cluster-sync", "cni-burst", "late-crd", "late-node"] {
+    for name in ["controller-stall", "cluster-sync", "cni-burst", "late-crd", "late-node"] {
         assert!(names.contains(&&Value::from(name)), "{names:?}");
     }
 }

@@ -1,185 +1,434 @@
-//! A soak: the jobs together, at a steady load, with faults that a seed chooses, until time is up. What
-//! must always hold is looked at after every round.
+//! The soak: all jobs together at a steady load, faults from a seed, and what must always hold, looked
+//! at all the time.
 //!
 //! ```text
-//! seed ─► a thread for each job: round after round of load, a fault, a look ─► Report
+//! seed ─► Schedule ─┬─► net    pods come and go on a node            ─┐
+//!                   ├─► fleet  clusters are looked up and called      ├─► checks ─► Report
+//!                   ├─► lease  two candidates; the leader writes      │
+//!                   └─► guard  agents report to an ingest            ─┘
 //! ```
 //!
-//! A seed chooses the same faults in the same order again; how they meet each other is up to the machine.
-//! The first thing that does not hold ends the soak.
+//! Contract:
+//! - The faults are those of the [`schedule`]: a soak that found something is run again with its seed.
+//! - Each job has a thread that injects its faults and checks it, again and again; when the time is up
+//!   the load ends, everything gets [`PATIENCE`] to recover, and is checked for the last time.
+//! - What does not hold is told with the moment at which it was seen. A job that could not be run is
+//!   left out, and said to be; one that did less than its minimum makes the soak void.
 
-mod agents;
-mod clusters;
-mod pods;
+mod fleet;
+mod guard;
+mod lease;
+mod ledger;
+mod net;
+mod schedule;
 
 use std::collections::BTreeMap;
+use std::fmt::Write as _;
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::process::Command;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
+use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::{Duration, Instant};
 
-use fastrand::Rng;
-use parking_lot::Mutex;
 use serde::Serialize;
 
-use crate::incident::{Cannot, Need};
+use crate::incident::{Need, Ran};
+use crate::record::memory_of;
+use crate::run::CannotRun;
+pub use net::node;
+pub use schedule::{Fault, Job, Planned, SHORTEST, schedule};
 
-/// What is asked of a soak.
+/// Between two checks of a job.
+const EVERY: Duration = Duration::from_millis(200);
+/// For everything to be as it should be, once faults and load are over.
+const PATIENCE: Duration = Duration::from_secs(60);
+/// The most that this process and the node's daemon may have resident at any moment, together. The
+/// jobs keep a few MiB of data; the rest is code, runtimes and what is on the way.
+pub const MEMORY: u64 = 512 << 20;
+/// What is broken is broken once; the rest of it is counted.
+const TOLD: usize = 20;
+
+/// How to soak.
 #[derive(Clone, Debug)]
 pub struct Soak {
     pub seed: u64,
     pub time: Duration,
-    /// Empty, and gone afterwards.
+    /// For everything that is written; gone afterwards.
     pub dir: PathBuf,
+    /// The CNI plugin.
     pub plugin: PathBuf,
-    pub program: PathBuf,
 }
 
 /// What came of it.
 #[derive(Clone, Debug, Serialize)]
-#[serde(rename_all = "camelCase")]
 pub struct Report {
     pub seed: u64,
-    pub seconds: f64,
-    pub jobs: Vec<JobReport>,
+    pub minutes: f64,
+    pub faults: Vec<Planned>,
+    pub jobs: BTreeMap<&'static str, Done>,
+    pub left_out: Vec<LeftOut>,
+    /// Bytes.
+    pub peak_memory: u64,
+    pub memory_limit: u64,
+    /// Why it shows nothing, if it does not.
+    pub void: Option<String>,
     pub ok: bool,
 }
 
+/// Of one job.
+#[derive(Clone, Debug, Default, Serialize)]
+pub struct Done {
+    /// What was asked of it and done.
+    pub load: u64,
+    /// Below this it shows nothing.
+    pub minimum: u64,
+    pub checks: u64,
+    pub broken: Vec<Broken>,
+    /// How many more there were.
+    pub more: u64,
+}
+
+/// Something that must hold and did not.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Broken {
+    pub at_ms: u64,
+    pub what: String,
+}
+
 #[derive(Clone, Debug, Serialize)]
-#[serde(rename_all = "camelCase")]
-pub struct JobReport {
-    pub job: &'static str,
-    pub rounds: u64,
-    /// How often each fault was made.
-    pub faults: BTreeMap<&'static str, u64>,
-    /// What did not hold, or why the job could not go on.
-    pub broke: Option<String>,
-    /// Why it was not run here.
-    pub skipped: Option<String>,
+pub struct LeftOut {
+    pub job: String,
+    pub why: String,
 }
 
-struct Job {
-    name: &'static str,
-    needs: &'static [Need],
-    run: fn(&Soak, &Rounds<'_>) -> Result<(), Cannot>,
+/// What every job is given.
+struct Stage<'a> {
+    soak: &'a Soak,
+    /// How this program is run as the node's daemon: an argument is added, its directory.
+    node: &'a (dyn Fn() -> Command + Sync),
+    /// Another process whose memory counts.
+    process: &'a AtomicU32,
 }
 
-static JOBS: [Job; 3] = [
-    Job { name: "pods", needs: &[Need::Root, Need::Plugin], run: pods::run },
-    Job { name: "clusters", needs: &[], run: clusters::run },
-    Job { name: "agents", needs: &[], run: agents::run },
-];
-
-/// One job's rounds: when to stop, and what was done.
-pub(crate) struct Rounds<'a> {
-    until: Instant,
-    stop: &'a AtomicBool,
-    random: Mutex<Rng>,
-    done: Mutex<(u64, BTreeMap<&'static str, u64>)>,
+/// A job under load.
+trait Work {
+    fn begin(&mut self, planned: &Planned) -> Ran;
+    fn end(&mut self, planned: &Planned) -> Ran;
+    /// What does not hold now; each thing once.
+    fn check(&mut self) -> Vec<String>;
+    /// What was done so far.
+    fn load(&self) -> u64;
+    /// The load ends; what does not hold when all has recovered, or does not recover until `until`.
+    fn finish(&mut self, until: Instant) -> Vec<String>;
 }
 
-impl Rounds<'_> {
-    /// Whether there is time for another round.
-    pub(crate) fn next(&self) -> bool {
-        let goes_on = Instant::now() < self.until && !self.stop.load(Relaxed);
-        if goes_on {
-            self.done.lock().0 += 1;
+/// Sets the stage, lets itself be driven, and clears up.
+type Play = fn(&Stage<'_>, &mut Drive<'_>) -> Ran;
+type Drive<'a> = dyn FnMut(&mut dyn Work) -> Ran + Send + 'a;
+
+fn play(job: Job) -> Play {
+    match job {
+        Job::Net => net::play,
+        Job::Fleet => fleet::play,
+        Job::Lease => lease::play,
+        Job::Guard => guard::play,
+    }
+}
+
+fn needs(job: Job) -> &'static [Need] {
+    match job {
+        Job::Net => &[Need::Root, Need::Plugin],
+        Job::Lease => &[Need::Kube],
+        Job::Fleet | Job::Guard => &[],
+    }
+}
+
+/// For each second of the soak, on a busy machine and under faults.
+fn minimum(job: Job) -> f64 {
+    match job {
+        Job::Net => 1.0,
+        Job::Fleet => 10.0,
+        Job::Lease => 0.5,
+        Job::Guard => 4.0,
+    }
+}
+
+/// How far a job has come; written by its thread, read for the progress.
+#[derive(Debug, Default)]
+struct Gauge {
+    load: AtomicU64,
+    broken: AtomicU64,
+}
+
+/// One that nobody chose. Small, because people will type it.
+pub fn any_seed() -> u64 {
+    fastrand::u64(..1_000_000)
+}
+
+/// Runs it. `node` is how this program is run again as the node's daemon.
+pub fn soak(
+    soak: &Soak,
+    node: &(dyn Fn() -> Command + Sync),
+    tell: &mut dyn FnMut(&str),
+) -> Result<Report, CannotRun> {
+    let (mut left_out, mut jobs) = (Vec::new(), Vec::new());
+    for job in Job::ALL {
+        let missing = needs(job).iter().filter_map(|need| need.missing(&soak.plugin));
+        match missing.collect::<Vec<_>>() {
+            missing if missing.is_empty() => jobs.push(job),
+            missing => {
+                left_out.push(LeftOut { job: job.name().to_owned(), why: missing.join("; ") });
+            }
         }
-        goes_on
     }
-
-    /// One of these faults; the first is none.
-    pub(crate) fn fault<F: Copy>(&self, faults: &[(&'static str, F)]) -> F {
-        let (name, fault) = faults[self.number(faults.len())];
-        *self.done.lock().1.entry(name).or_default() += 1;
-        fault
-    }
-
-    /// Below `bound`.
-    pub(crate) fn number(&self, bound: usize) -> usize {
-        self.random.lock().usize(..bound)
-    }
-}
-
-/// `tell` is called about once a second.
-pub fn soak(soak: &Soak, tell: &mut dyn FnMut(Duration)) -> Report {
-    let (began, stop) = (Instant::now(), AtomicBool::new(false));
-    let jobs = std::thread::scope(|scope| {
-        let threads: Vec<_> = (JOBS.iter().enumerate())
-            .map(|(i, job)| {
-                let (stop, until) = (&stop, began + soak.time);
-                let random = Mutex::new(Rng::with_seed(soak.seed.wrapping_add(i as u64)));
-                let rounds = Rounds { until, stop, random, done: Mutex::default() };
-                scope.spawn(move || run(soak, job, &rounds))
+    left_out
+        .extend(NOT_DONE.map(|(job, why)| LeftOut { job: job.to_owned(), why: why.to_owned() }));
+    let mut faults = schedule(soak.seed, soak.time);
+    faults.retain(|planned| jobs.contains(&planned.job));
+    let process = AtomicU32::new(0);
+    let stage = Stage { soak, node, process: &process };
+    let gauges: Vec<(Job, Gauge)> = jobs.iter().map(|job| (*job, Gauge::default())).collect();
+    let (peak, done) = std::thread::scope(|scope| {
+        let (staged, is_staged) = channel();
+        let mut threads = Vec::new();
+        for (job, gauge) in &gauges {
+            let own: Vec<Planned> = faults.iter().filter(|p| p.job == *job).cloned().collect();
+            let (start, started) = channel();
+            let (staged, stage) = (staged.clone(), &stage);
+            let thread = scope.spawn(move || {
+                let mut done = Done::default();
+                let told = &mut done;
+                let mut driven = move |work: &mut dyn Work| {
+                    let _ = staged.send(());
+                    drive(work, &own, soak.time, &started, gauge, told)
+                };
+                let ran = play(*job)(stage, &mut driven);
+                drop(driven);
+                ran.map(|()| done)
+                    .map_err(|error| format!("{}: {}", job.name(), flow::sentence(&*error)))
+            });
+            threads.push((*job, start, thread));
+        }
+        drop(staged);
+        let began = all_staged(&is_staged, &threads);
+        let mut peak = 0;
+        while threads.iter().any(|(.., thread)| !thread.is_finished()) {
+            std::thread::sleep(EVERY);
+            peak = peak.max(resident(&process));
+            tell(&progress(soak, began, &gauges, &faults));
+        }
+        let done: Vec<_> = threads
+            .into_iter()
+            .map(|(job, _, thread)| {
+                let done = thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+                (job, done)
             })
             .collect();
-        while threads.iter().any(|thread| !thread.is_finished()) {
-            tell(began.elapsed());
-            std::thread::sleep(Duration::from_millis(200));
-        }
-        let joined = threads.into_iter().map(std::thread::ScopedJoinHandle::join);
-        joined.map(|done| done.unwrap_or_else(|panic| std::panic::resume_unwind(panic))).collect()
+        (peak, done)
     });
-    report(soak.seed, began.elapsed(), jobs)
+    let mut jobs = BTreeMap::new();
+    for (job, done) in done {
+        let done = done.map_err(CannotRun)?;
+        let minimum = (minimum(job) * soak.time.as_secs_f64()) as u64;
+        jobs.insert(job.name(), Done { minimum, ..done });
+    }
+    Ok(judge(soak, faults, jobs, left_out, peak))
 }
 
-fn report(seed: u64, took: Duration, jobs: Vec<JobReport>) -> Report {
-    let ran = jobs.iter().any(|job| job.skipped.is_none());
-    // One that ran and did nothing shows nothing.
-    let idle = |job: &JobReport| job.skipped.is_none() && job.rounds == 0;
-    let ok = ran && !jobs.iter().any(|job| job.broke.is_some() || idle(job));
-    Report { seed, seconds: took.as_secs_f64(), jobs, ok }
+/// What the soak does not do, wherever it is run.
+const NOT_DONE: [(&str, &str); 3] = [
+    (
+        "clock-jump",
+        "a lease counts on the clock since boot, which nobody can set; a leader that stands still for \
+         longer than its lease sees the same jump, and that is done",
+    ),
+    ("memory-pressure", "the memory guard reads this process' own limits; see `flow::MemoryGuard`"),
+    ("mesh", "peers as planned are looked at by the replays late-crd and late-node"),
+];
+
+fn judge(
+    soak: &Soak,
+    faults: Vec<Planned>,
+    jobs: BTreeMap<&'static str, Done>,
+    left_out: Vec<LeftOut>,
+    peak_memory: u64,
+) -> Report {
+    let idle = jobs.iter().filter(|(_, done)| done.load < done.minimum);
+    let idle: Vec<String> = idle
+        .map(|(job, done)| format!("{job} did {} of at least {}", done.load, done.minimum))
+        .collect();
+    let void = match jobs.is_empty() {
+        true => Some("no job could be run here".to_owned()),
+        false => (!idle.is_empty()).then(|| idle.join("; ")),
+    };
+    let whole = jobs.values().all(|done| done.broken.is_empty() && done.checks > 0);
+    Report {
+        seed: soak.seed,
+        minutes: soak.time.as_secs_f64() / 60.0,
+        faults,
+        left_out,
+        peak_memory,
+        memory_limit: MEMORY,
+        ok: void.is_none() && whole && peak_memory <= MEMORY,
+        void,
+        jobs,
+    }
 }
 
-fn run(soak: &Soak, job: &Job, rounds: &Rounds<'_>) -> JobReport {
-    let missing: Vec<String> =
-        job.needs.iter().filter_map(|need| need.missing(&soak.plugin)).collect();
-    let mut broke = None;
-    if missing.is_empty() {
-        let dir = soak.dir.join(job.name);
-        let own = Soak { dir: dir.clone(), ..soak.clone() };
-        let ran = std::fs::create_dir_all(dir).map_err(Cannot::from);
-        broke = ran.and_then(|()| (job.run)(&own, rounds)).err().map(|e| flow::sentence(&*e));
+type Driven<'a> = std::thread::ScopedJoinHandle<'a, Result<Done, String>>;
+
+/// Waits until every job stands, or one cannot, and lets all begin at one moment.
+fn all_staged(
+    is_staged: &Receiver<()>,
+    threads: &[(Job, Sender<Instant>, Driven<'_>)],
+) -> Option<Instant> {
+    for _ in threads {
+        while is_staged.recv_timeout(EVERY).is_err() {
+            if threads.iter().any(|(.., thread)| thread.is_finished()) {
+                // It says why when it is joined; the others see that nobody starts them.
+                return None;
+            }
+        }
     }
-    if broke.is_some() {
-        rounds.stop.store(true, Relaxed);
+    let now = Instant::now();
+    for (_, start, _) in threads {
+        let _ = start.send(now);
     }
-    let (count, faults) = rounds.done.lock().clone();
-    let skipped = (!missing.is_empty()).then(|| missing.join("; "));
-    JobReport { job: job.name, rounds: count, faults, broke, skipped }
+    Some(now)
+}
+
+/// Faults at their time, checks between them, and the end.
+fn drive(
+    work: &mut dyn Work,
+    faults: &[Planned],
+    time: Duration,
+    started: &Receiver<Instant>,
+    gauge: &Gauge,
+    done: &mut Done,
+) -> Ran {
+    let began = loop {
+        match started.recv_timeout(PATIENCE) {
+            Ok(began) => break began,
+            Err(_) => return Err("another job could not be run".into()),
+        }
+    };
+    let mut waiting = faults.iter().peekable();
+    let mut present: Option<&Planned> = None;
+    let note = |done: &mut Done, found: Vec<String>| {
+        gauge.broken.fetch_add(found.len() as u64, Relaxed);
+        done.note(began, found);
+    };
+    while began.elapsed() < time || present.is_some() {
+        if let Some(planned) = present.take_if(|planned| began.elapsed() >= planned.until()) {
+            work.end(planned)?;
+        }
+        if let Some(planned) =
+            waiting.next_if(|next| present.is_none() && began.elapsed() >= next.at())
+        {
+            work.begin(planned)?;
+            present = Some(planned);
+        }
+        note(done, work.check());
+        gauge.load.store(work.load(), Relaxed);
+        std::thread::sleep(EVERY);
+    }
+    note(done, work.finish(Instant::now() + PATIENCE));
+    if waiting.next().is_some() {
+        note(done, vec!["not every fault came before the time was up".to_owned()]);
+    }
+    done.load = work.load();
+    gauge.load.store(done.load, Relaxed);
+    Ok(())
+}
+
+impl Done {
+    fn note(&mut self, began: Instant, found: Vec<String>) {
+        self.checks += 1;
+        let at_ms = u64::try_from(began.elapsed().as_millis()).unwrap_or(u64::MAX);
+        for what in found {
+            if self.broken.len() < TOLD {
+                self.broken.push(Broken { at_ms, what });
+            } else {
+                self.more += 1;
+            }
+        }
+    }
+}
+
+fn progress(
+    soak: &Soak,
+    began: Option<Instant>,
+    gauges: &[(Job, Gauge)],
+    faults: &[Planned],
+) -> String {
+    let Some(began) = began else { return "the stage is being set".to_owned() };
+    let now = began.elapsed();
+    let mut line = format!("{:.0} of {:.0} s", now.as_secs_f64(), soak.time.as_secs_f64());
+    for (job, gauge) in gauges {
+        // Into a string, which takes everything.
+        let _ = write!(line, " · {} {}", job.name(), gauge.load.load(Relaxed));
+        if let Some(planned) =
+            faults.iter().find(|p| p.job == *job && p.at() <= now && now < p.until())
+        {
+            let _ = write!(line, " ({})", planned.fault.name());
+        }
+        let broken = gauge.broken.load(Relaxed);
+        if broken > 0 {
+            let _ = write!(line, " BROKEN {broken}");
+        }
+    }
+    line
+}
+
+/// Of this process, and of the node's.
+fn resident(node: &AtomicU32) -> u64 {
+    let node = match node.load(Relaxed) {
+        0 => 0,
+        node => memory_of(node).now,
+    };
+    memory_of(0).now + node
+}
+
+/// For people.
+pub fn text(report: &Report) -> String {
+    let Report { seed, minutes, faults, jobs, left_out, peak_memory, memory_limit, void, ok } =
+        report;
+    let mut text = String::new();
+    let line = |text: &mut String, line: String| {
+        text.push_str(&line);
+        text.push('\n');
+    };
+    line(&mut text, format!("soak of {minutes:.2} minutes, seed {seed}: {} faults", faults.len()));
+    for (name, done) in jobs {
+        let Done { load, minimum, checks, broken, more } = done;
+        let is = if broken.is_empty() { "✓" } else { "✗" };
+        line(
+            &mut text,
+            format!("  {is} {name:6} {load} done (at least {minimum}), {checks} checks"),
+        );
+        for Broken { at_ms, what } in broken {
+            line(&mut text, format!("      {:.1} s: {what}", *at_ms as f64 / 1000.0));
+        }
+        if *more > 0 {
+            line(&mut text, format!("      and {more} more"));
+        }
+    }
+    let is = if peak_memory <= memory_limit { "✓" } else { "✗" };
+    line(
+        &mut text,
+        format!("  {is} memory {} MiB of {} MiB", peak_memory >> 20, memory_limit >> 20),
+    );
+    for LeftOut { job, why } in left_out {
+        line(&mut text, format!("  - {job} left out: {why}"));
+    }
+    if let Some(void) = void {
+        line(&mut text, format!("  void: {void}"));
+    }
+    let end =
+        if *ok { "all of it holds".to_owned() } else { format!("run it again with --seed {seed}") };
+    line(&mut text, end);
+    text
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn job(rounds: u64, broke: bool, skipped: bool) -> JobReport {
-        let say = |so: bool| so.then(|| "why".to_owned());
-        let (broke, skipped) = (say(broke), say(skipped));
-        JobReport { job: "x", rounds, faults: BTreeMap::new(), broke, skipped }
-    }
-
-    #[test]
-    fn a_soak_is_ok_only_if_something_ran_and_nothing_broke() {
-        let ok = |jobs| report(1, Duration::ZERO, jobs).ok;
-        assert!(ok(vec![job(3, false, false), job(0, false, true)]));
-        assert!(!ok(vec![job(3, false, false), job(3, true, false)]));
-        assert!(!ok(vec![job(0, false, true)]));
-        assert!(!ok(vec![job(0, false, false), job(3, false, false)]));
-    }
-
-    #[test]
-    fn a_seed_chooses_the_same_faults_again() {
-        let faults = [("none", 0), ("a", 1), ("b", 2), ("c", 3)];
-        let chosen = || {
-            let rounds = Rounds {
-                until: Instant::now(),
-                stop: &AtomicBool::new(false),
-                random: Mutex::new(Rng::with_seed(7)),
-                done: Mutex::default(),
-            };
-            (0..50).map(|_| rounds.fault(&faults)).collect::<Vec<_>>()
-        };
-        assert_eq!(chosen(), chosen());
-        assert!((0..4).all(|fault| chosen().contains(&fault)));
-    }
-}
+mod tests;

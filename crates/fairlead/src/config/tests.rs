@@ -142,3 +142,19 @@ fn the_webhook_is_reached_in_one_way_that_can_be() {
     );
     assert_eq!(config.clusters, ["a", "b"]);
 }
+
+#[test]
+fn controllers_of_an_agent_have_a_host_and_a_port_each() {
+    let empty = nothing();
+    let take = |value| {
+        let given = flags(&[("guard.controllers", value)], Some(empty.path()));
+        let resolved = Sources { flags: &given, env: env(&[]) }.resolve();
+        resolved.ok().map(|resolved| resolved.config.sense.controllers)
+    };
+    assert_eq!(take("none"), Some(Vec::new()));
+    let two = ["fairlead.example.com:7681", "[fd00::1]:7681"].map(String::from);
+    assert_eq!(take("fairlead.example.com:7681, [fd00::1]:7681"), Some(two.into()));
+    for wrong in ["fairlead.example.com", ":7681", "a:0", "a:port", ""] {
+        assert_eq!(take(wrong), None, "{wrong}");
+    }
+}

@@ -126,8 +126,9 @@ impl Link {
         let incarnation = incarnation.await.map_err(|_| gone())?;
         let endpoint = Endpoint { addresses: self.controllers.clone(), identity: identity.clone() };
         let facts = self.facts(incarnation);
-        let (client, joined) =
-            Client::join(&endpoint, &facts, &self.tasks, Deadline::after(JOIN)).await?;
+        // Boxed, as enrolling is: a handshake is large, and is over soon.
+        let joining = Client::join(&endpoint, &facts, &self.tasks, Deadline::after(JOIN));
+        let (client, joined) = Box::pin(joining).await?;
         let mut reporting = client.report(Deadline::after(ASK)).await?;
         let mut rules = client.rules(kept.shipped.version, Deadline::after(ASK)).await?;
         kept.backoff.succeeded();
@@ -228,7 +229,7 @@ impl Link {
         let Self { controllers, node, dir, tasks, .. } = self;
         let enrolled =
             Identity::enrol(controllers, token.trim(), node, dir, tasks, Deadline::after(JOIN));
-        let identity = enrolled.await.map_err(unusable)?;
+        let identity = Box::pin(enrolled).await.map_err(unusable)?;
         info!(node, until = %identity.until(), "this node is enrolled");
         Ok(Some(identity))
     }

@@ -46,8 +46,8 @@ enum What {
     LateCrd(Run),
     /// A Secret and a node land after the first reconcile (kube-apiserver)
     LateNode(Run),
-    /// The jobs together for a while, with faults that a seed chooses
-    Soak(SoakArgs),
+    /// The jobs together for minutes, with faults that a seed chooses and what must hold looked at
+    Soak(Soak),
     /// One design of one incident, in a process of its own
     #[command(hide = true)]
     Side(Side),
@@ -87,16 +87,19 @@ struct Run {
 }
 
 #[derive(Debug, clap::Args)]
-struct SoakArgs {
-    /// For how long
-    #[arg(long, value_name = "MINUTES", default_value = "1", value_parser = minutes)]
+struct Soak {
+    /// How long the load lasts
+    #[arg(long, value_name = "MINUTES", default_value = "5", value_parser = minutes)]
     minutes: Duration,
-    /// Chooses the faults and their order
-    #[arg(long, value_name = "NUMBER", default_value_t = 1)]
-    seed: u64,
+    /// Decides which faults come when, and to whom [default: another one each time]
+    #[arg(long, value_name = "NUMBER")]
+    seed: Option<u64>,
     /// The CNI plugin [default: fairlead-cni beside this program]
     #[arg(long, value_name = "FILE")]
     plugin: Option<PathBuf>,
+    /// Be the daemon of the soak's node, with its files here
+    #[arg(long, value_name = "DIRECTORY", hide = true)]
+    node: Option<PathBuf>,
     #[command(flatten)]
     output: Output,
 }
@@ -114,15 +117,15 @@ fn scale(text: &str) -> Result<f64, String> {
     text.parse().ok().filter(valid).ok_or_else(|| "expected a number from 0 to 100".to_owned())
 }
 
-fn minutes(text: &str) -> Result<Duration, String> {
-    let valid = |minutes: &f64| *minutes > 0.0 && *minutes <= 10_080.0;
-    let minutes: Option<f64> = text.parse().ok().filter(valid);
-    let minutes = minutes.ok_or("expected a number of minutes, a week of them at most")?;
-    Ok(Duration::from_secs_f64(minutes * 60.0))
-}
-
 fn time(text: &str) -> Result<Duration, String> {
     values::duration(text).ok_or_else(|| "expected a time such as 5s or 2m".to_owned())
+}
+
+fn minutes(text: &str) -> Result<Duration, String> {
+    let time = text.parse().ok().and_then(|n: f64| Duration::try_from_secs_f64(n * 60.0).ok());
+    let valid = replay::soak::SHORTEST..=Duration::from_hours(24 * 7);
+    let time = time.filter(|time| valid.contains(time));
+    time.ok_or_else(|| "expected a number of minutes from 0.25 on, at most a week".to_owned())
 }
 
 fn incident(name: &str) -> Result<&'static Incident, String> {
@@ -214,37 +217,29 @@ fn all(run: &Run) -> Verdict {
     Ok(ExitCode::from(if outcomes.iter().all(|outcome| outcome.ok) { 0 } else { NO }))
 }
 
-fn soak(args: &SoakArgs) -> Verdict {
-    let dir = Scratch::new()?;
-    let soak = replay::soak::Soak {
-        seed: args.seed,
+fn soak(args: &Soak) -> Verdict {
+    if let Some(dir) = &args.node {
+        replay::soak::node(dir);
+    }
+    let program = std::env::current_exe()?;
+    let scratch = Scratch::new()?;
+    let plan = replay::soak::Soak {
+        seed: args.seed.unwrap_or_else(replay::soak::any_seed),
         time: args.minutes,
-        dir: dir.0.clone(),
+        dir: scratch.0.clone(),
         plugin: plugin(args.plugin.clone())?,
-        program: std::env::current_exe()?,
+    };
+    eprintln!("soak: seed {}", plan.seed);
+    let node = || {
+        let mut command = Command::new(&program);
+        command.args(["replay", "soak", "--node"]);
+        command
     };
     let mut progress = crate::terminal::Progress::new();
-    let of = soak.time.as_secs();
-    let report = replay::soak::soak(&soak, &mut |so_far| {
-        progress.tell(|| format!("soaking: {} of {of} s, seed {}", so_far.as_secs(), soak.seed));
-    });
+    let soaked = replay::soak::soak(&plan, &node, &mut |line| progress.tell(|| line.to_owned()));
     drop(progress);
-    args.output.print(&report, || {
-        let rows = report.jobs.iter().map(|job| {
-            let faults = job.faults.iter().map(|(name, count)| format!("{name} {count}"));
-            let faults = faults.collect::<Vec<_>>().join(", ");
-            let how = match (&job.skipped, &job.broke) {
-                (Some(why), _) => format!("not run: {why}"),
-                (None, Some(why)) => format!("BROKE: {why}"),
-                (None, None) => "held".to_owned(),
-            };
-            [job.job.to_owned(), job.rounds.to_string(), faults, how]
-        });
-        output::table(["JOB", "ROUNDS", "FAULTS", "HOW"], &rows.collect::<Vec<_>>())
-    })?;
-    if !report.ok {
-        eprintln!("again: fairlead replay soak --seed {}", report.seed);
-    }
+    let report = soaked.map_err(|cannot| Failure(format!("{cannot} (seed {})", plan.seed)))?;
+    args.output.print(&report, || replay::soak::text(&report))?;
     Ok(ExitCode::from(if report.ok { 0 } else { NO }))
 }
 

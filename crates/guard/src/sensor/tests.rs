@@ -354,13 +354,12 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
         Just(Step::LoseState),
         Just(Step::ControllerForgets),
     ];
-    let any = (prop::bool::ANY).prop_flat_map(move |bad_too| {
+    prop::bool::ANY.prop_flat_map(move |bad_too| {
         let weight = u32::from(bad_too);
         let step = step.clone().boxed();
         let step = prop_oneof![12 => step, weight => bad.clone().boxed()];
         prop::collection::vec(step, 1..120)
-    });
-    any
+    })
 }
 
 #[derive(Clone, Debug, Default)]

@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 use edge::agents::Batch;
 use edge::agents::client::{Answer, Client, ClientError, Endpoint};
 use flow::{Deadline, Tasks};
+use futures::{StreamExt, TryStreamExt, stream};
 use serde_json::{Value, json};
 
 use crate::incident::controller_stall::{DEADLINE, Load, RECORDS, due};
@@ -92,11 +93,17 @@ async fn replay(server: &mut Server, load: Load, recorder: &Recorder, tasks: &Ta
         Ok::<_, Cannot>(())
     };
     let reporting = shared.report_all(agents, &sent, began);
-    let (flooded, agents) = futures::join!(flood, reporting);
+    let released = async {
+        tokio::time::sleep(load.hold.saturating_sub(began.elapsed())).await;
+        server.release()
+    };
+    let (flooded, agents, released) = futures::join!(flood, reporting, released);
     flooded?;
-    tokio::time::sleep(load.hold.saturating_sub(began.elapsed())).await;
-    server.release()?;
+    released?;
 
+    let sent = sent.load(Relaxed).min(load.reports);
+    recorder.figure("reportsSent", sent as f64);
+    recorder.figure("reportsMerged", (load.reports - sent) as f64);
     recorder.figure("asked", shared.asked.load(Relaxed) as f64);
     recorder.figure("unanswered", shared.unanswered.load(Relaxed) as f64);
     recorder.figure("longestMs", shared.longest.counted().ms(1.0).unwrap_or(f64::NAN));
@@ -158,16 +165,15 @@ struct Shared {
 impl Shared {
     /// All agents, joined, each with a first report that is counted.
     async fn agents(&self) -> Result<Vec<Agent>, Cannot> {
-        let mut agents = Vec::new();
         let deadline = Deadline::after(PATIENCE);
-        for number in 0..self.load.agents {
+        let join = |number| async move {
             let mut agent = Agent::new(number, RECORDS);
             let batch = agent.next();
-            if !agent.until_counted(&batch, &self.endpoint, &self.tasks, deadline).await {
-                return Err("the server does not count reports".into());
-            }
-            agents.push(agent);
-        }
+            let counted = agent.until_counted(&batch, &self.endpoint, &self.tasks, deadline).await;
+            counted.then_some(agent).ok_or("the server does not count reports")
+        };
+        let all = stream::iter((0..self.load.agents).map(join)).buffer_unordered(JOINERS);
+        let agents: Vec<Agent> = all.try_collect().await?;
         Ok(agents)
     }
 
@@ -206,7 +212,8 @@ impl Shared {
         }
     }
 
-    /// The reports of all agents, each one at a time as they are due. They come back with their streams.
+    /// The reports of all agents as they are due, each from one that has none under way. What finds none
+    /// such is merged into what an agent sends next: totals only grow. They come back with their streams.
     async fn report_all(
         self: &Arc<Self>,
         agents: Vec<Agent>,
@@ -215,7 +222,7 @@ impl Shared {
     ) -> Vec<Agent> {
         let Load { reports, hold, .. } = self.load;
         let work = agents.into_iter().map(|mut agent| async move {
-            while sent.load(Relaxed) < reports {
+            while began.elapsed() < hold {
                 if sent.load(Relaxed) >= due(reports, began.elapsed(), hold) {
                     tokio::time::sleep(PACE).await;
                     continue;
@@ -415,7 +422,14 @@ impl Asking {
 
     async fn request(&self, connection: &mut Http) -> Result<(), Refusal> {
         let failed = |error: std::io::Error| Refusal::Failed(format!("{}: {error}", self.address));
-        let answer = connection.ask(&self.request, DEADLINE).await.map_err(failed)?;
+        let mut answer = connection.ask(&self.request, DEADLINE).await;
+        // A connection that was idle may have been closed in the meantime: any HTTP client tries once more.
+        if answer.as_ref().is_err_and(|error| error.kind() != std::io::ErrorKind::TimedOut) {
+            let failed = |error: Cannot| Refusal::Failed(format!("{}: {error}", self.address));
+            *connection = self.connect().await.map_err(failed)?;
+            answer = connection.ask(&self.request, DEADLINE).await;
+        }
+        let answer = answer.map_err(failed)?;
         let said = String::from_utf8_lossy(&answer.body);
         match answer.status {
             200 if said.contains(self.contains) => Ok(()),

@@ -126,6 +126,9 @@ pub(crate) fn facts(node: String, incarnation: u64) -> JoinFacts {
 pub(crate) async fn counted_sessions(server: &Server) -> Result<u64, Cannot> {
     let request = http::get(CONVERSATIONS, Some(&server.token));
     let answer = Http::plain(server.api).await?.ask(&request, Duration::from_secs(10)).await?;
+    if answer.status != 200 {
+        return Err(format!("the conversations cannot be read: {}", answer.status).into());
+    }
     let found: Value = serde_json::from_slice(&answer.body)?;
     let rest = found["rest"].as_array().into_iter().flatten();
     let all = rest.chain([&found["totals"]]).filter_map(|totals| totals["sessions"].as_u64());

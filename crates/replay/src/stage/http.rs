@@ -99,14 +99,14 @@ impl Http {
 
 pub(crate) fn get(path: &str, token: Option<&str>) -> Vec<u8> {
     let bearer = token.map_or(String::new(), |token| format!("authorization: Bearer {token}\r\n"));
-    format!("GET {path} HTTP/1.1\r\nhost: replay\r\naccept: application/json\r\n{bearer}\r\n")
+    format!("GET {path} HTTP/1.1\r\nhost: localhost\r\naccept: application/json\r\n{bearer}\r\n")
         .into_bytes()
 }
 
 pub(crate) fn post(path: &str, body: &str) -> Vec<u8> {
     let length = body.len();
     format!(
-        "POST {path} HTTP/1.1\r\nhost: replay\r\ncontent-type: application/json\r\ncontent-length: {length}\r\n\r\n{body}"
+        "POST {path} HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\ncontent-length: {length}\r\n\r\n{body}"
     )
     .into_bytes()
 }

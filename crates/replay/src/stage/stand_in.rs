@@ -3,7 +3,7 @@
 //! nothing, and a port where nobody listens.
 //!
 //! A cluster takes the newest token that it was shown and, for [`GRACE`], the one before: credentials
-//! that rotate.
+//! that rotate. It serves no kind of its own until it is taught one.
 
 use std::collections::HashMap;
 use std::net::{SocketAddr, TcpListener as StdListener};
@@ -13,6 +13,7 @@ use std::time::{Duration, Instant};
 use flow::Tasks;
 use parking_lot::Mutex;
 use rcgen::{Certificate, CertifiedKey, generate_simple_self_signed};
+use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio_rustls::TlsAcceptor;
@@ -48,10 +49,17 @@ pub(crate) struct StandIns {
     slow: SocketAddr,
     hole: SocketAddr,
     closed: SocketAddr,
+    known: Known,
 }
 
-/// Which token each cluster has been shown: its generation, and since when.
-type Seen = Arc<Mutex<HashMap<String, (u32, Instant)>>>;
+/// Of each cluster, by name.
+#[derive(Clone, Debug, Default)]
+struct Known {
+    /// Which token it has been shown: its generation, and since when.
+    seen: Arc<Mutex<HashMap<String, (u32, Instant)>>>,
+    /// The kinds that it has learned, by their plural.
+    taught: Arc<Mutex<HashMap<String, Vec<String>>>>,
+}
 
 impl StandIns {
     /// Serves on `tasks`, in the runtime that the caller has entered.
@@ -63,16 +71,16 @@ impl StandIns {
             .with_no_client_auth()
             .with_single_cert(vec![cert.der().clone()], key)?;
         let acceptor = TlsAcceptor::from(Arc::new(config));
-        let seen = Seen::default();
+        let known = Known::default();
         let serve = |name: &'static str, handshake: Option<Duration>| -> Result<_, Cannot> {
             let listener = StdListener::bind("127.0.0.1:0")?;
             let address = listener.local_addr()?;
             listener.set_nonblocking(true)?;
             let listener = TcpListener::from_std(listener)?;
-            let (acceptor, seen, all) = (acceptor.clone(), Arc::clone(&seen), tasks.clone());
+            let (acceptor, known, all) = (acceptor.clone(), known.clone(), tasks.clone());
             let stop = tasks.stopping();
             tasks.spawn(name, async move {
-                stop.bound(accept(listener, acceptor, handshake, seen, all)).await;
+                stop.bound(accept(listener, acceptor, handshake, known, all)).await;
             });
             Ok(address)
         };
@@ -83,7 +91,13 @@ impl StandIns {
             slow: serve("slow", Some(SLOW))?,
             hole: serve("black hole", None)?,
             closed,
+            known,
         })
+    }
+
+    /// From now on the cluster serves a kind of this plural.
+    pub(crate) fn teach(&self, cluster: &str, kind: &str) {
+        self.known.taught.lock().entry(cluster.to_owned()).or_default().push(kind.to_owned());
     }
 
     pub(crate) fn authority_pem(&self) -> String {
@@ -116,7 +130,7 @@ async fn accept(
     listener: TcpListener,
     acceptor: TlsAcceptor,
     handshake: Option<Duration>,
-    seen: Seen,
+    known: Known,
     tasks: Tasks,
 ) {
     loop {
@@ -125,14 +139,14 @@ async fn accept(
             tokio::time::sleep(Duration::from_millis(50)).await;
             continue;
         };
-        let (acceptor, seen, stop) = (acceptor.clone(), Arc::clone(&seen), tasks.stopping());
+        let (acceptor, known, stop) = (acceptor.clone(), known.clone(), tasks.stopping());
         tasks.spawn("connection", async move {
             let serving = async {
                 match handshake {
                     Some(late) => {
                         tokio::time::sleep(late).await;
                         // A peer that goes away is no concern of ours.
-                        let _ = serve(stream, &acceptor, &seen).await;
+                        let _ = serve(stream, &acceptor, &known).await;
                     }
                     None => std::future::pending().await,
                 }
@@ -142,7 +156,7 @@ async fn accept(
     }
 }
 
-async fn serve(stream: TcpStream, acceptor: &TlsAcceptor, seen: &Seen) -> std::io::Result<()> {
+async fn serve(stream: TcpStream, acceptor: &TlsAcceptor, known: &Known) -> std::io::Result<()> {
     const LARGEST: usize = 16 << 10;
     stream.set_nodelay(true)?;
     let mut stream = acceptor.accept(stream).await?;
@@ -160,7 +174,7 @@ async fn serve(stream: TcpStream, acceptor: &TlsAcceptor, seen: &Seen) -> std::i
             read.extend_from_slice(&piece[..count]);
         };
         let request: Vec<u8> = read.drain(..end).collect();
-        let (status, body) = answer(&String::from_utf8_lossy(&request), seen);
+        let (status, body) = answer(&String::from_utf8_lossy(&request), known);
         tokio::time::sleep(FAR).await;
         let head = format!(
             "HTTP/1.1 {status}\r\ncontent-type: application/json\r\ncontent-length: {}\r\n\r\n",
@@ -172,7 +186,7 @@ async fn serve(stream: TcpStream, acceptor: &TlsAcceptor, seen: &Seen) -> std::i
 }
 
 /// Requests have no body here: nobody writes.
-fn answer(request: &str, seen: &Seen) -> (&'static str, String) {
+fn answer(request: &str, known: &Known) -> (&'static str, String) {
     let path = request.split(' ').nth(1).unwrap_or_default();
     let mut parts = path.strip_prefix("/clusters/").unwrap_or_default().splitn(2, '/');
     let (cluster, rest) = (parts.next().unwrap_or_default(), parts.next().unwrap_or_default());
@@ -181,7 +195,7 @@ fn answer(request: &str, seen: &Seen) -> (&'static str, String) {
         let token = value.trim().strip_prefix("Bearer generation-")?;
         name.eq_ignore_ascii_case("authorization").then(|| token.parse::<u32>().ok())?
     });
-    if !shown.is_some_and(|generation| is_taken(seen, cluster, generation)) {
+    if !shown.is_some_and(|generation| is_taken(known, cluster, generation)) {
         let status = r#"{"kind":"Status","apiVersion":"v1","metadata":{},"status":"Failure","message":"Unauthorized","reason":"Unauthorized","code":401}"#;
         return ("401 Unauthorized", status.to_owned());
     }
@@ -190,6 +204,11 @@ fn answer(request: &str, seen: &Seen) -> (&'static str, String) {
             r#"{"major":"1","minor":"31","gitVersion":"v1.31.0","gitCommit":"","gitTreeState":"","buildDate":"","goVersion":"","compiler":"","platform":""}"#
         }
         "readyz" => r#""ok""#,
+        "api/v1" => r#"{"kind":"APIResourceList","groupVersion":"v1","resources":[]}"#,
+        "apis" => {
+            r#"{"kind":"APIGroupList","apiVersion":"v1","groups":[{"name":"stand-in.test","versions":[{"groupVersion":"stand-in.test/v1","version":"v1"}],"preferredVersion":{"groupVersion":"stand-in.test/v1","version":"v1"}}]}"#
+        }
+        "apis/stand-in.test/v1" => return ("200 OK", kinds(cluster, known)),
         _ => {
             r#"{"kind":"PartialObjectMetadataList","apiVersion":"meta.k8s.io/v1","metadata":{"resourceVersion":"1"},"items":[]}"#
         }
@@ -197,8 +216,23 @@ fn answer(request: &str, seen: &Seen) -> (&'static str, String) {
     ("200 OK", body.to_owned())
 }
 
-fn is_taken(seen: &Seen, cluster: &str, generation: u32) -> bool {
-    let mut seen = seen.lock();
+fn kinds(cluster: &str, known: &Known) -> String {
+    let taught = known.taught.lock();
+    let resource = |plural: &String| {
+        json!({
+            "name": plural, "singularName": plural, "kind": plural, "namespaced": false,
+            "verbs": ["get", "list"],
+        })
+    };
+    let resources: Vec<Value> = taught.get(cluster).into_iter().flatten().map(resource).collect();
+    json!({
+        "kind": "APIResourceList", "groupVersion": "stand-in.test/v1", "resources": resources,
+    })
+    .to_string()
+}
+
+fn is_taken(known: &Known, cluster: &str, generation: u32) -> bool {
+    let mut seen = known.seen.lock();
     let newest = seen.entry(cluster.to_owned()).or_insert((generation, Instant::now()));
     if generation > newest.0 {
         *newest = (generation, Instant::now());
@@ -210,22 +244,22 @@ fn is_taken(seen: &Seen, cluster: &str, generation: u32) -> bool {
 mod tests {
     use super::*;
 
-    fn asked(token: &str, path: &str, seen: &Seen) -> &'static str {
+    fn asked(token: &str, path: &str, known: &Known) -> &'static str {
         let request =
             format!("GET {path} HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {token}\r\n\r\n");
-        answer(&request, seen).0
+        answer(&request, known).0
     }
 
     #[test]
     fn a_rotated_token_is_taken_for_a_while_and_each_cluster_has_its_own() {
-        let seen = Seen::default();
+        let known = Known::default();
         let version = "/clusters/a/version";
-        assert_eq!(asked(&token(1), version, &seen), "200 OK");
-        assert_eq!(asked(&token(2), version, &seen), "200 OK");
-        assert_eq!(asked(&token(1), version, &seen), "200 OK");
-        seen.lock().get_mut("a").unwrap().1 -= GRACE;
-        assert_eq!(asked(&token(1), version, &seen), "401 Unauthorized");
-        assert_eq!(asked(&token(1), "/clusters/b/version", &seen), "200 OK");
-        assert_eq!(asked("other", version, &seen), "401 Unauthorized");
+        assert_eq!(asked(&token(1), version, &known), "200 OK");
+        assert_eq!(asked(&token(2), version, &known), "200 OK");
+        assert_eq!(asked(&token(1), version, &known), "200 OK");
+        known.seen.lock().get_mut("a").unwrap().1 -= GRACE;
+        assert_eq!(asked(&token(1), version, &known), "401 Unauthorized");
+        assert_eq!(asked(&token(1), "/clusters/b/version", &known), "200 OK");
+        assert_eq!(asked("other", version, &known), "401 Unauthorized");
     }
 }
