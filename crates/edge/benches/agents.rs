@@ -330,9 +330,6 @@ async fn memory(agents: u32, tls: bool) -> f64 {
     assert_eq!(told.await.unwrap().trim(), "connected");
     assert_eq!(registry.count(), agents as usize);
     let each = resident().saturating_sub(before) as f64 / f64::from(agents);
-    println!(
-        "  {what:<12} {agents:>6} agents: {each:>6} bytes each; all joined and reported in {took:.1?}"
-    );
     child.stdin.take().unwrap().write_all(b"go\n").unwrap();
     child.wait().unwrap();
     tasks.stop("done");

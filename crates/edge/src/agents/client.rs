@@ -325,7 +325,8 @@ pub(super) async fn connect(
             }
         }
     };
-    let connected = Deadline::after(CONNECT).bound(connecting).await;
+    // A handshake's state is large, and gone a moment later.
+    let connected = Deadline::after(CONNECT).bound(Box::pin(connecting)).await;
     let connected =
         connected.map_err(|_| ClientError::Unreachable(format!("{address}: no answer in time")))?;
     let channel = connected
