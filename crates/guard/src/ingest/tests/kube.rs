@@ -1,7 +1,7 @@
 //! Facts from a real API server.
 
+use ::kube::api::{Api, DeleteParams, Patch, PatchParams, PostParams};
 use k8s_openapi::api::core::v1::{Node, Pod, Service};
-use kube::api::{Api, DeleteParams, Patch, PatchParams, PostParams};
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 use testkit::{KubeServer, requires};
