@@ -1,14 +1,12 @@
 //! The real server in a process of its own: reports and joins over gRPC, reviews over HTTPS, reads over
 //! REST, with the owner of one shard of the conversations hanging.
 //!
-//! Before that the same reviews and reads with nothing stuck, for as long as it takes to know them; after
-//! it, what was counted is compared with what was sent.
+//! Before that the same mix at the same pace with nothing stuck, which is what "full speed" means on this
+//! machine; after it, what was counted is compared with what was sent.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
-use edge::agents::Batch;
 use edge::agents::client::{Answer, Client, ClientError, Endpoint};
 use flow::{Deadline, Tasks};
 use futures::{StreamExt, TryStreamExt, stream};
@@ -35,6 +33,10 @@ const BEFORE: Duration = Duration::from_secs(5);
 const PACE: Duration = Duration::from_millis(5);
 /// For what is not the incident.
 const PATIENCE: Duration = Duration::from_secs(120);
+/// For an answer that was given at the deadline; how late it came is a figure of its own.
+const ON_ITS_WAY: Duration = Duration::from_secs(5);
+/// How many nodes join, again and again.
+const NODES: usize = 4000;
 /// Below this a p99 is the noise of a machine that also makes the load.
 const NOISE_MS: f64 = 50.0;
 
@@ -51,78 +53,102 @@ pub(crate) fn run(plan: &Plan, recorder: &Recorder) -> Ran {
 }
 
 async fn replay(server: &mut Server, load: Load, recorder: &Recorder, tasks: &Tasks) -> Ran {
-    let shared = Arc::new(Shared {
-        load,
+    let shared = Shared {
+        reviews: Asking::reviews(server)?,
+        reads: Asking::reads(server),
         endpoint: Endpoint { addresses: vec![server.agents.to_string()], identity: None },
         recorder: recorder.clone(),
         tasks: tasks.clone(),
         asked: AtomicUsize::new(0),
         unanswered: AtomicUsize::new(0),
         longest: Latencies::default(),
-    });
-    let agents = shared.agents().await?;
+    };
+    let agents = shared.agents(load.agents).await?;
     let epoch = agents.first().map(|agent| agent.epoch);
-
-    let reviews = Asking::reviews(server)?;
-    let reads = Asking::reads(server);
-    let before = load.part(BEFORE);
-    let quiet = (Latencies::default(), Latencies::default());
-    futures::try_join!(
-        shared.ask(&reviews, before.reviews, BEFORE, &quiet.0, false),
-        shared.ask(&reads, before.reads, BEFORE, &quiet.1, false),
-    )?;
+    let quiet = Phase::begin(load.part(BEFORE), BEFORE, false);
+    let (_, agents) = shared.mix(&quiet, agents).await?;
 
     recorder.staged();
-    let began = Instant::now();
+    let stall = Phase::begin(load, load.hold, true);
     server.hold()?;
-    let (stuck, said, naming) = (server.admin, recorder.clone(), tasks.stopping());
+    let (admin, said, stop, began) =
+        (server.admin, recorder.clone(), tasks.stopping(), stall.began);
     tasks.spawn("naming", async move {
-        naming.bound(name(stuck, said, began)).await;
+        stop.bound(name(admin, said, began)).await;
     });
-    let busy = (Latencies::default(), Latencies::default());
-    let sent = AtomicUsize::new(0);
-    let flood = async {
-        let all = futures::try_join!(
-            shared.ask(&reviews, load.reviews, load.hold, &busy.0, true),
-            shared.ask(&reads, load.reads, load.hold, &busy.1, true),
-            shared.join_all(began),
-        );
-        let (reviewed, read, ()) = all?;
-        recorder.figure("reviewsDecided", reviewed as f64);
-        recorder.figure("readsAnswered", read as f64);
-        Ok::<_, Cannot>(())
-    };
-    let reporting = shared.report_all(agents, &sent, began);
     let released = async {
         tokio::time::sleep(load.hold.saturating_sub(began.elapsed())).await;
         server.release()
     };
-    let (flooded, agents, released) = futures::join!(flood, reporting, released);
-    flooded?;
+    let (mixed, released) = futures::join!(shared.mix(&stall, agents), released);
     released?;
+    let ((reviewed, read), agents) = mixed?;
 
-    let sent = sent.load(Relaxed).min(load.reports);
+    recorder.figure("reviewsDecided", reviewed as f64);
+    recorder.figure("readsAnswered", read as f64);
+    let sent = stall.reports.load(Relaxed).min(load.reports);
     recorder.figure("reportsSent", sent as f64);
     recorder.figure("reportsMerged", (load.reports - sent) as f64);
     recorder.figure("asked", shared.asked.load(Relaxed) as f64);
     recorder.figure("unanswered", shared.unanswered.load(Relaxed) as f64);
     recorder.figure("longestMs", shared.longest.counted().ms(1.0).unwrap_or(f64::NAN));
-    for (name, ratio, quiet, busy) in [
-        ("reviewP99Ms", "reviewRatio", &quiet.0, &busy.0),
-        ("readP99Ms", "readRatio", &quiet.1, &busy.1),
+    for (name, ratio, quiet, stall) in [
+        ("reviewP99Ms", "reviewRatio", &quiet.review, &stall.review),
+        ("readP99Ms", "readRatio", &quiet.read, &stall.read),
     ] {
-        let [quiet, busy] = [quiet, busy].map(|times| times.counted().ms(0.99).unwrap_or(f64::NAN));
-        recorder.figure(name, busy);
-        recorder.figure(ratio, busy.max(NOISE_MS) / quiet.max(NOISE_MS));
+        let [quiet, stall] =
+            [quiet, stall].map(|times| times.counted().ms(0.99).unwrap_or(f64::NAN));
+        recorder.figure(name, stall);
+        recorder.figure(ratio, stall.max(NOISE_MS) / quiet.max(NOISE_MS));
     }
     shared.afterwards(server, agents, epoch).await
+}
+
+/// The same mix, evenly over a span: before the stall, or while it lasts.
+struct Phase {
+    load: Load,
+    span: Duration,
+    began: Instant,
+    /// What is asked counts as the incident's.
+    counts: bool,
+    reports: AtomicUsize,
+    joins: AtomicUsize,
+    review: Latencies,
+    read: Latencies,
+}
+
+impl Phase {
+    fn begin(load: Load, span: Duration, counts: bool) -> Self {
+        Self {
+            load,
+            span,
+            began: Instant::now(),
+            counts,
+            reports: AtomicUsize::new(0),
+            joins: AtomicUsize::new(0),
+            review: Latencies::default(),
+            read: Latencies::default(),
+        }
+    }
+
+    /// Whether one more of `all` is due, given that `sent` are sent; it is then sent by who asks.
+    fn takes(&self, sent: &AtomicUsize, all: usize) -> bool {
+        sent.load(Relaxed) < due(all, self.began.elapsed(), self.span)
+            && sent.fetch_add(1, Relaxed) < all
+    }
 }
 
 impl Load {
     /// As much as comes in `span`.
     fn part(&self, span: Duration) -> Self {
         let part = |all: usize| due(all, span, self.hold.max(span)).max(1);
-        Self { reviews: part(self.reviews), reads: part(self.reads), ..*self }
+        Self {
+            reports: part(self.reports),
+            joins: part(self.joins),
+            reviews: part(self.reviews),
+            reads: part(self.reads),
+            ..*self
+        }
     }
 }
 
@@ -152,7 +178,8 @@ async fn name(admin: std::net::SocketAddr, recorder: Recorder, began: Instant) {
 
 /// What all that make the load share.
 struct Shared {
-    load: Load,
+    reviews: Asking,
+    reads: Asking,
     endpoint: Endpoint,
     recorder: Recorder,
     tasks: Tasks,
@@ -164,7 +191,7 @@ struct Shared {
 
 impl Shared {
     /// All agents, joined, each with a first report that is counted.
-    async fn agents(&self) -> Result<Vec<Agent>, Cannot> {
+    async fn agents(&self, count: usize) -> Result<Vec<Agent>, Cannot> {
         let deadline = Deadline::after(PATIENCE);
         let join = |number| async move {
             let mut agent = Agent::new(number, RECORDS);
@@ -172,24 +199,40 @@ impl Shared {
             let counted = agent.until_counted(&batch, &self.endpoint, &self.tasks, deadline).await;
             counted.then_some(agent).ok_or("the server does not count reports")
         };
-        let all = stream::iter((0..self.load.agents).map(join)).buffer_unordered(JOINERS);
-        let agents: Vec<Agent> = all.try_collect().await?;
-        Ok(agents)
+        let all = stream::iter((0..count).map(join)).buffer_unordered(JOINERS);
+        Ok(all.try_collect().await?)
     }
 
-    /// A whole request of an agent may take as long as its deadline, and the answer its way.
-    async fn send(&self, agent: &mut Agent, batch: &Batch) -> Result<Answer, ClientError> {
-        agent.send(batch, &self.endpoint, &self.tasks, DEADLINE + Duration::from_secs(1)).await
+    /// All of a phase. How many reviews and reads were answered, and the agents with their streams.
+    async fn mix(
+        &self,
+        phase: &Phase,
+        agents: Vec<Agent>,
+    ) -> Result<((usize, usize), Vec<Agent>), Cannot> {
+        let Load { reviews, reads, .. } = phase.load;
+        let asked = async {
+            futures::try_join!(
+                self.ask(phase, &self.reviews, reviews, &phase.review),
+                self.ask(phase, &self.reads, reads, &phase.read),
+            )
+        };
+        let (asked, (), agents) =
+            futures::join!(asked, self.join_all(phase), self.report_all(phase, agents));
+        Ok((asked?, agents))
     }
 
-    /// Counts a request that was made, by how it ended.
+    /// Makes a request, and counts it by how it ended.
     async fn made<T>(
         &self,
+        phase: &Phase,
         request: impl Future<Output = Result<T, Refusal>>,
     ) -> Option<(T, Duration)> {
+        let began = Instant::now();
+        if !phase.counts {
+            return request.await.ok().map(|value| (value, began.elapsed()));
+        }
         self.asked.fetch_add(1, Relaxed);
         let asked = self.recorder.begin();
-        let began = Instant::now();
         let ended = request.await;
         let took = began.elapsed();
         self.longest.add(took);
@@ -214,25 +257,19 @@ impl Shared {
 
     /// The reports of all agents as they are due, each from one that has none under way. What finds none
     /// such is merged into what an agent sends next: totals only grow. They come back with their streams.
-    async fn report_all(
-        self: &Arc<Self>,
-        agents: Vec<Agent>,
-        sent: &AtomicUsize,
-        began: Instant,
-    ) -> Vec<Agent> {
-        let Load { reports, hold, .. } = self.load;
+    async fn report_all(&self, phase: &Phase, agents: Vec<Agent>) -> Vec<Agent> {
         let work = agents.into_iter().map(|mut agent| async move {
-            while began.elapsed() < hold {
-                if sent.load(Relaxed) >= due(reports, began.elapsed(), hold) {
+            while phase.began.elapsed() < phase.span {
+                if !phase.takes(&phase.reports, phase.load.reports) {
                     tokio::time::sleep(PACE).await;
                     continue;
                 }
-                if sent.fetch_add(1, Relaxed) >= reports {
-                    break;
-                }
                 let batch = agent.next();
                 let request = async {
-                    match self.send(&mut agent, &batch).await {
+                    match agent
+                        .send(&batch, &self.endpoint, &self.tasks, DEADLINE + ON_ITS_WAY)
+                        .await
+                    {
                         Ok(Answer::Counted { .. }) => Ok(()),
                         Ok(Answer::ComeBack { .. }) | Err(ClientError::ComeBack { .. }) => {
                             Err(Refusal::ComeBack)
@@ -240,75 +277,62 @@ impl Shared {
                         Err(error) => Err(Refusal::Failed(format!("a report: {error}"))),
                     }
                 };
-                self.made(request).await;
+                self.made(phase, request).await;
             }
             agent
         });
         futures::future::join_all(work).await
     }
 
-    async fn join_all(&self, began: Instant) -> Ran {
-        let Load { joins, hold, .. } = self.load;
-        let sent = AtomicUsize::new(0);
+    async fn join_all(&self, phase: &Phase) {
+        let joins = phase.load.joins;
+        let who = if phase.counts { "joins" } else { "before" };
         let work = (0..JOINERS).map(|_| async {
-            while sent.load(Relaxed) < joins {
-                if sent.load(Relaxed) >= due(joins, began.elapsed(), hold) {
+            while phase.joins.load(Relaxed) < joins {
+                if !phase.takes(&phase.joins, joins) {
                     tokio::time::sleep(PACE).await;
                     continue;
                 }
-                let number = sent.fetch_add(1, Relaxed);
-                if number >= joins {
-                    break;
-                }
-                // Ten thousand nodes, which come again: an agent that restarts begins another incarnation.
-                let facts =
-                    facts(format!("joins-{}", number % 10_000), (number / 10_000 + 1) as u64);
+                // Some thousand nodes, which come again: an agent that restarts is another incarnation.
+                let number = phase.joins.load(Relaxed);
+                let node = format!("{who}-{}", fastrand::usize(..NODES));
+                let facts = facts(node, number as u64 + 1);
                 let request = async {
                     let deadline = Deadline::after(DEADLINE);
                     match Client::join(&self.endpoint, &facts, &self.tasks, deadline).await {
-                        Ok(_) => Ok(()),
+                        // Another one of this node came a moment later: that is an answer as well.
+                        Ok(_) | Err(ClientError::Outdated(_)) => Ok(()),
                         Err(ClientError::ComeBack { .. }) => Err(Refusal::ComeBack),
                         Err(error) => Err(Refusal::Failed(format!("a join: {error}"))),
                     }
                 };
-                self.made(request).await;
+                self.made(phase, request).await;
             }
         });
         futures::future::join_all(work).await;
-        Ok(())
     }
 
-    /// Asks so often over `span`, evenly; how many were answered as they should be.
+    /// Asks so often, evenly; how many were answered as they should be.
     async fn ask(
         &self,
+        phase: &Phase,
         asking: &Asking,
         all: usize,
-        span: Duration,
         took: &Latencies,
-        counts: bool,
     ) -> Result<usize, Cannot> {
-        let (sent, good, began) = (AtomicUsize::new(0), AtomicUsize::new(0), Instant::now());
+        let (sent, good) = (AtomicUsize::new(0), AtomicUsize::new(0));
         let work = (0..asking.connections).map(|_| async {
             let mut connection = asking.connect().await?;
             while sent.load(Relaxed) < all {
-                if sent.load(Relaxed) >= due(all, began.elapsed(), span) {
+                if !phase.takes(&sent, all) {
                     tokio::time::sleep(PACE).await;
                     continue;
                 }
-                if sent.fetch_add(1, Relaxed) >= all {
-                    break;
-                }
                 let request = asking.request(&mut connection);
-                if !counts {
-                    let asked = Instant::now();
-                    request.await.map_err(|refusal| format!("before the stall: {refusal:?}"))?;
-                    took.add(asked.elapsed());
-                    continue;
-                }
-                if let Some(((), elapsed)) = self.made(request).await {
+                if let Some(((), elapsed)) = self.made(phase, request).await {
                     took.add(elapsed);
                     let good = good.fetch_add(1, Relaxed) + 1;
-                    if asking.is_level {
+                    if asking.is_level && phase.counts {
                         self.recorder.level(good as f64);
                     }
                 } else {

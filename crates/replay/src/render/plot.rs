@@ -29,7 +29,8 @@ pub(super) fn svg(figure: &Figure<'_>, old: &[Sample], new: &[Sample]) -> String
         samples.iter().filter_map(point).collect()
     };
     let all: Vec<(f64, f64)> = lines.iter().flat_map(|(_, samples)| points(samples)).collect();
-    let end = all.iter().map(|(at, _)| *at).fold(1.0, f64::max);
+    // Of all there is, not of what has this figure: the plots of a page are read one below the other.
+    let end = old.iter().chain(new).map(|s| s.at_ms as f64 / 1e3).fold(1.0, f64::max);
     let most = all.iter().map(|(_, value)| *value).fold(0.0, f64::max);
     let axis = if figure.logarithmic { Axis::logarithmic(most) } else { Axis::linear(most) };
     let x = |at: f64| LEFT + at / end * (WIDTH - LEFT - RIGHT);
