@@ -321,6 +321,8 @@ fn drive(
     done: &mut Done,
 ) -> Ran {
     let began = started.recv().map_err(|_| OTHER)?;
+    // What was done while others were not ready yet is no part of it.
+    let before = work.load();
     let mut waiting = faults.iter().peekable();
     let mut present: Option<&Planned> = None;
     let note = |done: &mut Done, found: Vec<String>| {
@@ -328,10 +330,10 @@ fn drive(
         done.note(began, found);
     };
     while began.elapsed() < time || present.is_some() {
-        if let Some(planned) = present.take_if(|planned| began.elapsed() >= planned.until()) {
-            if let Err(error) = work.end(planned) {
-                note(done, vec![told(planned, "ended", &*error)]);
-            }
+        if let Some(planned) = present.take_if(|planned| began.elapsed() >= planned.until())
+            && let Err(error) = work.end(planned)
+        {
+            note(done, vec![told(planned, "ended", &*error)]);
         }
         if let Some(planned) =
             waiting.next_if(|next| present.is_none() && began.elapsed() >= next.at())
@@ -342,14 +344,14 @@ fn drive(
             present = Some(planned);
         }
         note(done, work.check());
-        gauge.load.store(work.load(), Relaxed);
+        gauge.load.store(work.load() - before, Relaxed);
         std::thread::sleep(EVERY);
     }
     note(done, work.finish(Instant::now() + PATIENCE));
     if waiting.next().is_some() {
         note(done, vec!["not every fault came before the time was up".to_owned()]);
     }
-    done.load = work.load();
+    done.load = work.load() - before;
     gauge.load.store(done.load, Relaxed);
     Ok(())
 }

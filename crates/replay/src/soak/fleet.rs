@@ -407,7 +407,7 @@ impl Job<'_> {
             // It still recovers from another fault.
             Err(_) if self.shared.is_excused(cluster) => {}
             Err(error) => {
-                self.shared.tell(format!("looking for {kind}: {}", flow::sentence(&error)))
+                self.shared.tell(format!("looking for {kind}: {}", flow::sentence(&error)));
             }
             Ok(()) => self.shared.tell(format!("{kind} was found before it was there")),
         }
