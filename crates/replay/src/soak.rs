@@ -48,6 +48,9 @@ pub const MEMORY: u64 = 512 << 20;
 /// What is broken is broken once; the rest of it is counted.
 const TOLD: usize = 20;
 
+/// Why a job that stood was not run.
+const OTHER: &str = "another job could not be run";
+
 /// How to soak.
 #[derive(Clone, Debug)]
 pub struct Soak {
@@ -190,7 +193,7 @@ pub fn soak(
     let gauges: Vec<(Job, Gauge)> = jobs.iter().map(|job| (*job, Gauge::default())).collect();
     let (peak, done) = std::thread::scope(|scope| {
         let (staged, is_staged) = channel();
-        let mut threads = Vec::new();
+        let (mut starts, mut threads) = (Vec::new(), Vec::new());
         for (job, gauge) in &gauges {
             let own: Vec<Planned> = faults.iter().filter(|p| p.job == *job).cloned().collect();
             let (start, started) = channel();
@@ -207,30 +210,39 @@ pub fn soak(
                 ran.map(|()| done)
                     .map_err(|error| format!("{}: {}", job.name(), flow::sentence(&*error)))
             });
-            threads.push((*job, start, thread));
+            starts.push(start);
+            threads.push((*job, thread));
         }
         drop(staged);
-        let began = all_staged(&is_staged, &threads);
+        let began = all_staged(&is_staged, starts, &threads);
         let mut peak = 0;
-        while threads.iter().any(|(.., thread)| !thread.is_finished()) {
+        while threads.iter().any(|(_, thread)| !thread.is_finished()) {
             std::thread::sleep(EVERY);
             peak = peak.max(resident(&process));
             tell(&progress(soak, began, &gauges, &faults));
         }
         let done: Vec<_> = threads
             .into_iter()
-            .map(|(job, _, thread)| {
+            .map(|(job, thread)| {
                 let done = thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
                 (job, done)
             })
             .collect();
         (peak, done)
     });
-    let mut jobs = BTreeMap::new();
+    let (mut jobs, mut cannot) = (BTreeMap::new(), Vec::new());
     for (job, done) in done {
-        let done = done.map_err(CannotRun)?;
         let minimum = (minimum(job) * soak.time.as_secs_f64()) as u64;
-        jobs.insert(job.name(), Done { minimum, ..done });
+        match done {
+            Ok(done) => {
+                jobs.insert(job.name(), Done { minimum, ..done });
+            }
+            Err(why) if why.ends_with(OTHER) => {}
+            Err(why) => cannot.push(why),
+        }
+    }
+    if !cannot.is_empty() {
+        return Err(CannotRun(cannot.join("; ")));
     }
     Ok(judge(soak, faults, jobs, left_out, peak))
 }
@@ -280,18 +292,20 @@ type Driven<'a> = std::thread::ScopedJoinHandle<'a, Result<Done, String>>;
 /// Waits until every job stands, or one cannot, and lets all begin at one moment.
 fn all_staged(
     is_staged: &Receiver<()>,
-    threads: &[(Job, Sender<Instant>, Driven<'_>)],
+    starts: Vec<Sender<Instant>>,
+    threads: &[(Job, Driven<'_>)],
 ) -> Option<Instant> {
     for _ in threads {
         while is_staged.recv_timeout(EVERY).is_err() {
-            if threads.iter().any(|(.., thread)| thread.is_finished()) {
+            if threads.iter().any(|(_, thread)| thread.is_finished()) {
                 // It says why when it is joined; the others see that nobody starts them.
                 return None;
             }
         }
     }
     let now = Instant::now();
-    for (_, start, _) in threads {
+    for start in starts {
+        // One that is gone says why when it is joined.
         let _ = start.send(now);
     }
     Some(now)
@@ -306,12 +320,9 @@ fn drive(
     gauge: &Gauge,
     done: &mut Done,
 ) -> Ran {
-    let began = loop {
-        match started.recv_timeout(PATIENCE) {
-            Ok(began) => break began,
-            Err(_) => return Err("another job could not be run".into()),
-        }
-    };
+    let began = started.recv().map_err(|_| OTHER)?;
+    // What was done while others were not ready yet is no part of it.
+    let before = work.load();
     let mut waiting = faults.iter().peekable();
     let mut present: Option<&Planned> = None;
     let note = |done: &mut Done, found: Vec<String>| {
@@ -319,26 +330,34 @@ fn drive(
         done.note(began, found);
     };
     while began.elapsed() < time || present.is_some() {
-        if let Some(planned) = present.take_if(|planned| began.elapsed() >= planned.until()) {
-            work.end(planned)?;
+        if let Some(planned) = present.take_if(|planned| began.elapsed() >= planned.until())
+            && let Err(error) = work.end(planned)
+        {
+            note(done, vec![told(planned, "ended", &*error)]);
         }
         if let Some(planned) =
             waiting.next_if(|next| present.is_none() && began.elapsed() >= next.at())
         {
-            work.begin(planned)?;
+            if let Err(error) = work.begin(planned) {
+                note(done, vec![told(planned, "begun", &*error)]);
+            }
             present = Some(planned);
         }
         note(done, work.check());
-        gauge.load.store(work.load(), Relaxed);
+        gauge.load.store(work.load() - before, Relaxed);
         std::thread::sleep(EVERY);
     }
     note(done, work.finish(Instant::now() + PATIENCE));
     if waiting.next().is_some() {
         note(done, vec!["not every fault came before the time was up".to_owned()]);
     }
-    done.load = work.load();
+    done.load = work.load() - before;
     gauge.load.store(done.load, Relaxed);
     Ok(())
+}
+
+fn told(planned: &Planned, what: &str, error: &(dyn std::error::Error + 'static)) -> String {
+    format!("{} cannot be {what}: {}", planned.fault.name(), flow::sentence(error))
 }
 
 impl Done {

@@ -64,8 +64,8 @@ struct Shared {
     names: Vec<String>,
     /// Of whom nothing is expected, and until when if that is known.
     excused: Mutex<HashMap<usize, Option<Instant>>>,
-    /// What the file held before and what it holds, and since when.
-    generations: Mutex<(BTreeSet<String>, BTreeSet<String>, Instant)>,
+    /// What the file holds is the last; of those before, when they were replaced, if not long ago.
+    generations: Mutex<Vec<(BTreeSet<String>, Option<Instant>)>>,
     broken: Mutex<Vec<String>>,
     done: AtomicU64,
     looks: AtomicU64,
@@ -108,18 +108,20 @@ impl Shared {
         }
     }
 
-    /// What a list shows is what the file holds, or what it held just before.
+    /// What a list shows is what the file holds, or what it held a while ago: never a part of both.
     fn look(&self) {
         while !self.stop.load(Relaxed) {
             {
-                let generations = self.generations.lock();
-                let (before, now, since) = &*generations;
+                let mut generations = self.generations.lock();
+                generations
+                    .retain(|(_, until)| until.is_none_or(|until| until.elapsed() < RECOVERY));
                 let view = self.fleet.view();
                 let seen: BTreeSet<&str> = view.clusters.keys().map(|name| &**name).collect();
-                let is =
-                    |of: &BTreeSet<String>| of.iter().map(String::as_str).eq(seen.iter().copied());
-                if !is(now) && !(is(before) && since.elapsed() < RECOVERY) {
-                    self.tell(format!("a list showed {seen:?}, and the file holds {now:?}"));
+                let is_one = generations
+                    .iter()
+                    .any(|(held, _)| held.iter().map(String::as_str).eq(seen.iter().copied()));
+                if !is_one {
+                    self.tell(format!("a list showed {seen:?}, which the file does not hold"));
                 }
             }
             self.looks.fetch_add(1, Relaxed);
@@ -168,7 +170,7 @@ pub(super) fn play(stage: &Stage<'_>, drive: &mut Drive<'_>) -> Ran {
         fleet,
         names,
         excused: Mutex::default(),
-        generations: Mutex::new((BTreeSet::new(), all, Instant::now())),
+        generations: Mutex::new(vec![(all, None)]),
         broken: Mutex::default(),
         done: AtomicU64::new(0),
         looks: AtomicU64::new(0),
@@ -367,9 +369,10 @@ impl Job<'_> {
         let there = there.map(|cluster| cluster.name.clone()).collect();
         let mut generations = self.shared.generations.lock();
         write(&self.file, &self.clusters, &self.stand_ins)?;
-        let before = std::mem::replace(&mut generations.1, there);
-        generations.0 = before;
-        generations.2 = Instant::now();
+        if let Some((_, until)) = generations.last_mut() {
+            *until = Some(Instant::now());
+        }
+        generations.push((there, None));
         Ok(())
     }
 
@@ -404,7 +407,7 @@ impl Job<'_> {
             // It still recovers from another fault.
             Err(_) if self.shared.is_excused(cluster) => {}
             Err(error) => {
-                self.shared.tell(format!("looking for {kind}: {}", flow::sentence(&error)))
+                self.shared.tell(format!("looking for {kind}: {}", flow::sentence(&error)));
             }
             Ok(()) => self.shared.tell(format!("{kind} was found before it was there")),
         }

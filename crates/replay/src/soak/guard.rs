@@ -207,7 +207,8 @@ async fn agent(mut table: Table, endpoint: Endpoint, shared: Arc<Shared>, tasks:
     loop {
         // Whatever ends it, another one joins.
         let connections = tasks.child("connection");
-        let joined = Client::join(&endpoint, &facts, &connections, Deadline::after(WAIT)).await;
+        let joining = Client::join(&endpoint, &facts, &connections, Deadline::after(WAIT));
+        let joined = Box::pin(joining).await;
         if let Ok((client, _)) = joined
             && let Ok(mut reporting) = client.report(Deadline::after(WAIT)).await
         {
@@ -256,7 +257,7 @@ pub(super) fn play(stage: &Stage<'_>, drive: &mut Drive<'_>) -> Ran {
         let (own, stop) = (tasks.child("agent"), tasks.stopping());
         let working = agent(table, endpoint.clone(), Arc::clone(&shared), own);
         tasks.spawn("agent", async move {
-            stop.bound(working).await;
+            stop.bound(Box::pin(working)).await;
         });
     }
     drop(entered);

@@ -46,7 +46,7 @@ const TIMEOUT: Duration = Duration::from_secs(5);
 /// When the node's ledger calls a request late.
 const LATE: Duration = Duration::from_secs(3);
 /// For a start of the daemon, and for a question to it.
-const START: Duration = Duration::from_secs(30);
+const START: Duration = Duration::from_secs(60);
 const ASK: Duration = Duration::from_secs(5);
 /// After a fault nothing is compared for so long: what it held up has to end.
 const AFTER: Duration = Duration::from_secs(2);
