@@ -72,8 +72,8 @@ pub(super) fn run(soak: &Soak, rounds: &Rounds<'_>) -> Result<(), Cannot> {
             }
             look(&daemon, &living)?;
         }
-        for number in 0..PODS {
-            until_deleted(|| ask(&daemon, &pods[number], "DEL"))?;
+        for pod in &pods {
+            until_deleted(|| ask(&daemon, pod, "DEL"))?;
         }
         look(&daemon, &HashMap::new())
     })
