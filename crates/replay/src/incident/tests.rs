@@ -34,7 +34,7 @@ pub(super) fn can_each_fail(good: &Ended, judge: impl Fn(&Ended) -> Vec<Requirem
             bad.push(ended);
         }
     }
-    let failed = bad.iter().flat_map(|ended| judge(ended)).filter(|requirement| !requirement.ok);
+    let failed = bad.iter().flat_map(judge).filter(|requirement| !requirement.ok);
     let failed: BTreeSet<String> = failed.map(|requirement| requirement.name).collect();
     let all: BTreeSet<String> = all.into_iter().map(|requirement| requirement.name).collect();
     assert_eq!(failed, all);

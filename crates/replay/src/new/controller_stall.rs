@@ -11,6 +11,7 @@ use edge::agents::client::{Answer, Client, ClientError, Endpoint};
 use flow::{Deadline, Tasks};
 use futures::{StreamExt, TryStreamExt, stream};
 use serde_json::{Value, json};
+use tokio::sync::Semaphore;
 
 use crate::incident::controller_stall::{DEADLINE, Load, RECORDS, due};
 use crate::incident::{Cannot, Ran};
@@ -86,7 +87,7 @@ async fn replay(server: &mut Server, load: Load, recorder: &Recorder, tasks: &Ta
 
     recorder.figure("reviewsDecided", reviewed as f64);
     recorder.figure("readsAnswered", read as f64);
-    let sent = stall.reports.load(Relaxed).min(load.reports);
+    let sent = stall.reports.taken();
     recorder.figure("reportsSent", sent as f64);
     recorder.figure("reportsMerged", (load.reports - sent) as f64);
     recorder.figure("asked", shared.asked.load(Relaxed) as f64);
@@ -111,30 +112,54 @@ struct Phase {
     began: Instant,
     /// What is asked counts as the incident's.
     counts: bool,
-    reports: AtomicUsize,
-    joins: AtomicUsize,
+    reports: Due,
     review: Latencies,
     read: Latencies,
 }
 
 impl Phase {
     fn begin(load: Load, span: Duration, counts: bool) -> Self {
-        Self {
-            load,
-            span,
-            began: Instant::now(),
-            counts,
-            reports: AtomicUsize::new(0),
-            joins: AtomicUsize::new(0),
-            review: Latencies::default(),
-            read: Latencies::default(),
-        }
+        let (review, read) = (Latencies::default(), Latencies::default());
+        let began = Instant::now();
+        Self { load, span, began, counts, reports: Due::new(load.reports), review, read }
+    }
+}
+
+/// Requests of one kind as they become due; thousands may wait for the next one.
+struct Due {
+    all: usize,
+    due: Semaphore,
+    taken: AtomicUsize,
+}
+
+impl Due {
+    fn new(all: usize) -> Self {
+        Self { all, due: Semaphore::new(0), taken: AtomicUsize::new(0) }
     }
 
-    /// Whether one more of `all` is due, given that `sent` are sent; it is then sent by who asks.
-    fn takes(&self, sent: &AtomicUsize, all: usize) -> bool {
-        sent.load(Relaxed) < due(all, self.began.elapsed(), self.span)
-            && sent.fetch_add(1, Relaxed) < all
+    /// Waits for one; false when there are no more.
+    async fn next(&self) -> bool {
+        let Ok(one) = self.due.acquire().await else { return false };
+        one.forget();
+        if self.taken.fetch_add(1, Relaxed) + 1 == self.all {
+            self.due.close();
+        }
+        true
+    }
+
+    fn taken(&self) -> usize {
+        self.taken.load(Relaxed)
+    }
+
+    /// Makes them due, evenly.
+    async fn pace(&self, phase: &Phase) {
+        let mut given = 0;
+        while given < self.all {
+            let now = due(self.all, phase.began.elapsed(), phase.span);
+            self.due.add_permits(now - given);
+            given = now;
+            tokio::time::sleep(PACE).await;
+        }
     }
 }
 
@@ -258,12 +283,13 @@ impl Shared {
     /// The reports of all agents as they are due, each from one that has none under way. What finds none
     /// such is merged into what an agent sends next: totals only grow. They come back with their streams.
     async fn report_all(&self, phase: &Phase, agents: Vec<Agent>) -> Vec<Agent> {
+        let pace = async {
+            phase.reports.pace(phase).await;
+            // What nobody has taken by now is merged.
+            phase.reports.due.close();
+        };
         let work = agents.into_iter().map(|mut agent| async move {
-            while phase.began.elapsed() < phase.span {
-                if !phase.takes(&phase.reports, phase.load.reports) {
-                    tokio::time::sleep(PACE).await;
-                    continue;
-                }
+            while phase.reports.next().await {
                 let batch = agent.next();
                 let request = async {
                     match agent
@@ -281,25 +307,21 @@ impl Shared {
             }
             agent
         });
-        futures::future::join_all(work).await
+        futures::join!(futures::future::join_all(work), pace).0
     }
 
     async fn join_all(&self, phase: &Phase) {
-        let joins = phase.load.joins;
+        let joins = Due::new(phase.load.joins);
         let who = if phase.counts { "joins" } else { "before" };
         let work = (0..JOINERS).map(|_| async {
-            while phase.joins.load(Relaxed) < joins {
-                if !phase.takes(&phase.joins, joins) {
-                    tokio::time::sleep(PACE).await;
-                    continue;
-                }
+            while joins.next().await {
                 // Some thousand nodes, which come again: an agent that restarts is another incarnation.
-                let number = phase.joins.load(Relaxed);
                 let node = format!("{who}-{}", fastrand::usize(..NODES));
-                let facts = facts(node, number as u64 + 1);
+                let facts = facts(node, joins.taken() as u64);
                 let request = async {
                     let deadline = Deadline::after(DEADLINE);
-                    match Client::join(&self.endpoint, &facts, &self.tasks, deadline).await {
+                    let joining = Client::join(&self.endpoint, &facts, &self.tasks, deadline);
+                    match Box::pin(joining).await {
                         // Another one of this node came a moment later: that is an answer as well.
                         Ok(_) | Err(ClientError::Outdated(_)) => Ok(()),
                         Err(ClientError::ComeBack { .. }) => Err(Refusal::ComeBack),
@@ -309,7 +331,7 @@ impl Shared {
                 self.made(phase, request).await;
             }
         });
-        futures::future::join_all(work).await;
+        futures::join!(futures::future::join_all(work), joins.pace(phase));
     }
 
     /// Asks so often, evenly; how many were answered as they should be.
@@ -320,14 +342,10 @@ impl Shared {
         all: usize,
         took: &Latencies,
     ) -> Result<usize, Cannot> {
-        let (sent, good) = (AtomicUsize::new(0), AtomicUsize::new(0));
+        let (asks, good) = (Due::new(all), AtomicUsize::new(0));
         let work = (0..asking.connections).map(|_| async {
             let mut connection = asking.connect().await?;
-            while sent.load(Relaxed) < all {
-                if !phase.takes(&sent, all) {
-                    tokio::time::sleep(PACE).await;
-                    continue;
-                }
+            while asks.next().await {
                 let request = asking.request(&mut connection);
                 if let Some(((), elapsed)) = self.made(phase, request).await {
                     took.add(elapsed);
@@ -341,7 +359,7 @@ impl Shared {
             }
             Ok::<_, Cannot>(())
         });
-        futures::future::try_join_all(work).await?;
+        futures::join!(futures::future::try_join_all(work), asks.pace(phase)).0?;
         Ok(good.load(Relaxed))
     }
 

@@ -31,7 +31,7 @@ const BESIDE: &str = "beside";
 
 pub(crate) fn run_crd(plan: &Plan, recorder: &Recorder) -> Ran {
     on_stage(plan, recorder, async |scene: &Scene, load: &Load| {
-        scene.give_secret(&scene.late, &scene.late.server.access().kubeconfig().to_owned()).await?;
+        scene.give_secret(&scene.late, scene.late.server.access().kubeconfig()).await?;
         for i in 1..=load.nodes {
             scene.late.add_node(i).await?;
         }
@@ -95,7 +95,7 @@ struct Scene {
 fn on_stage(
     plan: &Plan,
     recorder: &Recorder,
-    happen: impl AsyncFn(&Scene, &Load) -> Result<(), Cannot>,
+    happen: impl AsyncFnOnce(&Scene, &Load) -> Result<(), Cannot>,
 ) -> Ran {
     let load = Load::of(plan);
     let runtime = tokio::runtime::Runtime::new()?;
@@ -264,7 +264,7 @@ impl Scene {
     async fn converges(
         &self,
         figure: &str,
-        what: impl AsyncFn() -> Result<(), Cannot>,
+        what: impl AsyncFnOnce() -> Result<(), Cannot>,
     ) -> Result<(), Cannot> {
         let (asked, began) = (self.recorder.begin(), Instant::now());
         what().await?;

@@ -102,7 +102,7 @@ impl Operator<'_> {
             pause = (pause * 2).min(MOST);
         }
         self.recorder.figure("reconciledWithoutError", 1.0);
-        std::future::pending().await
+        std::future::pending::<()>().await;
     }
 }
 
@@ -139,8 +139,8 @@ pub(crate) fn run_node(plan: &Plan, recorder: &Recorder) -> Ran {
 fn run(
     plan: &Plan,
     recorder: &Recorder,
-    before: impl AsyncFn(&Load, &Tenant) -> Result<(), Cannot>,
-    late: impl AsyncFn(&Load, &Tenant) -> Result<(), Cannot>,
+    before: impl AsyncFnOnce(&Load, &Tenant) -> Result<(), Cannot>,
+    late: impl AsyncFnOnce(&Load, &Tenant) -> Result<(), Cannot>,
 ) -> Ran {
     let load = Load::of(plan);
     let runtime = tokio::runtime::Runtime::new()?;

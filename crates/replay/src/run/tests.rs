@@ -44,7 +44,7 @@ fn an_outcome_is_ok_only_if_all_holds_and_something_was_shown() {
     let requirement =
         |value| Requirement::new("x", Some(value), crate::outcome::Relation::Exactly, 0.0, "");
     let (met, unmet, void) = (requirement(0.0), requirement(1.0), "nothing was shown".to_owned());
-    assert!(is_ok(&[met.clone()], None));
+    assert!(is_ok(std::slice::from_ref(&met), None));
     assert!(!is_ok(&[met.clone(), unmet], None));
     assert!(!is_ok(&[met], Some(&void)));
     assert!(!is_ok(&[], None));

@@ -81,7 +81,9 @@ impl Agent {
         let mut reporting = match self.reporting.take() {
             Some(reporting) => reporting,
             None => {
-                let (client, joined) = Client::join(endpoint, &self.facts, tasks, deadline).await?;
+                // On the heap: it is as large as all of connecting.
+                let (client, joined) =
+                    Box::pin(Client::join(endpoint, &self.facts, tasks, deadline)).await?;
                 self.epoch = joined.epoch;
                 client.report(deadline).await?
             }

@@ -16,8 +16,9 @@ use tokio_rustls::rustls::crypto::{CryptoProvider, ring};
 use tokio_rustls::rustls::pki_types::{CertificateDer, ServerName, UnixTime};
 use tokio_rustls::rustls::{ClientConfig, DigitallySignedStruct, Error, SignatureScheme};
 
-/// The most of an answer that is read.
+/// The most of an answer that is read, and how much at a time.
 const LARGEST: usize = 8 << 20;
+const PIECE: usize = 16 << 10;
 
 trait Stream: AsyncRead + AsyncWrite + Send + Unpin {}
 impl<S: AsyncRead + AsyncWrite + Send + Unpin> Stream for S {}
@@ -87,13 +88,11 @@ impl Http {
     }
 
     async fn more(&mut self) -> io::Result<()> {
-        let mut piece = [0; 16 << 10];
-        let count = self.stream.read(&mut piece).await?;
-        if count == 0 {
-            return Err(io::ErrorKind::UnexpectedEof.into());
+        self.read.reserve(PIECE);
+        match self.stream.read_buf(&mut self.read).await? {
+            0 => Err(io::ErrorKind::UnexpectedEof.into()),
+            _ => Ok(()),
         }
-        self.read.extend_from_slice(&piece[..count]);
-        Ok(())
     }
 }
 

@@ -151,7 +151,8 @@ async fn accept(
                     None => std::future::pending().await,
                 }
             };
-            stop.bound(serving).await;
+            // On the heap: a handshake is large.
+            stop.bound(Box::pin(serving)).await;
         });
     }
 }
@@ -166,12 +167,10 @@ async fn serve(stream: TcpStream, acceptor: &TlsAcceptor, known: &Known) -> std:
             if let Some(end) = read.windows(4).position(|four| four == b"\r\n\r\n") {
                 break end + 4;
             }
-            let mut piece = [0; 4096];
-            let count = stream.read(&mut piece).await?;
+            let count = stream.read_buf(&mut read).await?;
             if count == 0 || read.len() > LARGEST {
                 return Ok(());
             }
-            read.extend_from_slice(&piece[..count]);
         };
         let request: Vec<u8> = read.drain(..end).collect();
         let (status, body) = answer(&String::from_utf8_lossy(&request), known);
