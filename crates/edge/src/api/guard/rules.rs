@@ -126,7 +126,9 @@ async fn rules(State(api): State<Api>, asker: Asker) -> Result<Json<NetworkRules
     }
     let listed = written.list();
     let lines = listed.iter().map(|it| NetworkRuleLine::written(it, &world.groups));
-    let lines = lines.chain(learned.rules.iter().map(NetworkRuleLine::learned));
+    // One that was promoted may be learned still: until the next checkpoint a restart brings it back.
+    let lessons = learned.rules.iter().filter(|rule| written.get(&rule.name()).is_none());
+    let lines = lines.chain(lessons.map(NetworkRuleLine::learned));
     let let_go = learned.let_go;
     Ok(Json(NetworkRules { rules: lines.collect(), let_go, enforcement: NOT_ENFORCED }))
 }
