@@ -208,7 +208,7 @@ impl Counts for Locked {
 
     fn forget_agent(&self, _node: &str) {}
 
-    fn pods_of(&self, _node: &str, _workloads: Vec<LocalWorkload>) {}
+    fn pods_of(&self, _node: &str, _workloads: &[LocalWorkload]) {}
 
     fn addresses_of(&self, _node: &str, _addresses: &[IpAddr]) {}
 

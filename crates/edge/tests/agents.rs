@@ -123,7 +123,7 @@ impl Counts for Fake {
         });
     }
 
-    fn pods_of(&self, _node: &str, _workloads: Vec<LocalWorkload>) {}
+    fn pods_of(&self, _node: &str, _workloads: &[LocalWorkload]) {}
 
     fn addresses_of(&self, _node: &str, _addresses: &[IpAddr]) {}
 

@@ -65,7 +65,7 @@ async fn count(data: &Path) {
         addresses: vec![[10, 0, 0, number].into()],
         from: Moment(0),
     };
-    ingest.pods_of("node-1", vec![workload("web", 1), workload("db", 2)]);
+    ingest.pods_of("node-1", &[workload("web", 1), workload("db", 2)]);
     let records = vec![
         record([10, 0, 0, 1], [10, 0, 0, 2], 5432, 4000),
         record([192, 0, 2, 7], [10, 0, 0, 1], 443, 70),

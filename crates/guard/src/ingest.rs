@@ -291,8 +291,8 @@ impl Ingest {
 
     /// The workloads that a node has, as its agent knows them: all of them. Where Kubernetes is asked
     /// about pods, that is what counts.
-    pub fn pods_of(&self, node: &str, workloads: Vec<LocalWorkload>) {
-        self.0.world.update(|world| world.set_local(node, &workloads, Moment::now()));
+    pub fn pods_of(&self, node: &str, workloads: &[LocalWorkload]) {
+        self.0.world.update(|world| world.set_local(node, workloads, Moment::now()));
     }
 
     /// The addresses of a node, as its agent knows them: all of them. Where Kubernetes is asked about

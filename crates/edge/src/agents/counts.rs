@@ -19,7 +19,7 @@ pub trait Counts: Clone + fmt::Debug + Send + Sync + 'static {
     ) -> impl Future<Output = Result<Counted, NotCounted>> + Send;
     fn epoch(&self) -> u64;
     fn forget_agent(&self, node: &str);
-    fn pods_of(&self, node: &str, workloads: Vec<LocalWorkload>);
+    fn pods_of(&self, node: &str, workloads: &[LocalWorkload]);
     fn addresses_of(&self, node: &str, addresses: &[IpAddr]);
     fn shipped(&self) -> &Snapshot<Shipped>;
 }
@@ -42,7 +42,7 @@ impl Counts for Ingest {
         Self::forget_agent(self, node);
     }
 
-    fn pods_of(&self, node: &str, workloads: Vec<LocalWorkload>) {
+    fn pods_of(&self, node: &str, workloads: &[LocalWorkload]) {
         Self::pods_of(self, node, workloads);
     }
 

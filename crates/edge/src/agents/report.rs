@@ -187,7 +187,7 @@ impl<C: Counts> Reports<C> {
         };
         op.step("count");
         if let Some(workloads) = workloads {
-            self.counts.pods_of(node, workloads);
+            self.counts.pods_of(node, &workloads);
         }
         let report = Report { agent: node.clone(), incarnation, sequence, records };
         let counted = self.counts.offer(&report, self.server.agents.living(), deadline).await;

@@ -100,7 +100,7 @@ pub(super) fn service(service: &Service) -> ServiceFacts {
         name: service.name_any().into(),
         cluster_addresses: parsed(several.chain(one)),
         ingress_addresses: parsed(outside.chain(entrances)),
-        selector: spec.and_then(|spec| spec.selector.clone()).unwrap_or_else(Labels::new),
+        selector: spec.and_then(|spec| spec.selector.clone()).unwrap_or_default(),
         from: moment(service.metadata.creation_timestamp.as_ref()),
     }
 }

@@ -113,7 +113,7 @@ fn workload(name: &str, number: u8) -> LocalWorkload {
 async fn a_report_is_counted_and_soon_read() {
     let dir = tempfile::tempdir().unwrap();
     let controller = Controller::start(dir.path(), 2).await;
-    controller.ingest.pods_of("node-0", vec![workload("web", 1), workload("db", 2)]);
+    controller.ingest.pods_of("node-0", &[workload("web", 1), workload("db", 2)]);
     let records = vec![record(1, 2, 5432, 500), record(9, 1, 80, 70)];
     let counted = controller.offer(&report(1, records)).await;
     assert_eq!(counted, Ok(Counted { through: 1, durable: 0 }));
@@ -126,7 +126,7 @@ async fn a_report_is_counted_and_soon_read() {
     let pair = |client: &str, server: &str| (client.to_owned(), server.to_owned());
     assert_eq!(seen, [pair("external", "shop/web"), pair("shop/web", "shop/db")]);
     // What an agent says of its node is all there is.
-    controller.ingest.pods_of("node-0", vec![workload("web", 1)]);
+    controller.ingest.pods_of("node-0", &[workload("web", 1)]);
     let world = controller.ingest.world();
     let long_after = Moment(Moment::now().0 + 3_600_000);
     let at = |number| world.directory.resolve(address(number), long_after);
@@ -151,7 +151,7 @@ async fn what_is_seen_is_learned_and_what_no_rule_allows_is_a_violation() {
     let controller = Controller::start(dir.path(), 2).await;
     let objects = Objects::embedded(&dir.path().join("objects"), &controller.tasks).unwrap();
     controller.ingest.follow_store(&objects, &controller.tasks);
-    controller.ingest.pods_of("node-0", vec![workload("web", 1), workload("db", 2)]);
+    controller.ingest.pods_of("node-0", &[workload("web", 1), workload("db", 2)]);
     let patience = soon();
     // Until the rules are compiled there is nobody to judge by.
     let mut sequence = 0;

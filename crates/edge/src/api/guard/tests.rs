@@ -50,7 +50,7 @@ fn settle(ingest: &Ingest) {
         addresses: vec![address.into()],
         from: Moment(0),
     };
-    ingest.pods_of("n", vec![workload("web", WEB), workload("db", DB)]);
+    ingest.pods_of("n", &[workload("web", WEB), workload("db", DB)]);
 }
 
 /// Reports traffic that grows, until the answer is as it should be.

@@ -177,7 +177,7 @@ async fn a_learner_that_hangs_learns_later_what_it_missed() {
     let controller = Controller::start(dir.path(), 2).await;
     let objects = Objects::embedded(&dir.path().join("objects"), &controller.tasks).unwrap();
     controller.ingest.follow_store(&objects, &controller.tasks);
-    controller.ingest.pods_of("node-0", vec![workload("web", 1)]);
+    controller.ingest.pods_of("node-0", &[workload("web", 1)]);
     let held = faults::hold_learner();
     let patience = soon();
     let missed = || controller.ingest.0.learner.missed_discovered();
