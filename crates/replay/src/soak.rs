@@ -45,7 +45,7 @@ const PATIENCE: Duration = Duration::from_secs(60);
 /// The most that this process and the node's daemon may have resident at any moment, together. The
 /// jobs keep a few MiB of data; the rest is code, runtimes and what is on the way.
 pub const MEMORY: u64 = 512 << 20;
-/// What is broken is broken once; the rest of it is counted.
+/// So many different things are told; the rest, and what is told again, is counted.
 const TOLD: usize = 20;
 
 /// Why a job that stood was not run.
@@ -117,7 +117,7 @@ struct Stage<'a> {
 trait Work {
     fn begin(&mut self, planned: &Planned) -> Ran;
     fn end(&mut self, planned: &Planned) -> Ran;
-    /// What does not hold now; each thing once.
+    /// What does not hold now.
     fn check(&mut self) -> Vec<String>;
     /// What was done so far.
     fn load(&self) -> u64;
@@ -365,7 +365,8 @@ impl Done {
         self.checks += 1;
         let at_ms = u64::try_from(began.elapsed().as_millis()).unwrap_or(u64::MAX);
         for what in found {
-            if self.broken.len() < TOLD {
+            let is_new = !self.broken.iter().any(|broken| broken.what == what);
+            if is_new && self.broken.len() < TOLD {
                 self.broken.push(Broken { at_ms, what });
             } else {
                 self.more += 1;

@@ -40,8 +40,11 @@ fn a_job_that_did_too_little_makes_it_void() {
 #[test]
 fn only_so_much_is_told_and_the_rest_is_counted() {
     let mut done = Done::default();
-    done.note(Instant::now(), vec!["again".to_owned(); TOLD + 3]);
+    let things = (0..TOLD + 3).map(|thing| format!("thing {thing}"));
+    done.note(Instant::now(), things.collect());
     assert_eq!((done.broken.len(), done.more, done.checks), (TOLD, 3, 1));
+    done.note(Instant::now(), vec!["thing 0".to_owned()]);
+    assert_eq!((done.broken.len(), done.more, done.checks), (TOLD, 4, 2));
 }
 
 #[test]
