@@ -10,7 +10,7 @@ use kube::ResourceExt;
 use objects::kinds::AddressPool;
 
 use super::world::KnownNode;
-use crate::conversations::{Labels, Moment, NodeFacts, PodFacts, ServiceFacts};
+use crate::conversations::{Moment, NodeFacts, PodFacts, ServiceFacts};
 
 /// A label by which a ReplicaSet of a Deployment tells its pods from those of another.
 const TEMPLATE: &str = "pod-template-hash";

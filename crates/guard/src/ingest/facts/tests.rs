@@ -9,7 +9,7 @@ fn read<T: DeserializeOwned>(value: Value) -> T {
     serde_json::from_value(value).unwrap()
 }
 
-fn owned_by(kind: &str, name: &str, labels: Value) -> Option<String> {
+fn owned_by(kind: &str, name: &str, labels: &Value) -> Option<String> {
     let owner = json!({"apiVersion": "v1", "kind": kind, "name": name, "uid": "u",
                        "controller": true});
     let read = read(json!({"metadata": {"name": "p", "namespace": "shop", "labels": labels,
@@ -20,7 +20,7 @@ fn owned_by(kind: &str, name: &str, labels: Value) -> Option<String> {
 #[test]
 fn the_uppermost_owner_is_told_by_its_name() {
     let hash = json!({"pod-template-hash": "5d4f8c7b9"});
-    let owner = |kind, name, labels: &Value| owned_by(kind, name, labels.clone()).unwrap();
+    let owner = |kind, name, labels: &Value| owned_by(kind, name, labels).unwrap();
     assert_eq!(owner("ReplicaSet", "web-5d4f8c7b9", &hash), "Deployment/web");
     assert_eq!(owner("ReplicaSet", "web-5d4f8c7b9", &json!({})), "ReplicaSet/web-5d4f8c7b9");
     assert_eq!(owner("ReplicaSet", "alone", &hash), "ReplicaSet/alone");

@@ -11,7 +11,7 @@ use crate::rules::LearnedRule;
 
 const NOW: Moment = Moment(10_000);
 
-fn rule(name: &str, spec: Value) -> NetworkRule {
+fn rule(name: &str, spec: &Value) -> NetworkRule {
     let (version, kind) = ("fairlead.dev/v1alpha1", "NetworkRule");
     let rule = json!({"apiVersion": version, "kind": kind, "metadata": {"name": name},
                       "spec": spec});
@@ -55,9 +55,9 @@ fn world() -> World {
 fn groups_are_addresses() {
     let (mut shipped, world) = (Shipped::new(GroupMode::Discover), world());
     let rules = [
-        rule("a", json!({"from": "office", "to": "shop/Deployment/web", "action": "allow"})),
-        rule("b", json!({"from": "external", "to": "any", "action": "deny"})),
-        rule("c", json!({"from": "hosts", "to": "any", "action": "deny", "disabled": true})),
+        rule("a", &json!({"from": "office", "to": "shop/Deployment/web", "action": "allow"})),
+        rule("b", &json!({"from": "external", "to": "any", "action": "deny"})),
+        rule("c", &json!({"from": "hosts", "to": "any", "action": "deny", "disabled": true})),
     ];
     assert!(shipped.become_current(&rules, &[], &world, NOW));
     assert!(shipped.rules.len() == 2 && !shipped.rules.contains_key("c"));
@@ -76,7 +76,7 @@ fn groups_are_addresses() {
 #[test]
 fn a_version_tells_of_every_change_and_what_did_not_change_is_the_same() {
     let (mut shipped, mut world) = (Shipped::new(GroupMode::Discover), world());
-    let web = rule("a", json!({"from": "any", "to": "shop/Deployment/web", "action": "allow"}));
+    let web = rule("a", &json!({"from": "any", "to": "shop/Deployment/web", "action": "allow"}));
     let learned = LearnedRule {
         from: "external".into(),
         to: "shop/Deployment/db".into(),
@@ -89,7 +89,7 @@ fn a_version_tells_of_every_change_and_what_did_not_change_is_the_same() {
     assert!(!shipped.become_current(rules, std::slice::from_ref(&learned), &world, NOW));
     // Promoted, it has the same name and is written.
     let promoted = [web.clone(), learned.promote()];
-    assert!(shipped.become_current(&promoted, &[learned.clone()], &world, NOW));
+    assert!(shipped.become_current(&promoted, std::slice::from_ref(&learned), &world, NOW));
     assert!(shipped.version > first.version);
     assert!(!shipped.rules[learned.name().as_str()].learned);
     assert!(!shipped.become_current(&promoted, &[learned], &world, NOW), "and stays so");
