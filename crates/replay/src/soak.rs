@@ -150,7 +150,7 @@ fn needs(job: Job) -> &'static [Need] {
 fn minimum(job: Job) -> f64 {
     match job {
         Job::Net => 1.0,
-        Job::Fleet => 10.0,
+        Job::Fleet => 5.0,
         Job::Lease => 0.5,
         Job::Guard => 4.0,
     }
