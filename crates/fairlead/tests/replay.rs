@@ -106,18 +106,6 @@ mod kube {
 }
 
 #[test]
-fn a_short_soak_holds() {
-    let output = fairlead(&["replay", "soak", "--minutes", "0.15", "--seed", "5", "-o", "json"]);
-    let said = String::from_utf8_lossy(&output.stderr);
-    let report: Value = serde_json::from_slice(&output.stdout).unwrap();
-    assert!(output.status.success(), "{report:#}\n{said}");
-    assert_eq!(report["ok"], true);
-    let jobs = report["jobs"].as_array().unwrap();
-    assert_eq!(jobs.len(), 3);
-    assert!(jobs.iter().any(|job| job["rounds"].as_u64().unwrap() > 1), "{report:#}");
-}
-
-#[test]
 fn what_there_is_is_listed_with_what_it_needs() {
     let output = fairlead(&["replay", "list", "-o", "json"]);
     assert!(output.status.success());
