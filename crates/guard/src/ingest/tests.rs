@@ -190,6 +190,15 @@ async fn what_is_seen_is_learned_and_what_no_rule_allows_is_a_violation() {
     }))
     .unwrap();
     objects.create(&rule, soon()).await.unwrap();
+    // What comes before they are known would be learned.
+    let known = || {
+        let shipped = shipped.load();
+        shipped.groups.contains_key("shop") && shipped.rules.contains_key("no-web-from-outside")
+    };
+    while !known() {
+        assert!(!patience.has_passed(), "{shipped:?}");
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
     loop {
         sequence += 1;
         let seen = vec![record(200, 1, 80, 10 * sequence), record(200, 1, 81, 10 * sequence)];

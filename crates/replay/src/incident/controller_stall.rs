@@ -33,7 +33,7 @@ pub(crate) const DEADLINE: Duration = Duration::from_secs(10);
 pub(crate) const RECORDS: usize = 64;
 /// What the server may take at its peak, where the report's was allowed 6 GiB and took 109: the budgets
 /// of what is read and what waits (160 MiB), and a process with its connections.
-const MEMORY: f64 = 1024.0 * 1024.0 * 1024.0;
+const MEMORY: f64 = 512.0 * 1024.0 * 1024.0;
 /// Fewer reports than this fill no queue.
 const LEAST: usize = 1000;
 

@@ -39,7 +39,7 @@ const ON_ITS_WAY: Duration = Duration::from_secs(5);
 /// How many nodes join, again and again.
 const NODES: usize = 4000;
 /// Below this a p99 is the noise of a machine that also makes the load.
-const NOISE_MS: f64 = 100.0;
+const NOISE_MS: f64 = 20.0;
 
 pub(crate) fn run(plan: &Plan, recorder: &Recorder) -> Ran {
     let load = Load::of(plan);
