@@ -223,10 +223,17 @@ async fn groups_show_who_is_in_them_and_that_protect_is_not_enforced() {
 #[tokio::test]
 async fn violations_are_told_as_they_come_and_from_where_one_left() {
     let world = World::new().ready().await;
-    settle(&ingest(&world).await);
+    let counting = ingest(&world).await;
+    settle(&counting);
     let spec = json!({"spec": {"mode": "protect",
         "criteria": [{"key": "namespace", "op": "=", "value": "shop"}]}});
     assert_eq!(world.ask(Method::PUT, "/guard/groups/shop", spec).await.status, 204);
+    // What comes before the group is known would be learned.
+    let patience = soon();
+    while !counting.shipped().load().groups.contains_key("shop") {
+        assert!(!patience.has_passed(), "{:?}", counting.shipped());
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
     let mut heard = world.hear(&world.local, Method::GET, "/guard/violations", Value::Null).await;
     let (name, first) = heard.next().await.unwrap();
     assert_eq!((name.as_str(), len(&first, "violations")), ("violations", 0), "at once");
