@@ -9,6 +9,7 @@ mod config;
 mod controller;
 mod ground;
 mod guard;
+mod journal;
 mod listing;
 mod logging;
 mod output;

@@ -5,6 +5,7 @@
 
 #![allow(clippy::unwrap_used, reason = "a benchmark")]
 
+use std::cmp::Reverse;
 use std::collections::HashMap;
 use std::env;
 use std::hint::black_box;
@@ -20,6 +21,9 @@ use guard::conversations::{
     Batch, Directory, Labels, Level, Limits, Moment, PodFacts, Protocol, Readers, Record, Report,
     Router, Shard, Totals, shards,
 };
+use guard::groups::Groups;
+use guard::ingest::Query;
+use objects::kinds::GroupMode;
 use parking_lot::RwLock;
 
 const NODES: u32 = 50;
@@ -63,6 +67,7 @@ fn main() -> ExitCode {
             phases(&mut table, &world, router, &mut parts, 2 * rounds + 1);
             publishing(&mut table, &world, router, &mut parts, 2 * rounds + 2);
             graphs(&mut table, &readers);
+            pages(&mut table, &readers);
             saving(&mut table, &parts);
         }
     }
@@ -338,6 +343,23 @@ fn graphs(table: &mut Table, readers: &Readers) {
         let what = format!("the graph by {level:?}, {nodes} nodes and {edges} edges");
         table.row(&what, "ns", time.as_nanos() as f64, &[]);
     }
+}
+
+/// All were last seen in one second here, so that no line is out by its time alone.
+fn pages(table: &mut Table, readers: &Readers) {
+    let (view, groups) = (readers.view(), Groups::new(GroupMode::Discover));
+    let copied = timed(|| {
+        let mut all: Vec<_> = view.conversations(|_| true, Moment(0)).collect();
+        all.sort_unstable_by_key(|it| (Reverse(it.last), it.client.address, it.server.address));
+        all.truncate(50);
+        black_box(all);
+    });
+    let query = Query { limit: 50, ..Query::default() };
+    let mut matched = 0;
+    let time = timed(|| matched = black_box(query.run(&view, &groups)).matched);
+    let what = format!("the latest 50 of {matched}, and what all come to");
+    let rivals = [("copying and sorting all", copied.as_nanos() as f64)];
+    table.row(&what, "ns", time.as_nanos() as f64, &rivals);
 }
 
 fn saving(table: &mut Table, shards: &[Shard]) {

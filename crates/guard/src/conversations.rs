@@ -46,4 +46,4 @@ pub use router::{Batch, Batches, Router};
 pub use shard::{Applied, Counters, Limits, Notice, Shard, shards};
 pub use side::{Side, counts};
 pub use table::{Realms, Rest};
-pub use view::{About, Conversation, Readers, View};
+pub use view::{About, Conversation, Line, Readers, Talk, View};

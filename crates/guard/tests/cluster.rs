@@ -3,7 +3,6 @@
 #![allow(clippy::unwrap_used, reason = "tests")]
 
 use std::net::IpAddr;
-use std::path::Path;
 use std::time::Duration;
 
 use flow::ledger::LedgerConfig;
@@ -12,13 +11,11 @@ use guard::agents::{self, Authority};
 use guard::conversations::{Moment, Protocol, Record, Report, Totals, Verdict};
 use guard::ingest::{Ingest, Seat, Settings};
 use k8s_openapi::api::core::v1::{ConfigMap, Namespace, Node, Pod, Secret, Service};
-use kube::api::{
-    Api, ApiResource, DynamicObject, GroupVersionKind, Patch, PatchParams, PostParams,
-};
+use kube::api::{Api, Patch, PatchParams, PostParams};
 use objects::kinds::{Group, NetworkRule};
 use objects::{Election, Error, Id, Kind, Leader, Objects, Timing};
 use serde_json::{Value, json};
-use testkit::{Access, KubeServer};
+use testkit::{Access, KubeServer, deploy};
 
 fn soon() -> Deadline {
     Deadline::after(Duration::from_secs(30))
@@ -41,32 +38,9 @@ async fn until<T>(what: &str, mut found: impl AsyncFnMut() -> Option<T>) -> T {
 
 /// The store, as the controller's service account.
 async fn store_of(access: &Access) -> Objects {
-    let mut config = access.config().await;
+    let mut config = access.config_as("fairlead-controller").await;
     config.default_retry = false;
-    config.auth_info.impersonate =
-        Some("system:serviceaccount:fairlead:fairlead-controller".to_owned());
-    let groups = ["system:serviceaccounts", "system:authenticated"];
-    config.auth_info.impersonate_groups = Some(groups.map(str::to_owned).into());
     Objects::kubernetes(kube::Client::try_from(config).unwrap(), "fairlead")
-}
-
-async fn apply_manifest(client: &kube::Client, file: &str) {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../deploy/guard").join(file);
-    let text = std::fs::read_to_string(path).unwrap();
-    for document in text.split("\n---\n") {
-        let object: DynamicObject = serde_saphyr::from_str(document).unwrap();
-        let gvk = GroupVersionKind::try_from(object.types.as_ref().unwrap()).unwrap();
-        let resource = ApiResource::from_gvk(&gvk);
-        let api = match &object.metadata.namespace {
-            Some(namespace) => Api::namespaced_with(client.clone(), namespace, &resource),
-            None => Api::all_with(client.clone(), &resource),
-        };
-        let name = object.metadata.name.clone().unwrap();
-        let params = PatchParams::apply("test").force();
-        let applied: kube::Result<DynamicObject> =
-            api.patch(&name, &params, &Patch::Apply(&object)).await;
-        applied.unwrap_or_else(|error| panic!("{file}, {} {name}: {error}", gvk.kind));
-    }
 }
 
 async fn create<K>(api: &Api<K>, object: Value)
@@ -134,8 +108,8 @@ async fn a_kube_cluster_is_looked_at_with_no_more_than_the_permissions_that_are_
     let server = KubeServer::start().await;
     let client = server.client().await;
     objects::install(client.clone(), Deadline::after(Duration::from_secs(60))).await.unwrap();
-    apply_manifest(&client, "controller.yaml").await;
-    apply_manifest(&client, "agent.yaml").await;
+    deploy(&client, "guard/controller.yaml").await;
+    deploy(&client, "guard/agent.yaml").await;
     let store = store_of(server.access()).await;
     forbidden::<Secret>(&store, &Id::namespaced("fairlead", "any")).await;
     forbidden::<Secret>(&store, &Id::namespaced("default", "fairlead-agents")).await;

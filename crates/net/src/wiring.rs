@@ -204,7 +204,14 @@ impl Wiring {
             begin(step::CONFIGURE)?;
             configure(&mut inside, netns, attachment, &names, pod)?;
             begin(step::ROUTE)?;
-            self.node.netlink(|netlink| netlink.apply(&host_side(attachment, &names, host)))?;
+            self.node.netlink(|netlink| {
+                netlink.apply(&host_side(attachment, &names, host))?;
+                netlink.link(LinkRef::Index(host))
+            })?;
+            // Both ends are up from here on, but the kernel lets them send when it next comes to it,
+            // and drops what is sent before: a pod's first packets. To look at an end (Linux 6.8)
+            // makes it ready.
+            inside.link(LinkRef::Index(pod))?;
             Ok(())
         };
         match connect() {

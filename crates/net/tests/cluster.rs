@@ -9,8 +9,7 @@ use std::time::Duration;
 use flow::{Deadline, Snapshot, Tasks};
 use k8s_openapi::api::core::v1::{ConfigMap, Namespace, Node, Secret};
 use kube::Api;
-use kube::api::{DeleteParams, DynamicObject, Patch, PatchParams, PostParams};
-use kube::core::{ApiResource, GroupVersionKind};
+use kube::api::{DeleteParams, PostParams};
 use net::addresses::{AssignError, Assigned, Wanted};
 use net::claims::{Claims, NodeIdentity};
 use net::facts::Facts;
@@ -20,7 +19,7 @@ use objects::kinds::{AddressBlock, AddressPool, AddressPoolSpec, AddressPoolStat
 use objects::{Election, Error, Expected, Id, Kind, Objects, Timing, Within};
 use serde_json::json;
 use tempfile::TempDir;
-use testkit::{Access, Fault, KubeServer, Proxy};
+use testkit::{Access, Fault, KubeServer, Proxy, deploy};
 
 fn soon() -> Deadline {
     Deadline::after(Duration::from_secs(30))
@@ -37,31 +36,9 @@ async fn until(what: &str, mut holds: impl AsyncFnMut() -> bool) {
 
 /// The store, as one of the service accounts.
 async fn store_of(access: &Access, account: &str) -> Objects {
-    let mut config = access.config().await;
+    let mut config = access.config_as(account).await;
     config.default_retry = false;
-    config.auth_info.impersonate = Some(format!("system:serviceaccount:fairlead:{account}"));
-    let groups = ["system:serviceaccounts", "system:authenticated"];
-    config.auth_info.impersonate_groups = Some(groups.map(str::to_owned).into());
     Objects::kubernetes(kube::Client::try_from(config).unwrap(), "fairlead")
-}
-
-async fn apply_manifest(client: &kube::Client, file: &str) {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../deploy/net").join(file);
-    let text = std::fs::read_to_string(path).unwrap();
-    for document in text.split("\n---\n") {
-        let object: DynamicObject = serde_saphyr::from_str(document).unwrap();
-        let gvk = GroupVersionKind::try_from(object.types.as_ref().unwrap()).unwrap();
-        let resource = ApiResource::from_gvk(&gvk);
-        let api = match &object.metadata.namespace {
-            Some(namespace) => Api::namespaced_with(client.clone(), namespace, &resource),
-            None => Api::all_with(client.clone(), &resource),
-        };
-        let name = object.metadata.name.clone().unwrap();
-        let params = PatchParams::apply("test").force();
-        let applied: kube::Result<DynamicObject> =
-            api.patch(&name, &params, &Patch::Apply(&object)).await;
-        applied.unwrap_or_else(|error| panic!("{file}, {} {name}: {error}", gvk.kind));
-    }
 }
 
 fn pool(name: &str, ipv4: &str, ipv6: &str) -> AddressPool {
@@ -134,8 +111,8 @@ async fn a_node_lives_through_what_a_kube_cluster_does_with_no_more_than_its_per
     let client = server.client().await;
     let admin = Objects::kubernetes(client.clone(), "test");
     objects::install(client.clone(), Deadline::after(Duration::from_secs(60))).await.unwrap();
-    apply_manifest(&client, "controller.yaml").await;
-    apply_manifest(&client, "agent.yaml").await;
+    deploy(&client, "net/controller.yaml").await;
+    deploy(&client, "net/agent.yaml").await;
     for name in ["node-a", "node-b"] {
         let node = serde_json::from_value(json!({"metadata": {"name": name}})).unwrap();
         Api::<Node>::all(client.clone()).create(&PostParams::default(), &node).await.unwrap();

@@ -61,6 +61,15 @@ impl Access {
             .unwrap_or_else(|error| panic!("context {context}: {error}"))
     }
 
+    /// As the service account `fairlead/ACCOUNT`, with what it may and no more.
+    pub async fn config_as(&self, account: &str) -> kube::Config {
+        let mut config = self.config().await;
+        config.auth_info.impersonate = Some(format!("system:serviceaccount:fairlead:{account}"));
+        let groups = ["system:serviceaccounts", "system:authenticated"];
+        config.auth_info.impersonate_groups = Some(groups.map(str::to_owned).into());
+        config
+    }
+
     pub async fn client(&self) -> kube::Client {
         kube::Client::try_from(self.config().await).expect("a config we wrote")
     }

@@ -15,6 +15,7 @@
 //! in their path run a few at a time (`.config/nextest.toml`).
 
 mod access;
+mod deploy;
 mod kube_server;
 mod leash;
 pub mod need;
@@ -23,6 +24,7 @@ mod proxy;
 mod sandbox;
 
 pub use access::Access;
+pub use deploy::deploy;
 pub use kube_server::KubeServer;
 pub use proxy::{Fault, Proxy};
 pub use sandbox::{Host, Sandbox};

@@ -1,14 +1,13 @@
 use std::process::ExitCode;
 
-use http::Method;
 use serde_json::Value;
 
 use super::conversations::{Which, end, port};
-use crate::client::{Answer, Body, Route, Server, ServerFlags};
+use crate::client::{Answer, Route, ServerFlags};
+use crate::journal::Journal;
 use crate::listing::field;
-use crate::output::{self, Format, Output};
-use crate::table::{Cell, Table, moment};
-use crate::terminal::Paint;
+use crate::output::Output;
+use crate::table::{Cell, moment};
 
 /// What was against the network rules: seen and reported, not stopped
 ///
@@ -39,72 +38,23 @@ pub(crate) fn run(args: &Args) -> Answer<ExitCode> {
     let server = args.server.open()?;
     let route = args.which.add_to(Route::to(["guard", "violations"])).with("limit", args.limit);
     if args.watch {
-        return watch(&server, &route, args.output);
+        return VIOLATIONS.follow(&server, &route, args.output);
     }
-    let answer: Value = server.get(&route)?;
-    args.output.print(&answer, || {
-        let mut table = line_table();
-        lines(&answer).iter().for_each(|line| table.row(row(line)));
-        table.render(Paint::stdout())
-    })?;
-    say_missing(&answer, &Value::Null);
+    let answer = VIOLATIONS.show(&server, &route, args.output)?;
     super::groups::say(&answer);
     Ok(ExitCode::SUCCESS)
 }
 
-/// The table in the order of time, then a row for every line that changes.
-fn watch(server: &Server, route: &Route, output: Output) -> Answer<ExitCode> {
-    let mut events = server.events(&Method::GET, route, &Body::None)?;
-    let mut table: Option<Table> = None;
-    let mut before = Value::Null;
-    loop {
-        let event = events.expect("you left")?;
-        if event.name != "violations" {
-            continue;
-        }
-        let told: Value = event.json()?;
-        let text = match output.output {
-            Format::Table => {
-                let begins = table.is_none();
-                let table = table.get_or_insert_with(line_table);
-                lines(&told).iter().rev().for_each(|line| table.row(row(line)));
-                let paint = Paint::stdout();
-                let titles = begins.then(|| table.render(paint));
-                let rows = table.take(paint);
-                titles.unwrap_or_else(|| rows.join("\n")) + "\n"
-            }
-            Format::Json => format!("{told}\n"),
-            Format::Yaml => format!("---\n{}", output::yaml(&told)?),
-        };
-        if !output::heard(text.as_bytes())? {
-            return Ok(ExitCode::SUCCESS);
-        }
-        say_missing(&told, &before);
-        before = told;
-    }
-}
-
-fn lines(answer: &Value) -> &[Value] {
-    answer["violations"].as_array().map_or(&[][..], Vec::as_slice)
-}
-
-/// What is not in the lines, when that grows.
-fn say_missing(answer: &Value, before: &Value) {
-    let more = |name: &str| {
-        let (now, before) = (answer[name].as_u64(), before[name].as_u64());
-        now.filter(|now| *now > before.unwrap_or_default())
-    };
-    if let Some(gone) = more("letGo") {
-        eprintln!("{gone} older lines made room for others");
-    }
-    if let Some(missed) = more("missed") {
-        eprintln!("{missed} violations came faster than they were written down");
-    }
-}
-
-fn line_table() -> Table {
-    Table::new(["LAST", "CLIENT", "SERVER", "PORT", "RULE", "STOPPED", "SESSIONS", "BYTES"])
-}
+const VIOLATIONS: Journal = Journal {
+    event: "violations",
+    lines: "violations",
+    titles: &["LAST", "CLIENT", "SERVER", "PORT", "RULE", "STOPPED", "SESSIONS", "BYTES"],
+    row,
+    missing: [
+        ("letGo", "older lines made room for others"),
+        ("missed", "violations came faster than they were written down"),
+    ],
+};
 
 fn row(line: &Value) -> Vec<Cell> {
     let rule = line["rule"].as_str().unwrap_or("(none allows it)");

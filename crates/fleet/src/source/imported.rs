@@ -4,7 +4,6 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use futures::StreamExt;
-use futures::stream::{BoxStream, SelectAll, pending, unfold};
 use k8s_openapi::api::core::v1::Secret;
 use kube::ResourceExt;
 use objects::kinds::Cluster;
@@ -23,7 +22,7 @@ pub(super) async fn run(objects: Objects, outlet: Outlet) {
     let mut complete = false;
     let mut namespaces = BTreeSet::new();
     let mut secrets: BTreeMap<String, Known> = BTreeMap::new();
-    let mut events = watch_all(&objects, &namespaces);
+    let mut events = objects.watch_in::<Secret>(&namespaces);
     loop {
         tokio::select! {
             event = clusters.next() => {
@@ -44,7 +43,7 @@ pub(super) async fn run(objects: Objects, outlet: Outlet) {
                 let named: BTreeSet<_> = named.collect();
                 if named != namespaces {
                     secrets.retain(|namespace, _| named.contains(namespace));
-                    events = watch_all(&objects, &named);
+                    events = objects.watch_in::<Secret>(&named);
                     namespaces = named;
                 }
             }
@@ -58,24 +57,6 @@ pub(super) async fn run(objects: Objects, outlet: Outlet) {
             outlet.tell(known.values().map(|cluster| offer(cluster, &secrets)).collect());
         }
     }
-}
-
-type Events = SelectAll<BoxStream<'static, (String, Event<Secret>)>>;
-
-fn watch_all(objects: &Objects, namespaces: &BTreeSet<String>) -> Events {
-    let watch = |namespace: &String| {
-        let within = Within { namespace: Some(namespace.clone()), labels: None };
-        let watch = objects.watch::<Secret>(within);
-        let told = unfold((namespace.clone(), watch), async |(namespace, mut watch)| {
-            let event = watch.next().await?;
-            Some(((namespace.clone(), event), (namespace, watch)))
-        });
-        told.boxed()
-    };
-    let mut all: Events = namespaces.iter().map(watch).collect();
-    // Else it would end when there are none.
-    all.push(pending().boxed());
-    all
 }
 
 fn offer(cluster: &Cluster, secrets: &BTreeMap<String, Known>) -> Offer {

@@ -79,8 +79,10 @@ impl<T> Frozen<T> {
     }
 
     /// All places, empty ones too.
-    pub(super) fn iter(&self) -> impl Iterator<Item = &T> {
-        self.chunks.iter().flat_map(|chunk| chunk.iter()).take(self.used as usize)
+    pub(super) fn iter(&self) -> impl DoubleEndedIterator<Item = &T> {
+        let (full, last) = (self.used as usize / CHUNK, self.used as usize % CHUNK);
+        let last = self.chunks.get(full).into_iter().flat_map(move |chunk| &chunk[..last]);
+        self.chunks[..full].iter().flat_map(|chunk| chunk.iter()).chain(last)
     }
 }
 

@@ -61,29 +61,39 @@ impl FromIterator<Snapshot<Arc<ShardView>>> for Readers {
 }
 
 impl View {
-    /// All with an end that `wanted` picks, seen at `since` or after. `wanted` is asked once for
-    /// each end, not for each conversation.
+    /// All with an end that `wanted` picks, seen at `since` or after.
     pub fn conversations<'a>(
         &'a self,
         wanted: impl Fn(&End) -> bool + 'a,
         since: Moment,
     ) -> impl Iterator<Item = Conversation> + 'a {
+        let lines = self.talks(wanted, since).flat_map(move |talk| talk.lines(since));
+        lines.map(|line| line.conversation())
+    }
+
+    /// All pairs with an end that `wanted` picks, seen at `since` or after; mostly the latest first.
+    /// `wanted` is asked once for each end, not for each pair.
+    pub fn talks<'a>(
+        &'a self,
+        wanted: impl Fn(&End) -> bool + 'a,
+        since: Moment,
+    ) -> impl Iterator<Item = Talk<'a>> + 'a {
         let since = since.seconds();
         self.0.iter().flat_map(move |shard| {
             let table = &shard.table;
             let is_wanted: Vec<bool> =
                 table.ends.iter().map(|place| place.end.as_ref().is_some_and(&wanted)).collect();
+            // Places fill up from the front.
             table
                 .pairs
                 .iter()
+                .rev()
                 .filter(move |pair| {
                     pair.client != NONE
                         && pair.last >= since
                         && (is_wanted[pair.client as usize] || is_wanted[pair.server as usize])
                 })
-                .flat_map(move |pair| table.rows_of(pair).map(move |row| (pair, row)))
-                .filter(move |(_, row)| row.last >= since)
-                .filter_map(move |(pair, row)| table.conversation(pair, row))
+                .filter_map(move |pair| Talk::of(table, pair))
         })
     }
 
@@ -146,22 +156,104 @@ impl FrozenTable {
         let row = |place: u32| (place != NONE).then(|| self.rows.get(place));
         std::iter::successors(row(pair.head), move |last| row(last.next))
     }
+}
 
-    pub(super) fn conversation(&self, pair: &Pair, row: &Row) -> Option<Conversation> {
-        let about = (row.kind == Kind::Conversation).then(|| About {
+/// All that one client and one server say to each other, where it stands: to look at it costs no
+/// allocation.
+#[derive(Clone, Copy, Debug)]
+pub struct Talk<'a> {
+    pub client: &'a End,
+    pub server: &'a End,
+    table: &'a FrozenTable,
+    pair: &'a Pair,
+}
+
+/// A conversation where it stands.
+#[derive(Clone, Copy, Debug)]
+pub struct Line<'a> {
+    pub talk: Talk<'a>,
+    row: &'a Row,
+}
+
+impl<'a> Talk<'a> {
+    fn of(table: &'a FrozenTable, pair: &'a Pair) -> Option<Self> {
+        let end = |place: u32| table.ends.get(place).end.as_ref();
+        Some(Self { client: end(pair.client)?, server: end(pair.server)?, table, pair })
+    }
+
+    /// Of all its lines.
+    pub fn totals(&self) -> Totals {
+        self.pair.totals
+    }
+
+    pub fn len(&self) -> usize {
+        usize::from(self.pair.rows)
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.pair.rows == 0
+    }
+
+    /// No line of it was last seen before.
+    pub fn first(&self) -> Moment {
+        Moment::from_seconds(self.pair.first)
+    }
+
+    /// No line of it was seen after.
+    pub fn last(&self) -> Moment {
+        Moment::from_seconds(self.pair.last)
+    }
+
+    /// Those seen at `since` or after.
+    pub fn lines(self, since: Moment) -> impl Iterator<Item = Line<'a>> {
+        let since = since.seconds();
+        let rows = self.table.rows_of(self.pair).filter(move |row| row.last >= since);
+        rows.map(move |row| Line { talk: self, row })
+    }
+}
+
+impl Line<'_> {
+    /// None for what was folded.
+    pub fn service(&self) -> Option<(Protocol, u16)> {
+        self.is_named().then_some((Protocol(self.row.protocol), self.row.port))
+    }
+
+    pub fn verdict(&self) -> Option<Verdict> {
+        self.is_named().then_some(self.row.verdict)
+    }
+
+    pub fn application(&self) -> Option<&Arc<str>> {
+        self.is_named().then(|| nth(&self.talk.table.applications, self.row.application)).flatten()
+    }
+
+    pub fn totals(&self) -> Totals {
+        self.row.totals
+    }
+
+    pub fn last(&self) -> Moment {
+        Moment::from_seconds(self.row.last)
+    }
+
+    pub fn conversation(&self) -> Conversation {
+        let Self { talk, row } = self;
+        let about = self.is_named().then(|| About {
             protocol: Protocol(row.protocol),
             port: row.port,
-            application: nth(&self.applications, row.application).cloned(),
+            application: self.application().cloned(),
             verdict: row.verdict,
-            rule: nth(&self.rules, row.rule).cloned(),
+            rule: nth(&talk.table.rules, row.rule).cloned(),
         });
-        Some(Conversation {
-            client: self.ends.get(pair.client).end.clone()?,
-            server: self.ends.get(pair.server).end.clone()?,
+        Conversation {
+            client: talk.client.clone(),
+            server: talk.server.clone(),
             about,
             totals: row.totals,
             first: Moment::from_seconds(row.first),
-            last: Moment::from_seconds(row.last),
-        })
+            last: self.last(),
+        }
+    }
+
+    fn is_named(&self) -> bool {
+        self.row.kind == Kind::Conversation
     }
 }

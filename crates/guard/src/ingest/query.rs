@@ -3,12 +3,14 @@
 //! Contract: the latest come first; a page says how to go on. A conversation that grows while
 //! somebody pages is on an earlier page by then: it may be missed or seen twice, the sums may not.
 
-use std::cmp::Ordering;
+use std::cmp::{Ordering, Reverse};
 use std::net::IpAddr;
 use std::str::FromStr;
 use std::sync::Arc;
 
-use crate::conversations::{Conversation, End, Endpoint, Moment, Totals, Verdict, View};
+use crate::conversations::{
+    Conversation, End, Endpoint, Line, Moment, Talk, Totals, Verdict, View,
+};
 use crate::groups::Groups;
 use crate::rules::Who;
 
@@ -73,39 +75,79 @@ impl Query {
             (None, Some(_)) => within(end),
             (None, None) => !self.external || outside(end),
         };
-        let fits = |it: &Conversation| {
-            let either = |test: &dyn Fn(&End) -> bool| test(&it.client) || test(&it.server);
-            either(&within) && (!self.external || either(&outside)) && self.fits_about(it)
+        let fits = |talk: &Talk<'_>| {
+            let either = |test: &dyn Fn(&End) -> bool| test(talk.client) || test(talk.server);
+            either(&within) && (!self.external || either(&outside))
         };
-        let mut page = Page::default();
+        let takes_all = self.port.is_none() && self.verdict.is_none();
+        let (mut matched, mut totals) = (0, Totals::ZERO);
         let most = self.limit.max(1);
-        for line in view.conversations(wanted, self.since).filter(fits) {
-            page.matched += 1;
-            page.totals += line.totals;
-            if self.after.as_ref().is_some_and(|cursor| compare_to(&line, cursor).is_le()) {
+        // One more than fits tells that there is another page.
+        let mut latest = Latest::new(most + 1);
+        for talk in view.talks(wanted, self.since).filter(fits) {
+            // Nothing of it can be on this page, and what it comes to is known.
+            if takes_all && talk.first() >= self.since && latest.are_after(talk.last()) {
+                matched += talk.len();
+                totals += talk.totals();
                 continue;
             }
-            page.lines.push(line);
-            // One more than fits tells that there is another page.
-            if page.lines.len() >= 2 * most + 1024 {
-                page.lines.sort_unstable_by(compare);
-                page.lines.truncate(most + 1);
+            for line in talk.lines(self.since).filter(|line| self.fits_about(line)) {
+                matched += 1;
+                totals += line.totals();
+                if self.after.as_ref().is_none_or(|cursor| compare_to(&line, cursor).is_gt()) {
+                    latest.offer(line);
+                }
             }
         }
-        page.lines.sort_unstable_by(compare);
-        if page.lines.len() > most {
-            page.lines.truncate(most);
-            page.next = page.lines.last().map(Cursor::at);
-        }
-        page
+        let mut lines = latest.sorted();
+        let more = lines.len() > most;
+        lines.truncate(most);
+        let next = lines.last().filter(|_| more).map(Cursor::at);
+        Page { lines: lines.iter().map(Line::conversation).collect(), next, matched, totals }
     }
 
-    fn fits_about(&self, it: &Conversation) -> bool {
-        let about = it.about.as_ref();
-        self.port.is_none_or(|port| about.is_some_and(|about| about.port == port))
-            && self
-                .verdict
-                .is_none_or(|asked| about.is_some_and(|about| Asked::of(about.verdict) == asked))
+    fn fits_about(&self, line: &Line<'_>) -> bool {
+        let is = |port| line.service().is_some_and(|(_, other)| other == port);
+        let was = |asked| line.verdict().is_some_and(|verdict| Asked::of(verdict) == asked);
+        self.port.is_none_or(is) && self.verdict.is_none_or(was)
+    }
+}
+
+/// The first `most` of all that are offered, in the order of `compare`.
+struct Latest<'a> {
+    most: usize,
+    lines: Vec<Line<'a>>,
+    /// There are `most` up to here.
+    worst: Option<Line<'a>>,
+}
+
+impl<'a> Latest<'a> {
+    fn new(most: usize) -> Self {
+        Self { most, lines: Vec::new(), worst: None }
+    }
+
+    /// What was last seen then has no place here.
+    fn are_after(&self, moment: Moment) -> bool {
+        self.worst.is_some_and(|worst| worst.last() > moment)
+    }
+
+    fn offer(&mut self, line: Line<'a>) {
+        if self.worst.is_some_and(|worst| compare(&line, &worst).is_ge()) {
+            return;
+        }
+        self.lines.push(line);
+        // Seldom enough to cost a comparison or two for each.
+        if self.lines.len() >= 2 * self.most + 1024 {
+            let (_, worst, _) = self.lines.select_nth_unstable_by(self.most - 1, compare);
+            self.worst = Some(*worst);
+            self.lines.truncate(self.most);
+        }
+    }
+
+    fn sorted(mut self) -> Vec<Line<'a>> {
+        self.lines.sort_unstable_by(compare);
+        self.lines.truncate(self.most);
+        self.lines
     }
 }
 
@@ -140,10 +182,9 @@ impl FromStr for Asked {
 }
 
 impl Cursor {
-    fn at(line: &Conversation) -> Self {
-        let about = line.about.as_ref().map(|about| (about.protocol.0, about.port));
-        let (client, server) = (line.client.address, line.server.address);
-        Self { last: line.last, client, server, about, rest: rest(line) }
+    fn at(line: &Line<'_>) -> Self {
+        let (Reverse(last), client, server, about) = key(line);
+        Self { last, client, server, about, rest: rest(line) }
     }
 }
 
@@ -178,27 +219,27 @@ impl FromStr for Cursor {
     }
 }
 
-type Key = (std::cmp::Reverse<Moment>, IpAddr, IpAddr, Option<(u8, u16)>);
+type Key = (Reverse<Moment>, IpAddr, IpAddr, Option<(u8, u16)>);
 
-fn key(line: &Conversation) -> Key {
-    let about = line.about.as_ref().map(|about| (about.protocol.0, about.port));
-    (std::cmp::Reverse(line.last), line.client.address, line.server.address, about)
+fn key(line: &Line<'_>) -> Key {
+    let about = line.service().map(|(protocol, port)| (protocol.0, port));
+    (Reverse(line.last()), line.talk.client.address, line.talk.server.address, about)
 }
 
-fn rest(line: &Conversation) -> String {
-    let application = line.about.as_ref().and_then(|about| about.application.as_deref());
-    let (client, server) = (&line.client.endpoint, &line.server.endpoint);
+fn rest(line: &Line<'_>) -> String {
+    let application = line.application().map(|name| &**name);
+    let (client, server) = (&line.talk.client.endpoint, &line.talk.server.endpoint);
     format!("{} {client} {server}", application.unwrap_or_default())
 }
 
 /// The latest first. Words are made only for two that are otherwise the same.
-fn compare(a: &Conversation, b: &Conversation) -> Ordering {
-    key(a).cmp(&key(b)).then_with(|| rest(a).cmp(&rest(b)))
+fn compare(a: &Line<'_>, b: &Line<'_>) -> Ordering {
+    b.last().cmp(&a.last()).then_with(|| key(a).cmp(&key(b))).then_with(|| rest(a).cmp(&rest(b)))
 }
 
-fn compare_to(line: &Conversation, cursor: &Cursor) -> Ordering {
+fn compare_to(line: &Line<'_>, cursor: &Cursor) -> Ordering {
     let Cursor { last, client, server, about, rest: words } = cursor;
-    let key_of_cursor = (std::cmp::Reverse(*last), *client, *server, *about);
+    let key_of_cursor = (Reverse(*last), *client, *server, *about);
     key(line).cmp(&key_of_cursor).then_with(|| rest(line).cmp(words))
 }
 

@@ -10,7 +10,6 @@ use fleet::{Fleet, Offers};
 use flow::tasks::TaskHandle;
 use flow::{Ledger, Snapshot, Tasks};
 use futures::StreamExt;
-use futures::stream::{BoxStream, SelectAll, pending, unfold};
 use k8s_openapi::api::core::v1::Secret;
 use objects::kinds::{ClusterMesh, MeshClusterRef};
 use objects::{Event, Fence, Id, Leader, Objects, Within};
@@ -88,7 +87,7 @@ impl Roster {
     pub(super) async fn run(mut self) {
         let mut meshes = self.objects.watch::<ClusterMesh>(Within::default());
         let mut namespaces = BTreeSet::new();
-        let mut secrets = watch_secrets(&self.objects, &namespaces);
+        let mut secrets = self.objects.watch_in::<Secret>(&namespaces);
         loop {
             tokio::select! {
                 event = meshes.next() => {
@@ -97,7 +96,7 @@ impl Roster {
                     let named = self.namespaces();
                     if named != namespaces {
                         self.secrets.retain(|namespace, _| named.contains(namespace));
-                        secrets = watch_secrets(&self.objects, &named);
+                        secrets = self.objects.watch_in::<Secret>(&named);
                         namespaces = named;
                     }
                 }
@@ -243,22 +242,4 @@ fn references(mesh: &ClusterMesh) -> impl Iterator<Item = MeshClusterRef> {
 pub(super) fn reach(reference: &MeshClusterRef, [fleet, private]: &[Fleet; 2]) -> Reach {
     let fleet = if matches!(reference, MeshClusterRef::Secret(..)) { private } else { fleet };
     Reach { reference: reference.clone(), fleet: fleet.clone() }
-}
-
-type Secrets = SelectAll<BoxStream<'static, (String, Event<Secret>)>>;
-
-fn watch_secrets(objects: &Objects, namespaces: &BTreeSet<String>) -> Secrets {
-    let watch = |namespace: &String| {
-        let within = Within { namespace: Some(namespace.clone()), labels: None };
-        let watch = objects.watch::<Secret>(within);
-        let told = unfold((namespace.clone(), watch), async |(namespace, mut watch)| {
-            let event = watch.next().await?;
-            Some(((namespace.clone(), event), (namespace, watch)))
-        });
-        told.boxed()
-    };
-    let mut all: Secrets = namespaces.iter().map(watch).collect();
-    // Else it would end when there are none.
-    all.push(pending().boxed());
-    all
 }

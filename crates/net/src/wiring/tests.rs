@@ -1,5 +1,7 @@
+use std::net::UdpSocket;
 use std::process::Command;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
 
 use proptest::prelude::*;
 use testkit::requires;
@@ -88,6 +90,32 @@ fn pods_reach_each_other_and_the_node_by_both_families() {
     assert!(reaches_pod(host, &b));
     wiring.disconnect(&b, &()).unwrap();
     assert_no_trace(&wiring);
+}
+
+/// UDP sends once: a name that is asked for as a pod starts would be waited for, for seconds.
+#[test]
+fn the_first_packet_is_not_lost() {
+    requires!(netns);
+    let wiring = pods::node();
+    let bound = |within: &Namespace, address: &'static str| {
+        let socket = within.run_in(|| UdpSocket::bind(address)).unwrap().unwrap();
+        socket.set_read_timeout(Some(Duration::from_secs(5))).unwrap();
+        socket
+    };
+    let node = bound(wiring.node().namespace(), "10.0.0.1:0");
+    let name_server = node.local_addr().unwrap();
+    for number in 1..=100 {
+        let (attachment, inside) = pod(1, number);
+        let socket = bound(&inside, "0.0.0.0:0");
+        wiring.connect(&attachment, &inside, &()).unwrap();
+        socket.send_to(&[number], name_server).unwrap();
+        let mut asked = [0];
+        let (_, from) = node.recv_from(&mut asked).expect("the pod's first packet was lost");
+        assert_eq!(asked, [number]);
+        node.send_to(&[0], from).unwrap();
+        socket.recv(&mut asked).expect("the first packet to the pod was lost");
+        wiring.disconnect(&attachment, &()).unwrap();
+    }
 }
 
 #[test]

@@ -3,13 +3,13 @@
 use std::process::ExitCode;
 use std::time::Duration;
 
-use http::Method;
 use jiff::Timestamp;
 use serde_json::Value;
 
-use crate::client::{Answer, Body, Route, Server, ServerFlags};
+use crate::client::{Answer, Route, ServerFlags};
+use crate::journal::Journal;
 use crate::listing::field;
-use crate::output::{self, Format, NO, Output};
+use crate::output::{NO, Output};
 use crate::table::{Cell, Table, moment};
 use crate::terminal::{Colour, Paint};
 use crate::values;
@@ -98,70 +98,16 @@ pub(super) fn audit(args: &Audit) -> Answer<ExitCode> {
         .maybe("rule", args.rule.as_deref())
         .maybe("since", args.since.map(|since| Timestamp::now() - since));
     if args.watch {
-        return watch(&server, &route, args.output);
+        return AUDIT.follow(&server, &route, args.output);
     }
-    let answer: Value = server.get(&route)?;
-    args.output.print(&answer, || {
-        let mut table = line_table();
-        lines(&answer).iter().for_each(|line| table.row(row(line)));
-        table.render(Paint::stdout())
-    })?;
-    say_missing(&answer, &Value::Null);
+    AUDIT.show(&server, &route, args.output)?;
     Ok(ExitCode::SUCCESS)
 }
 
-/// The table in the order of time, then a row for every line that changes.
-fn watch(server: &Server, route: &Route, output: Output) -> Answer<ExitCode> {
-    let mut events = server.events(&Method::GET, route, &Body::None)?;
-    let mut table: Option<Table> = None;
-    let mut before = Value::Null;
-    loop {
-        let event = events.expect("you left")?;
-        if event.name != "audit" {
-            continue;
-        }
-        let told: Value = event.json()?;
-        let text = match output.output {
-            Format::Table => {
-                let begins = table.is_none();
-                let table = table.get_or_insert_with(line_table);
-                lines(&told).iter().rev().for_each(|line| table.row(row(line)));
-                let paint = Paint::stdout();
-                let titles = begins.then(|| table.render(paint));
-                let rows = table.take(paint);
-                titles.unwrap_or_else(|| rows.join("\n")) + "\n"
-            }
-            Format::Json => format!("{told}\n"),
-            Format::Yaml => format!("---\n{}", output::yaml(&told)?),
-        };
-        if !output::heard(text.as_bytes())? {
-            return Ok(ExitCode::SUCCESS);
-        }
-        say_missing(&told, &before);
-        before = told;
-    }
-}
-
-fn lines(answer: &Value) -> &[Value] {
-    answer["lines"].as_array().map_or(&[][..], Vec::as_slice)
-}
-
-/// What is not in the lines, when that grows.
-fn say_missing(answer: &Value, before: &Value) {
-    let more = |name: &str| {
-        let (now, before) = (answer[name].as_u64(), before[name].as_u64());
-        now.filter(|now| *now > before.unwrap_or_default())
-    };
-    if let Some(forgotten) = more("forgotten") {
-        eprintln!("{forgotten} older lines made room for others");
-    }
-    if let Some(dropped) = more("dropped") {
-        eprintln!("{dropped} decisions came faster than they were written down");
-    }
-}
-
-fn line_table() -> Table {
-    Table::new([
+const AUDIT: Journal = Journal {
+    event: "audit",
+    lines: "lines",
+    titles: &[
         "LAST",
         "COUNT",
         "OUTCOME",
@@ -172,8 +118,13 @@ fn line_table() -> Table {
         "RULE",
         "USER",
         "WHY",
-    ])
-}
+    ],
+    row,
+    missing: [
+        ("forgotten", "older lines made room for others"),
+        ("dropped", "decisions came faster than they were written down"),
+    ],
+};
 
 fn row(line: &Value) -> Vec<Cell> {
     let outcome = field(line, "outcome");
