@@ -33,6 +33,8 @@ use serde_json::json;
 
 const SENDERS: u32 = 8;
 const RECORDS: u32 = 2000;
+/// Of an agent that is quiet.
+const QUIET: u32 = 64;
 const ADMITTING: usize = 8;
 const RULES: usize = 50;
 
@@ -126,20 +128,21 @@ async fn rate<C: Counts>(counts: &Snapshot<Option<C>>, time: Duration) -> f64 {
             let facts = JoinFacts { incarnation, ..facts(format!("node-{n}")) };
             let (client, _) = Client::join(&endpoint, &facts, &tasks, soon()).await.unwrap();
             let mut stream = client.report(soon()).await.unwrap();
-            let mut batch = batch(n, incarnation);
+            let mut batch = batch(n, incarnation, RECORDS);
             for sequence in 1.. {
                 batch.sequence = sequence;
                 for record in &mut batch.records {
                     record.totals += Totals { bytes: 1500, packets: 1, sessions: 0 };
                 }
-                stream.send(&batch).await.unwrap();
-                match stream.next().await.unwrap() {
-                    Answer::Counted { .. } => counted.fetch_add(u64::from(RECORDS), Relaxed),
-                    Answer::ComeBack { after } => {
-                        tokio::time::sleep(after).await;
-                        0
+                // The server stops when enough was measured.
+                let Ok(()) = stream.send(&batch).await else { return };
+                match stream.next().await {
+                    Ok(Answer::Counted { .. }) => {
+                        counted.fetch_add(u64::from(RECORDS), Relaxed);
                     }
-                };
+                    Ok(Answer::ComeBack { after }) => tokio::time::sleep(after).await,
+                    Err(_) => return,
+                }
             }
         });
     }
@@ -152,10 +155,10 @@ async fn rate<C: Counts>(counts: &Snapshot<Option<C>>, time: Duration) -> f64 {
     rate
 }
 
-fn batch(agent: u32, incarnation: u64) -> Batch {
+fn batch(agent: u32, incarnation: u64, records: u32) -> Batch {
     let now = Moment::now();
-    let address = |n: u32| IpAddr::from([10, agent as u8, (n >> 8) as u8, n as u8]);
-    let records = (0..RECORDS).map(|n| Record {
+    let address = |n: u32| IpAddr::from([10, (agent >> 8) as u8, agent as u8, n as u8]);
+    let records = (0..records).map(|n| Record {
         // Each pod of a node talks to a few others.
         client: address(n / 8),
         server: IpAddr::from([10, 200, (n % 64) as u8, 7]),
@@ -363,7 +366,7 @@ fn clients(args: &[String]) {
                 let (client, _) =
                     Client::join(&endpoint, &facts(node), &tasks, soon()).await.unwrap();
                 let mut stream = client.report(soon()).await.unwrap();
-                stream.send(&batch(n, 1)).await.unwrap();
+                stream.send(&batch(n, 1, QUIET)).await.unwrap();
                 assert!(matches!(stream.next().await.unwrap(), Answer::Counted { .. }));
                 (client, stream)
             }));

@@ -17,6 +17,7 @@
 //!   (`guard::conversations`): any answer may be lost.
 
 pub mod client;
+mod codec;
 mod counts;
 mod frames;
 mod identity;

@@ -1,6 +1,5 @@
 //! Connections of agents: bounded by what they have proved, each bounded in what it may hold.
 
-use std::convert::Infallible;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
@@ -144,7 +143,8 @@ async fn connection<C: Counts>(
         return http(stream, server, Caller { address, bearer: None }).await;
     }
     let Some(config) = config else { return };
-    let accepted = TlsAcceptor::from(config).accept(stream);
+    // On the heap while it lasts: what an agent holds for days is its connection, not its handshake.
+    let accepted = Box::pin(TlsAcceptor::from(config).accept(stream));
     let stream = match Deadline::after(HANDSHAKE).bound(accepted).await {
         Ok(Ok(stream)) => stream,
         Ok(Err(error)) => return tracing::debug!(%address, %error, "tls handshake failed"),
@@ -163,16 +163,15 @@ async fn connection<C: Counts>(
     }
 }
 
-async fn http<S, C>(stream: S, server: Server<C>, caller: Caller)
+/// A future of a pointer's size: one that holds a connection by value holds it once for each place that
+/// it is moved through.
+fn http<S, C>(stream: S, server: Server<C>, caller: Caller) -> impl Future<Output = ()>
 where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     C: Counts,
 {
     let (tasks, stop) = (server.tasks.clone(), server.tasks.stopping());
-    let service = service_fn(move |request| {
-        let (server, caller) = (server.clone(), caller.clone());
-        async move { Ok::<_, Infallible>(server.answer(caller, request).await) }
-    });
+    let service = service_fn(move |request| server.clone().answer(caller.clone(), request));
     let connection = http2::Builder::new(Spawns(tasks))
         .timer(TokioTimer::new())
         .max_concurrent_streams(STREAMS)
@@ -183,16 +182,18 @@ where
         .keep_alive_interval(PING)
         .keep_alive_timeout(PONG)
         .serve_connection(TokioIo::new(stream), service);
-    let mut connection = std::pin::pin!(connection);
-    let ended = tokio::select! {
-        ended = connection.as_mut() => ended,
-        () = stop.stopped() => {
-            connection.as_mut().graceful_shutdown();
-            connection.await
+    let mut connection = Box::pin(connection);
+    async move {
+        let ended = tokio::select! {
+            ended = connection.as_mut() => ended,
+            () = stop.stopped() => {
+                connection.as_mut().graceful_shutdown();
+                connection.await
+            }
+        };
+        if let Err(error) = ended {
+            tracing::debug!(%error, "an agent's connection ended early");
         }
-    };
-    if let Err(error) = ended {
-        tracing::debug!(%error, "an agent's connection ended early");
     }
 }
 

@@ -16,9 +16,9 @@ use http::{HeaderValue, Request, Response, header};
 use hyper::body::Incoming;
 use tonic::Status;
 use tonic::body::Body;
-use tonic::codec::{Codec, EncodeBody, SingleMessageCompressionOverride};
-use tonic_prost::ProstCodec;
+use tonic::codec::{Codec as _, EncodeBody, SingleMessageCompressionOverride};
 
+use super::codec::Codec;
 use super::frames::{Framed, Frames};
 use super::listen::Caller;
 use super::proto::answer::Answer;
@@ -102,7 +102,7 @@ pub(super) fn serve<C: Counts>(
             Err(status) => Some((Err(status), None)),
         }
     });
-    let encoder = ProstCodec::<proto::Answer, proto::Batch>::default().encoder();
+    let encoder = Codec::<proto::Answer, proto::Batch>::default().encoder();
     let plain = SingleMessageCompressionOverride::default();
     let body = EncodeBody::new_server(encoder, answers, None, plain, None);
     let mut response = Response::new(Body::new(body));
@@ -153,7 +153,8 @@ impl<C: Counts> Reports<C> {
         if !self.standing.holds() {
             return Err(lapsed());
         }
-        let answer = self.count(bytes, op).await;
+        // On the heap while it lasts: most of the time an agent has nothing to count.
+        let answer = Box::pin(self.count(bytes, op)).await;
         drop(room);
         answer.map(|answer| Some(proto::Answer { answer: Some(answer) }))
     }

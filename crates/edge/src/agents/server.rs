@@ -1,5 +1,7 @@
 //! The controller's end: calls, each with its door.
 
+use std::convert::Infallible;
+use std::future::ready;
 use std::net::TcpListener;
 use std::time::Duration;
 
@@ -7,14 +9,16 @@ use flow::deadline::Grant;
 use flow::gate::{GateConfig, Limits as InFlight, Shedding};
 use flow::ledger::Outcome;
 use flow::{Deadline, Gate, Ledger, MemoryGuard, Pressure, Priority, Snapshot, Tasks};
+use futures::FutureExt;
+use futures::future::Either;
 use guard::agents::{Agents, Authority, Bearer, Certified, JoinFacts, NotJoined, Refused, Unknown};
 use http::{Request, Response};
 use hyper::body::Incoming;
 use prometheus_client::registry::Registry;
 use tonic::body::Body;
 use tonic::{Code, Status};
-use tonic_prost::ProstCodec;
 
+use super::codec::Codec;
 use super::frames::Budget;
 use super::{Counts, listen::Caller};
 use super::{RETRY, listen, proto, report, rules, wire};
@@ -107,31 +111,38 @@ impl<C: Counts> Server<C> {
         }
     }
 
-    /// Answers one call.
-    pub(super) async fn answer(self, caller: Caller, request: Request<Incoming>) -> Response<Body> {
+    /// Answers one call. A call that lasts has its answer at once, so that nothing of the others' is
+    /// kept for as long as its stream is open.
+    pub(super) fn answer(
+        self,
+        caller: Caller,
+        request: Request<Incoming>,
+    ) -> impl Future<Output = Result<Response<Body>, Infallible>> {
+        let at_once = |response| Either::Left(ready(Ok(response)));
         let path = request.uri().path();
         let Some(call) = path.strip_prefix("/fairlead.agents.v1alpha1.Agents/") else {
-            return Status::unimplemented("no such service").into_http();
+            return at_once(Status::unimplemented("no such service").into_http());
         };
         let deadline = match Deadline::of_grpc(request.headers(), GRANT) {
             Ok(deadline) => deadline,
-            Err(error) => return Status::invalid_argument(error.to_string()).into_http(),
+            Err(error) => {
+                return at_once(Status::invalid_argument(error.to_string()).into_http());
+            }
         };
         // A macro, because each call has types of its own.
         macro_rules! unary {
             ($call:ident) => {{
-                let answer = tower::service_fn(|request: tonic::Request<_>| {
-                    let (server, caller) = (self.clone(), caller.clone());
-                    async move {
-                        let asked = request.into_inner();
-                        server.$call(&caller, asked, deadline).await.map(tonic::Response::new)
-                    }
-                });
-                let codec = ProstCodec::default();
-                let mut grpc = tonic::server::Grpc::new(codec).max_decoding_message_size(SMALL);
-                // The request may drip, too.
-                let late = |_| Status::deadline_exceeded("not done in time").into_http();
-                deadline.bound(grpc.unary(answer, request)).await.unwrap_or_else(late)
+                let answer = async move {
+                    let answer = tower::service_fn(|request: tonic::Request<_>| {
+                        let (server, caller) = (self.clone(), caller.clone());
+                        async move {
+                            let asked = request.into_inner();
+                            server.$call(&caller, asked, deadline).await.map(tonic::Response::new)
+                        }
+                    });
+                    grpc().unary(answer, request).await
+                };
+                Either::Right(in_time(deadline, answer).boxed())
             }};
         }
         match call {
@@ -139,18 +150,18 @@ impl<C: Counts> Server<C> {
             "Renew" => unary!(renew),
             "Join" => unary!(join),
             "Leave" => unary!(leave),
-            "Report" => report::serve(self, &caller, request),
+            "Report" => at_once(report::serve(self, &caller, request)),
             "Rules" => {
-                let answer = tower::service_fn(|request: tonic::Request<_>| {
-                    let stream = rules::stream(&self, &caller, &request.into_inner());
-                    async move { stream.map(tonic::Response::new) }
-                });
-                let codec = ProstCodec::default();
-                let mut grpc = tonic::server::Grpc::new(codec).max_decoding_message_size(SMALL);
-                let late = |_| Status::deadline_exceeded("not asked in time").into_http();
-                deadline.bound(grpc.server_streaming(answer, request)).await.unwrap_or_else(late)
+                let answer = async move {
+                    let answer = tower::service_fn(|request: tonic::Request<_>| {
+                        let stream = rules::stream(&self, &caller, &request.into_inner());
+                        async move { stream.map(tonic::Response::new) }
+                    });
+                    grpc().server_streaming(answer, request).await
+                };
+                Either::Right(in_time(deadline, answer).boxed())
             }
-            _ => Status::unimplemented("no such call").into_http(),
+            _ => at_once(Status::unimplemented("no such call").into_http()),
         }
     }
 
@@ -299,6 +310,23 @@ pub fn start<C: Counts>(server: Server<C>, listener: TcpListener) -> std::io::Re
     tasks.spawn("agents-tick", server.clone().tick());
     tasks.spawn_essential("agents", listen::serve(listener, server));
     Ok(())
+}
+
+fn grpc<Q, A>() -> tonic::server::Grpc<Codec<A, Q>>
+where
+    Q: prost::Message + Default + Send + 'static,
+    A: prost::Message + Send + 'static,
+{
+    tonic::server::Grpc::new(Codec::default()).max_decoding_message_size(SMALL)
+}
+
+/// The request may drip, too.
+async fn in_time(
+    deadline: Deadline,
+    answer: impl Future<Output = Response<Body>>,
+) -> Result<Response<Body>, Infallible> {
+    let late = |_| Status::deadline_exceeded("not done in time").into_http();
+    Ok(deadline.bound(answer).await.unwrap_or_else(late))
 }
 
 async fn admit(
