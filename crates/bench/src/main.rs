@@ -60,7 +60,8 @@ fn main() -> Result<ExitCode, Box<dyn Error>> {
             let (began, before) = (Instant::now(), measured());
             eprintln!("{name}, run {run} of {} …", wanted.runs);
             let mut cargo = Command::new(env::var_os("CARGO").unwrap_or("cargo".into()));
-            cargo.args(["bench", "--quiet", "-p", package, "--bench", name]).env(OUT, &kept);
+            // Of the workspace, not of the package: what all of them stand on is built once.
+            cargo.args(["bench", "--quiet", "--workspace", "--bench", name]).env(OUT, &kept);
             // A limit that does not hold is told by the table; what gave none could not run.
             cargo.status()?;
             if measured() == before {

@@ -15,47 +15,24 @@ use flow::gate::GateConfig;
 use flow::ledger::LedgerConfig;
 use flow::{Deadline, Gate, Ledger, Priority, Readiness, Snapshot, Tasks, TrackedMutex};
 use guard::admission::{Admission, Certificates, Charge, Lifetimes, Settings, lead};
-use objects::kinds::AdmissionRule;
 use objects::{Election, Expected, Id, Objects, Timing};
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, ServerName};
-use serde_json::json;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 
+#[path = "../../guard/benches/reviews/mod.rs"]
+mod reviews;
+
+use reviews::{RULES, review, rules};
+
 const REVIEWS: usize = 10_176;
 /// What an API server keeps open to a webhook, twice.
 const CONNECTIONS: usize = 48;
-const RULES: usize = 50;
-
-fn rule(i: usize) -> AdmissionRule {
-    let criteria = match i % 3 {
-        0 => {
-            json!([{"name": "image", "op": "containsAny", "value": format!("evil{i}/*, bad{i}/*:v?")}])
-        }
-        1 => json!([{"name": "user", "op": "regex", "value": format!("^system:bot-[0-9]+-{i}$")}]),
-        _ => json!([{"name": "labels", "op": "containsAny", "value": format!("owner=team-{i}*")}]),
-    };
-    serde_json::from_value(json!({
-        "apiVersion": "fairlead.dev/v1alpha1", "kind": "AdmissionRule",
-        "metadata": {"name": format!("rule-{i:02}")},
-        "spec": {"action": "deny", "mode": "protect", "criteria": criteria},
-    }))
-    .unwrap()
-}
 
 fn request() -> Vec<u8> {
-    let env: Vec<_> =
-        (0..40).map(|i| json!({"name": format!("SETTING_{i}"), "value": "x".repeat(24)})).collect();
-    let body = json!({"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": {
-        "uid": "705ab4f5-6393-11e8-b7cc-42010a800002", "operation": "CREATE", "namespace": "shop",
-        "kind": {"group": "", "version": "v1", "kind": "Pod"},
-        "userInfo": {"username": "alice@acme.io", "groups": ["devs", "system:authenticated"]},
-        "object": {"metadata": {"name": "cart", "labels": {"app": "cart", "tier": "web"}},
-                   "spec": {"containers": [{"name": "cart", "image": "harbor.acme.io/web/cart:v2", "env": env}]}},
-    }})
-    .to_string();
+    let body = String::from_utf8(review()).unwrap();
     let length = body.len();
     format!(
         "POST /admit?timeout=10s HTTP/1.1\r\nhost: hook\r\ncontent-length: {length}\r\n\r\n{body}"
@@ -127,9 +104,9 @@ async fn run() -> Table {
     let data = tempfile::tempdir().unwrap();
     let tasks = Tasks::new("bench");
     let objects = Objects::embedded(&data.path().join("objects"), &tasks).unwrap();
-    for i in 0..RULES {
+    for rule in rules() {
         let soon = Deadline::after(Duration::from_secs(30));
-        objects.apply(&rule(i), Expected::Any, soon).await.unwrap();
+        objects.apply(&rule, Expected::Any, soon).await.unwrap();
     }
     let admission =
         Admission::start(&objects, Settings::new(true), vec![], &Readiness::default(), &tasks);

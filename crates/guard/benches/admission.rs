@@ -11,88 +11,14 @@ use std::time::{Duration, Instant};
 use bench::Table;
 use flow::{Readiness, Tasks};
 use guard::admission::{Admission, HERE, Program, Request, Settings, Unknown, decide, response};
-use objects::kinds::AdmissionRule;
 use objects::{Expected, Objects};
-use serde_json::{Value, json};
+use serde_json::Value;
 
-const RULES: usize = 50;
+mod reviews;
+
+use reviews::{RULES, review, rules};
+
 const EACH: Duration = Duration::from_secs(2);
-
-/// None of them matches, so that all are looked at.
-fn rules() -> Vec<AdmissionRule> {
-    let criteria = |i: usize| match i % 10 {
-        0 => {
-            json!([{"name": "image", "op": "containsAny", "value": format!("evil{i}/*, docker.io/bad{i}/*:v?")}])
-        }
-        1 => json!([{"name": "user", "op": "regex", "value": format!("^system:bot-[0-9]+-{i}$")}]),
-        2 => {
-            json!([{"name": "labels", "op": "containsAny", "value": format!("owner=team-{i}*, tier=t{i}?")}])
-        }
-        3 => {
-            json!([{"name": "namespace", "op": "containsAny", "value": format!("prod-{i}-*,stage-{i}-*")},
-                    {"name": "runAsPrivileged", "op": "=", "value": "true"}])
-        }
-        4 => {
-            json!([{"name": "envVars", "op": "containsAny", "value": format!("DEBUG_{i}=*, TRACE_{i}")}])
-        }
-        5 => json!([{"name": "userGroups", "op": "regex", "value": format!("(admins|root)-{i}$")},
-                    {"name": "imageRegistry", "op": "containsAny", "value": "*.corp.example"}]),
-        6 => {
-            json!([{"name": "annotations", "op": "containsAny", "value": format!("policy/{i}=off*")}])
-        }
-        7 => {
-            json!([{"name": "mountVolumes", "op": "containsAny", "value": format!("/var/run/{i}/*, /etc/shadow{i}")}])
-        }
-        8 => json!([{"name": "shareNetWithHost", "op": "=", "value": "true"}]),
-        _ => json!([{"name": "resourceLimit", "sub_criteria": [
-            {"name": "cpuLimit", "op": ">", "value": format!("{}", 64 + i)}]}]),
-    };
-    let rule = |i: usize| {
-        json!({"apiVersion": "fairlead.dev/v1alpha1", "kind": "AdmissionRule",
-               "metadata": {"name": format!("rule-{i:02}")},
-               "spec": {"action": "deny", "mode": "protect", "criteria": criteria(i)}})
-    };
-    (0..RULES).map(|i| serde_json::from_value(rule(i)).unwrap()).collect()
-}
-
-/// A Deployment as people write them, with what a server adds: about 3 KiB.
-fn review() -> Vec<u8> {
-    let container = json!({
-        "name": "cart", "image": "harbor.acme.io/web/cart:v2.14.1",
-        "imagePullPolicy": "IfNotPresent", "terminationMessagePath": "/dev/termination-log",
-        "env": (0..8).map(|i| json!({"name": format!("SETTING_{i}"), "value": format!("value-{i}")})).collect::<Vec<_>>(),
-        "ports": [{"containerPort": 8080, "protocol": "TCP"}],
-        "resources": {"limits": {"cpu": "500m", "memory": "512Mi"}, "requests": {"cpu": "100m", "memory": "128Mi"}},
-        "livenessProbe": {"httpGet": {"path": "/live", "port": 8080}, "periodSeconds": 10},
-        "volumeMounts": [{"name": "data", "mountPath": "/data"}],
-        "securityContext": {"runAsNonRoot": true, "allowPrivilegeEscalation": false, "capabilities": {"drop": ["ALL"]}},
-    });
-    let labels = json!({"app": "cart", "tier": "web", "team": "checkout", "version": "v2.14.1"});
-    let object = json!({
-        "apiVersion": "apps/v1", "kind": "Deployment",
-        "metadata": {"name": "cart", "namespace": "shop", "uid": "0b9f2a7e-9f4b-4d6e-8a43-1f2a3b4c5d6e",
-                     "labels": labels, "annotations": {"deployment.kubernetes.io/revision": "14"},
-                     "managedFields": [{"manager": "kubectl", "operation": "Apply", "apiVersion": "apps/v1",
-                         "fieldsV1": {"f:spec": {"f:replicas": {}, "f:template": {"f:spec": {"f:containers": {
-                             "k:{\"name\":\"cart\"}": {"f:env": {}, "f:image": {}, "f:ports": {}, "f:resources": {}}}}}}}}]},
-        "spec": {"replicas": 3, "selector": {"matchLabels": {"app": "cart"}},
-                 "strategy": {"type": "RollingUpdate", "rollingUpdate": {"maxSurge": "25%", "maxUnavailable": "25%"}},
-                 "template": {"metadata": {"labels": labels},
-                              "spec": {"containers": [container.clone(), {"name": "sidecar", "image": "harbor.acme.io/ops/log:1"}],
-                                       "serviceAccountName": "cart", "dnsPolicy": "ClusterFirst",
-                                       "volumes": [{"name": "data", "emptyDir": {}}]}}},
-    });
-    let review = json!({
-        "apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview",
-        "request": {"uid": "705ab4f5-6393-11e8-b7cc-42010a800002",
-                    "kind": {"group": "apps", "version": "v1", "kind": "Deployment"},
-                    "resource": {"group": "apps", "version": "v1", "resource": "deployments"},
-                    "name": "cart", "namespace": "shop", "operation": "UPDATE",
-                    "userInfo": {"username": "alice@acme.io", "groups": ["devs", "system:authenticated"]},
-                    "object": object, "oldObject": object, "dryRun": false},
-    });
-    review.to_string().into_bytes()
-}
 
 /// How often a second `work` is done by two threads.
 fn rate(work: impl Fn() + Sync) -> f64 {

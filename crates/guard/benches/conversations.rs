@@ -17,6 +17,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use bench::Table;
+use guard::admission::{Unknown, decide};
 use guard::conversations::{
     Batch, Directory, Labels, Level, Limits, Moment, PodFacts, Protocol, Readers, Record, Report,
     Router, Shard, Totals, shards,
@@ -25,6 +26,10 @@ use guard::groups::Groups;
 use guard::ingest::Query;
 use objects::kinds::GroupMode;
 use parking_lot::RwLock;
+
+mod reviews;
+
+use reviews::{ADMITTING, Admitting, CPU_OF_THREAD, PACE};
 
 const NODES: u32 = 50;
 const PODS: u32 = 20_000;
@@ -51,6 +56,19 @@ fn main() -> ExitCode {
             again = again.best(ingest(&world, router, &mut parts, &readers, 2 * round - 1, false));
             beside = beside.best(ingest(&world, router, &mut parts, &readers, 2 * round, true));
         }
+        let mut beside_admission = |pace, from: u32| {
+            let admitting = Admitting::start(pace, |program, request| {
+                black_box(decide(program, request, &Unknown).allowed);
+            });
+            let mut best = Rate::default();
+            for round in from..from + rounds {
+                best = best.best(ingest(&world, router, &mut parts, &readers, round, false));
+            }
+            admitting.stop();
+            best
+        };
+        let paced = beside_admission(Some(PACE), 2 * rounds + 1);
+        let flooded = beside_admission(None, 3 * rounds + 1);
         let what = |what: &str| format!("{what}, {threads} of our threads");
         // The writers' own time: what the work costs, whoever else uses the machine.
         let rivals = [("one lock around one map", old.cpu)];
@@ -59,13 +77,20 @@ fn main() -> ExitCode {
         if threads == 2 {
             table.must("at least 1,000,000/s", again.clock >= 1e6);
         }
+        let alone = [("alone", again.cpu)];
+        let deciding = format!("the same, {ADMITTING} threads deciding {PACE} reviews/s meanwhile");
+        table.row(&what(&deciding), "/s", paced.cpu, &alone);
+        table.must("at most 5 % lost", paced.cpu >= 0.95 * again.cpu);
+        // They share nothing but caches, which eight busy threads leave cold.
+        let deciding = format!("the same, {ADMITTING} threads deciding without pause");
+        table.row(&what(&deciding), "/s", flooded.cpu, &alone);
         // By the clock, which also tells what was waited for.
         let rivals = [("one lock around one map", old_beside.clock)];
         table.row(&what("records while a reader walks all"), "/s", beside.clock, &rivals);
         if threads == 1 {
             sizes(&mut table, &parts);
-            phases(&mut table, &world, router, &mut parts, 2 * rounds + 1);
-            publishing(&mut table, &world, router, &mut parts, 2 * rounds + 2);
+            phases(&mut table, &world, router, &mut parts, 4 * rounds + 1);
+            publishing(&mut table, &world, router, &mut parts, 4 * rounds + 2);
             graphs(&mut table, &readers);
             pages(&mut table, &readers);
             saving(&mut table, &parts);
@@ -90,8 +115,7 @@ impl Rate {
 
 /// Of this thread.
 fn cpu() -> Duration {
-    let spent = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
-    Duration::new(spent.tv_sec as u64, spent.tv_nsec as u32)
+    reviews::cpu(CPU_OF_THREAD)
 }
 
 /// What the agents know, batch by batch.

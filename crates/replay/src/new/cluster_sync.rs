@@ -25,6 +25,8 @@ use crate::stage::stand_in::{Manner, SERVER_NAME, StandIns, token};
 const PATIENCE: Duration = Duration::from_secs(120);
 /// How long the reader has the fleet to itself at the end.
 const IDLE: Duration = Duration::from_secs(2);
+/// Between two looks at all clusters: to look at each change would be work that the fleet waits for.
+const LOOK: Duration = Duration::from_millis(5);
 /// One alone is measured this often; the middle one counts.
 const ALONE: usize = 3;
 
@@ -166,11 +168,9 @@ fn usable(fleet: &fleet::Fleet, name: &str) -> bool {
 }
 
 async fn until(fleet: &fleet::Fleet, is_so: impl Fn(&fleet::Fleet) -> bool) -> Result<(), Cannot> {
-    let mut changes = fleet.changes();
     let wait = async {
         while !is_so(fleet) {
-            // Also without a change: a connection is swapped beside the view.
-            let _ = Deadline::after(Duration::from_millis(50)).bound(changes.changed()).await;
+            tokio::time::sleep(LOOK).await;
         }
     };
     let deadline = Deadline::after(PATIENCE);
@@ -229,7 +229,9 @@ fn watch(
                     if cluster.is_usable() {
                         usable += 1;
                         let mut first = first.0.lock();
-                        first.entry(name.to_string()).or_insert_with(|| began.elapsed());
+                        if !first.contains_key(&**name) {
+                            first.insert(name.to_string(), began.elapsed());
+                        }
                     }
                     let why = cluster.why.as_ref().filter(|_| cluster.state == State::Unreachable);
                     if let Some(why) = why.filter(|_| Some(&**name) == hole.as_deref()) {
@@ -238,6 +240,7 @@ fn watch(
                     }
                 }
                 recorder.level(f64::from(usable));
+                tokio::time::sleep(LOOK).await;
                 changes.changed().await;
             }
         };
