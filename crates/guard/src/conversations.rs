@@ -22,6 +22,7 @@ mod endpoint;
 mod facts;
 mod graph;
 mod judge;
+mod lived;
 mod marks;
 mod report;
 mod router;

@@ -1,5 +1,7 @@
-//! Faults, for tests and replays: a part of the ingest hangs until it is let go, or panics. Not in a
-//! build that serves anybody (feature `faults`).
+//! Faults, for tests and replays: a part of the ingest hangs until it is let go, or panics; the wall clock
+//! jumps. Not in a build that serves anybody (feature `faults`).
+
+use std::sync::atomic::{AtomicI64, Ordering::Relaxed};
 
 use parking_lot::{Condvar, Mutex};
 
@@ -8,6 +10,8 @@ static HELD: Mutex<Vec<Part>> = Mutex::new(Vec::new());
 static CHANGED: Condvar = Condvar::new();
 /// The parts that panic when they next work.
 static BROKEN: Mutex<Vec<Part>> = Mutex::new(Vec::new());
+/// How far the wall clock is off, in milliseconds. Written by tests, read with the clock.
+static OFF: AtomicI64 = AtomicI64::new(0);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Part {
@@ -39,6 +43,27 @@ pub fn hold_writer() -> Hold {
 /// The owner of a shard panics in its next piece of work.
 pub fn break_shard(number: usize) {
     BROKEN.lock().push(Part::Shard(number));
+}
+
+/// While it is kept, the wall clock is off.
+#[derive(Debug)]
+#[must_use]
+pub struct Jump(i64);
+
+/// The wall clock jumps by so many milliseconds, and back when that is dropped.
+pub fn jump_clock(by: i64) -> Jump {
+    OFF.fetch_add(by, Relaxed);
+    Jump(by)
+}
+
+impl Drop for Jump {
+    fn drop(&mut self) {
+        OFF.fetch_sub(self.0, Relaxed);
+    }
+}
+
+pub(crate) fn jumped(clock: u64) -> u64 {
+    clock.saturating_add_signed(OFF.load(Relaxed))
 }
 
 fn hold(part: Part) -> Hold {

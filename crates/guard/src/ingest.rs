@@ -143,7 +143,6 @@ impl Ingest {
         checkpoints: Checkpoints,
         tasks: &Tasks,
     ) -> std::io::Result<Self> {
-        let now = Moment::now();
         let restored = checkpoints.restore(settings, ledger, tasks).await?;
         let Restored { epoch, router, shards, readers, progress, learned, violations } = restored;
         let (learner, learned, end) =
@@ -171,7 +170,7 @@ impl Ingest {
             epoch,
             ledger: ledger.clone(),
             metrics: metrics.clone(),
-            acks: Acks::of(&progress, now),
+            acks: Acks::of(&progress, Instant::now()),
             desks,
             learner,
             readers,
@@ -195,7 +194,7 @@ impl Ingest {
         let Inner { ledger, metrics, acks, .. } = &*self.0;
         let began = Instant::now();
         let op = ledger.begin(KIND, report.agent.to_string(), report.agent.to_string());
-        let flight = acks.begin(report, Moment::now());
+        let flight = acks.begin(report, began);
         let counted = match flight {
             Ok(flight) => self.count(report, alive, deadline, &op).await.map(|()| flight.counted()),
             Err(outdated) => Err(outdated),

@@ -5,7 +5,8 @@
 //! seed ─► Schedule ─┬─► net    pods come and go on a node            ─┐
 //!                   ├─► fleet  clusters are looked up and called      ├─► checks ─► Report
 //!                   ├─► lease  two candidates; the leader writes      │
-//!                   └─► guard  agents report to an ingest            ─┘
+//!                   ├─► guard  agents report to an ingest             │
+//!                   └─► mesh   nodes change, peers follow            ─┘
 //! ```
 //!
 //! Contract:
@@ -19,6 +20,7 @@ mod fleet;
 mod guard;
 mod lease;
 mod ledger;
+mod mesh;
 mod net;
 mod schedule;
 
@@ -135,13 +137,14 @@ fn play(job: Job) -> Play {
         Job::Fleet => fleet::play,
         Job::Lease => lease::play,
         Job::Guard => guard::play,
+        Job::Mesh => mesh::play,
     }
 }
 
 fn needs(job: Job) -> &'static [Need] {
     match job {
         Job::Net => &[Need::Root, Need::Plugin],
-        Job::Lease => &[Need::Kube],
+        Job::Lease | Job::Mesh => &[Need::Kube],
         Job::Fleet | Job::Guard => &[],
     }
 }
@@ -153,6 +156,7 @@ fn minimum(job: Job) -> f64 {
         Job::Fleet => 5.0,
         Job::Lease => 0.5,
         Job::Guard => 4.0,
+        Job::Mesh => 0.5,
     }
 }
 
@@ -184,8 +188,6 @@ pub fn soak(
             }
         }
     }
-    left_out
-        .extend(NOT_DONE.map(|(job, why)| LeftOut { job: job.to_owned(), why: why.to_owned() }));
     let mut faults = schedule(soak.seed, soak.time);
     faults.retain(|planned| jobs.contains(&planned.job));
     let process = AtomicU32::new(0);
@@ -246,17 +248,6 @@ pub fn soak(
     }
     Ok(judge(soak, faults, jobs, left_out, peak))
 }
-
-/// What the soak does not do, wherever it is run.
-const NOT_DONE: [(&str, &str); 3] = [
-    (
-        "clock-jump",
-        "a lease counts on the clock since boot, which nobody can set; a leader that stands still for \
-         longer than its lease sees the same jump, and that is done",
-    ),
-    ("memory-pressure", "the memory guard reads this process' own limits; see `flow::MemoryGuard`"),
-    ("mesh", "peers as planned are looked at by the replays late-crd and late-node"),
-];
 
 fn judge(
     soak: &Soak,

@@ -4,6 +4,7 @@ pub(crate) mod agents;
 pub(crate) mod fleet;
 pub(crate) mod http;
 pub(crate) mod node;
+pub(crate) mod replica;
 pub(crate) mod server;
 pub(crate) mod stand_in;
 pub(crate) mod tenants;

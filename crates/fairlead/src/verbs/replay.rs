@@ -125,7 +125,7 @@ fn minutes(text: &str) -> Result<Duration, String> {
     let time = text.parse().ok().and_then(|n: f64| Duration::try_from_secs_f64(n * 60.0).ok());
     let valid = replay::soak::SHORTEST..=Duration::from_hours(24 * 7);
     let time = time.filter(|time| valid.contains(time));
-    time.ok_or_else(|| "expected a number of minutes from 0.25 on, at most a week".to_owned())
+    time.ok_or_else(|| "expected a number of minutes from 0.35 on, at most a week".to_owned())
 }
 
 fn incident(name: &str) -> Result<&'static Incident, String> {

@@ -227,7 +227,7 @@ fn load(from: &mut Reader<'_>, router: Router, shards: &mut [Shard]) -> Result<(
     for agent in Marks::load(from)? {
         for shard in &mut *shards {
             let number = shard.number();
-            shard.marks_mut().restore(&agent, |print| router.shard(print) == number);
+            shard.restore_marks(&agent, |print| router.shard(print) == number);
         }
     }
     let count = from.count()?;

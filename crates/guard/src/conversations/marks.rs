@@ -7,6 +7,8 @@
 //! - A mark is kept for as long as its agent may go on with the total: until the agent has been
 //!   heard for twice the agreed time without a word of it (time in which nothing was heard does not
 //!   count), begins a new incarnation, or was away for so long that it has to.
+//! - Every `now` is a time that was [lived](super::lived) through, not the wall clock's: a clock that
+//!   jumps makes nobody forgotten, and keeps nobody for ever.
 //! - Marks are bounded, in all and per agent. A total for which there is no room is refused, not
 //!   counted; its agent keeps it.
 //!
@@ -186,7 +188,7 @@ impl Marks {
 pub(super) struct Loaded {
     agent: Arc<str>,
     incarnation: u64,
-    heard: Moment,
+    pub(super) heard: Moment,
     marks: Vec<(u64, Totals)>,
 }
 

@@ -32,7 +32,10 @@ pub struct Moment(pub u64);
 impl Moment {
     pub fn now() -> Self {
         let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
-        Self(since.map_or(0, |since| u64::try_from(since.as_millis()).unwrap_or(u64::MAX)))
+        let now = since.map_or(0, |since| u64::try_from(since.as_millis()).unwrap_or(u64::MAX));
+        #[cfg(any(test, feature = "faults"))]
+        let now = crate::faults::jumped(now);
+        Self(now)
     }
 
     pub fn from_seconds(seconds: u32) -> Self {
@@ -51,6 +54,10 @@ impl Moment {
 
     pub fn before(self, by: Duration) -> Self {
         Self(self.0.saturating_sub(u64::try_from(by.as_millis()).unwrap_or(u64::MAX)))
+    }
+
+    pub(super) fn after(self, by: Duration) -> Self {
+        Self(self.0.saturating_add(u64::try_from(by.as_millis()).unwrap_or(u64::MAX)))
     }
 }
 

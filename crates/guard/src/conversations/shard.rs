@@ -5,6 +5,9 @@
 //!   itself. Readers have what was last published.
 //! - Applying a batch is idempotent. If there was no room for all of it, it says so: the report must
 //!   not be acknowledged, and may come again whole.
+//! - A wall clock that jumps, the controller's or an agent's, makes nothing forgotten or folded that
+//!   would not have been. What is old is said only by a clock that has gone on without a jump for a
+//!   24th of the time that makes it so: an hour of a day.
 //! - `publish` costs a pointer for each chunk of the table, and nothing if nothing changed; what
 //!   changes after it costs a copy of its chunk, once. `age` costs the `places` it is given.
 
@@ -14,7 +17,8 @@ use std::time::Duration;
 use flow::Snapshot;
 
 use super::judge::{Judge, Judgement, Service, Unruled, Verdict};
-use super::marks::{Advance, Marks, Room};
+use super::lived::Lived;
+use super::marks::{Advance, Loaded, Marks, Room};
 use super::router::{Batch, Router};
 use super::table::{Credit, Table};
 use super::view::{Readers, ShardView};
@@ -56,6 +60,7 @@ pub struct Shard {
     router: Router,
     number: usize,
     limits: Limits,
+    lived: Lived,
     marks: Marks,
     pub(super) table: Table,
     judge: Arc<dyn Judge>,
@@ -122,6 +127,7 @@ impl Shard {
             router,
             number,
             limits,
+            lived: Lived::default(),
             marks: Marks::default(),
             table: Table::new(router.seed()[0], rows, limits.rows_per_pair),
             judge: Arc::new(Unruled),
@@ -139,8 +145,11 @@ impl Shard {
     pub fn apply(&mut self, batch: &Batch, now: Moment) -> Applied {
         let mut applied = Applied::default();
         self.changed = true;
-        let room = self.room();
-        let Some(mut marks) = self.marks.open(&batch.agent, batch.incarnation, now, room) else {
+        let (room, lived) = (self.room(), self.lived.look(now));
+        // Who tells of something now saw it within the time that agents keep things for. One whose
+        // clock says otherwise must not have it folded at once.
+        let earliest = if self.believes() { now.before(self.limits.age / 2) } else { Moment(0) };
+        let Some(mut marks) = self.marks.open(&batch.agent, batch.incarnation, lived, room) else {
             self.counters.outdated += 1;
             applied.outdated = true;
             return applied;
@@ -160,7 +169,7 @@ impl Shard {
             };
             self.counters.counted += 1;
             // A clock that is ahead must not keep a conversation from growing old.
-            let last = record.last.min(now.seconds());
+            let last = record.last.max(earliest.seconds()).min(now.seconds());
             let credit = Credit {
                 client: &record.client,
                 server: &record.server,
@@ -196,11 +205,17 @@ impl Shard {
     pub fn age(&mut self, now: Moment, places: usize) -> Applied {
         let mut applied = Applied::default();
         self.changed |= places > 0;
-        let stale = now.before(self.limits.age).seconds();
-        self.table.age(places, stale, &*self.judge, |client, server, service, judgement| {
-            applied.notice(now, (client, server), service, judgement, Totals::ZERO, true);
-        });
-        self.marks.forget_away(now);
+        let lived = self.lived.look(now);
+        let stale = if self.believes() { now.before(self.limits.age) } else { Moment(0) };
+        self.table.age(
+            places,
+            stale.seconds(),
+            &*self.judge,
+            |client, server, service, judgement| {
+                applied.notice(now, (client, server), service, judgement, Totals::ZERO, true);
+            },
+        );
+        self.marks.forget_away(lived);
         applied
     }
 
@@ -249,8 +264,15 @@ impl Shard {
         &self.marks
     }
 
-    pub(super) fn marks_mut(&mut self) -> &mut Marks {
-        &mut self.marks
+    /// An agent's marks of a checkpoint, those that are `mine`.
+    pub(super) fn restore_marks(&mut self, loaded: &Loaded, mine: impl Fn(u64) -> bool) {
+        self.lived.resume(loaded.heard);
+        self.marks.restore(loaded, mine);
+    }
+
+    /// Whether the clock may say what is old.
+    fn believes(&self) -> bool {
+        self.lived.stood() >= self.limits.age / 24
     }
 
     pub(super) fn number(&self) -> usize {

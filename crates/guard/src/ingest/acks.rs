@@ -8,12 +8,13 @@
 //! - A few words for each agent. One that was not heard for [`AWAY`] is forgotten.
 
 use std::sync::Arc;
+use std::time::Instant;
 
 use parking_lot::Mutex;
 use rustc_hash::FxHashMap;
 
 use super::{Counted, NotCounted};
-use crate::conversations::{AWAY, Moment, Progress, Report};
+use crate::conversations::{AWAY, Progress, Report};
 
 #[derive(Debug, Default)]
 pub(super) struct Acks {
@@ -24,7 +25,7 @@ pub(super) struct Acks {
 #[derive(Debug)]
 struct Agent {
     incarnation: u64,
-    heard: Moment,
+    heard: Instant,
     counted: u64,
     through: u64,
     durable: u64,
@@ -43,7 +44,7 @@ pub(super) struct Flight<'a> {
 }
 
 impl Acks {
-    pub(super) fn of(progress: &[Progress], now: Moment) -> Self {
+    pub(super) fn of(progress: &[Progress], now: Instant) -> Self {
         let agents = progress.iter().map(|Progress { agent, incarnation, through }| {
             let known =
                 Agent { counted: *through, durable: *through, ..Agent::new(*incarnation, now) };
@@ -52,7 +53,7 @@ impl Acks {
         Self { agents: Mutex::new(agents.collect()) }
     }
 
-    pub(super) fn begin(&self, report: &Report, now: Moment) -> Result<Flight<'_>, NotCounted> {
+    pub(super) fn begin(&self, report: &Report, now: Instant) -> Result<Flight<'_>, NotCounted> {
         let Report { agent, incarnation, sequence, .. } = report;
         let mut agents = self.agents.lock();
         let fresh = || Agent::new(*incarnation, now);
@@ -71,9 +72,10 @@ impl Acks {
     }
 
     /// How far each has come; for a checkpoint.
-    pub(super) fn progress(&self, now: Moment) -> Vec<Progress> {
+    pub(super) fn progress(&self, now: Instant) -> Vec<Progress> {
         let mut agents = self.agents.lock();
-        agents.retain(|_, agent| now.since(agent.heard) < AWAY || !agent.flying.is_empty());
+        agents
+            .retain(|_, agent| now.duration_since(agent.heard) < AWAY || !agent.flying.is_empty());
         let progress = agents.iter().map(|(agent, known)| Progress {
             agent: Arc::clone(agent),
             incarnation: known.incarnation,
@@ -100,7 +102,7 @@ impl Acks {
 }
 
 impl Agent {
-    fn new(incarnation: u64, heard: Moment) -> Self {
+    fn new(incarnation: u64, heard: Instant) -> Self {
         Self { incarnation, heard, counted: 0, through: 0, durable: 0, flying: Vec::new() }
     }
 

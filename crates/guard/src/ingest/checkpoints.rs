@@ -172,7 +172,7 @@ impl Ingest {
             return false;
         };
         let op = ledger.begin(KIND, KEY, TENANT);
-        let progress = acks.progress(Moment::now());
+        let progress = acks.progress(began);
         let Some(checkpoint) = self.gather(progress.clone(), gather, &op).await else {
             metrics.checkpoint("late", 0, began.elapsed());
             op.finish(Outcome::Expired);

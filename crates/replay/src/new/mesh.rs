@@ -2,30 +2,25 @@
 //! to whom something comes late, and a tenant of another mesh beside it.
 
 use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use base64::Engine as _;
-use fleet::{Fleet, FleetConfig, InCluster};
-use flow::{Deadline, Ledger, Tasks};
-use k8s_openapi::api::coordination::v1::Lease;
-use kube::{Api, ResourceExt};
-use mesh::{Input, Seen, View, controller, label};
+use flow::Tasks;
+use kube::ResourceExt;
+use mesh::label;
 use objects::kinds::{ClusterMesh, MeshState};
-use objects::{Election, Expected, Id, Objects, Timing};
+use objects::{Expected, Id, Objects};
 use prometheus_client::registry::Registry;
-use serde_json::{Value, json};
 
 use crate::incident::late_crd::Load;
 use crate::incident::{Cannot, Ran};
 use crate::outcome::Named;
 use crate::plan::Plan;
 use crate::record::{Recorder, ms};
-use crate::stage::tenants::{NAMESPACE, PATIENCE, Tenant, secret};
+use crate::stage::replica::{self, Replica};
+use crate::stage::tenants::{
+    NAMESPACE, PATIENCE, Tenant, is_ready, joined, otherwise, planned, secret, soon,
+};
 
-const LEASE: &str = "fairlead-controller";
-/// The first term of all begins after one duration; nobody needs to wait 15 s for that here.
-const TERM: Duration = Duration::from_secs(3);
 const LATE: &str = "late";
 const BESIDE: &str = "beside";
 
@@ -64,12 +59,8 @@ pub(crate) fn run_node(plan: &Plan, recorder: &Recorder) -> Ran {
             })
             .await?;
 
-        // Other credentials of the same administrator, and then something to do with them.
-        let [certificate, token] = ["certificate", "token"].map(current_context);
-        let rotated = kubeconfig.replace(&certificate, &token);
-        if rotated == kubeconfig {
-            return Err("the kubeconfig has no credentials to rotate to".into());
-        }
+        // And then something to do with them.
+        let rotated = otherwise(&kubeconfig)?;
         scene
             .converges("rotatedMs", async || {
                 scene.give_secret(&scene.late, &rotated).await?;
@@ -77,10 +68,6 @@ pub(crate) fn run_node(plan: &Plan, recorder: &Recorder) -> Ran {
             })
             .await
     })
-}
-
-fn current_context(name: &str) -> String {
-    format!(r#""current-context": "{name}""#)
 }
 
 struct Scene {
@@ -102,12 +89,12 @@ fn on_stage(
     runtime.block_on(async {
         let scene = Scene::set(&load, recorder).await?;
         let tasks = Tasks::new("replica");
-        let replica = Replica::start(&scene, &plan.dir, &tasks)?;
+        let replica = Replica::start(&scene.home, &scene.objects, &plan.dir, &tasks)?;
         scene.write(BESIDE, &scene.beside).await?;
         scene.converged(BESIDE, &scene.beside).await?;
         // Its status is written after its peers, and then it rests.
         tokio::time::sleep(Duration::from_secs(1)).await;
-        let (before, terms) = (scene.peers_of(BESIDE).await, scene.terms().await?);
+        let (before, terms) = (scene.peers_of(BESIDE).await, replica::terms(&scene.home).await?);
 
         recorder.staged();
         happen(&scene, &load).await?;
@@ -118,54 +105,11 @@ fn on_stage(
         let changed = before.len().max(after.len()) - same;
         recorder.figure("besidePeers", before.len() as f64);
         recorder.figure("besideChanged", changed as f64);
-        recorder.figure("newTerms", (scene.terms().await? - terms) as f64);
+        recorder.figure("newTerms", (replica::terms(&scene.home).await? - terms) as f64);
         recorder.figure("panics", panics(&tasks));
         drop(replica);
         Ok(())
     })
-}
-
-/// One that may lead, as a process has it.
-struct Replica {
-    _fleet: Fleet,
-}
-
-impl Replica {
-    /// As a pod of the home cluster.
-    fn start(scene: &Scene, dir: &Path, tasks: &Tasks) -> Result<Self, Cannot> {
-        let address = scene.home.server.address();
-        let config = FleetConfig {
-            namespace: NAMESPACE.to_owned(),
-            in_cluster: Some(InCluster {
-                name: "in-cluster".to_owned(),
-                host: address.ip().to_string(),
-                port: address.port(),
-                mounted: mounted(&scene.home, dir)?,
-            }),
-            ..FleetConfig::default()
-        };
-        let objects = &scene.objects;
-        let fleet = Fleet::start(config, objects.clone(), Ledger::default(), tasks);
-        let lease = Id::namespaced(NAMESPACE, LEASE);
-        let election = Election::new(objects.clone(), lease, "replay", Timing::of(TERM));
-        let (all, led, ledger) = (tasks.clone(), fleet.clone(), Ledger::default());
-        tasks.spawn("election", async move {
-            election.run(&all, |leader| controller::start(&leader, &led, &ledger)).await;
-        });
-        Ok(Self { _fleet: fleet })
-    }
-}
-
-/// What a kubelet mounts into a pod.
-fn mounted(home: &Tenant, dir: &Path) -> Result<PathBuf, Cannot> {
-    let kubeconfig: Value = serde_json::from_str(home.server.access().kubeconfig())?;
-    let ca = kubeconfig.pointer("/clusters/0/cluster/certificate-authority-data");
-    let ca = ca.and_then(Value::as_str).ok_or("a kubeconfig without an authority")?;
-    let mounted = dir.join("mounted");
-    std::fs::create_dir_all(&mounted)?;
-    std::fs::write(mounted.join("ca.crt"), base64::prelude::BASE64_STANDARD.decode(ca)?)?;
-    std::fs::write(mounted.join("token"), home.server.token())?;
-    Ok(mounted)
 }
 
 fn panics(tasks: &Tasks) -> f64 {
@@ -175,10 +119,6 @@ fn panics(tasks: &Tasks) -> f64 {
     let _ = prometheus_client::encoding::text::encode(&mut text, &registry);
     let line = text.lines().find_map(|line| line.strip_prefix("tasks_panicked_total "));
     line.and_then(|count| count.parse().ok()).unwrap_or(f64::NAN)
-}
-
-fn soon() -> Deadline {
-    Deadline::after(PATIENCE)
 }
 
 impl Scene {
@@ -210,14 +150,7 @@ impl Scene {
 
     /// A mesh of the home cluster and a tenant.
     async fn write(&self, name: &str, tenant: &Tenant) -> Result<(), Cannot> {
-        let reference = json!({"kubeconfigSecretRef": {"name": tenant.name}});
-        let mesh: ClusterMesh = serde_json::from_value(json!({
-            "apiVersion": "fairlead.dev/v1alpha1", "kind": "ClusterMesh",
-            "metadata": {"name": name, "namespace": NAMESPACE},
-            "spec": {"clusters": [
-                self.home.in_mesh(&json!({"local": true})), tenant.in_mesh(&reference),
-            ]},
-        }))?;
+        let mesh = joined(name, &self.home, tenant)?;
         self.objects.apply(&mesh, Expected::Any, soon()).await?;
         Ok(())
     }
@@ -279,29 +212,10 @@ impl Scene {
         let deadline = Instant::now() + PATIENCE;
         loop {
             let mesh = self.read(name).await?;
-            let mut views = BTreeMap::new();
-            let mut there = 0;
-            for cluster in [&self.home, tenant] {
-                let peers = cluster.peers().await;
-                there += peers.as_ref().map_or(0, |peers| {
-                    let of_mesh = |peer: &&mesh::Peer| {
-                        peer.labels().get(label::MESH).is_some_and(|m| m == name)
-                    };
-                    peers.iter().filter(of_mesh).count()
-                });
-                let peers =
-                    peers.map_or_else(|| Seen::Waiting("the Peer CRD".to_owned()), Seen::Known);
-                let view = View { nodes: Seen::Known(cluster.nodes().await?), peers };
-                views.insert(cluster.name.to_owned(), view);
-            }
+            let (planned, there) = planned(&mesh, [&self.home, tenant]).await?;
             if name == LATE {
                 self.recorder.level(there as f64);
             }
-            let planned =
-                mesh::plan(Input { mesh: &mesh, others: &[], views: &views, adopt: false });
-            let is_ready = |conditions: &[objects::kinds::MeshCondition]| {
-                conditions.iter().any(|c| c.r#type == "Ready" && c.status == "True")
-            };
             let status = mesh.status.clone().unwrap_or_default();
             if planned.is_empty()
                 && is_ready(&planned.status.conditions)
@@ -329,11 +243,5 @@ impl Scene {
             }));
         }
         all
-    }
-
-    async fn terms(&self) -> Result<i64, Cannot> {
-        let lease =
-            Api::<Lease>::namespaced(self.home.client.clone(), NAMESPACE).get(LEASE).await?;
-        Ok(lease.spec.and_then(|spec| spec.lease_transitions).unwrap_or(0).into())
     }
 }

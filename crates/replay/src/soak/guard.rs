@@ -5,21 +5,23 @@
 //! is sent until it is counted, everything again to who it joins. It knows the truth, so what is counted
 //! can be compared with it.
 //!
-//! What must hold: never is more counted than was sent; when all has settled, exactly what was sent. A
-//! shard that hangs is named, and nothing but those who wait for it.
+//! What must hold: never is more counted than was sent; when all has settled, exactly what was sent,
+//! also after wall clocks have jumped by days. A shard that hangs is named, and nothing but those who
+//! wait for it. Under memory pressure agents are refused with a time to come back, and really are.
 
 use std::collections::HashMap;
 use std::net::{IpAddr, Ipv4Addr, TcpListener};
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
-use std::time::{Duration, Instant};
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering::Relaxed};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use edge::agents::client::{Answer, Client, ClientError, Endpoint, Reporting};
 use edge::agents::{Batch, Server, start};
 use flow::ledger::LedgerConfig;
+use flow::memory_guard::Usage;
 use flow::tasks::TaskHandle;
-use flow::{Deadline, Ledger, Tasks};
+use flow::{Deadline, Ledger, MemoryGuard, Tasks};
 use guard::agents::{Agents, Dropped, JoinFacts, Limits};
 use guard::conversations::{Moment, Protocol, Record, Totals};
 use guard::faults;
@@ -48,6 +50,12 @@ const WAIT: Duration = Duration::from_secs(20);
 const TERM: Duration = Duration::from_secs(20);
 /// Shards publish twice a second.
 const PUBLISHED: Duration = Duration::from_millis(1500);
+/// For somebody to be refused under pressure.
+const REFUSED: Duration = Duration::from_secs(10);
+/// By how much a clock jumps: more than the day after which agents and conversations are forgotten.
+const LEAST_HOURS: u64 = 25;
+const HOURS: u64 = 72;
+const HOUR_MS: i64 = 60 * 60 * 1000;
 
 type Key = (IpAddr, IpAddr, u16);
 
@@ -62,6 +70,56 @@ struct Shared {
     /// No more growth: only what is not counted yet is sent.
     settle: AtomicBool,
     settled: Mutex<[bool; AGENTS]>,
+    /// How far the agents' clocks are off, in milliseconds.
+    off: AtomicI64,
+    /// Reports and joins that were told when to come back.
+    reports_refused: AtomicU64,
+    joins_refused: AtomicU64,
+}
+
+impl Shared {
+    /// The agents' wall clock.
+    fn clock(&self) -> Moment {
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        let now = u64::try_from(now.as_millis()).unwrap_or(u64::MAX);
+        Moment(now.saturating_add_signed(self.off.load(Relaxed)))
+    }
+
+    fn refused(&self) -> Refused {
+        let [reports, joins] =
+            [&self.reports_refused, &self.joins_refused].map(|n| n.load(Relaxed));
+        Refused { reports, joins }
+    }
+}
+
+/// How often, so far.
+#[derive(Clone, Copy, Debug)]
+struct Refused {
+    reports: u64,
+    joins: u64,
+}
+
+/// Whose clock jumps, and how far.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Jump {
+    controller: i64,
+    agents: i64,
+    /// The ingest is stopped meanwhile, and begins again.
+    restarts: bool,
+}
+
+impl Jump {
+    fn of(mut pick: u64) -> Self {
+        let mut choose = |of: u64| {
+            let chosen = pick % of;
+            pick /= of;
+            chosen
+        };
+        let hours = i64::try_from(LEAST_HOURS + choose(HOURS)).unwrap_or_default();
+        let by = if choose(2) == 0 { hours * HOUR_MS } else { -hours * HOUR_MS };
+        let (controller, agents) = [(by, by), (by, 0), (0, by)][choose(3) as usize];
+        Self { controller, agents, restarts: choose(2) == 0 }
+    }
 }
 
 /// One agent's table.
@@ -80,8 +138,7 @@ fn key(record: &Record) -> Key {
 }
 
 impl Table {
-    fn new(number: usize, seed: u64) -> Self {
-        let now = Moment::now();
+    fn new(number: usize, seed: u64, now: Moment) -> Self {
         let record = |total: usize| Record {
             client: Ipv4Addr::new(198, 18, number as u8, total as u8).into(),
             server: Ipv4Addr::new(203, 0, 113, (total % 50) as u8).into(),
@@ -110,7 +167,7 @@ impl Table {
             let packets = self.random.u64(1..10);
             let bytes = packets * self.random.u64(60..1500);
             record.totals += Totals { bytes, packets, sessions: self.random.u64(..2) };
-            record.last = Moment::now();
+            record.last = shared.clock();
             truth.insert(key(record), record.totals);
             self.changed[place] = true;
         }
@@ -190,6 +247,7 @@ impl Table {
                     }
                 }
                 Answer::ComeBack { after } => {
+                    shared.reports_refused.fetch_add(1, Relaxed);
                     tokio::time::sleep(after.min(Duration::from_secs(2))).await;
                 }
             }
@@ -208,11 +266,16 @@ async fn agent(mut table: Table, endpoint: Endpoint, shared: Arc<Shared>, tasks:
         // Whatever ends it, another one joins.
         let connections = tasks.child("connection");
         let joining = Client::join(&endpoint, &facts, &connections, Deadline::after(WAIT));
-        let joined = Box::pin(joining).await;
-        if let Ok((client, _)) = joined
-            && let Ok(mut reporting) = client.report(Deadline::after(WAIT)).await
-        {
-            let _ = table.report(&mut reporting, &shared).await;
+        match Box::pin(joining).await {
+            Ok((client, _)) => {
+                if let Ok(mut reporting) = client.report(Deadline::after(WAIT)).await {
+                    let _ = table.report(&mut reporting, &shared).await;
+                }
+            }
+            Err(ClientError::ComeBack { .. }) => {
+                shared.joins_refused.fetch_add(1, Relaxed);
+            }
+            Err(_) => {}
         }
         shared.settled.lock()[table.number] = false;
         connections.stop("joining again");
@@ -232,6 +295,11 @@ pub(super) fn play(stage: &Stage<'_>, drive: &mut Drive<'_>) -> Ran {
     let limits = Limits { pace: Duration::from_millis(20), burst: 64, ..Limits::default() };
     let server =
         Server::new(Agents::new(limits), seat.current().clone(), None, ledger.clone(), &tasks);
+    let used = Arc::<AtomicU64>::default();
+    let percent = Arc::clone(&used);
+    let reading = move || Some(Usage { used: percent.load(Relaxed), limit: 100 });
+    let memory = MemoryGuard::of(reading, None);
+    server.heed(&memory);
     let listener = TcpListener::bind("127.0.0.1:0")?;
     let proxy = Proxy::start(listener.local_addr()?);
     start(server, listener)?;
@@ -247,13 +315,17 @@ pub(super) fn play(stage: &Stage<'_>, drive: &mut Drive<'_>) -> Ran {
         term: None,
         kept: None,
         hold: None,
+        jump: None,
+        memory,
+        used,
+        refused: shared.refused(),
         fault: None,
         names: Names::default(),
     };
     job.begin_term()?;
     let endpoint = Endpoint { addresses: vec![job.proxy.address().to_string()], identity: None };
     for number in 0..AGENTS {
-        let table = Table::new(number, stage.soak.seed);
+        let table = Table::new(number, stage.soak.seed, shared.clock());
         let (own, stop) = (tasks.child("agent"), tasks.stopping());
         let working = agent(table, endpoint.clone(), Arc::clone(&shared), own);
         tasks.spawn("agent", async move {
@@ -262,7 +334,7 @@ pub(super) fn play(stage: &Stage<'_>, drive: &mut Drive<'_>) -> Ran {
     }
     drop(entered);
     let driven = drive(&mut job);
-    job.hold = None;
+    (job.hold, job.jump) = (None, None);
     runtime.block_on(tasks.shutdown(TERM));
     runtime.shutdown_background();
     driven
@@ -281,6 +353,12 @@ struct Guard<'a> {
     /// What was on disk when the ingest was gone.
     kept: Option<Vec<u8>>,
     hold: Option<faults::Hold>,
+    jump: Option<faults::Jump>,
+    memory: MemoryGuard,
+    /// Of the memory, in percent.
+    used: Arc<AtomicU64>,
+    /// Before there was pressure.
+    refused: Refused,
     fault: Option<Fault>,
     names: Names,
 }
@@ -299,6 +377,28 @@ impl Work for Guard<'_> {
                     }),
                     must: Some(Box::new(move |late| late.kind == "shard" && late.key == held)),
                 }
+            }
+            Fault::GuardClock => {
+                let jump = Jump::of(planned.pick);
+                self.jump = Some(faults::jump_clock(jump.controller));
+                self.shared.off.store(jump.agents, Relaxed);
+                if jump.restarts {
+                    self.end_term()?;
+                    self.begin_term()?;
+                    Explained::anything()
+                } else {
+                    Explained::nothing()
+                }
+            }
+            Fault::GuardPressure => {
+                self.refused = self.shared.refused();
+                let is_critical = is_critical(planned);
+                self.press(if is_critical { CRITICAL } else { SHEDDING });
+                if is_critical {
+                    // So that somebody joins.
+                    self.proxy.cut();
+                }
+                Explained::nothing()
             }
             fault => {
                 match fault {
@@ -321,8 +421,15 @@ impl Work for Guard<'_> {
 
     fn end(&mut self, planned: &Planned) -> Ran {
         self.fault = None;
-        self.hold = None;
+        (self.hold, self.jump) = (None, None);
         self.shared.repeat.store(false, Relaxed);
+        self.shared.off.store(0, Relaxed);
+        let refused = if planned.fault == Fault::GuardPressure {
+            self.was_refused(is_critical(planned))
+        } else {
+            Ok(())
+        };
+        self.press(PLENTY);
         if let Some(kept) = self.kept.take() {
             std::fs::write(self.checkpoint(), kept)?;
         }
@@ -330,7 +437,7 @@ impl Work for Guard<'_> {
             self.begin_term()?;
         }
         self.names.end(Instant::now());
-        Ok(())
+        refused
     }
 
     fn check(&mut self) -> Vec<String> {
@@ -339,9 +446,13 @@ impl Work for Guard<'_> {
         }
         let mut broken = self.names.check(&late(&self.ledger), Instant::now());
         // The view first: the truth only grows.
-        let counted = self.counted();
+        let Counted { each, all } = self.counted();
         let truth = self.shared.truth.lock();
-        for (key, counted) in counted {
+        let sent = sum(&truth);
+        if !all.growth(sent).is_zero() {
+            broken.push(format!("{all:?} was counted in all, {sent:?} was sent"));
+        }
+        for (key, counted) in each {
             let sent = truth.get(&key).copied().unwrap_or_default();
             if !counted.growth(sent).is_zero() {
                 broken.push(format!("{key:?}: {counted:?} was counted, {sent:?} was sent"));
@@ -367,16 +478,19 @@ impl Work for Guard<'_> {
             }
         };
         std::thread::sleep(PUBLISHED);
-        let counted = self.counted();
+        let Counted { each, all } = self.counted();
         let mut broken = Vec::new();
+        if all != sum(&truth) {
+            broken.push(format!("{:?} was sent, {all:?} is counted in all", sum(&truth)));
+        }
         for (key, sent) in &truth {
-            let counted = counted.get(key).copied().unwrap_or_default();
+            let counted = each.get(key).copied().unwrap_or_default();
             if counted != *sent {
                 broken.push(format!("{key:?}: {sent:?} was sent, {counted:?} is counted"));
             }
         }
-        if counted.len() != truth.len() {
-            let (counted, sent) = (counted.len(), truth.len());
+        if each.len() != truth.len() {
+            let (counted, sent) = (each.len(), truth.len());
             broken.push(format!("{counted} conversations are known, and {sent} were told"));
         }
         broken.extend(self.check());
@@ -384,7 +498,40 @@ impl Work for Guard<'_> {
     }
 }
 
+/// Of the memory, in percent: past what `MemoryGuard` calls by these names.
+const PLENTY: u64 = 10;
+const SHEDDING: u64 = 85;
+const CRITICAL: u64 = 95;
+
+/// Also joins are refused.
+fn is_critical(planned: &Planned) -> bool {
+    planned.pick.is_multiple_of(2)
+}
+
 impl Guard<'_> {
+    fn press(&self, used: u64) {
+        self.used.store(used, Relaxed);
+        self.memory.check();
+    }
+
+    /// Waits until somebody was refused: pressure that nobody feels shows nothing.
+    fn was_refused(&self, is_critical: bool) -> Ran {
+        let until = Instant::now() + REFUSED;
+        loop {
+            let now = self.shared.refused();
+            let joins = !is_critical || now.joins > self.refused.joins;
+            // Who is cut off under critical pressure may have no report to be refused.
+            if joins && (is_critical || now.reports > self.refused.reports) {
+                return Ok(());
+            }
+            if Instant::now() > until {
+                let what = if is_critical { "join" } else { "report" };
+                return Err(format!("no {what} was refused under memory pressure").into());
+            }
+            std::thread::sleep(Duration::from_millis(50));
+        }
+    }
+
     fn checkpoint(&self) -> PathBuf {
         self.settings.dir.join("conversations")
     }
@@ -421,15 +568,51 @@ impl Guard<'_> {
         Ok(())
     }
 
-    fn counted(&self) -> HashMap<Key, Totals> {
-        let mut counted = HashMap::<Key, Totals>::new();
+    fn counted(&self) -> Counted {
+        let mut counted = Counted::default();
         let Some(ingest) = self.seat.ingest() else { return counted };
         let view = ingest.view();
+        counted.all = view.totals();
         for conversation in view.conversations(|_| true, Moment(0)) {
             let port = conversation.about.as_ref().map_or(0, |about| about.port);
             let key = (conversation.client.address, conversation.server.address, port);
-            *counted.entry(key).or_default() += conversation.totals;
+            *counted.each.entry(key).or_default() += conversation.totals;
         }
         counted
+    }
+}
+
+/// What an ingest has counted.
+#[derive(Default)]
+struct Counted {
+    each: HashMap<Key, Totals>,
+    /// With what is not kept by itself any more.
+    all: Totals,
+}
+
+fn sum(all: &HashMap<Key, Totals>) -> Totals {
+    let mut sum = Totals::ZERO;
+    all.values().for_each(|totals| sum += *totals);
+    sum
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashSet;
+
+    use super::*;
+
+    #[test]
+    fn every_kind_of_jump_comes_and_none_is_nothing() {
+        let jumps: Vec<Jump> = (0..12 * HOURS).map(Jump::of).collect();
+        let kinds: HashSet<_> = jumps
+            .iter()
+            .map(|jump| (jump.controller.signum(), jump.agents.signum(), jump.restarts))
+            .collect();
+        assert_eq!(kinds.len(), 12);
+        for Jump { controller, agents, .. } in jumps {
+            let by = controller.abs().max(agents.abs());
+            assert!((25 * HOUR_MS..=96 * HOUR_MS).contains(&by), "{by} ms");
+        }
     }
 }

@@ -49,6 +49,11 @@ impl Explained {
     pub(super) fn anything() -> Self {
         Self { may: Box::new(|_| true), must: None }
     }
+
+    /// It holds up nobody.
+    pub(super) fn nothing() -> Self {
+        Self { may: Box::new(|_| false), must: None }
+    }
 }
 
 #[derive(Default)]

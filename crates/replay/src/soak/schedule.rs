@@ -14,7 +14,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 /// A soak is at least this long: every fault in it, and room between them.
-pub const SHORTEST: Duration = Duration::from_secs(15);
+pub const SHORTEST: Duration = Duration::from_secs(21);
 /// Before the first fault.
 const CALM: Duration = Duration::from_millis(1500);
 /// After the last one.
@@ -37,6 +37,8 @@ pub enum Job {
     Lease,
     /// Agents report to an ingest.
     Guard,
+    /// Nodes of tenants come, change and go; their peers follow.
+    Mesh,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -76,6 +78,16 @@ pub enum Fault {
     GuardRestart,
     /// The ingest is gone with all that was not in its last checkpoint.
     GuardCrash,
+    /// The wall clock of the controller, of the agents or of both jumps by days, and back.
+    GuardClock,
+    /// The controller has too little memory for reports, or also for joins.
+    GuardPressure,
+    /// The controller's way to a tenant is a black hole.
+    MeshBlackHole,
+    /// The controller is gone from one moment to the next, and another begins.
+    MeshKill,
+    /// A tenant's kubeconfig becomes one with other credentials.
+    MeshRotate,
 }
 
 /// A fault that will come.
@@ -91,7 +103,7 @@ pub struct Planned {
 }
 
 impl Job {
-    pub const ALL: [Self; 4] = [Self::Net, Self::Fleet, Self::Lease, Self::Guard];
+    pub const ALL: [Self; 5] = [Self::Net, Self::Fleet, Self::Lease, Self::Guard, Self::Mesh];
 
     pub fn name(self) -> &'static str {
         match self {
@@ -99,6 +111,7 @@ impl Job {
             Self::Fleet => "fleet",
             Self::Lease => "lease",
             Self::Guard => "guard",
+            Self::Mesh => "mesh",
         }
     }
 
@@ -110,7 +123,16 @@ impl Job {
                 &[FleetBlackHole, FleetRefuse, FleetSlow, FleetRotate, FleetRemove, FleetKind]
             }
             Self::Lease => &[LeasePause, LeaseBlackHole, LeaseAbort],
-            Self::Guard => &[GuardCut, GuardRepeat, GuardHold, GuardRestart, GuardCrash],
+            Self::Guard => &[
+                GuardCut,
+                GuardRepeat,
+                GuardHold,
+                GuardRestart,
+                GuardCrash,
+                GuardClock,
+                GuardPressure,
+            ],
+            Self::Mesh => &[MeshBlackHole, MeshKill, MeshRotate],
         }
     }
 }
@@ -135,6 +157,11 @@ impl Fault {
             Self::GuardHold => "guard-hold",
             Self::GuardRestart => "guard-restart",
             Self::GuardCrash => "guard-crash",
+            Self::GuardClock => "guard-clock",
+            Self::GuardPressure => "guard-pressure",
+            Self::MeshBlackHole => "mesh-black-hole",
+            Self::MeshKill => "mesh-kill",
+            Self::MeshRotate => "mesh-rotate",
         }
     }
 
@@ -143,6 +170,8 @@ impl Fault {
         Duration::from_secs(match self {
             // Past what a caller waits for a report to be counted.
             Self::GuardHold => 15,
+            // Past what a call to it may take.
+            Self::MeshBlackHole => 20,
             Self::GuardRestart | Self::GuardCrash | Self::NetKill => 5,
             _ => 10,
         })

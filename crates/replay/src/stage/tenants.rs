@@ -1,15 +1,17 @@
-//! Clusters that are real API servers: the one where the controller lives, a tenant to whom something
-//! comes late, and a tenant beside it to whom nothing happens.
+//! Clusters that are real API servers: the one where the controller lives and its tenants, their nodes,
+//! and what a mesh of them should have.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use flow::Deadline;
 use k8s_openapi::ByteString;
 use k8s_openapi::api::core::v1::{Namespace, Node, Secret};
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
-use kube::api::{ListParams, ObjectMeta, Patch, PatchParams, PostParams};
-use kube::{Api, Client};
-use mesh::Peer;
+use kube::api::{DeleteParams, ListParams, ObjectMeta, Patch, PatchParams, PostParams};
+use kube::{Api, Client, ResourceExt};
+use mesh::{Input, Peer, Seen, View, label};
+use objects::kinds::{ClusterMesh, MeshCondition};
 use serde_json::json;
 use testkit::KubeServer;
 
@@ -17,6 +19,7 @@ use crate::incident::Cannot;
 
 pub(crate) const NAMESPACE: &str = "fairlead";
 const PEERS: &str = "peers.kilo.squat.ai";
+const ENDPOINT: &str = "kilo.squat.ai/force-endpoint";
 
 /// How long anything may take that should take seconds: a busy machine gets more.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(120);
@@ -47,19 +50,39 @@ impl Tenant {
 
     /// A node joins.
     pub(crate) async fn add_node(&self, i: usize) -> Result<(), Cannot> {
+        self.add_node_with(i, i).await
+    }
+
+    /// A node joins with another network for its pods than its own: below 255.
+    pub(crate) async fn add_node_with(&self, i: usize, network: usize) -> Result<(), Cannot> {
         let number = self.number;
         let node: Node = serde_json::from_value(json!({
-            "metadata": {"name": format!("n{i:03}"), "annotations": {
+            "metadata": {"name": node_name(i), "annotations": {
                 "kilo.squat.ai/key": format!("key-{number}-{i}"),
                 "kilo.squat.ai/wireguard-ip": format!("10.{number}.255.{i}/16"),
-                "kilo.squat.ai/force-endpoint": format!("198.51.{number}.{i}:51820"),
+                ENDPOINT: format!("198.51.{number}.{i}:51820"),
             }},
             "spec": {
-                "podCIDR": format!("10.{number}.{i}.0/24"),
-                "podCIDRs": [format!("10.{number}.{i}.0/24")],
+                "podCIDR": format!("10.{number}.{network}.0/24"),
+                "podCIDRs": [format!("10.{number}.{network}.0/24")],
             },
         }))?;
         Api::all(self.client.clone()).create(&PostParams::default(), &node).await?;
+        Ok(())
+    }
+
+    /// A node is reached at another port.
+    pub(crate) async fn move_node(&self, i: usize, port: u16) -> Result<(), Cannot> {
+        let endpoint = format!("198.51.{}.{i}:{port}", self.number);
+        let patch = Patch::Merge(json!({"metadata": {"annotations": {ENDPOINT: endpoint}}}));
+        let nodes = Api::<Node>::all(self.client.clone());
+        nodes.patch(&node_name(i), &PatchParams::default(), &patch).await?;
+        Ok(())
+    }
+
+    pub(crate) async fn remove_node(&self, i: usize) -> Result<(), Cannot> {
+        let nodes = Api::<Node>::all(self.client.clone());
+        nodes.delete(&node_name(i), &DeleteParams::default()).await?;
         Ok(())
     }
 
@@ -94,6 +117,65 @@ impl Tenant {
         }
         cluster
     }
+}
+
+fn node_name(i: usize) -> String {
+    format!("n{i:03}")
+}
+
+pub(crate) fn soon() -> Deadline {
+    Deadline::after(PATIENCE)
+}
+
+/// A mesh of the home cluster and a tenant, whose kubeconfig is in a Secret of its name.
+pub(crate) fn joined(name: &str, home: &Tenant, tenant: &Tenant) -> Result<ClusterMesh, Cannot> {
+    let reference = json!({"kubeconfigSecretRef": {"name": tenant.name}});
+    Ok(serde_json::from_value(json!({
+        "apiVersion": "fairlead.dev/v1alpha1", "kind": "ClusterMesh",
+        "metadata": {"name": name, "namespace": NAMESPACE},
+        "spec": {"clusters": [
+            home.in_mesh(&json!({"local": true})), tenant.in_mesh(&reference),
+        ]},
+    }))?)
+}
+
+/// What is still to be written in a mesh of these clusters, as a plan of what is there now says; and
+/// how many peers there are of it.
+pub(crate) async fn planned(
+    mesh: &ClusterMesh,
+    clusters: [&Tenant; 2],
+) -> Result<(mesh::Plan, usize), Cannot> {
+    let mut views = BTreeMap::new();
+    let mut there = 0;
+    let of_mesh =
+        |peer: &&Peer| peer.labels().get(label::MESH).is_some_and(|name| *name == mesh.name_any());
+    for cluster in clusters {
+        let nodes = Seen::Known(cluster.nodes().await?);
+        let peers = cluster.peers().await;
+        there += peers.as_ref().map_or(0, |peers| peers.iter().filter(of_mesh).count());
+        let peers = peers.map_or_else(|| Seen::Waiting("the Peer CRD".to_owned()), Seen::Known);
+        views.insert(cluster.name.to_owned(), View { nodes, peers });
+    }
+    Ok((mesh::plan(Input { mesh, others: &[], views: &views, adopt: false }), there))
+}
+
+pub(crate) fn is_ready(conditions: &[MeshCondition]) -> bool {
+    conditions.iter().any(|c| c.r#type == "Ready" && c.status == "True")
+}
+
+/// The same kubeconfig with other credentials of the same administrator: its certificate, or its token.
+pub(crate) fn otherwise(kubeconfig: &str) -> Result<String, Cannot> {
+    let [certificate, token] =
+        ["certificate", "token"].map(|name| format!(r#""current-context": "{name}""#));
+    let rotated = if kubeconfig.contains(&certificate) {
+        kubeconfig.replace(&certificate, &token)
+    } else {
+        kubeconfig.replace(&token, &certificate)
+    };
+    if rotated == kubeconfig {
+        return Err("the kubeconfig has no credentials to rotate to".into());
+    }
+    Ok(rotated)
 }
 
 pub(crate) fn secret(name: &str, kubeconfig: &str) -> Secret {

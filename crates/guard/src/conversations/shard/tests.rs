@@ -97,6 +97,13 @@ impl Controller {
         all
     }
 
+    /// Lives through these seconds.
+    fn live(&mut self, from: u32, to: u32) {
+        for second in (from..=to).step_by(30) {
+            self.shards.iter_mut().for_each(|shard| drop(shard.age(at(second), 10)));
+        }
+    }
+
     fn conversations(&mut self) -> Vec<Conversation> {
         self.shards.iter_mut().for_each(Shard::publish);
         self.readers.view().conversations(|_| true, Moment(0)).collect()
@@ -109,6 +116,11 @@ impl Controller {
 }
 
 const NOW: Moment = Moment(1_000_000);
+const HOUR: u32 = 60 * 60;
+
+fn at(second: u32) -> Moment {
+    Moment::from_seconds(second)
+}
 
 #[test]
 fn a_report_becomes_conversations_between_ends() {
@@ -265,14 +277,14 @@ fn ageing_folds_what_is_old_a_little_at_a_time() {
     let mut controller = Controller::new(1, limits);
     let seen = |port, last| record(pod_address(1, 1), pod_address(0, 0), port, 10, last);
     let idle = record(pod_address(2, 1), pod_address(0, 0), 80, 10, 10);
-    controller.report("node-0", 1, vec![seen(80, 10), seen(81, 150), idle], NOW);
+    controller.report("node-0", 1, vec![seen(80, 10), seen(81, 150), idle], at(180));
     assert_eq!((controller.shards[0].pairs(), controller.shards[0].rows()), (2, 3));
-    controller.shards[0].age(Moment::from_seconds(200), 1);
+    controller.shards[0].age(at(200), 1);
     assert_eq!(controller.shards[0].pairs(), 2, "one place was looked at");
-    controller.shards[0].age(Moment::from_seconds(200), 1);
+    controller.shards[0].age(at(200), 1);
     assert_eq!((controller.shards[0].pairs(), controller.shards[0].rows()), (1, 2));
     assert_eq!(controller.totals().bytes, 30);
-    controller.shards[0].age(Moment::from_seconds(1000), 10);
+    controller.live(200, 300);
     assert_eq!((controller.shards[0].pairs(), controller.shards[0].rows()), (0, 0));
     assert_eq!(controller.totals().bytes, 30);
 }
@@ -323,6 +335,69 @@ fn a_clock_that_is_ahead_keeps_nothing_young() {
     let seen = record(pod_address(1, 1), pod_address(0, 0), 80, 5, 4_000_000_000);
     controller.report("node-0", 1, vec![seen], NOW);
     assert_eq!(controller.conversations()[0].last, NOW);
+}
+
+#[test]
+fn a_clock_that_jumps_and_back_makes_nothing_old_and_nothing_counted_twice() {
+    // Some days after 1970, so that it can go back; long enough that the clock is believed.
+    let began = 100 * HOUR;
+    for jumped in [began + 90 * HOUR, began - 90 * HOUR] {
+        let mut controller = Controller::new(1, Limits::default());
+        let seen = |bytes: u64, last: u32| {
+            vec![record(pod_address(1, 1), pod_address(0, 0), 80, bytes, last.into())]
+        };
+        controller.live(began, began + 2 * HOUR);
+        controller.report("node-0", 1, seen(10, began), at(began + 2 * HOUR));
+        controller.live(jumped, jumped + 60);
+        controller.report("node-0", 1, seen(20, jumped), at(jumped + 60));
+        let back = began + 2 * HOUR + 60;
+        controller.live(back, back + 2 * HOUR);
+        controller.report("node-0", 1, seen(30, back), at(back + 2 * HOUR));
+        let found = controller.conversations();
+        assert_eq!(found.len(), 1);
+        assert_eq!(found[0].totals.bytes, 30, "jumped to {jumped}");
+        assert_eq!(controller.totals().bytes, 30);
+    }
+}
+
+#[test]
+fn a_clock_that_stays_where_it_jumped_to_is_believed_after_a_while() {
+    let mut controller = Controller::new(1, Limits::default());
+    let seen = record(pod_address(1, 1), pod_address(0, 0), 80, 10, 1000);
+    controller.report("node-0", 1, vec![seen], NOW);
+    let jumped = 90 * HOUR;
+    controller.live(jumped, jumped + HOUR - 30);
+    assert_eq!(controller.shards[0].rows(), 1);
+    controller.live(jumped + HOUR, jumped + HOUR);
+    assert_eq!(controller.shards[0].rows(), 0);
+    assert_eq!(controller.totals().bytes, 10);
+}
+
+#[test]
+fn marks_are_forgotten_by_time_that_was_lived_whatever_the_clock_says() {
+    let mut controller = Controller::new(1, Limits::default());
+    let seen = record(pod_address(1, 1), pod_address(0, 0), 80, 10, 1000);
+    let ahead = 90 * HOUR;
+    controller.report("node-0", 1, vec![seen], at(ahead));
+    // It was ahead, and is put right.
+    controller.live(HOUR, 24 * HOUR);
+    assert_eq!(controller.shards[0].totals(), 1);
+    controller.live(24 * HOUR, 25 * HOUR);
+    assert_eq!(controller.shards[0].totals(), 0);
+}
+
+#[test]
+fn an_agent_whose_clock_is_days_behind_has_its_conversations_kept() {
+    let mut controller = Controller::new(1, Limits::default());
+    let now = 100 * HOUR;
+    controller.live(now - 2 * HOUR, now);
+    let seen = record(pod_address(1, 1), pod_address(0, 0), 80, 10, u64::from(now - 90 * HOUR));
+    controller.report("node-0", 1, vec![seen], at(now));
+    controller.live(now, now + HOUR);
+    assert_eq!(controller.conversations().len(), 1);
+    // Without another word it grows old like any other.
+    controller.live(now + HOUR, now + 13 * HOUR);
+    assert_eq!(controller.conversations().len(), 0);
 }
 
 #[derive(Debug)]

@@ -2,7 +2,7 @@ use std::collections::HashSet;
 
 use super::*;
 
-const LENGTHS: [u64; 6] = [15, 20, 45, 60, 300, 3600];
+const LENGTHS: [u64; 6] = [21, 25, 45, 60, 300, 3600];
 
 /// Many seeds with each length.
 fn all() -> impl Iterator<Item = (u64, Duration, Vec<Planned>)> {
