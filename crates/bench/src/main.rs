@@ -55,7 +55,7 @@ fn main() -> Result<ExitCode, Box<dyn Error>> {
     };
     let measured = || fs::read_to_string(&kept).unwrap_or_default().lines().count();
     let mut failed = Vec::new();
-    for (package, name) in BENCHMARKS.into_iter().filter(|(package, _)| chosen(package)) {
+    for (_, name) in BENCHMARKS.into_iter().filter(|(package, _)| chosen(package)) {
         for run in 1..=wanted.runs {
             let (began, before) = (Instant::now(), measured());
             eprintln!("{name}, run {run} of {} …", wanted.runs);
