@@ -87,6 +87,9 @@ pub(crate) fn certificate(
     Certificate::load(cert.clone(), key.clone()).map(Some).map_err(|e| explain(&e))
 }
 
+/// Connections that wait to be accepted; the kernel allows no more than this unless told.
+const BACKLOG: i32 = 4096;
+
 pub(crate) fn listen(
     address: SocketAddr,
     flag: &str,
@@ -105,6 +108,9 @@ pub(crate) fn listen(
         })
     };
     let listener = TcpListener::bind(address).map_err(said)?;
+    // std asks for 128. When a fleet of agents comes back at once, the kernel would drop the rest, and
+    // each of them would knock again a second later.
+    rustix::net::listen(&listener, BACKLOG).map_err(|error| said(error.into()))?;
     let address = listener.local_addr().map_err(said)?;
     Ok((listener, address))
 }

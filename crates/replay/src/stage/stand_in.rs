@@ -15,7 +15,7 @@ use parking_lot::Mutex;
 use rcgen::{Certificate, CertifiedKey, generate_simple_self_signed};
 use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::{TcpListener, TcpStream};
+use tokio::net::{TcpListener, TcpSocket, TcpStream};
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::rustls::ServerConfig;
 use tokio_rustls::rustls::pki_types::{PrivateKeyDer, PrivatePkcs8KeyDer};
@@ -73,10 +73,11 @@ impl StandIns {
         let acceptor = TlsAcceptor::from(Arc::new(config));
         let known = Known::default();
         let serve = |name: &'static str, handshake: Option<Duration>| -> Result<_, Cannot> {
-            let listener = StdListener::bind("127.0.0.1:0")?;
+            let socket = TcpSocket::new_v4()?;
+            socket.bind(([127, 0, 0, 1], 0).into())?;
+            // All clusters of a manner are one listener; who finds it full comes back a second later.
+            let listener = socket.listen(4096)?;
             let address = listener.local_addr()?;
-            listener.set_nonblocking(true)?;
-            let listener = TcpListener::from_std(listener)?;
             let (acceptor, known, all) = (acceptor.clone(), known.clone(), tasks.clone());
             let stop = tasks.stopping();
             tasks.spawn(name, async move {
