@@ -70,7 +70,10 @@ impl Stage<'_> {
     /// All of them with no hang, and gone again. Their p99, in milliseconds.
     fn alone(&self) -> Result<f64, Cannot> {
         let took = Latencies::default();
-        let added = at_once(self.pods, |pod| {
+        let numbered: Vec<(usize, &Pod)> = self.pods.iter().enumerate().collect();
+        let added = at_once(&numbered, |(number, pod)| {
+            // As in the burst: all at one moment, not as fast as threads can be started.
+            self.load.in_turn(*number);
             let began = Instant::now();
             let added = self.plugin(pod, "ADD", PATIENCE);
             took.add(began.elapsed());
