@@ -54,24 +54,23 @@ fn main() -> Result<ExitCode, Box<dyn Error>> {
         wanted.packages.is_empty() || wanted.packages.iter().any(|only| only == package)
     };
     let measured = || fs::read_to_string(&kept).unwrap_or_default().lines().count();
+    let names: Vec<_> = BENCHMARKS
+        .into_iter()
+        .filter(|(package, _)| chosen(package))
+        .map(|(_, name)| name)
+        .collect();
+    // All of it first: what is built while it is measured would be measured too.
+    let built = cargo_bench(&names).arg("--no-run").status()?;
+    if !built.success() {
+        return Ok(ExitCode::FAILURE);
+    }
     let mut failed = Vec::new();
-    for (_, name) in BENCHMARKS.into_iter().filter(|(package, _)| chosen(package)) {
+    for name in names {
         for run in 1..=wanted.runs {
             let (began, before) = (Instant::now(), measured());
             eprintln!("{name}, run {run} of {} …", wanted.runs);
-            let mut cargo = Command::new(env::var_os("CARGO").unwrap_or("cargo".into()));
-            // Of the workspace, not of the package: what all of them stand on is built once.
-            cargo.args(["bench", "--quiet", "--workspace", "--bench", name]).env(OUT, &kept);
-            // What `cargo run` says of this package would have build scripts run, and all that stands on
-            // them built, again.
-            for (name, _) in env::vars_os() {
-                let is_ours = |of: &str| name.to_str().is_some_and(|name| name.starts_with(of));
-                if is_ours("CARGO_PKG_") || is_ours("CARGO_MANIFEST_") {
-                    cargo.env_remove(name);
-                }
-            }
             // A limit that does not hold is told by the table; what gave none could not run.
-            cargo.status()?;
+            cargo_bench(&[name]).arg("--quiet").env(OUT, &kept).status()?;
             if measured() == before {
                 failed.push(name);
                 break;
@@ -90,6 +89,24 @@ fn main() -> Result<ExitCode, Box<dyn Error>> {
     }
     let well = failed.is_empty() && summary.holds();
     Ok(if well { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+/// Of the workspace, not of a package: what all of them stand on is built once.
+fn cargo_bench(names: &[&str]) -> Command {
+    let mut cargo = Command::new(env::var_os("CARGO").unwrap_or("cargo".into()));
+    cargo.args(["bench", "--workspace"]);
+    for name in names {
+        cargo.args(["--bench", name]);
+    }
+    // What `cargo run` says of this package would have build scripts run, and all that stands on
+    // them built, again.
+    for (name, _) in env::vars_os() {
+        let is_ours = |of: &str| name.to_str().is_some_and(|name| name.starts_with(of));
+        if is_ours("CARGO_PKG_") || is_ours("CARGO_MANIFEST_") {
+            cargo.env_remove(name);
+        }
+    }
+    cargo
 }
 
 /// None if it is the usage that is wanted.
