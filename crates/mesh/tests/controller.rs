@@ -17,7 +17,7 @@ use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomRe
 use kube::api::{DeleteParams, ListParams, ObjectMeta, Patch, PatchParams, PostParams};
 use kube::{Api, Client, ResourceExt};
 use mesh::{Input, Peer, Seen, View, controller, definition, label, plan};
-use objects::kinds::{ClusterMesh, MeshState};
+use objects::kinds::{ClusterMesh, JoinedCluster, MeshState};
 use objects::{Election, Expected, Id, Objects, Timing};
 use serde_json::{Value, json};
 use testkit::{Fault, KubeServer, Proxy};
@@ -430,11 +430,12 @@ mod kube_servers {
         let began = Instant::now();
         scene.write(&mesh("three", rest)).await;
         scene.exact("three", &[0, 1], began, "a cluster leaves that is away").await;
-        let joined = scene.read("three").await.unwrap().status.unwrap().joined;
-        assert!(
-            joined.iter().any(|joined| joined.name == "c" && joined.leaving.is_some()),
-            "{joined:?}"
-        );
+        // Peers are written first, the status after them.
+        let leaves = |joined: &&JoinedCluster| joined.name == "c" && joined.leaving.is_some();
+        let waits = || async {
+            scene.read("three").await.unwrap().status.unwrap().joined.iter().filter(leaves).count()
+        };
+        scene.until(waits, 1).await;
         assert!(!scene.peers(2).await.unwrap().is_empty());
         scene.proxy.heal();
         let began = Instant::now();
