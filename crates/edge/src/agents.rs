@@ -45,3 +45,5 @@ mod proto {
 const AGENT: &str = "fairlead-agent";
 /// In a refusal: when to come back.
 const RETRY: &str = "retry-after-ms";
+/// In a refusal of an incarnation that is over: the one that is known.
+const KNOWN: &str = "fairlead-incarnation";

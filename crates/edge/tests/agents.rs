@@ -542,7 +542,7 @@ async fn an_agent_finds_the_replica_that_counts_and_leaves_it() {
     assert_eq!(agents.list()[0].state, State::Left);
     assert!(client.report(soon()).await.is_err());
     let again = Client::join(&plain(leader), &facts("node-1"), &tasks, soon()).await;
-    assert!(matches!(again, Err(ClientError::Outdated(_))), "{again:?}");
+    assert!(matches!(again, Err(ClientError::Outdated { known: 1, .. })), "{again:?}");
     let next = JoinFacts { incarnation: 2, ..facts("node-1") };
     Client::join(&plain(leader), &next, &tasks, soon()).await.unwrap();
 }

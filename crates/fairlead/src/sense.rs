@@ -32,8 +32,10 @@ enum Word {
     Joining {
         answer: tokio::sync::oneshot::Sender<u64>,
     },
-    /// The incarnation that it joined with is over.
-    Outdated,
+    /// The incarnation that it joined with is over; this one is known.
+    Outdated {
+        known: u64,
+    },
     Joined {
         epoch: u64,
         interval: std::time::Duration,

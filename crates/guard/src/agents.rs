@@ -103,7 +103,7 @@ pub struct Dropped {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum NotJoined {
     #[error("an agent of this node has begun later (or has left under this incarnation)")]
-    Outdated,
+    Outdated { known: u64 },
     #[error("there are as many agents as there may be")]
     Full,
     #[error("a node's name has 1 to 253 characters of a-z, 0-9, '-' and '.'")]
@@ -233,7 +233,7 @@ impl Agents {
             let known = all.get(&node);
             let seen = match known {
                 Some(known) if !known.admits(facts.incarnation) => {
-                    taken = Err(NotJoined::Outdated);
+                    taken = Err(NotJoined::Outdated { known: known.facts.incarnation });
                     return false;
                 }
                 Some(known) if known.facts.incarnation == facts.incarnation => known.seen.clone(),

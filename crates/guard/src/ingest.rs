@@ -130,7 +130,7 @@ pub enum NotCounted {
     #[error("no room; come back in {retry:?}")]
     Busy { retry: Duration },
     #[error("a newer incarnation of this agent is known")]
-    Outdated,
+    Outdated { known: u64 },
 }
 
 impl Ingest {
@@ -202,7 +202,7 @@ impl Ingest {
         let (word, outcome) = match counted {
             Ok(_) => ("counted", Outcome::Done),
             Err(NotCounted::Busy { .. }) => ("busy", Outcome::Refused),
-            Err(NotCounted::Outdated) => ("outdated", Outcome::Failed),
+            Err(NotCounted::Outdated { .. }) => ("outdated", Outcome::Failed),
         };
         metrics.report(word, began.elapsed());
         op.finish(outcome);
@@ -251,8 +251,8 @@ impl Ingest {
             }
             let answer = deadline.bound(answered).await;
             let Ok(Ok(answer)) = answer else { return Err(desk.come_back()) };
-            if answer.outdated {
-                return Err(NotCounted::Outdated);
+            if let Some(known) = answer.outdated {
+                return Err(NotCounted::Outdated { known });
             }
             let Answer { refused: more, .. } = answer;
             refused += more;

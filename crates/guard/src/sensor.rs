@@ -255,15 +255,16 @@ impl Sensor {
     pub fn joining(&mut self, now: Moment) -> u64 {
         self.now = self.now.max(now);
         if self.now.since(self.heard) >= AWAY {
-            self.begin_again();
+            self.begin_again(0);
         }
         self.incarnation
     }
 
-    /// A controller knows of a later incarnation, or that this one is over.
-    pub fn outdated(&mut self, now: Moment) {
+    /// A controller knows of the incarnation `known`, which began later, or that this one is over.
+    /// The next is greater than both, whatever the clock says.
+    pub fn outdated(&mut self, known: u64, now: Moment) {
         self.now = self.now.max(now);
-        self.begin_again();
+        self.begin_again(known);
     }
 
     /// A controller has taken this agent in. It is told the whole table if it is one that knows
@@ -422,11 +423,11 @@ impl Sensor {
     }
 
     /// Connections are followed on; totals begin at zero.
-    fn begin_again(&mut self) {
+    fn begin_again(&mut self, known: u64) {
         for total in self.totals.values().chain(self.past.iter().map(|(_, total)| total)) {
             self.dropped.add(total.totals.growth(total.told), total.alarming);
         }
-        self.incarnation = self.now.0.max(self.incarnation + 1);
+        self.incarnation = self.now.0.max(self.incarnation.max(known).saturating_add(1));
         self.totals.clear();
         self.past.clear();
         self.outstanding = None;

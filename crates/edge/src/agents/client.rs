@@ -32,7 +32,7 @@ use tonic::{Code, Request, Status, Streaming};
 
 use super::listen::Spawns;
 use super::proto::agents_client::AgentsClient;
-use super::{AGENT, Batch, Identity, RETRY, RuleChange, proto, wire};
+use super::{AGENT, Batch, Identity, KNOWN, RETRY, RuleChange, proto, wire};
 
 /// For a connection to one address.
 const CONNECT: Duration = Duration::from_secs(5);
@@ -65,8 +65,12 @@ pub enum ClientError {
     #[error("not let in: {0}")]
     Denied(String),
     /// Another agent of this node began later, or this one has left: begin a new incarnation.
-    #[error("begin again: {0}")]
-    Outdated(String),
+    #[error("begin again: {why}")]
+    Outdated {
+        why: String,
+        /// The new one must be greater than this.
+        known: u64,
+    },
     /// What was sent is not right: sending it again will not help.
     #[error("refused: {0}")]
     Refused(String),
@@ -78,16 +82,15 @@ pub enum ClientError {
 impl From<Status> for ClientError {
     fn from(status: Status) -> Self {
         let why = status.message().to_owned();
-        let after =
-            status.metadata().get(RETRY).and_then(|after| after.to_str().ok()?.parse().ok());
+        let number = |name| status.metadata().get(name)?.to_str().ok()?.parse().ok();
         match status.code() {
             Code::ResourceExhausted => {
-                let after = Duration::from_millis(after.unwrap_or(1000));
+                let after = Duration::from_millis(number(RETRY).unwrap_or(1000));
                 Self::ComeBack { after, why }
             }
             Code::Unauthenticated | Code::PermissionDenied => Self::Denied(why),
             Code::InvalidArgument | Code::OutOfRange => Self::Refused(why),
-            Code::FailedPrecondition => Self::Outdated(why),
+            Code::FailedPrecondition => Self::Outdated { why, known: number(KNOWN).unwrap_or(0) },
             Code::Unavailable => Self::Unreachable(why),
             _ => Self::Over(why),
         }

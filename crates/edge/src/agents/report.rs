@@ -22,7 +22,7 @@ use super::codec::Codec;
 use super::frames::{Framed, Frames};
 use super::listen::Caller;
 use super::proto::answer::Answer;
-use super::server::{lapsed, millis, unknown};
+use super::server::{lapsed, millis, outdated, unknown};
 use super::{AGENT, Batch, Counts, Server, proto};
 
 /// For a batch to be counted.
@@ -204,11 +204,11 @@ impl<C: Counts> Reports<C> {
                 op.finish(End::Refused);
                 Ok(self.come_back(Outcome::Busy, retry))
             }
-            Err(NotCounted::Outdated) => {
+            Err(NotCounted::Outdated { known }) => {
                 permit.end(Load::Ignored);
                 op.finish(End::Refused);
                 self.attendance.not_counted(Outcome::Outdated);
-                Err(Status::failed_precondition("an agent of this node has begun later"))
+                Err(outdated("an agent of this node has begun later", known))
             }
         }
     }

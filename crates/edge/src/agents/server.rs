@@ -21,7 +21,7 @@ use tonic::{Code, Status};
 use super::codec::Codec;
 use super::frames::Budget;
 use super::{Counts, listen::Caller};
-use super::{RETRY, listen, proto, report, rules, wire};
+use super::{KNOWN, RETRY, listen, proto, report, rules, wire};
 
 /// What is granted to a call that is no stream.
 const GRANT: Grant = Grant { unasked: Duration::from_secs(10), most: Duration::from_secs(30) };
@@ -247,7 +247,7 @@ impl<C: Counts> Server<C> {
             .ok_or_else(|| Status::invalid_argument("a node has 64 addresses of 4 or 16 bytes"))?;
         let facts = JoinFacts { node, incarnation, version, kernel, cores, memory, addresses };
         let agent = self.agents.join(facts).map_err(|refused| match refused {
-            NotJoined::Outdated => Status::failed_precondition(refused.to_string()),
+            NotJoined::Outdated { known } => outdated(&refused.to_string(), known),
             NotJoined::Full => come_back(Code::ResourceExhausted, &refused.to_string(), 60 * SOON),
             NotJoined::BadName => Status::invalid_argument(refused.to_string()),
         })?;
@@ -342,6 +342,13 @@ async fn admit(
 pub(super) fn come_back(code: Code, why: &str, after: Duration) -> Status {
     let mut status = Status::new(code, why);
     status.metadata_mut().insert(RETRY, millis(after).into());
+    status
+}
+
+/// A refusal of an incarnation that is over.
+pub(super) fn outdated(why: &str, known: u64) -> Status {
+    let mut status = Status::failed_precondition(why);
+    status.metadata_mut().insert(KNOWN, known.into());
     status
 }
 

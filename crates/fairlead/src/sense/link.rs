@@ -90,8 +90,8 @@ impl Link {
             let failed = kept.backoff.failed();
             let wait = match &error {
                 ClientError::ComeBack { after, .. } => *after,
-                ClientError::Outdated(_) => {
-                    if words.send(Word::Outdated).await.is_err() {
+                ClientError::Outdated { known, .. } => {
+                    if words.send(Word::Outdated { known: *known }).await.is_err() {
                         return;
                     }
                     failed.wait

@@ -159,7 +159,7 @@ impl Watcher {
                 // If nobody waits for it any more, it is asked again.
                 let _ = answer.send(self.sensor.joining(now));
             }
-            Word::Outdated => self.sensor.outdated(now),
+            Word::Outdated { known } => self.sensor.outdated(known, now),
             Word::Joined { epoch, interval } => {
                 self.sensor.joined(epoch, now);
                 (self.connected, self.posted, self.interval) = (true, false, interval);

@@ -17,10 +17,10 @@ async fn a_node_has_the_agent_that_began_last() {
     assert!(agents.find(&first.id).is_ok());
     let again = agents.join(facts("a", 5)).unwrap();
     assert_eq!(agents.find(&first.id).unwrap_err(), Unknown);
-    assert_eq!(agents.join(facts("a", 4)).unwrap_err(), NotJoined::Outdated);
+    assert_eq!(agents.join(facts("a", 4)).unwrap_err(), NotJoined::Outdated { known: 5 });
     assert!(agents.find(&again.id).is_ok());
     agents.join(facts("a", 6)).unwrap();
-    assert_eq!(agents.join(facts("a", 5)).unwrap_err(), NotJoined::Outdated);
+    assert_eq!(agents.join(facts("a", 5)).unwrap_err(), NotJoined::Outdated { known: 6 });
     assert_eq!(agents.count(), 1);
 }
 
@@ -34,7 +34,7 @@ async fn who_left_comes_back_as_another_only() {
     assert!(!agents.alive("a"));
     assert_eq!(agents.list()[0].state, State::Left);
     assert_eq!(agents.attend(&agent.id).unwrap_err(), Unknown);
-    assert_eq!(agents.join(facts("a", 5)).unwrap_err(), NotJoined::Outdated);
+    assert_eq!(agents.join(facts("a", 5)).unwrap_err(), NotJoined::Outdated { known: 5 });
     agents.join(facts("a", 6)).unwrap();
     assert!(agents.alive("a"));
 }

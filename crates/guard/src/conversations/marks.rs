@@ -86,20 +86,20 @@ impl Marks {
         self.len
     }
 
-    /// None if the agent has begun again since.
+    /// If the agent has begun again since: the incarnation that is known of it.
     pub(super) fn open(
         &mut self,
         agent: &Arc<str>,
         incarnation: u64,
         now: Moment,
         room: Room,
-    ) -> Option<Open<'_>> {
+    ) -> Result<Open<'_>, u64> {
         let marks = self
             .agents
             .entry(Arc::clone(agent))
             .or_insert_with(|| AgentMarks::new(incarnation, now));
         if incarnation < marks.incarnation {
-            return None;
+            return Err(marks.incarnation);
         }
         if incarnation > marks.incarnation {
             self.len -= marks.marks.len();
@@ -114,7 +114,7 @@ impl Marks {
             self.len -= marks.turn();
         }
         let Room { most, most_per_agent, .. } = room;
-        Some(Open { agent: marks, len: &mut self.len, most, most_per_agent })
+        Ok(Open { agent: marks, len: &mut self.len, most, most_per_agent })
     }
 
     pub(super) fn forget(&mut self, agent: &str) {

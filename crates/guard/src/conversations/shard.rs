@@ -90,8 +90,9 @@ pub struct Counters {
 pub struct Applied {
     /// Records there was no room for: do not acknowledge, say when to come back.
     pub refused: usize,
-    /// The agent has begun again since: nothing of this was counted, and nothing will be.
-    pub outdated: bool,
+    /// The agent has begun again since, as this incarnation: nothing of the batch was counted, and
+    /// nothing will be.
+    pub outdated: Option<u64>,
     /// What was seen for the first time, or is judged anew: the rules learn from it.
     pub discovered: Vec<Notice>,
     /// More of what is against the rules.
@@ -149,10 +150,13 @@ impl Shard {
         // Who tells of something now saw it within the time that agents keep things for. One whose
         // clock says otherwise must not have it folded at once.
         let earliest = if self.believes() { now.before(self.limits.age / 2) } else { Moment(0) };
-        let Some(mut marks) = self.marks.open(&batch.agent, batch.incarnation, lived, room) else {
-            self.counters.outdated += 1;
-            applied.outdated = true;
-            return applied;
+        let mut marks = match self.marks.open(&batch.agent, batch.incarnation, lived, room) {
+            Ok(marks) => marks,
+            Err(known) => {
+                self.counters.outdated += 1;
+                applied.outdated = Some(known);
+                return applied;
+            }
         };
         for record in &batch.records {
             let growth = match marks.advance(record.print, record.totals) {

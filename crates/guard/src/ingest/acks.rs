@@ -59,7 +59,7 @@ impl Acks {
         let fresh = || Agent::new(*incarnation, now);
         let known = agents.entry(Arc::clone(agent)).or_insert_with(fresh);
         if *incarnation < known.incarnation {
-            return Err(NotCounted::Outdated);
+            return Err(NotCounted::Outdated { known: known.incarnation });
         }
         if *incarnation > known.incarnation {
             *known = fresh();

@@ -57,7 +57,7 @@ pub(super) enum Message {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Answer {
     pub(super) refused: usize,
-    pub(super) outdated: bool,
+    pub(super) outdated: Option<u64>,
 }
 
 /// Where work is left for an owner. Clones are the same desk.

@@ -141,7 +141,7 @@ async fn an_agent_that_began_again_is_told_so() {
     let newer = Report { incarnation: 2, ..report(1, vec![record(1, 2, 80, 5)]) };
     assert!(controller.offer(&newer).await.is_ok());
     let older = report(7, vec![record(1, 2, 80, 500)]);
-    assert_eq!(controller.offer(&older).await, Err(NotCounted::Outdated));
+    assert_eq!(controller.offer(&older).await, Err(NotCounted::Outdated { known: 2 }));
     controller.until_bytes(5).await;
 }
 

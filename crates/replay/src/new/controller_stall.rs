@@ -323,7 +323,7 @@ impl Shared {
                     let joining = Client::join(&self.endpoint, &facts, &self.tasks, deadline);
                     match Box::pin(joining).await {
                         // Another one of this node came a moment later: that is an answer as well.
-                        Ok(_) | Err(ClientError::Outdated(_)) => Ok(()),
+                        Ok(_) | Err(ClientError::Outdated { .. }) => Ok(()),
                         Err(ClientError::ComeBack { .. }) => Err(Refusal::ComeBack),
                         Err(error) => Err(Refusal::Failed(format!("a join: {error}"))),
                     }

@@ -23,7 +23,7 @@ fn bring(
     bytes: u64,
 ) -> Option<Advance> {
     let agent: Arc<str> = "a".into();
-    let mut open = marks.open(&agent, incarnation, now, ROOM)?;
+    let mut open = marks.open(&agent, incarnation, now, ROOM).ok()?;
     Some(open.advance(print << 8, totals(bytes)))
 }
 
@@ -45,6 +45,7 @@ fn a_new_incarnation_begins_at_zero_and_the_old_one_is_over() {
     bring(&mut marks, 1, seconds(1), 7, 100);
     assert_eq!(bring(&mut marks, 2, seconds(2), 7, 30), Some(Advance::Grown(totals(30))));
     assert_eq!(bring(&mut marks, 1, seconds(3), 7, 120), None);
+    assert_eq!(marks.open(&"a".into(), 1, seconds(3), ROOM).err(), Some(2));
     assert_eq!(marks.len(), 1);
 }
 
@@ -136,5 +137,5 @@ fn marks_come_back_from_a_checkpoint() {
     assert_eq!(restored.len(), 5);
     assert_eq!(bring(&mut restored, 3, seconds(2), 4, 400), Some(Advance::Nothing));
     assert_eq!(bring(&mut restored, 2, seconds(2), 4, 900), None);
-    assert!(restored.open(&"idle".into(), 8, seconds(2), ROOM).is_none());
+    assert!(restored.open(&"idle".into(), 8, seconds(2), ROOM).is_err());
 }

@@ -90,7 +90,7 @@ impl Controller {
         for (shard, batch) in self.shards.iter_mut().zip(&routed.batches) {
             let applied = shard.apply(batch, now);
             all.refused += applied.refused;
-            all.outdated |= applied.outdated;
+            all.outdated = all.outdated.or(applied.outdated);
             all.discovered.extend(applied.discovered);
             all.violations.extend(applied.violations);
         }
@@ -324,8 +324,8 @@ fn what_there_is_no_room_for_is_refused_and_counted_when_it_comes_again() {
 fn an_agent_that_is_over_is_told_so() {
     let mut controller = Controller::new(1, Limits::default());
     let seen = |bytes| vec![record(pod_address(1, 1), pod_address(0, 0), 80, bytes, 90)];
-    assert!(!controller.report("node-0", 2, seen(5), NOW).outdated);
-    assert!(controller.report("node-0", 1, seen(50), NOW).outdated);
+    assert_eq!(controller.report("node-0", 2, seen(5), NOW).outdated, None);
+    assert_eq!(controller.report("node-0", 1, seen(50), NOW).outdated, Some(2));
     assert_eq!(controller.totals().bytes, 5);
 }
 

@@ -41,7 +41,10 @@ fn a_newer_incarnation_begins_at_zero_and_ends_the_older() {
     let old = acks.begin(&report(1, 7), Instant::now()).unwrap();
     assert_eq!(acks.begin(&report(2, 1), Instant::now()).unwrap().counted(), counted(1, 0));
     assert_eq!(old.counted(), counted(7, 0));
-    assert_eq!(acks.begin(&report(1, 8), Instant::now()).unwrap_err(), NotCounted::Outdated);
+    assert_eq!(
+        acks.begin(&report(1, 8), Instant::now()).unwrap_err(),
+        NotCounted::Outdated { known: 2 }
+    );
     assert_eq!(acks.begin(&report(2, 2), Instant::now()).unwrap().counted(), counted(2, 0));
 }
 
