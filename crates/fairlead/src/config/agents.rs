@@ -24,20 +24,21 @@ impl Default for Agents {
     }
 }
 
-pub(super) const LISTEN: Setting = Setting {
-    key: "agents.listen",
-    metavar: "ADDR",
-    help: "gRPC for agents, with certificates of its own authority; without TLS only in `up`, on loopback",
-    allowed: "an address and port, such as 0.0.0.0:7681 or [::]:7681",
-    take: |c, v| v.parse().ok().map(|v| c.agents.listen = v),
-    show: |c| c.agents.listen.to_string(),
-};
-
-pub(super) const CERTIFICATE: Setting = Setting {
-    key: "agents.certificate",
-    metavar: "TIME",
-    help: "How long a node's certificate lives; its agent renews it at two thirds",
-    allowed: "a time from 1h to 720h",
-    take: |c, v| values::time(v, "1h", "720h").map(|v| c.agents.certificate = v),
-    show: |c| values::show_time(c.agents.certificate),
-};
+pub(super) const SETTINGS: &[Setting] = &[
+    Setting {
+        key: "agents.listen",
+        metavar: "ADDR",
+        help: "gRPC for agents, with certificates of its own authority; without TLS only in `up`, on loopback",
+        allowed: "an address and port, such as 0.0.0.0:7681 or [::]:7681",
+        take: |c, v| v.parse().ok().map(|v| c.agents.listen = v),
+        show: |c| c.agents.listen.to_string(),
+    },
+    Setting {
+        key: "agents.certificate",
+        metavar: "TIME",
+        help: "How long a node's certificate lives; its agent renews it at two thirds",
+        allowed: "a time from 1h to 720h",
+        take: |c, v| values::time(v, "1h", "720h").map(|v| c.agents.certificate = v),
+        show: |c| values::show_time(c.agents.certificate),
+    },
+];

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use super::{Config, Setting};
+use super::Setting;
 use crate::values;
 
 #[derive(Clone, Debug)]
@@ -21,39 +21,39 @@ impl Default for Sense {
     }
 }
 
-pub(super) const CONTROLLERS: Setting = Setting {
-    key: "guard.controllers",
-    metavar: "LIST",
-    help: "Where the agent reports who talks to whom: names or addresses of controllers with the port for agents, separated by commas; `none` observes nothing",
-    allowed: "none, or hosts with ports separated by commas, such as fairlead.example.com:7681",
-    take: |c, v| values::words(v, host_and_port).map(|v| c.sense.controllers = v),
-    show: |c| values::show_words(&c.sense.controllers),
-};
-
-pub(super) const TOKEN_FILE: Setting = Setting {
-    key: "guard.token-file",
-    metavar: "FILE",
-    help: "Token that enrols this node the first time (`fairlead agents token`); not needed afterwards, nor for a controller on loopback",
-    allowed: "a file",
-    take: |c, v| values::path(v).map(|v| c.sense.token_file = Some(v)),
-    show: |c| values::show_path(c.sense.token_file.as_deref()),
-};
-
-pub(super) const TRACK: Setting = Setting {
-    key: "guard.track",
-    metavar: "WHETHER",
-    help: "Have the kernel track connections: `auto` does, with an nftables table of its own that no packet passes; `off` sees only what other rules have it track",
-    allowed: "auto or off",
-    take: |c: &mut Config, v| {
-        c.sense.track = match v {
-            "auto" => true,
-            "off" | "false" => false,
-            _ => return None,
-        };
-        Some(())
+pub(super) const SETTINGS: &[Setting] = &[
+    Setting {
+        key: "guard.controllers",
+        metavar: "LIST",
+        help: "Where the agent reports who talks to whom: names or addresses of controllers with the port for agents, separated by commas; `none` observes nothing",
+        allowed: "none, or hosts with ports separated by commas, such as fairlead.example.com:7681",
+        take: |c, v| values::words(v, host_and_port).map(|v| c.sense.controllers = v),
+        show: |c| values::show_words(&c.sense.controllers),
     },
-    show: |c| if c.sense.track { "auto" } else { "off" }.to_owned(),
-};
+    Setting {
+        key: "guard.token-file",
+        metavar: "FILE",
+        help: "Token that enrols this node the first time (`fairlead agents token`); not needed afterwards, nor for a controller on loopback",
+        allowed: "a file",
+        take: |c, v| values::path(v).map(|v| c.sense.token_file = Some(v)),
+        show: |c| values::show_path(c.sense.token_file.as_deref()),
+    },
+    Setting {
+        key: "guard.track",
+        metavar: "WHETHER",
+        help: "Have the kernel track connections: `auto` does, with an nftables table of its own that no packet passes; `off` sees only what other rules have it track",
+        allowed: "auto or off",
+        take: |c, v| {
+            c.sense.track = match v {
+                "auto" => true,
+                "off" | "false" => false,
+                _ => return None,
+            };
+            Some(())
+        },
+        show: |c| if c.sense.track { "auto" } else { "off" }.to_owned(),
+    },
+];
 
 fn host_and_port(text: &str) -> Option<String> {
     let (host, port) = text.rsplit_once(':')?;

@@ -105,7 +105,7 @@ fn what_is_not_yaml_or_not_settings_is_a_sentence() {
 #[test]
 fn what_is_shown_is_accepted_again() {
     let config = Config::default();
-    for setting in SETTINGS {
+    for setting in settings() {
         let shown = (setting.show)(&config);
         let accepted = (setting.take)(&mut config.clone(), &shown).is_some();
         assert!(accepted, "{}: {shown:?}", setting.key);
