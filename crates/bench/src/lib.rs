@@ -4,8 +4,10 @@
 //! `make bench` runs all of them. Absolute figures stand beside the ratios only to give the scale of
 //! this machine on this day.
 
+mod pairs;
 mod summary;
 mod table;
 
+pub use pairs::in_turn;
 pub use summary::{Line, Spread, Summary};
 pub use table::{Limit, OUT, Row, Table};

@@ -16,7 +16,7 @@ use std::process::ExitCode;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-use bench::Table;
+use bench::{Table, in_turn};
 use cni::wire::{self, Ask, Name, Reply, Request};
 use kernel::netlink::{
     Address, Change, End, LinkRef, Mac, Neighbour, Netlink, Route, RouteKind, SetLink, Veth,
@@ -31,6 +31,8 @@ use swarm::{Daemon, Pod, config, on_a_node, socket};
 /// Where Debian puts them.
 const RIVALS: &str = "/usr/lib/cni";
 const CONCURRENCY: [usize; 4] = [1, 8, 32, 100];
+/// Bursts with one that hangs and without.
+const PAIRS: usize = 5;
 
 /// How long it took until all were done.
 #[derive(Clone, Copy)]
@@ -84,7 +86,7 @@ fn main() -> ExitCode {
             }
             report(&mut table, count, concurrency, &runs);
         }
-        hung(&mut table, dir, &ours, rounds);
+        hung(&mut table, dir, &ours);
     });
     table.finish()
 }
@@ -125,40 +127,35 @@ fn report(table: &mut Table, count: usize, concurrency: usize, runs: &[(&str, Ve
     }
 }
 
-/// A hundred at once, one of which hangs: how long the others take, against none that hangs. Each
-/// goes first as often as the other, and no namespace is taken down meanwhile: the kernel does that
-/// behind everybody's back, under the lock that all of this waits for.
-fn hung(table: &mut Table, dir: &Path, ours: &Value, rounds: usize) {
+/// A hundred at once, one of which hangs: how long the others take, against none that hangs. No
+/// namespace is taken down meanwhile: the kernel does that behind everybody's back, under the lock
+/// that all of this waits for.
+fn hung(table: &mut Table, dir: &Path, ours: &Value) {
     let hasty = config(dir, 2);
-    let mut times = [Vec::new(), Vec::new()];
-    for round in 0..2 * rounds {
-        let bursts = [pods(dir, 100), pods(dir, 100)];
-        for (turn, pods) in bursts.iter().enumerate() {
-            let hangs = turn != round % 2;
-            let hang = hangs.then(|| faults::hang(&pods[50].container, step::CONFIGURE));
-            let began = Instant::now();
-            let last = Mutex::new(Duration::ZERO);
-            each(pods, 100, |pod| {
-                let is_hung = hangs && pod.container == pods[50].container;
-                let result = pod.plugin("ADD", if is_hung { &hasty } else { ours });
-                assert_eq!(result.is_err(), is_hung, "{result:?}");
-                if !is_hung {
-                    let mut last = last.lock();
-                    *last = began.elapsed().max(*last);
-                }
-            });
-            drop(hang);
-            // What hung is undone when it comes back; then it is like the others.
-            while pods.iter().any(|pod| pod.plugin("DEL", ours).is_err()) {
-                std::thread::sleep(Duration::from_millis(20));
+    let bursts: Vec<_> = (0..2 * PAIRS).map(|_| pods(dir, 100)).collect();
+    let mut next = bursts.iter();
+    let burst = |hangs: bool| {
+        let pods = next.next().unwrap();
+        let hang = hangs.then(|| faults::hang(&pods[50].container, step::CONFIGURE));
+        let began = Instant::now();
+        let last = Mutex::new(Duration::ZERO);
+        each(pods, 100, |pod| {
+            let is_hung = hangs && pod.container == pods[50].container;
+            let result = pod.plugin("ADD", if is_hung { &hasty } else { ours });
+            assert_eq!(result.is_err(), is_hung, "{result:?}");
+            if !is_hung {
+                let mut last = last.lock();
+                *last = began.elapsed().max(*last);
             }
-            times[usize::from(hangs)].push(last.into_inner().as_nanos() as f64);
+        });
+        drop(hang);
+        // What hung is undone when it comes back; then it is like the others.
+        while pods.iter().any(|pod| pod.plugin("DEL", ours).is_err()) {
+            std::thread::sleep(Duration::from_millis(20));
         }
-    }
-    let [without, with] = times.map(|mut times| {
-        times.sort_by(f64::total_cmp);
-        times[times.len() / 2]
-    });
+        last.into_inner().as_nanos() as f64
+    };
+    let [without, with] = in_turn(PAIRS, burst, |time| *time);
     table.row("ADD of 99 beside one that hangs", "ns", with, &[("none hangs", without)]);
     table.must("within 1.1 times", with <= 1.1 * without);
 }

@@ -16,7 +16,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use bench::Table;
+use bench::{Table, in_turn};
 use guard::admission::{Unknown, decide};
 use guard::conversations::{
     Batch, Directory, Labels, Level, Limits, Moment, PodFacts, Protocol, Readers, Record, Report,
@@ -38,6 +38,10 @@ const BATCH: usize = 1000;
 const PER_PAIR: u32 = 2;
 /// Of each thread.
 const SHARDS: usize = 4;
+/// Beside admission and alone.
+const PAIRS: usize = 7;
+/// Long enough for a rate of what would take minutes.
+const LONG: Duration = Duration::from_secs(3);
 
 fn main() -> ExitCode {
     // cargo adds `--bench`.
@@ -50,26 +54,27 @@ fn main() -> ExitCode {
     let (old, old_beside) = Old::default().run(&world, rounds);
     for threads in [1, 2] {
         let (mut parts, readers, router) = new(threads);
-        let first = ingest(&world, router, &mut parts, &readers, 0, false);
-        let (mut again, mut beside) = (Rate::default(), Rate::default());
-        for round in 1..=rounds {
-            again = again.best(ingest(&world, router, &mut parts, &readers, 2 * round - 1, false));
-            beside = beside.best(ingest(&world, router, &mut parts, &readers, 2 * round, true));
-        }
-        let mut beside_admission = |pace, rounds: std::ops::Range<u32>| {
-            let admitting = Admitting::start(pace, |program, request| {
-                black_box(decide(program, request, &Unknown).allowed);
-            });
-            let mut best = Rate::default();
-            for round in rounds {
-                best = best.best(ingest(&world, router, &mut parts, &readers, round, false));
-            }
-            admitting.stop();
-            best
+        // Totals grow, so that all of them have something to tell.
+        let mut round = 0..;
+        let mut run = |beside: Beside| {
+            let admitting = match beside {
+                Beside::Admission(pace) => Some(Admitting::start(pace, |program, request| {
+                    black_box(decide(program, request, &Unknown).allowed);
+                })),
+                Beside::Nothing | Beside::Reader => None,
+            };
+            let reader = matches!(beside, Beside::Reader);
+            let rate = ingest(&world, router, &mut parts, &readers, round.next().unwrap(), reader);
+            admitting.map(Admitting::stop);
+            rate
         };
-        let paced = beside_admission(Some(PACE), 2 * rounds + 1..3 * rounds + 1);
+        let first = run(Beside::Nothing);
+        let beside = (0..rounds).map(|_| run(Beside::Reader)).fold(Rate::default(), Rate::best);
         // Once: all that this program does then takes five times as long.
-        let flooded = beside_admission(None, 3 * rounds + 1..3 * rounds + 2);
+        let flooded = run(Beside::Admission(None));
+        let measure =
+            |admits| run(if admits { Beside::Admission(Some(PACE)) } else { Beside::Nothing });
+        let [again, paced] = in_turn(PAIRS, measure, |rate| rate.cpu);
         let what = |what: &str| format!("{what}, {threads} of our threads");
         // The writers' own time: what the work costs, whoever else uses the machine.
         let rivals = [("one lock around one map", old.cpu)];
@@ -90,14 +95,23 @@ fn main() -> ExitCode {
         table.row(&what("records while a reader walks all"), "/s", beside.clock, &rivals);
         if threads == 1 {
             sizes(&mut table, &parts);
-            phases(&mut table, &world, router, &mut parts, 4 * rounds + 1);
-            publishing(&mut table, &world, router, &mut parts, 4 * rounds + 2);
+            phases(&mut table, &world, router, &mut parts, round.next().unwrap());
+            publishing(&mut table, &world, router, &mut parts, round.next().unwrap());
             graphs(&mut table, &readers);
             pages(&mut table, &readers);
             saving(&mut table, &parts);
         }
     }
     table.finish()
+}
+
+/// What else goes on.
+enum Beside {
+    Nothing,
+    /// Who walks all conversations again and again.
+    Reader,
+    /// At this pace, or without pause.
+    Admission(Option<f64>),
 }
 
 /// Records a second. The machine may be busy with other things: CPU time says what the work costs,
@@ -428,7 +442,7 @@ impl Old {
 
     fn ingest(&self, world: &World, reader: bool) -> Rate {
         let done = AtomicBool::new(false);
-        let (spent, seconds) = thread::scope(|scope| {
+        let (records, spent, seconds) = thread::scope(|scope| {
             if reader {
                 scope.spawn(|| {
                     while !done.load(Ordering::Relaxed) {
@@ -438,7 +452,12 @@ impl Old {
                 });
             }
             let (started, before) = (Instant::now(), cpu());
+            let mut counted = 0;
             for report in &world.reports {
+                if started.elapsed() > LONG {
+                    break;
+                }
+                counted += report.records.len();
                 for record in &report.records {
                     let (client, server) = {
                         let names = self.names.read();
@@ -449,11 +468,10 @@ impl Old {
                     *map.entry(key).or_default() += record.totals;
                 }
             }
-            let spent = (cpu() - before, started.elapsed());
+            let spent = (counted as f64, cpu() - before, started.elapsed());
             done.store(true, Ordering::Relaxed);
             spent
         });
-        let records = world.records() as f64;
         Rate { cpu: records / spent.as_secs_f64(), clock: records / seconds.as_secs_f64() }
     }
 }
