@@ -9,5 +9,5 @@ mod summary;
 mod table;
 
 pub use pairs::in_turn;
-pub use summary::{Line, Spread, Summary};
+pub use summary::{Held, Line, Spread, Summary};
 pub use table::{Limit, OUT, Row, Table};

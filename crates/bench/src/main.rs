@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
 use std::time::Instant;
 
-use bench::{OUT, Summary, Table};
+use bench::{Line, OUT, Summary, Table};
 
 /// Package and benchmark.
 const BENCHMARKS: [(&str, &str); 11] = [
@@ -87,7 +87,11 @@ fn main() -> Result<ExitCode, Box<dyn Error>> {
     for name in &failed {
         eprintln!("{name} could not be measured");
     }
-    let well = failed.is_empty() && summary.holds();
+    for (line, held) in summary.broken() {
+        let Line { bench, what, runs, .. } = line;
+        eprintln!("does not hold: {bench}: {what}: {} ({} of {runs} runs)", held.says, held.runs);
+    }
+    let well = failed.is_empty() && summary.broken().next().is_none();
     Ok(if well { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 

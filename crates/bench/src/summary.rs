@@ -79,10 +79,10 @@ impl Summary {
         Self { with: Vec::new(), lines }
     }
 
-    /// Whether every limit held in most runs.
-    pub fn holds(&self) -> bool {
-        let held = |line: &Line| line.limit.as_ref().is_none_or(|held| held.runs * 2 > line.runs);
-        self.lines.iter().all(held)
+    /// What did not hold in most runs.
+    pub fn broken(&self) -> impl Iterator<Item = (&Line, &Held)> {
+        let limits = self.lines.iter().filter_map(|line| Some((line, line.limit.as_ref()?)));
+        limits.filter(|(line, held)| held.runs * 2 <= line.runs)
     }
 
     pub fn markdown(&self) -> String {
