@@ -20,12 +20,12 @@ pub struct CannotRun(pub String);
 const SILENCE: Duration = Duration::from_secs(60);
 
 /// Runs both designs. `side` is how this program is run again for one of them: a command to which
-/// nothing is added.
+/// nothing is added. Who is told hears of no sample while the stage is set.
 pub fn run(
     incident: &'static Incident,
     plan: &Plan,
     side: &dyn Fn(Design) -> Command,
-    tell: &mut dyn FnMut(Design, &Sample),
+    tell: &mut dyn FnMut(Design, Option<&Sample>),
 ) -> Result<Outcome, CannotRun> {
     let missing = incident.needs.iter().filter_map(|need| need.missing(&plan.plugin));
     let missing: Vec<String> = missing.collect();
@@ -73,7 +73,7 @@ fn one(
     design: Design,
     plan: &Plan,
     mut command: Command,
-    tell: &mut dyn FnMut(&Sample),
+    tell: &mut dyn FnMut(Option<&Sample>),
 ) -> Result<Side, CannotRun> {
     let cannot = |why: &str| {
         CannotRun(format!(
@@ -102,14 +102,14 @@ fn one(
 fn listen(
     lines: &Receiver<Line>,
     silence: Duration,
-    tell: &mut dyn FnMut(&Sample),
+    tell: &mut dyn FnMut(Option<&Sample>),
 ) -> Result<Side, Option<String>> {
     let mut timeline = Vec::new();
     loop {
         match lines.recv_timeout(silence) {
-            Ok(Line::Staging) => {}
+            Ok(Line::Staging) => tell(None),
             Ok(Line::Sample(sample)) => {
-                tell(&sample);
+                tell(Some(&sample));
                 timeline.push(sample);
             }
             Ok(Line::Ended(ended)) => return Ok(Side { ended: *ended, timeline: thin(timeline) }),

@@ -315,7 +315,7 @@ impl Shown {
         Self { incident, terminal: std::io::stderr().is_terminal(), last: None }
     }
 
-    fn tell(&mut self, design: Design, sample: &Sample) {
+    fn tell(&mut self, design: Design, sample: Option<&Sample>) {
         let now = Instant::now();
         let same = self.last.filter(|(last, _)| *last == design);
         if !self.terminal && same.is_some_and(|(_, at)| now < at + Self::NOW_AND_THEN) {
@@ -326,7 +326,10 @@ impl Shown {
             eprintln!();
         }
         self.last = Some((design, now));
-        let line = render::progress(design, sample, self.incident.level);
+        let line = match sample {
+            Some(sample) => render::progress(design, sample, self.incident.level),
+            None => format!("{}   setting the stage …", design.name()),
+        };
         if self.terminal {
             let width = crate::terminal::size().map_or(160, |(columns, _)| usize::from(columns));
             let line: String = line.chars().take(width.saturating_sub(1)).collect();

@@ -28,8 +28,6 @@ const REVIEWERS: usize = 48;
 const READERS: usize = 8;
 /// Joins under way at once.
 const JOINERS: usize = 64;
-/// The time before: for a p99 of the same pace.
-const BEFORE: Duration = Duration::from_secs(5);
 /// Between two looks at what is due.
 const PACE: Duration = Duration::from_millis(5);
 /// For what is not the incident.
@@ -66,7 +64,8 @@ async fn replay(server: &mut Server, load: Load, recorder: &Recorder, tasks: &Ta
     };
     let agents = shared.agents(load.agents).await?;
     let epoch = agents.first().map(|agent| agent.epoch);
-    let quiet = Phase::begin(load.part(BEFORE), BEFORE, false);
+    // As long as the stall: what a shared machine does now and then, it does to both.
+    let quiet = Phase::begin(load, load.hold, false);
     let (_, agents) = shared.mix(&quiet, agents).await?;
 
     recorder.staged();
@@ -159,20 +158,6 @@ impl Due {
             self.due.add_permits(now - given);
             given = now;
             tokio::time::sleep(PACE).await;
-        }
-    }
-}
-
-impl Load {
-    /// As much as comes in `span`.
-    fn part(&self, span: Duration) -> Self {
-        let part = |all: usize| due(all, span, self.hold.max(span)).max(1);
-        Self {
-            reports: part(self.reports),
-            joins: part(self.joins),
-            reviews: part(self.reviews),
-            reads: part(self.reads),
-            ..*self
         }
     }
 }
