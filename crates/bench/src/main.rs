@@ -59,7 +59,7 @@ fn main() -> Result<ExitCode, Box<dyn Error>> {
         .filter(|(package, _)| chosen(package))
         .map(|(_, name)| name)
         .collect();
-    // All of it first: what is built while it is measured would be measured too.
+    // All of it first: what does not build is known before anything is measured, and progress is seen.
     let built = cargo_bench(&names).arg("--no-run").status()?;
     if !built.success() {
         return Ok(ExitCode::FAILURE);
