@@ -25,7 +25,7 @@ lint: ## formatting, clippy with warnings as errors, shell scripts
 	shellcheck scripts/* .ci/run
 
 bench: ## every benchmark, RUNS times: one table of ratios against named rivals
-	@scripts/setup run
+	@scripts/setup bench
 	KUBEBUILDER_ASSETS=$$(scripts/kube-assets) $(CARGO) run --quiet --release -p bench -- --runs $(RUNS)
 
 # clippy is the compiler here: it lints what it builds, and nothing is built twice.

@@ -1,6 +1,6 @@
-/// Measures `pairs` of two in turn (`false` one, `true` the other), each first as often as the other,
-/// and gives the pair in the middle by the ratio of their figures: what a shared machine does to one
-/// of a pair it does to the other.
+/// Measures `pairs` of two (`false` one, `true` the other), each first every other time, and gives the
+/// pair in the middle by the ratio of their figures: what a shared machine does to one of a pair it
+/// does to the other.
 ///
 /// # Panics
 /// If there are no pairs.
