@@ -3,7 +3,8 @@
 //! Contract: a policy admits what the rules allow into the workloads it selects, never more without
 //! a note that says so. What a policy cannot say is left out with a note: deny rules, applications,
 //! ranges of protocols it does not know, groups by image, name, node or expression, and what leaves
-//! a workload.
+//! a workload. A workload whose pods have no label that lasts from one run to the next is left out
+//! with a note too: an empty selector would select every pod of the namespace.
 //!
 //! A policy isolates what it selects: everything that no policy allows is refused. So the rules are
 //! to be complete for a group before its policy is applied.
@@ -45,14 +46,27 @@ const NAMESPACE_NAME: &str = "kubernetes.io/metadata.name";
 
 const LONGEST_NAME: usize = 253;
 
-/// Labels that a controller adds to tell its own pods apart.
-const OF_ONE_POD: [&str; 5] = [
+/// Labels that controllers put on the pods of one run, one revision or one replica. A selector with
+/// one of them would stop selecting at the next run or rollout.
+const OF_ONE_RUN: [&str; 9] = [
     "apps.kubernetes.io/pod-index",
     "controller-revision-hash",
+    "controller-uid",
+    "job-completion-index",
+    "job-name",
     "pod-template-generation",
     "pod-template-hash",
+    "rollouts-pod-template-hash",
     "statefulset.kubernetes.io/pod-name",
 ];
+
+/// The Job controller's labels: `job-name`, `controller-uid`, `job-completion-index` and what may
+/// be added to them.
+const OF_JOBS: &str = "batch.kubernetes.io/";
+
+fn is_of_one_run(label: &str) -> bool {
+    OF_ONE_RUN.contains(&label) || label.starts_with(OF_JOBS)
+}
 
 pub fn export(rules: &[NetworkRule], groups: &Groups) -> Exported {
     let mut exported = Exported::default();
@@ -197,9 +211,19 @@ fn learned(namespace: &str, owner: &str, groups: &Groups) -> Result<Selected, St
     }
     let mut common =
         common.ok_or(format!("{namespace}/{owner} has no pods to take labels from"))?;
-    common.retain(|key, _| !OF_ONE_POD.contains(&key.as_str()));
+    let passing: Vec<_> = common.extract_if(.., |key, _| is_of_one_run(key)).collect();
+    if common.is_empty() && !passing.is_empty() {
+        let passing: Vec<_> = passing.into_iter().map(|(key, _)| key).collect();
+        return Err(format!(
+            "the pods of {namespace}/{owner} have only labels of one run or revision in common \
+             ({}), which the next one will not have; give its pod template a label of its own",
+            passing.join(", ")
+        ));
+    }
     if common.is_empty() {
-        return Err(format!("the pods of {namespace}/{owner} have no label in common"));
+        return Err(format!(
+            "the pods of {namespace}/{owner} have no label in common; give its pod template one"
+        ));
     }
     let strays = |labels: &Labels| common.iter().all(|(key, value)| labels.get(key) == Some(value));
     let others = groups.workloads(namespace).filter(|pod| !is_member(&pod.owner()));

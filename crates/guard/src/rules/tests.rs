@@ -336,6 +336,57 @@ fn what_a_network_policy_cannot_say_is_noted_and_left_out() {
     }
 }
 
+/// A pod of one run of a CronJob, with what the Job controller adds to its labels.
+fn run_of(cron_job: &str, number: u8, app: Option<&str>) -> PodFacts {
+    let mut pod = pod(cron_job, number);
+    let (job, uid) = (format!("{cron_job}-2900{number}"), format!("uid-{number}"));
+    let labels = [
+        ("batch.kubernetes.io/controller-uid", uid.as_str()),
+        ("batch.kubernetes.io/job-completion-index", "0"),
+        ("batch.kubernetes.io/job-name", job.as_str()),
+        ("controller-uid", uid.as_str()),
+        ("job-name", job.as_str()),
+    ];
+    let labels = labels.into_iter().chain(app.map(|app| ("app", app)));
+    pod.labels = labels.map(|(key, value)| (key.to_owned(), value.to_owned())).collect();
+    pod.owner = Some(format!("CronJob/{cron_job}").into());
+    pod
+}
+
+#[test]
+fn the_policy_of_a_cron_job_selects_every_run_of_it() {
+    let mut groups = groups(GroupMode::Monitor);
+    groups.apply_pod(&run_of("backup", 8, Some("backup")), Moment(0));
+    let (db, backup) = ("shop/Deployment/db", "shop/CronJob/backup");
+    let rules = [
+        rule("from", json!({"from": backup, "to": db, "action": "allow"})),
+        rule("to", json!({"from": "any", "to": backup, "action": "allow"})),
+    ];
+    let exported = export(&rules, &groups);
+    assert_eq!(exported.notes, []);
+    let said = serde_json::to_value(&exported.policies).unwrap();
+    let expected = json!({ "matchLabels": { "app": "backup" } });
+    assert_eq!(said[0]["spec"]["podSelector"], expected, "{said}");
+    assert_eq!(said[1]["spec"]["ingress"][0]["from"][0]["podSelector"], expected, "{said}");
+}
+
+#[test]
+fn a_workload_with_labels_of_one_run_only_is_left_out_with_the_reason() {
+    let mut groups = groups(GroupMode::Monitor);
+    groups.apply_pod(&run_of("backup", 8, None), Moment(0));
+    let mut bare = pod("bare", 9);
+    bare.labels.clear();
+    groups.apply_pod(&bare, Moment(0));
+    let to = |name: &str, to: &str| rule(name, json!({"from": "any", "to": to, "action": "allow"}));
+    let rules = [to("a", "shop/CronJob/backup"), to("b", "shop/Deployment/bare")];
+    let (yaml, notes) = exported(&rules, &groups);
+    assert_eq!(yaml, Vec::<String>::new(), "an empty selector would select every pod");
+    assert_eq!(notes.len(), 2, "{notes:?}");
+    assert!(notes[0].contains("only labels of one run or revision"), "{}", notes[0]);
+    assert!(notes[0].contains("job-name") && notes[0].contains("pod template"), "{}", notes[0]);
+    assert!(notes[1].contains("no label in common"), "{}", notes[1]);
+}
+
 #[test]
 fn a_made_group_of_labels_is_a_selector() {
     let mut groups = groups(GroupMode::Monitor);
