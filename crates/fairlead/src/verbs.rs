@@ -20,6 +20,7 @@ mod forward;
 mod get;
 mod groups;
 mod inflight;
+mod install;
 mod kinds;
 mod logs;
 mod mesh;
@@ -57,6 +58,7 @@ use crate::output::Verdict;
 Examples:
   fairlead up --data ./data             run everything on this machine
   fairlead agent                        run this node's pod network
+  fairlead install                      put it into a cluster; then: status, upgrade, uninstall
   fairlead clusters list                every cluster, its state and why
   fairlead get pods -A --all-clusters   resources of many clusters, as kubectl shows them
   fairlead search checkout              where is it?
@@ -77,6 +79,10 @@ pub(crate) struct Cli {
 enum Verb {
     Up(up::Args),
     Controller(controller::Args),
+    Install(Box<install::Args>),
+    Upgrade(install::UpgradeArgs),
+    Uninstall(install::UninstallArgs),
+    Status(install::StatusArgs),
     Agent(agent::Args),
     Agents(agents::Args),
     Clusters(clusters::Args),
@@ -121,6 +127,10 @@ pub(crate) fn dispatch(cli: &Cli) -> Verdict {
         Verb::Up(args) => return up::run(args),
         Verb::Controller(args) => return controller::run(args),
         Verb::Agent(args) => return agent::run(args),
+        Verb::Install(args) => return install::run(args),
+        Verb::Upgrade(args) => return install::upgrade(args),
+        Verb::Uninstall(args) => return install::uninstall(args),
+        Verb::Status(args) => return install::status(args),
         Verb::Admission(args) => return admission::run(args),
         Verb::Mesh(args) => return mesh::run(args),
         Verb::Net(args) => return net::run(args),

@@ -1,0 +1,161 @@
+//! One short task on every node: a pod that runs our own program with the node's directories, and is
+//! removed when it has ended.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use flow::Deadline;
+use serde_json::{Value, json};
+
+use crate::cluster::{Cluster, Error, Reference};
+use crate::ready::trouble;
+
+/// Between two looks.
+const LOOK: Duration = Duration::from_millis(500);
+const LABEL: &str = "fairlead.dev/node-task";
+/// What is read of a task's output.
+const LINES: i64 = 1000;
+
+/// What runs, and with what.
+#[derive(Clone, Debug)]
+pub struct Task<'a> {
+    /// In the pods' names.
+    pub name: &'a str,
+    pub namespace: &'a str,
+    pub image: &'a str,
+    pub pull_policy: &'a str,
+    pub pull_secrets: &'a Value,
+    pub args: &'a [String],
+    /// Directories of the node, mounted where they are there.
+    pub directories: &'a [String],
+}
+
+/// How it ended on one node: what it printed, or why it did not end well.
+pub type Ended = BTreeMap<String, Result<String, String>>;
+
+impl Task<'_> {
+    fn pod(&self, index: usize, node: &str) -> Value {
+        let volume = |(i, path): (usize, &String)| json!({"name": format!("d{i}"), "hostPath": {"path": path, "type": "DirectoryOrCreate"}});
+        let mount = |(i, path): (usize, &String)| json!({"name": format!("d{i}"), "mountPath": path});
+        json!({
+            "apiVersion": "v1",
+            "kind": "Pod",
+            "metadata": {
+                "name": format!("fairlead-{}-{index}", self.name),
+                "namespace": self.namespace,
+                "labels": {LABEL: self.name, "app.kubernetes.io/part-of": "fairlead"},
+            },
+            "spec": {
+                "nodeName": node,
+                "hostNetwork": true,
+                "restartPolicy": "Never",
+                "automountServiceAccountToken": false,
+                "enableServiceLinks": false,
+                "priorityClassName": "system-node-critical",
+                "terminationGracePeriodSeconds": 0,
+                "tolerations": [{"operator": "Exists"}],
+                "imagePullSecrets": self.pull_secrets,
+                "containers": [{
+                    "name": "task",
+                    "image": self.image,
+                    "imagePullPolicy": self.pull_policy,
+                    "args": self.args,
+                    // It reads and removes what an agent, which is privileged, makes on the node.
+                    "securityContext": {"privileged": true, "runAsUser": 0, "runAsGroup": 0, "runAsNonRoot": false},
+                    "volumeMounts": self.directories.iter().enumerate().map(mount).collect::<Vec<_>>(),
+                }],
+                "volumes": self.directories.iter().enumerate().map(volume).collect::<Vec<_>>(),
+            },
+        })
+    }
+
+    fn reference(&self, index: usize) -> Reference {
+        let name = format!("fairlead-{}-{index}", self.name);
+        Reference::new("v1", "Pod", Some(self.namespace), &name)
+    }
+
+    /// Runs it on these nodes at once, until each has ended or the deadline has passed.
+    pub async fn run(
+        &self,
+        cluster: &Cluster,
+        nodes: &[String],
+        deadline: Deadline,
+    ) -> Result<Ended, Error> {
+        for index in 0..nodes.len() {
+            cluster.delete(&self.reference(index)).await?;
+        }
+        for (index, node) in nodes.iter().enumerate() {
+            self.make(cluster, index, node, deadline).await?;
+        }
+        let ended = self.wait(cluster, nodes, deadline).await;
+        for index in 0..nodes.len() {
+            cluster.delete(&self.reference(index)).await?;
+        }
+        ended
+    }
+
+    /// One of an earlier run may still be going.
+    async fn make(
+        &self,
+        cluster: &Cluster,
+        index: usize,
+        node: &str,
+        deadline: Deadline,
+    ) -> Result<(), Error> {
+        let pod = self.pod(index, node);
+        loop {
+            match cluster.create(&pod).await {
+                Ok(_) => return Ok(()),
+                Err(error) if deadline.has_passed() => return Err(error),
+                Err(error) => {
+                    if cluster.get(&self.reference(index)).await?.is_none() {
+                        return Err(error);
+                    }
+                    tokio::time::sleep(LOOK).await;
+                }
+            }
+        }
+    }
+
+    async fn wait(
+        &self,
+        cluster: &Cluster,
+        nodes: &[String],
+        deadline: Deadline,
+    ) -> Result<Ended, Error> {
+        let mut ended = Ended::new();
+        loop {
+            let selector = format!("{LABEL}={}", self.name);
+            let pods = cluster.list("v1", "Pod", Some(self.namespace), &selector).await?;
+            let mut waiting = Vec::new();
+            for node in nodes.iter().filter(|node| !ended.contains_key(*node)).cloned().collect::<Vec<_>>() {
+                let pod = pods.iter().find(|pod| pod["spec"]["nodeName"] == *node);
+                let phase = pod.and_then(|pod| pod["status"]["phase"].as_str()).unwrap_or_default();
+                let name = pod.and_then(|pod| pod["metadata"]["name"].as_str()).unwrap_or_default();
+                match phase {
+                    "Succeeded" => {
+                        let said = cluster.logs(self.namespace, name, LINES).await?;
+                        ended.insert(node, Ok(said));
+                    }
+                    "Failed" => {
+                        let said = cluster.logs(self.namespace, name, LINES).await;
+                        let said = said.unwrap_or_else(|error| flow::sentence(&error));
+                        ended.insert(node, Err(said.trim().to_owned()));
+                    }
+                    _ => waiting.push((node, pod.and_then(trouble))),
+                }
+            }
+            if waiting.is_empty() {
+                return Ok(ended);
+            }
+            if deadline.has_passed() {
+                for (node, why) in waiting {
+                    let why = why.unwrap_or_else(|| "its kubelet did not take the pod".to_owned());
+                    ended.insert(node, Err(why));
+                }
+                return Ok(ended);
+            }
+            tokio::time::sleep(LOOK).await;
+        }
+    }
+}

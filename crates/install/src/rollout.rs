@@ -1,0 +1,337 @@
+//! Putting objects into a cluster, in the order that works, and waiting until they are there.
+//!
+//! ```text
+//! install   record ─► namespace ─► definitions (served) ─► permissions, services, pools ─► agents and
+//!           controllers ─► ready ─► what is no longer wanted goes ─► record
+//! upgrade   the same, but controllers are ready before agents are replaced; if either is not in time,
+//!           what was there before is applied again
+//! ```
+//!
+//! Contract:
+//! - The record is written first and names everything that may be there, so that an installation that was
+//!   cut off can be removed, or gone on with.
+//! - Every step may be done again: applying is idempotent.
+//! - An upgrade never takes a definition back: older controllers read objects of newer definitions.
+
+use std::collections::BTreeSet;
+use std::time::{Duration, Instant};
+
+use flow::Deadline;
+use serde::Serialize;
+use serde_json::{Value, json};
+
+use crate::cluster::{Cluster, Error, Reference};
+use crate::ready::{Readiness, readiness, trouble};
+use crate::record::{Record, Unread};
+
+/// Between two looks.
+const LOOK: Duration = Duration::from_millis(500);
+/// A server takes a second or two to serve a definition that it has accepted.
+const SERVED: Duration = Duration::from_secs(60);
+/// How many pods are named when something is not ready.
+const NAMED: usize = 5;
+/// On what Helm and we leave in place when the rest is removed or replaced.
+const KEEP: &str = "helm.sh/resource-policy";
+
+/// On a namespace that an installation made.
+pub(crate) const PART_OF: (&str, &str) = ("app.kubernetes.io/part-of", "fairlead");
+/// What such a namespace needs where Pod Security is enforced: agents are privileged pods.
+const POD_SECURITY: (&str, &str) = ("pod-security.kubernetes.io/enforce", "privileged");
+
+/// What is told while it goes on.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Progress {
+    /// A step is done.
+    Done { step: &'static str, detail: String, took: Duration },
+    /// What is being waited for.
+    Waiting(String),
+    /// Something that somebody should know.
+    Note(String),
+}
+
+/// Something that was applied and did not come up in time.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct NotReady {
+    pub object: String,
+    #[serde(flatten)]
+    pub readiness: Readiness,
+    /// Its pods that are not ready, and what each says.
+    pub pods: Vec<String>,
+}
+
+#[derive(Debug, thiserror::Error)]
+pub enum Failed {
+    #[error(transparent)]
+    Cluster(#[from] Error),
+    #[error(transparent)]
+    Record(#[from] Unread),
+    #[error("not everything is ready after {} s: {}", .after.as_secs(), told(.what))]
+    NotReady { after: Duration, what: Vec<NotReady> },
+    #[error("{}", went_back(.why, .back))]
+    WentBack { why: String, back: Result<(), String> },
+}
+
+fn told(what: &[NotReady]) -> String {
+    let one = |not: &NotReady| {
+        let Readiness { done, wanted, why, .. } = &not.readiness;
+        let why = why.as_deref().unwrap_or("not ready");
+        let pods = not.pods.iter().map(|pod| format!("\n    {pod}")).collect::<String>();
+        format!("\n  {}: {done} of {wanted}, {why}{pods}", not.object)
+    };
+    what.iter().map(one).collect()
+}
+
+fn went_back(why: &str, back: &Result<(), String>) -> String {
+    match back {
+        Ok(()) => format!("the upgrade was taken back, and what was there before runs: {why}"),
+        Err(worse) => format!(
+            "the upgrade failed ({why}) and could not be taken back ({worse}): run `fairlead status`, and `fairlead upgrade` again when what it names is mended"
+        ),
+    }
+}
+
+/// The objects of a chart by what must come before what.
+#[derive(Debug, Default)]
+struct Phases<'a> {
+    definitions: Vec<&'a Value>,
+    /// Everything that workloads stand on; namespaces first, our own kinds last.
+    foundations: Vec<&'a Value>,
+    agents: Vec<&'a Value>,
+    controllers: Vec<&'a Value>,
+}
+
+impl<'a> Phases<'a> {
+    fn of(objects: &'a [Value]) -> Self {
+        let mut phases = Self::default();
+        let mut ours = Vec::new();
+        for object in objects {
+            match object["kind"].as_str() {
+                Some("CustomResourceDefinition") => phases.definitions.push(object),
+                Some("DaemonSet") => phases.agents.push(object),
+                Some("Deployment") => phases.controllers.push(object),
+                Some("Namespace") => phases.foundations.insert(0, object),
+                _ if is_ours(object) => ours.push(object),
+                _ => phases.foundations.push(object),
+            }
+        }
+        phases.foundations.extend(ours);
+        phases
+    }
+}
+
+fn is_ours(object: &Value) -> bool {
+    object["apiVersion"].as_str().is_some_and(|version| version.starts_with("fairlead.dev/"))
+}
+
+/// Whether an object outlives the installation that made it.
+fn is_kept(object: &Value) -> bool {
+    object["metadata"]["annotations"][KEEP] == "keep"
+}
+
+/// The namespace of an installation: agents are privileged pods.
+pub fn namespace(name: &str) -> Value {
+    json!({
+        "apiVersion": "v1",
+        "kind": "Namespace",
+        "metadata": {
+            "name": name,
+            "labels": {PART_OF.0: PART_OF.1, POD_SECURITY.0: POD_SECURITY.1},
+        },
+    })
+}
+
+/// One run of `install` or `upgrade`.
+pub struct Rollout<'a> {
+    pub cluster: &'a Cluster,
+    pub namespace: &'a str,
+    pub deadline: Deadline,
+    pub tell: &'a mut dyn FnMut(Progress),
+}
+
+impl std::fmt::Debug for Rollout<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Rollout").field("namespace", &self.namespace).finish_non_exhaustive()
+    }
+}
+
+impl Rollout<'_> {
+    /// Installs, or brings what is installed to what is wanted. With `wait` off nothing is waited for
+    /// but definitions.
+    pub async fn install(&mut self, wanted: &Record, wait: bool) -> Result<(), Failed> {
+        let before = Record::read(self.cluster, self.namespace).await?;
+        self.begin(wanted, before.as_ref()).await?;
+        let phases = Phases::of(&wanted.objects);
+        self.apply("agents", &phases.agents).await?;
+        self.apply("controllers", &phases.controllers).await?;
+        if wait {
+            self.wait_for("agents", &phases.agents).await?;
+            self.wait_for("controllers", &phases.controllers).await?;
+        }
+        self.finish(wanted, before.as_ref()).await
+    }
+
+    /// Replaces what runs, controllers first. What does not come up in time is taken back.
+    pub async fn upgrade(&mut self, before: &Record, wanted: &Record) -> Result<(), Failed> {
+        match self.replace(before, wanted).await {
+            Ok(()) => Ok(()),
+            Err(error @ Failed::WentBack { .. }) => Err(error),
+            Err(error) => {
+                let why = flow::sentence(&error);
+                (self.tell)(Progress::Note(format!("{why}; going back to {}", before.version)));
+                let back = self.go_back(before, wanted).await;
+                let back = back.map_err(|error| flow::sentence(&error));
+                Err(Failed::WentBack { why, back })
+            }
+        }
+    }
+
+    async fn replace(&mut self, before: &Record, wanted: &Record) -> Result<(), Failed> {
+        self.begin(wanted, Some(before)).await?;
+        let phases = Phases::of(&wanted.objects);
+        self.apply("controllers", &phases.controllers).await?;
+        self.wait_for("controllers", &phases.controllers).await?;
+        self.apply("agents", &phases.agents).await?;
+        self.wait_for("agents", &phases.agents).await?;
+        self.finish(wanted, Some(before)).await
+    }
+
+    async fn go_back(&mut self, before: &Record, wanted: &Record) -> Result<(), Failed> {
+        // As long as an upgrade takes that goes well.
+        self.deadline = Deadline::after(Duration::from_secs(300));
+        let phases = Phases::of(&before.objects);
+        self.apply("permissions and services", &phases.foundations).await?;
+        self.apply("agents", &phases.agents).await?;
+        self.apply("controllers", &phases.controllers).await?;
+        self.wait_for("agents", &phases.agents).await?;
+        self.wait_for("controllers", &phases.controllers).await?;
+        self.finish(before, Some(wanted)).await
+    }
+
+    /// The record, the definitions, and what workloads stand on.
+    async fn begin(&mut self, wanted: &Record, before: Option<&Record>) -> Result<(), Failed> {
+        self.make_namespace().await?;
+        let mut all = wanted.clone();
+        all.objects.extend(no_longer_wanted(before, wanted));
+        all.write(self.cluster, self.namespace).await?;
+        let phases = Phases::of(&wanted.objects);
+        self.apply("definitions", &phases.definitions).await?;
+        let until = self.deadline;
+        self.deadline = until.within(SERVED);
+        let served = self.wait_for("definitions", &phases.definitions).await;
+        self.deadline = until;
+        served?;
+        self.apply("permissions and services", &phases.foundations).await
+    }
+
+    /// A namespace that was there before stays its owner's: an uninstall does not remove it.
+    async fn make_namespace(&mut self) -> Result<(), Failed> {
+        let space = namespace(self.namespace);
+        let found = match Reference::of(&space) {
+            Some(of) => self.cluster.get(&of).await?,
+            None => None,
+        };
+        let Some(found) = found else { return self.apply("namespace", &[&space]).await };
+        let labels = &found["metadata"]["labels"];
+        if labels[PART_OF.0] == PART_OF.1 {
+            return Ok(());
+        }
+        if labels[POD_SECURITY.0].as_str().is_some_and(|level| level != POD_SECURITY.1) {
+            let (label, level) = POD_SECURITY;
+            let note = format!(
+                "the namespace {} does not admit privileged pods, which agents are: label it {label}={level}",
+                self.namespace
+            );
+            (self.tell)(Progress::Note(note));
+        }
+        Ok(())
+    }
+
+    /// Removes what an earlier version had and this one has not.
+    async fn finish(&mut self, wanted: &Record, before: Option<&Record>) -> Result<(), Failed> {
+        for object in no_longer_wanted(before, wanted) {
+            if let Some(of) = Reference::of(&object).filter(|_| !is_kept(&object)) {
+                self.cluster.delete(&of).await?;
+                (self.tell)(Progress::Note(format!("{of} is no longer part of it: removed")));
+            }
+        }
+        wanted.write(self.cluster, self.namespace).await?;
+        Ok(())
+    }
+
+    async fn apply(&mut self, step: &'static str, objects: &[&Value]) -> Result<(), Failed> {
+        if objects.is_empty() {
+            return Ok(());
+        }
+        let began = Instant::now();
+        for object in objects {
+            self.cluster.apply(object).await?;
+        }
+        let detail = match objects {
+            [one] => format!("{} applied", Reference::of(one).map_or_else(String::new, |of| of.to_string())),
+            many => format!("{} applied", many.len()),
+        };
+        (self.tell)(Progress::Done { step, detail, took: began.elapsed() });
+        Ok(())
+    }
+
+    async fn wait_for(&mut self, step: &'static str, objects: &[&Value]) -> Result<(), Failed> {
+        let began = Instant::now();
+        let references: Vec<_> = objects.iter().filter_map(|object| Reference::of(object)).collect();
+        loop {
+            let mut waiting = Vec::new();
+            let (mut done, mut wanted) = (0, 0);
+            for of in &references {
+                let object = self.cluster.get(of).await?.unwrap_or_default();
+                let readiness = readiness(&object);
+                done += readiness.done;
+                wanted += readiness.wanted;
+                if !readiness.ready {
+                    waiting.push((of, object, readiness));
+                }
+            }
+            if waiting.is_empty() {
+                if !references.is_empty() {
+                    let detail = format!("{done} ready");
+                    (self.tell)(Progress::Done { step, detail, took: began.elapsed() });
+                }
+                return Ok(());
+            }
+            if self.deadline.has_passed() {
+                let mut what = Vec::new();
+                for (of, object, readiness) in waiting {
+                    let pods = self.troubles(&object).await.unwrap_or_default();
+                    what.push(NotReady { object: of.to_string(), readiness, pods });
+                }
+                return Err(Failed::NotReady { after: began.elapsed(), what });
+            }
+            (self.tell)(Progress::Waiting(format!("{step}: {done} of {wanted} ready")));
+            tokio::time::sleep(LOOK).await;
+        }
+    }
+
+    /// What a workload's pods say that are not ready.
+    async fn troubles(&self, workload: &Value) -> Result<Vec<String>, Error> {
+        let labels = workload["spec"]["selector"]["matchLabels"].as_object();
+        let Some(labels) = labels else { return Ok(Vec::new()) };
+        let pair = |(key, value): (&String, &Value)| Some(format!("{key}={}", value.as_str()?));
+        let selector: Vec<_> = labels.iter().filter_map(pair).collect();
+        let pods = self.cluster.list("v1", "Pod", Some(self.namespace), &selector.join(",")).await?;
+        let told = pods.iter().filter_map(|pod| {
+            let name = pod["metadata"]["name"].as_str()?;
+            let node = pod["spec"]["nodeName"].as_str().unwrap_or("no node yet");
+            Some(format!("{name} on {node}: {}", trouble(pod)?))
+        });
+        Ok(told.take(NAMED).collect())
+    }
+}
+
+fn no_longer_wanted(before: Option<&Record>, wanted: &Record) -> Vec<Value> {
+    let kept: BTreeSet<_> = wanted.references().into_iter().collect();
+    let objects = before.map(|record| record.objects.as_slice()).unwrap_or_default();
+    let gone = objects.iter().filter(|object| Reference::of(object).is_some_and(|of| !kept.contains(&of)));
+    // Never a definition: with it all its objects would go.
+    gone.filter(|object| object["kind"] != "CustomResourceDefinition").cloned().collect()
+}
+
+#[cfg(test)]
+mod tests;
