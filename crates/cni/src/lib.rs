@@ -10,10 +10,12 @@
 //! - `wire`: one request and one reply per connection, framed, bounded, with a deadline.
 //! - `plugin`: what the executable does. Synchronous, no runtime, no threads: it starts in about a
 //!   millisecond, because a node starts it several times for every pod.
+//! - `ready`: the mark of an agent that is well, which holds while the agent is being replaced.
 //!
 //! Nothing here touches the kernel's network; the daemon does.
 
 pub mod interface;
 pub mod plugin;
+pub mod ready;
 pub mod spec;
 pub mod wire;

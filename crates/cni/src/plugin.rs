@@ -1,8 +1,12 @@
 //! What the executable does: reads what the runtime asks, asks the daemon, prints the answer.
 //!
-//! When the daemon is away: STATUS says so; ADD, CHECK and GC ask the runtime to try again later;
-//! DEL succeeds if the node has no interface of the container, and else is to be tried again (the
-//! address comes back when the daemon reconciles).
+//! When the daemon is away:
+//! - If it was well a moment ago ([`ready`]), it is being replaced: STATUS succeeds, and the other
+//!   commands wait for the next daemon, [`REPLACED_WITHIN`] at most. A request that the last one
+//!   heard and did not answer is asked again: all of them may be.
+//! - Else STATUS says so, and ADD, CHECK and GC ask the runtime at once to try again later.
+//! - DEL succeeds at once if the node has no interface of the container (the address comes back when
+//!   the daemon reconciles), and else is as the others.
 
 use std::ffi::OsString;
 use std::io::{self, ErrorKind, Read};
@@ -15,12 +19,22 @@ use rustix::net::{AddressFamily, SocketFlags, SocketType};
 use serde_json::Value;
 
 use crate::interface::host_interface;
+use crate::ready;
 use crate::spec::{Args, Code, Command, Configuration, Error, Invocation, Success, Version};
 use crate::wire::{self, Ask, LARGEST, Name, Reply, Request};
 
 /// Of the time we are given, what is kept for the daemon's answer to reach us: it should be the one
 /// to say what took so long.
 const MARGIN: Duration = Duration::from_millis(500);
+/// How long a command waits for the next daemon: most are replaced sooner, and a runtime that waits
+/// longer than this for one that does not come tells nobody why.
+const REPLACED_WITHIN: Duration = Duration::from_secs(10);
+/// The pauses between two looks for it.
+const FIRST_PAUSE: Duration = Duration::from_millis(10);
+const LONGEST_PAUSE: Duration = Duration::from_millis(200);
+/// How long STATUS may take. A daemon answers it from memory; while a kubelet waits for it, the
+/// kubelet hears nothing else of its runtime.
+const STATUS_WITHIN: Duration = Duration::from_secs(5);
 
 /// What the plugin prints, and whether it is a success.
 #[derive(Clone, Debug, PartialEq)]
@@ -57,12 +71,9 @@ fn answer(
     };
     let config = Configuration::parse(&stdin, command)?;
     *version = config.version;
-    let deadline = began + config.timeout;
-    let ask = |ask, namespace: Option<OwnedFd>| {
-        let request = Request::within(deadline - MARGIN.min(config.timeout / 4), ask);
-        let namespace = namespace.as_ref().map(AsFd::as_fd);
-        wire::call(&config.socket, &request, namespace, deadline)
-    };
+    let status = command == Command::Status;
+    let timeout = if status { config.timeout.min(STATUS_WITHIN) } else { config.timeout };
+    let agent = Agent { socket: &config.socket, deadline: began + timeout, timeout };
     let socket = &config.socket;
     match invocation {
         Invocation::Version => Ok(None),
@@ -70,7 +81,8 @@ fn answer(
             let namespace = open(&netns)?;
             let (network, pool) = (config.name.clone(), config.pool.clone());
             let netns = netns.to_string_lossy().into_owned();
-            let reply = ask(Ask::Add { name, network, netns, pod, pool }, Some(namespace));
+            let add = Ask::Add { name, network, netns, pod, pool };
+            let reply = agent.ask(add, Some(&namespace), || false);
             match reply.map_err(|error| away(socket, &error))? {
                 Reply::Added(success) => {
                     let success = Success { dns: config.dns, ..success };
@@ -81,7 +93,8 @@ fn answer(
         }
         Invocation::Del { name } => {
             let (delete, network) = (name.clone(), config.name.clone());
-            match ask(Ask::Delete { name: delete, network }, None) {
+            let delete = Ask::Delete { name: delete, network };
+            match agent.ask(delete, None, || is_gone(&name)) {
                 Ok(reply) => done(reply),
                 Err(error) if never_began(&error) && is_gone(&name) => Ok(None),
                 Err(error) => Err(away(socket, &error)),
@@ -90,20 +103,66 @@ fn answer(
         Invocation::Check { name, netns } => {
             let namespace = open(&netns)?;
             let (network, addresses) = (config.name.clone(), config.previous_addresses());
-            let reply = ask(Ask::Check { name, network, addresses }, Some(namespace));
+            let check = Ask::Check { name, network, addresses };
+            let reply = agent.ask(check, Some(&namespace), || false);
             done(reply.map_err(|error| away(socket, &error))?)
         }
         Invocation::Gc => {
             let (network, valid) = (config.name.clone(), config.valid.clone());
-            let reply = ask(Ask::Collect { network, valid }, None);
+            let reply = agent.ask(Ask::Collect { network, valid }, None, || false);
             done(reply.map_err(|error| away(socket, &error))?)
         }
         Invocation::Status => {
-            let reply = ask(Ask::Status, None);
-            done(
-                reply
-                    .map_err(|error| Error { code: Code::NotAvailable, ..away(socket, &error) })?,
-            )
+            let reply = agent.once(&mut Request { wait_ms: 0, ask: Ask::Status }, None);
+            let reply =
+                reply.map_err(|error| Error { code: Code::NotAvailable, ..away(socket, &error) });
+            match reply.and_then(done) {
+                // Away, or just started and not yet at work.
+                Err(error) if error.code == Code::NotAvailable && ready::holds(socket) => Ok(None),
+                answer => answer,
+            }
+        }
+    }
+}
+
+/// The daemon, and how long it may take.
+struct Agent<'a> {
+    socket: &'a Path,
+    timeout: Duration,
+    deadline: Instant,
+}
+
+impl Agent<'_> {
+    fn once(&self, request: &mut Request, namespace: Option<&OwnedFd>) -> io::Result<Reply> {
+        request.wait_until(self.deadline - MARGIN.min(self.timeout / 4));
+        wire::call(self.socket, request, namespace.map(AsFd::as_fd), self.deadline)
+    }
+
+    /// Asks, and asks the next daemon if this one is being replaced. While nobody has heard the
+    /// request it may become `needless`, and is then not waited with.
+    fn ask(
+        &self,
+        ask: Ask,
+        namespace: Option<&OwnedFd>,
+        needless: impl Fn() -> bool,
+    ) -> io::Result<Reply> {
+        let mut request = Request { wait_ms: 0, ask };
+        let mut pause = FIRST_PAUSE;
+        let mut give_up = None;
+        loop {
+            let (error, unheard) = match self.once(&mut request, namespace) {
+                Err(error) if never_began(&error) => (error, true),
+                Err(error) if broke_off(&error) => (error, false),
+                answered => return answered,
+            };
+            let now = Instant::now();
+            let patience = REPLACED_WITHIN.min(self.timeout / 2);
+            let give_up = *give_up.get_or_insert(self.deadline.min(now + patience));
+            if now + pause > give_up || (unheard && needless()) || !ready::holds(self.socket) {
+                return Err(error);
+            }
+            std::thread::sleep(pause);
+            pause = (pause * 2).min(LONGEST_PAUSE);
         }
     }
 }
@@ -164,6 +223,12 @@ fn is_gone(name: &Name) -> bool {
 /// Whether nobody has heard the request.
 fn never_began(error: &io::Error) -> bool {
     matches!(error.kind(), ErrorKind::NotFound | ErrorKind::ConnectionRefused)
+}
+
+/// Whether who heard the request ended without an answer.
+fn broke_off(error: &io::Error) -> bool {
+    use ErrorKind::{BrokenPipe, ConnectionReset, UnexpectedEof};
+    matches!(error.kind(), UnexpectedEof | ConnectionReset | BrokenPipe)
 }
 
 fn away(socket: &Path, error: &io::Error) -> Error {

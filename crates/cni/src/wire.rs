@@ -104,8 +104,15 @@ pub enum Reply {
 impl Request {
     /// With what is left until `deadline`.
     pub fn within(deadline: Instant, ask: Ask) -> Self {
+        let mut request = Self { wait_ms: 0, ask };
+        request.wait_until(deadline);
+        request
+    }
+
+    /// Says anew how long the answer is worth having.
+    pub fn wait_until(&mut self, deadline: Instant) {
         let left = deadline.saturating_duration_since(Instant::now());
-        Self { wait_ms: u64::try_from(left.as_millis()).unwrap_or(u64::MAX), ask }
+        self.wait_ms = u64::try_from(left.as_millis()).unwrap_or(u64::MAX);
     }
 
     pub fn wait(&self) -> Duration {

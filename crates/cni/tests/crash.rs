@@ -26,6 +26,8 @@ use testkit::requires;
 
 const TEST: &str = "killed_at_any_moment_it_gives_no_address_twice_and_loses_none";
 const DAEMON: &str = "FAIRLEAD_TEST_DAEMON";
+/// So long do commands wait for the next daemon, and are asked again: also that gives no address twice.
+const GRACE: Duration = Duration::from_millis(300);
 const WORKERS: usize = 12;
 /// More than these a worker does not keep.
 const PODS: usize = 8;
@@ -151,7 +153,7 @@ fn killed_at_any_moment_it_gives_no_address_twice_and_loses_none() {
     requires!(netns);
     if let Some(dir) = env::var_os(DAEMON).map(PathBuf::from) {
         let (_never, stopped) = channel();
-        return serve(&dir, dual_stack(), Ledger::default(), &stopped);
+        return serve(&dir, dual_stack(), Ledger::default(), GRACE, &stopped);
     }
     let crashes = env::var("FAIRLEAD_CRASHES").map_or(8, |count| count.parse().unwrap());
     on_a_node(|| {

@@ -56,6 +56,7 @@ fn begin_net(
         subnets: net.subnets.clone(),
         mtu: net.mtu,
         export_table: net.export_table,
+        grace: net.grace,
         kubernetes: config.store == Store::Kubernetes,
     };
     let on = On { ledger: ledger.clone(), readiness: readiness.clone(), tasks: tasks.clone() };

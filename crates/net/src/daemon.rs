@@ -10,6 +10,7 @@
 //! STATUS. A node whose store is away serves from the blocks it has.
 
 mod node_addresses;
+mod ready;
 mod show;
 
 pub use node_addresses::sent_from;
@@ -62,6 +63,8 @@ pub struct NetConfig {
     pub mtu: Option<u32>,
     /// The routing table in which this node's blocks are exported.
     pub export_table: Option<u32>,
+    /// How long after this agent was last well its node is still taken for ready ([`cni::ready`]).
+    pub grace: Duration,
     /// The store is an API server: there are namespaces, and others lead.
     pub kubernetes: bool,
 }
@@ -152,6 +155,8 @@ pub fn begin(
     let ready = readiness.announce("net");
     ready.not_ready("reconciling");
     let health = attach.health();
+    let mark = ready::keep(config.socket, config.grace, health.clone(), tasks.clone());
+    tasks.spawn("cni-ready", mark);
     let reconcile = Reconcile::new(wiring, attach, addresses.clone(), tasks.clone());
     let stop = tasks.stopping();
     let assigned = addresses.clone();

@@ -7,6 +7,8 @@
 //! - A request must have arrived within [`Bounds::arrival`], and is not larger than a frame may be.
 //! - The socket of an agent that is gone is replaced, at no moment leaving none; that of one that
 //!   runs is not.
+//! - An agent that ends does not tell anybody to come back: it ends the connection without an answer,
+//!   by which the plugin knows that the next agent is the one to ask.
 
 use std::future::Future;
 use std::io::{self, ErrorKind};
@@ -18,7 +20,7 @@ use std::time::{Duration, Instant};
 
 use cni::spec::{Code, Error};
 use cni::wire::{self, HEADER, Reply, Request};
-use flow::{Deadline, Tasks};
+use flow::{Deadline, Stop, Tasks};
 use tokio::io::{AsyncWriteExt, Interest};
 use tokio::net::{UnixListener, UnixStream};
 use tokio::sync::Semaphore;
@@ -111,9 +113,9 @@ where
             refuse(&stream, bounds.connections);
             continue;
         };
-        let handle = Arc::clone(&handle);
+        let (handle, stop) = (Arc::clone(&handle), stop.clone());
         tasks.spawn("cni-connection", async move {
-            if let Err(error) = exchange(stream, &*handle, bounds.arrival).await {
+            if let Err(error) = exchange(stream, &*handle, bounds.arrival, &stop).await {
                 debug!(%error, "a connection broke");
             }
             drop(place);
@@ -143,10 +145,14 @@ async fn exchange<F: Future<Output = Reply>>(
     mut stream: UnixStream,
     handle: &(impl Fn(Request, Option<OwnedFd>) -> F + Sync),
     arrival: Duration,
+    stop: &Stop,
 ) -> io::Result<()> {
     let arrived = Deadline::after(arrival).bound(receive(&stream)).await;
     let (request, descriptor) = arrived.map_err(|_| io::Error::from(ErrorKind::TimedOut))??;
     let reply = handle(request, descriptor).await;
+    if stop.is_stopped() && matches!(&reply, Reply::Failed(e) if e.code == Code::TryAgainLater) {
+        return Err(io::Error::other("the agent ends; the next one is to be asked"));
+    }
     let frame = match wire::frame(&reply) {
         Ok(frame) => frame,
         // A listing that outgrew a frame.

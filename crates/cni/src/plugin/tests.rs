@@ -1,4 +1,5 @@
 use std::collections::HashMap;
+use std::fs;
 use std::io::Write;
 use std::os::unix::net::UnixListener;
 use std::path::PathBuf;
@@ -129,4 +130,87 @@ fn an_endless_stdin_is_not_read_to_its_end() {
     let variable = |name: &str| (name == "CNI_COMMAND").then(|| OsString::from("STATUS"));
     let answer = run(variable, io::repeat(b' '));
     assert_eq!(code(&answer), 6);
+}
+
+const MINUTE: Duration = Duration::from_secs(60);
+
+/// Where an agent was well a moment ago.
+fn marked() -> (tempfile::TempDir, PathBuf) {
+    let dir = tempfile::tempdir().unwrap();
+    let socket = dir.path().join("cni.sock");
+    ready::mark(&socket, MINUTE).unwrap();
+    (dir, socket)
+}
+
+#[test]
+fn while_an_agent_is_replaced_status_succeeds() {
+    let (_dir, socket) = marked();
+    assert!(run_with("STATUS", "", &config(&socket)).success, "nobody listens");
+    ready::unmark(&socket).unwrap();
+    assert_eq!(code(&run_with("STATUS", "", &config(&socket))), 50);
+    // The next one has begun, and reconciles.
+    let busy = Error::new(Code::NotAvailable, "reconciling").details("wait");
+    let (_dir, socket, served) = daemon(Reply::Failed(busy.clone()));
+    ready::mark(&socket, MINUTE).unwrap();
+    assert!(run_with("STATUS", "", &config(&socket)).success);
+    served.join().unwrap();
+    let (_dir, socket, served) = daemon(Reply::Failed(busy));
+    assert_eq!(code(&run_with("STATUS", "", &config(&socket))), 50, "it was never well");
+    served.join().unwrap();
+}
+
+#[test]
+fn an_agent_that_says_it_is_not_well_is_believed_whatever_the_mark_says() {
+    let limited = Error::new(Code::LimitedConnectivity, "the kernel does not answer").details("x");
+    let (_dir, socket, served) = daemon(Reply::Failed(limited));
+    ready::mark(&socket, MINUTE).unwrap();
+    assert_eq!(code(&run_with("STATUS", "", &config(&socket))), 51);
+    served.join().unwrap();
+}
+
+#[test]
+fn a_node_that_has_just_booted_is_not_ready_until_its_agent_is() {
+    let (_dir, socket) = marked();
+    let far = "9".repeat(6);
+    fs::write(ready::mark_path(&socket), format!("another-boot {far}\n")).unwrap();
+    assert_eq!(code(&run_with("STATUS", "", &config(&socket))), 50);
+    assert_eq!(code(&run_with("ADD", "/proc/self/ns/net", &config(&socket))), 11);
+}
+
+#[test]
+fn a_command_waits_for_the_next_agent_and_asks_it_again() {
+    let (_dir, socket) = marked();
+    let path = socket.clone();
+    let agents = thread::spawn(move || {
+        // Long enough for the plugin to find nobody first, which it need not.
+        thread::sleep(Duration::from_millis(100));
+        let listener = UnixListener::bind(&path).unwrap();
+        // One that hears and ends without an answer, and one that answers.
+        drop(listener.accept().unwrap());
+        let (mut stream, _) = listener.accept().unwrap();
+        let mut buffer = vec![0; 1 << 16];
+        let (_, descriptor) = wire::receive(stream.as_fd(), &mut buffer).unwrap();
+        stream.write_all(&wire::frame(&Reply::Added(Success::default())).unwrap()).unwrap();
+        descriptor.is_some()
+    });
+    let answer = run_with("ADD", "/proc/self/ns/net", &config(&socket));
+    assert!(answer.success, "{answer:?}");
+    assert!(agents.join().unwrap(), "the namespace comes with the second request as well");
+}
+
+#[test]
+fn nobody_waits_for_long_nor_where_there_is_nothing_to_do() {
+    let (_dir, socket) = marked();
+    let mut short = config(&socket);
+    short["timeout"] = json!(0.4);
+    let began = Instant::now();
+    assert_eq!(code(&run_with("ADD", "/proc/self/ns/net", &short)), 11);
+    assert!(began.elapsed() >= Duration::from_millis(100), "it waited");
+    // A wait would be ten seconds.
+    let began = Instant::now();
+    assert!(run_with("DEL", "", &config(&socket)).success);
+    assert!(began.elapsed() < Duration::from_secs(5));
+    ready::unmark(&socket).unwrap();
+    assert_eq!(code(&run_with("ADD", "/proc/self/ns/net", &config(&socket))), 11);
+    assert!(began.elapsed() < Duration::from_secs(5), "an agent that is gone is not waited for");
 }

@@ -205,6 +205,8 @@ async fn begin(dir: &Path, socket: PathBuf, pools: &[(&str, Subnet)], tasks: &Ta
         subnets: Vec::new(),
         mtu: None,
         export_table: Some(119),
+        // STATUS says how the daemon is, not how it was.
+        grace: Duration::ZERO,
         kubernetes: false,
     };
     let on =

@@ -61,7 +61,7 @@ impl Daemon {
         let (stop, stopped) = channel::<()>();
         let begin = {
             let (dir, ledger) = (dir.to_owned(), ledger.clone());
-            move || serve(&dir, subnet, ledger, &stopped)
+            move || serve(&dir, subnet, ledger, Duration::ZERO, &stopped)
         };
         let thread = std::thread::spawn(begin);
         wait_until_ready(dir);
@@ -85,7 +85,13 @@ pub(crate) fn dual_stack() -> Subnet {
 }
 
 /// Serves until `stopped` is closed.
-pub(crate) fn serve(dir: &Path, subnet: Subnet, ledger: Ledger, stopped: &Receiver<()>) {
+pub(crate) fn serve(
+    dir: &Path,
+    subnet: Subnet,
+    ledger: Ledger,
+    grace: Duration,
+    stopped: &Receiver<()>,
+) {
     let runtime = tokio::runtime::Runtime::new().unwrap();
     let tasks = Tasks::new("node");
     let begin = async {
@@ -98,6 +104,7 @@ pub(crate) fn serve(dir: &Path, subnet: Subnet, ledger: Ledger, stopped: &Receiv
             subnets: vec![subnet],
             mtu: None,
             export_table: Some(119),
+            grace,
             kubernetes: false,
         };
         let on = On { ledger, readiness: Readiness::default(), tasks: tasks.clone() };

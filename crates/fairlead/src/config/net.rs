@@ -2,6 +2,7 @@
 
 use std::net::IpAddr;
 use std::path::PathBuf;
+use std::time::Duration;
 
 use objects::kinds::Subnet;
 
@@ -21,6 +22,8 @@ pub(crate) struct Net {
     pub(crate) subnets: Vec<Subnet>,
     pub(crate) mtu: Option<u32>,
     pub(crate) export_table: Option<u32>,
+    /// How long after the agent was last well its node is still taken for ready.
+    pub(crate) grace: Duration,
 }
 
 impl Default for Net {
@@ -33,6 +36,7 @@ impl Default for Net {
             subnets: Vec::new(),
             mtu: None,
             export_table: Some(119),
+            grace: cni::ready::DEFAULT_GRACE,
         }
     }
 }
@@ -106,5 +110,13 @@ pub(super) const SETTINGS: &[Setting] = &[
         allowed: "none, or a number from 1 to 4294967295 that is not 253, 254 or 255",
         take: |c, v| values::table(v).map(|v| c.net.export_table = v),
         show: |c| c.net.export_table.map_or_else(|| "none".to_owned(), |table| table.to_string()),
+    },
+    Setting {
+        key: "net.grace",
+        metavar: "TIME",
+        help: "How long the agent may be away (while it is replaced) before its node is not ready; 0s for not at all",
+        allowed: "a time from 0s to 10m",
+        take: |c, v| values::time(v, "0s", "10m").map(|v| c.net.grace = v),
+        show: |c| values::show_time(c.net.grace),
     },
 ];

@@ -115,3 +115,33 @@ async fn who_sends_nothing_or_nonsense_is_cut_off_and_costs_nobody_else() {
     assert_eq!(served.load(Ordering::Relaxed), 0);
     assert!(matches!(ask(path, None).await.unwrap(), Reply::Shown(_)));
 }
+
+#[tokio::test]
+async fn an_agent_that_ends_breaks_off_instead_of_asking_to_come_back() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("run/cni.sock");
+    let listener = listen(&path).unwrap();
+    let tasks = Tasks::new("test");
+    let stop = tasks.stopping();
+    let handle = move |request: Request, _| {
+        let stop = stop.clone();
+        async move {
+            // The second request is still being served when the agent ends.
+            if request.wait_ms > 1000 {
+                stop.stopped().await;
+            }
+            Reply::Failed(Error::new(Code::TryAgainLater, "not now"))
+        }
+    };
+    tasks.spawn("server", serve(listener, handle, Bounds::default(), tasks.clone()));
+    assert!(matches!(ask(path.clone(), None).await, Ok(Reply::Failed(_))));
+    let held = tokio::task::spawn_blocking(move || {
+        call(&path, &Request { wait_ms: 2000, ask: Ask::Status }, None, later())
+    });
+    // Until it is being served.
+    while tasks.list().iter().all(|task| !task.name.ends_with("cni-connection")) {
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    tasks.shutdown(Duration::from_secs(5)).await;
+    assert_eq!(held.await.unwrap().unwrap_err().kind(), ErrorKind::UnexpectedEof);
+}

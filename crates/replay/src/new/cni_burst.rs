@@ -238,6 +238,7 @@ impl Daemon {
             }],
             mtu: None,
             export_table: Some(119),
+            grace: Duration::ZERO,
             kubernetes: false,
         };
         let (stop, stopped) = channel::<()>();
