@@ -1,0 +1,234 @@
+//! A chart, and what it renders to.
+
+mod order;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::rc::Rc;
+
+use serde::Deserialize;
+use serde_json::{Map, Value as Json, json};
+
+use crate::Error;
+use crate::template::{Root, Templates, Value};
+use crate::values::Values;
+use crate::values::schema::Schema;
+
+/// Every file of `deploy/chart`, by its path there.
+static FILES: &[(&str, &str)] = include!(concat!(env!("OUT_DIR"), "/chart_files.rs"));
+
+/// What the namespace of an installation needs where Pod Security is enforced: agents are of the host.
+pub const POD_SECURITY_LABEL: (&str, &str) = ("pod-security.kubernetes.io/enforce", "privileged");
+
+/// The files of a chart.
+#[derive(Clone, Debug)]
+pub struct Chart {
+    files: BTreeMap<String, String>,
+}
+
+/// What is being installed, where, and what that cluster knows.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Release {
+    pub name: String,
+    pub namespace: String,
+    /// Who installs: `fairlead`, where Helm says `Helm`. It becomes the label
+    /// `app.kubernetes.io/managed-by`.
+    pub service: String,
+    /// `policy/v1`, `monitoring.coreos.com/v1/ServiceMonitor`, …: what the templates may ask for.
+    pub api_versions: BTreeSet<String>,
+}
+
+impl Default for Release {
+    /// The names that the documentation uses, on a cluster of today.
+    fn default() -> Self {
+        Self {
+            name: "fairlead".to_owned(),
+            namespace: "fairlead".to_owned(),
+            service: "fairlead".to_owned(),
+            api_versions: BTreeSet::from(["policy/v1".to_owned(), "v1".to_owned()]),
+        }
+    }
+}
+
+/// What a chart rendered to.
+#[derive(Clone, Debug)]
+pub struct Rendered {
+    /// In the order in which they can be applied.
+    pub objects: Vec<Json>,
+    /// What the user is told afterwards.
+    pub notes: String,
+    /// The values that it was rendered with, defaults included.
+    pub values: Json,
+}
+
+/// What this crate reads of Chart.yaml.
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct About {
+    name: String,
+    version: String,
+    app_version: String,
+}
+
+impl Chart {
+    /// The chart of this version.
+    #[must_use]
+    pub fn embedded() -> Self {
+        let own = |(path, text): &(&str, &str)| ((*path).to_owned(), (*text).to_owned());
+        Self { files: FILES.iter().map(own).collect() }
+    }
+
+    /// A chart made of files: `Chart.yaml`, `values.yaml`, `values.schema.json`, `templates/…`.
+    #[must_use]
+    pub fn from_files(files: BTreeMap<String, String>) -> Self {
+        Self { files }
+    }
+
+    /// Its files by their paths.
+    #[must_use]
+    pub fn files(&self) -> &BTreeMap<String, String> {
+        &self.files
+    }
+
+    /// The chart's own values, with their comments.
+    ///
+    /// # Errors
+    /// When the chart has none.
+    pub fn default_values(&self) -> Result<&str, Error> {
+        self.file("values.yaml")
+    }
+
+    /// The version in Chart.yaml.
+    ///
+    /// # Errors
+    /// When Chart.yaml cannot be read.
+    pub fn version(&self) -> Result<String, Error> {
+        Ok(self.about()?.version)
+    }
+
+    /// The defaults with `values` over them, if the schema allows the result.
+    ///
+    /// # Errors
+    /// [`Error::Values`] with everything that the schema does not allow.
+    pub fn values(&self, values: &Values) -> Result<Map<String, Json>, Error> {
+        let all = values.over(yaml("values.yaml", self.file("values.yaml")?)?);
+        let schema: Schema = serde_json::from_str(self.file("values.schema.json")?)
+            .map_err(|error| wrong("values.schema.json", error))?;
+        let all = Json::Object(all);
+        let problems = schema.check(&all);
+        match all {
+            Json::Object(all) if problems.is_empty() => Ok(all),
+            _ => Err(Error::Values(problems)),
+        }
+    }
+
+    /// The objects that these values make.
+    ///
+    /// # Errors
+    /// When the values are not allowed, or the chart is not right.
+    pub fn render(&self, release: &Release, values: &Values) -> Result<Rendered, Error> {
+        let values = Json::Object(self.values(values)?);
+        let mut templates = Templates::default();
+        let is_template = |path: &str| path.starts_with("templates/");
+        for (path, source) in self.files.iter().filter(|(path, _)| is_template(path)) {
+            templates.add(path, source)?;
+        }
+        // As in Helm: templates and what describes the chart are no `.Files`.
+        let described = ["Chart.yaml", "values.yaml", "values.schema.json", ".helmignore"];
+        let mut files = self.files.clone();
+        files.retain(|path, _| !is_template(path) && !described.contains(&path.as_str()));
+        let root = Root {
+            data: root(&self.about()?, release, &values),
+            files: &files,
+            api_versions: &release.api_versions,
+        };
+
+        let mut objects = Vec::new();
+        for path in self.files.keys().filter(|path| is_template(path) && path.ends_with(".yaml")) {
+            let text = templates.render(path, &root)?;
+            objects.extend(documents(path, &text)?);
+        }
+        order::sort(&mut objects);
+        let notes = if self.files.contains_key("templates/NOTES.txt") {
+            templates.render("templates/NOTES.txt", &root)?
+        } else {
+            String::new()
+        };
+        Ok(Rendered { objects, notes, values })
+    }
+
+    fn file(&self, path: &str) -> Result<&str, Error> {
+        let text = self.files.get(path).map(String::as_str);
+        text.ok_or_else(|| wrong(path, "the chart lacks this file"))
+    }
+
+    fn about(&self) -> Result<About, Error> {
+        let text = self.file("Chart.yaml")?;
+        serde_saphyr::from_str(text).map_err(|error| wrong("Chart.yaml", error))
+    }
+}
+
+/// The namespace of a release. Helm makes its own (`--create-namespace`), so the chart has none.
+#[must_use]
+pub fn namespace(release: &Release) -> Json {
+    let (label, value) = POD_SECURITY_LABEL;
+    json!({
+        "apiVersion": "v1",
+        "kind": "Namespace",
+        "metadata": {"name": release.namespace, "labels": {label: value}},
+    })
+}
+
+fn root(about: &About, release: &Release, values: &Json) -> Value {
+    let builtin =
+        |pairs: Vec<(&'static str, Value)>| Value::Builtin(Rc::new(pairs.into_iter().collect()));
+    let text = |text: &str| Value::text(text);
+    builtin(vec![
+        ("Values", Value::from(values)),
+        (
+            "Release",
+            builtin(vec![
+                ("Name", text(&release.name)),
+                ("Namespace", text(&release.namespace)),
+                ("Service", text(&release.service)),
+            ]),
+        ),
+        (
+            "Chart",
+            builtin(vec![
+                ("Name", text(&about.name)),
+                ("Version", text(&about.version)),
+                ("AppVersion", text(&about.app_version)),
+            ]),
+        ),
+        ("Files", Value::Files),
+        ("Capabilities", builtin(vec![("APIVersions", Value::ApiVersions)])),
+    ])
+}
+
+/// The objects in the output of one template.
+fn documents(path: &str, text: &str) -> Result<Vec<Json>, Error> {
+    let all: Vec<Json> = serde_saphyr::from_multiple(text)
+        .map_err(|error| wrong(path, format!("it does not render to YAML: {error}")))?;
+    let mut objects = Vec::new();
+    for object in all.into_iter().filter(|object| !object.is_null()) {
+        let named = object["apiVersion"].is_string()
+            && object["kind"].is_string()
+            && object["metadata"]["name"].is_string();
+        if !named {
+            return Err(wrong(path, "it renders to something without apiVersion, kind and name"));
+        }
+        objects.push(object);
+    }
+    Ok(objects)
+}
+
+fn yaml(file: &str, text: &str) -> Result<Map<String, Json>, Error> {
+    serde_saphyr::from_str(text).map_err(|error| wrong(file, error))
+}
+
+fn wrong(file: &str, message: impl ToString) -> Error {
+    Error::Yaml { file: file.to_owned(), message: message.to_string() }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,281 @@
+//! What the chart makes of values.
+
+use std::collections::BTreeSet;
+
+use install::chart::{Chart, POD_SECURITY_LABEL, Release, namespace};
+use install::values::Values;
+use serde_json::{Value, json};
+
+use crate::values::{EVERYTHING, args, error, every_choice_of_components, find, get, render};
+
+#[test]
+fn every_choice_of_components_renders() {
+    for set in every_choice_of_components() {
+        let rendered = render(&set);
+        assert!(find(&rendered, "Deployment", "fairlead-controller").is_some());
+        let agents = set.contains("net=true") || set.contains("guard=true");
+        assert_eq!(find(&rendered, "DaemonSet", "fairlead-agent").is_some(), agents, "{set}");
+        for (component, kind, name) in [
+            ("net", "AddressPool", "default"),
+            ("net", "ClusterRole", "fairlead-agent"),
+            ("net", "ClusterRoleBinding", "fairlead-controller-net"),
+            ("guard", "Service", "fairlead-agents"),
+            ("guard", "ClusterRoleBinding", "fairlead-controller-guard"),
+            ("mesh", "ClusterRoleBinding", "fairlead-controller-mesh"),
+            ("console", "Service", "fairlead"),
+            ("admission", "Service", "fairlead-webhook"),
+            ("admission", "ClusterRoleBinding", "fairlead-controller-admission"),
+        ] {
+            let on = set.contains(&format!("{component}=true"));
+            assert_eq!(find(&rendered, kind, name).is_some(), on, "{kind} {name}: {set}");
+        }
+        assert!(rendered.notes.contains("fairlead-controller"));
+    }
+}
+
+#[test]
+fn every_object_has_the_labels_and_one_place() {
+    let rendered = render(EVERYTHING);
+    let mut seen = BTreeSet::new();
+    for object in &rendered.objects {
+        let (kind, name) = (&object["kind"], &object["metadata"]["name"]);
+        let labels = &object["metadata"]["labels"];
+        assert_eq!(labels["app.kubernetes.io/part-of"], "fairlead", "{kind} {name}");
+        assert_eq!(labels["app.kubernetes.io/managed-by"], "fairlead", "{kind} {name}");
+        assert_eq!(labels["app.kubernetes.io/instance"], "fairlead", "{kind} {name}");
+        assert!(labels["app.kubernetes.io/version"].is_string(), "{kind} {name}");
+        assert!(labels["helm.sh/chart"].is_string(), "{kind} {name}");
+        let global =
+            ["ClusterRole", "ClusterRoleBinding", "CustomResourceDefinition", "AddressPool"];
+        let namespaced = !global.contains(&kind.as_str().unwrap());
+        assert_eq!(object["metadata"]["namespace"] == "fairlead", namespaced, "{kind} {name}");
+        assert!(seen.insert((kind.to_string(), name.to_string())), "two {kind} {name}");
+    }
+}
+
+#[test]
+fn every_container_has_bounds_and_rights_that_are_said() {
+    let rendered = render(EVERYTHING);
+    let mut containers = 0;
+    for object in &rendered.objects {
+        let pod = &object["spec"]["template"]["spec"];
+        let of = |kind: &str| pod[kind].as_array().cloned().unwrap_or_default();
+        for container in of("initContainers").iter().chain(&of("containers")) {
+            containers += 1;
+            let name = &container["name"];
+            assert!(container["resources"]["requests"]["cpu"].is_string(), "{name}");
+            assert!(container["resources"]["requests"]["memory"].is_string(), "{name}");
+            let security = &container["securityContext"];
+            assert_eq!(security["readOnlyRootFilesystem"], true, "{name}");
+            if name != "agent" {
+                assert_eq!(security["allowPrivilegeEscalation"], false, "{name}");
+                assert_eq!(security["capabilities"], json!({"drop": ["ALL"]}), "{name}");
+            }
+            assert!(container["livenessProbe"].is_object() || name == "install", "{name}");
+        }
+        if pod.is_object() {
+            assert_eq!(pod["securityContext"]["seccompProfile"]["type"], "RuntimeDefault");
+            assert!(pod["priorityClassName"].is_string());
+        }
+    }
+    assert_eq!(containers, 3);
+    let controller = get(&rendered, "Deployment", "fairlead-controller");
+    assert_eq!(controller["spec"]["template"]["spec"]["securityContext"]["runAsNonRoot"], true);
+}
+
+#[test]
+fn the_command_lines_are_those_of_the_contract() {
+    let rendered = render("components.net=true");
+    assert_eq!(
+        args(get(&rendered, "Deployment", "fairlead-controller")),
+        [
+            "controller",
+            "--data=/var/lib/fairlead",
+            "--fleet-namespace=$(POD_NAMESPACE)",
+            "--fleet-secrets-namespace=$(POD_NAMESPACE)",
+            "--api-listen=*:7680",
+            "--api-tls=auto",
+            "--agents-listen=*:7681",
+            "--admin-listen=*:7682",
+            "--admin-tls=auto",
+            "--shutdown-delay=5s",
+            "--admission-listen=*:7683",
+            "--admission-service=$(POD_NAMESPACE)/fairlead-webhook",
+            "--admission-mode=monitor",
+            "--admission-failure-policy=ignore",
+            "--admission-exempt=kube-system,kube-public,kube-node-lease",
+            "--admission-timeout=10s",
+        ]
+    );
+    let guard = [
+        "--guard-controllers=fairlead-agents.$(POD_NAMESPACE).svc:7681",
+        "--guard-identity-token-file=/var/run/secrets/fairlead/token",
+    ];
+    let agent = [
+        "agent",
+        "--store=kubernetes",
+        "--data=/var/lib/fairlead",
+        "--fleet-namespace=$(POD_NAMESPACE)",
+    ];
+    let both = get(&rendered, "DaemonSet", "fairlead-agent");
+    assert_eq!(args(both), [&agent[..], &guard[..]].concat());
+    assert_eq!(
+        both["spec"]["template"]["spec"]["initContainers"][0]["args"],
+        json!(["net", "install"])
+    );
+    let watching = render("components.net=false");
+    let watching = get(&watching, "DaemonSet", "fairlead-agent");
+    assert_eq!(args(watching), [&agent[..], &["--net-serve=off"], &guard[..]].concat());
+    assert_eq!(watching["spec"]["template"]["spec"]["initContainers"], Value::Null);
+}
+
+#[test]
+fn settings_are_flags_in_the_order_of_their_names() {
+    let rendered = render(
+        r"controller.settings.log\.level=debug,controller.settings.workers=4,controller.settings.memory\.limit=1073741824,controller.settings.admin\.profiling=true",
+    );
+    let args = args(get(&rendered, "Deployment", "fairlead-controller"));
+    assert_eq!(
+        args[args.len() - 4..],
+        ["--admin-profiling=true", "--log-level=debug", "--memory-limit=1073741824", "--workers=4"]
+    );
+    let message = error(r"controller.settings.api\.listen=x");
+    assert_eq!(message, "controller.settings: api.listen is set by the chart itself; take it out");
+    let message = error("agent.settings.store=embedded");
+    assert_eq!(message, "agent.settings: store is set by the chart itself; take it out");
+}
+
+#[test]
+fn an_image_is_named_by_tag_or_by_digest() {
+    let digest = format!("sha256:{}", "a".repeat(64));
+    for (set, expected) in [
+        ("image.tag=".to_owned(), format!("fairlead:{}", env!("CARGO_PKG_VERSION"))),
+        (
+            "image.repository=r.example:5000/x,image.tag=v1".to_owned(),
+            "r.example:5000/x:v1".to_owned(),
+        ),
+        (format!("image.tag=v1,image.digest={digest}"), format!("fairlead@{digest}")),
+    ] {
+        let rendered = render(&format!("components.net=true,{set}"));
+        for (kind, name) in [("Deployment", "fairlead-controller"), ("DaemonSet", "fairlead-agent")]
+        {
+            let pod = &get(&rendered, kind, name)["spec"]["template"]["spec"];
+            assert_eq!(pod["containers"][0]["image"], expected, "{set}");
+            if kind == "DaemonSet" {
+                assert_eq!(pod["initContainers"][0]["image"], expected, "{set}");
+            }
+        }
+    }
+    assert!(
+        error("image.digest=latest").starts_with("the values cannot be used:\n  image.digest: ")
+    );
+}
+
+#[test]
+fn definitions_are_kept_unless_told_otherwise() {
+    let count = |set: &str| {
+        let rendered = render(set);
+        let crds =
+            rendered.objects.iter().filter(|object| object["kind"] == "CustomResourceDefinition");
+        let kept =
+            |crd: &&Value| crd["metadata"]["annotations"]["helm.sh/resource-policy"] == "keep";
+        (crds.clone().count(), crds.filter(kept).count())
+    };
+    let all =
+        Chart::embedded().files().keys().filter(|path| path.starts_with("crds-files/")).count();
+    assert!(all >= 10);
+    assert_eq!(count("crds.install=true"), (all, all));
+    assert_eq!(count("crds.keep=false"), (all, 0));
+    assert_eq!(count("crds.install=false"), (0, 0));
+}
+
+#[test]
+fn what_a_definition_says_is_not_touched() {
+    let chart = Chart::embedded();
+    let rendered = render("crds.keep=true");
+    for (path, text) in chart.files().iter().filter(|(path, _)| path.starts_with("crds-files/")) {
+        let file: Value = serde_saphyr::from_str(text).unwrap();
+        let name = file["metadata"]["name"].as_str().unwrap();
+        let crd = get(&rendered, "CustomResourceDefinition", name);
+        assert_eq!(crd["spec"], file["spec"], "{path}");
+    }
+}
+
+#[test]
+fn pools_are_as_they_were_given_and_outlive_the_chart() {
+    let rendered = render(
+        "components.net=true,net.pools[0].name=default,net.pools[0].subnets[0].ipv4=10.0.0.0/16,\
+         net.pools[0].subnets[0].ipv6=fd00::/112,net.pools[1].name=dmz,net.pools[1].blockSizeBits=0,\
+         net.pools[1].subnets[0].ipv4=10.1.0.0/24",
+    );
+    let pool = get(&rendered, "AddressPool", "default");
+    assert_eq!(pool["spec"], json!({"subnets": [{"ipv4": "10.0.0.0/16", "ipv6": "fd00::/112"}]}));
+    assert_eq!(pool["metadata"]["annotations"]["helm.sh/resource-policy"], "keep");
+    let pool = get(&rendered, "AddressPool", "dmz");
+    assert_eq!(pool["spec"]["blockSizeBits"], 0);
+    assert_eq!(rendered.objects.last().unwrap()["kind"], "AddressPool");
+    assert!(
+        error("components.net=true,net.pools[0].name=x")
+            .contains("net.pools[0].subnets: is missing")
+    );
+}
+
+#[test]
+fn the_budget_has_the_version_that_the_cluster_knows() {
+    let old = Release { api_versions: BTreeSet::new(), ..Release::default() };
+    let rendered = Chart::embedded().render(&old, &Values::default()).unwrap();
+    let budget = get(&rendered, "PodDisruptionBudget", "fairlead-controller");
+    assert_eq!(budget["apiVersion"], "policy/v1beta1");
+    let rendered = render("controller.replicas=3");
+    assert_eq!(
+        get(&rendered, "PodDisruptionBudget", "fairlead-controller")["apiVersion"],
+        "policy/v1"
+    );
+}
+
+#[test]
+fn values_that_are_not_known_are_named_with_a_hint() {
+    assert_eq!(
+        error("controller.replica=2,admission.mode=protected,components.nett=true"),
+        "the values cannot be used:\
+         \n  admission.mode: expected one of monitor, protect; found \"protected\"; did you mean protect?\
+         \n  components.nett: there is no such value; did you mean net?\
+         \n  controller.replica: there is no such value; did you mean replicas?"
+    );
+    assert_eq!(
+        error("metrics.podMonitor.enabled=true"),
+        "metrics.podMonitor.enabled needs metrics.tokenSecret: a Secret of the installation's \
+         namespace with a key `token`"
+    );
+}
+
+#[test]
+fn another_name_and_namespace_are_used_throughout() {
+    let release =
+        Release { name: "boat".to_owned(), namespace: "harbour".to_owned(), ..Release::default() };
+    let mut values = Values::default();
+    values.set(EVERYTHING).unwrap();
+    let rendered = Chart::embedded().render(&release, &values).unwrap();
+    let text = serde_json::to_string(&rendered.objects).unwrap();
+    assert!(!text.contains(r#""namespace":"fairlead""#));
+    assert!(text.contains(r#""app.kubernetes.io/instance":"boat""#));
+    let namespace = namespace(&release);
+    assert_eq!(namespace["metadata"]["labels"][POD_SECURITY_LABEL.0], POD_SECURITY_LABEL.1);
+    assert_eq!(namespace["metadata"]["name"], "harbour");
+}
+
+#[test]
+fn a_local_cluster_is_open_as_far_as_was_said() {
+    for (choice, role) in [("none", None), ("view", Some("view")), ("admin", Some("cluster-admin"))]
+    {
+        let rendered = render(&format!("fleet.localCluster={choice}"));
+        let bound: Vec<_> = rendered
+            .objects
+            .iter()
+            .filter(|object| object["kind"] == "ClusterRoleBinding")
+            .map(|object| object["roleRef"]["name"].as_str().unwrap())
+            .filter(|name| !name.starts_with("fairlead-"))
+            .collect();
+        assert_eq!(bound, role.into_iter().collect::<Vec<_>>(), "{choice}");
+    }
+}

@@ -1,0 +1,52 @@
+{{- /* Labels of every object; `name` tells which part it belongs to. */ -}}
+{{- define "fairlead.labels" -}}
+app.kubernetes.io/name: {{ .name }}
+app.kubernetes.io/instance: {{ .root.Release.Name | quote }}
+app.kubernetes.io/version: {{ .root.Chart.AppVersion | quote }}
+app.kubernetes.io/part-of: fairlead
+app.kubernetes.io/managed-by: {{ .root.Release.Service | quote }}
+helm.sh/chart: {{ printf "%s-%s" .root.Chart.Name .root.Chart.Version | replace "+" "_" | quote }}
+{{- end }}
+
+{{- define "fairlead.image" -}}
+{{- if .Values.image.digest -}}
+{{ .Values.image.repository }}@{{ .Values.image.digest }}
+{{- else -}}
+{{ .Values.image.repository }}:{{ .Values.image.tag | default .Chart.AppVersion }}
+{{- end -}}
+{{- end }}
+
+{{- /* Settings as flags, in the order of their names. `flags` has those that the chart gives itself. */ -}}
+{{- define "fairlead.settings" -}}
+{{- $flags := .flags -}}
+{{- $of := .of -}}
+{{- range $key, $value := .settings }}
+{{- if hasKey $flags $key }}
+{{- fail (printf "%s.settings: %s is set by the chart itself; take it out" $of $key) }}
+{{- end }}
+{{- $flag := replace "." "-" $key }}
+{{- if or (kindIs "string" $value) (kindIs "bool" $value) }}
+- {{ printf "--%s=%s" $flag ($value | toString) | quote }}
+{{- else }}
+- {{ printf "--%s=%d" $flag (int $value) | quote }}
+{{- end }}
+{{- end }}
+{{- end }}
+
+{{- /* A role of the controller over the cluster is bound to its service account. */ -}}
+{{- define "fairlead.controllerBinding" -}}
+apiVersion: rbac.authorization.k8s.io/v1
+kind: ClusterRoleBinding
+metadata:
+  name: {{ .name }}
+  labels:
+    {{- include "fairlead.labels" (dict "root" .root "name" "fairlead-controller") | nindent 4 }}
+roleRef:
+  apiGroup: rbac.authorization.k8s.io
+  kind: ClusterRole
+  name: {{ .role }}
+subjects:
+- kind: ServiceAccount
+  name: fairlead-controller
+  namespace: {{ .root.Release.Namespace }}
+{{- end }}
