@@ -30,7 +30,7 @@ pub async fn install(client: Client, deadline: Deadline) -> Result<(), Error> {
     for definition in kinds::definitions() {
         let name = definition.name_any();
         let doing = format!("installing {name}");
-        let json = serde_json::to_value(definition).map_err(|error| unavailable(&doing, error));
+        let json = kinds::manifest(&definition).map_err(|error| unavailable(&doing, error));
         let mut json = json?;
         if !knows_cel {
             without_cel(&mut json);

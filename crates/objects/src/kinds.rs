@@ -10,6 +10,8 @@ mod field;
 mod group;
 mod mesh;
 mod network_rule;
+mod networks;
+mod schema;
 
 use k8s_openapi::api::admissionregistration::v1::ValidatingWebhookConfiguration;
 use k8s_openapi::api::apps::v1::{DaemonSet, Deployment, ReplicaSet, StatefulSet};
@@ -48,9 +50,11 @@ pub use mesh::MeshCondition as Condition;
 
 use crate::store::{Invalid, Kind};
 
+pub use schema::manifest;
+
 /// Every definition, in the order of their names.
 pub fn definitions() -> Vec<CustomResourceDefinition> {
-    vec![
+    let definitions = [
         AccessRole::crd(),
         AccessToken::crd(),
         AddressBlock::crd(),
@@ -61,7 +65,8 @@ pub fn definitions() -> Vec<CustomResourceDefinition> {
         Group::crd(),
         NetworkRule::crd(),
         User::crd(),
-    ]
+    ];
+    definitions.into_iter().map(schema::fit).collect()
 }
 
 /// Kinds of Kubernetes: their own server checks them.

@@ -285,7 +285,7 @@ impl Engine for Kubernetes {
         of: Type,
         current: DynamicObject,
         key: &'a str,
-        value: String,
+        value: Option<String>,
         deadline: Deadline,
     ) -> Answer<'a, DynamicObject> {
         async move {

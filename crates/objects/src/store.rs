@@ -35,13 +35,14 @@ pub trait Kind:
     /// Whether `metadata.namespace` is part of its identity.
     const NAMESPACED: bool;
 
-    /// What must hold of an object whatever the server's schema can express. All problems at once.
+    /// What must hold of an object, but for its status, whatever the server's schema can express. All
+    /// problems at once.
     fn check(&self) -> Result<(), Invalid>;
 
-    /// What must hold of an object whose status alone is written. A kind whose status says what is
-    /// wrong with the rest checks the status only.
+    /// What must hold of a status that is written. Nothing but the status is looked at: it is the
+    /// status that says what is wrong with the rest.
     fn check_status(&self) -> Result<(), Invalid> {
-        self.check()
+        Ok(())
     }
 }
 
@@ -171,6 +172,29 @@ pub enum Error {
     },
 }
 
+/// A kind that a server does not have.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum NotServed {
+    #[error(
+        "the definition of {0} is not there: run `fairlead install`, or `fairlead crds | kubectl \
+         apply -f -`"
+    )]
+    Ours(&'static str),
+    #[error("the server does not serve {0} of {1}")]
+    Theirs(&'static str, String),
+}
+
+impl Error {
+    /// The kind of ours whose definition the server does not have, if that is what is wrong.
+    pub fn missing_definition(&self) -> Option<&'static str> {
+        let Self::Unavailable { source, .. } = self else { return None };
+        match source.downcast_ref() {
+            Some(NotServed::Ours(kind)) => Some(kind),
+            _ => None,
+        }
+    }
+}
+
 /// The store. Clones share their engine.
 #[derive(Clone, Debug)]
 pub struct Objects(Arc<dyn Engine>);
@@ -272,6 +296,19 @@ impl Objects {
         typed(self.0.apply_status(Type::of::<K>(), object, expected, deadline).await?)
     }
 
+    /// Sets one annotation, or takes it away, and nothing else; `Conflict` when the object is no
+    /// longer as `current` has it.
+    pub async fn annotate<K: Kind>(
+        &self,
+        current: &K,
+        key: &str,
+        value: Option<String>,
+        deadline: Deadline,
+    ) -> Result<K, Error> {
+        let object = checked("annotating", current, |_| Ok(()), deadline)?;
+        typed(self.0.annotate(Type::of::<K>(), object, key, value, deadline).await?)
+    }
+
     /// Deletes, or marks for deletion while finalizers hold it. What it owns goes with it.
     pub async fn delete<K: Kind>(
         &self,
@@ -349,17 +386,21 @@ pub(crate) trait Engine: fmt::Debug + Send + Sync {
 
     fn register(&self, _registry: &mut Registry) {}
 
-    /// Sets one annotation of `current`, if it is still that, and nothing else.
+    /// Sets one annotation of `current`, or takes it away, if it is still that, and nothing else.
     fn annotate<'a>(
         &'a self,
         of: Type,
         mut current: DynamicObject,
         key: &'a str,
-        value: String,
+        value: Option<String>,
         deadline: Deadline,
     ) -> Answer<'a, DynamicObject> {
         let version = Version(current.resource_version().unwrap_or_default());
-        current.annotations_mut().insert(key.to_owned(), value);
+        let annotations = current.annotations_mut();
+        match value {
+            Some(value) => annotations.insert(key.to_owned(), value),
+            None => annotations.remove(key),
+        };
         self.apply(of, current, Expected::Version(version), deadline)
     }
 

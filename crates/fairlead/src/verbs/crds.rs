@@ -21,7 +21,9 @@ fn text() -> Result<String, Failure> {
     let mut text = String::new();
     for definition in objects::kinds::definitions() {
         text.push_str("---\n");
-        text.push_str(&output::yaml(&definition)?);
+        let manifest =
+            objects::kinds::manifest(&definition).map_err(|error| Failure(error.to_string()))?;
+        text.push_str(&output::yaml(&manifest)?);
         if !text.ends_with('\n') {
             text.push('\n');
         }

@@ -21,6 +21,9 @@ const MOST_WORDS: usize = 256;
 const LONGEST_WORD: usize = 512;
 const LONGEST_HASH: usize = 512;
 const LONGEST_DESCRIPTION: usize = 1024;
+const LONGEST_VERB: usize = 32;
+/// One of [`VERBS`], or a glob of such letters.
+const VERB: &str = "^(get|list|watch|create|update|delete|scale|restart|cordon|drain|log|exec|forward|[a-z]*[*?][a-z*?]*)$";
 
 pub const VERBS: [&str; 13] = [
     "get", "list", "watch", "create", "update", "delete", "scale", "restart", "cordon", "drain",
@@ -49,7 +52,7 @@ pub struct UserSpec {
     pub password_hash: Option<String>,
     /// Names of `AccessRole`s.
     #[serde(default)]
-    #[schemars(length(max = MOST), inner(length(min = 1, max = 253)))]
+    #[schemars(length(max = MOST), inner(length(min = 1, max = field::LONGEST_NAME), regex(pattern = field::NAME)))]
     #[x_kube(validation = Rule::new("self.all(a, self.exists_one(b, a == b))").message("has a role twice"))]
     pub roles: Vec<String>,
     #[serde(default)]
@@ -94,18 +97,27 @@ pub struct AccessRoleSpec {
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
 pub struct Rule {
     /// `-`, which no glob matches, is the fleet itself: its clusters, users, roles, tokens, audit.
-    #[schemars(length(min = 1, max = MOST_WORDS), inner(length(min = 1, max = LONGEST_WORD)))]
+    #[schemars(
+        length(min = 1, max = MOST_WORDS),
+        inner(length(min = 1, max = LONGEST_WORD), regex(pattern = field::TEXT))
+    )]
     pub clusters: Vec<String>,
     /// Of namespaced resources; a cluster-scoped one is in the namespace `-`.
-    #[schemars(length(min = 1, max = MOST_WORDS), inner(length(min = 1, max = LONGEST_WORD)))]
+    #[schemars(
+        length(min = 1, max = MOST_WORDS),
+        inner(length(min = 1, max = LONGEST_WORD), regex(pattern = field::TEXT))
+    )]
     pub namespaces: Vec<String>,
     /// `resource.group` as kubectl writes it (`pods`, `deployments.apps`).
-    #[schemars(length(min = 1, max = MOST_WORDS), inner(length(min = 1, max = LONGEST_WORD)))]
+    #[schemars(
+        length(min = 1, max = MOST_WORDS),
+        inner(length(min = 1, max = LONGEST_WORD), regex(pattern = field::TEXT))
+    )]
     pub resources: Vec<String>,
     /// get, list, watch, create, update, delete, scale, restart, cordon, drain, log, exec, forward.
     #[schemars(
         length(min = 1, max = MOST_WORDS),
-        inner(length(min = 1, max = 32), regex(pattern = r"^[a-z*?]+$"))
+        inner(length(min = 1, max = LONGEST_VERB), regex(pattern = VERB))
     )]
     pub verbs: Vec<String>,
 }
@@ -126,17 +138,17 @@ pub struct Rule {
 )]
 #[x_kube(validation = Rule::new("self.user == oldSelf.user && self.hash == oldSelf.hash").message("a token stays whose and what it is; make another"))]
 pub struct AccessTokenSpec {
-    #[schemars(length(min = 1, max = 253))]
+    #[schemars(length(min = 1, max = field::LONGEST_NAME), regex(pattern = field::NAME))]
     pub user: String,
     /// SHA-256 of the token, hexadecimal: the token is 256 random bits, so a slow hash adds nothing.
     #[schemars(length(min = 64, max = 64), regex(pattern = r"^[0-9a-f]{64}$"))]
     pub hash: String,
     /// RFC 3339; none never expires.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schemars(length(max = 64), extend("format" = "date-time"))]
+    #[schemars(length(max = field::LONGEST_TIME), extend("format" = "date-time"))]
     pub expires: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schemars(length(max = LONGEST_DESCRIPTION))]
+    #[schemars(length(max = LONGEST_DESCRIPTION), regex(pattern = field::TEXT))]
     pub description: Option<String>,
 }
 
@@ -217,7 +229,10 @@ impl Rule {
             }
         }
         for (i, verb) in verbs.iter().enumerate() {
-            let is_glob = verb.contains(['*', '?']);
+            let in_glob = |c: char| c.is_ascii_lowercase() || "*?".contains(c);
+            let is_glob = verb.contains(['*', '?'])
+                && verb.len() <= LONGEST_VERB
+                && verb.chars().all(in_glob);
             if !is_glob && !VERBS.contains(&verb.as_str()) {
                 let known = VERBS.join(", ");
                 problems.add(
@@ -242,7 +257,7 @@ impl Kind for AccessToken {
             problems.add("spec.hash", "must be a SHA-256 as 64 digits of 0-9 and a-f");
         }
         if let Some(expires) = expires
-            && expires.parse::<Timestamp>().is_err()
+            && (expires.len() > field::LONGEST_TIME || expires.parse::<Timestamp>().is_err())
         {
             let problem = format!("{expires:?} is no time of RFC 3339, as 2027-01-31T12:00:00Z is");
             problems.add("spec.expires", problem);

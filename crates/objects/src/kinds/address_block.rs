@@ -12,12 +12,22 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::address_pool::Networks;
-use super::field;
+use super::{field, networks};
 use crate::store::{Invalid, Kind};
 
 /// A node has one address of each family, and a few at most where it has several networks.
 const MOST_NODE_ADDRESSES: usize = 16;
 const LONGEST_TROUBLE: usize = 4096;
+/// As a pool's name.
+const LONGEST_POOL: usize = 63;
+/// An address of either family.
+const ADDRESS: &str = "^[0-9a-fA-F:.]+$";
+const LONGEST_ADDRESS: usize = 45;
+/// `POOL-INDEX`. Put together and compared, it would cost more than a server allows: how long the text
+/// of a number is, its estimate does not know. So the name is taken apart instead; no zeros go before
+/// the number.
+const NAMED_BY_POOL_AND_INDEX: &str = "self.metadata.name.startsWith(self.spec.pool + '-') && int(self.metadata.name.substring(self.spec.pool.size() + 1)) == self.spec.index && (self.spec.index > 0 ? !self.metadata.name.startsWith(self.spec.pool + '-0') : self.metadata.name.size() == self.spec.pool.size() + 2)";
+const STAYS: &str = "self.pool == oldSelf.pool && self.index == oldSelf.index && self.node == oldSelf.node && has(self.ipv4) == has(oldSelf.ipv4) && (!has(self.ipv4) || self.ipv4 == oldSelf.ipv4) && has(self.ipv6) == has(oldSelf.ipv6) && (!has(self.ipv6) || self.ipv6 == oldSelf.ipv6)";
 
 /// A block of addresses that a node has claimed from a pool.
 #[derive(CustomResource, Clone, Debug, PartialEq, Eq, Deserialize, Serialize, KubeSchema)]
@@ -30,7 +40,7 @@ const LONGEST_TROUBLE: usize = 4096;
     shortname = "fab",
     status = "AddressBlockStatus",
     derive = "PartialEq",
-    validation = Rule::new("self.metadata.name == self.spec.pool + '-' + string(self.spec.index)").message("a block is named by its pool and its number: POOL-INDEX"),
+    validation = Rule::new(NAMED_BY_POOL_AND_INDEX).message("a block is named by its pool and its number: POOL-INDEX"),
     printcolumn = r#"{"name":"Pool","type":"string","jsonPath":".spec.pool"}"#,
     printcolumn = r#"{"name":"Node","type":"string","jsonPath":".spec.node"}"#,
     printcolumn = r#"{"name":"IPv4","type":"string","jsonPath":".spec.ipv4"}"#,
@@ -42,24 +52,32 @@ const LONGEST_TROUBLE: usize = 4096;
     printcolumn = r#"{"name":"Age","type":"date","jsonPath":".metadata.creationTimestamp"}"#
 )]
 #[serde(rename_all = "camelCase")]
-#[x_kube(validation = Rule::new("self.pool == oldSelf.pool && self.index == oldSelf.index && self.node == oldSelf.node && has(self.ipv4) == has(oldSelf.ipv4) && (!has(self.ipv4) || self.ipv4 == oldSelf.ipv4) && has(self.ipv6) == has(oldSelf.ipv6) && (!has(self.ipv6) || self.ipv6 == oldSelf.ipv6)").message("a block changes hands only by being deleted and claimed again"))]
+#[x_kube(validation = Rule::new(STAYS).message("a block changes hands only by being deleted and claimed again"))]
+#[x_kube(validation = Rule::new(networks::EITHER).message("at least one of ipv4 and ipv6 says which addresses"))]
+#[x_kube(validation = Rule::new(networks::SAME_SIZE).message("ipv4 and ipv6 must have as many addresses as each other: the prefix of ipv6 is longer by 96"))]
+#[x_kube(validation = Rule::new(networks::IPV4_NO_HOST_BITS).message("ipv4 has bits set after its prefix"))]
+#[x_kube(validation = Rule::new(networks::IPV6_NO_HOST_BITS).message("ipv6 has bits set after its prefix"))]
 pub struct AddressBlockSpec {
-    #[schemars(length(min = 1, max = 63))]
+    #[schemars(length(min = 1, max = LONGEST_POOL), regex(pattern = field::NAME))]
     pub pool: String,
     /// Which block of the pool, counted over its subnets from 0.
     pub index: u32,
     /// Who has it.
-    #[schemars(length(min = 1, max = 253))]
+    #[schemars(length(min = 1, max = field::LONGEST_NAME), regex(pattern = field::NAME))]
     pub node: String,
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schemars(with = "Option<String>", length(max = 18))]
+    #[schemars(with = "Option<String>", length(max = networks::LONGEST_IPV4), regex(pattern = networks::IPV4))]
     pub ipv4: Option<Ipv4Net>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schemars(with = "Option<String>", length(max = 43))]
+    #[schemars(with = "Option<String>", length(max = networks::LONGEST_IPV6), regex(pattern = networks::IPV6))]
     pub ipv6: Option<Ipv6Net>,
     /// Where the node is reached: routes to the block go there.
     #[serde(default)]
-    #[schemars(with = "Vec<String>", length(max = MOST_NODE_ADDRESSES), inner(length(max = 45)))]
+    #[schemars(
+        with = "Vec<String>",
+        length(max = MOST_NODE_ADDRESSES),
+        inner(length(min = 1, max = LONGEST_ADDRESS), regex(pattern = ADDRESS))
+    )]
     pub node_addresses: Vec<IpAddr>,
 }
 
@@ -97,7 +115,7 @@ impl Kind for AddressBlock {
     fn check(&self) -> Result<(), Invalid> {
         let mut problems = Invalid::default();
         let AddressBlockSpec { pool, index, node, ipv4, ipv6, node_addresses } = &self.spec;
-        field::name(&mut problems, "spec.pool", pool);
+        field::name_within(&mut problems, "spec.pool", pool, LONGEST_POOL);
         field::name(&mut problems, "spec.node", node);
         let name = AddressBlock::name_of(pool, *index);
         if self.name_any() != name {
@@ -119,12 +137,14 @@ impl Kind for AddressBlock {
         }
         let count = node_addresses.len();
         field::at_most(&mut problems, "spec.nodeAddresses", count, MOST_NODE_ADDRESSES);
-        if let Some(trouble) = self.status.as_ref().and_then(|status| status.trouble.as_ref())
-            && trouble.chars().count() > LONGEST_TROUBLE
-        {
-            let problem = format!("has more than {LONGEST_TROUBLE} characters");
-            problems.add("status.trouble", problem);
-        }
+        problems.into_result()
+    }
+
+    fn check_status(&self) -> Result<(), Invalid> {
+        let mut problems = Invalid::default();
+        let trouble = self.status.as_ref().and_then(|status| status.trouble.as_deref());
+        let trouble = trouble.unwrap_or_default();
+        field::no_longer(&mut problems, "status.trouble", trouble, LONGEST_TROUBLE);
         problems.into_result()
     }
 }

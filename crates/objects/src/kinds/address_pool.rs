@@ -2,28 +2,31 @@
 //! over is an import.
 //!
 //! A pool is cut into blocks of 2^`blockSizeBits` addresses, numbered from 0 over all its subnets in
-//! their order. So subnets are only ever appended, and the size of a block never changes: an API
-//! server that knows CEL refuses anything else. An older one cannot, nor can any see that two pools
-//! overlap; `net` looks at both before it claims, and says so in the pool's conditions.
+//! their order. So subnets are only ever appended, and the size of a block never changes.
+//!
+//! An API server refuses what its schema can say (`networks`), and one that knows CEL also what the
+//! rules here say. The rules use no function for networks: those are known from Kubernetes 1.31 on, and
+//! an older server would refuse the definition. An older one lets more pass, and none sees that two
+//! pools overlap; `net` looks at all of it before it claims, and says so in the pool's conditions.
 
 #![allow(unreachable_pub, reason = "KubeSchema repeats the type inside a function")]
 
 use std::net::{Ipv4Addr, Ipv6Addr};
+use std::sync::LazyLock;
 
 use ipnet::{IpNet, Ipv4Net, Ipv6Net};
 use kube::{CustomResource, KubeSchema, ResourceExt};
+use regex::Regex;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::{Condition, field};
+use super::{Condition, field, networks};
 use crate::store::{Invalid, Kind};
 
 /// A pool's name is a namespace's annotation, and the beginning of its blocks' names.
 const LONGEST_NAME: usize = 63;
 /// As many as anyone appends; the rule that compares them counts them out.
 const MOST_SUBNETS: usize = 16;
-/// A network of either family, written out.
-const LONGEST_NETWORK: usize = 43;
 /// 65,536 addresses: more pods than a node can have.
 const MOST_BLOCK_BITS: u8 = 16;
 /// 16,777,216 addresses, IPv4's `/8` or IPv6's `/104`: blocks can be counted, and a pool's addresses
@@ -31,8 +34,13 @@ const MOST_BLOCK_BITS: u8 = 16;
 const MOST_HOST_BITS: u8 = 24;
 /// How many nodes a status lists; it counts all of them.
 pub const MOST_NODES: usize = 256;
-const MOST_CONDITIONS: usize = 8;
-const LONGEST_MESSAGE: usize = 4096;
+
+/// The rules of a pool, as an API server with CEL holds them. Each is also said by `check`, with the
+/// field and what to write instead.
+const APPENDED: &str = "[0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15].all(i, i >= oldSelf.size() || (i < self.size() && self[i] == oldSelf[i]))";
+const SAME_FAMILIES: &str =
+    "self.all(s, has(s.ipv4) == has(self[0].ipv4) && has(s.ipv6) == has(self[0].ipv6))";
+const ROOM_FOR_A_BLOCK: &str = "self.subnets.all(s, (!has(s.ipv4) || 32 - int(s.ipv4.substring(s.ipv4.indexOf('/') + 1)) >= self.blockSizeBits) && (!has(s.ipv6) || 128 - int(s.ipv6.substring(s.ipv6.indexOf('/') + 1)) >= self.blockSizeBits))";
 
 /// Where pods' addresses come from.
 #[derive(CustomResource, Clone, Debug, PartialEq, Eq, Deserialize, Serialize, KubeSchema)]
@@ -57,6 +65,7 @@ const LONGEST_MESSAGE: usize = 4096;
     printcolumn = r#"{"name":"Age","type":"date","jsonPath":".metadata.creationTimestamp"}"#
 )]
 #[serde(rename_all = "camelCase")]
+#[x_kube(validation = Rule::new(ROOM_FOR_A_BLOCK).message("a subnet must have room for a block of 2^blockSizeBits addresses"))]
 pub struct AddressPoolSpec {
     /// A block has 2 to the power of this many addresses.
     #[serde(default = "block_size_bits")]
@@ -65,21 +74,26 @@ pub struct AddressPoolSpec {
     pub block_size_bits: u8,
     /// All with the same families. More may be appended; none is changed or taken away.
     #[schemars(length(min = 1, max = MOST_SUBNETS))]
-    #[x_kube(validation = Rule::new("[0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15].all(i, i >= oldSelf.size() || (i < self.size() && self[i] == oldSelf[i]))").message("subnets are only ever appended: pods may have addresses of those that are there"))]
+    #[x_kube(validation = Rule::new(APPENDED).message("subnets are only ever appended: pods may have addresses of those that are there"))]
+    #[x_kube(validation = Rule::new(SAME_FAMILIES).message("all subnets of a pool have the same families: pods of one pool are alike"))]
     pub subnets: Vec<Subnet>,
 }
 
 /// A network of one family, or one of each with as many addresses.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize, KubeSchema)]
-#[x_kube(validation = Rule::new("has(self.ipv4) || has(self.ipv6)").message("at least one of ipv4 and ipv6 says which addresses"))]
+#[x_kube(validation = Rule::new(networks::EITHER).message("at least one of ipv4 and ipv6 says which addresses"))]
+#[x_kube(validation = Rule::new(networks::SAME_SIZE).message("ipv4 and ipv6 must have as many addresses as each other: the prefix of ipv6 is longer by 96"))]
+#[x_kube(validation = Rule::new(networks::IPV4_NO_HOST_BITS).message("ipv4 has bits set after its prefix"))]
+#[x_kube(validation = Rule::new(networks::IPV6_NO_HOST_BITS).message("ipv6 has bits set after its prefix"))]
+#[x_kube(validation = Rule::new(networks::IPV4_FOR_PODS).message("ipv4 is reserved (this network, loopback, one link, multicast), not for pods"))]
 pub struct Subnet {
     /// Such as 10.64.0.0/16.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schemars(length(min = 1, max = LONGEST_NETWORK))]
+    #[schemars(length(min = 1, max = networks::LONGEST_IPV4), regex(pattern = networks::IPV4))]
     pub ipv4: Option<String>,
     /// Such as fd00:64::/112: with an IPv4 network beside it, as many addresses as that.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schemars(length(min = 1, max = LONGEST_NETWORK))]
+    #[schemars(length(min = 1, max = networks::LONGEST_IPV6), regex(pattern = networks::IPV6))]
     pub ipv6: Option<String>,
 }
 
@@ -111,13 +125,14 @@ pub struct AddressPoolStatus {
     pub per_node: Vec<NodeBlocks>,
     /// Ready, Exhausted, Consistent.
     #[serde(default)]
-    #[schemars(length(max = MOST_CONDITIONS))]
+    #[schemars(length(max = field::MOST_CONDITIONS))]
     pub conditions: Vec<Condition>,
 }
 
 /// What one node has of a pool.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
 pub struct NodeBlocks {
+    #[schemars(length(max = field::LONGEST_NAME))]
     pub node: String,
     pub blocks: u64,
     pub used: u64,
@@ -224,6 +239,11 @@ fn families(networks: &Networks) -> Option<&'static str> {
     }
 }
 
+#[expect(clippy::unwrap_used, reason = "constants; a test reads every pattern there is")]
+static IPV4: LazyLock<Regex> = LazyLock::new(|| Regex::new(networks::IPV4).unwrap());
+#[expect(clippy::unwrap_used, reason = "constants; a test reads every pattern there is")]
+static IPV6: LazyLock<Regex> = LazyLock::new(|| Regex::new(networks::IPV6).unwrap());
+
 fn read_subnet(problems: &mut Invalid, at: &str, subnet: &Subnet, block_bits: u8) -> Networks {
     let Subnet { ipv4, ipv6 } = subnet;
     if ipv4.is_none() && ipv6.is_none() {
@@ -262,6 +282,12 @@ fn read_subnet(problems: &mut Invalid, at: &str, subnet: &Subnet, block_bits: u8
                 "{net} has 2^{bits} addresses and a block 2^{block_bits}: it has no room for one"
             );
             problems.add(field, problem);
+            return None;
+        }
+        // What the schema takes and what is taken here must be the same.
+        let pattern = if family == "ipv4" { &IPV4 } else { &IPV6 };
+        if !pattern.is_match(written) {
+            problems.add(field, format!("{written:?} must be written as {net}"));
             return None;
         }
         Some(net)
@@ -315,15 +341,19 @@ impl Kind for AddressPool {
             problems.add("metadata.name", format!("has {LONGEST_NAME} characters at most"));
         }
         self.spec.read(&mut problems);
+        problems.into_result()
+    }
+
+    /// Of a pool that is not right, the status says what is wrong.
+    fn check_status(&self) -> Result<(), Invalid> {
+        let mut problems = Invalid::default();
         if let Some(AddressPoolStatus { per_node, conditions, .. }) = &self.status {
             field::at_most(&mut problems, "status.perNode", per_node.len(), MOST_NODES);
-            field::at_most(&mut problems, "status.conditions", conditions.len(), MOST_CONDITIONS);
-            for condition in conditions {
-                if condition.message.chars().count() > LONGEST_MESSAGE {
-                    let field = format!("status.conditions[{}].message", condition.r#type);
-                    problems.add(field, format!("has more than {LONGEST_MESSAGE} characters"));
-                }
+            for (i, node) in per_node.iter().enumerate() {
+                let at = format!("status.perNode[{i}].node");
+                field::no_longer(&mut problems, &at, &node.node, field::LONGEST_NAME);
             }
+            field::conditions(&mut problems, conditions);
         }
         problems.into_result()
     }

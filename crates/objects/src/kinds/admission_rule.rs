@@ -238,6 +238,29 @@ pub struct Criterion {
     pub value_type: String,
 }
 
+impl Criterion {
+    fn check_lengths(&self, at: &str, problems: &mut Invalid) {
+        let Self { name, op, value, sub_criteria, kind, template_kind, path, value_type } = self;
+        for (field, text, most) in [
+            ("name", name, LONGEST_WORD),
+            ("op", op, LONGEST_WORD),
+            ("value", value, LONGEST_VALUE),
+            ("type", kind, LONGEST_WORD),
+            ("template_kind", template_kind, LONGEST_WORD),
+            ("path", path, LONGEST_WORD),
+            ("value_type", value_type, LONGEST_WORD),
+        ] {
+            field::no_longer(problems, &format!("{at}.{field}"), text, most);
+        }
+        for (i, SubCriterion { name, op, value }) in sub_criteria.iter().enumerate() {
+            for (field, text) in [("name", name), ("op", op), ("value", value)] {
+                let at = format!("{at}.sub_criteria[{i}].{field}");
+                field::no_longer(problems, &at, text, LONGEST_WORD);
+            }
+        }
+    }
+}
+
 impl fmt::Display for Criterion {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let what = if self.kind == "customPath" { &self.path } else { &self.name };
@@ -313,8 +336,9 @@ impl Kind for AdmissionRule {
             let at = format!("spec.criteria[{i}]");
             let subs = criterion.sub_criteria.len();
             field::at_most(&mut problems, &format!("{at}.sub_criteria"), subs, MOST_SUB_CRITERIA);
-            if criterion.value.chars().count() > LONGEST_VALUE {
-                problems.add(format!("{at}.value"), format!("has over {LONGEST_VALUE} characters"));
+            let before = problems.0.len();
+            criterion.check_lengths(&at, &mut problems);
+            if problems.0.len() > before {
                 continue;
             }
             // Kept for the day there are scan results; never looked at until then.

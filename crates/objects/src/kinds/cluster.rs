@@ -42,7 +42,7 @@ pub struct ClusterSpec {
     pub kubeconfig_secret: KubeconfigSecret,
     /// Which context of it; its current one if none is named.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schemars(length(min = 1, max = LONGEST_CONTEXT))]
+    #[schemars(length(min = 1, max = LONGEST_CONTEXT), regex(pattern = field::TEXT))]
     pub context: Option<String>,
     /// A disabled cluster stays listed and is not connected to.
     #[serde(default = "yes")]
@@ -51,12 +51,12 @@ pub struct ClusterSpec {
 
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
 pub struct KubeconfigSecret {
-    #[schemars(length(min = 1, max = 63), regex(pattern = r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$"))]
+    #[schemars(length(min = 1, max = 63), regex(pattern = field::LABEL))]
     pub namespace: String,
-    #[schemars(length(min = 1, max = 253), regex(pattern = r"^[a-z0-9]([-.a-z0-9]*[a-z0-9])?$"))]
+    #[schemars(length(min = 1, max = field::LONGEST_NAME), regex(pattern = field::NAME))]
     pub name: String,
     #[serde(default = "kubeconfig_key")]
-    #[schemars(length(min = 1, max = 253), regex(pattern = r"^[-._a-zA-Z0-9]+$"))]
+    #[schemars(length(min = 1, max = field::LONGEST_NAME), regex(pattern = field::SECRET_KEY))]
     pub key: String,
 }
 
@@ -96,26 +96,21 @@ impl Kind for Cluster {
             problems.add("spec.kubeconfigSecret.namespace", problem);
         }
         field::name(&mut problems, "spec.kubeconfigSecret.name", &secret.name);
-        let in_key = |b: u8| b.is_ascii_alphanumeric() || b"-._".contains(&b);
-        if secret.key.is_empty() || secret.key.len() > 253 || !secret.key.bytes().all(in_key) {
-            let problem = "must be 1 to 253 characters of letters, digits, '-', '_' and '.'";
-            problems.add("spec.kubeconfigSecret.key", problem);
-        }
+        field::secret_key(&mut problems, "spec.kubeconfigSecret.key", &secret.key);
         if let Some(context) = context {
             field::text(&mut problems, "spec.context", context, 1, LONGEST_CONTEXT);
         }
+        problems.into_result()
+    }
+
+    fn check_status(&self) -> Result<(), Invalid> {
+        let mut problems = Invalid::default();
         if let Some(ClusterStatus { state, why, version }) = &self.status {
-            let fields = [
-                ("status.state", Some(state), LONGEST_STATE),
-                ("status.why", why.as_ref(), LONGEST_WHY),
-                ("status.version", version.as_ref(), LONGEST_VERSION),
-            ];
-            for (field, value, most) in fields {
-                // What a server said may have line breaks; only its length is ours to bound.
-                if value.is_some_and(|value| value.chars().count() > most) {
-                    problems.add(field, format!("has more than {most} characters"));
-                }
-            }
+            let text = |text: &Option<String>| text.clone().unwrap_or_default();
+            let (why, version) = (text(why), text(version));
+            field::no_longer(&mut problems, "status.state", state, LONGEST_STATE);
+            field::no_longer(&mut problems, "status.why", &why, LONGEST_WHY);
+            field::no_longer(&mut problems, "status.version", &version, LONGEST_VERSION);
         }
         problems.into_result()
     }

@@ -1,12 +1,76 @@
-//! What the checks of kinds have in common.
+//! What the checks and the schemas of kinds have in common. A pattern here says to an API server what
+//! the check beside it says to us.
 
+use super::Condition;
 use crate::name;
 use crate::store::Invalid;
+
+/// As [`name::subdomain`] has it, but for its length.
+pub(super) const NAME: &str = r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*$";
+/// The most characters of a name.
+pub(super) const LONGEST_NAME: usize = 253;
+/// As [`name::dns_label`] has it, but for its length.
+pub(super) const LABEL: &str = r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$";
+/// The key of a Secret's data.
+pub(super) const SECRET_KEY: &str = r"^[-._a-zA-Z0-9]+$";
+/// As [`text`] has it, but for its length.
+pub(super) const TEXT: &str = r"^[^\x00-\x1f\x7f-\x9f]*$";
+/// The most characters of a time of RFC 3339, with room.
+pub(super) const LONGEST_TIME: usize = 64;
+
+/// The bounds of Kubernetes' own conditions; its messages may be longer.
+pub(super) const MOST_CONDITIONS: usize = 8;
+pub(super) const LONGEST_CONDITION_TYPE: usize = 316;
+pub(super) const LONGEST_CONDITION_STATUS: usize = 7;
+pub(super) const LONGEST_REASON: usize = 1024;
+pub(super) const LONGEST_MESSAGE: usize = 4096;
 
 /// The name of another object.
 pub(super) fn name(problems: &mut Invalid, field: &str, value: &str) {
     if let Some(problem) = name::subdomain(value) {
         problems.add(field, format!("{value:?} {problem}"));
+    }
+}
+
+/// The name of another object that is shorter than most.
+pub(super) fn name_within(problems: &mut Invalid, field: &str, value: &str, most: usize) {
+    name(problems, field, value);
+    if value.len() > most {
+        problems.add(field, format!("has {} characters; {most} at most", value.len()));
+    }
+}
+
+/// Characters are counted, as a schema counts them. Line breaks and the like are let through: what
+/// others said is written down as they said it.
+pub(super) fn no_longer(problems: &mut Invalid, field: &str, value: &str, most: usize) {
+    if value.chars().count() > most {
+        problems.add(field, format!("has more than {most} characters"));
+    }
+}
+
+pub(super) fn secret_key(problems: &mut Invalid, field: &str, key: &str) {
+    let in_key = |b: u8| b.is_ascii_alphanumeric() || b"-._".contains(&b);
+    if key.is_empty() || key.len() > LONGEST_NAME || !key.bytes().all(in_key) {
+        let problem = "must be 1 to 253 characters of letters, digits, '-', '_' and '.'";
+        problems.add(field, problem);
+    }
+}
+
+/// The conditions of a status.
+pub(super) fn conditions(problems: &mut Invalid, conditions: &[Condition]) {
+    at_most(problems, "status.conditions", conditions.len(), MOST_CONDITIONS);
+    for (i, condition) in conditions.iter().enumerate() {
+        let Condition { r#type, status, reason, message, last_transition_time } = condition;
+        let time = last_transition_time.as_deref().unwrap_or_default();
+        for (field, value, most) in [
+            ("type", r#type.as_str(), LONGEST_CONDITION_TYPE),
+            ("status", status, LONGEST_CONDITION_STATUS),
+            ("reason", reason, LONGEST_REASON),
+            ("message", message, LONGEST_MESSAGE),
+            ("lastTransitionTime", time, LONGEST_TIME),
+        ] {
+            no_longer(problems, &format!("status.conditions[{i}].{field}"), value, most);
+        }
     }
 }
 

@@ -26,6 +26,11 @@ pub const RESERVED_GROUPS: [&str; 7] =
 const MOST_CRITERIA: usize = 64;
 const LONGEST_VALUE: usize = 1024;
 const LONGEST_COMMENT: usize = 4096;
+/// A prefix of 253 characters, `/` and a name of 63.
+const LONGEST_LABEL: usize = 317;
+/// As `name::key` has it, but for the lengths of its parts.
+const LABEL_KEY: &str = r"^([a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*/)?[A-Za-z0-9]([-_.A-Za-z0-9]*[A-Za-z0-9])?$";
+const LONGEST_ENFORCEMENT: usize = 256;
 
 /// Endpoints that network rules speak of together.
 #[derive(CustomResource, Clone, Debug, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
@@ -75,7 +80,7 @@ pub enum GroupMode {
 pub struct GroupStatus {
     pub members: u32,
     /// Whether what is against the rules is stopped; until agents can, it says that it is not.
-    #[schemars(length(max = 256))]
+    #[schemars(length(max = LONGEST_ENFORCEMENT))]
     pub enforcement: String,
 }
 
@@ -85,11 +90,11 @@ pub struct GroupCriterion {
     pub key: GroupKey,
     /// Which label; for `label` and `namespaceLabel` only.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schemars(length(min = 1, max = 317))]
+    #[schemars(length(min = 1, max = LONGEST_LABEL), regex(pattern = LABEL_KEY))]
     pub label: Option<String>,
     pub op: GroupOp,
     /// For `address`, an address or a network.
-    #[schemars(length(max = LONGEST_VALUE))]
+    #[schemars(length(max = LONGEST_VALUE), regex(pattern = field::TEXT))]
     pub value: String,
 }
 
@@ -210,6 +215,15 @@ impl Kind for Group {
         field::at_most(&mut problems, "spec.criteria", criteria.len(), MOST_CRITERIA);
         for (i, criterion) in criteria.iter().enumerate() {
             criterion.check(&format!("spec.criteria[{i}]"), &mut problems);
+        }
+        problems.into_result()
+    }
+
+    fn check_status(&self) -> Result<(), Invalid> {
+        let mut problems = Invalid::default();
+        if let Some(GroupStatus { members: _, enforcement }) = &self.status {
+            let at = "status.enforcement";
+            field::no_longer(&mut problems, at, enforcement, LONGEST_ENFORCEMENT);
         }
         problems.into_result()
     }

@@ -21,11 +21,13 @@ const MOST_CLUSTERS: usize = 256;
 /// Those in the mesh, and as many on their way out.
 const MOST_JOINED: usize = 2 * MOST_CLUSTERS;
 const MOST_NETWORKS: usize = 64;
-/// An IPv6 network, written out.
-const LONGEST_NETWORK: usize = 43;
+/// An IPv6 network, written out, its end as an IPv4 address.
+const LONGEST_NETWORK: usize = 49;
+/// What a network is made of. Whether it is one, `check` says.
+const NETWORK: &str = r"^[0-9a-fA-F:.]+/[0-9]{1,3}$";
+const LONGEST_CLUSTER: usize = 63;
 /// How many skipped nodes a status lists; it counts all of them.
 pub const MOST_SKIPPED: usize = 32;
-const LONGEST_MESSAGE: usize = 4096;
 
 /// Clusters whose pods reach each other through WireGuard, by Kilo's peers.
 #[derive(CustomResource, Clone, Debug, PartialEq, Eq, Deserialize, Serialize, KubeSchema)]
@@ -37,7 +39,7 @@ const LONGEST_MESSAGE: usize = 4096;
     namespaced,
     category = "fairlead",
     plural = "clustermeshes",
-    shortname = "cm",
+    shortname = "fcm",
     status = "ClusterMeshStatus",
     derive = "PartialEq",
     validation = Rule::new("self.metadata.name.size() <= 63").message("a mesh's name has 63 characters at most"),
@@ -67,7 +69,7 @@ pub struct ClusterMeshSpec {
 #[x_kube(validation = Rule::new("(has(self.local) && self.local ? 1 : 0) + (has(self.kubeconfigSecretRef) ? 1 : 0) + (has(self.clusterRef) ? 1 : 0) == 1").message("exactly one of local, kubeconfigSecretRef and clusterRef says which cluster it is"))]
 pub struct MeshCluster {
     /// What the mesh calls it.
-    #[schemars(length(min = 1, max = 63), regex(pattern = r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$"))]
+    #[schemars(length(min = 1, max = LONGEST_CLUSTER), regex(pattern = field::LABEL))]
     pub name: String,
     /// The cluster that Fairlead itself runs in.
     #[serde(default, skip_serializing_if = "is_false")]
@@ -77,10 +79,13 @@ pub struct MeshCluster {
     pub kubeconfig_secret_ref: Option<KubeconfigSecretRef>,
     /// The name of a cluster of the fleet.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schemars(length(min = 1, max = 63), regex(pattern = r"^[a-z0-9]([-.a-z0-9]*[a-z0-9])?$"))]
+    #[schemars(length(min = 1, max = LONGEST_CLUSTER), regex(pattern = field::NAME))]
     pub cluster_ref: Option<String>,
     /// Every network of the cluster that the others may reach: of pods, of WireGuard, of services.
-    #[schemars(length(min = 1, max = MOST_NETWORKS), inner(length(min = 1, max = LONGEST_NETWORK)))]
+    #[schemars(
+        length(min = 1, max = MOST_NETWORKS),
+        inner(length(min = 1, max = LONGEST_NETWORK), regex(pattern = NETWORK))
+    )]
     pub allowed_networks: Vec<String>,
     /// Where a node listens if only its external address is known.
     #[serde(default = "wireguard_port")]
@@ -96,10 +101,10 @@ pub struct MeshCluster {
     Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Deserialize, Serialize, JsonSchema,
 )]
 pub struct KubeconfigSecretRef {
-    #[schemars(length(min = 1, max = 253), regex(pattern = r"^[a-z0-9]([-.a-z0-9]*[a-z0-9])?$"))]
+    #[schemars(length(min = 1, max = field::LONGEST_NAME), regex(pattern = field::NAME))]
     pub name: String,
     #[serde(default = "kubeconfig_key")]
-    #[schemars(length(min = 1, max = 253), regex(pattern = r"^[-._a-zA-Z0-9]+$"))]
+    #[schemars(length(min = 1, max = field::LONGEST_NAME), regex(pattern = field::SECRET_KEY))]
     pub key: String,
 }
 
@@ -120,7 +125,7 @@ pub struct ClusterMeshStatus {
     pub joined: Vec<JoinedCluster>,
     /// Ready, Progressing, NetworksOverlap.
     #[serde(default)]
-    #[schemars(length(max = 8))]
+    #[schemars(length(max = field::MOST_CONDITIONS))]
     pub conditions: Vec<MeshCondition>,
 }
 
@@ -128,35 +133,38 @@ pub struct ClusterMeshStatus {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct JoinedCluster {
+    #[schemars(length(max = LONGEST_CLUSTER))]
     pub name: String,
     #[serde(default, skip_serializing_if = "is_false")]
     pub local: bool,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub kubeconfig_secret_ref: Option<KubeconfigSecretRef>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = LONGEST_CLUSTER))]
     pub cluster_ref: Option<String>,
     /// It is no longer in the mesh, or the mesh is going: what its peers wait for to be removed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schemars(length(max = LONGEST_MESSAGE))]
+    #[schemars(length(max = field::LONGEST_MESSAGE))]
     pub leaving: Option<String>,
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct MeshClusterStatus {
+    #[schemars(length(max = LONGEST_CLUSTER))]
     pub name: String,
     pub state: MeshState,
     /// What it waits for, or what is wrong.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schemars(length(max = LONGEST_MESSAGE))]
+    #[schemars(length(max = field::LONGEST_MESSAGE))]
     pub why: Option<String>,
     /// Since when it is in this state; RFC 3339.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schemars(length(max = 64))]
+    #[schemars(length(max = field::LONGEST_TIME))]
     pub since: Option<String>,
     /// When everything it needs was last in place; RFC 3339.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schemars(length(max = 64))]
+    #[schemars(length(max = field::LONGEST_TIME))]
     pub last_success: Option<String>,
     /// The peers of its nodes that the other clusters should have.
     #[serde(default)]
@@ -166,7 +174,7 @@ pub struct MeshClusterStatus {
     pub registered_peers: u32,
     /// The clusters in which some of them are not.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    #[schemars(length(max = MOST_CLUSTERS))]
+    #[schemars(length(max = MOST_CLUSTERS), inner(length(max = LONGEST_CLUSTER)))]
     pub missing_in: Vec<String>,
     /// How many of its nodes have no peer.
     #[serde(default)]
@@ -193,11 +201,13 @@ pub enum MeshState {
 
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
 pub struct SkippedNode {
+    #[schemars(length(max = field::LONGEST_NAME))]
     pub name: String,
     /// One word for programs.
+    #[schemars(length(max = field::LONGEST_REASON))]
     pub reason: String,
     /// A sentence for people.
-    #[schemars(length(max = LONGEST_MESSAGE))]
+    #[schemars(length(max = field::LONGEST_MESSAGE))]
     pub message: String,
 }
 
@@ -205,15 +215,18 @@ pub struct SkippedNode {
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct MeshCondition {
+    #[schemars(length(max = field::LONGEST_CONDITION_TYPE))]
     pub r#type: String,
     /// True, False or Unknown.
+    #[schemars(length(max = field::LONGEST_CONDITION_STATUS))]
     pub status: String,
+    #[schemars(length(max = field::LONGEST_REASON))]
     pub reason: String,
-    #[schemars(length(max = LONGEST_MESSAGE))]
+    #[schemars(length(max = field::LONGEST_MESSAGE))]
     pub message: String,
     /// RFC 3339.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schemars(length(max = 64))]
+    #[schemars(length(max = field::LONGEST_TIME))]
     pub last_transition_time: Option<String>,
 }
 
@@ -340,6 +353,11 @@ impl Kind for ClusterMesh {
                 problems.add(&at, format!("is the same cluster as clusters[{first}]"));
             }
         }
+        problems.into_result()
+    }
+
+    fn check_status(&self) -> Result<(), Invalid> {
+        let mut problems = Invalid::default();
         if let Some(status) = &self.status {
             check_status(&mut problems, status);
         }
@@ -367,14 +385,10 @@ fn check_cluster(problems: &mut Invalid, at: &str, cluster: &MeshCluster) {
     }
     if let Some(secret) = kubeconfig_secret_ref {
         field::name(problems, &format!("{at}.kubeconfigSecretRef.name"), &secret.name);
-        let in_key = |b: u8| b.is_ascii_alphanumeric() || b"-._".contains(&b);
-        if secret.key.is_empty() || secret.key.len() > 253 || !secret.key.bytes().all(in_key) {
-            let problem = "must be 1 to 253 characters of letters, digits, '-', '_' and '.'";
-            problems.add(format!("{at}.kubeconfigSecretRef.key"), problem);
-        }
+        field::secret_key(problems, &format!("{at}.kubeconfigSecretRef.key"), &secret.key);
     }
     if let Some(reference) = cluster_ref {
-        field::name(problems, &format!("{at}.clusterRef"), reference);
+        field::name_within(problems, &format!("{at}.clusterRef"), reference, LONGEST_CLUSTER);
     }
     if allowed_networks.is_empty() {
         let problem = "needs at least one network, such as 10.1.0.0/16";
@@ -383,7 +397,7 @@ fn check_cluster(problems: &mut Invalid, at: &str, cluster: &MeshCluster) {
     let field = format!("{at}.allowedNetworks");
     field::at_most(problems, &field, allowed_networks.len(), MOST_NETWORKS);
     for (i, network) in allowed_networks.iter().enumerate() {
-        if network.parse::<IpNet>().is_err() {
+        if network.len() > LONGEST_NETWORK || network.parse::<IpNet>().is_err() {
             problems.add(
                 format!("{field}[{i}]"),
                 format!("{network:?} is not a network, such as 10.1.0.0/16 or fd00:1::/48"),
@@ -397,22 +411,36 @@ fn check_cluster(problems: &mut Invalid, at: &str, cluster: &MeshCluster) {
 
 /// What is long in a status comes from clusters; only its length is ours to bound.
 fn check_status(problems: &mut Invalid, status: &ClusterMeshStatus) {
-    let long = |text: &str| text.chars().count() > LONGEST_MESSAGE;
-    for (i, cluster) in status.clusters.iter().enumerate() {
-        let at = format!("status.clusters[{i}]");
-        if cluster.why.as_deref().is_some_and(long) {
-            problems
-                .add(format!("{at}.why"), format!("has more than {LONGEST_MESSAGE} characters"));
+    let ClusterMeshStatus { observed_generation: _, clusters, joined, conditions } = status;
+    field::at_most(problems, "status.clusters", clusters.len(), MOST_CLUSTERS);
+    for (i, cluster) in clusters.iter().enumerate() {
+        let at = |field: &str| format!("status.clusters[{i}].{field}");
+        let MeshClusterStatus { name, why, missing_in, skipped_nodes, .. } = cluster;
+        field::no_longer(problems, &at("name"), name, LONGEST_CLUSTER);
+        let why = why.as_deref().unwrap_or_default();
+        field::no_longer(problems, &at("why"), why, field::LONGEST_MESSAGE);
+        field::at_most(problems, &at("missingIn"), missing_in.len(), MOST_CLUSTERS);
+        for name in missing_in {
+            field::no_longer(problems, &at("missingIn"), name, LONGEST_CLUSTER);
         }
-        let skipped = &cluster.skipped_nodes;
-        field::at_most(problems, &format!("{at}.skippedNodes"), skipped.len(), MOST_SKIPPED);
-    }
-    for condition in &status.conditions {
-        if long(&condition.message) {
-            let field = format!("status.conditions[{}].message", condition.r#type);
-            problems.add(field, format!("has more than {LONGEST_MESSAGE} characters"));
+        field::at_most(problems, &at("skippedNodes"), skipped_nodes.len(), MOST_SKIPPED);
+        for SkippedNode { name, reason, message } in skipped_nodes {
+            field::no_longer(problems, &at("skippedNodes"), name, field::LONGEST_NAME);
+            field::no_longer(problems, &at("skippedNodes"), reason, field::LONGEST_REASON);
+            field::no_longer(problems, &at("skippedNodes"), message, field::LONGEST_MESSAGE);
         }
     }
+    field::at_most(problems, "status.joined", joined.len(), MOST_JOINED);
+    for (i, joined) in joined.iter().enumerate() {
+        let at = |field: &str| format!("status.joined[{i}].{field}");
+        let JoinedCluster { name, cluster_ref, leaving, .. } = joined;
+        let cluster = cluster_ref.as_deref().unwrap_or_default();
+        let leaving = leaving.as_deref().unwrap_or_default();
+        field::no_longer(problems, &at("name"), name, LONGEST_CLUSTER);
+        field::no_longer(problems, &at("clusterRef"), cluster, LONGEST_CLUSTER);
+        field::no_longer(problems, &at("leaving"), leaving, field::LONGEST_MESSAGE);
+    }
+    field::conditions(problems, conditions);
 }
 
 #[cfg(test)]

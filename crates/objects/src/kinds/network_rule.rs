@@ -22,6 +22,9 @@ const MOST_APPLICATIONS: usize = 64;
 const LONGEST_APPLICATION: usize = 64;
 const LONGEST_GROUP: usize = 512;
 const LONGEST_COMMENT: usize = 4096;
+const LONGEST_PORTS: usize = 32;
+/// As [`Ports`] are read, but for how large the numbers are.
+const PORTS: &str = "^(icmp|tcp|udp|icmp6|sctp|ip-[0-9]{1,3})(/[0-9]{1,5}(-[0-9]{1,5})?)?$";
 
 /// A rule on who may talk to whom.
 #[derive(CustomResource, Clone, Debug, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
@@ -56,11 +59,14 @@ pub struct NetworkRuleSpec {
     pub action: RuleAction,
     /// The server's, as `tcp/80`, `udp/8000-8010`, `tcp` or `icmp`; none is all.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    #[schemars(length(max = MOST_PORTS), inner(length(min = 1, max = 32)))]
+    #[schemars(length(max = MOST_PORTS), inner(length(min = 1, max = LONGEST_PORTS), regex(pattern = PORTS)))]
     pub ports: Vec<String>,
     /// As the agents name them (`http`, `redis`); none is all.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    #[schemars(length(max = MOST_APPLICATIONS), inner(length(min = 1, max = LONGEST_APPLICATION)))]
+    #[schemars(
+        length(max = MOST_APPLICATIONS),
+        inner(length(min = 1, max = LONGEST_APPLICATION), regex(pattern = field::TEXT))
+    )]
     pub applications: Vec<String>,
     /// The lowest is looked at first.
     #[serde(default = "middle")]
@@ -153,10 +159,16 @@ impl FromStr for Protocol {
 
     fn from_str(text: &str) -> Result<Self, String> {
         let named = Self::NAMES.iter().find(|(_, name)| *name == text);
-        let number = || text.strip_prefix("ip-")?.parse().ok().map(Self);
+        let number = || number(text.strip_prefix("ip-")?, 3)?.try_into().ok().map(Self);
         let wrong = || format!("{text:?} is no protocol, which is as tcp, udp, icmp or ip-47");
         named.map(|(protocol, _)| *protocol).or_else(number).ok_or_else(wrong)
     }
+}
+
+/// Digits alone, and no more than `most` of them: a sign before them is none.
+fn number(text: &str, most: usize) -> Option<u16> {
+    let digits = text.len() <= most && text.bytes().all(|b| b.is_ascii_digit());
+    text.parse().ok().filter(|_| digits)
 }
 
 /// Ports of a server, of one protocol.
@@ -194,7 +206,7 @@ impl FromStr for Ports {
         let protocol = protocol.parse().map_err(|_| wrong())?;
         let Some(ports) = ports else { return Ok(Self::all(protocol)) };
         let (first, last) = ports.split_once('-').unwrap_or((ports, ports));
-        let port = |text: &str| text.parse::<u16>().map_err(|_| wrong());
+        let port = |text: &str| number(text, 5).ok_or_else(wrong);
         let (first, last) = (port(first)?, port(last)?);
         if first > last {
             return Err(format!("{text:?} ends before it begins"));

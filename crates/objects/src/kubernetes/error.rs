@@ -6,7 +6,7 @@ use flow::Deadline;
 use kube::core::Status;
 use kube::core::response::reason;
 
-use crate::store::{Error, Id, Invalid, Type};
+use crate::store::{Error, Id, Invalid, NotServed, Type};
 
 /// When to come back to a server that says "too many requests" and not for how long: what servers
 /// say when they do.
@@ -17,14 +17,6 @@ pub(super) struct Call<'a> {
     verb: &'static str,
     pub(super) of: &'a Type,
     id: Option<&'a Id>,
-}
-
-#[derive(Debug, thiserror::Error)]
-enum NotServed {
-    #[error("the definition of {0} is not installed: run `fairlead crds | kubectl apply -f -`")]
-    Ours(&'static str),
-    #[error("the server does not serve {0} of {1}")]
-    Theirs(&'static str, String),
 }
 
 impl<'a> Call<'a> {

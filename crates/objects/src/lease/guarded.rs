@@ -130,7 +130,7 @@ impl Guarded {
                 Ok(current)
             } else {
                 let token = self.fence.token().to_string();
-                self.engine.annotate(of.clone(), current, ANNOTATION, token, deadline).await
+                self.engine.annotate(of.clone(), current, ANNOTATION, Some(token), deadline).await
             };
             let told = match stamped {
                 Ok(stamped) => {
@@ -209,6 +209,27 @@ fn refused(doing: &str, of: &Type, id: &Id, why: String) -> Error {
 impl Engine for Guarded {
     fn register(&self, registry: &mut Registry) {
         self.engine.register(registry);
+    }
+
+    /// Without the token: it is made over the version that was read and looked at, so a later leader's
+    /// write is never undone by it.
+    fn annotate<'a>(
+        &'a self,
+        of: Type,
+        current: DynamicObject,
+        key: &'a str,
+        value: Option<String>,
+        deadline: Deadline,
+    ) -> Answer<'a, DynamicObject> {
+        async move {
+            let (doing, id) = ("annotating", Id::of(&current));
+            let found = self.current(doing, &of, &id, deadline).await?;
+            let deadline = self.admit(doing, &of, &id, deadline)?;
+            let expected = Expected::Version(version(&current));
+            let found = expect(&of, &id, found, &expected)?;
+            self.engine.annotate(of, found, key, value, deadline).await
+        }
+        .boxed()
     }
 
     fn get<'a>(

@@ -51,12 +51,12 @@ fn a_rule_that_can_never_apply_is_refused_with_every_reason() {
         resources: words(&["deployments.apps"]),
         verbs: words(&["get", "*"]),
     };
-    let bad = Rule { clusters: vec![], verbs: words(&["get", "read"]), ..good.clone() };
+    let bad = Rule { clusters: vec![], verbs: words(&["get", "read", "GET*"]), ..good.clone() };
     let role = |allow, deny| AccessRole::new("r", AccessRoleSpec { allow, deny });
     assert_eq!(role(vec![good.clone()], vec![good.clone()]).check(), Ok(()));
     assert_eq!(
         fields(&role(vec![good], vec![bad])),
-        ["spec.deny[0].clusters", "spec.deny[0].verbs[1]"]
+        ["spec.deny[0].clusters", "spec.deny[0].verbs[1]", "spec.deny[0].verbs[2]"]
     );
 }
 

@@ -1,7 +1,7 @@
 use serde_json::json;
 
 use super::{AddressPool, AddressPoolStatus, Networks, NodeBlocks};
-use crate::Kind;
+use crate::{Invalid, Kind};
 
 fn pool(spec: &serde_json::Value) -> AddressPool {
     serde_json::from_value(json!({
@@ -59,6 +59,14 @@ fn each_mistake_has_its_sentence() {
             "spec.subnets[0].ipv4: 10.64.1.0/16 has bits set after its prefix; 10.64.0.0/16 has not",
         ),
         (
+            json!({"subnets": [{"ipv4": "10.0.0.0/08"}]}),
+            "spec.subnets[0].ipv4: \"10.0.0.0/08\" must be written as 10.0.0.0/8",
+        ),
+        (
+            json!({"subnets": [{"ipv6": "fd00::10.0.0.0/112"}]}),
+            "spec.subnets[0].ipv6: \"fd00::10.0.0.0/112\" must be written as fd00::a00:0/112",
+        ),
+        (
             json!({"subnets": [{"ipv4": "10.64.0.0/28"}]}),
             "spec.subnets[0].ipv4: 10.64.0.0/28 has 2^4 addresses and a block 2^5: it has no room for one",
         ),
@@ -99,9 +107,10 @@ fn what_is_written_is_bounded() {
     long.metadata.name = Some("p".repeat(64));
     let per_node = vec![NodeBlocks::default(); 257];
     long.status = Some(AddressPoolStatus { per_node, ..AddressPoolStatus::default() });
-    let problems = long.check().unwrap_err();
-    let fields: Vec<_> = problems.0.iter().map(|(field, _)| field.as_str()).collect();
-    assert_eq!(fields, ["metadata.name", "spec.subnets", "status.perNode"]);
+    let fields =
+        |problems: Invalid| -> Vec<_> { problems.0.into_iter().map(|(field, _)| field).collect() };
+    assert_eq!(fields(long.check().unwrap_err()), ["metadata.name", "spec.subnets"]);
+    assert_eq!(fields(long.check_status().unwrap_err()), ["status.perNode"]);
 }
 
 #[test]

@@ -38,6 +38,8 @@ fn what_could_not_be_meant_is_refused_with_a_sentence() {
         (rule("any", "http/80"), "are no ports"),
         (rule("any", "tcp/0x50"), "are no ports"),
         (rule("any", "tcp/70000"), "are no ports"),
+        (rule("any", "tcp/+80"), "are no ports"),
+        (rule("any", "ip-+47"), "are no ports"),
         (rule("any", "tcp/90-80"), "ends before it begins"),
         (json!({"from": "any", "to": "any", "action": "deny", "priority": -1}), "must be from 0"),
         (json!({"from": "any", "to": "any", "action": "refuse"}), "unknown variant"),

@@ -74,9 +74,11 @@ fn a_busy_server_says_when_to_come_back() {
 #[test]
 fn a_missing_definition_is_not_an_absent_object() {
     let error = answered(404, "Failed to parse error data", details());
+    assert_eq!(error.missing_definition(), Some("Cluster"));
+    assert_eq!(answered(500, "broken", details()).missing_definition(), None);
     let Error::Unavailable { source, .. } = error else { panic!("{error:?}") };
-    let sentence = "the definition of Cluster is not installed: \
-                    run `fairlead crds | kubectl apply -f -`";
+    let sentence = "the definition of Cluster is not there: run `fairlead install`, or \
+                    `fairlead crds | kubectl apply -f -`";
     assert_eq!(source.to_string(), sentence);
 }
 
