@@ -2,7 +2,8 @@
 //!
 //! ```text
 //! test ── kube::Client ── Proxy (faults) ── KubeServer (kube-apiserver ── etcd)
-//!   └──── Sandbox (network namespaces, veths between them)
+//!   ├──── Sandbox (network namespaces, veths between them)
+//!   └──── Cluster (control plane and nodes, with kubelet, containerd, kube-proxy)
 //! ```
 //!
 //! - Nothing outlives the test process, however that ends: return, panic, abort, `kill -9`.
@@ -15,6 +16,7 @@
 //! in their path run a few at a time (`.config/nextest.toml`).
 
 mod access;
+pub mod cluster;
 mod deploy;
 mod kube_server;
 mod leash;
@@ -24,6 +26,7 @@ mod proxy;
 mod sandbox;
 
 pub use access::Access;
+pub use cluster::Cluster;
 pub use deploy::deploy;
 pub use kube_server::KubeServer;
 pub use proxy::{Fault, Proxy};

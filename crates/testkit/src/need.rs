@@ -31,6 +31,11 @@ pub fn cni() -> Result<(), String> {
     cni_assets().map(|_| ())
 }
 
+/// A program that renders charts in Helm's language.
+pub fn helm() -> Result<(), String> {
+    helm_template().map(|_| ())
+}
+
 /// The user root.
 pub fn root() -> Result<(), String> {
     match std::fs::metadata("/proc/self") {
@@ -47,12 +52,17 @@ pub fn netns() -> Result<(), String> {
     runs("unshare", &["--net", "true"])
 }
 
+/// A whole cluster: root, control groups, namespaces, and every binary of it.
+pub fn cluster() -> Result<(), String> {
+    crate::cluster::possible()
+}
+
 /// Rules to be made as people make them.
 pub fn nft() -> Result<(), String> {
     runs("nft", &["--version"])
 }
 
-fn runs(program: &str, args: &[&str]) -> Result<(), String> {
+pub(crate) fn runs(program: &str, args: &[&str]) -> Result<(), String> {
     match Command::new(program).args(args).output() {
         Ok(output) if output.status.success() => Ok(()),
         Ok(output) => Err(format!("{program}: {}", String::from_utf8_lossy(&output.stderr).trim())),
@@ -73,6 +83,13 @@ pub fn cni_assets() -> Result<&'static Path, String> {
     static ASSETS: OnceLock<Result<PathBuf, String>> = OnceLock::new();
     let find = || assets("cni-assets").map_err(|why| format!("no cnitool: {why}"));
     ASSETS.get_or_init(find).as_deref().map_err(Clone::clone)
+}
+
+/// The program that `scripts/helm-template` names, made like the others.
+pub fn helm_template() -> Result<&'static Path, String> {
+    static PROGRAM: OnceLock<Result<PathBuf, String>> = OnceLock::new();
+    let find = || assets("helm-template").map_err(|why| format!("no renderer of charts: {why}"));
+    PROGRAM.get_or_init(find).as_deref().map_err(Clone::clone)
 }
 
 fn assets(name: &str) -> Result<PathBuf, String> {
