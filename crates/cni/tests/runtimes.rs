@@ -5,6 +5,7 @@
 mod node;
 
 use std::fs;
+use std::path::Path;
 use std::process::{Command, Output};
 
 use node::{Node, PLUGIN, recorded, subnet};
@@ -53,6 +54,29 @@ fn cnitool_adds_checks_and_deletes() {
         assert_eq!(result["interfaces"][1]["sandbox"], netns);
         assert!(node.interfaces().is_empty() && recorded(&node).is_empty());
     }
+}
+
+/// Debian's portmap knows CNI up to 1.0.0, so that is all that `fairlead net install` lists with it.
+#[test]
+fn a_chained_portmap_forwards_host_ports_until_the_container_goes() {
+    const PORTMAP: &str = "/usr/lib/cni/portmap";
+    requires!(netns, cni);
+    let missing =
+        [PORTMAP, "/usr/sbin/iptables"].into_iter().find(|path| !Path::new(path).exists());
+    if let Some(missing) = missing {
+        let why = format!("no {missing}: scripts/setup installs it");
+        return need::skip("a_chained_portmap_forwards_host_ports::here", &why);
+    }
+    let node = start();
+    let pod = node.pod("pod");
+    let mut conflist = conflist(&node, "1.0.0");
+    conflist["cniVersions"] = json!(["1.0.0"]);
+    let portmap = json!({"type": "portmap", "capabilities": {"portMappings": true}});
+    conflist["plugins"].as_array_mut().unwrap().push(portmap);
+    let [netns, from] = [&pod, &node.router].map(|host| host.netns().display().to_string());
+    let said = run(&node, &conflist, &[], &["ports", &netns, &from, PORTMAP]);
+    assert_eq!(said.trim(), "through the host port");
+    assert!(node.interfaces().is_empty() && recorded(&node).is_empty());
 }
 
 #[test]

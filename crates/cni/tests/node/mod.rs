@@ -26,6 +26,8 @@ pub(crate) const PLUGIN: &str = env!("CARGO_BIN_EXE_fairlead-cni");
 pub(crate) struct Node {
     pub(crate) sandbox: Sandbox,
     pub(crate) host: Host,
+    /// On the other end of the node's cable.
+    pub(crate) router: Host,
     dir: tempfile::TempDir,
     pools: Vec<(&'static str, Subnet)>,
     running: Option<Running>,
@@ -64,9 +66,10 @@ impl Node {
     pub(crate) fn start(pools: &[(&'static str, Subnet)]) -> Self {
         let sandbox = Sandbox::new();
         let host = sandbox.host("node");
-        sandbox.link((&host, "192.0.2.1/24"), (&sandbox.host("router"), "192.0.2.2/24"));
+        let router = sandbox.host("router");
+        sandbox.link((&host, "192.0.2.1/24"), (&router, "192.0.2.2/24"));
         let dir = tempfile::tempdir().unwrap();
-        let mut node = Self { sandbox, host, dir, pools: pools.to_vec(), running: None };
+        let mut node = Self { sandbox, host, router, dir, pools: pools.to_vec(), running: None };
         node.up();
         node
     }

@@ -3,7 +3,8 @@
 # What a container runtime does with the plugin, in a mount namespace (and, but for cnitool, a
 # process namespace) of its own: nothing of it is seen outside, and nothing is left.
 #
-#   run.sh WORK ASSETS PLUGIN CONFLIST cnitool NETNS
+#   run.sh WORK ASSETS PLUGIN CONFLIST cnitool NETNS VERSION
+#   run.sh WORK ASSETS PLUGIN CONFLIST ports NETNS FROM PORTMAP
 #   run.sh WORK ASSETS PLUGIN CONFLIST containerd
 
 set -eu
@@ -30,6 +31,23 @@ cnitool_run() {
     [ "$2" = 0.3.1 ] || cnitool check pods "$1"
     cnitool del pods "$1"
     cnitool del pods "$1"
+}
+
+# A host port, by a portmap that is chained: from outside to a server in the container, until DEL.
+ports_run() {
+    netns=$1 from=$2
+    cp "$3" /opt/cni/bin/portmap
+    export CNI_PATH=/opt/cni/bin NETCONFPATH=/etc/cni/net.d
+    export CAP_ARGS='{"portMappings":[{"hostPort":8080,"containerPort":80,"protocol":"tcp"}]}'
+    cnitool add pods "$netns" >&2
+    nsenter --net="$netns" busybox nc -ll -p 80 -e echo "through the host port" >/dev/null 2>&1 &
+    trap "kill $!" EXIT
+    await nsenter --net="$netns" busybox nc -w 2 127.0.0.1 80
+    nsenter --net="$from" busybox nc -w 10 192.0.2.1 8080
+    # No CHECK: this portmap's own looks for the rules of one family in the tables of the other.
+    cnitool del pods "$netns"
+    cnitool del pods "$netns"
+    ! nsenter --net="$from" busybox nc -w 2 192.0.2.1 8080 >&2
 }
 
 # A layer with one file and its names, and what makes it an image.
@@ -89,5 +107,6 @@ no_containers() { [ -z "$(ctr container list -q)" ]; }
 
 case $1 in
 cnitool) shift; cnitool_run "$@" ;;
+ports) shift; ports_run "$@" ;;
 containerd) containerd_run ;;
 esac
