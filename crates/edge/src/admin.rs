@@ -25,7 +25,7 @@ use prometheus_client::registry::Registry;
 use crate::exposition::Exposition;
 use crate::same_site::same_site;
 use crate::serve::{Limits, serve};
-use crate::tls::Certificate;
+use crate::tls::Security;
 use crate::{reply, serve as edge};
 
 pub use access::Token;
@@ -61,7 +61,7 @@ impl std::fmt::Debug for Admin {
 #[derive(Debug)]
 pub struct Reach {
     pub listener: TcpListener,
-    pub certificate: Option<Arc<Certificate>>,
+    pub tls: Security,
     pub token: Option<Token>,
 }
 
@@ -107,21 +107,17 @@ async fn run(admin: Admin, reach: Reach, tasks: Tasks) {
             return;
         }
     };
-    let local = listener.local_addr().is_ok_and(|a| a.ip().is_loopback());
     let guard = access::Guard { token: reach.token };
-    if let Some(certificate) = reach.certificate.clone() {
-        tasks.spawn("certificate", certificate.keep_current("admin", tasks.stopping()));
-    }
-    let tls = reach.certificate.map(|c| c.acceptor(&["http/1.1"]));
+    reach.tls.keep_current("admin", &tasks);
     let limits = Limits { connections: 64, ..edge::Limits::default() };
-    let router = router(Arc::new(admin), Arc::new(guard), local).layer(Extension(tasks.clone()));
-    serve(listener, tls, router, limits, tasks.clone()).await;
+    let router = router(Arc::new(admin), Arc::new(guard)).layer(Extension(tasks.clone()));
+    serve(listener, reach.tls, router, limits, tasks.clone()).await;
     tasks.shutdown(Duration::from_secs(1)).await;
 }
 
 type Shared = State<Arc<Admin>>;
 
-fn router(admin: Arc<Admin>, guard: Arc<access::Guard>, loopback: bool) -> Router {
+fn router(admin: Arc<Admin>, guard: Arc<access::Guard>) -> Router {
     let open =
         Router::new().route("/livez", get(health::livez)).route("/readyz", get(health::readyz));
     let guarded = Router::new()
@@ -145,7 +141,7 @@ fn router(admin: Arc<Admin>, guard: Arc<access::Guard>, loopback: bool) -> Route
             reply::text(StatusCode::NOT_FOUND, &format!("no such page\n\n{INDEX}"))
         })
         .layer(middleware::from_fn_with_state(admin.clone(), recorded))
-        .layer(middleware::from_fn_with_state(loopback, same_site))
+        .layer(middleware::from_fn(same_site))
         .with_state(admin)
 }
 

@@ -51,7 +51,7 @@ use ::access::{Access, Audit};
 use ::guard::admission::Admission;
 use axum::{Extension, Router};
 use fleet::Fleet;
-use flow::{Ledger, Tasks};
+use flow::{Ledger, Stop, Tasks};
 use mesh::Meshes;
 use tokio::sync::Semaphore;
 
@@ -60,8 +60,8 @@ pub use gates::Gates;
 pub use guard::Guard;
 pub use problem::{Code, Problem};
 
-use crate::serve::{Limits, serve};
-use crate::tls::Certificate;
+use crate::serve::{Limits, ending_connections, serve};
+use crate::tls::Security;
 use openapi::Document;
 use route::{BASE, Routes};
 
@@ -89,6 +89,8 @@ pub struct Api {
     pub tasks: Tasks,
     /// What to tell who sees no cluster at all.
     pub no_clusters: Arc<str>,
+    /// Stops when this process is about to: connections are not kept from then on.
+    leaving: Option<Stop>,
     /// Whether cookies travel under TLS alone.
     secure: bool,
     /// A place for each stream that may be open.
@@ -122,6 +124,7 @@ impl Api {
             guard: None,
             tasks,
             no_clusters,
+            leaving: None,
             secure: false,
             streams,
         }
@@ -131,6 +134,12 @@ impl Api {
     #[must_use]
     pub fn with_admission(self, admission: Admission) -> Self {
         Self { admission: Some(admission), ..self }
+    }
+
+    /// Ends connections after their next answer once `leaving` has stopped.
+    #[must_use]
+    pub fn with_leaving(self, leaving: Stop) -> Self {
+        Self { leaving: Some(leaving), ..self }
     }
 
     /// Shows the agents, and lets more of them in.
@@ -150,21 +159,18 @@ impl Api {
 pub fn start(
     mut api: Api,
     listener: TcpListener,
-    certificate: Option<Arc<Certificate>>,
+    security: Security,
     tasks: &Tasks,
 ) -> std::io::Result<()> {
     listener.set_nonblocking(true)?;
     let listener = tokio::net::TcpListener::from_std(listener)?;
     let loopback = listener.local_addr()?.ip().is_loopback();
-    api.secure = certificate.is_some();
-    if let Some(certificate) = certificate.clone() {
-        tasks.spawn("api-certificate", certificate.keep_current("api", tasks.stopping()));
-    }
+    api.secure = !security.is_plain();
+    security.keep_current("api", tasks);
     tasks.spawn("gates", drop_gates(api.clone()));
-    let tls = certificate.map(|certificate| certificate.acceptor(&["http/1.1"]));
     let limits = Limits { connections: CONNECTIONS, ..Limits::default() };
-    let router = router(&api, loopback);
-    tasks.spawn_essential("api", serve(listener, tls, router, limits, tasks.clone()));
+    let router = ending_connections(router(&api, loopback), api.leaving);
+    tasks.spawn_essential("api", serve(listener, security, router, limits, tasks.clone()));
     Ok(())
 }
 

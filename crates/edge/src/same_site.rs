@@ -1,19 +1,18 @@
 //! Who may reach a loopback listener: programs of this machine, not pages from elsewhere.
 
-use axum::extract::{Request, State};
+use axum::extract::Request;
 use axum::middleware::Next;
 use axum::response::Response;
 use http::{HeaderMap, StatusCode, header};
 
 use crate::reply;
+use crate::serve::OverLoopback;
 
-/// For a listener on loopback: a page from elsewhere, open in a local browser, must not reach it, neither
-/// by a cross-site request nor by a name of its own that resolves to 127.0.0.1.
-pub(crate) async fn same_site(
-    State(loopback): State<bool>,
-    request: Request,
-    next: Next,
-) -> Response {
+/// For a connection over loopback: a page from elsewhere, open in a local browser, must not make use of
+/// it, neither by a cross-site request nor by a name of its own that resolves to 127.0.0.1.
+pub(crate) async fn same_site(request: Request, next: Next) -> Response {
+    let loopback = request.extensions().get::<OverLoopback>();
+    let loopback = loopback.is_some_and(|OverLoopback(loopback)| *loopback);
     if loopback && !is_local(request.headers()) {
         return reply::text(
             StatusCode::FORBIDDEN,

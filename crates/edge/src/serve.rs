@@ -13,7 +13,7 @@ use axum::response::Response;
 use axum::routing::future::RouteFuture;
 use flow::tasks::Stop;
 use flow::{Deadline, Tasks};
-use http::Request;
+use http::{HeaderValue, Request, StatusCode, header};
 use hyper::body::Incoming;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
@@ -21,6 +21,8 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio_rustls::TlsAcceptor;
 use tower::Service;
+
+use crate::tls::Security;
 
 /// What one listener may cost.
 #[derive(Clone, Copy, Debug)]
@@ -41,11 +43,17 @@ impl Default for Limits {
 #[derive(Clone, Copy, Debug)]
 pub struct Peer(pub SocketAddr);
 
+/// Whether the connection is one that only a program of this machine can make; in every request's
+/// extensions.
+#[derive(Clone, Copy, Debug)]
+pub struct OverLoopback(pub bool);
+
 /// What a connection's requests are answered by.
 #[derive(Clone)]
 struct Answers {
     router: Router,
     peer: Peer,
+    over_loopback: OverLoopback,
 }
 
 impl hyper::service::Service<Request<Incoming>> for Answers {
@@ -55,9 +63,24 @@ impl hyper::service::Service<Request<Incoming>> for Answers {
 
     fn call(&self, mut request: Request<Incoming>) -> Self::Future {
         request.extensions_mut().insert(self.peer);
+        request.extensions_mut().insert(self.over_loopback);
         // A router is always ready.
         self.router.clone().call(request)
     }
+}
+
+/// Once `leaving` has stopped, every answer ends its connection, so that its client opens another one,
+/// elsewhere: one that was idle when the listener closes might be used at that very moment.
+pub(crate) fn ending_connections(router: Router, leaving: Option<Stop>) -> Router {
+    let Some(leaving) = leaving else { return router };
+    router.layer(axum::middleware::map_response(move |mut response: Response| {
+        let upgraded = response.status() == StatusCode::SWITCHING_PROTOCOLS;
+        if leaving.is_stopped() && !upgraded {
+            let close = HeaderValue::from_static("close");
+            response.headers_mut().insert(header::CONNECTION, close);
+        }
+        std::future::ready(response)
+    }))
 }
 
 const FULL: &[u8] = b"HTTP/1.1 503 Service Unavailable\r\nretry-after: 1\r\ncontent-length: 0\r\nconnection: close\r\n\r\n";
@@ -66,12 +89,18 @@ const FULL: &[u8] = b"HTTP/1.1 503 Service Unavailable\r\nretry-after: 1\r\ncont
 /// tasks of that group too, whose shutdown bounds them.
 pub async fn serve(
     listener: TcpListener,
-    tls: Option<TlsAcceptor>,
+    security: Security,
     router: Router,
     limits: Limits,
     tasks: Tasks,
 ) {
     let stop = tasks.stopping();
+    let tls = security.acceptor(&["http/1.1"]);
+    let loopback = match listener.local_addr() {
+        Ok(address) if address.ip().is_loopback() => Loopback::All,
+        _ if matches!(security, Security::HeldBeyondLoopback(_)) => Loopback::OfConnection,
+        _ => Loopback::None,
+    };
     let places = Arc::new(Semaphore::new(limits.connections));
     // As many refusals at once as connections; beyond that, a connection is closed without a word.
     let refusals = Arc::new(Semaphore::new(limits.connections));
@@ -98,9 +127,49 @@ pub async fn serve(
             }
             continue;
         };
-        let answers = Answers { router: router.clone(), peer: Peer(peer) };
-        let connection = connection(stream, tls.clone(), answers, limits, stop.clone(), place);
+        // A socket of both families has IPv4 in the words of IPv6.
+        let peer = Peer(SocketAddr::new(peer.ip().to_canonical(), peer.port()));
+        let over_loopback = match loopback {
+            Loopback::All => true,
+            Loopback::None => false,
+            Loopback::OfConnection => is_to_loopback(&stream),
+        };
+        let may_be_plain = over_loopback && matches!(loopback, Loopback::OfConnection);
+        let over_loopback = OverLoopback(over_loopback);
+        let answers = Answers { router: router.clone(), peer, over_loopback };
+        let tls = tls.clone().map(|acceptor| Tls { acceptor, may_be_plain });
+        let connection = connection(stream, tls, answers, limits, stop.clone(), place);
         tasks.spawn("connection", connection);
+    }
+}
+
+/// Which connections of a listener are over loopback.
+#[derive(Clone, Copy)]
+enum Loopback {
+    All,
+    None,
+    /// Those to a loopback address.
+    OfConnection,
+}
+
+/// The kernel delivers to a loopback address only what was sent on this machine.
+fn is_to_loopback(stream: &TcpStream) -> bool {
+    stream.local_addr().is_ok_and(|local| local.ip().to_canonical().is_loopback())
+}
+
+struct Tls {
+    acceptor: TlsAcceptor,
+    may_be_plain: bool,
+}
+
+impl Tls {
+    /// Whether the client begins a handshake; only where it may do otherwise.
+    async fn is_wanted(&self, stream: &TcpStream) -> bool {
+        /// The first byte of a TLS record with a handshake in it; no request begins so.
+        const HANDSHAKE: u8 = 22;
+        let mut first = [0];
+        !self.may_be_plain
+            || !matches!(stream.peek(&mut first).await, Ok(1) if first[0] != HANDSHAKE)
     }
 }
 
@@ -118,7 +187,7 @@ async fn refuse(mut stream: TcpStream, _place: OwnedSemaphorePermit) {
 
 async fn connection(
     stream: TcpStream,
-    tls: Option<TlsAcceptor>,
+    tls: Option<Tls>,
     answers: Answers,
     limits: Limits,
     stop: Stop,
@@ -126,13 +195,17 @@ async fn connection(
 ) {
     // Answers are small; waiting to fill a packet only adds latency.
     let _ = stream.set_nodelay(true);
-    match tls {
-        None => http(stream, answers, limits, stop).await,
-        Some(tls) => match Deadline::after(limits.patience).bound(tls.accept(stream)).await {
-            Ok(Ok(stream)) => http(stream, answers, limits, stop).await,
-            Ok(Err(error)) => tracing::debug!(%error, "tls handshake failed"),
-            Err(error) => tracing::debug!(%error, "tls handshake took too long"),
-        },
+    let Some(tls) = tls else { return http(stream, answers, limits, stop).await };
+    let deadline = Deadline::after(limits.patience);
+    match deadline.bound(tls.is_wanted(&stream)).await {
+        Ok(true) => {}
+        Ok(false) => return http(stream, answers, limits, stop).await,
+        Err(error) => return tracing::debug!(%error, "nothing was said"),
+    }
+    match deadline.bound(tls.acceptor.accept(stream)).await {
+        Ok(Ok(stream)) => http(stream, answers, limits, stop).await,
+        Ok(Err(error)) => tracing::debug!(%error, "tls handshake failed"),
+        Err(error) => tracing::debug!(%error, "tls handshake took too long"),
     }
 }
 

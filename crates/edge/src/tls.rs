@@ -1,11 +1,13 @@
 //! Certificates that are served with: from files, read again when they change ([`Certificate`]), or
-//! from whoever keeps them ([`Held`]). Rotating one needs no restart.
+//! from whoever keeps them ([`Held`]). Rotating one needs no restart. [`Security`] is a listener's choice
+//! between them.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-use flow::{Snapshot, Stop};
+use flow::{Snapshot, Stop, Tasks};
+use guard::admission::Certificates;
 use rustls::ServerConfig;
 use rustls::crypto::ring;
 use rustls::pki_types::pem::PemObject;
@@ -31,6 +33,8 @@ pub enum TlsError {
     NotPem(#[from] rustls::pki_types::pem::Error),
     #[error("a certificate that was handed over cannot be used")]
     UnusableHeld(#[from] rustls::Error),
+    #[error("a certificate cannot be made")]
+    Unmade(#[from] rcgen::Error),
 }
 
 /// A certificate and key on disk, and the newest valid pair read from there.
@@ -87,6 +91,44 @@ impl Certificate {
     }
 }
 
+/// How a listener's connections are secured.
+#[derive(Clone, Debug)]
+pub enum Security {
+    /// Not at all: for loopback.
+    Plain,
+    Files(Arc<Certificate>),
+    Held(Arc<Held>),
+    /// As `Held`; but a connection to a loopback address may be plain, and is treated as one of a
+    /// listener on loopback.
+    HeldBeyondLoopback(Arc<Held>),
+}
+
+impl Security {
+    pub fn scheme(&self) -> &'static str {
+        if self.is_plain() { "http" } else { "https" }
+    }
+
+    pub fn is_plain(&self) -> bool {
+        matches!(self, Self::Plain)
+    }
+
+    /// Follows the files, where there are any, for as long as `tasks` runs. `whose` names the listener.
+    pub(crate) fn keep_current(&self, whose: &'static str, tasks: &Tasks) {
+        if let Self::Files(certificate) = self {
+            tasks.spawn("certificate", certificate.clone().keep_current(whose, tasks.stopping()));
+        }
+    }
+
+    /// None where connections are plain.
+    pub(crate) fn acceptor(&self, protocols: &[&str]) -> Option<TlsAcceptor> {
+        match self {
+            Self::Plain => None,
+            Self::Files(certificate) => Some(certificate.acceptor(protocols)),
+            Self::Held(held) | Self::HeldBeyondLoopback(held) => Some(held.acceptor(protocols)),
+        }
+    }
+}
+
 /// A certificate that somebody else keeps; none until it is handed over.
 #[derive(Debug, Default)]
 pub struct Held {
@@ -95,6 +137,14 @@ pub struct Held {
 }
 
 impl Held {
+    /// A certificate that nobody vouches for, made now: for who does not ask, such as a kubelet's probe.
+    pub fn self_signed(names: &[String]) -> Result<Arc<Self>, TlsError> {
+        let made = rcgen::generate_simple_self_signed(names)?;
+        let held = Arc::new(Self::default());
+        held.take(&made.cert.pem(), &made.signing_key.serialize_pem())?;
+        Ok(held)
+    }
+
     /// From now on serves with this pair (PEM).
     pub fn take(&self, cert: &str, key: &str) -> Result<(), TlsError> {
         let chain =
@@ -106,6 +156,46 @@ impl Held {
             true
         });
         Ok(())
+    }
+
+    /// Waits until there is one to serve with.
+    pub async fn there(&self) {
+        let mut changes = self.current.subscribe();
+        while self.current.read(Option::is_none) {
+            changes.changed().await;
+        }
+    }
+
+    /// Takes what `certificates` has, now and whenever that changes, until `stop`. `whose` names the
+    /// listener in the log.
+    pub async fn keep(
+        self: Arc<Self>,
+        whose: &'static str,
+        certificates: Certificates,
+        stop: Stop,
+    ) {
+        let mut changes = certificates.changes();
+        let mut before = None;
+        loop {
+            let serving = certificates.serving();
+            if let Some(serving) = serving.filter(|serving| before.as_ref() != Some(serving)) {
+                match self.take(&serving.certificate, serving.key.expose()) {
+                    Ok(()) => tracing::info!(whose, until = %serving.until, "has a certificate"),
+                    Err(error) => {
+                        let error = flow::sentence(&error);
+                        tracing::warn!(
+                            whose,
+                            error,
+                            "the new certificate is unusable, keeping the old one"
+                        );
+                    }
+                }
+                before = Some(serving);
+            }
+            if stop.bound(changes.changed()).await.is_none() {
+                return;
+            }
+        }
     }
 
     /// Serves with whatever pair is current at each handshake.

@@ -23,14 +23,14 @@ use axum::routing::post;
 use flow::deadline::Grant;
 use flow::gate::{GateConfig, Limits as InFlight, Shedding};
 use flow::ledger::Outcome;
-use flow::{Deadline, Gate, Ledger, MemoryGuard, Op, Pressure, Priority, Tasks};
+use flow::{Deadline, Gate, Ledger, MemoryGuard, Op, Pressure, Priority, Stop, Tasks};
 use guard::admission::{Admission, Certificates, HERE, Undecided};
 use http::{HeaderValue, StatusCode, header};
 use prometheus_client::registry::Registry;
 use tokio::sync::Semaphore;
 
-use crate::serve::{Limits, serve};
-use crate::tls::Held;
+use crate::serve::{Limits, ending_connections, serve};
+use crate::tls::{Held, Security};
 
 /// What an API server grants a webhook, and what it grants at most.
 const GRANT: Grant = Grant { unasked: Duration::from_secs(10), most: Duration::from_secs(30) };
@@ -55,6 +55,8 @@ pub struct Webhook {
     gate: Gate,
     /// Units of [`UNIT`] that bodies may take.
     room: Arc<Semaphore>,
+    /// Stops when this process is about to: connections are not kept from then on.
+    leaving: Option<Stop>,
 }
 
 impl Webhook {
@@ -62,7 +64,14 @@ impl Webhook {
         // In flight are mostly those whose body comes in; deciding takes microseconds.
         let limits = InFlight { min: 32, initial: 256, max: CONNECTIONS };
         let gate = Gate::new(GateConfig { limits, ..GateConfig::new("webhook") });
-        Self { admission, ledger, gate, room: Arc::new(Semaphore::new(ALL / UNIT)) }
+        let room = Arc::new(Semaphore::new(ALL / UNIT));
+        Self { admission, ledger, gate, room, leaving: None }
+    }
+
+    /// Ends connections after their next answer once `leaving` has stopped.
+    #[must_use]
+    pub fn with_leaving(self, leaving: Stop) -> Self {
+        Self { leaving: Some(leaving), ..self }
     }
 
     /// Lets memory pressure refuse reviews, last of all.
@@ -92,38 +101,15 @@ pub fn start(
     listener.set_nonblocking(true)?;
     let listener = tokio::net::TcpListener::from_std(listener)?;
     let held = Arc::new(Held::default());
-    let tls = held.acceptor(&["http/1.1"]);
-    tasks.spawn("webhook-certificate", keep(held, certificates, tasks.clone()));
+    let tls = Security::Held(held.clone());
+    let keeping = held.clone().keep("webhook", certificates, tasks.stopping());
+    tasks.spawn("webhook-certificate", keeping);
     let limits = Limits { connections: CONNECTIONS, ..Limits::default() };
-    let serving = serve(listener, Some(tls), router(webhook), limits, tasks.clone());
+    let leaving = webhook.leaving.clone();
+    let router = ending_connections(router(webhook), leaving);
+    let serving = serve(listener, tls, router, limits, tasks.clone());
     tasks.spawn_essential("webhook", serving);
     Ok(())
-}
-
-/// Serves with the certificate that is current.
-async fn keep(held: Arc<Held>, certificates: Certificates, tasks: Tasks) {
-    let stop = tasks.stopping();
-    let mut changes = certificates.changes();
-    let mut before = None;
-    loop {
-        let serving = certificates.serving();
-        if let Some(serving) = serving.filter(|serving| before.as_ref() != Some(serving)) {
-            match held.take(&serving.certificate, serving.key.expose()) {
-                Ok(()) => tracing::info!(until = %serving.until, "the webhook has a certificate"),
-                Err(error) => {
-                    let error = flow::sentence(&error);
-                    tracing::warn!(
-                        error,
-                        "the webhook's new certificate is unusable, keeping the old one"
-                    );
-                }
-            }
-            before = Some(serving);
-        }
-        if stop.bound(changes.changed()).await.is_none() {
-            return;
-        }
-    }
 }
 
 fn router(webhook: Webhook) -> Router {

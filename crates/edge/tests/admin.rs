@@ -9,7 +9,7 @@ use std::sync::{Arc, Condvar, Mutex};
 use std::time::{Duration, Instant};
 
 use edge::admin::{self, Admin, AdminThread, LogLevel, Reach, Token};
-use edge::tls::Certificate;
+use edge::tls::{Certificate, Held, Security};
 use flow::watchdog::{Limits, Severity};
 use flow::{Ledger, Readiness, Watchdog};
 use prometheus_client::registry::Registry;
@@ -45,7 +45,11 @@ fn start(reach: impl FnOnce(TcpListener) -> Reach) -> Running {
 }
 
 fn start_with(profiling: bool, reach: impl FnOnce(TcpListener) -> Reach) -> Running {
-    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    start_on("127.0.0.1:0", profiling, reach)
+}
+
+fn start_on(at: &str, profiling: bool, reach: impl FnOnce(TcpListener) -> Reach) -> Running {
+    let listener = TcpListener::bind(at).unwrap();
     let address = listener.local_addr().unwrap();
     let ledger = Ledger::default();
     let readiness = Readiness::default();
@@ -66,7 +70,7 @@ fn start_with(profiling: bool, reach: impl FnOnce(TcpListener) -> Reach) -> Runn
 }
 
 fn plain(listener: TcpListener) -> Reach {
-    Reach { listener, certificate: None, token: None }
+    Reach { listener, tls: Security::Plain, token: None }
 }
 
 /// A request as curl would send it: status and body.
@@ -303,7 +307,7 @@ fn over_tls_the_token_opens_all_but_the_probes() {
 
     let running = start(|listener| Reach {
         listener,
-        certificate: Some(Certificate::load(cert, key).unwrap()),
+        tls: Security::Files(Certificate::load(cert, key).unwrap()),
         token: Some(Token::read(&token).unwrap()),
     });
     let mut roots = rustls::RootCertStore::empty();
@@ -339,4 +343,135 @@ fn over_tls_the_token_opens_all_but_the_probes() {
     let mut answer = Vec::new();
     let _ = plain.read_to_end(&mut answer);
     assert!(!answer.starts_with(b"HTTP"), "{:?}", String::from_utf8_lossy(&answer));
+}
+
+/// A TLS client that believes whatever it is shown, as a kubelet's probe does.
+#[derive(Debug)]
+struct Believes(rustls::crypto::CryptoProvider);
+
+impl rustls::client::danger::ServerCertVerifier for Believes {
+    fn verify_server_cert(
+        &self,
+        _: &rustls::pki_types::CertificateDer<'_>,
+        _: &[rustls::pki_types::CertificateDer<'_>],
+        _: &rustls::pki_types::ServerName<'_>,
+        _: &[u8],
+        _: rustls::pki_types::UnixTime,
+    ) -> Result<rustls::client::danger::ServerCertVerified, rustls::Error> {
+        Ok(rustls::client::danger::ServerCertVerified::assertion())
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        message: &[u8],
+        cert: &rustls::pki_types::CertificateDer<'_>,
+        dss: &rustls::DigitallySignedStruct,
+    ) -> Result<rustls::client::danger::HandshakeSignatureValid, rustls::Error> {
+        let algorithms = &self.0.signature_verification_algorithms;
+        rustls::crypto::verify_tls12_signature(message, cert, dss, algorithms)
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        cert: &rustls::pki_types::CertificateDer<'_>,
+        dss: &rustls::DigitallySignedStruct,
+    ) -> Result<rustls::client::danger::HandshakeSignatureValid, rustls::Error> {
+        let algorithms = &self.0.signature_verification_algorithms;
+        rustls::crypto::verify_tls13_signature(message, cert, dss, algorithms)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<rustls::SignatureScheme> {
+        self.0.signature_verification_algorithms.supported_schemes()
+    }
+}
+
+fn ask_tls(address: SocketAddr, path: &str, header: &str) -> (u16, String) {
+    let provider = rustls::crypto::ring::default_provider();
+    let config = rustls::ClientConfig::builder_with_provider(Arc::new(provider.clone()))
+        .with_safe_default_protocol_versions()
+        .unwrap()
+        .dangerous()
+        .with_custom_certificate_verifier(Arc::new(Believes(provider)))
+        .with_no_client_auth();
+    let name = rustls::pki_types::ServerName::from(address.ip());
+    let mut session = rustls::ClientConnection::new(Arc::new(config), name).unwrap();
+    let mut stream = TcpStream::connect(address).unwrap();
+    stream.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
+    let mut tls = rustls::Stream::new(&mut session, &mut stream);
+    let request =
+        format!("GET {path} HTTP/1.1\r\nhost: {address}\r\n{header}connection: close\r\n\r\n");
+    tls.write_all(request.as_bytes()).unwrap();
+    let mut answer = String::new();
+    let _ = tls.read_to_string(&mut answer);
+    split(&answer)
+}
+
+/// An address of this machine that is not loopback's.
+fn beyond_loopback() -> Option<std::net::IpAddr> {
+    let socket = std::net::UdpSocket::bind("0.0.0.0:0").ok()?;
+    // Nothing is sent; the kernel says what it would be sent from.
+    socket.connect("198.51.100.1:9").ok()?;
+    let ip = socket.local_addr().ok()?.ip();
+    (!ip.is_loopback() && !ip.is_unspecified()).then_some(ip)
+}
+
+#[test]
+fn beyond_loopback_without_a_token_only_the_probes_are_answered() {
+    let Some(ip) = beyond_loopback() else {
+        return testkit::need::skip("admin beyond loopback", "no address but loopback's");
+    };
+    let security = || Security::HeldBeyondLoopback(Held::self_signed(&["x".to_owned()]).unwrap());
+    for at in ["0.0.0.0:0", "[::]:0"] {
+        let reach = |listener| Reach { listener, tls: security(), token: None };
+        let running = start_on(at, true, reach);
+        let port = running.address.port();
+        let (outside, inside) =
+            (SocketAddr::new(ip, port), SocketAddr::from(([127, 0, 0, 1], port)));
+        assert_eq!(ask_tls(outside, "/livez", ""), (200, "live\n".to_owned()));
+        assert_eq!(ask_tls(outside, "/readyz", "").0, 200);
+        for path in ["/", "/metrics", "/debug/inflight", "/debug/log", "/debug/pprof/heap"] {
+            let (status, why) = ask_tls(outside, path, "");
+            assert_eq!(status, 403, "{path}: {why}");
+            assert!(why.contains("set admin.token-file"), "{path}: {why}");
+            // A header changes nothing of where a connection goes.
+            assert_eq!(ask_tls(outside, path, "x-forwarded-for: 127.0.0.1\r\n").0, 403);
+        }
+        // Plain HTTP from beyond gets nothing.
+        let mut plain = TcpStream::connect(outside).unwrap();
+        plain.write_all(b"GET /livez HTTP/1.1\r\nhost: localhost\r\n\r\n").unwrap();
+        let mut answer = Vec::new();
+        let _ = plain.read_to_end(&mut answer);
+        assert!(!answer.starts_with(b"HTTP"), "{:?}", String::from_utf8_lossy(&answer));
+
+        // Who is on this machine is answered as on loopback, in plain words or under TLS.
+        assert_eq!(get(inside, "/debug/inflight").0, 200);
+        assert_eq!(ask_tls(inside, "/metrics", "").0, 200);
+        let page = "GET /metrics HTTP/1.1\r\nhost: evil.example\r\nconnection: close\r\n\r\n";
+        assert_eq!(ask(inside, page).0, 403, "a page of another site");
+    }
+}
+
+#[test]
+fn beyond_loopback_the_token_opens_everything_with_a_certificate_of_our_own() {
+    let Some(ip) = beyond_loopback() else {
+        return testkit::need::skip("admin beyond loopback", "no address but loopback's");
+    };
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("token");
+    std::fs::write(&file, TOKEN).unwrap();
+    let private = std::os::unix::fs::PermissionsExt::from_mode(0o600);
+    std::fs::set_permissions(&file, private).unwrap();
+    let running = start_on("[::]:0", false, |listener| Reach {
+        listener,
+        tls: Security::HeldBeyondLoopback(Held::self_signed(&["x".to_owned()]).unwrap()),
+        token: Some(Token::read(&file).unwrap()),
+    });
+    let port = running.address.port();
+    let outside = SocketAddr::new(ip, port);
+    assert_eq!(ask_tls(outside, "/livez", "").0, 200);
+    assert_eq!(ask_tls(outside, "/metrics", "").0, 401);
+    assert_eq!(ask_tls(outside, "/metrics", &format!("authorization: Bearer {TOKEN}\r\n")).0, 200);
+    // With a token everybody is asked for it.
+    assert_eq!(get(SocketAddr::from(([127, 0, 0, 1], port)), "/metrics").0, 401);
 }

@@ -1,7 +1,7 @@
 //! Admission as this process runs it: rules are followed always, the webhook is served when it is
 //! asked for, and the leader keeps it registered.
 
-use std::net::{SocketAddr, TcpListener};
+use std::net::TcpListener;
 use std::time::Duration;
 
 use edge::webhook::{self, Webhook};
@@ -14,7 +14,8 @@ use objects::{Leader, Objects};
 use prometheus_client::registry::Registry;
 use tracing::{info, warn};
 
-use crate::config::{self, Config, Store};
+use crate::api_tls;
+use crate::config::{self, Config, ListenAddress, Store};
 use crate::controller::MANAGER;
 use crate::ground::{self, Ground};
 use crate::output::Failure;
@@ -28,7 +29,7 @@ const RETRY: flow::backoff::Curve =
 #[derive(Debug)]
 pub(crate) struct Claims {
     listener: TcpListener,
-    address: SocketAddr,
+    address: ListenAddress,
 }
 
 impl Claims {
@@ -55,12 +56,19 @@ fn is_served(config: &Config) -> bool {
 }
 
 /// What the leader does about it.
-#[derive(Clone, Debug)]
-pub(crate) enum Duty {
-    Nothing,
-    Keep(Box<Charge>),
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Duty {
+    keep: Option<(Box<Charge>, Keep)>,
     /// Turned off: nobody serves what may still be registered.
-    TakeBack,
+    take_back: bool,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Keep {
+    /// The webhook: certificates, registrations, what became of rules.
+    Webhook,
+    /// The API's certificates alone.
+    Certificates,
 }
 
 /// What was begun.
@@ -75,6 +83,7 @@ pub(crate) struct Begun {
 pub(crate) fn begin(
     config: &Config,
     claims: Option<Claims>,
+    certificates: Option<Certificates>,
     objects: &Objects,
     fleet: &Fleet,
     ground: &Ground,
@@ -86,14 +95,24 @@ pub(crate) fn begin(
     let settings = Settings::new(*protect);
     let admission = Admission::start(objects, settings, exempt.clone(), readiness, tasks);
     admission.register(registry);
-    let Some(Claims { listener, address }) = claims else {
+    let asking = Snapshot::new(Map::new());
+    let charge = certificates.map(|certificates| Charge {
+        admission: admission.clone(),
+        certificates,
+        names: api_tls::names(config),
+        lifetimes: Lifetimes::default(),
+        registration: None,
+        clusters: asking.clone(),
+    });
+    let (Some(Claims { listener, address }), Some(mut charge)) = (claims, charge.clone()) else {
         let off = config.admission.webhook == config::Webhook::Off;
-        let duty =
-            if off && config.store == Store::Kubernetes { Duty::TakeBack } else { Duty::Nothing };
+        let duty = Duty {
+            keep: charge.map(|charge| (Box::new(charge), Keep::Certificates)),
+            take_back: off && config.store == Store::Kubernetes,
+        };
         return Ok(Begun { admission, duty, place: None });
     };
 
-    let asking = Snapshot::new(Map::new());
     if config.store == Store::Kubernetes {
         admission.follow_cluster(HERE, objects, tasks);
         asking.update(|asking| asking.insert(HERE.to_owned(), objects.clone()).is_none());
@@ -108,31 +127,26 @@ pub(crate) fn begin(
         tasks.spawn(format!("admission follows {name}"), follower.follow(tasks.clone()));
     }
 
-    let certificates = Certificates::follow(objects, &config.fleet.namespace, tasks);
     let reach = reach(&config.admission);
-    let names = reach.as_ref().map_or_else(|| vec![address.ip().to_string()], Reach::names);
-    let registration = reach.map(|reach| Registration {
+    let mut names = reach.as_ref().map_or_else(|| vec![address.local_host()], Reach::names);
+    charge.names.retain(|name| !names.contains(name));
+    names.append(&mut charge.names);
+    charge.names = names;
+    charge.registration = reach.map(|reach| Registration {
         reach,
         failure_policy: *failure_policy,
         timeout: *timeout,
         exempt,
     });
-    let charge = Charge {
-        admission: admission.clone(),
-        certificates: certificates.clone(),
-        names,
-        lifetimes: Lifetimes::default(),
-        registration,
-        clusters: asking,
-    };
     let webhook = Webhook::new(admission.clone(), ledger.clone());
+    let webhook = webhook.with_leaving(ground.leading.stopping());
     webhook.register(registry);
     webhook.heed(memory);
-    webhook::start(webhook, listener, certificates, tasks)
+    webhook::start(webhook, listener, charge.certificates.clone(), tasks)
         .map_err(|e| Failure(format!("the admission webhook cannot be served: {e}")))?;
     Ok(Begun {
         admission,
-        duty: Duty::Keep(Box::new(charge)),
+        duty: Duty { keep: Some((Box::new(charge), Keep::Webhook)), take_back: false },
         place: Some(format!("https://{address}/admit")),
     })
 }
@@ -161,12 +175,13 @@ fn reach(config: &config::Admission) -> Option<Reach> {
 impl Duty {
     /// Begins a term.
     pub(crate) fn lead(&self, leader: &Leader) {
-        match self {
-            Self::Nothing => {}
-            Self::Keep(charge) => admission::lead(leader, charge),
-            Self::TakeBack => {
-                leader.tasks.spawn("admission-off", take_back(leader.clone()));
-            }
+        match &self.keep {
+            None => {}
+            Some((charge, Keep::Webhook)) => admission::lead(leader, charge),
+            Some((charge, Keep::Certificates)) => admission::lead_certificates(leader, charge),
+        }
+        if self.take_back {
+            leader.tasks.spawn("admission-off", take_back(leader.clone()));
         }
     }
 }

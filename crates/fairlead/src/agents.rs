@@ -1,15 +1,17 @@
 //! Agents as this process listens to them: always, and counted while it leads.
 
-use std::net::{SocketAddr, TcpListener};
+use std::net::TcpListener;
 
 use edge::agents::{self as wire, Server};
 use edge::api::AgentDesk;
-use guard::agents::{self, Agents, Authority, Limits};
+use flow::Tasks;
+use guard::agents::{self, Agents, Authority, Limits, TokenReviewer};
 use guard::ingest::Seat;
 use objects::{Leader, Objects};
 use prometheus_client::registry::Registry;
 
-use crate::config::Config;
+use crate::config::{Config, ListenAddress, ServiceAccount, Store};
+use crate::controller::lazy_client;
 use crate::ground::{self, Ground};
 use crate::output::Failure;
 
@@ -17,7 +19,7 @@ use crate::output::Failure;
 #[derive(Debug)]
 pub(crate) struct Claims {
     listener: TcpListener,
-    address: SocketAddr,
+    address: ListenAddress,
 }
 
 impl Claims {
@@ -66,6 +68,10 @@ pub(crate) fn begin(
     let agents = Agents::new(Limits::default());
     let counts = seat.current().clone();
     let server = Server::new(agents.clone(), counts, authority.clone(), ledger.clone(), tasks);
+    let server = match reviewer(config, tasks) {
+        Some(reviewer) => server.with_reviewer(reviewer),
+        None => server,
+    };
     server.register(registry);
     server.heed(memory);
     wire::start(server, listener)
@@ -76,4 +82,17 @@ pub(crate) fn begin(
         duty: Duty(authority),
         place: format!("{address} ({how})"),
     })
+}
+
+/// Who says which node a pod is the agent of: the API server that the store is.
+fn reviewer(config: &Config, tasks: &Tasks) -> Option<TokenReviewer> {
+    if config.store != Store::Kubernetes {
+        return None;
+    }
+    let (namespace, account) = match &config.agents.service_account {
+        ServiceAccount::Auto => (config.fleet.namespace.as_str(), "fairlead-agent"),
+        ServiceAccount::Named(name) => (name.namespace.as_str(), name.name.as_str()),
+        ServiceAccount::None => return None,
+    };
+    Some(TokenReviewer::new(lazy_client(tasks), namespace, account))
 }

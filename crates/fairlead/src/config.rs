@@ -10,9 +10,11 @@ mod agents;
 mod api;
 mod fleet;
 mod guard;
+mod listen;
 mod log;
 mod net;
 mod sense;
+mod tls;
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -25,13 +27,15 @@ use crate::values;
 
 pub(crate) use admin::Admin;
 pub(crate) use admission::{Admission, Service, Webhook};
-pub(crate) use agents::Agents;
+pub(crate) use agents::{Agents, ObjectName, ServiceAccount};
 pub(crate) use api::Api;
 pub(crate) use fleet::Fleet;
 pub(crate) use guard::Guard;
+pub(crate) use listen::ListenAddress;
 pub(crate) use log::{Log, LogFormat};
 pub(crate) use net::Net;
 pub(crate) use sense::Sense;
+pub(crate) use tls::TlsSource;
 
 /// Where the file is looked for when nobody names one.
 const DEFAULT_FILE: &str = "/etc/fairlead/fairlead.yaml";
@@ -44,6 +48,8 @@ pub(crate) struct Config {
     pub(crate) data: PathBuf,
     pub(crate) workers: usize,
     pub(crate) grace: Duration,
+    /// How long listeners go on answering after a signal, while `/readyz` says no.
+    pub(crate) shutdown_delay: Duration,
     pub(crate) slow: Duration,
     pub(crate) memory_limit: Option<u64>,
     pub(crate) store: Store,
@@ -73,6 +79,7 @@ impl Default for Config {
             data: values::default_data_dir(),
             workers: std::thread::available_parallelism().map_or(2, usize::from),
             grace: Duration::from_secs(10),
+            shutdown_delay: Duration::ZERO,
             slow: Duration::from_secs(10),
             memory_limit: None,
             store: Store::Embedded,
@@ -143,6 +150,14 @@ const GENERAL: &[Setting] = &[
         allowed: "a time from 0s to 10m, such as 500ms, 10s, 2m",
         take: |c, v| values::time(v, "0s", "10m").map(|v| c.grace = v),
         show: |c| values::show_time(c.grace),
+    },
+    Setting {
+        key: "shutdown.delay",
+        metavar: "TIME",
+        help: "How long to go on answering after a signal, not ready and no longer leading, until load balancers have noticed; before grace",
+        allowed: "a time from 0s to 10m, such as 500ms, 10s, 2m",
+        take: |c, v| values::time(v, "0s", "10m").map(|v| c.shutdown_delay = v),
+        show: |c| values::show_time(c.shutdown_delay),
     },
     Setting {
         key: "slow",
@@ -253,7 +268,8 @@ pub(crate) struct Row {
 }
 
 impl Resolved {
-    /// Another default for a setting that nobody set.
+    /// Another default for a setting that nobody set. For who reads the configuration
+    /// ([`Sources::resolve_with`]): the whole is checked after it.
     pub(crate) fn unless_set(&mut self, key: &str, change: impl FnOnce(&mut Config)) {
         if !self.origins.contains_key(key) {
             change(&mut self.config);
@@ -333,6 +349,15 @@ impl<'a> Sources<'a> {
 
     /// Reads all sources and checks the whole. `Err` holds every problem there is.
     pub(crate) fn resolve(&self) -> Result<Resolved, Vec<Problem>> {
+        self.resolve_with(|_| ())
+    }
+
+    /// The same for a verb whose defaults differ: `imply` sets them ([`Resolved::unless_set`]) before
+    /// the whole is checked.
+    pub(crate) fn resolve_with(
+        &self,
+        imply: impl FnOnce(&mut Resolved),
+    ) -> Result<Resolved, Vec<Problem>> {
         let mut draft = Draft::default();
         // Lowest precedence first: each layer overwrites the one before.
         draft.take_file(self.file());
@@ -344,6 +369,7 @@ impl<'a> Sources<'a> {
         for (key, value) in &self.flags.given {
             draft.take(key, value, Origin::Flag(key.replace('.', "-")));
         }
+        imply(&mut draft.resolved);
         draft.check_whole();
         if draft.problems.is_empty() { Ok(draft.resolved) } else { Err(draft.problems) }
     }
@@ -398,38 +424,50 @@ impl Draft {
 
     /// What no setting can check alone.
     fn check_whole(&mut self) {
-        let Config { admin, admission, api, store, .. } = &self.resolved.config;
+        let Config { admin, admission, api, sense, store, .. } = &self.resolved.config;
         let mut wrong = Vec::new();
-        for (keys, listen, cert, key) in [
+        for (keys, listen, tls, cert, key) in [
             (
-                ["admin.listen", "admin.tls-cert", "admin.tls-key"],
+                ["admin.listen", "admin.tls", "admin.tls-cert", "admin.tls-key"],
                 admin.listen,
+                admin.tls,
                 &admin.tls_cert,
                 &admin.tls_key,
             ),
             (
-                ["api.listen", "api.tls-cert", "api.tls-key"],
+                ["api.listen", "api.tls", "api.tls-cert", "api.tls-key"],
                 api.listen,
+                api.tls,
                 &api.tls_cert,
                 &api.tls_key,
             ),
         ] {
-            let [at, cert_at, key_at] = keys;
-            match (cert, key) {
-                (Some(_), None) => wrong.push((cert_at, format!("needs {key_at} beside it"))),
-                (None, Some(_)) => wrong.push((key_at, format!("needs {cert_at} beside it"))),
-                (None, None) if !listen.ip().is_loopback() => wrong.push((
+            let [at, tls_at, cert_at, key_at] = keys;
+            match (tls, cert, key) {
+                (TlsSource::Auto, None, None) => {}
+                (TlsSource::Auto, ..) => wrong.push((
+                    tls_at,
+                    format!("auto makes a certificate; take away {cert_at} and {key_at}, or set files"),
+                )),
+                (_, Some(_), None) => wrong.push((cert_at, format!("needs {key_at} beside it"))),
+                (_, None, Some(_)) => wrong.push((key_at, format!("needs {cert_at} beside it"))),
+                (_, None, None) if !listen.is_loopback() => wrong.push((
                     at,
-                    format!("an address beyond loopback needs TLS: set {cert_at} and {key_at}"),
+                    format!(
+                        "an address beyond loopback needs TLS: set {cert_at} and {key_at}, or {tls_at} \
+                         to auto"
+                    ),
                 )),
                 _ => {}
             }
         }
-        if !admin.listen.ip().is_loopback() && admin.token_file.is_none() {
-            wrong.push((
-                "admin.listen",
-                "an address beyond loopback needs a bearer token: set admin.token-file".to_owned(),
-            ));
+        if sense.identity_token_file.is_some()
+            && sense.ca_file.is_none()
+            && *store == Store::Embedded
+        {
+            let message = "needs guard.ca-file, or store=kubernetes to read the agents' authority from: \
+                           it is shown to controllers of that authority alone";
+            wrong.push(("guard.identity-token-file", message.to_owned()));
         }
         if admission.service.is_some() && admission.url.is_some() {
             let message = "is one way to reach the webhook and admission.url another; set one";

@@ -4,7 +4,7 @@
 //! the answers, and comes by itself.
 
 use std::io;
-use std::net::{SocketAddr, TcpListener};
+use std::net::{IpAddr, TcpListener};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -15,6 +15,7 @@ use edge::tls::Certificate;
 use fleet::{Fleet, FleetConfig, InCluster, Secrets};
 use flow::readiness::Component;
 use flow::{Deadline, Ledger, Tasks};
+use guard::admission::Certificates;
 use mesh::Meshes;
 use net::leader::Reclaim;
 use objects::kinds::{AccessRole, AccessToken, Cluster, ClusterMesh, User};
@@ -23,11 +24,11 @@ use prometheus_client::registry::Registry;
 use tokio::sync::OnceCell;
 
 use crate::admission::{self, Begun, Duty};
-use crate::agents;
-use crate::config::{Config, Store};
+use crate::config::{Config, ListenAddress, Store};
 use crate::ground::{self, Ground, Told};
-use crate::guard;
+use crate::leading::Leading;
 use crate::output::Failure;
+use crate::{agents, api_tls, guard as counting};
 
 /// Owns what we write in an API server, whichever replica writes.
 pub(crate) const MANAGER: &str = "fairlead";
@@ -42,7 +43,7 @@ const LOOK_AGAIN: Duration = Duration::from_secs(60);
 #[derive(Debug)]
 pub(crate) struct Claims {
     listener: TcpListener,
-    address: SocketAddr,
+    address: ListenAddress,
     certificate: Option<Arc<Certificate>>,
     webhook: Option<admission::Claims>,
     agents: agents::Claims,
@@ -86,9 +87,12 @@ pub(crate) fn begin(
     let fleet = Fleet::start(fleet_config(config)?, objects.clone(), ledger.clone(), tasks);
     fleet.register(registry);
     let webhook = claims.webhook;
+    let certificates = (webhook.is_some() || api_tls::is_auto(config))
+        .then(|| Certificates::follow(&objects, &config.fleet.namespace, tasks));
+    let keys = certificates.clone();
     let Begun { admission, duty, place: webhook } =
-        admission::begin(config, webhook, &objects, &fleet, ground, registry)?;
-    let (guard, counting) = guard::begin(config, &objects, &fleet, ledger, registry);
+        admission::begin(config, webhook, keys, &objects, &fleet, ground, registry)?;
+    let (guard, counting) = counting::begin(config, &objects, &fleet, ledger, registry);
     let agents = agents::begin(config, claims.agents, &objects, &guard.seat, ground, registry)?;
     let meshes = Meshes::new(objects.clone());
     // Only a Kubernetes API server can say that a node is gone.
@@ -96,7 +100,10 @@ pub(crate) fn begin(
         Store::Embedded => Reclaim::Never,
         Store::Kubernetes => Reclaim::WithoutNode(net::leader::GRACE),
     };
+    let leading = Leading::default();
+    leading.register(registry);
     let duties = Duties {
+        leading,
         admission: duty,
         agents: agents.duty,
         guard: counting,
@@ -104,7 +111,7 @@ pub(crate) fn begin(
         ledger: ledger.clone(),
         reclaim,
     };
-    stand(config, objects, duties, tasks);
+    stand(config, objects, duties, &ground.leading);
     let synced = readiness.announce("fleet");
     tasks.spawn("fleet-readiness", say_whether_synced(fleet.clone(), synced, tasks.clone()));
 
@@ -115,17 +122,12 @@ pub(crate) fn begin(
     let hint = no_clusters(config);
     let api = Api::new(fleet, access, audit, ledger.clone(), gates, meshes, tasks.clone(), &hint);
     let api = api.with_admission(admission).with_guard(guard).with_agents(agents.desk);
-    let scheme = if claims.certificate.is_some() { "https" } else { "http" };
-    let place = format!("{scheme}://{}/", claims.address);
+    let api = api.with_leaving(ground.leading.stopping());
     let served = readiness.announce("api");
-    api::start(api, claims.listener, claims.certificate, tasks)
+    let security = api_tls::begin(config, claims.certificate, certificates.as_ref(), served, tasks);
+    let place = format!("{}://{}/", security.scheme(), claims.address);
+    api::start(api, claims.listener, security, tasks)
         .map_err(|e| Failure(format!("the API cannot be served: {e}")))?;
-    served.ready();
-    let stop = tasks.stopping();
-    tasks.spawn("api-readiness", async move {
-        stop.stopped().await;
-        served.not_ready("stopped");
-    });
 
     let mut told = vec![("api", place.clone())];
     told.extend(code.map(|code| ("login", format!("{place}login?code={}", code.expose()))));
@@ -138,9 +140,10 @@ pub(crate) fn begin(
 /// What the work of a leader stands on.
 #[derive(Debug)]
 struct Duties {
+    leading: Leading,
     admission: Duty,
     agents: agents::Duty,
-    guard: guard::Duty,
+    guard: counting::Duty,
     fleet: Fleet,
     ledger: Ledger,
     reclaim: Reclaim,
@@ -149,6 +152,7 @@ struct Duties {
 /// One term: what only one replica does is begun here. It runs in the leader's tasks, ends with them,
 /// and writes through the leader's objects or looks at its fence before each write.
 fn lead(leader: &Leader, duties: &Duties) {
+    duties.leading.lead(leader);
     duties.admission.lead(leader);
     duties.agents.lead(leader);
     duties.guard.lead(leader);
@@ -159,12 +163,19 @@ fn lead(leader: &Leader, duties: &Duties) {
 /// Stands for the one election that this process takes part in.
 fn stand(config: &Config, objects: Objects, duties: Duties, tasks: &Tasks) {
     let lease = Id::namespaced(&config.fleet.namespace, LEASE);
-    let name = rustix::system::uname().nodename().to_string_lossy().into_owned();
-    let election = Election::new(objects, lease, &name, Timing::default());
+    let election = Election::new(objects, lease, &identity(), Timing::default());
     let all = tasks.clone();
     tasks.spawn("election", async move {
         election.run(&all, |leader| lead(&leader, &duties)).await;
     });
+}
+
+/// What the other replicas are told about this one when it leads: `NAME`, or `NAME@ADDRESS` in a pod that
+/// was told its address.
+fn identity() -> String {
+    let name = rustix::system::uname().nodename().to_string_lossy().into_owned();
+    let address = std::env::var("POD_IP").ok().and_then(|text| text.parse::<IpAddr>().ok());
+    address.map_or_else(|| name.clone(), |address| format!("{name}@{address}"))
 }
 
 fn fleet_config(config: &Config) -> Result<FleetConfig, Failure> {
@@ -176,7 +187,11 @@ fn fleet_config(config: &Config) -> Result<FleetConfig, Failure> {
     Ok(FleetConfig {
         kubeconfigs: config.fleet.kubeconfig.clone(),
         in_cluster: InCluster::detect(),
-        secrets: Some(Secrets { selector, ..Secrets::default() }),
+        secrets: Some(Secrets {
+            selector,
+            namespace: config.fleet.secrets_namespace.clone(),
+            ..Secrets::default()
+        }),
         namespace: config.fleet.namespace.clone(),
         ..FleetConfig::default()
     })

@@ -10,7 +10,7 @@
 
 use std::fmt::Write;
 use std::io::ErrorKind;
-use std::net::{SocketAddr, TcpListener};
+use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -19,9 +19,9 @@ use std::time::Duration;
 
 use edge::admin::{self, Admin, AdminThread, LogLevel, Reach, Token};
 use edge::exposition::Exposition;
-use edge::tls::Certificate;
+use edge::tls::{Certificate, Held, Security};
 use flow::ledger::{Filter, LedgerConfig};
-use flow::watchdog::{Evidence, Limits, Severity};
+use flow::watchdog::{Evidence, Limits, Severity, Stall};
 use flow::{Ledger, MemoryGuard, Readiness, Tasks, Watchdog};
 use kernel::lock_file::LockFile;
 use prometheus_client::metrics::info::Info;
@@ -30,7 +30,7 @@ use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 use tracing::{error, info, warn};
 
-use crate::config::Config;
+use crate::config::{self, Config, ListenAddress, TlsSource};
 use crate::logging::{self, LevelHandle, Logging};
 use crate::output::{self, FAILED, Failure, Verdict};
 
@@ -43,6 +43,8 @@ pub(crate) struct Ground {
     pub(crate) ledger: Ledger,
     pub(crate) readiness: Readiness,
     pub(crate) tasks: Tasks,
+    /// What ends first at a shutdown, before listeners do: leading. Below `tasks`.
+    pub(crate) leading: Tasks,
     pub(crate) watchdog: Arc<Watchdog>,
     pub(crate) memory: Arc<MemoryGuard>,
 }
@@ -53,17 +55,33 @@ pub(crate) struct Ground {
 pub(crate) struct Claims {
     _lock: LockFile,
     reach: Reach,
-    address: SocketAddr,
+    address: ListenAddress,
 }
 
 impl Claims {
     pub(crate) fn take(config: &Config) -> Result<Self, Failure> {
         let lock = lock_data(&config.data)?;
         let (listener, address) = listen(config.admin.listen, "--admin-listen")?;
-        let certificate = certificate(&config.admin.tls_cert, &config.admin.tls_key)?;
         let token = config.admin.token_file.as_deref().map(Token::read);
         let token = token.transpose().map_err(|e| explain(&e))?;
-        Ok(Self { _lock: lock, reach: Reach { listener, certificate, token }, address })
+        let tls = admin_security(&config.admin)?;
+        Ok(Self { _lock: lock, reach: Reach { listener, tls, token }, address })
+    }
+}
+
+/// How the admin endpoints are reached. A certificate of our own making says nothing of who serves; it
+/// is for probes, which do not ask.
+fn admin_security(admin: &config::Admin) -> Result<Security, Failure> {
+    match admin.tls {
+        TlsSource::Auto if admin.listen.is_loopback() => Ok(Security::Plain),
+        TlsSource::Auto => {
+            let held = Held::self_signed(&["localhost".to_owned()]).map_err(|e| explain(&e))?;
+            Ok(Security::HeldBeyondLoopback(held))
+        }
+        TlsSource::Files => Ok(match certificate(&admin.tls_cert, &admin.tls_key)? {
+            Some(certificate) => Security::Files(certificate),
+            None => Security::Plain,
+        }),
     }
 }
 
@@ -87,14 +105,11 @@ pub(crate) fn certificate(
     Certificate::load(cert.clone(), key.clone()).map(Some).map_err(|e| explain(&e))
 }
 
-/// Connections that wait to be accepted; the kernel allows no more than this unless told.
-const BACKLOG: i32 = 4096;
-
 pub(crate) fn listen(
-    address: SocketAddr,
+    address: ListenAddress,
     flag: &str,
-) -> Result<(TcpListener, SocketAddr), Failure> {
-    let said = |e: std::io::Error| {
+) -> Result<(TcpListener, ListenAddress), Failure> {
+    address.bind().map_err(|e| {
         Failure(match e.kind() {
             ErrorKind::AddrInUse => format!(
                 "{address} is taken by another process (another fairlead?); stop it, or choose another address with {flag}"
@@ -106,13 +121,7 @@ pub(crate) fn listen(
                 format!("{address} cannot be listened on: {e}; choose another address with {flag}")
             }
         })
-    };
-    let listener = TcpListener::bind(address).map_err(said)?;
-    // std asks for 128. When a fleet of agents comes back at once, the kernel would drop the rest, and
-    // each of them would knock again a second later.
-    rustix::net::listen(&listener, BACKLOG).map_err(|error| said(error.into()))?;
-    let address = listener.local_addr().map_err(said)?;
-    Ok((listener, address))
+    })
 }
 
 /// What could not be done, as a verb says it.
@@ -151,10 +160,12 @@ pub(crate) fn run(
     let entered = runtime.enter();
 
     let evidence = Evidence::new(config.data.join("evidence"));
+    let tasks = Tasks::new("fairlead");
     let ground = Ground {
         ledger: Ledger::new(LedgerConfig { late_after: config.slow }),
         readiness: Readiness::default(),
-        tasks: Tasks::new("fairlead"),
+        leading: tasks.child("leading"),
+        tasks,
         watchdog: Arc::new(Watchdog::start(Limits::default(), Some(evidence.clone()))),
         memory: Arc::new(MemoryGuard::new(config.memory_limit, Some(evidence.clone()))),
     };
@@ -171,7 +182,7 @@ pub(crate) fn run(
     let registry = Arc::new(registry);
     keep_evidence(&evidence, &ground, &registry);
     let address = claims.address;
-    let scheme = if claims.reach.certificate.is_some() { "https" } else { "http" };
+    let scheme = claims.reach.tls.scheme();
     let admin = start_admin(config, &ground, &logging, registry, claims.reach)?;
 
     stops.when_given_up(&ground.tasks);
@@ -188,7 +199,13 @@ pub(crate) fn run(
     info!(%why, grace = ?config.grace, "shutting down; a second signal ends it at once");
     let leaving = ground.readiness.announce("process");
     leaving.not_ready("shutting down");
-    stop_tasks(&ground, &stops, config.grace);
+    // Another leads, and nobody is sent here any more, before anything is refused.
+    ground.leading.stop("shutting down");
+    if matches!(why, Stop::GivenUp) || !stops.again_within(config.shutdown_delay) {
+        stop_tasks(&ground, &stops, config.grace);
+    } else {
+        warn!("second signal: leaving at once");
+    }
     drop(entered);
     // Never `drop(runtime)`: that would wait for a worker that is blocked.
     runtime.shutdown_background();
@@ -239,21 +256,44 @@ fn registry(ground: &Ground, logging: &Logging) -> Registry {
 
 /// What is written when something is stuck beyond hope.
 fn keep_evidence(evidence: &Evidence, ground: &Ground, registry: &Arc<Registry>) {
+    // In the form of /debug/inflight, /debug/stalls and /debug/locks, which `fairlead doctor` reads.
     let ledger = ground.ledger.clone();
     evidence.source("inflight.json", move || {
-        serde_json::to_vec_pretty(&ledger.in_flight(&Filter::default())).unwrap_or_default()
+        let operations = ledger.in_flight(&Filter::default());
+        let in_flight: usize = ledger.count().into_iter().map(|(_, count)| count).sum();
+        document(&serde_json::json!({ "in_flight": in_flight, "operations": operations }))
+    });
+    // The watchdog owns the evidence; a handle of it there would keep both for ever.
+    let watchdog = Arc::downgrade(&ground.watchdog);
+    evidence.source("stalls.json", move || {
+        let stalls = watchdog.upgrade().map(|watchdog| watchdog.stalls()).unwrap_or_default();
+        let stalls: Vec<_> = stalls.iter().map(told_of_stall).collect();
+        document(&serde_json::json!({ "stalls": stalls }))
     });
     let registry = registry.clone();
     evidence.source("metrics.txt", move || {
         Exposition::Prometheus.encode(&registry).unwrap_or_default().into_bytes()
     });
     evidence.source("locks.json", || {
-        serde_json::to_vec_pretty(&flow::tracked_mutex::locks()).unwrap_or_default()
+        document(&serde_json::json!({ "locks": flow::tracked_mutex::locks() }))
     });
     evidence.source("stacks.txt", || {
         let stacks = kernel::threads::stacks(Duration::from_secs(2)).unwrap_or_default();
         stacks.iter().map(|thread| format!("{thread}\n")).collect::<String>().into_bytes()
     });
+}
+
+fn document(value: &serde_json::Value) -> Vec<u8> {
+    serde_json::to_vec_pretty(value).unwrap_or_default()
+}
+
+fn told_of_stall(stall: &Stall) -> serde_json::Value {
+    serde_json::json!({
+        "name": stall.name,
+        "critical": stall.severity == Severity::Critical,
+        "stalled_ms": u64::try_from(stall.stalled_for.as_millis()).unwrap_or(u64::MAX),
+        "fails_liveness": stall.failing,
+    })
 }
 
 /// Lets work finish within its grace, even when every worker is blocked and no timer of the
@@ -337,5 +377,10 @@ impl Stops {
 
     fn again(&self) -> bool {
         matches!(self.told.try_recv(), Ok(Stop::Signal(_)))
+    }
+
+    /// Waits so long, or until another signal; says whether one came.
+    fn again_within(&self, time: Duration) -> bool {
+        matches!(self.told.recv_timeout(time), Ok(Stop::Signal(_)))
     }
 }

@@ -4,12 +4,14 @@
 mod admission;
 mod agent;
 mod agents;
+mod api_tls;
 mod client;
 mod config;
 mod controller;
 mod ground;
 mod guard;
 mod journal;
+mod leading;
 mod listing;
 mod logging;
 mod output;
@@ -21,16 +23,13 @@ mod verbs;
 
 use std::process::ExitCode;
 
-use clap::Parser;
-
 use crate::output::FAILED;
-use crate::verbs::Cli;
 
 #[global_allocator]
 static ALLOCATOR: kernel::heap::Allocator = kernel::heap::Allocator;
 
 fn main() -> ExitCode {
-    match verbs::dispatch(&Cli::parse()) {
+    match verbs::dispatch(&verbs::parse()) {
         Ok(code) => code,
         Err(failure) => {
             eprintln!("error: {failure}");

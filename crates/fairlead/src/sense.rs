@@ -15,14 +15,17 @@ mod watcher;
 
 use std::sync::Arc;
 
+use guard::agents::PUBLISHED;
 use guard::sensor::Rules;
+use objects::{Id, Objects};
 use prometheus_client::registry::Registry;
 use tokio::sync::mpsc;
 
 use crate::config::{Config, Store};
+use crate::controller::{MANAGER, lazy_client};
 use crate::ground::{Ground, Told};
 use crate::output::Failure;
-use link::Link;
+use link::{Authorities, Link, PodIdentity};
 use metrics::Metrics;
 use watcher::Watcher;
 
@@ -84,6 +87,7 @@ pub(crate) fn begin(
         addresses: config.net.addresses.clone(),
         controllers: settings.controllers.clone(),
         token_file: settings.token_file.clone(),
+        pod: pod_identity(config, ground),
         dir: dir.join("agent"),
         // Where Kubernetes keeps the objects, the controller knows pods from there.
         pods: pods.filter(|_| config.store == Store::Embedded),
@@ -93,4 +97,17 @@ pub(crate) fn begin(
     };
     ground.tasks.spawn("sense-link", link.run(outbox, words));
     Ok(vec![("guard", settings.controllers.join(", "))])
+}
+
+/// How this agent enrols as a pod, if it is to.
+fn pod_identity(config: &Config, ground: &Ground) -> Option<PodIdentity> {
+    let token_file = config.sense.identity_token_file.clone()?;
+    let authorities = config.sense.ca_file.clone().map_or_else(
+        || {
+            let objects = Objects::kubernetes(lazy_client(&ground.tasks), MANAGER);
+            Authorities::Store(objects, Id::namespaced(&config.fleet.namespace, PUBLISHED))
+        },
+        Authorities::File,
+    );
+    Some(PodIdentity { token_file, authorities })
 }

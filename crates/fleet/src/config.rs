@@ -33,6 +33,8 @@ pub struct InCluster {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Secrets {
     pub selector: Selector,
+    /// Where they are looked for; none: in all namespaces.
+    pub namespace: Option<String>,
     /// Cluster API's `<cluster>-kubeconfig` as well.
     pub cluster_api: bool,
 }
@@ -71,7 +73,7 @@ impl Default for FleetConfig {
 impl Default for Secrets {
     fn default() -> Self {
         let selector = "fairlead.dev/cluster".parse().expect("a label's name is a selector");
-        Self { selector, cluster_api: true }
+        Self { selector, namespace: None, cluster_api: true }
     }
 }
 

@@ -20,13 +20,15 @@ mod rules;
 mod seen;
 
 pub use audit::{Audit, Decided, Line, Outcome, Subject};
-pub use certificates::{CertificateChanges, Certificates, Lifetimes, PrivateKey, Serving};
+pub use certificates::{
+    CertificateChanges, Certificates, Lifetimes, PUBLISHED, PrivateKey, Serving,
+};
 pub use compile::{Program, Settings};
 pub use decide::{Checked, Decision, Explained, Hit, decide, explain};
 pub use facts::{Facts, ImageFacts, Owner, RiskyTags, Unknown};
 pub use import::{Imported, Note, import};
 pub use judge::{Admission, HERE, Undecided};
-pub use lead::{Charge, lead, unregister};
+pub use lead::{Charge, lead, lead_certificates, unregister};
 pub use registration::{CONFIGURATION, FailurePolicy, Reach, Registration, path};
 pub use request::{Malformed, Operation, Request, Version, response};
 pub use rules::{Listed, Rules};

@@ -4,6 +4,7 @@
 //! join ──► Snapshot of all agents ──► how many, which are alive, what the list shows
 //! report ─► the agent's own counters (atomics); its rate; the interval it is told
 //! token, certificate ──► Authority (a Secret that every replica follows) ──► which node it is
+//! a pod's own token ──► TokenReviewer (asks the API server) ──► Authority
 //! ```
 //!
 //! Contract:
@@ -18,6 +19,7 @@ mod authority;
 mod interval;
 mod metrics;
 mod rate;
+mod review;
 mod token;
 
 use std::fmt;
@@ -34,11 +36,12 @@ use tokio::time::Instant;
 
 pub use crate::conversations::AWAY;
 pub use authority::{
-    Authority, AuthorityChanges, Bearer, Certified, LIFETIME, NotRevoked, Refused, SERVER_NAME,
-    Serving, lead,
+    Authority, AuthorityChanges, Bearer, Certified, LIFETIME, NotRevoked, PUBLISHED, Refused,
+    SERVER_NAME, Serving, lead,
 };
 pub use interval::{LONGEST, Load, SHORTEST};
 pub use metrics::Outcome;
+pub use review::{AUDIENCE, NotReviewed, Reviewed, TokenReviewer};
 pub use token::{DEFAULT_TTL, LONGEST_TTL, Token};
 
 use metrics::Metrics;

@@ -31,6 +31,7 @@ pub mod conversations;
 pub mod faults;
 pub mod groups;
 pub mod ingest;
+pub mod published;
 pub mod rules;
 pub mod sensor;
 pub mod violations;

@@ -1,4 +1,5 @@
-//! Who may ask: anybody on loopback who is not a web page elsewhere; beyond it, who has the token.
+//! Who may ask: anybody on loopback who is not a web page elsewhere; beyond it, who has the token. Without
+//! a token only the probes are answered there.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -10,6 +11,7 @@ use http::{HeaderValue, StatusCode, header};
 use subtle::ConstantTimeEq;
 
 use crate::reply;
+use crate::serve::OverLoopback;
 
 /// A bearer token. It has no Debug or Display that shows it.
 pub struct Token(Vec<u8>);
@@ -56,13 +58,21 @@ pub(super) struct Guard {
     pub(super) token: Option<Token>,
 }
 
-/// Without a token configured only loopback listens, and loopback may ask.
+/// Without a token configured only loopback may ask.
 pub(super) async fn authenticate(
     State(guard): State<Arc<Guard>>,
     request: Request,
     next: Next,
 ) -> Response {
-    let Some(token) = &guard.token else { return next.run(request).await };
+    let Some(token) = &guard.token else {
+        let loopback = request.extensions().get::<OverLoopback>();
+        if loopback.is_some_and(|OverLoopback(loopback)| *loopback) {
+            return next.run(request).await;
+        }
+        let why = "beyond loopback only /livez and /readyz are answered without a token; set \
+                   admin.token-file, or ask on loopback: `kubectl exec` and `kubectl port-forward` do";
+        return reply::text(StatusCode::FORBIDDEN, why);
+    };
     let given = request
         .headers()
         .get(header::AUTHORIZATION)

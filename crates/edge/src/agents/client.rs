@@ -332,10 +332,19 @@ pub(super) async fn connect(
     let connected = Deadline::after(CONNECT).bound(Box::pin(connecting)).await;
     let connected =
         connected.map_err(|_| ClientError::Unreachable(format!("{address}: no answer in time")))?;
-    let channel = connected
-        .map_err(|e: std::io::Error| ClientError::Unreachable(format!("{address}: {e}")))?;
+    let channel = connected.map_err(|error: std::io::Error| match is_distrust(&error) {
+        true => ClientError::Denied(format!("{address} is no controller that we know: {error}")),
+        false => ClientError::Unreachable(format!("{address}: {error}")),
+    })?;
     // Whatever the address, it goes to this connection.
     Ok(AgentsClient::with_origin(channel, Uri::from_static("http://controller")))
+}
+
+/// Whether a connection failed because the other end is of no authority that we know: it may have
+/// another by now, and who enrols again learns of it.
+fn is_distrust(error: &std::io::Error) -> bool {
+    let inner = error.get_ref().and_then(|inner| inner.downcast_ref::<rustls::Error>());
+    matches!(inner, Some(rustls::Error::InvalidCertificate(_)))
 }
 
 pub(super) type Calls = AgentsClient<Channel>;

@@ -3,7 +3,7 @@
 //! Contract:
 //! - The private key is made here and stays here.
 //! - Before a token is shown to anybody, they have proved that they hold a certificate of the
-//!   authority whose hash is in it: who is in between learns nothing.
+//!   authority whose hash is in it, or of the one that is published: who is in between learns nothing.
 //! - A file is replaced whole or not at all.
 
 use std::fs::{self, File, OpenOptions};
@@ -102,7 +102,38 @@ impl Identity {
         deadline: Deadline,
     ) -> Result<Self, IdentityError> {
         let pin = Token::pin(token).ok_or(IdentityError::NoToken)?;
-        let config = pinned(pin)?;
+        Self::enrol_at(pinned(pin)?, addresses, token, node, dir, tasks, deadline).await
+    }
+
+    /// The same for a pod, with a token of its service account: shown to controllers of `authorities`
+    /// (PEM) alone.
+    pub async fn enrol_pod(
+        addresses: &[String],
+        token: &str,
+        authorities: &str,
+        node: &str,
+        dir: &Path,
+        tasks: &Tasks,
+        deadline: Deadline,
+    ) -> Result<Self, IdentityError> {
+        let config = ClientConfig::builder_with_provider(tls::provider())
+            .with_protocol_versions(&[&version::TLS13])
+            .map_err(TlsError::from)?
+            .with_root_certificates(tls::roots(authorities)?)
+            .with_no_client_auth();
+        let config = Arc::new(speaking(config));
+        Self::enrol_at(config, addresses, token, node, dir, tasks, deadline).await
+    }
+
+    async fn enrol_at(
+        config: Arc<ClientConfig>,
+        addresses: &[String],
+        token: &str,
+        node: &str,
+        dir: &Path,
+        tasks: &Tasks,
+        deadline: Deadline,
+    ) -> Result<Self, IdentityError> {
         let key = KeyPair::generate()?;
         let mut last = ClientError::Unreachable("there is no address".to_owned());
         for address in resolve(addresses, deadline).await? {

@@ -78,6 +78,8 @@ pub(super) async fn serve<C: Counts>(listener: TcpListener, server: Server<C>) {
                 continue;
             }
         };
+        // A socket of both families has IPv4 in the words of IPv6.
+        let address = SocketAddr::new(address.ip().to_canonical(), address.port());
         // Nothing can be said before a handshake, which is what there is no room for.
         let Ok(place) = places.handshakes.clone().try_acquire_owned() else { continue };
         let connection = connection(

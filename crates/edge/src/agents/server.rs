@@ -11,7 +11,10 @@ use flow::ledger::Outcome;
 use flow::{Deadline, Gate, Ledger, MemoryGuard, Pressure, Priority, Snapshot, Tasks};
 use futures::FutureExt;
 use futures::future::Either;
-use guard::agents::{Agents, Authority, Bearer, Certified, JoinFacts, NotJoined, Refused, Unknown};
+use guard::agents::{
+    Agents, Authority, Bearer, Certified, JoinFacts, NotJoined, NotReviewed, Refused, Token,
+    TokenReviewer, Unknown,
+};
 use http::{Request, Response};
 use hyper::body::Incoming;
 use prometheus_client::registry::Registry;
@@ -43,6 +46,8 @@ pub struct Server<C> {
     pub(super) counts: Snapshot<Option<C>>,
     /// None: no TLS, and agents say who they are. For loopback alone.
     pub(super) authority: Option<Authority>,
+    /// None: no pod enrols with its own token.
+    reviewer: Option<TokenReviewer>,
     pub(super) ledger: Ledger,
     pub(super) tasks: Tasks,
     strangers: Gate,
@@ -57,6 +62,7 @@ impl<C> Clone for Server<C> {
             agents: self.agents.clone(),
             counts: self.counts.clone(),
             authority: self.authority.clone(),
+            reviewer: self.reviewer.clone(),
             ledger: self.ledger.clone(),
             tasks: self.tasks.clone(),
             strangers: self.strangers.clone(),
@@ -87,7 +93,25 @@ impl<C: Counts> Server<C> {
         let reports = Gate::new(GateConfig::new("agents-report"));
         let budget = Budget::new(agents.limits().bytes);
         let tasks = tasks.clone();
-        Self { agents, counts, authority, ledger, tasks, strangers, joins, reports, budget }
+        let reviewer = None;
+        Self {
+            agents,
+            counts,
+            authority,
+            reviewer,
+            ledger,
+            tasks,
+            strangers,
+            joins,
+            reports,
+            budget,
+        }
+    }
+
+    /// Lets pods enrol as the agents of their nodes, with tokens of their service account.
+    #[must_use]
+    pub fn with_reviewer(self, reviewer: TokenReviewer) -> Self {
+        Self { reviewer: Some(reviewer), ..self }
     }
 
     /// Lets memory pressure refuse reports first, then joins.
@@ -188,9 +212,21 @@ impl<C: Counts> Server<C> {
         let op = self.ledger.begin("agent-enrol", caller.address.to_string(), "strangers");
         let _permit = admit(&self.strangers, Priority::Normal, deadline).await?;
         let proto::EnrolRequest { token, node, public_key } = asked;
-        let certified = self.authority()?.enrol(&token, &node, &public_key);
+        let authority = self.authority()?;
+        let not_enrolled = |why: &str| tracing::info!(node, from = %caller.address, why, "a node was not enrolled");
+        let certified = match self.reviewer.as_ref().filter(|_| Token::pin(&token).is_none()) {
+            None => authority.enrol(&token, &node, &public_key),
+            Some(reviewer) => {
+                op.step("token-review");
+                let reviewed = reviewer.review(&token, deadline).await.map_err(|error| {
+                    not_enrolled(&flow::sentence(&error));
+                    not_reviewed(&error)
+                })?;
+                authority.enrol_pod(&reviewed, &node, &public_key)
+            }
+        };
         let certified = certified.map_err(|refused| {
-            tracing::info!(from = %caller.address, %refused, "a node was not enrolled");
+            not_enrolled(&refused.to_string());
             refusal(&refused)
         })?;
         tracing::info!(node, from = %caller.address, until = %certified.until, "a node was enrolled");
@@ -372,6 +408,19 @@ fn refusal(refused: &Refused) -> Status {
         Refused::Unmade => Status::internal(why),
         Refused::NotOurs | Refused::Expired | Refused::OtherNode | Refused::Revoked => {
             Status::unauthenticated(why)
+        }
+    }
+}
+
+fn not_reviewed(error: &NotReviewed) -> Status {
+    match error {
+        // What the API server said is in our log; strangers need not know it.
+        NotReviewed::Unavailable(_) | NotReviewed::TooLate => {
+            come_back(Code::Unavailable, &error.to_string(), SOON)
+        }
+        NotReviewed::NoPod(_) => come_back(Code::Unavailable, &error.to_string(), SOON),
+        NotReviewed::Unknown(_) | NotReviewed::OtherAccount { .. } | NotReviewed::Unbound => {
+            Status::unauthenticated(error.to_string())
         }
     }
 }

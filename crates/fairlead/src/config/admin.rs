@@ -1,14 +1,15 @@
 //! Health, metrics and debug endpoints.
 
-use std::net::SocketAddr;
 use std::path::PathBuf;
 
-use super::Setting;
+use super::listen::{self, ListenAddress};
+use super::{Setting, TlsSource};
 use crate::values;
 
 #[derive(Clone, Debug)]
 pub(crate) struct Admin {
-    pub(crate) listen: SocketAddr,
+    pub(crate) listen: ListenAddress,
+    pub(crate) tls: TlsSource,
     pub(crate) tls_cert: Option<PathBuf>,
     pub(crate) tls_key: Option<PathBuf>,
     pub(crate) token_file: Option<PathBuf>,
@@ -18,7 +19,8 @@ pub(crate) struct Admin {
 impl Default for Admin {
     fn default() -> Self {
         Self {
-            listen: SocketAddr::from(([127, 0, 0, 1], 7682)),
+            listen: ListenAddress::loopback(7682),
+            tls: TlsSource::Files,
             tls_cert: None,
             tls_key: None,
             token_file: None,
@@ -31,10 +33,18 @@ pub(super) const SETTINGS: &[Setting] = &[
     Setting {
         key: "admin.listen",
         metavar: "ADDR",
-        help: "Health, metrics and debug endpoints; beyond loopback only with TLS and a token",
-        allowed: "an address and port, such as 127.0.0.1:7682 or [::1]:7682",
+        help: "Health, metrics and debug endpoints; beyond loopback only with TLS, and without a token only /livez and /readyz",
+        allowed: listen::ALLOWED,
         take: |c, v| v.parse().ok().map(|v| c.admin.listen = v),
         show: |c| c.admin.listen.to_string(),
+    },
+    Setting {
+        key: "admin.tls",
+        metavar: "SOURCE",
+        help: "Certificate of the admin endpoints: `files` takes admin.tls-cert and admin.tls-key; `auto` makes one at each start, for addresses beyond loopback, and stays plain on loopback",
+        allowed: TlsSource::ALLOWED,
+        take: |c, v| TlsSource::parse(v).map(|v| c.admin.tls = v),
+        show: |c| c.admin.tls.name().to_owned(),
     },
     Setting {
         key: "admin.tls-cert",

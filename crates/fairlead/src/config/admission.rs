@@ -1,17 +1,17 @@
 //! The admission webhook.
 
-use std::net::SocketAddr;
 use std::time::Duration;
 
 use guard::admission::FailurePolicy;
 
 use super::Setting;
+use super::listen::{self, ListenAddress};
 use crate::values;
 
 #[derive(Clone, Debug)]
 pub(crate) struct Admission {
     pub(crate) webhook: Webhook,
-    pub(crate) listen: SocketAddr,
+    pub(crate) listen: ListenAddress,
     /// For deny rules without a mode of their own: whether they refuse, rather than record.
     pub(crate) protect: bool,
     /// Namespaces that no rule looks into.
@@ -46,7 +46,7 @@ impl Default for Admission {
     fn default() -> Self {
         Self {
             webhook: Webhook::Auto,
-            listen: SocketAddr::from(([127, 0, 0, 1], 7683)),
+            listen: ListenAddress::loopback(7683),
             protect: false,
             exempt: ["kube-system", "kube-public", "kube-node-lease"].map(String::from).into(),
             failure_policy: FailurePolicy::Ignore,
@@ -86,7 +86,7 @@ pub(super) const SETTINGS: &[Setting] = &[
         key: "admission.listen",
         metavar: "ADDR",
         help: "The admission webhook, always with TLS",
-        allowed: "an address and port, such as 0.0.0.0:7683 or [::]:7683",
+        allowed: listen::ALLOWED,
         take: |c, v| v.parse().ok().map(|v| c.admission.listen = v),
         show: |c| c.admission.listen.to_string(),
     },

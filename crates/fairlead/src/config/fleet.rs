@@ -12,6 +12,8 @@ pub(crate) struct Fleet {
     /// The namespace of imported kubeconfigs, and the label selector of those made by others.
     pub(crate) namespace: String,
     pub(crate) secrets: String,
+    /// Where those are looked for; none: in all namespaces.
+    pub(crate) secrets_namespace: Option<String>,
 }
 
 impl Default for Fleet {
@@ -20,6 +22,7 @@ impl Default for Fleet {
             kubeconfig: values::default_kubeconfig(),
             namespace: "fairlead".to_owned(),
             secrets: "fairlead.dev/cluster".to_owned(),
+            secrets_namespace: None,
         }
     }
 }
@@ -48,5 +51,19 @@ pub(super) const SETTINGS: &[Setting] = &[
         allowed: "a label selector, such as fairlead.dev/cluster or env=prod",
         take: |c, v| (!v.is_empty()).then(|| c.fleet.secrets = v.to_owned()),
         show: |c| c.fleet.secrets.clone(),
+    },
+    Setting {
+        key: "fleet.secrets-namespace",
+        metavar: "NAME",
+        help: "Namespace in which those Secrets are looked for; `all` looks in every one, and needs the permission to",
+        allowed: "all, or the name of a namespace: at most 63 of a-z, 0-9 and -",
+        take: |c, v| {
+            c.fleet.secrets_namespace = match v {
+                "all" => None,
+                name => Some(values::label(name)?),
+            };
+            Some(())
+        },
+        show: |c| c.fleet.secrets_namespace.clone().unwrap_or_else(|| "all".to_owned()),
     },
 ];

@@ -11,13 +11,23 @@ pub(crate) struct Sense {
     pub(crate) controllers: Vec<String>,
     /// With which this node enrols the first time.
     pub(crate) token_file: Option<PathBuf>,
+    /// A token of the pod's service account, with which this node enrols whenever it has to.
+    pub(crate) identity_token_file: Option<PathBuf>,
+    /// The agents' authority; none: from the store, where that is Kubernetes.
+    pub(crate) ca_file: Option<PathBuf>,
     /// Whether the kernel is made to track connections where nothing else needs it to.
     pub(crate) track: bool,
 }
 
 impl Default for Sense {
     fn default() -> Self {
-        Self { controllers: Vec::new(), token_file: None, track: true }
+        Self {
+            controllers: Vec::new(),
+            token_file: None,
+            identity_token_file: None,
+            ca_file: None,
+            track: true,
+        }
     }
 }
 
@@ -37,6 +47,22 @@ pub(super) const SETTINGS: &[Setting] = &[
         allowed: "a file",
         take: |c, v| values::path(v).map(|v| c.sense.token_file = Some(v)),
         show: |c| values::show_path(c.sense.token_file.as_deref()),
+    },
+    Setting {
+        key: "guard.identity-token-file",
+        metavar: "FILE",
+        help: "Token of this pod's service account, for the audience fairlead-agents and bound to the pod, with which this node enrols; read again at each use. No `fairlead agents token` is needed then",
+        allowed: "a file",
+        take: |c, v| values::path(v).map(|v| c.sense.identity_token_file = Some(v)),
+        show: |c| values::show_path(c.sense.identity_token_file.as_deref()),
+    },
+    Setting {
+        key: "guard.ca-file",
+        metavar: "FILE",
+        help: "Authority (PEM) by which a controller is known before guard.identity-token-file is shown to it; without it the ConfigMap fairlead-agents-ca in fleet.namespace is read, with store=kubernetes",
+        allowed: "a file",
+        take: |c, v| values::path(v).map(|v| c.sense.ca_file = Some(v)),
+        show: |c| values::show_path(c.sense.ca_file.as_deref()),
     },
     Setting {
         key: "guard.track",

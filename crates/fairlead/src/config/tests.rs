@@ -56,21 +56,56 @@ fn every_problem_is_told_at_once_with_its_key_and_what_is_allowed() {
 }
 
 #[test]
-fn beyond_loopback_needs_tls_and_a_token() {
+fn beyond_loopback_needs_tls_from_files_or_of_our_own_making() {
     let empty = nothing();
-    let given = flags(&[("admin.listen", "0.0.0.0:7682")], Some(empty.path()));
-    let problems = Sources { flags: &given, env: env(&[]) }.resolve().unwrap_err();
-    assert_eq!(problems.len(), 2, "{problems:?}");
-    let given = flags(
-        &[
-            ("admin.listen", "0.0.0.0:7682"),
-            ("admin.tls-cert", "c"),
-            ("admin.tls-key", "k"),
-            ("admin.token-file", "t"),
-        ],
-        Some(empty.path()),
-    );
-    assert!(Sources { flags: &given, env: env(&[]) }.resolve().is_ok());
+    let resolve = |given: &[(&'static str, &str)]| {
+        let given = flags(given, Some(empty.path()));
+        Sources { flags: &given, env: env(&[]) }.resolve()
+    };
+    for (listen, cert, key, tls) in [
+        ("admin.listen", "admin.tls-cert", "admin.tls-key", "admin.tls"),
+        ("api.listen", "api.tls-cert", "api.tls-key", "api.tls"),
+    ] {
+        for address in ["0.0.0.0:7682", "*:7682"] {
+            let problems = resolve(&[(listen, address)]).unwrap_err();
+            assert_eq!(problems.len(), 1, "{problems:?}");
+            assert!(problems[0].message.contains(&format!("{tls} to auto")), "{problems:?}");
+            assert!(resolve(&[(listen, address), (cert, "c"), (key, "k")]).is_ok());
+            assert!(resolve(&[(listen, address), (tls, "auto")]).is_ok());
+        }
+        let both = resolve(&[(tls, "auto"), (cert, "c"), (key, "k")]).unwrap_err();
+        assert!(both[0].to_string().contains("auto makes a certificate"), "{both:?}");
+        assert!(resolve(&[(cert, "c")]).unwrap_err()[0].message.contains("beside it"));
+    }
+}
+
+#[test]
+fn every_address_is_one_for_every_listener() {
+    let empty = nothing();
+    for key in ["admin.listen", "api.listen", "agents.listen", "admission.listen"] {
+        let given = [(key, "*:1234"), ("admin.tls", "auto"), ("api.tls", "auto")];
+        let given = flags(&given, Some(empty.path()));
+        let resolved = Sources { flags: &given, env: env(&[]) }.resolve().unwrap();
+        let shown = resolved.rows().into_iter().find(|row| row.key == key).unwrap();
+        assert_eq!(shown.value, "*:1234");
+    }
+}
+
+#[test]
+fn whose_pods_are_agents_is_a_service_account_of_a_namespace() {
+    let empty = nothing();
+    let take = |value| {
+        let given = flags(&[("agents.service-account", value)], Some(empty.path()));
+        let resolved = Sources { flags: &given, env: env(&[]) }.resolve();
+        resolved.ok().map(|resolved| resolved.config.agents.service_account)
+    };
+    assert_eq!(take("auto"), Some(ServiceAccount::Auto));
+    assert_eq!(take("none"), Some(ServiceAccount::None));
+    let name = ObjectName { namespace: "tools".to_owned(), name: "agent".to_owned() };
+    assert_eq!(take("tools/agent"), Some(ServiceAccount::Named(name)));
+    for wrong in ["agent", "/agent", "tools/", "a/b/c", ""] {
+        assert_eq!(take(wrong), None, "{wrong}");
+    }
 }
 
 #[test]

@@ -5,6 +5,7 @@
 
 use std::collections::BTreeMap;
 use std::convert::Infallible;
+use std::io::ErrorKind;
 use std::net::IpAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -18,9 +19,12 @@ use flow::{Backoff, Deadline, Ledger, Map, Tasks};
 use guard::agents::{Dropped, JoinFacts};
 use guard::conversations::Moment;
 use guard::ingest::{LocalWorkload, Shipped};
+use guard::published::published;
 use guard::sensor::Rules;
 use jiff::Timestamp;
+use k8s_openapi::api::core::v1::ConfigMap;
 use objects::kinds::GroupMode;
+use objects::{Id, Objects};
 use tokio::sync::{mpsc, oneshot};
 use tracing::{info, warn};
 
@@ -34,6 +38,8 @@ const JOIN: Duration = Duration::from_secs(30);
 const ASK: Duration = Duration::from_secs(10);
 /// A controller refuses what it cannot count in time; this is for one that hangs.
 const ANSWER: Duration = Duration::from_secs(30);
+/// How soon to look again for an authority that nobody has published.
+const NOT_YET: Duration = Duration::from_secs(2);
 /// How often to see whether the certificate is to be renewed.
 const RENEW: Duration = Duration::from_secs(60);
 /// More pods than a node has; a batch can hold these.
@@ -46,6 +52,8 @@ pub(super) struct Link {
     pub(super) addresses: Vec<IpAddr>,
     pub(super) controllers: Vec<String>,
     pub(super) token_file: Option<PathBuf>,
+    /// With what a pod enrols, in place of a token that was made for it.
+    pub(super) pod: Option<PodIdentity>,
     /// Of the identity.
     pub(super) dir: PathBuf,
     /// Where no Kubernetes knows them.
@@ -53,6 +61,22 @@ pub(super) struct Link {
     pub(super) metrics: Metrics,
     pub(super) ledger: Ledger,
     pub(super) tasks: Tasks,
+}
+
+/// How a pod enrols.
+#[derive(Debug)]
+pub(super) struct PodIdentity {
+    /// A token of its service account; the kubelet replaces it.
+    pub(super) token_file: PathBuf,
+    pub(super) authorities: Authorities,
+}
+
+/// Where it is told by which authority a controller is known.
+#[derive(Debug)]
+pub(super) enum Authorities {
+    File(PathBuf),
+    /// A ConfigMap.
+    Store(Objects, Id),
 }
 
 /// What outlives a connection.
@@ -87,20 +111,22 @@ impl Link {
                 return;
             }
             kept.denied = matches!(error, ClientError::Denied(_));
-            let failed = kept.backoff.failed();
-            let wait = match &error {
-                ClientError::ComeBack { after, .. } => *after,
-                ClientError::Outdated { known, .. } => {
-                    if words.send(Word::Outdated { known: *known }).await.is_err() {
-                        return;
-                    }
-                    failed.wait
+            if let ClientError::Outdated { known, .. } = &error
+                && words.send(Word::Outdated { known: *known }).await.is_err()
+            {
+                return;
+            }
+            let (wait, is_first) = match &error {
+                // Who says when is not one that fails.
+                ClientError::ComeBack { after, .. } => (*after, false),
+                _ => {
+                    let failed = kept.backoff.failed();
+                    (failed.wait, failed.attempt == 1)
                 }
-                _ => failed.wait,
             };
             let why = error.to_string();
             // Once for each reason in a row; the rest is in the metrics.
-            if why != said || failed.attempt == 1 {
+            if why != said || is_first {
                 warn!(
                     error = why,
                     "no controller has what this node sees; it is kept, and tried again"
@@ -214,8 +240,17 @@ impl Link {
             IdentityError::Controller(error) => error,
             other => ClientError::Denied(flow::sentence(&other)),
         };
-        let known = Identity::open(&self.dir).map_err(unusable)?;
+        let known = match Identity::open(&self.dir) {
+            // Another is to be had.
+            Err(IdentityError::Unreadable { .. }) if self.pod.is_some() => None,
+            opened => opened.map_err(unusable)?,
+        };
         let usable = known.as_ref().is_some_and(|it| !denied && !it.has_expired(Timestamp::now()));
+        if let Some(pod) = self.pod.as_ref().filter(|_| !usable) {
+            let identity = Box::pin(self.enrol_pod(pod)).await?.map_err(unusable)?;
+            info!(node = self.node, until = %identity.until(), "this node is enrolled");
+            return Ok(Some(identity));
+        }
         let Some(file) = self.token_file.as_ref().filter(|_| !usable) else { return Ok(known) };
         let token = match std::fs::read_to_string(file) {
             Ok(token) => token,
@@ -234,6 +269,19 @@ impl Link {
         Ok(Some(identity))
     }
 
+    async fn enrol_pod(
+        &self,
+        pod: &PodIdentity,
+    ) -> Result<Result<Identity, IdentityError>, ClientError> {
+        let authorities = pod.authorities.read().await?;
+        let file = pod.token_file.display();
+        let token = std::fs::read_to_string(&pod.token_file)
+            .map_err(|error| ClientError::Denied(format!("the token in {file}: {error}")))?;
+        let Self { controllers, node, dir, tasks, .. } = self;
+        let (token, deadline) = (token.trim(), Deadline::after(JOIN));
+        Ok(Identity::enrol_pod(controllers, token, &authorities, node, dir, tasks, deadline).await)
+    }
+
     fn facts(&self, incarnation: u64) -> JoinFacts {
         let addresses = match self.addresses.as_slice() {
             [] => net::daemon::sent_from(),
@@ -250,6 +298,35 @@ impl Link {
             memory: machine.totalram.saturating_mul(machine.mem_unit.into()),
             addresses,
         }
+    }
+}
+
+impl Authorities {
+    /// PEM. It is there once a controller leads.
+    async fn read(&self) -> Result<String, ClientError> {
+        let (found, place) = match self {
+            Self::File(file) => match std::fs::read_to_string(file) {
+                Ok(text) => (Some(text), file.display().to_string()),
+                Err(error) if error.kind() == ErrorKind::NotFound => {
+                    (None, file.display().to_string())
+                }
+                Err(error) => {
+                    let file = file.display();
+                    return Err(ClientError::Denied(format!("the authority in {file}: {error}")));
+                }
+            },
+            Self::Store(objects, id) => {
+                let found = objects.get::<ConfigMap>(id, Deadline::after(ASK)).await;
+                let found =
+                    found.map_err(|error| ClientError::Unreachable(flow::sentence(&error)))?;
+                let text = found.as_ref().and_then(published).map(str::to_owned);
+                (text, format!("the ConfigMap {id}"))
+            }
+        };
+        found.filter(|text| !text.is_empty()).ok_or_else(|| {
+            let why = format!("the agents' authority is not in {place} yet: no controller leads");
+            ClientError::ComeBack { after: NOT_YET, why }
+        })
     }
 }
 

@@ -44,7 +44,16 @@ pub(crate) fn run(args: &Args) -> Verdict {
 
 /// The configuration a daemon starts with, or one failure that lists every problem.
 pub(crate) fn load(flags: &ConfigFlags) -> Result<Resolved, Failure> {
-    Sources::of_this_process(flags).resolve().map_err(|problems| Failure(list(&problems)))
+    load_with(flags, |_| ())
+}
+
+/// The same for a verb whose defaults differ.
+pub(crate) fn load_with(
+    flags: &ConfigFlags,
+    imply: impl FnOnce(&mut Resolved),
+) -> Result<Resolved, Failure> {
+    let resolved = Sources::of_this_process(flags).resolve_with(imply);
+    resolved.map_err(|problems| Failure(list(&problems)))
 }
 
 fn list(problems: &[Problem]) -> String {

@@ -1,8 +1,8 @@
-use crate::config::{ConfigFlags, Store};
+use crate::config::{ConfigFlags, Resolved, Store};
 use crate::controller;
 use crate::ground::{self, Claims};
 use crate::output::Verdict;
-use crate::verbs::config::load;
+use crate::verbs::config::load_with;
 
 /// Run one of several controllers, with the state in Kubernetes
 ///
@@ -22,10 +22,7 @@ pub(crate) struct Args {
 }
 
 pub(crate) fn run(args: &Args) -> Verdict {
-    let mut resolved = load(&args.flags)?;
-    resolved.unless_set("store", |config| config.store = Store::Kubernetes);
-    resolved.unless_set("fleet.kubeconfig", |config| config.fleet.kubeconfig.clear());
-    let config = resolved.config;
+    let config = load_with(&args.flags, imply)?.config;
     let claims = Claims::take(&config)?;
     let api = controller::Claims::take(&config)?;
     ground::run(&config, claims, |ground, registry| {
@@ -35,3 +32,12 @@ pub(crate) fn run(args: &Args) -> Verdict {
         Ok(told)
     })
 }
+
+/// What a controller runs with unless settings say otherwise.
+fn imply(resolved: &mut Resolved) {
+    resolved.unless_set("store", |config| config.store = Store::Kubernetes);
+    resolved.unless_set("fleet.kubeconfig", |config| config.fleet.kubeconfig.clear());
+}
+
+#[cfg(test)]
+mod tests;

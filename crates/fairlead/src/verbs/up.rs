@@ -22,7 +22,7 @@ pub(crate) struct Args {
 pub(crate) fn run(args: &Args) -> Verdict {
     let mut config = load(&args.flags)?.config;
     // Whoever is on this machine may say which node it is; beyond it, certificates say so.
-    config.agents.plain = config.agents.listen.ip().is_loopback();
+    config.agents.plain = config.agents.listen.is_loopback();
     let claims = Claims::take(&config)?;
     let api = controller::Claims::take(&config)?;
     ground::run(&config, claims, |ground, registry| {

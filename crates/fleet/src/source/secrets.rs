@@ -26,7 +26,8 @@ const CAPI_TYPE: &str = "cluster.x-k8s.io/secret";
 const KEYS: [&str; 3] = ["kubeconfig", "value", "config"];
 
 pub(super) async fn run(config: Secrets, objects: Objects, outlet: Outlet) {
-    let within = |labels| Within { namespace: None, labels: Some(labels) };
+    let namespace = config.namespace;
+    let within = |labels| Within { namespace: namespace.clone(), labels: Some(labels) };
     let mut marked = objects.watch::<Secret>(within(config.selector));
     let theirs = CAPI_LABEL.parse().expect("a label's name is a selector");
     let mut cluster_api = config.cluster_api.then(|| objects.watch::<Secret>(within(theirs)));

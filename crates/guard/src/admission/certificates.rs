@@ -1,5 +1,6 @@
-//! `Certificates`: the webhook's own authority and the certificate it serves with, in one Secret that
-//! every replica reads. The leader makes and renews them ([`super::lead`]).
+//! `Certificates`: an authority of our own and the certificate that the webhook and the API serve with, in
+//! one Secret that every replica reads. The leader makes and renews them ([`super::lead`]), and publishes
+//! whom to trust in the ConfigMap [`PUBLISHED`].
 //!
 //! Contract:
 //! - **Trusted before served.** A new authority is in the bundle for [`Lifetimes::overlap`], and at
@@ -20,16 +21,20 @@ use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::ByteString;
 use k8s_openapi::api::core::v1::Secret;
 use kube::api::ObjectMeta;
-use objects::{Event, Id, Objects, Selector, Within};
+use objects::{Event, Id, Leader, Objects, Selector, Within};
 use rcgen::{
     BasicConstraints, CertificateParams, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair,
     KeyUsagePurpose, PublicKeyData, SanType,
 };
 use serde::{Deserialize, Serialize};
 
+use crate::published::keep_published;
+
 /// The Secret's name, and its one key.
 const SECRET: &str = "fairlead-admission-certificates";
 const KEY: &str = "state.json";
+/// The ConfigMap with the bundle, in the Secret's namespace.
+pub const PUBLISHED: &str = "fairlead-ca";
 /// What tells our Secret from others, so that only it is watched.
 const LABEL: (&str, &str) = ("fairlead.dev/admission", "certificates");
 /// In the names of its authorities and certificates.
@@ -359,6 +364,12 @@ impl Certificates {
 
     pub(super) fn secret(&self) -> &Id {
         &self.secret
+    }
+
+    /// Keeps the bundle where everybody may read it, until the term ends.
+    pub(super) async fn keep_published(self, leader: Leader) {
+        let id = Id { name: PUBLISHED.to_owned(), ..self.secret };
+        keep_published(leader, id, self.kept, Kept::bundle).await;
     }
 }
 

@@ -57,12 +57,23 @@ pub fn lead(leader: &Leader, charge: &Charge) {
     let Leader { tasks, objects, .. } = leader;
     let statuses = keep_statuses(objects.clone(), charge.admission.clone(), tasks.clone());
     tasks.spawn("admission-statuses", statuses);
-    let keeping = keep_certificates(leader.clone(), charge.clone(), trusting.clone());
-    tasks.spawn("admission-authority", keeping);
+    keep_authority(leader, charge, &trusting);
     if let Some(registration) = charge.registration.clone() {
         let keeping = keep_registered(leader.clone(), charge.clone(), registration, trusting);
         tasks.spawn("admission-registrations", keeping);
     }
+}
+
+/// Keeps the certificates alone, where no webhook is served. Returns at once.
+pub fn lead_certificates(leader: &Leader, charge: &Charge) {
+    keep_authority(leader, charge, &Snapshot::new(BTreeMap::new()));
+}
+
+fn keep_authority(leader: &Leader, charge: &Charge, trusting: &Trusting) {
+    let keeping = keep_certificates(leader.clone(), charge.clone(), trusting.clone());
+    leader.tasks.spawn("admission-authority", keeping);
+    let publishing = charge.certificates.clone().keep_published(leader.clone());
+    leader.tasks.spawn("admission-authority-published", publishing);
 }
 
 /// The bundle that each cluster has been given.
@@ -94,7 +105,7 @@ async fn keep_certificates(leader: Leader, charge: Charge, trusting: Trusting) {
                 let retry = backoff.failed();
                 if retry.attempt == 1 {
                     let error = flow::sentence(&*error);
-                    warn!(error, "cannot renew the webhook's certificate, trying on");
+                    warn!(error, "cannot renew the certificates of webhook and API, trying on");
                 }
                 retry.wait
             }
@@ -131,7 +142,7 @@ async fn renew(
             objects.apply(&secret, Expected::Version(version), deadline).await?
         }
     };
-    info!(until = %next.serving.until, "the webhook's certificates were renewed");
+    info!(until = %next.serving.until, "the certificates of webhook and API were renewed");
     Ok(true)
 }
 

@@ -1,5 +1,6 @@
 //! `Authority`: who is who between agents and controllers, in one Secret that every replica follows.
-//! The leader makes and renews it ([`lead`]); tokens and certificates are given out by any replica,
+//! The leader makes and renews it ([`lead`]), and publishes whom to trust in the ConfigMap [`PUBLISHED`];
+//! tokens and certificates are given out by any replica,
 //! revocations are written by any.
 //!
 //! Contract:
@@ -33,13 +34,17 @@ use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 use tracing::{info, warn};
 
+use super::review::Reviewed;
 use super::token::{Claim, LONGEST_TTL, Token};
 use super::{is_node, random};
 use crate::admission::certificates::{Kept as Certificates, Unmade, next_of};
 use crate::admission::{Lifetimes, PrivateKey};
+use crate::published::keep_published;
 
 const SECRET: &str = "fairlead-agents";
 const KEY: &str = "state.json";
+/// The ConfigMap with the bundle by which an agent knows a controller before it has a certificate.
+pub const PUBLISHED: &str = "fairlead-agents-ca";
 /// What tells our Secret from others, so that only it is watched.
 const LABEL: (&str, &str) = ("fairlead.dev/agents", "authority");
 const WHOSE: &str = "agents";
@@ -209,7 +214,10 @@ pub enum Refused {
     Expired,
     #[error("the token is for another node")]
     OtherNode,
-    #[error("the node was revoked after this was given; make a token with `fairlead agents token`")]
+    #[error(
+        "the node was revoked after this was given; make a token with `fairlead agents token`, or \
+         delete the agent's pod for it to be given another of its own"
+    )]
     Revoked,
     #[error("a node's name has 1 to 253 characters of a-z, 0-9, '-' and '.'")]
     BadName,
@@ -344,6 +352,27 @@ impl Authority {
         self.certify(kept, node, key, now)
     }
 
+    /// Certifies the key of a node whose agent's pod has a token of its service account.
+    pub fn enrol_pod(
+        &self,
+        reviewed: &Reviewed,
+        node: &str,
+        key: &[u8],
+    ) -> Result<Certified, Refused> {
+        if !is_node(node) {
+            return Err(Refused::BadName);
+        }
+        if reviewed.node != node {
+            return Err(Refused::OtherNode);
+        }
+        let (kept, now) = (self.kept.load(), Timestamp::now());
+        let kept = kept.as_ref().ok_or(Refused::NotYet)?;
+        if kept.is_revoked(node, reviewed.issued) {
+            return Err(Refused::Revoked);
+        }
+        self.certify(kept, node, key, now)
+    }
+
     /// Certifies another key of a node that has a certificate.
     pub fn renew(&self, bearer: &Bearer, key: &[u8]) -> Result<Certified, Refused> {
         let (kept, now) = (self.kept.load(), Timestamp::now());
@@ -438,6 +467,10 @@ impl AuthorityChanges {
 
 /// Keeps the authority until the term ends. Returns at once.
 pub fn lead(leader: &Leader, authority: &Authority) {
+    let id = Id { name: PUBLISHED.to_owned(), ..authority.secret.clone() };
+    let bundle = |kept: &Kept| kept.certificates.bundle();
+    let publishing = keep_published(leader.clone(), id, authority.kept.clone(), bundle);
+    leader.tasks.spawn("agents-authority-published", publishing);
     let (leader, authority) = (leader.clone(), authority.clone());
     let tasks = leader.tasks.clone();
     tasks.spawn("agents-authority-keeper", async move {
