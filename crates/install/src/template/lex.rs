@@ -147,6 +147,10 @@ fn token(rest: &str, first: char) -> Result<(Token, usize), String> {
         c if c.is_ascii_digit() || c == '-' => {
             let digits = rest[1..].chars().take_while(char::is_ascii_digit).count();
             let number = &rest[..=digits];
+            // Go takes 010 for eight.
+            if number.len() > 1 && number.trim_start_matches('-').starts_with('0') {
+                return Err(format!("`{number}` is outside the subset"));
+            }
             let wrong = |_| format!("`{number}` is no whole number; others are outside the subset");
             (Token::Int(number.parse().map_err(wrong)?), digits + 1)
         }

@@ -3,6 +3,9 @@
 #![allow(clippy::unwrap_used, reason = "tests")]
 
 mod files;
+mod helm;
+mod kube;
 mod objects;
+mod permissions;
 mod readme;
 mod values;

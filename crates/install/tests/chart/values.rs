@@ -52,3 +52,18 @@ pub(crate) fn args(object: &Value) -> Vec<&str> {
     let args = object["spec"]["template"]["spec"]["containers"][0]["args"].as_array();
     args.into_iter().flatten().filter_map(Value::as_str).collect()
 }
+
+/// The files in `tests/values`, by their names.
+pub(crate) fn every_file() -> Vec<(String, Values)> {
+    let dir = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/values");
+    let mut files = Vec::new();
+    for entry in std::fs::read_dir(dir).unwrap() {
+        let path = entry.unwrap().path();
+        let name = path.file_name().unwrap().to_str().unwrap().to_owned();
+        let mut values = Values::default();
+        values.merge_yaml(&name, &std::fs::read_to_string(&path).unwrap()).unwrap();
+        files.push((name, values));
+    }
+    files.sort_by(|a, b| a.0.cmp(&b.0));
+    files
+}
