@@ -178,7 +178,9 @@ impl Addresses {
                 if !waits {
                     return Err(AssignError::TooLate);
                 }
-                let why = "the store has not answered the claim of a block in time".into();
+                let why = index.obstacle.clone().unwrap_or_else(|| {
+                    "the store has not answered the claim of a block in time".into()
+                });
                 Err(AssignError::NoBlockYet { pool, why, retry_after: TRY_AGAIN })
             }
         }
@@ -248,6 +250,12 @@ impl Addresses {
     pub(crate) async fn tell(&self, standings: OrdMap<Arc<str>, Standing>) {
         // An error: it is closed, and nobody waits.
         let _ = self.queue.send(Message::Standings(standings)).await;
+    }
+
+    /// Why nobody can say how the pools are; none when somebody can.
+    pub(crate) async fn obstruct(&self, obstacle: Option<Arc<str>>) {
+        // An error: it is closed, and nobody waits.
+        let _ = self.queue.send(Message::Obstacle(obstacle)).await;
     }
 
     async fn change<T>(

@@ -20,6 +20,7 @@
 //! - What the store says is believed only after it has told everything once.
 
 mod claimer;
+mod definitions;
 mod plan;
 mod tell;
 
@@ -28,6 +29,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
+use flow::readiness::Component;
 use flow::{Snapshot, Stop, Tasks};
 use imbl::OrdMap;
 use objects::kinds::{AddressBlock, AddressPool};
@@ -102,6 +104,19 @@ impl Claims {
         let claimer = Claimer::new(objects, node, addresses, claims.clone());
         tasks.spawn("net-claims", claimer.run(stop));
         claims
+    }
+
+    /// Says whether the store has what pools and blocks are kept as: to `ready`, and to whoever waits
+    /// for an address.
+    pub fn watch_definitions(
+        &self,
+        objects: Objects,
+        addresses: Addresses,
+        ready: Component,
+        tasks: &Tasks,
+    ) {
+        let watch = definitions::run(objects, self.clone(), addresses, ready, tasks.stopping());
+        tasks.spawn("net-definitions", watch);
     }
 
     /// For routes, and for people.

@@ -114,6 +114,8 @@ pub fn begin(
     let identity = NodeIdentity { name: config.node.clone(), addresses: reached };
     let claims = Claims::start(objects.clone(), identity, addresses.clone(), &tasks);
     claims.register(registry);
+    let pools_ready = readiness.announce("address-pools");
+    claims.watch_definitions(objects.clone(), addresses.clone(), pools_ready, &tasks);
     let wiring = Wiring::new(node, mtu);
     let attach = Attach::new(wiring.clone(), addresses.clone(), facts, ledger, Limits::default());
     attach.register(registry);

@@ -27,6 +27,8 @@ pub struct Index {
     current: OrdMap<Arc<str>, Arc<str>>,
     /// How the pools are; `None` while nobody has said. Not of the journal.
     pub(crate) standings: Option<OrdMap<Arc<str>, Standing>>,
+    /// Why nobody can say how the pools are, where that takes a person. Not of the journal.
+    pub(crate) obstacle: Option<Arc<str>>,
     /// Who found no address, by pool. Not of the journal.
     pub(crate) demand: OrdMap<Arc<str>, Demand>,
 }

@@ -3,13 +3,15 @@
 //!
 //! Contract:
 //! - A node is gone when the API server has had no `Node` of its name for the grace, without a break,
-//!   and says so once more when asked. Its blocks are deleted as they were then; a node that comes back
-//!   claims those again that its pods use. A cluster without any `Node` has lost none.
+//!   and says so once more when asked; leaders that follow each other count on. Its blocks are deleted
+//!   as they were then; a node that comes back claims those again that its pods use. A cluster without
+//!   any `Node` has lost none.
 //! - A pool's status is what its blocks say. It is written when it changes, every few seconds at most.
 //! - What takes a person is a condition: `Ready` (whether it is claimed from, and why not), `Exhausted`,
 //!   `Consistent` (blocks that the pool does not have, and what nodes are in trouble about).
 
 mod reclaim;
+pub(crate) mod shown;
 mod status;
 
 use std::time::Duration;

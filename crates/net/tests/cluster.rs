@@ -7,15 +7,18 @@ use std::path::Path;
 use std::time::Duration;
 
 use flow::{Deadline, Snapshot, Tasks};
+use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{ConfigMap, Namespace, Node, Secret};
 use kube::Api;
-use kube::api::{DeleteParams, PostParams};
+use kube::api::{ApiResource, DeleteParams, DynamicObject, PostParams};
 use net::addresses::{AssignError, Assigned, Wanted};
 use net::claims::{Claims, NodeIdentity};
 use net::facts::Facts;
 use net::leader::{self, Reclaim};
 use net::{Addresses, Attachment, Key, NamespaceId};
-use objects::kinds::{AddressBlock, AddressPool, AddressPoolSpec, AddressPoolStatus, Subnet};
+use objects::kinds::{
+    AddressBlock, AddressBlockSpec, AddressPool, AddressPoolSpec, AddressPoolStatus, Subnet,
+};
 use objects::{Election, Error, Expected, Id, Kind, Objects, Timing, Within};
 use serde_json::json;
 use tempfile::TempDir;
@@ -220,5 +223,121 @@ async fn a_node_lives_through_what_a_kube_cluster_does_with_no_more_than_its_per
     until("the pool says so", async || status_of().await.nodes == 1).await;
 
     agent.stop().await;
+    assert!(leading.shutdown(Duration::from_secs(30)).await.is_empty());
+}
+
+/// A pool as somebody writes it who does not ask us.
+async fn write_pool(client: &kube::Client, name: &str, subnets: serde_json::Value) -> bool {
+    let resource = ApiResource::erase::<AddressPool>(&());
+    let mut object = DynamicObject::new(name, &resource);
+    object.data = json!({"spec": {"blockSizeBits": 2, "subnets": subnets}});
+    let api = Api::<DynamicObject>::all_with(client.clone(), &resource);
+    match api.create(&PostParams::default(), &object).await {
+        Ok(_) => true,
+        Err(kube::Error::Api(status)) if status.code == 422 => false,
+        Err(error) => panic!("{error}"),
+    }
+}
+
+/// A block of a node that has no `Node`.
+async fn make_block(admin: &Objects, index: u32, node: &str, missing_since: Option<Timestamp>) {
+    let spec = AddressBlockSpec {
+        pool: "fine".to_owned(),
+        index,
+        node: node.to_owned(),
+        ipv4: Some(format!("10.64.0.{}/30", index * 4).parse().unwrap()),
+        ipv6: None,
+        node_addresses: Vec::new(),
+    };
+    let mut block = AddressBlock::new(&AddressBlock::name_of("fine", index), spec);
+    let note = missing_since.map(|since| (MISSING_SINCE.to_owned(), since.to_string()));
+    block.metadata.annotations = note.map(|note| [note].into());
+    admin.create(&block, soon()).await.unwrap();
+}
+
+const MISSING_SINCE: &str = "fairlead.dev/node-missing-since";
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_kube_leader_says_what_is_wrong_with_pools_and_counts_on_where_another_stopped() {
+    testkit::requires!(kube);
+    let server = KubeServer::start().await;
+    let client = server.client().await;
+    let admin = Objects::kubernetes(client.clone(), "test");
+    objects::install(client.clone(), Deadline::after(Duration::from_secs(60))).await.unwrap();
+    deploy(&client, "net/controller.yaml").await;
+    let nodes = Api::<Node>::all(client.clone());
+    for name in ["here", "back"] {
+        let node = serde_json::from_value(json!({"metadata": {"name": name}})).unwrap();
+        nodes.create(&PostParams::default(), &node).await.unwrap();
+    }
+
+    // No server takes what is no network. What else is wrong with a pool only one with CEL sees; where
+    // it is taken all the same, the pool says so.
+    assert!(!write_pool(&client, "hello", json!([{"ipv4": "hello"}])).await);
+    assert!(!write_pool(&client, "large", json!([{"ipv6": "fd00::/64"}])).await);
+    assert!(write_pool(&client, "fine", json!([{"ipv4": "10.64.0.0/24"}])).await);
+    let mut wrong = vec![("overlap", "overlaps 10.64.0.0/24 of pool fine")];
+    assert!(write_pool(&client, "overlap", json!([{"ipv4": "10.64.0.0/28"}])).await);
+    for (name, subnets, sentence) in [
+        ("host-bits", json!([{"ipv4": "10.65.0.1/24"}]), "has bits set after its prefix"),
+        (
+            "mixed",
+            json!([{"ipv4": "10.66.0.0/24"}, {"ipv6": "fd66::/120"}]),
+            "pods of one pool are alike",
+        ),
+        (
+            "unequal",
+            json!([{"ipv4": "10.67.0.0/24", "ipv6": "fd67::/112"}]),
+            "must have as many addresses as each other",
+        ),
+        ("reserved", json!([{"ipv4": "169.254.0.0/16"}]), "which is for one link, not for pods"),
+    ] {
+        if write_pool(&client, name, subnets).await {
+            wrong.push((name, sentence));
+        }
+    }
+    let long_ago = Timestamp::now() - jiff::SignedDuration::from_hours(1);
+    make_block(&admin, 0, "here", None).await;
+    make_block(&admin, 1, "gone-long-ago", Some(long_ago)).await;
+    make_block(&admin, 2, "gone-just-now", None).await;
+    make_block(&admin, 3, "back", Some(long_ago)).await;
+
+    let leading = Tasks::new("leading");
+    let lease = Id::namespaced("fairlead", "fairlead-net");
+    let store = store_of(server.access(), "fairlead-controller").await;
+    let election = Election::new(store, lease, "test", Timing::of(Duration::from_secs(6)));
+    let led = leading.clone();
+    leading.spawn("election", async move {
+        let grace = Reclaim::WithoutNode(leader::GRACE);
+        election.run(&led, |leader| leader::lead(&leader, grace)).await;
+    });
+    let block = async |index| {
+        let id = Id::cluster(AddressBlock::name_of("fine", index));
+        admin.get::<AddressBlock>(&id, soon()).await.unwrap()
+    };
+    let noted = |block: &AddressBlock| {
+        block.metadata.annotations.as_ref().and_then(|all| all.get(MISSING_SINCE)).cloned()
+    };
+    until("a block whose grace is over is taken back", async || block(1).await.is_none()).await;
+    until("a block whose grace begins has a note", async || {
+        noted(&block(2).await.unwrap()).is_some()
+    })
+    .await;
+    until("the note goes when the node is back", async || {
+        noted(&block(3).await.unwrap()).is_none()
+    })
+    .await;
+    assert_eq!(noted(&block(0).await.unwrap()), None);
+
+    for (name, sentence) in wrong {
+        let message = async || {
+            let pool = admin.get::<AddressPool>(&Id::cluster(name), soon()).await.unwrap().unwrap();
+            let conditions = pool.status.unwrap_or_default().conditions;
+            let ready = conditions.into_iter().find(|c| c.r#type == "Ready" && c.status == "False");
+            ready.map(|ready| ready.message).unwrap_or_default()
+        };
+        until(&format!("{name} says what is wrong"), async || message().await.contains(sentence))
+            .await;
+    }
     assert!(leading.shutdown(Duration::from_secs(30)).await.is_empty());
 }

@@ -50,6 +50,8 @@ pub(super) enum Message {
         answer: oneshot::Sender<Result<bool, BlockError>>,
     },
     Standings(OrdMap<Arc<str>, Standing>),
+    /// Why nobody can say how the pools are.
+    Obstacle(Option<Arc<str>>),
     /// Somebody who waited for a block has left.
     Left,
     Close,
@@ -137,6 +139,7 @@ impl Writer {
                 Message::Bar { block, why, answer } => draft.bar(block, why, answer),
                 Message::Surrender { block, answer } => draft.surrender(block, answer),
                 Message::Standings(standings) => draft.index.standings = Some(standings),
+                Message::Obstacle(obstacle) => draft.index.obstacle = obstacle,
                 Message::Left | Message::Close => {}
             }
         }
@@ -156,6 +159,7 @@ impl Writer {
             Err(_) => {
                 let mut kept = (*before).clone();
                 (kept.standings, kept.demand) = (index.standings, index.demand);
+                kept.obstacle = index.obstacle;
                 for key in &released {
                     kept.released(key);
                 }
@@ -196,7 +200,8 @@ impl Draft {
             Ok(Assigned::Again(Arc::clone(there)))
         } else if self.index.standings.as_ref().is_some_and(|all| !all.contains_key(&*wanted.pool))
         {
-            Err(AssignError::NoPool { pool: wanted.pool })
+            let pool = wanted.pool;
+            Err(self.obstructed(&pool).unwrap_or(AssignError::NoPool { pool }))
         } else if let Some(addresses) = self.index.vacant(&wanted.pool) {
             self.give(wanted, addresses)
         } else {
@@ -243,8 +248,9 @@ impl Draft {
         let waiting = self.index.demand.get(name).map_or(0, |demand| demand.waiting);
         let pool = name.to_owned();
         let lack = match self.index.standing(name) {
-            // None: at the start, while the store has not answered.
-            None | Some(Standing::Open) => None,
+            // At the start, while the store has not answered.
+            None => self.obstructed(name),
+            Some(Standing::Open) => None,
             Some(Standing::Exhausted(why)) => {
                 Some(AssignError::Exhausted { pool, why: Arc::clone(why) })
             }
@@ -255,6 +261,12 @@ impl Draft {
         };
         self.index.demand.insert(name.into(), Demand { waiting, last });
         lack
+    }
+
+    /// What keeps everybody from saying how the pools are.
+    fn obstructed(&self, pool: &str) -> Option<AssignError> {
+        let why = self.index.obstacle.clone()?;
+        Some(AssignError::NoBlockYet { pool: pool.to_owned(), why, retry_after: TRY_AGAIN })
     }
 
     fn count_waiting(&mut self, parked: &[Assign]) {

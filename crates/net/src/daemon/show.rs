@@ -15,6 +15,7 @@ use serde_json::{Value, json};
 
 use crate::attach::{Attach, Health};
 use crate::claims::Claims;
+use crate::leader::shown;
 use crate::node::Node;
 use crate::routes;
 use crate::wiring::{MAIN_TABLE, Wiring};
@@ -48,7 +49,7 @@ impl Shown {
         let pools = pools.map_err(|error| {
             Error::new(Code::Io, format!("the pools cannot be read: {}", flow::sentence(&error)))
         })?;
-        Ok(pools.items.iter().map(pool).collect())
+        Ok(shown::rows(&pools.items, &self.claims.blocks().load()))
     }
 
     fn blocks(&self) -> Vec<Value> {
@@ -173,17 +174,4 @@ fn told(attachment: &Attachment) -> String {
         Some(pod) => format!("pod {}/{}", pod.namespace, pod.name),
         None => format!("container {}", attachment.key),
     }
-}
-
-fn pool(pool: &AddressPool) -> Value {
-    let status = pool.status.clone().unwrap_or_default();
-    let ready = status.conditions.iter().find(|condition| condition.r#type == "Ready");
-    let trouble = ready.filter(|c| c.status == "False").map(|c| c.message.clone());
-    let subnets = pool.spec.subnets.iter().flat_map(|s| s.ipv4.iter().chain(&s.ipv6));
-    json!({
-        "name": pool.metadata.name, "subnets": subnets.collect::<Vec<_>>(),
-        "blockSizeBits": pool.spec.block_size_bits,
-        "blocks": status.blocks, "claimed": status.claimed, "used": status.used,
-        "free": status.free, "nodes": status.nodes, "trouble": trouble,
-    })
 }

@@ -86,7 +86,7 @@ async fn say(
 }
 
 /// Of one pool, at `now`.
-fn status(
+pub(super) fn status(
     object: &AddressPool,
     verdict: &Result<Pool, Arc<str>>,
     blocks: &Blocks,
