@@ -30,7 +30,7 @@ mod hook;
 mod socket;
 
 pub use accounts::{AccountsError, keep_accounts};
-pub use hook::{hook, unhook};
+pub use hook::{hook, probe, unhook};
 
 /// `NFNL_SUBSYS_CTNETLINK`, and its messages.
 const SUBSYSTEM: u16 = 1 << 8;

@@ -21,6 +21,7 @@ const NEW_TABLE: u16 = (SUBSYSTEM as u16) << 8;
 const DELETE_TABLE: u16 = NEW_TABLE | 2;
 const NEW_CHAIN: u16 = NEW_TABLE | 3;
 const NEW_RULE: u16 = NEW_TABLE | 6;
+const GET_GENERATION: u16 = NEW_TABLE | 16;
 /// A table for IPv4 and IPv6.
 const INET: [u8; 4] = [1, 0, 0, 0];
 
@@ -56,14 +57,27 @@ pub fn hook() -> io::Result<()> {
     })
 }
 
-/// Takes the table away; nothing if there is none.
-pub fn unhook() -> io::Result<()> {
+/// Takes the table away; says whether there was one.
+pub fn unhook() -> io::Result<bool> {
     let flags = NLM_F_REQUEST | NLM_F_ACK;
     let gone = transact(|batch| batch.add(DELETE_TABLE, flags, |out| write(out, 1, TABLE)));
     match gone {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
-        gone => gone,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
+        gone => gone.map(|()| true),
     }
+}
+
+/// Asks nftables for the generation of its rules, which changes nothing: an error says that the kernel
+/// has no nftables, or that we may not ask.
+pub fn probe() -> io::Result<()> {
+    let socket = socket::open(0)?;
+    let mut question = Vec::new();
+    message(&mut question, GET_GENERATION, NLM_F_REQUEST, 1, [0; 4], |_| {});
+    socket::send(&socket, &question)?;
+    let mut received = socket::buffer();
+    socket::receive(&socket, &mut received)?;
+    let refused = messages(&received).find(|raw| raw.message_type() == NLMSG_ERROR);
+    refused.map_or(Ok(()), |raw| socket::acknowledged(raw.payload()))
 }
 
 #[derive(Default)]

@@ -205,6 +205,7 @@ fn nothing_is_tracked_unless_somebody_needs_it() {
     ground.udp("10.0.0.2:0");
     assert_eq!(listed(&mut table), []);
     ground.in_a(|| {
+        probe().unwrap();
         unhook().unwrap();
         hook().unwrap();
         hook().unwrap();
