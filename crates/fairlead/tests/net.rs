@@ -6,6 +6,7 @@ use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
 use std::os::fd::AsFd;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
@@ -193,6 +194,9 @@ struct Place {
     dir: tempfile::TempDir,
 }
 
+/// Debian's portmap, of a release that knows CNI 1.0.0 and no later one.
+const PORTMAP: &str = "/usr/lib/cni/portmap";
+
 impl Place {
     fn new() -> Self {
         let dir = tempfile::tempdir().unwrap();
@@ -206,8 +210,12 @@ impl Place {
     }
 
     fn run(&self, verb: &str, more: &[&str]) -> (i32, Value, String) {
+        self.run_in(Command::new(env!("CARGO_BIN_EXE_fairlead")), verb, more)
+    }
+
+    fn run_in(&self, command: Command, verb: &str, more: &[&str]) -> (i32, Value, String) {
         let [bin, conf, plugin] = ["bin", "net.d", "plugin"].map(|name| self.path(name));
-        let mut command = alone(Command::new(env!("CARGO_BIN_EXE_fairlead")));
+        let mut command = alone(command);
         command.args(["net", verb, "-o", "json", "--bin-dir"]).arg(bin).arg("--conf-dir").arg(conf);
         if verb == "install" {
             command.arg("--plugin").arg(plugin);
@@ -215,6 +223,25 @@ impl Place {
         let output = command.args(more).output().unwrap();
         let value = serde_json::from_slice(&output.stdout).unwrap_or_default();
         (output.status.code().unwrap(), value, said(&output))
+    }
+
+    fn conflist(&self) -> Value {
+        let text = fs::read(self.path("net.d/10-fairlead.conflist")).unwrap();
+        serde_json::from_slice(&text).unwrap()
+    }
+
+    /// What changes when the file is written again, whatever is in it.
+    fn inode(&self) -> u64 {
+        fs::metadata(self.path("net.d/10-fairlead.conflist")).unwrap().ino()
+    }
+
+    /// A chained plugin that knows these versions.
+    fn plugin(&self, name: &str, versions: &[&str]) {
+        fs::create_dir_all(self.path("bin")).unwrap();
+        let answer = json!({"cniVersion": "1.0.0", "supportedVersions": versions});
+        let path = self.path("bin").join(name);
+        fs::write(&path, format!("#!/bin/sh\necho '{answer}'\n")).unwrap();
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
     }
 
     fn files(&self) -> Vec<String> {
@@ -278,4 +305,223 @@ fn what_others_installed_is_left_alone_and_said() {
     let (code, _, why) = place.run("install", &["--network", "../x"]);
     assert_eq!(code, 2);
     assert!(why.contains("../x"), "{why}");
+}
+
+#[test]
+fn what_the_administrator_chained_survives_every_installation() {
+    let place = Place::new();
+    assert_eq!(place.run("install", &[]).0, 0);
+    let mut edited = place.conflist();
+    edited["plugins"].as_array_mut().unwrap().push(json!({"type": "tuning", "mtu": 1400}));
+    edited["x-note"] = json!("ours");
+    let path = place.path("net.d/10-fairlead.conflist");
+    fs::write(&path, edited.to_string()).unwrap();
+    place.plugin("tuning", &["1.0.0", "1.1.0"]);
+    let (text, inode) = (fs::read(&path).unwrap(), place.inode());
+
+    let (code, done, why) = place.run("install", &[]);
+    assert_eq!((code, &done["written"]), (0, &json!([])), "{why}");
+    assert_eq!((fs::read(&path).unwrap(), place.inode()), (text, inode), "not written again");
+    let chained = json!([{"plugin": "tuning", "cniVersions": ["1.0.0", "1.1.0"]}]);
+    assert_eq!(done["chained"], chained);
+
+    // What the installer owns is brought up to date, and nothing else.
+    let (code, done, _) = place.run("install", &["--timeout", "90", "--network", "other"]);
+    assert_eq!((code, &done["network"]), (0, &json!("fairlead")));
+    assert!(done["notes"][0].as_str().unwrap().contains("--reset"), "{done}");
+    edited["plugins"][0]["timeout"] = json!(90);
+    assert_eq!(place.conflist(), edited);
+    assert_ne!(place.inode(), inode);
+
+    let (code, done, _) = place.run("install", &["--reset", "--network", "other"]);
+    assert_eq!((code, &done["chained"]), (0, &json!([])));
+    assert_eq!(place.conflist()["plugins"], json!([{"type": "fairlead-cni"}]));
+    assert_eq!(place.conflist()["name"], "other");
+}
+
+#[test]
+fn a_new_network_has_host_ports_where_their_plugin_is() {
+    let place = Place::new();
+    place.plugin("portmap", &["0.4.0", "1.0.0", "1.1.0"]);
+    let (code, done, why) = place.run("install", &[]);
+    assert_eq!((code, &done["notes"]), (0, &json!([])), "{why}");
+    let portmap = json!({"type": "portmap", "capabilities": {"portMappings": true}});
+    assert_eq!(place.conflist()["plugins"], json!([{"type": "fairlead-cni"}, portmap]));
+    assert_eq!(done["cniVersions"], json!(["1.0.0", "1.1.0"]));
+    let output = fairlead(&[
+        "net",
+        "install",
+        "--bin-dir",
+        place.path("bin").to_str().unwrap(),
+        "--conf-dir",
+        place.path("net.d").to_str().unwrap(),
+        "--plugin",
+        place.path("plugin").to_str().unwrap(),
+    ]);
+    let told = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert!(told.contains("unchanged") && told.contains("chained with portmap"), "{told}");
+
+    // The plugin is replaced by an older one: STATUS of 1.1.0 would fail the whole node.
+    place.plugin("portmap", &["0.4.0", "1.0.0"]);
+    let (_, done, _) = place.run("install", &[]);
+    assert_eq!(done["cniVersions"], json!(["1.0.0"]));
+    let (code, _, why) = place.run("install", &["--cni-version", "1.1.0"]);
+    assert_eq!(code, 2);
+    assert!(why.contains("portmap"), "{why}");
+    // It is gone: that is said, and the network is left as it is.
+    fs::remove_file(place.path("bin/portmap")).unwrap();
+    let (code, done, _) = place.run("install", &[]);
+    assert_eq!((code, &done["written"]), (0, &json!([])));
+    assert!(done["notes"][0].as_str().unwrap().contains("portmap"), "{done}");
+    let (code, done, why) = place.run("uninstall", &["--force"]);
+    assert_eq!(code, 0, "{why}");
+    assert!(done["notes"][0].as_str().unwrap().contains("portmap"), "{done}");
+}
+
+#[test]
+fn what_is_chained_can_be_chosen() {
+    let place = Place::new();
+    let (code, _, why) = place.run("install", &["--chain", "bandwidth"]);
+    assert_eq!(code, 2);
+    assert!(why.contains("bandwidth"), "{why}");
+    for name in ["portmap", "bandwidth"] {
+        place.plugin(name, &["1.0.0"]);
+    }
+    let types = || {
+        let list = place.conflist();
+        let plugins = list["plugins"].as_array().unwrap().clone();
+        plugins.iter().map(|plugin| plugin["type"].clone()).collect::<Vec<_>>()
+    };
+    assert_eq!(place.run("install", &["--chain", "none"]).0, 0);
+    assert_eq!(types(), ["fairlead-cni"]);
+    assert_eq!(place.run("install", &[]).0, 0);
+    assert_eq!(types(), ["fairlead-cni"], "the default is for a new network");
+    assert_eq!(place.run("install", &["--chain", "portmap", "--chain", "bandwidth"]).0, 0);
+    assert_eq!(types(), ["fairlead-cni", "portmap", "bandwidth"]);
+    assert_eq!(place.run("install", &["--chain", "none", "--chain", "portmap"]).0, 2);
+    // A file that nobody can read is written anew only when that is asked for.
+    fs::write(place.path("net.d/10-fairlead.conflist"), "{").unwrap();
+    let (code, _, why) = place.run("install", &[]);
+    assert_eq!(code, 2);
+    assert!(why.contains("--reset"), "{why}");
+    assert_eq!(place.run("install", &["--reset"]).0, 0);
+    assert_eq!(types(), ["fairlead-cni", "portmap"]);
+}
+
+/// Debian 12's portmap made nodes NotReady: it does not know 1.1.0, which was listed all the same.
+#[test]
+fn a_real_portmap_is_asked_and_heeded() {
+    if !Path::new(PORTMAP).exists() {
+        let why = format!("no {PORTMAP}: scripts/setup installs containernetworking-plugins");
+        return testkit::need::skip("a_real_portmap_is_asked_and_heeded::here", &why);
+    }
+    let place = Place::new();
+    fs::create_dir(place.path("bin")).unwrap();
+    fs::copy(PORTMAP, place.path("bin/portmap")).unwrap();
+    let (code, done, why) = place.run("install", &[]);
+    assert_eq!((code, &done["notes"]), (0, &json!([])), "{why}");
+    let known = done["chained"][0]["cniVersions"].as_array().unwrap();
+    assert!(known.contains(&json!("1.0.0")), "{known:?}");
+    let knows_later = known.contains(&json!("1.1.0"));
+    let listed = if knows_later { json!(["1.0.0", "1.1.0"]) } else { json!(["1.0.0"]) };
+    assert_eq!(done["cniVersions"], listed);
+}
+
+/// What of the node is not as in a namespace that was just made.
+fn traces(host: &Host) -> Vec<String> {
+    let looks: [&[&str]; 6] = [
+        &["ip", "-oneline", "link"],
+        &["ip", "route", "show", "table", "all"],
+        &["ip", "-6", "route", "show", "table", "all"],
+        &["ip", "rule"],
+        &["ip", "neighbour"],
+        &["nft", "list", "ruleset"],
+    ];
+    let mut lines = Vec::new();
+    for look in looks {
+        let output = host.command(look[0]).args(&look[1..]).output().unwrap();
+        assert!(output.status.success(), "{look:?}: {}", said(&output));
+        lines.extend(String::from_utf8_lossy(&output.stdout).lines().map(str::to_owned));
+    }
+    // What the kernel makes of its own accord on a cable, a second after it was plugged in.
+    lines.retain(|line| !line.contains("fe80::"));
+    lines
+}
+
+#[test]
+fn a_purge_leaves_nothing_on_the_node() {
+    requires!(netns, nft);
+    let sandbox = Sandbox::new();
+    let [node, pod, other] = ["node", "pod", "other"].map(|name| sandbox.host(name));
+    sandbox.link((&node, "192.0.2.1/24"), (&other, "192.0.2.2/24"));
+    let before = traces(&node);
+    let place = Place::new();
+    let agent = Agent::start(&node, place.dir.path());
+    agent.until_ready();
+    assert_eq!(place.run("install", &[]).0, 0);
+    agent.add("web", &pod);
+    // Another node's block, an interface that nobody has, and the table of what watches connections.
+    let ip = |args: &[&str]| {
+        let output = node.command("ip").args(args).output().unwrap();
+        assert!(output.status.success(), "{args:?}: {}", said(&output));
+    };
+    let (data, socket) = (place.path("data"), agent.socket.clone());
+    let options = ["--data", data.to_str().unwrap(), "--net-socket", socket.to_str().unwrap()];
+    let uninstall = |more: &[&str]| {
+        let command = node.command(env!("CARGO_BIN_EXE_fairlead"));
+        place.run_in(command, "uninstall", &[&options[..], more].concat())
+    };
+    let (code, _, why) = uninstall(&["--purge"]);
+    assert_eq!(code, 2, "a pod has its network from us");
+    assert!(why.contains("--force"), "{why}");
+    let delete = Ask::Delete { name: name("web"), network: "pods".to_owned() };
+    assert_eq!(agent.ask(delete, None), Reply::Done);
+    let (code, _, why) = uninstall(&["--purge"]);
+    assert_eq!(code, 2, "an agent would make everything again");
+    assert!(why.contains("agent runs"), "{why}");
+    assert_eq!(place.files(), ["10-fairlead.conflist", "fairlead-cni"], "nothing was removed");
+    assert!(!traces(&node).iter().all(|line| before.contains(line)), "the agent left traces");
+    drop(agent);
+    ip(&["route", "add", "10.99.0.0/27", "via", "192.0.2.2", "protocol", "119"]);
+    ip(&["link", "add", "flabcdefghijklm", "type", "veth", "peer", "name", "far"]);
+    let hooked = Namespace::open(node.netns()).unwrap().run_in(kernel::conntrack::hook).unwrap();
+    hooked.unwrap();
+
+    let (code, _, why) = uninstall(&["--purge"]);
+    assert_eq!(code, 2, "an interface of ours is there: {why}");
+    let (code, done, why) = uninstall(&["--purge", "--force"]);
+    assert_eq!(code, 0, "{why}");
+    let removed = done["removed"].to_string();
+    for what in ["flabcdefghijklm", "10.99.0.0/27", "nftables table", "fairlead-cni", "data"] {
+        assert!(removed.contains(what), "{what} is not in {removed}");
+    }
+    let after = traces(&node);
+    let left: Vec<_> = after.iter().filter(|line| !before.contains(line)).collect();
+    assert_eq!(left, Vec::<&String>::new());
+    assert!(place.files().is_empty(), "{:?}", place.files());
+    let mut kept: Vec<_> = fs::read_dir(place.dir.path()).unwrap().flatten().collect();
+    kept.sort_by_key(fs::DirEntry::file_name);
+    let kept: Vec<_> = kept.iter().map(fs::DirEntry::file_name).collect();
+    assert_eq!(kept, ["bin", "net.d", "plugin"], "neither data nor run");
+
+    let (code, done, why) = uninstall(&["--purge", "--force"]);
+    assert_eq!((code, &done["removed"]), (0, &json!([])), "again is nothing: {why}");
+}
+
+#[test]
+fn a_directory_that_is_not_ours_is_not_purged() {
+    requires!(netns);
+    let sandbox = Sandbox::new();
+    let node = sandbox.host("node");
+    let place = Place::new();
+    fs::create_dir(place.path("home")).unwrap();
+    fs::write(place.path("home/letter"), "dear").unwrap();
+    let (home, socket) = (place.path("home"), place.path("run/cni.sock"));
+    let options =
+        ["--purge", "--data", home.to_str().unwrap(), "--net-socket", socket.to_str().unwrap()];
+    let command = node.command(env!("CARGO_BIN_EXE_fairlead"));
+    let (code, done, why) = place.run_in(command, "uninstall", &options);
+    assert_eq!(code, 0, "{why}");
+    assert!(done["notes"].to_string().contains("--data"), "{done}");
+    assert_eq!(fs::read(place.path("home/letter")).unwrap(), b"dear");
 }

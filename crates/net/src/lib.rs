@@ -17,6 +17,7 @@ pub mod node;
 #[cfg(test)]
 mod pods;
 pub mod pool;
+pub mod purge;
 pub mod reconcile;
 pub mod routes;
 pub mod server;

@@ -1,5 +1,6 @@
 mod install;
 mod show;
+mod uninstall;
 
 use crate::output::Verdict;
 
@@ -19,7 +20,7 @@ pub(crate) struct Args {
 #[derive(Debug, clap::Subcommand)]
 enum Verb {
     Install(install::Install),
-    Uninstall(install::Uninstall),
+    Uninstall(uninstall::Uninstall),
     Pools(show::Pools),
     Blocks(show::Blocks),
     Addresses(show::Addresses),
@@ -29,7 +30,7 @@ enum Verb {
 pub(crate) fn run(args: &Args) -> Verdict {
     match &args.verb {
         Verb::Install(args) => install::install(args),
-        Verb::Uninstall(args) => install::uninstall(args),
+        Verb::Uninstall(args) => uninstall::uninstall(args),
         Verb::Pools(args) => show::pools(args),
         Verb::Blocks(args) => show::blocks(args),
         Verb::Addresses(args) => show::addresses(args),

@@ -1,8 +1,13 @@
 //! The plugin and the network configuration, where container runtimes look for them.
 //!
 //! What is written is written whole or not at all, the plugin before the configuration that names
-//! it. What others put there is neither changed nor removed; which of all the configurations a
-//! runtime takes is said, also when it is not ours.
+//! it; what is as it should be is not written again, so that no runtime reads it again. In a
+//! configuration that is there, what the administrator put there stays (`conflist`). What others put
+//! into the directories is neither changed nor removed; which of all the configurations a runtime
+//! takes is said, also when it is not ours.
+
+mod chained;
+mod conflist;
 
 use std::fs::{self, File};
 use std::io::{ErrorKind, Write};
@@ -10,13 +15,14 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use cni::spec::{Configuration, DEFAULT_SOCKET, Version};
+use cni::spec::Version;
 use serde::Serialize;
-use serde_json::{Value, json};
 
 use crate::config::ConfigFlags;
 use crate::output::{Failure, Output, Verdict};
 use crate::verbs::config::load;
+use chained::Chained;
+use conflist::{Chain, Conflist, NETWORK, NotOurs};
 
 /// The plugin's name, which is also its `type` in a configuration.
 const PLUGIN: &str = "fairlead-cni";
@@ -24,11 +30,13 @@ const PLUGIN: &str = "fairlead-cni";
 /// Put the plugin and a network where this node's container runtime looks for them
 ///
 /// Other configurations are left alone. A runtime takes the first by name: if that is not this one, or
-/// if this one takes another's place, it is said.
+/// if this one takes another's place, it is said. In a configuration that is there already, plugins
+/// that were chained with ours stay, and so does every field that this command does not own.
 ///
 /// Examples:
 ///   fairlead net install
 ///   fairlead net install --configuration 05-fairlead.conflist
+///   fairlead net install --chain portmap --chain bandwidth
 ///   fairlead net install --bin-dir /usr/lib/cni --cni-version 0.4.0
 #[derive(Debug, clap::Args)]
 #[command(verbatim_doc_comment)]
@@ -38,48 +46,36 @@ pub(super) struct Install {
     /// The plugin to install [default: fairlead-cni beside this program]
     #[arg(long, value_name = "FILE")]
     plugin: Option<PathBuf>,
-    /// The network's name
-    #[arg(long, value_name = "NAME", default_value = "fairlead")]
-    network: String,
-    /// The version of CNI to speak with runtimes that know no later one
-    #[arg(long, value_name = "VERSION", default_value = "1.0.0")]
-    cni_version: String,
+    /// The network's name, unless it has one [default: fairlead]
+    #[arg(long, value_name = "NAME")]
+    network: Option<String>,
+    /// The one version of CNI to speak [default: those that every plugin of the network knows]
+    #[arg(long, value_name = "VERSION")]
+    cni_version: Option<String>,
     /// How long a runtime waits for an answer
     #[arg(long, value_name = "SECONDS")]
     timeout: Option<u32>,
+    /// A plugin to run after ours, in addition to those that are chained already; may be repeated
+    /// [default for a new network: portmap, if it is in the directory of plugins]
+    #[arg(long, value_name = "PLUGIN", value_enum)]
+    chain: Vec<Chain>,
+    /// Write the network anew, without what others put into it
+    #[arg(long)]
+    reset: bool,
     #[command(flatten)]
     output: Output,
     #[command(flatten)]
     flags: ConfigFlags,
 }
 
-/// Remove what `fairlead net install` put there
-///
-/// Refused while containers of this node have interfaces of Fairlead's: without the plugin their
-/// runtime cannot remove them. Drain the node first, or say --force.
-///
-/// Examples:
-///   fairlead net uninstall
 #[derive(Debug, clap::Args)]
-#[command(verbatim_doc_comment)]
-pub(super) struct Uninstall {
-    #[command(flatten)]
-    place: Place,
-    /// Also while containers have interfaces
-    #[arg(long)]
-    force: bool,
-    #[command(flatten)]
-    output: Output,
-}
-
-#[derive(Debug, clap::Args)]
-struct Place {
+pub(super) struct Place {
     /// Where runtimes look for plugins
     #[arg(long, value_name = "DIR", default_value = "/opt/cni/bin")]
     bin_dir: PathBuf,
     /// Where runtimes look for networks
     #[arg(long, value_name = "DIR", default_value = "/etc/cni/net.d")]
-    conf_dir: PathBuf,
+    pub(super) conf_dir: PathBuf,
     /// The file there; runtimes take the first by name
     #[arg(long, value_name = "NAME", default_value = "10-fairlead.conflist")]
     configuration: String,
@@ -87,9 +83,17 @@ struct Place {
 
 /// What was done, and what follows. The JSON is a contract.
 #[derive(Debug, Serialize)]
-struct Done {
+struct Installed {
     plugin: PathBuf,
     configuration: PathBuf,
+    /// Which of the two were written; the others were as they should be.
+    written: Vec<PathBuf>,
+    network: String,
+    /// What a runtime may choose from.
+    #[serde(rename = "cniVersions")]
+    versions: Vec<String>,
+    /// The plugins that run with ours.
+    chained: Vec<Chained>,
     /// The configuration that a runtime now takes.
     taken: Option<PathBuf>,
     notes: Vec<String>,
@@ -97,16 +101,41 @@ struct Done {
 
 pub(super) fn install(args: &Install) -> Verdict {
     let socket = load(&args.flags)?.config.net.socket;
-    let conflist = conflist(args, &socket)?;
+    let version = args.cni_version.as_deref().map(Version::parse).transpose();
+    let version = version.map_err(|e| Failure(e.to_string()))?;
     let source = args.plugin.clone().map_or_else(beside_this, Ok)?;
     let place = &args.place;
     let (plugin, configuration) = (place.plugin(), place.configuration()?);
-    if let Whose::Theirs(what) = whose(&configuration)? {
-        return Err(Failure(format!(
-            "{} is {what}, not a network of Fairlead's: choose another name with --configuration",
-            configuration.display()
-        )));
+    let there = match read(&configuration)? {
+        Some(Err(NotOurs::NotJson)) if args.reset => None,
+        Some(Err(other)) => return Err(not_ours(&configuration, &other, "choose another name")),
+        Some(Ok(list)) => Some(list).filter(|_| !args.reset),
+        None => None,
+    };
+    let mut list = there.clone().unwrap_or_else(Conflist::new);
+    let mut notes = Vec::new();
+    list.name_unless_named(args.network.as_deref().unwrap_or(NETWORK));
+    let network = list.network().unwrap_or_default().to_owned();
+    if let Some(other) = args.network.as_deref().filter(|other| *other != network) {
+        notes.push(format!(
+            "the network keeps its name {network}, by which its containers are known: --reset names it {other}"
+        ));
     }
+    list.set_own(&socket, args.timeout);
+    for chain in to_chain(args, there.is_none())? {
+        list.chain(chain);
+    }
+    let chained: Vec<Chained> =
+        list.others().map(|plugin| chained::ask(&place.bin_dir, plugin)).collect();
+    notes.extend(chained.iter().filter_map(|plugin| plugin.trouble.clone()));
+    notes.extend(list.choose_versions(version, &chained)?);
+    list.check().map_err(|Failure(why)| match &there {
+        Some(_) => Failure(format!(
+            "{} has our plugin in it and cannot be used: {why}; mend it, or have it written anew with --reset",
+            configuration.display()
+        )),
+        None => Failure(why),
+    })?;
     let program = fs::read(&source).map_err(|e| {
         Failure(format!(
             "the plugin {} cannot be read: {e}; name it with --plugin",
@@ -114,11 +143,16 @@ pub(super) fn install(args: &Install) -> Verdict {
         ))
     })?;
     let before = taken(&place.conf_dir)?;
-    write(&plugin, &program, 0o755)?;
-    let text = serde_json::to_string_pretty(&conflist).map_err(|e| Failure(e.to_string()))?;
-    write(&configuration, format!("{text}\n").as_bytes(), 0o644)?;
+    let mut written = Vec::new();
+    if !is_program(&plugin, &program) {
+        write(&plugin, &program, 0o755)?;
+        written.push(plugin.clone());
+    }
+    if there.as_ref() != Some(&list) {
+        write(&configuration, list.render()?.as_bytes(), 0o644)?;
+        written.push(configuration.clone());
+    }
     let taken = taken(&place.conf_dir)?;
-    let mut notes = Vec::new();
     let ours = taken.as_ref() == Some(&configuration);
     match (&taken, before.filter(|before| *before != configuration)) {
         (Some(other), _) if !ours => notes.push(format!(
@@ -131,73 +165,38 @@ pub(super) fn install(args: &Install) -> Verdict {
         )),
         _ => {}
     }
-    let done = Done { plugin, configuration, taken, notes };
-    args.output.print(&done, || done.told("installed"))?;
+    let versions = list.versions();
+    let done =
+        Installed { plugin, configuration, written, network, versions, chained, taken, notes };
+    args.output.print(&done, || done.told())?;
     Ok(ExitCode::SUCCESS)
 }
 
-pub(super) fn uninstall(args: &Uninstall) -> Verdict {
-    let place = &args.place;
-    let (plugin, configuration) = (place.plugin(), place.configuration()?);
-    let left = interfaces();
-    if !left.is_empty() && !args.force {
-        return Err(Failure(format!(
-            "{} containers still have an interface of Fairlead's ({}…): drain the node first, or say --force",
-            left.len(),
-            left[0]
-        )));
+/// What is to be chained. A new network gets host ports, which everybody expects of a pod network.
+fn to_chain(args: &Install, is_new: bool) -> Result<Vec<Chain>, Failure> {
+    let bin_dir = &args.place.bin_dir;
+    let chain = &args.chain;
+    if chain.contains(&Chain::None) && chain.iter().any(|other| *other != Chain::None) {
+        return Err(Failure("--chain none leaves no room for another --chain".to_owned()));
     }
-    if let Whose::Theirs(what) = whose(&configuration)? {
-        return Err(Failure(format!(
-            "{} is {what}, not a network of Fairlead's: name ours with --configuration",
-            configuration.display()
-        )));
+    for plugin in chain.iter().filter_map(|chain| chain.plugin()) {
+        if chained::executable(bin_dir, plugin).is_none() {
+            return Err(Failure(format!(
+                "--chain {plugin}: there is no program of that name in {}, and without it no pod could be set up; put it there (it is one of the CNI project's plugins)",
+                bin_dir.display()
+            )));
+        }
     }
-    // The other way round there would be a configuration without its plugin.
-    remove(&configuration)?;
-    remove(&plugin)?;
-    let taken = taken(&place.conf_dir)?;
-    let notes = match &taken {
-        Some(other) => vec![format!("runtimes now take {}", other.display())],
-        None => vec![
-            "runtimes now find no network: their node is not ready until there is one".to_owned(),
-        ],
-    };
-    let done = Done { plugin, configuration, taken, notes };
-    args.output.print(&done, || done.told("removed"))?;
-    Ok(ExitCode::SUCCESS)
-}
-
-fn conflist(args: &Install, socket: &Path) -> Result<Value, Failure> {
-    let version = Version::parse(&args.cni_version).map_err(|e| Failure(e.to_string()))?;
-    let mut plugin = json!({ "type": PLUGIN });
-    if socket != Path::new(DEFAULT_SOCKET) {
-        plugin["socket"] = socket.to_string_lossy().into();
-    }
-    if let Some(timeout) = args.timeout {
-        plugin["timeout"] = timeout.into();
-    }
-    let mut list =
-        json!({ "cniVersion": version.name(), "name": args.network, "plugins": [plugin] });
-    if version == Version::V1_0_0 {
-        // Those that know it take the later one; the others do not look here.
-        list["cniVersions"] = json!([version.name(), Version::LATEST.name()]);
-    }
-    // What a runtime makes of it for the plugin must be what the plugin takes.
-    let mut given = list["plugins"][0].clone();
-    given["cniVersion"] = list["cniVersion"].clone();
-    given["name"] = list["name"].clone();
-    Configuration::parse(given.to_string().as_bytes(), cni::spec::Command::Add)
-        .map_err(|error| Failure(error.to_string()))?;
-    Ok(list)
+    let default = is_new && chain.is_empty() && chained::executable(bin_dir, "portmap").is_some();
+    Ok(if default { vec![Chain::Portmap] } else { chain.clone() })
 }
 
 impl Place {
-    fn plugin(&self) -> PathBuf {
+    pub(super) fn plugin(&self) -> PathBuf {
         self.bin_dir.join(PLUGIN)
     }
 
-    fn configuration(&self) -> Result<PathBuf, Failure> {
+    pub(super) fn configuration(&self) -> Result<PathBuf, Failure> {
         let name = &self.configuration;
         if Path::new(name).file_name().is_some_and(|n| n == name.as_str())
             && name.ends_with(".conflist")
@@ -210,15 +209,22 @@ impl Place {
     }
 }
 
-impl Done {
-    fn told(&self, what: &str) -> String {
-        let mut text =
-            format!("{what} {}\n{what} {}", self.plugin.display(), self.configuration.display());
-        for note in &self.notes {
-            text.push_str("\nnote: ");
-            text.push_str(note);
+impl Installed {
+    fn told(&self) -> String {
+        let mut lines = Vec::new();
+        for path in [&self.plugin, &self.configuration] {
+            let what = if self.written.contains(path) { "installed" } else { "unchanged" };
+            lines.push(format!("{what} {}", path.display()));
         }
-        text
+        let chained: Vec<&str> = self.chained.iter().map(|c| c.plugin.as_str()).collect();
+        let chained = if chained.is_empty() { "nothing".to_owned() } else { chained.join(", ") };
+        lines.push(format!(
+            "network {}, CNI {}, chained with {chained}",
+            self.network,
+            self.versions.join(" and ")
+        ));
+        lines.extend(self.notes.iter().map(|note| format!("note: {note}")));
+        lines.join("\n")
     }
 }
 
@@ -231,32 +237,35 @@ fn beside_this() -> Result<PathBuf, Failure> {
     Err(Failure(format!("there is no {PLUGIN} beside {}: name it with --plugin", this.display())))
 }
 
-enum Whose {
-    Nobodys,
-    Ours,
-    /// And what it is.
-    Theirs(String),
+/// The list of a file; none if there is no file.
+pub(super) fn read(path: &Path) -> Result<Option<Result<Conflist, NotOurs>>, Failure> {
+    match fs::read(path) {
+        Ok(text) => Ok(Some(Conflist::parse(&text))),
+        Err(e) if e.kind() == ErrorKind::NotFound => Ok(None),
+        Err(e) => Err(Failure(format!("{} cannot be read: {e}", path.display()))),
+    }
 }
 
-/// Whose network a file is: ours if our plugin is in it.
-fn whose(path: &Path) -> Result<Whose, Failure> {
-    let text = match fs::read(path) {
-        Ok(text) => text,
-        Err(e) if e.kind() == ErrorKind::NotFound => return Ok(Whose::Nobodys),
-        Err(e) => return Err(Failure(format!("{} cannot be read: {e}", path.display()))),
-    };
-    let Ok(list) = serde_json::from_slice::<Value>(&text) else {
-        return Ok(Whose::Theirs("no JSON".to_owned()));
-    };
-    let plugins = list["plugins"].as_array().map(Vec::as_slice).unwrap_or_default();
-    if plugins.iter().any(|plugin| plugin["type"] == PLUGIN) {
-        return Ok(Whose::Ours);
-    }
-    Ok(Whose::Theirs(format!("the network {}", list["name"])))
+pub(super) fn not_ours(path: &Path, what: &NotOurs, remedy: &str) -> Failure {
+    let shown = path.display();
+    Failure(match what {
+        NotOurs::NotJson => format!(
+            "{shown} is not JSON: {remedy} with --configuration, or have it written anew (`fairlead net install --reset`)"
+        ),
+        NotOurs::Network(name) => format!(
+            "{shown} is the network {name}, not a network of Fairlead's: {remedy} with --configuration"
+        ),
+    })
+}
+
+/// Whether the plugin that is installed is this one.
+fn is_program(path: &Path, program: &[u8]) -> bool {
+    let mode = path.metadata().map(|file| file.permissions().mode() & 0o777);
+    mode.is_ok_and(|mode| mode == 0o755) && fs::read(path).is_ok_and(|there| there == program)
 }
 
 /// The configuration that a runtime takes: the first by name of those that it looks at.
-fn taken(dir: &Path) -> Result<Option<PathBuf>, Failure> {
+pub(super) fn taken(dir: &Path) -> Result<Option<PathBuf>, Failure> {
     let cannot = |e: std::io::Error| Failure(format!("{} cannot be read: {e}", dir.display()));
     let entries = match fs::read_dir(dir) {
         Ok(entries) => entries,
@@ -276,14 +285,10 @@ fn taken(dir: &Path) -> Result<Option<PathBuf>, Failure> {
     Ok(names.into_iter().next())
 }
 
-/// The interfaces of containers that are ours.
-fn interfaces() -> Vec<String> {
-    // Not /sys: that shows the namespace it was mounted in, which need not be ours.
-    let links = fs::read_to_string("/proc/self/net/dev").unwrap_or_default();
-    let names = links.lines().filter_map(|line| Some(line.split_once(':')?.0.trim().to_owned()));
-    let mut ours: Vec<_> = names.filter(|name| cni::interface::is_ours(name)).collect();
-    ours.sort();
-    ours
+/// What a file is called until it is whole: hidden, and with an ending that no runtime looks at.
+pub(super) fn unfinished(path: &Path) -> PathBuf {
+    let name = path.file_name().unwrap_or_default().to_string_lossy();
+    path.with_file_name(format!(".{name}.new"))
 }
 
 /// Under another name first, on the disk, and then in place.
@@ -291,9 +296,7 @@ fn write(path: &Path, bytes: &[u8], mode: u32) -> Result<(), Failure> {
     let cannot = |e: std::io::Error| Failure(format!("{} cannot be written: {e}", path.display()));
     let dir = path.parent().unwrap_or(Path::new("."));
     fs::create_dir_all(dir).map_err(cannot)?;
-    let name = path.file_name().unwrap_or_default().to_string_lossy();
-    // Hidden, and with an ending that no runtime looks at.
-    let new = dir.join(format!(".{name}.new"));
+    let new = unfinished(path);
     let put = || {
         let mut file = File::create(&new)?;
         file.write_all(bytes)?;
@@ -303,15 +306,6 @@ fn write(path: &Path, bytes: &[u8], mode: u32) -> Result<(), Failure> {
         File::open(dir)?.sync_all()
     };
     put().inspect_err(|_| drop(fs::remove_file(&new))).map_err(cannot)
-}
-
-fn remove(path: &Path) -> Result<(), Failure> {
-    match fs::remove_file(path) {
-        Err(e) if e.kind() != ErrorKind::NotFound => {
-            Err(Failure(format!("{} cannot be removed: {e}", path.display())))
-        }
-        _ => Ok(()),
-    }
 }
 
 #[cfg(test)]

@@ -16,12 +16,12 @@ fn a_file_is_ours_by_the_plugin_in_it() {
     let put = |name: &str, text: &str| {
         let path = dir.path().join(name);
         fs::write(&path, text).unwrap();
-        whose(&path).unwrap()
+        read(&path).unwrap().unwrap()
     };
     let ours = r#"{"name": "n", "plugins": [{"type": "fairlead-cni"}, {"type": "portmap"}]}"#;
-    assert!(matches!(put("a", ours), Whose::Ours));
+    assert_eq!(put("a", ours).unwrap().others().collect::<Vec<_>>(), ["portmap"]);
     let theirs = r#"{"name": "n", "plugins": [{"type": "ptp"}]}"#;
-    assert!(matches!(put("b", theirs), Whose::Theirs(_)));
-    assert!(matches!(put("c", "not JSON"), Whose::Theirs(_)));
-    assert!(matches!(whose(&dir.path().join("d")).unwrap(), Whose::Nobodys));
+    assert_eq!(put("b", theirs), Err(NotOurs::Network("\"n\"".to_owned())));
+    assert_eq!(put("c", "not JSON"), Err(NotOurs::NotJson));
+    assert!(read(&dir.path().join("d")).unwrap().is_none());
 }

@@ -1,0 +1,79 @@
+//! Takes out of the node's kernel what agents put there, for a node on which none runs any more.
+//!
+//! Ours are the interfaces whose names follow from an attachment, and the routes with our protocol
+//! number, in the main table and in the tables that blocks were exported to. What is not there is not
+//! missed, so that it can be done again.
+
+use kernel::netlink::{Change, Link, LinkRef, Route};
+
+use crate::node::{Node, NodeError};
+use crate::wiring::{MAIN_TABLE, ROUTE_PROTOCOL};
+
+/// What was removed, and what could not be.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Purged {
+    pub interfaces: Vec<String>,
+    pub routes: Vec<String>,
+    /// One sentence each.
+    pub failed: Vec<String>,
+}
+
+/// The containers' interfaces that are ours. Blocks.
+pub fn interfaces(node: &Node) -> Result<Vec<Link>, NodeError> {
+    let mut links = node.netlink(|netlink| netlink.links())?;
+    links
+        .retain(|link| link.kind.as_deref() == Some("veth") && cni::interface::is_ours(&link.name));
+    Ok(links)
+}
+
+/// Removes the interfaces, if `with_interfaces`, and then the routes: those that lead to pods go with
+/// their interfaces. Blocks.
+pub fn purge(
+    node: &Node,
+    export_tables: &[u32],
+    with_interfaces: bool,
+) -> Result<Purged, NodeError> {
+    let mut purged = Purged::default();
+    if with_interfaces {
+        for link in interfaces(node)? {
+            let change = Change::Delete(LinkRef::Index(link.index));
+            if removed(node, &change, &mut purged.failed)? {
+                purged.interfaces.push(link.name);
+            }
+        }
+    }
+    let mut tables = vec![MAIN_TABLE];
+    tables.extend_from_slice(export_tables);
+    tables.sort_unstable();
+    tables.dedup();
+    for table in tables {
+        for route in ours(node, table)? {
+            if removed(node, &Change::DeleteRoute(route), &mut purged.failed)? {
+                purged.routes.push(route.to_string());
+            }
+        }
+    }
+    Ok(purged)
+}
+
+fn ours(node: &Node, table: u32) -> Result<Vec<Route>, NodeError> {
+    let mut routes = node.netlink(|netlink| netlink.routes(table))?;
+    routes.retain(|route| route.protocol == ROUTE_PROTOCOL);
+    Ok(routes)
+}
+
+/// False if it was gone already, or could not be removed.
+fn removed(node: &Node, change: &Change<'_>, failed: &mut Vec<String>) -> Result<bool, NodeError> {
+    match node.netlink(|netlink| netlink.apply(std::slice::from_ref(change))) {
+        Ok(()) => Ok(true),
+        Err(NodeError::Kernel(error)) if error.is_absent() => Ok(false),
+        Err(error @ NodeError::Kernel(_)) => {
+            failed.push(flow::sentence(&error));
+            Ok(false)
+        }
+        Err(error) => Err(error),
+    }
+}
+
+#[cfg(test)]
+mod tests;
