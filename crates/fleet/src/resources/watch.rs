@@ -6,10 +6,13 @@
 //! - [`Change::Listed`] comes first, and again whenever the server cannot tell any more what has
 //!   changed since: it replaces all that was known. Applies and deletes follow it in order.
 //! - It never hangs silently. A watch that breaks is [`Change::Interrupted`], with why; then comes
-//!   `Resumed` (nothing was missed) or `Listed`. A black hole is noticed within a minute: the
-//!   server is asked to end every watch after half a minute, and one that it did not end is given up;
-//!   either way the next must open in time.
-//! - Each turn asks for the connection anew, so that a watch moves over to new credentials.
+//!   `Resumed` (nothing was missed) or `Listed`. A black hole is noticed within two minutes: a server
+//!   that sends bookmarks (about one a minute) is asked for turns of minutes, and one that is silent
+//!   for longer than that is given up; one that sends none is asked to end every turn after half a
+//!   minute, and a turn that it did not end is given up. Either way the next must open in time. A
+//!   connection that is dead is found by the kernel within half a minute.
+//! - The connection is asked for anew every half minute, so that a watch moves over to new
+//!   credentials, and ends with its cluster.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -35,8 +38,15 @@ use crate::error::Error;
 /// How long things may take.
 #[derive(Clone, Copy)]
 struct Pace {
-    /// How long the server lets one watch run.
+    /// How long the server lets one watch run, while it has sent no bookmark.
     turn: Duration,
+    /// The same, of a server that sends bookmarks: from three to five quarters of it, so that watches
+    /// that began together do not begin again together.
+    long: Duration,
+    /// How long nothing may be heard from a server that sends bookmarks.
+    quiet: Duration,
+    /// How often the connection is looked at.
+    look: Duration,
     /// How much later than that its end may arrive.
     grace: Duration,
     /// For the next turn to open.
@@ -45,6 +55,9 @@ struct Pace {
 
 const PACE: Pace = Pace {
     turn: Duration::from_secs(30),
+    long: Duration::from_secs(400),
+    quiet: Duration::from_secs(90),
+    look: Duration::from_secs(30),
     grace: Duration::from_secs(5),
     open: Duration::from_secs(10),
 };
@@ -115,6 +128,8 @@ struct Watch<F: Form, L, C> {
     /// What is known is of this version. `None`: nothing is, or it is too old to go on from.
     version: Option<String>,
     turn: Option<Turn>,
+    /// Whether the server sent a bookmark, and has not been silent since.
+    bookmarks: bool,
     /// What was read and not yet told: one list, or the rows of one line.
     told: VecDeque<Change<L, F::Item>>,
     /// Whether the listener knows that something is wrong.
@@ -125,9 +140,24 @@ struct Watch<F: Form, L, C> {
 
 /// One watch request.
 struct Turn {
+    connection: Connection,
     found: Found,
     lines: BoxStream<'static, std::io::Result<String>>,
     opened: Instant,
+    /// When the server ends it.
+    ends: Instant,
+    /// When it was heard last, and within what it must be heard again.
+    heard: Instant,
+    quiet: Option<Duration>,
+    /// When the connection was looked at.
+    looked: Instant,
+}
+
+/// What came of waiting for a line.
+enum Heard {
+    Line(Line),
+    /// Nothing: it is time to look at the connection.
+    Look,
 }
 
 #[derive(Deserialize)]
@@ -141,6 +171,8 @@ struct Line {
 enum Stopped {
     /// The server ended it, as it was asked to.
     Ended,
+    /// It was not heard in time: the next turn will tell.
+    Silent,
     /// The server has forgotten the version to go on from.
     Expired,
     Broken(String),
@@ -154,6 +186,7 @@ impl<F: Form, L: From<Lot<F::Item>>, C: Fn() -> Result<Connection, Error>> Watch
             pace,
             version: None,
             turn: None,
+            bookmarks: false,
             told: VecDeque::new(),
             interrupted: false,
             backoff: Backoff::new(RETRY),
@@ -173,11 +206,14 @@ impl<F: Form, L: From<Lot<F::Item>>, C: Fn() -> Result<Connection, Error>> Watch
             sleep_until(self.not_before).await;
             let Err(stopped) = self.advance().await else { continue };
             let lived = self.turn.take().map(|turn| turn.opened.elapsed());
+            if matches!(stopped, Stopped::Silent) {
+                self.bookmarks = false;
+            }
             match stopped {
-                Stopped::Ended if lived.is_some_and(|lived| lived >= SHORT) => {
+                Stopped::Ended | Stopped::Silent if lived.is_some_and(|lived| lived >= SHORT) => {
                     self.backoff.succeeded();
                 }
-                Stopped::Ended => self.pause(),
+                Stopped::Ended | Stopped::Silent => self.pause(),
                 Stopped::Expired => self.version = None,
                 Stopped::Broken(why) => {
                     self.pause();
@@ -203,14 +239,22 @@ impl<F: Form, L: From<Lot<F::Item>>, C: Fn() -> Result<Connection, Error>> Watch
         };
         let Some(turn) = &mut self.turn else {
             let connection = (self.connect)()?;
-            self.turn = Some(Turn::open::<F>(&connection, &self.query, version, self.pace).await?);
+            let open =
+                Turn::open::<F>(&connection, &self.query, version, self.pace, self.bookmarks);
+            self.turn = Some(open.await?);
             if std::mem::take(&mut self.interrupted) {
                 self.told.push_back(Change::Resumed);
             }
             return Ok(());
         };
-        let line = turn.line(self.pace).await?;
-        self.read(line)
+        match turn.line(self.pace).await? {
+            Heard::Line(line) => self.read(line),
+            Heard::Look => {
+                turn.looked = Instant::now();
+                let same = (self.connect)()?.is_same_client(&turn.connection);
+                if same { Ok(()) } else { Err(Stopped::Ended) }
+            }
+        }
     }
 
     fn listed(&mut self, lot: Lot<F::Item>) {
@@ -227,6 +271,7 @@ impl<F: Form, L: From<Lot<F::Item>>, C: Fn() -> Result<Connection, Error>> Watch
                 Err(Stopped::said(&status))
             }
             "BOOKMARK" => {
+                self.bookmarks = true;
                 let at = |path| line.object.pointer(path).and_then(Value::as_str);
                 let version = at("/metadata/resourceVersion").filter(|version| !version.is_empty());
                 let version = version.or_else(|| at("/rows/0/object/metadata/resourceVersion"));
@@ -253,11 +298,17 @@ impl Turn {
         query: &ListQuery,
         version: &str,
         pace: Pace,
+        bookmarks: bool,
     ) -> Result<Self, Error> {
+        let length =
+            if bookmarks { pace.long.mul_f64(0.75 + fastrand::f64() / 2.0) } else { pace.turn };
+        let quiet = bookmarks.then_some(pace.quiet);
+        // The server counts in seconds.
+        let seconds = u32::try_from(length.as_secs()).unwrap_or(u32::MAX).max(1);
         let params = WatchParams {
             label_selector: query.labels.clone(),
             field_selector: query.fields.clone(),
-            timeout: u32::try_from(pace.turn.as_secs()).ok(),
+            timeout: Some(seconds),
             ..WatchParams::default()
         };
         let (namespace, deadline) = (query.namespace.as_deref(), Deadline::after(pace.open));
@@ -271,23 +322,39 @@ impl Turn {
                     let identity = HeaderValue::from_static("identity");
                     request.headers_mut().insert(ACCEPT_ENCODING, identity);
                     let lines = api.into_client().request_stream(request).await?;
-                    Ok(Self { found, lines: lines.lines().boxed(), opened: Instant::now() })
+                    let opened = Instant::now();
+                    Ok(Self {
+                        connection: connection.clone(),
+                        found,
+                        lines: lines.lines().boxed(),
+                        opened,
+                        ends: opened + Duration::from_secs(seconds.into()),
+                        heard: opened,
+                        quiet,
+                        looked: opened,
+                    })
                 }
             })
             .await
     }
 
-    async fn line(&mut self, pace: Pace) -> Result<Line, Stopped> {
-        let until = Deadline::at(self.opened + pace.turn + pace.grace);
-        match until.bound(self.lines.next()).await {
-            // One that the server did not end may be a black hole: the next turn will tell.
-            Err(_) | Ok(None) => Err(Stopped::Ended),
+    async fn line(&mut self, pace: Pace) -> Result<Heard, Stopped> {
+        let last = self.ends + pace.grace;
+        let last = self.quiet.map_or(last, |quiet| last.min(self.heard + quiet));
+        let look = self.looked + pace.look;
+        match Deadline::at(last.min(look)).bound(self.lines.next()).await {
+            Err(_) if look < last => Ok(Heard::Look),
+            // One that the server did not end may be a black hole.
+            Err(_) => Err(Stopped::Silent),
+            Ok(None) => Err(Stopped::Ended),
             Ok(Some(Err(error))) if error.kind() == std::io::ErrorKind::UnexpectedEof => {
                 Err(Stopped::Ended)
             }
             Ok(Some(Err(error))) => Err(Stopped::Broken(error.to_string())),
             Ok(Some(Ok(line))) => {
-                serde_json::from_str(&line).map_err(|error| Stopped::Broken(error.to_string()))
+                self.heard = Instant::now();
+                let line = serde_json::from_str(&line);
+                line.map(Heard::Line).map_err(|error| Stopped::Broken(error.to_string()))
             }
         }
     }

@@ -242,7 +242,9 @@ async fn next<K: Kind>(watch: &mut Watch<K>) -> Event<K> {
 /// Sessions so short that a test sees many.
 fn hasty() -> Limits {
     Limits {
-        session: Duration::from_secs(2),
+        first: Duration::from_secs(2),
+        session: Duration::from_secs(4),
+        quiet: Duration::from_secs(2),
         grace: Duration::from_secs(1),
         open: Duration::from_secs(1),
         page: Duration::from_secs(10),

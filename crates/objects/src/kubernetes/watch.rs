@@ -5,11 +5,13 @@
 //!   that ends, is cut or goes silent is followed by the next from the last version seen, so nothing
 //!   is told twice or left out; when the server has forgotten that version (410), or says that
 //!   something is wrong with it, it begins again with `Restarted`.
-//! - A black hole is noticed within [`Limits::session`] and a little. An idle watch hears nothing
-//!   from a server for up to a minute (bookmarks come about once in that time), and kube's client
-//!   has no read timeout; so the server is asked to end every session after half a minute, and one
-//!   that has not ended a few seconds after that is dead. A new session costs the server one request
-//!   out of its cache: ten watches are a request every three seconds.
+//! - A black hole is noticed within [`Limits::quiet`]. kube's client has no read timeout, and an idle
+//!   watch hears nothing but bookmarks, about one a minute. A server that sends them is asked for
+//!   sessions of minutes, and one that is silent for longer than that is dead. Bookmarks are no
+//!   promise: a server sends none of a kind that has not changed since it began, and some never do.
+//!   So a watch begins with a short session, [`Limits::first`], which the server itself ends, and
+//!   one that has not ended a few seconds after that is dead; it goes on with short ones until it
+//!   hears a bookmark (a server sends one just before it ends a session).
 //! - Failures are followed by a wait that doubles up to [`Limits::retry`]; after a session that held
 //!   for a while it begins anew. They are counted; they are logged when they begin, when their
 //!   nature changes, and when they are over.
@@ -38,9 +40,13 @@ use crate::store::{Error, Event, Type, Version};
 /// How long a watch waits for what.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Limits {
-    /// About how long the server is asked to keep a session: from three to five quarters of it, so
-    /// that watches that began together do not begin again together.
+    /// About how long the server is asked to keep a session while it has sent no bookmark: from
+    /// three to five quarters of it, so that watches that began together do not begin again together.
+    pub(crate) first: Duration,
+    /// The same, of a server that sends bookmarks.
     pub(crate) session: Duration,
+    /// How long nothing may be heard from a server that sends bookmarks.
+    pub(crate) quiet: Duration,
     /// By how much an end may be late that the server should have made: clocks and networks.
     pub(crate) grace: Duration,
     /// For the server to begin to answer.
@@ -53,7 +59,12 @@ pub(crate) struct Limits {
 impl Default for Limits {
     fn default() -> Self {
         Self {
-            session: Duration::from_secs(30),
+            first: Duration::from_secs(30),
+            // Five minutes to a bit over eight, as Kubernetes' own clients: a thousand agents with
+            // three watches each are eight requests a second.
+            session: Duration::from_secs(400),
+            // A bookmark comes every minute or so.
+            quiet: Duration::from_secs(90),
             grace: Duration::from_secs(5),
             open: Duration::from_secs(10),
             page: Duration::from_secs(30),
@@ -91,6 +102,8 @@ pub(super) struct Watcher {
     limits: Limits,
     meters: Meters,
     state: State,
+    /// Whether the server sent a bookmark, and has not been silent since.
+    bookmarks: bool,
     backoff: Backoff,
     trouble: Option<Trouble>,
 }
@@ -108,6 +121,9 @@ enum State {
         opened: Instant,
         /// When the server ends it.
         ends: Instant,
+        /// When it was heard last, and until when it must be heard again.
+        heard: Instant,
+        quiet: Option<Duration>,
     },
 }
 
@@ -146,7 +162,7 @@ impl Watcher {
         let after = after.filter(|version| version.0.parse::<u64>().is_ok());
         let state = after.map_or(State::Unknown, State::At);
         let backoff = Backoff::new(limits.retry);
-        Self { api, of, labels, limits, meters, state, backoff, trouble: None }
+        Self { api, of, labels, limits, meters, state, bookmarks: false, backoff, trouble: None }
     }
 
     pub(super) fn into_stream(self) -> BoxStream<'static, Event<DynamicObject>> {
@@ -170,9 +186,10 @@ impl Watcher {
                 let version = version.clone();
                 self.open(version).await.map(|()| None)
             }
-            State::Watching { session, ends, .. } => {
-                let last = Deadline::at(*ends + self.limits.grace);
-                let heard = last.bound(session.try_next()).await;
+            State::Watching { session, ends, heard, quiet, .. } => {
+                let last = *ends + self.limits.grace;
+                let last = quiet.map_or(last, |quiet| last.min(*heard + quiet));
+                let heard = Deadline::at(last).bound(session.try_next()).await;
                 self.hear(heard.map_err(|_| Failure::Silent))
             }
         }
@@ -188,7 +205,8 @@ impl Watcher {
 
     async fn open(&mut self, at: Version) -> Result<(), Failure> {
         let call = Call::on_all("watching", &self.of);
-        let length = self.limits.session.mul_f64(0.75 + fastrand::f64() / 2.0);
+        let length = if self.bookmarks { self.limits.session } else { self.limits.first };
+        let length = length.mul_f64(0.75 + fastrand::f64() / 2.0);
         // The server counts in seconds.
         let seconds = u32::try_from(length.as_secs()).unwrap_or(u32::MAX).max(1);
         let params = WatchParams {
@@ -206,7 +224,8 @@ impl Watcher {
         };
         let opened = Instant::now();
         let ends = opened + Duration::from_secs(seconds.into());
-        self.state = State::Watching { at, session, opened, ends };
+        let quiet = self.bookmarks.then_some(self.limits.quiet);
+        self.state = State::Watching { at, session, opened, ends, heard: opened, quiet };
         Ok(())
     }
 
@@ -223,6 +242,9 @@ impl Watcher {
         if !matches!(event, WatchEvent::Error(_)) {
             self.well();
         }
+        if let State::Watching { heard, .. } = &mut self.state {
+            *heard = Instant::now();
+        }
         match event {
             WatchEvent::Added(object) | WatchEvent::Modified(object) => {
                 self.told(object.resource_version());
@@ -233,6 +255,7 @@ impl Watcher {
                 Ok(Some(Event::Deleted(self.read(object))))
             }
             WatchEvent::Bookmark(bookmark) => {
+                self.bookmarks = true;
                 self.told(Some(bookmark.metadata.resource_version));
                 Ok(None)
             }
@@ -261,6 +284,9 @@ impl Watcher {
         let in_time = now + Duration::from_secs(1) >= *ends;
         let held = in_time || now - *opened >= self.limits.grace;
         let at = at.clone();
+        if matches!(failure, Some(Failure::Silent)) {
+            self.bookmarks = false;
+        }
         if held && !matches!(failure, Some(Failure::Silent)) {
             self.well();
         }

@@ -15,6 +15,9 @@ use crate::scripted::{self, Answer};
 
 const QUICK: Pace = Pace {
     turn: Duration::from_secs(2),
+    long: Duration::from_secs(4),
+    quiet: Duration::from_secs(3),
+    look: Duration::from_secs(60),
     grace: Duration::from_secs(2),
     open: Duration::from_secs(5),
 };

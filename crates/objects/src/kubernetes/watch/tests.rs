@@ -24,38 +24,63 @@ enum Reply {
     Ends(Vec<Value>),
     /// These lines, then nothing for ever.
     HangsAfter(Vec<Value>),
+    /// These lines, each so many seconds after the beginning; then the end at the time that was asked
+    /// for, or nothing for ever.
+    Lives {
+        lines: Vec<(u64, Value)>,
+        ends: bool,
+    },
     Never,
 }
 
-use Reply::{Ends, HangsAfter, Never, Whole};
+use Reply::{Ends, HangsAfter, Lives, Never, Whole};
 
 #[derive(Clone)]
 struct Server {
     replies: Arc<Mutex<VecDeque<Reply>>>,
     /// What was asked, in short, and when.
     asked: Arc<Mutex<Vec<(String, Instant)>>>,
+    /// For how many seconds watches were asked.
+    lengths: Arc<Mutex<Vec<u64>>>,
     meters: Meters,
 }
 
 impl Server {
     fn that_says(replies: impl Into<VecDeque<Reply>>) -> (Self, Objects) {
         let replies = Arc::new(Mutex::new(replies.into()));
-        let server = Self { replies, asked: Arc::default(), meters: Meters::default() };
+        let (asked, lengths) = (Arc::default(), Arc::default());
+        let server = Self { replies, asked, lengths, meters: Meters::default() };
         let playing = server.clone();
         let service = tower::service_fn(move |request: Request<Body>| {
             playing.asked.lock().push((short(&request), Instant::now()));
+            let length = length(&request);
+            playing.lengths.lock().extend(length);
             let reply = playing.replies.lock().pop_front().unwrap_or(Never);
             async move {
-                let (code, lines, hangs) = match reply {
-                    Whole(code, value) => (code, vec![value], false),
-                    Ends(lines) => (200, lines, false),
-                    HangsAfter(lines) => (200, lines, true),
+                let at_once = |lines: Vec<Value>| lines.into_iter().map(|line| (0, line)).collect();
+                // When it ends, in seconds, if it does.
+                let (code, lines, ends): (u16, Vec<(u64, Value)>, Option<u64>) = match reply {
+                    Whole(code, value) => (code, at_once(vec![value]), Some(0)),
+                    Ends(lines) => (200, at_once(lines), Some(0)),
+                    HangsAfter(lines) => (200, at_once(lines), None),
+                    Lives { lines, ends } => (200, lines, length.filter(|_| ends)),
                     Never => std::future::pending().await,
                 };
+                let began = Instant::now();
+                let until =
+                    move |seconds| tokio::time::sleep_until(began + Duration::from_secs(seconds));
                 let frame =
                     |line| Ok::<_, Infallible>(Frame::data(Bytes::from(format!("{line}\n"))));
-                let lines = stream::iter(lines).map(frame);
-                let rest = if hangs { stream::pending().boxed() } else { stream::empty().boxed() };
+                let lines = stream::iter(lines).then(move |(seconds, line)| async move {
+                    until(seconds).await;
+                    frame(line)
+                });
+                let rest = match ends {
+                    None => stream::pending().boxed(),
+                    Some(seconds) => {
+                        stream::once(until(seconds)).filter_map(async |()| None).boxed()
+                    }
+                };
                 let body = StreamBody::new(lines.chain(rest));
                 Ok::<_, Infallible>(Response::builder().status(code).body(body).unwrap())
             }
@@ -69,6 +94,13 @@ impl Server {
     fn asked(&self) -> Vec<String> {
         self.asked.lock().iter().map(|(what, _)| what.clone()).collect()
     }
+}
+
+/// For how many seconds a watch is asked.
+fn length(request: &Request<Body>) -> Option<u64> {
+    let query = request.uri().query().unwrap_or_default();
+    let length = query.split('&').find_map(|pair| pair.strip_prefix("timeoutSeconds="));
+    length.map(|seconds| seconds.parse().unwrap())
 }
 
 /// `list`, `list from TOKEN`, `watch from VERSION`.
@@ -212,15 +244,48 @@ async fn silence_is_noticed_in_less_than_a_minute() {
     let asked = server.asked.lock().clone();
     assert!(asked[1..].iter().all(|(what, _)| what == "watch from 5"), "{asked:?}");
     let gap = |n: usize| asked[n + 1].1 - asked[n].1;
-    let Limits { session, grace, open, retry, .. } = Limits::default();
-    assert!(
-        gap(1) >= session.mul_f64(0.75) && gap(1) <= session.mul_f64(1.25) + grace + retry.first
-    );
+    let Limits { first, grace, open, retry, .. } = Limits::default();
+    assert!(gap(1) >= first.mul_f64(0.75) && gap(1) <= first.mul_f64(1.25) + grace + retry.first);
     assert!(gap(1) < Duration::from_secs(60));
     for n in [2, 3] {
         assert!(gap(n) >= open && gap(n) <= open + retry.most, "{:?}", gap(n));
     }
     assert_eq!(server.meters.failures.get(), 3);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_server_that_sends_bookmarks_is_asked_for_minutes_and_may_not_be_silent() {
+    let each_minute = |minutes: u32| (1..=minutes).map(|n| (60 * u64::from(n), bookmark(20 + n)));
+    let (server, objects) = Server::that_says([
+        list(5, "", &["a"]),
+        // None came: the next is as short.
+        Lives { lines: vec![], ends: true },
+        Lives { lines: vec![(15, bookmark(20))], ends: true },
+        Lives { lines: each_minute(3).collect(), ends: false },
+        Lives { lines: vec![], ends: true },
+        HangsAfter(vec![event("ADDED", "b", 30)]),
+    ]);
+    let mut watch = objects.watch(Within::default());
+    assert_eq!(told(&mut watch).await, "restarted a");
+    let event = timeout(Duration::from_secs(1200), watch.next()).await.unwrap().unwrap();
+    assert!(matches!(event, Event::Applied(_)));
+    let Limits { first, session, quiet, .. } = Limits::default();
+    let lengths = server.lengths.lock().clone();
+    let about = |length: Duration, seconds: u64| {
+        let seconds = Duration::from_secs(seconds);
+        seconds + Duration::from_secs(1) >= length.mul_f64(0.75) && seconds <= length.mul_f64(1.25)
+    };
+    let expected = [first, first, session, first, first];
+    assert_eq!(lengths.len(), expected.len());
+    for (seconds, expected) in lengths.iter().zip(expected) {
+        assert!(about(expected, *seconds), "{seconds} s, not about {expected:?}");
+    }
+    let asked = server.asked.lock().clone();
+    assert_eq!(asked[4].0, "watch from 23", "it goes on from the last bookmark");
+    let silent = asked[4].1 - asked[3].1;
+    let noticed = silent - Duration::from_secs(180);
+    assert!(noticed >= quiet && noticed <= quiet + Duration::from_secs(1), "{noticed:?}");
+    assert_eq!(server.meters.failures.get(), 1, "the silence alone is one");
 }
 
 #[tokio::test(start_paused = true)]
