@@ -5,7 +5,7 @@ use std::process::ExitCode;
 
 use serde::Serialize;
 
-use crate::table::Table;
+use crate::table::{Table, printable};
 use crate::terminal::Paint;
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
@@ -72,6 +72,20 @@ pub(crate) fn line(text: &str) -> Result<(), Failure> {
     match writeln!(std::io::stdout().lock(), "{text}") {
         Err(e) if e.kind() != std::io::ErrorKind::BrokenPipe => Err(e.into()),
         _ => Ok(()),
+    }
+}
+
+/// A list of texts in an answer, which may not be there.
+pub(crate) fn texts(list: &serde_json::Value) -> Vec<String> {
+    let list = list.as_array().into_iter().flatten();
+    list.filter_map(|text| text.as_str().map(ToOwned::to_owned)).collect()
+}
+
+/// Tells on stderr what an API server warned of, as kubectl does. `before` names the cluster, where
+/// there are several.
+pub(crate) fn warn(before: &str, warnings: &[String]) {
+    for warning in warnings {
+        eprintln!("Warning: {before}{}", printable(warning));
     }
 }
 

@@ -32,6 +32,7 @@ pub mod resources;
 mod scripted;
 mod source;
 mod view;
+pub mod warnings;
 
 pub use config::{FleetConfig, InCluster, Secrets, Timing};
 pub use connection::Connection;

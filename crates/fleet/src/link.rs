@@ -15,12 +15,13 @@ use kube::client::{Body, ClientBuilder, ConfigExt};
 use serde::Deserialize;
 use serde_json::json;
 use tokio::time::Instant;
-use tower::Service;
+use tower::{Layer, Service};
 
 use crate::credentials::{Access, Credentials, fetch};
 use crate::dial::{Dialer, Step, Steps};
 use crate::failure::{Failure, Reason, one_line};
 use crate::ground::Ground;
+use crate::warnings::ListenLayer;
 
 /// Idle connections that one client keeps: a page of a user interface makes a handful of calls at
 /// once, and each costs its cluster and us some 50 KB.
@@ -131,6 +132,7 @@ impl Link {
             .pool_max_idle_per_host(IDLE)
             .build::<_, Body>(dialer);
         let service = Authenticated { credentials: Arc::clone(&credentials), inner: hyper };
+        let service = ListenLayer.layer(service);
         let headers = config
             .extra_headers_layer()
             .map_err(|error| Failure::setup(format!("the headers cannot be sent: {error}")))?;

@@ -7,7 +7,7 @@
 //!          events, tree ──► list;  describe ──► get + events + tree
 //!          table_all, search ──► fan ──► every chosen cluster at once
 //! change   apply (diff, dry run), delete, scale, restart ──► Target;  cordon, uncordon, drain
-//! stream   logs, exec, forward
+//! stream   logs, exec, forward ◄── backend (the pod behind a Service or a workload)
 //! ```
 //!
 //! A stream does its work while it is polled and owns all of it: dropped, it is over.
@@ -28,6 +28,7 @@ mod tree;
 mod watch;
 
 pub mod apply;
+pub mod backend;
 pub mod delete;
 pub mod exec;
 pub mod forward;

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use fleet::resources::apply::{self, Applied, Conflict, Outcome, apply};
 use fleet::resources::delete::{self, Deleted, Propagation, delete};
-use fleet::resources::nodes::{Allow, Progress, Skip, drain, uncordon};
+use fleet::resources::nodes::{Allow, Progress, Reason, Skip, cordon, drain, uncordon};
 use fleet::resources::restart::restart;
 use fleet::resources::scale::{Scaled, scale};
 use fleet::resources::{FIELD_MANAGER, Target};
@@ -14,8 +14,7 @@ use flow::Deadline;
 use futures::StreamExt;
 use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::core::v1::{ConfigMap, Node, Pod};
-use kube::api::{Api, ApiResource, DynamicObject, Patch, PatchParams, PostParams};
-use kube::core::GroupVersionKind;
+use kube::api::{Api, DynamicObject, Patch, PatchParams, PostParams};
 use serde_json::{Value, json};
 use testkit::{KubeServer, requires};
 
@@ -358,11 +357,27 @@ async fn draining(connection: &Connection, server: &KubeServer, namespace: &str)
 
     // What would be lost is refused, and then nothing is touched.
     let refused: Vec<_> = drain(connection, "n1", Allow::default(), soon()).collect().await;
-    assert!(matches!(refused.last(), Some(Progress::Finished { gone: 0, failed: 0, refused: 2 })));
+    let against = |name: &str| {
+        refused.iter().find_map(|step| match step {
+            Progress::Refused { pod, reasons, .. } if pod == name => Some(reasons.clone()),
+            _ => None,
+        })
+    };
+    assert_eq!(against("agent"), Some(vec![Reason::DaemonSet]));
+    assert_eq!(against("cache"), Some(vec![Reason::EmptyDir, Reason::Unmanaged]));
+    assert_eq!(against("alone"), Some(vec![Reason::Unmanaged]));
+    assert_eq!(against("web"), None);
+    let finished = |cordoned| Progress::Finished { gone: 0, failed: 0, refused: 3, cordoned };
+    assert_eq!(refused.last(), Some(&finished(false)));
     assert!(!unschedulable().await, "{refused:?}");
+    cordon(connection, "n1", soon()).await.unwrap();
+    let refused: Vec<_> = drain(connection, "n1", Allow::default(), soon()).collect().await;
+    assert_eq!(refused.last(), Some(&finished(true)), "somebody has cordoned it before");
+    uncordon(connection, "n1", soon()).await.unwrap();
 
     // A budget holds one pod, and no other, until it gives way.
-    let allow = Allow { unmanaged: true, empty_dir: true, grace_seconds: Some(0) };
+    let allow =
+        Allow { daemon_sets: true, unmanaged: true, empty_dir: true, grace_seconds: Some(0) };
     let mut progress = Box::pin(drain(connection, "n1", allow, soon()));
     let mut told = Vec::new();
     let mut gone_before_the_budget_gave_way = 0;
@@ -382,7 +397,10 @@ async fn draining(connection: &Connection, server: &KubeServer, namespace: &str)
     let (namespace_, agent) = name("agent");
     let skipped = Progress::Skipped { namespace: namespace_, pod: agent, why: Skip::DaemonSet };
     assert!(told.contains(&skipped));
-    assert_eq!(told.last(), Some(&Progress::Finished { gone: 3, failed: 0, refused: 0 }));
+    assert_eq!(
+        told.last(),
+        Some(&Progress::Finished { gone: 3, failed: 0, refused: 0, cordoned: true })
+    );
     assert!(unschedulable().await);
     let mut left: Vec<_> = pods
         .list(&Default::default())
@@ -409,7 +427,10 @@ async fn draining(connection: &Connection, server: &KubeServer, namespace: &str)
     };
     assert_eq!(why("held"), Some("it waits for the finalizers test.fairlead.dev/held"));
     assert!(why("torn").unwrap().contains("more than one PodDisruptionBudget"), "{told:#?}");
-    assert_eq!(told.last(), Some(&Progress::Finished { gone: 0, failed: 2, refused: 0 }));
+    assert_eq!(
+        told.last(),
+        Some(&Progress::Finished { gone: 0, failed: 2, refused: 0, cordoned: true })
+    );
 
     uncordon(connection, "n1", soon()).await.unwrap();
     assert!(!unschedulable().await);
@@ -425,11 +446,13 @@ struct Budget {
 
 impl Budget {
     async fn forbidding(server: &KubeServer, namespace: &str, name: &'static str) -> Self {
-        let kind = GroupVersionKind::gvk("policy", "v1beta1", "PodDisruptionBudget");
-        let resource = ApiResource::from_gvk(&kind);
-        let budgets = Api::namespaced_with(server.client().await, namespace, &resource);
+        // policy/v1 since 1.21, and policy/v1beta1 until 1.24: the server says which.
+        let client = server.client().await;
+        let connection = Connection::new("test", client.clone());
+        let found = connection.find("poddisruptionbudgets.policy", soon()).await.unwrap();
+        let budgets = Api::namespaced_with(client, namespace, &found.resource);
         let budget = parse(json!({
-            "apiVersion": "policy/v1beta1", "kind": "PodDisruptionBudget",
+            "apiVersion": found.resource.api_version, "kind": "PodDisruptionBudget",
             "metadata": { "name": name },
             "spec": { "minAvailable": 1, "selector": { "matchLabels": { "app": "web" } } },
         }));

@@ -69,6 +69,9 @@ struct One {
     /// Fields that others manage; `force` takes them.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     conflicts: Vec<Conflict>,
+    /// What the API server warned of, such as a deprecated version.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    warnings: Vec<String>,
 }
 
 #[derive(Debug, Serialize, ToSchema)]
@@ -162,6 +165,7 @@ impl One {
             diff: applied.diff,
             problem,
             conflicts,
+            warnings: applied.warnings,
         }
     }
 }

@@ -1,36 +1,97 @@
 //! A connection to a port of a pod, over a WebSocket of raw bytes.
 //!
 //! An empty frame says that its sender writes no more. Towards the pod there is no such word: after
-//! the client's, what the pod still sends is passed on until nothing has come for [`LINGER`].
+//! the client's, what the pod still sends is passed on until nothing has come for [`LINGER`]. A client
+//! that closes the WebSocket wants no more: the pod is told, and the place is given back at once.
 
 use std::time::Duration;
 
 use access::Verb;
+use axum::Json;
 use axum::body::Bytes;
 use axum::extract::{Path, State};
 use axum::response::Response;
+use fleet::resources::backend;
 use fleet::resources::forward::{self, Forward};
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 use tokio::io::{AsyncReadExt, AsyncWriteExt, ReadHalf, WriteHalf};
 use tokio::sync::watch;
-use utoipa::IntoParams;
+use utoipa::{IntoParams, ToSchema};
 use utoipa_axum::routes;
 
 use super::door::Asker;
 use super::extract::Query;
 use super::pods::{PODS, Pod};
 use super::problem::Problem;
+use super::resources::choose;
 use super::rights::Rights;
 use super::route::{Route, Routes};
+use super::scope::permit;
 use super::socket::{self, Converse, Ended, FromClient, Session, ToClient};
 use super::{Api, sse};
 
 /// What one frame holds at most.
 const FRAME: usize = 32 << 10;
 const LINGER: Duration = Duration::from_secs(10);
+/// For the kubelet to hear that a client has closed, after all that it has sent.
+const GOODBYE: Duration = Duration::from_secs(2);
 
 pub(crate) fn routes() -> Routes {
-    Routes::default().with(Route::write(Verb::Forward, PODS), routes!(forward))
+    Routes::default()
+        .with(Route::write(Verb::Forward, PODS), routes!(forward))
+        .with(Route::read(), routes!(forward_target))
+}
+
+#[derive(Debug, Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+struct Meant {
+    namespace: String,
+    /// A number or a name; of a Service, its own.
+    port: String,
+    /// As the header `Request-Timeout`.
+    #[expect(dead_code, reason = "read by the door")]
+    timeout: Option<String>,
+}
+
+/// Where to connect.
+#[derive(Debug, Serialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+struct ForwardTarget {
+    namespace: String,
+    pod: String,
+    /// The pod's.
+    port: u16,
+    /// The port that was asked for, as a number: of a Service, its own.
+    asked_port: u16,
+}
+
+/// Find the pod behind a Service or a workload
+///
+/// A ready pod, and the port of it that a Service's port (number or name) leads to; of a workload or
+/// a pod, the port itself, or that of the name. Then connect to `pods/{pod}/forward`. It needs `get`
+/// on the object and `forward` on pods.
+#[utoipa::path(
+    get, path = "/clusters/{cluster}/resources/{kind}/{name}/forward-target", tag = "pods",
+    params(Meant),
+    responses((status = 200, description = "The pod and its port", body = ForwardTarget))
+)]
+async fn forward_target(
+    State(api): State<Api>,
+    asker: Asker,
+    Path((cluster, kind, name)): Path<(String, String, String)>,
+    Query(asked): Query<Meant>,
+) -> Result<Json<ForwardTarget>, Problem> {
+    let (object, namespace) = ((&*cluster, &*kind, &*name), Some(&*asked.namespace));
+    let chosen = choose(&api, &asker, object, namespace, Verb::Get).await?;
+    permit(&asker, &cluster, (namespace, PODS, &name), Verb::Forward)?;
+    let (connection, target) = (&chosen.connection, &chosen.target);
+    let found = backend::backend(connection, target, &asked.port, asker.deadline).await?;
+    Ok(Json(ForwardTarget {
+        namespace: asked.namespace,
+        pod: found.pod,
+        port: found.port,
+        asked_port: found.asked,
+    }))
 }
 
 #[derive(Debug, Deserialize, IntoParams)]
@@ -77,14 +138,27 @@ impl Converse for Tunnel {
     async fn converse(&mut self, Session { to, from }: &mut Session) -> Ended {
         let (reading, writing) = tokio::io::split(&mut self.0);
         let (finished, is_finished) = watch::channel(false);
-        tokio::select! {
+        let ended = tokio::select! {
             ended = tell(reading, to, is_finished) => ended,
             ended = pass_on(from, writing, &finished) => ended,
+        };
+        if ended == Ended::Gone {
+            let _ = flow::Deadline::after(GOODBYE).bound(say_goodbye(&mut self.0)).await;
         }
+        ended
     }
 
     fn last(&self, _ended: &Ended) -> Option<Bytes> {
         None
+    }
+}
+
+/// Closes the connection to the pod, after what was sent to it. Just dropping it could take back what
+/// is still under way.
+async fn say_goodbye(port: &mut Forward) {
+    let mut rest = vec![0; FRAME];
+    if port.shutdown().await.is_ok() {
+        while port.read(&mut rest).await.is_ok_and(|count| count > 0) {}
     }
 }
 

@@ -6,7 +6,7 @@ use axum::extract::{Path, State};
 use axum::response::sse::Event;
 use axum::response::{IntoResponse, Response};
 use fleet::resources;
-use fleet::resources::nodes::{self, Allow, Progress, Skip};
+use fleet::resources::nodes::{self, Allow, Progress, Reason, Skip};
 use futures::{StreamExt, stream};
 use http::HeaderMap;
 use serde::{Deserialize, Serialize};
@@ -72,7 +72,8 @@ async fn uncordon(
 struct Draining {
     /// Seconds, instead of each pod's own.
     grace_period: Option<u32>,
-    /// Pods of DaemonSets stay in any case: they would be made anew at once.
+    /// Leave pods of DaemonSets where they are: they would be made anew at once. Without it, a node
+    /// that has some is not drained.
     ignore_daemon_sets: bool,
     /// Evict pods whose `emptyDir` is lost with them.
     delete_empty_dir_data: bool,
@@ -95,6 +96,8 @@ struct Pod {
 struct Drained {
     /// Whether nothing is left that should have gone.
     drained: bool,
+    /// Whether new pods are kept off the node now. A drain that is refused changes nothing.
+    cordoned: bool,
     gone: usize,
     skipped: usize,
     left: Vec<Left>,
@@ -105,13 +108,19 @@ struct Left {
     namespace: String,
     name: String,
     why: String,
+    /// Why it may not be evicted, where that is what is in the way: `daemonSet`
+    /// (`ignoreDaemonSets` leaves it), `emptyDir` (`deleteEmptyDirData`), `unmanaged` (`force`).
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[schema(value_type = Vec<String>)]
+    reasons: Vec<Reason>,
 }
 
 /// Empty a node
 ///
-/// Within the deadline; what is left by then is told, and the node stays cordoned. With
-/// `Accept: text/event-stream`: an event `pod` for whatever happens to each, then `done` with what
-/// is answered otherwise.
+/// Within the deadline; what is left by then is told, and the node stays cordoned. Where pods may not
+/// be evicted nothing is done: they are in `left`, each with its `reasons`, and `cordoned` says
+/// whether the node is. With `Accept: text/event-stream`: an event `pod` for whatever happens to
+/// each, then `done` with what is answered otherwise.
 #[utoipa::path(
     post, path = "/clusters/{cluster}/resources/nodes/{name}/drain", tag = "nodes",
     request_body = Draining,
@@ -131,6 +140,7 @@ async fn drain(
     // One that is not there is answered as such, not as a drain that failed.
     resources::get(&connection, &exact(&found), None, &name, asker.deadline).await?;
     let allow = Allow {
+        daemon_sets: asked.ignore_daemon_sets,
         unmanaged: asked.force,
         empty_dir: asked.delete_empty_dir_data,
         grace_seconds: asked.grace_period,
@@ -191,9 +201,14 @@ impl<S: Fn(&str) -> bool> Tally<S> {
     }
 
     fn take(&mut self, progress: Progress) -> Option<Pod> {
+        let mut against = Vec::new();
         let (namespace, name, outcome, why) = match progress {
-            Progress::Cordoned => return None,
-            Progress::Finished { .. } => {
+            Progress::Cordoned => {
+                self.drained.cordoned = true;
+                return None;
+            }
+            Progress::Finished { cordoned, .. } => {
+                self.drained.cordoned = cordoned;
                 self.ended = Some(Ok(()));
                 return None;
             }
@@ -211,8 +226,12 @@ impl<S: Fn(&str) -> bool> Tally<S> {
             Progress::Evicted { namespace, pod } => (namespace, pod, "evicting", None),
             Progress::Gone { namespace, pod } => (namespace, pod, "gone", None),
             Progress::Blocked { namespace, pod, why } => (namespace, pod, "blocked", Some(why)),
-            Progress::Failed { namespace, pod, why }
-            | Progress::Refused { namespace, pod, why } => (namespace, pod, "failed", Some(why)),
+            Progress::Failed { namespace, pod, why } => (namespace, pod, "failed", Some(why)),
+            Progress::Refused { namespace, pod, reasons } => {
+                let why = reasons.iter().map(|reason| reason.why()).collect::<Vec<_>>().join("; ");
+                against = reasons;
+                (namespace, pod, "failed", Some(why))
+            }
         };
         let seen = (self.seen)(&namespace);
         match outcome {
@@ -222,6 +241,7 @@ impl<S: Fn(&str) -> bool> Tally<S> {
                 namespace: namespace.clone(),
                 name: name.clone(),
                 why: why.clone().unwrap_or_default(),
+                reasons: against,
             }),
             "failed" => self.hidden += 1,
             _ => {}
@@ -232,7 +252,10 @@ impl<S: Fn(&str) -> bool> Tally<S> {
     fn end(mut self) -> Result<Drained, Problem> {
         match self.ended {
             Some(Ok(())) => {}
-            Some(Err(why)) => return Err(Problem::new(Code::Refused, why)),
+            Some(Err(why)) => {
+                let cordoned = if self.drained.cordoned { "; the node is cordoned" } else { "" };
+                return Err(Problem::new(Code::Refused, format!("{why}{cordoned}")));
+            }
             None => return Err(Problem::new(Code::Internal, "the drain broke off")),
         }
         self.drained.drained = self.drained.left.is_empty() && self.hidden == 0;
@@ -241,6 +264,7 @@ impl<S: Fn(&str) -> bool> Tally<S> {
                 namespace: access::NO_NAMESPACE.to_owned(),
                 name: "-".to_owned(),
                 why: "pods that you may not see are still there".to_owned(),
+                reasons: Vec::new(),
             });
         }
         Ok(self.drained)

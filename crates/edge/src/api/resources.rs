@@ -5,6 +5,7 @@ use axum::Json;
 use axum::extract::{Path, State};
 use axum::response::{IntoResponse, Response};
 use fleet::resources::{self, Target};
+use fleet::warnings::listen;
 use fleet::{Connection, Found};
 use http::{HeaderMap, header};
 use serde::{Deserialize, Serialize};
@@ -197,13 +198,21 @@ struct Deleted {
     /// Nothing was changed: it would be so.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     dry_run: bool,
+    /// What the API server warned of.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    warnings: Vec<String>,
 }
 
 impl From<resources::delete::Deleted> for Deleted {
     fn from(deleted: resources::delete::Deleted) -> Self {
         use resources::delete::Deleted as Was;
-        let gone =
-            Self { outcome: "gone", finalizers: Vec::new(), grace_period: None, dry_run: false };
+        let gone = Self {
+            outcome: "gone",
+            finalizers: Vec::new(),
+            grace_period: None,
+            dry_run: false,
+            warnings: Vec::new(),
+        };
         match deleted {
             Was::Gone => gone,
             Was::WouldDelete => Self { dry_run: true, ..gone },
@@ -235,8 +244,9 @@ async fn delete(
         dry_run: asked.dry_run,
         uid: asked.uid,
     };
-    let deleted = resources::delete::delete(&connection, &target, &how, asker.deadline).await?;
-    Ok(Json(deleted.into()))
+    let deleting = resources::delete::delete(&connection, &target, &how, asker.deadline);
+    let (deleted, warnings) = listen(deleting).await;
+    Ok(Json(Deleted { warnings, ..deleted?.into() }))
 }
 
 #[derive(Debug, Deserialize, ToSchema)]
@@ -249,6 +259,9 @@ struct Scaling {
 struct Scaled {
     replicas: i32,
     was: i32,
+    /// What the API server warned of.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    warnings: Vec<String>,
 }
 
 /// Set how many replicas there should be
@@ -267,8 +280,10 @@ async fn scale(
     let (object, namespace) = ((&*cluster, &*kind, &*name), asked.namespace.as_deref());
     let Chosen { connection, target, .. } =
         choose(&api, &asker, object, namespace, Verb::Scale).await?;
-    let scaled = resources::scale::scale(&connection, &target, replicas, asker.deadline).await?;
-    Ok(Json(Scaled { replicas: scaled.after, was: scaled.before }))
+    let scaling = resources::scale::scale(&connection, &target, replicas, asker.deadline);
+    let (scaled, warnings) = listen(scaling).await;
+    let scaled = scaled?;
+    Ok(Json(Scaled { replicas: scaled.after, was: scaled.before, warnings }))
 }
 
 #[derive(Debug, Serialize, ToSchema)]
@@ -276,6 +291,9 @@ async fn scale(
 struct Restarted {
     /// RFC 3339, as it stands in the pod template's annotation.
     restarted_at: String,
+    /// What the API server warned of.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    warnings: Vec<String>,
 }
 
 /// Restart a workload: new pods, one after the other, by its own strategy
@@ -293,8 +311,9 @@ async fn restart(
     let (object, namespace) = ((&*cluster, &*kind, &*name), asked.namespace.as_deref());
     let Chosen { connection, target, .. } =
         choose(&api, &asker, object, namespace, Verb::Restart).await?;
-    let restarted = resources::restart::restart(&connection, &target, asker.deadline).await?;
-    Ok(Json(Restarted { restarted_at: restarted.restarted_at.to_string() }))
+    let restarting = resources::restart::restart(&connection, &target, asker.deadline);
+    let (restarted, warnings) = listen(restarting).await;
+    Ok(Json(Restarted { restarted_at: restarted?.restarted_at.to_string(), warnings }))
 }
 
 #[cfg(test)]

@@ -4,6 +4,7 @@
 use std::io::{Read, Write};
 use std::net::{TcpStream, ToSocketAddrs};
 use std::os::fd::BorrowedFd;
+use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustls::pki_types::ServerName;
@@ -173,6 +174,16 @@ impl Socket {
         input: Option<BorrowedFd<'_>>,
         signal: Option<BorrowedFd<'_>>,
     ) -> Result<Ready, Failure> {
+        self.wait_for(input, signal, None)
+    }
+
+    /// As [`Self::wait`], and no longer than `patience`.
+    pub(crate) fn wait_for(
+        &mut self,
+        input: Option<BorrowedFd<'_>>,
+        signal: Option<BorrowedFd<'_>>,
+        patience: Option<Duration>,
+    ) -> Result<Ready, Failure> {
         let input = input.filter(|_| !self.pending);
         let mut interest = PollFlags::IN;
         interest.set(PollFlags::OUT, self.pending);
@@ -180,8 +191,12 @@ impl Socket {
         let mut fds = vec![PollFd::new(tcp, interest)];
         fds.extend(input.map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN)));
         fds.extend(signal.map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN)));
-        let at_once = Timespec { tv_sec: 0, tv_nsec: 0 };
-        match poll(&mut fds, (!self.drained).then_some(&at_once)) {
+        let patience = if self.drained { patience } else { Some(Duration::ZERO) };
+        let patience = patience.map(|patience| Timespec {
+            tv_sec: i64::try_from(patience.as_secs()).unwrap_or(i64::MAX),
+            tv_nsec: patience.subsec_nanos().into(),
+        });
+        match poll(&mut fds, patience.as_ref()) {
             Ok(_) => {}
             Err(rustix::io::Errno::INTR) => return Ok(Ready::default()),
             Err(e) => return Err(std::io::Error::from(e).into()),
@@ -203,6 +218,28 @@ impl Socket {
     pub(crate) fn close(mut self) {
         let _ = self.inner.close(None);
         let _ = self.inner.flush();
+    }
+
+    /// Says goodbye and waits, no longer than `patience`, until the other side has heard it: closing
+    /// on what it still sends could take back what was sent last.
+    pub(crate) fn part(mut self, patience: Duration) {
+        let closed = self.inner.close(None);
+        if self.settle(closed).and_then(|()| self.flush()).is_err() {
+            return;
+        }
+        let until = Instant::now() + patience;
+        loop {
+            let left = until.saturating_duration_since(Instant::now());
+            let goes_on = match self.receive() {
+                _ if left.is_zero() => false,
+                Ok(Told::Frame(_)) => true,
+                Ok(Told::Nothing) => self.wait_for(None, None, Some(left)).is_ok(),
+                Ok(Told::Closed) | Err(_) => false,
+            };
+            if !goes_on {
+                return;
+            }
+        }
     }
 
     fn flush(&mut self) -> Result<(), Failure> {

@@ -63,6 +63,8 @@ struct Outcome {
     diff: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     problem: Option<Problem>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    warnings: Vec<String>,
 }
 
 impl Outcome {
@@ -92,9 +94,17 @@ pub(crate) fn run(args: &Args) -> Answer<ExitCode> {
             server.ask::<Applied>(&Method::POST, &route, &Body::Yaml(&manifests))
         },
         |name, applied| {
+            let prefix = if several { format!("{name}: ") } else { String::new() };
+            // Each once, as kubectl does: twenty objects of one old version are one warning.
+            let mut warnings = Vec::new();
+            for warning in applied.results.iter().flat_map(|result| &result.warnings) {
+                if !warnings.contains(warning) {
+                    warnings.push(warning.clone());
+                }
+            }
+            output::warn(&prefix, &warnings);
             let failed = applied.results.iter().any(|result| result.problem.is_some());
             if args.output.output == Format::Table {
-                let prefix = if several { format!("{name}: ") } else { String::new() };
                 for result in &applied.results {
                     tell(args, &prefix, result, paint)?;
                 }

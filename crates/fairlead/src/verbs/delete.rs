@@ -56,6 +56,7 @@ impl Cascade {
 struct Deletion {
     outcome: String,
     finalizers: Vec<String>,
+    warnings: Vec<String>,
 }
 
 pub(crate) fn run(args: &Args) -> Answer<ExitCode> {
@@ -77,6 +78,7 @@ pub(crate) fn run(args: &Args) -> Answer<ExitCode> {
         },
         |name, deletion| {
             let prefix = if several { format!("{name}: ") } else { String::new() };
+            output::warn(&prefix, &deletion.warnings);
             let dry = if args.dry_run { " (dry run)" } else { "" };
             let what = match (deletion.outcome.as_str(), deletion.finalizers.join(", ")) {
                 ("waiting", held) if !held.is_empty() => {

@@ -1,73 +1,107 @@
-use std::io::Write;
 use std::net::{Ipv4Addr, TcpListener, TcpStream};
-use std::os::fd::AsFd;
 use std::process::ExitCode;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 
-use crate::client::{Answer, CHUNK, Change, IN_A_ROW, Route, Server, Socket, Target, Told};
+use serde::Deserialize;
+use serde_json::Value;
+
+use crate::client::{Answer, Change, Route, Server, Socket, Target, Trouble};
 use crate::output::{self, Failure};
-use crate::verbs::logs::pod;
+use tunnel::{AT_ONCE, Place, Places};
 
-/// Connections at once: a browser opens six to a host, a pool of a test some ten; each costs a
-/// thread here and a stream in the server.
-const AT_ONCE: usize = 64;
+mod peer;
+mod tunnel;
 
-/// Reach ports of a pod on this machine's loopback
+/// Reach ports of a pod, a Service or a workload on this machine's loopback
+///
+/// Of a Service or a workload a ready pod is taken, as kubectl does; when that pod is gone, the next
+/// connection goes to another one. A Service's port becomes the pod's.
 ///
 /// Examples:
 ///   fairlead forward web-0 8080:80 -n shop     http://127.0.0.1:8080 is port 80 of the pod
 ///   fairlead forward db-0 5432                 the same port on both sides
 ///   fairlead forward db-0 :5432 9090           any free port; several at once
+///   fairlead forward svc/web 8080:80           port 80 of the Service, which may be another of the pod
+///   fairlead forward svc/web 8443:https        a port by its name
+///   fairlead forward deploy/web 8080           a ready pod of a Deployment; sts, rs, ds, job as well
 #[derive(Debug, clap::Args)]
 #[command(verbatim_doc_comment)]
 pub(crate) struct Args {
-    /// Its name
-    pod: String,
-    /// LOCAL:REMOTE, PORT for both, or :REMOTE for any free local port
+    /// A pod's name, or KIND/NAME of a Service or a workload
+    #[arg(value_name = "POD|KIND/NAME")]
+    object: String,
+    /// LOCAL:REMOTE, PORT for both, or :REMOTE for any free local port; REMOTE may be a port's name
     #[arg(required = true, value_name = "LOCAL:REMOTE", value_parser = ports)]
     ports: Vec<Ports>,
     #[command(flatten)]
     target: Target,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 struct Ports {
-    /// 0 for any.
-    local: u16,
-    remote: u16,
+    /// 0 for any; none for the same as the other side.
+    local: Option<u16>,
+    /// A number or a name.
+    remote: String,
 }
 
 fn ports(text: &str) -> Result<Ports, String> {
-    let (local, remote) = text.split_once(':').unwrap_or((text, text));
-    let local = if local.is_empty() { Some(0) } else { local.parse().ok() };
-    let remote = remote.parse().ok().filter(|port| *port > 0);
-    local
-        .zip(remote)
-        .map(|(local, remote)| Ports { local, remote })
-        .ok_or_else(|| "expected LOCAL:REMOTE, such as 8080:80".to_owned())
+    let expected = || "expected LOCAL:REMOTE, such as 8080:80 or 8080:http".to_owned();
+    let (local, remote) = match text.split_once(':') {
+        None => (None, text),
+        Some(("", remote)) => (Some(0), remote),
+        Some((local, remote)) => (Some(local.parse().map_err(|_| expected())?), remote),
+    };
+    let is_number = remote.parse::<u16>().is_ok_and(|port| port > 0);
+    let named = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-';
+    let is_name = remote.len() <= 63
+        && remote.bytes().all(named)
+        && remote.bytes().any(|byte| byte.is_ascii_lowercase());
+    if is_number || is_name {
+        Ok(Ports { local, remote: remote.to_owned() })
+    } else {
+        Err(expected())
+    }
+}
+
+/// The object as people name it: its kind and its name.
+fn object(text: &str) -> (&str, &str) {
+    match text.split_once('/') {
+        None | Some(("pod" | "pods" | "po", _)) => {
+            ("pods", text.rsplit('/').next().unwrap_or(text))
+        }
+        Some(found) => found,
+    }
 }
 
 pub(crate) fn run(args: &Args) -> Answer<ExitCode> {
     let server = args.target.open()?;
     let cluster = args.target.one(&server, Change::Yes)?;
-    // A pod that is not there is told now, not to the first browser that connects.
-    let object = Route::to(["clusters", &cluster, "resources", "pods", pod(&args.pod)]);
-    server.get::<serde_json::Value>(&object.with("namespace", args.target.namespace()))?;
     let server = Arc::new(server);
     let mut waiting = Vec::new();
     for ports in &args.ports {
-        let route =
-            Route::to(["clusters", &cluster, "resources", "pods", pod(&args.pod), "forward"])
-                .with("namespace", args.target.namespace())
-                .with("port", ports.remote);
-        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, ports.local)).map_err(|e| {
-            Failure(format!("port {} of 127.0.0.1 cannot be taken: {e}", ports.local))
+        let (kind, name) = object(&args.object);
+        let meant = Meant {
+            cluster: cluster.clone(),
+            namespace: args.target.namespace().to_owned(),
+            kind: kind.to_owned(),
+            name: name.to_owned(),
+            port: ports.remote.clone(),
+        };
+        // What is not there is told now, not to the first browser that connects.
+        let found = meant.find(&server)?;
+        let local = ports.local.unwrap_or(found.asked_port);
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, local)).map_err(|e| {
+            Failure(format!(
+                "port {local} of 127.0.0.1 cannot be taken: {e}; give another one, such as \
+                 :{} for any that is free",
+                ports.remote
+            ))
         })?;
         let address = listener.local_addr()?;
-        output::line(&format!("{address} is port {} of {}", ports.remote, args.pod))?;
-        let server = server.clone();
-        waiting.push(std::thread::spawn(move || listen(&listener, &server, &route)));
+        output::line(&format!("{address} is port {} of {}", ports.remote, meant.shown(&found)))?;
+        let way = Arc::new(Way { server: Arc::clone(&server), meant, found: Mutex::new(found) });
+        waiting.push(std::thread::spawn(move || listen(&listener, &way)));
     }
     for thread in waiting {
         // They end only when their listener breaks.
@@ -76,8 +110,92 @@ pub(crate) fn run(args: &Args) -> Answer<ExitCode> {
     Err(Failure("nothing listens any more".to_owned()).into())
 }
 
-fn listen(listener: &TcpListener, server: &Arc<Server>, route: &Route) {
-    let open = Arc::new(AtomicUsize::new(0));
+/// What is to be reached.
+struct Meant {
+    cluster: String,
+    namespace: String,
+    kind: String,
+    name: String,
+    port: String,
+}
+
+/// The pod that is connected to.
+#[derive(Clone, Debug, Deserialize, PartialEq, Eq)]
+#[serde(rename_all = "camelCase")]
+struct Found {
+    pod: String,
+    port: u16,
+    asked_port: u16,
+}
+
+impl Meant {
+    fn is_pod(&self) -> bool {
+        self.kind == "pods"
+    }
+
+    fn find(&self, server: &Server) -> Answer<Found> {
+        let object = Route::to(["clusters", &self.cluster, "resources", &self.kind, &self.name]);
+        match self.port.parse() {
+            // Nothing is to be found out, only that it is there.
+            Ok(port) if self.is_pod() => {
+                server.get::<Value>(&object.with("namespace", &self.namespace))?;
+                Ok(Found { pod: self.name.clone(), port, asked_port: port })
+            }
+            _ => {
+                let route = object.and("forward-target").with("namespace", &self.namespace);
+                server.get(&route.with("port", &self.port))
+            }
+        }
+    }
+
+    fn shown(&self, found: &Found) -> String {
+        let Found { pod, port, .. } = found;
+        if self.is_pod() && port.to_string() == self.port {
+            pod.clone()
+        } else if self.is_pod() {
+            format!("{pod} ({port})")
+        } else {
+            format!("{}/{} (port {port} of the pod {pod})", self.kind, self.name)
+        }
+    }
+}
+
+/// The way to a pod, which may become another pod.
+struct Way {
+    server: Arc<Server>,
+    meant: Meant,
+    /// Written by whoever finds that the pod is gone; read by every connection.
+    found: Mutex<Found>,
+}
+
+impl Way {
+    fn open(&self) -> Answer<Socket> {
+        let found = self.found.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let refused = match self.connect(&found) {
+            Err(Trouble::Said(problem)) if !self.meant.is_pod() => problem,
+            answer => return answer,
+        };
+        // The pod may be gone; then there may be another one.
+        let other = self.meant.find(&self.server)?;
+        if other.pod == found.pod {
+            return Err(Trouble::Said(refused));
+        }
+        eprintln!("the pod {} is no more; from now on it is {}", found.pod, other.pod);
+        self.found.lock().unwrap_or_else(PoisonError::into_inner).clone_from(&other);
+        self.connect(&other)
+    }
+
+    fn connect(&self, found: &Found) -> Answer<Socket> {
+        let Meant { cluster, namespace, .. } = &self.meant;
+        let route = Route::to(["clusters", cluster, "resources", "pods", &found.pod, "forward"])
+            .with("namespace", namespace)
+            .with("port", found.port);
+        Socket::open(&self.server, &route)
+    }
+}
+
+fn listen(listener: &TcpListener, way: &Arc<Way>) {
+    let places = Arc::<Places>::default();
     for connection in listener.incoming() {
         let local = match connection {
             Ok(local) => local,
@@ -88,57 +206,22 @@ fn listen(listener: &TcpListener, server: &Arc<Server>, route: &Route) {
                 continue;
             }
         };
-        if open.fetch_add(1, Ordering::AcqRel) >= AT_ONCE {
-            open.fetch_sub(1, Ordering::AcqRel);
+        let Some(place) = places.take() else {
             eprintln!("a connection is refused: {AT_ONCE} are open");
             continue;
-        }
-        let (server, route, open) = (server.clone(), route.clone(), open.clone());
+        };
+        let way = Arc::clone(way);
         std::thread::spawn(move || {
-            if let Err(trouble) = carry(local, &server, &route) {
+            if let Err(trouble) = carry(local, &way, place) {
                 eprintln!("a connection failed: {trouble}");
             }
-            open.fetch_sub(1, Ordering::AcqRel);
         });
     }
 }
 
-/// One connection, until either side ends it. An empty frame says that no more will be written.
-fn carry(mut local: TcpStream, server: &Server, route: &Route) -> Answer<()> {
-    let mut socket = Socket::open(server, route)?;
-    let input = local.try_clone()?;
-    let mut writes = true;
-    loop {
-        let ready = socket.wait(writes.then(|| input.as_fd()), None)?;
-        if ready.input {
-            let mut frame = vec![0; CHUNK];
-            // One that was reset is one that has ended.
-            let count = rustix::io::read(&local, &mut frame).unwrap_or(0);
-            frame.truncate(count);
-            socket.send(frame)?;
-            writes = count > 0;
-            if ready.hung_up && !writes {
-                break;
-            }
-        }
-        for _ in 0..IN_A_ROW {
-            match socket.receive()? {
-                Told::Nothing => break,
-                Told::Closed => return Ok(()),
-                Told::Frame(bytes) if bytes.is_empty() => {
-                    local.shutdown(std::net::Shutdown::Write)?;
-                }
-                Told::Frame(bytes) => {
-                    if local.write_all(&bytes).is_err() {
-                        socket.close();
-                        return Ok(());
-                    }
-                }
-            }
-        }
-    }
-    socket.close();
-    Ok(())
+fn carry(local: TcpStream, way: &Way, place: Place) -> Answer<()> {
+    let socket = way.open()?;
+    tunnel::carry(local, socket, place)
 }
 
 #[cfg(test)]
@@ -147,11 +230,24 @@ mod tests {
 
     #[test]
     fn ports_are_written_as_for_kubectl() {
-        assert_eq!(ports("8080:80"), Ok(Ports { local: 8080, remote: 80 }));
-        assert_eq!(ports("80"), Ok(Ports { local: 80, remote: 80 }));
-        assert_eq!(ports(":80"), Ok(Ports { local: 0, remote: 80 }));
-        for wrong in ["", ":", "80:", "x:80", "80:0", "80:70000", "1:2:3"] {
+        let both = |local, remote: &str| Ok(Ports { local, remote: remote.to_owned() });
+        assert_eq!(ports("8080:80"), both(Some(8080), "80"));
+        assert_eq!(ports("80"), both(None, "80"));
+        assert_eq!(ports(":80"), both(Some(0), "80"));
+        assert_eq!(ports("8443:https"), both(Some(8443), "https"));
+        assert_eq!(ports(":web-80"), both(Some(0), "web-80"));
+        assert_eq!(ports("http"), both(None, "http"));
+        for wrong in ["", ":", "80:", "x:80", "80:0", "80:70000", "1:2:3", "80:-", "80:HTTP"] {
             assert!(ports(wrong).is_err(), "{wrong}");
         }
+    }
+
+    #[test]
+    fn a_pod_needs_no_kind() {
+        for pod in ["web-0", "pod/web-0", "po/web-0", "pods/web-0"] {
+            assert_eq!(object(pod), ("pods", "web-0"));
+        }
+        assert_eq!(object("svc/web"), ("svc", "web"));
+        assert_eq!(object("deployments.apps/web"), ("deployments.apps", "web"));
     }
 }

@@ -44,8 +44,10 @@ pub(crate) struct Uncordon {
 ///
 /// Examples:
 ///   fairlead drain worker-1 --cluster prod --ignore-daemonsets
-///   fairlead drain worker-1 --cluster prod --ignore-daemonsets --timeout 1m
+///   fairlead drain worker-1 --cluster prod --ignore-daemonsets --delete-emptydir-data --timeout 1m
 ///
+/// Pods of DaemonSets, pods with emptyDir volumes and pods that nobody makes anew are in the way
+/// until a flag allows them; then nothing is done, and each is named with the flag.
 /// Exit 1 when pods are left; they are named.
 #[derive(Debug, clap::Args)]
 #[command(verbatim_doc_comment)]
@@ -96,12 +98,16 @@ struct Pod {
     name: String,
     outcome: String,
     why: Option<String>,
+    /// Why it may not be evicted.
+    reasons: Vec<String>,
 }
 
 #[derive(Default, Deserialize)]
 #[serde(default)]
 struct Drained {
     drained: bool,
+    /// None from a server that does not tell.
+    cordoned: Option<bool>,
     gone: u64,
     skipped: u64,
     left: Vec<Pod>,
@@ -135,16 +141,40 @@ fn line(pod: &Pod) -> String {
     printable(&format!("pod {}/{} {}{why}", pod.namespace, pod.name, pod.outcome))
 }
 
+/// What is in the way of a drain, and the flag that is for it, in the order of kubectl.
+const IN_THE_WAY: [(&str, &str); 3] = [
+    ("daemonSet", "pods of DaemonSets (--ignore-daemonsets leaves them where they are)"),
+    ("emptyDir", "pods with emptyDir volumes (--delete-emptydir-data evicts them; data is lost)"),
+    ("unmanaged", "pods that nobody makes anew (--force evicts them)"),
+];
+
 fn done(node: &str, drained: &Drained) -> Answer<ExitCode> {
-    for pod in &drained.left {
-        let why = pod.why.as_deref().unwrap_or("it is still there");
-        eprintln!("left: {}/{}: {}", pod.namespace, pod.name, printable(why));
-    }
     if drained.drained {
         let (gone, skipped) = (drained.gone, drained.skipped);
         output::line(&format!("node {node} drained: {gone} gone, {skipped} skipped"))?;
         return Ok(ExitCode::SUCCESS);
     }
-    eprintln!("node {node} is cordoned but not drained: {} pods are left", drained.left.len());
+    let is_refused = |pod: &Pod| !pod.reasons.is_empty();
+    for pod in drained.left.iter().filter(|pod| !is_refused(pod)) {
+        let why = pod.why.as_deref().unwrap_or("it is still there");
+        eprintln!("left: {}/{}: {}", pod.namespace, pod.name, printable(why));
+    }
+    let cordoned = match drained.cordoned {
+        Some(true) => "it is cordoned",
+        Some(false) => "it is not cordoned",
+        None => "`fairlead get nodes` shows whether it is cordoned",
+    };
+    if drained.left.iter().any(is_refused) {
+        eprintln!("node {node} is not drained, and nothing was changed ({cordoned}). In the way:");
+        for (reason, what) in IN_THE_WAY {
+            let of = drained.left.iter().filter(|pod| pod.reasons.iter().any(|it| it == reason));
+            let names: Vec<_> = of.map(|pod| format!("{}/{}", pod.namespace, pod.name)).collect();
+            if !names.is_empty() {
+                eprintln!("  {what}: {}", printable(&names.join(", ")));
+            }
+        }
+    } else {
+        eprintln!("node {node} is not drained ({cordoned}): {} pods are left", drained.left.len());
+    }
     Ok(ExitCode::from(NO))
 }

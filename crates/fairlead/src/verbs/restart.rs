@@ -4,7 +4,7 @@ use http::Method;
 use serde_json::Value;
 
 use crate::client::{Answer, Body, Change, Object, Target, across};
-use crate::output;
+use crate::output::{self, texts};
 
 /// Restart the pods of a workload, as its rollout strategy has it
 ///
@@ -32,8 +32,9 @@ pub(crate) fn run(args: &Args) -> Answer<ExitCode> {
             let route = route.with("namespace", args.target.namespace());
             server.ask::<Value>(&Method::POST, &route, &Body::None)
         },
-        |name, _| {
+        |name, restarted| {
             let prefix = if several { format!("{name}: ") } else { String::new() };
+            output::warn(&prefix, &texts(&restarted["warnings"]));
             output::line(&format!("{prefix}{} restarted", args.object))?;
             Ok(0)
         },

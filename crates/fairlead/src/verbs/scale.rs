@@ -4,7 +4,7 @@ use http::Method;
 use serde_json::{Value, json};
 
 use crate::client::{Answer, Body, Change, Object, Target, across};
-use crate::output;
+use crate::output::{self, texts};
 
 /// Set how many replicas a workload has
 ///
@@ -37,6 +37,7 @@ pub(crate) fn run(args: &Args) -> Answer<ExitCode> {
         },
         |name, scaled| {
             let prefix = if several { format!("{name}: ") } else { String::new() };
+            output::warn(&prefix, &texts(&scaled["warnings"]));
             let was = scaled["was"].as_u64().map_or_else(String::new, |was| format!(" from {was}"));
             output::line(&format!("{prefix}{} scaled{was} to {}", args.object, args.replicas))?;
             Ok(0)

@@ -8,10 +8,11 @@ use crate::output::{Format, NO, Output};
 use crate::table::Table;
 use crate::terminal::Paint;
 
-/// Find resources by name, label or image, in all clusters unless some are named
+/// Find resources by name, address, label or image, in all clusters unless some are named
 ///
 /// Examples:
 ///   fairlead search checkout
+///   fairlead search 10.0.3.17        who has this address? 10.0.3. finds all that begin so
 ///   fairlead search nginx:1.25 --kinds pods,deployments
 ///   fairlead search checkout --cluster prod-eu,prod-us -o json
 ///

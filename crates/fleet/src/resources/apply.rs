@@ -9,6 +9,7 @@
 //!   values of Secrets are in neither diff nor error.
 //! - A field that somebody else manages is not taken from them unless forced: the outcome names the
 //!   field and its manager.
+//! - What the API server warns of is told with each object.
 //! - A dry run asks the server the same questions and changes nothing. What an object needs from
 //!   another one of the same file is not there then, and is said to be missing.
 
@@ -25,6 +26,7 @@ use serde_json::Value;
 use tokio::time::sleep;
 
 use super::{FIELD_MANAGER, Target};
+use crate::warnings::listen;
 use crate::{Connection, Error};
 
 mod diff;
@@ -62,6 +64,9 @@ pub struct Applied {
     pub outcome: Outcome,
     /// Unified, of YAML; empty when nothing changed.
     pub diff: String,
+    /// What the API server warned of, such as a deprecated version.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub warnings: Vec<String>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -159,14 +164,14 @@ impl<P: Fn(&Target) -> Result<(), String>> ApplyOne<'_, P> {
             Err(error) => return document.answer(None, Err(Failure::of(&error, false))),
         };
         let secret = document.is_secret();
-        let result = match (self.permit)(&target) {
-            Err(why) => Err(Failure::because(&why)),
-            Ok(()) => self
-                .send(&target, &document.object, secret)
-                .await
-                .map_err(|error| Failure::of(&error, secret)),
+        let (result, warnings) = match (self.permit)(&target) {
+            Err(why) => (Err(Failure::because(&why)), Vec::new()),
+            Ok(()) => {
+                let (sent, warnings) = listen(self.send(&target, &document.object, secret)).await;
+                (sent.map_err(|error| Failure::of(&error, secret)), warnings)
+            }
         };
-        document.answer(Some(&target), result)
+        Applied { warnings, ..document.answer(Some(&target), result) }
     }
 
     /// Where it goes. A kind that was defined a moment ago may take a moment to be served.
@@ -284,6 +289,7 @@ impl Document {
             name: self.name,
             outcome,
             diff,
+            warnings: Vec::new(),
         }
     }
 }

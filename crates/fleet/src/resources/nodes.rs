@@ -2,7 +2,8 @@
 //!
 //! Contract of [`drain`]:
 //! - What may not be evicted is found out first, by the rules of kubectl ([`plan`]); then nothing is
-//!   changed, and each such pod has a sentence that says which flag would allow it.
+//!   changed, and each such pod is told with the reasons against it. kubectl cordons the node before
+//!   it refuses; here a refused drain leaves the node as it was.
 //! - Then the node is cordoned, and every pod that is on it goes by eviction, which keeps to the
 //!   disruption budgets: a budget that forbids it now is asked again until the deadline. A pod that
 //!   is not let go holds up no other.
@@ -30,7 +31,7 @@ use crate::{Connection, Error};
 
 mod plan;
 
-pub use plan::{Evict, Plan, Refusal, Skip, plan};
+pub use plan::{Evict, Plan, Reason, Refusal, Skip, plan};
 
 /// Requests of one drain at once: pods wait side by side, however many, but ask in turn.
 const ASKING: usize = 8;
@@ -43,6 +44,8 @@ const ONE_REQUEST: Duration = Duration::from_secs(15);
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(default, deny_unknown_fields, rename_all = "camelCase")]
 pub struct Allow {
+    /// Leave pods of DaemonSets where they are.
+    pub daemon_sets: bool,
     /// Evict pods that nobody will make anew.
     pub unmanaged: bool,
     /// Evict pods whose `emptyDir` is lost with them.
@@ -64,7 +67,7 @@ pub enum Progress {
     Refused {
         namespace: String,
         pod: String,
-        why: String,
+        reasons: Vec<Reason>,
     },
     /// The API server took the eviction; the pod is stopping.
     Evicted {
@@ -92,6 +95,8 @@ pub enum Progress {
         gone: usize,
         failed: usize,
         refused: usize,
+        /// Whether new pods are kept off the node now.
+        cordoned: bool,
     },
     /// The last one, in place of the other: the node or its pods could not be read or cordoned.
     Stopped {
@@ -152,24 +157,26 @@ async fn run(
     deadline: Deadline,
     tell: &Tell<Progress>,
 ) -> Result<(), Error> {
-    let first_look = look(connection, node, allow, deadline).await?;
+    let (first_look, cordoned) = look(connection, node, allow, deadline).await?;
     if !first_look.refused.is_empty() {
         let refused = first_look.refused.len();
-        for Refusal { namespace, pod, why } in first_look.refused {
-            tell.tell(Progress::Refused { namespace, pod, why }).await;
+        for Refusal { namespace, pod, reasons } in first_look.refused {
+            tell.tell(Progress::Refused { namespace, pod, reasons }).await;
         }
-        tell.tell(Progress::Finished { gone: 0, failed: 0, refused }).await;
+        tell.tell(Progress::Finished { gone: 0, failed: 0, refused, cordoned }).await;
         return Ok(());
     }
     cordon(connection, node, deadline).await?;
     tell.tell(Progress::Cordoned).await;
     // Again: until just now, pods could still come.
-    let Plan { evict, skip, refused } = look(connection, node, allow, deadline).await?;
+    let (Plan { evict, skip, refused }, _) = look(connection, node, allow, deadline).await?;
     for (namespace, pod, why) in skip {
         tell.tell(Progress::Skipped { namespace, pod, why }).await;
     }
     let mut failed = refused.len();
-    for Refusal { namespace, pod, why } in refused {
+    for refusal in refused {
+        let why = refusal.why();
+        let Refusal { namespace, pod, .. } = refusal;
         tell.tell(Progress::Failed { namespace, pod, why }).await;
     }
     let asking = &Semaphore::new(ASKING);
@@ -193,30 +200,32 @@ async fn run(
         .await;
     let gone = outcomes.iter().filter(|&&gone| gone).count();
     failed += outcomes.len() - gone;
-    tell.tell(Progress::Finished { gone, failed, refused: 0 }).await;
+    tell.tell(Progress::Finished { gone, failed, refused: 0, cordoned: true }).await;
     Ok(())
 }
 
+/// What would become of the node's pods, and whether it is cordoned.
 async fn look(
     connection: &Connection,
     node: &str,
     allow: Allow,
     deadline: Deadline,
-) -> Result<Plan, Error> {
+) -> Result<(Plan, bool), Error> {
     check_segment("node", node)?;
     // Not to mistake a name that is not there for a node without pods.
-    connection
+    let found = connection
         .call("reading the node", deadline, |client| async move {
-            Api::<Node>::all(client).get_metadata(node).await
+            Api::<Node>::all(client).get(node).await
         })
         .await?;
+    let cordoned = found.spec.and_then(|spec| spec.unschedulable).unwrap_or(false);
     let params = ListParams::default().fields(&format!("spec.nodeName={node}"));
     let pods = connection
         .call("listing the node's pods", deadline, |client| async move {
             Api::<Pod>::all(client).list(&params).await
         })
         .await?;
-    Ok(plan(pods.items, allow))
+    Ok((plan(pods.items, allow), cordoned))
 }
 
 /// One pod on its way out.

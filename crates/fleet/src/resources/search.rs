@@ -1,14 +1,19 @@
-//! Search: a text in the names, labels, images and namespaces of objects, in every chosen cluster.
+//! Search: a text in the names, addresses, labels, images and namespaces of objects, in every chosen
+//! cluster.
 //!
 //! Contract:
 //! - `allowed` decides of every object before anything else looks at it: what one may not see is
 //!   neither returned nor counted, and cuts nothing off.
-//! - The best come first: in names before labels before images before namespaces; there, the whole
-//!   before the beginning before the middle.
+//! - The best come first: in names before addresses before labels before images before namespaces;
+//!   there, the whole before the beginning before the middle.
+//! - An address, or the beginning of one, is found at pods, Services (cluster, external and load
+//!   balancer addresses), Ingresses and Nodes. A whole one is also found in the AddressBlock that it
+//!   is from. Kinds that have addresses are read whole only for a text that may be one.
 //! - Each cluster has the same room, so that one with many hits hides no other's. What did not fit,
 //!   and what could not be read, is said.
 
 use std::collections::BTreeMap;
+use std::net::IpAddr;
 
 use flow::{Deadline, sentence};
 use futures::{StreamExt, stream};
@@ -21,6 +26,8 @@ use crate::connection::Connection;
 use crate::discovery::Found;
 use crate::error::Error;
 use crate::fan::{Chosen, Missing, fan};
+
+mod address;
 
 /// Kinds read from one cluster at once.
 const KINDS_AT_ONCE: usize = 4;
@@ -65,6 +72,7 @@ pub struct Matched {
 #[serde(rename_all = "snake_case")]
 pub enum Field {
     Name,
+    Address,
     Label,
     Image,
     Namespace,
@@ -131,6 +139,20 @@ impl Default for SearchQuery {
     }
 }
 
+/// Has addresses, and is looked into only for a whole one: few clusters have the kind.
+const BLOCKS: &str = "addressblocks.fairlead.dev";
+
+impl SearchQuery {
+    /// Looks into blocks of addresses too, where all kinds are meant and the text is an address.
+    fn with_blocks(&self, text: &str) -> Self {
+        let mut query = self.clone();
+        if text.parse::<IpAddr>().is_ok() && query.kinds == Self::default().kinds {
+            query.kinds.push(BLOCKS.to_owned());
+        }
+        query
+    }
+}
+
 /// Searches every chosen cluster at once. `allowed(cluster, namespace, resource)` decides of each object;
 /// the namespace is `None` for what belongs to none.
 pub async fn search(
@@ -143,6 +165,7 @@ pub async fn search(
     if text.is_empty() {
         return Err(Error::Invalid("say what to search for".to_owned()));
     }
+    let query = &query.with_blocks(&text);
     let (text, allowed) = (text.as_str(), &allowed);
     let ask = |connection: Connection, deadline| async move {
         one_cluster(&connection, query, text, allowed, deadline).await
@@ -236,8 +259,11 @@ async fn one_kind(
         part.hits.extend(seen.filter_map(|object| hit(cluster, &found, object, text)));
         part.trim(query.limit);
     };
-    // Only pods have images that are worth the rest of them.
-    let all = if found.resource.kind == "Pod" {
+    // Only pods have images that are worth the rest of them, and only addresses are worth the rest
+    // of the kinds that have some.
+    let whole = found.resource.kind == "Pod"
+        || (address::may_be(text) && address::has_some(&found.resource));
+    let all = if whole {
         each_page::<Objects>(connection, &list, deadline, &mut look).await?
     } else {
         each_page::<Metadata>(connection, &list, deadline, &mut look).await?
@@ -253,7 +279,7 @@ async fn one_kind(
 }
 
 fn hit(cluster: &str, found: &Found, object: &DynamicObject, text: &str) -> Option<Hit> {
-    let matched = matched(object, text)?;
+    let matched = matched(&found.resource, object, text)?;
     Some(Hit {
         cluster: cluster.to_owned(),
         api_version: found.resource.api_version.clone(),
@@ -266,7 +292,7 @@ fn hit(cluster: &str, found: &Found, object: &DynamicObject, text: &str) -> Opti
 }
 
 /// The best place that `text`, in lower case, is found in.
-fn matched(object: &DynamicObject, text: &str) -> Option<Matched> {
+fn matched(kind: &ApiResource, object: &DynamicObject, text: &str) -> Option<Matched> {
     let metadata = &object.metadata;
     let name = metadata.name.iter().filter_map(|name| at(Field::Name, name, text));
     let namespace =
@@ -284,7 +310,8 @@ fn matched(object: &DynamicObject, text: &str) -> Option<Matched> {
     let images = images
         .filter_map(|container| container["image"].as_str())
         .filter_map(|image| at(Field::Image, image, text));
-    name.chain(labels).chain(images).chain(namespace).min()
+    let addresses = address::found(kind, object, text);
+    name.chain(addresses).chain(labels).chain(images).chain(namespace).min()
 }
 
 fn at(field: Field, value: &str, text: &str) -> Option<Matched> {

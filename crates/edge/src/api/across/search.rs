@@ -1,4 +1,4 @@
-//! A text in the names, labels, images and namespaces of objects.
+//! A text in the names, addresses, labels, images and namespaces of objects.
 
 use std::sync::Arc;
 
@@ -34,7 +34,7 @@ pub(super) fn routes() -> Routes {
 #[derive(Clone, Debug, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
 struct Asked {
-    /// The text, whatever its case.
+    /// The text, whatever its case; or an address, or the beginning of one.
     q: String,
     /// `a,b`; all that one may see unless said.
     clusters: Option<String>,

@@ -8,6 +8,7 @@ fn applied(name: &str, outcome: Outcome) -> Applied {
         name: name.to_owned(),
         outcome,
         diff: String::new(),
+        warnings: Vec::new(),
     }
 }
 

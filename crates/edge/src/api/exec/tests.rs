@@ -191,6 +191,14 @@ async fn a_port(world: &World, address: SocketAddr) {
     say(&mut port, b"last").await;
     say(&mut port, b"").await;
     assert_eq!(hear_bytes(&mut port).await, b"LAST");
+    let began = std::time::Instant::now();
+    // A client that closes gives its place back at once, also while it might still be answered.
+    port.close(None).await.unwrap();
+    closed(world, "forward").await;
+    assert!(began.elapsed() < Duration::from_secs(5), "{:?}", began.elapsed());
+    let mut port = connect(address, &world.local, &path).await.unwrap();
+    say(&mut port, b"hello").await;
+    assert_eq!(hear_bytes(&mut port).await, b"HELLO");
     drop(port);
     closed(world, "forward").await;
 }

@@ -75,6 +75,7 @@ async fn a_kube_server_is_worked_with_through_the_api() {
     assert_eq!(outcomes(&apply(&world, &local, "", spaces).await), ["created", "created"]);
 
     changes(&world, &local).await;
+    warnings_of_the_api_server(&world, &local).await;
     around_a_node(&world, &server.client().await).await;
     paging(&world, &local).await;
     watching(&world, &local).await;
@@ -148,6 +149,41 @@ async fn changes(world: &World, local: &str) {
     assert_eq!((no_kind.status, &*no_kind.code()), (404, "no-such-kind"));
     let nowhere = get(world, local, "resources/cm/settings").await;
     assert_eq!((nowhere.status, &*nowhere.code()), (400, "invalid"), "{}", nowhere.text);
+}
+
+/// A kind whose only version is deprecated: every server since 1.19 warns of it.
+const DEPRECATED: &str = r#"
+apiVersion: apiextensions.k8s.io/v1
+kind: CustomResourceDefinition
+metadata: { name: splices.test.fairlead.dev }
+spec:
+  group: test.fairlead.dev
+  scope: Namespaced
+  names: { plural: splices, singular: splice, kind: Splice }
+  versions:
+    - name: v1
+      served: true
+      storage: true
+      deprecated: true
+      deprecationWarning: "a \"splice\" is a knot now"
+      schema: { openAPIV3Schema: { type: object, x-kubernetes-preserve-unknown-fields: true } }
+---
+apiVersion: test.fairlead.dev/v1
+kind: Splice
+metadata: { name: old, namespace: a }
+"#;
+
+/// What the API server warns of reaches whoever has asked.
+async fn warnings_of_the_api_server(world: &World, local: &str) {
+    let applied = apply(world, local, "", DEPRECATED).await;
+    assert_eq!(outcomes(&applied), ["created", "created"], "{}", applied.text);
+    let results = &applied.json()["results"];
+    assert_eq!(results[0].get("warnings"), None, "{results}");
+    assert_eq!(results[1]["warnings"], json!(["a \"splice\" is a knot now"]), "{results}");
+    let path = "/clusters/real/resources/splices/old?namespace=a";
+    let deleted = world.ask(Method::DELETE, path, NOTHING).await.json();
+    assert_eq!(deleted["outcome"], "gone");
+    assert_eq!(deleted["warnings"], results[1]["warnings"], "{deleted}");
 }
 
 /// A node that owns a pod in each namespace, and of which something is told.

@@ -1,5 +1,5 @@
 //! Which pods of a node a drain evicts, which it leaves alone, and which forbid it. The rules are
-//! those of `kubectl drain --ignore-daemonsets`.
+//! those of `kubectl drain`.
 
 use k8s_openapi::api::core::v1::Pod;
 use serde::Serialize;
@@ -45,8 +45,37 @@ pub enum Skip {
 pub struct Refusal {
     pub namespace: String,
     pub pod: String,
-    /// What is lost, and which flag allows it.
-    pub why: String,
+    /// At least one.
+    pub reasons: Vec<Reason>,
+}
+
+/// Why a pod may not be evicted, in the order in which kubectl tells of them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub enum Reason {
+    /// A DaemonSet would make it anew at once.
+    DaemonSet,
+    /// Data in an `emptyDir` would be lost with it.
+    EmptyDir,
+    /// Nothing would make it anew.
+    Unmanaged,
+}
+
+impl Reason {
+    /// What stands against it.
+    pub fn why(self) -> &'static str {
+        match self {
+            Self::DaemonSet => "its DaemonSet would make it anew at once",
+            Self::EmptyDir => "its emptyDir would be lost",
+            Self::Unmanaged => "nothing would make it anew elsewhere",
+        }
+    }
+}
+
+impl Refusal {
+    pub fn why(&self) -> String {
+        self.reasons.iter().map(|reason| reason.why()).collect::<Vec<_>>().join("; ")
+    }
 }
 
 pub fn plan(pods: impl IntoIterator<Item = Pod>, allow: Allow) -> Plan {
@@ -62,7 +91,7 @@ pub fn plan(pods: impl IntoIterator<Item = Pod>, allow: Allow) -> Plan {
                 plan.evict.push(Evict { namespace, pod, uid });
             }
             Verdict::Skip(why) => plan.skip.push((namespace, pod, why)),
-            Verdict::Refuse(why) => plan.refused.push(Refusal { namespace, pod, why }),
+            Verdict::Refuse(reasons) => plan.refused.push(Refusal { namespace, pod, reasons }),
         }
     }
     plan
@@ -71,7 +100,7 @@ pub fn plan(pods: impl IntoIterator<Item = Pod>, allow: Allow) -> Plan {
 enum Verdict {
     Evict,
     Skip(Skip),
-    Refuse(String),
+    Refuse(Vec<Reason>),
 }
 
 fn verdict(pod: &Pod, allow: Allow) -> Verdict {
@@ -87,17 +116,21 @@ fn verdict(pod: &Pod, allow: Allow) -> Verdict {
     let owners = metadata.owner_references.iter().flatten();
     let controller = owners.into_iter().find(|owner| owner.controller == Some(true));
     if controller.is_some_and(|owner| owner.kind == "DaemonSet") {
-        return Verdict::Skip(Skip::DaemonSet);
+        return if allow.daemon_sets {
+            Verdict::Skip(Skip::DaemonSet)
+        } else {
+            Verdict::Refuse(vec![Reason::DaemonSet])
+        };
     }
-    let mut losses = Vec::new();
-    if controller.is_none() && !allow.unmanaged {
-        losses.push("nothing would make it anew elsewhere (allow unmanaged pods to evict it)");
-    }
+    let mut reasons = Vec::new();
     let volumes = pod.spec.iter().flat_map(|spec| spec.volumes.iter().flatten());
     if volumes.into_iter().any(|volume| volume.empty_dir.is_some()) && !allow.empty_dir {
-        losses.push("its emptyDir would be lost (allow emptyDir to be lost to evict it)");
+        reasons.push(Reason::EmptyDir);
     }
-    if losses.is_empty() { Verdict::Evict } else { Verdict::Refuse(losses.join("; ")) }
+    if controller.is_none() && !allow.unmanaged {
+        reasons.push(Reason::Unmanaged);
+    }
+    if reasons.is_empty() { Verdict::Evict } else { Verdict::Refuse(reasons) }
 }
 
 #[cfg(test)]

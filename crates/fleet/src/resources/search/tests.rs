@@ -7,8 +7,67 @@ fn object(value: serde_json::Value) -> DynamicObject {
     serde_json::from_value(value).unwrap()
 }
 
+fn kind(group: &str, kind: &str) -> ApiResource {
+    ApiResource {
+        group: group.to_owned(),
+        version: "v1".to_owned(),
+        api_version: if group.is_empty() { "v1".to_owned() } else { format!("{group}/v1") },
+        kind: kind.to_owned(),
+        plural: String::new(),
+    }
+}
+
 fn place(object: &DynamicObject, text: &str) -> Option<(Field, How)> {
-    matched(object, text).map(|matched| (matched.field, matched.how))
+    matched(&kind("", "Pod"), object, text).map(|matched| (matched.field, matched.how))
+}
+
+#[test]
+fn an_address_is_found_where_objects_have_one() {
+    let found = |of: &ApiResource, value: serde_json::Value, text: &str| {
+        matched(of, &object(value), text).map(|it| (it.field, it.how, it.value))
+    };
+    let address = |how, value: &str| Some((Field::Address, how, value.to_owned()));
+    let pod = || {
+        json!({ "metadata": { "name": "web" },
+            "status": { "podIP": "10.0.3.17", "hostIP": "192.0.2.1",
+                "podIPs": [{ "ip": "10.0.3.17" }, { "ip": "fd00::a" }] } })
+    };
+    let pods = kind("", "Pod");
+    assert_eq!(found(&pods, pod(), "10.0.3.17"), address(How::Exact, "10.0.3.17"));
+    assert_eq!(found(&pods, pod(), "10.0.3."), address(How::Prefix, "10.0.3.17"));
+    assert_eq!(found(&pods, pod(), "fd00:0:0::a"), address(How::Exact, "fd00::a"));
+    assert_eq!(found(&pods, pod(), "0.3.17"), None, "the middle of an address is none");
+    assert_eq!(found(&pods, pod(), "192.0.2.1"), None, "it is the node's");
+    assert_eq!(found(&pods, pod(), "17"), None, "a number is no address");
+    let service = || {
+        json!({ "metadata": { "name": "web" },
+            "spec": { "clusterIP": "10.96.0.9", "clusterIPs": ["10.96.0.9", "fd01::9"],
+                "externalIPs": ["198.51.100.1"] },
+            "status": { "loadBalancer": { "ingress": [{ "ip": "203.0.113.5" }] } } })
+    };
+    for text in ["10.96.0.9", "fd01::9", "198.51.100.1", "203.0.113.5"] {
+        assert_eq!(found(&kind("", "Service"), service(), text), address(How::Exact, text));
+    }
+    let node = json!({ "metadata": { "name": "n1" },
+        "status": { "addresses": [{ "type": "InternalIP", "address": "192.0.2.1" }] } });
+    assert_eq!(found(&kind("", "Node"), node, "192.0.2.1"), address(How::Exact, "192.0.2.1"));
+    let block = || {
+        json!({ "metadata": { "name": "default-3" },
+            "spec": { "pool": "default", "index": 3, "ipv4": "10.0.3.0/27" } })
+    };
+    let blocks = kind("fairlead.dev", "AddressBlock");
+    assert_eq!(found(&blocks, block(), "10.0.3.17"), address(How::Contains, "10.0.3.0/27"));
+    assert_eq!(found(&blocks, block(), "10.0.3.32"), None);
+    assert_eq!(found(&kind("", "ConfigMap"), pod(), "10.0.3.17"), None, "it has none");
+}
+
+#[test]
+fn blocks_of_addresses_are_looked_into_for_an_address_only() {
+    let query = SearchQuery::default();
+    assert!(query.with_blocks("10.0.3.17").kinds.iter().any(|kind| kind == BLOCKS));
+    assert_eq!(query.with_blocks("web"), query);
+    let pods = SearchQuery { kinds: vec!["pods".to_owned()], ..query };
+    assert_eq!(pods.with_blocks("10.0.3.17"), pods);
 }
 
 #[test]

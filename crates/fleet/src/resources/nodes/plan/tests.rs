@@ -31,7 +31,7 @@ fn fate(pod: Pod, allow: Allow) -> String {
     let plan = plan([pod], allow);
     let fates: Vec<_> = (plan.evict.into_iter().map(|_| "evict".to_owned()))
         .chain(plan.skip.into_iter().map(|_| "skip".to_owned()))
-        .chain(plan.refused.into_iter().map(|refusal| refusal.why))
+        .chain(plan.refused.into_iter().map(|refusal| refusal.why()))
         .collect();
     assert_eq!(fates.len(), 1, "a pod has one fate");
     fates.into_iter().next().unwrap()
@@ -44,9 +44,26 @@ fn what_is_made_anew_elsewhere_goes() {
 
 #[test]
 fn what_comes_back_to_the_same_node_stays() {
-    assert_eq!(fate(pod("agent", &owned_by("DaemonSet")), Allow::default()), "skip");
+    let allow = Allow { daemon_sets: true, ..Allow::default() };
+    assert_eq!(fate(pod("agent", &owned_by("DaemonSet")), allow), "skip");
     let mirror = json!({ "metadata": { "annotations": { MIRROR: "1" } } });
     assert_eq!(fate(pod("etcd", &mirror), Allow::default()), "skip");
+}
+
+#[test]
+fn a_pod_of_a_daemon_set_is_in_the_way_until_it_may_stay() {
+    let agent = || pod("agent", &owned_by("DaemonSet"));
+    assert!(fate(agent(), Allow::default()).contains("DaemonSet"));
+    let force = Allow { unmanaged: true, empty_dir: true, ..Allow::default() };
+    assert!(fate(agent(), force).contains("DaemonSet"), "no other flag is for it");
+}
+
+#[test]
+fn each_reason_against_a_pod_is_told() {
+    let volumes = json!({ "spec": {
+        "containers": [], "volumes": [{ "name": "tmp", "emptyDir": {} }] } });
+    let plan = plan([pod("cache", &volumes)], Allow::default());
+    assert_eq!(plan.refused[0].reasons, [Reason::EmptyDir, Reason::Unmanaged]);
 }
 
 #[test]
@@ -58,7 +75,7 @@ fn what_would_be_lost_is_refused_until_it_is_allowed() {
     });
     assert!(fate(unmanaged.clone(), Allow::default()).contains("anew"));
     assert!(fate(empty_dir.clone(), Allow::default()).contains("emptyDir"));
-    let allow = |unmanaged, empty_dir| Allow { unmanaged, empty_dir, grace_seconds: None };
+    let allow = |unmanaged, empty_dir| Allow { unmanaged, empty_dir, ..Allow::default() };
     assert!(fate(unmanaged.clone(), allow(false, true)).contains("anew"));
     assert!(fate(empty_dir.clone(), allow(true, false)).contains("emptyDir"));
     assert_eq!(fate(unmanaged, allow(true, false)), "evict");
