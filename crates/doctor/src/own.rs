@@ -1,4 +1,5 @@
-//! Fairlead's own `/debug/inflight`, `/debug/stalls` and `/debug/locks`, as JSON.
+//! Fairlead's own `/debug/inflight`, `/debug/stalls` and `/debug/locks`, as JSON, and what else is in
+//! an archive of `fairlead support` or in a directory of evidence.
 //!
 //! An operation that waits names the operation that holds what it waits for, so the chain to the
 //! one that waits for nobody is read off, not guessed. Members that are not used are passed over.
@@ -20,13 +21,15 @@ const LONG_WAIT_MS: u64 = 1_000;
 /// So many behind one resource, and what serves clients stands still.
 const CROWD: u64 = 100;
 
-/// The answers of the three endpoints; each is told by its list.
+/// The answers of the three endpoints; each is told by its list. The last is a document that
+/// `fairlead support` wrote for a person, and says what it is.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(untagged)]
 enum Answer {
     InFlight { in_flight: u64, operations: Vec<Op> },
     Stalls { stalls: Vec<Stall> },
     Locks { locks: Vec<Lock> },
+    Support { fairlead_support: String },
 }
 
 #[derive(Debug, Clone, Deserialize)]
@@ -85,8 +88,24 @@ pub(crate) fn begins(line: &[u8]) -> bool {
         return false;
     };
     let rest = rest.trim_ascii_start();
-    let lists: [&[u8]; 3] = [b"\"in_flight\"", b"\"stalls\"", b"\"locks\""];
+    let lists: [&[u8]; 4] =
+        [b"\"in_flight\"", b"\"stalls\"", b"\"locks\"", b"\"fairlead_support\""];
     rest.is_empty() || lists.iter().any(|list| rest.starts_with(list))
+}
+
+/// What a text of ours is that holds nothing to be examined, told by its first line: the stacks of a
+/// process's threads, the parts that its watchdog follows, a page that `fairlead support` wrote.
+pub(crate) fn for_people(line: &[u8]) -> Option<&'static str> {
+    let has = |part: &[u8]| memchr::memmem::find(line, part).is_some();
+    if line.starts_with(b"thread ") && has(b" state ") && has(b" wchan ") {
+        Some("Fairlead's threads")
+    } else if line.starts_with(b"Critical  ") || line.starts_with(b"Noted  ") {
+        Some("what Fairlead's watchdog follows")
+    } else if line.starts_with(b"# fairlead support: ") {
+        Some("page of fairlead support")
+    } else {
+        None
+    }
 }
 
 impl Ledger {
@@ -106,6 +125,7 @@ impl Ledger {
             Answer::Locks { locks } => {
                 many(locks.len() as u64, "class of locks", "classes of locks")
             }
+            Answer::Support { fairlead_support } => fairlead_support.clone(),
         }
     }
 
@@ -113,6 +133,7 @@ impl Ledger {
         match &self.answer {
             Answer::InFlight { in_flight, operations } => self.operations(*in_flight, operations),
             Answer::Stalls { stalls } => stalls.iter().map(|s| self.stall(s)).collect(),
+            Answer::Support { .. } => Vec::new(),
             Answer::Locks { locks } => {
                 let held = |lock: &Lock, hold: &Hold| {
                     let waited = hold.waiting_ms.filter(|ms| *ms >= LONG_WAIT_MS)?;

@@ -10,16 +10,17 @@ use std::time::Duration;
 
 use access::audit::{Audit, Size};
 use access::{Access, LocalToken};
-use edge::api::{self, Api, Gates};
+use edge::api::{self, Api, Gates, LeaderReach, LeaderRoute};
 use edge::tls::Certificate;
 use fleet::{Fleet, FleetConfig, InCluster, Secrets};
 use flow::readiness::Component;
-use flow::{Deadline, Ledger, Tasks};
+use flow::{Deadline, Ledger, Snapshot, Tasks};
 use guard::admission::Certificates;
+use guard::agents::Authority;
 use mesh::Meshes;
 use net::leader::Reclaim;
 use objects::kinds::{AccessRole, AccessToken, Cluster, ClusterMesh, User};
-use objects::{Election, Id, Kind, Leader, Objects, Timing, Within};
+use objects::{Election, Id, Kind, Leader, Leadership, Objects, Timing, Within};
 use prometheus_client::registry::Registry;
 use tokio::sync::OnceCell;
 
@@ -94,6 +95,7 @@ pub(crate) fn begin(
         admission::begin(config, webhook, keys, &objects, &fleet, ground, registry)?;
     let (guard, counting) = counting::begin(config, &objects, &fleet, ledger, registry);
     let agents = agents::begin(config, claims.agents, &objects, &guard.seat, ground, registry)?;
+    let authority = agents.desk.authority.clone();
     let meshes = Meshes::new(objects.clone());
     // Only a Kubernetes API server can say that a node is gone.
     let reclaim = match config.store {
@@ -111,7 +113,7 @@ pub(crate) fn begin(
         ledger: ledger.clone(),
         reclaim,
     };
-    stand(config, objects, duties, &ground.leading);
+    let leadership = stand(config, objects, duties, &ground.leading);
     let synced = readiness.announce("fleet");
     tasks.spawn("fleet-readiness", say_whether_synced(fleet.clone(), synced, tasks.clone()));
 
@@ -123,6 +125,8 @@ pub(crate) fn begin(
     let api = Api::new(fleet, access, audit, ledger.clone(), gates, meshes, tasks.clone(), &hint);
     let api = api.with_admission(admission).with_guard(guard).with_agents(agents.desk);
     let api = api.with_leaving(ground.leading.stopping());
+    let reach = leader_reach(config, certificates.as_ref(), authority, claims.address);
+    let api = api.with_leader(LeaderRoute { leadership, reach });
     let served = readiness.announce("api");
     let security = api_tls::begin(config, claims.certificate, certificates.as_ref(), served, tasks);
     let place = format!("{}://{}/", security.scheme(), claims.address);
@@ -161,13 +165,27 @@ fn lead(leader: &Leader, duties: &Duties) {
 }
 
 /// Stands for the one election that this process takes part in.
-fn stand(config: &Config, objects: Objects, duties: Duties, tasks: &Tasks) {
+fn stand(config: &Config, objects: Objects, duties: Duties, tasks: &Tasks) -> Snapshot<Leadership> {
     let lease = Id::namespaced(&config.fleet.namespace, LEASE);
     let election = Election::new(objects, lease, &identity(), Timing::default());
-    let all = tasks.clone();
+    let (all, leadership) = (tasks.clone(), election.leadership());
     tasks.spawn("election", async move {
         election.run(&all, |leader| lead(&leader, &duties)).await;
     });
+    leadership
+}
+
+/// How this replica asks the one that leads: where both have certificates of our own making.
+fn leader_reach(
+    config: &Config,
+    certificates: Option<&Certificates>,
+    authority: Option<Authority>,
+    address: ListenAddress,
+) -> Option<LeaderReach> {
+    let is_auto = config.store == Store::Kubernetes && api_tls::is_auto(config);
+    let name = api_tls::names(config).into_iter().next().filter(|_| is_auto)?;
+    let certificates = certificates?.clone();
+    Some(LeaderReach { port: address.port(), name, certificates, authority: authority? })
 }
 
 /// What the other replicas are told about this one when it leads: `NAME`, or `NAME@ADDRESS` in a pod that

@@ -23,6 +23,7 @@ mod inflight;
 mod install;
 mod kinds;
 mod logs;
+mod man;
 mod mesh;
 mod net;
 mod nodes;
@@ -33,13 +34,14 @@ mod roles;
 mod rules;
 mod scale;
 mod search;
+mod support;
 mod tokens;
 mod up;
 mod users;
 mod version;
 mod violations;
 
-use clap::{Parser, Subcommand};
+use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 
 use crate::client;
 use crate::output::Verdict;
@@ -65,6 +67,7 @@ Examples:
   fairlead conversations --since 1h     who talks to whom?
   fairlead doctor dump.txt daemon.log   what is stuck in a Go daemon, and who holds it?
   fairlead inflight                     what is it doing right now, oldest first?
+  fairlead support --cluster            one archive of what is needed to find out what went wrong
   fairlead config show                  every setting, and where its value came from
   fairlead completions bash             shell completions
 
@@ -114,12 +117,24 @@ enum Verb {
     Net(net::Args),
     Doctor(doctor::Args),
     Inflight(inflight::Args),
+    Support(Box<support::Args>),
     #[cfg(feature = "replay")]
     Replay(replay::Args),
     Crds(crds::Args),
     Config(config::Args),
     Completions(completions::Args),
+    Man(man::Args),
     Version(version::Args),
+}
+
+/// Reads the command line. As `kubectl-fairlead`, which is how kubectl runs it as a plugin, the program
+/// calls itself what its user typed.
+pub(crate) fn parse() -> Cli {
+    let program = std::env::args_os().next().map(std::path::PathBuf::from);
+    let plugin = program.is_some_and(|p| p.file_name().is_some_and(|n| n == "kubectl-fairlead"));
+    let command = Cli::command();
+    let command = if plugin { command.bin_name("kubectl fairlead") } else { command };
+    Cli::from_arg_matches(&command.get_matches()).unwrap_or_else(|error| error.exit())
 }
 
 pub(crate) fn dispatch(cli: &Cli) -> Verdict {
@@ -136,11 +151,13 @@ pub(crate) fn dispatch(cli: &Cli) -> Verdict {
         Verb::Net(args) => return net::run(args),
         Verb::Doctor(args) => return doctor::run(args),
         Verb::Inflight(args) => return inflight::run(args),
+        Verb::Support(args) => return support::run(args),
         #[cfg(feature = "replay")]
         Verb::Replay(args) => return replay::run(args),
         Verb::Crds(args) => return crds::run(args),
         Verb::Config(args) => return config::run(args),
         Verb::Completions(args) => return completions::run(args),
+        Verb::Man(args) => return man::run(args),
         Verb::Version(args) => return version::run(args),
         // The others ask a running server.
         Verb::Agents(args) => agents::run(args),

@@ -153,6 +153,8 @@ struct Text<'a> {
     joined: Option<(u64, usize, Vec<u8>)>,
     /// The whole input is one JSON document.
     document: Option<Vec<u8>>,
+    /// The whole input is for people to read.
+    for_people: bool,
     kinds: BTreeSet<&'static str>,
     prose: u64,
     line: u64,
@@ -171,6 +173,7 @@ impl<'a> Text<'a> {
             table: None,
             joined: None,
             document: None,
+            for_people: false,
             kinds: BTreeSet::new(),
             prose: 0,
             line: 0,
@@ -184,6 +187,15 @@ impl<'a> Text<'a> {
         (self.line, self.end) = (number, end);
         if self.line == 1 && own::begins(line) {
             self.document = Some(Vec::new());
+        }
+        if self.line == 1
+            && let Some(kind) = own::for_people(line)
+        {
+            self.for_people = true;
+            self.kinds.insert(kind);
+        }
+        if self.for_people {
+            return;
         }
         if let Some(document) = &mut self.document {
             document.extend_from_slice(line);

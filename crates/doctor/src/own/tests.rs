@@ -116,3 +116,22 @@ fn what_is_not_ours_is_not_read() {
     }
     assert!(!begins(br#"{"level":"info","msg":"stalls"}"#));
 }
+
+#[test]
+fn what_support_wrote_for_people_is_known_and_yields_no_finding() {
+    let settings = r#"{"fairlead_support":"the settings","settings":[{"key":"data"}]}"#;
+    assert!(begins(settings.as_bytes()));
+    let read = Ledger::parse("settings.json", settings.as_bytes()).expect("ours");
+    assert_eq!(read.summary(), "the settings");
+    assert!(read.findings().is_empty());
+    for (line, kind) in [
+        ("thread 12 \"worker\" state S wchan futex_wait", Some("Fairlead's threads")),
+        ("Critical  main-runtime", Some("what Fairlead's watchdog follows")),
+        ("Noted  janitor  stalled for 4.0 s", Some("what Fairlead's watchdog follows")),
+        ("# fairlead support: process 7", Some("page of fairlead support")),
+        ("thread 12 panicked", None),
+        ("Critical: disk full", None),
+    ] {
+        assert_eq!(for_people(line.as_bytes()), kind, "{line}");
+    }
+}
