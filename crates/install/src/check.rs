@@ -1,15 +1,17 @@
 //! Whether a cluster can take Fairlead, before anything is changed in it: version, permissions,
 //! definitions, nodes, other pod networks, addresses, clocks.
 
+use std::borrow::Cow;
 use std::collections::BTreeSet;
 use std::net::IpAddr;
 
 use ipnet::IpNet;
 use jiff::Timestamp;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::cluster::{Cluster, Error, Reference, Version};
+use crate::on_nodes::Ended;
 use crate::record::{Record, Unread};
 
 /// The oldest version that anything was tried on, and the oldest that is still maintained by somebody.
@@ -40,7 +42,7 @@ const NETWORKS: [(&str, &str); 12] = [
     ("weave-net", "Weave Net"),
 ];
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Verdict {
     Ok,
@@ -51,16 +53,19 @@ pub enum Verdict {
 }
 
 /// One finding. The JSON is a contract.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Finding {
-    pub check: &'static str,
+    pub check: Cow<'static, str>,
+    /// Of what was looked at on one node.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub node: Option<String>,
     pub verdict: Verdict,
     pub message: String,
 }
 
 impl Finding {
-    fn new(check: &'static str, verdict: Verdict, message: impl Into<String>) -> Self {
-        Self { check, verdict, message: message.into() }
+    pub fn new(check: &'static str, verdict: Verdict, message: impl Into<String>) -> Self {
+        Self { check: Cow::Borrowed(check), node: None, verdict, message: message.into() }
     }
 }
 
@@ -89,6 +94,23 @@ pub async fn check(
         cluster.list("coordination.k8s.io/v1", "Lease", Some("kube-node-lease"), "").await?;
     found.push(of_clocks(&leases, &nodes, now));
     Ok(found)
+}
+
+/// What our own program found on each node, where it was let run.
+pub fn of_tasks(ended: Ended) -> Vec<Finding> {
+    let mut found = Vec::new();
+    for (node, how) in ended {
+        let said = how.and_then(|said| {
+            serde_json::from_str::<Vec<Finding>>(&said).map_err(|error| format!("{error}: {said}"))
+        });
+        let findings = said.unwrap_or_else(|why| {
+            let message = format!("the node could not be looked at: {why}");
+            vec![Finding::new("node", Verdict::Failure, message)]
+        });
+        let named = |finding| Finding { node: Some(node.clone()), ..finding };
+        found.extend(findings.into_iter().map(named));
+    }
+    found
 }
 
 fn of_version(version: &Version) -> Finding {
@@ -202,8 +224,7 @@ fn of_nodes(nodes: &[Value]) -> Vec<Finding> {
         .collect();
     if !old.is_empty() {
         let (major, minor) = KERNEL;
-        let message =
-            format!("kernels before {major}.{minor}: {}; upgrade them", listed(&old));
+        let message = format!("kernels before {major}.{minor}: {}; upgrade them", listed(&old));
         found.push(Finding::new("nodes", Verdict::Failure, message));
     }
     if !other.is_empty() {
@@ -255,7 +276,8 @@ fn of_addresses(objects: &[Value], nodes: &[Value], kubernetes: Option<&Value>) 
         let name = pool["metadata"]["name"].as_str().unwrap_or_default();
         let subnets = pool["spec"]["subnets"].as_array().into_iter().flatten();
         for network in subnets.flat_map(|subnet| [&subnet["ipv4"], &subnet["ipv6"]]) {
-            pools.extend(network.as_str().and_then(|text| text.parse().ok()).map(|net| (name, net)));
+            pools
+                .extend(network.as_str().and_then(|text| text.parse().ok()).map(|net| (name, net)));
         }
     }
     let within = |address: &str| {
@@ -268,7 +290,9 @@ fn of_addresses(objects: &[Value], nodes: &[Value], kubernetes: Option<&Value>) 
         for address in addresses.filter_map(|address| address["address"].as_str()) {
             if let Some((pool, network)) = within(address) {
                 let name = node["metadata"]["name"].as_str().unwrap_or_default();
-                wrong.push(format!("{network} of pool {pool} has the address {address} of node {name}"));
+                wrong.push(format!(
+                    "{network} of pool {pool} has the address {address} of node {name}"
+                ));
             }
         }
     }
@@ -279,7 +303,9 @@ fn of_addresses(objects: &[Value], nodes: &[Value], kubernetes: Option<&Value>) 
         wrong.push(format!("{network} of pool {pool} has the address {address} of a Service"));
     }
     match wrong.is_empty() {
-        true => Finding::new("addresses", Verdict::Ok, "pools have no address of a node or Service"),
+        true => {
+            Finding::new("addresses", Verdict::Ok, "pools have no address of a node or Service")
+        }
         false => Finding::new(
             "addresses",
             Verdict::Failure,

@@ -95,7 +95,9 @@ enum Cause {
         .0.as_secs()
     )]
     Late(Duration),
-    #[error("the kubeconfig does not say where the cluster is: name one with --kubeconfig or --context")]
+    #[error(
+        "the kubeconfig does not say where the cluster is: name one with --kubeconfig or --context"
+    )]
     Kubeconfig(#[source] kube::config::KubeconfigError),
     #[error("{0}; ask an administrator of the cluster, or use a kubeconfig of one")]
     Forbidden(String),
@@ -285,11 +287,9 @@ impl Cluster {
     /// Makes an object that is there for a short while, such as a pod.
     pub async fn create(&self, object: &Value) -> Result<Value, Error> {
         let of = named(object)?;
-        let body: DynamicObject =
-            serde_json::from_value(object.clone()).map_err(|error| Error {
-                doing: format!("creating {of}"),
-                cause: Cause::Refused(error.to_string()),
-            })?;
+        let body: DynamicObject = serde_json::from_value(object.clone()).map_err(|error| {
+            Error { doing: format!("creating {of}"), cause: Cause::Refused(error.to_string()) }
+        })?;
         let api = self.api_of(&of);
         let params = PostParams::default();
         let made = self.call(|| format!("creating {of}"), api.create(&params, &body)).await?;

@@ -30,13 +30,39 @@ pub struct Task<'a> {
     pub directories: &'a [String],
 }
 
+/// The names of the nodes that agents run on.
+pub async fn linux_nodes(cluster: &Cluster) -> Result<Vec<String>, Error> {
+    let nodes = cluster.list("v1", "Node", None, "").await?;
+    let linux = |node: &&Value| {
+        node["metadata"]["labels"]["kubernetes.io/os"].as_str().is_none_or(|os| os == "linux")
+    };
+    let name = |node: &Value| node["metadata"]["name"].as_str().map(str::to_owned);
+    Ok(nodes.iter().filter(linux).filter_map(name).collect())
+}
+
 /// How it ended on one node: what it printed, or why it did not end well.
 pub type Ended = BTreeMap<String, Result<String, String>>;
 
-impl Task<'_> {
+impl<'a> Task<'a> {
+    /// With the image and the secrets of the agents that a chart has.
+    pub fn like_agents(agents: &'a Value, name: &'a str, namespace: &'a str) -> Self {
+        let pod = &agents["spec"]["template"]["spec"];
+        let container = &pod["containers"][0];
+        Self {
+            name,
+            namespace,
+            image: container["image"].as_str().unwrap_or_default(),
+            pull_policy: container["imagePullPolicy"].as_str().unwrap_or("IfNotPresent"),
+            pull_secrets: &pod["imagePullSecrets"],
+            args: &[],
+            directories: &[],
+        }
+    }
+
     fn pod(&self, index: usize, node: &str) -> Value {
         let volume = |(i, path): (usize, &String)| json!({"name": format!("d{i}"), "hostPath": {"path": path, "type": "DirectoryOrCreate"}});
-        let mount = |(i, path): (usize, &String)| json!({"name": format!("d{i}"), "mountPath": path});
+        let mount =
+            |(i, path): (usize, &String)| json!({"name": format!("d{i}"), "mountPath": path});
         json!({
             "apiVersion": "v1",
             "kind": "Pod",
@@ -128,7 +154,9 @@ impl Task<'_> {
             let selector = format!("{LABEL}={}", self.name);
             let pods = cluster.list("v1", "Pod", Some(self.namespace), &selector).await?;
             let mut waiting = Vec::new();
-            for node in nodes.iter().filter(|node| !ended.contains_key(*node)).cloned().collect::<Vec<_>>() {
+            for node in
+                nodes.iter().filter(|node| !ended.contains_key(*node)).cloned().collect::<Vec<_>>()
+            {
                 let pod = pods.iter().find(|pod| pod["spec"]["nodeName"] == *node);
                 let phase = pod.and_then(|pod| pod["status"]["phase"].as_str()).unwrap_or_default();
                 let name = pod.and_then(|pod| pod["metadata"]["name"].as_str()).unwrap_or_default();

@@ -14,7 +14,7 @@ use flow::Deadline;
 use serde_json::Value;
 
 use crate::cluster::{Cluster, Error, Reference};
-use crate::on_nodes::Task;
+use crate::on_nodes::{Task, linux_nodes};
 use crate::record::{Record, Unread};
 use crate::rollout::{PART_OF, Progress};
 
@@ -83,7 +83,8 @@ pub async fn written(cluster: &Cluster) -> Result<BTreeMap<String, usize>, Error
 async fn kinds(cluster: &Cluster) -> Result<Vec<(String, String)>, Error> {
     let definitions =
         cluster.list("apiextensions.k8s.io/v1", "CustomResourceDefinition", None, "").await?;
-    let ours = definitions.iter().filter(|definition| definition["spec"]["group"] == "fairlead.dev");
+    let ours =
+        definitions.iter().filter(|definition| definition["spec"]["group"] == "fairlead.dev");
     let kind = |definition: &Value| {
         let kind = definition["spec"]["names"]["kind"].as_str()?;
         let version = definition["spec"]["versions"][0]["name"].as_str()?;
@@ -174,8 +175,10 @@ impl Removal<'_> {
             self.delete_all(&objects).await?;
             count += objects.len();
         }
-        let definitions =
-            self.cluster.list("apiextensions.k8s.io/v1", "CustomResourceDefinition", None, "").await?;
+        let definitions = self
+            .cluster
+            .list("apiextensions.k8s.io/v1", "CustomResourceDefinition", None, "")
+            .await?;
         let ours: Vec<_> = definitions
             .iter()
             .filter(|definition| definition["spec"]["group"] == "fairlead.dev")
@@ -217,10 +220,9 @@ impl Removal<'_> {
         else {
             return Ok(Removed::default());
         };
-        let pod = &agent["spec"]["template"]["spec"];
-        let container = &pod["containers"][0];
         let host = |mount: &str, otherwise: &str| {
-            let volumes = pod["volumes"].as_array().into_iter().flatten();
+            let volumes =
+                agent["spec"]["template"]["spec"]["volumes"].as_array().into_iter().flatten();
             let found = volumes.into_iter().find(|volume| volume["name"] == mount);
             found
                 .and_then(|volume| volume["hostPath"]["path"].as_str())
@@ -228,9 +230,8 @@ impl Removal<'_> {
                 .to_owned()
         };
         let (bin, conf) = (host("cni-bin", "/opt/cni/bin"), host("cni-conf", "/etc/cni/net.d"));
-        let mut args = ["net", "uninstall", "--purge", "--data=/var/lib/fairlead"]
-            .map(str::to_owned)
-            .to_vec();
+        let mut args =
+            ["net", "uninstall", "--purge", "--data=/var/lib/fairlead"].map(str::to_owned).to_vec();
         args.push(format!("--bin-dir={bin}"));
         args.push(format!("--conf-dir={conf}"));
         if self.force {
@@ -238,24 +239,12 @@ impl Removal<'_> {
         }
         // The directories above ours: a mount point cannot be removed.
         let directories = [bin, conf, "/var/lib".to_owned(), "/run".to_owned()];
-        let nodes = self.cluster.list("v1", "Node", None, "").await?;
-        let linux = |node: &&Value| {
-            node["metadata"]["labels"]["kubernetes.io/os"].as_str().is_none_or(|os| os == "linux")
-        };
-        let names: Vec<String> = nodes
-            .iter()
-            .filter(linux)
-            .filter_map(|node| node["metadata"]["name"].as_str().map(str::to_owned))
-            .collect();
+        let names = linux_nodes(self.cluster).await?;
         (self.tell)(Progress::Waiting(format!("nodes: {} are being cleaned", names.len())));
         let task = Task {
-            name: "cleanup",
-            namespace: self.namespace,
-            image: container["image"].as_str().unwrap_or_default(),
-            pull_policy: container["imagePullPolicy"].as_str().unwrap_or("IfNotPresent"),
-            pull_secrets: &pod["imagePullSecrets"],
             args: &args,
             directories: &directories,
+            ..Task::like_agents(agent, "cleanup", self.namespace)
         };
         let ended = task.run(self.cluster, &names, self.deadline).await?;
         let failed: BTreeMap<_, _> =

@@ -20,7 +20,7 @@ use flow::Deadline;
 use serde::Serialize;
 use serde_json::{Value, json};
 
-use crate::cluster::{Cluster, Error, Reference};
+use crate::cluster::{Cluster, Error, Reference, Version};
 use crate::ready::{Readiness, readiness, trouble};
 use crate::record::{Record, Unread};
 
@@ -30,6 +30,8 @@ const LOOK: Duration = Duration::from_millis(500);
 const SERVED: Duration = Duration::from_secs(60);
 /// How many pods are named when something is not ready.
 const NAMED: usize = 5;
+/// The first version in which rules of definitions are looked at.
+const KNOWS_RULES: u32 = 25;
 /// On what Helm and we leave in place when the rest is removed or replaced.
 const KEEP: &str = "helm.sh/resource-policy";
 
@@ -126,6 +128,26 @@ fn is_ours(object: &Value) -> bool {
 /// Whether an object outlives the installation that made it.
 fn is_kept(object: &Value) -> bool {
     object["metadata"]["annotations"][KEEP] == "keep"
+}
+
+/// The objects as a server of this version takes them: one that does not know rules in definitions refuses
+/// to apply a definition that has some.
+pub fn fitted(mut objects: Vec<Value>, version: &Version) -> Vec<Value> {
+    if version.minor < KNOWS_RULES {
+        objects.iter_mut().filter(|o| o["kind"] == "CustomResourceDefinition").for_each(drop_rules);
+    }
+    objects
+}
+
+fn drop_rules(value: &mut Value) {
+    match value {
+        Value::Object(map) => {
+            map.remove("x-kubernetes-validations");
+            map.values_mut().for_each(drop_rules);
+        }
+        Value::Array(list) => list.iter_mut().for_each(drop_rules),
+        _ => {}
+    }
 }
 
 /// The namespace of an installation: agents are privileged pods.
@@ -267,7 +289,10 @@ impl Rollout<'_> {
             self.cluster.apply(object).await?;
         }
         let detail = match objects {
-            [one] => format!("{} applied", Reference::of(one).map_or_else(String::new, |of| of.to_string())),
+            [one] => format!(
+                "{} applied",
+                Reference::of(one).map_or_else(String::new, |of| of.to_string())
+            ),
             many => format!("{} applied", many.len()),
         };
         (self.tell)(Progress::Done { step, detail, took: began.elapsed() });
@@ -276,7 +301,8 @@ impl Rollout<'_> {
 
     async fn wait_for(&mut self, step: &'static str, objects: &[&Value]) -> Result<(), Failed> {
         let began = Instant::now();
-        let references: Vec<_> = objects.iter().filter_map(|object| Reference::of(object)).collect();
+        let references: Vec<_> =
+            objects.iter().filter_map(|object| Reference::of(object)).collect();
         loop {
             let mut waiting = Vec::new();
             let (mut done, mut wanted) = (0, 0);
@@ -315,7 +341,8 @@ impl Rollout<'_> {
         let Some(labels) = labels else { return Ok(Vec::new()) };
         let pair = |(key, value): (&String, &Value)| Some(format!("{key}={}", value.as_str()?));
         let selector: Vec<_> = labels.iter().filter_map(pair).collect();
-        let pods = self.cluster.list("v1", "Pod", Some(self.namespace), &selector.join(",")).await?;
+        let pods =
+            self.cluster.list("v1", "Pod", Some(self.namespace), &selector.join(",")).await?;
         let told = pods.iter().filter_map(|pod| {
             let name = pod["metadata"]["name"].as_str()?;
             let node = pod["spec"]["nodeName"].as_str().unwrap_or("no node yet");
@@ -328,7 +355,8 @@ impl Rollout<'_> {
 fn no_longer_wanted(before: Option<&Record>, wanted: &Record) -> Vec<Value> {
     let kept: BTreeSet<_> = wanted.references().into_iter().collect();
     let objects = before.map(|record| record.objects.as_slice()).unwrap_or_default();
-    let gone = objects.iter().filter(|object| Reference::of(object).is_some_and(|of| !kept.contains(&of)));
+    let gone =
+        objects.iter().filter(|object| Reference::of(object).is_some_and(|of| !kept.contains(&of)));
     // Never a definition: with it all its objects would go.
     gone.filter(|object| object["kind"] != "CustomResourceDefinition").cloned().collect()
 }

@@ -116,7 +116,9 @@ pub fn judge(seen: &Seen, now: Timestamp) -> Status {
     line("definitions", None, all, if all { served } else { unserved.join("; ") });
 
     match &seen.deployment {
-        None => line("controller", None, false, "there is no Deployment fairlead-controller".into()),
+        None => {
+            line("controller", None, false, "there is no Deployment fairlead-controller".into())
+        }
         Some(deployment) if seen.controllers.is_empty() => {
             let why = readiness(deployment).why.unwrap_or_else(|| "no replica is wanted".into());
             line("controller", None, false, why);

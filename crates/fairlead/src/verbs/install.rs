@@ -1,6 +1,7 @@
 //! Fairlead in a cluster: `install`, `install check`, `upgrade`, `uninstall`, `status`.
 
 mod flags;
+mod node;
 mod remove;
 mod told;
 
@@ -9,16 +10,21 @@ use std::time::Duration;
 
 use flow::Deadline;
 use install::check::{self, Finding, Verdict as Judged};
-use install::cluster::Cluster;
+use install::cluster::{Cluster, Reference};
+use install::on_nodes::{self, Task};
 use install::record::Record;
 use install::rollout::Rollout;
 use install::status::{Seen, Status, judge};
 use jiff::Timestamp;
 use serde::Serialize;
+use serde_json::Value;
 
 use crate::output::{self, Failure, Format, NO, Output, Verdict};
 use crate::verbs::install::flags::{ChartFlags, ClusterFlags};
 use crate::verbs::install::told::Teller;
+
+/// For a pod on every node to start, look and end.
+const ON_NODES: Duration = Duration::from_secs(120);
 
 pub(crate) use remove::{Args as UninstallArgs, run as uninstall};
 
@@ -30,8 +36,9 @@ pub(crate) use remove::{Args as UninstallArgs, run as uninstall};
 ///
 /// Examples:
 ///   fairlead install check                                     can this cluster take it?
-///   fairlead install                                           everything, Fairlead as the pod network
-///   fairlead install --components guard,admission,mesh,console beside another pod network
+///   fairlead install                                           everything but the pod network
+///   fairlead install --components net,guard,mesh,console,admission
+///                                                              Fairlead as the pod network, too
 ///   fairlead install --values my.yaml --set controller.replicas=1
 ///   fairlead install --dry-run > fairlead.yaml                 for GitOps: what would be applied
 #[derive(Debug, clap::Args)]
@@ -78,6 +85,7 @@ struct Install {
 ///
 /// Examples:
 ///   fairlead install check
+///   fairlead install check --on-nodes           kernel features and sysctls of every node, too
 ///   fairlead install check --context prod-eu --components guard,admission -o json
 #[derive(Debug, clap::Args)]
 #[command(verbatim_doc_comment)]
@@ -86,6 +94,12 @@ struct Check {
     chart: ChartFlags,
     #[command(flatten)]
     cluster: ClusterFlags,
+    /// Also run a pod on every node that looks at its kernel, and is removed again; needs the image there
+    #[arg(long)]
+    on_nodes: bool,
+    /// Look at this machine alone, as root: its kernel, sysctls, other networks. No cluster is asked
+    #[arg(long, conflicts_with = "on_nodes")]
+    this_node: bool,
     #[command(flatten)]
     output: Output,
 }
@@ -177,15 +191,57 @@ fn render(args: &Install) -> Verdict {
 }
 
 fn run_check(args: &Check) -> Verdict {
+    if args.this_node {
+        return judged(&node::check(), args.output);
+    }
     let findings = block_on(async {
         let cluster = args.cluster.connect().await?;
-        let release = args.cluster.release_on(&cluster).await?;
-        let rendered = args.chart.render(&release, None)?;
+        let namespace = args.cluster.namespace();
+        let rendered = args.cluster.render(&cluster, &args.chart, None).await?;
         let now = Timestamp::now();
-        let checked = check::check(&cluster, &release.namespace, &rendered.objects, now);
-        checked.await.map_err(|error| explain(&error))
+        let checked = check::check(&cluster, namespace, &rendered.objects, now).await;
+        let mut findings = checked.map_err(|error| explain(&error))?;
+        if args.on_nodes {
+            let looked = look_at_nodes(&cluster, namespace, &rendered.objects).await;
+            findings.extend(looked.map_err(|error| explain(&error))?);
+        }
+        Ok(findings)
     })?;
-    args.output.print(&findings, || table(&findings))?;
+    judged(&findings, args.output)
+}
+
+/// In a namespace of its own where the installation's is not there yet.
+async fn look_at_nodes(
+    cluster: &Cluster,
+    namespace: &str,
+    objects: &[Value],
+) -> Result<Vec<Finding>, install::cluster::Error> {
+    let Some(agents) = objects.iter().find(|object| object["kind"] == "DaemonSet") else {
+        return Ok(Vec::new());
+    };
+    let space = install::rollout::namespace(namespace);
+    let of = Reference::new("v1", "Namespace", None, namespace);
+    let was_there = cluster.get(&of).await?.is_some();
+    if !was_there {
+        cluster.apply(&space).await?;
+    }
+    let args = ["install", "check", "--this-node", "-o", "json"].map(str::to_owned);
+    let directories = ["/etc/cni/net.d".to_owned()];
+    let task = Task {
+        args: &args,
+        directories: &directories,
+        ..Task::like_agents(agents, "check", namespace)
+    };
+    let nodes = on_nodes::linux_nodes(cluster).await?;
+    let ended = task.run(cluster, &nodes, Deadline::after(ON_NODES)).await;
+    if !was_there {
+        cluster.delete(&of).await?;
+    }
+    Ok(check::of_tasks(ended?))
+}
+
+fn judged(findings: &[Finding], output: Output) -> Verdict {
+    output.print(&findings, || table(findings))?;
     let fails = findings.iter().any(|finding| finding.verdict == Judged::Failure);
     Ok(if fails { ExitCode::from(NO) } else { ExitCode::SUCCESS })
 }
@@ -197,34 +253,35 @@ fn table(findings: &[Finding]) -> String {
             Judged::Warning => "warning",
             Judged::Failure => "NO",
         };
-        [finding.check.to_owned(), verdict.to_owned(), finding.message.clone()]
+        let node = finding.node.clone().unwrap_or_else(|| "-".to_owned());
+        [finding.check.to_string(), node, verdict.to_owned(), finding.message.clone()]
     };
     let rows: Vec<_> = findings.iter().map(row).collect();
-    output::table(["CHECK", "", "WHAT"], &rows)
+    output::table(["CHECK", "NODE", "", "WHAT"], &rows)
 }
 
 fn run_install(args: &Install) -> Verdict {
     let mut teller = Teller::new(args.output.output == Format::Table);
     let (done, notes) = block_on(async {
         let cluster = args.cluster.connect().await?;
-        let release = args.cluster.release_on(&cluster).await?;
-        let rendered = args.chart.render(&release, None)?;
+        let namespace = args.cluster.namespace();
+        let rendered = args.cluster.render(&cluster, &args.chart, None).await?;
         if !args.skip_checks {
             let now = Timestamp::now();
             let checked =
-                check::check(&cluster, &release.namespace, &rendered.objects, now).await;
+                check::check(&cluster, namespace, &rendered.objects, now).await;
             refuse(&checked.map_err(|error| explain(&error))?, &mut teller)?;
         }
         let wanted = args.chart.record(&rendered, None)?;
         let mut rollout = Rollout {
             cluster: &cluster,
-            namespace: &release.namespace,
+            namespace,
             deadline: Deadline::after(Duration::from_secs(args.timeout)),
             tell: &mut |progress| teller.tell(progress),
         };
         let rolled = rollout.install(&wanted, !args.no_wait).await;
         rolled.map_err(|error| explain(&error))?;
-        Ok((done(&wanted, None, &release.namespace, &teller), rendered.notes))
+        Ok((done(&wanted, None, namespace, &teller), rendered.notes))
     })?;
     args.output.print(&done, || {
         format!("\nfairlead {} is installed in {} s\n\n{notes}", done.version, done.seconds)
@@ -279,19 +336,19 @@ pub(crate) fn upgrade(args: &UpgradeArgs) -> Verdict {
     let mut teller = Teller::new(args.output.output == Format::Table);
     let done = block_on(async {
         let cluster = args.cluster.connect().await?;
-        let release = args.cluster.release_on(&cluster).await?;
-        let before = recorded(&cluster, &release.namespace).await?;
+        let namespace = args.cluster.namespace();
+        let before = recorded(&cluster, namespace).await?;
         let kept = (!args.reset_values).then_some(&before.chosen);
-        let rendered = args.chart.render(&release, kept)?;
+        let rendered = args.cluster.render(&cluster, &args.chart, kept).await?;
         let wanted = args.chart.record(&rendered, kept)?;
         let mut rollout = Rollout {
             cluster: &cluster,
-            namespace: &release.namespace,
+            namespace,
             deadline: Deadline::after(Duration::from_secs(args.timeout)),
             tell: &mut |progress| teller.tell(progress),
         };
         rollout.upgrade(&before, &wanted).await.map_err(|error| explain(&error))?;
-        Ok(done(&wanted, Some(&before), &release.namespace, &teller))
+        Ok(done(&wanted, Some(&before), namespace, &teller))
     })?;
     args.output.print(&done, || {
         let before = done.before.as_deref().unwrap_or_default();

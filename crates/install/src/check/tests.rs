@@ -15,9 +15,7 @@ fn node(name: &str, kernel: &str, architecture: &str) -> Value {
 
 #[test]
 fn an_old_server_is_said_to_be_one() {
-    let of = |minor| {
-        of_version(&Version { minor, text: format!("v1.{minor}.0") }).verdict
-    };
+    let of = |minor| of_version(&Version { minor, text: format!("v1.{minor}.0") }).verdict;
     assert_eq!(of(19), Verdict::Failure);
     assert_eq!(of(20), Verdict::Warning);
     assert_eq!(of(36), Verdict::Ok);
@@ -46,9 +44,7 @@ fn another_pod_network_is_known_by_its_daemons() {
 
 #[test]
 fn a_pool_over_the_nodes_or_the_services_is_refused() {
-    let pool = |network: &str| {
-        json!({"kind": "AddressPool", "metadata": {"name": "default"}, "spec": {"subnets": [{"ipv4": network}]}})
-    };
+    let pool = |network: &str| json!({"kind": "AddressPool", "metadata": {"name": "default"}, "spec": {"subnets": [{"ipv4": network}]}});
     let nodes = [node("a", "6.1.0", "amd64")];
     let service = json!({"spec": {"clusterIP": "10.96.0.1"}});
     let judged = |network: &str| of_addresses(&[pool(network)], &nodes, Some(&service));
@@ -78,4 +74,19 @@ fn many_names_are_counted() {
     let names: Vec<_> = (0..7).map(|i| i.to_string()).collect();
     assert_eq!(listed(&names), "0, 1, 2, 3, 4 and 2 more");
     assert_eq!(listed(&names[..1]), "0");
+}
+
+#[test]
+fn what_a_node_says_of_itself_is_said_with_its_name() {
+    let said = serde_json::to_string(&[Finding::new("nftables", Verdict::Ok, "there")]).unwrap();
+    let ended = Ended::from([
+        ("a".to_owned(), Ok(said)),
+        ("b".to_owned(), Err("ErrImageNeverPull".to_owned())),
+        ("c".to_owned(), Ok("Segmentation fault".to_owned())),
+    ]);
+    let found = of_tasks(ended);
+    assert_eq!(found[0].node.as_deref(), Some("a"));
+    assert_eq!(found[0].verdict, Verdict::Ok);
+    assert!(found[1].verdict == Verdict::Failure && found[1].message.contains("ErrImageNeverPull"));
+    assert!(found[2].verdict == Verdict::Failure && found[2].message.contains("Segmentation"));
 }

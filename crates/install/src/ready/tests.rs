@@ -86,7 +86,8 @@ fn a_pod_that_is_not_ready_says_why() {
         crashing.as_deref(),
         Some("CrashLoopBackOff; it ended with 2: error: no data directory")
     );
-    let creating =
-        pod(json!({"containerStatuses": [{"state": {"waiting": {"reason": "ContainerCreating"}}}]}));
+    let creating = pod(
+        json!({"containerStatuses": [{"state": {"waiting": {"reason": "ContainerCreating"}}}]}),
+    );
     assert_eq!(creating.as_deref(), Some("it is starting"));
 }

@@ -5,7 +5,12 @@ fn object(api_version: &str, kind: &str, name: &str) -> Value {
 }
 
 fn record(objects: &[Value]) -> Record {
-    Record { version: "1".to_owned(), chosen: json!({}), values: json!({}), objects: objects.to_vec() }
+    Record {
+        version: "1".to_owned(),
+        chosen: json!({}),
+        values: json!({}),
+        objects: objects.to_vec(),
+    }
 }
 
 #[test]
@@ -50,7 +55,12 @@ fn what_is_kept_says_so_itself() {
 fn a_failure_names_every_workload_and_its_pods() {
     let what = vec![NotReady {
         object: "DaemonSet fairlead/fairlead-agent".to_owned(),
-        readiness: Readiness { ready: false, done: 1, wanted: 3, why: Some("agents are not ready".to_owned()) },
+        readiness: Readiness {
+            ready: false,
+            done: 1,
+            wanted: 3,
+            why: Some("agents are not ready".to_owned()),
+        },
         pods: vec!["fairlead-agent-x on node2: ImagePullBackOff".to_owned()],
     }];
     let failed = Failed::NotReady { after: Duration::from_secs(300), what };
@@ -58,4 +68,15 @@ fn a_failure_names_every_workload_and_its_pods() {
     assert!(text.contains("after 300 s"), "{text}");
     assert!(text.contains("1 of 3, agents are not ready"), "{text}");
     assert!(text.contains("\n    fairlead-agent-x on node2: ImagePullBackOff"), "{text}");
+}
+
+#[test]
+fn an_old_server_is_sent_no_rules() {
+    let mut definition = object("apiextensions.k8s.io/v1", "CustomResourceDefinition", "pools");
+    definition["spec"] = json!({"versions": [{"schema": {"x-kubernetes-validations": [1], "type": "object"}}]});
+    let of = |minor| Version { minor, text: String::new() };
+    let new = fitted(vec![definition.clone()], &of(25));
+    assert_eq!(new, [definition.clone()]);
+    let old = fitted(vec![definition], &of(24));
+    assert_eq!(old[0]["spec"], json!({"versions": [{"schema": {"type": "object"}}]}));
 }

@@ -21,10 +21,12 @@ fn healthy() -> Seen {
         "metadata": {"name": "groups.fairlead.dev"},
         "status": {"conditions": [{"type": "Established", "status": "True"}]},
     });
-    let node = |name: &str| json!({
-        "metadata": {"name": name},
-        "status": {"conditions": [{"type": "Ready", "status": "True"}]},
-    });
+    let node = |name: &str| {
+        json!({
+            "metadata": {"name": name},
+            "status": {"conditions": [{"type": "Ready", "status": "True"}]},
+        })
+    };
     Seen {
         record: Some(Record {
             version: "0.2.0".to_owned(),
@@ -63,7 +65,8 @@ fn wrong(seen: &Seen) -> Vec<String> {
 fn what_is_well_is_said_in_one_line_each() {
     let status = judge(&healthy(), now());
     assert!(status.ok, "{status:?}");
-    let lines: Vec<_> = status.lines.iter().map(|line| (line.component, line.state.as_str())).collect();
+    let lines: Vec<_> =
+        status.lines.iter().map(|line| (line.component, line.state.as_str())).collect();
     assert_eq!(
         lines,
         [

@@ -78,15 +78,31 @@ fn whole_numbers(value: &Value) -> Value {
 /// Where two sets of objects differ.
 fn differences(ours: &[Value], theirs: &[Value]) -> Vec<String> {
     let (ours, theirs) = (by_name(ours), by_name(theirs));
-    let names: BTreeSet<_> = ours.keys().chain(theirs.keys()).collect();
-    let differs = |name: &&&String| ours.get(**name) != theirs.get(**name);
-    names
-        .iter()
-        .filter(differs)
-        .map(|name| {
-            format!("{name}:\n  ours:   {:?}\n  theirs: {:?}", ours.get(*name), theirs.get(*name))
-        })
-        .collect()
+    let mut found = Vec::new();
+    for name in ours.keys().chain(theirs.keys()).collect::<BTreeSet<_>>() {
+        differ(name, ours.get(name), theirs.get(name), &mut found);
+    }
+    found
+}
+
+fn differ(at: &str, ours: Option<&Value>, theirs: Option<&Value>, found: &mut Vec<String>) {
+    match (ours, theirs) {
+        (Some(Value::Object(a)), Some(Value::Object(b))) => {
+            for key in a.keys().chain(b.keys()).collect::<BTreeSet<_>>() {
+                differ(&format!("{at}/{key}"), a.get(key), b.get(key), found);
+            }
+        }
+        (a, b) if a == b => {}
+        (a, b) => {
+            let show = |value: Option<&Value>| {
+                let text = value.map_or_else(|| "nothing".to_owned(), Value::to_string);
+                let long = text.chars().count().saturating_sub(120);
+                // What differs in a long text is mostly its end.
+                text.chars().skip(long).collect::<String>()
+            };
+            found.push(format!("{at}:\n  ours:   {}\n  theirs: {}", show(a), show(b)));
+        }
+    }
 }
 
 #[test]

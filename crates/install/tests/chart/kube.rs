@@ -2,10 +2,12 @@
 
 use std::collections::BTreeSet;
 
-use install::chart::{Chart, Release, namespace};
+use install::chart::{Chart, Release};
 use install::values::Values;
 use kube::Api;
-use kube::api::{ApiResource, DynamicObject, GroupVersionKind, Patch, PatchParams, PostParams};
+use kube::api::{
+    ApiResource, DeleteParams, DynamicObject, GroupVersionKind, Patch, PatchParams, PostParams,
+};
 use serde_json::{Value, json};
 use testkit::{KubeServer, requires};
 
@@ -28,15 +30,19 @@ fn monitoring(kind: &str, plural: &str) -> Value {
     })
 }
 
-async fn apply(client: &kube::Client, object: &Value) -> Result<DynamicObject, kube::Error> {
+fn api_of(client: &kube::Client, object: &Value) -> Api<DynamicObject> {
     let version = object["apiVersion"].as_str().unwrap();
     let (group, version) = version.split_once('/').unwrap_or(("", version));
     let kind = GroupVersionKind::gvk(group, version, object["kind"].as_str().unwrap());
     let resource = ApiResource::from_gvk(&kind);
-    let api: Api<DynamicObject> = match object["metadata"]["namespace"].as_str() {
+    match object["metadata"]["namespace"].as_str() {
         Some(namespace) => Api::namespaced_with(client.clone(), namespace, &resource),
         None => Api::all_with(client.clone(), &resource),
-    };
+    }
+}
+
+async fn apply(client: &kube::Client, object: &Value) -> Result<DynamicObject, kube::Error> {
+    let api = api_of(client, object);
     // As Helm does it. Old servers refuse an apply with fields that they do not know.
     let new: DynamicObject = serde_json::from_value(object.clone()).unwrap();
     match api.create(&PostParams::default(), &new).await {
@@ -89,15 +95,24 @@ async fn a_server_takes_every_object_of_every_choice() {
     for (kind, plural) in [("PodMonitor", "podmonitors"), ("PrometheusRule", "prometheusrules")] {
         apply(&client, &monitoring(kind, plural)).await.unwrap();
     }
-    let release = Release { api_versions: versions(&client).await, ..Release::default() };
-    apply(&client, &namespace(&release)).await.unwrap();
+    let api_versions = versions(&client).await;
     let mut chosen = every_file();
     chosen.push(("defaults".to_owned(), Values::default()));
     for (name, values) in chosen {
+        // A namespace each: what one choice leaves out, the next must not find.
+        let namespace = name.replace('.', "-");
+        let release =
+            Release { namespace, api_versions: api_versions.clone(), ..Release::default() };
+        apply(&client, &install::chart::namespace(&release)).await.unwrap();
         let rendered = Chart::embedded().render(&release, &values).unwrap();
         assert!(rendered.objects.len() > 5, "{name}");
         for object in &rendered.objects {
             apply_soon(&client, object, &name).await;
+        }
+        // Pools keep the size of their blocks: the next choice has others.
+        for pool in rendered.objects.iter().filter(|object| object["kind"] == "AddressPool") {
+            let name = pool["metadata"]["name"].as_str().unwrap();
+            api_of(&client, pool).delete(name, &DeleteParams::default()).await.unwrap();
         }
     }
 }

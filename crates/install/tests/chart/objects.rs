@@ -279,3 +279,26 @@ fn a_local_cluster_is_open_as_far_as_was_said() {
         assert_eq!(bound, role.into_iter().collect::<Vec<_>>(), "{choice}");
     }
 }
+
+#[test]
+fn alerts_and_dashboards_are_those_of_the_repository() {
+    let chart = Chart::embedded();
+    let rendered = render("alerts.enabled=true,dashboards.enabled=true,alerts.labels.release=p");
+    let rule = get(&rendered, "PrometheusRule", "fairlead");
+    let file: Value = serde_saphyr::from_str(&chart.files()["monitoring/alerts.yaml"]).unwrap();
+    assert_eq!(rule["spec"], file);
+    assert_eq!(rule["metadata"]["labels"]["release"], "p");
+    let mut dashboards = 0;
+    for (path, text) in chart.files() {
+        let Some(file) = path.strip_prefix("monitoring/dashboards/") else { continue };
+        dashboards += 1;
+        let name = format!("fairlead-dashboard-{}", file.trim_end_matches(".json"));
+        let map = get(&rendered, "ConfigMap", &name);
+        let shown: Value = serde_json::from_str(map["data"][file].as_str().unwrap()).unwrap();
+        assert_eq!(shown, serde_json::from_str::<Value>(text).unwrap(), "{path}");
+        assert_eq!(map["metadata"]["labels"]["grafana_dashboard"], "1");
+    }
+    assert!(dashboards > 0);
+    let without = render("alerts.enabled=false");
+    assert!(find(&without, "PrometheusRule", "fairlead").is_none());
+}

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use install::chart::{Chart, Release, Rendered};
 use install::cluster::Cluster;
 use install::record::Record;
+use install::rollout;
 use install::values::Values;
 use serde_json::Value;
 
@@ -40,19 +41,26 @@ impl ClusterFlags {
         Release { namespace: self.namespace.clone(), ..Release::default() }
     }
 
-    /// For this one.
-    pub(super) async fn release_on(&self, cluster: &Cluster) -> Result<Release, Failure> {
+    /// What this cluster takes.
+    pub(super) async fn render(
+        &self,
+        cluster: &Cluster,
+        chart: &ChartFlags,
+        before: Option<&Value>,
+    ) -> Result<Rendered, Failure> {
         let mut release = self.release();
-        let served = cluster.api_versions().await.map_err(|error| explain(&error))?;
-        release.api_versions = served;
-        Ok(release)
+        release.api_versions = cluster.api_versions().await.map_err(|error| explain(&error))?;
+        let version = cluster.version().await.map_err(|error| explain(&error))?;
+        let mut rendered = chart.render(&release, before)?;
+        rendered.objects = rollout::fitted(rendered.objects, &version);
+        Ok(rendered)
     }
 }
 
 /// What is installed.
 #[derive(Clone, Debug, clap::Args)]
 pub(super) struct ChartFlags {
-    /// Components to install, separated by commas: net, guard, mesh, console, admission [default: all]
+    /// Components to install, separated by commas: net, guard, mesh, console, admission [default: all but net]
     #[arg(long, value_name = "LIST", value_delimiter = ',')]
     components: Vec<String>,
     /// YAML file with values of the chart; repeat it, the last one wins
