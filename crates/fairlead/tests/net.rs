@@ -525,3 +525,35 @@ fn a_directory_that_is_not_ours_is_not_purged() {
     assert!(done["notes"].to_string().contains("--data"), "{done}");
     assert_eq!(fs::read(place.path("home/letter")).unwrap(), b"dear");
 }
+
+/// As in a container that has the node's directories as volumes.
+#[test]
+fn a_data_directory_that_is_a_mount_point_is_emptied_and_one_in_use_is_left() {
+    requires!(netns);
+    let sandbox = Sandbox::new();
+    let node = sandbox.host("node");
+    let place = Place::new();
+    let (data, socket) = (place.path("data"), place.path("run/cni.sock"));
+    fs::create_dir_all(data.join("net")).unwrap();
+    fs::write(data.join("net/addresses.journal"), "").unwrap();
+    let lock = kernel::lock_file::LockFile::take(&data).unwrap();
+    let [data, socket] = [&data, &socket].map(|path| path.to_str().unwrap());
+    let uninstall = || {
+        let mut command = node.command("unshare");
+        let script = "mount --bind \"$0\" \"$0\" && exec \"$@\"";
+        command.args(["--mount", "sh", "-c", script, data, env!("CARGO_BIN_EXE_fairlead")]);
+        let options = ["--purge", "--data", data, "--net-socket", socket];
+        place.run_in(command, "uninstall", &options)
+    };
+    let (code, _, why) = uninstall();
+    assert_eq!(code, 2);
+    assert!(why.contains("in use by another process"), "{why}");
+    drop(lock);
+    for again in [false, true] {
+        let (code, done, why) = uninstall();
+        assert_eq!(code, 0, "{why}");
+        assert!(done["notes"].to_string().contains("mount point"), "{done}");
+        assert_eq!(done["removed"].as_array().unwrap().is_empty(), again, "{done}");
+        assert_eq!(fs::read_dir(data).unwrap().count(), 0);
+    }
+}

@@ -180,6 +180,7 @@ impl Data {
             }
             State::Unmarked | State::Held(_) => {}
         }
+        let was_empty = is_empty(&self.dir).map_err(cannot)?;
         // The lock goes last: until then a second command finds what this one found.
         for entry in fs::read_dir(&self.dir).map_err(cannot)? {
             let entry = entry.map_err(cannot)?;
@@ -192,7 +193,9 @@ impl Data {
             // A volume of the container that this runs in: its host can remove it.
             Err(e) if e.kind() == ErrorKind::ResourceBusy => {
                 notes.push(format!("{shown} is a mount point: it is empty, and stays"));
-                removed.push(format!("what was in {shown}"));
+                if !was_empty {
+                    removed.push(format!("what was in {shown}"));
+                }
             }
             done => {
                 gone(done).map_err(cannot)?;
