@@ -285,6 +285,18 @@ impl Objects {
         typed(self.0.apply(Type::of::<K>(), object, expected, deadline).await?)
     }
 
+    /// The same for who changes nothing but labels, annotations, finalizers or owners of what they read:
+    /// what is wrong with the spec is not their fault, and must not keep a finalizer in its place.
+    pub async fn apply_metadata<K: Kind>(
+        &self,
+        object: &K,
+        expected: Expected,
+        deadline: Deadline,
+    ) -> Result<K, Error> {
+        let object = checked("applying", object, |_| Ok(()), deadline)?;
+        typed(self.0.apply(Type::of::<K>(), object, expected, deadline).await?)
+    }
+
     /// Makes the status what `object` says; the rest is left alone. `NotFound` when it is gone.
     pub async fn apply_status<K: Kind>(
         &self,

@@ -11,6 +11,8 @@ pub(super) const NAME: &str = r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0
 pub(super) const LONGEST_NAME: usize = 253;
 /// As [`name::dns_label`] has it, but for its length.
 pub(super) const LABEL: &str = r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$";
+/// As [`name::key`] has it, but for the lengths of its parts.
+pub(super) const LABEL_KEY: &str = r"^([a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*/)?[A-Za-z0-9]([-_.A-Za-z0-9]*[A-Za-z0-9])?$";
 /// The key of a Secret's data.
 pub(super) const SECRET_KEY: &str = r"^[-._a-zA-Z0-9]+$";
 /// As [`text`] has it, but for its length.
@@ -93,3 +95,6 @@ pub(super) fn text(problems: &mut Invalid, field: &str, value: &str, least: usiz
         problems.add(field, "has a control character");
     }
 }
+
+#[cfg(test)]
+mod tests;

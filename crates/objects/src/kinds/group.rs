@@ -28,8 +28,6 @@ const LONGEST_VALUE: usize = 1024;
 const LONGEST_COMMENT: usize = 4096;
 /// A prefix of 253 characters, `/` and a name of 63.
 const LONGEST_LABEL: usize = 317;
-/// As `name::key` has it, but for the lengths of its parts.
-const LABEL_KEY: &str = r"^([a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*/)?[A-Za-z0-9]([-_.A-Za-z0-9]*[A-Za-z0-9])?$";
 const LONGEST_ENFORCEMENT: usize = 256;
 
 /// Endpoints that network rules speak of together.
@@ -90,7 +88,7 @@ pub struct GroupCriterion {
     pub key: GroupKey,
     /// Which label; for `label` and `namespaceLabel` only.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schemars(length(min = 1, max = LONGEST_LABEL), regex(pattern = LABEL_KEY))]
+    #[schemars(length(min = 1, max = LONGEST_LABEL), regex(pattern = field::LABEL_KEY))]
     pub label: Option<String>,
     pub op: GroupOp,
     /// For `address`, an address or a network.

@@ -80,3 +80,14 @@ fn a_token_has_a_hash_an_owner_and_a_time_that_can_be_read() {
         ["spec.user", "spec.hash", "spec.expires", "spec.description"]
     );
 }
+
+#[test]
+fn the_schema_takes_the_verbs_that_the_check_takes() {
+    let pattern = regex::Regex::new(super::VERB).unwrap();
+    for verb in super::VERBS.into_iter().chain(["*", "g?t", "*e*", "li*"]) {
+        assert!(pattern.is_match(verb), "{verb}");
+    }
+    for verb in ["", "read", "GET", "GET*", "get ", "g-*"] {
+        assert!(!pattern.is_match(verb), "{verb}");
+    }
+}

@@ -62,3 +62,17 @@ fn ports_are_read_as_they_are_written() {
     assert!(ports.contains(Protocol::TCP, 90) && !ports.contains(Protocol::TCP, 91));
     assert!(!ports.contains(Protocol::UDP, 80));
 }
+
+#[test]
+fn the_schema_takes_what_is_read_but_for_how_large_numbers_are() {
+    let pattern = regex::Regex::new(super::PORTS).unwrap();
+    let cases = ["tcp", "tcp/80", "udp/1-65535", "icmp6", "sctp/7", "ip-47", "ip-6/080"];
+    for text in cases {
+        assert!(pattern.is_match(text) && text.parse::<Ports>().is_ok(), "{text}");
+    }
+    for text in
+        ["", "80", "tcp/", "tcp/+80", "tcp/80-", "ip-", "ip-+47", "ip-0047", "tcp/000080", "x"]
+    {
+        assert!(!pattern.is_match(text) && text.parse::<Ports>().is_err(), "{text}");
+    }
+}
