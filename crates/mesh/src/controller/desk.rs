@@ -307,6 +307,7 @@ impl Desk {
                 cluster.why = Some(format!("its peers cannot be written: {why}"));
             }
         }
+        record::refuse(&mut status, before, mesh);
         record::complete(&mut status, before, going);
         let held = mesh.finalizers().iter().any(|finalizer| finalizer == FINALIZER);
         let record = match () {

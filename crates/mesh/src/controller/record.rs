@@ -9,7 +9,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::ResourceExt;
 use kube::api::ObjectMeta;
 use objects::kinds::{ClusterMesh, ClusterMeshStatus, MeshCondition, MeshState};
-use objects::{Error, Expected, Objects, Version};
+use objects::{Error, Expected, Kind, Objects, Version};
 use tracing::{debug, info};
 
 use super::{FINALIZER, FORGET};
@@ -44,7 +44,8 @@ impl Record {
                     _ => drop(mesh.annotations_mut().remove(FORGET)),
                 }
                 let version = Version(mesh.resource_version().unwrap_or_default());
-                match objects.apply(&mesh, Expected::Version(version), deadline).await {
+                let expected = Expected::Version(version);
+                match objects.apply_metadata(&mesh, expected, deadline).await {
                     Ok(_) | Err(Error::NotFound { .. }) => Ok(None),
                     Err(error) => Err(sentence(&error)),
                 }
@@ -63,6 +64,24 @@ impl Record {
                 }
             }
         }
+    }
+}
+
+/// A mesh that should have been refused, but was taken by a server that could not see it, says what is
+/// wrong with it.
+pub(super) fn refuse(
+    status: &mut ClusterMeshStatus,
+    before: Option<&ClusterMeshStatus>,
+    mesh: &ClusterMesh,
+) {
+    let Err(problems) = mesh.check() else { return };
+    for condition in status.conditions.iter_mut().filter(|condition| condition.r#type == "Ready") {
+        "False".clone_into(&mut condition.status);
+        "Invalid".clone_into(&mut condition.reason);
+        condition.message = clip(&format!("the mesh is invalid: {problems}"), 4000);
+        let same = find(before, "Ready").filter(|earlier| earlier.status == "False");
+        condition.last_transition_time =
+            same.and_then(|earlier| earlier.last_transition_time.clone());
     }
 }
 

@@ -1,7 +1,7 @@
-use objects::kinds::{ClusterMeshStatus, JoinedCluster, MeshState};
+use objects::kinds::{ClusterMesh, ClusterMeshStatus, JoinedCluster, MeshState};
 use serde_json::{Value, json};
 
-use super::{complete, is_ready, news};
+use super::{complete, is_ready, news, refuse};
 
 fn status(state: &str, ready: &str, reason: &str) -> ClusterMeshStatus {
     serde_json::from_value(json!({
@@ -70,4 +70,26 @@ fn a_mesh_that_goes_says_whom_it_waits_for_and_is_not_ready() {
     let said: Value = serde_json::to_value(&going.conditions).unwrap();
     assert_eq!(said[0]["message"], "peers are left in b: no answer");
     assert_eq!((&said[1]["status"], &said[1]["reason"]), (&json!("True"), &json!("Leaving")));
+}
+
+#[test]
+fn a_mesh_that_should_have_been_refused_says_why_it_is_not_ready() {
+    let mesh = |second: &str| -> ClusterMesh {
+        let cluster = |name: &str, of: &str| json!({"name": name, "clusterRef": of, "allowedNetworks": ["10.0.0.0/16"]});
+        serde_json::from_value(json!({
+            "apiVersion": "fairlead.dev/v1alpha1", "kind": "ClusterMesh",
+            "metadata": {"name": "m", "namespace": "n"},
+            "spec": {"clusters": [cluster("a", "x"), cluster("b", second)]},
+        }))
+        .unwrap()
+    };
+    let mut status = status("Converged", "True", "Converged");
+    let before = status.clone();
+    refuse(&mut status, None, &mesh("y"));
+    assert_eq!(status, before);
+    refuse(&mut status, None, &mesh("x"));
+    assert!(!is_ready(&status));
+    assert_eq!(status.conditions[0].reason, "Invalid");
+    let sentence = "the mesh is invalid: spec.clusters[1]: is the same cluster as clusters[0]";
+    assert_eq!(status.conditions[0].message, sentence);
 }
