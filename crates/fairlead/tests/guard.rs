@@ -398,3 +398,40 @@ fn two_nodes_that_enrolled_see_one_connection_and_it_is_counted_once() {
     alive("two");
     controller.hears_exactly(&datagrams.said);
 }
+
+#[test]
+fn the_address_of_a_bridge_to_pods_is_its_own_node_s() {
+    requires!(netns);
+    let sandbox = Sandbox::new();
+    let [hub, one, two] = ["hub", "one", "two"].map(|name| sandbox.host(name));
+    let [web, db] = ["web", "db"].map(|name| sandbox.host(name));
+    sandbox.link((&hub, "10.1.0.1/24"), (&one, "10.1.0.2/24"));
+    sandbox.link((&hub, "10.2.0.1/24"), (&two, "10.2.0.2/24"));
+    // As ptp and bridge do it, with the same address on both nodes.
+    sandbox.link((&one, "10.244.0.1/24"), (&web, "10.244.0.8/24"));
+    sandbox.link((&two, "10.244.0.1/24"), (&db, "10.244.0.9/24"));
+    let dir = tempfile::tempdir().unwrap();
+    let dir = dir.path();
+    let controller =
+        Controller::start(&hub, &dir.join("hub"), &["--agents-listen", "0.0.0.0:7681"]);
+    for node in ["one", "two"] {
+        let token = controller.insist(&["agents", "token", "--node", node]);
+        std::fs::write(dir.join(node).with_extension("token"), token).unwrap();
+    }
+    let _one = observer(&one, "one", "10.1.0.2", "10.1.0.1:7681", dir);
+    let _two = observer(&two, "two", "10.2.0.2", "10.2.0.1:7681", dir);
+    for node in ["one", "two"] {
+        controller.until("agents", |line| line["node"] == node && line["state"] == "alive");
+    }
+    let gateway = "10.244.0.1".parse().unwrap();
+    for (node, name, pod, address) in
+        [(&one, "one", &web, "10.244.0.8"), (&two, "two", &db, "10.244.0.9")]
+    {
+        let server = address.parse().unwrap();
+        let mut probe = Datagrams::open(&open(node), &open(pod), gateway, server);
+        probe.say(10, 100);
+        let line = controller.hears_exactly(&probe.said);
+        let client = &line["client"];
+        assert_eq!((&client["kind"], &client["node"]), (&"host".into(), &name.into()), "{line:#}");
+    }
+}

@@ -91,6 +91,9 @@ pub struct JoinFacts {
     pub memory: u64,
     /// The node's own.
     pub addresses: Vec<IpAddr>,
+    /// Those of all of its interfaces. Not kept with the agent: see
+    /// [`Ingest::local_addresses_of`](crate::ingest::Ingest::local_addresses_of).
+    pub local_addresses: Vec<IpAddr>,
 }
 
 /// What an agent had to drop since its start.

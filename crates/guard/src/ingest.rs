@@ -270,7 +270,11 @@ impl Ingest {
         let name: Arc<str> = node.into();
         desks.iter().for_each(|desk| desk.forget(&name));
         let now = Moment::now();
-        world.update(|world| world.set_local(node, &[], now) | world.set_host(node, &[], now));
+        world.update(|world| {
+            world.set_local(node, &[], now)
+                | world.set_host(node, &[], now)
+                | world.directory.set_local_addresses(node, &[])
+        });
     }
 
     /// Whether it is the same one, of the same term.
@@ -298,6 +302,12 @@ impl Ingest {
     /// nodes, that is what counts.
     pub fn addresses_of(&self, node: &str, addresses: &[IpAddr]) {
         self.0.world.update(|world| world.set_host(node, addresses, Moment::now()));
+    }
+
+    /// The addresses of all interfaces of a node, as its agent knows them: all of them. In what that
+    /// agent reports, an address among them that is nobody else's is the node's.
+    pub fn local_addresses_of(&self, node: &str, addresses: &[IpAddr]) {
+        self.0.world.update(|world| world.directory.set_local_addresses(node, addresses));
     }
 
     /// The conversations, as they were last published.

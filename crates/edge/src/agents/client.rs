@@ -177,11 +177,28 @@ impl Client {
         tasks: &Tasks,
     ) -> Result<(Self, Joined), ClientError> {
         let mut calls = connect(address, config, tasks).await?;
-        let JoinFacts { node, incarnation, version, kernel, cores, memory, addresses } =
-            facts.clone();
+        let JoinFacts {
+            node,
+            incarnation,
+            version,
+            kernel,
+            cores,
+            memory,
+            addresses,
+            local_addresses,
+        } = facts.clone();
         let addresses = addresses.into_iter().map(wire::octets).collect();
-        let request =
-            proto::JoinRequest { node, incarnation, version, kernel, cores, memory, addresses };
+        let local_addresses = local_addresses.into_iter().map(wire::octets).collect();
+        let request = proto::JoinRequest {
+            node,
+            incarnation,
+            version,
+            kernel,
+            cores,
+            memory,
+            addresses,
+            local_addresses,
+        };
         let asked = Deadline::after(CONNECT).bound(calls.join(request)).await;
         let joined =
             asked.map_err(|_| ClientError::Unreachable(format!("{address}: no answer")))?;

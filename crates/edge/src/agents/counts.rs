@@ -21,6 +21,7 @@ pub trait Counts: Clone + fmt::Debug + Send + Sync + 'static {
     fn forget_agent(&self, node: &str);
     fn pods_of(&self, node: &str, workloads: &[LocalWorkload]);
     fn addresses_of(&self, node: &str, addresses: &[IpAddr]);
+    fn local_addresses_of(&self, _node: &str, _addresses: &[IpAddr]) {}
     fn shipped(&self) -> &Snapshot<Shipped>;
 }
 
@@ -48,6 +49,10 @@ impl Counts for Ingest {
 
     fn addresses_of(&self, node: &str, addresses: &[IpAddr]) {
         Self::addresses_of(self, node, addresses);
+    }
+
+    fn local_addresses_of(&self, node: &str, addresses: &[IpAddr]) {
+        Self::local_addresses_of(self, node, addresses);
     }
 
     fn shipped(&self) -> &Snapshot<Shipped> {

@@ -34,6 +34,8 @@ const SMALL: usize = 16 << 10;
 const LONGEST: usize = 253;
 /// Of a node.
 const ADDRESSES: usize = 64;
+/// Of all of a node's interfaces.
+const LOCAL_ADDRESSES: usize = 1024;
 /// When to ask again who is not ready.
 const SOON: Duration = Duration::from_secs(1);
 const TICK: Duration = Duration::from_secs(1);
@@ -275,19 +277,43 @@ impl<C: Counts> Server<C> {
                 SOON,
             ));
         };
-        let proto::JoinRequest { node, incarnation, version, kernel, cores, memory, addresses } =
-            asked;
+        let proto::JoinRequest {
+            node,
+            incarnation,
+            version,
+            kernel,
+            cores,
+            memory,
+            addresses,
+            local_addresses,
+        } = asked;
         let addresses = addresses.iter().map(|bytes| wire::address(bytes)).collect::<Option<_>>();
         let addresses: Vec<_> = addresses
             .filter(|addresses: &Vec<_>| addresses.len() <= ADDRESSES)
             .ok_or_else(|| Status::invalid_argument("a node has 64 addresses of 4 or 16 bytes"))?;
-        let facts = JoinFacts { node, incarnation, version, kernel, cores, memory, addresses };
+        let local = local_addresses.iter().map(|bytes| wire::address(bytes)).collect();
+        let local: Vec<_> = Option::filter(local, |local: &Vec<_>| local.len() <= LOCAL_ADDRESSES)
+            .ok_or_else(|| {
+                Status::invalid_argument("a node has 1024 local addresses of 4 or 16 bytes")
+            })?;
+        let local_addresses = Vec::new();
+        let facts = JoinFacts {
+            node,
+            incarnation,
+            version,
+            kernel,
+            cores,
+            memory,
+            addresses,
+            local_addresses,
+        };
         let agent = self.agents.join(facts).map_err(|refused| match refused {
             NotJoined::Outdated { known } => outdated(&refused.to_string(), known),
             NotJoined::Full => come_back(Code::ResourceExhausted, &refused.to_string(), 60 * SOON),
             NotJoined::BadName => Status::invalid_argument(refused.to_string()),
         })?;
         counts.addresses_of(&agent.node, &agent.facts.addresses);
+        counts.local_addresses_of(&agent.node, &local);
         op.finish(Outcome::Done);
         Ok(proto::Joined {
             agent: agent.id.to_string(),

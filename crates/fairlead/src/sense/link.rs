@@ -30,6 +30,7 @@ use tracing::{info, warn};
 
 use super::Word;
 use super::metrics::Metrics;
+use super::place;
 use super::watcher::Outgoing;
 
 const CURVE: Curve = Curve { first: Duration::from_millis(500), most: Duration::from_secs(60) };
@@ -151,7 +152,8 @@ impl Link {
         words.send(Word::Joining { answer }).await.map_err(|_| gone())?;
         let incarnation = incarnation.await.map_err(|_| gone())?;
         let endpoint = Endpoint { addresses: self.controllers.clone(), identity: identity.clone() };
-        let facts = self.facts(incarnation);
+        let local = local_addresses().await;
+        let facts = self.facts(incarnation, local.clone());
         // Boxed, as enrolling is: a handshake is large, and is over soon.
         let joining = Client::join(&endpoint, &facts, &self.tasks, Deadline::after(JOIN));
         let (client, joined) = Box::pin(joining).await?;
@@ -182,6 +184,10 @@ impl Link {
                     words.send(Word::Rules(rules)).await.map_err(|_| gone())?;
                 }
                 _ = renewal.tick() => {
+                    // A bridge, or the wire of a first pod: told by joining again.
+                    if local_addresses().await.iter().any(|address| !local.contains(address)) {
+                        return Err(ClientError::Over("the node has more addresses".to_owned()));
+                    }
                     let aged = identity.as_ref().filter(|it| it.is_aged(Timestamp::now()));
                     if let Some(identity) = aged {
                         client.renew(identity, Deadline::after(ASK)).await?;
@@ -282,7 +288,7 @@ impl Link {
         Ok(Identity::enrol_pod(controllers, token, &authorities, node, dir, tasks, deadline).await)
     }
 
-    fn facts(&self, incarnation: u64) -> JoinFacts {
+    fn facts(&self, incarnation: u64, local_addresses: Vec<IpAddr>) -> JoinFacts {
         let addresses = match self.addresses.as_slice() {
             [] => net::daemon::sent_from(),
             given => given.to_vec(),
@@ -297,7 +303,21 @@ impl Link {
             cores: u32::try_from(cores).unwrap_or(u32::MAX),
             memory: machine.totalram.saturating_mul(machine.mem_unit.into()),
             addresses,
+            local_addresses,
         }
+    }
+}
+
+/// The addresses of all interfaces of this node; none where they cannot be read.
+async fn local_addresses() -> Vec<IpAddr> {
+    // The kernel is asked several times, and a node may have hundreds of interfaces.
+    match tokio::task::spawn_blocking(place::local).await {
+        Ok(Ok(local)) => local,
+        Ok(Err(error)) => {
+            warn!(%error, "the addresses of the node's interfaces cannot be read");
+            Vec::new()
+        }
+        Err(_) => Vec::new(),
     }
 }
 

@@ -17,6 +17,34 @@ pub(super) fn name() -> io::Result<String> {
     Ok(format!("{} {}", boot.trim_end(), namespace.inode))
 }
 
+/// kube-proxy keeps the addresses of Services here; they are not the node's.
+const SERVICES: &str = "kube-ipvs0";
+/// More than a controller takes; a node has some ten.
+const MOST_LOCAL: usize = 1024;
+
+/// The addresses of all interfaces of the host, each once: among them those of bridges and of the
+/// host's ends of pods' wires, from which kubelet's probes come. Loopback and what is valid on one
+/// link only is left out.
+pub(super) fn local() -> io::Result<Vec<IpAddr>> {
+    let mut netlink = Netlink::open()?;
+    let mut local = Vec::new();
+    for link in netlink.links().map_err(io::Error::other)? {
+        if link.name == SERVICES {
+            continue;
+        }
+        let addresses = netlink.addresses(link.index).map_err(io::Error::other)?;
+        local.extend(addresses.iter().map(|address| address.address.addr()));
+    }
+    local.retain(|address| match address {
+        IpAddr::V4(address) => !address.is_loopback(),
+        IpAddr::V6(address) => !address.is_loopback() && !address.is_unicast_link_local(),
+    });
+    local.sort();
+    local.dedup();
+    local.truncate(MOST_LOCAL);
+    Ok(local)
+}
+
 /// Those of all links, and the blocks that this node's pods have theirs from.
 pub(super) fn own(
     netlink: &mut Netlink,

@@ -8,6 +8,9 @@
 //!   was given up it still stands for its last holder (the end of a connection is reported late).
 //!   Then come named networks outside, the longest prefix first; then, in the cluster's own ranges,
 //!   it is unmanaged; else external.
+//! - What an agent reports of an address that its own node has on some interface (a bridge to its
+//!   pods, docker0), and that is nobody's by the above, is about that node. Other nodes may have the
+//!   same address: of what they report it is theirs.
 //! - Clones share structure: publish it in a [`flow::Snapshot`].
 
 use std::fmt;
@@ -37,8 +40,18 @@ pub struct Directory {
     /// Longest prefix first.
     named: Arc<[(IpNet, Arc<Endpoint>)]>,
     ranges: Arc<[IpNet]>,
+    /// By node.
+    local: Map<Arc<str>, Arc<Local>>,
     external: Arc<Endpoint>,
     unmanaged: Arc<Endpoint>,
+}
+
+/// The addresses of all interfaces of a node.
+#[derive(Debug)]
+struct Local {
+    /// Sorted.
+    addresses: Vec<IpAddr>,
+    endpoint: Arc<Endpoint>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -73,6 +86,7 @@ impl Directory {
             holdings: Map::new(),
             named: Arc::default(),
             ranges: Arc::default(),
+            local: Map::new(),
             external: Arc::new(Endpoint::External { name: None }),
             unmanaged: Arc::new(Endpoint::Unmanaged),
         }
@@ -96,6 +110,38 @@ impl Directory {
         } else {
             Arc::clone(&self.external)
         }
+    }
+
+    /// Whose `address` was at `at`, as the agent of `node` has seen it.
+    pub fn resolve_seen_by(&self, node: &str, address: IpAddr, at: Moment) -> Arc<Endpoint> {
+        let found = self.resolve(address, at);
+        if !matches!(*found, Endpoint::Unmanaged | Endpoint::External { .. }) {
+            return found;
+        }
+        let address = address.to_canonical();
+        let local = self.local.get(node);
+        match local.filter(|local| local.addresses.binary_search(&address).is_ok()) {
+            Some(local) => Arc::clone(&local.endpoint),
+            None => found,
+        }
+    }
+
+    /// The addresses of all interfaces of a node: all of them. Says whether anything changed.
+    pub fn set_local_addresses(&mut self, node: &str, addresses: &[IpAddr]) -> bool {
+        let mut addresses: Vec<_> = addresses.iter().map(IpAddr::to_canonical).collect();
+        addresses.sort();
+        addresses.dedup();
+        let before = self.local.get(node).map_or(&[][..], |local| &local.addresses);
+        if before == addresses {
+            return false;
+        }
+        if addresses.is_empty() {
+            self.local.remove(node);
+        } else {
+            let endpoint = Arc::new(Endpoint::Host { name: node.into() });
+            self.local.insert(node.into(), Arc::new(Local { addresses, endpoint }));
+        }
+        true
     }
 
     /// Each answers whether anything changed; `at` is when it was so, for what it no longer has.

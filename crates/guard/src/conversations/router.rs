@@ -82,7 +82,8 @@ impl Router {
         for record in &report.records {
             let end = |address: std::net::IpAddr| {
                 let address = address.to_canonical();
-                End { endpoint: directory.resolve(address, record.last), address }
+                let endpoint = directory.resolve_seen_by(&report.agent, address, record.last);
+                End { endpoint, address }
             };
             let (client, server) = (end(record.client), end(record.server));
             let side = side::counts(&report.agent, &client.endpoint, &server.endpoint, &alive);

@@ -52,6 +52,29 @@ fn an_address_that_was_used_again_is_not_credited_to_the_wrong_pod() {
 }
 
 #[test]
+fn a_local_address_is_the_node_s_whose_agent_reports_it() {
+    let mut directory = Directory::new();
+    directory.set_ranges(&["10.244.0.0/16".parse().unwrap()]);
+    directory.apply_pod(&pod("web", &["10.244.0.9"], at(0)), at(0));
+    let (gateway, docker) = (ip("10.244.0.1"), ip("172.17.0.1"));
+    assert!(directory.set_local_addresses("a", &[docker, gateway, docker]));
+    assert!(!directory.set_local_addresses("a", &[gateway, docker]), "nothing new");
+    assert!(directory.set_local_addresses("b", &[docker, ip("10.244.0.9")]));
+    let seen_by = |directory: &Directory, node: &str, address: &str| {
+        directory.resolve_seen_by(node, ip(address), at(1)).to_string()
+    };
+    assert_eq!(seen_by(&directory, "a", "10.244.0.1"), "host a");
+    assert_eq!(seen_by(&directory, "a", "::ffff:10.244.0.1"), "host a");
+    assert_eq!(seen_by(&directory, "b", "10.244.0.1"), "unmanaged", "it is not b's");
+    assert_eq!(seen_by(&directory, "a", "172.17.0.1"), "host a");
+    assert_eq!(seen_by(&directory, "b", "172.17.0.1"), "host b");
+    assert_eq!(seen_by(&directory, "c", "172.17.0.1"), "external");
+    assert_eq!(seen_by(&directory, "b", "10.244.0.9"), "shop/web", "it is known to be a pod's");
+    assert!(directory.set_local_addresses("a", &[]));
+    assert_eq!(seen_by(&directory, "a", "10.244.0.1"), "unmanaged");
+}
+
+#[test]
 fn a_deletion_that_is_told_late_still_comes_right() {
     let mut directory = Directory::new();
     directory.apply_pod(&pod("old", &["10.0.0.1"], at(0)), at(0));
