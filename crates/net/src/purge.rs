@@ -4,7 +4,7 @@
 //! number, in the main table and in the tables that blocks were exported to. What is not there is not
 //! missed, so that it can be done again.
 
-use kernel::netlink::{Change, Link, LinkRef, Route};
+use kernel::netlink::{Change, Link, LinkRef, Netlink, Route};
 
 use crate::node::{Node, NodeError};
 use crate::wiring::{MAIN_TABLE, ROUTE_PROTOCOL};
@@ -20,7 +20,7 @@ pub struct Purged {
 
 /// The containers' interfaces that are ours. Blocks.
 pub fn interfaces(node: &Node) -> Result<Vec<Link>, NodeError> {
-    let mut links = node.netlink(|netlink| netlink.links())?;
+    let mut links = node.netlink(Netlink::links)?;
     links
         .retain(|link| link.kind.as_deref() == Some("veth") && cni::interface::is_ours(&link.name));
     Ok(links)

@@ -41,13 +41,17 @@ ports_run() {
     export CAP_ARGS='{"portMappings":[{"hostPort":8080,"containerPort":80,"protocol":"tcp"}]}'
     cnitool add pods "$netns" >&2
     nsenter --net="$netns" busybox nc -ll -p 80 -e echo "through the host port" >/dev/null 2>&1 &
-    trap "kill $!" EXIT
+    server=$!
+    trap 'kill "$server"' EXIT
     await nsenter --net="$netns" busybox nc -w 2 127.0.0.1 80
     nsenter --net="$from" busybox nc -w 10 192.0.2.1 8080
     # No CHECK: this portmap's own looks for the rules of one family in the tables of the other.
     cnitool del pods "$netns"
     cnitool del pods "$netns"
-    ! nsenter --net="$from" busybox nc -w 2 192.0.2.1 8080 >&2
+    if nsenter --net="$from" busybox nc -w 2 192.0.2.1 8080 >&2; then
+        echo "the host port is there after the container" >&2
+        return 1
+    fi
 }
 
 # A layer with one file and its names, and what makes it an image.
