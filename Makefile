@@ -4,7 +4,7 @@ CARGO ?= cargo
 DATA ?= .data
 RUNS ?= 5
 
-.PHONY: help run test lint bench ci
+.PHONY: help run test lint bench image dist ci
 
 help: ## what can be made
 	@awk -F ':.*## ' '/^[a-z]+:.*## /{printf "make %-6s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -27,6 +27,14 @@ lint: ## formatting, clippy with warnings as errors, shell scripts
 bench: ## every benchmark, RUNS times: one table of ratios against named rivals
 	@scripts/setup bench
 	KUBEBUILDER_ASSETS=$$(scripts/kube-assets) $(CARGO) run --quiet --release -p bench -- --runs $(RUNS)
+
+image: ## the container image from the programs of `make dist`: target/dist/fairlead.tar
+	@scripts/setup dist
+	scripts/image target/dist/fairlead.tar
+
+dist: ## what is released, into target/dist: programs, image, packages, checksums
+	@scripts/setup dist
+	scripts/dist
 
 # clippy is the compiler here: it lints what it builds, and nothing is built twice.
 ci: export RUSTC_WORKSPACE_WRAPPER = clippy-driver

@@ -162,3 +162,6 @@ impl Meshes {
         figures
     }
 }
+
+#[cfg(test)]
+mod tests;
