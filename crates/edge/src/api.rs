@@ -21,6 +21,7 @@ mod gates;
 mod guard;
 mod inflight;
 mod kinds;
+mod leader;
 mod listing;
 mod logs;
 mod meshes;
@@ -58,6 +59,7 @@ use tokio::sync::Semaphore;
 pub use agents::AgentDesk;
 pub use gates::Gates;
 pub use guard::Guard;
+pub use leader::{LeaderReach, LeaderRoute};
 pub use problem::{Code, Problem};
 
 use crate::serve::{Limits, ending_connections, serve};
@@ -84,6 +86,8 @@ pub struct Api {
     agents: Option<AgentDesk>,
     /// None where nobody looks at conversations.
     guard: Option<Guard>,
+    /// None where nobody else can lead.
+    leader: Option<LeaderRoute>,
     pub meshes: Meshes,
     /// Streams are its tasks, and end with it.
     pub tasks: Tasks,
@@ -122,6 +126,7 @@ impl Api {
             admission: None,
             agents: None,
             guard: None,
+            leader: None,
             tasks,
             no_clusters,
             leaving: None,
@@ -140,6 +145,12 @@ impl Api {
     #[must_use]
     pub fn with_leaving(self, leaving: Stop) -> Self {
         Self { leaving: Some(leaving), ..self }
+    }
+
+    /// Asks the leader for what only it has, or says where it is.
+    #[must_use]
+    pub fn with_leader(self, leader: LeaderRoute) -> Self {
+        Self { leader: Some(leader), ..self }
     }
 
     /// Shows the agents, and lets more of them in.

@@ -230,3 +230,6 @@ where
         tracing::debug!(%error, "connection ended early");
     }
 }
+
+#[cfg(test)]
+mod tests;

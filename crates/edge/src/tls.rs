@@ -8,12 +8,12 @@ use std::time::{Duration, SystemTime};
 
 use flow::{Snapshot, Stop, Tasks};
 use guard::admission::Certificates;
-use rustls::ServerConfig;
 use rustls::crypto::ring;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::server::{ClientHello, ResolvesServerCert};
 use rustls::sign::CertifiedKey;
+use rustls::{ClientConfig, RootCertStore, ServerConfig};
 use tokio_rustls::TlsAcceptor;
 
 /// How often the files are looked at: two `stat`s, and a rotation has days.
@@ -208,6 +208,20 @@ impl ResolvesServerCert for Held {
     fn resolve(&self, _hello: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
         self.current.read(Clone::clone)
     }
+}
+
+/// For connections to a server that shows a certificate of `authorities` (PEM); HTTP/1.1.
+pub(crate) fn client(authorities: &str) -> Result<Arc<ClientConfig>, TlsError> {
+    let mut roots = RootCertStore::empty();
+    for authority in CertificateDer::pem_slice_iter(authorities.as_bytes()) {
+        roots.add(authority?)?;
+    }
+    let mut config = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()))
+        .with_safe_default_protocol_versions()?
+        .with_root_certificates(roots)
+        .with_no_client_auth();
+    config.alpn_protocols = vec![b"http/1.1".to_vec()];
+    Ok(Arc::new(config))
 }
 
 fn acceptor(resolver: Arc<dyn ResolvesServerCert>, protocols: &[&str]) -> TlsAcceptor {

@@ -13,7 +13,7 @@ use flow::{Stop, Tasks};
 use guard::admission::Certificates;
 use tracing::warn;
 
-use crate::config::{Config, ListenAddress, Store, TlsSource};
+use crate::config::{Config, Store, TlsSource};
 use crate::values;
 
 /// The Service by which the API is reached in its cluster.
@@ -26,7 +26,7 @@ pub(crate) fn is_auto(config: &Config) -> bool {
     config.api.tls == TlsSource::Auto
 }
 
-/// The hosts that such a certificate is for.
+/// The hosts that such a certificate is for: the same on every replica, because all serve with one.
 pub(crate) fn names(config: &Config) -> Vec<String> {
     if !is_auto(config) {
         return Vec::new();
@@ -38,12 +38,9 @@ pub(crate) fn names(config: &Config) -> Vec<String> {
             format!("{SERVICE}.{namespace}"),
             SERVICE.to_owned(),
         ],
-        Store::Embedded => vec![values::machine_name()],
+        Store::Embedded => vec![values::machine_name(), config.api.listen.local_host()],
     };
     names.extend(["localhost", "127.0.0.1", "::1"].map(String::from));
-    if let ListenAddress::One(_) = config.api.listen {
-        names.push(config.api.listen.local_host());
-    }
     names.extend(config.api.names.iter().cloned());
     let mut once = Vec::new();
     names.retain(|name| {

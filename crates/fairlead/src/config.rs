@@ -27,7 +27,7 @@ use crate::values;
 
 pub(crate) use admin::Admin;
 pub(crate) use admission::{Admission, Service, Webhook};
-pub(crate) use agents::{Agents, ObjectName, ServiceAccount};
+pub(crate) use agents::{Agents, ServiceAccount};
 pub(crate) use api::Api;
 pub(crate) use fleet::Fleet;
 pub(crate) use guard::Guard;

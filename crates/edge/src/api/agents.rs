@@ -16,6 +16,7 @@ use utoipa_axum::routes;
 use super::Api;
 use super::door::Asker;
 use super::extract::Body;
+use super::leader::not_here;
 use super::problem::{Code, Problem};
 use super::route::{Route, Routes};
 
@@ -35,7 +36,7 @@ pub struct AgentDesk {
 
 pub(crate) fn routes() -> Routes {
     Routes::default()
-        .with(Route::read(), routes!(agents))
+        .with(Route::read().at_leader(), routes!(agents))
         .with(Route::write(Verb::Create, TOKENS), routes!(create_agent_token))
         .with(Route::write(Verb::Delete, AGENTS), routes!(revoke_agent))
 }
@@ -117,9 +118,7 @@ async fn agents(State(api): State<Api>, asker: Asker) -> Result<Json<NodeAgents>
     asker.may_in_fleet(AGENTS, Verb::List)?;
     let AgentDesk { agents, seat, .. } = desk(&api)?;
     if seat.ingest().is_none() {
-        let detail = "agents are with the replica that leads, and this one does not; ask again, or \
-                      ask that one";
-        return Err(Problem::new(Code::NotReady, detail).come_back(Duration::from_secs(2)));
+        return Err(not_here(&api, "agents"));
     }
     let interval_ms = u64::try_from(agents.interval().as_millis()).unwrap_or(u64::MAX);
     let agents = agents.list().into_iter().map(NodeAgent::from).collect();

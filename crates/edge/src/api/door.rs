@@ -29,6 +29,7 @@ use http::{HeaderMap, Method, StatusCode, header};
 
 use super::Api;
 use super::gates::Door;
+use super::leader;
 use super::problem::{Code, Problem};
 use super::route::Route;
 use crate::serve::Peer;
@@ -165,7 +166,7 @@ async fn pass(
     let asker = match route.door {
         Door::Strangers => None,
         _ => {
-            let who = authenticate(api, &request)?;
+            let who = authenticate(api, route, &request)?;
             let permissions = api.access.permissions(&who);
             Some(Asker { who, permissions, deadline })
         }
@@ -185,6 +186,17 @@ async fn pass(
     let permit = api.gates.at(door).admit(route.priority, deadline).await.map_err(|refused| {
         Problem::new(Code::Overloaded, refused.to_string()).come_back(refused.retry_after)
     })?;
+
+    if route.at_leader
+        && let Some(asker) = &asker
+        && let Some(question) = leader::question(api, &asker.who, &request)
+    {
+        op.step("leader");
+        let answer = question.ask(&api.tasks, deadline).await;
+        // What it took was the leader's doing.
+        permit.ignore();
+        return answer;
+    }
 
     let mut audited = None;
     if let (Some(verb), Some(asker)) = (route.writes, &asker) {
@@ -236,8 +248,12 @@ impl Named {
 
 /// Who sent it: by a token, or by a cookie, which counts only with the proof that a page of ours
 /// sent it.
-fn authenticate(api: &Api, request: &Request) -> Result<Who, Problem> {
+fn authenticate(api: &Api, route: Route, request: &Request) -> Result<Who, Problem> {
     let headers = request.headers();
+    if leader::has_pass(headers) {
+        let who = route.at_leader.then(|| leader::passed(api, request)).flatten();
+        return who.ok_or_else(|| access::Unauthenticated::Unknown.into());
+    }
     if let Some(token) = bearer(headers) {
         return Ok(api.access.by_token(token)?);
     }

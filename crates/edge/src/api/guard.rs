@@ -8,8 +8,6 @@ mod groups;
 mod rules;
 mod violations;
 
-use std::time::Duration;
-
 use ::guard::conversations::{End, Endpoint, Moment};
 use ::guard::ingest::{Book, Ingest, NOT_ENFORCED, Seat};
 use jiff::Timestamp;
@@ -18,6 +16,7 @@ use serde::Serialize;
 use utoipa::ToSchema;
 
 use super::Api;
+use super::leader::not_here;
 use super::problem::{Code, Problem};
 use super::route::Routes;
 
@@ -42,11 +41,7 @@ fn guard(api: &Api) -> Result<&Guard, Problem> {
 }
 
 fn ingest(api: &Api) -> Result<Ingest, Problem> {
-    guard(api)?.seat.ingest().ok_or_else(|| {
-        let detail = "conversations are with the replica that leads, and this one does not; ask \
-                      again, or ask that one";
-        Problem::new(Code::NotReady, detail).come_back(Duration::from_secs(2))
-    })
+    guard(api)?.seat.ingest().ok_or_else(|| not_here(api, "conversations"))
 }
 
 /// One side of a conversation.

@@ -41,6 +41,8 @@ pub(crate) struct Route {
     /// Names a cluster and does not ask it: its door may be full of those who wait for it, and that
     /// is when somebody wants to look at it, disable it or remove it.
     pub(crate) here: bool,
+    /// Reads what only the leader has.
+    pub(crate) at_leader: bool,
     /// The resource in the audit, where the path has no `{kind}`.
     pub(crate) of: &'static str,
     /// The largest body, in bytes.
@@ -56,6 +58,7 @@ impl Route {
             writes: None,
             door: Door::Local,
             here: false,
+            at_leader: false,
             of: "-",
             body: SMALL,
         }
@@ -84,6 +87,11 @@ impl Route {
     /// Does not ask the cluster that it names.
     pub(crate) const fn here(self) -> Self {
         Self { here: true, ..self }
+    }
+
+    /// Is answered by the leader, whichever replica is asked.
+    pub(crate) const fn at_leader(self) -> Self {
+        Self { at_leader: true, ..self }
     }
 
     /// Takes bodies of up to `body` bytes.

@@ -32,6 +32,13 @@ impl ListenAddress {
         matches!(self, Self::One(address) if address.ip().is_loopback())
     }
 
+    pub(crate) fn port(&self) -> u16 {
+        match self {
+            Self::Every(port) => *port,
+            Self::One(address) => address.port(),
+        }
+    }
+
     /// A host by which a program on this machine reaches the listener.
     pub(crate) fn local_host(&self) -> String {
         match self {

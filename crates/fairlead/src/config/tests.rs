@@ -101,7 +101,7 @@ fn whose_pods_are_agents_is_a_service_account_of_a_namespace() {
     };
     assert_eq!(take("auto"), Some(ServiceAccount::Auto));
     assert_eq!(take("none"), Some(ServiceAccount::None));
-    let name = ObjectName { namespace: "tools".to_owned(), name: "agent".to_owned() };
+    let name = agents::ObjectName { namespace: "tools".to_owned(), name: "agent".to_owned() };
     assert_eq!(take("tools/agent"), Some(ServiceAccount::Named(name)));
     for wrong in ["agent", "/agent", "tools/", "a/b/c", ""] {
         assert_eq!(take(wrong), None, "{wrong}");

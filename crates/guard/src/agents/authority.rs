@@ -19,7 +19,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use base64::Engine;
-use base64::engine::general_purpose::STANDARD;
+use base64::engine::general_purpose::{STANDARD, URL_SAFE_NO_PAD};
 use flow::backoff::Curve;
 use flow::snapshot::Changes;
 use flow::{Backoff, Deadline, Snapshot, Tasks};
@@ -30,6 +30,7 @@ use kube::ResourceExt;
 use kube::api::ObjectMeta;
 use objects::{Error, Event, Expected, Id, Leader, Objects, Selector, Version, Within};
 use rcgen::{PKCS_ECDSA_P256_SHA256, PublicKeyData, SignatureAlgorithm};
+use ring::hmac;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 use tracing::{info, warn};
@@ -123,6 +124,13 @@ impl Kept {
 
     fn is_revoked(&self, node: &str, given: Timestamp) -> bool {
         self.revoked.get(node).is_some_and(|until| given <= *until)
+    }
+
+    /// For what replicas say to each other. Not the key of tokens, but made of it: no seal is a token.
+    fn replicas_key(&self) -> hmac::Key {
+        let key = hmac::Key::new(hmac::HMAC_SHA256, &self.token_key.bytes());
+        let made = hmac::sign(&key, b"fairlead: what replicas say to each other");
+        hmac::Key::new(hmac::HMAC_SHA256, made.as_ref())
     }
 
     /// The hash that a token pins.
@@ -371,6 +379,18 @@ impl Authority {
             return Err(Refused::Revoked);
         }
         self.certify(kept, node, key, now)
+    }
+
+    /// A mark under `message` that every replica can make and know, and nobody else.
+    pub fn seal(&self, message: &[u8]) -> Option<String> {
+        let key = self.kept.read(|kept| kept.as_ref().map(Kept::replicas_key))?;
+        Some(URL_SAFE_NO_PAD.encode(hmac::sign(&key, message)))
+    }
+
+    pub fn is_sealed(&self, message: &[u8], seal: &str) -> bool {
+        let key = self.kept.read(|kept| kept.as_ref().map(Kept::replicas_key));
+        let seal = URL_SAFE_NO_PAD.decode(seal);
+        key.zip(seal.ok()).is_some_and(|(key, seal)| hmac::verify(&key, message, &seal).is_ok())
     }
 
     /// Certifies another key of a node that has a certificate.

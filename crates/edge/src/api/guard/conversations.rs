@@ -26,8 +26,8 @@ const LINES: usize = 500;
 
 pub(super) fn routes() -> Routes {
     Routes::default()
-        .with(Route::list(), routes!(conversations))
-        .with(Route::list(), routes!(graph))
+        .with(Route::list().at_leader(), routes!(conversations))
+        .with(Route::list().at_leader(), routes!(graph))
 }
 
 #[derive(Debug, Deserialize, IntoParams)]

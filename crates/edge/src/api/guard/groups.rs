@@ -27,8 +27,8 @@ const LARGEST: usize = 256 << 10;
 
 pub(super) fn routes() -> Routes {
     Routes::default()
-        .with(Route::read(), routes!(groups))
-        .with(Route::read(), routes!(group))
+        .with(Route::read().at_leader(), routes!(groups))
+        .with(Route::read().at_leader(), routes!(group))
         .with(Route::write(Verb::Update, GROUPS).body(LARGEST), routes!(put_group))
         .with(Route::write(Verb::Delete, GROUPS), routes!(delete_group))
 }

@@ -26,9 +26,9 @@ const LARGEST: usize = 1 << 20;
 
 pub(super) fn routes() -> Routes {
     Routes::default()
-        .with(Route::read(), routes!(rules))
+        .with(Route::read().at_leader(), routes!(rules))
         .with(Route::write(Verb::Update, RULES).body(LARGEST), routes!(promote))
-        .with(Route::list(), routes!(exported))
+        .with(Route::list().at_leader(), routes!(exported))
         .with(Route::write(Verb::Update, RULES).body(LARGEST), routes!(put_rule))
         .with(Route::write(Verb::Delete, RULES), routes!(delete_rule))
 }

@@ -35,7 +35,7 @@ const AT_MOST_EVERY: std::time::Duration = std::time::Duration::from_millis(200)
 const LAST_EVENT: &str = "last-event-id";
 
 pub(super) fn routes() -> Routes {
-    Routes::default().with(Route::read(), routes!(violations))
+    Routes::default().with(Route::read().at_leader(), routes!(violations))
 }
 
 /// Only what is to be protected could be enforced, and is not.

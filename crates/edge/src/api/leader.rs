@@ -1,0 +1,275 @@
+//! What only the leader has (what agents report), asked of any replica: the others ask the leader on
+//! behalf of who asks them, or at least say where it is.
+//!
+//! ```text
+//! client ──► follower's door (who is it?) ──► pass ──► leader's door (a replica says who it is) ──► handler
+//! ```
+//!
+//! Contract:
+//! - Reads alone, and one hop: a request that came with a pass goes no further.
+//! - A pass names the user, this very request and a time some seconds ahead, under a key that only replicas
+//!   have. The leader decides by the user's permissions, as it knows them.
+//! - The leader has to show a certificate of the API's authority before it is told anything.
+//! - An answer is bounded, and so is the time that it may take.
+
+use std::net::{IpAddr, SocketAddr};
+use std::time::Duration;
+
+use access::{Via, Who};
+use axum::body::Body;
+use axum::extract::Request;
+use axum::response::Response;
+use bytes::Bytes;
+use flow::{Deadline, Snapshot, Tasks};
+use guard::admission::Certificates;
+use guard::agents::Authority;
+use http::{HeaderMap, HeaderValue, Method, Uri, header};
+use http_body_util::{BodyExt, Empty, Limited};
+use hyper::body::Incoming;
+use hyper::client::conn::http1;
+use hyper_util::rt::TokioIo;
+use jiff::Timestamp;
+use objects::Leadership;
+use rustls::pki_types::ServerName;
+use tokio::net::TcpStream;
+use tokio_rustls::TlsConnector;
+
+use super::Api;
+use super::problem::{Code, Problem};
+use super::route::BASE;
+use crate::tls;
+
+/// The header with the pass.
+const PASS: &str = "fairlead-pass";
+/// For how long a pass is good: clocks of replicas differ by less.
+const LASTS: Duration = Duration::from_secs(30);
+/// For a connection; the leader is near.
+const CONNECT: Duration = Duration::from_secs(3);
+/// No list of conversations is larger.
+const LARGEST: usize = 64 << 20;
+/// Headers of an answer that are passed on.
+const KEPT: [header::HeaderName; 2] = [header::CONTENT_TYPE, header::RETRY_AFTER];
+/// When to ask again for a leader.
+const SOON: Duration = Duration::from_secs(2);
+
+/// Where the leader is, and how it is asked.
+#[derive(Clone, Debug)]
+pub struct LeaderRoute {
+    /// Written by the election.
+    pub leadership: Snapshot<Leadership>,
+    /// None: it is not asked, only named.
+    pub reach: Option<LeaderReach>,
+}
+
+/// How the leader is asked: at the address that it gave itself.
+#[derive(Clone, Debug)]
+pub struct LeaderReach {
+    /// Of the API, the same on every replica.
+    pub port: u16,
+    /// What its certificate is for.
+    pub name: String,
+    pub certificates: Certificates,
+    /// Whose key passes are made with.
+    pub authority: Authority,
+}
+
+/// Another replica.
+#[derive(Debug, PartialEq, Eq)]
+struct Replica {
+    name: String,
+    address: Option<IpAddr>,
+}
+
+impl Replica {
+    /// `NAME`, or `NAME@ADDRESS`.
+    fn parse(holder: &str) -> Self {
+        let split = holder.rsplit_once('@');
+        match split.and_then(|(name, address)| Some((name, address.parse().ok()?))) {
+            Some((name, address)) => Self { name: name.to_owned(), address: Some(address) },
+            None => Self { name: holder.to_owned(), address: None },
+        }
+    }
+}
+
+impl std::fmt::Display for Replica {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self.address {
+            Some(address) => write!(f, "{} ({address})", self.name),
+            None => f.write_str(&self.name),
+        }
+    }
+}
+
+impl LeaderRoute {
+    fn other(&self) -> Option<Replica> {
+        self.leadership.read(|leadership| match leadership {
+            Leadership::Other(holder) => Some(Replica::parse(holder)),
+            Leadership::Unknown | Leadership::Us(_) => None,
+        })
+    }
+}
+
+/// The refusal of a replica that does not lead. `what` is asked for: "agents", "conversations".
+pub(crate) fn not_here(api: &Api, what: &str) -> Problem {
+    let other = api.leader.as_ref().and_then(LeaderRoute::other);
+    let detail = match other {
+        Some(other) => format!(
+            "{what} are with the replica that leads, {other}, and this one does not; ask that one, or \
+             ask again"
+        ),
+        None => format!(
+            "{what} are with the replica that leads, and this one does not; which one does is not \
+             known at the moment: ask again"
+        ),
+    };
+    Problem::new(Code::NotReady, detail).come_back(SOON)
+}
+
+/// Whom a request with a pass is for; none of what no replica made.
+pub(crate) fn passed(api: &Api, request: &Request) -> Option<Who> {
+    let reach = api.leader.as_ref()?.reach.as_ref()?;
+    let pass = request.headers().get(PASS)?.to_str().ok()?;
+    let (until, rest) = pass.split_once('.')?;
+    let (seal, user) = rest.split_once('.')?;
+    let text =
+        Text { until: until.parse().ok()?, user, method: request.method(), uri: request.uri() };
+    let late = Timestamp::from_millisecond(text.until).ok()? < Timestamp::now();
+    if late || !reach.authority.is_sealed(text.written().as_bytes(), seal) {
+        return None;
+    }
+    // The machine's own token is what a replica has as well.
+    Some(Who { user: user.into(), via: Via::Local })
+}
+
+pub(crate) fn has_pass(headers: &HeaderMap) -> bool {
+    headers.contains_key(PASS)
+}
+
+/// What a pass is of.
+struct Text<'a> {
+    /// Milliseconds since 1970.
+    until: i64,
+    user: &'a str,
+    method: &'a Method,
+    uri: &'a Uri,
+}
+
+impl Text<'_> {
+    fn written(&self) -> String {
+        format!("{} {} {} {}", self.until, self.method, within(self.uri), self.user)
+    }
+}
+
+/// Path and query below [`BASE`], wherever in the router one looks.
+fn within(uri: &Uri) -> &str {
+    let whole = uri.path_and_query().map_or("/", http::uri::PathAndQuery::as_str);
+    whole.strip_prefix(BASE).unwrap_or(whole)
+}
+
+/// A request as the leader is to be asked it.
+pub(crate) struct Question {
+    other: Replica,
+    address: SocketAddr,
+    bundle: String,
+    reach: LeaderReach,
+    request: http::Request<Empty<Bytes>>,
+}
+
+/// What to ask the leader; none where it is this replica that has to answer, with a refusal if need be.
+pub(crate) fn question(api: &Api, who: &Who, request: &Request) -> Option<Question> {
+    let leads = api.guard.as_ref()?.seat.ingest().is_some();
+    let wants_stream = request.headers().get(header::ACCEPT).is_some_and(|accept| {
+        accept.as_bytes().windows(17).any(|part| part.eq_ignore_ascii_case(b"text/event-stream"))
+    });
+    if leads || has_pass(request.headers()) || wants_stream || request.method() != Method::GET {
+        return None;
+    }
+    let route = api.leader.as_ref()?;
+    let (reach, other) = (route.reach.clone()?, route.other()?);
+    let address = SocketAddr::new(other.address?, reach.port);
+    let (bundle, request) = (reach.certificates.bundle()?, reach.request(who, request)?);
+    Some(Question { other, address, bundle, reach, request })
+}
+
+impl Question {
+    /// The leader's answer, whatever it is.
+    pub(crate) async fn ask(self, tasks: &Tasks, deadline: Deadline) -> Result<Response, Problem> {
+        let Self { other, address, bundle, reach, request } = self;
+        match deadline.bound(reach.ask(address, &bundle, request, tasks, deadline)).await {
+            Ok(Ok(response)) => Ok(response),
+            Ok(Err(why)) => Err(unreachable(&other, &why)),
+            Err(_) => {
+                let detail = format!("{other}, which leads, did not answer in time");
+                Err(Problem::new(Code::TooLate, detail))
+            }
+        }
+    }
+}
+
+fn unreachable(other: &Replica, why: &str) -> Problem {
+    let detail = format!("{other}, which leads, cannot be asked: {why}; ask again");
+    Problem::new(Code::NotReady, detail).come_back(SOON)
+}
+
+impl LeaderReach {
+    /// None while there is no key to make a pass with.
+    fn request(&self, who: &Who, request: &Request) -> Option<http::Request<Empty<Bytes>>> {
+        let until = (Timestamp::now() + LASTS).as_millisecond();
+        let text = Text { until, user: &who.user, method: request.method(), uri: request.uri() };
+        let seal = self.authority.seal(text.written().as_bytes())?;
+        let pass = HeaderValue::from_str(&format!("{until}.{seal}.{}", who.user)).ok()?;
+        let mut asked = http::Request::get(format!("{BASE}{}", within(request.uri())));
+        if let Some(accept) = request.headers().get(header::ACCEPT) {
+            asked = asked.header(header::ACCEPT, accept);
+        }
+        asked.header(header::HOST, &self.name).header(PASS, pass).body(Empty::new()).ok()
+    }
+
+    async fn ask(
+        &self,
+        address: SocketAddr,
+        bundle: &str,
+        request: http::Request<Empty<Bytes>>,
+        tasks: &Tasks,
+        deadline: Deadline,
+    ) -> Result<Response, String> {
+        let config = tls::client(bundle).map_err(|error| flow::sentence(&error))?;
+        let name = ServerName::try_from(self.name.clone()).map_err(|error| error.to_string())?;
+        let connecting = async {
+            let stream = TcpStream::connect(address).await?;
+            stream.set_nodelay(true)?;
+            let stream = TlsConnector::from(config).connect(name, stream).await?;
+            http1::handshake(TokioIo::new(stream)).await.map_err(std::io::Error::other)
+        };
+        let connected = deadline.within(CONNECT).bound(Box::pin(connecting)).await;
+        let (mut sender, connection) = connected
+            .map_err(|_| format!("no connection to {address} in time"))?
+            .map_err(|error| format!("{address}: {error}"))?;
+        let stop = tasks.stopping();
+        tasks.spawn("leader-connection", async move {
+            // What becomes of it is what the answer says.
+            let _ = stop.bound(connection).await;
+        });
+        let answer = sender.send_request(request).await.map_err(|error| error.to_string())?;
+        collected(answer).await
+    }
+}
+
+async fn collected(answer: http::Response<Incoming>) -> Result<Response, String> {
+    let (parts, body) = answer.into_parts();
+    if parts.status == http::StatusCode::UNAUTHORIZED {
+        return Err("it does not know this replica (yet)".to_owned());
+    }
+    let body = Limited::new(body, LARGEST).collect().await.map_err(|error| error.to_string())?;
+    let mut response = Response::new(Body::from(body.to_bytes()));
+    *response.status_mut() = parts.status;
+    for name in KEPT {
+        if let Some(value) = parts.headers.get(&name) {
+            response.headers_mut().insert(name, value.clone());
+        }
+    }
+    Ok(response)
+}
+
+#[cfg(test)]
+mod tests;

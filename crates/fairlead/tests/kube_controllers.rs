@@ -1,0 +1,232 @@
+//! Controllers as they run in pods: several of them on one API server, each on an address of its own.
+
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+use std::io::{BufRead, BufReader};
+use std::net::TcpListener;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use k8s_openapi::api::coordination::v1::Lease;
+use k8s_openapi::api::core::v1::{ConfigMap, Namespace};
+use kube::Api;
+use kube::api::PostParams;
+use serde_json::json;
+use testkit::{KubeServer, requires};
+
+const PATIENCE: Duration = Duration::from_secs(90);
+/// How long a controller that was told to stop goes on answering.
+const DELAY: Duration = Duration::from_secs(6);
+
+/// One controller, killed when dropped.
+struct Controller {
+    child: Child,
+    data: PathBuf,
+    /// Loopback has many addresses: each replica has one, as each pod has.
+    address: String,
+    api: String,
+    /// The port of the admin endpoints.
+    admin: u16,
+}
+
+impl Controller {
+    fn start(server: &KubeServer, dir: &Path, address: &str, port: u16) -> Self {
+        let data = dir.join(address);
+        let mut command = Command::new(env!("CARGO_BIN_EXE_fairlead"));
+        for (name, _) in std::env::vars().filter(|(name, _)| name.starts_with("FAIRLEAD_")) {
+            command.env_remove(name);
+        }
+        command
+            .env("FAIRLEAD_CONFIG", "/dev/null")
+            .env("KUBECONFIG", server.kubeconfig_path())
+            .env("POD_IP", address)
+            .args(["controller", "--fleet-namespace=fairlead"])
+            .args(["--fleet-secrets-namespace=fairlead"])
+            .arg(format!("--data={}", data.display()))
+            .arg(format!("--api-listen={address}:{port}"))
+            .args(["--api-tls=auto", "--api-names=127.77.0.1,127.77.0.2"])
+            .args(["--agents-listen=*:0", "--admin-listen=*:0"])
+            .args(["--admin-tls=auto", "--admission-listen=*:0"])
+            .args(["--admission-service=fairlead/fairlead-webhook"])
+            .arg(format!("--shutdown-delay={}s", DELAY.as_secs()))
+            .stdout(Stdio::piped())
+            .stderr(std::fs::File::create(dir.join(format!("{address}.log"))).unwrap());
+        let mut child = command.spawn().unwrap();
+        let lines = BufReader::new(child.stdout.take().unwrap()).lines();
+        let (mut api, mut admin) = (String::new(), 0);
+        for line in lines.map_while(Result::ok) {
+            match line.trim().split_once(' ') {
+                Some(("api", place)) => place.trim().trim_end_matches('/').clone_into(&mut api),
+                Some(("admin", place)) => {
+                    let place = place.trim().trim_end_matches('/');
+                    assert!(place.starts_with("https://*:"), "{place}");
+                    admin = place.rsplit_once(':').unwrap().1.parse().unwrap();
+                }
+                Some(("data", _)) => break,
+                _ => {}
+            }
+        }
+        assert!(admin != 0, "it did not start: {}", log(dir, address));
+        Self { child, data, address: address.to_owned(), api, admin }
+    }
+
+    fn ca(&self) -> PathBuf {
+        self.data.join("ca.crt")
+    }
+
+    /// The command line against this one, as somebody in the pod runs it.
+    fn fairlead(&self, args: &[&str]) -> (i32, String, String) {
+        let output = Command::new(env!("CARGO_BIN_EXE_fairlead"))
+            .args(args)
+            .env("FAIRLEAD_CONFIG", "/dev/null")
+            .env("FAIRLEAD_SERVER", &self.api)
+            .env("FAIRLEAD_CA_FILE", self.ca())
+            .env("FAIRLEAD_DATA", &self.data)
+            .output()
+            .unwrap();
+        let text = |bytes| String::from_utf8(bytes).unwrap();
+        (output.status.code().unwrap(), text(output.stdout), text(output.stderr))
+    }
+
+    /// `/readyz`, in plain words on loopback: status and text.
+    fn readyz(&self) -> (u16, String) {
+        let agent: ureq::Agent = ureq::Agent::config_builder()
+            .timeout_global(Some(Duration::from_secs(5)))
+            .http_status_as_error(false)
+            .build()
+            .into();
+        let mut answer =
+            agent.get(format!("http://127.0.0.1:{}/readyz", self.admin)).call().unwrap();
+        (answer.status().as_u16(), answer.body_mut().read_to_string().unwrap())
+    }
+
+    fn terminate(&self) {
+        let pid = rustix::process::Pid::from_raw(i32::try_from(self.child.id()).unwrap()).unwrap();
+        rustix::process::kill_process(pid, rustix::process::Signal::TERM).unwrap();
+    }
+
+    fn has_ended(&mut self) -> bool {
+        self.child.try_wait().unwrap().is_some()
+    }
+}
+
+impl Drop for Controller {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+fn log(dir: &Path, address: &str) -> String {
+    std::fs::read_to_string(dir.join(format!("{address}.log"))).unwrap_or_default()
+}
+
+async fn eventually<T>(what: &str, mut look: impl AsyncFnMut() -> Option<T>) -> T {
+    let until = Instant::now() + PATIENCE;
+    loop {
+        if let Some(found) = look().await {
+            return found;
+        }
+        assert!(Instant::now() < until, "{what}");
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+}
+
+async fn prepared() -> KubeServer {
+    let server = KubeServer::start().await;
+    let client = server.client().await;
+    objects::install(client.clone(), flow::Deadline::after(PATIENCE)).await.unwrap();
+    let home: Namespace =
+        serde_json::from_value(json!({"metadata": {"name": "fairlead"}})).unwrap();
+    Api::all(client).create(&PostParams::default(), &home).await.unwrap();
+    server
+}
+
+/// The address of the one that leads.
+async fn leader(leases: &Api<Lease>) -> Option<String> {
+    let holder = leases.get_opt("fairlead-controller").await.unwrap()?.spec?.holder_identity?;
+    let (_, address) = holder.rsplit_once('@')?;
+    Some(address.split('_').next()?.to_owned())
+}
+
+/// What is published under this name.
+async fn bundle(maps: &Api<ConfigMap>, name: &str) -> String {
+    eventually("whom to trust is published", async || {
+        maps.get_opt(name).await.unwrap()?.data?.remove("ca.crt")
+    })
+    .await
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn on_kube_any_replica_answers_and_one_that_stops_hands_over_first() {
+    requires!(kube);
+    let server = prepared().await;
+    let client = server.client().await;
+    let dir = tempfile::tempdir().unwrap();
+    let (first, second) = ("127.77.0.1", "127.77.0.2");
+    let port = TcpListener::bind((first, 0)).unwrap().local_addr().unwrap().port();
+    let replicas = [first, second].map(|at| Controller::start(&server, dir.path(), at, port));
+    let leases = Api::<Lease>::namespaced(client.clone(), "fairlead");
+
+    // All are ready once the first leader has made the certificate.
+    for replica in &replicas {
+        eventually("every replica is ready", async || {
+            let (status, why) = replica.readyz();
+            (status == 200 && replica.ca().exists()).then_some(why)
+        })
+        .await;
+    }
+    let leads = eventually("somebody leads", async || leader(&leases).await).await;
+    let [mut old, new] = {
+        let [one, two] = replicas;
+        if one.address == leads { [one, two] } else { [two, one] }
+    };
+
+    // The authority is where clients can read it, and the command line trusts it.
+    let maps = Api::<ConfigMap>::namespaced(client.clone(), "fairlead");
+    let [published, agents] =
+        [bundle(&maps, "fairlead-ca").await, bundle(&maps, "fairlead-agents-ca").await];
+    assert_eq!(std::fs::read_to_string(old.ca()).unwrap(), published);
+    assert!(agents.contains("BEGIN CERTIFICATE") && agents != published);
+    let (code, out, err) = old.fairlead(&["clusters", "list"]);
+    assert_eq!(code, 0, "{out}{err}");
+
+    // What is in flight is shown to who is in the pod, without a setting but the port.
+    let admin = format!("127.0.0.1:{}", old.admin);
+    let (code, out, err) = old.fairlead(&["inflight", "--admin-listen", &admin]);
+    assert_eq!(code, 0, "{out}{err}");
+
+    // Every replica answers what only the leader has: by asking it.
+    for replica in [&old, &new] {
+        for verb in [["agents", "list"], ["conversations", "-o=json"], ["groups", "list"]] {
+            eventually("it is answered", async || {
+                let (code, out, err) = replica.fairlead(&verb);
+                let is_term = err.contains("replica that leads") || err.contains("which leads");
+                assert!(code == 0 || is_term, "{verb:?} of {}: {out}{err}", replica.address);
+                (code == 0).then_some(())
+            })
+            .await;
+        }
+    }
+
+    // It says that it goes, hands over, and answers meanwhile.
+    let told = Instant::now();
+    old.terminate();
+    eventually("it is not ready", async || {
+        let (status, why) = old.readyz();
+        (status == 503 && why.contains("shutting down")).then_some(())
+    })
+    .await;
+    eventually("another leads", async || leader(&leases).await.filter(|it| *it == new.address))
+        .await;
+    let handed_over = told.elapsed();
+    assert!(handed_over < DELAY, "another leads after {handed_over:?}");
+    let (code, out, err) = old.fairlead(&["clusters", "list"]);
+    assert!(code == 0 || told.elapsed() >= DELAY, "{out}{err}");
+    assert!(!old.has_ended() || told.elapsed() >= DELAY, "it left before its delay was over");
+    eventually("it ends", async || old.has_ended().then_some(())).await;
+    let (code, out, err) = new.fairlead(&["clusters", "list"]);
+    assert_eq!(code, 0, "{out}{err}");
+    eprintln!("handed over after {} ms", handed_over.as_millis());
+}
