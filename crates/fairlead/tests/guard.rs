@@ -434,4 +434,12 @@ fn the_address_of_a_bridge_to_pods_is_its_own_node_s() {
         let client = &line["client"];
         assert_eq!((&client["kind"], &client["node"]), (&"host".into(), &name.into()), "{line:#}");
     }
+    // A first pod comes with an address that the node did not have when its agent joined.
+    let late = sandbox.host("late");
+    sandbox.link((&one, "10.245.0.1/24"), (&late, "10.245.0.8/24"));
+    let [gateway, server] = ["10.245.0.1", "10.245.0.8"].map(|address| address.parse().unwrap());
+    let mut probe = Datagrams::open(&open(&one), &open(&late), gateway, server);
+    probe.say(10, 100);
+    let client = &controller.hears_exactly(&probe.said)["client"];
+    assert_eq!((&client["kind"], &client["node"]), (&"host".into(), &"one".into()), "{client:#}");
 }

@@ -150,6 +150,11 @@ impl Netlink {
         Ok(found)
     }
 
+    /// Those of all links.
+    pub fn all_addresses(&mut self) -> Result<Vec<Address>, Error> {
+        self.list("addresses", &listing::addresses(0), listing::read_address)
+    }
+
     /// The permanent ones, of one link or of all.
     pub fn neighbours(&mut self, link: Option<u32>) -> Result<Vec<Neighbour>, Error> {
         let mut found =

@@ -175,6 +175,11 @@ impl Link {
                     if outgoing.report.incarnation != incarnation {
                         continue;
                     }
+                    // A bridge, or the wire of a first pod, is told by joining again, before
+                    // anything is told of it; then this report is sent again.
+                    if local_addresses().await.iter().any(|address| !local.contains(address)) {
+                        return Err(ClientError::Over("the node has more addresses".to_owned()));
+                    }
                     let word = self.deliver(&mut reporting, &outgoing, &mut told).await?;
                     words.send(word).await.map_err(|_| gone())?;
                 }
@@ -184,10 +189,6 @@ impl Link {
                     words.send(Word::Rules(rules)).await.map_err(|_| gone())?;
                 }
                 _ = renewal.tick() => {
-                    // A bridge, or the wire of a first pod: told by joining again.
-                    if local_addresses().await.iter().any(|address| !local.contains(address)) {
-                        return Err(ClientError::Over("the node has more addresses".to_owned()));
-                    }
                     let aged = identity.as_ref().filter(|it| it.is_aged(Timestamp::now()));
                     if let Some(identity) = aged {
                         client.renew(identity, Deadline::after(ASK)).await?;
@@ -310,7 +311,7 @@ impl Link {
 
 /// The addresses of all interfaces of this node; none where they cannot be read.
 async fn local_addresses() -> Vec<IpAddr> {
-    // The kernel is asked several times, and a node may have hundreds of interfaces.
+    // A node may have hundreds of interfaces.
     match tokio::task::spawn_blocking(place::local).await {
         Ok(Ok(local)) => local,
         Ok(Err(error)) => {

@@ -27,14 +27,11 @@ const MOST_LOCAL: usize = 1024;
 /// link only is left out.
 pub(super) fn local() -> io::Result<Vec<IpAddr>> {
     let mut netlink = Netlink::open()?;
-    let mut local = Vec::new();
-    for link in netlink.links().map_err(io::Error::other)? {
-        if link.name == SERVICES {
-            continue;
-        }
-        let addresses = netlink.addresses(link.index).map_err(io::Error::other)?;
-        local.extend(addresses.iter().map(|address| address.address.addr()));
-    }
+    let links = netlink.links().map_err(io::Error::other)?;
+    let services = links.iter().find(|link| link.name == SERVICES).map(|link| link.index);
+    let all = netlink.all_addresses().map_err(io::Error::other)?;
+    let own = all.iter().filter(|address| Some(address.link) != services);
+    let mut local: Vec<IpAddr> = own.map(|address| address.address.addr()).collect();
     local.retain(|address| match address {
         IpAddr::V4(address) => !address.is_loopback(),
         IpAddr::V6(address) => !address.is_loopback() && !address.is_unicast_link_local(),

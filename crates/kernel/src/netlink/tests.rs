@@ -128,6 +128,9 @@ fn packets_go_over_what_was_set_and_it_reads_back_as_it_was_written() {
 
     assert_eq!(ground.there.addresses(right).unwrap(), there);
     assert_eq!(ground.here.addresses(left).unwrap(), here);
+    let mut all = ground.here.all_addresses().unwrap();
+    all.retain(|address| address.link == left);
+    assert_eq!(all, here);
     let mut found = ground.there.neighbours(Some(right)).unwrap();
     found.sort_by_key(|neighbour| neighbour.address);
     assert_eq!(found, theirs);
