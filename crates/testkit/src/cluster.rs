@@ -15,7 +15,8 @@
 //!   there as well. A reboot of node 1 is one of the control plane.
 //! - Names for pods come from a stand-in for CoreDNS ([`dns`]), on every node's own address.
 //! - A node's `/etc`, `/opt` and `/var` are its own and survive a reboot; `/run` is its own and does
-//!   not. Each boot has another boot id, in the node; a container sees the machine's.
+//!   not. The machine's `/usr` is read-only there. Each boot has another boot id, in the node; a
+//!   container sees the machine's.
 //! - Verbs block, and panic with a sentence and with evidence: the test ends there. They may be called
 //!   from several threads at once.
 //!
@@ -65,6 +66,9 @@ pub const SERVICE_NETWORK: &str = "10.96.0.0/16";
 const PREFIX: u8 = 24;
 const API_PORT: u16 = 6443;
 const MOST_NODES: u32 = 32;
+
+/// With the process' id, the name of a cluster's directory and of its control group.
+const NAME: &str = "fairlead-cluster-";
 
 /// Several times what a start takes on two busy cores.
 const READY_WITHIN: Duration = Duration::from_secs(180);
@@ -121,8 +125,9 @@ impl Cluster {
         let began = Instant::now();
         let assets = Assets::find().unwrap_or_else(|why| panic!("{why}"));
         let count = COUNT.fetch_add(1, Ordering::Relaxed);
-        let cgroup = format!("fairlead-cluster-{}-{count}", process::id());
-        let dir = tempfile::Builder::new().prefix("fairlead-cluster-").tempdir();
+        remove_those_of_the_dead();
+        let cgroup = format!("{NAME}{}-{count}", process::id());
+        let dir = tempfile::Builder::new().prefix(&format!("{cgroup}-")).tempdir();
         let dir = dir.unwrap_or_else(|error| panic!("no directory for a cluster: {error}")).keep();
         let sandbox = Sandbox::new();
         let cleaner = node::cleaner(&cgroup, &dir);
@@ -270,9 +275,13 @@ impl Cluster {
         self.took
     }
 
-    /// What kubectl printed; what it said, if it failed.
+    /// What kubectl printed; what it said, if it failed or took five minutes.
     pub fn try_kubectl(&self, args: &[&str]) -> Result<String, String> {
-        node::said(self.kubectl_command().args(args).stdin(Stdio::null()).output(), "kubectl")
+        let mut command = Command::new("timeout");
+        let kubectl = self.kubectl_command();
+        command.args(["--kill-after=5", node::LONGEST]).arg(kubectl.get_program());
+        command.args(kubectl.get_args()).args(args).env("HOME", &self.dir);
+        node::said(command.stdin(Stdio::null()).output(), "kubectl")
     }
 
     /// What kubectl printed. Panics with evidence if it failed.
@@ -368,7 +377,7 @@ impl Cluster {
         node_address(node)
     }
 
-    /// What a command in a node's namespaces printed; what it said, if it failed.
+    /// What a command in a node's namespaces printed; what it said, if it failed or took five minutes.
     pub fn try_in_node(&self, node: u32, command: &[&str]) -> Result<String, String> {
         let (program, args) = command.split_first().ok_or("no command")?;
         self.node(node).output(program, args)
@@ -489,6 +498,20 @@ impl Cluster {
 impl fmt::Debug for Cluster {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Cluster").field("dir", &self.dir).finish_non_exhaustive()
+    }
+}
+
+/// What a crash of the machine or of a container left behind.
+fn remove_those_of_the_dead() {
+    for entry in fs::read_dir(std::env::temp_dir()).into_iter().flatten().flatten() {
+        let name = entry.file_name().to_string_lossy().into_owned();
+        let parts: Vec<_> =
+            name.strip_prefix(NAME).into_iter().flat_map(|rest| rest.split('-')).collect();
+        if let [pid, count, _] = parts[..]
+            && !Path::new("/proc").join(pid).exists()
+        {
+            drop(node::cleaner(&format!("{NAME}{pid}-{count}"), &entry.path()));
+        }
     }
 }
 

@@ -1,3 +1,4 @@
+# shellcheck shell=sh
 # Ends what is left in the control group $1, removes it and the directory $2.
 for _ in $(seq 300); do
     left=

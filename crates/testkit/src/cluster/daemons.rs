@@ -26,6 +26,9 @@ pub(super) const PAUSE: &str = "local/busybox:1";
 
 const CONTAINERD_SOCKET: &str = "/run/containerd/containerd.sock";
 
+/// The default is in `/usr`, which is the machine's own.
+const VOLUME_PLUGINS: &str = "/var/lib/kubelet/volume-plugins";
+
 /// etcd reads the URL as host and port, and makes the two the name of a socket in its directory.
 const ETCD_URL: &str = "unix://etcd:0";
 const ETCD_PEER: &str = "unix://peer:0";
@@ -195,6 +198,7 @@ fn controllers(pki: &Pki) -> Vec<String> {
         "--kube-api-qps=200".to_owned(),
         "--kube-api-burst=400".to_owned(),
         "--node-monitor-period=2s".to_owned(),
+        format!("--flex-volume-plugin-dir={VOLUME_PLUGINS}"),
     ]
 }
 
@@ -220,7 +224,7 @@ fn kubelet(place: &Place<'_>, release: Release, pki: &Pki) -> Value {
         "resolvConf": "/etc/resolv.conf",
         "clusterDNS": [place.address],
         "clusterDomain": "cluster.local",
-        "volumePluginDir": "/var/lib/kubelet/volume-plugins",
+        "volumePluginDir": VOLUME_PLUGINS,
         "maxPods": 250,
         // The stock kubelet makes five requests a second: that would be what tests measure.
         "kubeAPIQPS": 500,

@@ -1,3 +1,4 @@
+# shellcheck shell=bash
 # First process of a node: makes its mounts and its network, then waits and reaps orphans. Its end
 # is the end of every process in the node.
 #
@@ -66,6 +67,7 @@ if [ ! -e "$disk/etc/hostname" ]; then
     printf '127.0.0.1 localhost\n::1 localhost\n%s %s\n' "$ADDRESS" "$NAME" >"$disk/etc/hosts"
     echo "$NAME" >"$disk/etc/hostname"
 fi
+# shellcheck disable=SC2153 # both are there
 for keep in $KEEP; do
     case $keep in /etc/* | /opt/* | /var/*)
         mkdir -p "$disk$keep"
@@ -74,6 +76,9 @@ for keep in $KEEP; do
     esac
 done
 for top in etc opt var; do mount --rbind "$disk/$top" "/$top"; done
+# The machine's programs, which nobody in here may change.
+mount --rbind /usr /usr
+mount -o remount,bind,ro /usr
 mount -t tmpfs -o mode=755 tmpfs /run
 mkdir -p /run/lock /run/netns /run/daemons /run/sysctl
 

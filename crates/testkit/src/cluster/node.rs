@@ -24,6 +24,9 @@ const CLEAN: &str = include_str!("clean.sh");
 /// Ten times what it takes on two busy cores.
 const UP_WITHIN: Duration = Duration::from_secs(30);
 
+/// Seconds that a command may take whose end is waited for.
+pub(super) const LONGEST: &str = "300";
+
 /// A session of its own, so that no signal to a test's group reaches the daemon.
 const START: &str = r#"
 group=/sys/fs/cgroup/pids/$CGROUP
@@ -150,8 +153,10 @@ impl Node {
         // The one of the boot before may still be on its way out.
         let _ = wire.command("ip").args(["link", "delete", "dev", &port]).output();
         let pid = pid.to_string();
-        let add =
-            ["link", "add", "name", &port, "type", "veth", "peer", "name", "node0", "netns", &pid];
+        // The same at every boot, as that of a real machine: who knew it finds it again.
+        let mac = format!("02:00:0a:61:00:{:02x}", 10 + self.number);
+        let end = ["peer", "name", "node0", "address", &mac, "netns", &pid];
+        let add = [&["link", "add", "name", &port, "type", "veth"][..], &end].concat();
         run(wire.command("ip").args(add));
         run(wire.command("ip").args(["link", "set", "dev", &port, "master", "wire0", "up"]));
     }
@@ -230,7 +235,9 @@ impl Node {
 
     /// What the command printed; what it said, if it failed.
     pub(super) fn output(&self, program: &str, args: &[&str]) -> Result<String, String> {
-        said(self.command(program).args(args).stdin(Stdio::null()).output(), program)
+        let mut command = self.command("timeout");
+        command.args(["--kill-after=5", LONGEST, program]).args(args);
+        said(command.stdin(Stdio::null()).output(), program)
     }
 
     pub(super) fn last_words(&self, daemon: &str, lines: usize) -> String {

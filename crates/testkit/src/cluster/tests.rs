@@ -1,4 +1,5 @@
 use std::collections::BTreeSet;
+use std::io::{BufRead as _, BufReader};
 
 use super::*;
 use crate::requires;
@@ -54,7 +55,10 @@ fn kube_cluster_of_three_nodes_does_what_a_cluster_does() {
     services_and_names_work(&cluster);
     exec_and_logs_work(&cluster);
     a_node_reboots(&cluster);
+    daemons_die_and_come_back(&cluster);
+    a_node_comes_and_goes(&cluster);
     what_is_left_is_seen(&cluster, &before);
+    the_control_plane_reboots(&cluster);
 
     drop(cluster);
     assert!(!dir.exists());
@@ -145,6 +149,110 @@ fn a_node_reboots(cluster: &Cluster) {
     });
     println!("its pods Ready after {:.1} s", began.elapsed().as_secs_f64());
     pods_reach_each_other(cluster);
+}
+
+fn daemons_die_and_come_back(cluster: &Cluster) {
+    cluster.kill("kube-scheduler", 1);
+    assert!(!cluster.node(1).is_running("kube-scheduler"));
+    for (daemon, node) in
+        [("kube-scheduler", 1), ("containerd", 3), ("kubelet", 3), ("kube-proxy", 3)]
+    {
+        cluster.restart(daemon, node);
+        assert!(cluster.node(node).is_running(daemon));
+    }
+}
+
+/// Also that all of them do their work again: the node's pod needs the scheduler.
+fn a_node_comes_and_goes(cluster: &Cluster) {
+    let dir = tempfile::tempdir().unwrap();
+    let greeting = dir.path().join("greeting");
+    fs::write(&greeting, "hello").unwrap();
+    cluster.load_image("local/greeting:1", &[(&greeting, "/greeting")]);
+    let began = Instant::now();
+    let node = cluster.add_node();
+    println!("another node Ready after {:.1} s", began.elapsed().as_secs_f64());
+    cluster.apply(&format!(
+        r#"
+apiVersion: v1
+kind: Pod
+metadata: {{ name: greeting, labels: {{ app: greeting }} }}
+spec:
+  nodeSelector: {{ kubernetes.io/hostname: {} }}
+  terminationGracePeriodSeconds: 0
+  containers: [{{ name: greeting, image: "local/greeting:1", imagePullPolicy: Never }}]
+"#,
+        cluster.node_name(node)
+    ));
+    cluster.wait_pods("default", "app=greeting", 1, SOON);
+    assert_eq!(cluster.kubectl(&["exec", "greeting", "--", "cat", "/greeting"]), "hello");
+    cluster.remove_node(node);
+    assert_eq!(cluster.nodes(), [1, 2, 3]);
+    assert!(cluster.get("/api/v1/nodes/node-4").is_err());
+}
+
+fn the_control_plane_reboots(cluster: &Cluster) {
+    let began = Instant::now();
+    cluster.reboot(1);
+    println!(
+        "the control plane Ready {:.1} s after its power was cut",
+        began.elapsed().as_secs_f64()
+    );
+    let services = cluster.get("/api/v1/namespaces/default/services").unwrap();
+    assert_eq!(services["items"].as_array().unwrap().len(), 3);
+}
+
+/// In the victim's environment.
+const VICTIM: &str = "TESTKIT_VICTIM";
+
+#[test]
+fn kube_cluster_is_gone_when_its_test_is_killed_and_another_stays() {
+    requires!(cluster);
+    let one = Options { nodes: 1, network: Network::None };
+    if std::env::var_os(VICTIM).is_some() {
+        let cluster = Cluster::start_with(&one);
+        let (pid, netns) = (cluster.node(1).pid().unwrap(), cluster.outside.netns());
+        println!("victim {} {} {pid} {}", cluster.dir.display(), cluster.cgroup, netns.display());
+        thread::sleep(Duration::from_secs(600));
+        unreachable!("nobody killed the victim");
+    }
+
+    let this = "cluster::tests::kube_cluster_is_gone_when_its_test_is_killed_and_another_stays";
+    let mut victim = Command::new(std::env::current_exe().unwrap())
+        .args(["--exact", this, "--nocapture"])
+        .env(VICTIM, "yes")
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let ours = Cluster::start_with(&one);
+    println!("two clusters of one node, one of them in {:.1} s", ours.took().as_secs_f64());
+    let lines = BufReader::new(victim.stdout.take().unwrap()).lines();
+    let said = lines.map_while(Result::ok).find(|line| line.starts_with("victim ")).unwrap();
+    let [_, dir, group, pid, netns] = said.split(' ').collect::<Vec<_>>().try_into().unwrap();
+    let root = ["/sys/fs/cgroup/pids", "/sys/fs/cgroup"].map(Path::new);
+    let group = root.into_iter().find(|root| root.exists()).unwrap().join(group);
+    let process = Path::new("/proc").join(pid);
+    let left = || {
+        let all = [Path::new(dir), &group, &process, Path::new(netns)];
+        all.into_iter()
+            .filter(|path| path.exists())
+            .map(|path| path.display().to_string())
+            .collect()
+    };
+    let before: Vec<String> = left();
+    assert_eq!(before.len(), 4, "{before:?}");
+
+    victim.kill().unwrap();
+    victim.wait().unwrap();
+    ours.wait_for("the killed test's cluster to go", SOON, || {
+        let left: Vec<String> = left();
+        if left.is_empty() { Ok(()) } else { Err(left.join(", ")) }
+    });
+    // The network is nobody's: the node is there, and says what it lacks.
+    ours.wait_for("the node to say that it has no network", SOON, || {
+        let node = ours.get("/api/v1/nodes/node-1")?;
+        let conditions = node["status"]["conditions"].to_string();
+        if conditions.contains("NetworkPluginNotReady") { Ok(()) } else { Err(conditions) }
+    });
 }
 
 /// Also that the check can fail: a link that somebody forgot.

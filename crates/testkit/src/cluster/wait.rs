@@ -100,9 +100,9 @@ impl Cluster {
 
     /// The pods of a namespace that match a label selector; all of them if that is empty.
     pub fn pods(&self, namespace: &str, labels: &str) -> Result<Vec<Value>, String> {
-        let labels = labels.replace('=', "%3D").replace(' ', "");
+        let escaped: String = labels.bytes().map(|byte| format!("%{byte:02X}")).collect();
         let list =
-            self.get(&format!("/api/v1/namespaces/{namespace}/pods?labelSelector={labels}"))?;
+            self.get(&format!("/api/v1/namespaces/{namespace}/pods?labelSelector={escaped}"))?;
         Ok(list["items"].as_array().cloned().unwrap_or_default())
     }
 
