@@ -50,7 +50,7 @@ enum Job {
         done: SyncSender<()>,
     },
     Request {
-        request: http::Request<Vec<u8>>,
+        request: Box<http::Request<Vec<u8>>>,
         reply: SyncSender<Reply>,
     },
 }
@@ -108,7 +108,7 @@ impl Wire {
     /// What the API server answers to the administrator.
     pub(super) fn request(&self, request: http::Request<Vec<u8>>) -> Reply {
         let (reply, answer) = sync_channel(1);
-        self.send(Job::Request { request, reply });
+        self.send(Job::Request { request: Box::new(request), reply });
         answer
             .recv_timeout(REQUEST_WITHIN + Duration::from_secs(5))
             .unwrap_or_else(|error| Err(format!("no answer of the wire's thread: {error}")))
@@ -162,7 +162,8 @@ async fn run(
             Job::Request { request, reply } => {
                 let client = client.clone();
                 tokio::spawn(async move {
-                    let answer = match timeout(REQUEST_WITHIN, client.request_text(request)).await {
+                    let answer = match timeout(REQUEST_WITHIN, client.request_text(*request)).await
+                    {
                         Ok(answer) => answer.map_err(|error| error.to_string()),
                         Err(_) => Err(format!("no answer within {} s", REQUEST_WITHIN.as_secs())),
                     };
