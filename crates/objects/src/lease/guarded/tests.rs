@@ -108,3 +108,44 @@ async fn an_expected_version_is_still_expected() {
     let absent = leader.apply_status(&with_status("absent", "x"), Expected::Any, soon()).await;
     assert!(matches!(absent, Err(Error::NotFound { .. })), "{absent:?}");
 }
+
+#[tokio::test]
+async fn an_annotation_is_changed_as_the_object_was_read_and_not_over_a_later_leader() {
+    let (shelf, term) = (Shelf::default(), fence(4));
+    let plain = shelf.objects();
+    let (old, new) = (plain.guarded(&term), plain.guarded(&fence(5)));
+    let key = "fairlead.dev/note";
+    let note = || Some("a note".to_owned());
+    let made = plain.create(&cluster("a"), soon()).await.unwrap();
+    let noted = old.annotate(&made, key, note(), soon()).await.unwrap();
+    assert_eq!((noted.annotations()[key].as_str(), &noted.spec), ("a note", &made.spec));
+    let stale = old.annotate(&made, key, None, soon()).await;
+    assert!(matches!(stale, Err(Error::Conflict { .. })), "{stale:?}");
+    let bare = old.annotate(&noted, key, None, soon()).await.unwrap();
+    assert!(!bare.annotations().contains_key(key));
+
+    let newer = new.apply_status(&with_status("a", "new"), Expected::Any, soon()).await.unwrap();
+    assert!(is_refused(old.annotate(&newer, key, note(), soon()).await));
+    let other = plain.create(&cluster("b"), soon()).await.unwrap();
+    term.revoke();
+    assert!(is_refused(old.annotate(&other, key, note(), soon()).await));
+}
+
+#[tokio::test]
+async fn what_is_wrong_with_the_spec_keeps_nobody_from_the_status_or_the_metadata() {
+    let objects = Shelf::default().objects();
+    let made = objects.create(&cluster("a"), soon()).await.unwrap();
+    let mut wrong = with_status("a", "invalid");
+    wrong.spec.context = Some(String::new());
+    wrong.metadata.finalizers = Some(vec!["fairlead.dev/hold".to_owned()]);
+    let refused = objects.apply(&wrong, Expected::Any, soon()).await;
+    assert!(matches!(refused, Err(Error::Invalid { .. })), "{refused:?}");
+    let told = objects.apply_status(&wrong, Expected::Any, soon()).await.unwrap();
+    assert_eq!((&told.status, &told.spec), (&wrong.status, &made.spec));
+    let held = objects.apply_metadata(&wrong, Expected::Any, soon()).await.unwrap();
+    assert_eq!(held.finalizers(), ["fairlead.dev/hold"]);
+    // A status has its own bounds.
+    let long = with_status("a", &"x".repeat(65));
+    let refused = objects.apply_status(&long, Expected::Any, soon()).await;
+    assert!(matches!(refused, Err(Error::Invalid { .. })), "{refused:?}");
+}
