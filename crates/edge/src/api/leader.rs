@@ -187,7 +187,8 @@ pub(crate) fn question(api: &Api, who: &Who, request: &Request) -> Option<Questi
     let route = api.leader.as_ref()?;
     let (reach, other) = (route.reach.clone()?, route.other()?);
     let address = SocketAddr::new(other.address?, reach.port);
-    let (bundle, request) = (reach.certificates.bundle()?, reach.request(who, request)?);
+    let bundle = reach.certificates.bundle()?;
+    let request = reach.request(who, request, address)?;
     Some(Question { other, address, bundle, reach, request })
 }
 
@@ -213,7 +214,12 @@ fn unreachable(other: &Replica, why: &str) -> Problem {
 
 impl LeaderReach {
     /// None while there is no key to make a pass with.
-    fn request(&self, who: &Who, request: &Request) -> Option<http::Request<Empty<Bytes>>> {
+    fn request(
+        &self,
+        who: &Who,
+        request: &Request,
+        host: SocketAddr,
+    ) -> Option<http::Request<Empty<Bytes>>> {
         let until = (Timestamp::now() + LASTS).as_millisecond();
         let text = Text { until, user: &who.user, method: request.method(), uri: request.uri() };
         let seal = self.authority.seal(text.written().as_bytes())?;
@@ -222,7 +228,7 @@ impl LeaderReach {
         if let Some(accept) = request.headers().get(header::ACCEPT) {
             asked = asked.header(header::ACCEPT, accept);
         }
-        asked.header(header::HOST, &self.name).header(PASS, pass).body(Empty::new()).ok()
+        asked.header(header::HOST, host.to_string()).header(PASS, pass).body(Empty::new()).ok()
     }
 
     async fn ask(

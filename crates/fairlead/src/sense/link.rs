@@ -371,3 +371,6 @@ fn workloads(pods: &net::Addresses) -> Vec<LocalWorkload> {
     }
     found.into_values().take(WORKLOADS).collect()
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,4 +1,8 @@
+use objects::{Election, Id, Timing};
+use serde_json::Value;
+
 use super::*;
+use crate::api::world::{World, request};
 
 #[test]
 fn a_replica_is_named_with_its_address_where_it_gave_one() {
@@ -23,4 +27,105 @@ fn a_pass_is_of_one_user_and_one_request() {
     for different in [text(2, "ann", &here), text(1, "bob", &here), text(1, "ann", &other)] {
         assert_ne!(different, text(1, "ann", &here));
     }
+}
+
+/// A world whose API takes passes, and how they are made.
+async fn with_passes() -> (World, LeaderReach) {
+    let mut world = World::new().ready().await;
+    let (objects, tasks) = (world.objects.clone(), world.api.tasks.clone());
+    let authority = Authority::follow(&objects, "fairlead", guard::agents::LIFETIME, &tasks);
+    let certificates = Certificates::follow(&objects, "fairlead", &tasks);
+    let lease = Id::namespaced("fairlead", "lease");
+    let election = Election::new(objects, lease, "test", Timing::default());
+    let (all, led) = (tasks.clone(), authority.clone());
+    tasks.spawn("election", async move {
+        election.run(&all, |leader| guard::agents::lead(&leader, &led)).await;
+    });
+    let reach = LeaderReach { port: 1, name: "fairlead".to_owned(), certificates, authority };
+    let patience = Deadline::after(Duration::from_secs(30));
+    while reach.authority.seal(b"").is_none()
+        || world.api.guard.as_ref().unwrap().seat.ingest().is_none()
+    {
+        assert!(!patience.has_passed(), "there is no authority");
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    let leadership = Snapshot::new(Leadership::Unknown);
+    let route = LeaderRoute { leadership, reach: Some(reach.clone()) };
+    world.api = world.api.clone().with_leader(route);
+    world.router = crate::api::router(&world.api, true);
+    (world, reach)
+}
+
+fn asked(path: &str) -> Request {
+    request(Method::GET, &format!("{BASE}{path}"), Value::Null)
+}
+
+fn pass(reach: &LeaderReach, user: &str, path: &str) -> HeaderValue {
+    let who = Who { user: user.into(), via: Via::Local };
+    let host = SocketAddr::from(([127, 0, 0, 1], 1));
+    reach.request(&who, &asked(path), host).unwrap().headers()[PASS].clone()
+}
+
+async fn status(world: &World, path: &str, pass: HeaderValue) -> u16 {
+    let mut request = asked(path);
+    request.headers_mut().insert(PASS, pass);
+    world.send(request).await.status
+}
+
+#[tokio::test]
+async fn a_pass_counts_for_its_user_its_request_and_its_time_alone() {
+    let (world, reach) = with_passes().await;
+    world.somebody("ann", &[["-", "*", "agents.fairlead.dev", "list"]]).await;
+    let path = "/guard/conversations?limit=7";
+    let local = pass(&reach, access::LOCAL, path);
+    assert_eq!(status(&world, path, local.clone()).await, 200);
+    // It is the user's permissions that count.
+    assert_eq!(status(&world, path, pass(&reach, "ann", path)).await, 403);
+    assert_eq!(status(&world, "/guard/conversations?limit=8", local.clone()).await, 401);
+    assert_eq!(status(&world, "/guard/groups", local.clone()).await, 401);
+    // Of no use where every replica answers for itself.
+    assert_eq!(status(&world, "/clusters", pass(&reach, access::LOCAL, "/clusters")).await, 401);
+    let text = local.to_str().unwrap();
+    let (until, rest) = text.split_once('.').unwrap();
+    let (seal, _) = rest.split_once('.').unwrap();
+    let stolen = pass(&reach, "ann", path);
+    let stolen = stolen.to_str().unwrap().replace(".ann", &format!(".{}", access::LOCAL));
+    let later = until.parse::<i64>().unwrap() + 1;
+    let forged = [
+        stolen,
+        format!("{later}.{seal}.{}", access::LOCAL),
+        format!("{until}..{}", access::LOCAL),
+        "nonsense".to_owned(),
+        String::new(),
+    ];
+    for forged in forged {
+        let header = HeaderValue::from_str(&forged).unwrap();
+        assert_eq!(status(&world, path, header).await, 401, "{forged}");
+    }
+    let (uri, past) = (Uri::try_from(path).unwrap(), 1_700_000_000_000);
+    let old = Text { until: past, user: access::LOCAL, method: &Method::GET, uri: &uri };
+    let seal = reach.authority.seal(old.written().as_bytes()).unwrap();
+    let old = HeaderValue::from_str(&format!("{past}.{seal}.{}", access::LOCAL)).unwrap();
+    assert_eq!(status(&world, path, old).await, 401);
+}
+
+#[tokio::test]
+async fn who_does_not_lead_names_who_does() {
+    let mut world = World::new().ready().await;
+    let guard = world.api.guard.clone().unwrap();
+    let seat = ::guard::ingest::Seat::default();
+    world.api.guard = Some(crate::api::Guard { seat, ..guard });
+    let leadership = Snapshot::new(Leadership::Other("fairlead-controller-b@10.0.0.9".to_owned()));
+    let route = LeaderRoute { leadership: leadership.clone(), reach: None };
+    world.api = world.api.clone().with_leader(route);
+    world.router = crate::api::router(&world.api, true);
+    for path in ["/guard/conversations", "/guard/groups", "/guard/violations"] {
+        let answer = world.ask(Method::GET, path, Value::Null).await;
+        assert_eq!((answer.code().as_str(), answer.status), ("not-ready", 503), "{path}");
+        assert!(answer.text.contains("fairlead-controller-b (10.0.0.9)"), "{}", answer.text);
+        assert!(answer.headers.contains_key(header::RETRY_AFTER));
+    }
+    leadership.publish(Leadership::Unknown);
+    let answer = world.ask(Method::GET, "/guard/conversations", Value::Null).await;
+    assert!(answer.text.contains("not known at the moment"), "{}", answer.text);
 }
