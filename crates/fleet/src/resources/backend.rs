@@ -55,7 +55,7 @@ pub async fn backend(
         .await?;
     let through = Through::new(target, object)?;
     let pods = match &through {
-        Through::Pod(pod) => vec![(**pod).clone()],
+        Through::Pod(_) => Vec::new(),
         Through::Service(_, labels) | Through::Workload(labels) => {
             let params = ListParams::default().labels(labels).limit(LOOKED_AT);
             connection
@@ -66,7 +66,7 @@ pub async fn backend(
                 .items
         }
     };
-    choose(target, &through, pods, port)
+    choose(target, &through, &pods, port)
 }
 
 /// What leads to pods.
@@ -119,28 +119,23 @@ fn workload_selector(selector: &Value) -> Option<String> {
     Some(labels.into_iter().collect::<Selector>().to_string())
 }
 
-fn choose(
-    target: &Target,
-    through: &Through,
-    pods: Vec<Pod>,
-    port: &str,
-) -> Result<Backend, Error> {
+fn choose(target: &Target, through: &Through, pods: &[Pod], port: &str) -> Result<Backend, Error> {
     // A port that is not there is told before a pod that is not ready.
     let service_port = match through {
         Through::Service(service, _) => Some(service_port(target, service, port)?),
         _ => None,
     };
     let pod = match through {
-        Through::Pod(pod) => (**pod).clone(),
+        Through::Pod(pod) => pod,
         _ => best(target, pods)?,
     };
     let name = pod.metadata.name.clone().unwrap_or_default();
     let (asked, number) = match (through, service_port) {
         (Through::Service(service, _), Some(found)) => {
-            (number(found.port)?, target_port(service, found, &pod)?)
+            (number(found.port)?, target_port(service, found, pod)?)
         }
         _ => {
-            let number = pod_port(&pod, port)?;
+            let number = pod_port(pod, port)?;
             (number, number)
         }
     };
@@ -148,14 +143,14 @@ fn choose(
 }
 
 /// The ready pod to connect to.
-fn best(target: &Target, pods: Vec<Pod>) -> Result<Pod, Error> {
+fn best<'a>(target: &Target, pods: &'a [Pod]) -> Result<&'a Pod, Error> {
     if pods.is_empty() {
         return Err(Error::Invalid(format!("{target} has no pods: its selector matches none")));
     }
     let ready = pods.iter().filter_map(|pod| Some((ready_since(pod)?, pod)));
     let best = ready.min_by_key(|(since, pod)| (*since, restarts(pod), pod.metadata.name.clone()));
     if let Some((_, pod)) = best {
-        return Ok(pod.clone());
+        return Ok(pod);
     }
     let mut there: Vec<_> = pods.iter().collect();
     // Those that run could be asked for by name.
@@ -223,7 +218,12 @@ fn service_port<'a>(
         let protocol = it.protocol.as_deref().filter(|protocol| *protocol != "TCP");
         described(it.port, it.name.as_deref(), protocol)
     });
-    Err(no_such_port(&target.to_string(), port, there.collect(), all().any(|it| wanted(&it))))
+    Err(no_such_port(
+        &target.to_string(),
+        port,
+        &there.collect::<Vec<_>>(),
+        all().any(|it| wanted(&it)),
+    ))
 }
 
 /// The pod's port that a Service's port leads to.
@@ -260,7 +260,7 @@ fn pod_port(pod: &Pod, port: &str) -> Result<u16, Error> {
         described(it.container_port, it.name.as_deref(), protocol)
     });
     let pod = format!("the pod {}", pod.metadata.name.as_deref().unwrap_or_default());
-    Err(no_such_port(&pod, port, there.collect(), ports.iter().any(|it| named(&it))))
+    Err(no_such_port(&pod, port, &there.collect::<Vec<_>>(), ports.iter().any(|it| named(&it))))
 }
 
 fn number(port: i32) -> Result<u16, Error> {
@@ -276,7 +276,7 @@ fn described(port: i32, name: Option<&str>, protocol: Option<&str>) -> String {
     if more.is_empty() { port.to_string() } else { format!("{port} ({})", more.join(", ")) }
 }
 
-fn no_such_port(of: &str, port: &str, there: Vec<String>, not_tcp: bool) -> Error {
+fn no_such_port(of: &str, port: &str, there: &[String], not_tcp: bool) -> Error {
     if not_tcp {
         return Error::Invalid(format!("port {port} of {of} is not TCP, which alone is forwarded"));
     }

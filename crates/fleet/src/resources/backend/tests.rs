@@ -55,7 +55,7 @@ fn ready(name: &str, since: &str, restarts: u32) -> Pod {
     )
 }
 
-fn service(spec: Value) -> Through {
+fn service(spec: &Value) -> Through {
     let object: DynamicObject = serde_json::from_value(json!({
         "apiVersion": "v1", "kind": "Service", "metadata": { "name": "web" }, "spec": spec,
     }))
@@ -64,7 +64,7 @@ fn service(spec: Value) -> Through {
 }
 
 fn web() -> Through {
-    service(json!({ "selector": { "app": "web" }, "ports": [
+    service(&json!({ "selector": { "app": "web" }, "ports": [
         { "name": "http", "port": 80, "targetPort": "http" },
         { "name": "plain", "port": 81, "targetPort": 9000 },
         { "name": "same", "port": 82 },
@@ -72,7 +72,7 @@ fn web() -> Through {
     ] }))
 }
 
-fn chosen(through: &Through, pods: Vec<Pod>, port: &str) -> Result<(String, u16, u16), String> {
+fn chosen(through: &Through, pods: &[Pod], port: &str) -> Result<(String, u16, u16), String> {
     choose(&target("services", ""), through, pods, port)
         .map(|it| (it.pod, it.port, it.asked))
         .map_err(|error| error.to_string())
@@ -80,33 +80,33 @@ fn chosen(through: &Through, pods: Vec<Pod>, port: &str) -> Result<(String, u16,
 
 #[test]
 fn a_services_port_becomes_the_pods() {
-    let pods = || vec![ready("a", "2026-01-01T00:00:00Z", 0)];
+    let pods = &[ready("a", "2026-01-01T00:00:00Z", 0)];
     for (port, pods_port, asked) in
         [("80", 8080, 80), ("http", 8080, 80), ("81", 9000, 81), ("same", 82, 82)]
     {
-        assert_eq!(chosen(&web(), pods(), port), Ok(("a".to_owned(), pods_port, asked)), "{port}");
+        assert_eq!(chosen(&web(), pods, port), Ok(("a".to_owned(), pods_port, asked)), "{port}");
     }
     let headless = json!({ "clusterIP": "None", "selector": { "app": "web" },
                            "ports": [{ "port": 80, "targetPort": 9000 }] });
-    assert_eq!(chosen(&service(headless), pods(), "80"), Ok(("a".to_owned(), 80, 80)));
+    assert_eq!(chosen(&service(&headless), pods, "80"), Ok(("a".to_owned(), 80, 80)));
 }
 
 #[test]
 fn a_port_that_is_not_there_is_answered_with_those_there_are() {
-    let pods = || vec![ready("a", "2026-01-01T00:00:00Z", 0)];
+    let pods = &[ready("a", "2026-01-01T00:00:00Z", 0)];
     for wrong in ["8080", "https", "0", "70000"] {
-        let why = chosen(&web(), pods(), wrong).unwrap_err();
+        let why = chosen(&web(), pods, wrong).unwrap_err();
         assert!(why.contains("80 (http), 81 (plain), 82 (same), 53 (dns, UDP)"), "{why}");
     }
-    assert!(chosen(&web(), pods(), "dns").unwrap_err().contains("not TCP"));
+    assert!(chosen(&web(), pods, "dns").unwrap_err().contains("not TCP"));
     // Even where no pod is ready: it would never be right.
-    assert!(chosen(&web(), Vec::new(), "8080").unwrap_err().contains("has no port"));
+    assert!(chosen(&web(), &[], "8080").unwrap_err().contains("has no port"));
     let workload = Through::Workload("app=web".to_owned());
-    let why = chosen(&workload, pods(), "https").unwrap_err();
+    let why = chosen(&workload, pods, "https").unwrap_err();
     assert!(why.contains("it has 8080 (http), 53 (dns, UDP), 15000 (admin)"), "{why}");
-    assert_eq!(chosen(&workload, pods(), "admin"), Ok(("a".to_owned(), 15000, 15000)));
-    assert_eq!(chosen(&workload, pods(), "9090"), Ok(("a".to_owned(), 9090, 9090)), "any number");
-    assert!(chosen(&workload, pods(), "70000").unwrap_err().contains("no port"));
+    assert_eq!(chosen(&workload, pods, "admin"), Ok(("a".to_owned(), 15000, 15000)));
+    assert_eq!(chosen(&workload, pods, "9090"), Ok(("a".to_owned(), 9090, 9090)), "any number");
+    assert!(chosen(&workload, pods, "70000").unwrap_err().contains("no port"));
 }
 
 #[test]
@@ -121,21 +121,21 @@ fn the_pod_that_is_ready_longest_is_chosen() {
         ready("restarted", "2026-01-01T00:00:00Z", 3),
         ready("old", "2026-01-01T00:00:00Z", 0),
     ];
-    assert_eq!(chosen(&web(), pods, "80").unwrap().0, "old");
+    assert_eq!(chosen(&web(), &pods, "80").unwrap().0, "old");
 }
 
 #[test]
 fn where_no_pod_is_ready_those_there_are_are_named() {
-    let why = chosen(&web(), Vec::new(), "80").unwrap_err();
+    let why = chosen(&web(), &[], "80").unwrap_err();
     assert_eq!(why, "services/web in shop has no pods: its selector matches none");
     let mut pods = vec![
         pod("done", &json!({ "phase": "Succeeded" })),
         pod("starting", &json!({ "phase": "Running" })),
     ];
-    let why = chosen(&web(), pods.clone(), "80").unwrap_err();
+    let why = chosen(&web(), &pods, "80").unwrap_err();
     assert!(why.contains("no ready pod: starting is running and not ready, done is done"), "{why}");
     pods.extend((0..9).map(|n| pod(&format!("p{n}"), &json!({ "phase": "Pending" }))));
-    assert!(chosen(&web(), pods, "80").unwrap_err().contains(", and 6 more"));
+    assert!(chosen(&web(), &pods, "80").unwrap_err().contains(", and 6 more"));
 }
 
 #[test]
