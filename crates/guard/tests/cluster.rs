@@ -1,4 +1,5 @@
-//! A controller that counts, on a real API server, with the permissions of `deploy/guard` and no others.
+//! A controller that counts, on a real API server, with the permissions that the chart gives
+//! for `guard` and no others.
 
 #![allow(clippy::unwrap_used, reason = "tests")]
 
@@ -10,6 +11,7 @@ use flow::{Deadline, Ledger, Tasks};
 use guard::agents::{self, Authority};
 use guard::conversations::{Moment, Protocol, Record, Report, Totals, Verdict};
 use guard::ingest::{Ingest, Seat, Settings};
+use install::chart::{Chart, Release, namespace};
 use k8s_openapi::api::core::v1::{ConfigMap, Namespace, Node, Pod, Secret, Service};
 use kube::api::{Api, Patch, PatchParams, PostParams};
 use objects::kinds::{Group, NetworkRule};
@@ -41,6 +43,22 @@ async fn store_of(access: &Access) -> Objects {
     let mut config = access.config_as("fairlead-controller").await;
     config.default_retry = false;
     Objects::kubernetes(kube::Client::try_from(config).unwrap(), "fairlead")
+}
+
+/// The namespace, the accounts and their permissions, as the chart has them with only these components.
+async fn deploy_permissions(client: &kube::Client, components: &[&str]) {
+    let mut values = install::values::Values::default();
+    for component in ["net", "guard", "mesh", "console", "admission"] {
+        let on = components.contains(&component);
+        values.set(&format!("components.{component}={on}")).unwrap();
+    }
+    values.set("crds.install=false,fleet.localCluster=none").unwrap();
+    let release = Release::default();
+    let rendered = Chart::embedded().render(&release, &values).unwrap();
+    let kinds = ["ServiceAccount", "ClusterRole", "ClusterRoleBinding", "Role", "RoleBinding"]
+        .map(Value::from);
+    let permissions = rendered.objects.iter().filter(|object| kinds.contains(&object["kind"]));
+    deploy(client, [&namespace(&release)].into_iter().chain(permissions)).await;
 }
 
 async fn create<K>(api: &Api<K>, object: Value)
@@ -108,8 +126,7 @@ async fn a_kube_cluster_is_looked_at_with_no_more_than_the_permissions_that_are_
     let server = KubeServer::start().await;
     let client = server.client().await;
     objects::install(client.clone(), Deadline::after(Duration::from_secs(60))).await.unwrap();
-    deploy(&client, "guard/controller.yaml").await;
-    deploy(&client, "guard/agent.yaml").await;
+    deploy_permissions(&client, &["guard"]).await;
     let store = store_of(server.access()).await;
     forbidden::<Secret>(&store, &Id::namespaced("fairlead", "any")).await;
     forbidden::<Secret>(&store, &Id::namespaced("default", "fairlead-agents")).await;

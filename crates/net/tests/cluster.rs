@@ -1,4 +1,5 @@
-//! A node and a leader on a real API server, with the permissions of `deploy/net` and no others.
+//! A node and a leader on a real API server, with the permissions that the chart gives for
+//! `net` and no others.
 
 #![allow(clippy::unwrap_used, reason = "tests")]
 
@@ -7,6 +8,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use flow::{Deadline, Snapshot, Tasks};
+use install::chart::{Chart, Release, namespace};
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{ConfigMap, Namespace, Node, Secret};
 use kube::Api;
@@ -20,7 +22,7 @@ use objects::kinds::{
     AddressBlock, AddressBlockSpec, AddressPool, AddressPoolSpec, AddressPoolStatus, Subnet,
 };
 use objects::{Election, Error, Expected, Id, Kind, Objects, Timing, Within};
-use serde_json::json;
+use serde_json::{Value, json};
 use tempfile::TempDir;
 use testkit::{Access, Fault, KubeServer, Proxy, deploy};
 
@@ -42,6 +44,22 @@ async fn store_of(access: &Access, account: &str) -> Objects {
     let mut config = access.config_as(account).await;
     config.default_retry = false;
     Objects::kubernetes(kube::Client::try_from(config).unwrap(), "fairlead")
+}
+
+/// The namespace, the accounts and their permissions, as the chart has them with only these components.
+async fn deploy_permissions(client: &kube::Client, components: &[&str]) {
+    let mut values = install::values::Values::default();
+    for component in ["net", "guard", "mesh", "console", "admission"] {
+        let on = components.contains(&component);
+        values.set(&format!("components.{component}={on}")).unwrap();
+    }
+    values.set("crds.install=false,fleet.localCluster=none").unwrap();
+    let release = Release::default();
+    let rendered = Chart::embedded().render(&release, &values).unwrap();
+    let kinds = ["ServiceAccount", "ClusterRole", "ClusterRoleBinding", "Role", "RoleBinding"]
+        .map(Value::from);
+    let permissions = rendered.objects.iter().filter(|object| kinds.contains(&object["kind"]));
+    deploy(client, [&namespace(&release)].into_iter().chain(permissions)).await;
 }
 
 fn pool(name: &str, ipv4: &str, ipv6: &str) -> AddressPool {
@@ -114,8 +132,7 @@ async fn a_node_lives_through_what_a_kube_cluster_does_with_no_more_than_its_per
     let client = server.client().await;
     let admin = Objects::kubernetes(client.clone(), "test");
     objects::install(client.clone(), Deadline::after(Duration::from_secs(60))).await.unwrap();
-    deploy(&client, "net/controller.yaml").await;
-    deploy(&client, "net/agent.yaml").await;
+    deploy_permissions(&client, &["net"]).await;
     for name in ["node-a", "node-b"] {
         let node = serde_json::from_value(json!({"metadata": {"name": name}})).unwrap();
         Api::<Node>::all(client.clone()).create(&PostParams::default(), &node).await.unwrap();
@@ -190,7 +207,7 @@ async fn a_node_lives_through_what_a_kube_cluster_does_with_no_more_than_its_per
 
     // The leader says how the pools are, and takes back what a vanished node had, and no other's.
     let leading = Tasks::new("leading");
-    let lease = Id::namespaced("fairlead", "fairlead-net");
+    let lease = Id::namespaced("fairlead", "fairlead-controller");
     let timing = Timing::of(Duration::from_secs(6));
     let election = Election::new(controller_store, lease, "test", timing);
     let led = leading.clone();
@@ -264,7 +281,7 @@ async fn a_kube_leader_says_what_is_wrong_with_pools_and_counts_on_where_another
     let client = server.client().await;
     let admin = Objects::kubernetes(client.clone(), "test");
     objects::install(client.clone(), Deadline::after(Duration::from_secs(60))).await.unwrap();
-    deploy(&client, "net/controller.yaml").await;
+    deploy_permissions(&client, &["net"]).await;
     let nodes = Api::<Node>::all(client.clone());
     for name in ["here", "back"] {
         let node = serde_json::from_value(json!({"metadata": {"name": name}})).unwrap();
@@ -303,7 +320,7 @@ async fn a_kube_leader_says_what_is_wrong_with_pools_and_counts_on_where_another
     make_block(&admin, 3, "back", Some(long_ago)).await;
 
     let leading = Tasks::new("leading");
-    let lease = Id::namespaced("fairlead", "fairlead-net");
+    let lease = Id::namespaced("fairlead", "fairlead-controller");
     let store = store_of(server.access(), "fairlead-controller").await;
     let election = Election::new(store, lease, "test", Timing::of(Duration::from_secs(6)));
     let led = leading.clone();
