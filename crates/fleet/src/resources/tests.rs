@@ -1,6 +1,7 @@
 use std::time::Duration;
 
 use flow::Deadline;
+use k8s_openapi::api::core::v1::Service;
 use kube::Api;
 use kube::api::PostParams;
 use kube::core::{ApiResource, DynamicObject, GroupVersionKind};
@@ -247,6 +248,18 @@ async fn across_clusters(server: &KubeServer, namespace: &str) {
     let found =
         search(chosen, &query, allowed, Deadline::after(Duration::from_secs(5))).await.unwrap();
     assert!(found.hits.is_empty() && found.truncated.is_empty());
+
+    // Every cluster has one Service from the beginning, with an address of its own.
+    let services = Api::<Service>::namespaced(server.client().await, "default");
+    let address = services.get("kubernetes").await.unwrap().spec.unwrap().cluster_ip.unwrap();
+    let query = SearchQuery { text: address.clone(), ..SearchQuery::default() };
+    let straight = Connection::new("straight", server.client().await);
+    let chosen = [("straight".to_owned(), Ok(straight))];
+    let found = search(chosen, &query, |_, _, _| true, soon()).await.unwrap();
+    let [hit] = &found.hits[..] else { panic!("{found:?}") };
+    assert_eq!((hit.kind.as_str(), hit.name.as_str()), ("Service", "kubernetes"));
+    assert_eq!(hit.matched.value, address);
+    assert!(found.incomplete.is_empty(), "{:?}", found.incomplete);
 }
 
 /// Compiles only if what an edge awaits may move between threads.
