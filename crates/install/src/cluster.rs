@@ -26,6 +26,8 @@ const MANAGER: &str = "fairlead-install";
 const REQUEST: Duration = Duration::from_secs(30);
 /// For the connection itself: an address that answers nobody is said soon.
 const CONNECT: Duration = Duration::from_secs(10);
+/// Between two looks at what is on its way out.
+const LOOK: Duration = Duration::from_millis(300);
 /// Objects a page.
 const PAGE: u32 = 500;
 
@@ -308,6 +310,17 @@ impl Cluster {
             Err(Error { cause: Cause::Absent(_), .. }) => Ok(false),
             Err(error) => Err(error),
         }
+    }
+
+    /// Waits until it is gone, with what it owns. False if it is still there at the deadline.
+    pub async fn is_gone(&self, of: &Reference, deadline: Deadline) -> Result<bool, Error> {
+        while self.get(of).await?.is_some() {
+            if deadline.has_passed() {
+                return Ok(false);
+            }
+            tokio::time::sleep(LOOK).await;
+        }
+        Ok(true)
     }
 
     /// What a container printed.

@@ -8,7 +8,7 @@
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use flow::Deadline;
 use serde_json::Value;
@@ -19,7 +19,6 @@ use crate::record::{Record, Unread};
 use crate::rollout::{PART_OF, Progress};
 
 const OURS: &str = "fairlead.dev/v1alpha1";
-const LOOK: Duration = Duration::from_millis(500);
 
 #[derive(Debug, thiserror::Error)]
 pub enum Failed {
@@ -275,12 +274,9 @@ impl Removal<'_> {
             self.cluster.delete(of).await?;
         }
         for of in what {
-            while self.cluster.get(of).await?.is_some() {
-                if self.deadline.has_passed() {
-                    return Err(Failed::Stays(of.to_string(), began.elapsed().as_secs()));
-                }
-                (self.tell)(Progress::Waiting(format!("{of} is being removed")));
-                tokio::time::sleep(LOOK).await;
+            (self.tell)(Progress::Waiting(format!("{of} is being removed")));
+            if !self.cluster.is_gone(of, self.deadline).await? {
+                return Err(Failed::Stays(of.to_string(), began.elapsed().as_secs()));
             }
         }
         Ok(())

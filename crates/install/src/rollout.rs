@@ -248,10 +248,14 @@ impl Rollout<'_> {
     /// A namespace that was there before stays its owner's: an uninstall does not remove it.
     async fn make_namespace(&mut self) -> Result<(), Failed> {
         let space = namespace(self.namespace);
-        let found = match Reference::of(&space) {
-            Some(of) => self.cluster.get(&of).await?,
-            None => None,
-        };
+        let of = Reference::new("v1", "Namespace", None, self.namespace);
+        let mut found = self.cluster.get(&of).await?;
+        let leaving = |space: &Value| space["metadata"]["deletionTimestamp"].is_string();
+        if found.as_ref().is_some_and(leaving) {
+            (self.tell)(Progress::Waiting(format!("{of} of an earlier installation is leaving")));
+            self.cluster.is_gone(&of, self.deadline).await?;
+            found = None;
+        }
         let Some(found) = found else { return self.apply("namespace", &[&space]).await };
         let labels = &found["metadata"]["labels"];
         if labels[PART_OF.0] == PART_OF.1 {

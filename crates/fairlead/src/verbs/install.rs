@@ -236,6 +236,7 @@ async fn look_at_nodes(
     let ended = task.run(cluster, &nodes, Deadline::after(ON_NODES)).await;
     if !was_there {
         cluster.delete(&of).await?;
+        cluster.is_gone(&of, Deadline::after(ON_NODES)).await?;
     }
     Ok(check::of_tasks(ended?))
 }

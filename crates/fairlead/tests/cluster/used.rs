@@ -152,6 +152,7 @@ pub(crate) fn logs_exec_and_forward_work(stage: &Stage) {
     let ask = |args: &[&str]| -> Command {
         let mut command = stage.command(args);
         command.env("FAIRLEAD_SERVER", &server).env("FAIRLEAD_DATA", &data);
+        command.env("FAIRLEAD_CLUSTER", "certificate");
         command
     };
     let pods = stage.cluster.pods("default", "app=web").unwrap();
