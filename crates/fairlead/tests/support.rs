@@ -68,7 +68,8 @@ fn the_archive_has_what_is_needed_and_no_secret() {
     let dir = tempfile::tempdir().unwrap();
     let data = dir.path().join("data");
     let log = dir.path().join("fairlead.log");
-    let stderr = fs::File::create(&log).unwrap();
+    // Both append: the process, and what is planted below.
+    let stderr = OpenOptions::new().create(true).append(true).open(&log).unwrap();
     let up = Up::start_with(&data, "none", |command| {
         command
             .env("FAIRLEAD_UPSTREAM_TOKEN", PLANTED[0])

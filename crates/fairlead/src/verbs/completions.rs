@@ -5,7 +5,7 @@ use clap::CommandFactory;
 use clap_complete::Shell;
 
 use crate::output::Verdict;
-use crate::verbs::Cli;
+use crate::verbs::{Cli, man};
 
 /// Print shell completions
 ///
@@ -23,7 +23,8 @@ pub(crate) struct Args {
 pub(crate) fn run(args: &Args) -> Verdict {
     // Rendered first: clap_complete panics when stdout has gone away.
     let mut script = Vec::new();
-    clap_complete::generate(args.shell, &mut Cli::command(), "fairlead", &mut script);
+    let mut command = man::of_any_machine(Cli::command());
+    clap_complete::generate(args.shell, &mut command, "fairlead", &mut script);
     match std::io::stdout().write_all(&script) {
         Err(e) if e.kind() != std::io::ErrorKind::BrokenPipe => Err(e.into()),
         _ => Ok(ExitCode::SUCCESS),
