@@ -112,7 +112,7 @@ impl Chart {
     pub fn values(&self, values: &Values) -> Result<Map<String, Json>, Error> {
         let all = values.over(yaml("values.yaml", self.file("values.yaml")?)?);
         let schema: Schema = serde_json::from_str(self.file("values.schema.json")?)
-            .map_err(|error| wrong("values.schema.json", error))?;
+            .map_err(|error| wrong("values.schema.json", error.to_string()))?;
         let all = Json::Object(all);
         let problems = schema.check(&all);
         match all {
@@ -158,12 +158,12 @@ impl Chart {
 
     fn file(&self, path: &str) -> Result<&str, Error> {
         let text = self.files.get(path).map(String::as_str);
-        text.ok_or_else(|| wrong(path, "the chart lacks this file"))
+        text.ok_or_else(|| wrong(path, "the chart lacks this file".to_owned()))
     }
 
     fn about(&self) -> Result<About, Error> {
         let text = self.file("Chart.yaml")?;
-        serde_saphyr::from_str(text).map_err(|error| wrong("Chart.yaml", error))
+        serde_saphyr::from_str(text).map_err(|error| wrong("Chart.yaml", error.to_string()))
     }
 }
 
@@ -215,7 +215,10 @@ fn documents(path: &str, text: &str) -> Result<Vec<Json>, Error> {
             && object["kind"].is_string()
             && object["metadata"]["name"].is_string();
         if !named {
-            return Err(wrong(path, "it renders to something without apiVersion, kind and name"));
+            return Err(wrong(
+                path,
+                "it renders to something without apiVersion, kind and name".to_owned(),
+            ));
         }
         objects.push(object);
     }
@@ -223,11 +226,11 @@ fn documents(path: &str, text: &str) -> Result<Vec<Json>, Error> {
 }
 
 fn yaml(file: &str, text: &str) -> Result<Map<String, Json>, Error> {
-    serde_saphyr::from_str(text).map_err(|error| wrong(file, error))
+    serde_saphyr::from_str(text).map_err(|error| wrong(file, error.to_string()))
 }
 
-fn wrong(file: &str, message: impl ToString) -> Error {
-    Error::Yaml { file: file.to_owned(), message: message.to_string() }
+fn wrong(file: &str, message: String) -> Error {
+    Error::Yaml { file: file.to_owned(), message }
 }
 
 #[cfg(test)]

@@ -1,10 +1,7 @@
 //! The functions that the chart uses, as Go, Sprig and Helm define them.
 
 use std::collections::BTreeMap;
-use std::fmt::Write as _;
 use std::rc::Rc;
-
-use sha2::{Digest, Sha256};
 
 use super::eval::{Engine, Fault, Scope};
 use super::parse::Expr;
@@ -19,12 +16,10 @@ pub(super) const NAMES: &[&str] = &[
     "fail",
     "hasKey",
     "include",
-    "indent",
     "int",
     "join",
     "kindIs",
     "lookup",
-    "ne",
     "nindent",
     "not",
     "or",
@@ -32,11 +27,9 @@ pub(super) const NAMES: &[&str] = &[
     "quote",
     "replace",
     "required",
-    "sha256sum",
     "toString",
     "toYaml",
     "trimSuffix",
-    "trunc",
 ];
 
 /// `piped` is the last argument.
@@ -96,7 +89,6 @@ fn pure(name: &str, values: &[Value]) -> Result<Value, String> {
             }
             Bool(any)
         }
-        ("ne", [a, b]) => Bool(!same(a, b)?),
         ("kindIs", [Text(kind), value]) => Bool(match &**kind {
             "string" => matches!(value, Text(_)),
             "bool" => matches!(value, Bool(_)),
@@ -123,7 +115,6 @@ fn pure(name: &str, values: &[Value]) -> Result<Value, String> {
         ("quote", [value]) => Value::text(serde_json::Value::from(value.print()?).to_string()),
         ("toString", [value @ (Text(_) | Bool(_) | Int(_))]) => Value::text(value.print()?),
         ("toYaml", [value]) => Value::text(value.to_yaml()?),
-        ("indent", [Int(width), Text(text)]) => Value::text(indent(*width, text)?),
         ("nindent", [Int(width), Text(text)]) => {
             Value::text(format!("\n{}", indent(*width, text)?))
         }
@@ -131,20 +122,9 @@ fn pure(name: &str, values: &[Value]) -> Result<Value, String> {
         ("trimSuffix", [Text(suffix), Text(text)]) => {
             Value::text(text.strip_suffix(&**suffix).unwrap_or(text))
         }
-        ("trunc", [Int(length), Text(text)]) => match usize::try_from(*length) {
-            Ok(length) if text.is_ascii() => Value::text(text.get(..length).unwrap_or(text)),
-            _ => return Err("trunc of other than ASCII, or from the end".to_owned()),
-        },
         ("join", [Text(between), List(list)]) => {
             let items = list.iter().map(Value::print).collect::<Result<Vec<_>, _>>()?;
             Value::text(items.join(between))
-        }
-        ("sha256sum", [Text(text)]) => {
-            let digest = Sha256::digest(text.as_bytes());
-            Value::text(digest.iter().fold(String::new(), |mut hex, byte| {
-                let _ = write!(hex, "{byte:02x}");
-                hex
-            }))
         }
         ("printf", [Text(format), args @ ..]) => Value::text(printf(format, args)?),
         _ => {

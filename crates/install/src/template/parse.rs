@@ -61,7 +61,7 @@ type Failure = (usize, String);
 pub(super) fn parse(source: &str) -> Result<Parsed, Failure> {
     let mut parser = Parser { pieces: pieces(source)?.into(), defines: Vec::new(), depth: 0 };
     let (body, end) = parser.body()?;
-    if let End::Else(line, _) | End::End(line) = end {
+    if let Stop::Else(line, _) | Stop::End(line) = end {
         return Err((line, "this ends no block".to_owned()));
     }
     Ok(Parsed { body, defines: parser.defines })
@@ -74,7 +74,7 @@ struct Parser {
 }
 
 /// What a body stopped at.
-enum End {
+enum Stop {
     File,
     End(usize),
     /// With the tokens after `else`.
@@ -82,7 +82,7 @@ enum End {
 }
 
 impl Parser {
-    fn body(&mut self) -> Result<(Vec<Node>, End), Failure> {
+    fn body(&mut self) -> Result<(Vec<Node>, Stop), Failure> {
         let mut nodes = Vec::new();
         while let Some(piece) = self.pieces.pop_front() {
             match piece {
@@ -94,14 +94,14 @@ impl Parser {
                         None => return Err((line, "an action is empty".to_owned())),
                     };
                     match first {
-                        "end" if rest.is_empty() => return Ok((nodes, End::End(line))),
-                        "else" => return Ok((nodes, End::Else(line, rest))),
+                        "end" if rest.is_empty() => return Ok((nodes, Stop::End(line))),
+                        "else" => return Ok((nodes, Stop::Else(line, rest))),
                         _ => nodes.extend(self.action(line, first, rest)?),
                     }
                 }
             }
         }
-        Ok((nodes, End::File))
+        Ok((nodes, Stop::File))
     }
 
     fn action(
@@ -134,7 +134,7 @@ impl Parser {
                 if self.depth > 1 {
                     return Err(fail("a define inside a block"));
                 }
-                let (body, End::End(_)) = self.body()? else {
+                let (body, Stop::End(_)) = self.body()? else {
                     return Err(fail("this define has no end"));
                 };
                 self.defines.push((name.clone(), body));
@@ -174,20 +174,20 @@ impl Parser {
             let (body, end) = self.body()?;
             branches.push((condition, body));
             match end {
-                End::End(_) => return Ok(Node::If(branches, Vec::new())),
-                End::Else(at, rest) if rest.is_empty() => {
-                    let (otherwise, End::End(_)) = self.body()? else {
+                Stop::End(_) => return Ok(Node::If(branches, Vec::new())),
+                Stop::Else(at, rest) if rest.is_empty() => {
+                    let (otherwise, Stop::End(_)) = self.body()? else {
                         return Err((at, "this else has no end".to_owned()));
                     };
                     return Ok(Node::If(branches, otherwise));
                 }
-                End::Else(at, rest) => match rest.split_first() {
+                Stop::Else(at, rest) => match rest.split_first() {
                     Some((Token::Word(word), rest)) if word == "if" => {
                         condition = whole(at, rest.to_vec())?;
                     }
                     _ => return Err((at, "expected `else` or `else if`".to_owned())),
                 },
-                End::File => return Err((line, "this if has no end".to_owned())),
+                Stop::File => return Err((line, "this if has no end".to_owned())),
             }
         }
     }
@@ -196,13 +196,15 @@ impl Parser {
     fn block(&mut self, line: usize) -> Result<(Vec<Node>, Vec<Node>), Failure> {
         let (body, end) = self.body()?;
         match end {
-            End::End(_) => Ok((body, Vec::new())),
-            End::Else(at, rest) if rest.is_empty() => match self.body()? {
-                (otherwise, End::End(_)) => Ok((body, otherwise)),
+            Stop::End(_) => Ok((body, Vec::new())),
+            Stop::Else(at, rest) if rest.is_empty() => match self.body()? {
+                (otherwise, Stop::End(_)) => Ok((body, otherwise)),
                 _ => Err((at, "this else has no end".to_owned())),
             },
-            End::Else(at, _) => Err((at, "`else` with more is outside the subset here".to_owned())),
-            End::File => Err((line, "this block has no end".to_owned())),
+            Stop::Else(at, _) => {
+                Err((at, "`else` with more is outside the subset here".to_owned()))
+            }
+            Stop::File => Err((line, "this block has no end".to_owned())),
         }
     }
 }

@@ -100,3 +100,14 @@ fn what_the_chart_refuses_is_said_in_its_own_words() {
         assert!(matches!(&error, Error::Refused(message) if message == "no"), "{source}: {error}");
     }
 }
+
+#[test]
+fn the_chart_uses_every_function_and_so_the_subset_is_no_larger_than_needed() {
+    let chart = crate::chart::Chart::embedded();
+    let templates = chart.files().iter().filter(|(path, _)| path.starts_with("templates/"));
+    let all: String = templates.map(|(_, text)| text.as_str()).collect();
+    for name in functions::NAMES {
+        let call = regex::Regex::new(&format!(r"(\{{\{{-?|[(|]|:=|if) *{name}[ )]")).unwrap();
+        assert!(call.is_match(&all), "no template calls {name}");
+    }
+}

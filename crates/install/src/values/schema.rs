@@ -164,7 +164,7 @@ impl Schema {
                     match Regex::new(pattern) {
                         Ok(regex) if regex.is_match(text) => {}
                         Ok(_) => {
-                            problem(format!("expected what matches {pattern}, found {text:?}"))
+                            problem(format!("expected what matches {pattern}, found {text:?}"));
                         }
                         Err(error) => problem(format!("the schema's pattern is wrong: {error}")),
                     }

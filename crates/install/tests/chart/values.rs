@@ -17,7 +17,7 @@ pub(crate) fn every_choice_of_components() -> impl Iterator<Item = String> {
 
 pub(crate) const EVERYTHING: &str = "components.net=true,metrics.tokenSecret=metrics,\
     metrics.podMonitor.enabled=true,alerts.enabled=true,dashboards.enabled=true,\
-    networkPolicy.enabled=true";
+    networkPolicy.enabled=true,criticalPodsQuota.enabled=true";
 
 #[track_caller]
 pub(crate) fn render(set: &str) -> Rendered {
