@@ -8,10 +8,14 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
+use k8s_openapi::api::admissionregistration::v1::ValidatingWebhookConfiguration;
+use k8s_openapi::api::authentication::v1::TokenRequest;
 use k8s_openapi::api::coordination::v1::Lease;
-use k8s_openapi::api::core::v1::{ConfigMap, Namespace};
+use k8s_openapi::api::core::v1::{ConfigMap, Namespace, ServiceAccount};
 use kube::Api;
-use kube::api::PostParams;
+use kube::api::{ApiResource, DynamicObject, GroupVersionKind, Patch, PatchParams, PostParams};
+use kube::config::Kubeconfig;
+use objects::kinds::{AddressPool, AdmissionRule, Cluster, ClusterMesh, Group};
 use serde_json::json;
 use testkit::{KubeServer, requires};
 
@@ -31,7 +35,7 @@ struct Controller {
 }
 
 impl Controller {
-    fn start(server: &KubeServer, dir: &Path, address: &str, port: u16) -> Self {
+    fn start(kubeconfig: &Path, dir: &Path, address: &str, port: u16) -> Self {
         let data = dir.join(address);
         let mut command = Command::new(env!("CARGO_BIN_EXE_fairlead"));
         for (name, _) in std::env::vars().filter(|(name, _)| name.starts_with("FAIRLEAD_")) {
@@ -39,13 +43,13 @@ impl Controller {
         }
         command
             .env("FAIRLEAD_CONFIG", "/dev/null")
-            .env("KUBECONFIG", server.kubeconfig_path())
+            .env("KUBECONFIG", kubeconfig)
             .env("POD_IP", address)
             .args(["controller", "--fleet-namespace=fairlead"])
             .args(["--fleet-secrets-namespace=fairlead"])
             .arg(format!("--data={}", data.display()))
             .arg(format!("--api-listen={address}:{port}"))
-            .args(["--api-tls=auto", "--api-names=127.77.0.1,127.77.0.2"])
+            .args(["--api-tls=auto", "--api-names=127.77.0.1,127.77.0.2,127.77.0.3"])
             .args(["--agents-listen=*:0", "--admin-listen=*:0"])
             .args(["--admin-tls=auto", "--admission-listen=*:0"])
             .args(["--admission-service=fairlead/fairlead-webhook"])
@@ -166,7 +170,8 @@ async fn on_kube_any_replica_answers_and_one_that_stops_hands_over_first() {
     let dir = tempfile::tempdir().unwrap();
     let (first, second) = ("127.77.0.1", "127.77.0.2");
     let port = TcpListener::bind((first, 0)).unwrap().local_addr().unwrap().port();
-    let replicas = [first, second].map(|at| Controller::start(&server, dir.path(), at, port));
+    let kubeconfig = server.kubeconfig_path();
+    let replicas = [first, second].map(|at| Controller::start(&kubeconfig, dir.path(), at, port));
     let leases = Api::<Lease>::namespaced(client.clone(), "fairlead");
 
     // All are ready once the first leader has made the certificate.
@@ -229,4 +234,136 @@ async fn on_kube_any_replica_answers_and_one_that_stops_hands_over_first() {
     let (code, out, err) = new.fairlead(&["clusters", "list"]);
     assert_eq!(code, 0, "{out}{err}");
     eprintln!("handed over after {} ms", handed_over.as_millis());
+}
+
+/// What the chart grants, applied by an administrator.
+async fn grant(client: &kube::Client) {
+    let rendered = Command::new(env!("CARGO_BIN_EXE_fairlead"))
+        .args(["install", "--dry-run", "--components=net,guard,mesh,console,admission"])
+        // What users reach in this cluster through the controller is not what it needs itself.
+        .args(["--set", "fleet.localCluster=none"])
+        .output()
+        .unwrap();
+    assert!(rendered.status.success(), "{}", String::from_utf8_lossy(&rendered.stderr));
+    let text = String::from_utf8(rendered.stdout).unwrap();
+    let mut granted = 0;
+    for document in text.split("\n---\n").filter(|it| it.contains("kind: ")) {
+        let object: DynamicObject = serde_saphyr::from_str(document).unwrap();
+        let types = object.types.clone().unwrap();
+        if !types.api_version.starts_with("rbac.") && types.kind != "ServiceAccount" {
+            continue;
+        }
+        let resource = ApiResource::from_gvk(&GroupVersionKind::try_from(&types).unwrap());
+        let api: Api<DynamicObject> = match &object.metadata.namespace {
+            Some(namespace) => Api::namespaced_with(client.clone(), namespace, &resource),
+            None => Api::all_with(client.clone(), &resource),
+        };
+        let name = object.metadata.name.clone().unwrap();
+        let params = PatchParams::apply("test").force();
+        api.patch(&name, &params, &Patch::Apply(&object)).await.unwrap();
+        granted += 1;
+    }
+    assert!(granted > 8, "the chart grants {granted} things:\n{text}");
+}
+
+/// A kubeconfig of the controller's service account.
+async fn kubeconfig_of_the_account(
+    server: &KubeServer,
+    client: &kube::Client,
+    dir: &Path,
+) -> PathBuf {
+    let asked: TokenRequest =
+        serde_json::from_value(json!({"spec": {"audiences": [], "expirationSeconds": 3600}}))
+            .unwrap();
+    let accounts = Api::<ServiceAccount>::namespaced(client.clone(), "fairlead");
+    let params = PostParams::default();
+    let made = accounts.create_token_request("fairlead-controller", &params, &asked);
+    let token = made.await.unwrap().status.unwrap().token.unwrap();
+    let mut config =
+        serde_json::to_value(Kubeconfig::from_yaml(server.access().kubeconfig()).unwrap()).unwrap();
+    config["users"] = json!([{"name": "certificate", "user": {"token": token}}]);
+    config["contexts"] =
+        json!([{"name": "certificate", "context": {"cluster": "test", "user": "certificate"}}]);
+    let path = dir.join("account.kubeconfig");
+    std::fs::write(&path, config.to_string()).unwrap();
+    path
+}
+
+async fn create<K>(api: &Api<K>, object: serde_json::Value)
+where
+    K: Clone + serde::de::DeserializeOwned + serde::Serialize + std::fmt::Debug,
+{
+    api.create(&PostParams::default(), &serde_json::from_value(object).unwrap()).await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn on_kube_what_the_chart_grants_is_all_that_a_controller_needs() {
+    requires!(kube);
+    let server = prepared().await;
+    let client = server.client().await;
+    grant(&client).await;
+    let dir = tempfile::tempdir().unwrap();
+    let kubeconfig = kubeconfig_of_the_account(&server, &client, dir.path()).await;
+    let pools = Api::<AddressPool>::all(client.clone());
+    let pool = json!({"apiVersion": "fairlead.dev/v1alpha1", "kind": "AddressPool",
+                      "metadata": {"name": "default"}, "spec": {"subnets": [{"ipv4": "10.64.0.0/16"}]}});
+    create(&pools, pool).await;
+    let rules = Api::<AdmissionRule>::all(client.clone());
+    let rule = json!({"apiVersion": "fairlead.dev/v1alpha1", "kind": "AdmissionRule",
+                      "metadata": {"name": "no-privileged"}, "spec": {"action": "deny",
+                      "criteria": [{"name": "runAsPrivileged", "op": "=", "value": "true"}]}});
+    create(&rules, rule).await;
+    let groups = Api::<Group>::all(client.clone());
+    let group = json!({"apiVersion": "fairlead.dev/v1alpha1", "kind": "Group",
+                       "metadata": {"name": "office"}, "spec": {"criteria": [
+                       {"key": "address", "op": "=", "value": "192.0.2.0/24"}]}});
+    create(&groups, group).await;
+    let meshes = Api::<ClusterMesh>::namespaced(client.clone(), "fairlead");
+    let mesh = json!({"apiVersion": "fairlead.dev/v1alpha1", "kind": "ClusterMesh",
+                      "metadata": {"name": "prod"}, "spec": {"clusters": [
+                      {"name": "eu", "clusterRef": "eu", "allowedNetworks": ["10.1.0.0/16"]},
+                      {"name": "us", "clusterRef": "us", "allowedNetworks": ["10.2.0.0/16"]}]}});
+    create(&meshes, mesh).await;
+
+    let address = "127.77.0.3";
+    let port = TcpListener::bind((address, 0)).unwrap().local_addr().unwrap().port();
+    let controller = Controller::start(&kubeconfig, dir.path(), address, port);
+    let patience = || log(dir.path(), address);
+    eventually("it is ready", async || {
+        let (status, why) = controller.readyz();
+        assert!(!why.contains("forbidden"), "{why}");
+        (status == 200 && controller.ca().exists()).then_some(())
+    })
+    .await;
+    // What users do through it.
+    let imported = dir.path().join("imported.kubeconfig");
+    std::fs::write(&imported, server.access().kubeconfig()).unwrap();
+    for verb in [
+        &["clusters", "add", "prod", "--kubeconfig", imported.to_str().unwrap()][..],
+        &["clusters", "disable", "prod"],
+        &["clusters", "enable", "prod"],
+        &["agents", "token"],
+        &["agents", "revoke", "node-1"],
+    ] {
+        let (code, out, err) = controller.fairlead(verb);
+        assert_eq!(code, 0, "{verb:?}: {out}{err}\n{}", patience());
+    }
+    let clusters = Api::<Cluster>::all(client.clone());
+    let hooks = Api::<ValidatingWebhookConfiguration>::all(client.clone());
+    let maps = Api::<ConfigMap>::namespaced(client.clone(), "fairlead");
+    eventually("all that the leader writes is written", async || {
+        let told = log(dir.path(), address).to_lowercase();
+        assert!(!told.contains("forbidden") && !told.contains("cannot "), "{told}");
+        pools.get("default").await.unwrap().status?;
+        rules.get("no-privileged").await.unwrap().status?;
+        clusters.get("prod").await.unwrap().status?;
+        groups.get("office").await.unwrap().status?;
+        meshes.get("prod").await.unwrap().status?;
+        hooks.get_opt("fairlead-admission").await.unwrap()?;
+        maps.get_opt("fairlead-ca").await.unwrap()?;
+        maps.get_opt("fairlead-agents-ca").await.unwrap().map(|_| ())
+    })
+    .await;
+    let (code, out, err) = controller.fairlead(&["clusters", "remove", "prod"]);
+    assert_eq!(code, 0, "{out}{err}");
 }
