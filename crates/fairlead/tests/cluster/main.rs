@@ -5,6 +5,7 @@
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod load;
+mod support;
 mod used;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -164,6 +165,7 @@ fn kube_cluster_is_installed_used_upgraded_and_left_as_it_was() {
     used::a_rule_refuses_what_it_forbids(&stage);
     used::the_map_names_workloads(&stage);
     used::logs_exec_and_forward_work(&stage);
+    support::an_archive_for_support_is_collected(&stage);
     used::a_node_reboots(&stage);
     it_is_upgraded_under_load(&stage);
     an_upgrade_that_fails_is_taken_back(&stage);
