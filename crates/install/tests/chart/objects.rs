@@ -278,6 +278,8 @@ fn a_local_cluster_is_open_as_far_as_was_said() {
             .collect();
         assert_eq!(bound, role.into_iter().collect::<Vec<_>>(), "{choice}");
     }
+    let rendered = render("components.console=false,fleet.localCluster=admin");
+    assert!(find(&rendered, "ClusterRoleBinding", "fairlead-controller-admin").is_none());
 }
 
 #[test]
