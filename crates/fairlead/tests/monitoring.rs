@@ -292,7 +292,7 @@ fn controller_serves(served: &mut Served) {
     )
     .unwrap();
     let applied = up.fairlead(&["mesh", "apply", mesh.to_str().unwrap()]);
-    println!("{} {}", applied.out, applied.err);
+    assert_eq!(applied.code, 0, "{applied:?}");
     let until = Instant::now() + PATIENCE;
     loop {
         let answer = up.send("GET", &format!("{}/metrics", up.admin), &[], &Value::Null);

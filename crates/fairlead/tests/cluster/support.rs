@@ -12,7 +12,7 @@ pub(crate) fn an_archive_for_support_is_collected(stage: &Stage) {
     let archive = dir.path().join("support.tar.gz");
     let began = std::time::Instant::now();
     stage.ok(&["support", "--cluster", "-f", archive.to_str().unwrap()]);
-    println!("collected for support in {:.1} s", began.elapsed().as_secs_f64());
+    eprintln!("collected for support in {:.1} s", began.elapsed().as_secs_f64());
     unpack(&archive, dir.path());
     let there = dir.path().join("fairlead-support");
     let missing = fs::read_to_string(there.join("missing.txt")).unwrap();

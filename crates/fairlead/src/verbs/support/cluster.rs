@@ -111,7 +111,7 @@ struct Cluster {
 impl Cluster {
     async fn collect(&self, nodes: &[String], archive: &mut Archive) -> Result<(), Failure> {
         let ns = &self.namespace;
-        let version = self.get("/version").await.map(|v| document("the API server's version", v));
+        let version = self.get("/version").await.map(|v| document("the API server's version", &v));
         archive.take("cluster/version.json", version)?;
         let pods = self.list(&format!("/api/v1/namespaces/{ns}/pods"), "pods", archive).await;
         archive.take("cluster/pods.txt", Ok(table(&pods).into_bytes()))?;
@@ -176,7 +176,7 @@ impl Cluster {
     fn write(&self, name: &str, items: Vec<Value>, archive: &mut Archive) -> Result<(), Failure> {
         let items: Vec<Value> = items.into_iter().map(cleaned).collect();
         let what = format!("{} {name}", items.len());
-        archive.add(&format!("cluster/{name}.json"), document(&what, json!({ "items": items })))
+        archive.add(&format!("cluster/{name}.json"), document(&what, &json!({ "items": items })))
     }
 
     async fn logs(&self, pods: &[Value], archive: &mut Archive) -> Result<(), Failure> {

@@ -16,6 +16,8 @@ use crate::output::{Failure, json as pretty};
 /// For one answer of the process; a CPU profile takes its own time besides.
 const PATIENCE: Duration = Duration::from_secs(10);
 const PROFILE: Duration = Duration::from_secs(5);
+/// Answers that come too late before the rest is given up.
+const MOST_LATE: usize = 2;
 /// Of the journal.
 const LINES: &str = "20000";
 /// Files of evidence, of all events together.
@@ -57,8 +59,8 @@ pub(super) fn collect(
     log: Option<&Path>,
     archive: &mut Archive,
 ) -> Result<(), Failure> {
-    archive.add("version.json", document("the program that wrote this", version()))?;
-    let settings = settings.map(|rows| document("the settings", json!({ "settings": rows })));
+    archive.add("version.json", document("the program that wrote this", &version()))?;
+    let settings = settings.map(|rows| document("the settings", &json!({ "settings": rows })));
     archive.take("settings.json", settings)?;
     pages(config, archive)?;
     evidence(&config.data.join("evidence"), archive)?;
@@ -85,8 +87,8 @@ fn version() -> Value {
 }
 
 /// JSON that says first what it is: by that the doctor knows it.
-pub(super) fn document(what: &str, content: Value) -> Vec<u8> {
-    let body = pretty(&content).unwrap_or_default();
+pub(super) fn document(what: &str, content: &Value) -> Vec<u8> {
+    let body = pretty(content).unwrap_or_default();
     let what = Value::from(what);
     match body.strip_prefix('{') {
         Some(rest) => format!("{{\"fairlead_support\": {what},{rest}\n").into_bytes(),
@@ -118,11 +120,18 @@ fn pages(config: &Config, archive: &mut Archive) -> Result<(), Failure> {
     let base = format!("{scheme}://{address}");
     let cpu = ("cpu.pb.gz", format!("/debug/pprof/profile?seconds={}", PROFILE.as_secs()));
     let pages = PAGES.iter().map(|(name, path)| (*name, (*path).to_owned())).chain([cpu]);
+    let mut late = 0;
     for (name, path) in pages {
         let answer = ask(&agent, &format!("{base}{path}"), token.as_deref());
-        // One that nobody answers is not asked nine times.
-        if let Err(Silence::Unreachable(why)) = &answer {
-            archive.missing("process", format!("{base} does not answer: {why}; is Fairlead running, and there? (--admin-listen)"));
+        late += usize::from(matches!(answer, Err(Silence::Late(_))));
+        // Where nobody answers, or nobody in time, the rest is not waited for.
+        if let Err(Silence::Unreachable(why) | Silence::Late(why)) = &answer
+            && (matches!(answer, Err(Silence::Unreachable(_))) || late >= MOST_LATE)
+        {
+            let why = format!(
+                "{base} does not answer: {why}; is Fairlead running, and there? (--admin-listen)"
+            );
+            archive.missing("process", why);
             return Ok(());
         }
         match answer {
@@ -136,7 +145,9 @@ fn pages(config: &Config, archive: &mut Archive) -> Result<(), Failure> {
             }
             Ok(body) if name.ends_with(".gz") => archive.add_masked(name, &body)?,
             Ok(body) => archive.add(name, body)?,
-            Err(Silence::Refused(why) | Silence::Unreachable(why)) => archive.missing(name, why),
+            Err(Silence::Refused(why) | Silence::Late(why) | Silence::Unreachable(why)) => {
+                archive.missing(name, why);
+            }
         }
     }
     Ok(())
@@ -144,6 +155,7 @@ fn pages(config: &Config, archive: &mut Archive) -> Result<(), Failure> {
 
 enum Silence {
     Unreachable(String),
+    Late(String),
     Refused(String),
 }
 
@@ -156,6 +168,7 @@ fn ask(agent: &ureq::Agent, url: &str, token: Option<&str>) -> Result<Vec<u8>, S
         ureq::Error::Io(_) | ureq::Error::Timeout(ureq::Timeout::Connect) => {
             Silence::Unreachable(e.to_string())
         }
+        ureq::Error::Timeout(_) => Silence::Late(e.to_string()),
         e => Silence::Refused(e.to_string()),
     })?;
     let body = answer.body_mut().with_config().limit(LARGEST_FILE as u64).read_to_vec();
