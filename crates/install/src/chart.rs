@@ -19,6 +19,9 @@ static FILES: &[(&str, &str)] = include!(concat!(env!("OUT_DIR"), "/chart_files.
 /// What the namespace of an installation needs where Pod Security is enforced: agents are of the host.
 pub const POD_SECURITY_LABEL: (&str, &str) = ("pod-security.kubernetes.io/enforce", "privileged");
 
+/// On a namespace that an installation made: an uninstall removes it.
+pub const PART_OF: (&str, &str) = ("app.kubernetes.io/part-of", "fairlead");
+
 /// The files of a chart.
 #[derive(Clone, Debug)]
 pub struct Chart {
@@ -171,10 +174,11 @@ impl Chart {
 #[must_use]
 pub fn namespace(release: &Release) -> Json {
     let (label, value) = POD_SECURITY_LABEL;
+    let (part_of, ours) = PART_OF;
     json!({
         "apiVersion": "v1",
         "kind": "Namespace",
-        "metadata": {"name": release.namespace, "labels": {label: value}},
+        "metadata": {"name": release.namespace, "labels": {part_of: ours, label: value}},
     })
 }
 

@@ -13,10 +13,11 @@ use std::time::Instant;
 use flow::Deadline;
 use serde_json::Value;
 
+use crate::chart::PART_OF;
 use crate::cluster::{Cluster, Error, Reference};
 use crate::on_nodes::{Task, linux_nodes};
 use crate::record::{Record, Unread};
-use crate::rollout::{PART_OF, Progress};
+use crate::rollout::Progress;
 
 const OURS: &str = "fairlead.dev/v1alpha1";
 

@@ -18,8 +18,9 @@ use std::time::{Duration, Instant};
 
 use flow::Deadline;
 use serde::Serialize;
-use serde_json::{Value, json};
+use serde_json::Value;
 
+use crate::chart::{self, PART_OF, POD_SECURITY_LABEL, Release};
 use crate::cluster::{Cluster, Error, Reference, Version};
 use crate::ready::{Readiness, readiness, trouble};
 use crate::record::{Record, Unread};
@@ -34,11 +35,8 @@ const NAMED: usize = 5;
 const KNOWS_RULES: u32 = 25;
 /// On what Helm and we leave in place when the rest is removed or replaced.
 const KEEP: &str = "helm.sh/resource-policy";
-
-/// On a namespace that an installation made.
-pub(crate) const PART_OF: (&str, &str) = ("app.kubernetes.io/part-of", "fairlead");
-/// What such a namespace needs where Pod Security is enforced: agents are privileged pods.
-const POD_SECURITY: (&str, &str) = ("pod-security.kubernetes.io/enforce", "privileged");
+/// On what is made once, by the first installation, and is its users' from then on: pools.
+const ONCE: &str = "helm.sh/hook";
 
 /// What is told while it goes on.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -150,18 +148,6 @@ fn drop_rules(value: &mut Value) {
     }
 }
 
-/// The namespace of an installation: agents are privileged pods.
-pub fn namespace(name: &str) -> Value {
-    json!({
-        "apiVersion": "v1",
-        "kind": "Namespace",
-        "metadata": {
-            "name": name,
-            "labels": {PART_OF.0: PART_OF.1, POD_SECURITY.0: POD_SECURITY.1},
-        },
-    })
-}
-
 /// One run of `install` or `upgrade`.
 pub struct Rollout<'a> {
     pub cluster: &'a Cluster,
@@ -247,7 +233,8 @@ impl Rollout<'_> {
 
     /// A namespace that was there before stays its owner's: an uninstall does not remove it.
     async fn make_namespace(&mut self) -> Result<(), Failed> {
-        let space = namespace(self.namespace);
+        let namespace = self.namespace.to_owned();
+        let space = chart::namespace(&Release { namespace, ..Release::default() });
         let of = Reference::new("v1", "Namespace", None, self.namespace);
         let mut found = self.cluster.get(&of).await?;
         let leaving = |space: &Value| space["metadata"]["deletionTimestamp"].is_string();
@@ -261,8 +248,8 @@ impl Rollout<'_> {
         if labels[PART_OF.0] == PART_OF.1 {
             return Ok(());
         }
-        if labels[POD_SECURITY.0].as_str().is_some_and(|level| level != POD_SECURITY.1) {
-            let (label, level) = POD_SECURITY;
+        if labels[POD_SECURITY_LABEL.0].as_str().is_some_and(|level| level != POD_SECURITY_LABEL.1) {
+            let (label, level) = POD_SECURITY_LABEL;
             let note = format!(
                 "the namespace {} does not admit privileged pods, which agents are: label it {label}={level}",
                 self.namespace
@@ -290,6 +277,13 @@ impl Rollout<'_> {
         }
         let began = Instant::now();
         for object in objects {
+            let once = object["metadata"]["annotations"][ONCE].is_string();
+            let of = Reference::of(object).filter(|_| once);
+            if let Some(of) = of
+                && self.cluster.get(&of).await?.is_some()
+            {
+                continue;
+            }
             self.cluster.apply(object).await?;
         }
         let detail = match objects {

@@ -117,7 +117,7 @@ pub fn judge(seen: &Seen, now: Timestamp) -> Status {
 
     match &seen.deployment {
         None => {
-            line("controller", None, false, "there is no Deployment fairlead-controller".into())
+            line("controller", None, false, "there is no Deployment fairlead-controller".into());
         }
         Some(deployment) if seen.controllers.is_empty() => {
             let why = readiness(deployment).why.unwrap_or_else(|| "no replica is wanted".into());

@@ -9,6 +9,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use flow::Deadline;
+use install::chart::{self, Release};
 use install::check::{self, Finding, Verdict as Judged};
 use install::cluster::{Cluster, Reference};
 use install::on_nodes::{self, Task};
@@ -178,7 +179,7 @@ fn explain(error: &dyn std::error::Error) -> Failure {
 
 fn render(args: &Install) -> Verdict {
     let release = args.cluster.release();
-    let mut objects = vec![install::rollout::namespace(&release.namespace)];
+    let mut objects = vec![chart::namespace(&release)];
     objects.extend(args.chart.render(&release, None)?.objects);
     if args.output.output == Format::Json {
         output::line(&output::json(&objects)?)?;
@@ -219,7 +220,8 @@ async fn look_at_nodes(
     let Some(agents) = objects.iter().find(|object| object["kind"] == "DaemonSet") else {
         return Ok(Vec::new());
     };
-    let space = install::rollout::namespace(namespace);
+    let release = Release { namespace: namespace.to_owned(), ..Release::default() };
+    let space = chart::namespace(&release);
     let of = Reference::new("v1", "Namespace", None, namespace);
     let was_there = cluster.get(&of).await?.is_some();
     if !was_there {

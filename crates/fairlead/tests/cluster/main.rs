@@ -118,7 +118,16 @@ impl Stage {
         serde_json::from_str(&self.ok(args)).unwrap()
     }
 
-    /// In the leading controller's container.
+    /// Waits until `fairlead status` finds nothing wrong.
+    #[track_caller]
+    fn is_well(&self) {
+        self.cluster.wait_for("fairlead status to find nothing wrong", SOON, || {
+            let output = self.run(&["status"]);
+            if output.status.success() { Ok(()) } else { Err(text(&output.stdout)) }
+        });
+    }
+
+    /// In a controller's container.
     #[track_caller]
     fn inside(&self, args: &[&str]) -> String {
         let mut command = vec![
@@ -192,10 +201,7 @@ fn it_is_checked_and_installed(stage: &Stage) {
     println!("installed in {} s: {}", done["seconds"], done["steps"]);
     stage.cluster.wait_nodes_ready(SOON);
     // The leader is elected, registers the webhook and looks at the pool within seconds.
-    stage.cluster.wait_for("fairlead status to be content", SOON, || {
-        let output = stage.run(&["status"]);
-        if output.status.success() { Ok(()) } else { Err(text(&output.stdout)) }
-    });
+    stage.is_well();
     println!("{}", stage.ok(&["status"]));
     // Again changes nothing and waits for nothing.
     stage.ok(&["install", "--values", values, components]);
@@ -210,7 +216,7 @@ fn it_is_upgraded_under_load(stage: &Stage) {
         "--namespace=fairlead", "get", "pods", "--output=jsonpath={.items[*].spec.containers[0].image}",
     ]);
     assert!(!images.contains("before") && images.contains(NOW), "{images}");
-    stage.ok(&["status"]);
+    stage.is_well();
 }
 
 /// An image that is not there: nothing of it comes up, and what ran goes on.
@@ -219,10 +225,7 @@ fn an_upgrade_that_fails_is_taken_back(stage: &Stage) {
     let told = text(&output.stderr);
     assert_eq!(output.status.code(), Some(2), "{told}");
     assert!(told.contains("was taken back") && told.contains("ErrImageNeverPull"), "{told}");
-    stage.cluster.wait_for("status after going back", SOON, || {
-        let output = stage.run(&["status"]);
-        if output.status.success() { Ok(()) } else { Err(text(&output.stdout)) }
-    });
+    stage.is_well();
     let images = stage.cluster.kubectl(&[
         "--namespace=fairlead", "get", "pods", "--output=jsonpath={.items[*].spec.containers[0].image}",
     ]);

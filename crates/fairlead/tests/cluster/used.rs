@@ -211,5 +211,5 @@ pub(crate) fn a_node_reboots(stage: &Stage) {
         }
         Ok(())
     });
-    stage.ok(&["status"]);
+    stage.is_well();
 }

@@ -1,3 +1,5 @@
+use serde_json::json;
+
 use super::*;
 
 fn object(api_version: &str, kind: &str, name: &str) -> Value {
