@@ -34,7 +34,7 @@ image: ## the container image from the programs of `make dist`: target/dist/fair
 
 dist: ## what is released, into target/dist: programs, image, packages, checksums
 	@scripts/setup dist
-	scripts/dist
+	scripts/dist $(DISTFLAGS)
 
 # clippy is the compiler here: it lints what it builds, and nothing is built twice.
 ci: export RUSTC_WORKSPACE_WRAPPER = clippy-driver
