@@ -20,6 +20,8 @@ use kube::api::{
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use serde_json::{Value, json};
 
+/// The group of admission, in the version that the chart's policies have.
+const ADMISSION: &str = "admissionregistration.k8s.io/v1";
 /// Owns what an installation writes.
 const MANAGER: &str = "fairlead-install";
 /// For one request.
@@ -217,13 +219,21 @@ impl Cluster {
         Ok(Version { minor: digits.parse().unwrap_or_default(), text: info.git_version })
     }
 
-    /// Every version of every group that the server serves, such as v1 and policy/v1.
+    /// Every version of every group that the server serves, such as v1 and policy/v1; of the group of
+    /// admission also the kinds, such as admissionregistration.k8s.io/v1/ValidatingAdmissionPolicy: its
+    /// version is older than some of them.
     pub async fn api_versions(&self) -> Result<BTreeSet<String>, Error> {
         let doing = || format!("asking {} for its API groups", self.url);
         let groups = self.call(doing, self.client.list_api_groups()).await?;
         let versions = groups.groups.into_iter().flat_map(|group| group.versions);
         let named = versions.map(|version| version.group_version);
-        Ok(named.chain(["v1".to_owned()]).collect())
+        let mut served: BTreeSet<_> = named.chain(["v1".to_owned()]).collect();
+        if served.contains(ADMISSION) {
+            let doing = || format!("asking {} for the kinds of {ADMISSION}", self.url);
+            let kinds = self.call(doing, self.client.list_api_group_resources(ADMISSION)).await?;
+            served.extend(kinds.resources.iter().map(|kind| format!("{ADMISSION}/{}", kind.kind)));
+        }
+        Ok(served)
     }
 
     pub async fn get(&self, of: &Reference) -> Result<Option<Value>, Error> {

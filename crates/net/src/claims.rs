@@ -38,7 +38,7 @@ use prometheus_client::metrics::counter::Counter;
 use prometheus_client::registry::Registry;
 
 use crate::Addresses;
-use crate::pool::{self, Pools};
+use crate::pool::{self, Pools, Shapes};
 use claimer::Claimer;
 
 /// How long a block is empty before it is given back.
@@ -65,6 +65,7 @@ pub struct Blocks {
 pub struct Claims {
     blocks: Snapshot<Blocks>,
     pools: Snapshot<Option<Pools>>,
+    shapes: Snapshot<Option<Shapes>>,
     troubles: Snapshot<Vec<String>>,
     by_pool: Snapshot<BTreeMap<String, Vec<String>>>,
     meters: Meters,
@@ -89,12 +90,14 @@ impl Claims {
         let claims = Self {
             blocks: Snapshot::default(),
             pools: Snapshot::default(),
+            shapes: Snapshot::default(),
             troubles: Snapshot::default(),
             by_pool: Snapshot::default(),
             meters: Meters::default(),
         };
         let stop = tasks.stopping();
-        let watch = watch_pools(objects.clone(), claims.pools.clone(), stop.clone());
+        let (pools, shapes) = (claims.pools.clone(), claims.shapes.clone());
+        let watch = watch_pools(objects.clone(), pools, shapes, stop.clone());
         tasks.spawn("net-pools", watch);
         let watch = watch_blocks(objects.clone(), claims.blocks.clone(), stop.clone());
         tasks.spawn("net-blocks", watch);
@@ -127,6 +130,11 @@ impl Claims {
     /// What is claimed from, and what not, and why; none while the store has not told.
     pub fn pools(&self) -> Snapshot<Option<Pools>> {
         self.pools.clone()
+    }
+
+    /// How pools are cut into blocks; none while the store has not told.
+    pub(crate) fn shapes(&self) -> Snapshot<Option<Shapes>> {
+        self.shapes.clone()
     }
 
     /// What is wrong and takes a person, one sentence each.
@@ -178,11 +186,17 @@ pub(crate) async fn watch_blocks(objects: Objects, blocks: Snapshot<Blocks>, sto
     }
 }
 
-async fn watch_pools(objects: Objects, pools: Snapshot<Option<Pools>>, stop: Stop) {
+async fn watch_pools(
+    objects: Objects,
+    pools: Snapshot<Option<Pools>>,
+    shapes: Snapshot<Option<Shapes>>,
+    stop: Stop,
+) {
     let mut there = BTreeMap::new();
     let mut events = objects.watch::<AddressPool>(Within::default());
     while let Some(Some(event)) = stop.bound(events.next()).await {
         keep(&mut there, event);
+        shapes.publish(Some(pool::shapes(there.values())));
         pools.publish(Some(pool::judge(there.values())));
     }
 }

@@ -20,10 +20,11 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use cni::wire::Ask;
-use flow::{Deadline, Ledger, Readiness, Tasks};
+use flow::{Deadline, Ledger, Readiness, Snapshot, Tasks};
 use kernel::netns::{self, Namespace};
 use objects::kinds::{AddressPool, AddressPoolSpec, Subnet};
 use objects::{Election, Error, Id, Invalid, Kind, Objects, Timing};
+use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::Registry;
 use tracing::{info, warn};
 
@@ -36,6 +37,7 @@ use crate::node::{Node, NodeError};
 use crate::reconcile::Reconcile;
 use crate::routes;
 use crate::server::{self, ListenError};
+use crate::trust::{self, Nodes, Trust};
 use crate::wiring::Wiring;
 use crate::{Addresses, pool};
 use show::Shown;
@@ -116,6 +118,21 @@ pub fn begin(
     claims.register(registry);
     let pools_ready = readiness.announce("address-pools");
     claims.watch_definitions(objects.clone(), addresses.clone(), pools_ready, &tasks);
+    let nodes = Snapshot::new(if config.kubernetes { Nodes::Unknown } else { Nodes::Absent });
+    if config.kubernetes {
+        let watch = trust::watch_nodes(objects.clone(), nodes.clone(), tasks.stopping());
+        tasks.spawn("net-nodes", watch);
+    }
+    let trust = Trust {
+        node: config.node.clone(),
+        blocks: claims.blocks(),
+        shapes: claims.shapes(),
+        nodes,
+        memory: Snapshot::default(),
+    };
+    let doubted = Gauge::default();
+    let help = "Blocks that are not believed, or not wholly; `fairlead net check` says why";
+    registry.register("net_blocks_doubted", help, doubted.clone());
     let wiring = Wiring::new(node, mtu);
     let attach = Attach::new(wiring.clone(), addresses.clone(), facts, ledger, Limits::default());
     attach.register(registry);
@@ -125,6 +142,7 @@ pub fn begin(
         objects: objects.clone(),
         addresses: addresses.clone(),
         claims: claims.clone(),
+        trust: trust.clone(),
         attach: attach.clone(),
         wiring: wiring.clone(),
         export_table: config.export_table,
@@ -150,9 +168,8 @@ pub fn begin(
         // On Kubernetes a controller leads.
         tasks.spawn("pool-leader", lead(objects, config.node.clone(), tasks.clone()));
     }
-    let (node, blocks, name) = (wiring.node().clone(), claims.blocks(), config.node);
-    let keep =
-        routes::run(node, name, blocks, addresses.clone(), config.export_table, tasks.clone());
+    let (node, table) = (wiring.node().clone(), config.export_table);
+    let keep = routes::run(node, trust, doubted, addresses.clone(), table, tasks.clone());
     tasks.spawn("net-routes", keep);
     let ready = readiness.announce("net");
     ready.not_ready("reconciling");

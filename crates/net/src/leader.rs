@@ -8,7 +8,8 @@
 //!   any `Node` has lost none.
 //! - A pool's status is what its blocks say. It is written when it changes, every few seconds at most.
 //! - What takes a person is a condition: `Ready` (whether it is claimed from, and why not), `Exhausted`,
-//!   `Consistent` (blocks that the pool does not have, and what nodes are in trouble about).
+//!   `Consistent` (blocks that the pool does not have, blocks that say an address which their `Node` does
+//!   not have, and what nodes are in trouble about).
 
 mod reclaim;
 pub(crate) mod shown;
@@ -20,6 +21,7 @@ use flow::Snapshot;
 use objects::Leader;
 
 use crate::claims::{Blocks, watch_blocks};
+use crate::trust::{Nodes, watch_nodes};
 
 /// How long a node may be without a `Node` before its blocks are taken back: longer than a node takes
 /// to be made anew under its old name.
@@ -40,7 +42,11 @@ pub fn lead(leader: &Leader, reclaim: Reclaim) {
     let stop = tasks.stopping();
     let blocks = Snapshot::<Blocks>::default();
     tasks.spawn("net-blocks", watch_blocks(objects.clone(), blocks.clone(), stop.clone()));
-    let say = status::run(objects.clone(), blocks.clone(), stop.clone());
+    let nodes = Snapshot::new(Nodes::Absent);
+    if reclaim != Reclaim::Never {
+        tasks.spawn("net-nodes", watch_nodes(objects.clone(), nodes.clone(), stop.clone()));
+    }
+    let say = status::run(objects.clone(), blocks.clone(), nodes, stop.clone());
     tasks.spawn("net-pool-status", say);
     if let Reclaim::WithoutNode(grace) = reclaim {
         tasks.spawn("net-reclaim", reclaim::run(objects.clone(), blocks, grace, stop));

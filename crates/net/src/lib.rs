@@ -21,6 +21,7 @@ pub mod purge;
 pub mod reconcile;
 pub mod routes;
 pub mod server;
+mod trust;
 pub mod wiring;
 
 pub use addresses::Addresses;

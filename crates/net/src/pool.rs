@@ -27,6 +27,9 @@ pub struct Pool {
 /// Every pool there is: itself, or why nothing is claimed from it.
 pub type Pools = BTreeMap<Arc<str>, Result<Pool, Arc<str>>>;
 
+/// How every valid pool is cut into blocks, also of those that are not claimed from.
+pub type Shapes = BTreeMap<Arc<str>, Pool>;
+
 impl Pool {
     /// None if it is invalid.
     pub fn of(object: &AddressPool) -> Option<Self> {
@@ -86,6 +89,12 @@ impl Pool {
             Some((mine, *theirs))
         })
     }
+}
+
+/// The shapes of `all`.
+pub fn shapes<'a>(all: impl IntoIterator<Item = &'a AddressPool>) -> Shapes {
+    let valid = all.into_iter().filter_map(Pool::of);
+    valid.map(|pool| (Arc::clone(&pool.name), pool)).collect()
 }
 
 /// Which of `all` may be claimed from. Of two that overlap it is the older one, as the store dates

@@ -1,8 +1,8 @@
 //! Routes to blocks: to those of other nodes, and for who tells the world about ours.
 //!
 //! ```text
-//! blocks of all nodes (watch) ─► wanted (pure) ─┐
-//! kernel: main table, export table ─────────────┴─► plan (pure) ─► apply
+//! blocks that are believed ([`trust`]) ─► wanted (pure) ─┐
+//! kernel: main table, export table ──────────────────────┴─► plan (pure) ─► apply
 //! ```
 //!
 //! - Another node's block: `BLOCK via NODE`, for each family that both have.
@@ -10,22 +10,21 @@
 //!   pod has ends here instead of going round; and the same in the export table, from which BIRD and
 //!   its like take what they announce.
 //! - Only routes with our own protocol number are ever touched, and of those only what this file makes.
-//! - While the store has not told all blocks nothing is removed.
+//! - While the store has not told all blocks, pools and Nodes nothing is removed.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
-use std::sync::Arc;
 use std::time::Duration;
 
-use flow::{Deadline, Snapshot, Tasks};
-use ipnet::{IpNet, Ipv4Net, Ipv6Net};
+use flow::{Deadline, Tasks};
+use ipnet::IpNet;
 use kernel::netlink::{Change, Route, RouteKind};
-use objects::kinds::{AddressBlock, Networks};
+use prometheus_client::metrics::gauge::Gauge;
 use tracing::{info, warn};
 
 use crate::Addresses;
-use crate::claims::Blocks;
 use crate::node::{Node, NodeError};
+use crate::trust::{self, Said, Trust};
 use crate::wiring::{MAIN_TABLE, ROUTE_PROTOCOL};
 
 /// Where BIRD and its like look unless told otherwise; what Coil uses.
@@ -37,6 +36,9 @@ const EVERY: Duration = Duration::from_secs(30);
 const TOGETHER: Duration = Duration::from_millis(200);
 /// How long the kernel may take: a thousand routes are some tens of milliseconds.
 const WITHIN: Duration = Duration::from_secs(30);
+
+/// How many blocks are named at once that are not believed; the metric counts all.
+const TOLD: usize = 10;
 
 /// A block as routes see it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -101,20 +103,31 @@ pub fn plan(wanted: &[Route], found: &[Route], all: bool) -> Vec<Change<'static>
 
 /// Keeps the kernel's routes in line, until `tasks` stops: at once when blocks change, and from time
 /// to time for what others took away.
-pub async fn run(
+pub(crate) async fn run(
     node: Node,
-    name: String,
-    blocks: Snapshot<Blocks>,
+    trust: Trust,
+    doubted: Gauge,
     addresses: Addresses,
     export_table: Option<u32>,
     tasks: Tasks,
 ) {
     let stop = tasks.stopping();
-    let mut changes = blocks.subscribe();
+    let name = trust.node.clone();
+    let mut changes = trust.blocks.subscribe();
+    let mut pools = trust.shapes.subscribe();
+    let mut nodes = trust.nodes.subscribe();
+    let mut said = Said::default();
     let mut own = addresses.changes();
     let mut failing = Vec::new();
     loop {
-        let (mut known, all) = known(&blocks.load());
+        let verdict = trust.look();
+        let all = verdict.all;
+        doubted.set(i64::try_from(verdict.doubts.len()).unwrap_or(i64::MAX));
+        for (block, why) in said.news(&verdict.doubts).iter().take(TOLD) {
+            warn!(block, why, "a block is not believed");
+        }
+        let mut known: Vec<_> = verdict.blocks().collect();
+        trust.memory.publish(verdict.believed);
         // The journal's, since the store may be away.
         let ours = own_blocks(&name, &addresses);
         known.extend(ours.iter().cloned());
@@ -157,6 +170,8 @@ pub async fn run(
             tokio::select! {
                 () = tokio::time::sleep(EVERY) => {}
                 _ = changes.changed() => {}
+                _ = pools.changed() => {}
+                _ = nodes.changed() => {}
                 () = own_change => {}
             }
             // A burst of claims is one change.
@@ -168,27 +183,13 @@ pub async fn run(
     }
 }
 
-/// Every block that the store knows, and whether that is all of them.
-fn known(blocks: &Blocks) -> (Vec<Block>, bool) {
-    let block = |block: &Arc<AddressBlock>| {
-        let spec = &block.spec;
-        let networks = networks(spec.ipv4, spec.ipv6);
-        Block { node: spec.node.clone(), networks, via: spec.node_addresses.clone() }
-    };
-    (blocks.by_name.values().map(block).collect(), blocks.synced)
-}
-
 fn own_blocks(name: &str, addresses: &Addresses) -> Vec<Block> {
     let view = addresses.view();
     let block = |(_, block): (&str, &crate::addresses::Block)| {
-        let Networks { ipv4, ipv6 } = block.networks();
-        Block { node: name.to_owned(), networks: networks(ipv4, ipv6), via: Vec::new() }
+        let networks = trust::networks(block.networks());
+        Block { node: name.to_owned(), networks, via: Vec::new() }
     };
     view.blocks().map(block).collect()
-}
-
-fn networks(ipv4: Option<Ipv4Net>, ipv6: Option<Ipv6Net>) -> Vec<IpNet> {
-    ipv4.map(IpNet::V4).into_iter().chain(ipv6.map(IpNet::V6)).collect()
 }
 
 /// What was done, and what could not be.

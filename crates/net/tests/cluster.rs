@@ -158,6 +158,11 @@ async fn a_node_lives_through_what_a_kube_cluster_does_with_no_more_than_its_per
         let refused = objects.create(&pool("third", "10.66.0.0/24", "fd66::/120"), soon()).await;
         assert!(matches!(refused, Err(Error::Forbidden { .. })), "{refused:?}");
     }
+    // Where other nodes are is told by their Nodes; no agent writes one.
+    let nodes = agent_store.list::<Node>(&Within::default(), soon()).await.unwrap();
+    assert_eq!(nodes.items.len(), 2);
+    let refused = agent_store.delete::<Node>(&Id::cluster("node-b"), Expected::Any, soon()).await;
+    assert!(matches!(refused, Err(Error::Forbidden { .. })), "{refused:?}");
     let mut lying = pool("default", "10.64.0.0/24", "fd64::/120");
     lying.status = Some(AddressPoolStatus { used: 7, ..AddressPoolStatus::default() });
     let refused = agent_store.apply_status(&lying, Expected::Any, soon()).await;

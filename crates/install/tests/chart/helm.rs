@@ -13,12 +13,15 @@ use testkit::{need, requires};
 
 use crate::values::{every_choice_of_components, every_file};
 
+/// What servers from 1.30 on have.
+const POLICY: &str = "admissionregistration.k8s.io/v1/ValidatingAdmissionPolicy";
+
 fn release() -> Release {
     Release {
         name: "boat".to_owned(),
         namespace: "harbour".to_owned(),
         service: "Helm".to_owned(),
-        api_versions: BTreeSet::from(["policy/v1".to_owned()]),
+        api_versions: BTreeSet::from(["policy/v1".to_owned(), POLICY.to_owned()]),
     }
 }
 

@@ -234,6 +234,46 @@ fn the_budget_has_the_version_that_the_cluster_knows() {
 }
 
 #[test]
+fn agents_are_bound_to_their_nodes_where_the_server_has_policies() {
+    let policy = "admissionregistration.k8s.io/v1/ValidatingAdmissionPolicy";
+    let of = |net: bool, versions: &[&str]| {
+        let mut values = Values::default();
+        values.set(&format!("components.net={net}")).unwrap();
+        let api_versions = versions.iter().map(ToString::to_string).collect();
+        let release =
+            Release { namespace: "harbour".to_owned(), api_versions, ..Release::default() };
+        Chart::embedded().render(&release, &values).unwrap()
+    };
+    let name = "fairlead-agent-own-node";
+    for (net, versions) in [(true, &[][..]), (false, &[policy])] {
+        assert!(find(&of(net, versions), "ValidatingAdmissionPolicy", name).is_none());
+    }
+    let rendered = of(true, &[policy]);
+    let binding = get(&rendered, "ValidatingAdmissionPolicyBinding", name);
+    assert_eq!(binding["spec"], json!({"policyName": name, "validationActions": ["Deny"]}));
+    let found = get(&rendered, "ValidatingAdmissionPolicy", name);
+    assert_eq!(
+        found["spec"]["matchConditions"][0]["expression"],
+        "request.userInfo.username == 'system:serviceaccount:harbour:fairlead-agent'"
+    );
+
+    // Everything that an agent may write is bound, whatever its role is given later.
+    let role = get(&rendered, "ClusterRole", "fairlead-agent");
+    let reads = ["get", "list", "watch"].map(Value::from);
+    let mut written = BTreeSet::new();
+    for rule in role["rules"].as_array().unwrap() {
+        if rule["verbs"].as_array().unwrap().iter().any(|verb| !reads.contains(verb)) {
+            written.extend(rule["resources"].as_array().unwrap().iter().map(Value::to_string));
+        }
+    }
+    let bound = &found["spec"]["matchConstraints"]["resourceRules"][0];
+    let resources: BTreeSet<_> =
+        bound["resources"].as_array().unwrap().iter().map(Value::to_string).collect();
+    assert_eq!(resources, written);
+    assert_eq!(bound["operations"], json!(["CREATE", "UPDATE", "DELETE"]));
+}
+
+#[test]
 fn values_that_are_not_known_are_named_with_a_hint() {
     assert_eq!(
         error("controller.replica=2,admission.mode=protected,components.nett=true"),

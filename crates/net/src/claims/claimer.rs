@@ -17,6 +17,7 @@ use super::{Claims, IDLE, NodeIdentity, name_of};
 use crate::Addresses;
 use crate::addresses::{BlockError, Standing};
 use crate::pool::{Pool, Pools};
+use crate::trust;
 
 /// For one call of the store, and for one change of the journal.
 const CALL: Duration = Duration::from_secs(5);
@@ -117,6 +118,8 @@ impl Claimer {
         let pools = self.claims.pools.load();
         let blocks = self.claims.blocks.load();
         let Some(pools) = (*pools).as_ref().filter(|_| blocks.synced) else { return };
+        let shapes = self.claims.shapes.load();
+        let Some(shapes) = shapes.as_ref() else { return };
         let now = Instant::now();
         let idle = self.look_for_idle(now);
         self.lost.retain(|_, at| now.duration_since(*at) < LOST);
@@ -130,6 +133,7 @@ impl Claimer {
             node: &self.node.name,
             node_addresses: &node_addresses,
             pools,
+            shapes,
             blocks: &blocks,
             index: &index,
             returned: &self.returned,
@@ -318,7 +322,9 @@ impl Claimer {
             let index = nth_free(&taken, fastrand::u32(..free));
             let networks = pool.block(index)?;
             // Those of other pools as well, also of pools that are gone.
-            let overlaps = |block: &Arc<AddressBlock>| block.spec.networks().overlaps(&networks);
+            let overlaps = |block: &Arc<AddressBlock>| {
+                block.spec.networks().overlaps(&networks) && !trust::is_impossible(block)
+            };
             if blocks.by_name.values().any(overlaps) {
                 taken.insert(index);
                 continue;

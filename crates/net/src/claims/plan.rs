@@ -11,7 +11,8 @@ use tokio::time::Instant;
 
 use super::{Blocks, name_of};
 use crate::addresses::{Block, Index};
-use crate::pool::{DEFAULT, Pool, Pools};
+use crate::pool::{DEFAULT, Pool, Pools, Shapes};
+use crate::trust;
 
 /// How long a pool counts as in use after somebody found no address in it.
 const DEMAND_LASTS: Duration = Duration::from_secs(300);
@@ -24,6 +25,7 @@ pub(super) struct Situation<'a> {
     pub(super) node: &'a str,
     pub(super) node_addresses: &'a [IpAddr],
     pub(super) pools: &'a Pools,
+    pub(super) shapes: &'a Shapes,
     pub(super) blocks: &'a Blocks,
     pub(super) index: &'a Index,
     /// By uid: blocks that this node has given back, whatever a late watch still says.
@@ -57,11 +59,18 @@ pub(super) struct Plan {
 
 pub(super) fn plan(situation: &Situation<'_>) -> Plan {
     let mut plan = Plan::default();
-    let Situation { node, node_addresses, blocks, index, returned, .. } = situation;
+    let Situation { node, node_addresses, shapes, blocks, index, returned, .. } = situation;
     for block in blocks.by_name.values().filter(|block| block.spec.node == *node) {
         let name = name_of(&**block);
         if block.metadata.uid.as_ref().is_some_and(|uid| returned.contains(uid)) {
             plan.delete.push(Arc::clone(block));
+            continue;
+        }
+        // What others wrote in this node's name is not ours; what the journal has is.
+        let recorded = index.block(&name).is_some_and(|h| h.networks() == block.spec.networks());
+        if let Some(why) = trust::foreign(shapes, block).filter(|_| !recorded) {
+            let why = format!("block {name} is not taken for this node's: {why}");
+            plan.troubles.entry(block.spec.pool.clone()).or_default().push(why);
             continue;
         }
         match older_overlap(blocks, block) {
@@ -100,8 +109,11 @@ fn older_overlap(blocks: &Blocks, block: &AddressBlock) -> Option<String> {
         (block.metadata.creation_timestamp.as_ref().map(|time| time.0), name_of(block))
     };
     let (networks, this) = (block.spec.networks(), age(block));
-    let older =
-        |other: &&Arc<AddressBlock>| other.spec.networks().overlaps(&networks) && age(other) < this;
+    let older = |other: &&Arc<AddressBlock>| {
+        other.spec.networks().overlaps(&networks)
+            && age(other) < this
+            && !trust::is_impossible(other)
+    };
     let other = blocks.by_name.values().find(older)?;
     Some(format!(
         "block {} ({networks}) overlaps block {} of node {}, which is older",

@@ -6,10 +6,9 @@ use std::sync::Arc;
 use cni::spec::{Code, Error};
 use cni::wire::{Reply, Show};
 use flow::{Deadline, Tasks};
-use ipnet::IpNet;
 use kernel::netlink::{Change, Route};
 use kernel::netns::Namespace;
-use objects::kinds::{AddressBlock, AddressBlockSpec, AddressPool};
+use objects::kinds::{AddressBlock, AddressPool};
 use objects::{Objects, Within};
 use serde_json::{Value, json};
 
@@ -18,6 +17,7 @@ use crate::claims::Claims;
 use crate::leader::shown;
 use crate::node::Node;
 use crate::routes;
+use crate::trust::Trust;
 use crate::wiring::{MAIN_TABLE, Wiring};
 use crate::{Addresses, Attachment, NamespaceId};
 
@@ -27,6 +27,7 @@ pub(super) struct Shown {
     pub(super) objects: Objects,
     pub(super) addresses: Addresses,
     pub(super) claims: Claims,
+    pub(super) trust: Trust,
     pub(super) attach: Attach<Wiring>,
     pub(super) wiring: Wiring,
     pub(super) export_table: Option<u32>,
@@ -99,8 +100,13 @@ impl Shown {
         faults.extend(self.claims.troubles().load().iter().map(|trouble| fault("pools", trouble)));
         let view = self.addresses.view();
         let recorded: Vec<_> = view.attachments().cloned().collect();
-        let (wiring, wanted, table) = (self.wiring.clone(), self.routes(), self.export_table);
-        let all = self.claims.blocks().load().synced;
+        let verdict = self.trust.look();
+        faults.extend(self.trust.waits_for().map(|why| fault("routes to blocks", why)));
+        faults
+            .extend(verdict.doubts.iter().map(|(name, why)| fault(&format!("block {name}"), why)));
+        let blocks: Vec<_> = verdict.blocks().collect();
+        let wanted = routes::wanted(&self.node, &blocks, self.export_table);
+        let (wiring, table, all) = (self.wiring.clone(), self.export_table, verdict.all);
         let look = move || {
             let verified = recorded.into_iter().filter_map(|a| verified(&wiring, a));
             (verified.collect::<Vec<_>>(), misrouted(wiring.node(), &wanted, table, all))
@@ -122,17 +128,6 @@ impl Shown {
             }
         }
         Ok(faults)
-    }
-
-    /// Those to blocks that should be.
-    fn routes(&self) -> Vec<Route> {
-        let block = |block: &Arc<AddressBlock>| {
-            let AddressBlockSpec { node, ipv4, ipv6, node_addresses, .. } = block.spec.clone();
-            let networks = ipv4.map(IpNet::V4).into_iter().chain(ipv6.map(IpNet::V6)).collect();
-            routes::Block { node, networks, via: node_addresses }
-        };
-        let blocks: Vec<_> = self.claims.blocks().load().by_name.values().map(block).collect();
-        routes::wanted(&self.node, &blocks, self.export_table)
     }
 }
 

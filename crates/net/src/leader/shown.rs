@@ -9,6 +9,7 @@ use serde_json::{Value, json};
 use super::status;
 use crate::claims::Blocks;
 use crate::pool;
+use crate::trust::Nodes;
 
 /// What is said of a pool that no leader has looked at since it was made or changed.
 const NOBODY_LOOKED: &str = "no controller has looked at it yet";
@@ -19,10 +20,10 @@ pub(crate) fn rows(pools: &[AddressPool], blocks: &Blocks) -> Vec<Value> {
     let row = |object: &AddressPool| {
         let name = object.metadata.name.as_deref().unwrap_or_default();
         let written = object.status.clone();
-        let counted = judged
-            .get(name)
-            .filter(|_| blocks.synced)
-            .map(|verdict| status::status(object, verdict, blocks, jiff::Timestamp::UNIX_EPOCH));
+        let counted = judged.get(name).filter(|_| blocks.synced).map(|verdict| {
+            let epoch = jiff::Timestamp::UNIX_EPOCH;
+            status::status(object, verdict, blocks, &Nodes::Absent, epoch)
+        });
         let is_current = |status: &AddressPoolStatus| {
             status.observed_generation.is_some()
                 && status.observed_generation == object.metadata.generation

@@ -15,6 +15,7 @@ use tracing::{debug, warn};
 
 use crate::claims::{Blocks, keep, name_of};
 use crate::pool::{self, Pool};
+use crate::trust::{self, Nodes};
 
 /// For one call of the store.
 const CALL: Duration = Duration::from_secs(5);
@@ -27,9 +28,15 @@ const TOLD: usize = 5;
 /// As the schema has it.
 const LONGEST_MESSAGE: usize = 4096;
 
-pub(super) async fn run(objects: Objects, blocks: Snapshot<Blocks>, stop: Stop) {
+pub(super) async fn run(
+    objects: Objects,
+    blocks: Snapshot<Blocks>,
+    nodes: Snapshot<Nodes>,
+    stop: Stop,
+) {
     let mut events = objects.watch::<AddressPool>(Within::default());
     let mut changes = blocks.subscribe();
+    let mut moves = nodes.subscribe();
     let mut pools = BTreeMap::new();
     let mut unsaid = BTreeSet::new();
     loop {
@@ -40,10 +47,12 @@ pub(super) async fn run(objects: Objects, blocks: Snapshot<Blocks>, stop: Stop) 
                 None => return,
             },
             _ = changes.changed() => {}
+            _ = moves.changed() => {}
             () = sleep(AGAIN) => {}
         }
         if blocks.read(|blocks| blocks.synced) {
-            let said = stop.bound(say(&objects, &pools, &blocks.load(), &mut unsaid)).await;
+            let said =
+                stop.bound(say(&objects, &pools, &blocks.load(), &nodes.load(), &mut unsaid)).await;
             if said.is_none() {
                 return;
             }
@@ -59,6 +68,7 @@ async fn say(
     objects: &Objects,
     pools: &BTreeMap<String, AddressPool>,
     blocks: &Blocks,
+    nodes: &Nodes,
     unsaid: &mut BTreeSet<String>,
 ) {
     let judged = pool::judge(pools.values());
@@ -66,7 +76,7 @@ async fn say(
         let Some(verdict) = judged.get(name.as_str()) else { continue };
         // In whole seconds, as Kubernetes has its own.
         let now = Timestamp::from_second(Timestamp::now().as_second()).unwrap_or_default();
-        let status = status(object, verdict, blocks, now);
+        let status = status(object, verdict, blocks, nodes, now);
         if object.status.as_ref() == Some(&status) {
             continue;
         }
@@ -90,6 +100,7 @@ pub(super) fn status(
     object: &AddressPool,
     verdict: &Result<Pool, Arc<str>>,
     blocks: &Blocks,
+    nodes: &Nodes,
     now: Timestamp,
 ) -> AddressPoolStatus {
     let name = name_of(object);
@@ -103,7 +114,7 @@ pub(super) fn status(
         node.blocks += 1;
         node.used += used_of(block);
     }
-    let nodes = per_node.len() as u64;
+    let having = per_node.len() as u64;
     let mut per_node: Vec<_> = per_node.into_values().collect();
     per_node.sort_by(|a, b| b.blocks.cmp(&a.blocks).then_with(|| a.node.cmp(&b.node)));
     per_node.truncate(MOST_NODES);
@@ -139,7 +150,7 @@ pub(super) fn status(
         } else {
             ("Exhausted", false, "BlocksFree", "there are blocks to claim".to_owned())
         },
-        match problems(&mine.iter().filter(outside).copied().collect::<Vec<_>>(), &mine) {
+        match problems(&mine.iter().filter(outside).copied().collect::<Vec<_>>(), &mine, nodes) {
             Some(problems) => ("Consistent", false, "BlocksContested", problems),
             None => ("Consistent", true, "AsItShouldBe", "every block is of this pool".to_owned()),
         },
@@ -163,28 +174,36 @@ pub(super) fn status(
         claimed,
         used,
         free: addresses.saturating_sub(used),
-        nodes,
+        nodes: having,
         per_node,
         conditions: conditions.collect(),
     }
 }
 
 /// What takes a person, in a sentence.
-fn problems(outside: &[&Arc<AddressBlock>], mine: &[&Arc<AddressBlock>]) -> Option<String> {
+fn problems(
+    outside: &[&Arc<AddressBlock>],
+    mine: &[&Arc<AddressBlock>],
+    nodes: &Nodes,
+) -> Option<String> {
     let outside = outside.iter().map(|block| {
         let (name, node, networks) = (name_of(&***block), &block.spec.node, block.spec.networks());
         format!(
-            "block {name} of node {node} ({networks}) is not of this pool any more: it stays until \
-             its pods are gone; put the subnets back as they were, or delete those pods"
+            "block {name} of node {node} ({networks}) is not what this pool has at its index: nodes \
+             that have not routed to it before do not; put the subnets back as they were, or delete \
+             its pods and then the block"
         )
     });
     let troubles = mine.iter().filter_map(|block| {
         let trouble = block.status.as_ref()?.trouble.as_ref()?;
         Some(format!("node {}: {trouble}", block.spec.node))
     });
+    let misplaced = mine.iter().filter_map(|block| {
+        Some(format!("block {}: {}", name_of(&***block), trust::misplaced(nodes, block)?))
+    });
     // A node says its troubles on each of its blocks: once is enough.
     let troubles: BTreeSet<_> = troubles.collect();
-    let mut all: Vec<_> = outside.chain(troubles).collect();
+    let mut all: Vec<_> = outside.chain(misplaced).chain(troubles).collect();
     let more = all.len().saturating_sub(TOLD);
     all.truncate(TOLD);
     let told = all.join("; ");

@@ -28,7 +28,8 @@ const LONGEST_NAME: usize = 63;
 /// As many as anyone appends; the rule that compares them counts them out.
 const MOST_SUBNETS: usize = 16;
 /// 65,536 addresses: more pods than a node can have.
-const MOST_BLOCK_BITS: u8 = 16;
+/// No block has more addresses than two to the power of this.
+pub const MOST_BLOCK_BITS: u8 = 16;
 /// 16,777,216 addresses, IPv4's `/8` or IPv6's `/104`: blocks can be counted, and a pool's addresses
 /// too.
 const MOST_HOST_BITS: u8 = 24;

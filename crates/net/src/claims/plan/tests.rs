@@ -8,12 +8,20 @@ use crate::index::tests::{adopted, attachment};
 use crate::pool;
 use crate::pool::tests::pool as pool_object;
 
-/// A pool of blocks of four addresses.
+/// Pools of blocks of four addresses.
+fn pool_objects() -> [objects::kinds::AddressPool; 2] {
+    [
+        pool_object("default", 0, 2, &[("10.0.0.0/24", "")]),
+        pool_object("other", 1, 2, &[("10.1.0.0/24", "")]),
+    ]
+}
+
 fn pools() -> Pools {
-    pool::judge([
-        &pool_object("default", 0, 2, &[("10.0.0.0/24", "")]),
-        &pool_object("other", 1, 2, &[("10.1.0.0/24", "")]),
-    ])
+    pool::judge(&pool_objects())
+}
+
+fn shapes() -> pool::Shapes {
+    pool::shapes(&pool_objects())
 }
 
 /// Block `index` of a pool of [`pools`], as the store has it.
@@ -71,6 +79,7 @@ fn planned(blocks: &Blocks, index: &Index, idle: &[&str], returned: &[&str]) -> 
         node: "me",
         node_addresses: &["192.0.2.1".parse().unwrap()],
         pools: &pools(),
+        shapes: &shapes(),
         blocks,
         index,
         returned: &returned.iter().map(ToString::to_string).collect(),
@@ -211,6 +220,7 @@ fn nothing_is_claimed_from_a_pool_that_is_gone_or_refused_and_its_empty_blocks_g
             node: "me",
             node_addresses: &["192.0.2.1".parse().unwrap()],
             pools: &pools,
+            shapes: &pool::Shapes::new(),
             blocks: &there,
             index: &here,
             returned: &HashSet::new(),

@@ -25,7 +25,7 @@ fn blocks(all: Vec<AddressBlock>) -> Blocks {
 
 fn of(object: &AddressPool, blocks: &Blocks, second: i64) -> AddressPoolStatus {
     let verdict = pool::judge([object]).into_values().next().unwrap();
-    status(object, &verdict, blocks, Timestamp::from_second(second).unwrap())
+    status(object, &verdict, blocks, &Nodes::Absent, Timestamp::from_second(second).unwrap())
 }
 
 fn told(status: &AddressPoolStatus) -> Vec<String> {
@@ -74,9 +74,9 @@ fn what_takes_a_person_is_a_condition_with_its_time() {
         [
             "Ready=False Exhausted every block is claimed",
             "Exhausted=True AllClaimed all 2 blocks are claimed: append a subnet",
-            "Consistent=False BlocksContested block default-2 of node b (10.9.0.0/30) is not of this \
-             pool any more: it stays until its pods are gone; put the subnets back as they were, or \
-             delete those pods; node a: no room",
+            "Consistent=False BlocksContested block default-2 of node b (10.9.0.0/30) is not what \
+             this pool has at its index: nodes that have not routed to it before do not; put the \
+             subnets back as they were, or delete its pods and then the block; node a: no room",
         ]
     );
     let times = |status: &AddressPoolStatus| -> Vec<_> {
@@ -93,7 +93,7 @@ fn an_overlap_and_an_invalid_pool_say_why_they_are_not_claimed_from() {
     let new = pool_object("new", 1, 2, &[("10.0.0.0/28", "")]);
     let judged = pool::judge([&old, &new]);
     let now = Timestamp::from_second(1).unwrap();
-    let overlaps = status(&new, &judged["new"], &Blocks::default(), now);
+    let overlaps = status(&new, &judged["new"], &Blocks::default(), &Nodes::Absent, now);
     assert_eq!(
         told(&overlaps)[0],
         "Ready=False NotClaimedFrom nothing is claimed from it: its 10.0.0.0/28 overlaps 10.0.0.0/24 \

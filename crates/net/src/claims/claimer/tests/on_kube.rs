@@ -26,6 +26,8 @@ async fn a_thousand_nodes_that_begin_together_each_have_a_block_and_few_races_ar
     let pool = objects.get::<AddressPool>(&Id::cluster("default"), soon()).await.unwrap().unwrap();
     let pools = Snapshot::new(Some(crate::pool::judge([&pool])));
 
+    let shapes = Snapshot::new(Some(crate::pool::shapes([&pool])));
+
     let (dir, tasks) = (TempDir::new().unwrap(), Tasks::new("test"));
     let meters = crate::claims::Meters::default();
     let turns = Arc::new(tokio::sync::Semaphore::new(AT_ONCE));
@@ -34,6 +36,7 @@ async fn a_thousand_nodes_that_begin_together_each_have_a_block_and_few_races_ar
         let name = format!("node-{n}");
         let addresses = Addresses::open(&dir.path().join(&name), &tasks).unwrap();
         let claims = Claims {
+            shapes: shapes.clone(),
             blocks: Snapshot::new(crate::claims::Blocks { synced: true, ..Default::default() }),
             pools: pools.clone(),
             troubles: Snapshot::default(),

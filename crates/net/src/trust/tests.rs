@@ -1,0 +1,135 @@
+use std::sync::Arc;
+
+use objects::kinds::AddressBlockSpec;
+
+use super::*;
+use crate::pool;
+use crate::pool::tests::pool as pool_object;
+
+mod on_kube;
+
+/// A pool of two blocks of both families.
+fn shapes() -> Shapes {
+    pool::shapes(&[pool_object("default", 0, 5, &[("10.2.0.0/26", "fd00:2::/122")])])
+}
+
+fn block(name: &str, node: &str, [ipv4, ipv6]: [&str; 2], via: &[&str]) -> AddressBlock {
+    let (pool, index) = name.rsplit_once('-').unwrap();
+    let spec = AddressBlockSpec {
+        pool: pool.to_owned(),
+        index: index.parse().unwrap(),
+        node: node.to_owned(),
+        ipv4: (!ipv4.is_empty()).then(|| ipv4.parse().unwrap()),
+        ipv6: (!ipv6.is_empty()).then(|| ipv6.parse().unwrap()),
+        node_addresses: via.iter().map(|address| address.parse().unwrap()).collect(),
+    };
+    AddressBlock::new(name, spec)
+}
+
+const FIRST: [&str; 2] = ["10.2.0.0/27", "fd00:2::/123"];
+const SECOND: [&str; 2] = ["10.2.0.32/27", "fd00:2::20/123"];
+
+fn blocks(all: Vec<AddressBlock>) -> Blocks {
+    let named = |mut block: AddressBlock| {
+        block.metadata.uid = Some(format!("uid of {}", name_of(&block)));
+        (name_of(&block), Arc::new(block))
+    };
+    Blocks { synced: true, by_name: all.into_iter().map(named).collect() }
+}
+
+fn nodes(all: &[(&str, &[&str])]) -> Nodes {
+    let addresses =
+        |has: &[&str]| has.iter().map(|address| address.parse().unwrap()).collect::<Vec<IpAddr>>();
+    Nodes::Told(all.iter().map(|(name, has)| ((*name).to_owned(), addresses(has))).collect())
+}
+
+fn via(verdict: &Verdict, name: &str) -> Vec<String> {
+    verdict.believed[name].block.via.iter().map(ToString::to_string).collect()
+}
+
+#[test]
+fn only_what_the_pool_has_there_is_believed_whoever_says_so() {
+    let there = blocks(vec![
+        block("default-0", "b", FIRST, &["10.0.0.2", "fd00::2"]),
+        block("default-1", "b", ["10.96.0.0/12", ""], &["10.0.0.2"]),
+        block("default-2", "b", ["10.2.0.64/27", "fd00:2::40/123"], &["10.0.0.2"]),
+        block("evil-0", "b", ["0.0.0.0/1", ""], &["10.0.0.2"]),
+        block("evil-1", "b", ["128.0.0.0/1", ""], &["10.0.0.2"]),
+        // In the name of the one that looks: it would be a hole.
+        block("evil-2", "a", ["192.0.2.0/24", ""], &[]),
+    ]);
+    for nodes in [Nodes::Absent, nodes(&[("b", &["10.0.0.2", "fd00::2"])])] {
+        let verdict = judge("a", &there, Some(&shapes()), &nodes, &Memory::new());
+        assert_eq!(verdict.believed.keys().collect::<Vec<_>>(), ["default-0"]);
+        assert_eq!(via(&verdict, "default-0"), ["10.0.0.2", "fd00::2"]);
+        let doubts: Vec<_> =
+            verdict.doubts.iter().map(|(name, why)| format!("{name}: {why}")).collect();
+        assert_eq!(
+            doubts,
+            [
+                "default-1: it says 10.96.0.0/12, and block 1 of pool default is 10.2.0.32/27 and \
+                 fd00:2::20/123",
+                "default-2: pool default has no block 2",
+                "evil-0: there is no pool evil that 0.0.0.0/1 could be of",
+                "evil-1: there is no pool evil that 128.0.0.0/1 could be of",
+                "evil-2: there is no pool evil that 192.0.2.0/24 could be of",
+            ]
+        );
+    }
+}
+
+#[test]
+fn a_node_is_reached_where_its_node_object_says_and_one_without_is_not() {
+    let there = blocks(vec![
+        block("default-0", "b", FIRST, &["10.0.0.1", "fd00::2"]),
+        block("default-1", "ghost", SECOND, &["10.0.0.3"]),
+    ]);
+    let told = nodes(&[("a", &["10.0.0.1"]), ("b", &["10.0.0.2", "fd00::7", "fd00::2"])]);
+    let verdict = judge("c", &there, Some(&shapes()), &told, &Memory::new());
+    assert_eq!(via(&verdict, "default-0"), ["10.0.0.2", "fd00::2"]);
+    assert!(verdict.doubts["default-0"].contains("10.0.0.1, which its Node does not have"));
+    assert!(verdict.doubts["default-1"].contains("no Node ghost"));
+    assert_eq!(verdict.believed.len(), 1);
+
+    // A family that the Node has no address of is not routed, and that is said.
+    let told = nodes(&[("b", &["10.0.0.1"])]);
+    let verdict = judge("c", &there, Some(&shapes()), &told, &Memory::new());
+    assert_eq!(via(&verdict, "default-0"), ["10.0.0.1"]);
+    assert!(verdict.doubts["default-0"].contains("no address of that family"));
+}
+
+#[test]
+fn what_was_believed_stays_while_it_is_the_same_and_nobody_new_before_all_is_told() {
+    let there = blocks(vec![block("default-0", "b", FIRST, &["10.0.0.2"])]);
+    let told = nodes(&[("b", &["10.0.0.2"])]);
+    for (shapes, nodes) in [(None, &told), (Some(shapes()), &Nodes::Unknown)] {
+        let verdict = judge("a", &there, shapes.as_ref(), nodes, &Memory::new());
+        assert_eq!(verdict, Verdict::default(), "no belief, no doubt, and nothing is taken away");
+    }
+    let whole = judge("a", &there, Some(&shapes()), &told, &Memory::new());
+    assert!(whole.all && whole.doubts.is_empty());
+
+    // The pool is gone, the Node is gone: its pods are still there.
+    let (gone, nobody) = (Shapes::new(), nodes(&[]));
+    let later = judge("a", &there, Some(&gone), &nobody, &whole.believed);
+    assert_eq!(later, whole);
+    // Another block of the name is another block.
+    let mut other = blocks(vec![block("default-0", "b", FIRST, &["10.0.0.2"])]);
+    let mut made_anew = (*other.by_name["default-0"]).clone();
+    made_anew.metadata.uid = Some("another".to_owned());
+    other.by_name.insert("default-0".to_owned(), Arc::new(made_anew));
+    let later = judge("a", &other, Some(&gone), &nobody, &whole.believed);
+    assert!(later.believed.is_empty());
+    assert_eq!(later.doubts.len(), 1);
+}
+
+#[test]
+fn a_doubt_is_said_once_and_again_when_it_is_another() {
+    let mut said = Said::default();
+    let doubt = |why: &str| BTreeMap::from([("default-0".to_owned(), why.to_owned())]);
+    assert_eq!(said.news(&doubt("one")).len(), 1);
+    assert_eq!(said.news(&doubt("one")).len(), 0);
+    assert_eq!(said.news(&doubt("other")).len(), 1);
+    assert_eq!(said.news(&BTreeMap::new()).len(), 0);
+    assert_eq!(said.news(&doubt("other")).len(), 1);
+}
