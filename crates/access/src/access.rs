@@ -176,7 +176,11 @@ impl Access {
     /// Whether who was somebody is so still: for streams, which outlive their request's check.
     pub fn is_still(&self, who: &Who) -> bool {
         match &who.via {
-            Via::Local => self.0.local.is_some(),
+            // A replica vouches for others than `local`, whom it passes on to us.
+            Via::Local => {
+                self.0.local.is_some()
+                    && self.0.directory.read(|directory| directory.active(&who.user).is_some())
+            }
             Via::Session(id) => self.0.sessions.alive(*id).is_some_and(|session| {
                 session.user == who.user && self.holds(&session.user, session.stamp)
             }),

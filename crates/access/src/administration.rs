@@ -6,6 +6,9 @@
 //! - Nobody rises above themselves: who is not `admin` makes and touches (the password, the tokens,
 //!   the roles of) only users whose roles they have themselves, with those of their own roles that
 //!   deny something among them. Roles are written by an `admin`: who writes roles could write any.
+//! - Who is not there, or disabled, may nothing, not even to themselves. Whoever asks is looked at twice:
+//!   when the call begins, and in the store itself right before something is written. What takes long
+//!   (a hash, a turn) lies between the two, so that a change of the asker is not overtaken by it.
 //! - The last administrator in the store stays one, unless it is the machine's owner (`local`) who
 //!   says so. Two replicas asked at the same instant could each take one of the last two; the local
 //!   token is the way back.
@@ -47,6 +50,9 @@ const SEEN: Duration = Duration::from_secs(1);
 pub enum AdministrationError {
     #[error("you may not {verb} {resource}; ask an administrator")]
     NotAllowed { verb: Verb, resource: &'static str },
+    /// Who asks is not there any more, or disabled.
+    #[error("you are no longer an active user; ask an administrator")]
+    Inactive,
     /// The sentence tells which rule, and the way round.
     #[error("{0}")]
     Guarded(String),
@@ -141,13 +147,18 @@ impl<'a> Administration<'a> {
     }
 
     pub async fn create_user(&self, new: NewUser, deadline: Deadline) -> Result<UserView> {
-        self.ask(Verb::Create, USERS)?;
+        let may = || {
+            self.ask(Verb::Create, USERS)?;
+            self.may_give(&new.roles)
+        };
+        may()?;
         refuse_local(&new.name)?;
-        self.may_give(&new.roles)?;
         let password_hash = match new.password {
             Some(password) => Some(self.hash(&new.name, password, deadline).await?),
             None => None,
         };
+        self.catch_up(deadline).await?;
+        may()?;
         let spec = UserSpec { password_hash, roles: new.roles, disabled: false };
         let user = self.access.0.objects.create(&User::new(&new.name, spec), deadline).await?;
         self.user_written(&user).await;
@@ -163,7 +174,9 @@ impl<'a> Administration<'a> {
         self.ask(Verb::Update, USERS)?;
         refuse_local(name)?;
         let _turn = self.turn(deadline).await?;
+        self.catch_up(deadline).await?;
         let mut user = self.user(name, deadline).await?;
+        self.ask(Verb::Update, USERS)?;
         self.may_touch(&user)?;
         let before = user.spec.clone();
         if let Some(roles) = change.roles {
@@ -181,7 +194,9 @@ impl<'a> Administration<'a> {
         self.ask(Verb::Delete, USERS)?;
         refuse_local(name)?;
         let _turn = self.turn(deadline).await?;
+        self.catch_up(deadline).await?;
         let user = self.user(name, deadline).await?;
+        self.ask(Verb::Delete, USERS)?;
         self.may_touch(&user)?;
         if is_admin(&user.spec) {
             self.refuse_last_admin(name, deadline).await?;
@@ -206,6 +221,9 @@ impl<'a> Administration<'a> {
         let mut user = self.user(name, deadline).await?;
         self.may_touch(&user)?;
         user.spec.password_hash = Some(self.hash(name, password, deadline).await?);
+        self.catch_up(deadline).await?;
+        self.ask(Verb::Update, USERS)?;
+        self.may_touch(&user)?;
         self.write(user, deadline).await?;
         self.access.0.sessions.end_all_of(name);
         Ok(())
@@ -229,6 +247,7 @@ impl<'a> Administration<'a> {
         })?;
         let mut user = self.user(name, deadline).await?;
         user.spec.password_hash = Some(self.hash(name, new, deadline).await?);
+        self.catch_up(deadline).await?;
         self.write(user, deadline).await?;
         self.access.0.sessions.end_all_of(name);
         Ok(())
@@ -256,6 +275,8 @@ impl<'a> Administration<'a> {
         deadline: Deadline,
     ) -> Result<()> {
         self.may_write_role(Verb::Create, name)?;
+        self.catch_up(deadline).await?;
+        self.may_write_role(Verb::Create, name)?;
         let role = AccessRole::new(name, rules);
         let role = self.access.0.objects.create(&role, deadline).await?;
         self.role_written(&role).await;
@@ -273,6 +294,8 @@ impl<'a> Administration<'a> {
         let found = self.access.0.objects.get::<AccessRole>(&id, deadline).await?;
         let mut role = found.ok_or(objects::Error::NotFound { kind: AccessRole::NAME, id })?;
         role.spec = rules;
+        self.catch_up(deadline).await?;
+        self.may_write_role(Verb::Update, name)?;
         let expected = expected(role.metadata.resource_version.clone());
         let role = self.access.0.objects.apply(&role, expected, deadline).await?;
         self.role_written(&role).await;
@@ -291,6 +314,8 @@ impl<'a> Administration<'a> {
             let why = format!("the role {name} is still given to {having}; take it away first");
             return Err(AdministrationError::Guarded(why));
         }
+        self.catch_up(deadline).await?;
+        self.may_write_role(Verb::Delete, name)?;
         let id = Id::cluster(name);
         self.access.0.objects.delete::<AccessRole>(&id, Expected::Any, deadline).await?;
         self.seen(|directory| directory.role(name).is_none()).await;
@@ -342,7 +367,9 @@ impl<'a> Administration<'a> {
             self.ask(Verb::Create, TOKENS)?;
         }
         let owner = self.user(user, deadline).await?;
+        self.catch_up(deadline).await?;
         if !own {
+            self.ask(Verb::Create, TOKENS)?;
             self.may_touch(&owner)?;
         }
         let token = NewToken::make(expires);
@@ -356,6 +383,7 @@ impl<'a> Administration<'a> {
         let object_id = Id::cluster(id);
         let found = self.access.0.objects.get::<AccessToken>(&object_id, deadline).await?;
         let own = found.as_ref().is_some_and(|token| *token.spec.user == *self.who.user);
+        self.catch_up(deadline).await?;
         if !own {
             // Asked before it is told whether there is one.
             self.ask(Verb::Delete, TOKENS)?;
@@ -381,22 +409,49 @@ impl<'a> Administration<'a> {
         })
     }
 
-    /// What keeps the asker from being, in effect, somebody with these roles.
-    fn above(&self, roles: &[String]) -> Option<String> {
+    /// Reads the asker from the store and waits until the directory, which every decision reads, has
+    /// caught up with that. Refuses who is gone or disabled, and whose token or session ended.
+    async fn catch_up(&self, deadline: Deadline) -> Result<()> {
+        let name = &*self.who.user;
+        // Ends when the store has nothing newer than the directory; the deadline bounds it.
+        while name != LOCAL {
+            let id = Id::cluster(name);
+            let found = self.access.0.objects.get::<User>(&id, deadline).await?;
+            let found = found.filter(|user| !user.spec.disabled);
+            let stored = found.ok_or(AdministrationError::Inactive)?;
+            self.user_written(&stored).await;
+            let version = stored.metadata.resource_version.as_ref();
+            let told = self.access.0.directory.read(|directory| {
+                directory.active(name).is_some_and(|account| account.is_version(version))
+            });
+            if told {
+                break;
+            }
+        }
+        if self.access.is_still(self.who) { Ok(()) } else { Err(AdministrationError::Inactive) }
+    }
+
+    /// Whether the asker is, in effect, nothing less than somebody with these roles.
+    fn rank(&self, roles: &[String]) -> Rank {
         self.access.0.directory.read(|directory| {
-            let account = directory.active(&self.who.user)?;
+            let Some(account) = directory.active(&self.who.user) else {
+                return Rank::Nobody;
+            };
             if account.is_admin() || roles.is_empty() {
-                return None;
+                return Rank::Enough;
             }
             if let Some(role) = roles.iter().find(|role| !account.has_role(role)) {
-                return Some(format!("the role {role}, which you do not have yourself"));
+                return Rank::Short(format!("the role {role}, which you do not have yourself"));
             }
+            // A role that is not known (yet, or any more) may deny something.
             let denies = |role: &&String| {
-                directory.role(role).is_some_and(|stored| !stored.role.spec().deny.is_empty())
+                directory.role(role).is_none_or(|stored| !stored.role.spec().deny.is_empty())
             };
             let own = account.user.spec.roles.iter().filter(denies);
             let mut missing = own.filter(|own| !roles.contains(own));
-            missing.next().map(|role| format!("no role {role}, which denies you something"))
+            missing.next().map_or(Rank::Enough, |role| {
+                Rank::Short(format!("no role {role}, which denies you something"))
+            })
         })
     }
 
@@ -408,18 +463,20 @@ impl<'a> Administration<'a> {
         if let Some(role) = missing {
             return Err(AdministrationError::Guarded(format!("there is no role {role}")));
         }
-        match self.above(roles) {
-            None => Ok(()),
-            Some(what) => Err(AdministrationError::Guarded(format!(
+        match self.rank(roles) {
+            Rank::Enough => Ok(()),
+            Rank::Nobody => Err(AdministrationError::Inactive),
+            Rank::Short(what) => Err(AdministrationError::Guarded(format!(
                 "the user would have {what}; ask an admin"
             ))),
         }
     }
 
     fn may_touch(&self, user: &User) -> Result<()> {
-        match self.above(&user.spec.roles) {
-            None => Ok(()),
-            Some(what) => {
+        match self.rank(&user.spec.roles) {
+            Rank::Enough => Ok(()),
+            Rank::Nobody => Err(AdministrationError::Inactive),
+            Rank::Short(what) => {
                 let name = Id::of(user).name;
                 Err(AdministrationError::Guarded(format!("{name} has {what}; ask an admin")))
             }
@@ -512,6 +569,16 @@ impl<'a> Administration<'a> {
         };
         let _ = Deadline::after(SEEN).bound(wait).await;
     }
+}
+
+/// How an asker compares with somebody of some roles.
+enum Rank {
+    /// May do whatever that one may.
+    Enough,
+    /// May not; the text says what that one has and the asker has not.
+    Short(String),
+    /// The asker is not known, or disabled.
+    Nobody,
 }
 
 impl UserView {

@@ -128,6 +128,14 @@ impl Permissions {
         Self(BUILT_IN.iter().filter(|role| &*role.name == ADMIN).map(Arc::clone).collect())
     }
 
+    /// Whether these are the same roles, saying the same.
+    pub fn are(&self, others: &Self) -> bool {
+        self.0.len() == others.0.len()
+            && self.0.iter().zip(&others.0).all(|(one, other)| {
+                Arc::ptr_eq(one, other) || (one.name == other.name && one.spec == other.spec)
+            })
+    }
+
     /// Any verb of any resource there. Where two rules have to be weighed glob against glob it errs
     /// on the side of yes: that shows a name, and [`decide`] still has the word on what is in it.
     pub fn may_see_cluster(&self, cluster: &str) -> bool {

@@ -2,13 +2,15 @@
 //!
 //! Contract: only clusters that one may see are asked; one that is named and may not be seen has the
 //! row of one that is not there. Every cluster has its row as soon as it answers, or when it is too
-//! late; the whole is what came. A dead cluster costs its own row.
+//! late; the whole is what came. A dead cluster costs its own row. Who may something else than when they
+//! asked (or nothing at all any more) gets no more of it, and asks again.
 
 mod events;
 mod lists;
 mod search;
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 
 use axum::Json;
 use axum::response::sse::Event;
@@ -24,7 +26,8 @@ use serde_json::json;
 use utoipa::ToSchema;
 
 use super::door::Asker;
-use super::problem::{Problem, ProblemBody};
+use super::problem::{Code, Problem, ProblemBody};
+use super::rights::{LOST, Rights};
 use super::route::Routes;
 use super::{Api, sse};
 
@@ -146,14 +149,20 @@ where
     let deadline = Deadline::at(asker.deadline.instant() - asker.deadline.remaining() / 20);
     let replies = fan::fan(chosen, deadline, ask).boxed();
     let mut gathering = Gathering { replies, rows: Vec::with_capacity(names.len()), whole };
+    let asked_with = Arc::clone(&asker.permissions);
+    let rights = Rights::new(api, asker, move |now| now.are(&asked_with));
     if !sse::wanted(headers) {
         while gathering.next().await.is_some() {}
+        // What was gathered is what they might see when they asked.
+        if !rights.are_held() {
+            return Err(Problem::new(Code::Forbidden, LOST));
+        }
         return Ok(Json(gathering.end()).into_response());
     }
     let place = sse::place(api, "fan-out", format!("{} clusters", names.len()), access::FLEET)?;
     let asked = sse::event("asked", &json!({ "clusters": names }));
     let events = stream::iter([asked]).chain(rows_then_whole(gathering));
-    Ok(sse::answer(api, place, events))
+    Ok(sse::answer(api, place, rights.guard_events(events)))
 }
 
 fn rows_then_whole<W: Whole>(

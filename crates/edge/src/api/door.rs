@@ -1,12 +1,16 @@
 //! What every request passes before a handler sees it, in this order:
 //!
 //! ```text
-//! ledger ─► deadline ─► who is it? ─► csrf ─► may the cluster be seen? ─► gate ─► audit ─► handler
+//! ledger ─► deadline ─► who is it? ─► csrf ─► may the cluster be seen? ─► gate ─► body
+//!    ─► who is it still? may the cluster still be seen? ─► audit ─► handler ─► who is it still?
 //! ```
 //!
 //! Contract:
 //! - Nobody unknown reaches a gate but that for strangers, so they cannot fill another.
 //! - A cluster that is not there and one that may not be seen are answered alike, here and only here.
+//! - A wait for a gate and a body may take minutes. Who asks, and what they may, is looked at again after
+//!   that, and a handler sees only what was found then: a user who was deleted meanwhile does nothing.
+//!   What was read for somebody who is gone at the end of it is not told.
 //! - Whatever changes something is in the audit before its handler runs, and again with its outcome;
 //!   when it cannot be recorded it is not done. Handlers cannot forget it.
 //! - A handler that misses the deadline is dropped and answered for. Of a stream this is its opening.
@@ -26,10 +30,11 @@ use flow::gate::Outcome as Load;
 use flow::ledger::Outcome;
 use http::request::Parts;
 use http::{HeaderMap, Method, StatusCode, header};
+use http_body_util::{BodyExt, LengthLimitError, Limited};
 
 use super::Api;
 use super::gates::Door;
-use super::leader;
+use super::{extract, leader};
 use super::problem::{Code, Problem};
 use super::route::Route;
 use crate::serve::Peer;
@@ -163,22 +168,11 @@ async fn pass(
     // For the handlers of strangers; the others have it of their `Asker`.
     request.extensions_mut().insert(deadline);
     same_page(&request)?;
-    let asker = match route.door {
-        Door::Strangers => None,
-        _ => {
-            let who = authenticate(api, route, &request)?;
-            let permissions = api.access.permissions(&who);
-            Some(Asker { who, permissions, deadline })
-        }
-    };
+    let asker = look(api, route, named, &request, deadline)?;
     let door = match (&named.cluster, &asker) {
-        (Some(name), Some(asker)) => {
-            let there = api.fleet.view().clusters.contains_key(name.as_str());
-            if !there || !asker.permissions.may_see_cluster(name) {
-                return Err(Problem::no_such_cluster(name));
-            }
-            if route.here { route.door } else { Door::Cluster(name) }
-        }
+        (Some(name), Some(_)) if !route.here => Door::Cluster(name),
+        // Who waits for other replicas takes no place from those that they ask for their part.
+        _ if route.everywhere && leader::has_pass(request.headers()) => Door::Local,
         _ => route.door,
     };
 
@@ -198,6 +192,13 @@ async fn pass(
         return answer;
     }
 
+    let mut asker = asker;
+    if asker.is_some() {
+        op.step("body");
+        request = with_body(request, route.body, deadline).await?;
+        asker = look(api, route, named, &request, deadline)?;
+    }
+
     let mut audited = None;
     if let (Some(verb), Some(asker)) = (route.writes, &asker) {
         op.step("audit");
@@ -206,10 +207,15 @@ async fn pass(
     }
 
     op.step("handler");
+    let reader = asker.as_ref().filter(|_| route.writes.is_none()).map(|asker| asker.who.clone());
     if let Some(asker) = asker {
         request.extensions_mut().insert(asker);
     }
     match deadline.bound(next.run(request)).await {
+        Ok(_) if reader.as_ref().is_some_and(|who| !api.access.is_still(who)) => {
+            permit.ignore();
+            Err(access::Unauthenticated::Unknown.into())
+        }
         Ok(response) => {
             // How long it took says something of the load only where the work was done, by us or by
             // one cluster: the slowest of many says nothing, and neither does a refusal.
@@ -228,6 +234,39 @@ async fn pass(
             Err(Problem::new(Code::TooLate, expired.to_string()))
         }
     }
+}
+
+/// Who asks, and what they may at this moment; none on a route for strangers.
+fn look(
+    api: &Api,
+    route: Route,
+    named: &Named,
+    request: &Request,
+    deadline: Deadline,
+) -> Result<Option<Asker>, Problem> {
+    if route.door == Door::Strangers {
+        return Ok(None);
+    }
+    let who = authenticate(api, route, request)?;
+    let permissions = api.access.permissions(&who);
+    if let Some(name) = &named.cluster {
+        let there = api.fleet.view().clusters.contains_key(name.as_str());
+        if !there || !permissions.may_see_cluster(name) {
+            return Err(Problem::no_such_cluster(name));
+        }
+    }
+    Ok(Some(Asker { who, permissions, deadline }))
+}
+
+/// The request with all of its body, of `most` bytes.
+async fn with_body(request: Request, most: usize, deadline: Deadline) -> Result<Request, Problem> {
+    let (parts, body) = request.into_parts();
+    let collected = deadline.bound(Limited::new(body, most).collect()).await;
+    let collected = collected.map_err(|expired| Problem::new(Code::TooLate, expired.to_string()))?;
+    let bytes = collected.map_err(|error| {
+        if error.is::<LengthLimitError>() { extract::too_large() } else { extract::ended_early() }
+    })?;
+    Ok(Request::from_parts(parts, axum::body::Body::from(bytes.to_bytes())))
 }
 
 impl Named {
@@ -251,7 +290,8 @@ impl Named {
 fn authenticate(api: &Api, route: Route, request: &Request) -> Result<Who, Problem> {
     let headers = request.headers();
     if leader::has_pass(headers) {
-        let who = route.at_leader.then(|| leader::passed(api, request)).flatten();
+        let is_taken = route.at_leader || route.everywhere;
+        let who = is_taken.then(|| leader::passed(api, request)).flatten();
         return who.ok_or_else(|| access::Unauthenticated::Unknown.into());
     }
     if let Some(token) = bearer(headers) {

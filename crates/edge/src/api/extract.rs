@@ -40,13 +40,15 @@ impl<T: DeserializeOwned, S: Send + Sync> FromRequest<S> for Body<T> {
 /// The body as it came, within the route's bound.
 pub(crate) async fn whole<S: Send + Sync>(request: Request, state: &S) -> Result<Bytes, Problem> {
     Bytes::from_request(request, state).await.map_err(|rejection| {
-        if rejection.status() == StatusCode::PAYLOAD_TOO_LARGE {
-            Problem::new(
-                Code::TooLarge,
-                "the body is larger than this route takes; send less at once",
-            )
-        } else {
-            Problem::invalid("the body ended early")
-        }
+        if rejection.status() == StatusCode::PAYLOAD_TOO_LARGE { too_large() } else { ended_early() }
     })
+}
+
+pub(crate) fn too_large() -> Problem {
+    let detail = "the body is larger than this route takes; send less at once";
+    Problem::new(Code::TooLarge, detail)
+}
+
+pub(crate) fn ended_early() -> Problem {
+    Problem::invalid("the body ended early")
 }
