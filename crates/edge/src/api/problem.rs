@@ -303,6 +303,7 @@ impl From<AdministrationError> for Problem {
             Error::NotAllowed { .. } | Error::Guarded(_) | Error::WrongPassword => {
                 Self::new(Code::Forbidden, detail)
             }
+            Error::Inactive => Unauthenticated::Unknown.into(),
             Error::WeakPassword(_) => Self::invalid(detail),
             Error::Login(error) => error.into(),
             Error::NoVerdict(none) => none.into(),
