@@ -22,7 +22,7 @@ lint: ## formatting, clippy with warnings as errors, shell scripts
 	$(CARGO) fmt --all --check
 	$(CARGO) clippy --workspace --all-targets -- -D warnings
 	$(CARGO) clippy -p flow --all-targets --features shuttle -- -D warnings
-	shellcheck scripts/* .ci/run
+	shellcheck scripts/* .ci/run crates/testkit/src/cluster/*.sh
 
 bench: ## every benchmark, RUNS times: one table of ratios against named rivals
 	@scripts/setup bench
@@ -45,6 +45,6 @@ ci: export CARGO_PROFILE_DEV_DEBUG = none
 ci: ## what must pass before anything lands: what lint and test check, in one build
 	@scripts/setup lint
 	$(CARGO) fmt --all --check
-	shellcheck scripts/* .ci/run
+	shellcheck scripts/* .ci/run crates/testkit/src/cluster/*.sh
 	$(MAKE) test
 	$(CARGO) build --workspace --benches
