@@ -38,7 +38,7 @@ use crate::role::Verb;
 use crate::secret::random_id;
 use crate::who::Who;
 use log::Log;
-pub use read::{Filter, MOST, Page, Phase, Record};
+pub use read::{Filter, MOST, OlderThan, Page, Phase, Record};
 
 /// The outcome of a write whose caller did not say.
 pub const UNKNOWN: &str = "unknown";

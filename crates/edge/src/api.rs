@@ -31,6 +31,7 @@ mod outside;
 mod pages;
 mod pods;
 mod problem;
+mod replicas;
 mod resources;
 mod rights;
 mod roles;
@@ -61,6 +62,7 @@ pub use gates::Gates;
 pub use guard::Guard;
 pub use leader::{LeaderReach, LeaderRoute};
 pub use problem::{Code, Problem};
+pub use replicas::Replicas;
 
 use crate::serve::{Limits, ending_connections, serve};
 use crate::tls::Security;
@@ -88,6 +90,8 @@ pub struct Api {
     guard: Option<Guard>,
     /// None where nobody else can lead.
     leader: Option<LeaderRoute>,
+    /// None where there are no others, or none that could be found.
+    replicas: Option<Replicas>,
     pub meshes: Meshes,
     /// Streams are its tasks, and end with it.
     pub tasks: Tasks,
@@ -127,6 +131,7 @@ impl Api {
             agents: None,
             guard: None,
             leader: None,
+            replicas: None,
             tasks,
             no_clusters,
             leaving: None,
@@ -151,6 +156,12 @@ impl Api {
     #[must_use]
     pub fn with_leader(self, leader: LeaderRoute) -> Self {
         Self { leader: Some(leader), ..self }
+    }
+
+    /// Asks the other replicas for their parts of the audits.
+    #[must_use]
+    pub fn with_replicas(self, replicas: Replicas) -> Self {
+        Self { replicas: Some(replicas), ..self }
     }
 
     /// Shows the agents, and lets more of them in.

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use access::audit::{Audit, Size};
 use access::{Access, LocalToken};
-use edge::api::{self, Api, Gates, LeaderReach, LeaderRoute};
+use edge::api::{self, Api, Gates, LeaderReach, LeaderRoute, Replicas};
 use edge::tls::Certificate;
 use fleet::{Fleet, FleetConfig, InCluster, Secrets};
 use flow::readiness::Component;
@@ -127,6 +127,10 @@ pub(crate) fn begin(
     let api = api.with_leaving(ground.leading.stopping());
     let reach = leader_reach(config, certificates.as_ref(), authority, claims.address);
     let api = api.with_leader(LeaderRoute { leadership, reach });
+    let api = match replicas(config, tasks) {
+        Some(replicas) => api.with_replicas(replicas),
+        None => api,
+    };
     let served = readiness.announce("api");
     let security = api_tls::begin(config, claims.certificate, certificates.as_ref(), served, tasks);
     let place = format!("{}://{}/", security.scheme(), claims.address);
@@ -188,12 +192,23 @@ fn leader_reach(
     Some(LeaderReach { port: address.port(), name, certificates, authority: authority? })
 }
 
+/// Where the other replicas are found: in a pod, beside it.
+fn replicas(config: &Config, tasks: &Tasks) -> Option<Replicas> {
+    let here = pod_address().filter(|_| config.store == Store::Kubernetes)?;
+    let namespace = config.fleet.namespace.clone();
+    Some(Replicas { client: lazy_client(tasks), namespace, here })
+}
+
+/// The address of the pod that this runs in, if it was told.
+fn pod_address() -> Option<IpAddr> {
+    std::env::var("POD_IP").ok().and_then(|text| text.parse().ok())
+}
+
 /// What the other replicas are told about this one when it leads: `NAME`, or `NAME@ADDRESS` in a pod that
 /// was told its address.
 fn identity() -> String {
     let name = rustix::system::uname().nodename().to_string_lossy().into_owned();
-    let address = std::env::var("POD_IP").ok().and_then(|text| text.parse::<IpAddr>().ok());
-    address.map_or_else(|| name.clone(), |address| format!("{name}@{address}"))
+    pod_address().map_or_else(|| name.clone(), |address| format!("{name}@{address}"))
 }
 
 fn fleet_config(config: &Config) -> Result<FleetConfig, Failure> {

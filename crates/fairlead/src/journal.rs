@@ -6,6 +6,7 @@ use http::Method;
 use serde_json::Value;
 
 use crate::client::{Answer, Body, Route, Server};
+use crate::listing::field;
 use crate::output::{self, Format, Output};
 use crate::table::{Cell, Table};
 use crate::terminal::Paint;
@@ -21,6 +22,18 @@ pub(crate) struct Journal {
     pub(crate) row: fn(&Value) -> Vec<Cell>,
     /// Counters of what is not in the lines, and what to say after the number.
     pub(crate) missing: [(&'static str, &'static str); 2],
+}
+
+/// Names on stderr the replicas whose part is not in an answer.
+pub(crate) fn say_missing_replicas(answer: &Value) {
+    for missing in answer["missing"].as_array().into_iter().flatten() {
+        let [replica, why] = ["replica", "why"].map(|name| field(missing, name));
+        let replica = match replica.as_str() {
+            "-" => "other replicas".to_owned(),
+            _ => format!("the replica {replica}"),
+        };
+        eprintln!("note: what {replica} has is not in this: {why}");
+    }
 }
 
 impl Journal {
@@ -89,5 +102,6 @@ impl Journal {
                 eprintln!("{now} {says}");
             }
         }
+        say_missing_replicas(answer);
     }
 }

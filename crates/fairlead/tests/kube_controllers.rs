@@ -11,12 +11,12 @@ use std::time::{Duration, Instant};
 use k8s_openapi::api::admissionregistration::v1::ValidatingWebhookConfiguration;
 use k8s_openapi::api::authentication::v1::TokenRequest;
 use k8s_openapi::api::coordination::v1::Lease;
-use k8s_openapi::api::core::v1::{ConfigMap, Namespace, ServiceAccount};
+use k8s_openapi::api::core::v1::{ConfigMap, Namespace, Pod, ServiceAccount};
 use kube::Api;
 use kube::api::{ApiResource, DynamicObject, GroupVersionKind, Patch, PatchParams, PostParams};
 use kube::config::Kubeconfig;
 use objects::kinds::{AddressPool, AdmissionRule, Cluster, ClusterMesh, Group};
-use serde_json::json;
+use serde_json::{Value, json};
 use testkit::{KubeServer, requires};
 
 const PATIENCE: Duration = Duration::from_secs(90);
@@ -32,6 +32,8 @@ struct Controller {
     api: String,
     /// The port of the admin endpoints.
     admin: u16,
+    /// The port of the webhook.
+    hook: u16,
 }
 
 impl Controller {
@@ -58,7 +60,7 @@ impl Controller {
             .stderr(std::fs::File::create(dir.join(format!("{address}.log"))).unwrap());
         let mut child = command.spawn().unwrap();
         let lines = BufReader::new(child.stdout.take().unwrap()).lines();
-        let (mut api, mut admin) = (String::new(), 0);
+        let (mut api, mut admin, mut hook) = (String::new(), 0, 0);
         for line in lines.map_while(Result::ok) {
             match line.trim().split_once(' ') {
                 Some(("api", place)) => place.trim().trim_end_matches('/').clone_into(&mut api),
@@ -67,12 +69,16 @@ impl Controller {
                     assert!(place.starts_with("https://*:"), "{place}");
                     admin = place.rsplit_once(':').unwrap().1.parse().unwrap();
                 }
+                Some(("hook", place)) => {
+                    let place = place.trim().trim_start_matches("https://*:");
+                    hook = place.trim_end_matches("/admit").parse().unwrap();
+                }
                 Some(("data", _)) => break,
                 _ => {}
             }
         }
         assert!(admin != 0, "it did not start: {}", log(dir, address));
-        Self { child, data, address: address.to_owned(), api, admin }
+        Self { child, data, address: address.to_owned(), api, admin, hook }
     }
 
     fn ca(&self) -> PathBuf {
@@ -105,6 +111,30 @@ impl Controller {
         (answer.status().as_u16(), answer.body_mut().read_to_string().unwrap())
     }
 
+    /// Asks for a review as an API server does: of a pod with this image.
+    fn review(&self, pod: &str, image: &str) {
+        let review = json!({"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview",
+            "request": {"uid": "u", "operation": "CREATE", "namespace": "shop",
+                "kind": {"group": "", "version": "v1", "kind": "Pod"},
+                "resource": {"group": "", "version": "v1", "resource": "pods"},
+                "userInfo": {"username": "alice"},
+                "object": {"metadata": {"name": pod, "namespace": "shop"},
+                           "spec": {"containers": [{"name": "c", "image": image}]}}}});
+        let url = format!("https://127.0.0.1:{}/admit", self.hook);
+        let request = insecure().post(url).header("content-type", "application/json");
+        let status = request.send(review.to_string()).unwrap().status().as_u16();
+        assert_eq!(status, 200, "{}", self.address);
+    }
+
+    /// The answer of the API to the machine's owner.
+    fn ask(&self, path: &str) -> Value {
+        let token = std::fs::read_to_string(self.data.join("token")).unwrap();
+        let request = insecure().get(format!("{}/api/v1{path}", self.api));
+        let request = request.header("authorization", format!("Bearer {}", token.trim()));
+        let text = request.call().unwrap().body_mut().read_to_string().unwrap();
+        serde_json::from_str(&text).unwrap()
+    }
+
     fn terminate(&self) {
         let pid = rustix::process::Pid::from_raw(i32::try_from(self.child.id()).unwrap()).unwrap();
         rustix::process::kill_process(pid, rustix::process::Signal::TERM).unwrap();
@@ -120,6 +150,13 @@ impl Drop for Controller {
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
+}
+
+/// Asks whoever answers: that certificates are right is not what is asked here.
+fn insecure() -> ureq::Agent {
+    let tls = ureq::tls::TlsConfig::builder().disable_verification(true).build();
+    let config = ureq::Agent::config_builder().tls_config(tls).http_status_as_error(false);
+    config.timeout_global(Some(Duration::from_secs(30))).build().into()
 }
 
 fn log(dir: &Path, address: &str) -> String {
@@ -236,6 +273,115 @@ async fn on_kube_any_replica_answers_and_one_that_stops_hands_over_first() {
     eprintln!("handed over after {} ms", handed_over.as_millis());
 }
 
+/// A pod as the controller's Deployment makes them, with the status that a kubelet writes.
+async fn replica_pod(pods: &Api<Pod>, name: &str, phase: &str, address: &str) {
+    let pod = json!({"metadata": {"name": name,
+                                  "labels": {"app.kubernetes.io/name": "fairlead-controller"}},
+                     "spec": {"containers": [{"name": "controller", "image": "fairlead"}]}});
+    create(pods, pod).await;
+    let status = json!({"status": {"phase": phase, "podIP": address, "podIPs": [{"ip": address}]}});
+    pods.patch_status(name, &PatchParams::default(), &Patch::Merge(&status)).await.unwrap();
+}
+
+fn texts(list: &Value, field: &str) -> Vec<String> {
+    let all = list.as_array().unwrap().iter();
+    all.map(|it| it[field].as_str().unwrap_or_default().to_owned()).collect()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn on_kube_any_replica_answers_for_the_audits_of_all() {
+    requires!(kube);
+    let server = prepared().await;
+    let client = server.client().await;
+    let dir = tempfile::tempdir().unwrap();
+    let (first, second) = ("127.77.0.1", "127.77.0.2");
+    let pods = Api::<Pod>::namespaced(client.clone(), "fairlead");
+    replica_pod(&pods, "replica-1", "Running", first).await;
+    replica_pod(&pods, "replica-2", "Running", second).await;
+    // It was evicted: what it had is gone, and nobody waits for it.
+    replica_pod(&pods, "replica-0", "Failed", "127.77.0.9").await;
+    let port = TcpListener::bind((first, 0)).unwrap().local_addr().unwrap().port();
+    let kubeconfig = server.kubeconfig_path();
+    let [one, mut two] =
+        [first, second].map(|at| Controller::start(&kubeconfig, dir.path(), at, port));
+    for replica in [&one, &two] {
+        eventually("every replica is ready", async || {
+            (replica.readyz().0 == 200 && replica.ca().exists()).then_some(())
+        })
+        .await;
+    }
+
+    // Each has decided and changed what the other has not.
+    for (replica, names) in [(&one, ["ann", "bob"]), (&two, ["eve", "joe"])] {
+        for name in names {
+            let (code, out, err) = replica.fairlead(&["users", "add", name, "--no-password"]);
+            assert_eq!(code, 0, "{out}{err}");
+        }
+    }
+    for (replica, reviews) in
+        [(&one, [("both", 2), ("first", 1)]), (&two, [("both", 3), ("second", 1)])]
+    {
+        for (pod, times) in reviews {
+            (0..times).for_each(|_| replica.review(pod, "web/cart:1"));
+        }
+    }
+
+    // Any of them tells all of it, and the same.
+    let whole = async |replica: &Controller| {
+        eventually("nobody is missing", async || {
+            let (changes, decided) = (replica.ask("/audit"), replica.ask("/admission/audit"));
+            let is_all = [&changes, &decided].iter().all(|it| it.get("missing").is_none());
+            let counted = decided["lines"].as_array().unwrap().iter();
+            let counted: u64 = counted.map(|line| line["count"].as_u64().unwrap()).sum();
+            (is_all && counted == 7).then_some((changes, decided))
+        })
+        .await
+    };
+    let (changes, decided) = whole(&one).await;
+    assert_eq!((changes.clone(), decided.clone()), whole(&two).await);
+    let mut changed = texts(&changes["entries"], "resource");
+    changed.dedup();
+    assert_eq!((changed.len(), changes["entries"].as_array().unwrap().len()), (1, 4), "{changes}");
+    assert_eq!(changes["complete"], true);
+    let lines = decided["lines"].as_array().unwrap().iter();
+    let mut counts: Vec<_> =
+        lines.map(|line| (line["owner"].as_str().unwrap(), &line["count"])).collect();
+    counts.sort_by_key(|(owner, _)| *owner);
+    let expected = [("Pod/both", json!(5)), ("Pod/first", json!(1)), ("Pod/second", json!(1))];
+    assert_eq!(counts, expected.each_ref().map(|(owner, count)| (*owner, count)));
+
+    // Page by page it is the same, although the last entry of a page may be another replica's.
+    let all = texts(&changes["entries"], "id");
+    for replica in [&one, &two] {
+        let mut paged: Vec<String> = Vec::new();
+        loop {
+            let after = paged.last().map(|id| format!("&olderThan={id}")).unwrap_or_default();
+            let page = replica.ask(&format!("/audit?limit=1{after}"));
+            assert!(page.get("missing").is_none(), "{page}");
+            paged.extend(texts(&page["entries"], "id"));
+            if page["complete"] == true || paged.len() > all.len() {
+                break;
+            }
+        }
+        assert_eq!(paged, all, "{}", replica.address);
+    }
+    assert_eq!(one.ask("/admission/audit?limit=1")["lines"].as_array().unwrap().len(), 1);
+
+    // Who is gone costs what only it had, and is named.
+    two.child.kill().unwrap();
+    two.child.wait().unwrap();
+    let left = one.ask("/audit");
+    assert_eq!(texts(&left["missing"], "replica"), ["replica-2"], "{left}");
+    let own: Vec<_> = all.iter().filter(|id| texts(&left["entries"], "id").contains(id)).collect();
+    assert_eq!((own.len(), left["entries"].as_array().unwrap().len()), (2, 2), "{left}");
+    for (verb, shown) in [(&["audit"][..], "users"), (&["admission", "audit"], "Pod/first")] {
+        let (code, out, err) = one.fairlead(verb);
+        assert_eq!(code, 0, "{out}{err}");
+        assert!(out.contains(shown) && !out.contains("Pod/second"), "{out}");
+        assert!(err.contains("note: what the replica replica-2 has is not in this"), "{err}");
+    }
+}
+
 /// What the chart grants, applied by an administrator.
 async fn grant(client: &kube::Client) {
     let rendered = Command::new(env!("CARGO_BIN_EXE_fairlead"))
@@ -348,6 +494,10 @@ async fn on_kube_what_the_chart_grants_is_all_that_a_controller_needs() {
         let (code, out, err) = controller.fairlead(verb);
         assert_eq!(code, 0, "{verb:?}: {out}{err}\n{}", patience());
     }
+    // It may look for the other replicas.
+    let (audit, decided) = (controller.ask("/audit"), controller.ask("/admission/audit"));
+    assert!(!audit["entries"].as_array().unwrap().is_empty(), "{audit}");
+    assert!(audit.get("missing").is_none() && decided.get("missing").is_none(), "{audit}{decided}");
     let clusters = Api::<Cluster>::all(client.clone());
     let hooks = Api::<ValidatingWebhookConfiguration>::all(client.clone());
     let maps = Api::<ConfigMap>::namespaced(client.clone(), "fairlead");

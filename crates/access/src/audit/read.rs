@@ -6,9 +6,11 @@
 //! were in flight at once.
 
 use std::collections::HashSet;
+use std::fmt;
 use std::fs::File;
 use std::io::{self, Read, Seek, SeekFrom};
 use std::path::Path;
+use std::str::FromStr;
 use std::time::Duration;
 
 use flow::Deadline;
@@ -91,6 +93,12 @@ impl Record {
         self.took_ms = u64::try_from(took.as_millis()).ok();
     }
 
+    /// When its newer line was made, to the millisecond: records are read in about this order.
+    pub fn written(&self) -> Timestamp {
+        let took = Duration::from_millis(self.took_ms.unwrap_or_default());
+        self.time.checked_add(took).unwrap_or(self.time)
+    }
+
     pub(super) fn line(&self) -> Vec<u8> {
         let mut line = serde_json::to_vec(self).expect("strings and numbers are JSON");
         line.push(b'\n');
@@ -107,6 +115,7 @@ fn clipped(mut text: String) -> String {
 /// What of the audit to show; everything that is `None` does not matter.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Filter {
+    pub id: Option<String>,
     pub who: Option<String>,
     pub cluster: Option<String>,
     pub namespace: Option<String>,
@@ -116,9 +125,51 @@ pub struct Filter {
     pub outcome: Option<String>,
     /// Begun then or later.
     pub since: Option<Timestamp>,
-    /// The id of a page's last record asks for the next page. What has ended meanwhile may be shown
-    /// again; nothing is left out.
-    pub older_than: Option<String>,
+    /// A page's last record asks for the next page. What has ended meanwhile may be shown again;
+    /// nothing is left out.
+    pub older_than: Option<OlderThan>,
+}
+
+/// A record that the ones to show are older than: `ID`, or `ID@TIME`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct OlderThan {
+    pub id: String,
+    /// When that record was [`written`](Record::written). With it an audit that does not have the record
+    /// knows which of its own are older; without, it shows none.
+    pub written: Option<Timestamp>,
+}
+
+impl OlderThan {
+    /// Whether this record is not to be shown, but the next one may be.
+    fn is(&self, record: &Record) -> bool {
+        self.id == record.id
+    }
+
+    fn is_younger_than(&self, record: &Record) -> bool {
+        let than = self.written.map(|written| (written, &self.id));
+        than.is_some_and(|than| (record.written(), &record.id) < than)
+    }
+}
+
+impl FromStr for OlderThan {
+    type Err = jiff::Error;
+
+    fn from_str(text: &str) -> Result<Self, jiff::Error> {
+        let (id, written) = match text.split_once('@') {
+            Some((id, written)) => (id, Some(written.parse()?)),
+            None => (text, None),
+        };
+        Ok(Self { id: id.to_owned(), written })
+    }
+}
+
+impl fmt::Display for OlderThan {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.written {
+            Some(written) => write!(f, "{}@{written}", self.id),
+            None => f.write_str(&self.id),
+        }
+    }
 }
 
 impl Filter {
@@ -126,7 +177,8 @@ impl Filter {
         fn is<T: PartialEq>(wanted: Option<&T>, found: Option<&T>) -> bool {
             wanted.is_none() || wanted == found
         }
-        is(self.who.as_ref(), Some(&record.who))
+        is(self.id.as_ref(), Some(&record.id))
+            && is(self.who.as_ref(), Some(&record.who))
             && is(self.cluster.as_ref(), Some(&record.cluster))
             && is(self.namespace.as_ref(), record.namespace.as_ref())
             && is(self.resource.as_ref(), Some(&record.resource))
@@ -181,10 +233,15 @@ pub(super) fn newest(
             if seen {
                 return true;
             }
-            if reached && filter.matches(&record) {
+            if !reached && let Some(than) = &filter.older_than {
+                let is_it = than.is(&record);
+                reached = is_it || than.is_younger_than(&record);
+                if is_it || !reached {
+                    return true;
+                }
+            }
+            if filter.matches(&record) {
                 page.records.push(record);
-            } else if !reached {
-                reached = filter.older_than.as_ref() == Some(&record.id);
             }
             true
         })?;

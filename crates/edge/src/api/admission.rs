@@ -1,4 +1,6 @@
-//! Admission: the rules and what became of them, and what was decided.
+//! Admission: the rules and what became of them, and what was decided: each replica keeps what it decided.
+
+mod together;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -19,7 +21,9 @@ use utoipa_axum::routes;
 
 use super::door::Asker;
 use super::extract::Query;
+use super::leader::has_pass;
 use super::problem::{Code, Problem};
+use super::replicas::{self, MissingReplica, Question};
 use super::rights::Rights;
 use super::route::{Route, Routes};
 use super::{Api, sse};
@@ -27,13 +31,18 @@ use super::{Api, sse};
 /// The resources in the cluster `-`.
 const RULES: &str = "admissionrules.fairlead.dev";
 const AUDIT: &str = "admissionaudit.fairlead.dev";
+const AUDIT_PATH: &str = "/admission/audit";
 /// The most lines of an answer, unless fewer are asked for.
 const LINES: usize = 1000;
 /// The most often that a stream tells: a flood of reviews changes lines thousands of times a second.
 const AT_MOST_EVERY: Duration = Duration::from_millis(200);
+/// Why a stream names all other replicas.
+const STREAMED: &str = "a stream tells what one replica decides; ask without one for what all have";
 
 pub(crate) fn routes() -> Routes {
-    Routes::default().with(Route::read(), routes!(rules)).with(Route::read(), routes!(audit))
+    Routes::default()
+        .with(Route::read(), routes!(rules))
+        .with(Route::read().everywhere(), routes!(audit))
 }
 
 /// A rule and what became of it.
@@ -117,6 +126,30 @@ struct Asked {
 }
 
 impl Asked {
+    fn limit(&self) -> usize {
+        self.limit.unwrap_or(LINES).min(LINES)
+    }
+
+    /// As a part of what all replicas have is asked for: with every line that counts on one that is
+    /// wanted.
+    fn part(&self) -> Self {
+        Self { limit: None, since: None, ..self.clone() }
+    }
+
+    /// As the other replicas are asked it.
+    fn question(&self) -> Question<'static> {
+        let query = [
+            ("limit", self.limit.map(|limit| limit.to_string())),
+            ("outcome", self.outcome.map(|outcome| outcome.name().to_owned())),
+            ("cluster", self.cluster.clone()),
+            ("namespace", self.namespace.clone()),
+            ("rule", self.rule.clone()),
+            ("since", self.since.map(|since| since.to_string())),
+        ];
+        let query = query.into_iter().filter_map(|(name, value)| Some((name, value?))).collect();
+        Question { path: AUDIT_PATH, query }
+    }
+
     fn wants(&self, line: &Line) -> bool {
         fn is<T: PartialEq>(wanted: Option<&T>, have: &T) -> bool {
             wanted.is_none_or(|wanted| wanted == have)
@@ -131,7 +164,7 @@ impl Asked {
 }
 
 /// What was decided, of one owner, image and rule.
-#[derive(Serialize, ToSchema)]
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 struct AdmissionLine {
     /// Changes with every decision that the line counts.
@@ -184,7 +217,7 @@ impl AdmissionLine {
     }
 }
 
-#[derive(Serialize, ToSchema)]
+#[derive(Debug, Deserialize, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 struct AdmissionAudit {
     lines: Vec<AdmissionLine>,
@@ -192,26 +225,31 @@ struct AdmissionAudit {
     forgotten: u64,
     /// Decisions that came faster than they were written down.
     dropped: u64,
+    /// Replicas that were not asked or could not be: what they decided is not in the answer. Of a
+    /// stream, in its first event.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    missing: Vec<MissingReplica>,
 }
 
 impl AdmissionAudit {
-    /// What changed after `after`, the latest first.
-    fn of(admission: &Admission, audit: &Audit, asked: &Asked, after: u64) -> Self {
+    /// What changed after `after`, the latest first: no more than `most` lines.
+    fn of(admission: &Admission, audit: &Audit, asked: &Asked, after: u64, most: usize) -> Self {
         let newest = audit.lines.range(after + 1..).rev();
-        let wanted = newest.filter(|(_, line)| asked.wants(line));
-        let lines = wanted.take(asked.limit.unwrap_or(LINES).min(LINES));
+        let wanted = newest.filter(|(_, line)| asked.wants(line)).take(most);
         Self {
-            lines: lines.map(|(id, line)| AdmissionLine::new(*id, line)).collect(),
+            lines: wanted.map(|(id, line)| AdmissionLine::new(*id, line)).collect(),
             forgotten: audit.forgotten,
             dropped: admission.dropped(),
+            missing: Vec::new(),
         }
     }
 }
 
 /// What was decided, the latest first
 ///
-/// With `Accept: text/event-stream`: an event `audit` with the same document now, then with the lines
-/// that changed; `end` (`reason`) when one may no longer.
+/// Of several replicas the one that is asked asks the others as well, and a line counts what all of them
+/// decided. With `Accept: text/event-stream`: an event `audit` with the same document now, then with the lines
+/// that changed, of this replica alone; `end` (`reason`) when one may no longer.
 #[utoipa::path(
     get, path = "/admission/audit", tag = "admission", params(Asked),
     responses((status = 200, description = "The latest first", content(
@@ -226,13 +264,29 @@ async fn audit(
 ) -> Result<Response, Problem> {
     asker.may_in_fleet(AUDIT, Verb::List)?;
     let admission = admission(&api)?.clone();
+    let replicas = replicas::to_ask(&api, &headers);
     if !sse::wanted(&headers) {
-        let document = AdmissionAudit::of(&admission, &admission.audit(), &asked, 0);
+        let own = |asked, most| AdmissionAudit::of(&admission, &admission.audit(), asked, 0, most);
+        let document = match replicas {
+            // A replica that asks puts together all lines, and bounds them then.
+            None if has_pass(&headers) => own(&asked, asked.limit.unwrap_or(usize::MAX)),
+            None => own(&asked, asked.limit()),
+            Some(replicas) => {
+                let part = asked.part();
+                let others = replicas::ask(&api, replicas, &asker, &part.question()).await;
+                own(&part, usize::MAX).together(others, &asked)
+            }
+        };
         return Ok(Json(document).into_response());
     }
+    let missing = match replicas {
+        None => Vec::new(),
+        Some(replicas) => replicas::not_asked(replicas, STREAMED, asker.deadline).await,
+    };
     let place = sse::place(&api, "admission-audit", "all", access::FLEET)?;
     let rights = Rights::to(&api, &asker, (access::FLEET, None), AUDIT, Verb::List);
-    let follower = Follower { changes: admission.audit_changes(), admission, asked, told: None };
+    let changes = admission.audit_changes();
+    let follower = Follower { changes, admission, asked, told: None, missing };
     let events = stream::unfold(follower, |mut follower| async move {
         let document = follower.next().await;
         Some((sse::event("audit", &document), follower))
@@ -247,6 +301,8 @@ struct Follower {
     asked: Asked,
     /// Up to where; none before the first.
     told: Option<u64>,
+    /// For the first.
+    missing: Vec<MissingReplica>,
 }
 
 impl Follower {
@@ -259,7 +315,9 @@ impl Follower {
             }
             let audit = self.admission.audit();
             let after = self.told.unwrap_or_default();
-            let document = AdmissionAudit::of(&self.admission, &audit, &self.asked, after);
+            let (asked, most) = (&self.asked, self.asked.limit());
+            let mut document = AdmissionAudit::of(&self.admission, &audit, asked, after, most);
+            document.missing = std::mem::take(&mut self.missing);
             let first = self.told.is_none();
             self.told = Some(audit.lines.get_max().map_or(after, |(id, _)| after.max(*id)));
             if first || !document.lines.is_empty() {

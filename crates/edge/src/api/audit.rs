@@ -1,10 +1,13 @@
-//! What was changed, by whom.
+//! What was changed, by whom: each replica keeps what was changed through it.
 
-use access::audit::{Filter, Record};
+use std::collections::{HashSet, VecDeque};
+
+use access::audit::{Filter, MOST, OlderThan, Record};
 use access::{AUDIT, Verb};
 use axum::Json;
 use axum::extract::State;
-use jiff::Timestamp;
+use http::HeaderMap;
+use jiff::{SignedDuration, Timestamp};
 use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
 use utoipa_axum::routes;
@@ -13,17 +16,24 @@ use super::Api;
 use super::door::Asker;
 use super::extract::Query;
 use super::problem::Problem;
+use super::replicas::{self, MissingReplica, Parts, Question, Replicas};
 use super::route::{Route, Routes};
 
+const PATH: &str = "/audit";
+/// Unless said.
+const LIMIT: usize = 100;
+
 pub(crate) fn routes() -> Routes {
-    Routes::default().with(Route::list(), routes!(audit))
+    Routes::default().with(Route::list().everywhere(), routes!(audit))
 }
 
-#[derive(Deserialize, IntoParams)]
+#[derive(Clone, Debug, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields, rename_all = "camelCase")]
 struct Asked {
     /// The most to show; 100 unless said.
     limit: Option<usize>,
+    /// Only this entry.
+    id: Option<String>,
     user: Option<String>,
     cluster: Option<String>,
     /// RFC 3339: not what is older.
@@ -33,7 +43,32 @@ struct Asked {
     older_than: Option<String>,
 }
 
-#[derive(Serialize, ToSchema)]
+impl Asked {
+    fn limit(&self) -> usize {
+        self.limit.unwrap_or(LIMIT).clamp(1, MOST)
+    }
+
+    fn filter(&self, older_than: Option<OlderThan>) -> Filter {
+        let Self { id, user, cluster, since, .. } = self.clone();
+        Filter { id, who: user, cluster, since, older_than, ..Filter::default() }
+    }
+
+    /// As the other replicas are asked it.
+    fn question(&self, older_than: Option<&OlderThan>) -> Question<'static> {
+        let query = [
+            ("limit", Some(self.limit().to_string())),
+            ("id", self.id.clone()),
+            ("user", self.user.clone()),
+            ("cluster", self.cluster.clone()),
+            ("since", self.since.map(|since| since.to_string())),
+            ("olderThan", older_than.map(ToString::to_string)),
+        ];
+        let query = query.into_iter().filter_map(|(name, value)| Some((name, value?))).collect();
+        Question { path: PATH, query }
+    }
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 struct AuditEntry {
     id: String,
@@ -45,7 +80,7 @@ struct AuditEntry {
     via: String,
     #[serde(skip_serializing_if = "Option::is_none")]
     from: Option<String>,
-    verb: &'static str,
+    verb: String,
     /// `-` for the fleet's own matters.
     cluster: String,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -71,7 +106,7 @@ impl From<Record> for AuditEntry {
             user: record.who,
             via: record.via,
             from: record.from,
-            verb: record.verb.as_str(),
+            verb: record.verb.as_str().to_owned(),
             cluster: record.cluster,
             namespace: record.namespace,
             resource: record.resource,
@@ -84,14 +119,58 @@ impl From<Record> for AuditEntry {
     }
 }
 
-#[derive(Serialize, ToSchema)]
+impl AuditEntry {
+    /// As [`Record::written`].
+    fn written(&self) -> Timestamp {
+        let took = i64::try_from(self.took_ms.unwrap_or_default()).unwrap_or(i64::MAX);
+        self.at.checked_add(SignedDuration::from_millis(took)).unwrap_or(self.at)
+    }
+}
+
+#[derive(Debug, Serialize, Deserialize, ToSchema)]
 struct AuditPage {
     entries: Vec<AuditEntry>,
     /// Whether there is nothing older.
     complete: bool,
+    /// Replicas that could not be asked: what was changed through them is not in the answer.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    missing: Vec<MissingReplica>,
+}
+
+impl AuditPage {
+    /// The newest of all pages, each of which keeps its own order.
+    fn merged(own: Self, others: Parts<Self>, limit: usize) -> Self {
+        let Parts { told, mut missing } = others;
+        let mut complete = own.complete;
+        for (replica, page) in &told {
+            complete &= page.complete;
+            if !page.complete && page.entries.len() < limit {
+                let why = "it has not read all that it has in time; ask for less, or wait longer";
+                missing.push(MissingReplica { replica: replica.clone(), why: why.to_owned() });
+            }
+        }
+        let pages = std::iter::once(own).chain(told.into_iter().map(|(_, page)| page));
+        let mut pages: Vec<_> = pages.map(|page| VecDeque::from(page.entries)).collect();
+        let mut seen = HashSet::new();
+        let mut entries = Vec::new();
+        loop {
+            let more = pages.iter_mut().filter(|page| !page.is_empty());
+            let newest = more
+                .max_by_key(|page| page.front().map(|entry| (entry.written(), entry.id.clone())));
+            let Some(newest) = newest else { break };
+            if entries.len() == limit {
+                complete = false;
+                break;
+            }
+            entries.extend(newest.pop_front().filter(|entry| seen.insert(entry.id.clone())));
+        }
+        Self { entries, complete, missing }
+    }
 }
 
 /// What was changed, newest first
+///
+/// Of several replicas the one that is asked asks the others as well.
 #[utoipa::path(
     get, path = "/audit", tag = "access", params(Asked),
     responses((status = 200, description = "Newest first", body = AuditPage))
@@ -99,12 +178,61 @@ struct AuditPage {
 async fn audit(
     State(api): State<Api>,
     asker: Asker,
+    headers: HeaderMap,
     Query(asked): Query<Asked>,
 ) -> Result<Json<AuditPage>, Problem> {
     asker.may_in_fleet(AUDIT, Verb::List)?;
-    let Asked { limit, user: who, cluster, since, older_than } = asked;
-    let filter = Filter { who, cluster, since, older_than, ..Filter::default() };
-    let page = api.audit.read(filter, limit.unwrap_or(100), asker.deadline).await?;
-    let entries = page.records.into_iter().map(AuditEntry::from).collect();
-    Ok(Json(AuditPage { entries, complete: page.complete }))
+    let older_than = asked.older_than.as_deref().map(str::parse::<OlderThan>).transpose();
+    let mut older_than = older_than.map_err(|error| {
+        Problem::invalid(format!("olderThan is neither an id nor ID@TIME: {error}"))
+    })?;
+    let Some(replicas) = replicas::to_ask(&api, &headers) else {
+        return Ok(Json(own(&api, &asker, &asked, older_than).await?));
+    };
+    if let Some(than) = &mut older_than
+        && than.written.is_none()
+    {
+        than.written = written(&api, replicas, &asker, &than.id).await?;
+    }
+    let question = asked.question(older_than.as_ref());
+    let (own, others) = tokio::join!(
+        own(&api, &asker, &asked, older_than),
+        replicas::ask(&api, replicas, &asker, &question)
+    );
+    Ok(Json(AuditPage::merged(own?, others, asked.limit())))
 }
+
+/// What this replica has.
+async fn own(
+    api: &Api,
+    asker: &Asker,
+    asked: &Asked,
+    older_than: Option<OlderThan>,
+) -> Result<AuditPage, Problem> {
+    let filter = asked.filter(older_than);
+    let page = api.audit.read(filter, asked.limit(), asker.deadline).await?;
+    let entries = page.records.into_iter().map(AuditEntry::from).collect();
+    Ok(AuditPage { entries, complete: page.complete, missing: Vec::new() })
+}
+
+/// When the entry `id` was written, whichever replica has it.
+async fn written(
+    api: &Api,
+    replicas: &Replicas,
+    asker: &Asker,
+    id: &str,
+) -> Result<Option<Timestamp>, Problem> {
+    let id = Some(id.to_owned());
+    let one =
+        Asked { limit: Some(1), id, user: None, cluster: None, since: None, older_than: None };
+    let page = own(api, asker, &one, None).await?;
+    if let Some(entry) = page.entries.first() {
+        return Ok(Some(entry.written()));
+    }
+    let others = replicas::ask::<AuditPage>(api, replicas, asker, &one.question(None)).await;
+    let mut found = others.told.iter().flat_map(|(_, page)| &page.entries);
+    Ok(found.next().map(AuditEntry::written))
+}
+
+#[cfg(test)]
+mod tests;

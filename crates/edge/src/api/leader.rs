@@ -46,7 +46,7 @@ const LASTS: Duration = Duration::from_secs(30);
 /// For a connection; the leader is near.
 const CONNECT: Duration = Duration::from_secs(3);
 /// No list of conversations is larger.
-const LARGEST: usize = 64 << 20;
+pub(super) const LARGEST: usize = 64 << 20;
 /// Headers of an answer that are passed on.
 const KEPT: [header::HeaderName; 2] = [header::CONTENT_TYPE, header::RETRY_AFTER];
 /// When to ask again for a leader.
@@ -61,7 +61,7 @@ pub struct LeaderRoute {
     pub reach: Option<LeaderReach>,
 }
 
-/// How the leader is asked: at the address that it gave itself.
+/// How another replica is asked: the leader at the address that it gave itself, others at their pods'.
 #[derive(Clone, Debug)]
 pub struct LeaderReach {
     /// Of the API, the same on every replica.
@@ -220,18 +220,30 @@ impl LeaderReach {
         request: &Request,
         host: SocketAddr,
     ) -> Option<http::Request<Empty<Bytes>>> {
+        let mut asked = self.question(who, request.uri(), host)?;
+        if let Some(accept) = request.headers().get(header::ACCEPT) {
+            asked.headers_mut().insert(header::ACCEPT, accept.clone());
+        }
+        Some(asked)
+    }
+
+    /// A GET on behalf of `who`; none while there is no key to make a pass with.
+    pub(super) fn question(
+        &self,
+        who: &Who,
+        uri: &Uri,
+        host: SocketAddr,
+    ) -> Option<http::Request<Empty<Bytes>>> {
         let until = (Timestamp::now() + LASTS).as_millisecond();
-        let text = Text { until, user: &who.user, method: request.method(), uri: request.uri() };
+        let text = Text { until, user: &who.user, method: &Method::GET, uri };
         let seal = self.authority.seal(text.written().as_bytes())?;
         let pass = HeaderValue::from_str(&format!("{until}.{seal}.{}", who.user)).ok()?;
-        let mut asked = http::Request::get(format!("{BASE}{}", within(request.uri())));
-        if let Some(accept) = request.headers().get(header::ACCEPT) {
-            asked = asked.header(header::ACCEPT, accept);
-        }
+        let asked = http::Request::get(format!("{BASE}{}", within(uri)));
         asked.header(header::HOST, host.to_string()).header(PASS, pass).body(Empty::new()).ok()
     }
 
-    async fn ask(
+    /// The answer of the replica at `address`, which has to show a certificate of `bundle`.
+    pub(super) async fn ask(
         &self,
         address: SocketAddr,
         bundle: &str,
@@ -252,7 +264,7 @@ impl LeaderReach {
             .map_err(|_| format!("no connection to {address} in time"))?
             .map_err(|error| format!("{address}: {error}"))?;
         let stop = tasks.stopping();
-        tasks.spawn("leader-connection", async move {
+        tasks.spawn("replica-connection", async move {
             // What becomes of it is what the answer says.
             let _ = stop.bound(connection).await;
         });

@@ -43,6 +43,8 @@ pub(crate) struct Route {
     pub(crate) here: bool,
     /// Reads what only the leader has.
     pub(crate) at_leader: bool,
+    /// Reads what every replica has a part of: the one that is asked asks the others.
+    pub(crate) everywhere: bool,
     /// The resource in the audit, where the path has no `{kind}`.
     pub(crate) of: &'static str,
     /// The largest body, in bytes.
@@ -59,6 +61,7 @@ impl Route {
             door: Door::Local,
             here: false,
             at_leader: false,
+            everywhere: false,
             of: "-",
             body: SMALL,
         }
@@ -92,6 +95,11 @@ impl Route {
     /// Is answered by the leader, whichever replica is asked.
     pub(crate) const fn at_leader(self) -> Self {
         Self { at_leader: true, ..self }
+    }
+
+    /// Is answered by all replicas together, whichever is asked.
+    pub(crate) const fn everywhere(self) -> Self {
+        Self { everywhere: true, door: Door::Across, ..self }
     }
 
     /// Takes bodies of up to `body` bytes.

@@ -5,6 +5,7 @@ use jiff::Timestamp;
 use serde_json::Value;
 
 use crate::client::{Answer, Route, ServerFlags};
+use crate::journal::say_missing_replicas;
 use crate::listing::field;
 use crate::output::Output;
 use crate::table::{Cell, Table, moment};
@@ -50,6 +51,7 @@ pub(crate) fn run(args: &Args) -> Answer<ExitCode> {
         .maybe("since", args.since.map(|since| Timestamp::now() - since));
     let answer: Value = args.server.open()?.get(&route)?;
     args.output.print(&answer, || table(&answer).render(Paint::stdout()))?;
+    say_missing_replicas(&answer);
     Ok(ExitCode::SUCCESS)
 }
 

@@ -66,9 +66,25 @@ fn a_page_ends_at_its_limit_and_says_so() {
     let page = read(dir.path(), &Filter::default(), 3);
     assert_eq!(names(&page), ["pod-99", "pod-98", "pod-97"]);
     assert!(!page.complete);
-    let older_than = page.records.last().map(|record| record.id.clone());
-    let next = read(dir.path(), &Filter { older_than, ..Filter::default() }, 3);
-    assert_eq!(names(&next), ["pod-96", "pod-95", "pod-94"]);
+    let last = page.records.last().unwrap();
+    let next = |than: &OlderThan| {
+        let older_than = Some(than.to_string().parse().unwrap());
+        read(dir.path(), &Filter { older_than, ..Filter::default() }, 3)
+    };
+    let mut than = OlderThan { id: last.id.clone(), written: None };
+    assert_eq!(names(&next(&than)), ["pod-96", "pod-95", "pod-94"]);
+    // What it is older than may be in the audit of somebody else.
+    than.written = Some(last.written());
+    assert_eq!(names(&next(&than)), ["pod-96", "pod-95", "pod-94"]);
+    than.id = "00000097x".to_owned();
+    assert_eq!(names(&next(&than)), ["pod-97", "pod-96", "pod-95"]);
+    than.id = "00000096x".to_owned();
+    assert_eq!(names(&next(&than)), ["pod-96", "pod-95", "pod-94"]);
+    than.written = None;
+    assert!(next(&than).records.is_empty());
+    let id = Some("00000042".to_owned());
+    let one = read(dir.path(), &Filter { id, ..Filter::default() }, 3);
+    assert_eq!(names(&one), ["pod-42"]);
 }
 
 #[test]

@@ -99,6 +99,7 @@ async fn a_stream_tells_what_there_is_and_then_what_changes() {
         admission: admission.clone(),
         asked: all,
         told: None,
+        missing: Vec::new(),
     };
     assert!(follower.next().await.lines.is_empty(), "at once, also when there is nothing");
     for owner in ["a", "b"] {
@@ -107,4 +108,54 @@ async fn a_stream_tells_what_there_is_and_then_what_changes() {
         assert_eq!(told.lines.len(), 1, "only what is new");
         assert_eq!(told.lines[0].owner, format!("Pod/{owner}"));
     }
+}
+
+fn line(owner: &str, count: u64, first: i64, last: i64) -> super::AdmissionLine {
+    let time = |second| jiff::Timestamp::from_second(second).unwrap();
+    serde_json::from_value(json!({
+        "id": 1, "outcome": "denied", "cluster": "local", "namespace": "shop", "owner": owner,
+        "image": "i", "rule": "r", "dryRun": false, "count": count, "first": time(first),
+        "last": time(last), "object": format!("Pod/{owner}-{last}"), "user": "ann", "why": "so",
+    }))
+    .unwrap()
+}
+
+fn audit(lines: Vec<super::AdmissionLine>) -> super::AdmissionAudit {
+    super::AdmissionAudit { lines, forgotten: 1, dropped: 2, missing: Vec::new() }
+}
+
+#[test]
+fn lines_of_several_replicas_count_together() {
+    let asked = |limit, since: Option<i64>| super::Asked {
+        limit,
+        outcome: None,
+        cluster: None,
+        namespace: None,
+        rule: None,
+        since: since.map(|second| jiff::Timestamp::from_second(second).unwrap()),
+    };
+    let one = || audit(vec![line("web", 2, 10, 50), line("db", 1, 20, 20)]);
+    let two = || audit(vec![line("web", 3, 5, 60), line("cart", 1, 55, 55)]);
+    let put = |own: super::AdmissionAudit, other, asked: &super::Asked| {
+        let told = vec![("other".to_owned(), other)];
+        own.together(super::replicas::Parts { told, missing: Vec::new() }, asked)
+    };
+    let whole = put(one(), two(), &asked(None, None));
+    let shown: Vec<_> = whole.lines.iter().map(|it| (it.owner.as_str(), it.count)).collect();
+    assert_eq!(shown, [("web", 5), ("cart", 1), ("db", 1)]);
+    assert_eq!((whole.forgotten, whole.dropped), (2, 4));
+    let web = &whole.lines[0];
+    assert_eq!((web.first.as_second(), web.last.as_second()), (5, 60));
+    assert_eq!(web.object, "Pod/web-60");
+    // Whichever replica is asked.
+    assert_eq!(put(two(), one(), &asked(None, None)).lines, whole.lines);
+    let ids: std::collections::HashSet<_> = whole.lines.iter().map(|line| line.id).collect();
+    assert_eq!(ids.len(), 3, "each is told apart by its number");
+    let more = put(audit(vec![line("web", 4, 10, 60)]), two(), &asked(None, None));
+    assert_ne!(more.lines[0].id, web.id, "it changes with every decision");
+    let bounded = put(one(), two(), &asked(Some(1), None));
+    assert_eq!((bounded.lines.len(), bounded.lines[0].count), (1, 5));
+    // What one has decided long ago still counts.
+    let recent = put(one(), two(), &asked(None, Some(56)));
+    assert_eq!((recent.lines.len(), recent.lines[0].count), (1, 5));
 }

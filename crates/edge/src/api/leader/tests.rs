@@ -129,3 +129,31 @@ async fn who_does_not_lead_names_who_does() {
     let answer = world.ask(Method::GET, "/guard/conversations", Value::Null).await;
     assert!(answer.text.contains("not known at the moment"), "{}", answer.text);
 }
+
+#[tokio::test]
+async fn who_is_asked_with_a_pass_answers_for_itself_and_by_its_own_roles() {
+    let (mut world, reach) = with_passes().await;
+    let config = kube::Config::new("http://127.0.0.1:1".parse().unwrap());
+    let replicas = crate::api::Replicas {
+        client: kube::Client::try_from(config).unwrap(),
+        namespace: "fairlead".to_owned(),
+        here: IpAddr::from([127, 0, 0, 1]),
+    };
+    world.api = world.api.clone().with_replicas(replicas);
+    world.router = crate::api::router(&world.api, true);
+    world.somebody("ann", &[["-", "*", "users.fairlead.dev", "list"]]).await;
+    for path in ["/audit?limit=3", "/admission/audit?outcome=denied"] {
+        let told = world.ask(Method::GET, path, Value::Null).await.json();
+        assert!(told.get("missing").is_some(), "it asks the others: {told}");
+        let mut request = asked(path);
+        request.headers_mut().insert(PASS, pass(&reach, access::LOCAL, path));
+        let told = world.send(request).await;
+        assert_eq!(told.status, 200, "{}", told.text);
+        assert!(told.json().get("missing").is_none(), "it asks nobody: {}", told.text);
+        assert_eq!(status(&world, path, pass(&reach, "ann", path)).await, 403);
+        // Nobody of this name, or nobody any more.
+        let unknown = status(&world, path, pass(&reach, "nobody", path)).await;
+        assert!(matches!(unknown, 401 | 403), "{unknown}");
+        assert_eq!(status(&world, path, pass(&reach, access::LOCAL, "/audit")).await, 401);
+    }
+}
