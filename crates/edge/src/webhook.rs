@@ -7,8 +7,10 @@
 //!   by then is refused at once with 503 and a time to come back. An API server takes every answer
 //!   but 200 for a failed call, and does what `failurePolicy` says; so nothing is ever let in or kept
 //!   out because of load by anyone but who configured that.
-//! - Bodies are bounded, one by one and together: a review that finds no room for its bytes is refused
-//!   before they are read.
+//! - Bodies are bounded, one by one and together, and charged as they arrive. A review is as large as an
+//!   API server can make it, and large ones are taken one after another, so that they are in nobody's
+//!   way. What is larger yet, or cannot have its turn, is not read; where rules refuse, its answer is
+//!   "no" with the reason, because a failed call could be admitted.
 //! - Deciding takes no lock, does no I/O and waits for nothing.
 
 use std::net::TcpListener;
@@ -16,7 +18,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Router;
-use axum::body::to_bytes;
 use axum::extract::{Path, Request, State};
 use axum::response::{IntoResponse, Response};
 use axum::routing::post;
@@ -24,24 +25,34 @@ use flow::deadline::Grant;
 use flow::gate::{GateConfig, Limits as InFlight, Shedding};
 use flow::ledger::Outcome;
 use flow::{Deadline, Gate, Ledger, MemoryGuard, Op, Pressure, Priority, Stop, Tasks};
+use futures::StreamExt;
 use guard::admission::{Admission, Certificates, HERE, Undecided};
 use http::{HeaderValue, StatusCode, header};
 use prometheus_client::registry::Registry;
-use tokio::sync::Semaphore;
+use tokio::sync::{Semaphore, SemaphorePermit};
 
 use crate::serve::{Limits, ending_connections, serve};
 use crate::tls::{Held, Security};
 
 /// What an API server grants a webhook, and what it grants at most.
 const GRANT: Grant = Grant { unasked: Duration::from_secs(10), most: Duration::from_secs(30) };
-/// An API server takes objects of 3 MiB; a review has the new one and the old one.
-const LARGEST: usize = 2 * (3 << 20) + (256 << 10);
-/// The bytes of all bodies at once. A usual review has 10 KiB, so these are thousands.
-const ALL: usize = 64 << 20;
+/// An API server takes requests of 3 MiB and writes some characters as six (`\u003c`); a review has the
+/// new object and the old one.
+const LARGEST: usize = 2 * 6 * (3 << 20) + (1 << 20);
+/// What is larger than this waits for its turn. A usual review has 10 KiB.
+const LARGE: usize = 1 << 20;
+/// The bytes of all bodies at once that are not large: thousands of usual reviews.
+const ROOM: usize = 32 << 20;
 /// Bodies are counted in these.
 const UNIT: usize = 1 << 10;
 /// For a body to come in: its sender is a machine, and near.
 const BODY: Duration = Duration::from_secs(5);
+/// For the rest of a large one, from its turn on.
+const TURN: Duration = Duration::from_secs(2);
+/// What is kept of a review that is not read: its version and uid are in the first few hundred bytes.
+const BEGINNING: usize = 16 << 10;
+/// An answer is read by who has sent everything; so this much more is let go by.
+const DRAINED: usize = 256 << 20;
 /// An API server opens one for each review in flight and keeps a few dozen; several servers may.
 const CONNECTIONS: usize = 1024;
 /// When a refused API server should try again, within the time it has.
@@ -55,6 +66,8 @@ pub struct Webhook {
     gate: Gate,
     /// Units of [`UNIT`] that bodies may take.
     room: Arc<Semaphore>,
+    /// The turn of the one large body.
+    large: Arc<Semaphore>,
     /// Stops when this process is about to: connections are not kept from then on.
     leaving: Option<Stop>,
 }
@@ -64,8 +77,9 @@ impl Webhook {
         // In flight are mostly those whose body comes in; deciding takes microseconds.
         let limits = InFlight { min: 32, initial: 256, max: CONNECTIONS };
         let gate = Gate::new(GateConfig { limits, ..GateConfig::new("webhook") });
-        let room = Arc::new(Semaphore::new(ALL / UNIT));
-        Self { admission, ledger, gate, room, leaving: None }
+        let (room, large) = (Semaphore::new(ROOM / UNIT), Semaphore::new(1));
+        let (room, large) = (Arc::new(room), Arc::new(large));
+        Self { admission, ledger, gate, room, large, leaving: None }
     }
 
     /// Ends connections after their next answer once `leaving` has stopped.
@@ -156,40 +170,127 @@ impl Webhook {
             .admit(Priority::High, deadline)
             .await
             .map_err(|refused| Refusal::overloaded(refused.to_string(), refused.retry_after))?;
-        op.step("room");
-        let size = length(&request).unwrap_or(LARGEST);
-        if size > LARGEST {
-            permit.ignore();
-            return Err(Refusal::too_large());
-        }
-        let units = u32::try_from(size.div_ceil(UNIT)).unwrap_or(u32::MAX);
-        let room = deadline.within(COME_BACK).bound(self.room.acquire_many(units)).await;
-        let Ok(Ok(room)) = room else {
-            permit.ignore();
-            let why = "too many bytes of other reviews are being read".to_owned();
-            return Err(Refusal::overloaded(why, COME_BACK));
-        };
         op.step("body");
-        let body = deadline.within(BODY).bound(to_bytes(request.into_body(), LARGEST)).await;
-        let body = match body {
-            Ok(Ok(body)) => body,
-            Ok(Err(error)) => {
+        let arrived = match self.take(request, deadline).await {
+            Ok(arrived) => arrived,
+            Err(refusal) => {
                 permit.ignore();
-                // One that was announced shorter and is longer, or that was cut off.
-                let why = format!("the body cannot be read: {error}");
-                return Err(Refusal::new(StatusCode::BAD_REQUEST, Outcome::Failed, why));
-            }
-            Err(_) => {
-                permit.ignore();
-                let why = "the body did not come in time".to_owned();
-                return Err(Refusal::new(StatusCode::REQUEST_TIMEOUT, Outcome::Expired, why));
+                return Err(refusal);
             }
         };
         op.step("decide");
-        let decided = self.admission.review(cluster, &body);
-        drop(room);
+        let decided = match arrived {
+            Arrived::Whole(body, charged) => {
+                let decided = self.admission.review(cluster, &body);
+                drop((body, charged));
+                decided
+            }
+            Arrived::Unread { beginning, why } => {
+                permit.ignore();
+                self.admission.refuse_unread(cluster, &beginning, &why)
+            }
+        };
         decided.map_err(|undecided| Refusal::of(&undecided))
     }
+
+    /// Takes a body in, as far as there is room for it.
+    async fn take(&self, request: Request, deadline: Deadline) -> Result<Arrived<'_>, Refusal> {
+        let announced = length(&request).unwrap_or_default();
+        let most = if announced > LARGEST { BEGINNING } else { LARGEST };
+        let mut arriving = request.into_body().into_data_stream();
+        let (mut body, mut charged) = (Vec::new(), Charged::default());
+        let mut until = deadline.within(BODY);
+        loop {
+            let chunk = match until.bound(arriving.next()).await {
+                Ok(Some(Ok(chunk))) => chunk,
+                Ok(None) => return Ok(Arrived::Whole(body, charged)),
+                Ok(Some(Err(error))) => {
+                    let why = format!("the body cannot be read: {error}");
+                    return Err(Refusal::new(StatusCode::BAD_REQUEST, Outcome::Failed, why));
+                }
+                Err(_) => {
+                    let why = "the body did not come in time".to_owned();
+                    return Err(Refusal::new(StatusCode::REQUEST_TIMEOUT, Outcome::Expired, why));
+                }
+            };
+            let size = body.len() + chunk.len();
+            let unread = if size > most {
+                Some(format!("the review has more than {LARGEST} bytes, so that it was not read"))
+            } else if size > LARGE && charged.turn.is_none() {
+                // Half of the time is left to say so.
+                let wait = deadline.within(deadline.remaining() / 2);
+                charged.turn = wait.bound(self.large.acquire()).await.ok().and_then(Result::ok);
+                charged.room = None;
+                until = deadline.within(TURN);
+                let why = "the review is large and others that are came first, so that it was not \
+                           read: try again";
+                charged.turn.is_none().then(|| why.to_owned())
+            } else {
+                if charged.turn.is_none() {
+                    charged.cover(size, &self.room, deadline).await?;
+                }
+                None
+            };
+            body.extend_from_slice(&chunk);
+            if let Some(why) = unread {
+                drop(charged);
+                body.truncate(BEGINNING);
+                body.shrink_to_fit();
+                drain(arriving, until).await;
+                return Ok(Arrived::Unread { beginning: body, why });
+            }
+        }
+    }
+}
+
+/// A body, as far as it was taken.
+enum Arrived<'w> {
+    Whole(Vec<u8>, Charged<'w>),
+    Unread { beginning: Vec<u8>, why: String },
+}
+
+/// What a body is charged for while it is here.
+#[derive(Default)]
+struct Charged<'w> {
+    room: Option<SemaphorePermit<'w>>,
+    /// Of a large one, in place of room.
+    turn: Option<SemaphorePermit<'w>>,
+}
+
+impl<'w> Charged<'w> {
+    async fn cover(
+        &mut self,
+        size: usize,
+        room: &'w Semaphore,
+        deadline: Deadline,
+    ) -> Result<(), Refusal> {
+        let had = self.room.as_ref().map_or(0, SemaphorePermit::num_permits);
+        let more = u32::try_from(size.div_ceil(UNIT).saturating_sub(had)).unwrap_or(u32::MAX);
+        let Ok(Ok(more)) = deadline.within(COME_BACK).bound(room.acquire_many(more)).await else {
+            let why = "too many bytes of other reviews are being read".to_owned();
+            return Err(Refusal::overloaded(why, COME_BACK));
+        };
+        match &mut self.room {
+            Some(room) => room.merge(more),
+            None => self.room = Some(more),
+        }
+        Ok(())
+    }
+}
+
+/// Lets what is left of a body go by.
+async fn drain(mut arriving: axum::body::BodyDataStream, until: Deadline) {
+    let all = async {
+        let mut drained = 0;
+        while let Some(Ok(chunk)) = arriving.next().await {
+            drained += chunk.len();
+            if drained > DRAINED {
+                return;
+            }
+        }
+    };
+    // Who does not send it in time gets the answer before.
+    let _ = until.bound(all).await;
 }
 
 /// The announced length of a body.
@@ -217,17 +318,13 @@ impl Refusal {
         Self { come_back: Some(after), ..refusal }
     }
 
-    fn too_large() -> Self {
-        let why = format!("a review has {LARGEST} bytes at most");
-        Self::new(StatusCode::PAYLOAD_TOO_LARGE, Outcome::Done, why)
-    }
-
     fn of(undecided: &Undecided) -> Self {
         let why = undecided.to_string();
         match undecided {
             Undecided::NotReady => Self::overloaded(why, COME_BACK),
             Undecided::NoSuchCluster(_) => Self::new(StatusCode::NOT_FOUND, Outcome::Done, why),
             Undecided::Malformed(_) => Self::new(StatusCode::BAD_REQUEST, Outcome::Done, why),
+            Undecided::Unread(_) => Self::new(StatusCode::PAYLOAD_TOO_LARGE, Outcome::Done, why),
         }
     }
 }

@@ -92,7 +92,11 @@ pub(crate) fn begin(
     let Ground { ledger, readiness, tasks, memory, .. } = ground;
     let config::Admission { protect, failure_policy, timeout, clusters, .. } = &config.admission;
     let exempt = exempt(&config.admission);
-    let settings = Settings::new(*protect);
+    let settings = Settings {
+        controllers: config.admission.controllers.clone().into(),
+        exempt_sidecars: config.admission.exempt_sidecars,
+        ..Settings::new(*protect)
+    };
     let admission = Admission::start(objects, settings, exempt.clone(), readiness, tasks);
     admission.register(registry);
     let asking = Snapshot::new(Map::new());

@@ -123,6 +123,38 @@ fn explain_shows_every_criterion_and_what_is_there_instead() {
     }
 }
 
+const POD: &str = r#"
+apiVersion: v1
+kind: Pod
+metadata: {name: cart, namespace: shop}
+spec:
+  hostPID: true
+  containers:
+  - {name: istio-proxy, image: "istio/proxyv2:1.20"}
+"#;
+
+const SIDECAR_RULES: &str = r#"
+- {name: no-hub, action: deny, criteria: [{name: imageRegistry, op: containsAny, value: docker.io}]}
+"#;
+
+const HOST_RULES: &str = r#"
+- {name: no-host-pid, action: deny, criteria: [{name: sharePidWithHost, op: "=", value: "true"}]}
+"#;
+
+#[test]
+fn sidecars_are_spared_only_when_asked_for_and_only_what_concerns_them_alone() {
+    let case =
+        Case::new(&[("hub.yaml", SIDECAR_RULES), ("host.yaml", HOST_RULES), ("p.yaml", POD)]);
+    let code = |args: &str| {
+        let (code, out, said) = case.run(&format!("test {args} --object p.yaml"));
+        assert!(code < 2, "{out} {said}");
+        code
+    };
+    assert_eq!(code("--rules hub.yaml"), 1);
+    assert_eq!(code("--rules hub.yaml --exempt-sidecars"), 0);
+    assert_eq!(code("--rules host.yaml --exempt-sidecars"), 1);
+}
+
 #[test]
 fn an_import_can_be_tested_at_once() {
     let case = Case::new(&[("export.yaml", EXPORT), ("d.yaml", DEPLOYMENT)]);

@@ -178,7 +178,7 @@ async fn a_kube_api_server_asks_and_is_answered_over_tls() {
     })
     .await;
 
-    // A pod of a deployment that was seen is judged by who made that; one that is not, by nobody.
+    // Who asks for a pod is who is judged, whatever owner they name.
     let by_robots = parse::<AdmissionRule>(json!({
         "apiVersion": "fairlead.dev/v1alpha1", "kind": "AdmissionRule",
         "metadata": {"name": "not-by-robots"},
@@ -200,6 +200,73 @@ async fn a_kube_api_server_asks_and_is_answered_over_tls() {
 
     repaired(&world).await;
     secret_is_kept(&client).await;
+}
+
+/// The attacks of somebody who may make pods, with an API server that admits what is not answered.
+#[tokio::test]
+async fn a_kube_api_server_is_no_way_around_the_rules() {
+    requires!(kube);
+    let world = World::new().await;
+    let client = world.server.client().await;
+    let rules = Api::<AdmissionRule>::all(client.clone());
+    let by_admin = parse::<AdmissionRule>(json!({
+        "apiVersion": "fairlead.dev/v1alpha1", "kind": "AdmissionRule",
+        "metadata": {"name": "not-by-admin"},
+        "spec": {"action": "deny", "mode": "protect",
+                 "criteria": [{"name": "userGroups", "op": "containsAny", "value": "system:masters"},
+                              {"name": "image", "op": "containsAny", "value": "*/robots"}]},
+    }));
+    for made in [rule("no-miners", "protect", "evil/*,istio/*"), by_admin] {
+        rules.create(&PostParams::default(), &made).await.unwrap();
+    }
+    let data = tempfile::tempdir().unwrap();
+    let _up = up(&world.server, data.path(), port(), "ignore");
+    world.until_guarded().await;
+
+    let pods = Api::<Pod>::namespaced(client.clone(), &world.namespace);
+    let owned = |name: &str, image: &str, value: &str| -> Pod {
+        parse(json!({
+            "metadata": {"name": name, "ownerReferences": [{
+                "apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "rs", "controller": true,
+                "uid": "00000000-0000-4000-8000-000000000000",
+            }]},
+            "spec": {"containers": [{"name": "web", "image": image,
+                                     "env": [{"name": "A", "value": value}]}]},
+        }))
+    };
+    let refused = async |pod: Pod| match pods.create(&PostParams::default(), &pod).await {
+        Err(kube::Error::Api(status)) => status.message,
+        other => panic!("{other:?}"),
+    };
+    // A sidecar's image; an owner that was made up; a pod that JSON makes six times as large.
+    let said = refused(owned("mesh", "istio/proxyv2", "")).await;
+    assert!(said.contains("no-miners"), "{said}");
+    let said = refused(owned("orphan", "acme/robots", "")).await;
+    assert!(said.contains("not-by-admin"), "{said}");
+    let said = refused(owned("large", "docker.io/evil/miner:1", &"<".repeat(1_200_000))).await;
+    assert!(said.contains("no-miners"), "{said}");
+
+    // A pod that runs, and whose image is another then.
+    pods.create(&PostParams::default(), &owned("cart", "acme/cart", "")).await.unwrap();
+    let params = PatchParams::default();
+    let runs = json!({"status": {"phase": "Running"}});
+    pods.patch_status("cart", &params, &Patch::Merge(runs)).await.unwrap();
+    let image = |image: &str| {
+        Patch::Strategic(json!({"spec": {"containers": [{"name": "web", "image": image}]}}))
+    };
+    let patched = pods.patch("cart", &params, &image("evil/miner")).await;
+    let Err(kube::Error::Api(status)) = patched else { panic!("{patched:?}") };
+    assert!(status.message.contains("no-miners"), "{status:?}");
+    pods.patch("cart", &params, &image("acme/cart:2")).await.unwrap();
+
+    // What is there and would be refused today can still be let go of by who touches nothing of it.
+    rules.create(&PostParams::default(), &rule("no-carts", "protect", "acme/cart*")).await.unwrap();
+    eventually("the new rule is not heeded", async || {
+        pods.patch("cart", &params, &image("acme/cart:3")).await.err()
+    })
+    .await;
+    let finalizers = json!({"metadata": {"finalizers": ["example.com/mine"]}});
+    pods.patch("cart", &params, &Patch::Merge(finalizers)).await.unwrap();
 }
 
 /// What somebody changes of the registration is put back.

@@ -7,17 +7,21 @@ mod criteria;
 mod decide;
 mod facts;
 mod glob;
+mod hostpath;
 mod image;
 mod import;
+mod item;
 mod judge;
 mod known;
 mod lead;
 mod metrics;
+mod ownership;
 mod pod;
 mod registration;
 mod request;
 mod rules;
 mod seen;
+mod unreadable;
 
 pub use audit::{Audit, Decided, Line, Outcome, Subject};
 pub use certificates::{

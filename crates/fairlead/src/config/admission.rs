@@ -16,6 +16,10 @@ pub(crate) struct Admission {
     pub(crate) protect: bool,
     /// Namespaces that no rule looks into.
     pub(crate) exempt: Vec<String>,
+    /// Users whose word on owners is taken, beside Kubernetes' own controllers.
+    pub(crate) controllers: Vec<String>,
+    /// Whether injected sidecars are exempt from rules on images, variables and resources.
+    pub(crate) exempt_sidecars: bool,
     pub(crate) failure_policy: FailurePolicy,
     pub(crate) timeout: Duration,
     /// How API servers reach the webhook: through a Service of their cluster, or by a URL.
@@ -49,6 +53,8 @@ impl Default for Admission {
             listen: ListenAddress::loopback(7683),
             protect: false,
             exempt: ["kube-system", "kube-public", "kube-node-lease"].map(String::from).into(),
+            controllers: Vec::new(),
+            exempt_sidecars: false,
             failure_policy: FailurePolicy::Ignore,
             timeout: Duration::from_secs(10),
             service: None,
@@ -164,6 +170,22 @@ pub(super) const SETTINGS: &[Setting] = &[
         show: |c| values::show_words(&c.admission.exempt),
     },
     Setting {
+        key: "admission.controllers",
+        metavar: "ACCOUNTS",
+        help: "Service accounts whose word on the owner of what they make is taken, as that of Kubernetes' own controllers is; `none` is none",
+        allowed: "none, or service accounts as NAMESPACE/NAME, or names of users, separated by commas",
+        take: |c, v| values::words(v, controller).map(|v| c.admission.controllers = v),
+        show: |c| values::show_words(&c.admission.controllers),
+    },
+    Setting {
+        key: "admission.exempt-sidecars",
+        metavar: "WHETHER",
+        help: "Spare sidecars of Istio and Linkerd that an injector added the rules on images, variables and resources",
+        allowed: "true or false",
+        take: |c, v| v.parse().ok().map(|v| c.admission.exempt_sidecars = v),
+        show: |c| c.admission.exempt_sidecars.to_string(),
+    },
+    Setting {
         key: "admission.failure-policy",
         metavar: "POLICY",
         help: "What an API server does when the webhook does not answer: `ignore` admits, `fail` refuses",
@@ -191,3 +213,14 @@ pub(super) const SETTINGS: &[Setting] = &[
         show: |c| values::show_time(c.admission.timeout),
     },
 ];
+
+/// A service account's name as an API server knows it; that of another user as it is.
+fn controller(text: &str) -> Option<String> {
+    match text.split_once('/') {
+        Some((namespace, name)) => {
+            let (namespace, name) = (values::label(namespace)?, values::label(name)?);
+            Some(format!("system:serviceaccount:{namespace}:{name}"))
+        }
+        None => Some(text.to_owned()),
+    }
+}

@@ -165,6 +165,8 @@ fn the_webhook_is_reached_in_one_way_that_can_be() {
     assert!(told(&[("admission.clusters", "prod")]).contains("needs admission.url"));
     assert!(told(&[("admission.url", "http://hook")]).contains("https, a host"));
     assert!(told(&[("admission.timeout", "1500ms")]).contains("whole seconds"));
+    assert!(told(&[("admission.controllers", "argo/")]).contains("NAMESPACE/NAME"));
+    assert!(told(&[("admission.exempt-sidecars", "yes")]).contains("true or false"));
 
     let config = resolve(&[service, ("store", "kubernetes")]).unwrap().config.admission;
     let Service { namespace, name, port } = config.service.unwrap();

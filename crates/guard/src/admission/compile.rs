@@ -18,11 +18,21 @@ pub struct Settings {
     pub protect: bool,
     /// The hosts of an image without a registry.
     pub default_registries: Arc<[String]>,
+    /// Users whose word on owners is taken, beside Kubernetes' own controllers.
+    pub controllers: Arc<[String]>,
+    /// Whether sidecars that an injector added are exempt from rules on images, variables and
+    /// resources.
+    pub exempt_sidecars: bool,
 }
 
 impl Settings {
     pub fn new(protect: bool) -> Self {
-        Self { protect, default_registries: DEFAULT_REGISTRIES.map(str::to_owned).into() }
+        Self {
+            protect,
+            default_registries: DEFAULT_REGISTRIES.map(str::to_owned).into(),
+            controllers: Arc::from([]),
+            exempt_sidecars: false,
+        }
     }
 }
 
@@ -41,6 +51,8 @@ pub(super) struct Compiled {
     pub(super) action: Action,
     pub(super) protect: bool,
     pub(super) selects: [bool; 3],
+    /// Whether it leaves out sidecars that are exempt.
+    pub(super) spares_sidecars: bool,
     /// All must hold.
     pub(super) folds: Vec<Fold>,
 }
@@ -100,6 +112,11 @@ impl Program {
         rules.sort_by_key(|rule| rule.layer);
         Self { rules }
     }
+
+    /// Whether some deny rule refuses what matches it.
+    pub(super) fn protects(&self) -> bool {
+        self.rules.iter().any(|rule| rule.action == Action::Deny && rule.protect)
+    }
 }
 
 pub(super) fn layer(rule: &AdmissionRule) -> (u8, bool) {
@@ -139,8 +156,26 @@ impl Compiled {
                 None => folds.push(Fold { name, criteria: vec![compare] }),
             }
         }
-        Self { name, layer: layer(rule), action: spec.action, protect, selects, folds }
+        let spares_sidecars = spec.action == Action::Deny && is_on_container_alone(&folds);
+        let (layer, action) = (layer(rule), spec.action);
+        Self { name, layer, action, protect, selects, spares_sidecars, folds }
     }
+}
+
+/// Whether a rule asks for something of a container's own, and for none of its privileges, what it
+/// has of the host or mounts, nor for anything that may be one of these.
+fn is_on_container_alone(folds: &[Fold]) -> bool {
+    use Name::{
+        Annotations, EnvVarSecrets, EnvVars, Image, ImageRegistry, Labels, Namespace,
+        ResourceLimit, User, UserGroups,
+    };
+    let of_container = |name: Name| {
+        matches!(name, Image | ImageRegistry | EnvVars | EnvVarSecrets | ResourceLimit)
+    };
+    let of_request =
+        |name: Name| matches!(name, Namespace | User | UserGroups | Labels | Annotations);
+    folds.iter().any(|fold| of_container(fold.name))
+        && folds.iter().all(|fold| of_container(fold.name) || of_request(fold.name))
 }
 
 /// Lists of one name under `containsAny`, or under `notContainsAny`, are one list.

@@ -15,7 +15,9 @@ use objects::kinds::admission_rule::{
 
 use super::facts::{Facts, ImageFacts, Owner};
 use super::glob::Glob;
+use super::hostpath::clean_glob;
 use super::image::{Image, ImageItem, registry_item};
+use super::item::Item;
 use super::pod::Container;
 use super::request::{Classes, Pod, Request};
 use lists::{Pair, holds};
@@ -27,6 +29,8 @@ pub(super) struct Context<'r> {
     subject: Subject<'r>,
     /// Whether a criterion asked for the roles of a service account and got no answer.
     pub(super) bindings_unknown: Cell<bool>,
+    /// Whether it is a sidecar that some rules leave out.
+    pub(super) exempt: bool,
 }
 
 enum Subject<'r> {
@@ -47,7 +51,7 @@ struct Around<'r> {
 impl<'r> Context<'r> {
     pub(super) fn claim(request: &'r Request, class: &'r str, facts: &'r dyn Facts) -> Self {
         let subject = Subject::Claim(class);
-        Self { request, facts, subject, bindings_unknown: Cell::new(false) }
+        Self { request, facts, subject, bindings_unknown: Cell::new(false), exempt: false }
     }
 
     pub(super) fn container(
@@ -60,7 +64,7 @@ impl<'r> Context<'r> {
     ) -> Self {
         let known = facts.image(&image.text);
         let subject = Subject::Container(Around { pod, owner, container, image, known });
-        Self { request, facts, subject, bindings_unknown: Cell::new(false) }
+        Self { request, facts, subject, bindings_unknown: Cell::new(false), exempt: false }
     }
 
     fn around(&self) -> Option<&Around<'r>> {
@@ -83,9 +87,10 @@ impl<'r> Context<'r> {
         if self.request.namespace.is_empty() { "default" } else { &self.request.namespace }
     }
 
-    /// User and groups; unknown for an owned object whose owner's review was not seen.
+    /// User and groups; unknown for an object whose owner is believed and whose owner's review was not
+    /// seen.
     fn by(&self, around: &Around<'r>) -> Option<(&'r str, &'r [String])> {
-        if around.pod.owners.is_empty() || around.pod.by_requester {
+        if around.pod.owner.is_none() {
             return Some((&self.request.user, &self.request.groups));
         }
         let (user, groups) = around.owner?.by.as_ref()?;
@@ -136,7 +141,7 @@ impl<'r> Around<'r> {
             Name::AllowPrivEscalation => {
                 security.privileged == Some(true)
                     || security.allow_privilege_escalation == Some(true)
-                    || security.capabilities.add.iter().any(|name| name == "SYS_ADMIN")
+                    || security.capabilities.add.iter().any(|name| gains_privileges(name))
             }
             Name::SharePidWithHost => spec.host_pid,
             Name::ShareIpcWithHost => spec.host_ipc,
@@ -154,6 +159,12 @@ impl<'r> Around<'r> {
             _ => false,
         }
     }
+}
+
+/// Whether a process that has this capability may gain privileges, whatever
+/// `allowPrivilegeEscalation` says. Container runtimes take `ALL` in any case.
+fn gains_privileges(capability: &str) -> bool {
+    capability == "SYS_ADMIN" || capability.eq_ignore_ascii_case("ALL")
 }
 
 #[derive(Clone, Debug)]
@@ -185,6 +196,10 @@ impl Test {
                     Pair { key: key.into(), value: value.map(Glob::new) }
                 };
                 Self::Pairs(name, op, items.iter().map(pair).collect())
+            }
+            Parsed::List(name @ Name::MountVolumes, op, items) => {
+                let glob = |item: &String| Glob::new(&clean_glob(item));
+                Self::Texts(name, op, items.iter().map(glob).collect())
             }
             Parsed::List(name, op, items) => {
                 Self::Texts(name, op, items.iter().map(|item| Glob::new(item)).collect())
@@ -250,6 +265,14 @@ impl Test {
         }
     }
 
+    /// Whether a `customPath` finds the same in both; true of every other criterion.
+    pub(super) fn finds_the_same(&self, item: &Item, before: &Item) -> bool {
+        match self {
+            Self::Path(test) => test.finds_the_same(item.value(), before.value()),
+            _ => true,
+        }
+    }
+
     /// What met it, where its words do not say so. Of a secret, the variable's name and the kind.
     pub(super) fn detail(&self, context: &Context<'_>) -> Option<String> {
         matches!(self, Self::Flag(Name::EnvVarSecrets, true) | Self::Pss(_))
@@ -301,7 +324,7 @@ impl Test {
                 .to_owned(),
             Self::Resources(_) => resources::said(&around.container.resources),
             Self::RiskyRole(_) => format!("service account {}", Context::service_account(around)),
-            Self::Path(test) => format!("{} places", test.places(around.pod.item.value())),
+            Self::Path(test) => test.saw(around.pod.item.value()),
         }
     }
 }

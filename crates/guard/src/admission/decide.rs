@@ -9,7 +9,7 @@ use serde::Serialize;
 use super::compile::{Compare, Compiled, Fold, Program, index};
 use super::criteria::Context;
 use super::facts::Facts;
-use super::request::{Request, Subject};
+use super::request::{Request, Subject, UNCHANGED};
 
 /// A rule that matched.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -69,8 +69,11 @@ pub fn decide<'p>(program: &'p Program, request: &Request, facts: &dyn Facts) ->
         decided: None,
         monitored: Vec::new(),
         warnings: Vec::new(),
-        passed: request.passed(),
+        passed: passed(program, request),
     };
+    if decision.passed.is_some() {
+        return decision;
+    }
     for_each_context(request, facts, |kind, context| {
         let goes_on = decide_one(program, kind, &context, &mut decision);
         if context.bindings_unknown.get() && decision.warnings.is_empty() {
@@ -83,7 +86,21 @@ pub fn decide<'p>(program: &'p Program, request: &Request, facts: &dyn Facts) ->
     decision
 }
 
-/// Each container that is not exempt, or the claim, until `visit` has seen enough.
+/// Why no rule looks at it, if none does: also an update that changes nothing of what rules look at.
+fn passed(program: &Program, request: &Request) -> Option<&'static str> {
+    if let Subject::Pod(pod) = &request.subject
+        && let Some(before) = &pod.unchanged_from
+    {
+        let criteria = program.rules.iter().flat_map(|rule| &rule.folds);
+        let mut criteria = criteria.flat_map(|fold| &fold.criteria);
+        return criteria
+            .all(|criterion| criterion.test.finds_the_same(&pod.item, before))
+            .then_some(UNCHANGED);
+    }
+    request.passed()
+}
+
+/// Each container, or the claim, until `visit` has seen enough.
 fn for_each_context<'r>(
     request: &'r Request,
     facts: &'r dyn Facts,
@@ -95,13 +112,12 @@ fn for_each_context<'r>(
             visit(None, Context::claim(request, class, facts));
         }
         Subject::Pod(pod) => {
-            let owner = if pod.owners.is_empty() { None } else { facts.owner(&pod.owners) };
+            let owner = pod.owner.as_ref().and_then(|uid| facts.owner(uid));
             for (kind, container, image) in &pod.containers {
-                if !image.exempt {
-                    let context = Context::container(request, pod, owner, container, image, facts);
-                    if !visit(Some(*kind), context) {
-                        return;
-                    }
+                let mut context = Context::container(request, pod, owner, container, image, facts);
+                context.exempt = image.sidecar && pod.is_injected(container, facts);
+                if !visit(Some(*kind), context) {
+                    return;
                 }
             }
         }
@@ -115,7 +131,7 @@ fn decide_one<'p>(
     context: &Context<'_>,
     decision: &mut Decision<'p>,
 ) -> bool {
-    let selected = |rule: &&Arc<Compiled>| kind.is_none_or(|kind| rule.selects[index(kind)]);
+    let selected = |rule: &&Arc<Compiled>| rule.looks_at(kind, context);
     for rule in program.rules.iter().filter(selected) {
         if !rule.matches(context) {
             continue;
@@ -143,6 +159,11 @@ fn decide_one<'p>(
 }
 
 impl Compiled {
+    fn looks_at(&self, kind: Option<ContainerKind>, context: &Context<'_>) -> bool {
+        kind.is_none_or(|kind| self.selects[index(kind)])
+            && !(context.exempt && self.spares_sidecars)
+    }
+
     fn matches(&self, context: &Context<'_>) -> bool {
         !self.folds.is_empty() && self.folds.iter().all(|fold| fold.holds(context))
     }
@@ -196,7 +217,7 @@ pub struct Explained<'p> {
     pub decides: bool,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub container: Option<String>,
-    /// False where the rule does not look at containers of this kind.
+    /// False where the rule does not look at this container: at its kind, or at sidecars.
     pub selected: bool,
     pub matched: bool,
     pub criteria: Vec<Checked<'p>>,
@@ -217,9 +238,12 @@ pub fn explain<'p>(
     facts: &dyn Facts,
 ) -> Vec<Explained<'p>> {
     let mut explained = Vec::new();
+    if passed(program, request).is_some() {
+        return explained;
+    }
     for_each_context(request, facts, |kind, context| {
         for rule in &program.rules {
-            let selected = kind.is_none_or(|kind| rule.selects[index(kind)]);
+            let selected = rule.looks_at(kind, &context);
             let criteria = rule.folds.iter().flat_map(|fold| &fold.criteria);
             let criteria = criteria.map(|criterion| Checked {
                 criterion: &criterion.text,

@@ -73,9 +73,15 @@ pub struct ImageFacts {
 }
 
 pub trait Facts {
-    /// The root owner of the object that has these owner references, by uid.
-    fn owner(&self, _uids: &[String]) -> Option<&Owner> {
+    /// The root owner of an object that is controlled by what has this uid.
+    fn owner(&self, _uid: &str) -> Option<&Owner> {
         None
+    }
+
+    /// Whether an injector added the container of this name to a pod: whether it is known not to be in
+    /// the template of what controls the pod, by uid. None is a pod that nothing controls.
+    fn injected(&self, _controller: Option<&str>, _container: &str) -> bool {
+        false
     }
 
     fn storage_class(&self, _namespace: &str, _claim: &str) -> Option<&str> {

@@ -17,8 +17,8 @@ pub(super) struct Image {
     pub(super) repository: String,
     /// `repository:tag`, `repository@digest`, `repository:tag@digest`, as far as there are any.
     versions: Vec<String>,
-    /// A sidecar that a mesh injects: no rule looks at it.
-    pub(super) exempt: bool,
+    /// That of a sidecar that a mesh injects.
+    pub(super) sidecar: bool,
 }
 
 impl Image {
@@ -45,7 +45,7 @@ impl Image {
         } else {
             name.to_owned()
         };
-        let exempt = matches!(
+        let sidecar = matches!(
             (registry.as_deref().unwrap_or("docker.io"), repository.as_str()),
             ("docker.io", "istio/proxyv2")
                 | ("gcr.io", "istio-release/proxyv2" | "linkerd-io/proxy")
@@ -64,7 +64,7 @@ impl Image {
             Some(registry) if !hub => Arc::from([registry]),
             _ => defaults.clone(),
         };
-        Self { text: text.to_owned(), hosts, repository, versions, exempt }
+        Self { text: text.to_owned(), hosts, repository, versions, sidecar }
     }
 }
 

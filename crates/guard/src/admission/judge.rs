@@ -32,6 +32,7 @@ use super::metrics::Metrics;
 use super::request::{Malformed, Request, response};
 use super::rules::Rules;
 use super::seen::{Seen, Sighting, Sightings};
+use super::unreadable;
 
 /// The cluster that the store is in.
 pub const HERE: &str = "local";
@@ -54,6 +55,9 @@ pub enum Undecided {
     /// There is no one to answer to.
     #[error("{0}")]
     Malformed(String),
+    /// No rule refuses anything, so that this is not refused either.
+    #[error("{0}")]
+    Unread(String),
 }
 
 /// The judge. Clones share it.
@@ -150,6 +154,29 @@ impl Admission {
         metrics.decided(outcome(&decision), began.elapsed());
         self.note(cluster, request, &decision, &facts);
         Ok(answer)
+    }
+
+    /// The answer to a review of which only the beginning was read, and why: a refusal wherever rules
+    /// refuse, because nobody knows what they would have said.
+    pub fn refuse_unread(
+        &self,
+        cluster: &str,
+        beginning: &[u8],
+        why: &str,
+    ) -> Result<Vec<u8>, Undecided> {
+        let rules = self.0.rules.load();
+        if !rules.is_told() {
+            return Err(Undecided::NotReady);
+        }
+        if !self.knows(cluster) {
+            return Err(Undecided::NoSuchCluster(cluster.to_owned()));
+        }
+        self.0.metrics.malformed();
+        if !self.0.settings.protect && !rules.program.protects() {
+            return Err(Undecided::Unread(why.to_owned()));
+        }
+        let (uid, version) = unreadable::asked_by(beginning);
+        refuse(&Malformed { uid, version, why: why.to_owned() })
     }
 
     /// Whether reviews of this cluster are decided here.

@@ -122,8 +122,12 @@ pub(super) struct Now {
 }
 
 impl Facts for Now {
-    fn owner(&self, uids: &[String]) -> Option<&Owner> {
-        uids.iter().find_map(|uid| self.workloads.root(uid, &self.seen))
+    fn owner(&self, uid: &str) -> Option<&Owner> {
+        self.workloads.root(uid, &self.seen)
+    }
+
+    fn injected(&self, controller: Option<&str>, container: &str) -> bool {
+        controller.is_some_and(|uid| self.workloads.template_lacks(uid, container))
     }
 
     fn storage_class(&self, namespace: &str, claim: &str) -> Option<&str> {

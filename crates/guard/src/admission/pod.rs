@@ -8,6 +8,8 @@ use objects::kinds::admission_rule::Quantity;
 use serde::{Deserialize, Deserializer};
 use serde_json::value::RawValue;
 
+use super::hostpath::clean;
+
 fn nullable<'de, D: Deserializer<'de>, T: Deserialize<'de> + Default>(
     deserializer: D,
 ) -> Result<T, D::Error> {
@@ -36,7 +38,7 @@ fn quantities<'de, D: Deserializer<'de>>(
 macro_rules! read {
     ($($(#[$meta:meta])* $name:ident { $($(#[$field_meta:meta])* $field:ident: $type:ty,)* })*) => {$(
         $(#[$meta])*
-        #[derive(Clone, Debug, Default, Deserialize)]
+        #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
         #[serde(rename_all = "camelCase", default)]
         pub(super) struct $name {
             $($(#[$field_meta])* #[serde(deserialize_with = "nullable")] pub(super) $field: $type,)*
@@ -75,6 +77,8 @@ pub(super) struct Asks<'a> {
     pub(super) dry_run: bool,
     #[serde(borrow)]
     pub(super) object: Option<&'a RawValue>,
+    #[serde(borrow)]
+    pub(super) old_object: Option<&'a RawValue>,
 }
 
 read! {
@@ -91,11 +95,6 @@ read! {
     PodObject {
         metadata: Metadata,
         spec: Option<PodSpec>,
-        status: PodStatus,
-    }
-
-    PodStatus {
-        phase: String,
     }
 
     Claim {
@@ -265,7 +264,7 @@ read! {
     }
 }
 
-#[derive(Clone, Debug, Default, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(default)]
 pub(super) struct Resources {
     #[serde(deserialize_with = "quantities")]
@@ -274,8 +273,8 @@ pub(super) struct Resources {
     pub(super) requests: BTreeMap<String, Quantity>,
 }
 
-/// A volume: of its sources, which one it has is what counts.
-#[derive(Clone, Debug, Default, Deserialize)]
+/// A volume: of its sources, which one it has is what counts. The path of a hostPath is a clean one.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(try_from = "BTreeMap<String, serde_json::Value>")]
 pub(super) struct Volume {
     pub(super) name: String,
@@ -291,7 +290,20 @@ impl TryFrom<BTreeMap<String, serde_json::Value>> for Volume {
             Some(serde_json::Value::String(name)) => name,
             Some(_) => return Err("the name of a volume is not a text"),
         };
+        if let Some(path) = sources.get_mut("hostPath").and_then(|source| source.get_mut("path"))
+            && let Some(Cow::Owned(cleaned)) = path.as_str().map(clean)
+        {
+            *path = cleaned.into();
+        }
         Ok(Self { name, sources })
+    }
+}
+
+impl PodSpec {
+    pub(super) fn into_container_names(self) -> Vec<String> {
+        let Self { init_containers, containers, ephemeral_containers, .. } = self;
+        let lists = [init_containers, containers, ephemeral_containers];
+        lists.into_iter().flatten().map(|container| container.name).collect()
     }
 }
 
@@ -316,7 +328,7 @@ impl Volume {
 }
 
 /// Only what a claim is judged by. An explicit empty class is one; an absent one is not.
-#[derive(Clone, Debug, Default, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub(super) struct ClaimSpec {
     pub(super) storage_class_name: Option<String>,

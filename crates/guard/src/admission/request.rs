@@ -2,7 +2,7 @@
 //! alone; and the review that answers it, in the version that asked.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 
 use objects::kinds::admission_rule::ContainerKind;
 use serde::de::DeserializeOwned;
@@ -13,8 +13,14 @@ use super::compile::Settings;
 use super::decide::Decision;
 use super::facts::{Facts, Owner};
 use super::image::Image;
+use super::item::Item;
+use super::ownership::believed;
 use super::pod::{Claim, Container, Metadata, PodObject, PodSpec, Review, Workload};
 use super::seen::Sighting;
+use super::unreadable;
+
+/// Why an update is let through without a look.
+pub(super) const UNCHANGED: &str = "nothing that rules look at is changed";
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Version {
@@ -28,6 +34,10 @@ impl Version {
             Self::V1 => "admission.k8s.io/v1",
             Self::V1beta1 => "admission.k8s.io/v1beta1",
         }
+    }
+
+    pub(super) fn parse(api_version: &str) -> Option<Self> {
+        [Self::V1, Self::V1beta1].into_iter().find(|known| known.api_version() == api_version)
     }
 }
 
@@ -70,7 +80,7 @@ pub struct Request {
     pub namespace: String,
     /// The object's own, if its server gave it one already.
     pub(super) object_uid: String,
-    /// Kind and name of what controls it.
+    /// Kind and name of what controls it, if that is believed.
     pub(super) controller: Option<(String, String)>,
     /// Who asks.
     pub user: String,
@@ -94,10 +104,12 @@ pub(super) struct Pod {
     /// The object's labels with the template's over them.
     pub(super) labels: BTreeMap<String, String>,
     pub(super) annotations: BTreeMap<String, String>,
-    /// The uids of its owners.
-    pub(super) owners: Vec<String>,
-    /// Whether the requester counts, owners or not: nobody else adds ephemeral containers.
-    pub(super) by_requester: bool,
+    /// The uid of what controls it, if that is believed; else the requester counts.
+    pub(super) owner: Option<String>,
+    /// Of an update: the item as it was, if nothing but what a `customPath` may look at is changed.
+    pub(super) unchanged_from: Option<Item>,
+    /// Where sidecars may be exempt, what they are told by.
+    sidecars: Option<Sidecars>,
     /// The pod's own annotations, for AppArmor.
     pub(super) pod_annotations: BTreeMap<String, String>,
     pub(super) spec: PodSpec,
@@ -105,6 +117,21 @@ pub(super) struct Pod {
     pub(super) containers: Vec<(ContainerKind, Container, Image)>,
     pub(super) classes: Classes,
     pub(super) item: Item,
+}
+
+/// What there is to tell an injected container by.
+#[derive(Clone, Debug)]
+struct Sidecars {
+    /// The names of the containers of the pod as it was.
+    before: Vec<String>,
+}
+
+impl Pod {
+    /// Whether a container is exempt from some rules: one that an injector added to a pod.
+    pub(super) fn is_injected(&self, container: &Container, facts: &dyn Facts) -> bool {
+        let Some(Sidecars { before }) = &self.sidecars else { return false };
+        !before.contains(&container.name) && facts.injected(self.owner.as_deref(), &container.name)
+    }
 }
 
 /// Where the storage classes of a workload are found.
@@ -127,17 +154,15 @@ impl Request {
         let review: Review<'_> = match serde_json::from_slice(bytes) {
             Ok(review) => review,
             Err(error) => {
+                (broken.uid, broken.version) = unreadable::asked_by(bytes);
                 return Err(because(broken, format!("the review cannot be read: {error}")));
             }
         };
-        broken.version = match review.api_version.as_ref() {
-            "admission.k8s.io/v1" => Version::V1,
-            "admission.k8s.io/v1beta1" => Version::V1beta1,
-            _ => {
-                let why = "the review is neither admission.k8s.io/v1 nor v1beta1".to_owned();
-                return Err(because(broken, why));
-            }
+        let Some(version) = Version::parse(&review.api_version) else {
+            let why = "the review is neither admission.k8s.io/v1 nor v1beta1".to_owned();
+            return Err(because(broken, why));
         };
+        broken.version = version;
         let Some(request) = review.request else {
             return Err(because(broken, "the review has no request".to_owned()));
         };
@@ -162,7 +187,8 @@ impl Request {
             subject: Subject::Passed("nothing to look at"),
         };
         let object = request.object.map_or("null", RawValue::get);
-        match read.read(&asked, Object::Text(object), settings) {
+        let before = request.old_object.map(|before| Object::Text(before.get()));
+        match read.read(&asked, Object::Text(object), before, settings) {
             Ok(()) => Ok(read),
             Err(why) => Err(because(broken, why)),
         }
@@ -196,7 +222,7 @@ impl Request {
             groups: groups.to_vec(),
             subject: Subject::Passed("nothing to look at"),
         };
-        match read.read(&asked, Object::Value(object), settings) {
+        match read.read(&asked, Object::Value(object), None, settings) {
             Ok(()) => Ok(read),
             Err(why) => Err(Malformed { uid: String::new(), version: Version::V1, why }),
         }
@@ -213,7 +239,7 @@ impl Request {
     /// What is known of its root owner.
     pub(super) fn root<'f>(&self, facts: &'f dyn Facts) -> Option<&'f Owner> {
         match &self.subject {
-            Subject::Pod(pod) if !pod.owners.is_empty() => facts.owner(&pod.owners),
+            Subject::Pod(pod) => facts.owner(pod.owner.as_ref()?),
             _ => None,
         }
     }
@@ -240,7 +266,7 @@ impl Request {
             labels: pod.labels,
             annotations: pod.annotations,
         };
-        Some(Sighting { uid: self.object_uid, above: pod.owners, owner })
+        Some(Sighting { uid: self.object_uid, above: pod.owner, owner })
     }
 
     /// Lets it through without a look.
@@ -252,6 +278,7 @@ impl Request {
         &mut self,
         asked: &Asked,
         object: Object<'_>,
+        before: Option<Object<'_>>,
         settings: &Settings,
     ) -> Result<(), String> {
         let Some(at) = asked.template() else {
@@ -266,17 +293,27 @@ impl Request {
             self.pass("no rule looks at this subresource");
             return Ok(());
         }
-        let Read { meta, template, classes, claim, phase } = Read::of(asked, object)
+        let now = Read::of(asked, object)
             .map_err(|error| format!("the {} cannot be read: {error}", asked.kind))?;
+        // What cannot be read is not known to be the same.
+        let before = before.filter(|_| asked.operation == Operation::Update);
+        let before = before.and_then(|text| Some((Read::of(asked, text).ok()?, text)));
+        let unchanged = before.as_ref().filter(|(before, _)| now.shows_the_same(before));
+        let unchanged = unchanged.map(|(_, text)| *text);
+        let Read { meta, template, classes, claim } = now;
         if !meta.name.is_empty() {
             self.name.clone_from(&meta.name);
         } else if self.name.is_empty() {
             self.name.clone_from(&meta.generate_name);
         }
         self.object_uid.clone_from(&meta.uid);
-        let owners = &meta.owner_references;
-        let controller = owners.iter().find(|owner| owner.controller).or(owners.first());
-        self.controller = controller.map(|owner| (owner.kind.clone(), owner.name.clone()));
+        // Who changes a part of a pod that runs does so by themselves.
+        let whole = asked.subresource.is_empty();
+        let owner =
+            believed(&self.user, &asked.kind, &meta.owner_references, &settings.controllers);
+        let owner = owner.filter(|_| whole);
+        self.controller = owner.map(|owner| (owner.kind.clone(), owner.name.clone()));
+        let owner = owner.map(|owner| owner.uid.clone());
         if !meta.namespace.is_empty() {
             self.namespace.clone_from(&meta.namespace);
         }
@@ -286,16 +323,10 @@ impl Request {
         }
         if asked.kind == "PersistentVolumeClaim" {
             match claim {
+                Some(_) if unchanged.is_some() => self.pass(UNCHANGED),
                 Some(class) => self.subject = Subject::Claim { class },
                 None => self.pass("the claim names no storage class"),
             }
-            return Ok(());
-        }
-        // An API server sets the status of a new pod itself, so that this is one it runs already.
-        let by_requester = asked.subresource == "ephemeralcontainers";
-        let runs = asked.kind == "Pod" && phase == "Running";
-        if runs && !meta.owner_references.is_empty() && !by_requester {
-            self.pass("it runs already, and its owner was looked at");
             return Ok(());
         }
         let Some((pod_meta, spec)) = template else {
@@ -303,16 +334,22 @@ impl Request {
             return Ok(());
         };
         let claims = || spec.volumes.iter().filter_map(|v| v.claim()).map(str::to_owned).collect();
+        let sidecars = (settings.exempt_sidecars && asked.kind == "Pod").then(|| {
+            let before = before.and_then(|(before, _)| before.template);
+            let before = before.map(|(_, spec)| spec.into_container_names());
+            Sidecars { before: before.unwrap_or_default() }
+        });
         let mut pod = Pod {
             labels: meta.labels,
             annotations: meta.annotations,
-            owners: meta.owner_references.into_iter().map(|owner| owner.uid).collect(),
-            by_requester,
+            owner,
+            unchanged_from: unchanged.map(|text| Item::new(text, at)),
+            sidecars,
             classes: classes.map_or_else(|| Classes::Claims(claims()), Classes::Named),
             containers: containers(&spec, &settings.default_registries),
             spec,
             pod_annotations: BTreeMap::new(),
-            item: Item::new(object, at, settings),
+            item: Item::new(object, at),
         };
         // A pod's own are both.
         match pod_meta {
@@ -360,22 +397,20 @@ struct Read {
     classes: Option<Vec<String>>,
     /// A claim's own.
     claim: Option<String>,
-    phase: String,
 }
 
 impl Read {
     fn of(asked: &Asked, object: Object<'_>) -> Result<Self, serde_json::Error> {
-        let (template, classes, claim, phase);
+        let (template, classes, claim);
         let meta = match asked.kind.as_str() {
             "Pod" => {
                 let pod: PodObject = object.read()?;
-                (template, phase) = (pod.spec.map(|spec| (None, spec)), pod.status.phase);
-                (classes, claim) = (None, None);
+                (template, classes, claim) = (pod.spec.map(|spec| (None, spec)), None, None);
                 pod.metadata
             }
             "PersistentVolumeClaim" => {
                 let read: Claim = object.read()?;
-                (template, classes, phase) = (None, None, String::new());
+                (template, classes) = (None, None);
                 claim = read.spec.storage_class_name;
                 read.metadata
             }
@@ -389,17 +424,36 @@ impl Read {
                 let named = spec.volume_claim_templates.into_iter();
                 let named = named.filter_map(|claim| claim.spec.storage_class_name);
                 classes = (kind == "StatefulSet").then(|| named.collect());
-                (claim, phase) = (None, String::new());
+                claim = None;
                 metadata
             }
         };
-        Ok(Self { meta, template, classes, claim, phase })
+        Ok(Self { meta, template, classes, claim })
+    }
+
+    /// Whether nothing is different that a criterion looks at. What a `customPath` finds is compared
+    /// where the rules are known.
+    fn shows_the_same(&self, before: &Self) -> bool {
+        let same = |one: &Metadata, other: &Metadata| {
+            one.labels == other.labels && one.annotations == other.annotations
+        };
+        let same_template = match (&self.template, &before.template) {
+            (Some((None, one)), Some((None, other))) => one == other,
+            (Some((Some(meta), one)), Some((Some(other_meta), other))) => {
+                same(meta, other_meta) && one == other
+            }
+            (one, other) => one.is_none() && other.is_none(),
+        };
+        same_template
+            && same(&self.meta, &before.meta)
+            && self.classes == before.classes
+            && self.claim == before.claim
     }
 }
 
 /// An object that was sent, or given.
 #[derive(Clone, Copy)]
-enum Object<'a> {
+pub(super) enum Object<'a> {
     Text(&'a str),
     Value(&'a Value),
 }
@@ -410,37 +464,6 @@ impl Object<'_> {
             Self::Text(text) => serde_json::from_str(text),
             Self::Value(value) => T::deserialize(value),
         }
-    }
-}
-
-/// The Pod, or the pod template, without exempt containers: `item` of a `customPath`. Few rules look
-/// at it, so it is read when the first does.
-#[derive(Clone, Debug)]
-pub(super) struct Item {
-    object: String,
-    at: &'static str,
-    defaults: Arc<[String]>,
-    read: OnceLock<Value>,
-}
-
-impl Item {
-    fn new(object: Object<'_>, at: &'static str, settings: &Settings) -> Self {
-        let object = match object {
-            Object::Text(text) => text.to_owned(),
-            Object::Value(value) => value.to_string(),
-        };
-        let defaults = Arc::clone(&settings.default_registries);
-        Self { object, at, defaults, read: OnceLock::new() }
-    }
-
-    pub(super) fn value(&self) -> &Value {
-        self.read.get_or_init(|| {
-            // It was read before, as what it is.
-            let mut object: Value = serde_json::from_str(&self.object).unwrap_or_default();
-            let mut item = object.pointer_mut(self.at).map(Value::take).unwrap_or_default();
-            leave_out_exempt(&mut item, &self.defaults);
-            item
-        })
     }
 }
 
@@ -458,18 +481,6 @@ fn containers(spec: &PodSpec, defaults: &Arc<[String]>) -> Vec<(ContainerKind, C
         }
     }
     containers
-}
-
-fn leave_out_exempt(item: &mut Value, defaults: &Arc<[String]>) {
-    for list in ["containers", "initContainers", "ephemeralContainers"] {
-        let list = item.get_mut("spec").and_then(|spec| spec.get_mut(list));
-        if let Some(Value::Array(list)) = list {
-            list.retain(|container| {
-                let image = container.get("image").and_then(Value::as_str);
-                !image.is_some_and(|image| Image::parse(image, defaults).exempt)
-            });
-        }
-    }
 }
 
 /// The review that answers, in the version of the request. A request that was malformed is refused.

@@ -30,8 +30,8 @@ impl Seen {
 #[derive(Debug)]
 pub(super) struct Sighting {
     pub(super) uid: String,
-    /// The uids of those above it.
-    pub(super) above: Vec<String>,
+    /// The uid of what controls it, if that is believed.
+    pub(super) above: Option<String>,
     pub(super) owner: Owner,
 }
 
@@ -48,11 +48,10 @@ impl Sightings {
     }
 
     pub(super) fn take(&mut self, Sighting { uid, above, owner }: Sighting, now: Instant) {
-        let entry = if above.is_empty() {
-            Some((Arc::new(owner), now))
-        } else {
+        let entry = match above {
+            None => Some((Arc::new(owner), now)),
             // Below a root that was seen, it stands for that root, and no longer than it.
-            above.iter().find_map(|uid| self.seen.0.get(uid).cloned())
+            Some(above) => self.seen.0.get(&above).cloned(),
         };
         if let Some((owner, since)) = entry {
             self.order.insert((since, uid.clone()));

@@ -4,6 +4,7 @@
 
 mod combining;
 mod criteria;
+mod evasions;
 mod input;
 mod pss;
 

@@ -35,25 +35,44 @@ impl PathTest {
         Self { path: test.path, op }
     }
 
-    pub(super) fn met(&self, item: &Value) -> bool {
+    /// An item that cannot be read meets everything: only deny rules have such criteria, and what is
+    /// not known lets nobody in.
+    pub(super) fn met(&self, item: Option<&Value>) -> bool {
+        let Some(item) = item else { return true };
         match &self.op {
             Op::NotExist => !reaches(item, &self.path, &mut |_| true),
             op => reaches(item, &self.path, &mut |place| op.met(place)),
         }
     }
 
-    pub(super) fn places(&self, item: &Value) -> usize {
-        let mut places = 0;
-        reaches(item, &self.path, &mut |_| {
-            places += 1;
-            false
-        });
-        places
+    pub(super) fn saw(&self, item: Option<&Value>) -> String {
+        item.map_or_else(
+            || "the object is too deep to be read".to_owned(),
+            |item| format!("{} places", places(item, &self.path).len()),
+        )
+    }
+
+    pub(super) fn finds_the_same(&self, item: Option<&Value>, before: Option<&Value>) -> bool {
+        let (Some(item), Some(before)) = (item, before) else { return false };
+        places(item, &self.path) == places(before, &self.path)
     }
 }
 
+fn places<'v>(item: &'v Value, path: &[Segment]) -> Vec<&'v Value> {
+    let mut places = Vec::new();
+    reaches(item, path, &mut |place| {
+        places.push(place);
+        false
+    });
+    places
+}
+
 /// Whether one of the places is right. What is null is not there, as Kubernetes has it.
-fn reaches(value: &Value, path: &[Segment], right: &mut dyn FnMut(&Value) -> bool) -> bool {
+fn reaches<'v>(
+    value: &'v Value,
+    path: &[Segment],
+    right: &mut dyn FnMut(&'v Value) -> bool,
+) -> bool {
     if value.is_null() {
         return false;
     }

@@ -39,17 +39,17 @@ fn images_are_parsed_into_registries_repository_tag_and_digest() {
 }
 
 #[test]
-fn sidecars_are_exempt_in_their_own_registries_only() {
+fn sidecars_are_known_in_their_own_registries_only() {
     for text in [
         "istio/proxyv2:1.20",
         "docker.io/istio/proxyv2",
         "gcr.io/istio-release/proxyv2@x:y",
         "gcr.io/linkerd-io/proxy:a",
     ] {
-        assert!(image(text).exempt, "{text}");
+        assert!(image(text).sidecar, "{text}");
     }
     for text in ["evil.io/istio/proxyv2", "gcr.io/istio/proxyv2", "index.docker.io/istio/proxyv2"] {
-        assert!(!image(text).exempt, "{text}");
+        assert!(!image(text).sidecar, "{text}");
     }
 }
 

@@ -101,13 +101,17 @@ fn owned(kind: &str, name: &str, owner: Option<&str>, image: &str) -> Value {
     let mut metadata = json!({"name": name, "namespace": "shop", "uid": format!("uid-{name}")});
     if let Some(owner) = owner {
         metadata["ownerReferences"] = json!([{
-            "apiVersion": "apps/v1", "kind": "X", "name": owner, "controller": true,
+            "apiVersion": "apps/v1", "name": owner, "controller": true,
+            "kind": if kind == "Pod" { "ReplicaSet" } else { "Deployment" },
             "uid": format!("uid-{owner}"),
         }]);
     }
     let spec = if kind == "Pod" { spec } else { json!({"template": {"spec": spec}}) };
     json!({"apiVersion": "v1", "kind": kind, "metadata": metadata, "spec": spec})
 }
+
+const DEPLOYMENT_CONTROLLER: &str = "system:serviceaccount:kube-system:deployment-controller";
+const REPLICASET_CONTROLLER: &str = "system:serviceaccount:kube-system:replicaset-controller";
 
 fn deny(criteria: Value) -> Value {
     json!({"action": "deny", "criteria": criteria})
@@ -155,11 +159,10 @@ async fn a_pod_is_judged_by_who_made_its_owner() {
     assert_eq!(court.ask(&review(owned("Deployment", "d", None, "x"), "alice"))["allowed"], true);
     assert_eq!(court.ask(&review(owned("Deployment", "e", None, "x"), "bob"))["allowed"], false);
     court.until(|admission| admission.0.seen.load().owner("uid-d").is_some()).await;
-    let controller = "system:serviceaccount:kube-system:replicaset-controller";
-    let set = review(owned("ReplicaSet", "rs", Some("d"), "x"), controller);
+    let set = review(owned("ReplicaSet", "rs", Some("d"), "x"), DEPLOYMENT_CONTROLLER);
     assert_eq!(court.ask(&set)["allowed"], true, "alice made what is above it");
     court.until(|admission| admission.0.seen.load().owner("uid-rs").is_some()).await;
-    let pod = review(owned("Pod", "p", Some("rs"), "x"), controller);
+    let pod = review(owned("Pod", "p", Some("rs"), "x"), REPLICASET_CONTROLLER);
     assert_eq!(court.ask(&pod)["allowed"], true);
     // What was refused made nothing.
     assert!(court.admission.0.seen.load().owner("uid-e").is_none());
@@ -169,6 +172,70 @@ async fn a_pod_is_judged_by_who_made_its_owner() {
     let line = lines.iter().find(|line| line.subject.outcome == Outcome::Allowed).unwrap();
     assert_eq!((line.subject.owner.as_str(), line.count), ("Deployment/d", 3));
     assert_eq!(line.latest.object, "Pod/p");
+}
+
+/// The attack: a reference to what somebody else made a moment ago, to be judged as them, and to be
+/// found under their name in the audit.
+#[tokio::test]
+async fn pointing_at_what_another_made_borrows_nothing_of_theirs() {
+    let only_alice = json!([{"name": "user", "op": "notContainsAny", "value": "alice"}]);
+    let not_bob = json!([{"name": "user", "op": "containsAny", "value": "bob"}]);
+    let court = Court::with(&[deny(only_alice), deny(not_bob)]).await;
+    assert_eq!(court.ask(&review(owned("Deployment", "d", None, "x"), "alice"))["allowed"], true);
+    court.until(|admission| admission.0.seen.load().owner("uid-d").is_some()).await;
+    for kind in ["ReplicaSet", "Pod"] {
+        let borrowed = review(owned(kind, "mine", Some("d"), "x"), "bob");
+        assert_eq!(court.ask(&borrowed)["allowed"], false, "{kind}");
+    }
+    let lines = court.lines(3).await;
+    let denied = lines.iter().filter(|line| line.subject.outcome == Outcome::Denied);
+    let mut owners: Vec<_> = denied.map(|line| line.subject.owner.as_str()).collect();
+    owners.sort_unstable();
+    assert_eq!(owners, ["Pod/mine", "ReplicaSet/mine"]);
+}
+
+/// The attack: something that rules do not look at is changed on another's Deployment, so that what
+/// it makes is judged as if the attacker, whom a rule lets in, had made it.
+#[tokio::test]
+async fn who_changes_nothing_that_rules_look_at_has_made_nothing() {
+    let court = Court::with(&[]).await;
+    let made = owned("Deployment", "d", None, "x");
+    court.ask(&review(made.clone(), "alice"));
+    let by = |admission: &Admission| {
+        admission.0.seen.load().owner("uid-d").and_then(|owner| owner.by.clone())
+    };
+    court.until(|admission| by(admission).is_some()).await;
+    let update = |object: &Value, user: &str| {
+        let mut asked = review(object.clone(), user);
+        asked["request"]["operation"] = json!("UPDATE");
+        asked["request"]["oldObject"] = made.clone();
+        asked
+    };
+    let mut touched = made.clone();
+    touched["metadata"]["finalizers"] = json!(["example.com/mine"]);
+    touched["spec"]["replicas"] = json!(3);
+    court.ask(&update(&touched, "bob"));
+    let mut changed = made.clone();
+    changed["spec"]["template"]["spec"]["containers"][0]["image"] = json!("y");
+    court.ask(&update(&changed, "carol"));
+    court.until(|admission| by(admission).unwrap().0 != "alice").await;
+    assert_eq!(by(&court.admission).unwrap().0, "carol");
+    assert_eq!(court.lines(2).await.len(), 2, "what changes nothing is not recorded");
+}
+
+#[tokio::test]
+async fn what_was_not_read_is_refused_where_rules_refuse() {
+    let begun = br#"{"apiVersion":"admission.k8s.io/v1","request":{"uid":"u-9","object":{"#;
+    let court = Court::with(&[]).await;
+    let answer = court.admission.refuse_unread(HERE, begun, "it is too large").unwrap();
+    let answer: Value = serde_json::from_slice(&answer).unwrap();
+    assert_eq!(answer["response"]["uid"], "u-9");
+    assert_eq!(answer["response"]["allowed"], false);
+    assert_eq!(answer["response"]["status"]["message"], "it is too large");
+    let nameless = court.admission.refuse_unread(HERE, b"{", "it is too large");
+    assert!(matches!(nameless, Err(Undecided::Malformed(_))), "nobody can be answered");
+    let elsewhere = court.admission.refuse_unread("elsewhere", begun, "it is too large");
+    assert!(matches!(elsewhere, Err(Undecided::NoSuchCluster(_))));
 }
 
 #[tokio::test]

@@ -116,9 +116,20 @@ fn the_root_owner_is_found_above_what_it_made() {
 
     let by = Some(("alice".to_owned(), vec![]));
     let owner = Owner { name: "web".to_owned(), by, ..Owner::default() };
-    let sighting = Sighting { uid: "uid-web".to_owned(), above: vec![], owner };
+    let sighting = Sighting { uid: "uid-web".to_owned(), above: None, owner };
     sightings.take(sighting, Instant::now());
     assert_eq!(root(&sightings.seen(), "uid-web-1"), Some(("web".to_owned(), true)));
+
+    // What a template has is nothing that an injector added; of one that is not known, nobody knows.
+    let mut set: ReplicaSet = workload("web-1", Some("web"), "x");
+    let spec = set.spec.template.as_mut().and_then(|template| template.spec.as_mut()).unwrap();
+    spec.containers = made(json!([{"name": "web"}]));
+    spec.init_containers = made(json!([{"name": "setup"}]));
+    workloads.take(Event::Applied(set));
+    assert!(workloads.template_lacks("uid-web-1", "istio-proxy"));
+    assert!(!workloads.template_lacks("uid-web-1", "web"));
+    assert!(!workloads.template_lacks("uid-web-1", "setup"));
+    assert!(!workloads.template_lacks("uid-unknown", "istio-proxy"));
 
     workloads.take::<ReplicaSet>(Event::Restarted(vec![]));
     assert!(workloads.root("uid-web-1", &Seen::default()).is_none());

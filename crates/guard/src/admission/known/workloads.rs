@@ -28,6 +28,8 @@ struct Workload {
     /// The uid of what controls it.
     above: Option<String>,
     itself: Owner,
+    /// The names of its template's containers.
+    containers: Box<[String]>,
 }
 
 /// A kind that makes pods.
@@ -73,6 +75,12 @@ impl Workloads {
     fn put(&mut self, object: &impl Templated) {
         let owners = object.owner_references();
         let above = owners.iter().find(|owner| owner.controller == Some(true)).or(owners.first());
+        let containers = object.template().and_then(|template| template.spec.as_ref());
+        let containers = containers.into_iter().flat_map(|spec| {
+            let init = spec.init_containers.iter().flatten();
+            init.chain(&spec.containers).map(|container| container.name.clone())
+        });
+        let containers = containers.collect();
         let template = object.template().and_then(|template| template.metadata.as_ref());
         let merged = |own: &BTreeMap<String, String>, over: Option<&BTreeMap<String, String>>| {
             let mut merged = own.clone();
@@ -90,8 +98,8 @@ impl Workloads {
                 template.and_then(|meta| meta.annotations.as_ref()),
             ),
         };
-        let workload =
-            Workload { of: kind_of(object), above: above.map(|owner| owner.uid.clone()), itself };
+        let above = above.map(|owner| owner.uid.clone());
+        let workload = Workload { of: kind_of(object), above, itself, containers };
         self.0.insert(object.uid().unwrap_or_default(), Arc::new(workload));
     }
 
@@ -110,6 +118,15 @@ impl Workloads {
             }
         }
         None
+    }
+}
+
+impl Workloads {
+    /// Whether a workload is known, and makes pods without a container of this name.
+    pub(super) fn template_lacks(&self, uid: &str, container: &str) -> bool {
+        self.0
+            .get(uid)
+            .is_some_and(|workload| !workload.containers.iter().any(|name| name == container))
     }
 }
 

@@ -53,6 +53,7 @@ fn every_kind_that_rules_look_at_is_asked_for() {
     for (group, resource) in [
         ("", "pods"),
         ("", "pods/ephemeralcontainers"),
+        ("", "pods/resize"),
         ("", "replicationcontrollers"),
         ("apps", "deployments"),
         ("apps", "daemonsets"),

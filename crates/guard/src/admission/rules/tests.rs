@@ -46,6 +46,29 @@ fn a_rule_that_is_not_right_says_why_and_the_others_go_on() {
     assert!(!decide(&rules.program, &pod, facts).allowed);
 }
 
+/// Until it is known what images run as, a rule on that says what it does not see.
+#[test]
+fn a_rule_on_root_says_that_it_does_not_know_images() {
+    let mut rules = Rules::default();
+    for (name, criterion, value) in [
+        ("a", "runAsRoot", "true"),
+        ("b", "pspCompliance", "true"),
+        ("c", "runAsRoot", "false"),
+        ("d", "runAsPrivileged", "true"),
+    ] {
+        let mut made = rule(name, "deny", "x");
+        made.spec.criteria[0] = serde_json::from_value(json!({
+            "name": criterion, "op": "=", "value": value}))
+        .unwrap();
+        rules.apply(made, &Settings::new(true));
+    }
+    let why: Vec<_> = rules.list().iter().map(|rule| rule.why.clone()).collect();
+    let [Some(root), Some(_), Some(no_root), None] = &why[..] else { panic!("{why:?}") };
+    assert!(root.contains("without runAsUser does not count as root"), "{root}");
+    assert!(no_root.contains("without runAsUser counts as not root"), "{no_root}");
+    assert!(rules.list().iter().all(|rule| rule.state == RuleState::Active));
+}
+
 #[test]
 fn rules_are_decided_allow_first_and_by_name() {
     let settings = Settings::new(true);

@@ -1,18 +1,17 @@
 use super::*;
 
-fn sighting(uid: &str, above: &[&str]) -> Sighting {
+fn sighting(uid: &str, above: Option<&str>) -> Sighting {
     let owner = Owner { name: uid.to_owned(), ..Owner::default() };
-    let above = above.iter().map(|uid| (*uid).to_owned()).collect();
-    Sighting { uid: uid.to_owned(), above, owner }
+    Sighting { uid: uid.to_owned(), above: above.map(str::to_owned), owner }
 }
 
 #[tokio::test(start_paused = true)]
 async fn what_a_root_made_stands_for_it_and_no_longer_than_it() {
     let mut sightings = Sightings::default();
     let began = Instant::now();
-    sightings.take(sighting("root", &[]), began);
-    sightings.take(sighting("below", &["root"]), began + KEPT / 2);
-    sightings.take(sighting("orphan", &["never-seen"]), began);
+    sightings.take(sighting("root", None), began);
+    sightings.take(sighting("below", Some("root")), began + KEPT / 2);
+    sightings.take(sighting("orphan", Some("never-seen")), began);
     let seen = sightings.seen();
     assert_eq!(seen.owner("below").unwrap().name, "root");
     assert!(seen.owner("orphan").is_none(), "nobody knows who made what is above it");
@@ -27,8 +26,8 @@ async fn what_a_root_made_stands_for_it_and_no_longer_than_it() {
 async fn one_that_is_seen_again_begins_anew() {
     let mut sightings = Sightings::default();
     let began = Instant::now();
-    sightings.take(sighting("root", &[]), began);
-    sightings.take(sighting("root", &[]), began + KEPT / 2);
+    sightings.take(sighting("root", None), began);
+    sightings.take(sighting("root", None), began + KEPT / 2);
     assert!(!sightings.expire(began + KEPT));
     assert!(sightings.seen().owner("root").is_some());
     assert!(sightings.expire(began + KEPT / 2 * 3));
@@ -39,7 +38,7 @@ async fn there_are_never_more_than_may_be_and_the_oldest_go() {
     let mut sightings = Sightings::default();
     let began = Instant::now();
     for i in 0..=MOST {
-        sightings.take(sighting(&format!("{i}"), &[]), began + Duration::from_millis(i as u64));
+        sightings.take(sighting(&format!("{i}"), None), began + Duration::from_millis(i as u64));
     }
     assert_eq!(sightings.seen().0.len(), MOST);
     assert_eq!(sightings.order.len(), MOST);

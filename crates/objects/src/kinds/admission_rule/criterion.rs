@@ -422,6 +422,14 @@ impl Criterion {
 
     pub(super) fn warnings(&self) -> Vec<String> {
         let mut warnings = Vec::new();
+        if matches!(self.name.as_str(), "runAsRoot" | "pspCompliance") {
+            let counts = if self.value.trim() == "false" { "counts" } else { "does not count" };
+            let as_what = if self.value.trim() == "false" { "not root" } else { "root" };
+            warnings.push(format!(
+                "what images run as is not known, so that a container without runAsUser {counts} as \
+                 {as_what}; violatePssPolicy = restricted asks for runAsNonRoot"
+            ));
+        }
         if !matches!(self.name.as_str(), "namespace" | "user" | "image")
             || List::parse(&self.op).is_none()
         {
