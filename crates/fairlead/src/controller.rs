@@ -222,7 +222,7 @@ fn fleet_config(config: &Config) -> Result<FleetConfig, Failure> {
         in_cluster: InCluster::detect(),
         secrets: Some(Secrets {
             selector,
-            namespace: config.fleet.secrets_namespace.clone(),
+            namespace: config.fleet.secrets_within(),
             ..Secrets::default()
         }),
         namespace: config.fleet.namespace.clone(),

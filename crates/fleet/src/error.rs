@@ -33,9 +33,12 @@ pub enum Error {
     /// What the fleet keeps for itself could not be read or written.
     #[error(transparent)]
     Store(Arc<objects::Error>),
-    /// Another cluster was imported by this name.
-    #[error("{cluster} was imported before; remove it first, or choose another name")]
-    Taken { cluster: String },
+    /// Another cluster has this name, by whatever source.
+    #[error("the name {cluster} is taken: {by} has it; remove that first, or choose another name")]
+    Taken { cluster: String, by: String },
+    /// It is not known yet which names are taken.
+    #[error("it is not known yet which clusters there are; come back in {retry_after:?}")]
+    NotToldYet { retry_after: Duration },
     /// What was asked for cannot be; the sentence says what to change.
     #[error("{0}")]
     Invalid(String),

@@ -215,9 +215,16 @@ impl Keeper {
         let disabled = self.disabled.load();
         let is_disabled =
             |name: &str| disabled.as_ref().is_some_and(|disabled| disabled.contains(name));
-        let merged = merge(found.iter().flat_map(|offers| offers.iter()), is_disabled);
+        // While sources are still telling for the first time, nobody had a name before the others.
+        let before = self.published.load();
+        let holder = |name: &str| {
+            let held = before.wanted.get(name).filter(|_| before.synced);
+            held.map(|wanted| wanted.offer.source.clone())
+        };
+        let merged = merge(found.iter().flat_map(|offers| offers.iter()), holder, is_disabled);
         let shadowed = merged.shadowed.into_iter().map(|(offer, by)| {
             let mut view = first_view(&offer, Pulse::default());
+            view.why = Some(format!("its name is taken: {by} has it; give this one another name"));
             view.shadowed_by = Some(by);
             Arc::new(view)
         });

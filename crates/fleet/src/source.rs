@@ -4,8 +4,9 @@
 //! Contract:
 //! - A source tells its whole set at once, and only when it differs: nobody sees half of it.
 //! - What it cannot make sense of is an offer with a sentence instead of an access.
-//! - Of two offers with one name the first wins, by the order of [`SourceKind`] and then by the
-//!   source's own; the other is still shown.
+//! - A name is whose it was: an offer that has it keeps it as long as it is made. Of two that come together
+//!   the first wins, by the order of [`SourceKind`] and then by the source's own. The other is still shown,
+//!   with who has its name, and is not used.
 
 mod imported;
 mod in_cluster;
@@ -71,11 +72,6 @@ impl Sources {
         let mut sources = Self { outlets: Vec::new(), told: Arc::default() };
         let outlet = sources.outlet();
         spawn(tasks, "source imported", imported::run(objects.clone(), outlet));
-        if let Some(secrets) = config.secrets {
-            let outlet = sources.outlet();
-            let run = secrets::run(secrets, objects.clone(), outlet);
-            spawn(tasks, "source secrets", run);
-        }
         if let Some(in_cluster) = config.in_cluster {
             let outlet = sources.outlet();
             spawn(tasks, "source in-cluster", in_cluster::run(in_cluster, outlet));
@@ -84,6 +80,11 @@ impl Sources {
             let outlet = sources.outlet();
             let run = kubeconfig_files::run(config.kubeconfigs, outlet, tasks.clone());
             spawn(tasks, "source kubeconfigs", run);
+        }
+        if let Some(secrets) = config.secrets {
+            let outlet = sources.outlet();
+            let run = secrets::run(secrets, objects.clone(), outlet);
+            spawn(tasks, "source secrets", run);
         }
         sources
     }
@@ -122,13 +123,18 @@ pub(crate) struct Merged {
     pub(crate) shadowed: Vec<(Offer, Source)>,
 }
 
-/// `disabled` are the names that somebody disabled here; an imported cluster says so itself.
+/// `holder` is the source that has a name so far. `disabled` are the names that somebody disabled here; an
+/// imported cluster says so itself.
 pub(crate) fn merge<'a>(
     found: impl IntoIterator<Item = &'a Offer>,
+    holder: impl Fn(&str) -> Option<Source>,
     disabled: impl Fn(&str) -> bool,
 ) -> Merged {
     let mut merged = Merged::default();
-    for offer in found {
+    let (held, others): (Vec<_>, Vec<_>) = found
+        .into_iter()
+        .partition(|offer| holder(&offer.name).is_some_and(|holder| holder == offer.source));
+    for offer in held.into_iter().chain(others) {
         match merged.wanted.entry(Arc::clone(&offer.name)) {
             Entry::Occupied(winner) => {
                 merged.shadowed.push((offer.clone(), winner.get().source.clone()));

@@ -140,15 +140,16 @@ pub struct Source {
     pub place: String,
 }
 
-/// In the order of precedence: of two sources with one name the first has it, and within one
-/// source the first in its own order (files as listed, Secrets by namespace and name).
+/// In the order of precedence: of two sources that offer one name from the start the first has it, and
+/// within one source the first in its own order (files as listed, Secrets by age). Who can write a Secret
+/// is not who runs Fairlead, so that Secrets come last. Whoever has a name keeps it while it is offered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum SourceKind {
     Imported,
-    Secret,
     InCluster,
     Kubeconfig,
+    Secret,
 }
 
 impl fmt::Display for Source {

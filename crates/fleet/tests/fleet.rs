@@ -585,21 +585,43 @@ async fn secrets_are_clusters_and_of_two_with_one_name_both_are_shown() {
     }
     world.until_why("mess", State::Misconfigured, "has no key kubeconfig or value or config").await;
     let view = world.until("shadowed", |view| !view.shadowed.is_empty()).await;
-    assert_eq!(view.clusters["both"].source.place, "capi/both-kubeconfig");
+    // Who had it first has it.
+    assert_eq!(view.clusters["both"].source.kind, SourceKind::Kubeconfig);
     let [loser] = &view.shadowed[..] else { panic!("{:?}", view.shadowed) };
-    assert_eq!((&*loser.name, loser.source.kind), ("both", SourceKind::Kubeconfig));
-    assert_eq!(loser.shadowed_by.as_ref().unwrap().place, "capi/both-kubeconfig");
+    assert_eq!((&*loser.name, &*loser.source.place), ("both", "capi/both-kubeconfig"));
+    assert_eq!(loser.shadowed_by.as_ref().unwrap().kind, SourceKind::Kubeconfig);
+    assert!(loser.why.as_ref().unwrap().contains("its name is taken"), "{loser:?}");
     let names = ["both", "file", "labelled", "mess", "own-name"];
     assert_eq!(view.clusters.len(), names.len());
 
-    // An import goes before them, and when it goes the next one has its name again.
-    world.fleet.import("both", &there.to_string(), None, soon()).await.unwrap();
-    world.until("two shadowed", |view| view.shadowed.len() == 2).await;
-    world.fleet.remove("both", soon()).await.unwrap();
-    let id = Id::namespaced("capi", "both-kubeconfig");
-    world.objects.delete::<Secret>(&id, Expected::Any, soon()).await.unwrap();
-    let view = world.until("none shadowed", |view| view.shadowed.is_empty()).await;
-    assert_eq!(view.clusters["both"].source.kind, SourceKind::Kubeconfig);
+    // Nobody imports over a name that somebody has, nor makes a second Secret of it.
+    for (name, by) in [("both", SourceKind::Kubeconfig), ("labelled", SourceKind::Secret)] {
+        let taken = world.fleet.import(name, &there.to_string(), None, soon()).await.unwrap_err();
+        assert!(
+            matches!(&taken, fleet::Error::Taken { cluster, .. } if cluster == name),
+            "{taken}"
+        );
+        assert_eq!(world.fleet.view().clusters[name].source.kind, by);
+    }
+    let other = secret(
+        "a-second",
+        &json!({ "fairlead.dev/cluster": "labelled" }),
+        "Opaque",
+        "config",
+        &there,
+    );
+    world.objects.create(&other, soon()).await.unwrap();
+    let view = world.until("two shadowed", |view| view.shadowed.len() == 2).await;
+    assert_eq!(view.clusters["labelled"].source.place, "capi/any", "the first in order was taken");
+
+    // When it goes, the next one has its name.
+    write(&World::file(&world.dir), &nowhere(&["file"]));
+    let view = world.until("only one shadowed", |view| view.shadowed.len() == 1).await;
+    assert_eq!(view.clusters["both"].source.place, "capi/both-kubeconfig");
+    // And keeps it from whoever comes back.
+    write(&World::file(&world.dir), &nowhere(&["both", "file"]));
+    let view = world.until("two shadowed", |view| view.shadowed.len() == 2).await;
+    assert_eq!(view.clusters["both"].source.place, "capi/both-kubeconfig");
 }
 
 #[tokio::test(flavor = "multi_thread")]

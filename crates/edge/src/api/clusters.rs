@@ -18,7 +18,7 @@ use utoipa_axum::routes;
 
 use super::door::{Asker, Details};
 use super::extract::Body;
-use super::problem::Problem;
+use super::problem::{Code, Problem};
 use super::rights::Rights;
 use super::route::{Route, Routes};
 use super::{Api, sse};
@@ -212,11 +212,18 @@ async fn import(
     Body(Import { name, kubeconfig, context }): Body<Import>,
 ) -> Result<Response, Problem> {
     asker.may_in_fleet(CLUSTERS, Verb::Create)?;
+    // Others, whose roles speak of that name, would be led to whatever is imported by it.
+    if !asker.permissions.may_see_cluster(&name) {
+        let user = &asker.who.user;
+        let detail = format!(
+            "{user} may not import {name}: no role of yours speaks of a cluster of that name; choose \
+             another, or ask an administrator"
+        );
+        return Err(Problem::new(Code::Forbidden, detail));
+    }
     api.fleet.import(&name, &kubeconfig, context.as_deref(), asker.deadline).await?;
     seen(&api, |view| view.clusters.contains_key(name.as_str())).await;
-    // What is imported may be hidden from who imports it.
-    let shown = Some(name.as_str()).filter(|name| asker.permissions.may_see_cluster(name));
-    let cluster = shown.and_then(|name| shown_now(&api, name));
+    let cluster = shown_now(&api, &name);
     let mut response =
         (StatusCode::CREATED, Json(Imported { name: name.clone(), cluster })).into_response();
     response.extensions_mut().insert(Details(name));

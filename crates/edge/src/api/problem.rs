@@ -231,6 +231,9 @@ impl From<fleet::Error> for Problem {
             }
             Error::Store(error) => (&*error).into(),
             Error::Taken { .. } => Self::new(Code::Exists, detail),
+            Error::NotToldYet { retry_after } => {
+                Self::new(Code::NotReady, detail).come_back(retry_after)
+            }
             Error::Invalid(_) => Self::invalid(detail),
         }
     }

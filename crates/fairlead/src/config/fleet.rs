@@ -12,8 +12,28 @@ pub(crate) struct Fleet {
     /// The namespace of imported kubeconfigs, and the label selector of those made by others.
     pub(crate) namespace: String,
     pub(crate) secrets: String,
-    /// Where those are looked for; none: in all namespaces.
-    pub(crate) secrets_namespace: Option<String>,
+    pub(crate) secrets_namespace: SecretsNamespace,
+}
+
+/// Where Secrets with kubeconfigs are looked for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum SecretsNamespace {
+    /// In the namespace of imported kubeconfigs, whichever that is.
+    Own,
+    Named(String),
+    /// In every one: whoever may write a Secret anywhere offers clusters.
+    All,
+}
+
+impl Fleet {
+    /// None: in all namespaces.
+    pub(crate) fn secrets_within(&self) -> Option<String> {
+        match &self.secrets_namespace {
+            SecretsNamespace::Own => Some(self.namespace.clone()),
+            SecretsNamespace::Named(name) => Some(name.clone()),
+            SecretsNamespace::All => None,
+        }
+    }
 }
 
 impl Default for Fleet {
@@ -22,7 +42,7 @@ impl Default for Fleet {
             kubeconfig: values::default_kubeconfig(),
             namespace: "fairlead".to_owned(),
             secrets: "fairlead.dev/cluster".to_owned(),
-            secrets_namespace: None,
+            secrets_namespace: SecretsNamespace::Own,
         }
     }
 }
@@ -55,15 +75,15 @@ pub(super) const SETTINGS: &[Setting] = &[
     Setting {
         key: "fleet.secrets-namespace",
         metavar: "NAME",
-        help: "Namespace in which those Secrets are looked for; `all` looks in every one, and needs the permission to",
+        help: "Namespace in which those Secrets are looked for, fleet.namespace unless said; `all` looks in every one: whoever may write a Secret somewhere then offers clusters",
         allowed: "all, or the name of a namespace: at most 63 of a-z, 0-9 and -",
         take: |c, v| {
             c.fleet.secrets_namespace = match v {
-                "all" => None,
-                name => Some(values::label(name)?),
+                "all" => SecretsNamespace::All,
+                name => SecretsNamespace::Named(values::label(name)?),
             };
             Some(())
         },
-        show: |c| c.fleet.secrets_namespace.clone().unwrap_or_else(|| "all".to_owned()),
+        show: |c| c.fleet.secrets_within().unwrap_or_else(|| "all".to_owned()),
     },
 ];

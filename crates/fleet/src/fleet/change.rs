@@ -1,6 +1,8 @@
 //! Changing the fleet: import, remove, enable, disable. What is acknowledged is in the store; the
 //! view follows by the sources' watches.
 
+use std::time::Duration;
+
 use flow::Deadline;
 use k8s_openapi::ByteString;
 use k8s_openapi::api::core::v1::Secret;
@@ -19,6 +21,8 @@ const OURS: (&str, &str) = ("fairlead.dev/part-of", "fleet");
 const KEY: &str = "kubeconfig";
 /// With its prefix the name of a Secret, and Kubernetes has labels no longer than this.
 const LONGEST_NAME: usize = 63;
+/// How long an import waits to hear of all sources.
+const TOLD_WITHIN: Duration = Duration::from_secs(2);
 
 impl Fleet {
     /// Adds a cluster under `name`, with `context` of the kubeconfig or its current one. It need
@@ -33,6 +37,7 @@ impl Fleet {
         check_name(name)?;
         sent(kubeconfig, context)
             .map_err(|why| Error::Invalid(format!("{name} cannot be imported: {why}")))?;
+        self.refuse_taken(name, deadline).await?;
         let secret = Id::namespaced(&*self.namespace, format!("fairlead-cluster-{name}"));
         if let Some(taken) = self.objects.get::<Secret>(&secret, deadline).await?
             && !is_ours(&taken)
@@ -55,7 +60,9 @@ impl Fleet {
         // cluster without its Secret says so and can be removed.
         let cluster = self.objects.create(&Cluster::new(name, spec), deadline).await;
         let cluster = cluster.map_err(|error| match error {
-            objects::Error::Exists { .. } => Error::Taken { cluster: name.to_owned() },
+            objects::Error::Exists { .. } => {
+                Error::Taken { cluster: name.to_owned(), by: "an import".to_owned() }
+            }
             other => other.into(),
         })?;
         let secret = made_of(&cluster, &secret, kubeconfig);
@@ -66,6 +73,23 @@ impl Fleet {
             return Err(error.into());
         }
         Ok(())
+    }
+
+    /// A name is whose it is, by whatever source: nobody imports over it.
+    async fn refuse_taken(&self, name: &str, deadline: Deadline) -> Result<(), Error> {
+        let mut changes = self.changes();
+        let told = async {
+            while !self.published.read(|fleet| fleet.synced) {
+                changes.changed().await;
+            }
+        };
+        if deadline.within(TOLD_WITHIN).bound(told).await.is_err() {
+            return Err(Error::NotToldYet { retry_after: TOLD_WITHIN });
+        }
+        match self.source(name) {
+            None => Ok(()),
+            Some(by) => Err(Error::Taken { cluster: name.to_owned(), by: by.to_string() }),
+        }
     }
 
     /// Removes an imported cluster, in whatever state it is; for others says what to do instead.

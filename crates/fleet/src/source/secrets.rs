@@ -5,6 +5,7 @@
 //!   annotation `fairlead.dev/context` says which context, if not the current one.
 //! - Cluster API keeps `<cluster>-kubeconfig` of type `cluster.x-k8s.io/secret`, key `value`.
 //! - The Secret's labels are the cluster's.
+//! - Of two with one name the older has it.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -46,14 +47,15 @@ pub(super) async fn run(config: Secrets, objects: Objects, outlet: Outlet) {
         let told = ours.complete && (theirs.complete || cluster_api.is_none());
         if told {
             let theirs = theirs.secrets.iter().filter(|(id, _)| !ours.secrets.contains_key(id));
-            let theirs = theirs.filter_map(|(id, secret)| of_cluster_api(id, secret));
-            outlet.tell(
-                ours.secrets
-                    .iter()
-                    .map(|(id, secret)| of_label(id, secret))
-                    .chain(theirs)
-                    .collect(),
-            );
+            let theirs = theirs.filter_map(|(id, secret)| {
+                Some((secret.creation_timestamp(), id, of_cluster_api(id, secret)?))
+            });
+            let ours = ours.secrets.iter();
+            let ours =
+                ours.map(|(id, secret)| (secret.creation_timestamp(), id, of_label(id, secret)));
+            let mut all: Vec<_> = ours.chain(theirs).collect();
+            all.sort_by(|(a, a_id, _), (b, b_id, _)| (a, a_id).cmp(&(b, b_id)));
+            outlet.tell(all.into_iter().map(|(_, _, offer)| offer).collect());
         }
     }
 }
