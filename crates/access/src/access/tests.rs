@@ -60,6 +60,11 @@ impl Fixture {
         self.objects.apply(&user, Expected::Version(version), soon()).await.unwrap();
     }
 
+    /// As another replica would.
+    pub(crate) async fn disable(&self, name: &str) {
+        self.change(name, |user| user.disabled = true).await;
+    }
+
     async fn login(&self, user: &str, password: &str) -> Result<Opened, LoginError> {
         self.access.login(user, Secret::new(password), here(), soon()).await
     }

@@ -230,3 +230,80 @@ async fn roles_are_written_by_administrators_and_kept_while_they_are_given() {
     let gone = admin.update_role("team", spec("dev"), soon()).await;
     assert!(matches!(gone, Err(AdministrationError::Store(objects::Error::NotFound { .. }))));
 }
+
+/// Requests of a delegated administrator wait for their turn while an administrator disables them.
+#[tokio::test]
+async fn who_is_disabled_while_their_requests_wait_makes_nobody_admin() {
+    const REQUESTS: usize = 24;
+    let fixture = Fixture::new().await;
+    fixture.role("managers", managing(), vec![]).await;
+    fixture.user("mia", &["managers"], Some(PASSWORD)).await;
+    for n in 0..REQUESTS {
+        fixture.user(&format!("friend-{n}"), &[], None).await;
+    }
+    let mia = fixture.logged_in("mia").await;
+    // Somebody else's change is under way; all of hers wait behind it.
+    let turn = fixture.access.0.last_admin.acquire().await.unwrap();
+    let asked: Vec<_> = (0..REQUESTS)
+        .map(|n| {
+            let (access, mia) = (fixture.access.clone(), mia.clone());
+            tokio::spawn(async move {
+                let friend = format!("friend-{n}");
+                access.administer(&mia).update_user(&friend, roles(&["admin"]), soon()).await
+            })
+        })
+        .collect();
+    // This runtime has one thread: after a turn of it each of them has been asked and waits.
+    tokio::task::yield_now().await;
+    fixture.disable("mia").await;
+    fixture.until(|| !fixture.access.is_still(&mia)).await;
+    drop(turn);
+    for asked in asked {
+        let outcome = asked.await.unwrap();
+        assert!(matches!(outcome, Err(AdministrationError::Inactive)), "{outcome:?}");
+    }
+    let owner = fixture.owner();
+    let users = fixture.access.administer(&owner).users().unwrap();
+    let admins: Vec<_> = users.iter().filter(|user| user.roles == ["admin"]).collect();
+    assert_eq!(admins.iter().map(|user| user.name.as_str()).collect::<Vec<_>>(), [LOCAL]);
+}
+
+#[tokio::test]
+async fn who_is_disabled_in_the_store_writes_nothing_although_the_watch_is_late() {
+    let fixture = Fixture::new().await;
+    fixture.role("managers", managing(), vec![]).await;
+    fixture.user("mia", &["managers", "admin"], Some(PASSWORD)).await;
+    fixture.user("friend", &[], None).await;
+    let who = fixture.logged_in("mia").await;
+    let mia = fixture.access.administer(&who);
+    fixture.disable("mia").await;
+    let inactive = |outcome: Result<()>| {
+        // Whatever has heard of it first says so.
+        let refused = [AdministrationError::Inactive.to_string(), "you may not".to_owned()];
+        let error = outcome.unwrap_err().to_string();
+        assert!(refused.iter().any(|word| error.contains(word)), "{error}");
+    };
+    // Roles that nobody could object to, too.
+    inactive(mia.create_user(new("x", &[]), soon()).await.map(drop));
+    inactive(mia.update_user("friend", roles(&[]), soon()).await.map(drop));
+    inactive(mia.set_password("friend", Secret::new("another horse"), soon()).await);
+    inactive(mia.delete_user("friend", soon()).await);
+    inactive(mia.create_token("friend", None, None, soon()).await.map(drop));
+    inactive(mia.create_token("mia", None, None, soon()).await.map(drop));
+    let all = AccessRoleSpec { allow: vec![rule("*", "*", "*")], deny: vec![] };
+    inactive(mia.create_role("all", all, soon()).await);
+    assert!(fixture.objects.get::<User>(&Id::cluster("x"), soon()).await.unwrap().is_none());
+    let friend = fixture.objects.get::<User>(&Id::cluster("friend"), soon()).await.unwrap();
+    assert_eq!(friend.unwrap().spec.password_hash, None);
+}
+
+#[tokio::test]
+async fn a_role_that_is_not_known_may_deny_something() {
+    let fixture = Fixture::new().await;
+    fixture.role("managers", managing(), vec![]).await;
+    // The role careful is not there (yet): what it denies her is not known.
+    fixture.user("mia", &["managers", "careful"], Some(PASSWORD)).await;
+    let who = fixture.logged_in("mia").await;
+    let mia = fixture.access.administer(&who);
+    is_guarded(mia.create_user(new("x", &["managers"]), soon()).await, "no role careful");
+}

@@ -96,6 +96,23 @@ async fn a_dead_kube_server_costs_its_own_row() {
     };
     assert_eq!(row("dead"), row("absent"));
     assert!(row("dead").contains("no-such-cluster"));
+    // Who is deleted hears no more, although the dead one is still being waited for.
+    let mut heard =
+        world.hear(&ann, Method::GET, "/resources/namespaces?timeout=50s", NOTHING).await;
+    assert_eq!(heard.next().await.unwrap().0, "asked");
+    assert_eq!(heard.next().await.unwrap().0, "cluster");
+    assert_eq!(heard.next().await.unwrap().0, "done");
+    let eve = world.somebody("eve", &[["*", "*", "*", "*"]]).await;
+    let mut heard =
+        world.hear(&eve, Method::GET, "/resources/namespaces?timeout=50s", NOTHING).await;
+    assert_eq!(heard.next().await.unwrap().0, "asked");
+    let (_, row) = heard.next().await.unwrap();
+    assert_eq!(row["name"], "well");
+    let began = Instant::now();
+    assert_eq!(world.ask(Method::DELETE, "/users/eve", NOTHING).await.status, 204);
+    assert_eq!(heard.next().await.unwrap().0, "end");
+    assert!(heard.next().await.is_none());
+    assert!(began.elapsed() < Duration::from_secs(10), "{:?}", began.elapsed());
     let odd = world.ask(Method::GET, "/search?q=%20", NOTHING).await;
     assert_eq!((odd.status, &*odd.code()), (400, "invalid"));
 }

@@ -1,5 +1,7 @@
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::time::Duration;
 
+use axum::body::Body;
 use http::{HeaderValue, Method};
 use serde_json::{Value, json};
 use utoipa_axum::routes;
@@ -14,6 +16,97 @@ const NOTHING: Value = Value::Null;
 #[utoipa::path(get, path = "/hang")]
 async fn hang() {
     std::future::pending::<()>().await;
+}
+
+/// Answers what it has read once it is told to.
+#[utoipa::path(get, path = "/slow")]
+async fn slow(axum::extract::State(api): axum::extract::State<Api>) -> &'static str {
+    let there = || api.access.local_login_code().is_some();
+    while READ.load(Relaxed) == 0 && there() {
+        tokio::time::sleep(Duration::from_millis(2)).await;
+    }
+    "a secret"
+}
+
+/// Whether `slow` may answer.
+static READ: AtomicUsize = AtomicUsize::new(0);
+
+/// A body that follows when it is sent.
+fn following() -> (futures::channel::mpsc::UnboundedSender<Result<String, std::io::Error>>, Body) {
+    let (send, receive) = futures::channel::mpsc::unbounded();
+    (send, Body::from_stream(receive))
+}
+
+fn asked_by(token: &str, method: Method, path: &str, body: Body) -> Request {
+    let mut asked = request(method, &format!("{BASE}{path}"), NOTHING);
+    let bearer = format!("Bearer {token}").parse().unwrap();
+    asked.headers_mut().insert(header::AUTHORIZATION, bearer);
+    *asked.body_mut() = body;
+    asked
+}
+
+#[tokio::test]
+async fn who_is_deleted_before_the_body_has_come_does_nothing() {
+    let world = World::new().ready().await;
+    let importer = [["-", "*", "clusters.fairlead.dev", "*"], ["team-*", "*", "*", "*"]];
+    let eve = world.somebody("eve", &importer).await;
+    let kubeconfig = "apiVersion: v1\nkind: Config\nclusters: [{name: c, cluster: {server: 'https://127.0.0.1:1'}}]\nusers: [{name: u, user: {token: t}}]\ncontexts: [{name: x, context: {cluster: c, user: u}}]\ncurrent-context: x\n";
+    let import = |name: &str| json!({"name": name, "kubeconfig": kubeconfig}).to_string();
+    // What she may, while she is there: names that her roles speak of.
+    let own = asked_by(&eve, Method::POST, "/clusters", Body::from(import("team-a")));
+    let own = world.send(own).await;
+    assert_eq!(own.status, 201, "{}", own.text);
+    let other = asked_by(&eve, Method::POST, "/clusters", Body::from(import("prod")));
+    let other = world.send(other).await;
+    assert_eq!((other.status, &*other.code()), (403, "forbidden"), "{}", other.text);
+
+    // Headers and half of the body; the rest follows when she is gone.
+    let (send, body) = following();
+    let whole = import("team-b");
+    let (first, rest) = whole.split_at(20);
+    send.unbounded_send(Ok(first.to_owned())).unwrap();
+    let router = world.router.clone();
+    let asked = asked_by(&eve, Method::POST, "/clusters", body);
+    let under_way = tokio::spawn(async move {
+        use tower::ServiceExt;
+        crate::api::world::read(router.oneshot(asked).await.unwrap()).await
+    });
+    let waits = || world.api.ledger.in_flight(&flow::ledger::Filter::default()).iter().any(|op| op.step == "body");
+    while !waits() {
+        tokio::time::sleep(Duration::from_millis(2)).await;
+    }
+    assert_eq!(world.ask(Method::DELETE, "/users/eve", NOTHING).await.status, 204);
+    send.unbounded_send(Ok(rest.to_owned())).unwrap();
+    drop(send);
+    let answer = under_way.await.unwrap();
+    assert_eq!((answer.status, &*answer.code()), (401, "unauthenticated"), "{}", answer.text);
+    let clusters = world.ask(Method::GET, "/clusters", NOTHING).await.json();
+    let names: Vec<_> =
+        clusters["clusters"].as_array().unwrap().iter().map(|c| &c["name"]).collect();
+    assert_eq!(names, ["team-a"]);
+}
+
+#[tokio::test]
+async fn what_was_read_for_who_is_gone_is_not_told() {
+    let world = World::new().ready().await;
+    let routes = Routes::default().with(Route::read(), routes!(slow));
+    let world = world.serving(routes);
+    let eve = world.somebody("eve", &[["*", "*", "*", "*"]]).await;
+    let (router, asked) =
+        (world.router.clone(), asked_by(&eve, Method::GET, "/slow", Body::empty()));
+    let under_way = tokio::spawn(async move {
+        use tower::ServiceExt;
+        crate::api::world::read(router.oneshot(asked).await.unwrap()).await
+    });
+    while !world.api.ledger.in_flight(&flow::ledger::Filter::default()).iter().any(|op| op.step == "handler") {
+        tokio::time::sleep(Duration::from_millis(2)).await;
+    }
+    let owner = Who { user: access::LOCAL.into(), via: access::Via::Local };
+    let soon = Deadline::after(Duration::from_secs(30));
+    world.api.access.administer(&owner).delete_user("eve", soon).await.unwrap();
+    READ.store(1, Relaxed);
+    let answer = under_way.await.unwrap();
+    assert_eq!(answer.status, 401, "{}", answer.text);
 }
 
 #[tokio::test]
