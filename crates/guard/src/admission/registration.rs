@@ -156,9 +156,10 @@ fn rules() -> Vec<RuleWithOperations> {
             &["pods", "pods/ephemeralcontainers", "pods/resize", "replicationcontrollers"],
             both,
         ),
-        // What it is judged by cannot change later.
-        rule("", &["v1"], &["persistentvolumeclaims"], &["CREATE"]),
+        // A claim that names no class is not judged, and may be given one later.
+        rule("", &["v1"], &["persistentvolumeclaims"], both),
         rule("apps", &["v1"], &["deployments", "daemonsets", "statefulsets", "replicasets"], both),
+        // What makes its pods cannot change later.
         rule("batch", &["v1"], &["jobs"], &["CREATE"]),
         rule("batch", &["v1", "v1beta1"], &["cronjobs"], both),
         rule("apps.openshift.io", &["v1"], &["deploymentconfigs"], both),

@@ -262,6 +262,23 @@ fn what_a_workload_makes_is_looked_at_when_it_changes() {
     assert!(!looked_at("/spec/replicas", json!(9), &any));
 }
 
+/// A claim may be made without a class, unlooked-at, and be given one after that.
+#[test]
+fn a_claim_is_looked_at_when_it_gets_its_class() {
+    let claim = |class: Option<&str>| {
+        json!({"apiVersion": "v1", "kind": "PersistentVolumeClaim",
+               "metadata": {"name": "c", "namespace": "shop"}, "spec": {"storageClassName": class}})
+    };
+    let denied = |before: Option<&str>, after: Option<&str>| {
+        let bytes = review("bob", "", &claim(after), Some(&claim(before)));
+        let program = deny(&one("storageClassName", "containsAny", "gold"));
+        !decide(&program, &read(&bytes, &Settings::new(true)), &Unknown).allowed
+    };
+    assert!(denied(None, Some("gold")) && denied(Some("slow"), Some("gold")));
+    assert!(!denied(Some("gold"), Some("gold")), "it has it already");
+    assert!(!denied(None, None) && !denied(None, Some("slow")));
+}
+
 // An invented owner reference took an object out of every rule on users and labels.
 
 #[test]
