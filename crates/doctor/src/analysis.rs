@@ -27,7 +27,9 @@ mod wait;
 pub use remedy::remedy;
 
 use crate::goroutine::{Dump, Form, ProfileKind};
-use crate::report::{Comparison, Finding, Held, HeldMode, Note, PathCount, WaitGraph};
+use crate::report::{
+    Comparison, Finding, Held, HeldMode, Note, PathCount, ResourceKind, WaitGraph,
+};
 
 use lock::Locks;
 use scene::Scene;
@@ -60,6 +62,7 @@ pub fn diagnose(dumps: &[Dump]) -> Diagnosis {
         let scene = Scene::new(dump);
         let mut unmoved = compare::Unmoved::default();
         let mut process = None;
+        let mut followed = false;
         for (p, known) in processes.iter().enumerate() {
             let compared = known.compare(&scene);
             // Without numbers, two replicas look like one process: compared, but not joined.
@@ -67,6 +70,7 @@ pub fn diagnose(dumps: &[Dump]) -> Diagnosis {
             if let Some((comparison, same)) = compared {
                 diagnosis.comparisons.push(comparison);
                 unmoved = same;
+                followed = joined && scene.is_complete();
             }
             if joined || known.is_same_profile(dump) {
                 process = Some(p);
@@ -74,14 +78,19 @@ pub fn diagnose(dumps: &[Dump]) -> Diagnosis {
             }
         }
         let mut findings = match dump.form {
-            Form::Text => table::examine(dump).into_iter().collect(),
-            _ => Locks::new(&scene, &unmoved.0).findings(),
+            Form::Text => table::examine(dump),
+            _ => Locks::new(&scene, &unmoved).findings(),
         };
-        findings.extend(others::findings(&scene));
+        findings.extend(others::findings(&scene, &unmoved));
         consequence::attribute(&mut findings);
         diagnosis.parked = others::parked(&scene);
         match process {
-            Some(p) => processes[p].add(dump, findings),
+            Some(p) => {
+                if followed {
+                    processes[p].forget_what_passed(&findings);
+                }
+                processes[p].add(dump, findings);
+            }
             None => processes.push(Process { dumps: vec![dump], findings }),
         }
     }
@@ -133,6 +142,24 @@ impl<'d> Process<'d> {
         compare::compare(earlier, later)
     }
 
+    /// Drops what an earlier dump showed of a lock that a later one shows no longer, or better: the
+    /// later knows whether anybody moved.
+    fn forget_what_passed(&mut self, later: &[Finding]) {
+        let is_lock = |f: &Finding| {
+            matches!(f.resource.kind, ResourceKind::Mutex | ResourceKind::RwMutex)
+                && !f.waiters.is_empty()
+        };
+        let lock = |f: &Finding| (f.resource.kind, f.resource.name.clone());
+        self.findings.retain(|known| {
+            !is_lock(known)
+                || later.iter().any(|f| {
+                    lock(f) == lock(known)
+                        && f.resource.address == known.resource.address
+                        && f.class == known.class
+                })
+        });
+    }
+
     fn add(&mut self, dump: &'d Dump, findings: Vec<Finding>) {
         self.dumps.push(dump);
         for finding in findings {
@@ -177,6 +204,7 @@ fn join(known: &mut Finding, mut other: Finding) {
     if known.since.is_none() {
         known.since = other.since;
     }
+    known.severity = known.severity.min(other.severity);
     // Whole call paths say more than a table's functions.
     let depth = |paths: &[PathCount]| paths.iter().map(|p| p.frames.len()).max().unwrap_or(0);
     if depth(&known.waiters.by_path) < depth(&other.waiters.by_path) {

@@ -91,9 +91,16 @@ pub fn examine_inputs(
 /// Bytes that are already here: for a page, an endpoint, a test. They may be anything that a file
 /// may be, an archive too.
 pub fn examine(name: &str, bytes: &[u8]) -> Report {
+    examine_all([(name, bytes)])
+}
+
+/// Several of them, which may belong together: two dumps of one process, a dump and its log.
+pub fn examine_all<'a>(inputs: impl IntoIterator<Item = (&'a str, &'a [u8])>) -> Report {
     let mut silent = |_: Progress<'_>| {};
     let mut intake = Intake::new(None, &mut silent);
-    intake.bytes(name, bytes);
+    for (name, bytes) in inputs {
+        intake.bytes(name, bytes);
+    }
     conclude(intake.gathered)
 }
 

@@ -35,6 +35,6 @@ mod timeline;
 mod words;
 
 pub use case::Case;
-pub use examine::{Options, Outcome, examine, examine_inputs};
+pub use examine::{Options, Outcome, examine, examine_all, examine_inputs};
 pub use input::Progress;
 pub use report::Report;

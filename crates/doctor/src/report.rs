@@ -156,6 +156,9 @@ pub enum FaultClass {
     MemoryOverLimit,
     /// Requests were begun and never answered.
     UnansweredRequests,
+    /// Many wait for a lock whose holder is at work, or which is seen to change hands: it is busy,
+    /// not stuck.
+    HotLock,
     /// A queue behind one resource; the evidence does not say why it does not move.
     #[default]
     Queue,

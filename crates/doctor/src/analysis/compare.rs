@@ -10,9 +10,27 @@ use super::wait::is_std;
 
 const LISTED: usize = 12;
 
-/// Goroutines that stand in the same place in both dumps, by number.
+/// What an earlier dump of the same process adds.
 #[derive(Debug, Default)]
-pub(super) struct Unmoved(pub(super) FxHashSet<u64>);
+pub(super) struct Unmoved {
+    /// Goroutines that stand in the same place in both, by number.
+    pub(super) same: FxHashSet<u64>,
+    /// How many have left the queue of the lock at this address. Nobody gives up waiting for a
+    /// lock: whoever has left has had it.
+    left_lock: FxHashMap<u64, u64>,
+    /// How many that showed no lock have left this stack of the later dump.
+    left_stack: FxHashMap<u32, u64>,
+    /// Whether there was an earlier dump whose goroutines can be followed.
+    pub(super) followed: bool,
+}
+
+impl Unmoved {
+    /// How many have left a queue since, told by the lock's address and by the stacks in it.
+    pub(super) fn left(&self, lock: Option<u64>, stacks: &FxHashSet<u32>) -> u64 {
+        let by_lock = lock.and_then(|l| self.left_lock.get(&l)).copied().unwrap_or(0);
+        by_lock + stacks.iter().filter_map(|s| self.left_stack.get(s)).sum::<u64>()
+    }
+}
 
 /// Compares an earlier dump with a later one; `None`: they are not of one process, or the forms
 /// cannot be compared.
@@ -49,7 +67,7 @@ fn by_number(earlier: &Dump, later: &Scene<'_>) -> Option<(Comparison, Unmoved)>
     // Stacks of the two dumps, by what they say.
     let same = same_stacks(earlier, later.dump);
     let (mut stuck, mut moved, mut kin) = (0, 0, 0);
-    let mut unmoved = Unmoved::default();
+    let mut unmoved = Unmoved { followed: true, ..Unmoved::default() };
     let mut stuck_by_stack: FxHashMap<u32, u64> = FxHashMap::default();
     for goroutine in &later.dump.goroutines {
         let Some(&before) = was.get(&goroutine.id) else {
@@ -63,7 +81,7 @@ fn by_number(earlier: &Dump, later: &Scene<'_>) -> Option<(Comparison, Unmoved)>
         if same.get(&goroutine.stack) == Some(&before) {
             kin += 1;
             stuck += 1;
-            unmoved.0.insert(goroutine.id);
+            unmoved.same.insert(goroutine.id);
             *stuck_by_stack.entry(goroutine.stack).or_default() += 1;
         } else {
             kin += u64::from(root(earlier, before) == root(later.dump, goroutine.stack));
@@ -74,6 +92,14 @@ fn by_number(earlier: &Dump, later: &Scene<'_>) -> Option<(Comparison, Unmoved)>
     let both = stuck + moved;
     if both == 0 || kin * 2 < both {
         return None;
+    }
+    let now: FxHashMap<u32, u32> = same.iter().map(|(&now, &before)| (before, now)).collect();
+    for goroutine in earlier.goroutines.iter().filter(|g| !unmoved.same.contains(&g.id)) {
+        if goroutine.lock != 0 {
+            *unmoved.left_lock.entry(goroutine.lock).or_default() += 1;
+        } else if let Some(&stack) = now.get(&goroutine.stack) {
+            *unmoved.left_stack.entry(stack).or_default() += 1;
+        }
     }
     let comparison = Comparison {
         first: earlier.input.clone(),

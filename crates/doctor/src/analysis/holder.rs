@@ -6,7 +6,7 @@ use crate::goroutine::{Known, Name};
 use crate::report::{HeldMode, Level, ResourceKind};
 
 use super::owner::Owner;
-use super::queue::Queue;
+use super::queue::{Key, Queue};
 use super::scene::{Actor, Scene};
 use super::wait::Wait;
 
@@ -37,6 +37,9 @@ pub(super) struct Candidates {
     pub(super) outside: Vec<Candidate>,
     /// Waiters of the queue itself that are inside what it guards already.
     pub(super) nested: Vec<Candidate>,
+    /// For a package's variable: lone goroutines of the package that ask for another lock in the
+    /// first frame that could have this one. They are candidates only where two locks cross.
+    pub(super) crossing: Vec<Candidate>,
 }
 
 /// For each owner, the stacks that work on what it guards, with the frames that do.
@@ -64,18 +67,25 @@ impl<'q> Index<'q> {
             if facts.is_profiler {
                 continue;
             }
-            // The frame that asks for a lock does not have it yet.
-            let first = facts.place.as_ref().map_or(facts.depth, |p| p.site + 1);
+            // The frame that asks for a lock does not have it yet; it may have another.
+            let first = facts.place.as_ref().map_or(facts.depth, |p| p.site);
             frames.clear();
-            // `go func() { … }()` in a method starts outside whatever the method has locked.
-            let root = stack
-                .frames
-                .iter()
-                .rposition(|f| scene.dump.known(f.function) != Known::Runtime)
-                .filter(|&f| Name::of(scene.dump.function(stack.frames[f].function)).closure);
+            // A closure that its function no longer calls, as after `go func() { … }()`, is outside
+            // whatever the function has locked.
+            let name_at = |f: usize| Name::of(scene.dump.function(stack.frames[f].function));
+            let escaped = |f: usize| {
+                let closure = name_at(f);
+                closure.closure
+                    && !(f + 1..stack.frames.len()).any(|outer| {
+                        let name = name_at(outer);
+                        !name.closure
+                            && (name.package, name.receiver, name.function)
+                                == (closure.package, closure.receiver, closure.function)
+                    })
+            };
             for (f, frame) in stack.frames.iter().enumerate().skip(first) {
                 for &o in covering.get(frame.function as usize).map_or(&[][..], |c| c) {
-                    if root != Some(f) || !matches!(owners[o], Owner::Type { .. }) {
+                    if !matches!(owners[o], Owner::Type { .. }) || !escaped(f) {
                         frames.push((o, f));
                     }
                 }
@@ -97,18 +107,38 @@ impl<'q> Index<'q> {
         mode: HeldMode,
     ) -> Candidates {
         if queue.kind == ResourceKind::Once {
-            return Candidates { outside: runs_once(scene, queue), nested: Vec::new() };
+            return Candidates { outside: runs_once(scene, queue), ..Candidates::default() };
         }
         let waiting: FxHashSet<u32> = queue.actors.iter().copied().collect();
         let mut found = Candidates::default();
+        let inside = self.0.get(&queue.owner).map_or(&[][..], |v| v);
+        let base = base(scene, inside, queue);
         for (s, frames) in self.0.get(&queue.owner).map_or(&[][..], |v| v) {
             for &a in &scene.of_stack[*s as usize] {
                 let actor = &scene.actors[a as usize];
-                let Some((frame, exact)) = fitting(scene, actor, frames, queue) else {
+                let nested = waiting.contains(&a);
+                let asks = scene.facts(actor).place.as_ref().map(|p| p.site);
+                let may = |f: usize| asks != Some(f) || (!nested && passed(scene, actor, f, queue));
+                let inside: Vec<usize> = frames.iter().copied().filter(|&f| may(f)).collect();
+                let Some((frame, exact)) = fitting(scene, actor, &inside, queue, base) else {
+                    let variable =
+                        matches!(queue.owner, Owner::Variable { .. } | Owner::Package { .. });
+                    if let Some(frame) = asks.filter(|_| variable && !nested && actor.count == 1) {
+                        let (exact, takes, idle, shallow) = (false, false, false, false);
+                        let level = Level::Possible;
+                        found.crossing.push(Candidate {
+                            actor: a,
+                            frame,
+                            exact,
+                            takes,
+                            idle,
+                            shallow,
+                            level,
+                        });
+                    }
                     continue;
                 };
                 let takes = takes(scene, actor, frame, queue);
-                let nested = waiting.contains(&a);
                 let idle = !nested && !takes && is_idle(scene, actor, frame, queue);
                 let candidate = Candidate {
                     actor: a,
@@ -153,6 +183,20 @@ impl<'q> Index<'q> {
                 candidate.level = Level::Likely;
             }
         }
+        // Only one can be past the mutex that all of them are to have taken: a crowd is not.
+        let exclusive = queue.kind == ResourceKind::Mutex || (mode == HeldMode::Write);
+        if exclusive && found.nested.iter().any(|c| !c.takes) {
+            let inside = |c: &Candidate| {
+                let actor = &scene.actors[c.actor as usize];
+                (scene.stack(actor).frames.get(c.frame).map(|f| f.function), actor.count)
+            };
+            let mut crowds: FxHashMap<Option<u32>, u64> = FxHashMap::default();
+            for (function, count) in found.nested.iter().map(inside) {
+                *crowds.entry(function).or_default() += count;
+            }
+            found.nested.retain(|c| c.takes || crowds[&inside(c).0] == 1);
+        }
+        found.nested.sort_by_key(|c| nested_rank(scene, c, &queue.owner));
         found.outside.sort_by_key(|c| rank(scene, c, mode));
         found.outside.truncate(CANDIDATES);
         found
@@ -166,7 +210,13 @@ fn fitting(
     actor: &Actor,
     frames: &[usize],
     queue: &Queue,
+    base: Option<u64>,
 ) -> Option<(usize, bool)> {
+    let elsewhere = |address: u64| match queue.key {
+        _ if !queue.receivers.is_empty() => true,
+        Key::Lock(_) => matches!(queue.owner, Owner::Type { .. }) && base != Some(address),
+        Key::Receiver(_) | Key::Unknown => false,
+    };
     let receivers = scene.receivers(actor);
     let mut open = Vec::new();
     for &frame in frames {
@@ -175,13 +225,43 @@ fn fitting(
             Some(r) if queue.receivers.contains(&r.address) && r.exact => {
                 return Some((frame, true));
             }
-            Some(r) if r.exact && !queue.receivers.is_empty() => {}
+            Some(r) if r.exact && elsewhere(r.address) => {
+                // What it calls works on the same value, as far as no exact receiver says otherwise.
+                open.clear();
+            }
             _ => open.push(frame),
         }
     }
     // Of frames that fit equally, the one that is seen to take the lock says most.
     let taking = open.iter().find(|&&frame| takes(scene, actor, frame, queue));
     taking.or(open.first()).map(|&frame| (frame, false))
+}
+
+/// Whether a frame that asks for another lock is past the line on which others take this one.
+fn passed(scene: &Scene<'_>, actor: &Actor, frame: usize, queue: &Queue) -> bool {
+    let Some(f) = scene.stack(actor).frames.get(frame) else {
+        return false;
+    };
+    let line = scene.line(f);
+    queue.sites.get(&f.function).is_some_and(|&first| first > 0 && line > first)
+}
+
+/// The value that must have the lock if any does that is seen: the last that begins before it. One
+/// that begins behind it does not contain it, and one that begins before another of its type ends
+/// there.
+fn base(scene: &Scene<'_>, inside: &[(u32, Vec<usize>)], queue: &Queue) -> Option<u64> {
+    let Key::Lock(lock) = queue.key else { return None };
+    let stacks = inside
+        .iter()
+        .flat_map(|(s, frames)| scene.of_stack[*s as usize].iter().map(move |a| (*a, frames)));
+    stacks
+        .flat_map(|(a, frames)| {
+            let receivers = scene.receivers(&scene.actors[a as usize]).iter();
+            receivers.filter(|r| r.exact && frames.contains(&usize::from(r.frame)))
+        })
+        .map(|r| r.address)
+        .filter(|&address| address <= lock)
+        .max()
 }
 
 /// Whether the frame is past a place at which others are seen to take the lock.
@@ -207,6 +287,7 @@ fn is_idle(scene: &Scene<'_>, actor: &Actor, frame: usize, queue: &Queue) -> boo
     let facts = scene.facts(actor);
     match (&queue.owner, facts.wait) {
         (_, Wait::Idle) => true,
+        _ if is_loop(scene, actor, frame) => true,
         (Owner::Type { .. }, Wait::Select) => is_shallow(scene, actor, frame),
         (Owner::Type { .. }, _) => false,
         // A package is a wide net: what waits in its own frame, and `main`, are in it by nature.
@@ -230,6 +311,56 @@ fn is_shallow(scene: &Scene<'_>, actor: &Actor, frame: usize) -> bool {
     for_work
         && frame == facts.depth
         && outside.iter().all(|f| scene.dump.known(f.function) == Known::Runtime)
+}
+
+/// Whether the frame is a loop that waits for its next piece of work: it waits at the root of its
+/// goroutine, below nothing but the closures that started it, and ranges over a channel or has a
+/// loop's name.
+pub(super) fn is_loop(scene: &Scene<'_>, actor: &Actor, frame: usize) -> bool {
+    const WORDS: [&str; 20] = [
+        "run",
+        "loop",
+        "read",
+        "watch",
+        "drain",
+        "work",
+        "serve",
+        "listen",
+        "pump",
+        "poll",
+        "consume",
+        "dispatch",
+        "process",
+        "member",
+        "monitor",
+        "recv",
+        "receive",
+        "handleevents",
+        "eventloop",
+        "background",
+    ];
+    let (stack, facts) = (scene.stack(actor), scene.facts(actor));
+    let for_work = matches!(
+        facts.wait,
+        Wait::Select | Wait::Receive | Wait::Channel | Wait::Condition | Wait::Sleep
+    );
+    let starts = |f: &crate::goroutine::Frame| {
+        scene.dump.known(f.function) == Known::Runtime
+            || Name::of(scene.dump.function(f.function)).closure
+    };
+    if !for_work
+        || frame != facts.depth
+        || !stack.frames.get(frame + 1..).unwrap_or(&[]).iter().all(starts)
+    {
+        return false;
+    }
+    let ranges = stack
+        .frames
+        .iter()
+        .take(facts.depth)
+        .any(|f| scene.dump.function(f.function) == "runtime.chanrecv2");
+    let name = Name::of(scene.symbol(actor, frame)).function.to_ascii_lowercase();
+    ranges || name.ends_with("loop") || WORDS.iter().any(|word| name.starts_with(word))
 }
 
 /// Types that every goroutine that does I/O has frames on.
@@ -279,22 +410,45 @@ fn runs_once(scene: &Scene<'_>, queue: &Queue) -> Vec<Candidate> {
 }
 
 /// Smaller is likelier.
-fn rank(scene: &Scene<'_>, candidate: &Candidate, mode: HeldMode) -> (bool, bool, u8, bool, u32) {
+fn rank(
+    scene: &Scene<'_>,
+    candidate: &Candidate,
+    mode: HeldMode,
+) -> (bool, bool, bool, bool, u8, u32) {
     let actor = &scene.actors[candidate.actor as usize];
     let strength = match scene.facts(actor).wait {
         Wait::Lock(_) | Wait::Once => 0,
         Wait::Io | Wait::Send | Wait::Group | Wait::Semaphore | Wait::Forever => 1,
-        Wait::Receive | Wait::Channel | Wait::Sleep | Wait::Condition | Wait::Syscall => 1,
-        Wait::Select => 2,
-        Wait::Running | Wait::Unknown => 3,
-        Wait::Idle => 4,
+        Wait::Receive | Wait::Channel | Wait::Sleep | Wait::Condition | Wait::Syscall => 2,
+        Wait::Select => 3,
+        Wait::Running | Wait::Unknown => 4,
+        Wait::Idle => 5,
     };
     let name = Name::of(scene.symbol(actor, candidate.frame));
     let unlike = match (mode, verb(name.function)) {
         (HeldMode::Unknown, _) | (_, None) => false,
         (mode, Some(verb)) => mode != verb,
     };
-    (!candidate.exact, !candidate.takes, strength, unlike, candidate.actor)
+    // A loop in its goroutine's first frame waits for work, whatever it is called on.
+    // A lock has one writer: goroutines that do the same thing in number are a pool.
+    let pool = mode == HeldMode::Write && actor.count > 1;
+    let fits = mode != HeldMode::Unknown && verb(name.function) == Some(mode);
+    let loops = (candidate.shallow && !fits || candidate.idle || pool) && !candidate.takes;
+    (loops, !candidate.exact, !candidate.takes, unlike, strength, candidate.actor)
+}
+
+/// Of waiters that are inside already: first those that took the lock before, then those that came
+/// back through somebody else's code, as a callback does; one rather than many.
+fn nested_rank(
+    scene: &Scene<'_>,
+    candidate: &Candidate,
+    owner: &Owner,
+) -> (bool, bool, u64, bool, u32) {
+    let actor = &scene.actors[candidate.actor as usize];
+    let site = scene.facts(actor).place.as_ref().map_or(0, |p| p.site);
+    let frames = scene.stack(actor).frames.get(site + 1..candidate.frame).unwrap_or(&[]);
+    let foreign = frames.iter().any(|f| !owner.covers(&Name::of(scene.dump.function(f.function))));
+    (!candidate.takes, !foreign, actor.count, !candidate.exact, candidate.actor)
 }
 
 /// How a function is likely to take a lock, by its first word. It orders equals; it proves nothing.

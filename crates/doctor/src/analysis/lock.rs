@@ -2,6 +2,7 @@
 
 mod deadlock;
 mod held;
+mod lasting;
 mod tell;
 mod unite;
 
@@ -9,8 +10,9 @@ pub(super) use tell::waiters;
 
 use rustc_hash::{FxHashMap, FxHashSet};
 
-use crate::report::{Confidence, FaultClass, Finding, Held, Level, ResourceKind};
+use crate::report::{Confidence, FaultClass, Finding, Held, Level, ResourceKind, Severity};
 
+use super::compare::Unmoved;
 use super::cycle::{Edge, cycles};
 use super::holder::{Candidate, Candidates, Index};
 use super::owner::Owner;
@@ -23,6 +25,8 @@ use crate::words::goroutines;
 const QUEUES: usize = 256;
 /// From here on, a queue is a stall whatever else is seen.
 const LONG: u64 = 10;
+/// Why a lock without an owner is only perhaps lost.
+const MOMENT: &str = "; but one dump of a busy lock may be of the moment between two owners";
 /// Call paths and candidates listed.
 const LISTED: usize = 12;
 
@@ -34,12 +38,12 @@ pub(super) struct Locks<'s, 'd> {
     pub(super) candidates: Vec<Candidates>,
     /// Which queue an actor waits in.
     waits_in: FxHashMap<u32, usize>,
-    /// Goroutines that an earlier dump shows in the same place.
-    unmoved: &'s FxHashSet<u64>,
+    /// What an earlier dump of the process shows of the same goroutines.
+    unmoved: &'s Unmoved,
 }
 
 impl<'s, 'd> Locks<'s, 'd> {
-    pub(super) fn new(scene: &'s Scene<'d>, unmoved: &'s FxHashSet<u64>) -> Self {
+    pub(super) fn new(scene: &'s Scene<'d>, unmoved: &'s Unmoved) -> Self {
         let mut queues = queues(scene);
         queues.truncate(QUEUES);
         let mut held: Vec<Held> = queues.iter().map(|q| held::held(scene, q)).collect();
@@ -64,11 +68,15 @@ impl<'s, 'd> Locks<'s, 'd> {
         let mut findings = Vec::new();
         let mut told: FxHashSet<usize> = FxHashSet::default();
         let edges = self.edges();
+        let stalled = self.stalled(&edges);
         for cycle in cycles(self.queues.len(), &edges) {
             told.extend(cycle.iter().map(|e| e.from));
             findings.push(self.inversion(&cycle));
         }
-        let stalled = self.stalled(&edges);
+        for cycle in self.variables_crossed(&told, &stalled) {
+            told.extend(cycle.iter().map(|e| e.from));
+            findings.push(self.inversion(&cycle));
+        }
         for q in (0..self.queues.len()).filter(|q| !told.contains(q)) {
             let (main, extra) = self.queue_findings(q, stalled[q]);
             findings.extend(main);
@@ -112,37 +120,64 @@ impl<'s, 'd> Locks<'s, 'd> {
     fn queue_findings(&self, q: usize, stalled: bool) -> (Option<Finding>, Option<Finding>) {
         let (queue, candidates) = (&self.queues[q], &self.candidates[q]);
         let nested = self.nested(q).filter(|&(_, level)| level <= Level::Likely || stalled);
+        if self.is_moving(q) {
+            let hot = stalled && queue.total() >= LONG;
+            return (hot.then(|| self.hot(q)), None);
+        }
+        let starved = self.starving(q);
         if let Some((class, level)) = nested
-            && (level <= Level::Likely || self.all_nested(q) || candidates.outside.is_empty())
+            && starved.is_none()
+            && (level <= Level::Likely || self.all_nested(q) || self.only_loops(q))
         {
             return (Some(self.nested_finding(q, class, level)), None);
         }
-        let extra = nested.map(|(class, level)| self.nested_pattern(q, class, level));
+        let extra = nested
+            .filter(|_| starved.is_none())
+            .map(|(class, level)| self.nested_pattern(q, class, level));
         if !stalled {
             return (None, extra);
         }
+        let best = starved.or(candidates.outside.first());
+        if best.is_some_and(|c| !self.wait(c).is_blocked())
+            && !self.has_lasted(q)
+            && self.next_best_is_running(q)
+        {
+            return (Some(self.hot(q)), extra);
+        }
         let mut finding = self.describe(q);
-        let best = candidates.outside.first();
         let ambiguous = queue.instances() > 1;
         let is_site = matches!(queue.owner, Owner::Site { .. });
+        let others = candidates.outside.iter().filter(|c| Some(c.actor) != best.map(|b| b.actor));
         finding.holders =
-            candidates.outside.iter().take(LISTED).map(|c| self.holder(c, c.level)).collect();
+            best.into_iter().chain(others).take(LISTED).map(|c| self.holder(c, c.level)).collect();
         let (class, confidence) = match best {
-            None if self.scene.is_complete() && !is_site => (
-                FaultClass::LostUnlock,
-                Confidence {
-                    level: if queue.total() >= LONG || self.minutes(&queue.actors) > 0 {
-                        Level::Likely
-                    } else {
-                        Level::Possible
+            _ if candidates.outside.iter().all(|c| c.idle)
+                && self.scene.is_complete()
+                && !is_site
+                && !ambiguous =>
+            {
+                (
+                    FaultClass::LostUnlock,
+                    Confidence {
+                        level: if self.has_lasted(q) && best.is_none() {
+                            Level::Likely
+                        } else {
+                            Level::Possible
+                        },
+                        why: format!(
+                            "all {} are shown with complete stacks, and {} inside anything that this \
+                         lock guards{}",
+                            goroutines(self.scene.dump.shown()),
+                            if best.is_none() {
+                                "none of them is"
+                            } else {
+                                "only loops that wait for their next work are"
+                            },
+                            if self.has_lasted(q) { "" } else { MOMENT },
+                        ),
                     },
-                    why: format!(
-                        "all {} are shown with complete stacks, and none of them is inside \
-                         anything that this lock guards",
-                        goroutines(self.scene.dump.shown())
-                    ),
-                },
-            ),
+                )
+            }
             None => (
                 FaultClass::Queue,
                 Confidence {
@@ -195,6 +230,9 @@ impl<'s, 'd> Locks<'s, 'd> {
             _ => confidence,
         };
         (finding.class, finding.confidence) = (class, confidence);
+        if class == FaultClass::Deadlock {
+            finding.severity = finding.severity.min(Severity::Serious);
+        }
         if finding.holders.is_empty() {
             finding.no_holder = Some(if is_site {
                 "it is no field of the value that the waiters work on, so that nothing shown says \
@@ -206,11 +244,15 @@ impl<'s, 'd> Locks<'s, 'd> {
                 format!("the evidence leaves stacks out: {}", self.scene.dump.gaps.join("; "))
             });
         } else if finding.holders[0].confidence.level == Level::Possible {
-            finding.no_holder = Some(
+            finding.no_holder = Some(if candidates.outside[0].exact {
+                "the candidates are listed, but none is proven: the first works on the very value \
+                 that has the lock, and nothing shown says that it has taken it"
+                    .to_owned()
+            } else {
                 "the candidates are listed, but none is proven: nothing shown ties one of them to \
                  this very lock"
-                    .to_owned(),
-            );
+                    .to_owned()
+            });
         }
         (Some(self.finish(finding, q)), extra)
     }
@@ -241,7 +283,7 @@ impl<'s, 'd> Locks<'s, 'd> {
         };
         queue.total() >= LONG
             || self.minutes(&queue.actors) > 0
-            || self.unmoved(queue) > 0
+            || self.unmoved(queue) > 0 && !self.is_moving(q)
             || candidates.first().is_some_and(|c| self.counterpart(q, c).is_some())
             || candidates.iter().any(|c| {
                 let never = self.wait(c) == Wait::Forever;
@@ -258,24 +300,6 @@ impl<'s, 'd> Locks<'s, 'd> {
     fn is_wedged(&self, holder: &Candidate) -> bool {
         let plain = matches!(self.wait(holder), Wait::Send | Wait::Receive | Wait::Channel);
         plain && holder.level <= Level::Likely && self.scene.dump.goroutines.is_empty()
-    }
-
-    /// How many waiters an earlier dump shows in the same place.
-    fn unmoved(&self, queue: &Queue) -> usize {
-        if self.unmoved.is_empty() {
-            return 0;
-        }
-        let stacks: FxHashSet<(u32, u64)> = queue
-            .actors
-            .iter()
-            .map(|&a| &self.scene.actors[a as usize])
-            .map(|a| (a.stack, a.lock))
-            .collect();
-        let goroutines = &self.scene.dump.goroutines;
-        goroutines
-            .iter()
-            .filter(|g| self.unmoved.contains(&g.id) && stacks.contains(&(g.stack, g.lock)))
-            .count()
     }
 
     pub(super) fn name(&self, q: usize) -> String {

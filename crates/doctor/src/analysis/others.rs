@@ -3,11 +3,13 @@
 
 use std::collections::BTreeMap;
 
-use crate::goroutine::Name;
+use crate::goroutine::{Known, Name};
 use crate::report::{
-    Confidence, FaultClass, Finding, Level, PathCount, Resource, ResourceKind, Severity, Since,
+    Confidence, EntryKind, FaultClass, Finding, Level, PathCount, Resource, ResourceKind, Severity,
+    Since, Waiters,
 };
 
+use super::compare::Unmoved;
 use super::lock::waiters;
 use super::remedy::remedy;
 use super::scene::{Actor, Scene};
@@ -20,8 +22,12 @@ const MANY: u64 = 1000;
 const SOME: u64 = 10;
 /// Leaks and other waits listed.
 const LISTED: usize = 24;
+/// More workers than this are no pool.
+const FLEET: u64 = 5 * MANY;
+/// The same, where each is a request and the form does not say what for it waits.
+const REQUESTS: u64 = 100;
 
-pub(super) fn findings(scene: &Scene<'_>) -> Vec<Finding> {
+pub(super) fn findings(scene: &Scene<'_>, unmoved: &Unmoved) -> Vec<Finding> {
     let mut groups: BTreeMap<(FaultClass, &str, &str), Vec<&Actor>> = BTreeMap::new();
     for actor in &scene.actors {
         let facts = scene.facts(actor);
@@ -33,7 +39,15 @@ pub(super) fn findings(scene: &Scene<'_>) -> Vec<Finding> {
         } else if let Some(pool) = pool(scene, actor) {
             groups.entry((FaultClass::ExhaustedPool, pool, "")).or_default().push(actor);
         } else if !is_std(Name::of(site).package) {
+            // A fleet of workers that waits for work is what an idle daemon looks like.
+            let at_root = match facts.wait {
+                Wait::Receive | Wait::Condition => is_root(scene, actor),
+                // It may be a send: beyond what anybody keeps as a pool it is told.
+                Wait::Channel => actor.count < FLEET && is_root(scene, actor),
+                _ => false,
+            };
             let class = match facts.wait {
+                _ if at_root => continue,
                 Wait::Send => FaultClass::SlowConsumer,
                 Wait::Receive | Wait::Condition | Wait::Semaphore => FaultClass::SilentProducer,
                 Wait::Channel => FaultClass::Queue,
@@ -43,8 +57,20 @@ pub(super) fn findings(scene: &Scene<'_>) -> Vec<Finding> {
             groups.entry((class, site, "")).or_default().push(actor);
         }
     }
+    // Whoever waits in a plain send or for a condition does not give up: if some have left since the
+    // earlier dump, the line moves.
+    let moves = |actors: &[&Actor]| {
+        let stays = |a: &&Actor| {
+            matches!(scene.facts(a).wait, Wait::Send | Wait::Condition | Wait::Semaphore)
+        };
+        let stacks = actors.iter().map(|a| a.stack).collect();
+        actors.iter().all(stays)
+            && actors.iter().all(|a| a.minutes == 0)
+            && unmoved.left(None, &stacks) > 0
+    };
     groups
         .into_iter()
+        .filter(|((class, ..), actors)| *class == FaultClass::Leak || !moves(actors))
         .filter_map(|((class, site, _), actors)| finding(scene, class, site, &actors))
         .collect()
 }
@@ -58,6 +84,9 @@ fn finding(scene: &Scene<'_>, class: FaultClass, site: &str, actors: &[&Actor]) 
         FaultClass::StuckIo => long,
         FaultClass::SlowConsumer | FaultClass::ExhaustedPool => {
             total >= SOME || (total >= 2 && long)
+        }
+        FaultClass::Queue if total >= REQUESTS && total < MANY => {
+            requests(&waiters(scene, actors.iter().copied())) >= REQUESTS
         }
         _ => total >= MANY,
     };
@@ -81,9 +110,14 @@ fn finding(scene: &Scene<'_>, class: FaultClass, site: &str, actors: &[&Actor]) 
         FaultClass::Leak => {
             (Level::Certain, "the garbage collector found nothing reachable that could wake them")
         }
-        FaultClass::ExhaustedPool => {
+        FaultClass::ExhaustedPool if long || total >= MANY => {
             (Level::Likely, "so many wait at once in the function that lends")
         }
+        FaultClass::ExhaustedPool => (
+            Level::Possible,
+            "they wait in the function that lends; a pool at full load looks like this too, and one \
+             dump does not show movement",
+        ),
         FaultClass::SlowConsumer if long || total >= MANY => {
             (Level::Likely, "senders stand in line at one place")
         }
@@ -95,6 +129,13 @@ fn finding(scene: &Scene<'_>, class: FaultClass, site: &str, actors: &[&Actor]) 
     let severity = match class {
         FaultClass::Leak => Severity::Minor,
         FaultClass::StuckIo if total < SOME => Severity::Minor,
+        // At full load there is a line at any moment: only time or a crowd makes it a stall.
+        FaultClass::SlowConsumer | FaultClass::ExhaustedPool
+            if !long && requests(&waiting) < REQUESTS && total < MANY =>
+        {
+            Severity::Minor
+        }
+        FaultClass::SilentProducer if !long && requests(&waiting) < REQUESTS => Severity::Serious,
         _ if total >= MANY => Severity::Critical,
         _ => Severity::Serious,
     };
@@ -139,6 +180,21 @@ fn finding(scene: &Scene<'_>, class: FaultClass, site: &str, actors: &[&Actor]) 
         collect_next,
         confidence: Confidence { level, why: why.to_owned() },
         ..Finding::default()
+    })
+}
+
+/// Those who wait for an answer.
+fn requests(waiters: &Waiters) -> u64 {
+    let served = |kind| matches!(kind, EntryKind::Grpc | EntryKind::Http | EntryKind::Webhook);
+    waiters.by_entry.iter().filter(|e| served(e.kind)).map(|e| e.count).sum()
+}
+
+/// Whether it waits in its goroutine's first frame, or below closures that only started it.
+fn is_root(scene: &Scene<'_>, actor: &Actor) -> bool {
+    let outside = scene.stack(actor).frames.get(scene.facts(actor).depth + 1..).unwrap_or(&[]);
+    outside.iter().all(|f| {
+        scene.dump.known(f.function) == Known::Runtime
+            || Name::of(scene.dump.function(f.function)).closure
     })
 }
 

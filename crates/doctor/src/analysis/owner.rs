@@ -96,6 +96,18 @@ impl Wrappers {
                 }
             }
         }
+        // A helper of a type's own: only its methods call it, at least three of them, and it is
+        // seen nowhere but on its way to the lock.
+        let serves_its_type = |name: &Name<'_>, seen: &Seen| {
+            seen.elsewhere == 0
+                && seen.callers.len() >= 3
+                && name.function.starts_with(|c: char| c.is_lowercase())
+                && seen.callers.iter().all(|&f| {
+                    let caller = Name::of(dump.function(f));
+                    !caller.closure
+                        && (caller.package, caller.receiver) == (name.package, name.receiver)
+                })
+        };
         let owners = |callers: &FxHashSet<u32>| {
             callers
                 .iter()
@@ -112,6 +124,7 @@ impl Wrappers {
                     let name = Name::of(dump.function(**function));
                     seen.at_lock > 0
                         && (is_wrapper(&name)
+                            || serves_its_type(&name, seen)
                             || (seen.elsewhere == 0
                                 && seen.callers.len() >= 4
                                 && owners(&seen.callers) >= 3))
@@ -124,7 +137,17 @@ impl Wrappers {
 
 /// Whether a name says that the function is a lock, or takes one for its caller.
 pub(super) fn is_wrapper(name: &Name<'_>) -> bool {
-    is_lock_type(name) || stem(name.function).is_some()
+    is_lock_type(name) || stem(name.function).is_some() || is_door(name.function)
+}
+
+/// `enter`, `lockState`, `acquireLock`: a helper that takes a lock for its caller, by its first
+/// word. Exported ones do more: `Enter` may be a whole operation.
+fn is_door(function: &str) -> bool {
+    ["enter", "lock", "rlock", "acquire"].iter().any(|word| {
+        function
+            .strip_prefix(word)
+            .is_some_and(|rest| rest.is_empty() || rest.starts_with(|c: char| c.is_uppercase()))
+    })
 }
 
 fn is_lock_type(name: &Name<'_>) -> bool {

@@ -91,6 +91,10 @@ pub fn remedy(class: FaultClass) -> &'static str {
             "Find where these requests wait: take a goroutine dump while they do. Give each a \
              deadline on the server, so that a stuck one fails alone."
         }
+        FaultClass::HotLock => {
+            "Nothing is stuck: the lock changes hands, only often. Make the locked section shorter, \
+             split the lock by key, or let readers read a published copy."
+        }
         FaultClass::Queue => {
             "Collect what is listed next before anything is restarted: the evidence goes with the \
              process. Until the cause is known, shed load at the door so that memory stays bounded."

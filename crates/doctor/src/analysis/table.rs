@@ -17,9 +17,15 @@ use crate::words::{goroutines, thousands};
 
 /// Fewer waiters in a table are no stall.
 const LONG: u64 = 10;
+/// Fewer requests that wait to send are a moment's line.
+const REQUESTS: u64 = 100;
 
-pub(super) fn examine(dump: &Dump) -> Option<Finding> {
+pub(super) fn examine(dump: &Dump) -> Vec<Finding> {
     let table = Table { dump };
+    locked(&table).into_iter().chain(table.senders()).collect()
+}
+
+fn locked(table: &Table<'_>) -> Option<Finding> {
     let (readers, writers) = (table.cum(Known::RwRLock), table.cum(Known::RwLock));
     let slow = table.cum(Known::LockSlow);
     if readers + writers.max(slow) < LONG {
@@ -41,8 +47,12 @@ pub(super) fn examine(dump: &Dump) -> Option<Finding> {
     finding.id = format!("{what}:{}", finding.resource.name).to_lowercase().replace(' ', "_");
     finding.held = Some(held);
     finding.class = FaultClass::Queue;
-    finding.severity =
-        if finding.waiters.total >= 1000 { Severity::Critical } else { Severity::Serious };
+    // Sums do not say how long anybody has waited: a busy lock has a queue at any moment.
+    finding.severity = match finding.waiters.total {
+        1000.. => Severity::Critical,
+        100.. => Severity::Serious,
+        _ => Severity::Minor,
+    };
     finding.no_holder = Some(
         "a -text table has no stacks and drops rare ones; a holder is one goroutine among \
          thousands and cannot be in it"
@@ -211,6 +221,56 @@ impl<'d> Table<'d> {
             _ if served => (EntryKind::Http, short(site)),
             _ => (EntryKind::Goroutine, short(site)),
         }
+    }
+
+    /// Requests in line to send: the function that sends has as many goroutines as the send.
+    fn senders(&self) -> Option<Finding> {
+        let send = self.row(Known::ChanSend)?;
+        let served = self.dump.rows.iter().any(|r| {
+            let name = self.name(r);
+            (name.package == "net/http" && name.function == "serve" && r.cum >= send.cum)
+                || grpc_method(&name).is_some_and(|_| r.cum >= send.cum)
+        });
+        if send.cum < REQUESTS || !served {
+            return None;
+        }
+        let mut sites: Vec<&Row> =
+            self.program().map(|(r, _)| r).filter(|r| r.cum == send.cum).collect();
+        // The table lists equals by name; the one that sends calls no other of them that is shown,
+        // which the sums do not tell, so that all are named.
+        sites.truncate(12);
+        let first = sites.first()?;
+        let names = || sites.iter().map(|r| self.dump.function(r.function).to_owned());
+        let total = send.cum;
+        let short = Name::short(self.dump.function(first.function));
+        Some(Finding {
+            id: format!("slowconsumer:{short}").to_lowercase(),
+            class: FaultClass::SlowConsumer,
+            severity: if total >= 1000 { Severity::Critical } else { Severity::Serious },
+            title: format!("{} wait to send, in requests", goroutines(total)),
+            resource: Resource {
+                kind: ResourceKind::Channel,
+                name: format!("a channel send in {}", names().collect::<Vec<_>>().join(" or ")),
+                package: Some(self.name(first).package.to_owned()),
+                sites: names().collect(),
+                ..Resource::default()
+            },
+            waiters: Waiters { total, ..Waiters::default() },
+            no_holder: Some("a table does not say which goroutines share a channel".to_owned()),
+            evidence: vec![self.evidence(send), self.evidence(first)],
+            confidence: Confidence {
+                level: Level::Possible,
+                why: "the send and the functions named have the same number of goroutines, and so \
+                      many requests are served"
+                    .to_owned(),
+            },
+            remedy: remedy(FaultClass::SlowConsumer).to_owned(),
+            collect_next: vec![
+                "`/debug/pprof/goroutine?debug=2`, twice: who receives, and whether anybody moves"
+                    .to_owned(),
+            ],
+            ..Finding::default()
+        })
     }
 
     fn unnamed(&self, kind: ResourceKind) -> Finding {

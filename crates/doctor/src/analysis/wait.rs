@@ -122,7 +122,7 @@ pub(super) fn classify(dump: &Dump, stack: &Stack) -> (Wait, usize) {
         found = Some(wait);
     }
     let state = dump.state(stack).unwrap_or("");
-    if state == "running" || state == "runnable" {
+    if state == "running" || state == "runnable" || helps_collector(dump, stack, depth) {
         return (Wait::Running, depth);
     }
     let wait = match found {
@@ -138,8 +138,9 @@ pub(super) fn classify(dump: &Dump, stack: &Stack) -> (Wait, usize) {
         }),
     };
     let waits_for_peer = || {
-        let frame = stack.frames.get(depth);
-        frame.is_some_and(|f| is_remote(&Name::of(dump.function(f.function))))
+        let mut names =
+            stack.frames.iter().skip(depth).take(3).map(|f| Name::of(dump.function(f.function)));
+        names.next().is_some_and(|n| is_remote(&n) || is_client(&n)) || names.any(|n| calls(&n))
     };
     match wait {
         Wait::Select | Wait::Receive | Wait::Channel | Wait::Condition if waits_for_peer() => {
@@ -147,6 +148,19 @@ pub(super) fn classify(dump: &Dump, stack: &Stack) -> (Wait, usize) {
         }
         wait => (wait, depth),
     }
+}
+
+/// Whether it only waits for the garbage collector, on its way to memory: it is at work.
+fn helps_collector(dump: &Dump, stack: &Stack, depth: usize) -> bool {
+    stack.frames.iter().take(depth).any(|f| {
+        matches!(
+            dump.function(f.function),
+            "runtime.gcAssistAlloc"
+                | "runtime.gcParkAssist"
+                | "runtime.gcStart"
+                | "runtime.mallocgc"
+        )
+    })
 }
 
 /// Clients hand a call to a connection's own goroutines and wait on a channel: for whoever called,
@@ -172,6 +186,20 @@ fn is_remote(name: &Name<'_>) -> bool {
     }
 }
 
+/// A client of the program's own, by the names that such clients have.
+fn is_client(name: &Name<'_>) -> bool {
+    let receiver = name.receiver.unwrap_or("").to_ascii_lowercase();
+    let message = ["recvmsg", "readmsg", "roundtrip", "waitreply", "waitresponse"];
+    calls(name)
+        || message.contains(&name.function.to_ascii_lowercase().as_str())
+        || ["clientconn", "clientstream", "rpcclient", "rpcconn"].contains(&receiver.as_str())
+}
+
+/// Whether the function is a remote call.
+fn calls(name: &Name<'_>) -> bool {
+    name.receiver.is_some() && matches!(name.function, "Invoke" | "RoundTrip" | "invoke")
+}
+
 /// `debug=2` leaves out the runtime's frames; the header says instead.
 fn by_state(state: &str) -> Option<Wait> {
     Some(match state {
@@ -183,7 +211,8 @@ fn by_state(state: &str) -> Option<Wait> {
         "IO wait" => Wait::Io,
         "sleep" => Wait::Sleep,
         "syscall" => Wait::Syscall,
-        "semacquire" => Wait::Semaphore,
+        // The program's own semaphores show frames of `sync`: this one is the runtime's.
+        "semacquire" | "GC assist wait" | "GC assist marking" => Wait::Running,
         "sync.Mutex.Lock" => Wait::Lock(LockOp::Mutex),
         "sync.RWMutex.RLock" => Wait::Lock(LockOp::Read),
         "sync.RWMutex.Lock" => Wait::Lock(LockOp::HeadWrite),

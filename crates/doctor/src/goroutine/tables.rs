@@ -128,8 +128,25 @@ pub(super) fn parse(input: &str, bytes: &[u8]) -> Vec<Dump> {
         }
     }
     dumps.extend(state.end());
+    // A table of the same profile in the same text states the total for the traces.
+    let stated: Vec<_> = dumps
+        .iter()
+        .filter_map(|d| Some((d.kind, d.build_id.clone(), d.taken, d.stated_total?)))
+        .collect();
+    for dump in dumps.iter_mut().filter(|d| d.form == Form::Traces && d.stated_total.is_none()) {
+        // A preamble that is pasted in part says less, but nothing else.
+        let same = stated.iter().find(|(kind, build, taken, _)| {
+            let agree = |a: bool, b: bool, same: bool| same || !a || !b;
+            *kind == dump.kind
+                && agree(build.is_some(), dump.build_id.is_some(), *build == dump.build_id)
+                && agree(taken.is_some(), dump.taken.is_some(), *taken == dump.taken)
+        });
+        dump.stated_total = same.map(|s| s.3);
+    }
     if foreign {
-        for dump in dumps.iter_mut().filter(|d| d.form == Form::Traces) {
+        let partial =
+            |d: &&mut Dump| d.form == Form::Traces && d.stated_total.is_none_or(|t| t > d.shown());
+        for dump in dumps.iter_mut().filter(partial) {
             dump.gaps.push("the traces are quoted in a text, which may leave some out".to_owned());
         }
     }

@@ -25,6 +25,7 @@ pub(super) fn class(class: FaultClass) -> &'static str {
         FaultClass::LeaderLoss => "leader loss",
         FaultClass::MemoryOverLimit => "memory over its limit",
         FaultClass::UnansweredRequests => "unanswered requests",
+        FaultClass::HotLock => "hot lock",
         FaultClass::Queue => "queue",
     }
 }

@@ -3,13 +3,14 @@
 
 use rustc_hash::FxHashSet;
 
-use crate::goroutine::Name;
+use crate::goroutine::{Known, Name};
 use crate::report::{
     Blast, Confidence, CycleStep, FaultClass, Finding, Level, ResourceKind, Severity,
 };
 
 use super::super::cycle::Edge;
 use super::super::holder::{Candidate, Candidates};
+use super::super::owner::Owner;
 use super::super::queue::Key;
 use super::super::remedy::remedy;
 use super::super::scene::Actor;
@@ -30,7 +31,13 @@ impl Locks<'_, '_> {
         let mut finding = self.describe(top);
         finding.class = FaultClass::LockOrderInversion;
         finding.severity = finding.severity.min(Severity::Serious);
-        let holder_of = |e: &Edge| &self.candidates[e.from].outside[e.holder];
+        let holder_of = |e: &Edge| {
+            let found = &self.candidates[e.from];
+            found
+                .outside
+                .get(e.holder)
+                .unwrap_or_else(|| &found.crossing[e.holder - found.outside.len()])
+        };
         finding.cycle = cycle
             .iter()
             .map(|edge| {
@@ -107,6 +114,7 @@ impl Locks<'_, '_> {
         }
         let forced = self.must_be_nested(q);
         let known = |c: &Candidate| c.exact || candidates.outside.is_empty();
+        let passed = |c: &Candidate| self.actor(c).count == 1;
         let level = |earned: bool| {
             if earned { Level::Likely } else { Level::Possible }
         };
@@ -128,19 +136,30 @@ impl Locks<'_, '_> {
         if let Some(level) = of(|op| op == LockOp::HeadWrite).map(again).min() {
             return Some((FaultClass::SelfDeadlock, level));
         }
-        let mut locking = of(|op| matches!(op, LockOp::Mutex | LockOp::QueuedWrite));
+        // Readers too: where no writer waits at the head, one has the lock.
+        let mut locking = candidates.nested.iter().filter(|c| match op(c) {
+            Some(LockOp::Mutex | LockOp::QueuedWrite) => true,
+            Some(LockOp::Read) => queue.heads == 0,
+            _ => false,
+        });
         if locking.clone().any(|c| again(c) == Level::Likely) {
             return Some((FaultClass::SelfDeadlock, Level::Likely));
         }
-        let first = locking.next()?;
-        let another = locking.any(|c| self.actor(c).stack != self.actor(first).stack);
+        // Of many, those that stand alone decide; crowds are their victims.
+        let lone: Vec<&Candidate> = locking.clone().filter(|c| passed(c)).collect();
+        let first = *lone.first().or(locking.clone().next().as_ref())?;
+        let another = if lone.is_empty() {
+            locking.any(|c| self.actor(c).stack != self.actor(first).stack)
+        } else {
+            lone.iter().any(|c| self.actor(c).stack != self.actor(first).stack)
+        };
         match queue.key {
             // Without addresses, nesting in one type is an inversion or a recursion.
             Key::Unknown if another => Some((FaultClass::LockOrderInversion, Level::Possible)),
             Key::Unknown | Key::Receiver(_) if !another => {
                 Some((FaultClass::SelfDeadlock, Level::Possible))
             }
-            _ if candidates.outside.is_empty() => Some((FaultClass::SelfDeadlock, Level::Possible)),
+            _ if self.only_loops(q) => Some((FaultClass::SelfDeadlock, Level::Possible)),
             _ => None,
         }
     }
@@ -273,9 +292,15 @@ impl Locks<'_, '_> {
                 let own: FxHashSet<u32> = stack.frames.iter().map(|f| f.function).collect();
                 let started = |a: &&Actor| match (scene.parent(a), number) {
                     (Some(parent), Some(number)) => parent == number,
-                    _ => scene.stack(a).created_by.is_some_and(|f| own.contains(&f)),
+                    _ => match scene.stack(a).created_by {
+                        Some(creator) => own.contains(&creator),
+                        None => self.may_have_started(held_by, holder.frame, a),
+                    },
                 };
-                (waiters.find(started)?, "the wait group")
+                match waiters.find(started) {
+                    Some(waiter) => (waiter, "the wait group"),
+                    None => return self.starved_group(q, holder, started),
+                }
             }
             // The loop on the other side of the type's channel is in the holder's queue.
             Wait::Send | Wait::Receive | Wait::Channel if holder.level <= Level::Likely => {
@@ -311,6 +336,121 @@ impl Locks<'_, '_> {
             step(held_by, holder.frame, name.clone(), what.to_owned()),
             step(waiter, depth, what.to_owned(), name),
         ])
+    }
+
+    /// Forms that do not say who started whom: a goroutine that begins in a closure of the function
+    /// that waits for its group, or in a method of the same type.
+    fn may_have_started(&self, parent: &Actor, frame: usize, child: &Actor) -> bool {
+        let scene = self.scene;
+        let waits = Name::of(scene.symbol(parent, frame));
+        let stack = scene.stack(child);
+        let root = stack.frames.iter().rfind(|f| scene.dump.known(f.function) == Known::Program);
+        let Some(root) = root.map(|f| Name::of(scene.dump.function(f.function))) else {
+            return false;
+        };
+        let same = (root.package, root.receiver) == (waits.package, waits.receiver);
+        same && waits.receiver.is_some() && (!root.closure || root.function == waits.function)
+    }
+
+    /// The candidate that waits for a group which its own queue keeps from ending.
+    pub(super) fn starving(&self, q: usize) -> Option<&Candidate> {
+        let group = |c: &&Candidate| self.wait(c) == Wait::Group;
+        let mut groups = self.candidates[q].outside.iter().filter(group);
+        let first = groups.next()?;
+        (groups.next().is_none() && self.counterpart(q, first).is_some()).then_some(first)
+    }
+
+    /// The holder waits for goroutines that it started; they wait for places in a bounded set, and
+    /// the lock's waiters have those: they stand in a call of the same function, past its entrance.
+    fn starved_group(
+        &self,
+        q: usize,
+        holder: &Candidate,
+        started: impl Fn(&&Actor) -> bool,
+    ) -> Option<Vec<CycleStep>> {
+        let scene = self.scene;
+        let for_place = |a: &&Actor| {
+            matches!(
+                scene.facts(a).wait,
+                Wait::Send | Wait::Receive | Wait::Select | Wait::Channel | Wait::Semaphore
+            )
+        };
+        let functions = |a: &Actor, from: usize| -> Vec<u32> {
+            let frames = scene.stack(a).frames.iter().skip(from).map(|f| f.function);
+            frames.filter(|&f| scene.dump.known(f) == Known::Program).collect()
+        };
+        for worker in scene.actors.iter().filter(started).filter(for_place) {
+            let depth = scene.facts(worker).depth;
+            let wants = functions(worker, depth);
+            for &a in &self.queues[q].actors {
+                let waiter = &scene.actors[a as usize];
+                let site = scene.facts(waiter).place.as_ref().map_or(0, |p| p.site);
+                let Some(&shared) = functions(waiter, site + 1).iter().find(|f| wants.contains(f))
+                else {
+                    continue;
+                };
+                let name = self.name(q);
+                let place = format!("a place in {}", Name::short(scene.dump.function(shared)));
+                let step = |actor: &Actor, frame, holds: &str, waits_for: &str| CycleStep {
+                    goroutine: scene.number(actor),
+                    holds: holds.to_owned(),
+                    waits_for: waits_for.to_owned(),
+                    frame: scene.symbol(actor, frame).to_owned(),
+                    evidence: Some(scene.evidence(actor, frame)),
+                };
+                return Some(vec![
+                    step(self.actor(holder), holder.frame, &name, "the wait group"),
+                    step(worker, depth, "the wait group", &place),
+                    step(waiter, site, &place, &name),
+                ]);
+            }
+        }
+        None
+    }
+
+    /// Two locks of one package whose holders nobody proves, but of which each has a lone goroutine
+    /// in the package that waits for the other: taken in opposite orders, perhaps.
+    pub(super) fn variables_crossed(
+        &self,
+        told: &FxHashSet<usize>,
+        stalled: &[bool],
+    ) -> Vec<Vec<Edge>> {
+        let scene = self.scene;
+        let open = |q: usize| {
+            stalled[q]
+                && !told.contains(&q)
+                && matches!(self.queues[q].owner, Owner::Variable { .. } | Owner::Package { .. })
+                && !self.candidates[q].outside.iter().any(|c| c.level <= Level::Likely)
+        };
+        // A function with one goroutine that asks for the second lock; a crowd only asks.
+        let crosses = |from: usize, to: usize| {
+            let found = &self.candidates[from];
+            let candidates = found.outside.iter().chain(&found.crossing).enumerate();
+            candidates
+                .filter(|(_, c)| self.next_queue(c) == Some(to) && self.actor(c).count == 1)
+                .min_by_key(|(_, c)| {
+                    let site = scene.facts(self.actor(c)).place.as_ref().map_or(0, |p| p.site);
+                    (!c.takes, c.frame.saturating_sub(site))
+                })
+                .map(|(holder, _)| Edge { from, to, holder })
+        };
+        let mut cycles = Vec::new();
+        let mut used: FxHashSet<usize> = FxHashSet::default();
+        for a in (0..self.queues.len()).filter(|&q| open(q)) {
+            for b in (a + 1..self.queues.len()).filter(|&q| open(q)) {
+                if used.contains(&a)
+                    || used.contains(&b)
+                    || self.queues[a].owner.package() != self.queues[b].owner.package()
+                {
+                    continue;
+                }
+                if let (Some(there), Some(back)) = (crosses(a, b), crosses(b, a)) {
+                    used.extend([a, b]);
+                    cycles.push(vec![there, back]);
+                }
+            }
+        }
+        cycles
     }
 
     /// Goroutines that can never leave a function that takes a lock: nobody waits for it yet.

@@ -88,6 +88,7 @@ impl Locks<'_, '_> {
         let (blast, worst) = self.blast(q);
         finding.blast_radius.extend(blast);
         finding.severity = finding.severity.min(worst);
+        finding.severity = self.weighed(&finding, q);
         let unmoved = self.unmoved(&self.queues[q]);
         if unmoved > 0 {
             finding.details.push(format!(
@@ -114,9 +115,11 @@ impl Locks<'_, '_> {
                         .to_owned(),
                 );
             }
-            finding
-                .collect_next
-                .push("a second dump ten seconds later: who moved, who did not".to_owned());
+            if !self.unmoved.followed {
+                finding
+                    .collect_next
+                    .push("a second dump ten seconds later: who moved, who did not".to_owned());
+            }
         }
         if finding.class == FaultClass::LostUnlock {
             let sites = finding.resource.sites.join(", ");
@@ -224,7 +227,12 @@ impl Locks<'_, '_> {
             reasons.push(format!("and waits for {blocked_on}"));
         }
         if level == Level::Possible {
-            reasons.push("nothing ties it to this very lock".to_owned());
+            let missing = match (candidate.exact, candidate.takes) {
+                (true, true) => "others fit as well",
+                (true, false) => "nothing shows that it has taken the lock",
+                _ => "nothing ties it to this very lock",
+            };
+            reasons.push(missing.to_owned());
         }
         Holder {
             goroutine: scene.number(actor),
