@@ -52,6 +52,8 @@ const WHOSE: &str = "agents";
 /// The name that every controller's certificate is for: an agent knows a controller by its
 /// authority, not by the address at which it happened to reach it.
 pub const SERVER_NAME: &str = "controller.agents.fairlead.dev";
+/// Stands for tokens for any node among what is revoked; no node has such a name.
+const ANY_NODE: &str = "*";
 /// Of a node's certificate, unless set otherwise.
 pub const LIFETIME: Duration = Duration::from_secs(24 * 60 * 60);
 /// For one request to the store.
@@ -68,7 +70,7 @@ struct Kept {
     certificates: Certificates,
     /// Base64; signs tokens.
     token_key: PrivateTokenKey,
-    /// What a node was given until then is refused.
+    /// What a node was given until then is refused; of [`ANY_NODE`], tokens for any node.
     #[serde(default)]
     revoked: BTreeMap<String, Timestamp>,
 }
@@ -223,8 +225,9 @@ pub enum Refused {
     #[error("the token is for another node")]
     OtherNode,
     #[error(
-        "the node was revoked after this was given; make a token with `fairlead agents token`, or \
-         delete the agent's pod for it to be given another of its own"
+        "this was given before the node was revoked, or is a token for any node from before some node \
+         was; make a token with `fairlead agents token`, or delete the agent's pod for it to be given \
+         another of its own"
     )]
     Revoked,
     #[error("a node's name has 1 to 253 characters of a-z, 0-9, '-' and '.'")]
@@ -354,7 +357,9 @@ impl Authority {
         if claim.node.as_deref().is_some_and(|only| only != node) {
             return Err(Refused::OtherNode);
         }
-        if kept.is_revoked(node, claim.made) {
+        // Whoever was revoked may have a token for any node, and any name is as good as another.
+        let for_any = claim.node.is_none() && kept.is_revoked(ANY_NODE, claim.made);
+        if for_any || kept.is_revoked(node, claim.made) {
             return Err(Refused::Revoked);
         }
         self.certify(kept, node, key, now)
@@ -422,7 +427,8 @@ impl Authority {
         Ok(Certified { certificate, authorities: kept.certificates.bundle(), until })
     }
 
-    /// Refuses, from now on, everything that `node` was given until now.
+    /// Refuses, from now on, everything that `node` was given until now, and every token for any node that
+    /// was made until now: its machine may have one.
     pub async fn revoke(&self, node: &str, deadline: Deadline) -> Result<(), NotRevoked> {
         if !is_node(node) {
             return Err(NotRevoked::BadName);
@@ -432,7 +438,8 @@ impl Authority {
             let found = self.objects.get::<Secret>(&self.secret, deadline).await;
             let found = found.map_err(NotRevoked::Store)?.ok_or(NotRevoked::NotYet)?;
             let mut kept = Kept::read(&found).ok_or(NotRevoked::NotYet)?;
-            kept.revoked.insert(node.to_owned(), Timestamp::now());
+            let now = Timestamp::now();
+            kept.revoked.extend([node, ANY_NODE].map(|whose| (whose.to_owned(), now)));
             let version = Version(found.resource_version().unwrap_or_default());
             let secret = kept.secret(&self.secret);
             match self.objects.apply(&secret, Expected::Version(version), deadline).await {

@@ -66,6 +66,7 @@ async fn what_was_given_before_a_revocation_is_worth_nothing_on_any_replica() {
     let World { authority, objects, tasks, _data } = world().await;
     let hour = Duration::from_secs(3600);
     let (token, _) = authority.token(None, hour).unwrap();
+    let (of_other, _) = authority.token(Some("node-2"), hour).unwrap();
     let bearer = Bearer { node: "node-1".into(), given: Timestamp::now() };
     let other = Bearer { node: "node-2".into(), given: bearer.given };
     assert!(authority.holds(&bearer));
@@ -79,7 +80,9 @@ async fn what_was_given_before_a_revocation_is_worth_nothing_on_any_replica() {
         assert!(!authority.holds(&bearer) && authority.holds(&other));
         assert_eq!(authority.renew(&bearer, &key()), Err(Refused::Revoked));
         assert_eq!(authority.enrol(token.expose(), "node-1", &key()), Err(Refused::Revoked));
-        assert!(authority.enrol(token.expose(), "node-2", &key()).is_ok());
+        // Nor as somebody else, by the token for any node that it may have kept.
+        assert_eq!(authority.enrol(token.expose(), "node-2", &key()), Err(Refused::Revoked));
+        assert!(authority.enrol(of_other.expose(), "node-2", &key()).is_ok());
     }
     // Two of one millisecond are one moment.
     tokio::time::sleep(Duration::from_millis(2)).await;
