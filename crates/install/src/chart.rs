@@ -175,10 +175,15 @@ impl Chart {
 pub fn namespace(release: &Release) -> Json {
     let (label, value) = POD_SECURITY_LABEL;
     let (part_of, ours) = PART_OF;
+    let name = &release.namespace;
     json!({
         "apiVersion": "v1",
         "kind": "Namespace",
-        "metadata": {"name": release.namespace, "labels": {part_of: ours, label: value}},
+        "metadata": {
+            "name": name,
+            // From 1.21 on the server says so itself. By it the webhook leaves our own namespace alone.
+            "labels": {part_of: ours, label: value, "kubernetes.io/metadata.name": name},
+        },
     })
 }
 

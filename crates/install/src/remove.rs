@@ -8,7 +8,7 @@
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use flow::Deadline;
 use serde_json::Value;
@@ -18,8 +18,10 @@ use crate::cluster::{Cluster, Error, Reference};
 use crate::on_nodes::{Task, linux_nodes};
 use crate::record::{Record, Unread};
 use crate::rollout::Progress;
+use crate::status::CONTROLLER;
 
 const OURS: &str = "fairlead.dev/v1alpha1";
+const LOOK: Duration = Duration::from_millis(300);
 
 #[derive(Debug, thiserror::Error)]
 pub enum Failed {
@@ -125,15 +127,7 @@ impl Removal<'_> {
         if !self.keep_definitions {
             self.step("meshes", Self::remove_meshes).await?;
         }
-        let deployment = Reference::new("apps/v1", "Deployment", inside, "fairlead-controller");
-        self.gone("controllers", &[deployment]).await?;
-        let webhook = Reference::new(
-            "admissionregistration.k8s.io/v1",
-            "ValidatingWebhookConfiguration",
-            None,
-            "fairlead-admission",
-        );
-        self.gone("webhook", &[webhook]).await?;
+        self.remove_controllers().await?;
         let agents = Reference::new("apps/v1", "DaemonSet", inside, "fairlead-agent");
         let had_agents = self.cluster.get(&agents).await?.is_some();
         self.gone("agents", &[agents]).await?;
@@ -156,6 +150,38 @@ impl Removal<'_> {
             let detail = format!("{count} removed");
             (self.tell)(Progress::Done { step, detail, took: began.elapsed() });
         }
+        Ok(())
+    }
+
+    /// Controllers, and the registration of their webhook. A registration that says `fail` and that nobody
+    /// answers would keep the cluster from removing the controllers' own objects, and a leader that is
+    /// still there puts back what is taken away: so it goes again and again until the last one is gone.
+    async fn remove_controllers(&mut self) -> Result<(), Failed> {
+        let began = Instant::now();
+        let deployment =
+            Reference::new("apps/v1", "Deployment", Some(self.namespace), "fairlead-controller");
+        let webhook = Reference::new(
+            "admissionregistration.k8s.io/v1",
+            "ValidatingWebhookConfiguration",
+            None,
+            "fairlead-admission",
+        );
+        self.cluster.delete(&deployment).await?;
+        loop {
+            self.cluster.delete(&webhook).await?;
+            let pods = self.cluster.list("v1", "Pod", Some(self.namespace), CONTROLLER).await?;
+            if pods.is_empty() && self.cluster.get(&deployment).await?.is_none() {
+                break;
+            }
+            if self.deadline.has_passed() {
+                return Err(Failed::Stays(deployment.to_string(), began.elapsed().as_secs()));
+            }
+            (self.tell)(Progress::Waiting(format!("controllers: {} are ending", pods.len())));
+            tokio::time::sleep(LOOK).await;
+        }
+        self.delete_all(&[webhook]).await?;
+        let detail = "removed, and the webhook's registration".to_owned();
+        (self.tell)(Progress::Done { step: "controllers", detail, took: began.elapsed() });
         Ok(())
     }
 

@@ -248,7 +248,8 @@ impl Rollout<'_> {
         if labels[PART_OF.0] == PART_OF.1 {
             return Ok(());
         }
-        if labels[POD_SECURITY_LABEL.0].as_str().is_some_and(|level| level != POD_SECURITY_LABEL.1) {
+        if labels[POD_SECURITY_LABEL.0].as_str().is_some_and(|level| level != POD_SECURITY_LABEL.1)
+        {
             let (label, level) = POD_SECURITY_LABEL;
             let note = format!(
                 "the namespace {} does not admit privileged pods, which agents are: label it {label}={level}",

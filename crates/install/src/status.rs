@@ -8,7 +8,8 @@ use crate::cluster::{Cluster, Reference};
 use crate::ready::{readiness, trouble};
 use crate::record::{Record, Unread};
 
-const CONTROLLER: &str = "app.kubernetes.io/name=fairlead-controller";
+/// Selects the controllers' pods.
+pub(crate) const CONTROLLER: &str = "app.kubernetes.io/name=fairlead-controller";
 const AGENT: &str = "app.kubernetes.io/name=fairlead-agent";
 /// Held by the controller that leads; longer without renewal and nobody does.
 const LEASE: &str = "fairlead-controller";

@@ -271,8 +271,7 @@ fn run_install(args: &Install) -> Verdict {
         let rendered = args.cluster.render(&cluster, &args.chart, None).await?;
         if !args.skip_checks {
             let now = Timestamp::now();
-            let checked =
-                check::check(&cluster, namespace, &rendered.objects, now).await;
+            let checked = check::check(&cluster, namespace, &rendered.objects, now).await;
             refuse(&checked.map_err(|error| explain(&error))?, &mut teller)?;
         }
         let wanted = args.chart.record(&rendered, None)?;

@@ -90,7 +90,10 @@ impl Stage {
     /// The command line as an administrator of the cluster has it.
     fn command(&self, args: &[&str]) -> Command {
         let mut command = Command::new(fairlead());
-        command.args(args).env("KUBECONFIG", self.cluster.kubeconfig()).env("HOME", self.home.path());
+        command
+            .args(args)
+            .env("KUBECONFIG", self.cluster.kubeconfig())
+            .env("HOME", self.home.path());
         command.stdin(Stdio::null());
         command
     }
@@ -131,7 +134,11 @@ impl Stage {
     #[track_caller]
     fn inside(&self, args: &[&str]) -> String {
         let mut command = vec![
-            "--namespace=fairlead", "exec", "deployment/fairlead-controller", "--", "/usr/local/bin/fairlead",
+            "--namespace=fairlead",
+            "exec",
+            "deployment/fairlead-controller",
+            "--",
+            "/usr/local/bin/fairlead",
         ];
         command.extend(args);
         self.cluster.kubectl(&command)
@@ -165,8 +172,12 @@ fn kube_cluster_is_installed_used_upgraded_and_left_as_it_was() {
         return testkit::need::skip(concat!(module_path!(), "::kube_cluster"), why);
     }
     let stage = Stage::set();
-    let clean: BTreeMap<u32, BTreeSet<String>> =
-        stage.cluster.nodes().into_iter().map(|node| (node, stage.cluster.leftovers(node))).collect();
+    let clean: BTreeMap<u32, BTreeSet<String>> = stage
+        .cluster
+        .nodes()
+        .into_iter()
+        .map(|node| (node, stage.cluster.leftovers(node)))
+        .collect();
 
     it_is_checked_and_installed(&stage);
     used::pods_and_services_work(&stage);
@@ -186,15 +197,26 @@ fn it_is_checked_and_installed(stage: &Stage) {
     let components = "--components=net,guard,mesh,console,admission";
     let nothing = stage.run(&["status"]);
     assert_eq!(nothing.status.code(), Some(1), "{}", text(&nothing.stdout));
-    let found = stage.json(&["install", "check", "--values", values, components, "--on-nodes", "-o", "json"]);
+    let found = stage.json(&[
+        "install",
+        "check",
+        "--values",
+        values,
+        components,
+        "--on-nodes",
+        "-o",
+        "json",
+    ]);
     let failed: Vec<_> =
         found.as_array().unwrap().iter().filter(|one| one["verdict"] == "failure").collect();
     assert!(failed.is_empty(), "{failed:?}");
-    let on_nodes = found.as_array().unwrap().iter().filter(|one| one["check"] == "nftables").count();
+    let on_nodes =
+        found.as_array().unwrap().iter().filter(|one| one["check"] == "nftables").count();
     assert_eq!(on_nodes, 3, "{found}");
 
     // What was written for GitOps is what is applied.
-    let planned = stage.json(&["install", "--dry-run", "--values", values, components, "-o", "json"]);
+    let planned =
+        stage.json(&["install", "--dry-run", "--values", values, components, "-o", "json"]);
     assert!(planned.as_array().unwrap().iter().any(|object| object["kind"] == "DaemonSet"));
 
     let done = stage.json(&["install", "--values", values, components, "-o", "json"]);
@@ -213,7 +235,10 @@ fn it_is_upgraded_under_load(stage: &Stage) {
     println!("upgraded in {} s: {}", done["seconds"], done["steps"]);
     load.stop_and_judge(stage);
     let images = stage.cluster.kubectl(&[
-        "--namespace=fairlead", "get", "pods", "--output=jsonpath={.items[*].spec.containers[0].image}",
+        "--namespace=fairlead",
+        "get",
+        "pods",
+        "--output=jsonpath={.items[*].spec.containers[0].image}",
     ]);
     assert!(!images.contains("before") && images.contains(NOW), "{images}");
     stage.is_well();
@@ -227,7 +252,10 @@ fn an_upgrade_that_fails_is_taken_back(stage: &Stage) {
     assert!(told.contains("was taken back") && told.contains("ErrImageNeverPull"), "{told}");
     stage.is_well();
     let images = stage.cluster.kubectl(&[
-        "--namespace=fairlead", "get", "pods", "--output=jsonpath={.items[*].spec.containers[0].image}",
+        "--namespace=fairlead",
+        "get",
+        "pods",
+        "--output=jsonpath={.items[*].spec.containers[0].image}",
     ]);
     assert!(!images.contains("nowhere"), "{images}");
 }

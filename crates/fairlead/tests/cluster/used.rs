@@ -21,7 +21,8 @@ fn addresses(pods: &[Value]) -> Vec<String> {
 /// From inside a pod: every one of these answers.
 #[track_caller]
 fn reaches(stage: &Stage, pod: &str, urls: &[String]) {
-    let ask = "for to; do timeout 5 wget -qO /dev/null $to || { echo no answer from $to; exit 1; }; done";
+    let ask =
+        "for to; do timeout 5 wget -qO /dev/null $to || { echo no answer from $to; exit 1; }; done";
     let mut command = vec!["exec", pod, "--", "sh", "-c", ask, "sh"];
     command.extend(urls.iter().map(String::as_str));
     stage.cluster.kubectl(&command);
@@ -36,7 +37,12 @@ pub(crate) fn pods_and_services_work(stage: &Stage) {
     let mut urls: Vec<_> =
         addresses(&pods).iter().map(|address| format!("http://{address}:8080/name")).collect();
     urls.push("http://web.default/name".to_owned());
-    urls.extend(cluster.nodes().iter().map(|node| format!("http://{}:30080/name", cluster.node_address(*node))));
+    urls.extend(
+        cluster
+            .nodes()
+            .iter()
+            .map(|node| format!("http://{}:30080/name", cluster.node_address(*node))),
+    );
     for pod in &pods {
         reaches(stage, &field(pod, "/metadata/name"), &urls);
     }
@@ -54,7 +60,10 @@ pub(crate) fn a_hundred_pods_start_while_an_agent_is_killed(stage: &Stage) {
     });
     cluster.in_node(2, &["pkill", "-KILL", "-f", "^/usr/local/bin/fairlead agent"]);
     let pods = cluster.wait_pods("default", "app=web", PODS, SOON);
-    println!("{PODS} pods Ready after {:.1} s, an agent killed meanwhile", began.elapsed().as_secs_f64());
+    println!(
+        "{PODS} pods Ready after {:.1} s, an agent killed meanwhile",
+        began.elapsed().as_secs_f64()
+    );
     let found: BTreeSet<_> = addresses(&pods).into_iter().collect();
     assert_eq!(found.len(), PODS, "an address was given twice");
     let urls: Vec<_> = found.iter().map(|address| format!("http://{address}:8080/name")).collect();
@@ -113,11 +122,18 @@ pub(crate) fn the_map_names_workloads(stage: &Stage) {
     let began = Instant::now();
     let line = cluster.wait_for("the conversation of two pods", SOON, || {
         let command = [
-            "--namespace=fairlead", "exec", "deployment/fairlead-controller", "--",
-            "/usr/local/bin/fairlead", "conversations", "-o", "json",
+            "--namespace=fairlead",
+            "exec",
+            "deployment/fairlead-controller",
+            "--",
+            "/usr/local/bin/fairlead",
+            "conversations",
+            "-o",
+            "json",
         ];
         let said = cluster.try_kubectl(&command)?;
-        let found: Value = serde_json::from_str(&said).map_err(|error| format!("{error}: {said}"))?;
+        let found: Value =
+            serde_json::from_str(&said).map_err(|error| format!("{error}: {said}"))?;
         let named = said.contains("web") && said.contains("8080");
         if named { Ok(found) } else { Err(said) }
     });
@@ -142,7 +158,12 @@ impl Drop for Up {
 /// Our own command line, through a server of ours and the cluster's API server, at a real kubelet.
 pub(crate) fn logs_exec_and_forward_work(stage: &Stage) {
     let data = stage.home.path().join("up");
-    let mut command = stage.command(&["up", "--api-listen=127.0.0.1:0", "--admin-listen=127.0.0.1:0", "--agents-listen=127.0.0.1:0"]);
+    let mut command = stage.command(&[
+        "up",
+        "--api-listen=127.0.0.1:0",
+        "--admin-listen=127.0.0.1:0",
+        "--agents-listen=127.0.0.1:0",
+    ]);
     command.arg("--data").arg(&data).stdout(Stdio::piped()).stderr(Stdio::null());
     let mut up = Up(command.spawn().unwrap());
     let mut lines = BufReader::new(up.0.stdout.take().unwrap()).lines();
@@ -175,7 +196,8 @@ pub(crate) fn logs_exec_and_forward_work(stage: &Stage) {
         let address = told.split_whitespace().find(|word| word.starts_with("127.0.0.1:"));
         let address = address.unwrap_or_else(|| panic!("{told}")).trim_end_matches(',').to_owned();
         for n in 0..100 {
-            let answer = get(&address).unwrap_or_else(|error| panic!("{target}, request {n}: {error}"));
+            let answer =
+                get(&address).unwrap_or_else(|error| panic!("{target}, request {n}: {error}"));
             assert!(answer.contains("web-"), "{target}, request {n}: {answer}");
         }
     }

@@ -75,7 +75,8 @@ fn a_failure_names_every_workload_and_its_pods() {
 #[test]
 fn an_old_server_is_sent_no_rules() {
     let mut definition = object("apiextensions.k8s.io/v1", "CustomResourceDefinition", "pools");
-    definition["spec"] = json!({"versions": [{"schema": {"x-kubernetes-validations": [1], "type": "object"}}]});
+    definition["spec"] =
+        json!({"versions": [{"schema": {"x-kubernetes-validations": [1], "type": "object"}}]});
     let of = |minor| Version { minor, text: String::new() };
     let new = fitted(vec![definition.clone()], &of(25));
     assert_eq!(new, [definition.clone()]);

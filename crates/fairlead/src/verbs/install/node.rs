@@ -14,7 +14,11 @@ const ADMIN: (&str, u16) = ("127.0.0.1", 7682);
 pub(super) fn check() -> Vec<Finding> {
     let mut found = vec![
         asked("nftables", conntrack::probe(), "load the module nf_tables"),
-        asked("conntrack", list_connections(), "load the modules nf_conntrack and nf_conntrack_netlink"),
+        asked(
+            "conntrack",
+            list_connections(),
+            "load the modules nf_conntrack and nf_conntrack_netlink",
+        ),
         reverse_path(Path::new("/proc/sys/net/ipv4/conf/all/rp_filter")),
         forwarding(Path::new("/proc/sys/net/ipv4/ip_forward")),
         bridges(Path::new("/proc/sys/net/bridge/bridge-nf-call-iptables")),
