@@ -111,7 +111,7 @@ fn review_of(image: &str, escaped: usize) -> String {
     )
 }
 
-fn chunked(text: String) -> Body {
+fn chunked(text: &str) -> Body {
     let chunks: Vec<_> = text
         .as_bytes()
         .chunks(1 << 16)
@@ -129,7 +129,7 @@ fn response(body: &str) -> Value {
 async fn a_review_is_read_however_large_an_api_server_can_make_it() {
     let stand = Stand::with(true, Some("protect")).await;
     for (image, allowed) in [("evil/miner", false), ("web/cart", true)] {
-        for body in [Body::from(review_of(image, 7 << 20)), chunked(review_of(image, 36 << 20))] {
+        for body in [Body::from(review_of(image, 7 << 20)), chunked(&review_of(image, 36 << 20))] {
             let (status, body) = stand.send("/admit?timeout=10s", body).await;
             let answer = response(&body);
             assert_eq!((status, &answer["allowed"]), (StatusCode::OK, &json!(allowed)), "{answer}");
@@ -152,9 +152,9 @@ async fn what_is_too_large_is_refused_by_name_where_rules_refuse() {
         let text = review_of("web/cart", LARGEST + (1 << 20));
         let announced = Request::post("/admit?timeout=10s")
             .header(header::CONTENT_LENGTH, text.len())
-            .body(chunked(text.clone()))
+            .body(chunked(&text))
             .unwrap();
-        let silent = Request::post("/admit?timeout=10s").body(chunked(text)).unwrap();
+        let silent = Request::post("/admit?timeout=10s").body(chunked(&text)).unwrap();
         for request in [announced, silent] {
             let (status, body) = stand.ask(request).await;
             if refused {
@@ -175,21 +175,21 @@ async fn what_is_too_large_is_refused_by_name_where_rules_refuse() {
 #[tokio::test]
 async fn large_reviews_take_turns_and_one_that_gets_none_is_refused() {
     let stand = Stand::with(true, Some("protect")).await;
-    let all =
-        (0..6).map(|_| stand.send("/admit?timeout=30s", chunked(review_of("evil/miner", 6 << 20))));
+    let all = (0..6)
+        .map(|_| stand.send("/admit?timeout=30s", chunked(&review_of("evil/miner", 6 << 20))));
     for (status, body) in futures::future::join_all(all).await {
         assert_eq!((status, &response(&body)["allowed"]), (StatusCode::OK, &json!(false)));
         assert!(body.contains("no-miners"), "it was read: {body}");
     }
     let held = stand.webhook.large.clone().acquire_owned().await.unwrap();
-    let large = stand.send("/admit?timeout=1s", chunked(review_of("web/cart", 2 << 20))).await;
+    let large = stand.send("/admit?timeout=1s", chunked(&review_of("web/cart", 2 << 20))).await;
     let answer = response(&large.1);
     assert_eq!((large.0, &answer["allowed"]), (StatusCode::OK, &json!(false)), "{answer}");
     assert!(answer["status"]["message"].as_str().unwrap().contains("try again"), "{answer}");
     // It is in nobody's way.
     assert_eq!(stand.send("/admit", review()).await.0, StatusCode::OK);
     drop(held);
-    let again = stand.send("/admit", chunked(review_of("web/cart", 2 << 20))).await;
+    let again = stand.send("/admit", chunked(&review_of("web/cart", 2 << 20))).await;
     assert_eq!(response(&again.1)["allowed"], true);
 }
 
