@@ -4,6 +4,7 @@
 //! same become one: their counts add up, and the rest is of the later one. Every replica puts the same
 //! lines together in the same way.
 
+use std::cmp::Reverse;
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 
@@ -38,7 +39,7 @@ impl AdmissionAudit {
         whole.lines = wanted
             .map(|(subject, line)| AdmissionLine { id: id(&subject, &line), ..line })
             .collect();
-        whole.lines.sort_by(|one, other| (other.last, other.id).cmp(&(one.last, one.id)));
+        whole.lines.sort_by_key(|line| Reverse((line.last, line.id)));
         whole.lines.truncate(asked.limit());
         whole
     }
