@@ -120,8 +120,9 @@ pub fn begin(
     claims.watch_definitions(objects.clone(), addresses.clone(), pools_ready, &tasks);
     let nodes = Snapshot::new(if config.kubernetes { Nodes::Unknown } else { Nodes::Absent });
     if config.kubernetes {
-        let watch = trust::watch_nodes(objects.clone(), nodes.clone(), tasks.stopping());
-        tasks.spawn("net-nodes", watch);
+        let (blocks, stop) = (claims.blocks(), tasks.stopping());
+        let keep = trust::keep_nodes(objects.clone(), blocks, nodes.clone(), stop);
+        tasks.spawn("net-nodes", keep);
     }
     let trust = Trust {
         node: config.node.clone(),

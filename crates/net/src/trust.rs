@@ -15,19 +15,33 @@
 //!   pods may still be there. A restart forgets that.
 //! - Until pools and `Node`s have been told, nobody new is believed, and no route is taken away.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
+use std::time::Duration;
 
-use flow::{Snapshot, Stop};
+use flow::{Deadline, Snapshot, Stop};
 use imbl::OrdMap;
 use ipnet::IpNet;
 use k8s_openapi::api::core::v1::Node;
 use objects::kinds::{AddressBlock, MOST_BLOCK_BITS, Networks};
-use objects::{Event, Objects, Within};
+use objects::{Event, Id, Objects, Within};
+use tokio::time::{Instant, sleep};
+use tracing::{debug, warn};
 
 use crate::claims::{Blocks, name_of};
 use crate::pool::Shapes;
 use crate::routes::Block;
+
+/// How long the list of all Nodes may take, and one Node.
+const LIST: Duration = Duration::from_secs(60);
+const CALL: Duration = Duration::from_secs(5);
+/// How long a Node is taken for what it was, although a block says otherwise: at first, and at most.
+const AGAIN: Duration = Duration::from_secs(5);
+const LONGEST: Duration = Duration::from_secs(30 * 60);
+/// How many Nodes are asked for in a row, and the pause after that: blocks that name Nodes which nobody has
+/// cost no more.
+const AT_ONCE: usize = 16;
+const PACE: Duration = Duration::from_millis(200);
 
 /// The addresses of nodes, as their `Node`s have them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -91,9 +105,7 @@ impl Trust {
         } else if self.shapes.read(Option::is_none) {
             Some("the address pools have not been told yet")
         } else if self.nodes.read(|nodes| *nodes == Nodes::Unknown) {
-            Some(
-                "the Nodes have not been told yet: see whether this agent may list and watch nodes",
-            )
+            Some("the Nodes have not been told yet: see whether this agent may list and get nodes")
         } else {
             None
         }
@@ -223,6 +235,113 @@ pub(crate) fn misplaced(nodes: &Nodes, block: &AddressBlock) -> Option<String> {
     let Nodes::Told(nodes) = nodes else { return None };
     let has = nodes.get(&block.spec.node)?;
     reached(&block.spec.node, &block.spec.node_addresses, has).1
+}
+
+/// Keeps what is needed of `nodes` for as many agents as there are nodes: all of them once, then each one
+/// when a block names a node that is not known, or an address that it is not known to have. A watch would
+/// bring every node's heartbeat to every agent: some 15 KB every five minutes of each.
+pub(crate) async fn keep_nodes(
+    objects: Objects,
+    blocks: Snapshot<Blocks>,
+    nodes: Snapshot<Nodes>,
+    stop: Stop,
+) {
+    let mut failing = false;
+    loop {
+        let all = Within::default();
+        let listed = objects.list::<Node>(&all, Deadline::after(LIST));
+        match stop.bound(listed).await {
+            None => return,
+            Some(Ok(all)) => {
+                let told = all.items.iter().map(|node| (name_of(node), addresses(node)));
+                nodes.publish(Nodes::Told(told.collect()));
+                break;
+            }
+            Some(Err(error)) if !failing => {
+                let error = flow::sentence(&error);
+                warn!(error, "the Nodes cannot be listed: no new route to a block is made");
+                failing = true;
+            }
+            Some(Err(_)) => {}
+        }
+        if stop.bound(sleep(AGAIN)).await.is_none() {
+            return;
+        }
+    }
+    let mut changes = blocks.subscribe();
+    let mut asked = BTreeMap::<String, Asked>::new();
+    loop {
+        let now = Instant::now();
+        let unsure = unsure(&blocks.load(), &nodes.load());
+        asked.retain(|name, _| unsure.contains_key(name));
+        let is_due = |(name, said): &(String, BTreeSet<IpAddr>)| {
+            asked.get(name).is_none_or(|asked| asked.said != *said || asked.again <= now)
+        };
+        let due: Vec<_> = unsure.into_iter().filter(is_due).take(AT_ONCE).collect();
+        let more = due.len() == AT_ONCE;
+        for (name, said) in due {
+            let id = Id::cluster(&name);
+            let got = objects.get::<Node>(&id, Deadline::after(CALL));
+            match stop.bound(got).await {
+                None => return,
+                Some(Ok(found)) => {
+                    let found = found.map(|node| addresses(&node));
+                    nodes.update(|nodes| learn(nodes, &name, found));
+                }
+                Some(Err(error)) => debug!(node = name, %error, "a Node cannot be read"),
+            }
+            let before = asked.get(&name).filter(|asked| asked.said == said);
+            let wait = before.map_or(AGAIN, |asked| (asked.wait * 2).min(LONGEST));
+            asked.insert(name, Asked { said, wait, again: Instant::now() + wait });
+        }
+        let woken = async {
+            tokio::select! {
+                _ = changes.changed() => {}
+                () = sleep(if more { Duration::ZERO } else { AGAIN }) => {}
+            }
+            sleep(PACE).await;
+        };
+        if stop.bound(woken).await.is_none() {
+            return;
+        }
+    }
+}
+
+/// A Node that was asked for and did not settle it.
+#[derive(Debug)]
+struct Asked {
+    /// The addresses that blocks said it has: when they say others, it is asked for at once.
+    said: BTreeSet<IpAddr>,
+    /// Twice as long each time: a node that is never as its block says costs next to nothing.
+    wait: Duration,
+    again: Instant,
+}
+
+/// Nodes of blocks that are not known, or not at the addresses that their blocks say; with all that those
+/// say.
+fn unsure(blocks: &Blocks, nodes: &Nodes) -> BTreeMap<String, BTreeSet<IpAddr>> {
+    let mut unsure = BTreeMap::<String, BTreeSet<IpAddr>>::new();
+    let Nodes::Told(told) = nodes else { return unsure };
+    for block in blocks.by_name.values() {
+        let (node, says) = (&block.spec.node, &block.spec.node_addresses);
+        if told.get(node).is_none_or(|has| says.iter().any(|says| !has.contains(says))) {
+            unsure.entry(node.clone()).or_default().extend(says);
+        }
+    }
+    unsure
+}
+
+/// Says whether that is news.
+fn learn(nodes: &mut Nodes, name: &str, found: Option<Vec<IpAddr>>) -> bool {
+    let Nodes::Told(told) = nodes else { return false };
+    match found {
+        Some(found) if told.get(name) == Some(&found) => false,
+        Some(found) => {
+            told.insert(name.to_owned(), found);
+            true
+        }
+        None => told.remove(name).is_some(),
+    }
 }
 
 /// Keeps `nodes` as the store tells. A heartbeat changes nothing here, and wakes nobody.
