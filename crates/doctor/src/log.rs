@@ -11,6 +11,7 @@
 
 pub(crate) mod fields;
 mod findings;
+mod flight;
 pub(crate) mod line;
 mod requests;
 mod signs;
@@ -20,6 +21,7 @@ mod template;
 use std::collections::BTreeMap;
 
 pub(crate) use self::findings::Onset;
+use self::flight::Flight;
 use self::line::{Dialect, Level, Record};
 use self::requests::{Begun, Requests};
 use self::signs::{DURATION_KEYS, ID_KEYS, LIMIT_KEYS, Sign, USED_KEYS};
@@ -77,6 +79,7 @@ pub(crate) struct Logs {
     events: Vec<Event>,
     memory: Vec<MemoryFact>,
     latency: BTreeMap<String, (Latency, Evidence)>,
+    flight: Flight,
     curve: Curve,
     lines: u64,
     first: Option<Millis>,
@@ -175,6 +178,7 @@ impl Logs {
         if traits.has_memory {
             self.take_memory(record, at);
         }
+        self.flight.line(record, || at.evidence());
         if traits.has_duration {
             self.take_duration(record, at);
         }
@@ -208,6 +212,10 @@ impl Logs {
             duration_ms(std::str::from_utf8(value).ok()?, *unit)
         });
         let Some(ms) = found else { return };
+        if flight::goes_on(record.message) {
+            return self.flight.still_runs(ms / 1000.0, || at.evidence());
+        }
+        self.flight.ended(ms / 1000.0, || at.evidence());
         let what = record
             .fields
             .get(&["grpc.method", "method", "rpc", "handler", "url", "path"])
@@ -235,6 +243,7 @@ impl Logs {
             events: self.events,
             memory: self.memory,
             latency: self.latency,
+            flight: self.flight,
             curve: self.curve,
             first: self.first,
             last: self.last,
@@ -250,6 +259,7 @@ pub(crate) struct Story {
     events: Vec<Event>,
     pub(crate) memory: Vec<MemoryFact>,
     pub(crate) latency: BTreeMap<String, (Latency, Evidence)>,
+    flight: Flight,
     curve: Curve,
     first: Option<Millis>,
     last: Option<Millis>,

@@ -142,7 +142,7 @@ impl<'s, 'd> Locks<'s, 'd> {
             && !self.has_lasted(q)
             && self.next_best_is_running(q)
         {
-            return (Some(self.hot(q)), extra);
+            return (Some(self.hot(q)), None);
         }
         let mut finding = self.describe(q);
         let ambiguous = queue.instances() > 1;

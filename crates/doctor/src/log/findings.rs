@@ -46,6 +46,7 @@ impl Story {
                 findings.push(self.unanswered(template, begun));
             }
         }
+        findings.extend(self.crowded());
         findings.extend(self.leader_loss());
         findings.extend(self.killed_for_memory());
         let told = self.templates.iter().filter_map(|(_, t)| match t.sign()? {

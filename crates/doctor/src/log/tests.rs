@@ -169,3 +169,36 @@ proptest::proptest! {
         story.events();
     }
 }
+
+#[test]
+fn many_in_flight_that_end_after_minutes_are_a_queue() {
+    let mut text = String::new();
+    for n in 0..40 {
+        text += &klog(n * 10, &format!("server: {} requests in flight", 100 + 5 * n));
+        text += &klog(n * 10, &format!("request completed duration={}s", 61 + n));
+    }
+    let found = find(&story(&text), FaultClass::Queue).expect("a queue");
+    assert_eq!(found.waiters.total, 295);
+    assert!(found.details[0].contains("40 of 40"), "{:?}", found.details);
+    // The same load with quick answers is load.
+    let quick = text.replace("duration=", "duration=0.0");
+    assert!(find(&story(&quick), FaultClass::Queue).is_none());
+    // Few in flight are few.
+    let few = text.replace(" requests in flight", "% requests done");
+    assert!(find(&story(&few), FaultClass::Queue).is_none());
+}
+
+#[test]
+fn a_reporting_threshold_is_no_clients_deadline() {
+    let mut text = String::new();
+    for n in 0..40 {
+        text += &klog(
+            n * 10,
+            &format!("request still running method=Add duration=30s inflight={}", 200 + n),
+        );
+    }
+    let story = story(&text);
+    assert!(story.latencies().is_empty(), "when it is reported is not how long it takes");
+    let found = find(&story, FaultClass::Queue).expect("a queue");
+    assert!(found.details[0].contains("no client's deadline"), "{:?}", found.details);
+}

@@ -77,6 +77,8 @@ impl Calls<'_> {
     pub(super) fn figures(&self) -> String {
         let started = self.started.last();
         let share = if self.handled > 0.0 { 100.0 * self.failed / self.handled } else { 0.0 };
+        // An empty sum is minus zero.
+        let share = share + 0.0;
         format!(
             "{}: {} started, {} handled, of these {} failed ({share:.0} %), {} in flight",
             self.method,

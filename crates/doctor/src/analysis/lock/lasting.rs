@@ -128,3 +128,6 @@ impl Locks<'_, '_> {
         finding.severity.max(least)
     }
 }
+
+#[cfg(test)]
+mod tests;
