@@ -100,7 +100,7 @@ impl Load {
         assert!(failed.is_empty(), "{} of {asked} connections failed: {failed:?}", failed.len());
         assert!(asked > 30, "only {asked} connections");
         told.push(format!("{asked} connections between pods"));
-        println!("during the upgrade: {}, none failed", told.join(", "));
+        eprintln!("during the upgrade: {}, none failed", told.join(", "));
         stage.cluster.kubectl(&["delete", "pod", "client", "--wait=false"]);
     }
 }

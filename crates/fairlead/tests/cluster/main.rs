@@ -72,11 +72,11 @@ impl Stage {
         let archive = image(home.path(), BEFORE);
         let newer = image(home.path(), NOW);
         let cluster = Cluster::start(Network::None);
-        println!("three nodes after {:.1} s", cluster.took().as_secs_f64());
+        eprintln!("three nodes after {:.1} s", cluster.took().as_secs_f64());
         let began = Instant::now();
         cluster.load_archive(&archive);
         cluster.load_archive(&newer);
-        println!("images loaded after {:.1} s", began.elapsed().as_secs_f64());
+        eprintln!("images loaded after {:.1} s", began.elapsed().as_secs_f64());
         let values = home.path().join("values.yaml");
         let text = format!(
             "image: {{repository: local/fairlead, tag: before, pullPolicy: Never}}\n\
@@ -220,11 +220,11 @@ fn it_is_checked_and_installed(stage: &Stage) {
     assert!(planned.as_array().unwrap().iter().any(|object| object["kind"] == "DaemonSet"));
 
     let done = stage.json(&["install", "--values", values, components, "-o", "json"]);
-    println!("installed in {} s: {}", done["seconds"], done["steps"]);
+    eprintln!("installed in {} s: {}", done["seconds"], done["steps"]);
     stage.cluster.wait_nodes_ready(SOON);
     // The leader is elected, registers the webhook and looks at the pool within seconds.
     stage.is_well();
-    println!("{}", stage.ok(&["status"]));
+    eprintln!("{}", stage.ok(&["status"]));
     // Again changes nothing and waits for nothing.
     stage.ok(&["install", "--values", values, components]);
 }
@@ -232,7 +232,7 @@ fn it_is_checked_and_installed(stage: &Stage) {
 fn it_is_upgraded_under_load(stage: &Stage) {
     let load = Load::start(stage);
     let done = stage.json(&["upgrade", "--set", "image.tag=now", "-o", "json"]);
-    println!("upgraded in {} s: {}", done["seconds"], done["steps"]);
+    eprintln!("upgraded in {} s: {}", done["seconds"], done["steps"]);
     load.stop_and_judge(stage);
     let images = stage.cluster.kubectl(&[
         "--namespace=fairlead",
@@ -275,7 +275,7 @@ fn it_is_removed(stage: &Stage, clean: &BTreeMap<u32, BTreeSet<String>>) {
     let unasked = stage.run(&["uninstall"]);
     assert!(text(&unasked.stderr).contains("--yes"), "{}", text(&unasked.stderr));
     let done = stage.json(&["uninstall", "--yes", "-o", "json"]);
-    println!("removed in {} s: {}", done["seconds"], done["steps"]);
+    eprintln!("removed in {} s: {}", done["seconds"], done["steps"]);
     assert_eq!(done["nodes"], serde_json::json!({}), "{done}");
 
     let kinds = "customresourcedefinitions,clusterroles,clusterrolebindings,validatingwebhookconfigurations,namespaces,priorityclasses";

@@ -60,7 +60,7 @@ pub(crate) fn a_hundred_pods_start_while_an_agent_is_killed(stage: &Stage) {
     });
     cluster.in_node(2, &["pkill", "-KILL", "-f", "^/usr/local/bin/fairlead agent"]);
     let pods = cluster.wait_pods("default", "app=web", PODS, SOON);
-    println!(
+    eprintln!(
         "{PODS} pods Ready after {:.1} s, an agent killed meanwhile",
         began.elapsed().as_secs_f64()
     );
@@ -137,7 +137,7 @@ pub(crate) fn the_map_names_workloads(stage: &Stage) {
         let named = said.contains("web") && said.contains("8080");
         if named { Ok(found) } else { Err(said) }
     });
-    println!("the map has it after {:.1} s", began.elapsed().as_secs_f64());
+    eprintln!("the map has it after {:.1} s", began.elapsed().as_secs_f64());
     drop(line);
     let agents = stage.inside(&["agents", "-o", "json"]);
     for node in cluster.nodes() {
@@ -218,7 +218,7 @@ pub(crate) fn a_node_reboots(stage: &Stage) {
     let began = Instant::now();
     cluster.reboot(3);
     cluster.wait_node_ready(3, SOON);
-    println!("a node is Ready {:.1} s after its reboot", began.elapsed().as_secs_f64());
+    eprintln!("a node is Ready {:.1} s after its reboot", began.elapsed().as_secs_f64());
     // A pod's readiness of before the reboot is believed until the kubelet has looked again.
     cluster.wait_for("every pod to answer", SOON, || {
         let pods = cluster.pods("default", "app=web")?;
