@@ -18,6 +18,10 @@
 //! - A change is answered once this process has seen it itself (or a second later): who makes a
 //!   token can use it.
 
+mod views;
+
+pub use views::{NewUser, RoleView, TokenView, UserChange, UserView};
+
 use std::net::IpAddr;
 use std::time::Duration;
 
@@ -25,11 +29,10 @@ use flow::Deadline;
 use jiff::Timestamp;
 use objects::kinds::{AccessRole, AccessRoleSpec, AccessToken, User, UserSpec};
 use objects::{Expected, Id, Kind, Version, Within};
-use serde::Serialize;
 use tokio::sync::SemaphorePermit;
 
 use crate::access::{Access, LoginError};
-use crate::directory::{Account, Directory};
+use crate::directory::Directory;
 use crate::password::{self, NoVerdict, WeakPassword};
 use crate::role::{ADMIN, Ask, FLEET, Role, Verb, is_built_in};
 use crate::secret::Secret;
@@ -70,53 +73,6 @@ pub enum AdministrationError {
 }
 
 type Result<T> = std::result::Result<T, AdministrationError>;
-
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct UserView {
-    pub name: String,
-    pub roles: Vec<String>,
-    pub disabled: bool,
-    pub has_password: bool,
-    /// What is wrong with it, for a person to mend.
-    pub problems: Vec<String>,
-}
-
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct RoleView {
-    pub name: String,
-    pub built_in: bool,
-    #[serde(flatten)]
-    pub rules: AccessRoleSpec,
-    pub problems: Vec<String>,
-}
-
-/// Never with the secret: that is not kept.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct TokenView {
-    pub id: String,
-    pub user: String,
-    pub description: Option<String>,
-    /// RFC 3339; none never expires.
-    pub expires: Option<String>,
-    pub expired: bool,
-    pub problem: Option<String>,
-}
-
-/// A user to make.
-#[derive(Debug)]
-pub struct NewUser {
-    pub name: String,
-    pub roles: Vec<String>,
-    /// Without one, the user has tokens only.
-    pub password: Option<Secret>,
-}
-
-/// What to change of a user; `None` stays as it is.
-#[derive(Clone, Debug, Default)]
-pub struct UserChange {
-    pub roles: Option<Vec<String>>,
-    pub disabled: Option<bool>,
-}
 
 /// What `who` may do to users, roles and tokens. Made by [`Access::administer`].
 #[derive(Clone, Copy, Debug)]
@@ -413,9 +369,16 @@ impl<'a> Administration<'a> {
     /// caught up with that. Refuses who is gone or disabled, and whose token or session ended.
     async fn catch_up(&self, deadline: Deadline) -> Result<()> {
         let name = &*self.who.user;
-        // Ends when the store has nothing newer than the directory; the deadline bounds it.
-        while name != LOCAL {
-            let id = Id::cluster(name);
+        if name != LOCAL {
+            self.catch_up_with_store(name, deadline).await?;
+        }
+        if self.access.is_still(self.who) { Ok(()) } else { Err(AdministrationError::Inactive) }
+    }
+
+    /// Ends when the store has nothing newer of this user than the directory; the deadline bounds it.
+    async fn catch_up_with_store(&self, name: &str, deadline: Deadline) -> Result<()> {
+        let id = Id::cluster(name);
+        loop {
             let found = self.access.0.objects.get::<User>(&id, deadline).await?;
             let found = found.filter(|user| !user.spec.disabled);
             let stored = found.ok_or(AdministrationError::Inactive)?;
@@ -425,10 +388,9 @@ impl<'a> Administration<'a> {
                 directory.active(name).is_some_and(|account| account.is_version(version))
             });
             if told {
-                break;
+                return Ok(());
             }
         }
-        if self.access.is_still(self.who) { Ok(()) } else { Err(AdministrationError::Inactive) }
     }
 
     /// Whether the asker is, in effect, nothing less than somebody with these roles.
@@ -579,18 +541,6 @@ enum Rank {
     Short(String),
     /// The asker is not known, or disabled.
     Nobody,
-}
-
-impl UserView {
-    fn of(account: &Account) -> Self {
-        Self {
-            name: account.name.to_string(),
-            roles: account.user.spec.roles.clone(),
-            disabled: account.user.spec.disabled,
-            has_password: account.user.spec.password_hash.is_some(),
-            problems: account.problems.clone(),
-        }
-    }
 }
 
 fn is_admin(user: &UserSpec) -> bool {

@@ -1,0 +1,66 @@
+//! Users, roles and tokens as they are shown, made and changed.
+
+use objects::kinds::AccessRoleSpec;
+use serde::Serialize;
+
+use crate::directory::Account;
+use crate::secret::Secret;
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct UserView {
+    pub name: String,
+    pub roles: Vec<String>,
+    pub disabled: bool,
+    pub has_password: bool,
+    /// What is wrong with it, for a person to mend.
+    pub problems: Vec<String>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct RoleView {
+    pub name: String,
+    pub built_in: bool,
+    #[serde(flatten)]
+    pub rules: AccessRoleSpec,
+    pub problems: Vec<String>,
+}
+
+/// Never with the secret: that is not kept.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct TokenView {
+    pub id: String,
+    pub user: String,
+    pub description: Option<String>,
+    /// RFC 3339; none never expires.
+    pub expires: Option<String>,
+    pub expired: bool,
+    pub problem: Option<String>,
+}
+
+/// A user to make.
+#[derive(Debug)]
+pub struct NewUser {
+    pub name: String,
+    pub roles: Vec<String>,
+    /// Without one, the user has tokens only.
+    pub password: Option<Secret>,
+}
+
+/// What to change of a user; `None` stays as it is.
+#[derive(Clone, Debug, Default)]
+pub struct UserChange {
+    pub roles: Option<Vec<String>>,
+    pub disabled: Option<bool>,
+}
+
+impl UserView {
+    pub(super) fn of(account: &Account) -> Self {
+        Self {
+            name: account.name.to_string(),
+            roles: account.user.spec.roles.clone(),
+            disabled: account.user.spec.disabled,
+            has_password: account.user.spec.password_hash.is_some(),
+            problems: account.problems.clone(),
+        }
+    }
+}
