@@ -85,7 +85,7 @@ fn finding(scene: &Scene<'_>, class: FaultClass, site: &str, actors: &[&Actor]) 
         FaultClass::SlowConsumer | FaultClass::ExhaustedPool => {
             total >= SOME || (total >= 2 && long)
         }
-        FaultClass::Queue if total >= REQUESTS && total < MANY => {
+        FaultClass::Queue if (REQUESTS..MANY).contains(&total) => {
             requests(&waiters(scene, actors.iter().copied())) >= REQUESTS
         }
         _ => total >= MANY,
@@ -292,18 +292,22 @@ fn pool<'d>(scene: &Scene<'d>, actor: &Actor) -> Option<&'d str> {
     let stack = scene.stack(actor);
     stack.frames.iter().skip(facts.depth).take(4).find_map(|f| {
         let symbol = scene.dump.function(f.function);
-        let name = Name::of(symbol);
-        let receiver = name.receiver.unwrap_or("").to_ascii_lowercase();
-        let function = name.function.to_ascii_lowercase();
-        let lends = ["acquire", "borrow", "checkout", "waitturn", "getconn", "waitforconn"]
-            .iter()
-            .any(|word| function.contains(word));
-        let is_pool = ["pool", "semaphore", "weighted", "limiter", "throttle"]
-            .iter()
-            .any(|word| receiver.contains(word));
-        let takes = ["get", "take", "wait", "enter"].iter().any(|word| function.starts_with(word));
-        let database =
-            (name.package, name.receiver, name.function) == ("database/sql", Some("DB"), "conn");
-        (lends || database || (is_pool && takes)).then_some(symbol)
+        lends(&Name::of(symbol)).then_some(symbol)
     })
+}
+
+/// Whether a name says that the function lends from a bounded set.
+pub(super) fn lends(name: &Name<'_>) -> bool {
+    let receiver = name.receiver.unwrap_or("").to_ascii_lowercase();
+    let function = name.function.to_ascii_lowercase();
+    let lends = ["acquire", "borrow", "checkout", "waitturn", "getconn", "waitforconn"]
+        .iter()
+        .any(|word| function.contains(word));
+    let is_pool = ["pool", "semaphore", "weighted", "limiter", "throttle"]
+        .iter()
+        .any(|word| receiver.contains(word));
+    let takes = ["get", "take", "wait", "enter"].iter().any(|word| function.starts_with(word));
+    let database =
+        (name.package, name.receiver, name.function) == ("database/sql", Some("DB"), "conn");
+    lends || database || (is_pool && takes)
 }

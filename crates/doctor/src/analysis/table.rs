@@ -10,6 +10,7 @@ use crate::report::{
 };
 
 use super::entry::{by_words, grpc_method, is_webhook};
+use super::others::lends;
 use super::owner::stem;
 use super::remedy::remedy;
 use super::wait::is_std;
@@ -22,7 +23,7 @@ const REQUESTS: u64 = 100;
 
 pub(super) fn examine(dump: &Dump) -> Vec<Finding> {
     let table = Table { dump };
-    locked(&table).into_iter().chain(table.senders()).collect()
+    locked(&table).into_iter().chain(table.senders()).chain(table.borrowers()).collect()
 }
 
 fn locked(table: &Table<'_>) -> Option<Finding> {
@@ -268,6 +269,44 @@ impl<'d> Table<'d> {
             collect_next: vec![
                 "`/debug/pprof/goroutine?debug=2`, twice: who receives, and whether anybody moves"
                     .to_owned(),
+            ],
+            ..Finding::default()
+        })
+    }
+
+    /// Those who wait in a function that lends from a bounded set.
+    fn borrowers(&self) -> Option<Finding> {
+        let parked = [Known::Select, Known::ChanRecv, Known::ChanSend, Known::Cond, Known::Sema];
+        let waits = |row: &Row| parked.iter().any(|&k| self.cum(k) >= row.cum);
+        let (row, _) = self
+            .program()
+            .filter(|(row, name)| row.cum >= LONG && lends(name) && waits(row))
+            .max_by_key(|(row, _)| row.cum)?;
+        let site = self.dump.function(row.function);
+        Some(Finding {
+            id: format!("exhaustedpool:{}", Name::short(site)).to_lowercase(),
+            class: FaultClass::ExhaustedPool,
+            severity: if row.cum >= 1000 { Severity::Serious } else { Severity::Minor },
+            title: format!("{} are in {}, which lends", goroutines(row.cum), Name::short(site)),
+            resource: Resource {
+                kind: ResourceKind::Pool,
+                name: Name::short(site).to_owned(),
+                package: Some(Name::of(site).package.to_owned()),
+                sites: vec![site.to_owned()],
+                ..Resource::default()
+            },
+            waiters: Waiters { total: row.cum, ..Waiters::default() },
+            no_holder: Some("a table does not say who keeps what is lent".to_owned()),
+            evidence: vec![self.evidence(row)],
+            confidence: Confidence {
+                level: Level::Possible,
+                why: "a table shows that they are there, not for how long; a pool at full load \
+                      looks like this too"
+                    .to_owned(),
+            },
+            remedy: remedy(FaultClass::ExhaustedPool).to_owned(),
+            collect_next: vec![
+                "`/debug/pprof/goroutine?debug=2`, twice: whether anybody moves".to_owned(),
             ],
             ..Finding::default()
         })
