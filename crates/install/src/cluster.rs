@@ -267,7 +267,13 @@ impl Cluster {
                 Err(Error { cause: Cause::Absent(_), .. }) => return Ok(found),
                 other => other?,
             };
-            found.extend(page.items.iter().map(plain));
+            // Servers leave out of a list what all of its items are.
+            found.extend(page.items.iter().map(|item| {
+                let mut item = plain(item);
+                item["apiVersion"] = api_version.into();
+                item["kind"] = kind.into();
+                item
+            }));
             from = page.metadata.continue_.filter(|next| !next.is_empty());
             if from.is_none() {
                 return Ok(found);

@@ -29,6 +29,8 @@ use crate::record::{Record, Unread};
 const LOOK: Duration = Duration::from_millis(500);
 /// A server takes a second or two to serve a definition that it has accepted.
 const SERVED: Duration = Duration::from_secs(60);
+/// A kubelet looks for its network every few seconds.
+const NODES_READY: Duration = Duration::from_secs(30);
 /// How many pods are named when something is not ready.
 const NAMED: usize = 5;
 /// The first version in which rules of definitions are looked at.
@@ -170,9 +172,12 @@ impl Rollout<'_> {
         self.begin(wanted, before.as_ref()).await?;
         let phases = Phases::of(&wanted.objects);
         self.apply("agents", &phases.agents).await?;
-        self.apply("controllers", &phases.controllers).await?;
         if wait {
             self.wait_for("agents", &phases.agents).await?;
+            self.wait_for_nodes().await?;
+        }
+        self.apply("controllers", &phases.controllers).await?;
+        if wait {
             self.wait_for("controllers", &phases.controllers).await?;
         }
         self.finish(wanted, before.as_ref()).await
@@ -334,6 +339,21 @@ impl Rollout<'_> {
         }
     }
 
+    /// Where agents make the pod network, nodes are Ready soon after them: controllers that are placed
+    /// before that would all be on the first one. A node that is broken for other reasons holds up nothing.
+    async fn wait_for_nodes(&mut self) -> Result<(), Failed> {
+        let patience = self.deadline.within(NODES_READY);
+        loop {
+            let nodes = self.cluster.list("v1", "Node", None, "").await?;
+            let ready = nodes.iter().filter(|node| is_ready(node)).count();
+            if ready == nodes.len() || patience.has_passed() {
+                return Ok(());
+            }
+            (self.tell)(Progress::Waiting(format!("nodes: {ready} of {} ready", nodes.len())));
+            tokio::time::sleep(LOOK).await;
+        }
+    }
+
     /// What a workload's pods say that are not ready.
     async fn troubles(&self, workload: &Value) -> Result<Vec<String>, Error> {
         let labels = workload["spec"]["selector"]["matchLabels"].as_object();
@@ -349,6 +369,11 @@ impl Rollout<'_> {
         });
         Ok(told.take(NAMED).collect())
     }
+}
+
+fn is_ready(node: &Value) -> bool {
+    let conditions = node["status"]["conditions"].as_array().map(Vec::as_slice).unwrap_or_default();
+    conditions.iter().any(|condition| condition["type"] == "Ready" && condition["status"] == "True")
 }
 
 fn no_longer_wanted(before: Option<&Record>, wanted: &Record) -> Vec<Value> {
