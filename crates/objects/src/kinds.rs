@@ -30,7 +30,8 @@ pub use access::{
 };
 pub use address_block::{AddressBlock, AddressBlockSpec, AddressBlockStatus};
 pub use address_pool::{
-    AddressPool, AddressPoolSpec, AddressPoolStatus, MOST_BLOCK_BITS, MOST_NODES, Networks, NodeBlocks, Subnet,
+    AddressPool, AddressPoolSpec, AddressPoolStatus, MOST_BLOCK_BITS, MOST_NODES, Networks,
+    NodeBlocks, Subnet,
 };
 pub use admission_rule::{AdmissionRule, AdmissionRuleSpec, AdmissionRuleStatus};
 pub use cluster::{Cluster, ClusterSpec, ClusterStatus, KubeconfigSecret};

@@ -34,9 +34,9 @@ use http_body_util::{BodyExt, LengthLimitError, Limited};
 
 use super::Api;
 use super::gates::Door;
-use super::{extract, leader};
 use super::problem::{Code, Problem};
 use super::route::Route;
+use super::{extract, leader};
 use crate::serve::Peer;
 
 pub(crate) const COOKIE: &str = "fairlead-session";
@@ -262,7 +262,8 @@ fn look(
 async fn with_body(request: Request, most: usize, deadline: Deadline) -> Result<Request, Problem> {
     let (parts, body) = request.into_parts();
     let collected = deadline.bound(Limited::new(body, most).collect()).await;
-    let collected = collected.map_err(|expired| Problem::new(Code::TooLate, expired.to_string()))?;
+    let collected =
+        collected.map_err(|expired| Problem::new(Code::TooLate, expired.to_string()))?;
     let bytes = collected.map_err(|error| {
         if error.is::<LengthLimitError>() { extract::too_large() } else { extract::ended_early() }
     })?;

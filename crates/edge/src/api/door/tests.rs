@@ -71,7 +71,14 @@ async fn who_is_deleted_before_the_body_has_come_does_nothing() {
         use tower::ServiceExt;
         crate::api::world::read(router.oneshot(asked).await.unwrap()).await
     });
-    let waits = || world.api.ledger.in_flight(&flow::ledger::Filter::default()).iter().any(|op| op.step == "body");
+    let waits = || {
+        world
+            .api
+            .ledger
+            .in_flight(&flow::ledger::Filter::default())
+            .iter()
+            .any(|op| op.step == "body")
+    };
     while !waits() {
         tokio::time::sleep(Duration::from_millis(2)).await;
     }
@@ -98,7 +105,13 @@ async fn what_was_read_for_who_is_gone_is_not_told() {
         use tower::ServiceExt;
         crate::api::world::read(router.oneshot(asked).await.unwrap()).await
     });
-    while !world.api.ledger.in_flight(&flow::ledger::Filter::default()).iter().any(|op| op.step == "handler") {
+    while !world
+        .api
+        .ledger
+        .in_flight(&flow::ledger::Filter::default())
+        .iter()
+        .any(|op| op.step == "handler")
+    {
         tokio::time::sleep(Duration::from_millis(2)).await;
     }
     let owner = Who { user: access::LOCAL.into(), via: access::Via::Local };
