@@ -7,7 +7,7 @@ use std::{env, fs, io};
 fn main() -> io::Result<()> {
     let chart = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../deploy/chart").canonicalize()?;
     let mut files = Vec::new();
-    walk(&chart, String::new(), &mut files)?;
+    walk(&chart, "", &mut files)?;
     files.sort();
 
     let mut source = String::from("&[\n");
@@ -19,7 +19,7 @@ fn main() -> io::Result<()> {
     fs::write(out.join("chart_files.rs"), source)
 }
 
-fn walk(dir: &Path, prefix: String, files: &mut Vec<(String, PathBuf)>) -> io::Result<()> {
+fn walk(dir: &Path, prefix: &str, files: &mut Vec<(String, PathBuf)>) -> io::Result<()> {
     // The real place behind a link: a change there must be noticed too.
     println!("cargo::rerun-if-changed={}", dir.canonicalize()?.display());
     for entry in fs::read_dir(dir)? {
@@ -28,7 +28,7 @@ fn walk(dir: &Path, prefix: String, files: &mut Vec<(String, PathBuf)>) -> io::R
         // A link whose target is not there yet has no metadata.
         let Ok(meta) = fs::metadata(&path) else { continue };
         if meta.is_dir() {
-            walk(&path, format!("{prefix}{name}/"), files)?;
+            walk(&path, &format!("{prefix}{name}/"), files)?;
         } else {
             files.push((format!("{prefix}{name}"), path.canonicalize()?));
         }
