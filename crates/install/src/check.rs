@@ -12,6 +12,7 @@ use serde_json::Value;
 
 use crate::cluster::{Cluster, Error, Reference, Version};
 use crate::on_nodes::Ended;
+use crate::ready::is_ready;
 use crate::record::{Record, Unread};
 
 /// The oldest version that anything was tried on, and the oldest that is still maintained by somebody.
@@ -85,7 +86,9 @@ pub async fn check(
     found.extend(of_nodes(&nodes));
     if objects.iter().any(makes_network) {
         let daemons = cluster.list("apps/v1", "DaemonSet", None, "").await?;
-        found.push(of_networks(&daemons));
+        let installed =
+            found.iter().any(|one| one.check == "earlier" && one.verdict != Verdict::Ok);
+        found.push(of_networks(&daemons, &nodes, installed));
         let kubernetes = Reference::new("v1", "Service", Some("default"), "kubernetes");
         let service = cluster.get(&kubernetes).await?;
         found.push(of_addresses(objects, &nodes, service.as_ref()));
@@ -251,13 +254,19 @@ fn makes_network(object: &Value) -> bool {
     object["kind"] == "AddressPool"
 }
 
-fn of_networks(daemons: &[Value]) -> Finding {
+/// One that is not known by its daemons is known by its nodes: without a network they are not Ready.
+fn of_networks(daemons: &[Value], nodes: &[Value], installed: bool) -> Finding {
     let found = daemons.iter().find_map(|daemon| {
         let name = daemon["metadata"]["name"].as_str()?;
         let (_, whose) = NETWORKS.iter().find(|(known, _)| *known == name)?;
         Some((name, *whose))
     });
     match found {
+        None if !installed && nodes.iter().any(is_ready) => Finding::new(
+            "networks",
+            Verdict::Warning,
+            "nodes are Ready, so some pod network is there already: remove it first, or install without net; --on-nodes says which it is",
+        ),
         None => Finding::new("networks", Verdict::Ok, "no other pod network is known here"),
         Some((name, whose)) => Finding::new(
             "networks",
@@ -315,14 +324,8 @@ fn of_addresses(objects: &[Value], nodes: &[Value], kubernetes: Option<&Value>) 
 }
 
 fn of_clocks(leases: &[Value], nodes: &[Value], now: Timestamp) -> Finding {
-    let ready = |name: &str| {
-        nodes.iter().any(|node| {
-            let conditions = node["status"]["conditions"].as_array().into_iter().flatten();
-            let mut conditions = conditions.into_iter();
-            node["metadata"]["name"] == name
-                && conditions.any(|c| c["type"] == "Ready" && c["status"] == "True")
-        })
-    };
+    let ready =
+        |name: &str| nodes.iter().any(|node| node["metadata"]["name"] == name && is_ready(node));
     let mut off = Vec::new();
     for lease in leases {
         let name = lease["metadata"]["name"].as_str().unwrap_or_default();

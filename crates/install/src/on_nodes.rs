@@ -13,6 +13,9 @@ use crate::ready::trouble;
 /// Between two looks.
 const LOOK: Duration = Duration::from_millis(500);
 const LABEL: &str = "fairlead.dev/node-task";
+/// What a pod says that will not start for want of its image.
+const NEVER: [&str; 4] =
+    ["ErrImageNeverPull", "ErrImagePull", "ImagePullBackOff", "InvalidImageName"];
 /// What is read of a task's output.
 const LINES: i64 = 1000;
 
@@ -170,7 +173,13 @@ impl<'a> Task<'a> {
                         let said = said.unwrap_or_else(|error| flow::sentence(&error));
                         ended.insert(node, Err(said.trim().to_owned()));
                     }
-                    _ => waiting.push((node, pod.and_then(trouble))),
+                    _ => match pod.and_then(trouble) {
+                        // Waiting longer brings no image.
+                        Some(why) if NEVER.iter().any(|reason| why.starts_with(reason)) => {
+                            ended.insert(node, Err(why));
+                        }
+                        why => waiting.push((node, why)),
+                    },
                 }
             }
             if waiting.is_empty() {

@@ -96,11 +96,18 @@ fn definition(object: &Value) -> Readiness {
     }
 }
 
+/// Whether a node or a pod says that it is Ready.
+pub(crate) fn is_ready(object: &Value) -> bool {
+    let conditions = object["status"]["conditions"].as_array().map(Vec::as_slice);
+    let ready = |c: &Value| c["type"] == "Ready" && c["status"] == "True";
+    conditions.unwrap_or_default().iter().any(ready)
+}
+
 /// What is wrong with a pod that is not ready, in the words of whoever said so. None of a pod that is.
 pub fn trouble(pod: &Value) -> Option<String> {
     let status = &pod["status"];
     let conditions = status["conditions"].as_array().map(Vec::as_slice).unwrap_or_default();
-    if conditions.iter().any(|c| c["type"] == "Ready" && c["status"] == "True") {
+    if is_ready(pod) {
         return None;
     }
     if let Some(unscheduled) =

@@ -22,6 +22,8 @@ use crate::status::CONTROLLER;
 
 const OURS: &str = "fairlead.dev/v1alpha1";
 const LOOK: Duration = Duration::from_millis(300);
+/// For any one thing to go.
+const LEAST: Duration = Duration::from_secs(60);
 
 #[derive(Debug, thiserror::Error)]
 pub enum Failed {
@@ -67,6 +69,12 @@ fn users_of(blocks: &[Value], pods: &[Value], namespace: &str) -> Users {
         }
     }
     users
+}
+
+/// Whether a change of what is installed would take the pod network away.
+pub fn takes_network(before: &Value, after: &Value) -> bool {
+    let net = |values: &Value| values["components"]["net"] == true;
+    net(before) && !net(after)
 }
 
 /// How many objects of ours would be lost, by kind: what somebody wrote, not what we make ourselves.
@@ -297,12 +305,14 @@ impl Removal<'_> {
     /// Deletes, and waits until each is gone with what it owns.
     async fn delete_all(&mut self, what: &[Reference]) -> Result<(), Failed> {
         let began = Instant::now();
+        // What came before may have taken all the time that there was.
+        let deadline = Deadline::at(self.deadline.instant().max(Deadline::after(LEAST).instant()));
         for of in what {
             self.cluster.delete(of).await?;
         }
         for of in what {
             (self.tell)(Progress::Waiting(format!("{of} is being removed")));
-            if !self.cluster.is_gone(of, self.deadline).await? {
+            if !self.cluster.is_gone(of, deadline).await? {
                 return Err(Failed::Stays(of.to_string(), began.elapsed().as_secs()));
             }
         }
@@ -315,6 +325,14 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+
+    #[test]
+    fn leaving_out_the_pod_network_takes_it_away() {
+        let with = json!({"components": {"net": true}});
+        let without = json!({"components": {"net": false}});
+        assert!(takes_network(&with, &without));
+        assert!(!takes_network(&without, &with) && !takes_network(&with, &with));
+    }
 
     #[test]
     fn only_running_pods_with_our_addresses_would_lose_their_network() {

@@ -22,7 +22,7 @@ use serde_json::Value;
 
 use crate::chart::{self, PART_OF, POD_SECURITY_LABEL, Release};
 use crate::cluster::{Cluster, Error, Reference, Version};
-use crate::ready::{Readiness, readiness, trouble};
+use crate::ready::{Readiness, is_ready, readiness, trouble};
 use crate::record::{Record, Unread};
 
 /// Between two looks.
@@ -286,8 +286,12 @@ impl Rollout<'_> {
             let once = object["metadata"]["annotations"][ONCE].is_string();
             let of = Reference::of(object).filter(|_| once);
             if let Some(of) = of
-                && self.cluster.get(&of).await?.is_some()
+                && let Some(found) = self.cluster.get(&of).await?
             {
+                if found["spec"]["subnets"] != object["spec"]["subnets"] {
+                    let note = format!("{of} is there with other subnets, and stays as it is");
+                    (self.tell)(Progress::Note(note));
+                }
                 continue;
             }
             self.cluster.apply(object).await?;
@@ -369,11 +373,6 @@ impl Rollout<'_> {
         });
         Ok(told.take(NAMED).collect())
     }
-}
-
-fn is_ready(node: &Value) -> bool {
-    let conditions = node["status"]["conditions"].as_array().map(Vec::as_slice).unwrap_or_default();
-    conditions.iter().any(|condition| condition["type"] == "Ready" && condition["status"] == "True")
 }
 
 fn no_longer_wanted(before: Option<&Record>, wanted: &Record) -> Vec<Value> {

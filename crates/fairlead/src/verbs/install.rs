@@ -33,7 +33,8 @@ pub(crate) use remove::{Args as UninstallArgs, run as uninstall};
 ///
 /// The cluster is that of the current kubeconfig context. What is installed is the chart that this
 /// program carries, the same that Helm installs: definitions first, then permissions and services, then
-/// agents and controllers. Run it again at any time: what is there is brought to what is wanted.
+/// agents and controllers. Run it again at any time: what is there is brought to what is wanted, with the
+/// values of before where no others are given.
 ///
 /// Examples:
 ///   fairlead install check                                     can this cluster take it?
@@ -68,6 +69,12 @@ struct Install {
     /// Install although a check says no
     #[arg(long)]
     skip_checks: bool,
+    /// Begin with the chart's own values, not with those of an installation that is there
+    #[arg(long)]
+    reset_values: bool,
+    /// Leave out the pod network although pods have theirs from it
+    #[arg(long)]
+    force: bool,
     /// Wait for nothing but the definitions
     #[arg(long)]
     no_wait: bool,
@@ -124,6 +131,9 @@ pub(crate) struct UpgradeArgs {
     /// Begin with the chart's own values, not with those of the installation
     #[arg(long)]
     reset_values: bool,
+    /// Leave out the pod network although pods have theirs from it
+    #[arg(long)]
+    force: bool,
     /// How long everything may take, before it is taken back
     #[arg(long, value_name = "SECONDS", default_value_t = 600)]
     timeout: u64,
@@ -268,13 +278,19 @@ fn run_install(args: &Install) -> Verdict {
     let (done, notes) = block_on(async {
         let cluster = args.cluster.connect().await?;
         let namespace = args.cluster.namespace();
-        let rendered = args.cluster.render(&cluster, &args.chart, None).await?;
+        let before = Record::read(&cluster, namespace).await.map_err(|error| explain(&error))?;
+        let chosen = before.as_ref().map(|record| &record.chosen);
+        let kept = chosen.filter(|_| !args.reset_values);
+        let rendered = args.cluster.render(&cluster, &args.chart, kept).await?;
+        if let Some(before) = before.as_ref().filter(|_| !args.force) {
+            keep_network(&cluster, namespace, before, &rendered.values).await?;
+        }
         if !args.skip_checks {
             let now = Timestamp::now();
             let checked = check::check(&cluster, namespace, &rendered.objects, now).await;
             refuse(&checked.map_err(|error| explain(&error))?, &mut teller)?;
         }
-        let wanted = args.chart.record(&rendered, None)?;
+        let wanted = args.chart.record(&rendered, kept)?;
         let mut rollout = Rollout {
             cluster: &cluster,
             namespace,
@@ -289,6 +305,27 @@ fn run_install(args: &Install) -> Verdict {
         format!("\nfairlead {} is installed in {} s\n\n{notes}", done.version, done.seconds)
     })?;
     Ok(ExitCode::SUCCESS)
+}
+
+/// Nobody loses their pod network by values that were left out.
+async fn keep_network(
+    cluster: &Cluster,
+    namespace: &str,
+    before: &Record,
+    values: &Value,
+) -> Result<(), Failure> {
+    if !install::remove::takes_network(&before.values, values) {
+        return Ok(());
+    }
+    let users =
+        install::remove::users(cluster, namespace).await.map_err(|error| explain(&error))?;
+    match users.is_empty() {
+        true => Ok(()),
+        false => Err(Failure(format!(
+            "this leaves out the component net: {}",
+            remove::would_lose(&users)
+        ))),
+    }
 }
 
 /// What stands in the way, all of it at once; warnings are told.
@@ -342,6 +379,9 @@ pub(crate) fn upgrade(args: &UpgradeArgs) -> Verdict {
         let before = recorded(&cluster, namespace).await?;
         let kept = (!args.reset_values).then_some(&before.chosen);
         let rendered = args.cluster.render(&cluster, &args.chart, kept).await?;
+        if !args.force {
+            keep_network(&cluster, namespace, &before, &rendered.values).await?;
+        }
         let wanted = args.chart.record(&rendered, kept)?;
         let mut rollout = Rollout {
             cluster: &cluster,

@@ -225,8 +225,9 @@ fn it_is_checked_and_installed(stage: &Stage) {
     // The leader is elected, registers the webhook and looks at the pool within seconds.
     stage.is_well();
     eprintln!("{}", stage.ok(&["status"]));
-    // Again changes nothing and waits for nothing.
-    stage.ok(&["install", "--values", values, components]);
+    // Again, with nothing said, changes nothing: above all the pod network stays.
+    stage.ok(&["install"]);
+    assert!(stage.ok(&["status"]).contains("pool"));
 }
 
 fn it_is_upgraded_under_load(stage: &Stage) {
@@ -262,6 +263,13 @@ fn an_upgrade_that_fails_is_taken_back(stage: &Stage) {
 
 fn it_is_removed(stage: &Stage, clean: &BTreeMap<u32, BTreeSet<String>>) {
     let cluster = &stage.cluster;
+    let without = stage.run(&["install", "--components=guard"]);
+    assert_eq!(without.status.code(), Some(2));
+    assert!(
+        text(&without.stderr).contains("leaves out the component net"),
+        "{}",
+        text(&without.stderr)
+    );
     let refused = stage.run(&["uninstall", "--yes"]);
     let why = text(&refused.stderr);
     assert_eq!(refused.status.code(), Some(2), "{why}");

@@ -36,8 +36,11 @@ fn a_node_that_cannot_run_an_agent_is_named() {
 #[test]
 fn another_pod_network_is_known_by_its_daemons() {
     let daemon = |name: &str| json!({"metadata": {"name": name}});
-    assert_eq!(of_networks(&[daemon("node-exporter")]).verdict, Verdict::Ok);
-    let found = of_networks(&[daemon("calico-node")]);
+    assert_eq!(of_networks(&[daemon("node-exporter")], &[], false).verdict, Verdict::Ok);
+    let ready = [node("a", "6.1.0", "amd64")];
+    assert_eq!(of_networks(&[], &ready, false).verdict, Verdict::Warning, "who made it Ready?");
+    assert_eq!(of_networks(&[], &ready, true).verdict, Verdict::Ok, "we did");
+    let found = of_networks(&[daemon("calico-node")], &[], false);
     assert_eq!(found.verdict, Verdict::Warning);
     assert!(found.message.starts_with("Calico makes the pod network"), "{}", found.message);
 }

@@ -60,7 +60,8 @@ impl ClusterFlags {
 /// What is installed.
 #[derive(Clone, Debug, clap::Args)]
 pub(super) struct ChartFlags {
-    /// Components to install, separated by commas: net, guard, mesh, console, admission [default: all but net]
+    /// Components to install, separated by commas: net, guard, mesh, console, admission [default: all but net,
+    /// or what is installed]
     #[arg(long, value_name = "LIST", value_delimiter = ',')]
     components: Vec<String>,
     /// YAML file with values of the chart; repeat it, the last one wins

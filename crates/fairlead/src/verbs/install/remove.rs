@@ -105,7 +105,7 @@ fn told(done: &Done) -> String {
     text
 }
 
-fn would_lose(users: &Users) -> String {
+pub(super) fn would_lose(users: &Users) -> String {
     let count: usize = users.values().map(Vec::len).sum();
     let shown: Vec<_> = users
         .iter()
