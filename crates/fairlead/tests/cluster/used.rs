@@ -76,7 +76,17 @@ pub(crate) fn a_hundred_pods_start_while_an_agent_is_killed(stage: &Stage) {
     }
     assert_eq!(asked.len(), 3);
     cluster.kubectl(&["scale", "deployment/web", "--replicas=3"]);
-    cluster.wait_pods("default", "app=web", 3, SOON);
+    stage.cluster.wait_for("three pods to be left", SOON, || match live(stage)?.len() {
+        3 => Ok(()),
+        more => Err(format!("{more} pods")),
+    });
+}
+
+/// The pods that stay. An old kubelet lets the API forget one that ends only after up to a minute.
+fn live(stage: &Stage) -> Result<Vec<Value>, String> {
+    let mut pods = stage.cluster.pods("default", "app=web")?;
+    pods.retain(|pod| pod.pointer("/metadata/deletionTimestamp").is_none());
+    Ok(pods)
 }
 
 pub(crate) fn a_rule_refuses_what_it_forbids(stage: &Stage) {
@@ -116,7 +126,7 @@ spec:
 
 pub(crate) fn the_map_names_workloads(stage: &Stage) {
     let cluster = &stage.cluster;
-    let pods = cluster.pods("default", "app=web").unwrap();
+    let pods = live(stage).unwrap();
     let (from, to) = (field(&pods[0], "/metadata/name"), field(&pods[1], "/status/podIP"));
     reaches(stage, &from, &[format!("http://{to}:8080/name")]);
     let began = Instant::now();
@@ -176,7 +186,7 @@ pub(crate) fn logs_exec_and_forward_work(stage: &Stage) {
         command.env("FAIRLEAD_CLUSTER", "certificate");
         command
     };
-    let pods = stage.cluster.pods("default", "app=web").unwrap();
+    let pods = live(stage).unwrap();
     let pod = field(&pods[0], "/metadata/name");
     let said = stage.cluster.wait_for("logs", SOON, || {
         let output = ask(&["logs", &pod]).output().unwrap();
@@ -195,7 +205,7 @@ pub(crate) fn logs_exec_and_forward_work(stage: &Stage) {
         let told = told.expect("forward tells where it listens").unwrap();
         let address = told.split_whitespace().find(|word| word.starts_with("127.0.0.1:"));
         let address = address.unwrap_or_else(|| panic!("{told}")).trim_end_matches(',').to_owned();
-        for n in 0..100 {
+        for n in 0..70 {
             let answer =
                 get(&address).unwrap_or_else(|error| panic!("{target}, request {n}: {error}"));
             assert!(answer.contains("web-"), "{target}, request {n}: {answer}");
@@ -221,7 +231,7 @@ pub(crate) fn a_node_reboots(stage: &Stage) {
     eprintln!("a node is Ready {:.1} s after its reboot", began.elapsed().as_secs_f64());
     // A pod's readiness of before the reboot is believed until the kubelet has looked again.
     cluster.wait_for("every pod to answer", SOON, || {
-        let pods = cluster.pods("default", "app=web")?;
+        let pods = live(stage)?;
         let urls: Vec<_> =
             addresses(&pods).iter().map(|address| format!("http://{address}:8080/name")).collect();
         for pod in &pods {
