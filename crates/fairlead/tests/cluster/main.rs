@@ -292,7 +292,11 @@ fn it_is_removed(stage: &Stage, clean: &BTreeMap<u32, BTreeSet<String>>) {
     assert!(ours.is_empty(), "{ours:?}");
     for (node, before) in clean {
         let left = cluster.leftovers(*node);
-        let more: Vec<_> = left.difference(before).collect();
+        let mut more: Vec<_> = left.difference(before).collect();
+        // The runtime's own cache of results; what is in it would be a pod's.
+        more.retain(|line| {
+            !["file /var/lib/cni", "file /var/lib/cni/results"].contains(&line.as_str())
+        });
         assert!(more.is_empty(), "left on node {node}: {more:#?}");
     }
     assert_eq!(stage.run(&["status"]).status.code(), Some(1));
