@@ -21,7 +21,7 @@ lint: ## formatting, clippy with warnings as errors, shell scripts
 	@scripts/setup lint
 	$(CARGO) fmt --all --check
 	$(CARGO) clippy --workspace --all-targets -- -D warnings
-	$(CARGO) clippy -p flow --all-targets --features shuttle -- -D warnings
+	$(CARGO) clippy -p stallproof --all-targets --features shuttle -- -D warnings
 	shellcheck scripts/* .ci/run crates/testkit/src/cluster/*.sh
 
 bench: ## every benchmark, RUNS times: one table of ratios against named rivals

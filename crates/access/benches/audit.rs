@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use access::audit::{Audit, Entry, Size};
 use access::{Verb, Via, Who};
 use bench::Table;
-use flow::{Deadline, Tasks, TrackedMutex};
+use stallproof::{Deadline, Tasks, TrackedMutex};
 
 const ROUNDS: usize = 20;
 

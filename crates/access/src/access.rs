@@ -12,12 +12,12 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use flow::readiness::Component;
-use flow::{Deadline, Readiness, Snapshot, Tasks};
 use jiff::Timestamp;
 use objects::kinds::{AccessRole, AccessToken, User};
 use objects::{Event, Id, Kind, Objects, Within};
 use prometheus_client::registry::Registry;
+use stallproof::readiness::Component;
+use stallproof::{Deadline, Readiness, Snapshot, Tasks};
 use tokio::sync::Semaphore;
 
 use crate::administration::Administration;

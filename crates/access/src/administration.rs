@@ -25,10 +25,10 @@ pub use views::{NewUser, RoleView, TokenView, UserChange, UserView};
 use std::net::IpAddr;
 use std::time::Duration;
 
-use flow::Deadline;
 use jiff::Timestamp;
 use objects::kinds::{AccessRole, AccessRoleSpec, AccessToken, User, UserSpec};
 use objects::{Expected, Id, Kind, Version, Within};
+use stallproof::Deadline;
 use tokio::sync::SemaphorePermit;
 
 use crate::access::{Access, LoginError};

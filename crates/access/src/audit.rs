@@ -25,11 +25,11 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use flow::{Deadline, Tasks};
 use jiff::Timestamp;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::Registry;
+use stallproof::{Deadline, Tasks};
 use tokio::sync::mpsc::{self, OwnedPermit};
 use tokio::sync::oneshot;
 use tokio::time::Instant;
@@ -282,7 +282,7 @@ impl Writer {
         let mut open = true;
         loop {
             let mut batch = std::mem::take(&mut self.kept);
-            let retry = if batch.is_empty() { flow::deadline::LONGEST } else { RETRY };
+            let retry = if batch.is_empty() { stallproof::deadline::LONGEST } else { RETRY };
             let room = BATCH.saturating_sub(batch.len()).max(1);
             tokio::select! {
                 biased;
@@ -355,7 +355,7 @@ impl Writer {
             (log, done)
         };
         // A thread comes free sooner or later; until then the queue fills and refuses.
-        let deadline = Deadline::after(flow::deadline::LONGEST);
+        let deadline = Deadline::after(stallproof::deadline::LONGEST);
         let task = self.tasks.spawn_blocking("write audit", deadline, work).await;
         let task = task.map_err(io::Error::other)?;
         let (log, done) = task.await.map_err(io::Error::other)?;

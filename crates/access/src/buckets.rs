@@ -11,7 +11,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::hash::Hash;
 use std::time::Duration;
 
-use flow::TrackedMutex;
+use stallproof::TrackedMutex;
 use tokio::time::Instant;
 
 #[derive(Clone, Copy, Debug)]

@@ -7,7 +7,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use flow::TrackedMutex;
+use stallproof::TrackedMutex;
 use tokio::time::Instant;
 
 use crate::secret::{Fingerprint, Secret};

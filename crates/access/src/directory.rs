@@ -8,9 +8,9 @@
 use std::fmt;
 use std::sync::Arc;
 
-use flow::Map;
 use jiff::Timestamp;
 use objects::kinds::{AccessRole, AccessToken, User};
+use stallproof::Map;
 
 use crate::password;
 use crate::role::{ADMIN, Permissions, Role, built_in, is_built_in};

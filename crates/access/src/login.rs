@@ -15,7 +15,7 @@ use std::collections::HashMap;
 use std::net::{IpAddr, Ipv6Addr};
 use std::time::Duration;
 
-use flow::TrackedMutex;
+use stallproof::TrackedMutex;
 use tokio::time::Instant;
 
 use crate::buckets::{Buckets, Rate};

@@ -15,7 +15,7 @@ use std::time::Duration;
 use argon2::password_hash::phc::PasswordHash;
 use argon2::password_hash::{PasswordHasher, PasswordVerifier};
 use argon2::{ARGON2ID_IDENT, Algorithm, Argon2, Params, Version};
-use flow::{Deadline, Expired, Tasks};
+use stallproof::{Deadline, Expired, Tasks};
 use tokio::sync::Semaphore;
 
 use crate::secret::Secret;

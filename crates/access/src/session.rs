@@ -15,7 +15,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
-use flow::{Map, Snapshot};
+use stallproof::{Map, Snapshot};
 use tokio::time::Instant;
 
 use crate::secret::{Fingerprint, Secret};

@@ -11,7 +11,7 @@ use bench::{Line, OUT, Summary, Table};
 
 /// Package and benchmark.
 const BENCHMARKS: [(&str, &str); 11] = [
-    ("flow", "flow"),
+    ("stallproof", "stallproof"),
     ("objects", "store"),
     ("access", "audit"),
     ("doctor", "large"),

@@ -8,10 +8,10 @@ use std::collections::HashSet;
 use std::net::IpAddr;
 use std::time::{Duration, Instant};
 
-use flow::ledger::Filter;
 use net::faults;
 use net::wiring::step;
 use serde_json::Value;
+use stallproof::ledger::Filter;
 use swarm::{
     Daemon, PATIENCE, Pod, addresses, answers, at_once, config, interfaces, on_a_node, recorded,
 };

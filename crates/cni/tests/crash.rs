@@ -17,7 +17,7 @@ use std::sync::mpsc::channel;
 use std::sync::{Condvar, Mutex};
 use std::time::{Duration, Instant};
 
-use flow::Ledger;
+use stallproof::Ledger;
 use swarm::{
     PATIENCE, Pod, addresses, answers, config, dual_stack, interfaces, on_a_node, recorded, serve,
     wait_until_ready,

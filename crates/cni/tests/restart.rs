@@ -13,8 +13,8 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::mpsc::channel;
 use std::time::{Duration, Instant};
 
-use flow::Ledger;
 use serde_json::Value;
+use stallproof::Ledger;
 use swarm::{
     PATIENCE, Pod, config, dual_stack, interfaces, on_a_node, recorded, serve, wait_until_ready,
 };

@@ -19,8 +19,6 @@ use std::time::{Duration, Instant};
 use bench::Table;
 use edge::agents::client::{Answer, Client, Endpoint};
 use edge::agents::{Batch, Counts, Identity, Server, start};
-use flow::ledger::LedgerConfig;
-use flow::{Deadline, Ledger, Map, Snapshot, Tasks};
 use guard::admission::{Program, Request, Unknown, decide};
 use guard::agents::{Agents, Authority, JoinFacts, LIFETIME, Limits, lead};
 use guard::conversations::{Moment, Protocol, Record, Report, Totals};
@@ -28,6 +26,8 @@ use guard::ingest::{self, Counted, LocalWorkload, NotCounted, Seat, Shipped};
 use objects::kinds::GroupMode;
 use objects::{Election, Id, Objects, Timing};
 use parking_lot::Mutex;
+use stallproof::ledger::LedgerConfig;
+use stallproof::{Deadline, Ledger, Map, Snapshot, Tasks};
 
 #[path = "../../guard/benches/reviews/mod.rs"]
 mod reviews;

@@ -11,13 +11,13 @@ use std::time::{Duration, Instant};
 
 use bench::Table;
 use edge::webhook::{Webhook, start};
-use flow::gate::GateConfig;
-use flow::ledger::LedgerConfig;
-use flow::{Deadline, Gate, Ledger, Priority, Readiness, Snapshot, Tasks, TrackedMutex};
 use guard::admission::{Admission, Certificates, Charge, Lifetimes, Settings, lead};
 use objects::{Election, Expected, Id, Objects, Timing};
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, ServerName};
+use stallproof::gate::GateConfig;
+use stallproof::ledger::LedgerConfig;
+use stallproof::{Deadline, Gate, Ledger, Priority, Readiness, Snapshot, Tasks, TrackedMutex};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;

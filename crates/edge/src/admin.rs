@@ -17,10 +17,10 @@ use axum::middleware::{self, Next};
 use axum::response::Response;
 use axum::routing::get;
 use axum::{Extension, Router};
-use flow::ledger::Outcome;
-use flow::{Deadline, Ledger, Readiness, Tasks, Watchdog};
 use http::{HeaderMap, StatusCode, header};
 use prometheus_client::registry::Registry;
+use stallproof::ledger::Outcome;
+use stallproof::{Deadline, Ledger, Readiness, Tasks, Watchdog};
 
 use crate::exposition::Exposition;
 use crate::same_site::same_site;

@@ -53,8 +53,8 @@ use ::access::{Access, Audit};
 use ::guard::admission::Admission;
 use axum::{Extension, Router};
 use fleet::Fleet;
-use flow::{Ledger, Stop, Tasks};
 use mesh::Meshes;
+use stallproof::{Ledger, Stop, Tasks};
 use tokio::sync::Semaphore;
 
 pub use agents::AgentDesk;

@@ -6,7 +6,6 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-use flow::{Snapshot, Stop, Tasks};
 use guard::admission::Certificates;
 use rustls::crypto::ring;
 use rustls::pki_types::pem::PemObject;
@@ -14,6 +13,7 @@ use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::server::{ClientHello, ResolvesServerCert};
 use rustls::sign::CertifiedKey;
 use rustls::{ClientConfig, RootCertStore, ServerConfig};
+use stallproof::{Snapshot, Stop, Tasks};
 use tokio_rustls::TlsAcceptor;
 
 /// How often the files are looked at: two `stat`s, and a rotation has days.
@@ -182,7 +182,7 @@ impl Held {
                 match self.take(&serving.certificate, serving.key.expose()) {
                     Ok(()) => tracing::info!(whose, until = %serving.until, "has a certificate"),
                     Err(error) => {
-                        let error = flow::sentence(&error);
+                        let error = stallproof::sentence(&error);
                         tracing::warn!(
                             whose,
                             error,

@@ -21,14 +21,14 @@ use axum::Router;
 use axum::extract::{Path, Request, State};
 use axum::response::{IntoResponse, Response};
 use axum::routing::post;
-use flow::deadline::Grant;
-use flow::gate::{GateConfig, Limits as InFlight, Shedding};
-use flow::ledger::Outcome;
-use flow::{Deadline, Gate, Ledger, MemoryGuard, Op, Pressure, Priority, Stop, Tasks};
 use futures::StreamExt;
 use guard::admission::{Admission, Certificates, HERE, Undecided};
 use http::{HeaderValue, StatusCode, header};
 use prometheus_client::registry::Registry;
+use stallproof::deadline::Grant;
+use stallproof::gate::{GateConfig, Limits as InFlight, Shedding};
+use stallproof::ledger::Outcome;
+use stallproof::{Deadline, Gate, Ledger, MemoryGuard, Op, Pressure, Priority, Stop, Tasks};
 use tokio::sync::{Semaphore, SemaphorePermit};
 
 use crate::serve::{Limits, ending_connections, serve};

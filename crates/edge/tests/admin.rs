@@ -10,9 +10,9 @@ use std::time::{Duration, Instant};
 
 use edge::admin::{self, Admin, AdminThread, LogLevel, Reach, Token};
 use edge::tls::{Certificate, Held, Security};
-use flow::watchdog::{Limits, Severity};
-use flow::{Ledger, Readiness, Watchdog};
 use prometheus_client::registry::Registry;
+use stallproof::watchdog::{Limits, Severity};
+use stallproof::{Ledger, Readiness, Watchdog};
 
 const TOKEN: &str = "a-token-of-enough-letters";
 

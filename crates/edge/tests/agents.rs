@@ -13,8 +13,6 @@ use std::time::Duration;
 
 use edge::agents::client::{Answer, Client, ClientError, Endpoint, Joined, Reporting};
 use edge::agents::{Batch, Counts, Identity, IdentityError, Server, start};
-use flow::ledger::LedgerConfig;
-use flow::{Deadline, Ledger, Map, Snapshot, Tasks};
 use guard::agents::{Agents, Authority, JoinFacts, LIFETIME, Limits, State, lead};
 use guard::conversations::{Moment, Protocol, Record, Report, Totals};
 use guard::ingest::{
@@ -22,6 +20,8 @@ use guard::ingest::{
 };
 use objects::kinds::GroupMode;
 use objects::{Election, Id, Objects, Timing};
+use stallproof::ledger::LedgerConfig;
+use stallproof::{Deadline, Ledger, Map, Snapshot, Tasks};
 use tempfile::TempDir;
 use testkit::Proxy;
 use tokio::sync::Notify;

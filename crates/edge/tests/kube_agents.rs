@@ -7,8 +7,6 @@ use std::time::Duration;
 
 use edge::agents::client::{Client, ClientError, Endpoint};
 use edge::agents::{Identity, IdentityError, Server, start};
-use flow::ledger::LedgerConfig;
-use flow::{Deadline, Ledger, Snapshot, Tasks};
 use guard::agents::{
     AUDIENCE, Agents, Authority, JoinFacts, LIFETIME, Limits, PUBLISHED, TokenReviewer, lead,
 };
@@ -21,6 +19,8 @@ use kube::Api;
 use kube::api::{DeleteParams, PostParams};
 use objects::{Election, Id, Objects, Timing};
 use serde_json::{Value, json};
+use stallproof::ledger::LedgerConfig;
+use stallproof::{Deadline, Ledger, Snapshot, Tasks};
 use tempfile::TempDir;
 use testkit::KubeServer;
 

@@ -7,8 +7,6 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
 use edge::webhook::{Webhook, start};
-use flow::ledger::LedgerConfig;
-use flow::{Deadline, Ledger, Map, Readiness, Snapshot, Tasks};
 use guard::admission::{
     Admission, CONFIGURATION, Certificates, Charge, FailurePolicy, HERE, Lifetimes, Reach,
     Registration, Settings, lead,
@@ -18,6 +16,8 @@ use k8s_openapi::api::core::v1::{Namespace, Pod};
 use kube::api::{Api, PostParams};
 use objects::{Election, Id, Objects, Timing};
 use serde_json::json;
+use stallproof::ledger::LedgerConfig;
+use stallproof::{Deadline, Ledger, Map, Readiness, Snapshot, Tasks};
 use testkit::{KubeServer, requires};
 use tokio::time::{Instant, sleep};
 

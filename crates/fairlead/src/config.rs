@@ -23,7 +23,7 @@ use std::time::Duration;
 
 use clap::{Arg, ArgMatches, Args, Command};
 
-use crate::values;
+use crate::cli::values;
 
 pub(crate) use admin::Admin;
 pub(crate) use admission::{Admission, Service, Webhook};

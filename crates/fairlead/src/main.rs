@@ -1,28 +1,14 @@
-//! The binary: one verb a file. `main` is synchronous: it parses and dispatches; each daemon builds
-//! its own runtime.
+//! The binary: [`cli`] has one verb a file, [`daemon`] what a process starts. `main` is synchronous:
+//! it parses and dispatches; each daemon builds its own runtime.
 
-mod admission;
-mod agent;
-mod agents;
-mod api_tls;
-mod client;
+mod cli;
 mod config;
-mod controller;
-mod ground;
-mod guard;
-mod journal;
-mod leading;
-mod listing;
-mod logging;
+mod daemon;
 mod output;
-mod sense;
-mod table;
-mod terminal;
-mod values;
-mod verbs;
 
 use std::process::ExitCode;
 
+use crate::cli::verbs;
 use crate::output::FAILED;
 
 #[global_allocator]

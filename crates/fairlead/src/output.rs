@@ -5,8 +5,8 @@ use std::process::ExitCode;
 
 use serde::Serialize;
 
-use crate::table::{Table, printable};
-use crate::terminal::Paint;
+use crate::cli::table::{Table, printable};
+use crate::cli::terminal::Paint;
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
 pub(crate) enum Format {

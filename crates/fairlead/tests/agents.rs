@@ -8,10 +8,10 @@ use std::time::Duration;
 
 use edge::agents::client::{Answer, Client, ClientError, Endpoint};
 use edge::agents::{Batch, Identity};
-use flow::{Deadline, Tasks};
 use guard::agents::JoinFacts;
 use running::Up;
 use serde_json::json;
+use stallproof::{Deadline, Tasks};
 
 fn soon() -> Deadline {
     Deadline::after(Duration::from_secs(30))

@@ -61,7 +61,7 @@ async fn kube_a_store_without_our_kinds_says_what_to_run_and_then_serves() {
         up
     });
     let up = up.await.unwrap();
-    let soon = flow::Deadline::after(PATIENCE);
+    let soon = stallproof::Deadline::after(PATIENCE);
     objects::install(server.client().await, soon).await.unwrap();
     let after = move || {
         up.wait_until_ready_says("\nready");

@@ -8,12 +8,12 @@ mod running;
 use std::path::Path;
 use std::time::Duration;
 
-use flow::{Deadline, Ledger, Tasks};
 use guard::conversations::{Moment, Protocol, Record, Report, Totals};
 use guard::ingest::{LocalWorkload, Seat, Settings};
 use objects::Objects;
 use running::{PATIENCE, Up};
 use serde_json::Value;
+use stallproof::{Deadline, Ledger, Tasks};
 
 const NOT_ENFORCED: &str = "protect is not enforced yet";
 

@@ -177,7 +177,7 @@ async fn eventually<T>(what: &str, mut look: impl AsyncFnMut() -> Option<T>) -> 
 async fn prepared() -> KubeServer {
     let server = KubeServer::start().await;
     let client = server.client().await;
-    objects::install(client.clone(), flow::Deadline::after(PATIENCE)).await.unwrap();
+    objects::install(client.clone(), stallproof::Deadline::after(PATIENCE)).await.unwrap();
     let home: Namespace =
         serde_json::from_value(json!({"metadata": {"name": "fairlead"}})).unwrap();
     Api::all(client).create(&PostParams::default(), &home).await.unwrap();

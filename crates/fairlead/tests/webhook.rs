@@ -84,7 +84,7 @@ impl World {
     async fn new() -> Self {
         let server = KubeServer::start().await;
         let client = server.client().await;
-        let deadline = flow::Deadline::after(PATIENCE);
+        let deadline = stallproof::Deadline::after(PATIENCE);
         objects::install(client.clone(), deadline).await.unwrap();
         let home: Namespace = parse(json!({"metadata": {"name": "fairlead"}}));
         Api::all(client.clone()).create(&PostParams::default(), &home).await.unwrap();

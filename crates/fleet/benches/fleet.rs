@@ -19,9 +19,9 @@ use std::time::{Duration, Instant};
 
 use bench::Table;
 use fleet::{Fleet, FleetConfig};
-use flow::{Deadline, Ledger, Tasks};
 use objects::Objects;
 use serde_json::{Value, json};
+use stallproof::{Deadline, Ledger, Tasks};
 use testkit::{Fault, KubeServer, Proxy};
 
 const HEALTHY: usize = 400;

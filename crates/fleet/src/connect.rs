@@ -15,9 +15,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::Duration;
 
-use flow::tasks::TaskHandle;
-use flow::{Deadline, Snapshot};
 use jiff::Timestamp;
+use stallproof::tasks::TaskHandle;
+use stallproof::{Deadline, Snapshot};
 use tokio::sync::{Notify, watch};
 use tokio::time::{Instant, sleep};
 use tracing::{debug, info};

@@ -15,12 +15,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
-use flow::backoff::Curve;
-use flow::breaker::{self, Breaker};
-use flow::lanes::{Bounds, LanesConfig};
-use flow::ledger::Outcome;
-use flow::{Deadline, Lanes, Ledger, Refused, Work};
 use prometheus_client::metrics::counter::Counter;
+use stallproof::backoff::Curve;
+use stallproof::breaker::{self, Breaker};
+use stallproof::lanes::{Bounds, LanesConfig};
+use stallproof::ledger::Outcome;
+use stallproof::{Deadline, Lanes, Ledger, Refused, Work};
 use tokio::time::Instant;
 
 use crate::connect::Bell;

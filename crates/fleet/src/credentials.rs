@@ -21,12 +21,12 @@ use std::time::Duration;
 
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
-use flow::backoff::Curve;
-use flow::deadline::LONGEST;
-use flow::tasks::TaskHandle;
-use flow::{Backoff, Deadline, Snapshot};
 use http::{HeaderValue, Uri};
 use prometheus_client::metrics::gauge::Gauge;
+use stallproof::backoff::Curve;
+use stallproof::deadline::LONGEST;
+use stallproof::tasks::TaskHandle;
+use stallproof::{Backoff, Deadline, Snapshot};
 use tokio::io::AsyncReadExt;
 use tokio::sync::Notify;
 use tokio::time::{Instant, sleep, sleep_until};

@@ -18,7 +18,6 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use flow::{Deadline, Tasks};
 use http::{HeaderValue, Uri};
 use hyper::rt::{Read, ReadBufCursor, Write};
 use hyper_util::client::legacy::connect::proxy::{SocksV5, Tunnel};
@@ -29,6 +28,7 @@ use parking_lot::Mutex;
 use rustix::net::sockopt;
 use rustls::pki_types::ServerName;
 use serde::Serialize;
+use stallproof::{Deadline, Tasks};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 use tokio::sync::Semaphore;

@@ -17,13 +17,13 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use flow::fresh::{Config, NoAnswer};
-use flow::{Deadline, Fresh, Snapshot};
 use futures::{Stream, StreamExt, stream};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{APIGroupList, APIResourceList};
 use kube::Api;
 use kube::core::{ApiResource, DynamicObject, Status};
 use serde::Serialize;
+use stallproof::fresh::{Config, NoAnswer};
+use stallproof::{Deadline, Fresh, Snapshot};
 use tokio::sync::watch;
 
 use crate::connection::Connection;

@@ -7,9 +7,9 @@
 
 use std::time::Duration;
 
-use flow::{Deadline, sentence};
 use futures::{Stream, StreamExt, stream};
 use serde::Serialize;
+use stallproof::{Deadline, sentence};
 use tokio::time::Instant;
 
 use crate::connection::Connection;

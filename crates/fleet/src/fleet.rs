@@ -21,12 +21,12 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 use std::time::Duration;
 
-use flow::snapshot::{Changes, View};
-use flow::{Deadline, Ledger, Snapshot, Tasks};
 use jiff::Timestamp;
 use objects::Objects;
 use prometheus_client::registry::Registry;
 use serde::Serialize;
+use stallproof::snapshot::{Changes, View};
+use stallproof::{Deadline, Ledger, Snapshot, Tasks};
 use tokio::sync::watch;
 use tracing::info;
 

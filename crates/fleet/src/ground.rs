@@ -2,12 +2,12 @@
 
 use std::time::Duration;
 
-use flow::{Deadline, Ledger, Snapshot, Tasks};
 use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric};
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::{ConstGauge, Gauge};
 use prometheus_client::registry::Registry;
+use stallproof::{Deadline, Ledger, Snapshot, Tasks};
 use tokio::sync::{Semaphore, SemaphorePermit};
 
 use crate::config::Timing;

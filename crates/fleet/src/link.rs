@@ -6,7 +6,6 @@ use std::time::Duration;
 
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
-use flow::Deadline;
 use http::header::AUTHORIZATION;
 use http::{HeaderName, HeaderValue, Request};
 use hyper_util::client::legacy::Client as HyperClient;
@@ -14,6 +13,7 @@ use hyper_util::rt::{TokioExecutor, TokioTimer};
 use kube::client::{Body, ClientBuilder, ConfigExt};
 use serde::Deserialize;
 use serde_json::json;
+use stallproof::Deadline;
 use tokio::time::Instant;
 use tower::{Layer, Service};
 

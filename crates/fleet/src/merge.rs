@@ -4,11 +4,11 @@
 //! where the first table that has it has it, after the columns that stand before it there; a cluster
 //! without it has no value in it. Rows are sorted by cluster, and within one as the server sent them.
 
-use flow::Deadline;
 use futures::StreamExt;
 use kube::core::DynamicObject;
 use serde::Serialize;
 use serde_json::Value;
+use stallproof::Deadline;
 
 use crate::fan::{Chosen, Missing, Reply, fan};
 use crate::resources::{Column, ListQuery, Page, Row, Table, list, table};

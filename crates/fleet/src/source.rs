@@ -22,8 +22,8 @@ use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
 use std::sync::Arc;
 
-use flow::{Snapshot, Tasks};
 use objects::Objects;
+use stallproof::{Snapshot, Tasks};
 use tokio::sync::Notify;
 
 use crate::config::FleetConfig;

@@ -13,10 +13,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
-use flow::Map;
 use jiff::{SignedDuration, Timestamp};
 use serde::ser::SerializeMap;
 use serde::{Serialize, Serializer};
+use stallproof::Map;
 
 use crate::connection::{Connection, Tenant};
 use crate::credentials::Access;

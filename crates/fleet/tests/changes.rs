@@ -10,12 +10,12 @@ use fleet::resources::restart::restart;
 use fleet::resources::scale::{Scaled, scale};
 use fleet::resources::{FIELD_MANAGER, Target};
 use fleet::{Connection, Error};
-use flow::Deadline;
 use futures::StreamExt;
 use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::core::v1::{ConfigMap, Node, Pod};
 use kube::api::{Api, DynamicObject, Patch, PatchParams, PostParams};
 use serde_json::{Value, json};
+use stallproof::Deadline;
 use testkit::{KubeServer, requires};
 
 fn soon() -> Deadline {

@@ -14,12 +14,12 @@ use fleet::{
     ClusterView, Connection, Error, Fleet, FleetConfig, FleetView, Secrets, SourceKind, State,
     Timing,
 };
-use flow::snapshot::View;
-use flow::{Deadline, Ledger, Tasks};
 use k8s_openapi::api::core::v1::{Namespace, Secret};
 use kube::Api;
 use objects::{Expected, Id, Objects};
 use serde_json::{Value, json};
+use stallproof::snapshot::View;
+use stallproof::{Deadline, Ledger, Tasks};
 use tempfile::TempDir;
 use testkit::{Fault, KubeServer, Proxy};
 use tokio::task::JoinHandle;

@@ -9,12 +9,12 @@ use fleet::resources::exec::{Command, Event, Exit, Over, Size, exec};
 use fleet::resources::forward::forward;
 use fleet::resources::logs::{End, Entry, What, Whose, logs};
 use fleet::{Connection, Error};
-use flow::Deadline;
 use futures::{Stream, StreamExt};
 use k8s_openapi::api::core::v1::{Node, Pod};
 use kube::api::{Api, Patch, PatchParams, PostParams};
 use kubelet::{Kubelet, PORT};
 use serde_json::json;
+use stallproof::Deadline;
 use testkit::{KubeServer, requires};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 

@@ -9,10 +9,10 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use bench::Table;
-use flow::{Readiness, Tasks};
 use guard::admission::{Admission, HERE, Program, Request, Settings, Unknown, decide, response};
 use objects::{Expected, Objects};
 use serde_json::Value;
+use stallproof::{Readiness, Tasks};
 
 mod reviews;
 
@@ -55,7 +55,7 @@ fn main() -> ExitCode {
     let admission =
         Admission::start(&objects, settings.clone(), vec![], &Readiness::default(), &tasks);
     runtime.block_on(async {
-        let soon = || flow::Deadline::after(Duration::from_secs(30));
+        let soon = || stallproof::Deadline::after(Duration::from_secs(30));
         for rule in &rules {
             objects.apply(rule, Expected::Any, soon()).await.unwrap();
         }

@@ -28,10 +28,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::time::Duration;
 
-use flow::snapshot::{Changes, View};
-use flow::{Map, Snapshot};
 use jiff::Timestamp;
 use prometheus_client::registry::Registry;
+use stallproof::snapshot::{Changes, View};
+use stallproof::{Map, Snapshot};
 use tokio::time::Instant;
 
 pub use crate::conversations::AWAY;

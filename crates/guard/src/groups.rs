@@ -9,7 +9,7 @@
 //!   a pod by itself, a namespace's labels and a service's selector for the namespace's pods, a
 //!   group for all pods but against that group alone.
 //! - A learned group without members goes once it was empty for the time given to `age`.
-//! - Clones share structure: publish it in a [`flow::Snapshot`].
+//! - Clones share structure: publish it in a [`stallproof::Snapshot`].
 
 mod criteria;
 
@@ -17,10 +17,10 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use flow::Map;
 use kube::ResourceExt;
 use objects::kinds::{Group, GroupMode};
 use objects::{Invalid, Kind};
+use stallproof::Map;
 
 pub use criteria::{Criteria, Subject};
 

@@ -39,10 +39,10 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use flow::ledger::Outcome;
-use flow::snapshot::{Changes, View as Published};
-use flow::{Deadline, Ledger, Snapshot, Tasks};
 use objects::kinds::GroupMode;
+use stallproof::ledger::Outcome;
+use stallproof::snapshot::{Changes, View as Published};
+use stallproof::{Deadline, Ledger, Snapshot, Tasks};
 use tokio::sync::oneshot;
 
 pub use book::Book;
@@ -214,7 +214,7 @@ impl Ingest {
         report: &Report,
         alive: impl Fn(&str) -> bool + Send,
         deadline: Deadline,
-        op: &flow::Op,
+        op: &stallproof::Op,
     ) -> Result<(), NotCounted> {
         let Inner { router, metrics, desks, world, .. } = &*self.0;
         op.step("route");

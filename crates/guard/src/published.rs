@@ -6,11 +6,11 @@
 
 use std::time::Duration;
 
-use flow::backoff::Curve;
-use flow::{Backoff, Deadline, Snapshot};
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::api::ObjectMeta;
 use objects::{Error, Expected, Id, Leader, Objects};
+use stallproof::backoff::Curve;
+use stallproof::{Backoff, Deadline, Snapshot};
 use tracing::{info, warn};
 
 /// The key of the bundle (PEM), as in a service account's own ConfigMap.
@@ -51,7 +51,7 @@ pub(crate) async fn keep_published<T>(
             Some(Err(error)) => {
                 let retry = backoff.failed();
                 if retry.attempt == 1 {
-                    let error = flow::sentence(&error);
+                    let error = stallproof::sentence(&error);
                     warn!(configmap = %id, error, "cannot publish whom to trust, trying on");
                 }
                 retry.wait

@@ -6,8 +6,6 @@
 use std::net::IpAddr;
 use std::time::Duration;
 
-use flow::ledger::LedgerConfig;
-use flow::{Deadline, Ledger, Tasks};
 use guard::agents::{self, Authority};
 use guard::conversations::{Moment, Protocol, Record, Report, Totals, Verdict};
 use guard::ingest::{Ingest, Seat, Settings};
@@ -17,6 +15,8 @@ use kube::api::{Api, Patch, PatchParams, PostParams};
 use objects::kinds::{Group, NetworkRule};
 use objects::{Election, Error, Id, Kind, Leader, Objects, Timing};
 use serde_json::{Value, json};
+use stallproof::ledger::LedgerConfig;
+use stallproof::{Deadline, Ledger, Tasks};
 use testkit::{Access, KubeServer, deploy};
 
 fn soon() -> Deadline {

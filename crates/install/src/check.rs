@@ -167,7 +167,11 @@ async fn definitions(cluster: &Cluster, objects: &[Value]) -> Result<Vec<Finding
         objects.iter().filter(|object| object["kind"] == "CustomResourceDefinition").collect();
     for definition in &definitions {
         if let Err(error) = cluster.try_out(definition).await {
-            refused.push(Finding::new("definitions", Verdict::Failure, flow::sentence(&error)));
+            refused.push(Finding::new(
+                "definitions",
+                Verdict::Failure,
+                stallproof::sentence(&error),
+            ));
         }
     }
     if refused.is_empty() && !definitions.is_empty() {

@@ -11,7 +11,6 @@ use std::fmt;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use flow::Deadline;
 use kube::Api;
 use kube::api::{
     ApiResource, DeleteParams, DynamicObject, GroupVersionKind, ListParams, LogParams, Patch,
@@ -19,6 +18,7 @@ use kube::api::{
 };
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use serde_json::{Value, json};
+use stallproof::Deadline;
 
 /// The group of admission, in the version that the chart's policies have.
 const ADMISSION: &str = "admissionregistration.k8s.io/v1";

@@ -4,8 +4,8 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use flow::Deadline;
 use serde_json::{Value, json};
+use stallproof::Deadline;
 
 use crate::cluster::{Cluster, Error, Reference};
 use crate::ready::trouble;
@@ -170,7 +170,7 @@ impl<'a> Task<'a> {
                     }
                     "Failed" => {
                         let said = cluster.logs(self.namespace, name, LINES).await;
-                        let said = said.unwrap_or_else(|error| flow::sentence(&error));
+                        let said = said.unwrap_or_else(|error| stallproof::sentence(&error));
                         ended.insert(node, Err(said.trim().to_owned()));
                     }
                     _ => match pod.and_then(trouble) {

@@ -10,8 +10,8 @@ use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::time::{Duration, Instant};
 
-use flow::Deadline;
 use serde_json::Value;
+use stallproof::Deadline;
 
 use crate::chart::PART_OF;
 use crate::cluster::{Cluster, Error, Reference};

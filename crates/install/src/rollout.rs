@@ -16,9 +16,9 @@
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
-use flow::Deadline;
 use serde::Serialize;
 use serde_json::Value;
+use stallproof::Deadline;
 
 use crate::chart::{self, PART_OF, POD_SECURITY_LABEL, Release};
 use crate::cluster::{Cluster, Error, Reference, Version};
@@ -189,10 +189,10 @@ impl Rollout<'_> {
             Ok(()) => Ok(()),
             Err(error @ Failed::WentBack { .. }) => Err(error),
             Err(error) => {
-                let why = flow::sentence(&error);
+                let why = stallproof::sentence(&error);
                 (self.tell)(Progress::Note(format!("{why}; going back to {}", before.version)));
                 let back = self.go_back(before, wanted).await;
-                let back = back.map_err(|error| flow::sentence(&error));
+                let back = back.map_err(|error| stallproof::sentence(&error));
                 Err(Failed::WentBack { why, back })
             }
         }

@@ -42,10 +42,10 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use fleet::{Fleet, Timing};
-use flow::{Ledger, Snapshot};
 use kube::ResourceExt;
 use objects::Leader;
 use objects::kinds::ClusterMesh;
+use stallproof::{Ledger, Snapshot};
 
 use roster::Roster;
 use world::World;

@@ -1,10 +1,10 @@
 //! `Meshes`: the meshes of a store, as people read and change them. Who leads acts on what is written.
 
-use flow::Deadline;
 use kube::ResourceExt;
 use kube::api::ObjectMeta;
 use objects::kinds::{ClusterMesh, ClusterMeshSpec};
 use objects::{Deletion, Error, Expected, Id, Objects, Version, Within};
+use stallproof::Deadline;
 
 use crate::controller::{FORGET, forgotten};
 

@@ -10,8 +10,6 @@ use std::time::{Duration, Instant};
 
 use base64::Engine as _;
 use fleet::{Fleet, FleetConfig, InCluster};
-use flow::tasks::TaskHandle;
-use flow::{Deadline, Ledger, Tasks};
 use k8s_openapi::api::core::v1::{Event, Namespace, Node, Secret};
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::api::{DeleteParams, ListParams, ObjectMeta, Patch, PatchParams, PostParams};
@@ -20,6 +18,8 @@ use mesh::{Input, Peer, Seen, View, controller, definition, label, plan};
 use objects::kinds::{ClusterMesh, JoinedCluster, MeshState};
 use objects::{Election, Expected, Id, Objects, Timing};
 use serde_json::{Value, json};
+use stallproof::tasks::TaskHandle;
+use stallproof::{Deadline, Ledger, Tasks};
 use testkit::{Fault, KubeServer, Proxy};
 use tokio::time::sleep;
 

@@ -25,10 +25,10 @@ use std::sync::Arc;
 use std::time::Duration;
 use std::{fmt, thread};
 
-use flow::snapshot::{Changes, View};
-use flow::{Deadline, Snapshot, Tasks};
 use imbl::OrdMap;
 use objects::kinds::Networks;
+use stallproof::snapshot::{Changes, View};
+use stallproof::{Deadline, Snapshot, Tasks};
 use tokio::sync::mpsc::error::TrySendError;
 use tokio::sync::{mpsc, oneshot};
 

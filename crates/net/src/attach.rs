@@ -37,12 +37,12 @@ use std::time::Duration;
 
 use cni::spec::{Code, Error, Success};
 use cni::wire::{self, Ask, Name, Reply, Request};
-use flow::lanes::{Bounds, LanesConfig, Stage};
-use flow::ledger::Outcome;
-use flow::{Deadline, Lanes, Ledger, Op, Refused, Snapshot, Tasks, Work};
 use futures::StreamExt;
 use parking_lot::Mutex;
 use prometheus_client::registry::Registry;
+use stallproof::lanes::{Bounds, LanesConfig, Stage};
+use stallproof::ledger::Outcome;
+use stallproof::{Deadline, Lanes, Ledger, Op, Refused, Snapshot, Tasks, Work};
 use tokio::time::Instant;
 use tracing::{info, warn};
 

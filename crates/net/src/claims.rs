@@ -29,13 +29,13 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use flow::readiness::Component;
-use flow::{Snapshot, Stop, Tasks};
 use imbl::OrdMap;
 use objects::kinds::{AddressBlock, AddressPool};
 use objects::{Event, Id, Kind, Objects, Within};
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::registry::Registry;
+use stallproof::readiness::Component;
+use stallproof::{Snapshot, Stop, Tasks};
 
 use crate::Addresses;
 use crate::pool::{self, Pools, Shapes};

@@ -20,12 +20,12 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use cni::wire::Ask;
-use flow::{Deadline, Ledger, Readiness, Snapshot, Tasks};
 use kernel::netns::{self, Namespace};
 use objects::kinds::{AddressPool, AddressPoolSpec, Subnet};
 use objects::{Election, Error, Id, Invalid, Kind, Objects, Timing};
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::Registry;
+use stallproof::{Deadline, Ledger, Readiness, Snapshot, Tasks};
 use tracing::{info, warn};
 
 use crate::addresses::OpenError;
@@ -217,7 +217,7 @@ async fn make_pool(objects: Objects, pool: AddressPool, tasks: Tasks) {
             Ok(_) => return info!(pool = pool::DEFAULT, "made the first address pool"),
             Err(Error::Exists { .. }) => return,
             Err(error) => {
-                let error = flow::sentence(&error);
+                let error = stallproof::sentence(&error);
                 warn!(pool = pool::DEFAULT, error, "the first address pool cannot be made yet");
             }
         }

@@ -14,11 +14,11 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use flow::snapshot::Changes;
-use flow::{Deadline, Snapshot, Stop, Tasks};
 use imbl::OrdMap;
 use k8s_openapi::api::core::v1::Namespace;
 use objects::{Event, Objects, Within};
+use stallproof::snapshot::Changes;
+use stallproof::{Deadline, Snapshot, Stop, Tasks};
 use tokio::time::{Instant, sleep_until};
 use tracing::{debug, warn};
 

@@ -7,11 +7,11 @@
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use flow::Map;
 use imbl::OrdMap;
 use ipnet::{Ipv4Net, Ipv6Net};
 use objects::kinds::Networks;
 use serde::{Deserialize, Serialize};
+use stallproof::Map;
 use tokio::time::Instant;
 
 use crate::block::Block;

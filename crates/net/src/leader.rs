@@ -17,8 +17,8 @@ mod status;
 
 use std::time::Duration;
 
-use flow::Snapshot;
 use objects::Leader;
+use stallproof::Snapshot;
 
 use crate::claims::{Blocks, watch_blocks};
 use crate::trust::{Nodes, watch_nodes};

@@ -3,11 +3,11 @@
 use std::time::Duration;
 
 use cni::spec::Error;
-use flow::metrics::Histogram;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::Registry;
+use stallproof::metrics::Histogram;
 
 use crate::attach::steps::ByStep;
 

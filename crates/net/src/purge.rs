@@ -68,7 +68,7 @@ fn removed(node: &Node, change: &Change<'_>, failed: &mut Vec<String>) -> Result
         Ok(()) => Ok(true),
         Err(NodeError::Kernel(error)) if error.is_absent() => Ok(false),
         Err(error @ NodeError::Kernel(_)) => {
-            failed.push(flow::sentence(&error));
+            failed.push(stallproof::sentence(&error));
             Ok(false)
         }
         Err(error) => Err(error),

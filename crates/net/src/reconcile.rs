@@ -23,12 +23,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use flow::backoff::{Backoff, Curve};
-use flow::readiness::Component;
-use flow::{Deadline, Snapshot, Stop, Tasks};
 use futures::StreamExt;
 use kernel::netlink::{Change, LinkRef};
 use kernel::netns::Namespace;
+use stallproof::backoff::{Backoff, Curve};
+use stallproof::readiness::Component;
+use stallproof::{Deadline, Snapshot, Stop, Tasks};
 use tracing::{info, warn};
 
 pub use plan::{Repair, Seen, plan};
@@ -114,7 +114,7 @@ impl Reconcile {
                     EVERY.mul_f64(0.75 + fastrand::f64() / 2.0)
                 }
                 Err(error) => {
-                    let why = flow::sentence(&error);
+                    let why = stallproof::sentence(&error);
                     warn!(error = why, "cannot reconcile");
                     if first {
                         ready.not_ready(format!("reconciling: {why}"));
@@ -222,7 +222,7 @@ fn mend(wiring: &Wiring, repairs: &[Repair]) -> Report {
             Ok(()) => *counted += 1,
             // A request was faster.
             Err(NodeError::Kernel(error)) if error.is_absent() => {}
-            Err(error) => report.failed.push(flow::sentence(&error)),
+            Err(error) => report.failed.push(stallproof::sentence(&error)),
         }
     }
     report
@@ -236,7 +236,7 @@ fn rewire(
 ) -> Result<Option<Mended>, String> {
     let link = LinkRef::Name(&attachment.host_interface);
     let there = wiring.node().netlink(|netlink| netlink.link(link));
-    if there.map_err(|error| flow::sentence(&error))?.is_some() {
+    if there.map_err(|error| stallproof::sentence(&error))?.is_some() {
         return Ok(Some(Mended::Nothing));
     }
     let Ok(sandbox) = Namespace::open(&attachment.netns) else {
@@ -247,7 +247,7 @@ fn rewire(
         return Ok(None);
     }
     let rewired = wiring.connect(attachment, &sandbox, waited);
-    rewired.map(|_| Some(Mended::Rewired)).map_err(|error| flow::sentence(&error))
+    rewired.map(|_| Some(Mended::Rewired)).map_err(|error| stallproof::sentence(&error))
 }
 
 /// Nobody waits for the thread once this is dropped.

@@ -16,10 +16,10 @@ use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::time::Duration;
 
-use flow::{Deadline, Tasks};
 use ipnet::IpNet;
 use kernel::netlink::{Change, Route, RouteKind};
 use prometheus_client::metrics::gauge::Gauge;
+use stallproof::{Deadline, Tasks};
 use tracing::{info, warn};
 
 use crate::Addresses;
@@ -153,7 +153,7 @@ pub(crate) async fn run(
                 }
             }
             Some(Err(error)) => {
-                let error = flow::sentence(&error);
+                let error = stallproof::sentence(&error);
                 warn!(error, "routes to blocks cannot be kept");
             }
             None => warn!("the kernel takes too long over routes to blocks"),
@@ -218,7 +218,7 @@ pub fn apply(
             match netlink.apply(std::slice::from_ref(&change)) {
                 Ok(()) => report.changed += 1,
                 Err(error) if matches!(change, Change::DeleteRoute(_)) && error.is_absent() => {}
-                Err(error) => report.failed.push(flow::sentence(&error)),
+                Err(error) => report.failed.push(stallproof::sentence(&error)),
             }
         }
         Ok(report)

@@ -20,7 +20,7 @@ use std::time::{Duration, Instant};
 
 use cni::spec::{Code, Error};
 use cni::wire::{self, HEADER, Reply, Request};
-use flow::{Deadline, Stop, Tasks};
+use stallproof::{Deadline, Stop, Tasks};
 use tokio::io::{AsyncWriteExt, Interest};
 use tokio::net::{UnixListener, UnixStream};
 use tokio::sync::Semaphore;

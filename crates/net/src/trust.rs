@@ -19,12 +19,12 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::time::Duration;
 
-use flow::{Deadline, Snapshot, Stop};
 use imbl::OrdMap;
 use ipnet::IpNet;
 use k8s_openapi::api::core::v1::Node;
 use objects::kinds::{AddressBlock, MOST_BLOCK_BITS, Networks};
 use objects::{Event, Id, Objects, Within};
+use stallproof::{Deadline, Snapshot, Stop};
 use tokio::time::{Instant, sleep};
 use tracing::{debug, warn};
 
@@ -258,7 +258,7 @@ pub(crate) async fn keep_nodes(
                 break;
             }
             Some(Err(error)) if !failing => {
-                let error = flow::sentence(&error);
+                let error = stallproof::sentence(&error);
                 warn!(error, "the Nodes cannot be listed: no new route to a block is made");
                 failing = true;
             }

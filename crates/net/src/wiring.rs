@@ -218,7 +218,11 @@ impl Wiring {
             Ok(()) => Ok(self.wired(attachment, names)),
             Err(cause) => {
                 let left = made.and_then(|host| self.delete(LinkRef::Index(host)).err());
-                Err(WiringError { step: at, cause, left: left.map(|error| flow::sentence(&error)) })
+                Err(WiringError {
+                    step: at,
+                    cause,
+                    left: left.map(|error| stallproof::sentence(&error)),
+                })
             }
         }
     }
@@ -248,12 +252,13 @@ impl Wiring {
         let host = match host {
             Ok(Some(host)) => host,
             Ok(None) => return Err(vec![Fault::NoLink(names.host_interface)]),
-            Err(error) => return Err(vec![Fault::Unseen(flow::sentence(&error))]),
+            Err(error) => return Err(vec![Fault::Unseen(stallproof::sentence(&error))]),
         };
         let seen = self.node.netlink(|netlink| {
             look("the node", netlink, &host, &host_side(attachment, &names, host.index))
         });
-        faults.extend(seen.unwrap_or_else(|error| vec![Fault::Unseen(flow::sentence(&error))]));
+        faults
+            .extend(seen.unwrap_or_else(|error| vec![Fault::Unseen(stallproof::sentence(&error))]));
         if let Some(netns) = netns {
             faults.extend(verify_inside(attachment, &names, netns, &host));
         }
@@ -446,11 +451,11 @@ fn verify_inside(
         Ok(Some(pod)) if are_ends(host, &pod, names) => {
             let wanted = pod_side(attachment, names, pod.index);
             look("the pod", &mut inside, &pod, &wanted)
-                .unwrap_or_else(|error| vec![Fault::Unseen(flow::sentence(&error))])
+                .unwrap_or_else(|error| vec![Fault::Unseen(stallproof::sentence(&error))])
         }
         Ok(Some(_)) => vec![Fault::Strange(ifname.clone(), names.host_interface.clone())],
         Ok(None) => vec![Fault::NoLink(ifname.clone())],
-        Err(error) => vec![Fault::Unseen(flow::sentence(&error))],
+        Err(error) => vec![Fault::Unseen(stallproof::sentence(&error))],
     }
 }
 

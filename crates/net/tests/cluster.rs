@@ -7,7 +7,6 @@ use std::net::IpAddr;
 use std::path::Path;
 use std::time::Duration;
 
-use flow::{Deadline, Snapshot, Tasks};
 use install::chart::{Chart, Release, namespace};
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{ConfigMap, Namespace, Node, Secret};
@@ -23,6 +22,7 @@ use objects::kinds::{
 };
 use objects::{Election, Error, Expected, Id, Kind, Objects, Timing, Within};
 use serde_json::{Value, json};
+use stallproof::{Deadline, Snapshot, Tasks};
 use tempfile::TempDir;
 use testkit::{Access, Fault, KubeServer, Proxy, deploy};
 

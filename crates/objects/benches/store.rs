@@ -11,11 +11,11 @@ use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use bench::Table;
-use flow::{Deadline, Tasks};
 use futures::future::join_all;
 use objects::kinds::{User, UserSpec};
 use objects::{Expected, Id, Objects};
 use redb::{Database, ReadableDatabase, TableDefinition};
+use stallproof::{Deadline, Tasks};
 
 const TABLE: TableDefinition<'_, &str, &[u8]> = TableDefinition::new("objects");
 

@@ -29,12 +29,12 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;
 
-use flow::snapshot::Changes;
-use flow::{Deadline, Snapshot, Tasks};
 use futures::StreamExt;
 use futures::stream::{self, BoxStream};
 use kube::core::DynamicObject;
 use prometheus_client::registry::Registry;
+use stallproof::snapshot::Changes;
+use stallproof::{Deadline, Snapshot, Tasks};
 use tokio::sync::mpsc::error::TrySendError;
 use tokio::sync::{mpsc, oneshot};
 

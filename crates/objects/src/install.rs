@@ -2,11 +2,11 @@
 
 use std::time::Duration;
 
-use flow::Deadline;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::api::{Api, Patch, PatchParams};
 use kube::{Client, ResourceExt};
 use serde_json::Value;
+use stallproof::Deadline;
 
 use crate::kinds;
 use crate::store::Error;

@@ -17,7 +17,6 @@
 
 use std::fmt;
 
-use flow::Deadline;
 use futures::FutureExt;
 use futures::stream::BoxStream;
 use kube::api::{
@@ -27,6 +26,7 @@ use kube::api::{
 use kube::{Api, ResourceExt};
 use prometheus_client::registry::Registry;
 use serde_json::json;
+use stallproof::Deadline;
 
 mod error;
 mod managed;

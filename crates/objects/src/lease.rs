@@ -34,11 +34,11 @@
 
 use std::time::Duration;
 
-use flow::{Deadline, Snapshot, Tasks};
 use jiff::Timestamp;
 use k8s_openapi::api::coordination::v1::{Lease, LeaseSpec};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
 use kube::api::ObjectMeta;
+use stallproof::{Deadline, Snapshot, Tasks};
 use tokio::time::sleep;
 use tracing::{debug, info, warn};
 

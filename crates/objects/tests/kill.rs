@@ -9,9 +9,9 @@ use std::process::{Command, Stdio};
 use std::time::Duration;
 use std::{env, io, thread};
 
-use flow::{Deadline, Tasks};
 use objects::kinds::{AccessToken, AccessTokenSpec, User, UserSpec};
 use objects::{Expected, Id, Objects, Within};
+use stallproof::{Deadline, Tasks};
 
 /// Where the child writes; set in the child alone.
 const CHILD: &str = "FAIRLEAD_TEST_KILL_DIR";

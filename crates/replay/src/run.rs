@@ -192,7 +192,7 @@ pub fn side(incident: &'static Incident, design: Design) -> ! {
     recorder.sampling(limits(incident, design, &plan));
     match incident.run(design, &plan, &recorder) {
         Ok(()) => recorder.end(None),
-        Err(error) => cannot(&flow::sentence(&*error)),
+        Err(error) => cannot(&stallproof::sentence(&*error)),
     }
 }
 

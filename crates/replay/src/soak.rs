@@ -210,7 +210,7 @@ pub fn soak(
                 let ran = play(*job)(stage, &mut driven);
                 drop(driven);
                 ran.map(|()| done)
-                    .map_err(|error| format!("{}: {}", job.name(), flow::sentence(&*error)))
+                    .map_err(|error| format!("{}: {}", job.name(), stallproof::sentence(&*error)))
             });
             starts.push(start);
             threads.push((*job, thread));
@@ -348,7 +348,7 @@ fn drive(
 }
 
 fn told(planned: &Planned, what: &str, error: &(dyn std::error::Error + 'static)) -> String {
-    format!("{} cannot be {what}: {}", planned.fault.name(), flow::sentence(error))
+    format!("{} cannot be {what}: {}", planned.fault.name(), stallproof::sentence(error))
 }
 
 impl Done {

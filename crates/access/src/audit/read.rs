@@ -13,9 +13,9 @@ use std::path::Path;
 use std::str::FromStr;
 use std::time::Duration;
 
-use flow::Deadline;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
+use stallproof::Deadline;
 
 use super::{Entry, log};
 use crate::role::Verb;

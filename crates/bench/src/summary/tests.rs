@@ -20,7 +20,7 @@ fn a_ratio_is_of_one_run_and_the_median_of_all() {
 
 #[test]
 fn less_is_better_of_times_and_more_of_rates() {
-    let mut table = Table::new("flow");
+    let mut table = Table::new("stallproof");
     table.row("a lock", "ns", 10.0, &[("theirs", 30.0)]);
     let summary = Summary::of([&table]);
     assert_eq!(summary.lines[0].rival.as_ref().unwrap().times.median, 3.0);

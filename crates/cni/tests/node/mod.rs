@@ -11,13 +11,13 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use cni::wire::{self, Ask, Reply, Request, Show};
-use flow::{Deadline, Ledger, Readiness, Tasks};
 use kernel::netns::Namespace;
 use net::daemon::{self, NetConfig, On};
 use objects::Objects;
 use objects::kinds::{AddressPool, AddressPoolSpec, Subnet};
 use prometheus_client::registry::Registry;
 use serde_json::{Value, json};
+use stallproof::{Deadline, Ledger, Readiness, Tasks};
 use testkit::{Host, Sandbox};
 
 pub(crate) const PATIENCE: Duration = Duration::from_secs(60);

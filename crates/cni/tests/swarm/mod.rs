@@ -15,7 +15,6 @@ use std::time::{Duration, Instant};
 use std::{fs, io};
 
 use cni::wire::{self, Ask, Reply, Request, Show};
-use flow::{Ledger, Readiness, Tasks};
 use kernel::netlink::{Address, Change, End, LinkRef, Mac, Netlink, SetLink, Veth};
 use kernel::netns::Namespace;
 use net::daemon::{self, NetConfig, On};
@@ -23,6 +22,7 @@ use objects::Objects;
 use objects::kinds::Subnet;
 use prometheus_client::registry::Registry;
 use serde_json::{Value, json};
+use stallproof::{Ledger, Readiness, Tasks};
 
 pub(crate) const PLUGIN: &str = env!("CARGO_BIN_EXE_fairlead-cni");
 pub(crate) const PATIENCE: Duration = Duration::from_secs(60);

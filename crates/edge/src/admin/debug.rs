@@ -6,12 +6,12 @@ use std::time::Duration;
 use axum::Extension;
 use axum::extract::State;
 use axum::response::{IntoResponse, Response};
-use flow::ledger::{Filter, OpView};
-use flow::tracked_mutex::{LockView, locks};
-use flow::watchdog::{Severity, Stall};
-use flow::{Deadline, Tasks};
 use http::{HeaderMap, StatusCode, header};
 use serde::{Deserialize, Serialize};
+use stallproof::ledger::{Filter, OpView};
+use stallproof::tracked_mutex::{LockView, locks};
+use stallproof::watchdog::{Severity, Stall};
+use stallproof::{Deadline, Tasks};
 
 use super::{PATIENCE, Shared};
 use crate::reply::{self, Asked, Plain};

@@ -2,8 +2,8 @@
 
 use axum::extract::State;
 use axum::response::Response;
-use flow::watchdog::Health;
 use http::{HeaderMap, StatusCode};
+use stallproof::watchdog::Health;
 
 use super::Shared;
 use crate::reply::{self, Asked, Plain};

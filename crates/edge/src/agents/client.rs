@@ -13,7 +13,6 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use flow::{Deadline, Tasks};
 use futures::future::BoxFuture;
 use futures::stream;
 use guard::agents::JoinFacts;
@@ -23,6 +22,7 @@ use hyper::client::conn::http2;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use rustls::ClientConfig;
 use rustls::pki_types::ServerName;
+use stallproof::{Deadline, Tasks};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 use tokio::sync::mpsc;
@@ -156,7 +156,7 @@ impl Client {
         deadline: Deadline,
     ) -> Result<(Self, Joined), ClientError> {
         let config = endpoint.identity.as_ref().map(Identity::config).transpose();
-        let config = config.map_err(|e| ClientError::Denied(flow::sentence(&e)))?;
+        let config = config.map_err(|e| ClientError::Denied(stallproof::sentence(&e)))?;
         let mut last = ClientError::Unreachable("there is no address".to_owned());
         for address in resolve(&endpoint.addresses, deadline).await? {
             let joining = Self::join_at(address, config.clone(), facts, tasks);

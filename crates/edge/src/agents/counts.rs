@@ -5,9 +5,9 @@ use std::fmt;
 use std::future::Future;
 use std::net::IpAddr;
 
-use flow::{Deadline, Snapshot};
 use guard::conversations::Report;
 use guard::ingest::{Counted, Ingest, LocalWorkload, NotCounted, Shipped};
+use stallproof::{Deadline, Snapshot};
 
 /// See [`Ingest`] for what each does.
 pub trait Counts: Clone + fmt::Debug + Send + Sync + 'static {

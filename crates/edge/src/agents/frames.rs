@@ -8,9 +8,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::{Buf, Bytes};
-use flow::Deadline;
 use http_body_util::BodyExt;
 use hyper::body::Incoming;
+use stallproof::Deadline;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tonic::Status;
 

@@ -12,7 +12,6 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use flow::{Deadline, Tasks};
 use guard::agents::Token;
 use jiff::Timestamp;
 use rcgen::{KeyPair, PublicKeyData};
@@ -26,6 +25,7 @@ use rustls::{
 };
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
+use stallproof::{Deadline, Tasks};
 
 use super::client::{ClientError, connect, resolve};
 use super::{proto, tls};
@@ -181,7 +181,7 @@ impl Identity {
     where
         F: Future<Output = Result<proto::Certified, ClientError>>,
     {
-        let failed = |error: &dyn std::error::Error| ClientError::Over(flow::sentence(error));
+        let failed = |error: &dyn std::error::Error| ClientError::Over(stallproof::sentence(error));
         let key = KeyPair::generate().map_err(|e| failed(&e))?;
         let certified = certify(key.der_bytes().to_vec()).await?;
         Self::keep(&self.kept.node, &key, certified, &self.dir).map_err(|e| failed(&e))

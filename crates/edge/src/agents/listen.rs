@@ -4,12 +4,12 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use flow::{Deadline, Snapshot, Tasks};
 use guard::agents::{Authority, Bearer};
 use hyper::server::conn::http2;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use rustls::ServerConfig;
+use stallproof::{Deadline, Snapshot, Tasks};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
@@ -114,7 +114,7 @@ async fn keep(
                     });
                 }
                 Err(error) => {
-                    let error = flow::sentence(&error);
+                    let error = stallproof::sentence(&error);
                     tracing::warn!(
                         error,
                         "the agents' certificate is unusable, keeping the old one"

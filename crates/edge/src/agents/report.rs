@@ -4,16 +4,16 @@
 use std::time::Duration;
 
 use bytes::Bytes;
-use flow::gate::Outcome as Load;
-use flow::ledger::Outcome as End;
-use flow::snapshot::Changes;
-use flow::{Deadline, Op, Priority, Stop};
 use futures::stream;
 use guard::agents::{Attendance, Authority, AuthorityChanges, Bearer, Outcome, SILENT};
 use guard::conversations::Report;
 use guard::ingest::{Counted, NotCounted};
 use http::{HeaderValue, Request, Response, header};
 use hyper::body::Incoming;
+use stallproof::gate::Outcome as Load;
+use stallproof::ledger::Outcome as End;
+use stallproof::snapshot::Changes;
+use stallproof::{Deadline, Op, Priority, Stop};
 use tonic::Status;
 use tonic::body::Body;
 use tonic::codec::{Codec as _, EncodeBody, SingleMessageCompressionOverride};

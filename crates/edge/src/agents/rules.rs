@@ -3,11 +3,11 @@
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use flow::snapshot::{Changes, View};
 use futures::{Stream, stream};
 use guard::ingest::{Shipped, ShippedGroup, ShippedRule};
 use ipnet::IpNet;
 use objects::kinds::{GroupMode, Ports, Protocol};
+use stallproof::snapshot::{Changes, View};
 use tonic::Status;
 
 use super::listen::Caller;

@@ -5,10 +5,6 @@ use std::future::ready;
 use std::net::TcpListener;
 use std::time::Duration;
 
-use flow::deadline::Grant;
-use flow::gate::{GateConfig, Limits as InFlight, Shedding};
-use flow::ledger::Outcome;
-use flow::{Deadline, Gate, Ledger, MemoryGuard, Pressure, Priority, Snapshot, Tasks};
 use futures::FutureExt;
 use futures::future::Either;
 use guard::agents::{
@@ -18,6 +14,10 @@ use guard::agents::{
 use http::{Request, Response};
 use hyper::body::Incoming;
 use prometheus_client::registry::Registry;
+use stallproof::deadline::Grant;
+use stallproof::gate::{GateConfig, Limits as InFlight, Shedding};
+use stallproof::ledger::Outcome;
+use stallproof::{Deadline, Gate, Ledger, MemoryGuard, Pressure, Priority, Snapshot, Tasks};
 use tonic::body::Body;
 use tonic::{Code, Status};
 
@@ -221,7 +221,7 @@ impl<C: Counts> Server<C> {
             Some(reviewer) => {
                 op.step("token-review");
                 let reviewed = reviewer.review(&token, deadline).await.map_err(|error| {
-                    not_enrolled(&flow::sentence(&error));
+                    not_enrolled(&stallproof::sentence(&error));
                     not_reviewed(&error)
                 })?;
                 authority.enrol_pod(&reviewed, &node, &public_key)
@@ -395,7 +395,7 @@ async fn admit(
     gate: &Gate,
     priority: Priority,
     deadline: Deadline,
-) -> Result<flow::gate::Permit, Status> {
+) -> Result<stallproof::gate::Permit, Status> {
     let admitted = gate.admit(priority, deadline).await;
     admitted.map_err(|no| come_back(Code::ResourceExhausted, &no.to_string(), no.retry_after))
 }

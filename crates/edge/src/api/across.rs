@@ -17,12 +17,12 @@ use axum::response::sse::Event;
 use axum::response::{IntoResponse, Response};
 use fleet::fan::{self, Reply};
 use fleet::{Connection, Error, State as ClusterState};
-use flow::Deadline;
 use futures::StreamExt;
 use futures::stream::{self, BoxStream};
 use http::HeaderMap;
 use serde::Serialize;
 use serde_json::json;
+use stallproof::Deadline;
 use utoipa::ToSchema;
 
 use super::door::Asker;

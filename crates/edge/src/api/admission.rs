@@ -9,13 +9,13 @@ use access::Verb;
 use axum::Json;
 use axum::extract::State;
 use axum::response::{IntoResponse, Response};
-use flow::snapshot::Changes;
 use futures::stream;
 use guard::admission::{Admission, Audit, Line, Listed, Outcome};
 use http::HeaderMap;
 use jiff::Timestamp;
 use objects::kinds::admission_rule::{Action, Mode};
 use serde::{Deserialize, Serialize};
+use stallproof::snapshot::Changes;
 use utoipa::{IntoParams, ToSchema};
 use utoipa_axum::routes;
 

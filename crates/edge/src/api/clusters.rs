@@ -8,11 +8,11 @@ use axum::Json;
 use axum::extract::{Path, State};
 use axum::response::{IntoResponse, Response};
 use fleet::{ClusterView, FleetView, SourceKind, State as ClusterState, TestReport};
-use flow::Deadline;
 use futures::stream;
 use http::{HeaderMap, StatusCode};
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
+use stallproof::Deadline;
 use utoipa::ToSchema;
 use utoipa_axum::routes;
 

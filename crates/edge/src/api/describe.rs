@@ -7,10 +7,10 @@ use axum::Json;
 use axum::extract::{Path, State};
 use fleet::Connection;
 use fleet::resources::{self, About, Branch, Node};
-use flow::Deadline;
 use jiff::Timestamp;
 use kube::core::DynamicObject;
 use serde::Serialize;
+use stallproof::Deadline;
 use utoipa::ToSchema;
 use utoipa_axum::routes;
 

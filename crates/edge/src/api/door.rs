@@ -25,12 +25,12 @@ use axum::RequestExt;
 use axum::extract::{FromRequestParts, MatchedPath, RawPathParams, Request, State};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
-use flow::Deadline;
-use flow::gate::Outcome as Load;
-use flow::ledger::Outcome;
 use http::request::Parts;
 use http::{HeaderMap, Method, StatusCode, header};
 use http_body_util::{BodyExt, LengthLimitError, Limited};
+use stallproof::Deadline;
+use stallproof::gate::Outcome as Load;
+use stallproof::ledger::Outcome;
 
 use super::Api;
 use super::gates::Door;
@@ -161,7 +161,7 @@ async fn pass(
     named: &Named,
     mut request: Request,
     next: Next,
-    op: &flow::Op,
+    op: &stallproof::Op,
 ) -> Result<Response, Problem> {
     let deadline = Deadline::of_http(request.headers(), request.uri().query(), route.grant)
         .map_err(|e| Problem::invalid(e.to_string()))?;

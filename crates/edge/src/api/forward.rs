@@ -143,7 +143,7 @@ impl Converse for Tunnel {
             ended = pass_on(from, writing, &finished) => ended,
         };
         if ended == Ended::Gone {
-            let _ = flow::Deadline::after(GOODBYE).bound(say_goodbye(&mut self.0)).await;
+            let _ = stallproof::Deadline::after(GOODBYE).bound(say_goodbye(&mut self.0)).await;
         }
         ended
     }

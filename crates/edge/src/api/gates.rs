@@ -5,12 +5,12 @@
 
 use std::sync::Arc;
 
-use flow::gate::{GateConfig, GateStatus, Shedding};
-use flow::{Gate, MemoryGuard, Pressure, Snapshot};
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::DescriptorEncoder;
 use prometheus_client::metrics::MetricType;
 use prometheus_client::registry::Registry;
+use stallproof::gate::{GateConfig, GateStatus, Shedding};
+use stallproof::{Gate, MemoryGuard, Pressure, Snapshot};
 
 /// Which door a request goes through.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -34,7 +34,7 @@ struct Inner {
     local: Gate,
     across: Gate,
     /// Written when a cluster is first asked and when clusters go; read by every request.
-    clusters: Snapshot<flow::Map<String, Gate>>,
+    clusters: Snapshot<stallproof::Map<String, Gate>>,
     /// Written by the memory guard, read when a gate is made.
     shedding: Snapshot<Shedding>,
 }
@@ -45,7 +45,7 @@ impl Gates {
             strangers: Gate::new(GateConfig::new("strangers")),
             local: Gate::new(GateConfig::new("local")),
             across: Gate::new(GateConfig::new("across")),
-            clusters: Snapshot::new(flow::Map::new()),
+            clusters: Snapshot::new(stallproof::Map::new()),
             shedding: Snapshot::new(Shedding::None),
         }))
     }
@@ -152,8 +152,8 @@ impl Default for Gates {
 mod tests {
     use std::time::Duration;
 
-    use flow::gate::Priority;
-    use flow::{Deadline, gate::Reason};
+    use stallproof::gate::Priority;
+    use stallproof::{Deadline, gate::Reason};
 
     use super::*;
 

@@ -3,8 +3,8 @@
 use access::Verb;
 use axum::Json;
 use axum::extract::State;
-use flow::ledger::Filter;
 use serde::{Deserialize, Serialize};
+use stallproof::ledger::Filter;
 use utoipa::{IntoParams, ToSchema};
 use utoipa_axum::routes;
 
@@ -36,7 +36,7 @@ struct Asked {
 struct Inflight {
     /// Kind, key, tenant, age, step, what it waits on; oldest first.
     #[schema(value_type = Vec<Object>)]
-    operations: Vec<flow::ledger::OpView>,
+    operations: Vec<stallproof::ledger::OpView>,
 }
 
 /// What is in flight, oldest first

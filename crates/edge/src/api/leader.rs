@@ -20,7 +20,6 @@ use axum::body::Body;
 use axum::extract::Request;
 use axum::response::Response;
 use bytes::Bytes;
-use flow::{Deadline, Snapshot, Tasks};
 use guard::admission::Certificates;
 use guard::agents::Authority;
 use http::{HeaderMap, HeaderValue, Method, Uri, header};
@@ -31,6 +30,7 @@ use hyper_util::rt::TokioIo;
 use jiff::Timestamp;
 use objects::Leadership;
 use rustls::pki_types::ServerName;
+use stallproof::{Deadline, Snapshot, Tasks};
 use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 
@@ -251,7 +251,7 @@ impl LeaderReach {
         tasks: &Tasks,
         deadline: Deadline,
     ) -> Result<Response, String> {
-        let config = tls::client(bundle).map_err(|error| flow::sentence(&error))?;
+        let config = tls::client(bundle).map_err(|error| stallproof::sentence(&error))?;
         let name = ServerName::try_from(self.name.clone()).map_err(|error| error.to_string())?;
         let connecting = async {
             let stream = TcpStream::connect(address).await?;

@@ -8,10 +8,10 @@
 use access::Verb;
 use fleet::resources::{self, ListQuery, Page};
 use fleet::{Connection, Error, Found};
-use flow::Deadline;
 use kube::core::DynamicObject;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
+use stallproof::Deadline;
 use utoipa::{IntoParams, ToSchema};
 
 use super::door::Asker;

@@ -146,7 +146,8 @@ async fn drain(
         grace_seconds: asked.grace_period,
     };
     // Time to tell the end before the door calls it late.
-    let deadline = flow::Deadline::at(asker.deadline.instant() - asker.deadline.remaining() / 20);
+    let deadline =
+        stallproof::Deadline::at(asker.deadline.instant() - asker.deadline.remaining() / 20);
     let progress = nodes::drain(&connection, &name, allow, deadline).boxed();
     let permissions = asker.permissions.clone();
     let seen = {

@@ -201,7 +201,7 @@ impl IntoResponse for Problem {
 impl From<fleet::Error> for Problem {
     fn from(error: fleet::Error) -> Self {
         use fleet::Error;
-        let detail = flow::sentence(&error);
+        let detail = stallproof::sentence(&error);
         match error {
             Error::NoSuchCluster { cluster } => Self::no_such_cluster(&cluster),
             Error::NotReady { cluster, retry_after, .. } => {
@@ -242,7 +242,7 @@ impl From<fleet::Error> for Problem {
 impl From<&objects::Error> for Problem {
     fn from(error: &objects::Error) -> Self {
         use objects::Error;
-        let detail = flow::sentence(error);
+        let detail = stallproof::sentence(error);
         match error {
             Error::Exists { .. } => Self::new(Code::Exists, detail),
             Error::NotFound { .. } => Self::new(Code::NotFound, detail),
@@ -317,7 +317,7 @@ impl From<AdministrationError> for Problem {
 
 impl From<AuditError> for Problem {
     fn from(error: AuditError) -> Self {
-        let problem = Self::new(Code::Audit, flow::sentence(&error));
+        let problem = Self::new(Code::Audit, stallproof::sentence(&error));
         match error {
             AuditError::Busy { retry_after } | AuditError::Unavailable { retry_after, .. } => {
                 problem.come_back(retry_after)

@@ -18,13 +18,13 @@ use std::time::Duration;
 
 use axum::body::to_bytes;
 use axum::response::Response;
-use flow::Deadline;
 use futures::future::join_all;
 use http::{HeaderMap, HeaderValue, Uri};
 use k8s_openapi::api::core::v1::Pod;
 use kube::api::ListParams;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
+use stallproof::Deadline;
 use utoipa::ToSchema;
 
 use super::Api;
@@ -154,7 +154,7 @@ impl Replicas {
         let unknown = |why: &str| format!("the other replicas are not known: {why}");
         let listed = deadline.bound(pods.list(&params)).await;
         let listed = listed.map_err(|_| unknown("the API server did not answer in time"))?;
-        let listed = listed.map_err(|error| unknown(&flow::sentence(&error)))?;
+        let listed = listed.map_err(|error| unknown(&stallproof::sentence(&error)))?;
         let mut others: Vec<_> = listed.items.iter().filter_map(|pod| self.other(pod)).collect();
         others.sort_by(|one, other| one.name.cmp(&other.name));
         Ok(others)

@@ -7,8 +7,8 @@ use access::Verb;
 use axum::Router;
 use axum::extract::DefaultBodyLimit;
 use axum::middleware::from_fn_with_state;
-use flow::Priority;
-use flow::deadline::Grant;
+use stallproof::Priority;
+use stallproof::deadline::Grant;
 use utoipa::openapi::OpenApi;
 use utoipa_axum::router::{OpenApiRouter, UtoipaMethodRouter, UtoipaMethodRouterExt};
 

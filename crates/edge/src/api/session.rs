@@ -4,9 +4,9 @@ use access::{Opened, Secret, Verb, Via};
 use axum::extract::State;
 use axum::response::{IntoResponse, Response};
 use axum::{Extension, Json};
-use flow::Deadline;
 use http::{HeaderMap, HeaderValue, StatusCode, header};
 use serde::{Deserialize, Serialize};
+use stallproof::Deadline;
 use utoipa::ToSchema;
 use utoipa_axum::routes;
 

@@ -12,12 +12,12 @@ use std::time::Duration;
 
 use axum::response::sse::{Event, KeepAlive, Sse};
 use axum::response::{IntoResponse, Response};
-use flow::ledger::Outcome;
-use flow::{Ledger, Op};
 use futures::{Stream, StreamExt, stream};
 use http::{HeaderMap, header};
 use serde::Serialize;
 use serde_json::json;
+use stallproof::ledger::Outcome;
+use stallproof::{Ledger, Op};
 use tokio::sync::OwnedSemaphorePermit;
 
 use super::Api;

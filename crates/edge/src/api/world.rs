@@ -11,14 +11,14 @@ use axum::Router;
 use axum::body::Body;
 use axum::response::Response;
 use fleet::{Fleet, FleetConfig};
-use flow::ledger::LedgerConfig;
-use flow::{Deadline, Ledger, Readiness, Tasks};
 use guard::admission::{Admission, Settings};
 use guard::ingest::{self, Book, Seat};
 use http::{Method, Request, header};
 use objects::Objects;
 use objects::kinds::{AccessRoleSpec, Rule};
 use serde_json::Value;
+use stallproof::ledger::LedgerConfig;
+use stallproof::{Deadline, Ledger, Readiness, Tasks};
 use tower::ServiceExt;
 
 use super::route::{BASE, Routes};

@@ -14,7 +14,7 @@ fn registry() -> Registry {
     age.set(7);
     registry.register_with_unit("oldest_age", "Age of the oldest", Unit::Seconds, age);
     registry.register("build", "What runs", Info::new([("version", "0.1.0")]));
-    let wait = flow::metrics::Histogram::default();
+    let wait = stallproof::metrics::Histogram::default();
     wait.observe(std::time::Duration::from_millis(3));
     registry.register("wait_seconds", "Time waited", wait);
     registry
@@ -56,7 +56,7 @@ fn open_metrics_is_given_to_whoever_asks_for_it() {
 fn a_family_of_two_parts_is_told_once() {
     let mut registry = Registry::with_prefix("fairlead");
     for name in ["api", "agents"] {
-        let gate = flow::Gate::new(flow::gate::GateConfig::new(name));
+        let gate = stallproof::Gate::new(stallproof::gate::GateConfig::new(name));
         gate.register(&mut registry);
     }
     for format in [Exposition::Prometheus, Exposition::OpenMetrics] {

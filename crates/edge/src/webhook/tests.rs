@@ -1,12 +1,12 @@
 use axum::body::Body;
-use flow::Readiness;
-use flow::ledger::LedgerConfig;
 use guard::admission::Settings;
 use http::Method;
 use http_body_util::BodyExt;
 use objects::kinds::AdmissionRule;
 use objects::{Expected, Objects};
 use serde_json::{Value, json};
+use stallproof::Readiness;
+use stallproof::ledger::LedgerConfig;
 use tower::ServiceExt;
 
 use super::*;
@@ -83,7 +83,7 @@ async fn a_review_is_answered_and_leaves_nothing_behind() {
     assert_eq!((status, &answer["response"]["uid"]), (StatusCode::OK, &json!("u-1")));
     assert_eq!(stand.webhook.gate.status().in_flight, 0);
     assert_eq!(stand.webhook.room.available_permits(), ROOM / UNIT);
-    assert!(stand.webhook.ledger.in_flight(&flow::ledger::Filter::default()).is_empty());
+    assert!(stand.webhook.ledger.in_flight(&stallproof::ledger::Filter::default()).is_empty());
 }
 
 #[tokio::test]

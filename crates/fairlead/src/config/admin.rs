@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use super::listen::{self, ListenAddress};
 use super::{Setting, TlsSource};
-use crate::values;
+use crate::cli::values;
 
 #[derive(Clone, Debug)]
 pub(crate) struct Admin {

@@ -6,7 +6,7 @@ use guard::agents::LIFETIME;
 
 use super::Setting;
 use super::listen::{self, ListenAddress};
-use crate::values;
+use crate::cli::values;
 
 #[derive(Clone, Debug)]
 pub(crate) struct Agents {

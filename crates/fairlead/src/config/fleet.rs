@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use super::Setting;
-use crate::values;
+use crate::cli::values;
 
 #[derive(Clone, Debug)]
 pub(crate) struct Fleet {

@@ -1,7 +1,7 @@
 //! The log.
 
 use super::Setting;
-use crate::values;
+use crate::cli::values;
 
 #[derive(Clone, Debug)]
 pub(crate) struct Log {

@@ -7,7 +7,7 @@ use std::time::Duration;
 use objects::kinds::Subnet;
 
 use super::Setting;
-use crate::values;
+use crate::cli::values;
 
 #[derive(Clone, Debug)]
 pub(crate) struct Net {

@@ -15,7 +15,7 @@
 
 use std::time::Duration;
 
-use flow::backoff::Curve;
+use stallproof::backoff::Curve;
 
 use crate::config::Timing;
 use crate::failure::{Failure, short};

@@ -1,5 +1,5 @@
-use flow::Tasks;
-use flow::ledger::Filter;
+use stallproof::Tasks;
+use stallproof::ledger::Filter;
 
 use super::*;
 use crate::config::Timing;

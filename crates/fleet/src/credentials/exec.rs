@@ -16,12 +16,12 @@ use std::time::Duration;
 
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
-use flow::lanes::{LanesConfig, Stage};
-use flow::{Deadline, Lanes, Refused, Work};
 use jiff::Timestamp;
 use rustix::process::{Pid, Signal, kill_process_group};
 use serde::Deserialize;
 use serde_json::json;
+use stallproof::lanes::{LanesConfig, Stage};
+use stallproof::{Deadline, Lanes, Refused, Work};
 use tokio::io::{AsyncRead, AsyncReadExt};
 use tokio::process::Command;
 

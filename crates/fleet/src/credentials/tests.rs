@@ -1,6 +1,6 @@
 use std::os::unix::fs::PermissionsExt;
 
-use flow::{Ledger, Tasks};
+use stallproof::{Ledger, Tasks};
 
 use super::*;
 use crate::config::Timing;

@@ -5,10 +5,10 @@
 
 use std::time::Duration;
 
-use flow::backoff::Curve;
-use flow::tasks::TaskHandle;
-use flow::{Backoff, Deadline, Tasks};
 use futures::StreamExt;
+use stallproof::backoff::Curve;
+use stallproof::tasks::TaskHandle;
+use stallproof::{Backoff, Deadline, Tasks};
 use tokio::time::{Instant, sleep, sleep_until};
 use tracing::debug;
 

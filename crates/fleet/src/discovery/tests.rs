@@ -1,7 +1,7 @@
 use std::sync::atomic::AtomicUsize;
 use std::sync::atomic::Ordering::Relaxed;
 
-use flow::Tasks;
+use stallproof::Tasks;
 
 use super::*;
 

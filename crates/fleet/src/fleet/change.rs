@@ -3,13 +3,13 @@
 
 use std::time::Duration;
 
-use flow::Deadline;
 use k8s_openapi::ByteString;
 use k8s_openapi::api::core::v1::Secret;
 use kube::api::ObjectMeta;
 use kube::{Resource, ResourceExt};
 use objects::kinds::{Cluster, ClusterSpec, KubeconfigSecret};
 use objects::{Expected, Id};
+use stallproof::Deadline;
 
 use super::{Fleet, disabled};
 use crate::error::Error;

@@ -7,11 +7,11 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use flow::{Deadline, Snapshot};
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::ResourceExt;
 use kube::api::ObjectMeta;
 use objects::{Event, Expected, Id, Objects, Selector, Version, Within};
+use stallproof::{Deadline, Snapshot};
 use tokio::sync::Notify;
 use tracing::warn;
 

@@ -5,9 +5,9 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use flow::{Deadline, Snapshot};
 use objects::kinds::{Cluster, ClusterStatus};
 use objects::{Expected, Id, Objects};
+use stallproof::{Deadline, Snapshot};
 use tokio::time::sleep;
 use tracing::debug;
 
@@ -25,7 +25,7 @@ pub(super) async fn run(published: Snapshot<FleetView>, objects: Objects) {
     let mut written: HashMap<Arc<str>, ClusterStatus> = HashMap::new();
     let mut missed = false;
     loop {
-        let wait = if missed { AGAIN } else { flow::deadline::LONGEST };
+        let wait = if missed { AGAIN } else { stallproof::deadline::LONGEST };
         let _ = Deadline::after(wait).bound(changes.changed()).await;
         let view = published.load();
         written.retain(|name, _| view.clusters.contains_key(name));

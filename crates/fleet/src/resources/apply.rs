@@ -16,13 +16,13 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use flow::backoff::{Backoff, Curve};
-use flow::{Deadline, sentence};
 use futures::{StreamExt, stream};
 use kube::api::{Patch, PatchParams};
 use kube::core::Status;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
+use stallproof::backoff::{Backoff, Curve};
+use stallproof::{Deadline, sentence};
 use tokio::time::sleep;
 
 use super::{FIELD_MANAGER, Target};

@@ -11,7 +11,6 @@ use std::cmp::Reverse;
 use std::collections::BTreeMap;
 use std::fmt::Write;
 
-use flow::Deadline;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{Container, ContainerPort, Pod, Service, ServicePort};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
@@ -20,6 +19,7 @@ use kube::Api;
 use kube::api::ListParams;
 use kube::core::{DynamicObject, Selector};
 use serde_json::Value;
+use stallproof::Deadline;
 
 use super::Target;
 use crate::{Connection, Error};

@@ -4,9 +4,9 @@
 //! the same for what is gone and for what is only marked. It does not wait: what waits on finalizers
 //! may do so for ever, and who asked decides how long to look on.
 
-use flow::Deadline;
 use kube::api::{DeleteParams, Preconditions, PropagationPolicy};
 use serde::{Deserialize, Serialize};
+use stallproof::Deadline;
 
 use super::Target;
 use crate::{Connection, Error};

@@ -1,9 +1,9 @@
 //! Describe: an object with its events, its owners and what it owns. What besides the object could
 //! not be read is said, and the rest stands.
 
-use flow::{Deadline, sentence};
 use kube::core::DynamicObject;
 use serde::Serialize;
+use stallproof::{Deadline, sentence};
 
 use super::events::{About, Event, events};
 use super::get::get;

@@ -5,11 +5,11 @@
 
 use std::cmp::Reverse;
 
-use flow::Deadline;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Event as WireEvent;
 use kube::core::DynamicObject;
 use serde::Serialize;
+use stallproof::Deadline;
 
 use super::list::{ListQuery, Page, list};
 use crate::connection::Connection;

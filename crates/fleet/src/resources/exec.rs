@@ -14,13 +14,13 @@ use std::fmt;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
-use flow::{Deadline, sentence};
 use futures::Stream;
 use k8s_openapi::api::core::v1::Pod;
 use kube::Resource;
 use kube::api::AttachParams;
 use kube::core::{Request, Status};
 use serde::{Deserialize, Serialize};
+use stallproof::{Deadline, sentence};
 use tokio::sync::mpsc;
 use tokio_tungstenite::tungstenite::Bytes;
 

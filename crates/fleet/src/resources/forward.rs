@@ -13,10 +13,10 @@ use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 use std::{fmt, io};
 
-use flow::{Deadline, sentence};
 use k8s_openapi::api::core::v1::Pod;
 use kube::Resource;
 use kube::core::Request;
+use stallproof::{Deadline, sentence};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio_tungstenite::tungstenite::Bytes;
 

@@ -1,7 +1,7 @@
 //! One object, and its YAML as `kubectl get -o yaml` has it.
 
-use flow::Deadline;
 use kube::core::DynamicObject;
+use stallproof::Deadline;
 
 use super::check_segment;
 use crate::connection::Connection;

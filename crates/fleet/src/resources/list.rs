@@ -6,12 +6,12 @@
 
 use std::collections::BTreeMap;
 
-use flow::Deadline;
 use http::header::ACCEPT;
 use kube::api::ListParams;
 use kube::core::{DynamicObject, Request};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
+use stallproof::Deadline;
 
 use super::form::{Form, Lot, Objects, Rows};
 use crate::connection::Connection;

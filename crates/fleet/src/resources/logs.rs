@@ -12,13 +12,13 @@
 use std::io;
 use std::time::Duration;
 
-use flow::{Deadline, sentence};
 use futures::io::AsyncBufRead;
 use futures::{AsyncBufReadExt, Stream, StreamExt, stream};
 use k8s_openapi::api::core::v1::Pod;
 use kube::api::{ListParams, LogParams};
 use kube::{Api, ResourceExt};
 use serde::{Deserialize, Serialize};
+use stallproof::{Deadline, sentence};
 
 use super::check_segment;
 use crate::{Connection, Error};

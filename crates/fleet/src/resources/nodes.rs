@@ -13,8 +13,6 @@
 
 use std::time::Duration;
 
-use flow::backoff::{Backoff, Curve};
-use flow::{Deadline, sentence};
 use futures::{Stream, StreamExt, stream};
 use k8s_openapi::api::core::v1::{Node, Pod};
 use kube::Api;
@@ -22,6 +20,8 @@ use kube::api::{ListParams, Patch, PatchParams, PostParams};
 use kube::core::Status;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
+use stallproof::backoff::{Backoff, Curve};
+use stallproof::{Deadline, sentence};
 use tokio::sync::Semaphore;
 use tokio::time::sleep;
 

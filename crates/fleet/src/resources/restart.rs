@@ -3,11 +3,11 @@
 //! It is the annotation that kubectl writes, so that `kubectl rollout history` and we tell the same
 //! story.
 
-use flow::Deadline;
 use jiff::Timestamp;
 use kube::api::{Patch, PatchParams};
 use serde::Serialize;
 use serde_json::json;
+use stallproof::Deadline;
 
 use super::{FIELD_MANAGER, Target};
 use crate::{Connection, Error};

@@ -1,9 +1,9 @@
 //! Scaling anything that has a scale subresource, ours or a stranger's.
 
-use flow::Deadline;
 use kube::api::{Patch, PatchParams};
 use serde::Serialize;
 use serde_json::json;
+use stallproof::Deadline;
 
 use super::{FIELD_MANAGER, Target};
 use crate::{Connection, Error};

@@ -15,10 +15,10 @@
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 
-use flow::{Deadline, sentence};
 use futures::{StreamExt, stream};
 use kube::core::{ApiResource, DynamicObject};
 use serde::{Deserialize, Serialize};
+use stallproof::{Deadline, sentence};
 
 use super::form::{Lot, Metadata, Objects};
 use super::list::{ListQuery, each_page};

@@ -1,11 +1,11 @@
 use std::time::Duration;
 
-use flow::Deadline;
 use k8s_openapi::api::core::v1::Service;
 use kube::Api;
 use kube::api::PostParams;
 use kube::core::{ApiResource, DynamicObject, GroupVersionKind};
 use serde_json::{Value, json};
+use stallproof::Deadline;
 use testkit::{Fault, KubeServer, Proxy, requires};
 use tokio::time::Instant;
 

@@ -6,11 +6,11 @@
 
 use std::collections::HashMap;
 
-use flow::{Deadline, sentence};
 use futures::future::join_all;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use kube::core::DynamicObject;
 use serde::Serialize;
+use stallproof::{Deadline, sentence};
 
 use super::form::{Metadata, Objects};
 use super::get::get;

@@ -17,8 +17,6 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
-use flow::backoff::Curve;
-use flow::{Backoff, Deadline, sentence};
 use futures::stream::BoxStream;
 use futures::{AsyncBufReadExt, Stream, StreamExt, stream};
 use http::HeaderValue;
@@ -27,6 +25,8 @@ use kube::api::WatchParams;
 use kube::core::{DynamicObject, Request, Status};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
+use stallproof::backoff::Curve;
+use stallproof::{Backoff, Deadline, sentence};
 use tokio::time::{Instant, sleep_until};
 
 use super::form::{Form, Lot, Metadata, Objects, Rows};

@@ -20,8 +20,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-use flow::{Deadline, Tasks};
 use parking_lot::Mutex;
+use stallproof::{Deadline, Tasks};
 use tokio::time::sleep;
 use tracing::warn;
 

@@ -15,8 +15,6 @@
 use std::fmt;
 use std::time::Duration;
 
-use flow::snapshot::Changes;
-use flow::{Snapshot, Tasks};
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::ByteString;
 use k8s_openapi::api::core::v1::Secret;
@@ -27,6 +25,8 @@ use rcgen::{
     KeyUsagePurpose, PublicKeyData, SanType,
 };
 use serde::{Deserialize, Serialize};
+use stallproof::snapshot::Changes;
+use stallproof::{Snapshot, Tasks};
 
 use crate::published::keep_published;
 

@@ -13,14 +13,14 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use flow::readiness::Component;
-use flow::snapshot::{Changes, View};
-use flow::{Map, Readiness, Snapshot, Tasks};
 use jiff::Timestamp;
 use kube::ResourceExt;
 use objects::kinds::AdmissionRule;
 use objects::{Event, Objects, Within};
 use prometheus_client::registry::Registry;
+use stallproof::readiness::Component;
+use stallproof::snapshot::{Changes, View};
+use stallproof::{Map, Readiness, Snapshot, Tasks};
 use tokio::sync::mpsc;
 
 use super::audit::{Audit, Book, Decided, Outcome, Subject};

@@ -12,12 +12,12 @@
 mod bindings;
 mod workloads;
 
-use flow::{Map, Snapshot, Tasks};
 use k8s_openapi::api::apps::v1::{DaemonSet, Deployment, ReplicaSet, StatefulSet};
 use k8s_openapi::api::batch::v1::{CronJob, Job};
 use k8s_openapi::api::core::v1::{PersistentVolumeClaim, ReplicationController};
 use k8s_openapi::api::rbac::v1::{ClusterRole, ClusterRoleBinding, Role, RoleBinding};
 use objects::{Event, Id, Kind, Objects, Within};
+use stallproof::{Map, Snapshot, Tasks};
 
 use bindings::Bindings;
 use workloads::Workloads;
@@ -115,10 +115,10 @@ impl Claims {
 
 /// What is known at one moment.
 pub(super) struct Now {
-    claims: flow::snapshot::View<Claims>,
-    bindings: flow::snapshot::View<Bindings>,
-    workloads: flow::snapshot::View<Workloads>,
-    seen: flow::snapshot::View<Seen>,
+    claims: stallproof::snapshot::View<Claims>,
+    bindings: stallproof::snapshot::View<Bindings>,
+    workloads: stallproof::snapshot::View<Workloads>,
+    seen: stallproof::snapshot::View<Seen>,
 }
 
 impl Facts for Now {

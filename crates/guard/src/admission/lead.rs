@@ -13,8 +13,6 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use flow::backoff::Curve;
-use flow::{Backoff, Deadline, Map, Snapshot, Tasks};
 use jiff::Timestamp;
 use k8s_openapi::api::admissionregistration::v1::ValidatingWebhookConfiguration;
 use k8s_openapi::api::core::v1::Secret;
@@ -22,6 +20,8 @@ use kube::ResourceExt;
 use objects::kinds::AdmissionRule;
 use objects::kinds::admission_rule::AdmissionRuleStatus;
 use objects::{Error, Event, Expected, Id, Leader, Objects, Selector, Version, Watch, Within};
+use stallproof::backoff::Curve;
+use stallproof::{Backoff, Deadline, Map, Snapshot, Tasks};
 use tracing::{debug, info, warn};
 
 use super::certificates::{Certificates, Kept, Lifetimes, next};
@@ -104,7 +104,7 @@ async fn keep_certificates(leader: Leader, charge: Charge, trusting: Trusting) {
             Err(error) => {
                 let retry = backoff.failed();
                 if retry.attempt == 1 {
-                    let error = flow::sentence(&*error);
+                    let error = stallproof::sentence(&*error);
                     warn!(error, "cannot renew the certificates of webhook and API, trying on");
                 }
                 retry.wait
@@ -235,7 +235,7 @@ impl Keeper {
                 Err(error) => {
                     let retry = backoff.failed();
                     if retry.attempt == 1 {
-                        let error = flow::sentence(&error);
+                        let error = stallproof::sentence(&error);
                         warn!(
                             cluster = self.cluster,
                             error, "cannot register the admission webhook, trying on"
@@ -309,7 +309,7 @@ async fn keep_statuses(objects: Objects, admission: Admission, tasks: Tasks) {
             match written {
                 Ok(_) | Err(Error::NotFound { .. }) => {}
                 Err(error) => {
-                    let error = flow::sentence(&error);
+                    let error = stallproof::sentence(&error);
                     debug!(rule = listed.name, error, "cannot tell a rule what became of it");
                     failed = true;
                 }

@@ -2,12 +2,12 @@
 
 use std::sync::Arc;
 
-use flow::metrics::Histogram;
 use objects::kinds::admission_rule::RuleState;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::Registry;
+use stallproof::metrics::Histogram;
 
 use super::audit::Outcome;
 use super::rules::Rules;

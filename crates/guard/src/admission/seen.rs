@@ -8,7 +8,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
-use flow::Map;
+use stallproof::Map;
 use tokio::time::Instant;
 
 use super::facts::Owner;

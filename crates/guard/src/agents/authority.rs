@@ -20,9 +20,6 @@ use std::time::Duration;
 
 use base64::Engine;
 use base64::engine::general_purpose::{STANDARD, URL_SAFE_NO_PAD};
-use flow::backoff::Curve;
-use flow::snapshot::Changes;
-use flow::{Backoff, Deadline, Snapshot, Tasks};
 use jiff::Timestamp;
 use k8s_openapi::ByteString;
 use k8s_openapi::api::core::v1::Secret;
@@ -33,6 +30,9 @@ use rcgen::{PKCS_ECDSA_P256_SHA256, PublicKeyData, SignatureAlgorithm};
 use ring::hmac;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
+use stallproof::backoff::Curve;
+use stallproof::snapshot::Changes;
+use stallproof::{Backoff, Deadline, Snapshot, Tasks};
 use tracing::{info, warn};
 
 use super::review::Reviewed;
@@ -517,7 +517,7 @@ pub fn lead(leader: &Leader, authority: &Authority) {
                 Err(error) => {
                     let retry = backoff.failed();
                     if retry.attempt == 1 {
-                        let error = flow::sentence(&*error);
+                        let error = stallproof::sentence(&*error);
                         warn!(error, "cannot renew the agents' authority, trying on");
                     }
                     retry.wait

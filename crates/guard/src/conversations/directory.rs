@@ -11,15 +11,15 @@
 //! - What an agent reports of an address that its own node has on some interface (a bridge to its
 //!   pods, docker0), and that is nobody's by the above, is about that node. Other nodes may have the
 //!   same address: of what they report it is theirs.
-//! - Clones share structure: publish it in a [`flow::Snapshot`].
+//! - Clones share structure: publish it in a [`stallproof::Snapshot`].
 
 use std::fmt;
 use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use flow::Map;
 use ipnet::IpNet;
+use stallproof::Map;
 
 use super::facts::{ExternalFacts, NodeFacts, PodFacts, ServiceFacts};
 use super::{Endpoint, Moment};

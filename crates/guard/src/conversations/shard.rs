@@ -14,7 +14,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use flow::Snapshot;
+use stallproof::Snapshot;
 
 use super::judge::{Judge, Judgement, Service, Unruled, Verdict};
 use super::lived::Lived;

@@ -15,8 +15,8 @@
 
 use std::sync::Arc;
 
-use flow::Map;
 use hashbrown::HashTable;
+use stallproof::Map;
 
 use super::judge::{Judge, Judgement, Service, Verdict};
 use super::side::Side;

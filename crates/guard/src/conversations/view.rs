@@ -5,7 +5,7 @@
 
 use std::sync::Arc;
 
-use flow::Snapshot;
+use stallproof::Snapshot;
 
 use super::graph::{Graph, Level};
 use super::judge::Verdict;

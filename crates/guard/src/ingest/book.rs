@@ -1,9 +1,9 @@
 //! `Book`: the groups and network rules of a store, as people change them. Who leads acts on what is
 //! written.
 
-use flow::Deadline;
 use objects::kinds::{Group, GroupSpec, NetworkRule, NetworkRuleSpec};
 use objects::{Error, Expected, Id, Kind, Objects, Version};
+use stallproof::Deadline;
 
 /// Cheap to clone.
 #[derive(Clone, Debug)]

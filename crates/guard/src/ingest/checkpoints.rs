@@ -13,9 +13,9 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use flow::ledger::Outcome;
-use flow::{Deadline, Ledger, Tasks};
 use sha2::{Digest, Sha256};
+use stallproof::ledger::Outcome;
+use stallproof::{Deadline, Ledger, Tasks};
 use tokio::sync::Semaphore;
 use tracing::{error, info, warn};
 
@@ -106,7 +106,7 @@ fn read(path: &Path, settings: &Settings) -> io::Result<Restored> {
         Err(refused) => {
             let aside = path.with_extension(format!("refused-{}", Moment::now().0));
             let kept = fs::rename(path, &aside);
-            let (aside, refused) = (aside.display(), flow::sentence(&refused));
+            let (aside, refused) = (aside.display(), stallproof::sentence(&refused));
             match kept {
                 Ok(()) => error!(refused, kept = %aside, "the conversations begin anew"),
                 Err(error) => error!(refused, %error, "the conversations begin anew"),
@@ -213,7 +213,7 @@ impl Ingest {
         &self,
         progress: Vec<Progress>,
         deadline: Deadline,
-        op: &flow::Op,
+        op: &stallproof::Op,
     ) -> Option<Checkpoint> {
         let Inner { router, desks, learner, .. } = &*self.0;
         let mut shards = Vec::with_capacity(desks.len());

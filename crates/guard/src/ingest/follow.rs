@@ -2,11 +2,11 @@
 
 use std::time::Duration;
 
-use flow::Tasks;
 use k8s_openapi::api::core::v1::{Namespace, Node, Pod, Service};
 use kube::ResourceExt;
 use objects::kinds::{AddressPool, Group, NetworkRule};
 use objects::{Event, Kind, Objects, Within};
+use stallproof::Tasks;
 
 use super::policy::Rules;
 use super::world::World;

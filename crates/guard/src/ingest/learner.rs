@@ -10,8 +10,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 
-use flow::ledger::Outcome;
-use flow::{Ledger, Snapshot};
+use stallproof::ledger::Outcome;
+use stallproof::{Ledger, Snapshot};
 use tokio::sync::{mpsc, oneshot};
 
 use super::metrics::Metrics;

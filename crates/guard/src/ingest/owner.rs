@@ -13,9 +13,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use flow::ledger::Outcome;
-use flow::{Ledger, OpId, Snapshot};
 use parking_lot::Mutex;
+use stallproof::ledger::Outcome;
+use stallproof::{Ledger, OpId, Snapshot};
 use tokio::sync::{mpsc, oneshot};
 
 use super::learner;

@@ -6,10 +6,10 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use flow::{Map, Snapshot, Tasks};
 use kube::ResourceExt;
 use objects::kinds::{GroupMode, GroupName, NetworkRule};
 use objects::{Event, Kind};
+use stallproof::{Map, Snapshot, Tasks};
 use tracing::warn;
 
 use super::learner::LearnedView;

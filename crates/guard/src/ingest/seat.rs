@@ -3,9 +3,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use flow::snapshot::Changes;
-use flow::{Deadline, Ledger, Snapshot, Tasks};
 use prometheus_client::registry::Registry;
+use stallproof::snapshot::Changes;
+use stallproof::{Deadline, Ledger, Snapshot, Tasks};
 use tokio::sync::Semaphore;
 use tracing::{info, warn};
 

@@ -11,12 +11,12 @@ use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use flow::Map;
 use ipnet::IpNet;
 use kube::ResourceExt;
 use objects::kinds::{
     GroupKey, GroupMode, GroupName, GroupSpec, NetworkRule, Ports, RuleAction, network,
 };
+use stallproof::Map;
 
 use super::world::World;
 use crate::conversations::Moment;

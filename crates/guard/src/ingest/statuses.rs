@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use flow::{Deadline, Tasks};
 use objects::kinds::{Group, GroupMode, GroupStatus};
 use objects::{Error, Expected, Objects, Within};
+use stallproof::{Deadline, Tasks};
 use tracing::debug;
 
 use super::{Ingest, NOT_ENFORCED};
@@ -24,7 +24,7 @@ impl Ingest {
             loop {
                 let round = async {
                     if let Err(error) = ingest.tell_groups(&objects).await {
-                        let error = flow::sentence(&error);
+                        let error = stallproof::sentence(&error);
                         debug!(error, "cannot tell groups what became of them");
                     }
                     tokio::time::sleep(PACE).await;

@@ -8,10 +8,10 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use flow::{Deadline, Ledger, Tasks};
 use objects::Objects;
 use objects::kinds::{Group, NetworkRule};
 use serde_json::json;
+use stallproof::{Deadline, Ledger, Tasks};
 use tokio::sync::Semaphore;
 
 use super::checkpoints::Checkpoints;

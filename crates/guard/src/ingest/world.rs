@@ -13,10 +13,10 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use flow::Map;
 use ipnet::IpNet;
 use kube::ResourceExt;
 use objects::kinds::{Group, GroupKey, GroupMode, GroupOp, GroupSpec, network};
+use stallproof::Map;
 
 use crate::conversations::{
     Directory, ExternalFacts, Labels, Moment, NodeFacts, PodFacts, ServiceFacts,

@@ -1,8 +1,8 @@
 use std::collections::BTreeMap;
 
-use flow::Tasks;
 use kube::ResourceExt;
 use objects::{Election, Timing};
+use stallproof::Tasks;
 
 use super::*;
 

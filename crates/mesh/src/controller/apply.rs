@@ -12,13 +12,13 @@
 use std::time::Duration;
 
 use fleet::{Connection, Error};
-use flow::{Deadline, Snapshot, sentence};
 use futures::{StreamExt, stream};
 use kube::api::{DeleteParams, Patch, PatchParams, PostParams, Preconditions};
 use kube::{Api, ResourceExt};
 use objects::Fence;
 use objects::kinds::MeshClusterRef;
 use serde_json::json;
+use stallproof::{Deadline, Snapshot, sentence};
 
 use super::observe::bare;
 use super::world::World;

@@ -6,9 +6,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use fleet::Fleet;
-use flow::backoff::Curve;
-use flow::ledger::Outcome as Ended;
-use flow::{Backoff, Ledger, Snapshot};
 use futures::StreamExt;
 use futures::future::BoxFuture;
 use futures::stream::FuturesUnordered;
@@ -16,6 +13,9 @@ use imbl::OrdMap;
 use kube::ResourceExt;
 use objects::kinds::{ClusterMesh, ClusterMeshStatus, JoinedCluster, MeshClusterRef};
 use objects::{Fence, Id, Objects};
+use stallproof::backoff::Curve;
+use stallproof::ledger::Outcome as Ended;
+use stallproof::{Backoff, Ledger, Snapshot};
 use tokio::time::{Instant, sleep_until};
 use tracing::{debug, info, warn};
 

@@ -6,8 +6,6 @@ use std::time::Duration;
 
 use fleet::resources::{Change, ListQuery, Page, watch};
 use fleet::{Connection, Error, Fleet, SourceKind};
-use flow::backoff::Curve;
-use flow::{Backoff, Deadline, Snapshot, sentence};
 use futures::{Stream, StreamExt};
 use k8s_openapi::api::core::v1::{Namespace, Node, NodeSpec, NodeStatus};
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
@@ -16,6 +14,8 @@ use kube::core::DynamicObject;
 use kube::{Api, ResourceExt};
 use objects::kinds::MeshClusterRef;
 use serde::de::DeserializeOwned;
+use stallproof::backoff::Curve;
+use stallproof::{Backoff, Deadline, Snapshot, sentence};
 use tokio::time::sleep;
 use tracing::{debug, info, warn};
 
@@ -133,7 +133,7 @@ impl Observer {
     async fn until_other(
         &self,
         connection: &Connection,
-        changes: &mut flow::snapshot::Changes<fleet::FleetView>,
+        changes: &mut stallproof::snapshot::Changes<fleet::FleetView>,
     ) {
         while self.reach.connection().is_ok_and(|now| now.is_same_client(connection)) {
             changes.changed().await;

@@ -2,7 +2,6 @@
 
 use std::time::Duration;
 
-use flow::{Deadline, sentence};
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{Event, EventSource, ObjectReference};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
@@ -10,6 +9,7 @@ use kube::ResourceExt;
 use kube::api::ObjectMeta;
 use objects::kinds::{ClusterMesh, ClusterMeshStatus, MeshCondition, MeshState};
 use objects::{Error, Expected, Kind, Objects, Version};
+use stallproof::{Deadline, sentence};
 use tracing::{debug, info};
 
 use super::{FINALIZER, FORGET};

@@ -7,12 +7,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use fleet::{Fleet, Offers};
-use flow::tasks::TaskHandle;
-use flow::{Ledger, Snapshot, Tasks};
 use futures::StreamExt;
 use k8s_openapi::api::core::v1::Secret;
 use objects::kinds::{ClusterMesh, MeshClusterRef};
 use objects::{Event, Fence, Id, Leader, Objects, Within};
+use stallproof::tasks::TaskHandle;
+use stallproof::{Ledger, Snapshot, Tasks};
 use tokio::sync::watch;
 use tokio::time::sleep;
 

@@ -1,10 +1,10 @@
 use std::time::Duration;
 
-use flow::{Deadline, Tasks};
 use kube::ResourceExt;
 use objects::kinds::{ClusterMeshSpec, ClusterMeshStatus, JoinedCluster};
 use objects::{Deletion, Error, Expected, Id, Objects};
 use serde_json::json;
+use stallproof::{Deadline, Tasks};
 
 use super::{ForgetError, Meshes};
 use crate::controller::FORGET;

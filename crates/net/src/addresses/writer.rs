@@ -14,9 +14,9 @@ use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
-use flow::{Deadline, Snapshot};
 use imbl::OrdMap;
 use jiff::Timestamp;
+use stallproof::{Deadline, Snapshot};
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::Instant;
 

@@ -51,7 +51,7 @@ impl Kernel for Wiring {
     type Namespace = Namespace;
 
     fn namespace(&self, descriptor: OwnedFd) -> io::Result<Namespace> {
-        Namespace::try_from(descriptor).map_err(|e| io::Error::other(flow::sentence(&e)))
+        Namespace::try_from(descriptor).map_err(|e| io::Error::other(stallproof::sentence(&e)))
     }
 
     fn id(&self, namespace: &Namespace) -> NamespaceId {
@@ -122,7 +122,7 @@ impl From<WiringError> for Failed {
     fn from(error: WiringError) -> Self {
         let WiringError { step, cause, left } = error;
         Self {
-            why: format!("{step}: {}", flow::sentence(&cause)),
+            why: format!("{step}: {}", stallproof::sentence(&cause)),
             left: left.into_iter().collect(),
         }
     }

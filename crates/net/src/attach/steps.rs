@@ -7,10 +7,10 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use flow::metrics::Histogram;
-use flow::{Deadline, Op};
 use parking_lot::Mutex;
 use prometheus_client::metrics::family::Family;
+use stallproof::metrics::Histogram;
+use stallproof::{Deadline, Op};
 use tokio::time::Instant;
 
 use crate::wiring::{Abandoned, Progress};

@@ -6,9 +6,9 @@ use std::net::Ipv4Addr;
 use std::os::unix::fs::MetadataExt;
 
 use cni::spec::{Ip, Prefix};
-use flow::ledger::{Filter, LedgerConfig};
 use objects::kinds::Networks;
 use parking_lot::Condvar;
+use stallproof::ledger::{Filter, LedgerConfig};
 
 use super::*;
 use crate::NamespaceId;

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use cni::spec::{Code, Error};
-use flow::tasks::BLOCKING;
-use flow::{Deadline, Op};
+use stallproof::tasks::BLOCKING;
+use stallproof::{Deadline, Op};
 use tracing::warn;
 
 use super::{Attach, Failed, Inner, Kernel, LOOK, Steps};
@@ -130,7 +130,7 @@ impl Drop for Abandon<'_> {
 }
 
 fn ended<T>(
-    done: Result<Result<T, Failed>, flow::tasks::TaskError>,
+    done: Result<Result<T, Failed>, stallproof::tasks::TaskError>,
 ) -> Result<Result<T, Failed>, Error> {
     done.map_err(|error| Error::new(Code::Wiring, error.to_string()).details("see the agent's log"))
 }

@@ -4,11 +4,11 @@ use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use flow::backoff::Curve;
-use flow::{Backoff, Deadline, Stop, sentence};
 use imbl::OrdMap;
 use objects::kinds::{AddressBlock, AddressBlockSpec};
 use objects::{Error, Expected, Id, Objects, Version};
+use stallproof::backoff::Curve;
+use stallproof::{Backoff, Deadline, Stop, sentence};
 use tokio::time::{Instant, sleep, sleep_until};
 use tracing::{debug, error, info, warn};
 

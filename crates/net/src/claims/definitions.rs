@@ -7,11 +7,11 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use flow::backoff::Curve;
-use flow::readiness::Component;
-use flow::{Backoff, Deadline, Stop, sentence};
 use objects::kinds::{AddressBlock, AddressPool};
 use objects::{Error, Id, Objects, Within};
+use stallproof::backoff::Curve;
+use stallproof::readiness::Component;
+use stallproof::{Backoff, Deadline, Stop, sentence};
 use tracing::{info, warn};
 
 use super::Claims;

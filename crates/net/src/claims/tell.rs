@@ -4,9 +4,9 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use flow::{Deadline, Stop};
 use objects::kinds::AddressBlockStatus;
 use objects::{Expected, Objects};
+use stallproof::{Deadline, Stop};
 use tokio::time::{Instant, sleep};
 use tracing::debug;
 

@@ -3,7 +3,7 @@
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, UdpSocket};
 use std::time::Duration;
 
-use flow::{Snapshot, Tasks};
+use stallproof::{Snapshot, Tasks};
 use tracing::info;
 
 /// How often the addresses are looked up again: they change with a lease, or with a person.

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use flow::{Deadline, Snapshot, Tasks};
+use stallproof::{Deadline, Snapshot, Tasks};
 use tracing::warn;
 
 use crate::attach::Health;

@@ -5,12 +5,12 @@ use std::sync::Arc;
 
 use cni::spec::{Code, Error};
 use cni::wire::{Reply, Show};
-use flow::{Deadline, Tasks};
 use kernel::netlink::{Change, Route};
 use kernel::netns::Namespace;
 use objects::kinds::{AddressBlock, AddressPool};
 use objects::{Objects, Within};
 use serde_json::{Value, json};
+use stallproof::{Deadline, Tasks};
 
 use crate::attach::{Attach, Health};
 use crate::claims::Claims;
@@ -48,7 +48,10 @@ impl Shown {
     async fn pools(&self, deadline: Deadline) -> Result<Vec<Value>, Error> {
         let pools = self.objects.list::<AddressPool>(&Within::default(), deadline).await;
         let pools = pools.map_err(|error| {
-            Error::new(Code::Io, format!("the pools cannot be read: {}", flow::sentence(&error)))
+            Error::new(
+                Code::Io,
+                format!("the pools cannot be read: {}", stallproof::sentence(&error)),
+            )
         })?;
         Ok(shown::rows(&pools.items, &self.claims.blocks().load()))
     }
@@ -147,7 +150,7 @@ fn misrouted(node: &Node, wanted: &[Route], table: Option<u32>, all: bool) -> Ve
     };
     match found {
         Ok(found) => routes::plan(wanted, &found, all).iter().map(told).collect(),
-        Err(error) => vec![flow::sentence(&error)],
+        Err(error) => vec![stallproof::sentence(&error)],
     }
 }
 

@@ -7,11 +7,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use flow::{Deadline, Snapshot, Stop, sentence};
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Node;
 use objects::kinds::AddressBlock;
 use objects::{Error, Event, Expected, Id, Objects, Version, Within};
+use stallproof::{Deadline, Snapshot, Stop, sentence};
 use tokio::time::{Instant, sleep};
 use tracing::{debug, info, warn};
 

@@ -4,12 +4,12 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use flow::{Deadline, Snapshot, Stop, sentence};
 use jiff::Timestamp;
 use objects::kinds::{
     AddressBlock, AddressPool, AddressPoolStatus, Condition, MOST_NODES, NodeBlocks,
 };
 use objects::{Error, Expected, Objects, Within};
+use stallproof::{Deadline, Snapshot, Stop, sentence};
 use tokio::time::sleep;
 use tracing::{debug, warn};
 

@@ -1,7 +1,7 @@
-use flow::Ledger;
-use flow::ledger::LedgerConfig;
 use kernel::netlink::{Link, RouteKind};
 use objects::kinds::Networks;
+use stallproof::Ledger;
+use stallproof::ledger::LedgerConfig;
 use testkit::requires;
 use tokio::task::spawn_blocking;
 
@@ -186,7 +186,7 @@ async fn while_pods_come_and_go_none_is_harmed() {
 async fn serving_begins_when_the_first_is_over() {
     requires!(netns);
     let ground = Ground::new().await;
-    let readiness = flow::Readiness::default();
+    let readiness = stallproof::Readiness::default();
     let ready = readiness.announce("net");
     let health = ground.attach.health();
     assert!(matches!(&*health.load(), Health::Reconciling(_)));

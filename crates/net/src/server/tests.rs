@@ -72,7 +72,7 @@ async fn a_socket_in_use_is_not_taken_and_a_stale_one_is() {
     std::fs::remove_file(&path).unwrap();
     std::fs::write(dir.path().join("file"), "").unwrap();
     let error = listen(&dir.path().join("file/cni.sock")).unwrap_err();
-    assert!(flow::sentence(&error).contains("cannot be made"), "{error}");
+    assert!(stallproof::sentence(&error).contains("cannot be made"), "{error}");
 }
 
 #[tokio::test]

@@ -305,7 +305,7 @@ fn an_error_says_the_step_what_failed_and_why() {
     let cause = Cause::Enter(source);
     let error = WiringError { step: step::ENTER, cause, left: Some("it is stuck".to_owned()) };
     assert_eq!(
-        flow::sentence(&error),
+        stallproof::sentence(&error),
         "open-netns failed and was not undone (it is stuck): cannot enter the network namespace: \
          Device or resource busy (os error 16)"
     );

@@ -37,11 +37,11 @@ type Uid = String;
 #[derive(Clone, Default)]
 pub(super) struct State {
     revision: u64,
-    kinds: flow::Map<Kind, OrdMap<Id, Arc<DynamicObject>>>,
+    kinds: stallproof::Map<Kind, OrdMap<Id, Arc<DynamicObject>>>,
     /// Who has a uid, for owners.
-    uids: flow::Map<Uid, Place>,
+    uids: stallproof::Map<Uid, Place>,
     /// What names an owner, there or not.
-    owned: flow::Map<Uid, OrdSet<Place>>,
+    owned: stallproof::Map<Uid, OrdSet<Place>>,
     /// The change with revision `r` is the one at `r - forgotten - 1`.
     history: Vector<Arc<Change>>,
     history_bytes: usize,

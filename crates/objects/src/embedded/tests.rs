@@ -4,9 +4,9 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 use std::{env, fs};
 
-use flow::tasks::TaskHandle;
-use flow::{Deadline, Snapshot, Tasks};
 use kube::core::DynamicObject;
+use stallproof::tasks::TaskHandle;
+use stallproof::{Deadline, Snapshot, Tasks};
 use tempfile::TempDir;
 use tokio::sync::mpsc;
 

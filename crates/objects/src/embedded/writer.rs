@@ -18,12 +18,12 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use flow::backoff::Curve;
-use flow::metrics::Histogram;
-use flow::{Backoff, Deadline, Snapshot};
 use jiff::Timestamp;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::registry::Registry;
+use stallproof::backoff::Curve;
+use stallproof::metrics::Histogram;
+use stallproof::{Backoff, Deadline, Snapshot};
 use tokio::sync::{mpsc, oneshot};
 
 use super::disk::Disk;

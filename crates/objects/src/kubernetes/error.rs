@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use flow::Deadline;
 use kube::core::Status;
 use kube::core::response::reason;
+use stallproof::Deadline;
 
 use crate::store::{Error, Id, Invalid, NotServed, Type};
 

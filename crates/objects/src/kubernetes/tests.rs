@@ -1,9 +1,9 @@
 use std::time::Duration;
 
-use flow::backoff::Curve;
 use futures::StreamExt;
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::Secret;
+use stallproof::backoff::Curve;
 use testkit::{Fault, KubeServer, Proxy, requires};
 use tokio::time::{Instant, sleep, timeout};
 

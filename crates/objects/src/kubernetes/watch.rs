@@ -20,8 +20,6 @@
 
 use std::time::Duration;
 
-use flow::backoff::Curve;
-use flow::{Backoff, Deadline};
 use futures::stream::BoxStream;
 use futures::{StreamExt, TryStreamExt, stream};
 use kube::ResourceExt;
@@ -29,6 +27,8 @@ use kube::api::{Api, DynamicObject, WatchEvent, WatchParams};
 use kube::core::Status;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::registry::Registry;
+use stallproof::backoff::Curve;
+use stallproof::{Backoff, Deadline};
 use tokio::time::{Instant, sleep};
 use tracing::{debug, info, warn};
 

@@ -7,12 +7,12 @@
 
 use std::sync::Arc;
 
-use flow::Deadline;
 use futures::FutureExt;
 use futures::stream::BoxStream;
 use kube::ResourceExt;
 use kube::core::DynamicObject;
 use prometheus_client::registry::Registry;
+use stallproof::Deadline;
 
 use super::fence::{ANNOTATION, Fence, Token};
 use crate::store::{

@@ -5,12 +5,12 @@ use std::future::pending;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use flow::Deadline;
 use futures::stream::BoxStream;
 use futures::{FutureExt, StreamExt, stream};
 use kube::ResourceExt;
 use kube::core::DynamicObject;
 use parking_lot::Mutex;
+use stallproof::Deadline;
 
 use crate::store::{
     Answer, Deletion, Engine, Error, Event, Expected, Id, Listing, Objects, Type, Version, Within,

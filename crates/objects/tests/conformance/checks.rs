@@ -3,10 +3,10 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use flow::Deadline;
 use k8s_openapi::api::core::v1::Secret;
 use objects::kinds::{Cluster, ClusterStatus, User, UserSpec};
 use objects::{Deletion, Error, Event, Expected, Id, Selector, Version, Within};
+use stallproof::Deadline;
 use tokio::time::Instant;
 
 use crate::{

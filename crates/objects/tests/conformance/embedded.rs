@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 
-use flow::Tasks;
 use kube::Resource;
 use objects::kinds::{AccessToken, AccessTokenSpec, Cluster, User, UserSpec};
 use objects::{Deletion, Expected, Objects, Within};
+use stallproof::Tasks;
 use tempfile::TempDir;
 
 use crate::load::Load;

@@ -3,7 +3,6 @@
 
 use std::time::Duration;
 
-use flow::Deadline;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::Api;
 use kube::api::{Patch, PatchParams, PostParams};
@@ -12,6 +11,7 @@ use objects::kinds::{self, Cluster, Group, NetworkRule};
 use objects::{Objects, Version, Within};
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
+use stallproof::Deadline;
 use testkit::KubeServer;
 
 use crate::load::Load;

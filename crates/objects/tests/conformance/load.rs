@@ -6,9 +6,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
-use flow::{Deadline, Tasks};
 use objects::kinds::Cluster;
 use objects::{Event, Expected, Id, Objects, Within};
+use stallproof::{Deadline, Tasks};
 use tokio::sync::watch;
 
 use crate::{cluster, context, labelled, name, soon};
@@ -19,7 +19,7 @@ pub(crate) struct Load {
     tasks: Tasks,
     /// The store as it is now.
     store: watch::Sender<Objects>,
-    writers: Vec<flow::tasks::TaskHandle<BTreeMap<String, u64>>>,
+    writers: Vec<stallproof::tasks::TaskHandle<BTreeMap<String, u64>>>,
     stop: Arc<AtomicBool>,
     acknowledged: Arc<AtomicU64>,
     /// What the watcher makes of what it is told.

@@ -10,11 +10,11 @@ mod load;
 
 use std::time::Duration;
 
-use flow::Deadline;
 use futures::stream::{self, StreamExt};
 use k8s_openapi::api::core::v1::Secret;
 use objects::kinds::{Cluster, ClusterSpec, KubeconfigSecret};
 use objects::{Event, Id, Kind, Objects, Version, Watch};
+use stallproof::Deadline;
 
 /// A store to check, in which two namespaces are ours.
 struct Fixture {

@@ -9,9 +9,9 @@ use std::time::{Duration, Instant};
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
 use fleet::{Connection, FleetConfig, State};
-use flow::{Deadline, Ledger, Tasks};
 use objects::Objects;
 use serde_json::{Value, json};
+use stallproof::{Deadline, Ledger, Tasks};
 
 use crate::incident::cluster_sync::Load;
 use crate::incident::{Cannot, Ran};

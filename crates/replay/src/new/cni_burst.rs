@@ -12,8 +12,6 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use cni::wire::{self, Ask, Reply, Request, Show};
-use flow::ledger::{LedgerConfig, OpView};
-use flow::{Ledger, Readiness, Tasks};
 use kernel::netlink::Netlink;
 use net::daemon::{self, NetConfig, On};
 use net::faults;
@@ -22,6 +20,8 @@ use objects::Objects;
 use objects::kinds::Subnet;
 use prometheus_client::registry::Registry;
 use serde_json::{Value, json};
+use stallproof::ledger::{LedgerConfig, OpView};
+use stallproof::{Ledger, Readiness, Tasks};
 
 use crate::incident::cni_burst::Load;
 use crate::incident::{Cannot, Ran};
@@ -252,10 +252,10 @@ impl Daemon {
                 let tasks = Tasks::new("node");
                 let on = On { ledger: kept, readiness: Readiness::default(), tasks: tasks.clone() };
                 let entered = runtime.enter();
-                let objects =
-                    Objects::embedded(&store, &tasks).map_err(|error| flow::sentence(&error))?;
+                let objects = Objects::embedded(&store, &tasks)
+                    .map_err(|error| stallproof::sentence(&error))?;
                 daemon::begin(config, objects, on, &mut registry)
-                    .map_err(|error| flow::sentence(&error))?;
+                    .map_err(|error| stallproof::sentence(&error))?;
                 drop(entered);
                 Ok((runtime, tasks))
             });

@@ -8,9 +8,9 @@ use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
 use edge::agents::client::{Answer, Client, ClientError, Endpoint};
-use flow::{Deadline, Tasks};
 use futures::{StreamExt, TryStreamExt, stream};
 use serde_json::{Value, json};
+use stallproof::{Deadline, Tasks};
 use tokio::sync::Semaphore;
 
 use crate::incident::controller_stall::{DEADLINE, Load, RECORDS, due};

@@ -4,12 +4,12 @@
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-use flow::Tasks;
 use kube::ResourceExt;
 use mesh::label;
 use objects::kinds::{ClusterMesh, MeshState};
 use objects::{Expected, Id, Objects};
 use prometheus_client::registry::Registry;
+use stallproof::Tasks;
 
 use crate::incident::late_crd::Load;
 use crate::incident::{Cannot, Ran};

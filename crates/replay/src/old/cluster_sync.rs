@@ -21,8 +21,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::Duration;
 
-use flow::Tasks;
 use parking_lot::RwLock;
+use stallproof::Tasks;
 
 use crate::incident::cluster_sync::Load;
 use crate::incident::{Cannot, Ran};

@@ -21,7 +21,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
-use flow::Tasks;
+use stallproof::Tasks;
 use tokio::sync::{RwLock, oneshot};
 
 use crate::incident::Ran;

@@ -96,7 +96,7 @@ impl Operator<'_> {
             errors += 1;
             self.recorder.figure("reconcilesFailed", f64::from(errors));
             if errors == 1 {
-                self.recorder.note(flow::sentence(&*error));
+                self.recorder.note(stallproof::sentence(&*error));
             }
             tokio::time::sleep(pause).await;
             pause = (pause * 2).min(MOST);

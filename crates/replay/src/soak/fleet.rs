@@ -16,11 +16,11 @@ use std::time::{Duration, Instant};
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
 use fleet::{Connection, Fleet, FleetConfig, Timing};
-use flow::ledger::LedgerConfig;
-use flow::{Deadline, Ledger, Tasks};
 use objects::Objects;
 use parking_lot::Mutex;
 use serde_json::{Value, json};
+use stallproof::ledger::LedgerConfig;
+use stallproof::{Deadline, Ledger, Tasks};
 use testkit::{Fault as Broken, Proxy};
 use tokio::runtime::Runtime;
 
@@ -99,7 +99,7 @@ impl Shared {
                 Err(error) if !excused && !self.is_excused(cluster) => {
                     self.tell(format!(
                         "a call of {name}, which is well: {}",
-                        flow::sentence(&error)
+                        stallproof::sentence(&error)
                     ));
                 }
                 Err(_) => {}
@@ -351,7 +351,7 @@ impl Work for Job<'_> {
             let called = self.shared.fleet.connection(name);
             let called = called.and_then(|connection| self.runtime.block_on(ask(&connection)));
             if let Err(error) = called {
-                broken.push(format!("{name} after it all: {}", flow::sentence(&error)));
+                broken.push(format!("{name} after it all: {}", stallproof::sentence(&error)));
             }
         }
         if self.shared.looks.load(Relaxed) == 0 {
@@ -407,7 +407,7 @@ impl Job<'_> {
             // It still recovers from another fault.
             Err(_) if self.shared.is_excused(cluster) => {}
             Err(error) => {
-                self.shared.tell(format!("looking for {kind}: {}", flow::sentence(&error)));
+                self.shared.tell(format!("looking for {kind}: {}", stallproof::sentence(&error)));
             }
             Ok(()) => self.shared.tell(format!("{kind} was found before it was there")),
         }
@@ -448,7 +448,7 @@ impl Job<'_> {
         if let Some(held) = self.held.take()
             && let Err(error) = self.runtime.block_on(ask(&held))
         {
-            let error = flow::sentence(&error);
+            let error = stallproof::sentence(&error);
             self.shared.tell(format!("who still had {name} when it was removed: {error}"));
         }
         // That was its last user.

@@ -18,15 +18,15 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use edge::agents::client::{Answer, Client, ClientError, Endpoint, Reporting};
 use edge::agents::{Batch, Server, start};
-use flow::ledger::LedgerConfig;
-use flow::memory_guard::Usage;
-use flow::tasks::TaskHandle;
-use flow::{Deadline, Ledger, MemoryGuard, Tasks};
 use guard::agents::{Agents, Dropped, JoinFacts, Limits};
 use guard::conversations::{Moment, Protocol, Record, Totals};
 use guard::faults;
 use guard::ingest::{Seat, Settings};
 use parking_lot::Mutex;
+use stallproof::ledger::LedgerConfig;
+use stallproof::memory_guard::Usage;
+use stallproof::tasks::TaskHandle;
+use stallproof::{Deadline, Ledger, MemoryGuard, Tasks};
 use testkit::Proxy;
 use tokio::runtime::Runtime;
 

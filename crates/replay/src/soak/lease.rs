@@ -15,12 +15,12 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use flow::{Deadline, Tasks};
 use k8s_openapi::api::coordination::v1::{Lease, LeaseSpec};
 use kube::ResourceExt;
 use kube::api::ObjectMeta;
 use objects::{Election, Expected, Fence, Id, Leader, Objects, Timing};
 use parking_lot::Mutex;
+use stallproof::{Deadline, Tasks};
 use testkit::{Access, Fault as Broken, KubeServer, Proxy};
 use tokio::runtime::{Builder, Runtime};
 

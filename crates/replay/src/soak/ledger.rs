@@ -6,8 +6,8 @@
 
 use std::time::{Duration, Instant};
 
-use flow::Ledger;
 use serde::{Deserialize, Serialize};
+use stallproof::Ledger;
 
 /// The promise.
 const WITHIN: Duration = Duration::from_secs(5);

@@ -17,10 +17,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
-use flow::{Deadline, Tasks};
 use kube::ResourceExt;
 use objects::kinds::ClusterMesh;
 use objects::{Expected, Id, Objects};
+use stallproof::{Deadline, Tasks};
 use testkit::{Fault as Broken, Proxy};
 use tokio::runtime::Runtime;
 
@@ -411,7 +411,7 @@ impl Job<'_> {
                 }
                 Ok(mesh) if !mesh.is_ready => Some(format!("mesh {name} is not said to be ready")),
                 Ok(_) => None,
-                Err(error) => Some(format!("mesh {name}: {}", flow::sentence(&*error))),
+                Err(error) => Some(format!("mesh {name}: {}", stallproof::sentence(&*error))),
             }
         };
         [0, 1].into_iter().filter_map(of).collect()

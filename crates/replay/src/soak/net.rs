@@ -78,7 +78,7 @@ pub fn node(dir: &Path) -> ! {
     let daemon = match Daemon::start(dir, LATE) {
         Ok(daemon) => daemon,
         Err(error) => {
-            say(Said::Cannot(flow::sentence(&*error)));
+            say(Said::Cannot(stallproof::sentence(&*error)));
             std::process::exit(2);
         }
     };

@@ -5,10 +5,10 @@ use std::time::Duration;
 
 use edge::agents::Batch;
 use edge::agents::client::{Answer, Client, ClientError, Endpoint, Reporting};
-use flow::{Deadline, Tasks};
 use guard::agents::JoinFacts;
 use guard::conversations::{Moment, Protocol, Record, Totals};
 use serde_json::Value;
+use stallproof::{Deadline, Tasks};
 
 use super::http::{self, Http};
 use super::server::Server;

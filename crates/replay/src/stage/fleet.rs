@@ -6,8 +6,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use flow::Tasks;
-use flow::tasks::TaskHandle;
+use stallproof::Tasks;
+use stallproof::tasks::TaskHandle;
 
 use crate::incident::Cannot;
 use crate::incident::cluster_sync::Load;
@@ -134,7 +134,8 @@ impl<F: Fleet> Script<F> {
                                 let failed = failed.fetch_add(1, Relaxed) + 1;
                                 recorder.figure("callsFailed", failed as f64);
                                 if failed <= 3 {
-                                    recorder.note(format!("{name}: {}", flow::sentence(&*error)));
+                                    recorder
+                                        .note(format!("{name}: {}", stallproof::sentence(&*error)));
                                 }
                             }
                         }
@@ -167,7 +168,7 @@ impl<F: Fleet> Script<F> {
         for connection in held {
             match self.fleet.call(connection).await {
                 Ok(()) => served += 1,
-                Err(error) => self.recorder.note(flow::sentence(&*error)),
+                Err(error) => self.recorder.note(stallproof::sentence(&*error)),
             }
         }
         let found = self.load.left().iter().filter(|(name, _)| self.fleet.look_up(name).is_some());

@@ -6,12 +6,12 @@ use std::time::Duration;
 
 use base64::Engine as _;
 use fleet::{Fleet, FleetConfig, InCluster};
-use flow::{Ledger, Tasks};
 use k8s_openapi::api::coordination::v1::Lease;
 use kube::Api;
 use mesh::controller;
 use objects::{Election, Id, Objects, Timing};
 use serde_json::Value;
+use stallproof::{Ledger, Tasks};
 
 use super::tenants::{NAMESPACE, Tenant};
 use crate::incident::Cannot;

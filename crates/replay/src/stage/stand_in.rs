@@ -10,10 +10,10 @@ use std::net::{SocketAddr, TcpListener as StdListener};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use flow::Tasks;
 use parking_lot::Mutex;
 use rcgen::{Certificate, CertifiedKey, generate_simple_self_signed};
 use serde_json::{Value, json};
+use stallproof::Tasks;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpSocket, TcpStream};
 use tokio_rustls::TlsAcceptor;

@@ -4,7 +4,6 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use flow::Deadline;
 use k8s_openapi::ByteString;
 use k8s_openapi::api::core::v1::{Namespace, Node, Secret};
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
@@ -13,6 +12,7 @@ use kube::{Api, Client, ResourceExt};
 use mesh::{Input, Peer, Seen, View, label};
 use objects::kinds::{ClusterMesh, MeshCondition};
 use serde_json::json;
+use stallproof::Deadline;
 use testkit::KubeServer;
 
 use crate::incident::Cannot;

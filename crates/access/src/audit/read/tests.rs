@@ -1,6 +1,6 @@
 use std::fs;
 
-use flow::Deadline;
+use stallproof::Deadline;
 
 use super::*;
 use crate::who::{Via, Who};

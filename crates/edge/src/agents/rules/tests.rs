@@ -1,5 +1,5 @@
-use flow::Map;
 use proptest::prelude::*;
+use stallproof::Map;
 
 use super::*;
 

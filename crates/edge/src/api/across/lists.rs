@@ -7,10 +7,10 @@ use fleet::Connection;
 use fleet::fan::Reply;
 use fleet::merge::{ClusterRow, Merged};
 use fleet::resources::{self, Page};
-use flow::Deadline;
 use http::HeaderMap;
 use kube::core::DynamicObject;
 use serde::{Deserialize, Serialize};
+use stallproof::Deadline;
 use utoipa::{IntoParams, ToSchema};
 use utoipa_axum::routes;
 

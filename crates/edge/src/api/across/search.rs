@@ -7,10 +7,10 @@ use axum::extract::State;
 use axum::response::Response;
 use fleet::Connection;
 use fleet::resources::{self, SearchQuery, SearchResult};
-use flow::Deadline;
 use http::HeaderMap;
 use kube::core::ApiResource;
 use serde::{Deserialize, Serialize};
+use stallproof::Deadline;
 use utoipa::{IntoParams, ToSchema};
 use utoipa_axum::routes;
 

@@ -21,13 +21,13 @@ async fn rule(world: &World, name: &str, spec: Value) {
         "metadata": {"name": name}, "spec": spec,
     }))
     .unwrap();
-    let soon = flow::Deadline::after(Duration::from_secs(30));
+    let soon = stallproof::Deadline::after(Duration::from_secs(30));
     world.objects.create(&rule, soon).await.unwrap();
 }
 
 /// Asks until the answer is as it should be.
 async fn until(world: &World, path: &str, wanted: impl Fn(&Value) -> bool) -> Value {
-    let patience = flow::Deadline::after(Duration::from_secs(30));
+    let patience = stallproof::Deadline::after(Duration::from_secs(30));
     loop {
         let answer = world.ask(Method::GET, path, Value::Null).await;
         if answer.status == 200 && wanted(&answer.json()) {

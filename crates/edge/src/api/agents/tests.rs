@@ -1,7 +1,7 @@
-use flow::Tasks;
 use guard::agents::{JoinFacts, LIFETIME, Limits};
 use http::Method;
 use serde_json::{Value, json};
+use stallproof::Tasks;
 
 use super::*;
 use crate::api::world::World;

@@ -75,7 +75,7 @@ async fn who_is_deleted_before_the_body_has_come_does_nothing() {
         world
             .api
             .ledger
-            .in_flight(&flow::ledger::Filter::default())
+            .in_flight(&stallproof::ledger::Filter::default())
             .iter()
             .any(|op| op.step == "body")
     };
@@ -108,7 +108,7 @@ async fn what_was_read_for_who_is_gone_is_not_told() {
     while !world
         .api
         .ledger
-        .in_flight(&flow::ledger::Filter::default())
+        .in_flight(&stallproof::ledger::Filter::default())
         .iter()
         .any(|op| op.step == "handler")
     {
@@ -258,7 +258,7 @@ async fn a_cluster_that_is_full_is_nobody_elses_matter() {
     let gate = world.api.gates.at(Door::Cluster("dead"));
     let mut held = Vec::new();
     let soon = || Deadline::after(Duration::from_millis(1));
-    while let Ok(permit) = gate.admit(flow::Priority::Normal, soon()).await {
+    while let Ok(permit) = gate.admit(stallproof::Priority::Normal, soon()).await {
         held.push(permit);
     }
     let answer = world.ask(Method::GET, "/clusters/dead/kinds?timeout=0.1", NOTHING).await;

@@ -6,13 +6,13 @@ mod kubelet;
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use flow::{Deadline, Tasks};
 use futures::SinkExt;
 use http::Method;
 use k8s_openapi::api::core::v1::{Node, Pod as KubePod};
 use kube::api::{Api as Kube, Patch, PatchParams, PostParams};
 use kubelet::{Kubelet, PORT};
 use serde_json::{Value, json};
+use stallproof::{Deadline, Tasks};
 use testkit::{KubeServer, requires};
 use tokio::net::TcpStream;
 use tokio_tungstenite::tungstenite::client::IntoClientRequest;

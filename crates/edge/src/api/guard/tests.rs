@@ -2,9 +2,9 @@ use std::time::Duration;
 
 use ::guard::conversations::{Moment, Protocol, Record, Report, Totals};
 use ::guard::ingest::{Ingest, LocalWorkload, NOT_ENFORCED};
-use flow::Deadline;
 use http::Method;
 use serde_json::{Value, json};
+use stallproof::Deadline;
 
 use crate::api::world::World;
 

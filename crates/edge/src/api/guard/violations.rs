@@ -8,11 +8,11 @@ use access::Verb;
 use axum::Json;
 use axum::extract::State;
 use axum::response::{IntoResponse, Response};
-use flow::snapshot::Changes;
 use futures::stream;
 use http::HeaderMap;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
+use stallproof::snapshot::Changes;
 use utoipa::{IntoParams, ToSchema};
 use utoipa_axum::routes;
 

@@ -1,8 +1,8 @@
 use access::{Via, Who};
-use flow::Snapshot;
 use http::Method;
 use objects::Leadership;
 use serde_json::{Value, json};
+use stallproof::Snapshot;
 
 use super::*;
 use crate::api::LeaderRoute;

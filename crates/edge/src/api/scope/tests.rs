@@ -1,10 +1,10 @@
 use std::time::Duration;
 
 use access::{LOCAL, Role, Via, Who};
-use flow::Deadline;
 use objects::kinds::{AccessRoleSpec, Rule};
 use proptest::prelude::*;
 use proptest::sample::{select, subsequence};
+use stallproof::Deadline;
 
 use super::*;
 

@@ -1,7 +1,7 @@
 use std::future::poll_fn;
 
-use flow::Deadline;
 use futures::{FutureExt, SinkExt, StreamExt};
+use stallproof::Deadline;
 use tokio::io::DuplexStream;
 use tokio::time::{advance, sleep};
 use tokio_tungstenite::WebSocketStream;

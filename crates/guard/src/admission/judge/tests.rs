@@ -76,8 +76,8 @@ impl Drop for Court {
     }
 }
 
-fn soon() -> flow::Deadline {
-    flow::Deadline::after(Duration::from_secs(30))
+fn soon() -> stallproof::Deadline {
+    stallproof::Deadline::after(Duration::from_secs(30))
 }
 
 fn review(object: Value, user: &str) -> Value {

@@ -1,10 +1,10 @@
 //! The risky tags of service accounts: what every role that they are bound to allows, together.
 
-use flow::Map;
 use k8s_openapi::api::rbac::v1::{
     ClusterRole, ClusterRoleBinding, PolicyRule, Role, RoleBinding, RoleRef, Subject,
 };
 use objects::{Event, Id, Kind};
+use stallproof::Map;
 
 use crate::admission::facts::RiskyTags;
 

@@ -3,12 +3,12 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use flow::Map;
 use k8s_openapi::api::apps::v1::{DaemonSet, Deployment, ReplicaSet, StatefulSet};
 use k8s_openapi::api::batch::v1::{CronJob, Job};
 use k8s_openapi::api::core::v1::{PodTemplateSpec, ReplicationController};
 use kube::ResourceExt;
 use objects::{Event, Kind};
+use stallproof::Map;
 
 use crate::admission::facts::Owner;
 use crate::admission::seen::Seen;

@@ -1,9 +1,9 @@
 use std::sync::Arc;
 
-use flow::Readiness;
 use objects::kinds::admission_rule::RuleState;
 use objects::{Election, Timing};
 use serde_json::json;
+use stallproof::Readiness;
 
 use super::super::Settings;
 use super::*;

@@ -2,7 +2,7 @@
 
 use std::time::Instant;
 
-use flow::ledger::Filter;
+use stallproof::ledger::Filter;
 
 use super::*;
 use crate::faults;

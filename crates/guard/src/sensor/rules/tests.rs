@@ -1,7 +1,7 @@
 use std::sync::Arc;
 
-use flow::Map;
 use objects::kinds::Protocol;
+use stallproof::Map;
 
 use super::*;
 use crate::ingest::ShippedGroup;

@@ -1,10 +1,10 @@
 use std::net::IpAddr;
 use std::path::Path;
 
-use flow::{Snapshot, Tasks};
 use futures::future::join_all;
 use ipnet::IpNet;
 use objects::kinds::{AddressPool, AddressPoolSpec, Subnet};
+use stallproof::{Snapshot, Tasks};
 use tempfile::TempDir;
 
 use super::*;

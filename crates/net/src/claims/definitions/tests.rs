@@ -1,5 +1,5 @@
-use flow::{Readiness, Snapshot, Tasks};
 use objects::kinds::{AddressPoolSpec, Subnet};
+use stallproof::{Readiness, Snapshot, Tasks};
 use tempfile::TempDir;
 use testkit::KubeServer;
 

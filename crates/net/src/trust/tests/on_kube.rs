@@ -2,13 +2,13 @@
 
 use std::time::Duration;
 
-use flow::{Deadline, Tasks};
 use kernel::netlink::{Route, RouteKind};
 use kube::Api;
 use kube::api::PostParams;
 use objects::{Id, Objects};
 use prometheus_client::metrics::gauge::Gauge;
 use serde_json::json;
+use stallproof::{Deadline, Tasks};
 use tempfile::TempDir;
 use testkit::{KubeServer, requires};
 

@@ -1,0 +1,264 @@
+use std::io::Read;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use http::Method;
+use serde::{Deserialize, Serialize};
+
+use crate::cli::client::{Answer, Body, Change, Problem, Route, Target, across};
+use crate::cli::table::printable;
+use crate::cli::terminal::{Colour, Paint};
+use crate::output::{self, Failure, Format, NO, Output};
+
+/// What the server takes at once.
+const LARGEST: u64 = 4 << 20;
+
+/// Apply manifests to one cluster, to several, or to all (server-side apply)
+///
+/// Examples:
+///   fairlead apply -f web.yaml -n shop
+///   fairlead apply -f manifests/ --dry-run --diff      what would change?
+///   kustomize build . | fairlead apply -f - --cluster prod-eu,prod-us
+///   fairlead apply -f web.yaml --force                 take over fields that others manage
+///
+/// Exit 1 when an object was refused; the others are applied.
+#[derive(Debug, clap::Args)]
+#[command(verbatim_doc_comment)]
+pub(crate) struct Args {
+    /// A file, a directory (its .yaml, .yml and .json files), or `-` for standard input
+    #[arg(short, long, value_name = "FILE", required = true)]
+    filename: Vec<PathBuf>,
+    /// Let the server check everything and change nothing
+    #[arg(long)]
+    dry_run: bool,
+    /// Take over fields that somebody else manages
+    #[arg(long)]
+    force: bool,
+    /// Show what changes (with --dry-run: what would change)
+    #[arg(long)]
+    diff: bool,
+    #[command(flatten)]
+    output: Output,
+    #[command(flatten)]
+    target: Target,
+}
+
+#[derive(Default, Deserialize, Serialize)]
+#[serde(default)]
+struct Applied {
+    results: Vec<Outcome>,
+}
+
+#[derive(Default, Deserialize, Serialize)]
+#[serde(rename_all = "camelCase", default)]
+struct Outcome {
+    cluster: String,
+    api_version: String,
+    kind: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    namespace: Option<String>,
+    name: String,
+    outcome: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    diff: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    problem: Option<Problem>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    warnings: Vec<String>,
+}
+
+impl Outcome {
+    fn object(&self) -> String {
+        let kind = self.kind.to_lowercase();
+        match self.api_version.split_once('/') {
+            Some((group, _)) => format!("{kind}.{group}/{}", self.name),
+            None => format!("{kind}/{}", self.name),
+        }
+    }
+}
+
+pub(crate) fn run(args: &Args) -> Answer<ExitCode> {
+    let manifests = read(&args.filename)?;
+    let server = args.target.open()?;
+    let names = args.target.names(&server, Change::Yes)?;
+    let several = names.len() > 1;
+    let paint = Paint::stdout();
+    let mut all = Applied::default();
+    let code = across::each(
+        &names,
+        |name| {
+            let route = Route::to(["clusters", name, "apply"])
+                .with("namespace", args.target.namespace())
+                .when("dryRun", args.dry_run)
+                .when("force", args.force);
+            server.ask::<Applied>(&Method::POST, &route, &Body::Yaml(&manifests))
+        },
+        |name, applied| {
+            let prefix = if several { format!("{name}: ") } else { String::new() };
+            // Each once, as kubectl does: twenty objects of one old version are one warning.
+            let mut warnings = Vec::new();
+            for warning in applied.results.iter().flat_map(|result| &result.warnings) {
+                if !warnings.contains(warning) {
+                    warnings.push(warning.clone());
+                }
+            }
+            output::warn(&prefix, &warnings);
+            let failed = applied.results.iter().any(|result| result.problem.is_some());
+            if args.output.output == Format::Table {
+                for result in &applied.results {
+                    tell(args, &prefix, result, paint)?;
+                }
+            }
+            all.results.extend(applied.results);
+            Ok(if failed { NO } else { 0 })
+        },
+    )?;
+    if args.output.output != Format::Table {
+        args.output.print(&all, String::new)?;
+    }
+    Ok(code)
+}
+
+fn tell(args: &Args, prefix: &str, result: &Outcome, paint: Paint) -> Result<(), Failure> {
+    let object = printable(&result.object());
+    if let Some(problem) = &result.problem {
+        eprintln!("error: {prefix}{object}: {problem}");
+        return Ok(());
+    }
+    let dry = if args.dry_run { " (dry run)" } else { "" };
+    output::line(&format!("{prefix}{object} {}{dry}", result.outcome))?;
+    match &result.diff {
+        Some(diff) if args.diff && !diff.is_empty() => {
+            output::line(coloured(diff, paint).trim_end())
+        }
+        _ => Ok(()),
+    }
+}
+
+fn coloured(diff: &str, paint: Paint) -> String {
+    let mut text = String::new();
+    for line in diff.lines() {
+        let line = printable(line);
+        text.push_str(&match line.as_bytes().first() {
+            Some(b'+') => paint.paint(Colour::Green, line),
+            Some(b'-') => paint.paint(Colour::Red, line),
+            Some(b'@') => paint.paint(Colour::Cyan, line),
+            _ => line,
+        });
+        text.push('\n');
+    }
+    text
+}
+
+/// All documents as one stream of YAML; JSON is YAML too.
+fn read(sources: &[PathBuf]) -> Result<String, Failure> {
+    let mut all = String::new();
+    for source in sources {
+        if source == Path::new("-") {
+            take(source, std::io::stdin().lock(), &mut all)?;
+        } else if source.is_dir() {
+            for file in files(source)? {
+                open(&file, &mut all)?;
+            }
+        } else {
+            open(source, &mut all)?;
+        }
+    }
+    Ok(all)
+}
+
+fn files(directory: &Path) -> Result<Vec<PathBuf>, Failure> {
+    let wrong = |e: std::io::Error| Failure(format!("{} cannot be read: {e}", directory.display()));
+    let mut files = Vec::new();
+    for entry in std::fs::read_dir(directory).map_err(wrong)? {
+        let path = entry.map_err(wrong)?.path();
+        let manifest = path.extension().is_some_and(|e| e == "yaml" || e == "yml" || e == "json");
+        if manifest && path.is_file() {
+            files.push(path);
+        }
+    }
+    if files.is_empty() {
+        return Err(Failure(format!(
+            "{} has no .yaml, .yml or .json file (directories below it are not read)",
+            directory.display()
+        )));
+    }
+    files.sort();
+    Ok(files)
+}
+
+fn open(file: &Path, all: &mut String) -> Result<(), Failure> {
+    let opened = std::fs::File::open(file)
+        .map_err(|e| Failure(format!("{} cannot be read: {e}", file.display())))?;
+    take(file, opened, all)
+}
+
+fn take(file: &Path, reader: impl Read, all: &mut String) -> Result<(), Failure> {
+    let shown = file.display();
+    if !all.is_empty() {
+        if !all.ends_with('\n') {
+            all.push('\n');
+        }
+        all.push_str("---\n");
+    }
+    reader
+        .take(LARGEST + 1)
+        .read_to_string(all)
+        .map_err(|e| Failure(format!("{shown} cannot be read: {e}")))?;
+    if all.len() as u64 > LARGEST {
+        return Err(Failure(format!(
+            "with {shown} it is more than the {} MiB that are applied at once; apply it in parts",
+            LARGEST >> 20
+        )));
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn files_become_one_stream_in_order() {
+        let dir = tempfile::tempdir().unwrap();
+        std::fs::write(dir.path().join("b.yaml"), "kind: B").unwrap();
+        std::fs::write(dir.path().join("a.json"), "{\"kind\": \"A\"}\n").unwrap();
+        std::fs::write(dir.path().join("notes.txt"), "no").unwrap();
+        let text = read(&[dir.path().to_owned()]).unwrap();
+        assert_eq!(text, "{\"kind\": \"A\"}\n---\nkind: B");
+        let empty = tempfile::tempdir().unwrap();
+        assert!(read(&[empty.path().to_owned()]).unwrap_err().to_string().contains("has no .yaml"));
+        let missing = read(&[dir.path().join("c.yaml")]).unwrap_err().to_string();
+        assert!(missing.contains("c.yaml cannot be read"), "{missing}");
+    }
+
+    #[test]
+    fn what_the_server_would_refuse_for_its_size_is_not_sent() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        std::fs::write(file.path(), vec![b'#'; (LARGEST + 1) as usize]).unwrap();
+        let error = read(&[file.path().to_owned()]).unwrap_err().to_string();
+        assert!(error.contains("4 MiB"), "{error}");
+    }
+
+    #[test]
+    fn a_diff_is_coloured_on_a_terminal_only() {
+        let diff = "@@ -1 +1 @@\n-a\n+b\n c\n";
+        assert_eq!(coloured(diff, Paint::always(false)), diff);
+        assert_eq!(
+            coloured(diff, Paint::always(true)),
+            "\x1b[36m@@ -1 +1 @@\x1b[0m\n\x1b[31m-a\x1b[0m\n\x1b[32m+b\x1b[0m\n c\n"
+        );
+    }
+
+    #[test]
+    fn objects_are_named_as_kubectl_names_them() {
+        let outcome = |api_version: &str, kind: &str| Outcome {
+            api_version: api_version.to_owned(),
+            kind: kind.to_owned(),
+            name: "web".to_owned(),
+            ..Outcome::default()
+        };
+        assert_eq!(outcome("apps/v1", "Deployment").object(), "deployment.apps/web");
+        assert_eq!(outcome("v1", "Pod").object(), "pod/web");
+    }
+}

@@ -1,0 +1,175 @@
+use std::process::ExitCode;
+
+use jiff::Timestamp;
+use serde::Deserialize;
+use serde_json::Value;
+
+use crate::cli::client::across::{self, Asked};
+use crate::cli::client::{Answer, Change, Chosen, Route, Server, Target, understood};
+use crate::cli::table::{Cell, Table, age};
+use crate::cli::terminal::{Colour, Paint};
+use crate::output::{Failure, Format, Output};
+
+/// Show the events of clusters, oldest first
+///
+/// Examples:
+///   fairlead events -n shop
+///   fairlead events -A --all-clusters
+///   fairlead events --for pod/web-0 -n shop --cluster prod
+#[derive(Debug, clap::Args)]
+#[command(verbatim_doc_comment)]
+pub(crate) struct Args {
+    /// All namespaces
+    #[arg(short = 'A', long, conflicts_with = "namespace")]
+    all_namespaces: bool,
+    /// Only events of this object
+    #[arg(long = "for", value_name = "KIND/NAME")]
+    of: Option<String>,
+    #[command(flatten)]
+    output: Output,
+    #[command(flatten)]
+    target: Target,
+}
+
+/// An event of Kubernetes.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub(crate) struct KubeEvent {
+    cluster: Option<String>,
+    namespace: Option<String>,
+    last_seen: Option<String>,
+    #[serde(rename = "type")]
+    kind: String,
+    reason: String,
+    object: Involved,
+    message: String,
+    count: Option<u64>,
+}
+
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default)]
+struct Involved {
+    kind: String,
+    name: String,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct Told {
+    events: Vec<KubeEvent>,
+    clusters: Vec<Asked>,
+}
+
+pub(crate) fn run(args: &Args) -> Answer<ExitCode> {
+    let server = args.target.open()?;
+    let namespace = args.target.within(args.all_namespaces);
+    let chosen = args.target.chosen(&server, Change::No)?;
+    let answer = match (&chosen, &args.of) {
+        (Chosen::One(cluster), of) => one(args, &server, cluster, of.as_deref())?,
+        (_, Some(_)) => {
+            return Err(
+                Failure("--for looks into one cluster; name it with --cluster".into()).into()
+            );
+        }
+        (Chosen::All, None) => across::fan_out(&server, &route(None, namespace))?,
+        (Chosen::Some(names), None) => {
+            across::fan_out(&server, &route(Some(names.join(",")), namespace))?
+        }
+    };
+    let mut told: Told = understood(&answer)?;
+    // Kubernetes gives its times in one form, so that text order is time order.
+    told.events.sort_by(|a, b| a.last_seen.cmp(&b.last_seen));
+    let across = !matches!(chosen, Chosen::One(_));
+    if told.events.is_empty() && args.output.output == Format::Table {
+        eprintln!("no events");
+    } else {
+        let now = Timestamp::now();
+        args.output.print(&answer, || {
+            table(&told.events, across, args.all_namespaces, now).render(Paint::stdout())
+        })?;
+    }
+    Ok(across::told(&told.clusters))
+}
+
+fn route(clusters: Option<String>, namespace: Option<&str>) -> Route {
+    Route::to(["events"]).maybe("clusters", clusters).maybe("namespace", namespace)
+}
+
+fn one(args: &Args, server: &Server, cluster: &str, of: Option<&str>) -> Answer<Value> {
+    let Some(of) = of else {
+        let route = Route::to(["clusters", cluster, "events"]);
+        return server.get(&route.maybe("namespace", args.target.within(args.all_namespaces)));
+    };
+    let (kind, name) = of
+        .split_once('/')
+        .filter(|(kind, name)| !kind.is_empty() && !name.is_empty())
+        .ok_or_else(|| Failure(format!("--for {of:?}: expected KIND/NAME, such as pod/web-0")))?;
+    let route = Route::to(["clusters", cluster, "resources", kind, name, "events"]);
+    server.get(&route.with("namespace", args.target.namespace()))
+}
+
+/// The events as kubectl shows them.
+pub(crate) fn table(
+    events: &[KubeEvent],
+    clusters: bool,
+    namespaces: bool,
+    now: Timestamp,
+) -> Table {
+    let mut titles = Vec::new();
+    titles.extend(clusters.then_some("CLUSTER"));
+    titles.extend(namespaces.then_some("NAMESPACE"));
+    titles.extend(["LAST SEEN", "TYPE", "REASON", "OBJECT", "MESSAGE"]);
+    let mut table = Table::new(titles);
+    for event in events {
+        let mut cells: Vec<Cell> = Vec::new();
+        if clusters {
+            cells.push(event.cluster.as_deref().into());
+        }
+        if namespaces {
+            cells.push(event.namespace.as_deref().into());
+        }
+        let seen = age(event.last_seen.as_deref(), now);
+        let seen = match event.count {
+            Some(count) if count > 1 => format!("{seen} (x{count})"),
+            _ => seen,
+        };
+        let kind = match event.kind.as_str() {
+            "Normal" => event.kind.as_str().into(),
+            other => Cell::coloured(other, Colour::Yellow),
+        };
+        let object = format!("{}/{}", event.object.kind.to_lowercase(), event.object.name);
+        cells.extend([
+            seen.into(),
+            kind,
+            event.reason.as_str().into(),
+            object.into(),
+            event.message.as_str().into(),
+        ]);
+        table.row(cells);
+    }
+    table
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn events_are_told_as_kubectl_does_with_their_cluster() {
+        let events: Vec<KubeEvent> = serde_json::from_value(json!([{
+            "cluster": "prod", "namespace": "shop", "lastSeen": "2026-01-01T00:00:00Z",
+            "type": "Warning", "reason": "BackOff", "object": {"kind": "Pod", "name": "web-0"},
+            "message": "Back-off restarting\n", "count": 7,
+        }]))
+        .unwrap();
+        let now = "2026-01-01T00:01:00Z".parse().unwrap();
+        assert_eq!(
+            table(&events, true, true, now).render(Paint::always(false)),
+            "\
+CLUSTER   NAMESPACE   LAST SEEN   TYPE      REASON    OBJECT      MESSAGE
+prod      shop        60s (x7)    Warning   BackOff   pod/web-0   Back-off restarting"
+        );
+    }
+}

@@ -1,0 +1,45 @@
+//! Meshes: planned from files alone, or as a running Fairlead has them.
+
+mod live;
+mod plan;
+
+use crate::cli::client;
+use crate::output::Verdict;
+
+/// Clusters joined by WireGuard
+///
+/// Examples:
+///   fairlead mesh apply mesh.yaml
+///   fairlead mesh status                    every mesh, its clusters, what each waits for
+///   fairlead mesh status -o dot | dot -Tsvg > meshes.svg
+///   fairlead mesh check prod eu us          why can eu not reach us?
+///   fairlead mesh forget prod us            give up a cluster that left and does not answer
+///   fairlead mesh plan --mesh mesh.yaml --nodes eu=eu.yaml --nodes us=us.yaml
+#[derive(Debug, clap::Args)]
+#[command(verbatim_doc_comment, arg_required_else_help = true)]
+pub(crate) struct Args {
+    #[command(subcommand)]
+    verb: Verb,
+}
+
+#[derive(Debug, clap::Subcommand)]
+enum Verb {
+    Plan(plan::Args),
+    Status(live::Status),
+    Check(live::Check),
+    Apply(live::Apply),
+    Delete(live::Delete),
+    Forget(live::Forget),
+}
+
+pub(crate) fn run(args: &Args) -> Verdict {
+    let answer = match &args.verb {
+        Verb::Plan(args) => return plan::run(args),
+        Verb::Status(args) => live::status(args),
+        Verb::Check(args) => live::check(args),
+        Verb::Apply(args) => live::apply(args),
+        Verb::Delete(args) => live::delete(args),
+        Verb::Forget(args) => live::forget(args),
+    };
+    client::verdict(answer)
+}

@@ -1,0 +1,93 @@
+use std::process::ExitCode;
+
+use serde::Deserialize;
+
+use crate::cli::client::across::{self, Asked};
+use crate::cli::client::{Answer, Change, Chosen, Route, Target, understood};
+use crate::cli::table::Table;
+use crate::cli::terminal::Paint;
+use crate::output::{Format, NO, Output};
+
+/// Find resources by name, address, label or image, in all clusters unless some are named
+///
+/// Examples:
+///   fairlead search checkout
+///   fairlead search 10.0.3.17        who has this address? 10.0.3. finds all that begin so
+///   fairlead search nginx:1.25 --kinds pods,deployments
+///   fairlead search checkout --cluster prod-eu,prod-us -o json
+///
+/// Exit 1 when nothing was found, or some clusters did not answer.
+#[derive(Debug, clap::Args)]
+#[command(verbatim_doc_comment)]
+pub(crate) struct Args {
+    /// What to look for
+    text: String,
+    /// Only these kinds, separated by commas
+    #[arg(long, value_name = "KINDS")]
+    kinds: Option<String>,
+    /// At most this many
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+    limit: Option<u64>,
+    #[command(flatten)]
+    output: Output,
+    #[command(flatten)]
+    target: Target,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct Found {
+    hits: Vec<Hit>,
+    truncated: bool,
+    clusters: Vec<Asked>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct Hit {
+    cluster: String,
+    kind: String,
+    namespace: Option<String>,
+    name: String,
+    why: String,
+}
+
+pub(crate) fn run(args: &Args) -> Answer<ExitCode> {
+    let server = args.target.open()?;
+    let clusters = if args.target.names_any() {
+        match args.target.chosen(&server, Change::No)? {
+            Chosen::One(name) => Some(name),
+            Chosen::Some(names) => Some(names.join(",")),
+            Chosen::All => None,
+        }
+    } else {
+        None
+    };
+    let route = Route::to(["search"])
+        .with("q", &args.text)
+        .maybe("clusters", clusters)
+        .maybe("kinds", args.kinds.as_deref())
+        .maybe("limit", args.limit);
+    let answer = across::fan_out(&server, &route)?;
+    let found: Found = understood(&answer)?;
+    if found.hits.is_empty() && args.output.output == Format::Table {
+        eprintln!("nothing found for {:?}", args.text);
+    } else {
+        args.output.print(&answer, || table(&found.hits).render(Paint::stdout()))?;
+    }
+    if found.truncated {
+        eprintln!("there is more; search for more of the name, or raise --limit");
+    }
+    let code = across::told(&found.clusters);
+    let complete = found.clusters.iter().all(|one| one.ok);
+    Ok(if complete && found.hits.is_empty() { ExitCode::from(NO) } else { code })
+}
+
+fn table(hits: &[Hit]) -> Table {
+    let mut table = Table::new(["CLUSTER", "KIND", "NAMESPACE", "NAME", "WHY"]);
+    for hit in hits {
+        let namespace = hit.namespace.as_deref().unwrap_or("-");
+        table.row([&hit.cluster, &hit.kind, namespace, &hit.name, &hit.why]);
+    }
+    table
+}

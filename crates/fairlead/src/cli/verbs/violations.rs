@@ -1,0 +1,73 @@
+use std::process::ExitCode;
+
+use serde_json::Value;
+
+use super::conversations::{Which, end, port};
+use crate::cli::client::{Answer, Route, ServerFlags};
+use crate::cli::event_tail::EventTail;
+use crate::cli::listing::field;
+use crate::cli::table::{Cell, moment};
+use crate::output::Output;
+
+/// What was against the network rules: seen and reported, not stopped
+///
+/// One line for the same client, server, port and rule, however often it came. Only workloads in
+/// groups with the mode monitor or protect have violations; protect is not enforced yet.
+///
+/// Examples:
+///   fairlead violations --since 1h
+///   fairlead violations -w --namespace shop
+#[derive(Debug, clap::Args)]
+#[command(verbatim_doc_comment)]
+pub(crate) struct Args {
+    /// Go on with every change
+    #[arg(short, long)]
+    watch: bool,
+    #[command(flatten)]
+    which: Which,
+    /// At most this many
+    #[arg(long, value_name = "N", default_value_t = 100, value_parser = clap::value_parser!(u64).range(1..=8192))]
+    limit: u64,
+    #[command(flatten)]
+    output: Output,
+    #[command(flatten)]
+    server: ServerFlags,
+}
+
+pub(crate) fn run(args: &Args) -> Answer<ExitCode> {
+    let server = args.server.open()?;
+    let route = args.which.add_to(Route::to(["guard", "violations"])).with("limit", args.limit);
+    if args.watch {
+        return VIOLATIONS.follow(&server, &route, args.output);
+    }
+    let answer = VIOLATIONS.show(&server, &route, args.output)?;
+    super::groups::say(&answer);
+    Ok(ExitCode::SUCCESS)
+}
+
+const VIOLATIONS: EventTail = EventTail {
+    event: "violations",
+    lines: "violations",
+    titles: &["LAST", "CLIENT", "SERVER", "PORT", "RULE", "STOPPED", "SESSIONS", "BYTES"],
+    row,
+    missing: [
+        ("letGo", "older lines made room for others"),
+        ("missed", "violations came faster than they were written down"),
+    ],
+};
+
+fn row(line: &Value) -> Vec<Cell> {
+    let rule = line["rule"].as_str().unwrap_or("(none allows it)");
+    // Protect is not enforced yet, and monitor never stops anything.
+    let stopped = if line["enforced"] == false { "no (not enforced)" } else { "no" };
+    vec![
+        moment(&field(line, "last")).into(),
+        end(&line["client"]).into(),
+        end(&line["server"]).into(),
+        port(line).into(),
+        rule.into(),
+        stopped.into(),
+        field(line, "sessions").into(),
+        field(line, "bytes").into(),
+    ]
+}

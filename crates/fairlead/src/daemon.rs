@@ -1,0 +1,12 @@
+//! What a process starts: the controller, the agent, and what both stand on ([`process`]).
+
+pub(crate) mod admission;
+pub(crate) mod agent;
+pub(crate) mod agents;
+pub(crate) mod api_tls;
+pub(crate) mod controller;
+pub(crate) mod guard;
+pub(crate) mod leading;
+pub(crate) mod logging;
+pub(crate) mod process;
+pub(crate) mod sense;

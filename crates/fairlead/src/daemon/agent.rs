@@ -1,0 +1,64 @@
+//! The node's agent: the pod network, on the store that it stands on; and what is seen of who talks
+//! to whom.
+
+use net::daemon::{self, NetConfig, On};
+use objects::Objects;
+use prometheus_client::registry::Registry;
+
+use crate::config::{Config, Store};
+use crate::daemon::process::{self, Process, Told};
+use crate::daemon::{controller, sense};
+use crate::output::Failure;
+
+pub(crate) fn begin(
+    config: &Config,
+    process: &Process,
+    registry: &mut Registry,
+) -> Result<Told, Failure> {
+    if !config.net.serve && config.sense.controllers.is_empty() {
+        let why = "with net.serve off and no guard.controllers there is nothing to do; set one";
+        return Err(Failure(why.to_owned()));
+    }
+    let mut told = vec![("node", config.net.node.clone())];
+    let pods = match config.net.serve {
+        true => Some(begin_net(config, process, registry)?),
+        false => None,
+    };
+    if pods.is_some() {
+        told.push(("cni", config.net.socket.display().to_string()));
+    }
+    told.extend(sense::begin(config, process, pods, registry)?);
+    Ok(told)
+}
+
+fn begin_net(
+    config: &Config,
+    process: &Process,
+    registry: &mut Registry,
+) -> Result<net::Addresses, Failure> {
+    let Process { ledger, readiness, tasks, .. } = process;
+    let objects = match config.store {
+        Store::Embedded => {
+            let dir = config.data.join("objects");
+            Objects::embedded(&dir, tasks).map_err(|e| process::explain(&e))?
+        }
+        Store::Kubernetes => {
+            Objects::kubernetes(controller::lazy_client(tasks), controller::MANAGER)
+        }
+    };
+    objects.register(registry);
+    let net = &config.net;
+    let settings = NetConfig {
+        socket: net.socket.clone(),
+        data: config.data.join("net"),
+        node: net.node.clone(),
+        addresses: net.addresses.clone(),
+        subnets: net.subnets.clone(),
+        mtu: net.mtu,
+        export_table: net.export_table,
+        grace: net.grace,
+        kubernetes: config.store == Store::Kubernetes,
+    };
+    let on = On { ledger: ledger.clone(), readiness: readiness.clone(), tasks: tasks.clone() };
+    daemon::begin(settings, objects, on, registry).map_err(|e| process::explain(&e))
+}

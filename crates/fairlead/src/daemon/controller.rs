@@ -1,0 +1,323 @@
+//! The controller: the store, who may do what, the fleet, and the API in front of them.
+//!
+//! Everything is begun and nothing is waited for: what is not there yet is said by `/readyz` and in
+//! the answers, and comes by itself.
+
+use std::io;
+use std::net::{IpAddr, TcpListener};
+use std::sync::Arc;
+use std::time::Duration;
+
+use access::audit::{Audit, Size};
+use access::{Access, LocalToken};
+use edge::api::{self, Api, Gates, LeaderReach, LeaderRoute, Replicas};
+use edge::tls::Certificate;
+use fleet::{Fleet, FleetConfig, InCluster, Secrets};
+use guard::admission::Certificates;
+use guard::agents::Authority;
+use mesh::Meshes;
+use net::leader::Reclaim;
+use objects::kinds::{AccessRole, AccessToken, Cluster, ClusterMesh, User};
+use objects::{Election, Id, Kind, Leader, Leadership, Objects, Timing, Within};
+use prometheus_client::registry::Registry;
+use stallproof::readiness::Component;
+use stallproof::{Deadline, Ledger, Snapshot, Tasks};
+use tokio::sync::OnceCell;
+
+use crate::config::{Config, ListenAddress, Store};
+use crate::daemon::admission::{self, Begun, Duty};
+use crate::daemon::leading::Leading;
+use crate::daemon::process::{self, Process, Told};
+use crate::daemon::{agents, api_tls, guard as counting};
+use crate::output::Failure;
+
+/// Owns what we write in an API server, whichever replica writes.
+pub(crate) const MANAGER: &str = "fairlead";
+/// Held by the replica that does what only one may do.
+const LEASE: &str = "fairlead-controller";
+/// How often a store that is not well is looked at, and how long it may take to answer.
+const LOOK: Duration = Duration::from_secs(5);
+/// How often one that is well is looked at: what depends on it notices sooner by itself.
+const LOOK_AGAIN: Duration = Duration::from_secs(60);
+
+/// What the controller must have before anything runs.
+#[derive(Debug)]
+pub(crate) struct Claims {
+    listener: TcpListener,
+    address: ListenAddress,
+    certificate: Option<Arc<Certificate>>,
+    webhook: Option<admission::Claims>,
+    agents: agents::Claims,
+    token: LocalToken,
+}
+
+impl Claims {
+    /// After the process's own: the token is in the data directory, which must be ours.
+    pub(crate) fn take(config: &Config) -> Result<Self, Failure> {
+        let (listener, address) = process::listen(config.api.listen, "--api-listen")?;
+        let certificate = process::certificate(&config.api.tls_cert, &config.api.tls_key)?;
+        let webhook = admission::Claims::take(config)?;
+        let agents = agents::Claims::take(config)?;
+        let token = LocalToken::open(&config.data).map_err(|e| process::explain(&e))?;
+        Ok(Self { listener, address, certificate, webhook, agents, token })
+    }
+}
+
+pub(crate) fn begin(
+    config: &Config,
+    claims: Claims,
+    process: &Process,
+    registry: &mut Registry,
+) -> Result<Told, Failure> {
+    let Process { ledger, readiness, tasks, memory, .. } = process;
+    let objects = match config.store {
+        Store::Embedded => {
+            let dir = config.data.join("objects");
+            Objects::embedded(&dir, tasks).map_err(|e| process::explain(&e))?
+        }
+        Store::Kubernetes => Objects::kubernetes(lazy_client(tasks), MANAGER),
+    };
+    objects.register(registry);
+    let stored = readiness.announce("store");
+    tasks.spawn("store-readiness", say_whether_stored(objects.clone(), stored, tasks.clone()));
+
+    let audit = Audit::start(&config.data, Size::default(), tasks);
+    audit.register(registry);
+    let access = Access::start(objects.clone(), tasks, readiness, Some(&claims.token));
+    access.register(registry);
+    let fleet = Fleet::start(fleet_config(config)?, objects.clone(), ledger.clone(), tasks);
+    fleet.register(registry);
+    let webhook = claims.webhook;
+    let certificates = (webhook.is_some() || api_tls::is_auto(config))
+        .then(|| Certificates::follow(&objects, &config.fleet.namespace, tasks));
+    let keys = certificates.clone();
+    let Begun { admission, duty, place: webhook } =
+        admission::begin(config, webhook, keys, &objects, &fleet, process, registry)?;
+    let (guard, counting) = counting::begin(config, &objects, &fleet, ledger, registry);
+    let agents = agents::begin(config, claims.agents, &objects, &guard.seat, process, registry)?;
+    let authority = agents.desk.authority.clone();
+    let meshes = Meshes::new(objects.clone());
+    // Only a Kubernetes API server can say that a node is gone.
+    let reclaim = match config.store {
+        Store::Embedded => Reclaim::Never,
+        Store::Kubernetes => Reclaim::WithoutNode(net::leader::GRACE),
+    };
+    let leading = Leading::default();
+    leading.register(registry);
+    let duties = Duties {
+        leading,
+        admission: duty,
+        agents: agents.duty,
+        guard: counting,
+        fleet: fleet.clone(),
+        ledger: ledger.clone(),
+        reclaim,
+    };
+    let leadership = stand(config, objects, duties, &process.leading);
+    let synced = readiness.announce("fleet");
+    tasks.spawn("fleet-readiness", say_whether_synced(fleet.clone(), synced, tasks.clone()));
+
+    let gates = Gates::new();
+    gates.register(registry);
+    gates.heed(memory);
+    let code = access.local_login_code();
+    let hint = no_clusters(config);
+    let api = Api::new(fleet, access, audit, ledger.clone(), gates, meshes, tasks.clone(), &hint);
+    let api = api.with_admission(admission).with_guard(guard).with_agents(agents.desk);
+    let api = api.with_leaving(process.leading.stopping());
+    let reach = leader_reach(config, certificates.as_ref(), authority, claims.address);
+    let api = api.with_leader(LeaderRoute { leadership, reach });
+    let api = match replicas(config, tasks) {
+        Some(replicas) => api.with_replicas(replicas),
+        None => api,
+    };
+    let served = readiness.announce("api");
+    let security = api_tls::begin(config, claims.certificate, certificates.as_ref(), served, tasks);
+    let place = format!("{}://{}/", security.scheme(), claims.address);
+    api::start(api, claims.listener, security, tasks)
+        .map_err(|e| Failure(format!("the API cannot be served: {e}")))?;
+
+    let mut told = vec![("api", place.clone())];
+    told.extend(code.map(|code| ("login", format!("{place}login?code={}", code.expose()))));
+    told.extend(webhook.map(|place| ("hook", place)));
+    told.push(("agents", agents.place));
+    told.push(("token", claims.token.path().display().to_string()));
+    Ok(told)
+}
+
+/// What the work of a leader stands on.
+#[derive(Debug)]
+struct Duties {
+    leading: Leading,
+    admission: Duty,
+    agents: agents::Duty,
+    guard: counting::Duty,
+    fleet: Fleet,
+    ledger: Ledger,
+    reclaim: Reclaim,
+}
+
+/// One term: what only one replica does is begun here. It runs in the leader's tasks, ends with them,
+/// and writes through the leader's objects or looks at its fence before each write.
+fn lead(leader: &Leader, duties: &Duties) {
+    duties.leading.lead(leader);
+    duties.admission.lead(leader);
+    duties.agents.lead(leader);
+    duties.guard.lead(leader);
+    mesh::controller::start(leader, &duties.fleet, &duties.ledger);
+    net::leader::lead(leader, duties.reclaim);
+}
+
+/// Stands for the one election that this process takes part in.
+fn stand(config: &Config, objects: Objects, duties: Duties, tasks: &Tasks) -> Snapshot<Leadership> {
+    let lease = Id::namespaced(&config.fleet.namespace, LEASE);
+    let election = Election::new(objects, lease, &identity(), Timing::default());
+    let (all, leadership) = (tasks.clone(), election.leadership());
+    tasks.spawn("election", async move {
+        election.run(&all, |leader| lead(&leader, &duties)).await;
+    });
+    leadership
+}
+
+/// How this replica asks the one that leads: where both have certificates of our own making.
+fn leader_reach(
+    config: &Config,
+    certificates: Option<&Certificates>,
+    authority: Option<Authority>,
+    address: ListenAddress,
+) -> Option<LeaderReach> {
+    let is_auto = config.store == Store::Kubernetes && api_tls::is_auto(config);
+    let name = api_tls::names(config).into_iter().next().filter(|_| is_auto)?;
+    let certificates = certificates?.clone();
+    Some(LeaderReach { port: address.port(), name, certificates, authority: authority? })
+}
+
+/// Where the other replicas are found: in a pod, beside it.
+fn replicas(config: &Config, tasks: &Tasks) -> Option<Replicas> {
+    let here = pod_address().filter(|_| config.store == Store::Kubernetes)?;
+    let namespace = config.fleet.namespace.clone();
+    Some(Replicas { client: lazy_client(tasks), namespace, here })
+}
+
+/// The address of the pod that this runs in, if it was told.
+fn pod_address() -> Option<IpAddr> {
+    std::env::var("POD_IP").ok().and_then(|text| text.parse().ok())
+}
+
+/// What the other replicas are told about this one when it leads: `NAME`, or `NAME@ADDRESS` in a pod that
+/// was told its address.
+fn identity() -> String {
+    let name = rustix::system::uname().nodename().to_string_lossy().into_owned();
+    pod_address().map_or_else(|| name.clone(), |address| format!("{name}@{address}"))
+}
+
+fn fleet_config(config: &Config) -> Result<FleetConfig, Failure> {
+    let selector = config
+        .fleet
+        .secrets
+        .parse()
+        .map_err(|e| Failure(format!("fleet.secrets: {}: {e}", config.fleet.secrets)))?;
+    Ok(FleetConfig {
+        kubeconfigs: config.fleet.kubeconfig.clone(),
+        in_cluster: InCluster::detect(),
+        secrets: Some(Secrets {
+            selector,
+            namespace: config.fleet.secrets_within(),
+            ..Secrets::default()
+        }),
+        namespace: config.fleet.namespace.clone(),
+        ..FleetConfig::default()
+    })
+}
+
+/// What to tell who sees no cluster at all.
+fn no_clusters(config: &Config) -> String {
+    let places: Vec<_> =
+        config.fleet.kubeconfig.iter().map(|path| path.display().to_string()).collect();
+    let looked = if places.is_empty() {
+        "no kubeconfig file is read".to_owned()
+    } else {
+        format!("no context was found in {}", places.join(", "))
+    };
+    format!(
+        "no clusters yet: {looked}; add one with `fairlead clusters add NAME --kubeconfig FILE`, \
+         or name other files with --fleet-kubeconfig"
+    )
+}
+
+/// A client that is made when it is first used, and again as long as that fails: a kubeconfig that
+/// is not there yet, or whose plugin hangs, holds up no start.
+pub(crate) fn lazy_client(tasks: &Tasks) -> kube::Client {
+    let client = Arc::new(OnceCell::<kube::Client>::new());
+    let tasks = tasks.clone();
+    let service = tower::service_fn(move |request: http::Request<kube::client::Body>| {
+        let (client, tasks) = (client.clone(), tasks.clone());
+        async move {
+            let client = client.get_or_try_init(|| connect(tasks)).await?;
+            client.send(request).await.map_err(io::Error::other)
+        }
+    });
+    kube::Client::new(service, "default")
+}
+
+async fn connect(tasks: Tasks) -> io::Result<kube::Client> {
+    let mut config = kube::Config::infer().await.map_err(io::Error::other)?;
+    // kube would wait out a "come back later" by itself, beyond any deadline of ours.
+    config.default_retry = false;
+    // On a thread of its own: a credential plugin runs there for as long as it likes.
+    let make = move || {
+        let builder = kube::client::ClientBuilder::try_from(config)?;
+        Ok::<_, kube::Error>(builder.build())
+    };
+    let deadline = Deadline::after(LOOK);
+    let making = tasks.spawn_blocking("store-client", deadline, make).await;
+    let made = deadline.bound(making.map_err(io::Error::other)?).await;
+    made.map_err(io::Error::other)?.map_err(io::Error::other)?.map_err(io::Error::other)
+}
+
+/// Says whether the store answers, and what to do if not.
+async fn say_whether_stored(objects: Objects, stored: Component, tasks: Tasks) {
+    let stop = tasks.stopping();
+    loop {
+        let wait = match look(&objects).await {
+            Ok(()) => {
+                stored.ready();
+                LOOK_AGAIN
+            }
+            Err(error) => {
+                stored.not_ready(stallproof::sentence(&error));
+                LOOK
+            }
+        };
+        if stop.bound(tokio::time::sleep(wait)).await.is_none() {
+            return;
+        }
+    }
+}
+
+/// Every kind of ours can be read.
+async fn look(objects: &Objects) -> Result<(), objects::Error> {
+    async fn one<K: Kind>(objects: &Objects) -> Result<(), objects::Error> {
+        objects.list::<K>(&Within::default(), Deadline::after(LOOK)).await.map(|_| ())
+    }
+    one::<User>(objects).await?;
+    one::<AccessRole>(objects).await?;
+    one::<AccessToken>(objects).await?;
+    one::<Cluster>(objects).await?;
+    one::<ClusterMesh>(objects).await
+}
+
+/// Ready once every source has told what it has; that a cluster is not well is its own affair.
+async fn say_whether_synced(fleet: Fleet, synced: Component, tasks: Tasks) {
+    let stop = tasks.stopping();
+    let mut changes = fleet.changes();
+    synced.not_ready("clusters are being read from their sources");
+    while !fleet.view().synced {
+        if stop.bound(changes.changed()).await.is_none() {
+            return;
+        }
+    }
+    synced.ready();
+    // Dropped, it would leave the list.
+    stop.stopped().await;
+}

@@ -1,0 +1,126 @@
+//! Who talks to whom, as this process counts it: for as long as it leads.
+
+use std::time::{Duration, Instant};
+
+use edge::api;
+use fleet::{Connection, Fleet};
+use guard::ingest::{Book, Ingest, Seat, Settings};
+use objects::{Leader, Objects};
+use prometheus_client::registry::Registry;
+use stallproof::backoff::Curve;
+use stallproof::{Backoff, Ledger, Tasks};
+
+use crate::config::{Config, Store};
+use crate::daemon::admission;
+
+/// How soon counting begins again after one of its threads ended.
+const AGAIN: Curve = Curve { first: Duration::from_secs(1), most: Duration::from_secs(60) };
+/// For what is still running then.
+const GRACE: Duration = Duration::from_secs(2);
+
+/// What the leader does about it.
+#[derive(Clone, Debug)]
+pub(crate) struct Duty {
+    seat: Seat,
+    settings: Settings,
+    facts: Facts,
+    ledger: Ledger,
+}
+
+/// Where pods, services and nodes are told of.
+#[derive(Clone, Debug)]
+enum Facts {
+    /// In the cluster that the store is in.
+    Here,
+    /// In a cluster of the fleet.
+    Cluster(String, Fleet),
+    /// Agents tell what they know of their own nodes.
+    Agents,
+}
+
+pub(crate) fn begin(
+    config: &Config,
+    objects: &Objects,
+    fleet: &Fleet,
+    ledger: &Ledger,
+    registry: &mut Registry,
+) -> (api::Guard, Duty) {
+    let seat = Seat::default();
+    seat.register(registry);
+    let facts = match (&config.guard.cluster, config.store) {
+        (Some(cluster), _) => Facts::Cluster(cluster.clone(), fleet.clone()),
+        (None, Store::Kubernetes) => Facts::Here,
+        (None, Store::Embedded) => Facts::Agents,
+    };
+    let settings = Settings { mode: config.guard.mode, ..Settings::new(config.data.join("guard")) };
+    let book = Book::new(objects.clone());
+    let duty = Duty { seat: seat.clone(), settings, facts, ledger: ledger.clone() };
+    (api::Guard { seat, book }, duty)
+}
+
+impl Duty {
+    /// Begins a term.
+    pub(crate) fn lead(&self, leader: &Leader) {
+        leader.tasks.spawn("guard", self.clone().count(leader.clone()));
+    }
+
+    /// Whatever becomes of it is no matter of the rest of the term.
+    async fn count(self, leader: Leader) {
+        let stop = leader.tasks.stopping();
+        let mut backoff = Backoff::new(AGAIN);
+        while !stop.is_stopped() {
+            let tasks = leader.tasks.child("guard");
+            let Self { seat, settings, facts, ledger } = self.clone();
+            let (objects, below) = (leader.objects.clone(), tasks.clone());
+            let begin = move |ingest: &Ingest| {
+                ingest.follow_store(&objects, &below);
+                ingest.keep_statuses(&objects, &below);
+                facts.follow(ingest, &objects, &below);
+            };
+            let began = Instant::now();
+            seat.hold(settings, ledger, tasks.clone(), begin).await;
+            tasks.shutdown(GRACE).await;
+            if began.elapsed() > AGAIN.most {
+                backoff.succeeded();
+            }
+            stop.bound(tokio::time::sleep(backoff.failed().wait)).await;
+        }
+    }
+}
+
+impl Facts {
+    fn follow(self, ingest: &Ingest, objects: &Objects, tasks: &Tasks) {
+        match self {
+            Self::Agents => {}
+            Self::Here => ingest.follow_cluster(objects, tasks),
+            Self::Cluster(cluster, fleet) => {
+                let following = follow(cluster, fleet, ingest.clone(), tasks.clone());
+                tasks.spawn("guard-cluster", following);
+            }
+        }
+    }
+}
+
+/// Follows one cluster of the fleet, through whatever connection is its current one.
+async fn follow(cluster: String, fleet: Fleet, ingest: Ingest, tasks: Tasks) {
+    let stop = tasks.stopping();
+    let mut changes = fleet.changes();
+    let mut current: Option<(Connection, Tasks)> = None;
+    loop {
+        if let Ok(connection) = fleet.connection(&cluster)
+            && current.as_ref().is_none_or(|(before, _)| !before.is_same_client(&connection))
+            && let Some(objects) =
+                admission::store(&connection, "following its pods for guard").await
+        {
+            let group = tasks.child(cluster.clone());
+            ingest.follow_cluster(&objects, &group);
+            // Held as long as what was opened on it.
+            if let Some((_, before)) = current.replace((connection, group)) {
+                before.stop("the cluster has another connection");
+            }
+        }
+        if stop.bound(changes.changed()).await.is_none() {
+            return;
+        }
+    }
+}
