@@ -26,11 +26,14 @@ mod metadata;
 mod name;
 mod selector;
 mod store;
+pub mod watched;
 
 pub use embedded::OpenError;
 pub use install::install;
 pub use lease::{Election, Fence, Leader, Leadership, Timing, Token};
+pub use name::is_subdomain;
 pub use selector::{BadSelector, Selector};
 pub use store::{
     Deletion, Error, Event, Expected, Id, Invalid, Kind, Listing, Objects, Version, Watch, Within,
 };
+pub use watched::{Index, KeyChanges, Watched, WatchedIn};

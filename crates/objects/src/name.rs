@@ -17,6 +17,11 @@ pub(crate) fn subdomain(name: &str) -> Option<&'static str> {
     )
 }
 
+/// Whether this can be the name of a node, and of most other objects: an RFC 1123 subdomain.
+pub fn is_subdomain(name: &str) -> bool {
+    subdomain(name).is_none()
+}
+
 /// RFC 1123 label: what namespaces are called.
 pub(crate) fn dns_label(name: &str) -> Option<&'static str> {
     let right = name.len() <= LABEL && is_dns_word(name);

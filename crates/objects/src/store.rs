@@ -2,8 +2,10 @@
 
 use std::collections::BTreeSet;
 use std::fmt;
+use std::future::poll_fn;
 use std::marker::PhantomData;
 use std::sync::Arc;
+use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use futures::StreamExt;
@@ -23,6 +25,7 @@ use crate::{Selector, metadata};
 pub trait Kind:
     kube::Resource<DynamicType = ()>
     + Clone
+    + PartialEq
     + fmt::Debug
     + Serialize
     + DeserializeOwned
@@ -346,18 +349,23 @@ impl<K: Kind> Watch<K> {
 
     /// None only when the store itself was closed. Cancel-safe.
     pub async fn next(&mut self) -> Option<Event<K>> {
+        poll_fn(|context| self.poll_next(context)).await
+    }
+
+    pub(crate) fn poll_next(&mut self, context: &mut Context<'_>) -> Poll<Option<Event<K>>> {
         // An object that cannot be read (a newer schema, a hand-made one) is left out, not the
         // end of the others: it was reported when it was read.
         loop {
-            let event = match self.events.next().await? {
-                Event::Restarted(all) => {
+            let event = match ready!(self.events.poll_next_unpin(context)) {
+                Some(Event::Restarted(all)) => {
                     Some(Event::Restarted(all.into_iter().filter_map(readable).collect()))
                 }
-                Event::Applied(object) => readable(object).map(Event::Applied),
-                Event::Deleted(object) => readable(object).map(Event::Deleted),
+                Some(Event::Applied(object)) => readable(object).map(Event::Applied),
+                Some(Event::Deleted(object)) => readable(object).map(Event::Deleted),
+                None => return Poll::Ready(None),
             };
             if event.is_some() {
-                return event;
+                return Poll::Ready(event);
             }
         }
     }

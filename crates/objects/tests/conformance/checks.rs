@@ -5,8 +5,10 @@ use std::time::Duration;
 
 use k8s_openapi::api::core::v1::Secret;
 use objects::kinds::{Cluster, ClusterStatus, User, UserSpec};
-use objects::{Deletion, Error, Event, Expected, Id, Selector, Version, Within};
-use stallproof::Deadline;
+use objects::{
+    Deletion, Error, Event, Expected, Id, KeyChanges, Selector, Version, Watched, Within,
+};
+use stallproof::{Deadline, Snapshot, Tasks};
 use tokio::time::Instant;
 
 use crate::{
@@ -26,6 +28,7 @@ pub(crate) async fn all(fixture: &Fixture) {
     a_version_that_makes_no_sense_is_a_restart(fixture).await;
     a_selection_is_the_same_in_lists_and_watches(fixture).await;
     namespaces_are_apart(fixture).await;
+    a_watched_map_follows_the_store(fixture).await;
     finalizers_hold_an_object(fixture).await;
     the_invalid_is_refused(fixture).await;
     the_late_is_refused(fixture).await;
@@ -302,6 +305,29 @@ async fn namespaces_are_apart(fixture: &Fixture) {
     objects.delete::<Secret>(&id, Expected::Any, soon()).await.unwrap();
     let Event::Deleted(gone) = next(&mut watch).await else { panic!("not a deletion") };
     assert_eq!(Id::of(&gone), id);
+}
+
+async fn a_watched_map_follows_the_store(Fixture { objects, .. }: &Fixture) {
+    let wanted = |name: &str, context: &str| labelled(cluster(name, context), "check", "watched");
+    objects.create(&wanted("watched-a", "1"), soon()).await.unwrap();
+    let tasks = Tasks::new("watched");
+    let contexts: Snapshot<Watched<String, String>> =
+        objects.watched_as(of("watched"), &tasks, |cluster: Cluster| cluster.spec.context);
+    let mut changes = KeyChanges::of(&contexts);
+    let mut changed = async || soon().bound(changes.changed()).await.unwrap();
+    let now = |name: &str, context: Option<&str>| (name.to_owned(), context.map(ToOwned::to_owned));
+    assert_eq!(changed().await, [now("watched-a", Some("1"))]);
+    assert!(contexts.load().synced);
+    objects.create(&wanted("watched-b", "1"), soon()).await.unwrap();
+    assert_eq!(changed().await, [now("watched-b", Some("1"))]);
+    // Of these two only the second makes a difference.
+    let again = labelled(wanted("watched-b", "1"), "other", "label");
+    objects.apply(&again, Expected::Any, soon()).await.unwrap();
+    objects.apply(&wanted("watched-a", "2"), Expected::Any, soon()).await.unwrap();
+    assert_eq!(changed().await, [now("watched-a", Some("2"))]);
+    objects.delete::<Cluster>(&id("watched-a"), Expected::Any, soon()).await.unwrap();
+    assert_eq!(changed().await, [now("watched-a", None)]);
+    assert!(tasks.shutdown(Duration::from_secs(5)).await.is_empty());
 }
 
 async fn finalizers_hold_an_object(Fixture { objects, .. }: &Fixture) {
