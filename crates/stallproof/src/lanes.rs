@@ -34,6 +34,7 @@ use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::Registry;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
+use tracing::{Instrument, Span};
 
 use crate::deadline::{Deadline, Expired};
 use crate::ledger::{Op, OpId};
@@ -105,7 +106,7 @@ pub struct Work<'a, K> {
     pub deadline: Deadline,
     /// In the units of [`Bounds::max_cost`].
     pub cost: u32,
-    /// Where to note what it waits on and that it runs.
+    /// Where to note what it waits on and that it runs. The work runs in its span.
     pub op: Option<&'a Op>,
 }
 
@@ -190,7 +191,8 @@ impl<K: Clone + Eq + Hash + fmt::Debug> Lanes<K> {
     ) -> Result<T, Refused> {
         // Declared before `job` is polled: `bound` drops the job before `turn` gives the key on.
         let turn = self.turn(&work).await.inspect_err(|refused| self.metrics.refused(*refused))?;
-        let done = work.deadline.bound(job).await;
+        let span = work.op.map_or_else(Span::none, Op::span);
+        let done = work.deadline.bound(job.instrument(span)).await;
         drop(turn);
         done.map_err(|Expired| {
             let refused = Refused::Expired(Stage::Running);

@@ -21,6 +21,12 @@
 //!   Kinds past the [`KINDS`]th and steps past the [`STEPS`]th of a kind share the metrics label
 //!   `other`.
 //!
+//! - Every operation opens a tracing span with its kind, key, tenant and id. Log lines carry them that
+//!   are written by a future that [`Op::in_span`] wraps, by work that `Lanes` runs for the
+//!   operation, or while the span of [`Op::span`] is entered. The span's level is `error`, so that
+//!   every line that is logged at all has it. A span costs a nanosecond where nobody logs and a
+//!   microsecond where somebody does.
+//!
 //! How: operations lie on shelves, one for each kind and each group of threads, ordered by age. An
 //! [`OpId`] says which shelf, so that a holder is found without a search.
 
@@ -32,8 +38,8 @@ mod view;
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::fmt;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use crossbeam_utils::CachePadded;
@@ -42,7 +48,8 @@ use crossbeam_utils::CachePadded;
 use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 use tokio::time::Instant;
-use tracing::warn;
+use tracing::instrument::{Instrument, Instrumented};
+use tracing::{Span, error_span, warn};
 
 use crate::metrics::Histogram;
 use late_ends::LateEnds;
@@ -148,6 +155,9 @@ struct Entry {
     key: Cow<'static, str>,
     tenant: Cow<'static, str>,
     began: Instant,
+    /// Unset where spans are not logged. Set by `begin` after the shelf's lock, so that no subscriber
+    /// runs under it; read by the operation and by whoever names it as late.
+    span: OnceLock<Span>,
     progress: Mutex<Progress>,
 }
 
@@ -200,6 +210,7 @@ impl Ledger {
     ) -> Op {
         let shelf = &self.0.kind(kind).shelves[shard()];
         let entry = shelf.put(key.into(), tenant.into(), Instant::now());
+        entry.open_span();
         Op { entry, shelf: Arc::clone(shelf), outcome: Outcome::Cancelled }
     }
 
@@ -231,7 +242,7 @@ impl Ledger {
             late.truncate(LINES);
             for entry in late {
                 let view = self.0.view(&entry, now);
-                view.log_late();
+                entry.span().in_scope(|| view.log_late());
                 views.push(view);
             }
             if more > 0 {
@@ -305,6 +316,7 @@ impl Shelf {
             key,
             tenant,
             began: now,
+            span: OnceLock::new(),
             progress: Mutex::new(Progress {
                 step: FIRST_STEP,
                 since: now,
@@ -391,9 +403,34 @@ impl Meters {
     }
 }
 
+impl Entry {
+    fn open_span(&self) {
+        let Self { kind, key, tenant, id: OpId(id), .. } = self;
+        let span = error_span!("op", %kind, %key, %tenant, id);
+        if !span.is_disabled() {
+            self.span.get_or_init(|| span);
+        }
+    }
+
+    fn span(&self) -> Span {
+        self.span.get().cloned().unwrap_or_else(Span::none)
+    }
+}
+
 impl Op {
     pub fn id(&self) -> OpId {
         self.entry.id
+    }
+
+    /// The operation's span: log lines that are written while it is entered carry the operation's
+    /// kind, key, tenant and id. Do not hold it entered across an `.await`; see [`Op::in_span`].
+    pub fn span(&self) -> Span {
+        self.entry.span()
+    }
+
+    /// Enters the operation's span whenever `work` is polled, on whichever task that is.
+    pub fn in_span<F: Future>(&self, work: F) -> Instrumented<F> {
+        work.instrument(self.span())
     }
 
     /// Ends the step before and begins this one.
@@ -436,7 +473,7 @@ impl Drop for Op {
             shelf.open.lock().late += 1;
         }
         if (is_late || was_named) && shelf.meters.late_ends.may_tell(entry.kind, now) {
-            view::log_late_end(entry, last, took, self.outcome);
+            entry.span().in_scope(|| view::log_late_end(entry, last, took, self.outcome));
         }
     }
 }

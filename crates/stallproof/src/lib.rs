@@ -4,6 +4,7 @@
 //! reads    Snapshot ──► decision            (never waits)
 //! writes   Gate ──► Lanes by key ──► store  (bounded, fair, with a Deadline)
 //! lookups  Fresh ──► Breaker ──► the world  (a "no" expires; a dead peer trips only itself)
+//! edges    accept ──► one task a connection, bounded in all and by peer address
 //! sight    Ledger ◄── every operation;  Watchdog ◄── every Beacon;  MemoryGuard
 //! ```
 //!
@@ -21,6 +22,7 @@ mod retry;
 mod sentence;
 mod sync;
 
+pub mod accept;
 pub mod backoff;
 pub mod breaker;
 pub mod deadline;

@@ -5,6 +5,7 @@ use std::hint::black_box;
 use bench::Table;
 use stallproof::ledger::{Filter, Outcome};
 use stallproof::{Ledger, TrackedMutex};
+use tracing_subscriber::prelude::*;
 
 use crate::nanos_per_call;
 
@@ -23,6 +24,19 @@ pub(crate) fn run(table: &mut Table) {
         black_box(ledger.begin("bench", "key", "tenant")).finish(Outcome::Done);
     });
     table.row("Ledger: an operation, begun and finished", "ns", operation, &rivals);
+    // As the binary logs: JSON lines, from level info.
+    let filter = tracing_subscriber::EnvFilter::new("info");
+    let json = tracing_subscriber::fmt::layer().json().with_writer(std::io::sink);
+    let logging = tracing_subscriber::registry().with(filter).with(json);
+    let spanned = tracing::subscriber::with_default(logging, || {
+        nanos_per_call(200_000, || {
+            let op = black_box(ledger.begin("bench", "key", "tenant"));
+            op.span().in_scope(|| black_box(()));
+            op.finish(Outcome::Done);
+        })
+    });
+    let unlogged = [("the same with nobody logging", operation)];
+    table.row("Ledger: an operation whose span is logged", "ns", spanned, &unlogged);
     let stepped = nanos_per_call(200_000, || {
         let op = ledger.begin("bench", "key", "tenant");
         op.step("connect");

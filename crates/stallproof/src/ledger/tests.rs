@@ -338,9 +338,66 @@ proptest! {
     }
 }
 
-/// Keeps the log lines of this thread.
+#[tokio::test(start_paused = true)]
+async fn log_lines_of_an_operation_carry_its_kind_key_tenant_and_id() {
+    let (log, _kept) = Log::of_this_thread();
+    let ledger = Ledger::new(LedgerConfig { late_after: secs(5) });
+    let op = ledger.begin("add", "pod-1", "east");
+    let of_op = format!("op{{kind=add key=pod-1 tenant=east id={} }}", op.id().0);
+    let work = op.in_span(async {
+        warn!("begun");
+        tokio::task::yield_now().await;
+        let inner = ledger.begin("call", "get", "west");
+        inner.in_span(async { warn!("called") }).await;
+        warn!("done");
+    });
+    // The work is polled on a task of its own, and lines between its polls are not its own.
+    let mut work = std::pin::pin!(work);
+    assert!(futures::poll!(work.as_mut()).is_pending());
+    warn!("outside");
+    work.await;
+    let lines = log.lines();
+    let [begun, outside, called, done] = lines.as_slice() else { panic!("{lines:?}") };
+    for own in [begun, called, done] {
+        assert!(own.starts_with(&of_op), "{own}");
+    }
+    assert!(called.contains("op{kind=call key=get tenant=west"), "{called}");
+    assert!(!outside.contains("op{"), "{outside}");
+
+    log.clear();
+    advance(secs(6)).await;
+    ledger.name_late(Instant::now());
+    op.finish(Outcome::Done);
+    let lines = log.lines();
+    let [late, ended] = lines.as_slice() else { panic!("{lines:?}") };
+    assert!(late.starts_with(&of_op) && late.contains("operation is late"), "{late}");
+    assert!(ended.starts_with(&of_op) && ended.contains("late operation ended"), "{ended}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn work_in_a_lane_runs_in_its_operations_span() {
+    use crate::lanes::{Lanes, LanesConfig, Work};
+    let (log, _kept) = Log::of_this_thread();
+    let ledger = Ledger::default();
+    let op = ledger.begin("add", "pod-1", "east");
+    let lanes = Lanes::new(LanesConfig::new("pods", 1));
+    let deadline = crate::Deadline::after(secs(1));
+    let work = Work { op: Some(&op), ..Work::new("pod-1", "east", deadline) };
+    lanes.run(work, async { warn!("wired") }).await.unwrap();
+    assert!(log.lines()[0].starts_with("op{kind=add key=pod-1"), "{:?}", log.lines());
+}
+
+/// Keeps the log lines of this thread, each after the fields of the spans it was written in.
 #[derive(Clone, Default)]
-struct Log(Arc<Mutex<Vec<String>>>);
+struct Log(Arc<Mutex<Lines>>);
+
+#[derive(Default)]
+struct Lines {
+    lines: Vec<String>,
+    /// By id, from 1.
+    spans: Vec<String>,
+    entered: Vec<u64>,
+}
 
 impl Log {
     fn of_this_thread() -> (Self, tracing::subscriber::DefaultGuard) {
@@ -352,11 +409,11 @@ impl Log {
     }
 
     fn lines(&self) -> Vec<String> {
-        self.0.lock().clone()
+        self.0.lock().lines.clone()
     }
 
     fn clear(&self) {
-        self.0.lock().clear();
+        self.0.lock().lines.clear();
     }
 }
 
@@ -365,27 +422,42 @@ impl tracing::Subscriber for Log {
         true
     }
 
-    fn new_span(&self, _: &tracing::span::Attributes<'_>) -> tracing::span::Id {
-        tracing::span::Id::from_u64(1)
+    fn new_span(&self, span: &tracing::span::Attributes<'_>) -> tracing::span::Id {
+        let mut fields = Fields(String::new());
+        span.record(&mut fields);
+        let mut log = self.0.lock();
+        log.spans.push(format!("{}{{{}}}", span.metadata().name(), fields.0));
+        tracing::span::Id::from_u64(log.spans.len() as u64)
     }
 
     fn record(&self, _: &tracing::span::Id, _: &tracing::span::Record<'_>) {}
     fn record_follows_from(&self, _: &tracing::span::Id, _: &tracing::span::Id) {}
-    fn enter(&self, _: &tracing::span::Id) {}
-    fn exit(&self, _: &tracing::span::Id) {}
+
+    fn enter(&self, span: &tracing::span::Id) {
+        self.0.lock().entered.push(span.into_u64());
+    }
+
+    fn exit(&self, span: &tracing::span::Id) {
+        assert_eq!(self.0.lock().entered.pop(), Some(span.into_u64()));
+    }
 
     fn event(&self, event: &tracing::Event<'_>) {
-        struct Line(String);
-        impl Visit for Line {
-            fn record_debug(&mut self, field: &Field, value: &dyn fmt::Debug) {
-                self.0 += &format!("{field}={value:?} ");
-            }
-            fn record_str(&mut self, field: &Field, value: &str) {
-                self.0 += &format!("{field}={value} ");
-            }
-        }
-        let mut line = Line(String::new());
+        let mut line = Fields(String::new());
         event.record(&mut line);
-        self.0.lock().push(line.0);
+        let mut log = self.0.lock();
+        let spans: String = log.entered.iter().map(|id| &*log.spans[*id as usize - 1]).collect();
+        log.lines.push(format!("{spans} {}", line.0));
+    }
+}
+
+struct Fields(String);
+
+impl Visit for Fields {
+    fn record_debug(&mut self, field: &Field, value: &dyn fmt::Debug) {
+        self.0 += &format!("{field}={value:?} ");
+    }
+
+    fn record_str(&mut self, field: &Field, value: &str) {
+        self.0 += &format!("{field}={value} ");
     }
 }

@@ -115,10 +115,6 @@ impl OpView {
     pub(super) fn log_late(&self) {
         let waits_on = self.waits_on.as_ref();
         warn!(
-            id = self.id.0,
-            kind = self.kind,
-            key = %self.key,
-            tenant = %self.tenant,
             age_ms = self.age_ms,
             step = self.step,
             step_age_ms = self.step_age_ms,
@@ -135,10 +131,6 @@ pub(super) fn log_late_end(entry: &Entry, last: Step, took: Duration, outcome: O
     steps.push(last.into());
     let steps: Vec<_> = steps.iter().map(|step| format!("{} {} ms", step.name, step.ms)).collect();
     warn!(
-        id = entry.id.0,
-        kind = entry.kind,
-        key = %entry.key,
-        tenant = %entry.tenant,
         took_ms = ms(took),
         outcome = outcome.name(),
         steps = steps.join(", "),

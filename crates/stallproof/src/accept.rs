@@ -1,0 +1,187 @@
+//! `accept`: the one accept loop of every listener.
+//!
+//! Contract:
+//! - At most [`ConnectionLimits::total`] connections are open at once, and at most
+//!   [`ConnectionLimits::per_address`] of one peer address (of one /64 network, for IPv6). One more
+//!   is handed to `refuse`, which must not wait.
+//! - Each connection is a task of the group. It holds a [`Place`] until it drops it, which it may do
+//!   before it ends: a connection that has proved who it is can move on to limits of its own.
+//! - An `accept` that fails because the process has no file descriptor or memory left is tried again
+//!   after 100 ms, then after twice as long, up to a second. One connection's own failure costs no time.
+//! - When the group stops, nothing more is accepted; the connections see the same [`Stop`] and end
+//!   when they have answered. The group's shutdown bounds how long they take.
+//!
+//! Deadlines on handshakes, headers and idle time are the protocol's business, hence the connection's.
+
+use std::collections::HashMap;
+use std::future::Future;
+use std::io::{self, ErrorKind};
+use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
+use tracing::warn;
+
+use crate::{Stop, Tasks};
+
+const FIRST_PAUSE: Duration = Duration::from_millis(100);
+const LONGEST_PAUSE: Duration = Duration::from_secs(1);
+
+/// How many connections one listener may have open.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ConnectionLimits {
+    pub total: usize,
+    /// Of one peer address; a Unix socket's peers have none, and are not counted.
+    pub per_address: usize,
+}
+
+impl ConnectionLimits {
+    /// No other limit than `total`.
+    pub const fn total(total: usize) -> Self {
+        Self { total, per_address: total }
+    }
+}
+
+/// A connection that was accepted, with its place among those that may be open.
+#[derive(Debug)]
+pub struct Connection<S> {
+    pub stream: S,
+    /// None for a Unix socket. An IPv4 address is written as one, whatever the socket's family is.
+    pub peer: Option<SocketAddr>,
+    pub place: Place,
+    pub stop: Stop,
+}
+
+/// A socket that connections come to.
+pub trait Listener: Send + Sync + 'static {
+    type Stream: Send + 'static;
+
+    fn accept(&self)
+    -> impl Future<Output = io::Result<(Self::Stream, Option<SocketAddr>)>> + Send;
+}
+
+impl Listener for TcpListener {
+    type Stream = TcpStream;
+
+    async fn accept(&self) -> io::Result<(TcpStream, Option<SocketAddr>)> {
+        let (stream, peer) = Self::accept(self).await?;
+        Ok((stream, Some(SocketAddr::new(peer.ip().to_canonical(), peer.port()))))
+    }
+}
+
+impl Listener for UnixListener {
+    type Stream = UnixStream;
+
+    async fn accept(&self) -> io::Result<(UnixStream, Option<SocketAddr>)> {
+        Ok((Self::accept(self).await?.0, None))
+    }
+}
+
+/// Accepts connections until `tasks` stops, and runs `serve` for each as a task called `name`.
+pub async fn accept<L: Listener, F>(
+    listener: L,
+    name: &'static str,
+    limits: ConnectionLimits,
+    tasks: &Tasks,
+    serve: impl Fn(Connection<L::Stream>) -> F,
+    refuse: impl Fn(L::Stream),
+) where
+    F: Future<Output = ()> + Send + 'static,
+{
+    let stop = tasks.stopping();
+    let places = Arc::new(Places { limits, taken: Mutex::default() });
+    let mut pause = FIRST_PAUSE;
+    while let Some(accepted) = stop.bound(listener.accept()).await {
+        let (stream, peer) = match accepted {
+            Ok(accepted) => accepted,
+            Err(error) if is_of_one_connection(&error) => continue,
+            Err(error) => {
+                warn!(%error, listener = name, "cannot accept a connection");
+                stop.bound(tokio::time::sleep(pause)).await;
+                pause = (2 * pause).min(LONGEST_PAUSE);
+                continue;
+            }
+        };
+        pause = FIRST_PAUSE;
+        match places.take(peer) {
+            Some(place) => {
+                let stop = stop.clone();
+                tasks.spawn(name, serve(Connection { stream, peer, place, stop }));
+            }
+            None => refuse(stream),
+        }
+    }
+}
+
+/// The peer has gone between its connect and our accept.
+fn is_of_one_connection(error: &io::Error) -> bool {
+    use ErrorKind::{ConnectionAborted, ConnectionRefused, ConnectionReset, Interrupted};
+    matches!(error.kind(), ConnectionAborted | ConnectionRefused | ConnectionReset | Interrupted)
+}
+
+#[derive(Debug)]
+struct Places {
+    limits: ConnectionLimits,
+    /// Written by the accept loop and by connections that end.
+    taken: Mutex<Taken>,
+}
+
+#[derive(Debug, Default)]
+struct Taken {
+    total: usize,
+    by_address: HashMap<IpAddr, usize>,
+}
+
+/// A connection's place among those that may be open; dropping it gives it to the next.
+#[derive(Debug)]
+pub struct Place {
+    places: Arc<Places>,
+    address: Option<IpAddr>,
+}
+
+impl Places {
+    fn take(self: &Arc<Self>, peer: Option<SocketAddr>) -> Option<Place> {
+        let address = peer.map(|peer| counted_as(peer.ip()));
+        let mut taken = self.taken.lock();
+        if taken.total >= self.limits.total {
+            return None;
+        }
+        if let Some(address) = address {
+            let open = taken.by_address.entry(address).or_default();
+            if *open >= self.limits.per_address {
+                return None;
+            }
+            *open += 1;
+        }
+        taken.total += 1;
+        drop(taken);
+        Some(Place { places: Arc::clone(self), address })
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        let mut taken = self.places.taken.lock();
+        taken.total -= 1;
+        let Some(address) = self.address else { return };
+        if let Some(open) = taken.by_address.get_mut(&address) {
+            *open -= 1;
+            if *open == 0 {
+                taken.by_address.remove(&address);
+            }
+        }
+    }
+}
+
+/// One customer of an IPv6 network has a /64 of addresses.
+fn counted_as(address: IpAddr) -> IpAddr {
+    match address {
+        IpAddr::V4(_) => address,
+        IpAddr::V6(six) => IpAddr::V6((six.to_bits() >> 64 << 64).into()),
+    }
+}
+
+#[cfg(all(test, not(feature = "shuttle")))]
+mod tests;
