@@ -18,16 +18,16 @@ use std::time::Duration;
 use prometheus_client::metrics::counter::Counter;
 use stallproof::backoff::Curve;
 use stallproof::breaker::{self, Breaker};
-use stallproof::lanes::{Bounds, LanesConfig};
+use stallproof::lanes::{LanesConfig, LanesLimits};
 use stallproof::ledger::Outcome;
 use stallproof::{Deadline, Lanes, Ledger, Refused, Work};
 use tokio::time::Instant;
 
-use crate::connect::Bell;
+use crate::connect::ProbeTrigger;
 use crate::discovery::Discovery;
 use crate::error::Error;
-use crate::ground::Ground;
-use crate::link::Link;
+use crate::context::FleetContext;
+use crate::link::ClusterClient;
 
 /// Calls of one cluster at once: what a busy page and a few watchers open together. An API server
 /// lets a client have hundreds.
@@ -49,8 +49,8 @@ pub struct Connection {
 /// What a connection has that belongs to a fleet.
 #[derive(Clone)]
 struct InFleet {
-    tenant: Arc<Tenant>,
-    link: Arc<Link>,
+    tenant: Arc<ClusterCalls>,
+    link: Arc<ClusterClient>,
 }
 
 impl Connection {
@@ -59,7 +59,7 @@ impl Connection {
         Self { cluster: cluster.into(), client, discovery: Discovery::new(), fleet: None }
     }
 
-    pub(crate) fn of(cluster: &Arc<str>, link: &Arc<Link>, tenant: &Arc<Tenant>) -> Self {
+    pub(crate) fn of(cluster: &Arc<str>, link: &Arc<ClusterClient>, tenant: &Arc<ClusterCalls>) -> Self {
         Self {
             cluster: Arc::clone(cluster),
             client: link.client.clone(),
@@ -70,6 +70,11 @@ impl Connection {
 
     pub fn cluster(&self) -> &str {
         &self.cluster
+    }
+
+    /// The client itself, for watches: they pace themselves and need no place among the calls.
+    pub(crate) fn client(&self) -> kube::Client {
+        self.client.clone()
     }
 
     /// What is known of the kinds it serves.
@@ -105,14 +110,14 @@ impl Connection {
                 None if began.elapsed() < FAIR_TRIAL => drop(attempt),
                 None | Some(Err(_)) => {
                     attempt.failed();
-                    tenant.bell.probe();
+                    tenant.trigger.probe();
                 }
             }
             if let Some(Err(kube::Error::Api(status))) = &result
                 && status.code == 401
             {
                 link.credentials.were_refused();
-                tenant.bell.probe();
+                tenant.trigger.probe();
             }
             Ok(result)
         });
@@ -169,7 +174,7 @@ impl Connection {
     }
 
     /// Whether this is what its fleet makes of `link`.
-    pub(crate) fn is_on(&self, link: Option<&Arc<Link>>) -> bool {
+    pub(crate) fn is_on(&self, link: Option<&Arc<ClusterClient>>) -> bool {
         self.fleet.as_ref().zip(link).is_some_and(|(fleet, link)| Arc::ptr_eq(&fleet.link, link))
     }
 }
@@ -181,7 +186,7 @@ fn is_of_the_network(error: &kube::Error) -> bool {
 }
 
 /// One cluster's standing with its callers. Outlives its clients.
-pub(crate) struct Tenant {
+pub(crate) struct ClusterCalls {
     /// A key for each call: they need no order, only places.
     lanes: Lanes<u64>,
     calls: AtomicU64,
@@ -189,12 +194,12 @@ pub(crate) struct Tenant {
     ledger: Ledger,
     refused: Counter,
     discovery: Discovery,
-    pub(crate) bell: Arc<Bell>,
+    pub(crate) trigger: Arc<ProbeTrigger>,
 }
 
-impl Tenant {
-    pub(crate) fn new(ground: &Ground) -> Self {
-        let bounds = Bounds {
+impl ClusterCalls {
+    pub(crate) fn new(context: &FleetContext) -> Self {
+        let limits = LanesLimits {
             workers: AT_ONCE,
             per_tenant: AT_ONCE,
             queue: WAITING,
@@ -203,9 +208,9 @@ impl Tenant {
             max_cost: 1,
         };
         Self {
-            lanes: Lanes::new(LanesConfig { name: Cow::Borrowed("cluster-calls"), bounds }),
+            lanes: Lanes::new(LanesConfig { name: Cow::Borrowed("cluster-calls"), limits }),
             calls: AtomicU64::new(0),
-            breaker: Breaker::new(breaker::Config {
+            breaker: Breaker::new(breaker::BreakerConfig {
                 name: "cluster-calls",
                 failures: 5,
                 // Its prober finds out when it is back; this is for the time until then.
@@ -214,10 +219,10 @@ impl Tenant {
                 tenants: 1,
                 forget: Duration::from_secs(60),
             }),
-            ledger: ground.ledger.clone(),
-            refused: ground.metrics.refused_calls.clone(),
+            ledger: context.ledger.clone(),
+            refused: context.metrics.refused_calls.clone(),
             discovery: Discovery::new(),
-            bell: Arc::default(),
+            trigger: Arc::default(),
         }
     }
 

@@ -22,7 +22,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{APIGroupList, APIResourceLi
 use kube::Api;
 use kube::core::{ApiResource, DynamicObject, Status};
 use serde::Serialize;
-use stallproof::fresh::{Config, NoAnswer};
+use stallproof::fresh::{FreshConfig, LookupError};
 use stallproof::{Deadline, Fresh, Snapshot};
 use tokio::sync::watch;
 
@@ -31,10 +31,10 @@ use crate::error::Error;
 use crate::resources::check_segment;
 
 mod definitions;
-mod words;
+mod kind_query;
 
 pub use definitions::watch_definitions;
-use words::{Ask, Group, Reading};
+use kind_query::{KindQuery, Group, Interpretation};
 
 /// How long it is kept what a word means.
 pub const YES: Duration = Duration::from_secs(10 * 60);
@@ -82,10 +82,10 @@ pub struct FailedGroup {
 
 /// What is known of one cluster's kinds; see the module for its contract. Cheap to clone.
 #[derive(Clone)]
-pub struct Discovery(Arc<Known>);
+pub struct Discovery(Arc<KindCache>);
 
-struct Known {
-    words: Fresh<Ask, Found, Error>,
+struct KindCache {
+    words: Fresh<KindQuery, Found, Error>,
     groups: Fresh<(), Vec<Group>, Error>,
     /// A list that could not be read is an answer, too, so that it is not asked for every word.
     lists: Fresh<String, List, Error>,
@@ -123,7 +123,7 @@ impl Connection {
     /// What `word` means here: plural, singular, kind or short name, also with its group or with
     /// its version and group.
     pub async fn find(&self, word: &str, deadline: Deadline) -> Result<Found, Error> {
-        self.resolve(Ask::word(word), word, deadline).await
+        self.resolve(KindQuery::word(word), word, deadline).await
     }
 
     /// The kind that a manifest names.
@@ -133,7 +133,7 @@ impl Connection {
         kind: &str,
         deadline: Deadline,
     ) -> Result<Found, Error> {
-        let ask = Ask::Kind { api_version: api_version.to_owned(), kind: kind.to_owned() };
+        let ask = KindQuery::Kind { api_version: api_version.to_owned(), kind: kind.to_owned() };
         self.resolve(ask, &format!("{kind} of {api_version}"), deadline).await
     }
 
@@ -192,7 +192,7 @@ impl Connection {
         Ok(all)
     }
 
-    async fn resolve(&self, ask: Ask, word: &str, deadline: Deadline) -> Result<Found, Error> {
+    async fn resolve(&self, ask: KindQuery, word: &str, deadline: Deadline) -> Result<Found, Error> {
         let (connection, asked) = (self.clone(), ask.clone());
         let lookup = move |deadline| async move { look(&connection, &asked, deadline).await };
         let answer = self.discovery().0.words.get(&ask, deadline, lookup).await;
@@ -212,12 +212,12 @@ const CORE: &str = "v1";
 
 async fn look(
     connection: &Connection,
-    ask: &Ask,
+    ask: &KindQuery,
     deadline: Deadline,
 ) -> Result<Option<Found>, Error> {
     let known = connection.discovery();
     let mut vocabulary = Vocabulary::default();
-    for reading in ask.readings() {
+    for reading in ask.interpretations() {
         if reading.takes_core() {
             let lists = [CORE.to_owned()];
             let found = search(connection, &reading, lists, &mut vocabulary, deadline).await?;
@@ -239,7 +239,7 @@ async fn look(
 
 async fn search(
     connection: &Connection,
-    reading: &Reading<'_>,
+    reading: &Interpretation<'_>,
     lists: impl IntoIterator<Item = String>,
     vocabulary: &mut Vocabulary,
     deadline: Deadline,
@@ -286,7 +286,7 @@ impl Discovery {
     #[expect(clippy::new_without_default, reason = "an empty cache is no default of anything")]
     pub fn new() -> Self {
         // One lookup of a word has at most eight lists under way, and shares them with the others.
-        let words = Config {
+        let words = FreshConfig {
             name: "discovery_words",
             yes: YES,
             no: NO,
@@ -294,7 +294,7 @@ impl Discovery {
             answers: 4096,
             lookups: 64,
         };
-        let lists = Config {
+        let lists = FreshConfig {
             name: "discovery_lists",
             yes: NO,
             no: NO,
@@ -303,8 +303,8 @@ impl Discovery {
             lookups: words.lookups * LISTS_AT_ONCE,
         };
         // One key; the rest is room for lookups that a reset has disowned.
-        let groups = Config { name: "discovery_groups", answers: 1, lookups: 64, ..lists };
-        Self(Arc::new(Known {
+        let groups = FreshConfig { name: "discovery_groups", answers: 1, lookups: 64, ..lists };
+        Self(Arc::new(KindCache {
             words: Fresh::new(words),
             groups: Fresh::new(groups),
             lists: Fresh::new(lists),
@@ -443,15 +443,15 @@ pub(crate) fn is_no_such_kind(status: &Status) -> bool {
     status.code == 404 && !object
 }
 
-fn no_answer(connection: &Connection, error: NoAnswer<Error>) -> Error {
+fn no_answer(connection: &Connection, error: LookupError<Error>) -> Error {
     let cluster = connection.cluster().to_owned();
     match error {
-        NoAnswer::Failed(error) => (*error).clone(),
-        NoAnswer::TooSlow(_) | NoAnswer::Expired => too_late(connection),
-        NoAnswer::Busy { retry_after } => {
+        LookupError::Failed(error) => (*error).clone(),
+        LookupError::TooSlow(_) | LookupError::Expired => too_late(connection),
+        LookupError::Busy { retry_after } => {
             Error::Busy { cluster, why: "too many lookups of kinds".to_owned(), retry_after }
         }
-        NoAnswer::Panicked(_) => {
+        LookupError::Panicked(_) => {
             Error::Unreachable { cluster, doing: DOING.to_owned(), source: Arc::new(error) }
         }
     }
@@ -484,7 +484,7 @@ impl Vocabulary {
     }
 
     fn hint(&self, word: &str) -> String {
-        let mut hint = match words::nearest(&word.to_lowercase(), &self.names).as_slice() {
+        let mut hint = match kind_query::nearest(&word.to_lowercase(), &self.names).as_slice() {
             [] => String::new(),
             names => format!("; did you mean {}?", names.join(", ")),
         };

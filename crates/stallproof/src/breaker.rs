@@ -34,7 +34,7 @@ use machine::Machine;
 pub use machine::State;
 
 #[derive(Clone, Copy, Debug)]
-pub struct Config {
+pub struct BreakerConfig {
     /// Names the set in metrics.
     pub name: &'static str,
     /// Failures in a row that trip a breaker.
@@ -58,7 +58,7 @@ pub struct Open {
 
 /// What a status page shows of one tenant.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Status<T> {
+pub struct BreakerStatus<T> {
     pub tenant: T,
     pub state: State,
     /// When it last tripped, or last closed; probes in between do not count.
@@ -73,7 +73,7 @@ pub struct Status<T> {
 pub struct Breakers<T: Clone + Eq + Hash>(Arc<Shared<T>>);
 
 struct Shared<T> {
-    config: Config,
+    config: BreakerConfig,
     tenants: Mutex<Tenants<T>>,
     trips: Counter,
     refusals: Counter,
@@ -95,7 +95,7 @@ pub struct Attempt<T: Clone + Eq + Hash> {
 }
 
 impl<T: Clone + Eq + Hash> Breakers<T> {
-    pub fn new(mut config: Config) -> Self {
+    pub fn new(mut config: BreakerConfig) -> Self {
         config.probe = config.probe.min(LONGEST);
         config.forget = config.forget.min(LONGEST);
         let troubled = Expiring::new(config.tenants);
@@ -120,7 +120,7 @@ impl<T: Clone + Eq + Hash> Breakers<T> {
     }
 
     /// The tenants in trouble or lately out of it, in no order.
-    pub fn list(&self) -> Vec<Status<T>> {
+    pub fn list(&self) -> Vec<BreakerStatus<T>> {
         let now = Instant::now();
         let tenants = self.0.tenants.lock();
         tenants.troubled.iter(now).map(|(tenant, machine)| machine.status(tenant.clone())).collect()
@@ -197,7 +197,7 @@ impl<T: Clone + Eq + Hash> Drop for Attempt<T> {
 pub struct Breaker(Breakers<()>);
 
 impl Breaker {
-    pub fn new(config: Config) -> Self {
+    pub fn new(config: BreakerConfig) -> Self {
         Self(Breakers::new(config))
     }
 
@@ -206,7 +206,7 @@ impl Breaker {
     }
 
     /// Nothing, if the peer has not failed lately.
-    pub fn status(&self) -> Option<Status<()>> {
+    pub fn status(&self) -> Option<BreakerStatus<()>> {
         self.0.list().pop()
     }
 

@@ -14,7 +14,6 @@
 //!   no is short-lived, displaces no yes), and the lookups under way (beyond, callers are refused).
 //!   Keys have no fair share of those: give a tenant whose lookups may hang a `Fresh` of its own.
 
-use std::any::Any;
 use std::collections::HashMap;
 use std::fmt;
 use std::future::Future;
@@ -34,9 +33,10 @@ use crate::deadline::{Deadline, Expired, LONGEST};
 use crate::expiring::Expiring;
 use crate::metrics::Histogram;
 use crate::sync::Mutex;
+use crate::tasks::panic_message;
 
 #[derive(Clone, Copy, Debug)]
-pub struct Config {
+pub struct FreshConfig {
     /// Names the cache in metrics.
     pub name: &'static str,
     /// The lifetime of a yes.
@@ -52,13 +52,13 @@ pub struct Config {
 }
 
 /// A yes with its value, or a no.
-pub struct Answer<V> {
+pub struct CachedAnswer<V> {
     pub value: Option<Arc<V>>,
     /// When the lookup began: the world may have changed since.
     pub asked: Instant,
 }
 
-impl<V> Answer<V> {
+impl<V> CachedAnswer<V> {
     pub fn age(&self) -> Duration {
         self.asked.elapsed()
     }
@@ -66,7 +66,7 @@ impl<V> Answer<V> {
 
 /// Neither yes nor no.
 #[derive(Debug, thiserror::Error)]
-pub enum NoAnswer<E> {
+pub enum LookupError<E> {
     #[error("lookup failed")]
     Failed(#[source] Arc<E>),
     #[error("lookup took longer than {0:?}")]
@@ -83,13 +83,13 @@ pub enum NoAnswer<E> {
 pub struct Fresh<K: Clone + Eq + Hash, V, E>(Arc<Cache<K, V, E>>);
 
 struct Cache<K, V, E> {
-    config: Config,
+    config: FreshConfig,
     state: Mutex<State<K, V, E>>,
     counts: Counts,
 }
 
 struct State<K, V, E> {
-    answers: Expiring<K, Answer<V>>,
+    answers: Expiring<K, CachedAnswer<V>>,
     /// What a caller may join. A reset takes a lookup off this list; that is all it takes to
     /// disown it, for a lookup that ends keeps its answer only if it still finds itself here.
     flights: HashMap<K, Flight<V, E>>,
@@ -106,11 +106,11 @@ struct Flight<V, E> {
     lookup: WeakShared<Lookup<V, E>>,
 }
 
-type Outcome<V, E> = Result<Answer<V>, NoAnswer<E>>;
-type Lookup<V, E> = BoxFuture<'static, Outcome<V, E>>;
+type LookupResult<V, E> = Result<CachedAnswer<V>, LookupError<E>>;
+type Lookup<V, E> = BoxFuture<'static, LookupResult<V, E>>;
 
 enum Found<V, E> {
-    Answer(Answer<V>),
+    Kept(CachedAnswer<V>),
     Flight(Shared<Lookup<V, E>>),
 }
 
@@ -121,7 +121,7 @@ where
     E: Send + Sync + 'static,
 {
     /// No time in `config` is longer than a day.
-    pub fn new(mut config: Config) -> Self {
+    pub fn new(mut config: FreshConfig) -> Self {
         for time in [&mut config.yes, &mut config.no, &mut config.lookup] {
             *time = LONGEST.min(*time);
         }
@@ -145,14 +145,14 @@ where
         key: &K,
         deadline: Deadline,
         lookup: impl FnOnce(Deadline) -> F + Send + 'static,
-    ) -> Result<Answer<V>, NoAnswer<E>>
+    ) -> Result<CachedAnswer<V>, LookupError<E>>
     where
         F: Future<Output = Result<Option<V>, E>> + Send + 'static,
     {
         match self.find(key, deadline, lookup)? {
-            Found::Answer(answer) => Ok(answer),
+            Found::Kept(answer) => Ok(answer),
             Found::Flight(flight) => {
-                deadline.bound(flight).await.unwrap_or_else(|Expired| Err(NoAnswer::Expired))
+                deadline.bound(flight).await.unwrap_or_else(|Expired| Err(LookupError::Expired))
             }
         }
     }
@@ -185,7 +185,7 @@ where
         key: &K,
         deadline: Deadline,
         lookup: impl FnOnce(Deadline) -> F + Send + 'static,
-    ) -> Result<Found<V, E>, NoAnswer<E>>
+    ) -> Result<Found<V, E>, LookupError<E>>
     where
         F: Future<Output = Result<Option<V>, E>> + Send + 'static,
     {
@@ -194,18 +194,18 @@ where
         let mut state = self.0.state.lock();
         if let Some(answer) = state.answers.get(key, now) {
             counts.hits.inc();
-            return Ok(Found::Answer(answer.clone()));
+            return Ok(Found::Kept(answer.clone()));
         }
         if let Some(flight) = state.flights.get(key).and_then(|flight| flight.lookup.upgrade()) {
             counts.joined.inc();
             return Ok(Found::Flight(flight));
         }
         if now >= deadline.instant() {
-            return Err(NoAnswer::Expired);
+            return Err(LookupError::Expired);
         }
         if state.under_way >= config.lookups {
             counts.refused.inc();
-            return Err(NoAnswer::Busy { retry_after: state.typical });
+            return Err(LookupError::Busy { retry_after: state.typical });
         }
         state.begun += 1;
         state.under_way += 1;
@@ -234,7 +234,7 @@ struct Landing<K: Clone + Eq + Hash, V, E> {
 }
 
 impl<K: Clone + Eq + Hash, V, E> Landing<K, V, E> {
-    async fn fly<F>(mut self, lookup: impl FnOnce(Deadline) -> F) -> Outcome<V, E>
+    async fn fly<F>(mut self, lookup: impl FnOnce(Deadline) -> F) -> LookupResult<V, E>
     where
         F: Future<Output = Result<Option<V>, E>>,
     {
@@ -243,17 +243,17 @@ impl<K: Clone + Eq + Hash, V, E> Landing<K, V, E> {
         // `lookup` is called inside, so that its own panic is caught as well.
         let bounded = deadline.bound(async move { lookup(deadline).await });
         let outcome = match AssertUnwindSafe(bounded).catch_unwind().await {
-            Ok(Ok(Ok(value))) => Ok(Answer { value: value.map(Arc::new), asked: self.asked }),
-            Ok(Ok(Err(error))) => Err(NoAnswer::Failed(Arc::new(error))),
-            Ok(Err(Expired)) => Err(NoAnswer::TooSlow(allowed)),
-            Err(panic) => Err(NoAnswer::Panicked(said(&*panic))),
+            Ok(Ok(Ok(value))) => Ok(CachedAnswer { value: value.map(Arc::new), asked: self.asked }),
+            Ok(Ok(Err(error))) => Err(LookupError::Failed(Arc::new(error))),
+            Ok(Err(Expired)) => Err(LookupError::TooSlow(allowed)),
+            Err(panic) => Err(LookupError::Panicked(panic_message(&*panic).into())),
         };
         self.cache.counts.ended(&outcome, self.asked.elapsed());
         self.land(outcome.as_ref().ok());
         outcome
     }
 
-    fn land(&mut self, answer: Option<&Answer<V>>) {
+    fn land(&mut self, answer: Option<&CachedAnswer<V>>) {
         self.landed = true;
         let now = Instant::now();
         let mut state = self.cache.state.lock();
@@ -282,16 +282,11 @@ impl<K: Clone + Eq + Hash, V, E> Drop for Landing<K, V, E> {
     }
 }
 
-impl Config {
-    fn lifetime<V>(&self, answer: &Answer<V>, chance: f64) -> Duration {
+impl FreshConfig {
+    fn lifetime<V>(&self, answer: &CachedAnswer<V>, chance: f64) -> Duration {
         let most = if answer.value.is_some() { self.yes } else { self.no };
         most - most.mul_f64(chance / 10.0)
     }
-}
-
-fn said(panic: &(dyn Any + Send)) -> Arc<str> {
-    let text = panic.downcast_ref::<&str>().copied();
-    text.or_else(|| panic.downcast_ref::<String>().map(String::as_str)).unwrap_or("?").into()
 }
 
 #[derive(Default)]
@@ -305,13 +300,13 @@ struct Counts {
 }
 
 impl Counts {
-    fn ended<V, E>(&self, outcome: &Outcome<V, E>, took: Duration) {
+    fn ended<V, E>(&self, outcome: &LookupResult<V, E>, took: Duration) {
         self.took.observe(took);
         self.outcome(match outcome {
-            Ok(Answer { value: Some(_), .. }) => "yes",
-            Ok(Answer { value: None, .. }) => "no",
-            Err(NoAnswer::TooSlow(_)) => "too_slow",
-            Err(NoAnswer::Panicked(_)) => "panicked",
+            Ok(CachedAnswer { value: Some(_), .. }) => "yes",
+            Ok(CachedAnswer { value: None, .. }) => "no",
+            Err(LookupError::TooSlow(_)) => "too_slow",
+            Err(LookupError::Panicked(_)) => "panicked",
             Err(_) => "failed",
         });
     }
@@ -336,13 +331,13 @@ impl<K: Clone + Eq + Hash, V, E> Clone for Fresh<K, V, E> {
     }
 }
 
-impl<V> Clone for Answer<V> {
+impl<V> Clone for CachedAnswer<V> {
     fn clone(&self) -> Self {
         Self { value: self.value.clone(), asked: self.asked }
     }
 }
 
-impl<E> Clone for NoAnswer<E> {
+impl<E> Clone for LookupError<E> {
     fn clone(&self) -> Self {
         match self {
             Self::Failed(error) => Self::Failed(Arc::clone(error)),
@@ -354,9 +349,12 @@ impl<E> Clone for NoAnswer<E> {
     }
 }
 
-impl<V: fmt::Debug> fmt::Debug for Answer<V> {
+impl<V: fmt::Debug> fmt::Debug for CachedAnswer<V> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Answer").field("value", &self.value).field("asked", &self.asked).finish()
+        f.debug_struct("CachedAnswer")
+            .field("value", &self.value)
+            .field("asked", &self.asked)
+            .finish()
     }
 }
 

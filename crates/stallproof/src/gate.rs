@@ -91,7 +91,7 @@ impl Shedding {
 pub struct GateConfig {
     /// Shown in the metrics' label.
     pub name: Cow<'static, str>,
-    pub limits: Limits,
+    pub limits: InFlightLimits,
     /// How many may wait. A waiter costs about 200 bytes and its caller's task; deadlines keep the
     /// queue shorter than this unless service is fast.
     pub queue: usize,
@@ -99,7 +99,7 @@ pub struct GateConfig {
 
 /// Between what bounds the number in flight adapts, and where it begins.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Limits {
+pub struct InFlightLimits {
     pub min: usize,
     pub initial: usize,
     pub max: usize,
@@ -107,7 +107,11 @@ pub struct Limits {
 
 impl GateConfig {
     pub fn new(name: impl Into<Cow<'static, str>>) -> Self {
-        Self { name: name.into(), limits: Limits { min: 4, initial: 32, max: 1024 }, queue: 4096 }
+        Self {
+            name: name.into(),
+            limits: InFlightLimits { min: 4, initial: 32, max: 1024 },
+            queue: 4096,
+        }
     }
 }
 
@@ -157,7 +161,7 @@ impl fmt::Display for Reason {
 
 /// What the time that a request took says about the load.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Outcome {
+pub enum LoadSignal {
     /// It is a service time like any other.
     #[default]
     Done,
@@ -212,7 +216,7 @@ impl Gate {
             Ok(started) => {
                 self.0.metrics.wait.observe(came.elapsed());
                 self.0.metrics.admitted[priority as usize].inc();
-                Ok(Permit { gate: self.clone(), started, outcome: Outcome::Done })
+                Ok(Permit { gate: self.clone(), started, signal: LoadSignal::Done })
             }
             Err(overloaded) => {
                 self.0.metrics.refused[overloaded.reason as usize].inc();
@@ -297,34 +301,34 @@ impl Drop for Place<'_> {
 pub struct Permit {
     gate: Gate,
     started: Started,
-    outcome: Outcome,
+    signal: LoadSignal,
 }
 
 impl Permit {
     /// Ends it as told.
-    pub fn end(mut self, outcome: Outcome) {
-        self.outcome = outcome;
+    pub fn end(mut self, signal: LoadSignal) {
+        self.signal = signal;
     }
 
-    /// Ends it as [`Outcome::Failed`].
+    /// Ends it as [`LoadSignal::Failed`].
     pub fn fail(self) {
-        self.end(Outcome::Failed);
+        self.end(LoadSignal::Failed);
     }
 
-    /// Ends it as [`Outcome::Ignored`].
+    /// Ends it as [`LoadSignal::Ignored`].
     pub fn ignore(self) {
-        self.end(Outcome::Ignored);
+        self.end(LoadSignal::Ignored);
     }
 }
 
 impl Drop for Permit {
     fn drop(&mut self) {
         let now = Instant::now();
-        if self.outcome == Outcome::Done {
+        if self.signal == LoadSignal::Done {
             let took = now.saturating_duration_since(self.started.at);
             self.gate.0.metrics.service.observe(took);
         }
-        self.gate.with(|queue, woken| queue.leave(self.started, self.outcome, now, woken));
+        self.gate.with(|queue, woken| queue.leave(self.started, self.signal, now, woken));
     }
 }
 

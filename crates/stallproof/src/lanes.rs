@@ -58,12 +58,12 @@ pub struct Lanes<K> {
 pub struct LanesConfig {
     /// Shown on the ledger and in the metrics' label.
     pub name: Cow<'static, str>,
-    pub bounds: Bounds,
+    pub limits: LanesLimits,
 }
 
 /// How much may run and wait.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Bounds {
+pub struct LanesLimits {
     /// How many run at once. A worker is a place, not a thread: it costs a few hundred bytes.
     pub workers: usize,
     /// How many of one tenant run at once: its share.
@@ -80,10 +80,10 @@ pub struct Bounds {
 }
 
 impl LanesConfig {
-    /// Bounds that follow from the number of workers.
+    /// LanesLimits that follow from the number of workers.
     pub fn new(name: impl Into<Cow<'static, str>>, workers: usize) -> Self {
         let workers = workers.max(1);
-        let bounds = Bounds {
+        let limits = LanesLimits {
             workers,
             // It takes four stuck tenants, not one, to stop the rest.
             per_tenant: workers.div_ceil(4),
@@ -94,7 +94,7 @@ impl LanesConfig {
             queue_per_key: 32,
             max_cost: 1,
         };
-        Self { name: name.into(), bounds }
+        Self { name: name.into(), limits }
     }
 }
 
@@ -104,7 +104,7 @@ pub struct Work<'a, K> {
     pub key: K,
     pub tenant: &'a str,
     pub deadline: Deadline,
-    /// In the units of [`Bounds::max_cost`].
+    /// In the units of [`LanesLimits::max_cost`].
     pub cost: u32,
     /// Where to note what it waits on and that it runs. The work runs in its span.
     pub op: Option<&'a Op>,
@@ -176,7 +176,7 @@ impl<K: Clone + Eq + Hash + fmt::Debug> Lanes<K> {
     pub fn new(config: LanesConfig) -> Self {
         Self {
             name: config.name,
-            schedule: Mutex::new(Schedule::new(config.bounds)),
+            schedule: Mutex::new(Schedule::new(config.limits)),
             drained: CancellationToken::new(),
             owes: AtomicBool::new(false),
             metrics: Metrics::default(),

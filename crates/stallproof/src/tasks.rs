@@ -363,7 +363,7 @@ impl Entered {
                 Ok(value)
             }
             Err(panic) => {
-                let panic = message(&*panic);
+                let panic = panic_message(&*panic);
                 error!(task = self.task.path(), panic, "task panicked");
                 self.tasks.tree.panics.inc();
                 self.end = End::Panicked(panic.clone());
@@ -458,14 +458,14 @@ impl<T> Future for TaskHandle<T> {
             Ok(result) => result,
             Err(error) => Err(match error.try_into_panic() {
                 // Not the task's work, which is caught, but the drop of what it left behind.
-                Ok(panic) => TaskError::Panicked(message(&*panic)),
+                Ok(panic) => TaskError::Panicked(panic_message(&*panic)),
                 Err(_) => TaskError::Aborted,
             }),
         })
     }
 }
 
-fn message(panic: &(dyn std::any::Any + Send)) -> String {
+pub(crate) fn panic_message(panic: &(dyn std::any::Any + Send)) -> String {
     let text = panic.downcast_ref::<&str>().map(|text| (*text).to_owned());
     text.or_else(|| panic.downcast_ref().cloned()).unwrap_or_else(|| "no message".to_owned())
 }

@@ -60,7 +60,7 @@ pub struct Progress {
 }
 
 #[derive(Clone, Debug)]
-pub struct Limits {
+pub struct WatchdogLimits {
     pub tick: Duration,
     /// With three ticks on top (to see the last move, to ask, to judge) this must stay within the
     /// 5 s that are promised.
@@ -68,7 +68,7 @@ pub struct Limits {
     pub fail_after: Duration,
 }
 
-impl Default for Limits {
+impl Default for WatchdogLimits {
     fn default() -> Self {
         Self {
             tick: Duration::from_millis(250),
@@ -101,7 +101,7 @@ pub struct Watchdog {
 }
 
 struct Shared {
-    limits: Limits,
+    limits: WatchdogLimits,
     evidence: Option<Evidence>,
     /// Written by whoever starts to watch; copied out by both threads once a tick.
     subjects: Mutex<Vec<Arc<Subject>>>,
@@ -151,7 +151,7 @@ struct Metrics {
 }
 
 impl Watchdog {
-    pub fn start(limits: Limits, evidence: Option<Evidence>) -> Self {
+    pub fn start(limits: WatchdogLimits, evidence: Option<Evidence>) -> Self {
         let shared = Arc::new(Shared::new(limits, evidence));
         if let Some(evidence) = &shared.evidence {
             let weak = Arc::downgrade(&shared);
@@ -250,7 +250,7 @@ impl Drop for Watchdog {
 }
 
 impl Shared {
-    fn new(limits: Limits, evidence: Option<Evidence>) -> Self {
+    fn new(limits: WatchdogLimits, evidence: Option<Evidence>) -> Self {
         Self {
             limits,
             evidence,
@@ -463,7 +463,7 @@ impl Subject {
     fn look(
         &self,
         now: Instant,
-        limits: &Limits,
+        limits: &WatchdogLimits,
     ) -> impl Iterator<Item = (Question, Verdict)> + use<> {
         let mut patience = self.patience.lock();
         let mut look = |at, progress| patience.look(at, progress, self.severity, limits);

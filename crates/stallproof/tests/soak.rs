@@ -1,6 +1,6 @@
 //! Ten times the load, for `STALLPROOF_SOAK_SECONDS` (2 by default): requests pass a gate and then the
 //! lanes, some go to the lanes past the gate; some keys are stuck, some callers go away, some deadlines are too short. What is checked
-//! does not depend on speed: bounds hold at all times, and at the end everything is accounted for
+//! does not depend on speed: limits hold at all times, and at the end everything is accounted for
 //! and every place is free.
 //!
 //! `STALLPROOF_SOAK_SECONDS=600 cargo test -p stallproof --release --test soak -- --nocapture`
@@ -131,9 +131,9 @@ async fn ten_times_the_load_leaves_nothing_behind() {
     let until = Instant::now() + Duration::from_secs(seconds);
 
     let mut config = LanesConfig::new("soak", WORKERS);
-    config.bounds.queue = 64;
-    config.bounds.queue_per_tenant = 48;
-    let bounds = config.bounds;
+    config.limits.queue = 64;
+    config.limits.queue_per_tenant = 48;
+    let limits = config.limits;
     let lanes = Arc::new(Lanes::new(config));
     let queue = 64;
     let gate = Gate::new(GateConfig { queue, ..GateConfig::new("soak") });
@@ -151,10 +151,10 @@ async fn ten_times_the_load_leaves_nothing_behind() {
     }
     while Instant::now() < until {
         let status = lanes.status();
-        assert!(status.running <= bounds.workers && status.queued <= bounds.queue);
+        assert!(status.running <= limits.workers && status.queued <= limits.queue);
         for tenant in &status.tenants {
-            assert!(tenant.running <= bounds.per_tenant, "{tenant:?}");
-            assert!(tenant.queued <= bounds.queue_per_tenant, "{tenant:?}");
+            assert!(tenant.running <= limits.per_tenant, "{tenant:?}");
+            assert!(tenant.queued <= limits.queue_per_tenant, "{tenant:?}");
         }
         assert!(gate.status().queued.iter().sum::<usize>() <= queue);
         sleep(Duration::from_millis(20)).await;

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use bench::Table;
 use stallproof::Deadline;
-use stallproof::gate::{Gate, GateConfig, Limits, Priority};
+use stallproof::gate::{Gate, GateConfig, InFlightLimits, Priority};
 use tokio::sync::Semaphore;
 
 use crate::percentile;
@@ -31,7 +31,7 @@ pub(crate) fn run(table: &mut Table) {
     let capacity = PLACES as f64 / SERVICE.as_secs_f64();
     let peak = runtime.block_on(peak());
     let open = runtime.block_on(load(None, capacity * 10.0));
-    let limits = Limits { min: 2, initial: 32, max: 512 };
+    let limits = InFlightLimits { min: 2, initial: 32, max: 512 };
     let gate = Gate::new(GateConfig { limits, ..GateConfig::new("bench") });
     let mut gated = runtime.block_on(load(Some(gate), capacity * 10.0));
 

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use bench::{Table, in_turn};
 use stallproof::Deadline;
-use stallproof::lanes::{Bounds, Lanes, LanesConfig, Work};
+use stallproof::lanes::{Lanes, LanesConfig, LanesLimits, Work};
 
 const KEYS: u64 = 1_000;
 const WORKERS: usize = 64;
@@ -26,7 +26,7 @@ pub(crate) fn run(table: &mut Table) {
 }
 
 async fn throughput(with_stuck: bool) -> f64 {
-    let bounds = Bounds {
+    let limits = LanesLimits {
         workers: WORKERS,
         per_tenant: WORKERS / 4,
         queue: 4096,
@@ -34,7 +34,7 @@ async fn throughput(with_stuck: bool) -> f64 {
         queue_per_key: 32,
         max_cost: 1,
     };
-    let lanes: Arc<Lanes<u64>> = Arc::new(Lanes::new(LanesConfig { name: "bench".into(), bounds }));
+    let lanes: Arc<Lanes<u64>> = Arc::new(Lanes::new(LanesConfig { name: "bench".into(), limits }));
     let done = Arc::new(AtomicU64::new(0));
     let end = Instant::now() + RUN;
     let deadline = Deadline::after(RUN * 4);

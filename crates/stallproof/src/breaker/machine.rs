@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use super::{Config, Open, Status};
+use super::{BreakerConfig, BreakerStatus, Open};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum State {
@@ -78,7 +78,7 @@ impl Machine {
         &mut self,
         attempt: u64,
         now: Instant,
-        config: &Config,
+        config: &BreakerConfig,
         chance: f64,
     ) -> bool {
         let counts = match self.phase {
@@ -126,13 +126,13 @@ impl Machine {
         }
     }
 
-    pub(super) fn status<T>(&self, tenant: T) -> Status<T> {
+    pub(super) fn status<T>(&self, tenant: T) -> BreakerStatus<T> {
         let state = match self.phase {
             Phase::Closed { .. } => State::Closed,
             Phase::Open { .. } => State::Open,
             Phase::HalfOpen { .. } => State::HalfOpen,
         };
         let (since, failures, next_probe) = (self.since, self.failures, self.next_probe());
-        Status { tenant, state, since, failures, next_probe }
+        BreakerStatus { tenant, state, since, failures, next_probe }
     }
 }

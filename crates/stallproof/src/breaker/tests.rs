@@ -3,7 +3,7 @@ use tokio::time::advance;
 
 use super::*;
 
-const CONFIG: Config = Config {
+const CONFIG: BreakerConfig = BreakerConfig {
     name: "test",
     failures: 3,
     open: Curve { first: Duration::from_secs(1), most: Duration::from_secs(60) },
@@ -151,7 +151,8 @@ async fn a_tenant_that_nobody_calls_is_forgotten() {
 async fn no_configuration_overflows_the_clock() {
     let for_ever = Curve { first: Duration::MAX, most: Duration::MAX };
     let (probe, forget) = (Duration::MAX, Duration::MAX);
-    let breaker = Breaker::new(Config { failures: 0, open: for_ever, probe, forget, ..CONFIG });
+    let breaker =
+        Breaker::new(BreakerConfig { failures: 0, open: for_ever, probe, forget, ..CONFIG });
     breaker.try_pass().unwrap().failed();
     wait_out(&breaker).await;
     breaker.try_pass().unwrap().succeeded();

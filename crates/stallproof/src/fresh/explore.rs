@@ -7,7 +7,7 @@ use super::*;
 
 type Cells = Fresh<u8, u64, ()>;
 
-const CONFIG: Config = Config {
+const CONFIG: FreshConfig = FreshConfig {
     name: "explored",
     yes: Duration::from_secs(3600),
     no: Duration::from_secs(3600),
@@ -119,7 +119,7 @@ fn one_key_has_one_lookup_at_a_time() {
                         Err(())
                     };
                     let failed = future::block_on(cells.get(&0, late(), alone));
-                    assert!(matches!(failed, Err(NoAnswer::Failed(_))), "{failed:?}");
+                    assert!(matches!(failed, Err(LookupError::Failed(_))), "{failed:?}");
                 })
             })
             .collect();

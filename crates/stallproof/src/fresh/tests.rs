@@ -13,7 +13,7 @@ type Names = Fresh<&'static str, u32, Refused>;
 #[error("refused")]
 struct Refused;
 
-const CONFIG: Config = Config {
+const CONFIG: FreshConfig = FreshConfig {
     name: "test",
     yes: Duration::from_secs(60),
     no: Duration::from_secs(5),
@@ -98,8 +98,8 @@ async fn an_error_reaches_everyone_who_waited_and_is_not_kept() {
     let one = names.get(&"a", soon(), |_| lookup);
     let two = names.get(&"a", soon(), |_| pending());
     let (one, two, _) = tokio::join!(one, two, async { answer.send(Err(Refused)) });
-    assert!(matches!(one, Err(NoAnswer::Failed(error)) if *error == Refused));
-    assert!(matches!(two, Err(NoAnswer::Failed(error)) if *error == Refused));
+    assert!(matches!(one, Err(LookupError::Failed(error)) if *error == Refused));
+    assert!(matches!(two, Err(LookupError::Failed(error)) if *error == Refused));
     assert_eq!(ask(&names, "a", Some(1)).await, Some(1));
 }
 
@@ -107,9 +107,9 @@ async fn an_error_reaches_everyone_who_waited_and_is_not_kept() {
 async fn a_panic_is_an_error_wherever_it_happens() {
     let names = Names::new(CONFIG);
     let inside = names.get(&"a", soon(), |_| async { panic!("in the lookup") }).await;
-    assert!(matches!(inside, Err(NoAnswer::Panicked(said)) if &*said == "in the lookup"));
+    assert!(matches!(inside, Err(LookupError::Panicked(said)) if &*said == "in the lookup"));
     let before = names.get(&"a", soon(), |_| -> std::future::Ready<_> { panic!("{}", 1) }).await;
-    assert!(matches!(before, Err(NoAnswer::Panicked(said)) if &*said == "1"));
+    assert!(matches!(before, Err(LookupError::Panicked(said)) if &*said == "1"));
     assert_eq!(ask(&names, "a", Some(1)).await, Some(1));
     assert_eq!(names.0.state.lock().under_way, 0);
 }
@@ -126,7 +126,7 @@ async fn a_lookup_ends_at_its_own_deadline() {
             pending()
         }
     });
-    assert!(matches!(stuck.await, Err(NoAnswer::TooSlow(after)) if after == CONFIG.lookup));
+    assert!(matches!(stuck.await, Err(LookupError::TooSlow(after)) if after == CONFIG.lookup));
     assert_eq!(start.elapsed(), CONFIG.lookup);
     assert_eq!(told.lock().map(Deadline::instant), Some(start + CONFIG.lookup));
 }
@@ -141,7 +141,7 @@ async fn a_callers_deadline_ends_only_its_own_wait() {
     let hasty = names.get(&"a", soon(), lookup);
     let patient = names.get(&"a", late(), |_| pending());
     let (hasty, patient) = tokio::join!(hasty, patient);
-    assert!(matches!(hasty, Err(NoAnswer::Expired)));
+    assert!(matches!(hasty, Err(LookupError::Expired)));
     assert_eq!(patient.unwrap().value.as_deref(), Some(&1));
 }
 
@@ -208,12 +208,12 @@ async fn a_lookup_from_before_a_reset_is_neither_joined_nor_kept() {
 
 #[tokio::test(start_paused = true)]
 async fn lookups_are_bounded_and_a_stuck_one_frees_its_place_in_time() {
-    let names = Names::new(Config { lookups: 1, ..CONFIG });
+    let names = Names::new(FreshConfig { lookups: 1, ..CONFIG });
     let mut stuck = Box::pin(names.get(&"a", late(), |_| pending()));
     assert!((&mut stuck).now_or_never().is_none());
     names.reset(&"a");
     let refused = names.get(&"b", soon(), |_| ready(Ok(None))).await;
-    let Err(NoAnswer::Busy { retry_after }) = refused else { panic!("{refused:?}") };
+    let Err(LookupError::Busy { retry_after }) = refused else { panic!("{refused:?}") };
     assert_eq!(retry_after, CONFIG.lookup, "nothing better is known yet");
     assert!(stuck.await.is_err());
     assert_eq!(ask(&names, "b", Some(1)).await, Some(1));
@@ -221,7 +221,7 @@ async fn lookups_are_bounded_and_a_stuck_one_frees_its_place_in_time() {
 
 #[tokio::test(start_paused = true)]
 async fn a_refused_caller_is_told_how_long_lookups_take() {
-    let names = Names::new(Config { lookups: 1, ..CONFIG });
+    let names = Names::new(FreshConfig { lookups: 1, ..CONFIG });
     for _ in 0..100 {
         names.reset_all();
         let brief = |_| async {
@@ -233,7 +233,7 @@ async fn a_refused_caller_is_told_how_long_lookups_take() {
     let mut stuck = Box::pin(names.get(&"b", late(), |_| pending()));
     assert!((&mut stuck).now_or_never().is_none());
     let refused = names.get(&"c", soon(), |_| ready(Ok(None))).await;
-    let Err(NoAnswer::Busy { retry_after }) = refused else { panic!("{refused:?}") };
+    let Err(LookupError::Busy { retry_after }) = refused else { panic!("{refused:?}") };
     assert!(retry_after < Duration::from_millis(30), "{retry_after:?}");
 }
 
@@ -242,7 +242,7 @@ async fn a_deadline_that_has_passed_begins_nothing_but_is_served_what_is_kept() 
     let names = Names::new(CONFIG);
     let passed = || Deadline::at(Instant::now());
     let none = names.get(&"a", passed(), |_| -> std::future::Ready<_> { unreachable!() }).await;
-    assert!(matches!(none, Err(NoAnswer::Expired)));
+    assert!(matches!(none, Err(LookupError::Expired)));
     ask(&names, "a", Some(1)).await;
     assert!(names.get(&"a", passed(), |_| pending()).await.is_ok());
 }
@@ -250,7 +250,7 @@ async fn a_deadline_that_has_passed_begins_nothing_but_is_served_what_is_kept() 
 #[tokio::test(start_paused = true)]
 async fn no_answer_is_kept_for_ever() {
     let (yes, no, lookup) = (Duration::MAX, Duration::MAX, Duration::MAX);
-    let names = Names::new(Config { yes, no, lookup, ..CONFIG });
+    let names = Names::new(FreshConfig { yes, no, lookup, ..CONFIG });
     ask(&names, "a", None).await;
     advance(LONGEST).await;
     assert_eq!(ask(&names, "a", Some(1)).await, Some(1));
@@ -278,7 +278,7 @@ async fn the_metrics_tell_what_lookups_came_to() {
 
 #[tokio::test(start_paused = true)]
 async fn a_flood_of_unknown_keys_displaces_no_yes() {
-    let names = Fresh::<u32, u32, Refused>::new(Config { answers: 10, ..CONFIG });
+    let names = Fresh::<u32, u32, Refused>::new(FreshConfig { answers: 10, ..CONFIG });
     let get = async |key: u32, found: Option<u32>| {
         names.get(&key, late(), move |_| ready(Ok(found))).await.unwrap().value.as_deref().copied()
     };
@@ -293,7 +293,7 @@ async fn a_flood_of_unknown_keys_displaces_no_yes() {
 proptest! {
     #[test]
     fn lifetimes_are_cut_by_a_tenth_at_most(chance in 0.0..1.0, yes in any::<bool>()) {
-        let answer = Answer { value: yes.then(|| Arc::new(())), asked: Instant::now() };
+        let answer = CachedAnswer { value: yes.then(|| Arc::new(())), asked: Instant::now() };
         let life = CONFIG.lifetime(&answer, chance);
         let most = if yes { CONFIG.yes } else { CONFIG.no };
         prop_assert!(most * 9 / 10 <= life && life <= most);
@@ -305,7 +305,7 @@ proptest! {
     fn what_is_served_is_fresh(steps in proptest::collection::vec((0_u8..6, 0_usize..3), 0..60)) {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build().unwrap();
         runtime.block_on(async {
-            let names = Fresh::<usize, usize, Refused>::new(Config { answers: 2, ..CONFIG });
+            let names = Fresh::<usize, usize, Refused>::new(FreshConfig { answers: 2, ..CONFIG });
             let mut reset_at = [0; 3];
             for (at, (step, key)) in steps.into_iter().enumerate() {
                 match step {

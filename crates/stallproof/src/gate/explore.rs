@@ -10,7 +10,7 @@ use super::*;
 const SCHEDULES: usize = 3_000;
 
 fn gate(places: usize, queue: usize) -> Gate {
-    let limits = Limits { min: places, initial: places, max: places };
+    let limits = InFlightLimits { min: places, initial: places, max: places };
     Gate::new(GateConfig { limits, queue, ..GateConfig::new("explored") })
 }
 

@@ -11,13 +11,13 @@ use std::task::{Context, Poll};
 use futures::future::BoxFuture;
 use tower::{Layer, Service};
 
-use super::{Gate, Outcome, Overloaded, Priority};
+use super::{Gate, LoadSignal, Overloaded, Priority};
 use crate::deadline::{Deadline, Expired};
 
 /// Puts a gate before a service. What is protocol, the edge says:
 /// - `classify: Fn(&Request) -> (Priority, Deadline)`
 /// - `refuse: Fn(Overloaded) -> Response`
-/// - `judge: Fn(&Response) -> Outcome`: whether the time it took says anything about the load. A
+/// - `judge: Fn(&Response) -> LoadSignal`: whether the time it took says anything about the load. A
 ///   server error that came back at once does not.
 #[derive(Clone, Debug)]
 pub struct GateLayer<C, R, J> {
@@ -61,7 +61,7 @@ where
     Req: Send + 'static,
     C: Fn(&Req) -> (Priority, Deadline),
     R: Fn(Overloaded) -> S::Response + Clone + Send + 'static,
-    J: Fn(&S::Response) -> Outcome + Clone + Send + 'static,
+    J: Fn(&S::Response) -> LoadSignal + Clone + Send + 'static,
 {
     type Response = S::Response;
     type Error = S::Error;
@@ -81,7 +81,7 @@ where
                 Err(overloaded) => return Ok(refuse(overloaded)),
             };
             // Until there is a response: a caller that goes away, or an error, says nothing.
-            permit.outcome = Outcome::Ignored;
+            permit.signal = LoadSignal::Ignored;
             let answered = deadline.bound(async {
                 poll_fn(|cx| inner.poll_ready(cx)).await?;
                 inner.call(request).await

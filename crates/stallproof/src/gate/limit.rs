@@ -27,7 +27,7 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use super::{Limits, Outcome};
+use super::{InFlightLimits, LoadSignal};
 
 /// Latency that may be the noise of a healthy system, as a multiple of the baseline.
 const TOLERANCE: f64 = 1.5;
@@ -43,7 +43,7 @@ const FEWEST: usize = 32;
 
 #[derive(Debug)]
 pub(super) struct Limit {
-    bounds: Limits,
+    bounds: InFlightLimits,
     limit: f64,
     /// Mean seconds of an unloaded system, once known.
     baseline: Option<f64>,
@@ -77,9 +77,9 @@ struct Probe {
 }
 
 impl Limit {
-    pub(super) fn new(bounds: Limits, now: Instant) -> Self {
+    pub(super) fn new(bounds: InFlightLimits, now: Instant) -> Self {
         let min = bounds.min.max(1);
-        let bounds = Limits { min, max: bounds.max.max(min), initial: bounds.initial };
+        let bounds = InFlightLimits { min, max: bounds.max.max(min), initial: bounds.initial };
         let limit = bounds.initial.clamp(bounds.min, bounds.max) as f64;
         Self {
             bounds,
@@ -102,7 +102,7 @@ impl Limit {
     pub(super) fn observe(
         &mut self,
         started: Instant,
-        outcome: Outcome,
+        outcome: LoadSignal,
         in_flight: usize,
         now: Instant,
     ) {
@@ -112,14 +112,14 @@ impl Limit {
         }
         self.window.peak = self.window.peak.max(in_flight);
         match outcome {
-            Outcome::Done => {
+            LoadSignal::Done => {
                 let seconds = now.saturating_duration_since(started).as_secs_f64();
                 self.window.done += 1;
                 self.window.seconds += seconds;
                 self.window.squares += seconds * seconds;
             }
-            Outcome::Failed => self.window.failed += 1,
-            Outcome::Ignored => return,
+            LoadSignal::Failed => self.window.failed += 1,
+            LoadSignal::Ignored => return,
         }
         let enough = FEWEST.max(2 * self.get()) * if self.probe.is_some() { 2 } else { 1 };
         let long = now.saturating_duration_since(self.window.since) >= SHORTEST;

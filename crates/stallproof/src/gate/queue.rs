@@ -17,7 +17,7 @@ use slab::Slab;
 use tokio::time::Instant;
 
 use super::limit::Limit;
-use super::{GateStatus, Limits, Outcome, Overloaded, Priority, Reason, Shedding};
+use super::{GateStatus, InFlightLimits, LoadSignal, Overloaded, Priority, Reason, Shedding};
 use crate::list::{Links, List};
 use crate::retry::retry_after;
 
@@ -114,7 +114,7 @@ fn links(waiter: &mut Waiter) -> &mut Links {
 }
 
 impl Queue {
-    pub(super) fn new(limits: Limits, bound: usize, now: Instant) -> Self {
+    pub(super) fn new(limits: InFlightLimits, bound: usize, now: Instant) -> Self {
         Self {
             limit: Limit::new(limits, now),
             bound,
@@ -241,7 +241,7 @@ impl Queue {
         }
         self.slots.remove(slot);
         if let State::Admitted(started) = state {
-            self.leave(started, Outcome::Ignored, now, woken);
+            self.leave(started, LoadSignal::Ignored, now, woken);
         }
     }
 
@@ -249,14 +249,14 @@ impl Queue {
     pub(super) fn leave(
         &mut self,
         started: Started,
-        outcome: Outcome,
+        outcome: LoadSignal,
         now: Instant,
         woken: &mut Vec<Waker>,
     ) {
         self.limit.observe(started.at, outcome, self.in_flight, now);
         self.in_flight -= 1;
         self.moved = now;
-        if let Outcome::Done = outcome {
+        if let LoadSignal::Done = outcome {
             let took = now.saturating_duration_since(started.at);
             self.overall.learn(took);
             self.service[started.priority as usize].learn(took);

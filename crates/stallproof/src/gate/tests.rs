@@ -14,7 +14,7 @@ const MS: Duration = Duration::from_millis(1);
 
 /// A gate for `places` requests, no more and no less.
 fn gate(places: usize, queue: usize) -> Gate {
-    let limits = Limits { min: places, initial: places, max: places };
+    let limits = InFlightLimits { min: places, initial: places, max: places };
     Gate::new(GateConfig { limits, queue, ..GateConfig::new("test") })
 }
 

@@ -12,7 +12,7 @@ const SCHEDULES: usize = 3_000;
 
 fn lanes(workers: usize) -> Arc<Lanes<u8>> {
     let mut config = LanesConfig::new("explored", workers);
-    config.bounds.per_tenant = workers;
+    config.limits.per_tenant = workers;
     Arc::new(Lanes::new(config))
 }
 

@@ -22,7 +22,7 @@ use std::time::Duration;
 use slab::Slab;
 use tokio::time::Instant;
 
-use super::{Bounds, LanesStatus, Refused, TenantStatus, Turn};
+use super::{LanesLimits, LanesStatus, Refused, TenantStatus, Turn};
 use crate::ledger::OpId;
 use crate::list::{Links, List};
 use crate::retry::retry_after;
@@ -42,7 +42,7 @@ pub(super) enum WaitsOn {
 
 #[derive(Debug)]
 pub(super) struct Schedule<K> {
-    bounds: Bounds,
+    limits: LanesLimits,
     jobs: Slab<Job>,
     keys: Slab<Key<K>>,
     key_index: HashMap<K, usize>,
@@ -113,16 +113,16 @@ fn in_ring(tenant: &mut Tenant) -> &mut Links {
 }
 
 impl<K: Clone + Eq + Hash> Schedule<K> {
-    pub(super) fn new(bounds: Bounds) -> Self {
+    pub(super) fn new(limits: LanesLimits) -> Self {
         // A queue may be of length zero; lanes in which nothing can ever run are a mistake.
-        let bounds = Bounds {
-            workers: bounds.workers.max(1),
-            per_tenant: bounds.per_tenant.max(1),
-            max_cost: bounds.max_cost.max(1),
-            ..bounds
+        let limits = LanesLimits {
+            workers: limits.workers.max(1),
+            per_tenant: limits.per_tenant.max(1),
+            max_cost: limits.max_cost.max(1),
+            ..limits
         };
         Self {
-            bounds,
+            limits,
             jobs: Slab::new(),
             keys: Slab::new(),
             key_index: HashMap::new(),
@@ -183,7 +183,7 @@ impl<K: Clone + Eq + Hash> Schedule<K> {
         let ticket = self.jobs.insert(Job {
             key,
             tenant,
-            cost: cost.clamp(1, self.bounds.max_cost),
+            cost: cost.clamp(1, self.limits.max_cost),
             op,
             since: now,
             state: State::Parked,
@@ -303,9 +303,9 @@ impl<K: Clone + Eq + Hash> Schedule<K> {
             let Key { running, line, .. } = &self.keys[key];
             let ahead = line.back().or(*running).expect("an idle key is forgotten");
             Some(WaitsOn::Key(self.jobs[ahead].op))
-        } else if tenant.is_some_and(|at| self.tenants[at].running >= self.bounds.per_tenant) {
+        } else if tenant.is_some_and(|at| self.tenants[at].running >= self.limits.per_tenant) {
             Some(WaitsOn::Share)
-        } else if self.running >= self.bounds.workers {
+        } else if self.running >= self.limits.workers {
             Some(WaitsOn::Worker)
         } else {
             None
@@ -319,8 +319,8 @@ impl<K: Clone + Eq + Hash> Schedule<K> {
         tenant: Option<usize>,
         now: Instant,
     ) -> Result<(), Refused> {
-        let Bounds { workers, per_tenant, queue, queue_per_tenant, queue_per_key, .. } =
-            self.bounds;
+        let LanesLimits { workers, per_tenant, queue, queue_per_tenant, queue_per_key, .. } =
+            self.limits;
         let in_key = key.map_or(0, |at| self.keys[at].line.len());
         let in_tenant = tenant.map_or(0, |at| self.tenants[at].queued);
         let (ahead, abreast) = if in_key >= queue_per_key {
@@ -345,7 +345,7 @@ impl<K: Clone + Eq + Hash> Schedule<K> {
     /// key of its tenant, and the next on its key, if that is another tenant's.
     fn give_turns(&mut self, now: Instant) -> Vec<Waker> {
         let mut woken = Vec::new();
-        while self.running < self.bounds.workers {
+        while self.running < self.limits.workers {
             let Some((tenant, ticket)) = self.next() else {
                 break;
             };
@@ -366,7 +366,7 @@ impl<K: Clone + Eq + Hash> Schedule<K> {
                 return Some((at, head));
             }
             // No cost exceeds the quantum, so the next visit serves.
-            tenant.deficit += self.bounds.max_cost;
+            tenant.deficit += self.limits.max_cost;
             self.ring.remove(&mut self.tenants, at, in_ring);
             self.ring.push_back(&mut self.tenants, at, in_ring);
         }
@@ -423,14 +423,14 @@ impl<K: Clone + Eq + Hash> Schedule<K> {
         if tenant.ready.is_empty() {
             tenant.deficit = 0;
         }
-        let runnable = !tenant.ready.is_empty() && tenant.running < self.bounds.per_tenant;
+        let runnable = !tenant.ready.is_empty() && tenant.running < self.limits.per_tenant;
         match (runnable, tenant.in_ring.is_some()) {
             // Its share was used up in the middle of its visit, which now goes on.
             (true, false) if tenant.deficit > 0 => {
                 self.ring.push_front(&mut self.tenants, at, in_ring);
             }
             (true, false) => {
-                tenant.deficit = self.bounds.max_cost;
+                tenant.deficit = self.limits.max_cost;
                 self.ring.push_back(&mut self.tenants, at, in_ring);
             }
             (false, true) => {

@@ -13,7 +13,7 @@ const SECOND: Duration = Duration::from_secs(1);
 
 fn lanes(workers: usize, per_tenant: usize) -> Lanes<&'static str> {
     let mut config = LanesConfig::new("test", workers);
-    config.bounds.per_tenant = per_tenant;
+    config.limits.per_tenant = per_tenant;
     Lanes::new(config)
 }
 
@@ -70,8 +70,8 @@ async fn a_stuck_key_costs_one_worker() {
 #[tokio::test(start_paused = true)]
 async fn the_line_behind_a_stuck_key_does_not_crowd_out_its_tenant() {
     let mut config = LanesConfig::new("test", 2);
-    config.bounds =
-        Bounds { per_tenant: 2, queue_per_tenant: 4, queue_per_key: 3, ..config.bounds };
+    config.limits =
+        LanesLimits { per_tenant: 2, queue_per_tenant: 4, queue_per_key: 3, ..config.limits };
     let lanes = Lanes::new(config);
     let mut line: Vec<_> =
         (0..5).map(|_| Box::pin(lanes.run(work("stuck"), pending::<()>()))).collect();
@@ -264,7 +264,7 @@ async fn status_names_what_runs_and_waits_longest() {
 #[tokio::test(start_paused = true)]
 async fn refusals_are_counted_by_reason_beside_the_queue_and_the_turns() {
     let mut config = LanesConfig::new("store", 1);
-    config.bounds.queue = 0;
+    config.limits.queue = 0;
     let lanes = Lanes::new(config);
     let mut registry = Registry::default();
     lanes.register(&mut registry);

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use super::{Limits, Progress, Severity};
+use super::{Progress, Severity, WatchdogLimits};
 
 /// What has been seen of one subject so far.
 #[derive(Debug)]
@@ -52,7 +52,7 @@ impl Patience {
         now: Instant,
         progress: Progress,
         severity: Severity,
-        limits: &Limits,
+        limits: &WatchdogLimits,
     ) -> Option<Verdict> {
         if !progress.owed || progress.count != self.count {
             let after = self.stalled_for(now);

@@ -26,18 +26,18 @@ pub(super) struct Probed {
 }
 
 /// Dropped when the task has run; or, without having run, by a runtime that was shut down.
-struct Answer {
+struct ProbeReply {
     probed: Arc<Probed>,
     ran: bool,
 }
 
-impl Answer {
+impl ProbeReply {
     fn give(mut self) {
         self.ran = true;
     }
 }
 
-impl Drop for Answer {
+impl Drop for ProbeReply {
     fn drop(&mut self) {
         if !self.ran {
             self.probed.gone.store(true, Relaxed);
@@ -65,7 +65,7 @@ impl Probed {
     /// progress, so that a probe at the end of a long queue is no alarm.
     pub(super) fn whole(self: &Arc<Self>) -> Progress {
         if !self.gone.load(Relaxed) && !self.outstanding.swap(true, Relaxed) {
-            let answer = Answer { probed: Arc::clone(self), ran: false };
+            let answer = ProbeReply { probed: Arc::clone(self), ran: false };
             // Owned by the flag above: never more than one, and it ends at its first poll.
             self.handle.spawn(async move { answer.give() });
         }

@@ -8,8 +8,8 @@ use super::*;
 /// Long enough for any machine; reached only by a test that fails.
 const PATIENT: Duration = Duration::from_secs(60);
 
-fn quick() -> Limits {
-    Limits {
+fn quick() -> WatchdogLimits {
+    WatchdogLimits {
         tick: Duration::from_millis(10),
         name_after: Duration::from_millis(200),
         fail_after: Duration::from_millis(600),
@@ -40,7 +40,7 @@ struct Driven {
 
 impl Driven {
     fn new() -> Self {
-        Self { shared: Shared::new(Limits::default(), None), now: Instant::now() }
+        Self { shared: Shared::new(WatchdogLimits::default(), None), now: Instant::now() }
     }
 
     fn beacon(&self, name: &'static str, severity: Severity) -> Beacon {

@@ -7,7 +7,7 @@ use std::time::Duration;
 use futures::poll;
 use tokio::time::sleep;
 
-use super::super::{GateConfig, Limits};
+use super::super::{GateConfig, InFlightLimits};
 use super::*;
 
 const SECOND: Duration = Duration::from_secs(1);
@@ -46,7 +46,7 @@ impl Service<Duration> for Slow {
 }
 
 fn gate(places: usize) -> Gate {
-    let limits = Limits { min: places, initial: places, max: places };
+    let limits = InFlightLimits { min: places, initial: places, max: places };
     Gate::new(GateConfig { limits, queue: 1, ..GateConfig::new("test") })
 }
 
@@ -65,7 +65,7 @@ fn service_before(
         gate.clone(),
         |wait: &Duration| (Priority::Normal, Deadline::after(*wait)),
         |overloaded: Overloaded| overloaded.reason.name(),
-        |_: &&'static str| Outcome::Done,
+        |_: &&'static str| LoadSignal::Done,
     )
     .layer(inner)
 }

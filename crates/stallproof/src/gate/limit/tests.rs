@@ -14,7 +14,7 @@ struct Backend {
 impl Backend {
     fn new(initial: usize) -> Self {
         let now = Instant::now();
-        let limit = Limit::new(Limits { min: 2, initial, max: 1000 }, now);
+        let limit = Limit::new(InFlightLimits { min: 2, initial, max: 1000 }, now);
         Self { limit, now, used: 0.0 }
     }
 
@@ -28,7 +28,7 @@ impl Backend {
             for _ in 0..n {
                 // The end is what moves, so that a noisy answer does not seem to begin too early.
                 let ended = began + Duration::from_secs_f64(latency * noise());
-                self.limit.observe(began, Outcome::Done, n, ended);
+                self.limit.observe(began, LoadSignal::Done, n, ended);
             }
             self.used += (n as f64 / KNEE as f64).min(1.0);
         }
@@ -77,7 +77,7 @@ fn a_limit_that_has_fallen_grows_back() {
         let (now, n) = (backend.now, backend.get());
         backend.now += SHORTEST;
         for _ in 0..2 * n.max(FEWEST) {
-            backend.limit.observe(now, Outcome::Failed, n, backend.now);
+            backend.limit.observe(now, LoadSignal::Failed, n, backend.now);
         }
     }
     assert!(backend.get() < KNEE / 2, "failures lower it: {}", backend.get());
@@ -88,16 +88,16 @@ fn a_limit_that_has_fallen_grows_back() {
 #[test]
 fn what_is_ignored_changes_nothing_and_what_is_idle_does_not_grow() {
     let now = Instant::now();
-    let mut limit = Limit::new(Limits { min: 2, initial: 32, max: 1000 }, now);
+    let mut limit = Limit::new(InFlightLimits { min: 2, initial: 32, max: 1000 }, now);
     for nth in 0..10_000 {
         let at = now + Duration::from_millis(10 * nth);
-        limit.observe(at, Outcome::Ignored, 32, at);
+        limit.observe(at, LoadSignal::Ignored, 32, at);
     }
     assert_eq!(limit.get(), 32);
-    let mut limit = Limit::new(Limits { min: 2, initial: 32, max: 1000 }, now);
+    let mut limit = Limit::new(InFlightLimits { min: 2, initial: 32, max: 1000 }, now);
     for nth in 0..10_000 {
         let at = now + Duration::from_millis(10 * nth);
-        limit.observe(at, Outcome::Done, 3, at + Duration::from_millis(1));
+        limit.observe(at, LoadSignal::Done, 3, at + Duration::from_millis(1));
     }
     assert_eq!(limit.get(), 32, "never more than three were in flight, so nothing was learned");
 }

@@ -5,7 +5,7 @@ use super::*;
 #[derive(Clone, Copy, Debug)]
 enum Step {
     Arrive { priority: usize, within: u64 },
-    Leave(prop::sample::Index, Outcome),
+    Leave(prop::sample::Index, LoadSignal),
     Abandon(prop::sample::Index),
     Expire(prop::sample::Index),
     Look(prop::sample::Index),
@@ -15,7 +15,7 @@ enum Step {
 
 fn step() -> impl Strategy<Value = Step> {
     let index = any::<prop::sample::Index>;
-    let outcome = prop_oneof![3 => Just(Outcome::Done), 1 => Just(Outcome::Failed), 1 => Just(Outcome::Ignored)];
+    let outcome = prop_oneof![3 => Just(LoadSignal::Done), 1 => Just(LoadSignal::Failed), 1 => Just(LoadSignal::Ignored)];
     let shedding = prop_oneof![
         6 => Just(Shedding::None),
         1 => Just(Shedding::Low),
@@ -58,7 +58,7 @@ struct Model {
 impl Model {
     fn new(bound: usize) -> Self {
         let now = Instant::now();
-        let limits = Limits { min: 1, initial: 3, max: 6 };
+        let limits = InFlightLimits { min: 1, initial: 3, max: 6 };
         Self {
             queue: Queue::new(limits, bound, now),
             bound,
@@ -192,7 +192,7 @@ proptest! {
             }
             let Some(started) = model.flying.pop() else { break };
             model.ended += 1;
-            model.queue.leave(started, Outcome::Done, model.now, &mut Vec::new());
+            model.queue.leave(started, LoadSignal::Done, model.now, &mut Vec::new());
         }
         prop_assert!(model.waiting.is_empty(), "somebody waits before an empty gate");
         prop_assert!(model.queue.slots.is_empty() && model.queue.in_flight == 0);

@@ -4,7 +4,7 @@ use std::task::{Poll, Waker};
 use proptest::prelude::*;
 use tokio::time::Instant;
 
-use super::super::Bounds;
+use super::super::LanesLimits;
 use super::*;
 
 #[derive(Clone, Debug)]
@@ -20,9 +20,9 @@ fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
-fn bounds() -> impl Strategy<Value = Bounds> {
+fn limits() -> impl Strategy<Value = LanesLimits> {
     (1..5usize, 1..5usize, 0..12usize, 0..8usize, 0..5usize, 1..5u32).prop_map(
-        |(workers, per_tenant, queue, queue_per_tenant, queue_per_key, max_cost)| Bounds {
+        |(workers, per_tenant, queue, queue_per_tenant, queue_per_key, max_cost)| LanesLimits {
             workers,
             per_tenant,
             queue,
@@ -36,15 +36,15 @@ fn bounds() -> impl Strategy<Value = Bounds> {
 /// What the tests know about the jobs, beside the schedule.
 struct Model {
     schedule: Schedule<u8>,
-    bounds: Bounds,
+    limits: LanesLimits,
     /// In the order they came.
     alive: Vec<(Ticket, u8, u8)>,
     now: Instant,
 }
 
 impl Model {
-    fn new(bounds: Bounds) -> Self {
-        Self { schedule: Schedule::new(bounds), bounds, alive: Vec::new(), now: Instant::now() }
+    fn new(limits: LanesLimits) -> Self {
+        Self { schedule: Schedule::new(limits), limits, alive: Vec::new(), now: Instant::now() }
     }
 
     fn submit(&mut self, key: u8, tenant: u8, cost: u32) -> bool {
@@ -77,8 +77,8 @@ impl Model {
     }
 
     fn check(&mut self) {
-        let Bounds { workers, per_tenant, queue, queue_per_tenant, queue_per_key, .. } =
-            self.bounds;
+        let LanesLimits { workers, per_tenant, queue, queue_per_tenant, queue_per_key, .. } =
+            self.limits;
         let mut running_of_key: HashMap<u8, usize> = HashMap::new();
         let mut running_of_tenant: HashMap<u8, usize> = HashMap::new();
         let mut queued_of_key: HashMap<u8, usize> = HashMap::new();
@@ -120,10 +120,10 @@ impl Model {
 proptest! {
     #[test]
     fn bounds_order_and_conservation_hold_in_any_history(
-        bounds in bounds(),
+        limits in limits(),
         steps in prop::collection::vec(step(), 0..120),
     ) {
-        let mut model = Model::new(bounds);
+        let mut model = Model::new(limits);
         for step in steps {
             match step {
                 Step::Submit { key, tenant, cost } => {
@@ -157,7 +157,7 @@ proptest! {
         costs in prop::collection::vec((1..6u32, 1..6u32), 60),
         finish in prop::collection::vec(any::<prop::sample::Index>(), 200),
     ) {
-        let bounds = Bounds {
+        let limits = LanesLimits {
             workers,
             per_tenant: workers,
             queue: 1000,
@@ -165,7 +165,7 @@ proptest! {
             queue_per_key: 1000,
             max_cost,
         };
-        let mut model = Model::new(bounds);
+        let mut model = Model::new(limits);
         let mut cost_of = HashMap::new();
         for (nth, (ones, others)) in costs.into_iter().enumerate() {
             for (tenant, cost) in [(0, ones), (1, others)] {
@@ -205,7 +205,7 @@ proptest! {
 
 #[test]
 fn closing_refuses_what_waits_and_forgets_it_when_its_owner_leaves() {
-    let mut model = Model::new(Bounds {
+    let mut model = Model::new(LanesLimits {
         workers: 1,
         per_tenant: 1,
         queue: 9,

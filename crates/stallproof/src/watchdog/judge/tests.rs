@@ -20,7 +20,7 @@ fn watch(
     severity: Severity,
     mut progress: impl FnMut(u32) -> Progress,
 ) -> Vec<(Duration, Verdict)> {
-    let limits = Limits::default();
+    let limits = WatchdogLimits::default();
     (1..)
         .take_while(|n| TICK * *n <= time)
         .filter_map(|n| {
@@ -98,7 +98,7 @@ fn recovery_says_how_long_it_took_and_the_next_stall_is_named_again() {
 #[test]
 fn forgiven_time_is_held_against_no_one() {
     let start = Instant::now();
-    let limits = Limits::default();
+    let limits = WatchdogLimits::default();
     let mut patience = Patience::new(start);
     let pause = Duration::from_secs(3600);
     assert_eq!(patience.look(start + TICK, owing(0), Severity::Critical, &limits), None);
@@ -118,7 +118,7 @@ proptest! {
         steps in prop::collection::vec((any::<bool>(), any::<bool>(), 1_u64..3_000), 1..200),
         critical: bool,
     ) {
-        let limits = Limits::default();
+        let limits = WatchdogLimits::default();
         let severity = if critical { Severity::Critical } else { Severity::Noted };
         let start = Instant::now();
         let mut patience = Patience::new(start);

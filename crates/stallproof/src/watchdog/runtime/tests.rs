@@ -8,7 +8,7 @@ use tokio::runtime::{Builder, Runtime};
 
 use super::*;
 use crate::watchdog::tests::eventually;
-use crate::watchdog::{Evidence, Limits, Severity, Watchdog};
+use crate::watchdog::{Evidence, Severity, Watchdog, WatchdogLimits};
 
 const WORKERS: usize = 2;
 
@@ -16,8 +16,8 @@ fn runtime() -> Runtime {
     Builder::new_multi_thread().worker_threads(WORKERS).enable_all().build().unwrap()
 }
 
-fn limits(name_after: Duration) -> Limits {
-    Limits { tick: Duration::from_millis(20), name_after, fail_after: name_after * 2 }
+fn limits(name_after: Duration) -> WatchdogLimits {
+    WatchdogLimits { tick: Duration::from_millis(20), name_after, fail_after: name_after * 2 }
 }
 
 /// Blocks that many workers until the sender is dropped; returns once they are blocked.
