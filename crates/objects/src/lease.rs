@@ -38,7 +38,7 @@ use jiff::Timestamp;
 use k8s_openapi::api::coordination::v1::{Lease, LeaseSpec};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
 use kube::api::ObjectMeta;
-use stallproof::{Deadline, Snapshot, Tasks};
+use stallproof::{Deadline, Ledger, Snapshot, Tasks};
 use tokio::time::sleep;
 use tracing::{debug, info, warn};
 
@@ -109,6 +109,8 @@ pub struct Leader {
     /// Guarded by `fence`.
     pub objects: Objects,
     pub fence: Fence,
+    /// What is under way is written here.
+    pub ledger: Ledger,
 }
 
 /// A candidate for one lease.
@@ -119,6 +121,7 @@ pub struct Election {
     holder: String,
     timing: Timing,
     leadership: Snapshot<Leadership>,
+    ledger: Ledger,
     clock: Clock,
 }
 
@@ -150,7 +153,15 @@ impl Election {
         // Two processes of one name must not take each other's lease for their own.
         let holder = format!("{holder}_{:016x}", fastrand::u64(..));
         let leadership = Snapshot::new(Leadership::Unknown);
-        Self { objects, lease, holder, timing, leadership, clock: boot_time }
+        let ledger = Ledger::default();
+        Self { objects, lease, holder, timing, leadership, ledger, clock: boot_time }
+    }
+
+    /// Gives each leader the process's ledger, in place of one that nobody looks at.
+    #[must_use]
+    pub fn on_ledger(mut self, ledger: &Ledger) -> Self {
+        self.ledger = ledger.clone();
+        self
     }
 
     /// Who leads, from now on.
@@ -198,7 +209,8 @@ impl Election {
         info!(lease = %self.lease, token = %fence.token(), "leading");
         self.leadership.publish(Leadership::Us(fence.token().clone()));
         let objects = self.objects.guarded(&fence);
-        let leader = Leader { tasks: tasks.child("leading"), objects, fence };
+        let (tasks, ledger) = (tasks.child("leading"), self.ledger.clone());
+        let leader = Leader { tasks, objects, fence, ledger };
         let term = Term(leader.clone());
         lead(leader);
         term

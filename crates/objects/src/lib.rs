@@ -24,6 +24,7 @@ mod kubernetes;
 mod lease;
 mod metadata;
 mod name;
+mod reconcile;
 mod selector;
 mod store;
 pub mod watched;
@@ -32,6 +33,7 @@ pub use embedded::OpenError;
 pub use install::install;
 pub use lease::{Election, Fence, Leader, Leadership, Timing, Token};
 pub use name::is_subdomain;
+pub use reconcile::{Attempt, Next, Pace, Reconciler, Reconcilers, reconcile};
 pub use selector::{BadSelector, Selector};
 pub use store::{
     Deletion, Error, Event, Expected, Id, Invalid, Kind, Listing, Objects, Version, Watch, Within,

@@ -129,7 +129,7 @@ impl Candidate {
 }
 
 fn lead(number: usize, leader: Leader, shared: &Arc<Shared>) {
-    let Leader { tasks, objects, fence } = leader;
+    let Leader { tasks, objects, fence, .. } = leader;
     shared.fences.lock()[number] = Some(fence.clone());
     let (shared, stop) = (Arc::clone(shared), tasks.stopping());
     tasks.spawn("writes", async move {

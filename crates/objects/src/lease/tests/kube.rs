@@ -26,7 +26,7 @@ fn write_on(name: &str, objects: Objects, lease: &Id, tasks: &Tasks, all: &Writt
         let lead = |leader: Leader| {
             kept.lock().replace(leader.clone());
             let all = Arc::clone(&all);
-            let Leader { objects, fence, tasks } = leader;
+            let Leader { objects, fence, tasks, .. } = leader;
             let stop = tasks.stopping();
             tasks.spawn("writing", async move {
                 let mut count = 0;
