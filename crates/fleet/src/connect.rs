@@ -1,9 +1,9 @@
 //! One cluster's own task: connects, probes, and publishes what it sees.
 //!
 //! Contract:
-//! - Clusters have nothing in common but the bounds in [`Ground`]: none waits for another.
+//! - Clusters have nothing in common but the bounds in [`FleetContext`]: none waits for another.
 //! - A cluster is asked every [`Timing::probe`](crate::Timing), and at once when somebody rings its
-//!   [`Bell`]. What has not answered for [`Timing::slow`](crate::Timing) is no longer called ready.
+//!   [`ProbeTrigger`]. What has not answered for [`Timing::slow`](crate::Timing) is no longer called ready.
 //! - After a failure it is reached on a new connection: an old one may be dead without knowing.
 //! - New credentials become a new client, which replaces the old one once it has been answered;
 //!   until then the old one is used.
@@ -22,26 +22,26 @@ use tokio::sync::{Notify, watch};
 use tokio::time::{Instant, sleep};
 use tracing::{debug, info};
 
-use crate::connection::{Connection, Tenant};
+use crate::connection::{ClusterCalls, Connection};
+use crate::context::FleetContext;
 use crate::credentials::{Access, Credentials, fetch};
 use crate::discovery::watch_definitions;
 use crate::failure::{Failure, Reason};
-use crate::ground::Ground;
-use crate::link::{Answer, Introduction, Link, connect};
-use crate::view::{FleetView, Pulse, State};
-use machine::{Event, Machine, Verdict};
+use crate::link::{ClusterClient, FirstReply, VersionReply, connect};
+use crate::view::{FleetView, Heartbeat, State};
+use machine::{Event, HealthMachine, Transition};
 
 /// Nodes come and go slowly, and counting them costs the API server more than its version.
 const COUNT_NODES: Duration = Duration::from_secs(60);
 
 /// Wakes a cluster's task before its time.
 #[derive(Debug, Default)]
-pub(crate) struct Bell {
+pub(crate) struct ProbeTrigger {
     rung: Notify,
     rebuild: AtomicBool,
 }
 
-impl Bell {
+impl ProbeTrigger {
     /// Something is fishy, or somebody wants to know.
     pub(crate) fn probe(&self) {
         self.rung.notify_one();
@@ -61,9 +61,9 @@ pub(crate) struct Connector {
     pub(crate) cluster: Arc<str>,
     /// Which life of a cluster by this name.
     pub(crate) incarnation: u64,
-    pub(crate) tenant: Arc<Tenant>,
-    pub(crate) pulse: Pulse,
-    pub(crate) ground: Arc<Ground>,
+    pub(crate) tenant: Arc<ClusterCalls>,
+    pub(crate) heartbeat: Heartbeat,
+    pub(crate) context: Arc<FleetContext>,
     pub(crate) published: Snapshot<FleetView>,
 }
 
@@ -87,7 +87,7 @@ impl Connector {
                 // is small.
                 next = Box::pin(cluster.turn()) => next,
             };
-            let bell = Arc::clone(&cluster.me.tenant.bell);
+            let trigger = Arc::clone(&cluster.me.tenant.trigger);
             tokio::select! {
                 biased;
                 changed = wanted.changed() => match changed {
@@ -99,7 +99,7 @@ impl Connector {
                 },
                 () = async {
                     sleep(RING_GAP).await;
-                    bell.rung.notified().await;
+                    trigger.rung.notified().await;
                 } => {}
                 () = sleep(next) => {}
             }
@@ -110,13 +110,13 @@ impl Connector {
 struct Cluster {
     me: Connector,
     access: Arc<Access>,
-    machine: Machine,
-    link: Option<Arc<Link>>,
+    machine: HealthMachine,
+    link: Option<Arc<ClusterClient>>,
     /// Those to connect with; those of `link` may be older.
     credentials: Option<Arc<Credentials>>,
     /// The last attempt timed out.
     is_suspect: bool,
-    seen: Seen,
+    facts: ClusterFacts,
     nodes_due: Instant,
     definitions: Option<Definitions>,
 }
@@ -132,7 +132,7 @@ impl Drop for Definitions {
 
 /// What is known of it beside its state.
 #[derive(Clone, Debug, Default)]
-struct Seen {
+struct ClusterFacts {
     version: Option<String>,
     nodes: Option<u64>,
 }
@@ -141,12 +141,12 @@ impl Cluster {
     fn new(me: Connector, access: Arc<Access>) -> Self {
         Self {
             access,
-            machine: Machine::new(&me.ground.timing),
+            machine: HealthMachine::new(&me.context.timing),
             me,
             link: None,
             credentials: None,
             is_suspect: false,
-            seen: Seen::default(),
+            facts: ClusterFacts::default(),
             nodes_due: Instant::now(),
             definitions: None,
         }
@@ -160,7 +160,7 @@ impl Cluster {
 
     /// Connects or probes, publishes, and says when to do so again.
     async fn turn(&mut self) -> Duration {
-        if self.me.tenant.bell.rebuild.swap(false, Relaxed) {
+        if self.me.tenant.trigger.rebuild.swap(false, Relaxed) {
             self.credentials = None;
         }
         let link = self.link.clone().filter(|link| {
@@ -175,14 +175,14 @@ impl Cluster {
     }
 
     async fn reconnect(&mut self) -> Duration {
-        let Reached { credentials, result } = self.reached().await;
+        let ConnectAttempt { credentials, result } = self.reached().await;
         self.is_suspect = matches!(&result, Err(failure) if failure.reason == Reason::Timeout);
         self.credentials = credentials;
         match result {
-            Ok((link, Introduction { answer, nodes })) => {
+            Ok((link, FirstReply { answer, nodes })) => {
                 info!(cluster = %self.me.cluster, version = answer.version, "connected");
-                self.me.ground.metrics.connects.inc();
-                self.seen.nodes = nodes;
+                self.me.context.metrics.connects.inc();
+                self.facts.nodes = nodes;
                 self.nodes_due = Instant::now() + COUNT_NODES;
                 let link = Arc::new(link);
                 self.link = Some(Arc::clone(&link));
@@ -190,8 +190,8 @@ impl Cluster {
             }
             Err(failure) => match self.older_answer().await {
                 Some(answer) => {
-                    self.me.pulse.beat(Timestamp::now(), answer.latency);
-                    self.me.ground.metrics.failed(failure.reason);
+                    self.me.heartbeat.beat(Timestamp::now(), answer.latency);
+                    self.me.context.metrics.failed(failure.reason);
                     self.publish(&Event::Kept(&failure))
                 }
                 None => self.failed(&failure),
@@ -201,16 +201,16 @@ impl Cluster {
 
     /// Reaches it anew. Meanwhile the client that is in use, if there is one, is asked as ever: new
     /// credentials may take a plugin's time to get, and what is called ready must be.
-    async fn reached(&mut self) -> Reached {
-        let Connector { cluster, ground, tenant, .. } = &self.me;
-        let timing = ground.timing;
+    async fn reached(&mut self) -> ConnectAttempt {
+        let Connector { cluster, context, tenant, .. } = &self.me;
+        let timing = context.timing;
         let mut reaching = std::pin::pin!(reach(
             Arc::clone(cluster),
             Arc::clone(&self.access),
             self.credentials.take(),
             self.is_suspect,
-            Arc::clone(ground),
-            Arc::clone(&tenant.bell),
+            Arc::clone(context),
+            Arc::clone(&tenant.trigger),
         ));
         loop {
             if let Ok(reached) = Deadline::after(timing.probe).bound(&mut reaching).await {
@@ -222,7 +222,7 @@ impl Cluster {
                 answer = link.ask(Deadline::after(timing.answer)) => answer,
             };
             match answer {
-                Ok(answer) => self.me.pulse.beat(Timestamp::now(), answer.latency),
+                Ok(answer) => self.me.heartbeat.beat(Timestamp::now(), answer.latency),
                 Err(failure) => {
                     self.failed(&failure);
                 }
@@ -231,17 +231,17 @@ impl Cluster {
     }
 
     /// What the client in use answers, if it is there and has credentials of before.
-    async fn older_answer(&self) -> Option<Answer> {
+    async fn older_answer(&self) -> Option<VersionReply> {
         let newest = self.credentials.as_ref();
         let older = self
             .link
             .as_ref()
             .filter(|link| newest.is_none_or(|newest| !Arc::ptr_eq(newest, &link.credentials)));
-        older?.ask(Deadline::after(self.me.ground.timing.answer)).await.ok()
+        older?.ask(Deadline::after(self.me.context.timing.answer)).await.ok()
     }
 
-    async fn probe(&mut self, link: &Arc<Link>) -> Duration {
-        let timing = self.me.ground.timing;
+    async fn probe(&mut self, link: &Arc<ClusterClient>) -> Duration {
+        let timing = self.me.context.timing;
         let mut asking = std::pin::pin!(link.ask(Deadline::after(timing.answer)));
         let answer = match Deadline::after(timing.slow).bound(&mut asking).await {
             Ok(answer) => answer,
@@ -262,22 +262,22 @@ impl Cluster {
     }
 
     /// It is usable from this moment; what else there is to know comes after.
-    async fn answered(&mut self, link: &Arc<Link>, answer: Answer) -> Duration {
-        self.me.pulse.beat(Timestamp::now(), answer.latency);
+    async fn answered(&mut self, link: &Arc<ClusterClient>, answer: VersionReply) -> Duration {
+        self.me.heartbeat.beat(Timestamp::now(), answer.latency);
         self.me.tenant.is_back();
-        self.seen.version = answer.version;
+        self.facts.version = answer.version;
         // A cluster that complains stays degraded; one that is new or back is shown at once.
         if self.machine.failures() > 0 || !self.is_published() {
             self.publish(&Event::Answered);
         }
-        let deadline = Deadline::after(self.me.ground.timing.answer);
+        let deadline = Deadline::after(self.me.context.timing.answer);
         let counting = async {
             if Instant::now() < self.nodes_due { None } else { Some(link.nodes(deadline).await) }
         };
         let (complaint, nodes) = tokio::join!(link.complaint(deadline), counting);
         match nodes {
             Some(Ok(nodes)) => {
-                self.seen.nodes = nodes;
+                self.facts.nodes = nodes;
                 self.nodes_due = Instant::now() + COUNT_NODES;
             }
             Some(Err(failure)) => return self.failed(&failure),
@@ -291,16 +291,16 @@ impl Cluster {
 
     /// From its first answer on: a kind that is installed late is then found at once.
     fn watch_definitions(&mut self) {
-        let Connector { cluster, published, ground, .. } = &self.me;
+        let Connector { cluster, published, context, .. } = &self.me;
         self.definitions.get_or_insert_with(|| {
             let (cluster, published) = (Arc::clone(cluster), published.clone());
             let connect = move || published.read(|fleet| fleet.connection(&cluster));
-            Definitions(watch_definitions(connect, &ground.tasks))
+            Definitions(watch_definitions(connect, &context.tasks))
         });
     }
 
     fn failed(&mut self, failure: &Failure) -> Duration {
-        self.me.ground.metrics.failed(failure.reason);
+        self.me.context.metrics.failed(failure.reason);
         debug!(cluster = %self.me.cluster, why = failure.why, "not reached");
         self.publish(&Event::Failed(failure))
     }
@@ -315,7 +315,7 @@ impl Cluster {
 
     /// Lets the machine judge, and publishes its verdict with the connection that goes with it.
     fn publish(&mut self, event: &Event<'_>) -> Duration {
-        let Verdict { state, why, next } = self.machine.on(event, fastrand::f64());
+        let Transition { state, why, next } = self.machine.on(event, fastrand::f64());
         let usable = matches!(state, State::Ready | State::Degraded);
         if !usable {
             self.link = None;
@@ -323,7 +323,7 @@ impl Cluster {
         let now = Timestamp::now();
         let next_try = next.filter(|_| state != State::Ready);
         let next_try = next_try.and_then(|wait| now.checked_add(wait).ok());
-        let Self { me, link, seen, .. } = &*self;
+        let Self { me, link, facts, .. } = &*self;
         me.published.update(|fleet| {
             let wanted = fleet.wanted.get(&me.cluster);
             let ours = wanted.is_some_and(|wanted| wanted.incarnation == me.incarnation);
@@ -336,8 +336,8 @@ impl Cluster {
             }
             view.state = state;
             view.why = why;
-            view.version.clone_from(&seen.version);
-            view.nodes = seen.nodes;
+            view.version.clone_from(&facts.version);
+            view.nodes = facts.nodes;
             // A probe that is slow leaves the plan as it was.
             if next.is_some() {
                 view.next_try = next_try;
@@ -371,10 +371,10 @@ impl Cluster {
 }
 
 /// How reaching a cluster went.
-struct Reached {
+struct ConnectAttempt {
     /// To be used again, unless they were refused.
     credentials: Option<Arc<Credentials>>,
-    result: Result<(Link, Introduction), Failure>,
+    result: Result<(ClusterClient, FirstReply), Failure>,
 }
 
 /// A new client that has been answered.
@@ -383,23 +383,23 @@ async fn reach(
     access: Arc<Access>,
     credentials: Option<Arc<Credentials>>,
     is_suspect: bool,
-    ground: Arc<Ground>,
-    bell: Arc<Bell>,
-) -> Reached {
+    context: Arc<FleetContext>,
+    trigger: Arc<ProbeTrigger>,
+) -> ConnectAttempt {
     let credentials = match credentials {
         Some(credentials) => credentials,
-        None => match fetch(&cluster, &access, &ground, ground.credentials_deadline()).await {
+        None => match fetch(&cluster, &access, &context, context.credentials_deadline()).await {
             Ok(fetched) => {
                 let renew_in = fetched.renew_in;
-                let made = Credentials::new(access, fetched, &ground);
-                made.keep_fresh(&cluster, renew_in, &ground, &bell);
+                let made = Credentials::new(access, fetched, &context);
+                made.keep_fresh(&cluster, renew_in, &context, &trigger);
                 made
             }
-            Err(failure) => return Reached { credentials: None, result: Err(failure) },
+            Err(failure) => return ConnectAttempt { credentials: None, result: Err(failure) },
         },
     };
-    let deadline = Deadline::after(ground.attempt_within());
-    let result = connect(&credentials, &ground, is_suspect, deadline, &mut Vec::new()).await;
+    let deadline = Deadline::after(context.attempt_within());
+    let result = connect(&credentials, &context, is_suspect, deadline, &mut Vec::new()).await;
     let refused = matches!(&result, Err(failure) if failure.reason == Reason::Unauthorised);
-    Reached { credentials: (!refused).then_some(credentials), result }
+    ConnectAttempt { credentials: (!refused).then_some(credentials), result }
 }

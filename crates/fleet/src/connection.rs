@@ -24,9 +24,9 @@ use stallproof::{Deadline, Lanes, Ledger, Refused, Work};
 use tokio::time::Instant;
 
 use crate::connect::ProbeTrigger;
+use crate::context::FleetContext;
 use crate::discovery::Discovery;
 use crate::error::Error;
-use crate::context::FleetContext;
 use crate::link::ClusterClient;
 
 /// Calls of one cluster at once: what a busy page and a few watchers open together. An API server
@@ -59,7 +59,11 @@ impl Connection {
         Self { cluster: cluster.into(), client, discovery: Discovery::new(), fleet: None }
     }
 
-    pub(crate) fn of(cluster: &Arc<str>, link: &Arc<ClusterClient>, tenant: &Arc<ClusterCalls>) -> Self {
+    pub(crate) fn of(
+        cluster: &Arc<str>,
+        link: &Arc<ClusterClient>,
+        tenant: &Arc<ClusterCalls>,
+    ) -> Self {
         Self {
             cluster: Arc::clone(cluster),
             client: link.client.clone(),

@@ -10,7 +10,7 @@
 //!   got a 401; requests take the newest. A new client certificate needs a new client: whoever
 //!   connects is told.
 //! - The renewing ends with the last user of the credentials: every client holds them.
-//! - Nothing here prints a secret: [`Hidden`] sees to that.
+//! - Nothing here prints a secret: [`Redacted`] sees to that.
 
 pub(crate) mod exec;
 
@@ -32,16 +32,16 @@ use tokio::sync::Notify;
 use tokio::time::{Instant, sleep, sleep_until};
 use tracing::warn;
 
-use crate::connect::Bell;
+use crate::connect::ProbeTrigger;
+use crate::context::FleetContext;
 use crate::failure::{Failure, Reason};
-use crate::ground::Ground;
 use exec::Exec;
 
 /// A token, a key or a password. Never printed.
 #[derive(Clone, PartialEq, Eq)]
-pub(crate) struct Hidden<T>(pub(crate) T);
+pub(crate) struct Redacted<T>(pub(crate) T);
 
-impl<T> fmt::Debug for Hidden<T> {
+impl<T> fmt::Debug for Redacted<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("hidden")
     }
@@ -65,7 +65,7 @@ pub(crate) struct Endpoint {
     pub(crate) insecure: bool,
     pub(crate) tls_server_name: Option<String>,
     /// May hold a password.
-    pub(crate) proxy: Option<Hidden<Uri>>,
+    pub(crate) proxy: Option<Redacted<Uri>>,
 }
 
 impl Endpoint {
@@ -102,18 +102,18 @@ pub(crate) struct Impersonate {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Identity {
     pub(crate) certificate: Vec<u8>,
-    pub(crate) key: Hidden<Vec<u8>>,
+    pub(crate) key: Redacted<Vec<u8>>,
 }
 
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) enum Bearer {
     #[default]
     None,
-    Token(Hidden<String>),
+    Token(Redacted<String>),
     TokenFile(PathBuf),
     Basic {
         user: String,
-        password: Hidden<String>,
+        password: Redacted<String>,
     },
     /// May give a certificate instead.
     Exec(Exec),
@@ -165,7 +165,7 @@ const RENEW_RETRY: Curve = Curve { first: Duration::from_secs(2), most: Duration
 pub(crate) async fn fetch(
     cluster: &str,
     access: &Access,
-    ground: &Ground,
+    context: &FleetContext,
     deadline: Deadline,
 ) -> Result<Fetched, Failure> {
     let mut fetched =
@@ -179,7 +179,7 @@ pub(crate) async fn fetch(
         }
         Bearer::TokenFile(path) => {
             let shown = path.display();
-            let token = read_token(path, deadline.within(ground.timing.answer)).await;
+            let token = read_token(path, deadline.within(context.timing.answer)).await;
             let token = token.map_err(|why| {
                 Failure::new(Reason::Setup, format!("the token file {shown} {why}"))
             })?;
@@ -187,7 +187,7 @@ pub(crate) async fn fetch(
             fetched.renew_in = Some(REREAD.mul_f64(0.75 + fastrand::f64() / 4.0));
         }
         Bearer::Exec(exec) => {
-            let given = ground.plugins.run(cluster, exec, &access.endpoint, deadline).await?;
+            let given = context.plugins.run(cluster, exec, &access.endpoint, deadline).await?;
             if let Some(token) = &given.token {
                 fetched.header =
                     Some(bearer(&token.0, &format!("the token of {}", exec.program()))?);
@@ -237,26 +237,26 @@ pub(crate) struct Credentials {
 }
 
 impl Credentials {
-    pub(crate) fn new(access: Arc<Access>, fetched: Fetched, ground: &Ground) -> Arc<Self> {
-        ground.metrics.credentials.inc();
+    pub(crate) fn new(access: Arc<Access>, fetched: Fetched, context: &FleetContext) -> Arc<Self> {
+        context.metrics.credentials.inc();
         Arc::new(Self {
             access,
             identity: fetched.identity,
             header: Snapshot::new(fetched.header),
             refused: Arc::default(),
             renewing: OnceLock::new(),
-            live: ground.metrics.credentials.clone(),
+            live: context.metrics.credentials.clone(),
         })
     }
 
-    /// Renews them from now on, until the last user has gone. `bell` is rung when a new client is
+    /// Renews them from now on, until the last user has gone. `trigger` is rung when a new client is
     /// needed, and when a refused token has been replaced.
     pub(crate) fn keep_fresh(
         self: &Arc<Self>,
         cluster: &Arc<str>,
         renew_in: Option<Duration>,
-        ground: &Arc<Ground>,
-        bell: &Arc<Bell>,
+        context: &Arc<FleetContext>,
+        trigger: &Arc<ProbeTrigger>,
     ) {
         if !self.access.auth.is_renewable() {
             return;
@@ -267,11 +267,11 @@ impl Credentials {
             Arc::clone(&self.refused),
             renew_in,
             Arc::clone(cluster),
-            Arc::clone(ground),
-            Arc::clone(bell),
+            Arc::clone(context),
+            Arc::clone(trigger),
         );
-        let stop = ground.tasks.stopping();
-        let task = ground.tasks.spawn(name, async move {
+        let stop = context.tasks.stopping();
+        let task = context.tasks.spawn(name, async move {
             stop.bound(renewing).await;
         });
         self.renewing.get_or_init(|| task);
@@ -293,8 +293,8 @@ async fn renew(
     refused: Arc<Notify>,
     mut renew_in: Option<Duration>,
     cluster: Arc<str>,
-    ground: Arc<Ground>,
-    bell: Arc<Bell>,
+    context: Arc<FleetContext>,
+    trigger: Arc<ProbeTrigger>,
 ) {
     let mut backoff = Backoff::new(RENEW_RETRY);
     let mut fetched_at = None;
@@ -310,22 +310,22 @@ async fn renew(
         let Some(access) = credentials.upgrade().map(|held| Arc::clone(&held.access)) else {
             return;
         };
-        let deadline = Deadline::after(ground.credentials_within());
-        let fetched = fetch(&cluster, &access, &ground, deadline).await;
+        let deadline = Deadline::after(context.credentials_within());
+        let fetched = fetch(&cluster, &access, &context, deadline).await;
         let Some(held) = credentials.upgrade() else { return };
         match fetched {
             Ok(fetched) if fetched.identity == held.identity => {
                 backoff.succeeded();
                 renew_in = fetched.renew_in;
                 if held.header.publish(fetched.header) && was_refused {
-                    bell.probe();
+                    trigger.probe();
                 }
             }
             // Whoever builds the new client fetches for itself; these are on their way out.
             Ok(_) => {
                 backoff.succeeded();
                 renew_in = None;
-                bell.rebuild();
+                trigger.rebuild();
             }
             Err(failure) => {
                 warn!(cluster = %cluster, why = failure.why, "credentials cannot be renewed");

@@ -19,7 +19,6 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use http::{HeaderValue, Uri};
-use hyper::rt::{Read, ReadBufCursor, Write};
 use hyper_util::client::legacy::connect::proxy::{SocksV5, Tunnel};
 use hyper_util::client::legacy::connect::{Connected, Connection};
 use hyper_util::rt::TokioIo;
@@ -37,7 +36,7 @@ use tokio_rustls::TlsConnector;
 use tower::Service;
 
 use crate::config::Timing;
-use crate::credentials::{Endpoint, Hidden, bare};
+use crate::credentials::{Endpoint, Redacted, bare};
 use crate::failure::{Failure, Reason, short, tls_error};
 
 /// Well below tokio's 512 blocking threads, on which the C library's lookups run.
@@ -242,7 +241,7 @@ impl Dialer {
         })
     }
 
-    async fn dial(mut self, server: Uri) -> Result<Wire, DialError> {
+    async fn dial(mut self, server: Uri) -> Result<Transport, DialError> {
         // The steps are those of the newest connection alone.
         drop(self.steps.take());
         let stream = match &mut self.route {
@@ -268,14 +267,14 @@ async fn through_proxy<E: std::error::Error + 'static>(
     steps: &Steps,
     limit: Duration,
     proxy: &str,
-    tunnel: impl Future<Output = Result<Wire, E>>,
-) -> Result<Wire, DialError> {
+    tunnel: impl Future<Output = Result<Transport, E>>,
+) -> Result<Transport, DialError> {
     let error =
         |cause| DialError { step: "proxy", peer: proxy.to_owned(), through_proxy: true, cause };
     // Its own connection is bounded by itself; this adds the time for the proxy's answer.
     let work = async {
         match Deadline::after(limit * 3).bound(tunnel).await {
-            Ok(Ok(wire)) => Ok(wire),
+            Ok(Ok(stream)) => Ok(stream),
             Ok(Err(tunnel)) => {
                 let mut said = tunnel.to_string();
                 let mut cause = tunnel.source();
@@ -296,8 +295,8 @@ async fn through_proxy<E: std::error::Error + 'static>(
 }
 
 impl Route {
-    fn new(proxy: Option<&Hidden<Uri>>, mut tcp: Tcp, timing: &Timing) -> Result<Self, Failure> {
-        let Some(Hidden(proxy)) = proxy else { return Ok(Self::Direct(tcp)) };
+    fn new(proxy: Option<&Redacted<Uri>>, mut tcp: Tcp, timing: &Timing) -> Result<Self, Failure> {
+        let Some(Redacted(proxy)) = proxy else { return Ok(Self::Direct(tcp)) };
         let shown = bare(proxy);
         tcp.to_proxy = true;
         let user = proxy.authority().and_then(|authority| authority.as_str().rsplit_once('@'));
@@ -362,7 +361,7 @@ impl Tcp {
         DialError { step, peer: bare(peer), through_proxy: self.to_proxy, cause }
     }
 
-    async fn connect(self, peer: Uri) -> Result<Wire, DialError> {
+    async fn connect(self, peer: Uri) -> Result<Transport, DialError> {
         let deadline = Deadline::after(self.limit);
         let late = |_| Cause::Late(self.limit);
         let host = peer.host().unwrap_or_default().to_owned();
@@ -393,10 +392,10 @@ impl Tcp {
         let stream = self.steps.run("tcp", connecting).await;
         let stream = stream.map_err(|cause| self.error("tcp", &peer, cause))?;
         watch_over(&stream).map_err(|error| self.error("tcp", &peer, Cause::Io(error)))?;
-        let wire = Wire::new(stream);
+        let stream = transport(stream);
         match &self.proxy_tls {
-            Some(tls) => tls.handshake(&self.steps, wire, &peer, true).await,
-            None => Ok(wire),
+            Some(tls) => tls.handshake(&self.steps, stream, &peer, true).await,
+            None => Ok(stream),
         }
     }
 }
@@ -428,10 +427,10 @@ impl Tls {
     async fn handshake(
         &self,
         steps: &Steps,
-        stream: Wire,
+        stream: Transport,
         peer: &Uri,
         to_proxy: bool,
-    ) -> Result<Wire, DialError> {
+    ) -> Result<Transport, DialError> {
         let host = peer.host().unwrap_or_default().trim_matches(['[', ']']);
         let work = async {
             let name = match &self.name {
@@ -439,8 +438,11 @@ impl Tls {
                 None => ServerName::try_from(host.to_owned())
                     .map_err(|_| Cause::Name("it is no valid host name".to_owned()))?,
             };
-            match Deadline::after(self.limit).bound(self.connector.connect(name, stream)).await {
-                Ok(Ok(stream)) => Ok(Wire::new(stream)),
+            match Deadline::after(self.limit)
+                .bound(self.connector.connect(name, stream.into_inner()))
+                .await
+            {
+                Ok(Ok(stream)) => Ok(transport(stream)),
                 Ok(Err(error)) => Err(match tls_error(&error) {
                     Some(tls) => Cause::Tls(tls.clone()),
                     None => Cause::Io(error),
@@ -458,10 +460,10 @@ impl Tls {
     }
 }
 
-type Dialling = Pin<Box<dyn Future<Output = Result<Wire, DialError>> + Send>>;
+type Dialling = Pin<Box<dyn Future<Output = Result<Transport, DialError>> + Send>>;
 
 impl Service<Uri> for Tcp {
-    type Response = Wire;
+    type Response = Transport;
     type Error = DialError;
     type Future = Dialling;
 
@@ -475,7 +477,7 @@ impl Service<Uri> for Tcp {
 }
 
 impl Service<Uri> for Dialer {
-    type Response = Wire;
+    type Response = Transport;
     type Error = DialError;
     type Future = Dialling;
 
@@ -488,35 +490,36 @@ impl Service<Uri> for Dialer {
     }
 }
 
-trait Bytes: AsyncRead + AsyncWrite + Send + Unpin {}
-impl<T: AsyncRead + AsyncWrite + Send + Unpin> Bytes for T {}
+trait ByteStream: AsyncRead + AsyncWrite + Send + Unpin {}
+impl<T: AsyncRead + AsyncWrite + Send + Unpin> ByteStream for T {}
 
-/// An open connection, with or without TLS, as hyper and as tokio want to see it.
-pub(crate) struct Wire(TokioIo<Box<dyn Bytes>>);
+/// An open connection, with or without TLS.
+pub(crate) struct OpenStream(Box<dyn ByteStream>);
 
-impl Wire {
-    fn new(stream: impl AsyncRead + AsyncWrite + Send + Unpin + 'static) -> Self {
-        Self(TokioIo::new(Box::new(stream)))
-    }
+/// An open connection in the form that hyper takes.
+type Transport = TokioIo<OpenStream>;
+
+fn transport(stream: impl ByteStream + 'static) -> Transport {
+    TokioIo::new(OpenStream(Box::new(stream)))
 }
 
-impl Connection for Wire {
+impl Connection for OpenStream {
     fn connected(&self) -> Connected {
         Connected::new()
     }
 }
 
-impl Read for Wire {
+impl AsyncRead for OpenStream {
     fn poll_read(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
-        buffer: ReadBufCursor<'_>,
+        buffer: &mut tokio::io::ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
         Pin::new(&mut self.0).poll_read(cx, buffer)
     }
 }
 
-impl Write for Wire {
+impl AsyncWrite for OpenStream {
     fn poll_write(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
@@ -531,34 +534,6 @@ impl Write for Wire {
 
     fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         Pin::new(&mut self.0).poll_shutdown(cx)
-    }
-}
-
-impl AsyncRead for Wire {
-    fn poll_read(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        buffer: &mut tokio::io::ReadBuf<'_>,
-    ) -> Poll<io::Result<()>> {
-        Pin::new(self.0.inner_mut()).poll_read(cx, buffer)
-    }
-}
-
-impl AsyncWrite for Wire {
-    fn poll_write(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        bytes: &[u8],
-    ) -> Poll<io::Result<usize>> {
-        Pin::new(self.0.inner_mut()).poll_write(cx, bytes)
-    }
-
-    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(self.0.inner_mut()).poll_flush(cx)
-    }
-
-    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(self.0.inner_mut()).poll_shutdown(cx)
     }
 }
 

@@ -34,7 +34,7 @@ mod definitions;
 mod kind_query;
 
 pub use definitions::watch_definitions;
-use kind_query::{KindQuery, Group, Interpretation};
+use kind_query::{Group, Interpretation, KindQuery};
 
 /// How long it is kept what a word means.
 pub const YES: Duration = Duration::from_secs(10 * 60);
@@ -192,7 +192,12 @@ impl Connection {
         Ok(all)
     }
 
-    async fn resolve(&self, ask: KindQuery, word: &str, deadline: Deadline) -> Result<Found, Error> {
+    async fn resolve(
+        &self,
+        ask: KindQuery,
+        word: &str,
+        deadline: Deadline,
+    ) -> Result<Found, Error> {
         let (connection, asked) = (self.clone(), ask.clone());
         let lookup = move |deadline| async move { look(&connection, &asked, deadline).await };
         let answer = self.discovery().0.words.get(&ask, deadline, lookup).await;

@@ -15,6 +15,7 @@
 
 mod change;
 mod disabled;
+mod follow;
 mod status;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -32,20 +33,20 @@ use tracing::info;
 
 use crate::config::{FleetConfig, Timing};
 use crate::connect::Connector;
-use crate::connection::{Connection, Tenant};
+use crate::connection::{ClusterCalls, Connection};
+use crate::context::FleetContext;
 use crate::credentials::Access;
 use crate::dial::Step;
 use crate::error::Error;
-use crate::ground::Ground;
 use crate::link::{Attempt, attempt};
 use crate::source::{Offer, Offers, Sources, merge};
-use crate::view::{ClusterView, FleetView, Pulse, Source, State, Wanted};
+use crate::view::{ClusterView, DesiredCluster, FleetView, Heartbeat, Source, State};
 
 /// A handle; clones are the same fleet.
 #[derive(Clone, Debug)]
 pub struct Fleet {
     published: Snapshot<FleetView>,
-    ground: Arc<Ground>,
+    context: Arc<FleetContext>,
     objects: Objects,
     /// Where imports and the list of disabled clusters are kept.
     namespace: Arc<str>,
@@ -70,11 +71,11 @@ impl Fleet {
     pub fn start(config: FleetConfig, objects: Objects, ledger: Ledger, tasks: &Tasks) -> Self {
         let tasks = tasks.child("fleet");
         let namespace = config.namespace.clone();
-        let ground = Arc::new(Ground::new(config.timing, ledger, tasks.clone()));
+        let context = Arc::new(FleetContext::new(config.timing, ledger, tasks.clone()));
         let published = Snapshot::<FleetView>::default();
         let fleet = Self {
             published: published.clone(),
-            ground: Arc::clone(&ground),
+            context: Arc::clone(&context),
             objects: objects.clone(),
             namespace: namespace.as_str().into(),
         };
@@ -91,12 +92,18 @@ impl Fleet {
         tasks.spawn("status of imported clusters", async move {
             stop.bound(writing).await;
         });
-        let keeper =
-            Keeper { published, ground, sources, disabled, tasks_of: HashMap::new(), lives: 0 };
+        let reconciler = FleetReconciler {
+            published,
+            context,
+            sources,
+            disabled,
+            connectors: HashMap::new(),
+            incarnations: 0,
+        };
         let stop = tasks.stopping();
         // Without it no change would ever be seen again.
         tasks.spawn_essential("merge", async move {
-            stop.bound(keeper.run()).await;
+            stop.bound(reconciler.run()).await;
         });
         fleet
     }
@@ -110,21 +117,27 @@ impl Fleet {
         tasks: &Tasks,
     ) -> (Self, Offers) {
         let tasks = tasks.child("private fleet");
-        let ground = Arc::new(Ground::new(timing, ledger, tasks.clone()));
+        let context = Arc::new(FleetContext::new(timing, ledger, tasks.clone()));
         let published = Snapshot::<FleetView>::default();
         let (offers, sources) = Offers::source();
         let fleet = Self {
             published: published.clone(),
-            ground: Arc::clone(&ground),
+            context: Arc::clone(&context),
             objects,
             namespace: "".into(),
         };
         let disabled = Snapshot::new(Some(BTreeSet::new()));
-        let keeper =
-            Keeper { published, ground, sources, disabled, tasks_of: HashMap::new(), lives: 0 };
+        let reconciler = FleetReconciler {
+            published,
+            context,
+            sources,
+            disabled,
+            connectors: HashMap::new(),
+            incarnations: 0,
+        };
         let stop = tasks.stopping();
         tasks.spawn_essential("merge", async move {
-            stop.bound(keeper.run()).await;
+            stop.bound(reconciler.run()).await;
         });
         (fleet, offers)
     }
@@ -156,9 +169,9 @@ impl Fleet {
             Ok(access) => Arc::clone(access),
             Err(why) => return report(Vec::new(), State::Misconfigured, Some(why.clone()), None),
         };
-        wanted.tenant.bell.probe();
+        wanted.tenant.trigger.probe();
         // On a heap of its own: it is as large as all of connecting.
-        let tried = Box::pin(attempt(name, &access, &self.ground, false, deadline));
+        let tried = Box::pin(attempt(name, &access, &self.context, false, deadline));
         match deadline.bound(tried).await {
             Ok(Attempt { steps, result: Ok((_, said)) }) => {
                 report(steps, State::Ready, None, said.answer.version)
@@ -173,8 +186,8 @@ impl Fleet {
     }
 
     pub fn register(&self, registry: &mut Registry) {
-        self.ground.metrics.register(&self.published, registry);
-        self.ground.plugins.register(registry);
+        self.context.metrics.register(&self.published, registry);
+        self.context.plugins.register(registry);
     }
 }
 
@@ -183,22 +196,22 @@ impl Fleet {
 const DISABLED_WITHIN: Duration = Duration::from_secs(2);
 
 /// Makes the fleet what its sources say.
-struct Keeper {
+struct FleetReconciler {
     published: Snapshot<FleetView>,
-    ground: Arc<Ground>,
+    context: Arc<FleetContext>,
     sources: Sources,
     disabled: Snapshot<Option<BTreeSet<String>>>,
-    tasks_of: HashMap<Arc<str>, TaskOf>,
-    lives: u64,
+    connectors: HashMap<Arc<str>, ConnectorTask>,
+    incarnations: u64,
 }
 
 /// A cluster's task: dropping this ends it.
-struct TaskOf {
+struct ConnectorTask {
     incarnation: u64,
     wanted: watch::Sender<Arc<Access>>,
 }
 
-impl Keeper {
+impl FleetReconciler {
     async fn run(mut self) {
         let mut known = self.disabled.subscribe();
         if self.disabled.read(Option::is_none) {
@@ -223,7 +236,7 @@ impl Keeper {
         };
         let merged = merge(found.iter().flat_map(|offers| offers.iter()), holder, is_disabled);
         let shadowed = merged.shadowed.into_iter().map(|(offer, by)| {
-            let mut view = first_view(&offer, Pulse::default());
+            let mut view = first_view(&offer, Heartbeat::default());
             view.why = Some(format!("its name is taken: {by} has it; give this one another name"));
             view.shadowed_by = Some(by);
             Arc::new(view)
@@ -253,11 +266,16 @@ impl Keeper {
             }
             let life = match known {
                 // Its clients, its callers' standing and what is known of its kinds go on.
-                Some(known) if goes_on(known, &offer) => Wanted { offer, ..known.clone() },
+                Some(known) if goes_on(known, &offer) => DesiredCluster { offer, ..known.clone() },
                 _ => {
-                    self.lives += 1;
-                    let tenant = Arc::new(Tenant::new(&self.ground));
-                    Wanted { offer, incarnation: self.lives, tenant, pulse: Pulse::default() }
+                    self.incarnations += 1;
+                    let tenant = Arc::new(ClusterCalls::new(&self.context));
+                    DesiredCluster {
+                        offer,
+                        incarnation: self.incarnations,
+                        tenant,
+                        heartbeat: Heartbeat::default(),
+                    }
                 }
             };
             wanted.insert(Arc::clone(&name), life.clone());
@@ -286,7 +304,7 @@ impl Keeper {
                     },
                     _ => {
                         fleet.connections.remove(name);
-                        first_view(&life.offer, life.pulse.clone())
+                        first_view(&life.offer, life.heartbeat.clone())
                     }
                 };
                 fleet.clusters.insert(Arc::clone(name), Arc::new(view));
@@ -300,7 +318,7 @@ impl Keeper {
         });
 
         for name in &gone {
-            self.tasks_of.remove(name);
+            self.connectors.remove(name);
             info!(cluster = %name, "gone");
         }
         for (name, life) in changed {
@@ -309,13 +327,13 @@ impl Keeper {
     }
 
     /// Tells a cluster's task what is wanted; starts or ends it if need be.
-    fn set_going(&mut self, name: Arc<str>, life: &Wanted) {
+    fn set_going(&mut self, name: Arc<str>, life: &DesiredCluster) {
         let Some(access) = life.access() else {
-            self.tasks_of.remove(&name);
+            self.connectors.remove(&name);
             return;
         };
-        let same_life = |task: &&TaskOf| task.incarnation == life.incarnation;
-        if let Some(task) = self.tasks_of.get(&name).filter(same_life) {
+        let same_life = |task: &&ConnectorTask| task.incarnation == life.incarnation;
+        if let Some(task) = self.connectors.get(&name).filter(same_life) {
             task.wanted.send_if_modified(|current| {
                 let differs = *current != *access;
                 if differs {
@@ -330,22 +348,23 @@ impl Keeper {
             cluster: Arc::clone(&name),
             incarnation: life.incarnation,
             tenant: Arc::clone(&life.tenant),
-            pulse: life.pulse.clone(),
-            ground: Arc::clone(&self.ground),
+            heartbeat: life.heartbeat.clone(),
+            context: Arc::clone(&self.context),
             published: self.published.clone(),
         };
-        let stop = self.ground.tasks.stopping();
-        self.ground.tasks.spawn(format!("cluster {name}"), async move {
+        let stop = self.context.tasks.stopping();
+        self.context.tasks.spawn(format!("cluster {name}"), async move {
             stop.bound(connector.run(wanted)).await;
         });
         // The task of the life before, if there is one, ends with its sender.
-        self.tasks_of.insert(name, TaskOf { incarnation: life.incarnation, wanted: sender });
+        self.connectors
+            .insert(name, ConnectorTask { incarnation: life.incarnation, wanted: sender });
     }
 }
 
 /// Whether what is known of a cluster still holds when it is offered like this: the same server, to
 /// be connected to as before.
-fn goes_on(before: &Wanted, now: &Offer) -> bool {
+fn goes_on(before: &DesiredCluster, now: &Offer) -> bool {
     match (before.access(), &now.access) {
         (Some(before), Ok(now_access)) => now.enabled && before.endpoint == now_access.endpoint,
         _ => false,
@@ -359,7 +378,7 @@ fn same_shadow(a: &ClusterView, b: &ClusterView) -> bool {
 }
 
 /// A cluster of which nothing is known yet.
-fn first_view(offer: &Offer, pulse: Pulse) -> ClusterView {
+fn first_view(offer: &Offer, heartbeat: Heartbeat) -> ClusterView {
     let (state, why) = match &offer.access {
         _ if !offer.enabled => (State::Disabled, None),
         Ok(_) => (State::Connecting, None),
@@ -377,7 +396,7 @@ fn first_view(offer: &Offer, pulse: Pulse) -> ClusterView {
         nodes: None,
         next_try: None,
         shadowed_by: None::<Source>,
-        pulse,
+        heartbeat,
     }
 }
 

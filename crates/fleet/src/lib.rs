@@ -17,6 +17,7 @@
 mod config;
 mod connect;
 mod connection;
+mod context;
 mod credentials;
 mod dial;
 pub mod discovery;
@@ -24,12 +25,9 @@ mod error;
 mod failure;
 pub mod fan;
 mod fleet;
-mod ground;
 mod link;
 pub mod merge;
 pub mod resources;
-#[cfg(test)]
-mod scripted;
 mod source;
 mod view;
 pub mod warnings;
@@ -41,4 +39,9 @@ pub use discovery::{Discovery, Found};
 pub use error::Error;
 pub use fleet::{Fleet, TestReport};
 pub use source::Offers;
-pub use view::{ClusterView, FleetView, Pulse, Source, SourceKind, State};
+pub use view::{ClusterView, FleetView, Heartbeat, Source, SourceKind, State};
+
+#[cfg(test)]
+mod tests {
+    pub(crate) mod scripted;
+}

@@ -1,4 +1,4 @@
-//! `Link`: one client of one cluster, and what it takes to make and to question it.
+//! `ClusterClient`: one client of one cluster, and what it takes to make and to question it.
 
 use std::sync::Arc;
 use std::task::{Context, Poll};
@@ -17,10 +17,10 @@ use stallproof::Deadline;
 use tokio::time::Instant;
 use tower::{Layer, Service};
 
+use crate::context::FleetContext;
 use crate::credentials::{Access, Credentials, fetch};
 use crate::dial::{Dialer, Step, Steps};
 use crate::failure::{Failure, Reason, one_line};
-use crate::ground::Ground;
 use crate::warnings::ListenLayer;
 
 /// Idle connections that one client keeps: a page of a user interface makes a handful of calls at
@@ -30,7 +30,7 @@ const IDLE: usize = 4;
 /// One client, and the credentials it sends. The client itself holds them too, so that they are
 /// renewed for as long as any clone of it is used.
 #[derive(Clone)]
-pub(crate) struct Link {
+pub(crate) struct ClusterClient {
     pub(crate) client: kube::Client,
     pub(crate) credentials: Arc<Credentials>,
     steps: Steps,
@@ -38,7 +38,7 @@ pub(crate) struct Link {
 
 /// What a cluster answered.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) struct Answer {
+pub(crate) struct VersionReply {
     /// None when we may not ask.
     pub(crate) version: Option<String>,
     pub(crate) latency: Duration,
@@ -46,8 +46,8 @@ pub(crate) struct Answer {
 
 /// What a cluster said when it was first asked.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) struct Introduction {
-    pub(crate) answer: Answer,
+pub(crate) struct FirstReply {
+    pub(crate) answer: VersionReply,
     /// None when we may not know.
     pub(crate) nodes: Option<u64>,
 }
@@ -55,25 +55,25 @@ pub(crate) struct Introduction {
 /// How an attempt went, step by step.
 pub(crate) struct Attempt {
     pub(crate) steps: Vec<Step>,
-    pub(crate) result: Result<(Link, Introduction), Failure>,
+    pub(crate) result: Result<(ClusterClient, FirstReply), Failure>,
 }
 
 /// Gets credentials, connects and asks.
 pub(crate) async fn attempt(
     cluster: &str,
     access: &Arc<Access>,
-    ground: &Ground,
+    context: &FleetContext,
     is_suspect: bool,
     deadline: Deadline,
 ) -> Attempt {
     let noted = Steps::default();
-    let fetching = fetch(cluster, access, ground, deadline.within(ground.credentials_within()));
+    let fetching = fetch(cluster, access, context, deadline.within(context.credentials_within()));
     let fetched = noted.run("credentials", fetching).await;
     let mut steps = noted.take();
     let result = match fetched {
         Ok(fetched) => {
-            let credentials = Credentials::new(Arc::clone(access), fetched, ground);
-            connect(&credentials, ground, is_suspect, deadline, &mut steps).await
+            let credentials = Credentials::new(Arc::clone(access), fetched, context);
+            connect(&credentials, context, is_suspect, deadline, &mut steps).await
         }
         Err(failure) => Err(failure),
     };
@@ -83,15 +83,15 @@ pub(crate) async fn attempt(
 /// A new client with these credentials, once it has answered.
 pub(crate) async fn connect(
     credentials: &Arc<Credentials>,
-    ground: &Ground,
+    context: &FleetContext,
     is_suspect: bool,
     deadline: Deadline,
     steps: &mut Vec<Step>,
-) -> Result<(Link, Introduction), Failure> {
-    let link = Link::new(Arc::clone(credentials), ground)?;
-    let permit = ground.may_attempt(is_suspect).await;
+) -> Result<(ClusterClient, FirstReply), Failure> {
+    let link = ClusterClient::new(Arc::clone(credentials), context)?;
+    let permit = context.may_attempt(is_suspect).await;
     let asked = Instant::now();
-    let answer = link.introduce(deadline.within(ground.attempt_within())).await;
+    let answer = link.introduce(deadline.within(context.attempt_within())).await;
     drop(permit);
     steps.extend(link.steps.take());
     // The request as a whole took this long; what is not connecting is the answer.
@@ -109,8 +109,11 @@ pub(crate) async fn connect(
     answer.map(|answer| (link, answer))
 }
 
-impl Link {
-    pub(crate) fn new(credentials: Arc<Credentials>, ground: &Ground) -> Result<Self, Failure> {
+impl ClusterClient {
+    pub(crate) fn new(
+        credentials: Arc<Credentials>,
+        context: &FleetContext,
+    ) -> Result<Self, Failure> {
         let access = &credentials.access;
         let mut config = kube::Config::new(access.endpoint.server.clone());
         config.root_cert.clone_from(&access.endpoint.authorities);
@@ -126,7 +129,8 @@ impl Link {
         }
         let tls = config.rustls_client_config().map_err(|error| tls_setup(&error))?;
         let steps = Steps::default();
-        let dialer = Dialer::new(&access.endpoint, tls, &ground.resolver, &ground.timing, &steps)?;
+        let dialer =
+            Dialer::new(&access.endpoint, tls, &context.resolver, &context.timing, &steps)?;
         let hyper = HyperClient::builder(TokioExecutor::new())
             .pool_timer(TokioTimer::new())
             .pool_max_idle_per_host(IDLE)
@@ -145,15 +149,15 @@ impl Link {
 
     /// Asks for its version, and for something that nobody may see who is not known: the version is
     /// told to anybody who has no credentials, or whose certificate a proxy on the way took off.
-    async fn introduce(&self, deadline: Deadline) -> Result<Introduction, Failure> {
+    async fn introduce(&self, deadline: Deadline) -> Result<FirstReply, Failure> {
         let answer = self.ask(deadline).await?;
         let nodes = self.nodes(deadline).await?;
-        Ok(Introduction { answer, nodes })
+        Ok(FirstReply { answer, nodes })
     }
 
     /// Asks for its version: the cheapest thing that every API server answers, and refuses to
     /// credentials that it does not accept.
-    pub(crate) async fn ask(&self, deadline: Deadline) -> Result<Answer, Failure> {
+    pub(crate) async fn ask(&self, deadline: Deadline) -> Result<VersionReply, Failure> {
         let access = &self.credentials.access;
         let began = Instant::now();
         let within = deadline.remaining();
@@ -163,7 +167,7 @@ impl Link {
             Ok(Ok(text)) => text,
             // It knows us, and does not tell us.
             Ok(Err(kube::Error::Api(status))) if status.code == 403 && !is_anonymous(&status) => {
-                return Ok(Answer { version: None, latency });
+                return Ok(VersionReply { version: None, latency });
             }
             Ok(Err(error)) => return Err(Failure::of(&error, access)),
             Err(_) => {
@@ -173,7 +177,7 @@ impl Link {
         };
         let version: Version = serde_json::from_str(&text)
             .map_err(|error| Failure::of(&kube::Error::SerdeError(error), access))?;
-        Ok(Answer { version: Some(one_line(&version.git_version, 60)), latency })
+        Ok(VersionReply { version: Some(one_line(&version.git_version, 60)), latency })
     }
 
     /// Why it says that it is not ready, if it says so.

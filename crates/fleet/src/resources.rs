@@ -16,11 +16,11 @@ use crate::error::Error;
 
 mod channels;
 mod describe;
-mod driven;
 mod events;
-mod form;
 mod get;
 mod list;
+mod list_format;
+mod progress;
 mod search;
 mod state;
 mod target;

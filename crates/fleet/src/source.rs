@@ -46,12 +46,12 @@ type Found = Option<Arc<[Offer]>>;
 
 /// Where a source tells what it has.
 #[derive(Clone, Debug)]
-struct Outlet {
+struct SourceOutput {
     found: Snapshot<Found>,
     told: Arc<Notify>,
 }
 
-impl Outlet {
+impl SourceOutput {
     fn tell(&self, offers: Vec<Offer>) {
         if self.found.publish(Some(offers.into())) {
             self.told.notify_one();
@@ -70,20 +70,20 @@ pub(crate) struct Sources {
 impl Sources {
     pub(crate) fn start(config: FleetConfig, objects: &Objects, tasks: &Tasks) -> Self {
         let mut sources = Self { outlets: Vec::new(), told: Arc::default() };
-        let outlet = sources.outlet();
-        spawn(tasks, "source imported", imported::run(objects.clone(), outlet));
+        let output = sources.output();
+        spawn(tasks, "source imported", imported::run(objects.clone(), output));
         if let Some(in_cluster) = config.in_cluster {
-            let outlet = sources.outlet();
-            spawn(tasks, "source in-cluster", in_cluster::run(in_cluster, outlet));
+            let output = sources.output();
+            spawn(tasks, "source in-cluster", in_cluster::run(in_cluster, output));
         }
         if !config.kubeconfigs.is_empty() {
-            let outlet = sources.outlet();
-            let run = kubeconfig_files::run(config.kubeconfigs, outlet, tasks.clone());
+            let output = sources.output();
+            let run = kubeconfig_files::run(config.kubeconfigs, output, tasks.clone());
             spawn(tasks, "source kubeconfigs", run);
         }
         if let Some(secrets) = config.secrets {
-            let outlet = sources.outlet();
-            let run = secrets::run(secrets, objects.clone(), outlet);
+            let output = sources.output();
+            let run = secrets::run(secrets, objects.clone(), output);
             spawn(tasks, "source secrets", run);
         }
         sources
@@ -94,10 +94,10 @@ impl Sources {
         Self { outlets: Vec::new(), told: Arc::default() }
     }
 
-    fn outlet(&mut self) -> Outlet {
+    fn output(&mut self) -> SourceOutput {
         let found = Snapshot::new(None);
         self.outlets.push(found.clone());
-        Outlet { found, told: Arc::clone(&self.told) }
+        SourceOutput { found, told: Arc::clone(&self.told) }
     }
 
     /// What every source told last, and whether each has told anything.

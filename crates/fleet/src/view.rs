@@ -5,7 +5,7 @@
 //!   progress changes only that cluster's entry.
 //! - A cluster that can be called has its [`Connection`] in the same generation that says so.
 //! - What changes with every probe and wakes nobody (when it was last seen, how fast it answered)
-//!   is in [`Pulse`], beside the generations: it is always the newest.
+//!   is in [`Heartbeat`], beside the generations: it is always the newest.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -18,7 +18,7 @@ use serde::ser::SerializeMap;
 use serde::{Serialize, Serializer};
 use stallproof::Map;
 
-use crate::connection::{Connection, Tenant};
+use crate::connection::{ClusterCalls, Connection};
 use crate::credentials::Access;
 use crate::error::Error;
 use crate::source::Offer;
@@ -34,21 +34,21 @@ pub struct FleetView {
     /// Those that can be called: exactly the clusters that are ready or degraded and have a client.
     pub(crate) connections: Map<Arc<str>, Connection>,
     /// What `clusters` was made from.
-    pub(crate) wanted: Map<Arc<str>, Wanted>,
+    pub(crate) wanted: Map<Arc<str>, DesiredCluster>,
 }
 
 /// A cluster as it is to be.
 #[derive(Clone)]
-pub(crate) struct Wanted {
+pub(crate) struct DesiredCluster {
     pub(crate) offer: Arc<Offer>,
     /// Which life of a cluster by this name: one that was removed and came back is another, and so
     /// is one with another server.
     pub(crate) incarnation: u64,
-    pub(crate) tenant: Arc<Tenant>,
-    pub(crate) pulse: Pulse,
+    pub(crate) tenant: Arc<ClusterCalls>,
+    pub(crate) heartbeat: Heartbeat,
 }
 
-impl Wanted {
+impl DesiredCluster {
     /// How to reach it, if it is to be connected to and that can be.
     pub(crate) fn access(&self) -> Option<&Arc<Access>> {
         self.offer.access.as_ref().ok().filter(|_| self.offer.enabled)
@@ -79,7 +79,7 @@ pub struct ClusterView {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub shadowed_by: Option<Source>,
     #[serde(flatten)]
-    pub pulse: Pulse,
+    pub heartbeat: Heartbeat,
 }
 
 /// How it stands with a cluster.
@@ -165,17 +165,17 @@ impl fmt::Display for Source {
 
 /// When a cluster last answered, and how fast. Written by its prober, read by anyone.
 #[derive(Clone, Debug, Default)]
-pub struct Pulse(Arc<Beat>);
+pub struct Heartbeat(Arc<LastAnswer>);
 
 #[derive(Debug, Default)]
-struct Beat {
+struct LastAnswer {
     /// Milliseconds since 1970; 0: never.
     seen: AtomicI64,
     /// In microseconds; 0: unknown.
     latency: AtomicU64,
 }
 
-impl Pulse {
+impl Heartbeat {
     pub(crate) fn beat(&self, at: Timestamp, latency: Duration) {
         let micros = u64::try_from(latency.as_micros()).unwrap_or(u64::MAX);
         self.0.latency.store(micros.max(1), Relaxed);
@@ -195,13 +195,13 @@ impl Pulse {
 }
 
 /// The same pulse, not the same beat.
-impl PartialEq for Pulse {
+impl PartialEq for Heartbeat {
     fn eq(&self, other: &Self) -> bool {
         Arc::ptr_eq(&self.0, &other.0)
     }
 }
 
-impl Serialize for Pulse {
+impl Serialize for Heartbeat {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let mut map = serializer.serialize_map(Some(2))?;
         map.serialize_entry("lastSeen", &self.last_seen())?;
@@ -223,7 +223,7 @@ impl ClusterView {
 
     /// How long ago it last answered.
     pub fn age(&self, now: Timestamp) -> Option<Duration> {
-        let age = now.duration_since(self.pulse.last_seen()?);
+        let age = now.duration_since(self.heartbeat.last_seen()?);
         Some(age.max(SignedDuration::ZERO).unsigned_abs())
     }
 }

@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use fleet::resources::apply::{self, Applied, Conflict, Outcome, apply};
+use fleet::resources::apply::{self, Applied, ApplyOutcome, Conflict, apply};
 use fleet::resources::delete::{self, Deleted, Propagation, delete};
 use fleet::resources::nodes::{Allow, Progress, Reason, Skip, cordon, drain, uncordon};
 use fleet::resources::restart::restart;
@@ -86,13 +86,13 @@ async fn a_kube_server_takes_what_is_applied() {
     let applied = async |input: &str, how: &apply::How| {
         apply(&connection, input, how, |_| Ok(()), soon()).await.unwrap()
     };
-    let outcomes = |applied: &[Applied]| -> Vec<Outcome> {
+    let outcomes = |applied: &[Applied]| -> Vec<ApplyOutcome> {
         applied.iter().map(|it| it.outcome.clone()).collect()
     };
 
     // What needs the definition and the namespace comes before them in the file.
     let made = applied(APPLICATION, &into_harbour).await;
-    assert_eq!(outcomes(&made), vec![Outcome::Created; 6], "{made:#?}");
+    assert_eq!(outcomes(&made), vec![ApplyOutcome::Created; 6], "{made:#?}");
     let places: Vec<_> =
         made.iter().map(|it| (it.kind.as_str(), it.namespace.as_deref())).collect();
     let expected = [
@@ -111,7 +111,7 @@ async fn a_kube_server_takes_what_is_applied() {
 
     let again = applied(APPLICATION, &into_harbour).await;
     // The server keeps what it makes of a `stringData` elsewhere; it is the same for all that.
-    assert_eq!(outcomes(&again), vec![Outcome::Unchanged; 6], "{again:#?}");
+    assert_eq!(outcomes(&again), vec![ApplyOutcome::Unchanged; 6], "{again:#?}");
     assert!(again.iter().all(|it| it.diff.is_empty()));
 
     // A dry run says what would change, and changes nothing.
@@ -119,7 +119,7 @@ async fn a_kube_server_takes_what_is_applied() {
     let changed = APPLICATION.replace("port: \"80\"", "port: \"8080\"");
     let dry = apply::How { dry_run: true, ..into_harbour.clone() };
     let tried = applied(&changed, &dry).await;
-    assert_eq!(tried[2].outcome, Outcome::Configured);
+    assert_eq!(tried[2].outcome, ApplyOutcome::Configured);
     assert!(tried[2].diff.contains("8080"), "{}", tried[2].diff);
     assert_eq!(maps.get("settings").await.unwrap().data.unwrap()["port"], "80");
     let done = applied(&changed, &into_harbour).await;
@@ -146,7 +146,7 @@ async fn what_others_manage_is_theirs(
     let params = PatchParams::apply("autoscaler").force();
     deployments.patch("web", &params, &Patch::Apply(theirs)).await.unwrap();
     let refused = applied(input, how).await.remove(1);
-    let Outcome::Failed { conflicts, .. } = &refused.outcome else { panic!("{refused:#?}") };
+    let ApplyOutcome::Failed { conflicts, .. } = &refused.outcome else { panic!("{refused:#?}") };
     let expected =
         Conflict { field: ".spec.replicas".to_owned(), manager: "autoscaler".to_owned() };
     assert_eq!(conflicts, &[expected]);
@@ -154,7 +154,7 @@ async fn what_others_manage_is_theirs(
 
     let force = apply::How { force: true, ..how.clone() };
     let taken = applied(input, &force).await.remove(1);
-    assert_eq!(taken.outcome, Outcome::Configured);
+    assert_eq!(taken.outcome, ApplyOutcome::Configured);
     assert!(taken.diff.contains("-  replicas: 5\n+  replicas: 1\n"), "{}", taken.diff);
 }
 
@@ -192,13 +192,13 @@ metadata: { name: forbidden }
     let how = apply::How::default();
     let applied = apply(connection, input, &how, permit, soon()).await.unwrap();
     let why = |place: usize| match &applied[place].outcome {
-        Outcome::Failed { why, .. } => why.as_str(),
+        ApplyOutcome::Failed { why, .. } => why.as_str(),
         other => panic!("{other:?}"),
     };
     assert!(why(0).contains("illegal base64") && !why(0).contains("hunter2"), "{}", why(0));
     assert!(why(1).contains("has no resource"), "{}", why(1));
     assert!(why(2).contains("cannot be the name of a ConfigMap"), "{}", why(2));
-    assert_eq!(applied[3].outcome, Outcome::Created);
+    assert_eq!(applied[3].outcome, ApplyOutcome::Created);
     assert!(why(4).contains("twice"), "{}", why(4));
     assert_eq!(why(5), "you may not");
 }

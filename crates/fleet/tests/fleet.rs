@@ -260,7 +260,7 @@ async fn kube_the_view_tells_the_truth_about_each_cluster() {
     assert_eq!(good.source.kind, SourceKind::Kubeconfig);
     assert!(good.version.as_ref().unwrap().starts_with("v1."));
     assert_eq!(good.server.as_deref(), Some(&*at(server.address())));
-    assert!(good.pulse.last_seen().is_some() && good.pulse.latency().is_some());
+    assert!(good.heartbeat.last_seen().is_some() && good.heartbeat.latency().is_some());
     world.until("counted", |view| view.clusters["good"].nodes == Some(0)).await;
     assert!(namespaces(&world.fleet.connection("good").unwrap()).await.unwrap() > 0);
     world.until_state("hole", State::Ready).await;

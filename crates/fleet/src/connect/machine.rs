@@ -22,7 +22,7 @@ use crate::failure::{Failure, short};
 use crate::view::State;
 
 #[derive(Debug)]
-pub(crate) struct Machine {
+pub(crate) struct HealthMachine {
     state: State,
     failures: u32,
     probe: Duration,
@@ -42,7 +42,7 @@ pub(crate) enum Event<'a> {
 }
 
 #[derive(Debug, PartialEq)]
-pub(crate) struct Verdict {
+pub(crate) struct Transition {
     pub(crate) state: State,
     pub(crate) why: Option<String>,
     /// None: as planned.
@@ -52,7 +52,7 @@ pub(crate) struct Verdict {
 /// The first wait after a failure.
 const FIRST: Duration = Duration::from_secs(1);
 
-impl Machine {
+impl HealthMachine {
     pub(crate) fn new(timing: &Timing) -> Self {
         let retry = Curve { first: FIRST.min(timing.retry), most: timing.retry };
         Self { state: State::Connecting, failures: 0, probe: timing.probe, retry }
@@ -64,7 +64,7 @@ impl Machine {
     }
 
     /// `chance` in 0..1 spreads the tries of many clusters.
-    pub(crate) fn on(&mut self, event: &Event<'_>, chance: f64) -> Verdict {
+    pub(crate) fn on(&mut self, event: &Event<'_>, chance: f64) -> Transition {
         let (state, why, next) = match event {
             Event::Answered => {
                 self.failures = 0;
@@ -100,7 +100,7 @@ impl Machine {
             }
         };
         self.state = state;
-        Verdict { state, why, next }
+        Transition { state, why, next }
     }
 
     fn steady(&self, chance: f64) -> Duration {

@@ -7,7 +7,7 @@ use crate::credentials::{Access, Auth, Credentials, Endpoint, Fetched};
 
 /// A connection of a fleet to a server that is not there: the calls of these tests do not use it.
 fn connection(ledger: &Ledger) -> Connection {
-    let ground = Ground::new(Timing::default(), ledger.clone(), Tasks::new("test"));
+    let context = FleetContext::new(Timing::default(), ledger.clone(), Tasks::new("test"));
     let endpoint = Endpoint {
         server: "http://127.0.0.1:1".parse().unwrap(),
         authorities: None,
@@ -17,9 +17,9 @@ fn connection(ledger: &Ledger) -> Connection {
     };
     let access = Access { endpoint, auth: Auth::default(), namespace: "default".to_owned() };
     let fetched = Fetched { identity: None, header: None, renew_in: None };
-    let credentials = Credentials::new(Arc::new(access), fetched, &ground);
-    let link = Arc::new(Link::new(credentials, &ground).unwrap());
-    Connection::of(&"c".into(), &link, &Arc::new(Tenant::new(&ground)))
+    let credentials = Credentials::new(Arc::new(access), fetched, &context);
+    let link = Arc::new(ClusterClient::new(credentials, &context).unwrap());
+    Connection::of(&"c".into(), &link, &Arc::new(ClusterCalls::new(&context)))
 }
 
 fn broken() -> kube::Error {

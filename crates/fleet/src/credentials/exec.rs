@@ -25,7 +25,7 @@ use stallproof::{Deadline, Lanes, Refused, Work};
 use tokio::io::{AsyncRead, AsyncReadExt};
 use tokio::process::Command;
 
-use super::{Endpoint, Hidden, Identity};
+use super::{Endpoint, Identity, Redacted};
 use crate::failure::{Failure, Reason, one_line, short};
 
 /// A plugin that prints more than this does not print a credential.
@@ -43,7 +43,7 @@ pub(crate) struct Exec {
     pub(crate) command: String,
     pub(crate) args: Vec<String>,
     /// Values may be secrets.
-    pub(crate) env: Vec<(String, Hidden<String>)>,
+    pub(crate) env: Vec<(String, Redacted<String>)>,
     pub(crate) install_hint: Option<String>,
     pub(crate) provide_cluster_info: bool,
     /// `client.authentication.k8s.io/exec` among the cluster's extensions.
@@ -73,7 +73,7 @@ impl Version {
 /// What a plugin gave.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Given {
-    pub(crate) token: Option<Hidden<String>>,
+    pub(crate) token: Option<Redacted<String>>,
     pub(crate) identity: Option<Identity>,
     /// From now on.
     pub(crate) valid_for: Option<Duration>,
@@ -301,11 +301,12 @@ fn parse(output: &[u8], asked: Version, now: Timestamp) -> Result<Given, String>
         ));
     }
     let status = credential.status.ok_or("printed an ExecCredential without a status")?;
-    let token = status.token.filter(|token| !token.is_empty()).map(Hidden);
+    let token = status.token.filter(|token| !token.is_empty()).map(Redacted);
     let identity = match (status.client_certificate_data, status.client_key_data) {
-        (Some(certificate), Some(key)) => {
-            Some(Identity { certificate: certificate.into_bytes(), key: Hidden(key.into_bytes()) })
-        }
+        (Some(certificate), Some(key)) => Some(Identity {
+            certificate: certificate.into_bytes(),
+            key: Redacted(key.into_bytes()),
+        }),
         (None, None) => None,
         _ => return Err("gave a client certificate without its key, or a key alone".to_owned()),
     };

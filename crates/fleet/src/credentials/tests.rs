@@ -18,25 +18,25 @@ fn access(bearer: Bearer) -> Arc<Access> {
     Arc::new(Access { endpoint, auth, namespace: "default".to_owned() })
 }
 
-fn ground() -> Arc<Ground> {
-    Arc::new(Ground::new(Timing::default(), Ledger::default(), Tasks::new("test")))
+fn context() -> Arc<FleetContext> {
+    Arc::new(FleetContext::new(Timing::default(), Ledger::default(), Tasks::new("test")))
 }
 
 async fn fetched(bearer: Bearer) -> Result<Fetched, Failure> {
     let deadline = Deadline::after(Duration::from_secs(30));
-    fetch("c", &access(bearer), &ground(), deadline).await
+    fetch("c", &access(bearer), &context(), deadline).await
 }
 
 #[tokio::test]
 async fn each_kind_of_credential_becomes_its_header() {
-    let token = fetched(Bearer::Token(Hidden("t".to_owned()))).await.unwrap();
+    let token = fetched(Bearer::Token(Redacted("t".to_owned()))).await.unwrap();
     let header = token.header.unwrap();
     assert_eq!(header, "Bearer t");
     assert!(header.is_sensitive());
-    let basic = Bearer::Basic { user: "a".to_owned(), password: Hidden("b".to_owned()) };
+    let basic = Bearer::Basic { user: "a".to_owned(), password: Redacted("b".to_owned()) };
     assert_eq!(fetched(basic).await.unwrap().header.unwrap(), "Basic YTpi");
     assert_eq!(fetched(Bearer::None).await.unwrap().header, None);
-    let bad = fetched(Bearer::Token(Hidden("s3cret\nx".to_owned()))).await.unwrap_err();
+    let bad = fetched(Bearer::Token(Redacted("s3cret\nx".to_owned()))).await.unwrap_err();
     assert!(!bad.why.contains("s3cret"), "{}", bad.why);
 
     let dir = tempfile::tempdir().unwrap();
@@ -87,15 +87,15 @@ async fn until(what: &str, is_so: impl Fn() -> bool) {
 #[tokio::test]
 async fn a_token_is_renewed_before_it_expires_and_when_it_was_refused_until_nobody_holds_it() {
     let dir = tempfile::tempdir().unwrap();
-    let ground = ground();
-    let bell = Arc::new(Bell::default());
+    let context = context();
+    let trigger = Arc::new(ProbeTrigger::default());
     let made = async |seconds| {
         let access = access(counting(dir.path(), seconds));
         let deadline = Deadline::after(Duration::from_secs(30));
-        let fetched = fetch("c", &access, &ground, deadline).await.unwrap();
+        let fetched = fetch("c", &access, &context, deadline).await.unwrap();
         let renew_in = fetched.renew_in;
-        let credentials = Credentials::new(access, fetched, &ground);
-        credentials.keep_fresh(&"c".into(), renew_in, &ground, &bell);
+        let credentials = Credentials::new(access, fetched, &context);
+        credentials.keep_fresh(&"c".into(), renew_in, &context, &trigger);
         credentials
     };
     let sent =
@@ -110,9 +110,9 @@ async fn a_token_is_renewed_before_it_expires_and_when_it_was_refused_until_nobo
     long.were_refused();
     until("renewed when refused", || sent(&long) != first).await;
 
-    let renewing = || ground.tasks.list().iter().filter(|t| t.name == "credentials of c").count();
-    assert_eq!((renewing(), ground.metrics.credentials.get()), (2, 2));
+    let renewing = || context.tasks.list().iter().filter(|t| t.name == "credentials of c").count();
+    assert_eq!((renewing(), context.metrics.credentials.get()), (2, 2));
     drop((short, long));
     until("stopped", || renewing() == 0).await;
-    assert_eq!(ground.metrics.credentials.get(), 0);
+    assert_eq!(context.metrics.credentials.get(), 0);
 }

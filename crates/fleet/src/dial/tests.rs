@@ -9,11 +9,11 @@ fn endpoint(server: &str, proxy: Option<String>) -> Endpoint {
         authorities: None,
         insecure: false,
         tls_server_name: None,
-        proxy: proxy.map(|proxy| Hidden(proxy.parse().unwrap())),
+        proxy: proxy.map(|proxy| Redacted(proxy.parse().unwrap())),
     }
 }
 
-async fn dial(endpoint: &Endpoint) -> (Vec<&'static str>, Result<Wire, DialError>) {
+async fn dial(endpoint: &Endpoint) -> (Vec<&'static str>, Result<Transport, DialError>) {
     let tls = kube::Config::new(endpoint.server.clone()).rustls_client_config().unwrap();
     let (resolver, steps) = (Resolver::new(&Tasks::new("test")), Steps::default());
     let timing = Timing { connect: Duration::from_secs(20), ..Timing::default() };
@@ -126,7 +126,7 @@ fn a_proxy_of_another_kind_is_a_sentence() {
         proxy_tls: None,
         to_proxy: false,
     };
-    let proxy = Hidden("ftp://p".parse().unwrap());
+    let proxy = Redacted("ftp://p".parse().unwrap());
     let failure = Route::new(Some(&proxy), tcp, &Timing::default()).err().unwrap();
     assert_eq!(failure.reason, Reason::Setup);
 }

@@ -12,7 +12,7 @@ use testkit::{KubeServer, requires};
 use tokio::time::{Instant, sleep, timeout};
 
 use crate::resources::{ListQuery, list};
-use crate::scripted::{self, Answer};
+use crate::tests::scripted::{self, Response};
 
 fn soon() -> Deadline {
     Deadline::after(Duration::from_secs(30))
@@ -57,6 +57,12 @@ async fn no_such_kind(connection: &Connection, word: &str) {
     assert!(matches!(error, Error::NoSuchKind { .. }), "{error}");
 }
 
+/// Waits for the `count`th reset.
+async fn until_reset(resets: &mut watch::Receiver<u64>, count: u64) {
+    let reset = timeout(Duration::from_secs(60), resets.wait_for(|resets| *resets >= count)).await;
+    reset.expect("the watch does not reset what was discovered").unwrap();
+}
+
 /// How long it takes until lists of `word` work: the path that every user takes.
 async fn until_listed(connection: &Connection, word: &str) -> Duration {
     let began = Instant::now();
@@ -89,21 +95,33 @@ async fn kube_a_kind_that_is_installed_late_is_found_without_a_restart() {
     let waited = until_listed(&connection, "bends").await;
     println!("found by age after {waited:?}");
 
-    // By the watch: sooner than by age, though nobody resets anything.
+    // By the watch, without anybody resetting anything by hand.
     let tasks = Tasks::new("test");
     let watched = connection.clone();
+    let mut resets = connection.discovery().resets();
+    let before = *resets.borrow_and_update();
     let _watching = watch_definitions(move || Ok(watched.clone()), &tasks);
-    // The watch itself begins with a reset; wait until that is over.
-    sleep(Duration::from_secs(5)).await;
-    no_such_kind(&connection, "hitches").await;
-    let word = Ask::word("hitches");
-    let kept = &connection.discovery().0.words;
-    let kept = kept.get(&word, soon(), |_| async { panic!("the no is kept") }).await;
-    assert!(kept.unwrap().value.is_none());
+    // It resets once when it has read the definitions, and once more when they have settled.
+    until_reset(&mut resets, before + 2).await;
+    let (kept, word) = (&connection.discovery().0.words, KindQuery::word("hitches"));
+    let before = loop {
+        let before = *resets.borrow_and_update();
+        no_such_kind(&connection, "hitches").await;
+        let asking = connection.clone();
+        let again = move |_| async move { Err(too_late(&asking)) };
+        if kept.get(&word, soon(), again).await.is_ok_and(|kept| kept.value.is_none()) {
+            break before;
+        }
+        assert!(resets.has_changed().unwrap(), "the no is not kept");
+    };
     install(&client, "hitches", "Hitch").await;
-    let waited = until_listed(&connection, "hitches").await;
-    println!("found by the watch after {waited:?}");
-    assert!(waited < NO, "{waited:?}");
+    until_reset(&mut resets, before + 1).await;
+    // A "no" from before the server served the kind is forgotten by the next reset, not by its age.
+    while let Err(error) = list(&connection, &ListQuery::of("hitches"), soon()).await {
+        assert!(matches!(error, Error::NoSuchKind { .. }), "{error}");
+        let next = *resets.borrow() + 1;
+        until_reset(&mut resets, next).await;
+    }
 
     // By the answer: the kind has gone and come back in another version's stead.
     let definitions = Api::<CustomResourceDefinition>::all(client.clone());
@@ -199,16 +217,16 @@ fn a_small_cluster(asked: &Arc<AtomicUsize>) -> Connection {
         json!({ "name": name, "versions": [version], "preferredVersion": version })
     };
     let list = |plural: &str, kind: &str| {
-        Answer::Json(json!({ "groupVersion": "", "resources": [{ "name": plural, "kind": kind,
+        Response::Json(json!({ "groupVersion": "", "resources": [{ "name": plural, "kind": kind,
             "singularName": "", "namespaced": true, "verbs": ["list"] }] }))
     };
     let client = scripted::client(move |path| {
         asked.fetch_add(1, Relaxed);
         match path {
             "/api/v1" => list("pods", "Pod"),
-            "/apis" => Answer::Json(json!({ "groups": [group("hung.dev"), group("apps")] })),
+            "/apis" => Response::Json(json!({ "groups": [group("hung.dev"), group("apps")] })),
             "/apis/apps/v1" => list("deployments", "Deployment"),
-            "/apis/hung.dev/v1" => Answer::Hang,
+            "/apis/hung.dev/v1" => Response::Hang,
             other => panic!("asked for {other}"),
         }
     });
@@ -255,17 +273,17 @@ async fn an_answer_that_there_is_no_such_kind_is_believed_over_what_is_kept() {
         let version = format!("v{}", served.load(Relaxed));
         let gv = json!({ "groupVersion": format!("test.dev/{version}"), "version": version });
         if path == "/api/v1" {
-            Answer::Json(json!({ "groupVersion": "v1", "resources": [] }))
+            Response::Json(json!({ "groupVersion": "v1", "resources": [] }))
         } else if path == "/apis" {
-            Answer::Json(json!({ "groups": [{ "name": "test.dev", "versions": [gv] }] }))
+            Response::Json(json!({ "groups": [{ "name": "test.dev", "versions": [gv] }] }))
         } else if path == format!("/apis/test.dev/{version}") {
-            Answer::Json(json!({ "groupVersion": "", "resources": [{ "name": "knots",
+            Response::Json(json!({ "groupVersion": "", "resources": [{ "name": "knots",
                 "kind": "Knot", "singularName": "knot", "namespaced": false, "verbs": [] }] }))
         } else if path.starts_with(&format!("/apis/test.dev/{version}/knots")) {
-            Answer::Json(json!({ "metadata": {}, "items": [] }))
+            Response::Json(json!({ "metadata": {}, "items": [] }))
         } else {
             counted.fetch_add(1, Relaxed);
-            Answer::Text(404, "404 page not found")
+            Response::Text(404, "404 page not found")
         }
     });
     let connection = Connection::new("test", client);

@@ -4,10 +4,10 @@ use std::sync::Mutex;
 use tokio::time::sleep;
 
 use super::*;
-use crate::scripted;
+use crate::tests::scripted;
 
 fn chosen(names: &[&str]) -> Vec<Chosen> {
-    let nobody = scripted::client(|_| scripted::Answer::Hang);
+    let nobody = scripted::client(|_| scripted::Response::Hang);
     let target = |name: &&str| (name.to_string(), Ok(Connection::new(*name, nobody.clone())));
     names.iter().map(target).collect()
 }

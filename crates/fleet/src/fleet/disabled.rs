@@ -1,8 +1,11 @@
-//! The clusters that somebody disabled here although another source has them: one ConfigMap in the
-//! store, so that it lasts on both engines, and a person can read and mend it.
+//! The clusters that a user disabled although another source offers them. The list is one ConfigMap in
+//! the store, so that it survives a restart on both engines and a person can read and repair it.
 //!
-//! It is a list of names and not a `Cluster` each, because contexts are called what no object may
-//! be called (`arn:aws:eks:…`).
+//! It is a list of names and not one `Cluster` object each, because contexts have names that no object
+//! may have (`arn:aws:eks:…`).
+//!
+//! A list that cannot be read is never taken for an empty one: the names that were known before still
+//! hold, and a change is refused until somebody has repaired it.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -10,19 +13,19 @@ use std::sync::Arc;
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::ResourceExt;
 use kube::api::ObjectMeta;
-use objects::{Event, Expected, Id, Objects, Selector, Version, Within};
+use objects::{Event, Expected, Id, Invalid, Objects, Selector, Version, Within};
 use stallproof::{Deadline, Snapshot};
 use tokio::sync::Notify;
-use tracing::warn;
+use tracing::error;
 
 use crate::error::Error;
 
 const NAME: &str = "fairlead-disabled-clusters";
-/// A JSON array: names may hold any character.
+/// Its value is a JSON array, because names may hold any character.
 const KEY: &str = "names";
 const LABEL: (&str, &str) = ("fairlead.dev/part-of", "fleet");
-/// Each was beaten by another writer, who got on.
-const TRIES: usize = 10;
+/// Each attempt that fails was beaten by another writer, who succeeded.
+const ATTEMPTS: usize = 10;
 
 /// Publishes the names, now and whenever they change.
 pub(super) async fn watch(
@@ -37,27 +40,39 @@ pub(super) async fn watch(
         let is_ours = |map: &ConfigMap| map.name_any() == NAME;
         let found = match event {
             Event::Restarted(all) => {
-                all.iter().find(|map| is_ours(map)).map(read).unwrap_or_default()
+                all.iter().find(|map| is_ours(map)).map_or_else(|| Ok(BTreeSet::new()), read)
             }
             Event::Applied(map) if is_ours(&map) => read(&map),
-            Event::Deleted(map) if is_ours(&map) => BTreeSet::new(),
+            Event::Deleted(map) if is_ours(&map) => Ok(BTreeSet::new()),
             _ => continue,
         };
-        if names.publish(Some(found)) {
-            told.notify_one();
+        match found {
+            Ok(found) => {
+                if names.publish(Some(found)) {
+                    told.notify_one();
+                }
+            }
+            Err(error) => error!(%error, "the clusters that were disabled before stay disabled"),
         }
     }
 }
 
-fn read(map: &ConfigMap) -> BTreeSet<String> {
+fn read(map: &ConfigMap) -> Result<BTreeSet<String>, objects::Error> {
     let text = map.data.as_ref().and_then(|data| data.get(KEY)).map_or("[]", String::as_str);
-    serde_json::from_str(text).unwrap_or_else(|error| {
-        warn!(%error, "ConfigMap {NAME} cannot be read: no cluster is disabled by it");
-        BTreeSet::new()
+    serde_json::from_str(text).map_err(|error| {
+        let mut problems = Invalid::default();
+        problems.add(
+            format!("data.{KEY}"),
+            format!(
+                "it is not a JSON array of the names of disabled clusters ({error}); repair it, or \
+                 delete the ConfigMap to enable every cluster"
+            ),
+        );
+        objects::Error::Invalid { kind: "ConfigMap", id: Id::of(map), problems }
     })
 }
 
-/// Adds the name to the list, or takes it off.
+/// Adds the name to the list, or removes it.
 pub(super) async fn set(
     objects: &Objects,
     namespace: &str,
@@ -66,14 +81,15 @@ pub(super) async fn set(
     deadline: Deadline,
 ) -> Result<(), Error> {
     let id = Id::namespaced(namespace, NAME);
-    for _ in 0..TRIES {
+    for _ in 0..ATTEMPTS {
         let current = objects.get::<ConfigMap>(&id, deadline).await?;
-        let mut names = current.as_ref().map(read).unwrap_or_default();
+        // What cannot be read must not be written over: it may name other clusters.
+        let mut names = current.as_ref().map_or_else(|| Ok(BTreeSet::new()), read)?;
         let changed = if disabled { names.insert(name.to_owned()) } else { names.remove(name) };
         if !changed {
             return Ok(());
         }
-        let text = serde_json::to_string(&names).unwrap_or_else(|_| "[]".to_owned());
+        let text = serde_json::Value::from_iter(names).to_string();
         let map = ConfigMap {
             metadata: ObjectMeta {
                 name: Some(NAME.to_owned()),
@@ -96,6 +112,9 @@ pub(super) async fn set(
         }
     }
     Err(Error::Invalid(format!(
-        "the list of disabled clusters is being changed by too many at once; try {name} again"
+        "others keep changing the list of disabled clusters; try {name} again"
     )))
 }
+
+#[cfg(test)]
+mod tests;

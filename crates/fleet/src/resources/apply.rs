@@ -61,7 +61,7 @@ pub struct Applied {
     pub namespace: Option<String>,
     pub name: String,
     #[serde(flatten)]
-    pub outcome: Outcome,
+    pub outcome: ApplyOutcome,
     /// Unified, of YAML; empty when nothing changed.
     pub diff: String,
     /// What the API server warned of, such as a deprecated version.
@@ -71,7 +71,7 @@ pub struct Applied {
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(tag = "outcome", rename_all = "camelCase")]
-pub enum Outcome {
+pub enum ApplyOutcome {
     Created,
     Configured,
     Unchanged,
@@ -197,7 +197,7 @@ impl<P: Fn(&Target) -> Result<(), String>> ApplyOne<'_, P> {
         target: &Target,
         object: &Value,
         secret: bool,
-    ) -> Result<(Outcome, String), Error> {
+    ) -> Result<(ApplyOutcome, String), Error> {
         let before = self
             .connection
             .call("reading what is there", self.deadline, |client| async move {
@@ -219,9 +219,9 @@ impl<P: Fn(&Target) -> Result<(), String>> ApplyOne<'_, P> {
         let created = before.is_none();
         let diff = Diff { before: before.map(plain), after: plain(after), secret }.unified();
         let outcome = match (created, diff.is_empty()) {
-            (true, _) => Outcome::Created,
-            (false, true) => Outcome::Unchanged,
-            (false, false) => Outcome::Configured,
+            (true, _) => ApplyOutcome::Created,
+            (false, true) => ApplyOutcome::Unchanged,
+            (false, false) => ApplyOutcome::Configured,
         };
         Ok((outcome, diff))
     }
@@ -274,10 +274,10 @@ impl Document {
     fn answer(
         self,
         target: Option<&Target>,
-        result: Result<(Outcome, String), Failure>,
+        result: Result<(ApplyOutcome, String), Failure>,
     ) -> Applied {
         let (outcome, diff) = result.unwrap_or_else(|Failure { why, conflicts }| {
-            (Outcome::Failed { why, conflicts }, String::new())
+            (ApplyOutcome::Failed { why, conflicts }, String::new())
         });
         Applied {
             api_version: self.api_version,

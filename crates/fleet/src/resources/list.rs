@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use stallproof::Deadline;
 
-use super::form::{Form, Lot, Objects, Rows};
+use super::list_format::{ListFormat, Objects, RawList, Rows};
 use crate::connection::Connection;
 use crate::error::Error;
 
@@ -118,12 +118,12 @@ pub async fn table(
     Ok(gather::<Rows>(connection, query, deadline).await?.into())
 }
 
-pub(super) async fn gather<F: Form>(
+pub(super) async fn gather<F: ListFormat>(
     connection: &Connection,
     query: &ListQuery,
     deadline: Deadline,
-) -> Result<Lot<F::Item>, Error> {
-    let mut whole: Option<Lot<F::Item>> = None;
+) -> Result<RawList<F::Item>, Error> {
+    let mut whole: Option<RawList<F::Item>> = None;
     let last = each_page::<F>(connection, query, deadline, |page| match &mut whole {
         Some(lot) => lot.extend(page),
         None => whole = Some(page),
@@ -133,11 +133,11 @@ pub(super) async fn gather<F: Form>(
 }
 
 /// Hands over every page as it comes; says whether that was all.
-pub(super) async fn each_page<F: Form>(
+pub(super) async fn each_page<F: ListFormat>(
     connection: &Connection,
     query: &ListQuery,
     deadline: Deadline,
-    mut take: impl FnMut(Lot<F::Item>),
+    mut take: impl FnMut(RawList<F::Item>),
 ) -> Result<bool, Error> {
     let mut left = query.limit.filter(|limit| *limit > 0).unwrap_or(MOST) as usize;
     let mut token = query.continue_token.clone();
@@ -158,13 +158,13 @@ pub(super) async fn each_page<F: Form>(
 }
 
 /// One page, of `most` at most.
-async fn fetch<F: Form>(
+async fn fetch<F: ListFormat>(
     connection: &Connection,
     query: &ListQuery,
     most: usize,
     continue_token: Option<String>,
     deadline: Deadline,
-) -> Result<Lot<F::Item>, Error> {
+) -> Result<RawList<F::Item>, Error> {
     let limit = u32::try_from(most).unwrap_or(u32::MAX).clamp(1, PAGE);
     let params = query.params(limit, continue_token);
     let namespace = query.namespace.as_deref();
@@ -181,14 +181,14 @@ async fn fetch<F: Form>(
         .await
 }
 
-impl From<Lot<DynamicObject>> for Page<DynamicObject> {
-    fn from(lot: Lot<DynamicObject>) -> Self {
+impl From<RawList<DynamicObject>> for Page<DynamicObject> {
+    fn from(lot: RawList<DynamicObject>) -> Self {
         Self { items: lot.items, continue_token: lot.continue_token, remaining: lot.remaining }
     }
 }
 
-impl From<Lot<Row>> for Table {
-    fn from(lot: Lot<Row>) -> Self {
+impl From<RawList<Row>> for Table {
+    fn from(lot: RawList<Row>) -> Self {
         Self {
             columns: lot.columns,
             rows: lot.items,

@@ -25,7 +25,7 @@ use stallproof::{Deadline, sentence};
 use tokio::sync::Semaphore;
 use tokio::time::sleep;
 
-use super::driven::{Driven, Tell};
+use super::progress::{ProgressSender, ProgressStream};
 use super::{FIELD_MANAGER, check_segment};
 use crate::{Connection, Error};
 
@@ -143,7 +143,7 @@ pub fn drain(
     deadline: Deadline,
 ) -> impl Stream<Item = Progress> + Send + use<> {
     let (connection, node) = (connection.clone(), node.to_owned());
-    Driven::new(move |tell| async move {
+    ProgressStream::new(move |tell| async move {
         if let Err(error) = run(&connection, &node, allow, deadline, &tell).await {
             tell.tell(Progress::Stopped { why: sentence(&error) }).await;
         }
@@ -155,7 +155,7 @@ async fn run(
     node: &str,
     allow: Allow,
     deadline: Deadline,
-    tell: &Tell<Progress>,
+    tell: &ProgressSender<Progress>,
 ) -> Result<(), Error> {
     let (first_look, cordoned) = look(connection, node, allow, deadline).await?;
     if !first_look.refused.is_empty() {
@@ -234,7 +234,7 @@ struct Leaving<'a> {
     asking: &'a Semaphore,
     allow: Allow,
     deadline: Deadline,
-    tell: &'a Tell<Progress>,
+    tell: &'a ProgressSender<Progress>,
     pod: &'a Evict,
 }
 

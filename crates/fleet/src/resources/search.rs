@@ -20,8 +20,8 @@ use kube::core::{ApiResource, DynamicObject};
 use serde::{Deserialize, Serialize};
 use stallproof::{Deadline, sentence};
 
-use super::form::{Lot, Metadata, Objects};
 use super::list::{ListQuery, each_page};
+use super::list_format::{Metadata, Objects, RawList};
 use crate::connection::Connection;
 use crate::discovery::Found;
 use crate::error::Error;
@@ -107,7 +107,7 @@ pub struct Incomplete {
 
 /// What one cluster has.
 #[derive(Debug, Default)]
-struct Part {
+struct ClusterHits {
     hits: Vec<Hit>,
     truncated: bool,
     incomplete: Vec<Incomplete>,
@@ -192,8 +192,8 @@ async fn one_cluster(
     text: &str,
     allowed: &impl Fn(&str, Option<&str>, &ApiResource) -> bool,
     deadline: Deadline,
-) -> Result<Part, Error> {
-    let (mut part, mut answered, mut failed) = (Part::default(), false, None);
+) -> Result<ClusterHits, Error> {
+    let (mut part, mut answered, mut failed) = (ClusterHits::default(), false, None);
     let read = |kind: &String| {
         let kind = kind.clone();
         async move { (one_kind(connection, query, &kind, text, allowed, deadline).await, kind) }
@@ -236,8 +236,8 @@ async fn one_kind(
     text: &str,
     allowed: &impl Fn(&str, Option<&str>, &ApiResource) -> bool,
     deadline: Deadline,
-) -> Result<Part, Error> {
-    let mut part = Part::default();
+) -> Result<ClusterHits, Error> {
+    let mut part = ClusterHits::default();
     let found = connection.find(kind, deadline).await?;
     let cluster = connection.cluster();
     let namespace = query.namespace.as_deref();
@@ -251,7 +251,7 @@ async fn one_kind(
     }
     let mut list = ListQuery::of(kind).within(namespace);
     list.limit = Some(MOST);
-    let mut look = |page: Lot<DynamicObject>| {
+    let mut look = |page: RawList<DynamicObject>| {
         let seen = |object: &&DynamicObject| {
             allowed(cluster, object.metadata.namespace.as_deref(), &found.resource)
         };
@@ -327,7 +327,7 @@ fn how(value: &str, text: &str) -> Option<How> {
     }
 }
 
-impl Part {
+impl ClusterHits {
     fn trim(&mut self, limit: usize) {
         self.hits.sort_by(better);
         if self.hits.len() > limit {

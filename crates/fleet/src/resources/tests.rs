@@ -13,7 +13,7 @@ use super::*;
 use crate::connection::Connection;
 use crate::fan::Chosen;
 use crate::merge::{list_all, table_all};
-use crate::scripted::{self, Answer};
+use crate::tests::scripted::{self, Response};
 
 fn soon() -> Deadline {
     Deadline::after(Duration::from_secs(30))
@@ -266,7 +266,7 @@ async fn across_clusters(server: &KubeServer, namespace: &str) {
 #[tokio::test]
 async fn everything_may_be_awaited_on_any_thread() {
     fn may_move<T: Send>(_: &T) {}
-    let connection = Connection::new("nobody", scripted::client(|_| Answer::Hang));
+    let connection = Connection::new("nobody", scripted::client(|_| Response::Hang));
     let (query, deadline) = (ListQuery::of("pods"), soon());
     let chosen: Vec<Chosen> = Vec::new();
     let object = DynamicObject { types: None, metadata: Default::default(), data: Value::Null };

@@ -12,9 +12,9 @@ use kube::core::DynamicObject;
 use serde::Serialize;
 use stallproof::{Deadline, sentence};
 
-use super::form::{Metadata, Objects};
 use super::get::get;
 use super::list::{ListQuery, gather};
+use super::list_format::{Metadata, Objects};
 use super::state::state;
 use crate::connection::Connection;
 use crate::error::Error;

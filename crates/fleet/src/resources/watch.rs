@@ -29,15 +29,15 @@ use stallproof::backoff::Curve;
 use stallproof::{Backoff, Deadline, sentence};
 use tokio::time::{Instant, sleep_until};
 
-use super::form::{Form, Lot, Metadata, Objects, Rows};
 use super::list::{ListQuery, Page, Row, Table, gather};
+use super::list_format::{ListFormat, Metadata, Objects, RawList, Rows};
 use crate::connection::Connection;
 use crate::discovery::Found;
 use crate::error::Error;
 
 /// How long things may take.
 #[derive(Clone, Copy)]
-struct Pace {
+struct WatchTiming {
     /// How long the server lets one watch run, while it has sent no bookmark.
     turn: Duration,
     /// The same, of a server that sends bookmarks: from three to five quarters of it, so that watches
@@ -53,7 +53,7 @@ struct Pace {
     open: Duration,
 }
 
-const PACE: Pace = Pace {
+const TIMING: WatchTiming = WatchTiming {
     turn: Duration::from_secs(30),
     long: Duration::from_secs(400),
     quiet: Duration::from_secs(90),
@@ -88,7 +88,7 @@ pub async fn watch(
     query: ListQuery,
     deadline: Deadline,
 ) -> Result<impl Stream<Item = Change<Page<DynamicObject>, DynamicObject>> + Send, Error> {
-    open::<Objects, Page<_>>(connect, query, deadline, PACE).await
+    open::<Objects, Page<_>>(connect, query, deadline, TIMING).await
 }
 
 /// Watches rows of the table that kubectl would print.
@@ -97,7 +97,7 @@ pub async fn watch_table(
     query: ListQuery,
     deadline: Deadline,
 ) -> Result<impl Stream<Item = Change<Table, Row>> + Send, Error> {
-    open::<Rows, Table>(connect, query, deadline, PACE).await
+    open::<Rows, Table>(connect, query, deadline, TIMING).await
 }
 
 /// Watches objects of which only the metadata matters.
@@ -106,14 +106,14 @@ pub(crate) async fn watch_metadata(
     query: ListQuery,
     deadline: Deadline,
 ) -> Result<impl Stream<Item = Change<Page<DynamicObject>, DynamicObject>> + Send, Error> {
-    open::<Metadata, Page<_>>(connect, query, deadline, PACE).await
+    open::<Metadata, Page<_>>(connect, query, deadline, TIMING).await
 }
 
-async fn open<F: Form, L: From<Lot<F::Item>> + Send + 'static>(
+async fn open<F: ListFormat, L: From<RawList<F::Item>> + Send + 'static>(
     connect: impl Fn() -> Result<Connection, Error> + Send + 'static,
     query: ListQuery,
     deadline: Deadline,
-    pace: Pace,
+    pace: WatchTiming,
 ) -> Result<impl Stream<Item = Change<L, F::Item>> + Send, Error> {
     let lot = gather::<F>(&connect()?, &query, deadline).await?;
     let mut watch = Watch::<F, L, _>::new(connect, query, pace);
@@ -121,10 +121,10 @@ async fn open<F: Form, L: From<Lot<F::Item>> + Send + 'static>(
     Ok(watch.changes())
 }
 
-struct Watch<F: Form, L, C> {
+struct Watch<F: ListFormat, L, C> {
     connect: C,
     query: ListQuery,
-    pace: Pace,
+    pace: WatchTiming,
     /// What is known is of this version. `None`: nothing is, or it is too old to go on from.
     version: Option<String>,
     turn: Option<Turn>,
@@ -178,8 +178,10 @@ enum Stopped {
     Broken(String),
 }
 
-impl<F: Form, L: From<Lot<F::Item>>, C: Fn() -> Result<Connection, Error>> Watch<F, L, C> {
-    fn new(connect: C, query: ListQuery, pace: Pace) -> Self {
+impl<F: ListFormat, L: From<RawList<F::Item>>, C: Fn() -> Result<Connection, Error>>
+    Watch<F, L, C>
+{
+    fn new(connect: C, query: ListQuery, pace: WatchTiming) -> Self {
         Self {
             connect,
             query,
@@ -257,7 +259,7 @@ impl<F: Form, L: From<Lot<F::Item>>, C: Fn() -> Result<Connection, Error>> Watch
         }
     }
 
-    fn listed(&mut self, lot: Lot<F::Item>) {
+    fn listed(&mut self, lot: RawList<F::Item>) {
         self.version = Some(lot.version.clone());
         self.interrupted = false;
         self.told.push_back(Change::Listed(lot.into()));
@@ -293,11 +295,11 @@ impl<F: Form, L: From<Lot<F::Item>>, C: Fn() -> Result<Connection, Error>> Watch
 }
 
 impl Turn {
-    async fn open<F: Form>(
+    async fn open<F: ListFormat>(
         connection: &Connection,
         query: &ListQuery,
         version: &str,
-        pace: Pace,
+        pace: WatchTiming,
         bookmarks: bool,
     ) -> Result<Self, Error> {
         let length =
@@ -338,7 +340,7 @@ impl Turn {
             .await
     }
 
-    async fn line(&mut self, pace: Pace) -> Result<Heard, Stopped> {
+    async fn line(&mut self, pace: WatchTiming) -> Result<Heard, Stopped> {
         let last = self.ends + pace.grace;
         let last = self.quiet.map_or(last, |quiet| last.min(self.heard + quiet));
         let look = self.looked + pace.look;

@@ -11,12 +11,12 @@ use objects::{Event, Id, Objects, Within};
 
 use super::kubeconfig::sent;
 use super::secrets::{Known, text};
-use super::{Offer, Outlet};
+use super::{Offer, SourceOutput};
 use crate::view::{Source, SourceKind};
 
 /// Secrets are watched in the namespaces that clusters name and nowhere else: a store may be a
 /// Kubernetes cluster with thousands of them.
-pub(super) async fn run(objects: Objects, outlet: Outlet) {
+pub(super) async fn run(objects: Objects, output: SourceOutput) {
     let mut clusters = objects.watch::<Cluster>(Within::default());
     let mut known: BTreeMap<String, Cluster> = BTreeMap::new();
     let mut complete = false;
@@ -54,7 +54,7 @@ pub(super) async fn run(objects: Objects, outlet: Outlet) {
         // A cluster whose Secret has not been told of yet is not one without a Secret.
         let told = |namespace: &String| secrets.get(namespace).is_some_and(|known| known.complete);
         if complete && namespaces.iter().all(told) {
-            outlet.tell(known.values().map(|cluster| offer(cluster, &secrets)).collect());
+            output.tell(known.values().map(|cluster| offer(cluster, &secrets)).collect());
         }
     }
 }

@@ -10,7 +10,7 @@ use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject;
 use tokio::time::sleep;
 
-use super::{Offer, Outlet};
+use super::{Offer, SourceOutput};
 use crate::config::InCluster;
 use crate::credentials::{Access, Auth, Bearer, Endpoint};
 use crate::view::{Source, SourceKind};
@@ -18,10 +18,10 @@ use crate::view::{Source, SourceKind};
 /// The authority rotates once in months; the token, which does so hourly, is read elsewhere.
 const EVERY: Duration = Duration::from_secs(60);
 
-pub(super) async fn run(config: InCluster, outlet: Outlet) {
+pub(super) async fn run(config: InCluster, output: SourceOutput) {
     loop {
         let access = access(&config).await.map(Arc::new);
-        outlet.tell(vec![Offer {
+        output.tell(vec![Offer {
             name: config.name.as_str().into(),
             source: Source {
                 kind: SourceKind::InCluster,

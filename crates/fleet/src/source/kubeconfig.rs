@@ -19,7 +19,7 @@ use serde_json::Value;
 
 use super::proxy;
 use crate::credentials::exec::{Exec, Version};
-use crate::credentials::{Access, Auth, Bearer, Endpoint, Hidden, Identity, Impersonate};
+use crate::credentials::{Access, Auth, Bearer, Endpoint, Identity, Impersonate, Redacted};
 
 /// A certificate or key file larger than this is none.
 const MOST_FILE: u64 = 1 << 20;
@@ -259,7 +259,7 @@ fn endpoint(cluster: &Cluster, dir: &Path, trust: Trust) -> Result<Endpoint, Str
         authorities,
         insecure: cluster.insecure_skip_tls_verify.unwrap_or(false),
         tls_server_name: given(cluster.tls_server_name.as_ref()).cloned(),
-        proxy: proxy.map(Hidden),
+        proxy: proxy.map(Redacted),
     })
 }
 
@@ -280,7 +280,7 @@ fn auth(user: &User, cluster: &Cluster, dir: &Path, trust: Trust) -> Result<Auth
         part(&user.client_certificate_data, &user.client_certificate, "client-certificate")?;
     let key = part(&user.client_key_data, &user.client_key, "client-key")?;
     let identity = match (certificate, key) {
-        (Some(certificate), Some(key)) => Some(Identity { certificate, key: Hidden(key) }),
+        (Some(certificate), Some(key)) => Some(Identity { certificate, key: Redacted(key) }),
         (None, None) => None,
         (Some(_), None) => {
             return Err("its user has a client certificate without its key".to_owned());
@@ -294,12 +294,12 @@ fn auth(user: &User, cluster: &Cluster, dir: &Path, trust: Trust) -> Result<Auth
         may_use_files(trust, "tokenFile")?;
         Bearer::TokenFile(dir.join(file))
     } else if let Some(token) = given(user.token.as_ref()) {
-        Bearer::Token(Hidden(token.clone()))
+        Bearer::Token(Redacted(token.clone()))
     } else if let Some(exec) = &user.exec {
         Bearer::Exec(plugin(exec, cluster, dir, trust)?)
     } else if let Some(name) = given(user.username.as_ref()) {
         let password = user.password.clone().unwrap_or_default();
-        Bearer::Basic { user: name.clone(), password: Hidden(password) }
+        Bearer::Basic { user: name.clone(), password: Redacted(password) }
     } else if user.auth_provider.is_some() {
         return Err(
             "its user has an auth-provider, which Kubernetes has given up in favour of exec \
@@ -346,7 +346,9 @@ fn plugin(exec: &ExecEntry, cluster: &Cluster, dir: &Path, trust: Trust) -> Resu
         version,
         command,
         args: exec.args.clone().unwrap_or_default(),
-        env: env.map(|variable| (variable.name.clone(), Hidden(variable.value.clone()))).collect(),
+        env: env
+            .map(|variable| (variable.name.clone(), Redacted(variable.value.clone())))
+            .collect(),
         install_hint: exec.install_hint.clone(),
         provide_cluster_info: exec.provide_cluster_info,
         cluster_config: extension.and_then(|extension| extension.extension.clone()),

@@ -26,7 +26,7 @@ use tokio::time::sleep;
 use tracing::warn;
 
 use super::kubeconfig::{Kubeconfig, Merged, Trust, referenced};
-use super::{Offer, Outlet};
+use super::{Offer, SourceOutput};
 use crate::view::{Source, SourceKind};
 
 const EVERY: Duration = Duration::from_secs(1);
@@ -38,7 +38,7 @@ const RACY: Duration = Duration::from_secs(2);
 /// A kubeconfig of a thousand clusters has 10 MB.
 const MOST_FILE: u64 = 64 << 20;
 
-pub(super) async fn run(paths: Vec<PathBuf>, outlet: Outlet, tasks: Tasks) {
+pub(super) async fn run(paths: Vec<PathBuf>, output: SourceOutput, tasks: Tasks) {
     // Taken along by each look and left here for the next.
     let files = Arc::new(Mutex::new(Files { paths, ..Files::default() }));
     loop {
@@ -47,7 +47,7 @@ pub(super) async fn run(paths: Vec<PathBuf>, outlet: Outlet, tasks: Tasks) {
         match tasks.spawn_blocking("look at kubeconfigs", Deadline::after(SLOW), look).await {
             Ok(mut look) => loop {
                 match Deadline::after(SLOW).bound(&mut look).await {
-                    Ok(Ok(Some(offers))) => break outlet.tell(offers),
+                    Ok(Ok(Some(offers))) => break output.tell(offers),
                     Ok(_) => break,
                     Err(_) => warn!("the file system of the kubeconfigs does not answer"),
                 }

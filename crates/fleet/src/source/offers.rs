@@ -5,19 +5,19 @@ use std::fmt;
 use std::sync::Arc;
 
 use super::kubeconfig::sent;
-use super::{Offer, Outlet, Sources};
+use super::{Offer, SourceOutput, Sources};
 use crate::view::{Source, SourceKind};
 
 /// What a private fleet is to have. Dropping it changes nothing any more.
 pub struct Offers {
-    outlet: Outlet,
+    output: SourceOutput,
     offered: BTreeMap<Arc<str>, Offer>,
 }
 
 impl Offers {
     pub(crate) fn source() -> (Self, Sources) {
         let mut sources = Sources { outlets: Vec::new(), told: Arc::default() };
-        let offers = Self { outlet: sources.outlet(), offered: BTreeMap::new() };
+        let offers = Self { output: sources.output(), offered: BTreeMap::new() };
         offers.tell();
         (offers, sources)
     }
@@ -44,7 +44,7 @@ impl Offers {
     }
 
     fn tell(&self) {
-        self.outlet.tell(self.offered.values().cloned().collect());
+        self.output.tell(self.offered.values().cloned().collect());
     }
 }
 

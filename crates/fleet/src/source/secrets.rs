@@ -15,7 +15,7 @@ use kube::ResourceExt;
 use objects::{Event, Id, Objects, Watch, Within};
 
 use super::kubeconfig::sent;
-use super::{Offer, Outlet};
+use super::{Offer, SourceOutput};
 use crate::config::Secrets;
 use crate::view::{Source, SourceKind};
 
@@ -26,7 +26,7 @@ const CAPI_LABEL: &str = "cluster.x-k8s.io/cluster-name";
 const CAPI_TYPE: &str = "cluster.x-k8s.io/secret";
 const KEYS: [&str; 3] = ["kubeconfig", "value", "config"];
 
-pub(super) async fn run(config: Secrets, objects: Objects, outlet: Outlet) {
+pub(super) async fn run(config: Secrets, objects: Objects, output: SourceOutput) {
     let namespace = config.namespace;
     let within = |labels| Within { namespace: namespace.clone(), labels: Some(labels) };
     let mut marked = objects.watch::<Secret>(within(config.selector));
@@ -55,7 +55,7 @@ pub(super) async fn run(config: Secrets, objects: Objects, outlet: Outlet) {
                 ours.map(|(id, secret)| (secret.creation_timestamp(), id, of_label(id, secret)));
             let mut all: Vec<_> = ours.chain(theirs).collect();
             all.sort_by(|(a, a_id, _), (b, b_id, _)| (a, a_id).cmp(&(b, b_id)));
-            outlet.tell(all.into_iter().map(|(_, _, offer)| offer).collect());
+            output.tell(all.into_iter().map(|(_, _, offer)| offer).collect());
         }
     }
 }

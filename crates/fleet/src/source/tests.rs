@@ -55,15 +55,15 @@ fn the_list_of_disabled_clusters_is_for_those_that_cannot_say_so_themselves() {
 
 #[tokio::test(start_paused = true)]
 async fn a_source_that_tells_the_same_again_wakes_nobody() {
-    let outlet = Outlet { found: Snapshot::new(None), told: Arc::default() };
+    let output = SourceOutput { found: Snapshot::new(None), told: Arc::default() };
     let heard = async || {
         let wait = std::time::Duration::from_secs(1);
-        tokio::time::timeout(wait, outlet.told.notified()).await.is_ok()
+        tokio::time::timeout(wait, output.told.notified()).await.is_ok()
     };
-    outlet.tell(vec![offer("a", SourceKind::Secret, "ns/a")]);
+    output.tell(vec![offer("a", SourceKind::Secret, "ns/a")]);
     assert!(heard().await);
-    outlet.tell(vec![offer("a", SourceKind::Secret, "ns/a")]);
+    output.tell(vec![offer("a", SourceKind::Secret, "ns/a")]);
     assert!(!heard().await);
-    outlet.tell(Vec::new());
+    output.tell(Vec::new());
     assert!(heard().await);
 }

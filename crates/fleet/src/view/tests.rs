@@ -3,7 +3,7 @@ use super::*;
 #[test]
 fn a_cluster_is_written_with_rfc_3339_times_and_its_newest_pulse() {
     let since: Timestamp = "2026-03-01T10:00:00Z".parse().unwrap();
-    let pulse = Pulse::default();
+    let heartbeat = Heartbeat::default();
     let view = ClusterView {
         name: "a".into(),
         source: Source { kind: SourceKind::InCluster, place: "here".to_owned() },
@@ -16,10 +16,10 @@ fn a_cluster_is_written_with_rfc_3339_times_and_its_newest_pulse() {
         nodes: None,
         next_try: Some(since),
         shadowed_by: None,
-        pulse: pulse.clone(),
+        heartbeat: heartbeat.clone(),
     };
     assert_eq!(view.age(since), None);
-    pulse.beat(since, Duration::from_micros(12_500));
+    heartbeat.beat(since, Duration::from_micros(12_500));
     let written = serde_json::to_value(&view).unwrap();
     assert_eq!(written["state"], "unauthorised");
     assert_eq!(written["since"], "2026-03-01T10:00:00Z");

@@ -11,13 +11,13 @@ fn failure(reason: Reason) -> Failure {
     Failure::new(reason, format!("because of {}", reason.label()))
 }
 
-fn states(machine: &mut Machine, events: &[Event<'_>]) -> Vec<State> {
+fn states(machine: &mut HealthMachine, events: &[Event<'_>]) -> Vec<State> {
     events.iter().map(|event| machine.on(event, 0.5).state).collect()
 }
 
 #[test]
 fn one_failure_degrades_a_ready_cluster_and_a_second_in_a_row_takes_it_away() {
-    let (silent, mut machine) = (failure(Reason::Timeout), Machine::new(&timing()));
+    let (silent, mut machine) = (failure(Reason::Timeout), HealthMachine::new(&timing()));
     let events = [
         Event::Answered,
         Event::Failed(&silent),
@@ -34,7 +34,7 @@ fn one_failure_degrades_a_ready_cluster_and_a_second_in_a_row_takes_it_away() {
 #[test]
 fn a_cluster_that_never_answered_is_what_its_first_failure_says() {
     for reason in Reason::ALL {
-        let mut machine = Machine::new(&timing());
+        let mut machine = HealthMachine::new(&timing());
         let failure = failure(reason);
         let verdict = machine.on(&Event::Failed(&failure), 0.5);
         assert_eq!(verdict.state, reason.state());
@@ -44,7 +44,7 @@ fn a_cluster_that_never_answered_is_what_its_first_failure_says() {
 
 #[test]
 fn a_slow_answer_ends_ready_without_counting_as_a_failure() {
-    let mut machine = Machine::new(&timing());
+    let mut machine = HealthMachine::new(&timing());
     machine.on(&Event::Answered, 0.5);
     let verdict = machine.on(&Event::Slow(Duration::from_secs(2)), 0.5);
     assert_eq!(verdict.state, State::Degraded);
@@ -56,7 +56,7 @@ fn a_slow_answer_ends_ready_without_counting_as_a_failure() {
 
 #[test]
 fn bad_new_credentials_leave_the_cluster_usable_and_say_so() {
-    let mut machine = Machine::new(&timing());
+    let mut machine = HealthMachine::new(&timing());
     machine.on(&Event::Answered, 0.5);
     let refused = failure(Reason::Unauthorised);
     for _ in 0..5 {
@@ -71,7 +71,7 @@ proptest! {
     fn only_an_answer_makes_ready_and_there_always_is_a_next_try(
         events in prop::collection::vec((0..5_u8, 0..Reason::ALL.len(), 0.0..1.0), 1..60),
     ) {
-        let mut machine = Machine::new(&timing());
+        let mut machine = HealthMachine::new(&timing());
         for (kind, reason, chance) in events {
             let failure = failure(Reason::ALL[reason]);
             let event = match kind {

@@ -22,7 +22,7 @@ fn plugin(dir: &Path, script: &str) -> Exec {
         version: Version::V1,
         command: path.to_str().unwrap().to_owned(),
         args: vec!["--arg".to_owned()],
-        env: vec![("SECRET".to_owned(), Hidden("s3cret".to_owned()))],
+        env: vec![("SECRET".to_owned(), Redacted("s3cret".to_owned()))],
         install_hint: Some("get it from\nexample.org".to_owned()),
         provide_cluster_info: true,
         cluster_config: Some(json!({ "audience": "x" })),
@@ -54,7 +54,7 @@ async fn why(script: &str) -> String {
 #[tokio::test]
 async fn a_plugin_gives_a_token_a_certificate_or_both() {
     let given = give(&credential(r#"{"token":"t"}"#), LIMIT).await.unwrap();
-    assert_eq!(given.token, Some(Hidden("t".to_owned())));
+    assert_eq!(given.token, Some(Redacted("t".to_owned())));
     assert_eq!((given.identity, given.valid_for), (None, None));
 
     let status = r#"{"clientCertificateData":"C","clientKeyData":"K","expirationTimestamp":"2999-01-01T00:00:00Z"}"#;
@@ -81,7 +81,7 @@ async fn a_plugin_is_told_what_the_kubeconfig_says_and_nothing_of_ours() {
     // nextest runs each test in a process of its own.
     let dir = tempfile::tempdir().unwrap();
     let mut exec = plugin(dir.path(), &script);
-    exec.env.push(("FAIRLEAD_TOKEN".to_owned(), Hidden(String::new())));
+    exec.env.push(("FAIRLEAD_TOKEN".to_owned(), Redacted(String::new())));
     let given = Plugins::new(LIMIT).run("c", &exec, &endpoint(), Deadline::after(LIMIT)).await;
     assert!(given.is_ok(), "{given:?}");
 }

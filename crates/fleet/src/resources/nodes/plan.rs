@@ -86,40 +86,40 @@ pub fn plan(pods: impl IntoIterator<Item = Pod>, allow: Allow) -> Plan {
         let (namespace, pod) =
             (metadata.namespace.unwrap_or_default(), metadata.name.unwrap_or_default());
         match verdict {
-            Verdict::Evict => {
+            Transition::Evict => {
                 let uid = metadata.uid.unwrap_or_default();
                 plan.evict.push(Evict { namespace, pod, uid });
             }
-            Verdict::Skip(why) => plan.skip.push((namespace, pod, why)),
-            Verdict::Refuse(reasons) => plan.refused.push(Refusal { namespace, pod, reasons }),
+            Transition::Skip(why) => plan.skip.push((namespace, pod, why)),
+            Transition::Refuse(reasons) => plan.refused.push(Refusal { namespace, pod, reasons }),
         }
     }
     plan
 }
 
-enum Verdict {
+enum Transition {
     Evict,
     Skip(Skip),
     Refuse(Vec<Reason>),
 }
 
-fn verdict(pod: &Pod, allow: Allow) -> Verdict {
+fn verdict(pod: &Pod, allow: Allow) -> Transition {
     let metadata = &pod.metadata;
     if metadata.annotations.iter().flatten().any(|(key, _)| key == MIRROR) {
-        return Verdict::Skip(Skip::Mirror);
+        return Transition::Skip(Skip::Mirror);
     }
     // What has ended has nothing to lose.
     let phase = pod.status.as_ref().and_then(|status| status.phase.as_deref());
     if matches!(phase, Some("Succeeded" | "Failed")) {
-        return Verdict::Evict;
+        return Transition::Evict;
     }
     let owners = metadata.owner_references.iter().flatten();
     let controller = owners.into_iter().find(|owner| owner.controller == Some(true));
     if controller.is_some_and(|owner| owner.kind == "DaemonSet") {
         return if allow.daemon_sets {
-            Verdict::Skip(Skip::DaemonSet)
+            Transition::Skip(Skip::DaemonSet)
         } else {
-            Verdict::Refuse(vec![Reason::DaemonSet])
+            Transition::Refuse(vec![Reason::DaemonSet])
         };
     }
     let mut reasons = Vec::new();
@@ -130,7 +130,7 @@ fn verdict(pod: &Pod, allow: Allow) -> Verdict {
     if controller.is_none() && !allow.unmanaged {
         reasons.push(Reason::Unmanaged);
     }
-    if reasons.is_empty() { Verdict::Evict } else { Verdict::Refuse(reasons) }
+    if reasons.is_empty() { Transition::Evict } else { Transition::Refuse(reasons) }
 }
 
 #[cfg(test)]

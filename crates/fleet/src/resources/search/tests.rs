@@ -133,7 +133,7 @@ proptest! {
         parts in proptest::collection::vec(proptest::collection::vec(any_hit(), 0..8), 0..5),
         limit in 1..6_usize,
     ) {
-        let (mut part, mut all) = (Part::default(), Part::default());
+        let (mut part, mut all) = (ClusterHits::default(), ClusterHits::default());
         for hits in parts {
             part.hits.extend(hits.clone());
             part.trim(limit);

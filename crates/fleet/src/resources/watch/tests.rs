@@ -11,9 +11,9 @@ use testkit::{Fault, KubeServer, Proxy, requires};
 use tokio::time::timeout;
 
 use super::*;
-use crate::scripted::{self, Answer};
+use crate::tests::scripted::{self, Response};
 
-const QUICK: Pace = Pace {
+const QUICK: WatchTiming = WatchTiming {
     turn: Duration::from_secs(2),
     long: Duration::from_secs(4),
     quiet: Duration::from_secs(3),
@@ -99,20 +99,20 @@ async fn kube_a_watch_goes_on_whatever_happens_and_says_what_did() {
 async fn a_watch_that_has_expired_begins_anew_and_is_no_interruption() {
     let lists = Arc::new(AtomicUsize::new(0));
     let client = scripted::client(move |asked| match asked {
-        "/api/v1" => Answer::Json(json!({ "groupVersion": "v1", "resources": [{
+        "/api/v1" => Response::Json(json!({ "groupVersion": "v1", "resources": [{
             "name": "configmaps", "singularName": "", "kind": "ConfigMap",
             "namespaced": true, "verbs": ["list", "watch"] }] })),
         // The first time the server says so in the watch, the second time instead of it.
         watch if watch.contains("watch=true") => match lists.load(Relaxed) {
-            1 => Answer::Lines(vec![json!({ "type": "ERROR",
+            1 => Response::Lines(vec![json!({ "type": "ERROR",
                 "object": { "kind": "Status", "code": 410, "reason": "Expired" } })]),
-            2 => Answer::Text(410, "gone"),
-            _ => Answer::Lines(vec![json!({ "type": "MODIFIED",
+            2 => Response::Text(410, "gone"),
+            _ => Response::Lines(vec![json!({ "type": "MODIFIED",
                 "object": { "metadata": { "name": "last", "resourceVersion": "9" } } })]),
         },
         _ => {
             let version = lists.fetch_add(1, Relaxed) + 1;
-            Answer::Json(json!({ "metadata": { "resourceVersion": version.to_string() },
+            Response::Json(json!({ "metadata": { "resourceVersion": version.to_string() },
                 "items": [{ "metadata": { "name": format!("of-{version}") } }] }))
         }
     });

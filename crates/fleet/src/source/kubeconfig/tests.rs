@@ -46,7 +46,7 @@ fn a_context_becomes_an_access() {
     assert_eq!(a.endpoint.address(), "https://one:6443");
     assert_eq!(a.endpoint.tls_server_name.as_deref(), Some("uno"));
     assert_eq!(a.namespace, "ns");
-    assert_eq!(a.auth.bearer, Bearer::Token(Hidden("s3cret".to_owned())));
+    assert_eq!(a.auth.bearer, Bearer::Token(Redacted("s3cret".to_owned())));
     let c = access_in(GOOD, "c").unwrap();
     assert_eq!(c.auth.bearer, Bearer::TokenFile("/etc/kube/tok/en".into()));
 }
@@ -103,7 +103,7 @@ fn files_are_merged_as_kubectl_does() {
     assert_eq!(x.endpoint.address(), "https://first");
     assert_eq!(x.endpoint.authorities, Some(vec![vec![1, 2, 3]]));
     // A user of the second file for a context of the first.
-    assert_eq!(x.auth.bearer, Bearer::Token(Hidden("t".to_owned())));
+    assert_eq!(x.auth.bearer, Bearer::Token(Redacted("t".to_owned())));
     let y = merged.access("y", Trust::Local).unwrap();
     assert_eq!(y.endpoint.address(), "https://first");
     fs::remove_file(first.with_file_name("ca.pem")).unwrap();

@@ -9,7 +9,7 @@ use super::Found;
 
 /// What is asked for: a person's word, or the type that a manifest names.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub(super) enum Ask {
+pub(super) enum KindQuery {
     /// In lower case.
     Word(String),
     Kind {
@@ -20,7 +20,7 @@ pub(super) enum Ask {
 
 /// One way to read what is asked for. `None` is "any".
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Reading<'a> {
+pub(super) struct Interpretation<'a> {
     pub(super) name: &'a str,
     by_kind: bool,
     pub(super) group: Option<&'a str>,
@@ -34,22 +34,22 @@ pub(super) struct Group {
     pub(super) versions: Vec<String>,
 }
 
-impl Ask {
+impl KindQuery {
     pub(super) fn word(word: &str) -> Self {
         Self::Word(word.trim().to_lowercase())
     }
 
     /// The likeliest first.
-    pub(super) fn readings(&self) -> Vec<Reading<'_>> {
+    pub(super) fn interpretations(&self) -> Vec<Interpretation<'_>> {
         let word = match self {
             Self::Word(word) => word,
             Self::Kind { api_version, kind } => {
                 let (group, version) = api_version.split_once('/').unwrap_or(("", api_version));
                 let (group, version) = (Some(group), Some(version));
-                return vec![Reading { name: kind, by_kind: true, group, version }];
+                return vec![Interpretation { name: kind, by_kind: true, group, version }];
             }
         };
-        let read = |name, version, group| Reading { name, by_kind: false, group, version };
+        let read = |name, version, group| Interpretation { name, by_kind: false, group, version };
         match word.split_once('.') {
             None => vec![read(word, None, None)],
             Some((name, group)) => match group.split_once('.') {
@@ -62,7 +62,7 @@ impl Ask {
     }
 }
 
-impl Reading<'_> {
+impl Interpretation<'_> {
     /// Whether the core group may be meant.
     pub(super) fn takes_core(&self) -> bool {
         self.group.is_none_or(str::is_empty) && self.version.is_none_or(|version| version == "v1")

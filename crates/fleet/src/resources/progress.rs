@@ -1,4 +1,4 @@
-//! `Driven`: work that tells how it goes, as a stream.
+//! `ProgressStream`: work that tells how it goes, as a stream.
 //!
 //! Contract: the work runs while the stream is polled, and nowhere else; dropped with it, it is over.
 //! What it told is handed out in order, all of it, also after the work has ended.
@@ -13,33 +13,33 @@ use tokio::sync::mpsc;
 /// it, so a few are enough.
 const AHEAD: usize = 16;
 
-pub(crate) struct Driven<T> {
+pub(crate) struct ProgressStream<T> {
     /// `None` once it has ended.
     work: Option<Pin<Box<dyn Future<Output = ()> + Send>>>,
     told: mpsc::Receiver<T>,
 }
 
 /// Where the work tells. Nobody listening means that the work is being dropped.
-pub(crate) struct Tell<T>(mpsc::Sender<T>);
+pub(crate) struct ProgressSender<T>(mpsc::Sender<T>);
 
-impl<T> Tell<T> {
+impl<T> ProgressSender<T> {
     pub(crate) async fn tell(&self, what: T) {
         // It can only fail between the drop of the receiver and that of the work itself.
         let _ = self.0.send(what).await;
     }
 }
 
-impl<T> Driven<T> {
-    pub(crate) fn new<F>(work: impl FnOnce(Tell<T>) -> F) -> Self
+impl<T> ProgressStream<T> {
+    pub(crate) fn new<F>(work: impl FnOnce(ProgressSender<T>) -> F) -> Self
     where
         F: Future<Output = ()> + Send + 'static,
     {
         let (tell, told) = mpsc::channel(AHEAD);
-        Self { work: Some(Box::pin(work(Tell(tell)))), told }
+        Self { work: Some(Box::pin(work(ProgressSender(tell)))), told }
     }
 }
 
-impl<T> Stream for Driven<T> {
+impl<T> Stream for ProgressStream<T> {
     type Item = T;
 
     fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<T>> {
@@ -49,7 +49,7 @@ impl<T> Stream for Driven<T> {
         if let Some(work) = &mut self.work
             && work.as_mut().poll(cx).is_ready()
         {
-            // Its `Tell` goes with it, which is what ends the channel.
+            // Its `ProgressSender` goes with it, which is what ends the channel.
             self.work = None;
         }
         self.told.poll_recv(cx)

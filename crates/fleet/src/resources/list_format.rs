@@ -12,7 +12,7 @@ use crate::discovery::Found;
 
 /// What one answer to a list holds.
 #[derive(Debug)]
-pub(super) struct Lot<T> {
+pub(super) struct RawList<T> {
     /// Of a table; else none.
     pub(super) columns: Vec<Column>,
     pub(super) items: Vec<T>,
@@ -24,13 +24,13 @@ pub(super) struct Lot<T> {
 /// What has changed, and the version that it has now.
 pub(super) type Changed<T> = (T, Option<String>);
 
-pub(super) trait Form: Send + Sync + 'static {
+pub(super) trait ListFormat: Send + Sync + 'static {
     type Item: Send + 'static;
     /// What to accept: of a list, and of a watch.
     const LIST: HeaderValue;
     const WATCH: HeaderValue;
 
-    fn lot(found: &Found, text: &str) -> Result<Lot<Self::Item>, serde_json::Error>;
+    fn lot(found: &Found, text: &str) -> Result<RawList<Self::Item>, serde_json::Error>;
 
     /// What one change of a watch is about.
     fn changed(found: &Found, object: Value)
@@ -85,7 +85,7 @@ struct WireKind {
     kind: String,
 }
 
-impl<T> Lot<T> {
+impl<T> RawList<T> {
     fn new(metadata: WireListMeta, columns: Vec<Column>, items: Vec<T>) -> Self {
         Self {
             columns,
@@ -105,15 +105,15 @@ impl<T> Lot<T> {
     }
 }
 
-impl Form for Objects {
+impl ListFormat for Objects {
     type Item = DynamicObject;
     const LIST: HeaderValue = HeaderValue::from_static("application/json");
     const WATCH: HeaderValue = HeaderValue::from_static("application/json");
 
-    fn lot(found: &Found, text: &str) -> Result<Lot<DynamicObject>, serde_json::Error> {
+    fn lot(found: &Found, text: &str) -> Result<RawList<DynamicObject>, serde_json::Error> {
         let list: WireList<DynamicObject> = serde_json::from_str(text)?;
         let items = list.items.into_iter().flatten().map(|object| typed(found, object)).collect();
-        Ok(Lot::new(list.metadata, Vec::new(), items))
+        Ok(RawList::new(list.metadata, Vec::new(), items))
     }
 
     fn changed(
@@ -126,7 +126,7 @@ impl Form for Objects {
     }
 }
 
-impl Form for Metadata {
+impl ListFormat for Metadata {
     type Item = DynamicObject;
     const LIST: HeaderValue = HeaderValue::from_static(
         "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1,application/json",
@@ -135,7 +135,7 @@ impl Form for Metadata {
         "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1,application/json",
     );
 
-    fn lot(found: &Found, text: &str) -> Result<Lot<DynamicObject>, serde_json::Error> {
+    fn lot(found: &Found, text: &str) -> Result<RawList<DynamicObject>, serde_json::Error> {
         Objects::lot(found, text)
     }
 
@@ -147,17 +147,17 @@ impl Form for Metadata {
     }
 }
 
-impl Form for Rows {
+impl ListFormat for Rows {
     type Item = Row;
     const LIST: HeaderValue =
         HeaderValue::from_static("application/json;as=Table;g=meta.k8s.io;v=v1,application/json");
     const WATCH: HeaderValue = Self::LIST;
 
-    fn lot(found: &Found, text: &str) -> Result<Lot<Row>, serde_json::Error> {
+    fn lot(found: &Found, text: &str) -> Result<RawList<Row>, serde_json::Error> {
         if serde_json::from_str::<WireKind>(text)?.kind != "Table" {
             let lot = Objects::lot(found, text)?;
             let items = lot.items.iter().map(plain_row).collect();
-            return Ok(Lot {
+            return Ok(RawList {
                 columns: plain_columns(),
                 items,
                 continue_token: lot.continue_token,
@@ -167,7 +167,7 @@ impl Form for Rows {
         }
         let table: WireTable = serde_json::from_str(text)?;
         let rows = table.rows.unwrap_or_default().into_iter().map(row).collect();
-        Ok(Lot::new(table.metadata, table.column_definitions.unwrap_or_default(), rows))
+        Ok(RawList::new(table.metadata, table.column_definitions.unwrap_or_default(), rows))
     }
 
     fn changed(found: &Found, object: Value) -> Result<Vec<Changed<Row>>, serde_json::Error> {

@@ -24,7 +24,7 @@ const ATTEMPTS: usize = 1024;
 const SUSPECTS: usize = 128;
 
 #[derive(Debug)]
-pub(crate) struct Ground {
+pub(crate) struct FleetContext {
     pub(crate) timing: Timing,
     pub(crate) tasks: Tasks,
     pub(crate) ledger: Ledger,
@@ -35,7 +35,7 @@ pub(crate) struct Ground {
     suspects: Semaphore,
 }
 
-impl Ground {
+impl FleetContext {
     pub(crate) fn new(timing: Timing, ledger: Ledger, tasks: Tasks) -> Self {
         Self {
             timing,

@@ -57,8 +57,8 @@ fn served(list: &str) -> Vec<Found> {
 }
 
 /// The walk that a lookup makes, without its I/O.
-fn resolve(ask: &Ask) -> Option<Found> {
-    ask.readings().into_iter().find_map(|reading| {
+fn resolve(ask: &KindQuery) -> Option<Found> {
+    ask.interpretations().into_iter().find_map(|reading| {
         let core = reading.takes_core().then(|| "v1".to_owned());
         let lists = core.into_iter().chain(reading.lists(&groups()));
         lists.map(|list| served(&list)).find_map(|list| reading.pick(&list).cloned())
@@ -66,7 +66,7 @@ fn resolve(ask: &Ask) -> Option<Found> {
 }
 
 fn means(word: &str) -> Option<String> {
-    resolve(&Ask::word(word))
+    resolve(&KindQuery::word(word))
         .map(|found| format!("{} {}", found.resource.api_version, found.resource.kind))
 }
 
@@ -113,7 +113,7 @@ fn a_word_means_what_it_means_to_kubectl() {
 fn a_manifest_means_its_kind_and_no_other() {
     let ask = |api_version: &str, kind: &str| {
         let (api_version, kind) = (api_version.to_owned(), kind.to_owned());
-        resolve(&Ask::Kind { api_version, kind }).map(|found| found.resource.plural)
+        resolve(&KindQuery::Kind { api_version, kind }).map(|found| found.resource.plural)
     };
     assert_eq!(ask("v1", "Pod").as_deref(), Some("pods"));
     assert_eq!(ask("apps/v1beta1", "Scale").as_deref(), Some("scales"));
@@ -125,8 +125,8 @@ fn a_manifest_means_its_kind_and_no_other() {
 #[test]
 fn in_one_list_a_full_name_beats_a_short_one() {
     let list = [kind("v1", "Other", "others", &["knot"]), kind("v1", "Knot", "knots", &[])];
-    let ask = Ask::word("knot");
-    let picked = ask.readings()[0].pick(&list).unwrap();
+    let ask = KindQuery::word("knot");
+    let picked = ask.interpretations()[0].pick(&list).unwrap();
     assert_eq!(picked.resource.kind, "Knot");
 }
 
@@ -143,7 +143,7 @@ fn the_nearest_names_are_those_one_may_have_meant() {
 proptest! {
     #[test]
     fn any_word_is_read_without_panic_and_stays_a_word(word in "[ -~]{0,20}") {
-        if let Some(found) = resolve(&Ask::word(&word)) {
+        if let Some(found) = resolve(&KindQuery::word(&word)) {
             let name = word.trim().split('.').next().unwrap().to_lowercase();
             let names = [found.resource.plural, found.singular, found.resource.kind.to_lowercase()];
             prop_assert!(names.contains(&name) || found.short_names.contains(&name));
@@ -159,7 +159,7 @@ proptest! {
         let ApiResource { group, version, plural, .. } = &found.resource;
         let word = format!("{plural}.{version}.{group}");
         let word = if upper { word.to_uppercase() } else { word };
-        let meant = resolve(&Ask::word(&word));
+        let meant = resolve(&KindQuery::word(&word));
         prop_assert_eq!(meant.as_ref(), Some(found));
     }
 }

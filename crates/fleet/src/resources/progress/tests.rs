@@ -7,7 +7,7 @@ use super::*;
 
 #[tokio::test]
 async fn more_than_fits_is_told_in_order() {
-    let told = Driven::new(|tell| async move {
+    let told = ProgressStream::new(|tell| async move {
         for number in 0..AHEAD * 3 {
             tell.tell(number).await;
         }
@@ -19,7 +19,7 @@ async fn more_than_fits_is_told_in_order() {
 async fn dropped_it_drops_the_work() {
     let alive = Arc::new(());
     let held = Arc::clone(&alive);
-    let mut stream = Driven::new(|tell| async move {
+    let mut stream = ProgressStream::new(|tell| async move {
         tell.tell(1).await;
         pending::<()>().await;
         drop(held);
