@@ -18,11 +18,12 @@ use std::time::{Duration, Instant};
 
 use bench::Table;
 use edge::agents::client::{Answer, Client, Endpoint};
-use edge::agents::{Batch, Counts, Identity, Server, start};
-use guard::admission::{Program, Request, Unknown, decide};
-use guard::agents::{Agents, Authority, JoinFacts, LIFETIME, Limits, lead};
-use guard::conversations::{Moment, Protocol, Record, Report, Totals};
-use guard::ingest::{self, Counted, LocalWorkload, NotCounted, Seat, Shipped};
+use edge::agents::{Batch, ReportSink, Identity, Server, start};
+use admission::{Program, Request, Unknown, decide};
+use traffic::agents::{Agents, JoinFacts, Limits};
+use pki::agents::{Authority, LIFETIME, lead};
+use traffic::conversations::{Moment, Protocol, Record, Report, Totals};
+use traffic::ingest::{self, Counted, LocalWorkload, NotCounted, ActiveIngest, Shipped};
 use objects::kinds::GroupMode;
 use objects::{Election, Id, Objects, Timing};
 use parking_lot::Mutex;
@@ -71,7 +72,7 @@ async fn run(time: Duration, agents: u32) -> Table {
     let old = old.await;
 
     let (tasks, dir) = (Tasks::new("bench"), tempfile::tempdir().unwrap());
-    let seat = Seat::default();
+    let seat = ActiveIngest::default();
     let settings = ingest::Settings::new(dir.path().to_owned());
     tasks.spawn("term", seat.clone().hold(settings, ledger(), tasks.child("term"), |_| {}));
     while seat.ingest().is_none() {
@@ -136,7 +137,7 @@ struct Beside {
     reviews: f64,
 }
 
-async fn beside_admission<C: Counts>(
+async fn beside_admission<C: ReportSink>(
     counts: &Snapshot<Option<C>>,
     time: Duration,
     decide: impl Fn(&Program, &Request) + Clone + Send + 'static,
@@ -156,7 +157,7 @@ struct Rate {
     cpu: f64,
 }
 
-async fn rate<C: Counts>(
+async fn rate<C: ReportSink>(
     counts: &Snapshot<Option<C>>,
     time: Duration,
     beside: Option<&Admitting>,
@@ -243,7 +244,7 @@ impl Default for Locked {
     }
 }
 
-impl Counts for Locked {
+impl ReportSink for Locked {
     async fn offer(
         &self,
         report: &Report,

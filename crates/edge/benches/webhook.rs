@@ -11,7 +11,8 @@ use std::time::{Duration, Instant};
 
 use bench::Table;
 use edge::webhook::{Webhook, start};
-use guard::admission::{Admission, Certificates, Charge, Lifetimes, Settings, lead};
+use admission::{Admission, WebhookUpkeep, Settings, lead};
+use pki::{Certificates, Lifetimes};
 use objects::{Election, Expected, Id, Objects, Timing};
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, ServerName};
@@ -111,7 +112,7 @@ async fn run() -> Table {
     let admission =
         Admission::start(&objects, Settings::new(true), vec![], &Readiness::default(), &tasks);
     let certificates = Certificates::follow(&objects, "fairlead", &tasks);
-    let charge = Charge {
+    let charge = WebhookUpkeep {
         admission: admission.clone(),
         certificates: certificates.clone(),
         names: vec!["127.0.0.1".to_owned()],

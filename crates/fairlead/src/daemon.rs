@@ -8,5 +8,5 @@ pub(crate) mod controller;
 pub(crate) mod guard;
 pub(crate) mod leading;
 pub(crate) mod logging;
+pub(crate) mod observe;
 pub(crate) mod process;
-pub(crate) mod sense;

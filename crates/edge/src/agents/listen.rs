@@ -4,10 +4,11 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use guard::agents::{Authority, Bearer};
 use hyper::server::conn::http2;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
+use pki::agents::{Authority, Bearer};
+use protocol::Executor;
 use rustls::ServerConfig;
 use stallproof::{Deadline, Snapshot, Tasks};
 use tokio::io::{AsyncRead, AsyncWrite};
@@ -15,7 +16,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio_rustls::TlsAcceptor;
 
-use super::{Counts, Server, tls};
+use super::{ReportSink, Server, tls};
 
 /// Handshakes at once: one takes a millisecond of a core, so this is a second's work.
 const HANDSHAKES: usize = 512;
@@ -52,7 +53,7 @@ struct Places {
     agents: Arc<Semaphore>,
 }
 
-pub(super) async fn serve<C: Counts>(listener: TcpListener, server: Server<C>) {
+pub(super) async fn serve<C: ReportSink>(listener: TcpListener, server: Server<C>) {
     let tasks = server.tasks.clone();
     let stop = tasks.stopping();
     let config = Arc::new(Snapshot::new(None));
@@ -129,7 +130,7 @@ async fn keep(
     }
 }
 
-async fn connection<C: Counts>(
+async fn connection<C: ReportSink>(
     stream: TcpStream,
     address: SocketAddr,
     server: Server<C>,
@@ -170,11 +171,11 @@ async fn connection<C: Counts>(
 fn http<S, C>(stream: S, server: Server<C>, caller: Caller) -> impl Future<Output = ()>
 where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
-    C: Counts,
+    C: ReportSink,
 {
     let (tasks, stop) = (server.tasks.clone(), server.tasks.stopping());
     let service = service_fn(move |request| server.clone().answer(caller.clone(), request));
-    let connection = http2::Builder::new(Spawns(tasks))
+    let connection = http2::Builder::new(Executor(tasks))
         .timer(TokioTimer::new())
         .max_concurrent_streams(STREAMS)
         .initial_stream_window_size(STREAM_WINDOW)
@@ -196,18 +197,5 @@ where
         if let Err(error) = ended {
             tracing::debug!(%error, "an agent's connection ended early");
         }
-    }
-}
-
-/// Runs what HTTP/2 wants to run as tasks with an owner.
-#[derive(Clone, Debug)]
-pub(super) struct Spawns(pub(super) Tasks);
-
-impl<F> hyper::rt::Executor<F> for Spawns
-where
-    F: Future<Output: Send> + Send + 'static,
-{
-    fn execute(&self, future: F) {
-        self.0.spawn("agent-call", future);
     }
 }

@@ -5,25 +5,27 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use futures::stream;
-use guard::agents::{Attendance, Authority, AuthorityChanges, Bearer, Outcome, SILENT};
-use guard::conversations::Report;
-use guard::ingest::{Counted, NotCounted};
 use http::{HeaderValue, Request, Response, header};
 use hyper::body::Incoming;
-use stallproof::gate::Outcome as Load;
+use pki::agents::{Authority, AuthorityChanges, Bearer};
+use protocol::proto::answer::Answer;
+use protocol::{AGENT, Batch, proto};
+use stallproof::gate::LoadSignal;
 use stallproof::ledger::Outcome as End;
 use stallproof::snapshot::Changes;
 use stallproof::{Deadline, Op, Priority, Stop};
 use tonic::Status;
 use tonic::body::Body;
 use tonic::codec::{Codec as _, EncodeBody, SingleMessageCompressionOverride};
+use traffic::agents::{Attendance, Outcome, SILENT};
+use traffic::conversations::Report;
+use traffic::ingest::{Counted, NotCounted};
 
 use super::codec::Codec;
 use super::frames::{Framed, Frames};
 use super::listen::Caller;
-use super::proto::answer::Answer;
 use super::server::{lapsed, millis, outdated, unknown};
-use super::{AGENT, Batch, Counts, Server, proto};
+use super::{ReportSink, Server};
 
 /// For a batch to be counted.
 const COUNT: Duration = Duration::from_secs(10);
@@ -35,7 +37,7 @@ pub(super) struct Standing<C> {
     stop: Stop,
 }
 
-impl<C: Counts> Standing<C> {
+impl<C: ReportSink> Standing<C> {
     /// Of a caller who is in order.
     pub(super) fn of(server: &Server<C>, caller: &Caller) -> Result<Self, Status> {
         // Before the look: a change after it is not missed.
@@ -85,7 +87,7 @@ struct Reports<C> {
     frames: Frames,
 }
 
-pub(super) fn serve<C: Counts>(
+pub(super) fn serve<C: ReportSink>(
     server: Server<C>,
     caller: &Caller,
     request: Request<Incoming>,
@@ -111,7 +113,7 @@ pub(super) fn serve<C: Counts>(
     response
 }
 
-impl<C: Counts> Reports<C> {
+impl<C: ReportSink> Reports<C> {
     fn open(
         server: Server<C>,
         caller: &Caller,
@@ -200,12 +202,12 @@ impl<C: Counts> Reports<C> {
                 Ok(Answer::Counted(proto::Counted { through, durable, interval_ms }))
             }
             Err(NotCounted::Busy { retry }) => {
-                permit.end(Load::Failed);
+                permit.end(LoadSignal::Failed);
                 op.finish(End::Refused);
                 Ok(self.come_back(Outcome::Busy, retry))
             }
             Err(NotCounted::Outdated { known }) => {
-                permit.end(Load::Ignored);
+                permit.end(LoadSignal::Ignored);
                 op.finish(End::Refused);
                 self.attendance.not_counted(Outcome::Outdated);
                 Err(outdated("an agent of this node has begun later", known))

@@ -7,24 +7,23 @@ use std::time::Duration;
 
 use futures::FutureExt;
 use futures::future::Either;
-use guard::agents::{
-    Agents, Authority, Bearer, Certified, JoinFacts, NotJoined, NotReviewed, Refused, Token,
-    TokenReviewer, Unknown,
-};
 use http::{Request, Response};
 use hyper::body::Incoming;
+use pki::agents::{Authority, Bearer, Certified, NotReviewed, Refused, Token, TokenReviewer};
 use prometheus_client::registry::Registry;
+use protocol::{KNOWN, RETRY, address, proto};
 use stallproof::deadline::Grant;
-use stallproof::gate::{GateConfig, Limits as InFlight, Shedding};
+use stallproof::gate::{GateConfig, InFlightLimits, Shedding};
 use stallproof::ledger::Outcome;
 use stallproof::{Deadline, Gate, Ledger, MemoryGuard, Pressure, Priority, Snapshot, Tasks};
 use tonic::body::Body;
 use tonic::{Code, Status};
+use traffic::agents::{Agents, JoinFacts, NotJoined, Unknown};
 
 use super::codec::Codec;
 use super::frames::Budget;
-use super::{Counts, listen::Caller};
-use super::{KNOWN, RETRY, listen, proto, report, rules, wire};
+use super::{ReportSink, listen::Caller};
+use super::{listen, report, rules};
 
 /// What is granted to a call that is no stream.
 const GRANT: Grant = Grant { unasked: Duration::from_secs(10), most: Duration::from_secs(30) };
@@ -75,7 +74,7 @@ impl<C> Clone for Server<C> {
     }
 }
 
-impl<C: Counts> Server<C> {
+impl<C: ReportSink> Server<C> {
     pub fn new(
         agents: Agents,
         counts: Snapshot<Option<C>>,
@@ -84,7 +83,7 @@ impl<C: Counts> Server<C> {
         tasks: &Tasks,
     ) -> Self {
         // Signing takes a core's tenth of a millisecond; a queue of strangers is nobody's concern.
-        let few = InFlight { min: 2, initial: 8, max: 32 };
+        let few = InFlightLimits { min: 2, initial: 8, max: 32 };
         let strangers = Gate::new(GateConfig {
             limits: few,
             queue: 256,
@@ -233,7 +232,7 @@ impl<C: Counts> Server<C> {
         })?;
         tracing::info!(node, from = %caller.address, until = %certified.until, "a node was enrolled");
         op.finish(Outcome::Done);
-        Ok(certified.into())
+        Ok(on_the_wire(certified))
     }
 
     async fn renew(
@@ -249,7 +248,7 @@ impl<C: Counts> Server<C> {
         let certified = self.authority()?.renew(&bearer, &asked.public_key);
         let certified = certified.map_err(|refused| refusal(&refused))?;
         op.finish(Outcome::Done);
-        Ok(certified.into())
+        Ok(on_the_wire(certified))
     }
 
     async fn join(
@@ -287,11 +286,11 @@ impl<C: Counts> Server<C> {
             addresses,
             local_addresses,
         } = asked;
-        let addresses = addresses.iter().map(|bytes| wire::address(bytes)).collect::<Option<_>>();
+        let addresses = addresses.iter().map(|bytes| address(bytes)).collect::<Option<_>>();
         let addresses: Vec<_> = addresses
             .filter(|addresses: &Vec<_>| addresses.len() <= ADDRESSES)
             .ok_or_else(|| Status::invalid_argument("a node has 64 addresses of 4 or 16 bytes"))?;
-        let local = local_addresses.iter().map(|bytes| wire::address(bytes)).collect();
+        let local = local_addresses.iter().map(|bytes| address(bytes)).collect();
         let local: Vec<_> = Option::filter(local, |local: &Vec<_>| local.len() <= LOCAL_ADDRESSES)
             .ok_or_else(|| {
                 Status::invalid_argument("a node has 1024 local addresses of 4 or 16 bytes")
@@ -365,7 +364,7 @@ impl<C: Counts> Server<C> {
 
 /// Serves agents on `listener` until the server's tasks stop. Waits for nothing: handshakes fail until
 /// there is an authority, joins are refused until somebody counts.
-pub fn start<C: Counts>(server: Server<C>, listener: TcpListener) -> std::io::Result<()> {
+pub fn start<C: ReportSink>(server: Server<C>, listener: TcpListener) -> std::io::Result<()> {
     listener.set_nonblocking(true)?;
     let listener = tokio::net::TcpListener::from_std(listener)?;
     let tasks = server.tasks.clone();
@@ -455,10 +454,8 @@ pub(super) fn millis(time: Duration) -> u32 {
     u32::try_from(time.as_millis()).unwrap_or(u32::MAX)
 }
 
-impl From<Certified> for proto::Certified {
-    fn from(certified: Certified) -> Self {
-        let Certified { certificate, authorities, until } = certified;
-        let until = u64::try_from(until.as_millisecond()).unwrap_or_default();
-        Self { certificate, authorities, until }
-    }
+fn on_the_wire(certified: Certified) -> proto::Certified {
+    let Certified { certificate, authorities, until } = certified;
+    let until = u64::try_from(until.as_millisecond()).unwrap_or_default();
+    proto::Certified { certificate, authorities, until }
 }

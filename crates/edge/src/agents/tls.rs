@@ -3,34 +3,15 @@
 
 use std::sync::Arc;
 
-use guard::agents::{Bearer, Serving};
-use rustls::crypto::{CryptoProvider, ring};
+use pki::agents::{Bearer, Serving};
+use pki::tls::{BadCertificate, chain, provider, roots};
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::server::{NoServerSessionStorage, WebPkiClientVerifier};
-use rustls::{RootCertStore, ServerConfig, version};
-
-use crate::tls::TlsError;
-
-pub(super) fn provider() -> Arc<CryptoProvider> {
-    Arc::new(ring::default_provider())
-}
-
-/// Certificates of a PEM text.
-pub(super) fn chain(pem: &str) -> Result<Vec<CertificateDer<'static>>, TlsError> {
-    Ok(CertificateDer::pem_slice_iter(pem.as_bytes()).collect::<Result<_, _>>()?)
-}
-
-pub(super) fn roots(pem: &str) -> Result<RootCertStore, TlsError> {
-    let mut roots = RootCertStore::empty();
-    for authority in chain(pem)? {
-        roots.add(authority)?;
-    }
-    Ok(roots)
-}
+use rustls::{ServerConfig, version};
 
 /// Asks for a certificate, and lets in who has none: they may enrol.
-pub(super) fn server(serving: &Serving) -> Result<Arc<ServerConfig>, TlsError> {
+pub(super) fn server(serving: &Serving) -> Result<Arc<ServerConfig>, BadCertificate> {
     let roots = Arc::new(roots(&serving.authorities)?);
     let clients = WebPkiClientVerifier::builder_with_provider(roots, provider())
         .allow_unauthenticated()

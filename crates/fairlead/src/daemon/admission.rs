@@ -6,9 +6,8 @@ use std::time::Duration;
 
 use edge::webhook::{self, Webhook};
 use fleet::{Connection, Fleet, InCluster};
-use guard::admission::{
-    self, Admission, Certificates, Charge, HERE, Lifetimes, Reach, Registration, Settings,
-};
+use admission::{self, Admission, WebhookUpkeep, LOCAL_CLUSTER, Reach, Registration, Settings};
+use pki::{Certificates, Lifetimes};
 use objects::{Leader, Objects};
 use prometheus_client::registry::Registry;
 use stallproof::{Backoff, Deadline, Map, Snapshot, Tasks};
@@ -27,12 +26,12 @@ const RETRY: stallproof::backoff::Curve =
 
 /// What the webhook must have before anything runs.
 #[derive(Debug)]
-pub(crate) struct Claims {
+pub(crate) struct Listeners {
     listener: TcpListener,
     address: ListenAddress,
 }
 
-impl Claims {
+impl Listeners {
     /// None where it is not served.
     pub(crate) fn take(config: &Config) -> Result<Option<Self>, Failure> {
         if !is_served(config) {
@@ -57,8 +56,8 @@ fn is_served(config: &Config) -> bool {
 
 /// What the leader does about it.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Duty {
-    keep: Option<(Box<Charge>, Keep)>,
+pub(crate) struct LeaderWork {
+    keep: Option<(Box<WebhookUpkeep>, Keep)>,
     /// Turned off: nobody serves what may still be registered.
     take_back: bool,
 }
@@ -75,14 +74,14 @@ enum Keep {
 #[derive(Debug)]
 pub(crate) struct Begun {
     pub(crate) admission: Admission,
-    pub(crate) duty: Duty,
+    pub(crate) duty: LeaderWork,
     /// Where the webhook is served.
     pub(crate) place: Option<String>,
 }
 
 pub(crate) fn begin(
     config: &Config,
-    claims: Option<Claims>,
+    claims: Option<Listeners>,
     certificates: Option<Certificates>,
     objects: &Objects,
     fleet: &Fleet,
@@ -100,7 +99,7 @@ pub(crate) fn begin(
     let admission = Admission::start(objects, settings, exempt.clone(), readiness, tasks);
     admission.register(registry);
     let asking = Snapshot::new(Map::new());
-    let charge = certificates.map(|certificates| Charge {
+    let charge = certificates.map(|certificates| WebhookUpkeep {
         admission: admission.clone(),
         certificates,
         names: api_tls::names(config),
@@ -108,9 +107,9 @@ pub(crate) fn begin(
         registration: None,
         clusters: asking.clone(),
     });
-    let (Some(Claims { listener, address }), Some(mut charge)) = (claims, charge.clone()) else {
+    let (Some(Listeners { listener, address }), Some(mut charge)) = (claims, charge.clone()) else {
         let off = config.admission.webhook == config::Webhook::Off;
-        let duty = Duty {
+        let duty = LeaderWork {
             keep: charge.map(|charge| (Box::new(charge), Keep::Certificates)),
             take_back: off && config.store == Store::Kubernetes,
         };
@@ -118,8 +117,8 @@ pub(crate) fn begin(
     };
 
     if config.store == Store::Kubernetes {
-        admission.follow_cluster(HERE, objects, tasks);
-        asking.update(|asking| asking.insert(HERE.to_owned(), objects.clone()).is_none());
+        admission.follow_cluster(LOCAL_CLUSTER, objects, tasks);
+        asking.update(|asking| asking.insert(LOCAL_CLUSTER.to_owned(), objects.clone()).is_none());
     }
     for name in clusters {
         let follower = Follower {
@@ -150,7 +149,7 @@ pub(crate) fn begin(
         .map_err(|e| Failure(format!("the admission webhook cannot be served: {e}")))?;
     Ok(Begun {
         admission,
-        duty: Duty { keep: Some((Box::new(charge), Keep::Webhook)), take_back: false },
+        duty: LeaderWork { keep: Some((Box::new(charge), Keep::Webhook)), take_back: false },
         place: Some(format!("https://{address}/admit")),
     })
 }
@@ -176,7 +175,7 @@ fn reach(config: &config::Admission) -> Option<Reach> {
     service.or_else(|| url.map(|url| Reach::Url { base: url.base, host: url.host }))
 }
 
-impl Duty {
+impl LeaderWork {
     /// Begins a term.
     pub(crate) fn lead(&self, leader: &Leader) {
         match &self.keep {

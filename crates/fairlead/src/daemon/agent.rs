@@ -7,7 +7,7 @@ use prometheus_client::registry::Registry;
 
 use crate::config::{Config, Store};
 use crate::daemon::process::{self, Process, Told};
-use crate::daemon::{controller, sense};
+use crate::daemon::{controller, observe};
 use crate::output::Failure;
 
 pub(crate) fn begin(
@@ -27,7 +27,7 @@ pub(crate) fn begin(
     if pods.is_some() {
         told.push(("cni", config.net.socket.display().to_string()));
     }
-    told.extend(sense::begin(config, process, pods, registry)?);
+    told.extend(observe::begin(config, process, pods, registry)?);
     Ok(told)
 }
 

@@ -3,9 +3,10 @@
 use std::net::TcpListener;
 
 use edge::agents::{self as wire, Server};
-use edge::api::AgentDesk;
-use guard::agents::{self, Agents, Authority, Limits, TokenReviewer};
-use guard::ingest::Seat;
+use edge::api::AgentsApi;
+use traffic::agents::{Agents, Limits};
+use pki::agents::{self, Authority, TokenReviewer};
+use traffic::ingest::ActiveIngest;
 use objects::{Leader, Objects};
 use prometheus_client::registry::Registry;
 use stallproof::Tasks;
@@ -17,12 +18,12 @@ use crate::output::Failure;
 
 /// What listening to agents must have before anything runs.
 #[derive(Debug)]
-pub(crate) struct Claims {
+pub(crate) struct Listeners {
     listener: TcpListener,
     address: ListenAddress,
 }
 
-impl Claims {
+impl Listeners {
     pub(crate) fn take(config: &Config) -> Result<Self, Failure> {
         let (listener, address) = process::listen(config.agents.listen, "--agents-listen")?;
         Ok(Self { listener, address })
@@ -31,9 +32,9 @@ impl Claims {
 
 /// What the leader does about it: the authority is made and renewed.
 #[derive(Clone, Debug)]
-pub(crate) struct Duty(Option<Authority>);
+pub(crate) struct LeaderWork(Option<Authority>);
 
-impl Duty {
+impl LeaderWork {
     /// Begins a term.
     pub(crate) fn lead(&self, leader: &Leader) {
         if let Some(authority) = &self.0 {
@@ -45,28 +46,28 @@ impl Duty {
 /// What was begun.
 #[derive(Debug)]
 pub(crate) struct Begun {
-    pub(crate) desk: AgentDesk,
-    pub(crate) duty: Duty,
+    pub(crate) desk: AgentsApi,
+    pub(crate) duty: LeaderWork,
     /// Where agents are listened to.
     pub(crate) place: String,
 }
 
-/// `seat` is where the one who counts is found.
+/// `active` is where the one who counts is found.
 pub(crate) fn begin(
     config: &Config,
-    claims: Claims,
+    claims: Listeners,
     objects: &Objects,
-    seat: &Seat,
+    active: &ActiveIngest,
     process: &Process,
     registry: &mut Registry,
 ) -> Result<Begun, Failure> {
     let Process { ledger, tasks, memory, .. } = process;
-    let Claims { listener, address } = claims;
+    let Listeners { listener, address } = claims;
     let (namespace, lifetime) = (&config.fleet.namespace, config.agents.certificate);
     let authority =
         (!config.agents.plain).then(|| Authority::follow(objects, namespace, lifetime, tasks));
     let agents = Agents::new(Limits::default());
-    let counts = seat.current().clone();
+    let counts = active.current().clone();
     let server = Server::new(agents.clone(), counts, authority.clone(), ledger.clone(), tasks);
     let server = match reviewer(config, tasks) {
         Some(reviewer) => server.with_reviewer(reviewer),
@@ -78,8 +79,8 @@ pub(crate) fn begin(
         .map_err(|e| Failure(format!("agents cannot be listened to: {e}")))?;
     let how = if authority.is_some() { "with certificates" } else { "without TLS" };
     Ok(Begun {
-        desk: AgentDesk { agents, authority: authority.clone(), seat: seat.clone() },
-        duty: Duty(authority),
+        desk: AgentsApi { agents, authority: authority.clone(), active: active.clone() },
+        duty: LeaderWork(authority),
         place: format!("{address} ({how})"),
     })
 }

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use edge::tls::{Certificate, Held, Security};
-use guard::admission::Certificates;
+use pki::Certificates;
 use stallproof::readiness::Component;
 use stallproof::{Stop, Tasks};
 use tracing::warn;

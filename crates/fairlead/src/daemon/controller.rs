@@ -13,8 +13,8 @@ use access::{Access, LocalToken};
 use edge::api::{self, Api, Gates, LeaderReach, LeaderRoute, Replicas};
 use edge::tls::Certificate;
 use fleet::{Fleet, FleetConfig, InCluster, Secrets};
-use guard::admission::Certificates;
-use guard::agents::Authority;
+use pki::Certificates;
+use pki::agents::Authority;
 use mesh::Meshes;
 use net::leader::Reclaim;
 use objects::kinds::{AccessRole, AccessToken, Cluster, ClusterMesh, User};
@@ -25,7 +25,7 @@ use stallproof::{Deadline, Ledger, Snapshot, Tasks};
 use tokio::sync::OnceCell;
 
 use crate::config::{Config, ListenAddress, Store};
-use crate::daemon::admission::{self, Begun, Duty};
+use crate::daemon::admission::{self, Begun, LeaderWork};
 use crate::daemon::leading::Leading;
 use crate::daemon::process::{self, Process, Told};
 use crate::daemon::{agents, api_tls, guard as counting};
@@ -42,22 +42,22 @@ const LOOK_AGAIN: Duration = Duration::from_secs(60);
 
 /// What the controller must have before anything runs.
 #[derive(Debug)]
-pub(crate) struct Claims {
+pub(crate) struct Listeners {
     listener: TcpListener,
     address: ListenAddress,
     certificate: Option<Arc<Certificate>>,
-    webhook: Option<admission::Claims>,
-    agents: agents::Claims,
+    webhook: Option<admission::Listeners>,
+    agents: agents::Listeners,
     token: LocalToken,
 }
 
-impl Claims {
+impl Listeners {
     /// After the process's own: the token is in the data directory, which must be ours.
     pub(crate) fn take(config: &Config) -> Result<Self, Failure> {
         let (listener, address) = process::listen(config.api.listen, "--api-listen")?;
         let certificate = process::certificate(&config.api.tls_cert, &config.api.tls_key)?;
-        let webhook = admission::Claims::take(config)?;
-        let agents = agents::Claims::take(config)?;
+        let webhook = admission::Listeners::take(config)?;
+        let agents = agents::Listeners::take(config)?;
         let token = LocalToken::open(&config.data).map_err(|e| process::explain(&e))?;
         Ok(Self { listener, address, certificate, webhook, agents, token })
     }
@@ -65,7 +65,7 @@ impl Claims {
 
 pub(crate) fn begin(
     config: &Config,
-    claims: Claims,
+    claims: Listeners,
     process: &Process,
     registry: &mut Registry,
 ) -> Result<Told, Failure> {
@@ -94,7 +94,7 @@ pub(crate) fn begin(
     let Begun { admission, duty, place: webhook } =
         admission::begin(config, webhook, keys, &objects, &fleet, process, registry)?;
     let (guard, counting) = counting::begin(config, &objects, &fleet, ledger, registry);
-    let agents = agents::begin(config, claims.agents, &objects, &guard.seat, process, registry)?;
+    let agents = agents::begin(config, claims.agents, &objects, &guard.active, process, registry)?;
     let authority = agents.desk.authority.clone();
     let meshes = Meshes::new(objects.clone());
     // Only a Kubernetes API server can say that a node is gone.
@@ -123,7 +123,7 @@ pub(crate) fn begin(
     let code = access.local_login_code();
     let hint = no_clusters(config);
     let api = Api::new(fleet, access, audit, ledger.clone(), gates, meshes, tasks.clone(), &hint);
-    let api = api.with_admission(admission).with_guard(guard).with_agents(agents.desk);
+    let api = api.with_admission(admission).with_traffic(guard).with_agents(agents.desk);
     let api = api.with_leaving(process.leading.stopping());
     let reach = leader_reach(config, certificates.as_ref(), authority, claims.address);
     let api = api.with_leader(LeaderRoute { leadership, reach });
@@ -149,9 +149,9 @@ pub(crate) fn begin(
 #[derive(Debug)]
 struct Duties {
     leading: Leading,
-    admission: Duty,
-    agents: agents::Duty,
-    guard: counting::Duty,
+    admission: LeaderWork,
+    agents: agents::LeaderWork,
+    guard: counting::LeaderWork,
     fleet: Fleet,
     ledger: Ledger,
     reclaim: Reclaim,
@@ -172,6 +172,7 @@ fn lead(leader: &Leader, duties: &Duties) {
 fn stand(config: &Config, objects: Objects, duties: Duties, tasks: &Tasks) -> Snapshot<Leadership> {
     let lease = Id::namespaced(&config.fleet.namespace, LEASE);
     let election = Election::new(objects, lease, &identity(), Timing::default());
+    let election = election.on_ledger(&duties.ledger);
     let (all, leadership) = (tasks.clone(), election.leadership());
     tasks.spawn("election", async move {
         election.run(&all, |leader| lead(&leader, &duties)).await;

@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use edge::api;
 use fleet::{Connection, Fleet};
-use guard::ingest::{Book, Ingest, Seat, Settings};
+use traffic::ingest::{Book, Ingest, ActiveIngest, Settings};
 use objects::{Leader, Objects};
 use prometheus_client::registry::Registry;
 use stallproof::backoff::Curve;
@@ -20,8 +20,8 @@ const GRACE: Duration = Duration::from_secs(2);
 
 /// What the leader does about it.
 #[derive(Clone, Debug)]
-pub(crate) struct Duty {
-    seat: Seat,
+pub(crate) struct LeaderWork {
+    active: ActiveIngest,
     settings: Settings,
     facts: Facts,
     ledger: Ledger,
@@ -44,9 +44,9 @@ pub(crate) fn begin(
     fleet: &Fleet,
     ledger: &Ledger,
     registry: &mut Registry,
-) -> (api::Guard, Duty) {
-    let seat = Seat::default();
-    seat.register(registry);
+) -> (api::Traffic, LeaderWork) {
+    let active = ActiveIngest::default();
+    active.register(registry);
     let facts = match (&config.guard.cluster, config.store) {
         (Some(cluster), _) => Facts::Cluster(cluster.clone(), fleet.clone()),
         (None, Store::Kubernetes) => Facts::Here,
@@ -54,11 +54,11 @@ pub(crate) fn begin(
     };
     let settings = Settings { mode: config.guard.mode, ..Settings::new(config.data.join("guard")) };
     let book = Book::new(objects.clone());
-    let duty = Duty { seat: seat.clone(), settings, facts, ledger: ledger.clone() };
-    (api::Guard { seat, book }, duty)
+    let duty = LeaderWork { active: active.clone(), settings, facts, ledger: ledger.clone() };
+    (api::Traffic { active, book }, duty)
 }
 
-impl Duty {
+impl LeaderWork {
     /// Begins a term.
     pub(crate) fn lead(&self, leader: &Leader) {
         leader.tasks.spawn("guard", self.clone().count(leader.clone()));
@@ -70,7 +70,7 @@ impl Duty {
         let mut backoff = Backoff::new(AGAIN);
         while !stop.is_stopped() {
             let tasks = leader.tasks.child("guard");
-            let Self { seat, settings, facts, ledger } = self.clone();
+            let Self { active, settings, facts, ledger } = self.clone();
             let (objects, below) = (leader.objects.clone(), tasks.clone());
             let begin = move |ingest: &Ingest| {
                 ingest.follow_store(&objects, &below);
@@ -78,7 +78,7 @@ impl Duty {
                 facts.follow(ingest, &objects, &below);
             };
             let began = Instant::now();
-            seat.hold(settings, ledger, tasks.clone(), begin).await;
+            active.hold(settings, ledger, tasks.clone(), begin).await;
             tasks.shutdown(GRACE).await;
             if began.elapsed() > AGAIN.most {
                 backoff.succeeded();

@@ -2,6 +2,9 @@
 //!
 //! Lines go through a bounded buffer to a thread of their own: when whoever reads our stderr stops
 //! reading, lines are dropped and counted, and no worker waits.
+//!
+//! A line that an operation writes shows its kind, key, tenant and id: as `op{…}` before the message
+//! for people, and under `spans` in JSON, the outermost operation first.
 
 use std::io::IsTerminal;
 
@@ -9,10 +12,11 @@ use prometheus_client::encoding::{EncodeMetric, MetricEncoder, NoLabelSet};
 use prometheus_client::metrics::MetricType;
 use prometheus_client::registry::Registry;
 use tracing_appender::non_blocking::{ErrorCounter, NonBlockingBuilder, WorkerGuard};
-use tracing_subscriber::EnvFilter;
 use tracing_subscriber::filter::ParseError;
+use tracing_subscriber::fmt::MakeWriter;
 use tracing_subscriber::prelude::*;
-use tracing_subscriber::reload;
+use tracing_subscriber::registry::LookupSpan;
+use tracing_subscriber::{EnvFilter, Layer, reload};
 
 use crate::config::{Log, LogFormat};
 
@@ -82,12 +86,22 @@ pub(crate) fn start(log: &Log) -> Logging {
         LogFormat::Human => true,
         LogFormat::Json => false,
     };
-    let base = tracing_subscriber::registry().with(filter);
-    let layer = tracing_subscriber::fmt::layer().with_writer(writer);
-    if human {
-        base.with(layer.with_ansi(terminal)).init();
-    } else {
-        base.with(layer.json().flatten_event(true)).init();
-    }
+    tracing_subscriber::registry().with(filter).with(lines(writer, human, terminal)).init();
     Logging { level: LevelHandle(handle), dropped, _writer: guard }
 }
+
+fn lines<S, W>(writer: W, human: bool, color: bool) -> Box<dyn Layer<S> + Send + Sync>
+where
+    S: tracing::Subscriber + for<'a> LookupSpan<'a>,
+    W: for<'w> MakeWriter<'w> + Send + Sync + 'static,
+{
+    let layer = tracing_subscriber::fmt::layer().with_writer(writer);
+    if human {
+        return layer.with_ansi(color).boxed();
+    }
+    // The list of spans has the current one, too.
+    layer.json().flatten_event(true).with_current_span(false).boxed()
+}
+
+#[cfg(test)]
+mod tests;

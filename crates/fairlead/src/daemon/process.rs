@@ -26,7 +26,7 @@ use prometheus_client::registry::Registry;
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 use stallproof::ledger::{Filter, LedgerConfig};
-use stallproof::watchdog::{Evidence, Limits, Severity, Stall};
+use stallproof::watchdog::{Evidence, WatchdogLimits, Severity, Stall};
 use stallproof::{Ledger, MemoryGuard, Readiness, Tasks, Watchdog};
 use tracing::{error, info, warn};
 
@@ -52,13 +52,13 @@ pub(crate) struct Process {
 /// What must be had before anything runs. Taken first and all at once, so that a daemon that
 /// cannot start says so before it has done anything.
 #[derive(Debug)]
-pub(crate) struct Claims {
+pub(crate) struct Listeners {
     _lock: LockFile,
     reach: Reach,
     address: ListenAddress,
 }
 
-impl Claims {
+impl Listeners {
     pub(crate) fn take(config: &Config) -> Result<Self, Failure> {
         let lock = lock_data(&config.data)?;
         let (listener, address) = listen(config.admin.listen, "--admin-listen")?;
@@ -146,7 +146,7 @@ pub(crate) type Told = Vec<(&'static str, String)>;
 /// `begin` waits for nothing, so that the admin surface is there from the first moment.
 pub(crate) fn run(
     config: &Config,
-    claims: Claims,
+    claims: Listeners,
     begin: impl FnOnce(&Process, &mut Registry) -> Result<Told, Failure>,
 ) -> Verdict {
     let logging = logging::start(&config.log);
@@ -166,7 +166,7 @@ pub(crate) fn run(
         readiness: Readiness::default(),
         leading: tasks.child("leading"),
         tasks,
-        watchdog: Arc::new(Watchdog::start(Limits::default(), Some(evidence.clone()))),
+        watchdog: Arc::new(Watchdog::start(WatchdogLimits::default(), Some(evidence.clone()))),
         memory: Arc::new(MemoryGuard::new(config.memory_limit, Some(evidence.clone()))),
     };
     process.watchdog.watch_runtime("main-runtime", runtime.handle().clone(), Severity::Critical);

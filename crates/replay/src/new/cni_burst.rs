@@ -11,7 +11,7 @@ use std::sync::mpsc::{Sender, channel};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use cni::wire::{self, Ask, Reply, Request, Show};
+use cni::wire::{self, Operation, Reply, Request, Show};
 use kernel::netlink::Netlink;
 use net::daemon::{self, NetConfig, On};
 use net::faults;
@@ -275,7 +275,7 @@ impl Daemon {
         let registry = has_begun.recv()??;
         let daemon = Self { ledger, socket, registry, running: Some((stop, thread)) };
         let until = Instant::now() + PATIENCE;
-        while !matches!(daemon.ask(Ask::Status), Ok(Reply::Done)) {
+        while !matches!(daemon.ask(Operation::Status), Ok(Reply::Done)) {
             if Instant::now() > until {
                 return Err("the daemon does not become ready".into());
             }
@@ -284,14 +284,14 @@ impl Daemon {
         Ok(daemon)
     }
 
-    fn ask(&self, ask: Ask) -> Result<Reply, Cannot> {
+    fn ask(&self, ask: Operation) -> Result<Reply, Cannot> {
         let deadline = Instant::now() + PATIENCE;
         Ok(wire::call(&self.socket, &Request::within(deadline, ask), None, deadline)?)
     }
 
     /// What the daemon has on record.
     pub(crate) fn recorded(&self) -> Result<Vec<Value>, Cannot> {
-        match self.ask(Ask::Show(Show::Addresses))? {
+        match self.ask(Operation::Show(Show::Addresses))? {
             Reply::Shown(Value::Array(rows)) => Ok(rows),
             other => Err(format!("the daemon said {other:?}").into()),
         }

@@ -21,7 +21,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
 use std::sync::mpsc::{RecvTimeoutError, sync_channel};
 use std::time::Instant;
 
-use kernel::netlink::{Change, End, LinkRef, Mac, Netlink, Veth};
+use kernel::netlink::{Change, VethPeer, LinkRef, Mac, Netlink, Veth};
 use parking_lot::FairMutex;
 
 use crate::incident::cni_burst::Load;
@@ -53,7 +53,7 @@ impl PodNetwork {
             netlink.apply(&[Change::Delete(LinkRef::Name(&name))])?;
         }
         let [high, low] = u16::try_from(number)?.to_be_bytes();
-        let peer = End {
+        let peer = VethPeer {
             name: "eth0",
             mac: Mac([2, 0, 1, 0, high, low]),
             namespace: pod.namespace.as_fd(),
@@ -73,7 +73,7 @@ impl PodNetwork {
     fn destroy(&self, number: usize) -> Result<(), Cannot> {
         let mut netlink = self.mu.lock();
         match netlink.apply(&[Change::Delete(LinkRef::Name(&format!("veth{number}")))]) {
-            Err(error) if !error.is_absent() => Err(error.into()),
+            Err(error) if !error.not_found() => Err(error.into()),
             _ => Ok(()),
         }
     }

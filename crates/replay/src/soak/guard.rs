@@ -1,7 +1,7 @@
 //! Agents report to an ingest: over real gRPC on loopback, through a proxy that can cut them off, to the
 //! real server, shards, learner and checkpoints.
 //!
-//! An agent here does what its contract says (`guard::conversations::Report`): running totals, a change
+//! An agent here does what its contract says (`traffic::conversations::Report`): running totals, a change
 //! is sent until it is counted, everything again to who it joins. It knows the truth, so what is counted
 //! can be compared with it.
 //!
@@ -18,10 +18,10 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use edge::agents::client::{Answer, Client, ClientError, Endpoint, Reporting};
 use edge::agents::{Batch, Server, start};
-use guard::agents::{Agents, Dropped, JoinFacts, Limits};
-use guard::conversations::{Moment, Protocol, Record, Totals};
-use guard::faults;
-use guard::ingest::{Seat, Settings};
+use traffic::agents::{Agents, Dropped, JoinFacts, Limits};
+use traffic::conversations::{Moment, Protocol, Record, Totals};
+use traffic::faults;
+use traffic::ingest::{ActiveIngest, Settings};
 use parking_lot::Mutex;
 use stallproof::ledger::LedgerConfig;
 use stallproof::memory_guard::Usage;
@@ -290,7 +290,7 @@ pub(super) fn play(stage: &Stage<'_>, drive: &mut Drive<'_>) -> Ran {
     let dir = stage.soak.dir.join("guard");
     let shared = Arc::<Shared>::default();
     let entered = runtime.enter();
-    let seat = Seat::default();
+    let seat = ActiveIngest::default();
     // Agents here are faster than real ones.
     let limits = Limits { pace: Duration::from_millis(20), burst: 64, ..Limits::default() };
     let server =
@@ -344,7 +344,7 @@ struct Guard<'a> {
     runtime: &'a Runtime,
     tasks: Tasks,
     ledger: Ledger,
-    seat: Seat,
+    seat: ActiveIngest,
     settings: Settings,
     proxy: Proxy,
     shared: Arc<Shared>,

@@ -21,7 +21,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, sync_channel};
 use std::time::{Duration, Instant};
 
-use cni::wire::{self, Ask, Reply, Request, Show};
+use cni::wire::{self, Operation, Reply, Request, Show};
 use kernel::netlink::Netlink;
 use net::faults;
 use net::wiring::step;
@@ -370,7 +370,7 @@ impl Net<'_> {
 
     fn ask(&self, show: Show) -> Result<Vec<Value>, String> {
         let deadline = Instant::now() + ASK;
-        let request = Request::within(deadline, Ask::Show(show));
+        let request = Request::within(deadline, Operation::Show(show));
         match wire::call(self.socket, &request, None, deadline) {
             Ok(Reply::Shown(Value::Array(rows))) => Ok(rows),
             Ok(other) => Err(format!("the daemon said {other:?}")),

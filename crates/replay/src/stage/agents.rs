@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use edge::agents::Batch;
 use edge::agents::client::{Answer, Client, ClientError, Endpoint, Reporting};
-use guard::agents::JoinFacts;
-use guard::conversations::{Moment, Protocol, Record, Totals};
+use traffic::agents::JoinFacts;
+use traffic::conversations::{Moment, Protocol, Record, Totals};
 use serde_json::Value;
 use stallproof::{Deadline, Tasks};
 

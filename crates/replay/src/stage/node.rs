@@ -7,7 +7,7 @@ use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use kernel::netlink::{Address, Change, End, LinkRef, Mac, SetLink, Veth};
+use kernel::netlink::{Address, Change, VethPeer, LinkRef, Mac, SetLink, Veth};
 use kernel::netns::Namespace;
 use serde_json::Value;
 
@@ -23,7 +23,7 @@ pub(crate) fn on_a_node<T: Send>(
 ) -> Result<T, Cannot> {
     let node = Namespace::create()?;
     let mac = |number| Mac([2, 0, 0, 0, 0, number]);
-    let peer = End { name: "far", mac: mac(2), namespace: node.as_fd() };
+    let peer = VethPeer { name: "far", mac: mac(2), namespace: node.as_fd() };
     let mut netlink = node.netlink()?;
     let uplink = netlink.create_veth(Veth { name: "uplink", mac: mac(1), mtu: 1500, peer })?.index;
     let own = [format!("{ADDRESS}/24").parse()?, "2001:db8::1/64".parse()?];

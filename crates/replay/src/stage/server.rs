@@ -20,7 +20,7 @@ pub fn obey() {
         let mut held = None;
         for line in std::io::stdin().lines().map_while(Result::ok) {
             match line.as_str() {
-                HOLD => held = Some(guard::faults::hold_shard(SHARD)),
+                HOLD => held = Some(traffic::faults::hold_shard(SHARD)),
                 RELEASE => held = None,
                 _ => {}
             }

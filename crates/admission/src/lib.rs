@@ -1,0 +1,48 @@
+//! Admission: what may enter a cluster.
+//!
+//! ```text
+//! AdmissionReview ──► Request ─┐
+//!                              ├──► decide ──► Decision ──► AdmissionReview
+//! AdmissionRules ──► Program ──┘       ▲
+//!                                    Facts (published snapshots; each may answer "unknown")
+//! ```
+//!
+//! Invariants: rules are compiled once, on change; deciding takes no lock, does no I/O and cannot
+//! panic or run away on any input; what a rule does not say is let through; an answer names the
+//! rule, the container and the criterion, and never a secret's value.
+
+mod audit;
+mod compile;
+mod criteria;
+mod decide;
+mod facts;
+mod glob;
+mod hostpath;
+mod image;
+mod import;
+mod item;
+mod judge;
+mod known;
+mod lead;
+mod metrics;
+mod ownership;
+mod pod;
+mod registration;
+mod request;
+mod rules;
+mod seen;
+mod unreadable;
+
+pub use audit::{Audit, Decided, Line, Outcome, Subject};
+pub use compile::{Program, Settings};
+pub use decide::{Checked, Decision, Explained, Hit, decide, explain};
+pub use facts::{Facts, ImageFacts, Owner, RiskyTags, Unknown};
+pub use import::{Imported, Note, import};
+pub use judge::{Admission, LOCAL_CLUSTER, Undecided};
+pub use lead::{WebhookUpkeep, lead, lead_certificates, unregister};
+pub use registration::{CONFIGURATION, FailurePolicy, Reach, Registration, path};
+pub use request::{Malformed, Operation, Request, Version, response};
+pub use rules::{Listed, Rules};
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,92 @@
+//! Traffic: who talks to whom, groups, network rules, and what was against them.
+//!
+//! The replica that leads has the conversations; the others say so. What people write is in the
+//! store, which every replica has.
+
+mod conversations;
+mod groups;
+mod rules;
+mod violations;
+
+use ::traffic::conversations::{End, Endpoint, Moment};
+use ::traffic::ingest::{Book, Ingest, NOT_ENFORCED, ActiveIngest};
+use jiff::Timestamp;
+use objects::kinds::GroupMode;
+use serde::Serialize;
+use utoipa::ToSchema;
+
+use super::leader::not_here;
+use super::{Api, ErrorCode, Problem, Routes};
+
+/// What the handlers speak to.
+#[derive(Clone, Debug)]
+pub struct Traffic {
+    pub active: ActiveIngest,
+    pub book: Book,
+}
+
+pub(crate) fn routes() -> Routes {
+    Routes::default()
+        .and(conversations::routes())
+        .and(groups::routes())
+        .and(rules::routes())
+        .and(violations::routes())
+}
+
+fn traffic_of(api: &Api) -> Result<&Traffic, Problem> {
+    let none = || Problem::new(ErrorCode::NotFound, "this process does not look at conversations");
+    api.traffic.as_ref().ok_or_else(none)
+}
+
+fn ingest(api: &Api) -> Result<Ingest, Problem> {
+    traffic_of(api)?.active.ingest().ok_or_else(|| not_here(api, "conversations"))
+}
+
+/// One side of a conversation.
+#[derive(Serialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+struct ConversationEnd {
+    /// workload, host, service, ingress, external or unmanaged.
+    kind: &'static str,
+    /// As a sentence has it: `shop/web-0`, `host node-1`, `external office`.
+    name: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    namespace: Option<String>,
+    /// Of a workload, kind and name of what it was made by: `Deployment/web`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    owner: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    node: Option<String>,
+    address: String,
+}
+
+impl From<&End> for ConversationEnd {
+    fn from(end: &End) -> Self {
+        let endpoint = &*end.endpoint;
+        let owner = match endpoint {
+            Endpoint::Workload { owner, .. } => Some(owner.to_string()),
+            _ => None,
+        };
+        Self {
+            kind: endpoint.kind(),
+            name: endpoint.to_string(),
+            namespace: endpoint.namespace().map(ToString::to_string),
+            owner,
+            node: endpoint.node().map(ToString::to_string),
+            address: end.address.to_string(),
+        }
+    }
+}
+
+/// RFC 3339; the earliest there is for what no calendar has.
+fn timestamp(moment: Moment) -> Timestamp {
+    let millis = i64::try_from(moment.0).unwrap_or(i64::MAX);
+    Timestamp::from_millisecond(millis).unwrap_or(Timestamp::UNIX_EPOCH)
+}
+
+fn enforcement(mode: Option<GroupMode>) -> Option<&'static str> {
+    (mode == Some(GroupMode::Protect)).then_some(NOT_ENFORCED)
+}
+
+#[cfg(test)]
+mod tests;

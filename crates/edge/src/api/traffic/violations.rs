@@ -1,0 +1,244 @@
+//! What was against the rules, now and as it comes.
+
+use ::traffic::conversations::{End, Endpoint, Moment, Verdict};
+use ::traffic::ingest::{Ingest, Query as Questions};
+use ::traffic::rules::Who;
+use ::traffic::violations::{Violation, ViolationsView};
+use access::Verb;
+use axum::Json;
+use axum::extract::State;
+use axum::response::{IntoResponse, Response};
+use futures::stream;
+use http::HeaderMap;
+use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
+use stallproof::snapshot::Changes;
+use utoipa::{IntoParams, ToSchema};
+use utoipa_axum::routes;
+
+use crate::api::{Api, Caller, Problem, Query, Rights, Route, Routes, sse};
+use super::conversations::ConversationTotals;
+use super::{ConversationEnd, NOT_ENFORCED, ingest, timestamp};
+
+/// The resource in the cluster `-`.
+const VIOLATIONS: &str = "violations.fairlead.dev";
+/// As many as are kept.
+const LINES: usize = 8192;
+/// The most often that a stream tells: a flood changes lines thousands of times a second.
+const AT_MOST_EVERY: std::time::Duration = std::time::Duration::from_millis(200);
+/// What a browser says when it opens a stream again.
+const LAST_EVENT: &str = "last-event-id";
+
+pub(super) fn routes() -> Routes {
+    Routes::default().with(Route::read().at_leader(), routes!(violations))
+}
+
+/// Only what is to be protected could be enforced, and is not.
+pub(super) fn enforced(verdict: Verdict) -> Option<bool> {
+    (verdict == Verdict::ViolatesUnenforced).then_some(false)
+}
+
+#[derive(Clone, Debug, Deserialize, IntoParams)]
+#[serde(deny_unknown_fields, rename_all = "camelCase")]
+struct ViolationParams {
+    /// With an end in this group, in the words of a rule.
+    group: Option<String>,
+    /// With an end in this namespace.
+    namespace: Option<String>,
+    /// RFC 3339: not what was last seen before.
+    #[param(value_type = Option<String>)]
+    since: Option<Timestamp>,
+    /// With an end outside of the cluster.
+    #[serde(default)]
+    external: bool,
+    /// The most to show.
+    limit: Option<usize>,
+    /// Only lines that changed after this one did.
+    after: Option<u64>,
+}
+
+impl ViolationParams {
+    fn questions(&self) -> Result<Questions, Problem> {
+        let group = self.group.as_deref().map(Who::new).transpose().map_err(Problem::invalid)?;
+        Ok(Questions {
+            group,
+            namespace: self.namespace.as_deref().map(Into::into),
+            external: self.external,
+            since: self.since.map_or(Moment(0), Moment::from),
+            limit: self.limit.unwrap_or(LINES).clamp(1, LINES),
+            ..Questions::default()
+        })
+    }
+}
+
+/// Something against the rules: one line for the same two ends, service and rule.
+#[derive(Serialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+struct ViolationLine {
+    /// Of its last change; what changed later has a greater one.
+    change: u64,
+    client: ConversationEnd,
+    server: ConversationEnd,
+    protocol: String,
+    port: u16,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    application: Option<String>,
+    /// The rule that denies it; none if no rule allows it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    rule: Option<String>,
+    /// False where a group is to be protected: protect is not enforced yet.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    enforced: Option<bool>,
+    #[serde(flatten)]
+    totals: ConversationTotals,
+    #[schema(value_type = String)]
+    first: Timestamp,
+    #[schema(value_type = String)]
+    last: Timestamp,
+}
+
+impl From<&Violation> for ViolationLine {
+    fn from(line: &Violation) -> Self {
+        Self {
+            change: line.change,
+            client: (&line.client).into(),
+            server: (&line.server).into(),
+            protocol: line.protocol.to_string(),
+            port: line.port,
+            application: line.application.as_deref().map(Into::into),
+            rule: line.rule.as_deref().map(Into::into),
+            enforced: enforced(line.verdict),
+            totals: line.totals.into(),
+            first: timestamp(line.first),
+            last: timestamp(line.last),
+        }
+    }
+}
+
+#[derive(Serialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+struct Violations {
+    /// The latest change first.
+    violations: Vec<ViolationLine>,
+    /// The greatest change there is: `after` it is what is new.
+    change: u64,
+    /// Lines that made room for others.
+    let_go: u64,
+    /// What came faster than it was written down.
+    missed: u64,
+    /// Violations are told of, not stopped.
+    enforcement: &'static str,
+}
+
+impl Violations {
+    fn of(ingest: &Ingest, view: &ViolationsView, asked: &Questions, after: u64) -> Self {
+        let world = ingest.world();
+        let either = |line: &Violation, test: &dyn Fn(&End) -> bool| {
+            test(&line.client) || test(&line.server)
+        };
+        let wants = |line: &&Violation| {
+            line.last >= asked.since
+                && asked
+                    .group
+                    .as_ref()
+                    .is_none_or(|who| either(line, &|end| who.has(&world.groups, end)))
+                && asked.namespace.as_ref().is_none_or(|wanted| {
+                    either(line, &|end| end.endpoint.namespace() == Some(wanted))
+                })
+                && (!asked.external
+                    || either(line, &|end| matches!(*end.endpoint, Endpoint::External { .. })))
+        };
+        let changed = view.changed_since(after);
+        let change = changed.last().map_or(after, |line| line.change);
+        let lines = changed.into_iter().rev().filter(wants).take(asked.limit);
+        Self {
+            violations: lines.map(ViolationLine::from).collect(),
+            change,
+            let_go: view.let_go,
+            missed: ingest.violations_missed(),
+            enforcement: NOT_ENFORCED,
+        }
+    }
+}
+
+/// What was against the rules, the latest first
+///
+/// With `Accept: text/event-stream`: an event `violations` with the same document now, then with the
+/// lines that changed, each with the greatest change as its id; `after`, or the header
+/// `Last-Event-ID`, goes on from there. `end` (`reason`) when one may no longer, or when another
+/// replica leads.
+#[utoipa::path(
+    get, path = "/guard/violations", tag = "guard", params(ViolationParams),
+    responses((status = 200, description = "The latest first", content(
+        (Violations = "application/json"), (String = "text/event-stream")
+    )))
+)]
+async fn violations(
+    State(api): State<Api>,
+    caller: Caller,
+    headers: HeaderMap,
+    Query(asked): Query<ViolationParams>,
+) -> Result<Response, Problem> {
+    caller.may_in_fleet(VIOLATIONS, Verb::List)?;
+    let questions = asked.questions()?;
+    let ingest = ingest(&api)?;
+    let after = asked.after.unwrap_or_default();
+    if !sse::wanted(&headers) {
+        let document = Violations::of(&ingest, &ingest.violations(), &questions, after);
+        return Ok(Json(document).into_response());
+    }
+    let seen = headers.get(LAST_EVENT).and_then(|id| id.to_str().ok()?.parse().ok());
+    let place = sse::open(&api, "violations", "all", access::FLEET)?;
+    let rights = Rights::to(&api, &caller, (access::FLEET, None), VIOLATIONS, Verb::List);
+    let told = seen.unwrap_or(after);
+    let changes = ingest.violation_changes();
+    let follower = Follower { ingest, changes, questions, told, first: true };
+    let active = super::traffic(&api)?.active.clone();
+    let events = stream::unfold(Some((follower, active)), |open| async move {
+        let (mut follower, active) = open?;
+        let (mut terms, mine) = (active.changes(), follower.ingest.clone());
+        // Looked at after subscribing: the term may have ended before.
+        let over = async {
+            while active.ingest().is_some_and(|now| now.is(&mine)) {
+                terms.changed().await;
+            }
+        };
+        tokio::select! {
+            document = follower.next() => {
+                let event = sse::event("violations", &document).id(document.change.to_string());
+                Some((event, Some((follower, active))))
+            }
+            () = over => Some((sse::end("another replica leads now; open it again"), None)),
+        }
+    });
+    Ok(sse::respond(&api, place, rights.guard_events(events)))
+}
+
+/// Tells what changed.
+struct Follower {
+    ingest: Ingest,
+    changes: Changes<ViolationsView>,
+    questions: Questions,
+    /// Up to where.
+    told: u64,
+    first: bool,
+}
+
+impl Follower {
+    /// May be dropped and asked again.
+    async fn next(&mut self) -> Violations {
+        loop {
+            if !self.first {
+                // Then whatever came meanwhile is told at once.
+                tokio::time::sleep(AT_MOST_EVERY).await;
+                self.changes.changed().await;
+            }
+            let view = self.ingest.violations();
+            let document = Violations::of(&self.ingest, &view, &self.questions, self.told);
+            self.told = document.change;
+            if std::mem::take(&mut self.first) || !document.violations.is_empty() {
+                return document;
+            }
+        }
+    }
+}

@@ -1,0 +1,139 @@
+//! What an agent does for traffic on its node: it observes connections, adds them up, and tells a
+//! controller.
+//!
+//! ```text
+//! kernel ──► Watcher (a thread; owns the Sensor) ══ reports, one at a time ══► ControllerSession ──► controller
+//!                                               ◄═ joined, counted, rules ════╝ (a task)
+//! ```
+//!
+//! Invariants: the two wait for each other nowhere: a controller that does not answer leaves the watcher to
+//! add up, and a kernel that does not answer leaves the session its connection. A report is sent until it
+//! is counted; what is sent was saved before, so that a start after a `kill -9` goes on from there.
+
+pub mod client;
+mod conntrack_source;
+mod identity;
+mod metrics;
+pub mod sensor;
+mod session;
+mod watcher;
+
+use std::fmt;
+use std::io;
+use std::net::IpAddr;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use ipnet::IpNet;
+use prometheus_client::registry::Registry;
+use stallproof::{Ledger, Tasks, Watchdog};
+use tokio::sync::mpsc;
+use traffic::ingest::LocalWorkload;
+
+pub use identity::{Identity, IdentityError};
+pub use session::{Authorities, PodIdentity};
+pub use watcher::CannotObserve;
+
+use metrics::Metrics;
+use sensor::Rules;
+use session::ControllerSession;
+use watcher::Watcher;
+
+/// The pods of this node, as its pod network knows them.
+pub trait LocalPods: fmt::Debug + Send + Sync {
+    /// Their names and addresses, in an order that does not depend on how they came.
+    fn workloads(&self) -> Vec<LocalWorkload>;
+    /// The networks that their addresses are from.
+    fn networks(&self) -> Vec<IpNet>;
+}
+
+/// How a node observes and reports.
+#[derive(Debug)]
+pub struct Settings {
+    pub node: String,
+    /// The node's own addresses.
+    pub addresses: fn() -> Vec<IpAddr>,
+    /// The addresses that are configured; if there are none, `addresses` are asked at every joining.
+    pub configured_addresses: Vec<IpAddr>,
+    pub controllers: Vec<String>,
+    pub token_file: Option<PathBuf>,
+    /// How a pod enrols, in place of a token that was made for it.
+    pub pod: Option<PodIdentity>,
+    /// The directory of the sensor's state and of the node's identity.
+    pub dir: PathBuf,
+    /// Whether the kernel is made to track connections where nothing else asks for it.
+    pub track: bool,
+    /// None where another plugin wires the pods.
+    pub pods: Option<Arc<dyn LocalPods>>,
+    /// Whether controllers are told of the pods: where no Kubernetes tells them.
+    pub tell_pods: bool,
+}
+
+/// The process that a node's agent runs in.
+#[derive(Debug)]
+pub struct Process<'a> {
+    pub ledger: &'a Ledger,
+    pub tasks: &'a Tasks,
+    pub watchdog: &'a Watchdog,
+}
+
+/// What the session tells the watcher.
+enum SessionEvent {
+    /// It is about to join; with which incarnation?
+    Joining {
+        answer: tokio::sync::oneshot::Sender<u64>,
+    },
+    /// The incarnation that it joined with is over; this one is known.
+    Outdated {
+        known: u64,
+    },
+    Joined {
+        epoch: u64,
+        interval: std::time::Duration,
+    },
+    /// The connection is over.
+    Parted,
+    Counted {
+        sequence: u64,
+        durable: u64,
+        interval: std::time::Duration,
+    },
+    Rules(Arc<Rules>),
+}
+
+/// Why observing could not begin.
+#[derive(Debug, thiserror::Error)]
+pub enum NotStarted {
+    #[error(transparent)]
+    Observe(#[from] CannotObserve),
+    #[error("the observer's thread cannot be started")]
+    Thread(#[from] io::Error),
+}
+
+/// Begins to observe and to report, until the process's tasks stop.
+pub fn start(
+    settings: Settings,
+    process: &Process<'_>,
+    registry: &mut Registry,
+) -> Result<(), NotStarted> {
+    let metrics = Metrics::default();
+    metrics.register(registry);
+    // One report is under way at a time.
+    let (reports, outbox) = mpsc::channel(1);
+    // Events come one by one and are read several times a second; the session waits where there are more.
+    let (events, heard) = mpsc::channel(16);
+    let watcher = Watcher::open(
+        watcher::Settings {
+            node: settings.node.as_str().into(),
+            file: settings.dir.join("sensor"),
+            track: settings.track,
+            pods: settings.pods.clone(),
+        },
+        metrics.clone(),
+    )?;
+    watcher.start(reports, heard, process.watchdog, process.tasks)?;
+    let session =
+        ControllerSession::new(settings, metrics, process.ledger.clone(), process.tasks.clone());
+    process.tasks.spawn("sense-link", session.run(outbox, events));
+    Ok(())
+}

@@ -1,0 +1,65 @@
+//! What is counted of observing.
+
+use std::sync::atomic::AtomicU64;
+
+use crate::sensor::Counters;
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::gauge::Gauge;
+use prometheus_client::registry::Registry;
+use stallproof::metrics::Histogram;
+
+#[derive(Clone, Debug, Default)]
+pub(super) struct Metrics {
+    flows: Gauge,
+    totals: Gauge,
+    dropped: Gauge,
+    unfollowed: Gauge,
+    pub(super) connected: Gauge,
+    pub(super) counted: Counter<u64, AtomicU64>,
+    pub(super) refused: Counter<u64, AtomicU64>,
+    pub(super) overruns: Counter<u64, AtomicU64>,
+    pub(super) listing: Histogram,
+}
+
+impl Metrics {
+    pub(super) fn register(&self, registry: &mut Registry) {
+        let Self { flows, totals, dropped, unfollowed, connected, .. } = self;
+        for (name, help, gauge) in [
+            ("sense_connections", "Connections that are followed", flows),
+            ("sense_totals", "Running totals that are kept for controllers", totals),
+            ("sense_dropped", "Times that something was seen that will never be told", dropped),
+            (
+                "sense_unfollowed",
+                "Times that a connection found no room to be followed; it is counted at its end",
+                unfollowed,
+            ),
+            ("sense_connected", "Whether a controller has taken this agent in", connected),
+        ] {
+            registry.register(name, help, gauge.clone());
+        }
+        for (name, help, counter) in [
+            ("sense_reports_counted", "Reports that a controller has counted", &self.counted),
+            ("sense_reports_refused", "Reports that were told to come back", &self.refused),
+            (
+                "sense_overruns",
+                "Times that the kernel told of more ends than were read",
+                &self.overruns,
+            ),
+        ] {
+            registry.register(name, help, counter.clone());
+        }
+        registry.register(
+            "sense_listing_seconds",
+            "How long the kernel takes to list its connections",
+            self.listing.clone(),
+        );
+    }
+
+    pub(super) fn show(&self, counters: &Counters) {
+        let set = |gauge: &Gauge, value: u64| gauge.set(i64::try_from(value).unwrap_or(i64::MAX));
+        set(&self.flows, counters.flows as u64);
+        set(&self.totals, counters.totals as u64);
+        set(&self.dropped, counters.dropped.times);
+        set(&self.unfollowed, counters.unfollowed);
+    }
+}

@@ -1,0 +1,511 @@
+//! `Sensor`: what a node's agent has seen, as running totals, until a controller has it.
+//!
+//! ```text
+//! Flow (listed, or at its end) ──► growth since it was last seen ──► total of its conversation
+//!                                                                        │
+//!                            controller ◄── Report, one at a time ◄──────┘ those that changed
+//! ```
+//!
+//! Contract:
+//! - Nothing is counted twice: a connection brings what it has carried since it was last seen. Where
+//!   nothing is lost, everything is counted once: connections are followed while they are listed, and
+//!   bring the rest at their end. One for which there is no room is counted whole at its end.
+//! - What connections carried before the sensor's incarnation began is not counted: an earlier one
+//!   may have.
+//! - Totals keep the contract of [`Report`]s. One report is under way at a time, and is the same
+//!   however often it is sent. Saved before each is sent, a sensor goes on where it was after a
+//!   `kill -9`, in the same incarnation; one that the kernel's table did not survive begins anew.
+//! - Bounded. Past the bounds, what a controller has on disk is forgotten first; what is dropped after
+//!   that is counted, and what is against the rules is dropped last.
+//!
+//! No I/O, no clock: the time is passed in, and may be set back without harm.
+
+use std::collections::HashMap;
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use ipnet::IpNet;
+
+use traffic::conversations::{self, AWAY, Moment, Protocol, Record, Report, Totals};
+
+mod rules;
+mod saved;
+
+pub use rules::Rules;
+
+/// Below are ports that only servers have; from `EPHEMERAL` on, those that systems give to clients.
+const WELL_KNOWN: u16 = 1024;
+const EPHEMERAL: u16 = 32_768;
+/// When there is no room, this part of all totals is forgotten together.
+const PART: usize = 16;
+
+#[derive(Clone, Copy, Debug)]
+pub struct Limits {
+    /// Totals that are kept.
+    pub totals: usize,
+    /// Connections that are followed while they last.
+    pub flows: usize,
+    /// Records of a report.
+    pub records: usize,
+    /// A total that was idle for so long grows no more.
+    pub idle: Duration,
+}
+
+impl Default for Limits {
+    /// At worst some 12 MB of totals and 25 MB of connections.
+    fn default() -> Self {
+        let idle = conversations::Limits::default().idle;
+        Self { totals: 1 << 16, flows: 1 << 18, records: 1 << 12, idle }
+    }
+}
+
+/// A connection, and what it has carried so far, both ways together.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Flow {
+    pub name: FlowName,
+    pub bytes: u64,
+    pub packets: u64,
+    /// It carries no more.
+    pub ended: bool,
+}
+
+/// Which connection. The ends alone do not say: they may be used again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct FlowName {
+    /// The kernel's number for it.
+    pub id: u32,
+    pub zone: u16,
+    pub protocol: Protocol,
+    pub client: IpAddr,
+    pub client_port: u16,
+    /// Who really serves.
+    pub server: IpAddr,
+    pub port: u16,
+    /// If the kernel knows.
+    pub begun: Option<Moment>,
+}
+
+/// Which conversation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Key {
+    pub client: IpAddr,
+    pub server: IpAddr,
+    pub port: u16,
+    pub protocol: Protocol,
+}
+
+#[derive(Debug)]
+pub struct Sensor {
+    agent: Arc<str>,
+    limits: Limits,
+    incarnation: u64,
+    /// When the incarnation began.
+    since: Moment,
+    /// The latest that was passed in.
+    now: Moment,
+    /// Addresses that are this node's; none: all are of interest.
+    scope: Option<Vec<IpNet>>,
+    rules: Option<Arc<Rules>>,
+    flows: HashMap<FlowName, Known>,
+    /// Counts listings.
+    listing: u32,
+    /// There was a whole listing in this incarnation.
+    settled: bool,
+    totals: HashMap<Key, Total>,
+    /// Those that grow no more, and that no controller has on disk.
+    past: Vec<(Key, Total)>,
+    /// Of the last report.
+    sequence: u64,
+    outstanding: Option<Arc<Report>>,
+    epoch: Option<u64>,
+    /// Reports up to this one are on a controller's disk.
+    durable: u64,
+    /// When a controller last said something.
+    heard: Moment,
+    /// Looking for room is of no use before.
+    full_until: Moment,
+    dropped: Dropped,
+    unfollowed: u64,
+}
+
+/// What was seen and will never be told.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Dropped {
+    /// How often it was something.
+    pub times: u64,
+    /// Of which against the rules.
+    pub alarming: u64,
+    pub totals: Totals,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Known {
+    bytes: u64,
+    packets: u64,
+    /// The last listing that had it.
+    listing: u32,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Total {
+    totals: Totals,
+    first: Moment,
+    last: Moment,
+    /// What the last report with it said.
+    told: Totals,
+    /// The number of that report; 0 if there was none.
+    sent: u64,
+    /// It is to be told, again or for the first time.
+    changed: bool,
+    /// It is against the rules.
+    alarming: bool,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counters {
+    pub flows: usize,
+    pub totals: usize,
+    pub dropped: Dropped,
+    /// Times that there was no room to follow a connection; it is counted at its end.
+    pub unfollowed: u64,
+}
+
+impl Sensor {
+    fn new(agent: Arc<str>, incarnation: u64, limits: Limits, now: Moment) -> Self {
+        Self {
+            agent,
+            limits,
+            incarnation,
+            since: now,
+            now,
+            scope: None,
+            rules: None,
+            flows: HashMap::new(),
+            listing: 0,
+            settled: false,
+            totals: HashMap::new(),
+            past: Vec::new(),
+            sequence: 0,
+            outstanding: None,
+            epoch: None,
+            durable: 0,
+            heard: now,
+            full_until: Moment::default(),
+            dropped: Dropped::default(),
+            unfollowed: 0,
+        }
+    }
+
+    /// Of conversations that begin from now on, only those with an end in one of `networks`.
+    pub fn set_scope(&mut self, networks: Option<Vec<IpNet>>) {
+        self.scope = networks;
+    }
+
+    pub fn set_rules(&mut self, rules: Arc<Rules>) {
+        let past = self.past.iter_mut().map(|(key, total)| (&*key, total));
+        for (key, total) in self.totals.iter_mut().chain(past) {
+            total.alarming = rules.violates(key);
+        }
+        self.rules = Some(rules);
+    }
+
+    /// A connection as it is listed, or at its end.
+    pub fn observe(&mut self, flow: &Flow, now: Moment) {
+        self.now = self.now.max(now);
+        let Flow { name, bytes, packets, ended } = flow;
+        let seen = Known { bytes: *bytes, packets: *packets, listing: self.listing };
+        let growth = if let Some(known) = self.flows.get_mut(name) {
+            let before = std::mem::replace(known, seen);
+            if *ended {
+                self.flows.remove(name);
+            }
+            seen.since(before)
+        } else {
+            if !self.concerns(name) {
+                return;
+            }
+            if !ended {
+                if self.flows.len() >= self.limits.flows {
+                    self.unfollowed += 1;
+                    return;
+                }
+                self.flows.insert(*name, seen);
+            }
+            if name.begun.map_or(!self.settled, |begun| begun < self.since) {
+                return;
+            }
+            Totals { bytes: *bytes, packets: *packets, sessions: 1 }
+        };
+        if !growth.is_zero() {
+            self.grow(name.key(), growth);
+        }
+    }
+
+    /// All connections have been observed: those that were not, in this listing and the one before,
+    /// have ended unheard. (The kernel may miss one in a listing while its table is resized.)
+    pub fn listed(&mut self) {
+        let this = self.listing;
+        self.flows.retain(|_, known| this.wrapping_sub(known.listing) < 2);
+        self.listing = this.wrapping_add(1);
+        self.settled = true;
+    }
+
+    /// The incarnation to join a controller with: a new one for who heard of none for [`AWAY`].
+    pub fn joining(&mut self, now: Moment) -> u64 {
+        self.now = self.now.max(now);
+        if self.now.since(self.heard) >= AWAY {
+            self.begin_again(0);
+        }
+        self.incarnation
+    }
+
+    /// A controller knows of the incarnation `known`, which began later, or that this one is over.
+    /// The next is greater than both, whatever the clock says.
+    pub fn outdated(&mut self, known: u64, now: Moment) {
+        self.now = self.now.max(now);
+        self.begin_again(known);
+    }
+
+    /// A controller has taken this agent in. It is told the whole table if it is one that knows
+    /// nothing of it, else what it may have lost.
+    pub fn joined(&mut self, epoch: u64, now: Moment) {
+        self.now = self.now.max(now);
+        self.heard = self.now;
+        if self.epoch.replace(epoch) != Some(epoch) {
+            self.durable = 0;
+        }
+        let durable = self.durable;
+        let past = self.past.iter_mut().map(|(_, total)| total);
+        for total in self.totals.values_mut().chain(past) {
+            total.changed |= total.sent > durable;
+        }
+    }
+
+    /// The report that is under way: to be sent until it is [counted](Self::counted).
+    pub fn outstanding(&self) -> Option<&Arc<Report>> {
+        self.outstanding.as_ref()
+    }
+
+    /// The next report, if none is under way and there is something to tell, or if it is to be sent
+    /// `anyway`. Save before sending it.
+    pub fn report(&mut self, anyway: bool, now: Moment) -> Option<Arc<Report>> {
+        self.now = self.now.max(now);
+        if self.outstanding.is_some() {
+            return None;
+        }
+        self.forget();
+        let sequence = self.sequence + 1;
+        let most = self.limits.records;
+        let past = self.past.iter_mut().map(|(key, total)| (&*key, total));
+        let mut changed: Vec<_> =
+            self.totals.iter_mut().chain(past).filter(|(_, total)| total.changed).collect();
+        if changed.is_empty() && !anyway {
+            return None;
+        }
+        if changed.len() > most {
+            // Who has waited longest comes first.
+            let order = |total: &Total| (!total.alarming, total.sent, total.first);
+            changed.select_nth_unstable_by_key(most, |(_, total)| order(total));
+            changed.truncate(most);
+        }
+        let records = changed.into_iter().map(|(key, total)| {
+            total.changed = false;
+            total.sent = sequence;
+            total.told = total.totals;
+            total.record(key)
+        });
+        let records = records.collect();
+        self.sequence = sequence;
+        let (agent, incarnation) = (Arc::clone(&self.agent), self.incarnation);
+        let report = Arc::new(Report { agent, incarnation, sequence, records });
+        self.outstanding = Some(Arc::clone(&report));
+        Some(report)
+    }
+
+    /// A controller has counted a report, and has those up to `durable` on disk. Says whether there
+    /// is more to tell than one report could hold.
+    pub fn counted(&mut self, sequence: u64, durable: u64, now: Moment) -> bool {
+        self.now = self.now.max(now);
+        self.heard = self.now;
+        let Some(report) = self.outstanding.take_if(|report| report.sequence == sequence) else {
+            return false;
+        };
+        self.durable = self.durable.max(durable.min(sequence));
+        report.records.len() >= self.limits.records
+    }
+
+    pub fn counters(&self) -> Counters {
+        Counters {
+            flows: self.flows.len(),
+            totals: self.totals.len() + self.past.len(),
+            dropped: self.dropped,
+            unfollowed: self.unfollowed,
+        }
+    }
+
+    fn grow(&mut self, key: Key, growth: Totals) {
+        let (now, idle) = (self.now, self.limits.idle);
+        if let Some(total) = self.totals.get_mut(&key) {
+            if now.since(total.last) < idle {
+                total.totals += growth;
+                total.last = now;
+                total.changed = true;
+                return;
+            }
+            let over = *total;
+            self.totals.remove(&key);
+            if !over.is_on_disk(self.durable) {
+                self.past.push((key, over));
+            }
+        }
+        let alarming = self.rules.as_ref().is_some_and(|rules| rules.violates(&key));
+        if self.totals.len() + self.past.len() >= self.limits.totals && !self.make_room(alarming) {
+            self.dropped.add(growth, alarming);
+            return;
+        }
+        let total = Total {
+            totals: growth,
+            first: now,
+            last: now,
+            told: Totals::ZERO,
+            sent: 0,
+            changed: true,
+            alarming,
+        };
+        self.totals.insert(key, total);
+    }
+
+    /// Forgets the oldest totals that a controller has on disk; where there are none, for one that is
+    /// alarming, those that are not.
+    fn make_room(&mut self, alarming: bool) -> bool {
+        if self.now < self.full_until && !alarming {
+            return false;
+        }
+        let durable = self.durable;
+        if self.forget_oldest(|total| total.is_on_disk(durable)) {
+            return true;
+        }
+        self.full_until = Moment(self.now.0 + 1000);
+        alarming && self.forget_oldest(|total| !total.alarming)
+    }
+
+    fn forget_oldest(&mut self, may: impl Fn(&Total) -> bool) -> bool {
+        // The next beginning of a key must lie in another second.
+        let second = self.now.seconds();
+        let may = |total: &Total| may(total) && total.first.seconds() < second;
+        let age = |key: &Key, total: &Total| (total.last, total.first, *key);
+        let past = self.past.iter().map(|(key, total)| (key, total));
+        let all = self.totals.iter().chain(past);
+        let mut ages: Vec<_> =
+            all.filter(|(_, total)| may(total)).map(|(key, total)| age(key, total)).collect();
+        let count = ages.len().min(self.limits.totals.div_ceil(PART));
+        let Some(last) = count.checked_sub(1) else { return false };
+        let oldest = *ages.select_nth_unstable(last).1;
+        let dropped = &mut self.dropped;
+        let mut stays = |key: &Key, total: &Total| {
+            let goes = may(total) && age(key, total) <= oldest;
+            if goes {
+                dropped.add(total.totals.growth(total.told), total.alarming);
+            }
+            !goes
+        };
+        self.totals.retain(|key, total| stays(key, total));
+        self.past.retain(|(key, total)| stays(key, total));
+        true
+    }
+
+    /// What is idle and on a controller's disk.
+    fn forget(&mut self) {
+        let (now, idle, durable) = (self.now, self.limits.idle, self.durable);
+        self.past.retain(|(_, total)| !total.is_on_disk(durable));
+        self.totals.retain(|_, total| !total.is_on_disk(durable) || now.since(total.last) < idle);
+    }
+
+    /// Connections are followed on; totals begin at zero.
+    fn begin_again(&mut self, known: u64) {
+        for total in self.totals.values().chain(self.past.iter().map(|(_, total)| total)) {
+            self.dropped.add(total.totals.growth(total.told), total.alarming);
+        }
+        self.incarnation = self.now.0.max(self.incarnation.max(known).saturating_add(1));
+        self.totals.clear();
+        self.past.clear();
+        self.outstanding = None;
+        self.epoch = None;
+        self.heard = self.now;
+        (self.sequence, self.durable) = (0, 0);
+    }
+
+    /// Whether a conversation is one between ends that can be told apart, and one of them is ours.
+    fn concerns(&self, name: &FlowName) -> bool {
+        let ends = [name.client, name.server];
+        let ours = |scope: &Vec<IpNet>| {
+            scope.iter().any(|network| ends.iter().any(|end| network.contains(end)))
+        };
+        ends.iter().all(is_somebody) && self.scope.as_ref().is_none_or(ours)
+    }
+}
+
+/// Not a group, nor an address that means somebody else elsewhere.
+fn is_somebody(address: &IpAddr) -> bool {
+    let shared = match address {
+        IpAddr::V4(v4) => v4.is_broadcast(),
+        IpAddr::V6(v6) => v6.is_unicast_link_local(),
+    };
+    !(shared || address.is_loopback() || address.is_multicast() || address.is_unspecified())
+}
+
+impl FlowName {
+    /// One that seems to go from a well-known port to one that systems give to clients was not seen
+    /// from its beginning: its first packet here was an answer.
+    fn key(&self) -> Key {
+        let Self { protocol, client, client_port, server, port, .. } = *self;
+        if client_port != 0 && client_port < WELL_KNOWN && port >= EPHEMERAL {
+            return Key { client: server, server: client, port: client_port, protocol };
+        }
+        Key { client, server, port, protocol }
+    }
+}
+
+impl Dropped {
+    fn add(&mut self, growth: Totals, alarming: bool) {
+        if !growth.is_zero() {
+            self.times += 1;
+            self.alarming += u64::from(alarming);
+            self.totals += growth;
+        }
+    }
+}
+
+impl Known {
+    /// Counters that are behind were set to zero by somebody: all there is came since.
+    fn since(self, before: Self) -> Totals {
+        if self.bytes < before.bytes || self.packets < before.packets {
+            return Totals { bytes: self.bytes, packets: self.packets, sessions: 0 };
+        }
+        let (bytes, packets) = (self.bytes - before.bytes, self.packets - before.packets);
+        Totals { bytes, packets, sessions: 0 }
+    }
+}
+
+impl Total {
+    fn is_on_disk(&self, durable: u64) -> bool {
+        !self.changed && self.sent <= durable
+    }
+
+    fn record(&self, key: &Key) -> Record {
+        Record {
+            client: key.client,
+            server: key.server,
+            port: key.port,
+            protocol: key.protocol,
+            application: None,
+            totals: self.totals,
+            first: self.first,
+            last: self.last,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,360 @@
+//! The task that has a controller: joins one, sends it reports, and brings back what it says.
+//!
+//! Contract: a report is sent until it is counted, to whichever controller there is. A controller
+//! that refuses, hangs or is gone costs waiting, never longer than a minute at a time.
+
+use std::convert::Infallible;
+use std::io::ErrorKind;
+use std::net::IpAddr;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::ConfigMap;
+use objects::kinds::GroupMode;
+use objects::{Id, Objects};
+use pki::published::published;
+use protocol::Batch;
+use stallproof::backoff::Curve;
+use stallproof::ledger::Outcome;
+use stallproof::{Backoff, Deadline, Ledger, Map, Tasks};
+use tokio::sync::{mpsc, oneshot};
+use tracing::{info, warn};
+use traffic::agents::{Dropped, JoinFacts};
+use traffic::ingest::{LocalWorkload, Shipped};
+
+use crate::client::{Answer, Client, ClientError, Endpoint, Reporting};
+use crate::identity::{Identity, IdentityError};
+use crate::metrics::Metrics;
+use crate::sensor::Rules;
+use crate::watcher::Outgoing;
+use crate::{SessionEvent, Settings, conntrack_source};
+
+const CURVE: Curve = Curve { first: Duration::from_millis(500), most: Duration::from_secs(60) };
+/// For all addresses together.
+const JOIN: Duration = Duration::from_secs(30);
+const ASK: Duration = Duration::from_secs(10);
+/// A controller refuses what it cannot count in time; this is for one that hangs.
+const ANSWER: Duration = Duration::from_secs(30);
+/// How soon to look again for an authority that nobody has published.
+const NOT_YET: Duration = Duration::from_secs(2);
+/// How often to see whether the certificate is to be renewed.
+const RENEW: Duration = Duration::from_secs(60);
+
+#[derive(Debug)]
+pub(crate) struct ControllerSession {
+    settings: Settings,
+    metrics: Metrics,
+    ledger: Ledger,
+    tasks: Tasks,
+}
+
+/// How a pod enrols.
+#[derive(Debug)]
+pub struct PodIdentity {
+    /// A token of its service account; the kubelet replaces it.
+    pub token_file: PathBuf,
+    pub authorities: Authorities,
+}
+
+/// Where it is told by which authority a controller is known.
+#[derive(Debug)]
+pub enum Authorities {
+    File(PathBuf),
+    /// A ConfigMap.
+    Store(Objects, Id),
+}
+
+/// What outlives a connection.
+struct Kept {
+    backoff: Backoff,
+    shipped: Shipped,
+    /// The identity was not taken: the token, where there is one, may give another.
+    denied: bool,
+}
+
+/// The watcher has ended: so does the agent.
+fn gone() -> ClientError {
+    ClientError::Over("nothing is observed any more".to_owned())
+}
+
+impl ControllerSession {
+    pub(crate) fn new(settings: Settings, metrics: Metrics, ledger: Ledger, tasks: Tasks) -> Self {
+        Self { settings, metrics, ledger, tasks }
+    }
+
+    pub(crate) async fn run(
+        self,
+        mut outbox: mpsc::Receiver<Outgoing>,
+        events: mpsc::Sender<SessionEvent>,
+    ) {
+        let stop = self.tasks.stopping();
+        let shipped = Shipped {
+            version: 0,
+            rules: Map::new(),
+            groups: Map::new(),
+            mode: GroupMode::Discover,
+        };
+        let mut kept = Kept { backoff: Backoff::new(CURVE), shipped, denied: false };
+        let mut said = String::new();
+        loop {
+            let session = self.session(&mut kept, &mut outbox, &events);
+            let Some(Err(error)) = stop.bound(session).await else { return };
+            self.metrics.connected.set(0);
+            if events.send(SessionEvent::Parted).await.is_err() {
+                return;
+            }
+            kept.denied = matches!(error, ClientError::Denied(_));
+            if let ClientError::Outdated { known, .. } = &error
+                && events.send(SessionEvent::Outdated { known: *known }).await.is_err()
+            {
+                return;
+            }
+            let (wait, is_first) = match &error {
+                // Who says when is not one that fails.
+                ClientError::ComeBack { after, .. } => (*after, false),
+                _ => {
+                    let failed = kept.backoff.failed();
+                    (failed.wait, failed.attempt == 1)
+                }
+            };
+            let why = error.to_string();
+            // Once for each reason in a row; the rest is in the metrics.
+            if why != said || is_first {
+                warn!(
+                    error = why,
+                    "no controller has what this node sees; it is kept, and tried again"
+                );
+                said = why;
+            }
+            if stop.bound(tokio::time::sleep(wait)).await.is_none() {
+                return;
+            }
+        }
+    }
+
+    /// One joining, until something ends it.
+    async fn session(
+        &self,
+        kept: &mut Kept,
+        outbox: &mut mpsc::Receiver<Outgoing>,
+        events: &mpsc::Sender<SessionEvent>,
+    ) -> Result<Infallible, ClientError> {
+        let identity = self.identity(kept.denied).await?;
+        let (answer, incarnation) = oneshot::channel();
+        events.send(SessionEvent::Joining { answer }).await.map_err(|_| gone())?;
+        let incarnation = incarnation.await.map_err(|_| gone())?;
+        let endpoint =
+            Endpoint { addresses: self.settings.controllers.clone(), identity: identity.clone() };
+        let local = local_addresses().await;
+        let facts = self.facts(incarnation, local.clone());
+        // Boxed, as enrolling is: a handshake is large, and is over soon.
+        let joining = Client::join(&endpoint, &facts, &self.tasks, Deadline::after(JOIN));
+        let (client, joined) = Box::pin(joining).await?;
+        let mut reporting = client.report(Deadline::after(ASK)).await?;
+        let mut rules = client.rules(kept.shipped.version, Deadline::after(ASK)).await?;
+        kept.backoff.succeeded();
+        self.metrics.connected.set(1);
+        info!(controller = %client.address, "a controller takes what this node sees");
+        let (epoch, interval) = (joined.epoch, joined.interval);
+        events.send(SessionEvent::Joined { epoch, interval }).await.map_err(|_| gone())?;
+        // None is none that this controller knows of.
+        let mut told = None;
+        let mut renewal = tokio::time::interval(RENEW);
+        loop {
+            tokio::select! {
+                outgoing = outbox.recv() => {
+                    let outgoing = outgoing.ok_or_else(gone)?;
+                    // Of a joining before.
+                    if outgoing.report.incarnation != incarnation {
+                        continue;
+                    }
+                    // A bridge, or the wire of a first pod, is told by joining again, before
+                    // anything is told of it; then this report is sent again.
+                    if local_addresses().await.iter().any(|address| !local.contains(address)) {
+                        return Err(ClientError::Over("the node has more addresses".to_owned()));
+                    }
+                    let word = self.deliver(&mut reporting, &outgoing, &mut told).await?;
+                    events.send(word).await.map_err(|_| gone())?;
+                }
+                change = rules.next() => {
+                    change?.apply(&mut kept.shipped);
+                    let rules = Arc::new(Rules::new(&kept.shipped));
+                    events.send(SessionEvent::Rules(rules)).await.map_err(|_| gone())?;
+                }
+                _ = renewal.tick() => {
+                    let aged = identity.as_ref().filter(|it| it.is_aged(Timestamp::now()));
+                    if let Some(identity) = aged {
+                        client.renew(identity, Deadline::after(ASK)).await?;
+                        return Err(ClientError::Over("its certificate was renewed".to_owned()));
+                    }
+                }
+            }
+        }
+    }
+
+    /// Sends a report until it is counted.
+    async fn deliver(
+        &self,
+        reporting: &mut Reporting,
+        outgoing: &Outgoing,
+        told: &mut Option<Vec<LocalWorkload>>,
+    ) -> Result<SessionEvent, ClientError> {
+        let Outgoing { report, dropped, overruns } = outgoing;
+        let sequence = report.sequence;
+        let pods = self.settings.pods.as_ref().filter(|_| self.settings.tell_pods);
+        let workloads = pods.map(|pods| pods.workloads());
+        let batch = Batch {
+            incarnation: report.incarnation,
+            sequence,
+            records: report.records.clone(),
+            dropped: Dropped {
+                totals: dropped.times,
+                violations: dropped.alarming,
+                overruns: *overruns,
+            },
+            workloads: workloads.clone().filter(|_| workloads != *told),
+        };
+        let op =
+            self.ledger.begin("sense-report", sequence.to_string(), self.settings.node.clone());
+        loop {
+            reporting.send(&batch).await?;
+            let answer = Deadline::after(ANSWER).bound(reporting.next()).await;
+            let late = |_| ClientError::Over("a report was not answered in time".to_owned());
+            match answer.map_err(late)?? {
+                Answer::Counted { durable, interval, .. } => {
+                    op.finish(Outcome::Done);
+                    self.metrics.counted.inc();
+                    *told = workloads;
+                    return Ok(SessionEvent::Counted { sequence, durable, interval });
+                }
+                Answer::ComeBack { after } => {
+                    self.metrics.refused.inc();
+                    tokio::time::sleep(after).await;
+                }
+            }
+        }
+    }
+
+    /// Who this node is: what it was certified as, or is with its token now; none for a controller on
+    /// loopback.
+    async fn identity(&self, denied: bool) -> Result<Option<Identity>, ClientError> {
+        let unusable = |error: IdentityError| match error {
+            IdentityError::Controller(error) => error,
+            other => ClientError::Denied(stallproof::sentence(&other)),
+        };
+        let known = match Identity::open(&self.identity_dir()) {
+            // Another is to be had.
+            Err(IdentityError::Unreadable { .. }) if self.settings.pod.is_some() => None,
+            opened => opened.map_err(unusable)?,
+        };
+        let usable = known.as_ref().is_some_and(|it| !denied && !it.has_expired(Timestamp::now()));
+        if let Some(pod) = self.settings.pod.as_ref().filter(|_| !usable) {
+            let identity = Box::pin(self.enrol_pod(pod)).await?.map_err(unusable)?;
+            info!(node = self.settings.node, until = %identity.until(), "this node is enrolled");
+            return Ok(Some(identity));
+        }
+        let Some(file) = self.settings.token_file.as_ref().filter(|_| !usable) else {
+            return Ok(known);
+        };
+        let token = match std::fs::read_to_string(file) {
+            Ok(token) => token,
+            // It was for the first time, and may be gone.
+            Err(_) if known.is_some() => return Ok(known),
+            Err(error) => {
+                let file = file.display();
+                return Err(ClientError::Denied(format!("the token in {file}: {error}")));
+            }
+        };
+        let Settings { controllers, node, .. } = &self.settings;
+        let (dir, deadline) = (self.identity_dir(), Deadline::after(JOIN));
+        let enrolled =
+            Identity::enrol(controllers, token.trim(), node, &dir, &self.tasks, deadline);
+        let identity = Box::pin(enrolled).await.map_err(unusable)?;
+        info!(node, until = %identity.until(), "this node is enrolled");
+        Ok(Some(identity))
+    }
+
+    async fn enrol_pod(
+        &self,
+        pod: &PodIdentity,
+    ) -> Result<Result<Identity, IdentityError>, ClientError> {
+        let authorities = pod.authorities.read().await?;
+        let file = pod.token_file.display();
+        let token = std::fs::read_to_string(&pod.token_file)
+            .map_err(|error| ClientError::Denied(format!("the token in {file}: {error}")))?;
+        let Settings { controllers, node, .. } = &self.settings;
+        let (token, dir, deadline) = (token.trim(), self.identity_dir(), Deadline::after(JOIN));
+        Ok(Identity::enrol_pod(controllers, token, &authorities, node, &dir, &self.tasks, deadline)
+            .await)
+    }
+
+    fn identity_dir(&self) -> PathBuf {
+        self.settings.dir.join("agent")
+    }
+
+    fn facts(&self, incarnation: u64, local_addresses: Vec<IpAddr>) -> JoinFacts {
+        let addresses = match self.settings.configured_addresses.as_slice() {
+            [] => (self.settings.addresses)(),
+            given => given.to_vec(),
+        };
+        let machine = rustix::system::sysinfo();
+        let cores = std::thread::available_parallelism().map_or(0, usize::from);
+        JoinFacts {
+            node: self.settings.node.clone(),
+            incarnation,
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            kernel: rustix::system::uname().release().to_string_lossy().into_owned(),
+            cores: u32::try_from(cores).unwrap_or(u32::MAX),
+            memory: machine.totalram.saturating_mul(machine.mem_unit.into()),
+            addresses,
+            local_addresses,
+        }
+    }
+}
+
+/// The addresses of all interfaces of this node; none where they cannot be read.
+async fn local_addresses() -> Vec<IpAddr> {
+    // A node may have hundreds of interfaces.
+    match tokio::task::spawn_blocking(conntrack_source::local).await {
+        Ok(Ok(local)) => local,
+        Ok(Err(error)) => {
+            warn!(%error, "the addresses of the node's interfaces cannot be read");
+            Vec::new()
+        }
+        Err(_) => Vec::new(),
+    }
+}
+
+impl Authorities {
+    /// PEM. It is there once a controller leads.
+    async fn read(&self) -> Result<String, ClientError> {
+        let (found, place) = match self {
+            Self::File(file) => match std::fs::read_to_string(file) {
+                Ok(text) => (Some(text), file.display().to_string()),
+                Err(error) if error.kind() == ErrorKind::NotFound => {
+                    (None, file.display().to_string())
+                }
+                Err(error) => {
+                    let file = file.display();
+                    return Err(ClientError::Denied(format!("the authority in {file}: {error}")));
+                }
+            },
+            Self::Store(objects, id) => {
+                let found = objects.get::<ConfigMap>(id, Deadline::after(ASK)).await;
+                let found = found
+                    .map_err(|error| ClientError::Unreachable(stallproof::sentence(&error)))?;
+                let text = found.as_ref().and_then(published).map(str::to_owned);
+                (text, format!("the ConfigMap {id}"))
+            }
+        };
+        found.filter(|text| !text.is_empty()).ok_or_else(|| {
+            let why = format!("the agents' authority is not in {place} yet: no controller leads");
+            ClientError::ComeBack { after: NOT_YET, why }
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,304 @@
+//! The thread that asks the kernel, adds up, and says what there is to tell.
+//!
+//! Contract: what is posted was saved before, so that a start after a `kill -9` goes on from there.
+//! Nothing here waits for the network.
+
+use std::fs::{self, DirBuilder, OpenOptions};
+use std::io::{self, Write};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use crate::sensor::{Dropped, Limits, Sensor};
+use kernel::conntrack::{self, EndEvents, Table};
+use kernel::netlink::Netlink;
+use stallproof::watchdog::Severity;
+use stallproof::{Tasks, Watchdog};
+use tokio::sync::{mpsc, oneshot};
+use tracing::{error, info, warn};
+use traffic::conversations::{Moment, Report};
+
+use crate::metrics::Metrics;
+use crate::{LocalPods, SessionEvent, conntrack_source};
+
+/// How long to wait for connections to end before looking at what else there is to do.
+const WAKE: Duration = Duration::from_millis(200);
+/// Until a controller says otherwise.
+const INTERVAL: Duration = Duration::from_secs(5);
+/// A controller hears from us at least so often, half the time that it allows.
+const QUIET: Duration = Duration::from_secs(30);
+/// Listing takes no more than this part of the time.
+const SHARE: u32 = 20;
+/// After ends were lost the table is listed, but not more often than this.
+const SOONEST: Duration = Duration::from_secs(1);
+
+#[derive(Debug)]
+pub(super) struct Settings {
+    pub(super) node: Arc<str>,
+    /// Where the sensor is saved.
+    pub(super) file: PathBuf,
+    pub(super) track: bool,
+    pub(super) pods: Option<Arc<dyn LocalPods>>,
+}
+
+/// For the link.
+#[derive(Debug)]
+pub(super) struct Outgoing {
+    pub(super) report: Arc<Report>,
+    pub(super) dropped: Dropped,
+    pub(super) overruns: u64,
+}
+
+/// Why connections cannot be observed here.
+#[derive(Debug, thiserror::Error)]
+pub enum CannotObserve {
+    #[error(transparent)]
+    Accounts(#[from] conntrack::AccountingError),
+    #[error("connections cannot be observed: {doing}")]
+    Denied { doing: String, source: io::Error },
+}
+
+pub(super) struct Watcher {
+    settings: Settings,
+    metrics: Metrics,
+    place: String,
+    sensor: Sensor,
+    table: Table,
+    ends: EndEvents,
+    netlink: Netlink,
+    interval: Duration,
+    connected: bool,
+    /// The link has the report that is under way.
+    posted: bool,
+    list_at: Instant,
+    listed_at: Instant,
+    report_at: Instant,
+    reported_at: Instant,
+    /// What is wrong now, to be said once.
+    wrong: Option<String>,
+}
+
+impl Watcher {
+    /// Everything that could be refused is done here, before the agent says that it is up.
+    pub(super) fn open(settings: Settings, metrics: Metrics) -> Result<Self, CannotObserve> {
+        conntrack::enable_accounting()?;
+        let denied = |doing: &str, source: io::Error| CannotObserve::Denied {
+            doing: doing.to_owned(),
+            source,
+        };
+        if settings.track {
+            conntrack::enable_tracking()
+                .map_err(|e| denied("the kernel does not track them for us (guard.track)", e))?;
+        }
+        // Before the first listing: what ends in between is heard.
+        let ends = EndEvents::open().map_err(|e| denied("no netfilter socket", e))?;
+        let table = Table::open().map_err(|e| denied("no netfilter socket", e))?;
+        let netlink = Netlink::open().map_err(|e| denied("no netlink socket", e))?;
+        let place = conntrack_source::name().map_err(|e| denied("which boot this is", e))?;
+        let saved = match fs::read(&settings.file) {
+            Ok(saved) => Some(saved),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => None,
+            Err(error) => return Err(denied(&settings.file.display().to_string(), error)),
+        };
+        let (node, limits) = (Arc::clone(&settings.node), Limits::default());
+        let sensor = Sensor::begin(node, &place, saved.as_deref(), limits, Moment::now());
+        let now = Instant::now();
+        Ok(Self {
+            settings,
+            metrics,
+            place,
+            sensor,
+            table,
+            ends,
+            netlink,
+            interval: INTERVAL,
+            connected: false,
+            posted: false,
+            list_at: now,
+            listed_at: now,
+            report_at: now,
+            reported_at: now,
+            wrong: None,
+        })
+    }
+
+    /// Runs on a thread of its own until `tasks` stop; they wait for it.
+    pub(super) fn start(
+        mut self,
+        reports: mpsc::Sender<Outgoing>,
+        mut events: mpsc::Receiver<SessionEvent>,
+        watchdog: &Watchdog,
+        tasks: &Tasks,
+    ) -> io::Result<()> {
+        let beacon = watchdog.beacon("sense", Severity::Noted);
+        let stop = tasks.stopping();
+        let (ended, end) = oneshot::channel::<()>();
+        std::thread::Builder::new().name("sense".to_owned()).spawn(move || {
+            loop {
+                let stopped = stop.is_stopped();
+                while let Ok(event) = events.try_recv() {
+                    self.hear(event);
+                }
+                if stopped {
+                    break;
+                }
+                let owed = beacon.owe();
+                let looked = self.look();
+                self.say(looked);
+                self.tell(&reports);
+                drop(owed);
+            }
+            self.leave();
+            let _ = ended.send(());
+        })?;
+        tasks.spawn("sense", async move {
+            if end.await.is_err() {
+                error!("connections are no longer observed: the thread has panicked");
+            }
+        });
+        Ok(())
+    }
+
+    fn hear(&mut self, event: SessionEvent) {
+        let now = Moment::now();
+        match event {
+            SessionEvent::Joining { answer } => {
+                // If nobody waits for it any more, it is asked again.
+                let _ = answer.send(self.sensor.joining(now));
+            }
+            SessionEvent::Outdated { known } => self.sensor.outdated(known, now),
+            SessionEvent::Joined { epoch, interval } => {
+                self.sensor.joined(epoch, now);
+                (self.connected, self.posted, self.interval) = (true, false, interval);
+                (self.list_at, self.report_at) = (Instant::now(), Instant::now());
+            }
+            SessionEvent::Parted => (self.connected, self.posted) = (false, false),
+            SessionEvent::Counted { sequence, durable, interval } => {
+                if self.sensor.counted(sequence, durable, now) {
+                    self.report_at = Instant::now();
+                }
+                self.interval = interval;
+            }
+            SessionEvent::Rules(rules) => self.sensor.set_rules(rules),
+        }
+    }
+
+    fn look(&mut self) -> io::Result<()> {
+        self.read(WAKE)?;
+        if Instant::now() < self.list_at {
+            return Ok(());
+        }
+        // Whatever comes of it, not again at once.
+        self.list_at = Instant::now() + self.interval;
+        if let Some(pods) = &self.settings.pods {
+            let own =
+                conntrack_source::own(&mut self.netlink, &**pods).map_err(io::Error::other)?;
+            self.sensor.set_scope(Some(own));
+        }
+        let (began, now) = (Instant::now(), Moment::now());
+        let Self { table, sensor, .. } = self;
+        if table.list(|entry| sensor.observe(&conntrack_source::flow(&entry, false), now))? {
+            sensor.listed();
+        }
+        let took = began.elapsed();
+        self.metrics.listing.observe(took);
+        self.listed_at = Instant::now();
+        self.list_at = self.listed_at + self.interval.max(took * SHARE);
+        self.read(Duration::ZERO)?;
+        self.metrics.show(&self.sensor.counters());
+        if !self.connected {
+            self.save();
+        }
+        Ok(())
+    }
+
+    fn read(&mut self, wait: Duration) -> io::Result<()> {
+        let Self { ends, sensor, .. } = self;
+        let heard = ends.read(wait, |entry| {
+            sensor.observe(&conntrack_source::flow(&entry, true), Moment::now());
+        })?;
+        if heard.lost {
+            self.metrics.overruns.inc();
+            self.list_at = self.list_at.min(self.listed_at + SOONEST);
+        }
+        Ok(())
+    }
+
+    fn tell(&mut self, reports: &mpsc::Sender<Outgoing>) {
+        if !self.connected {
+            return;
+        }
+        if self.sensor.outstanding().is_none() && Instant::now() >= self.report_at {
+            self.report_at = Instant::now() + self.interval;
+            let quiet = self.reported_at.elapsed() >= QUIET;
+            if self.sensor.report(quiet, Moment::now()).is_some() {
+                self.save();
+                (self.reported_at, self.posted) = (Instant::now(), false);
+            }
+        }
+        let report = self.sensor.outstanding().filter(|_| !self.posted).cloned();
+        if let Some(report) = report {
+            let dropped = self.sensor.counters().dropped;
+            let overruns = self.metrics.overruns.get();
+            // No room: the link has not looked yet.
+            self.posted = reports.try_send(Outgoing { report, dropped, overruns }).is_ok();
+        }
+    }
+
+    /// The last look: what is saved is where the next start goes on.
+    fn leave(&mut self) {
+        self.list_at = Instant::now();
+        if let Err(error) = self.look() {
+            warn!(%error, "connections cannot be observed");
+        }
+        self.save();
+        if self.settings.track
+            && let Err(error) = conntrack::disable_tracking()
+        {
+            warn!(%error, "the nftables table fairlead is left behind");
+        }
+    }
+
+    fn save(&mut self) {
+        let saved = self.sensor.save(&self.place);
+        if let Err(error) = write(&self.settings.file, &saved) {
+            let file = self.settings.file.display();
+            warn!(%file, %error, "what was seen is not saved: a kill would lose some of it");
+        }
+    }
+
+    /// Once when it begins and once when it is over.
+    fn say(&mut self, looked: io::Result<()>) {
+        match looked {
+            Ok(()) => {
+                if self.wrong.take().is_some() {
+                    info!("connections are observed again");
+                }
+            }
+            Err(error) => {
+                let wrong = stallproof::sentence(&error);
+                if self.wrong.as_ref() != Some(&wrong) {
+                    warn!(error = wrong, "connections cannot be observed");
+                    self.wrong = Some(wrong);
+                }
+                std::thread::sleep(WAKE);
+            }
+        }
+    }
+}
+
+/// Whole or not at all, as far as this process can be killed; see `Sensor::save` for why no more.
+fn write(file: &std::path::Path, bytes: &[u8]) -> io::Result<()> {
+    if let Some(dir) = file.parent() {
+        DirBuilder::new().recursive(true).mode(0o700).create(dir)?;
+    }
+    let draft = file.with_extension("new");
+    let mut open = OpenOptions::new();
+    open.write(true).create(true).truncate(true).mode(0o600);
+    open.open(&draft)?.write_all(bytes)?;
+    fs::rename(&draft, file)
+}
+
+#[cfg(test)]
+mod tests;

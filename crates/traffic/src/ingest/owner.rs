@@ -1,0 +1,230 @@
+//! `Owner`: the thread that writes one shard, and the [`ShardHandle`] at which work is left for it.
+//!
+//! Contract:
+//! - What waits is bounded in bytes; who finds no room is refused at once. Whoever waits for an
+//!   answer waits for this shard alone.
+//! - While the thread works it is on the ledger as `shard`, by its number, with the step it is in:
+//!   one that hangs is late after [`LATE`].
+//! - A tick publishes what changed, and ages a part of the table: all of it within [`ROUND`] ticks.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use parking_lot::Mutex;
+use stallproof::ledger::Outcome;
+use stallproof::{Ledger, OpId, Snapshot};
+use tokio::sync::{mpsc, oneshot};
+
+use super::learner;
+use super::metrics::Metrics;
+use super::room::{Room, Taken};
+use crate::conversations::{Applied, Batch, Judge, Moment, Shard};
+
+/// Of all shards together: half a million records, which are counted in less than a second.
+pub(super) const WAITING: usize = 64 << 20;
+/// What a batch is taken to weigh beside its records; so the queue is never full before its room.
+const LEAST: usize = 1 << 10;
+/// A record with its part of what it points at.
+const RECORD: usize = 160;
+/// Ticks, saves and agents that left, which have no room of their own.
+const SPARE: usize = 256;
+/// The longest piece of work, saving half a million rows, takes a fraction of this.
+pub(super) const LATE: Duration = Duration::from_secs(3);
+/// Ticks in which the whole table is looked at, and the least of it in one.
+const ROUND: usize = 120;
+const PLACES: usize = 4096;
+
+pub(super) const KIND: &str = "shard";
+const TENANT: &str = "guard";
+
+pub(super) enum Message {
+    Count {
+        batch: Batch,
+        taken: Taken,
+        /// None: nobody waits, because nothing is in it.
+        answer: Option<oneshot::Sender<Answer>>,
+    },
+    Forget(Arc<str>),
+    Tick,
+    Save(oneshot::Sender<Vec<u8>>),
+    Close,
+}
+
+/// What became of a batch.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Answer {
+    pub(super) refused: usize,
+    pub(super) outdated: Option<u64>,
+}
+
+/// Where work is left for an owner. Clones are the same handle.
+#[derive(Clone, Debug)]
+pub(super) struct ShardHandle {
+    pub(super) number: usize,
+    queue: mpsc::Sender<Message>,
+    room: Arc<Room>,
+    /// A tick waits already.
+    ticking: Arc<AtomicBool>,
+    /// Written by the owner at both ends of each piece of work.
+    working: Arc<Mutex<Option<Working>>>,
+}
+
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Working {
+    pub(super) op: OpId,
+    pub(super) since: Instant,
+}
+
+/// What an owner has beside its shard.
+pub(super) struct Tools {
+    pub(super) ledger: Ledger,
+    pub(super) judge: Snapshot<Arc<dyn Judge>>,
+    pub(super) learner: learner::LearnerHandle,
+    pub(super) metrics: Metrics,
+}
+
+struct Owner {
+    shard: Shard,
+    number: usize,
+    tools: Tools,
+    /// The generation of the rules that the shard goes by.
+    judged: u64,
+    ticking: Arc<AtomicBool>,
+    working: Arc<Mutex<Option<Working>>>,
+}
+
+/// Gives the shard to a thread. The second is told when that has ended: false by a panic.
+pub(super) fn start(
+    shard: Shard,
+    number: usize,
+    room: usize,
+    tools: Tools,
+) -> std::io::Result<(ShardHandle, oneshot::Receiver<bool>)> {
+    let (queue, work) = mpsc::channel(room / LEAST + SPARE);
+    let (ticking, working) = (Arc::default(), Arc::default());
+    let handle = ShardHandle { number, queue, room: Room::new(room), ticking, working };
+    let (ticking, working) = (Arc::clone(&handle.ticking), Arc::clone(&handle.working));
+    tools.ledger.expect(KIND, LATE);
+    let mut owner = Owner { shard, number, tools, judged: 0, ticking, working };
+    let (ended, end) = oneshot::channel();
+    thread::Builder::new().name(format!("shard-{number}")).spawn(move || {
+        owner.heed_rules(true);
+        let ran = catch_unwind(AssertUnwindSafe(|| owner.run(work)));
+        let _ = ended.send(ran.is_ok());
+    })?;
+    Ok((handle, end))
+}
+
+impl ShardHandle {
+    /// None if so much finds no room.
+    pub(super) fn room_for(&self, batch: &Batch) -> Option<Taken> {
+        self.room.take(LEAST + batch.len() * RECORD)
+    }
+
+    /// False if the owner is gone.
+    pub(super) fn count(
+        &self,
+        batch: Batch,
+        taken: Taken,
+        answer: Option<oneshot::Sender<Answer>>,
+    ) -> bool {
+        self.queue.try_send(Message::Count { batch, taken, answer }).is_ok()
+    }
+
+    /// Not at once, and not at all if there is no room: who was away long enough is forgotten anyway.
+    pub(super) fn forget(&self, agent: &Arc<str>) {
+        let _ = self.queue.try_send(Message::Forget(Arc::clone(agent)));
+    }
+
+    pub(super) fn tick(&self) {
+        if !self.ticking.swap(true, Ordering::AcqRel) && self.queue.try_send(Message::Tick).is_err()
+        {
+            self.ticking.store(false, Ordering::Release);
+        }
+    }
+
+    /// Waits for as long as it takes: bound it.
+    pub(super) async fn save(&self) -> Option<Vec<u8>> {
+        let (answer, saved) = oneshot::channel();
+        self.queue.send(Message::Save(answer)).await.ok()?;
+        saved.await.ok()
+    }
+
+    pub(super) fn close(&self) {
+        let _ = self.queue.try_send(Message::Close);
+    }
+
+    /// What it works on; none if it waits for work.
+    pub(super) fn working(&self) -> Option<Working> {
+        *self.working.lock()
+    }
+
+    /// Bytes that wait.
+    pub(super) fn waiting(&self) -> usize {
+        self.room.taken()
+    }
+}
+
+impl Owner {
+    fn run(&mut self, mut queue: mpsc::Receiver<Message>) {
+        while let Some(message) = queue.blocking_recv() {
+            if matches!(message, Message::Close) {
+                break;
+            }
+            self.work(message);
+        }
+        self.shard.publish();
+    }
+
+    fn work(&mut self, message: Message) {
+        let op = self.tools.ledger.begin(KIND, self.number.to_string(), TENANT);
+        op.step(match &message {
+            Message::Count { .. } => "count",
+            Message::Tick => "age and publish",
+            Message::Save(_) => "save",
+            Message::Forget(_) | Message::Close => "forget",
+        });
+        *self.working.lock() = Some(Working { op: op.id(), since: Instant::now() });
+        #[cfg(any(test, feature = "faults"))]
+        crate::faults::pass(crate::faults::Part::Shard(self.number));
+        self.heed_rules(false);
+        match message {
+            Message::Count { batch, taken, answer } => {
+                let applied = self.shard.apply(&batch, Moment::now());
+                drop((batch, taken));
+                if let Some(answer) = answer {
+                    let Applied { refused, outdated, .. } = applied;
+                    // Whoever asked may have given up; it is counted all the same.
+                    let _ = answer.send(Answer { refused, outdated });
+                }
+                self.tools.learner.tell(applied);
+            }
+            Message::Tick => {
+                self.ticking.store(false, Ordering::Release);
+                let places = self.shard.pairs().div_ceil(ROUND).max(PLACES);
+                let applied = self.shard.age(Moment::now(), places);
+                self.shard.publish();
+                self.tools.metrics.shard(self.number, &self.shard);
+                self.tools.learner.tell(applied);
+            }
+            Message::Save(answer) => {
+                let _ = answer.send(self.shard.save());
+            }
+            Message::Forget(agent) => self.shard.forget_agent(&agent),
+            Message::Close => {}
+        }
+        *self.working.lock() = None;
+        op.finish(Outcome::Done);
+    }
+
+    fn heed_rules(&mut self, first: bool) {
+        let judge = self.tools.judge.load();
+        if first || judge.generation() != self.judged {
+            self.judged = judge.generation();
+            self.shard.govern(Arc::clone(&judge));
+        }
+    }
+}

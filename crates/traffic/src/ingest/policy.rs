@@ -1,0 +1,163 @@
+//! `Policies`: rules and groups compiled as they change, for the shards and for agents.
+//!
+//! Contract: a change is compiled within [`PACE`] and a little, however many come. A rule that is not
+//! right decides nothing and says why; the others go on.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use kube::ResourceExt;
+use objects::kinds::{GroupMode, GroupName, NetworkRule};
+use objects::{Event, Kind};
+use stallproof::{Map, Snapshot, Tasks};
+use tracing::warn;
+
+use super::inventory::Inventory;
+use super::learner::LearnedView;
+use super::shipped::Shipped;
+use crate::conversations::{Judge, Moment};
+use crate::groups::Groups;
+use crate::rules::{Policy, Program};
+
+/// The least time from one compilation to the next: pods come and go all the time.
+const PACE: Duration = Duration::from_millis(500);
+
+#[derive(Clone, Debug)]
+pub(super) struct Policies {
+    /// Written by the watch.
+    pub(super) rules: Snapshot<Rules>,
+    pub(super) shipped: Snapshot<Shipped>,
+}
+
+/// The rules of the store.
+#[derive(Clone, Debug, Default)]
+pub struct Rules {
+    by_name: Map<Arc<str>, Arc<WrittenRule>>,
+    /// Whether the store has told all it has.
+    told: bool,
+}
+
+#[derive(Clone, Debug)]
+pub struct WrittenRule {
+    pub rule: NetworkRule,
+    /// Why it decides nothing.
+    pub wrong: Option<String>,
+}
+
+impl Rules {
+    pub fn is_told(&self) -> bool {
+        self.told
+    }
+
+    /// In the order in which they are looked at.
+    pub fn list(&self) -> Vec<&Arc<WrittenRule>> {
+        let mut all: Vec<_> = self.by_name.values().collect();
+        all.sort_by_key(|written| (written.rule.spec.priority, written.rule.name_any()));
+        all
+    }
+
+    pub fn get(&self, name: &str) -> Option<&Arc<WrittenRule>> {
+        self.by_name.get(name)
+    }
+
+    /// Those that are right.
+    pub(super) fn right(&self) -> Vec<NetworkRule> {
+        let right = self.by_name.values().filter(|written| written.wrong.is_none());
+        right.map(|written| written.rule.clone()).collect()
+    }
+
+    pub(super) fn take(&mut self, event: Event<NetworkRule>) {
+        match event {
+            Event::Restarted(all) => {
+                self.by_name = Map::new();
+                self.told = true;
+                all.into_iter().for_each(|rule| self.put(rule));
+            }
+            Event::Applied(rule) => self.put(rule),
+            Event::Deleted(rule) => {
+                self.by_name.remove(rule.name_any().as_str());
+            }
+        }
+    }
+
+    fn put(&mut self, rule: NetworkRule) {
+        let wrong = rule.check().err().map(|problems| problems.to_string());
+        self.by_name.insert(rule.name_any().into(), Arc::new(WrittenRule { rule, wrong }));
+    }
+}
+
+impl WrittenRule {
+    /// What it speaks of that is not there: it decides, and about nobody.
+    pub fn missing(&self, groups: &Groups) -> Option<String> {
+        let named = |text: &'_ str| match GroupName::parse(text) {
+            Ok(GroupName::Made(name)) if groups.made(name).is_none() => Some(name.to_owned()),
+            _ => None,
+        };
+        let missing = named(&self.rule.spec.from).or_else(|| named(&self.rule.spec.to))?;
+        Some(format!("there is no group {missing:?}"))
+    }
+}
+
+impl Policies {
+    pub(super) fn start(
+        judge: Snapshot<Arc<dyn Judge>>,
+        inventory: Snapshot<Inventory>,
+        learned: Snapshot<LearnedView>,
+        mode: GroupMode,
+        tasks: &Tasks,
+    ) -> Self {
+        let rules = Snapshot::new(Rules::default());
+        let shipped = Snapshot::new(Shipped::new(mode));
+        let policies = Self { rules, shipped };
+        let keeping = policies.clone().keep(judge, inventory, learned, tasks.clone());
+        tasks.spawn_essential("guard-policy", keeping);
+        policies
+    }
+
+    async fn keep(
+        self,
+        judge: Snapshot<Arc<dyn Judge>>,
+        inventory: Snapshot<Inventory>,
+        learned: Snapshot<LearnedView>,
+        tasks: Tasks,
+    ) {
+        let stop = tasks.stopping();
+        let (mut worlds, mut lessons) = (inventory.subscribe(), learned.subscribe());
+        let mut written = self.rules.subscribe();
+        let (mut program, mut of) = (Program::default(), None);
+        loop {
+            let (rules, lesson, known) = (self.rules.load(), learned.load(), inventory.load());
+            let now = (rules.generation(), lesson.generation());
+            if of != Some(now) {
+                match Program::compile(&rules.right(), &lesson.rules) {
+                    Ok(compiled) => program = compiled,
+                    // Each was looked at by itself already.
+                    Err(problems) => warn!(%problems, "the network rules cannot be compiled"),
+                }
+                of = Some(now);
+            }
+            let policy = Policy { program: program.clone(), groups: known.groups.clone() };
+            judge.update(|judge| {
+                *judge = Arc::new(policy);
+                true
+            });
+            self.shipped.update(|shipped| {
+                shipped.become_current(&rules.right(), &lesson.rules, &known, Moment::now())
+            });
+            let changed = async {
+                tokio::select! {
+                    _ = worlds.changed() => {}
+                    _ = lessons.changed() => {}
+                    _ = written.changed() => {}
+                }
+                tokio::time::sleep(PACE).await;
+            };
+            if stop.bound(changed).await.is_none() {
+                return;
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;
