@@ -33,12 +33,13 @@ mod managed;
 mod watch;
 
 use error::Call;
-use watch::{Limits, Meters, Watcher};
+use watch::Meters;
 
 use crate::Selector;
 use crate::store::{
     Answer, Deletion, Engine, Error, Event, Expected, Id, Listing, Objects, Type, Version, Within,
 };
+use crate::watching::WatchTiming;
 
 /// Objects a page. A page is one answer, whole in memory on both sides; the server's own clients
 /// use this number.
@@ -55,7 +56,7 @@ impl Objects {
     /// Build the client with `default_retry` off: kube would else wait out a server's "too many
     /// requests" by itself, and the caller sees `TooLate` where it could have known `Busy`.
     pub fn kubernetes(client: kube::Client, field_manager: &str) -> Self {
-        Self::on(Kubernetes::new(client, field_manager, Limits::default()))
+        Self::on(Kubernetes::new(client, field_manager, WatchTiming::default()))
     }
 }
 
@@ -63,17 +64,17 @@ pub(crate) struct Kubernetes {
     client: kube::Client,
     manager: String,
     status_manager: String,
-    limits: Limits,
+    timing: WatchTiming,
     meters: Meters,
 }
 
 impl Kubernetes {
-    pub(crate) fn new(client: kube::Client, manager: &str, limits: Limits) -> Self {
+    pub(crate) fn new(client: kube::Client, manager: &str, timing: WatchTiming) -> Self {
         Self {
             client,
             manager: manager.to_owned(),
             status_manager: format!("{manager}-status"),
-            limits,
+            timing,
             meters: Meters::default(),
         }
     }
@@ -331,7 +332,9 @@ impl Engine for Kubernetes {
         after: Option<Version>,
     ) -> BoxStream<'static, Event<DynamicObject>> {
         let api = self.api(&of, within.namespace.as_deref());
-        Watcher::new(api, of, within.labels, after, self.limits, self.meters.clone()).into_stream()
+        let (timing, meters) = (self.timing, self.meters.clone());
+        watch::Objects { api, of, labels: within.labels, timing, meters, trouble: None }
+            .watch(after)
     }
 
     fn create(

@@ -28,6 +28,7 @@ mod reconcile;
 mod selector;
 mod store;
 pub mod watched;
+pub mod watching;
 
 pub use embedded::OpenError;
 pub use install::install;

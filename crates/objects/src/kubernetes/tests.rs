@@ -240,14 +240,15 @@ async fn next<K: Kind>(watch: &mut Watch<K>) -> Event<K> {
 }
 
 /// Sessions so short that a test sees many.
-fn hasty() -> Limits {
-    Limits {
+fn hasty() -> WatchTiming {
+    WatchTiming {
         first: Duration::from_secs(2),
         session: Duration::from_secs(4),
         quiet: Duration::from_secs(2),
         grace: Duration::from_secs(1),
         open: Duration::from_secs(1),
         page: Duration::from_secs(10),
+        look: Duration::from_secs(30),
         retry: Curve { first: Duration::from_millis(50), most: Duration::from_millis(500) },
     }
 }

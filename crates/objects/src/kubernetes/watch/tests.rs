@@ -3,7 +3,9 @@
 use std::collections::VecDeque;
 use std::convert::Infallible;
 use std::sync::Arc;
+use std::time::Duration;
 
+use futures::stream;
 use http::{Request, Response};
 use http_body_util::StreamBody;
 use hyper::body::{Bytes, Frame};
@@ -86,7 +88,7 @@ impl Server {
             }
         });
         let client = kube::Client::new(service, "default");
-        let engine = Kubernetes::new(client, "test", Limits::default());
+        let engine = Kubernetes::new(client, "test", WatchTiming::default());
         let server = Self { meters: engine.meters.clone(), ..server };
         (server, Objects::on(engine))
     }
@@ -244,7 +246,7 @@ async fn silence_is_noticed_in_less_than_a_minute() {
     let asked = server.asked.lock().clone();
     assert!(asked[1..].iter().all(|(what, _)| what == "watch from 5"), "{asked:?}");
     let gap = |n: usize| asked[n + 1].1 - asked[n].1;
-    let Limits { first, grace, open, retry, .. } = Limits::default();
+    let WatchTiming { first, grace, open, retry, .. } = WatchTiming::default();
     assert!(gap(1) >= first.mul_f64(0.75) && gap(1) <= first.mul_f64(1.25) + grace + retry.first);
     assert!(gap(1) < Duration::from_secs(60));
     for n in [2, 3] {
@@ -269,7 +271,7 @@ async fn a_server_that_sends_bookmarks_is_asked_for_minutes_and_may_not_be_silen
     assert_eq!(told(&mut watch).await, "restarted a");
     let event = timeout(Duration::from_secs(1200), watch.next()).await.unwrap().unwrap();
     assert!(matches!(event, Event::Applied(_)));
-    let Limits { first, session, quiet, .. } = Limits::default();
+    let WatchTiming { first, session, quiet, .. } = WatchTiming::default();
     let lengths = server.lengths.lock().clone();
     let about = |length: Duration, seconds: u64| {
         let seconds = Duration::from_secs(seconds);
