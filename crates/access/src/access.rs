@@ -14,7 +14,7 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use objects::kinds::{AccessRole, AccessToken, User};
-use objects::{Event, Id, Kind, Objects, Within};
+use objects::{Index, Kind, Objects, Within};
 use prometheus_client::registry::Registry;
 use stallproof::readiness::Component;
 use stallproof::{Deadline, Readiness, Snapshot, Tasks};
@@ -102,40 +102,23 @@ impl Access {
         }));
         let ready = Arc::new(readiness.announce("access"));
         ready.not_ready("users, roles and tokens are being read");
-        access.follow::<User>(tasks, &ready, |directory, event| match event {
-            Event::Restarted(all) => directory.reset_users(all),
-            Event::Applied(user) => directory.apply_user(user),
-            Event::Deleted(user) => directory.delete_user(&Id::of(&user).name),
-        });
-        access.follow::<AccessRole>(tasks, &ready, |directory, event| match event {
-            Event::Restarted(all) => directory.reset_roles(&all),
-            Event::Applied(role) => directory.apply_role(&role),
-            Event::Deleted(role) => directory.delete_role(&Id::of(&role).name),
-        });
-        access.follow::<AccessToken>(tasks, &ready, |directory, event| match event {
-            Event::Restarted(all) => directory.reset_tokens(all),
-            Event::Applied(token) => directory.apply_token(token),
-            Event::Deleted(token) => directory.delete_token(&Id::of(&token).name),
-        });
+        access.follow::<User>(tasks, &ready);
+        access.follow::<AccessRole>(tasks, &ready);
+        access.follow::<AccessToken>(tasks, &ready);
         access
     }
 
-    fn follow<K: Kind>(
-        &self,
-        tasks: &Tasks,
-        ready: &Arc<Component>,
-        take: fn(&mut Directory, Event<K>),
-    ) {
+    fn follow<K: Kind>(&self, tasks: &Tasks, ready: &Arc<Component>)
+    where
+        Directory: Index<K>,
+    {
         let (access, ready, stop) = (self.clone(), Arc::clone(ready), tasks.stopping());
         let mut watch = self.0.objects.watch::<K>(Within::default());
         // Without its watch a revocation would never arrive: the group must not go on.
         tasks.spawn_essential(format!("access watches {}", K::NAME), async move {
             while let Some(Some(event)) = stop.bound(watch.next()).await {
-                access.0.directory.update(|directory| {
-                    take(directory, event);
-                    true
-                });
-                // Void sessions end for good: who is disabled and enabled again logs in again.
+                access.0.directory.update(|directory| event.apply_to(directory));
+                // Void sessions end for good: a user who is disabled and enabled again logs in again.
                 if K::NAME == User::NAME {
                     access.0.sessions.keep(|session| access.holds(&session.user, session.stamp));
                 }

@@ -10,6 +10,7 @@ use std::sync::Arc;
 
 use jiff::Timestamp;
 use objects::kinds::{AccessRole, AccessToken, User};
+use objects::{Id, Index};
 use stallproof::Map;
 
 use crate::password;
@@ -165,67 +166,7 @@ impl Directory {
         }
     }
 
-    pub(crate) fn apply_user(&mut self, user: User) {
-        // A stored user of the reserved name is not looked at.
-        let Some(name) = user.metadata.name.clone().filter(|name| name != LOCAL) else {
-            return;
-        };
-        let account = Arc::new(self.judge(&name, user));
-        self.users.insert(Arc::clone(&account.name), account);
-    }
-
-    pub(crate) fn delete_user(&mut self, name: &str) {
-        if name != LOCAL {
-            self.users.remove(name);
-        }
-    }
-
-    pub(crate) fn reset_users(&mut self, users: Vec<User>) {
-        self.users.retain(|name, _| &**name == LOCAL);
-        users.into_iter().for_each(|user| self.apply_user(user));
-        self.told.users = true;
-    }
-
-    pub(crate) fn apply_role(&mut self, role: &AccessRole) {
-        if self.insert_role(role) {
-            self.judge_again();
-        }
-    }
-
-    pub(crate) fn delete_role(&mut self, name: &str) {
-        if !is_built_in(name) && self.roles.remove(name).is_some() {
-            self.judge_again();
-        }
-    }
-
-    pub(crate) fn reset_roles(&mut self, roles: &[AccessRole]) {
-        self.roles.retain(|name, _| is_built_in(name));
-        roles.iter().for_each(|role| {
-            self.insert_role(role);
-        });
-        self.judge_again();
-        self.told.roles = true;
-    }
-
-    pub(crate) fn apply_token(&mut self, token: AccessToken) {
-        let Some(id) = token.metadata.name.clone() else {
-            return;
-        };
-        self.delete_token(&id);
-        let expires = match token.spec.expires.as_deref().map(str::parse) {
-            None => Expires::Never,
-            Some(Ok(at)) => Expires::At(at),
-            Some(Err(_)) => Expires::Unreadable,
-        };
-        let fingerprint = Fingerprint::from_hex(&token.spec.hash);
-        let token = Arc::new(Token { id: id.into(), token, fingerprint, expires });
-        if let Some(fingerprint) = fingerprint {
-            self.tokens.insert(fingerprint, Arc::clone(&token));
-        }
-        self.token_ids.insert(Arc::clone(&token.id), token);
-    }
-
-    pub(crate) fn delete_token(&mut self, id: &str) {
+    fn delete_token(&mut self, id: &str) {
         let gone = self.token_ids.remove(id);
         if let Some(fingerprint) = gone.and_then(|token| token.fingerprint)
             && self.tokens.get(&fingerprint).is_some_and(|token| &*token.id == id)
@@ -234,15 +175,7 @@ impl Directory {
         }
     }
 
-    pub(crate) fn reset_tokens(&mut self, tokens: Vec<AccessToken>) {
-        self.tokens.clear();
-        self.token_ids.clear();
-        tokens.into_iter().for_each(|token| self.apply_token(token));
-        self.told.tokens = true;
-    }
-
     fn insert_role(&mut self, role: &AccessRole) -> bool {
-        // A stored role of a reserved name is not looked at.
         let Some(name) = role.metadata.name.as_deref().filter(|name| !is_built_in(name)) else {
             return false;
         };
@@ -289,6 +222,98 @@ impl Directory {
             problems,
             user,
         }
+    }
+}
+
+/// A stored user of the reserved name is ignored.
+impl Index<User> for Directory {
+    fn reset(&mut self, users: Vec<User>) -> bool {
+        self.users.retain(|name, _| &**name == LOCAL);
+        for user in users {
+            self.apply(user);
+        }
+        self.told.users = true;
+        true
+    }
+
+    fn apply(&mut self, user: User) -> bool {
+        let Some(name) = user.metadata.name.clone().filter(|name| name != LOCAL) else {
+            return false;
+        };
+        let account = Arc::new(self.judge(&name, user));
+        self.users.insert(Arc::clone(&account.name), account);
+        true
+    }
+
+    fn delete(&mut self, user: User) -> bool {
+        let name = Id::of(&user).name;
+        name != LOCAL && self.users.remove(name.as_str()).is_some()
+    }
+}
+
+/// A stored role of a reserved name is ignored.
+impl Index<AccessRole> for Directory {
+    fn reset(&mut self, roles: Vec<AccessRole>) -> bool {
+        self.roles.retain(|name, _| is_built_in(name));
+        for role in &roles {
+            self.insert_role(role);
+        }
+        self.judge_again();
+        self.told.roles = true;
+        true
+    }
+
+    fn apply(&mut self, role: AccessRole) -> bool {
+        let inserted = self.insert_role(&role);
+        if inserted {
+            self.judge_again();
+        }
+        inserted
+    }
+
+    fn delete(&mut self, role: AccessRole) -> bool {
+        let name = Id::of(&role).name;
+        let removed = !is_built_in(&name) && self.roles.remove(name.as_str()).is_some();
+        if removed {
+            self.judge_again();
+        }
+        removed
+    }
+}
+
+impl Index<AccessToken> for Directory {
+    fn reset(&mut self, tokens: Vec<AccessToken>) -> bool {
+        self.tokens.clear();
+        self.token_ids.clear();
+        for token in tokens {
+            self.apply(token);
+        }
+        self.told.tokens = true;
+        true
+    }
+
+    fn apply(&mut self, token: AccessToken) -> bool {
+        let Some(id) = token.metadata.name.clone() else {
+            return false;
+        };
+        self.delete_token(&id);
+        let expires = match token.spec.expires.as_deref().map(str::parse) {
+            None => Expires::Never,
+            Some(Ok(at)) => Expires::At(at),
+            Some(Err(_)) => Expires::Unreadable,
+        };
+        let fingerprint = Fingerprint::from_hex(&token.spec.hash);
+        let token = Arc::new(Token { id: id.into(), token, fingerprint, expires });
+        if let Some(fingerprint) = fingerprint {
+            self.tokens.insert(fingerprint, Arc::clone(&token));
+        }
+        self.token_ids.insert(Arc::clone(&token.id), token);
+        true
+    }
+
+    fn delete(&mut self, token: AccessToken) -> bool {
+        self.delete_token(&Id::of(&token).name);
+        true
     }
 }
 

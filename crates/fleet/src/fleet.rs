@@ -80,31 +80,9 @@ impl Fleet {
             namespace: namespace.as_str().into(),
         };
         let sources = Sources::start(config, &objects, &tasks);
-        let disabled = Snapshot::new(None);
-        let writing = status::run(published.clone(), objects.clone());
-        let watching =
-            disabled::watch(objects, namespace, disabled.clone(), Arc::clone(&sources.told));
-        let stop = tasks.stopping();
-        tasks.spawn("disabled clusters", async move {
-            stop.bound(watching).await;
-        });
-        let stop = tasks.stopping();
-        tasks.spawn("status of imported clusters", async move {
-            stop.bound(writing).await;
-        });
-        let reconciler = FleetReconciler {
-            published,
-            context,
-            sources,
-            disabled,
-            connectors: HashMap::new(),
-            incarnations: 0,
-        };
-        let stop = tasks.stopping();
-        // Without it no change would ever be seen again.
-        tasks.spawn_essential("merge", async move {
-            stop.bound(reconciler.run()).await;
-        });
+        let disabled = disabled::watch(&objects, &namespace, &tasks);
+        status::start(&published, &objects, &context.ledger, &tasks);
+        FleetReconciler::new(published, context, sources, disabled).start(&tasks);
         fleet
     }
 
@@ -127,18 +105,7 @@ impl Fleet {
             namespace: "".into(),
         };
         let disabled = Snapshot::new(Some(BTreeSet::new()));
-        let reconciler = FleetReconciler {
-            published,
-            context,
-            sources,
-            disabled,
-            connectors: HashMap::new(),
-            incarnations: 0,
-        };
-        let stop = tasks.stopping();
-        tasks.spawn_essential("merge", async move {
-            stop.bound(reconciler.run()).await;
-        });
+        FleetReconciler::new(published, context, sources, disabled).start(&tasks);
         (fleet, offers)
     }
 
@@ -212,14 +179,35 @@ struct ConnectorTask {
 }
 
 impl FleetReconciler {
+    fn new(
+        published: Snapshot<FleetView>,
+        context: Arc<FleetContext>,
+        sources: Sources,
+        disabled: Snapshot<Option<BTreeSet<String>>>,
+    ) -> Self {
+        let connectors = HashMap::new();
+        Self { published, context, sources, disabled, connectors, incarnations: 0 }
+    }
+
+    /// Its task is essential: without it no change would ever be seen again.
+    fn start(self, tasks: &Tasks) {
+        let stop = tasks.stopping();
+        tasks.spawn_essential("merge", async move {
+            stop.bound(self.run()).await;
+        });
+    }
+
     async fn run(mut self) {
-        let mut known = self.disabled.subscribe();
+        let mut disabled = self.disabled.subscribe();
         if self.disabled.read(Option::is_none) {
-            let _ = Deadline::after(DISABLED_WITHIN).bound(known.changed()).await;
+            let _ = Deadline::after(DISABLED_WITHIN).bound(disabled.changed()).await;
         }
         loop {
             self.merge();
-            self.sources.told.notified().await;
+            tokio::select! {
+                () = self.sources.told.notified() => {}
+                _ = disabled.changed() => {}
+            }
         }
     }
 

@@ -45,7 +45,7 @@ pub use search::{Hit, SearchQuery, SearchResult, search};
 pub use state::state;
 pub use target::Target;
 pub use tree::{Branch, Node, Tree, tree};
-pub use watch::{Change, watch, watch_table};
+pub use watch::{Change, watch, watch_as, watch_table};
 
 pub(crate) use watch::watch_metadata;
 

@@ -83,7 +83,7 @@ impl Sources {
         }
         if let Some(secrets) = config.secrets {
             let output = sources.output();
-            let run = secrets::run(secrets, objects.clone(), output);
+            let run = secrets::run(secrets, objects.clone(), output, tasks.clone());
             spawn(tasks, "source secrets", run);
         }
         sources

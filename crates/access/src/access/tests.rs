@@ -1,5 +1,5 @@
 use objects::kinds::{AccessRoleSpec, Rule, UserSpec};
-use objects::{Expected, Version};
+use objects::{Expected, Id, Version};
 
 use super::*;
 use crate::role::Verb;

@@ -49,31 +49,31 @@ fn owner(directory: &Directory, secret: &str) -> Option<String> {
 #[test]
 fn a_role_counts_as_soon_as_it_is_there_and_no_longer() {
     let mut directory = Directory::new();
-    directory.apply_user(user("ada", &["team"]));
+    directory.apply(user("ada", &["team"]));
     assert!(!may(&directory, "ada", "prod"));
     let problems = &directory.account("ada").unwrap().problems;
     assert_eq!(*problems, [r#"there is no role "team"; it gives nothing"#]);
 
-    directory.apply_role(&role("team", "prod"));
+    directory.apply(role("team", "prod"));
     assert!(may(&directory, "ada", "prod"));
     assert!(directory.account("ada").unwrap().problems.is_empty());
-    directory.apply_role(&role("team", "dev"));
+    directory.apply(role("team", "dev"));
     assert!(!may(&directory, "ada", "prod") && may(&directory, "ada", "dev"));
-    directory.delete_role("team");
+    directory.delete(role("team", "dev"));
     assert!(!may(&directory, "ada", "dev"));
 }
 
 #[test]
 fn a_disabled_user_may_nothing_and_has_no_tokens() {
     let mut directory = Directory::new();
-    directory.apply_user(user("ada", &["admin"]));
-    directory.apply_token(token("t1", "ada", "secret", None));
+    directory.apply(user("ada", &["admin"]));
+    directory.apply(token("t1", "ada", "secret", None));
     assert!(may(&directory, "ada", "prod"));
     assert_eq!(owner(&directory, "secret").as_deref(), Some("ada"));
 
     let mut disabled = user("ada", &["admin"]);
     disabled.spec.disabled = true;
-    directory.apply_user(disabled);
+    directory.apply(disabled);
     assert!(!may(&directory, "ada", "prod"));
     assert_eq!(owner(&directory, "secret"), None);
     assert!(!directory.account("ada").unwrap().is_admin());
@@ -82,18 +82,18 @@ fn a_disabled_user_may_nothing_and_has_no_tokens() {
 #[test]
 fn reserved_names_cannot_be_taken() {
     let mut directory = Directory::new();
-    directory.apply_role(&role("viewer", "*"));
-    directory.apply_user(user("ada", &["viewer"]));
+    directory.apply(role("viewer", "*"));
+    directory.apply(user("ada", &["viewer"]));
     let ask = Ask { cluster: "c", namespace: Some("n"), resource: "pods", verb: Verb::Delete };
     let ada = &directory.account("ada").unwrap().permissions;
     assert_eq!(decide(ada, &ask), Decision::NotAllowed);
 
-    directory.apply_user(user("local", &[]));
+    directory.apply(user("local", &[]));
     assert!(may(&directory, "local", "prod"));
-    directory.delete_user("local");
-    directory.delete_role("admin");
-    directory.reset_users(vec![]);
-    directory.reset_roles(&[]);
+    directory.delete(user("local", &[]));
+    directory.delete(role("admin", "*"));
+    directory.reset(Vec::<User>::new());
+    directory.reset(Vec::<AccessRole>::new());
     assert!(may(&directory, "local", "prod"));
     assert!(directory.role("admin").is_some());
 }
@@ -101,13 +101,13 @@ fn reserved_names_cannot_be_taken() {
 #[test]
 fn a_token_ends_when_it_expires_is_revoked_or_its_user_is_another() {
     let mut directory = Directory::new();
-    directory.apply_user(user("ada", &[]));
-    directory.apply_token(token("ever", "ada", "s1", None));
-    directory.apply_token(token("past", "ada", "s2", Some("2026-05-31T23:59:59Z")));
-    directory.apply_token(token("next", "ada", "s3", Some("2026-06-01T00:00:01Z")));
-    directory.apply_token(token("odd", "ada", "s4", Some("tomorrow")));
-    directory.apply_token(token("lost", "bob", "s5", None));
-    directory.apply_token(token("owned", "ada", "s6", None).owned_by(&user("ada", &[])));
+    directory.apply(user("ada", &[]));
+    directory.apply(token("ever", "ada", "s1", None));
+    directory.apply(token("past", "ada", "s2", Some("2026-05-31T23:59:59Z")));
+    directory.apply(token("next", "ada", "s3", Some("2026-06-01T00:00:01Z")));
+    directory.apply(token("odd", "ada", "s4", Some("tomorrow")));
+    directory.apply(token("lost", "bob", "s5", None));
+    directory.apply(token("owned", "ada", "s6", None).owned_by(&user("ada", &[])));
     assert!(owner(&directory, "s1").is_some() && owner(&directory, "s3").is_some());
     assert!(owner(&directory, "s6").is_some());
     for gone in ["s2", "s4", "s5", "no such"] {
@@ -120,21 +120,21 @@ fn a_token_ends_when_it_expires_is_revoked_or_its_user_is_another() {
 
     let mut another = user("ada", &[]);
     another.metadata.uid = Some("another".to_owned());
-    directory.apply_user(another);
+    directory.apply(another);
     assert_eq!(owner(&directory, "s6"), None);
-    directory.delete_token("ever");
+    directory.delete(token("ever", "ada", "s1", None));
     assert_eq!(owner(&directory, "s1"), None);
 }
 
 #[test]
 fn two_tokens_of_one_secret_do_not_hide_each_other_s_end() {
     let mut directory = Directory::new();
-    directory.apply_user(user("ada", &[]));
-    directory.apply_token(token("a", "ada", "same", None));
-    directory.apply_token(token("b", "ada", "same", None));
-    directory.delete_token("a");
+    directory.apply(user("ada", &[]));
+    directory.apply(token("a", "ada", "same", None));
+    directory.apply(token("b", "ada", "same", None));
+    directory.delete(token("a", "ada", "same", None));
     assert!(owner(&directory, "same").is_some());
-    directory.delete_token("b");
+    directory.delete(token("b", "ada", "same", None));
     assert_eq!(owner(&directory, "same"), None);
 }
 
@@ -157,10 +157,10 @@ fn it_is_whole_when_all_three_kinds_were_told_and_shows_no_hash() {
     let mut directory = Directory::new();
     let mut ada = user("ada", &[]);
     ada.spec.password_hash = Some("$argon2id$hash".to_owned());
-    directory.reset_users(vec![ada]);
-    directory.reset_roles(&[]);
+    directory.reset(vec![ada]);
+    directory.reset(Vec::<AccessRole>::new());
     assert!(!directory.is_whole());
-    directory.reset_tokens(vec![]);
+    directory.reset(Vec::<AccessToken>::new());
     assert!(directory.is_whole());
     assert!(!format!("{directory:?}").contains("argon2id"));
     assert!(directory.account("ada").unwrap().problems[0].contains("password cannot be used"));
@@ -197,19 +197,19 @@ proptest! {
                 Change::User(n, of) => {
                     let names: Vec<_> = of.iter().map(|role| format!("r{role}")).collect();
                     let names: Vec<_> = names.iter().map(String::as_str).collect();
-                    directory.apply_user(user(&format!("u{n}"), &names));
+                    directory.apply(user(&format!("u{n}"), &names));
                     users[n as usize] = Some(of);
                 }
                 Change::NoUser(n) => {
-                    directory.delete_user(&format!("u{n}"));
+                    directory.delete(user(&format!("u{n}"), &[]));
                     users[n as usize] = None;
                 }
                 Change::Role(n, cluster) => {
-                    directory.apply_role(&role(&format!("r{n}"), &format!("c{cluster}")));
+                    directory.apply(role(&format!("r{n}"), &format!("c{cluster}")));
                     roles[n as usize] = Some(cluster);
                 }
                 Change::NoRole(n) => {
-                    directory.delete_role(&format!("r{n}"));
+                    directory.delete(role(&format!("r{n}"), "*"));
                     roles[n as usize] = None;
                 }
             }

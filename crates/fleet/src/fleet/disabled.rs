@@ -8,14 +8,11 @@
 //! hold, and a change is refused until somebody has repaired it.
 
 use std::collections::BTreeSet;
-use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::ConfigMap;
-use kube::ResourceExt;
 use kube::api::ObjectMeta;
-use objects::{Event, Expected, Id, Invalid, Objects, Selector, Version, Within};
-use stallproof::{Deadline, Snapshot};
-use tokio::sync::Notify;
+use objects::{Expected, Id, Invalid, Objects, Selector, Version};
+use stallproof::{Deadline, Snapshot, Tasks};
 use tracing::error;
 
 use crate::error::Error;
@@ -27,37 +24,25 @@ const LABEL: (&str, &str) = ("fairlead.dev/part-of", "fleet");
 /// Each attempt that fails was beaten by another writer, who succeeded.
 const ATTEMPTS: usize = 10;
 
-/// Publishes the names, now and whenever they change.
-pub(super) async fn watch(
-    objects: Objects,
-    namespace: String,
-    names: Snapshot<Option<BTreeSet<String>>>,
-    told: Arc<Notify>,
-) {
+/// Publishes the names, now and whenever they change; `None` until the store has told.
+pub(super) fn watch(
+    objects: &Objects,
+    namespace: &str,
+    tasks: &Tasks,
+) -> Snapshot<Option<BTreeSet<String>>> {
     let labels = Selector::label(LABEL.0, LABEL.1).ok();
-    let mut events = objects.watch::<ConfigMap>(Within { namespace: Some(namespace), labels });
-    while let Some(event) = events.next().await {
-        let is_ours = |map: &ConfigMap| map.name_any() == NAME;
-        let found = match event {
-            Event::Restarted(all) => {
-                all.iter().find(|map| is_ours(map)).map_or_else(|| Ok(BTreeSet::new()), read)
-            }
-            Event::Applied(map) if is_ours(&map) => read(&map),
-            Event::Deleted(map) if is_ours(&map) => Ok(BTreeSet::new()),
-            _ => continue,
-        };
-        match found {
-            Ok(found) => {
-                if names.publish(Some(found)) {
-                    told.notify_one();
-                }
-            }
-            Err(error) => error!(%error, "the clusters that were disabled before stay disabled"),
+    let id = Id::namespaced(namespace, NAME);
+    objects.watched_one(&id, labels, tasks, |map: Option<ConfigMap>| match read(map.as_ref()) {
+        Ok(names) => Some(names),
+        Err(error) => {
+            error!(%error, "the clusters that were disabled before stay disabled");
+            None
         }
-    }
+    })
 }
 
-fn read(map: &ConfigMap) -> Result<BTreeSet<String>, objects::Error> {
+fn read(map: Option<&ConfigMap>) -> Result<BTreeSet<String>, objects::Error> {
+    let Some(map) = map else { return Ok(BTreeSet::new()) };
     let text = map.data.as_ref().and_then(|data| data.get(KEY)).map_or("[]", String::as_str);
     serde_json::from_str(text).map_err(|error| {
         let mut problems = Invalid::default();
@@ -84,7 +69,7 @@ pub(super) async fn set(
     for _ in 0..ATTEMPTS {
         let current = objects.get::<ConfigMap>(&id, deadline).await?;
         // What cannot be read must not be written over: it may name other clusters.
-        let mut names = current.as_ref().map_or_else(|| Ok(BTreeSet::new()), read)?;
+        let mut names = read(current.as_ref())?;
         let changed = if disabled { names.insert(name.to_owned()) } else { names.remove(name) };
         if !changed {
             return Ok(());

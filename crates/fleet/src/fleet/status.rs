@@ -1,53 +1,71 @@
-//! Writes what is seen of imported clusters into the status of their objects, for those who look at
-//! the store and not at us. At most once a second; what could not be written is written later.
+//! Writes the state of each imported cluster into the status of its `Cluster` object, for those who
+//! look at the store. At most once a second; what could not be written is written later.
 
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
 use objects::kinds::{Cluster, ClusterStatus};
-use objects::{Expected, Id, Objects};
-use stallproof::{Deadline, Snapshot};
-use tokio::time::sleep;
-use tracing::debug;
+use objects::{Attempt, Expected, Id, Next, Objects, Pace, Reconciler, reconcile};
+use stallproof::snapshot::Changes;
+use stallproof::{Deadline, Ledger, Snapshot, Tasks};
 
 use crate::failure::one_line;
 use crate::view::{ClusterView, FleetView, SourceKind};
 
-const EVERY: Duration = Duration::from_secs(1);
-const AGAIN: Duration = Duration::from_secs(10);
-const WITHIN: Duration = Duration::from_secs(10);
+const SETTLE: Duration = Duration::from_secs(1);
 /// The store takes a sentence a little longer than this.
 const LONGEST: usize = 1000;
 
-pub(super) async fn run(published: Snapshot<FleetView>, objects: Objects) {
-    let mut changes = published.subscribe();
-    let mut written: HashMap<Arc<str>, ClusterStatus> = HashMap::new();
-    let mut missed = false;
-    loop {
-        let wait = if missed { AGAIN } else { stallproof::deadline::LONGEST };
-        let _ = Deadline::after(wait).bound(changes.changed()).await;
-        let view = published.load();
-        written.retain(|name, _| view.clusters.contains_key(name));
-        let imported = view.clusters.values();
-        let imported = imported.filter(|cluster| cluster.source.kind == SourceKind::Imported);
-        missed = false;
-        for cluster in imported {
+pub(super) fn start(
+    published: &Snapshot<FleetView>,
+    objects: &Objects,
+    ledger: &Ledger,
+    tasks: &Tasks,
+) {
+    let writer = StatusWriter {
+        published: published.clone(),
+        changes: published.subscribe(),
+        objects: objects.clone(),
+        written: HashMap::new(),
+    };
+    let pace = Pace { settle: SETTLE, ..Pace::default() };
+    let key = "imported clusters".to_owned();
+    let work = reconcile("write-status", key, pace, writer, ledger.clone(), tasks.stopping());
+    tasks.spawn("status of imported clusters", work);
+}
+
+struct StatusWriter {
+    published: Snapshot<FleetView>,
+    changes: Changes<FleetView>,
+    objects: Objects,
+    written: HashMap<Arc<str>, ClusterStatus>,
+}
+
+impl Reconciler for StatusWriter {
+    type Error = objects::Error;
+
+    /// A status that cannot be written holds up no other.
+    async fn reconcile(&mut self, attempt: &Attempt) -> Result<Next, objects::Error> {
+        let view = self.published.load();
+        self.written.retain(|name, _| view.clusters.contains_key(name));
+        let mut result = Ok(Next::OnChange);
+        for cluster in view.clusters.values() {
             let status = status(cluster);
-            if written.get(&cluster.name) == Some(&status) {
+            let is_written = self.written.get(&cluster.name) == Some(&status);
+            if cluster.source.kind != SourceKind::Imported || is_written {
                 continue;
             }
-            match write(&objects, &cluster.name, &status).await {
-                Ok(()) => {
-                    written.insert(Arc::clone(&cluster.name), status);
-                }
-                Err(error) => {
-                    missed = true;
-                    debug!(cluster = %cluster.name, %error, "status not written");
-                }
+            match write(&self.objects, &cluster.name, &status, attempt.deadline).await {
+                Ok(()) => drop(self.written.insert(Arc::clone(&cluster.name), status)),
+                Err(error) => result = Err(error),
             }
         }
-        sleep(EVERY).await;
+        result
+    }
+
+    async fn changed(&mut self) {
+        self.changes.changed().await;
     }
 }
 
@@ -63,8 +81,8 @@ async fn write(
     objects: &Objects,
     name: &str,
     status: &ClusterStatus,
+    deadline: Deadline,
 ) -> Result<(), objects::Error> {
-    let deadline = Deadline::after(WITHIN);
     let Some(mut object) = objects.get::<Cluster>(&Id::cluster(name), deadline).await? else {
         return Ok(());
     };

@@ -77,14 +77,9 @@ pub(super) fn reconciler(tasks: &Tasks) -> FleetReconciler {
 }
 
 fn reconciler_with(timing: Timing, tasks: &Tasks) -> FleetReconciler {
-    FleetReconciler {
-        published: Snapshot::default(),
-        context: Arc::new(FleetContext::new(timing, Ledger::default(), tasks.clone())),
-        sources: Sources::none(),
-        disabled: Snapshot::new(None),
-        connectors: HashMap::new(),
-        incarnations: 0,
-    }
+    let context = Arc::new(FleetContext::new(timing, Ledger::default(), tasks.clone()));
+    let disabled = Snapshot::new(None);
+    FleetReconciler::new(Snapshot::default(), context, Sources::none(), disabled)
 }
 
 impl FleetReconciler {

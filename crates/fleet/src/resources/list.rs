@@ -187,6 +187,12 @@ impl From<RawList<DynamicObject>> for Page<DynamicObject> {
     }
 }
 
+impl<T> From<RawList<T>> for Vec<T> {
+    fn from(list: RawList<T>) -> Self {
+        list.items
+    }
+}
+
 impl From<RawList<Row>> for Table {
     fn from(lot: RawList<Row>) -> Self {
         Self {

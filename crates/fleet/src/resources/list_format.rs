@@ -2,10 +2,15 @@
 //! table that it would have kubectl print. A server that does not know a form answers with whole
 //! objects, and that will do.
 
+use std::marker::PhantomData;
+
 use http::HeaderValue;
+use kube::ResourceExt;
 use kube::core::{DynamicObject, TypeMeta};
 use serde::Deserialize;
+use serde::de::DeserializeOwned;
 use serde_json::Value;
+use tracing::warn;
 
 use super::list::{Column, Row};
 use crate::discovery::Found;
@@ -32,9 +37,8 @@ pub(super) trait ListFormat: Send + Sync + 'static {
 
     fn lot(found: &Found, text: &str) -> Result<RawList<Self::Item>, serde_json::Error>;
 
-    /// What one change of a watch is about.
-    fn changed(found: &Found, object: Value)
-    -> Result<Vec<Changed<Self::Item>>, serde_json::Error>;
+    /// Reads what changed from one line of a watch.
+    fn changed(found: &Found, line: &str) -> Result<Vec<Changed<Self::Item>>, serde_json::Error>;
 }
 
 #[derive(Debug)]
@@ -43,6 +47,15 @@ pub(super) enum Objects {}
 pub(super) enum Metadata {}
 #[derive(Debug)]
 pub(super) enum Rows {}
+/// Whole objects of a type, parsed once. One that cannot be parsed is logged and left out.
+#[derive(Debug)]
+pub(super) struct Typed<T>(PhantomData<fn() -> T>);
+
+/// One line of a watch.
+#[derive(Deserialize)]
+pub(super) struct WireEvent<T> {
+    pub(super) object: T,
+}
 
 #[derive(Deserialize)]
 struct WireList<T> {
@@ -118,9 +131,10 @@ impl ListFormat for Objects {
 
     fn changed(
         found: &Found,
-        object: Value,
+        line: &str,
     ) -> Result<Vec<Changed<DynamicObject>>, serde_json::Error> {
-        let object = typed(found, serde_json::from_value(object)?);
+        let event: WireEvent<DynamicObject> = serde_json::from_str(line)?;
+        let object = typed(found, event.object);
         let version = object.metadata.resource_version.clone();
         Ok(vec![(object, version)])
     }
@@ -141,10 +155,39 @@ impl ListFormat for Metadata {
 
     fn changed(
         found: &Found,
-        object: Value,
+        line: &str,
     ) -> Result<Vec<Changed<DynamicObject>>, serde_json::Error> {
-        Objects::changed(found, object)
+        Objects::changed(found, line)
     }
+}
+
+impl<T: DeserializeOwned + ResourceExt + Send + 'static> ListFormat for Typed<T> {
+    type Item = T;
+    const LIST: HeaderValue = Objects::LIST;
+    const WATCH: HeaderValue = Objects::WATCH;
+
+    fn lot(_: &Found, text: &str) -> Result<RawList<T>, serde_json::Error> {
+        if let Ok(WireList { metadata, items }) = serde_json::from_str::<WireList<T>>(text) {
+            return Ok(RawList::new(metadata, Vec::new(), items.unwrap_or_default()));
+        }
+        let list: WireList<Value> = serde_json::from_str(text)?;
+        let items = list.items.into_iter().flatten();
+        let items = items.filter_map(|object| parsed(serde_json::from_value(object))).collect();
+        Ok(RawList::new(list.metadata, Vec::new(), items))
+    }
+
+    fn changed(_: &Found, line: &str) -> Result<Vec<Changed<T>>, serde_json::Error> {
+        let event: Option<WireEvent<T>> = parsed(serde_json::from_str(line));
+        let changed = event.map(|WireEvent { object }| {
+            let version = object.resource_version();
+            (object, version)
+        });
+        Ok(changed.into_iter().collect())
+    }
+}
+
+fn parsed<T>(result: Result<T, serde_json::Error>) -> Option<T> {
+    result.inspect_err(|error| warn!(%error, "an object cannot be parsed and is left out")).ok()
 }
 
 impl ListFormat for Rows {
@@ -170,13 +213,13 @@ impl ListFormat for Rows {
         Ok(RawList::new(table.metadata, table.column_definitions.unwrap_or_default(), rows))
     }
 
-    fn changed(found: &Found, object: Value) -> Result<Vec<Changed<Row>>, serde_json::Error> {
-        if object["kind"] != "Table" {
-            let changed = Objects::changed(found, object)?;
+    fn changed(found: &Found, line: &str) -> Result<Vec<Changed<Row>>, serde_json::Error> {
+        if serde_json::from_str::<WireEvent<WireKind>>(line)?.object.kind != "Table" {
+            let changed = Objects::changed(found, line)?;
             let row = |(object, version)| (plain_row(&object), version);
             return Ok(changed.into_iter().map(row).collect());
         }
-        let table: WireTable = serde_json::from_value(object)?;
+        let table = serde_json::from_str::<WireEvent<WireTable>>(line)?.object;
         let rows = table.rows.unwrap_or_default().into_iter();
         let version = |row: &WireRow| row.object.as_ref()?.metadata.resource_version.clone();
         Ok(rows

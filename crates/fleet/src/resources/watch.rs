@@ -21,8 +21,10 @@ use futures::stream::BoxStream;
 use futures::{AsyncBufReadExt, Stream, StreamExt, stream};
 use http::HeaderValue;
 use http::header::{ACCEPT, ACCEPT_ENCODING};
+use kube::ResourceExt;
 use kube::api::WatchParams;
 use kube::core::{DynamicObject, Request, Status};
+use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use stallproof::backoff::Curve;
@@ -30,7 +32,7 @@ use stallproof::{Backoff, Deadline, sentence};
 use tokio::time::{Instant, sleep_until};
 
 use super::list::{ListQuery, Page, Row, Table, gather};
-use super::list_format::{ListFormat, Metadata, Objects, RawList, Rows};
+use super::list_format::{ListFormat, Metadata, Objects, RawList, Rows, Typed, WireEvent};
 use crate::connection::Connection;
 use crate::discovery::Found;
 use crate::error::Error;
@@ -89,6 +91,15 @@ pub async fn watch(
     deadline: Deadline,
 ) -> Result<impl Stream<Item = Change<Page<DynamicObject>, DynamicObject>> + Send, Error> {
     open::<Objects, Page<_>>(connect, query, deadline, TIMING).await
+}
+
+/// Watches objects of a type. One that cannot be parsed as that type is logged and left out.
+pub async fn watch_as<T: DeserializeOwned + ResourceExt + Send + 'static>(
+    connect: impl Fn() -> Result<Connection, Error> + Send + 'static,
+    query: ListQuery,
+    deadline: Deadline,
+) -> Result<impl Stream<Item = Change<Vec<T>, T>> + Send, Error> {
+    open::<Typed<T>, Vec<T>>(connect, query, deadline, TIMING).await
 }
 
 /// Watches rows of the table that kubectl would print.
@@ -155,16 +166,15 @@ struct Turn {
 
 /// What came of waiting for a line.
 enum Heard {
-    Line(Line),
+    Line(String),
     /// Nothing: it is time to look at the connection.
     Look,
 }
 
 #[derive(Deserialize)]
-struct Line {
+struct EventType {
     #[serde(rename = "type")]
     kind: String,
-    object: Value,
 }
 
 /// Why a watch does not go on as it is.
@@ -250,7 +260,7 @@ impl<F: ListFormat, L: From<RawList<F::Item>>, C: Fn() -> Result<Connection, Err
             return Ok(());
         };
         match turn.line(self.pace).await? {
-            Heard::Line(line) => self.read(line),
+            Heard::Line(line) => self.read(&line),
             Heard::Look => {
                 turn.looked = Instant::now();
                 let same = (self.connect)()?.is_same_client(&turn.connection);
@@ -265,25 +275,25 @@ impl<F: ListFormat, L: From<RawList<F::Item>>, C: Fn() -> Result<Connection, Err
         self.told.push_back(Change::Listed(lot.into()));
     }
 
-    fn read(&mut self, line: Line) -> Result<(), Stopped> {
+    fn read(&mut self, line: &str) -> Result<(), Stopped> {
         let Some(turn) = &self.turn else { return Ok(()) };
-        match line.kind.as_str() {
+        let EventType { kind } = serde_json::from_str(line)?;
+        match kind.as_str() {
             "ERROR" => {
-                let status: Status = serde_json::from_value(line.object).unwrap_or_default();
-                Err(Stopped::said(&status))
+                let status = serde_json::from_str::<WireEvent<Status>>(line);
+                Err(Stopped::said(&status.map(|event| event.object).unwrap_or_default()))
             }
             "BOOKMARK" => {
                 self.bookmarks = true;
-                let at = |path| line.object.pointer(path).and_then(Value::as_str);
+                let object = serde_json::from_str::<WireEvent<Value>>(line)?.object;
+                let at = |path| object.pointer(path).and_then(Value::as_str);
                 let version = at("/metadata/resourceVersion").filter(|version| !version.is_empty());
                 let version = version.or_else(|| at("/rows/0/object/metadata/resourceVersion"));
                 self.version = version.map(ToOwned::to_owned).or(self.version.take());
                 Ok(())
             }
             kind => {
-                let changed = F::changed(&turn.found, line.object);
-                let changed = changed.map_err(|error| Stopped::Broken(error.to_string()))?;
-                for (item, version) in changed {
+                for (item, version) in F::changed(&turn.found, line)? {
                     self.version = version.or(self.version.take());
                     let change = if kind == "DELETED" { Change::Deleted } else { Change::Applied };
                     self.told.push_back(change(item));
@@ -355,8 +365,7 @@ impl Turn {
             Ok(Some(Err(error))) => Err(Stopped::Broken(error.to_string())),
             Ok(Some(Ok(line))) => {
                 self.heard = Instant::now();
-                let line = serde_json::from_str(&line);
-                line.map(Heard::Line).map_err(|error| Stopped::Broken(error.to_string()))
+                Ok(Heard::Line(line))
             }
         }
     }
@@ -368,6 +377,12 @@ impl Stopped {
             410 => Self::Expired,
             _ => Self::Broken(status.message.clone()),
         }
+    }
+}
+
+impl From<serde_json::Error> for Stopped {
+    fn from(error: serde_json::Error) -> Self {
+        Self::Broken(error.to_string())
     }
 }
 

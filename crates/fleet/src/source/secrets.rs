@@ -7,12 +7,12 @@
 //! - The Secret's labels are the cluster's.
 //! - Of two with one name the older has it.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::Secret;
 use kube::ResourceExt;
-use objects::{Event, Id, Objects, Watch, Within};
+use objects::{Id, Objects, Watched, Within};
+use stallproof::{Snapshot, Tasks};
 
 use super::kubeconfig::sent;
 use super::{Offer, SourceOutput};
@@ -26,70 +26,38 @@ const CAPI_LABEL: &str = "cluster.x-k8s.io/cluster-name";
 const CAPI_TYPE: &str = "cluster.x-k8s.io/secret";
 const KEYS: [&str; 3] = ["kubeconfig", "value", "config"];
 
-pub(super) async fn run(config: Secrets, objects: Objects, output: SourceOutput) {
-    let namespace = config.namespace;
-    let within = |labels| Within { namespace: namespace.clone(), labels: Some(labels) };
-    let mut marked = objects.watch::<Secret>(within(config.selector));
-    let theirs = CAPI_LABEL.parse().expect("a label's name is a selector");
-    let mut cluster_api = config.cluster_api.then(|| objects.watch::<Secret>(within(theirs)));
-    let (mut ours, mut theirs) = (Known::default(), Known::default());
+pub(super) async fn run(config: Secrets, objects: Objects, output: SourceOutput, tasks: Tasks) {
+    let within = |labels| Within { namespace: config.namespace.clone(), labels: Some(labels) };
+    let watched = |labels| objects.watched::<Secret, Id>(within(labels), &tasks);
+    let capi =
+        config.cluster_api.then(|| CAPI_LABEL.parse().expect("a label's name is a selector"));
+    let labelled = watched(config.selector.clone());
+    let of_capi = capi.map_or_else(|| Snapshot::new(Watched::from_iter([])), watched);
+    let (mut labelled_changes, mut capi_changes) = (labelled.subscribe(), of_capi.subscribe());
     loop {
+        let (ours, theirs) = (labelled.load(), of_capi.load());
+        if ours.synced && theirs.synced {
+            output.tell(offers(&ours, &theirs));
+        }
+        drop((ours, theirs));
         tokio::select! {
-            event = marked.next() => match event {
-                Some(event) => ours.learn(event),
-                None => return,
-            },
-            event = next(cluster_api.as_mut()) => match event {
-                Some(event) => theirs.learn(event),
-                None => return,
-            },
-        }
-        let told = ours.complete && (theirs.complete || cluster_api.is_none());
-        if told {
-            let theirs = theirs.secrets.iter().filter(|(id, _)| !ours.secrets.contains_key(id));
-            let theirs = theirs.filter_map(|(id, secret)| {
-                Some((secret.creation_timestamp(), id, of_cluster_api(id, secret)?))
-            });
-            let ours = ours.secrets.iter();
-            let ours =
-                ours.map(|(id, secret)| (secret.creation_timestamp(), id, of_label(id, secret)));
-            let mut all: Vec<_> = ours.chain(theirs).collect();
-            all.sort_by(|(a, a_id, _), (b, b_id, _)| (a, a_id).cmp(&(b, b_id)));
-            output.tell(all.into_iter().map(|(_, _, offer)| offer).collect());
+            _ = labelled_changes.changed() => {}
+            _ = capi_changes.changed() => {}
         }
     }
 }
 
-async fn next(watch: Option<&mut Watch<Secret>>) -> Option<Event<Secret>> {
-    match watch {
-        Some(watch) => watch.next().await,
-        None => std::future::pending().await,
-    }
-}
+type KnownSecrets = Watched<Id, Arc<Secret>>;
 
-/// What a watch has told so far.
-#[derive(Debug, Default)]
-pub(super) struct Known {
-    pub(super) secrets: BTreeMap<Id, Secret>,
-    /// Whether it has told everything there was.
-    pub(super) complete: bool,
-}
-
-impl Known {
-    pub(super) fn learn(&mut self, event: Event<Secret>) {
-        match event {
-            Event::Restarted(all) => {
-                self.secrets = all.into_iter().map(|secret| (Id::of(&secret), secret)).collect();
-                self.complete = true;
-            }
-            Event::Applied(secret) => {
-                self.secrets.insert(Id::of(&secret), secret);
-            }
-            Event::Deleted(secret) => {
-                self.secrets.remove(&Id::of(&secret));
-            }
-        }
-    }
+/// The oldest first. A Secret that has our label is not taken for Cluster API's as well.
+fn offers(labelled: &KnownSecrets, cluster_api: &KnownSecrets) -> Vec<Offer> {
+    let ours = labelled.iter().map(|(id, secret)| (secret, id, of_label(id, secret)));
+    let theirs = cluster_api.iter().filter(|(id, _)| !labelled.contains_key(*id));
+    let theirs = theirs
+        .filter_map(|(id, secret)| of_cluster_api(id, secret).map(|offer| (secret, id, offer)));
+    let mut all: Vec<_> = ours.chain(theirs).collect();
+    all.sort_by_key(|(secret, id, _)| (secret.creation_timestamp(), *id));
+    all.into_iter().map(|(_, _, offer)| offer).collect()
 }
 
 fn of_label(id: &Id, secret: &Secret) -> Offer {

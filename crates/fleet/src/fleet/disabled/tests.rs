@@ -1,7 +1,5 @@
 use std::time::Duration;
 
-use stallproof::Tasks;
-
 use super::*;
 
 fn soon() -> Deadline {
@@ -26,9 +24,7 @@ async fn a_list_that_cannot_be_read_is_not_written_over_and_changes_nothing() {
     let data = tempfile::tempdir().unwrap();
     let tasks = Tasks::new("test");
     let objects = Objects::embedded(data.path(), &tasks).unwrap();
-    let names = Snapshot::new(None);
-    let watching = watch(objects.clone(), "fairlead".to_owned(), names.clone(), Arc::default());
-    tasks.spawn("watch", watching);
+    let names = watch(&objects, "fairlead", &tasks);
     let until = async |wanted: &[&str]| {
         let wanted = Some(wanted.iter().map(|name| (*name).to_owned()).collect());
         let mut changes = names.subscribe();
