@@ -8,18 +8,20 @@ use kube::Api;
 use kube::api::{DeleteParams, PostParams};
 use serde_json::json;
 use testkit::{Fault, KubeServer, Proxy, requires};
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout};
 
 use super::*;
 use crate::tests::scripted::{self, Response};
 
 const QUICK: WatchTiming = WatchTiming {
-    turn: Duration::from_secs(2),
-    long: Duration::from_secs(4),
+    first: Duration::from_secs(2),
+    session: Duration::from_secs(4),
     quiet: Duration::from_secs(3),
-    look: Duration::from_secs(60),
     grace: Duration::from_secs(2),
     open: Duration::from_secs(5),
+    page: Duration::from_secs(30),
+    look: Duration::from_secs(60),
+    retry: RETRY,
 };
 
 type Rows = Change<Table, Row>;
@@ -74,7 +76,7 @@ async fn kube_a_watch_goes_on_whatever_happens_and_says_what_did() {
     assert_eq!(told(&mut changes).await, "deleted a");
 
     // The ends of turns are nobody's business.
-    let quiet = timeout(QUICK.turn * 3, changes.next()).await;
+    let quiet = timeout(QUICK.first * 3, changes.next()).await;
     assert!(quiet.is_err(), "{quiet:?}");
 
     proxy.inject(Fault::Refuse);
