@@ -13,11 +13,10 @@
 //! - Private keys are in the Secret and in memory; not in `Debug`, nor in logs or errors.
 
 use std::fmt;
-use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
-use objects::{Id, Leader, Objects};
+use objects::{Id, Leader, Objects, Pace};
 use rcgen::{
     BasicConstraints, CertificateParams, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair,
     KeyUsagePurpose, PublicKeyData, SanType,
@@ -25,15 +24,16 @@ use rcgen::{
 use serde::{Deserialize, Serialize};
 use stallproof::Tasks;
 use stallproof::snapshot::Changes;
-use tracing::info;
 
-use crate::published::keep_published;
-use crate::state::{LOOK, SharedState, State, keep_stepping};
+use crate::published::publish;
+use crate::state::{Renewal, SharedState, State};
 
 /// The ConfigMap with the bundle, in the Secret's namespace.
 pub const PUBLISHED: &str = "fairlead-ca";
 /// In the names of its authorities and certificates.
 const WHOSE: &str = "admission webhook";
+/// How often what should be so is looked at, at the least.
+const LOOK: Duration = Duration::from_secs(60);
 /// For clocks that are late.
 const BACKDATED: SignedDuration = SignedDuration::from_hours(1);
 
@@ -134,7 +134,6 @@ impl Kept {
 impl State for Kept {
     const SECRET: &'static str = "fairlead-admission-certificates";
     const LABEL: (&'static str, &'static str) = ("fairlead.dev/admission", "certificates");
-    const TASK: &'static str = "admission-certificates";
 
     fn is_whole(&self) -> bool {
         !self.authorities.is_empty()
@@ -319,44 +318,30 @@ impl Certificates {
     }
 
     /// Makes, renews and publishes them until the term ends. Returns at once. `trusted` says whether every
-    /// API server that can be reached has a bundle; `renewed` hears until when the certificate holds, after
+    /// API server that can be reached has a bundle; `renewed` hears until when the certificate holds, at
     /// every look.
     pub fn lead(
         &self,
         leader: &Leader,
         names: Vec<String>,
         lifetimes: Lifetimes,
-        trusted: impl Fn(&str) -> bool + Send + Sync + 'static,
-        renewed: impl Fn(Timestamp) + Send + Sync + 'static,
+        trusted: impl Fn(&str) -> bool + Send + 'static,
+        renewed: impl Fn(Timestamp) + Send + 'static,
     ) {
-        let id = Id { name: PUBLISHED.to_owned(), ..self.0.secret().clone() };
-        let publishing = keep_published(leader.clone(), id, self.0.current().clone(), Kept::bundle);
-        leader.tasks.spawn("admission-authority-published", publishing);
+        let id = Id { name: PUBLISHED.to_owned(), ..self.secret().clone() };
+        publish(leader, id, self.0.current(), Kept::bundle);
         // An overlap that is over should be noticed soon after.
         let look = (lifetimes.overlap / 10).clamp(Duration::from_millis(100), LOOK);
-        let (state, objects) = (self.0.clone(), leader.objects.clone());
-        let (trusted, renewed, names) = (Arc::new(trusted), Arc::new(renewed), Arc::new(names));
-        let step = move || {
-            let (state, objects, names) = (state.clone(), objects.clone(), names.clone());
-            let (trusted, renewed) = (trusted.clone(), renewed.clone());
-            async move {
-                let next = |kept: Option<&Kept>| {
-                    let trusted = kept.is_some_and(|kept| trusted(&kept.bundle()));
-                    next(kept, &names, lifetimes, trusted, Timestamp::now())
-                };
-                let stepped = state.step(&objects, next).await?;
-                if let Some(Kept { serving: Serving { until, .. }, .. }) = &stepped {
-                    info!(%until, "the certificates of webhook and API were renewed");
-                }
-                if let Some(serving) = Self(state).serving() {
-                    renewed(serving.until);
-                }
-                Ok(stepped.is_some())
+        let next = move |kept: Option<&Kept>| {
+            if let Some(kept) = kept {
+                renewed(kept.serving.until);
             }
+            let trusted = kept.is_some_and(|kept| trusted(&kept.bundle()));
+            next(kept, &names, lifetimes, trusted, Timestamp::now())
         };
-        let what = "the certificates of webhook and API";
-        let keeping = keep_stepping(leader.tasks.stopping(), look, what, step);
-        leader.tasks.spawn("admission-authority", keeping);
+        let renewal = Renewal { objects: leader.objects.clone(), state: self.0.clone(), next };
+        let pace = Pace { resync: look, ..Pace::default() };
+        leader.reconcile("renew-certificates", self.secret(), pace, renewal);
     }
 }
 

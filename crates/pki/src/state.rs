@@ -1,25 +1,18 @@
 //! `SharedState`: what all replicas must know and nobody else, as JSON in one Secret. Every replica follows
 //! the Secret; whoever changes it does so against the version that it read.
 
-use std::time::Duration;
-
 use k8s_openapi::ByteString;
 use k8s_openapi::api::core::v1::Secret;
 use kube::ResourceExt;
 use kube::api::ObjectMeta;
-use objects::{Error, Event, Expected, Id, Objects, Selector, Version, Within};
+use objects::{Attempt, Error, Expected, Id, Next, Objects, Reconciler, Selector, Version};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
-use stallproof::backoff::Curve;
-use stallproof::{Backoff, Deadline, Snapshot, Stop, Tasks};
-use tracing::warn;
+use stallproof::{Deadline, Snapshot, Tasks};
+use tracing::info;
 
-/// For one request to the store.
-const REQUEST: Duration = Duration::from_secs(10);
-/// How often what should be so is looked at without a word from anybody.
-pub(crate) const LOOK: Duration = Duration::from_secs(60);
-pub(crate) const RETRY: Curve =
-    Curve { first: Duration::from_millis(500), most: Duration::from_secs(30) };
+use crate::certificates::Unmade;
+
 /// How often a change is tried while others write, too.
 const ATTEMPTS: usize = 8;
 /// The Secret's one key.
@@ -33,8 +26,6 @@ pub(crate) trait State:
     const SECRET: &'static str;
     /// Tells our Secret from others, so that only it is watched.
     const LABEL: (&'static str, &'static str);
-    /// The name of the task that follows it.
-    const TASK: &'static str;
 
     /// Whether it can be used. What cannot is made anew.
     fn is_whole(&self) -> bool;
@@ -47,6 +38,8 @@ pub(crate) enum NotChanged {
     Missing,
     #[error(transparent)]
     Store(#[from] Error),
+    #[error(transparent)]
+    Unmade(#[from] Unmade),
 }
 
 /// The state as this replica knows it. Clones share it.
@@ -58,32 +51,14 @@ pub(crate) struct SharedState<T> {
 }
 
 impl<T: State> SharedState<T> {
-    /// Follows the Secret in `namespace` until `tasks` stop.
+    /// Follows the Secret in `namespace` until `tasks` stop. While there is none that can be used, the
+    /// last one holds: the leader makes another.
     pub(crate) fn follow(objects: &Objects, namespace: &str, tasks: &Tasks) -> Self {
         let secret = Id::namespaced(namespace, T::SECRET);
-        let state = Self { secret, current: Snapshot::new(None) };
         let labels = Selector::label(T::LABEL.0, T::LABEL.1).expect("a constant");
-        let within = Within { namespace: Some(namespace.to_owned()), labels: Some(labels) };
-        let mut watch = objects.watch::<Secret>(within);
-        let (following, stop) = (state.clone(), tasks.stopping());
-        tasks.spawn(T::TASK, async move {
-            while let Some(Some(event)) = stop.bound(watch.next()).await {
-                following.take(event);
-            }
-        });
-        state
-    }
-
-    fn take(&self, event: Event<Secret>) {
-        let found = match event {
-            Event::Restarted(all) => all.into_iter().find(|secret| Id::of(secret) == self.secret),
-            Event::Applied(secret) => Some(secret).filter(|secret| Id::of(secret) == self.secret),
-            // The leader makes another; until then this one holds.
-            Event::Deleted(_) => None,
-        };
-        if let Some(state) = found.as_ref().and_then(parse) {
-            self.current.publish(Some(state));
-        }
+        let read = |secret: Option<Secret>| parse(&secret?);
+        let current = objects.watched_one(&secret, Some(labels), tasks, read);
+        Self { secret, current }
     }
 
     pub(crate) fn current(&self) -> &Snapshot<Option<T>> {
@@ -95,17 +70,15 @@ impl<T: State> SharedState<T> {
     }
 
     /// Takes one step, if `next` says that one is due; returns what is kept then.
-    pub(crate) async fn step<E>(
+    pub(crate) async fn step(
         &self,
         objects: &Objects,
-        next: impl FnOnce(Option<&T>) -> Result<Option<T>, E>,
-    ) -> Result<Option<T>, Box<dyn std::error::Error + Send + Sync>>
-    where
-        E: std::error::Error + Send + Sync + 'static,
-    {
-        let found = objects.get::<Secret>(&self.secret, Deadline::after(REQUEST)).await?;
+        deadline: Deadline,
+        next: impl FnOnce(Option<&T>) -> Result<Option<T>, Unmade>,
+    ) -> Result<Option<T>, NotChanged> {
+        let found = objects.get::<Secret>(&self.secret, deadline).await?;
         let Some(next) = next(found.as_ref().and_then(parse).as_ref())? else { return Ok(None) };
-        let (secret, deadline) = (self.with(&next), Deadline::after(REQUEST));
+        let secret = self.with(&next);
         match found {
             None => objects.create(&secret, deadline).await?,
             Some(found) => objects.apply(&secret, same_version(&found), deadline).await?,
@@ -164,34 +137,30 @@ fn parse<T: State>(secret: &Secret) -> Option<T> {
     state.is_whole().then_some(state)
 }
 
-/// Takes steps until `stop`: at once while there are more to take, every `look` when there are none.
-/// `what` is said once when steps begin to fail.
-pub(crate) async fn keep_stepping<F>(
-    stop: Stop,
-    look: Duration,
-    what: &'static str,
-    mut step: impl FnMut() -> F,
-) where
-    F: Future<Output = Result<bool, Box<dyn std::error::Error + Send + Sync>>>,
+/// Takes step after step, as long as one is due.
+pub(crate) struct Renewal<T, N> {
+    pub(crate) objects: Objects,
+    pub(crate) state: SharedState<T>,
+    pub(crate) next: N,
+}
+
+impl<T, N> Reconciler for Renewal<T, N>
+where
+    T: State,
+    N: FnMut(Option<&T>) -> Result<Option<T>, Unmade> + Send + 'static,
 {
-    let mut backoff = Backoff::new(RETRY);
-    loop {
-        let wait = match step().await {
-            Ok(more) => {
-                backoff.succeeded();
-                if more { Duration::ZERO } else { look }
-            }
-            Err(error) => {
-                let retry = backoff.failed();
-                if retry.attempt == 1 {
-                    let error = stallproof::sentence(&*error);
-                    warn!(error, "cannot renew {what}, trying on");
-                }
-                retry.wait
-            }
-        };
-        if stop.bound(tokio::time::sleep(wait)).await.is_none() {
-            return;
+    type Error = NotChanged;
+
+    async fn reconcile(&mut self, attempt: &Attempt) -> Result<Next, NotChanged> {
+        let stepped = self.state.step(&self.objects, attempt.deadline, &mut self.next).await?;
+        if stepped.is_some() {
+            info!(secret = %self.state.secret, "renewed");
+            // There may be more to do.
+            return Ok(Next::Within(std::time::Duration::ZERO));
         }
+        Ok(Next::OnChange)
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -21,20 +21,19 @@ use std::time::Duration;
 use base64::Engine;
 use base64::engine::general_purpose::{STANDARD, URL_SAFE_NO_PAD};
 use jiff::Timestamp;
-use objects::{Error, Id, Leader, Objects, is_subdomain};
+use objects::{Error, Id, Leader, Objects, Pace, is_subdomain};
 use rcgen::{PKCS_ECDSA_P256_SHA256, PublicKeyData, SignatureAlgorithm};
 use ring::hmac;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 use stallproof::snapshot::Changes;
 use stallproof::{Deadline, Tasks};
-use tracing::info;
 
 use super::review::Reviewed;
 use super::token::{Claim, LONGEST_TTL, Token};
 use crate::certificates::{Kept as Certificates, Lifetimes, PrivateKey, Unmade, next_of};
-use crate::published::keep_published;
-use crate::state::{LOOK, NotChanged, SharedState, State, keep_stepping};
+use crate::published::publish;
+use crate::state::{NotChanged, Renewal, SharedState, State};
 
 /// The ConfigMap with the bundle by which an agent knows a controller before it has a certificate.
 pub const PUBLISHED: &str = "fairlead-agents-ca";
@@ -87,7 +86,6 @@ impl PrivateTokenKey {
 impl State for Kept {
     const SECRET: &'static str = "fairlead-agents";
     const LABEL: (&'static str, &'static str) = ("fairlead.dev/agents", "authority");
-    const TASK: &'static str = "agents-authority";
 
     fn is_whole(&self) -> bool {
         self.certificates.is_whole() && self.token_key.is_whole()
@@ -382,27 +380,13 @@ impl Authority {
             kept.revoked.extend([node, ANY_NODE].map(|whose| (whose.to_owned(), now)));
         };
         self.state.change(&self.objects, deadline, revoke).await.map_err(|error| match error {
-            NotChanged::Missing => NotRevoked::NotYet,
             NotChanged::Store(error) => NotRevoked::Store(error),
+            NotChanged::Missing | NotChanged::Unmade(_) => NotRevoked::NotYet,
         })
     }
 
     pub fn changes(&self) -> AuthorityChanges {
         AuthorityChanges(self.state.current().subscribe())
-    }
-
-    /// Takes one step, if one is due; says whether it did.
-    async fn renew_itself(
-        &self,
-        objects: &Objects,
-    ) -> Result<bool, Box<dyn std::error::Error + Send + Sync>> {
-        let now = Timestamp::now();
-        let stepped = self.state.step(objects, |kept| next(kept, self.lifetime, now)).await?;
-        if let Some(next) = &stepped {
-            let until = next.certificates.serving.until;
-            info!(%until, "the agents' authority was renewed");
-        }
-        Ok(stepped.is_some())
     }
 }
 
@@ -418,18 +402,13 @@ impl AuthorityChanges {
 
 /// Keeps the authority until the term ends. Returns at once.
 pub fn lead(leader: &Leader, authority: &Authority) {
-    let id = Id { name: PUBLISHED.to_owned(), ..authority.state.secret().clone() };
-    let bundle = |kept: &Kept| kept.certificates.bundle();
-    let publishing = keep_published(leader.clone(), id, authority.state.current().clone(), bundle);
-    leader.tasks.spawn("agents-authority-published", publishing);
-    let (authority, objects, stop) =
-        (authority.clone(), leader.objects.clone(), leader.tasks.stopping());
-    let step = move || {
-        let (authority, objects) = (authority.clone(), objects.clone());
-        async move { authority.renew_itself(&objects).await }
-    };
-    let keeping = keep_stepping(stop, LOOK, "the agents' authority", step);
-    leader.tasks.spawn("agents-authority-keeper", keeping);
+    let Authority { state, lifetime, .. } = authority.clone();
+    let id = Id { name: PUBLISHED.to_owned(), ..state.secret().clone() };
+    publish(leader, id, state.current(), |kept| kept.certificates.bundle());
+    let key = state.secret().clone();
+    let next = move |kept: Option<&Kept>| next(kept, lifetime, Timestamp::now());
+    let renewal = Renewal { objects: leader.objects.clone(), state, next };
+    leader.reconcile("renew-agents-authority", key, Pace::default(), renewal);
 }
 
 #[cfg(test)]

@@ -1,4 +1,5 @@
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use kube::ResourceExt;
 use objects::{Election, Timing};
@@ -16,17 +17,17 @@ async fn a_bundle_is_published_once_and_put_back_when_it_was_edited() {
     let tasks = Tasks::new("test");
     let objects = Objects::embedded(data.path(), &tasks).unwrap();
     let id = Id::namespaced("fairlead", "fairlead-ca");
-    publish(&objects, &id, "one").await.unwrap();
+    write(&objects, &id, "one", soon()).await.unwrap();
     let first = objects.get::<ConfigMap>(&id, soon()).await.unwrap().unwrap();
     assert_eq!(published(&first), Some("one"));
-    publish(&objects, &id, "one").await.unwrap();
+    write(&objects, &id, "one", soon()).await.unwrap();
     let same = objects.get::<ConfigMap>(&id, soon()).await.unwrap().unwrap();
     assert_eq!(same.resource_version(), first.resource_version());
 
     let data = BTreeMap::from([(KEY.to_owned(), "another".to_owned())]);
     let edited = ConfigMap { data: Some(data), ..first };
     objects.apply(&edited, Expected::Any, soon()).await.unwrap();
-    publish(&objects, &id, "one").await.unwrap();
+    write(&objects, &id, "one", soon()).await.unwrap();
     let back = objects.get::<ConfigMap>(&id, soon()).await.unwrap().unwrap();
     assert_eq!(published(&back), Some("one"));
     tasks.stop("done");
@@ -44,8 +45,7 @@ async fn the_leader_publishes_what_comes_and_what_comes_after_it() {
     tasks.spawn("election", async move {
         let lead = |leader: Leader| {
             let bundle = |text: &&'static str| (*text).to_owned();
-            let work = keep_published(leader.clone(), published_id.clone(), source.clone(), bundle);
-            leader.tasks.spawn("publish", work);
+            publish(&leader, published_id.clone(), &source, bundle);
         };
         election.run(&all, lead).await;
     });

@@ -16,6 +16,12 @@ struct World {
     _data: tempfile::TempDir,
 }
 
+/// Whether a step was due, which is taken.
+async fn step(authority: &Authority, objects: &Objects) -> bool {
+    let next = |kept: Option<&Kept>| next(kept, LIFETIME, Timestamp::now());
+    authority.state.step(objects, Deadline::after(DAY), next).await.unwrap().is_some()
+}
+
 async fn world() -> World {
     let data = tempfile::tempdir().unwrap();
     let tasks = Tasks::new("test");
@@ -23,11 +29,11 @@ async fn world() -> World {
     let authority = Authority::follow(&objects, "fairlead", LIFETIME, &tasks);
     assert_eq!(authority.token(None, Duration::from_secs(60)).unwrap_err(), Refused::NotYet);
     let mut changes = authority.changes();
-    assert!(authority.renew_itself(&objects).await.unwrap());
+    assert!(step(&authority, &objects).await);
     while authority.serving().is_none() {
         changes.changed().await;
     }
-    assert!(!authority.renew_itself(&objects).await.unwrap());
+    assert!(!step(&authority, &objects).await);
     World { authority, objects, tasks, _data: data }
 }
 
@@ -56,7 +62,7 @@ async fn a_token_expires() {
     let World { authority, .. } = world().await;
     let now = Timestamp::now();
     let claim = Claim { made: now - DAY, until: now - Duration::from_secs(1), node: None };
-    let kept = authority.kept.read(Clone::clone).unwrap();
+    let kept = authority.state.current().read(Clone::clone).unwrap();
     let token = claim.sign(&kept.token_key.bytes(), 1, &kept.pin().unwrap());
     assert_eq!(authority.enrol(token.expose(), "node-1", &key()), Err(Refused::Expired));
 }
@@ -72,7 +78,7 @@ async fn what_was_given_before_a_revocation_is_worth_nothing_on_any_replica() {
     assert!(authority.holds(&bearer));
     let replica = Authority::follow(&objects, "fairlead", LIFETIME, &tasks);
     let mut changes = replica.changes();
-    authority.revoke("node-1", Deadline::after(REQUEST)).await.unwrap();
+    authority.revoke("node-1", Deadline::after(DAY)).await.unwrap();
     while replica.serving().is_none() || replica.holds(&bearer) {
         changes.changed().await;
     }
