@@ -427,6 +427,4 @@ fn other(holder: Option<&str>) -> Leadership {
 }
 
 #[cfg(test)]
-mod shelf;
-#[cfg(test)]
 mod tests;

@@ -1,6 +1,5 @@
 //! `Objects`: the few operations both engines have, and their values.
 
-use std::collections::BTreeSet;
 use std::fmt;
 use std::future::poll_fn;
 use std::marker::PhantomData;
@@ -10,7 +9,7 @@ use std::time::Duration;
 
 use futures::StreamExt;
 use futures::future::BoxFuture;
-use futures::stream::{self, BoxStream};
+use futures::stream::BoxStream;
 use kube::ResourceExt;
 use kube::core::{ApiResource, DynamicObject, TypeMeta};
 use prometheus_client::registry::Registry;
@@ -246,23 +245,6 @@ impl Objects {
     /// From now on: everything there is, then every change.
     pub fn watch<K: Kind>(&self, within: Within) -> Watch<K> {
         Watch::new(self.0.watch(Type::of::<K>(), within, None))
-    }
-
-    /// The same in some namespaces alone, each event with its own. Never ends, not even of none.
-    pub fn watch_in<K: Kind>(
-        &self,
-        namespaces: &BTreeSet<String>,
-    ) -> BoxStream<'static, (String, Event<K>)> {
-        let watch = |namespace: &String| {
-            let within = Within { namespace: Some(namespace.clone()), labels: None };
-            let told = (namespace.clone(), self.watch::<K>(within));
-            let told = stream::unfold(told, async |(namespace, mut watch)| {
-                let event = watch.next().await?;
-                Some(((namespace.clone(), event), (namespace, watch)))
-            });
-            told.boxed()
-        };
-        stream::select_all(namespaces.iter().map(watch)).chain(stream::pending()).boxed()
     }
 
     /// Every change after `version`, or a restart when that is too long ago.

@@ -9,6 +9,7 @@
 
 use std::future::ready;
 use std::io;
+use std::marker::PhantomData;
 use std::time::Duration;
 
 use futures::{AsyncBufReadExt, Stream, StreamExt};
@@ -81,44 +82,41 @@ async fn open<F: ListFormat, L: From<RawList<F::Item>> + Send + 'static>(
     timing: WatchTiming,
 ) -> Result<impl Stream<Item = Change<L, F::Item>> + Send, Error> {
     let first = gather::<F>(&connect()?, &query, deadline).await?;
-    let source =
-        ClusterSource::<F, _> { connect, query, timing, first: Some(first), current: None };
-    let changes = watching::watch(source, None, timing);
-    Ok(changes.map(|change| match change {
-        Change::Listed(list) => Change::Listed(list.into()),
-        Change::Applied(item) => Change::Applied(item),
-        Change::Deleted(item) => Change::Deleted(item),
-        Change::Interrupted { why } => Change::Interrupted { why },
-        Change::Resumed => Change::Resumed,
-    }))
+    let first = Some((first.version.clone(), first.into()));
+    let form = PhantomData::<F>;
+    let source = ClusterSource { connect, query, timing, first, current: None, form };
+    Ok(watching::watch(source, None, timing))
 }
 
 /// What a query selects of one cluster, in one form.
-struct ClusterSource<F: ListFormat, C> {
+struct ClusterSource<F, L, C> {
     connect: C,
     query: ListQuery,
     timing: WatchTiming,
     /// The list that was read when the watch was opened, until it is told.
-    first: Option<RawList<F::Item>>,
+    first: Option<(String, L)>,
     /// The connection of the open session.
     current: Option<Connection>,
+    form: PhantomData<F>,
 }
 
-impl<F: ListFormat, C: Fn() -> Result<Connection, Error> + Send> Source for ClusterSource<F, C> {
-    type List = RawList<F::Item>;
+impl<F: ListFormat, L, C> Source for ClusterSource<F, L, C>
+where
+    L: From<RawList<F::Item>> + Send,
+    C: Fn() -> Result<Connection, Error> + Send,
+{
+    type List = L;
     type Item = F::Item;
 
-    async fn list(&mut self) -> Result<(RawList<F::Item>, String), Failure> {
-        let list = match self.first.take() {
-            Some(list) => list,
-            None => {
-                let connection = (self.connect)().map_err(failure)?;
-                let deadline = Deadline::after(self.timing.page);
-                gather::<F>(&connection, &self.query, deadline).await.map_err(failure)?
-            }
-        };
+    async fn list(&mut self) -> Result<(L, String), Failure> {
+        if let Some((version, list)) = self.first.take() {
+            return Ok((list, version));
+        }
+        let connection = (self.connect)().map_err(failure)?;
+        let deadline = Deadline::after(self.timing.page);
+        let list = gather::<F>(&connection, &self.query, deadline).await.map_err(failure)?;
         let version = list.version.clone();
-        Ok((list, version))
+        Ok((list.into(), version))
     }
 
     async fn open(&mut self, version: &str, seconds: u32) -> Result<Session<F::Item>, Failure> {

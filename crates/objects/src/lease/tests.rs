@@ -5,10 +5,11 @@ use k8s_openapi::api::coordination::v1::Lease;
 use parking_lot::Mutex;
 use tokio::time::{Instant, timeout};
 
-use super::shelf::Shelf;
 use super::*;
+use memory_store::MemoryStore;
 
 mod kube;
+pub(super) mod memory_store;
 
 const DURATION: Duration = Duration::from_secs(10);
 
@@ -27,9 +28,14 @@ fn lease() -> Id {
 type Diary = Arc<Mutex<Vec<(&'static str, &'static str, Instant)>>>;
 
 /// A candidate whose work is to wait for its end.
-fn stand(name: &'static str, shelf: &Shelf, tasks: &Tasks, diary: &Diary) -> Snapshot<Leadership> {
+fn stand(
+    name: &'static str,
+    store: &MemoryStore,
+    tasks: &Tasks,
+    diary: &Diary,
+) -> Snapshot<Leadership> {
     let timing = Timing::of(DURATION);
-    let mut election = Election::new(shelf.objects(), lease(), name, timing);
+    let mut election = Election::new(store.objects(), lease(), name, timing);
     election.clock = paused_time;
     let leadership = election.leadership();
     let (own, diary) = (tasks.clone(), Arc::clone(diary));
@@ -48,9 +54,9 @@ fn stand(name: &'static str, shelf: &Shelf, tasks: &Tasks, diary: &Diary) -> Sna
     leadership
 }
 
-async fn until(leadership: &Snapshot<Leadership>, wanted: impl Fn(&Leadership) -> bool) {
-    let mut changes = leadership.subscribe();
-    let mut current = leadership.load();
+async fn until<T>(snapshot: &Snapshot<T>, wanted: impl Fn(&T) -> bool) {
+    let mut changes = snapshot.subscribe();
+    let mut current = snapshot.load();
     while !wanted(&current) {
         current = timeout(20 * DURATION, changes.changed()).await.expect("it comes about");
     }
@@ -66,11 +72,11 @@ fn told(diary: &Diary) -> Vec<(&'static str, &'static str)> {
 
 #[tokio::test(start_paused = true)]
 async fn a_leader_that_stops_in_order_hands_over_at_once() {
-    let (shelf, diary) = (Shelf::default(), Diary::default());
+    let (store, diary) = (MemoryStore::default(), Diary::default());
     let (a, b) = (Tasks::new("a"), Tasks::new("b"));
-    let leads = stand("a", &shelf, &a, &diary);
+    let leads = stand("a", &store, &a, &diary);
     until(&leads, is_us).await;
-    let follows = stand("b", &shelf, &b, &diary);
+    let follows = stand("b", &store, &b, &diary);
     until(&follows, |who| *who == Leadership::Other("a".to_owned())).await;
 
     let stopped = Instant::now();
@@ -86,14 +92,14 @@ async fn a_leader_that_stops_in_order_hands_over_at_once() {
 
 #[tokio::test(start_paused = true)]
 async fn a_leader_that_loses_the_store_stops_before_the_next_begins() {
-    let (shelf, diary) = (Shelf::default(), Diary::default());
+    let (store, diary) = (MemoryStore::default(), Diary::default());
     let (a, b) = (Tasks::new("a"), Tasks::new("b"));
-    let leads = stand("a", &shelf, &a, &diary);
+    let leads = stand("a", &store, &a, &diary);
     until(&leads, is_us).await;
-    let follows = stand("b", &shelf.another_way(), &b, &diary);
+    let follows = stand("b", &store.another_way(), &b, &diary);
     until(&follows, |who| *who == Leadership::Other("a".to_owned())).await;
 
-    shelf.black_hole(true);
+    store.black_hole(true);
     until(&follows, is_us).await;
     tokio::task::yield_now().await;
     assert_eq!(told(&diary), [("a", "begins"), ("a", "ends"), ("b", "begins")]);
@@ -101,20 +107,20 @@ async fn a_leader_that_loses_the_store_stops_before_the_next_begins() {
     assert!(times[2] - times[1] >= DURATION / 10, "{:?}", times[2] - times[1]);
 
     // Back among the others it follows.
-    shelf.black_hole(false);
+    store.black_hole(false);
     until(&leads, |who| *who == Leadership::Other("b".to_owned())).await;
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_leader_whose_store_stumbles_keeps_leading() {
-    let (shelf, diary) = (Shelf::default(), Diary::default());
+    let (store, diary) = (MemoryStore::default(), Diary::default());
     let tasks = Tasks::new("a");
-    let leads = stand("a", &shelf, &tasks, &diary);
+    let leads = stand("a", &store, &tasks, &diary);
     until(&leads, is_us).await;
     for _ in 0..5 {
-        shelf.black_hole(true);
+        store.black_hole(true);
         tokio::time::sleep(DURATION / 3).await;
-        shelf.black_hole(false);
+        store.black_hole(false);
         tokio::time::sleep(DURATION).await;
     }
     assert_eq!(told(&diary), [("a", "begins")]);
@@ -122,9 +128,9 @@ async fn a_leader_whose_store_stumbles_keeps_leading() {
 
 #[tokio::test(start_paused = true)]
 async fn an_aborted_election_takes_its_work_along() {
-    let (shelf, diary) = (Shelf::default(), Diary::default());
+    let (store, diary) = (MemoryStore::default(), Diary::default());
     let tasks = Tasks::new("a");
-    let mut election = Election::new(shelf.objects(), lease(), "a", Timing::of(DURATION));
+    let mut election = Election::new(store.objects(), lease(), "a", Timing::of(DURATION));
     election.clock = paused_time;
     let leads = election.leadership();
     let fences = Arc::new(Mutex::new(Vec::new()));
@@ -150,16 +156,16 @@ async fn an_aborted_election_takes_its_work_along() {
 
 #[tokio::test(start_paused = true)]
 async fn a_deleted_lease_is_lost_and_must_run_out() {
-    let (shelf, diary) = (Shelf::default(), Diary::default());
+    let (store, diary) = (MemoryStore::default(), Diary::default());
     let (a, b) = (Tasks::new("a"), Tasks::new("b"));
-    let leads = stand("a", &shelf, &a, &diary);
+    let leads = stand("a", &store, &a, &diary);
     until(&leads, is_us).await;
-    let follows = stand("b", &shelf, &b, &diary);
+    let follows = stand("b", &store, &b, &diary);
     until(&follows, |who| *who == Leadership::Other("a".to_owned())).await;
 
     let deleted = Instant::now();
     let deadline = Deadline::after(DURATION);
-    shelf.objects().delete::<Lease>(&lease(), Expected::Any, deadline).await.unwrap();
+    store.objects().delete::<Lease>(&lease(), Expected::Any, deadline).await.unwrap();
     until(&leads, |who| !is_us(who)).await;
     assert!(deleted.elapsed() < DURATION / 2);
     tokio::select! {
@@ -171,9 +177,9 @@ async fn a_deleted_lease_is_lost_and_must_run_out() {
 
 #[tokio::test(start_paused = true)]
 async fn a_leader_whose_work_ends_gives_the_lease_back() {
-    let (shelf, diary) = (Shelf::default(), Diary::default());
+    let (store, diary) = (MemoryStore::default(), Diary::default());
     let (a, b) = (Tasks::new("a"), Tasks::new("b"));
-    let mut election = Election::new(shelf.objects(), lease(), "a", Timing::of(DURATION));
+    let mut election = Election::new(store.objects(), lease(), "a", Timing::of(DURATION));
     election.clock = paused_time;
     let leads = election.leadership();
     let own = a.clone();
@@ -188,7 +194,7 @@ async fn a_leader_whose_work_ends_gives_the_lease_back() {
         election.run(&own, lead).await;
     });
     until(&leads, is_us).await;
-    let follows = stand("b", &shelf, &b, &diary);
+    let follows = stand("b", &store, &b, &diary);
     until(&follows, |who| *who == Leadership::Other("a".to_owned())).await;
     give_up.send_replace(());
     let given_up = Instant::now();
@@ -198,15 +204,15 @@ async fn a_leader_whose_work_ends_gives_the_lease_back() {
 
 #[tokio::test(start_paused = true)]
 async fn where_nobody_else_can_write_it_leads_from_the_start() {
-    let (shelf, diary) = (Shelf::exclusive(), Diary::default());
+    let (store, diary) = (MemoryStore::exclusive(), Diary::default());
     let tasks = Tasks::new("a");
     let started = Instant::now();
-    let leads = stand("a", &shelf, &tasks, &diary);
+    let leads = stand("a", &store, &tasks, &diary);
     until(&leads, is_us).await;
     assert_eq!(started.elapsed(), Duration::ZERO);
     assert!(tasks.shutdown(DURATION).await.is_empty());
     assert_eq!(told(&diary), [("a", "begins"), ("a", "ends")]);
-    let kept = shelf.objects().get::<Lease>(&lease(), Deadline::after(DURATION)).await.unwrap();
+    let kept = store.objects().get::<Lease>(&lease(), Deadline::after(DURATION)).await.unwrap();
     assert_eq!(kept, None, "no lease is kept");
 }
 

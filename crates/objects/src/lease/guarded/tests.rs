@@ -1,7 +1,7 @@
 use std::time::Duration;
 
 use super::super::fence::boot_time;
-use super::super::shelf::Shelf;
+use super::super::tests::memory_store::MemoryStore;
 use super::*;
 use crate::kinds::{Cluster, ClusterStatus};
 use crate::kubernetes::tests::{cluster, soon};
@@ -26,8 +26,8 @@ fn is_refused<T: std::fmt::Debug>(answer: Result<T, Error>) -> bool {
 
 #[tokio::test]
 async fn every_write_carries_the_token() {
-    let shelf = Shelf::default();
-    let (plain, leader) = (shelf.objects(), shelf.objects().guarded(&fence(4)));
+    let store = MemoryStore::default();
+    let (plain, leader) = (store.objects(), store.objects().guarded(&fence(4)));
     let token = "ns/lease/u-1/4";
     assert_eq!(stamped(&leader.create(&cluster("a"), soon()).await.unwrap()), token);
     for _ in 0..2 {
@@ -44,8 +44,8 @@ async fn every_write_carries_the_token() {
 
 #[tokio::test]
 async fn what_a_later_leader_wrote_is_left_alone() {
-    let shelf = Shelf::default();
-    let (old, new) = (shelf.objects().guarded(&fence(4)), shelf.objects().guarded(&fence(5)));
+    let store = MemoryStore::default();
+    let (old, new) = (store.objects().guarded(&fence(4)), store.objects().guarded(&fence(5)));
     let made = old.create(&cluster("a"), soon()).await.unwrap();
     let newer = new.apply_status(&with_status("a", "new"), Expected::Any, soon()).await.unwrap();
     assert_eq!(stamped(&newer), "ns/lease/u-1/5");
@@ -64,27 +64,27 @@ async fn what_a_later_leader_wrote_is_left_alone() {
 
 #[tokio::test]
 async fn a_fence_that_ran_out_refuses_every_write() {
-    let (shelf, fence) = (Shelf::default(), fence(4));
-    let leader = shelf.objects().guarded(&fence);
+    let (store, fence) = (MemoryStore::default(), fence(4));
+    let leader = store.objects().guarded(&fence);
     let made = leader.create(&cluster("a"), soon()).await.unwrap();
     fence.revoke();
     assert!(is_refused(leader.create(&cluster("b"), soon()).await));
     assert!(is_refused(leader.apply(&cluster("a"), Expected::Any, soon()).await));
     assert!(is_refused(leader.apply_status(&with_status("a", "x"), Expected::Any, soon()).await));
     assert!(is_refused(leader.delete::<Cluster>(&Id::of(&made), Expected::Any, soon()).await));
-    let all = shelf.objects().list::<Cluster>(&Within::default(), soon()).await.unwrap();
+    let all = store.objects().list::<Cluster>(&Within::default(), soon()).await.unwrap();
     assert_eq!(all.items, [made]);
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_write_is_given_up_when_the_fence_runs_out() {
-    let shelf = Shelf::default();
+    let store = MemoryStore::default();
     let token = fence(4).token().clone();
     let fence = Fence::new(token, super::super::tests::paused_time, {
         super::super::tests::paused_time() + Duration::from_secs(3)
     });
-    let leader = shelf.objects().guarded(&fence);
-    shelf.black_hole(true);
+    let leader = store.objects().guarded(&fence);
+    store.black_hole(true);
     let started = tokio::time::Instant::now();
     let late = leader.apply(&cluster("a"), Expected::Any, soon()).await.unwrap_err();
     assert!(matches!(late, Error::TooLate { .. }), "{late:?}");
@@ -94,8 +94,8 @@ async fn a_write_is_given_up_when_the_fence_runs_out() {
 
 #[tokio::test]
 async fn an_expected_version_is_still_expected() {
-    let shelf = Shelf::default();
-    let (plain, leader) = (shelf.objects(), shelf.objects().guarded(&fence(4)));
+    let store = MemoryStore::default();
+    let (plain, leader) = (store.objects(), store.objects().guarded(&fence(4)));
     let made = plain.create(&cluster("a"), soon()).await.unwrap();
     plain.apply(&cluster("a"), Expected::Any, soon()).await.unwrap();
     let stale = Expected::Version(Version(made.resource_version().unwrap()));
@@ -111,8 +111,8 @@ async fn an_expected_version_is_still_expected() {
 
 #[tokio::test]
 async fn an_annotation_is_changed_as_the_object_was_read_and_not_over_a_later_leader() {
-    let (shelf, term) = (Shelf::default(), fence(4));
-    let plain = shelf.objects();
+    let (store, term) = (MemoryStore::default(), fence(4));
+    let plain = store.objects();
     let (old, new) = (plain.guarded(&term), plain.guarded(&fence(5)));
     let key = "fairlead.dev/note";
     let note = || Some("a note".to_owned());
@@ -133,7 +133,7 @@ async fn an_annotation_is_changed_as_the_object_was_read_and_not_over_a_later_le
 
 #[tokio::test]
 async fn what_is_wrong_with_the_spec_keeps_nobody_from_the_status_or_the_metadata() {
-    let objects = Shelf::default().objects();
+    let objects = MemoryStore::default().objects();
     let made = objects.create(&cluster("a"), soon()).await.unwrap();
     let mut wrong = with_status("a", "invalid");
     wrong.spec.context = Some(String::new());

@@ -1,8 +1,8 @@
 //! On a real API server.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
-use futures::future::join_all;
+use futures::future::{join_all, select_all};
 use testkit::{Fault, KubeServer, Proxy, requires};
 
 use super::*;
@@ -14,18 +14,26 @@ use ::kube::ResourceExt;
 const REAL: Duration = Duration::from_secs(5);
 
 /// Every write that was acknowledged: the term, and what version came of it.
-type Written = Arc<Mutex<Vec<(i32, u64)>>>;
+type Written = Snapshot<Vec<(i32, u64)>>;
+
+/// Waits until a write of so many terms was acknowledged.
+async fn terms_that_wrote(all: &Written, terms: usize) {
+    let wrote = |writes: &Vec<(i32, u64)>| {
+        writes.iter().map(|(term, _)| term).collect::<BTreeSet<_>>().len() >= terms
+    };
+    until(all, wrote).await;
+}
 
 /// A candidate whose work is to write to one object without a pause, and only through its guard.
 fn write_on(name: &str, objects: Objects, lease: &Id, tasks: &Tasks, all: &Written) -> Witness {
     let election = Election::new(objects, lease.clone(), name, Timing::of(REAL));
     let leadership = election.leadership();
     let last = Arc::new(Mutex::new(None));
-    let (own, all, kept) = (tasks.clone(), Arc::clone(all), Arc::clone(&last));
+    let (own, all, kept) = (tasks.clone(), all.clone(), Arc::clone(&last));
     tasks.spawn("election", async move {
         let lead = |leader: Leader| {
             kept.lock().replace(leader.clone());
-            let all = Arc::clone(&all);
+            let all = all.clone();
             let Leader { objects, fence, tasks, .. } = leader;
             let stop = tasks.stopping();
             tasks.spawn("writing", async move {
@@ -36,7 +44,10 @@ fn write_on(name: &str, objects: Objects, lease: &Id, tasks: &Tasks, all: &Writt
                     object.spec.context = Some(format!("{count} of {}", fence.token()));
                     if let Ok(made) = objects.apply(&object, Expected::Any, soon()).await {
                         let version = made.resource_version().unwrap().parse().unwrap();
-                        all.lock().push((fence.token().term, version));
+                        all.update(|writes| {
+                            writes.push((fence.token().term, version));
+                            true
+                        });
                     }
                     tokio::time::sleep(Duration::from_millis(20)).await;
                 }
@@ -55,7 +66,7 @@ struct Witness {
 
 /// In the order in which the store took them, terms only go up.
 fn terms_follow_each_other(all: &Written) -> BTreeMap<i32, usize> {
-    let mut writes = all.lock().clone();
+    let mut writes = Vec::clone(&all.load());
     writes.sort_by_key(|(_, version)| *version);
     assert!(writes.is_sorted_by_key(|(term, _)| *term), "{writes:?}");
     let mut terms = BTreeMap::new();
@@ -66,12 +77,8 @@ fn terms_follow_each_other(all: &Written) -> BTreeMap<i32, usize> {
 }
 
 async fn leader_among(witnesses: &[Witness]) -> usize {
-    loop {
-        if let Some(leader) = witnesses.iter().position(|one| is_us(&one.leadership.load())) {
-            return leader;
-        }
-        tokio::time::sleep(Duration::from_millis(20)).await;
-    }
+    let leads = witnesses.iter().map(|one| Box::pin(until(&one.leadership, is_us)));
+    select_all(leads).await.1
 }
 
 #[tokio::test]
@@ -89,24 +96,24 @@ async fn one_leads_whoever_dies() {
     }
 
     // Killed without a chance to give anything back.
-    let first = timeout(6 * REAL, leader_among(&witnesses)).await.unwrap();
-    tokio::time::sleep(Duration::from_millis(500)).await;
+    let first = leader_among(&witnesses).await;
+    terms_that_wrote(&all, 1).await;
     let killed = Instant::now();
     groups[first].shutdown(Duration::ZERO).await;
     groups.remove(first);
     witnesses.remove(first);
-    let second = timeout(6 * REAL, leader_among(&witnesses)).await.unwrap();
+    let second = leader_among(&witnesses).await;
     println!("killed: the next leads after {:?}", killed.elapsed());
 
     // Stopped in order.
-    tokio::time::sleep(Duration::from_millis(500)).await;
+    terms_that_wrote(&all, 2).await;
     let stopped = Instant::now();
     assert!(groups[second].shutdown(6 * REAL).await.is_empty());
     groups.remove(second);
     witnesses.remove(second);
-    timeout(6 * REAL, leader_among(&witnesses)).await.unwrap();
+    leader_among(&witnesses).await;
     println!("stopped: the next leads after {:?}", stopped.elapsed());
-    tokio::time::sleep(Duration::from_millis(500)).await;
+    terms_that_wrote(&all, 3).await;
     join_all(groups.iter().map(|tasks| tasks.shutdown(REAL))).await;
 
     let terms = terms_follow_each_other(&all);
@@ -129,15 +136,13 @@ async fn a_leader_in_a_black_hole_stops_before_the_next_begins() {
     let next = write_on("b", straight.clone(), &lease, &b, &all);
     until(&next.leadership, |who| *who == Leadership::Other("a".to_owned())).await;
 
-    while all.lock().is_empty() {
-        tokio::time::sleep(Duration::from_millis(20)).await;
-    }
+    terms_that_wrote(&all, 1).await;
     proxy.inject(Fault::BlackHole);
     until(&next.leadership, is_us).await;
     let old = cut_off.last.lock().clone().unwrap();
     assert!(!old.fence.is_valid(), "it knew before");
     assert!(old.tasks.stopping().is_stopped());
-    tokio::time::sleep(Duration::from_millis(500)).await;
+    terms_that_wrote(&all, 2).await;
 
     // Its requests come through at last, and it tries new ones.
     proxy.heal();

@@ -1,4 +1,4 @@
-//! `Shelf`: a store in memory that several candidates share, and that can be taken away from one.
+//! `MemoryStore`: a store in memory that several candidates share, and that can be taken away from one.
 
 use std::collections::BTreeMap;
 use std::future::pending;
@@ -24,28 +24,28 @@ struct Kept {
 
 /// One process' way to the store.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Shelf {
+pub(in crate::lease) struct MemoryStore {
     kept: Arc<Mutex<Kept>>,
     /// Nothing comes back.
     hole: Arc<AtomicBool>,
     exclusive: bool,
 }
 
-impl Shelf {
+impl MemoryStore {
     /// The same store by another way.
-    pub(super) fn another_way(&self) -> Self {
+    pub(in crate::lease) fn another_way(&self) -> Self {
         Self { hole: Arc::default(), ..self.clone() }
     }
 
-    pub(super) fn exclusive() -> Self {
+    pub(in crate::lease) fn exclusive() -> Self {
         Self { exclusive: true, ..Self::default() }
     }
 
-    pub(super) fn black_hole(&self, on: bool) {
+    pub(in crate::lease) fn black_hole(&self, on: bool) {
         self.hole.store(on, Ordering::SeqCst);
     }
 
-    pub(super) fn objects(&self) -> Objects {
+    pub(in crate::lease) fn objects(&self) -> Objects {
         Objects::on(self.clone())
     }
 
@@ -93,7 +93,7 @@ impl Kept {
     }
 }
 
-impl Engine for Shelf {
+impl Engine for MemoryStore {
     fn exclusive(&self) -> bool {
         self.exclusive
     }
