@@ -42,7 +42,7 @@ impl Outcome {
 
 /// What lines are told apart by.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct Subject {
+pub struct AuditKey {
     pub outcome: Outcome,
     pub cluster: String,
     pub namespace: String,
@@ -68,7 +68,7 @@ pub struct Decided {
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Line {
-    pub subject: Subject,
+    pub subject: AuditKey,
     pub latest: Decided,
     pub count: u64,
     pub first: Timestamp,
@@ -89,7 +89,7 @@ pub struct Audit {
 pub(super) struct Book {
     audit: Audit,
     next: u64,
-    at: HashMap<Subject, u64>,
+    at: HashMap<AuditKey, u64>,
     violations: BTreeSet<u64>,
     admissions: BTreeSet<u64>,
 }
@@ -99,7 +99,7 @@ impl Book {
         self.audit.clone()
     }
 
-    pub(super) fn write(&mut self, subject: Subject, latest: Decided, now: Timestamp) {
+    pub(super) fn write(&mut self, subject: AuditKey, latest: Decided, now: Timestamp) {
         let before = self.at.get(&subject).copied().and_then(|at| self.remove(at));
         let (count, first) = before.map_or((0, now), |line| (line.count, line.first));
         let line = Line { subject, latest, count: count + 1, first, last: now };

@@ -26,14 +26,14 @@ use lists::{Pair, holds};
 pub(super) struct Context<'r> {
     request: &'r Request,
     facts: &'r dyn Facts,
-    subject: Subject<'r>,
+    subject: Target<'r>,
     /// Whether a criterion asked for the roles of a service account and got no answer.
     pub(super) bindings_unknown: Cell<bool>,
     /// Whether it is a sidecar that some rules leave out.
     pub(super) exempt: bool,
 }
 
-enum Subject<'r> {
+enum Target<'r> {
     Claim(&'r str),
     Container(Around<'r>),
 }
@@ -50,7 +50,7 @@ struct Around<'r> {
 
 impl<'r> Context<'r> {
     pub(super) fn claim(request: &'r Request, class: &'r str, facts: &'r dyn Facts) -> Self {
-        let subject = Subject::Claim(class);
+        let subject = Target::Claim(class);
         Self { request, facts, subject, bindings_unknown: Cell::new(false), exempt: false }
     }
 
@@ -63,14 +63,14 @@ impl<'r> Context<'r> {
         facts: &'r dyn Facts,
     ) -> Self {
         let known = facts.image(&image.text);
-        let subject = Subject::Container(Around { pod, owner, container, image, known });
+        let subject = Target::Container(Around { pod, owner, container, image, known });
         Self { request, facts, subject, bindings_unknown: Cell::new(false), exempt: false }
     }
 
     fn around(&self) -> Option<&Around<'r>> {
         match &self.subject {
-            Subject::Container(around) => Some(around),
-            Subject::Claim(_) => None,
+            Target::Container(around) => Some(around),
+            Target::Claim(_) => None,
         }
     }
 
@@ -219,7 +219,7 @@ impl Test {
             return holds(*op, items, std::iter::once(namespace), Glob::matches);
         }
         let Some(around) = context.around() else {
-            let Subject::Claim(class) = context.subject else { return false };
+            let Target::Claim(class) = context.subject else { return false };
             return match self {
                 Self::Texts(Name::StorageClassName, op, items) => {
                     holds(*op, items, std::iter::once(class), Glob::matches)
@@ -282,7 +282,7 @@ impl Test {
     /// What the object has there, for a person. Values of variables are not repeated.
     pub(super) fn saw(&self, context: &Context<'_>) -> String {
         let Some(around) = context.around() else {
-            let Subject::Claim(class) = context.subject else { return String::new() };
+            let Target::Claim(class) = context.subject else { return String::new() };
             return match self {
                 Self::Texts(Name::Namespace, ..) => context.request.namespace.clone(),
                 Self::Texts(Name::StorageClassName, ..) => class.to_owned(),

@@ -9,7 +9,7 @@ use serde::Serialize;
 use super::compile::{Compare, Compiled, Fold, Program, index};
 use super::criteria::Context;
 use super::facts::Facts;
-use super::request::{Request, Subject, UNCHANGED};
+use super::request::{Request, ReviewedObject, UNCHANGED};
 
 /// A rule that matched.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -88,7 +88,7 @@ pub fn decide<'p>(program: &'p Program, request: &Request, facts: &dyn Facts) ->
 
 /// Why no rule looks at it, if none does: also an update that changes nothing of what rules look at.
 fn passed(program: &Program, request: &Request) -> Option<&'static str> {
-    if let Subject::Pod(pod) = &request.subject
+    if let ReviewedObject::Pod(pod) = &request.subject
         && let Some(before) = &pod.unchanged_from
     {
         let criteria = program.rules.iter().flat_map(|rule| &rule.folds);
@@ -107,11 +107,11 @@ fn for_each_context<'r>(
     mut visit: impl FnMut(Option<ContainerKind>, Context<'r>) -> bool,
 ) {
     match &request.subject {
-        Subject::Passed(_) => {}
-        Subject::Claim { class } => {
+        ReviewedObject::Passed(_) => {}
+        ReviewedObject::Claim { class } => {
             visit(None, Context::claim(request, class, facts));
         }
-        Subject::Pod(pod) => {
+        ReviewedObject::Pod(pod) => {
             let owner = pod.owner.as_ref().and_then(|uid| facts.owner(uid));
             for (kind, container, image) in &pod.containers {
                 let mut context = Context::container(request, pod, owner, container, image, facts);

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! store ──watch──► Rules ──► Snapshot ─┐
-//! cluster ─watch─► Known ──► Snapshot ─┼─► review ──► answer
+//! cluster ─watch─► ClusterFacts ──► Snapshot ─┼─► review ──► answer
 //!                  Seen ◄─┐  Snapshot ─┘      │
 //!                  Audit ◄┴── one writer ◄── bounded, never waited for
 //! ```
@@ -14,23 +14,22 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use jiff::Timestamp;
-use kube::ResourceExt;
 use objects::kinds::AdmissionRule;
-use objects::{Event, Objects, Within};
+use objects::{Objects, Within};
 use prometheus_client::registry::Registry;
 use stallproof::readiness::Component;
 use stallproof::snapshot::{Changes, View};
 use stallproof::{Map, Readiness, Snapshot, Tasks};
 use tokio::sync::mpsc;
 
-use super::audit::{Audit, Book, Decided, Outcome, Subject};
+use super::audit::{Audit, AuditKey, Book, Decided, Outcome};
 use super::compile::Settings;
 use super::decide::{Decision, Hit, decide};
 use super::facts::{Facts, Owner};
-use super::known::Known;
+use super::known::ClusterFacts;
 use super::metrics::Metrics;
 use super::request::{Malformed, Request, response};
-use super::rules::Rules;
+use super::rules::{Compiling, Rules};
 use super::seen::{Seen, Sighting, Sightings};
 use super::unreadable;
 
@@ -72,7 +71,7 @@ struct Inner {
     /// Written by the watch, read by every review.
     rules: Snapshot<Rules>,
     /// Written when a cluster is first followed, read by every review.
-    clusters: Snapshot<Map<String, Known>>,
+    clusters: Snapshot<Map<String, ClusterFacts>>,
     /// Written by the one writer, read by every review.
     seen: Snapshot<Seen>,
     /// Written by the one writer, read by whoever looks.
@@ -84,7 +83,7 @@ struct Inner {
 /// What is written down after a decision.
 #[derive(Debug)]
 enum Note {
-    Decided(Subject, Decided),
+    Decided(AuditKey, Decided),
     Seen(Sighting),
 }
 
@@ -102,7 +101,7 @@ impl Admission {
             settings,
             exempt,
             rules: Snapshot::default(),
-            clusters: Snapshot::new(Map::unit(LOCAL_CLUSTER.into(), Known::default())),
+            clusters: Snapshot::new(Map::unit(LOCAL_CLUSTER.into(), ClusterFacts::default())),
             seen: Snapshot::default(),
             audit: Snapshot::default(),
             notes,
@@ -118,7 +117,7 @@ impl Admission {
 
     /// Decides reviews of this cluster too, with what `objects`, its own store, tells of it.
     pub fn follow_cluster(&self, name: &str, objects: &Objects, tasks: &Tasks) {
-        let known = Known::default();
+        let known = ClusterFacts::default();
         known.follow(objects, tasks);
         self.0.clusters.update(|clusters| {
             clusters.insert(name.into(), known);
@@ -219,14 +218,7 @@ impl Admission {
         let settings = &self.0.settings;
         let mut watch = objects.watch::<AdmissionRule>(Within::default());
         while let Some(Some(event)) = stop.bound(watch.next()).await {
-            self.0.rules.update(|rules| {
-                match event {
-                    Event::Restarted(all) => rules.reset(all, settings),
-                    Event::Applied(rule) => rules.apply(rule, settings),
-                    Event::Deleted(rule) => rules.delete(&rule.name_any()),
-                }
-                true
-            });
+            self.0.rules.update(|rules| event.apply_to(&mut Compiling(rules, settings)));
             self.0.metrics.rules(&self.0.rules.load());
             ready.ready();
         }
@@ -238,7 +230,7 @@ impl Admission {
             return;
         }
         let told = |outcome, hit: Option<&Hit<'_>>| {
-            let subject = Subject {
+            let subject = AuditKey {
                 outcome,
                 cluster: cluster.to_owned(),
                 namespace: request.namespace.clone(),

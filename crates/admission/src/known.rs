@@ -1,4 +1,4 @@
-//! `Known`: what is known of the cluster that asks, from its own objects.
+//! `ClusterFacts`: what is known of the cluster that asks, from its own objects.
 //!
 //! ```text
 //! claims   ─┐
@@ -16,7 +16,7 @@ use k8s_openapi::api::apps::v1::{DaemonSet, Deployment, ReplicaSet, StatefulSet}
 use k8s_openapi::api::batch::v1::{CronJob, Job};
 use k8s_openapi::api::core::v1::{PersistentVolumeClaim, ReplicationController};
 use k8s_openapi::api::rbac::v1::{ClusterRole, ClusterRoleBinding, Role, RoleBinding};
-use objects::{Event, Id, Kind, Objects, Within};
+use objects::{Id, Index, Kind, Objects, Within};
 use stallproof::{Map, Snapshot, Tasks};
 
 use bindings::Bindings;
@@ -31,29 +31,29 @@ struct Claims(Map<String, Map<String, String>>);
 
 /// A cluster whose reviews are decided. Clones share what they know.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Known {
+pub(super) struct ClusterFacts {
     claims: Snapshot<Claims>,
     bindings: Snapshot<Bindings>,
     workloads: Snapshot<Workloads>,
 }
 
-impl Known {
+impl ClusterFacts {
     /// Reads what there is to know from the cluster's own store, from now on.
     pub(super) fn follow(&self, objects: &Objects, tasks: &Tasks) {
-        follow::<PersistentVolumeClaim, _>(objects, tasks, &self.claims, Claims::take);
+        follow::<PersistentVolumeClaim, _>(objects, tasks, &self.claims);
         let bindings = &self.bindings;
-        follow::<Role, _>(objects, tasks, bindings, Bindings::take_role);
-        follow::<ClusterRole, _>(objects, tasks, bindings, Bindings::take_role);
-        follow::<RoleBinding, _>(objects, tasks, bindings, Bindings::take_binding);
-        follow::<ClusterRoleBinding, _>(objects, tasks, bindings, Bindings::take_binding);
+        follow::<Role, _>(objects, tasks, bindings);
+        follow::<ClusterRole, _>(objects, tasks, bindings);
+        follow::<RoleBinding, _>(objects, tasks, bindings);
+        follow::<ClusterRoleBinding, _>(objects, tasks, bindings);
         let workloads = &self.workloads;
-        follow::<Deployment, _>(objects, tasks, workloads, Workloads::take);
-        follow::<ReplicaSet, _>(objects, tasks, workloads, Workloads::take);
-        follow::<DaemonSet, _>(objects, tasks, workloads, Workloads::take);
-        follow::<StatefulSet, _>(objects, tasks, workloads, Workloads::take);
-        follow::<ReplicationController, _>(objects, tasks, workloads, Workloads::take);
-        follow::<Job, _>(objects, tasks, workloads, Workloads::take);
-        follow::<CronJob, _>(objects, tasks, workloads, Workloads::take);
+        follow::<Deployment, _>(objects, tasks, workloads);
+        follow::<ReplicaSet, _>(objects, tasks, workloads);
+        follow::<DaemonSet, _>(objects, tasks, workloads);
+        follow::<StatefulSet, _>(objects, tasks, workloads);
+        follow::<ReplicationController, _>(objects, tasks, workloads);
+        follow::<Job, _>(objects, tasks, workloads);
+        follow::<CronJob, _>(objects, tasks, workloads);
     }
 
     /// One moment of it, and of what was seen of reviews.
@@ -67,41 +67,36 @@ impl Known {
     }
 }
 
-fn follow<K: Kind, T: Clone + Send + Sync + 'static>(
-    objects: &Objects,
-    tasks: &Tasks,
-    snapshot: &Snapshot<T>,
-    take: fn(&mut T, Event<K>),
-) {
-    let (snapshot, stop) = (snapshot.clone(), tasks.stopping());
-    let mut watch = objects.watch::<K>(Within::default());
-    tasks.spawn(format!("admission watches {}", K::NAME), async move {
-        while let Some(Some(event)) = stop.bound(watch.next()).await {
-            snapshot.update(|known| {
-                take(known, event);
-                true
-            });
-        }
-    });
+fn follow<K, I>(objects: &Objects, tasks: &Tasks, snapshot: &Snapshot<I>)
+where
+    K: Kind,
+    I: Index<K> + Clone + Send + Sync + 'static,
+{
+    let watch = objects.watch::<K>(Within::default());
+    let keeping = watch.keep(snapshot.clone(), tasks.stopping());
+    tasks.spawn(format!("admission watches {}", K::NAME), keeping);
+}
+
+impl Index<PersistentVolumeClaim> for Claims {
+    fn reset(&mut self, all: Vec<PersistentVolumeClaim>) -> bool {
+        self.0 = Map::new();
+        all.iter().for_each(|claim| self.put(claim));
+        true
+    }
+
+    fn apply(&mut self, claim: PersistentVolumeClaim) -> bool {
+        self.put(&claim);
+        true
+    }
+
+    fn delete(&mut self, claim: PersistentVolumeClaim) -> bool {
+        let Id { namespace, name } = Id::of(&claim);
+        let claims = self.0.get_mut(&namespace.unwrap_or_default());
+        claims.is_some_and(|claims| claims.remove(&name).is_some())
+    }
 }
 
 impl Claims {
-    fn take(&mut self, event: Event<PersistentVolumeClaim>) {
-        match event {
-            Event::Restarted(all) => {
-                self.0 = Map::new();
-                all.iter().for_each(|claim| self.put(claim));
-            }
-            Event::Applied(claim) => self.put(&claim),
-            Event::Deleted(claim) => {
-                let Id { namespace, name } = Id::of(&claim);
-                if let Some(claims) = self.0.get_mut(&namespace.unwrap_or_default()) {
-                    claims.remove(&name);
-                }
-            }
-        }
-    }
-
     fn put(&mut self, claim: &PersistentVolumeClaim) {
         let Id { namespace, name } = Id::of(claim);
         let class = claim.spec.as_ref().and_then(|spec| spec.storage_class_name.clone());

@@ -17,23 +17,23 @@ use k8s_openapi::api::admissionregistration::v1::ValidatingWebhookConfiguration;
 use kube::ResourceExt;
 use objects::kinds::AdmissionRule;
 use objects::kinds::admission_rule::AdmissionRuleStatus;
-use objects::{Error, Event, Expected, Id, Leader, Objects, Selector, Version, Watch, Within};
-use pki::{Certificates, Lifetimes};
-use stallproof::backoff::Curve;
-use stallproof::{Backoff, Deadline, Map, Snapshot, Tasks};
-use tracing::{debug, info, warn};
+use objects::{
+    Attempt, Error, Expected, Id, Leader, Next, Objects, Pace, Reconciler, Reconcilers, Selector,
+    Version,
+};
+use pki::{CertificateChanges, Certificates, Lifetimes};
+use stallproof::snapshot::Changes;
+use stallproof::{Deadline, Map, Snapshot, Tasks};
+use tracing::info;
 
 use super::judge::Admission;
 use super::registration::{CONFIGURATION, LABEL, Registration};
-use super::rules::Listed;
+use super::rules::{Listed, Rules};
 
-/// For one request to the store or to a cluster.
-const REQUEST: Duration = Duration::from_secs(10);
-/// How often what should be so is looked at without a word from anybody.
-const LOOK: Duration = Duration::from_secs(60);
 /// The least time between two repairs of one configuration: who edits it in a loop is no flood.
 const REPAIR: Duration = Duration::from_millis(500);
-const RETRY: Curve = Curve { first: Duration::from_millis(500), most: Duration::from_secs(30) };
+/// Clusters that are registered at the same time.
+const AT_ONCE: usize = 16;
 
 /// What the leader is in upkeep of. Cheap to clone.
 #[derive(Clone, Debug)]
@@ -52,13 +52,14 @@ pub struct WebhookUpkeep {
 /// Does all of it until the term ends. Returns at once.
 pub fn lead(leader: &Leader, upkeep: &WebhookUpkeep) {
     let trusting = Snapshot::new(BTreeMap::new());
-    let Leader { tasks, objects, .. } = leader;
-    let statuses = keep_statuses(objects.clone(), upkeep.admission.clone(), tasks.clone());
-    tasks.spawn("admission-statuses", statuses);
+    let admission = upkeep.admission.clone();
+    let changes = admission.rule_changes();
+    let statuses = Statuses { objects: leader.objects.clone(), admission, changes };
+    leader.reconcile("admission-statuses", "", Pace::default(), statuses);
     keep_authority(leader, upkeep, &trusting);
     if let Some(registration) = upkeep.registration.clone() {
         let keeping = keep_registered(leader.clone(), upkeep.clone(), registration, trusting);
-        tasks.spawn("admission-registrations", keeping);
+        leader.tasks.spawn("admission-registrations", keeping);
     }
 }
 
@@ -86,7 +87,7 @@ fn keep_authority(leader: &Leader, upkeep: &WebhookUpkeep, trusting: &Trusting) 
     certificates.lead(leader, names.clone(), *lifetimes, trusted, renewed);
 }
 
-/// A task for each cluster, for as long as it is one.
+/// Registers at each cluster, for as long as it is one.
 async fn keep_registered(
     leader: Leader,
     upkeep: WebhookUpkeep,
@@ -95,31 +96,29 @@ async fn keep_registered(
 ) {
     let stop = leader.tasks.stopping();
     let mut changes = upkeep.clusters.subscribe();
-    let mut kept: BTreeMap<String, (Objects, Tasks)> = BTreeMap::new();
+    let pace = Pace { settle: REPAIR, ..Pace::default() };
+    let mut registrars =
+        Reconcilers::new("register-webhook", pace, AT_ONCE, &leader.ledger, &leader.tasks);
+    let mut begun: BTreeMap<String, (Objects, Tasks)> = BTreeMap::new();
     loop {
         let clusters = upkeep.clusters.load();
-        kept.retain(|name, (objects, tasks)| {
+        begun.retain(|name, (objects, tasks)| {
             let stays = clusters.get(name).is_some_and(|now| now.is(objects));
             if !stays {
                 tasks.stop("the cluster is gone, or another");
+                registrars.remove(name);
                 trusting.update(|given| given.remove(name).is_some());
             }
             stays
         });
         for (name, objects) in &*clusters {
-            if kept.contains_key(name) {
-                continue;
-            }
-            let tasks = leader.tasks.child(name.clone());
-            let keeper = Keeper {
-                cluster: name.clone(),
-                objects: objects.guarded(&leader.fence),
-                registration: registration.clone(),
-                certificates: upkeep.certificates.clone(),
-                trusting: trusting.clone(),
-            };
-            tasks.spawn("registration", keeper.keep(tasks.clone()));
-            kept.insert(name.clone(), (objects.clone(), tasks));
+            let (_, tasks) = begun
+                .entry(name.clone())
+                .or_insert_with(|| (objects.clone(), leader.tasks.child(name.clone())));
+            registrars.begin(name, || {
+                let objects = objects.guarded(&leader.fence);
+                Registrar::new(name, objects, &registration, &upkeep.certificates, &trusting, tasks)
+            });
         }
         if stop.bound(changes.changed()).await.is_none() {
             return;
@@ -128,93 +127,83 @@ async fn keep_registered(
 }
 
 /// Keeps one cluster's configuration.
-struct Keeper {
+struct Registrar {
     cluster: String,
     objects: Objects,
     registration: Registration,
     certificates: Certificates,
+    renewed: CertificateChanges,
     trusting: Trusting,
+    /// The version of the configuration that the cluster has; none where there is none.
+    found: Snapshot<Option<Option<String>>>,
+    edits: Changes<Option<Option<String>>>,
+    /// The version that we made.
+    ours: Option<String>,
 }
 
-impl Keeper {
-    async fn keep(self, tasks: Tasks) {
-        let stop = tasks.stopping();
+impl Registrar {
+    fn new(
+        cluster: &str,
+        objects: Objects,
+        registration: &Registration,
+        certificates: &Certificates,
+        trusting: &Trusting,
+        tasks: &Tasks,
+    ) -> Self {
         let labels = Selector::label(LABEL.0, LABEL.1).expect("a constant");
-        let within = Within { namespace: None, labels: Some(labels) };
-        let mut watch = self.objects.watch::<ValidatingWebhookConfiguration>(within);
-        let mut certificates = self.certificates.changes();
-        let mut backoff = Backoff::new(RETRY);
-        let (mut ours, mut edit): (Option<String>, bool) = (None, false);
-        loop {
-            let Some(bundle) = self.certificates.bundle() else {
-                if stop.bound(certificates.changed()).await.is_none() {
-                    return;
-                }
-                continue;
-            };
-            let wanted = self.registration.configuration(&self.cluster, &bundle);
-            let applied = self.objects.apply(&wanted, Expected::Any, Deadline::after(REQUEST));
-            let Some(applied) = stop.bound(applied).await else { return };
-            match applied {
-                Ok(made) => {
-                    let made = made.resource_version();
-                    if ours.is_none() {
-                        info!(cluster = self.cluster, "the admission webhook is registered");
-                    } else if edit && made != ours {
-                        info!(
-                            cluster = self.cluster,
-                            "the webhook's registration was edited, and put back"
-                        );
-                    }
-                    (ours, edit) = (made, false);
-                    backoff.succeeded();
-                    self.trusting.update(|given| {
-                        given.insert(self.cluster.clone(), bundle.clone()).as_ref() != Some(&bundle)
-                    });
-                }
-                Err(error) => {
-                    let retry = backoff.failed();
-                    if retry.attempt == 1 {
-                        let error = stallproof::sentence(&error);
-                        warn!(
-                            cluster = self.cluster,
-                            error, "cannot register the admission webhook, trying on"
-                        );
-                    }
-                    if stop.bound(tokio::time::sleep(retry.wait)).await.is_none() {
-                        return;
-                    }
-                    continue;
-                }
-            }
-            let something = async {
-                tokio::select! {
-                    () = certificates.changed() => {}
-                    () = edited(&mut watch, ours.as_deref()) => {
-                        edit = true;
-                        tokio::time::sleep(REPAIR).await;
-                    }
-                    () = tokio::time::sleep(LOOK) => {}
-                }
-            };
-            if stop.bound(something).await.is_none() {
-                return;
-            }
+        let version = |found: Option<ValidatingWebhookConfiguration>| {
+            Some(found.and_then(|found| found.resource_version()))
+        };
+        let found = objects.watched_one(&Id::cluster(CONFIGURATION), Some(labels), tasks, version);
+        Self {
+            cluster: cluster.to_owned(),
+            objects,
+            registration: registration.clone(),
+            certificates: certificates.clone(),
+            renewed: certificates.changes(),
+            trusting: trusting.clone(),
+            edits: found.subscribe(),
+            found,
+            ours: None,
         }
     }
 }
 
-/// Returns when the configuration is not in the version that we made.
-async fn edited(watch: &mut Watch<ValidatingWebhookConfiguration>, ours: Option<&str>) {
-    let is_it = |found: &ValidatingWebhookConfiguration| found.name_any() == CONFIGURATION;
-    let same = |found: &ValidatingWebhookConfiguration| found.resource_version().as_deref() == ours;
-    loop {
-        match watch.next().await {
-            Some(Event::Restarted(all)) if all.iter().any(|found| is_it(found) && same(found)) => {}
-            Some(Event::Applied(found)) if !is_it(&found) || same(&found) => {}
-            Some(Event::Deleted(found)) if !is_it(&found) => {}
-            None => std::future::pending().await,
-            _ => return,
+impl Reconciler for Registrar {
+    type Error = Error;
+
+    async fn reconcile(&mut self, attempt: &Attempt) -> Result<Next, Error> {
+        let Some(bundle) = self.certificates.bundle() else { return Ok(Next::OnChange) };
+        let wanted = self.registration.configuration(&self.cluster, &bundle);
+        let made = self.objects.apply(&wanted, Expected::Any, attempt.deadline).await?;
+        let made = made.resource_version();
+        match &self.ours {
+            None => info!(cluster = self.cluster, "the admission webhook is registered"),
+            ours if *ours != made => {
+                info!(cluster = self.cluster, "the webhook's registration was put right");
+            }
+            _ => {}
+        }
+        self.ours = made;
+        self.trusting.update(|given| {
+            given.insert(self.cluster.clone(), bundle.clone()).as_ref() != Some(&bundle)
+        });
+        Ok(Next::OnChange)
+    }
+
+    async fn changed(&mut self) {
+        let Self { renewed, edits, found, ours, .. } = self;
+        let edited = async {
+            loop {
+                edits.changed().await;
+                if found.read(|found| found.as_ref().is_some_and(|found| found != ours)) {
+                    return;
+                }
+            }
+        };
+        tokio::select! {
+            () = renewed.changed() => {}
+            () = edited => {}
         }
     }
 }
@@ -236,35 +225,28 @@ pub async fn unregister(objects: &Objects, deadline: Deadline) -> Result<bool, E
 }
 
 /// Tells each rule what became of it.
-async fn keep_statuses(objects: Objects, admission: Admission, tasks: Tasks) {
-    let stop = tasks.stopping();
-    let mut changes = admission.rule_changes();
-    loop {
-        let rules = admission.rules();
-        let mut failed = false;
-        for listed in rules.list() {
-            let Some(wanted) = status_of(listed) else { continue };
-            let written = objects.apply_status(&wanted, Expected::Any, Deadline::after(REQUEST));
-            let Some(written) = stop.bound(written).await else { return };
-            match written {
+struct Statuses {
+    objects: Objects,
+    admission: Admission,
+    changes: Changes<Rules>,
+}
+
+impl Reconciler for Statuses {
+    type Error = Error;
+
+    async fn reconcile(&mut self, attempt: &Attempt) -> Result<Next, Error> {
+        let mut failed = None;
+        for wanted in self.admission.rules().list().into_iter().filter_map(|it| status_of(it)) {
+            match self.objects.apply_status(&wanted, Expected::Any, attempt.deadline).await {
                 Ok(_) | Err(Error::NotFound { .. }) => {}
-                Err(error) => {
-                    let error = stallproof::sentence(&error);
-                    debug!(rule = listed.name, error, "cannot tell a rule what became of it");
-                    failed = true;
-                }
+                Err(error) => failed = Some(error),
             }
         }
-        let wait = async {
-            if failed {
-                tokio::time::sleep(RETRY.most).await;
-            } else {
-                changes.changed().await;
-            }
-        };
-        if stop.bound(wait).await.is_none() {
-            return;
-        }
+        failed.map_or(Ok(Next::OnChange), Err)
+    }
+
+    async fn changed(&mut self) {
+        self.changes.changed().await;
     }
 }
 

@@ -33,7 +33,7 @@ mod rules;
 mod seen;
 mod unreadable;
 
-pub use audit::{Audit, Decided, Line, Outcome, Subject};
+pub use audit::{Audit, AuditKey, Decided, Line, Outcome};
 pub use compile::{Program, Settings};
 pub use decide::{Checked, Decision, Explained, Hit, decide, explain};
 pub use facts::{Facts, ImageFacts, Owner, RiskyTags, Unknown};

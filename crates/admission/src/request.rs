@@ -85,12 +85,12 @@ pub struct Request {
     /// Who asks.
     pub user: String,
     pub groups: Vec<String>,
-    pub(super) subject: Subject,
+    pub(super) subject: ReviewedObject,
 }
 
 /// What there is to judge.
 #[derive(Clone, Debug)]
-pub(super) enum Subject {
+pub(super) enum ReviewedObject {
     /// Why not even a look.
     Passed(&'static str),
     Claim {
@@ -184,7 +184,7 @@ impl Request {
             controller: None,
             user: request.user_info.username,
             groups: request.user_info.groups,
-            subject: Subject::Passed("nothing to look at"),
+            subject: ReviewedObject::Passed("nothing to look at"),
         };
         let object = request.object.map_or("null", RawValue::get);
         let before = request.old_object.map(|before| Object::Text(before.get()));
@@ -220,7 +220,7 @@ impl Request {
             controller: None,
             user: user.to_owned(),
             groups: groups.to_vec(),
-            subject: Subject::Passed("nothing to look at"),
+            subject: ReviewedObject::Passed("nothing to look at"),
         };
         match read.read(&asked, Object::Value(object), None, settings) {
             Ok(()) => Ok(read),
@@ -231,7 +231,7 @@ impl Request {
     /// Why it is let through without a look, if it is.
     pub fn passed(&self) -> Option<&'static str> {
         match self.subject {
-            Subject::Passed(why) => Some(why),
+            ReviewedObject::Passed(why) => Some(why),
             _ => None,
         }
     }
@@ -239,14 +239,14 @@ impl Request {
     /// What is known of its root owner.
     pub(super) fn root<'f>(&self, facts: &'f dyn Facts) -> Option<&'f Owner> {
         match &self.subject {
-            Subject::Pod(pod) => facts.owner(pod.owner.as_ref()?),
+            ReviewedObject::Pod(pod) => facts.owner(pod.owner.as_ref()?),
             _ => None,
         }
     }
 
     /// The images of its containers, each once.
     pub(super) fn images(&self) -> String {
-        let Subject::Pod(pod) = &self.subject else { return String::new() };
+        let ReviewedObject::Pod(pod) = &self.subject else { return String::new() };
         let mut images: Vec<_> =
             pod.containers.iter().map(|(_, container, _)| container.image.as_str()).collect();
         images.dedup();
@@ -255,7 +255,7 @@ impl Request {
 
     /// What those that it may own are to be judged by. Pods and claims own nothing.
     pub(super) fn into_sighting(self) -> Option<Sighting> {
-        let Subject::Pod(pod) = self.subject else { return None };
+        let ReviewedObject::Pod(pod) = self.subject else { return None };
         if self.kind == "Pod" || self.object_uid.is_empty() {
             return None;
         }
@@ -271,7 +271,7 @@ impl Request {
 
     /// Lets it through without a look.
     pub(super) fn pass(&mut self, why: &'static str) {
-        self.subject = Subject::Passed(why);
+        self.subject = ReviewedObject::Passed(why);
     }
 
     fn read(
@@ -324,7 +324,7 @@ impl Request {
         if asked.kind == "PersistentVolumeClaim" {
             match claim {
                 Some(_) if unchanged.is_some() => self.pass(UNCHANGED),
-                Some(class) => self.subject = Subject::Claim { class },
+                Some(class) => self.subject = ReviewedObject::Claim { class },
                 None => self.pass("the claim names no storage class"),
             }
             return Ok(());
@@ -360,7 +360,7 @@ impl Request {
                 pod.annotations.extend(over.annotations);
             }
         }
-        self.subject = Subject::Pod(Box::new(pod));
+        self.subject = ReviewedObject::Pod(Box::new(pod));
         Ok(())
     }
 }

@@ -9,9 +9,9 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use kube::ResourceExt;
-use objects::Kind;
 use objects::kinds::AdmissionRule;
 use objects::kinds::admission_rule::{AdmissionRuleSpec, LONGEST_WHY, Mode, RuleState};
+use objects::{Index, Kind};
 
 use super::compile::{Compiled, Program, Settings, layer};
 
@@ -82,6 +82,27 @@ impl Rules {
     /// How many there are in a state.
     pub(super) fn count(&self, state: RuleState) -> usize {
         self.by_name.values().filter(|rule| rule.state == state).count()
+    }
+}
+
+/// The rules while an event of the store is taken in.
+#[derive(Debug)]
+pub(super) struct Compiling<'a>(pub(super) &'a mut Rules, pub(super) &'a Settings);
+
+impl Index<AdmissionRule> for Compiling<'_> {
+    fn reset(&mut self, all: Vec<AdmissionRule>) -> bool {
+        self.0.reset(all, self.1);
+        true
+    }
+
+    fn apply(&mut self, rule: AdmissionRule) -> bool {
+        self.0.apply(rule, self.1);
+        true
+    }
+
+    fn delete(&mut self, rule: AdmissionRule) -> bool {
+        self.0.delete(&rule.name_any());
+        true
     }
 }
 

@@ -1,7 +1,7 @@
 use super::*;
 
-fn subject(outcome: Outcome, owner: &str) -> Subject {
-    Subject {
+fn subject(outcome: Outcome, owner: &str) -> AuditKey {
+    AuditKey {
         outcome,
         cluster: "local".to_owned(),
         namespace: "shop".to_owned(),

@@ -3,7 +3,7 @@
 use k8s_openapi::api::rbac::v1::{
     ClusterRole, ClusterRoleBinding, PolicyRule, Role, RoleBinding, RoleRef, Subject,
 };
-use objects::{Event, Id, Kind};
+use objects::{Id, Index, Kind};
 use stallproof::Map;
 
 use crate::facts::RiskyTags;
@@ -94,19 +94,10 @@ impl Bindings {
         Some(tags)
     }
 
-    pub(super) fn take_role<K: Grants>(&mut self, event: Event<K>) {
-        let of_kind = |id: &Id| id.namespace.is_some() == K::NAMESPACED;
-        match event {
-            Event::Restarted(all) => {
-                self.roles.retain(|id, _| !of_kind(id));
-                all.iter().for_each(|role| self.put_role(role));
-                self.told[K::PART] = true;
-            }
-            Event::Applied(role) => self.put_role(&role),
-            Event::Deleted(role) => {
-                self.roles.remove(&Id::of(&role));
-            }
-        }
+    fn reset_roles<K: Grants>(&mut self, all: &[K]) {
+        self.roles.retain(|id, _| id.namespace.is_some() != K::NAMESPACED);
+        all.iter().for_each(|role| self.put_role(role));
+        self.told[K::PART] = true;
     }
 
     fn put_role(&mut self, role: &impl Grants) {
@@ -117,18 +108,12 @@ impl Bindings {
         self.roles.insert(Id::of(role), tags);
     }
 
-    pub(super) fn take_binding<K: Binds>(&mut self, event: Event<K>) {
-        match event {
-            Event::Restarted(all) => {
-                let of_kind = |id: &&Id| id.namespace.is_some() == K::NAMESPACED;
-                let before: Vec<_> = self.subjects.keys().filter(of_kind).cloned().collect();
-                before.iter().for_each(|id| self.remove_binding(id));
-                all.iter().for_each(|binding| self.put_binding(binding));
-                self.told[K::PART] = true;
-            }
-            Event::Applied(binding) => self.put_binding(&binding),
-            Event::Deleted(binding) => self.remove_binding(&Id::of(&binding)),
-        }
+    fn reset_bindings<K: Binds>(&mut self, all: &[K]) {
+        let of_kind = |id: &&Id| id.namespace.is_some() == K::NAMESPACED;
+        let before: Vec<_> = self.subjects.keys().filter(of_kind).cloned().collect();
+        before.iter().for_each(|id| self.remove_binding(id));
+        all.iter().for_each(|binding| self.put_binding(binding));
+        self.told[K::PART] = true;
     }
 
     fn put_binding(&mut self, binding: &impl Binds) {
@@ -158,6 +143,35 @@ impl Bindings {
             }
         }
     }
+}
+
+macro_rules! indexed {
+    ($($kind:ident: $reset:ident, $put:ident, $remove:expr;)*) => {$(
+        impl Index<$kind> for Bindings {
+            fn reset(&mut self, all: Vec<$kind>) -> bool {
+                self.$reset(&all);
+                true
+            }
+
+            fn apply(&mut self, object: $kind) -> bool {
+                self.$put(&object);
+                true
+            }
+
+            fn delete(&mut self, object: $kind) -> bool {
+                let remove: fn(&mut Self, &Id) = $remove;
+                remove(self, &Id::of(&object));
+                true
+            }
+        }
+    )*};
+}
+
+indexed! {
+    Role: reset_roles, put_role, |bindings, id| { bindings.roles.remove(id); };
+    ClusterRole: reset_roles, put_role, |bindings, id| { bindings.roles.remove(id); };
+    RoleBinding: reset_bindings, put_binding, Self::remove_binding;
+    ClusterRoleBinding: reset_bindings, put_binding, Self::remove_binding;
 }
 
 /// A service account is a user to RBAC, by this name.

@@ -6,6 +6,8 @@ use serde_json::{Value, json};
 use tokio::time::Instant;
 
 use super::super::seen::{Sighting, Sightings};
+use objects::Event;
+
 use super::*;
 
 fn made<T: DeserializeOwned>(value: Value) -> T {
@@ -29,11 +31,11 @@ fn binding(namespace: &str, name: &str, role: (&str, &str), subject: Value) -> R
 /// Everything told, with nothing in it.
 fn told() -> Bindings {
     let mut bindings = Bindings::default();
-    bindings.take_role::<Role>(Event::Restarted(vec![]));
-    bindings.take_role::<ClusterRole>(Event::Restarted(vec![]));
-    bindings.take_binding::<RoleBinding>(Event::Restarted(vec![]));
+    Index::<Role>::reset(&mut bindings, vec![]);
+    Index::<ClusterRole>::reset(&mut bindings, vec![]);
+    Index::<RoleBinding>::reset(&mut bindings, vec![]);
     assert_eq!(bindings.tags("shop", "default"), None, "not everything is known yet");
-    bindings.take_binding::<ClusterRoleBinding>(Event::Restarted(vec![]));
+    Index::<ClusterRoleBinding>::reset(&mut bindings, vec![]);
     assert_eq!(bindings.tags("shop", "default"), Some(RiskyTags::default()));
     bindings
 }
@@ -46,17 +48,17 @@ fn roles_count_as_they_are_now_whoever_came_first() {
     };
     let account = json!({"kind": "ServiceAccount", "name": "web"});
     // The binding before its role; a service account without a namespace is one of the binding's.
-    bindings.take_binding(Event::Applied(binding("shop", "b", ("ClusterRole", "look"), account)));
+    bindings.apply(binding("shop", "b", ("ClusterRole", "look"), account));
     assert!(!views(&bindings, "shop", "web"));
-    bindings.take_role(Event::Applied(cluster_role("look", "secrets")));
+    bindings.apply(cluster_role("look", "secrets"));
     assert!(views(&bindings, "shop", "web"));
     assert!(!views(&bindings, "shop", "other") && !views(&bindings, "other", "web"));
     // Made harmless, it is harmless.
-    bindings.take_role(Event::Applied(cluster_role("look", "pods")));
+    bindings.apply(cluster_role("look", "pods"));
     assert!(!views(&bindings, "shop", "web"));
-    bindings.take_role(Event::Applied(cluster_role("look", "secrets")));
+    bindings.apply(cluster_role("look", "secrets"));
     // A gap in the watch: what is not told again is gone.
-    bindings.take_binding::<RoleBinding>(Event::Restarted(vec![]));
+    Index::<RoleBinding>::reset(&mut bindings, vec![]);
     assert!(!views(&bindings, "shop", "web"));
 }
 
@@ -71,13 +73,13 @@ fn groups_of_service_accounts_count_too() {
     ];
     for (subject, expected) in subjects {
         let mut bindings = told();
-        bindings.take_role(Event::Applied(cluster_role("look", "secrets")));
+        bindings.apply(cluster_role("look", "secrets"));
         let bound = binding("any", "b", ("ClusterRole", "look"), subject.clone());
-        bindings.take_binding(Event::Applied(bound.clone()));
+        bindings.apply(bound.clone());
         let views =
             |namespace| bindings.tags(namespace, "web").unwrap().contains(RiskyTag::ViewSecret);
         assert_eq!([views("shop"), views("other")], expected, "{subject}");
-        bindings.take_binding(Event::Deleted(bound));
+        bindings.delete(bound);
         assert_eq!(bindings.tags("shop", "web"), Some(RiskyTags::default()));
     }
 }
@@ -97,11 +99,11 @@ fn workload<T: DeserializeOwned>(name: &str, owner: Option<&str>, label: &str) -
 #[test]
 fn the_root_owner_is_found_above_what_it_made() {
     let mut workloads = Workloads::default();
-    workloads.take::<Deployment>(Event::Applied(workload("web", None, "template")));
-    workloads.take::<ReplicaSet>(Event::Applied(workload("web-1", Some("web"), "x")));
+    Index::<Deployment>::apply(&mut workloads, workload("web", None, "template"));
+    Index::<ReplicaSet>::apply(&mut workloads, workload("web-1", Some("web"), "x"));
     // Somebody else's kind is above it: nobody knows what that says.
-    workloads.take::<ReplicaSet>(Event::Applied(workload("roll-1", Some("rollout"), "x")));
-    workloads.take::<ReplicaSet>(Event::Applied(workload("loop", Some("loop"), "x")));
+    Index::<ReplicaSet>::apply(&mut workloads, workload("roll-1", Some("rollout"), "x"));
+    Index::<ReplicaSet>::apply(&mut workloads, workload("loop", Some("loop"), "x"));
     let mut sightings = Sightings::default();
     let root = |seen: &Seen, uid: &str| {
         workloads.root(uid, seen).map(|owner| (owner.name.clone(), owner.by.is_some()))
@@ -125,13 +127,13 @@ fn the_root_owner_is_found_above_what_it_made() {
     let spec = set.spec.template.as_mut().and_then(|template| template.spec.as_mut()).unwrap();
     spec.containers = made(json!([{"name": "web"}]));
     spec.init_containers = made(json!([{"name": "setup"}]));
-    workloads.take(Event::Applied(set));
+    workloads.apply(set);
     assert!(workloads.template_lacks("uid-web-1", "istio-proxy"));
     assert!(!workloads.template_lacks("uid-web-1", "web"));
     assert!(!workloads.template_lacks("uid-web-1", "setup"));
     assert!(!workloads.template_lacks("uid-unknown", "istio-proxy"));
 
-    workloads.take::<ReplicaSet>(Event::Restarted(vec![]));
+    Index::<ReplicaSet>::reset(&mut workloads, vec![]);
     assert!(workloads.root("uid-web-1", &Seen::default()).is_none());
     assert!(workloads.root("uid-web", &Seen::default()).is_some(), "of another kind");
 }
@@ -141,17 +143,13 @@ fn a_claim_has_the_class_that_it_names() {
     let claim = |class: Value| -> PersistentVolumeClaim {
         made(json!({"metadata": meta("shop", "data"), "spec": {"storageClassName": class}}))
     };
-    let known = Known::default();
-    let class = |known: &Known| {
+    let known = ClusterFacts::default();
+    let class = |known: &ClusterFacts| {
         let now = known.now(&Snapshot::default());
         now.storage_class("shop", "data").map(str::to_owned)
     };
-    let tell = |event: Event<PersistentVolumeClaim>| {
-        known.claims.update(|claims| {
-            claims.take(event);
-            true
-        })
-    };
+    let tell =
+        |event: Event<PersistentVolumeClaim>| known.claims.update(|claims| event.apply_to(claims));
     tell(Event::Restarted(vec![claim(json!("fast"))]));
     assert_eq!(class(&known).as_deref(), Some("fast"));
     tell(Event::Applied(claim(Value::Null)));

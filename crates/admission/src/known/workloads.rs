@@ -7,7 +7,7 @@ use k8s_openapi::api::apps::v1::{DaemonSet, Deployment, ReplicaSet, StatefulSet}
 use k8s_openapi::api::batch::v1::{CronJob, Job};
 use k8s_openapi::api::core::v1::{PodTemplateSpec, ReplicationController};
 use kube::ResourceExt;
-use objects::{Event, Kind};
+use objects::{Index, Kind};
 use stallproof::Map;
 
 use crate::facts::Owner;
@@ -58,20 +58,24 @@ templated! {
     CronJob: job => Some(&job.spec.job_template.spec.as_ref()?.template);
 }
 
-impl Workloads {
-    pub(super) fn take<K: Templated>(&mut self, event: Event<K>) {
-        match event {
-            Event::Restarted(all) => {
-                self.0.retain(|_, workload| workload.of != K::NAME);
-                all.iter().for_each(|object| self.put(object));
-            }
-            Event::Applied(object) => self.put(&object),
-            Event::Deleted(object) => {
-                self.0.remove(&object.uid().unwrap_or_default());
-            }
-        }
+impl<K: Templated> Index<K> for Workloads {
+    fn reset(&mut self, all: Vec<K>) -> bool {
+        self.0.retain(|_, workload| workload.of != K::NAME);
+        all.iter().for_each(|object| self.put(object));
+        true
     }
 
+    fn apply(&mut self, object: K) -> bool {
+        self.put(&object);
+        true
+    }
+
+    fn delete(&mut self, object: K) -> bool {
+        self.0.remove(&object.uid().unwrap_or_default()).is_some()
+    }
+}
+
+impl Workloads {
     fn put(&mut self, object: &impl Templated) {
         let owners = object.owner_references();
         let above = owners.iter().find(|owner| owner.controller == Some(true)).or(owners.first());

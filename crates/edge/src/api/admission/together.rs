@@ -1,4 +1,4 @@
-//! What several replicas decided, as one audit.
+//! The decisions of several replicas as one audit.
 //!
 //! Contract: a line is of one owner, image and rule whichever replica decided, so that two lines on the
 //! same become one: their counts add up, and the rest is of the later one. Every replica puts the same
@@ -8,20 +8,20 @@ use std::cmp::Reverse;
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 
-use guard::admission::Subject;
+use admission::AuditKey;
 use sha2::{Digest, Sha256};
 
-use super::{AdmissionAudit, AdmissionLine, Asked};
-use crate::api::replicas::Parts;
+use super::{AdmissionAudit, AdmissionLine, AuditParams};
+use crate::api::replicas::ReplicaParts;
 
 /// Whole numbers that every client reads as they are have so many bits.
 const BITS: u32 = 53;
 
 impl AdmissionAudit {
     /// With what the `others` told, the latest first: what is `asked` for of it.
-    pub(super) fn together(self, others: Parts<Self>, asked: &Asked) -> Self {
+    pub(super) fn together(self, others: ReplicaParts<Self>, asked: &AuditParams) -> Self {
         let mut whole = Self { lines: Vec::new(), missing: others.missing, ..self };
-        let mut lines = HashMap::<Subject, AdmissionLine>::new();
+        let mut lines = HashMap::<AuditKey, AdmissionLine>::new();
         let mut add = |line: AdmissionLine| match lines.entry(line.subject()) {
             Entry::Vacant(place) => {
                 place.insert(line);
@@ -46,8 +46,8 @@ impl AdmissionAudit {
 }
 
 impl AdmissionLine {
-    fn subject(&self) -> Subject {
-        Subject {
+    fn subject(&self) -> AuditKey {
+        AuditKey {
             outcome: self.outcome,
             cluster: self.cluster.clone(),
             namespace: self.namespace.clone(),
@@ -72,7 +72,7 @@ impl AdmissionLine {
 }
 
 /// The number of a line that several replicas count: another one with every decision.
-fn id(subject: &Subject, line: &AdmissionLine) -> u64 {
+fn id(subject: &AuditKey, line: &AdmissionLine) -> u64 {
     let text = format!("{subject:?} {} {} {}", line.count, line.first, line.last);
     let digest = Sha256::digest(text);
     let bytes = digest.first_chunk::<8>().copied().unwrap_or_default();
