@@ -1,4 +1,4 @@
-//! What a fleet is told at its start.
+//! The configuration of a fleet.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -7,13 +7,13 @@ use objects::Selector;
 
 #[derive(Clone, Debug)]
 pub struct FleetConfig {
-    /// As a `KUBECONFIG` list: the first that has a name wins; those that are not there yet are
-    /// picked up when they appear.
+    /// Kubeconfig files, as in `KUBECONFIG`: the first file that has a name wins. A file that does not
+    /// exist yet is read when it appears.
     pub kubeconfigs: Vec<PathBuf>,
     /// The cluster this process runs in; see [`InCluster::detect`].
     pub in_cluster: Option<InCluster>,
     pub secrets: Option<Secrets>,
-    /// Where imported kubeconfigs and the list of disabled clusters are kept.
+    /// The namespace of the store that holds imported kubeconfigs and the list of disabled clusters.
     pub namespace: String,
     pub timing: Timing,
 }
@@ -21,11 +21,11 @@ pub struct FleetConfig {
 /// How to find the API server of the cluster that runs this process.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct InCluster {
-    /// What the cluster is called here.
+    /// The name of the cluster in the fleet.
     pub name: String,
     pub host: String,
     pub port: u16,
-    /// Where the service account's `token`, `ca.crt` and `namespace` are mounted.
+    /// The directory that the service account's `token`, `ca.crt` and `namespace` are mounted in.
     pub mounted: PathBuf,
 }
 
@@ -33,26 +33,26 @@ pub struct InCluster {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Secrets {
     pub selector: Selector,
-    /// Where they are looked for; none: in all namespaces.
+    /// The namespace to look in; `None` means all namespaces.
     pub namespace: Option<String>,
-    /// Cluster API's `<cluster>-kubeconfig` as well.
+    /// Whether Cluster API's `<cluster>-kubeconfig` Secrets are taken as well.
     pub cluster_api: bool,
 }
 
-/// How long things may take.
+/// Limits and intervals of connecting and probing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Timing {
-    /// To find the address and connect to it, and to the proxy if there is one.
+    /// The limit for finding the address and connecting to it, and to the proxy if there is one.
     pub connect: Duration,
-    /// The TLS handshake.
+    /// The limit for the TLS handshake.
     pub tls: Duration,
-    /// The answer to one request of a probe.
+    /// The limit for the answer to one request of a probe.
     pub answer: Duration,
-    /// One run of an exec plugin.
+    /// The limit for one run of an exec plugin.
     pub plugin: Duration,
-    /// From one probe of a healthy cluster to the next; up to a quarter more or less at random.
+    /// The interval between probes of a healthy cluster, a quarter more or less at random.
     pub probe: Duration,
-    /// A ready cluster that has not answered a probe for this long is no longer called ready.
+    /// A cluster that has not answered a probe for this long is no longer shown as ready.
     pub slow: Duration,
     /// The longest wait before a failing cluster is tried again.
     pub retry: Duration,
@@ -92,7 +92,7 @@ impl Default for Timing {
 }
 
 impl InCluster {
-    /// What the kubelet tells a pod, if this is one.
+    /// Reads what the kubelet tells a pod; `None` outside of a pod.
     pub fn detect() -> Option<Self> {
         Some(Self {
             name: "in-cluster".to_owned(),

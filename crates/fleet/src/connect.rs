@@ -1,13 +1,13 @@
-//! One cluster's own task: connects, probes, and publishes what it sees.
+//! `Connector`: the task of one cluster. It connects, probes, and publishes the cluster's state.
 //!
 //! Contract:
-//! - Clusters have nothing in common but the bounds in [`FleetContext`]: none waits for another.
-//! - A cluster is asked every [`Timing::probe`](crate::Timing), and at once when somebody rings its
-//!   [`ProbeTrigger`]. What has not answered for [`Timing::slow`](crate::Timing) is no longer called ready.
-//! - After a failure it is reached on a new connection: an old one may be dead without knowing.
-//! - New credentials become a new client, which replaces the old one once it has been answered;
-//!   until then the old one is used.
-//! - A task whose cluster was removed, or has another server now, publishes nothing any more.
+//! - Clusters share nothing but the bounds in [`FleetContext`]: none waits for another.
+//! - A cluster is probed every [`Timing::probe`](crate::Timing), and at once on its [`ProbeTrigger`]. A
+//!   cluster that has not answered for [`Timing::slow`](crate::Timing) is no longer ready.
+//! - After a failure the connector opens a new connection: an old one may be dead without a sign.
+//! - New credentials make a new client, which replaces the old one once the cluster has answered it.
+//!   Until then the old client is used.
+//! - A connector whose cluster was removed, or has another server now, publishes nothing any more.
 
 mod machine;
 
@@ -22,46 +22,46 @@ use tokio::sync::{Notify, watch};
 use tokio::time::{Instant, sleep};
 use tracing::{debug, info};
 
+use crate::client::{ClusterClient, FirstReply, VersionReply, connect};
 use crate::connection::{ClusterCalls, Connection};
 use crate::context::FleetContext;
 use crate::credentials::{Access, Credentials, fetch};
 use crate::discovery::watch_definitions;
 use crate::failure::{Failure, Reason};
-use crate::link::{ClusterClient, FirstReply, VersionReply, connect};
 use crate::view::{FleetView, Heartbeat, State};
 use machine::{Event, HealthMachine, Transition};
 
 /// Nodes come and go slowly, and counting them costs the API server more than its version.
 const COUNT_NODES: Duration = Duration::from_secs(60);
 
-/// Wakes a cluster's task before its time.
+/// Has a cluster's connector probe now.
 #[derive(Debug, Default)]
 pub(crate) struct ProbeTrigger {
-    rung: Notify,
+    requested: Notify,
     rebuild: AtomicBool,
 }
 
 impl ProbeTrigger {
-    /// Something is fishy, or somebody wants to know.
+    /// Asks for a probe: a call failed, or a user wants to know.
     pub(crate) fn probe(&self) {
-        self.rung.notify_one();
+        self.requested.notify_one();
     }
 
-    /// The client cannot be used much longer.
+    /// Asks for a new client: the credentials of this one are about to expire.
     pub(crate) fn rebuild(&self) {
         self.rebuild.store(true, Relaxed);
-        self.rung.notify_one();
+        self.requested.notify_one();
     }
 }
 
-/// Rings too often are one ring: a burst of failing calls is not to become a burst of probes.
-const RING_GAP: Duration = Duration::from_millis(500);
+/// Requests within this time cause one probe: a burst of failing calls must not become one of probes.
+const TRIGGER_GAP: Duration = Duration::from_millis(500);
 
 pub(crate) struct Connector {
     pub(crate) cluster: Arc<str>,
-    /// Which life of a cluster by this name.
+    /// Tells this cluster from earlier ones of the same name.
     pub(crate) incarnation: u64,
-    pub(crate) tenant: Arc<ClusterCalls>,
+    pub(crate) calls: Arc<ClusterCalls>,
     pub(crate) heartbeat: Heartbeat,
     pub(crate) context: Arc<FleetContext>,
     pub(crate) published: Snapshot<FleetView>,
@@ -83,11 +83,10 @@ impl Connector {
                     }
                     Err(_) => return,
                 },
-                // On the heap while it lasts: between turns, which is nearly always, a cluster's task
-                // is small.
+                // Boxed while it lasts: between turns, which is nearly always, a cluster's task is small.
                 next = Box::pin(cluster.turn()) => next,
             };
-            let trigger = Arc::clone(&cluster.me.tenant.trigger);
+            let trigger = Arc::clone(&cluster.me.calls.trigger);
             tokio::select! {
                 biased;
                 changed = wanted.changed() => match changed {
@@ -98,8 +97,8 @@ impl Connector {
                     Err(_) => return,
                 },
                 () = async {
-                    sleep(RING_GAP).await;
-                    trigger.rung.notified().await;
+                    sleep(TRIGGER_GAP).await;
+                    trigger.requested.notified().await;
                 } => {}
                 () = sleep(next) => {}
             }
@@ -111,17 +110,17 @@ struct Cluster {
     me: Connector,
     access: Arc<Access>,
     machine: HealthMachine,
-    link: Option<Arc<ClusterClient>>,
-    /// Those to connect with; those of `link` may be older.
+    client: Option<Arc<ClusterClient>>,
+    /// The credentials for the next client; those of `client` may be older.
     credentials: Option<Arc<Credentials>>,
-    /// The last attempt timed out.
+    /// Whether the last attempt timed out.
     is_suspect: bool,
     facts: ClusterFacts,
     nodes_due: Instant,
     definitions: Option<Definitions>,
 }
 
-/// The watch of its definitions, which ends with this.
+/// The task that watches the cluster's definitions. It ends when this is dropped.
 struct Definitions(TaskHandle<()>);
 
 impl Drop for Definitions {
@@ -130,7 +129,7 @@ impl Drop for Definitions {
     }
 }
 
-/// What is known of it beside its state.
+/// Facts about a cluster that probes have brought.
 #[derive(Clone, Debug, Default)]
 struct ClusterFacts {
     version: Option<String>,
@@ -143,7 +142,7 @@ impl Cluster {
             access,
             machine: HealthMachine::new(&me.context.timing),
             me,
-            link: None,
+            client: None,
             credentials: None,
             is_suspect: false,
             facts: ClusterFacts::default(),
@@ -152,45 +151,45 @@ impl Cluster {
         }
     }
 
-    /// New credentials for the same server: another server is another life, hence another task.
+    /// Takes new credentials for the same server. Another server would be another connector.
     fn change(&mut self, access: Arc<Access>) {
         self.credentials = None;
         self.access = access;
     }
 
-    /// Connects or probes, publishes, and says when to do so again.
+    /// Connects or probes, publishes the result, and returns the time until the next turn.
     async fn turn(&mut self) -> Duration {
-        if self.me.tenant.trigger.rebuild.swap(false, Relaxed) {
+        if self.me.calls.trigger.rebuild.swap(false, Relaxed) {
             self.credentials = None;
         }
-        let link = self.link.clone().filter(|link| {
+        let client = self.client.clone().filter(|client| {
             let newest = self.credentials.as_ref();
             self.machine.failures() == 0
-                && newest.is_some_and(|newest| Arc::ptr_eq(newest, &link.credentials))
+                && newest.is_some_and(|newest| Arc::ptr_eq(newest, &client.credentials))
         });
-        match link {
-            Some(link) => self.probe(&link).await,
+        match client {
+            Some(client) => self.probe(&client).await,
             None => self.reconnect().await,
         }
     }
 
     async fn reconnect(&mut self) -> Duration {
-        let ConnectAttempt { credentials, result } = self.reached().await;
+        let ConnectAttempt { credentials, result } = self.new_client().await;
         self.is_suspect = matches!(&result, Err(failure) if failure.reason == Reason::Timeout);
         self.credentials = credentials;
         match result {
-            Ok((link, FirstReply { answer, nodes })) => {
+            Ok((client, FirstReply { answer, nodes })) => {
                 info!(cluster = %self.me.cluster, version = answer.version, "connected");
                 self.me.context.metrics.connects.inc();
                 self.facts.nodes = nodes;
                 self.nodes_due = Instant::now() + COUNT_NODES;
-                let link = Arc::new(link);
-                self.link = Some(Arc::clone(&link));
-                self.answered(&link, answer).await
+                let client = Arc::new(client);
+                self.client = Some(Arc::clone(&client));
+                self.answered(&client, answer).await
             }
-            Err(failure) => match self.older_answer().await {
+            Err(failure) => match self.older_reply().await {
                 Some(answer) => {
-                    self.me.heartbeat.beat(Timestamp::now(), answer.latency);
+                    self.me.heartbeat.record(Timestamp::now(), answer.latency);
                     self.me.context.metrics.failed(failure.reason);
                     self.publish(&Event::Kept(&failure))
                 }
@@ -199,10 +198,10 @@ impl Cluster {
         }
     }
 
-    /// Reaches it anew. Meanwhile the client that is in use, if there is one, is asked as ever: new
-    /// credentials may take a plugin's time to get, and what is called ready must be.
-    async fn reached(&mut self) -> ConnectAttempt {
-        let Connector { cluster, context, tenant, .. } = &self.me;
+    /// Makes a new client. Meanwhile the client in use, if there is one, is probed as ever: a plugin
+    /// may take long to give new credentials, and a cluster that is shown as ready must be ready.
+    async fn new_client(&mut self) -> ConnectAttempt {
+        let Connector { cluster, context, calls, .. } = &self.me;
         let timing = context.timing;
         let mut reaching = std::pin::pin!(reach(
             Arc::clone(cluster),
@@ -210,19 +209,19 @@ impl Cluster {
             self.credentials.take(),
             self.is_suspect,
             Arc::clone(context),
-            Arc::clone(&tenant.trigger),
+            Arc::clone(&calls.trigger),
         ));
         loop {
             if let Ok(reached) = Deadline::after(timing.probe).bound(&mut reaching).await {
                 return reached;
             }
-            let Some(link) = self.link.clone() else { continue };
+            let Some(client) = self.client.clone() else { continue };
             let answer = tokio::select! {
                 reached = &mut reaching => return reached,
-                answer = link.ask(Deadline::after(timing.answer)) => answer,
+                answer = client.ask(Deadline::after(timing.answer)) => answer,
             };
             match answer {
-                Ok(answer) => self.me.heartbeat.beat(Timestamp::now(), answer.latency),
+                Ok(answer) => self.me.heartbeat.record(Timestamp::now(), answer.latency),
                 Err(failure) => {
                     self.failed(&failure);
                 }
@@ -230,19 +229,19 @@ impl Cluster {
         }
     }
 
-    /// What the client in use answers, if it is there and has credentials of before.
-    async fn older_answer(&self) -> Option<VersionReply> {
+    /// Probes the client in use, if there is one and it has older credentials.
+    async fn older_reply(&self) -> Option<VersionReply> {
         let newest = self.credentials.as_ref();
         let older = self
-            .link
+            .client
             .as_ref()
-            .filter(|link| newest.is_none_or(|newest| !Arc::ptr_eq(newest, &link.credentials)));
+            .filter(|client| newest.is_none_or(|newest| !Arc::ptr_eq(newest, &client.credentials)));
         older?.ask(Deadline::after(self.me.context.timing.answer)).await.ok()
     }
 
-    async fn probe(&mut self, link: &Arc<ClusterClient>) -> Duration {
+    async fn probe(&mut self, client: &Arc<ClusterClient>) -> Duration {
         let timing = self.me.context.timing;
-        let mut asking = std::pin::pin!(link.ask(Deadline::after(timing.answer)));
+        let mut asking = std::pin::pin!(client.ask(Deadline::after(timing.answer)));
         let answer = match Deadline::after(timing.slow).bound(&mut asking).await {
             Ok(answer) => answer,
             Err(_) => {
@@ -251,30 +250,30 @@ impl Cluster {
             }
         };
         match answer {
-            Ok(answer) => self.answered(link, answer).await,
+            Ok(answer) => self.answered(client, answer).await,
             Err(failure) => {
                 if failure.reason == Reason::Unauthorised {
-                    link.credentials.were_refused();
+                    client.credentials.were_refused();
                 }
                 self.failed(&failure)
             }
         }
     }
 
-    /// It is usable from this moment; what else there is to know comes after.
-    async fn answered(&mut self, link: &Arc<ClusterClient>, answer: VersionReply) -> Duration {
-        self.me.heartbeat.beat(Timestamp::now(), answer.latency);
-        self.me.tenant.is_back();
+    /// Publishes that the cluster can be used, then asks for its health and its nodes.
+    async fn answered(&mut self, client: &Arc<ClusterClient>, answer: VersionReply) -> Duration {
+        self.me.heartbeat.record(Timestamp::now(), answer.latency);
+        self.me.calls.is_back();
         self.facts.version = answer.version;
-        // A cluster that complains stays degraded; one that is new or back is shown at once.
+        // A cluster that reports a problem stays degraded; one that is new or back is shown at once.
         if self.machine.failures() > 0 || !self.is_published() {
             self.publish(&Event::Answered);
         }
         let deadline = Deadline::after(self.me.context.timing.answer);
         let counting = async {
-            if Instant::now() < self.nodes_due { None } else { Some(link.nodes(deadline).await) }
+            if Instant::now() < self.nodes_due { None } else { Some(client.nodes(deadline).await) }
         };
-        let (complaint, nodes) = tokio::join!(link.complaint(deadline), counting);
+        let (complaint, nodes) = tokio::join!(client.complaint(deadline), counting);
         match nodes {
             Some(Ok(nodes)) => {
                 self.facts.nodes = nodes;
@@ -289,7 +288,7 @@ impl Cluster {
         next
     }
 
-    /// From its first answer on: a kind that is installed late is then found at once.
+    /// Watches definitions from the first answer on, so that a kind that is installed later is found.
     fn watch_definitions(&mut self) {
         let Connector { cluster, published, context, .. } = &self.me;
         self.definitions.get_or_insert_with(|| {
@@ -305,25 +304,25 @@ impl Cluster {
         self.publish(&Event::Failed(failure))
     }
 
-    /// Whether callers are given the present client.
+    /// Whether callers are given the current client.
     fn is_published(&self) -> bool {
         self.me.published.read(|fleet| {
             let published = fleet.connections.get(&self.me.cluster);
-            published.is_some_and(|published| published.is_on(self.link.as_ref()))
+            published.is_some_and(|published| published.is_on(self.client.as_ref()))
         })
     }
 
-    /// Lets the machine judge, and publishes its verdict with the connection that goes with it.
+    /// Publishes the state that follows from the event, with the connection that belongs to it.
     fn publish(&mut self, event: &Event<'_>) -> Duration {
         let Transition { state, why, next } = self.machine.on(event, fastrand::f64());
         let usable = matches!(state, State::Ready | State::Degraded);
         if !usable {
-            self.link = None;
+            self.client = None;
         }
         let now = Timestamp::now();
         let next_try = next.filter(|_| state != State::Ready);
         let next_try = next_try.and_then(|wait| now.checked_add(wait).ok());
-        let Self { me, link, facts, .. } = &*self;
+        let Self { me, client, facts, .. } = &*self;
         me.published.update(|fleet| {
             let wanted = fleet.wanted.get(&me.cluster);
             let ours = wanted.is_some_and(|wanted| wanted.incarnation == me.incarnation);
@@ -338,25 +337,25 @@ impl Cluster {
             view.why = why;
             view.version.clone_from(&facts.version);
             view.nodes = facts.nodes;
-            // A probe that is slow leaves the plan as it was.
+            // A slow probe does not change the time of the next one.
             if next.is_some() {
                 view.next_try = next_try;
             }
             let published = fleet.connections.get(&me.cluster);
-            let connection = link.as_ref().filter(|_| usable);
-            let same_link = match (published, connection) {
-                (Some(published), Some(link)) => published.is_on(Some(link)),
+            let connection = client.as_ref().filter(|_| usable);
+            let same_client = match (published, connection) {
+                (Some(published), Some(client)) => published.is_on(Some(client)),
                 (None, None) => true,
                 _ => false,
             };
-            if view == **current && same_link {
+            if view == **current && same_client {
                 return false;
             }
             fleet.clusters.insert(Arc::clone(&me.cluster), Arc::new(view));
-            if !same_link {
+            if !same_client {
                 match connection {
-                    Some(link) => {
-                        let connection = Connection::of(&me.cluster, link, &me.tenant);
+                    Some(client) => {
+                        let connection = Connection::of(&me.cluster, client, &me.calls);
                         fleet.connections.insert(Arc::clone(&me.cluster), connection);
                     }
                     None => {
@@ -370,14 +369,14 @@ impl Cluster {
     }
 }
 
-/// How reaching a cluster went.
+/// The result of making a new client.
 struct ConnectAttempt {
-    /// To be used again, unless they were refused.
+    /// The credentials to use again, unless the cluster refused them.
     credentials: Option<Arc<Credentials>>,
     result: Result<(ClusterClient, FirstReply), Failure>,
 }
 
-/// A new client that has been answered.
+/// Makes a new client, and returns it once the cluster has answered it.
 async fn reach(
     cluster: Arc<str>,
     access: Arc<Access>,

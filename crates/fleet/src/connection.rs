@@ -1,13 +1,12 @@
-//! `Connection`: one cluster as one request uses it.
+//! `Connection`: a connected cluster, for one request or as long as somebody holds it.
 //!
 //! Contract:
 //! - Holding it keeps its client and the client's credentials alive: a cluster that is removed or
 //!   gets new credentials stops only after its last user.
-//! - Calls of one cluster share its places and wait in its own line, both bounded; a cluster that
-//!   keeps failing is left alone for a while. No cluster's calls wait for another's.
+//! - The calls to one cluster share its places and wait in its own queue, both bounded; a cluster that
+//!   keeps failing is left alone for a while. No call waits for a call to another cluster.
 //! - Every call is on the ledger as `cluster-call`, with the cluster as tenant.
-//! - A call that finds the cluster silent has it looked at now; one that is answered with 401 has
-//!   its credentials renewed.
+//! - A call without an answer has the cluster probed now; a 401 has its credentials renewed.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -23,18 +22,18 @@ use stallproof::ledger::Outcome;
 use stallproof::{Deadline, Lanes, Ledger, Refused, Work};
 use tokio::time::Instant;
 
+use crate::client::ClusterClient;
 use crate::connect::ProbeTrigger;
 use crate::context::FleetContext;
 use crate::discovery::Discovery;
 use crate::error::Error;
-use crate::link::ClusterClient;
 
-/// Calls of one cluster at once: what a busy page and a few watchers open together. An API server
-/// lets a client have hundreds.
+/// Concurrent calls to one cluster: what a busy page and a few watchers open together. An API server
+/// allows a client hundreds.
 const AT_ONCE: usize = 32;
-/// Calls that wait for a place: four rounds. Whoever comes later is better told to come back.
+/// Calls that wait for a place: four rounds. A later caller is told to come back.
 const WAITING: usize = 128;
-/// A call that had less time than this says nothing about the cluster when it is late.
+/// A call that had less time than this does not count against the cluster when it is late.
 const FAIR_TRIAL: Duration = Duration::from_secs(1);
 
 /// A usable cluster. Cheap to clone.
@@ -46,29 +45,29 @@ pub struct Connection {
     fleet: Option<InFleet>,
 }
 
-/// What a connection has that belongs to a fleet.
+/// The parts of a connection that its fleet shares among all of the cluster's connections.
 #[derive(Clone)]
 struct InFleet {
-    tenant: Arc<ClusterCalls>,
-    link: Arc<ClusterClient>,
+    calls: Arc<ClusterCalls>,
+    client: Arc<ClusterClient>,
 }
 
 impl Connection {
-    /// On its own, without a fleet's share, breaker and ledger.
+    /// A connection without a fleet: it has no queue, no breaker and no ledger.
     pub fn new(cluster: impl Into<Arc<str>>, client: kube::Client) -> Self {
         Self { cluster: cluster.into(), client, discovery: Discovery::new(), fleet: None }
     }
 
     pub(crate) fn of(
         cluster: &Arc<str>,
-        link: &Arc<ClusterClient>,
-        tenant: &Arc<ClusterCalls>,
+        client: &Arc<ClusterClient>,
+        calls: &Arc<ClusterCalls>,
     ) -> Self {
         Self {
             cluster: Arc::clone(cluster),
-            client: link.client.clone(),
-            discovery: tenant.discovery.clone(),
-            fleet: Some(InFleet { tenant: Arc::clone(tenant), link: Arc::clone(link) }),
+            client: client.kube_client.clone(),
+            discovery: calls.discovery.clone(),
+            fleet: Some(InFleet { calls: Arc::clone(calls), client: Arc::clone(client) }),
         }
     }
 
@@ -81,12 +80,12 @@ impl Connection {
         self.client.clone()
     }
 
-    /// What is known of the kinds it serves.
+    /// The kinds that the cluster serves, as far as they were discovered.
     pub fn discovery(&self) -> &Discovery {
         &self.discovery
     }
 
-    /// Runs one call of this cluster, within the deadline. `doing` completes "while …".
+    /// Makes one call to the cluster within the deadline. `doing` completes "while …" in errors.
     pub async fn call<T, F>(
         &self,
         doing: &'static str,
@@ -96,37 +95,37 @@ impl Connection {
     where
         F: Future<Output = Result<T, kube::Error>>,
     {
-        let Some(InFleet { tenant, link }) = &self.fleet else {
+        let Some(InFleet { calls, client }) = &self.fleet else {
             return self.answered(doing, deadline.bound(work(self.client.clone())).await.ok());
         };
-        let op = tenant.ledger.begin("cluster-call", doing, self.cluster.to_string());
-        let turn = tenant.calls.fetch_add(1, Relaxed);
-        // On the heap: what is called is part of every future that calls, and those nest deeply.
+        let op = calls.ledger.begin("cluster-call", doing, self.cluster.to_string());
+        let turn = calls.next_call.fetch_add(1, Relaxed);
+        // Boxed, because the call is part of every future that makes it, and those nest deeply.
         let job = Box::pin(async {
-            // Asked in its turn: a place in the line says nothing about the cluster.
-            let attempt = tenant.breaker.try_pass()?;
+            // The breaker is asked once the call has a place: waiting says nothing about the cluster.
+            let attempt = calls.breaker.try_pass()?;
             let began = Instant::now();
             let result = deadline.bound(work(self.client.clone())).await.ok();
             match &result {
-                // An answer is an answer, also one that says no.
+                // A refusal is an answer, too.
                 Some(Ok(_) | Err(kube::Error::Api(_))) => attempt.succeeded(),
-                Some(Err(error)) if !is_of_the_network(error) => attempt.succeeded(),
+                Some(Err(error)) if !is_network_error(error) => attempt.succeeded(),
                 None if began.elapsed() < FAIR_TRIAL => drop(attempt),
                 None | Some(Err(_)) => {
                     attempt.failed();
-                    tenant.trigger.probe();
+                    calls.trigger.probe();
                 }
             }
             if let Some(Err(kube::Error::Api(status))) = &result
                 && status.code == 401
             {
-                link.credentials.were_refused();
-                tenant.trigger.probe();
+                client.credentials.were_refused();
+                calls.trigger.probe();
             }
             Ok(result)
         });
         let work = Work { op: Some(&op), ..Work::new(turn, "", deadline) };
-        let result = match tenant.lanes.run(work, job).await {
+        let result = match calls.lanes.run(work, job).await {
             Ok(Ok(result)) => self.answered(doing, result),
             Ok(Err(breaker::Open { retry_after })) => Err(Error::Busy {
                 cluster: self.cluster.to_string(),
@@ -143,7 +142,7 @@ impl Connection {
         op.finish(match &result {
             Ok(_) => Outcome::Done,
             Err(Error::Busy { .. }) => {
-                tenant.refused.inc();
+                calls.refused.inc();
                 Outcome::Refused
             }
             Err(Error::TooLate { .. }) => Outcome::Expired,
@@ -152,7 +151,7 @@ impl Connection {
         result
     }
 
-    /// `None`: not in time.
+    /// `None` means that the deadline passed.
     fn answered<T>(
         &self,
         doing: &'static str,
@@ -171,29 +170,33 @@ impl Connection {
         }
     }
 
-    /// Whether a call on either goes through the same client. A watch that was opened on another one
-    /// goes on with what that one had: another server, credentials of before.
+    /// Whether both use the same client. A watch that was opened on another client keeps that client's
+    /// server and credentials.
     pub fn is_same_client(&self, other: &Self) -> bool {
-        self.is_on(other.fleet.as_ref().map(|fleet| &fleet.link))
+        self.is_on(other.fleet.as_ref().map(|fleet| &fleet.client))
     }
 
-    /// Whether this is what its fleet makes of `link`.
-    pub(crate) fn is_on(&self, link: Option<&Arc<ClusterClient>>) -> bool {
-        self.fleet.as_ref().zip(link).is_some_and(|(fleet, link)| Arc::ptr_eq(&fleet.link, link))
+    /// Whether this connection uses `client`.
+    pub(crate) fn is_on(&self, client: Option<&Arc<ClusterClient>>) -> bool {
+        self.fleet
+            .as_ref()
+            .zip(client)
+            .is_some_and(|(fleet, client)| Arc::ptr_eq(&fleet.client, client))
     }
 }
 
-/// Others are about the request or its answer, and say that the cluster is there.
-fn is_of_the_network(error: &kube::Error) -> bool {
+/// Whether the error is the network's. Other errors are about the request or its answer, and show that
+/// the cluster is there.
+fn is_network_error(error: &kube::Error) -> bool {
     use kube::Error as E;
     matches!(error, E::HyperError(_) | E::Service(_) | E::ReadEvents(_))
 }
 
-/// One cluster's standing with its callers. Outlives its clients.
+/// The queue, the breaker and the discovered kinds of one cluster. They outlive its clients.
 pub(crate) struct ClusterCalls {
-    /// A key for each call: they need no order, only places.
+    /// Each call has a key of its own: calls need no order, only places.
     lanes: Lanes<u64>,
-    calls: AtomicU64,
+    next_call: AtomicU64,
     breaker: Breaker,
     ledger: Ledger,
     refused: Counter,
@@ -213,11 +216,11 @@ impl ClusterCalls {
         };
         Self {
             lanes: Lanes::new(LanesConfig { name: Cow::Borrowed("cluster-calls"), limits }),
-            calls: AtomicU64::new(0),
+            next_call: AtomicU64::new(0),
             breaker: Breaker::new(breaker::BreakerConfig {
                 name: "cluster-calls",
                 failures: 5,
-                // Its prober finds out when it is back; this is for the time until then.
+                // The connector closes it when the cluster is back; this is for the time until then.
                 open: Curve { first: Duration::from_secs(1), most: Duration::from_secs(10) },
                 probe: Duration::from_secs(10),
                 tenants: 1,
@@ -230,7 +233,7 @@ impl ClusterCalls {
         }
     }
 
-    /// The cluster answered its prober: calls may try again.
+    /// Closes the breaker: the cluster has answered a probe.
     pub(crate) fn is_back(&self) {
         if let Ok(attempt) = self.breaker.try_pass() {
             attempt.succeeded();

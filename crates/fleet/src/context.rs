@@ -1,4 +1,4 @@
-//! What every cluster of a fleet stands on.
+//! `FleetContext`: what all clusters of a fleet share: timings, tasks, bounds and metrics.
 
 use std::time::Duration;
 
@@ -16,11 +16,11 @@ use crate::dial::Resolver;
 use crate::failure::Reason;
 use crate::view::FleetView;
 
-/// Attempts at once of clusters that answered last time, or were never tried. An attempt is a few
-/// sockets and 50 KB, so this is a bound against mishap and not a queue: 50 MB.
+/// Concurrent attempts of clusters that answered last time or were never tried. An attempt costs a few
+/// sockets and 50 KB, so that this is a bound of 50 MB and not a queue.
 const ATTEMPTS: usize = 1024;
-/// Attempts at once of clusters that let the last one time out. They wait for each other, never a
-/// healthy one for them.
+/// Concurrent attempts of clusters whose last attempt timed out. They wait for each other; a healthy
+/// cluster never waits for them.
 const SUSPECTS: usize = 128;
 
 #[derive(Debug)]
@@ -49,22 +49,22 @@ impl FleetContext {
         }
     }
 
-    /// A plugin's own time, and the time to wait for its turn among others of its kind.
+    /// The time for a plugin to run, and to wait for its turn among others of its kind.
     pub(crate) fn credentials_within(&self) -> Duration {
         self.timing.plugin * 4
     }
 
-    /// The longest that reaching a cluster can take, its credentials at hand.
+    /// The longest that connecting can take once the credentials are there.
     pub(crate) fn attempt_within(&self) -> Duration {
         let Timing { connect, tls, answer, .. } = self.timing;
-        // The proxy, if there is one, takes its part of `connect` again.
+        // A proxy needs the time for a connection once more.
         connect * 2 + tls * 2 + answer
     }
 
-    /// Leave to try a cluster.
+    /// Waits for a place among the concurrent attempts.
     pub(crate) async fn may_attempt(&self, is_suspect: bool) -> SemaphorePermit<'_> {
         let places = if is_suspect { &self.suspects } else { &self.attempts };
-        // It is let in or dropped by its caller's own deadline: attempts are bounded.
+        // Every attempt ends by a deadline, so that there will be a place.
         places.acquire().await.expect("these are never closed")
     }
 
@@ -86,7 +86,7 @@ pub(crate) struct Metrics {
 
 impl Default for Metrics {
     fn default() -> Self {
-        // Looked up once, here: a family is a locked map.
+        // Looked up once, because a family is a locked map.
         let failures_family = ByReason::default();
         let counter =
             |reason: Reason| failures_family.get_or_create(&[("reason", reason.label())]).clone();
@@ -126,7 +126,7 @@ impl Metrics {
     }
 }
 
-/// Counts when asked, so that a change of state costs nothing here.
+/// Counts clusters when metrics are read, so that a change of state costs nothing.
 #[derive(Debug)]
 struct ByState(Snapshot<FleetView>);
 

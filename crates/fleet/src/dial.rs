@@ -1,12 +1,11 @@
 //! `Dialer`: opens a connection to an API server, step by step, each with its own limit.
 //!
 //! Contract:
-//! - Steps are `resolve`, `tcp`, `proxy` (when there is one) and `tls`. Each is bounded, timed and
-//!   noted; an error says in which one it happened. kube's own connector has one limit for all.
-//! - A connection that goes dead is noticed by the kernel within [`SILENT`], also under a watch
-//!   that waits for events and would wait for ever.
-//! - Names are looked up [`LOOKUPS`] at a time, and a lookup that hangs (the C library's cannot be
-//!   cancelled) keeps its place until it returns: a dead name server costs a bounded number of
+//! - The steps are `resolve`, `tcp`, `proxy` (when there is one) and `tls`. Each is bounded, timed and
+//!   recorded; an error names its step. kube's own connector has one limit for all of them.
+//! - The kernel notices a dead connection within [`SILENT`], also under a watch that waits for events.
+//! - At most [`LOOKUPS`] names are looked up at once. A lookup that hangs (the C library's cannot be
+//!   cancelled) keeps its place until it returns, so that a dead name server costs a bounded number of
 //!   threads. Addresses need no lookup and wait for nobody.
 
 use std::fmt;
@@ -44,7 +43,7 @@ const LOOKUPS: usize = 128;
 /// A connection on which nothing that was sent is acknowledged for this long is dead.
 const SILENT: Duration = Duration::from_secs(30);
 
-/// One step of reaching a cluster.
+/// One step of connecting to a cluster.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Step {
@@ -58,7 +57,7 @@ fn millis<S: serde::Serializer>(took: &Duration, serializer: S) -> Result<S::Ok,
     serializer.serialize_f64(took.as_micros() as f64 / 1000.0)
 }
 
-/// The steps of the newest connection. Written by whoever dials, read by whoever reports.
+/// The steps of the newest connection. The dialer writes them, reports read them.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Steps(Arc<Mutex<Vec<Step>>>);
 
@@ -67,7 +66,7 @@ impl Steps {
         std::mem::take(&mut self.0.lock())
     }
 
-    /// Runs one step and notes how it went.
+    /// Runs one step and records its result and time.
     pub(crate) async fn run<T, E>(
         &self,
         name: &'static str,
@@ -80,7 +79,7 @@ impl Steps {
     }
 }
 
-/// Looks names up, a bounded number at a time.
+/// Looks up host names, a bounded number at once.
 #[derive(Clone, Debug)]
 pub(crate) struct Resolver {
     lookups: Arc<Semaphore>,
@@ -98,8 +97,7 @@ impl Resolver {
         }
         let place = Arc::clone(&self.lookups).acquire_owned().await;
         let host = host.to_owned();
-        // A task of its own, which is not dropped at a deadline: it gives its place back when the
-        // lookup has really ended.
+        // A task of its own, which no deadline drops: it frees its place when the lookup has ended.
         let stop = self.tasks.stopping();
         let lookup = self.tasks.spawn("look up a name", async move {
             let _place = place;
@@ -118,11 +116,11 @@ impl Resolver {
     }
 }
 
-/// What went wrong, and in which step.
+/// Why dialling failed, and in which step.
 #[derive(Debug)]
 pub(crate) struct DialError {
     step: &'static str,
-    /// What was dialled: the server, or the proxy.
+    /// The server or the proxy that was dialled.
     peer: String,
     through_proxy: bool,
     cause: Cause,
@@ -182,7 +180,7 @@ impl fmt::Display for DialError {
 
 impl std::error::Error for DialError {}
 
-/// Resolves and connects; TLS on top when dialling a proxy that wants it.
+/// Resolves a name and connects, with TLS to a proxy that needs it.
 #[derive(Clone)]
 struct Tcp {
     resolver: Resolver,
@@ -195,7 +193,7 @@ struct Tcp {
 #[derive(Clone)]
 struct Tls {
     connector: TlsConnector,
-    /// None: the host that is dialled.
+    /// The name to verify; `None` means the host that is dialled.
     name: Option<ServerName<'static>>,
     limit: Duration,
 }
@@ -242,7 +240,7 @@ impl Dialer {
     }
 
     async fn dial(mut self, server: Uri) -> Result<Transport, DialError> {
-        // The steps are those of the newest connection alone.
+        // Only the steps of the newest connection are kept.
         drop(self.steps.take());
         let stream = match &mut self.route {
             Route::Direct(tcp) => tcp.call(server.clone()).await?,
@@ -262,7 +260,7 @@ impl Dialer {
     }
 }
 
-/// What the proxy says, unless it could not even be reached.
+/// Connects through the proxy; an error says what the proxy answered.
 async fn through_proxy<E: std::error::Error + 'static>(
     steps: &Steps,
     limit: Duration,
@@ -271,7 +269,7 @@ async fn through_proxy<E: std::error::Error + 'static>(
 ) -> Result<Transport, DialError> {
     let error =
         |cause| DialError { step: "proxy", peer: proxy.to_owned(), through_proxy: true, cause };
-    // Its own connection is bounded by itself; this adds the time for the proxy's answer.
+    // The connection to the proxy has its own limit; this adds the time for the proxy's answer.
     let work = async {
         match Deadline::after(limit * 3).bound(tunnel).await {
             Ok(Ok(stream)) => Ok(stream),
@@ -304,7 +302,7 @@ impl Route {
         match proxy.scheme_str() {
             Some(scheme @ ("http" | "https")) => {
                 if scheme == "https" {
-                    // The cluster's CA says nothing about the proxy: the system's do.
+                    // The proxy is verified by the system's authorities, not by the cluster's.
                     let config = kube::Config::new(proxy.clone()).rustls_client_config();
                     let config = config.map_err(|error| {
                         Failure::setup(format!(
@@ -340,7 +338,7 @@ impl Route {
     }
 }
 
-/// `%40` is `@`.
+/// Decodes percent escapes, such as `%40` for `@`.
 fn decoded(text: &str) -> String {
     let mut bytes = Vec::new();
     let mut rest = text.as_bytes();
@@ -376,7 +374,7 @@ impl Tcp {
         let addresses = self.steps.run("resolve", lookup).await;
         let addresses = addresses.map_err(|cause| self.error("resolve", &peer, cause))?;
         let connecting = async {
-            // Each gets its share of what is left, so that one dead address does not hide the rest.
+            // Each address gets a share of the time left, so that a dead one does not hide the others.
             let mut last = Cause::Late(self.limit);
             for (index, address) in addresses.iter().enumerate() {
                 let left = u32::try_from(addresses.len() - index).unwrap_or(1);
@@ -391,7 +389,7 @@ impl Tcp {
         };
         let stream = self.steps.run("tcp", connecting).await;
         let stream = stream.map_err(|cause| self.error("tcp", &peer, cause))?;
-        watch_over(&stream).map_err(|error| self.error("tcp", &peer, Cause::Io(error)))?;
+        set_keepalive(&stream).map_err(|error| self.error("tcp", &peer, Cause::Io(error)))?;
         let stream = transport(stream);
         match &self.proxy_tls {
             Some(tls) => tls.handshake(&self.steps, stream, &peer, true).await,
@@ -400,8 +398,8 @@ impl Tcp {
     }
 }
 
-/// Has the kernel end a connection whose other side has gone without a word.
-fn watch_over(stream: &TcpStream) -> io::Result<()> {
+/// Has the kernel end a connection whose other side has disappeared.
+fn set_keepalive(stream: &TcpStream) -> io::Result<()> {
     stream.set_nodelay(true)?;
     sockopt::set_socket_keepalive(stream, true)?;
     sockopt::set_tcp_keepidle(stream, SILENT / 2)?;

@@ -1,17 +1,17 @@
-//! `Discovery`: which kinds a cluster serves, and which of them a word means.
+//! `Discovery`: the kinds that a cluster serves, and which of them a word such as `po` names.
 //!
 //! Contract:
-//! - What a word means is kept for minutes; that it means nothing, for seconds, whoever asks. No
+//! - The kind that a word names is kept for minutes; that there is none, for seconds, whoever asks. No
 //!   "no" outlives [`NO`] twice, and a reset takes it back at once.
 //! - Lookups are single-flight and read only the lists they need, in kubectl's order of preference:
 //!   `pods` costs one request, whatever else the server has.
-//! - A group that cannot be asked hides no other: it is passed over, named where its absence may
-//!   matter, and asked again after seconds. One that hangs holds up a word by [`PATIENCE`], once.
-//! - Resets: by hand, by an answer that says that the kind is not there ([`Connection::on`]), by a
-//!   change of the definitions ([`watch_definitions`]). All of them reach the one cache that every operation reads.
+//! - A group that cannot be asked hides no other: it is skipped, named where its absence may matter,
+//!   and asked again after seconds. A group that hangs holds up a word by [`PATIENCE`], once.
+//! - The cache is reset by hand, by an answer that the kind is not there ([`Connection::on`]), and by a
+//!   change of the definitions ([`watch_definitions`]). Every operation reads this one cache.
 //!
-//! It holds no client: lookups go through the connection of whoever asks, with its lane and its
-//! breaker, so that one `Discovery` outlives reconnects and new credentials.
+//! It holds no client: a lookup uses the connection of its caller, with its queue and its breaker, so
+//! that one `Discovery` outlives reconnects and new credentials.
 
 use std::fmt;
 use std::sync::Arc;
@@ -36,20 +36,20 @@ mod kind_query;
 pub use definitions::watch_definitions;
 use kind_query::{Group, Interpretation, KindQuery};
 
-/// How long it is kept what a word means.
+/// How long the kind that a word names is kept.
 pub const YES: Duration = Duration::from_secs(10 * 60);
-/// How long it is kept that a word means nothing, and what the lists say that it was looked for in.
+/// How long it is kept that a word names no kind, and how long the lists of groups are kept.
 pub const NO: Duration = Duration::from_secs(5);
 
-/// A whole lookup: the groups, then a few rounds of lists.
+/// The limit for a whole lookup: the groups, then a few rounds of lists.
 const LOOKUP: Duration = Duration::from_secs(30);
-/// The list of groups, and that of the core group.
+/// The limit for the list of groups, and for the list of the core group.
 const LIST: Duration = Duration::from_secs(10);
-/// The list of another group: less, for behind it may be another server than the one that answers.
+/// The limit for the list of another group. It is less, because another server may be behind it.
 const GROUP: Duration = Duration::from_secs(3);
-/// How long a group that does not answer may hold up what was found in one after it.
+/// How long a group that does not answer may hold up a kind that was found in a group after it.
 const PATIENCE: Duration = Duration::from_millis(500);
-/// Lists read at once by one lookup: a server with 40 groups answers in five rounds.
+/// Lists that one lookup reads at once: a server with 40 groups needs five rounds.
 const LISTS_AT_ONCE: usize = 8;
 
 /// A kind that the cluster serves.
@@ -61,7 +61,7 @@ pub struct Found {
     pub verbs: Vec<String>,
     pub short_names: Vec<String>,
     pub categories: Vec<String>,
-    /// Such as `scale`, `status`, `log`.
+    /// The subresources, such as `scale`, `status`, `log`.
     pub subresources: Vec<String>,
 }
 
@@ -69,33 +69,33 @@ pub struct Found {
 #[derive(Clone, Debug, Serialize)]
 pub struct Kinds {
     pub kinds: Vec<Found>,
-    /// Those that could not be asked: what they serve is missing above.
+    /// The groups that could not be asked: their kinds are missing above.
     pub failed: Vec<FailedGroup>,
 }
 
 #[derive(Clone, Debug, Serialize)]
 pub struct FailedGroup {
-    /// With its version: `metrics.k8s.io/v1beta1`.
+    /// The group with its version, such as `metrics.k8s.io/v1beta1`.
     pub api_version: String,
     pub why: String,
 }
 
-/// What is known of one cluster's kinds; see the module for its contract. Cheap to clone.
+/// The discovered kinds of one cluster; the module has the contract. Clones share everything.
 #[derive(Clone)]
 pub struct Discovery(Arc<KindCache>);
 
 struct KindCache {
     words: Fresh<KindQuery, Found, Error>,
     groups: Fresh<(), Vec<Group>, Error>,
-    /// A list that could not be read is an answer, too, so that it is not asked for every word.
+    /// A list that could not be read is kept as well, so that it is not asked for with every word.
     lists: Fresh<String, List, Error>,
-    /// What the last lookup that found nothing had to choose from: for hints alone.
+    /// The names that the last lookup without a result had to choose from, for hints.
     vocabulary: Snapshot<Vocabulary>,
-    /// Counts the resets: written by them, read by who waits for a kind.
+    /// The number of resets. Whoever waits for a kind subscribes to it.
     resets: watch::Sender<u64>,
 }
 
-/// What one version of one group serves, or why it could not be asked.
+/// The kinds of one version of one group, or why it could not be asked.
 type List = Result<Vec<Found>, Error>;
 
 #[derive(Clone, Default, PartialEq)]
@@ -109,8 +109,8 @@ impl Found {
         self.verbs.iter().any(|has| has == verb)
     }
 
-    /// The objects of this kind: in `namespace`, which must have been checked, or everywhere. What
-    /// belongs to no namespace is reached whatever the namespace.
+    /// The API of the objects of this kind, in `namespace`, which must have been checked, or in all
+    /// namespaces. A kind without namespaces ignores it.
     pub(crate) fn api(&self, client: kube::Client, namespace: Option<&str>) -> Api<DynamicObject> {
         match namespace.filter(|_| self.namespaced) {
             None => Api::all_with(client, &self.resource),
@@ -120,13 +120,13 @@ impl Found {
 }
 
 impl Connection {
-    /// What `word` means here: plural, singular, kind or short name, also with its group or with
-    /// its version and group.
+    /// Finds the kind that `word` names: plural, singular, kind or short name, also with its group or
+    /// with its version and group.
     pub async fn find(&self, word: &str, deadline: Deadline) -> Result<Found, Error> {
         self.resolve(KindQuery::word(word), word, deadline).await
     }
 
-    /// The kind that a manifest names.
+    /// Finds the kind that a manifest names.
     pub async fn find_kind(
         &self,
         api_version: &str,
@@ -137,9 +137,8 @@ impl Connection {
         self.resolve(ask, &format!("{kind} of {api_version}"), deadline).await
     }
 
-    /// Runs one call on the objects of what `word` means, in `namespace` or everywhere. A server
-    /// that says that it has no such kind knows better than what is kept: that is forgotten, and
-    /// the call is made once more.
+    /// Makes one call on the objects of the kind that `word` names, in `namespace` or everywhere. When
+    /// the server answers that it has no such kind, the cache is reset and the call made once more.
     pub async fn on<T, F>(
         &self,
         word: &str,
@@ -166,7 +165,7 @@ impl Connection {
         call(self.find(word, deadline).await?).await
     }
 
-    /// Every kind the cluster serves.
+    /// Lists every kind that the cluster serves.
     pub async fn kinds(&self, deadline: Deadline) -> Result<Kinds, Error> {
         let known = self.discovery();
         let mut lists = vec![CORE.to_owned()];
@@ -212,7 +211,7 @@ impl Connection {
     }
 }
 
-/// The core group has had this one version since there are versions.
+/// The core group has this version alone.
 const CORE: &str = "v1";
 
 async fn look(
@@ -280,7 +279,7 @@ async fn search(
     }
     match (best, failed) {
         (Some((_, found)), _) => Ok(Some(found)),
-        // Whoever names the group wants to know what is wrong with it.
+        // A caller who names the group is told what is wrong with it.
         (None, Some(error)) if reading.group.is_some() => Err(error),
         (None, _) if deadline.has_passed() => Err(too_late(connection)),
         (None, _) => Ok(None),
@@ -290,7 +289,7 @@ async fn search(
 impl Discovery {
     #[expect(clippy::new_without_default, reason = "an empty cache is no default of anything")]
     pub fn new() -> Self {
-        // One lookup of a word has at most eight lists under way, and shares them with the others.
+        // One lookup reads at most eight lists at once, and shares them with the other lookups.
         let words = FreshConfig {
             name: "discovery_words",
             yes: YES,
@@ -307,7 +306,7 @@ impl Discovery {
             answers: 4096,
             lookups: words.lookups * LISTS_AT_ONCE,
         };
-        // One key; the rest is room for lookups that a reset has disowned.
+        // There is one key; the rest is room for lookups that a reset has made void.
         let groups = FreshConfig { name: "discovery_groups", answers: 1, lookups: 64, ..lists };
         Self(Arc::new(KindCache {
             words: Fresh::new(words),
@@ -318,16 +317,16 @@ impl Discovery {
         }))
     }
 
-    /// Forgets everything: the next call asks the server.
+    /// Forgets everything, so that the next call asks the server.
     pub fn reset_all(&self) {
-        // Words last: what is looked up between the two must not keep what the old lists said.
+        // Words come last: a lookup between two resets must not keep a result of the old lists.
         self.0.lists.reset_all();
         self.0.groups.reset_all();
         self.0.words.reset_all();
         self.0.resets.send_modify(|resets| *resets += 1);
     }
 
-    /// Tells of every reset from now on: who waits for a kind that was not there asks again then.
+    /// Subscribes to resets: whoever waits for a kind that was not there asks again on each.
     pub fn resets(&self) -> watch::Receiver<u64> {
         self.0.resets.subscribe()
     }
@@ -348,7 +347,7 @@ impl Discovery {
         Ok(groups.unwrap_or_default())
     }
 
-    /// The lists, several under way at once, each with its place in `lists`, as they arrive.
+    /// Reads the lists, several at once. Each comes with its index in `lists` as soon as it arrives.
     fn read(
         &self,
         connection: &Connection,
@@ -376,9 +375,9 @@ impl Discovery {
     }
 }
 
-const DOING: &str = "asking which kinds it has";
+const DOING: &str = "discovering its kinds";
 
-/// One list, or why this list, and not the whole cluster, could not be read.
+/// Reads one list. The inner error is the list's, the outer one the cluster's.
 async fn read(
     connection: &Connection,
     api_version: &str,
@@ -392,9 +391,9 @@ async fn read(
     });
     match list.await {
         Ok(list) => Ok(Ok(served(api_version, list))),
-        // Without its core group nothing can be said of a cluster.
+        // Without its core group nothing is known of a cluster.
         Err(error) if api_version == CORE => Err(error),
-        // Its last kind has gone since the groups were read.
+        // The last kind of the group was removed after the groups were read.
         Err(Error::Refused { status, .. }) if status.code == 404 => Ok(Ok(Vec::new())),
         Err(error @ (Error::Refused { .. } | Error::TooLate { .. })) => Ok(Err(error)),
         Err(error) => Err(error),
@@ -422,7 +421,7 @@ fn served(api_version: &str, list: APIResourceList) -> Vec<Found> {
     };
     let found = |resource: k8s_openapi::apimachinery::pkg::apis::meta::v1::APIResource| Found {
         subresources: below(&resource.name),
-        // Older servers leave it out for their own kinds.
+        // Older servers leave it out for built-in kinds.
         singular: Some(resource.singular_name)
             .filter(|singular| !singular.is_empty())
             .unwrap_or_else(|| resource.kind.to_lowercase()),
@@ -441,8 +440,8 @@ fn served(api_version: &str, list: APIResourceList) -> Vec<Found> {
     kinds.into_iter().map(found).collect()
 }
 
-/// "There is no such kind", as opposed to "there is no such object". A server has it in plain text,
-/// or in a status that names no object.
+/// Whether the server says that there is no such kind, as opposed to no such object. It says so in
+/// plain text, or in a status that names no object.
 pub(crate) fn is_no_such_kind(status: &Status) -> bool {
     let object = status.details.as_ref().is_some_and(|details| !details.name.is_empty());
     status.code == 404 && !object
@@ -453,9 +452,11 @@ fn no_answer(connection: &Connection, error: LookupError<Error>) -> Error {
     match error {
         LookupError::Failed(error) => (*error).clone(),
         LookupError::TooSlow(_) | LookupError::Expired => too_late(connection),
-        LookupError::Busy { retry_after } => {
-            Error::Busy { cluster, why: "too many lookups of kinds".to_owned(), retry_after }
-        }
+        LookupError::Busy { retry_after } => Error::Busy {
+            cluster,
+            why: "too many kinds are being looked up".to_owned(),
+            retry_after,
+        },
         LookupError::Panicked(_) => {
             Error::Unreachable { cluster, doing: DOING.to_owned(), source: Arc::new(error) }
         }

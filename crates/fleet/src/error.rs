@@ -1,5 +1,5 @@
-//! What goes wrong when one works with a cluster. Each variant is a different thing to do next.
-//! It can be cloned, because one answer may be awaited by many.
+//! The errors of working with a cluster. Callers react differently to each variant. An error can be
+//! cloned, because many callers may wait for one lookup.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,10 +10,11 @@ use kube::core::Status;
 pub enum Error {
     #[error("there is no cluster {cluster}")]
     NoSuchCluster { cluster: String },
-    /// Known, and not usable now: connecting, unreachable, unauthorised, misconfigured, disabled.
+    /// The cluster cannot be used now: it is connecting, unreachable, unauthorised, misconfigured or
+    /// disabled.
     #[error("{cluster} is {state}: {why}")]
     NotReady { cluster: String, state: &'static str, why: String, retry_after: Option<Duration> },
-    /// Its share of calls is used up, or its breaker is open.
+    /// The cluster's queue of calls is full, or its breaker is open.
     #[error("{cluster} is busy: {why}; come back in {retry_after:?}")]
     Busy { cluster: String, why: String, retry_after: Duration },
     #[error("{cluster} did not answer within the deadline while {doing}")]
@@ -27,19 +28,21 @@ pub enum Error {
     },
     #[error("{cluster} has no resource {word:?}{hint}")]
     NoSuchKind { cluster: String, word: String, hint: String },
-    /// The API server itself said no; its words are the best ones.
+    /// The API server refused the call; the message is its own.
     #[error("{cluster}: {}", .status.message)]
     Refused { cluster: String, status: Box<Status> },
-    /// What the fleet keeps for itself could not be read or written.
+    /// An object of the fleet's own store could not be read or written.
     #[error(transparent)]
     Store(Arc<objects::Error>),
-    /// Another cluster has this name, by whatever source.
-    #[error("the name {cluster} is taken: {by} has it; remove that first, or choose another name")]
+    /// Another cluster has this name.
+    #[error(
+        "there is a cluster {cluster} already, from {by}; remove that first, or choose another name"
+    )]
     Taken { cluster: String, by: String },
-    /// It is not known yet which names are taken.
-    #[error("it is not known yet which clusters there are; come back in {retry_after:?}")]
+    /// Not every source has told its clusters yet.
+    #[error("the clusters are still being read; come back in {retry_after:?}")]
     NotToldYet { retry_after: Duration },
-    /// What was asked for cannot be; the sentence says what to change.
+    /// The request cannot be carried out; the sentence says what to change.
     #[error("{0}")]
     Invalid(String),
 }

@@ -8,9 +8,9 @@ use std::time::Duration;
 
 use rustls::CertificateError;
 
+use crate::client::is_anonymous;
 use crate::credentials::Access;
 use crate::dial::DialError;
-use crate::link::is_anonymous;
 use crate::view::State;
 
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -1,9 +1,8 @@
-//! Fan: one question to many clusters at once.
+//! `fan`: one request to many clusters at once.
 //!
-//! Contract: every cluster answers in its own row, as soon as it does, with how long it took. The
-//! whole takes as long as the slowest, and never longer than the deadline: who has not answered by
-//! then is told so in its row. A cluster that cannot be reached, or that was not there in the first
-//! place, costs its own row and nobody's time.
+//! Contract: every cluster has a reply of its own, as soon as it is there, with the time that it took.
+//! The whole takes as long as the slowest cluster and never longer than the deadline: a cluster that has
+//! not answered by then has an error. A cluster that cannot be reached holds up no other.
 
 use std::time::Duration;
 
@@ -15,14 +14,14 @@ use tokio::time::Instant;
 use crate::connection::Connection;
 use crate::error::Error;
 
-/// Calls under way at once. One that waits costs some kilobytes, and a bound below the size of a
-/// fleet would have the living wait for the dead.
+/// Concurrent calls. One that waits costs some kilobytes, and with a bound below the size of the fleet
+/// healthy clusters would wait for dead ones.
 const AT_ONCE: usize = 1024;
 
-/// How much sooner a question must end than the whole, so that what it has by then arrives.
+/// How much earlier than the whole a single call must end, so that a partial result still arrives.
 const RETURN: Duration = Duration::from_millis(50);
 
-/// A cluster to ask: its name, and its connection or why there is none.
+/// A cluster to call: its name, and its connection or why there is none.
 pub type Chosen = (String, Result<Connection, Error>);
 
 #[derive(Debug)]
@@ -42,7 +41,7 @@ pub struct Missing {
     pub error: Box<Error>,
 }
 
-/// Asks all of them, each with the deadline it is given; the replies come in the order they arrive.
+/// Calls all of them. `ask` is given a connection and its deadline; replies come as they arrive.
 pub fn fan<T, F>(
     chosen: impl IntoIterator<Item = Chosen>,
     deadline: Deadline,
@@ -59,7 +58,7 @@ where
             let result = match work {
                 Err(error) => Err(error),
                 Ok(work) => deadline.bound(work).await.unwrap_or_else(|_| {
-                    let doing = "answering a question to many".to_owned();
+                    let doing = "answering one of many clusters' calls".to_owned();
                     Err(Error::TooLate { cluster: cluster.clone(), doing })
                 }),
             };
@@ -71,7 +70,7 @@ where
 }
 
 impl<T> Reply<T> {
-    /// The answer, or who is missing and why.
+    /// Returns the cluster's name with its value, or why it is missing.
     pub fn into_result(self) -> Result<(String, T), Missing> {
         let took_ms = u64::try_from(self.took.as_millis()).unwrap_or(u64::MAX);
         match self.result {

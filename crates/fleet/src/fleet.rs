@@ -1,4 +1,4 @@
-//! `Fleet`: every cluster there is, connected to as well as it can be.
+//! `Fleet`: connects to every cluster that the sources offer, and publishes the state of each.
 //!
 //! ```text
 //! sources ──whole sets──► merge ──one generation──► FleetView ──► readers
@@ -8,10 +8,10 @@
 //!
 //! Contract:
 //! - A reader loads one generation and waits for nobody. `connection` is a load and a map lookup.
-//! - What the sources say becomes visible in one step, whatever its size; the tasks of clusters are
-//!   told after that. So a name that is listed has the server that its source says, or none yet.
-//! - A cluster that was removed or disabled has no connection from that generation on. Who holds
-//!   one keeps it until it is dropped.
+//! - A change of the sources becomes visible in one step, whatever its size; the clusters' tasks hear
+//!   of it after that. So a listed name leads to the server that its source says, or to none yet.
+//! - A cluster that was removed or disabled has no connection from that generation on. Whoever holds a
+//!   connection keeps it until it is dropped.
 
 mod change;
 mod disabled;
@@ -31,6 +31,7 @@ use stallproof::{Deadline, Ledger, Snapshot, Tasks};
 use tokio::sync::watch;
 use tracing::info;
 
+use crate::client::{Attempt, attempt};
 use crate::config::{FleetConfig, Timing};
 use crate::connect::Connector;
 use crate::connection::{ClusterCalls, Connection};
@@ -38,36 +39,35 @@ use crate::context::FleetContext;
 use crate::credentials::Access;
 use crate::dial::Step;
 use crate::error::Error;
-use crate::link::{Attempt, attempt};
 use crate::source::{Offer, Offers, Sources, merge};
 use crate::view::{ClusterView, DesiredCluster, FleetView, Heartbeat, Source, State};
 
-/// A handle; clones are the same fleet.
+/// A handle to the fleet. All clones share it.
 #[derive(Clone, Debug)]
 pub struct Fleet {
     published: Snapshot<FleetView>,
     context: Arc<FleetContext>,
     objects: Objects,
-    /// Where imports and the list of disabled clusters are kept.
+    /// The namespace of the store that holds imports and the list of disabled clusters.
     namespace: Arc<str>,
 }
 
-/// What [`Fleet::test`] found.
+/// The result of [`Fleet::test`].
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct TestReport {
     pub cluster: String,
-    /// In order, up to the one that failed: `credentials`, `resolve`, `tcp`, `proxy-tls` and
+    /// The steps in their order, up to the one that failed: `credentials`, `resolve`, `tcp`, `proxy-tls` and
     /// `proxy` when there is one, `tls`, `authenticate`, `version`.
     pub steps: Vec<Step>,
-    /// What the cluster would be if this were all we knew of it.
+    /// The state that the cluster would have by this attempt alone.
     pub verdict: State,
     pub why: Option<String>,
     pub version: Option<String>,
 }
 
 impl Fleet {
-    /// Starts the sources and connects to what they bring. Ends with `tasks`.
+    /// Starts the sources and connects to the clusters that they offer, until `tasks` stops.
     pub fn start(config: FleetConfig, objects: Objects, ledger: Ledger, tasks: &Tasks) -> Self {
         let tasks = tasks.child("fleet");
         let namespace = config.namespace.clone();
@@ -86,8 +86,8 @@ impl Fleet {
         fleet
     }
 
-    /// A fleet of the clusters that its owner offers, connected to as any other's, which nobody else
-    /// sees. It keeps nothing in the store.
+    /// Starts a fleet of the clusters that its owner offers. Nobody else sees it, and it keeps nothing
+    /// in the store.
     pub fn private(
         timing: Timing,
         objects: Objects,
@@ -109,23 +109,23 @@ impl Fleet {
         (fleet, offers)
     }
 
-    /// One generation of everything.
+    /// Returns the newest generation of the whole fleet.
     pub fn view(&self) -> View<FleetView> {
         self.published.load()
     }
 
-    /// Tells of new generations.
+    /// Subscribes to new generations.
     pub fn changes(&self) -> Changes<FleetView> {
         self.published.subscribe()
     }
 
-    /// A load and a map lookup.
+    /// Returns the connection of a cluster. This costs a load and a map lookup.
     pub fn connection(&self, name: &str) -> Result<Connection, Error> {
         self.published.read(|fleet| fleet.connection(name))
     }
 
-    /// Tries it now, on a connection of its own, and says how each step went. Its task does the
-    /// same, so that the view soon says what this saw.
+    /// Connects to a cluster now, on a connection of its own, and reports how each step went. The
+    /// cluster's task probes as well, so that the view soon shows the same.
     pub async fn test(&self, name: &str, deadline: Deadline) -> Result<TestReport, Error> {
         let wanted = self.published.read(|fleet| fleet.wanted.get(name).cloned());
         let wanted = wanted.ok_or_else(|| Error::NoSuchCluster { cluster: name.to_owned() })?;
@@ -136,8 +136,8 @@ impl Fleet {
             Ok(access) => Arc::clone(access),
             Err(why) => return report(Vec::new(), State::Misconfigured, Some(why.clone()), None),
         };
-        wanted.tenant.trigger.probe();
-        // On a heap of its own: it is as large as all of connecting.
+        wanted.calls.trigger.probe();
+        // Boxed, because it is as large as everything that connecting does.
         let tried = Box::pin(attempt(name, &access, &self.context, false, deadline));
         match deadline.bound(tried).await {
             Ok(Attempt { steps, result: Ok((_, said)) }) => {
@@ -158,11 +158,11 @@ impl Fleet {
     }
 }
 
-/// How long the first merge waits to be told which clusters are disabled. A store that cannot be
-/// reached is not to keep a fleet from its clusters.
+/// How long the first merge waits for the list of disabled clusters. A store that cannot be reached
+/// must not keep a fleet from its clusters.
 const DISABLED_WITHIN: Duration = Duration::from_secs(2);
 
-/// Makes the fleet what its sources say.
+/// Merges what the sources offer, publishes it, and runs one connector for each cluster.
 struct FleetReconciler {
     published: Snapshot<FleetView>,
     context: Arc<FleetContext>,
@@ -172,7 +172,7 @@ struct FleetReconciler {
     incarnations: u64,
 }
 
-/// A cluster's task: dropping this ends it.
+/// A running connector. Dropping its sender ends it.
 struct ConnectorTask {
     incarnation: u64,
     wanted: watch::Sender<Arc<Access>>,
@@ -216,7 +216,7 @@ impl FleetReconciler {
         let disabled = self.disabled.load();
         let is_disabled =
             |name: &str| disabled.as_ref().is_some_and(|disabled| disabled.contains(name));
-        // While sources are still telling for the first time, nobody had a name before the others.
+        // Until every source has told once, no source can have had a name before the others.
         let before = self.published.load();
         let holder = |name: &str| {
             let held = before.wanted.get(name).filter(|_| before.synced);
@@ -225,7 +225,9 @@ impl FleetReconciler {
         let merged = merge(found.iter().flat_map(|offers| offers.iter()), holder, is_disabled);
         let shadowed = merged.shadowed.into_iter().map(|(offer, by)| {
             let mut view = first_view(&offer, Heartbeat::default());
-            view.why = Some(format!("its name is taken: {by} has it; give this one another name"));
+            view.why = Some(format!(
+                "another cluster has its name, from {by}; give this one another name"
+            ));
             view.shadowed_by = Some(by);
             Arc::new(view)
         });
@@ -238,7 +240,7 @@ impl FleetReconciler {
         shadowed: Vec<Arc<ClusterView>>,
         synced: bool,
     ) {
-        // This is the only writer of `wanted`, so what is read here is still so when it is changed.
+        // Nobody else writes `wanted`, so that it is still the same when it is changed below.
         let before = self.published.load().wanted.clone();
         let mut wanted = before.clone();
         let gone: Vec<_> =
@@ -252,25 +254,27 @@ impl FleetReconciler {
             if known.is_some_and(|known| known.offer == offer) {
                 continue;
             }
-            let life = match known {
-                // Its clients, its callers' standing and what is known of its kinds go on.
-                Some(known) if goes_on(known, &offer) => DesiredCluster { offer, ..known.clone() },
+            let desired = match known {
+                // Its clients, its queue of calls and its discovered kinds stay.
+                Some(known) if is_same_incarnation(known, &offer) => {
+                    DesiredCluster { offer, ..known.clone() }
+                }
                 _ => {
                     self.incarnations += 1;
-                    let tenant = Arc::new(ClusterCalls::new(&self.context));
+                    let calls = Arc::new(ClusterCalls::new(&self.context));
                     DesiredCluster {
                         offer,
                         incarnation: self.incarnations,
-                        tenant,
+                        calls,
                         heartbeat: Heartbeat::default(),
                     }
                 }
             };
-            wanted.insert(Arc::clone(&name), life.clone());
-            changed.push((name, life));
+            wanted.insert(Arc::clone(&name), desired.clone());
+            changed.push((name, desired));
         }
 
-        // One generation for all of it.
+        // One generation for the whole change.
         self.published.update(|fleet| {
             let same_shadows = fleet.shadowed.len() == shadowed.len()
                 && fleet.shadowed.iter().zip(&shadowed).all(|(a, b)| same_shadow(a, b));
@@ -281,18 +285,19 @@ impl FleetReconciler {
                 fleet.clusters.remove(name);
                 fleet.connections.remove(name);
             }
-            for (name, life) in &changed {
+            for (name, desired) in &changed {
                 let known = before.get(name);
-                let goes_on = known.is_some_and(|known| known.incarnation == life.incarnation);
+                let is_same_incarnation =
+                    known.is_some_and(|known| known.incarnation == desired.incarnation);
                 let view = match fleet.clusters.get(name) {
-                    Some(view) if goes_on => ClusterView {
-                        source: life.offer.source.clone(),
-                        labels: life.offer.labels.clone(),
+                    Some(view) if is_same_incarnation => ClusterView {
+                        source: desired.offer.source.clone(),
+                        labels: desired.offer.labels.clone(),
                         ..(**view).clone()
                     },
                     _ => {
                         fleet.connections.remove(name);
-                        first_view(&life.offer, life.heartbeat.clone())
+                        first_view(&desired.offer, desired.heartbeat.clone())
                     }
                 };
                 fleet.clusters.insert(Arc::clone(name), Arc::new(view));
@@ -309,19 +314,19 @@ impl FleetReconciler {
             self.connectors.remove(name);
             info!(cluster = %name, "gone");
         }
-        for (name, life) in changed {
-            self.set_going(name, &life);
+        for (name, desired) in changed {
+            self.start_or_update(name, &desired);
         }
     }
 
-    /// Tells a cluster's task what is wanted; starts or ends it if need be.
-    fn set_going(&mut self, name: Arc<str>, life: &DesiredCluster) {
-        let Some(access) = life.access() else {
+    /// Gives a cluster's connector its new access. Starts or ends the connector where that is needed.
+    fn start_or_update(&mut self, name: Arc<str>, desired: &DesiredCluster) {
+        let Some(access) = desired.access() else {
             self.connectors.remove(&name);
             return;
         };
-        let same_life = |task: &&ConnectorTask| task.incarnation == life.incarnation;
-        if let Some(task) = self.connectors.get(&name).filter(same_life) {
+        let is_same = |task: &&ConnectorTask| task.incarnation == desired.incarnation;
+        if let Some(task) = self.connectors.get(&name).filter(is_same) {
             task.wanted.send_if_modified(|current| {
                 let differs = *current != *access;
                 if differs {
@@ -334,9 +339,9 @@ impl FleetReconciler {
         let (sender, wanted) = watch::channel(Arc::clone(access));
         let connector = Connector {
             cluster: Arc::clone(&name),
-            incarnation: life.incarnation,
-            tenant: Arc::clone(&life.tenant),
-            heartbeat: life.heartbeat.clone(),
+            incarnation: desired.incarnation,
+            calls: Arc::clone(&desired.calls),
+            heartbeat: desired.heartbeat.clone(),
             context: Arc::clone(&self.context),
             published: self.published.clone(),
         };
@@ -344,28 +349,27 @@ impl FleetReconciler {
         self.context.tasks.spawn(format!("cluster {name}"), async move {
             stop.bound(connector.run(wanted)).await;
         });
-        // The task of the life before, if there is one, ends with its sender.
+        // The connector of the incarnation before, if there is one, ends with its sender.
         self.connectors
-            .insert(name, ConnectorTask { incarnation: life.incarnation, wanted: sender });
+            .insert(name, ConnectorTask { incarnation: desired.incarnation, wanted: sender });
     }
 }
 
-/// Whether what is known of a cluster still holds when it is offered like this: the same server, to
-/// be connected to as before.
-fn goes_on(before: &DesiredCluster, now: &Offer) -> bool {
+/// Whether a cluster stays the same incarnation: its endpoint is the same, and it is still enabled.
+fn is_same_incarnation(before: &DesiredCluster, now: &Offer) -> bool {
     match (before.access(), &now.access) {
         (Some(before), Ok(now_access)) => now.enabled && before.endpoint == now_access.endpoint,
         _ => false,
     }
 }
 
-/// They are made anew with each merge.
+/// Shadowed views are made anew with each merge, so that only their content can be compared.
 fn same_shadow(a: &ClusterView, b: &ClusterView) -> bool {
     (&a.name, &a.source, &a.labels, &a.why, &a.shadowed_by)
         == (&b.name, &b.source, &b.labels, &b.why, &b.shadowed_by)
 }
 
-/// A cluster of which nothing is known yet.
+/// The view of a cluster that has not been tried yet.
 fn first_view(offer: &Offer, heartbeat: Heartbeat) -> ClusterView {
     let (state, why) = match &offer.access {
         _ if !offer.enabled => (State::Disabled, None),

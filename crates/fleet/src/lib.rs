@@ -14,6 +14,7 @@
 //! 4. What cannot be loaded is a cluster with an error, never an error of the others.
 //! 5. A client stops after its last user, never under it.
 
+mod client;
 mod config;
 mod connect;
 mod connection;
@@ -25,7 +26,6 @@ mod error;
 mod failure;
 pub mod fan;
 mod fleet;
-mod link;
 pub mod merge;
 pub mod resources;
 mod source;

@@ -1,8 +1,9 @@
-//! Merge: the tables, or the objects, of many clusters as one.
+//! Merges the tables, or the objects, of many clusters into one.
 //!
-//! Clusters of different versions print different columns. They are merged by name: a column comes
-//! where the first table that has it has it, after the columns that stand before it there; a cluster
-//! without it has no value in it. Rows are sorted by cluster, and within one as the server sent them.
+//! Clusters of different versions print different columns. Columns are merged by name: a column has the
+//! place that it has in the first table with it, after the columns that precede it there. A cluster
+//! without a column has no value in it. Rows are sorted by cluster, and within a cluster in the order
+//! in which the server sent them.
 
 use futures::StreamExt;
 use kube::core::DynamicObject;
@@ -18,7 +19,7 @@ use crate::resources::{Column, ListQuery, Page, Row, Table, list, table};
 pub struct Merged {
     pub columns: Vec<Column>,
     pub rows: Vec<ClusterRow>,
-    /// Clusters that have more than is here, each with where to go on.
+    /// Clusters that have more rows than these, each with the token to go on with.
     pub truncated: Vec<Truncated>,
     /// Clusters that did not answer, and why.
     pub missing: Vec<Missing>,
@@ -59,7 +60,7 @@ pub async fn table_all(
 /// Objects of many clusters.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct Gathered {
-    /// By cluster, and within one as the server sent them.
+    /// Sorted by cluster, and within a cluster in the server's order.
     pub items: Vec<ClusterObject>,
     pub truncated: Vec<Truncated>,
     pub missing: Vec<Missing>,
@@ -108,7 +109,7 @@ fn truncated(
 }
 
 impl Merged {
-    /// Takes one cluster's reply in.
+    /// Adds one cluster's reply.
     pub fn add(&mut self, reply: Reply<Table>) {
         let (cluster, table) = match reply.into_result() {
             Ok(answered) => answered,
@@ -127,14 +128,14 @@ impl Merged {
         }));
     }
 
-    /// Replies arrive in any order; what is shown has one.
+    /// Sorts by cluster, because replies arrive in any order.
     pub fn sort(&mut self) {
         self.rows.sort_by(|one, other| one.cluster.cmp(&other.cluster));
         self.truncated.sort_by(|one, other| one.cluster.cmp(&other.cluster));
         self.missing.sort_by(|one, other| one.cluster.cmp(&other.cluster));
     }
 
-    /// Adds the columns that are new; says where each of `columns` is.
+    /// Adds the columns that are new, and returns the place of each of `columns`.
     fn make_room(&mut self, columns: &[Column]) -> Vec<usize> {
         let mut place = 0;
         for column in columns {

@@ -1,12 +1,12 @@
-//! Where clusters come from. Each source is a task that tells, again and again, everything it has;
-//! [`merge`] makes one fleet of what all of them told.
+//! The sources of clusters. Each source is a task that publishes all of its clusters; [`merge`] makes
+//! one fleet of the clusters of all sources.
 //!
 //! Contract:
-//! - A source tells its whole set at once, and only when it differs: nobody sees half of it.
-//! - What it cannot make sense of is an offer with a sentence instead of an access.
-//! - A name is whose it was: an offer that has it keeps it as long as it is made. Of two that come together
-//!   the first wins, by the order of [`SourceKind`] and then by the source's own. The other is still shown,
-//!   with who has its name, and is not used.
+//! - A source publishes its whole set in one step, and only when it differs.
+//! - A cluster whose definition cannot be read is an offer with a sentence instead of an access.
+//! - The first offer of a name keeps it as long as it is made. Of two that come together the first wins,
+//!   by the order of [`SourceKind`] and then by the source's own order. The other one is shown as
+//!   shadowed, with the source that has its name, and is not used.
 
 mod imported;
 mod in_cluster;
@@ -30,21 +30,21 @@ use crate::config::FleetConfig;
 use crate::credentials::Access;
 use crate::view::{Source, SourceKind};
 
-/// One cluster as a source offers it.
+/// A cluster that a source offers.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Offer {
     pub(crate) name: Arc<str>,
     pub(crate) source: Source,
     pub(crate) labels: BTreeMap<String, String>,
     pub(crate) enabled: bool,
-    /// How to reach it, or the sentence that says why that cannot be known.
+    /// How to reach the cluster, or the sentence that says why that is unknown.
     pub(crate) access: Result<Arc<Access>, String>,
 }
 
-/// All that one source has; None until it has told.
+/// The offers of one source; `None` until it has published.
 type Found = Option<Arc<[Offer]>>;
 
-/// Where a source tells what it has.
+/// Publishes the offers of one source.
 #[derive(Clone, Debug)]
 struct SourceOutput {
     found: Snapshot<Found>,
@@ -100,7 +100,7 @@ impl Sources {
         SourceOutput { found, told: Arc::clone(&self.told) }
     }
 
-    /// What every source told last, and whether each has told anything.
+    /// Returns the offers of all sources, and whether each source has published.
     pub(crate) fn found(&self) -> (Vec<Arc<[Offer]>>, bool) {
         let found: Vec<_> = self.outlets.iter().map(|found| found.read(Option::clone)).collect();
         let complete = found.iter().all(Option::is_some);
@@ -115,16 +115,16 @@ fn spawn(tasks: &Tasks, name: &'static str, run: impl Future<Output = ()> + Send
     });
 }
 
-/// The fleet that the sources make together.
+/// The clusters of all sources, each name once.
 #[derive(Debug, Default, PartialEq)]
 pub(crate) struct Merged {
     pub(crate) wanted: BTreeMap<Arc<str>, Arc<Offer>>,
-    /// Each with the source that has its name, in the order of their names.
+    /// Shadowed offers with the source that has their name, sorted by name.
     pub(crate) shadowed: Vec<(Offer, Source)>,
 }
 
-/// `holder` is the source that has a name so far. `disabled` are the names that somebody disabled here; an
-/// imported cluster says so itself.
+/// `holder` returns the source that has a name so far. `disabled` says whether a name is on the list of
+/// disabled clusters; an imported cluster has a field for it instead.
 pub(crate) fn merge<'a>(
     found: impl IntoIterator<Item = &'a Offer>,
     holder: impl Fn(&str) -> Option<Source>,

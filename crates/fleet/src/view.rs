@@ -1,11 +1,11 @@
-//! `FleetView`: what the fleet publishes: every cluster, one generation, whole.
+//! `FleetView`: every cluster of the fleet in one generation.
 //!
 //! Contract:
-//! - A view is a value. A sync of a source, however large, changes it in one step; a cluster's own
-//!   progress changes only that cluster's entry.
-//! - A cluster that can be called has its [`Connection`] in the same generation that says so.
-//! - What changes with every probe and wakes nobody (when it was last seen, how fast it answered)
-//!   is in [`Heartbeat`], beside the generations: it is always the newest.
+//! - A view is a plain value. A change of a source, however large, is one step; a change of one
+//!   cluster's state changes that cluster's entry alone.
+//! - The generation that shows a cluster as usable has its [`Connection`], too.
+//! - The time and latency of the last answer change with every probe. They are in [`Heartbeat`], beside
+//!   the generations: they are always the newest, and a change of them wakes nobody.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -27,35 +27,35 @@ use crate::source::Offer;
 #[derive(Clone, Default)]
 pub struct FleetView {
     pub clusters: Map<Arc<str>, Arc<ClusterView>>,
-    /// Those whose name another source has taken, in the order of their names.
+    /// Clusters whose name belongs to another source, in the order of their names.
     pub shadowed: Arc<[Arc<ClusterView>]>,
-    /// Whether every source has told at least once what it has.
+    /// Whether every source has told its clusters at least once.
     pub synced: bool,
-    /// Those that can be called: exactly the clusters that are ready or degraded and have a client.
+    /// The connections of the clusters that can be called, which are the ready and degraded ones.
     pub(crate) connections: Map<Arc<str>, Connection>,
-    /// What `clusters` was made from.
+    /// The offers that `clusters` was made from.
     pub(crate) wanted: Map<Arc<str>, DesiredCluster>,
 }
 
-/// A cluster as it is to be.
+/// A cluster as its source wants it.
 #[derive(Clone)]
 pub(crate) struct DesiredCluster {
     pub(crate) offer: Arc<Offer>,
-    /// Which life of a cluster by this name: one that was removed and came back is another, and so
-    /// is one with another server.
+    /// Tells this cluster from earlier ones of the same name: a cluster that was removed and came back
+    /// is a new one, and so is one with another server.
     pub(crate) incarnation: u64,
-    pub(crate) tenant: Arc<ClusterCalls>,
+    pub(crate) calls: Arc<ClusterCalls>,
     pub(crate) heartbeat: Heartbeat,
 }
 
 impl DesiredCluster {
-    /// How to reach it, if it is to be connected to and that can be.
+    /// How to reach the cluster, if it is enabled and its source says how.
     pub(crate) fn access(&self) -> Option<&Arc<Access>> {
         self.offer.access.as_ref().ok().filter(|_| self.offer.enabled)
     }
 }
 
-/// One cluster, as a person is shown it.
+/// One cluster as users see it.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ClusterView {
@@ -63,41 +63,41 @@ pub struct ClusterView {
     pub name: Arc<str>,
     pub source: Source,
     pub labels: BTreeMap<String, String>,
-    /// The address of its API server, without credentials.
+    /// The address of the API server, without credentials.
     pub server: Option<String>,
     pub state: State,
     pub since: Timestamp,
-    /// The sentence a person needs; none while all is well.
+    /// A sentence that says what is wrong; `None` while nothing is.
     pub why: Option<String>,
-    /// As its `/version` says: `v1.31.2`.
+    /// The version of the API server, such as `v1.31.2`.
     pub version: Option<String>,
-    /// Unknown when we may not list them.
+    /// The number of nodes; `None` when the cluster does not allow us to list them.
     pub nodes: Option<u64>,
-    /// When it is tried again, while it is not well.
+    /// When a cluster that is not ready is tried again.
     pub next_try: Option<Timestamp>,
-    /// The source that has this name instead.
+    /// The source that this name belongs to, if it is another one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub shadowed_by: Option<Source>,
     #[serde(flatten)]
     pub heartbeat: Heartbeat,
 }
 
-/// How it stands with a cluster.
+/// The state of a cluster.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum State {
-    /// Not tried yet, or the first try is under way.
+    /// It was not tried yet, or the first attempt is under way.
     Connecting,
     Ready,
-    /// It can be called, and something is wrong: see `why`.
+    /// It can be called, and something is wrong; `why` says what.
     Degraded,
     /// It does not answer.
     Unreachable,
-    /// It answers, and does not take our credentials.
+    /// It answers, and does not accept our credentials.
     Unauthorised,
-    /// It cannot work as it is set up: what is wrong is on our side or in its certificate.
+    /// Its kubeconfig or its certificate is wrong.
     Misconfigured,
-    /// Somebody said that it is not to be connected to.
+    /// A user has disabled it.
     Disabled,
 }
 
@@ -136,13 +136,14 @@ impl fmt::Display for State {
 #[serde(rename_all = "camelCase")]
 pub struct Source {
     pub kind: SourceKind,
-    /// The file, the Secret, the object.
+    /// The path of the file, or the name of the Secret or object.
     pub place: String,
 }
 
-/// In the order of precedence: of two sources that offer one name from the start the first has it, and
-/// within one source the first in its own order (files as listed, Secrets by age). Who can write a Secret
-/// is not who runs Fairlead, so that Secrets come last. Whoever has a name keeps it while it is offered.
+/// The kinds of sources in their order of precedence: of two sources that offer one name from the start
+/// the first gets it, and within one source the first in its own order (files as listed, Secrets by
+/// age). Others than the operator may write Secrets, so that these come last. An offer that has a name
+/// keeps it as long as it is made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum SourceKind {
@@ -163,20 +164,20 @@ impl fmt::Display for Source {
     }
 }
 
-/// When a cluster last answered, and how fast. Written by its prober, read by anyone.
+/// The time and latency of a cluster's last answer. Its connector writes it, anybody reads it.
 #[derive(Clone, Debug, Default)]
 pub struct Heartbeat(Arc<LastAnswer>);
 
 #[derive(Debug, Default)]
 struct LastAnswer {
-    /// Milliseconds since 1970; 0: never.
+    /// Milliseconds since 1970; 0 means never.
     seen: AtomicI64,
-    /// In microseconds; 0: unknown.
+    /// Microseconds; 0 means unknown.
     latency: AtomicU64,
 }
 
 impl Heartbeat {
-    pub(crate) fn beat(&self, at: Timestamp, latency: Duration) {
+    pub(crate) fn record(&self, at: Timestamp, latency: Duration) {
         let micros = u64::try_from(latency.as_micros()).unwrap_or(u64::MAX);
         self.0.latency.store(micros.max(1), Relaxed);
         self.0.seen.store(at.as_millisecond(), Relaxed);
@@ -187,14 +188,14 @@ impl Heartbeat {
         (seen != 0).then(|| Timestamp::from_millisecond(seen).ok()).flatten()
     }
 
-    /// Of the last probe that was answered.
+    /// The latency of the last probe that was answered.
     pub fn latency(&self) -> Option<Duration> {
         let micros = self.0.latency.load(Relaxed);
         (micros != 0).then(|| Duration::from_micros(micros))
     }
 }
 
-/// The same pulse, not the same beat.
+/// Compares identity, not the time: a new answer does not make a view differ.
 impl PartialEq for Heartbeat {
     fn eq(&self, other: &Self) -> bool {
         Arc::ptr_eq(&self.0, &other.0)
@@ -216,7 +217,7 @@ fn text<S: Serializer>(text: &Arc<str>, serializer: S) -> Result<S::Ok, S::Error
 }
 
 impl ClusterView {
-    /// Whether calls are let through to it.
+    /// Whether it can be called.
     pub fn is_usable(&self) -> bool {
         matches!(self.state, State::Ready | State::Degraded)
     }
@@ -229,7 +230,7 @@ impl ClusterView {
 }
 
 impl FleetView {
-    /// A map lookup.
+    /// Returns the connection of a cluster, or why there is none.
     pub fn connection(&self, name: &str) -> Result<Connection, Error> {
         if let Some(connection) = self.connections.get(name) {
             return Ok(connection.clone());
@@ -241,7 +242,7 @@ impl FleetView {
         let soon = Duration::from_secs(1);
         let retry_after = match view.state {
             State::Connecting => Some(soon),
-            // What is due is under way.
+            // An attempt that is due is under way.
             _ => view.next_try.map(|next| {
                 Duration::try_from(next.duration_since(Timestamp::now())).unwrap_or(soon)
             }),

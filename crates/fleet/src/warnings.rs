@@ -1,13 +1,13 @@
-//! What API servers say beside their answers: `Warning` headers, such as that a version is deprecated.
+//! Collects the `Warning` headers of API servers, such as that a version is deprecated.
 //!
 //! ```text
-//! listen(work) ── scope of the task ──► work ──► client ──► Listening (notes each answer's headers)
+//! listen(work) ── task local ──► work ──► client ──► Listening (records the headers of each response)
 //! ```
 //!
 //! Contract:
-//! - Only work under [`listen`] is listened to; other calls pass by.
-//! - At most [`MOST`] different ones are kept for one piece of work, each of at most [`LONGEST`]
-//!   characters, in the order in which they came. Control characters are not in them.
+//! - Only warnings of calls within [`listen`] are collected.
+//! - At most [`MOST`] different warnings are kept for one call of [`listen`], each of at most
+//!   [`LONGEST`] characters without control characters, in the order in which they came.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -17,16 +17,16 @@ use http::{HeaderMap, Response, header};
 use parking_lot::Mutex;
 use tower::{Layer, Service};
 
-/// An API server writes few, and one line is read by people.
+/// API servers send few.
 const MOST: usize = 20;
-/// An API server cuts what admission plugins say at some hundred characters.
+/// API servers cut the warnings of admission plugins at some hundred characters.
 const LONGEST: usize = 500;
 
 tokio::task_local! {
     static HEARD: Arc<Mutex<Vec<String>>>;
 }
 
-/// Does the work, and answers it with the warnings that came of it.
+/// Does the work, and returns its result with the warnings that it caused.
 pub async fn listen<T>(work: impl Future<Output = T>) -> (T, Vec<String>) {
     let heard = Arc::<Mutex<Vec<String>>>::default();
     let done = HEARD.scope(Arc::clone(&heard), work).await;
@@ -39,7 +39,7 @@ fn note(headers: &HeaderMap) {
     if values.iter().next().is_none() {
         return;
     }
-    // Nobody listens: then there is nowhere to put it.
+    // Outside of `listen` nobody wants the warnings.
     let _ = HEARD.try_with(|heard| {
         let mut heard = heard.lock();
         for value in &values {
@@ -52,14 +52,14 @@ fn note(headers: &HeaderMap) {
     });
 }
 
-/// The texts of a header, which has one or more: `299 - "text" "date", 299 - "text"`.
+/// Returns the texts of a header such as `299 - "text" "date", 299 - "text"`.
 fn parse(header: &str) -> Vec<String> {
     let mut texts = Vec::new();
     let mut rest = header;
     while let Some((_, quoted)) = rest.split_once('"') {
         let (text, after) = unquote(quoted);
         texts.push(clean(&text));
-        // What follows up to the comma is the date.
+        // A second quoted text before the comma is the date.
         rest = match after.split_once('"') {
             Some((between, date)) if between.trim().is_empty() => unquote(date).1,
             _ => after,
@@ -69,7 +69,7 @@ fn parse(header: &str) -> Vec<String> {
     texts
 }
 
-/// What is within the quotes, and what comes after.
+/// Splits a quoted text from what follows it.
 fn unquote(quoted: &str) -> (String, &str) {
     let mut text = String::new();
     let mut characters = quoted.char_indices();
@@ -124,7 +124,7 @@ where
     }
 }
 
-/// An answer under way. It is polled by whoever waits for it, and so within that work's scope.
+/// A pending response. Whoever waits for it polls it, which is within the scope of `listen`.
 #[derive(Debug)]
 pub(crate) struct Answering<F> {
     inner: F,

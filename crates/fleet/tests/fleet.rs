@@ -591,7 +591,7 @@ async fn secrets_are_clusters_and_of_two_with_one_name_both_are_shown() {
     let [loser] = &view.shadowed[..] else { panic!("{:?}", view.shadowed) };
     assert_eq!((&*loser.name, &*loser.source.place), ("both", "capi/both-kubeconfig"));
     assert_eq!(loser.shadowed_by.as_ref().unwrap().kind, SourceKind::Kubeconfig);
-    assert!(loser.why.as_ref().unwrap().contains("its name is taken"), "{loser:?}");
+    assert!(loser.why.as_ref().unwrap().contains("another cluster has its name"), "{loser:?}");
     let names = ["both", "file", "labelled", "mess", "own-name"];
     assert_eq!(view.clusters.len(), names.len());
 

@@ -58,7 +58,7 @@ async fn a_cluster_that_keeps_failing_is_left_alone_until_its_prober_says_otherw
     let refused = fail().await;
     assert!(matches!(refused, Err(Error::Busy { .. })), "{refused:?}");
     tokio::time::sleep(Duration::from_secs(1)).await;
-    connection.fleet.as_ref().unwrap().tenant.is_back();
+    connection.fleet.as_ref().unwrap().calls.is_back();
     assert!(connection.call("asking", deadline, |_| async { Ok(()) }).await.is_ok());
 }
 

@@ -1,7 +1,7 @@
-//! Watches a cluster's custom resource definitions, and forgets what was discovered when one comes,
-//! changes or goes: a kind that is installed late is found at once.
+//! Watches a cluster's custom resource definitions, and resets its discovery when one is created,
+//! changed or deleted, so that a kind that is installed later is found at once.
 //!
-//! It is help, not a duty. Where definitions cannot be watched, a "no" still ends by its age.
+//! Where definitions cannot be watched, a "no" still ends by its age.
 
 use std::time::Duration;
 
@@ -17,23 +17,23 @@ use crate::error::Error;
 use crate::resources::{Change, ListQuery, watch_metadata};
 
 const OPEN: Duration = Duration::from_secs(30);
-/// Who may not list definitions today may tomorrow.
+/// The right to list definitions may be granted later.
 const RETRY: Curve = Curve { first: Duration::from_secs(2), most: Duration::from_secs(5 * 60) };
-/// A server says that a definition is established a moment before it serves it.
+/// A server reports a definition as established a moment before it serves it.
 const SETTLED: Duration = Duration::from_secs(2);
 
-/// Until the group stops. `connect` is asked for the cluster's connection at every turn.
+/// Watches until `tasks` stops. `connect` returns the cluster's current connection.
 pub fn watch_definitions(
     connect: impl Fn() -> Result<Connection, Error> + Clone + Send + Sync + 'static,
     tasks: &Tasks,
 ) -> TaskHandle<()> {
     let stop = tasks.stopping();
     tasks.spawn("watch definitions", async move {
-        let _ = stop.bound(forever(connect)).await;
+        let _ = stop.bound(watch_forever(connect)).await;
     })
 }
 
-async fn forever(connect: impl Fn() -> Result<Connection, Error> + Clone + Send + 'static) {
+async fn watch_forever(connect: impl Fn() -> Result<Connection, Error> + Clone + Send + 'static) {
     let mut backoff = Backoff::new(RETRY);
     loop {
         let query = ListQuery::of("customresourcedefinitions.apiextensions.k8s.io");
@@ -73,7 +73,7 @@ async fn follow<L, T>(
 }
 
 fn reset(connect: &impl Fn() -> Result<Connection, Error>) {
-    // A cluster that is not there has nothing to forget.
+    // A cluster that is gone has no cache to reset.
     if let Ok(connection) = connect() {
         connection.discovery().reset_all();
     }

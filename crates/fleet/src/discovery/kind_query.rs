@@ -1,16 +1,16 @@
-//! What a word means: plural, singular, kind or short name, alone or followed by its group
-//! (`deployments.apps`) or by its version and group (`deployments.v1.apps`, `pods.v1.`), as kubectl
-//! has it. No I/O.
+//! `KindQuery`: which kind a word names. A word is a plural, singular, kind or short name, alone or
+//! followed by its group (`deployments.apps`) or by its version and group (`deployments.v1.apps`,
+//! `pods.v1.`), as in kubectl. No I/O.
 //!
-//! When several groups serve a word: core first, then the server's order of groups; in a group its
-//! preferred version first. In one list a plural beats a singular beats a kind beats a short name.
+//! When several groups serve a word, core comes first, then the server's order of groups; in a group
+//! its preferred version. In one list a plural wins over a singular, a kind and a short name.
 
 use super::Found;
 
-/// What is asked for: a person's word, or the type that a manifest names.
+/// A query for a kind: a user's word, or the type that a manifest names.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) enum KindQuery {
-    /// In lower case.
+    /// The word in lower case.
     Word(String),
     Kind {
         api_version: String,
@@ -18,7 +18,7 @@ pub(super) enum KindQuery {
     },
 }
 
-/// One way to read what is asked for. `None` is "any".
+/// One way to read a query. `None` means any.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Interpretation<'a> {
     pub(super) name: &'a str,
@@ -27,7 +27,7 @@ pub(super) struct Interpretation<'a> {
     version: Option<&'a str>,
 }
 
-/// A group as the server announces it, its preferred version first.
+/// A group of the server with its versions, the preferred one first.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Group {
     pub(super) name: String,
@@ -39,7 +39,7 @@ impl KindQuery {
         Self::Word(word.trim().to_lowercase())
     }
 
-    /// The likeliest first.
+    /// Returns the possible readings, the most likely first.
     pub(super) fn interpretations(&self) -> Vec<Interpretation<'_>> {
         let word = match self {
             Self::Word(word) => word,
@@ -63,19 +63,19 @@ impl KindQuery {
 }
 
 impl Interpretation<'_> {
-    /// Whether the core group may be meant.
+    /// Whether it may name the core group.
     pub(super) fn takes_core(&self) -> bool {
         self.group.is_none_or(str::is_empty) && self.version.is_none_or(|version| version == "v1")
     }
 
-    /// The lists to look into, in order; core's is not among them.
+    /// Returns the lists to search, in order, without that of the core group.
     pub(super) fn lists(&self, groups: &[Group]) -> Vec<String> {
         let wanted: Vec<_> = match self.group {
             None => groups.iter().collect(),
             Some("") => Vec::new(),
             Some(name) => {
                 let exact: Vec<_> = groups.iter().filter(|group| group.name == name).collect();
-                // `autoscal` is as good as `autoscaling`, for a person.
+                // A user may shorten a group: `autoscal` is `autoscaling`.
                 let partly = |group: &&Group| !self.by_kind && group.name.starts_with(name);
                 if exact.is_empty() { groups.iter().filter(partly).collect() } else { exact }
             }
@@ -88,7 +88,7 @@ impl Interpretation<'_> {
         lists.collect()
     }
 
-    /// The one that is meant, if it is in this list.
+    /// Returns the kind that fits best, if the list has one.
     pub(super) fn pick<'a>(&self, list: &'a [Found]) -> Option<&'a Found> {
         let rank = |found: &&Found| self.rank(found);
         list.iter().filter(|found| rank(found).is_some()).min_by_key(rank)
@@ -112,9 +112,9 @@ impl Interpretation<'_> {
     }
 }
 
-/// The names most like `word`, the likest first.
+/// Returns the names most similar to `word`, the most similar first.
 pub(super) fn nearest(word: &str, names: &[String]) -> Vec<String> {
-    /// Below this a name reads as another word, not as a slip of the pen.
+    /// Below this a name reads as another word, not as a typing error.
     const LIKE: f64 = 0.8;
     let word = word.split('.').next().unwrap_or(word);
     let mut likely: Vec<_> = names

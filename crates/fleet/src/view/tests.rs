@@ -19,7 +19,7 @@ fn a_cluster_is_written_with_rfc_3339_times_and_its_newest_pulse() {
         heartbeat: heartbeat.clone(),
     };
     assert_eq!(view.age(since), None);
-    heartbeat.beat(since, Duration::from_micros(12_500));
+    heartbeat.record(since, Duration::from_micros(12_500));
     let written = serde_json::to_value(&view).unwrap();
     assert_eq!(written["state"], "unauthorised");
     assert_eq!(written["since"], "2026-03-01T10:00:00Z");
