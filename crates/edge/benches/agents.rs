@@ -23,7 +23,7 @@ use admission::{Program, Request, Unknown, decide};
 use traffic::agents::{Agents, JoinFacts, Limits};
 use pki::agents::{Authority, LIFETIME, lead};
 use traffic::conversations::{Moment, Protocol, Record, Report, Totals};
-use traffic::ingest::{self, Counted, LocalWorkload, NotCounted, ActiveIngest, Shipped};
+use traffic::ingest::{self, Counted, LocalWorkload, NotCounted, ActiveIngest, AgentPolicy};
 use objects::kinds::GroupMode;
 use objects::{Election, Id, Objects, Timing};
 use parking_lot::Mutex;
@@ -233,13 +233,13 @@ struct Locked(Arc<Behind>);
 #[derive(Debug)]
 struct Behind {
     all: Mutex<HashMap<(IpAddr, IpAddr, u16), Totals>>,
-    shipped: Snapshot<Shipped>,
+    shipped: Snapshot<AgentPolicy>,
 }
 
 impl Default for Locked {
     fn default() -> Self {
         let (rules, groups) = (Map::new(), Map::new());
-        let shipped = Shipped { version: 0, rules, groups, mode: GroupMode::Discover };
+        let shipped = AgentPolicy { version: 0, rules, groups, mode: GroupMode::Discover };
         Self(Arc::new(Behind { all: Mutex::default(), shipped: Snapshot::new(shipped) }))
     }
 }
@@ -269,7 +269,7 @@ impl ReportSink for Locked {
 
     fn addresses_of(&self, _node: &str, _addresses: &[IpAddr]) {}
 
-    fn shipped(&self) -> &Snapshot<Shipped> {
+    fn agent_policy(&self) -> &Snapshot<AgentPolicy> {
         &self.0.shipped
     }
 }

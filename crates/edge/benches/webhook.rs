@@ -23,7 +23,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 
-#[path = "../../guard/benches/reviews/mod.rs"]
+#[path = "../../admission/benches/reviews/mod.rs"]
 mod reviews;
 
 use reviews::{RULES, review, rules};

@@ -23,10 +23,10 @@ use stallproof::ledger::Outcome;
 use stallproof::{Deadline, Ledger, Readiness, Tasks, Watchdog};
 
 use crate::exposition::Exposition;
+use crate::reply;
 use crate::same_site::same_site;
-use crate::serve::{Limits, serve};
+use crate::serve::{HttpLimits, serve};
 use crate::tls::Security;
-use crate::{reply, serve as edge};
 
 pub use access::Token;
 
@@ -40,7 +40,7 @@ pub trait LogLevel: Send + Sync {
     fn set(&self, directives: &str) -> Result<(), String>;
 }
 
-/// What the admin surface shows.
+/// Everything that the admin pages show.
 pub struct Admin {
     pub ledger: Ledger,
     pub watchdog: Arc<Watchdog>,
@@ -57,7 +57,7 @@ impl std::fmt::Debug for Admin {
     }
 }
 
-/// How the admin surface is reached.
+/// The listener of the admin pages, and how it is secured.
 #[derive(Debug)]
 pub struct Reach {
     pub listener: TcpListener,
@@ -107,17 +107,16 @@ async fn run(admin: Admin, reach: Reach, tasks: Tasks) {
             return;
         }
     };
-    let guard = access::Guard { token: reach.token };
+    let guard = access::TokenGuard { token: reach.token };
     reach.tls.keep_current("admin", &tasks);
-    let limits = Limits { connections: 64, ..edge::Limits::default() };
     let router = router(Arc::new(admin), Arc::new(guard)).layer(Extension(tasks.clone()));
-    serve(listener, reach.tls, router, limits, tasks.clone()).await;
+    serve(listener, reach.tls, router, HttpLimits::of(64), tasks.clone()).await;
     tasks.shutdown(Duration::from_secs(1)).await;
 }
 
 type Shared = State<Arc<Admin>>;
 
-fn router(admin: Arc<Admin>, guard: Arc<access::Guard>) -> Router {
+fn router(admin: Arc<Admin>, guard: Arc<access::TokenGuard>) -> Router {
     let open =
         Router::new().route("/livez", get(health::livez)).route("/readyz", get(health::readyz));
     let guarded = Router::new()
@@ -190,7 +189,7 @@ async fn bounded(request: Request, next: Next) -> Response {
 /// Every admin request is itself on the ledger.
 async fn recorded(State(admin): Shared, request: Request, next: Next) -> Response {
     let op = admin.ledger.begin("admin", request.uri().path().to_owned(), "local");
-    let answer = next.run(request).await;
+    let answer = op.in_span(next.run(request)).await;
     op.finish(if answer.status().is_server_error() { Outcome::Failed } else { Outcome::Done });
     answer
 }

@@ -2,7 +2,7 @@
 //! asked, asks the room whose matter it is, and writes down the answer.
 //!
 //! ```text
-//! listener ─► outside (request id, same site, safe headers) ─► door (who, until when, gate, audit)
+//! listener ─► outside (request id, same site, safe headers) ─► pipeline (who, until when, gate, audit)
 //!          ─► handler (may they?) ─► fleet, access
 //! ```
 
@@ -13,12 +13,10 @@ mod apply;
 mod audit;
 mod clusters;
 mod describe;
-mod door;
 mod exec;
 mod extract;
 mod forward;
 mod gates;
-mod guard;
 mod inflight;
 mod kinds;
 mod leader;
@@ -29,6 +27,7 @@ mod nodes;
 mod openapi;
 mod outside;
 mod pages;
+mod pipeline;
 mod pods;
 mod problem;
 mod replicas;
@@ -41,40 +40,43 @@ mod session;
 mod socket;
 mod sse;
 mod tokens;
+mod traffic;
 mod users;
 mod watch;
-#[cfg(test)]
-mod world;
 
 use std::net::TcpListener;
 use std::sync::Arc;
 
 use ::access::{Access, Audit};
-use ::guard::admission::Admission;
+use ::admission::Admission;
 use axum::{Extension, Router};
 use fleet::Fleet;
 use mesh::Meshes;
 use stallproof::{Ledger, Stop, Tasks};
 use tokio::sync::Semaphore;
 
-pub use agents::AgentDesk;
+pub use agents::AgentsApi;
 pub use gates::Gates;
-pub use guard::Guard;
 pub use leader::{LeaderReach, LeaderRoute};
-pub use problem::{Code, Problem};
+pub use problem::Problem;
 pub use replicas::Replicas;
+pub use traffic::Traffic;
 
-use crate::serve::{Limits, ending_connections, serve};
+use crate::error_code::ErrorCode;
+use crate::serve::{HttpLimits, ending_connections, serve};
 use crate::tls::Security;
+use extract::{Body, Query};
 use openapi::Document;
-use route::{BASE, Routes};
+use pipeline::Caller;
+use rights::Rights;
+use route::{BASE, Route, Routes};
 
 /// A connection costs some kilobytes, and most are idle: browsers, streams, commands that follow.
 const CONNECTIONS: usize = 4096;
 /// Leaves as many connections for what is not a stream.
 const STREAMS: usize = CONNECTIONS / 2;
 
-/// What the handlers speak to. Cheap to clone.
+/// Everything that the handlers use. Cheap to clone.
 #[derive(Clone, Debug)]
 pub struct Api {
     pub fleet: Fleet,
@@ -82,20 +84,20 @@ pub struct Api {
     pub audit: Audit,
     pub ledger: Ledger,
     pub gates: Gates,
-    /// None where nobody decides admissions.
+    /// None in a process that decides no admissions.
     admission: Option<Admission>,
-    /// None where nobody listens to agents.
-    agents: Option<AgentDesk>,
-    /// None where nobody looks at conversations.
-    guard: Option<Guard>,
-    /// None where nobody else can lead.
+    /// None in a process that listens to no agents.
+    agents: Option<AgentsApi>,
+    /// None in a process that counts no conversations.
+    traffic: Option<Traffic>,
+    /// None where no other replica can lead.
     leader: Option<LeaderRoute>,
-    /// None where there are no others, or none that could be found.
+    /// None where there are no other replicas, or where they cannot be found.
     replicas: Option<Replicas>,
     pub meshes: Meshes,
     /// Streams are its tasks, and end with it.
     pub tasks: Tasks,
-    /// What to tell who sees no cluster at all.
+    /// The hint for a caller who sees no cluster at all.
     pub no_clusters: Arc<str>,
     /// Stops when this process is about to: connections are not kept from then on.
     leaving: Option<Stop>,
@@ -129,7 +131,7 @@ impl Api {
             meshes,
             admission: None,
             agents: None,
-            guard: None,
+            traffic: None,
             leader: None,
             replicas: None,
             tasks,
@@ -166,14 +168,14 @@ impl Api {
 
     /// Shows the agents, and lets more of them in.
     #[must_use]
-    pub fn with_agents(self, agents: AgentDesk) -> Self {
+    pub fn with_agents(self, agents: AgentsApi) -> Self {
         Self { agents: Some(agents), ..self }
     }
 
     /// Shows who talks to whom.
     #[must_use]
-    pub fn with_guard(self, guard: Guard) -> Self {
-        Self { guard: Some(guard), ..self }
+    pub fn with_traffic(self, traffic: Traffic) -> Self {
+        Self { traffic: Some(traffic), ..self }
     }
 }
 
@@ -190,7 +192,7 @@ pub fn start(
     api.secure = !security.is_plain();
     security.keep_current("api", tasks);
     tasks.spawn("gates", drop_gates(api.clone()));
-    let limits = Limits { connections: CONNECTIONS, ..Limits::default() };
+    let limits = HttpLimits::of(CONNECTIONS);
     let router = ending_connections(router(&api, loopback), api.leaving);
     tasks.spawn_essential("api", serve(listener, security, router, limits, tasks.clone()));
     Ok(())
@@ -226,7 +228,7 @@ fn routes() -> Routes {
         .and(audit::routes())
         .and(admission::routes())
         .and(agents::routes())
-        .and(guard::routes())
+        .and(traffic::routes())
         .and(inflight::routes())
         .and(openapi::routes())
 }
@@ -243,3 +245,6 @@ fn router(api: &Api, loopback: bool) -> Router {
         .layer(axum::middleware::from_fn_with_state(loopback, outside::outside))
         .with_state(api.clone())
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,10 +1,11 @@
 //! The edges: what the outside speaks to. Thin translations, no decisions.
 //!
 //! ```text
-//! listener ──► serve (bounded connections, TLS and header deadlines) ──► router ──► a room's own API
+//! listener ──► stallproof::accept (bounded connections) ──► serve (TLS and header deadlines)
+//!          ──► router ──► the API of the crate that decides
 //! ```
 //!
-//! - [`api`]: REST, events and WebSockets for programs and browsers; every request passes one door.
+//! - [`api`]: REST, events and WebSockets for programs and browsers; every request passes one pipeline.
 //! - [`webhook`]: admission reviews of API servers, with a listener and a gate of their own.
 //! - [`agents`]: nodes' agents over gRPC, both ends of it.
 //! - [`admin`]: health, metrics, and what is in flight.
@@ -15,9 +16,12 @@
 pub mod admin;
 pub mod agents;
 pub mod api;
+pub mod error_code;
 pub mod exposition;
 mod reply;
 mod same_site;
 pub mod serve;
 pub mod tls;
 pub mod webhook;
+
+pub use error_code::ErrorCode;

@@ -1,5 +1,4 @@
-//! Questions and answers: a query that is refused with a sentence, answers that are a table for
-//! people and JSON for programs.
+//! Queries and answers of the admin pages: a table for people, JSON for programs.
 
 use axum::extract::{FromRequestParts, Query};
 use axum::response::{IntoResponse, Response};
@@ -8,17 +7,17 @@ use http::{HeaderMap, StatusCode, header};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
-/// What a query string asks for; a bad one is answered 400 with what is wrong in it.
-pub(crate) struct Asked<T>(pub(crate) T);
+/// The query of an admin page; one that cannot be read is answered 400 with the reason.
+pub(crate) struct AdminQuery<T>(pub(crate) T);
 
 /// The query of a page that has no other choice but its format. Lenient: probes come with all kinds
 /// of words, such as `?verbose`.
 #[derive(Debug, Deserialize)]
-pub(crate) struct Plain {
+pub(crate) struct FormatQuery {
     pub(crate) format: Option<String>,
 }
 
-impl<T: DeserializeOwned, S: Sync> FromRequestParts<S> for Asked<T> {
+impl<T: DeserializeOwned, S: Sync> FromRequestParts<S> for AdminQuery<T> {
     type Rejection = Response;
 
     async fn from_request_parts(parts: &mut Parts, _state: &S) -> Result<Self, Response> {
@@ -29,7 +28,7 @@ impl<T: DeserializeOwned, S: Sync> FromRequestParts<S> for Asked<T> {
     }
 }
 
-/// Whether the asker wants JSON: by `?format=json`, or by an `Accept` that names it.
+/// Whether the caller wants JSON: by `?format=json`, or by an `Accept` that names it.
 pub(crate) fn wants_json(format: Option<&str>, headers: &HeaderMap) -> bool {
     match format {
         Some(format) => format == "json",

@@ -1,4 +1,4 @@
-//! Who may reach a loopback listener: programs of this machine, not pages from elsewhere.
+//! Keeps web pages from elsewhere away from loopback listeners, which are for programs of this machine.
 
 use axum::extract::Request;
 use axum::middleware::Next;

@@ -1,10 +1,11 @@
-//! One accept loop for every HTTP edge: bounded connections, deadlines on handshake and headers,
-//! and a stop that lets answers finish.
+//! HTTP on a listener, over the accept loop of [`stallproof::accept`]: deadlines on handshakes and
+//! headers, and a stop that lets answers finish.
 //!
 //! axum's own `serve` has neither a bound nor a deadline: idle or dripping clients could hold it.
 
 use std::convert::Infallible;
 use std::net::SocketAddr;
+use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -14,32 +15,36 @@ use axum::routing::future::RouteFuture;
 use http::{HeaderValue, Request, StatusCode, header};
 use hyper::body::Incoming;
 use hyper_util::rt::{TokioIo, TokioTimer};
-use stallproof::tasks::Stop;
-use stallproof::{Deadline, Tasks};
+use stallproof::accept::{Connection, ConnectionLimits, accept};
+use stallproof::{Deadline, Stop, Tasks};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio_rustls::TlsAcceptor;
+use tokio_rustls::server::TlsStream;
 use tower::Service;
 
 use crate::tls::Security;
 
-/// What one listener may cost.
+/// The limits of one listener.
 #[derive(Clone, Copy, Debug)]
-pub struct Limits {
-    /// Connections at once; one more is answered 503 at once (or closed, under TLS).
-    pub connections: usize,
-    /// For the TLS handshake, and again for each request's headers.
+pub struct HttpLimits {
+    /// One connection more is answered 503 at once (or closed, under TLS).
+    pub connections: ConnectionLimits,
+    /// For the TLS handshake, and again for each request's headers, which is how long a connection
+    /// may be idle.
     pub patience: Duration,
 }
 
-impl Default for Limits {
-    fn default() -> Self {
-        Self { connections: 256, patience: Duration::from_secs(5) }
+impl HttpLimits {
+    pub const fn of(connections: usize) -> Self {
+        let connections = ConnectionLimits::total(connections);
+        Self { connections, patience: Duration::from_secs(5) }
     }
 }
 
-/// Who is at the other end of the connection, whatever a header says; in every request's extensions.
+/// The address at the other end of the connection, whatever a header says; in every request's
+/// extensions.
 #[derive(Clone, Copy, Debug)]
 pub struct Peer(pub SocketAddr);
 
@@ -48,15 +53,15 @@ pub struct Peer(pub SocketAddr);
 #[derive(Clone, Copy, Debug)]
 pub struct OverLoopback(pub bool);
 
-/// What a connection's requests are answered by.
+/// Answers the requests of one connection.
 #[derive(Clone)]
-struct Answers {
+struct RouterService {
     router: Router,
     peer: Peer,
     over_loopback: OverLoopback,
 }
 
-impl hyper::service::Service<Request<Incoming>> for Answers {
+impl hyper::service::Service<Request<Incoming>> for RouterService {
     type Response = Response;
     type Error = Infallible;
     type Future = RouteFuture<Infallible>;
@@ -91,56 +96,36 @@ pub async fn serve(
     listener: TcpListener,
     security: Security,
     router: Router,
-    limits: Limits,
+    limits: HttpLimits,
     tasks: Tasks,
 ) {
-    let stop = tasks.stopping();
     let tls = security.acceptor(&["http/1.1"]);
     let loopback = match listener.local_addr() {
         Ok(address) if address.ip().is_loopback() => Loopback::All,
         _ if matches!(security, Security::HeldBeyondLoopback(_)) => Loopback::OfConnection,
         _ => Loopback::None,
     };
-    let places = Arc::new(Semaphore::new(limits.connections));
     // As many refusals at once as connections; beyond that, a connection is closed without a word.
-    let refusals = Arc::new(Semaphore::new(limits.connections));
-    loop {
-        let accepted = tokio::select! {
-            () = stop.stopped() => return,
-            accepted = listener.accept() => accepted,
-        };
-        let (stream, peer) = match accepted {
-            Ok(accepted) => accepted,
-            Err(error) => {
-                // Out of file descriptors, mostly. Accepting again at once would spin.
-                tracing::warn!(%error, "cannot accept a connection");
-                tokio::time::sleep(Duration::from_millis(100)).await;
-                continue;
-            }
-        };
-        let Ok(place) = places.clone().try_acquire_owned() else {
-            // Under TLS nothing can be said before a handshake, which is what there is no room for.
-            if tls.is_none()
-                && let Ok(place) = refusals.clone().try_acquire_owned()
-            {
-                tasks.spawn("refusal", refuse(stream, place));
-            }
-            continue;
-        };
-        // A socket of both families has IPv4 in the words of IPv6.
-        let peer = Peer(SocketAddr::new(peer.ip().to_canonical(), peer.port()));
+    let refusals = Arc::new(Semaphore::new(limits.connections.total));
+    let refuse = |stream| {
+        // Under TLS nothing can be said before a handshake, which is what there is no room for.
+        if tls.is_none()
+            && let Ok(place) = refusals.clone().try_acquire_owned()
+        {
+            tasks.spawn("refusal", refuse(stream, place));
+        }
+    };
+    let serve = |connection: Connection<TcpStream>| {
         let over_loopback = match loopback {
             Loopback::All => true,
             Loopback::None => false,
-            Loopback::OfConnection => is_to_loopback(&stream),
+            Loopback::OfConnection => is_to_loopback(&connection.stream),
         };
         let may_be_plain = over_loopback && matches!(loopback, Loopback::OfConnection);
-        let over_loopback = OverLoopback(over_loopback);
-        let answers = Answers { router: router.clone(), peer, over_loopback };
         let tls = tls.clone().map(|acceptor| Tls { acceptor, may_be_plain });
-        let connection = connection(stream, tls, answers, limits, stop.clone(), place);
-        tasks.spawn("connection", connection);
-    }
+        serve_connection(connection, tls, router.clone(), OverLoopback(over_loopback), limits)
+    };
+    accept(listener, "connection", limits.connections, &tasks, serve, refuse).await;
 }
 
 /// Which connections of a listener are over loopback.
@@ -148,7 +133,7 @@ pub async fn serve(
 enum Loopback {
     All,
     None,
-    /// Those to a loopback address.
+    /// Connections to a loopback address.
     OfConnection,
 }
 
@@ -185,44 +170,74 @@ async fn refuse(mut stream: TcpStream, _place: OwnedSemaphorePermit) {
     let _ = Deadline::after(Duration::from_secs(1)).bound(answer).await;
 }
 
-async fn connection(
-    stream: TcpStream,
+async fn serve_connection(
+    connection: Connection<TcpStream>,
     tls: Option<Tls>,
-    answers: Answers,
-    limits: Limits,
-    stop: Stop,
-    _place: OwnedSemaphorePermit,
+    router: Router,
+    over_loopback: OverLoopback,
+    limits: HttpLimits,
 ) {
+    let Connection { stream, peer, place: _place, stop } = connection;
+    let Some(peer) = peer.map(Peer) else { return };
+    let service = RouterService { router, peer, over_loopback };
     // Answers are small; waiting to fill a packet only adds latency.
     let _ = stream.set_nodelay(true);
-    let Some(tls) = tls else { return http(stream, answers, limits, stop).await };
+    let Some(tls) = tls else { return http(stream, service, limits, stop).await };
     let deadline = Deadline::after(limits.patience);
     match deadline.bound(tls.is_wanted(&stream)).await {
         Ok(true) => {}
-        Ok(false) => return http(stream, answers, limits, stop).await,
+        Ok(false) => return http(stream, service, limits, stop).await,
         Err(error) => return tracing::debug!(%error, "nothing was said"),
     }
-    match deadline.bound(tls.acceptor.accept(stream)).await {
-        Ok(Ok(stream)) => http(stream, answers, limits, stop).await,
-        Ok(Err(error)) => tracing::debug!(%error, "tls handshake failed"),
-        Err(error) => tracing::debug!(%error, "tls handshake took too long"),
+    if let Some(stream) = handshake(tls.acceptor, stream, deadline).await {
+        http(stream, service, limits, stop).await;
     }
 }
 
-async fn http<S>(stream: S, answers: Answers, limits: Limits, stop: Stop)
+/// The TLS stream; none if the peer does not manage the handshake by the deadline.
+pub(crate) async fn handshake(
+    acceptor: TlsAcceptor,
+    stream: TcpStream,
+    deadline: Deadline,
+) -> Option<TlsStream<TcpStream>> {
+    // On the heap while it lasts: a connection is held for days, its handshake for milliseconds.
+    match deadline.bound(Box::pin(acceptor.accept(stream))).await {
+        Ok(accepted) => {
+            accepted.inspect_err(|error| tracing::debug!(%error, "tls handshake failed")).ok()
+        }
+        Err(error) => {
+            tracing::debug!(%error, "tls handshake took too long");
+            None
+        }
+    }
+}
+
+async fn http<S>(stream: S, service: RouterService, limits: HttpLimits, stop: Stop)
 where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
     let connection = hyper::server::conn::http1::Builder::new()
         .timer(TokioTimer::new())
         .header_read_timeout(limits.patience)
-        .serve_connection(TokioIo::new(stream), answers)
+        .serve_connection(TokioIo::new(stream), service)
         .with_upgrades();
-    let mut connection = std::pin::pin!(connection);
+    drain_at(stop, Box::pin(connection), |connection| connection.graceful_shutdown()).await;
+}
+
+/// Runs a connection to its end; once `stop` is set, lets it finish what it has begun.
+///
+/// The connection is boxed, so that this future and those it is moved through have a pointer's size.
+pub(crate) async fn drain_at<C>(
+    stop: Stop,
+    mut connection: Pin<Box<C>>,
+    graceful_shutdown: fn(Pin<&mut C>),
+) where
+    C: Future<Output = hyper::Result<()>>,
+{
     let ended = tokio::select! {
         ended = connection.as_mut() => ended,
         () = stop.stopped() => {
-            connection.as_mut().graceful_shutdown();
+            graceful_shutdown(connection.as_mut());
             connection.await
         }
     };

@@ -1,12 +1,12 @@
-//! Certificates that are served with: from files, read again when they change ([`Certificate`]), or
-//! from whoever keeps them ([`Held`]). Rotating one needs no restart. [`Security`] is a listener's choice
+//! The certificates of listeners: from files, read again when they change ([`Certificate`]), or handed
+//! over by their keeper ([`Held`]). Rotating one needs no restart. [`Security`] is a listener's choice
 //! between them.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-use guard::admission::Certificates;
+use pki::Certificates;
 use rustls::crypto::ring;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
@@ -119,7 +119,7 @@ impl Security {
         }
     }
 
-    /// None where connections are plain.
+    /// The acceptor; none where connections are plain.
     pub(crate) fn acceptor(&self, protocols: &[&str]) -> Option<TlsAcceptor> {
         match self {
             Self::Plain => None,
@@ -129,7 +129,7 @@ impl Security {
     }
 }
 
-/// A certificate that somebody else keeps; none until it is handed over.
+/// A certificate that is kept elsewhere; none until it is handed over.
 #[derive(Debug, Default)]
 pub struct Held {
     /// Written by `take`, read by every handshake.
@@ -137,7 +137,7 @@ pub struct Held {
 }
 
 impl Held {
-    /// A certificate that nobody vouches for, made now: for who does not ask, such as a kubelet's probe.
+    /// A self-signed certificate, made now: for callers that do not verify it, such as a kubelet's probe.
     pub fn self_signed(names: &[String]) -> Result<Arc<Self>, TlsError> {
         let made = rcgen::generate_simple_self_signed(names)?;
         let held = Arc::new(Self::default());
@@ -145,7 +145,7 @@ impl Held {
         Ok(held)
     }
 
-    /// From now on serves with this pair (PEM).
+    /// Serves with this pair (PEM) from now on.
     pub fn take(&self, cert: &str, key: &str) -> Result<(), TlsError> {
         let chain =
             CertificateDer::pem_slice_iter(cert.as_bytes()).collect::<Result<Vec<_>, _>>()?;
@@ -158,7 +158,7 @@ impl Held {
         Ok(())
     }
 
-    /// Waits until there is one to serve with.
+    /// Waits until there is a certificate.
     pub async fn there(&self) {
         let mut changes = self.current.subscribe();
         while self.current.read(Option::is_none) {

@@ -17,39 +17,42 @@ use std::net::TcpListener;
 use std::sync::Arc;
 use std::time::Duration;
 
+use admission::{Admission, LOCAL_CLUSTER, Undecided};
 use axum::Router;
 use axum::extract::{Path, Request, State};
 use axum::response::{IntoResponse, Response};
 use axum::routing::post;
 use futures::StreamExt;
-use guard::admission::{Admission, Certificates, HERE, Undecided};
-use http::{HeaderValue, StatusCode, header};
+use http::{HeaderValue, header};
+use pki::Certificates;
 use prometheus_client::registry::Registry;
 use stallproof::deadline::Grant;
-use stallproof::gate::{GateConfig, Limits as InFlight, Shedding};
+use stallproof::gate::{GateConfig, InFlightLimits, Shedding};
 use stallproof::ledger::Outcome;
 use stallproof::{Deadline, Gate, Ledger, MemoryGuard, Op, Pressure, Priority, Stop, Tasks};
 use tokio::sync::{Semaphore, SemaphorePermit};
 
-use crate::serve::{Limits, ending_connections, serve};
+use crate::error_code::{ErrorCode, retry_after_seconds};
+use crate::serve::{HttpLimits, ending_connections, serve};
 use crate::tls::{Held, Security};
 
-/// What an API server grants a webhook, and what it grants at most.
+/// The time that an API server grants a webhook unless it is configured, and at most.
 const GRANT: Grant = Grant { unasked: Duration::from_secs(10), most: Duration::from_secs(30) };
 /// An API server takes requests of 3 MiB and writes some characters as six (`\u003c`); a review has the
 /// new object and the old one.
 const LARGEST: usize = 2 * 6 * (3 << 20) + (1 << 20);
-/// What is larger than this waits for its turn. A usual review has 10 KiB.
+/// A body larger than this waits for its turn. A usual review has 10 KiB.
 const LARGE: usize = 1 << 20;
 /// The bytes of all bodies at once that are not large: thousands of usual reviews.
 const ROOM: usize = 32 << 20;
 /// Bodies are counted in these.
 const UNIT: usize = 1 << 10;
-/// For a body to come in: its sender is a machine, and near.
+/// The time for a body to come in: its sender is a machine, and near.
 const BODY: Duration = Duration::from_secs(5);
-/// For the rest of a large one, from its turn on.
+/// The time for the rest of a large body, from its turn on.
 const TURN: Duration = Duration::from_secs(2);
-/// What is kept of a review that is not read: its version and uid are in the first few hundred bytes.
+/// The part that is kept of a review that is not read: its version and uid are in the first few hundred
+/// bytes.
 const BEGINNING: usize = 16 << 10;
 /// An answer is read by who has sent everything; so this much more is let go by.
 const DRAINED: usize = 256 << 20;
@@ -58,7 +61,7 @@ const CONNECTIONS: usize = 1024;
 /// When a refused API server should try again, within the time it has.
 const COME_BACK: Duration = Duration::from_secs(1);
 
-/// The webhook and what it stands on. Cheap to clone.
+/// The webhook. Cheap to clone.
 #[derive(Clone, Debug)]
 pub struct Webhook {
     admission: Admission,
@@ -75,7 +78,7 @@ pub struct Webhook {
 impl Webhook {
     pub fn new(admission: Admission, ledger: Ledger) -> Self {
         // In flight are mostly those whose body comes in; deciding takes microseconds.
-        let limits = InFlight { min: 32, initial: 256, max: CONNECTIONS };
+        let limits = InFlightLimits { min: 32, initial: 256, max: CONNECTIONS };
         let gate = Gate::new(GateConfig { limits, ..GateConfig::new("webhook") });
         let (room, large) = (Semaphore::new(ROOM / UNIT), Semaphore::new(1));
         let (room, large) = (Arc::new(room), Arc::new(large));
@@ -118,7 +121,7 @@ pub fn start(
     let tls = Security::Held(held.clone());
     let keeping = held.clone().keep("webhook", certificates, tasks.stopping());
     tasks.spawn("webhook-certificate", keeping);
-    let limits = Limits { connections: CONNECTIONS, ..Limits::default() };
+    let limits = HttpLimits::of(CONNECTIONS);
     let leaving = webhook.leaving.clone();
     let router = ending_connections(router(webhook), leaving);
     let serving = serve(listener, tls, router, limits, tasks.clone());
@@ -134,7 +137,7 @@ fn router(webhook: Webhook) -> Router {
 }
 
 async fn admit_here(state: State<Webhook>, request: Request) -> Response {
-    admit(state, Path(HERE.to_owned()), request).await
+    admit(state, Path(LOCAL_CLUSTER.to_owned()), request).await
 }
 
 async fn admit(
@@ -143,33 +146,35 @@ async fn admit(
     request: Request,
 ) -> Response {
     if !webhook.admission.knows(&cluster) {
-        return Refusal::of(&Undecided::NoSuchCluster(cluster)).into_response();
+        return WebhookError::of(&Undecided::NoSuchCluster(cluster)).into_response();
     }
     let op = webhook.ledger.begin("admission", "review", cluster.clone());
-    match webhook.answer(&cluster, request, &op).await {
+    match op.in_span(webhook.answer(&cluster, request, &op)).await {
         Ok(answer) => {
             op.finish(Outcome::Done);
             ([(header::CONTENT_TYPE, HeaderValue::from_static("application/json"))], answer)
                 .into_response()
         }
         Err(refusal) => {
-            op.finish(refusal.outcome);
+            op.finish(refusal.code.outcome());
             refusal.into_response()
         }
     }
 }
 
 impl Webhook {
-    async fn answer(&self, cluster: &str, request: Request, op: &Op) -> Result<Vec<u8>, Refusal> {
-        let deadline = Deadline::of_http(request.headers(), request.uri().query(), GRANT).map_err(
-            |error| Refusal::new(StatusCode::BAD_REQUEST, Outcome::Done, error.to_string()),
-        )?;
+    async fn answer(
+        &self,
+        cluster: &str,
+        request: Request,
+        op: &Op,
+    ) -> Result<Vec<u8>, WebhookError> {
+        let deadline = Deadline::of_http(request.headers(), request.uri().query(), GRANT)
+            .map_err(|error| WebhookError::new(ErrorCode::Invalid, error.to_string()))?;
         op.step("gate");
-        let permit = self
-            .gate
-            .admit(Priority::High, deadline)
-            .await
-            .map_err(|refused| Refusal::overloaded(refused.to_string(), refused.retry_after))?;
+        let permit = self.gate.admit(Priority::High, deadline).await.map_err(|refused| {
+            WebhookError::overloaded(refused.to_string(), refused.retry_after)
+        })?;
         op.step("body");
         let arrived = match self.take(request, deadline).await {
             Ok(arrived) => arrived,
@@ -180,37 +185,41 @@ impl Webhook {
         };
         op.step("decide");
         let decided = match arrived {
-            Arrived::Whole(body, charged) => {
+            ReceivedBody::Whole(body, charged) => {
                 let decided = self.admission.review(cluster, &body);
                 drop((body, charged));
                 decided
             }
-            Arrived::Unread { beginning, why } => {
+            ReceivedBody::Unread { beginning, why } => {
                 permit.ignore();
                 self.admission.refuse_unread(cluster, &beginning, &why)
             }
         };
-        decided.map_err(|undecided| Refusal::of(&undecided))
+        decided.map_err(|undecided| WebhookError::of(&undecided))
     }
 
     /// Takes a body in, as far as there is room for it.
-    async fn take(&self, request: Request, deadline: Deadline) -> Result<Arrived<'_>, Refusal> {
+    async fn take(
+        &self,
+        request: Request,
+        deadline: Deadline,
+    ) -> Result<ReceivedBody<'_>, WebhookError> {
         let announced = length(&request).unwrap_or_default();
         let most = if announced > LARGEST { BEGINNING } else { LARGEST };
         let mut arriving = request.into_body().into_data_stream();
-        let (mut body, mut charged) = (Vec::new(), Charged::default());
+        let (mut body, mut charged) = (Vec::new(), BodyCharge::default());
         let mut until = deadline.within(BODY);
         loop {
             let chunk = match until.bound(arriving.next()).await {
                 Ok(Some(Ok(chunk))) => chunk,
-                Ok(None) => return Ok(Arrived::Whole(body, charged)),
+                Ok(None) => return Ok(ReceivedBody::Whole(body, charged)),
                 Ok(Some(Err(error))) => {
                     let why = format!("the body cannot be read: {error}");
-                    return Err(Refusal::new(StatusCode::BAD_REQUEST, Outcome::Failed, why));
+                    return Err(WebhookError::new(ErrorCode::Invalid, why));
                 }
                 Err(_) => {
                     let why = "the body did not come in time".to_owned();
-                    return Err(Refusal::new(StatusCode::REQUEST_TIMEOUT, Outcome::Expired, why));
+                    return Err(WebhookError::new(ErrorCode::SlowBody, why));
                 }
             };
             let size = body.len() + chunk.len();
@@ -237,38 +246,38 @@ impl Webhook {
                 body.truncate(BEGINNING);
                 body.shrink_to_fit();
                 drain(arriving, until).await;
-                return Ok(Arrived::Unread { beginning: body, why });
+                return Ok(ReceivedBody::Unread { beginning: body, why });
             }
         }
     }
 }
 
 /// A body, as far as it was taken.
-enum Arrived<'w> {
-    Whole(Vec<u8>, Charged<'w>),
+enum ReceivedBody<'w> {
+    Whole(Vec<u8>, BodyCharge<'w>),
     Unread { beginning: Vec<u8>, why: String },
 }
 
-/// What a body is charged for while it is here.
+/// The memory that a body takes while it is here.
 #[derive(Default)]
-struct Charged<'w> {
+struct BodyCharge<'w> {
     room: Option<SemaphorePermit<'w>>,
-    /// Of a large one, in place of room.
+    /// The turn of a large body, in place of room.
     turn: Option<SemaphorePermit<'w>>,
 }
 
-impl<'w> Charged<'w> {
+impl<'w> BodyCharge<'w> {
     async fn cover(
         &mut self,
         size: usize,
         room: &'w Semaphore,
         deadline: Deadline,
-    ) -> Result<(), Refusal> {
+    ) -> Result<(), WebhookError> {
         let had = self.room.as_ref().map_or(0, SemaphorePermit::num_permits);
         let more = u32::try_from(size.div_ceil(UNIT).saturating_sub(had)).unwrap_or(u32::MAX);
         let Ok(Ok(more)) = deadline.within(COME_BACK).bound(room.acquire_many(more)).await else {
             let why = "too many bytes of other reviews are being read".to_owned();
-            return Err(Refusal::overloaded(why, COME_BACK));
+            return Err(WebhookError::overloaded(why, COME_BACK));
         };
         match &mut self.room {
             Some(room) => room.merge(more),
@@ -301,41 +310,37 @@ fn length(request: &Request) -> Option<usize> {
 
 /// No answer; the API server does what its `failurePolicy` says.
 #[derive(Debug)]
-struct Refusal {
-    status: StatusCode,
-    outcome: Outcome,
+struct WebhookError {
+    code: ErrorCode,
     why: String,
     come_back: Option<Duration>,
 }
 
-impl Refusal {
-    fn new(status: StatusCode, outcome: Outcome, why: String) -> Self {
-        Self { status, outcome, why, come_back: None }
+impl WebhookError {
+    fn new(code: ErrorCode, why: String) -> Self {
+        Self { code, why, come_back: None }
     }
 
     fn overloaded(why: String, after: Duration) -> Self {
-        let refusal = Self::new(StatusCode::SERVICE_UNAVAILABLE, Outcome::Refused, why);
-        Self { come_back: Some(after), ..refusal }
+        Self { come_back: Some(after), ..Self::new(ErrorCode::Overloaded, why) }
     }
 
     fn of(undecided: &Undecided) -> Self {
         let why = undecided.to_string();
         match undecided {
             Undecided::NotReady => Self::overloaded(why, COME_BACK),
-            Undecided::NoSuchCluster(_) => Self::new(StatusCode::NOT_FOUND, Outcome::Done, why),
-            Undecided::Malformed(_) => Self::new(StatusCode::BAD_REQUEST, Outcome::Done, why),
-            Undecided::Unread(_) => Self::new(StatusCode::PAYLOAD_TOO_LARGE, Outcome::Done, why),
+            Undecided::NoSuchCluster(_) => Self::new(ErrorCode::NoSuchCluster, why),
+            Undecided::Malformed(_) => Self::new(ErrorCode::Invalid, why),
+            Undecided::Unread(_) => Self::new(ErrorCode::TooLarge, why),
         }
     }
 }
 
-impl IntoResponse for Refusal {
+impl IntoResponse for WebhookError {
     fn into_response(self) -> Response {
-        let mut response = (self.status, self.why).into_response();
+        let mut response = (self.code.status(), self.why).into_response();
         if let Some(after) = self.come_back {
-            // Rounded up: who comes back on the dot should find room.
-            let seconds = after.as_secs() + u64::from(after.subsec_nanos() > 0);
-            response.headers_mut().insert(header::RETRY_AFTER, seconds.max(1).into());
+            response.headers_mut().insert(header::RETRY_AFTER, retry_after_seconds(after).into());
         }
         response
     }

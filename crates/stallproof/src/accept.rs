@@ -33,7 +33,7 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ConnectionLimits {
     pub total: usize,
-    /// Of one peer address; a Unix socket's peers have none, and are not counted.
+    /// The most of one peer address. A Unix socket's peers have none, and are not counted.
     pub per_address: usize,
 }
 

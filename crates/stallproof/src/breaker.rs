@@ -56,7 +56,7 @@ pub struct Open {
     pub retry_after: Duration,
 }
 
-/// What a status page shows of one tenant.
+/// The state of one tenant's breaker, for a status page.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BreakerStatus<T> {
     pub tenant: T,

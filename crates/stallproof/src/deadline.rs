@@ -29,7 +29,7 @@ pub struct Expired;
 /// The longest a deadline may lie ahead. A caller that asks for more gets this: nothing waits for ever.
 pub const LONGEST: Duration = Duration::from_secs(24 * 60 * 60);
 
-/// What a server grants: to a caller that names no timeout, and at most.
+/// The time that a server grants: to a caller that names no timeout, and at most.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Grant {
     pub unasked: Duration,
@@ -72,7 +72,7 @@ impl Deadline {
         self.0
     }
 
-    /// What is left; zero once passed.
+    /// The time that is left; zero once passed.
     pub fn remaining(self) -> Duration {
         self.0.saturating_duration_since(Instant::now())
     }

@@ -64,7 +64,7 @@ impl<V> CachedAnswer<V> {
     }
 }
 
-/// Neither yes nor no.
+/// Why there is neither a yes nor a no.
 #[derive(Debug, thiserror::Error)]
 pub enum LookupError<E> {
     #[error("lookup failed")]
@@ -90,7 +90,7 @@ struct Cache<K, V, E> {
 
 struct State<K, V, E> {
     answers: Expiring<K, CachedAnswer<V>>,
-    /// What a caller may join. A reset takes a lookup off this list; that is all it takes to
+    /// The lookups that a caller may join. A reset takes a lookup off this list; that is all it takes to
     /// disown it, for a lookup that ends keeps its answer only if it still finds itself here.
     flights: HashMap<K, Flight<V, E>>,
     /// Lookups begun so far, and how many of them are under way, disowned ones included.

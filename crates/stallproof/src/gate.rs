@@ -36,7 +36,7 @@ use queue::{Arrival, Queue, Slot, Started};
 
 pub use layer::{GateLayer, Gated};
 
-/// What goes first when not everything can. Few on purpose: if it is not clear which one a request
+/// The order in which requests are let in. There are few on purpose: if it is not clear which one a request
 /// has, it is `Normal`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Priority {
@@ -165,13 +165,13 @@ pub enum LoadSignal {
     /// It is a service time like any other.
     #[default]
     Done,
-    /// What is behind the gate could not cope: lowers the limit, whatever the time.
+    /// The service behind the gate could not cope: lowers the limit, whatever the time.
     Failed,
     /// Nothing: an error that came back at once, a caller that went away.
     Ignored,
 }
 
-/// What a status page shows.
+/// The state of a gate, for a status page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct GateStatus {
     pub limit: usize,

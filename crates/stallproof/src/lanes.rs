@@ -145,7 +145,7 @@ impl fmt::Display for Stage {
     }
 }
 
-/// What a status page shows.
+/// The state of a set of lanes, for a status page.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LanesStatus<K> {
     pub queued: usize,

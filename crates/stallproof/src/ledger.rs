@@ -121,7 +121,7 @@ struct Kind {
     shelves: [Arc<CachePadded<Shelf>>; SHARDS],
 }
 
-/// What the operations of one kind share.
+/// The settings and metrics that the operations of one kind share.
 struct Meters {
     kind: &'static str,
     late_after_nanos: AtomicU64,
@@ -297,7 +297,7 @@ impl Book {
 }
 
 impl Kind {
-    /// Those that have become late since the last time, oldest first.
+    /// The operations that have become late since the last call, oldest first.
     fn take_late(&self, now: Instant) -> Vec<Arc<Entry>> {
         let mut late = Vec::new();
         for shelf in &self.shelves {

@@ -51,10 +51,10 @@ pub struct Tasks {
     group: Arc<Group>,
 }
 
-/// What all groups of a tree share.
+/// The state that all groups of a tree share.
 struct Tree {
     running: Mutex<Running>,
-    /// Told whenever a task has ended.
+    /// Notified whenever a task has ended.
     ended: Notify,
     blocking: Arc<Semaphore>,
     gauge: Gauge,
@@ -257,7 +257,7 @@ impl Tasks {
         leftovers
     }
 
-    /// What runs in this group and below, oldest first.
+    /// The tasks that run in this group and below, oldest first.
     pub fn list(&self) -> Vec<TaskView> {
         let now = Instant::now();
         let view = |task: &Arc<Task>| TaskView {

@@ -441,7 +441,7 @@ impl Shared {
     }
 }
 
-/// What a verdict is about.
+/// The question that a verdict answers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Question {
     Moves,

@@ -1,5 +1,5 @@
-//! Who may ask: anybody on loopback who is not a web page elsewhere; beyond it, who has the token. Without
-//! a token only the probes are answered there.
+//! Access to the admin pages. Over loopback every program may ask, but no web page from elsewhere; beyond
+//! loopback a caller needs the token. Without a configured token only the probes are answered there.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -54,13 +54,13 @@ impl Token {
 }
 
 #[derive(Debug)]
-pub(super) struct Guard {
+pub(super) struct TokenGuard {
     pub(super) token: Option<Token>,
 }
 
 /// Without a token configured only loopback may ask.
 pub(super) async fn authenticate(
-    State(guard): State<Arc<Guard>>,
+    State(guard): State<Arc<TokenGuard>>,
     request: Request,
     next: Next,
 ) -> Response {

@@ -1,4 +1,4 @@
-//! What is in flight, stalled, locked; stacks, profiles and the log level.
+//! The debug pages: operations in flight, stalls, locks, stacks, profiles and the log level.
 
 use std::fmt::Write;
 use std::time::Duration;
@@ -14,7 +14,7 @@ use stallproof::watchdog::{Severity, Stall};
 use stallproof::{Deadline, Tasks};
 
 use super::{PATIENCE, Shared};
-use crate::reply::{self, Asked, Plain};
+use crate::reply::{self, AdminQuery, FormatQuery};
 
 /// A longer CPU profile says no more and keeps the process signalling itself.
 const LONGEST_PROFILE: u64 = 120;
@@ -45,7 +45,7 @@ struct KindCount {
 
 pub(super) async fn inflight(
     State(admin): Shared,
-    Asked(asked): Asked<InFlight>,
+    AdminQuery(asked): AdminQuery<InFlight>,
     headers: HeaderMap,
 ) -> Response {
     let default = Filter::default();
@@ -122,7 +122,7 @@ impl From<Stall> for StallAnswer {
 
 pub(super) async fn stalls(
     State(admin): Shared,
-    Asked(asked): Asked<Plain>,
+    AdminQuery(asked): AdminQuery<FormatQuery>,
     headers: HeaderMap,
 ) -> Response {
     let stalls: Vec<StallAnswer> = admin.watchdog.stalls().into_iter().map(Into::into).collect();
@@ -138,7 +138,10 @@ pub(super) async fn stalls(
     reply::text(StatusCode::OK, &text)
 }
 
-pub(super) async fn locks_held(Asked(asked): Asked<Plain>, headers: HeaderMap) -> Response {
+pub(super) async fn locks_held(
+    AdminQuery(asked): AdminQuery<FormatQuery>,
+    headers: HeaderMap,
+) -> Response {
     let locks = locks();
     if reply::wants_json(asked.format.as_deref(), &headers) {
         return reply::json(StatusCode::OK, &serde_json::json!({ "locks": locks }));
@@ -191,7 +194,7 @@ pub(super) struct Profile {
 pub(super) async fn cpu_profile(
     State(admin): Shared,
     Extension(tasks): Extension<Tasks>,
-    Asked(asked): Asked<Profile>,
+    AdminQuery(asked): AdminQuery<Profile>,
 ) -> Response {
     let seconds = asked.seconds.unwrap_or(10);
     if !(1..=LONGEST_PROFILE).contains(&seconds) {

@@ -6,11 +6,11 @@ use http::{HeaderMap, StatusCode};
 use stallproof::watchdog::Health;
 
 use super::Shared;
-use crate::reply::{self, Asked, Plain};
+use crate::reply::{self, AdminQuery, FormatQuery};
 
 pub(super) async fn livez(
     State(admin): Shared,
-    Asked(asked): Asked<Plain>,
+    AdminQuery(asked): AdminQuery<FormatQuery>,
     headers: HeaderMap,
 ) -> Response {
     let reason = match admin.watchdog.health() {
@@ -27,7 +27,7 @@ pub(super) async fn livez(
 
 pub(super) async fn readyz(
     State(admin): Shared,
-    Asked(asked): Asked<Plain>,
+    AdminQuery(asked): AdminQuery<FormatQuery>,
     headers: HeaderMap,
 ) -> Response {
     let report = admin.readiness.report();

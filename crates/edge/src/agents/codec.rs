@@ -10,11 +10,11 @@ use prost::Message;
 use tonic::codec::BufferSettings;
 use tonic_prost::{ProstCodec, ProstDecoder, ProstEncoder};
 
-/// Room at hand, and what is gathered before it is sent (tonic's own figure).
+/// The buffer's size, and how much is gathered before it is sent (tonic's own figure).
 const ROOM: usize = 256;
 const GATHERED: usize = 32 << 10;
 
-/// Of what is sent and what is received.
+/// Encodes `S` and decodes `R`.
 #[derive(Debug)]
 pub(super) struct Codec<S, R>(PhantomData<(S, R)>);
 

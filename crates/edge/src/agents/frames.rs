@@ -14,14 +14,17 @@ use stallproof::Deadline;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tonic::Status;
 
-/// A flag and a length.
+use super::server::refuse;
+use crate::error_code::ErrorCode;
+
+/// The bytes before a message: a flag and a length.
 const HEADER: usize = 5;
 /// For room to be found, then for the message to come in.
 const ROOM: Duration = Duration::from_secs(10);
 const MESSAGE: Duration = Duration::from_secs(10);
 /// Bytes are granted in these.
 const UNIT: usize = 1 << 10;
-/// What a byte takes when it is decoded.
+/// Bytes of memory that one byte of a message takes when it is decoded.
 const GROWTH: usize = 4;
 
 /// The bytes of all batches that are being read or counted.
@@ -50,7 +53,7 @@ impl Budget {
     }
 }
 
-/// A message and its room.
+/// A message and the memory that was granted for it.
 #[derive(Debug)]
 pub(super) struct Framed {
     pub(super) bytes: Bytes,
@@ -60,7 +63,7 @@ pub(super) struct Framed {
 #[derive(Debug)]
 pub(super) struct Frames {
     body: Incoming,
-    /// Of what came last, what was not read yet.
+    /// The rest of the last piece that came, which was not read yet.
     spare: Bytes,
     largest: usize,
     budget: Budget,
@@ -94,10 +97,10 @@ impl Frames {
         let length = header.get_u32() as usize;
         if length > self.largest {
             let why = format!("a batch has {} bytes at most", self.largest);
-            return Err(Status::out_of_range(why));
+            return Err(refuse(ErrorCode::TooLarge, why));
         }
         let room = self.budget.grant(length).await;
-        let room = room.ok_or_else(|| Status::resource_exhausted("no room for a batch"))?;
+        let room = room.ok_or_else(|| refuse(ErrorCode::Overloaded, "no room for a batch"))?;
         let mut message = Vec::with_capacity(length);
         self.fill(&mut message, length, Deadline::after(MESSAGE)).await?;
         Ok(Framed { bytes: message.into(), room })
@@ -121,14 +124,14 @@ impl Frames {
             }
             match deadline.bound(self.body.frame()).await {
                 Ok(Some(frame)) => self.spare = data(frame)?,
-                Ok(None) => return Err(Status::invalid_argument("a batch was cut off")),
-                Err(_) => return Err(Status::deadline_exceeded("a batch did not come in time")),
+                Ok(None) => return Err(refuse(ErrorCode::Invalid, "a batch was cut off")),
+                Err(_) => return Err(refuse(ErrorCode::TooLate, "a batch did not come in time")),
             }
         }
     }
 }
 
-/// Of trailers, nothing.
+/// The bytes of a frame; a frame of trailers has none.
 fn data(frame: Result<hyper::body::Frame<Bytes>, hyper::Error>) -> Result<Bytes, Status> {
     let frame = frame.map_err(|_| Status::cancelled("the connection broke"))?;
     Ok(frame.into_data().unwrap_or_default())

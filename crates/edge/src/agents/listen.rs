@@ -10,13 +10,14 @@ use hyper_util::rt::{TokioIo, TokioTimer};
 use pki::agents::{Authority, Bearer};
 use protocol::Executor;
 use rustls::ServerConfig;
-use stallproof::{Deadline, Snapshot, Tasks};
+use stallproof::accept::{Connection, ConnectionLimits, accept};
+use stallproof::{Deadline, Snapshot, Stop, Tasks};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
-use tokio_rustls::TlsAcceptor;
+use tokio::sync::Semaphore;
 
 use super::{ReportSink, Server, tls};
+use crate::serve::{drain_at, handshake};
 
 /// Handshakes at once: one takes a millisecond of a core, so this is a second's work.
 const HANDSHAKES: usize = 512;
@@ -26,76 +27,50 @@ const STRANGERS: usize = 128;
 const STRANGER: Duration = Duration::from_secs(30);
 /// Calls at once on a connection: an agent has two streams and makes one call beside them.
 const STREAMS: u32 = 8;
-/// What may be on its way to us on one stream, and on a connection, before anybody reads it.
+/// Bytes that an agent may have sent on one stream, and on its connection, before they are read.
 const STREAM_WINDOW: u32 = 64 << 10;
 const WINDOW: u32 = 128 << 10;
-/// What may wait to be sent on a stream.
+/// Bytes that may wait to be sent on a stream.
 const SENDING: usize = 64 << 10;
 const HEADERS: u32 = 8 << 10;
-/// Finds out that the other end is gone.
+/// Pings find out that the other end is gone.
 const PING: Duration = Duration::from_secs(20);
 const PONG: Duration = Duration::from_secs(10);
 
-/// Who makes a call.
+/// The agent at the other end of a connection.
 #[derive(Clone, Debug)]
-pub(super) struct Caller {
+pub(super) struct AgentPeer {
     pub(super) address: SocketAddr,
-    /// Of the certificate that it proved, if it did.
+    /// The node that its certificate speaks for; none without a certificate.
     pub(super) bearer: Option<Bearer>,
 }
 
-/// Places, by what was proved.
-struct Places {
-    handshakes: Arc<Semaphore>,
+/// Connections after their handshake, by what was proved in it.
+#[derive(Clone)]
+struct ProvenLimits {
     strangers: Arc<Semaphore>,
-    /// Twice the agents there may be: who comes back does so before the old connection is seen to be
-    /// dead.
+    /// Twice the agents there may be: an agent comes back before its old connection is seen to be dead.
     agents: Arc<Semaphore>,
 }
 
 pub(super) async fn serve<C: ReportSink>(listener: TcpListener, server: Server<C>) {
     let tasks = server.tasks.clone();
-    let stop = tasks.stopping();
     let config = Arc::new(Snapshot::new(None));
     if let Some(authority) = server.authority.clone() {
         tasks.spawn("agents-certificate", keep(config.clone(), authority, tasks.clone()));
     }
-    let places = Arc::new(Places {
-        handshakes: Arc::new(Semaphore::new(HANDSHAKES)),
+    let limits = ProvenLimits {
         strangers: Arc::new(Semaphore::new(STRANGERS)),
         agents: Arc::new(Semaphore::new(2 * server.agents.limits().agents)),
-    });
-    loop {
-        let accepted = tokio::select! {
-            () = stop.stopped() => return,
-            accepted = listener.accept() => accepted,
-        };
-        let (stream, address) = match accepted {
-            Ok(accepted) => accepted,
-            Err(error) => {
-                // Out of file descriptors, mostly. Accepting again at once would spin.
-                tracing::warn!(%error, "cannot accept an agent's connection");
-                tokio::time::sleep(Duration::from_millis(100)).await;
-                continue;
-            }
-        };
-        // A socket of both families has IPv4 in the words of IPv6.
-        let address = SocketAddr::new(address.ip().to_canonical(), address.port());
-        // Nothing can be said before a handshake, which is what there is no room for.
-        let Ok(place) = places.handshakes.clone().try_acquire_owned() else { continue };
-        let connection = connection(
-            stream,
-            address,
-            server.clone(),
-            config.read(Clone::clone),
-            places.clone(),
-            place,
-        );
-        tasks.spawn("agent", connection);
-    }
+    };
+    let serve = |connection| {
+        serve_connection(connection, server.clone(), config.read(Clone::clone), limits.clone())
+    };
+    // Nothing can be said before a handshake, which is what there is no room for.
+    accept(listener, "agent", ConnectionLimits::total(HANDSHAKES), &tasks, serve, drop).await;
 }
 
-/// Serves with what is current.
+/// Keeps `config` at the authority's current certificate.
 async fn keep(
     config: Arc<Snapshot<Option<Arc<ServerConfig>>>>,
     authority: Authority,
@@ -130,35 +105,30 @@ async fn keep(
     }
 }
 
-async fn connection<C: ReportSink>(
-    stream: TcpStream,
-    address: SocketAddr,
+async fn serve_connection<C: ReportSink>(
+    connection: Connection<TcpStream>,
     server: Server<C>,
     config: Option<Arc<ServerConfig>>,
-    places: Arc<Places>,
-    handshaking: OwnedSemaphorePermit,
+    limits: ProvenLimits,
 ) {
+    let Connection { stream, peer, place: handshaking, stop } = connection;
+    let Some(address) = peer else { return };
     // Answers are small; waiting to fill a packet only adds latency.
     let _ = stream.set_nodelay(true);
     if server.authority.is_none() {
-        let Ok(_place) = places.agents.clone().try_acquire_owned() else { return };
+        let Ok(_place) = limits.agents.try_acquire_owned() else { return };
         drop(handshaking);
-        return http(stream, server, Caller { address, bearer: None }).await;
+        return http(stream, server, AgentPeer { address, bearer: None }, stop).await;
     }
     let Some(config) = config else { return };
-    // On the heap while it lasts: what an agent holds for days is its connection, not its handshake.
-    let accepted = Box::pin(TlsAcceptor::from(config).accept(stream));
-    let stream = match Deadline::after(HANDSHAKE).bound(accepted).await {
-        Ok(Ok(stream)) => stream,
-        Ok(Err(error)) => return tracing::debug!(%address, %error, "tls handshake failed"),
-        Err(error) => return tracing::debug!(%address, %error, "tls handshake took too long"),
-    };
+    let deadline = Deadline::after(HANDSHAKE);
+    let Some(stream) = handshake(config.into(), stream, deadline).await else { return };
     let bearer = tls::bearer(stream.get_ref().1.peer_certificates());
     let known = bearer.is_some();
-    let place = if known { &places.agents } else { &places.strangers };
-    let Ok(_place) = place.clone().try_acquire_owned() else { return };
+    let place = if known { limits.agents } else { limits.strangers };
+    let Ok(_place) = place.try_acquire_owned() else { return };
     drop(handshaking);
-    let serving = http(stream, server, Caller { address, bearer });
+    let serving = http(stream, server, AgentPeer { address, bearer }, stop);
     if known {
         serving.await;
     } else {
@@ -166,15 +136,13 @@ async fn connection<C: ReportSink>(
     }
 }
 
-/// A future of a pointer's size: one that holds a connection by value holds it once for each place that
-/// it is moved through.
-fn http<S, C>(stream: S, server: Server<C>, caller: Caller) -> impl Future<Output = ()>
+fn http<S, C>(stream: S, server: Server<C>, peer: AgentPeer, stop: Stop) -> impl Future<Output = ()>
 where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     C: ReportSink,
 {
-    let (tasks, stop) = (server.tasks.clone(), server.tasks.stopping());
-    let service = service_fn(move |request| server.clone().answer(caller.clone(), request));
+    let tasks = server.tasks.clone();
+    let service = service_fn(move |request| server.clone().answer(peer.clone(), request));
     let connection = http2::Builder::new(Executor(tasks))
         .timer(TokioTimer::new())
         .max_concurrent_streams(STREAMS)
@@ -185,17 +153,5 @@ where
         .keep_alive_interval(PING)
         .keep_alive_timeout(PONG)
         .serve_connection(TokioIo::new(stream), service);
-    let mut connection = Box::pin(connection);
-    async move {
-        let ended = tokio::select! {
-            ended = connection.as_mut() => ended,
-            () = stop.stopped() => {
-                connection.as_mut().graceful_shutdown();
-                connection.await
-            }
-        };
-        if let Err(error) = ended {
-            tracing::debug!(%error, "an agent's connection ended early");
-        }
-    }
+    drain_at(stop, Box::pin(connection), |connection| connection.graceful_shutdown())
 }

@@ -17,33 +17,35 @@ use stallproof::{Deadline, Op, Priority, Stop};
 use tonic::Status;
 use tonic::body::Body;
 use tonic::codec::{Codec as _, EncodeBody, SingleMessageCompressionOverride};
-use traffic::agents::{Attendance, Outcome, SILENT};
+use tracing::Instrument;
+use traffic::agents::{ReportStream, Outcome, SILENT};
 use traffic::conversations::Report;
 use traffic::ingest::{Counted, NotCounted};
 
 use super::codec::Codec;
 use super::frames::{Framed, Frames};
-use super::listen::Caller;
-use super::server::{lapsed, millis, outdated, unknown};
+use super::listen::AgentPeer;
+use super::server::{NOT_LEADING, lapsed, millis, outdated, refuse, unknown};
 use super::{ReportSink, Server};
+use crate::error_code::ErrorCode;
 
-/// For a batch to be counted.
+/// The time for counting a batch.
 const COUNT: Duration = Duration::from_secs(10);
 
-/// Why a stream may go on.
-pub(super) struct Standing<C> {
+/// What a stream stands on: a valid certificate, a replica that leads, a process that does not stop.
+pub(super) struct StreamAuthorization<C> {
     bearer: Option<(Bearer, Authority, AuthorityChanges)>,
     counts: Changes<Option<C>>,
     stop: Stop,
 }
 
-impl<C: ReportSink> Standing<C> {
-    /// Of a caller who is in order.
-    pub(super) fn of(server: &Server<C>, caller: &Caller) -> Result<Self, Status> {
+impl<C: ReportSink> StreamAuthorization<C> {
+    /// The standing of a peer whose certificate is valid.
+    pub(super) fn of(server: &Server<C>, peer: &AgentPeer) -> Result<Self, Status> {
         // Before the look: a change after it is not missed.
         let (counts, stop) = (server.counts.subscribe(), server.tasks.stopping());
         let changes = server.authority.as_ref().map(|it| (it.clone(), it.changes()));
-        let bearer = server.known(caller)?;
+        let bearer = server.known(peer)?;
         let bearer =
             bearer.zip(changes).map(|(bearer, (authority, changes))| (bearer, authority, changes));
         Ok(Self { bearer, counts, stop })
@@ -53,7 +55,7 @@ impl<C: ReportSink> Standing<C> {
         self.bearer.as_ref().map(|(bearer, ..)| bearer)
     }
 
-    /// Returns when it may not. May be dropped and called again.
+    /// Returns the refusal when one of them is lost. May be dropped and called again.
     pub(super) async fn lost(&mut self) -> Status {
         let revoked = async {
             let Some((bearer, authority, changes)) = &mut self.bearer else {
@@ -68,8 +70,8 @@ impl<C: ReportSink> Standing<C> {
         };
         tokio::select! {
             () = revoked => lapsed(),
-            _ = self.counts.changed() => Status::unavailable("another replica counts: ask the leader"),
-            () = self.stop.stopped() => Status::unavailable("this controller stops"),
+            _ = self.counts.changed() => refuse(ErrorCode::NotReady, NOT_LEADING),
+            () = self.stop.stopped() => refuse(ErrorCode::NotReady, "this controller stops"),
         }
     }
 
@@ -82,17 +84,17 @@ impl<C: ReportSink> Standing<C> {
 struct Reports<C> {
     server: Server<C>,
     counts: C,
-    standing: Standing<C>,
-    attendance: Attendance,
+    standing: StreamAuthorization<C>,
+    attendance: ReportStream,
     frames: Frames,
 }
 
 pub(super) fn serve<C: ReportSink>(
     server: Server<C>,
-    caller: &Caller,
+    peer: &AgentPeer,
     request: Request<Incoming>,
 ) -> Response<Body> {
-    let reports = match Reports::open(server, caller, request) {
+    let reports = match Reports::open(server, peer, request) {
         Ok(reports) => reports,
         Err(refused) => return refused.into_http(),
     };
@@ -116,17 +118,16 @@ pub(super) fn serve<C: ReportSink>(
 impl<C: ReportSink> Reports<C> {
     fn open(
         server: Server<C>,
-        caller: &Caller,
+        peer: &AgentPeer,
         request: Request<Incoming>,
     ) -> Result<Self, Status> {
-        let standing = Standing::of(&server, caller)?;
+        let standing = StreamAuthorization::of(&server, peer)?;
         let id = request.headers().get(AGENT).and_then(|id| id.to_str().ok());
         let id =
-            id.ok_or_else(|| Status::invalid_argument("the header fairlead-agent is missing"))?;
+            id.ok_or_else(|| refuse(ErrorCode::Invalid, "the header fairlead-agent is missing"))?;
         server.own(standing.bearer(), id)?;
         let counts = (*server.counts.load()).clone();
-        let counts =
-            counts.ok_or_else(|| Status::unavailable("another replica counts: ask the leader"))?;
+        let counts = counts.ok_or_else(|| refuse(ErrorCode::NotReady, NOT_LEADING))?;
         let attendance = server.agents.attend(id).map_err(unknown)?;
         let largest = server.agents.limits().batch;
         let frames = Frames::new(request.into_body(), largest, server.budget.clone());
@@ -139,12 +140,12 @@ impl<C: ReportSink> Reports<C> {
             biased;
             status = self.standing.lost() => return Err(status),
             () = self.attendance.ended() => {
-                return Err(Status::aborted("another stream, or another joining, took its place"));
+                return Err(refuse(ErrorCode::Conflict, "another stream, or another joining, took its place"));
             }
             begun = Deadline::after(SILENT).bound(self.frames.wait()) => begun,
         };
         let begun =
-            begun.map_err(|_| Status::deadline_exceeded("nothing was heard for long"))??;
+            begun.map_err(|_| refuse(ErrorCode::TooLate, "nothing was heard for long"))??;
         if !begun {
             return Ok(None);
         }
@@ -156,7 +157,8 @@ impl<C: ReportSink> Reports<C> {
             return Err(lapsed());
         }
         // On the heap while it lasts: most of the time an agent has nothing to count.
-        let answer = Box::pin(self.count(bytes, op)).await;
+        let span = op.span();
+        let answer = Box::pin(self.count(bytes, op).instrument(span)).await;
         drop(room);
         answer.map(|answer| Some(proto::Answer { answer: Some(answer) }))
     }
@@ -166,12 +168,13 @@ impl<C: ReportSink> Reports<C> {
         op.step("decode");
         let batch = Batch::decode(bytes, self.server.agents.limits()).map_err(|malformed| {
             self.attendance.not_counted(Outcome::Malformed);
-            Status::invalid_argument(malformed.to_string())
+            refuse(ErrorCode::Invalid, malformed.to_string())
         })?;
         let Batch { incarnation, sequence, records, dropped, workloads } = batch;
         if incarnation != self.attendance.agent.facts.incarnation {
             self.attendance.not_counted(Outcome::Malformed);
-            return Err(Status::invalid_argument(
+            return Err(refuse(
+                ErrorCode::Invalid,
                 "the batch is of another incarnation than joined",
             ));
         }

@@ -4,34 +4,34 @@ use futures::{Stream, stream};
 use protocol::proto;
 use stallproof::snapshot::{Changes, View};
 use tonic::Status;
-use traffic::ingest::{RuleChange, Shipped};
+use traffic::ingest::{RuleChange, AgentPolicy};
 
-use super::listen::Caller;
-use super::report::Standing;
+use super::listen::AgentPeer;
+use super::report::StreamAuthorization;
+use super::server::{NOT_LEADING, refuse};
 use super::{ReportSink, Server};
+use crate::error_code::ErrorCode;
 
 struct Following<C> {
-    standing: Standing<C>,
-    changes: Changes<Shipped>,
-    /// What the agent has; none is nothing that we know.
-    before: Option<View<Shipped>>,
-    /// To be told at once.
-    first: Option<View<Shipped>>,
+    standing: StreamAuthorization<C>,
+    changes: Changes<AgentPolicy>,
+    /// The rules that the agent has; none if that is not known.
+    before: Option<View<AgentPolicy>>,
+    /// The rules to send at once.
+    first: Option<View<AgentPolicy>>,
 }
 
 pub(super) fn stream<C: ReportSink>(
     server: &Server<C>,
-    caller: &Caller,
+    peer: &AgentPeer,
     asked: &proto::RulesRequest,
 ) -> Result<impl Stream<Item = Result<proto::RuleChange, Status>> + Send + use<C>, Status> {
-    let standing = Standing::of(server, caller)?;
+    let standing = StreamAuthorization::of(server, peer)?;
     let counts = server.counts.load();
-    let counts = counts
-        .as_ref()
-        .ok_or_else(|| Status::unavailable("another replica counts: ask the leader"))?;
+    let counts = counts.as_ref().ok_or_else(|| refuse(ErrorCode::NotReady, NOT_LEADING))?;
     // In this order: what is published in between is told twice, not missed.
-    let changes = counts.shipped().subscribe();
-    let now = counts.shipped().load();
+    let changes = counts.agent_policy().subscribe();
+    let now = counts.agent_policy().load();
     let has_it = asked.version == now.version;
     let (before, first) = if has_it { (Some(now), None) } else { (None, Some(now)) };
     let following = Following { standing, changes, before, first };

@@ -1,4 +1,4 @@
-//! The controller's end: calls, each with its door.
+//! The gRPC calls of agents, each behind a gate.
 
 use std::convert::Infallible;
 use std::future::ready;
@@ -15,37 +15,40 @@ use protocol::{KNOWN, RETRY, address, proto};
 use stallproof::deadline::Grant;
 use stallproof::gate::{GateConfig, InFlightLimits, Shedding};
 use stallproof::ledger::Outcome;
-use stallproof::{Deadline, Gate, Ledger, MemoryGuard, Pressure, Priority, Snapshot, Tasks};
+use stallproof::{Deadline, Gate, Ledger, MemoryGuard, Op, Pressure, Priority, Snapshot, Tasks};
+use tonic::Status;
 use tonic::body::Body;
-use tonic::{Code, Status};
 use traffic::agents::{Agents, JoinFacts, NotJoined, Unknown};
 
 use super::codec::Codec;
 use super::frames::Budget;
-use super::{ReportSink, listen::Caller};
+use super::{ReportSink, listen::AgentPeer};
 use super::{listen, report, rules};
+use crate::error_code::ErrorCode;
 
-/// What is granted to a call that is no stream.
+/// The time that a call other than a stream may take.
 const GRANT: Grant = Grant { unasked: Duration::from_secs(10), most: Duration::from_secs(30) };
 /// Everything but batches is a few lines; a token has some hundred bytes.
 const SMALL: usize = 16 << 10;
-/// Of an agent's texts.
+/// The most bytes of a version in a join.
 const LONGEST: usize = 253;
-/// Of a node.
+/// The most addresses of a node.
 const ADDRESSES: usize = 64;
-/// Of all of a node's interfaces.
+/// The most addresses of all of a node's interfaces.
 const LOCAL_ADDRESSES: usize = 1024;
-/// When to ask again who is not ready.
+/// When a caller may come back to a replica that is not ready.
 const SOON: Duration = Duration::from_secs(1);
 const TICK: Duration = Duration::from_secs(1);
+/// What a replica that does not lead answers.
+pub(super) const NOT_LEADING: &str = "another replica counts: ask the leader";
 
 /// The server and what it stands on. Clones share it.
 #[derive(Debug)]
 pub struct Server<C> {
     pub(super) agents: Agents,
-    /// Who counts, while it is this replica. Written by who leads, read by every join.
+    /// Counts the reports while this replica leads. Written by the leader's work, read by every join.
     pub(super) counts: Snapshot<Option<C>>,
-    /// None: no TLS, and agents say who they are. For loopback alone.
+    /// None: agents connect without TLS and say themselves which node they are. For loopback alone.
     pub(super) authority: Option<Authority>,
     /// None: no pod enrols with its own token.
     reviewer: Option<TokenReviewer>,
@@ -140,7 +143,7 @@ impl<C: ReportSink> Server<C> {
     /// kept for as long as its stream is open.
     pub(super) fn answer(
         self,
-        caller: Caller,
+        peer: AgentPeer,
         request: Request<Incoming>,
     ) -> impl Future<Output = Result<Response<Body>, Infallible>> {
         let at_once = |response| Either::Left(ready(Ok(response)));
@@ -151,7 +154,7 @@ impl<C: ReportSink> Server<C> {
         let deadline = match Deadline::of_grpc(request.headers(), GRANT) {
             Ok(deadline) => deadline,
             Err(error) => {
-                return at_once(Status::invalid_argument(error.to_string()).into_http());
+                return at_once(refuse(ErrorCode::Invalid, error.to_string()).into_http());
             }
         };
         // A macro, because each call has types of its own.
@@ -159,10 +162,10 @@ impl<C: ReportSink> Server<C> {
             ($call:ident) => {{
                 let answer = async move {
                     let answer = tower::service_fn(|request: tonic::Request<_>| {
-                        let (server, caller) = (self.clone(), caller.clone());
+                        let (server, peer) = (self.clone(), peer.clone());
                         async move {
                             let asked = request.into_inner();
-                            server.$call(&caller, asked, deadline).await.map(tonic::Response::new)
+                            server.$call(&peer, asked, deadline).await.map(tonic::Response::new)
                         }
                     });
                     grpc().unary(answer, request).await
@@ -175,11 +178,11 @@ impl<C: ReportSink> Server<C> {
             "Renew" => unary!(renew),
             "Join" => unary!(join),
             "Leave" => unary!(leave),
-            "Report" => at_once(report::serve(self, &caller, request)),
+            "Report" => at_once(report::serve(self, &peer, request)),
             "Rules" => {
                 let answer = async move {
                     let answer = tower::service_fn(|request: tonic::Request<_>| {
-                        let stream = rules::stream(&self, &caller, &request.into_inner());
+                        let stream = rules::stream(&self, &peer, &request.into_inner());
                         async move { stream.map(tonic::Response::new) }
                     });
                     grpc().server_streaming(answer, request).await
@@ -190,31 +193,41 @@ impl<C: ReportSink> Server<C> {
         }
     }
 
-    /// Which node a caller is, if that needs a certificate; it holds still.
-    pub(super) fn known(&self, caller: &Caller) -> Result<Option<Bearer>, Status> {
+    /// Which node a peer is, if that needs a certificate; it holds still.
+    pub(super) fn known(&self, peer: &AgentPeer) -> Result<Option<Bearer>, Status> {
         let Some(authority) = &self.authority else { return Ok(None) };
-        let bearer = caller.bearer.clone();
-        let bearer =
-            bearer.ok_or_else(|| Status::unauthenticated("this needs a certificate: enrol"))?;
+        let bearer = peer.bearer.clone();
+        let bearer = bearer
+            .ok_or_else(|| refuse(ErrorCode::Unauthenticated, "this needs a certificate: enrol"))?;
         if authority.holds(&bearer) { Ok(Some(bearer)) } else { Err(lapsed()) }
     }
 
     fn authority(&self) -> Result<&Authority, Status> {
-        let none = || Status::failed_precondition("there are no certificates here: TLS is off");
+        let none = || refuse(ErrorCode::NotServed, "there are no certificates here: TLS is off");
         self.authority.as_ref().ok_or_else(none)
     }
 
     async fn enrol(
         self,
-        caller: &Caller,
+        peer: &AgentPeer,
         asked: proto::EnrolRequest,
         deadline: Deadline,
     ) -> Result<proto::Certified, Status> {
-        let op = self.ledger.begin("agent-enrol", caller.address.to_string(), "strangers");
+        let op = self.ledger.begin("agent-enrol", peer.address.to_string(), "strangers");
+        let certified = op.in_span(self.certify(asked, &op, deadline)).await?;
+        op.finish(Outcome::Done);
+        Ok(on_the_wire(certified))
+    }
+
+    async fn certify(
+        &self,
+        proto::EnrolRequest { token, node, public_key }: proto::EnrolRequest,
+        op: &Op,
+        deadline: Deadline,
+    ) -> Result<Certified, Status> {
         let _permit = admit(&self.strangers, Priority::Normal, deadline).await?;
-        let proto::EnrolRequest { token, node, public_key } = asked;
         let authority = self.authority()?;
-        let not_enrolled = |why: &str| tracing::info!(node, from = %caller.address, why, "a node was not enrolled");
+        let not_enrolled = |why: &str| tracing::info!(node, why, "a node was not enrolled");
         let certified = match self.reviewer.as_ref().filter(|_| Token::pin(&token).is_none()) {
             None => authority.enrol(&token, &node, &public_key),
             Some(reviewer) => {
@@ -230,19 +243,18 @@ impl<C: ReportSink> Server<C> {
             not_enrolled(&refused.to_string());
             refusal(&refused)
         })?;
-        tracing::info!(node, from = %caller.address, until = %certified.until, "a node was enrolled");
-        op.finish(Outcome::Done);
-        Ok(on_the_wire(certified))
+        tracing::info!(node, until = %certified.until, "a node was enrolled");
+        Ok(certified)
     }
 
     async fn renew(
         self,
-        caller: &Caller,
+        peer: &AgentPeer,
         asked: proto::RenewRequest,
         deadline: Deadline,
     ) -> Result<proto::Certified, Status> {
-        let bearer = self.known(caller)?;
-        let bearer = bearer.ok_or_else(|| Status::failed_precondition("TLS is off"))?;
+        let bearer = self.known(peer)?;
+        let bearer = bearer.ok_or_else(|| refuse(ErrorCode::NotServed, "TLS is off"))?;
         let op = self.ledger.begin("agent-renew", bearer.node.to_string(), bearer.node.to_string());
         let _permit = admit(&self.joins, Priority::Normal, deadline).await?;
         let certified = self.authority()?.renew(&bearer, &asked.public_key);
@@ -253,16 +265,16 @@ impl<C: ReportSink> Server<C> {
 
     async fn join(
         self,
-        caller: &Caller,
+        peer: &AgentPeer,
         asked: proto::JoinRequest,
         deadline: Deadline,
     ) -> Result<proto::Joined, Status> {
-        let bearer = self.known(caller)?;
+        let bearer = self.known(peer)?;
         if bearer.is_some_and(|bearer| *bearer.node != *asked.node) {
-            return Err(Status::permission_denied("the certificate is of another node"));
+            return Err(refuse(ErrorCode::Forbidden, "the certificate is of another node"));
         }
         if [&asked.version, &asked.kernel].iter().any(|text| text.len() > LONGEST) {
-            return Err(Status::invalid_argument("a version has 253 bytes at most"));
+            return Err(refuse(ErrorCode::Invalid, "a version has 253 bytes at most"));
         }
         let op = self.ledger.begin("agent-join", asked.node.clone(), asked.node.clone());
         let permit = admit(&self.joins, Priority::Normal, deadline).await?;
@@ -270,11 +282,7 @@ impl<C: ReportSink> Server<C> {
         let Some(counts) = counts.as_ref() else {
             permit.ignore();
             op.finish(Outcome::Refused);
-            return Err(come_back(
-                Code::Unavailable,
-                "another replica counts: ask the leader",
-                SOON,
-            ));
+            return Err(come_back(ErrorCode::NotReady, NOT_LEADING, SOON));
         };
         let proto::JoinRequest {
             node,
@@ -287,13 +295,14 @@ impl<C: ReportSink> Server<C> {
             local_addresses,
         } = asked;
         let addresses = addresses.iter().map(|bytes| address(bytes)).collect::<Option<_>>();
-        let addresses: Vec<_> = addresses
-            .filter(|addresses: &Vec<_>| addresses.len() <= ADDRESSES)
-            .ok_or_else(|| Status::invalid_argument("a node has 64 addresses of 4 or 16 bytes"))?;
+        let addresses: Vec<_> =
+            addresses.filter(|addresses: &Vec<_>| addresses.len() <= ADDRESSES).ok_or_else(
+                || refuse(ErrorCode::Invalid, "a node has 64 addresses of 4 or 16 bytes"),
+            )?;
         let local = local_addresses.iter().map(|bytes| address(bytes)).collect();
         let local: Vec<_> = Option::filter(local, |local: &Vec<_>| local.len() <= LOCAL_ADDRESSES)
             .ok_or_else(|| {
-                Status::invalid_argument("a node has 1024 local addresses of 4 or 16 bytes")
+                refuse(ErrorCode::Invalid, "a node has 1024 local addresses of 4 or 16 bytes")
             })?;
         let local_addresses = Vec::new();
         let facts = JoinFacts {
@@ -308,8 +317,8 @@ impl<C: ReportSink> Server<C> {
         };
         let agent = self.agents.join(facts).map_err(|refused| match refused {
             NotJoined::Outdated { known } => outdated(&refused.to_string(), known),
-            NotJoined::Full => come_back(Code::ResourceExhausted, &refused.to_string(), 60 * SOON),
-            NotJoined::BadName => Status::invalid_argument(refused.to_string()),
+            NotJoined::Full => come_back(ErrorCode::Overloaded, &refused.to_string(), 60 * SOON),
+            NotJoined::BadName => refuse(ErrorCode::Invalid, refused.to_string()),
         })?;
         counts.addresses_of(&agent.node, &agent.facts.addresses);
         counts.local_addresses_of(&agent.node, &local);
@@ -318,17 +327,17 @@ impl<C: ReportSink> Server<C> {
             agent: agent.id.to_string(),
             epoch: counts.epoch(),
             interval_ms: millis(self.agents.interval()),
-            rules_version: counts.shipped().read(|shipped| shipped.version),
+            rules_version: counts.agent_policy().read(|shipped| shipped.version),
         })
     }
 
     async fn leave(
         self,
-        caller: &Caller,
+        peer: &AgentPeer,
         asked: proto::LeaveRequest,
         deadline: Deadline,
     ) -> Result<proto::Left, Status> {
-        let bearer = self.known(caller)?;
+        let bearer = self.known(peer)?;
         self.own(bearer.as_ref(), &asked.agent)?;
         let _permit = admit(&self.joins, Priority::Normal, deadline).await?;
         let agent = self.agents.leave(&asked.agent).map_err(unknown)?;
@@ -342,7 +351,7 @@ impl<C: ReportSink> Server<C> {
     pub(super) fn own(&self, bearer: Option<&Bearer>, id: &str) -> Result<(), Status> {
         let agent = self.agents.find(id).map_err(unknown)?;
         if bearer.is_some_and(|bearer| bearer.node != agent.node) {
-            return Err(Status::permission_denied("the certificate is of another node"));
+            return Err(refuse(ErrorCode::Forbidden, "the certificate is of another node"));
         }
         Ok(())
     }
@@ -386,7 +395,7 @@ async fn in_time(
     deadline: Deadline,
     answer: impl Future<Output = Response<Body>>,
 ) -> Result<Response<Body>, Infallible> {
-    let late = |_| Status::deadline_exceeded("not done in time").into_http();
+    let late = |_| refuse(ErrorCode::TooLate, "not done in time").into_http();
     Ok(deadline.bound(answer).await.unwrap_or_else(late))
 }
 
@@ -396,43 +405,49 @@ async fn admit(
     deadline: Deadline,
 ) -> Result<stallproof::gate::Permit, Status> {
     let admitted = gate.admit(priority, deadline).await;
-    admitted.map_err(|no| come_back(Code::ResourceExhausted, &no.to_string(), no.retry_after))
+    admitted.map_err(|no| come_back(ErrorCode::Overloaded, &no.to_string(), no.retry_after))
+}
+
+/// A refusal in gRPC's terms.
+pub(super) fn refuse(code: ErrorCode, why: impl Into<String>) -> Status {
+    Status::new(code.grpc(), why)
 }
 
 /// A refusal with a time to come back.
-pub(super) fn come_back(code: Code, why: &str, after: Duration) -> Status {
-    let mut status = Status::new(code, why);
+pub(super) fn come_back(code: ErrorCode, why: &str, after: Duration) -> Status {
+    let mut status = refuse(code, why);
     status.metadata_mut().insert(RETRY, millis(after).into());
     status
 }
 
 /// A refusal of an incarnation that is over.
 pub(super) fn outdated(why: &str, known: u64) -> Status {
-    let mut status = Status::failed_precondition(why);
+    let mut status = refuse(ErrorCode::Outdated, why);
     status.metadata_mut().insert(KNOWN, known.into());
     status
 }
 
-/// Of a bearer that holds no longer.
+/// The refusal of a certificate that is no longer valid.
 pub(super) fn lapsed() -> Status {
-    Status::unauthenticated(
+    refuse(
+        ErrorCode::Unauthenticated,
         "the certificate has expired, or the node was revoked: enrol with a token of \
          `fairlead agents token`",
     )
 }
 
 pub(super) fn unknown(unknown: Unknown) -> Status {
-    Status::not_found(unknown.to_string())
+    refuse(ErrorCode::NotFound, unknown.to_string())
 }
 
 fn refusal(refused: &Refused) -> Status {
     let why = refused.to_string();
     match refused {
-        Refused::NotYet => come_back(Code::Unavailable, &why, SOON),
-        Refused::BadName | Refused::BadKey | Refused::BadTtl => Status::invalid_argument(why),
-        Refused::Unmade => Status::internal(why),
+        Refused::NotYet => come_back(ErrorCode::NotReady, &why, SOON),
+        Refused::BadName | Refused::BadKey | Refused::BadTtl => refuse(ErrorCode::Invalid, why),
+        Refused::Unmade => refuse(ErrorCode::Internal, why),
         Refused::NotOurs | Refused::Expired | Refused::OtherNode | Refused::Revoked => {
-            Status::unauthenticated(why)
+            refuse(ErrorCode::Unauthenticated, why)
         }
     }
 }
@@ -440,12 +455,11 @@ fn refusal(refused: &Refused) -> Status {
 fn not_reviewed(error: &NotReviewed) -> Status {
     match error {
         // What the API server said is in our log; strangers need not know it.
-        NotReviewed::Unavailable(_) | NotReviewed::TooLate => {
-            come_back(Code::Unavailable, &error.to_string(), SOON)
+        NotReviewed::Unavailable(_) | NotReviewed::TooLate | NotReviewed::NoPod(_) => {
+            come_back(ErrorCode::NotReady, &error.to_string(), SOON)
         }
-        NotReviewed::NoPod(_) => come_back(Code::Unavailable, &error.to_string(), SOON),
         NotReviewed::Unknown(_) | NotReviewed::OtherAccount { .. } | NotReviewed::Unbound => {
-            Status::unauthenticated(error.to_string())
+            refuse(ErrorCode::Unauthenticated, error.to_string())
         }
     }
 }

@@ -1,5 +1,5 @@
-//! Who counts what agents report: [`traffic::ingest::Ingest`], or whatever a test or a benchmark puts in
-//! its place.
+//! `ReportSink`: counts what agents report. It is [`traffic::ingest::Ingest`], or whatever a test or a
+//! benchmark puts in its place.
 
 use std::fmt;
 use std::future::Future;
@@ -7,7 +7,7 @@ use std::net::IpAddr;
 
 use stallproof::{Deadline, Snapshot};
 use traffic::conversations::Report;
-use traffic::ingest::{Counted, Ingest, LocalWorkload, NotCounted, Shipped};
+use traffic::ingest::{Counted, Ingest, LocalWorkload, NotCounted, AgentPolicy};
 
 /// See [`Ingest`] for what each does.
 pub trait ReportSink: Clone + fmt::Debug + Send + Sync + 'static {
@@ -22,7 +22,7 @@ pub trait ReportSink: Clone + fmt::Debug + Send + Sync + 'static {
     fn pods_of(&self, node: &str, workloads: &[LocalWorkload]);
     fn addresses_of(&self, node: &str, addresses: &[IpAddr]);
     fn local_addresses_of(&self, _node: &str, _addresses: &[IpAddr]) {}
-    fn shipped(&self) -> &Snapshot<Shipped>;
+    fn agent_policy(&self) -> &Snapshot<AgentPolicy>;
 }
 
 impl ReportSink for Ingest {
@@ -55,7 +55,7 @@ impl ReportSink for Ingest {
         Self::local_addresses_of(self, node, addresses);
     }
 
-    fn shipped(&self) -> &Snapshot<Shipped> {
+    fn agent_policy(&self) -> &Snapshot<AgentPolicy> {
         Self::shipped(self)
     }
 }

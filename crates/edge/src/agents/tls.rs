@@ -10,7 +10,7 @@ use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::server::{NoServerSessionStorage, WebPkiClientVerifier};
 use rustls::{ServerConfig, version};
 
-/// Asks for a certificate, and lets in who has none: they may enrol.
+/// A configuration that asks for a certificate, and lets in peers without one: they may enrol.
 pub(super) fn server(serving: &Serving) -> Result<Arc<ServerConfig>, BadCertificate> {
     let roots = Arc::new(roots(&serving.authorities)?);
     let clients = WebPkiClientVerifier::builder_with_provider(roots, provider())
@@ -28,7 +28,7 @@ pub(super) fn server(serving: &Serving) -> Result<Arc<ServerConfig>, BadCertific
     Ok(Arc::new(config))
 }
 
-/// Whom the certificates that a peer proved speak of.
+/// The node that a peer's proven certificates speak for.
 pub(super) fn bearer(peer: Option<&[CertificateDer<'_>]>) -> Option<Bearer> {
     let certificate = webpki::EndEntityCert::try_from(peer?.first()?).ok()?;
     certificate.valid_uri_names().find_map(Bearer::parse)

@@ -25,21 +25,18 @@ use serde_json::json;
 use stallproof::Deadline;
 use utoipa::ToSchema;
 
-use super::door::Asker;
-use super::problem::{Code, Problem, ProblemBody};
-use super::rights::{LOST, Rights};
-use super::route::Routes;
-use super::{Api, sse};
+use super::problem::ProblemBody;
+use super::rights::LOST;
+use super::{Api, Caller, ErrorCode, Problem, Rights, Routes, sse};
 
 pub(crate) fn routes() -> Routes {
     Routes::default().and(lists::routes()).and(search::routes()).and(events::routes())
 }
 
-/// What became of asking one cluster.
+/// How one cluster answered.
 #[derive(Clone, Debug, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
-#[schema(as = AskedCluster)]
-struct Row {
+struct AskedCluster {
     name: String,
     ok: bool,
     took_ms: u64,
@@ -51,9 +48,9 @@ struct Row {
 }
 
 /// The clusters to ask: those that are named (`a,b`), or all that one may see and that are in use.
-fn chosen(api: &Api, asker: &Asker, named: Option<&str>) -> Vec<fan::Chosen> {
+fn chosen(api: &Api, caller: &Caller, named: Option<&str>) -> Vec<fan::Chosen> {
     let view = api.fleet.view();
-    let seen = |name: &str| asker.permissions.may_see_cluster(name);
+    let seen = |name: &str| caller.permissions.may_see_cluster(name);
     let Some(named) = named else {
         let used = view.clusters.values().filter(|view| view.state != ClusterState::Disabled);
         let names: BTreeSet<_> = used.map(|view| view.name.to_string()).collect();
@@ -77,34 +74,39 @@ fn share(most: usize, clusters: usize) -> usize {
     (most / clusters.max(1)).max(1)
 }
 
-/// What the clusters' parts are put together to.
-trait Whole: Send + 'static {
+/// Puts the clusters' parts together.
+trait Merge: Send + 'static {
     type Part: Send + 'static;
-    type Answer: Serialize;
+    type Merged: Serialize;
 
     /// Takes a cluster's part in; says whether the cluster has more.
     fn add(&mut self, cluster: &str, part: Self::Part) -> bool;
 
     /// All that came; the rows are in the order of the clusters' names.
-    fn end(self, clusters: Vec<Row>) -> Self::Answer;
+    fn end(self, clusters: Vec<AskedCluster>) -> Self::Merged;
 }
 
-/// What a cluster answered: its part, or why we did not ask it.
-type Answered<T> = Result<Result<T, Problem>, Error>;
+/// A cluster's part, or why it was not asked.
+type ClusterAnswer<T> = Result<Result<T, Problem>, Error>;
 
 /// A fan-out under way.
-struct Gathering<W: Whole> {
+struct FanOut<W: Merge> {
     replies: BoxStream<'static, Reply<Result<W::Part, Problem>>>,
-    rows: Vec<Row>,
+    rows: Vec<AskedCluster>,
     whole: W,
 }
 
-impl<W: Whole> Gathering<W> {
+impl<W: Merge> FanOut<W> {
     /// Takes the next reply in; its row.
-    async fn next(&mut self) -> Option<Row> {
+    async fn next(&mut self) -> Option<AskedCluster> {
         let Reply { cluster, took, result } = self.replies.next().await?;
-        let mut row =
-            Row { name: cluster, ok: true, took_ms: millis(took), problem: None, truncated: false };
+        let mut row = AskedCluster {
+            name: cluster,
+            ok: true,
+            took_ms: millis(took),
+            problem: None,
+            truncated: false,
+        };
         match result.map_err(|error| {
             if matches!(error, Error::NoSuchCluster { .. }) {
                 // Nobody was asked, whether it is there or not.
@@ -122,7 +124,7 @@ impl<W: Whole> Gathering<W> {
         Some(row)
     }
 
-    fn end(mut self) -> W::Answer {
+    fn end(mut self) -> W::Merged {
         self.rows.sort_by(|one, other| one.name.cmp(&other.name));
         self.whole.end(self.rows)
     }
@@ -133,40 +135,40 @@ fn millis(time: std::time::Duration) -> u64 {
 }
 
 /// Asks every one of `chosen`, and answers as it is wanted: at the end, or as it goes.
-async fn answer<W: Whole, F>(
+async fn answer<W: Merge, F>(
     api: &Api,
-    asker: &Asker,
+    caller: &Caller,
     headers: &HeaderMap,
     chosen: Vec<fan::Chosen>,
     whole: W,
     ask: impl Fn(Connection, Deadline) -> F + Send + 'static,
 ) -> Result<Response, Problem>
 where
-    F: Future<Output = Answered<W::Part>> + Send + 'static,
+    F: Future<Output = ClusterAnswer<W::Part>> + Send + 'static,
 {
     let names: Vec<_> = chosen.iter().map(|(name, _)| name.clone()).collect();
-    // Time to answer before the door calls it late.
-    let deadline = Deadline::at(asker.deadline.instant() - asker.deadline.remaining() / 20);
+    // Time to answer before the pipeline calls it late.
+    let deadline = Deadline::at(caller.deadline.instant() - caller.deadline.remaining() / 20);
     let replies = fan::fan(chosen, deadline, ask).boxed();
-    let mut gathering = Gathering { replies, rows: Vec::with_capacity(names.len()), whole };
-    let asked_with = Arc::clone(&asker.permissions);
-    let rights = Rights::new(api, asker, move |now| now.are(&asked_with));
+    let mut gathering = FanOut { replies, rows: Vec::with_capacity(names.len()), whole };
+    let asked_with = Arc::clone(&caller.permissions);
+    let rights = Rights::new(api, caller, move |now| now.are(&asked_with));
     if !sse::wanted(headers) {
         while gathering.next().await.is_some() {}
         // What was gathered is what they might see when they asked.
         if !rights.are_held() {
-            return Err(Problem::new(Code::Forbidden, LOST));
+            return Err(Problem::new(ErrorCode::Forbidden, LOST));
         }
         return Ok(Json(gathering.end()).into_response());
     }
-    let place = sse::place(api, "fan-out", format!("{} clusters", names.len()), access::FLEET)?;
+    let place = sse::open(api, "fan-out", format!("{} clusters", names.len()), access::FLEET)?;
     let asked = sse::event("asked", &json!({ "clusters": names }));
     let events = stream::iter([asked]).chain(rows_then_whole(gathering));
-    Ok(sse::answer(api, place, rights.guard_events(events)))
+    Ok(sse::respond(api, place, rights.guard_events(events)))
 }
 
-fn rows_then_whole<W: Whole>(
-    gathering: Gathering<W>,
+fn rows_then_whole<W: Merge>(
+    gathering: FanOut<W>,
 ) -> impl futures::Stream<Item = Event> + Send + 'static {
     stream::unfold(Some(gathering), |gathering| async move {
         let mut gathering = gathering?;

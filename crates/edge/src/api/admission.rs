@@ -6,27 +6,20 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use access::Verb;
+use admission::{Admission, Audit, Line, Listed, Outcome};
 use axum::Json;
 use axum::extract::State;
 use axum::response::{IntoResponse, Response};
-use futures::stream;
-use guard::admission::{Admission, Audit, Line, Listed, Outcome};
 use http::HeaderMap;
 use jiff::Timestamp;
 use objects::kinds::admission_rule::{Action, Mode};
 use serde::{Deserialize, Serialize};
-use stallproof::snapshot::Changes;
 use utoipa::{IntoParams, ToSchema};
 use utoipa_axum::routes;
 
-use super::door::Asker;
-use super::extract::Query;
 use super::leader::has_pass;
-use super::problem::{Code, Problem};
-use super::replicas::{self, MissingReplica, Question};
-use super::rights::Rights;
-use super::route::{Route, Routes};
-use super::{Api, sse};
+use super::replicas::{self, MissingReplica, ReplicaQuery};
+use super::{Api, Caller, ErrorCode, Problem, Query, Rights, Route, Routes, sse};
 
 /// The resources in the cluster `-`.
 const RULES: &str = "admissionrules.fairlead.dev";
@@ -34,15 +27,13 @@ const AUDIT: &str = "admissionaudit.fairlead.dev";
 const AUDIT_PATH: &str = "/admission/audit";
 /// The most lines of an answer, unless fewer are asked for.
 const LINES: usize = 1000;
-/// The most often that a stream tells: a flood of reviews changes lines thousands of times a second.
-const AT_MOST_EVERY: Duration = Duration::from_millis(200);
 /// Why a stream names all other replicas.
 const STREAMED: &str = "a stream tells what one replica decides; ask without one for what all have";
 
 pub(crate) fn routes() -> Routes {
     Routes::default()
         .with(Route::read(), routes!(rules))
-        .with(Route::read().everywhere(), routes!(audit))
+        .with(Route::read().all_replicas(), routes!(audit))
 }
 
 /// A rule and what became of it.
@@ -99,11 +90,11 @@ struct AdmissionRules {
     get, path = "/admission/rules", tag = "admission",
     responses((status = 200, description = "In decision order", body = AdmissionRules))
 )]
-async fn rules(State(api): State<Api>, asker: Asker) -> Result<Json<AdmissionRules>, Problem> {
-    asker.may_in_fleet(RULES, Verb::List)?;
+async fn rules(State(api): State<Api>, caller: Caller) -> Result<Json<AdmissionRules>, Problem> {
+    caller.may_in_fleet(RULES, Verb::List)?;
     let rules = admission(&api)?.rules();
     if !rules.is_told() {
-        let problem = Problem::new(Code::NotReady, "the rules have not been read yet");
+        let problem = Problem::new(ErrorCode::NotReady, "the rules have not been read yet");
         return Err(problem.come_back(Duration::from_secs(1)));
     }
     Ok(Json(AdmissionRules { rules: rules.list().into_iter().map(AdmissionRule::from).collect() }))
@@ -111,7 +102,7 @@ async fn rules(State(api): State<Api>, asker: Asker) -> Result<Json<AdmissionRul
 
 #[derive(Clone, Debug, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields, rename_all = "camelCase")]
-struct Asked {
+struct AuditParams {
     /// The most to show; 1000 unless said.
     limit: Option<usize>,
     /// allowed, denied or monitored.
@@ -125,7 +116,7 @@ struct Asked {
     since: Option<Timestamp>,
 }
 
-impl Asked {
+impl AuditParams {
     fn limit(&self) -> usize {
         self.limit.unwrap_or(LINES).min(LINES)
     }
@@ -137,7 +128,7 @@ impl Asked {
     }
 
     /// As the other replicas are asked it.
-    fn question(&self) -> Question<'static> {
+    fn question(&self) -> ReplicaQuery<'static> {
         let query = [
             ("limit", self.limit.map(|limit| limit.to_string())),
             ("outcome", self.outcome.map(|outcome| outcome.name().to_owned())),
@@ -147,7 +138,7 @@ impl Asked {
             ("since", self.since.map(|since| since.to_string())),
         ];
         let query = query.into_iter().filter_map(|(name, value)| Some((name, value?))).collect();
-        Question { path: AUDIT_PATH, query }
+        ReplicaQuery { path: AUDIT_PATH, query }
     }
 
     fn wants(&self, line: &Line) -> bool {
@@ -232,8 +223,14 @@ struct AdmissionAudit {
 }
 
 impl AdmissionAudit {
-    /// What changed after `after`, the latest first: no more than `most` lines.
-    fn of(admission: &Admission, audit: &Audit, asked: &Asked, after: u64, most: usize) -> Self {
+    /// The lines that changed after `after`, the latest first, `most` at most.
+    fn of(
+        admission: &Admission,
+        audit: &Audit,
+        asked: &AuditParams,
+        after: u64,
+        most: usize,
+    ) -> Self {
         let newest = audit.lines.range(after + 1..).rev();
         let wanted = newest.filter(|(_, line)| asked.wants(line)).take(most);
         Self {
@@ -251,18 +248,18 @@ impl AdmissionAudit {
 /// decided. With `Accept: text/event-stream`: an event `audit` with the same document now, then with the lines
 /// that changed, of this replica alone; `end` (`reason`) when one may no longer.
 #[utoipa::path(
-    get, path = "/admission/audit", tag = "admission", params(Asked),
+    get, path = "/admission/audit", tag = "admission", params(AuditParams),
     responses((status = 200, description = "The latest first", content(
         (AdmissionAudit = "application/json"), (String = "text/event-stream")
     )))
 )]
 async fn audit(
     State(api): State<Api>,
-    asker: Asker,
+    caller: Caller,
     headers: HeaderMap,
-    Query(asked): Query<Asked>,
+    Query(asked): Query<AuditParams>,
 ) -> Result<Response, Problem> {
-    asker.may_in_fleet(AUDIT, Verb::List)?;
+    caller.may_in_fleet(AUDIT, Verb::List)?;
     let admission = admission(&api)?.clone();
     let replicas = replicas::to_ask(&api, &headers);
     if !sse::wanted(&headers) {
@@ -273,7 +270,7 @@ async fn audit(
             None => own(&asked, asked.limit()),
             Some(replicas) => {
                 let part = asked.part();
-                let others = replicas::ask(&api, replicas, &asker, &part.question()).await;
+                let others = replicas::ask(&api, replicas, &caller, &part.question()).await;
                 own(&part, usize::MAX).together(others, &asked)
             }
         };
@@ -281,54 +278,24 @@ async fn audit(
     }
     let missing = match replicas {
         None => Vec::new(),
-        Some(replicas) => replicas::not_asked(replicas, STREAMED, asker.deadline).await,
+        Some(replicas) => replicas::not_asked(replicas, STREAMED, caller.deadline).await,
     };
-    let place = sse::place(&api, "admission-audit", "all", access::FLEET)?;
-    let rights = Rights::to(&api, &asker, (access::FLEET, None), AUDIT, Verb::List);
-    let changes = admission.audit_changes();
-    let follower = Follower { changes, admission, asked, told: None, missing };
-    let events = stream::unfold(follower, |mut follower| async move {
-        let document = follower.next().await;
-        Some((sse::event("audit", &document), follower))
+    let place = sse::open(&api, "admission-audit", "all", access::FLEET)?;
+    let rights = Rights::to(&api, &caller, (access::FLEET, None), AUDIT, Verb::List);
+    let (changes, mut told, mut missing) = (admission.audit_changes(), None, missing);
+    let events = sse::follow(changes, move || {
+        let audit = admission.audit();
+        let (first, after) = (told.is_none(), told.unwrap_or_default());
+        let mut document = AdmissionAudit::of(&admission, &audit, &asked, after, asked.limit());
+        document.missing = std::mem::take(&mut missing);
+        told = Some(audit.lines.get_max().map_or(after, |(id, _)| after.max(*id)));
+        (first || !document.lines.is_empty()).then(|| sse::event("audit", &document))
     });
-    Ok(sse::answer(&api, place, rights.guard_events(events)))
-}
-
-/// Tells what changed.
-struct Follower {
-    admission: Admission,
-    changes: Changes<Audit>,
-    asked: Asked,
-    /// Up to where; none before the first.
-    told: Option<u64>,
-    /// For the first.
-    missing: Vec<MissingReplica>,
-}
-
-impl Follower {
-    async fn next(&mut self) -> AdmissionAudit {
-        loop {
-            if self.told.is_some() {
-                // Then whatever came meanwhile is told at once.
-                tokio::time::sleep(AT_MOST_EVERY).await;
-                self.changes.changed().await;
-            }
-            let audit = self.admission.audit();
-            let after = self.told.unwrap_or_default();
-            let (asked, most) = (&self.asked, self.asked.limit());
-            let mut document = AdmissionAudit::of(&self.admission, &audit, asked, after, most);
-            document.missing = std::mem::take(&mut self.missing);
-            let first = self.told.is_none();
-            self.told = Some(audit.lines.get_max().map_or(after, |(id, _)| after.max(*id)));
-            if first || !document.lines.is_empty() {
-                return document;
-            }
-        }
-    }
+    Ok(sse::respond(&api, place, rights.guard_events(events)))
 }
 
 fn admission(api: &Api) -> Result<&Admission, Problem> {
-    let none = || Problem::new(Code::NotFound, "this process does not decide admissions");
+    let none = || Problem::new(ErrorCode::NotFound, "this process does not decide admissions");
     api.admission.as_ref().ok_or_else(none)
 }
 

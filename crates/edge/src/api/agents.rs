@@ -5,33 +5,30 @@ use std::time::Duration;
 use access::Verb;
 use axum::Json;
 use axum::extract::{Path, State};
-use guard::agents::{AgentView, Agents, Authority, DEFAULT_TTL, NotRevoked, Refused};
-use guard::ingest::Seat;
 use http::StatusCode;
 use jiff::Timestamp;
+use pki::agents::{Authority, DEFAULT_TTL, NotRevoked, Refused};
 use serde::{Deserialize, Serialize};
+use traffic::agents::{AgentView, Agents};
+use traffic::ingest::ActiveIngest;
 use utoipa::ToSchema;
 use utoipa_axum::routes;
 
-use super::Api;
-use super::door::Asker;
-use super::extract::Body;
 use super::leader::not_here;
-use super::problem::{Code, Problem};
-use super::route::{Route, Routes};
+use super::{Api, Body, Caller, ErrorCode, Problem, Route, Routes};
 
 /// The resources in the cluster `-`.
 const AGENTS: &str = "agents.fairlead.dev";
 const TOKENS: &str = "agenttokens.fairlead.dev";
 
-/// What the handlers speak to.
+/// The agents and their authority, which the handlers answer from.
 #[derive(Clone, Debug)]
-pub struct AgentDesk {
+pub struct AgentsApi {
     pub agents: Agents,
     /// None where there is no TLS.
     pub authority: Option<Authority>,
-    /// Who counts has the agents.
-    pub seat: Seat,
+    /// The agents are joined to the replica that counts.
+    pub active: ActiveIngest,
 }
 
 pub(crate) fn routes() -> Routes {
@@ -114,10 +111,10 @@ struct NodeAgents {
     get, path = "/guard/agents", tag = "guard",
     responses((status = 200, description = "By node", body = NodeAgents))
 )]
-async fn agents(State(api): State<Api>, asker: Asker) -> Result<Json<NodeAgents>, Problem> {
-    asker.may_in_fleet(AGENTS, Verb::List)?;
-    let AgentDesk { agents, seat, .. } = desk(&api)?;
-    if seat.ingest().is_none() {
+async fn agents(State(api): State<Api>, caller: Caller) -> Result<Json<NodeAgents>, Problem> {
+    caller.may_in_fleet(AGENTS, Verb::List)?;
+    let AgentsApi { agents, active, .. } = desk(&api)?;
+    if active.ingest().is_none() {
         return Err(not_here(&api, "agents"));
     }
     let interval_ms = u64::try_from(agents.interval().as_millis()).unwrap_or(u64::MAX);
@@ -153,10 +150,10 @@ struct AgentToken {
 )]
 async fn create_agent_token(
     State(api): State<Api>,
-    asker: Asker,
+    caller: Caller,
     Body(CreateAgentToken { node, ttl_seconds }): Body<CreateAgentToken>,
 ) -> Result<(StatusCode, Json<AgentToken>), Problem> {
-    asker.may_in_fleet(TOKENS, Verb::Create)?;
+    caller.may_in_fleet(TOKENS, Verb::Create)?;
     let ttl = ttl_seconds.map_or(DEFAULT_TTL, Duration::from_secs);
     let made = authority(&api)?.token(node.as_deref(), ttl);
     let (token, expires) = made.map_err(|refused| match refused {
@@ -177,11 +174,11 @@ async fn create_agent_token(
 )]
 async fn revoke_agent(
     State(api): State<Api>,
-    asker: Asker,
+    caller: Caller,
     Path(node): Path<String>,
 ) -> Result<StatusCode, Problem> {
-    asker.may_in_fleet(AGENTS, Verb::Delete)?;
-    let revoked = authority(&api)?.revoke(&node, asker.deadline).await;
+    caller.may_in_fleet(AGENTS, Verb::Delete)?;
+    let revoked = authority(&api)?.revoke(&node, caller.deadline).await;
     revoked.map_err(|error| match &error {
         NotRevoked::BadName => Problem::invalid(error.to_string()),
         NotRevoked::NotYet => not_yet(error.to_string()),
@@ -191,11 +188,11 @@ async fn revoke_agent(
 }
 
 fn not_yet(why: String) -> Problem {
-    Problem::new(Code::NotReady, why).come_back(Duration::from_secs(1))
+    Problem::new(ErrorCode::NotReady, why).come_back(Duration::from_secs(1))
 }
 
-fn desk(api: &Api) -> Result<&AgentDesk, Problem> {
-    let none = || Problem::new(Code::NotFound, "this process does not listen to agents");
+fn desk(api: &Api) -> Result<&AgentsApi, Problem> {
+    let none = || Problem::new(ErrorCode::NotFound, "this process does not listen to agents");
     api.agents.as_ref().ok_or_else(none)
 }
 
@@ -203,7 +200,7 @@ fn authority(api: &Api) -> Result<&Authority, Problem> {
     let none = || {
         let detail = "agents speak to this process without TLS, on loopback, and need no token; with \
                       --agents-listen beyond loopback they do";
-        Problem::new(Code::NotFound, detail)
+        Problem::new(ErrorCode::NotFound, detail)
     };
     desk(api)?.authority.as_ref().ok_or_else(none)
 }

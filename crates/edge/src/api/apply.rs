@@ -8,17 +8,16 @@ use axum::Json;
 use axum::extract::{Path, Request, State};
 use axum::response::{IntoResponse, Response};
 use fleet::resources::Target;
-use fleet::resources::apply::{self, Applied, How, Outcome};
+use fleet::resources::apply::{self, Applied, ApplyOutcome, How};
 use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
 use utoipa_axum::routes;
 
-use super::Api;
-use super::door::{Asker, Details};
-use super::extract::{Query, whole};
-use super::problem::{Code, Problem, ProblemBody};
-use super::route::{Route, Routes};
+use super::extract::whole;
+use super::pipeline::AuditDetails;
+use super::problem::ProblemBody;
 use super::scope::{absent, permit, resource};
+use super::{Api, Caller, ErrorCode, Problem, Query, Route, Routes};
 
 /// A whole application, with room to spare.
 const LARGEST: usize = 4 << 20;
@@ -31,7 +30,7 @@ pub(crate) fn routes() -> Routes {
 
 #[derive(Debug, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields, rename_all = "camelCase")]
-struct Asked {
+struct ApplyParams {
     /// Of objects that live in one and name none; `default` unless said.
     namespace: Option<String>,
     /// Asks the server the same questions, and changes nothing.
@@ -41,19 +40,21 @@ struct Asked {
     #[serde(default)]
     force: bool,
     /// As the header `Request-Timeout`.
-    #[expect(dead_code, reason = "read by the door")]
+    #[expect(dead_code, reason = "read by the pipeline")]
     timeout: Option<String>,
 }
 
 #[derive(Debug, Serialize, ToSchema)]
-struct Answer {
+#[schema(as = Answer)]
+struct ApplyResults {
     /// In the order of the input.
-    results: Vec<One>,
+    results: Vec<ApplyResult>,
 }
 
 #[derive(Debug, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
-struct One {
+#[schema(as = One)]
+struct ApplyResult {
     cluster: String,
     api_version: String,
     kind: String,
@@ -85,15 +86,15 @@ struct Conflict {
 /// Each object has its outcome; one that fails stops no other. Whoever applies must be allowed to
 /// `get`, `create` and `update` each of them: the difference shows what is there.
 #[utoipa::path(
-    post, path = "/clusters/{cluster}/apply", tag = "resources", params(Asked),
+    post, path = "/clusters/{cluster}/apply", tag = "resources", params(ApplyParams),
     request_body(content = String, content_type = "application/yaml"),
-    responses((status = 200, description = "What came of each object", body = Answer))
+    responses((status = 200, description = "What came of each object", body = ApplyResults))
 )]
 async fn apply(
     State(api): State<Api>,
-    asker: Asker,
+    caller: Caller,
     Path(cluster): Path<String>,
-    Query(asked): Query<Asked>,
+    Query(asked): Query<ApplyParams>,
     request: Request,
 ) -> Result<Response, Problem> {
     let connection = api.fleet.connection(&cluster)?;
@@ -104,48 +105,49 @@ async fn apply(
     // The room passes the sentence on; what a program is to make of it, we keep.
     let refusals = Mutex::new(BTreeMap::new());
     let permitted = |target: &Target| {
-        may_apply(&asker, &cluster, target).map_err(|problem| {
+        may_apply(&caller, &cluster, target).map_err(|problem| {
             let why = problem.detail().to_owned();
             refusals.lock().expect("nothing panics under it").insert(why.clone(), problem.code);
             why
         })
     };
-    let applied = apply::apply(&connection, input, &how, permitted, asker.deadline).await?;
+    let applied = apply::apply(&connection, input, &how, permitted, caller.deadline).await?;
     let refusals = refusals.into_inner().expect("nothing panics under it");
     let details = details(&applied);
-    let results = applied.into_iter().map(|one| One::new(&cluster, one, &refusals)).collect();
-    let mut response = Json(Answer { results }).into_response();
-    response.extensions_mut().insert(Details(details));
+    let results =
+        applied.into_iter().map(|one| ApplyResult::new(&cluster, one, &refusals)).collect();
+    let mut response = Json(ApplyResults { results }).into_response();
+    response.extensions_mut().insert(AuditDetails(details));
     Ok(response)
 }
 
 /// An object for a namespace that may not be seen is answered as one for a namespace that is not there.
-fn may_apply(asker: &Asker, cluster: &str, target: &Target) -> Result<(), Problem> {
+fn may_apply(caller: &Caller, cluster: &str, target: &Target) -> Result<(), Problem> {
     if let Some(namespace) = target.namespace()
-        && !asker.permissions.may_see_namespace(cluster, namespace)
+        && !caller.permissions.may_see_namespace(cluster, namespace)
     {
         return Err(absent(cluster, "namespaces", namespace));
     }
     let resource = resource(target.resource());
     let object = (target.namespace(), &*resource, target.name());
     for verb in [Verb::Get, Verb::Create, Verb::Update] {
-        permit(asker, cluster, object, verb)?;
+        permit(caller, cluster, object, verb)?;
     }
     Ok(())
 }
 
-impl One {
-    fn new(cluster: &str, applied: Applied, refusals: &BTreeMap<String, Code>) -> Self {
+impl ApplyResult {
+    fn new(cluster: &str, applied: Applied, refusals: &BTreeMap<String, ErrorCode>) -> Self {
         let (outcome, problem, conflicts) = match applied.outcome {
-            Outcome::Created => ("created", None, Vec::new()),
-            Outcome::Configured => ("configured", None, Vec::new()),
-            Outcome::Unchanged => ("unchanged", None, Vec::new()),
-            Outcome::Failed { why, conflicts } => {
+            ApplyOutcome::Created => ("created", None, Vec::new()),
+            ApplyOutcome::Configured => ("configured", None, Vec::new()),
+            ApplyOutcome::Unchanged => ("unchanged", None, Vec::new()),
+            ApplyOutcome::Failed { why, conflicts } => {
                 let code = match refusals.get(&why) {
                     Some(code) => *code,
-                    None if !conflicts.is_empty() => Code::Conflict,
-                    None if why.ends_with("not found") => Code::NotFound,
-                    None => Code::Refused,
+                    None if !conflicts.is_empty() => ErrorCode::Conflict,
+                    None if why.ends_with("not found") => ErrorCode::NotFound,
+                    None => ErrorCode::Refused,
                 };
                 let problem = Problem::new(code, why).of_cluster(cluster).body();
                 let of = |conflict: apply::Conflict| Conflict {
@@ -170,15 +172,15 @@ impl One {
     }
 }
 
-/// What the audit says: which objects, and what came of each.
+/// The text for the audit: which objects were applied, and the outcome of each.
 fn details(applied: &[Applied]) -> String {
     let one = |applied: &Applied| {
         let Applied { kind, namespace, name, outcome, .. } = applied;
         let outcome = match outcome {
-            Outcome::Created => "created",
-            Outcome::Configured => "configured",
-            Outcome::Unchanged => "unchanged",
-            Outcome::Failed { .. } => "failed",
+            ApplyOutcome::Created => "created",
+            ApplyOutcome::Configured => "configured",
+            ApplyOutcome::Unchanged => "unchanged",
+            ApplyOutcome::Failed { .. } => "failed",
         };
         let within = namespace.as_ref().map(|it| format!(" in {it}")).unwrap_or_default();
         format!("{}/{name}{within} {outcome}", kind.to_lowercase())

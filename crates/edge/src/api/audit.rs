@@ -1,4 +1,4 @@
-//! What was changed, by whom: each replica keeps what was changed through it.
+//! The audit: what was changed, and by whom. Each replica keeps what was changed through it.
 
 use std::collections::{HashSet, VecDeque};
 
@@ -12,24 +12,20 @@ use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
 use utoipa_axum::routes;
 
-use super::Api;
-use super::door::Asker;
-use super::extract::Query;
-use super::problem::Problem;
-use super::replicas::{self, MissingReplica, Parts, Question, Replicas};
-use super::route::{Route, Routes};
+use super::replicas::{self, MissingReplica, ReplicaParts, ReplicaQuery, Replicas};
+use super::{Api, Caller, Problem, Query, Route, Routes};
 
 const PATH: &str = "/audit";
 /// Unless said.
 const LIMIT: usize = 100;
 
 pub(crate) fn routes() -> Routes {
-    Routes::default().with(Route::list().everywhere(), routes!(audit))
+    Routes::default().with(Route::list().all_replicas(), routes!(audit))
 }
 
 #[derive(Clone, Debug, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields, rename_all = "camelCase")]
-struct Asked {
+struct AuditParams {
     /// The most to show; 100 unless said.
     limit: Option<usize>,
     /// Only this entry.
@@ -43,7 +39,7 @@ struct Asked {
     older_than: Option<String>,
 }
 
-impl Asked {
+impl AuditParams {
     fn limit(&self) -> usize {
         self.limit.unwrap_or(LIMIT).clamp(1, MOST)
     }
@@ -54,7 +50,7 @@ impl Asked {
     }
 
     /// As the other replicas are asked it.
-    fn question(&self, older_than: Option<&OlderThan>) -> Question<'static> {
+    fn question(&self, older_than: Option<&OlderThan>) -> ReplicaQuery<'static> {
         let query = [
             ("limit", Some(self.limit().to_string())),
             ("id", self.id.clone()),
@@ -64,7 +60,7 @@ impl Asked {
             ("olderThan", older_than.map(ToString::to_string)),
         ];
         let query = query.into_iter().filter_map(|(name, value)| Some((name, value?))).collect();
-        Question { path: PATH, query }
+        ReplicaQuery { path: PATH, query }
     }
 }
 
@@ -139,8 +135,8 @@ struct AuditPage {
 
 impl AuditPage {
     /// The newest of all pages, each of which keeps its own order.
-    fn merged(own: Self, others: Parts<Self>, limit: usize) -> Self {
-        let Parts { told, mut missing } = others;
+    fn merged(own: Self, others: ReplicaParts<Self>, limit: usize) -> Self {
+        let ReplicaParts { told, mut missing } = others;
         let mut complete = own.complete;
         for (replica, page) in &told {
             complete &= page.complete;
@@ -172,45 +168,45 @@ impl AuditPage {
 ///
 /// Of several replicas the one that is asked asks the others as well.
 #[utoipa::path(
-    get, path = "/audit", tag = "access", params(Asked),
+    get, path = "/audit", tag = "access", params(AuditParams),
     responses((status = 200, description = "Newest first", body = AuditPage))
 )]
 async fn audit(
     State(api): State<Api>,
-    asker: Asker,
+    caller: Caller,
     headers: HeaderMap,
-    Query(asked): Query<Asked>,
+    Query(asked): Query<AuditParams>,
 ) -> Result<Json<AuditPage>, Problem> {
-    asker.may_in_fleet(AUDIT, Verb::List)?;
+    caller.may_in_fleet(AUDIT, Verb::List)?;
     let older_than = asked.older_than.as_deref().map(str::parse::<OlderThan>).transpose();
     let mut older_than = older_than.map_err(|error| {
         Problem::invalid(format!("olderThan is neither an id nor ID@TIME: {error}"))
     })?;
     let Some(replicas) = replicas::to_ask(&api, &headers) else {
-        return Ok(Json(own(&api, &asker, &asked, older_than).await?));
+        return Ok(Json(own(&api, &caller, &asked, older_than).await?));
     };
     if let Some(than) = &mut older_than
         && than.written.is_none()
     {
-        than.written = written(&api, replicas, &asker, &than.id).await?;
+        than.written = written(&api, replicas, &caller, &than.id).await?;
     }
     let question = asked.question(older_than.as_ref());
     let (own, others) = tokio::join!(
-        own(&api, &asker, &asked, older_than),
-        replicas::ask(&api, replicas, &asker, &question)
+        own(&api, &caller, &asked, older_than),
+        replicas::ask(&api, replicas, &caller, &question)
     );
     Ok(Json(AuditPage::merged(own?, others, asked.limit())))
 }
 
-/// What this replica has.
+/// The entries of this replica.
 async fn own(
     api: &Api,
-    asker: &Asker,
-    asked: &Asked,
+    caller: &Caller,
+    asked: &AuditParams,
     older_than: Option<OlderThan>,
 ) -> Result<AuditPage, Problem> {
     let filter = asked.filter(older_than);
-    let page = api.audit.read(filter, asked.limit(), asker.deadline).await?;
+    let page = api.audit.read(filter, asked.limit(), caller.deadline).await?;
     let entries = page.records.into_iter().map(AuditEntry::from).collect();
     Ok(AuditPage { entries, complete: page.complete, missing: Vec::new() })
 }
@@ -219,17 +215,23 @@ async fn own(
 async fn written(
     api: &Api,
     replicas: &Replicas,
-    asker: &Asker,
+    caller: &Caller,
     id: &str,
 ) -> Result<Option<Timestamp>, Problem> {
     let id = Some(id.to_owned());
-    let one =
-        Asked { limit: Some(1), id, user: None, cluster: None, since: None, older_than: None };
-    let page = own(api, asker, &one, None).await?;
+    let one = AuditParams {
+        limit: Some(1),
+        id,
+        user: None,
+        cluster: None,
+        since: None,
+        older_than: None,
+    };
+    let page = own(api, caller, &one, None).await?;
     if let Some(entry) = page.entries.first() {
         return Ok(Some(entry.written()));
     }
-    let others = replicas::ask::<AuditPage>(api, replicas, asker, &one.question(None)).await;
+    let others = replicas::ask::<AuditPage>(api, replicas, caller, &one.question(None)).await;
     let mut found = others.told.iter().flat_map(|(_, page)| &page.entries);
     Ok(found.next().map(AuditEntry::written))
 }

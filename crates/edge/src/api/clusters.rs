@@ -8,7 +8,6 @@ use axum::Json;
 use axum::extract::{Path, State};
 use axum::response::{IntoResponse, Response};
 use fleet::{ClusterView, FleetView, SourceKind, State as ClusterState, TestReport};
-use futures::stream;
 use http::{HeaderMap, StatusCode};
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
@@ -16,15 +15,9 @@ use stallproof::Deadline;
 use utoipa::ToSchema;
 use utoipa_axum::routes;
 
-use super::door::{Asker, Details};
-use super::extract::Body;
-use super::problem::{Code, Problem};
-use super::rights::Rights;
-use super::route::{Route, Routes};
-use super::{Api, sse};
+use super::pipeline::AuditDetails;
+use super::{Api, Body, Caller, ErrorCode, Problem, Rights, Route, Routes, sse};
 
-/// The most often that a stream tells: a fleet that connects changes hundreds of times a second.
-const AT_MOST_EVERY: Duration = Duration::from_millis(200);
 /// How long an answer waits for the view to show a change.
 const SEEN: Duration = Duration::from_secs(1);
 /// Kubeconfigs with embedded certificates of many contexts.
@@ -34,9 +27,9 @@ pub(crate) fn routes() -> Routes {
     Routes::default()
         .with(Route::read(), routes!(clusters))
         .with(Route::write(Verb::Create, CLUSTERS).body(KUBECONFIG), routes!(import))
-        .with(Route::read().here(), routes!(cluster))
-        .with(Route::write(Verb::Delete, CLUSTERS).here(), routes!(remove))
-        .with(Route::write(Verb::Update, CLUSTERS).here(), routes!(change))
+        .with(Route::read().local(), routes!(cluster))
+        .with(Route::write(Verb::Delete, CLUSTERS).local(), routes!(remove))
+        .with(Route::write(Verb::Update, CLUSTERS).local(), routes!(change))
         .with(Route::write(Verb::Update, CLUSTERS), routes!(test))
 }
 
@@ -88,12 +81,12 @@ impl From<&ClusterView> for Cluster {
             why: view.why.clone(),
             version: view.version.clone(),
             nodes: view.nodes,
-            latency_ms: view.pulse.latency().map(millis),
+            latency_ms: view.heartbeat.latency().map(millis),
             source: view.source.to_string(),
             server: view.server.clone(),
             labels: view.labels.clone(),
             next_try: view.next_try,
-            last_seen: view.pulse.last_seen(),
+            last_seen: view.heartbeat.last_seen(),
             shadowed_by: view.shadowed_by.as_ref().map(ToString::to_string),
         }
     }
@@ -107,7 +100,7 @@ struct Clusters {
     /// Whether every source has told what it has.
     synced: bool,
     clusters: Vec<Cluster>,
-    /// Those whose name another source has taken.
+    /// Clusters whose name another source has taken.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     shadowed: Vec<Cluster>,
     /// What to do when there is none.
@@ -144,29 +137,24 @@ impl Clusters {
 )]
 async fn clusters(
     State(api): State<Api>,
-    asker: Asker,
+    caller: Caller,
     headers: HeaderMap,
 ) -> Result<Response, Problem> {
     if !sse::wanted(&headers) {
         let view = api.fleet.view();
-        let document = Clusters::visible(&api, view.generation(), &view, &asker.permissions);
+        let document = Clusters::visible(&api, view.generation(), &view, &caller.permissions);
         return Ok(Json(document).into_response());
     }
-    let place = sse::place(&api, "clusters", "all", access::FLEET)?;
+    let place = sse::open(&api, "clusters", "all", access::FLEET)?;
     // What they may see may change; whether they may look at all is who they are.
-    let rights = Rights::new(&api, &asker, |_| true);
-    let start = (api.clone(), asker.who, api.fleet.changes(), true);
-    let events = stream::unfold(start, |(api, who, mut changes, first)| async move {
-        if !first {
-            // Then whatever came meanwhile is told at once.
-            tokio::time::sleep(AT_MOST_EVERY).await;
-            changes.changed().await;
-        }
-        let (view, permissions) = (api.fleet.view(), api.access.permissions(&who));
-        let document = Clusters::visible(&api, view.generation(), &view, &permissions);
-        Some((sse::event("clusters", &document), (api, who, changes, false)))
+    let rights = Rights::new(&api, &caller, |_| true);
+    let (told, who) = (api.clone(), caller.who);
+    let events = sse::follow(api.fleet.changes(), move || {
+        let (view, permissions) = (told.fleet.view(), told.access.permissions(&who));
+        let document = Clusters::visible(&told, view.generation(), &view, &permissions);
+        Some(sse::event("clusters", &document))
     });
-    Ok(sse::answer(&api, place, rights.guard_events(events)))
+    Ok(sse::respond(&api, place, rights.guard_events(events)))
 }
 
 /// One cluster
@@ -176,7 +164,7 @@ async fn clusters(
 )]
 async fn cluster(
     State(api): State<Api>,
-    _asker: Asker,
+    _caller: Caller,
     Path(name): Path<String>,
 ) -> Result<Json<Cluster>, Problem> {
     Ok(Json(shown(&api, &name)?))
@@ -193,7 +181,7 @@ fn shown_now(api: &Api, name: &str) -> Option<Cluster> {
 #[derive(Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 struct Import {
-    /// What it is called here.
+    /// The cluster's name in this fleet.
     name: String,
     /// The kubeconfig, as YAML.
     kubeconfig: String,
@@ -208,25 +196,25 @@ struct Import {
 )]
 async fn import(
     State(api): State<Api>,
-    asker: Asker,
+    caller: Caller,
     Body(Import { name, kubeconfig, context }): Body<Import>,
 ) -> Result<Response, Problem> {
-    asker.may_in_fleet(CLUSTERS, Verb::Create)?;
+    caller.may_in_fleet(CLUSTERS, Verb::Create)?;
     // Others, whose roles speak of that name, would be led to whatever is imported by it.
-    if !asker.permissions.may_see_cluster(&name) {
-        let user = &asker.who.user;
+    if !caller.permissions.may_see_cluster(&name) {
+        let user = &caller.who.user;
         let detail = format!(
             "{user} may not import {name}: no role of yours speaks of a cluster of that name; choose \
              another, or ask an administrator"
         );
-        return Err(Problem::new(Code::Forbidden, detail));
+        return Err(Problem::new(ErrorCode::Forbidden, detail));
     }
-    api.fleet.import(&name, &kubeconfig, context.as_deref(), asker.deadline).await?;
+    api.fleet.import(&name, &kubeconfig, context.as_deref(), caller.deadline).await?;
     seen(&api, |view| view.clusters.contains_key(name.as_str())).await;
     let cluster = shown_now(&api, &name);
     let mut response =
         (StatusCode::CREATED, Json(Imported { name: name.clone(), cluster })).into_response();
-    response.extensions_mut().insert(Details(name));
+    response.extensions_mut().insert(AuditDetails(name));
     Ok(response)
 }
 
@@ -257,11 +245,11 @@ async fn seen(api: &Api, told: impl Fn(&FleetView) -> bool) {
 )]
 async fn remove(
     State(api): State<Api>,
-    asker: Asker,
+    caller: Caller,
     Path(name): Path<String>,
 ) -> Result<StatusCode, Problem> {
-    asker.may_in_fleet(CLUSTERS, Verb::Delete)?;
-    api.fleet.remove(&name, asker.deadline).await?;
+    caller.may_in_fleet(CLUSTERS, Verb::Delete)?;
+    api.fleet.remove(&name, caller.deadline).await?;
     let imported = |view: &ClusterView| view.source.kind == SourceKind::Imported;
     seen(&api, |view| !view.clusters.get(name.as_str()).is_some_and(|found| imported(found))).await;
     Ok(StatusCode::NO_CONTENT)
@@ -281,15 +269,15 @@ struct Change {
 )]
 async fn change(
     State(api): State<Api>,
-    asker: Asker,
+    caller: Caller,
     Path(name): Path<String>,
     Body(Change { enabled }): Body<Change>,
 ) -> Result<Json<Cluster>, Problem> {
-    asker.may_in_fleet(CLUSTERS, Verb::Update)?;
+    caller.may_in_fleet(CLUSTERS, Verb::Update)?;
     if enabled {
-        api.fleet.enable(&name, asker.deadline).await?;
+        api.fleet.enable(&name, caller.deadline).await?;
     } else {
-        api.fleet.disable(&name, asker.deadline).await?;
+        api.fleet.disable(&name, caller.deadline).await?;
     }
     let disabled = |view: &ClusterView| view.state == ClusterState::Disabled;
     seen(&api, |view| {
@@ -299,7 +287,7 @@ async fn change(
     Ok(Json(shown(&api, &name)?))
 }
 
-/// What a test found.
+/// The result of a test.
 #[derive(Serialize, ToSchema)]
 struct Tested {
     ok: bool,
@@ -345,11 +333,11 @@ impl From<TestReport> for Tested {
 )]
 async fn test(
     State(api): State<Api>,
-    asker: Asker,
+    caller: Caller,
     Path(name): Path<String>,
 ) -> Result<Json<Tested>, Problem> {
-    asker.may_in_fleet(CLUSTERS, Verb::Update)?;
-    Ok(Json(api.fleet.test(&name, asker.deadline).await?.into()))
+    caller.may_in_fleet(CLUSTERS, Verb::Update)?;
+    Ok(Json(api.fleet.test(&name, caller.deadline).await?.into()))
 }
 
 fn millis(time: Duration) -> f64 {

@@ -14,16 +14,12 @@ use stallproof::Deadline;
 use utoipa::ToSchema;
 use utoipa_axum::routes;
 
-use super::Api;
-use super::door::Asker;
-use super::extract::Query;
 use super::listing::exact;
-use super::problem::Problem;
 use super::resources::{Chosen, Within, choose};
-use super::route::{Route, Routes};
 use super::scope::{Scope, is_visible, resource};
+use super::{Api, Caller, Problem, Query, Route, Routes};
 
-/// Of the core group, which every server has.
+/// The events of the core group, which every server has.
 const EVENTS: &str = "events.v1.";
 
 pub(crate) fn routes() -> Routes {
@@ -87,10 +83,10 @@ impl From<resources::Event> for Event {
     }
 }
 
-/// What of a cluster's events, or of an object's, may be seen; the latest first.
+/// The events of a cluster, or of one object, that the caller may see; the latest first.
 pub(crate) async fn events_seen(
     connection: &Connection,
-    asker: &Asker,
+    caller: &Caller,
     about: About<'_>,
     deadline: Deadline,
 ) -> Result<Result<Vec<Event>, Problem>, fleet::Error> {
@@ -101,7 +97,7 @@ pub(crate) async fn events_seen(
     };
     let cluster = connection.cluster();
     let found = connection.find(EVENTS, deadline).await?;
-    let scope = match Scope::list(asker, cluster, &found, namespace, Verb::List) {
+    let scope = match Scope::list(caller, cluster, &found, namespace, Verb::List) {
         Ok(scope) if scope.is_empty() => return Ok(Ok(Vec::new())),
         Ok(scope) => scope,
         Err(refused) => return Ok(Err(refused)),
@@ -111,7 +107,7 @@ pub(crate) async fn events_seen(
     // What happens to a namespace is told in another one.
     let named = |event: &Event| {
         event.object.kind != "namespace"
-            || asker.permissions.may_see_namespace(cluster, &event.object.name)
+            || caller.permissions.may_see_namespace(cluster, &event.object.name)
     };
     Ok(Ok(seen.filter(named).collect()))
 }
@@ -129,13 +125,13 @@ struct Events {
 )]
 async fn events(
     State(api): State<Api>,
-    asker: Asker,
+    caller: Caller,
     Path(cluster): Path<String>,
     Query(asked): Query<Within>,
 ) -> Result<Json<Events>, Problem> {
     let connection = api.fleet.connection(&cluster)?;
     let about = asked.namespace.as_deref().map_or(About::All, About::Namespace);
-    let events = events_seen(&connection, &asker, about, asker.deadline).await??;
+    let events = events_seen(&connection, &caller, about, caller.deadline).await??;
     Ok(Json(Events { events }))
 }
 
@@ -146,18 +142,18 @@ async fn events(
 )]
 async fn events_of_object(
     State(api): State<Api>,
-    asker: Asker,
+    caller: Caller,
     Path((cluster, kind, name)): Path<(String, String, String)>,
     Query(asked): Query<Within>,
 ) -> Result<Json<Events>, Problem> {
     let object = (&*cluster, &*kind, &*name);
     let Chosen { connection, found, target } =
-        choose(&api, &asker, object, asked.namespace.as_deref(), Verb::Get).await?;
+        choose(&api, &caller, object, asked.namespace.as_deref(), Verb::Get).await?;
     let object =
-        resources::get(&connection, &exact(&found), target.namespace(), &name, asker.deadline)
+        resources::get(&connection, &exact(&found), target.namespace(), &name, caller.deadline)
             .await?;
     let about = About::Object(&object);
-    let events = events_seen(&connection, &asker, about, asker.deadline).await??;
+    let events = events_seen(&connection, &caller, about, caller.deadline).await??;
     Ok(Json(Events { events }))
 }
 
@@ -209,19 +205,19 @@ impl From<&Node> for Related {
 )]
 async fn describe(
     State(api): State<Api>,
-    asker: Asker,
+    caller: Caller,
     Path((cluster, kind, name)): Path<(String, String, String)>,
     Query(asked): Query<Within>,
 ) -> Result<Json<Description>, Problem> {
     let object = (&*cluster, &*kind, &*name);
     let Chosen { connection, found, target } =
-        choose(&api, &asker, object, asked.namespace.as_deref(), Verb::Get).await?;
-    let (kind, deadline) = (exact(&found), asker.deadline);
+        choose(&api, &caller, object, asked.namespace.as_deref(), Verb::Get).await?;
+    let (kind, deadline) = (exact(&found), caller.deadline);
     let mut object =
         resources::get(&connection, &kind, target.namespace(), &name, deadline).await?;
     super::listing::tidy(&mut object);
     let (events, tree) = futures::join!(
-        events_seen(&connection, &asker, About::Object(&object), deadline),
+        events_seen(&connection, &caller, About::Object(&object), deadline),
         resources::tree(&connection, &object, deadline),
     );
     let mut problems = Vec::new();
@@ -236,7 +232,7 @@ async fn describe(
         problems.push("not everything around it could be read".to_owned());
     }
     let around = Around::of(&connection, &tree.owners, &tree.owned, deadline).await;
-    let seen = |node: &&Node| around.shows(&asker.permissions, &cluster, node);
+    let seen = |node: &&Node| around.shows(&caller.permissions, &cluster, node);
     let owners = tree.owners.iter().filter(seen).map(Related::from).collect();
     let mut owned = Vec::new();
     each(&tree.owned, &mut |node| owned.extend(Some(node).filter(seen).map(Related::from)));

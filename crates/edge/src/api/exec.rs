@@ -13,13 +13,9 @@ use serde_json::json;
 use utoipa::IntoParams;
 use utoipa_axum::routes;
 
-use super::door::Asker;
-use super::pods::{PODS, Pod};
-use super::problem::Problem;
-use super::rights::Rights;
-use super::route::{Route, Routes};
-use super::socket::{self, Converse, Ended, FromClient, Session, ToClient};
-use super::{Api, sse};
+use super::pods::{PODS, PodRef};
+use super::socket::{self, FromClient, PodSession, Session, SessionEnd, ToClient};
+use super::{Api, Caller, Problem, Rights, Route, Routes, sse};
 
 const STDIN: u8 = 0;
 const STDOUT: u8 = 1;
@@ -33,9 +29,9 @@ pub(crate) fn routes() -> Routes {
 
 #[derive(Debug, Default, PartialEq, Eq, IntoParams)]
 #[into_params(parameter_in = Query)]
-struct Asked {
+struct ExecParams {
     namespace: String,
-    /// Of a pod with several; else the only one.
+    /// Needed for a pod with several containers.
     container: Option<String>,
     /// Given once for each word: `command=ls&command=-l`.
     command: Vec<String>,
@@ -44,7 +40,7 @@ struct Asked {
     stdin: Option<bool>,
 }
 
-impl Asked {
+impl ExecParams {
     /// A word that is repeated is more than a query's usual reader takes.
     fn read(query: Option<&str>) -> Result<Self, Problem> {
         let mut asked = Self::default();
@@ -78,23 +74,23 @@ impl Asked {
 /// A WebSocket of binary frames; the first byte is the channel: 0 stdin (an empty frame ends it),
 /// 1 stdout, 2 stderr, 3 status (`exitCode`, `reason`; the last frame), 4 resize (`width`, `height`).
 #[utoipa::path(
-    get, path = "/clusters/{cluster}/resources/pods/{name}/exec", tag = "pods", params(Asked),
+    get, path = "/clusters/{cluster}/resources/pods/{name}/exec", tag = "pods", params(ExecParams),
     responses((status = 101, description = "It has been started"))
 )]
 async fn run(
     State(api): State<Api>,
-    asker: Asker,
+    caller: Caller,
     Path((cluster, name)): Path<(String, String)>,
     RawQuery(query): RawQuery,
-    upgrade: socket::Asked,
+    upgrade: socket::UpgradeResult,
 ) -> Result<Response, Problem> {
-    let asked = Asked::read(query.as_deref())?;
+    let asked = ExecParams::read(query.as_deref())?;
     let upgrade = socket::asked(upgrade)?;
-    let pod = Pod { cluster: &cluster, namespace: &asked.namespace, name: &name };
-    let connection = pod.connection(&api, &asker, Verb::Exec)?;
-    let place = sse::place(&api, "exec", name.clone(), cluster.clone())?;
+    let pod = PodRef { cluster: &cluster, namespace: &asked.namespace, name: &name };
+    let connection = pod.connection(&api, &caller, Verb::Exec)?;
+    let place = sse::open(&api, "exec", name.clone(), cluster.clone())?;
     let within = (&*cluster, Some(&*asked.namespace));
-    let rights = Rights::to(&api, &asker, within, PODS, Verb::Exec);
+    let rights = Rights::to(&api, &caller, within, PODS, Verb::Exec);
     let command = Command {
         container: asked.container,
         command: asked.command,
@@ -102,10 +98,10 @@ async fn run(
         tty: asked.tty.unwrap_or_default(),
     };
     let (input, output) =
-        exec::exec(&connection, &asked.namespace, &name, &command, asker.deadline).await?;
+        exec::exec(&connection, &asked.namespace, &name, &command, caller.deadline).await?;
     let task = format!("exec in {name} of {cluster}");
     let shell = Shell { input: Some(input), output, exit: None };
-    Ok(socket::open(&api, upgrade, task, (place, rights, asker.deadline), shell))
+    Ok(socket::open(&api, upgrade, task, (place, rights, caller.deadline), shell))
 }
 
 struct Shell {
@@ -115,16 +111,16 @@ struct Shell {
     exit: Option<Exit>,
 }
 
-impl Converse for Shell {
-    async fn converse(&mut self, Session { to, from }: &mut Session) -> Ended {
+impl PodSession for Shell {
+    async fn converse(&mut self, Session { to, from }: &mut Session) -> SessionEnd {
         let Self { input, output, exit } = self;
         tokio::select! {
             ended = tell(output, to, exit) => ended,
-            () = pass_on(from, input) => Ended::Gone,
+            () = pass_on(from, input) => SessionEnd::Gone,
         }
     }
 
-    fn last(&self, ended: &Ended) -> Option<Bytes> {
+    fn last(&self, ended: &SessionEnd) -> Option<Bytes> {
         let (code, reason) = match &self.exit {
             Some(Exit::Code(code)) => (Some(*code), None),
             Some(Exit::Failed(why) | Exit::Lost(why)) => (None, Some(why.as_str())),
@@ -145,29 +141,29 @@ fn frame(channel: u8, bytes: &[u8]) -> Bytes {
     [&[channel], bytes].concat().into()
 }
 
-/// What the command says, to the client.
-async fn tell(output: &mut Output, to: &mut ToClient, exit: &mut Option<Exit>) -> Ended {
+/// Sends the command's output to the client.
+async fn tell(output: &mut Output, to: &mut ToClient, exit: &mut Option<Exit>) -> SessionEnd {
     loop {
         let event = tokio::select! {
             event = output.next() => event,
-            () = to.gone() => return Ended::Gone,
+            () = to.gone() => return SessionEnd::Gone,
         };
         let frame = match event {
             Some(Event::Stdout(bytes)) => frame(STDOUT, &bytes),
             Some(Event::Stderr(bytes)) => frame(STDERR, &bytes),
             Some(Event::Exit(how)) => {
                 *exit = Some(how);
-                return Ended::Done;
+                return SessionEnd::Done;
             }
-            None => return Ended::Done,
+            None => return SessionEnd::Done,
         };
         if to.send(frame).await.is_err() {
-            return Ended::Gone;
+            return SessionEnd::Gone;
         }
     }
 }
 
-/// What the client says, to the command. Returns when the client has gone.
+/// Sends the client's input to the command. Returns when the client has gone.
 async fn pass_on(from: &mut FromClient, input: &mut Option<Input>) {
     while let Some(frame) = from.next().await {
         let Some((&channel, bytes)) = frame.split_first() else { continue };

@@ -1,4 +1,4 @@
-//! What a request brings: its query and its body. What cannot be read is a problem that says why.
+//! Extractors for a request's query and body. One that cannot be read is a problem that says why.
 
 use axum::body::Bytes;
 use axum::extract::{FromRequest, FromRequestParts, Request};
@@ -6,7 +6,7 @@ use http::StatusCode;
 use http::request::Parts;
 use serde::de::DeserializeOwned;
 
-use super::problem::{Code, Problem};
+use super::{ErrorCode, Problem};
 
 /// A query string.
 #[derive(Debug)]
@@ -50,7 +50,7 @@ pub(crate) async fn whole<S: Send + Sync>(request: Request, state: &S) -> Result
 
 pub(crate) fn too_large() -> Problem {
     let detail = "the body is larger than this route takes; send less at once";
-    Problem::new(Code::TooLarge, detail)
+    Problem::new(ErrorCode::TooLarge, detail)
 }
 
 pub(crate) fn ended_early() -> Problem {

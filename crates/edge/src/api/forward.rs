@@ -19,18 +19,13 @@ use tokio::sync::watch;
 use utoipa::{IntoParams, ToSchema};
 use utoipa_axum::routes;
 
-use super::door::Asker;
-use super::extract::Query;
-use super::pods::{PODS, Pod};
-use super::problem::Problem;
+use super::pods::{PODS, PodRef};
 use super::resources::choose;
-use super::rights::Rights;
-use super::route::{Route, Routes};
 use super::scope::permit;
-use super::socket::{self, Converse, Ended, FromClient, Session, ToClient};
-use super::{Api, sse};
+use super::socket::{self, FromClient, PodSession, Session, SessionEnd, ToClient};
+use super::{Api, Caller, Problem, Query, Rights, Route, Routes, sse};
 
-/// What one frame holds at most.
+/// The most bytes of one frame.
 const FRAME: usize = 32 << 10;
 const LINGER: Duration = Duration::from_secs(10);
 /// For the kubelet to hear that a client has closed, after all that it has sent.
@@ -44,12 +39,12 @@ pub(crate) fn routes() -> Routes {
 
 #[derive(Debug, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
-struct Meant {
+struct ForwardTargetParams {
     namespace: String,
     /// A number or a name; of a Service, its own.
     port: String,
     /// As the header `Request-Timeout`.
-    #[expect(dead_code, reason = "read by the door")]
+    #[expect(dead_code, reason = "read by the pipeline")]
     timeout: Option<String>,
 }
 
@@ -72,20 +67,20 @@ struct ForwardTarget {
 /// on the object and `forward` on pods.
 #[utoipa::path(
     get, path = "/clusters/{cluster}/resources/{kind}/{name}/forward-target", tag = "pods",
-    params(Meant),
+    params(ForwardTargetParams),
     responses((status = 200, description = "The pod and its port", body = ForwardTarget))
 )]
 async fn forward_target(
     State(api): State<Api>,
-    asker: Asker,
+    caller: Caller,
     Path((cluster, kind, name)): Path<(String, String, String)>,
-    Query(asked): Query<Meant>,
+    Query(asked): Query<ForwardTargetParams>,
 ) -> Result<Json<ForwardTarget>, Problem> {
     let (object, namespace) = ((&*cluster, &*kind, &*name), Some(&*asked.namespace));
-    let chosen = choose(&api, &asker, object, namespace, Verb::Get).await?;
-    permit(&asker, &cluster, (namespace, PODS, &name), Verb::Forward)?;
+    let chosen = choose(&api, &caller, object, namespace, Verb::Get).await?;
+    permit(&caller, &cluster, (namespace, PODS, &name), Verb::Forward)?;
     let (connection, target) = (&chosen.connection, &chosen.target);
-    let found = backend::backend(connection, target, &asked.port, asker.deadline).await?;
+    let found = backend::backend(connection, target, &asked.port, caller.deadline).await?;
     Ok(Json(ForwardTarget {
         namespace: asked.namespace,
         pod: found.pod,
@@ -96,12 +91,12 @@ async fn forward_target(
 
 #[derive(Debug, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
-struct Asked {
+struct ForwardParams {
     namespace: String,
     #[param(value_type = u16, minimum = 1)]
     port: std::num::NonZeroU16,
     /// As the header `Request-Timeout`; for opening the connection.
-    #[expect(dead_code, reason = "read by the door")]
+    #[expect(dead_code, reason = "read by the pipeline")]
     timeout: Option<String>,
 }
 
@@ -110,45 +105,46 @@ struct Asked {
 /// A WebSocket of raw bytes, one for each connection; an empty frame says that its sender writes no
 /// more. What went wrong is the reason of the closing frame.
 #[utoipa::path(
-    get, path = "/clusters/{cluster}/resources/pods/{name}/forward", tag = "pods", params(Asked),
+    get, path = "/clusters/{cluster}/resources/pods/{name}/forward", tag = "pods", params(ForwardParams),
     responses((status = 101, description = "It is connected"))
 )]
 async fn forward(
     State(api): State<Api>,
-    asker: Asker,
+    caller: Caller,
     Path((cluster, name)): Path<(String, String)>,
-    Query(asked): Query<Asked>,
-    upgrade: socket::Asked,
+    Query(asked): Query<ForwardParams>,
+    upgrade: socket::UpgradeResult,
 ) -> Result<Response, Problem> {
     let upgrade = socket::asked(upgrade)?;
-    let pod = Pod { cluster: &cluster, namespace: &asked.namespace, name: &name };
-    let connection = pod.connection(&api, &asker, Verb::Forward)?;
-    let place = sse::place(&api, "forward", name.clone(), cluster.clone())?;
+    let pod = PodRef { cluster: &cluster, namespace: &asked.namespace, name: &name };
+    let connection = pod.connection(&api, &caller, Verb::Forward)?;
+    let place = sse::open(&api, "forward", name.clone(), cluster.clone())?;
     let within = (&*cluster, Some(&*asked.namespace));
-    let rights = Rights::to(&api, &asker, within, PODS, Verb::Forward);
+    let rights = Rights::to(&api, &caller, within, PODS, Verb::Forward);
     let port = asked.port.get();
-    let port = forward::forward(&connection, &asked.namespace, &name, port, asker.deadline).await?;
+    let port =
+        forward::forward(&connection, &asked.namespace, &name, port, caller.deadline).await?;
     let task = format!("forward to {name} of {cluster}");
-    Ok(socket::open(&api, upgrade, task, (place, rights, asker.deadline), Tunnel(port)))
+    Ok(socket::open(&api, upgrade, task, (place, rights, caller.deadline), Tunnel(port)))
 }
 
 struct Tunnel(Forward);
 
-impl Converse for Tunnel {
-    async fn converse(&mut self, Session { to, from }: &mut Session) -> Ended {
+impl PodSession for Tunnel {
+    async fn converse(&mut self, Session { to, from }: &mut Session) -> SessionEnd {
         let (reading, writing) = tokio::io::split(&mut self.0);
         let (finished, is_finished) = watch::channel(false);
         let ended = tokio::select! {
             ended = tell(reading, to, is_finished) => ended,
             ended = pass_on(from, writing, &finished) => ended,
         };
-        if ended == Ended::Gone {
+        if ended == SessionEnd::Gone {
             let _ = stallproof::Deadline::after(GOODBYE).bound(say_goodbye(&mut self.0)).await;
         }
         ended
     }
 
-    fn last(&self, _ended: &Ended) -> Option<Bytes> {
+    fn last(&self, _ended: &SessionEnd) -> Option<Bytes> {
         None
     }
 }
@@ -162,12 +158,12 @@ async fn say_goodbye(port: &mut Forward) {
     }
 }
 
-/// What the pod sends, to the client.
+/// Sends what comes from the pod to the client.
 async fn tell(
     mut reading: ReadHalf<&mut Forward>,
     to: &mut ToClient,
     mut is_finished: watch::Receiver<bool>,
-) -> Ended {
+) -> SessionEnd {
     let mut buffer = vec![0; FRAME];
     loop {
         let lingering = async {
@@ -178,29 +174,29 @@ async fn tell(
         };
         let read = tokio::select! {
             read = reading.read(&mut buffer) => read,
-            () = to.gone() => return Ended::Gone,
-            () = lingering => return Ended::Done,
+            () = to.gone() => return SessionEnd::Gone,
+            () = lingering => return SessionEnd::Done,
         };
         let count = match read {
             Ok(count) => count,
-            Err(error) => return Ended::Broke(error.to_string()),
+            Err(error) => return SessionEnd::Broke(error.to_string()),
         };
         // Nothing more is an empty frame, as it should be.
         if to.send(Bytes::copy_from_slice(&buffer[..count])).await.is_err() {
-            return Ended::Gone;
+            return SessionEnd::Gone;
         }
         if count == 0 {
-            return Ended::Done;
+            return SessionEnd::Done;
         }
     }
 }
 
-/// What the client sends, to the pod.
+/// Sends what comes from the client to the pod.
 async fn pass_on(
     from: &mut FromClient,
     mut writing: WriteHalf<&mut Forward>,
     finished: &watch::Sender<bool>,
-) -> Ended {
+) -> SessionEnd {
     while let Some(frame) = from.next().await {
         if *finished.borrow() {
             continue;
@@ -214,8 +210,8 @@ async fn pass_on(
             writing.flush().await
         };
         if let Err(error) = written.await {
-            return Ended::Broke(error.to_string());
+            return SessionEnd::Broke(error.to_string());
         }
     }
-    Ended::Gone
+    SessionEnd::Gone
 }

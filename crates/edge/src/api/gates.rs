@@ -1,4 +1,4 @@
-//! A gate for each cluster, one for what needs none, one for what asks many.
+//! One gate for each cluster, one for requests that need no cluster, one for requests that ask many.
 //!
 //! Requests that wait for a cluster that does not answer fill that cluster's gate and are refused
 //! with a time to come back; they take no place from anybody else.
@@ -12,15 +12,15 @@ use prometheus_client::registry::Registry;
 use stallproof::gate::{GateConfig, GateStatus, Shedding};
 use stallproof::{Gate, MemoryGuard, Pressure, Snapshot};
 
-/// Which door a request goes through.
+/// Which gate a request waits at.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Door<'a> {
+pub(crate) enum RouteGate<'a> {
     /// For those who have not said who they are: they take no place from those who have.
-    Strangers,
+    Anonymous,
     /// Answered from what this process has.
     Local,
     /// Asks many clusters at once; waits for the slowest.
-    Across,
+    FanOut,
     /// Asks one.
     Cluster(&'a str),
 }
@@ -30,9 +30,9 @@ pub struct Gates(Arc<Inner>);
 
 #[derive(Debug)]
 struct Inner {
-    strangers: Gate,
+    anonymous: Gate,
     local: Gate,
-    across: Gate,
+    fan_out: Gate,
     /// Written when a cluster is first asked and when clusters go; read by every request.
     clusters: Snapshot<stallproof::Map<String, Gate>>,
     /// Written by the memory guard, read when a gate is made.
@@ -42,15 +42,15 @@ struct Inner {
 impl Gates {
     pub fn new() -> Self {
         Self(Arc::new(Inner {
-            strangers: Gate::new(GateConfig::new("strangers")),
+            anonymous: Gate::new(GateConfig::new("strangers")),
             local: Gate::new(GateConfig::new("local")),
-            across: Gate::new(GateConfig::new("across")),
+            fan_out: Gate::new(GateConfig::new("across")),
             clusters: Snapshot::new(stallproof::Map::new()),
             shedding: Snapshot::new(Shedding::None),
         }))
     }
 
-    /// Lets memory pressure refuse what can wait, at every door.
+    /// Lets memory pressure refuse what can wait, at every gate.
     pub fn heed(&self, memory: &MemoryGuard) {
         let gates = self.clone();
         memory.on_change(move |pressure| gates.shed(pressure));
@@ -64,22 +64,22 @@ impl Gates {
         };
         // First the word, then those who hear it: a gate made in between takes the word.
         self.0.shedding.publish(shedding);
-        self.0.strangers.shed(shedding);
+        self.0.anonymous.shed(shedding);
         self.0.local.shed(shedding);
-        self.0.across.shed(shedding);
+        self.0.fan_out.shed(shedding);
         for gate in self.0.clusters.load().values() {
             gate.shed(shedding);
         }
     }
 
-    /// The gate of a door. `Door::Cluster` is asked only for clusters there are, so that a stranger's
-    /// guesses make none.
-    pub(crate) fn at(&self, door: Door<'_>) -> Gate {
-        match door {
-            Door::Strangers => self.0.strangers.clone(),
-            Door::Local => self.0.local.clone(),
-            Door::Across => self.0.across.clone(),
-            Door::Cluster(name) => {
+    /// The gate of a route. `RouteGate::Cluster` is asked for only of clusters that exist, so that a
+    /// stranger's guesses make no gates.
+    pub(crate) fn at(&self, route: RouteGate<'_>) -> Gate {
+        match route {
+            RouteGate::Anonymous => self.0.anonymous.clone(),
+            RouteGate::Local => self.0.local.clone(),
+            RouteGate::FanOut => self.0.fan_out.clone(),
+            RouteGate::Cluster(name) => {
                 let found = self.0.clusters.read(|gates| gates.get(name).cloned());
                 found.unwrap_or_else(|| self.make(name))
             }
@@ -110,9 +110,9 @@ impl Gates {
     }
 
     pub fn register(&self, registry: &mut Registry) {
-        self.0.strangers.register(registry);
+        self.0.anonymous.register(registry);
         self.0.local.register(registry);
-        self.0.across.register(registry);
+        self.0.fan_out.register(registry);
         registry.register_collector(Box::new(self.clone()));
     }
 }
@@ -164,7 +164,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_full_cluster_takes_no_place_from_another() {
         let gates = Gates::new();
-        let dead = gates.at(Door::Cluster("dead"));
+        let dead = gates.at(RouteGate::Cluster("dead"));
         let mut held = Vec::new();
         while let Ok(permit) =
             dead.admit(Priority::Normal, Deadline::after(Duration::from_millis(1))).await
@@ -172,22 +172,29 @@ mod tests {
             held.push(permit);
         }
         assert!(!held.is_empty());
-        assert!(gates.at(Door::Cluster("dead")).admit(Priority::Normal, soon()).await.is_err());
-        assert!(gates.at(Door::Cluster("well")).admit(Priority::Normal, soon()).await.is_ok());
-        assert!(gates.at(Door::Local).admit(Priority::Normal, soon()).await.is_ok());
+        assert!(
+            gates.at(RouteGate::Cluster("dead")).admit(Priority::Normal, soon()).await.is_err()
+        );
+        assert!(gates.at(RouteGate::Cluster("well")).admit(Priority::Normal, soon()).await.is_ok());
+        assert!(gates.at(RouteGate::Local).admit(Priority::Normal, soon()).await.is_ok());
     }
 
     #[tokio::test(start_paused = true)]
     async fn pressure_is_heeded_at_every_door_also_those_made_later() {
         let gates = Gates::new();
-        gates.at(Door::Cluster("old"));
+        gates.at(RouteGate::Cluster("old"));
         gates.shed(Pressure::Shedding);
-        for door in [Door::Local, Door::Across, Door::Cluster("old"), Door::Cluster("new")] {
-            let refused = gates.at(door).admit(Priority::Low, soon()).await.unwrap_err();
-            assert_eq!(refused.reason, Reason::Shed, "{door:?}");
+        for route in [
+            RouteGate::Local,
+            RouteGate::FanOut,
+            RouteGate::Cluster("old"),
+            RouteGate::Cluster("new"),
+        ] {
+            let refused = gates.at(route).admit(Priority::Low, soon()).await.unwrap_err();
+            assert_eq!(refused.reason, Reason::Shed, "{route:?}");
         }
         gates.shed(Pressure::Normal);
-        assert!(gates.at(Door::Cluster("new")).admit(Priority::Low, soon()).await.is_ok());
+        assert!(gates.at(RouteGate::Cluster("new")).admit(Priority::Low, soon()).await.is_ok());
     }
 
     #[tokio::test(start_paused = true)]
@@ -195,8 +202,9 @@ mod tests {
         let gates = Gates::new();
         let mut registry = Registry::default();
         gates.register(&mut registry);
-        gates.at(Door::Cluster("idle"));
-        let _held = gates.at(Door::Cluster("busy")).admit(Priority::Normal, soon()).await.unwrap();
+        gates.at(RouteGate::Cluster("idle"));
+        let _held =
+            gates.at(RouteGate::Cluster("busy")).admit(Priority::Normal, soon()).await.unwrap();
         let mut said = String::new();
         prometheus_client::encoding::text::encode(&mut said, &registry).unwrap();
         assert!(said.contains("api_cluster_in_flight{cluster=\"busy\"} 1\n"), "{said}");
@@ -207,8 +215,8 @@ mod tests {
     #[test]
     fn a_cluster_that_is_gone_leaves_no_gate() {
         let gates = Gates::new();
-        gates.at(Door::Cluster("a"));
-        gates.at(Door::Cluster("b"));
+        gates.at(RouteGate::Cluster("a"));
+        gates.at(RouteGate::Cluster("b"));
         gates.retain(|name| name == "b");
         assert_eq!(gates.0.clusters.load().keys().collect::<Vec<_>>(), ["b"]);
     }

@@ -1,4 +1,4 @@
-//! What this process is doing.
+//! The operations in flight in this process.
 
 use access::Verb;
 use axum::Json;
@@ -8,11 +8,7 @@ use stallproof::ledger::Filter;
 use utoipa::{IntoParams, ToSchema};
 use utoipa_axum::routes;
 
-use super::Api;
-use super::door::Asker;
-use super::extract::Query;
-use super::problem::Problem;
-use super::route::{Route, Routes};
+use super::{Api, Caller, Problem, Query, Route, Routes};
 
 /// The resource in the cluster `-`.
 const INFLIGHT: &str = "inflight.fairlead.dev";
@@ -23,7 +19,7 @@ pub(crate) fn routes() -> Routes {
 
 #[derive(Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
-struct Asked {
+struct InflightParams {
     /// Such as `rest`.
     kind: Option<String>,
     /// A cluster, mostly.
@@ -41,15 +37,15 @@ struct Inflight {
 
 /// What is in flight, oldest first
 #[utoipa::path(
-    get, path = "/inflight", tag = "about", params(Asked),
+    get, path = "/inflight", tag = "about", params(InflightParams),
     responses((status = 200, description = "Oldest first", body = Inflight))
 )]
 async fn inflight(
     State(api): State<Api>,
-    asker: Asker,
-    Query(Asked { kind, tenant, limit }): Query<Asked>,
+    caller: Caller,
+    Query(InflightParams { kind, tenant, limit }): Query<InflightParams>,
 ) -> Result<Json<Inflight>, Problem> {
-    asker.may_in_fleet(INFLIGHT, Verb::List)?;
+    caller.may_in_fleet(INFLIGHT, Verb::List)?;
     let limit = limit.unwrap_or_else(|| Filter::default().limit);
     Ok(Json(Inflight { operations: api.ledger.in_flight(&Filter { kind, tenant, limit }) }))
 }

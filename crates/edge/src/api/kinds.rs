@@ -9,15 +9,12 @@ use serde::Serialize;
 use utoipa::ToSchema;
 use utoipa_axum::routes;
 
-use super::Api;
-use super::door::Asker;
-use super::problem::Problem;
-use super::route::{Route, Routes};
+use super::{Api, Caller, Problem, Route, Routes};
 
 pub(crate) fn routes() -> Routes {
     Routes::default()
         .with(Route::list(), routes!(kinds))
-        .with(Route::write(Verb::Update, CLUSTERS).here(), routes!(reset_kinds))
+        .with(Route::write(Verb::Update, CLUSTERS).local(), routes!(reset_kinds))
 }
 
 #[derive(Serialize, ToSchema)]
@@ -75,10 +72,10 @@ struct Kinds {
 )]
 async fn kinds(
     State(api): State<Api>,
-    asker: Asker,
+    caller: Caller,
     Path(cluster): Path<String>,
 ) -> Result<Json<Kinds>, Problem> {
-    let found = api.fleet.connection(&cluster)?.kinds(asker.deadline).await?;
+    let found = api.fleet.connection(&cluster)?.kinds(caller.deadline).await?;
     let kinds = found.kinds.into_iter().map(Kind::from).collect();
     Ok(Json(Kinds { kinds, failed: found.failed.into_iter().map(Failed::from).collect() }))
 }
@@ -90,10 +87,10 @@ async fn kinds(
 )]
 async fn reset_kinds(
     State(api): State<Api>,
-    asker: Asker,
+    caller: Caller,
     Path(cluster): Path<String>,
 ) -> Result<StatusCode, Problem> {
-    asker.may_in_fleet(CLUSTERS, Verb::Update)?;
+    caller.may_in_fleet(CLUSTERS, Verb::Update)?;
     api.fleet.connection(&cluster)?.discovery().reset_all();
     Ok(StatusCode::NO_CONTENT)
 }

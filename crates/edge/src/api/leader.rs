@@ -1,8 +1,8 @@
-//! What only the leader has (what agents report), asked of any replica: the others ask the leader on
-//! behalf of who asks them, or at least say where it is.
+//! Reads that only the leader can answer (what agents report), from any replica: the others ask the
+//! leader on behalf of the caller, or at least say where it is.
 //!
 //! ```text
-//! client ──► follower's door (who is it?) ──► pass ──► leader's door (a replica says who it is) ──► handler
+//! client ──► follower's pipeline (who is it?) ──► pass ──► leader's pipeline (a replica says who it is) ──► handler
 //! ```
 //!
 //! Contract:
@@ -20,8 +20,6 @@ use axum::body::Body;
 use axum::extract::Request;
 use axum::response::Response;
 use bytes::Bytes;
-use guard::admission::Certificates;
-use guard::agents::Authority;
 use http::{HeaderMap, HeaderValue, Method, Uri, header};
 use http_body_util::{BodyExt, Empty, Limited};
 use hyper::body::Incoming;
@@ -29,14 +27,14 @@ use hyper::client::conn::http1;
 use hyper_util::rt::TokioIo;
 use jiff::Timestamp;
 use objects::Leadership;
+use pki::Certificates;
+use pki::agents::Authority;
 use rustls::pki_types::ServerName;
 use stallproof::{Deadline, Snapshot, Tasks};
 use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 
-use super::Api;
-use super::problem::{Code, Problem};
-use super::route::BASE;
+use super::{Api, BASE, ErrorCode, Problem};
 use crate::tls;
 
 /// The header with the pass.
@@ -64,23 +62,23 @@ pub struct LeaderRoute {
 /// How another replica is asked: the leader at the address that it gave itself, others at their pods'.
 #[derive(Clone, Debug)]
 pub struct LeaderReach {
-    /// Of the API, the same on every replica.
+    /// The API's port, the same on every replica.
     pub port: u16,
-    /// What its certificate is for.
+    /// The name in the replicas' certificate.
     pub name: String,
     pub certificates: Certificates,
-    /// Whose key passes are made with.
+    /// The authority whose key seals passes.
     pub authority: Authority,
 }
 
 /// Another replica.
 #[derive(Debug, PartialEq, Eq)]
-struct Replica {
+struct LeaseHolder {
     name: String,
     address: Option<IpAddr>,
 }
 
-impl Replica {
+impl LeaseHolder {
     /// `NAME`, or `NAME@ADDRESS`.
     fn parse(holder: &str) -> Self {
         let split = holder.rsplit_once('@');
@@ -91,7 +89,7 @@ impl Replica {
     }
 }
 
-impl std::fmt::Display for Replica {
+impl std::fmt::Display for LeaseHolder {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self.address {
             Some(address) => write!(f, "{} ({address})", self.name),
@@ -101,9 +99,9 @@ impl std::fmt::Display for Replica {
 }
 
 impl LeaderRoute {
-    fn other(&self) -> Option<Replica> {
+    fn other(&self) -> Option<LeaseHolder> {
         self.leadership.read(|leadership| match leadership {
-            Leadership::Other(holder) => Some(Replica::parse(holder)),
+            Leadership::Other(holder) => Some(LeaseHolder::parse(holder)),
             Leadership::Unknown | Leadership::Us(_) => None,
         })
     }
@@ -122,17 +120,21 @@ pub(crate) fn not_here(api: &Api, what: &str) -> Problem {
              known at the moment: ask again"
         ),
     };
-    Problem::new(Code::NotReady, detail).come_back(SOON)
+    Problem::new(ErrorCode::NotReady, detail).come_back(SOON)
 }
 
-/// Whom a request with a pass is for; none of what no replica made.
+/// The user whom a request with a pass is for; none if no replica made the pass.
 pub(crate) fn passed(api: &Api, request: &Request) -> Option<Who> {
     let reach = api.leader.as_ref()?.reach.as_ref()?;
     let pass = request.headers().get(PASS)?.to_str().ok()?;
     let (until, rest) = pass.split_once('.')?;
     let (seal, user) = rest.split_once('.')?;
-    let text =
-        Text { until: until.parse().ok()?, user, method: request.method(), uri: request.uri() };
+    let text = PassClaims {
+        until: until.parse().ok()?,
+        user,
+        method: request.method(),
+        uri: request.uri(),
+    };
     let late = Timestamp::from_millisecond(text.until).ok()? < Timestamp::now();
     if late || !reach.authority.is_sealed(text.written().as_bytes(), seal) {
         return None;
@@ -145,8 +147,8 @@ pub(crate) fn has_pass(headers: &HeaderMap) -> bool {
     headers.contains_key(PASS)
 }
 
-/// What a pass is of.
-struct Text<'a> {
+/// What a pass states and seals.
+struct PassClaims<'a> {
     /// Milliseconds since 1970.
     until: i64,
     user: &'a str,
@@ -154,7 +156,7 @@ struct Text<'a> {
     uri: &'a Uri,
 }
 
-impl Text<'_> {
+impl PassClaims<'_> {
     fn written(&self) -> String {
         format!("{} {} {} {}", self.until, self.method, within(self.uri), self.user)
     }
@@ -167,17 +169,17 @@ fn within(uri: &Uri) -> &str {
 }
 
 /// A request as the leader is to be asked it.
-pub(crate) struct Question {
-    other: Replica,
+pub(crate) struct LeaderRequest {
+    other: LeaseHolder,
     address: SocketAddr,
     bundle: String,
     reach: LeaderReach,
     request: http::Request<Empty<Bytes>>,
 }
 
-/// What to ask the leader; none where it is this replica that has to answer, with a refusal if need be.
-pub(crate) fn question(api: &Api, who: &Who, request: &Request) -> Option<Question> {
-    let leads = api.guard.as_ref()?.seat.ingest().is_some();
+/// The request to send to the leader; none where this replica has to answer, with a refusal if need be.
+pub(crate) fn request(api: &Api, who: &Who, request: &Request) -> Option<LeaderRequest> {
+    let leads = api.traffic.as_ref()?.active.ingest().is_some();
     let wants_stream = request.headers().get(header::ACCEPT).is_some_and(|accept| {
         accept.as_bytes().windows(17).any(|part| part.eq_ignore_ascii_case(b"text/event-stream"))
     });
@@ -189,10 +191,10 @@ pub(crate) fn question(api: &Api, who: &Who, request: &Request) -> Option<Questi
     let address = SocketAddr::new(other.address?, reach.port);
     let bundle = reach.certificates.bundle()?;
     let request = reach.request(who, request, address)?;
-    Some(Question { other, address, bundle, reach, request })
+    Some(LeaderRequest { other, address, bundle, reach, request })
 }
 
-impl Question {
+impl LeaderRequest {
     /// The leader's answer, whatever it is.
     pub(crate) async fn ask(self, tasks: &Tasks, deadline: Deadline) -> Result<Response, Problem> {
         let Self { other, address, bundle, reach, request } = self;
@@ -201,15 +203,15 @@ impl Question {
             Ok(Err(why)) => Err(unreachable(&other, &why)),
             Err(_) => {
                 let detail = format!("{other}, which leads, did not answer in time");
-                Err(Problem::new(Code::TooLate, detail))
+                Err(Problem::new(ErrorCode::TooLate, detail))
             }
         }
     }
 }
 
-fn unreachable(other: &Replica, why: &str) -> Problem {
+fn unreachable(other: &LeaseHolder, why: &str) -> Problem {
     let detail = format!("{other}, which leads, cannot be asked: {why}; ask again");
-    Problem::new(Code::NotReady, detail).come_back(SOON)
+    Problem::new(ErrorCode::NotReady, detail).come_back(SOON)
 }
 
 impl LeaderReach {
@@ -235,7 +237,7 @@ impl LeaderReach {
         host: SocketAddr,
     ) -> Option<http::Request<Empty<Bytes>>> {
         let until = (Timestamp::now() + LASTS).as_millisecond();
-        let text = Text { until, user: &who.user, method: &Method::GET, uri };
+        let text = PassClaims { until, user: &who.user, method: &Method::GET, uri };
         let seal = self.authority.seal(text.written().as_bytes())?;
         let pass = HeaderValue::from_str(&format!("{until}.{seal}.{}", who.user)).ok()?;
         let asked = http::Request::get(format!("{BASE}{}", within(uri)));

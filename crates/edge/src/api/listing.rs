@@ -14,11 +14,10 @@ use serde_json::Value;
 use stallproof::Deadline;
 use utoipa::{IntoParams, ToSchema};
 
-use super::door::Asker;
-use super::problem::Problem;
 use super::scope::Scope;
+use super::{Caller, Problem};
 
-/// What is read at once of a list of which only some may be seen.
+/// The page size of a list of which the caller may see some only.
 const PAGE: u32 = 500;
 /// The most that is answered at once: objects of ten kilobytes make this a hundred megabytes.
 const MOST: u32 = 10_000;
@@ -26,7 +25,8 @@ const MOST: u32 = 10_000;
 /// How objects are wanted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, ToSchema)]
 #[serde(rename_all = "lowercase")]
-pub(crate) enum As {
+#[schema(as = As)]
+pub(crate) enum ListForm {
     #[default]
     Object,
     /// As kubectl prints them.
@@ -37,7 +37,7 @@ pub(crate) enum As {
 
 #[derive(Clone, Debug, Default, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
-pub(crate) struct Listed {
+pub(crate) struct ListParams {
     /// All namespaces when none is named; of no matter to kinds that have none.
     pub(crate) namespace: Option<String>,
     /// A label selector: `app=web,tier!=cache`.
@@ -51,13 +51,13 @@ pub(crate) struct Listed {
     pub(crate) more: Option<String>,
     /// Objects unless said.
     #[serde(default, rename = "as")]
-    pub(crate) form: As,
+    pub(crate) form: ListForm,
     /// As the header `Request-Timeout`.
-    #[expect(dead_code, reason = "read by the door")]
+    #[expect(dead_code, reason = "read by the pipeline")]
     pub(crate) timeout: Option<String>,
 }
 
-impl Listed {
+impl ListParams {
     pub(crate) fn query(&self, found: &Found) -> ListQuery {
         ListQuery {
             kind: exact(found),
@@ -71,12 +71,12 @@ impl Listed {
 
     pub(crate) fn scope(
         &self,
-        asker: &Asker,
+        caller: &Caller,
         cluster: &str,
         found: &Found,
         verb: Verb,
     ) -> Result<Scope, Problem> {
-        Scope::list(asker, cluster, found, self.namespace.as_deref(), verb)
+        Scope::list(caller, cluster, found, self.namespace.as_deref(), verb)
     }
 }
 
@@ -179,7 +179,7 @@ impl From<resources::Row> for Row {
     }
 }
 
-/// What of a list of objects may be seen.
+/// The objects of a list that the caller may see.
 pub(crate) async fn objects(
     connection: &Connection,
     scope: &Scope,
@@ -191,33 +191,33 @@ pub(crate) async fn objects(
     Ok(page)
 }
 
-/// Nobody reads them, and they are often most of an object.
+/// Removes the managed fields: nobody reads them, and they are often most of an object.
 pub(crate) fn tidy(object: &mut DynamicObject) {
     object.metadata.managed_fields = None;
 }
 
-/// What of a table may be seen, in the width that is wanted.
+/// The rows of a table that the caller may see, with the columns that they want.
 pub(crate) async fn table(
     connection: &Connection,
     scope: &Scope,
     query: &ListQuery,
-    form: As,
+    form: ListForm,
     deadline: Deadline,
 ) -> Result<resources::Table, Error> {
     let (columns, page) = seen::<resources::Row>(connection, scope, query, deadline).await?;
     let Page { items: rows, continue_token, remaining } = page;
     let mut table = resources::Table { columns, rows, continue_token, remaining };
-    Width::of(&table.columns, form).narrow(&mut table);
+    ColumnChoice::of(&table.columns, form).narrow(&mut table);
     Ok(table)
 }
 
 /// Which columns of a table are wanted.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Width(Vec<bool>);
+pub(crate) struct ColumnChoice(Vec<bool>);
 
-impl Width {
-    pub(crate) fn of(columns: &[resources::Column], form: As) -> Self {
-        let shown = |column: &resources::Column| form != As::Table || column.priority == 0;
+impl ColumnChoice {
+    pub(crate) fn of(columns: &[resources::Column], form: ListForm) -> Self {
+        let shown = |column: &resources::Column| form != ListForm::Table || column.priority == 0;
         Self(columns.iter().map(shown).collect())
     }
 
@@ -238,7 +238,7 @@ fn keep<T>(all: &mut Vec<T>, shown: &[bool]) {
 
 type Columns = Vec<resources::Column>;
 
-/// What a list has one of.
+/// An element of a list: an object, or a row of a table.
 pub(crate) trait Item: Sized + Send {
     /// A page of all there is.
     fn read(
@@ -295,7 +295,7 @@ fn place(namespace: Option<&str>, name: Option<&str>) -> String {
     format!("{}/{}", namespace.unwrap_or_default(), name.unwrap_or_default())
 }
 
-/// What of a list may be seen, a page of it.
+/// A page of the elements that the caller may see.
 async fn seen<T: Item>(
     connection: &Connection,
     scope: &Scope,
@@ -305,7 +305,7 @@ async fn seen<T: Item>(
     if scope.is_whole() {
         return T::read(connection, query, deadline).await;
     }
-    let (mut shown, mut columns) = (Shown::<T>::new(scope, query), Columns::new());
+    let (mut shown, mut columns) = (VisiblePage::<T>::new(scope, query), Columns::new());
     if scope.is_empty() {
         return Ok((columns, shown.page));
     }
@@ -329,7 +329,7 @@ async fn seen<T: Item>(
 }
 
 /// A page of what may be seen, as it fills.
-struct Shown<'a, T> {
+struct VisiblePage<'a, T> {
     scope: &'a Scope,
     /// The last that was shown before.
     after: Option<&'a str>,
@@ -337,7 +337,7 @@ struct Shown<'a, T> {
     page: Page<T>,
 }
 
-impl<'a, T: Item> Shown<'a, T> {
+impl<'a, T: Item> VisiblePage<'a, T> {
     fn new(scope: &'a Scope, query: &'a ListQuery) -> Self {
         let most = query.limit.filter(|limit| *limit > 0).unwrap_or(MOST) as usize;
         let page = Page { items: Vec::new(), continue_token: None, remaining: None };

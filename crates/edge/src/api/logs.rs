@@ -15,13 +15,9 @@ use serde::{Deserialize, Serialize};
 use utoipa::IntoParams;
 use utoipa_axum::routes;
 
-use super::door::Asker;
-use super::extract::Query;
-use super::pods::{PODS, Pod};
-use super::problem::Problem;
-use super::rights::{LOST, Rights};
-use super::route::{Route, Routes};
-use super::{Api, sse};
+use super::pods::{PODS, PodRef};
+use super::rights::LOST;
+use super::{Api, Caller, Problem, Query, Rights, Route, Routes, sse};
 
 pub(crate) fn routes() -> Routes {
     Routes::default().with(Route::list(), routes!(log))
@@ -29,14 +25,14 @@ pub(crate) fn routes() -> Routes {
 
 #[derive(Debug, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
-struct Asked {
+struct LogParams {
     namespace: String,
-    /// Of a pod with several; else the only one.
+    /// Needed for a pod with several containers.
     container: Option<String>,
     /// Go on with what comes.
     #[serde(default)]
     follow: bool,
-    /// Of the container before the one that runs now.
+    /// Read the log of the container before the one that runs now.
     #[serde(default)]
     previous: bool,
     /// Begin this many lines before the end.
@@ -47,7 +43,7 @@ struct Asked {
     #[serde(default)]
     timestamps: bool,
     /// As the header `Request-Timeout`; for opening the log.
-    #[expect(dead_code, reason = "read by the door")]
+    #[expect(dead_code, reason = "read by the pipeline")]
     timeout: Option<String>,
 }
 
@@ -67,16 +63,16 @@ struct Line<'a> {
 /// As text, which breaks off if the log does; with `Accept: text/event-stream`, an event `line` for
 /// each, then `end` with the `reason` (empty when there is no more).
 #[utoipa::path(
-    get, path = "/clusters/{cluster}/resources/pods/{name}/log", tag = "pods", params(Asked),
+    get, path = "/clusters/{cluster}/resources/pods/{name}/log", tag = "pods", params(LogParams),
     responses((status = 200, description = "The log", content(
         (String = "text/plain"), (String = "text/event-stream")
     )))
 )]
 async fn log(
     State(api): State<Api>,
-    asker: Asker,
+    caller: Caller,
     Path((cluster, name)): Path<(String, String)>,
-    Query(asked): Query<Asked>,
+    Query(asked): Query<LogParams>,
     headers: HeaderMap,
 ) -> Result<Response, Problem> {
     let what = What {
@@ -87,21 +83,21 @@ async fn log(
         since_seconds: asked.since.as_deref().map(seconds).transpose()?,
         timestamps: asked.timestamps,
     };
-    let pod = Pod { cluster: &cluster, namespace: &asked.namespace, name: &name };
-    let connection = pod.connection(&api, &asker, Verb::Log)?;
-    let place = sse::place(&api, "log", name.clone(), cluster.clone())?;
+    let pod = PodRef { cluster: &cluster, namespace: &asked.namespace, name: &name };
+    let connection = pod.connection(&api, &caller, Verb::Log)?;
+    let place = sse::open(&api, "log", name.clone(), cluster.clone())?;
     let within = (&*cluster, Some(&*asked.namespace));
-    let rights = Rights::to(&api, &asker, within, PODS, Verb::Log);
+    let rights = Rights::to(&api, &caller, within, PODS, Verb::Log);
     let whose = Whose::Pod(name.clone());
-    let entries = logs::logs(&connection, &asked.namespace, whose, &what, asker.deadline).await?;
+    let entries = logs::logs(&connection, &asked.namespace, whose, &what, caller.deadline).await?;
     if sse::wanted(&headers) {
         let events = entries.map(move |entry| event(&entry, asked.container.as_deref()));
-        return Ok(sse::answer(&api, place, rights.guard_events(events)));
+        return Ok(sse::respond(&api, place, rights.guard_events(events)));
     }
     let pieces = entries.filter_map(|entry| std::future::ready(text(entry)));
     let stopping = || Err(io::Error::other(sse::STOPPING));
     let pieces = rights.guard(pieces, || Err(io::Error::other(LOST)));
-    let body = Body::from_stream(sse::placed(&api, place, pieces, stopping));
+    let body = Body::from_stream(sse::until_stopped(&api, place, pieces, stopping));
     Ok(([(header::CONTENT_TYPE, "text/plain; charset=utf-8")], body).into_response())
 }
 

@@ -12,11 +12,7 @@ use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
 use utoipa_axum::routes;
 
-use super::Api;
-use super::door::Asker;
-use super::extract::{Body, Query};
-use super::problem::Problem;
-use super::route::{Route, Routes};
+use super::{Api, Body, Caller, Problem, Query, Route, Routes};
 
 /// The resource in the cluster `-`.
 const MESHES: &str = "clustermeshes.fairlead.dev";
@@ -75,9 +71,9 @@ struct Meshes {
     get, path = "/meshes", tag = "meshes",
     responses((status = 200, description = "By namespace and name", body = Meshes))
 )]
-async fn meshes(State(api): State<Api>, asker: Asker) -> Result<Json<Meshes>, Problem> {
-    asker.may_in_fleet(MESHES, Verb::List)?;
-    let all = api.meshes.list(asker.deadline).await.map_err(|error| Problem::from(&error))?;
+async fn meshes(State(api): State<Api>, caller: Caller) -> Result<Json<Meshes>, Problem> {
+    caller.may_in_fleet(MESHES, Verb::List)?;
+    let all = api.meshes.list(caller.deadline).await.map_err(|error| Problem::from(&error))?;
     Ok(Json(Meshes { meshes: all.into_iter().map(Mesh::from).collect() }))
 }
 
@@ -88,21 +84,21 @@ async fn meshes(State(api): State<Api>, asker: Asker) -> Result<Json<Meshes>, Pr
 )]
 async fn mesh(
     State(api): State<Api>,
-    asker: Asker,
+    caller: Caller,
     Path((namespace, name)): Path<(String, String)>,
 ) -> Result<Json<Mesh>, Problem> {
-    asker.may_in_fleet(MESHES, Verb::Get)?;
-    Ok(Json(found(&api, &asker, &namespace, &name).await?.into()))
+    caller.may_in_fleet(MESHES, Verb::Get)?;
+    Ok(Json(found(&api, &caller, &namespace, &name).await?.into()))
 }
 
 async fn found(
     api: &Api,
-    asker: &Asker,
+    caller: &Caller,
     namespace: &str,
     name: &str,
 ) -> Result<ClusterMesh, Problem> {
     let id = Id::namespaced(namespace, name);
-    api.meshes.get(&id, asker.deadline).await.map_err(|error| Problem::from(&error))
+    api.meshes.get(&id, caller.deadline).await.map_err(|error| Problem::from(&error))
 }
 
 #[derive(Deserialize, ToSchema)]
@@ -120,13 +116,13 @@ struct PutMesh {
 )]
 async fn put_mesh(
     State(api): State<Api>,
-    asker: Asker,
+    caller: Caller,
     Path((namespace, name)): Path<(String, String)>,
     Body(PutMesh { spec }): Body<PutMesh>,
 ) -> Result<Json<Mesh>, Problem> {
-    asker.may_in_fleet(MESHES, Verb::Update)?;
+    caller.may_in_fleet(MESHES, Verb::Update)?;
     let id = Id::namespaced(namespace, name);
-    let put = api.meshes.put(&id, spec, asker.deadline).await;
+    let put = api.meshes.put(&id, spec, caller.deadline).await;
     Ok(Json(put.map_err(|error| Problem::from(&error))?.into()))
 }
 
@@ -143,11 +139,11 @@ struct Removal {
 )]
 async fn delete_mesh(
     State(api): State<Api>,
-    asker: Asker,
+    caller: Caller,
     Path((namespace, name)): Path<(String, String)>,
 ) -> Result<Json<Removal>, Problem> {
-    asker.may_in_fleet(MESHES, Verb::Delete)?;
-    let deleted = api.meshes.delete(&Id::namespaced(namespace, name), asker.deadline).await;
+    caller.may_in_fleet(MESHES, Verb::Delete)?;
+    let deleted = api.meshes.delete(&Id::namespaced(namespace, name), caller.deadline).await;
     let deleted = deleted.map_err(|error| Problem::from(&error))?;
     Ok(Json(Removal { gone: deleted == Deletion::Gone }))
 }
@@ -177,12 +173,12 @@ struct Checked {
 )]
 async fn check(
     State(api): State<Api>,
-    asker: Asker,
+    caller: Caller,
     Path((namespace, name)): Path<(String, String)>,
     Query(Ends { from, to }): Query<Ends>,
 ) -> Result<Json<Checked>, Problem> {
-    asker.may_in_fleet(MESHES, Verb::Get)?;
-    let mesh = found(&api, &asker, &namespace, &name).await?;
+    caller.may_in_fleet(MESHES, Verb::Get)?;
+    let mesh = found(&api, &caller, &namespace, &name).await?;
     let checked = mesh::check(&mesh, &from, &to).map_err(Problem::invalid)?;
     let reaches = checked.reaches();
     Ok(Json(Checked { from, to, reaches, reasons: checked.reasons }))
@@ -202,13 +198,13 @@ struct Forget {
 )]
 async fn forget(
     State(api): State<Api>,
-    asker: Asker,
+    caller: Caller,
     Path((namespace, name)): Path<(String, String)>,
     Body(Forget { cluster }): Body<Forget>,
 ) -> Result<StatusCode, Problem> {
-    asker.may_in_fleet(MESHES, Verb::Update)?;
+    caller.may_in_fleet(MESHES, Verb::Update)?;
     let id = Id::namespaced(namespace, name);
-    match api.meshes.forget(&id, &cluster, asker.deadline).await {
+    match api.meshes.forget(&id, &cluster, caller.deadline).await {
         Ok(()) => Ok(StatusCode::NO_CONTENT),
         Err(ForgetError::NotLeaving(why)) => Err(Problem::invalid(why)),
         Err(ForgetError::Store(error)) => Err(Problem::from(&error)),

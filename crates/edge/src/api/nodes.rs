@@ -13,14 +13,9 @@ use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 use utoipa_axum::routes;
 
-use super::door::Asker;
-use super::extract::Body;
 use super::listing::exact;
-use super::problem::{Code, Problem};
 use super::resources::{Chosen, choose};
-use super::rights::Rights;
-use super::route::{Route, Routes};
-use super::{Api, sse};
+use super::{Api, Body, Caller, ErrorCode, Problem, Rights, Route, Routes, sse};
 
 const NODES: &str = "nodes";
 
@@ -44,11 +39,11 @@ struct Node {
 )]
 async fn cordon(
     State(api): State<Api>,
-    asker: Asker,
+    caller: Caller,
     Path((cluster, name)): Path<(String, String)>,
 ) -> Result<Json<Node>, Problem> {
-    let chosen = choose(&api, &asker, (&cluster, NODES, &name), None, Verb::Cordon).await?;
-    nodes::cordon(&chosen.connection, &name, asker.deadline).await?;
+    let chosen = choose(&api, &caller, (&cluster, NODES, &name), None, Verb::Cordon).await?;
+    nodes::cordon(&chosen.connection, &name, caller.deadline).await?;
     Ok(Json(Node { name, unschedulable: true }))
 }
 
@@ -59,11 +54,11 @@ async fn cordon(
 )]
 async fn uncordon(
     State(api): State<Api>,
-    asker: Asker,
+    caller: Caller,
     Path((cluster, name)): Path<(String, String)>,
 ) -> Result<Json<Node>, Problem> {
-    let chosen = choose(&api, &asker, (&cluster, NODES, &name), None, Verb::Cordon).await?;
-    nodes::uncordon(&chosen.connection, &name, asker.deadline).await?;
+    let chosen = choose(&api, &caller, (&cluster, NODES, &name), None, Verb::Cordon).await?;
+    nodes::uncordon(&chosen.connection, &name, caller.deadline).await?;
     Ok(Json(Node { name, unschedulable: false }))
 }
 
@@ -130,26 +125,26 @@ struct Left {
 )]
 async fn drain(
     State(api): State<Api>,
-    asker: Asker,
+    caller: Caller,
     Path((cluster, name)): Path<(String, String)>,
     headers: HeaderMap,
     Body(asked): Body<Draining>,
 ) -> Result<Response, Problem> {
     let Chosen { connection, found, .. } =
-        choose(&api, &asker, (&cluster, NODES, &name), None, Verb::Drain).await?;
+        choose(&api, &caller, (&cluster, NODES, &name), None, Verb::Drain).await?;
     // One that is not there is answered as such, not as a drain that failed.
-    resources::get(&connection, &exact(&found), None, &name, asker.deadline).await?;
+    resources::get(&connection, &exact(&found), None, &name, caller.deadline).await?;
     let allow = Allow {
         daemon_sets: asked.ignore_daemon_sets,
         unmanaged: asked.force,
         empty_dir: asked.delete_empty_dir_data,
         grace_seconds: asked.grace_period,
     };
-    // Time to tell the end before the door calls it late.
+    // Time to tell the end before the pipeline calls it late.
     let deadline =
-        stallproof::Deadline::at(asker.deadline.instant() - asker.deadline.remaining() / 20);
+        stallproof::Deadline::at(caller.deadline.instant() - caller.deadline.remaining() / 20);
     let progress = nodes::drain(&connection, &name, allow, deadline).boxed();
-    let permissions = asker.permissions.clone();
+    let permissions = caller.permissions.clone();
     let seen = {
         let cluster = cluster.clone();
         move |namespace: &str| permissions.may_see_namespace(&cluster, namespace)
@@ -162,8 +157,8 @@ async fn drain(
         }
         return Ok(Json(tally.end()?).into_response());
     }
-    let place = sse::place(&api, "drain", name, cluster.clone())?;
-    let rights = Rights::to(&api, &asker, (&cluster, None), NODES, Verb::Drain);
+    let place = sse::open(&api, "drain", name, cluster.clone())?;
+    let rights = Rights::to(&api, &caller, (&cluster, None), NODES, Verb::Drain);
     let state = Some((progress, Tally::new(seen)));
     let events = stream::unfold(state, |state| async move {
         let (mut progress, mut tally) = state?;
@@ -178,7 +173,7 @@ async fn drain(
             }
         }
     });
-    Ok(sse::answer(&api, place, rights.guard_events(events)))
+    Ok(sse::respond(&api, place, rights.guard_events(events)))
 }
 
 fn done(end: Result<Drained, Problem>) -> Event {
@@ -188,7 +183,7 @@ fn done(end: Result<Drained, Problem>) -> Event {
     }
 }
 
-/// What a drain has come to. A pod in a namespace that may not be seen has no name here.
+/// The result of a drain. A pod in a namespace that the caller may not see has no name here.
 struct Tally<S> {
     seen: S,
     drained: Drained,
@@ -255,9 +250,9 @@ impl<S: Fn(&str) -> bool> Tally<S> {
             Some(Ok(())) => {}
             Some(Err(why)) => {
                 let cordoned = if self.drained.cordoned { "; the node is cordoned" } else { "" };
-                return Err(Problem::new(Code::Refused, format!("{why}{cordoned}")));
+                return Err(Problem::new(ErrorCode::Refused, format!("{why}{cordoned}")));
             }
-            None => return Err(Problem::new(Code::Internal, "the drain broke off")),
+            None => return Err(Problem::new(ErrorCode::Internal, "the drain broke off")),
         }
         self.drained.drained = self.drained.left.is_empty() && self.hidden == 0;
         if self.hidden > 0 {

@@ -15,9 +15,9 @@ use utoipa::openapi::{
 use utoipa::{PartialSchema, ToSchema};
 use utoipa_axum::routes;
 
-use super::door::COOKIE;
+use super::pipeline::COOKIE;
 use super::problem::ProblemBody;
-use super::route::{Route, Routes};
+use super::{Route, Routes};
 
 pub(crate) fn routes() -> Routes {
     Routes::default().with(Route::open(), routes!(openapi))
@@ -63,7 +63,7 @@ pub(crate) fn text(routes: &Routes) -> String {
     text
 }
 
-/// What holds of every operation is said of each, here.
+/// Adds to each operation what holds of all of them.
 fn complete(operation: &mut Operation) {
     let problem =
         ContentBuilder::new().schema(Some(Ref::from_schema_name(ProblemBody::name()))).build();

@@ -6,9 +6,8 @@ use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use http::{HeaderName, HeaderValue, Method, Uri, header};
 
-use super::door::RequestId;
-use super::problem::{Code, Problem};
-use super::route::BASE;
+use super::pipeline::RequestId;
+use super::{BASE, ErrorCode, Problem};
 use crate::same_site::is_local;
 
 const SAFE: [(HeaderName, &str); 4] = [
@@ -31,7 +30,7 @@ pub(crate) async fn outside(
     let response = if loopback && !is_local(request.headers()) {
         let why =
             "this listener answers only to localhost; ask for it by 127.0.0.1, [::1] or localhost";
-        Problem::new(Code::Forbidden, why).into_response()
+        Problem::new(ErrorCode::Forbidden, why).into_response()
     } else {
         next.run(request).await
     };
@@ -49,7 +48,7 @@ pub(crate) async fn outside(
 pub(crate) async fn no_such_route(uri: Uri) -> Problem {
     let path = uri.path();
     Problem::new(
-        Code::NotFound,
+        ErrorCode::NotFound,
         format!("there is nothing at {path}; {BASE}/openapi.json lists what there is"),
     )
 }

@@ -1,4 +1,4 @@
-//! What a browser is shown: that this is it, and the link that logs in. No scripts.
+//! The pages for a browser: a greeting, and the link that logs in. They have no scripts.
 
 use axum::extract::State;
 use axum::response::{IntoResponse, Response};
@@ -6,10 +6,8 @@ use http::{HeaderValue, Method, StatusCode, header};
 use serde::Deserialize;
 use utoipa_axum::routes;
 
-use super::Api;
-use super::door::{self, From};
-use super::extract::Query;
-use super::route::{Route, Routes};
+use super::pipeline::{self, ClientAddress};
+use super::{Api, Query, Route, Routes};
 
 pub(crate) fn routes() -> Routes {
     Routes::default().with(Route::open(), routes!(index)).with(Route::open(), routes!(login))
@@ -45,7 +43,7 @@ struct Link {
 #[utoipa::path(get, path = "/login")]
 async fn login(
     State(api): State<Api>,
-    From(from): From,
+    ClientAddress(from): ClientAddress,
     method: Method,
     Query(Link { code }): Query<Link>,
 ) -> Response {
@@ -56,7 +54,7 @@ async fn login(
         Some(Ok(session)) => {
             tracing::info!(user = %session.user, %from, "logged in by link");
             let mut response = (StatusCode::SEE_OTHER, [(header::LOCATION, "/")]).into_response();
-            let cookie = door::set_cookie(Some(&session.cookie), api.secure);
+            let cookie = pipeline::set_cookie(Some(&session.cookie), api.secure);
             if let Ok(cookie) = HeaderValue::from_str(&cookie) {
                 response.headers_mut().insert(header::SET_COOKIE, cookie);
             }

@@ -1,7 +1,5 @@
-//! Problems: every refusal of the API, from one table (RFC 9457).
-//!
-//! A code is a different thing to do next; its status and title come from the table, the sentence
-//! from whoever refused.
+//! `Problem`: every refusal of the API, as RFC 9457 has it. Its status and title come from the table of
+//! [`ErrorCode`], its sentence from whoever refuses.
 
 use std::time::Duration;
 
@@ -12,65 +10,12 @@ use axum::response::{IntoResponse, Response};
 use http::{HeaderValue, StatusCode, header};
 use serde::Serialize;
 
-/// The table: code, status, title.
-macro_rules! codes {
-    ($($(#[$when:meta])* $code:ident = $text:literal, $status:ident, $title:literal;)*) => {
-        /// What went wrong, for programs.
-        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-        pub enum Code { $($(#[$when])* $code),* }
+use crate::error_code::{ErrorCode, retry_after_seconds};
 
-        impl Code {
-            pub const ALL: &[Self] = &[$(Self::$code),*];
-
-            pub fn text(self) -> &'static str {
-                match self { $(Self::$code => $text),* }
-            }
-
-            pub fn status(self) -> StatusCode {
-                match self { $(Self::$code => StatusCode::$status),* }
-            }
-
-            pub fn title(self) -> &'static str {
-                match self { $(Self::$code => $title),* }
-            }
-        }
-    };
-}
-
-codes! {
-    /// The input cannot be; the detail says what to change.
-    Invalid = "invalid", BAD_REQUEST, "The request cannot be understood";
-    Unauthenticated = "unauthenticated", UNAUTHORIZED, "Who are you?";
-    Forbidden = "forbidden", FORBIDDEN, "Not allowed";
-    /// A cookie came without the token that proves whose page sent it.
-    Csrf = "csrf", FORBIDDEN, "The request does not prove where it comes from";
-    /// Or one that the asker may not see.
-    NoSuchCluster = "no-such-cluster", NOT_FOUND, "No such cluster";
-    NoSuchKind = "no-such-kind", NOT_FOUND, "No such kind";
-    NotFound = "not-found", NOT_FOUND, "Not there";
-    Exists = "exists", CONFLICT, "Already there";
-    /// Changed by somebody else, or owned by another field manager.
-    Conflict = "conflict", CONFLICT, "Changed by somebody else";
-    /// The cluster's API server said no; the status is its own.
-    Refused = "refused", BAD_GATEWAY, "The cluster refused";
-    TooLarge = "too-large", PAYLOAD_TOO_LARGE, "Too large";
-    /// This caller, or this cluster's share, has had enough for now.
-    SlowDown = "slow-down", TOO_MANY_REQUESTS, "Too many requests";
-    Internal = "internal", INTERNAL_SERVER_ERROR, "Our fault";
-    Unreachable = "unreachable", BAD_GATEWAY, "The cluster cannot be reached";
-    /// More has come than can be answered in time.
-    Overloaded = "overloaded", SERVICE_UNAVAILABLE, "Overloaded";
-    /// The cluster, or the store, is known and not usable now.
-    NotReady = "not-ready", SERVICE_UNAVAILABLE, "Not ready";
-    /// Nothing was done, because it could not have been recorded.
-    Audit = "audit", SERVICE_UNAVAILABLE, "The audit cannot be written";
-    TooLate = "too-late", GATEWAY_TIMEOUT, "No answer in time";
-}
-
-/// A refusal on its way out.
+/// A refusal of the API.
 #[derive(Clone, Debug)]
 pub struct Problem {
-    pub code: Code,
+    pub code: ErrorCode,
     status: StatusCode,
     detail: String,
     cluster: Option<String>,
@@ -104,7 +49,7 @@ pub struct ProblemBody {
 }
 
 impl Problem {
-    pub fn new(code: Code, detail: impl Into<String>) -> Self {
+    pub fn new(code: ErrorCode, detail: impl Into<String>) -> Self {
         Self {
             code,
             status: code.status(),
@@ -116,18 +61,18 @@ impl Problem {
     }
 
     pub fn invalid(detail: impl Into<String>) -> Self {
-        Self::new(Code::Invalid, detail)
+        Self::new(ErrorCode::Invalid, detail)
     }
 
-    /// The same words whether it is not there or may not be seen.
+    /// The same words for a cluster that does not exist and for one that the caller may not see.
     pub fn no_such_cluster(name: &str) -> Self {
         Self::new(
-            Code::NoSuchCluster,
+            ErrorCode::NoSuchCluster,
             format!("there is no cluster {name}; `fairlead clusters list` shows those there are"),
         )
     }
 
-    /// A route that is there, asked in a way that it does not know.
+    /// The refusal of a method that a path does not take.
     pub(crate) fn not_allowed(detail: String) -> Self {
         let status = StatusCode::METHOD_NOT_ALLOWED;
         Self { status, ..Self::invalid(detail) }
@@ -186,11 +131,9 @@ impl IntoResponse for Problem {
         headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/problem+json"));
         headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
         if let Some(after) = self.retry_after {
-            // Rounded up: a client that comes back on the dot should find room.
-            let seconds = after.as_secs() + u64::from(after.subsec_nanos() > 0);
-            headers.insert(header::RETRY_AFTER, HeaderValue::from(seconds.max(1)));
+            headers.insert(header::RETRY_AFTER, retry_after_seconds(after).into());
         }
-        if self.code == Code::Unauthenticated {
+        if self.code == ErrorCode::Unauthenticated {
             headers.insert(header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
         }
         response.extensions_mut().insert(self);
@@ -205,37 +148,43 @@ impl From<fleet::Error> for Problem {
         match error {
             Error::NoSuchCluster { cluster } => Self::no_such_cluster(&cluster),
             Error::NotReady { cluster, retry_after, .. } => {
-                let problem = Self::new(Code::NotReady, detail).of_cluster(cluster);
-                retry_after
-                    .map_or_else(|| problem.clone(), |after| problem.clone().come_back(after))
+                Self { retry_after, ..Self::new(ErrorCode::NotReady, detail).of_cluster(cluster) }
             }
             Error::Busy { cluster, retry_after, .. } => {
-                Self::new(Code::SlowDown, detail).of_cluster(cluster).come_back(retry_after)
+                Self::new(ErrorCode::SlowDown, detail).of_cluster(cluster).come_back(retry_after)
             }
-            Error::TooLate { cluster, .. } => Self::new(Code::TooLate, detail).of_cluster(cluster),
+            Error::TooLate { cluster, .. } => {
+                Self::new(ErrorCode::TooLate, detail).of_cluster(cluster)
+            }
             Error::Unreachable { cluster, .. } => {
-                Self::new(Code::Unreachable, detail).of_cluster(cluster)
+                Self::new(ErrorCode::Unreachable, detail).of_cluster(cluster)
             }
             Error::NoSuchKind { cluster, .. } => {
-                Self::new(Code::NoSuchKind, detail).of_cluster(cluster)
+                Self::new(ErrorCode::NoSuchKind, detail).of_cluster(cluster)
             }
             Error::Refused { cluster, status } => {
                 let mut problem = Self::new(refused(&status), detail).of_cluster(cluster);
                 problem.status = StatusCode::from_u16(status.code).unwrap_or(problem.status);
                 // Of what is not there nothing more is said: what may not be seen is answered in
                 // the same words, and has nothing more to say.
-                if problem.code != Code::NotFound {
+                if problem.code != ErrorCode::NotFound {
                     problem.cause = serde_json::to_value(&status).ok();
                 }
                 problem
             }
             Error::Store(error) => (&*error).into(),
-            Error::Taken { .. } => Self::new(Code::Exists, detail),
+            Error::Taken { .. } => Self::new(ErrorCode::Exists, detail),
             Error::NotToldYet { retry_after } => {
-                Self::new(Code::NotReady, detail).come_back(retry_after)
+                Self::new(ErrorCode::NotReady, detail).come_back(retry_after)
             }
             Error::Invalid(_) => Self::invalid(detail),
         }
+    }
+}
+
+impl From<objects::Error> for Problem {
+    fn from(error: objects::Error) -> Self {
+        (&error).into()
     }
 }
 
@@ -244,16 +193,16 @@ impl From<&objects::Error> for Problem {
         use objects::Error;
         let detail = stallproof::sentence(error);
         match error {
-            Error::Exists { .. } => Self::new(Code::Exists, detail),
-            Error::NotFound { .. } => Self::new(Code::NotFound, detail),
-            Error::Conflict { .. } => Self::new(Code::Conflict, detail),
+            Error::Exists { .. } => Self::new(ErrorCode::Exists, detail),
+            Error::NotFound { .. } => Self::new(ErrorCode::NotFound, detail),
+            Error::Conflict { .. } => Self::new(ErrorCode::Conflict, detail),
             Error::Invalid { .. } => Self::invalid(detail),
             Error::Busy { retry_after } => {
-                Self::new(Code::SlowDown, detail).come_back(*retry_after)
+                Self::new(ErrorCode::SlowDown, detail).come_back(*retry_after)
             }
-            Error::TooLate { .. } => Self::new(Code::TooLate, detail),
-            Error::Forbidden { .. } => Self::new(Code::Refused, detail),
-            Error::Unavailable { .. } => Self::new(Code::NotReady, detail),
+            Error::TooLate { .. } => Self::new(ErrorCode::TooLate, detail),
+            Error::Forbidden { .. } => Self::new(ErrorCode::Refused, detail),
+            Error::Unavailable { .. } => Self::new(ErrorCode::NotReady, detail),
         }
     }
 }
@@ -261,9 +210,9 @@ impl From<&objects::Error> for Problem {
 impl From<Unauthenticated> for Problem {
     fn from(error: Unauthenticated) -> Self {
         match error {
-            Unauthenticated::Unknown => Self::new(Code::Unauthenticated, error.to_string()),
+            Unauthenticated::Unknown => Self::new(ErrorCode::Unauthenticated, error.to_string()),
             Unauthenticated::NotReady { retry_after } => {
-                Self::new(Code::NotReady, error.to_string()).come_back(retry_after)
+                Self::new(ErrorCode::NotReady, error.to_string()).come_back(retry_after)
             }
         }
     }
@@ -273,13 +222,15 @@ impl From<LoginError> for Problem {
     fn from(error: LoginError) -> Self {
         let detail = error.to_string();
         match error {
-            LoginError::Wrong | LoginError::BadCode => Self::new(Code::Unauthenticated, detail),
-            LoginError::ByToken => Self::new(Code::Forbidden, detail),
+            LoginError::Wrong | LoginError::BadCode => {
+                Self::new(ErrorCode::Unauthenticated, detail)
+            }
+            LoginError::ByToken => Self::new(ErrorCode::Forbidden, detail),
             LoginError::Limited { retry_after } => {
-                Self::new(Code::SlowDown, detail).come_back(retry_after)
+                Self::new(ErrorCode::SlowDown, detail).come_back(retry_after)
             }
             LoginError::NotReady { retry_after } => {
-                Self::new(Code::NotReady, detail).come_back(retry_after)
+                Self::new(ErrorCode::NotReady, detail).come_back(retry_after)
             }
             LoginError::NoVerdict(none) => none.into(),
         }
@@ -291,9 +242,9 @@ impl From<NoVerdict> for Problem {
         let detail = error.to_string();
         match error {
             NoVerdict::Busy { retry_after } => {
-                Self::new(Code::SlowDown, detail).come_back(retry_after)
+                Self::new(ErrorCode::SlowDown, detail).come_back(retry_after)
             }
-            NoVerdict::TooLate => Self::new(Code::TooLate, detail),
+            NoVerdict::TooLate => Self::new(ErrorCode::TooLate, detail),
         }
     }
 }
@@ -304,7 +255,7 @@ impl From<AdministrationError> for Problem {
         let detail = error.to_string();
         match error {
             Error::NotAllowed { .. } | Error::Guarded(_) | Error::WrongPassword => {
-                Self::new(Code::Forbidden, detail)
+                Self::new(ErrorCode::Forbidden, detail)
             }
             Error::Inactive => Unauthenticated::Unknown.into(),
             Error::WeakPassword(_) => Self::invalid(detail),
@@ -317,7 +268,7 @@ impl From<AdministrationError> for Problem {
 
 impl From<AuditError> for Problem {
     fn from(error: AuditError) -> Self {
-        let problem = Self::new(Code::Audit, stallproof::sentence(&error));
+        let problem = Self::new(ErrorCode::Audit, stallproof::sentence(&error));
         match error {
             AuditError::Busy { retry_after } | AuditError::Unavailable { retry_after, .. } => {
                 problem.come_back(retry_after)
@@ -327,14 +278,14 @@ impl From<AuditError> for Problem {
     }
 }
 
-/// What a program does next is the same whoever says it.
-fn refused(status: &kube::core::Status) -> Code {
+/// The code of an API server's refusal: a program does the same next, whoever refuses.
+fn refused(status: &kube::core::Status) -> ErrorCode {
     match (status.code, status.reason.as_str()) {
-        (404, _) => Code::NotFound,
-        (409, "AlreadyExists") => Code::Exists,
-        (409, _) => Code::Conflict,
-        (400 | 422, _) => Code::Invalid,
-        _ => Code::Refused,
+        (404, _) => ErrorCode::NotFound,
+        (409, "AlreadyExists") => ErrorCode::Exists,
+        (409, _) => ErrorCode::Conflict,
+        (400 | 422, _) => ErrorCode::Invalid,
+        _ => ErrorCode::Refused,
     }
 }
 

@@ -1,5 +1,5 @@
-//! What every replica has a part of (the audits), asked of any one of them: it asks the others on behalf
-//! of who asks it, and answers with all parts together.
+//! Reads of which every replica has a part (the audits). The replica that is asked asks the others on
+//! behalf of the caller, and answers with all parts together.
 //!
 //! ```text
 //! client ──► one replica ──┬─► its own part ──────────────────────┬──► all parts, and who is missing
@@ -27,17 +27,16 @@ use serde::{Deserialize, Serialize};
 use stallproof::Deadline;
 use utoipa::ToSchema;
 
-use super::Api;
-use super::door::Asker;
 use super::leader::{LARGEST, LeaderReach, has_pass};
+use super::{Api, Caller};
 
 /// The controller's pods.
 const LABEL: &str = "app.kubernetes.io/name=fairlead-controller";
 /// Nobody runs more controllers; each is one request.
 const MOST: u32 = 64;
-/// For one replica's part, unless who asks has less patience.
+/// The time for one replica's part, unless the caller has less.
 const PATIENCE: Duration = Duration::from_secs(8);
-/// What is left for putting the parts together.
+/// The share of the caller's time that the others have; the rest is for putting the parts together.
 const SHARE: f64 = 0.8;
 
 /// The other replicas: pods in one namespace.
@@ -70,15 +69,15 @@ impl MissingReplica {
     }
 }
 
-/// What the others answered.
+/// The parts that the other replicas answered with.
 #[derive(Debug)]
-pub(crate) struct Parts<T> {
+pub(crate) struct ReplicaParts<T> {
     /// By the name of the replica.
     pub(crate) told: Vec<(String, T)>,
     pub(crate) missing: Vec<MissingReplica>,
 }
 
-impl<T> Default for Parts<T> {
+impl<T> Default for ReplicaParts<T> {
     fn default() -> Self {
         Self { told: Vec::new(), missing: Vec::new() }
     }
@@ -86,7 +85,7 @@ impl<T> Default for Parts<T> {
 
 /// A question to the others.
 #[derive(Debug)]
-pub(crate) struct Question<'a> {
+pub(crate) struct ReplicaQuery<'a> {
     /// Below the API's base.
     pub(crate) path: &'a str,
     pub(crate) query: Vec<(&'static str, String)>,
@@ -114,11 +113,11 @@ pub(crate) async fn not_asked(
 pub(crate) async fn ask<T: DeserializeOwned>(
     api: &Api,
     replicas: &Replicas,
-    asker: &Asker,
-    question: &Question<'_>,
-) -> Parts<T> {
-    let mut parts = Parts::default();
-    let deadline = asker.deadline.within(asker.deadline.remaining().mul_f64(SHARE).min(PATIENCE));
+    caller: &Caller,
+    question: &ReplicaQuery<'_>,
+) -> ReplicaParts<T> {
+    let mut parts = ReplicaParts::default();
+    let deadline = caller.deadline.within(caller.deadline.remaining().mul_f64(SHARE).min(PATIENCE));
     let others = match replicas.others(deadline).await {
         Ok(others) => others,
         Err(why) => {
@@ -127,7 +126,7 @@ pub(crate) async fn ask<T: DeserializeOwned>(
         }
     };
     let asking = others.into_iter().map(|other| async move {
-        let answer = other.ask(api, asker, question, deadline).await;
+        let answer = other.ask(api, caller, question, deadline).await;
         (other, answer)
     });
     for (Replica { name, .. }, answer) in join_all(asking).await {
@@ -147,7 +146,7 @@ struct Replica {
 }
 
 impl Replicas {
-    /// Those that have begun and not ended, by name.
+    /// The other replicas whose pods have begun and not ended, by name.
     async fn others(&self, deadline: Deadline) -> Result<Vec<Replica>, String> {
         let pods = kube::Api::<Pod>::namespaced(self.client.clone(), &self.namespace);
         let params = ListParams::default().labels(LABEL).limit(MOST);
@@ -180,15 +179,15 @@ impl Replica {
     async fn ask<T: DeserializeOwned>(
         &self,
         api: &Api,
-        asker: &Asker,
-        question: &Question<'_>,
+        caller: &Caller,
+        question: &ReplicaQuery<'_>,
         deadline: Deadline,
     ) -> Result<T, String> {
         let reach = api.leader.as_ref().and_then(|leader| leader.reach.as_ref());
         let reach = reach.ok_or(
             "replicas ask each other only with `api.tls: auto` and with certificates for agents",
         )?;
-        let asked = self.answer(reach, api, asker, question, deadline);
+        let asked = self.answer(reach, api, caller, question, deadline);
         let answer = deadline.bound(asked).await;
         let response = answer.map_err(|_| format!("{} did not answer in time", self.address))??;
         let is_good = response.status().is_success();
@@ -197,7 +196,7 @@ impl Replica {
             let read = serde_json::from_slice(&body);
             return read.map_err(|error| format!("its answer is not understood: {error}"));
         }
-        let problem = serde_json::from_slice::<Refusal>(&body);
+        let problem = serde_json::from_slice::<ProblemDetail>(&body);
         Err(problem.map_or_else(|_| "it refused".to_owned(), |problem| problem.detail))
     }
 
@@ -205,15 +204,15 @@ impl Replica {
         &self,
         reach: &LeaderReach,
         api: &Api,
-        asker: &Asker,
-        question: &Question<'_>,
+        caller: &Caller,
+        question: &ReplicaQuery<'_>,
         deadline: Deadline,
     ) -> Result<Response, String> {
         let not_yet = "this replica has no key of the replicas yet; ask again";
         let address = SocketAddr::new(self.address, reach.port);
         let bundle = reach.certificates.bundle().ok_or(not_yet)?;
         let uri = question.uri().map_err(|error| error.to_string())?;
-        let mut request = reach.question(&asker.who, &uri, address).ok_or(not_yet)?;
+        let mut request = reach.question(&caller.who, &uri, address).ok_or(not_yet)?;
         // So that it tells what it found by then.
         let patience = format!("{}ms", deadline.remaining().as_millis().max(1));
         if let Ok(patience) = HeaderValue::from_str(&patience) {
@@ -223,7 +222,7 @@ impl Replica {
     }
 }
 
-impl Question<'_> {
+impl ReplicaQuery<'_> {
     fn uri(&self) -> Result<Uri, http::uri::InvalidUri> {
         let mut query = form_urlencoded::Serializer::new(String::new());
         query.extend_pairs(&self.query);
@@ -231,9 +230,9 @@ impl Question<'_> {
     }
 }
 
-/// What is read of a problem.
+/// The sentence of a problem document.
 #[derive(Deserialize)]
-struct Refusal {
+struct ProblemDetail {
     detail: String,
 }
 

@@ -12,13 +12,9 @@ use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
 use utoipa_axum::routes;
 
-use super::door::Asker;
-use super::extract::{Body, Query};
-use super::listing::{self, As, Listed, Objects, Table, exact, tidy};
-use super::problem::Problem;
-use super::route::{Route, Routes};
+use super::listing::{self, ListForm, ListParams, Objects, Table, exact, tidy};
 use super::scope::{permit, resource};
-use super::{Api, sse, watch};
+use super::{Api, Body, Caller, Problem, Query, Route, Routes, sse, watch};
 
 pub(crate) fn routes() -> Routes {
     Routes::default()
@@ -43,32 +39,32 @@ enum List {
 /// they are watched: `restarted` with all of them, then `applied` and `deleted` with one each, and
 /// `interrupted` (`why`) while the cluster cannot be heard; `end` (`reason`) when one may no longer.
 #[utoipa::path(
-    get, path = "/clusters/{cluster}/resources/{kind}", tag = "resources", params(Listed),
+    get, path = "/clusters/{cluster}/resources/{kind}", tag = "resources", params(ListParams),
     responses((status = 200, description = "A page of objects, or of a table", content(
         (List = "application/json"), (String = "text/event-stream")
     )))
 )]
 async fn list(
     State(api): State<Api>,
-    asker: Asker,
+    caller: Caller,
     Path((cluster, kind)): Path<(String, String)>,
-    Query(asked): Query<Listed>,
+    Query(asked): Query<ListParams>,
     headers: HeaderMap,
 ) -> Result<Response, Problem> {
     let connection = api.fleet.connection(&cluster)?;
-    let found = connection.find(&kind, asker.deadline).await?;
+    let found = connection.find(&kind, caller.deadline).await?;
     if sse::wanted(&headers) {
-        return watch::open(&api, &asker, &cluster, &found, &asked).await;
+        return watch::open(&api, &caller, &cluster, &found, &asked).await;
     }
-    let scope = asked.scope(&asker, &cluster, &found, Verb::List)?;
+    let scope = asked.scope(&caller, &cluster, &found, Verb::List)?;
     let query = asked.query(&found);
     Ok(match asked.form {
-        As::Object => {
-            let page = listing::objects(&connection, &scope, &query, asker.deadline).await?;
+        ListForm::Object => {
+            let page = listing::objects(&connection, &scope, &query, caller.deadline).await?;
             Json(List::Objects(page.into())).into_response()
         }
         form => {
-            let table = listing::table(&connection, &scope, &query, form, asker.deadline).await?;
+            let table = listing::table(&connection, &scope, &query, form, caller.deadline).await?;
             Json(List::Table(table.into())).into_response()
         }
     })
@@ -84,16 +80,16 @@ pub(crate) struct Chosen {
 /// Looks up the kind, then decides.
 pub(crate) async fn choose(
     api: &Api,
-    asker: &Asker,
+    caller: &Caller,
     (cluster, kind, name): (&str, &str, &str),
     namespace: Option<&str>,
     verb: Verb,
 ) -> Result<Chosen, Problem> {
     let connection = api.fleet.connection(cluster)?;
-    let found = connection.find(kind, asker.deadline).await?;
+    let found = connection.find(kind, caller.deadline).await?;
     let target = Target::new(&found, namespace, name)?;
     let resource = resource(&found.resource);
-    permit(asker, cluster, (target.namespace(), &resource, name), verb)?;
+    permit(caller, cluster, (target.namespace(), &resource, name), verb)?;
     Ok(Chosen { connection, found, target })
 }
 
@@ -103,7 +99,7 @@ pub(crate) struct Within {
     /// Of objects that live in one.
     pub(crate) namespace: Option<String>,
     /// As the header `Request-Timeout`.
-    #[expect(dead_code, reason = "read by the door")]
+    #[expect(dead_code, reason = "read by the pipeline")]
     timeout: Option<String>,
 }
 
@@ -118,16 +114,16 @@ pub(crate) struct Within {
 )]
 async fn get(
     State(api): State<Api>,
-    asker: Asker,
+    caller: Caller,
     Path((cluster, kind, name)): Path<(String, String, String)>,
     Query(asked): Query<Within>,
     headers: HeaderMap,
 ) -> Result<Response, Problem> {
     let object = (&*cluster, &*kind, &*name);
-    let chosen = choose(&api, &asker, object, asked.namespace.as_deref(), Verb::Get).await?;
+    let chosen = choose(&api, &caller, object, asked.namespace.as_deref(), Verb::Get).await?;
     let Chosen { connection, found, target } = &chosen;
     let mut object =
-        resources::get(connection, &exact(found), target.namespace(), &name, asker.deadline)
+        resources::get(connection, &exact(found), target.namespace(), &name, caller.deadline)
             .await?;
     tidy(&mut object);
     if wants_yaml(&headers) {
@@ -157,7 +153,7 @@ struct Deleting {
     /// This very object, not a later one of the same name.
     uid: Option<String>,
     /// As the header `Request-Timeout`.
-    #[expect(dead_code, reason = "read by the door")]
+    #[expect(dead_code, reason = "read by the pipeline")]
     timeout: Option<String>,
 }
 
@@ -231,20 +227,20 @@ impl From<resources::delete::Deleted> for Deleted {
 )]
 async fn delete(
     State(api): State<Api>,
-    asker: Asker,
+    caller: Caller,
     Path((cluster, kind, name)): Path<(String, String, String)>,
     Query(asked): Query<Deleting>,
 ) -> Result<Json<Deleted>, Problem> {
     let (object, namespace) = ((&*cluster, &*kind, &*name), asked.namespace.as_deref());
     let Chosen { connection, target, .. } =
-        choose(&api, &asker, object, namespace, Verb::Delete).await?;
+        choose(&api, &caller, object, namespace, Verb::Delete).await?;
     let how = resources::delete::How {
         propagation: asked.propagation.map(Into::into),
         grace_seconds: asked.grace_period,
         dry_run: asked.dry_run,
         uid: asked.uid,
     };
-    let deleting = resources::delete::delete(&connection, &target, &how, asker.deadline);
+    let deleting = resources::delete::delete(&connection, &target, &how, caller.deadline);
     let (deleted, warnings) = listen(deleting).await;
     Ok(Json(Deleted { warnings, ..deleted?.into() }))
 }
@@ -272,15 +268,15 @@ struct Scaled {
 )]
 async fn scale(
     State(api): State<Api>,
-    asker: Asker,
+    caller: Caller,
     Path((cluster, kind, name)): Path<(String, String, String)>,
     Query(asked): Query<Within>,
     Body(Scaling { replicas }): Body<Scaling>,
 ) -> Result<Json<Scaled>, Problem> {
     let (object, namespace) = ((&*cluster, &*kind, &*name), asked.namespace.as_deref());
     let Chosen { connection, target, .. } =
-        choose(&api, &asker, object, namespace, Verb::Scale).await?;
-    let scaling = resources::scale::scale(&connection, &target, replicas, asker.deadline);
+        choose(&api, &caller, object, namespace, Verb::Scale).await?;
+    let scaling = resources::scale::scale(&connection, &target, replicas, caller.deadline);
     let (scaled, warnings) = listen(scaling).await;
     let scaled = scaled?;
     Ok(Json(Scaled { replicas: scaled.after, was: scaled.before, warnings }))
@@ -304,14 +300,14 @@ struct Restarted {
 )]
 async fn restart(
     State(api): State<Api>,
-    asker: Asker,
+    caller: Caller,
     Path((cluster, kind, name)): Path<(String, String, String)>,
     Query(asked): Query<Within>,
 ) -> Result<Json<Restarted>, Problem> {
     let (object, namespace) = ((&*cluster, &*kind, &*name), asked.namespace.as_deref());
     let Chosen { connection, target, .. } =
-        choose(&api, &asker, object, namespace, Verb::Restart).await?;
-    let restarting = resources::restart::restart(&connection, &target, asker.deadline);
+        choose(&api, &caller, object, namespace, Verb::Restart).await?;
+    let restarting = resources::restart::restart(&connection, &target, caller.deadline);
     let (restarted, warnings) = listen(restarting).await;
     Ok(Json(Restarted { restarted_at: restarted?.restarted_at.to_string(), warnings }))
 }

@@ -11,13 +11,11 @@ use axum::response::sse::Event;
 use futures::{Stream, StreamExt, stream};
 use tokio::time::{Interval, MissedTickBehavior, interval};
 
-use super::Api;
-use super::door::Asker;
-use super::sse;
+use super::{Api, Caller, sse};
 
 const LOOK: Duration = Duration::from_secs(2);
 
-/// What is said to whoever loses them.
+/// The reason that a stream ends with when its reader loses the right to it.
 pub(crate) const LOST: &str = "your permissions have changed; open it again if you still may";
 
 type Still = dyn Fn(&Arc<Permissions>) -> bool + Send + Sync;
@@ -30,28 +28,28 @@ pub(crate) struct Rights {
 }
 
 impl Rights {
-    /// Held as long as `still` says so of what somebody may do.
+    /// Rights that are held as long as `still` says so of the caller's permissions.
     pub(crate) fn new(
         api: &Api,
-        asker: &Asker,
+        caller: &Caller,
         still: impl Fn(&Arc<Permissions>) -> bool + Send + Sync + 'static,
     ) -> Self {
         let mut look = interval(LOOK);
         look.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        let (access, who) = (api.access.clone(), asker.who.clone());
+        let (access, who) = (api.access.clone(), caller.who.clone());
         Self { access, who, still: Box::new(still), look }
     }
 
-    /// Held as long as this one thing may be done.
+    /// Rights that are held as long as the caller may do this one thing.
     pub(crate) fn to(
         api: &Api,
-        asker: &Asker,
+        caller: &Caller,
         (cluster, namespace): (&str, Option<&str>),
         resource: &'static str,
         verb: Verb,
     ) -> Self {
         let (cluster, namespace) = (cluster.to_owned(), namespace.map(ToOwned::to_owned));
-        Self::new(api, asker, move |permissions| {
+        Self::new(api, caller, move |permissions| {
             let namespace = namespace.as_deref();
             let ask = Ask { cluster: &cluster, namespace, resource, verb };
             access::decide(permissions, &ask).is_allowed()

@@ -9,11 +9,7 @@ use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 use utoipa_axum::routes;
 
-use super::Api;
-use super::door::Asker;
-use super::extract::Body;
-use super::problem::{Code, Problem};
-use super::route::{Route, Routes};
+use super::{Api, Body, Caller, ErrorCode, Problem, Route, Routes};
 
 pub(crate) fn routes() -> Routes {
     Routes::default()
@@ -81,8 +77,8 @@ struct Roles {
     get, path = "/roles", tag = "access",
     responses((status = 200, description = "By name", body = Roles))
 )]
-async fn roles(State(api): State<Api>, asker: Asker) -> Result<Json<Roles>, Problem> {
-    let roles = api.access.administer(&asker.who).roles()?;
+async fn roles(State(api): State<Api>, caller: Caller) -> Result<Json<Roles>, Problem> {
+    let roles = api.access.administer(&caller.who).roles()?;
     Ok(Json(Roles { roles: roles.into_iter().map(Role::from).collect() }))
 }
 
@@ -119,12 +115,12 @@ struct CreateRole {
 )]
 async fn create_role(
     State(api): State<Api>,
-    asker: Asker,
+    caller: Caller,
     Body(CreateRole { name, allow, deny }): Body<CreateRole>,
 ) -> Result<(StatusCode, Json<Role>), Problem> {
-    let administration = api.access.administer(&asker.who);
-    administration.create_role(&name, Rules { allow, deny }.into(), asker.deadline).await?;
-    Ok((StatusCode::CREATED, Json(shown(&api, &asker, &name)?)))
+    let administration = api.access.administer(&caller.who);
+    administration.create_role(&name, Rules { allow, deny }.into(), caller.deadline).await?;
+    Ok((StatusCode::CREATED, Json(shown(&api, &caller, &name)?)))
 }
 
 /// Make a role, or make it what is said here
@@ -134,19 +130,19 @@ async fn create_role(
 )]
 async fn put_role(
     State(api): State<Api>,
-    asker: Asker,
+    caller: Caller,
     Path(name): Path<String>,
     Body(rules): Body<Rules>,
 ) -> Result<Json<Role>, Problem> {
-    let administration = api.access.administer(&asker.who);
+    let administration = api.access.administer(&caller.who);
     let rules = AccessRoleSpec::from(rules);
     let known = administration.roles()?.iter().any(|role| role.name == name);
     if known {
-        administration.update_role(&name, rules, asker.deadline).await?;
+        administration.update_role(&name, rules, caller.deadline).await?;
     } else {
-        administration.create_role(&name, rules, asker.deadline).await?;
+        administration.create_role(&name, rules, caller.deadline).await?;
     }
-    Ok(Json(shown(&api, &asker, &name)?))
+    Ok(Json(shown(&api, &caller, &name)?))
 }
 
 /// Remove a role that nobody has
@@ -156,20 +152,20 @@ async fn put_role(
 )]
 async fn delete_role(
     State(api): State<Api>,
-    asker: Asker,
+    caller: Caller,
     Path(name): Path<String>,
 ) -> Result<StatusCode, Problem> {
-    api.access.administer(&asker.who).delete_role(&name, asker.deadline).await?;
+    api.access.administer(&caller.who).delete_role(&name, caller.deadline).await?;
     Ok(StatusCode::NO_CONTENT)
 }
 
-fn shown(api: &Api, asker: &Asker, name: &str) -> Result<Role, Problem> {
-    let roles = api.access.administer(&asker.who).roles()?;
+fn shown(api: &Api, caller: &Caller, name: &str) -> Result<Role, Problem> {
+    let roles = api.access.administer(&caller.who).roles()?;
     let role = roles.into_iter().find(|role| role.name == name);
     // Written, and not told yet by our own watch.
     role.map(Role::from).ok_or_else(|| {
         Problem::new(
-            Code::NotReady,
+            ErrorCode::NotReady,
             format!("the role {name} is written, and not in force here yet"),
         )
     })

@@ -1,5 +1,5 @@
-//! Routes, each with how it is treated. A route can be declared in no other way, so that none is
-//! without a door.
+//! Routes, each with how it is treated. A route can be declared in no other way, so that every request
+//! passes the pipeline.
 
 use std::time::Duration;
 
@@ -13,19 +13,19 @@ use utoipa::openapi::OpenApi;
 use utoipa_axum::router::{OpenApiRouter, UtoipaMethodRouter, UtoipaMethodRouterExt};
 
 use super::Api;
-use super::door::{self, Passage};
-use super::gates::Door;
+use super::gates::RouteGate;
+use super::pipeline::{self, RouteContext};
 
 /// Where the API is.
 pub(crate) const BASE: &str = "/api/v1";
 
-/// Nobody waits longer for an answer, whatever they ask for.
+/// The longest that a caller may wait for an answer.
 const MOST: Duration = Duration::from_secs(5 * 60);
-/// For what is answered from here or by one short call.
+/// For answers from memory, or by one short call.
 const SHORT: Grant = Grant { unasked: Duration::from_secs(10), most: MOST };
 /// For lists and for what changes something.
 const LONG: Grant = Grant { unasked: Duration::from_secs(30), most: MOST };
-/// Our own documents are a few lines.
+/// The largest of our own documents, which have a few lines.
 const SMALL: usize = 64 << 10;
 
 /// How a route is treated.
@@ -33,20 +33,20 @@ const SMALL: usize = 64 << 10;
 pub(crate) struct Route {
     pub(crate) priority: Priority,
     pub(crate) grant: Grant,
-    /// What it is in the audit; none changes nothing.
+    /// The verb in the audit; none for a route that changes nothing.
     pub(crate) writes: Option<Verb>,
-    /// Through `Strangers` without saying who one is. A route with a `{cluster}` goes through that
-    /// cluster's door instead, unless it is answered from `here`.
-    pub(crate) door: Door<'static>,
-    /// Names a cluster and does not ask it: its door may be full of those who wait for it, and that
-    /// is when somebody wants to look at it, disable it or remove it.
-    pub(crate) here: bool,
+    /// `Anonymous` lets callers in without a login. A route with a `{cluster}` goes through that
+    /// cluster's gate instead, unless it is `local`.
+    pub(crate) gate: RouteGate<'static>,
+    /// The route names a cluster and does not call it. The cluster's gate may be full of requests that
+    /// wait for it, and that is when somebody wants to look at it, disable it or remove it.
+    pub(crate) local: bool,
     /// Reads what only the leader has.
     pub(crate) at_leader: bool,
     /// Reads what every replica has a part of: the one that is asked asks the others.
-    pub(crate) everywhere: bool,
+    pub(crate) all_replicas: bool,
     /// The resource in the audit, where the path has no `{kind}`.
-    pub(crate) of: &'static str,
+    pub(crate) resource: &'static str,
     /// The largest body, in bytes.
     pub(crate) body: usize,
 }
@@ -58,38 +58,38 @@ impl Route {
             priority: Priority::Normal,
             grant: SHORT,
             writes: None,
-            door: Door::Local,
-            here: false,
+            gate: RouteGate::Local,
+            local: false,
             at_leader: false,
-            everywhere: false,
-            of: "-",
+            all_replicas: false,
+            resource: "-",
             body: SMALL,
         }
     }
 
-    /// As `read`, and may take a while.
+    /// As `read`, for what may take a while.
     pub(crate) const fn list() -> Self {
         Self { grant: LONG, ..Self::read() }
     }
 
-    /// Changes something: it is in the audit as `verb` on `of`.
-    pub(crate) const fn write(verb: Verb, of: &'static str) -> Self {
-        Self { writes: Some(verb), grant: LONG, of, ..Self::read() }
+    /// Changes something, and is in the audit as `verb` on `resource`.
+    pub(crate) const fn write(verb: Verb, resource: &'static str) -> Self {
+        Self { writes: Some(verb), grant: LONG, resource, ..Self::read() }
     }
 
-    /// For everybody.
+    /// Needs no login.
     pub(crate) const fn open() -> Self {
-        Self { door: Door::Strangers, ..Self::read() }
+        Self { gate: RouteGate::Anonymous, ..Self::read() }
     }
 
     /// Asks many clusters at once.
-    pub(crate) const fn across(self) -> Self {
-        Self { door: Door::Across, ..self }
+    pub(crate) const fn fan_out(self) -> Self {
+        Self { gate: RouteGate::FanOut, ..self }
     }
 
     /// Does not ask the cluster that it names.
-    pub(crate) const fn here(self) -> Self {
-        Self { here: true, ..self }
+    pub(crate) const fn local(self) -> Self {
+        Self { local: true, ..self }
     }
 
     /// Is answered by the leader, whichever replica is asked.
@@ -98,8 +98,8 @@ impl Route {
     }
 
     /// Is answered by all replicas together, whichever is asked.
-    pub(crate) const fn everywhere(self) -> Self {
-        Self { everywhere: true, door: Door::Across, ..self }
+    pub(crate) const fn all_replicas(self) -> Self {
+        Self { all_replicas: true, gate: RouteGate::FanOut, ..self }
     }
 
     /// Takes bodies of up to `body` bytes.
@@ -126,28 +126,28 @@ impl Routes {
         self
     }
 
-    /// Each behind its door.
+    /// Builds the router, each route behind the pipeline.
     pub(crate) fn router(self, api: &Api) -> Router<Api> {
         let routed =
             self.0.into_iter().fold(OpenApiRouter::default(), |router, (route, handler)| {
-                let passage = Passage { api: api.clone(), route };
+                let context = RouteContext { api: api.clone(), route };
                 router.routes(handler.map(|handler| {
                     handler
                         .route_layer(DefaultBodyLimit::max(route.body))
-                        .route_layer(from_fn_with_state(passage, door::door))
+                        .route_layer(from_fn_with_state(context, pipeline::pipeline))
                 }))
             });
         routed.into()
     }
 
-    /// What they say of themselves.
+    /// The OpenAPI document of all routes.
     pub(crate) fn document(&self) -> OpenApi {
         let handlers = self.0.iter().map(|(_, handler)| handler.clone());
         let described = handlers.fold(OpenApiRouter::new(), OpenApiRouter::routes);
         OpenApiRouter::<Api>::default().nest(BASE, described).into_openapi()
     }
 
-    /// What is said of each type, by its name.
+    /// Each type's schema, by its name.
     #[cfg(test)]
     pub(crate) fn schemas(&self) -> Vec<(String, serde_json::Value)> {
         let all = self.0.iter().flat_map(|(_, (schemas, _, _))| schemas);

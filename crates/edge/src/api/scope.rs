@@ -1,4 +1,4 @@
-//! What of a cluster's objects somebody may see.
+//! `Scope`: which of a cluster's objects a caller may see.
 //!
 //! Contract: what is in a namespace that one may not see is answered as what is not there, and is
 //! neither listed nor counted. What one may see but not do is refused with the permission that is
@@ -11,8 +11,7 @@ use access::{Ask, Permissions, Reach, Verb};
 use fleet::Found;
 use kube::core::{ApiResource, DynamicObject};
 
-use super::door::Asker;
-use super::problem::Problem;
+use super::{Caller, Problem};
 
 /// The objects that are namespaces themselves, each seen by its own name.
 const NAMESPACES: &str = "namespaces";
@@ -40,15 +39,15 @@ pub(crate) fn is_visible(
 
 /// Decides of one object by its name.
 pub(crate) fn permit(
-    asker: &Asker,
+    caller: &Caller,
     cluster: &str,
     (namespace, resource, name): (Option<&str>, &str, &str),
     verb: Verb,
 ) -> Result<(), Problem> {
-    if !is_visible(&asker.permissions, cluster, namespace, resource, name) {
+    if !is_visible(&caller.permissions, cluster, namespace, resource, name) {
         return Err(absent(cluster, resource, name));
     }
-    asker.may(&Ask { cluster, namespace, resource, verb })
+    caller.may(&Ask { cluster, namespace, resource, verb })
 }
 
 /// In the words of an API server, so that what may not be seen cannot be told from what is not there.
@@ -64,12 +63,12 @@ pub(crate) fn absent(cluster: &str, resource: &str, name: &str) -> Problem {
 #[derive(Clone, Debug)]
 pub(crate) struct Scope {
     permissions: Arc<Permissions>,
-    of: Of,
-    sight: Sight,
+    of: ScopeQuery,
+    visibility: Visibility,
 }
 
 #[derive(Clone, Debug)]
-struct Of {
+struct ScopeQuery {
     cluster: String,
     resource: String,
     namespaced: bool,
@@ -79,7 +78,7 @@ struct Of {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Sight {
+enum Visibility {
     Everything,
     /// Each is decided by its namespace.
     ByNamespace,
@@ -90,48 +89,50 @@ enum Sight {
 }
 
 impl Scope {
-    /// What is seen of a list over `namespace`, or over all. `Err` when all of it is refused.
+    /// The scope of a list over `namespace`, or over all namespaces. `Err` when all of it is refused.
     pub(crate) fn list(
-        asker: &Asker,
+        caller: &Caller,
         cluster: &str,
         found: &Found,
         namespace: Option<&str>,
         verb: Verb,
     ) -> Result<Self, Problem> {
-        let of = Of {
+        let of = ScopeQuery {
             cluster: cluster.to_owned(),
             resource: resource(&found.resource),
             namespaced: found.namespaced,
             namespace: namespace.filter(|_| found.namespaced).map(ToOwned::to_owned),
             verb,
         };
-        match of.sight(&asker.permissions) {
-            Some(sight) => Ok(Self { permissions: Arc::clone(&asker.permissions), of, sight }),
+        match of.visibility(&caller.permissions) {
+            Some(visibility) => {
+                Ok(Self { permissions: Arc::clone(&caller.permissions), of, visibility })
+            }
             None => {
-                asker.may(&of.ask(of.namespace.as_deref()))?;
+                caller.may(&of.ask(of.namespace.as_deref()))?;
                 // Refused over all namespaces is refused outside of them too; should the two ever
                 // disagree, nothing is seen.
-                let sight = Sight::Nothing;
-                Ok(Self { permissions: Arc::clone(&asker.permissions), of, sight })
+                let visibility = Visibility::Nothing;
+                Ok(Self { permissions: Arc::clone(&caller.permissions), of, visibility })
             }
         }
     }
 
     /// Whether nothing can be in it, so that nobody needs to be asked.
     pub(crate) fn is_empty(&self) -> bool {
-        self.sight == Sight::Nothing
+        self.visibility == Visibility::Nothing
     }
 
     /// Whether all that the cluster answers may be told, counts and all.
     pub(crate) fn is_whole(&self) -> bool {
-        self.sight == Sight::Everything
+        self.visibility == Visibility::Everything
     }
 
     /// Whether it is the same under these permissions: a stream goes on only then.
     pub(crate) fn holds(&self, now: &Arc<Permissions>) -> bool {
         Arc::ptr_eq(now, &self.permissions)
-            || matches!(self.sight, Sight::Everything | Sight::Nothing)
-                && self.of.sight(now) == Some(self.sight)
+            || matches!(self.visibility, Visibility::Everything | Visibility::Nothing)
+                && self.of.visibility(now) == Some(self.visibility)
     }
 
     pub(crate) fn has_object(&self, object: &DynamicObject) -> bool {
@@ -141,36 +142,36 @@ impl Scope {
 
     pub(crate) fn has(&self, namespace: Option<&str>, name: &str) -> bool {
         let Self { permissions, of, .. } = self;
-        match self.sight {
-            Sight::Everything => true,
-            Sight::Nothing => false,
-            Sight::Namespaces => permissions.may_see_namespace(&of.cluster, name),
-            Sight::ByNamespace => access::decide(permissions, &of.ask(namespace)).is_allowed(),
+        match self.visibility {
+            Visibility::Everything => true,
+            Visibility::Nothing => false,
+            Visibility::Namespaces => permissions.may_see_namespace(&of.cluster, name),
+            Visibility::ByNamespace => access::decide(permissions, &of.ask(namespace)).is_allowed(),
         }
     }
 }
 
-impl Of {
+impl ScopeQuery {
     fn ask<'a>(&'a self, namespace: Option<&'a str>) -> Ask<'a> {
         Ask { cluster: &self.cluster, namespace, resource: &self.resource, verb: self.verb }
     }
 
     /// `None`: refused.
-    fn sight(&self, permissions: &Permissions) -> Option<Sight> {
+    fn visibility(&self, permissions: &Permissions) -> Option<Visibility> {
         let may = |namespace| access::decide(permissions, &self.ask(namespace)).is_allowed();
         match self.namespace.as_deref() {
             _ if !self.namespaced => may(None).then_some(if self.resource == NAMESPACES {
-                Sight::Namespaces
+                Visibility::Namespaces
             } else {
-                Sight::Everything
+                Visibility::Everything
             }),
             Some(namespace) if !permissions.may_see_namespace(&self.cluster, namespace) => {
-                Some(Sight::Nothing)
+                Some(Visibility::Nothing)
             }
-            Some(namespace) => may(Some(namespace)).then_some(Sight::Everything),
+            Some(namespace) => may(Some(namespace)).then_some(Visibility::Everything),
             None => match permissions.reach(&self.cluster, &self.resource, self.verb) {
-                Reach::Everywhere => Some(Sight::Everything),
-                Reach::Somewhere => Some(Sight::ByNamespace),
+                Reach::Everywhere => Some(Visibility::Everything),
+                Reach::Somewhere => Some(Visibility::ByNamespace),
                 Reach::Nowhere => None,
             },
         }

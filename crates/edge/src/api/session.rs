@@ -10,11 +10,8 @@ use stallproof::Deadline;
 use utoipa::ToSchema;
 use utoipa_axum::routes;
 
-use super::Api;
-use super::door::{self, Asker, From};
-use super::extract::Body;
-use super::problem::Problem;
-use super::route::{Route, Routes};
+use super::pipeline::{self, ClientAddress};
+use super::{Api, Body, Caller, Problem, Route, Routes};
 
 pub(crate) fn routes() -> Routes {
     Routes::default()
@@ -48,7 +45,7 @@ struct LoggedIn {
 )]
 async fn login(
     State(api): State<Api>,
-    From(from): From,
+    ClientAddress(from): ClientAddress,
     Extension(deadline): Extension<Deadline>,
     Body(login): Body<Login>,
 ) -> Result<Response, Problem> {
@@ -72,8 +69,8 @@ async fn login(
     post, path = "/logout", tag = "access",
     responses((status = 204, description = "Logged out; the cookie is taken back"))
 )]
-async fn logout(State(api): State<Api>, _asker: Asker, headers: HeaderMap) -> Response {
-    if let Some(cookie) = door::cookie(&headers) {
+async fn logout(State(api): State<Api>, _caller: Caller, headers: HeaderMap) -> Response {
+    if let Some(cookie) = pipeline::cookie(&headers) {
         api.access.logout(cookie);
     }
     with_cookie(StatusCode::NO_CONTENT, None, api.secure)
@@ -95,23 +92,23 @@ struct Me {
     get, path = "/me", tag = "access",
     responses((status = 200, description = "Who asks", body = Me))
 )]
-async fn me(State(api): State<Api>, asker: Asker, headers: HeaderMap) -> Json<Me> {
-    let own = api.access.administer(&asker.who).own();
-    let csrf = matches!(asker.who.via, Via::Session(_))
-        .then(|| door::cookie(&headers))
+async fn me(State(api): State<Api>, caller: Caller, headers: HeaderMap) -> Json<Me> {
+    let own = api.access.administer(&caller.who).own();
+    let csrf = matches!(caller.who.via, Via::Session(_))
+        .then(|| pipeline::cookie(&headers))
         .flatten()
         .map(|cookie| access::csrf_of(cookie).expose().to_owned());
     Json(Me {
-        user: asker.who.user.to_string(),
+        user: caller.who.user.to_string(),
         roles: own.map(|own| own.roles).unwrap_or_default(),
-        via: asker.who.via.to_string(),
+        via: caller.who.via.to_string(),
         csrf,
     })
 }
 
 fn with_cookie(answer: impl IntoResponse, session: Option<&Secret>, secure: bool) -> Response {
     let mut response = answer.into_response();
-    if let Ok(cookie) = HeaderValue::from_str(&door::set_cookie(session, secure)) {
+    if let Ok(cookie) = HeaderValue::from_str(&pipeline::set_cookie(session, secure)) {
         response.headers_mut().insert(header::SET_COOKIE, cookie);
     }
     response

@@ -21,27 +21,27 @@ use futures::{SinkExt, StreamExt};
 use stallproof::Deadline;
 use tokio::sync::oneshot;
 use tokio::time::{Instant, Interval, MissedTickBehavior, interval_at};
+use tracing::Instrument;
 
-use super::Api;
-use super::problem::Problem;
-use super::rights::{LOST, Rights};
-use super::sse::{Place, STOPPING};
+use super::rights::LOST;
+use super::sse::{OpenStream, STOPPING};
+use super::{Api, Problem, Rights};
 
-/// Larger frames are refused: a terminal's are some bytes, a pipe's some tens of kilobytes.
+/// The largest frame: a terminal's have some bytes, a pipe's some tens of kilobytes.
 const LARGEST: usize = 1 << 20;
 const PING: Duration = Duration::from_secs(15);
 /// Pings in a row to which nothing was heard, after which nobody is there.
 const SILENT: u32 = 3;
 /// For the last word, and for the client to hear it.
 const GOODBYE: Duration = Duration::from_secs(2);
-/// What a close frame can hold.
+/// The most bytes of a close frame's reason.
 const REASON: usize = 120;
 
-/// What a handler is given where one may ask for a WebSocket.
-pub(crate) type Asked = Result<WebSocketUpgrade, WebSocketUpgradeRejection>;
+/// The extractor of handlers that upgrade to a WebSocket.
+pub(crate) type UpgradeResult = Result<WebSocketUpgrade, WebSocketUpgradeRejection>;
 
-/// The upgrade, if one was asked for.
-pub(crate) fn asked(upgrade: Asked) -> Result<WebSocketUpgrade, Problem> {
+/// The upgrade that the client asks for; a plain request is refused.
+pub(crate) fn asked(upgrade: UpgradeResult) -> Result<WebSocketUpgrade, Problem> {
     upgrade.map_err(|rejection| {
         Problem::invalid(format!("this is a WebSocket: {}", rejection.body_text()))
     })
@@ -49,7 +49,7 @@ pub(crate) fn asked(upgrade: Asked) -> Result<WebSocketUpgrade, Problem> {
 
 /// How a session ends.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) enum Ended {
+pub(crate) enum SessionEnd {
     /// The pod's side is done.
     Done,
     /// The pod's side broke; why.
@@ -62,8 +62,8 @@ pub(crate) enum Ended {
     Stopping,
 }
 
-impl Ended {
-    /// What there is to say about it.
+impl SessionEnd {
+    /// The reason to tell the client; none where there is nothing to say.
     pub(crate) fn reason(&self) -> Option<&str> {
         match self {
             Self::Done | Self::Gone => None,
@@ -84,12 +84,12 @@ impl Ended {
 }
 
 /// The pod's side of a session.
-pub(crate) trait Converse: Send + 'static {
+pub(crate) trait PodSession: Send + 'static {
     /// All of it. May be dropped at any moment.
-    fn converse(&mut self, session: &mut Session) -> impl Future<Output = Ended> + Send;
+    fn converse(&mut self, session: &mut Session) -> impl Future<Output = SessionEnd> + Send;
 
     /// The frame that says how it ended, if there is one.
-    fn last(&self, ended: &Ended) -> Option<Bytes>;
+    fn last(&self, ended: &SessionEnd) -> Option<Bytes>;
 }
 
 /// The client's side: what is sent to it, and what comes from it.
@@ -103,17 +103,17 @@ pub(crate) struct ToClient {
     ping: Interval,
     /// Pings since anything was heard, or since the client took something.
     silent: u32,
-    heard: Arc<Heard>,
+    heard: Arc<ClientActivity>,
 }
 
 pub(crate) struct FromClient {
     stream: SplitStream<WebSocket>,
-    heard: Arc<Heard>,
+    heard: Arc<ClientActivity>,
 }
 
 /// Written where frames come in, read where pings go out.
 #[derive(Default)]
-struct Heard {
+struct ClientActivity {
     something: AtomicBool,
     /// Whether anybody listens: silence counts only then.
     listening: AtomicBool,
@@ -127,8 +127,8 @@ pub(crate) fn open(
     api: &Api,
     upgrade: WebSocketUpgrade,
     name: String,
-    (place, mut rights, deadline): (Place, Rights, Deadline),
-    mut pod: impl Converse,
+    (place, mut rights, deadline): (OpenStream, Rights, Deadline),
+    mut pod: impl PodSession,
 ) -> Response {
     // axum waits for the connection in a task of its own, which hands it over and is done.
     let (hand_over, handed_over) = oneshot::channel();
@@ -136,28 +136,29 @@ pub(crate) fn open(
     let response = upgrade.on_upgrade(async |socket| {
         let _ = hand_over.send(socket);
     });
-    let stop = api.tasks.stopping();
-    api.tasks.spawn(name, async move {
+    let (stop, span) = (api.tasks.stopping(), place.span());
+    let session = async move {
         let _place = place;
         let Ok(Ok(socket)) = deadline.bound(handed_over).await else { return };
         let mut session = Session::new(socket);
         let ended = tokio::select! {
             ended = pod.converse(&mut session) => ended,
-            () = rights.lost() => Ended::Forbidden,
-            () = stop.stopped() => Ended::Stopping,
+            () = rights.lost() => SessionEnd::Forbidden,
+            () = stop.stopped() => SessionEnd::Stopping,
         };
         let last = pod.last(&ended);
         // What is held of the pod goes first: it should not wait for a client that does not read.
         drop(pod);
         let _ = Deadline::after(GOODBYE).bound(session.end(&ended, last)).await;
-    });
+    };
+    api.tasks.spawn(name, session.instrument(span));
     response
 }
 
 impl Session {
     fn new(socket: WebSocket) -> Self {
         let (sink, stream) = socket.split();
-        let heard = Arc::<Heard>::default();
+        let heard = Arc::<ClientActivity>::default();
         let mut ping = interval_at(Instant::now() + PING, PING);
         ping.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let to = ToClient { sink, ping, silent: 0, heard: Arc::clone(&heard) };
@@ -166,8 +167,8 @@ impl Session {
 
     /// Says goodbye, and hears the client out: closing on what it still sends would take back what
     /// was said last.
-    async fn end(&mut self, ended: &Ended, last: Option<Bytes>) {
-        if *ended == Ended::Gone {
+    async fn end(&mut self, ended: &SessionEnd, last: Option<Bytes>) {
+        if *ended == SessionEnd::Gone {
             return;
         }
         if let Some(last) = last

@@ -17,15 +17,18 @@ use http::{HeaderMap, header};
 use serde::Serialize;
 use serde_json::json;
 use stallproof::ledger::Outcome;
+use stallproof::snapshot::Changes;
 use stallproof::{Ledger, Op};
 use tokio::sync::OwnedSemaphorePermit;
+use tracing::{Instrument, Span};
 
-use super::Api;
-use super::problem::{Code, Problem};
+use super::{Api, ErrorCode, Problem};
 
 const IDLE: Duration = Duration::from_secs(15);
+/// The most often that [`follow`] tells: what is followed may change thousands of times a second.
+const AT_MOST_EVERY: Duration = Duration::from_millis(200);
 
-/// What is said to those who would hear more.
+/// The reason that streams end with when the process stops.
 pub(crate) const STOPPING: &str = "the server is stopping";
 
 /// The kinds of streams on the ledger. None of them is ever late.
@@ -48,7 +51,7 @@ pub(crate) fn expect(ledger: &Ledger) {
     }
 }
 
-/// Whether the asker wants a stream.
+/// Whether the caller wants a stream.
 pub(crate) fn wanted(headers: &HeaderMap) -> bool {
     let accept = headers.get(header::ACCEPT).and_then(|accept| accept.to_str().ok());
     accept.is_some_and(|accept| accept.contains("text/event-stream"))
@@ -58,29 +61,35 @@ pub(crate) fn event(name: &str, data: &impl Serialize) -> Event {
     let written = Event::default().event(name).json_data(data);
     written.unwrap_or_else(|error| {
         let detail = format!("an event {name} cannot be written: {error}");
-        problem(&Problem::new(Code::Internal, detail))
+        problem(&Problem::new(ErrorCode::Internal, detail))
     })
 }
 
-/// What went wrong in mid-stream.
+/// The event for a problem in mid-stream.
 pub(crate) fn problem(problem: &Problem) -> Event {
     let body = serde_json::to_string(&problem.body()).unwrap_or_default();
     Event::default().event("problem").data(body)
 }
 
-/// Why the stream ends.
+/// The last event of a stream, with the reason why it ends.
 pub(crate) fn end(reason: &str) -> Event {
     event("end", &json!({ "reason": reason }))
 }
 
 /// A place among the open streams, and its line in the ledger. Given back when it is dropped.
 #[derive(Debug)]
-pub(crate) struct Place {
+pub(crate) struct OpenStream {
     op: Option<Op>,
     _permit: OwnedSemaphorePermit,
 }
 
-impl Drop for Place {
+impl OpenStream {
+    pub(crate) fn span(&self) -> Span {
+        self.op.as_ref().map_or_else(Span::none, Op::span)
+    }
+}
+
+impl Drop for OpenStream {
     fn drop(&mut self) {
         // However it ends: a reader that goes away is how most streams do.
         if let Some(op) = self.op.take() {
@@ -89,44 +98,65 @@ impl Drop for Place {
     }
 }
 
-pub(crate) fn place(
+pub(crate) fn open(
     api: &Api,
     kind: &'static str,
     key: impl Into<Cow<'static, str>>,
     cluster: impl Into<Cow<'static, str>>,
-) -> Result<Place, Problem> {
+) -> Result<OpenStream, Problem> {
     debug_assert!(KINDS.contains(&kind), "a stream that the ledger would call late");
     let permit = api.streams.clone().try_acquire_owned().map_err(|_| {
-        Problem::new(Code::Overloaded, "as many streams are open as there may be; close one")
+        Problem::new(ErrorCode::Overloaded, "as many streams are open as there may be; close one")
             .come_back(Duration::from_secs(5))
     })?;
     let op = api.ledger.begin(kind, key, cluster);
     op.step("open");
-    Ok(Place { op: Some(op), _permit: permit })
+    Ok(OpenStream { op: Some(op), _permit: permit })
 }
 
-/// `items` in their place, until the process stops; then `last`.
-pub(crate) fn placed<T: Send + 'static>(
+/// `items` in their place and in its span, until the process stops; then `last`.
+pub(crate) fn until_stopped<T: Send + 'static>(
     api: &Api,
-    place: Place,
+    place: OpenStream,
     items: impl Stream<Item = T> + Send + 'static,
     last: impl FnOnce() -> T + Send + 'static,
 ) -> impl Stream<Item = T> + Send + 'static {
     let (stop, stopped) = (api.tasks.stopping(), api.tasks.stopping());
     let last = stream::once(async move { stopped.is_stopped().then(last) });
     let last = last.filter_map(std::future::ready);
-    items.take_until(async move { stop.stopped().await }).chain(last).map(move |item| {
-        let _ = &place;
-        item
+    let items = items.take_until(async move { stop.stopped().await }).chain(last).boxed();
+    stream::unfold((items, place), |(mut items, place)| async move {
+        let item = items.next().instrument(place.span()).await?;
+        Some((item, (items, place)))
+    })
+}
+
+/// Tells something now, and again after `changes`, at most every [`AT_MOST_EVERY`]. `next` returns the
+/// event that tells what changed since it was last called; none, and nothing is sent.
+pub(crate) fn follow<T: Send + Sync + 'static>(
+    changes: Changes<T>,
+    next: impl FnMut() -> Option<Event> + Send + 'static,
+) -> impl Stream<Item = Event> + Send + 'static {
+    stream::unfold((changes, next, true), |(mut changes, mut next, mut first)| async move {
+        loop {
+            if !std::mem::take(&mut first) {
+                // Whatever comes meanwhile is told together.
+                tokio::time::sleep(AT_MOST_EVERY).await;
+                changes.changed().await;
+            }
+            if let Some(event) = next() {
+                return Some((event, (changes, next, false)));
+            }
+        }
     })
 }
 
 /// Answers with `events`.
-pub(crate) fn answer(
+pub(crate) fn respond(
     api: &Api,
-    place: Place,
+    place: OpenStream,
     events: impl Stream<Item = Event> + Send + 'static,
 ) -> Response {
-    let events = placed(api, place, events, || end(STOPPING)).map(Ok::<_, Infallible>);
+    let events = until_stopped(api, place, events, || end(STOPPING)).map(Ok::<_, Infallible>);
     Sse::new(events).keep_alive(KeepAlive::new().interval(IDLE)).into_response()
 }

@@ -9,11 +9,7 @@ use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 use utoipa_axum::routes;
 
-use super::Api;
-use super::door::Asker;
-use super::extract::Body;
-use super::problem::Problem;
-use super::route::{Route, Routes};
+use super::{Api, Body, Caller, Problem, Route, Routes};
 
 pub(crate) fn routes() -> Routes {
     Routes::default()
@@ -54,8 +50,8 @@ struct Tokens {
     get, path = "/tokens", tag = "access",
     responses((status = 200, description = "By user and name", body = Tokens))
 )]
-async fn tokens(State(api): State<Api>, asker: Asker) -> Json<Tokens> {
-    let tokens = api.access.administer(&asker.who).tokens();
+async fn tokens(State(api): State<Api>, caller: Caller) -> Json<Tokens> {
+    let tokens = api.access.administer(&caller.who).tokens();
     Json(Tokens { tokens: tokens.into_iter().map(Token::from).collect() })
 }
 
@@ -89,13 +85,13 @@ struct Created {
 )]
 async fn create_token(
     State(api): State<Api>,
-    asker: Asker,
+    caller: Caller,
     Body(CreateToken { user, expires, description }): Body<CreateToken>,
 ) -> Result<(StatusCode, Json<Created>), Problem> {
-    let user = user.unwrap_or_else(|| asker.who.user.to_string());
-    let administration = api.access.administer(&asker.who);
+    let user = user.unwrap_or_else(|| caller.who.user.to_string());
+    let administration = api.access.administer(&caller.who);
     let NewToken { id: name, secret, expires } =
-        administration.create_token(&user, expires, description, asker.deadline).await?;
+        administration.create_token(&user, expires, description, caller.deadline).await?;
     let token = secret.expose().to_owned();
     let expires = expires.map(|at| at.to_string());
     Ok((StatusCode::CREATED, Json(Created { name, user, token, expires })))
@@ -108,9 +104,9 @@ async fn create_token(
 )]
 async fn revoke_token(
     State(api): State<Api>,
-    asker: Asker,
+    caller: Caller,
     Path(name): Path<String>,
 ) -> Result<StatusCode, Problem> {
-    api.access.administer(&asker.who).revoke_token(&name, asker.deadline).await?;
+    api.access.administer(&caller.who).revoke_token(&name, caller.deadline).await?;
     Ok(StatusCode::NO_CONTENT)
 }

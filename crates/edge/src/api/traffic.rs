@@ -9,7 +9,7 @@ mod rules;
 mod violations;
 
 use ::traffic::conversations::{End, Endpoint, Moment};
-use ::traffic::ingest::{Book, Ingest, NOT_ENFORCED, ActiveIngest};
+use ::traffic::ingest::{ActiveIngest, PolicyStore, Ingest, NOT_ENFORCED};
 use jiff::Timestamp;
 use objects::kinds::GroupMode;
 use serde::Serialize;
@@ -18,11 +18,11 @@ use utoipa::ToSchema;
 use super::leader::not_here;
 use super::{Api, ErrorCode, Problem, Routes};
 
-/// What the handlers speak to.
+/// The conversations, groups and rules that the handlers answer from.
 #[derive(Clone, Debug)]
 pub struct Traffic {
     pub active: ActiveIngest,
-    pub book: Book,
+    pub policy_store: PolicyStore,
 }
 
 pub(crate) fn routes() -> Routes {
@@ -52,7 +52,7 @@ struct ConversationEnd {
     name: String,
     #[serde(skip_serializing_if = "Option::is_none")]
     namespace: Option<String>,
-    /// Of a workload, kind and name of what it was made by: `Deployment/web`.
+    /// Kind and name of a workload's owner: `Deployment/web`.
     #[serde(skip_serializing_if = "Option::is_none")]
     owner: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]

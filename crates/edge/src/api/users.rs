@@ -8,11 +8,8 @@ use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 use utoipa_axum::routes;
 
-use super::Api;
-use super::door::{Asker, From};
-use super::extract::Body;
-use super::problem::{Code, Problem};
-use super::route::{Route, Routes};
+use super::pipeline::ClientAddress;
+use super::{Api, Body, Caller, ErrorCode, Problem, Route, Routes};
 
 pub(crate) fn routes() -> Routes {
     Routes::default()
@@ -36,7 +33,7 @@ struct User {
     problems: Vec<String>,
 }
 
-impl std::convert::From<UserView> for User {
+impl From<UserView> for User {
     fn from(view: UserView) -> Self {
         let UserView { name, roles, disabled, has_password, problems } = view;
         Self { name, roles, disabled, has_password, problems }
@@ -53,8 +50,8 @@ struct Users {
     get, path = "/users", tag = "access",
     responses((status = 200, description = "By name", body = Users))
 )]
-async fn users(State(api): State<Api>, asker: Asker) -> Result<Json<Users>, Problem> {
-    let users = api.access.administer(&asker.who).users()?;
+async fn users(State(api): State<Api>, caller: Caller) -> Result<Json<Users>, Problem> {
+    let users = api.access.administer(&caller.who).users()?;
     Ok(Json(Users { users: users.into_iter().map(User::from).collect() }))
 }
 
@@ -75,12 +72,12 @@ struct CreateUser {
 )]
 async fn create_user(
     State(api): State<Api>,
-    asker: Asker,
+    caller: Caller,
     Body(new): Body<CreateUser>,
 ) -> Result<(StatusCode, Json<User>), Problem> {
     let CreateUser { name, roles, password } = new;
     let new = NewUser { name, roles, password: password.map(Secret::new) };
-    let user = api.access.administer(&asker.who).create_user(new, asker.deadline).await?;
+    let user = api.access.administer(&caller.who).create_user(new, caller.deadline).await?;
     Ok((StatusCode::CREATED, Json(user.into())))
 }
 
@@ -91,17 +88,17 @@ async fn create_user(
 )]
 async fn user(
     State(api): State<Api>,
-    asker: Asker,
+    caller: Caller,
     Path(name): Path<String>,
 ) -> Result<Json<User>, Problem> {
-    let administration = api.access.administer(&asker.who);
-    let found = if *name == *asker.who.user {
+    let administration = api.access.administer(&caller.who);
+    let found = if *name == *caller.who.user {
         administration.own()
     } else {
         administration.users()?.into_iter().find(|user| user.name == name)
     };
     let found =
-        found.ok_or_else(|| Problem::new(Code::NotFound, format!("there is no user {name}")));
+        found.ok_or_else(|| Problem::new(ErrorCode::NotFound, format!("there is no user {name}")));
     Ok(Json(found?.into()))
 }
 
@@ -120,13 +117,13 @@ struct ChangeUser {
 )]
 async fn change_user(
     State(api): State<Api>,
-    asker: Asker,
+    caller: Caller,
     Path(name): Path<String>,
     Body(ChangeUser { roles, disabled }): Body<ChangeUser>,
 ) -> Result<Json<User>, Problem> {
     let change = UserChange { roles, disabled };
-    let administration = api.access.administer(&asker.who);
-    Ok(Json(administration.update_user(&name, change, asker.deadline).await?.into()))
+    let administration = api.access.administer(&caller.who);
+    Ok(Json(administration.update_user(&name, change, caller.deadline).await?.into()))
 }
 
 /// Remove a user; sessions and tokens go too
@@ -136,10 +133,10 @@ async fn change_user(
 )]
 async fn delete_user(
     State(api): State<Api>,
-    asker: Asker,
+    caller: Caller,
     Path(name): Path<String>,
 ) -> Result<StatusCode, Problem> {
-    api.access.administer(&asker.who).delete_user(&name, asker.deadline).await?;
+    api.access.administer(&caller.who).delete_user(&name, caller.deadline).await?;
     Ok(StatusCode::NO_CONTENT)
 }
 
@@ -158,19 +155,19 @@ struct SetPassword {
 )]
 async fn set_password(
     State(api): State<Api>,
-    asker: Asker,
-    From(from): From,
+    caller: Caller,
+    ClientAddress(from): ClientAddress,
     Path(name): Path<String>,
     Body(SetPassword { password, present }): Body<SetPassword>,
 ) -> Result<StatusCode, Problem> {
-    let administration = api.access.administer(&asker.who);
+    let administration = api.access.administer(&caller.who);
     let password = Secret::new(password);
     match present {
-        Some(present) if *name == *asker.who.user => {
+        Some(present) if *name == *caller.who.user => {
             let present = Secret::new(present);
-            administration.change_own_password(present, password, from, asker.deadline).await?;
+            administration.change_own_password(present, password, from, caller.deadline).await?;
         }
-        _ => administration.set_password(&name, password, asker.deadline).await?,
+        _ => administration.set_password(&name, password, caller.deadline).await?,
     }
     Ok(StatusCode::NO_CONTENT)
 }

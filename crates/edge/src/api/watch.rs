@@ -13,36 +13,33 @@ use futures::stream::{self, BoxStream};
 use kube::core::DynamicObject;
 use serde_json::json;
 
-use super::door::Asker;
-use super::listing::{As, Item, Listed, Objects, Table, Width, tidy};
-use super::problem::Problem;
-use super::rights::Rights;
+use super::listing::{ColumnChoice, Item, ListForm, ListParams, Objects, Table, tidy};
 use super::scope::{Scope, resource};
-use super::{Api, sse};
+use super::{Api, Caller, Problem, Rights, sse};
 
 pub(crate) async fn open(
     api: &Api,
-    asker: &Asker,
+    caller: &Caller,
     cluster: &str,
     found: &Found,
-    asked: &Listed,
+    asked: &ListParams,
 ) -> Result<Response, Problem> {
-    let scope = asked.scope(asker, cluster, found, Verb::Watch)?;
-    let place = sse::place(api, "watch", resource(&found.resource), cluster.to_owned())?;
+    let scope = asked.scope(caller, cluster, found, Verb::Watch)?;
+    let place = sse::open(api, "watch", resource(&found.resource), cluster.to_owned())?;
     let rights = {
         let scope = scope.clone();
-        Rights::new(api, asker, move |permissions| scope.holds(permissions))
+        Rights::new(api, caller, move |permissions| scope.holds(permissions))
     };
-    let events = events(api, asker, cluster, found, asked, scope).await?;
-    Ok(sse::answer(api, place, rights.guard_events(events)))
+    let events = events(api, caller, cluster, found, asked, scope).await?;
+    Ok(sse::respond(api, place, rights.guard_events(events)))
 }
 
 async fn events(
     api: &Api,
-    asker: &Asker,
+    caller: &Caller,
     cluster: &str,
     found: &Found,
-    asked: &Listed,
+    asked: &ListParams,
     scope: Scope,
 ) -> Result<BoxStream<'static, Event>, Error> {
     let (fleet, name) = (api.fleet.clone(), cluster.to_owned());
@@ -54,23 +51,23 @@ async fn events(
         return Ok(stream::iter([nothing(form)]).chain(stream::pending()).boxed());
     }
     Ok(match form {
-        As::Object => {
-            let changes = resources::watch(connect, query, asker.deadline).await?;
+        ListForm::Object => {
+            let changes = resources::watch(connect, query, caller.deadline).await?;
             changes.filter_map(move |change| std::future::ready(told(&scope, change))).boxed()
         }
         _ => {
-            let changes = resources::watch_table(connect, query, asker.deadline).await?;
-            let mut width = Width::default();
+            let changes = resources::watch_table(connect, query, caller.deadline).await?;
+            let mut width = ColumnChoice::default();
             let told = move |change| std::future::ready(told_row(&scope, form, &mut width, change));
             changes.filter_map(told).boxed()
         }
     })
 }
 
-/// What is said of a namespace that is not there.
-fn nothing(form: As) -> Event {
+/// The event for a namespace that does not exist.
+fn nothing(form: ListForm) -> Event {
     match form {
-        As::Object => {
+        ListForm::Object => {
             let none = Page { items: Vec::new(), continue_token: None, remaining: None };
             sse::event("restarted", &Objects::from(none))
         }
@@ -101,17 +98,17 @@ fn told(scope: &Scope, change: Change<Page<DynamicObject>, DynamicObject>) -> Op
 /// A change of rows as an event. `width` is that of the last list: a row does not say its columns.
 fn told_row(
     scope: &Scope,
-    form: As,
-    width: &mut Width,
+    form: ListForm,
+    width: &mut ColumnChoice,
     change: Change<resources::Table, resources::Row>,
 ) -> Option<Event> {
-    let narrowed = |width: &Width, mut row| {
+    let narrowed = |width: &ColumnChoice, mut row| {
         width.narrow_row(&mut row);
         Table::from(row)
     };
     match seen(scope, change)? {
         Change::Listed(mut table) => {
-            *width = Width::of(&table.columns, form);
+            *width = ColumnChoice::of(&table.columns, form);
             width.narrow(&mut table);
             Some(sse::event("restarted", &Table::from(table)))
         }
@@ -126,7 +123,7 @@ fn interrupted(why: &str) -> Event {
     sse::event("interrupted", &json!({ "why": why }))
 }
 
-/// A whole list, of which some may be seen.
+/// A whole list, of which the caller may see some.
 trait Listing {
     fn retain(&mut self, scope: &Scope);
 }
@@ -149,7 +146,7 @@ impl Listing for resources::Table {
     }
 }
 
-/// What of a change may be seen.
+/// The part of a change that the caller may see.
 fn seen<L: Listing, T: Item>(scope: &Scope, change: Change<L, T>) -> Option<Change<L, T>> {
     match change {
         Change::Listed(mut all) => {

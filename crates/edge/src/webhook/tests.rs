@@ -1,12 +1,15 @@
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+use admission::Settings;
 use axum::body::Body;
-use guard::admission::Settings;
-use http::Method;
+use http::{Method, StatusCode};
 use http_body_util::BodyExt;
 use objects::kinds::AdmissionRule;
 use objects::{Expected, Objects};
 use serde_json::{Value, json};
 use stallproof::Readiness;
 use stallproof::ledger::LedgerConfig;
+use stallproof::memory_guard::Usage;
 use tower::ServiceExt;
 
 use super::*;
@@ -236,12 +239,25 @@ async fn a_body_that_does_not_come_costs_its_own_place_and_not_for_long() {
     assert_eq!(stand.webhook.gate.status().in_flight, 0);
 }
 
+/// Pressure of a memory guard whose usage the test decides, and an API server that asks meanwhile.
 #[tokio::test]
 async fn under_memory_pressure_reviews_are_refused_last() {
     let stand = Stand::new().await;
-    let shed = |shedding| stand.webhook.gate.shed(shedding);
-    shed(Shedding::None);
-    assert_eq!(stand.send("/admit", review()).await.0, StatusCode::OK);
-    shed(Shedding::High);
-    assert_eq!(stand.send("/admit", review()).await.0, StatusCode::SERVICE_UNAVAILABLE);
+    let used = Arc::new(AtomicU64::new(0));
+    let reading = Arc::clone(&used);
+    let usage = move || Some(Usage { used: reading.load(Relaxed), limit: 1000 });
+    let memory = MemoryGuard::of(usage, None);
+    stand.webhook.heed(&memory);
+    let status = async || stand.send("/admit", review()).await.0;
+    for (bytes, pressure, answer) in [
+        (0, Pressure::Normal, StatusCode::OK),
+        // What can wait is refused elsewhere by now; a review is not.
+        (860, Pressure::Shedding, StatusCode::OK),
+        (960, Pressure::Critical, StatusCode::SERVICE_UNAVAILABLE),
+        (0, Pressure::Normal, StatusCode::OK),
+    ] {
+        used.store(bytes, Relaxed);
+        memory.check();
+        assert_eq!((memory.level(), status().await), (pressure, answer), "{bytes} used");
+    }
 }

@@ -70,7 +70,7 @@ struct Window {
 
 #[derive(Clone, Copy, Debug)]
 struct Probe {
-    /// What to come back to.
+    /// The limit to come back to.
     limit: f64,
     /// The latency that was seen there.
     latency: f64,

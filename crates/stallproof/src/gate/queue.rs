@@ -1,4 +1,4 @@
-//! Who is let in: the state machine under the lock of `Gate`. It does no I/O and knows no runtime;
+//! Decides which request is let in: the state machine under the lock of `Gate`. It does no I/O and knows no runtime;
 //! time and wakers are handed in, so that a property test can drive it through any history.
 //!
 //! It is work-conserving: after every call either the limit is reached or nobody waits.

@@ -1,4 +1,4 @@
-//! Who runs next: the state machine under the lock of `Lanes`. It does no I/O and knows no runtime;
+//! Decides which job runs next: the state machine under the lock of `Lanes`. It does no I/O and knows no runtime;
 //! time and wakers are handed in, so that a property test can drive it through any history.
 //!
 //! ```text
@@ -30,7 +30,7 @@ use crate::retry::retry_after;
 /// Names a job from `submit` to `leave`.
 pub(super) type Ticket = usize;
 
-/// What a job that was not given its turn at once waits for.
+/// The reason why a job was not given its turn at once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum WaitsOn {
     /// The job right ahead of it on the same key. Naming that one, not whoever runs now, keeps the
@@ -297,7 +297,7 @@ impl<K: Clone + Eq + Hash> Schedule<K> {
         LanesStatus { queued: self.queued, running: self.running, closed: self.closed, tenants }
     }
 
-    /// What would keep a newcomer from running at once.
+    /// The reason why a newcomer could not run at once.
     fn obstacle(&self, key: Option<usize>, tenant: Option<usize>) -> Option<WaitsOn> {
         if let Some(key) = key {
             let Key { running, line, .. } = &self.keys[key];

@@ -1,4 +1,4 @@
-//! What a listing shows: plain values, made outside every lock but the operation's own.
+//! The values that a listing shows, copied outside every lock but the operation's own.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -52,7 +52,7 @@ pub struct StepView {
 pub struct WaitView {
     pub what: String,
     pub holder: Option<OpId>,
-    /// What the holder is and does, if it is still in flight.
+    /// The holder and its step, if it is still in flight.
     pub holder_doing: Option<String>,
 }
 

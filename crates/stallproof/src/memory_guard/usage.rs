@@ -17,7 +17,7 @@ impl Usage {
     }
 }
 
-/// What is measured, found once at start; limits are read anew each time, they can be changed.
+/// The cgroups to measure, found once at start. Limits are read each time, because they can be changed.
 #[derive(Debug)]
 pub(super) struct Places {
     /// From the process's own cgroup up to the top of what is mounted here.

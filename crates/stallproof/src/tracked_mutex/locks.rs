@@ -1,4 +1,4 @@
-//! What is known of every lock in the process: counted by the locks, read by `locks()` and metrics.
+//! The figures of every lock in the process: counted by the locks, read by `locks()` and metrics.
 //!
 //! Process-wide, as are threads: a deadlock does not care which part of the program made the lock.
 
@@ -29,12 +29,12 @@ const HOLDERS: usize = 16;
 static CLASSES: Mutex<BTreeMap<&'static str, Arc<Class>>> = Mutex::new(BTreeMap::new());
 static START: LazyLock<Instant> = LazyLock::new(Instant::now);
 
-/// What one class of locks shares.
+/// The figures that one class of locks shares.
 pub(super) struct Class {
     pub(super) name: &'static str,
-    /// Of the acquisitions that had to wait.
+    /// How long acquisitions waited that had to.
     pub(super) wait: Histogram,
-    /// Of the holds that were sampled.
+    /// How long the sampled holds lasted.
     pub(super) hold: Histogram,
     instances: Mutex<Instances>,
 }
@@ -43,12 +43,12 @@ pub(super) struct Class {
 struct Instances {
     next: u64,
     live: BTreeMap<u64, Arc<Watch>>,
-    /// What the locks that are gone have counted.
+    /// The counts of locks that are gone.
     taken: u64,
     contended: u64,
 }
 
-/// What is known of one lock.
+/// The figures of one lock.
 pub(super) struct Watch {
     pub(super) class: Arc<Class>,
     number: u64,
@@ -58,7 +58,7 @@ pub(super) struct Watch {
     pub(super) taken: AtomicU64,
     contended: AtomicU64,
     pub(super) waiting: AtomicUsize,
-    /// Those who have waited for a while.
+    /// The threads that have waited for a while.
     waiters: Mutex<Vec<Waiter>>,
     /// The value of `taken` when the holder was last named in the log.
     pub(super) named: AtomicU64,
@@ -77,10 +77,10 @@ pub struct LockView {
     pub class: &'static str,
     pub instances: usize,
     pub acquisitions: u64,
-    /// Those that had to wait.
+    /// Acquisitions that had to wait.
     pub contended: u64,
     pub waiting: usize,
-    /// Those held now: the most waited for first, 16 at most.
+    /// The locks that are held now: the most waited for first, 16 at most.
     pub held: Vec<HeldView>,
 }
 

@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use super::{Progress, Severity, WatchdogLimits};
 
-/// What has been seen of one subject so far.
+/// The progress of one subject so far.
 #[derive(Debug)]
 pub(super) struct Patience {
     count: u64,
@@ -20,7 +20,7 @@ pub(super) enum Stage {
     Failed,
 }
 
-/// What changed at a look. Each is said once per stall.
+/// A change at a look. Each is logged once per stall.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Verdict {
     Named,

@@ -14,13 +14,9 @@ use stallproof::Deadline;
 use utoipa::{IntoParams, ToSchema};
 use utoipa_axum::routes;
 
-use super::super::Api;
-use super::super::door::Asker;
-use super::super::extract::Query;
-use super::super::listing::{self, As, Column, Listed};
-use super::super::problem::Problem;
-use super::super::route::{Route, Routes};
-use super::{Answered, Row, Whole, answer, chosen, share};
+use super::{AskedCluster, ClusterAnswer, Merge, answer, chosen, share};
+use crate::api::listing::{self, Column, ListForm, ListParams};
+use crate::api::{Api, Caller, Problem, Query, Route, Routes};
 
 /// Objects in one answer, of all clusters together: some hundred megabytes at worst.
 const MOST_OBJECTS: usize = 20_000;
@@ -28,12 +24,12 @@ const MOST_OBJECTS: usize = 20_000;
 const MOST_ROWS: usize = 50_000;
 
 pub(super) fn routes() -> Routes {
-    Routes::default().with(Route::list().across(), routes!(list_across))
+    Routes::default().with(Route::list().fan_out(), routes!(list_across))
 }
 
 #[derive(Clone, Debug, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
-struct Asked {
+struct ListAcrossParams {
     /// `a,b`; all that one may see unless said.
     clusters: Option<String>,
     /// All namespaces when none is named; of no matter to kinds that have none.
@@ -46,9 +42,9 @@ struct Asked {
     limit: Option<u32>,
     /// Objects unless said.
     #[serde(default, rename = "as")]
-    form: As,
+    form: ListForm,
     /// As the header `Request-Timeout`.
-    #[expect(dead_code, reason = "read by the door")]
+    #[expect(dead_code, reason = "read by the pipeline")]
     timeout: Option<String>,
 }
 
@@ -56,8 +52,8 @@ struct Asked {
 #[serde(untagged)]
 #[schema(as = ListAcross)]
 enum List {
-    Objects { clusters: Vec<Row>, items: Vec<Item> },
-    Table { clusters: Vec<Row>, columns: Vec<Column>, rows: Vec<listing::Row> },
+    Objects { clusters: Vec<AskedCluster>, items: Vec<Item> },
+    Table { clusters: Vec<AskedCluster>, columns: Vec<Column>, rows: Vec<listing::Row> },
 }
 
 #[derive(Debug, Serialize, ToSchema)]
@@ -74,23 +70,23 @@ struct Item {
 /// `Accept: text/event-stream`: `asked` with the clusters' names, `cluster` with each row as it comes
 /// in, `done` with the whole.
 #[utoipa::path(
-    get, path = "/resources/{kind}", tag = "across", params(Asked),
+    get, path = "/resources/{kind}", tag = "across", params(ListAcrossParams),
     responses((status = 200, description = "What came in time", content(
         (List = "application/json"), (String = "text/event-stream")
     )))
 )]
 async fn list_across(
     State(api): State<Api>,
-    asker: Asker,
+    caller: Caller,
     Path(kind): Path<String>,
-    Query(asked): Query<Asked>,
+    Query(asked): Query<ListAcrossParams>,
     headers: HeaderMap,
 ) -> Result<Response, Problem> {
-    let chosen = chosen(&api, &asker, asked.clusters.as_deref());
+    let chosen = chosen(&api, &caller, asked.clusters.as_deref());
     let form = asked.form;
-    let most = if form == As::Object { MOST_OBJECTS } else { MOST_ROWS };
+    let most = if form == ListForm::Object { MOST_OBJECTS } else { MOST_ROWS };
     let most = u32::try_from(share(most, chosen.len())).unwrap_or(u32::MAX);
-    let listed = Listed {
+    let listed = ListParams {
         namespace: asked.namespace,
         labels: asked.labels,
         fields: asked.fields,
@@ -99,34 +95,34 @@ async fn list_across(
         more: None,
         timeout: None,
     };
-    let asks = asker.clone();
+    let asks = caller.clone();
     match form {
-        As::Object => {
+        ListForm::Object => {
             let ask = move |connection: Connection, deadline| {
-                let (asker, kind, listed) = (asks.clone(), kind.clone(), listed.clone());
-                async move { objects(&connection, &asker, &kind, &listed, deadline).await }
+                let (caller, kind, listed) = (asks.clone(), kind.clone(), listed.clone());
+                async move { objects(&connection, &caller, &kind, &listed, deadline).await }
             };
-            answer(&api, &asker, &headers, chosen, Objects::default(), ask).await
+            answer(&api, &caller, &headers, chosen, Objects::default(), ask).await
         }
         _ => {
             let ask = move |connection: Connection, deadline| {
-                let (asker, kind, listed) = (asks.clone(), kind.clone(), listed.clone());
-                async move { table(&connection, &asker, &kind, &listed, deadline).await }
+                let (caller, kind, listed) = (asks.clone(), kind.clone(), listed.clone());
+                async move { table(&connection, &caller, &kind, &listed, deadline).await }
             };
-            answer(&api, &asker, &headers, chosen, Table::default(), ask).await
+            answer(&api, &caller, &headers, chosen, Table::default(), ask).await
         }
     }
 }
 
 async fn objects(
     connection: &Connection,
-    asker: &Asker,
+    caller: &Caller,
     kind: &str,
-    asked: &Listed,
+    asked: &ListParams,
     deadline: Deadline,
-) -> Answered<Page<DynamicObject>> {
+) -> ClusterAnswer<Page<DynamicObject>> {
     let found = connection.find(kind, deadline).await?;
-    let scope = match asked.scope(asker, connection.cluster(), &found, Verb::List) {
+    let scope = match asked.scope(caller, connection.cluster(), &found, Verb::List) {
         Ok(scope) => scope,
         Err(refused) => return Ok(Err(refused)),
     };
@@ -135,13 +131,13 @@ async fn objects(
 
 async fn table(
     connection: &Connection,
-    asker: &Asker,
+    caller: &Caller,
     kind: &str,
-    asked: &Listed,
+    asked: &ListParams,
     deadline: Deadline,
-) -> Answered<resources::Table> {
+) -> ClusterAnswer<resources::Table> {
     let found = connection.find(kind, deadline).await?;
-    let scope = match asked.scope(asker, connection.cluster(), &found, Verb::List) {
+    let scope = match asked.scope(caller, connection.cluster(), &found, Verb::List) {
         Ok(scope) => scope,
         Err(refused) => return Ok(Err(refused)),
     };
@@ -151,9 +147,9 @@ async fn table(
 #[derive(Default)]
 struct Objects(Vec<Item>);
 
-impl Whole for Objects {
+impl Merge for Objects {
     type Part = Page<DynamicObject>;
-    type Answer = List;
+    type Merged = List;
 
     fn add(&mut self, cluster: &str, part: Self::Part) -> bool {
         let own = |object| Item { cluster: cluster.to_owned(), object };
@@ -161,7 +157,7 @@ impl Whole for Objects {
         part.continue_token.is_some()
     }
 
-    fn end(mut self, clusters: Vec<Row>) -> List {
+    fn end(mut self, clusters: Vec<AskedCluster>) -> List {
         self.0.sort_by(|one, other| one.cluster.cmp(&other.cluster));
         List::Objects { clusters, items: self.0 }
     }
@@ -170,9 +166,9 @@ impl Whole for Objects {
 #[derive(Default)]
 struct Table(Merged);
 
-impl Whole for Table {
+impl Merge for Table {
     type Part = resources::Table;
-    type Answer = List;
+    type Merged = List;
 
     fn add(&mut self, cluster: &str, part: Self::Part) -> bool {
         let truncated = part.continue_token.is_some();
@@ -181,7 +177,7 @@ impl Whole for Table {
         truncated
     }
 
-    fn end(mut self, clusters: Vec<Row>) -> List {
+    fn end(mut self, clusters: Vec<AskedCluster>) -> List {
         self.0.sort();
         let row = |ClusterRow { cluster, row }| listing::Row::from(row).of(cluster);
         List::Table {

@@ -14,13 +14,9 @@ use stallproof::Deadline;
 use utoipa::{IntoParams, ToSchema};
 use utoipa_axum::routes;
 
-use super::super::Api;
-use super::super::door::Asker;
-use super::super::extract::Query;
-use super::super::problem::Problem;
-use super::super::route::{Route, Routes};
-use super::super::scope::{is_visible, resource};
-use super::{Answered, Row, Whole, answer, chosen, share};
+use super::{AskedCluster, ClusterAnswer, Merge, answer, chosen, share};
+use crate::api::scope::{is_visible, resource};
+use crate::api::{Api, Caller, Problem, Query, Route, Routes};
 
 /// Hits from one cluster, at most: more are no longer looked at.
 const MOST: usize = 1000;
@@ -28,12 +24,12 @@ const MOST: usize = 1000;
 const MOST_IN_ALL: usize = 20_000;
 
 pub(super) fn routes() -> Routes {
-    Routes::default().with(Route::list().across(), routes!(search))
+    Routes::default().with(Route::list().fan_out(), routes!(search))
 }
 
 #[derive(Clone, Debug, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
-struct Asked {
+struct SearchParams {
     /// The text, whatever its case; or an address, or the beginning of one.
     q: String,
     /// `a,b`; all that one may see unless said.
@@ -43,13 +39,13 @@ struct Asked {
     /// `pods,deployments.apps`; what people look for unless said.
     kinds: Option<String>,
     /// As the header `Request-Timeout`.
-    #[expect(dead_code, reason = "read by the door")]
+    #[expect(dead_code, reason = "read by the pipeline")]
     timeout: Option<String>,
 }
 
 #[derive(Debug, Serialize, ToSchema)]
 struct Found {
-    clusters: Vec<Row>,
+    clusters: Vec<AskedCluster>,
     /// The best first.
     hits: Vec<Hit>,
     /// Whether a cluster had more.
@@ -98,15 +94,15 @@ impl From<resources::Hit> for Hit {
 /// With `Accept: text/event-stream`: `asked` with the clusters' names, `cluster` with each row as it
 /// comes in, `done` with the whole.
 #[utoipa::path(
-    get, path = "/search", tag = "across", params(Asked),
+    get, path = "/search", tag = "across", params(SearchParams),
     responses((status = 200, description = "What came in time", content(
         (Found = "application/json"), (String = "text/event-stream")
     )))
 )]
 async fn search(
     State(api): State<Api>,
-    asker: Asker,
-    Query(asked): Query<Asked>,
+    caller: Caller,
+    Query(asked): Query<SearchParams>,
     headers: HeaderMap,
 ) -> Result<Response, Problem> {
     let mut query = SearchQuery { text: asked.q, ..SearchQuery::default() };
@@ -117,15 +113,15 @@ async fn search(
         let kinds = kinds.split(',').map(str::trim).filter(|kind| !kind.is_empty());
         query.kinds = kinds.map(ToOwned::to_owned).collect();
     }
-    let chosen = chosen(&api, &asker, asked.clusters.as_deref());
+    let chosen = chosen(&api, &caller, asked.clusters.as_deref());
     let most = MOST.min(share(MOST_IN_ALL, chosen.len()));
     query.limit = asked.limit.unwrap_or(query.limit).min(most);
-    let (permissions, query) = (Arc::clone(&asker.permissions), Arc::new(query));
+    let (permissions, query) = (Arc::clone(&caller.permissions), Arc::new(query));
     let ask = move |connection: Connection, deadline| {
         let (permissions, query) = (Arc::clone(&permissions), Arc::clone(&query));
         async move { one(connection, &query, &permissions, deadline).await }
     };
-    answer(&api, &asker, &headers, chosen, Hits::default(), ask).await
+    answer(&api, &caller, &headers, chosen, Hits::default(), ask).await
 }
 
 async fn one(
@@ -133,7 +129,7 @@ async fn one(
     query: &SearchQuery,
     permissions: &Permissions,
     deadline: Deadline,
-) -> Answered<SearchResult> {
+) -> ClusterAnswer<SearchResult> {
     let name = connection.cluster().to_owned();
     let allowed = |cluster: &str, namespace: Option<&str>, kind: &ApiResource| {
         may_find(permissions, cluster, namespace, kind)
@@ -173,9 +169,9 @@ struct Hits {
     incomplete: Vec<Incomplete>,
 }
 
-impl Whole for Hits {
+impl Merge for Hits {
     type Part = SearchResult;
-    type Answer = Found;
+    type Merged = Found;
 
     fn add(&mut self, _cluster: &str, part: SearchResult) -> bool {
         let truncated = !part.truncated.is_empty();
@@ -190,7 +186,7 @@ impl Whole for Hits {
         truncated
     }
 
-    fn end(mut self, clusters: Vec<Row>) -> Found {
+    fn end(mut self, clusters: Vec<AskedCluster>) -> Found {
         self.hits.sort_by(|one, other| {
             let key = |hit: &resources::Hit| (hit.matched.field, hit.matched.how);
             let name = |hit: &resources::Hit| {

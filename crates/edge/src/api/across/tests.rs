@@ -7,8 +7,8 @@ use serde_json::{Value, json};
 use testkit::{Fault, KubeServer, Proxy, requires};
 
 use super::super::scope::tests::{NAMESPACES_THERE, any_permissions, found};
-use super::super::world::World;
 use super::search::may_find;
+use crate::api::tests::test_api::TestApi;
 
 const NOTHING: Value = Value::Null;
 
@@ -25,7 +25,7 @@ proptest::proptest! {
 #[tokio::test]
 async fn a_dead_kube_server_costs_its_own_row() {
     requires!(kube);
-    let (world, server) = tokio::join!(async { World::new().ready().await }, KubeServer::start());
+    let (world, server) = tokio::join!(async { TestApi::new().ready().await }, KubeServer::start());
     let proxy = Proxy::start(server.address());
     world.import("well", server.access().kubeconfig()).await;
     world.import("dead", server.through(&proxy).kubeconfig()).await;

@@ -3,7 +3,7 @@ use std::time::Duration;
 use http::Method;
 use serde_json::{Value, json};
 
-use crate::api::world::World;
+use crate::api::tests::test_api::TestApi;
 
 fn review(owner: &str, image: &str) -> String {
     json!({"apiVersion": "admission.k8s.io/v1", "request": {
@@ -15,7 +15,7 @@ fn review(owner: &str, image: &str) -> String {
     .to_string()
 }
 
-async fn rule(world: &World, name: &str, spec: Value) {
+async fn rule(world: &TestApi, name: &str, spec: Value) {
     let rule: objects::kinds::AdmissionRule = serde_json::from_value(json!({
         "apiVersion": "fairlead.dev/v1alpha1", "kind": "AdmissionRule",
         "metadata": {"name": name}, "spec": spec,
@@ -26,7 +26,7 @@ async fn rule(world: &World, name: &str, spec: Value) {
 }
 
 /// Asks until the answer is as it should be.
-async fn until(world: &World, path: &str, wanted: impl Fn(&Value) -> bool) -> Value {
+async fn until(world: &TestApi, path: &str, wanted: impl Fn(&Value) -> bool) -> Value {
     let patience = stallproof::Deadline::after(Duration::from_secs(30));
     loop {
         let answer = world.ask(Method::GET, path, Value::Null).await;
@@ -40,7 +40,7 @@ async fn until(world: &World, path: &str, wanted: impl Fn(&Value) -> bool) -> Va
 
 #[tokio::test]
 async fn rules_and_decisions_are_shown_to_who_may_see_them() {
-    let world = World::new().ready().await;
+    let world = TestApi::new().ready().await;
     let criteria = json!([{"name": "image", "op": "containsAny", "value": "evil/*"}]);
     rule(&world, "no-miners", json!({"action": "deny", "mode": "protect", "criteria": criteria}))
         .await;
@@ -58,7 +58,7 @@ async fn rules_and_decisions_are_shown_to_who_may_see_them() {
     let admission = world.api.admission.clone().unwrap();
     for image in ["evil/miner", "evil/miner", "web/cart"] {
         let body = review("p", image);
-        admission.review(guard::admission::HERE, body.as_bytes()).unwrap();
+        admission.review(admission::LOCAL_CLUSTER, body.as_bytes()).unwrap();
     }
     let audit =
         until(&world, "/admission/audit?outcome=denied", |answer| answer["lines"][0]["count"] == 2)
@@ -80,33 +80,23 @@ async fn rules_and_decisions_are_shown_to_who_may_see_them() {
 
 #[tokio::test]
 async fn a_stream_tells_what_there_is_and_then_what_changes() {
-    let world = World::new().ready().await;
+    let world = TestApi::new().ready().await;
     let admission = world.api.admission.clone().unwrap();
     let decide = |owner: &str| {
         let body = review(owner, "web/cart");
-        admission.review(guard::admission::HERE, body.as_bytes()).unwrap();
+        admission.review(admission::LOCAL_CLUSTER, body.as_bytes()).unwrap();
     };
-    let all = super::Asked {
-        limit: None,
-        outcome: None,
-        cluster: None,
-        namespace: None,
-        rule: None,
-        since: None,
-    };
-    let mut follower = super::Follower {
-        changes: admission.audit_changes(),
-        admission: admission.clone(),
-        asked: all,
-        told: None,
-        missing: Vec::new(),
-    };
-    assert!(follower.next().await.lines.is_empty(), "at once, also when there is nothing");
+    let path = "/admission/audit";
+    let mut stream = world.hear(&world.local, Method::GET, path, Value::Null).await;
+    let first = stream.next().await.unwrap();
+    assert_eq!((&*first.0, &first.1["lines"]), ("audit", &json!([])), "at once, also of nothing");
     for owner in ["a", "b"] {
         decide(owner);
-        let told = follower.next().await;
-        assert_eq!(told.lines.len(), 1, "only what is new");
-        assert_eq!(told.lines[0].owner, format!("Pod/{owner}"));
+        let (_, told) = stream.next().await.unwrap();
+        let [line] = told["lines"].as_array().unwrap().as_slice() else {
+            panic!("new only: {told}")
+        };
+        assert_eq!(line["owner"], format!("Pod/{owner}"));
     }
 }
 
@@ -126,7 +116,7 @@ fn audit(lines: Vec<super::AdmissionLine>) -> super::AdmissionAudit {
 
 #[test]
 fn lines_of_several_replicas_count_together() {
-    let asked = |limit, since: Option<i64>| super::Asked {
+    let asked = |limit, since: Option<i64>| super::AuditParams {
         limit,
         outcome: None,
         cluster: None,
@@ -136,9 +126,9 @@ fn lines_of_several_replicas_count_together() {
     };
     let one = || audit(vec![line("web", 2, 10, 50), line("db", 1, 20, 20)]);
     let two = || audit(vec![line("web", 3, 5, 60), line("cart", 1, 55, 55)]);
-    let put = |own: super::AdmissionAudit, other, asked: &super::Asked| {
+    let put = |own: super::AdmissionAudit, other, asked: &super::AuditParams| {
         let told = vec![("other".to_owned(), other)];
-        own.together(super::replicas::Parts { told, missing: Vec::new() }, asked)
+        own.together(super::replicas::ReplicaParts { told, missing: Vec::new() }, asked)
     };
     let whole = put(one(), two(), &asked(None, None));
     let shown: Vec<_> = whole.lines.iter().map(|it| (it.owner.as_str(), it.count)).collect();

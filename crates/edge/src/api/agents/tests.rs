@@ -1,17 +1,21 @@
-use guard::agents::{JoinFacts, LIFETIME, Limits};
 use http::Method;
+use pki::agents::LIFETIME;
 use serde_json::{Value, json};
 use stallproof::Tasks;
+use traffic::agents::{JoinFacts, Limits};
 
 use super::*;
-use crate::api::world::World;
+use crate::api::tests::test_api::TestApi;
 
 /// With an authority, unless it is without TLS.
-async fn world(tls: bool, tasks: &Tasks) -> World {
-    let world = World::new().ready().await;
+async fn world(tls: bool, tasks: &Tasks) -> TestApi {
+    let world = TestApi::new().ready().await;
     let authority = tls.then(|| Authority::follow(&world.objects, "fairlead", LIFETIME, tasks));
-    let desk =
-        AgentDesk { agents: Agents::new(Limits::default()), authority, seat: Seat::default() };
+    let desk = AgentsApi {
+        agents: Agents::new(Limits::default()),
+        authority,
+        active: ActiveIngest::default(),
+    };
     world.with_agents(desk)
 }
 
@@ -25,11 +29,11 @@ async fn agents_are_with_who_leads_and_need_a_permission() {
     assert_eq!((answer.status, answer.code().as_str()), (503, "not-ready"));
 
     let dir = tempfile::tempdir().unwrap();
-    let seat = world.api.agents.as_ref().unwrap().seat.clone();
-    let settings = guard::ingest::Settings::new(dir.path().to_owned());
-    let term = seat.clone().hold(settings, world.api.ledger.clone(), tasks.clone(), |_| {});
+    let active = world.api.agents.as_ref().unwrap().active.clone();
+    let settings = traffic::ingest::Settings::new(dir.path().to_owned());
+    let term = active.clone().hold(settings, world.api.ledger.clone(), tasks.clone(), |_| {});
     tasks.spawn("term", term);
-    while seat.ingest().is_none() {
+    while active.ingest().is_none() {
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
     let answer = world.ask(Method::GET, "/guard/agents", Value::Null).await.json();

@@ -1,6 +1,6 @@
 use super::*;
 
-fn applied(name: &str, outcome: Outcome) -> Applied {
+fn applied(name: &str, outcome: ApplyOutcome) -> Applied {
     Applied {
         api_version: "v1".to_owned(),
         kind: "ConfigMap".to_owned(),
@@ -14,19 +14,19 @@ fn applied(name: &str, outcome: Outcome) -> Applied {
 
 #[test]
 fn the_audit_names_what_was_applied_up_to_a_bound() {
-    let two = [applied("a", Outcome::Created), applied("b", Outcome::Unchanged)];
+    let two = [applied("a", ApplyOutcome::Created), applied("b", ApplyOutcome::Unchanged)];
     assert_eq!(details(&two), "configmap/a in shop created, configmap/b in shop unchanged");
-    let many = vec![applied("a", Outcome::Created); NAMED + 3];
+    let many = vec![applied("a", ApplyOutcome::Created); NAMED + 3];
     assert!(details(&many).ends_with(", and 3 more"));
 }
 
 #[test]
 fn what_failed_has_a_problem_with_a_code() {
-    let failed = |why: &str, conflicts| Outcome::Failed { why: why.to_owned(), conflicts };
+    let failed = |why: &str, conflicts| ApplyOutcome::Failed { why: why.to_owned(), conflicts };
     let conflict = apply::Conflict { field: ".data.a".to_owned(), manager: "kubectl".to_owned() };
-    let refusals = BTreeMap::from([("no".to_owned(), Code::Forbidden)]);
+    let refusals = BTreeMap::from([("no".to_owned(), ErrorCode::Forbidden)]);
     let code = |outcome| {
-        let one = One::new("c", applied("a", outcome), &refusals);
+        let one = ApplyResult::new("c", applied("a", outcome), &refusals);
         serde_json::to_value(one).unwrap()["problem"]["code"].as_str().unwrap().to_owned()
     };
     assert_eq!(code(failed("no", Vec::new())), "forbidden");

@@ -2,7 +2,7 @@ use http::{HeaderValue, Method};
 use serde_json::{Value, json};
 
 use super::*;
-use crate::api::world::World;
+use crate::api::tests::test_api::TestApi;
 
 /// An entry of the replica `of`, written at this second.
 fn entry(of: &str, second: i64) -> AuditEntry {
@@ -19,9 +19,9 @@ fn page(of: &str, seconds: &[i64], complete: bool) -> AuditPage {
     AuditPage { entries, complete, missing: Vec::new() }
 }
 
-fn told(pages: Vec<(&str, AuditPage)>) -> Parts<AuditPage> {
+fn told(pages: Vec<(&str, AuditPage)>) -> ReplicaParts<AuditPage> {
     let told = pages.into_iter().map(|(name, page)| (name.to_owned(), page)).collect();
-    Parts { told, missing: Vec::new() }
+    ReplicaParts { told, missing: Vec::new() }
 }
 
 fn ids(page: &AuditPage) -> Vec<&str> {
@@ -65,7 +65,7 @@ fn an_operation_is_placed_by_when_it_ended() {
 
 #[tokio::test]
 async fn one_entry_and_what_is_older_than_it_are_found() {
-    let world = World::new().ready().await;
+    let world = TestApi::new().ready().await;
     for name in ["ann", "bob", "eve"] {
         let user = json!({"name": name, "password": "a few words will do"});
         assert_eq!(world.ask(Method::POST, "/users", user).await.status, 201);
@@ -90,8 +90,9 @@ async fn one_entry_and_what_is_older_than_it_are_found() {
 
 #[tokio::test]
 async fn a_pass_that_no_replica_made_counts_for_nothing() {
-    let world = World::new().ready().await;
-    let mut request = crate::api::world::request(Method::GET, "/api/v1/audit?limit=1", Value::Null);
+    let world = TestApi::new().ready().await;
+    let mut request =
+        crate::api::tests::test_api::request(Method::GET, "/api/v1/audit?limit=1", Value::Null);
     request.headers_mut().insert("fairlead-pass", HeaderValue::from_static("1.seal.local"));
     assert_eq!(world.send(request).await.status, 401);
 }

@@ -19,8 +19,8 @@ use tokio_tungstenite::tungstenite::client::IntoClientRequest;
 use tokio_tungstenite::tungstenite::{self, Message};
 use tokio_tungstenite::{WebSocketStream, client_async};
 
-use super::super::world::World;
 use super::*;
+use crate::api::tests::test_api::TestApi;
 
 const NOTHING: Value = Value::Null;
 
@@ -30,12 +30,13 @@ fn soon() -> Deadline {
 
 #[test]
 fn a_command_is_read_word_by_word() {
-    let asked = Asked::read(Some("namespace=a&command=sh&command=-c&command=a+b%26c&tty=true"));
+    let asked =
+        ExecParams::read(Some("namespace=a&command=sh&command=-c&command=a+b%26c&tty=true"));
     let asked = asked.unwrap();
     assert_eq!(asked.command, ["sh", "-c", "a b&c"]);
     assert_eq!((asked.tty, asked.stdin, &*asked.namespace), (Some(true), None, "a"));
     for wrong in ["", "namespace=", "namespace=a&tty=1", "namespace=a&comand=sh"] {
-        assert_eq!(Asked::read(Some(wrong)).unwrap_err().code.text(), "invalid", "{wrong}");
+        assert_eq!(ExecParams::read(Some(wrong)).unwrap_err().code.text(), "invalid", "{wrong}");
     }
 }
 
@@ -75,12 +76,12 @@ async fn say(socket: &mut Socket, bytes: &[u8]) {
     socket.send(Message::binary(bytes.to_vec())).await.unwrap();
 }
 
-fn open_streams(world: &World, kind: &str) -> usize {
+fn open_streams(world: &TestApi, kind: &str) -> usize {
     let all = world.api.ledger.in_flight(&Default::default());
     all.iter().filter(|op| op.kind == kind).inspect(|op| assert_eq!(op.tenant, "real")).count()
 }
 
-async fn closed(world: &World, kind: &str) {
+async fn closed(world: &TestApi, kind: &str) {
     let closed = async {
         while open_streams(world, kind) > 0 {
             tokio::time::sleep(Duration::from_millis(20)).await;
@@ -92,7 +93,7 @@ async fn closed(world: &World, kind: &str) {
 #[tokio::test]
 async fn a_kube_server_s_pods_are_talked_to_through_the_api() {
     requires!(kube);
-    let (world, server) = tokio::join!(async { World::new().ready().await }, KubeServer::start());
+    let (world, server) = tokio::join!(async { TestApi::new().ready().await }, KubeServer::start());
     world.import("real", server.access().kubeconfig()).await;
     let kubelet = Kubelet::start().await;
     let client = server.client().await;
@@ -129,7 +130,7 @@ async fn register(kubelet: &Kubelet, client: &kube::Client) {
     pods.create(&post, &serde_json::from_value(pod).unwrap()).await.unwrap();
 }
 
-async fn logs(world: &World, kubelet: &Kubelet) {
+async fn logs(world: &TestApi, kubelet: &Kubelet) {
     let path = "/clusters/real/resources/pods/one/log?namespace=default&tail=10&since=5m";
     let text = world.ask(Method::GET, path, NOTHING).await;
     assert_eq!((text.status, &*text.text), (200, "one of main\nsecond\n"));
@@ -155,7 +156,7 @@ async fn logs(world: &World, kubelet: &Kubelet) {
 
 const SHELL: &str = "one/exec?namespace=default&command=sh&stdin=true";
 
-async fn a_shell(world: &World, address: SocketAddr) {
+async fn a_shell(world: &TestApi, address: SocketAddr) {
     let mut shell = connect(address, &world.local, SHELL).await.unwrap();
     assert_eq!(hear_bytes(&mut shell).await, b"\x01$ ");
     assert_eq!(open_streams(world, "exec"), 1);
@@ -169,14 +170,14 @@ async fn a_shell(world: &World, address: SocketAddr) {
     closed(world, "exec").await;
 }
 
-async fn a_client_that_goes_ends_the_session(world: &World, address: SocketAddr) {
+async fn a_client_that_goes_ends_the_session(world: &TestApi, address: SocketAddr) {
     let mut shell = connect(address, &world.local, SHELL).await.unwrap();
     assert_eq!(hear_bytes(&mut shell).await, b"\x01$ ");
     drop(shell);
     closed(world, "exec").await;
 }
 
-async fn a_port(world: &World, address: SocketAddr) {
+async fn a_port(world: &TestApi, address: SocketAddr) {
     let path = format!("one/forward?namespace=default&port={PORT}");
     let mut port = connect(address, &world.local, &path).await.unwrap();
     let sent = vec![b'x'; 100_000];
@@ -213,7 +214,7 @@ fn status(refused: Result<Socket, Box<tungstenite::Error>>) -> (u16, Value) {
     }
 }
 
-async fn what_may_not_be(world: &World, address: SocketAddr) {
+async fn what_may_not_be(world: &TestApi, address: SocketAddr) {
     let ann = &world
         .somebody("ann", &[["real", "a", "*", "*"], ["real", "default", "pods", "get"]])
         .await;
@@ -242,14 +243,14 @@ async fn what_may_not_be(world: &World, address: SocketAddr) {
     assert_eq!(hidden, log(world.local.clone(), "default").await);
 }
 
-async fn revoked(world: &World, address: SocketAddr) {
+async fn revoked(world: &TestApi, address: SocketAddr) {
     let bob = world.somebody("bob", &[["real", "default", "pods", "*"]]).await;
     let mut shell = connect(address, &bob, SHELL).await.unwrap();
     assert_eq!(hear_bytes(&mut shell).await, b"\x01$ ");
     let path = format!("one/forward?namespace=default&port={PORT}");
     let mut port = connect(address, &bob, &path).await.unwrap();
     say(&mut port, b"here").await;
-    assert_eq!(hear_bytes(&mut port).await, b"HERE");
+    assert_eq!(hear_bytes(&mut port).await, b"LOCAL_CLUSTER");
     assert_eq!(world.ask(Method::DELETE, "/users/bob", NOTHING).await.status, 204);
     let last = hear_bytes(&mut shell).await;
     assert_eq!(last[0], STATUS);

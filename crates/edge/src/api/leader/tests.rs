@@ -2,16 +2,16 @@ use objects::{Election, Id, Timing};
 use serde_json::Value;
 
 use super::*;
-use crate::api::world::{World, request};
+use crate::api::tests::test_api::{TestApi, request};
 
 #[test]
 fn a_replica_is_named_with_its_address_where_it_gave_one() {
-    let replica = Replica::parse("fairlead-controller-0@10.0.0.5");
+    let replica = LeaseHolder::parse("fairlead-controller-0@10.0.0.5");
     assert_eq!(replica.address, Some(IpAddr::from([10, 0, 0, 5])));
     assert_eq!(replica.to_string(), "fairlead-controller-0 (10.0.0.5)");
-    assert_eq!(Replica::parse("a@fd00::1").to_string(), "a (fd00::1)");
+    assert_eq!(LeaseHolder::parse("a@fd00::1").to_string(), "a (fd00::1)");
     for named in ["node-1", "node@1", "node@"] {
-        let replica = Replica::parse(named);
+        let replica = LeaseHolder::parse(named);
         assert_eq!((replica.to_string().as_str(), replica.address), (named, None));
     }
 }
@@ -20,7 +20,7 @@ fn a_replica_is_named_with_its_address_where_it_gave_one() {
 fn a_pass_is_of_one_user_and_one_request() {
     let uri = |text: &'static str| Uri::from_static(text);
     let (here, there) = (uri("/guard/agents?limit=1"), uri("/api/v1/guard/agents?limit=1"));
-    let text = |until, user, uri| Text { until, user, method: &Method::GET, uri }.written();
+    let text = |until, user, uri| PassClaims { until, user, method: &Method::GET, uri }.written();
     // The same wherever in the router one looks.
     assert_eq!(text(1, "ann", &here), text(1, "ann", &there));
     let other = uri("/guard/agents?limit=2");
@@ -30,21 +30,21 @@ fn a_pass_is_of_one_user_and_one_request() {
 }
 
 /// A world whose API takes passes, and how they are made.
-async fn with_passes() -> (World, LeaderReach) {
-    let mut world = World::new().ready().await;
+async fn with_passes() -> (TestApi, LeaderReach) {
+    let mut world = TestApi::new().ready().await;
     let (objects, tasks) = (world.objects.clone(), world.api.tasks.clone());
-    let authority = Authority::follow(&objects, "fairlead", guard::agents::LIFETIME, &tasks);
+    let authority = Authority::follow(&objects, "fairlead", pki::agents::LIFETIME, &tasks);
     let certificates = Certificates::follow(&objects, "fairlead", &tasks);
     let lease = Id::namespaced("fairlead", "lease");
     let election = Election::new(objects, lease, "test", Timing::default());
     let (all, led) = (tasks.clone(), authority.clone());
     tasks.spawn("election", async move {
-        election.run(&all, |leader| guard::agents::lead(&leader, &led)).await;
+        election.run(&all, |leader| pki::agents::lead(&leader, &led)).await;
     });
     let reach = LeaderReach { port: 1, name: "fairlead".to_owned(), certificates, authority };
     let patience = Deadline::after(Duration::from_secs(30));
     while reach.authority.seal(b"").is_none()
-        || world.api.guard.as_ref().unwrap().seat.ingest().is_none()
+        || world.api.traffic.as_ref().unwrap().active.ingest().is_none()
     {
         assert!(!patience.has_passed(), "there is no authority");
         tokio::time::sleep(Duration::from_millis(10)).await;
@@ -66,7 +66,7 @@ fn pass(reach: &LeaderReach, user: &str, path: &str) -> HeaderValue {
     reach.request(&who, &asked(path), host).unwrap().headers()[PASS].clone()
 }
 
-async fn status(world: &World, path: &str, pass: HeaderValue) -> u16 {
+async fn status(world: &TestApi, path: &str, pass: HeaderValue) -> u16 {
     let mut request = asked(path);
     request.headers_mut().insert(PASS, pass);
     world.send(request).await.status
@@ -103,7 +103,7 @@ async fn a_pass_counts_for_its_user_its_request_and_its_time_alone() {
         assert_eq!(status(&world, path, header).await, 401, "{forged}");
     }
     let (uri, past) = (Uri::try_from(path).unwrap(), 1_700_000_000_000);
-    let old = Text { until: past, user: access::LOCAL, method: &Method::GET, uri: &uri };
+    let old = PassClaims { until: past, user: access::LOCAL, method: &Method::GET, uri: &uri };
     let seal = reach.authority.seal(old.written().as_bytes()).unwrap();
     let old = HeaderValue::from_str(&format!("{past}.{seal}.{}", access::LOCAL)).unwrap();
     assert_eq!(status(&world, path, old).await, 401);
@@ -111,10 +111,10 @@ async fn a_pass_counts_for_its_user_its_request_and_its_time_alone() {
 
 #[tokio::test]
 async fn who_does_not_lead_names_who_does() {
-    let mut world = World::new().ready().await;
-    let guard = world.api.guard.clone().unwrap();
-    let seat = ::guard::ingest::Seat::default();
-    world.api.guard = Some(crate::api::Guard { seat, ..guard });
+    let mut world = TestApi::new().ready().await;
+    let traffic = world.api.traffic.clone().unwrap();
+    let active = ::traffic::ingest::ActiveIngest::default();
+    world.api.traffic = Some(crate::api::Traffic { active, ..traffic });
     let leadership = Snapshot::new(Leadership::Other("fairlead-controller-b@10.0.0.9".to_owned()));
     let route = LeaderRoute { leadership: leadership.clone(), reach: None };
     world.api = world.api.clone().with_leader(route);

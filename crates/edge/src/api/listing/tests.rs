@@ -3,7 +3,7 @@ use std::collections::BTreeMap;
 use proptest::prelude::*;
 
 use super::super::scope::tests::{
-    any_namespace, any_permissions, asker, found, permissions, pods_in, rule,
+    any_namespace, any_permissions, caller, found, permissions, pods_in, rule,
 };
 use super::*;
 
@@ -37,13 +37,13 @@ proptest! {
         limit in 1_u32..5,
         read in 1_usize..5,
     ) {
-        let asker = asker(permissions);
+        let caller = caller(permissions);
         let pods = found("pods", true);
-        let Ok(scope) = Scope::list(&asker, "c", &pods, namespace, Verb::List) else {
+        let Ok(scope) = Scope::list(&caller, "c", &pods, namespace, Verb::List) else {
             return Ok(());
         };
         let seen = |row: &resources::Row| {
-            asker.permissions.may_see_namespace("c", row.namespace.as_deref().unwrap())
+            caller.permissions.may_see_namespace("c", row.namespace.as_deref().unwrap())
         };
         let mut shown = Vec::new();
         let mut query = ListQuery::of("pods");
@@ -52,7 +52,7 @@ proptest! {
             return Ok(());
         }
         loop {
-            let mut filling = Shown::new(&scope, &query);
+            let mut filling = VisiblePage::new(&scope, &query);
             for (index, some) in rows_in(namespace).chunks(read).enumerate() {
                 let more = (index + 1) * read < rows_in(namespace).len();
                 if filling.take(page(some.to_vec(), more.then_some("more"))).is_none() {
@@ -92,22 +92,22 @@ fn a_narrow_table_has_the_columns_that_kubectl_shows() {
     };
     let shown = |form| {
         let mut table = table();
-        Width::of(&table.columns, form).narrow(&mut table);
+        ColumnChoice::of(&table.columns, form).narrow(&mut table);
         (table.columns.len(), table.rows[0].cells.len())
     };
-    assert_eq!(shown(As::Table), (1, 1));
-    assert_eq!(shown(As::Wide), (2, 2));
+    assert_eq!(shown(ListForm::Table), (1, 1));
+    assert_eq!(shown(ListForm::Wide), (2, 2));
 }
 
 #[test]
 fn a_list_goes_on_where_it_stopped_also_when_that_is_gone() {
-    let asker = asker(permissions(vec![rule(&["a", "b"], &["pods"], &["list"])], Vec::new()));
-    let scope = Scope::list(&asker, "c", &found("pods", true), None, Verb::List).unwrap();
+    let caller = caller(permissions(vec![rule(&["a", "b"], &["pods"], &["list"])], Vec::new()));
+    let scope = Scope::list(&caller, "c", &found("pods", true), None, Verb::List).unwrap();
     let mut query = ListQuery::of("pods");
     query.continue_token = Some("a/pod-1".to_owned());
     let mut rows = rows_in(None);
     rows.retain(|row| row.place() != "a/pod-1");
-    let mut shown = Shown::new(&scope, &query);
+    let mut shown = VisiblePage::new(&scope, &query);
     shown.take(page(rows, None));
     let places: Vec<_> = shown.page.items.iter().map(Item::place).collect();
     assert_eq!(places, ["a/pod-2", "b/pod-0", "b/pod-1", "b/pod-2"]);

@@ -1,7 +1,7 @@
 use http::Method;
 use serde_json::{Value, json};
 
-use crate::api::world::World;
+use crate::api::tests::test_api::TestApi;
 
 fn spec() -> Value {
     json!({"spec": {"clusters": [
@@ -12,7 +12,7 @@ fn spec() -> Value {
 
 #[tokio::test]
 async fn a_mesh_is_made_shown_checked_and_removed() {
-    let world = World::new().ready().await;
+    let world = TestApi::new().ready().await;
     let made = world.ask(Method::PUT, "/meshes/x/m", spec()).await;
     assert_eq!(made.status, 200, "{made:?}");
     let all = world.ask(Method::GET, "/meshes", Value::Null).await.json();
@@ -32,7 +32,7 @@ async fn a_mesh_is_made_shown_checked_and_removed() {
 
 #[tokio::test]
 async fn a_mesh_that_cannot_be_is_refused_with_what_to_change() {
-    let world = World::new().ready().await;
+    let world = TestApi::new().ready().await;
     let one = json!({"spec": {"clusters": [
         {"name": "a", "clusterRef": "a", "allowedNetworks": ["10.1.0.0"]},
     ]}});

@@ -42,10 +42,10 @@ fn a_drain_that_is_refused_tells_the_reasons_and_that_nothing_is_cordoned() {
 fn a_drain_that_could_not_begin_is_a_problem() {
     let mut tally = Tally::new(|_: &str| true);
     tally.take(Progress::Stopped { why: "it is not there".to_owned() });
-    assert_eq!(tally.end().unwrap_err().code, Code::Refused);
+    assert_eq!(tally.end().unwrap_err().code, ErrorCode::Refused);
     let mut tally = Tally::new(|_: &str| true);
     tally.take(Progress::Cordoned);
     tally.take(Progress::Stopped { why: "it does not answer".to_owned() });
     assert!(tally.end().unwrap_err().detail().contains("the node is cordoned"));
-    assert_eq!(Tally::new(|_: &str| true).end().unwrap_err().code, Code::Internal);
+    assert_eq!(Tally::new(|_: &str| true).end().unwrap_err().code, ErrorCode::Internal);
 }

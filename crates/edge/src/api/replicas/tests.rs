@@ -6,7 +6,7 @@ use stallproof::Snapshot;
 
 use super::*;
 use crate::api::LeaderRoute;
-use crate::api::world::World;
+use crate::api::tests::test_api::TestApi;
 
 fn pod(name: &str, phase: &str, addresses: &[&str]) -> Pod {
     let all: Vec<_> = addresses.iter().map(|ip| json!({"ip": ip})).collect();
@@ -41,7 +41,7 @@ async fn the_others_are_the_pods_that_run_elsewhere() {
 
 #[tokio::test]
 async fn others_that_are_not_known_cost_their_part_and_are_told() {
-    let mut world = World::new().ready().await;
+    let mut world = TestApi::new().ready().await;
     world.api = world.api.clone().with_replicas(replicas("10.0.0.1"));
     world.router = crate::api::router(&world.api, true);
     for (path, list) in [("/audit", "entries"), ("/admission/audit", "lines")] {
@@ -60,16 +60,16 @@ async fn others_that_are_not_known_cost_their_part_and_are_told() {
 
 #[tokio::test]
 async fn a_replica_without_certificates_of_our_own_says_why_it_asks_nobody() {
-    let mut world = World::new().ready().await;
+    let mut world = TestApi::new().ready().await;
     let leadership = Snapshot::new(Leadership::Unknown);
     world.api = world.api.clone().with_leader(LeaderRoute { leadership, reach: None });
     let who = Who { user: access::LOCAL.into(), via: Via::Local };
     let permissions = world.api.access.permissions(&who);
     let deadline = Deadline::after(Duration::from_secs(30));
-    let asker = Asker { who, permissions, deadline };
+    let caller = Caller { who, permissions, deadline };
     let other = Replica { name: "b".to_owned(), address: IpAddr::from([10, 0, 0, 2]) };
-    let question = Question { path: "/audit", query: vec![("limit", "1".to_owned())] };
-    let asked = other.ask::<Value>(&world.api, &asker, &question, deadline).await;
+    let question = ReplicaQuery { path: "/audit", query: vec![("limit", "1".to_owned())] };
+    let asked = other.ask::<Value>(&world.api, &caller, &question, deadline).await;
     assert!(asked.unwrap_err().contains("`api.tls: auto`"));
 }
 
@@ -77,7 +77,7 @@ async fn a_replica_without_certificates_of_our_own_says_why_it_asks_nobody() {
 fn a_question_is_written_as_a_query() {
     let query =
         vec![("user", "ann & bob".to_owned()), ("since", "2026-01-01T00:00:00Z".to_owned())];
-    let question = Question { path: "/audit", query };
+    let question = ReplicaQuery { path: "/audit", query };
     let written = question.uri().unwrap().to_string();
     assert_eq!(written, "/audit?user=ann+%26+bob&since=2026-01-01T00%3A00%3A00Z");
 }

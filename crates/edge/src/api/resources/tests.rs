@@ -6,7 +6,7 @@ use kube::api::{Api as Kube, PostParams};
 use serde_json::{Value, json};
 use testkit::{KubeServer, requires};
 
-use super::super::world::{Answer, World, request};
+use crate::api::tests::test_api::{TestApi, TestResponse, request};
 
 const NOTHING: Value = Value::Null;
 
@@ -37,7 +37,7 @@ spec:
     spec: { containers: [{ name: main, image: "web:1" }] }
 "#;
 
-async fn apply(world: &World, token: &str, query: &str, yaml: &str) -> Answer {
+async fn apply(world: &TestApi, token: &str, query: &str, yaml: &str) -> TestResponse {
     let path = format!("/api/v1/clusters/real/apply?{query}");
     let mut request = request(Method::POST, &path, NOTHING);
     *request.body_mut() = axum::body::Body::from(yaml.to_owned());
@@ -46,13 +46,13 @@ async fn apply(world: &World, token: &str, query: &str, yaml: &str) -> Answer {
     world.send(request).await
 }
 
-fn outcomes(answer: &Answer) -> Vec<String> {
+fn outcomes(answer: &TestResponse) -> Vec<String> {
     let answer = answer.json();
     let results = answer["results"].as_array().unwrap_or_else(|| panic!("{answer}"));
     results.iter().map(|one| one["outcome"].as_str().unwrap().to_owned()).collect()
 }
 
-fn names(answer: &Answer) -> Vec<String> {
+fn names(answer: &TestResponse) -> Vec<String> {
     let answer = answer.json();
     let objects = answer["items"].as_array().into_iter().flatten();
     let objects = objects.map(|object| &object["metadata"]["name"]);
@@ -60,14 +60,14 @@ fn names(answer: &Answer) -> Vec<String> {
     objects.chain(rows).map(|name| name.as_str().unwrap().to_owned()).collect()
 }
 
-async fn get(world: &World, token: &str, path: &str) -> Answer {
+async fn get(world: &TestApi, token: &str, path: &str) -> TestResponse {
     world.ask_as(token, Method::GET, &format!("/clusters/real/{path}"), NOTHING).await
 }
 
 #[tokio::test]
 async fn a_kube_server_is_worked_with_through_the_api() {
     requires!(kube);
-    let (world, server) = tokio::join!(async { World::new().ready().await }, KubeServer::start());
+    let (world, server) = tokio::join!(async { TestApi::new().ready().await }, KubeServer::start());
     world.import("real", server.access().kubeconfig()).await;
     let local = world.local.clone();
     let spaces = "apiVersion: v1\nkind: Namespace\nmetadata: { name: a }\n---\n\
@@ -83,7 +83,7 @@ async fn a_kube_server_is_worked_with_through_the_api() {
     a_watch_ends_with_its_reader_s_rights(&world).await;
 }
 
-async fn changes(world: &World, local: &str) {
+async fn changes(world: &TestApi, local: &str) {
     let dry = apply(world, local, "dryRun=true", APPLICATION).await;
     assert_eq!(outcomes(&dry), ["created"; 4], "{}", dry.text);
     assert!(
@@ -174,7 +174,7 @@ metadata: { name: old, namespace: a }
 "#;
 
 /// What the API server warns of reaches whoever has asked.
-async fn warnings_of_the_api_server(world: &World, local: &str) {
+async fn warnings_of_the_api_server(world: &TestApi, local: &str) {
     let applied = apply(world, local, "", DEPRECATED).await;
     assert_eq!(outcomes(&applied), ["created", "created"], "{}", applied.text);
     let results = &applied.json()["results"];
@@ -187,7 +187,7 @@ async fn warnings_of_the_api_server(world: &World, local: &str) {
 }
 
 /// A node that owns a pod in each namespace, and of which something is told.
-async fn around_a_node(world: &World, client: &kube::Client) {
+async fn around_a_node(world: &TestApi, client: &kube::Client) {
     let post = PostParams::default();
     let parse = |value: Value| serde_json::from_value(value).unwrap();
     let node = Kube::<Node>::all(client.clone())
@@ -220,7 +220,7 @@ async fn around_a_node(world: &World, client: &kube::Client) {
     assert_eq!((absent.status, &*absent.code()), (404, "not-found"), "{}", absent.text);
 }
 
-async fn paging(world: &World, local: &str) {
+async fn paging(world: &TestApi, local: &str) {
     let all = get(world, local, "resources/cm?labels=app%3Dweb").await;
     assert_eq!(names(&all), ["settings", "settings-of-b"]);
     let first = get(world, local, "resources/cm?labels=app%3Dweb&limit=1").await;
@@ -244,7 +244,7 @@ async fn paging(world: &World, local: &str) {
     assert_eq!((mistaken.status, &*mistaken.code()), (400, "invalid"));
 }
 
-async fn watching(world: &World, local: &str) {
+async fn watching(world: &TestApi, local: &str) {
     let path = "/clusters/real/resources/cm?namespace=a&labels=told%3Dyes";
     let mut objects = world.hear(local, Method::GET, path, NOTHING).await;
     let table = format!("{path}&as=table");
@@ -253,7 +253,7 @@ async fn watching(world: &World, local: &str) {
     assert_eq!(restarted, ("restarted".into(), json!({"items": []})));
     let (event, table) = rows.next().await.unwrap();
     assert_eq!((&*event, &table["rows"]), ("restarted", &json!([])));
-    let watches = |world: &World| {
+    let watches = |world: &TestApi| {
         let all = world.api.ledger.in_flight(&Default::default());
         all.iter().filter(|op| op.kind == "watch" && op.tenant == "real").count()
     };
@@ -274,7 +274,7 @@ async fn watching(world: &World, local: &str) {
 }
 
 /// A viewer of namespace `a`, who may also look at nodes.
-async fn who_sees_one_namespace(world: &World) {
+async fn who_sees_one_namespace(world: &TestApi) {
     let rules =
         [["real", "a", "*", "*"], ["real", "-", "nodes", "get"], ["real", "-", "nodes", "drain"]];
     let ann = &world.somebody("ann", &rules).await;
@@ -381,7 +381,7 @@ async fn who_sees_one_namespace(world: &World) {
     assert_eq!((&*event, &object["metadata"]["name"]), ("applied", &json!("new")));
 }
 
-async fn a_watch_ends_with_its_reader_s_rights(world: &World) {
+async fn a_watch_ends_with_its_reader_s_rights(world: &TestApi) {
     let bob = &world.somebody("bob", &[["real", "a", "*", "*"]]).await;
     let path = "/clusters/real/resources/cm?namespace=a";
     let mut heard = world.hear(bob, Method::GET, path, NOTHING).await;

@@ -10,10 +10,10 @@ use super::*;
 
 pub(crate) const NAMESPACES_THERE: [&str; 4] = ["a", "ab", "b", "kube-system"];
 
-pub(crate) fn asker(permissions: Permissions) -> Asker {
+pub(crate) fn caller(permissions: Permissions) -> Caller {
     let who = Who { user: LOCAL.into(), via: Via::Local };
     let deadline = Deadline::after(Duration::from_secs(60));
-    Asker { who, permissions: Arc::new(permissions), deadline }
+    Caller { who, permissions: Arc::new(permissions), deadline }
 }
 
 pub(crate) fn permissions(allow: Vec<Rule>, deny: Vec<Rule>) -> Permissions {
@@ -87,19 +87,19 @@ proptest! {
         namespace in any_namespace(),
         verb in select(&[Verb::List, Verb::Watch][..]),
     ) {
-        let asker = asker(permissions);
-        if let Ok(scope) = Scope::list(&asker, "c", &found("pods", true), namespace, verb) {
+        let caller = caller(permissions);
+        if let Ok(scope) = Scope::list(&caller, "c", &found("pods", true), namespace, verb) {
             for (within, name) in pods_in(namespace) {
                 if scope.has(Some(within), &name) {
-                    prop_assert!(asker.permissions.may_see_namespace("c", within));
+                    prop_assert!(caller.permissions.may_see_namespace("c", within));
                     let ask = Ask { cluster: "c", namespace: Some(within), resource: "pods", verb };
-                    prop_assert!(access::decide(&asker.permissions, &ask).is_allowed());
+                    prop_assert!(access::decide(&caller.permissions, &ask).is_allowed());
                 }
             }
         }
-        if let Ok(scope) = Scope::list(&asker, "c", &found("namespaces", false), namespace, verb) {
+        if let Ok(scope) = Scope::list(&caller, "c", &found("namespaces", false), namespace, verb) {
             for name in NAMESPACES_THERE {
-                let seen = asker.permissions.may_see_namespace("c", name);
+                let seen = caller.permissions.may_see_namespace("c", name);
                 prop_assert_eq!(scope.has(None, name), seen);
             }
         }
@@ -111,7 +111,7 @@ proptest! {
         after in any_permissions(),
         namespace in any_namespace(),
     ) {
-        let (before, after) = (asker(before), asker(after));
+        let (before, after) = (caller(before), caller(after));
         let pods = found("pods", true);
         if let Ok(old) = Scope::list(&before, "c", &pods, namespace, Verb::Watch) {
             prop_assert!(old.holds(&before.permissions));
@@ -127,17 +127,17 @@ proptest! {
 
 #[test]
 fn what_may_be_seen_but_not_done_is_refused() {
-    let asker = asker(permissions(vec![rule(&["a"], &["pods"], &["get"])], Vec::new()));
+    let caller = caller(permissions(vec![rule(&["a"], &["pods"], &["get"])], Vec::new()));
     let pods = found("pods", true);
     for namespace in [None, Some("a")] {
-        let refused = Scope::list(&asker, "c", &pods, namespace, Verb::List).unwrap_err();
-        assert_eq!(refused.code, super::super::problem::Code::Forbidden);
+        let refused = Scope::list(&caller, "c", &pods, namespace, Verb::List).unwrap_err();
+        assert_eq!(refused.code, super::super::ErrorCode::Forbidden);
     }
-    assert!(Scope::list(&asker, "c", &pods, Some("b"), Verb::List).unwrap().is_empty());
+    assert!(Scope::list(&caller, "c", &pods, Some("b"), Verb::List).unwrap().is_empty());
     let code = |result: Result<(), Problem>| result.unwrap_err().code.text();
     let pod = |namespace| (Some(namespace), "pods", "p");
-    assert!(permit(&asker, "c", pod("a"), Verb::Get).is_ok());
-    assert_eq!(code(permit(&asker, "c", pod("a"), Verb::Delete)), "forbidden");
-    assert_eq!(code(permit(&asker, "c", pod("b"), Verb::Get)), "not-found");
-    assert_eq!(code(permit(&asker, "c", (None, "namespaces", "b"), Verb::Get)), "not-found");
+    assert!(permit(&caller, "c", pod("a"), Verb::Get).is_ok());
+    assert_eq!(code(permit(&caller, "c", pod("a"), Verb::Delete)), "forbidden");
+    assert_eq!(code(permit(&caller, "c", pod("b"), Verb::Get)), "not-found");
+    assert_eq!(code(permit(&caller, "c", (None, "namespaces", "b"), Verb::Get)), "not-found");
 }

@@ -1,4 +1,4 @@
-//! Who talks to whom: a page of conversations, and the whole drawn as a graph.
+//! Conversations: a page of them, and all of them as a graph.
 
 use ::traffic::conversations::{Conversation, Level, Moment, Node, Totals};
 use ::traffic::ingest::{Asked as Wanted, Cursor, Query as Questions};
@@ -11,8 +11,8 @@ use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
 use utoipa_axum::routes;
 
-use crate::api::{Api, Caller, ErrorCode, Problem, Query, Route, Routes};
 use super::{ConversationEnd, ingest, timestamp};
+use crate::api::{Api, Caller, ErrorCode, Problem, Query, Route, Routes};
 
 /// The resource in the cluster `-`.
 pub(super) const CONVERSATIONS: &str = "conversations.fairlead.dev";
@@ -178,8 +178,8 @@ async fn conversations(
     let questions = asked.questions()?;
     let ingest = ingest(&api)?;
     let answer = off_the_workers(&api, &caller, move || {
-        let (view, world) = (ingest.view(), ingest.world());
-        let page = questions.run(&view, &world.groups);
+        let (view, inventory) = (ingest.view(), ingest.inventory());
+        let page = questions.run(&view, &inventory.groups);
         let rest = view.rest().into_iter().map(|((client, server), rest)| ConversationRest {
             client: client.to_string(),
             server: server.to_string(),

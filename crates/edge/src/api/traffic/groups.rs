@@ -13,8 +13,8 @@ use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 use utoipa_axum::routes;
 
+use super::{NOT_ENFORCED, enforcement, ingest, traffic_of};
 use crate::api::{Api, Body, Caller, ErrorCode, Problem, Route, Routes};
-use super::{NOT_ENFORCED, enforcement, traffic_of, ingest};
 
 /// The resource in the cluster `-`.
 const GROUPS: &str = "groups.fairlead.dev";
@@ -68,8 +68,8 @@ impl GroupLine {
         }
     }
 
-    fn all(world: &Inventory) -> Vec<Self> {
-        let groups = &world.groups;
+    fn all(inventory: &Inventory) -> Vec<Self> {
+        let groups = &inventory.groups;
         let mut members: HashMap<&str, usize> = HashMap::new();
         // What the strictest workload of an owner is under.
         let mut modes: HashMap<(&str, Arc<str>), GroupMode> = HashMap::new();
@@ -93,7 +93,7 @@ impl GroupLine {
                 comment: made.spec.comment.clone(),
                 wrong: None,
             })
-            .chain(world.wrong_groups().map(|(name, why)| Self::of_wrong(name, why)))
+            .chain(inventory.wrong_groups().map(|(name, why)| Self::of_wrong(name, why)))
             .collect();
         lines.sort_by(|a, b| a.name.cmp(&b.name));
         lines.extend(groups.all_learned().into_iter().map(|(namespace, owner, members)| {
@@ -140,7 +140,7 @@ struct GroupList {
 )]
 async fn groups(State(api): State<Api>, caller: Caller) -> Result<Json<GroupList>, Problem> {
     caller.may_in_fleet(GROUPS, Verb::List)?;
-    let groups = GroupLine::all(&ingest(&api)?.world());
+    let groups = GroupLine::all(&ingest(&api)?.inventory());
     let protects = groups.iter().any(|group| group.enforcement.is_some());
     Ok(Json(GroupList { groups, enforcement: protects.then_some(NOT_ENFORCED) }))
 }
@@ -182,8 +182,8 @@ async fn group(
 ) -> Result<Json<GroupShown>, Problem> {
     caller.may_in_fleet(GROUPS, Verb::Get)?;
     let ingest = ingest(&api)?;
-    let world = ingest.world();
-    let found = GroupLine::all(&world).into_iter().find(|line| line.name == name);
+    let inventory = ingest.inventory();
+    let found = GroupLine::all(&inventory).into_iter().find(|line| line.name == name);
     let none = || {
         let detail = format!("there is no group {name}; `fairlead groups` shows those there are");
         Problem::new(ErrorCode::NotFound, detail)
@@ -191,9 +191,9 @@ async fn group(
     let group = found.ok_or_else(none)?;
     let in_it: Vec<_> = match GroupName::parse(&name) {
         Ok(GroupName::Learned { namespace, owner }) => {
-            world.groups.workloads(namespace).filter(|pod| *pod.owner() == *owner).collect()
+            inventory.groups.workloads(namespace).filter(|pod| *pod.owner() == *owner).collect()
         }
-        _ => world.groups.members(&name).collect(),
+        _ => inventory.groups.members(&name).collect(),
     };
     let mut workloads: Vec<_> = in_it
         .into_iter()
@@ -203,7 +203,7 @@ async fn group(
             owner: pod.owner().to_string(),
             node: pod.node.to_string(),
             addresses: pod.addresses.iter().map(ToString::to_string).collect(),
-            mode: world.groups.of(&pod.namespace, &pod.name).map(|it| it.mode),
+            mode: inventory.groups.of(&pod.namespace, &pod.name).map(|it| it.mode),
         })
         .collect();
     workloads.sort_by(|a, b| (&a.namespace, &a.name).cmp(&(&b.namespace, &b.name)));
@@ -238,7 +238,7 @@ async fn put_group(
     Body(PutGroup { spec }): Body<PutGroup>,
 ) -> Result<StatusCode, Problem> {
     caller.may_in_fleet(GROUPS, Verb::Update)?;
-    let put = traffic_of(&api)?.book.put_group(&name, spec, caller.deadline).await;
+    let put = traffic_of(&api)?.policy_store.put_group(&name, spec, caller.deadline).await;
     put.map(|_| StatusCode::NO_CONTENT).map_err(|error| Problem::from(&error))
 }
 
@@ -253,6 +253,6 @@ async fn delete_group(
     Path(name): Path<String>,
 ) -> Result<StatusCode, Problem> {
     caller.may_in_fleet(GROUPS, Verb::Delete)?;
-    let deleted = traffic_of(&api)?.book.delete_group(&name, caller.deadline).await;
+    let deleted = traffic_of(&api)?.policy_store.delete_group(&name, caller.deadline).await;
     deleted.map(|()| StatusCode::NO_CONTENT).map_err(|error| Problem::from(&error))
 }

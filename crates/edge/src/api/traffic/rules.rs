@@ -12,8 +12,8 @@ use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
 use utoipa_axum::routes;
 
+use super::{NOT_ENFORCED, ingest, traffic_of};
 use crate::api::{Api, Body, Caller, ErrorCode, Problem, Query, Route, Routes};
-use super::{NOT_ENFORCED, traffic_of, ingest};
 
 /// The resource in the cluster `-`.
 const RULES: &str = "networkrules.fairlead.dev";
@@ -115,13 +115,13 @@ struct NetworkRules {
 async fn rules(State(api): State<Api>, caller: Caller) -> Result<Json<NetworkRules>, Problem> {
     caller.may_in_fleet(RULES, Verb::List)?;
     let ingest = ingest(&api)?;
-    let (written, learned, world) = (ingest.rules(), ingest.learned(), ingest.world());
+    let (written, learned, inventory) = (ingest.rules(), ingest.learned(), ingest.inventory());
     if !written.is_told() {
         let problem = Problem::new(ErrorCode::NotReady, "the rules have not been read yet");
         return Err(problem.come_back(std::time::Duration::from_secs(1)));
     }
     let listed = written.list();
-    let lines = listed.iter().map(|it| NetworkRuleLine::written(it, &world.groups));
+    let lines = listed.iter().map(|it| NetworkRuleLine::written(it, &inventory.groups));
     // One that was promoted may be learned still: until the next checkpoint a restart brings it back.
     let lessons = learned.rules.iter().filter(|rule| written.get(&rule.name()).is_none());
     let lines = lines.chain(lessons.map(NetworkRuleLine::learned));
@@ -172,7 +172,7 @@ async fn promote(
         if !all && !names.contains(&name) {
             continue;
         }
-        let written = traffic_of(&api)?.book.promote(&rule.promote(), caller.deadline).await;
+        let written = traffic_of(&api)?.policy_store.promote(&rule.promote(), caller.deadline).await;
         written.map_err(|error| Problem::from(&error))?;
         // If nobody can say so in time it is learned still, and says the same.
         ingest.forget_learned(&rule.from, &rule.to, caller.deadline).await;
@@ -216,15 +216,16 @@ async fn exported(
 ) -> Result<Json<ExportedRules>, Problem> {
     caller.may_in_fleet(RULES, Verb::List)?;
     let ingest = ingest(&api)?;
-    let (rules, learned, world) = (ingest.rules(), ingest.learned(), ingest.world());
+    let (rules, learned, inventory) = (ingest.rules(), ingest.learned(), ingest.inventory());
     let right = rules.list().into_iter().filter(|it| it.wrong.is_none());
     let mut all: Vec<NetworkRule> = right.map(|it| it.rule.clone()).collect();
     if !written {
         all.extend(learned.rules.iter().map(LearnedRule::promote));
     }
-    let exported = export(&all, &world.groups);
+    let exported = export(&all, &inventory.groups);
     let policies = exported.policies.iter().map(serde_json::to_value).collect::<Result<_, _>>();
-    let policies = policies.map_err(|error| Problem::new(ErrorCode::Internal, error.to_string()))?;
+    let policies =
+        policies.map_err(|error| Problem::new(ErrorCode::Internal, error.to_string()))?;
     let notes = exported.notes.into_iter();
     let notes = notes.map(|note| ExportNote { rule: note.rule, why: note.why }).collect();
     Ok(Json(ExportedRules { policies, notes }))
@@ -250,7 +251,7 @@ async fn put_rule(
     Body(PutNetworkRule { spec }): Body<PutNetworkRule>,
 ) -> Result<StatusCode, Problem> {
     caller.may_in_fleet(RULES, Verb::Update)?;
-    let put = traffic_of(&api)?.book.put_rule(&name, spec, caller.deadline).await;
+    let put = traffic_of(&api)?.policy_store.put_rule(&name, spec, caller.deadline).await;
     put.map(|_| StatusCode::NO_CONTENT).map_err(|error| Problem::from(&error))
 }
 
@@ -266,7 +267,7 @@ async fn delete_rule(
 ) -> Result<StatusCode, Problem> {
     caller.may_in_fleet(RULES, Verb::Delete)?;
     let traffic = traffic_of(&api)?;
-    let missing = match traffic.book.delete_rule(&name, caller.deadline).await {
+    let missing = match traffic.policy_store.delete_rule(&name, caller.deadline).await {
         Ok(()) => return Ok(StatusCode::NO_CONTENT),
         Err(error @ objects::Error::NotFound { .. }) => error,
         Err(error) => return Err(Problem::from(&error)),

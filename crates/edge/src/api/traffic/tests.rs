@@ -230,8 +230,8 @@ async fn violations_are_told_as_they_come_and_from_where_one_left() {
     assert_eq!(world.ask(Method::PUT, "/guard/groups/shop", spec).await.status, 204);
     // What comes before the group is known would be learned.
     let patience = soon();
-    while !counting.shipped().load().groups.contains_key("shop") {
-        assert!(!patience.has_passed(), "{:?}", counting.shipped());
+    while !counting.agent_policy().load().groups.contains_key("shop") {
+        assert!(!patience.has_passed(), "{:?}", counting.agent_policy());
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
     let mut heard = world.hear(&world.local, Method::GET, "/guard/violations", Value::Null).await;

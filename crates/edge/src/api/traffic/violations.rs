@@ -1,4 +1,4 @@
-//! What was against the rules, now and as it comes.
+//! Violations of network rules, now and as they come.
 
 use ::traffic::conversations::{End, Endpoint, Moment, Verdict};
 use ::traffic::ingest::{Ingest, Query as Questions};
@@ -8,25 +8,22 @@ use access::Verb;
 use axum::Json;
 use axum::extract::State;
 use axum::response::{IntoResponse, Response};
-use futures::stream;
+use futures::{StreamExt, stream};
 use http::HeaderMap;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
-use stallproof::snapshot::Changes;
 use utoipa::{IntoParams, ToSchema};
 use utoipa_axum::routes;
 
-use crate::api::{Api, Caller, Problem, Query, Rights, Route, Routes, sse};
 use super::conversations::ConversationTotals;
 use super::{ConversationEnd, NOT_ENFORCED, ingest, timestamp};
+use crate::api::{Api, Caller, Problem, Query, Rights, Route, Routes, sse};
 
 /// The resource in the cluster `-`.
 const VIOLATIONS: &str = "violations.fairlead.dev";
 /// As many as are kept.
 const LINES: usize = 8192;
-/// The most often that a stream tells: a flood changes lines thousands of times a second.
-const AT_MOST_EVERY: std::time::Duration = std::time::Duration::from_millis(200);
-/// What a browser says when it opens a stream again.
+/// The header that a browser sends when it opens a stream again.
 const LAST_EVENT: &str = "last-event-id";
 
 pub(super) fn routes() -> Routes {
@@ -132,7 +129,7 @@ struct Violations {
 
 impl Violations {
     fn of(ingest: &Ingest, view: &ViolationsView, asked: &Questions, after: u64) -> Self {
-        let world = ingest.world();
+        let inventory = ingest.inventory();
         let either = |line: &Violation, test: &dyn Fn(&End) -> bool| {
             test(&line.client) || test(&line.server)
         };
@@ -141,7 +138,7 @@ impl Violations {
                 && asked
                     .group
                     .as_ref()
-                    .is_none_or(|who| either(line, &|end| who.has(&world.groups, end)))
+                    .is_none_or(|who| either(line, &|end| who.has(&inventory.groups, end)))
                 && asked.namespace.as_ref().is_none_or(|wanted| {
                     either(line, &|end| end.endpoint.namespace() == Some(wanted))
                 })
@@ -190,55 +187,22 @@ async fn violations(
     let seen = headers.get(LAST_EVENT).and_then(|id| id.to_str().ok()?.parse().ok());
     let place = sse::open(&api, "violations", "all", access::FLEET)?;
     let rights = Rights::to(&api, &caller, (access::FLEET, None), VIOLATIONS, Verb::List);
-    let told = seen.unwrap_or(after);
-    let changes = ingest.violation_changes();
-    let follower = Follower { ingest, changes, questions, told, first: true };
-    let active = super::traffic(&api)?.active.clone();
-    let events = stream::unfold(Some((follower, active)), |open| async move {
-        let (mut follower, active) = open?;
-        let (mut terms, mine) = (active.changes(), follower.ingest.clone());
+    let (active, mine) = (super::traffic_of(&api)?.active.clone(), ingest.clone());
+    let over = async move {
         // Looked at after subscribing: the term may have ended before.
-        let over = async {
-            while active.ingest().is_some_and(|now| now.is(&mine)) {
-                terms.changed().await;
-            }
-        };
-        tokio::select! {
-            document = follower.next() => {
-                let event = sse::event("violations", &document).id(document.change.to_string());
-                Some((event, Some((follower, active))))
-            }
-            () = over => Some((sse::end("another replica leads now; open it again"), None)),
+        let mut terms = active.changes();
+        while active.ingest().is_some_and(|now| now.is(&mine)) {
+            terms.changed().await;
         }
+    };
+    let (mut told, mut first) = (seen.unwrap_or(after), true);
+    let events = sse::follow(ingest.violation_changes(), move || {
+        let document = Violations::of(&ingest, &ingest.violations(), &questions, told);
+        told = document.change;
+        let is_new = std::mem::take(&mut first) || !document.violations.is_empty();
+        is_new.then(|| sse::event("violations", &document).id(document.change.to_string()))
     });
+    let last = async { sse::end("another replica leads now; open it again") };
+    let events = events.take_until(over).chain(stream::once(last));
     Ok(sse::respond(&api, place, rights.guard_events(events)))
-}
-
-/// Tells what changed.
-struct Follower {
-    ingest: Ingest,
-    changes: Changes<ViolationsView>,
-    questions: Questions,
-    /// Up to where.
-    told: u64,
-    first: bool,
-}
-
-impl Follower {
-    /// May be dropped and asked again.
-    async fn next(&mut self) -> Violations {
-        loop {
-            if !self.first {
-                // Then whatever came meanwhile is told at once.
-                tokio::time::sleep(AT_MOST_EVERY).await;
-                self.changes.changed().await;
-            }
-            let view = self.ingest.violations();
-            let document = Violations::of(&self.ingest, &view, &self.questions, self.told);
-            self.told = document.change;
-            if std::mem::take(&mut self.first) || !document.violations.is_empty() {
-                return document;
-            }
-        }
-    }
 }

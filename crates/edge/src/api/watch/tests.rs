@@ -2,7 +2,7 @@ use kube::core::ObjectMeta;
 use proptest::prelude::*;
 
 use super::super::scope::tests::{
-    NAMESPACES_THERE, any_namespace, any_permissions, asker, found, pods_in,
+    NAMESPACES_THERE, any_namespace, any_permissions, caller, found, pods_in,
 };
 use super::*;
 
@@ -31,14 +31,14 @@ proptest! {
         permissions in any_permissions(),
         namespace in any_namespace(),
     ) {
-        let asker = asker(permissions);
+        let caller = caller(permissions);
         let pods = found("pods", true);
-        let Ok(scope) = Scope::list(&asker, "c", &pods, namespace, Verb::Watch) else {
+        let Ok(scope) = Scope::list(&caller, "c", &pods, namespace, Verb::Watch) else {
             return Ok(());
         };
         let there = pods_in(namespace);
         let hidden =
-            |namespace: &str| !asker.permissions.may_see_namespace("c", namespace);
+            |namespace: &str| !caller.permissions.may_see_namespace("c", namespace);
         let of = |object: &DynamicObject| object.metadata.namespace.clone().unwrap();
 
         let items: Vec<_> = there.iter().map(|(at, name)| pod(at, name)).collect();

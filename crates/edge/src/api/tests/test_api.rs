@@ -7,12 +7,11 @@ use std::time::Duration;
 
 use access::audit::{Audit, Size};
 use access::{Access, LOCAL, LocalToken, NewUser, Secret, Via, Who};
+use admission::{Admission, Settings};
 use axum::Router;
 use axum::body::Body;
 use axum::response::Response;
 use fleet::{Fleet, FleetConfig};
-use guard::admission::{Admission, Settings};
-use guard::ingest::{self, Book, Seat};
 use http::{Method, Request, header};
 use objects::Objects;
 use objects::kinds::{AccessRoleSpec, Rule};
@@ -20,12 +19,13 @@ use serde_json::Value;
 use stallproof::ledger::LedgerConfig;
 use stallproof::{Deadline, Ledger, Readiness, Tasks};
 use tower::ServiceExt;
+use traffic::ingest::{self, ActiveIngest, Book};
 
-use super::route::{BASE, Routes};
-use super::{Api, Gates, Guard, router};
+use crate::api::route::{BASE, Routes};
+use crate::api::{Api, Gates, Traffic, router};
 use crate::serve::Peer;
 
-pub(crate) struct World {
+pub(crate) struct TestApi {
     pub(crate) api: Api,
     pub(crate) router: Router,
     pub(crate) local: String,
@@ -37,13 +37,13 @@ pub(crate) struct World {
 
 /// An answer that was read.
 #[derive(Debug)]
-pub(crate) struct Answer {
+pub(crate) struct TestResponse {
     pub(crate) status: u16,
     pub(crate) headers: http::HeaderMap,
     pub(crate) text: String,
 }
 
-impl Answer {
+impl TestResponse {
     pub(crate) fn json(&self) -> Value {
         serde_json::from_str(&self.text).unwrap_or_else(|_| panic!("not JSON: {}", self.text))
     }
@@ -53,7 +53,7 @@ impl Answer {
     }
 }
 
-impl World {
+impl TestApi {
     pub(crate) fn new() -> Self {
         Self::with(&[], |_| {})
     }
@@ -82,14 +82,14 @@ impl World {
         );
         let settings = Settings::new(true);
         let admission = Admission::start(&objects, settings, vec![], &readiness, &tasks);
-        let seat = Seat::default();
+        let active = ActiveIngest::default();
         let ingest = ingest::Settings::new(data.path().join("guard"));
         let followed = (objects.clone(), tasks.clone());
         let begin = move |ingest: &ingest::Ingest| ingest.follow_store(&followed.0, &followed.1);
-        let term = seat.clone().hold(ingest, api.ledger.clone(), tasks.clone(), begin);
+        let term = active.clone().hold(ingest, api.ledger.clone(), tasks.clone(), begin);
         tasks.spawn("guard", term);
-        let guard = Guard { seat, book: Book::new(objects.clone()) };
-        let api = api.with_admission(admission).with_guard(guard);
+        let traffic = Traffic { active, book: Book::new(objects.clone()) };
+        let api = api.with_admission(admission).with_traffic(traffic);
         let router = router(&api, true);
         let local = token.secret().expose().to_owned();
         Self { api, router, local, readiness, objects, tasks, _data: data }
@@ -103,7 +103,7 @@ impl World {
     }
 
     /// The same, with agents.
-    pub(crate) fn with_agents(mut self, desk: super::AgentDesk) -> Self {
+    pub(crate) fn with_agents(mut self, desk: crate::api::AgentsApi) -> Self {
         self.api = self.api.clone().with_agents(desk);
         self.router = router(&self.api, true);
         self
@@ -117,12 +117,12 @@ impl World {
         self
     }
 
-    pub(crate) async fn send(&self, request: Request<Body>) -> Answer {
+    pub(crate) async fn send(&self, request: Request<Body>) -> TestResponse {
         read(self.router.clone().oneshot(request).await.unwrap()).await
     }
 
     /// As the machine's owner.
-    pub(crate) async fn ask(&self, method: Method, path: &str, body: Value) -> Answer {
+    pub(crate) async fn ask(&self, method: Method, path: &str, body: Value) -> TestResponse {
         self.ask_as(&self.local, method, path, body).await
     }
 
@@ -132,7 +132,7 @@ impl World {
         method: Method,
         path: &str,
         body: Value,
-    ) -> Answer {
+    ) -> TestResponse {
         let mut request = request(method, &format!("{BASE}{path}"), body);
         let bearer = format!("Bearer {token}").parse().unwrap();
         request.headers_mut().insert(header::AUTHORIZATION, bearer);
@@ -162,7 +162,7 @@ impl World {
     }
 }
 
-impl Drop for World {
+impl Drop for TestApi {
     fn drop(&mut self) {
         self.tasks.stop("the test is over");
     }
@@ -178,11 +178,11 @@ pub(crate) fn request(method: Method, path: &str, body: Value) -> Request<Body> 
     request.unwrap()
 }
 
-pub(crate) async fn read(response: Response) -> Answer {
+pub(crate) async fn read(response: Response) -> TestResponse {
     let (parts, body) = response.into_parts();
     let bytes = axum::body::to_bytes(body, 16 << 20).await.unwrap();
     let text = String::from_utf8(bytes.to_vec()).unwrap();
-    Answer { status: parts.status.as_u16(), headers: parts.headers, text }
+    TestResponse { status: parts.status.as_u16(), headers: parts.headers, text }
 }
 
 fn contexts(names: &[&str]) -> String {
@@ -198,14 +198,20 @@ fn contexts(names: &[&str]) -> String {
 }
 
 /// A stream of server-sent events that is being read.
-pub(crate) struct Heard {
+pub(crate) struct EventReader {
     body: axum::body::BodyDataStream,
     text: String,
 }
 
-impl World {
+impl TestApi {
     /// Opens a stream of events.
-    pub(crate) async fn hear(&self, token: &str, method: Method, path: &str, body: Value) -> Heard {
+    pub(crate) async fn hear(
+        &self,
+        token: &str,
+        method: Method,
+        path: &str,
+        body: Value,
+    ) -> EventReader {
         let mut request = request(method, &format!("{BASE}{path}"), body);
         let headers = request.headers_mut();
         headers.insert(header::AUTHORIZATION, format!("Bearer {token}").parse().unwrap());
@@ -214,7 +220,7 @@ impl World {
         if response.headers()[header::CONTENT_TYPE] != "text/event-stream" {
             panic!("{path} is no stream: {:?}", read(response).await);
         }
-        Heard { body: response.into_body().into_data_stream(), text: String::new() }
+        EventReader { body: response.into_body().into_data_stream(), text: String::new() }
     }
 
     /// Imports a cluster, and waits until it is ready.
@@ -230,7 +236,7 @@ impl World {
     }
 }
 
-impl Heard {
+impl EventReader {
     /// The next event and its data; none at the end of the stream.
     pub(crate) async fn next(&mut self) -> Option<(String, Value)> {
         use futures::StreamExt;

@@ -1,4 +1,4 @@
-//! What every request passes before a handler sees it, in this order:
+//! The pipeline: every request passes these steps before a handler sees it, in this order:
 //!
 //! ```text
 //! ledger ─► deadline ─► who is it? ─► csrf ─► may the cluster be seen? ─► gate ─► body
@@ -6,11 +6,11 @@
 //! ```
 //!
 //! Contract:
-//! - Nobody unknown reaches a gate but that for strangers, so they cannot fill another.
+//! - A caller without a login reaches the gate for anonymous requests only, and cannot fill another.
 //! - A cluster that is not there and one that may not be seen are answered alike, here and only here.
-//! - A wait for a gate and a body may take minutes. Who asks, and what they may, is looked at again after
-//!   that, and a handler sees only what was found then: a user who was deleted meanwhile does nothing.
-//!   What was read for somebody who is gone at the end of it is not told.
+//! - A wait for a gate and a body may take minutes. The caller and their permissions are looked up again
+//!   after it, and a handler sees only what was found then: a user who was deleted meanwhile does nothing.
+//!   An answer for a caller who is gone by its end is not sent.
 //! - Whatever changes something is in the audit before its handler runs, and again with its outcome;
 //!   when it cannot be recorded it is not done. Handlers cannot forget it.
 //! - A handler that misses the deadline is dropped and answered for. Of a stream this is its opening.
@@ -29,20 +29,17 @@ use http::request::Parts;
 use http::{HeaderMap, Method, StatusCode, header};
 use http_body_util::{BodyExt, LengthLimitError, Limited};
 use stallproof::Deadline;
-use stallproof::gate::Outcome as Load;
+use stallproof::gate::LoadSignal;
 use stallproof::ledger::Outcome;
 
-use super::Api;
-use super::gates::Door;
-use super::problem::{Code, Problem};
-use super::route::Route;
-use super::{extract, leader};
+use super::gates::RouteGate;
+use super::{Api, ErrorCode, Problem, Route, extract, leader};
 use crate::serve::Peer;
 
 pub(crate) const COOKIE: &str = "fairlead-session";
 pub(crate) const CSRF: &str = "x-csrf-token";
 
-/// Named in the answer, the log and the audit.
+/// PathNames in the answer, the log and the audit.
 #[derive(Clone, Debug)]
 pub(crate) struct RequestId(Arc<str>);
 
@@ -56,19 +53,19 @@ impl RequestId {
     }
 }
 
-/// Who asks, until when. What a handler needs to decide.
+/// The caller of a request, what they may do, and until when they wait.
 #[derive(Clone, Debug)]
-pub(crate) struct Asker {
+pub(crate) struct Caller {
     pub(crate) who: Who,
     pub(crate) permissions: Arc<Permissions>,
     pub(crate) deadline: Deadline,
 }
 
-/// In the extensions of a response: what the audit should say besides its outcome.
+/// In the extensions of a response: what the audit says besides the outcome.
 #[derive(Clone, Debug)]
-pub(crate) struct Details(pub(crate) String);
+pub(crate) struct AuditDetails(pub(crate) String);
 
-impl Asker {
+impl Caller {
     /// May this be done? For what may be seen but not done, the permission that is missing.
     pub(crate) fn may(&self, ask: &Ask<'_>) -> Result<(), Problem> {
         let why = match access::decide(&self.permissions, ask) {
@@ -83,7 +80,7 @@ impl Asker {
             (cluster, Some(namespace)) => format!("in namespace {namespace} of {cluster}"),
         };
         Err(Problem::new(
-            Code::Forbidden,
+            ErrorCode::Forbidden,
             format!("{} may not {verb} {resource} {at}: {why}", self.who.user),
         ))
     }
@@ -94,96 +91,98 @@ impl Asker {
     }
 }
 
-impl<S: Sync> FromRequestParts<S> for Asker {
+impl<S: Sync> FromRequestParts<S> for Caller {
     type Rejection = Problem;
 
     async fn from_request_parts(parts: &mut Parts, _state: &S) -> Result<Self, Problem> {
         // A handler that asks who it is on a route for strangers is a mistake of ours; it must not
         // be an open one.
-        let asker = parts.extensions.get::<Self>().cloned();
-        asker.ok_or_else(|| Problem::new(Code::Internal, "nobody was asked who they are here"))
+        let caller = parts.extensions.get::<Self>().cloned();
+        caller
+            .ok_or_else(|| Problem::new(ErrorCode::Internal, "nobody was asked who they are here"))
     }
 }
 
-/// Where the request comes from; for the limits of logins.
+/// The address that a request comes from; logins are limited by it.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct From(pub(crate) IpAddr);
+pub(crate) struct ClientAddress(pub(crate) IpAddr);
 
-impl<S: Sync> FromRequestParts<S> for From {
+impl<S: Sync> FromRequestParts<S> for ClientAddress {
     type Rejection = Problem;
 
     async fn from_request_parts(parts: &mut Parts, _state: &S) -> Result<Self, Problem> {
         let peer = parts.extensions.get::<Peer>();
         let from = peer.map(|Peer(address)| Self(address.ip()));
-        from.ok_or_else(|| Problem::new(Code::Internal, "nobody knows where this comes from"))
+        from.ok_or_else(|| Problem::new(ErrorCode::Internal, "nobody knows where this comes from"))
     }
 }
 
 /// A route and what is behind it.
 #[derive(Clone, Debug)]
-pub(crate) struct Passage {
+pub(crate) struct RouteContext {
     pub(crate) api: Api,
     pub(crate) route: Route,
 }
 
-/// What of its path a request names.
+/// The names in a request's path.
 #[derive(Debug, Default)]
-struct Named {
+struct PathNames {
     cluster: Option<String>,
     kind: Option<String>,
     name: Option<String>,
 }
 
-/// The door itself: a middleware of every route.
-pub(crate) async fn door(
-    State(passage): State<Passage>,
+/// The middleware of every route.
+pub(crate) async fn pipeline(
+    State(context): State<RouteContext>,
     mut request: Request,
     next: Next,
 ) -> Response {
-    let Passage { api, route } = &passage;
+    let RouteContext { api, route } = &context;
     let named = match request.extract_parts::<RawPathParams>().await {
-        Ok(params) => Named::of(&params),
+        Ok(params) => PathNames::of(&params),
         Err(_) => return Problem::invalid("the path is not UTF-8").into_response(),
     };
     let path = request.extensions().get::<MatchedPath>().map_or("-", MatchedPath::as_str);
     let key = format!("{} {path}", request.method());
     let tenant = named.cluster.clone().unwrap_or_else(|| access::FLEET.to_owned());
     let op = api.ledger.begin("rest", key, tenant);
-    let answered = pass(api, *route, &named, request, next, &op).await;
+    let answered = op.in_span(run(api, *route, &named, request, next, &op)).await;
     let response = answered.unwrap_or_else(IntoResponse::into_response);
-    op.finish(outcome(&response));
+    let problem = response.extensions().get::<Problem>();
+    op.finish(problem.map_or(Outcome::Done, |problem| problem.code.outcome()));
     response
 }
 
-async fn pass(
+async fn run(
     api: &Api,
     route: Route,
-    named: &Named,
+    named: &PathNames,
     mut request: Request,
     next: Next,
     op: &stallproof::Op,
 ) -> Result<Response, Problem> {
     let deadline = Deadline::of_http(request.headers(), request.uri().query(), route.grant)
         .map_err(|e| Problem::invalid(e.to_string()))?;
-    // For the handlers of strangers; the others have it of their `Asker`.
+    // For handlers that need no login; the others have it in their `Caller`.
     request.extensions_mut().insert(deadline);
     same_page(&request)?;
-    let asker = look(api, route, named, &request, deadline)?;
-    let door = match (&named.cluster, &asker) {
-        (Some(name), Some(_)) if !route.here => Door::Cluster(name),
+    let caller = authorize(api, route, named, &request, deadline)?;
+    let gate = match (&named.cluster, &caller) {
+        (Some(name), Some(_)) if !route.local => RouteGate::Cluster(name),
         // Who waits for other replicas takes no place from those that they ask for their part.
-        _ if route.everywhere && leader::has_pass(request.headers()) => Door::Local,
-        _ => route.door,
+        _ if route.all_replicas && leader::has_pass(request.headers()) => RouteGate::Local,
+        _ => route.gate,
     };
 
     op.step("gate");
-    let permit = api.gates.at(door).admit(route.priority, deadline).await.map_err(|refused| {
-        Problem::new(Code::Overloaded, refused.to_string()).come_back(refused.retry_after)
+    let permit = api.gates.at(gate).admit(route.priority, deadline).await.map_err(|refused| {
+        Problem::new(ErrorCode::Overloaded, refused.to_string()).come_back(refused.retry_after)
     })?;
 
     if route.at_leader
-        && let Some(asker) = &asker
-        && let Some(question) = leader::question(api, &asker.who, &request)
+        && let Some(caller) = &caller
+        && let Some(question) = leader::request(api, &caller.who, &request)
     {
         op.step("leader");
         let answer = question.ask(&api.tasks, deadline).await;
@@ -192,24 +191,25 @@ async fn pass(
         return answer;
     }
 
-    let mut asker = asker;
-    if asker.is_some() {
+    let mut caller = caller;
+    if caller.is_some() {
         op.step("body");
         request = with_body(request, route.body, deadline).await?;
-        asker = look(api, route, named, &request, deadline)?;
+        caller = authorize(api, route, named, &request, deadline)?;
     }
 
     let mut audited = None;
-    if let (Some(verb), Some(asker)) = (route.writes, &asker) {
+    if let (Some(verb), Some(caller)) = (route.writes, &caller) {
         op.step("audit");
-        let entry = entry(asker, verb, route, named, &request);
+        let entry = audit_entry(caller, verb, route, named, &request);
         audited = Some(api.audit.begin(entry, deadline).await?);
     }
 
     op.step("handler");
-    let reader = asker.as_ref().filter(|_| route.writes.is_none()).map(|asker| asker.who.clone());
-    if let Some(asker) = asker {
-        request.extensions_mut().insert(asker);
+    let reader =
+        caller.as_ref().filter(|_| route.writes.is_none()).map(|caller| caller.who.clone());
+    if let Some(caller) = caller {
+        request.extensions_mut().insert(caller);
     }
     match deadline.bound(next.run(request)).await {
         Ok(_) if reader.as_ref().is_some_and(|who| !api.access.is_still(who)) => {
@@ -220,7 +220,11 @@ async fn pass(
             // How long it took says something of the load only where the work was done, by us or by
             // one cluster: the slowest of many says nothing, and neither does a refusal.
             let refused = response.extensions().get::<Problem>().is_some();
-            permit.end(if refused || door == Door::Across { Load::Ignored } else { Load::Done });
+            permit.end(if refused || gate == RouteGate::FanOut {
+                LoadSignal::Ignored
+            } else {
+                LoadSignal::Done
+            });
             if let Some(audited) = audited {
                 finish(audited, &response);
             }
@@ -229,22 +233,22 @@ async fn pass(
         Err(expired) => {
             permit.fail();
             if let Some(audited) = audited {
-                audited.finish(Code::TooLate.text());
+                audited.finish(ErrorCode::TooLate.text());
             }
-            Err(Problem::new(Code::TooLate, expired.to_string()))
+            Err(Problem::new(ErrorCode::TooLate, expired.to_string()))
         }
     }
 }
 
-/// Who asks, and what they may at this moment; none on a route for strangers.
-fn look(
+/// The caller and what they may do at this moment; none on a route that needs no login.
+fn authorize(
     api: &Api,
     route: Route,
-    named: &Named,
+    named: &PathNames,
     request: &Request,
     deadline: Deadline,
-) -> Result<Option<Asker>, Problem> {
-    if route.door == Door::Strangers {
+) -> Result<Option<Caller>, Problem> {
+    if route.gate == RouteGate::Anonymous {
         return Ok(None);
     }
     let who = authenticate(api, route, request)?;
@@ -255,7 +259,7 @@ fn look(
             return Err(Problem::no_such_cluster(name));
         }
     }
-    Ok(Some(Asker { who, permissions, deadline }))
+    Ok(Some(Caller { who, permissions, deadline }))
 }
 
 /// The request with all of its body, of `most` bytes.
@@ -263,14 +267,14 @@ async fn with_body(request: Request, most: usize, deadline: Deadline) -> Result<
     let (parts, body) = request.into_parts();
     let collected = deadline.bound(Limited::new(body, most).collect()).await;
     let collected =
-        collected.map_err(|expired| Problem::new(Code::TooLate, expired.to_string()))?;
+        collected.map_err(|expired| Problem::new(ErrorCode::TooLate, expired.to_string()))?;
     let bytes = collected.map_err(|error| {
         if error.is::<LengthLimitError>() { extract::too_large() } else { extract::ended_early() }
     })?;
     Ok(Request::from_parts(parts, axum::body::Body::from(bytes.to_bytes())))
 }
 
-impl Named {
+impl PathNames {
     fn of(params: &RawPathParams) -> Self {
         let mut named = Self::default();
         for (param, value) in params {
@@ -286,12 +290,12 @@ impl Named {
     }
 }
 
-/// Who sent it: by a token, or by a cookie, which counts only with the proof that a page of ours
-/// sent it.
+/// Authenticates by a token, or by a cookie, which counts only with the proof that a page of ours sent
+/// it.
 fn authenticate(api: &Api, route: Route, request: &Request) -> Result<Who, Problem> {
     let headers = request.headers();
     if leader::has_pass(headers) {
-        let is_taken = route.at_leader || route.everywhere;
+        let is_taken = route.at_leader || route.all_replicas;
         let who = is_taken.then(|| leader::passed(api, request)).flatten();
         return who.ok_or_else(|| access::Unauthenticated::Unknown.into());
     }
@@ -312,7 +316,7 @@ fn authenticate(api: &Api, route: Route, request: &Request) -> Result<Who, Probl
     };
     if !proven {
         return Err(Problem::new(
-            Code::Csrf,
+            ErrorCode::Csrf,
             format!(
                 "send the {CSRF} that the login answered (or GET {}/me does) with the cookie",
                 super::route::BASE
@@ -322,7 +326,7 @@ fn authenticate(api: &Api, route: Route, request: &Request) -> Result<Who, Probl
     Ok(who)
 }
 
-/// What a browser sends for a page must be for a page of this host, whoever is logged in there.
+/// Refuses what a browser sends for a page of another host, whoever is logged in there.
 fn same_page(request: &Request) -> Result<(), Problem> {
     let headers = request.headers();
     let safe = matches!(*request.method(), Method::GET | Method::HEAD) && !is_websocket(request);
@@ -332,7 +336,7 @@ fn same_page(request: &Request) -> Result<(), Problem> {
     if place.is_some_and(|(_, place)| host.is_some_and(|host| host.eq_ignore_ascii_case(place))) {
         return Ok(());
     }
-    Err(Problem::new(Code::Csrf, "this comes from a page of another site"))
+    Err(Problem::new(ErrorCode::Csrf, "this comes from a page of another site"))
 }
 
 fn is_websocket(request: &Request) -> bool {
@@ -363,17 +367,23 @@ pub(crate) fn set_cookie(session: Option<&Secret>, secure: bool) -> String {
     format!("{COOKIE}={value}; Path=/; HttpOnly; SameSite=Strict{age}{secure}")
 }
 
-fn entry(asker: &Asker, verb: Verb, route: Route, named: &Named, request: &Request) -> Entry {
+fn audit_entry(
+    caller: &Caller,
+    verb: Verb,
+    route: Route,
+    named: &PathNames,
+    request: &Request,
+) -> Entry {
     let asked = |key| query(request.uri().query(), key);
     let peer = request.extensions().get::<Peer>();
     let id = request.extensions().get::<RequestId>();
     Entry {
-        who: asker.who.clone(),
+        who: caller.who.clone(),
         from: peer.map(|Peer(address)| address.ip()),
         verb,
         cluster: named.cluster.clone().unwrap_or_else(|| access::FLEET.to_owned()),
         namespace: asked("namespace").map(Cow::into_owned),
-        resource: named.kind.clone().unwrap_or_else(|| route.of.to_owned()),
+        resource: named.kind.clone().unwrap_or_else(|| route.resource.to_owned()),
         name: named.name.clone(),
         request_id: id.map(|id| id.as_str().to_owned()),
         dry_run: asked("dryRun").is_some_and(|dry| dry == "true"),
@@ -393,9 +403,9 @@ fn finish(audited: Pending, response: &Response) {
         None if is_stream(response) => "opened",
         None => "ok",
     };
-    match response.extensions().get::<Details>() {
+    match response.extensions().get::<AuditDetails>() {
         None => audited.finish(outcome),
-        Some(Details(details)) => audited.finish(&format!("{outcome}: {details}")),
+        Some(AuditDetails(details)) => audited.finish(&format!("{outcome}: {details}")),
     }
 }
 
@@ -403,17 +413,6 @@ fn is_stream(response: &Response) -> bool {
     let kind = response.headers().get(header::CONTENT_TYPE);
     response.status() == StatusCode::SWITCHING_PROTOCOLS
         || kind.is_some_and(|kind| kind.as_bytes().starts_with(b"text/event-stream"))
-}
-
-fn outcome(response: &Response) -> Outcome {
-    match response.extensions().get::<Problem>().map(|problem| problem.code) {
-        None => Outcome::Done,
-        Some(Code::TooLate) => Outcome::Expired,
-        Some(Code::Overloaded | Code::SlowDown | Code::Audit) => Outcome::Refused,
-        Some(code) if code.status().is_server_error() => Outcome::Failed,
-        // A "no" is an answer.
-        Some(_) => Outcome::Done,
-    }
 }
 
 #[cfg(test)]

@@ -8,7 +8,7 @@ use utoipa_axum::routes;
 
 use super::*;
 use crate::api::route::{BASE, Routes};
-use crate::api::world::{World, request};
+use crate::api::tests::test_api::{TestApi, request};
 
 const NOTHING: Value = Value::Null;
 
@@ -47,7 +47,7 @@ fn asked_by(token: &str, method: Method, path: &str, body: Body) -> Request {
 
 #[tokio::test]
 async fn who_is_deleted_before_the_body_has_come_does_nothing() {
-    let world = World::new().ready().await;
+    let world = TestApi::new().ready().await;
     let importer = [["-", "*", "clusters.fairlead.dev", "*"], ["team-*", "*", "*", "*"]];
     let eve = world.somebody("eve", &importer).await;
     let kubeconfig = "apiVersion: v1\nkind: Config\nclusters: [{name: c, cluster: {server: 'https://127.0.0.1:1'}}]\nusers: [{name: u, user: {token: t}}]\ncontexts: [{name: x, context: {cluster: c, user: u}}]\ncurrent-context: x\n";
@@ -69,7 +69,7 @@ async fn who_is_deleted_before_the_body_has_come_does_nothing() {
     let asked = asked_by(&eve, Method::POST, "/clusters", body);
     let under_way = tokio::spawn(async move {
         use tower::ServiceExt;
-        crate::api::world::read(router.oneshot(asked).await.unwrap()).await
+        crate::api::tests::test_api::read(router.oneshot(asked).await.unwrap()).await
     });
     let waits = || {
         world
@@ -95,7 +95,7 @@ async fn who_is_deleted_before_the_body_has_come_does_nothing() {
 
 #[tokio::test]
 async fn what_was_read_for_who_is_gone_is_not_told() {
-    let world = World::new().ready().await;
+    let world = TestApi::new().ready().await;
     let routes = Routes::default().with(Route::read(), routes!(slow));
     let world = world.serving(routes);
     let eve = world.somebody("eve", &[["*", "*", "*", "*"]]).await;
@@ -103,7 +103,7 @@ async fn what_was_read_for_who_is_gone_is_not_told() {
         (world.router.clone(), asked_by(&eve, Method::GET, "/slow", Body::empty()));
     let under_way = tokio::spawn(async move {
         use tower::ServiceExt;
-        crate::api::world::read(router.oneshot(asked).await.unwrap()).await
+        crate::api::tests::test_api::read(router.oneshot(asked).await.unwrap()).await
     });
     while !world
         .api
@@ -124,7 +124,7 @@ async fn what_was_read_for_who_is_gone_is_not_told() {
 
 #[tokio::test]
 async fn nobody_unknown_comes_in() {
-    let world = World::new().ready().await;
+    let world = TestApi::new().ready().await;
     for token in ["", "nonsense", "flt_local_AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA"] {
         let answer = world.ask_as(token, Method::GET, "/clusters", NOTHING).await;
         assert_eq!((answer.status, &*answer.code()), (401, "unauthenticated"), "{token}");
@@ -137,7 +137,7 @@ async fn nobody_unknown_comes_in() {
 
 #[tokio::test]
 async fn strangers_are_told_what_this_is_and_nothing_else() {
-    let world = World::new();
+    let world = TestApi::new();
     for open in ["/", "/api/v1/openapi.json"] {
         let answer = world.send(request(Method::GET, open, NOTHING)).await;
         assert_eq!(answer.status, 200, "{open}");
@@ -147,7 +147,7 @@ async fn strangers_are_told_what_this_is_and_nothing_else() {
     let open: Vec<_> = crate::api::routes()
         .facts()
         .into_iter()
-        .filter(|(_, _, route)| route.door == Door::Strangers)
+        .filter(|(_, _, route)| route.gate == RouteGate::Anonymous)
         .map(|(method, path, _)| format!("{method} {path}"))
         .collect();
     assert_eq!(open, ["POST /login", "GET /openapi.json"]);
@@ -155,7 +155,7 @@ async fn strangers_are_told_what_this_is_and_nothing_else() {
 
 #[tokio::test]
 async fn what_may_not_be_seen_is_answered_as_what_is_not_there() {
-    let world = World::with(&["secret", "shown"], |_| {}).ready().await;
+    let world = TestApi::with(&["secret", "shown"], |_| {}).ready().await;
     let token = world.somebody("ann", &[["shown", "*", "*", "*"]]).await;
     let seen = world.ask_as(&token, Method::GET, "/clusters", NOTHING).await.json();
     let names: Vec<_> = seen["clusters"].as_array().unwrap().iter().map(|c| &c["name"]).collect();
@@ -188,7 +188,7 @@ async fn what_may_not_be_seen_is_answered_as_what_is_not_there() {
 
 #[tokio::test]
 async fn a_cookie_counts_only_with_its_proof() {
-    let world = World::new().ready().await;
+    let world = TestApi::new().ready().await;
     let code = world.api.access.local_login_code().unwrap();
     let login = request(Method::POST, "/api/v1/login", json!({"code": code.expose()}));
     let answer = world.send(login).await;
@@ -228,7 +228,7 @@ async fn a_cookie_counts_only_with_its_proof() {
 
 #[tokio::test]
 async fn the_link_that_is_printed_logs_in_once() {
-    let world = World::new().ready().await;
+    let world = TestApi::new().ready().await;
     let code = world.api.access.local_login_code().unwrap();
     let path = format!("/login?code={}", code.expose());
     // A preview does not use it up.
@@ -242,7 +242,7 @@ async fn the_link_that_is_printed_logs_in_once() {
 
 #[tokio::test(start_paused = true)]
 async fn a_handler_that_misses_the_deadline_is_answered_for() {
-    let world = World::new().serving(Routes::default().with(Route::read(), routes!(hang)));
+    let world = TestApi::new().serving(Routes::default().with(Route::read(), routes!(hang)));
     let began = tokio::time::Instant::now();
     let answer = world.ask(Method::GET, "/hang?timeout=3s", NOTHING).await;
     assert_eq!((answer.status, &*answer.code()), (504, "too-late"));
@@ -254,8 +254,8 @@ async fn a_handler_that_misses_the_deadline_is_answered_for() {
 
 #[tokio::test]
 async fn a_cluster_that_is_full_is_nobody_elses_matter() {
-    let world = World::with(&["dead", "well"], |_| {}).ready().await;
-    let gate = world.api.gates.at(Door::Cluster("dead"));
+    let world = TestApi::with(&["dead", "well"], |_| {}).ready().await;
+    let gate = world.api.gates.at(RouteGate::Cluster("dead"));
     let mut held = Vec::new();
     let soon = || Deadline::after(Duration::from_millis(1));
     while let Ok(permit) = gate.admit(stallproof::Priority::Normal, soon()).await {
@@ -276,7 +276,7 @@ async fn a_cluster_that_is_full_is_nobody_elses_matter() {
 #[tokio::test]
 async fn what_cannot_be_recorded_is_not_done() {
     // A file where the audit's directory should be.
-    let world = World::with(&[], |data| std::fs::write(data.join("audit"), "").unwrap());
+    let world = TestApi::with(&[], |data| std::fs::write(data.join("audit"), "").unwrap());
     let world = world.ready().await;
     let body = json!({"name": "ann", "roles": []});
     let answer = world.ask(Method::POST, "/users", body).await;
@@ -289,13 +289,13 @@ async fn what_cannot_be_recorded_is_not_done() {
 
 #[tokio::test]
 async fn whatever_changes_something_is_in_the_audit() {
-    let world = World::with(&["here"], |_| {}).ready().await;
+    let world = TestApi::with(&["here"], |_| {}).ready().await;
     let mut sent = Vec::new();
     for (method, path, route) in crate::api::routes().facts() {
         let writes = !matches!(method, Method::GET | Method::HEAD)
             || path.ends_with("/exec")
             || path.ends_with("/forward");
-        if !writes || route.door == Door::Strangers {
+        if !writes || route.gate == RouteGate::Anonymous {
             assert!(route.writes.is_none(), "{method} {path}");
             continue;
         }
@@ -322,7 +322,7 @@ async fn whatever_changes_something_is_in_the_audit() {
 
 #[tokio::test]
 async fn who_may_look_may_not_change() {
-    let world = World::with(&["here"], |_| {}).ready().await;
+    let world = TestApi::with(&["here"], |_| {}).ready().await;
     let token = world.somebody("ann", &[["*", "*", "*", "get"]]).await;
     let answer = world.ask_as(&token, Method::DELETE, "/clusters/here", NOTHING).await;
     assert_eq!((answer.status, &*answer.code()), (403, "forbidden"));
@@ -337,7 +337,7 @@ async fn who_may_look_may_not_change() {
 
 #[tokio::test]
 async fn what_does_not_fit_is_a_problem_that_says_why() {
-    let world = World::new().ready().await;
+    let world = TestApi::new().ready().await;
     let answer = world.ask(Method::GET, "/nowhere", NOTHING).await;
     assert_eq!((answer.status, &*answer.code()), (404, "not-found"));
     let answer = world.ask(Method::PUT, "/clusters", NOTHING).await;
@@ -360,7 +360,7 @@ async fn what_does_not_fit_is_a_problem_that_says_why() {
 
 #[tokio::test]
 async fn a_revoked_token_is_refused_at_once() {
-    let world = World::new().ready().await;
+    let world = TestApi::new().ready().await;
     let token = world.somebody("ann", &[["*", "*", "*", "*"]]).await;
     let mine = world.ask_as(&token, Method::GET, "/tokens", NOTHING).await.json();
     let name = mine["tokens"][0]["name"].as_str().unwrap();
@@ -371,7 +371,7 @@ async fn a_revoked_token_is_refused_at_once() {
 
 #[tokio::test]
 async fn a_stream_of_clusters_tells_changes_and_ends_with_its_reader_s_rights() {
-    let world = World::with(&["here"], |_| {}).ready().await;
+    let world = TestApi::with(&["here"], |_| {}).ready().await;
     let token = world.somebody("ann", &[["here", "*", "*", "get"]]).await;
     let mut heard = world.hear(&token, Method::GET, "/clusters", NOTHING).await;
     let (event, first) = heard.next().await.unwrap();
