@@ -15,7 +15,7 @@ mod words;
 
 use crate::report::Report;
 
-pub use html::html;
+pub use html::{escape, html};
 pub use markdown::markdown;
 pub use text::{Style, text};
 

@@ -283,7 +283,7 @@ fn with_code(text: &str) -> String {
 }
 
 /// Text that is text in any place of a page: between tags and in quoted attributes.
-pub(super) fn escape(text: &str) -> String {
+pub fn escape(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for c in text.chars() {
         match c {

@@ -2,6 +2,8 @@
 
 use std::fmt::Write as _;
 
+use doctor::render::escape;
+
 use super::plot::{self, Figure};
 use super::{limit, mib, number, time, value};
 use crate::incident::Incident;
@@ -185,21 +187,4 @@ fn parameters(out: &mut String, outcome: &Outcome) {
         outcome.scale,
         outcome.seed
     );
-}
-
-/// Text that is text in any place of a page: between tags and in quoted attributes.
-fn escape(text: &str) -> String {
-    let mut out = String::with_capacity(text.len());
-    for c in text.chars() {
-        match c {
-            '&' => out.push_str("&amp;"),
-            '<' => out.push_str("&lt;"),
-            '>' => out.push_str("&gt;"),
-            '"' => out.push_str("&quot;"),
-            '\'' => out.push_str("&#39;"),
-            c if c.is_control() => out.push(' '),
-            c => out.push(c),
-        }
-    }
-    out
 }
