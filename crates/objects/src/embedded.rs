@@ -41,10 +41,10 @@ use tokio::sync::{mpsc, oneshot};
 pub use disk::OpenError;
 
 use crate::store::{
-    Answer, Deletion, Engine, Error, Event, Expected, Id, Listing, Objects, Type, Version, Within,
+    Answer, Done, Engine, Error, Event, Id, Listing, Objects, Operation, Type, Version, Within,
 };
 use disk::Disk;
-use state::{Done, Operation, State, kind_of};
+use state::{State, kind_of};
 use writer::{Message, Meters, QUEUE, Request, Writer};
 
 /// What a full queue tells its callers: some commits of a slow disk.
@@ -116,13 +116,13 @@ impl Embedded {
         Ok(read(&state))
     }
 
-    async fn write(
+    async fn commit(
         &self,
-        doing: String,
         of: Type,
         operation: Operation,
         deadline: Deadline,
     ) -> Result<Done, Error> {
+        let doing = format!("{} {} {}", operation.doing(), of.kind, operation.id());
         let taken = Arc::new(AtomicBool::new(false));
         let (answer, mut answered) = oneshot::channel();
         let request = Request {
@@ -149,23 +149,6 @@ impl Embedded {
         outcome.unwrap_or_else(|_| {
             let closed = self.state.load().closed || self.queue.is_closed();
             Err(unavailable(doing, if closed { Gone::Closed } else { Gone::Panicked }))
-        })
-    }
-
-    fn change(
-        &self,
-        doing: &str,
-        of: Type,
-        id: &Id,
-        operation: Operation,
-        deadline: Deadline,
-    ) -> Answer<'_, DynamicObject> {
-        let doing = format!("{doing} {} {id}", of.kind);
-        Box::pin(async move {
-            match self.write(doing, of, operation, deadline).await? {
-                Done::Object(object) => Ok(Arc::unwrap_or_clone(object)),
-                Done::Deletion(_) => unreachable!("only a delete is answered so"),
-            }
         })
     }
 }
@@ -216,54 +199,8 @@ impl Engine for Embedded {
         .boxed()
     }
 
-    fn create(
-        &self,
-        of: Type,
-        object: DynamicObject,
-        deadline: Deadline,
-    ) -> Answer<'_, DynamicObject> {
-        let id = Id::of(&object);
-        self.change("creating", of, &id, Operation::Create(object), deadline)
-    }
-
-    fn apply(
-        &self,
-        of: Type,
-        object: DynamicObject,
-        expected: Expected,
-        deadline: Deadline,
-    ) -> Answer<'_, DynamicObject> {
-        let id = Id::of(&object);
-        self.change("applying", of, &id, Operation::Apply(object, expected), deadline)
-    }
-
-    fn apply_status(
-        &self,
-        of: Type,
-        object: DynamicObject,
-        expected: Expected,
-        deadline: Deadline,
-    ) -> Answer<'_, DynamicObject> {
-        let id = Id::of(&object);
-        let operation = Operation::ApplyStatus(object, expected);
-        self.change("applying the status of", of, &id, operation, deadline)
-    }
-
-    fn delete<'a>(
-        &'a self,
-        of: Type,
-        id: &'a Id,
-        expected: Expected,
-        deadline: Deadline,
-    ) -> Answer<'a, Deletion> {
-        let doing = format!("deleting {} {id}", of.kind);
-        Box::pin(async move {
-            let operation = Operation::Delete(id.clone(), expected);
-            match self.write(doing, of, operation, deadline).await? {
-                Done::Deletion(deletion) => Ok(deletion),
-                Done::Object(_) => unreachable!("a delete is not answered so"),
-            }
-        })
+    fn write(&self, of: Type, operation: Operation, deadline: Deadline) -> Answer<'_, Done> {
+        Box::pin(self.commit(of, operation, deadline))
     }
 }
 

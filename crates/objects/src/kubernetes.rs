@@ -37,7 +37,8 @@ use watch::Meters;
 
 use crate::Selector;
 use crate::store::{
-    Answer, Deletion, Engine, Error, Event, Expected, Id, Listing, Objects, Type, Version, Within,
+    Answer, Deletion, Done, Engine, Error, Event, Expected, Id, Listing, Objects, Operation, Type,
+    Version, Within,
 };
 use crate::watching::WatchTiming;
 
@@ -161,6 +162,70 @@ impl Kubernetes {
         }
     }
 
+    async fn apply_status(
+        &self,
+        of: &Type,
+        object: &DynamicObject,
+        expected: &Expected,
+        deadline: Deadline,
+    ) -> Result<DynamicObject, Error> {
+        let id = Id::of(object);
+        let api = self.api_of(of, &id);
+        let call = Call::on("applying the status of", of, &id);
+        let params = PatchParams::apply(&self.status_manager).force();
+        let at = self.precondition(of, object, expected, deadline).await?;
+        let patch = Patch::Apply(desired_status(object, at.as_ref()));
+        let mut rounds = 0..if *expected == Expected::Any { ROUNDS } else { 0 };
+        loop {
+            match call.until(deadline, api.patch_status(&id.name, &params, &patch)).await {
+                Err(Error::Conflict { .. }) if rounds.next().is_some() => {}
+                answer => return answer.map(read),
+            }
+        }
+    }
+
+    /// Not by an apply, which would have to send, and so to own, the whole object.
+    async fn annotate(
+        &self,
+        of: &Type,
+        current: &DynamicObject,
+        key: &str,
+        value: Option<String>,
+        deadline: Deadline,
+    ) -> Result<DynamicObject, Error> {
+        let id = Id::of(current);
+        let api = self.api_of(of, &id);
+        let Precondition { version, uid } = Precondition::of(current);
+        let patch = Patch::Merge(json!({ "metadata": {
+            "annotations": { key: value }, "resourceVersion": version, "uid": uid,
+        } }));
+        let params =
+            PatchParams { field_manager: Some(self.manager.clone()), ..PatchParams::default() };
+        let call = Call::on("annotating", of, &id);
+        call.until(deadline, api.patch(&id.name, &params, &patch)).await.map(read)
+    }
+
+    async fn delete(
+        &self,
+        of: &Type,
+        id: &Id,
+        expected: Expected,
+        deadline: Deadline,
+    ) -> Result<Deletion, Error> {
+        let api = self.api_of(of, id);
+        let mut params = DeleteParams::background();
+        if let Expected::Version(Version(version)) = expected {
+            let version = Some(version);
+            params.preconditions = Some(Preconditions { resource_version: version, uid: None });
+        }
+        let call = Call::on("deleting", of, id);
+        let answer = call.until(deadline, api.delete(&id.name, &params)).await?;
+        // The object, if it is still there; else no more than that it worked.
+        let holding = answer.left().and_then(|object| object.metadata.finalizers);
+        let holding = holding.filter(|finalizers| !finalizers.is_empty());
+        Ok(holding.map_or(Deletion::Gone, Deletion::Waiting))
+    }
+
     /// What to send with the object so that the server holds it against what is there. A version
     /// alone would not do: to some servers an apply with a version creates what is not there.
     async fn precondition(
@@ -280,30 +345,6 @@ impl Engine for Kubernetes {
         self.meters.register(registry);
     }
 
-    /// Not by an apply, which would have to send, and so to own, the whole object.
-    fn annotate<'a>(
-        &'a self,
-        of: Type,
-        current: DynamicObject,
-        key: &'a str,
-        value: Option<String>,
-        deadline: Deadline,
-    ) -> Answer<'a, DynamicObject> {
-        async move {
-            let id = Id::of(&current);
-            let api = self.api_of(&of, &id);
-            let Precondition { version, uid } = Precondition::of(&current);
-            let patch = Patch::Merge(json!({ "metadata": {
-                "annotations": { key: value }, "resourceVersion": version, "uid": uid,
-            } }));
-            let params =
-                PatchParams { field_manager: Some(self.manager.clone()), ..PatchParams::default() };
-            let call = Call::on("annotating", &of, &id);
-            call.until(deadline, api.patch(&id.name, &params, &patch)).await.map(read)
-        }
-        .boxed()
-    }
-
     fn get<'a>(
         &'a self,
         of: Type,
@@ -337,71 +378,25 @@ impl Engine for Kubernetes {
             .watch(after)
     }
 
-    fn create(
-        &self,
-        of: Type,
-        object: DynamicObject,
-        deadline: Deadline,
-    ) -> Answer<'_, DynamicObject> {
-        async move { self.make(&of, &object, deadline).await }.boxed()
-    }
-
-    fn apply(
-        &self,
-        of: Type,
-        object: DynamicObject,
-        expected: Expected,
-        deadline: Deadline,
-    ) -> Answer<'_, DynamicObject> {
-        async move { self.apply_whole(&of, object, expected, deadline).await }.boxed()
-    }
-
-    fn apply_status(
-        &self,
-        of: Type,
-        object: DynamicObject,
-        expected: Expected,
-        deadline: Deadline,
-    ) -> Answer<'_, DynamicObject> {
+    fn write(&self, of: Type, operation: Operation, deadline: Deadline) -> Answer<'_, Done> {
         async move {
-            let id = Id::of(&object);
-            let api = self.api_of(&of, &id);
-            let call = Call::on("applying the status of", &of, &id);
-            let params = PatchParams::apply(&self.status_manager).force();
-            let at = self.precondition(&of, &object, &expected, deadline).await?;
-            let patch = Patch::Apply(desired_status(&object, at.as_ref()));
-            let mut rounds = 0..if expected == Expected::Any { ROUNDS } else { 0 };
-            loop {
-                let applied = api.patch_status(&id.name, &params, &patch);
-                match call.until(deadline, applied).await {
-                    Err(Error::Conflict { .. }) if rounds.next().is_some() => {}
-                    answer => return answer.map(read),
+            match operation {
+                Operation::Create(object) => {
+                    self.make(&of, &object, deadline).await.map(Done::from)
+                }
+                Operation::Apply(object, expected) => {
+                    self.apply_whole(&of, object, expected, deadline).await.map(Done::from)
+                }
+                Operation::ApplyStatus(object, expected) => {
+                    self.apply_status(&of, &object, &expected, deadline).await.map(Done::from)
+                }
+                Operation::Annotate { current, key, value } => {
+                    self.annotate(&of, &current, &key, value, deadline).await.map(Done::from)
+                }
+                Operation::Delete(id, expected) => {
+                    self.delete(&of, &id, expected, deadline).await.map(Done::Deletion)
                 }
             }
-        }
-        .boxed()
-    }
-
-    fn delete<'a>(
-        &'a self,
-        of: Type,
-        id: &'a Id,
-        expected: Expected,
-        deadline: Deadline,
-    ) -> Answer<'a, Deletion> {
-        async move {
-            let api = self.api_of(&of, id);
-            let mut params = DeleteParams::background();
-            if let Expected::Version(Version(version)) = expected {
-                let version = Some(version);
-                params.preconditions = Some(Preconditions { resource_version: version, uid: None });
-            }
-            let call = Call::on("deleting", &of, id);
-            let answer = call.until(deadline, api.delete(&id.name, &params)).await?;
-            // The object, if it is still there; else no more than that it worked.
-            let holding = answer.left().and_then(|object| object.metadata.finalizers);
-            let holding = holding.filter(|finalizers| !finalizers.is_empty());
-            Ok(holding.map_or(Deletion::Gone, Deletion::Waiting))
         }
         .boxed()
     }

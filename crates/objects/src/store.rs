@@ -255,7 +255,7 @@ impl Objects {
     /// Exactly one of many creators wins; the others are told `Exists`.
     pub async fn create<K: Kind>(&self, object: &K, deadline: Deadline) -> Result<K, Error> {
         let object = checked("creating", object, K::check, deadline)?;
-        typed(self.0.create(Type::of::<K>(), object, deadline).await?)
+        self.write(Operation::Create(object), deadline).await
     }
 
     /// Makes labels, annotations, finalizers, owners and spec what `object` says, creating it if
@@ -267,7 +267,7 @@ impl Objects {
         deadline: Deadline,
     ) -> Result<K, Error> {
         let object = checked("applying", object, K::check, deadline)?;
-        typed(self.0.apply(Type::of::<K>(), object, expected, deadline).await?)
+        self.write(Operation::Apply(object, expected), deadline).await
     }
 
     /// The same for who changes nothing but labels, annotations, finalizers or owners of what they read:
@@ -279,7 +279,7 @@ impl Objects {
         deadline: Deadline,
     ) -> Result<K, Error> {
         let object = checked("applying", object, |_| Ok(()), deadline)?;
-        typed(self.0.apply(Type::of::<K>(), object, expected, deadline).await?)
+        self.write(Operation::Apply(object, expected), deadline).await
     }
 
     /// Makes the status what `object` says; the rest is left alone. `NotFound` when it is gone.
@@ -290,7 +290,7 @@ impl Objects {
         deadline: Deadline,
     ) -> Result<K, Error> {
         let object = checked("applying the status of", object, K::check_status, deadline)?;
-        typed(self.0.apply_status(Type::of::<K>(), object, expected, deadline).await?)
+        self.write(Operation::ApplyStatus(object, expected), deadline).await
     }
 
     /// Sets one annotation, or takes it away, and nothing else; `Conflict` when the object is no
@@ -302,8 +302,9 @@ impl Objects {
         value: Option<String>,
         deadline: Deadline,
     ) -> Result<K, Error> {
-        let object = checked("annotating", current, |_| Ok(()), deadline)?;
-        typed(self.0.annotate(Type::of::<K>(), object, key, value, deadline).await?)
+        let current = checked("annotating", current, |_| Ok(()), deadline)?;
+        let key = key.to_owned();
+        self.write(Operation::Annotate { current, key, value }, deadline).await
     }
 
     /// Deletes, or marks for deletion while finalizers hold it. What it owns goes with it.
@@ -314,7 +315,18 @@ impl Objects {
         deadline: Deadline,
     ) -> Result<Deletion, Error> {
         sane::<K>("deleting", id, deadline)?;
-        self.0.delete(Type::of::<K>(), id, expected, deadline).await
+        let operation = Operation::Delete(id.clone(), expected);
+        match self.0.write(Type::of::<K>(), operation, deadline).await? {
+            Done::Deletion(deletion) => Ok(deletion),
+            Done::Object(_) => unreachable!("a delete is answered with what became of it"),
+        }
+    }
+
+    async fn write<K: Kind>(&self, operation: Operation, deadline: Deadline) -> Result<K, Error> {
+        match self.0.write(Type::of::<K>(), operation, deadline).await? {
+            Done::Object(object) => typed(Arc::unwrap_or_clone(object)),
+            Done::Deletion(_) => unreachable!("only a delete is answered so"),
+        }
     }
 }
 
@@ -379,6 +391,56 @@ impl Type {
     }
 }
 
+/// One write of an object without its Rust type.
+#[derive(Clone)]
+pub(crate) enum Operation {
+    Create(DynamicObject),
+    Apply(DynamicObject, Expected),
+    ApplyStatus(DynamicObject, Expected),
+    /// Sets one annotation, or takes it away, if the object is still as it is given here.
+    Annotate {
+        current: DynamicObject,
+        key: String,
+        value: Option<String>,
+    },
+    Delete(Id, Expected),
+}
+
+impl Operation {
+    pub(crate) fn id(&self) -> Id {
+        match self {
+            Self::Create(object) | Self::Apply(object, _) | Self::ApplyStatus(object, _) => {
+                Id::of(object)
+            }
+            Self::Annotate { current, .. } => Id::of(current),
+            Self::Delete(id, _) => id.clone(),
+        }
+    }
+
+    /// What is being done, for the sentences of errors.
+    pub(crate) fn doing(&self) -> &'static str {
+        match self {
+            Self::Create(_) => "creating",
+            Self::Apply(..) => "applying",
+            Self::ApplyStatus(..) => "applying the status of",
+            Self::Annotate { .. } => "annotating",
+            Self::Delete(..) => "deleting",
+        }
+    }
+}
+
+/// What came of an operation: the object as it is now, or what became of a delete.
+pub(crate) enum Done {
+    Object(Arc<DynamicObject>),
+    Deletion(Deletion),
+}
+
+impl From<DynamicObject> for Done {
+    fn from(object: DynamicObject) -> Self {
+        Self::Object(Arc::new(object))
+    }
+}
+
 /// What an engine does, on objects without their Rust type.
 pub(crate) trait Engine: fmt::Debug + Send + Sync {
     /// Whether nobody but this process can write: then it leads without an election.
@@ -388,69 +450,28 @@ pub(crate) trait Engine: fmt::Debug + Send + Sync {
 
     fn register(&self, _registry: &mut Registry) {}
 
-    /// Sets one annotation of `current`, or takes it away, if it is still that, and nothing else.
-    fn annotate<'a>(
-        &'a self,
-        of: Type,
-        mut current: DynamicObject,
-        key: &'a str,
-        value: Option<String>,
-        deadline: Deadline,
-    ) -> Answer<'a, DynamicObject> {
-        let version = Version(current.resource_version().unwrap_or_default());
-        let annotations = current.annotations_mut();
-        match value {
-            Some(value) => annotations.insert(key.to_owned(), value),
-            None => annotations.remove(key),
-        };
-        self.apply(of, current, Expected::Version(version), deadline)
-    }
-
     fn get<'a>(
         &'a self,
         of: Type,
         id: &'a Id,
         deadline: Deadline,
     ) -> Answer<'a, Option<DynamicObject>>;
+
     fn list<'a>(
         &'a self,
         of: Type,
         within: &'a Within,
         deadline: Deadline,
     ) -> Answer<'a, Listing<DynamicObject>>;
+
     fn watch(
         &self,
         of: Type,
         within: Within,
         after: Option<Version>,
     ) -> BoxStream<'static, Event<DynamicObject>>;
-    fn create(
-        &self,
-        of: Type,
-        object: DynamicObject,
-        deadline: Deadline,
-    ) -> Answer<'_, DynamicObject>;
-    fn apply(
-        &self,
-        of: Type,
-        object: DynamicObject,
-        expected: Expected,
-        deadline: Deadline,
-    ) -> Answer<'_, DynamicObject>;
-    fn apply_status(
-        &self,
-        of: Type,
-        object: DynamicObject,
-        expected: Expected,
-        deadline: Deadline,
-    ) -> Answer<'_, DynamicObject>;
-    fn delete<'a>(
-        &'a self,
-        of: Type,
-        id: &'a Id,
-        expected: Expected,
-        deadline: Deadline,
-    ) -> Answer<'a, Deletion>;
+
+    fn write(&self, of: Type, operation: Operation, deadline: Deadline) -> Answer<'_, Done>;
 }
 
 pub(crate) type Answer<'a, T> = BoxFuture<'a, Result<T, Error>>;

@@ -14,10 +14,13 @@ use std::sync::Arc;
 use imbl::{OrdMap, OrdSet, Vector};
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use kube::ResourceExt;
 use kube::core::{DynamicObject, ObjectMeta};
 use serde_json::Value;
 
-use crate::store::{Deletion, Error, Event, Expected, Id, Invalid, Listing, Type, Version, Within};
+use crate::store::{
+    Deletion, Done, Error, Event, Expected, Id, Invalid, Listing, Operation, Type, Version, Within,
+};
 
 /// The most changes that are remembered: what a busy fleet writes in some minutes, so that whoever
 /// was away for a moment need not read everything again.
@@ -65,18 +68,6 @@ pub(super) struct Write {
     pub(super) kind: Kind,
     pub(super) id: Id,
     pub(super) json: Option<Vec<u8>>,
-}
-
-pub(super) enum Operation {
-    Create(DynamicObject),
-    Apply(DynamicObject, Expected),
-    ApplyStatus(DynamicObject, Expected),
-    Delete(Id, Expected),
-}
-
-pub(super) enum Done {
-    Object(Arc<DynamicObject>),
-    Deletion(Deletion),
 }
 
 pub(super) fn kind_of(of: &Type) -> Kind {
@@ -166,6 +157,15 @@ impl State {
             Operation::Create(object) => draft.create(object),
             Operation::Apply(object, expected) => draft.apply(object, &expected),
             Operation::ApplyStatus(object, expected) => draft.apply_status(object, &expected),
+            Operation::Annotate { mut current, key, value } => {
+                let expected =
+                    Expected::Version(Version(current.resource_version().unwrap_or_default()));
+                match value {
+                    Some(value) => current.annotations_mut().insert(key, value),
+                    None => current.annotations_mut().remove(&key),
+                };
+                draft.apply(current, &expected)
+            }
             Operation::Delete(id, expected) => draft.delete(&id, &expected),
         }?;
         writes.append(&mut draft.writes);

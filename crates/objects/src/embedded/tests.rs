@@ -10,10 +10,10 @@ use stallproof::{Deadline, Snapshot, Tasks};
 use tempfile::TempDir;
 use tokio::sync::mpsc;
 
-use super::state::{Done, Operation};
 use super::writer::{Message, Meters, QUEUE, Request};
 use super::{Embedded, Type};
 use crate::kinds::{User, UserSpec};
+use crate::store::{Done, Operation};
 use crate::{Deletion, Error, Expected, Id, Objects, Within};
 
 fn user(name: &str, role: &str) -> User {
@@ -72,7 +72,7 @@ fn create(engine: &Arc<Embedded>, tasks: &Tasks) -> TaskHandle<Result<Done, Erro
     let deadline = Deadline::after(Duration::from_secs(1));
     tasks.spawn("create", async move {
         let operation = Operation::Create(object);
-        engine.write("creating".to_owned(), Type::of::<User>(), operation, deadline).await
+        engine.commit(Type::of::<User>(), operation, deadline).await
     })
 }
 

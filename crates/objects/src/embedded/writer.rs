@@ -27,8 +27,8 @@ use stallproof::{Backoff, Deadline, Snapshot};
 use tokio::sync::{mpsc, oneshot};
 
 use super::disk::Disk;
-use super::state::{Done, Operation, State, Write};
-use crate::store::{Error, Type};
+use super::state::{State, Write};
+use crate::store::{Done, Error, Operation, Type};
 
 /// The most requests that wait, and that one commit takes: many times what callers at once there
 /// are; more would only wait longer than their deadlines.

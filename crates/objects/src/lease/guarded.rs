@@ -16,7 +16,8 @@ use stallproof::Deadline;
 
 use super::fence::{ANNOTATION, Fence, Token};
 use crate::store::{
-    Answer, Deletion, Engine, Error, Event, Expected, Id, Listing, Objects, Type, Version, Within,
+    Answer, Done, Engine, Error, Event, Expected, Id, Listing, Objects, Operation, Type, Version,
+    Within,
 };
 
 impl Objects {
@@ -76,97 +77,81 @@ impl Guarded {
         self.admit(doing, of, id, deadline).map(|_| found)
     }
 
-    async fn write(
+    /// Makes a write over the version that was read, if what was read is what the caller expects.
+    async fn write_over(
         &self,
         of: Type,
-        mut object: DynamicObject,
-        expected: Expected,
+        mut operation: Operation,
         deadline: Deadline,
-    ) -> Result<DynamicObject, Error> {
-        let (doing, id) = ("applying", Id::of(&object));
-        self.stamp(&mut object);
-        let mut rounds = rounds(&expected);
+    ) -> Result<Done, Error> {
+        let (doing, id) = (operation.doing(), operation.id());
+        if let Operation::Create(object) | Operation::Apply(object, _) = &mut operation {
+            self.stamp(object);
+        }
+        if matches!(operation, Operation::Create(_)) {
+            let deadline = self.admit(doing, &of, &id, deadline)?;
+            return self.engine.write(of, operation, deadline).await;
+        }
+        let expected = expected(&operation);
+        let mut rounds = 0..if expected == Expected::Any { ROUNDS } else { 0 };
         loop {
             let current = self.current(doing, &of, &id, deadline).await?;
             let deadline = self.admit(doing, &of, &id, deadline)?;
-            let made = match (current, &expected) {
-                (None, Expected::Any) => {
-                    self.engine.create(of.clone(), object.clone(), deadline).await
+            let step = match (current, operation.clone()) {
+                (None, Operation::Apply(object, Expected::Any)) => Operation::Create(object),
+                (None, Operation::ApplyStatus(..) | Operation::Delete(..)) => {
+                    return Err(Error::NotFound { kind: of.kind, id });
                 }
-                (current, _) => {
+                (current, operation) => {
                     let current = expect(&of, &id, current, &expected)?;
-                    object.metadata.uid.clone_from(&current.metadata.uid);
-                    let at = Expected::Version(version(&current));
-                    self.engine.apply(of.clone(), object.clone(), at, deadline).await
+                    match self.over(&of, current, operation, deadline).await {
+                        Err(Error::Conflict { .. }) if rounds.next().is_some() => continue,
+                        step => step?,
+                    }
                 }
             };
-            match made {
+            match self.engine.write(of.clone(), step, deadline).await {
                 Err(Error::Exists { .. } | Error::Conflict { .. }) if rounds.next().is_some() => {}
                 answer => return answer,
             }
         }
     }
 
-    /// The status endpoint takes no annotation, so an object that does not carry the token yet is
-    /// stamped first: one more write for each object and term.
-    async fn write_status(
+    /// The same operation over exactly `current`. The status endpoint takes no annotation, so an object
+    /// that does not carry the token yet is stamped first: one more write for each object and term.
+    async fn over(
         &self,
-        of: Type,
-        mut object: DynamicObject,
-        expected: Expected,
+        of: &Type,
+        current: DynamicObject,
+        operation: Operation,
         deadline: Deadline,
-    ) -> Result<DynamicObject, Error> {
-        let (doing, id) = ("applying the status of", Id::of(&object));
-        let mut rounds = rounds(&expected);
-        loop {
-            let current = self.current(doing, &of, &id, deadline).await?;
-            let deadline = self.admit(doing, &of, &id, deadline)?;
-            let Some(current) = current else {
-                return Err(Error::NotFound { kind: of.kind, id });
-            };
-            let current = expect(&of, &id, Some(current), &expected)?;
-            object.metadata.uid.clone_from(&current.metadata.uid);
-            let stamped = if stamp(&current).as_ref() == Some(self.fence.token()) {
-                Ok(current)
-            } else {
-                let token = self.fence.token().to_string();
-                self.engine.annotate(of.clone(), current, ANNOTATION, Some(token), deadline).await
-            };
-            let told = match stamped {
-                Ok(stamped) => {
-                    let at = Expected::Version(version(&stamped));
-                    self.engine.apply_status(of.clone(), object.clone(), at, deadline).await
+    ) -> Result<Operation, Error> {
+        let (uid, at) = (current.metadata.uid.clone(), Expected::Version(version(&current)));
+        Ok(match operation {
+            Operation::Apply(mut object, _) => {
+                object.metadata.uid = uid;
+                Operation::Apply(object, at)
+            }
+            Operation::ApplyStatus(mut object, _) => {
+                object.metadata.uid = uid;
+                if stamp(&current).as_ref() == Some(self.fence.token()) {
+                    return Ok(Operation::ApplyStatus(object, at));
                 }
-                Err(error) => Err(error),
-            };
-            match told {
-                Err(Error::Conflict { .. }) if rounds.next().is_some() => {}
-                answer => return answer,
+                let (key, value) = (ANNOTATION.to_owned(), Some(self.fence.token().to_string()));
+                let stamping = Operation::Annotate { current, key, value };
+                match self.engine.write(of.clone(), stamping, deadline).await? {
+                    Done::Object(stamped) => {
+                        Operation::ApplyStatus(object, Expected::Version(version(&stamped)))
+                    }
+                    Done::Deletion(_) => unreachable!("only a delete is answered so"),
+                }
             }
-        }
-    }
-
-    async fn remove(
-        &self,
-        of: Type,
-        id: &Id,
-        expected: Expected,
-        deadline: Deadline,
-    ) -> Result<Deletion, Error> {
-        let mut rounds = rounds(&expected);
-        loop {
-            let current = self.current("deleting", &of, id, deadline).await?;
-            let deadline = self.admit("deleting", &of, id, deadline)?;
-            let Some(current) = current else {
-                return Err(Error::NotFound { kind: of.kind, id: id.clone() });
-            };
-            let current = expect(&of, id, Some(current), &expected)?;
-            let at = Expected::Version(version(&current));
-            match self.engine.delete(of.clone(), id, at, deadline).await {
-                Err(Error::Conflict { .. }) if rounds.next().is_some() => {}
-                answer => return answer,
-            }
-        }
+            // Without the token: it is made over the version that was read and looked at, so a later
+            // leader's write is never undone by it.
+            Operation::Annotate { key, value, .. } => Operation::Annotate { current, key, value },
+            Operation::Delete(id, _) => Operation::Delete(id, at),
+            Operation::Create(object) => Operation::Create(object),
+        })
     }
 
     fn stamp(&self, object: &mut DynamicObject) {
@@ -175,8 +160,14 @@ impl Guarded {
     }
 }
 
-fn rounds(expected: &Expected) -> std::ops::Range<u32> {
-    0..if *expected == Expected::Any { ROUNDS } else { 0 }
+fn expected(operation: &Operation) -> Expected {
+    match operation {
+        Operation::Create(_) => Expected::Any,
+        Operation::Apply(_, expected)
+        | Operation::ApplyStatus(_, expected)
+        | Operation::Delete(_, expected) => expected.clone(),
+        Operation::Annotate { current, .. } => Expected::Version(version(current)),
+    }
 }
 
 fn stamp(object: &DynamicObject) -> Option<Token> {
@@ -211,27 +202,6 @@ impl Engine for Guarded {
         self.engine.register(registry);
     }
 
-    /// Without the token: it is made over the version that was read and looked at, so a later leader's
-    /// write is never undone by it.
-    fn annotate<'a>(
-        &'a self,
-        of: Type,
-        current: DynamicObject,
-        key: &'a str,
-        value: Option<String>,
-        deadline: Deadline,
-    ) -> Answer<'a, DynamicObject> {
-        async move {
-            let (doing, id) = ("annotating", Id::of(&current));
-            let found = self.current(doing, &of, &id, deadline).await?;
-            let deadline = self.admit(doing, &of, &id, deadline)?;
-            let expected = Expected::Version(version(&current));
-            let found = expect(&of, &id, found, &expected)?;
-            self.engine.annotate(of, found, key, value, deadline).await
-        }
-        .boxed()
-    }
-
     fn get<'a>(
         &'a self,
         of: Type,
@@ -259,48 +229,8 @@ impl Engine for Guarded {
         self.engine.watch(of, within, after)
     }
 
-    fn create(
-        &self,
-        of: Type,
-        mut object: DynamicObject,
-        deadline: Deadline,
-    ) -> Answer<'_, DynamicObject> {
-        async move {
-            let deadline = self.admit("creating", &of, &Id::of(&object), deadline)?;
-            self.stamp(&mut object);
-            self.engine.create(of, object, deadline).await
-        }
-        .boxed()
-    }
-
-    fn apply(
-        &self,
-        of: Type,
-        object: DynamicObject,
-        expected: Expected,
-        deadline: Deadline,
-    ) -> Answer<'_, DynamicObject> {
-        self.write(of, object, expected, deadline).boxed()
-    }
-
-    fn apply_status(
-        &self,
-        of: Type,
-        object: DynamicObject,
-        expected: Expected,
-        deadline: Deadline,
-    ) -> Answer<'_, DynamicObject> {
-        self.write_status(of, object, expected, deadline).boxed()
-    }
-
-    fn delete<'a>(
-        &'a self,
-        of: Type,
-        id: &'a Id,
-        expected: Expected,
-        deadline: Deadline,
-    ) -> Answer<'a, Deletion> {
-        self.remove(of, id, expected, deadline).boxed()
+    fn write(&self, of: Type, operation: Operation, deadline: Deadline) -> Answer<'_, Done> {
+        self.write_over(of, operation, deadline).boxed()
     }
 }
 

@@ -6,9 +6,9 @@ use jiff::Timestamp;
 use kube::core::{ApiResource, DynamicObject};
 use serde_json::json;
 
-use super::super::state::{Operation, State};
+use super::super::state::State;
 use super::{Disk, OpenError};
-use crate::store::{Expected, Id, Type};
+use crate::store::{Expected, Id, Operation, Type};
 
 fn put(disk: &Disk, state: &mut State, name: &str, spec: &str) {
     let resource = ApiResource {

@@ -6,8 +6,8 @@ use proptest::collection::vec;
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
-use super::{Done, HISTORY, HISTORY_BYTES, OBJECT_BYTES, Operation, State, kind_of, new_uid};
-use crate::store::{Deletion, Error, Event, Expected, Id, Type, Version, Within};
+use super::{HISTORY, HISTORY_BYTES, OBJECT_BYTES, State, kind_of, new_uid};
+use crate::store::{Deletion, Done, Error, Event, Expected, Id, Operation, Type, Version, Within};
 
 const FINALIZER: &str = "fairlead.dev/held";
 

@@ -3,6 +3,7 @@ use std::time::Duration;
 use super::super::fence::boot_time;
 use super::super::tests::memory_store::MemoryStore;
 use super::*;
+use crate::Deletion;
 use crate::kinds::{Cluster, ClusterStatus};
 use crate::kubernetes::tests::{cluster, soon};
 

@@ -13,7 +13,8 @@ use parking_lot::Mutex;
 use stallproof::Deadline;
 
 use crate::store::{
-    Answer, Deletion, Engine, Error, Event, Expected, Id, Listing, Objects, Type, Version, Within,
+    Answer, Deletion, Done, Engine, Error, Event, Expected, Id, Listing, Objects, Operation, Type,
+    Version, Within,
 };
 
 #[derive(Debug, Default)]
@@ -129,63 +130,40 @@ impl Engine for MemoryStore {
         stream::pending().boxed()
     }
 
-    fn create(
-        &self,
-        of: Type,
-        object: DynamicObject,
-        deadline: Deadline,
-    ) -> Answer<'_, DynamicObject> {
+    fn write(&self, of: Type, operation: Operation, deadline: Deadline) -> Answer<'_, Done> {
         self.do_it(deadline, move |kept| {
-            let id = Id::of(&object);
-            if kept.at(&of, &id, &Expected::Any).is_ok() {
-                return Err(Error::Exists { kind: of.kind, id });
-            }
-            Ok(kept.put(&of, object))
-        })
-    }
-
-    fn apply(
-        &self,
-        of: Type,
-        object: DynamicObject,
-        expected: Expected,
-        deadline: Deadline,
-    ) -> Answer<'_, DynamicObject> {
-        self.do_it(deadline, move |kept| {
-            if let Err(error) = kept.at(&of, &Id::of(&object), &expected)
-                && expected != Expected::Any
-            {
-                return Err(error);
-            }
-            Ok(kept.put(&of, object))
-        })
-    }
-
-    fn apply_status(
-        &self,
-        of: Type,
-        object: DynamicObject,
-        expected: Expected,
-        deadline: Deadline,
-    ) -> Answer<'_, DynamicObject> {
-        self.do_it(deadline, move |kept| {
-            let mut found = kept.at(&of, &Id::of(&object), &expected)?;
-            found.data["status"] = object.data["status"].clone();
-            Ok(kept.put(&of, found))
-        })
-    }
-
-    fn delete<'a>(
-        &'a self,
-        of: Type,
-        id: &'a Id,
-        expected: Expected,
-        deadline: Deadline,
-    ) -> Answer<'a, Deletion> {
-        self.do_it(deadline, move |kept| {
-            kept.at(&of, id, &expected)?;
-            kept.objects.remove(&(of.kind, id.clone()));
-            Ok(Deletion::Gone)
+            let id = operation.id();
+            Ok(match operation {
+                Operation::Create(_) if kept.at(&of, &id, &Expected::Any).is_ok() => {
+                    return Err(Error::Exists { kind: of.kind, id });
+                }
+                Operation::Create(object) | Operation::Apply(object, Expected::Any) => {
+                    kept.put(&of, object).into()
+                }
+                Operation::Apply(object, expected) => {
+                    kept.at(&of, &id, &expected)?;
+                    kept.put(&of, object).into()
+                }
+                Operation::ApplyStatus(object, expected) => {
+                    let mut found = kept.at(&of, &id, &expected)?;
+                    found.data["status"] = object.data["status"].clone();
+                    kept.put(&of, found).into()
+                }
+                Operation::Annotate { mut current, key, value } => {
+                    let version = Version(current.resource_version().unwrap_or_default());
+                    kept.at(&of, &id, &Expected::Version(version))?;
+                    match value {
+                        Some(value) => current.annotations_mut().insert(key, value),
+                        None => current.annotations_mut().remove(&key),
+                    };
+                    kept.put(&of, current).into()
+                }
+                Operation::Delete(_, expected) => {
+                    kept.at(&of, &id, &expected)?;
+                    kept.objects.remove(&(of.kind, id));
+                    Done::Deletion(Deletion::Gone)
+                }
+            })
         })
     }
 }
