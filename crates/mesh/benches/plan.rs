@@ -1,5 +1,5 @@
 //! A mesh of 100 clusters with 50 nodes each, in one process: planned whole, as a reconcile of the whole
-//! mesh does for each change, against a state that is kept up to date.
+//! mesh does for each change, against a planner that is kept up to date.
 
 #![allow(clippy::unwrap_used, reason = "a benchmark")]
 
@@ -10,8 +10,7 @@ use std::time::{Duration, Instant};
 
 use bench::Table;
 use k8s_openapi::api::core::v1::Node;
-use kube::ResourceExt;
-use mesh::{Index, Input, Plan, Seen, Sight, State, View, plan};
+use mesh::{Index, Observation, Observed, Plan, Planner, index, plan};
 use objects::kinds::ClusterMesh;
 use serde_json::json;
 
@@ -43,35 +42,29 @@ fn node(cluster: usize, i: usize, port: u16) -> Node {
     .unwrap()
 }
 
-type Views = BTreeMap<String, View>;
+type Observations = BTreeMap<String, Observation>;
 
-fn timed(mesh: &ClusterMesh, views: &Views) -> (Plan, Duration) {
+fn timed(mesh: &ClusterMesh, observations: &Observations) -> (Plan, Duration) {
     let began = Instant::now();
-    let plan = plan(Input { mesh, others: &[], views, adopt: false });
+    let plan = plan(mesh, &[], observations);
     (plan, began.elapsed())
-}
-
-/// As the controller holds them.
-fn index<T: ResourceExt>(objects: Vec<T>) -> Index<T> {
-    let named = |object: T| (Arc::from(object.name_any()), Arc::new(object));
-    objects.into_iter().map(named).collect()
 }
 
 fn nodes(c: usize) -> Vec<Node> {
     (0..NODES).map(|i| node(c, i, 51820)).collect()
 }
 
-fn known<T>(seen: &mut Seen<Index<T>>) -> &mut Index<T> {
-    let Seen::Known(index) = seen else { panic!() };
+fn known<T>(observed: &mut Observed<Index<T>>) -> &mut Index<T> {
+    let Observed::Known(index) = observed else { panic!() };
     index
 }
 
-fn show(state: &mut State, sights: &[Sight]) -> Duration {
+fn show(planner: &mut Planner, clusters: &[Observation]) -> Duration {
     let began = Instant::now();
-    for (c, sight) in sights.iter().enumerate() {
-        state.see(&format!("c{c}"), sight);
+    for (c, observation) in clusters.iter().enumerate() {
+        planner.observe(&format!("c{c}"), observation);
     }
-    while state.work(256) {}
+    while planner.advance(256) {}
     began.elapsed()
 }
 
@@ -87,56 +80,59 @@ fn main() -> ExitCode {
     let before = resident();
 
     // From nothing. The longest slice is what anybody else may have to wait for.
-    let sight =
-        |c| Sight { nodes: Seen::Known(index(nodes(c))), peers: Seen::Known(Index::default()) };
-    let mut sights: Vec<Sight> = (0..CLUSTERS).map(sight).collect();
-    let mut state = State::new(&mesh, &[]);
+    let observation = |c| Observation {
+        nodes: Observed::Known(index(nodes(c))),
+        peers: Observed::Known(Index::default()),
+    };
+    let mut clusters: Vec<Observation> = (0..CLUSTERS).map(observation).collect();
+    let mut planner = Planner::new(&mesh, &[]);
     let began = Instant::now();
-    for (c, sight) in sights.iter().enumerate() {
-        state.see(&format!("c{c}"), sight);
+    for (c, observation) in clusters.iter().enumerate() {
+        planner.observe(&format!("c{c}"), observation);
     }
     let mut longest = Duration::ZERO;
     loop {
         let slice = Instant::now();
-        let more = state.work(256);
+        let more = planner.advance(256);
         longest = longest.max(slice.elapsed());
         if !more {
             break;
         }
     }
     let from_nothing = began.elapsed();
-    for (c, sight) in sights.iter_mut().enumerate() {
-        let creates = state.target(&format!("c{c}")).unwrap().creates;
-        sight.peers = Seen::Known(index(creates));
+    for (c, observation) in clusters.iter_mut().enumerate() {
+        let creates = planner.target_plan(&format!("c{c}")).unwrap().creates;
+        observation.peers = Observed::Known(index(creates));
     }
-    let peers: usize = sights.iter().map(|sight| sight.peers.known().unwrap().len()).sum();
-    let written = show(&mut state, &sights);
-    assert_eq!(state.due().count(), 0);
+    let peers: usize = clusters.iter().map(|cluster| cluster.peers.known().unwrap().len()).sum();
+    let written = show(&mut planner, &clusters);
+    assert_eq!(planner.targets_to_write().count(), 0);
     let held = resident() - before;
 
     // One node's change, and the echo of what is written because of it.
-    known(&mut sights[7].nodes).insert("n03".into(), Arc::new(node(7, 3, 4000)));
-    let one_change = show(&mut state, &sights);
-    let due: Vec<String> = state.due().map(ToOwned::to_owned).collect();
-    let writes: usize = due.iter().map(|target| state.target(target).unwrap().updates.len()).sum();
+    known(&mut clusters[7].nodes).insert("n03".into(), Arc::new(node(7, 3, 4000)));
+    let one_change = show(&mut planner, &clusters);
+    let due: Vec<String> = planner.targets_to_write().map(ToOwned::to_owned).collect();
+    let writes: usize =
+        due.iter().map(|target| planner.target_plan(target).unwrap().updates.len()).sum();
     assert_eq!(writes, CLUSTERS - 1);
-    for (_, sight) in sights.iter_mut().enumerate().filter(|(c, _)| *c != 7) {
-        let peers = known(&mut sight.peers);
+    for (_, cluster) in clusters.iter_mut().enumerate().filter(|(c, _)| *c != 7) {
+        let peers = known(&mut cluster.peers);
         let mut peer = (*peers["m--c7--n03"]).clone();
         peer.spec.endpoint.as_mut().unwrap().port = 4000;
         peers.insert("m--c7--n03".into(), Arc::new(peer));
     }
-    let echo = show(&mut state, &sights);
-    assert_eq!(state.due().count(), 0);
-    drop(state);
+    let echo = show(&mut planner, &clusters);
+    assert_eq!(planner.targets_to_write().count(), 0);
+    drop(planner);
 
     // The rival: the whole mesh, for each change.
-    let view = |(c, sight): (usize, &Sight)| {
-        let peers = sight.peers.known().unwrap().values().map(|peer| (**peer).clone()).collect();
-        (format!("c{c}"), View { nodes: Seen::Known(nodes(c)), peers: Seen::Known(peers) })
-    };
-    let views: Views = sights.iter().enumerate().map(view).collect();
-    let (changed, whole) = timed(&mesh, &views);
+    for (c, cluster) in clusters.iter_mut().enumerate() {
+        cluster.nodes = Observed::Known(index(nodes(c)));
+    }
+    let named = |(c, cluster)| (format!("c{c}"), cluster);
+    let observations: Observations = clusters.into_iter().enumerate().map(named).collect();
+    let (changed, whole) = timed(&mesh, &observations);
     let rival: usize = changed.targets.values().map(|target| target.updates.len()).sum();
     assert_eq!(rival, CLUSTERS - 1);
 

@@ -1,40 +1,42 @@
-//! Why can the pods of one cluster not reach those of another? From what the mesh's status says, the
-//! first thing to mend first.
+//! Why the pods of one cluster cannot reach the pods of another, according to the mesh's status.
 //!
-//! A packet needs both ends: where it comes from there must be a peer with the way to go, and where it
-//! arrives one that it may come from.
+//! A packet needs a peer at both ends: one in the cluster that sends it, with a route to its destination,
+//! and one in the cluster that receives it, from which it may come.
 
 use objects::kinds::{ClusterMesh, MeshClusterStatus, MeshState};
 use serde::Serialize;
 
-/// One reason, for programs and for people.
+/// One reason why a cluster cannot be reached.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Finding {
-    /// One word: a contract.
+    /// One word for programs, part of the API.
     pub reason: &'static str,
+    /// A sentence for people.
     pub message: String,
 }
 
-/// None found: every node of either has its peer in the other.
+/// Whether the pods of one cluster reach the pods of another.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct Check {
+pub struct Reachability {
     pub from: String,
     pub to: String,
-    /// In the order in which they are to be mended.
+    /// Why they do not, in the order in which to fix it. Empty if every node of both clusters has its
+    /// peer in the other.
     pub reasons: Vec<Finding>,
 }
 
-impl Check {
+impl Reachability {
     pub fn reaches(&self) -> bool {
         self.reasons.is_empty()
     }
 }
 
-/// `Err`: one of them is no cluster of the mesh; the sentence says which there are.
-pub fn check(mesh: &ClusterMesh, from: &str, to: &str) -> Result<Check, String> {
+/// Checks whether the pods of one cluster reach the pods of another. The error says that one of them is
+/// no cluster of the mesh, and which clusters are.
+pub fn check(mesh: &ClusterMesh, from: &str, to: &str) -> Result<Reachability, String> {
     let known: Vec<&str> = mesh.spec.clusters.iter().map(|c| c.name.as_str()).collect();
-    if let Some(stranger) = [from, to].iter().find(|name| !known.contains(name)) {
-        return Err(format!("the mesh has no cluster {stranger}; it has {}", known.join(", ")));
+    if let Some(unknown) = [from, to].iter().find(|name| !known.contains(name)) {
+        return Err(format!("the mesh has no cluster {unknown}; it has {}", known.join(", ")));
     }
     let mut reasons = Vec::new();
     let mut found = |reason, message: String| reasons.push(Finding { reason, message });
@@ -44,14 +46,17 @@ pub fn check(mesh: &ClusterMesh, from: &str, to: &str) -> Result<Check, String> 
     let status = mesh.status.clone().unwrap_or_default();
     if status.observed_generation.is_none() {
         let message =
-            "nobody has looked at the mesh yet: no controller leads, or it has just begun";
+            "no controller has reconciled the mesh yet: none leads, or it has just started";
         found("NotObserved", message.to_owned());
     } else if status.observed_generation < mesh.metadata.generation {
-        found("Outdated", "the mesh was changed, and nobody has looked at it since".to_owned());
+        found(
+            "Outdated",
+            "the mesh was changed, and no controller has reconciled it since".to_owned(),
+        );
     }
     let of = |name: &str| status.clusters.iter().find(|cluster| cluster.name == name);
     let ends: Vec<_> = [from, to].into_iter().filter_map(of).collect();
-    // What stops a whole cluster, before what is wrong with its nodes.
+    // The reasons that stop a whole cluster come before those of its nodes.
     for cluster in &ends {
         let (name, why) = (&cluster.name, cluster.why.as_deref().unwrap_or_default());
         let since = cluster.since.as_deref().unwrap_or("an unknown time");
@@ -95,7 +100,7 @@ pub fn check(mesh: &ClusterMesh, from: &str, to: &str) -> Result<Check, String> 
             }
         }
     }
-    Ok(Check { from: from.to_owned(), to: to.to_owned(), reasons })
+    Ok(Reachability { from: from.to_owned(), to: to.to_owned(), reasons })
 }
 
 #[cfg(test)]

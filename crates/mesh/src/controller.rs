@@ -1,64 +1,78 @@
 //! The controller: what a leader does for the meshes of its store.
 //!
 //! ```text
-//! ClusterMesh, Secret ──watch──► roster ──► which clusters to look at, which meshes there are
-//!                                  │
-//!                 a task a cluster │ a task a mesh
-//!                                  ▼
-//! Node, Peer, CRD ──watch──► observer ──► Snapshot<World> ──► desk ──► State (incremental plan)
-//!                                              ▲                │
-//!                                              │                ├─► writes, target by target
-//!                                              └──what was written──┘
-//!                                                               └─► status, finalizer, events
+//! ClusterMesh ──watch──► Snapshot ──► supervisor: starts and stops the tasks below
+//! Secret ──────watch─────────────────────┘
+//!                  one task a cluster │ one task a mesh
+//!                                     ▼
+//! Node, Peer ──watch──► ClusterObserver ──► Snapshot<ObservedClusters> ──► MeshReconciler ──► Planner
+//!                                                    ▲                          │
+//!                                                    └── peers as written ◄─────┤ peer_writer
+//!                                                                               └ status_writer
 //! ```
 //!
-//! fetch → plan → apply → status, each by somebody who cannot hold up the others:
-//! - **fetch**: an observer for each cluster that any mesh names, whoever names it how often. It says
-//!   what it sees, or what it waits for, or why the cluster is away; it never acts. A kind that is
-//!   missing is asked for again when the cluster's definitions change, and every few seconds.
-//! - **plan**: a desk for each mesh. It reads the newest world, whatever happened since it last did,
-//!   so no event can be lost or come in the wrong order; what differs is found without a look at the
-//!   rest. Planning is done a slice at a time.
-//! - **apply**: each target is written to by itself, one batch after the other, a bounded number of
-//!   writes at once, each with a deadline, over the version that the plan was made for, and only while
-//!   the leader's fence holds. A target that does not answer is tried again after a while, at most half
-//!   a minute; no other waits for it. What was written is told to the world at once: the next plan
-//!   is made of it.
-//! - **status**: data, written when it changes. It is about what was seen, so `Ready` is never true
-//!   with a peer missing.
+//! fetch → plan → apply → status. No step waits for another cluster or another mesh:
+//! - **fetch**: one `ClusterObserver` for each cluster that a mesh names, however many meshes do. It
+//!   publishes the nodes and peers, or what it waits for, or why the cluster is away. A missing kind is
+//!   asked for again when the cluster's definitions change, and every few seconds.
+//! - **plan**: one `MeshReconciler` for each mesh. It reads the newest snapshots, so that no event can be
+//!   lost or arrive in the wrong order, and finds what differs without comparing the rest. Planning is
+//!   done in slices.
+//! - **apply**: each target cluster is written to on its own, one batch after the other, with a bounded
+//!   number of writes at a time. Each write has a deadline, names the version that the plan was made
+//!   for, and is made only while the leader's fence holds. A target that fails is tried again after half
+//!   a minute at most. What was written goes into the snapshot at once, so that the next plan includes
+//!   it.
+//! - **status**: data that is written when it changes. It describes what was observed, so that `Ready` is
+//!   never true with a peer missing.
 //!
-//! Before a cluster gets its first peer the mesh has a finalizer and the cluster is on the list
-//! `status.joined`; it leaves the list when it was seen without peers of the mesh, or a person gave it
-//! up (annotation [`FORGET`]). So nothing is forgotten by a restart, nor by a new leader.
+//! Before a cluster gets its first peer, the mesh has a finalizer and the cluster is in `status.joined`.
+//! It leaves that list when it was observed without peers of the mesh, or when a person gave it up
+//! (annotation [`FORGET`]). So neither a restart nor a new leader forgets a cluster.
 
-mod apply;
-mod desk;
-mod observe;
-mod record;
-mod roster;
-mod world;
+mod cluster_access;
+mod observed_clusters;
+mod observer;
+mod participants;
+mod peer_writer;
+mod reconciler;
+mod status_writer;
+mod supervisor;
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 use std::time::Duration;
 
 use fleet::{Fleet, Timing};
 use kube::ResourceExt;
-use objects::Leader;
 use objects::kinds::ClusterMesh;
+use objects::{Fence, Id, Leader, Objects, Watched, Within};
 use stallproof::{Ledger, Snapshot};
 
-use roster::Roster;
-use world::World;
+use cluster_access::ClusterAccess;
+use observed_clusters::ObservedClusters;
+use supervisor::Supervisor;
 
-/// On a mesh: names of clusters that left it, or that it is deleted with, and that nobody waits for
-/// any more; separated by commas.
+/// An annotation of a mesh: the clusters that left it, or that it is deleted with, and that are not
+/// waited for any more. Their names are separated by commas.
 pub const FORGET: &str = "fairlead.dev/forget";
-/// Holds a mesh until its peers are gone.
+/// The finalizer that keeps a mesh until its peers are gone.
 pub const FINALIZER: &str = "fairlead.dev/mesh";
 
-/// How often a cluster of a kubeconfig in a Secret is tried that does not answer: a mesh has few of
-/// them, and somebody waits for each.
+/// How often a cluster whose kubeconfig is in a Secret is tried while it does not answer. It is often,
+/// because a mesh has few of these clusters and needs each of them.
 const RETRY: Duration = Duration::from_secs(10);
+
+/// What the controller's tasks share.
+#[derive(Clone)]
+struct Shared {
+    objects: Objects,
+    fence: Fence,
+    ledger: Ledger,
+    access: ClusterAccess,
+    meshes: Snapshot<Watched<Id, Arc<ClusterMesh>>>,
+    clusters: Snapshot<ObservedClusters>,
+}
 
 /// The clusters that a person gave up.
 pub(crate) fn forgotten(mesh: &ClusterMesh) -> BTreeSet<&str> {
@@ -66,16 +80,24 @@ pub(crate) fn forgotten(mesh: &ClusterMesh) -> BTreeSet<&str> {
     names.split(',').map(str::trim).filter(|name| !name.is_empty()).collect()
 }
 
-/// Begins what the leader does for meshes; ends with the leader's tasks.
+/// Starts what the leader does for meshes. It ends with the leader's tasks.
 pub fn start(leader: &Leader, fleet: &Fleet, ledger: &Ledger) {
     let tasks = leader.tasks.child("mesh");
+    let (objects, ledger) = (leader.objects.clone(), ledger.clone());
     let timing = Timing { retry: RETRY, ..Timing::default() };
-    let (private, offers) = Fleet::private(timing, leader.objects.clone(), ledger.clone(), &tasks);
-    let world = Snapshot::new(World::default());
+    let (from_secrets, offers) = Fleet::private(timing, objects.clone(), ledger.clone(), &tasks);
+    let shared = Shared {
+        meshes: objects.watched(Within::default(), &tasks),
+        clusters: Snapshot::default(),
+        access: ClusterAccess { fleet: fleet.clone(), from_secrets },
+        fence: leader.fence.clone(),
+        objects,
+        ledger,
+    };
     let stop = tasks.stopping();
-    let roster = Roster::new(tasks, leader, fleet, private, offers, ledger, world);
-    // Without it no mesh would be seen again: better that another leads.
-    leader.tasks.spawn_essential("roster", async move {
-        stop.bound(roster.run()).await;
+    let supervisor = Supervisor::new(tasks, shared, offers);
+    // Without it no mesh would be reconciled: another replica leads instead.
+    leader.tasks.spawn_essential("mesh supervisor", async move {
+        stop.bound(supervisor.run()).await;
     });
 }

@@ -1,21 +1,20 @@
-//! One node's peer in one target: what it is called, and what must be written.
+//! Decides about one node's peer in one target cluster: its name, and what must be written.
 
-use std::borrow::Borrow;
 use std::sync::Arc;
 
 use kube::ResourceExt;
 use serde_json::{Value, json};
 
-use crate::frame::Frame;
+use crate::context::MeshContext;
 use crate::peer::{Peer, PeerEndpoint, PeerSpec, label};
 use crate::plan::{Conflict, Update};
-use crate::source::{Peered, Source};
-use crate::there::There;
+use crate::source::{PeeredNode, SourceCluster};
+use crate::target_peers::TargetPeers;
 
-/// What becomes of one node's peer.
+/// What happens to one node's peer.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Decision {
-    /// What is there under this name, or will be, stays. None: nothing of ours.
+    /// The name of the peer that the node keeps or gets. None if it has no peer of this mesh.
     pub(crate) keeps: Option<Arc<str>>,
     pub(crate) write: Option<Box<Write>>,
     pub(crate) conflict: Option<Box<Conflict>>,
@@ -24,85 +23,87 @@ pub(crate) struct Decision {
 }
 
 #[derive(Clone, Debug, PartialEq)]
-#[expect(clippy::large_enum_variant, reason = "it is boxed where it is kept")]
+#[expect(clippy::large_enum_variant, reason = "decisions keep it in a box")]
 pub(crate) enum Write {
     Create(Peer),
     Update(Update),
 }
 
-/// Who else would take a node's plain name: the first by cluster and node has it.
-pub(crate) type First<'a> = (&'a str, &'a str);
+/// The cluster and the node that own a plain name: the first of those that would use it.
+pub(crate) type NameOwner<'a> = (&'a str, &'a str);
 
-/// The name of a node's peer in a target, and the peer if it is there. A peer keeps the name it has;
-/// a new one takes the plain name unless that is somebody else's.
-fn called<'t, 'n, P: Borrow<Peer>>(
-    frame: &Frame,
+/// Returns the name of a node's peer in a target, and the peer if it exists. An existing peer keeps its
+/// name; a new one takes the plain name unless another peer owns that.
+fn find_peer<'t, 'n>(
+    context: &MeshContext,
     source: &str,
-    node: &'n Peered,
-    first: First<'_>,
-    there: &'t There<P>,
+    node: &'n PeeredNode,
+    owner: NameOwner<'_>,
+    peers: &'t TargetPeers,
 ) -> (&'n Arc<str>, Option<&'t Peer>) {
-    let names = &node.names;
-    if let Some(peer) = there.ours_of(&names.hashed, source) {
+    let names = &node.peer_names;
+    if let Some(peer) = peers.owned_for(&names.hashed, source) {
         return (&names.hashed, Some(peer));
     }
-    let is_first = first == (source, &*node.node);
-    match there.ours_of(&names.plain, source) {
-        // Written before the other cluster had such a node.
-        Some(peer) if is_first || first.0 != source => (&names.plain, Some(peer)),
-        None if is_first && !frame.rival && !there.has(&names.plain) => (&names.plain, None),
+    let is_owner = owner == (source, &*node.name);
+    match peers.owned_for(&names.plain, source) {
+        // A peer of another cluster's node may own the name by now; this peer was written before.
+        Some(peer) if is_owner || owner.0 != source => (&names.plain, Some(peer)),
+        None if is_owner && !context.plain_names_taken && !peers.contains(&names.plain) => {
+            (&names.plain, None)
+        }
         _ => (&names.hashed, None),
     }
 }
 
-/// How well a node can carry its cluster's residual networks in a target; the least does. Who has them
-/// now keeps them while it can be reached. None: it has no endpoint there.
-pub(crate) fn carrying<'n, P: Borrow<Peer>>(
-    frame: &Frame,
+/// Ranks a node as the carrier of its cluster's residual networks in a target; the least rank carries
+/// them. The current carrier keeps them while it can be reached. None if the node has no endpoint there.
+pub(crate) fn carrier_rank<'n>(
+    context: &MeshContext,
     source: &str,
-    of: &Source,
-    node: &'n Peered,
-    first: First<'_>,
-    there: &There<P>,
+    cluster: &SourceCluster,
+    node: &'n PeeredNode,
+    owner: NameOwner<'_>,
+    peers: &TargetPeers,
 ) -> Option<(bool, &'n Arc<str>)> {
-    let (_, existing) = called(frame, source, node, first, there);
-    there.endpoint(node, existing)?;
-    let carries = existing
-        .is_some_and(|peer| peer.spec.allowed_ips.iter().any(|ip| of.residual.contains(ip)));
-    Some((!carries, &node.node))
+    let (_, existing) = find_peer(context, source, node, owner, peers);
+    peers.endpoint(node, existing)?;
+    let is_carrier = existing
+        .is_some_and(|peer| peer.spec.allowed_ips.iter().any(|ip| cluster.residual.contains(ip)));
+    Some((!is_carrier, &node.name))
 }
 
-/// `extra` is what it carries beside its own routes.
-pub(crate) fn decide<P: Borrow<Peer>>(
-    frame: &Frame,
+/// Decides about a node's peer that carries `extra` beside the node's own routes.
+pub(crate) fn decide(
+    context: &MeshContext,
     source: &str,
-    node: &Peered,
+    node: &PeeredNode,
     extra: &[String],
-    first: First<'_>,
-    there: &There<P>,
+    owner: NameOwner<'_>,
+    peers: &TargetPeers,
 ) -> Decision {
-    let (name, existing) = called(frame, source, node, first, there);
-    let wanted = Wanted {
+    let (name, existing) = find_peer(context, source, node, owner, peers);
+    let wanted = WantedPeer {
         routes: &node.routes,
         extra,
-        endpoint: there.endpoint(node, existing),
-        keepalive: frame.keepalive,
+        endpoint: peers.endpoint(node, existing),
+        keepalive: context.keepalive,
         key: &node.key,
     };
     let mut conflict = None;
-    if let Some(holder) = there.holder(&node.key) {
+    if let Some(holder) = peers.foreign_with_key(&node.key) {
         let covers = holder.labels().contains_key(label::MESH)
-            && wanted.ips().all(|ip| holder.spec.allowed_ips.contains(ip));
+            && wanted.allowed_ips().all(|ip| holder.spec.allowed_ips.contains(ip));
         let holder_name = holder.name_any();
         if covers && (existing.is_none() || *holder_name < **name) {
-            // Another mesh brings the same node with the same routes: one peer is enough.
+            // Another mesh has the same node with the same routes: one peer is enough.
             return Decision { keeps: None, write: None, conflict: None, registered: true };
         }
         if !covers {
             conflict = Some(Box::new(Conflict {
                 cluster: source.to_owned(),
-                node: node.node.to_string(),
-                adoptable: holder.source(&frame.namespace, &frame.name, true).is_some(),
+                node: node.name.to_string(),
+                adoptable: holder.source(&context.namespace, &context.name, true).is_some(),
                 holder: holder_name,
             }));
             if existing.is_none() {
@@ -113,12 +114,14 @@ pub(crate) fn decide<P: Borrow<Peer>>(
     let write = match existing {
         None => {
             let mut peer = Peer::new(name, wanted.spec());
-            peer.metadata.labels = Some(frame.labels(source));
+            let labels = context.labels(source);
+            let labels = labels.map(|(key, value)| (key.to_owned(), value.to_owned()));
+            peer.metadata.labels = Some(labels.into());
             Some(Write::Create(peer))
         }
-        Some(peer) => patch(frame, source, peer, &wanted).map(|(patch, yields)| {
+        Some(peer) => patch(context, source, peer, &wanted).map(|(patch, releases_routes)| {
             let version = peer.resource_version();
-            Write::Update(Update { name: name.to_string(), version, patch, yields })
+            Write::Update(Update { name: name.to_string(), version, patch, releases_routes })
         }),
     };
     Decision {
@@ -129,8 +132,8 @@ pub(crate) fn decide<P: Borrow<Peer>>(
     }
 }
 
-/// A peer as it should be, not yet written out: nearly always it is as it should be.
-struct Wanted<'a> {
+/// A peer as it should be. It borrows everything, because nearly always there is nothing to write.
+struct WantedPeer<'a> {
     routes: &'a [String],
     extra: &'a [String],
     endpoint: Option<PeerEndpoint>,
@@ -138,14 +141,14 @@ struct Wanted<'a> {
     key: &'a str,
 }
 
-impl Wanted<'_> {
-    fn ips(&self) -> impl Iterator<Item = &String> {
+impl WantedPeer<'_> {
+    fn allowed_ips(&self) -> impl Iterator<Item = &String> {
         self.routes.iter().chain(self.extra)
     }
 
     fn spec(self) -> PeerSpec {
         PeerSpec {
-            allowed_ips: self.ips().cloned().collect(),
+            allowed_ips: self.allowed_ips().cloned().collect(),
             endpoint: self.endpoint,
             persistent_keepalive: self.keepalive,
             public_key: self.key.to_owned(),
@@ -153,32 +156,33 @@ impl Wanted<'_> {
     }
 }
 
-/// What makes `peer` as it should be, and whether it gives up routes; nothing if it is.
-fn patch(frame: &Frame, source: &str, peer: &Peer, wanted: &Wanted<'_>) -> Option<(Value, bool)> {
+/// Returns the patch that makes `peer` as it should be, and whether the peer gives up routes with it.
+fn patch(
+    context: &MeshContext,
+    source: &str,
+    peer: &Peer,
+    wanted: &WantedPeer<'_>,
+) -> Option<(Value, bool)> {
     let mut labels = serde_json::Map::new();
-    for (key, value) in [
-        (label::MESH, frame.name.as_str()),
-        (label::NAMESPACE, &frame.namespace),
-        (label::CLUSTER, source),
-    ] {
+    for (key, value) in context.labels(source) {
         if peer.labels().get(key).is_none_or(|has| has != value) {
             labels.insert(key.to_owned(), value.into());
         }
     }
-    // An adopted peer that kept its old labels would be removed with its old mesh.
+    // Whoever deletes the old mesh would delete an adopted peer that still has its labels.
     for key in [label::KILO_MESH, label::KILO_CLUSTER] {
         if peer.labels().contains_key(key) {
             labels.insert(key.to_owned(), Value::Null);
         }
     }
     let mut fields = serde_json::Map::new();
-    let mut yields = false;
+    let mut releases_routes = false;
     if peer.spec.public_key != wanted.key {
         fields.insert("publicKey".to_owned(), json!(wanted.key));
     }
-    if !peer.spec.allowed_ips.iter().eq(wanted.ips()) {
-        let after: Vec<&String> = wanted.ips().collect();
-        yields = peer.spec.allowed_ips.iter().any(|ip| !after.contains(&ip));
+    if !peer.spec.allowed_ips.iter().eq(wanted.allowed_ips()) {
+        let after: Vec<&String> = wanted.allowed_ips().collect();
+        releases_routes = peer.spec.allowed_ips.iter().any(|ip| !after.contains(&ip));
         fields.insert("allowedIPs".to_owned(), json!(after));
     }
     if peer.spec.persistent_keepalive != wanted.keepalive {
@@ -186,7 +190,7 @@ fn patch(frame: &Frame, source: &str, peer: &Peer, wanted: &Wanted<'_>) -> Optio
     }
     if peer.spec.endpoint != wanted.endpoint {
         let endpoint = wanted.endpoint.as_ref().map(|endpoint| {
-            // A merge keeps what it does not name: the kind of host that it was.
+            // A merge patch keeps what it does not name, so the other kind of host is set to null.
             let host = &endpoint.dns_or_ip;
             json!({"dnsOrIP": {"ip": host.ip, "dns": host.dns}, "port": endpoint.port})
         });
@@ -199,5 +203,5 @@ fn patch(frame: &Frame, source: &str, peer: &Peer, wanted: &Wanted<'_>) -> Optio
     if !fields.is_empty() {
         patch.insert("spec".to_owned(), fields.into());
     }
-    (!patch.is_empty()).then(|| (patch.into(), yields))
+    (!patch.is_empty()).then(|| (patch.into(), releases_routes))
 }

@@ -1,4 +1,5 @@
-//! A mesh as a graph in the DOT language: clusters by state, edges by whether both ends are in place.
+//! Meshes as a graph in the DOT language of Graphviz. A cluster has the colour of its state, and an edge
+//! is solid where both clusters have all peers of each other.
 
 use std::fmt::Write as _;
 
@@ -11,10 +12,10 @@ pub fn dot(meshes: &[ClusterMesh]) -> String {
         let title = format!("{}/{}", crate::overlap::namespace(mesh), mesh.name_any());
         let _ = writeln!(text, "  subgraph cluster_{i} {{\n    label={};", quoted(&title));
         let status = mesh.status.clone().unwrap_or_default();
-        let of = |name: &str| status.clusters.iter().find(|cluster| cluster.name == name);
+        let status_of = |name: &str| status.clusters.iter().find(|cluster| cluster.name == name);
         let id = |name: &str| quoted(&format!("{i}/{name}"));
         for cluster in &mesh.spec.clusters {
-            let known = of(&cluster.name);
+            let known = status_of(&cluster.name);
             let peers = known.map_or(String::new(), |known| {
                 format!("\n{}/{} peers", known.registered_peers, known.wanted_peers)
             });
@@ -24,11 +25,12 @@ pub fn dot(meshes: &[ClusterMesh]) -> String {
         }
         for (j, a) in mesh.spec.clusters.iter().enumerate() {
             for b in &mesh.spec.clusters[j + 1..] {
-                let lacks = |source: &str, target: &str| {
-                    of(source).is_none_or(|source| source.missing_in.iter().any(|t| t == target))
+                let is_missing = |source: &str, target: &str| {
+                    status_of(source)
+                        .is_none_or(|source| source.missing_in.iter().any(|t| t == target))
                 };
-                let whole = !lacks(&a.name, &b.name) && !lacks(&b.name, &a.name);
-                let style = if whole { "solid" } else { "dashed" };
+                let complete = !is_missing(&a.name, &b.name) && !is_missing(&b.name, &a.name);
+                let style = if complete { "solid" } else { "dashed" };
                 let _ = writeln!(text, "    {} -- {} [style={style}];", id(&a.name), id(&b.name));
             }
         }
@@ -55,7 +57,7 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn an_edge_is_whole_where_both_ends_are_in_place() {
+    fn an_edge_is_solid_where_both_ends_are_in_place() {
         let cluster = |name: &str| json!({"name": name, "clusterRef": name, "allowedNetworks": ["10.0.0.0/8"]});
         let mesh = serde_json::from_value(json!({
             "apiVersion": "fairlead.dev/v1alpha1", "kind": "ClusterMesh",

@@ -1,49 +1,49 @@
 //! Clusters joined by WireGuard: a `ClusterMesh` and the nodes of its clusters in, Kilo's `Peer`s out.
-//! Kilo stays the data plane.
+//! Kilo is the data plane.
 //!
 //! ```text
-//! nodes ──► member (one node) ──► source (one cluster) ──┐
-//!                                                        ├──► plan, per target ──► creates, updates,
-//! ClusterMesh ──► overlap ───────────────────────────────┤                         deletes, status
-//! peers ─────────────────────────────────────────────────┘
+//! nodes ──► kilo_node (one node) ──► source (one cluster) ──┐
+//! ClusterMesh ──► context, overlap ─────────────────────────┼──► decide ──► Planner ──► writes, status
+//! peers ──► target_peers ───────────────────────────────────┘
 //! ```
 //!
-//! All of that is pure: no clock, no I/O, and the order of what goes in does not matter. [`plan`] says
-//! it from nothing, [`State`] keeps up with changes, and [`controller`] does what they say.
+//! All of that is pure: no clock, no I/O, and the order of the input does not matter. [`plan`] makes a
+//! plan from nothing, [`Planner`] keeps a plan up to date, and [`controller`] carries it out.
 //!
 //! Invariants:
-//! 1. A plan applied is a plan that has nothing left to do.
-//! 2. In every cluster, no address belongs to the peers of two public keys: WireGuard would give it
-//!    to the one that was written last.
-//! 3. What cannot be seen is not gone: the peers of a cluster whose nodes are unknown are left alone.
+//! 1. When a plan has been applied, the next plan is empty.
+//! 2. In every cluster, no address belongs to peers of two public keys: WireGuard would give the address
+//!    to the peer that was written last.
+//! 3. What is unknown is not gone: the peers of a cluster whose nodes are unknown are left alone.
 //! 4. Peers of others are never touched.
 
 mod check;
+mod context;
 pub mod controller;
 mod decide;
-mod definition;
 mod dot;
 mod endpoint;
-mod frame;
-mod member;
+mod kilo_node;
 mod meshes;
 mod name;
+mod observation;
 mod overlap;
 mod peer;
+mod peer_crd;
 mod plan;
+mod planner;
 mod source;
-mod state;
 mod status;
-mod there;
+mod target_peers;
 
-pub use check::{Check, Finding, check};
-pub use definition::definition;
+pub use check::{Finding, Reachability, check};
 pub use dot::dot;
-pub use endpoint::{Endpoint, Host, MalformedEndpoint};
-pub use member::{Reason, Skipped};
+pub use kilo_node::{SkipReason, Skipped};
 pub use meshes::{ForgetError, Meshes};
-pub use name::{hashed, plain};
+pub use name::{hashed_name, plain_name};
+pub use observation::{Index, Observation, Observed, index};
 pub use overlap::{Overlap, overlaps};
 pub use peer::{DnsOrIp, Peer, PeerEndpoint, PeerSpec, label};
-pub use plan::{Conflict, Input, Plan, Seen, TargetPlan, Update, View, plan};
-pub use state::{Index, Sight, State};
+pub use peer_crd::peer_crd;
+pub use plan::{Conflict, Plan, TargetPlan, Update, plan};
+pub use planner::Planner;

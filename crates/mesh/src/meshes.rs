@@ -1,4 +1,5 @@
-//! `Meshes`: the meshes of a store, as people read and change them. Who leads acts on what is written.
+//! `Meshes`: the meshes of a store, as users read and change them. The controller that leads carries out
+//! what is written.
 
 use kube::ResourceExt;
 use kube::api::ObjectMeta;
@@ -8,13 +9,13 @@ use stallproof::Deadline;
 
 use crate::controller::{FORGET, forgotten};
 
-/// Cheap to clone.
+/// A handle that is cheap to clone.
 #[derive(Clone, Debug)]
 pub struct Meshes(Objects);
 
 #[derive(Debug, thiserror::Error)]
 pub enum ForgetError {
-    /// The sentence says what to do first.
+    /// The mesh does not wait for the cluster. The sentence says what to do first.
     #[error("{0}")]
     NotLeaving(String),
     #[error(transparent)]
@@ -26,7 +27,7 @@ impl Meshes {
         Self(objects)
     }
 
-    /// By namespace and name.
+    /// Lists the meshes by namespace and name.
     pub async fn list(&self, deadline: Deadline) -> Result<Vec<ClusterMesh>, Error> {
         let mut all = self.0.list::<ClusterMesh>(&Within::default(), deadline).await?.items;
         all.sort_by_key(Id::of);
@@ -38,7 +39,7 @@ impl Meshes {
         found.ok_or_else(|| Error::NotFound { kind: "ClusterMesh", id: id.clone() })
     }
 
-    /// Makes a mesh, or makes it what is said here.
+    /// Creates a mesh, or replaces its spec.
     pub async fn put(
         &self,
         id: &Id,
@@ -63,20 +64,20 @@ impl Meshes {
                 }
             };
             match written {
-                // Whoever came in between did not know of this.
+                // Somebody else wrote the mesh meanwhile: it is read again.
                 Err(Error::Conflict { .. } | Error::Exists { .. } | Error::NotFound { .. }) => {}
                 written => return written,
             }
         }
     }
 
-    /// Its peers go before it does.
+    /// Deletes a mesh. It stays until its peers are gone.
     pub async fn delete(&self, id: &Id, deadline: Deadline) -> Result<Deletion, Error> {
         self.0.delete::<ClusterMesh>(id, Expected::Any, deadline).await
     }
 
-    /// Gives up a cluster that left the mesh, or that a mesh which is deleted waits for: its peers stay
-    /// as they are.
+    /// Stops waiting for a cluster that left the mesh, or that a mesh which is being deleted waits for.
+    /// The peers of the cluster stay as they are.
     pub async fn forget(
         &self,
         id: &Id,
@@ -91,16 +92,14 @@ impl Meshes {
                 .map(|joined| joined.name.as_str())
                 .collect();
             if !leaving.contains(&cluster) {
-                let known = mesh.spec.clusters.iter().any(|known| known.name == cluster);
-                return Err(ForgetError::NotLeaving(match (known, leaving.is_empty()) {
-                    (true, _) => format!(
+                let is_member = mesh.spec.clusters.iter().any(|member| member.name == cluster);
+                return Err(ForgetError::NotLeaving(match () {
+                    () if is_member => format!(
                         "{cluster} is in the mesh; take it out of spec.clusters, or delete the mesh, \
                          and forget it if it then does not answer"
                     ),
-                    (false, true) => "no cluster is waited for".to_owned(),
-                    (false, false) => {
-                        format!("{cluster} is not waited for; these are: {}", leaving.join(", "))
-                    }
+                    () if leaving.is_empty() => "no cluster is waited for".to_owned(),
+                    () => format!("{cluster} is not waited for; these are: {}", leaving.join(", ")),
                 }));
             }
             let mut names = forgotten(&mesh);

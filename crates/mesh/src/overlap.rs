@@ -1,5 +1,6 @@
-//! Clusters whose networks are another's too. An address that two clusters have is routed to one of
-//! them by accident, so both are left as they are, and nobody else.
+//! Clusters whose networks overlap. Packets to an address that two clusters have would be routed to
+//! either of them by accident, so the peers of both clusters are left as they are; no other cluster is
+//! affected.
 
 use std::collections::BTreeSet;
 
@@ -9,12 +10,12 @@ use objects::kinds::{ClusterMesh, MeshCluster};
 
 pub(crate) const DEFAULT_NAMESPACE: &str = "default";
 
-/// A cluster of a mesh and what it overlaps with.
+/// A network of a cluster, and the network of another cluster that it overlaps.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Overlap {
     pub cluster: String,
     pub network: IpNet,
-    /// None: a cluster of the same mesh.
+    /// None when the other cluster is in the same mesh.
     pub other_mesh: Option<String>,
     pub other_cluster: String,
     pub other_network: IpNet,
@@ -31,6 +32,7 @@ impl std::fmt::Display for Overlap {
     }
 }
 
+/// Parses a cluster's networks. A network that does not parse is left out: `ClusterMesh::check` names it.
 pub(crate) fn networks(cluster: &MeshCluster) -> Vec<IpNet> {
     let parsed = cluster.allowed_networks.iter().filter_map(|text| text.parse::<IpNet>().ok());
     parsed.map(|network| network.trunc()).collect()
@@ -40,30 +42,33 @@ pub(crate) fn overlap(a: &IpNet, b: &IpNet) -> bool {
     a.contains(b) || b.contains(a)
 }
 
-/// Every overlap of a cluster of `mesh`: with others of the mesh, and with those of other meshes that
-/// share a cluster with it. The same cluster in two meshes does not overlap itself.
+/// Every overlap of a cluster of `mesh` with another cluster of the mesh, or with a cluster of another
+/// mesh that shares a cluster with it. A cluster that is in two meshes does not overlap itself.
 pub fn overlaps(mesh: &ClusterMesh, others: &[ClusterMesh]) -> BTreeSet<Overlap> {
     let mut found = BTreeSet::new();
-    let ours = &mesh.spec.clusters;
-    for (i, a) in ours.iter().enumerate() {
-        for (_, b) in ours.iter().enumerate().filter(|(j, _)| *j != i) {
-            note(&mut found, a, b, None);
+    let clusters = &mesh.spec.clusters;
+    for (i, a) in clusters.iter().enumerate() {
+        for (_, b) in clusters.iter().enumerate().filter(|(j, _)| *j != i) {
+            collect(&mut found, a, b, None);
         }
     }
     let namespace = namespace(mesh);
-    let references: BTreeSet<_> = ours.iter().filter_map(|c| c.reference(&namespace)).collect();
-    for other in others.iter().filter(|other| !same(mesh, other)) {
-        let theirs = self::namespace(other);
-        let shared =
-            |c: &MeshCluster| c.reference(&theirs).is_some_and(|r| references.contains(&r));
-        if !other.spec.clusters.iter().any(shared) {
+    let references: BTreeSet<_> = clusters.iter().filter_map(|c| c.reference(&namespace)).collect();
+    for other in others {
+        let other_namespace = self::namespace(other);
+        if other.name_any() == mesh.name_any() && other_namespace == namespace {
             continue;
         }
-        let called = format!("{theirs}/{}", other.name_any());
-        for a in ours {
+        let reference = |c: &MeshCluster| c.reference(&other_namespace);
+        let is_shared = |c: &MeshCluster| reference(c).is_some_and(|r| references.contains(&r));
+        if !other.spec.clusters.iter().any(is_shared) {
+            continue;
+        }
+        let other_mesh = format!("{other_namespace}/{}", other.name_any());
+        for a in clusters {
             for b in &other.spec.clusters {
-                if a.reference(&namespace) != b.reference(&theirs) {
-                    note(&mut found, a, b, Some(&called));
+                if a.reference(&namespace) != reference(b) {
+                    collect(&mut found, a, b, Some(&other_mesh));
                 }
             }
         }
@@ -75,18 +80,19 @@ pub(crate) fn namespace(mesh: &ClusterMesh) -> String {
     mesh.namespace().unwrap_or_else(|| DEFAULT_NAMESPACE.to_owned())
 }
 
-pub(crate) fn same(a: &ClusterMesh, b: &ClusterMesh) -> bool {
-    a.name_any() == b.name_any() && namespace(a) == namespace(b)
-}
-
-fn note(found: &mut BTreeSet<Overlap>, a: &MeshCluster, b: &MeshCluster, mesh: Option<&String>) {
-    let theirs = networks(b);
+fn collect(
+    found: &mut BTreeSet<Overlap>,
+    a: &MeshCluster,
+    b: &MeshCluster,
+    other_mesh: Option<&String>,
+) {
+    let other_networks = networks(b);
     for network in networks(a) {
-        for other_network in theirs.iter().filter(|other| overlap(&network, other)) {
+        for other_network in other_networks.iter().filter(|other| overlap(&network, other)) {
             found.insert(Overlap {
                 cluster: a.name.clone(),
                 network,
-                other_mesh: mesh.cloned(),
+                other_mesh: other_mesh.cloned(),
                 other_cluster: b.name.clone(),
                 other_network: *other_network,
             });

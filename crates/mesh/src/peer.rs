@@ -1,17 +1,17 @@
-//! Kilo's `Peer`, as far as it is ours to write. The preshared key is not: it is never read, so it can
-//! never be shown, and a patch leaves it as it is.
+//! The fields of Kilo's `Peer` that the mesh writes. The preshared key is not one of them: it is never
+//! read, so it can never be shown, and a patch leaves it as it is.
 
 use kube::{CustomResource, ResourceExt};
 use serde::{Deserialize, Serialize};
 
 use crate::endpoint::{Endpoint, Host};
 
-/// The labels by which a peer says whose it is.
+/// The labels that say which mesh a peer belongs to.
 pub mod label {
     pub const MESH: &str = "fairlead.dev/mesh";
     pub const NAMESPACE: &str = "fairlead.dev/mesh-namespace";
     pub const CLUSTER: &str = "fairlead.dev/source-cluster";
-    /// Those of kilo-clustermesh, whose peers are adopted on request.
+    /// The labels of kilo-clustermesh, whose peers are adopted on request.
     pub const KILO_MESH: &str = "kilo-clustermesh.io/mesh";
     pub const KILO_CLUSTER: &str = "kilo-clustermesh.io/source-cluster";
 }
@@ -68,8 +68,8 @@ fn is_zero(value: &u32) -> bool {
 }
 
 impl Peer {
-    /// The cluster whose node it is, if the peer is of this mesh; with `adopt`, also if
-    /// kilo-clustermesh made it for a mesh of this name.
+    /// Returns the cluster of the peer's node if the peer belongs to this mesh; with `adopt`, also if
+    /// kilo-clustermesh made the peer for a mesh of this name.
     pub(crate) fn source<'a>(
         &'a self,
         namespace: &str,
@@ -77,10 +77,10 @@ impl Peer {
         adopt: bool,
     ) -> Option<&'a str> {
         let label = |key: &str| self.labels().get(key).map(String::as_str);
-        let ours = label(label::MESH) == Some(mesh) && label(label::NAMESPACE) == Some(namespace);
+        let owned = label(label::MESH) == Some(mesh) && label(label::NAMESPACE) == Some(namespace);
         let unclaimed = label(label::MESH).is_none() && label(label::KILO_MESH) == Some(mesh);
-        if ours {
-            // Without its cluster it is still ours to remove.
+        if owned {
+            // A peer without its cluster's label is still the mesh's to remove.
             Some(label(label::CLUSTER).unwrap_or_default())
         } else if adopt && unclaimed {
             label(label::KILO_CLUSTER)

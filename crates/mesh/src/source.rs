@@ -1,8 +1,8 @@
-//! The nodes of a mesh's clusters, held against each other: which of them are peered elsewhere, with
-//! which routes, and which networks of their cluster are left for one of them to carry.
+//! The nodes of a mesh's clusters compared with each other: which nodes get a peer in the other
+//! clusters, with which routes, and which networks of their cluster are left for one node to carry.
 //!
-//! Where two nodes claim one thing, the first by name has it; across clusters there is no first, and
-//! neither has it.
+//! Where two nodes of a cluster claim the same thing, the first by name gets it. Where nodes of two
+//! clusters do, neither gets it.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::net::IpAddr;
@@ -13,86 +13,87 @@ use k8s_openapi::api::core::v1::Node;
 use kube::ResourceExt;
 use objects::kinds::MeshCluster;
 
+use crate::context::MeshContext;
 use crate::endpoint::Endpoint;
-use crate::frame::Frame;
-use crate::member::{self, Member, Reason, Skipped};
-use crate::name::Names;
+use crate::kilo_node::{self, KiloNode, SkipReason, Skipped};
+use crate::name::PeerNames;
 use crate::overlap::overlap;
 
-/// What a cluster brings into the others.
+/// What a cluster contributes to the other clusters.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Source {
-    pub(crate) peered: BTreeMap<Arc<str>, Peered>,
-    /// By name.
+pub(crate) struct SourceCluster {
+    pub(crate) peered: BTreeMap<Arc<str>, PeeredNode>,
+    /// The nodes without a peer, by name.
     pub(crate) skipped: Vec<Skipped>,
-    /// The cluster's networks that no node covers, in the order in which they are listed; as text.
+    /// The cluster's networks that no node covers, as text, in the order of the spec.
     pub(crate) residual: Vec<String>,
-    /// Sentences about addresses that are nobody's route.
+    /// Sentences about addresses that became no route.
     pub(crate) notes: Vec<String>,
 }
 
+/// A node that gets a peer in the other clusters.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Peered {
-    pub(crate) node: Arc<str>,
-    pub(crate) names: Arc<Names>,
+pub(crate) struct PeeredNode {
+    pub(crate) name: Arc<str>,
+    pub(crate) peer_names: PeerNames,
     pub(crate) key: String,
-    /// Pods, WireGuard, internal addresses; each once; as text.
+    /// The node's pod networks, its WireGuard address and its internal addresses, each once, as text.
     pub(crate) routes: Arc<[String]>,
     pub(crate) endpoint: Option<Endpoint>,
 }
 
-/// A node as it stands for itself.
+/// A node before it is compared with the others.
 #[derive(Clone, Debug)]
 pub(crate) struct Candidate {
-    names: Arc<Names>,
+    peer_names: PeerNames,
     key: Option<String>,
-    address: Option<IpAddr>,
-    internal: Vec<IpAddr>,
-    member: Result<Member, Skipped>,
+    wireguard_ip: Option<IpAddr>,
+    internal_ips: Vec<IpAddr>,
+    node: Result<KiloNode, Skipped>,
 }
 
-/// Of one cluster, by name.
+/// The nodes of one cluster by name.
 pub(crate) type Candidates = BTreeMap<Arc<str>, Candidate>;
 
 impl Candidate {
-    pub(crate) fn read(frame: &Frame, cluster: &MeshCluster, node: &Node) -> Self {
-        let own = frame.networks(&cluster.name);
+    pub(crate) fn read(context: &MeshContext, cluster: &MeshCluster, node: &Node) -> Self {
+        let allowed = context.networks(&cluster.name);
         Self {
-            names: frame.names(&cluster.name, &node.name_any()),
-            key: member::key(node).map(ToOwned::to_owned),
-            address: member::wireguard(node).and_then(Result::ok),
-            internal: member::internal(node),
-            member: Member::read(node, own, cluster.wireguard_port),
+            peer_names: context.peer_names(&cluster.name, &node.name_any()),
+            key: kilo_node::public_key(node).map(ToOwned::to_owned),
+            wireguard_ip: kilo_node::wireguard_ip(node).and_then(Result::ok),
+            internal_ips: kilo_node::internal_ips(node),
+            node: KiloNode::read(node, allowed, cluster.wireguard_port),
         }
     }
 }
 
-/// A node by its cluster and its name.
-pub(crate) type Place = (Arc<str>, Arc<str>);
+/// A node by its cluster's name and its own.
+pub(crate) type NodeRef = (Arc<str>, Arc<str>);
 
-/// What a look at all clusters is needed for.
+/// The keys and internal addresses of the nodes of all clusters: two clusters may claim the same.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Everyone {
-    /// With the number of nodes that have it.
-    key_in: HashMap<String, BTreeMap<Arc<str>, usize>>,
-    internal_of: HashMap<IpAddr, BTreeSet<Place>>,
+pub(crate) struct CrossClusterIndex {
+    /// The clusters that have a key, each with how many of its nodes have it.
+    clusters_by_key: HashMap<String, BTreeMap<Arc<str>, usize>>,
+    nodes_by_internal_ip: HashMap<IpAddr, BTreeSet<NodeRef>>,
 }
 
-impl Everyone {
-    pub(crate) fn add(&mut self, cluster: &Arc<str>, node: &Arc<str>, candidate: &Candidate) {
+impl CrossClusterIndex {
+    pub(crate) fn insert(&mut self, cluster: &Arc<str>, node: &Arc<str>, candidate: &Candidate) {
         if let Some(key) = &candidate.key {
-            let clusters = self.key_in.entry(key.clone()).or_default();
+            let clusters = self.clusters_by_key.entry(key.clone()).or_default();
             *clusters.entry(Arc::clone(cluster)).or_default() += 1;
         }
-        for ip in &candidate.internal {
-            let nodes = self.internal_of.entry(*ip).or_default();
+        for ip in &candidate.internal_ips {
+            let nodes = self.nodes_by_internal_ip.entry(*ip).or_default();
             nodes.insert((Arc::clone(cluster), Arc::clone(node)));
         }
     }
 
     pub(crate) fn remove(&mut self, cluster: &Arc<str>, node: &Arc<str>, candidate: &Candidate) {
         if let Some(key) = &candidate.key
-            && let Some(clusters) = self.key_in.get_mut(key)
+            && let Some(clusters) = self.clusters_by_key.get_mut(key)
         {
             if let Some(count) = clusters.get_mut(cluster) {
                 *count -= 1;
@@ -101,157 +102,163 @@ impl Everyone {
                 }
             }
             if clusters.is_empty() {
-                self.key_in.remove(key);
+                self.clusters_by_key.remove(key);
             }
         }
-        for ip in &candidate.internal {
-            if let Some(nodes) = self.internal_of.get_mut(ip) {
+        for ip in &candidate.internal_ips {
+            if let Some(nodes) = self.nodes_by_internal_ip.get_mut(ip) {
                 nodes.remove(&(Arc::clone(cluster), Arc::clone(node)));
                 if nodes.is_empty() {
-                    self.internal_of.remove(ip);
+                    self.nodes_by_internal_ip.remove(ip);
                 }
             }
         }
     }
 
-    /// The clusters whose nodes have a key or an address in common with this one.
-    pub(crate) fn sharing(&self, candidate: &Candidate) -> BTreeSet<Arc<str>> {
-        let keys = candidate.key.iter().filter_map(|key| self.key_in.get(key));
-        let nodes = candidate.internal.iter().filter_map(|ip| self.internal_of.get(ip));
-        let of_keys = keys.flat_map(BTreeMap::keys).cloned();
-        of_keys.chain(nodes.flatten().map(|(cluster, _)| Arc::clone(cluster))).collect()
+    /// The clusters with a node that has a key or an internal address in common with this one.
+    pub(crate) fn clusters_sharing(&self, candidate: &Candidate) -> BTreeSet<Arc<str>> {
+        let by_key = candidate.key.iter().filter_map(|key| self.clusters_by_key.get(key));
+        let by_ip =
+            candidate.internal_ips.iter().filter_map(|ip| self.nodes_by_internal_ip.get(ip));
+        let by_ip = by_ip.flatten().map(|(cluster, _)| Arc::clone(cluster));
+        by_key.flat_map(BTreeMap::keys).cloned().chain(by_ip).collect()
     }
 }
 
-/// Holds a cluster's nodes against each other and against everyone's.
-pub(crate) fn settle(
-    frame: &Frame,
+/// Compares a cluster's nodes with each other and with the nodes of all clusters.
+pub(crate) fn resolve(
+    context: &MeshContext,
     cluster: &str,
     candidates: &Candidates,
-    everyone: &Everyone,
-) -> Source {
-    let mut source = Source::default();
-    let mut addresses = HashMap::new();
-    let mut keys = HashMap::new();
-    let mut claims = Claims::default();
-    let mut members: Vec<(&Arc<str>, &Candidate, &Member)> = Vec::with_capacity(candidates.len());
+    all_clusters: &CrossClusterIndex,
+) -> SourceCluster {
+    let mut source = SourceCluster::default();
+    let mut first_by_ip = HashMap::new();
+    let mut first_by_key = HashMap::new();
+    let mut owners = NetworkOwners::default();
+    let mut accepted: Vec<(&Arc<str>, &Candidate, &KiloNode)> =
+        Vec::with_capacity(candidates.len());
     for (name, candidate) in candidates {
-        // A node that is skipped keeps its claim: whoever has it does not depend on who is set up.
-        let has_address = candidate.address.map(|ip| *addresses.entry(ip).or_insert(name));
-        let has_key = candidate.key.as_deref().map(|key| *keys.entry(key).or_insert(name));
-        let member = candidate.member.as_ref().map_err(Clone::clone).and_then(|member| {
+        // A skipped node keeps its claim, so that the owner does not depend on which nodes are set up.
+        let ip_owner = candidate.wireguard_ip.map(|ip| *first_by_ip.entry(ip).or_insert(name));
+        let key_owner =
+            candidate.key.as_deref().map(|key| *first_by_key.entry(key).or_insert(name));
+        let node = candidate.node.as_ref().map_err(Clone::clone).and_then(|node| {
             let skip = |reason, message| Err(Skipped { node: name.to_string(), reason, message });
-            let elsewhere = &everyone.key_in[member.key.as_str()];
-            if let Some(first) = has_address.filter(|first| *first != name) {
-                let ip = member.wireguard;
-                skip(Reason::WGIPDuplicate, format!("its WireGuard address {ip} is {first}'s"))
-            } else if let Some(first) = has_key.filter(|first| *first != name) {
-                skip(Reason::NodePublicKeyDuplicate, format!("its public key is {first}'s too"))
-            } else if elsewhere.len() > 1 {
-                let clusters: Vec<&str> = elsewhere.keys().map(|name| &**name).collect();
+            let key_clusters = &all_clusters.clusters_by_key[node.key.as_str()];
+            if let Some(first) = ip_owner.filter(|first| *first != name) {
+                let ip = node.wireguard_ip;
+                skip(SkipReason::WGIPDuplicate, format!("its WireGuard address {ip} is {first}'s"))
+            } else if let Some(first) = key_owner.filter(|first| *first != name) {
+                let message = format!("its public key is {first}'s too");
+                skip(SkipReason::NodePublicKeyDuplicate, message)
+            } else if key_clusters.len() > 1 {
+                let clusters: Vec<&str> = key_clusters.keys().map(|name| &**name).collect();
                 let clusters = clusters.join(", ");
                 let message = format!("nodes of several clusters have its public key: {clusters}");
-                skip(Reason::NodePublicKeyDuplicate, message)
-            } else if let Some((pods, first)) = claims.first_of(&member.pods) {
+                skip(SkipReason::NodePublicKeyDuplicate, message)
+            } else if let Some((pods, first)) = owners.first_owned(&node.pod_networks) {
                 let message = format!("its pod CIDR {pods} overlaps what {first} has");
-                skip(Reason::NodePodCIDRDuplicate, message)
-            } else if let Some((ip, first)) = claims.first_of(&[member.wireguard.into()]) {
+                skip(SkipReason::NodePodCIDRDuplicate, message)
+            } else if let Some((ip, first)) = owners.first_owned(&[node.wireguard_ip.into()]) {
                 let ip = ip.addr();
-                skip(Reason::WGIPDuplicate, format!("its WireGuard address {ip} is {first}'s"))
+                skip(SkipReason::WGIPDuplicate, format!("its WireGuard address {ip} is {first}'s"))
             } else {
-                Ok(member)
+                Ok(node)
             }
         });
-        match member {
-            Ok(member) => {
-                for network in &member.pods {
-                    claims.add(*network, &member.node);
+        match node {
+            Ok(node) => {
+                for network in &node.pod_networks {
+                    owners.insert(*network, &node.name);
                 }
-                claims.add(member.wireguard.into(), &member.node);
-                members.push((name, candidate, member));
+                owners.insert(node.wireguard_ip.into(), &node.name);
+                accepted.push((name, candidate, node));
             }
             Err(skipped) => source.skipped.push(skipped),
         }
     }
-    let mut carried = claims.clone();
-    for (name, candidate, member) in members {
-        let mut routes = member.pods.clone();
-        routes.push(member.wireguard.into());
-        for ip in &member.internal {
-            if let Some(why) = left_out(frame, *ip, name, cluster, everyone, &claims) {
+    let mut covered = owners.clone();
+    for (name, candidate, node) in accepted {
+        let mut routes = node.pod_networks.clone();
+        routes.push(node.wireguard_ip.into());
+        for ip in &candidate.internal_ips {
+            if let Some(why) = unroutable(context, *ip, name, cluster, all_clusters, &owners) {
                 source.notes.push(format!("{cluster}/{name}: InternalIP {ip} is left out: {why}"));
             } else {
                 routes.push((*ip).into());
-                carried.add((*ip).into(), &member.node);
+                covered.insert((*ip).into(), &node.name);
             }
         }
-        let mut seen = BTreeSet::new();
-        routes.retain(|route| seen.insert(*route));
-        let peered = Peered {
-            node: Arc::clone(name),
-            names: Arc::clone(&candidate.names),
-            key: member.key.clone(),
+        let mut unique = BTreeSet::new();
+        routes.retain(|route| unique.insert(*route));
+        let peered = PeeredNode {
+            name: Arc::clone(name),
+            peer_names: candidate.peer_names.clone(),
+            key: node.key.clone(),
             routes: routes.iter().map(ToString::to_string).collect(),
-            endpoint: member.endpoint.clone(),
+            endpoint: node.endpoint.clone(),
         };
         source.peered.insert(Arc::clone(name), peered);
     }
-    let mut seen = BTreeSet::new();
-    let residual = |network: &&IpNet| carried.of(network).is_none() && seen.insert(**network);
-    let residual = frame.networks(cluster).iter().filter(residual);
+    let mut unique = BTreeSet::new();
+    let residual = |network: &&IpNet| covered.of(network).is_none() && unique.insert(**network);
+    let residual = context.networks(cluster).iter().filter(residual);
     source.residual = residual.map(ToString::to_string).collect();
     source
 }
 
-/// Why an internal address cannot be a route. Clusters often stand on the same private networks: an
-/// address that two have would be taken away from one of them.
-fn left_out(
-    frame: &Frame,
+/// Returns why an internal address cannot be a route. Clusters often use the same private networks, and
+/// WireGuard would take an address that two peers have away from one of them.
+fn unroutable(
+    context: &MeshContext,
     ip: IpAddr,
     node: &str,
     cluster: &str,
-    everyone: &Everyone,
-    claims: &Claims,
+    all_clusters: &CrossClusterIndex,
+    owners: &NetworkOwners,
 ) -> Option<String> {
     let route = IpNet::from(ip);
-    let sharing = |(c, n): &&Place| (&**c, &**n) != (cluster, node);
-    if let Some((cluster, node)) = everyone.internal_of[&ip].iter().find(sharing) {
+    let is_other = |(c, n): &&NodeRef| (&**c, &**n) != (cluster, node);
+    let other = all_clusters.nodes_by_internal_ip[&ip].iter().find(is_other);
+    if let Some((cluster, node)) = other {
         return Some(format!("it is that of {cluster}/{node} too"));
     }
-    for (name, networks) in frame.others(cluster) {
+    for (name, networks) in context.other_networks(cluster) {
         if let Some(network) = networks.iter().find(|network| overlap(network, &route)) {
             return Some(format!("it is in {network} of {name}"));
         }
     }
-    let (network, owner) = claims.of(&route).filter(|(_, owner)| *owner != node)?;
+    let (network, owner) = owners.of(&route).filter(|(_, owner)| *owner != node)?;
     Some(format!("it is in {network} of {owner}"))
 }
 
-/// Networks that do not overlap, and whose they are; a lookup is two steps in a tree.
+/// Networks that do not overlap, each with the node that owns it. A lookup visits two entries of a tree.
 #[derive(Clone, Debug, Default)]
-struct Claims(BTreeMap<IpAddr, (IpNet, String)>);
+struct NetworkOwners(BTreeMap<IpAddr, (IpNet, String)>);
 
-impl Claims {
+impl NetworkOwners {
+    /// An owned network that overlaps this one, and its owner.
     fn of(&self, network: &IpNet) -> Option<(IpNet, &str)> {
         let before = self.0.range(..=network.network()).next_back();
         let after = self.0.range(network.network()..).next();
-        let near = before.into_iter().chain(after).map(|(_, (claimed, owner))| (claimed, owner));
-        let mut hits = near.filter(|(claimed, _)| overlap(claimed, network));
-        hits.next().map(|(claimed, owner)| (*claimed, owner.as_str()))
+        let near = before.into_iter().chain(after).map(|(_, (owned, owner))| (owned, owner));
+        let mut hits = near.filter(|(owned, _)| overlap(owned, network));
+        hits.next().map(|(owned, owner)| (*owned, owner.as_str()))
     }
 
-    /// The first of `networks` that is claimed, and who claims it.
-    fn first_of(&self, networks: &[IpNet]) -> Option<(IpNet, &str)> {
+    /// The first of `networks` that is owned, and its owner.
+    fn first_owned(&self, networks: &[IpNet]) -> Option<(IpNet, &str)> {
         networks.iter().find_map(|network| self.of(network).map(|(_, owner)| (*network, owner)))
     }
 
-    /// What overlaps it must be the owner's own: the wider of the two stays.
-    fn add(&mut self, network: IpNet, owner: &str) {
-        while let Some((claimed, _)) = self.of(&network) {
-            if claimed.contains(&network) {
+    /// Adds a network. Only networks of the same owner may overlap it; the wider network stays.
+    fn insert(&mut self, network: IpNet, owner: &str) {
+        while let Some((owned, _)) = self.of(&network) {
+            if owned.contains(&network) {
                 return;
             }
-            self.0.remove(&claimed.network());
+            self.0.remove(&owned.network());
         }
         self.0.insert(network.network(), (network, owner.to_owned()));
     }

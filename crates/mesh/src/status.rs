@@ -1,5 +1,5 @@
-//! What a plan says of its mesh. It is about what is there, not about what is about to be written:
-//! a mesh is ready when there was nothing left to write.
+//! The status of a mesh as its planner sees it. It describes what is in the clusters, not what is about
+//! to be written: a mesh is ready when nothing is left to write.
 
 use std::collections::BTreeMap;
 
@@ -7,36 +7,43 @@ use objects::kinds::{
     ClusterMeshStatus, MOST_SKIPPED, MeshClusterStatus, MeshCondition, MeshState, SkippedNode,
 };
 
-use crate::frame::Frame;
-use crate::plan::{Conflict, Seen};
-use crate::source::Source;
+use crate::context::MeshContext;
+use crate::kilo_node::Skipped;
+use crate::observation::{Observation, Observed};
+use crate::plan::Conflict;
+use crate::source::SourceCluster;
 
-/// A bound on what a condition lists; the clusters' own states have the rest.
-const MOST_SAID: usize = 10;
+/// How many entries a message lists; the clusters' own states have the rest.
+const MAX_LISTED: usize = 10;
 
-/// Why a cluster waits for which all is known.
-pub(crate) const TO_WRITE: &str = "waiting for its peers to be written";
+/// Says why a cluster waits of which everything is known.
+pub(crate) const WAITING_FOR_WRITES: &str = "waiting for its peers to be written";
 
-/// How it stands with one cluster of the mesh.
+/// What the status of one cluster is computed from.
 #[derive(Debug, Default)]
-pub(crate) struct Account<'a> {
-    /// Why its nodes or its peers are not known.
-    pub(crate) unseen: Option<(MeshState, String)>,
-    /// None: its nodes are not known, or it overlaps.
-    pub(crate) source: Option<&'a Source>,
-    /// Whether something is to be written to it.
-    pub(crate) to_write: bool,
-    pub(crate) conflict: Option<Conflict>,
-    /// Of the peers of its nodes in all others.
-    pub(crate) wanted: u32,
-    pub(crate) registered: u32,
-    /// Networks that no node can carry somewhere.
-    pub(crate) uncarried: bool,
-    pub(crate) missing_in: Vec<String>,
+pub(crate) struct ClusterSummary<'a> {
+    /// Why the cluster's nodes or its peers are unknown.
+    unknown: Option<(MeshState, String)>,
+    /// None if its nodes are unknown, and if it overlaps.
+    pub(crate) source: Option<&'a SourceCluster>,
+    /// Whether something is to be written in it.
+    pub(crate) has_writes: bool,
+    pub(crate) conflict: Option<&'a Conflict>,
+    /// How many peers its nodes should have in the other clusters, and have.
+    wanted: u32,
+    registered: u32,
+    /// Whether there is a cluster in which no node can carry its residual networks.
+    uncarried: bool,
+    missing_in: Vec<String>,
 }
 
-impl Account<'_> {
-    /// How the peers of its nodes stand in one target.
+impl ClusterSummary<'_> {
+    pub(crate) fn new(observation: &Observation) -> Self {
+        let unknown = why_unknown(&observation.nodes).or_else(|| why_unknown(&observation.peers));
+        Self { unknown, ..Self::default() }
+    }
+
+    /// Adds the peers of the cluster's nodes in one other cluster.
     pub(crate) fn add(&mut self, target: &str, wanted: u32, registered: u32, uncarried: bool) {
         self.wanted += wanted;
         self.registered += registered;
@@ -47,22 +54,23 @@ impl Account<'_> {
     }
 }
 
-/// `before` is what was said last: what has not changed has been so since then.
+/// Computes the status. A state or a condition that is the same as in `before`, the status that was
+/// written last, keeps its times.
 pub(crate) fn status(
-    frame: &Frame,
-    accounts: &BTreeMap<&str, Account<'_>>,
+    context: &MeshContext,
+    summaries: &BTreeMap<&str, ClusterSummary<'_>>,
     before: Option<&ClusterMeshStatus>,
     generation: Option<i64>,
 ) -> ClusterMeshStatus {
     let mut clusters = Vec::new();
-    let mut by_itself = false;
-    for entry in &frame.clusters {
+    let mut passes = false;
+    for entry in &context.clusters {
         let name = entry.name.as_str();
-        let account = &accounts[name];
-        let (state, why, comes) = state(frame, name, account);
-        by_itself |= comes;
+        let summary = &summaries[name];
+        let (state, why, cluster_passes) = state(context, name, summary);
+        passes |= cluster_passes;
         let earlier = before.and_then(|before| before.clusters.iter().find(|c| c.name == name));
-        let skipped = account.source.map_or(&[][..], |source| &source.skipped);
+        let skipped = summary.source.map_or(&[][..], |source| &source.skipped);
         let listed = skipped.iter().take(MOST_SKIPPED).map(|skipped| SkippedNode {
             name: skipped.node.clone(),
             reason: skipped.reason.to_string(),
@@ -72,65 +80,75 @@ pub(crate) fn status(
             name: name.to_owned(),
             state,
             why,
-            // When it began is for whoever has a clock.
+            // The controller, which has a clock, fills in the time of a new state.
             since: earlier.filter(|earlier| earlier.state == state).and_then(|e| e.since.clone()),
             last_success: earlier.and_then(|earlier| earlier.last_success.clone()),
-            wanted_peers: account.wanted,
-            registered_peers: account.registered,
-            missing_in: account.missing_in.clone(),
+            wanted_peers: summary.wanted,
+            registered_peers: summary.registered,
+            missing_in: summary.missing_in.clone(),
             skipped: skipped.len() as u32,
             skipped_nodes: listed.collect(),
         });
     }
-    let conditions = conditions(frame, &clusters, by_itself)
-        .map(|mut condition| {
-            let earlier = before.and_then(|before| {
-                before.conditions.iter().find(|earlier| earlier.r#type == condition.r#type)
-            });
-            let same = earlier.filter(|earlier| earlier.status == condition.status);
-            condition.last_transition_time =
-                same.and_then(|earlier| earlier.last_transition_time.clone());
-            condition
-        })
-        .into();
+    let conditions = conditions(context, &clusters, passes).into();
     let joined = before.map(|before| before.joined.clone()).unwrap_or_default();
-    ClusterMeshStatus { observed_generation: generation, clusters, joined, conditions }
+    let mut status =
+        ClusterMeshStatus { observed_generation: generation, clusters, joined, conditions };
+    keep_transition_times(&mut status, before);
+    status
 }
 
-/// A cluster's state, why, and whether it passes by itself.
-fn state(frame: &Frame, name: &str, account: &Account<'_>) -> (MeshState, Option<String>, bool) {
-    let waiting = |why: String, by_itself| (MeshState::Waiting, Some(why), by_itself);
-    let overlaps: Vec<String> = frame
-        .overlaps
-        .iter()
-        .filter(|overlap| overlap.cluster == name)
-        .map(ToString::to_string)
-        .collect();
-    if !overlaps.is_empty() {
-        return (MeshState::Overlapping, Some(some_of(&overlaps, "; ")), false);
+/// Sets the time of each condition that has the same status as in `before`; the others have none.
+pub(crate) fn keep_transition_times(
+    status: &mut ClusterMeshStatus,
+    before: Option<&ClusterMeshStatus>,
+) {
+    for condition in &mut status.conditions {
+        let same = find_condition(before, &condition.r#type);
+        let same = same.filter(|earlier| earlier.status == condition.status);
+        condition.last_transition_time = same.and_then(|same| same.last_transition_time.clone());
     }
-    if let Some((state, why)) = &account.unseen {
+}
+
+pub(crate) fn find_condition<'a>(
+    status: Option<&'a ClusterMeshStatus>,
+    kind: &str,
+) -> Option<&'a MeshCondition> {
+    status?.conditions.iter().find(|condition| condition.r#type == kind)
+}
+
+/// Returns a cluster's state, why it is in that state, and whether the state passes by itself.
+fn state(
+    context: &MeshContext,
+    name: &str,
+    summary: &ClusterSummary<'_>,
+) -> (MeshState, Option<String>, bool) {
+    let waiting = |why: String, passes| (MeshState::Waiting, Some(why), passes);
+    let overlaps = context.overlaps.iter().filter(|overlap| overlap.cluster == name);
+    let overlaps: Vec<String> = overlaps.map(ToString::to_string).collect();
+    if !overlaps.is_empty() {
+        return (MeshState::Overlapping, Some(abridge(&overlaps, "; ")), false);
+    }
+    if let Some((state, why)) = &summary.unknown {
         return (*state, Some(why.clone()), true);
     }
-    if frame.going {
+    if context.deleting {
         let why = "waiting for its peers of this mesh to be removed".to_owned();
-        return match account.to_write {
+        return match summary.has_writes {
             true => waiting(why, true),
             false => (MeshState::Converged, None, false),
         };
     }
-    let Some(source) = account.source.filter(|s| !s.peered.is_empty() || !s.skipped.is_empty())
+    let Some(source) = summary.source.filter(|s| !s.peered.is_empty() || !s.skipped.is_empty())
     else {
         return waiting("waiting for nodes".to_owned(), true);
     };
-    let permanent: Vec<String> =
-        source.skipped.iter().filter(|s| !s.reason.is_transient()).map(told).collect();
-    let transient: Vec<String> =
-        source.skipped.iter().filter(|s| s.reason.is_transient()).map(told).collect();
+    let (transient, permanent): (Vec<_>, Vec<_>) =
+        source.skipped.iter().partition(|skipped| skipped.reason.is_transient());
     if !permanent.is_empty() {
-        return waiting(format!("skipped {}", some_of(&permanent, "; ")), false);
+        return waiting(format!("skipped {}", describe(&permanent)), false);
     }
-    if let Some(conflict) = &account.conflict {
+    if let Some(conflict) = &summary.conflict {
         let hint = if conflict.adoptable { "; it can be adopted" } else { "" };
         let why = format!(
             "its peer {} has the public key of {}/{}{hint}",
@@ -139,39 +157,35 @@ fn state(frame: &Frame, name: &str, account: &Account<'_>) -> (MeshState, Option
         return waiting(why, false);
     }
     if !transient.is_empty() {
-        return waiting(format!("waiting for {}", some_of(&transient, "; ")), true);
+        return waiting(format!("waiting for {}", describe(&transient)), true);
     }
-    if account.uncarried {
-        let networks = some_of(&source.residual, ", ");
+    if summary.uncarried {
+        let networks = abridge(&source.residual, ", ");
         return waiting(format!("waiting for a node with an endpoint to carry {networks}"), true);
     }
-    if account.to_write || account.registered < account.wanted {
-        return waiting(TO_WRITE.to_owned(), true);
+    if summary.has_writes || summary.registered < summary.wanted {
+        return waiting(WAITING_FOR_WRITES.to_owned(), true);
     }
     (MeshState::Converged, None, false)
 }
 
-fn told(skipped: &crate::Skipped) -> String {
-    format!("node {} ({}: {})", skipped.node, skipped.reason, skipped.message)
+fn describe(skipped: &[&Skipped]) -> String {
+    let one = |s: &&Skipped| format!("node {} ({}: {})", s.node, s.reason, s.message);
+    abridge(&skipped.iter().map(one).collect::<Vec<_>>(), "; ")
 }
 
-/// Of nodes and peers: what is not known, and why; `seen` is none where nobody looked.
-pub(crate) fn unseen(seen: Option<(Seen<()>, Seen<()>)>) -> Option<(MeshState, String)> {
-    let Some((nodes, peers)) = seen else {
-        return Some((MeshState::Unreachable, "nothing is known of it".to_owned()));
-    };
-    let why = |seen| match seen {
-        Seen::Known(()) => None,
-        Seen::Waiting(what) => Some((MeshState::Waiting, format!("waiting for {what}"))),
-        Seen::Away(why) => Some((MeshState::Unreachable, why)),
-    };
-    why(nodes).or_else(|| why(peers))
+fn why_unknown<T>(observed: &Observed<T>) -> Option<(MeshState, String)> {
+    match observed {
+        Observed::Known(_) => None,
+        Observed::Waiting(what) => Some((MeshState::Waiting, format!("waiting for {what}"))),
+        Observed::Away(why) => Some((MeshState::Unreachable, why.clone())),
+    }
 }
 
 fn conditions(
-    frame: &Frame,
+    context: &MeshContext,
     clusters: &[MeshClusterStatus],
-    by_itself: bool,
+    passes: bool,
 ) -> [MeshCondition; 3] {
     let condition = |kind: &str, holds: bool, reason: &str, message: String| MeshCondition {
         r#type: kind.to_owned(),
@@ -185,31 +199,31 @@ fn conditions(
         .filter(|cluster| cluster.state != MeshState::Converged)
         .map(|cluster| format!("{}: {}", cluster.name, cluster.why.as_deref().unwrap_or_default()))
         .collect();
-    let overlaps: Vec<String> = frame.overlaps.iter().map(ToString::to_string).collect();
+    let overlaps: Vec<String> = context.overlaps.iter().map(ToString::to_string).collect();
     let overlapping = !overlaps.is_empty();
-    let ready = open.is_empty() && !frame.going;
+    let ready = open.is_empty() && !context.deleting;
     let reason = match () {
-        () if frame.going => "Deleting",
+        () if context.deleting => "Deleting",
         () if ready => "Converged",
         () if overlapping => "NetworksOverlap",
-        () if by_itself => "Waiting",
+        () if passes => "Waiting",
         () => "NeedsAttention",
     };
     let all = if ready {
         "every node has its peer in every other cluster".to_owned()
     } else {
-        some_of(&open, "; ")
+        abridge(&open, "; ")
     };
     let overlaps =
-        if overlapping { some_of(&overlaps, "; ") } else { "no networks overlap".to_owned() };
+        if overlapping { abridge(&overlaps, "; ") } else { "no networks overlap".to_owned() };
     let (progress, moving) = match () {
-        () if by_itself => ("Waiting", "what is missing comes by itself".to_owned()),
+        () if passes => ("Waiting", "what is missing comes by itself".to_owned()),
         () if ready => ("Converged", "there is nothing to do".to_owned()),
         () => ("NeedsAttention", "nothing more happens until somebody acts".to_owned()),
     };
     [
         condition("Ready", ready, reason, all),
-        condition("Progressing", by_itself, progress, moving),
+        condition("Progressing", passes, progress, moving),
         condition(
             "NetworksOverlap",
             overlapping,
@@ -219,15 +233,15 @@ fn conditions(
     ]
 }
 
-/// At most a few, so that a status stays small; then how many more.
-fn some_of(all: &[String], between: &str) -> String {
-    let mut text = all[..all.len().min(MOST_SAID)].join(between);
-    // Long names add up.
+/// Joins the first entries and says how many more there are, so that a status stays small.
+fn abridge(all: &[String], between: &str) -> String {
+    let mut text = all[..all.len().min(MAX_LISTED)].join(between);
+    // Ten entries with long names are still too long.
     if let Some((end, _)) = text.char_indices().nth(3000) {
         text.truncate(end);
         text.push('…');
     }
-    match all.len().checked_sub(MOST_SAID) {
+    match all.len().checked_sub(MAX_LISTED) {
         Some(more @ 1..) => format!("{text} and {more} more"),
         _ => text,
     }

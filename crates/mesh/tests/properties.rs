@@ -3,16 +3,17 @@
 #![allow(clippy::unwrap_used, reason = "tests")]
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use ipnet::IpNet;
 use k8s_openapi::api::core::v1::Node;
 use kube::ResourceExt;
-use mesh::{Input, Peer, Plan, Seen, View, label, plan};
+use mesh::{Index, Observation, Observed, Peer, Plan, index, label, plan};
 use objects::kinds::{ClusterMesh, MeshState};
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
-type Views = BTreeMap<String, View>;
+type Observations = BTreeMap<String, Observation>;
 
 /// Cluster `i` has 10.i.0.0/16, with its service network 10.(100 + i).0.0/16.
 fn mesh(clusters: usize) -> ClusterMesh {
@@ -79,21 +80,21 @@ fn nodes() -> impl Strategy<Value = Vec<Vec<Drawn>>> {
     proptest::collection::vec(proptest::collection::vec(drawn(), 0..6), 2..5)
 }
 
-fn views(clusters: &[Vec<Drawn>]) -> Views {
-    let view = |(c, drawn): (usize, &Vec<Drawn>)| {
-        let nodes = drawn.iter().enumerate().map(|(i, drawn)| node(c, i, drawn)).collect();
-        let view = View { nodes: Seen::Known(nodes), peers: Seen::Known(vec![]) };
-        (format!("c{c}"), view)
+fn observations(clusters: &[Vec<Drawn>]) -> Observations {
+    let observation = |(c, drawn): (usize, &Vec<Drawn>)| {
+        let nodes = index(drawn.iter().enumerate().map(|(i, drawn)| node(c, i, drawn)));
+        let peers = Observed::Known(Index::default());
+        (format!("c{c}"), Observation { nodes: Observed::Known(nodes), peers })
     };
-    clusters.iter().enumerate().map(view).collect()
+    clusters.iter().enumerate().map(observation).collect()
 }
 
-fn planned(mesh: &ClusterMesh, views: &Views) -> Plan {
-    plan(Input { mesh, others: &[], views, adopt: false })
+fn planned(mesh: &ClusterMesh, observations: &Observations) -> Plan {
+    plan(mesh, &[], observations)
 }
 
-fn peers(view: &View) -> &[Peer] {
-    view.peers.known().unwrap()
+fn peers(observation: &Observation) -> Vec<&Peer> {
+    observation.peers.known().unwrap().values().map(|peer| &**peer).collect()
 }
 
 fn merge(into: &mut Value, patch: &Value) {
@@ -110,25 +111,32 @@ fn merge(into: &mut Value, patch: &Value) {
     }
 }
 
+fn known<T>(observed: &mut Observed<Index<T>>) -> &mut Index<T> {
+    let Observed::Known(index) = observed else { panic!() };
+    index
+}
+
 /// As an API server does it.
-fn apply(plan: &Plan, views: &mut Views) {
+fn apply(plan: &Plan, observations: &mut Observations) {
     for (target, plan) in &plan.targets {
-        let Seen::Known(peers) = &mut views.get_mut(target).unwrap().peers else { panic!() };
-        peers.retain(|peer| !plan.deletes.contains(&peer.name_any()));
+        let peers = known(&mut observations.get_mut(target).unwrap().peers);
+        for name in &plan.deletes {
+            peers.remove(name.as_str()).unwrap();
+        }
         for update in &plan.updates {
-            let peer = peers.iter_mut().find(|peer| peer.name_any() == update.name).unwrap();
-            let mut value = serde_json::to_value(&*peer).unwrap();
+            let mut value = serde_json::to_value(&*peers[update.name.as_str()]).unwrap();
             merge(&mut value, &update.patch);
-            *peer = serde_json::from_value(value).unwrap();
+            let peer: Peer = serde_json::from_value(value).unwrap();
+            peers.insert(update.name.as_str().into(), Arc::new(peer));
         }
         for peer in &plan.creates {
-            assert!(peers.iter().all(|there| there.name_any() != peer.name_any()), "created twice");
-            peers.push(peer.clone());
+            let before = peers.insert(peer.name_any().into(), Arc::new(peer.clone()));
+            assert_eq!(before, None, "created twice");
         }
     }
 }
 
-fn disjoint(peers: &[Peer]) {
+fn disjoint(peers: &[&Peer]) {
     let routes = |peer: &Peer| -> Vec<IpNet> {
         peer.spec.allowed_ips.iter().map(|ip| ip.parse().unwrap()).collect()
     };
@@ -150,16 +158,16 @@ proptest! {
     #[test]
     fn a_plan_applied_leaves_nothing_to_do_and_no_address_twice(clusters in nodes()) {
         let mesh = mesh(clusters.len());
-        let mut views = views(&clusters);
-        let first = planned(&mesh, &views);
-        apply(&first, &mut views);
-        let again = planned(&mesh, &views);
+        let mut observations = observations(&clusters);
+        let first = planned(&mesh, &observations);
+        apply(&first, &mut observations);
+        let again = planned(&mesh, &observations);
         prop_assert!(again.is_empty(), "{again:#?}");
-        for (target, view) in &views {
-            disjoint(peers(view));
-            let keys: BTreeSet<_> = view.nodes.known().unwrap().iter()
+        for (target, observation) in &observations {
+            disjoint(&peers(observation));
+            let keys: BTreeSet<_> = observation.nodes.known().unwrap().values()
                 .filter_map(|node| node.annotations().get("kilo.squat.ai/key")).collect();
-            for peer in peers(view) {
+            for peer in peers(observation) {
                 prop_assert_ne!(&peer.labels()[label::CLUSTER], target);
                 prop_assert!(!keys.contains(&peer.spec.public_key), "a peer for itself");
             }
@@ -180,27 +188,29 @@ proptest! {
     #[test]
     fn the_order_of_what_goes_in_does_not_matter(clusters in nodes(), turn in 0usize..6) {
         let mut mesh = mesh(clusters.len());
-        let mut views = views(&clusters);
-        let first = planned(&mesh, &views);
-        for view in views.values_mut() {
-            let Seen::Known(nodes) = &mut view.nodes else { panic!() };
-            nodes.reverse();
-            let turn = turn.min(nodes.len());
-            nodes.rotate_left(turn);
+        let mut observations = observations(&clusters);
+        let first = planned(&mesh, &observations);
+        for observation in observations.values_mut() {
+            let nodes = known(&mut observation.nodes);
+            let mut shuffled: Vec<Node> = nodes.values().map(|node| (**node).clone()).collect();
+            shuffled.reverse();
+            let turn = turn.min(shuffled.len());
+            shuffled.rotate_left(turn);
+            *nodes = index(shuffled);
         }
         mesh.spec.clusters.reverse();
-        let mut second = planned(&mesh, &views);
+        let mut second = planned(&mesh, &observations);
         second.status.clusters.reverse();
         prop_assert_eq!(&first.targets, &second.targets);
         prop_assert_eq!(&first.skipped, &second.skipped);
         prop_assert_eq!(&first.status.clusters, &second.status.clusters);
         // Peers too: a carrier is found again wherever it stands in the list.
-        apply(&first, &mut views);
-        for view in views.values_mut() {
-            let Seen::Known(peers) = &mut view.peers else { panic!() };
-            peers.reverse();
+        apply(&first, &mut observations);
+        for observation in observations.values_mut() {
+            let peers = known(&mut observation.peers);
+            *peers = index(peers.values().rev().map(|peer| (**peer).clone()).collect::<Vec<_>>());
         }
-        prop_assert!(planned(&mesh, &views).is_empty());
+        prop_assert!(planned(&mesh, &observations).is_empty());
     }
 
     /// Whatever the way there: from what one mesh of nodes left behind to exactly what another needs.
@@ -208,21 +218,21 @@ proptest! {
     fn any_state_leads_to_the_same_peers(before in nodes(), after in nodes()) {
         let clusters = before.len().min(after.len());
         let mesh = mesh(clusters);
-        let mut way = views(&before[..clusters]);
+        let mut way = observations(&before[..clusters]);
         apply(&planned(&mesh, &way), &mut way);
-        let mut fresh = views(&after[..clusters]);
-        for (name, view) in &mut way {
-            view.nodes = fresh[name].nodes.clone();
+        let mut fresh = observations(&after[..clusters]);
+        for (name, observation) in &mut way {
+            observation.nodes = fresh[name].nodes.clone();
         }
         apply(&planned(&mesh, &way), &mut way);
         prop_assert!(planned(&mesh, &way).is_empty());
         apply(&planned(&mesh, &fresh), &mut fresh);
-        for (name, view) in &way {
-            disjoint(peers(view));
-            let names = |view: &View| -> BTreeSet<_> {
-                peers(view).iter().map(ResourceExt::name_any).collect()
+        for (name, observation) in &way {
+            disjoint(&peers(observation));
+            let names = |observation: &Observation| -> BTreeSet<_> {
+                peers(observation).into_iter().map(ResourceExt::name_any).collect()
             };
-            prop_assert_eq!(names(view), names(&fresh[name]));
+            prop_assert_eq!(names(observation), names(&fresh[name]));
         }
     }
 
@@ -238,17 +248,17 @@ proptest! {
         let all: Vec<Vec<Drawn>> =
             (0..clusters).map(|c| (0..4).map(|i| draw(c, i)).collect()).collect();
         let mesh = mesh(clusters);
-        let mut views = views(&all);
-        apply(&planned(&mesh, &views), &mut views);
+        let mut observations = observations(&all);
+        apply(&planned(&mesh, &observations), &mut observations);
         let (c, i) = (of % clusters, of / 2);
-        let Seen::Known(nodes) = &mut views.get_mut(&format!("c{c}")).unwrap().nodes else { panic!() };
+        let nodes = known(&mut observations.get_mut(&format!("c{c}")).unwrap().nodes);
         if gone {
-            nodes.remove(i);
+            nodes.remove(format!("n{i}").as_str());
         } else {
             let moved = Drawn { endpoint, key: Some(59), ..draw(c, i) };
-            nodes[i] = node(c, i, &moved);
+            nodes.insert(format!("n{i}").into(), Arc::new(node(c, i, &moved)));
         }
-        let plan = planned(&mesh, &views);
+        let plan = planned(&mesh, &observations);
         let its_own = format!("m--c{c}--n{i}");
         for (target, plan) in &plan.targets {
             let written: BTreeSet<String> = plan.deletes.iter().cloned()

@@ -5,7 +5,7 @@
 use std::collections::BTreeMap;
 
 use k8s_openapi::api::core::v1::Node;
-use mesh::{Input, Peer, Seen, View, plan};
+use mesh::{Observation, Observed, Peer, index, plan};
 use objects::kinds::ClusterMesh;
 use serde_json::{Value, json};
 
@@ -104,10 +104,13 @@ fn a_nodes_peer() {
         });
         let mut other = words("key=KB wg=10.2.255.1/32 pods=10.2.0.0/24");
         other.insert("discovered", seen.as_deref().unwrap_or("not JSON"));
-        let view = |nodes| View { nodes: Seen::Known(nodes), peers: Seen::Known(vec![]) };
-        let views = [("a", view(nodes)), ("b", view(vec![node("b", &other)]))];
-        let views = views.map(|(name, view)| (name.to_owned(), view)).into();
-        let plan = plan(Input { mesh: &mesh, others: &[], views: &views, adopt: false });
+        let observation = |nodes| Observation {
+            nodes: Observed::Known(index(nodes)),
+            peers: Observed::Known(index([])),
+        };
+        let clusters = [("a", observation(nodes)), ("b", observation(vec![node("b", &other)]))];
+        let clusters = clusters.map(|(name, observation)| (name.to_owned(), observation)).into();
+        let plan = plan(&mesh, &[], &clusters);
         let skipped = plan.skipped["a"].iter().find(|skipped| skipped.node == "n");
         let peer = plan.targets["b"].creates.iter().find(|p| p.spec.public_key == "K");
         if let Some(skipped) = skipped {
@@ -138,7 +141,7 @@ fn names() {
     for row in rows {
         let row: Vec<_> = row.iter().map(|cell| long(cell)).collect();
         let [mesh, cluster, node, expected] = &row[..] else { panic!("{row:?}") };
-        assert_eq!(&mesh::plain(mesh, cluster, node), expected);
+        assert_eq!(&mesh::plain_name(mesh, cluster, node), expected);
         assert!(expected.len() <= 253);
     }
 }

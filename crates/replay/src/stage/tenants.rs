@@ -9,7 +9,7 @@ use k8s_openapi::api::core::v1::{Namespace, Node, Secret};
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::api::{DeleteParams, ListParams, ObjectMeta, Patch, PatchParams, PostParams};
 use kube::{Api, Client, ResourceExt};
-use mesh::{Input, Peer, Seen, View, label};
+use mesh::{Observation, Observed, Peer, index, label};
 use objects::kinds::{ClusterMesh, MeshCondition};
 use serde_json::json;
 use stallproof::Deadline;
@@ -43,7 +43,7 @@ impl Tenant {
     /// The Peer CRD lands.
     pub(crate) async fn teach(&self) -> Result<(), Cannot> {
         let definitions = Api::<CustomResourceDefinition>::all(self.client.clone());
-        let patch = Patch::Apply(mesh::definition());
+        let patch = Patch::Apply(mesh::peer_crd());
         definitions.patch(PEERS, &PatchParams::apply("kilo"), &patch).await?;
         Ok(())
     }
@@ -145,18 +145,21 @@ pub(crate) async fn planned(
     mesh: &ClusterMesh,
     clusters: [&Tenant; 2],
 ) -> Result<(mesh::Plan, usize), Cannot> {
-    let mut views = BTreeMap::new();
+    let mut observations = BTreeMap::new();
     let mut there = 0;
     let of_mesh =
         |peer: &&Peer| peer.labels().get(label::MESH).is_some_and(|name| *name == mesh.name_any());
     for cluster in clusters {
-        let nodes = Seen::Known(cluster.nodes().await?);
+        let nodes = Observed::Known(index(cluster.nodes().await?));
         let peers = cluster.peers().await;
         there += peers.as_ref().map_or(0, |peers| peers.iter().filter(of_mesh).count());
-        let peers = peers.map_or_else(|| Seen::Waiting("the Peer CRD".to_owned()), Seen::Known);
-        views.insert(cluster.name.to_owned(), View { nodes, peers });
+        let peers = match peers {
+            Some(peers) => Observed::Known(index(peers)),
+            None => Observed::Waiting("the Peer CRD".to_owned()),
+        };
+        observations.insert(cluster.name.to_owned(), Observation { nodes, peers });
     }
-    Ok((mesh::plan(Input { mesh, others: &[], views: &views, adopt: false }), there))
+    Ok((mesh::plan(mesh, &[], &observations), there))
 }
 
 pub(crate) fn is_ready(conditions: &[MeshCondition]) -> bool {

@@ -1,3 +1,5 @@
+mod reference;
+
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -7,8 +9,8 @@ use objects::kinds::ClusterMesh;
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
-use super::{Index, Sight, State};
-use crate::{Input, Peer, Seen, TargetPlan, View, label, plan};
+use super::Planner;
+use crate::{Index, Observation, Observed, Peer, TargetPlan, label};
 
 const CLUSTERS: usize = 4;
 
@@ -73,7 +75,7 @@ fn event() -> impl Strategy<Value = Event> {
     ]
 }
 
-struct World {
+struct Clusters {
     mesh: ClusterMesh,
     others: Vec<ClusterMesh>,
     nodes: Vec<Index<Node>>,
@@ -82,30 +84,27 @@ struct World {
     peers_known: Vec<bool>,
 }
 
-impl World {
-    fn sight(&self, i: usize) -> Sight {
+impl Clusters {
+    fn observation(&self, i: usize) -> Observation {
         let away = || "away".to_owned();
         let nodes = self.nodes[i].clone();
         let peers = self.peers[i].clone();
-        Sight {
-            nodes: if self.nodes_known[i] { Seen::Known(nodes) } else { Seen::Away(away()) },
-            peers: if self.peers_known[i] { Seen::Known(peers) } else { Seen::Waiting(away()) },
+        Observation {
+            nodes: if self.nodes_known[i] {
+                Observed::Known(nodes)
+            } else {
+                Observed::Away(away())
+            },
+            peers: if self.peers_known[i] {
+                Observed::Known(peers)
+            } else {
+                Observed::Waiting(away())
+            },
         }
     }
 
-    fn views(&self) -> BTreeMap<String, View> {
-        fn listed<T: Clone>(seen: &Seen<Index<T>>) -> Seen<Vec<T>> {
-            match seen {
-                Seen::Known(all) => Seen::Known(all.values().map(|one| (**one).clone()).collect()),
-                Seen::Waiting(what) => Seen::Waiting(what.clone()),
-                Seen::Away(why) => Seen::Away(why.clone()),
-            }
-        }
-        let view = |i: usize| {
-            let Sight { nodes, peers } = self.sight(i);
-            (format!("c{i}"), View { nodes: listed(&nodes), peers: listed(&peers) })
-        };
-        (0..CLUSTERS).map(view).collect()
+    fn observations(&self) -> BTreeMap<String, Observation> {
+        (0..CLUSTERS).map(|i| (format!("c{i}"), self.observation(i))).collect()
     }
 
     fn happen(&mut self, event: &Event, planned: &dyn Fn(usize) -> Option<TargetPlan>) {
@@ -229,7 +228,7 @@ fn apply(plan: &TargetPlan, peers: &mut Index<Peer>) {
 }
 
 fn follow(events: &[Event], adopt: bool, step: usize) {
-    let mut world = World {
+    let mut clusters = Clusters {
         mesh: mesh(CLUSTERS, false, false),
         others: Vec::new(),
         nodes: vec![Index::default(); CLUSTERS],
@@ -237,33 +236,33 @@ fn follow(events: &[Event], adopt: bool, step: usize) {
         nodes_known: vec![true; CLUSTERS],
         peers_known: vec![true; CLUSTERS],
     };
-    let mut state = State::new(&world.mesh, &world.others);
+    let mut planner = Planner::new(&clusters.mesh, &clusters.others);
     for (turn, event) in events.iter().enumerate() {
-        let planned = |cluster: usize| state.target(&format!("c{cluster}"));
-        world.happen(event, &planned);
-        world.mesh.spec.adopt = adopt;
+        let planned = |cluster: usize| planner.target_plan(&format!("c{cluster}"));
+        clusters.happen(event, &planned);
+        clusters.mesh.spec.adopt = adopt;
         // Several events may be seen as one.
         if turn % step != 0 && !matches!(events.get(turn + 1), Some(Event::Applied(_)) | None) {
             continue;
         }
-        state.reframe(&world.mesh, &world.others);
+        planner.set_mesh(&clusters.mesh, &clusters.others);
         for i in 0..CLUSTERS {
-            state.see(&format!("c{i}"), &world.sight(i));
+            planner.observe(&format!("c{i}"), &clusters.observation(i));
         }
-        while state.work(3) {}
-        let (mesh, views) = (&world.mesh, world.views());
-        let truth = plan(Input { mesh, others: &world.others, views: &views, adopt });
+        while planner.advance(3) {}
+        let observations = clusters.observations();
+        let truth = reference::plan(&clusters.mesh, &clusters.others, &observations);
         for i in 0..CLUSTERS {
             let name = format!("c{i}");
             assert_eq!(
-                state.target(&name).as_ref(),
+                planner.target_plan(&name).as_ref(),
                 truth.targets.get(&name),
                 "{name} after {:#?}",
                 &events[..=turn]
             );
         }
-        assert_eq!(state.status(None, None), truth.status, "after {:#?}", &events[..=turn]);
-        let due: Vec<_> = state.due().collect();
+        assert_eq!(planner.plan(None, None), truth, "after {:#?}", &events[..=turn]);
+        let due: Vec<_> = planner.targets_to_write().collect();
         let truth = truth.targets.iter().filter(|(_, target)| !target.is_empty());
         assert_eq!(due, truth.map(|(name, _)| name.as_str()).collect::<Vec<_>>());
     }
@@ -273,7 +272,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(384))]
 
     #[test]
-    fn a_state_that_followed_every_change_says_what_a_plan_of_the_end_says(
+    fn a_planner_that_followed_every_change_says_what_a_plan_from_nothing_says(
         events in proptest::collection::vec(event(), 1..60),
         adopt in any::<bool>(),
         step in 1usize..4,
@@ -282,9 +281,9 @@ proptest! {
     }
 }
 
-#[test]
-fn one_nodes_change_is_decided_for_its_own_peers_alone() {
-    let mut state = State::new(&mesh(CLUSTERS, false, false), &[]);
+/// A planner of clusters with five nodes each that do not clash, and their nodes.
+fn five_nodes_each() -> (Planner, Vec<Index<Node>>) {
+    let mut planner = Planner::new(&mesh(CLUSTERS, false, false), &[]);
     let mut nodes = vec![Index::default(); CLUSTERS];
     for (cluster, nodes) in nodes.iter_mut().enumerate() {
         for i in 0..5 {
@@ -292,19 +291,74 @@ fn one_nodes_change_is_decided_for_its_own_peers_alone() {
             let node = made(cluster, i, [key, i as u8, i as u8, key, 2]);
             nodes.insert(node.name_any().into(), Arc::new(node));
         }
-        let sight =
-            Sight { nodes: Seen::Known(nodes.clone()), peers: Seen::Known(Index::default()) };
-        state.see(&format!("c{cluster}"), &sight);
+        planner.observe(&format!("c{cluster}"), &known(nodes));
     }
-    while state.work(usize::MAX) {}
+    while planner.advance(usize::MAX) {}
+    (planner, nodes)
+}
+
+fn known(nodes: &Index<Node>) -> Observation {
+    Observation { nodes: Observed::Known(nodes.clone()), peers: Observed::Known(Index::default()) }
+}
+
+#[test]
+fn one_nodes_change_is_decided_for_its_own_peers_alone() {
+    let (mut planner, mut nodes) = five_nodes_each();
     let moved = made(2, 3, [14, 3, 3, 14, 5]);
     nodes[2].insert(moved.name_any().into(), Arc::new(moved));
-    let sight =
-        Sight { nodes: Seen::Known(nodes[2].clone()), peers: Seen::Known(Index::default()) };
-    state.see("c2", &sight);
-    // Its cluster is settled: as much as it has nodes. Then one decision in each of the others.
-    assert!(state.work(1));
-    let due: usize = state.dirty.values().map(std::collections::BTreeSet::len).sum();
-    assert_eq!(due, CLUSTERS - 1, "{:?}", state.dirty);
-    assert!(!state.work(CLUSTERS));
+    planner.observe("c2", &known(&nodes[2]));
+    // Its cluster is resolved, which counts as many decisions as it has nodes. Then there is one decision
+    // in each of the others.
+    assert!(planner.advance(1));
+    let due: usize = planner.undecided.values().map(std::collections::BTreeSet::len).sum();
+    assert_eq!(due, CLUSTERS - 1, "{:?}", planner.undecided);
+    assert!(!planner.advance(CLUSTERS));
+}
+
+/// The plan of the same mesh in which these clusters were observed and the others never were.
+fn plan_of(nodes: &[Index<Node>], observed: &[usize]) -> crate::Plan {
+    let observation = |i: &usize| (format!("c{i}"), known(&nodes[*i]));
+    let observations = observed.iter().map(observation).collect();
+    reference::plan(&mesh(CLUSTERS, false, false), &[], &observations)
+}
+
+#[test]
+fn removing_a_cluster_is_done_in_slices_too() {
+    let (mut planner, nodes) = five_nodes_each();
+    planner.remove_cluster("c2");
+    // One step resolves the cluster; then there are its five nodes in each of the others.
+    let mut steps = 1;
+    while planner.advance(1) {
+        steps += 1;
+    }
+    assert!(steps > 5 * (CLUSTERS - 1), "all of it was done in {steps} steps");
+    assert!(!planner.clusters.contains_key("c2"));
+    assert!(planner.clusters.values().all(|cluster| !cluster.sources.contains_key("c2")));
+    assert_eq!(planner.plan(None, None), plan_of(&nodes, &[0, 1, 3]));
+}
+
+#[test]
+fn a_cluster_that_comes_back_while_it_is_removed_stays() {
+    for steps in 0..12 {
+        let (mut planner, nodes) = five_nodes_each();
+        planner.remove_cluster("c2");
+        for _ in 0..steps {
+            planner.advance(1);
+        }
+        planner.observe("c2", &known(&nodes[2]));
+        while planner.advance(3) {}
+        assert_eq!(planner.plan(None, None), plan_of(&nodes, &[0, 1, 2, 3]), "after {steps}");
+    }
+}
+
+#[test]
+fn a_removed_cluster_is_forgotten_also_when_the_mesh_changes_meanwhile() {
+    let (mut planner, nodes) = five_nodes_each();
+    planner.remove_cluster("c3");
+    planner.set_mesh(&mesh(3, false, false), &[]);
+    while planner.advance(3) {}
+    assert!(!planner.clusters.contains_key("c3"));
+    let observations = (0..3).map(|i| (format!("c{i}"), known(&nodes[i]))).collect();
+    let truth = reference::plan(&mesh(3, false, false), &[], &observations);
+    assert_eq!(planner.plan(None, None), truth);
 }

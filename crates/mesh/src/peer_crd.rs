@@ -1,12 +1,12 @@
-//! Kilo's `Peer`, as an API server must be taught it: the names, the fields and the types that Kilo's
-//! own definition has. Where Kilo is installed, its definition is there already and is left alone.
+//! The CustomResourceDefinition of Kilo's `Peer`, with the names, fields and types of Kilo's own. Where
+//! Kilo is installed, its own definition is there already and is left alone.
 
 use serde_json::{Value, json};
 
-pub(crate) const DEFINITION: &str = "peers.kilo.squat.ai";
+pub(crate) const PEER_CRD_NAME: &str = "peers.kilo.squat.ai";
 
-/// The `CustomResourceDefinition`.
-pub fn definition() -> Value {
+/// Returns the definition as an API server takes it.
+pub fn peer_crd() -> Value {
     let text = |what: &str| json!({"type": "string", "description": what});
     let endpoint = json!({
         "type": "object",
@@ -42,7 +42,7 @@ pub fn definition() -> Value {
     json!({
         "apiVersion": "apiextensions.k8s.io/v1",
         "kind": "CustomResourceDefinition",
-        "metadata": {"name": DEFINITION},
+        "metadata": {"name": PEER_CRD_NAME},
         "spec": {
             "group": "kilo.squat.ai",
             "scope": "Cluster",

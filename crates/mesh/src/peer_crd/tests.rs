@@ -1,14 +1,14 @@
 use serde_json::Value;
 
-use super::definition;
+use super::peer_crd;
 use crate::{DnsOrIp, Peer, PeerEndpoint, PeerSpec};
 
-/// Every field of `value` must be in the schema: an API server would drop it silently.
-fn known(value: &Value, schema: &Value) {
+/// Every field of `value` must be in the schema: an API server drops other fields silently.
+fn has_fields(value: &Value, schema: &Value) {
     for (field, value) in value.as_object().into_iter().flatten() {
         let schema = &schema["properties"][field];
         assert!(schema.is_object(), "{field} is not in the definition");
-        known(value, schema);
+        has_fields(value, schema);
     }
 }
 
@@ -22,8 +22,8 @@ fn every_field_that_is_written_is_in_the_definition() {
         public_key: "K".to_owned(),
     };
     let peer = serde_json::to_value(Peer::new("p", spec)).unwrap();
-    let definition = definition();
+    let definition = peer_crd();
     let schema = &definition["spec"]["versions"][0]["schema"]["openAPIV3Schema"];
-    known(&peer["spec"], &schema["properties"]["spec"]);
+    has_fields(&peer["spec"], &schema["properties"]["spec"]);
     assert_eq!(definition["spec"]["group"], "kilo.squat.ai");
 }

@@ -1,0 +1,171 @@
+//! `Supervisor`: starts and stops an observer for each cluster that a mesh names and a reconciler for
+//! each mesh, and offers the kubeconfigs in Secrets as clusters while meshes name them.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use fleet::Offers;
+use k8s_openapi::api::core::v1::Secret;
+use objects::kinds::{ClusterMesh, MeshClusterRef};
+use objects::{Id, WatchedIn};
+use stallproof::Tasks;
+use stallproof::tasks::TaskHandle;
+use tokio::sync::watch;
+use tokio::time::sleep;
+
+use super::Shared;
+use super::cluster_access::ClusterAccess;
+use super::observer::ClusterObserver;
+use super::reconciler::MeshReconciler;
+use crate::overlap;
+
+/// How often tasks that ended by a panic are started again.
+const CHECK_INTERVAL: Duration = Duration::from_secs(30);
+
+pub(super) struct Supervisor {
+    tasks: Tasks,
+    shared: Shared,
+    /// Adds clusters to the fleet `from_secrets`.
+    offers: Offers,
+    secrets: WatchedIn<Secret>,
+    observers: BTreeMap<MeshClusterRef, RunningObserver>,
+    reconcilers: BTreeMap<Id, AbortOnDrop>,
+}
+
+struct AbortOnDrop(TaskHandle<()>);
+
+impl Drop for AbortOnDrop {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
+}
+
+struct RunningObserver {
+    task: AbortOnDrop,
+    install_crd: watch::Sender<bool>,
+    /// The kubeconfig that was offered last, of a cluster that comes from a Secret.
+    offered: Option<Result<Vec<u8>, String>>,
+}
+
+impl Supervisor {
+    pub(super) fn new(tasks: Tasks, shared: Shared, offers: Offers) -> Self {
+        let secrets = WatchedIn::new(&shared.objects);
+        let (observers, reconcilers) = (BTreeMap::new(), BTreeMap::new());
+        Self { tasks, shared, offers, secrets, observers, reconcilers }
+    }
+
+    /// Supervises until it is dropped.
+    pub(super) async fn run(mut self) {
+        let mut mesh_changes = self.shared.meshes.subscribe();
+        loop {
+            self.reconcile_tasks();
+            tokio::select! {
+                _ = mesh_changes.changed() => {}
+                () = self.secrets.changed() => {}
+                () = sleep(CHECK_INTERVAL) => {}
+            }
+        }
+    }
+
+    /// Starts and stops tasks, and offers kubeconfigs, so that there are those that meshes need.
+    fn reconcile_tasks(&mut self) {
+        let meshes = self.shared.meshes.load();
+        let mut wanted: BTreeMap<MeshClusterRef, bool> = BTreeMap::new();
+        for mesh in meshes.values() {
+            for cluster in references(mesh) {
+                *wanted.entry(cluster).or_default() |= mesh.spec.install_crds;
+            }
+        }
+        // No other namespace is watched: a store may have thousands of Secrets.
+        let namespaces: BTreeSet<String> = wanted.keys().filter_map(secret_namespace).collect();
+        self.secrets.watch(&namespaces);
+        // A task that ended panicked. It is started again, and no other task is affected.
+        self.reconcilers.retain(|id, task| meshes.contains_key(id) && !task.0.is_finished());
+        let stopped = self.observers.extract_if(.., |cluster, observer| {
+            !wanted.contains_key(cluster) || observer.task.0.is_finished()
+        });
+        for (cluster, _) in stopped {
+            if let MeshClusterRef::Secret(namespace, name, key) = &cluster {
+                self.offers.withdraw(&ClusterAccess::secret_cluster_name(namespace, name, key));
+            }
+            self.shared.clusters.update(|clusters| clusters.remove(&cluster));
+        }
+        for (cluster, install) in wanted {
+            if !self.observers.contains_key(&cluster) {
+                let observer = self.start_observer(&cluster, install);
+                self.observers.insert(cluster.clone(), observer);
+            }
+            self.offer(&cluster);
+            if let Some(observer) = self.observers.get(&cluster) {
+                let set = |now: &mut bool| std::mem::replace(now, install) != install;
+                observer.install_crd.send_if_modified(set);
+            }
+        }
+        for id in meshes.keys() {
+            if !self.reconcilers.contains_key(id) {
+                let reconciler = MeshReconciler::new(id.clone(), self.shared.clone());
+                let stop = self.tasks.stopping();
+                let task = self.tasks.spawn(format!("mesh {id}"), async move {
+                    stop.bound(reconciler.run()).await;
+                });
+                self.reconcilers.insert(id.clone(), AbortOnDrop(task));
+            }
+        }
+    }
+
+    fn start_observer(&self, cluster: &MeshClusterRef, install: bool) -> RunningObserver {
+        let (sender, install_crd) = watch::channel(install);
+        let observer = ClusterObserver {
+            cluster: cluster.clone(),
+            access: self.shared.access.clone(),
+            clusters: self.shared.clusters.clone(),
+            install_crd,
+        };
+        let stop = self.tasks.stopping();
+        let task = self.tasks.spawn(format!("observe {cluster}"), async move {
+            stop.bound(Box::pin(observer.run())).await;
+        });
+        RunningObserver { task: AbortOnDrop(task), install_crd: sender, offered: None }
+    }
+
+    /// Offers the kubeconfig of a cluster that comes from a Secret, if it changed.
+    fn offer(&mut self, cluster: &MeshClusterRef) {
+        let MeshClusterRef::Secret(namespace, name, key) = cluster else { return };
+        let Some(observer) = self.observers.get_mut(cluster) else { return };
+        let cluster_name = ClusterAccess::secret_cluster_name(namespace, name, key);
+        let Some(secret) = self.secrets.get(namespace, name) else {
+            observer.offered = None;
+            self.offers.withdraw(&cluster_name);
+            return;
+        };
+        let place = format!("{namespace}/{name}");
+        let data = secret.data.as_ref().and_then(|data| data.get(key));
+        let data = data.map(|bytes| bytes.0.clone());
+        let data = data.ok_or_else(|| format!("Secret {place} has no key {key}"));
+        if observer.offered.as_ref() == Some(&data) {
+            return;
+        }
+        let text = data.as_deref().map_err(Clone::clone).and_then(|bytes| {
+            std::str::from_utf8(bytes)
+                .map_err(|_| format!("Secret {place}: the kubeconfig is not text"))
+        });
+        self.offers.offer(&cluster_name, &place, text);
+        observer.offered = Some(data);
+    }
+}
+
+fn secret_namespace(cluster: &MeshClusterRef) -> Option<String> {
+    match cluster {
+        MeshClusterRef::Secret(namespace, ..) => Some(namespace.clone()),
+        MeshClusterRef::Local | MeshClusterRef::Fleet(_) => None,
+    }
+}
+
+/// The clusters that a mesh names, and those that it is still to be cleared from.
+fn references(mesh: &ClusterMesh) -> Vec<MeshClusterRef> {
+    let namespace = overlap::namespace(mesh);
+    let joined = mesh.status.iter().flat_map(|status| &status.joined);
+    let joined = joined.filter_map(|cluster| cluster.reference(&namespace));
+    let named = mesh.spec.clusters.iter().filter_map(|cluster| cluster.reference(&namespace));
+    named.chain(joined).collect()
+}

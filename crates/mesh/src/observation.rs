@@ -1,0 +1,62 @@
+//! What is known of a cluster's nodes and peers, or why it is not known.
+
+use std::sync::Arc;
+
+use imbl::OrdMap;
+use k8s_openapi::api::core::v1::Node;
+use kube::ResourceExt;
+
+use crate::peer::Peer;
+
+/// Objects by name. A clone is cheap, and the difference between two indexes is found without comparing
+/// what they share.
+pub type Index<T> = OrdMap<Arc<str>, Arc<T>>;
+
+/// Indexes objects by their names.
+pub fn index<T: ResourceExt>(objects: impl IntoIterator<Item = T>) -> Index<T> {
+    let named = |object: T| (Arc::from(object.name_any()), Arc::new(object));
+    objects.into_iter().map(named).collect()
+}
+
+/// The nodes or the peers of a cluster.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Observed<T> {
+    /// All of them. An empty cluster is known too.
+    Known(T),
+    /// They cannot be read yet. The text names what is missing: `the Peer CRD`, `Secret prod-eu`.
+    Waiting(String),
+    /// The cluster cannot be asked. The text says why.
+    Away(String),
+}
+
+impl<T> Observed<T> {
+    pub fn known(&self) -> Option<&T> {
+        match self {
+            Self::Known(all) => Some(all),
+            Self::Waiting(_) | Self::Away(_) => None,
+        }
+    }
+}
+
+impl<T: PartialEq> Observed<T> {
+    /// Replaces what is observed, and returns whether it changed.
+    pub(crate) fn replace(&mut self, now: Self) -> bool {
+        let changed = *self != now;
+        *self = now;
+        changed
+    }
+}
+
+/// What is known of one cluster.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Observation {
+    pub nodes: Observed<Index<Node>>,
+    pub peers: Observed<Index<Peer>>,
+}
+
+impl Observation {
+    /// A cluster of which neither nodes nor peers are known.
+    pub(crate) fn away(why: &str) -> Self {
+        Self { nodes: Observed::Away(why.to_owned()), peers: Observed::Away(why.to_owned()) }
+    }
+}

@@ -1,0 +1,542 @@
+//! `Planner`: a plan that is kept up to date. The cost of a change follows from what it touches: when
+//! one node changes, decisions are made about that node's own peers, and about the carrier of its
+//! cluster's residual networks if another node must carry them.
+//!
+//! ```text
+//! observe(cluster) ──diff──► nodes ──► resolve the cluster ──► nodes with another result ─┐
+//!                      └───► peers ──► nodes with the peer's name or key ─────────────────┴► decide
+//! ```
+//!
+//! Contract:
+//! - When `advance` has nothing left to do, the planner says what a plan made from nothing would say,
+//!   whatever was observed before and in whatever order.
+//! - Only `advance` makes decisions, and each call makes a bounded number of them, so that a large mesh
+//!   does not keep a thread from other work. `observe` and `remove_cluster` note what changed.
+
+mod cluster;
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::sync::Arc;
+
+use imbl::ordmap::DiffItem;
+use k8s_openapi::api::core::v1::Node;
+use objects::kinds::{ClusterMesh, ClusterMeshStatus};
+
+use crate::context::MeshContext;
+use crate::decide::{Decision, NameOwner, carrier_rank, decide};
+use crate::endpoint::DiscoveredEndpoints;
+use crate::observation::{Index, Observation, Observed};
+use crate::peer::Peer;
+use crate::plan::{Plan, TargetPlan};
+use crate::source::{Candidate, CrossClusterIndex, NodeRef, PeeredNode, SourceCluster, resolve};
+use crate::status::{ClusterSummary, status};
+use crate::target_peers::TargetPeers;
+
+use cluster::Cluster;
+
+/// Says why a cluster is away that nobody has observed.
+pub(crate) const NOT_OBSERVED: &str = "nothing is known of it";
+
+#[derive(Debug)]
+pub struct Planner {
+    context: MeshContext,
+    clusters: BTreeMap<Arc<str>, Cluster>,
+    all_clusters: CrossClusterIndex,
+    /// The nodes with a peer, by plain name, by hashed name and by public key. Several nodes may share
+    /// a plain name; the first owns it.
+    by_plain_name: HashMap<Arc<str>, BTreeSet<NodeRef>>,
+    by_hashed_name: HashMap<Arc<str>, NodeRef>,
+    by_key: HashMap<String, NodeRef>,
+    /// The clusters whose nodes changed.
+    unresolved: BTreeSet<Arc<str>>,
+    /// The nodes about whose peers decisions are to be made, by target.
+    undecided: BTreeMap<Arc<str>, BTreeSet<NodeRef>>,
+    /// The clusters that are forgotten when all decisions about them are made.
+    removed: BTreeSet<Arc<str>>,
+}
+
+impl Planner {
+    /// Plans a mesh beside other meshes. Nothing has been observed of its clusters yet.
+    pub fn new(mesh: &ClusterMesh, others: &[ClusterMesh]) -> Self {
+        Self::in_context(MeshContext::new(mesh, others))
+    }
+
+    fn in_context(context: MeshContext) -> Self {
+        Self {
+            context,
+            clusters: BTreeMap::new(),
+            all_clusters: CrossClusterIndex::default(),
+            by_plain_name: HashMap::new(),
+            by_hashed_name: HashMap::new(),
+            by_key: HashMap::new(),
+            unresolved: BTreeSet::new(),
+            undecided: BTreeMap::new(),
+            removed: BTreeSet::new(),
+        }
+    }
+
+    /// Takes over a change of the mesh or of another mesh. If it makes a difference to the plan, the
+    /// planner starts again from what it has observed.
+    pub fn set_mesh(&mut self, mesh: &ClusterMesh, others: &[ClusterMesh]) {
+        let context = MeshContext::new(mesh, others);
+        if context == self.context {
+            return;
+        }
+        let before = std::mem::replace(self, Self::in_context(context));
+        for (name, cluster) in before.clusters {
+            if !before.removed.contains(&name) {
+                self.observe(&name, &cluster.observation);
+            }
+        }
+    }
+
+    /// Notes what a cluster has now. `cluster` is the mesh's name for it.
+    pub fn observe(&mut self, cluster: &str, observation: &Observation) {
+        self.removed.remove(cluster);
+        let name: Arc<str> = match self.clusters.get_key_value(cluster) {
+            Some((name, _)) => Arc::clone(name),
+            None => cluster.into(),
+        };
+        let known = self.clusters.entry(Arc::clone(&name)).or_default();
+        let before = std::mem::replace(&mut known.observation, observation.clone());
+        self.observe_nodes(&name, &before.nodes, &observation.nodes);
+        self.observe_peers(&name, &before.peers, &observation.peers);
+    }
+
+    /// Forgets a cluster that is neither in the mesh nor to be cleared any more, or whose name means
+    /// another cluster from now on. `advance` takes its nodes out of the other clusters first.
+    pub fn remove_cluster(&mut self, cluster: &str) {
+        let Some((name, _)) = self.clusters.get_key_value(cluster) else { return };
+        let name = Arc::clone(name);
+        self.observe(cluster, &Observation::away(NOT_OBSERVED));
+        self.removed.insert(name);
+    }
+
+    fn observe_nodes(
+        &mut self,
+        cluster: &Arc<str>,
+        before: &Observed<Index<Node>>,
+        now: &Observed<Index<Node>>,
+    ) {
+        if before.known().is_some() != now.known().is_some() {
+            self.unresolved.insert(Arc::clone(cluster));
+            if let Some(peers) = self.clusters.get_mut(cluster).and_then(|c| c.peers.as_mut()) {
+                peers.discovered = now.known().map(|_| DiscoveredEndpoints::default());
+                self.undecide_all_in(cluster);
+            }
+        }
+        for (name, old, new) in changes(before.known(), now.known()) {
+            self.node_changed(cluster, &name, old.as_deref(), new.as_deref());
+        }
+    }
+
+    fn node_changed(
+        &mut self,
+        cluster: &Arc<str>,
+        name: &Arc<str>,
+        old: Option<&Node>,
+        new: Option<&Node>,
+    ) {
+        let Self { context, clusters, all_clusters, unresolved, .. } = self;
+        let Some(known) = clusters.get_mut(cluster) else { return };
+        if let Some(entry) = context.cluster(cluster) {
+            if let Some(before) = known.candidates.remove(name) {
+                unresolved.extend(all_clusters.clusters_sharing(&before));
+                all_clusters.remove(cluster, name, &before);
+            }
+            if let Some(node) = new {
+                let candidate = Candidate::read(context, entry, node);
+                all_clusters.insert(cluster, name, &candidate);
+                unresolved.extend(all_clusters.clusters_sharing(&candidate));
+                known.candidates.insert(Arc::clone(name), candidate);
+            }
+            unresolved.insert(Arc::clone(cluster));
+        }
+        let discovered = known.peers.as_mut().and_then(|peers| peers.discovered.as_mut());
+        let keys = discovered.map(|discovered| discovered.update(old, new)).unwrap_or_default();
+        let nodes: Vec<_> = keys.iter().filter_map(|key| self.by_key.get(key).cloned()).collect();
+        self.undecide(cluster, nodes);
+    }
+
+    fn observe_peers(
+        &mut self,
+        target: &Arc<str>,
+        before: &Observed<Index<Peer>>,
+        now: &Observed<Index<Peer>>,
+    ) {
+        let Some(cluster) = self.clusters.get_mut(target) else { return };
+        match (before.known(), now.known()) {
+            (None, None) => {}
+            (Some(_), None) => {
+                cluster.forget_peers();
+                self.undecided.remove(target);
+            }
+            (None, Some(peers)) => {
+                let nodes = cluster.observation.nodes.known();
+                let discovered =
+                    nodes.map(|all| DiscoveredEndpoints::of(all.values().map(|n| &**n)));
+                let peers = TargetPeers::new(&self.context, peers.values(), discovered);
+                let names: Vec<_> = peers.owned().keys().cloned().collect();
+                cluster.peers = Some(peers);
+                for name in names {
+                    self.update_deletion(target, &name);
+                }
+                self.undecide_all_in(target);
+            }
+            (old, new) => {
+                for (name, _, peer) in changes(old, new) {
+                    self.peer_changed(target, &name, peer);
+                }
+            }
+        }
+    }
+
+    fn peer_changed(&mut self, target: &Arc<str>, name: &Arc<str>, new: Option<Arc<Peer>>) {
+        let cluster = self.clusters.get_mut(target);
+        let Some(peers) = cluster.and_then(|cluster| cluster.peers.as_mut()) else { return };
+        let old = peers.remove(name);
+        let mut nodes: Vec<NodeRef> = Vec::new();
+        for peer in old.iter().chain(&new) {
+            nodes.extend(self.by_key.get(&peer.spec.public_key).cloned());
+        }
+        if let Some(peer) = new {
+            peers.insert(&self.context, peer);
+        }
+        nodes.extend(self.by_hashed_name.get(name).cloned());
+        nodes.extend(self.by_plain_name.get(name).into_iter().flatten().cloned());
+        self.undecide(target, nodes);
+        self.update_deletion(target, name);
+    }
+
+    /// Makes about `most` decisions, and returns whether there are more to make.
+    pub fn advance(&mut self, most: usize) -> bool {
+        let mut left = most;
+        while let Some(cluster) = self.unresolved.pop_first() {
+            left = left.saturating_sub(1 + self.resolve(&cluster));
+            if left == 0 {
+                return true;
+            }
+        }
+        while let Some(mut entry) = self.undecided.first_entry() {
+            let Some(node) = entry.get_mut().pop_first() else {
+                entry.remove();
+                continue;
+            };
+            let target = Arc::clone(entry.key());
+            self.decide(&target, &node);
+            left = left.saturating_sub(1);
+            if left == 0 {
+                return true;
+            }
+        }
+        for name in std::mem::take(&mut self.removed) {
+            self.clusters.remove(&name);
+            for cluster in self.clusters.values_mut() {
+                cluster.sources.remove(&name);
+            }
+        }
+        false
+    }
+
+    /// Compares a cluster's nodes with each other again, and returns how many nodes it has.
+    fn resolve(&mut self, name: &Arc<str>) -> usize {
+        let Self { context, clusters, all_clusters, .. } = self;
+        let Some(cluster) = clusters.get_mut(name) else { return 0 };
+        let is_source = context.cluster(name).is_some()
+            && !context.overlapping.contains(&**name)
+            && cluster.observation.nodes.known().is_some();
+        let after = is_source.then(|| resolve(context, name, &cluster.candidates, all_clusters));
+        let before = std::mem::replace(&mut cluster.source, after.clone());
+        let size = cluster.candidates.len();
+        let appeared = before.is_some() != after.is_some();
+        let (before, after) = (before.unwrap_or_default(), after.unwrap_or_default());
+        let mut touched: BTreeSet<NodeRef> = BTreeSet::new();
+        for (node, peered) in &before.peered {
+            if after.peered.get(node) != Some(peered) {
+                self.unindex(&(Arc::clone(name), Arc::clone(node)), peered, &mut touched);
+            }
+        }
+        for (node, peered) in &after.peered {
+            if before.peered.get(node) != Some(peered) {
+                self.index(&(Arc::clone(name), Arc::clone(node)), peered, &mut touched);
+            }
+        }
+        let targets: Vec<Arc<str>> = self.clusters.keys().cloned().collect();
+        for target in &targets {
+            self.undecide(target, touched.iter().cloned());
+            if before.residual != after.residual {
+                self.choose_carrier(target, name);
+            }
+            if appeared {
+                self.update_deletions_of(target, name);
+            }
+        }
+        size
+    }
+
+    fn index(&mut self, node: &NodeRef, peered: &PeeredNode, touched: &mut BTreeSet<NodeRef>) {
+        self.by_key.insert(peered.key.clone(), node.clone());
+        self.by_hashed_name.insert(Arc::clone(&peered.peer_names.hashed), node.clone());
+        let sharing = self.by_plain_name.entry(Arc::clone(&peered.peer_names.plain)).or_default();
+        sharing.insert(node.clone());
+        // The name may have another owner now.
+        touched.extend(sharing.iter().cloned());
+    }
+
+    fn unindex(&mut self, node: &NodeRef, peered: &PeeredNode, touched: &mut BTreeSet<NodeRef>) {
+        if self.by_key.get(&peered.key) == Some(node) {
+            self.by_key.remove(&peered.key);
+        }
+        if self.by_hashed_name.get(&peered.peer_names.hashed) == Some(node) {
+            self.by_hashed_name.remove(&peered.peer_names.hashed);
+        }
+        if let Some(sharing) = self.by_plain_name.get_mut(&peered.peer_names.plain) {
+            sharing.remove(node);
+            touched.extend(sharing.iter().cloned());
+            if sharing.is_empty() {
+                self.by_plain_name.remove(&peered.peer_names.plain);
+            }
+        }
+        touched.insert(node.clone());
+    }
+
+    /// Notes that decisions about the peers of these nodes in a target are to be made again.
+    fn undecide(&mut self, target: &Arc<str>, nodes: impl IntoIterator<Item = NodeRef>) {
+        let mut nodes = nodes.into_iter().filter(|(source, _)| source != target).peekable();
+        let known = self.clusters.get(target).is_some_and(|cluster| cluster.peers.is_some());
+        if known && nodes.peek().is_some() {
+            self.undecided.entry(Arc::clone(target)).or_default().extend(nodes);
+        }
+    }
+
+    fn undecide_all_in(&mut self, target: &Arc<str>) {
+        let sources = self.clusters.iter().filter_map(|(name, c)| Some((name, c.source.as_ref()?)));
+        let nodes = sources.flat_map(|(name, source)| {
+            source.peered.keys().map(|node| (Arc::clone(name), Arc::clone(node)))
+        });
+        self.undecide(target, nodes.collect::<Vec<_>>());
+    }
+
+    /// Decides about one node's peer in one target.
+    fn decide(&mut self, target: &Arc<str>, node_ref: &NodeRef) {
+        let (source, name) = node_ref;
+        let Self { context, clusters, by_plain_name, .. } = self;
+        let Some(cluster) = clusters.get(target) else { return };
+        let Some(peers) = &cluster.peers else { return };
+        let of = clusters.get(source).and_then(|cluster| cluster.source.as_ref());
+        let wanted = context.is_written(target) && source != target;
+        let node = of.and_then(|of| of.peered.get(name)).filter(|_| wanted);
+        let carrier = cluster.sources.get(source).and_then(|sources| sources.carrier.clone());
+        let (Some(of), Some(node)) = (of, node) else {
+            self.set_decision(target, node_ref, None);
+            if carrier.as_ref() == Some(name) {
+                self.choose_carrier(target, source);
+            }
+            return;
+        };
+        let mut chosen = carrier.clone();
+        if !of.residual.is_empty() {
+            let rank = |node: &Arc<str>| {
+                let node = of.peered.get(node)?;
+                let owner = name_owner(by_plain_name, node);
+                carrier_rank(context, source, of, node, owner, peers)
+                    .map(|(rank, name)| (rank, name.clone()))
+            };
+            let current = carrier.as_ref().and_then(rank);
+            chosen = match (current, rank(name)) {
+                // The carrier cannot carry them any more, or is this node: all nodes are compared.
+                (None, _) if carrier.is_some() => of.peered.keys().filter_map(rank).min(),
+                (Some((_, current)), _) if current == *name => {
+                    of.peered.keys().filter_map(rank).min()
+                }
+                (current, new) => current.into_iter().chain(new).min(),
+            }
+            .map(|(_, name)| name);
+        }
+        let extra = if chosen.as_ref() == Some(name) { &of.residual[..] } else { &[] };
+        let owner = name_owner(by_plain_name, node);
+        let decision = decide(context, source, node, extra, owner, peers);
+        self.set_decision(target, node_ref, Some(decision));
+        self.set_carrier(target, source, carrier, chosen, Some(name));
+    }
+
+    /// Chooses the carrier of a cluster's residual networks among all its nodes.
+    fn choose_carrier(&mut self, target: &Arc<str>, source: &Arc<str>) {
+        let Self { context, clusters, by_plain_name, .. } = self;
+        let Some(cluster) = clusters.get(target).filter(|_| source != target) else { return };
+        let Some(peers) = &cluster.peers else { return };
+        let of = clusters.get(source).and_then(|cluster| cluster.source.as_ref());
+        let of = of.filter(|of| context.is_written(target) && !of.residual.is_empty());
+        let ranks = of.into_iter().flat_map(|of| {
+            of.peered.values().filter_map(|node| {
+                let owner = name_owner(by_plain_name, node);
+                carrier_rank(context, source, of, node, owner, peers)
+            })
+        });
+        let chosen = ranks.min().map(|(_, name)| Arc::clone(name));
+        let carrier = cluster.sources.get(source).and_then(|sources| sources.carrier.clone());
+        self.set_carrier(target, source, carrier.clone(), chosen.clone(), None);
+        // The networks themselves may have changed.
+        let again = carrier.into_iter().chain(chosen).map(|node| (Arc::clone(source), node));
+        self.undecide(target, again.collect::<Vec<_>>());
+    }
+
+    /// Notes the carrier. The decision about the node `decided` has taken it into account already.
+    fn set_carrier(
+        &mut self,
+        target: &Arc<str>,
+        source: &Arc<str>,
+        before: Option<Arc<str>>,
+        now: Option<Arc<str>>,
+        decided: Option<&Arc<str>>,
+    ) {
+        if before == now {
+            return;
+        }
+        if let Some(cluster) = self.clusters.get_mut(target) {
+            cluster.sources.entry(Arc::clone(source)).or_default().carrier.clone_from(&now);
+        }
+        let again = before.into_iter().chain(now).filter(|node| Some(node) != decided);
+        let again: Vec<_> = again.map(|node| (Arc::clone(source), node)).collect();
+        self.undecide(target, again);
+    }
+
+    fn set_decision(&mut self, target: &Arc<str>, node: &NodeRef, decision: Option<Decision>) {
+        let Some(cluster) = self.clusters.get_mut(target) else { return };
+        for name in cluster.set_decision(node, decision) {
+            self.update_deletion(target, &name);
+        }
+    }
+
+    /// Notes whether a peer is to be deleted.
+    fn update_deletion(&mut self, target: &Arc<str>, name: &str) {
+        let Self { context, clusters, .. } = self;
+        let is_target = context.is_target(target);
+        let Some(cluster) = clusters.get(target) else { return };
+        let source = cluster.peers.as_ref().and_then(|peers| peers.owned().get(name));
+        let is_deleted = source.is_some_and(|source| {
+            // A node that is unknown is not gone, and a cluster that overlaps is left as it is.
+            let known = clusters.get(source.as_str()).is_some_and(|c| c.source.is_some());
+            let is_source = **source != **target && context.cluster(source).is_some();
+            let stays = (is_source && !known) || context.overlapping.contains(&**target);
+            !(is_target && stays) && !cluster.kept.contains_key(name)
+        });
+        if let Some(cluster) = clusters.get_mut(target) {
+            match is_deleted {
+                true => cluster.to_delete.insert(name.to_owned()),
+                false => cluster.to_delete.remove(name),
+            };
+        }
+    }
+
+    fn update_deletions_of(&mut self, target: &Arc<str>, source: &str) {
+        let peers = self.clusters.get(target).and_then(|cluster| cluster.peers.as_ref());
+        let owned = peers.into_iter().flat_map(TargetPeers::owned);
+        let names: Vec<_> =
+            owned.filter(|(_, of)| *of == source).map(|(name, _)| name.clone()).collect();
+        for name in names {
+            self.update_deletion(target, &name);
+        }
+    }
+
+    /// The clusters in which something is to be written.
+    pub fn targets_to_write(&self) -> impl Iterator<Item = &str> {
+        let due = self.clusters.iter().filter(|(_, cluster)| cluster.has_writes());
+        due.map(|(name, _)| &**name)
+    }
+
+    /// What is to be written in one cluster. None while the cluster's peers are unknown.
+    pub fn target_plan(&self, cluster: &str) -> Option<TargetPlan> {
+        let cluster = self.clusters.get(cluster)?;
+        cluster.peers.as_ref()?;
+        Some(TargetPlan::new(cluster.to_delete.iter().cloned().collect(), cluster.pending()))
+    }
+
+    /// Returns whether a cluster is known to have no peer of the mesh.
+    pub fn is_clear(&self, cluster: &str) -> bool {
+        let peers = self.clusters.get(cluster).and_then(|cluster| cluster.peers.as_ref());
+        peers.is_some_and(|peers| peers.owned().is_empty())
+    }
+
+    /// Returns the mesh's status. `before` is the status that was written last.
+    pub fn status(
+        &self,
+        before: Option<&ClusterMeshStatus>,
+        generation: Option<i64>,
+    ) -> ClusterMeshStatus {
+        let unobserved = Observation::away(NOT_OBSERVED);
+        let mut summaries = BTreeMap::new();
+        for entry in &self.context.clusters {
+            let name = entry.name.as_str();
+            let cluster = self.clusters.get(name);
+            let observation = cluster.map_or(&unobserved, |cluster| &cluster.observation);
+            let mut summary = ClusterSummary::new(observation);
+            if let Some(cluster) = cluster {
+                summary.source = cluster.source.as_ref();
+                summary.has_writes = cluster.has_writes();
+                summary.conflict = cluster.pending().find_map(|d| d.conflict.as_deref());
+            }
+            if let Some(source) = summary.source {
+                self.count_peers(name, source, &mut summary);
+            }
+            summaries.insert(name, summary);
+        }
+        status(&self.context, &summaries, before, generation)
+    }
+
+    fn count_peers(&self, source: &str, of: &SourceCluster, summary: &mut ClusterSummary<'_>) {
+        for (target, cluster) in &self.clusters {
+            let written = **target != *source && self.context.is_written(target);
+            if written && cluster.peers.is_some() {
+                let peers = cluster.sources.get(source);
+                let carrier = peers.and_then(|peers| peers.carrier.as_ref());
+                let uncarried = !of.residual.is_empty() && carrier.is_none();
+                let registered = peers.map_or(0, |peers| peers.registered);
+                summary.add(target, of.peered.len() as u32, registered, uncarried);
+            }
+        }
+    }
+
+    /// Everything that there is to say, where `before` is the status that was written last.
+    pub(crate) fn plan(&self, before: Option<&ClusterMeshStatus>, generation: Option<i64>) -> Plan {
+        let target = |name: &Arc<str>| Some((name.to_string(), self.target_plan(name)?));
+        let sources = || self.clusters.iter().filter_map(|(n, c)| Some((n, c.source.as_ref()?)));
+        Plan {
+            targets: self.clusters.keys().filter_map(target).collect(),
+            skipped: sources().map(|(n, of)| (n.to_string(), of.skipped.clone())).collect(),
+            overlaps: self.context.overlaps.iter().cloned().collect(),
+            notes: sources().flat_map(|(_, of)| of.notes.iter().cloned()).collect(),
+            status: self.status(before, generation),
+        }
+    }
+}
+
+/// The node that owns a node's plain name while no peer of that name exists.
+fn name_owner<'p>(
+    by_plain_name: &'p HashMap<Arc<str>, BTreeSet<NodeRef>>,
+    node: &PeeredNode,
+) -> NameOwner<'p> {
+    let owner = by_plain_name.get(&node.peer_names.plain).and_then(BTreeSet::first);
+    owner.map_or(("", ""), |(cluster, node)| (cluster, node))
+}
+
+type IndexChange<T> = (Arc<str>, Option<Arc<T>>, Option<Arc<T>>);
+
+/// The names at which two indexes differ, with the object before and after. An unknown index is empty.
+fn changes<T: PartialEq>(
+    before: Option<&Index<T>>,
+    after: Option<&Index<T>>,
+) -> Vec<IndexChange<T>> {
+    let none = Index::default();
+    let change = |item: DiffItem<'_, '_, Arc<str>, Arc<T>>| match item {
+        DiffItem::Add(name, new) => (Arc::clone(name), None, Some(Arc::clone(new))),
+        DiffItem::Update { old: (name, old), new: (_, new) } => {
+            (Arc::clone(name), Some(Arc::clone(old)), Some(Arc::clone(new)))
+        }
+        DiffItem::Remove(name, old) => (Arc::clone(name), Some(Arc::clone(old)), None),
+    };
+    before.unwrap_or(&none).diff(after.unwrap_or(&none)).map(change).collect()
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,139 @@
+//! A plan made from nothing, without the planner's indexes: the truth that the planner is compared with.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::sync::Arc;
+
+use kube::ResourceExt;
+use objects::kinds::ClusterMesh;
+
+use super::super::NOT_OBSERVED;
+use crate::context::MeshContext;
+use crate::decide::{Decision, carrier_rank, decide};
+use crate::endpoint::DiscoveredEndpoints;
+use crate::observation::Observation;
+use crate::plan::{Plan, TargetPlan};
+use crate::source::{Candidate, Candidates, CrossClusterIndex, PeeredNode, SourceCluster, resolve};
+use crate::status::{ClusterSummary, status};
+use crate::target_peers::TargetPeers;
+
+pub(super) fn plan(
+    mesh: &ClusterMesh,
+    others: &[ClusterMesh],
+    observations: &BTreeMap<String, Observation>,
+) -> Plan {
+    let context = MeshContext::new(mesh, others);
+    let sources = sources(&context, observations);
+    // The first node by cluster and name owns a plain name while no peer of that name exists.
+    let mut plain: HashMap<&str, (&str, &str)> = HashMap::new();
+    for (cluster, source) in &sources {
+        for (node, peered) in &source.peered {
+            plain.entry(&peered.peer_names.plain).or_insert((cluster, node));
+        }
+    }
+    let mut plan = Plan::default();
+    let unobserved = Observation::away(NOT_OBSERVED);
+    let mut summaries: BTreeMap<&str, ClusterSummary<'_>> = BTreeMap::new();
+    for cluster in &context.clusters {
+        let name = cluster.name.as_str();
+        let mut summary = ClusterSummary::new(observations.get(name).unwrap_or(&unobserved));
+        summary.source = sources.get(name);
+        summaries.insert(name, summary);
+    }
+    for (target, observation) in observations {
+        let Some(peers) = observation.peers.known() else { continue };
+        let nodes = observation.nodes.known();
+        let discovered = nodes.map(|all| DiscoveredEndpoints::of(all.values().map(|n| &**n)));
+        let peers = TargetPeers::new(&context, peers.values(), discovered);
+        let planned = target_plan(&context, &sources, &plain, target, &peers, &mut summaries);
+        plan.targets.insert(target.clone(), planned);
+    }
+    for (target, planned) in &plan.targets {
+        if let Some(summary) = summaries.get_mut(target.as_str()) {
+            summary.has_writes = !planned.is_empty();
+            summary.conflict = planned.conflicts.first();
+        }
+    }
+    let status = status(&context, &summaries, mesh.status.as_ref(), mesh.metadata.generation);
+    drop(summaries);
+    plan.status = status;
+    for (cluster, source) in sources {
+        plan.notes.extend(source.notes);
+        plan.skipped.insert(cluster.to_owned(), source.skipped);
+    }
+    plan.overlaps = context.overlaps.into_iter().collect();
+    plan
+}
+
+/// The clusters whose nodes are known and that do not overlap.
+fn sources<'c>(
+    context: &'c MeshContext,
+    observations: &BTreeMap<String, Observation>,
+) -> BTreeMap<&'c str, SourceCluster> {
+    let mut all_clusters = CrossClusterIndex::default();
+    let mut all: Vec<(Arc<str>, &str, Candidates)> = Vec::new();
+    for cluster in &context.clusters {
+        let nodes = observations.get(&cluster.name).and_then(|o| o.nodes.known());
+        let Some(nodes) = nodes else { continue };
+        let name: Arc<str> = cluster.name.as_str().into();
+        let mut candidates = Candidates::new();
+        for node in nodes.values() {
+            let candidate = Candidate::read(context, cluster, node);
+            candidates.insert(node.name_any().into(), candidate);
+        }
+        for (node, candidate) in &candidates {
+            all_clusters.insert(&name, node, candidate);
+        }
+        all.push((name, &cluster.name, candidates));
+    }
+    all.into_iter()
+        .filter(|(name, ..)| !context.overlapping.contains(&**name))
+        .map(|(_, name, candidates)| (name, resolve(context, name, &candidates, &all_clusters)))
+        .collect()
+}
+
+fn target_plan<'c>(
+    context: &MeshContext,
+    sources: &BTreeMap<&'c str, SourceCluster>,
+    plain: &HashMap<&str, (&str, &str)>,
+    target: &str,
+    peers: &TargetPeers,
+    summaries: &mut BTreeMap<&'c str, ClusterSummary<'_>>,
+) -> TargetPlan {
+    let wanted = context.is_target(target);
+    if wanted && context.overlapping.contains(target) {
+        return TargetPlan::default();
+    }
+    let mut decisions: Vec<Decision> = Vec::new();
+    if wanted {
+        for (source, of) in sources.iter().filter(|(source, _)| **source != target) {
+            let owner = |node: &PeeredNode| plain[&*node.peer_names.plain];
+            let able = of
+                .peered
+                .values()
+                .filter_map(|node| carrier_rank(context, source, of, node, owner(node), peers));
+            let carrier = able.min().filter(|_| !of.residual.is_empty()).map(|(_, node)| node);
+            let (mut wanted, mut registered) = (0, 0);
+            for (name, node) in &of.peered {
+                let extra = if carrier == Some(name) { &of.residual[..] } else { &[] };
+                let decision = decide(context, source, node, extra, owner(node), peers);
+                wanted += 1;
+                registered += u32::from(decision.registered);
+                decisions.push(decision);
+            }
+            if let Some(summary) = summaries.get_mut(source) {
+                let uncarried = !of.residual.is_empty() && carrier.is_none();
+                summary.add(target, wanted, registered, uncarried);
+            }
+        }
+    }
+    let kept: BTreeSet<&str> = decisions.iter().filter_map(|d| d.keeps.as_deref()).collect();
+    let deletes = peers.owned().iter().filter(|(name, source)| {
+        // A node that is unknown is not gone.
+        let unknown = wanted
+            && source.as_str() != target
+            && context.cluster(source).is_some()
+            && !sources.contains_key(source.as_str());
+        !unknown && !kept.contains(name.as_str())
+    });
+    TargetPlan::new(deletes.map(|(name, _)| name.clone()).collect(), &decisions)
+}
