@@ -396,13 +396,24 @@ fn check_cluster(problems: &mut Invalid, at: &str, cluster: &MeshCluster) {
     }
     let field = format!("{at}.allowedNetworks");
     field::at_most(problems, &field, allowed_networks.len(), MOST_NETWORKS);
-    for (i, network) in allowed_networks.iter().enumerate() {
-        if network.len() > LONGEST_NETWORK || network.parse::<IpNet>().is_err() {
-            problems.add(
-                format!("{field}[{i}]"),
-                format!("{network:?} is not a network, such as 10.1.0.0/16 or fd00:1::/48"),
+    let mut networks: Vec<(usize, IpNet)> = Vec::new();
+    for (i, text) in allowed_networks.iter().enumerate() {
+        let parsed = text.parse::<IpNet>().ok().filter(|_| text.len() <= LONGEST_NETWORK);
+        let Some(network) = parsed.map(|network| network.trunc()) else {
+            let problem = format!("{text:?} is not a network, such as 10.1.0.0/16 or fd00:1::/48");
+            problems.add(format!("{field}[{i}]"), problem);
+            continue;
+        };
+        let overlaps =
+            |(_, other): &&(usize, IpNet)| other.contains(&network) || network.contains(other);
+        if let Some((first, other)) = networks.iter().find(overlaps) {
+            let problem = format!(
+                "{network} overlaps {other} of allowedNetworks[{first}]; remove one of the two, the \
+                 wider one covers both"
             );
+            problems.add(format!("{field}[{i}]"), problem);
         }
+        networks.push((i, network));
     }
     if *wireguard_port == 0 {
         problems.add(format!("{at}.wireguardPort"), "must be 1 to 65535");

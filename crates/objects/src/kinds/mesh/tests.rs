@@ -77,6 +77,26 @@ fn one_cluster_is_no_mesh() {
     assert_eq!(problems(&one), ["spec.clusters: needs at least two clusters to join"]);
 }
 
+#[test]
+fn networks_of_one_cluster_do_not_overlap() {
+    let with = |networks: &[&str]| {
+        mesh(&json!([
+            {"name": "a", "local": true, "allowedNetworks": networks},
+            {"name": "b", "clusterRef": "b", "allowedNetworks": ["192.168.0.0/16"]},
+        ]))
+    };
+    assert_eq!(with(&["10.0.0.0/9", "10.128.0.0/9", "fd00::/8"]).check(), Ok(()));
+    let sentence = "spec.clusters[0].allowedNetworks[2]: 10.96.0.0/12 overlaps 10.0.0.0/8 of \
+                    allowedNetworks[0]; remove one of the two, the wider one covers both";
+    assert_eq!(problems(&with(&["10.0.0.0/8", "fd00::/8", "10.96.0.0/12"])), [sentence]);
+    // In either order, twice the same, and with bits after the prefix.
+    for nested in
+        [["10.96.0.0/12", "10.0.0.0/8"], ["fd00::/48", "fd00::/48"], ["10.1.9.9/16", "10.1.7.0/24"]]
+    {
+        assert_eq!(problems(&with(&nested)).len(), 1, "{nested:?}");
+    }
+}
+
 /// Which of two that overlap is wrong is not for a check to say: the mesh is stored, and tells.
 #[test]
 fn networks_that_overlap_are_a_condition_and_not_a_refusal() {
