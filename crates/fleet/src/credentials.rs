@@ -1,16 +1,14 @@
-//! `Access`: how a cluster is reached and who we are to it; `Credentials`: that, made usable.
+//! `Access`: how to reach a cluster and as whom; `Credentials`: what a client sends to it.
 //!
 //! Contract:
-//! - `Access` is plain and compared whole: only a change of content makes a new connection. Files
-//!   with certificates are part of it by content; token files and plugins by name, because what
-//!   they give changes while the cluster stays the same.
-//! - [`fetch`] is the one place where credentials come into being. It never blocks the runtime and
-//!   ends by its deadline.
-//! - A bearer token is renewed in place, before it expires, every minute for files, and when a call
-//!   got a 401; requests take the newest. A new client certificate needs a new client: whoever
-//!   connects is told.
-//! - The renewing ends with the last user of the credentials: every client holds them.
-//! - Nothing here prints a secret: [`Redacted`] sees to that.
+//! - `Access` is a plain value: only a change of content makes a new connection. Certificate files are
+//!   part of it by content; token files and plugins by name, because their tokens change while the
+//!   cluster stays the same.
+//! - All credentials come from [`fetch`]. It never blocks the runtime and ends by its deadline.
+//! - A bearer token is renewed in place, before it expires, every minute for files, and after a 401;
+//!   requests send the newest. A new client certificate needs a new client: the connector is told.
+//! - Renewal ends with the last user of the credentials: every client holds them.
+//! - [`Redacted`] keeps secrets out of `Debug`.
 
 pub(crate) mod exec;
 
@@ -37,7 +35,7 @@ use crate::context::FleetContext;
 use crate::failure::{Failure, Reason};
 use exec::Exec;
 
-/// A token, a key or a password. Never printed.
+/// A token, a key or a password, which `Debug` does not show.
 #[derive(Clone, PartialEq, Eq)]
 pub(crate) struct Redacted<T>(pub(crate) T);
 
@@ -55,27 +53,27 @@ pub(crate) struct Access {
     pub(crate) namespace: String,
 }
 
-/// Which server, and how we know that it is that one. While this is the same, a client with older
-/// credentials still talks to the right cluster.
+/// The server, and how it is verified. While this is the same, a client with older credentials still
+/// talks to the right cluster.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Endpoint {
     pub(crate) server: Uri,
-    /// Certificates in DER; none: what the operating system trusts.
+    /// Certificates in DER; `None` means those that the operating system trusts.
     pub(crate) authorities: Option<Vec<Vec<u8>>>,
     pub(crate) insecure: bool,
     pub(crate) tls_server_name: Option<String>,
-    /// May hold a password.
+    /// It may have a password.
     pub(crate) proxy: Option<Redacted<Uri>>,
 }
 
 impl Endpoint {
-    /// Without user and password, if the address has them.
+    /// The address without user and password.
     pub(crate) fn address(&self) -> String {
         bare(&self.server)
     }
 }
 
-/// Scheme, host, port and path.
+/// Returns scheme, host, port and path of an address, without user and password.
 pub(crate) fn bare(uri: &Uri) -> String {
     let scheme = uri.scheme_str().unwrap_or("https");
     let port = uri.port_u16().map_or(String::new(), |port| format!(":{port}"));
@@ -115,12 +113,12 @@ pub(crate) enum Bearer {
         user: String,
         password: Redacted<String>,
     },
-    /// May give a certificate instead.
+    /// The plugin may give a client certificate instead.
     Exec(Exec),
 }
 
 impl Auth {
-    /// Which credential a server did not accept.
+    /// Names the credential, for the sentence that a server did not accept it.
     pub(crate) fn describe(&self) -> String {
         let bearer = match &self.bearer {
             Bearer::None if self.identity.is_some() => return "our client certificate".to_owned(),
@@ -136,32 +134,32 @@ impl Auth {
         }
     }
 
-    /// Whether what it gives can change by itself.
+    /// Whether the token can change while the configuration stays the same.
     fn is_renewable(&self) -> bool {
         matches!(self.bearer, Bearer::TokenFile(_) | Bearer::Exec(_))
     }
 }
 
-/// What [`fetch`] brings.
+/// The result of [`fetch`].
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Fetched {
     pub(crate) identity: Option<Identity>,
     pub(crate) header: Option<HeaderValue>,
-    /// When to fetch again.
+    /// The time until the next fetch.
     pub(crate) renew_in: Option<Duration>,
 }
 
-/// How long a token file's content is taken for current, up to a quarter less: the kubelet swaps
-/// projected tokens at 80% of their life, hours before they expire.
+/// How long a token file's content is used, up to a quarter less: the kubelet replaces projected tokens
+/// at 80% of their life, long before they expire.
 const REREAD: Duration = Duration::from_secs(60);
-/// A token longer than this is none.
+/// A longer file is not a token.
 const LONGEST_TOKEN: u64 = 1 << 20;
-/// A 401 renews at most this often: a server that refuses us for good is not to make us run its
-/// plugin in a loop.
+/// The least time between renewals after a 401: a server that keeps refusing us must not make us run
+/// its plugin in a loop.
 const RENEW_AGAIN: Duration = Duration::from_secs(5);
 const RENEW_RETRY: Curve = Curve { first: Duration::from_secs(2), most: Duration::from_secs(60) };
 
-/// Makes credentials of what `access` says: reads the file, runs the plugin.
+/// Gets the credentials that `access` describes: reads the file or runs the plugin.
 pub(crate) async fn fetch(
     cluster: &str,
     access: &Access,
@@ -225,12 +223,12 @@ fn header(scheme: &str, value: &str, what: &str) -> Result<HeaderValue, Failure>
     Ok(header)
 }
 
-/// Credentials in use. Every client that sends them holds them.
+/// Credentials in use. Every client that sends them holds this.
 pub(crate) struct Credentials {
     pub(crate) access: Arc<Access>,
     pub(crate) identity: Option<Identity>,
     header: Snapshot<Option<HeaderValue>>,
-    /// Rung by whoever got a 401.
+    /// Notified after a 401.
     refused: Arc<Notify>,
     renewing: OnceLock<TaskHandle<()>>,
     live: Gauge,
@@ -249,8 +247,8 @@ impl Credentials {
         })
     }
 
-    /// Renews them from now on, until the last user has gone. `trigger` is rung when a new client is
-    /// needed, and when a refused token has been replaced.
+    /// Renews them until the last user is gone. `trigger` fires when a new client is needed, and when a
+    /// refused token has been replaced.
     pub(crate) fn keep_fresh(
         self: &Arc<Self>,
         cluster: &Arc<str>,
@@ -281,13 +279,13 @@ impl Credentials {
         self.header.read(Option::clone)
     }
 
-    /// A call was answered with 401.
+    /// Reports that the server answered a call with 401.
     pub(crate) fn were_refused(&self) {
         self.refused.notify_one();
     }
 }
 
-/// Holds no credentials while it waits, or they would never be dropped.
+/// Holds no credentials while it waits, because they would never be dropped.
 async fn renew(
     credentials: Weak<Credentials>,
     refused: Arc<Notify>,
@@ -321,7 +319,7 @@ async fn renew(
                     trigger.probe();
                 }
             }
-            // Whoever builds the new client fetches for itself; these are on their way out.
+            // The connector fetches its own for the new client; these are used until then.
             Ok(_) => {
                 backoff.succeeded();
                 renew_in = None;

@@ -1,7 +1,6 @@
-//! `Failure`: why a cluster cannot be used: what that makes of it, and the sentence a person needs.
+//! `Failure`: why a cluster cannot be used, as a reason and as a sentence for the user.
 //!
-//! A sentence says what was seen and, where there is one thing to do, what to do. It never holds a
-//! credential.
+//! The sentence says what happened and, where one thing helps, what to do. It never has a credential.
 
 use std::error::Error as StdError;
 use std::time::Duration;
@@ -19,7 +18,7 @@ pub(crate) struct Failure {
     pub(crate) why: String,
 }
 
-/// What kind of failure: few, because they are a metric's label.
+/// The kinds of failures. They are few, because they are the values of a metric's label.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Reason {
     Name,
@@ -69,7 +68,7 @@ impl Reason {
         }
     }
 
-    /// What a cluster is that fails like this.
+    /// The state of a cluster that fails for this reason.
     pub(crate) fn state(self) -> State {
         match self {
             Self::Name
@@ -94,12 +93,12 @@ impl Failure {
         Self::new(Reason::Setup, why)
     }
 
-    /// Nothing came back in time.
+    /// There was no answer in time.
     pub(crate) fn no_answer(what: &str, within: Duration) -> Self {
         Self::new(Reason::Timeout, format!("no answer to {what} within {}", short(within)))
     }
 
-    /// What a failed request to `access` means.
+    /// Explains a failed request to the server of `access`.
     pub(crate) fn of(error: &kube::Error, access: &Access) -> Self {
         let server = access.endpoint.address();
         match error {
@@ -139,7 +138,7 @@ impl Failure {
     }
 
     fn broken(error: &kube::Error, server: &str) -> Self {
-        // A server that wants another client certificate says so only after our handshake is done.
+        // A server that wants another client certificate says so only after the handshake.
         let tls = chain(error).find_map(tls_error);
         if let Some(tls) = tls {
             return Self::of_tls(tls, server);
@@ -168,7 +167,7 @@ impl Failure {
             };
         };
         match problem {
-            // The latter when another authority has the same name.
+            // A bad signature comes from another authority with the same name.
             CertificateError::UnknownIssuer | CertificateError::BadSignature => {
                 certificate(format!(
                     "the certificate of {server} is from an authority that we do not know; set \
@@ -204,7 +203,7 @@ impl Failure {
 
 const NAME_FIX: &str = "use a name it has in the server's address, or set tls-server-name to one";
 
-/// The first few of a certificate's names.
+/// Lists the first few of a certificate's names.
 fn names(presented: &[String]) -> String {
     let clean = |name: &String| {
         // rustls writes them as `DnsName("a.example")`.
@@ -228,7 +227,7 @@ fn said(message: &str) -> String {
     if line.is_empty() { line } else { format!(": {line}") }
 }
 
-/// Words of others in a sentence of ours: one line, no control characters, not too long.
+/// Makes a foreign text fit into a sentence: one line, no control characters, a bounded length.
 pub(crate) fn one_line(text: &str, most: usize) -> String {
     let words = text.split(|c: char| c.is_whitespace() || c.is_control());
     let mut line = words.filter(|word| !word.is_empty()).collect::<Vec<_>>().join(" ");
@@ -254,24 +253,10 @@ fn chain<'e>(
     std::iter::successors(Some(error), |error| (*error).source())
 }
 
-/// rustls' own error, however an `io::Error` wraps it.
+/// Returns rustls' own error, also from within an `io::Error`, whose `source` skips the error in it.
 pub(crate) fn tls_error<'e>(error: &'e (dyn StdError + 'static)) -> Option<&'e rustls::Error> {
-    if let Some(tls) = error.downcast_ref::<rustls::Error>() {
-        return Some(tls);
-    }
-    let inner = error.downcast_ref::<std::io::Error>()?.get_ref()?;
-    let inner: &(dyn StdError + 'static) = inner;
-    inner.downcast_ref::<rustls::Error>().or_else(|| {
-        // An io::Error in an io::Error: its `source` skips the inner one.
-        tls_error_in(inner)
-    })
-}
-
-fn tls_error_in<'e>(error: &'e (dyn StdError + 'static)) -> Option<&'e rustls::Error> {
-    error.downcast_ref::<std::io::Error>().and_then(|error| {
-        let inner: &(dyn StdError + 'static) = error.get_ref()?;
-        inner.downcast_ref::<rustls::Error>()
-    })
+    let in_io = || tls_error(error.downcast_ref::<std::io::Error>()?.get_ref()?);
+    error.downcast_ref::<rustls::Error>().or_else(in_io)
 }
 
 #[cfg(test)]

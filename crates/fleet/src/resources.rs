@@ -1,16 +1,16 @@
-//! Work on a cluster's resources. Every operation takes a [`Connection`](crate::Connection) and a
-//! deadline, and answers plain values; what a word means, the connection's discovery knows.
+//! Operations on a cluster's resources. Each takes a [`Connection`](crate::Connection) and a deadline, and
+//! returns plain values; the connection's discovery finds the kind that a word names.
 //!
 //! ```text
 //! read     list, table, get ──► Connection::on ──► discovery ──► API server
-//!          watch ──► list, then changes, for as long as somebody listens
+//!          watch ──► list, then changes, until the stream is dropped
 //!          events, tree ──► list;  describe ──► get + events + tree
 //!          table_all, search ──► fan ──► every chosen cluster at once
 //! change   apply (diff, dry run), delete, scale, restart ──► Target;  cordon, uncordon, drain
 //! stream   logs, exec, forward ◄── backend (the pod behind a Service or a workload)
 //! ```
 //!
-//! A stream does its work while it is polled and owns all of it: dropped, it is over.
+//! A stream works while it is polled and owns all of its work: dropping it ends the work.
 
 use crate::error::Error;
 
@@ -49,11 +49,11 @@ pub use watch::{Change, watch, watch_as, watch_table};
 
 pub(crate) use watch::watch_metadata;
 
-/// Who we are in `managedFields`.
+/// Our name in `managedFields`.
 pub const FIELD_MANAGER: &str = "fairlead";
 
-/// Refuses a name or namespace that would not stay one segment of a request's path. Permissions are
-/// decided on names: `../../secrets` must not pass as one.
+/// Refuses a name or namespace that is not one segment of a request's path. Permissions are decided by
+/// names, so that `../../secrets` must not pass as one.
 pub(crate) fn check_segment(what: &str, segment: &str) -> Result<(), Error> {
     let allowed = |byte: u8| byte.is_ascii_alphanumeric() || b"-._~:@!$&'()*+,;=".contains(&byte);
     if segment.is_empty() || segment == "." || segment == ".." || !segment.bytes().all(allowed) {

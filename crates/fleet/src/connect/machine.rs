@@ -1,4 +1,5 @@
-//! What becomes of a cluster by what is seen of it. Pure: events in, state and next try out.
+//! `HealthMachine`: the state of a cluster, by the results of its probes. Pure: events in, state and
+//! time of the next attempt out.
 //!
 //! ```text
 //! connecting ──answered──► ready ──slow, or failed once──► degraded ──failed again──► unreachable
@@ -8,10 +9,10 @@
 //! ```
 //!
 //! Contract:
-//! - Only an answer makes a cluster ready, and the first thing that goes wrong ends that.
-//! - One failure does not yet take a cluster from its users: it is degraded, and tried again at
-//!   once on a new connection. Two in a row do.
-//! - The wait between tries grows to a bound, so that there always is a next one.
+//! - Only an answer makes a cluster ready, and the first problem ends that.
+//! - After one failure a cluster can still be called: it is degraded, and tried again at once on a new
+//!   connection. After two in a row it cannot.
+//! - The wait between attempts grows to a bound, so that there always is a next attempt.
 
 use std::time::Duration;
 
@@ -34,10 +35,10 @@ pub(crate) enum Event<'a> {
     Answered,
     /// It answered that it is not ready.
     Unwell(&'a str),
-    /// It is being asked and has not answered for this long.
+    /// It has not answered the current probe for this long.
     Slow(Duration),
     Failed(&'a Failure),
-    /// New credentials do not work, those before still do.
+    /// New credentials do not work, and those before still do.
     Kept(&'a Failure),
 }
 
@@ -45,7 +46,7 @@ pub(crate) enum Event<'a> {
 pub(crate) struct Transition {
     pub(crate) state: State,
     pub(crate) why: Option<String>,
-    /// None: as planned.
+    /// The time until the next attempt; `None` leaves it as it was.
     pub(crate) next: Option<Duration>,
 }
 
@@ -58,12 +59,12 @@ impl HealthMachine {
         Self { state: State::Connecting, failures: 0, probe: timing.probe, retry }
     }
 
-    /// Failures in a row.
+    /// The number of failures in a row.
     pub(crate) fn failures(&self) -> u32 {
         self.failures
     }
 
-    /// `chance` in 0..1 spreads the tries of many clusters.
+    /// `chance` is in 0..1 and spreads the attempts of many clusters.
     pub(crate) fn on(&mut self, event: &Event<'_>, chance: f64) -> Transition {
         let (state, why, next) = match event {
             Event::Answered => {

@@ -1,13 +1,13 @@
-//! `Plugins`: runs the credential plugins of kubeconfigs, kube's own way of doing so having neither
-//! a deadline nor a bound.
+//! `Plugins`: runs the credential plugins of kubeconfigs. kube's own implementation has neither a
+//! deadline nor a bound.
 //!
 //! Contract:
-//! - A run ends by its deadline: the plugin and whatever it started are a process group, and that
-//!   is killed. So is one that prints more than [`MOST_OUTPUT`].
+//! - A run ends by its deadline: the plugin and its children are a process group, which is killed. So
+//!   is one that prints more than [`MOST_OUTPUT`].
 //! - One run at a time for a cluster. A program (`aws`, `gke-gcloud-auth-plugin`) that hangs for
 //!   every cluster that uses it takes its share of the workers, and other programs have theirs.
-//! - What it printed is never shown: it may be a token. What it said on stderr is, shortened.
-//! - It inherits our environment except what is ours alone (`FAIRLEAD_…`), and no terminal.
+//! - Its stdout is never shown, because it may be a token. Its stderr is shown, shortened.
+//! - It inherits our environment without our own settings (`FAIRLEAD_…`), and no terminal.
 
 use std::path::Path;
 use std::process::{ExitStatus, Stdio};
@@ -28,12 +28,12 @@ use tokio::process::Command;
 use super::{Endpoint, Identity, Redacted};
 use crate::failure::{Failure, Reason, one_line, short};
 
-/// A plugin that prints more than this does not print a credential.
+/// A longer output is not a credential.
 pub(crate) const MOST_OUTPUT: usize = 1 << 20;
-/// How much of stderr is read for the sentence; the rest is thrown away as it comes.
+/// How much of stderr is kept for the error; the rest is read and dropped.
 const MOST_ERRORS: usize = 4096;
-/// Plugins at once, and a quarter of them of one program. Many are Python and take 50 MB each: 800
-/// MB if one program hangs for sixteen clusters, 3.2 GB at the very worst.
+/// Concurrent plugins; one program may have a quarter of them. Many are Python and take 50 MB each: 800
+/// MB if one program hangs for sixteen clusters, 3.2 GB at worst.
 const WORKERS: usize = 64;
 
 /// The `exec` of a kubeconfig's user.
@@ -42,15 +42,15 @@ pub(crate) struct Exec {
     pub(crate) version: Version,
     pub(crate) command: String,
     pub(crate) args: Vec<String>,
-    /// Values may be secrets.
+    /// The values may be secrets.
     pub(crate) env: Vec<(String, Redacted<String>)>,
     pub(crate) install_hint: Option<String>,
     pub(crate) provide_cluster_info: bool,
-    /// `client.authentication.k8s.io/exec` among the cluster's extensions.
+    /// The cluster's extension `client.authentication.k8s.io/exec`.
     pub(crate) cluster_config: Option<serde_json::Value>,
 }
 
-/// The versions of `client.authentication.k8s.io` that clients still speak.
+/// The versions of `client.authentication.k8s.io` that are in use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Version {
     V1,
@@ -70,17 +70,17 @@ impl Version {
     }
 }
 
-/// What a plugin gave.
+/// The credentials that a plugin gave.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Given {
     pub(crate) token: Option<Redacted<String>>,
     pub(crate) identity: Option<Identity>,
-    /// From now on.
+    /// How long they are valid from now on.
     pub(crate) valid_for: Option<Duration>,
 }
 
 impl Exec {
-    /// Its name without the directory.
+    /// The name of the program without its directory.
     pub(crate) fn program(&self) -> &str {
         let name = Path::new(&self.command).file_name().and_then(|name| name.to_str());
         name.unwrap_or(&self.command)
@@ -102,7 +102,7 @@ impl Plugins {
         self.lanes.register(registry);
     }
 
-    /// Runs the plugin for `cluster` when it is its turn.
+    /// Runs the plugin for `cluster` when it has a place.
     pub(crate) async fn run(
         &self,
         cluster: &str,
@@ -112,7 +112,7 @@ impl Plugins {
     ) -> Result<Given, Failure> {
         let program = exec.program();
         let work = Work::new(Arc::from(cluster), program, deadline);
-        // On the heap: the pipes' buffers would be part of every cluster's task.
+        // Boxed, because the pipes' buffers would be part of every cluster's task.
         let run = Box::pin(run(exec, endpoint, deadline.within(self.limit)));
         self.lanes.run(work, run).await.unwrap_or_else(|refused| {
             Err(Failure::new(
@@ -141,7 +141,7 @@ async fn run(exec: &Exec, endpoint: &Endpoint, deadline: Deadline) -> Result<Giv
         let hint = hint.map_or(String::new(), |hint| format!("; {hint}"));
         failed(format!("cannot be run: {error}{hint}"))
     })?;
-    // Declared after the child, hence dropped before it: its id is nobody else's until then.
+    // Declared after the child and so dropped before it: until then nobody else has its process id.
     let mut group = Group::of(&child);
     let (stdout, stderr) = (child.stdout.take(), child.stderr.take());
     let finished = deadline
@@ -212,8 +212,7 @@ fn pem(ders: &[Vec<u8>]) -> String {
     ders.iter().map(certificate).collect()
 }
 
-/// A plugin and what it started. Dropping it kills them unless they are done: also when the run
-/// itself is dropped.
+/// The process group of a plugin. Dropping it kills the group unless the plugin is done.
 struct Group(Option<Pid>);
 
 impl Group {
@@ -221,7 +220,7 @@ impl Group {
         Self(child.id().and_then(|id| Pid::from_raw(i32::try_from(id).ok()?)))
     }
 
-    /// What it left running is its own affair.
+    /// Leaves alone what the plugin has left running.
     fn done(&mut self) {
         self.0 = None;
     }
@@ -230,7 +229,7 @@ impl Group {
 impl Drop for Group {
     fn drop(&mut self) {
         if let Some(pid) = self.0 {
-            // Gone already is as good.
+            // The group may be gone already.
             let _ = kill_process_group(pid, Signal::KILL);
         }
     }
@@ -248,7 +247,7 @@ async fn whole(pipe: Option<impl AsyncRead + Unpin>) -> Result<Vec<u8>, String> 
     }
 }
 
-/// Reads all, so that the plugin never waits to be read, and keeps the beginning.
+/// Reads everything, so that the plugin never blocks on the pipe, and keeps the beginning.
 async fn beginning(pipe: Option<impl AsyncRead + Unpin>) -> String {
     let Some(mut pipe) = pipe else { return String::new() };
     let (mut kept, mut piece) = (Vec::new(), [0; 1024]);
@@ -286,7 +285,7 @@ struct ExecStatus {
 }
 
 fn parse(output: &[u8], asked: Version, now: Timestamp) -> Result<Given, String> {
-    // serde's own words may quote what it found, which may be the token.
+    // serde's own message may quote the token.
     let credential: ExecCredential = serde_json::from_slice(output)
         .map_err(|_| "printed something that is not an ExecCredential".to_owned())?;
     if credential.kind != "ExecCredential" {

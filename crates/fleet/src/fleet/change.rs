@@ -1,5 +1,5 @@
-//! Changing the fleet: import, remove, enable, disable. What is acknowledged is in the store; the
-//! view follows by the sources' watches.
+//! Changes of the fleet: import, remove, enable, disable. An acknowledged change is in the store; the
+//! view follows through the watches of the sources.
 
 use std::time::Duration;
 
@@ -16,17 +16,17 @@ use crate::error::Error;
 use crate::source::kubeconfig::sent;
 use crate::view::{Source, SourceKind};
 
-/// On the Secrets that we made, which we may hence replace and delete.
+/// The label of Secrets that Fairlead made and so may replace and delete.
 const OURS: (&str, &str) = ("fairlead.dev/part-of", "fleet");
 const KEY: &str = "kubeconfig";
-/// With its prefix the name of a Secret, and Kubernetes has labels no longer than this.
+/// The limit of a label, because the name is part of the name of a Secret.
 const LONGEST_NAME: usize = 63;
-/// How long an import waits to hear of all sources.
+/// How long an import waits for all sources.
 const TOLD_WITHIN: Duration = Duration::from_secs(2);
 
 impl Fleet {
-    /// Adds a cluster under `name`, with `context` of the kubeconfig or its current one. It need
-    /// not answer yet, but it must make sense.
+    /// Adds a cluster under `name`, with `context` of the kubeconfig or its current one. The
+    /// kubeconfig must be valid; the cluster need not answer yet.
     pub async fn import(
         &self,
         name: &str,
@@ -43,7 +43,7 @@ impl Fleet {
             && !is_ours(&taken)
         {
             return Err(Error::Invalid(format!(
-                "Secret {secret} is in the way and not ours; delete or rename it"
+                "there is a Secret {secret} that Fairlead did not make; delete or rename it"
             )));
         }
 
@@ -56,8 +56,8 @@ impl Fleet {
             context: context.map(ToOwned::to_owned),
             enabled: true,
         };
-        // The cluster first: a Secret without one would be a credential that nobody sees, where a
-        // cluster without its Secret says so and can be removed.
+        // The cluster comes first: a Secret without a cluster would be a credential that nobody sees,
+        // whereas a cluster without its Secret is shown as misconfigured and can be removed.
         let cluster = self.objects.create(&Cluster::new(name, spec), deadline).await;
         let cluster = cluster.map_err(|error| match error {
             objects::Error::Exists { .. } => {
@@ -67,7 +67,7 @@ impl Fleet {
         })?;
         let secret = made_of(&cluster, &secret, kubeconfig);
         if let Err(error) = self.objects.apply(&secret, Expected::Any, deadline).await {
-            // Best effort: what stays is listed as misconfigured.
+            // If this fails as well, the cluster is shown as misconfigured.
             let _ =
                 self.objects.delete::<Cluster>(&Id::cluster(name), Expected::Any, deadline).await;
             return Err(error.into());
@@ -75,7 +75,7 @@ impl Fleet {
         Ok(())
     }
 
-    /// A name is whose it is, by whatever source: nobody imports over it.
+    /// Refuses a name that a cluster of any source has.
     async fn refuse_taken(&self, name: &str, deadline: Deadline) -> Result<(), Error> {
         let mut changes = self.changes();
         let told = async {
@@ -92,9 +92,9 @@ impl Fleet {
         }
     }
 
-    /// Removes an imported cluster, in whatever state it is; for others says what to do instead.
+    /// Removes an imported cluster, whatever its state; for others the error says what to do instead.
     pub async fn remove(&self, name: &str, deadline: Deadline) -> Result<(), Error> {
-        // The store and not the view is asked: what was just imported may not be in the view yet.
+        // The store is asked, because a cluster that was just imported may not be in the view yet.
         match self.imported(name, deadline).await? {
             Some(cluster) => {
                 let id = Id::cluster(name);
@@ -106,12 +106,12 @@ impl Fleet {
             }
             None => Err(match self.source(name) {
                 None => Error::NoSuchCluster { cluster: name.to_owned() },
-                Some(source) => Error::Invalid(instead(name, &source)),
+                Some(source) => Error::Invalid(how_to_remove(name, &source)),
             }),
         }
     }
 
-    /// Its owner is gone, which is enough; where nothing collects what has no owner, this does.
+    /// Deletes the cluster's Secret, for stores without a garbage collector.
     async fn remove_secret(&self, cluster: &Cluster, deadline: Deadline) -> Result<(), Error> {
         let from = &cluster.spec.kubeconfig_secret;
         let id = Id::namespaced(&from.namespace, &from.name);
@@ -126,12 +126,12 @@ impl Fleet {
         }
     }
 
-    /// Connects to it again.
+    /// Enables a cluster: it is connected to again.
     pub async fn enable(&self, name: &str, deadline: Deadline) -> Result<(), Error> {
         self.set_enabled(name, true, deadline).await
     }
 
-    /// Keeps it listed and lets go of it, from whatever source it is; survives a restart.
+    /// Disables a cluster of any source: it is listed and not connected to, also after a restart.
     pub async fn disable(&self, name: &str, deadline: Deadline) -> Result<(), Error> {
         self.set_enabled(name, false, deadline).await
     }
@@ -142,7 +142,7 @@ impl Fleet {
         enabled: bool,
         deadline: Deadline,
     ) -> Result<(), Error> {
-        // Again when somebody else changed it meanwhile: what is wanted here does not depend on it.
+        // Repeated when somebody else has changed the object meanwhile.
         while let Some(mut cluster) = self.imported(name, deadline).await? {
             if cluster.spec.enabled == enabled {
                 return Ok(());
@@ -165,7 +165,7 @@ impl Fleet {
 
     async fn imported(&self, name: &str, deadline: Deadline) -> Result<Option<Cluster>, Error> {
         match self.objects.get(&Id::cluster(name), deadline).await {
-            // What no object can be called was not imported.
+            // A name that no object can have was not imported.
             Err(objects::Error::Invalid { .. }) => Ok(None),
             other => Ok(other?),
         }
@@ -176,7 +176,7 @@ impl Fleet {
     }
 }
 
-fn instead(name: &str, source: &Source) -> String {
+fn how_to_remove(name: &str, source: &Source) -> String {
     let how = match source.kind {
         SourceKind::Kubeconfig => {
             format!("it comes from {}: remove its context there", source.place)
@@ -190,7 +190,7 @@ fn instead(name: &str, source: &Source) -> String {
     format!("{name} cannot be removed here: {how}, or disable it here")
 }
 
-/// It becomes the name of objects.
+/// Checks a name that becomes the name of objects.
 fn check_name(name: &str) -> Result<(), Error> {
     let edge = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit();
     let inner = |c: char| edge(c) || c == '-' || c == '.';

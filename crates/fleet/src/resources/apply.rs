@@ -1,17 +1,16 @@
-//! Applying what a file holds: each of its objects by server-side apply, with what it changed.
+//! Applies the objects of a file by server-side apply, and reports what changed.
 //!
 //! Contract:
-//! - The input is read whole before anything is sent; what cannot be read changes nothing.
-//! - Objects go in the order in which they need each other: namespaces, definitions, what others
-//!   refer to, the rest, and last what the API server itself would call (webhooks, API services).
-//!   Within a step they go side by side.
-//! - One that fails stops no other. Each has its outcome, and a diff of what was, and what is, there;
-//!   values of Secrets are in neither diff nor error.
-//! - A field that somebody else manages is not taken from them unless forced: the outcome names the
-//!   field and its manager.
-//! - What the API server warns of is told with each object.
-//! - A dry run asks the server the same questions and changes nothing. What an object needs from
-//!   another one of the same file is not there then, and is said to be missing.
+//! - The whole input is parsed before anything is sent; an input that cannot be parsed changes nothing.
+//! - Objects are applied in the order in which they need each other: namespaces, definitions, objects
+//!   that others refer to, the rest, and last those that the API server itself calls (webhooks, API
+//!   services). The objects of one step are applied concurrently.
+//! - An object that fails stops no other. Each has its outcome and a diff from before to after; values
+//!   of Secrets are in neither diff nor error.
+//! - A field that another manager owns is not changed unless forced: the outcome names both.
+//! - Each object has the warnings of the API server.
+//! - A dry run asks the server the same and changes nothing. An object that needs another one of the
+//!   same file is reported as failed, because that is not there.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -36,7 +35,7 @@ use diff::Diff;
 pub use documents::{Document, LARGEST, read};
 
 const DEFAULT_NAMESPACE: &str = "default";
-/// Objects of one step that are applied at once: the rest of the cluster's share stays free.
+/// Objects of one step that are applied concurrently; the cluster's other places stay free.
 const AT_ONCE: usize = 8;
 /// How long a kind may take to be served after its definition was applied.
 const DEFINED_WITHIN: Duration = Duration::from_secs(10);
@@ -45,14 +44,14 @@ const LOOK_AGAIN: Curve = Curve { first: Duration::from_millis(100), most: Durat
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default, deny_unknown_fields, rename_all = "camelCase")]
 pub struct How {
-    /// For objects that live in a namespace and name none; `default` unless told.
+    /// The namespace of objects that name none; `default` by default.
     pub namespace: Option<String>,
-    /// Takes fields from whoever manages them.
+    /// Whether fields of other managers are changed.
     pub force: bool,
     pub dry_run: bool,
 }
 
-/// One object of the input, and what came of it.
+/// One object of the input and its outcome.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Applied {
@@ -62,9 +61,9 @@ pub struct Applied {
     pub name: String,
     #[serde(flatten)]
     pub outcome: ApplyOutcome,
-    /// Unified, of YAML; empty when nothing changed.
+    /// A unified diff of the YAML; empty when nothing changed.
     pub diff: String,
-    /// What the API server warned of, such as a deprecated version.
+    /// The warnings of the API server, such as a deprecated version.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub warnings: Vec<String>,
 }
@@ -77,7 +76,7 @@ pub enum ApplyOutcome {
     Unchanged,
     Failed {
         why: String,
-        /// Fields that others manage; `force` takes them.
+        /// The fields of other managers; `force` changes them.
         #[serde(skip_serializing_if = "Vec::is_empty")]
         conflicts: Vec<Conflict>,
     },
@@ -89,9 +88,9 @@ pub struct Conflict {
     pub manager: String,
 }
 
-/// Applies every object of an input, and answers in its order. Only an input that cannot be read is
-/// an error. `permit` is asked about each object once its kind is known, before the cluster is asked
-/// about it; its refusal is the object's outcome. It permits reading, too: the diff shows what is there.
+/// Applies every object of an input, and returns their outcomes in its order. Only an input that cannot
+/// be parsed is an error. `permit` decides about each object once its kind is known; its refusal is the
+/// object's outcome. It permits reading as well, because the diff shows the present object.
 pub async fn apply(
     connection: &Connection,
     input: &str,
@@ -100,7 +99,7 @@ pub async fn apply(
     deadline: Deadline,
 ) -> Result<Vec<Applied>, Error> {
     let documents = read(input).map_err(Error::Invalid)?;
-    // Two of one name would race each other within a step; which was meant, only the writer knows.
+    // Two objects of one name would race each other within a step.
     let mut seen = BTreeSet::new();
     let mut answers = Vec::with_capacity(documents.len());
     let mut steps: [Vec<(usize, Document)>; STEPS] = Default::default();
@@ -126,7 +125,7 @@ pub async fn apply(
 const STEPS: usize = 5;
 const DEFINITIONS: usize = 1;
 
-/// When an object's turn is.
+/// The step in which an object is applied.
 fn step(document: &Document) -> usize {
     let group = document.api_version.rsplit_once('/').map_or("", |(group, _)| group);
     match (group, document.kind.as_str()) {
@@ -152,7 +151,7 @@ struct ApplyOne<'a, P> {
     connection: &'a Connection,
     how: &'a How,
     permit: P,
-    /// Whether kinds that are not there yet may be there in a moment.
+    /// Whether kinds that are missing may be served in a moment.
     defines: bool,
     deadline: Deadline,
 }
@@ -174,7 +173,7 @@ impl<P: Fn(&Target) -> Result<(), String>> ApplyOne<'_, P> {
         Applied { warnings, ..document.answer(Some(&target), result) }
     }
 
-    /// Where it goes. A kind that was defined a moment ago may take a moment to be served.
+    /// Finds the kind. One that was just defined may take a moment to be served.
     async fn find(&self, document: &Document) -> Result<Target, Error> {
         let Document { api_version, kind, namespace, name, .. } = document;
         let patience = self.deadline.within(DEFINED_WITHIN);
@@ -250,8 +249,8 @@ impl Failure {
     }
 }
 
-/// The API server names each field and, in a sentence, its manager: `conflict with "kubectl" using
-/// apps/v1 at 2026-01-01T00:00:00Z`.
+/// Reads the fields and their managers from the API server's refusal, which has sentences such as
+/// `conflict with "kubectl" using apps/v1 at 2026-01-01T00:00:00Z`.
 fn conflicts_in(status: &Status) -> Vec<Conflict> {
     let causes = status.details.iter().flat_map(|details| &details.causes);
     causes
@@ -263,7 +262,7 @@ fn conflicts_in(status: &Status) -> Vec<Conflict> {
         .collect()
 }
 
-/// An API server that cannot decode an object quotes it from there on.
+/// An API server that cannot decode an object quotes it from this word on.
 fn without_quotation(why: &str) -> &str {
     let end =
         ["error found in", "bigger context", "|"].iter().filter_map(|mark| why.find(mark)).min();

@@ -1,11 +1,11 @@
-//! The pod behind a Service or a workload, and the port of it that is meant.
+//! Finds the pod and the port behind a Service or a workload.
 //!
-//! Contract, which is that of `kubectl port-forward`:
-//! - A Service's port, by number or name, becomes the pod's: `targetPort`, which may be a name that
-//!   the pod's containers give a number. Of a headless Service it is the port itself.
-//! - Of the pods that are selected, a ready one is chosen: the one that has been ready longest, of
-//!   those the one that restarted least. Where none is ready, the answer names those there are.
-//! - A port that is not there is answered with those there are. Only TCP can be forwarded.
+//! Contract, as that of `kubectl port-forward`:
+//! - A Service's port, by number or name, leads to its `targetPort`, which may be the name of a port of
+//!   the pod's containers. For a headless Service it is the port itself.
+//! - Of the selected pods the one that has been ready longest is chosen, of those the one with the
+//!   fewest restarts. When none is ready, the error names the pods.
+//! - The error for a port that does not exist names the ports. Only TCP can be forwarded.
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
@@ -24,17 +24,17 @@ use stallproof::Deadline;
 use super::Target;
 use crate::{Connection, Error};
 
-/// Pods that are looked at: the first page of a workload is as good as all of it.
+/// How many pods are considered: the first page of a workload is as good as all of it.
 const LOOKED_AT: u32 = 500;
-/// Pods that a refusal names.
+/// How many pods an error names.
 const NAMED: usize = 5;
 
-/// Where a connection to a Service, a workload or a pod goes.
+/// The pod and port that a connection to a Service, a workload or a pod leads to.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Backend {
     pub pod: String,
     pub port: u16,
-    /// The port that was asked for, as a number: of a Service, its own.
+    /// The requested port as a number; for a Service, its own port.
     pub asked: u16,
 }
 
@@ -69,10 +69,10 @@ pub async fn backend(
     choose(target, &through, &pods, port)
 }
 
-/// What leads to pods.
+/// An object that leads to pods.
 enum Through {
     Pod(Box<Pod>),
-    /// With the selector of its pods.
+    /// A workload, with the selector of its pods.
     Service(Box<Service>, String),
     Workload(String),
 }
@@ -109,7 +109,7 @@ impl Through {
     }
 }
 
-/// A selector as workloads have it; a ReplicationController has plain labels.
+/// Reads the selector of a workload; a ReplicationController has plain labels.
 fn workload_selector(selector: &Value) -> Option<String> {
     if selector.get("matchLabels").or(selector.get("matchExpressions")).is_some() {
         let selector: LabelSelector = serde_json::from_value(selector.clone()).ok()?;
@@ -120,7 +120,7 @@ fn workload_selector(selector: &Value) -> Option<String> {
 }
 
 fn choose(target: &Target, through: &Through, pods: &[Pod], port: &str) -> Result<Backend, Error> {
-    // A port that is not there is told before a pod that is not ready.
+    // A missing port is reported before a pod that is not ready.
     let service_port = match through {
         Through::Service(service, _) => Some(service_port(target, service, port)?),
         _ => None,
@@ -142,7 +142,7 @@ fn choose(target: &Target, through: &Through, pods: &[Pod], port: &str) -> Resul
     Ok(Backend { pod: name, port: number, asked })
 }
 
-/// The ready pod to connect to.
+/// Chooses the ready pod to connect to.
 fn best<'a>(target: &Target, pods: &'a [Pod]) -> Result<&'a Pod, Error> {
     if pods.is_empty() {
         return Err(Error::Invalid(format!("{target} has no pods: its selector matches none")));
@@ -153,7 +153,7 @@ fn best<'a>(target: &Target, pods: &'a [Pod]) -> Result<&'a Pod, Error> {
         return Ok(pod);
     }
     let mut there: Vec<_> = pods.iter().collect();
-    // Those that run could be asked for by name.
+    // The caller may name a pod that runs.
     there.sort_by_key(|pod| (Reverse(phase(pod) == "Running"), pod.metadata.name.clone()));
     let mut why = format!("{target} has no ready pod: ");
     for (at, pod) in there.iter().take(NAMED).enumerate() {
@@ -183,7 +183,7 @@ fn condition(pod: &Pod) -> &str {
     }
 }
 
-/// Since when a pod is ready, if it is.
+/// Returns since when a pod is ready, if it is.
 fn ready_since(pod: &Pod) -> Option<Timestamp> {
     if pod.metadata.deletion_timestamp.is_some() || phase(pod) != "Running" {
         return None;
@@ -199,7 +199,7 @@ fn restarts(pod: &Pod) -> i32 {
     containers.map(|container| container.restart_count).sum()
 }
 
-/// The Service's port of this number or name.
+/// Finds the Service's port with this number or name.
 fn service_port<'a>(
     target: &Target,
     service: &'a Service,
@@ -226,7 +226,7 @@ fn service_port<'a>(
     ))
 }
 
-/// The pod's port that a Service's port leads to.
+/// Finds the pod's port that a Service's port leads to.
 fn target_port(service: &Service, found: &ServicePort, pod: &Pod) -> Result<u16, Error> {
     let headless =
         service.spec.as_ref().is_some_and(|spec| spec.cluster_ip.as_deref() == Some("None"));
@@ -238,13 +238,13 @@ fn target_port(service: &Service, found: &ServicePort, pod: &Pod) -> Result<u16,
     }
 }
 
-/// The pod's port of this number or name. A number need not be declared.
+/// Finds the pod's port with this number or name. A number need not be declared.
 fn pod_port(pod: &Pod, port: &str) -> Result<u16, Error> {
     if let Ok(port) = port.parse::<i32>() {
         return number(port);
     }
     let containers = pod.spec.iter().flat_map(|spec| {
-        // A container that is started first and stays has ports as any other.
+        // A sidecar is an init container and may have ports, too.
         let stays = |it: &&Container| it.restart_policy.as_deref() == Some("Always");
         spec.containers.iter().chain(spec.init_containers.iter().flatten().filter(stays))
     });
@@ -270,7 +270,7 @@ fn number(port: i32) -> Result<u16, Error> {
         .ok_or_else(|| Error::Invalid(format!("{port} is no port; ports are 1 to 65535")))
 }
 
-/// `80 (http)`, `53 (dns, UDP)`.
+/// Shows a port, such as `80 (http)` or `53 (dns, UDP)`.
 fn described(port: i32, name: Option<&str>, protocol: Option<&str>) -> String {
     let more: Vec<_> = name.into_iter().chain(protocol).collect();
     if more.is_empty() { port.to_string() } else { format!("{port} ({})", more.join(", ")) }

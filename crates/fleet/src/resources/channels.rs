@@ -1,14 +1,12 @@
-//! `Channels`: the WebSocket on which an API server carries exec and port-forward, with numbered
-//! channels in it.
+//! `Channels`: the WebSocket of exec and port-forward, which has numbered channels.
 //!
 //! Contract:
-//! - It works while it is polled, in both directions at once, and starts no task; dropped, the
-//!   connection is closed.
-//! - A peer that does not answer is [`Lost`] within [`PING_EVERY`] + [`ANSWER_WITHIN`], also when
-//!   nobody has anything to say. Anything heard counts as an answer. One exception: an API server
-//!   reads no further, and so answers nothing, while the process in the pod does not take what it was
-//!   sent; so a peer that was sent more than [`UNREAD`] bytes since it was last heard is given the
-//!   benefit of the doubt, and TCP's own patience ends it.
+//! - It works while it is polled, in both directions at once, and starts no task. Dropping it closes the
+//!   connection.
+//! - A peer that does not answer is [`Lost`] within [`PING_EVERY`] + [`ANSWER_WITHIN`], also when nothing
+//!   is sent. Every message counts as an answer. There is one exception: an API server does not read,
+//!   and so does not answer, while the process in the pod does not read its input. So a peer that was
+//!   sent more than [`UNREAD`] bytes since its last message is lost only when TCP gives up.
 
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
@@ -20,10 +18,10 @@ use tokio_tungstenite::tungstenite::{self, Bytes, Message};
 
 pub(crate) const PING_EVERY: Duration = Duration::from_secs(10);
 pub(crate) const ANSWER_WITHIN: Duration = Duration::from_secs(20);
-/// What a terminal holds for a program that does not read.
+/// The buffer of a terminal for a program that does not read.
 const UNREAD: usize = 4096;
 
-/// A WebSocket, whatever it runs over.
+/// A WebSocket over any transport.
 pub(crate) trait Socket:
     Stream<Item = Result<Message, tungstenite::Error>>
     + Sink<Message, Error = tungstenite::Error>
@@ -55,10 +53,10 @@ impl From<tungstenite::Error> for Lost {
 pub(crate) struct Channels {
     socket: Pin<Box<dyn Socket>>,
     tick: Interval,
-    /// Since when an answer is due: to the first ping since anything was heard, or to our goodbye.
+    /// When the first ping since the last message, or our close frame, was sent.
     asked: Option<Instant>,
     sent_since_heard: usize,
-    /// We have said goodbye, after which one says nothing more.
+    /// Whether our close frame was sent, after which nothing more may be sent.
     closing: bool,
 }
 
@@ -69,15 +67,15 @@ impl Channels {
         Self { socket: Box::pin(socket), tick, asked: None, sent_since_heard: 0, closing: false }
     }
 
-    /// What came, and on which channel; `None` once the peer has closed.
+    /// Receives the next message with its channel; `None` once the peer has closed.
     pub(crate) fn poll_receive(
         &mut self,
         cx: &mut Context<'_>,
     ) -> Poll<Result<Option<(u8, Bytes)>, Lost>> {
-        // First what is there to be heard: who polls late must not think the peer silent.
+        // Messages are read first, so that a late poll does not take the peer for silent.
         while let Poll::Ready(next) = self.socket.as_mut().poll_next(cx) {
             let Some(message) = next.transpose()? else { return Poll::Ready(Ok(None)) };
-            // After our goodbye, what comes is not the answer yet, but a sign of life.
+            // After our close frame a message is not the answer yet, but a sign of life.
             self.asked = self.closing.then(Instant::now);
             self.sent_since_heard = 0;
             match message {
@@ -94,7 +92,7 @@ impl Channels {
             if silent && self.sent_since_heard <= UNREAD {
                 return Poll::Ready(Err(Lost::Silent));
             }
-            // No room for a ping means that there is plenty unanswered already.
+            // Without room for a ping there is enough that the peer has not answered.
             if !self.closing
                 && let Poll::Ready(room) = self.socket.as_mut().poll_ready(cx)
             {
@@ -103,7 +101,7 @@ impl Channels {
                 self.asked.get_or_insert_with(Instant::now);
             }
         }
-        // Pings, and our answers to theirs.
+        // Sends pings, and the answers to the peer's pings.
         if !self.closing
             && let Poll::Ready(Err(error)) = self.socket.as_mut().poll_flush(cx)
         {
@@ -129,7 +127,7 @@ impl Channels {
         Poll::Ready(Ok(ready!(self.socket.as_mut().poll_flush(cx))?))
     }
 
-    /// Says goodbye. What is under way from the peer can still be received.
+    /// Sends a close frame. Messages that are under way can still be received.
     pub(crate) fn poll_close(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Lost>> {
         self.closing = true;
         self.asked.get_or_insert_with(Instant::now);

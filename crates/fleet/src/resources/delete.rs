@@ -1,8 +1,8 @@
-//! Deleting one object, and saying what became of it.
+//! Deletes one object and reports the result.
 //!
-//! Contract: the answer is what the API server shows after its "yes", since the "yes" itself looks
-//! the same for what is gone and for what is only marked. It does not wait: what waits on finalizers
-//! may do so for ever, and who asked decides how long to look on.
+//! Contract: the result is read from the API server after it has accepted the deletion, because its
+//! answer looks the same for an object that is gone and for one that is only marked. It does not wait:
+//! finalizers may keep an object for ever, and the caller decides how long to watch.
 
 use kube::api::{DeleteParams, Preconditions, PropagationPolicy};
 use serde::{Deserialize, Serialize};
@@ -11,44 +11,44 @@ use stallproof::Deadline;
 use super::Target;
 use crate::{Connection, Error};
 
-/// How to delete. The default is what the kind itself prefers.
+/// How to delete. The default is the kind's own.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default, deny_unknown_fields, rename_all = "camelCase")]
 pub struct How {
     pub propagation: Option<Propagation>,
-    /// Zero kills at once, without a word to the containers.
+    /// The grace period in seconds; zero kills the containers at once.
     pub grace_seconds: Option<u32>,
-    /// Asks the server whether it would, and changes nothing.
+    /// Whether the server only checks the deletion.
     pub dry_run: bool,
-    /// Delete this very object, not a later one of the same name.
+    /// Deletes this very object and not a later one with the same name.
     pub uid: Option<String>,
 }
 
-/// What becomes of what the object owns.
+/// The treatment of the objects that the object owns.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Propagation {
-    /// Deleted afterwards.
+    /// They are deleted afterwards.
     Background,
-    /// Deleted first: the object waits for it.
+    /// They are deleted first, and the object waits for them.
     Foreground,
-    /// Left alone.
+    /// They stay.
     Orphan,
 }
 
-/// What became of it.
+/// The result of a deletion.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(tag = "outcome", rename_all = "camelCase")]
 pub enum Deleted {
     Gone,
-    /// Marked, and still there: until each of the finalizers is taken off by the one who put it on,
-    /// and, for a pod, until its containers have stopped or the grace has passed.
+    /// The object is marked for deletion. It stays until each finalizer is removed and, for a pod, until
+    /// its containers have stopped or the grace period is over.
     #[serde(rename_all = "camelCase")]
     Waiting {
         finalizers: Vec<String>,
         grace_seconds: Option<i64>,
     },
-    /// A dry run: the server would have done it.
+    /// The server would delete it: this was a dry run.
     WouldDelete,
 }
 
@@ -75,7 +75,7 @@ pub async fn delete(
     if how.dry_run {
         return Ok(Deleted::WouldDelete);
     }
-    // A status means gone. An object may mean either: some kinds answer with what they have deleted.
+    // A status means that it is gone. An object may mean either: some kinds return what they deleted.
     let Some(marked) = answer.left() else { return Ok(Deleted::Gone) };
     let now = connection
         .call("looking whether it is gone", deadline, |client| async move {

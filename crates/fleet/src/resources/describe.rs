@@ -1,5 +1,5 @@
-//! Describe: an object with its events, its owners and what it owns. What besides the object could
-//! not be read is said, and the rest stands.
+//! Describes an object: its YAML, its events, its owners and the objects that it owns. Parts that could
+//! not be read are listed in `incomplete`.
 
 use kube::core::DynamicObject;
 use serde::Serialize;
@@ -15,12 +15,12 @@ use crate::error::Error;
 #[derive(Clone, Debug, Serialize)]
 pub struct Description {
     pub object: DynamicObject,
-    /// See [`state`].
+    /// The state in a word, from [`state`].
     pub state: String,
-    /// The latest first.
+    /// The events, the latest first.
     pub events: Vec<Event>,
     pub tree: Tree,
-    /// What is missing above, and why.
+    /// The parts that are missing, and why.
     pub incomplete: Vec<String>,
 }
 

@@ -1,7 +1,7 @@
-//! Events: what happened to an object, in a namespace, or anywhere; the latest first.
+//! Events of an object, of a namespace, or of the whole cluster, the latest first.
 //!
-//! They are read from the core group, which every server has. Writers of the newer
-//! `events.k8s.io` put their times and counts elsewhere in the same object; here they are one.
+//! They are read from the core group, which every server has. Writers of the newer `events.k8s.io` have
+//! their times and counts in other fields of the same object; here they are in one place.
 
 use std::cmp::Reverse;
 
@@ -32,14 +32,14 @@ pub struct Event {
     pub namespace: Option<String>,
     /// `pod/web-0`.
     pub object: String,
-    /// Who says so.
+    /// The component that reported it.
     pub source: String,
     pub first_seen: Option<Timestamp>,
     pub last_seen: Option<Timestamp>,
     pub count: i32,
 }
 
-/// The latest first, of those that are on the page.
+/// Lists events, the latest of the page first.
 pub async fn events(
     connection: &Connection,
     about: About<'_>,
@@ -50,7 +50,7 @@ pub async fn events(
         About::All => {}
         About::Namespace(namespace) => query.namespace = Some(namespace.to_owned()),
         About::Object(object) => {
-            // The events of what belongs to no namespace are in `default`, or wherever.
+            // Events of objects without a namespace are in `default` or in any other.
             query.namespace = object.metadata.namespace.clone();
             query.fields = Some(selector(object));
         }
@@ -65,7 +65,7 @@ pub async fn events(
 fn selector(object: &DynamicObject) -> String {
     let kind = object.types.as_ref().map(|types| types.kind.as_str());
     let metadata = &object.metadata;
-    // A node's events name it instead of giving its uid.
+    // A node's events have its name instead of its uid.
     let uid = metadata.uid.as_deref().filter(|_| metadata.namespace.is_some());
     [("name", metadata.name.as_deref()), ("kind", kind), ("uid", uid)]
         .into_iter()

@@ -1,14 +1,13 @@
-//! Running a command in a container, with or without a terminal.
+//! Runs a command in a container, with or without a terminal.
 //!
 //! Contract:
-//! - [`Output`] is the session: it works while it is polled, carries what [`Input`] sends, and ends
-//!   with exactly one [`Event::Exit`]. Dropped, the session is over, and [`Input`] says so.
+//! - [`Output`] is the session: it works while it is polled, sends the data of [`Input`], and ends with
+//!   exactly one [`Event::Exit`]. Dropping it ends the session, and [`Input`] returns an error then.
 //! - A session may be silent for hours; one whose API server is gone ends with [`Exit::Lost`] within
-//!   half a minute (pings, see [`Channels`]).
-//! - Output that nobody takes stops the process in the pod, as a full pipe does; output and input do
+//!   half a minute, by the pings of [`Channels`].
+//! - Output that nobody reads stops the process in the pod, as a full pipe does; output and input do
 //!   not wait for each other.
-//! - The process itself is the kubelet's: what it does about a lost session is up to it. Without a
-//!   terminal it usually runs on.
+//! - The kubelet decides about the process of a lost session. Without a terminal it usually runs on.
 
 use std::fmt;
 use std::pin::Pin;
@@ -33,10 +32,10 @@ const STDOUT: u8 = 1;
 const STDERR: u8 = 2;
 const STATUS: u8 = 3;
 const RESIZE: u8 = 4;
-/// Followed by the number of the channel that ends; since protocol v5 (API servers from 1.30).
+/// Its frame has the number of the channel that ends; since protocol v5 (API servers from 1.30).
 const CLOSE: u8 = 255;
 
-/// What one frame of input holds at most; larger input is cut up.
+/// The largest frame of input; larger input is split.
 const FRAME: usize = 32 * 1024;
 /// Frames that wait for the connection: enough to type and to paste ahead, half a megabyte at most.
 const AHEAD: usize = 16;
@@ -44,11 +43,11 @@ const AHEAD: usize = 16;
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default, deny_unknown_fields, rename_all = "camelCase")]
 pub struct Command {
-    /// Of a pod with several; else the only one.
+    /// The container; it may be left out for a pod with one.
     pub container: Option<String>,
     pub command: Vec<String>,
     pub stdin: bool,
-    /// With a terminal there is no stderr: all comes as stdout.
+    /// Whether it has a terminal, which has no stderr: all output is stdout.
     pub tty: bool,
 }
 
@@ -62,7 +61,7 @@ pub struct Size {
 pub enum Event {
     Stdout(Bytes),
     Stderr(Bytes),
-    /// The last one.
+    /// The last event.
     Exit(Exit),
 }
 
@@ -70,13 +69,13 @@ pub enum Event {
 #[serde(tag = "exit", content = "detail", rename_all = "camelCase")]
 pub enum Exit {
     Code(i32),
-    /// It could not be run, or its end could not be read: the kubelet's words.
+    /// The command could not be run, or its exit could not be read; the text is the kubelet's.
     Failed(String),
-    /// The session broke; what became of the process is not known.
+    /// The session broke; the state of the process is unknown.
     Lost(String),
 }
 
-/// Runs a command in a container. The deadline is for getting it started.
+/// Runs a command in a container. The deadline is for starting it.
 pub async fn exec(
     connection: &Connection,
     namespace: &str,
@@ -120,7 +119,7 @@ pub async fn exec(
 #[error("the session is over")]
 pub struct Over;
 
-/// What one may send. Waits while the connection, or the process, takes no more.
+/// The input of a session. Sending waits while the connection or the process reads no more.
 pub struct Input {
     frames: mpsc::Sender<(u8, Vec<u8>)>,
     closes: bool,
@@ -140,13 +139,13 @@ impl Input {
         self.send(RESIZE, format!(r#"{{"Width":{width},"Height":{height}}}"#).into_bytes()).await
     }
 
-    /// Whether [`close`](Self::close) can be said to this API server; those before 1.30 have no word
-    /// for it, and a process that reads to the end runs until the session is dropped.
+    /// Whether this API server supports [`close`](Self::close). Servers before 1.30 do not; there a
+    /// process that reads to the end runs until the session is dropped.
     pub fn can_close(&self) -> bool {
         self.closes
     }
 
-    /// The end of the input. Output goes on.
+    /// Ends the input. Output goes on.
     pub async fn close(self) -> Result<(), Over> {
         if self.closes { self.send(CLOSE, vec![STDIN]).await } else { Ok(()) }
     }
@@ -156,13 +155,13 @@ impl Input {
     }
 }
 
-/// What comes back, and the session itself.
+/// The output of a session, and the session itself.
 pub struct Output {
     /// `None` once it has ended.
     channels: Option<Channels>,
     /// `None` once there is no [`Input`].
     typed: Option<mpsc::Receiver<(u8, Vec<u8>)>>,
-    /// A cluster's client stops after its last user.
+    /// Keeps the cluster's client alive.
     _connection: Connection,
 }
 
@@ -190,7 +189,7 @@ impl Output {
         let Some(channels) = &mut self.channels else { return Poll::Pending };
         loop {
             let event = match std::task::ready!(channels.poll_receive(cx))? {
-                // Each channel is opened by an empty frame.
+                // The first frame of each channel is empty.
                 Some((_, bytes)) if bytes.is_empty() => continue,
                 Some((STDOUT, bytes)) => Event::Stdout(bytes),
                 Some((STDERR, bytes)) => Event::Stderr(bytes),
@@ -223,10 +222,10 @@ impl Stream for Output {
     }
 }
 
-/// What the last word of a kubelet means.
+/// Reads the kubelet's last status.
 fn exit_of(status: &[u8]) -> Exit {
     let Ok(status) = serde_json::from_slice::<Status>(status) else {
-        return Exit::Failed("the kubelet's last word could not be read".to_owned());
+        return Exit::Failed("the kubelet's last status could not be read".to_owned());
     };
     if status.is_success() {
         return Exit::Code(0);

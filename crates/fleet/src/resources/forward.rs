@@ -1,13 +1,13 @@
 //! A connection to a port of a pod, through its API server.
 //!
 //! Contract:
-//! - One [`forward`] is one connection to one port, with a WebSocket of its own: a slow one is in
-//!   nobody's way. It works while it is read or written, and starts no task; dropped, it is over.
-//! - The protocol has no half-close: shutting the writing side down says goodbye, after which the
-//!   reading side ends as soon as the kubelet has heard it.
-//! - What a kubelet says against it (nothing listens on the port) is the error of the next read. A
-//!   connection whose API server is gone ends within half a minute (pings, see [`Channels`]), as long
-//!   as it is read.
+//! - Each [`forward`] is one connection to one port, with a WebSocket of its own, so that a slow one
+//!   holds up no other. It works while it is read or written, and starts no task. Dropping it ends it.
+//! - The protocol has no half-close: shutting down the writing side sends a close frame, after which
+//!   the reading side ends as soon as the kubelet has received it.
+//! - A refusal of the kubelet (nothing listens on the port) is the error of the next read. A connection
+//!   whose API server is gone ends within half a minute, by the pings of [`Channels`], as long as it is
+//!   read.
 
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
@@ -26,7 +26,7 @@ use crate::{Connection, Error};
 
 const DATA: usize = 0;
 const ERROR: usize = 1;
-/// What one frame holds at most.
+/// The largest frame.
 const FRAME: usize = 32 * 1024;
 
 /// A connection to a port of a pod.
@@ -34,12 +34,12 @@ pub struct Forward {
     channels: Channels,
     /// Each channel begins with a frame that repeats the port.
     begun: [bool; 2],
-    /// Came, and is not read yet.
+    /// Received and not yet read.
     unread: Bytes,
     _connection: Connection,
 }
 
-/// Connects to a port of a pod. The deadline is for getting it open.
+/// Connects to a port of a pod. The deadline is for opening the connection.
 pub async fn forward(
     connection: &Connection,
     namespace: &str,
@@ -100,7 +100,7 @@ impl AsyncWrite for Forward {
         cx: &mut Context<'_>,
         buf: &[u8],
     ) -> Poll<io::Result<usize>> {
-        // It would be a frame, but not a byte.
+        // An empty write would send a frame without data.
         if buf.is_empty() {
             return Poll::Ready(Ok(0));
         }

@@ -1,4 +1,4 @@
-//! One object, and its YAML as `kubectl get -o yaml` has it.
+//! Reads one object, and prints it as `kubectl get -o yaml` does.
 
 use kube::core::DynamicObject;
 use stallproof::Deadline;
@@ -31,8 +31,8 @@ pub async fn get(
         .await
 }
 
-/// Keys in alphabetical order, as kubectl has them; without `managedFields`, which nobody reads,
-/// unless asked for.
+/// Prints an object as YAML with its keys in alphabetical order, as kubectl does, and with
+/// `managedFields` only on request.
 pub fn yaml(object: &DynamicObject, managed_fields: bool) -> Result<String, Error> {
     let shown = |error: &dyn std::fmt::Display| {
         Error::Invalid(format!("this object cannot be shown as YAML: {error}"))
@@ -42,7 +42,7 @@ pub fn yaml(object: &DynamicObject, managed_fields: bool) -> Result<String, Erro
         metadata.remove("managedFields");
     }
     value.sort_all_objects();
-    // Long lines stay lines: a folded annotation cannot be pasted anywhere.
+    // Long lines are not folded, so that they can be pasted.
     let options = serde_saphyr::ser_options! { folded_wrap_chars: usize::MAX };
     serde_saphyr::to_string_with_options(&value, options).map_err(|error| shown(&error))
 }

@@ -1,8 +1,8 @@
-//! Lists of one cluster, as objects or as the API server's own table (what kubectl prints).
+//! Lists objects of one cluster, as objects or as the API server's own table, which kubectl prints.
 //!
-//! Contract: pages are followed until all is there, the query's limit is reached, or the deadline
-//! passes. What is not all has a `continue_token` to go on with; nothing is cut silently. A
-//! deadline that passes before the first page has come is an error.
+//! Contract: pages are read until the list is complete, the query's limit is reached, or the deadline
+//! passes. An incomplete list has a `continue_token`; nothing is cut silently. A deadline that passes
+//! before the first page is an error.
 
 use std::collections::BTreeMap;
 
@@ -17,33 +17,33 @@ use super::list_format::{ListFormat, Objects, RawList, Rows};
 use crate::connection::Connection;
 use crate::error::Error;
 
-/// What kubectl asks for at once.
+/// The page size of kubectl.
 const PAGE: u32 = 500;
-/// Who wants more says so, or goes on with the token: this many rows are tens of megabytes.
+/// The default limit: so many rows are tens of megabytes.
 const MOST: u32 = 10_000;
 
-/// Which objects. Selectors are in kubectl's words: `app=web,tier!=cache`, `status.phase=Running`.
+/// A query for objects. Selectors are written as in kubectl: `app=web,tier!=cache`, `status.phase=Running`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct ListQuery {
     /// Any word that [`Connection::find`] takes.
     pub kind: String,
-    /// None: all of them.
+    /// The namespace; `None` means all.
     pub namespace: Option<String>,
     pub labels: Option<String>,
     pub fields: Option<String>,
-    /// At most this many; by default, and for zero, ten thousand.
+    /// The most objects; by default, and for zero, ten thousand.
     pub limit: Option<u32>,
-    /// Where an earlier list stopped.
+    /// The token of an earlier list that was incomplete.
     pub continue_token: Option<String>,
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Page<T> {
     pub items: Vec<T>,
-    /// Where to go on, if this is not all.
+    /// The token to go on with, if the list is incomplete.
     pub continue_token: Option<String>,
-    /// How many there are beyond these, as far as the server says.
+    /// The number of further objects, if the server tells it.
     pub remaining: Option<i64>,
 }
 
@@ -51,9 +51,9 @@ pub struct Page<T> {
 pub struct Table {
     pub columns: Vec<Column>,
     pub rows: Vec<Row>,
-    /// Where to go on, if this is not all.
+    /// The token to go on with, if the list is incomplete.
     pub continue_token: Option<String>,
-    /// How many there are beyond these, as far as the server says.
+    /// The number of further objects, if the server tells it.
     pub remaining: Option<i64>,
 }
 
@@ -65,12 +65,12 @@ pub struct Column {
     /// `name` marks the object's name.
     #[serde(default)]
     pub format: String,
-    /// Zero is always shown, anything above on demand (`-o wide`).
+    /// Zero is always shown, a higher number only with `-o wide`.
     #[serde(default)]
     pub priority: i32,
 }
 
-/// One object: a cell for each column, and what names it.
+/// One object: a cell for each column, and its identity.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Row {
     pub cells: Vec<Value>,
@@ -132,7 +132,7 @@ pub(super) async fn gather<F: ListFormat>(
     Ok(whole.expect("there is a first page, or an error"))
 }
 
-/// Hands over every page as it comes; says whether that was all.
+/// Calls `take` with every page, and returns whether the list is complete.
 pub(super) async fn each_page<F: ListFormat>(
     connection: &Connection,
     query: &ListQuery,
@@ -157,7 +157,7 @@ pub(super) async fn each_page<F: ListFormat>(
     }
 }
 
-/// One page, of `most` at most.
+/// Fetches one page of at most `most` objects.
 async fn fetch<F: ListFormat>(
     connection: &Connection,
     query: &ListQuery,

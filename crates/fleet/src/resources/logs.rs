@@ -1,13 +1,13 @@
-//! The logs of pods, line by line.
+//! Streams the logs of pods, line by line.
 //!
 //! Contract:
-//! - Each pod's lines come in order and end with one [`Entry::End`] that says why; the stream ends
-//!   with the last of them. A pod whose log cannot be opened is such an end, never an error of the
-//!   others. Dropped, all of it is over.
-//! - A line is at most [`LONGEST_LINE`] long; the rest of it is left out, and it says so.
-//! - What is not followed and stalls is given up after [`STALLED`]. What is followed may be silent
-//!   for days, and HTTP has no way to ask whether the other end is still there: a connection that
-//!   was black-holed is found out by the TCP keepalive of the cluster's client, and ends as lost.
+//! - Each pod's lines come in order and end with one [`Entry::End`] that has the reason; the stream ends
+//!   with the last of them. A pod whose log cannot be opened has such an end and is no error of the
+//!   others. Dropping the stream ends everything.
+//! - A line is cut at [`LONGEST_LINE`], and marked as cut.
+//! - A log that is not followed and stalls is given up after [`STALLED`]. A log that is followed may be
+//!   silent for days, and HTTP cannot ask whether the server is still there: the TCP keepalive of the
+//!   cluster's client finds a dead connection, and the log ends as lost.
 
 use std::io;
 use std::time::Duration;
@@ -24,31 +24,31 @@ use super::check_segment;
 use crate::{Connection, Error};
 
 pub const LONGEST_LINE: usize = 64 * 1024;
-/// The most pods in one stream: each is a connection of the API server to a kubelet.
+/// The most pods of one stream. Each costs the API server a connection to a kubelet.
 pub const MOST_PODS: usize = 20;
 const STALLED: Duration = Duration::from_secs(30);
 
-/// Whose logs.
+/// The pods whose logs are read.
 #[derive(Clone, Debug)]
 pub enum Whose {
     Pod(String),
-    /// Of all pods that a label selector matches now.
+    /// All pods that a label selector matches now.
     Selected(String),
 }
 
-/// Which part, and how.
+/// The part of the logs that is read.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default, deny_unknown_fields, rename_all = "camelCase")]
 pub struct What {
-    /// Of a pod with several; else the only one.
+    /// The container; it may be left out for a pod with one.
     pub container: Option<String>,
     pub follow: bool,
-    /// Of the container before the one that runs now.
+    /// Reads the log of the container before the present one.
     pub previous: bool,
-    /// Begin this many lines before the end.
+    /// Begins this many lines before the end.
     pub tail: Option<u32>,
     pub since_seconds: Option<u32>,
-    /// Begin each line with the time at which it was written.
+    /// Begins each line with the time at which it was written.
     pub timestamps: bool,
 }
 
@@ -58,7 +58,7 @@ pub enum Entry {
     Line {
         pod: String,
         line: String,
-        /// It was longer than [`LONGEST_LINE`].
+        /// Whether it was longer than [`LONGEST_LINE`].
         #[serde(skip_serializing_if = "std::ops::Not::not")]
         cut: bool,
     },
@@ -72,15 +72,15 @@ pub enum Entry {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(tag = "end", content = "why", rename_all = "camelCase")]
 pub enum End {
-    /// There is no more: all was read or, followed, the container has stopped.
+    /// The whole log was read; if it was followed, the container has stopped.
     Complete,
-    /// The API server did not give it.
+    /// The API server refused it.
     Refused(String),
-    /// It broke off.
+    /// The connection broke.
     Lost(String),
 }
 
-/// Reads logs. The deadline is for finding the pods and opening their logs.
+/// Streams logs. The deadline is for finding the pods and opening their logs.
 pub async fn logs(
     connection: &Connection,
     namespace: &str,
@@ -90,7 +90,7 @@ pub async fn logs(
 ) -> Result<impl Stream<Item = Entry> + Send + use<>, Error> {
     check_segment("namespace", namespace)?;
     let logs = match whose {
-        // Alone, its refusal is the answer.
+        // A refusal of the only pod is the caller's error.
         Whose::Pod(pod) => vec![open(connection, namespace, pod, what, deadline).await?.boxed()],
         Whose::Selected(labels) => {
             let pods = selected(connection, namespace, &labels, deadline).await?;
@@ -154,7 +154,7 @@ async fn open(
         })
         .await?;
     let patience = (!what.follow).then_some(STALLED);
-    // A cluster's client stops after its last user: the stream is one.
+    // The stream keeps the cluster's client alive.
     let connection = connection.clone();
     let open = Some((Box::pin(log), pod, connection));
     Ok(stream::unfold(open, move |open| async move {
@@ -169,7 +169,7 @@ async fn open(
     }))
 }
 
-/// The next line without its end, and whether it was cut; `None` at the end.
+/// Reads the next line without its end, and whether it was cut; `None` at the end.
 async fn next_line(
     log: &mut (impl AsyncBufRead + Unpin),
     patience: Option<Duration>,

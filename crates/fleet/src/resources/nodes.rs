@@ -1,15 +1,15 @@
-//! Taking a node out of service, and putting it back.
+//! Takes a node out of service and puts it back: cordon, drain, uncordon.
 //!
 //! Contract of [`drain`]:
-//! - What may not be evicted is found out first, by the rules of kubectl ([`plan`]); then nothing is
-//!   changed, and each such pod is told with the reasons against it. kubectl cordons the node before
-//!   it refuses; here a refused drain leaves the node as it was.
-//! - Then the node is cordoned, and every pod that is on it goes by eviction, which keeps to the
-//!   disruption budgets: a budget that forbids it now is asked again until the deadline. A pod that
-//!   is not let go holds up no other.
-//! - A pod is gone when the API server has it no more, or has another of its name. At the deadline
-//!   each pod that is still there is told, with what it waits for. The node stays cordoned.
-//! - It works while it is polled; dropped, it stops where it is. A drain can be run again at any time.
+//! - Pods that may not be evicted are found first, by the rules of kubectl ([`plan`]). If there are any,
+//!   each is reported with its reasons and nothing is changed. kubectl cordons the node before it
+//!   refuses; here a refused drain leaves the node as it was.
+//! - Then the node is cordoned and every pod on it evicted, which respects disruption budgets: an
+//!   eviction that a budget forbids is repeated until the deadline. A pod that cannot be evicted holds
+//!   up no other.
+//! - A pod is gone when the API server has it no more, or has another one of its name. Each pod that is
+//!   still there at the deadline is reported with the reason. The node stays cordoned.
+//! - The drain works while it is polled; dropping it stops it. It can be run again at any time.
 
 use std::time::Duration;
 
@@ -33,24 +33,24 @@ mod plan;
 
 pub use plan::{Evict, Plan, Reason, Refusal, Skip, plan};
 
-/// Requests of one drain at once: pods wait side by side, however many, but ask in turn.
+/// Concurrent requests of one drain. All pods wait concurrently, but take turns with requests.
 const ASKING: usize = 8;
-/// Between two questions about one pod.
+/// The interval between two requests about one pod.
 const LOOK_AGAIN: Curve = Curve { first: Duration::from_millis(500), most: Duration::from_secs(5) };
-/// The budget of one request within the drain's deadline: one that hangs is asked again.
+/// The limit of one request within the drain's deadline: one that hangs is repeated.
 const ONE_REQUEST: Duration = Duration::from_secs(15);
 
-/// What a drain may do. The default is the careful one.
+/// What a drain may do. The default is the most careful.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(default, deny_unknown_fields, rename_all = "camelCase")]
 pub struct Allow {
-    /// Leave pods of DaemonSets where they are.
+    /// Leaves pods of DaemonSets on the node.
     pub daemon_sets: bool,
-    /// Evict pods that nobody will make anew.
+    /// Evicts pods that no controller will replace.
     pub unmanaged: bool,
-    /// Evict pods whose `emptyDir` is lost with them.
+    /// Evicts pods that lose the data of an `emptyDir`.
     pub empty_dir: bool,
-    /// Instead of each pod's own.
+    /// The grace period in place of each pod's own.
     pub grace_seconds: Option<u32>,
 }
 
@@ -63,18 +63,18 @@ pub enum Progress {
         pod: String,
         why: Skip,
     },
-    /// May not be evicted; the drain ends, and has changed nothing.
+    /// The pod may not be evicted; the drain ends and has changed nothing.
     Refused {
         namespace: String,
         pod: String,
         reasons: Vec<Reason>,
     },
-    /// The API server took the eviction; the pod is stopping.
+    /// The API server accepted the eviction; the pod is stopping.
     Evicted {
         namespace: String,
         pod: String,
     },
-    /// A disruption budget forbids it for now.
+    /// A disruption budget forbids the eviction for now.
     Blocked {
         namespace: String,
         pod: String,
@@ -84,21 +84,21 @@ pub enum Progress {
         namespace: String,
         pod: String,
     },
-    /// Still there; what it waits for.
+    /// The pod is still there at the deadline, with the reason.
     Failed {
         namespace: String,
         pod: String,
         why: String,
     },
-    /// The last one.
+    /// The last event.
     Finished {
         gone: usize,
         failed: usize,
         refused: usize,
-        /// Whether new pods are kept off the node now.
+        /// Whether the node is cordoned now.
         cordoned: bool,
     },
-    /// The last one, in place of the other: the node or its pods could not be read or cordoned.
+    /// The last event of a drain whose node or pods could not be read or cordoned.
     Stopped {
         why: String,
     },
@@ -135,7 +135,7 @@ async fn set_unschedulable(
     Ok(())
 }
 
-/// Empties a node, and tells how it goes.
+/// Drains a node, and streams its progress.
 pub fn drain(
     connection: &Connection,
     node: &str,
@@ -168,7 +168,7 @@ async fn run(
     }
     cordon(connection, node, deadline).await?;
     tell.tell(Progress::Cordoned).await;
-    // Again: until just now, pods could still come.
+    // Planned again, because pods could be scheduled until the node was cordoned.
     let (Plan { evict, skip, refused }, _) = look(connection, node, allow, deadline).await?;
     for (namespace, pod, why) in skip {
         tell.tell(Progress::Skipped { namespace, pod, why }).await;
@@ -180,7 +180,7 @@ async fn run(
         tell.tell(Progress::Failed { namespace, pod, why }).await;
     }
     let asking = &Semaphore::new(ASKING);
-    // All at once: each is little more than a timer, and one that a budget holds is in no one's way.
+    // All pods at once: each is little more than a timer, and one that a budget holds delays no other.
     let all = evict.len().max(1);
     let outcomes: Vec<bool> = stream::iter(evict)
         .map(|pod| async move {
@@ -204,7 +204,7 @@ async fn run(
     Ok(())
 }
 
-/// What would become of the node's pods, and whether it is cordoned.
+/// Plans the eviction of the node's pods, and reads whether it is cordoned.
 async fn look(
     connection: &Connection,
     node: &str,
@@ -212,7 +212,7 @@ async fn look(
     deadline: Deadline,
 ) -> Result<(Plan, bool), Error> {
     check_segment("node", node)?;
-    // Not to mistake a name that is not there for a node without pods.
+    // A name that does not exist must not pass for a node without pods.
     let found = connection
         .call("reading the node", deadline, |client| async move {
             Api::<Node>::all(client).get(node).await
@@ -228,7 +228,7 @@ async fn look(
     Ok((plan(pods.items, allow), cordoned))
 }
 
-/// One pod on its way out.
+/// The eviction of one pod.
 struct Leaving<'a> {
     connection: &'a Connection,
     asking: &'a Semaphore,
@@ -238,16 +238,16 @@ struct Leaving<'a> {
     pod: &'a Evict,
 }
 
-/// What an API server said to an eviction.
+/// The API server's answer to an eviction.
 enum Said {
     Going,
     Gone,
-    /// Ask again.
+    /// The eviction must be repeated.
     NotNow(String),
 }
 
 impl Leaving<'_> {
-    /// Returns when the pod is gone; else what it waits for at the deadline, or why it will not go.
+    /// Returns when the pod is gone; an error has the reason why it is still there at the deadline.
     async fn go(&self) -> Result<(), String> {
         let mut backoff = Backoff::new(LOOK_AGAIN);
         let mut blocked = None;
@@ -255,7 +255,7 @@ impl Leaving<'_> {
             match self.evict().await? {
                 Said::Gone => return Ok(()),
                 Said::Going => break,
-                // Cut short by the deadline, it knows less than the answer before it.
+                // The deadline cut it short; the answer before it says more.
                 Said::NotNow(why) if self.deadline.has_passed() => {
                     return Err(blocked.unwrap_or(why));
                 }
@@ -291,8 +291,8 @@ impl Leaving<'_> {
 
     async fn evict(&self) -> Result<Said, String> {
         let Evict { namespace, pod, uid } = self.pod;
-        // Without a version of its own the server takes it for the one it knows: before 1.22 that is
-        // policy/v1beta1, and since 1.25 it is policy/v1 alone.
+        // Without a version the server takes its own: before 1.22 that is policy/v1beta1, and since 1.25
+        // policy/v1 alone.
         let eviction = json!({
             "metadata": { "name": pod, "namespace": namespace },
             "deleteOptions": {
@@ -307,15 +307,15 @@ impl Leaving<'_> {
             })
             .await;
         match answer {
-            // A pod under two budgets is refused with a "created" and the refusal in it.
+            // An eviction that two budgets forbid is answered with 201 and the refusal in the body.
             Ok(status) if status.is_failure() => Err(status.message),
             Ok(_) => Ok(Said::Going),
             Err(Error::Refused { status, .. }) => match status.code {
                 404 => Ok(Said::Gone),
-                // Another pod has its name by now.
+                // Another pod has its name now.
                 409 if status.is_conflict() => self.is_another().await,
                 429 => Ok(Said::NotNow(budget(&status))),
-                // Its namespace is being deleted, and so is it.
+                // The namespace is being deleted, and so is the pod.
                 403 if has_cause(&status, "NamespaceTerminating") => Ok(Said::Going),
                 _ => Err(status.message),
             },
@@ -331,7 +331,7 @@ impl Leaving<'_> {
         })
     }
 
-    /// What keeps the pod; `None` when it is gone.
+    /// Returns why the pod is still there; `None` when it is gone.
     async fn waits_for(&self) -> Result<Option<String>, String> {
         let Evict { pod, uid, .. } = self.pod;
         let there =
@@ -375,7 +375,7 @@ impl Leaving<'_> {
     }
 }
 
-/// Whether it may be another time: the cluster, not the pod, is in the way.
+/// Whether a repetition may succeed, because the error is the cluster's and not the pod's.
 fn passes(error: &Error) -> bool {
     match error {
         Error::Busy { .. }
@@ -387,7 +387,7 @@ fn passes(error: &Error) -> bool {
     }
 }
 
-/// The budget in the way, where the server names it.
+/// Returns the disruption budget that forbids it, if the server names it.
 fn budget(status: &Status) -> String {
     let causes = status.details.iter().flat_map(|details| &details.causes);
     let cause =

@@ -1,7 +1,7 @@
-//! `ProgressStream`: work that tells how it goes, as a stream.
+//! `ProgressStream`: work that reports its progress as a stream.
 //!
-//! Contract: the work runs while the stream is polled, and nowhere else; dropped with it, it is over.
-//! What it told is handed out in order, all of it, also after the work has ended.
+//! Contract: the work runs only while the stream is polled, and ends when the stream is dropped. All
+//! reports are delivered in order, also after the work has ended.
 
 use std::pin::Pin;
 use std::task::{Context, Poll};
@@ -9,22 +9,21 @@ use std::task::{Context, Poll};
 use futures::Stream;
 use tokio::sync::mpsc;
 
-/// What the work may tell ahead of the reader; more, and it waits. The reader is the one who polls
-/// it, so a few are enough.
+/// Reports that may wait for the reader. The reader polls the work itself, so that a few are enough.
 const AHEAD: usize = 16;
 
 pub(crate) struct ProgressStream<T> {
-    /// `None` once it has ended.
+    /// `None` once the work has ended.
     work: Option<Pin<Box<dyn Future<Output = ()> + Send>>>,
     told: mpsc::Receiver<T>,
 }
 
-/// Where the work tells. Nobody listening means that the work is being dropped.
+/// Sends reports to the stream. Without a receiver the work itself is being dropped.
 pub(crate) struct ProgressSender<T>(mpsc::Sender<T>);
 
 impl<T> ProgressSender<T> {
     pub(crate) async fn tell(&self, what: T) {
-        // It can only fail between the drop of the receiver and that of the work itself.
+        // Sending fails only between the drop of the receiver and that of the work.
         let _ = self.0.send(what).await;
     }
 }
@@ -49,7 +48,7 @@ impl<T> Stream for ProgressStream<T> {
         if let Some(work) = &mut self.work
             && work.as_mut().poll(cx).is_ready()
         {
-            // Its `ProgressSender` goes with it, which is what ends the channel.
+            // This drops its `ProgressSender`, which ends the channel.
             self.work = None;
         }
         self.told.poll_recv(cx)

@@ -1,7 +1,6 @@
-//! A rollout restart: new pods, one after the other, as the workload's own strategy has it.
+//! Restarts a workload: its pods are replaced by the workload's own strategy.
 //!
-//! It is the annotation that kubectl writes, so that `kubectl rollout history` and we tell the same
-//! story.
+//! The annotation is the same as kubectl's, so that `kubectl rollout history` shows the restart.
 
 use jiff::Timestamp;
 use kube::api::{Patch, PatchParams};
@@ -36,7 +35,7 @@ pub async fn restart(
             target.api(client).get(target.name()).await
         })
         .await?;
-    // The annotation would lie there until somebody resumes it, and then restart unasked.
+    // The restart would happen when somebody resumes the workload, without anybody expecting it.
     if object.data["spec"]["paused"] == true {
         return Err(Error::Invalid(format!(
             "{target} is paused and would not restart; set spec.paused to false first"

@@ -1,4 +1,4 @@
-//! Scaling anything that has a scale subresource, ours or a stranger's.
+//! Scales any kind that has a scale subresource.
 
 use kube::api::{Patch, PatchParams};
 use serde::Serialize;
@@ -8,7 +8,7 @@ use stallproof::Deadline;
 use super::{FIELD_MANAGER, Target};
 use crate::{Connection, Error};
 
-/// How many replicas were asked for, and are now.
+/// The number of replicas before and after.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct Scaled {
     pub before: i32,

@@ -1,16 +1,16 @@
-//! Search: a text in the names, addresses, labels, images and namespaces of objects, in every chosen
-//! cluster.
+//! Searches for a text in the names, addresses, labels, images and namespaces of objects, in many
+//! clusters at once.
 //!
 //! Contract:
-//! - `allowed` decides of every object before anything else looks at it: what one may not see is
-//!   neither returned nor counted, and cuts nothing off.
-//! - The best come first: in names before addresses before labels before images before namespaces;
-//!   there, the whole before the beginning before the middle.
+//! - `allowed` decides about every object first: an object that the caller may not see is neither
+//!   returned nor counted, and does not use up the limit.
+//! - The best hits come first: names, then addresses, labels, images, namespaces; within each, the
+//!   whole value, then its beginning, then its middle.
 //! - An address, or the beginning of one, is found at pods, Services (cluster, external and load
-//!   balancer addresses), Ingresses and Nodes. A whole one is also found in the AddressBlock that it
-//!   is from. Kinds that have addresses are read whole only for a text that may be one.
-//! - Each cluster has the same room, so that one with many hits hides no other's. What did not fit,
-//!   and what could not be read, is said.
+//!   balancer addresses), Ingresses and Nodes. A whole address is also found in the AddressBlock that
+//!   contains it. Kinds with addresses are read whole only for a text that may be an address.
+//! - Each cluster has the same limit, so that one with many hits hides no other. The result names what
+//!   was cut off and what could not be read.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -29,21 +29,21 @@ use crate::fan::{Chosen, Missing, fan};
 
 mod address;
 
-/// Kinds read from one cluster at once.
+/// Kinds that are read from one cluster concurrently.
 const KINDS_AT_ONCE: usize = 4;
-/// Objects of one kind read from one cluster.
+/// The most objects of one kind that are read from one cluster.
 const MOST: u32 = 20_000;
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct SearchQuery {
-    /// Whatever its case.
+    /// The text to find, in any case.
     pub text: String,
-    /// Where to look; by default, what people look for.
+    /// The kinds to search; by default those that users look for.
     pub kinds: Vec<String>,
-    /// None: all of them.
+    /// The namespace to search; `None` means all.
     pub namespace: Option<String>,
-    /// Hits from each cluster.
+    /// The most hits from each cluster.
     pub limit: usize,
 }
 
@@ -52,19 +52,19 @@ pub struct Hit {
     pub cluster: String,
     pub api_version: String,
     pub kind: String,
-    /// The plural, as one would ask for it.
+    /// The plural, as a request needs it.
     pub resource: String,
     pub namespace: Option<String>,
     pub name: String,
     pub matched: Matched,
 }
 
-/// What the text was found in, the best first.
+/// The value that the text was found in. The order is the order of hits.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 pub struct Matched {
     pub field: Field,
     pub how: How,
-    /// As it stands in the object.
+    /// The value as it is in the object.
     pub value: String,
 }
 
@@ -88,11 +88,11 @@ pub enum How {
 
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct SearchResult {
-    /// The best first.
+    /// The hits, the best first.
     pub hits: Vec<Hit>,
-    /// Clusters that had more hits than they have room for.
+    /// Clusters that had more hits than the limit.
     pub truncated: Vec<String>,
-    /// Kinds that a cluster could not search, or not wholly, and why.
+    /// Kinds that could not be searched, or not completely, and why.
     pub incomplete: Vec<Incomplete>,
     /// Clusters that did not answer, and why.
     pub missing: Vec<Missing>,
@@ -105,7 +105,7 @@ pub struct Incomplete {
     pub why: String,
 }
 
-/// What one cluster has.
+/// The hits of one cluster.
 #[derive(Debug, Default)]
 struct ClusterHits {
     hits: Vec<Hit>,
@@ -139,11 +139,11 @@ impl Default for SearchQuery {
     }
 }
 
-/// Has addresses, and is looked into only for a whole one: few clusters have the kind.
+/// Searched only for a whole address, because few clusters have the kind.
 const BLOCKS: &str = "addressblocks.fairlead.dev";
 
 impl SearchQuery {
-    /// Looks into blocks of addresses too, where all kinds are meant and the text is an address.
+    /// Adds address blocks when the kinds are the default ones and the text is an address.
     fn with_blocks(&self, text: &str) -> Self {
         let mut query = self.clone();
         if text.parse::<IpAddr>().is_ok() && query.kinds == Self::default().kinds {
@@ -153,8 +153,8 @@ impl SearchQuery {
     }
 }
 
-/// Searches every chosen cluster at once. `allowed(cluster, namespace, resource)` decides of each object;
-/// the namespace is `None` for what belongs to none.
+/// Searches every chosen cluster at once. `allowed(cluster, namespace, resource)` decides about each
+/// object; the namespace is `None` for kinds without namespaces.
 pub async fn search(
     chosen: impl IntoIterator<Item = Chosen>,
     query: &SearchQuery,
@@ -198,7 +198,7 @@ async fn one_cluster(
         let kind = kind.clone();
         async move { (one_kind(connection, query, &kind, text, allowed, deadline).await, kind) }
     };
-    // Futures that borrow do not live in a mapped stream: they are made first.
+    // The futures are made first, because ones that borrow cannot live in a mapped stream.
     let reads: Vec<_> = query.kinds.iter().map(read).collect();
     let mut kinds = std::pin::pin!(stream::iter(reads).buffer_unordered(KINDS_AT_ONCE));
     while let Some((read, kind)) = kinds.next().await {
@@ -221,14 +221,14 @@ async fn one_cluster(
             }
         }
     }
-    // A cluster of which nothing could be read is one that did not answer.
+    // A cluster whose kinds could not be read at all did not answer.
     match failed {
         Some(error) if !answered => Err(error),
         _ => Ok(part),
     }
 }
 
-/// Reads page by page, and keeps no more of a page than its hits.
+/// Searches one kind page by page, and keeps only the hits of each page.
 async fn one_kind(
     connection: &Connection,
     query: &SearchQuery,
@@ -259,8 +259,7 @@ async fn one_kind(
         part.hits.extend(seen.filter_map(|object| hit(cluster, &found, object, text)));
         part.trim(query.limit);
     };
-    // Only pods have images that are worth the rest of them, and only addresses are worth the rest
-    // of the kinds that have some.
+    // Whole objects are read only of pods, for their images, and for addresses of kinds that have some.
     let whole = found.resource.kind == "Pod"
         || (address::may_be(text) && address::has_some(&found.resource));
     let all = if whole {
@@ -291,7 +290,7 @@ fn hit(cluster: &str, found: &Found, object: &DynamicObject, text: &str) -> Opti
     })
 }
 
-/// The best place that `text`, in lower case, is found in.
+/// Returns the best match of `text`, which is in lower case.
 fn matched(kind: &ApiResource, object: &DynamicObject, text: &str) -> Option<Matched> {
     let metadata = &object.metadata;
     let name = metadata.name.iter().filter_map(|name| at(Field::Name, name, text));
@@ -299,7 +298,7 @@ fn matched(kind: &ApiResource, object: &DynamicObject, text: &str) -> Option<Mat
         metadata.namespace.iter().filter_map(|namespace| at(Field::Namespace, namespace, text));
     let empty = BTreeMap::new();
     let labels = metadata.labels.as_ref().unwrap_or(&empty).iter().filter_map(|(key, value)| {
-        // `nginx` is all of a label's value, `app=nginx` all of the label.
+        // Both `nginx` and `app=nginx` match the whole of the label.
         let whole = at(Field::Label, &format!("{key}={value}"), text)?;
         let how = how(value, text).map_or(whole.how, |how| how.min(whole.how));
         Some(Matched { how, ..whole })
@@ -347,7 +346,7 @@ impl SearchResult {
     }
 }
 
-/// What matches better, then by name; the rest makes the order a stable one.
+/// Orders hits by their match, then by name; the rest makes the order stable.
 fn better(one: &Hit, other: &Hit) -> std::cmp::Ordering {
     fn key(hit: &Hit) -> impl Ord + '_ {
         let Hit { cluster, resource, namespace, name, matched, api_version, .. } = hit;

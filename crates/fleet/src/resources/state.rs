@@ -1,10 +1,10 @@
-//! An object's state in a word, as kubectl has it where kubectl has one.
+//! The state of an object in a word, as kubectl shows it where it does.
 
 use kube::core::DynamicObject;
 use serde_json::Value;
 
-/// `Running`, `CrashLoopBackOff`, `Ready`, `Progressing`, `Complete`, `Terminating`…; empty when
-/// there is nothing to say.
+/// Returns the state: `Running`, `CrashLoopBackOff`, `Ready`, `Progressing`, `Complete`, `Terminating`
+/// and so on; empty for kinds without a state.
 pub fn state(object: &DynamicObject) -> String {
     let kind = object.types.as_ref().map_or("", |types| types.kind.as_str());
     let (spec, status) = (&object.data["spec"], &object.data["status"]);
@@ -83,7 +83,7 @@ fn generic(status: &Value) -> String {
     word.to_owned()
 }
 
-/// The column STATUS of `kubectl get pods`.
+/// Returns the column STATUS of `kubectl get pods`.
 fn pod(object: &DynamicObject) -> String {
     let status = &object.data["status"];
     let phase = status["phase"].as_str().unwrap_or("Unknown");
@@ -94,7 +94,7 @@ fn pod(object: &DynamicObject) -> String {
     let total = object.data["spec"]["initContainers"].as_array().map_or(init.len(), Vec::len);
     let starting = init.iter().enumerate().find_map(|(index, container)| {
         let state = &container["state"];
-        // A sidecar is an init container that goes on running.
+        // A sidecar is an init container that keeps running.
         if state["terminated"]["exitCode"] == 0 || container["started"] == true {
             return None;
         }
@@ -118,7 +118,7 @@ fn pod(object: &DynamicObject) -> String {
     word
 }
 
-/// Why a container does not run.
+/// Returns why a container does not run.
 fn reason(state: &Value) -> Option<String> {
     let terminated = &state["terminated"];
     let reason = state["waiting"]["reason"].as_str().or_else(|| terminated["reason"].as_str());

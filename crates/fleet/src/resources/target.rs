@@ -1,5 +1,5 @@
-//! `Target`: one object that can be asked for: of a kind that the cluster serves, in a namespace if
-//! its kind has them, and by a name that stays one segment of a path.
+//! `Target`: the address of one object: a kind that the cluster serves, a namespace if the kind has
+//! namespaces, and a name that is one segment of a path.
 
 use std::fmt;
 
@@ -17,7 +17,7 @@ pub struct Target {
 }
 
 impl Target {
-    /// A namespace is needed by kinds that live in one, and is of no matter to the others.
+    /// Kinds without namespaces ignore `namespace`; the others need it.
     pub fn new(found: &Found, namespace: Option<&str>, name: &str) -> Result<Self, Error> {
         check_segment(&found.resource.kind, name)?;
         let namespace = match namespace {
@@ -58,7 +58,7 @@ impl Target {
     }
 }
 
-/// As people write it: `deployments/web in shop`.
+/// Shows it as `deployments/web in shop`.
 impl fmt::Display for Target {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}/{}", self.resource().plural, self.name)?;

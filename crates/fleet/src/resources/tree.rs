@@ -1,8 +1,8 @@
-//! Whose an object is, up to the root, and what is its own, down to the pods.
+//! The owners of an object up to the root, and the objects that it owns down to the pods.
 //!
-//! Owners are followed by reference. What is owned says so itself, so it is looked for: in the lists
-//! of the kinds that such an object owns, each read once, whatever the depth of the tree. What could
-//! not be read, or not all of it, is said in `incomplete`; the rest stands.
+//! Owners are followed by reference. Owned objects name their owner, so that they are found in the lists
+//! of the kinds that such an object owns; each list is read once, whatever the depth of the tree. Lists
+//! that could not be read, or not completely, are named in `incomplete`.
 
 use std::collections::HashMap;
 
@@ -19,12 +19,12 @@ use super::state::state;
 use crate::connection::Connection;
 use crate::error::Error;
 
-/// A chain of owners is short; a circle of them, which nothing forbids, is not.
+/// The longest chain of owners. Nothing forbids a circle.
 const DEPTH: usize = 8;
-/// Objects read of each kind.
+/// The most objects that are read of each kind.
 const MOST: u32 = 5_000;
-/// Nodes in a tree. An object with several owners is below each of them, so that there may be many
-/// more nodes than objects.
+/// The most nodes in a tree. An object with several owners is below each of them, so that there may be
+/// many more nodes than objects.
 const SHOWN: usize = 2_000;
 
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -33,7 +33,7 @@ pub struct Node {
     pub kind: String,
     pub namespace: Option<String>,
     pub name: String,
-    /// See [`state`]; `Missing` for an owner that is gone.
+    /// The state, from [`state`](super::state()); `Missing` for an owner that is gone.
     pub state: String,
 }
 
@@ -46,14 +46,14 @@ pub struct Branch {
 
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Tree {
-    /// The nearest first, the root last.
+    /// The owners, the nearest first, the root last.
     pub owners: Vec<Node>,
     pub owned: Vec<Branch>,
-    /// What is missing above, and why.
+    /// The parts that are missing, and why.
     pub incomplete: Vec<String>,
 }
 
-/// The kinds below a kind. Of those marked, only the metadata is read.
+/// Returns the kinds that objects of a kind own, each with whether its metadata is enough.
 fn below(kind: &str) -> &'static [(&'static str, bool)] {
     const PODS: (&str, bool) = ("pods", false);
     const JOBS: (&str, bool) = ("jobs.batch", false);
@@ -127,7 +127,7 @@ async fn owners(
     (owners, incomplete)
 }
 
-/// The owner that manages it, or else the first.
+/// Returns the owner that controls the object, or else the first.
 fn owner(object: &DynamicObject) -> Option<OwnerReference> {
     let owners = object.metadata.owner_references.as_deref().unwrap_or_default();
     let manager = owners.iter().find(|owner| owner.controller == Some(true));
@@ -172,7 +172,7 @@ async fn owned(
                 }
                 objects.extend(lot.items);
             }
-            // A cluster without a kind has nothing of it.
+            // A cluster that does not serve the kind has no such objects.
             Err(Error::NoSuchKind { .. }) => {}
             Err(error) => incomplete.push(format!("{kind}: {}", sentence(&error))),
         }
@@ -185,7 +185,7 @@ async fn owned(
     (branches, incomplete)
 }
 
-/// The tree of `objects` below `root`, with `room` for so many.
+/// Builds the tree of `objects` below `root`, with at most `room` nodes.
 fn grow(root: &DynamicObject, objects: &[DynamicObject], room: &mut usize) -> Vec<Branch> {
     let mut by_owner: HashMap<&str, Vec<&DynamicObject>> = HashMap::new();
     for object in objects {

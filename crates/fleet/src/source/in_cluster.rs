@@ -1,4 +1,4 @@
-//! The cluster that runs this process, as its service account.
+//! The cluster that this process runs in, as the pod's service account.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -15,7 +15,7 @@ use crate::config::InCluster;
 use crate::credentials::{Access, Auth, Bearer, Endpoint};
 use crate::view::{Source, SourceKind};
 
-/// The authority rotates once in months; the token, which does so hourly, is read elsewhere.
+/// How often the authority is read, which rotates once in months. The token is read elsewhere.
 const EVERY: Duration = Duration::from_secs(60);
 
 pub(super) async fn run(config: InCluster, output: SourceOutput) {
@@ -36,7 +36,7 @@ pub(super) async fn run(config: InCluster, output: SourceOutput) {
 }
 
 async fn access(config: &InCluster) -> Result<Access, String> {
-    // An address of version 6 needs its brackets.
+    // An IPv6 address needs brackets.
     let host =
         if config.host.contains(':') { format!("[{}]", config.host) } else { config.host.clone() };
     let server: Uri = format!("https://{host}:{}", config.port)

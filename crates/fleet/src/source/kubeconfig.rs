@@ -1,8 +1,7 @@
-//! Reads kubeconfigs, entry by entry: one that cannot be read is an error of the contexts that use
+//! Reads kubeconfigs entry by entry: an entry that cannot be read is an error of the contexts that use
 //! it and of no other.
 //!
-//! Sentences made here never quote a value of a user's entry, nor the text around a mistake: it may
-//! be a token.
+//! No error quotes a value of a user's entry, nor the text around a mistake, which may be a token.
 
 use std::collections::BTreeMap;
 use std::io::Read;
@@ -21,14 +20,14 @@ use super::proxy;
 use crate::credentials::exec::{Exec, Version};
 use crate::credentials::{Access, Auth, Bearer, Endpoint, Identity, Impersonate, Redacted};
 
-/// A certificate or key file larger than this is none.
+/// A larger file is not a certificate or key.
 const MOST_FILE: u64 = 1 << 20;
-/// What a Secret can hold.
+/// The limit of a Secret.
 const MOST_SENT: usize = 1 << 20;
-/// Among a cluster's extensions: what its exec plugin is told.
+/// The extension of a cluster that its exec plugin is given.
 const EXEC_EXTENSION: &str = "client.authentication.k8s.io/exec";
 
-/// One kubeconfig, in its own order.
+/// One kubeconfig with its contexts in their order.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Kubeconfig {
     pub(crate) contexts: Vec<(String, Entry<Context>)>,
@@ -37,7 +36,7 @@ pub(crate) struct Kubeconfig {
     users: BTreeMap<String, Entry<User>>,
 }
 
-/// Itself, or why it cannot be read.
+/// An entry, or why it cannot be read.
 pub(crate) type Entry<T> = Result<T, String>;
 
 #[derive(Clone, Debug, Deserialize)]
@@ -66,7 +65,7 @@ struct Extension {
     extension: Option<Value>,
 }
 
-/// Not `Debug`: it is full of secrets.
+/// `Debug` shows nothing of it, because it is full of secrets.
 #[derive(Clone, Default, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 struct User {
@@ -114,17 +113,17 @@ struct Variable {
 /// What a kubeconfig may refer to.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Trust {
-    /// Files of this machine and its programs: it is itself a file of this machine, which only who
-    /// runs us can write.
+    /// Files and programs of this machine: the kubeconfig is a local file, which only the operator can
+    /// write.
     Local,
-    /// Nothing but itself: it was sent to us. Else whoever may import a cluster could read our
-    /// files and run our programs.
+    /// Nothing but its own content: it was sent to us. Otherwise whoever may import a cluster could
+    /// read our files and run our programs.
     Sent,
 }
 
 impl Kubeconfig {
     pub(crate) fn parse(text: &str) -> Result<Self, String> {
-        // Only `true` and `false` are booleans: a context may be called `y`, `no` or `on`.
+        // Only `true` and `false` are booleans, because a context may be called `y`, `no` or `on`.
         let options = serde_saphyr::options! { strict_booleans: true };
         let documents = serde_saphyr::from_multiple_with_options(text, options);
         let documents: Vec<Value> = documents.map_err(|error| {
@@ -160,7 +159,7 @@ impl Kubeconfig {
     }
 }
 
-/// The named entries of a list; those without a name are nobody's.
+/// Returns the named entries of a list. An entry without a name cannot be used.
 fn entries<T: DeserializeOwned>(
     document: &Value,
     list: &str,
@@ -169,11 +168,11 @@ fn entries<T: DeserializeOwned>(
     let named = document[list].as_array().into_iter().flatten().filter_map(|item| {
         let name = match &item["name"] {
             Value::String(name) => name.clone(),
-            // Written without quotes.
+            // A name that was written without quotes.
             name @ (Value::Number(_) | Value::Bool(_)) => name.to_string(),
             _ => return None,
         };
-        // serde's own words may quote the value.
+        // serde's own message may quote the value.
         let entry = T::deserialize(&item[kind]).map_err(|_| {
             format!("the {kind} {name:?} cannot be read: a field is missing or of the wrong type")
         });
@@ -182,8 +181,8 @@ fn entries<T: DeserializeOwned>(
     named.collect()
 }
 
-/// Several kubeconfigs as one, by kubectl's rules: the first that has a name wins, and a context
-/// may use a cluster or user of another file. Relative paths are relative to the file they are in.
+/// Several kubeconfigs as one, by kubectl's rules: the first file that has a name wins, and a context
+/// may use a cluster or user of another file. A relative path is relative to the file that names it.
 #[derive(Debug, Default)]
 pub(crate) struct Merged<'a> {
     files: Vec<(&'a Path, &'a Kubeconfig)>,
@@ -194,7 +193,7 @@ impl<'a> Merged<'a> {
         Self { files: files.into_iter().collect() }
     }
 
-    /// Each context with the file it is in, the first of a name only.
+    /// Returns each context with its file; of contexts with one name, the first.
     pub(crate) fn contexts(&self) -> Vec<(&'a Path, &'a str)> {
         let mut seen = std::collections::BTreeSet::new();
         let all = self.files.iter().flat_map(|(path, file)| {
@@ -203,7 +202,7 @@ impl<'a> Merged<'a> {
         all.filter(|(_, name)| seen.insert(*name)).collect()
     }
 
-    /// How to reach the cluster of a context. Reads the files it names, if it may.
+    /// Returns how to reach the cluster of a context. Reads the files that it names, if it may.
     pub(crate) fn access(&self, context: &str, trust: Trust) -> Result<Access, String> {
         let mut entries = self.files.iter().flat_map(|(_, file)| &file.contexts);
         let entry = entries.find(|(name, _)| name == context);
@@ -289,7 +288,7 @@ fn auth(user: &User, cluster: &Cluster, dir: &Path, trust: Trust) -> Result<Auth
             return Err("its user has a key without its client certificate".to_owned());
         }
     };
-    // A file goes before a token, as kubectl has it.
+    // As in kubectl, a file takes precedence over a token.
     let bearer = if let Some(file) = given(user.token_file.as_ref()) {
         may_use_files(trust, "tokenFile")?;
         Bearer::TokenFile(dir.join(file))
@@ -334,7 +333,7 @@ fn plugin(exec: &ExecEntry, cluster: &Cluster, dir: &Path, trust: Trust) -> Resu
          client.authentication.k8s.io/v1 or v1beta1"
             .to_owned()
     })?;
-    // As kubectl has it: a bare name is looked for in PATH, anything else is relative to the file.
+    // As in kubectl, a bare name is looked up in PATH, and anything else is relative to the file.
     let command = if command.contains('/') {
         dir.join(command).to_string_lossy().into_owned()
     } else {
@@ -355,7 +354,7 @@ fn plugin(exec: &ExecEntry, cluster: &Cluster, dir: &Path, trust: Trust) -> Resu
     })
 }
 
-/// Inline data before a file, as kubectl has it.
+/// Returns inline data or the content of the file. As in kubectl, inline data takes precedence.
 fn material(
     data: Option<&String>,
     file: Option<&String>,
@@ -364,7 +363,7 @@ fn material(
     trust: Trust,
 ) -> Result<Option<Vec<u8>>, String> {
     if let Some(data) = given(data) {
-        // Wrapped lines are common in hand-made files.
+        // Files that were written by hand often have wrapped lines.
         let packed: String = data.split_whitespace().collect();
         let decoded = BASE64_STANDARD.decode(packed);
         return decoded.map(Some).map_err(|_| format!("its {name}-data is not base64"));
@@ -403,7 +402,7 @@ fn url(text: &str, schemes: &[&str], what: &str) -> Result<Uri, String> {
     if known && uri.host().is_some_and(|host| !host.is_empty()) { Ok(uri) } else { Err(wanted()) }
 }
 
-/// Every file that the kubeconfig names and whose content is part of an [`Access`].
+/// Returns every file that the kubeconfig names and whose content is part of an [`Access`].
 pub(crate) fn referenced(path: &Path, kubeconfig: &Kubeconfig) -> Vec<PathBuf> {
     let dir = path.parent().unwrap_or(Path::new("."));
     let clusters = kubeconfig.clusters.values().flatten();
@@ -415,8 +414,8 @@ pub(crate) fn referenced(path: &Path, kubeconfig: &Kubeconfig) -> Vec<PathBuf> {
     named.filter(|name| !name.is_empty()).map(|name| dir.join(name)).collect()
 }
 
-/// How to reach the one cluster that a kubeconfig from elsewhere is about: in `context`, or in its
-/// current one, or in its only one.
+/// Reads a kubeconfig that was sent to us: the access of `context`, of its current context, or of its
+/// only one.
 pub(crate) fn sent(text: &str, context: Option<&str>) -> Result<Access, String> {
     if text.len() > MOST_SENT {
         return Err("the kubeconfig has more than 1 MiB, which no Secret can hold".to_owned());

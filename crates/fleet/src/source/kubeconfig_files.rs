@@ -1,16 +1,15 @@
 //! Clusters from kubeconfig files: every context of a `KUBECONFIG` list.
 //!
 //! Contract:
-//! - kubectl's rules for lists: the first file that has a name wins; files that are not there are
-//!   not there, and are picked up when they appear.
-//! - A file that cannot be read is shown as a misconfigured cluster with the file's name, and what
-//!   it had before stays: an editor that saves in two steps disconnects nobody.
-//! - Looked at every second by size, time and inode, with the certificates it names. Not inotify:
-//!   that sees no change on NFS, none behind the symlinks that Kubernetes swaps in mounted
-//!   volumes, and needs a watch for each directory on the way. A `stat` a file and second is
-//!   nothing.
-//! - A file system that does not answer stalls this source alone: the look is on a thread of its
-//!   own, and the next begins when it has ended.
+//! - The list has kubectl's rules: the first file that has a name wins. A file that does not exist is
+//!   no error, and is read when it appears.
+//! - A file that cannot be read is shown as a misconfigured cluster with the file's name, and the
+//!   clusters that it had before stay: an editor that saves in two steps disconnects nobody.
+//! - Each file, and each certificate that it names, is checked every second by size, time and inode.
+//!   inotify would not do: it sees no change on NFS and none behind the symlinks that Kubernetes swaps
+//!   in mounted volumes, and it needs a watch for each directory of the path.
+//! - A file system that does not answer stalls this source alone: a check runs on a thread of its own,
+//!   and the next one begins when it has ended.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::Metadata;
@@ -30,21 +29,21 @@ use super::{Offer, SourceOutput};
 use crate::view::{Source, SourceKind};
 
 const EVERY: Duration = Duration::from_secs(1);
-/// After which a look that has not ended is reported.
+/// A check that takes longer is reported.
 const SLOW: Duration = Duration::from_secs(10);
-/// A file that was changed this lately may change again without its time showing it: the clock of
-/// a file system ticks slowly, on some once in two seconds.
+/// A file that was changed so recently may change again without a change of its time: the clock of a
+/// file system is coarse, on some systems two seconds.
 const RACY: Duration = Duration::from_secs(2);
 /// A kubeconfig of a thousand clusters has 10 MB.
 const MOST_FILE: u64 = 64 << 20;
 
 pub(super) async fn run(paths: Vec<PathBuf>, output: SourceOutput, tasks: Tasks) {
-    // Taken along by each look and left here for the next.
+    // Each check locks it on its own thread.
     let files = Arc::new(Mutex::new(Files { paths, ..Files::default() }));
     loop {
         let looked = Arc::clone(&files);
-        let look = move || looked.lock().look(SystemTime::now());
-        match tasks.spawn_blocking("look at kubeconfigs", Deadline::after(SLOW), look).await {
+        let look = move || looked.lock().check(SystemTime::now());
+        match tasks.spawn_blocking("check kubeconfigs", Deadline::after(SLOW), look).await {
             Ok(mut look) => loop {
                 match Deadline::after(SLOW).bound(&mut look).await {
                     Ok(Ok(Some(offers))) => break output.tell(offers),
@@ -52,29 +51,29 @@ pub(super) async fn run(paths: Vec<PathBuf>, output: SourceOutput, tasks: Tasks)
                     Err(_) => warn!("the file system of the kubeconfigs does not answer"),
                 }
             },
-            Err(_) => warn!("no thread is free to look at the kubeconfigs"),
+            Err(_) => warn!("no thread is free to check the kubeconfigs"),
         }
         sleep(EVERY).await;
     }
 }
 
-/// What was seen of the files. Locked by one look at a time, on its own thread.
+/// The state of the files at the last check. One check at a time locks it, on its own thread.
 #[derive(Debug, Default)]
 struct Files {
     paths: Vec<PathBuf>,
-    /// Of the kubeconfigs and of what they name.
+    /// The stamps of the kubeconfigs and of the files that they name.
     stamps: BTreeMap<PathBuf, Stamp>,
     contents: BTreeMap<PathBuf, Content>,
 }
 
-/// Changes when the file does.
+/// Identifies one version of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Stamp {
     device: u64,
     inode: u64,
     size: u64,
     changed: Option<SystemTime>,
-    /// Whether its time is old enough to be told from a later change's.
+    /// Whether its time is old enough that a later change would have another one.
     settled: bool,
 }
 
@@ -85,8 +84,8 @@ struct Content {
 }
 
 impl Files {
-    /// All that the files offer, if anything changed.
-    fn look(&mut self, now: SystemTime) -> Option<Vec<Offer>> {
+    /// Returns all clusters of the files, if anything changed.
+    fn check(&mut self, now: SystemTime) -> Option<Vec<Offer>> {
         let named = self
             .contents
             .iter()
@@ -107,7 +106,7 @@ impl Files {
         for path in &self.paths {
             let content = self.contents.entry(path.clone()).or_default();
             content.read(path, self.stamps.get(path));
-            // Files it names for the first time are watched from now on.
+            // Files that it names for the first time are checked from now on.
             for named in content.good.iter().flat_map(|good| referenced(path, good)) {
                 if let Ok(metadata) = std::fs::metadata(&named) {
                     self.stamps.entry(named).or_insert_with(|| Stamp::of(&metadata, now));
@@ -173,11 +172,11 @@ impl Stamp {
 impl Content {
     fn read(&mut self, path: &Path, stamp: Option<&Stamp>) {
         let Some(stamp) = stamp else {
-            // Not there: kubectl does not mind either.
+            // As in kubectl, a file that does not exist is no error.
             *self = Self::default();
             return;
         };
-        // Somebody is saving it this moment; the next look will find it whole.
+        // An editor is saving it; the next check will find it complete.
         let begun = stamp.size == 0 && !stamp.settled && self.good.is_some();
         if begun {
             return;

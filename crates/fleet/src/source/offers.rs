@@ -1,4 +1,4 @@
-//! Clusters that the owner of a private fleet names, one by one.
+//! The clusters of a private fleet, which its owner offers one by one.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -8,7 +8,7 @@ use super::kubeconfig::sent;
 use super::{Offer, SourceOutput, Sources};
 use crate::view::{Source, SourceKind};
 
-/// What a private fleet is to have. Dropping it changes nothing any more.
+/// The clusters that a private fleet has. They stay when this is dropped.
 pub struct Offers {
     output: SourceOutput,
     offered: BTreeMap<Arc<str>, Offer>,
@@ -22,8 +22,8 @@ impl Offers {
         (offers, sources)
     }
 
-    /// Offers a cluster by the kubeconfig in the Secret `place`, or says why there is none. Where only
-    /// the credentials differ from those offered before, the client is swapped under its users.
+    /// Offers a cluster with the kubeconfig from the Secret `place`, or with the reason why there is
+    /// none. When only the credentials differ from those offered before, users keep their connections.
     pub fn offer(&mut self, name: &str, place: &str, kubeconfig: Result<&str, String>) {
         let access = kubeconfig.and_then(|text| sent(text, None));
         let offer = Offer {

@@ -1,12 +1,13 @@
-//! The proxy of the environment, by the rules of Go's programs and so of kubectl: `HTTPS_PROXY` for
-//! `https://`, `HTTP_PROXY` for `http://`, except for what `NO_PROXY` lists, and never for this
-//! machine itself. A context's own `proxy-url` goes before it.
+//! The proxy of the environment, by the rules of Go and so of kubectl: `HTTPS_PROXY` for `https://`,
+//! `HTTP_PROXY` for `http://`, except for the hosts of `NO_PROXY`, and never for this machine itself. A
+//! context's own `proxy-url` takes precedence.
 
 use std::net::IpAddr;
 
 use http::Uri;
+use ipnet::IpNet;
 
-/// What the environment says about reaching `server`.
+/// Returns the proxy that the environment has for `server`.
 pub(super) fn of_environment(server: &Uri) -> Option<String> {
     let read = |name: &str| {
         let lower = name.to_lowercase();
@@ -27,7 +28,7 @@ fn choose(server: &Uri, proxy: String, no_proxy: &str) -> Option<String> {
     if is_here || listed() {
         return None;
     }
-    // As curl and Go have it: an address without a scheme is an HTTP proxy.
+    // As in curl and Go, an address without a scheme is an HTTP proxy.
     Some(if proxy.contains("://") { proxy } else { format!("http://{proxy}") })
 }
 
@@ -36,13 +37,12 @@ fn matches(rule: &str, host: &str, address: Option<IpAddr>, port: u16) -> bool {
         return rule == "*";
     }
     let rule = rule.to_lowercase();
-    if let Some((network, bits)) = rule.split_once('/') {
-        let network: Option<IpAddr> = network.parse().ok();
-        let bits: Option<u32> = bits.parse().ok();
-        return matches!((network, bits, address), (Some(n), Some(b), Some(a)) if within(a, n, b));
+    if rule.contains('/') {
+        let network: Option<IpNet> = rule.parse().ok();
+        return network.zip(address).is_some_and(|(network, address)| network.contains(&address));
     }
     let (name, only) = match rule.rsplit_once(':') {
-        // Colons in plenty are an address of version 6.
+        // A name with more colons is an IPv6 address.
         Some((name, digits)) if !name.contains(':') => (name, digits.parse::<u16>().ok()),
         _ => (rule.as_str(), None),
     };
@@ -56,20 +56,6 @@ fn matches(rule: &str, host: &str, address: Option<IpAddr>, port: u16) -> bool {
     match name.strip_prefix('.') {
         Some(domain) => host.strip_suffix(domain).is_some_and(|rest| rest.ends_with('.')),
         None => host.strip_suffix(name).is_some_and(|rest| rest.is_empty() || rest.ends_with('.')),
-    }
-}
-
-fn within(address: IpAddr, network: IpAddr, bits: u32) -> bool {
-    match (address, network) {
-        (IpAddr::V4(a), IpAddr::V4(n)) if bits <= 32 => {
-            let shift = 32 - bits;
-            a.to_bits().checked_shr(shift) == n.to_bits().checked_shr(shift)
-        }
-        (IpAddr::V6(a), IpAddr::V6(n)) if bits <= 128 => {
-            let shift = 128 - bits;
-            a.to_bits().checked_shr(shift) == n.to_bits().checked_shr(shift)
-        }
-        _ => false,
     }
 }
 

@@ -1,11 +1,11 @@
-//! Clusters from Secrets that hold a kubeconfig: those with our label, and Cluster API's own.
+//! Clusters from Secrets with a kubeconfig: those with Fairlead's label, and those of Cluster API.
 //!
-//! - `fairlead.dev/cluster: NAME` (or what is configured) marks a Secret; without a value the
-//!   Secret's name is the cluster's. The kubeconfig is under `kubeconfig`, `value` or `config`; the
-//!   annotation `fairlead.dev/context` says which context, if not the current one.
-//! - Cluster API keeps `<cluster>-kubeconfig` of type `cluster.x-k8s.io/secret`, key `value`.
-//! - The Secret's labels are the cluster's.
-//! - Of two with one name the older has it.
+//! - The label `fairlead.dev/cluster: NAME` (or the configured one) marks a Secret. Without a value the
+//!   cluster has the Secret's name. The kubeconfig is under the key `kubeconfig`, `value` or `config`;
+//!   the annotation `fairlead.dev/context` names its context, if that is not the current one.
+//! - Cluster API has Secrets `<cluster>-kubeconfig` of type `cluster.x-k8s.io/secret`, key `value`.
+//! - A cluster has the labels of its Secret.
+//! - Of two Secrets with one name the older one has it.
 
 use std::sync::Arc;
 
@@ -21,7 +21,7 @@ use crate::view::{Source, SourceKind};
 
 const LABEL: &str = "fairlead.dev/cluster";
 const CONTEXT: &str = "fairlead.dev/context";
-/// Cluster API puts it on everything that belongs to a cluster.
+/// Cluster API's label of everything that belongs to a cluster.
 const CAPI_LABEL: &str = "cluster.x-k8s.io/cluster-name";
 const CAPI_TYPE: &str = "cluster.x-k8s.io/secret";
 const KEYS: [&str; 3] = ["kubeconfig", "value", "config"];
@@ -49,7 +49,7 @@ pub(super) async fn run(config: Secrets, objects: Objects, output: SourceOutput,
 
 type KnownSecrets = Watched<Id, Arc<Secret>>;
 
-/// The oldest first. A Secret that has our label is not taken for Cluster API's as well.
+/// Returns the clusters of all Secrets, the oldest first. A Secret that has both labels counts as ours.
 fn offers(labelled: &KnownSecrets, cluster_api: &KnownSecrets) -> Vec<Offer> {
     let ours = labelled.iter().map(|(id, secret)| (secret, id, of_label(id, secret)));
     let theirs = cluster_api.iter().filter(|(id, _)| !labelled.contains_key(*id));
@@ -84,7 +84,7 @@ fn offer(name: &str, id: &Id, secret: &Secret) -> Offer {
     }
 }
 
-/// The first of these keys that it has.
+/// Returns the value of the first of these keys that the Secret has.
 pub(super) fn text(secret: &Secret, keys: &[&str]) -> Result<String, String> {
     let data = secret.data.as_ref();
     let found = keys.iter().find_map(|key| data?.get(*key));

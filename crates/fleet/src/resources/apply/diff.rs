@@ -1,18 +1,18 @@
-//! What an apply changed, as a person reads it.
+//! The diff of an apply, for people.
 //!
-//! Contract: equal objects have an empty diff. What only the server writes and nobody reads
-//! (`managedFields`, versions, identity) is left out. No value of a Secret is shown: one that stays
-//! is `***` on both sides, one that changes is `*** (changed)` on the new one.
+//! Contract: equal objects have an empty diff. Fields that only the server writes (`managedFields`,
+//! versions, identity) are left out. No value of a Secret is shown: a value that stays is `***` on both
+//! sides, one that changes is `*** (changed)` on the new side.
 
 use std::collections::BTreeSet;
 
 use serde_json::{Map, Value};
 use similar::TextDiff;
 
-/// What the server writes for itself.
+/// Fields that only the server writes.
 const SERVERS_OWN: [&str; 6] =
     ["managedFields", "resourceVersion", "generation", "uid", "creationTimestamp", "selfLink"];
-/// Where kubectl keeps a copy of the whole object.
+/// The annotation in which kubectl keeps a copy of the whole object.
 const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
 const MASK: &str = "***";
 
@@ -53,7 +53,7 @@ fn map<'a>(object: &'a mut Value, key: &str) -> Option<&'a mut Map<String, Value
     object.get_mut(key).and_then(Value::as_object_mut)
 }
 
-/// Hides the values of both sides, and shows which of them differ.
+/// Hides the values of both sides and marks those that differ.
 fn mask(
     before: Option<&mut Map<String, Value>>,
     after: Option<&mut Map<String, Value>>,
@@ -76,7 +76,7 @@ fn mask(
 }
 
 fn yaml(value: &Value) -> String {
-    // What came as JSON has a form in YAML; should the writer think otherwise, JSON is one, too.
+    // JSON is valid YAML, should the writer fail.
     serde_saphyr::to_string(value).unwrap_or_else(|_| format!("{value:#}\n"))
 }
 

@@ -1,15 +1,15 @@
-//! Reading what is to be applied: YAML or JSON, many documents, lists within.
+//! Parses the input of an apply: YAML or JSON, with many documents and lists.
 //!
-//! Contract: every document that says something becomes an object, in order, or the whole input is
-//! refused with a sentence that says which document and why; none is lost. Refusals quote nothing of
-//! the input, which may hold secrets. Scalars are those of YAML 1.2, so that `on` stays a word; but
-//! `0644` is octal, since that is what file modes in manifests mean.
+//! Contract: every document that is not empty becomes an object, in order, or the whole input is refused
+//! with a sentence that names the document and the reason. Errors quote nothing of the input, which may
+//! have secrets. Scalars are those of YAML 1.2, so that `on` is a string; but `0644` is octal, because
+//! that is how manifests write file modes.
 
 use std::fmt;
 
 use serde_json::Value;
 
-/// The largest input. etcd takes objects of 1.5 MiB; this is room for a whole application.
+/// The largest input. etcd accepts objects of 1.5 MiB; this is enough for a whole application.
 pub const LARGEST: usize = 8 * 1024 * 1024;
 /// The most objects of one input.
 const MOST: usize = 5_000;
@@ -29,7 +29,7 @@ impl Document {
         self.api_version == "v1" && self.kind == "Secret"
     }
 
-    /// What makes it the same object as another: versions of one group are one object.
+    /// The identity of the object. Versions of one group are the same object.
     pub(super) fn identity(&self, default_namespace: &str) -> (String, String, String, String) {
         let group = self.api_version.rsplit_once('/').map_or("", |(group, _)| group);
         let namespace = self.namespace.as_deref().unwrap_or(default_namespace);
@@ -37,7 +37,7 @@ impl Document {
     }
 }
 
-/// Without the object, which may be a Secret.
+/// `Debug` does not show the object, which may be a Secret.
 impl fmt::Debug for Document {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { api_version, kind, namespace, name, object: _ } = self;
@@ -46,7 +46,7 @@ impl fmt::Debug for Document {
     }
 }
 
-/// The objects of an input, or what is wrong with it.
+/// Returns the objects of an input, or the sentence that says what is wrong with it.
 pub fn read(input: &str) -> Result<Vec<Document>, String> {
     if input.len() > LARGEST {
         return Err(format!("the input is larger than {} MiB; apply it in parts", LARGEST >> 20));
@@ -62,8 +62,8 @@ pub fn read(input: &str) -> Result<Vec<Document>, String> {
 }
 
 fn values(input: &str) -> Result<Vec<Value>, String> {
-    // JSON documents may follow one another without the `---` that YAML wants. What begins with a
-    // brace and is not JSON may still be YAML.
+    // JSON documents may follow one another without the `---` of YAML. A text that begins with a brace
+    // and is not JSON may still be YAML.
     if input.trim_start().starts_with('{') {
         let json: Result<Vec<_>, _> =
             serde_json::Deserializer::from_str(input).into_iter().collect();
@@ -71,7 +71,7 @@ fn values(input: &str) -> Result<Vec<Value>, String> {
             return Ok(values);
         }
     }
-    // The size is bounded already; what is left is what aliases make of it.
+    // The size is bounded already; this bounds the expansion of aliases.
     let budget = serde_saphyr::budget! {
         max_documents: 4 * MOST,
         max_events: LARGEST,
@@ -82,7 +82,7 @@ fn values(input: &str) -> Result<Vec<Value>, String> {
         budget: budget,
         legacy_octal_numbers: true,
         strict_booleans: true,
-        // A snippet would quote.
+        // A snippet would quote the input.
         with_snippet: false,
     };
     serde_saphyr::from_multiple_with_options::<Value>(input, options).map_err(|error| {
@@ -121,12 +121,12 @@ fn flatten(value: Value, place: &str, documents: &mut Vec<Document>) -> Result<(
     else {
         return Err(format!("{place} has no apiVersion or no kind"));
     };
-    // Whatever is listed: `List`, or a kind's own, as `kubectl get` and the API print them.
+    // A `List`, or a list of one kind, as `kubectl get` and the API print them.
     if let (Some(of), Some(Value::Array(items))) =
         (kind.strip_suffix("List"), object.get_mut("items"))
     {
         for (number, mut item) in std::mem::take(items).into_iter().enumerate() {
-            // In a kind's own list the API leaves out what the list has said.
+            // In a list of one kind the API leaves out the type of the items.
             if let Value::Object(item) = &mut item
                 && !of.is_empty()
             {
@@ -140,7 +140,7 @@ fn flatten(value: Value, place: &str, documents: &mut Vec<Document>) -> Result<(
     let Some(Value::Object(metadata)) = object.get_mut("metadata") else {
         return Err(format!("{place}, a {kind}, has no metadata"));
     };
-    // The server takes no one's word for it, and refuses it.
+    // The server refuses an object that has it.
     metadata.remove("managedFields");
     let (name, namespace) = (word(metadata, "name"), word(metadata, "namespace"));
     let Some(name) = name else {

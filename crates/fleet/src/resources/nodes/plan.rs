@@ -1,23 +1,23 @@
-//! Which pods of a node a drain evicts, which it leaves alone, and which forbid it. The rules are
-//! those of `kubectl drain`.
+//! Plans a drain: which pods of a node are evicted, which stay, and which forbid it. The rules are those
+//! of `kubectl drain`.
 
 use k8s_openapi::api::core::v1::Pod;
 use serde::Serialize;
 
 use super::Allow;
 
-/// The kubelet's own copy of a pod from a file on the node.
+/// The annotation of a mirror pod: the kubelet's copy of a static pod.
 const MIRROR: &str = "kubernetes.io/config.mirror";
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Plan {
     pub evict: Vec<Evict>,
     pub skip: Vec<(String, String, Skip)>,
-    /// None of the node's pods may go while there is one of these.
+    /// Pods that forbid the drain.
     pub refused: Vec<Refusal>,
 }
 
-/// A pod to be evicted, itself and not a later one of its name.
+/// A pod to evict, identified by its uid.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Evict {
     pub namespace: String,
@@ -31,13 +31,13 @@ impl Evict {
     }
 }
 
-/// Why a pod stays.
+/// Why a pod stays on the node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub enum Skip {
-    /// It would be made anew at once, cordon or not.
+    /// A DaemonSet would replace it at once, also on a cordoned node.
     DaemonSet,
-    /// It comes from a file on the node.
+    /// It is a static pod.
     Mirror,
 }
 
@@ -45,24 +45,24 @@ pub enum Skip {
 pub struct Refusal {
     pub namespace: String,
     pub pod: String,
-    /// At least one.
+    /// At least one reason.
     pub reasons: Vec<Reason>,
 }
 
-/// Why a pod may not be evicted, in the order in which kubectl tells of them.
+/// Why a pod may not be evicted, in the order of kubectl.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub enum Reason {
-    /// A DaemonSet would make it anew at once.
+    /// A DaemonSet would replace it at once.
     DaemonSet,
-    /// Data in an `emptyDir` would be lost with it.
+    /// It would lose the data of an `emptyDir`.
     EmptyDir,
-    /// Nothing would make it anew.
+    /// No controller would replace it.
     Unmanaged,
 }
 
 impl Reason {
-    /// What stands against it.
+    /// Returns the reason as a sentence.
     pub fn why(self) -> &'static str {
         match self {
             Self::DaemonSet => "its DaemonSet would make it anew at once",
@@ -108,7 +108,7 @@ fn verdict(pod: &Pod, allow: Allow) -> Transition {
     if metadata.annotations.iter().flatten().any(|(key, _)| key == MIRROR) {
         return Transition::Skip(Skip::Mirror);
     }
-    // What has ended has nothing to lose.
+    // A pod that has ended has nothing to lose.
     let phase = pod.status.as_ref().and_then(|status| status.phase.as_deref());
     if matches!(phase, Some("Succeeded" | "Failed")) {
         return Transition::Evict;

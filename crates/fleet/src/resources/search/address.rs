@@ -1,4 +1,4 @@
-//! The addresses of objects, and which of them a text is, or is the beginning of.
+//! Finds an address, or the beginning of one, among the addresses of an object.
 
 use std::net::IpAddr;
 
@@ -8,13 +8,13 @@ use serde_json::Value;
 
 use super::{Field, How, Matched};
 
-/// Whether a text may be an address or the beginning of one: `10.0.`, `fd00:`.
+/// Whether a text may be an address or the beginning of one, such as `10.0.` or `fd00:`.
 pub(super) fn may_be(text: &str) -> bool {
     let of_an_address = |byte: u8| byte.is_ascii_hexdigit() || byte == b'.' || byte == b':';
     text.bytes().any(|byte| byte == b'.' || byte == b':') && text.bytes().all(of_an_address)
 }
 
-/// Whether objects of a kind have addresses that are looked at.
+/// Whether objects of a kind have addresses that are searched.
 pub(super) fn has_some(kind: &ApiResource) -> bool {
     matches!(
         (kind.group.as_str(), kind.kind.as_str()),
@@ -24,7 +24,7 @@ pub(super) fn has_some(kind: &ApiResource) -> bool {
     )
 }
 
-/// The best match among the addresses of an object. `text` is in lower case.
+/// Returns the best match among the addresses of an object. `text` is in lower case.
 pub(super) fn found(kind: &ApiResource, object: &DynamicObject, text: &str) -> Option<Matched> {
     if !may_be(text) || !has_some(kind) {
         return None;
@@ -67,7 +67,7 @@ fn addresses<'a>(kind: &str, object: &'a Value) -> Vec<&'a str> {
     values.into_iter().filter_map(Value::as_str).collect()
 }
 
-/// The network of a block that has the address.
+/// Returns the network of an address block that contains the address.
 fn block(spec: &Value, address: IpAddr) -> Option<Matched> {
     let networks = ["ipv4", "ipv6"].into_iter().filter_map(|family| spec[family].as_str());
     let mut of_it = networks

@@ -25,20 +25,20 @@ fn a_file_is_read_when_it_changes_and_not_otherwise() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("config");
     let mut files = Files { paths: vec![path.clone()], ..Files::default() };
-    assert_eq!(files.look(later()).map(|offers| offers.len()), Some(0));
-    assert_eq!(files.look(later()), None);
+    assert_eq!(files.check(later()).map(|offers| offers.len()), Some(0));
+    assert_eq!(files.check(later()), None);
 
     fs::write(&path, contexts(&["a", "b"])).unwrap();
-    assert_eq!(names(&files.look(later()).unwrap()), ["a", "b"]);
-    assert_eq!(files.look(later()), None);
+    assert_eq!(names(&files.check(later()).unwrap()), ["a", "b"]);
+    assert_eq!(files.check(later()), None);
 
     // As editors, `kubectl` and Kubernetes' volumes do it: another file takes its place.
     fs::write(dir.path().join("new"), contexts(&["a", "c"])).unwrap();
     fs::rename(dir.path().join("new"), &path).unwrap();
-    assert_eq!(names(&files.look(later()).unwrap()), ["a", "c"]);
+    assert_eq!(names(&files.check(later()).unwrap()), ["a", "c"]);
 
     fs::remove_file(&path).unwrap();
-    assert!(files.look(later()).unwrap().is_empty());
+    assert!(files.check(later()).unwrap().is_empty());
 }
 
 #[test]
@@ -48,11 +48,11 @@ fn a_change_that_the_clock_of_the_file_system_hides_is_seen_by_the_next_look() {
     let mut files = Files { paths: vec![path.clone()], ..Files::default() };
     fs::write(&path, contexts(&["a"])).unwrap();
     let at = fs::metadata(&path).unwrap().modified().unwrap();
-    assert_eq!(names(&files.look(at).unwrap()), ["a"]);
+    assert_eq!(names(&files.check(at).unwrap()), ["a"]);
     // The same size, inode and time.
     fs::write(&path, contexts(&["b"])).unwrap();
     fs::File::options().write(true).open(&path).unwrap().set_modified(at).unwrap();
-    assert_eq!(names(&files.look(later()).unwrap()), ["b"]);
+    assert_eq!(names(&files.check(later()).unwrap()), ["b"]);
 }
 
 #[test]
@@ -62,16 +62,16 @@ fn a_broken_file_is_shown_and_what_it_had_stays() {
     fs::write(&path, contexts(&["a"])).unwrap();
     fs::write(&other, contexts(&["z"])).unwrap();
     let mut files = Files { paths: vec![path.clone(), other], ..Files::default() };
-    files.look(later()).unwrap();
+    files.check(later()).unwrap();
     fs::write(&path, "contexts: [").unwrap();
-    let offers = files.look(later()).unwrap();
+    let offers = files.check(later()).unwrap();
     let shown = path.display().to_string();
     assert_eq!(names(&offers), ["a", "z", &shown]);
     assert!(offers[0].access.is_ok());
     let why = offers[2].access.clone().unwrap_err();
     assert!(why.contains("is not YAML") && why.ends_with("stay as they were"), "{why}");
     fs::write(&path, contexts(&["a", "b"])).unwrap();
-    assert_eq!(names(&files.look(later()).unwrap()), ["a", "b", "z"]);
+    assert_eq!(names(&files.check(later()).unwrap()), ["a", "b", "z"]);
 }
 
 #[test]
@@ -80,12 +80,12 @@ fn a_file_that_is_being_saved_loses_nothing() {
     let path = dir.path().join("config");
     fs::write(&path, contexts(&["a"])).unwrap();
     let mut files = Files { paths: vec![path.clone()], ..Files::default() };
-    files.look(later()).unwrap();
+    files.check(later()).unwrap();
     fs::write(&path, "").unwrap();
     let now = fs::metadata(&path).unwrap().modified().unwrap();
-    assert_eq!(names(&files.look(now).unwrap()), ["a"]);
+    assert_eq!(names(&files.check(now).unwrap()), ["a"]);
     // It stays empty: then it is.
-    assert!(files.look(later()).unwrap().is_empty());
+    assert!(files.check(later()).unwrap().is_empty());
 }
 
 #[test]
@@ -99,12 +99,12 @@ fn a_renewed_certificate_file_is_a_change() {
         contexts(&["a"]).replace("'https://s'", "'https://s', certificate-authority: ca.pem");
     fs::write(&path, text).unwrap();
     let mut files = Files { paths: vec![path], ..Files::default() };
-    let before = files.look(later()).unwrap();
-    assert_eq!(files.look(later()), None);
+    let before = files.check(later()).unwrap();
+    assert_eq!(files.check(later()), None);
     fs::write(&ca, pem("BAUG")).unwrap();
-    let after = files.look(later()).unwrap();
+    let after = files.check(later()).unwrap();
     assert_ne!(before, after);
     fs::remove_file(&ca).unwrap();
-    let without = files.look(later()).unwrap();
+    let without = files.check(later()).unwrap();
     assert!(without[0].access.is_err());
 }
