@@ -20,7 +20,7 @@ test: ## every test
 lint: ## formatting, clippy with warnings as errors, shell scripts
 	@scripts/setup lint
 	$(CARGO) fmt --all --check
-	$(CARGO) clippy --workspace --all-targets -- -D warnings
+	$(CARGO) clippy --workspace --all-targets --features fairlead/replay -- -D warnings
 	$(CARGO) clippy -p stallproof --all-targets --features shuttle -- -D warnings
 	shellcheck scripts/* .ci/run crates/testkit/src/cluster/*.sh
 
@@ -47,4 +47,4 @@ ci: ## what must pass before anything lands: what lint and test check, in one bu
 	$(CARGO) fmt --all --check
 	shellcheck scripts/* .ci/run crates/testkit/src/cluster/*.sh
 	$(MAKE) test
-	$(CARGO) build --workspace --benches
+	$(CARGO) build --workspace --features fairlead/replay --benches

@@ -10,3 +10,4 @@ pub(crate) mod leading;
 pub(crate) mod logging;
 pub(crate) mod observe;
 pub(crate) mod process;
+pub(crate) mod store;

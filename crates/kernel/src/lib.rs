@@ -1,9 +1,9 @@
-//! What only the operating system can tell or do.
+//! System calls: what only the operating system can tell or do.
 //!
 //! ```text
-//! threads    where every thread of this process is, also the ones that are stuck
-//! profile    where CPU time goes
-//! heap       where memory goes           (feature `profiling`)
+//! threads    the stack of every thread of this process, also of stuck ones
+//! profile    CPU profiles
+//! heap       heap profiles               (feature `profiling`)
 //! lock_file  one process per data directory
 //! netns      network namespaces, and work inside them
 //! netlink    links, addresses, neighbours, routes
@@ -16,7 +16,6 @@
 //! 3. No tasks, no domain: plain blocking calls, each with a time limit.
 
 pub mod conntrack;
-#[cfg(feature = "profiling")]
 pub mod heap;
 pub mod lock_file;
 mod moment;

@@ -15,11 +15,11 @@ pub use batch::{Batch, Malformed, address, octets};
 
 use stallproof::Tasks;
 
-/// The messages, as the protobuf files have them.
+/// The messages, generated from the protobuf files (a test compares).
 pub mod proto {
     #![allow(missing_debug_implementations, unreachable_pub, reason = "generated")]
     #![allow(clippy::pedantic, clippy::unused_async, reason = "generated")]
-    tonic::include_proto!("fairlead.agents.v1alpha1");
+    include!("generated.rs");
 }
 
 /// The header that says of which joining a stream of reports is.

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use ipnet::IpNet;
 use objects::kinds::{GroupMode, Ports, Protocol};
-use traffic::ingest::{RuleChange, ShippedGroup, ShippedRule};
+use traffic::ingest::{RuleChange, AgentGroup, AgentRule};
 
 use crate::{Malformed, proto};
 
@@ -42,7 +42,7 @@ impl TryFrom<proto::RuleChange> for RuleChange {
     }
 }
 
-fn rule_out(rule: &ShippedRule) -> proto::Rule {
+fn rule_out(rule: &AgentRule) -> proto::Rule {
     let ports = rule.ports.iter().map(|ports| proto::Ports {
         protocol: u32::from(ports.protocol.0),
         first: u32::from(ports.first),
@@ -60,13 +60,13 @@ fn rule_out(rule: &ShippedRule) -> proto::Rule {
     }
 }
 
-fn rule_in(rule: proto::Rule) -> Result<Arc<ShippedRule>, Malformed> {
+fn rule_in(rule: proto::Rule) -> Result<Arc<AgentRule>, Malformed> {
     let ports = rule.ports.iter().map(|ports| {
         let protocol = Protocol(u8::try_from(ports.protocol).ok()?);
         let (first, last) = (u16::try_from(ports.first).ok()?, u16::try_from(ports.last).ok()?);
         Some(Ports { protocol, first, last })
     });
-    Ok(Arc::new(ShippedRule {
+    Ok(Arc::new(AgentRule {
         name: rule.name.into(),
         learned: rule.learned,
         priority: rule.priority,
@@ -78,7 +78,7 @@ fn rule_in(rule: proto::Rule) -> Result<Arc<ShippedRule>, Malformed> {
     }))
 }
 
-fn group_out(name: &str, group: &ShippedGroup) -> proto::Group {
+fn group_out(name: &str, group: &AgentGroup) -> proto::Group {
     let out = |networks: &[IpNet]| networks.iter().map(network_out).collect();
     proto::Group {
         name: name.to_owned(),
@@ -88,14 +88,14 @@ fn group_out(name: &str, group: &ShippedGroup) -> proto::Group {
     }
 }
 
-fn group_in(group: proto::Group) -> Result<(Arc<str>, Arc<ShippedGroup>), Malformed> {
+fn group_in(group: proto::Group) -> Result<(Arc<str>, Arc<AgentGroup>), Malformed> {
     let into = |networks: Vec<Vec<u8>>| {
         let networks = networks.iter().map(|bytes| network_in(bytes)).collect::<Option<_>>();
         networks.ok_or(Malformed("a network has 5 or 17 bytes"))
     };
     let (networks, except) = (into(group.networks)?, into(group.except)?);
     let mode = mode_in(group.mode);
-    Ok((group.name.into(), Arc::new(ShippedGroup { networks, except, mode })))
+    Ok((group.name.into(), Arc::new(AgentGroup { networks, except, mode })))
 }
 
 fn network_out(network: &IpNet) -> Vec<u8> {

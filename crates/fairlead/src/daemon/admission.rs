@@ -2,27 +2,20 @@
 //! asked for, and the leader keeps it registered.
 
 use std::net::TcpListener;
-use std::time::Duration;
 
+use admission::{Admission, LOCAL_CLUSTER, Reach, Registration, Settings, WebhookUpkeep};
 use edge::webhook::{self, Webhook};
-use fleet::{Connection, Fleet, InCluster};
-use admission::{self, Admission, WebhookUpkeep, LOCAL_CLUSTER, Reach, Registration, Settings};
+use fleet::{Fleet, InCluster};
+use objects::{Attempt, Leader, Next, Objects, Pace, Reconciler};
 use pki::{Certificates, Lifetimes};
-use objects::{Leader, Objects};
 use prometheus_client::registry::Registry;
-use stallproof::{Backoff, Deadline, Map, Snapshot, Tasks};
-use tracing::{info, warn};
+use stallproof::{Map, Snapshot, Tasks};
+use tracing::info;
 
 use crate::config::{self, Config, ListenAddress, Store};
 use crate::daemon::api_tls;
-use crate::daemon::controller::MANAGER;
 use crate::daemon::process::{self, Process};
 use crate::output::Failure;
-
-/// For one request to a cluster.
-const REQUEST: Duration = Duration::from_secs(10);
-const RETRY: stallproof::backoff::Curve =
-    stallproof::backoff::Curve { first: Duration::from_secs(1), most: Duration::from_secs(60) };
 
 /// What the webhook must have before anything runs.
 #[derive(Debug)]
@@ -74,14 +67,14 @@ enum Keep {
 #[derive(Debug)]
 pub(crate) struct Begun {
     pub(crate) admission: Admission,
-    pub(crate) duty: LeaderWork,
+    pub(crate) leader_work: LeaderWork,
     /// Where the webhook is served.
     pub(crate) place: Option<String>,
 }
 
 pub(crate) fn begin(
     config: &Config,
-    claims: Option<Listeners>,
+    listeners: Option<Listeners>,
     certificates: Option<Certificates>,
     objects: &Objects,
     fleet: &Fleet,
@@ -98,44 +91,43 @@ pub(crate) fn begin(
     };
     let admission = Admission::start(objects, settings, exempt.clone(), readiness, tasks);
     admission.register(registry);
-    let asking = Snapshot::new(Map::new());
-    let charge = certificates.map(|certificates| WebhookUpkeep {
+    let upkeep = certificates.map(|certificates| WebhookUpkeep {
         admission: admission.clone(),
         certificates,
         names: api_tls::names(config),
         lifetimes: Lifetimes::default(),
         registration: None,
-        clusters: asking.clone(),
+        clusters: Snapshot::new(Map::new()),
     });
-    let (Some(Listeners { listener, address }), Some(mut charge)) = (claims, charge.clone()) else {
+    let (Some(Listeners { listener, address }), Some(mut upkeep)) = (listeners, upkeep.clone())
+    else {
         let off = config.admission.webhook == config::Webhook::Off;
-        let duty = LeaderWork {
-            keep: charge.map(|charge| (Box::new(charge), Keep::Certificates)),
+        let leader_work = LeaderWork {
+            keep: upkeep.map(|upkeep| (Box::new(upkeep), Keep::Certificates)),
             take_back: off && config.store == Store::Kubernetes,
         };
-        return Ok(Begun { admission, duty, place: None });
+        return Ok(Begun { admission, leader_work, place: None });
     };
 
+    let follow = {
+        let admission = admission.clone();
+        move |cluster: &str, objects: &Objects, tasks: &Tasks| {
+            admission.follow_cluster(cluster, objects, tasks);
+        }
+    };
+    upkeep.clusters = fleet.follow(clusters.iter().cloned(), tasks, follow);
     if config.store == Store::Kubernetes {
         admission.follow_cluster(LOCAL_CLUSTER, objects, tasks);
-        asking.update(|asking| asking.insert(LOCAL_CLUSTER.to_owned(), objects.clone()).is_none());
-    }
-    for name in clusters {
-        let follower = Follower {
-            cluster: name.clone(),
-            fleet: fleet.clone(),
-            admission: admission.clone(),
-            asking: asking.clone(),
-        };
-        tasks.spawn(format!("admission follows {name}"), follower.follow(tasks.clone()));
+        let local = (LOCAL_CLUSTER.to_owned(), objects.clone());
+        upkeep.clusters.update(|clusters| clusters.insert(local.0, local.1).is_none());
     }
 
     let reach = reach(&config.admission);
     let mut names = reach.as_ref().map_or_else(|| vec![address.local_host()], Reach::names);
-    charge.names.retain(|name| !names.contains(name));
-    names.append(&mut charge.names);
-    charge.names = names;
-    charge.registration = reach.map(|reach| Registration {
+    upkeep.names.retain(|name| !names.contains(name));
+    names.append(&mut upkeep.names);
+    upkeep.names = names;
+    upkeep.registration = reach.map(|reach| Registration {
         reach,
         failure_policy: *failure_policy,
         timeout: *timeout,
@@ -145,11 +137,11 @@ pub(crate) fn begin(
     let webhook = webhook.with_leaving(process.leading.stopping());
     webhook.register(registry);
     webhook.heed(memory);
-    webhook::start(webhook, listener, charge.certificates.clone(), tasks)
+    webhook::start(webhook, listener, upkeep.certificates.clone(), tasks)
         .map_err(|e| Failure(format!("the admission webhook cannot be served: {e}")))?;
     Ok(Begun {
         admission,
-        duty: LeaderWork { keep: Some((Box::new(charge), Keep::Webhook)), take_back: false },
+        leader_work: LeaderWork { keep: Some((Box::new(upkeep), Keep::Webhook)), take_back: false },
         place: Some(format!("https://{address}/admit")),
     })
 }
@@ -180,76 +172,26 @@ impl LeaderWork {
     pub(crate) fn lead(&self, leader: &Leader) {
         match &self.keep {
             None => {}
-            Some((charge, Keep::Webhook)) => admission::lead(leader, charge),
-            Some((charge, Keep::Certificates)) => admission::lead_certificates(leader, charge),
+            Some((upkeep, Keep::Webhook)) => admission::lead(leader, upkeep),
+            Some((upkeep, Keep::Certificates)) => admission::lead_certificates(leader, upkeep),
         }
         if self.take_back {
-            leader.tasks.spawn("admission-off", take_back(leader.clone()));
+            let unregister = Unregister(leader.objects.clone());
+            leader.reconcile("unregister-webhook", "", Pace::default(), unregister);
         }
     }
 }
 
-async fn take_back(leader: Leader) {
-    let stop = leader.tasks.stopping();
-    let mut backoff = Backoff::new(RETRY);
-    loop {
-        match admission::unregister(&leader.objects, Deadline::after(REQUEST)).await {
-            Ok(true) => return info!("the admission webhook is off: its registration was removed"),
-            Ok(false) => return,
-            Err(error) => {
-                let retry = backoff.failed();
-                if retry.attempt == 1 {
-                    let error = stallproof::sentence(&error);
-                    warn!(error, "cannot take back the webhook's registration, trying on");
-                }
-                if stop.bound(tokio::time::sleep(retry.wait)).await.is_none() {
-                    return;
-                }
-            }
+/// Removes what is registered, once.
+struct Unregister(Objects);
+
+impl Reconciler for Unregister {
+    type Error = objects::Error;
+
+    async fn reconcile(&mut self, attempt: &Attempt) -> Result<Next, objects::Error> {
+        if admission::unregister(&self.0, attempt.deadline).await? {
+            info!("the admission webhook is off: its registration was removed");
         }
+        Ok(Next::Finished)
     }
-}
-
-/// Follows one cluster of the fleet, through whatever connection is its current one.
-struct Follower {
-    cluster: String,
-    fleet: Fleet,
-    admission: Admission,
-    asking: Snapshot<Map<String, Objects>>,
-}
-
-impl Follower {
-    async fn follow(self, tasks: Tasks) {
-        let stop = tasks.stopping();
-        let mut changes = self.fleet.changes();
-        let mut current: Option<(Connection, Tasks)> = None;
-        loop {
-            if let Ok(connection) = self.fleet.connection(&self.cluster)
-                && current.as_ref().is_none_or(|(before, _)| !before.is_same_client(&connection))
-                && let Some(objects) = store(&connection, "following it for admission").await
-            {
-                let group = tasks.child(self.cluster.clone());
-                self.admission.follow_cluster(&self.cluster, &objects, &group);
-                self.asking.update(|asking| {
-                    asking.insert(self.cluster.clone(), objects);
-                    true
-                });
-                // Held as long as what was opened on it.
-                if let Some((_, before)) = current.replace((connection, group)) {
-                    before.stop("the cluster has another connection");
-                }
-            }
-            if stop.bound(changes.changed()).await.is_none() {
-                return;
-            }
-        }
-    }
-}
-
-/// The cluster's own store. Watches and the keeper of a registration pace themselves; they need no
-/// place in the cluster's line.
-pub(crate) async fn store(connection: &Connection, doing: &'static str) -> Option<Objects> {
-    let client = |client| async { Ok(client) };
-    let client = connection.call(doing, Deadline::after(REQUEST), client);
-    client.await.ok().map(|client| Objects::kubernetes(client, MANAGER))
 }

@@ -1,13 +1,12 @@
 //! The node's agent: the pod network, on the store that it stands on; and what is seen of who talks
 //! to whom.
 
-use net::daemon::{self, NetConfig, On};
-use objects::Objects;
+use net::daemon::{self, DaemonContext, NetConfig};
 use prometheus_client::registry::Registry;
 
 use crate::config::{Config, Store};
 use crate::daemon::process::{self, Process, Told};
-use crate::daemon::{controller, observe};
+use crate::daemon::{observe, store};
 use crate::output::Failure;
 
 pub(crate) fn begin(
@@ -37,16 +36,7 @@ fn begin_net(
     registry: &mut Registry,
 ) -> Result<net::Addresses, Failure> {
     let Process { ledger, readiness, tasks, .. } = process;
-    let objects = match config.store {
-        Store::Embedded => {
-            let dir = config.data.join("objects");
-            Objects::embedded(&dir, tasks).map_err(|e| process::explain(&e))?
-        }
-        Store::Kubernetes => {
-            Objects::kubernetes(controller::lazy_client(tasks), controller::MANAGER)
-        }
-    };
-    objects.register(registry);
+    let objects = store::open(config, tasks, registry)?;
     let net = &config.net;
     let settings = NetConfig {
         socket: net.socket.clone(),
@@ -59,6 +49,10 @@ fn begin_net(
         grace: net.grace,
         kubernetes: config.store == Store::Kubernetes,
     };
-    let on = On { ledger: ledger.clone(), readiness: readiness.clone(), tasks: tasks.clone() };
-    daemon::begin(settings, objects, on, registry).map_err(|e| process::explain(&e))
+    let context = DaemonContext {
+        ledger: ledger.clone(),
+        readiness: readiness.clone(),
+        tasks: tasks.clone(),
+    };
+    daemon::start(settings, objects, context, registry).map_err(|e| process::explain(&e))
 }

@@ -4,16 +4,16 @@ use std::net::TcpListener;
 
 use edge::agents::{self as wire, Server};
 use edge::api::AgentsApi;
-use traffic::agents::{Agents, Limits};
-use pki::agents::{self, Authority, TokenReviewer};
-use traffic::ingest::ActiveIngest;
 use objects::{Leader, Objects};
+use pki::agents::{self, Authority, TokenReviewer};
 use prometheus_client::registry::Registry;
 use stallproof::Tasks;
+use traffic::agents::{Agents, Limits};
+use traffic::ingest::ActiveIngest;
 
 use crate::config::{Config, ListenAddress, ServiceAccount, Store};
-use crate::daemon::controller::lazy_client;
 use crate::daemon::process::{self, Process};
+use crate::daemon::store::lazy_client;
 use crate::output::Failure;
 
 /// What listening to agents must have before anything runs.
@@ -46,8 +46,8 @@ impl LeaderWork {
 /// What was begun.
 #[derive(Debug)]
 pub(crate) struct Begun {
-    pub(crate) desk: AgentsApi,
-    pub(crate) duty: LeaderWork,
+    pub(crate) api: AgentsApi,
+    pub(crate) leader_work: LeaderWork,
     /// Where agents are listened to.
     pub(crate) place: String,
 }
@@ -55,14 +55,14 @@ pub(crate) struct Begun {
 /// `active` is where the one who counts is found.
 pub(crate) fn begin(
     config: &Config,
-    claims: Listeners,
+    listeners: Listeners,
     objects: &Objects,
     active: &ActiveIngest,
     process: &Process,
     registry: &mut Registry,
 ) -> Result<Begun, Failure> {
     let Process { ledger, tasks, memory, .. } = process;
-    let Listeners { listener, address } = claims;
+    let Listeners { listener, address } = listeners;
     let (namespace, lifetime) = (&config.fleet.namespace, config.agents.certificate);
     let authority =
         (!config.agents.plain).then(|| Authority::follow(objects, namespace, lifetime, tasks));
@@ -79,8 +79,8 @@ pub(crate) fn begin(
         .map_err(|e| Failure(format!("agents cannot be listened to: {e}")))?;
     let how = if authority.is_some() { "with certificates" } else { "without TLS" };
     Ok(Begun {
-        desk: AgentsApi { agents, authority: authority.clone(), active: active.clone() },
-        duty: LeaderWork(authority),
+        api: AgentsApi { agents, authority: authority.clone(), active: active.clone() },
+        leader_work: LeaderWork(authority),
         place: format!("{address} ({how})"),
     })
 }

@@ -3,42 +3,33 @@
 //! Everything is begun and nothing is waited for: what is not there yet is said by `/readyz` and in
 //! the answers, and comes by itself.
 
-use std::io;
 use std::net::{IpAddr, TcpListener};
 use std::sync::Arc;
-use std::time::Duration;
 
 use access::audit::{Audit, Size};
 use access::{Access, LocalToken};
-use edge::api::{self, Api, Gates, LeaderReach, LeaderRoute, Replicas};
+use edge::api::{self, Api, Gates, LeaderReach, LeaderRoute, Replicas, Serving};
 use edge::tls::Certificate;
 use fleet::{Fleet, FleetConfig, InCluster, Secrets};
+use mesh::Meshes;
+use net::pool_controller::Reclaim;
+use objects::{Election, Id, Leader, Leadership, Objects, Timing};
 use pki::Certificates;
 use pki::agents::Authority;
-use mesh::Meshes;
-use net::leader::Reclaim;
-use objects::kinds::{AccessRole, AccessToken, Cluster, ClusterMesh, User};
-use objects::{Election, Id, Kind, Leader, Leadership, Objects, Timing, Within};
 use prometheus_client::registry::Registry;
 use stallproof::readiness::Component;
-use stallproof::{Deadline, Ledger, Snapshot, Tasks};
-use tokio::sync::OnceCell;
+use stallproof::{Ledger, Snapshot, Tasks};
 
 use crate::config::{Config, ListenAddress, Store};
 use crate::daemon::admission::{self, Begun, LeaderWork};
 use crate::daemon::leading::Leading;
 use crate::daemon::process::{self, Process, Told};
+use crate::daemon::store::{self, lazy_client};
 use crate::daemon::{agents, api_tls, guard as counting};
 use crate::output::Failure;
 
-/// Owns what we write in an API server, whichever replica writes.
-pub(crate) const MANAGER: &str = "fairlead";
 /// Held by the replica that does what only one may do.
 const LEASE: &str = "fairlead-controller";
-/// How often a store that is not well is looked at, and how long it may take to answer.
-const LOOK: Duration = Duration::from_secs(5);
-/// How often one that is well is looked at: what depends on it notices sooner by itself.
-const LOOK_AGAIN: Duration = Duration::from_secs(60);
 
 /// What the controller must have before anything runs.
 #[derive(Debug)]
@@ -65,55 +56,48 @@ impl Listeners {
 
 pub(crate) fn begin(
     config: &Config,
-    claims: Listeners,
+    listeners: Listeners,
     process: &Process,
     registry: &mut Registry,
 ) -> Result<Told, Failure> {
     let Process { ledger, readiness, tasks, memory, .. } = process;
-    let objects = match config.store {
-        Store::Embedded => {
-            let dir = config.data.join("objects");
-            Objects::embedded(&dir, tasks).map_err(|e| process::explain(&e))?
-        }
-        Store::Kubernetes => Objects::kubernetes(lazy_client(tasks), MANAGER),
-    };
-    objects.register(registry);
-    let stored = readiness.announce("store");
-    tasks.spawn("store-readiness", say_whether_stored(objects.clone(), stored, tasks.clone()));
+    let objects = store::open(config, tasks, registry)?;
+    store::announce(&objects, readiness, tasks);
 
     let audit = Audit::start(&config.data, Size::default(), tasks);
     audit.register(registry);
-    let access = Access::start(objects.clone(), tasks, readiness, Some(&claims.token));
+    let access = Access::start(objects.clone(), tasks, readiness, Some(&listeners.token));
     access.register(registry);
     let fleet = Fleet::start(fleet_config(config)?, objects.clone(), ledger.clone(), tasks);
     fleet.register(registry);
-    let webhook = claims.webhook;
+    let webhook = listeners.webhook;
     let certificates = (webhook.is_some() || api_tls::is_auto(config))
         .then(|| Certificates::follow(&objects, &config.fleet.namespace, tasks));
     let keys = certificates.clone();
-    let Begun { admission, duty, place: webhook } =
+    let Begun { admission, leader_work, place: webhook } =
         admission::begin(config, webhook, keys, &objects, &fleet, process, registry)?;
     let (guard, counting) = counting::begin(config, &objects, &fleet, ledger, registry);
-    let agents = agents::begin(config, claims.agents, &objects, &guard.active, process, registry)?;
-    let authority = agents.desk.authority.clone();
+    let agents =
+        agents::begin(config, listeners.agents, &objects, &guard.active, process, registry)?;
+    let authority = agents.api.authority.clone();
     let meshes = Meshes::new(objects.clone());
     // Only a Kubernetes API server can say that a node is gone.
     let reclaim = match config.store {
         Store::Embedded => Reclaim::Never,
-        Store::Kubernetes => Reclaim::WithoutNode(net::leader::GRACE),
+        Store::Kubernetes => Reclaim::WithoutNode(net::pool_controller::GRACE),
     };
     let leading = Leading::default();
     leading.register(registry);
-    let duties = Duties {
+    let work = LeaderWorks {
         leading,
-        admission: duty,
-        agents: agents.duty,
+        admission: leader_work,
+        agents: agents.leader_work,
         guard: counting,
         fleet: fleet.clone(),
         ledger: ledger.clone(),
         reclaim,
     };
-    let leadership = stand(config, objects, duties, &process.leading);
+    let leadership = stand(config, objects, work, &process.leading);
     let synced = readiness.announce("fleet");
     tasks.spawn("fleet-readiness", say_whether_synced(fleet.clone(), synced, tasks.clone()));
 
@@ -121,33 +105,42 @@ pub(crate) fn begin(
     gates.register(registry);
     gates.heed(memory);
     let code = access.local_login_code();
-    let hint = no_clusters(config);
-    let api = Api::new(fleet, access, audit, ledger.clone(), gates, meshes, tasks.clone(), &hint);
-    let api = api.with_admission(admission).with_traffic(guard).with_agents(agents.desk);
-    let api = api.with_leaving(process.leading.stopping());
-    let reach = leader_reach(config, certificates.as_ref(), authority, claims.address);
-    let api = api.with_leader(LeaderRoute { leadership, reach });
-    let api = match replicas(config, tasks) {
-        Some(replicas) => api.with_replicas(replicas),
-        None => api,
+    let reach = leader_reach(config, certificates.as_ref(), authority, listeners.address);
+    let api = Api {
+        fleet,
+        access,
+        audit,
+        ledger: ledger.clone(),
+        gates,
+        meshes,
+        admission: Some(admission),
+        agents: Some(agents.api),
+        traffic: Some(guard),
+        leader: Some(LeaderRoute { leadership, reach }),
+        replicas: replicas(config, tasks),
+        tasks: tasks.clone(),
+        no_clusters: no_clusters(config).into(),
+        leaving: Some(process.leading.stopping()),
+        serving: Serving::default(),
     };
     let served = readiness.announce("api");
-    let security = api_tls::begin(config, claims.certificate, certificates.as_ref(), served, tasks);
-    let place = format!("{}://{}/", security.scheme(), claims.address);
-    api::start(api, claims.listener, security, tasks)
+    let security =
+        api_tls::begin(config, listeners.certificate, certificates.as_ref(), served, tasks);
+    let place = format!("{}://{}/", security.scheme(), listeners.address);
+    api::start(api, listeners.listener, security, tasks)
         .map_err(|e| Failure(format!("the API cannot be served: {e}")))?;
 
     let mut told = vec![("api", place.clone())];
     told.extend(code.map(|code| ("login", format!("{place}login?code={}", code.expose()))));
     told.extend(webhook.map(|place| ("hook", place)));
     told.push(("agents", agents.place));
-    told.push(("token", claims.token.path().display().to_string()));
+    told.push(("token", listeners.token.path().display().to_string()));
     Ok(told)
 }
 
 /// What the work of a leader stands on.
 #[derive(Debug)]
-struct Duties {
+struct LeaderWorks {
     leading: Leading,
     admission: LeaderWork,
     agents: agents::LeaderWork,
@@ -159,23 +152,28 @@ struct Duties {
 
 /// One term: what only one replica does is begun here. It runs in the leader's tasks, ends with them,
 /// and writes through the leader's objects or looks at its fence before each write.
-fn lead(leader: &Leader, duties: &Duties) {
-    duties.leading.lead(leader);
-    duties.admission.lead(leader);
-    duties.agents.lead(leader);
-    duties.guard.lead(leader);
-    mesh::controller::start(leader, &duties.fleet, &duties.ledger);
-    net::leader::lead(leader, duties.reclaim);
+fn lead(leader: &Leader, work: &LeaderWorks) {
+    work.leading.lead(leader);
+    work.admission.lead(leader);
+    work.agents.lead(leader);
+    work.guard.lead(leader);
+    mesh::controller::start(leader, &work.fleet, &work.ledger);
+    net::pool_controller::start(leader, work.reclaim);
 }
 
 /// Stands for the one election that this process takes part in.
-fn stand(config: &Config, objects: Objects, duties: Duties, tasks: &Tasks) -> Snapshot<Leadership> {
+fn stand(
+    config: &Config,
+    objects: Objects,
+    work: LeaderWorks,
+    tasks: &Tasks,
+) -> Snapshot<Leadership> {
     let lease = Id::namespaced(&config.fleet.namespace, LEASE);
     let election = Election::new(objects, lease, &identity(), Timing::default());
-    let election = election.on_ledger(&duties.ledger);
+    let election = election.on_ledger(&work.ledger);
     let (all, leadership) = (tasks.clone(), election.leadership());
     tasks.spawn("election", async move {
-        election.run(&all, |leader| lead(&leader, &duties)).await;
+        election.run(&all, |leader| lead(&leader, &work)).await;
     });
     leadership
 }
@@ -244,68 +242,6 @@ fn no_clusters(config: &Config) -> String {
         "no clusters yet: {looked}; add one with `fairlead clusters add NAME --kubeconfig FILE`, \
          or name other files with --fleet-kubeconfig"
     )
-}
-
-/// A client that is made when it is first used, and again as long as that fails: a kubeconfig that
-/// is not there yet, or whose plugin hangs, holds up no start.
-pub(crate) fn lazy_client(tasks: &Tasks) -> kube::Client {
-    let client = Arc::new(OnceCell::<kube::Client>::new());
-    let tasks = tasks.clone();
-    let service = tower::service_fn(move |request: http::Request<kube::client::Body>| {
-        let (client, tasks) = (client.clone(), tasks.clone());
-        async move {
-            let client = client.get_or_try_init(|| connect(tasks)).await?;
-            client.send(request).await.map_err(io::Error::other)
-        }
-    });
-    kube::Client::new(service, "default")
-}
-
-async fn connect(tasks: Tasks) -> io::Result<kube::Client> {
-    let mut config = kube::Config::infer().await.map_err(io::Error::other)?;
-    // kube would wait out a "come back later" by itself, beyond any deadline of ours.
-    config.default_retry = false;
-    // On a thread of its own: a credential plugin runs there for as long as it likes.
-    let make = move || {
-        let builder = kube::client::ClientBuilder::try_from(config)?;
-        Ok::<_, kube::Error>(builder.build())
-    };
-    let deadline = Deadline::after(LOOK);
-    let making = tasks.spawn_blocking("store-client", deadline, make).await;
-    let made = deadline.bound(making.map_err(io::Error::other)?).await;
-    made.map_err(io::Error::other)?.map_err(io::Error::other)?.map_err(io::Error::other)
-}
-
-/// Says whether the store answers, and what to do if not.
-async fn say_whether_stored(objects: Objects, stored: Component, tasks: Tasks) {
-    let stop = tasks.stopping();
-    loop {
-        let wait = match look(&objects).await {
-            Ok(()) => {
-                stored.ready();
-                LOOK_AGAIN
-            }
-            Err(error) => {
-                stored.not_ready(stallproof::sentence(&error));
-                LOOK
-            }
-        };
-        if stop.bound(tokio::time::sleep(wait)).await.is_none() {
-            return;
-        }
-    }
-}
-
-/// Every kind of ours can be read.
-async fn look(objects: &Objects) -> Result<(), objects::Error> {
-    async fn one<K: Kind>(objects: &Objects) -> Result<(), objects::Error> {
-        objects.list::<K>(&Within::default(), Deadline::after(LOOK)).await.map(|_| ())
-    }
-    one::<User>(objects).await?;
-    one::<AccessRole>(objects).await?;
-    one::<AccessToken>(objects).await?;
-    one::<Cluster>(objects).await?;
-    one::<ClusterMesh>(objects).await
 }
 
 /// Ready once every source has told what it has; that a cluster is not well is its own affair.

@@ -4,11 +4,11 @@ use std::time::{Duration, Instant};
 
 use edge::api;
 use fleet::{Connection, Fleet};
-use traffic::ingest::{Book, Ingest, ActiveIngest, Settings};
 use objects::{Leader, Objects};
 use prometheus_client::registry::Registry;
 use stallproof::backoff::Curve;
 use stallproof::{Backoff, Ledger, Tasks};
+use traffic::ingest::{ActiveIngest, Ingest, PolicyStore, Settings};
 
 use crate::config::{Config, Store};
 use crate::daemon::admission;
@@ -53,9 +53,9 @@ pub(crate) fn begin(
         (None, Store::Embedded) => Facts::Agents,
     };
     let settings = Settings { mode: config.guard.mode, ..Settings::new(config.data.join("guard")) };
-    let book = Book::new(objects.clone());
+    let policy_store = PolicyStore::new(objects.clone());
     let duty = LeaderWork { active: active.clone(), settings, facts, ledger: ledger.clone() };
-    (api::Traffic { active, book }, duty)
+    (api::Traffic { active, policy_store }, duty)
 }
 
 impl LeaderWork {

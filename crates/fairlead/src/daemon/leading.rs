@@ -4,12 +4,11 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use objects::kinds::{AddressPool, ClusterMesh, MeshState};
-use objects::{Event, Id, Kind, Leader, Objects, Within};
+use objects::{Id, KeyChanges, Kind, Leader, Within};
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::Registry;
-use stallproof::Stop;
 
 /// Names and values of labels.
 type Labels = Vec<(&'static str, String)>;
@@ -58,16 +57,15 @@ impl Leading {
     pub(crate) fn lead(&self, leader: &Leader) {
         self.terms.inc();
         self.leads.set(1);
-        let stop = leader.tasks.stopping();
         let Self { leads, pools, meshes, .. } = self.clone();
         leader.tasks.spawn("pool-metrics", {
-            let (objects, stop) = (leader.objects.clone(), stop.clone());
-            async move { follow(objects, stop, |pool| pools.figures(pool)).await }
+            let leader = leader.clone();
+            async move { follow(&leader, |pool| pools.figures(pool)).await }
         });
         leader.tasks.spawn("mesh-metrics", {
-            let objects = leader.objects.clone();
+            let leader = leader.clone();
             async move {
-                follow(objects, stop, |mesh| meshes.figures(mesh)).await;
+                follow(&leader, |mesh| meshes.figures(mesh)).await;
                 // Both watch until the term ends, so this is its end.
                 leads.set(0);
             }
@@ -76,36 +74,24 @@ impl Leading {
 }
 
 /// Sets what `figures` says of each object, until the term ends; then nothing is left of it.
-async fn follow<K: Kind>(
-    objects: Objects,
-    stop: Stop,
-    figures: impl Fn(&K) -> Vec<(Gauges, Labels, i64)>,
-) {
+async fn follow<K: Kind>(leader: &Leader, figures: impl Fn(&K) -> Vec<(Gauges, Labels, i64)>) {
+    let stop = leader.tasks.stopping();
+    let watched = leader.objects.watched::<K, Id>(Within::default(), &leader.tasks);
+    let mut changes = KeyChanges::of(&watched);
     let mut shown: BTreeMap<Id, Vec<(Gauges, Labels)>> = BTreeMap::new();
-    let mut events = objects.watch::<K>(Within::default());
-    while let Some(Some(event)) = stop.bound(events.next()).await {
-        let (objects, gone): (Vec<K>, Vec<Id>) = match event {
-            Event::Restarted(all) => {
-                let known: BTreeSet<Id> = all.iter().map(Id::of).collect();
-                let gone = shown.keys().filter(|id| !known.contains(id)).cloned().collect();
-                (all, gone)
-            }
-            Event::Applied(object) => (vec![object], Vec::new()),
-            Event::Deleted(object) => (Vec::new(), vec![Id::of(&object)]),
-        };
-        for id in gone {
-            forget(shown.remove(&id).unwrap_or_default());
-        }
-        for object in objects {
-            let now = figures(&object);
+    while let Some(changed) = stop.bound(changes.changed()).await {
+        for (id, object) in changed {
+            let now = object.map(|object| figures(&object)).unwrap_or_default();
             let labels: BTreeSet<&Labels> = now.iter().map(|(_, labels, _)| labels).collect();
-            let before = shown.remove(&Id::of(&object)).unwrap_or_default();
+            let before = shown.remove(&id).unwrap_or_default();
             forget(before.into_iter().filter(|(_, old)| !labels.contains(old)).collect());
             for (gauges, labels, value) in &now {
                 gauges.get_or_create(labels).set(*value);
             }
-            let now = now.into_iter().map(|(gauges, labels, _)| (gauges, labels)).collect();
-            shown.insert(Id::of(&object), now);
+            if !now.is_empty() {
+                let now = now.into_iter().map(|(gauges, labels, _)| (gauges, labels));
+                shown.insert(id, now.collect());
+            }
         }
     }
     shown.into_values().for_each(forget);

@@ -26,7 +26,7 @@ use prometheus_client::registry::Registry;
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 use stallproof::ledger::{Filter, LedgerConfig};
-use stallproof::watchdog::{Evidence, WatchdogLimits, Severity, Stall};
+use stallproof::watchdog::{Evidence, Severity, Stall, WatchdogLimits};
 use stallproof::{Ledger, MemoryGuard, Readiness, Tasks, Watchdog};
 use tracing::{error, info, warn};
 
@@ -146,7 +146,7 @@ pub(crate) type Told = Vec<(&'static str, String)>;
 /// `begin` waits for nothing, so that the admin surface is there from the first moment.
 pub(crate) fn run(
     config: &Config,
-    claims: Listeners,
+    listeners: Listeners,
     begin: impl FnOnce(&Process, &mut Registry) -> Result<Told, Failure>,
 ) -> Verdict {
     let logging = logging::start(&config.log);
@@ -181,9 +181,9 @@ pub(crate) fn run(
     let told = begin(&process, &mut registry)?;
     let registry = Arc::new(registry);
     keep_evidence(&evidence, &process, &registry);
-    let address = claims.address;
-    let scheme = claims.reach.tls.scheme();
-    let admin = start_admin(config, &process, &logging, registry, claims.reach)?;
+    let address = listeners.address;
+    let scheme = listeners.reach.tls.scheme();
+    let admin = start_admin(config, &process, &logging, registry, listeners.reach)?;
 
     stops.when_given_up(&process.tasks);
     let mut banner = format!("fairlead {} is up", env!("CARGO_PKG_VERSION"));
@@ -224,9 +224,10 @@ fn start_admin(
     registry: Arc<Registry>,
     reach: Reach,
 ) -> Result<AdminThread, Failure> {
-    if config.admin.profiling {
-        kernel::heap::enable()
-            .map_err(|e| Failure(format!("heap profiles cannot be enabled: {e}")))?;
+    if config.admin.profiling
+        && let Err(error) = kernel::heap::enable()
+    {
+        warn!(%error, "there are no heap profiles; of the CPU there are");
     }
     let shown = Admin {
         ledger: process.ledger.clone(),

@@ -1,7 +1,7 @@
 use proptest::prelude::*;
 use stallproof::Map;
 
-use traffic::ingest::Shipped;
+use traffic::ingest::AgentPolicy;
 
 use super::*;
 
@@ -21,11 +21,11 @@ prop_compose! {
         name in "[a-e]", learned: bool, priority: i32, allows: bool,
         ports in proptest::collection::vec(any::<(u8, u16, u16)>(), 0..3),
         applications in proptest::collection::vec("[a-z]{1,8}", 0..3),
-    ) -> ShippedRule {
+    ) -> AgentRule {
         let ports = ports.into_iter().map(|(protocol, first, last)| {
             Ports { protocol: Protocol(protocol), first, last }
         });
-        ShippedRule {
+        AgentRule {
             name: name.into(), learned, priority, from: "any".into(), to: "x/Deployment/y".into(),
             ports: ports.collect(), applications, allows,
         }
@@ -37,8 +37,8 @@ prop_compose! {
         networks in proptest::collection::vec(network(), 0..4),
         except in proptest::collection::vec(network(), 0..2),
         mode in proptest::option::of(mode()),
-    ) -> ShippedGroup {
-        ShippedGroup { networks, except, mode }
+    ) -> AgentGroup {
+        AgentGroup { networks, except, mode }
     }
 }
 
@@ -47,10 +47,10 @@ prop_compose! {
         version: u64, mode in mode(),
         rules in proptest::collection::vec(a_rule(), 0..5),
         groups in proptest::collection::hash_map("[a-e]", a_group(), 0..5),
-    ) -> Shipped {
+    ) -> AgentPolicy {
         let rules = rules.into_iter().map(|rule| (rule.name.clone(), Arc::new(rule)));
         let groups = groups.into_iter().map(|(name, group)| (name.into(), Arc::new(group)));
-        Shipped { version, mode, rules: rules.collect(), groups: groups.collect() }
+        AgentPolicy { version, mode, rules: rules.collect(), groups: groups.collect() }
     }
 }
 
@@ -59,11 +59,11 @@ proptest! {
     fn changes_over_the_wire_bring_an_agent_to_every_state(
         states in proptest::collection::vec(a_state(), 1..6),
     ) {
-        let mut agent = Shipped {
+        let mut agent = AgentPolicy {
             version: 0, rules: Map::new(), groups: Map::new(), mode: GroupMode::Discover,
         };
         // It had something that nobody knows of.
-        agent.rules.insert("z".into(), Arc::new(ShippedRule {
+        agent.rules.insert("z".into(), Arc::new(AgentRule {
             name: "z".into(), learned: false, priority: 0, from: "any".into(), to: "any".into(),
             ports: vec![], applications: vec![], allows: false,
         }));
@@ -82,7 +82,7 @@ proptest! {
 #[test]
 fn what_did_not_change_is_not_sent() {
     let rule = |name: &str| {
-        Arc::new(ShippedRule {
+        Arc::new(AgentRule {
             name: name.into(),
             learned: false,
             priority: 0,
@@ -94,8 +94,8 @@ fn what_did_not_change_is_not_sent() {
         })
     };
     let rules: Map<_, _> = ["a", "b"].map(|name| (name.into(), rule(name))).into_iter().collect();
-    let before = Shipped { version: 1, rules, groups: Map::new(), mode: GroupMode::Discover };
-    let mut now = Shipped { version: 2, ..before.clone() };
+    let before = AgentPolicy { version: 1, rules, groups: Map::new(), mode: GroupMode::Discover };
+    let mut now = AgentPolicy { version: 2, ..before.clone() };
     now.rules.insert("c".into(), rule("c"));
     now.rules.remove("a");
     let change = RuleChange::between(Some(&before), &now);

@@ -1,7 +1,7 @@
 use crate::cli::verbs::config::load;
 use crate::config::ConfigFlags;
 use crate::daemon::agent;
-use crate::daemon::process::{self, Claims};
+use crate::daemon::process::{self, Listeners};
 use crate::output::{Failure, Verdict};
 
 /// Run this node's pod network, and tell a controller who talks to whom
@@ -32,6 +32,6 @@ pub(crate) fn run(args: &Args) -> Verdict {
     if !rustix::process::geteuid().is_root() {
         return Err(Failure("the agent makes interfaces and routes, and reads the kernel's connections: run it as root".to_owned()));
     }
-    let claims = Claims::take(&config)?;
-    process::run(&config, claims, |process, registry| agent::begin(&config, process, registry))
+    let listeners = Listeners::take(&config)?;
+    process::run(&config, listeners, |process, registry| agent::begin(&config, process, registry))
 }

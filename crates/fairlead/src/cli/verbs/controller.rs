@@ -1,7 +1,7 @@
 use crate::cli::verbs::config::load_with;
 use crate::config::{ConfigFlags, Resolved, Store};
 use crate::daemon::controller;
-use crate::daemon::process::{self, Claims};
+use crate::daemon::process::{self, Listeners};
 use crate::output::Verdict;
 
 /// Run one of several controllers, with the state in Kubernetes
@@ -23,9 +23,9 @@ pub(crate) struct Args {
 
 pub(crate) fn run(args: &Args) -> Verdict {
     let config = load_with(&args.flags, imply)?.config;
-    let claims = Claims::take(&config)?;
-    let api = controller::Claims::take(&config)?;
-    process::run(&config, claims, |process, registry| {
+    let listeners = Listeners::take(&config)?;
+    let api = controller::Listeners::take(&config)?;
+    process::run(&config, listeners, |process, registry| {
         let mut told = controller::begin(&config, api, process, registry)?;
         // For whoever sits at the machine; a log keeps it too long.
         told.retain(|(what, _)| *what != "login");

@@ -1,7 +1,7 @@
 use crate::cli::verbs::config::load;
 use crate::config::ConfigFlags;
 use crate::daemon::controller;
-use crate::daemon::process::{self, Claims};
+use crate::daemon::process::{self, Listeners};
 use crate::output::Verdict;
 
 /// Run everything on this machine, with nothing else installed
@@ -23,9 +23,9 @@ pub(crate) fn run(args: &Args) -> Verdict {
     let mut config = load(&args.flags)?.config;
     // Whoever is on this machine may say which node it is; beyond it, certificates say so.
     config.agents.plain = config.agents.listen.is_loopback();
-    let claims = Claims::take(&config)?;
-    let api = controller::Claims::take(&config)?;
-    process::run(&config, claims, |process, registry| {
+    let listeners = Listeners::take(&config)?;
+    let api = controller::Listeners::take(&config)?;
+    process::run(&config, listeners, |process, registry| {
         controller::begin(&config, api, process, registry)
     })
 }
