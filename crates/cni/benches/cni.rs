@@ -17,9 +17,9 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use bench::{Table, in_turn};
-use cni::wire::{self, Ask, Name, Reply, Request};
+use cni::wire::{self, AddRequest, AttachmentKey, Operation, Reply, Request};
 use kernel::netlink::{
-    Address, Change, End, LinkRef, Mac, Neighbour, Netlink, Route, RouteKind, SetLink, Veth,
+    Address, Change, LinkRef, Mac, Neighbour, Netlink, Route, RouteKind, SetLink, Veth, VethPeer,
 };
 use net::faults;
 use net::wiring::{GATEWAY_V4, MAIN_TABLE, ROUTE_PROTOCOL, step};
@@ -196,7 +196,8 @@ fn of_plugin(dir: &Path, plugin: &Path, config: &Value, count: usize, concurrenc
 fn of_daemon(dir: &Path, count: usize, concurrency: usize) -> Pair {
     let pods = pods(dir, count);
     let socket = socket(dir);
-    let name = |pod: &Pod| Name { container: pod.container.clone(), ifname: "eth0".to_owned() };
+    let key =
+        |pod: &Pod| AttachmentKey { container: pod.container.clone(), ifname: "eth0".to_owned() };
     let call = |ask, pod: &Pod| {
         let deadline = Instant::now() + Duration::from_secs(60);
         let request = Request::within(deadline, ask);
@@ -206,10 +207,12 @@ fn of_daemon(dir: &Path, count: usize, concurrency: usize) -> Pair {
     let network = || "pods".to_owned();
     let add = each(&pods, concurrency, |pod| {
         let netns = pod.path.display().to_string();
-        call(Ask::Add { name: name(pod), network: network(), netns, pod: None, pool: None }, pod);
+        let (key, network) = (key(pod), network());
+        let add = AddRequest { key, network, netns, pod: None, pool: None };
+        call(Operation::Add(add), pod);
     });
     let del = each(&pods, concurrency, |pod| {
-        call(Ask::Delete { name: name(pod), network: network() }, pod);
+        call(Operation::Del { key: key(pod), network: network() }, pod);
     });
     Pair { add, del }
 }
@@ -245,7 +248,7 @@ fn of_netlink(dir: &Path, count: usize, concurrency: usize) -> Pair {
 
 fn wire_raw(host: &mut Netlink, name: &str, pod: &Pod, inside: &mut Netlink, address: IpAddr) {
     let [here, there] = [1, 2].map(|number| Mac([2, 0, 0, 0, 1, number]));
-    let peer = End { name: "eth0", mac: there, namespace: pod.namespace.as_fd() };
+    let peer = VethPeer { name: "eth0", mac: there, namespace: pod.namespace.as_fd() };
     let made = host.create_veth(Veth { name, mac: here, mtu: 1500, peer }).unwrap();
     let gateway = IpAddr::from(GATEWAY_V4);
     let route = |destination, kind| {

@@ -1,18 +1,18 @@
-//! What a container runtime, the plugin and the daemon say to each other.
+//! The CNI plugin, and the protocol it speaks with the node's agent.
 //!
 //! ```text
-//! runtime ── environment, stdin ──► plugin ── wire::Request, the namespace's fd ──► daemon
+//! runtime ── environment, stdin ──► plugin ── wire::Request, the namespace's fd ──► agent
 //!         ◄── stdout, exit code ──        ◄────────── wire::Reply ───────────────
 //! ```
 //!
-//! - `spec`: CNI's own words, per version. What does not parse becomes CNI's error for it, so the
-//!   daemon never sees a request that a runtime could not have meant.
-//! - `wire`: one request and one reply per connection, framed, bounded, with a deadline.
-//! - `plugin`: what the executable does. Synchronous, no runtime, no threads: it starts in about a
-//!   millisecond, because a node starts it several times for every pod.
-//! - `ready`: the mark of an agent that is well, which holds while the agent is being replaced.
+//! - `spec`: the CNI specification's types, per version. Input that does not parse becomes CNI's error
+//!   for it, so the agent never sees a request that a runtime could not have meant.
+//! - `wire`: the protocol: one request and one reply per connection, framed, bounded, with a deadline.
+//! - `plugin`: the executable. It is synchronous and has no runtime and no threads, so that it starts in
+//!   about a millisecond: a node starts it several times for every pod.
+//! - `ready`: the readiness mark of a healthy agent, which holds while the agent is being replaced.
 //!
-//! Nothing here touches the kernel's network; the daemon does.
+//! Nothing here touches the kernel's network; the agent does.
 
 pub mod interface;
 pub mod plugin;

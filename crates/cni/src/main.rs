@@ -10,7 +10,7 @@ fn main() -> ExitCode {
             env!("CARGO_PKG_VERSION")
         );
     }
-    let answer = cni::plugin::run(|name| std::env::var_os(name), std::io::stdin().lock());
-    let printed = answer.output.map_or(Ok(()), |output| writeln!(std::io::stdout(), "{output}"));
-    if answer.success && printed.is_ok() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+    let output = cni::plugin::run(|name| std::env::var_os(name), std::io::stdin().lock());
+    let printed = output.stdout.map_or(Ok(()), |text| writeln!(std::io::stdout(), "{text}"));
+    if output.success && printed.is_ok() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }

@@ -1,12 +1,13 @@
-//! What the executable does: reads what the runtime asks, asks the daemon, prints the answer.
+//! The executable: it reads the runtime's command, sends it to the agent and prints the reply.
 //!
-//! When the daemon is away:
+//! While the agent is away:
 //! - If it was well a moment ago ([`ready`]), it is being replaced: STATUS succeeds, and the other
-//!   commands wait for the next daemon, [`REPLACED_WITHIN`] at most. A request that the last one
-//!   heard and did not answer is asked again: all of them may be.
-//! - Else STATUS says so, and ADD, CHECK and GC ask the runtime at once to try again later.
+//!   commands wait for the next agent, [`REPLACED_WITHIN`] at most. A request that the last agent
+//!   received and did not answer is sent again: every request may be.
+//! - Otherwise STATUS says that the agent is away, and ADD, CHECK and GC ask the runtime at once to try
+//!   again later.
 //! - DEL succeeds at once if the node has no interface of the container (the address comes back when
-//!   the daemon reconciles), and else is as the others.
+//!   the agent reconciles); otherwise DEL behaves as the other commands.
 
 use std::ffi::OsString;
 use std::io::{self, ErrorKind, Read};
@@ -21,39 +22,39 @@ use serde_json::Value;
 use crate::interface::host_interface;
 use crate::ready;
 use crate::spec::{Args, Code, Command, Configuration, Error, Invocation, Success, Version};
-use crate::wire::{self, Ask, LARGEST, Name, Reply, Request};
+use crate::wire::{self, AddRequest, AttachmentKey, LARGEST, Operation, Reply, Request};
 
-/// Of the time we are given, what is kept for the daemon's answer to reach us: it should be the one
-/// to say what took so long.
+/// The part of the timeout that is kept for the agent's reply to arrive: the agent should be the one to
+/// say what took so long.
 const MARGIN: Duration = Duration::from_millis(500);
-/// How long a command waits for the next daemon: most are replaced sooner, and a runtime that waits
-/// longer than this for one that does not come tells nobody why.
+/// How long a command waits for the next agent: most are replaced sooner, and a runtime that waits
+/// longer than this for an agent that does not come tells nobody why.
 const REPLACED_WITHIN: Duration = Duration::from_secs(10);
-/// The pauses between two looks for it.
+/// The pauses between two attempts to reach it.
 const FIRST_PAUSE: Duration = Duration::from_millis(10);
 const LONGEST_PAUSE: Duration = Duration::from_millis(200);
-/// How long STATUS may take. A daemon answers it from memory; while a kubelet waits for it, the
+/// How long STATUS may take. An agent answers it from memory; while a kubelet waits for it, the
 /// kubelet hears nothing else of its runtime.
 const STATUS_WITHIN: Duration = Duration::from_secs(5);
 
-/// What the plugin prints, and whether it is a success.
+/// What the plugin prints on stdout, and whether the command succeeded.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Answer {
-    /// Most successes have nothing to say.
-    pub output: Option<Value>,
+pub struct Output {
+    /// Most successes print nothing.
+    pub stdout: Option<Value>,
     pub success: bool,
 }
 
-/// Does what the environment and stdin ask for.
-pub fn run(variable: impl Fn(&str) -> Option<OsString>, stdin: impl Read) -> Answer {
+/// Runs the command that the environment and stdin describe.
+pub fn run(variable: impl Fn(&str) -> Option<OsString>, stdin: impl Read) -> Output {
     let mut version = Version::LATEST;
-    match answer(variable, stdin, &mut version) {
-        Ok(output) => Answer { output, success: true },
-        Err(error) => Answer { output: Some(error.render(version)), success: false },
+    match execute(variable, stdin, &mut version) {
+        Ok(stdout) => Output { stdout, success: true },
+        Err(error) => Output { stdout: Some(error.render(version)), success: false },
     }
 }
 
-fn answer(
+fn execute(
     variable: impl Fn(&str) -> Option<OsString>,
     stdin: impl Read,
     version: &mut Version,
@@ -71,18 +72,20 @@ fn answer(
     };
     let config = Configuration::parse(&stdin, command)?;
     *version = config.version;
-    let status = command == Command::Status;
-    let timeout = if status { config.timeout.min(STATUS_WITHIN) } else { config.timeout };
+    let timeout = match command {
+        Command::Status => config.timeout.min(STATUS_WITHIN),
+        _ => config.timeout,
+    };
     let agent = Agent { socket: &config.socket, deadline: began + timeout, timeout };
     let socket = &config.socket;
     match invocation {
         Invocation::Version => Ok(None),
-        Invocation::Add { name, netns, args: Args { pod } } => {
+        Invocation::Add { key, netns, args: Args { pod } } => {
             let namespace = open(&netns)?;
             let (network, pool) = (config.name.clone(), config.pool.clone());
             let netns = netns.to_string_lossy().into_owned();
-            let add = Ask::Add { name, network, netns, pod, pool };
-            let reply = agent.ask(add, Some(&namespace), || false);
+            let add = Operation::Add(AddRequest { key, network, netns, pod, pool });
+            let reply = agent.call(add, Some(&namespace), || false);
             match reply.map_err(|error| away(socket, &error))? {
                 Reply::Added(success) => {
                     let success = Success { dns: config.dns, ..success };
@@ -91,33 +94,32 @@ fn answer(
                 other => done(other),
             }
         }
-        Invocation::Del { name } => {
-            let (delete, network) = (name.clone(), config.name.clone());
-            let delete = Ask::Delete { name: delete, network };
-            match agent.ask(delete, None, || is_gone(&name)) {
+        Invocation::Del { key } => {
+            let del = Operation::Del { key: key.clone(), network: config.name.clone() };
+            match agent.call(del, None, || is_gone(&key)) {
                 Ok(reply) => done(reply),
-                Err(error) if never_began(&error) && is_gone(&name) => Ok(None),
+                Err(error) if never_began(&error) && is_gone(&key) => Ok(None),
                 Err(error) => Err(away(socket, &error)),
             }
         }
-        Invocation::Check { name, netns } => {
+        Invocation::Check { key, netns } => {
             let namespace = open(&netns)?;
             let (network, addresses) = (config.name.clone(), config.previous_addresses());
-            let check = Ask::Check { name, network, addresses };
-            let reply = agent.ask(check, Some(&namespace), || false);
+            let check = Operation::Check { key, network, addresses };
+            let reply = agent.call(check, Some(&namespace), || false);
             done(reply.map_err(|error| away(socket, &error))?)
         }
         Invocation::Gc => {
             let (network, valid) = (config.name.clone(), config.valid.clone());
-            let reply = agent.ask(Ask::Collect { network, valid }, None, || false);
+            let reply = agent.call(Operation::Gc { network, valid }, None, || false);
             done(reply.map_err(|error| away(socket, &error))?)
         }
         Invocation::Status => {
-            let reply = agent.once(&mut Request { wait_ms: 0, ask: Ask::Status }, None);
+            let reply = agent.once(&mut Request { wait_ms: 0, operation: Operation::Status }, None);
             let reply =
                 reply.map_err(|error| Error { code: Code::NotAvailable, ..away(socket, &error) });
             match reply.and_then(done) {
-                // Away, or just started and not yet at work.
+                // The agent is away, or has just started and does not serve yet.
                 Err(error) if error.code == Code::NotAvailable && ready::holds(socket) => Ok(None),
                 answer => answer,
             }
@@ -125,7 +127,7 @@ fn answer(
     }
 }
 
-/// The daemon, and how long it may take.
+/// The agent, and how long it may take.
 struct Agent<'a> {
     socket: &'a Path,
     timeout: Duration,
@@ -138,15 +140,15 @@ impl Agent<'_> {
         wire::call(self.socket, request, namespace.map(AsFd::as_fd), self.deadline)
     }
 
-    /// Asks, and asks the next daemon if this one is being replaced. While nobody has heard the
-    /// request it may become `needless`, and is then not waited with.
-    fn ask(
+    /// Sends the operation, and sends it to the next agent if this one is being replaced. While no
+    /// agent has received the request it may become `needless`; then nobody waits for it any more.
+    fn call(
         &self,
-        ask: Ask,
+        operation: Operation,
         namespace: Option<&OwnedFd>,
         needless: impl Fn() -> bool,
     ) -> io::Result<Reply> {
-        let mut request = Request { wait_ms: 0, ask };
+        let mut request = Request { wait_ms: 0, operation };
         let mut pause = FIRST_PAUSE;
         let mut give_up = None;
         loop {
@@ -210,22 +212,22 @@ fn open(netns: &Path) -> Result<OwnedFd, Error> {
     })
 }
 
-/// Whether the node has no interface of this attachment (any more).
-fn is_gone(name: &Name) -> bool {
+/// Says whether the node has no interface of this attachment (any more).
+fn is_gone(key: &AttachmentKey) -> bool {
     let family = AddressFamily::INET;
     let flags = SocketFlags::CLOEXEC;
     rustix::net::socket_with(family, SocketType::DGRAM, flags, None).is_ok_and(|socket| {
-        let index = rustix::net::netdevice::name_to_index(&socket, &host_interface(name));
+        let index = rustix::net::netdevice::name_to_index(&socket, &host_interface(key));
         index == Err(rustix::io::Errno::NODEV)
     })
 }
 
-/// Whether nobody has heard the request.
+/// Says whether no agent has received the request.
 fn never_began(error: &io::Error) -> bool {
     matches!(error.kind(), ErrorKind::NotFound | ErrorKind::ConnectionRefused)
 }
 
-/// Whether who heard the request ended without an answer.
+/// Says whether the agent that received the request ended without a reply.
 fn broke_off(error: &io::Error) -> bool {
     use ErrorKind::{BrokenPipe, ConnectionReset, UnexpectedEof};
     matches!(error.kind(), UnexpectedEof | ConnectionReset | BrokenPipe)

@@ -1,15 +1,16 @@
-//! The mark beside the agent's socket: until when the agent is taken for well without being asked.
+//! The readiness mark beside the agent's socket: until when the agent counts as healthy without being
+//! asked.
 //!
 //! An agent that is being replaced is away for a few seconds. A node whose STATUS fails meanwhile is
-//! not ready, and an ADD that fails meanwhile is an event on a pod. So an agent that is well renews
+//! not ready, and an ADD that fails meanwhile is an event on a pod. So a healthy agent renews
 //! this mark, and while the mark holds, the plugin answers STATUS with success and lets other
 //! commands wait for the next agent.
 //!
 //! Contract:
-//! - The mark is of one boot and of the clock that counts from it: a node that boots has none,
-//!   whatever is left in the directory, and setting the wall clock changes nothing.
-//! - It is written whole or not at all. What does not parse, is of another boot, or reaches further
-//!   than [`LONGEST_GRACE`] does not hold.
+//! - The mark names one boot and a time since that boot: a node that boots has no mark, whatever is left
+//!   in the directory, and setting the wall clock changes nothing.
+//! - It is written whole or not at all. A mark that does not parse, names another boot, or reaches
+//!   further than [`LONGEST_GRACE`] does not hold.
 
 use std::fs;
 use std::io::{self, ErrorKind};
@@ -28,14 +29,14 @@ pub const LONGEST_GRACE: Duration = Duration::from_secs(600);
 /// Identifies the boot.
 const BOOT_ID: &str = "/proc/sys/kernel/random/boot_id";
 
-/// The mark that belongs to a socket.
+/// Returns the path of the mark that belongs to a socket.
 pub fn mark_path(socket: &Path) -> PathBuf {
     let mut name = socket.file_name().unwrap_or_default().to_owned();
     name.push(".ready");
     socket.with_file_name(name)
 }
 
-/// Says that the agent of this socket is well, and for how long that is to be believed.
+/// Marks the agent of this socket as healthy for the length of the grace.
 pub fn mark(socket: &Path, grace: Duration) -> io::Result<()> {
     let until = since_boot() + grace.min(LONGEST_GRACE);
     let text = format!("{} {}\n", boot_id()?, until.as_millis());
@@ -51,7 +52,7 @@ pub fn mark(socket: &Path, grace: Duration) -> io::Result<()> {
     fs::rename(&new, &path)
 }
 
-/// Takes the mark back; nothing if there is none.
+/// Removes the mark, if there is one.
 pub fn unmark(socket: &Path) -> io::Result<()> {
     match fs::remove_file(mark_path(socket)) {
         Err(error) if error.kind() != ErrorKind::NotFound => Err(error),
@@ -59,7 +60,7 @@ pub fn unmark(socket: &Path) -> io::Result<()> {
     }
 }
 
-/// Whether the agent of this socket was well so recently that it is taken for well.
+/// Says whether the agent of this socket was healthy so recently that it still counts as healthy.
 pub fn holds(socket: &Path) -> bool {
     let Ok(text) = fs::read_to_string(mark_path(socket)) else { return false };
     let Ok(boot) = boot_id() else { return false };

@@ -1,8 +1,8 @@
-//! CNI's own words, in the versions 0.3.1, 0.4.0, 1.0.0 and 1.1.0.
+//! The CNI specification's types, in the versions 0.3.1, 0.4.0, 1.0.0 and 1.1.0.
 //!
-//! - [`Invocation`]: what a runtime asks, from the environment.
-//! - [`Configuration`]: the network it asks about, from stdin, checked for what is asked.
-//! - [`Success`] and [`Error`]: the answers, rendered exactly as the version in use wants them.
+//! - [`Invocation`]: the runtime's command, from the environment.
+//! - [`Configuration`]: the network configuration, from stdin, checked for what the command needs.
+//! - [`Success`] and [`Error`]: the results, rendered exactly as the version in use wants them.
 
 mod args;
 mod configuration;

@@ -1,10 +1,11 @@
-//! What the plugin, the command line and the daemon say to each other: one request and one reply per
+//! The protocol between the plugin or the command line and the agent: one request and one reply per
 //! connection.
 //!
-//! A frame is its length (four bytes, little-endian) and that much JSON, [`LARGEST`] at most. The
-//! container's network namespace travels beside the request as a file descriptor, so the daemon
-//! needs no path to it, and a path cannot be changed under it.
+//! A frame is a length (four bytes, little-endian) and that much JSON, [`LARGEST`] at most. The
+//! container's network namespace travels beside the request as a file descriptor, so the agent
+//! needs no path to it, and nobody can change a path under it.
 
+use std::fmt;
 use std::io::{self, ErrorKind, IoSlice, IoSliceMut, Read, Write};
 use std::mem::MaybeUninit;
 use std::net::IpAddr;
@@ -28,11 +29,17 @@ pub const LARGEST: usize = 1 << 20;
 /// The length in front of a frame.
 pub const HEADER: usize = 4;
 
-/// Which attachment: one interface of one container.
+/// CNI's own key of an attachment: one interface of one container.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
-pub struct Name {
+pub struct AttachmentKey {
     pub container: String,
     pub ifname: String,
+}
+
+impl fmt::Display for AttachmentKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/{}", self.container, self.ifname)
+    }
 }
 
 /// The pod that a Kubernetes runtime names.
@@ -44,51 +51,71 @@ pub struct Pod {
     pub uid: Option<String>,
 }
 
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Request {
-    /// For how long the answer is worth having.
-    pub wait_ms: u64,
-    pub ask: Ask,
+impl fmt::Display for Pod {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/{}", self.namespace, self.name)
+    }
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Request {
+    /// How long the caller waits for the reply.
+    pub wait_ms: u64,
+    #[serde(rename = "ask")]
+    pub operation: Operation,
+}
+
+/// What the agent is asked to do. The JSON names are older than the Rust names, and stay: a node's
+/// plugin and agent are replaced one after the other.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub enum Ask {
-    /// The namespace's descriptor comes with it.
-    Add {
-        name: Name,
-        network: String,
-        netns: String,
-        pod: Option<Pod>,
-        pool: Option<String>,
-    },
-    Delete {
-        name: Name,
+pub enum Operation {
+    /// The network namespace's descriptor comes with it.
+    Add(AddRequest),
+    #[serde(rename = "delete")]
+    Del {
+        #[serde(rename = "name")]
+        key: AttachmentKey,
         network: String,
     },
-    /// The namespace's descriptor comes with it; `addresses` are those that it must have.
+    /// The network namespace's descriptor comes with it; the attachment must have these `addresses`.
     Check {
-        name: Name,
+        #[serde(rename = "name")]
+        key: AttachmentKey,
         network: String,
         addresses: Vec<IpAddr>,
     },
-    /// All attachments of `network` but the `valid` ones are to go.
-    Collect {
+    /// Every attachment of `network` that is not `valid` is to be removed.
+    #[serde(rename = "collect")]
+    Gc {
         network: String,
-        valid: Vec<Name>,
+        valid: Vec<AttachmentKey>,
     },
     Status,
     Show(Show),
 }
 
-/// What the command line asks for.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct AddRequest {
+    #[serde(rename = "name")]
+    pub key: AttachmentKey,
+    /// The `name` of the network configuration.
+    pub network: String,
+    /// The path by which the runtime reaches the network namespace.
+    pub netns: String,
+    pub pod: Option<Pod>,
+    /// The pool that the network configuration names; it goes before the namespace's choice.
+    pub pool: Option<String>,
+}
+
+/// The listings of `fairlead net`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum Show {
     Pools,
     Blocks,
     Addresses,
-    /// What is not as it should be on this node.
+    /// Everything on this node that is not as it should be.
     Faults,
 }
 
@@ -102,14 +129,14 @@ pub enum Reply {
 }
 
 impl Request {
-    /// With what is left until `deadline`.
-    pub fn within(deadline: Instant, ask: Ask) -> Self {
-        let mut request = Self { wait_ms: 0, ask };
+    /// Makes a request whose caller waits until `deadline`.
+    pub fn within(deadline: Instant, operation: Operation) -> Self {
+        let mut request = Self { wait_ms: 0, operation };
         request.wait_until(deadline);
         request
     }
 
-    /// Says anew how long the answer is worth having.
+    /// Sets anew how long the caller waits.
     pub fn wait_until(&mut self, deadline: Instant) {
         let left = deadline.saturating_duration_since(Instant::now());
         self.wait_ms = u64::try_from(left.as_millis()).unwrap_or(u64::MAX);
@@ -120,17 +147,18 @@ impl Request {
     }
 }
 
-/// Asks the daemon and waits for its answer until `deadline`, then fails with `TimedOut`. Blocks.
+/// Sends a request to the agent and waits for its reply until `deadline`, then fails with `TimedOut`.
+/// Blocks.
 pub fn call(
     socket: &Path,
     request: &Request,
     namespace: Option<BorrowedFd<'_>>,
     deadline: Instant,
 ) -> io::Result<Reply> {
-    let mut stream = connect(socket, deadline)?;
+    let mut stream = dial(socket, deadline)?;
     let frame = frame(request)?;
     match send_all(&mut stream, &frame, namespace, deadline) {
-        // A daemon that refuses at once answers without listening.
+        // An agent that refuses at once replies without reading the request.
         Err(error) if error.kind() == ErrorKind::BrokenPipe => {}
         sent => sent?,
     }
@@ -141,7 +169,7 @@ pub fn call(
     parse(&body)
 }
 
-/// A frame around `message`.
+/// Encodes `message` as a frame.
 pub fn frame(message: &impl Serialize) -> io::Result<Vec<u8>> {
     let mut frame = vec![0; HEADER];
     serde_json::to_writer(&mut frame, message)?;
@@ -153,7 +181,7 @@ pub fn frame(message: &impl Serialize) -> io::Result<Vec<u8>> {
     Ok(frame)
 }
 
-/// The length that a header announces, unless no frame is that long.
+/// Returns the length that a header announces, unless no frame is that long.
 pub fn length(header: [u8; HEADER]) -> io::Result<usize> {
     let length = u32::from_le_bytes(header) as usize;
     if length > LARGEST { Err(too_large(length)) } else { Ok(length) }
@@ -163,8 +191,8 @@ pub fn parse<T: DeserializeOwned>(body: &[u8]) -> io::Result<T> {
     serde_json::from_slice(body).map_err(|e| io::Error::new(ErrorKind::InvalidData, e))
 }
 
-/// Reads what has come, and the descriptor beside it if there is one; of several, one is kept and the
-/// kernel closes the others.
+/// Reads the bytes that have arrived, and the descriptor beside them if there is one; of several, one
+/// is kept and the kernel closes the others.
 pub fn receive(socket: BorrowedFd<'_>, buffer: &mut [u8]) -> io::Result<(usize, Option<OwnedFd>)> {
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
     let mut control = RecvAncillaryBuffer::new(&mut space);
@@ -185,11 +213,11 @@ fn send_all(
     beside: Option<BorrowedFd<'_>>,
     deadline: Instant,
 ) -> io::Result<()> {
-    let sent = send(stream.as_fd(), frame, beside).map_err(in_time)?;
+    let sent = send(stream.as_fd(), frame, beside).map_err(timed_out)?;
     let mut rest = &frame[sent..];
     while !rest.is_empty() {
         stream.set_write_timeout(Some(left(deadline)?))?;
-        let sent = stream.write(rest).map_err(in_time)?;
+        let sent = stream.write(rest).map_err(timed_out)?;
         rest = &rest[sent..];
     }
     Ok(())
@@ -206,14 +234,14 @@ fn send(socket: BorrowedFd<'_>, bytes: &[u8], beside: Option<BorrowedFd<'_>>) ->
     Ok(rustix::net::sendmsg(socket, &parts, &mut control, SendFlags::NOSIGNAL)?)
 }
 
-/// The standard library's `connect` waits for ever when a daemon is stuck with a full backlog; the
-/// kernel bounds it by the send timeout.
-pub fn connect(path: &Path, deadline: Instant) -> io::Result<UnixStream> {
+/// Opens a connection to the agent's socket. The standard library's `connect` waits for ever when an
+/// agent is stuck with a full backlog; the kernel bounds this one by the send timeout.
+pub fn dial(path: &Path, deadline: Instant) -> io::Result<UnixStream> {
     let address = SocketAddrUnix::new(path)?;
     let flags = SocketFlags::CLOEXEC;
     let socket = rustix::net::socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
     sockopt::set_socket_timeout(&socket, Timeout::Send, Some(left(deadline)?))?;
-    rustix::net::connect(&socket, &address).map_err(|e| in_time(e.into()))?;
+    rustix::net::connect(&socket, &address).map_err(|e| timed_out(e.into()))?;
     Ok(UnixStream::from(socket))
 }
 
@@ -224,13 +252,13 @@ fn fill(stream: &mut UnixStream, mut buffer: &mut [u8], deadline: Instant) -> io
             Ok(0) => return Err(ErrorKind::UnexpectedEof.into()),
             Ok(read) => buffer = &mut buffer[read..],
             Err(error) if error.kind() == ErrorKind::Interrupted => {}
-            Err(error) => return Err(in_time(error)),
+            Err(error) => return Err(timed_out(error)),
         }
     }
     Ok(())
 }
 
-/// What is left; never zero, which a socket would take for "no limit".
+/// Returns the time left; never zero, which a socket would take for "no limit".
 fn left(deadline: Instant) -> io::Result<Duration> {
     let left = deadline.saturating_duration_since(Instant::now());
     if left.is_zero() {
@@ -240,8 +268,8 @@ fn left(deadline: Instant) -> io::Result<Duration> {
     }
 }
 
-/// A socket's timeout shows as "would block".
-fn in_time(error: io::Error) -> io::Error {
+/// Turns "would block", which is how a socket's timeout shows, into `TimedOut`.
+fn timed_out(error: io::Error) -> io::Error {
     if error.kind() == ErrorKind::WouldBlock { ErrorKind::TimedOut.into() } else { error }
 }
 

@@ -7,7 +7,7 @@ mod node;
 use std::net::IpAddr;
 
 use cni::spec::Version;
-use cni::wire::Name;
+use cni::wire::AttachmentKey;
 use node::{Node, reaches, recorded, subnet};
 use serde_json::{Value, json};
 use testkit::{Host, requires};
@@ -29,7 +29,7 @@ fn with(mut config: Value, key: &str, value: Value) -> Value {
 
 /// What ADD must print, but for what only the node knows: addresses and hardware addresses.
 fn expected(version: Version, container: &str, pod: &Host, result: &Value) -> Value {
-    let name = Name { container: container.to_owned(), ifname: "eth0".to_owned() };
+    let name = AttachmentKey { container: container.to_owned(), ifname: "eth0".to_owned() };
     let mac = |at: usize| result["interfaces"][at]["mac"].clone();
     let mut host = json!({"name": cni::interface::host_interface(&name), "mac": mac(0)});
     let mut inside = json!({"name": "eth0", "mac": mac(1), "sandbox": pod.netns()});
@@ -211,7 +211,7 @@ fn gc_keeps_what_is_valid_and_what_is_of_another_network() {
     left.sort();
     let mut expected = ["kept", "theirs"].map(|container| {
         let (container, ifname) = (container.to_owned(), "eth0".to_owned());
-        cni::interface::host_interface(&Name { container, ifname })
+        cni::interface::host_interface(&AttachmentKey { container, ifname })
     });
     expected.sort();
     assert_eq!(left, expected);

@@ -237,8 +237,10 @@ fn settled(dir: &Path, known: &HashMap<String, Vec<IpAddr>>) {
         let mut names: Vec<String> = known
             .keys()
             .map(|container| {
-                let name =
-                    cni::wire::Name { container: container.clone(), ifname: "eth0".to_owned() };
+                let name = cni::wire::AttachmentKey {
+                    container: container.clone(),
+                    ifname: "eth0".to_owned(),
+                };
                 cni::interface::host_interface(&name)
             })
             .collect();

@@ -14,7 +14,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use cni::wire::{self, Ask, Name, Reply, Request};
+use cni::wire::{self, AddRequest, AttachmentKey, Operation, Reply, Request};
 use kernel::netns::Namespace;
 use running::{PATIENCE, Up};
 use serde_json::Value;
@@ -247,13 +247,13 @@ fn agent_serves(served: &mut Served) {
     let until = Instant::now() + PATIENCE;
     let namespace = Namespace::open(pod.netns()).unwrap();
     loop {
-        let ask = Ask::Add {
-            name: Name { container: "web".to_owned(), ifname: "eth0".to_owned() },
+        let ask = Operation::Add(AddRequest {
+            key: AttachmentKey { container: "web".to_owned(), ifname: "eth0".to_owned() },
             network: "pods".to_owned(),
             netns: pod.netns().display().to_string(),
             pod: None,
             pool: None,
-        };
+        });
         let deadline = Instant::now() + Duration::from_secs(10);
         let request = Request::within(deadline, ask);
         let reply =

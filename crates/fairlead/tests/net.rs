@@ -12,7 +12,7 @@ use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
 use cni::spec::Success;
-use cni::wire::{self, Ask, Name, Pod, Reply, Request};
+use cni::wire::{self, AddRequest, AttachmentKey, Operation, Pod, Reply, Request};
 use kernel::netns::Namespace;
 use serde_json::{Value, json};
 use testkit::{Host, Sandbox, requires};
@@ -80,7 +80,7 @@ impl Agent {
         }
     }
 
-    fn ask(&self, ask: Ask, pod: Option<&Host>) -> Reply {
+    fn ask(&self, ask: Operation, pod: Option<&Host>) -> Reply {
         let namespace = pod.map(|pod| Namespace::open(pod.netns()).unwrap());
         let deadline = Instant::now() + PATIENCE;
         let request = Request::within(deadline, ask);
@@ -89,13 +89,13 @@ impl Agent {
     }
 
     fn add(&self, container: &str, pod: &Host) -> Success {
-        let add = Ask::Add {
-            name: name(container),
+        let add = Operation::Add(AddRequest {
+            key: name(container),
             network: "pods".to_owned(),
             netns: pod.netns().display().to_string(),
             pod: Some(Pod { namespace: "shop".to_owned(), name: container.to_owned(), uid: None }),
             pool: None,
-        };
+        });
         match self.ask(add, Some(pod)) {
             Reply::Added(success) => success,
             other => panic!("{other:?}"),
@@ -125,8 +125,8 @@ impl Drop for Agent {
     }
 }
 
-fn name(container: &str) -> Name {
-    Name { container: container.to_owned(), ifname: "eth0".to_owned() }
+fn name(container: &str) -> AttachmentKey {
+    AttachmentKey { container: container.to_owned(), ifname: "eth0".to_owned() }
 }
 
 #[test]
@@ -174,7 +174,7 @@ fn the_agent_serves_shows_and_remembers() {
     let agent = Agent::start(&node, dir.path());
     agent.until_ready();
     assert_eq!(agent.add("web", &pod), added);
-    let delete = Ask::Delete { name: name("web"), network: "pods".to_owned() };
+    let delete = Operation::Del { key: name("web"), network: "pods".to_owned() };
     assert_eq!(agent.ask(delete, None), Reply::Done);
     assert_eq!(agent.shown("addresses"), (0, json!([])));
 }
@@ -474,7 +474,7 @@ fn a_purge_leaves_nothing_on_the_node() {
     let (code, _, why) = uninstall(&["--purge"]);
     assert_eq!(code, 2, "a pod has its network from us");
     assert!(why.contains("--force"), "{why}");
-    let delete = Ask::Delete { name: name("web"), network: "pods".to_owned() };
+    let delete = Operation::Del { key: name("web"), network: "pods".to_owned() };
     assert_eq!(agent.ask(delete, None), Reply::Done);
     let (code, _, why) = uninstall(&["--purge"]);
     assert_eq!(code, 2, "an agent would make everything again");
@@ -484,7 +484,7 @@ fn a_purge_leaves_nothing_on_the_node() {
     drop(agent);
     ip(&["route", "add", "10.99.0.0/27", "via", "192.0.2.2", "protocol", "119"]);
     ip(&["link", "add", "flabcdefghijklm", "type", "veth", "peer", "name", "far"]);
-    let hooked = Namespace::open(node.netns()).unwrap().run_in(kernel::conntrack::hook).unwrap();
+    let hooked = Namespace::open(node.netns()).unwrap().run_in(kernel::conntrack::enable_tracking).unwrap();
     hooked.unwrap();
 
     let (code, _, why) = uninstall(&["--purge"]);

@@ -1,17 +1,18 @@
-//! The kernel's table of connections: what is in it, what leaves it, and that it is kept at all.
+//! The kernel's connection table (conntrack): listing it, hearing of connections that end, and having
+//! the kernel keep it.
 //!
 //! Contract:
 //! - Sockets speak for the namespace they were opened in. Calls block, each with a time limit.
 //! - [`Table::list`] gives every connection at least once, with what it has carried so far. The kernel
 //!   goes through its table while others change it; only a listing that says it is whole has missed
 //!   nothing.
-//! - [`Ends`] tells of every connection that ends, with all that it carried, unless it says that some
-//!   were lost: the kernel waits for no reader. Beginnings and changes are not listened for: they
-//!   carry nothing that a listing or the end does not, and cost the kernel several times as much.
+//! - [`EndEvents`] gives every connection that ends, with all that it carried, unless it says that some
+//!   were lost: the kernel waits for no reader. It does not listen for new and changed connections: those
+//!   events carry nothing that a listing or the end does not, and cost the kernel several times as much.
 //! - A connection that is listed while it ends is left out of the listing: who reads ends after a
 //!   listing has heard of it, or will.
-//! - Bytes and times are those of connections that began after [`keep_accounts`]; [`hook`] has the
-//!   kernel track connections where nothing else needs it to.
+//! - Bytes and times are known of connections that began after [`enable_accounting`];
+//!   [`enable_tracking`] has the kernel track connections where nothing else needs it to.
 
 use std::io;
 use std::net::IpAddr;
@@ -20,31 +21,32 @@ use std::time::Duration;
 
 use netlink_packet_core::{NLM_F_DUMP, NLM_F_REQUEST, NLMSG_DONE, NLMSG_ERROR};
 use rustix::event::{PollFd, PollFlags, Timespec};
+use rustix::net::netlink::NETFILTER;
 
 use crate::netlink::messages;
 
-mod accounts;
-mod attributes;
+mod accounting;
+pub(crate) mod attributes;
 mod decode;
-mod hook;
-mod socket;
+pub(crate) mod socket;
+mod tracking;
 
-pub use accounts::{AccountsError, keep_accounts};
-pub use hook::{hook, probe, unhook};
+pub use accounting::{AccountingError, enable_accounting};
+pub use tracking::{disable_tracking, enable_tracking, probe_nftables};
 
 /// `NFNL_SUBSYS_CTNETLINK`, and its messages.
 const SUBSYSTEM: u16 = 1 << 8;
 const NEW: u16 = SUBSYSTEM;
 const GET: u16 = SUBSYSTEM | 1;
 const DELETE: u16 = SUBSYSTEM | 2;
-/// Ends, as a bit of the groups that a socket listens to.
+/// EndEvents, as a bit of the groups that a socket listens to.
 const DESTROYED: u32 = 1 << 2;
-/// Of the status: it ends, and has been told of or is about to be.
+/// The status bit of a connection that is ending: its event was sent or is about to be.
 const DYING: u32 = 1 << 9;
-/// Ends that wait to be read: some 40,000 of them, which is what a busy node has in the time that a
-/// listing takes.
+/// The receive buffer for ended connections: room for some 40,000, which is what a busy node has in the
+/// time that a listing takes.
 const WAITING: usize = 16 << 20;
-/// Read in one call at most, so that a flood does not keep the caller from its other work.
+/// The most events that one call reads, so that a flood does not keep the caller from its other work.
 const TOGETHER: usize = 4096;
 /// How often a disturbed listing is taken again.
 const LISTINGS: usize = 3;
@@ -52,18 +54,18 @@ const LISTINGS: usize = 3;
 /// One connection, as the kernel has it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Entry {
-    /// The kernel's number for it; another may have it later.
+    /// The kernel's number of the connection; another connection may have it later.
     pub id: u32,
     pub zone: u16,
-    /// As the first packet said it.
+    /// The direction of the first packet.
     pub original: Tuple,
-    /// As answers come: after address translation, the source is who really serves.
+    /// The direction of the replies: after address translation, the source is the real server.
     pub reply: Tuple,
-    /// Both ways together; none if nobody counted when it began.
+    /// Both directions together; none if the kernel did not count when the connection began.
     pub carried: Option<Carried>,
-    /// Nanoseconds since 1970; none if nobody kept time when it began.
+    /// Nanoseconds since 1970; none if the kernel kept no times when the connection began.
     pub begun: Option<u64>,
-    /// Where it has ended.
+    /// Nanoseconds since 1970; only ended connections have it.
     pub ended: Option<u64>,
     status: u32,
 }
@@ -73,9 +75,9 @@ pub struct Entry {
 pub struct Tuple {
     pub source: IpAddr,
     pub destination: IpAddr,
-    /// The number that IP has for it.
+    /// The IP protocol number.
     pub protocol: u8,
-    /// Zero where the protocol has none, as is the other.
+    /// Both ports are zero where the protocol has none.
     pub source_port: u16,
     pub destination_port: u16,
 }
@@ -86,7 +88,7 @@ pub struct Carried {
     pub packets: u64,
 }
 
-/// Lists connections.
+/// A socket that lists connections.
 #[derive(Debug)]
 pub struct Table {
     socket: OwnedFd,
@@ -94,25 +96,25 @@ pub struct Table {
     received: Vec<u8>,
 }
 
-/// Hears of connections that end.
+/// A socket that receives an event for every connection that ends.
 #[derive(Debug)]
-pub struct Ends {
+pub struct EndEvents {
     socket: OwnedFd,
     received: Vec<u8>,
 }
 
-/// What [`Ends::read`] came to.
+/// What one [`EndEvents::read`] found.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Heard {
+pub struct EndsRead {
     pub count: usize,
-    /// Some were lost before these.
+    /// The kernel dropped some events before these.
     pub lost: bool,
 }
 
 impl Table {
-    /// In the namespace of the calling thread.
+    /// Opens a socket in the network namespace of the calling thread.
     pub fn open() -> io::Result<Self> {
-        Ok(Self { socket: socket::open(0)?, sequence: 0, received: socket::buffer() })
+        Ok(Self { socket: socket::open(NETFILTER, 0)?, sequence: 0, received: socket::buffer() })
     }
 
     /// Gives every connection to `each`, perhaps twice; says whether the listing was whole.
@@ -153,41 +155,42 @@ impl Table {
     }
 }
 
-impl Ends {
-    /// In the namespace of the calling thread. Hears of what ends from here on.
+impl EndEvents {
+    /// Opens a socket in the network namespace of the calling thread. It receives what ends from here on.
     pub fn open() -> io::Result<Self> {
-        let socket = socket::open(DESTROYED)?;
+        let socket = socket::open(NETFILTER, DESTROYED)?;
         socket::enlarge(&socket, WAITING)?;
         Ok(Self { socket, received: socket::buffer() })
     }
 
-    /// Waits for the first for at most `wait`, and gives what there is to `each`, up to a bound.
-    pub fn read(&mut self, wait: Duration, mut each: impl FnMut(Entry)) -> io::Result<Heard> {
-        let mut heard = Heard::default();
+    /// Waits for the first event for at most `wait`, and gives all that have come to `each`, up to a
+    /// bound.
+    pub fn read(&mut self, wait: Duration, mut each: impl FnMut(Entry)) -> io::Result<EndsRead> {
+        let mut read = EndsRead::default();
         let wait = Timespec::try_from(wait).map_err(io::Error::other)?;
         let mut ready = [PollFd::new(&self.socket, PollFlags::IN)];
         match rustix::event::poll(&mut ready, Some(&wait)) {
-            Ok(0) | Err(rustix::io::Errno::INTR) => return Ok(heard),
+            Ok(0) | Err(rustix::io::Errno::INTR) => return Ok(read),
             Ok(_) => {}
             Err(error) => return Err(error.into()),
         }
-        while heard.count < TOGETHER {
+        while read.count < TOGETHER {
             match socket::receive_now(&self.socket, &mut self.received) {
                 Ok(true) => {}
                 Ok(false) => break,
                 Err(error) if error.raw_os_error() == Some(libc::ENOBUFS) => {
-                    heard.lost = true;
+                    read.lost = true;
                     continue;
                 }
                 Err(error) => return Err(error),
             }
             let ends = messages(&self.received).filter(|raw| raw.message_type() == DELETE);
             for entry in ends.filter_map(|raw| decode::entry(raw.payload())) {
-                heard.count += 1;
+                read.count += 1;
                 each(entry);
             }
         }
-        Ok(heard)
+        Ok(read)
     }
 }
 

@@ -26,14 +26,14 @@ mod listing;
 mod value;
 
 pub use value::{
-    Address, Change, End, Link, LinkRef, Mac, Neighbour, Route, RouteKind, SetLink, Veth,
+    Address, Change, Link, LinkRef, Mac, Neighbour, Route, RouteKind, SetLink, Veth, VethPeer,
 };
 
 /// The kernel has answered when `send` returns; this ends a wait that cannot be.
 const ANSWERED_WITHIN: Duration = Duration::from_secs(10);
 /// What the kernel fills at most per datagram of a listing.
 const DATAGRAM: usize = 32 << 10;
-/// How often a disturbed listing is taken again.
+/// How many times a disturbed listing is tried.
 const LISTINGS: usize = 10;
 
 /// One socket in one namespace.
@@ -44,15 +44,15 @@ pub struct Netlink {
     received: Vec<u8>,
 }
 
-/// What the kernel refused.
+/// A request that the kernel refused.
 #[derive(Debug, thiserror::Error)]
 #[error("cannot {what}{}", note.as_ref().map(|note| format!(" ({note})")).unwrap_or_default())]
 pub struct Error {
-    /// What was asked, in words.
+    /// The request, in words that follow "cannot".
     pub what: String,
-    /// What the kernel has to say about it beyond the number.
+    /// The kernel's explanation beyond the error number.
     pub note: Option<String>,
-    /// Which of the changes of a call.
+    /// The position of the change in its call.
     pub at: usize,
     #[source]
     pub source: io::Error,
@@ -67,13 +67,13 @@ impl Error {
         self.source.raw_os_error()
     }
 
-    /// What should be made is there already.
-    pub fn is_there(&self) -> bool {
+    /// Says whether the link, address or route to be made exists already.
+    pub fn already_exists(&self) -> bool {
         self.errno() == Some(libc::EEXIST)
     }
 
-    /// What was named is not there.
-    pub fn is_absent(&self) -> bool {
+    /// Says whether the link, address or route that was named does not exist.
+    pub fn not_found(&self) -> bool {
         matches!(
             self.errno(),
             Some(libc::ENODEV | libc::ESRCH | libc::ENOENT | libc::EADDRNOTAVAIL)
@@ -81,7 +81,7 @@ impl Error {
     }
 }
 
-/// An answer to one message: what was asked for, or the kernel's number and note.
+/// The kernel's refusal of one message of a call.
 struct Failure {
     at: usize,
     source: io::Error,
@@ -89,7 +89,7 @@ struct Failure {
 }
 
 impl Netlink {
-    /// In the namespace of the calling thread.
+    /// Opens a socket in the network namespace of the calling thread.
     pub fn open() -> io::Result<Self> {
         let socket = rustix::net::socket_with(
             AddressFamily::NETLINK,
@@ -105,7 +105,7 @@ impl Netlink {
         Ok(Self { socket, sequence: 0, received: Vec::with_capacity(DATAGRAM) })
     }
 
-    /// All of them in one call; the kernel goes on after one that fails.
+    /// Makes all changes in one call; the kernel goes on after one that fails.
     pub fn apply(&mut self, changes: &[Change<'_>]) -> Result<(), Error> {
         let requests = changes.iter().map(change::request).collect();
         self.exchange(requests, false).map(|_| ()).map_err(|failure| failed(changes, failure))
@@ -130,7 +130,7 @@ impl Netlink {
         Err(Error::new(format!("find {name} after making it"), source))
     }
 
-    /// The link of that name or index, if there is one.
+    /// Returns the link of that name or index, if there is one.
     pub fn link(&mut self, link: LinkRef<'_>) -> Result<Option<Link>, Error> {
         match self.exchange(vec![listing::link(link)], true) {
             Ok(found) => Ok(found.and_then(listing::read_link)),
@@ -143,19 +143,19 @@ impl Netlink {
         self.list("links", &listing::links(), listing::read_link)
     }
 
-    /// Those of one link.
+    /// Lists the addresses of one link.
     pub fn addresses(&mut self, link: u32) -> Result<Vec<Address>, Error> {
         let mut found = self.list("addresses", &listing::addresses(link), listing::read_address)?;
         found.retain(|address| address.link == link);
         Ok(found)
     }
 
-    /// Those of all links.
+    /// Lists the addresses of all links.
     pub fn all_addresses(&mut self) -> Result<Vec<Address>, Error> {
         self.list("addresses", &listing::addresses(0), listing::read_address)
     }
 
-    /// The permanent ones, of one link or of all.
+    /// Lists the permanent neighbours of one link or of all.
     pub fn neighbours(&mut self, link: Option<u32>) -> Result<Vec<Neighbour>, Error> {
         let mut found =
             self.list("neighbours", &listing::neighbours(link), listing::read_neighbour)?;
@@ -163,7 +163,7 @@ impl Netlink {
         Ok(found)
     }
 
-    /// Unicast and blackhole routes of both families in one table.
+    /// Lists the unicast and blackhole routes of both families in one table.
     pub fn routes(&mut self, table: u32) -> Result<Vec<Route>, Error> {
         let mut found = Vec::new();
         for request in listing::routes(table) {
@@ -173,7 +173,7 @@ impl Netlink {
         Ok(found)
     }
 
-    /// The link that the main table's best default route leaves by, IPv4's before IPv6's.
+    /// Returns the link that the main table's best default route leaves by, IPv4's before IPv6's.
     pub fn default_link(&mut self) -> Result<Option<u32>, Error> {
         for request in listing::routes(u32::from(RouteHeader::RT_TABLE_MAIN)) {
             let mut found = self.list("routes", &request, listing::read_default)?;
@@ -197,10 +197,10 @@ impl Netlink {
                 return Ok(found);
             }
         }
-        Err(failed(io::Error::other("it changed all the time")))
+        Err(failed(io::Error::other("the kernel's table changed during every attempt")))
     }
 
-    /// None if it changed meanwhile.
+    /// Returns none if the kernel's table changed meanwhile.
     fn try_list<T>(
         &mut self,
         request: &Message,
@@ -308,7 +308,7 @@ fn append(bytes: &mut Vec<u8>, message: Message, flags: u16, sequence: u32) {
     message.serialize(&mut bytes[start..]);
 }
 
-/// The messages of a datagram, as far as they are whole.
+/// Splits a datagram into its messages, as far as they are whole.
 pub(crate) fn messages(datagram: &[u8]) -> impl Iterator<Item = NetlinkBuffer<&[u8]>> {
     let mut rest = datagram;
     std::iter::from_fn(move || {
@@ -328,7 +328,7 @@ fn inner(raw: &NetlinkBuffer<&[u8]>) -> Option<Message> {
     }
 }
 
-/// Of an NLMSG_ERROR: none if it acknowledges; and the kernel's words, where it has some.
+/// Decodes an NLMSG_ERROR: no error if it acknowledges, and the kernel's explanation if it has one.
 fn answer(raw: &NetlinkBuffer<&[u8]>) -> (Option<io::Error>, Option<String>) {
     let payload = raw.payload();
     let Some((code, rest)) = payload.split_first_chunk::<4>() else {

@@ -1,9 +1,9 @@
 //! Network namespaces, held by file descriptor.
 //!
-//! Contract: a [`Namespace`] is one, checked when it is made, whatever path or process it came from.
-//! Nobody's thread is ever left in another namespace: work that must run inside one gets a thread
-//! made for it, which ends with the work. What should outlive that, a socket, stays where it was
-//! opened and can be used from any thread.
+//! Contract: a [`Namespace`] is checked to be a network namespace when it is made, whatever path or
+//! process it came from. No caller's thread ever enters another namespace: work that must run inside one
+//! gets a thread made for it, which ends with the work. A socket that outlives the thread stays in the
+//! namespace it was opened in and can be used from any thread.
 
 use std::fs::File;
 use std::io;
@@ -13,38 +13,39 @@ use std::thread;
 
 use rustix::fs::{Mode, OFlags};
 use rustix::thread::{LinkNameSpaceType, UnshareFlags, move_into_link_name_space, unshare_unsafe};
+use serde::{Deserialize, Serialize};
 
 use crate::netlink::Netlink;
 
-/// The file system of namespaces' files.
+/// The file system type of namespace files.
 const NSFS_MAGIC: i64 = 0x6e73_6673;
-/// `_IO(0xb7, 3)`: which kind of namespace a file is.
+/// `_IO(0xb7, 3)`: asks which kind of namespace a file is.
 const NS_GET_NSTYPE: libc::Ioctl = 0xb703;
 /// Work inside a namespace is a few system calls deep.
 const STACK: usize = 256 << 10;
 
-/// One network namespace. It lives as long as this does.
+/// One network namespace, kept alive for as long as this is held.
 #[derive(Debug)]
 pub struct Namespace {
     file: OwnedFd,
-    id: Id,
+    id: NamespaceId,
 }
 
-/// Which namespace, whatever it is reached by: device and inode of its file.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Id {
+/// Identifies a network namespace by the device and inode of its file, whatever path leads to it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct NamespaceId {
     pub device: u64,
     pub inode: u64,
 }
 
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    #[error("cannot open it")]
+    #[error("the network namespace cannot be opened")]
     Open(#[source] io::Error),
-    #[error("it is not a network namespace")]
-    NotOne,
-    #[error("cannot look at it")]
-    Look(#[source] io::Error),
+    #[error("the file is not a network namespace")]
+    NotANamespace,
+    #[error("the network namespace cannot be examined")]
+    Examine(#[source] io::Error),
 }
 
 impl Namespace {
@@ -56,7 +57,7 @@ impl Namespace {
         Self::try_from(file)
     }
 
-    /// A new one, with a loopback that is down and nothing else. It has no name; it is gone when
+    /// Makes a namespace with a loopback that is down and nothing else. It has no name, and is gone when
     /// nothing holds it.
     pub fn create() -> io::Result<Self> {
         let inside = thread::Builder::new().name("netns".to_owned()).stack_size(STACK);
@@ -68,16 +69,16 @@ impl Namespace {
         made.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
     }
 
-    /// The one that the calling thread is in.
+    /// Opens the namespace that the calling thread is in.
     pub fn current() -> Result<Self, Error> {
         Self::open("/proc/thread-self/ns/net")
     }
 
-    pub fn id(&self) -> Id {
+    pub fn id(&self) -> NamespaceId {
         self.id
     }
 
-    /// Runs `work` inside, on a thread made for it; a panic of it comes through to the caller.
+    /// Runs `work` inside, on a thread made for it; the caller sees its panic.
     pub fn run_in<T: Send>(&self, work: impl FnOnce() -> T + Send) -> io::Result<T> {
         thread::scope(|scope| {
             let inside = thread::Builder::new().name("netns".to_owned()).stack_size(STACK);
@@ -89,7 +90,7 @@ impl Namespace {
         })
     }
 
-    /// A netlink socket of this namespace, for use from any.
+    /// Opens a netlink socket of this namespace, for use from any thread.
     pub fn netlink(&self) -> io::Result<Netlink> {
         self.run_in(Netlink::open)?
     }
@@ -99,22 +100,22 @@ impl TryFrom<OwnedFd> for Namespace {
     type Error = Error;
 
     fn try_from(file: OwnedFd) -> Result<Self, Error> {
-        let look = |error: rustix::io::Errno| Error::Look(error.into());
+        let look = |error: rustix::io::Errno| Error::Examine(error.into());
         let system = rustix::fs::fstatfs(&file).map_err(look)?;
         // Asked before the ioctl, whose number means something else to other files.
         if system.f_type != NSFS_MAGIC {
-            return Err(Error::NotOne);
+            return Err(Error::NotANamespace);
         }
         // SAFETY: takes no argument, and answers with a number.
         let kind = unsafe { libc::ioctl(file.as_raw_fd(), NS_GET_NSTYPE) };
         if kind < 0 {
-            return Err(Error::Look(io::Error::last_os_error()));
+            return Err(Error::Examine(io::Error::last_os_error()));
         }
         if kind != libc::CLONE_NEWNET {
-            return Err(Error::NotOne);
+            return Err(Error::NotANamespace);
         }
         let stat = rustix::fs::fstat(&file).map_err(look)?;
-        Ok(Self { file, id: Id { device: stat.st_dev, inode: stat.st_ino } })
+        Ok(Self { file, id: NamespaceId { device: stat.st_dev, inode: stat.st_ino } })
     }
 }
 

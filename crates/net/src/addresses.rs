@@ -1,64 +1,64 @@
 //! `Addresses`: which attachment of this node has which address.
 //!
 //! ```text
-//! assign, release ──► bounded queue ──► Writer (a thread): index ──► journal, one fdatasync a group
-//!                                                   │ then
-//! view ◄── Snapshot<Index> ◄────────────────────────┘ publish, answer
+//! assign, release ──► GroupCommit ──► Writer: table ──► journal, one fdatasync a group
+//!                                              │ then
+//! view ◄── Snapshot<AddressTable> ◄────────────┘ publish, answer
 //! ```
 //!
 //! Contract:
-//! - An assignment is on disk when it returns. For a key that has addresses it is those again.
-//! - No address is given to two; none is given of a block that is not this node's.
-//! - Nothing here asks the store: blocks are brought by `claims`. An assignment that finds no address
+//! - An assignment is on disk when it returns. A key that has addresses gets the same ones again.
+//! - No address is given to two attachments, and none of a block that is not this node's.
+//! - Nothing here asks the store: `claims` brings the blocks. An assignment that finds no address
 //!   waits for a block that is being claimed, until its deadline and not longer than [`PATIENCE`]; where
-//!   none can be had now it is told so at once.
-//! - A release is exact, and frees the address at once. One that a crash loses is found again by
-//!   reconciling with the kernel.
-//! - When the disk fails, assignments are refused with its reason and releases go on; when it is well
-//!   again, so is this.
+//!   no block can be claimed now it is refused at once.
+//! - A release is exact, and frees the address at once. Reconciling with the kernel finds a release that
+//!   a crash has lost.
+//! - When the disk fails, assignments are refused with its reason and releases go on; when the disk works
+//!   again, so do assignments.
 //! - Reading never waits.
 
 mod writer;
 
+use std::fmt;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
-use std::{fmt, thread};
 
 use imbl::OrdMap;
 use objects::kinds::Networks;
+use stallproof::group_commit::QueueError;
 use stallproof::snapshot::{Changes, View};
-use stallproof::{Deadline, Snapshot, Tasks};
-use tokio::sync::mpsc::error::TrySendError;
-use tokio::sync::{mpsc, oneshot};
+use stallproof::{Deadline, GroupCommit, Snapshot, Tasks};
+use tokio::sync::oneshot;
 
-pub use crate::block::Block;
-pub use crate::index::{Demand, Index, Standing};
+pub use crate::address_table::{AddressTable, Demand, PoolAvailability};
 pub use crate::journal::OpenError;
+pub use crate::local_block::LocalBlock;
 
-use crate::index::Adopted;
+use crate::address_table::AdoptedBlock;
 use crate::journal::Journal;
-use crate::{Attachment, Key, NamespaceId, Pod};
-use writer::{Message, QUEUE, Writer};
+use crate::{Attachment, AttachmentKey, NamespaceId, Pod};
+use writer::{BlockChange, Message, QUEUE, Writer};
 
 /// The longest that an assignment waits for a block: some claims of a slow store.
 pub const PATIENCE: Duration = Duration::from_secs(10);
-/// What a full queue tells its callers: some groups of a slow disk.
+/// When a caller that a full queue refused should come back: some groups of a slow disk.
 const COME_BACK: Duration = Duration::from_millis(200);
-/// When to try again where no block can be had now.
+/// When to try again where no block can be claimed now.
 const TRY_AGAIN: Duration = Duration::from_secs(5);
 
-/// Clones share the one writer.
+/// A handle; clones share the one writer.
 #[derive(Clone)]
 pub struct Addresses {
-    index: Snapshot<Index>,
-    queue: mpsc::Sender<Message>,
+    table: Snapshot<AddressTable>,
+    queue: GroupCommit<Message>,
 }
 
-/// An attachment to be, without its addresses.
+/// An attachment that is to get addresses.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Wanted {
-    pub key: Key,
+pub struct AssignRequest {
+    pub key: AttachmentKey,
     pub network: String,
     pub pod: Option<Pod>,
     pub pool: String,
@@ -68,10 +68,18 @@ pub struct Wanted {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Assigned {
+pub enum Assignment {
     New(Arc<Attachment>),
-    /// The key had it already: the record is as it was, whatever else is wanted now.
-    Again(Arc<Attachment>),
+    /// The key had addresses already: the record is as it was, whatever else was asked for now.
+    Existing(Arc<Attachment>),
+}
+
+impl Assignment {
+    pub fn attachment(&self) -> &Arc<Attachment> {
+        match self {
+            Self::New(attachment) | Self::Existing(attachment) => attachment,
+        }
+    }
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -83,31 +91,31 @@ pub enum AssignError {
     NoPool { pool: String },
     #[error("address pool {pool} has no address for this node: {why}")]
     Exhausted { pool: String, why: Arc<str> },
-    /// One is being claimed, or will be as soon as that is possible.
+    /// A block is being claimed, or will be as soon as that is possible.
     #[error("this node has no free address of pool {pool} yet: {why}")]
     NoBlockYet { pool: String, why: Arc<str>, retry_after: Duration },
     #[error("the journal of addresses cannot be written: {why}; make room on its disk, or mend it")]
     Journal { why: Arc<str> },
-    #[error("too many wait for the journal of addresses")]
+    #[error("too many requests wait for the journal of addresses")]
     Busy { retry_after: Duration },
-    /// It may have been assigned all the same: the same key gets it again, and can release it.
+    /// The address may have been assigned all the same: the same key gets it again, and can release it.
     #[error("the journal of addresses does not answer within the deadline; look at its disk")]
     TooLate,
-    #[error("the daemon is stopping")]
+    #[error("the agent is stopping")]
     Closed,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ReleaseError {
-    #[error("too many wait for the journal of addresses")]
+    #[error("too many requests wait for the journal of addresses")]
     Busy { retry_after: Duration },
     #[error("the journal of addresses does not answer within the deadline; look at its disk")]
     TooLate,
-    #[error("the daemon is stopping")]
+    #[error("the agent is stopping")]
     Closed,
 }
 
-/// Why a block could not be adopted, barred or dropped.
+/// Why a block could not be adopted, cordoned or dropped.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum BlockError {
     #[error("{0}")]
@@ -116,69 +124,49 @@ pub(crate) enum BlockError {
     Journal(Arc<str>),
     #[error("the journal of addresses does not answer")]
     TooLate,
-    #[error("the daemon is stopping")]
+    #[error("the agent is stopping")]
     Closed,
 }
 
 impl Addresses {
-    /// Replays the journal in `dir`, which is made if it is not there; on this thread. It is closed
-    /// when `tasks` stops, or when the last clone is gone.
+    /// Replays the journal in `dir` on this thread; makes the directory if it is not there. The journal
+    /// is closed when `tasks` stops, or when the last clone is gone.
     pub fn open(dir: &Path, tasks: &Tasks) -> Result<Self, OpenError> {
-        let (journal, index) = Journal::open(dir)?;
-        let index = Snapshot::new(index);
-        let (queue, requests) = mpsc::channel(QUEUE);
-        let writer = Writer::new(journal, index.clone());
-        let (ended, has_ended) = oneshot::channel::<()>();
-        let run = move || {
-            writer.run(requests);
-            drop(ended);
-        };
-        // A thread of its own: what blocks elsewhere must not hold up a commit, nor this others.
-        let thread = thread::Builder::new().name("net-journal".to_owned()).spawn(run);
-        thread.map_err(|source| OpenError::Io { file: dir.to_owned(), source })?;
-
-        let (stop, close) = (tasks.stopping(), queue.downgrade());
-        tasks.spawn("net-journal", async move {
-            let mut has_ended = has_ended;
-            tokio::select! {
-                // An error: the sender was dropped, which is the sign.
-                _ = &mut has_ended => {}
-                () = stop.stopped() => {
-                    if let Some(queue) = close.upgrade() {
-                        // An error: it has ended already.
-                        let _ = queue.send(Message::Close).await;
-                    }
-                    let _ = has_ended.await;
-                }
-            }
-        });
-        Ok(Self { index, queue })
+        let (journal, table) = Journal::open(dir)?;
+        Self::start(journal, table, tasks)
+            .map_err(|source| OpenError::Io { file: dir.to_owned(), source })
     }
 
-    /// Durable when it returns. For a key that has addresses: those.
+    fn start(journal: Journal, table: AddressTable, tasks: &Tasks) -> std::io::Result<Self> {
+        let table = Snapshot::new(table);
+        let writer = Writer::new(journal, table.clone());
+        Ok(Self { table, queue: GroupCommit::start("net-journal", QUEUE, writer, tasks)? })
+    }
+
+    /// Assigns addresses; they are on disk when this returns. A key that has addresses gets those.
     pub async fn assign(
         &self,
-        wanted: Wanted,
+        request: AssignRequest,
         deadline: Deadline,
-    ) -> Result<Assigned, AssignError> {
-        let pool = wanted.pool.clone();
+    ) -> Result<Assignment, AssignError> {
+        let pool = request.pool.clone();
         let (answer, answered) = oneshot::channel();
-        let request = writer::Assign { wanted, deadline, answer };
-        self.queue.try_send(Message::Assign(Box::new(request))).map_err(|error| match error {
-            TrySendError::Full(_) => AssignError::Busy { retry_after: COME_BACK },
-            TrySendError::Closed(_) => AssignError::Closed,
+        let waiting = writer::Waiting { request, deadline, answer };
+        self.queue.try_send(Message::Assign(Box::new(waiting))).map_err(|error| match error {
+            QueueError::Full => AssignError::Busy { retry_after: COME_BACK },
+            QueueError::Closed => AssignError::Closed,
         })?;
         match deadline.within(PATIENCE).bound(answered).await {
             Ok(answer) => answer.unwrap_or(Err(AssignError::Closed)),
             Err(_) => {
-                // It waits no more. If the queue is full, whatever comes next tells as well.
+                // This caller waits no more. If the queue is full, whatever comes next says so as well.
                 let _ = self.queue.try_send(Message::Left);
-                let index = self.index.load();
-                let waits = index.demand.get(&*pool).is_some_and(|demand| demand.waiting > 0);
+                let table = self.table.load();
+                let waits = table.demand.get(&*pool).is_some_and(|demand| demand.waiting > 0);
                 if !waits {
                     return Err(AssignError::TooLate);
                 }
-                let why = index.obstacle.clone().unwrap_or_else(|| {
+                let why = table.pools_unavailable.clone().unwrap_or_else(|| {
                     "the store has not answered the claim of a block in time".into()
                 });
                 Err(AssignError::NoBlockYet { pool, why, retry_after: TRY_AGAIN })
@@ -186,32 +174,32 @@ impl Addresses {
         }
     }
 
-    /// What `key` had; nothing if it had nothing.
+    /// Releases the addresses of `key`, and returns what it had.
     pub async fn release(
         &self,
-        key: &Key,
+        key: &AttachmentKey,
         deadline: Deadline,
     ) -> Result<Option<Arc<Attachment>>, ReleaseError> {
         let (answer, answered) = oneshot::channel();
         let request = Message::Release { key: key.clone(), answer };
         self.queue.try_send(request).map_err(|error| match error {
-            TrySendError::Full(_) => ReleaseError::Busy { retry_after: COME_BACK },
-            TrySendError::Closed(_) => ReleaseError::Closed,
+            QueueError::Full => ReleaseError::Busy { retry_after: COME_BACK },
+            QueueError::Closed => ReleaseError::Closed,
         })?;
         let answer = deadline.bound(answered).await.map_err(|_| ReleaseError::TooLate)?;
         answer.map_err(|_| ReleaseError::Closed)
     }
 
-    pub fn view(&self) -> View<Index> {
-        self.index.load()
+    pub fn view(&self) -> View<AddressTable> {
+        self.table.load()
     }
 
-    /// Generations of the index from now on.
-    pub fn changes(&self) -> Changes<Index> {
-        self.index.subscribe()
+    /// Follows the table's generations from now on.
+    pub fn changes(&self) -> Changes<AddressTable> {
+        self.table.subscribe()
     }
 
-    /// A block is this node's: from now on it is assigned from, also if it was barred.
+    /// Assigns from this block of this node from now on, also if it was cordoned.
     pub(crate) async fn adopt(
         &self,
         block: &str,
@@ -221,51 +209,47 @@ impl Addresses {
     ) -> Result<(), BlockError> {
         let Networks { ipv4, ipv6 } = networks;
         let (block, pool) = (block.to_owned(), pool.to_owned());
-        let adopted = Adopted { block, pool, ipv4, ipv6, next: 0 };
-        self.change(|answer| Message::Adopt { adopted, answer }, deadline).await
+        let adopted = AdoptedBlock { block, pool, ipv4, ipv6, next: 0 };
+        self.change(BlockChange::Adopt(adopted), deadline).await.map(drop)
     }
 
-    /// Nothing more is assigned from the block.
-    pub(crate) async fn bar(
+    /// Assigns nothing more from the block.
+    pub(crate) async fn cordon(
         &self,
         block: &str,
         why: &str,
         deadline: Deadline,
     ) -> Result<(), BlockError> {
         let (block, why) = (block.to_owned(), why.to_owned());
-        self.change(|answer| Message::Bar { block, why, answer }, deadline).await
+        self.change(BlockChange::Cordon { block, why }, deadline).await.map(drop)
     }
 
-    /// The block is no longer this node's, if nothing of it is in use; says whether it was dropped.
-    pub(crate) async fn surrender(
+    /// Forgets the block if nothing of it is in use; says whether it did.
+    pub(crate) async fn drop_if_empty(
         &self,
         block: &str,
         deadline: Deadline,
     ) -> Result<bool, BlockError> {
-        let block = block.to_owned();
-        self.change(|answer| Message::Surrender { block, answer }, deadline).await
+        self.change(BlockChange::DropIfEmpty { block: block.to_owned() }, deadline).await
     }
 
-    /// How every pool there is stands.
-    pub(crate) async fn tell(&self, standings: OrdMap<Arc<str>, Standing>) {
+    /// Sets the availability of every pool there is.
+    pub(crate) async fn set_availability(&self, all: OrdMap<Arc<str>, PoolAvailability>) {
         // An error: it is closed, and nobody waits.
-        let _ = self.queue.send(Message::Standings(standings)).await;
+        let _ = self.queue.send(Message::Availability(all)).await;
     }
 
-    /// Why nobody can say how the pools are; none when somebody can.
-    pub(crate) async fn obstruct(&self, obstacle: Option<Arc<str>>) {
+    /// Sets why the pools cannot be known at all; none when they can.
+    pub(crate) async fn set_pools_unavailable(&self, why: Option<Arc<str>>) {
         // An error: it is closed, and nobody waits.
-        let _ = self.queue.send(Message::Obstacle(obstacle)).await;
+        let _ = self.queue.send(Message::PoolsUnavailable(why)).await;
     }
 
-    async fn change<T>(
-        &self,
-        message: impl FnOnce(oneshot::Sender<Result<T, BlockError>>) -> Message,
-        deadline: Deadline,
-    ) -> Result<T, BlockError> {
+    async fn change(&self, change: BlockChange, deadline: Deadline) -> Result<bool, BlockError> {
         let (answer, answered) = oneshot::channel();
         let changed = async {
-            self.queue.send(message(answer)).await.map_err(|_| BlockError::Closed)?;
+            let queued = self.queue.send(Message::Change { change, answer }).await;
+            queued.map_err(|_| BlockError::Closed)?;
             answered.await.unwrap_or(Err(BlockError::Closed))
         };
         deadline.bound(changed).await.unwrap_or(Err(BlockError::TooLate))

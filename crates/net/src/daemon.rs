@@ -1,16 +1,16 @@
-//! The node's daemon: everything of this crate, put together.
+//! The node's network daemon: everything of this crate, put together.
 //!
 //! ```text
-//! server ─► Attach ─► Addresses ◄─ Claims ◄─ pools and blocks in the store
-//!              └────► Wiring        Facts ◄─ namespaces in the store
-//! reconcile: journal × kernel × store, before the first request is served and then for ever
+//! server ─► CniService ─► Addresses ◄─ BlockClaims ◄─ pools and blocks in the store
+//!              └────────► Wiring     NamespacePools ◄─ namespaces in the store
+//! KernelReconciler: journal × kernel, before the first request is served and then for ever
 //! ```
 //!
-//! Everything is begun and nothing is waited for: what is not there yet is said by `/readyz` and by
-//! STATUS. A node whose store is away serves from the blocks it has.
+//! The start waits for nothing: `/readyz` and STATUS say what is not there yet. A node whose store is
+//! away serves from the blocks it has.
 
 mod node_addresses;
-mod ready;
+mod ready_mark;
 mod show;
 
 pub use node_addresses::sent_from;
@@ -19,34 +19,33 @@ use std::net::IpAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use cni::wire::Ask;
+use cni::wire::{Operation, Request};
 use kernel::netns::{self, Namespace};
 use objects::kinds::{AddressPool, AddressPoolSpec, Subnet};
-use objects::{Election, Error, Id, Invalid, Kind, Objects, Timing};
+use objects::{
+    Attempt, Election, Error, Id, Invalid, Kind, Next, Objects, Pace, Reconciler, Timing, reconcile,
+};
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::Registry;
 use stallproof::{Deadline, Ledger, Readiness, Snapshot, Tasks};
-use tracing::{info, warn};
+use tracing::info;
 
 use crate::addresses::OpenError;
-use crate::attach::{Attach, Limits};
-use crate::claims::{Claims, NodeIdentity};
-use crate::facts::Facts;
-use crate::leader::{self, Reclaim};
+use crate::claims::{BlockClaims, NodeIdentity};
+use crate::namespace_pools::NamespacePools;
 use crate::node::{Node, NodeError};
-use crate::reconcile::Reconcile;
-use crate::routes;
-use crate::server::{self, ListenError};
-use crate::trust::{self, Nodes, Trust};
+use crate::pool_controller::{self, Reclaim};
+use crate::reconcile::{self as kernel_reconcile, KernelReconciler};
+use crate::routes::{self, RouteReconciler};
+use crate::server::{self, ListenError, ServerLimits};
+use crate::service::{CniService, RequestLimits};
+use crate::trust::{self, BlockTrust};
 use crate::wiring::Wiring;
 use crate::{Addresses, pool};
-use show::Shown;
+use show::Listings;
 
-/// Of the first pool's blocks: what a pool has that does not say.
+/// The block size of the first pool: that of a pool that names none.
 const BLOCK_SIZE_BITS: u8 = 5;
-/// How long the store may take for one question, and the pause before it is asked again.
-const ASK: Duration = Duration::from_secs(10);
-const AGAIN: Duration = Duration::from_secs(5);
 /// How long the start waits for the pool that it makes: a store that is away holds up no pod for
 /// which there is an address.
 const FIRST_POOL: Duration = Duration::from_secs(5);
@@ -54,33 +53,33 @@ const FIRST_POOL: Duration = Duration::from_secs(5);
 #[derive(Clone, Debug)]
 pub struct NetConfig {
     pub socket: PathBuf,
-    /// Where the journal is kept.
+    /// The directory of the journal.
     pub data: PathBuf,
     pub node: String,
-    /// Where other nodes reach this one; none: the addresses that it would itself send from.
+    /// Where other nodes reach this one; by default the addresses that it sends from.
     pub addresses: Vec<IpAddr>,
-    /// What the pool `default` is made of where there is none.
+    /// The subnets of the pool `default`, which is made where there is none.
     pub subnets: Vec<Subnet>,
-    /// None: the uplink's.
+    /// The MTU of pods; by default the uplink's.
     pub mtu: Option<u32>,
     /// The routing table in which this node's blocks are exported.
     pub export_table: Option<u32>,
-    /// How long after this agent was last well its node is still taken for ready ([`cni::ready`]).
+    /// How long the node still counts as ready after this agent was last healthy ([`cni::ready`]).
     pub grace: Duration,
-    /// The store is an API server: there are namespaces, and others lead.
+    /// Whether the store is an API server: then there are namespaces, and a controller leads.
     pub kubernetes: bool,
 }
 
-/// What the daemon stands on.
+/// The parts of the process that the daemon uses.
 #[derive(Clone, Debug)]
-pub struct On {
+pub struct DaemonContext {
     pub ledger: Ledger,
     pub readiness: Readiness,
     pub tasks: Tasks,
 }
 
 #[derive(Debug, thiserror::Error)]
-pub enum BeginError {
+pub enum StartError {
     #[error("the subnets make no pool: {0}")]
     Subnets(Invalid),
     #[error("the node's network namespace cannot be held")]
@@ -93,101 +92,111 @@ pub enum BeginError {
     Listen(#[from] ListenError),
 }
 
-/// Begins all of it on `on.tasks`, in the runtime that the caller has entered. Answers where it can be
-/// seen which pod has which address.
-pub fn begin(
+/// Starts the daemon in the context's tasks, in the runtime that the caller has entered. Returns which
+/// pod has which address.
+pub fn start(
     config: NetConfig,
     objects: Objects,
-    on: On,
+    context: DaemonContext,
     registry: &mut Registry,
-) -> Result<Addresses, BeginError> {
-    let pool = first_pool(&config.subnets).map_err(BeginError::Subnets)?;
-    let On { ledger, readiness, tasks } = on;
-    let node = Node::new(Namespace::current().map_err(BeginError::Namespace)?);
-    node.forward().map_err(BeginError::Node)?;
-    let mtu = config.mtu.map_or_else(|| node.uplink_mtu(), Ok).map_err(BeginError::Node)?;
+) -> Result<Addresses, StartError> {
+    let pool = first_pool(&config.subnets).map_err(StartError::Subnets)?;
+    let DaemonContext { ledger, readiness, tasks } = context;
+    let stop = tasks.stopping();
+    let node = Node::new(Namespace::current().map_err(StartError::Namespace)?);
+    node.forward().map_err(StartError::Node)?;
+    let mtu = config.mtu.map_or_else(|| node.uplink_mtu(), Ok).map_err(StartError::Node)?;
     let listener = server::listen(&config.socket)?;
-    let addresses = Addresses::open(&config.data, &tasks).map_err(BeginError::Open)?;
-    let facts = match config.kubernetes {
-        true => Facts::watch(objects.clone(), &config.data, &tasks),
-        false => Facts::none(),
+    let addresses = Addresses::open(&config.data, &tasks).map_err(StartError::Open)?;
+    let pools = match config.kubernetes {
+        true => NamespacePools::watch(objects.clone(), &config.data, &tasks),
+        false => NamespacePools::none(),
     };
-    let reached = node_addresses::keep(config.addresses, &tasks);
+    let reached = node_addresses::follow(config.addresses, &tasks);
     let identity = NodeIdentity { name: config.node.clone(), addresses: reached };
-    let claims = Claims::start(objects.clone(), identity, addresses.clone(), &tasks);
+    let claims = BlockClaims::start(objects.clone(), identity, addresses.clone(), &ledger, &tasks);
     claims.register(registry);
     let pools_ready = readiness.announce("address-pools");
-    claims.watch_definitions(objects.clone(), addresses.clone(), pools_ready, &tasks);
-    let nodes = Snapshot::new(if config.kubernetes { Nodes::Unknown } else { Nodes::Absent });
-    if config.kubernetes {
-        let (blocks, stop) = (claims.blocks(), tasks.stopping());
-        let keep = trust::keep_nodes(objects.clone(), blocks, nodes.clone(), stop);
-        tasks.spawn("net-nodes", keep);
+    claims.check_definitions(objects.clone(), addresses.clone(), pools_ready, &ledger, &tasks);
+    let nodes = config.kubernetes.then(Snapshot::default);
+    if let Some(nodes) = &nodes {
+        let (objects, blocks) = (objects.clone(), claims.blocks());
+        tasks.spawn("net-nodes", trust::keep_nodes(objects, blocks, nodes.clone(), stop.clone()));
     }
-    let trust = Trust {
+    let trust = BlockTrust {
         node: config.node.clone(),
         blocks: claims.blocks(),
-        shapes: claims.shapes(),
+        pools: claims.pools(),
         nodes,
-        memory: Snapshot::default(),
+        believed: Snapshot::default(),
     };
     let doubted = Gauge::default();
     let help = "Blocks that are not believed, or not wholly; `fairlead net check` says why";
     registry.register("net_blocks_doubted", help, doubted.clone());
-    let wiring = Wiring::new(node, mtu);
-    let attach = Attach::new(wiring.clone(), addresses.clone(), facts, ledger, Limits::default());
-    attach.register(registry);
+    let wiring = Wiring::new(node.clone(), mtu);
+    let (datapath, limits) = (wiring.clone(), RequestLimits::default());
+    let service = CniService::new(datapath, addresses.clone(), pools, ledger.clone(), limits);
+    service.register(registry);
 
-    let shown = Shown {
+    let listings = Listings {
         node: config.node.clone(),
         objects: objects.clone(),
         addresses: addresses.clone(),
-        claims: claims.clone(),
+        claims,
         trust: trust.clone(),
-        attach: attach.clone(),
+        service: service.clone(),
         wiring: wiring.clone(),
         export_table: config.export_table,
         tasks: tasks.clone(),
     };
-    let serving = attach.clone();
-    let handle = move |request: cni::wire::Request, descriptor| {
-        let (attach, shown) = (serving.clone(), shown.clone());
+    let serving = service.clone();
+    let handle = move |request: Request, descriptor| {
+        let (service, listings) = (serving.clone(), listings.clone());
         async move {
-            match request.ask {
-                Ask::Show(what) => shown.show(what, Deadline::after(request.wait())).await,
-                _ => attach.serve(request, descriptor).await,
+            match request.operation {
+                Operation::Show(what) => listings.show(what, Deadline::after(request.wait())).await,
+                _ => service.serve(request, descriptor).await,
             }
         }
     };
-    let serve = server::serve(listener, handle, server::Bounds::default(), tasks.clone());
+    let serve = server::serve(listener, handle, ServerLimits::default(), tasks.clone());
     tasks.spawn_essential("cni-server", serve);
-    let wants_pool = pool.is_some();
+    let key = config.node.clone();
+    let makes_pool = pool.is_some();
     if let Some(pool) = pool {
-        tasks.spawn("first-pool", make_pool(objects.clone(), pool, tasks.clone()));
+        let make = PoolMaker { objects: objects.clone(), pool };
+        let (pace, stop) = (Pace::default(), stop.clone());
+        let make =
+            reconcile("make-pool", pool::DEFAULT.to_owned(), pace, make, ledger.clone(), stop);
+        tasks.spawn("first-pool", make);
     }
     if !config.kubernetes {
         // On Kubernetes a controller leads.
-        tasks.spawn("pool-leader", lead(objects, config.node.clone(), tasks.clone()));
+        let election = lead(objects, config.node, ledger.clone(), tasks.clone());
+        tasks.spawn("pool-leader", election);
     }
-    let (node, table) = (wiring.node().clone(), config.export_table);
-    let keep = routes::run(node, trust, doubted, addresses.clone(), table, tasks.clone());
-    tasks.spawn("net-routes", keep);
+    let table = config.export_table;
+    let routes =
+        RouteReconciler::new(node, trust, doubted, addresses.clone(), table, tasks.clone());
+    let pace = routes::PACE;
+    let routes = reconcile("routes", key.clone(), pace, routes, ledger.clone(), stop.clone());
+    tasks.spawn("net-routes", routes);
     let ready = readiness.announce("net");
     ready.not_ready("reconciling");
-    let health = attach.health();
-    let mark = ready::keep(config.socket, config.grace, health.clone(), tasks.clone());
+    let mark = ready_mark::keep(config.socket, config.grace, service.health(), tasks.clone());
     tasks.spawn("cni-ready", mark);
-    let reconcile = Reconcile::new(wiring, attach, addresses.clone(), tasks.clone());
-    let stop = tasks.stopping();
+    let reconciler =
+        KernelReconciler::new(wiring, service, addresses.clone(), tasks.clone(), ready);
     let assigned = addresses.clone();
     tasks.spawn_essential("reconcile", async move {
-        if wants_pool {
+        if makes_pool {
             // A pod that comes at once should not be told that there is no pool.
-            let _ = Deadline::after(FIRST_POOL).bound(stop.bound(known(&addresses))).await;
+            let known = stop.bound(knows_default_pool(&addresses));
+            let _ = Deadline::after(FIRST_POOL).bound(known).await;
         }
-        reconcile.run(health, ready, stop).await;
+        reconcile("reconcile-kernel", key, kernel_reconcile::PACE, reconciler, ledger, stop).await;
     });
-    info!(mtu, "the node's network begins");
+    info!(mtu, "the node's network starts");
     Ok(assigned)
 }
 
@@ -202,33 +211,34 @@ fn first_pool(subnets: &[Subnet]) -> Result<Option<AddressPool>, Invalid> {
 }
 
 /// Returns when the node knows the default pool.
-async fn known(addresses: &Addresses) {
+async fn knows_default_pool(addresses: &Addresses) {
     let mut changes = addresses.changes();
-    while addresses.view().standing(pool::DEFAULT).is_none() {
+    while addresses.view().availability_of(pool::DEFAULT).is_none() {
         changes.changed().await;
     }
 }
 
-/// Makes the pool unless there is one of its name, whatever that is.
-async fn make_pool(objects: Objects, pool: AddressPool, tasks: Tasks) {
-    let stop = tasks.stopping();
-    loop {
-        match objects.create(&pool, Deadline::after(ASK)).await {
-            Ok(_) => return info!(pool = pool::DEFAULT, "made the first address pool"),
-            Err(Error::Exists { .. }) => return,
-            Err(error) => {
-                let error = stallproof::sentence(&error);
-                warn!(pool = pool::DEFAULT, error, "the first address pool cannot be made yet");
-            }
+/// Makes the pool, unless there is one of its name, whatever that is.
+struct PoolMaker {
+    objects: Objects,
+    pool: AddressPool,
+}
+
+impl Reconciler for PoolMaker {
+    type Error = Error;
+
+    async fn reconcile(&mut self, attempt: &Attempt) -> Result<Next, Error> {
+        match self.objects.create(&self.pool, attempt.deadline).await {
+            Ok(_) => info!(pool = pool::DEFAULT, "made the first address pool"),
+            Err(Error::Exists { .. }) => {}
+            Err(error) => return Err(error),
         }
-        if stop.bound(tokio::time::sleep(AGAIN)).await.is_none() {
-            return;
-        }
+        Ok(Next::Finished)
     }
 }
 
-async fn lead(objects: Objects, node: String, tasks: Tasks) {
+async fn lead(objects: Objects, node: String, ledger: Ledger, tasks: Tasks) {
     let lease = Id::namespaced("fairlead", "fairlead-net");
-    let election = Election::new(objects, lease, &node, Timing::default());
-    election.run(&tasks, |leader| leader::lead(&leader, Reclaim::Never)).await;
+    let election = Election::new(objects, lease, &node, Timing::default()).on_ledger(&ledger);
+    election.run(&tasks, |leader| pool_controller::start(&leader, Reclaim::Never)).await;
 }

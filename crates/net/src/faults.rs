@@ -3,7 +3,7 @@
 
 use parking_lot::{Condvar, Mutex};
 
-use crate::Key;
+use crate::AttachmentKey;
 
 /// The steps that hang, by container. Written by tests, read by every step.
 static HANGING: Mutex<Vec<(String, &'static str)>> = Mutex::new(Vec::new());
@@ -28,7 +28,7 @@ impl Drop for Hang {
     }
 }
 
-pub(crate) fn pass(key: &Key, step: &'static str) {
+pub(crate) fn pass(key: &AttachmentKey, step: &'static str) {
     let mut hanging = HANGING.lock();
     while hanging.iter().any(|(container, at)| *container == key.container && *at == step) {
         CHANGED.wait(&mut hanging);

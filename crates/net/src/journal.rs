@@ -1,4 +1,4 @@
-//! `Journal`: the file of [`Record`]s that an [`Index`] is made of. Blocking.
+//! `Journal`: the file of [`Record`]s that an [`AddressTable`] is made of. Calls block.
 //!
 //! ```text
 //! frame   magic 4 · length 4 · synced 8 · checksum 4 · records (a JSON array, `length` bytes)
@@ -6,14 +6,14 @@
 //!
 //! Contract:
 //! - `append` with `sync` returns when the records, and all before them, are on disk.
-//! - What is appended is one frame, and is replayed whole or not at all.
+//! - The records of one append are one frame, and are replayed whole or not at all.
 //! - A crash may leave anything in place of what was not synced: it is cut off when the file is opened.
 //!   `synced` says how much of the file was on disk when a frame was written, so what is damaged
 //!   before that was not left by a crash: the file is then refused, and left as it is. (The very last
 //!   frame has none after it that could tell.)
 //! - After an error the file is written anew from memory before anything is appended: the kernel may
 //!   have given up pages that it still shows.
-//! - It is compacted when it has become several times as large as it need be: a new file takes its
+//! - The file is compacted when it has become several times as large as it need be: a new file takes its
 //!   place by a rename, when it is on disk.
 
 use std::fs::{self, DirBuilder, File, OpenOptions};
@@ -21,16 +21,16 @@ use std::io::{self, Write};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
-use crate::index::{Contradiction, Index, Record};
+use crate::address_table::{AddressTable, InvalidRecord, Record};
 
-/// The last is the version of the format.
+/// The last byte is the version of the format.
 const MAGIC: [u8; 4] = *b"FLJ1";
 const HEADER: usize = 20;
-/// No frame of ours is longer: a group of assignments has some hundred KiB.
+/// The longest frame: a group of assignments has some hundred KiB.
 const LONGEST: usize = 64 << 20;
-/// Records a frame when all are written.
+/// How many records one frame has when the whole table is written.
 const TOGETHER: usize = 1_000;
-/// It may grow by this much, and to several times its smallest size, before it is compacted.
+/// The file may grow by this much, and to several times its smallest size, before it is compacted.
 const SLACK: u64 = 1 << 20;
 const TIMES: u64 = 4;
 
@@ -38,11 +38,11 @@ const TIMES: u64 = 4;
 pub(crate) struct Journal {
     dir: PathBuf,
     file: Option<File>,
-    /// All of them good.
+    /// The size of the file; all of it is valid.
     bytes: u64,
-    /// Of these, on disk for sure.
+    /// How much of it is on disk for sure.
     synced: u64,
-    /// When it was last compacted.
+    /// The size after the last compaction.
     smallest: u64,
 }
 
@@ -68,23 +68,23 @@ pub enum OpenError {
     Unreadable { file: PathBuf, at: u64, why: String },
 }
 
-/// What the bytes of a journal say.
+/// The result of a replay.
 #[derive(Debug)]
 struct Replayed {
-    index: Index,
-    /// Up to here everything is good; after it is what a crash left.
+    table: AddressTable,
+    /// How many bytes are valid; after those comes what a crash left.
     good: usize,
 }
 
 #[derive(Debug, PartialEq, Eq)]
-enum Wrong {
+enum ReplayError {
     Damaged { at: usize },
     Unreadable { at: usize, why: String },
 }
 
 impl Journal {
-    /// The journal in `dir`, made if it is not there, and what it says.
-    pub(crate) fn open(dir: &Path) -> Result<(Self, Index), OpenError> {
+    /// Opens or makes the journal in `dir`, and replays it.
+    pub(crate) fn open(dir: &Path) -> Result<(Self, AddressTable), OpenError> {
         let path = path(dir);
         let failed = |source| OpenError::Io { file: path.clone(), source };
         DirBuilder::new().recursive(true).mode(0o700).create(dir).map_err(failed)?;
@@ -97,9 +97,9 @@ impl Journal {
             File::open(dir).and_then(|dir| dir.sync_all()).map_err(failed)?;
         }
         let found = fs::read(&path).map_err(failed)?;
-        let Replayed { index, good } = replay(&found).map_err(|wrong| match wrong {
-            Wrong::Damaged { at } => OpenError::Damaged { file: path.clone(), at: at as u64 },
-            Wrong::Unreadable { at, why } => {
+        let Replayed { table, good } = replay(&found).map_err(|wrong| match wrong {
+            ReplayError::Damaged { at } => OpenError::Damaged { file: path.clone(), at: at as u64 },
+            ReplayError::Unreadable { at, why } => {
                 OpenError::Unreadable { file: path.clone(), at: at as u64, why }
             }
         })?;
@@ -113,18 +113,18 @@ impl Journal {
         let bytes = good as u64;
         let journal =
             Self { dir: dir.to_owned(), file: Some(file), bytes, synced: bytes, smallest: 0 };
-        Ok((journal, index))
+        Ok((journal, table))
     }
 
-    /// `index` is what it says with `records`. With `sync` they are on disk when this returns.
+    /// Appends `records`; `table` is the state with them. With `sync` they are on disk when this returns.
     pub(crate) fn append(
         &mut self,
         records: &[Record],
-        index: &Index,
+        table: &AddressTable,
         sync: bool,
     ) -> io::Result<()> {
         if self.file.is_some() && self.bytes > SLACK + TIMES * self.smallest {
-            match self.rewrite(index) {
+            match self.rewrite(table) {
                 Err(error) if self.file.is_some() => {
                     // A disk without room for another file may have room for a record.
                     tracing::warn!(%error, "the journal of addresses cannot be compacted yet");
@@ -133,7 +133,7 @@ impl Journal {
                 done => return done,
             }
         }
-        let Some(file) = &mut self.file else { return self.rewrite(index) };
+        let Some(file) = &mut self.file else { return self.rewrite(table) };
         let frame = frame(records, self.synced)?;
         let mut write = || {
             file.write_all(&frame)?;
@@ -150,7 +150,7 @@ impl Journal {
         Ok(())
     }
 
-    /// As if the disk took no more.
+    /// Behaves from now on as if the disk took no more.
     #[cfg(test)]
     pub(crate) fn fail(&mut self) {
         self.file = File::open(path(&self.dir)).ok();
@@ -163,13 +163,13 @@ impl Journal {
         }
     }
 
-    /// Makes the file anew from `index`, in place of the one there is.
-    fn rewrite(&mut self, index: &Index) -> io::Result<()> {
+    /// Writes the file anew from `table`, in place of the old one.
+    fn rewrite(&mut self, table: &AddressTable) -> io::Result<()> {
         let new = self.dir.join("addresses.journal.new");
         let mut options = OpenOptions::new();
         let mut file = options.create(true).truncate(true).write(true).mode(0o600).open(&new)?;
         let mut bytes = 0;
-        let mut records = index.records().peekable();
+        let mut records = table.records().peekable();
         while records.peek().is_some() {
             let together: Vec<_> = records.by_ref().take(TOGETHER).collect();
             // All of it is on disk before it is the journal.
@@ -218,7 +218,7 @@ struct Frame<'a> {
 }
 
 impl<'a> Frame<'a> {
-    /// The frame that `bytes` begin with, if it is whole and right.
+    /// Reads the frame that `bytes` begin with, if it is whole and right.
     fn read(bytes: &'a [u8]) -> Option<Self> {
         let (header, rest) = bytes.split_at_checked(HEADER)?;
         let length = u32::from_le_bytes(header[4..8].try_into().ok()?) as usize;
@@ -230,16 +230,16 @@ impl<'a> Frame<'a> {
     }
 }
 
-fn replay(bytes: &[u8]) -> Result<Replayed, Wrong> {
-    let mut index = Index::default();
+fn replay(bytes: &[u8]) -> Result<Replayed, ReplayError> {
+    let mut table = AddressTable::default();
     let mut good = 0;
     while let Some(frame) = Frame::read(&bytes[good..]) {
-        let unreadable = |why: String| Wrong::Unreadable { at: good, why };
+        let unreadable = |why: String| ReplayError::Unreadable { at: good, why };
         let records: Vec<Record> =
             serde_json::from_slice(frame.payload).map_err(|error| unreadable(error.to_string()))?;
         for record in &records {
-            let applied = index.apply(record);
-            applied.map_err(|error: Contradiction| unreadable(error.to_string()))?;
+            let applied = table.apply(record);
+            applied.map_err(|error: InvalidRecord| unreadable(error.to_string()))?;
         }
         good += HEADER + frame.payload.len();
     }
@@ -247,9 +247,9 @@ fn replay(bytes: &[u8]) -> Result<Replayed, Wrong> {
     let later = (good + 1..bytes.len()).filter(|at| bytes[*at..].starts_with(&MAGIC));
     let mut later = later.filter_map(|at| Frame::read(&bytes[at..]));
     if later.any(|frame| frame.synced > good as u64) {
-        return Err(Wrong::Damaged { at: good });
+        return Err(ReplayError::Damaged { at: good });
     }
-    Ok(Replayed { index, good })
+    Ok(Replayed { table, good })
 }
 
 #[cfg(test)]

@@ -1,28 +1,40 @@
-//! Pools, blocks, addresses, pod wiring: what the node daemon does.
+//! Pod networking: what the agent does on its node, and what one controller does for all pools.
+//!
+//! ```text
+//! runtime ─► server ─► CniService ─► Addresses (journal) ◄─ BlockClaims ◄─ pools and blocks in the store
+//!                          └───────► Datapath: Wiring ─► kernel
+//! KernelReconciler: journal × kernel      routes: blocks that are trusted ─► kernel
+//! ```
+//!
+//! Invariants:
+//! 1. No pod waits for another: requests wait for requests about the same attachment only.
+//! 2. An address is on disk before it is used, and is given to one attachment at a time.
+//! 3. A request asks nobody but the journal and the kernel; blocks are claimed beside it.
 
+mod address_table;
 pub mod addresses;
-pub mod attach;
 mod attachment;
-mod block;
 pub mod claims;
 pub mod daemon;
-pub mod facts;
+pub mod datapath;
 #[cfg(feature = "faults")]
 pub mod faults;
-mod index;
 mod journal;
-pub mod leader;
+mod local_block;
 mod metrics;
+pub mod namespace_pools;
 pub mod node;
-#[cfg(test)]
-mod pods;
 pub mod pool;
+pub mod pool_controller;
 pub mod purge;
 pub mod reconcile;
 pub mod routes;
 pub mod server;
+pub mod service;
+#[cfg(test)]
+mod tests;
 mod trust;
 pub mod wiring;
 
 pub use addresses::Addresses;
-pub use attachment::{Attachment, Key, NamespaceId, Pod};
+pub use attachment::{Attachment, AttachmentKey, NamespaceId, Pod};

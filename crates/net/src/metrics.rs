@@ -1,15 +1,14 @@
-//! What is counted of a runtime's requests.
+//! The metrics of a runtime's requests.
 
 use std::time::Duration;
 
-use cni::spec::Error;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::Registry;
 use stallproof::metrics::Histogram;
 
-use crate::attach::steps::ByStep;
+use crate::service::steps::ByStep;
 
 type Command = [(&'static str, &'static str); 1];
 type Result = [(&'static str, String); 2];
@@ -25,7 +24,7 @@ pub(crate) struct Metrics {
     pub(crate) hanging: Gauge,
 }
 
-/// In flight until it is dropped.
+/// Counts a request as in flight until it is dropped.
 #[derive(Debug)]
 pub(crate) struct InFlight(Gauge);
 
@@ -36,11 +35,9 @@ impl Metrics {
         InFlight(gauge)
     }
 
-    pub(crate) fn ended(&self, command: &'static str, error: Option<&Error>, took: Duration) {
+    pub(crate) fn ended(&self, command: &'static str, code: u32, took: Duration) {
         let total = self.total.get_or_create(&[("command", command)]).clone();
         total.observe(took);
-        // As the runtime sees it: 0, or the code of the error.
-        let code = error.map_or(0, |error| error.code.number());
         let labels = [("command", command.to_owned()), ("code", code.to_string())];
         self.results.get_or_create(&labels).inc();
     }

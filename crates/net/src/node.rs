@@ -1,4 +1,4 @@
-//! The node's side of the kernel: its namespace, sockets in it, and what must be switched on.
+//! `Node`: the node's side of the kernel: its network namespace, netlink sockets in it, forwarding.
 //!
 //! Contract: a [`Node`] works from any thread, whichever namespace that is in. Calls that run at the
 //! same time have a socket each; idle ones are kept.
@@ -11,10 +11,12 @@ use std::sync::Arc;
 use kernel::netlink::{self, LinkRef, Netlink};
 use kernel::netns::Namespace;
 use parking_lot::Mutex;
+use stallproof::tasks::TaskError;
+use stallproof::{Deadline, Tasks};
 
 /// More calls than this at the same time open sockets of their own, and close them.
 const IDLE: usize = 64;
-/// What Ethernet has carried from the beginning.
+/// Ethernet's own.
 const USUAL_MTU: u32 = 1500;
 
 /// Cheap to clone.
@@ -24,7 +26,7 @@ pub struct Node(Arc<Inner>);
 #[derive(Debug)]
 struct Inner {
     namespace: Namespace,
-    /// Taken and put back, never used under the lock.
+    /// Sockets are taken and put back, never used under the lock.
     idle: Mutex<Vec<Netlink>>,
 }
 
@@ -44,6 +46,30 @@ pub enum NodeError {
     Enter(#[source] io::Error),
 }
 
+/// A kernel call, on a thread of its own, that gave no result.
+#[derive(Debug, thiserror::Error)]
+pub enum KernelCallError {
+    #[error("the kernel refused")]
+    Node(#[source] NodeError),
+    #[error("the kernel does not answer in time")]
+    TooLate,
+    #[error("the thread of the kernel call failed")]
+    Thread(#[source] TaskError),
+}
+
+/// Runs `work` on a thread, and gives up on it at the deadline.
+pub(crate) async fn kernel_call<T: Send + 'static>(
+    tasks: &Tasks,
+    name: &'static str,
+    deadline: Deadline,
+    work: impl FnOnce() -> T + Send + 'static,
+) -> Result<T, KernelCallError> {
+    let started = tasks.spawn_blocking(name, deadline, work).await;
+    let running = started.map_err(|_| KernelCallError::TooLate)?;
+    let done = deadline.bound(running).await.map_err(|_| KernelCallError::TooLate)?;
+    done.map_err(KernelCallError::Thread)
+}
+
 impl Node {
     pub fn new(namespace: Namespace) -> Self {
         Self(Arc::new(Inner { namespace, idle: Mutex::default() }))
@@ -53,7 +79,7 @@ impl Node {
         &self.0.namespace
     }
 
-    /// Runs `calls` with a socket of the node's.
+    /// Runs `calls` with a netlink socket of the node.
     pub fn netlink<T>(
         &self,
         calls: impl FnOnce(&mut Netlink) -> Result<T, netlink::Error>,
@@ -72,7 +98,7 @@ impl Node {
         Ok(result?)
     }
 
-    /// What the way out of the node carries: of the link of the default route, else the usual.
+    /// Returns the MTU of the link that the default route leaves by, else Ethernet's.
     pub fn uplink_mtu(&self) -> Result<u32, NodeError> {
         self.netlink(|netlink| {
             let Some(uplink) = netlink.default_link()? else {
@@ -83,7 +109,7 @@ impl Node {
         })
     }
 
-    /// Switches on forwarding, of both families where the kernel has both.
+    /// Switches on IP forwarding, of both families where the kernel has both.
     pub fn forward(&self) -> Result<(), NodeError> {
         self.0.namespace.run_in(forward).map_err(NodeError::Enter)?
     }

@@ -1,22 +1,23 @@
-//! Pools as values: which blocks a pool has, and which pools may be claimed from.
+//! Address pools as values: how a pool is cut into blocks, and which pools may be claimed from.
 //!
-//! What one object cannot tell is told here: a pool that overlaps an older one is not claimed from. So
-//! is one that is invalid, which a server that does not know our checks may hold, or being deleted.
-//! Whoever judges sees the same pools and says the same.
+//! One object cannot show whether it may be claimed from: a pool that overlaps an older one may not,
+//! nor may one that is being deleted, or an invalid one, which a server that does not know our checks may
+//! hold. Every reader of the same pools comes to the same verdict.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use ipnet::{Ipv4Net, Ipv6Net};
 use objects::kinds::{AddressPool, Networks};
-use objects::{Invalid, Kind};
+use objects::{Event, Invalid, Kind, Objects, Watched, Within};
+use stallproof::{Snapshot, Tasks};
 
 /// The pool of namespaces that choose none.
 pub const DEFAULT: &str = "default";
 /// A namespace's annotation that chooses its pods' pool.
 pub const ANNOTATION: &str = "fairlead.dev/pool";
 
-/// A pool that makes sense.
+/// How a valid pool is cut into blocks.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Pool {
     name: Arc<str>,
@@ -24,19 +25,85 @@ pub struct Pool {
     subnets: Vec<Networks>,
 }
 
-/// Every pool there is: itself, or why nothing is claimed from it.
-pub type Pools = BTreeMap<Arc<str>, Result<Pool, Arc<str>>>;
+/// A pool's object, with the verdict on it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct JudgedPool {
+    pub object: Arc<AddressPool>,
+    /// None if the object is invalid.
+    pub pool: Option<Pool>,
+    /// Why nothing is claimed from the pool, if so.
+    pub refusal: Option<Arc<str>>,
+}
 
-/// How every valid pool is cut into blocks, also of those that are not claimed from.
-pub type Shapes = BTreeMap<Arc<str>, Pool>;
+impl JudgedPool {
+    /// Returns the pool if it may be claimed from, else the reason why not.
+    pub fn claimable(&self) -> Result<&Pool, &str> {
+        match (&self.pool, &self.refusal) {
+            (Some(pool), None) => Ok(pool),
+            (_, why) => Err(why.as_deref().unwrap_or("it is invalid")),
+        }
+    }
+}
 
-impl Pool {
-    /// None if it is invalid.
-    pub fn of(object: &AddressPool) -> Option<Self> {
-        Self::checked(object).ok()
+/// Every pool there is, judged.
+#[derive(Clone, Debug, Default)]
+pub struct Pools {
+    objects: Watched<String, Arc<AddressPool>>,
+    by_name: BTreeMap<Arc<str>, JudgedPool>,
+}
+
+impl Pools {
+    /// Publishes the pools of the store, from now on.
+    pub fn watch(objects: &Objects, tasks: &Tasks) -> Snapshot<Self> {
+        let snapshot = Snapshot::<Self>::default();
+        let (published, stop) = (snapshot.clone(), tasks.stopping());
+        let mut watch = objects.watch::<AddressPool>(Within::default());
+        tasks.spawn("watch AddressPool", async move {
+            while let Some(Some(event)) = stop.bound(watch.next()).await {
+                published.update(|pools| pools.take(event));
+            }
+        });
+        snapshot
     }
 
-    fn checked(object: &AddressPool) -> Result<Self, Invalid> {
+    fn take(&mut self, event: Event<AddressPool>) -> bool {
+        let changed = self.objects.take(event, |pool| Some(Arc::new(pool)));
+        if changed {
+            self.by_name = judge(self.objects.values());
+        }
+        changed
+    }
+
+    /// Says whether the store has listed all pools once.
+    pub fn synced(&self) -> bool {
+        self.objects.synced
+    }
+
+    pub fn get(&self, name: &str) -> Option<&JudgedPool> {
+        self.by_name.get(name)
+    }
+
+    pub fn iter(&self) -> impl Iterator<Item = (&Arc<str>, &JudgedPool)> {
+        self.by_name.iter()
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.by_name.is_empty()
+    }
+}
+
+/// Pools of a complete list.
+impl FromIterator<AddressPool> for Pools {
+    fn from_iter<T: IntoIterator<Item = AddressPool>>(all: T) -> Self {
+        let mut pools = Self::default();
+        pools.take(Event::Restarted(all.into_iter().collect()));
+        pools
+    }
+}
+
+impl Pool {
+    /// Reads a pool's object, unless it is invalid.
+    pub fn of(object: &AddressPool) -> Result<Self, Invalid> {
         object.check()?;
         let name = object.metadata.name.as_deref().unwrap_or_default().into();
         let block_bits = object.spec.block_size_bits;
@@ -47,12 +114,12 @@ impl Pool {
         &self.name
     }
 
-    /// Addresses in a block.
+    /// Returns the number of addresses in a block.
     pub fn block_size(&self) -> u32 {
         1 << self.block_bits
     }
 
-    /// How many blocks it has: 2^28 at most.
+    /// Returns the number of blocks: 2^28 at most.
     pub fn blocks(&self) -> u32 {
         self.subnets.iter().map(|subnet| self.blocks_in(subnet)).sum()
     }
@@ -61,7 +128,7 @@ impl Pool {
         1 << (subnet.host_bits().unwrap_or(self.block_bits) - self.block_bits)
     }
 
-    /// The networks of a block; none if it has no such block.
+    /// Returns the networks of a block; none if the pool has no such block.
     pub fn block(&self, index: u32) -> Option<Networks> {
         let mut within = index;
         for subnet in &self.subnets {
@@ -91,45 +158,39 @@ impl Pool {
     }
 }
 
-/// The shapes of `all`.
-pub fn shapes<'a>(all: impl IntoIterator<Item = &'a AddressPool>) -> Shapes {
-    let valid = all.into_iter().filter_map(Pool::of);
-    valid.map(|pool| (Arc::clone(&pool.name), pool)).collect()
-}
-
-/// Which of `all` may be claimed from. Of two that overlap it is the older one, as the store dates
+/// Judges which pools may be claimed from. Of two that overlap it is the older one, as the store dates
 /// them; of two of one second that of the lower name.
-pub fn judge<'a>(all: impl IntoIterator<Item = &'a AddressPool>) -> Pools {
+fn judge<'a>(
+    all: impl IntoIterator<Item = &'a Arc<AddressPool>>,
+) -> BTreeMap<Arc<str>, JudgedPool> {
     let mut all: Vec<_> = all.into_iter().collect();
-    let age = |pool: &AddressPool| {
+    all.sort_by_cached_key(|pool| {
         let created = pool.metadata.creation_timestamp.as_ref().map(|time| time.0);
         (created, pool.metadata.name.clone())
-    };
-    all.sort_by_cached_key(|pool| age(pool));
+    });
     let mut older = Vec::<Pool>::with_capacity(all.len());
-    let mut pools = Pools::new();
+    let mut judged = BTreeMap::new();
     for object in all {
         let name = Arc::<str>::from(object.metadata.name.as_deref().unwrap_or_default());
-        let pool = match Pool::checked(object) {
-            Ok(pool) => pool,
-            Err(problems) => {
-                pools.insert(name, Err(format!("it is invalid: {problems}").into()));
-                continue;
+        let (pool, refusal) = match Pool::of(object) {
+            Err(problems) => (None, Some(format!("it is invalid: {problems}"))),
+            Ok(pool) if object.metadata.deletion_timestamp.is_some() => {
+                (Some(pool), Some("it is being deleted".to_owned()))
+            }
+            Ok(pool) => {
+                let overlap = older.iter().find_map(|other| {
+                    let (mine, theirs) = pool.overlaps(other)?;
+                    let other = &other.name;
+                    Some(format!("its {mine} overlaps {theirs} of pool {other}, which is older"))
+                });
+                (Some(pool), overlap)
             }
         };
-        let overlap = older.iter().find_map(|other| {
-            let (mine, theirs) = pool.overlaps(other)?;
-            Some(format!("its {mine} overlaps {theirs} of pool {}, which is older", other.name))
-        });
-        let refusal = if object.metadata.deletion_timestamp.is_some() {
-            Some("it is being deleted".to_owned())
-        } else {
-            overlap
-        };
-        older.push(pool.clone());
-        pools.insert(name, refusal.map_or(Ok(pool), |why| Err(why.into())));
+        older.extend(pool.clone());
+        let refusal = refusal.map(Arc::from);
+        judged.insert(name, JudgedPool { object: Arc::clone(object), pool, refusal });
     }
-    pools
+    judged
 }
 
 #[cfg(test)]

@@ -1,28 +1,28 @@
-//! Takes out of the node's kernel what agents put there, for a node on which none runs any more.
+//! Removes from the node's kernel what agents made, for a node on which none runs any more.
 //!
-//! Ours are the interfaces whose names follow from an attachment, and the routes with our protocol
-//! number, in the main table and in the tables that blocks were exported to. What is not there is not
-//! missed, so that it can be done again.
+//! Agents made the interfaces whose names follow from an attachment, and the routes with Fairlead's
+//! protocol number, in the main table and in the tables that blocks were exported to. To purge a node
+//! twice is to purge it once.
 
 use kernel::netlink::{Change, Link, LinkRef, Netlink, Route};
 
 use crate::node::{Node, NodeError};
+use crate::reconcile::is_ours;
 use crate::wiring::{MAIN_TABLE, ROUTE_PROTOCOL};
 
-/// What was removed, and what could not be.
+/// The outcome of a purge.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Purged {
     pub interfaces: Vec<String>,
     pub routes: Vec<String>,
-    /// One sentence each.
+    /// What could not be removed, one sentence each.
     pub failed: Vec<String>,
 }
 
-/// The containers' interfaces that are ours. Blocks.
+/// Lists the containers' interfaces that agents made. Blocks.
 pub fn interfaces(node: &Node) -> Result<Vec<Link>, NodeError> {
     let mut links = node.netlink(Netlink::links)?;
-    links
-        .retain(|link| link.kind.as_deref() == Some("veth") && cni::interface::is_ours(&link.name));
+    links.retain(is_ours);
     Ok(links)
 }
 
@@ -62,11 +62,11 @@ fn ours(node: &Node, table: u32) -> Result<Vec<Route>, NodeError> {
     Ok(routes)
 }
 
-/// False if it was gone already, or could not be removed.
+/// Makes one removal; returns false if the thing was gone already, or could not be removed.
 fn removed(node: &Node, change: &Change<'_>, failed: &mut Vec<String>) -> Result<bool, NodeError> {
     match node.netlink(|netlink| netlink.apply(std::slice::from_ref(change))) {
         Ok(()) => Ok(true),
-        Err(NodeError::Kernel(error)) if error.is_absent() => Ok(false),
+        Err(NodeError::Kernel(error)) if error.not_found() => Ok(false),
         Err(error @ NodeError::Kernel(_)) => {
             failed.push(stallproof::sentence(&error));
             Ok(false)

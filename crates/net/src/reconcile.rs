@@ -1,5 +1,5 @@
-//! The journal and the kernel, brought together: at the start before anything is served, and then
-//! gently for ever.
+//! `KernelReconciler`: brings the journal and the kernel together: at the start before anything is
+//! served, and then gently for ever.
 //!
 //! ```text
 //! links, neighbours, routes (kernel) ─┐
@@ -7,15 +7,15 @@
 //! ```
 //!
 //! The journal is the record; the kernel follows:
-//! - an interface of ours that no attachment has goes: it was half made, or half removed;
+//! - an interface of ours that no attachment has is removed: it was half made, or half removed;
 //! - an attachment whose interface is there gets back what is missing at the node's end;
-//! - an attachment without its interface has lost it: if its sandbox is alive and can be seen it is
-//!   wired again; if not, its address returns.
+//! - an attachment without its interface has lost it: if its network namespace is alive and can be seen it
+//!   is wired again; if not, its address is released.
 //!
 //! Nothing here disturbs requests that are served meanwhile. The kernel is read before the journal,
 //! and every attachment is recorded before its interface is made and until after it is gone: so what
 //! is seen without a record has none. Repairs name interfaces by their number, which is never used
-//! again. What touches a record is done in its key's own turn, where it is looked at once more.
+//! again. A repair that touches a record runs in its key's own turn, where it looks once more.
 
 mod plan;
 
@@ -26,228 +26,219 @@ use std::time::Duration;
 use futures::StreamExt;
 use kernel::netlink::{Change, LinkRef};
 use kernel::netns::Namespace;
-use stallproof::backoff::{Backoff, Curve};
+use objects::{Attempt, Next, Pace, Reconciler};
+use stallproof::backoff::Curve;
 use stallproof::readiness::Component;
-use stallproof::{Deadline, Snapshot, Stop, Tasks};
+use stallproof::{Deadline, Tasks, sentence};
 use tracing::{info, warn};
 
-pub use plan::{Repair, Seen, plan};
+pub(crate) use plan::is_ours;
+pub use plan::{KernelState, Repair, plan};
 
-use crate::attach::{Attach, Health};
-use crate::node::NodeError;
-use crate::wiring::{Abandoned, Names, Progress, Wiring, host_side};
-use crate::{Addresses, Attachment, NamespaceId};
+use crate::datapath::{Abandoned, Datapath, Progress};
+use crate::node::{KernelCallError, NodeError, kernel_call};
+use crate::service::{CniService, Health};
+use crate::wiring::{InterfaceNames, Wiring, host_side};
+use crate::{Addresses, Attachment};
 
-/// The pause between two: a listing of a thousand pods costs the kernel ten milliseconds.
-const EVERY: Duration = Duration::from_secs(30);
-/// How long one may take to read the kernel, and to mend one thing.
+/// A listing of a thousand pods costs the kernel ten milliseconds; not all nodes list at the same moment.
+/// Each kernel call of an attempt has a deadline of its own.
+pub(crate) const PACE: Pace = Pace {
+    attempt: Duration::from_secs(600),
+    resync: Duration::from_secs(30),
+    settle: Duration::ZERO,
+    retry: Curve { first: Duration::from_millis(200), most: Duration::from_secs(10) },
+};
+/// How long it may take to read the kernel, and to make one repair.
 const WITHIN: Duration = Duration::from_secs(30);
-/// Records that are mended at once: most of it is waiting, and requests come first.
+/// How many records are repaired at once: most of it is waiting, and requests come first.
 const AT_ONCE: usize = 8;
-/// When the kernel cannot be read.
-const AGAIN: Curve = Curve { first: Duration::from_millis(200), most: Duration::from_secs(10) };
 
-/// Cheap to clone.
-#[derive(Clone, Debug)]
-pub struct Reconcile {
+#[derive(Debug)]
+pub struct KernelReconciler {
     wiring: Wiring,
-    attach: Attach<Wiring>,
+    service: CniService<Wiring>,
     addresses: Addresses,
     tasks: Tasks,
+    ready: Component,
+    /// Whether the first attempt is over.
+    serving: bool,
 }
 
-/// What was done, and what could not be.
+/// The outcome of an attempt.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Report {
-    /// Interfaces and routes that nobody had.
+pub struct ReconcileReport {
+    /// Interfaces and routes that no attachment had.
     pub removed: usize,
     /// Attachments that got back what was missing.
     pub restored: usize,
-    /// Addresses of dead sandboxes.
+    /// Addresses of network namespaces that are gone.
     pub released: usize,
-    /// One sentence each; they are tried again.
+    /// What could not be repaired, one sentence each; the next attempt tries again.
     pub failed: Vec<String>,
 }
 
-#[derive(Debug, thiserror::Error)]
-pub enum ReconcileError {
-    #[error("the kernel cannot be read")]
-    Read(#[source] NodeError),
-    #[error("the kernel does not answer within {} s", WITHIN.as_secs())]
-    TooLate,
-    #[error("it failed: {0}")]
-    Failed(String),
-}
-
-/// What became of an attachment without its interface.
-enum Mended {
+/// The repair of an attachment without its interface.
+enum Repaired {
     Rewired,
     Released,
-    /// It was so no longer when its turn came.
+    /// Its interface was there, or its record gone, when its turn came.
     Nothing,
 }
 
-impl Reconcile {
-    pub fn new(wiring: Wiring, attach: Attach<Wiring>, addresses: Addresses, tasks: Tasks) -> Self {
-        Self { wiring, attach, addresses, tasks }
+impl KernelReconciler {
+    pub fn new(
+        wiring: Wiring,
+        service: CniService<Wiring>,
+        addresses: Addresses,
+        tasks: Tasks,
+        ready: Component,
+    ) -> Self {
+        Self { wiring, service, addresses, tasks, ready, serving: false }
     }
 
-    /// Runs until `stop`; says when the first is over, and then goes on.
-    pub async fn run(self, health: Snapshot<Health>, ready: Component, stop: Stop) {
-        let mut backoff = Backoff::new(AGAIN);
-        let mut first = true;
-        loop {
-            let Some(result) = stop.bound(self.once()).await else {
-                return;
-            };
-            let pause = match result {
-                Ok(report) => {
-                    report.log();
-                    backoff.succeeded();
-                    health.publish(Health::Well);
-                    if first {
-                        first = false;
-                        ready.ready();
-                        info!("journal and kernel agree; serving");
-                    }
-                    // Not all nodes at the same moment.
-                    EVERY.mul_f64(0.75 + fastrand::f64() / 2.0)
-                }
-                Err(error) => {
-                    let why = stallproof::sentence(&error);
-                    warn!(error = why, "cannot reconcile");
-                    if first {
-                        ready.not_ready(format!("reconciling: {why}"));
-                        health.publish(Health::Reconciling(why));
-                    } else {
-                        health.publish(Health::Limited(why));
-                    }
-                    backoff.failed().wait
-                }
-            };
-            if stop.bound(tokio::time::sleep(pause)).await.is_none() {
-                return;
+    /// Makes one attempt.
+    pub async fn once(&self) -> Result<ReconcileReport, KernelCallError> {
+        let wiring = self.wiring.clone();
+        let seen = self.on_a_thread(move || wiring.node().netlink(KernelState::fetch)).await?;
+        let seen = seen.map_err(KernelCallError::Node)?;
+        // The journal is read after the kernel: see the top of this file.
+        let recorded: Vec<_> = self.addresses.view().attachments().cloned().collect();
+        let (mut lost, mut rest) = (Vec::new(), Vec::new());
+        for repair in plan(&seen, &recorded) {
+            match repair {
+                Repair::Regain(attachment) => lost.push(attachment),
+                other => rest.push(other),
             }
         }
-    }
-
-    pub async fn once(&self) -> Result<Report, ReconcileError> {
-        let wiring = self.wiring.clone();
-        let seen = self.on_a_thread(move || wiring.node().netlink(Seen::fetch)).await?;
-        let seen = seen.map_err(ReconcileError::Read)?;
-        // After the kernel was read: see the top of this file.
-        let recorded: Vec<_> = self.addresses.view().attachments().cloned().collect();
-        let (lost, rest): (Vec<_>, Vec<_>) = plan(&seen, &recorded)
-            .into_iter()
-            .partition(|repair| matches!(repair, Repair::Lost(_)));
-        let mut report = Report::default();
+        let mut report = ReconcileReport::default();
         if !rest.is_empty() {
             let wiring = self.wiring.clone();
-            report = self.on_a_thread(move || mend(&wiring, &rest)).await?;
+            report = self.on_a_thread(move || repair(&wiring, &rest)).await?;
         }
-        let lost = lost.into_iter().filter_map(|repair| match repair {
-            Repair::Lost(attachment) => Some(attachment),
-            _ => None,
-        });
-        let mended: Vec<_> = futures::stream::iter(lost)
+        let regained: Vec<_> = futures::stream::iter(lost)
             .map(|attachment| self.regain(attachment))
             .buffer_unordered(AT_ONCE)
             .collect()
             .await;
-        for mended in mended {
-            match mended {
-                Ok(Mended::Rewired) => report.restored += 1,
-                Ok(Mended::Released) => report.released += 1,
-                Ok(Mended::Nothing) => {}
+        for regained in regained {
+            match regained {
+                Ok(Repaired::Rewired) => report.restored += 1,
+                Ok(Repaired::Released) => report.released += 1,
+                Ok(Repaired::Nothing) => {}
                 Err(why) => report.failed.push(why),
             }
         }
         Ok(report)
     }
 
-    /// In the turn of its key. One on which a request works is left to that.
-    async fn regain(&self, attachment: Arc<Attachment>) -> Result<Mended, String> {
+    /// Repairs in the turn of the key. A request that works on the key goes before.
+    async fn regain(&self, attachment: Arc<Attachment>) -> Result<Repaired, String> {
         let deadline = Deadline::after(WITHIN);
         let key = attachment.key.clone();
         let job = async {
             if self.addresses.view().attachment(&key) != Some(&attachment) {
-                return Ok(Mended::Nothing);
+                return Ok(Repaired::Nothing);
             }
             let nobody_waits = Arc::new(AtomicBool::new(false));
             let given_up = GivenUp(Arc::clone(&nobody_waits));
             let (wiring, again) = (self.wiring.clone(), Arc::clone(&attachment));
             let rewire = move || rewire(&wiring, &again, &Waited(nobody_waits));
-            let rewired = self.on_a_thread(rewire).await.map_err(|error| error.to_string())?;
+            let rewired = self.on_a_thread(rewire).await.map_err(|error| sentence(&error))?;
             drop(given_up);
-            if let Some(mended) = rewired? {
-                return Ok(mended);
+            if let Some(repaired) = rewired? {
+                return Ok(repaired);
             }
             let released = self.addresses.release(&key, deadline).await;
-            released.map(|_| Mended::Released).map_err(|error| error.to_string())
+            released.map(|_| Repaired::Released).map_err(|error| error.to_string())
         };
-        let mended = self.attach.alone(&key, deadline, job).await.unwrap_or(Ok(Mended::Nothing));
-        mended.map_err(|why| format!("{key}: {why}"))
+        let regained = self.service.alone(&key, deadline, job).await;
+        regained.unwrap_or(Ok(Repaired::Nothing)).map_err(|why| format!("{key}: {why}"))
     }
 
     async fn on_a_thread<T: Send + 'static>(
         &self,
         work: impl FnOnce() -> T + Send + 'static,
-    ) -> Result<T, ReconcileError> {
-        let deadline = Deadline::after(WITHIN);
-        let started = self.tasks.spawn_blocking("reconcile", deadline, work).await;
-        let running = started.map_err(|_| ReconcileError::TooLate)?;
-        let done = deadline.bound(running).await.map_err(|_| ReconcileError::TooLate)?;
-        done.map_err(|error| ReconcileError::Failed(error.to_string()))
+    ) -> Result<T, KernelCallError> {
+        kernel_call(&self.tasks, "reconcile", Deadline::after(WITHIN), work).await
     }
 }
 
-/// Blocks. What concerns the kernel alone.
-fn mend(wiring: &Wiring, repairs: &[Repair]) -> Report {
-    let mut report = Report::default();
+impl Reconciler for KernelReconciler {
+    type Error = KernelCallError;
+
+    async fn reconcile(&mut self, _: &Attempt) -> Result<Next, KernelCallError> {
+        let result = self.once().await;
+        let health = self.service.health();
+        match &result {
+            Ok(report) => {
+                report.log();
+                health.publish(Health::Well);
+                if !std::mem::replace(&mut self.serving, true) {
+                    self.ready.ready();
+                    info!("journal and kernel agree; serving");
+                }
+            }
+            Err(error) if self.serving => {
+                health.publish(Health::Limited(sentence(error)));
+            }
+            Err(error) => {
+                let why = sentence(error);
+                self.ready.not_ready(format!("reconciling: {why}"));
+                health.publish(Health::Reconciling(why));
+            }
+        }
+        result.map(|_| Next::OnChange)
+    }
+}
+
+/// Makes the repairs that concern the kernel alone. Blocks.
+fn repair(wiring: &Wiring, repairs: &[Repair]) -> ReconcileReport {
+    let mut report = ReconcileReport::default();
     for repair in repairs {
         let names;
         let (changes, counted) = match repair {
-            Repair::Remove(link, name) => {
+            Repair::RemoveInterface(link, name) => {
                 warn!(interface = name, "removing an interface that no attachment has");
                 (vec![Change::Delete(LinkRef::Index(*link))], &mut report.removed)
             }
-            Repair::Unroute(route) => (vec![Change::DeleteRoute(*route)], &mut report.removed),
-            Repair::Restore(attachment, link) => {
-                names = Names::of(&attachment.key);
+            Repair::RemoveRoute(route) => (vec![Change::DeleteRoute(*route)], &mut report.removed),
+            Repair::RestoreHostSide(attachment, link) => {
+                names = InterfaceNames::of(&attachment.key);
                 (host_side(attachment, &names, *link), &mut report.restored)
             }
-            Repair::Lost(_) => continue,
+            Repair::Regain(_) => continue,
         };
         match wiring.node().netlink(|netlink| netlink.apply(&changes)) {
             Ok(()) => *counted += 1,
             // A request was faster.
-            Err(NodeError::Kernel(error)) if error.is_absent() => {}
-            Err(error) => report.failed.push(stallproof::sentence(&error)),
+            Err(NodeError::Kernel(error)) if error.not_found() => {}
+            Err(error) => report.failed.push(sentence(&error)),
         }
     }
     report
 }
 
-/// Blocks. None if the sandbox is dead, or cannot be seen from here: then nobody can wire it.
+/// Wires an attachment again. Returns none if its network namespace is gone, or cannot be seen from here:
+/// then nobody can wire it. Blocks.
 fn rewire(
     wiring: &Wiring,
     attachment: &Attachment,
     waited: &Waited,
-) -> Result<Option<Mended>, String> {
+) -> Result<Option<Repaired>, String> {
     let link = LinkRef::Name(&attachment.host_interface);
     let there = wiring.node().netlink(|netlink| netlink.link(link));
-    if there.map_err(|error| stallproof::sentence(&error))?.is_some() {
-        return Ok(Some(Mended::Nothing));
+    if there.map_err(|error| sentence(&error))?.is_some() {
+        return Ok(Some(Repaired::Nothing));
     }
-    let Ok(sandbox) = Namespace::open(&attachment.netns) else {
-        return Ok(None);
-    };
-    let id = sandbox.id();
-    if attachment.namespace != (NamespaceId { device: id.device, inode: id.inode }) {
-        return Ok(None);
-    }
-    let rewired = wiring.connect(attachment, &sandbox, waited);
-    rewired.map(|_| Some(Mended::Rewired)).map_err(|error| stallproof::sentence(&error))
+    let Some(namespace) = namespace_of(attachment) else { return Ok(None) };
+    let rewired = wiring.set_up(attachment, &namespace, waited);
+    rewired.map(|_| Some(Repaired::Rewired)).map_err(|error| sentence(&error))
+}
+
+/// Opens the attachment's network namespace, if it is still the same and can be seen from here.
+pub(crate) fn namespace_of(attachment: &Attachment) -> Option<Namespace> {
+    Namespace::open(&attachment.netns).ok().filter(|found| found.id() == attachment.namespace)
 }
 
 /// Nobody waits for the thread once this is dropped.
@@ -267,14 +258,14 @@ impl Progress for Waited {
     }
 }
 
-impl Report {
+impl ReconcileReport {
     fn log(&self) {
         let Self { removed, restored, released, failed } = self;
         if removed + restored + released > 0 {
             info!(removed, restored, released, "reconciled");
         }
         for why in failed.iter().take(10) {
-            warn!(why, "could not be reconciled; it is tried again");
+            warn!(why, "an attachment cannot be repaired; the next attempt tries again");
         }
     }
 }

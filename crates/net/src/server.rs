@@ -1,14 +1,14 @@
 //! The socket on which the plugin and the command line ask: one request and one reply a connection.
 //!
 //! Contract:
-//! - Only root and the agent's own user are heard: the socket's mode says so, and the peer's
-//!   credentials are looked at again.
-//! - At most [`Bounds::connections`] are served at once; one more is told at once to come back.
-//! - A request must have arrived within [`Bounds::arrival`], and is not larger than a frame may be.
-//! - The socket of an agent that is gone is replaced, at no moment leaving none; that of one that
-//!   runs is not.
-//! - An agent that ends does not tell anybody to come back: it ends the connection without an answer,
-//!   by which the plugin knows that the next agent is the one to ask.
+//! - Only root and the agent's own user are served: the socket's mode says so, and the peer's
+//!   credentials are checked again.
+//! - At most [`ServerLimits::connections`] are served at once; one more is asked at once to come back.
+//! - A request must have arrived within [`ServerLimits::arrival`], and is not larger than a frame may be.
+//! - The socket of an agent that is gone is replaced, and at no moment is there none; that of a running
+//!   agent is not.
+//! - An agent that ends asks nobody to come back: it ends the connection without a reply, by which the
+//!   plugin knows that the next agent is the one to ask.
 
 use std::future::Future;
 use std::io::{self, ErrorKind};
@@ -20,34 +20,33 @@ use std::time::{Duration, Instant};
 
 use cni::spec::{Code, Error};
 use cni::wire::{self, HEADER, Reply, Request};
+use stallproof::accept::{Connection, ConnectionLimits, accept};
 use stallproof::{Deadline, Stop, Tasks};
 use tokio::io::{AsyncWriteExt, Interest};
 use tokio::net::{UnixListener, UnixStream};
-use tokio::sync::Semaphore;
 use tracing::{debug, warn};
 
-/// How much is served at once, and how slowly a request may come.
 #[derive(Clone, Copy, Debug)]
-pub struct Bounds {
+pub struct ServerLimits {
+    /// How many connections are served at once.
     pub connections: usize,
+    /// How long a request may take to arrive.
     pub arrival: Duration,
 }
 
-impl Default for Bounds {
+impl Default for ServerLimits {
     fn default() -> Self {
         Self {
-            // A burst of 500 pods is 500 of these; each costs a task and a few kilobytes.
+            // A burst of 500 pods is 500 connections; each costs a task and a few kilobytes.
             connections: 2048,
-            // The plugin writes its request at once. What takes longer is not the plugin.
+            // The plugin writes its request at once. A slower caller is not the plugin.
             arrival: Duration::from_secs(5),
         }
     }
 }
 
-/// How long an answer may wait to be read.
+/// How long a reply may wait to be read.
 const DEPARTURE: Duration = Duration::from_secs(5);
-/// After an error of `accept`, which is a lack of file descriptors or of memory.
-const PAUSE: Duration = Duration::from_millis(100);
 
 #[derive(Debug, thiserror::Error)]
 pub enum ListenError {
@@ -63,14 +62,14 @@ pub enum ListenError {
 
 /// Takes the socket. Needs the runtime that will serve it.
 pub fn listen(path: &Path) -> Result<UnixListener, ListenError> {
-    match wire::connect(path, Instant::now() + Duration::from_secs(1)) {
+    match wire::dial(path, Instant::now() + Duration::from_secs(1)) {
         Err(error) if error.kind() != ErrorKind::TimedOut => {}
         _ => return Err(ListenError::Taken(path.to_owned())),
     }
     bind(path).map_err(|source| ListenError::Io { path: path.to_owned(), source })
 }
 
-/// Under another name first: from the moment it can be found, it has its mode.
+/// Binds under another name first: from the moment the socket can be found, it has its mode.
 fn bind(path: &Path) -> io::Result<UnixListener> {
     let dir = path.parent().filter(|dir| !dir.as_os_str().is_empty()).unwrap_or(Path::new("."));
     std::fs::DirBuilder::new().recursive(true).mode(0o700).create(dir)?;
@@ -88,42 +87,31 @@ fn bind(path: &Path) -> io::Result<UnixListener> {
 }
 
 /// Serves until `tasks` stops; then nothing more is accepted, and what is being served may finish.
-pub async fn serve<H, F>(listener: UnixListener, handle: H, bounds: Bounds, tasks: Tasks)
+pub async fn serve<H, F>(listener: UnixListener, handle: H, limits: ServerLimits, tasks: Tasks)
 where
     H: Fn(Request, Option<OwnedFd>) -> F + Send + Sync + 'static,
     F: Future<Output = Reply> + Send + 'static,
 {
-    let stop = tasks.stopping();
     let handle = Arc::new(handle);
-    let places = Arc::new(Semaphore::new(bounds.connections));
-    while let Some(accepted) = stop.bound(listener.accept()).await {
-        let stream = match accepted {
-            Ok((stream, _)) => stream,
-            Err(error) => {
-                warn!(%error, "a connection could not be accepted");
-                tokio::time::sleep(PAUSE).await;
-                continue;
+    let serve = |connection: Connection<UnixStream>| {
+        let handle = Arc::clone(&handle);
+        async move {
+            let Connection { stream, place, stop, .. } = connection;
+            if let Err(why) = check_peer(&stream) {
+                return warn!(why, "a connection was refused");
             }
-        };
-        if let Err(why) = heard(&stream) {
-            warn!(why, "a connection was refused");
-            continue;
-        }
-        let Ok(place) = Arc::clone(&places).try_acquire_owned() else {
-            refuse(&stream, bounds.connections);
-            continue;
-        };
-        let (handle, stop) = (Arc::clone(&handle), stop.clone());
-        tasks.spawn("cni-connection", async move {
-            if let Err(error) = exchange(stream, &*handle, bounds.arrival, &stop).await {
+            if let Err(error) = exchange(stream, &*handle, limits.arrival, &stop).await {
                 debug!(%error, "a connection broke");
             }
             drop(place);
-        });
-    }
+        }
+    };
+    let refuse = |stream: UnixStream| refuse(&stream, limits.connections);
+    let connections = ConnectionLimits::total(limits.connections);
+    accept(listener, "cni-connection", connections, &tasks, serve, refuse).await;
 }
 
-fn heard(stream: &UnixStream) -> Result<(), String> {
+fn check_peer(stream: &UnixStream) -> Result<(), String> {
     let peer = stream.peer_cred().map_err(|error| error.to_string())?;
     let own = rustix::process::geteuid().as_raw();
     if peer.uid() == 0 || peer.uid() == own {
@@ -132,7 +120,7 @@ fn heard(stream: &UnixStream) -> Result<(), String> {
     Err(format!("user {} is neither root nor the agent's own", peer.uid()))
 }
 
-/// Without waiting: what does not fit is not said.
+/// Replies without waiting: what does not fit into the socket's buffer is not sent.
 fn refuse(stream: &UnixStream, served: usize) {
     let msg = format!("{served} requests are being served, and more cannot be");
     let error = Error::new(Code::TryAgainLater, msg).details("the runtime tries again");
@@ -151,7 +139,7 @@ async fn exchange<F: Future<Output = Reply>>(
     let (request, descriptor) = arrived.map_err(|_| io::Error::from(ErrorKind::TimedOut))??;
     let reply = handle(request, descriptor).await;
     if stop.is_stopped() && matches!(&reply, Reply::Failed(e) if e.code == Code::TryAgainLater) {
-        return Err(io::Error::other("the agent ends; the next one is to be asked"));
+        return Err(io::Error::other("the agent ends; the next agent is the one to ask"));
     }
     let frame = match wire::frame(&reply) {
         Ok(frame) => frame,

@@ -12,17 +12,18 @@ use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{ConfigMap, Namespace, Node, Secret};
 use kube::Api;
 use kube::api::{ApiResource, DeleteParams, DynamicObject, PostParams};
-use net::addresses::{AssignError, Assigned, Wanted};
-use net::claims::{Claims, NodeIdentity};
-use net::facts::Facts;
-use net::leader::{self, Reclaim};
-use net::{Addresses, Attachment, Key, NamespaceId};
+use net::addresses::{AssignError, AssignRequest};
+use net::claims::{BlockClaims, NodeIdentity};
+use net::namespace_pools::NamespacePools;
+use net::pool_controller::{self, Reclaim};
+use net::{Addresses, Attachment, AttachmentKey, NamespaceId};
 use objects::kinds::{
     AddressBlock, AddressBlockSpec, AddressPool, AddressPoolSpec, AddressPoolStatus, Subnet,
 };
 use objects::{Election, Error, Expected, Id, Kind, Objects, Timing, Within};
 use serde_json::{Value, json};
-use stallproof::{Deadline, Snapshot, Tasks};
+use stallproof::ledger::LedgerConfig;
+use stallproof::{Deadline, Ledger, Snapshot, Tasks};
 use tempfile::TempDir;
 use testkit::{Access, Fault, KubeServer, Proxy, deploy};
 
@@ -69,8 +70,8 @@ fn pool(name: &str, ipv4: &str, ipv6: &str) -> AddressPool {
 
 struct Agent {
     addresses: Addresses,
-    facts: Facts,
-    claims: Claims,
+    pools: NamespacePools,
+    claims: BlockClaims,
     tasks: Tasks,
 }
 
@@ -81,13 +82,15 @@ impl Agent {
         let addresses = Addresses::open(&dir, &tasks).unwrap();
         let here: Vec<IpAddr> = vec!["192.0.2.1".parse().unwrap()];
         let identity = NodeIdentity { name: node.to_owned(), addresses: Snapshot::new(here) };
-        let claims = Claims::start(objects.clone(), identity, addresses.clone(), &tasks);
-        let facts = Facts::watch(objects.clone(), &dir, &tasks);
-        Self { addresses, facts, claims, tasks }
+        let ledger = Ledger::new(LedgerConfig::default());
+        let claims =
+            BlockClaims::start(objects.clone(), identity, addresses.clone(), &ledger, &tasks);
+        let pools = NamespacePools::watch(objects.clone(), &dir, &tasks);
+        Self { addresses, pools, claims, tasks }
     }
 
     async fn add(&self, container: &str, pool: &str) -> Result<Attachment, AssignError> {
-        let wanted = Wanted {
+        let wanted = AssignRequest {
             key: key(container),
             network: "k8s".to_owned(),
             pod: None,
@@ -96,9 +99,7 @@ impl Agent {
             netns: format!("/run/netns/{container}"),
             host_interface: format!("fl{container}"),
         };
-        match self.addresses.assign(wanted, soon()).await? {
-            Assigned::New(attachment) | Assigned::Again(attachment) => Ok((*attachment).clone()),
-        }
+        Ok((**self.addresses.assign(wanted, soon()).await?.attachment()).clone())
     }
 
     fn free(&self, pool: &str) -> u32 {
@@ -111,8 +112,8 @@ impl Agent {
     }
 }
 
-fn key(container: &str) -> Key {
-    Key { container: container.to_owned(), ifname: "eth0".to_owned() }
+fn key(container: &str) -> AttachmentKey {
+    AttachmentKey { container: container.to_owned(), ifname: "eth0".to_owned() }
 }
 
 async fn blocks_of(objects: &Objects, node: &str) -> usize {
@@ -171,9 +172,9 @@ async fn a_node_lives_through_what_a_kube_cluster_does_with_no_more_than_its_per
     // Pods of both namespaces get addresses of their pools, in both families.
     let dir = TempDir::new().unwrap();
     let agent = Agent::start(&agent_store, "node-a", dir.path());
-    assert_eq!(agent.facts.pool_of("plain", soon()).await.unwrap(), "default");
-    let special = agent.facts.pool_of("special", soon()).await.unwrap();
-    let unknown = agent.facts.pool_of("nowhere", soon()).await.unwrap_err();
+    assert_eq!(agent.pools.pool_of("plain", soon()).await.unwrap(), "default");
+    let special = agent.pools.pool_of("special", soon()).await.unwrap();
+    let unknown = agent.pools.pool_of("nowhere", soon()).await.unwrap_err();
     assert_eq!(unknown.why, "the API server has not told of it");
     let first = agent.add("first", "default").await.unwrap();
     assert!(first.ipv4.unwrap().to_string().starts_with("10.64.0."));
@@ -200,15 +201,15 @@ async fn a_node_lives_through_what_a_kube_cluster_does_with_no_more_than_its_per
     agent.stop().await;
     let agent = Agent::start(&agent_store, "node-a", dir.path());
     assert_eq!(agent.addresses.view().attachments().count(), before);
-    assert_eq!(agent.facts.pool_of("special", soon()).await.unwrap(), "special");
-    let unknown = agent.facts.pool_of("nowhere", soon()).await.unwrap_err();
+    assert_eq!(agent.pools.pool_of("special", soon()).await.unwrap(), "special");
+    let unknown = agent.pools.pool_of("nowhere", soon()).await.unwrap_err();
     assert_eq!(unknown.why, "the API server has not answered since the start");
     agent.addresses.release(&held[0], soon()).await.unwrap().unwrap();
     agent.add("again", "default").await.unwrap();
 
     proxy.heal();
     until("claims go on", async || agent.add("too-many", "default").await.is_ok()).await;
-    assert!(agent.claims.troubles().load().is_empty());
+    assert!(agent.claims.troubles().is_empty());
 
     // The leader says how the pools are, and takes back what a vanished node had, and no other's.
     let leading = Tasks::new("leading");
@@ -218,7 +219,7 @@ async fn a_node_lives_through_what_a_kube_cluster_does_with_no_more_than_its_per
     let led = leading.clone();
     leading.spawn("election", async move {
         let grace = Reclaim::WithoutNode(Duration::from_secs(3));
-        election.run(&led, |leader| leader::lead(&leader, grace)).await;
+        election.run(&led, |leader| pool_controller::start(&leader, grace)).await;
     });
     let gone = Agent::start(&agent_store, "node-b", dir.path());
     gone.add("doomed", "default").await.unwrap();
@@ -330,8 +331,8 @@ async fn a_kube_leader_says_what_is_wrong_with_pools_and_counts_on_where_another
     let election = Election::new(store, lease, "test", Timing::of(Duration::from_secs(6)));
     let led = leading.clone();
     leading.spawn("election", async move {
-        let grace = Reclaim::WithoutNode(leader::GRACE);
-        election.run(&led, |leader| leader::lead(&leader, grace)).await;
+        let grace = Reclaim::WithoutNode(pool_controller::GRACE);
+        election.run(&led, |leader| pool_controller::start(&leader, grace)).await;
     });
     let block = async |index| {
         let id = Id::cluster(AddressBlock::name_of("fine", index));

@@ -1,7 +1,7 @@
 use super::*;
 
 fn named(container: &str, ifname: &str) -> String {
-    host_interface(&Name { container: container.to_owned(), ifname: ifname.to_owned() })
+    host_interface(&AttachmentKey { container: container.to_owned(), ifname: ifname.to_owned() })
 }
 
 #[test]

@@ -25,7 +25,7 @@ fn daemon(reply: Reply) -> (tempfile::TempDir, PathBuf, JoinHandle<(Request, boo
     (dir, path, served)
 }
 
-fn run_with(command: &str, netns: &str, config: &Value) -> Answer {
+fn run_with(command: &str, netns: &str, config: &Value) -> Output {
     let variables = HashMap::from([
         ("CNI_COMMAND", command),
         ("CNI_CONTAINERID", "no-such-container"),
@@ -43,9 +43,9 @@ fn config(socket: &Path) -> Value {
         "cni.dev/valid-attachments": [{"containerID": "c", "ifname": "eth0"}]})
 }
 
-fn code(answer: &Answer) -> u64 {
+fn code(answer: &Output) -> u64 {
     assert!(!answer.success);
-    answer.output.as_ref().unwrap()["code"].as_u64().unwrap()
+    answer.stdout.as_ref().unwrap()["code"].as_u64().unwrap()
 }
 
 #[test]
@@ -66,14 +66,15 @@ fn an_add_sends_its_namespace_and_prints_what_was_made() {
     };
     let (_dir, socket, served) = daemon(Reply::Added(made));
     let answer = run_with("ADD", "/proc/self/ns/net", &config(&socket));
-    let printed = answer.output.unwrap();
+    let printed = answer.stdout.unwrap();
     assert!(answer.success, "{printed}");
     assert_eq!(printed["ips"][1], json!({"address": "10.0.0.8/32", "interface": 0}));
     assert_eq!(printed["dns"], json!({"domain": "d"}));
     let (request, with_descriptor) = served.join().unwrap();
     assert!(with_descriptor);
     assert!((10_000..20_000).contains(&request.wait_ms), "the daemon answers before we give up");
-    let Ask::Add { network, netns, pod, pool, .. } = request.ask else { panic!("{request:?}") };
+    let Operation::Add(add) = request.operation else { panic!("{request:?}") };
+    let AddRequest { network, netns, pod, pool, .. } = add;
     assert_eq!((network.as_str(), netns.as_str()), ("n", "/proc/self/ns/net"));
     assert_eq!((pod.unwrap().name.as_str(), pool.as_deref()), ("web", Some("fast")));
 }
@@ -83,13 +84,13 @@ fn each_command_asks_for_what_it_is() {
     for command in ["DEL", "CHECK", "GC", "STATUS"] {
         let (_dir, socket, served) = daemon(Reply::Done);
         let answer = run_with(command, "/proc/self/ns/net", &config(&socket));
-        assert_eq!(answer, Answer { output: None, success: true }, "{command} prints nothing");
-        let asked = served.join().unwrap().0.ask;
+        assert_eq!(answer, Output { stdout: None, success: true }, "{command} prints nothing");
+        let asked = served.join().unwrap().0.operation;
         let is_asked = match command {
-            "DEL" => matches!(asked, Ask::Delete { .. }),
-            "CHECK" => matches!(&asked, Ask::Check { addresses, .. } if addresses.len() == 1),
-            "GC" => matches!(&asked, Ask::Collect { valid, .. } if valid.len() == 1),
-            _ => matches!(asked, Ask::Status),
+            "DEL" => matches!(asked, Operation::Del { .. }),
+            "CHECK" => matches!(&asked, Operation::Check { addresses, .. } if addresses.len() == 1),
+            "GC" => matches!(&asked, Operation::Gc { valid, .. } if valid.len() == 1),
+            _ => matches!(asked, Operation::Status),
         };
         assert!(is_asked, "{command}: {asked:?}");
     }
@@ -102,7 +103,7 @@ fn a_refusal_of_the_daemon_is_printed_as_it_is() {
     let answer = run_with("ADD", "/proc/self/ns/net", &config(&socket));
     let printed =
         json!({"cniVersion": "1.1.0", "code": 101, "msg": "none left", "details": "add a subnet"});
-    assert_eq!(answer.output, Some(printed));
+    assert_eq!(answer.stdout, Some(printed));
     served.join().unwrap();
 }
 

@@ -1,16 +1,16 @@
 use super::{Code, Error};
 use crate::wire::Pod;
 
-/// `CNI_ARGS`, as far as it concerns us: the pod, where a Kubernetes runtime names one. The order of
-/// its pairs means nothing.
+/// The part of `CNI_ARGS` that this plugin reads: the pod, where a Kubernetes runtime names one. The
+/// order of the pairs means nothing.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Args {
     pub pod: Option<Pod>,
 }
 
 impl Args {
-    /// An argument that we do not know is a wish that we would not fulfil: by convention it is an
-    /// error unless `IgnoreUnknown` says otherwise.
+    /// An unknown argument is a wish that would not be fulfilled: by convention it is an error unless
+    /// `IgnoreUnknown` says otherwise.
     pub fn parse(text: &str) -> Result<Self, Error> {
         let mut unknown = None;
         let mut ignore_unknown = false;

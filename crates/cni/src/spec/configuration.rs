@@ -7,34 +7,34 @@ use serde_json::{Map, Value};
 
 use super::success::{self, Dns};
 use super::{Code, Command, Error, Version, is_identifier};
-use crate::wire::Name;
+use crate::wire::AttachmentKey;
 
-/// Where the daemon listens unless the network configuration says otherwise.
+/// Where the agent listens unless the network configuration says otherwise.
 pub const DEFAULT_SOCKET: &str = "/run/fairlead/cni.sock";
 /// How long a runtime waits by default for an answer: half of what a kubelet gives its runtime.
 pub const DEFAULT_TIMEOUT: Duration = Duration::from_secs(60);
 const LONGEST_TIMEOUT: Duration = Duration::from_secs(600);
 
-/// The network that a command is about: what stdin says, as far as we heed it.
+/// The network configuration on stdin, as far as this plugin reads it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Configuration {
     pub version: Version,
     pub name: String,
-    /// Ours: the pool to take addresses from, whatever the namespace says.
+    /// A field of this plugin: the pool to take addresses from, whatever the namespace says.
     pub pool: Option<String>,
-    /// Ours: where the daemon listens, and how long an answer may take.
+    /// Fields of this plugin: where the agent listens, and how long its reply may take.
     pub socket: PathBuf,
     pub timeout: Duration,
     pub dns: Dns,
     /// What the plugins before this one made (ADD), or the whole chain (CHECK).
     pub previous: Option<Map<String, Value>>,
-    /// GC: what is still in use.
-    pub valid: Vec<Name>,
+    /// GC: the attachments that are still in use.
+    pub valid: Vec<AttachmentKey>,
 }
 
 impl Configuration {
-    /// What `command` needs of stdin is there, or this is its error. Commands that take things down
-    /// put up with fields that ADD refuses.
+    /// Parses stdin and checks that it has what `command` needs. Commands that remove things put up with
+    /// fields that ADD refuses.
     pub fn parse(stdin: &[u8], command: Command) -> Result<Self, Error> {
         let config: Map<String, Value> = serde_json::from_slice(stdin).map_err(|error| {
             Error::new(
@@ -45,7 +45,7 @@ impl Configuration {
         })?;
         let version = version(&config)?;
         allowed(command, version)?;
-        let name = text(&config, "name")?.unwrap_or_default();
+        let name = take::<String>(&config, "name")?.unwrap_or_default();
         if !is_identifier(&name) {
             return Err(wrong(format!("name is {name:?}")).details(
                 "a network's name is of a-z, A-Z, 0-9, _, . and -, and begins with one of a-z, A-Z, 0-9",
@@ -54,7 +54,8 @@ impl Configuration {
         if command == Command::Add {
             refuse_unsupported(&config)?;
         }
-        let socket = text(&config, "socket")?.unwrap_or_else(|| DEFAULT_SOCKET.to_owned());
+        let socket =
+            take::<String>(&config, "socket")?.unwrap_or_else(|| DEFAULT_SOCKET.to_owned());
         let previous = previous(&config)?;
         if command == Command::Check && previous.is_none() {
             return Err(wrong("prevResult is missing".to_owned())
@@ -63,7 +64,7 @@ impl Configuration {
         Ok(Self {
             version,
             name,
-            pool: text(&config, "pool")?.filter(|pool| !pool.is_empty()),
+            pool: take::<String>(&config, "pool")?.filter(|pool| !pool.is_empty()),
             socket: PathBuf::from(socket),
             timeout: timeout(&config)?,
             dns: take(&config, "dns")?.unwrap_or_default(),
@@ -87,7 +88,7 @@ fn version(config: &Map<String, Value>) -> Result<Version, Error> {
     }
 }
 
-/// Some commands came with later versions.
+/// Checks that the version has the command: some came with later versions.
 fn allowed(command: Command, version: Version) -> Result<(), Error> {
     let since = match command {
         Command::Check => Version::V0_4_0,
@@ -102,7 +103,8 @@ fn allowed(command: Command, version: Version) -> Result<(), Error> {
         .details(format!("set cniVersion in the network configuration to {since} or later")))
 }
 
-/// To accept these and do nothing would be a lie that shows much later.
+/// Refuses fields that this plugin does not act on: to accept them would be a lie that shows much
+/// later.
 fn refuse_unsupported(config: &Map<String, Value>) -> Result<(), Error> {
     let runtime = |key| config.get("runtimeConfig").and_then(|runtime| runtime.get(key));
     let fields = [
@@ -165,7 +167,7 @@ fn previous(config: &Map<String, Value>) -> Result<Option<Map<String, Value>>, E
     Ok(previous)
 }
 
-fn valid(config: &Map<String, Value>) -> Result<Vec<Name>, Error> {
+fn valid(config: &Map<String, Value>) -> Result<Vec<AttachmentKey>, Error> {
     #[derive(Deserialize)]
     struct Attachment {
         #[serde(rename = "containerID")]
@@ -176,8 +178,8 @@ fn valid(config: &Map<String, Value>) -> Result<Vec<Name>, Error> {
     for key in ["cni.dev/valid-attachments", "cni.dev/attachments"] {
         if config.contains_key(key) {
             let valid: Option<Vec<Attachment>> = take(config, key)?;
-            let name = |Attachment { container, ifname }| Name { container, ifname };
-            return Ok(valid.unwrap_or_default().into_iter().map(name).collect());
+            let key = |Attachment { container, ifname }| AttachmentKey { container, ifname };
+            return Ok(valid.unwrap_or_default().into_iter().map(key).collect());
         }
     }
     // Without a list "nothing is valid" and "nobody said" look the same, and one of them is a disaster.
@@ -186,11 +188,7 @@ fn valid(config: &Map<String, Value>) -> Result<Vec<Name>, Error> {
     ))
 }
 
-fn text(config: &Map<String, Value>, key: &str) -> Result<Option<String>, Error> {
-    take(config, key)
-}
-
-/// A field; `null` is as good as absent.
+/// Reads a field; `null` is the same as absent.
 fn take<T: serde::de::DeserializeOwned>(
     config: &Map<String, Value>,
     key: &str,

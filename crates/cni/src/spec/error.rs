@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 
 use super::Version;
 
-/// The specification's codes, and ours from 100.
+/// The specification's error codes, and Fairlead's own from 100.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(into = "u32", try_from = "u32")]
 pub enum Code {
@@ -20,11 +20,11 @@ pub enum Code {
     TryAgainLater,
     /// STATUS: ADD cannot be served.
     NotAvailable,
-    /// STATUS: and containers that are there may have limited connectivity.
+    /// STATUS: ADD cannot be served, and existing containers may have limited connectivity.
     LimitedConnectivity,
     /// A step in the kernel failed.
     Wiring,
-    /// No address: no such pool, or none left in it.
+    /// There is no address: the pool does not exist, or has none left.
     NoAddress,
     /// The record of addresses cannot be written.
     Record,
@@ -54,7 +54,7 @@ impl Code {
         self.row().1
     }
 
-    /// For logs and labels.
+    /// The name in logs and labels.
     pub fn name(self) -> &'static str {
         self.row().2
     }
@@ -79,7 +79,7 @@ impl TryFrom<u32> for Code {
     }
 }
 
-/// An answer that says no. `msg` says what is wrong, `details` what to do about it.
+/// CNI's error result. `msg` says what is wrong, `details` what to do about it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Error {
     pub code: Code,

@@ -3,9 +3,9 @@ use std::fmt;
 use std::path::PathBuf;
 
 use super::{Args, Code, Error, is_identifier};
-use crate::wire::Name;
+use crate::wire::AttachmentKey;
 
-/// What a runtime may ask.
+/// CNI's commands: the values of `CNI_COMMAND`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Command {
     Add,
@@ -38,12 +38,12 @@ impl fmt::Display for Command {
     }
 }
 
-/// What a runtime asks, with what the command needs.
+/// A command, with the variables that it needs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Invocation {
-    Add { name: Name, netns: PathBuf, args: Args },
-    Del { name: Name },
-    Check { name: Name, netns: PathBuf },
+    Add { key: AttachmentKey, netns: PathBuf, args: Args },
+    Del { key: AttachmentKey },
+    Check { key: AttachmentKey, netns: PathBuf },
     Gc,
     Status,
     Version,
@@ -53,14 +53,14 @@ impl Invocation {
     /// Reads the environment; one error names every variable that is missing or wrong.
     pub fn parse(variable: impl Fn(&str) -> Option<OsString>) -> Result<Self, Error> {
         let text = |key: &str| variable(key).and_then(|value| value.into_string().ok());
-        let asked = text("CNI_COMMAND").unwrap_or_default();
-        let Some(command) = Command::ALL.into_iter().find(|command| command.name() == asked) else {
+        let given = text("CNI_COMMAND").unwrap_or_default();
+        let Some(command) = Command::ALL.into_iter().find(|command| command.name() == given) else {
             let names = Command::ALL.map(Command::name).join(", ");
-            return Err(invalid(format!("CNI_COMMAND is {asked:?}"))
+            return Err(invalid(format!("CNI_COMMAND is {given:?}"))
                 .details(format!("it must be one of {names}")));
         };
         let mut wrong = Vec::new();
-        let mut name = || Name {
+        let mut key = || AttachmentKey {
             container: take(&mut wrong, "CNI_CONTAINERID", text("CNI_CONTAINERID"), container),
             ifname: take(&mut wrong, "CNI_IFNAME", text("CNI_IFNAME"), interface),
         };
@@ -68,9 +68,9 @@ impl Invocation {
             Command::Version => return Ok(Self::Version),
             Command::Status => return Ok(Self::Status),
             Command::Gc => return Ok(Self::Gc),
-            Command::Del => Self::Del { name: name() },
+            Command::Del => Self::Del { key: key() },
             Command::Add | Command::Check => {
-                let name = name();
+                let key = key();
                 let netns = variable("CNI_NETNS").filter(|path| !path.is_empty());
                 if netns.is_none() {
                     wrong.push("CNI_NETNS is missing".to_owned());
@@ -83,9 +83,9 @@ impl Invocation {
                             wrong.push(error.to_string());
                             Args::default()
                         });
-                        Self::Add { name, netns, args }
+                        Self::Add { key, netns, args }
                     }
-                    _ => Self::Check { name, netns },
+                    _ => Self::Check { key, netns },
                 }
             }
         };
@@ -114,7 +114,7 @@ fn container(id: &str) -> Result<(), &'static str> {
         .ok_or("it must be of a-z, A-Z, 0-9, _, . and -, and begin with one of a-z, A-Z, 0-9")
 }
 
-/// What the kernel takes as the name of an interface.
+/// Checks that the kernel takes this name for an interface.
 fn interface(name: &str) -> Result<(), &'static str> {
     if name.len() > 15 {
         Err("it must have at most 15 characters")

@@ -8,7 +8,7 @@ use proptest::prelude::*;
 use serde_json::{Value, json};
 
 use super::*;
-use crate::wire::{Name, Pod};
+use crate::wire::{AttachmentKey, Pod};
 
 fn environment(pairs: &[(&str, &str)]) -> Result<Invocation, Error> {
     let variables: HashMap<&str, &str> = pairs.iter().copied().collect();
@@ -19,8 +19,8 @@ fn configuration(config: &Value, command: Command) -> Result<Configuration, Erro
     Configuration::parse(config.to_string().as_bytes(), command)
 }
 
-fn name(container: &str, ifname: &str) -> Name {
-    Name { container: container.to_owned(), ifname: ifname.to_owned() }
+fn key(container: &str, ifname: &str) -> AttachmentKey {
+    AttachmentKey { container: container.to_owned(), ifname: ifname.to_owned() }
 }
 
 const ADD: [(&str, &str); 4] = [
@@ -34,7 +34,7 @@ const ADD: [(&str, &str); 4] = [
 fn an_add_needs_a_container_a_namespace_and_an_interface() {
     let add = environment(&ADD).unwrap();
     let netns = PathBuf::from("/run/netns/c1");
-    assert_eq!(add, Invocation::Add { name: name("c1", "eth0"), netns, args: Args::default() });
+    assert_eq!(add, Invocation::Add { key: key("c1", "eth0"), netns, args: Args::default() });
 
     let error = environment(&[("CNI_COMMAND", "ADD")]).unwrap_err();
     assert_eq!(error.code, Code::InvalidEnvironment);
@@ -46,7 +46,7 @@ fn an_add_needs_a_container_a_namespace_and_an_interface() {
 #[test]
 fn what_takes_down_needs_no_namespace_and_what_is_about_the_node_needs_nothing() {
     let del = [("CNI_COMMAND", "DEL"), ("CNI_CONTAINERID", "c1"), ("CNI_IFNAME", "eth0")];
-    assert_eq!(environment(&del).unwrap(), Invocation::Del { name: name("c1", "eth0") });
+    assert_eq!(environment(&del).unwrap(), Invocation::Del { key: key("c1", "eth0") });
     assert_eq!(environment(&[("CNI_COMMAND", "GC")]).unwrap(), Invocation::Gc);
     assert_eq!(environment(&[("CNI_COMMAND", "STATUS")]).unwrap(), Invocation::Status);
     assert_eq!(environment(&[("CNI_COMMAND", "VERSION")]).unwrap(), Invocation::Version);
@@ -205,7 +205,7 @@ fn what_is_ours_in_a_configuration_is_read() {
     assert_eq!(parsed.socket, PathBuf::from("/run/x.sock"));
     assert_eq!(parsed.timeout, Duration::from_millis(2500));
     assert_eq!(parsed.dns.nameservers, ["10.0.0.10"]);
-    assert_eq!(parsed.valid, [name("c1", "eth0")]);
+    assert_eq!(parsed.valid, [key("c1", "eth0")]);
     let plain = configuration(&json!({"cniVersion": "1.1.0", "name": "n"}), Command::Add).unwrap();
     assert_eq!((plain.socket, plain.timeout), (PathBuf::from(DEFAULT_SOCKET), DEFAULT_TIMEOUT));
 }
@@ -412,8 +412,8 @@ proptest! {
     ) {
         let pairs = [("CNI_COMMAND", command.name()), ("CNI_CONTAINERID", &container), ("CNI_IFNAME", &ifname), ("CNI_NETNS", &netns)];
         match environment(&pairs) {
-            Ok(Invocation::Add { name, .. } | Invocation::Check { name, .. } | Invocation::Del { name }) => {
-                prop_assert!(is_identifier(&name.container) && (1..=15).contains(&name.ifname.len()));
+            Ok(Invocation::Add { key, .. } | Invocation::Check { key, .. } | Invocation::Del { key }) => {
+                prop_assert!(is_identifier(&key.container) && (1..=15).contains(&key.ifname.len()));
             }
             Ok(_) => {}
             Err(error) => prop_assert!(error.code == Code::InvalidEnvironment && error.msg.contains("CNI_")),

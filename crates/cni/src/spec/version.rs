@@ -24,13 +24,13 @@ impl Version {
         })
     }
 
-    /// The answer to VERSION. A runtime that names a version we do not know gets ours, to see what
-    /// we do know.
+    /// Renders the result of VERSION. A runtime that names an unknown version gets the latest one, and
+    /// the list of those that are known.
     pub fn report(stdin: &[u8]) -> Value {
-        let asked = serde_json::from_slice::<Value>(stdin).ok();
-        let asked = asked.and_then(|value| Self::parse(value.get("cniVersion")?.as_str()?).ok());
+        let given = serde_json::from_slice::<Value>(stdin).ok();
+        let given = given.and_then(|value| Self::parse(value.get("cniVersion")?.as_str()?).ok());
         json!({
-            "cniVersion": asked.unwrap_or(Self::LATEST).name(),
+            "cniVersion": given.unwrap_or(Self::LATEST).name(),
             "supportedVersions": Self::ALL.map(Self::name),
         })
     }

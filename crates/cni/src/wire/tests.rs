@@ -41,9 +41,9 @@ fn a_request_arrives_whole_with_the_descriptor_beside_it() {
     let (_dir, path, listener) = socket();
     let file = tempfile::tempfile().unwrap();
     let inode = file.metadata().unwrap().ino();
-    let name = Name { container: "c1".repeat(1000), ifname: "eth0".to_owned() };
-    let ask = Ask::Delete { name, network: "n".to_owned() };
-    let sent = Request { wait_ms: 5, ask };
+    let key = AttachmentKey { container: "c1".repeat(1000), ifname: "eth0".to_owned() };
+    let operation = Operation::Del { key, network: "n".to_owned() };
+    let sent = Request { wait_ms: 5, operation };
     let expected = sent.clone();
     let daemon = thread::spawn(move || {
         let (mut stream, _) = listener.accept().unwrap();
@@ -69,7 +69,7 @@ fn a_refusal_before_the_request_was_read_is_heard() {
         let (mut stream, _) = listener.accept().unwrap();
         stream.write_all(&frame(&Reply::Done).unwrap()).unwrap();
     });
-    let status = Request { wait_ms: 0, ask: Ask::Status };
+    let status = Request { wait_ms: 0, operation: Operation::Status };
     assert_eq!(call(&path, &status, None, later()).unwrap(), Reply::Done);
     daemon.join().unwrap();
 }
@@ -77,20 +77,20 @@ fn a_refusal_before_the_request_was_read_is_heard() {
 #[test]
 fn a_silent_daemon_is_waited_for_until_the_deadline() {
     let (_dir, path, listener) = socket();
-    let status = Request { wait_ms: 0, ask: Ask::Status };
+    let status = Request { wait_ms: 0, operation: Operation::Status };
     let soon = || Instant::now() + Duration::from_millis(50);
     let error = call(&path, &status, None, soon()).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::TimedOut);
     // Also one that does not even accept: connections fill its backlog, and then wait.
     rustix::net::listen(&listener, 0).unwrap();
-    let waiting: Vec<_> = (0..4).map(|_| connect(&path, soon())).collect();
+    let waiting: Vec<_> = (0..4).map(|_| dial(&path, soon())).collect();
     assert!(waiting.iter().any(|c| c.as_ref().is_err_and(|e| e.kind() == ErrorKind::TimedOut)));
 }
 
 #[test]
 fn a_daemon_that_is_away_or_breaks_off_is_an_error_at_once() {
     let (dir, path, listener) = socket();
-    let status = Request { wait_ms: 0, ask: Ask::Status };
+    let status = Request { wait_ms: 0, operation: Operation::Status };
     let missing = call(&dir.path().join("none"), &status, None, later()).unwrap_err();
     assert_eq!(missing.kind(), ErrorKind::NotFound);
     let daemon = thread::spawn(move || {
@@ -108,38 +108,75 @@ fn a_daemon_that_is_away_or_breaks_off_is_an_error_at_once() {
 fn nothing_larger_than_a_frame_is_sent_or_read() {
     let huge = Request {
         wait_ms: 0,
-        ask: Ask::Collect { network: "x".repeat(LARGEST), valid: Vec::new() },
+        operation: Operation::Gc { network: "x".repeat(LARGEST), valid: Vec::new() },
     };
     assert_eq!(frame(&huge).unwrap_err().kind(), ErrorKind::InvalidData);
     assert_eq!(length(u32::MAX.to_le_bytes()).unwrap_err().kind(), ErrorKind::InvalidData);
     assert_eq!(length((LARGEST as u32).to_le_bytes()).unwrap(), LARGEST);
 }
 
-fn ask() -> impl Strategy<Value = Ask> {
-    let name = || (".{0,8}", ".{0,8}").prop_map(|(container, ifname)| Name { container, ifname });
+/// A node's plugin and agent are replaced one after the other.
+#[test]
+fn the_names_on_the_wire_are_those_of_every_release() {
+    let key = || AttachmentKey { container: "c1".to_owned(), ifname: "eth0".to_owned() };
+    let network = || "pods".to_owned();
+    let (netns, pod, pool) = ("/run/netns/x".to_owned(), None, None);
+    let name = serde_json::json!({ "container": "c1", "ifname": "eth0" });
+    let add = AddRequest { key: key(), network: network(), netns, pod, pool };
+    let gc = Operation::Gc { network: network(), valid: vec![key()] };
+    for (operation, ask) in [
+        (
+            Operation::Add(add),
+            serde_json::json!({ "add": {
+                "name": name, "network": "pods", "netns": "/run/netns/x", "pod": null, "pool": null,
+            } }),
+        ),
+        (
+            Operation::Del { key: key(), network: network() },
+            serde_json::json!({ "delete": { "name": name, "network": "pods" } }),
+        ),
+        (
+            Operation::Check { key: key(), network: network(), addresses: Vec::new() },
+            serde_json::json!({ "check": { "name": name, "network": "pods", "addresses": [] } }),
+        ),
+        (gc, serde_json::json!({ "collect": { "network": "pods", "valid": [name] } })),
+        (Operation::Status, serde_json::json!("status")),
+        (Operation::Show(Show::Faults), serde_json::json!({ "show": "faults" })),
+    ] {
+        let sent = serde_json::to_value(Request { wait_ms: 5, operation }).unwrap();
+        assert_eq!(sent, serde_json::json!({ "wait_ms": 5, "ask": ask }));
+    }
+}
+
+fn operation() -> impl Strategy<Value = Operation> {
+    let key =
+        || (".{0,8}", ".{0,8}").prop_map(|(container, ifname)| AttachmentKey { container, ifname });
     let pod = (".{0,8}", ".{0,8}", prop::option::of(".{0,8}"));
     let pod = pod.prop_map(|(namespace, name, uid)| Pod { namespace, name, uid });
     prop_oneof![
-        (name(), ".*", ".*", prop::option::of(pod), prop::option::of(".*")).prop_map(
-            |(name, network, netns, pod, pool)| Ask::Add { name, network, netns, pod, pool }
+        (key(), ".*", ".*", prop::option::of(pod), prop::option::of(".*")).prop_map(
+            |(key, network, netns, pod, pool)| Operation::Add(AddRequest {
+                key,
+                network,
+                netns,
+                pod,
+                pool
+            })
         ),
-        (name(), ".*").prop_map(|(name, network)| Ask::Delete { name, network }),
-        (name(), ".*", any::<Vec<IpAddr>>()).prop_map(|(name, network, addresses)| Ask::Check {
-            name,
-            network,
-            addresses
-        }),
-        (".*", prop::collection::vec(name(), 0..5))
-            .prop_map(|(network, valid)| Ask::Collect { network, valid }),
-        Just(Ask::Status),
-        Just(Ask::Show(Show::Faults)),
+        (key(), ".*").prop_map(|(key, network)| Operation::Del { key, network }),
+        (key(), ".*", any::<Vec<IpAddr>>())
+            .prop_map(|(key, network, addresses)| Operation::Check { key, network, addresses }),
+        (".*", prop::collection::vec(key(), 0..5))
+            .prop_map(|(network, valid)| Operation::Gc { network, valid }),
+        Just(Operation::Status),
+        Just(Operation::Show(Show::Faults)),
     ]
 }
 
 proptest! {
     #[test]
-    fn requests_survive_the_wire(wait_ms in any::<u64>(), ask in ask()) {
-        let request = Request { wait_ms, ask };
+    fn requests_survive_the_wire(wait_ms in any::<u64>(), operation in operation()) {
+        let request = Request { wait_ms, operation };
         let bytes = frame(&request).unwrap();
         let (header, body) = bytes.split_at(HEADER);
         prop_assert_eq!(length(header.try_into().unwrap()).unwrap(), body.len());

@@ -10,9 +10,9 @@ use std::sync::mpsc::{Sender, channel};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use cni::wire::{self, Ask, Reply, Request, Show};
+use cni::wire::{self, Operation, Reply, Request, Show};
 use kernel::netns::Namespace;
-use net::daemon::{self, NetConfig, On};
+use net::daemon::{self, DaemonContext, NetConfig};
 use objects::Objects;
 use objects::kinds::{AddressPool, AddressPoolSpec, Subnet};
 use prometheus_client::registry::Registry;
@@ -212,15 +212,18 @@ async fn begin(dir: &Path, socket: PathBuf, pools: &[(&str, Subnet)], tasks: &Ta
         grace: Duration::ZERO,
         kubernetes: false,
     };
-    let on =
-        On { ledger: Ledger::default(), readiness: Readiness::default(), tasks: tasks.clone() };
-    daemon::begin(config, objects, on, &mut Registry::default()).unwrap();
+    let context = DaemonContext {
+        ledger: Ledger::default(),
+        readiness: Readiness::default(),
+        tasks: tasks.clone(),
+    };
+    daemon::start(config, objects, context, &mut Registry::default()).unwrap();
 }
 
 /// What of the daemon's records is left.
 pub(crate) fn recorded(node: &Node) -> Vec<Value> {
     let deadline = Instant::now() + PATIENCE;
-    let request = Request::within(deadline, Ask::Show(Show::Addresses));
+    let request = Request::within(deadline, Operation::Show(Show::Addresses));
     match wire::call(&node.socket(), &request, None, deadline).unwrap() {
         Reply::Shown(Value::Array(rows)) => rows,
         other => panic!("{other:?}"),

@@ -14,10 +14,10 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 use std::{fs, io};
 
-use cni::wire::{self, Ask, Reply, Request, Show};
-use kernel::netlink::{Address, Change, End, LinkRef, Mac, Netlink, SetLink, Veth};
+use cni::wire::{self, Operation, Reply, Request, Show};
+use kernel::netlink::{Address, Change, LinkRef, Mac, Netlink, SetLink, Veth, VethPeer};
 use kernel::netns::Namespace;
-use net::daemon::{self, NetConfig, On};
+use net::daemon::{self, DaemonContext, NetConfig};
 use objects::Objects;
 use objects::kinds::Subnet;
 use prometheus_client::registry::Registry;
@@ -32,7 +32,7 @@ pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 pub(crate) fn on_a_node<T: Send>(work: impl FnOnce() -> T + Send) -> T {
     let node = Namespace::create().unwrap();
     let mac = |number| Mac([2, 0, 0, 0, 0, number]);
-    let peer = End { name: "far", mac: mac(2), namespace: node.as_fd() };
+    let peer = VethPeer { name: "far", mac: mac(2), namespace: node.as_fd() };
     let veth = Veth { name: "uplink", mac: mac(1), mtu: 1500, peer };
     let mut netlink = node.netlink().unwrap();
     let uplink = netlink.create_veth(veth).unwrap().index;
@@ -107,8 +107,9 @@ pub(crate) fn serve(
             grace,
             kubernetes: false,
         };
-        let on = On { ledger, readiness: Readiness::default(), tasks: tasks.clone() };
-        daemon::begin(config, objects, on, &mut Registry::default()).unwrap();
+        let context =
+            DaemonContext { ledger, readiness: Readiness::default(), tasks: tasks.clone() };
+        daemon::start(config, objects, context, &mut Registry::default()).unwrap();
     };
     runtime.block_on(begin);
     // An error: it is over.
@@ -123,20 +124,20 @@ pub(crate) fn socket(dir: &Path) -> PathBuf {
 
 pub(crate) fn wait_until_ready(dir: &Path) {
     let until = Instant::now() + PATIENCE;
-    while !matches!(ask(dir, Ask::Status), Ok(Reply::Done)) {
+    while !matches!(ask(dir, Operation::Status), Ok(Reply::Done)) {
         assert!(Instant::now() < until, "the daemon does not become ready");
         std::thread::sleep(Duration::from_millis(10));
     }
 }
 
-pub(crate) fn ask(dir: &Path, ask: Ask) -> io::Result<Reply> {
+pub(crate) fn ask(dir: &Path, ask: Operation) -> io::Result<Reply> {
     let deadline = Instant::now() + Duration::from_secs(10);
     wire::call(&socket(dir), &Request::within(deadline, ask), None, deadline)
 }
 
 /// What the daemon has on record.
 pub(crate) fn recorded(dir: &Path) -> Vec<Value> {
-    match ask(dir, Ask::Show(Show::Addresses)).unwrap() {
+    match ask(dir, Operation::Show(Show::Addresses)).unwrap() {
         Reply::Shown(Value::Array(rows)) => rows,
         other => panic!("{other:?}"),
     }

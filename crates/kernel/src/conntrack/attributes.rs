@@ -6,7 +6,7 @@ const NESTED: u16 = 1 << 15;
 const KIND: u16 = 0x3fff;
 const HEADER: usize = 4;
 
-pub(super) fn read(bytes: &[u8]) -> impl Iterator<Item = (u16, &[u8])> {
+pub(crate) fn read(bytes: &[u8]) -> impl Iterator<Item = (u16, &[u8])> {
     let mut rest = bytes;
     std::iter::from_fn(move || {
         let (head, _) = rest.split_first_chunk::<HEADER>()?;
@@ -45,7 +45,7 @@ fn nest(out: &mut Vec<u8>, kind: u16, inside: impl FnOnce(&mut Vec<u8>)) {
 
 /// A whole message: netlink's header, netfilter's (family, version and a number of the subsystem's),
 /// and what `inside` writes.
-pub(super) fn message(
+pub(crate) fn message(
     out: &mut Vec<u8>,
     kind: u16,
     flags: u16,

@@ -1,14 +1,14 @@
-//! A netfilter socket.
+//! A netlink socket that is read and written as bytes.
 
 use std::io;
 use std::os::fd::OwnedFd;
 use std::time::Duration;
 
-use rustix::net::netlink::{self, SocketAddrNetlink};
+use rustix::net::netlink::SocketAddrNetlink;
 use rustix::net::sockopt::{
     Timeout, set_socket_recv_buffer_size, set_socket_recv_buffer_size_force, set_socket_timeout,
 };
-use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType};
+use rustix::net::{AddressFamily, Protocol, RecvFlags, SendFlags, SocketFlags, SocketType};
 
 /// The kernel answers while it is asked, or as soon as the buffer is read; this ends a wait that
 /// cannot be.
@@ -17,9 +17,8 @@ const ANSWERED_WITHIN: Duration = Duration::from_secs(10);
 const DATAGRAM: usize = 32 << 10;
 
 /// In the namespace of the calling thread, listening to `groups`, a bit for each.
-pub(super) fn open(groups: u32) -> io::Result<OwnedFd> {
-    let kind = SocketType::RAW;
-    let protocol = Some(netlink::NETFILTER);
+pub(crate) fn open(protocol: Protocol, groups: u32) -> io::Result<OwnedFd> {
+    let (kind, protocol) = (SocketType::RAW, Some(protocol));
     let family = AddressFamily::NETLINK;
     let socket = rustix::net::socket_with(family, kind, SocketFlags::CLOEXEC, protocol)?;
     set_socket_timeout(&socket, Timeout::Recv, Some(ANSWERED_WITHIN))?;
@@ -27,7 +26,7 @@ pub(super) fn open(groups: u32) -> io::Result<OwnedFd> {
     Ok(socket)
 }
 
-pub(super) fn buffer() -> Vec<u8> {
+pub(crate) fn buffer() -> Vec<u8> {
     Vec::with_capacity(DATAGRAM)
 }
 
@@ -39,12 +38,12 @@ pub(super) fn enlarge(socket: &OwnedFd, bytes: usize) -> io::Result<()> {
     Ok(())
 }
 
-pub(super) fn send(socket: &OwnedFd, bytes: &[u8]) -> io::Result<()> {
+pub(crate) fn send(socket: &OwnedFd, bytes: &[u8]) -> io::Result<()> {
     rustix::io::retry_on_intr(|| rustix::net::send(socket, bytes, SendFlags::empty()))?;
     Ok(())
 }
 
-pub(super) fn receive(socket: &OwnedFd, into: &mut Vec<u8>) -> io::Result<()> {
+pub(crate) fn receive(socket: &OwnedFd, into: &mut Vec<u8>) -> io::Result<()> {
     receive_with(socket, into, RecvFlags::TRUNC)
 }
 
@@ -78,7 +77,7 @@ pub(super) fn acknowledged(payload: &[u8]) -> io::Result<()> {
 }
 
 /// The same, where an acknowledgement is no answer.
-pub(super) fn refusal(payload: &[u8]) -> io::Error {
+pub(crate) fn refusal(payload: &[u8]) -> io::Error {
     let unasked = || io::Error::other("acknowledged instead of answered");
     acknowledged(payload).err().unwrap_or_else(unasked)
 }

@@ -42,12 +42,12 @@ impl Ground {
         self.a.run_in(work).unwrap()
     }
 
-    fn watched() -> (Self, Table, Ends) {
+    fn watched() -> (Self, Table, EndEvents) {
         let ground = ground();
         let (table, ends) = ground.in_a(|| {
-            keep_accounts().unwrap();
-            hook().unwrap();
-            (Table::open().unwrap(), Ends::open().unwrap())
+            enable_accounting().unwrap();
+            enable_tracking().unwrap();
+            (Table::open().unwrap(), EndEvents::open().unwrap())
         });
         (ground, table, ends)
     }
@@ -92,7 +92,7 @@ fn flush(table: &Table) {
     socket::acknowledged(messages(&answer).next().unwrap().payload()).unwrap();
 }
 
-fn ended(ends: &mut Ends, count: usize) -> Vec<Entry> {
+fn ended(ends: &mut EndEvents, count: usize) -> Vec<Entry> {
     let mut found = Vec::new();
     while found.len() < count {
         let heard = ends.read(PATIENCE, |entry| found.push(entry)).unwrap();
@@ -198,23 +198,23 @@ fn nothing_is_tracked_unless_somebody_needs_it() {
     requires!(netns);
     let ground = ground();
     let mut table = ground.in_a(|| {
-        keep_accounts().unwrap();
-        keep_accounts().unwrap();
+        enable_accounting().unwrap();
+        enable_accounting().unwrap();
         Table::open().unwrap()
     });
     ground.udp("10.0.0.2:0");
     assert_eq!(listed(&mut table), []);
     ground.in_a(|| {
-        probe().unwrap();
-        unhook().unwrap();
-        hook().unwrap();
-        hook().unwrap();
+        probe_nftables().unwrap();
+        disable_tracking().unwrap();
+        enable_tracking().unwrap();
+        enable_tracking().unwrap();
     });
     let (client, _) = ground.udp("10.0.0.2:0");
     of(&listed(&mut table), client);
     let (client, _) = ground.udp("[fd00::2]:0");
     of(&listed(&mut table), client);
-    ground.in_a(|| unhook().unwrap());
+    ground.in_a(|| disable_tracking().unwrap());
     flush(&table);
     ground.udp("10.0.0.2:0");
     assert_eq!(listed(&mut table), []);
@@ -244,7 +244,7 @@ fn a_long_listing_is_whole_and_lost_ends_are_told() {
     let (mut count, mut lost) = (0, false);
     loop {
         let heard = ends.read(Duration::from_millis(100), |_| {}).unwrap();
-        if heard == Heard::default() {
+        if heard == EndsRead::default() {
             break;
         }
         count += heard.count;

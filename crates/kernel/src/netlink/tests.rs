@@ -28,7 +28,7 @@ fn ground() -> Ground {
 }
 
 fn veth<'a>(ground: &'a Namespace, name: &'a str) -> Veth<'a> {
-    let peer = End { name: "eth0", mac: THERE, namespace: ground.as_fd() };
+    let peer = VethPeer { name: "eth0", mac: THERE, namespace: ground.as_fd() };
     Veth { name, mac: HERE, mtu: 1400, peer }
 }
 
@@ -169,12 +169,12 @@ fn the_first_failure_is_told_with_the_kernels_words_and_the_rest_is_done() {
     assert!(ground.here.routes(MAIN).unwrap().contains(&kept));
 
     let error = ground.here.create_veth(veth(&ground.b, "left")).unwrap_err();
-    assert!(error.is_there(), "{error:?}");
+    assert!(error.already_exists(), "{error:?}");
     let error = ground.here.create_veth(veth(&ground.b, "other")).unwrap_err();
-    assert!(error.is_there(), "the name at the other end is taken: {error:?}");
+    assert!(error.already_exists(), "the name at the other end is taken: {error:?}");
     assert_eq!(ground.here.link(LinkRef::Name("other")).unwrap(), None);
     let error = ground.here.apply(&[Change::Delete(LinkRef::Name("other"))]).unwrap_err();
-    assert!(error.is_absent(), "{error:?}");
+    assert!(error.not_found(), "{error:?}");
     assert!(ground.here.apply(&[]).is_ok());
 }
 

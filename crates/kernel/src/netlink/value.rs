@@ -1,4 +1,4 @@
-//! What is asked of the kernel, and what it tells, as plain values.
+//! Links, addresses, neighbours and routes as plain values.
 
 use std::fmt;
 use std::net::IpAddr;
@@ -10,53 +10,53 @@ use ipnet::IpNet;
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Mac(pub [u8; 6]);
 
-/// A link by what it is called, or by its number in its namespace.
+/// Names a link by its name, or by its number in its namespace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LinkRef<'a> {
     Name(&'a str),
     Index(u32),
 }
 
-/// A pair to make: this end in the socket's namespace, the other where it is wanted, at once. To
-/// move one there later takes fifty times as long, and everybody else's changes wait for it.
+/// A veth pair to make: one end in the socket's namespace, the peer in the pod's from the beginning. To
+/// move a link later takes fifty times as long, and everybody else's changes wait for it.
 #[derive(Clone, Debug)]
 pub struct Veth<'a> {
     pub name: &'a str,
     pub mac: Mac,
     pub mtu: u32,
-    pub peer: End<'a>,
+    pub peer: VethPeer<'a>,
 }
 
-/// The other end of a pair.
+/// The other end of a veth pair.
 #[derive(Clone, Debug)]
-pub struct End<'a> {
+pub struct VethPeer<'a> {
     pub name: &'a str,
     pub mac: Mac,
     pub namespace: BorrowedFd<'a>,
 }
 
-/// What should be different about a link.
+/// The settings of a link to change.
 #[derive(Clone, Debug, Default)]
 pub struct SetLink<'a> {
     pub up: bool,
     pub alias: Option<&'a str>,
     pub mtu: Option<u32>,
-    /// The kernel gives it no IPv6 address of its own making.
+    /// The kernel gives the link no IPv6 address of its own making.
     pub no_own_addresses: bool,
 }
 
-/// One change. What is to be there may be there already, in part or with other details, except for
+/// One change. The thing to make may exist already, in part or with other details, except for
 /// [`Change::Veth`].
 #[derive(Clone, Debug)]
 pub enum Change<'a> {
     Veth(Veth<'a>),
-    /// The changes of one are made in the order: up, then the others.
+    /// Brings the link up first, then changes the other settings.
     Set(LinkRef<'a>, SetLink<'a>),
     Delete(LinkRef<'a>),
-    /// Of use at once: without duplicate address detection, which takes a second and more.
+    /// The address is usable at once: it skips duplicate address detection, which takes a second or more.
     Address(Address),
     DeleteAddress(Address),
-    /// For good.
+    /// The entry is permanent.
     Neighbour(Neighbour),
     Route(Route),
     DeleteRoute(Route),
@@ -72,18 +72,18 @@ pub struct Link {
     pub alias: Option<String>,
     /// `veth`, `bridge`; none for hardware.
     pub kind: Option<String>,
-    /// The number of the other end of a pair, in the namespace that it is in.
+    /// The number of a veth's other end, in the namespace of that end.
     pub peer: Option<u32>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Address {
     pub link: u32,
-    /// With its host part.
+    /// The address with its host part.
     pub address: IpNet,
 }
 
-/// An entry that no protocol has to find out.
+/// A permanent neighbour entry, which no protocol has to discover.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Neighbour {
     pub link: u32,
@@ -95,20 +95,20 @@ pub struct Neighbour {
 pub struct Route {
     pub destination: IpNet,
     pub table: u32,
-    /// Who made it: a number of the maker's choice.
+    /// The routing protocol number, by which a program marks its own routes.
     pub protocol: u8,
     pub kind: RouteKind,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum RouteKind {
-    /// It is on the link itself.
+    /// The destination is on the link itself.
     Link(u32),
-    /// Through a neighbour; the kernel knows the link from its own routes.
+    /// Through a gateway; the kernel finds the link by its own routes.
     Via(IpAddr),
-    /// Through a neighbour on this link, whether or not a route says that it is there.
+    /// Through a gateway on this link, whether or not a route says that it is there.
     On(u32, IpAddr),
-    /// What goes there is dropped.
+    /// Packets are dropped.
     Blackhole,
 }
 
@@ -149,7 +149,7 @@ impl fmt::Display for Route {
     }
 }
 
-/// What is asked for: it reads on after "cannot".
+/// Describes the change in words that follow "cannot".
 impl fmt::Display for Change<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {

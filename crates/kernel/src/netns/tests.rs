@@ -55,7 +55,7 @@ fn a_socket_opened_inside_works_from_outside_and_outlives_the_name() {
 
 #[test]
 fn what_is_no_network_namespace_is_refused() {
-    let not_one = |file: OwnedFd| matches!(Namespace::try_from(file), Err(Error::NotOne));
+    let not_one = |file: OwnedFd| matches!(Namespace::try_from(file), Err(Error::NotANamespace));
 
     assert!(not_one(File::open("/").unwrap().into()));
     assert!(not_one(UnixStream::pair().unwrap().0.into()));
@@ -65,7 +65,7 @@ fn what_is_no_network_namespace_is_refused() {
     let dir = tempfile::tempdir().unwrap();
     let fifo = dir.path().join("fifo");
     rustix::fs::mknodat(rustix::fs::CWD, &fifo, rustix::fs::FileType::Fifo, Mode::RUSR, 0).unwrap();
-    assert!(matches!(Namespace::open(&fifo), Err(Error::NotOne)));
+    assert!(matches!(Namespace::open(&fifo), Err(Error::NotANamespace)));
 }
 
 #[test]
@@ -85,7 +85,7 @@ fn a_new_one_is_empty_and_gone_when_nothing_holds_it() {
 
     let mut here = b.netlink().unwrap();
     let mac = crate::netlink::Mac([2, 0, 0, 0, 0, 1]);
-    let peer = crate::netlink::End { name: "eth0", mac, namespace: a.as_fd() };
+    let peer = crate::netlink::VethPeer { name: "eth0", mac, namespace: a.as_fd() };
     here.create_veth(crate::netlink::Veth { name: "left", mac, mtu: 1500, peer }).unwrap();
     drop(a);
     let until = std::time::Instant::now() + std::time::Duration::from_secs(30);

@@ -1,6 +1,7 @@
 use std::collections::BTreeSet;
 use std::fs;
 
+use stallproof::group_commit::GroupWriter;
 use tempfile::TempDir;
 
 use super::*;
@@ -9,8 +10,8 @@ fn soon() -> Deadline {
     Deadline::after(Duration::from_secs(30))
 }
 
-pub(crate) fn wanted(container: &str, pool: &str) -> Wanted {
-    Wanted {
+pub(crate) fn wanted(container: &str, pool: &str) -> AssignRequest {
+    AssignRequest {
         key: key(container),
         network: "k8s".to_owned(),
         pod: None,
@@ -21,24 +22,24 @@ pub(crate) fn wanted(container: &str, pool: &str) -> Wanted {
     }
 }
 
-fn key(container: &str) -> Key {
-    Key { container: container.to_owned(), ifname: "eth0".to_owned() }
+fn key(container: &str) -> AttachmentKey {
+    AttachmentKey { container: container.to_owned(), ifname: "eth0".to_owned() }
 }
 
 fn networks(ipv4: &str, ipv6: &str) -> Networks {
     Networks { ipv4: ipv4.parse().ok(), ipv6: ipv6.parse().ok() }
 }
 
-fn new(assigned: Result<Assigned, AssignError>) -> Arc<Attachment> {
+fn new(assigned: Result<Assignment, AssignError>) -> Arc<Attachment> {
     match assigned.unwrap() {
-        Assigned::New(attachment) => attachment,
-        Assigned::Again(attachment) => panic!("{} had it already", attachment.key),
+        Assignment::New(attachment) => attachment,
+        Assignment::Existing(attachment) => panic!("{} had it already", attachment.key),
     }
 }
 
-async fn stand(addresses: &Addresses, standings: &[(&str, Standing)]) {
-    let standings = standings.iter().map(|(pool, standing)| (Arc::from(*pool), standing.clone()));
-    addresses.tell(standings.collect()).await;
+async fn stand(addresses: &Addresses, availability: &[(&str, PoolAvailability)]) {
+    let availability = availability.iter().map(|(pool, one)| (Arc::from(*pool), one.clone()));
+    addresses.set_availability(availability.collect()).await;
 }
 
 async fn waits(addresses: &Addresses, pool: &str, how_many: u32) {
@@ -63,10 +64,10 @@ async fn add_twice_delete_twice_and_delete_without_add_are_exact() {
     assert_eq!(first.ipv6.unwrap().to_string(), "fd00::");
     // The record is as it was, whatever is wanted now.
     let again = addresses.assign(wanted("a", "other"), soon()).await.unwrap();
-    assert_eq!(again, Assigned::Again(Arc::clone(&first)));
+    assert_eq!(again, Assignment::Existing(Arc::clone(&first)));
     assert_eq!(addresses.view().holder("fd00::".parse().unwrap()).unwrap().key, key("a"));
 
-    let other = Key { ifname: "eth1".to_owned(), ..key("a") };
+    let other = AttachmentKey { ifname: "eth1".to_owned(), ..key("a") };
     assert_eq!(addresses.release(&other, soon()).await.unwrap(), None);
     assert_eq!(addresses.release(&key("b"), soon()).await.unwrap(), None);
     assert_eq!(addresses.release(&key("a"), soon()).await.unwrap(), Some(first));
@@ -135,22 +136,22 @@ async fn no_address_of_a_burst_is_given_twice() {
 #[test]
 fn all_that_wait_are_one_frame_of_the_journal() {
     let dir = TempDir::new().unwrap();
-    let (journal, index) = Journal::open(dir.path()).unwrap();
-    let (queue, requests) = mpsc::channel(QUEUE);
+    let (journal, table) = Journal::open(dir.path()).unwrap();
     let Networks { ipv4, ipv6 } = networks("10.0.0.0/24", "");
     let (block, pool) = ("default-0".to_owned(), "default".to_owned());
-    let adopted = Adopted { block, pool, ipv4, ipv6, next: 0 };
-    queue.try_send(Message::Adopt { adopted, answer: oneshot::channel().0 }).unwrap();
-    let assign = |n: u32| {
+    let change = BlockChange::Adopt(AdoptedBlock { block, pool, ipv4, ipv6, next: 0 });
+    let mut group = vec![Message::Change { change, answer: oneshot::channel().0 }];
+    let mut assign = |n: u32| {
         let (answer, answered) = oneshot::channel();
-        let wanted = wanted(&n.to_string(), "default");
-        let request = writer::Assign { wanted, deadline: soon(), answer };
-        queue.try_send(Message::Assign(Box::new(request))).unwrap();
+        let request = wanted(&n.to_string(), "default");
+        let waiting = writer::Waiting { request, deadline: soon(), answer };
+        group.push(Message::Assign(Box::new(waiting)));
         answered
     };
-    let answers: Vec<_> = (0..100).map(assign).collect();
-    queue.try_send(Message::Close).unwrap();
-    Writer::new(journal, Snapshot::new(index)).run(requests);
+    let answers: Vec<_> = (0..100).map(&mut assign).collect();
+    let mut writer = Writer::new(journal, Snapshot::new(table));
+    writer.write(group);
+    writer.close();
     answers.into_iter().for_each(|answer| drop(new(answer.blocking_recv().unwrap())));
     let bytes = fs::read(dir.path().join("addresses.journal")).unwrap();
     assert_eq!(bytes.windows(4).filter(|window| window == b"FLJ1").count(), 1);
@@ -167,7 +168,7 @@ async fn without_an_address_it_waits_for_a_block_or_for_a_release() {
     // At the start nothing is known; then the pool is open, and a claim is under way.
     let first = assign("a");
     waits(&addresses, "default", 1).await;
-    stand(&addresses, &[("default", Standing::Open)]).await;
+    stand(&addresses, &[("default", PoolAvailability::Open)]).await;
     let second = assign("b");
     waits(&addresses, "default", 2).await;
     let block = networks("10.0.0.0/31", "");
@@ -194,8 +195,8 @@ async fn without_an_address_it_waits_for_a_block_or_for_a_release() {
 async fn where_waiting_is_of_no_use_it_is_told_at_once_and_why() {
     let (dir, tasks) = (TempDir::new().unwrap(), Tasks::new("test"));
     let addresses = Addresses::open(dir.path(), &tasks).unwrap();
-    let full = Standing::Exhausted("all its 8 blocks are claimed".into());
-    let failing = Standing::Failing("no block can be claimed: the store is away".into());
+    let full = PoolAvailability::Exhausted("all its 8 blocks are claimed".into());
+    let failing = PoolAvailability::Failing("no block can be claimed: the store is away".into());
     stand(&addresses, &[("full", full), ("failing", failing)]).await;
     for (pool, sentence) in [
         (
@@ -232,20 +233,20 @@ async fn a_barred_block_keeps_what_it_gave_and_gives_no_more_also_after_a_restar
     let block = networks("10.0.0.0/30", "");
     addresses.adopt("default-0", "default", block, soon()).await.unwrap();
     new(addresses.assign(wanted("a", "default"), soon()).await);
-    addresses.bar("default-0", "it is another's", soon()).await.unwrap();
-    assert_eq!(addresses.surrender("default-0", soon()).await, Ok(false));
+    addresses.cordon("default-0", "it is another's", soon()).await.unwrap();
+    assert_eq!(addresses.drop_if_empty("default-0", soon()).await, Ok(false));
     assert!(tasks.shutdown(Duration::from_secs(30)).await.is_empty());
 
     let tasks = Tasks::new("test");
     let addresses = Addresses::open(dir.path(), &tasks).unwrap();
-    let failing = Standing::Failing("the store is away".into());
+    let failing = PoolAvailability::Failing("the store is away".into());
     stand(&addresses, &[("default", failing)]).await;
-    assert_eq!(addresses.view().block("default-0").unwrap().barred(), Some("it is another's"));
+    assert_eq!(addresses.view().block("default-0").unwrap().cordoned(), Some("it is another's"));
     addresses.assign(wanted("b", "default"), soon()).await.unwrap_err();
 
     addresses.release(&key("a"), soon()).await.unwrap().unwrap();
-    assert_eq!(addresses.surrender("default-0", soon()).await, Ok(true));
-    assert_eq!(addresses.surrender("default-0", soon()).await, Ok(true));
+    assert_eq!(addresses.drop_if_empty("default-0", soon()).await, Ok(true));
+    assert_eq!(addresses.drop_if_empty("default-0", soon()).await, Ok(true));
     assert_eq!(Journal::open(dir.path()).unwrap().1.blocks().count(), 0);
 }
 
@@ -261,13 +262,10 @@ async fn a_disk_that_fails_refuses_assignments_and_not_releases_and_heals() {
     // Neither can it be appended to, nor is there room for another file.
     let obstacle = dir.path().join("addresses.journal.new");
     fs::create_dir(&obstacle).unwrap();
-    let (mut journal, index) = Journal::open(dir.path()).unwrap();
+    let (mut journal, table) = Journal::open(dir.path()).unwrap();
     journal.fail();
-    let index = Snapshot::new(index);
-    let (queue, requests) = mpsc::channel(QUEUE);
-    let writer = Writer::new(journal, index.clone());
-    thread::spawn(move || writer.run(requests));
-    let addresses = Addresses { index, queue };
+    let tasks = Tasks::new("test");
+    let addresses = Addresses::start(journal, table, &tasks).unwrap();
 
     for _ in 0..2 {
         let refused = addresses.assign(wanted("b", "default"), soon()).await.unwrap_err();

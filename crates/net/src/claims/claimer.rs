@@ -1,79 +1,95 @@
-//! Carries out what is planned, round after round.
+//! `BlockClaimer`: carries out what is planned about this node's blocks.
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
+use std::convert::Infallible;
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
 use imbl::OrdMap;
 use objects::kinds::{AddressBlock, AddressBlockSpec};
-use objects::{Error, Expected, Id, Objects, Version};
+use objects::{Attempt, Error, Expected, Id, Next, Objects, Pace, Reconciler, Version};
 use stallproof::backoff::Curve;
-use stallproof::{Backoff, Deadline, Stop, sentence};
-use tokio::time::{Instant, sleep, sleep_until};
+use stallproof::snapshot::Changes;
+use stallproof::{Backoff, Deadline, sentence};
+use tokio::time::{Instant, sleep};
 use tracing::{debug, error, info, warn};
 
-use super::plan::{Plan, Situation, plan};
-use super::{Claims, IDLE, NodeIdentity, name_of};
+use super::plan::{ClaimInputs, ClaimPlan, plan};
+use super::{BlockClaims, Blocks, IDLE, NodeIdentity, name_of};
 use crate::Addresses;
-use crate::addresses::{BlockError, Standing};
-use crate::pool::{Pool, Pools};
+use crate::addresses::{AddressTable, BlockError, PoolAvailability};
+use crate::pool::{JudgedPool, Pool, Pools};
 use crate::trust;
 
-/// For one call of the store, and for one change of the journal.
+/// How long one call of the store may take, and one change of the journal.
 const CALL: Duration = Duration::from_secs(5);
-/// How long a claim that failed is left alone.
+/// How long a pool is left alone after a claim that failed.
 const AGAIN: Curve = Curve { first: Duration::from_millis(200), most: Duration::from_secs(10) };
-/// How often one claim may lose a race before the round ends: by chance, among free blocks, it is
-/// once or twice.
+/// How many races one claim may lose before it has failed: by chance, among free blocks, it loses one
+/// or two.
 const RACES: u32 = 32;
-/// How many free numbers are looked at: where so many overlap what others have, all do.
+/// How many free numbers are tried: where so many overlap blocks of others, all do.
 const PICKS: u32 = 1_000;
 /// How long a lost block is left alone: until the watch has surely told of it.
 const LOST: Duration = Duration::from_secs(30);
-/// How long is waited for what comes together: nothing to whoever needs a block soon.
+/// How long changes are gathered into one attempt: nothing to a pod that needs a block soon.
 const GATHER: Duration = Duration::from_millis(20);
-/// A round without any sign, to look at what only time changes.
-const LOOK: Duration = Duration::from_secs(15);
+/// Some things only time changes: hence an attempt now and then. An attempt's own calls have deadlines.
+pub(super) const PACE: Pace = Pace {
+    attempt: Duration::from_secs(600),
+    resync: Duration::from_secs(15),
+    settle: Duration::ZERO,
+    retry: AGAIN,
+};
 
-pub(super) struct Claimer {
+pub(super) struct BlockClaimer {
     objects: Objects,
     node: NodeIdentity,
     addresses: Addresses,
-    claims: Claims,
-    /// By uid: what is given back, until the watch has told that it is gone.
+    claims: BlockClaims,
+    /// The uids of blocks that were returned, until the watch has told that they are gone.
     returned: HashSet<String>,
-    /// Since when blocks are empty.
+    /// Since when each block is empty.
     empty: BTreeMap<String, Instant>,
-    /// Blocks that others claimed a moment before us.
+    /// Blocks that other nodes claimed a moment before this one.
     lost: BTreeMap<String, Instant>,
-    /// By pool: a claim that was not answered.
+    /// The claim of each pool that the store has not answered.
     unsure: BTreeMap<Arc<str>, AddressBlock>,
-    failing: BTreeMap<Arc<str>, Failing>,
+    failing: BTreeMap<Arc<str>, FailingPool>,
     exhausted: BTreeSet<Arc<str>>,
+    pools: Changes<Pools>,
+    blocks: Changes<Blocks>,
+    table: Changes<AddressTable>,
+    own_addresses: Changes<Vec<IpAddr>>,
 }
 
 /// A pool whose claims fail.
-struct Failing {
+struct FailingPool {
     backoff: Backoff,
     until: Instant,
     why: Arc<str>,
 }
 
-/// What became of a claim.
-enum Outcome {
+/// The outcome of one claim.
+enum ClaimOutcome {
     Claimed,
     Exhausted,
     Failed(String),
 }
 
-impl Claimer {
+impl BlockClaimer {
     pub(super) fn new(
         objects: Objects,
         node: NodeIdentity,
         addresses: Addresses,
-        claims: Claims,
+        claims: BlockClaims,
     ) -> Self {
         Self {
+            pools: claims.pools.subscribe(),
+            blocks: claims.blocks.subscribe(),
+            table: addresses.changes(),
+            own_addresses: node.addresses.subscribe(),
             objects,
             node,
             addresses,
@@ -87,99 +103,65 @@ impl Claimer {
         }
     }
 
-    pub(super) async fn run(mut self, stop: Stop) {
-        let mut pools = self.claims.pools.subscribe();
-        let mut blocks = self.claims.blocks.subscribe();
-        let mut index = self.addresses.changes();
-        let mut here = self.node.addresses.subscribe();
-        loop {
-            if stop.bound(self.round()).await.is_none() {
-                return;
-            }
-            // Who waits is served at once; what else happens in a moment is one round.
-            let waits = self.addresses.view().demand.values().any(|demand| demand.waiting > 0);
-            if !waits && stop.bound(sleep(GATHER)).await.is_none() {
-                return;
-            }
-            let retries = self.failing.values().map(|failing| failing.until);
-            let next = retries.chain([Instant::now() + LOOK]).min().unwrap_or_else(Instant::now);
-            tokio::select! {
-                () = stop.stopped() => return,
-                _ = pools.changed() => {}
-                _ = blocks.changed() => {}
-                _ = index.changed() => {}
-                _ = here.changed() => {}
-                () = sleep_until(next) => {}
-            }
-        }
-    }
-
     pub(super) async fn round(&mut self) {
-        let pools = self.claims.pools.load();
-        let blocks = self.claims.blocks.load();
-        let Some(pools) = (*pools).as_ref().filter(|_| blocks.synced) else { return };
-        let shapes = self.claims.shapes.load();
-        let Some(shapes) = shapes.as_ref() else { return };
+        let (pools, blocks) = (self.claims.pools.load(), self.claims.blocks.load());
+        if !pools.synced() || !blocks.synced {
+            return;
+        }
         let now = Instant::now();
         let idle = self.look_for_idle(now);
         self.lost.retain(|_, at| now.duration_since(*at) < LOST);
-        let there =
-            |uid: &String| blocks.by_name.values().any(|b| b.metadata.uid.as_ref() == Some(uid));
+        let there = |uid: &String| blocks.values().any(|b| b.metadata.uid.as_ref() == Some(uid));
         self.returned.retain(there);
 
-        let index = self.addresses.view();
+        let table = self.addresses.view();
         let node_addresses = self.node.addresses.load();
-        let plan = plan(&Situation {
+        let plan = plan(&ClaimInputs {
             node: &self.node.name,
             node_addresses: &node_addresses,
-            pools,
-            shapes,
+            pools: &pools,
             blocks: &blocks,
-            index: &index,
+            table: &table,
             returned: &self.returned,
             idle: &idle,
             now,
         });
-        drop((index, blocks));
-        self.carry_out(plan, pools).await;
+        drop((table, blocks));
+        self.carry_out(plan, &pools).await;
     }
 
     fn look_for_idle(&mut self, now: Instant) -> BTreeSet<String> {
-        let index = self.addresses.view();
-        let empty = |name: &String| index.block(name).is_some_and(|block| block.used() == 0);
+        let table = self.addresses.view();
+        let empty = |name: &String| table.block(name).is_some_and(|block| block.used() == 0);
         self.empty.retain(|name, _| empty(name));
-        for (name, _) in index.blocks().filter(|(_, block)| block.used() == 0) {
+        for (name, _) in table.blocks().filter(|(_, block)| block.used() == 0) {
             self.empty.entry(name.to_owned()).or_insert(now);
         }
         let long = self.empty.iter().filter(|(_, since)| now.duration_since(**since) >= IDLE);
         long.map(|(name, _)| name.clone()).collect()
     }
 
-    async fn carry_out(&mut self, plan: Plan, pools: &Pools) {
-        // What is here first: it waits for no store.
-        for (block, why) in &plan.bar {
+    async fn carry_out(&mut self, plan: ClaimPlan, pools: &Pools) {
+        // The journal's part comes first: it waits for no store.
+        for (block, why) in &plan.cordon {
             error!(block, why, "nothing more is assigned from a block");
-            self.noted(block, self.addresses.bar(block, why, call()).await);
+            self.noted(block, self.addresses.cordon(block, why, call()).await);
         }
         for block in &plan.forget {
             warn!(block, "an empty block is another node's, and is dropped");
-            self.noted(block, self.addresses.surrender(block, call()).await);
+            self.noted(block, self.addresses.drop_if_empty(block, call()).await);
         }
         for block in &plan.adopt {
             self.adopt(block).await;
         }
-        let sentences = plan.troubles.iter().flat_map(|(pool, troubles)| {
-            troubles.iter().map(move |trouble| format!("pool {pool}: {trouble}"))
-        });
-        self.claims.troubles.publish(sentences.collect());
-        self.claims.by_pool.publish(plan.troubles.clone());
+        self.claims.troubles.publish(plan.troubles.clone());
 
         for (name, blocks) in &plan.claim {
-            if let Some(Ok(pool)) = pools.get(name) {
+            if let Some(Ok(pool)) = pools.get(name).map(JudgedPool::claimable) {
                 self.claim(pool, *blocks).await;
             }
         }
-        self.stand(&plan, pools).await;
+        self.publish_availability(&plan, pools).await;
         for block in &plan.missing {
             self.restore(block).await;
         }
@@ -194,30 +176,32 @@ impl Claimer {
         }
     }
 
-    /// Says how the pools stand, to whoever waits for a block.
-    async fn stand(&mut self, plan: &Plan, pools: &Pools) {
+    /// Publishes the availability of the pools, for requests that wait for a block.
+    async fn publish_availability(&mut self, plan: &ClaimPlan, pools: &Pools) {
         let lacking: BTreeSet<_> = plan.claim.iter().map(|(name, _)| name).collect();
         self.failing.retain(|name, _| lacking.contains(name));
         self.exhausted.retain(|name| lacking.contains(name));
         self.unsure.retain(|name, _| lacking.contains(name));
-        let standing = |name: &Arc<str>, pool: &Result<Pool, Arc<str>>| match pool {
-            Err(why) => Standing::Exhausted(format!("nothing is claimed from it: {why}").into()),
+        let availability = |name: &Arc<str>, pool: &JudgedPool| match pool.claimable() {
+            Err(why) => {
+                PoolAvailability::Exhausted(format!("nothing is claimed from it: {why}").into())
+            }
             Ok(pool) if self.exhausted.contains(name) => {
                 let blocks = pool.blocks();
                 let why = format!(
                     "all its {blocks} blocks are claimed; append a subnet to AddressPool/{name}"
                 );
-                Standing::Exhausted(why.into())
+                PoolAvailability::Exhausted(why.into())
             }
             Ok(_) => match self.failing.get(name) {
-                Some(failing) => Standing::Failing(Arc::clone(&failing.why)),
-                None => Standing::Open,
+                Some(failing) => PoolAvailability::Failing(Arc::clone(&failing.why)),
+                None => PoolAvailability::Open,
             },
         };
-        let standings: OrdMap<_, _> =
-            pools.iter().map(|(name, pool)| (Arc::clone(name), standing(name, pool))).collect();
-        if self.addresses.view().standings.as_ref() != Some(&standings) {
-            self.addresses.tell(standings).await;
+        let all: OrdMap<_, _> =
+            pools.iter().map(|(name, pool)| (Arc::clone(name), availability(name, pool))).collect();
+        if self.addresses.view().availability.as_ref() != Some(&all) {
+            self.addresses.set_availability(all).await;
         }
     }
 
@@ -228,26 +212,26 @@ impl Claimer {
         }
         for _ in 0..blocks {
             match self.claim_one(pool).await {
-                Outcome::Claimed => {
+                ClaimOutcome::Claimed => {
                     self.exhausted.remove(name);
                     if self.failing.remove(name).is_some() {
                         info!(pool = &**name, "blocks can be claimed again");
                     }
                 }
-                Outcome::Exhausted => {
+                ClaimOutcome::Exhausted => {
                     if self.exhausted.insert(Arc::clone(name)) {
                         warn!(pool = &**name, "no block is left to claim");
                     }
                     return;
                 }
-                Outcome::Failed(why) => return self.failed(name, &why),
+                ClaimOutcome::Failed(why) => return self.failed(name, &why),
             }
         }
     }
 
     fn failed(&mut self, pool: &Arc<str>, why: &str) {
-        self.claims.meters.failed.inc();
-        let failing = self.failing.entry(Arc::clone(pool)).or_insert_with(|| Failing {
+        self.claims.metrics.failed.inc();
+        let failing = self.failing.entry(Arc::clone(pool)).or_insert_with(|| FailingPool {
             backoff: Backoff::new(AGAIN),
             until: Instant::now(),
             why: "".into(),
@@ -259,11 +243,13 @@ impl Claimer {
         failing.until = Instant::now() + failing.backoff.failed().wait;
     }
 
-    async fn claim_one(&mut self, pool: &Pool) -> Outcome {
+    async fn claim_one(&mut self, pool: &Pool) -> ClaimOutcome {
         for _ in 0..RACES {
             let unsure = self.unsure.remove(pool.name());
             let asked = unsure.is_some();
-            let Some(block) = unsure.or_else(|| self.pick(pool)) else { return Outcome::Exhausted };
+            let Some(block) = unsure.or_else(|| self.pick(pool)) else {
+                return ClaimOutcome::Exhausted;
+            };
             let made = match self.objects.create(&block, call()).await {
                 // Of an earlier try that was not answered.
                 Err(Error::Exists { .. }) if asked => {
@@ -275,44 +261,40 @@ impl Claimer {
             };
             match made {
                 Ok(Some(block)) => {
-                    self.claims.meters.claimed.inc();
+                    self.claims.metrics.claimed.inc();
                     info!(block = name_of(&block), "claimed a block");
                     let block = Arc::new(block);
-                    self.claims.blocks.update(|blocks| {
-                        blocks.by_name.insert(name_of(&*block), Arc::clone(&block));
-                        true
-                    });
+                    self.publish(&block);
                     self.adopt(&block).await;
-                    return Outcome::Claimed;
+                    return ClaimOutcome::Claimed;
                 }
                 Ok(None) => {
-                    self.claims.meters.lost.inc();
+                    self.claims.metrics.lost.inc();
                     debug!(block = name_of(&block), "another node was faster");
                     self.lost.insert(name_of(&block), Instant::now());
                 }
                 Err(error) => {
                     // It may have been made all the same: the same one is asked for again.
                     self.unsure.insert(Arc::clone(pool.name()), block);
-                    return Outcome::Failed(sentence(&error));
+                    return ClaimOutcome::Failed(sentence(&error));
                 }
             }
         }
-        Outcome::Failed(format!("other nodes were faster {RACES} times"))
+        ClaimOutcome::Failed(format!("other nodes were faster {RACES} times"))
     }
 
-    /// One of the blocks that are free, by chance.
+    /// Picks one of the free blocks at random.
     fn pick(&self, pool: &Pool) -> Option<AddressBlock> {
         let blocks = self.claims.blocks.load();
         let name = &**pool.name();
         let mut taken: BTreeSet<u32> = blocks
-            .by_name
             .values()
             .filter(|block| block.spec.pool == name)
             .map(|block| block.spec.index)
             .collect();
         let lost = self.lost.keys().filter_map(|lost| lost.strip_prefix(name)?.strip_prefix('-'));
         taken.extend(lost.filter_map(|index| index.parse::<u32>().ok()));
-        // Numbers that a pool no longer has are of blocks that outlived a subnet.
+        // A block that outlived its subnet has a number that the pool no longer has.
         taken.retain(|index| *index < pool.blocks());
         for _ in 0..PICKS {
             let free = pool.blocks() - u32::try_from(taken.len()).unwrap_or(u32::MAX);
@@ -321,11 +303,11 @@ impl Claimer {
             }
             let index = nth_free(&taken, fastrand::u32(..free));
             let networks = pool.block(index)?;
-            // Those of other pools as well, also of pools that are gone.
+            // The blocks of other pools count as well, also of pools that are gone.
             let overlaps = |block: &Arc<AddressBlock>| {
-                block.spec.networks().overlaps(&networks) && !trust::is_impossible(block)
+                block.spec.networks().overlaps(&networks) && !trust::is_oversized(block)
             };
-            if blocks.by_name.values().any(overlaps) {
+            if blocks.values().any(overlaps) {
                 taken.insert(index);
                 continue;
             }
@@ -348,20 +330,22 @@ impl Claimer {
         self.noted(&name, adopted);
     }
 
-    /// A block that is ours by the journal and that the store may not have.
+    /// Creates a block anew that the journal has and the store may not have.
     async fn restore(&mut self, name: &str) {
         let id = Id::cluster(name);
         match self.objects.get::<AddressBlock>(&id, call()).await {
             // The watch is late, or tells in a moment whose it is.
             Ok(Some(_)) => return,
             Ok(None) => {}
-            Err(error) => return debug!(block = name, %error, "cannot look for a block"),
+            Err(error) => {
+                return debug!(block = name, %error, "cannot look for a block in the store");
+            }
         }
         let view = self.addresses.view();
         let Some(here) = view.block(name) else { return };
         if here.used() == 0 {
             info!(block = name, "an empty block was deleted, and is dropped");
-            self.noted(name, self.addresses.surrender(name, call()).await);
+            self.noted(name, self.addresses.drop_if_empty(name, call()).await);
             return;
         }
         let index = name.rsplit_once('-').and_then(|(_, index)| index.parse().ok());
@@ -387,38 +371,35 @@ impl Claimer {
         right.metadata.managed_fields = None;
         let version = version_of(block);
         match self.objects.apply(&right, Expected::Version(version), call()).await {
-            Ok(right) => self.claims.blocks.update(|blocks| {
-                blocks.by_name.insert(name_of(&right), Arc::new(right));
-                true
-            }),
+            Ok(right) => self.publish(&Arc::new(right)),
             Err(error) => {
                 debug!(block = name_of(block), %error, "cannot correct a block's addresses");
-                false
             }
-        };
+        }
     }
 
+    /// Drops an empty block from the journal, then deletes it from the store.
     async fn give_back(&mut self, name: &str) {
         let blocks = self.claims.blocks.load();
-        let Some(block) = blocks.by_name.get(name) else { return };
-        match self.addresses.surrender(name, call()).await {
+        let Some(block) = blocks.get(name) else { return };
+        match self.addresses.drop_if_empty(name, call()).await {
             Ok(true) => {}
-            // Assigned from in the meantime.
+            // It was assigned from in the meantime.
             Ok(false) => return,
             Err(error) => return self.noted(name, Err::<(), _>(error)),
         }
-        // Not ours from here on, whatever becomes of the delete: one that was not answered may still
-        // be made, and then another has it.
+        // The block is not this node's from here on, whatever becomes of the delete: one that was not
+        // answered may still be made, and then another node has the block.
         self.returned.extend(block.metadata.uid.clone());
         self.delete(block).await;
     }
 
-    /// Deletes what is ours in the store and dropped here; again in another round if need be.
+    /// Deletes a block that the journal has dropped; the next attempt tries again if need be.
     async fn delete(&self, block: &AddressBlock) {
         let (id, expected) = (Id::of(block), Expected::Version(version_of(block)));
         match self.objects.delete::<AddressBlock>(&id, expected, call()).await {
             Ok(_) => {
-                self.claims.meters.returned.inc();
+                self.claims.metrics.returned.inc();
                 info!(block = %id, "gave an empty block back");
             }
             Err(Error::NotFound { .. }) => {}
@@ -426,9 +407,39 @@ impl Claimer {
         }
     }
 
+    /// Makes a block of this node known before the watch brings it.
+    fn publish(&self, block: &Arc<AddressBlock>) {
+        let block = Arc::clone(block);
+        self.claims.blocks.update(|blocks| blocks.set(name_of(&*block), Some(block)));
+    }
+
     fn noted<T>(&self, block: &str, done: Result<T, BlockError>) {
         if let Err(error) = done {
             warn!(node = self.node.name, block, %error, "a block cannot be changed here yet");
+        }
+    }
+}
+
+impl Reconciler for BlockClaimer {
+    type Error = Infallible;
+
+    async fn reconcile(&mut self, _: &Attempt) -> Result<Next, Infallible> {
+        self.round().await;
+        let retry = self.failing.values().map(|failing| failing.until).min();
+        let now = Instant::now();
+        Ok(retry.map_or(Next::OnChange, |at| Next::Within(at.saturating_duration_since(now))))
+    }
+
+    async fn changed(&mut self) {
+        tokio::select! {
+            _ = self.pools.changed() => {}
+            _ = self.blocks.changed() => {}
+            _ = self.table.changed() => {}
+            _ = self.own_addresses.changed() => {}
+        }
+        // A pod that waits is served at once; what else happens in a moment is one attempt.
+        if self.addresses.view().demand.values().all(|demand| demand.waiting == 0) {
+            sleep(GATHER).await;
         }
     }
 }
@@ -441,7 +452,7 @@ fn call() -> Deadline {
     Deadline::after(CALL)
 }
 
-/// The `n`th number from 0 on that is not `taken`.
+/// Returns the `n`th number from 0 on that is not `taken`.
 fn nth_free(taken: &BTreeSet<u32>, n: u32) -> u32 {
     let mut index = n;
     for taken in taken {

@@ -1,138 +1,116 @@
-//! Whether the store has what pools and blocks are kept as: without their definitions a node can serve
-//! no pod that needs a block. That is said by `/readyz` and in the errors of ADDs, until they are there.
+//! Checks that the store has the definitions (CRDs) of pools and blocks: without them a node can serve
+//! no pod that needs a block. `/readyz` and the errors of ADDs say so until they are there.
 //!
 //! The watches of pools and blocks go on trying and notice the definitions by themselves; this looks
-//! only while nothing has been told, and now and then while there is no pool at all.
+//! only while the store has listed nothing, and now and then while there is no pool at all.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use objects::kinds::{AddressBlock, AddressPool};
-use objects::{Error, Id, Objects, Within};
+use objects::{Attempt, Error, Id, Next, Objects, Pace, Reconciler, Within};
 use stallproof::backoff::Curve;
 use stallproof::readiness::Component;
-use stallproof::{Backoff, Deadline, Stop, sentence};
-use tracing::{info, warn};
+use stallproof::snapshot::Changes;
+use stallproof::{Deadline, sentence};
 
-use super::Claims;
+use super::{BlockClaims, Blocks};
 use crate::Addresses;
+use crate::pool::Pools;
 
-/// For one call of the store.
-const CALL: Duration = Duration::from_secs(5);
-/// Between two looks while something is missing.
-const AGAIN: Curve = Curve { first: Duration::from_millis(500), most: Duration::from_secs(10) };
-/// Between two looks while there is no pool: somebody may have deleted the definition, and all with it.
-const NO_POOL: Duration = Duration::from_secs(60);
+/// Somebody may delete a definition, and every pool with it: hence the look while there is no pool.
+pub(super) const PACE: Pace = Pace {
+    attempt: Duration::from_secs(10),
+    resync: Duration::from_secs(60),
+    settle: Duration::ZERO,
+    retry: Curve { first: Duration::from_millis(500), most: Duration::from_secs(10) },
+};
 
-/// How it stands with the store.
-#[derive(Clone, Debug, PartialEq, Eq)]
-enum Found {
-    /// It has told the pools and the blocks, or is about to.
-    There,
-    /// Not before a person does something.
-    Missing(Vec<&'static str>),
-    Away(String),
-}
-
-pub(super) async fn run(
+pub(super) struct DefinitionsCheck {
     objects: Objects,
-    claims: Claims,
+    claims: BlockClaims,
     addresses: Addresses,
     ready: Component,
-    stop: Stop,
-) {
-    let mut pools = claims.pools.subscribe();
-    let mut blocks = claims.blocks.subscribe();
-    let mut backoff = Backoff::new(AGAIN);
-    let mut before = Found::There;
-    loop {
-        let told = claims.blocks.read(|blocks| blocks.synced)
-            && claims.pools.read(|pools| pools.as_ref().is_some_and(|all| !all.is_empty()));
-        let found = if told {
-            Found::There
-        } else {
-            let Some(found) = stop.bound(look(&objects)).await else { return };
-            found
-        };
-        if found != before {
-            tell(&found, &before, &addresses, &ready).await;
-        } else if found == Found::There {
-            ready.ready();
+    pools: Changes<Pools>,
+    blocks: Changes<Blocks>,
+}
+
+#[derive(Debug, thiserror::Error)]
+pub(super) enum DefinitionsError {
+    #[error(
+        "the definitions of {} are not there: run `fairlead install`, or `fairlead crds | kubectl \
+         apply -f -`",
+        .0.join(" and ")
+    )]
+    Missing(Vec<&'static str>),
+    #[error("the address pools are not known yet")]
+    Unreachable(#[source] Error),
+}
+
+impl DefinitionsCheck {
+    pub(super) fn new(
+        objects: Objects,
+        claims: &BlockClaims,
+        addresses: Addresses,
+        ready: Component,
+    ) -> Self {
+        let (pools, blocks) = (claims.pools.subscribe(), claims.blocks.subscribe());
+        Self { objects, claims: claims.clone(), addresses, ready, pools, blocks }
+    }
+
+    /// Says whether the store has listed pools and blocks: then their definitions are there.
+    fn are_listed(&self) -> bool {
+        self.claims.blocks.read(|blocks| blocks.synced)
+            && self.claims.pools.read(|pools| pools.synced() && !pools.is_empty())
+    }
+
+    async fn look(&self, deadline: Deadline) -> Result<(), DefinitionsError> {
+        let pools = self.objects.list::<AddressPool>(&Within::default(), deadline).await.map(drop);
+        // There are many blocks: to ask for one that need not be there tells as much as a list.
+        let id = Id::cluster("default-0");
+        let blocks = self.objects.get::<AddressBlock>(&id, deadline).await.map(drop);
+        let answers = [pools, blocks];
+        let missing = |answer: &Result<(), Error>| answer.as_ref().err()?.missing_definition();
+        let kinds: Vec<_> = answers.iter().filter_map(missing).collect();
+        if !kinds.is_empty() {
+            return Err(DefinitionsError::Missing(kinds));
         }
-        let wait = match (&found, told) {
-            (Found::There, true) => None,
-            (Found::There, false) => {
-                backoff.succeeded();
-                Some(NO_POOL)
-            }
-            _ => Some(backoff.failed().wait),
-        };
-        before = found;
-        let pause = async {
-            match wait {
-                Some(wait) => tokio::time::sleep(wait).await,
-                None => std::future::pending().await,
-            }
-        };
-        tokio::select! {
-            () = stop.stopped() => return,
-            _ = pools.changed() => {}
-            // Claims and releases of the whole cluster: of no interest once they are told.
-            _ = blocks.changed(), if !told => {}
-            () = pause => {}
-        }
+        let failed = answers.into_iter().find_map(Result::err);
+        failed.map_or(Ok(()), |error| Err(DefinitionsError::Unreachable(error)))
     }
 }
 
-async fn tell(found: &Found, before: &Found, addresses: &Addresses, ready: &Component) {
-    let obstacle = match found {
-        Found::There => {
-            if matches!(before, Found::Missing(_)) {
-                info!("the definitions of address pools and blocks are there");
+impl Reconciler for DefinitionsCheck {
+    type Error = DefinitionsError;
+
+    async fn reconcile(&mut self, attempt: &Attempt) -> Result<Next, DefinitionsError> {
+        let found = if self.are_listed() { Ok(()) } else { self.look(attempt.deadline).await };
+        let mut unavailable = None;
+        match &found {
+            Ok(()) => self.ready.ready(),
+            Err(error @ DefinitionsError::Missing(_)) => {
+                let why = error.to_string();
+                self.ready.not_ready(why.as_str());
+                unavailable = Some(Arc::from(why));
             }
-            ready.ready();
-            None
-        }
-        Found::Missing(kinds) => {
-            let why = format!(
-                "the definitions of {} are not there: run `fairlead install`, or `fairlead crds | \
-                 kubectl apply -f -`",
-                kinds.join(" and ")
-            );
-            if !matches!(before, Found::Missing(_)) {
-                warn!(why, "no block can be claimed");
-            }
-            ready.not_ready(why.as_str());
-            Some(Arc::from(why))
-        }
-        Found::Away(why) => {
             // A node serves from the blocks it has.
-            match addresses.view().blocks().next() {
-                Some(_) => ready.ready(),
-                None => ready.not_ready(format!("the pools are not known yet: {why}")),
-            }
-            None
+            Err(_) if self.addresses.view().blocks().next().is_some() => self.ready.ready(),
+            Err(error) => self.ready.not_ready(sentence(error)),
         }
-    };
-    if addresses.view().obstacle != obstacle {
-        addresses.obstruct(obstacle).await;
+        if self.addresses.view().pools_unavailable != unavailable {
+            self.addresses.set_pools_unavailable(unavailable).await;
+        }
+        found.map(|()| Next::OnChange)
     }
-}
 
-async fn look(objects: &Objects) -> Found {
-    let deadline = Deadline::after(CALL);
-    let pools = objects.list::<AddressPool>(&Within::default(), deadline).await.map(drop);
-    // Of blocks there are many: one that need not be there tells as much.
-    let id = Id::cluster("default-0");
-    let blocks = objects.get::<AddressBlock>(&id, deadline).await.map(drop);
-    let answers = [pools, blocks];
-    let missing = |answer: &Result<(), Error>| answer.as_ref().err()?.missing_definition();
-    let kinds: Vec<_> = answers.iter().filter_map(missing).collect();
-    if !kinds.is_empty() {
-        return Found::Missing(kinds);
+    async fn changed(&mut self) {
+        // Claims and returns of the whole cluster are of no interest once everything is listed.
+        let listed = self.are_listed();
+        tokio::select! {
+            _ = self.pools.changed() => {}
+            _ = self.blocks.changed(), if !listed => {}
+        }
     }
-    let failed = answers.into_iter().find_map(Result::err);
-    failed.map_or(Found::There, |error| Found::Away(sentence(&error)))
 }
 
 #[cfg(test)]

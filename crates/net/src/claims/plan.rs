@@ -1,4 +1,4 @@
-//! What to do about this node's blocks, as a pure function of what is known.
+//! Plans what to do about this node's blocks: a pure function of what is known.
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::net::IpAddr;
@@ -10,100 +10,100 @@ use objects::kinds::AddressBlock;
 use tokio::time::Instant;
 
 use super::{Blocks, name_of};
-use crate::addresses::{Block, Index};
-use crate::pool::{DEFAULT, Pool, Pools, Shapes};
+use crate::addresses::{AddressTable, LocalBlock};
+use crate::pool::{DEFAULT, Pool, Pools};
 use crate::trust;
 
-/// How long a pool counts as in use after somebody found no address in it.
+/// How long a pool counts as in use after a pod found no address in it.
 const DEMAND_LASTS: Duration = Duration::from_secs(300);
-/// The most blocks claimed in one round: a burst of any node's pods, and a bound on a mistake.
+/// The most blocks of a pool that are claimed at once: a burst of any node's pods, and a bound on a
+/// mistake.
 const MOST_CLAIMS: u32 = 64;
 
-/// Everything that is known.
+/// Everything that a plan follows from.
 #[derive(Debug)]
-pub(super) struct Situation<'a> {
+pub(super) struct ClaimInputs<'a> {
     pub(super) node: &'a str,
     pub(super) node_addresses: &'a [IpAddr],
     pub(super) pools: &'a Pools,
-    pub(super) shapes: &'a Shapes,
     pub(super) blocks: &'a Blocks,
-    pub(super) index: &'a Index,
-    /// By uid: blocks that this node has given back, whatever a late watch still says.
+    pub(super) table: &'a AddressTable,
+    /// The uids of blocks that this node has returned, whatever a late watch still says.
     pub(super) returned: &'a HashSet<String>,
-    /// By name: blocks that have been empty for long.
+    /// The names of blocks that have been empty for long.
     pub(super) idle: &'a BTreeSet<String>,
     pub(super) now: Instant,
 }
 
 #[derive(Debug, Default, PartialEq)]
-pub(super) struct Plan {
-    /// Ours in the store, and to be assigned from.
+pub(super) struct ClaimPlan {
+    /// Blocks that the store says are this node's, to be assigned from.
     pub(super) adopt: Vec<Arc<AddressBlock>>,
-    /// To be assigned from no more, and why.
-    pub(super) bar: BTreeMap<String, String>,
-    /// Of no use any more, and empty: to be dropped here.
+    /// Blocks to be assigned from no more, and why.
+    pub(super) cordon: BTreeMap<String, String>,
+    /// Empty blocks that are not this node's: to be dropped from the journal.
     pub(super) forget: Vec<String>,
-    /// Ours by the journal; the store does not have them.
+    /// Blocks that the journal has and the store does not.
     pub(super) missing: Vec<String>,
-    /// Ours, with addresses of this node that are no longer true.
+    /// Blocks of this node whose node addresses are no longer true.
     pub(super) correct: Vec<Arc<AddressBlock>>,
-    /// Pools, and how many more blocks of each.
+    /// How many more blocks to claim, by pool.
     pub(super) claim: Vec<(Arc<str>, u32)>,
-    /// Empty for long, and not needed.
+    /// Blocks that have been empty for long and are not needed.
     pub(super) give_back: Vec<String>,
-    /// Given back, and still in the store.
+    /// Blocks that were returned and are still in the store.
     pub(super) delete: Vec<Arc<AddressBlock>>,
-    /// What a person must hear of, by pool.
+    /// What a person must act on, by pool.
     pub(super) troubles: BTreeMap<String, Vec<String>>,
 }
 
-pub(super) fn plan(situation: &Situation<'_>) -> Plan {
-    let mut plan = Plan::default();
-    let Situation { node, node_addresses, shapes, blocks, index, returned, .. } = situation;
-    for block in blocks.by_name.values().filter(|block| block.spec.node == *node) {
+pub(super) fn plan(inputs: &ClaimInputs<'_>) -> ClaimPlan {
+    let mut plan = ClaimPlan::default();
+    let ClaimInputs { node, node_addresses, pools, blocks, table, returned, .. } = inputs;
+    for block in blocks.values().filter(|block| block.spec.node == *node) {
         let name = name_of(&**block);
         if block.metadata.uid.as_ref().is_some_and(|uid| returned.contains(uid)) {
             plan.delete.push(Arc::clone(block));
             continue;
         }
-        // What others wrote in this node's name is not ours; what the journal has is.
-        let recorded = index.block(&name).is_some_and(|h| h.networks() == block.spec.networks());
-        if let Some(why) = trust::foreign(shapes, block).filter(|_| !recorded) {
+        // A block that others wrote in this node's name is not this node's; one that the journal has is.
+        let recorded = table.block(&name).is_some_and(|h| h.networks() == block.spec.networks());
+        if let Some(why) = trust::mismatch(pools, block).filter(|_| !recorded) {
             let why = format!("block {name} is not taken for this node's: {why}");
             plan.troubles.entry(block.spec.pool.clone()).or_default().push(why);
             continue;
         }
         match older_overlap(blocks, block) {
-            Some(other) => contest(&mut plan, index, &name, &block.spec.pool, &other),
-            None if needs_adoption(index.block(&name), block) => plan.adopt.push(Arc::clone(block)),
+            Some(other) => contest(&mut plan, table, &name, &block.spec.pool, &other),
+            None if needs_adoption(table.block(&name), block) => plan.adopt.push(Arc::clone(block)),
             None => {}
         }
         if block.spec.node_addresses != *node_addresses {
             plan.correct.push(Arc::clone(block));
         }
     }
-    for (name, block) in index.blocks() {
-        match blocks.by_name.get(name) {
+    for (name, block) in table.blocks() {
+        match blocks.get(name) {
             Some(there) if there.spec.node == *node => {}
             Some(there) => {
                 let why = format!("the store says that block {name} is node {}'s", there.spec.node);
-                contest(&mut plan, index, name, block.pool(), &why);
+                contest(&mut plan, table, name, block.pool(), &why);
             }
             None => plan.missing.push(name.to_owned()),
         }
     }
-    for (name, pool) in situation.pools {
-        balance(&mut plan, situation, name, pool.as_ref().ok());
+    for (name, pool) in pools.iter() {
+        balance(&mut plan, inputs, name, pool.claimable().ok());
     }
     // Pools that are gone keep nothing.
-    let gone: BTreeSet<_> = index.blocks().map(|(_, block)| Arc::clone(&block.pool)).collect();
-    for name in gone.iter().filter(|name| !situation.pools.contains_key(*name)) {
-        balance(&mut plan, situation, name, None);
+    let gone: BTreeSet<_> = table.blocks().map(|(_, block)| Arc::clone(&block.pool)).collect();
+    for name in gone.iter().filter(|name| pools.get(name).is_none()) {
+        balance(&mut plan, inputs, name, None);
     }
     plan
 }
 
-/// Another block of the store that overlaps this one and was there before it, as a sentence.
+/// Finds a block of the store that overlaps this one and is older; returns a sentence that says so.
 fn older_overlap(blocks: &Blocks, block: &AddressBlock) -> Option<String> {
     let age = |block: &AddressBlock| -> (Option<Timestamp>, String) {
         (block.metadata.creation_timestamp.as_ref().map(|time| time.0), name_of(block))
@@ -112,9 +112,9 @@ fn older_overlap(blocks: &Blocks, block: &AddressBlock) -> Option<String> {
     let older = |other: &&Arc<AddressBlock>| {
         other.spec.networks().overlaps(&networks)
             && age(other) < this
-            && !trust::is_impossible(other)
+            && !trust::is_oversized(other)
     };
-    let other = blocks.by_name.values().find(older)?;
+    let other = blocks.values().find(older)?;
     Some(format!(
         "block {} ({networks}) overlaps block {} of node {}, which is older",
         name_of(block),
@@ -123,14 +123,14 @@ fn older_overlap(blocks: &Blocks, block: &AddressBlock) -> Option<String> {
     ))
 }
 
-fn needs_adoption(here: Option<&Block>, block: &AddressBlock) -> bool {
-    here.is_none_or(|here| here.barred().is_some() || here.networks() != block.spec.networks())
+fn needs_adoption(here: Option<&LocalBlock>, block: &AddressBlock) -> bool {
+    here.is_none_or(|here| here.cordoned().is_some() || here.networks() != block.spec.networks())
 }
 
-/// A block that must not be assigned from.
-fn contest(plan: &mut Plan, index: &Index, name: &str, pool: &str, why: &str) {
-    let Some(here) = index.block(name) else {
-        // Not adopted, so nothing of it was assigned; it is the store's to settle.
+/// Plans for a block that must not be assigned from.
+fn contest(plan: &mut ClaimPlan, table: &AddressTable, name: &str, pool: &str, why: &str) {
+    let Some(here) = table.block(name) else {
+        // It was not adopted, so nothing of it was assigned.
         plan.troubles.entry(pool.to_owned()).or_default().push(why.to_owned());
         return;
     };
@@ -138,8 +138,8 @@ fn contest(plan: &mut Plan, index: &Index, name: &str, pool: &str, why: &str) {
         plan.forget.push(name.to_owned());
         return;
     }
-    if here.barred() != Some(why) {
-        plan.bar.insert(name.to_owned(), why.to_owned());
+    if here.cordoned() != Some(why) {
+        plan.cordon.insert(name.to_owned(), why.to_owned());
     }
     let used = here.used();
     let trouble = format!(
@@ -149,12 +149,12 @@ fn contest(plan: &mut Plan, index: &Index, name: &str, pool: &str, why: &str) {
     plan.troubles.entry(pool.to_owned()).or_default().push(trouble);
 }
 
-/// Claims what a pool lacks, or gives back what it has too much of.
-fn balance(plan: &mut Plan, situation: &Situation<'_>, name: &Arc<str>, pool: Option<&Pool>) {
-    let Situation { index, idle, now, .. } = situation;
-    let mine: Vec<_> = index.blocks().filter(|(_, block)| block.pool == *name).collect();
+/// Plans to claim the blocks that a pool lacks, or to return those it has too many of.
+fn balance(plan: &mut ClaimPlan, inputs: &ClaimInputs<'_>, name: &Arc<str>, pool: Option<&Pool>) {
+    let ClaimInputs { table, idle, now, .. } = inputs;
+    let mine: Vec<_> = table.blocks().filter(|(_, block)| block.pool == *name).collect();
     let settled = |block: &str| {
-        plan.bar.contains_key(block) || plan.forget.iter().any(|other| other == block)
+        plan.cordon.contains_key(block) || plan.forget.iter().any(|other| other == block)
     };
     let usable = || mine.iter().filter(|(block, _)| !settled(block));
     let adopted = plan.adopt.iter().filter(|block| *block.spec.pool == **name);
@@ -162,7 +162,7 @@ fn balance(plan: &mut Plan, situation: &Situation<'_>, name: &Arc<str>, pool: Op
         adopted.map(|block| 1 << block.spec.networks().host_bits().unwrap_or(0)).sum();
     let mut free = coming + usable().map(|(_, block)| block.free()).sum::<u32>();
 
-    let demand = index.demand.get(name);
+    let demand = table.demand.get(name);
     let waiting = demand.map_or(0, |demand| demand.waiting);
     let used: u32 = mine.iter().map(|(_, block)| block.used()).sum();
     let demanded = demand.is_some_and(|demand| *now < demand.last + DEMAND_LASTS);

@@ -1,4 +1,5 @@
-//! Where other nodes reach this one, if nobody says: the addresses that it would send from.
+//! The addresses at which other nodes reach this one, unless the configuration names them: those that
+//! it sends from.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, UdpSocket};
 use std::time::Duration;
@@ -9,8 +10,8 @@ use tracing::info;
 /// How often the addresses are looked up again: they change with a lease, or with a person.
 const LOOK: Duration = Duration::from_secs(30);
 
-/// The addresses, kept up to date unless they are `given`.
-pub(super) fn keep(given: Vec<IpAddr>, tasks: &Tasks) -> Snapshot<Vec<IpAddr>> {
+/// Publishes the addresses: those `given`, or those that the node sends from, kept up to date.
+pub(super) fn follow(given: Vec<IpAddr>, tasks: &Tasks) -> Snapshot<Vec<IpAddr>> {
     if !given.is_empty() {
         return Snapshot::new(given);
     }
@@ -28,8 +29,9 @@ pub(super) fn keep(given: Vec<IpAddr>, tasks: &Tasks) -> Snapshot<Vec<IpAddr>> {
     addresses
 }
 
-/// Of each family, the source of a packet that would leave by the default route. Nothing is sent: the
-/// kernel chooses the source when a socket is connected. The targets are for documentation.
+/// Returns, of each family, the source of a packet that would leave by the default route. Nothing is
+/// sent: the kernel chooses the source when a socket is connected. The targets are addresses reserved for
+/// documentation.
 pub fn sent_from() -> Vec<IpAddr> {
     let to: [(IpAddr, IpAddr); 2] = [
         (Ipv4Addr::UNSPECIFIED.into(), Ipv4Addr::new(192, 0, 2, 1).into()),

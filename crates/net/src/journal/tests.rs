@@ -5,13 +5,13 @@ use proptest::prelude::*;
 use tempfile::TempDir;
 
 use super::*;
-use crate::block::Block;
-use crate::index::tests::{adopted, attachment, essence, key};
-use crate::{Attachment, Key};
+use crate::address_table::tests::{adopted, attachment, essence, key};
+use crate::local_block::LocalBlock;
+use crate::{Attachment, AttachmentKey};
 
 /// A journal's bytes, where each group in it ends, and what was then so.
 type Written = (Vec<u8>, Vec<(usize, Essence)>);
-type Essence = (BTreeMap<Key, Attachment>, BTreeMap<String, Block>);
+type Essence = (BTreeMap<AttachmentKey, Attachment>, BTreeMap<String, LocalBlock>);
 
 /// Some groups, as they come.
 fn groups() -> Vec<Vec<Record>> {
@@ -23,34 +23,34 @@ fn groups() -> Vec<Vec<Record>> {
         vec![assigned("a", "10.0.0.0"), assigned("b", "10.0.0.1")],
         vec![Record::Released(key("a"))],
         vec![assigned("c", "10.0.0.2"), Record::Released(key("b")), assigned("d", "10.0.0.3")],
-        vec![Record::Barred { block: "default-0".to_owned(), why: "it is another's".to_owned() }],
+        vec![Record::Cordoned { block: "default-0".to_owned(), why: "it is another's".to_owned() }],
     ]
 }
 
 /// A journal with these groups, each synced.
 fn written(groups: &[Vec<Record>]) -> Written {
     let dir = TempDir::new().unwrap();
-    let (mut journal, mut index) = Journal::open(dir.path()).unwrap();
-    let mut states = vec![(0, essence(&index))];
+    let (mut journal, mut table) = Journal::open(dir.path()).unwrap();
+    let mut states = vec![(0, essence(&table))];
     for group in groups {
-        group.iter().for_each(|record| index.apply(record).unwrap());
-        journal.append(group, &index, true).unwrap();
-        states.push((usize::try_from(journal.bytes).unwrap(), essence(&index)));
+        group.iter().for_each(|record| table.apply(record).unwrap());
+        journal.append(group, &table, true).unwrap();
+        states.push((usize::try_from(journal.bytes).unwrap(), essence(&table)));
     }
     (fs::read(path(dir.path())).unwrap(), states)
 }
 
-fn open(bytes: &[u8]) -> Result<(TempDir, Journal, Index), OpenError> {
+fn open(bytes: &[u8]) -> Result<(TempDir, Journal, AddressTable), OpenError> {
     let dir = TempDir::new().unwrap();
     fs::write(path(dir.path()), bytes).unwrap();
-    Journal::open(dir.path()).map(|(journal, index)| (dir, journal, index))
+    Journal::open(dir.path()).map(|(journal, table)| (dir, journal, table))
 }
 
 #[test]
 fn what_was_written_is_read_again() {
     let (bytes, states) = written(&groups());
-    let (_dir, _, index) = open(&bytes).unwrap();
-    assert_eq!(essence(&index), states.last().unwrap().1);
+    let (_dir, _, table) = open(&bytes).unwrap();
+    assert_eq!(essence(&table), states.last().unwrap().1);
 }
 
 #[test]
@@ -58,19 +58,19 @@ fn a_file_cut_at_any_byte_is_what_was_whole_and_goes_on_from_there() {
     let (bytes, states) = written(&groups());
     let whole = |cut: usize| states.iter().rev().find(|(end, _)| *end <= cut).unwrap();
     for cut in 0..=bytes.len() {
-        let Replayed { index, good } = replay(&bytes[..cut]).unwrap();
-        assert_eq!((good, essence(&index)), *whole(cut), "cut at {cut}");
+        let Replayed { table, good } = replay(&bytes[..cut]).unwrap();
+        assert_eq!((good, essence(&table)), *whole(cut), "cut at {cut}");
     }
     // The same on a disk, for some of them: around the ends of frames, and within.
     let ends = states.iter().flat_map(|(end, _)| [end.saturating_sub(1), *end, end + 1, end + 30]);
     for cut in ends.filter(|cut| *cut <= bytes.len()) {
-        let (dir, mut journal, mut index) = open(&bytes[..cut]).unwrap();
+        let (dir, mut journal, mut table) = open(&bytes[..cut]).unwrap();
         assert_eq!(fs::metadata(path(dir.path())).unwrap().len(), whole(cut).0 as u64);
         let more = vec![Record::Assigned(attachment("z", "other", Some("10.9.9.9")))];
-        index.apply(&more[0]).unwrap();
-        journal.append(&more, &index, true).unwrap();
+        table.apply(&more[0]).unwrap();
+        journal.append(&more, &table, true).unwrap();
         let (_, again) = Journal::open(dir.path()).unwrap();
-        assert_eq!(essence(&again), essence(&index));
+        assert_eq!(essence(&again), essence(&table));
     }
 }
 
@@ -78,18 +78,18 @@ fn a_file_cut_at_any_byte_is_what_was_whole_and_goes_on_from_there() {
 #[test]
 fn frames_after_a_hole_that_was_never_synced_are_cut_off_with_it() {
     let dir = TempDir::new().unwrap();
-    let (mut journal, mut index) = Journal::open(dir.path()).unwrap();
+    let (mut journal, mut table) = Journal::open(dir.path()).unwrap();
     let mut ends = vec![0];
     for (i, group) in groups().iter().enumerate() {
-        group.iter().for_each(|record| index.apply(record).unwrap());
-        journal.append(group, &index, i < 2).unwrap();
+        group.iter().for_each(|record| table.apply(record).unwrap());
+        journal.append(group, &table, i < 2).unwrap();
         ends.push(usize::try_from(journal.bytes).unwrap());
     }
     let mut bytes = fs::read(path(dir.path())).unwrap();
     bytes[ends[2] + 3..ends[3]].fill(0);
-    let (_dir, journal, index) = open(&bytes).unwrap();
+    let (_dir, journal, table) = open(&bytes).unwrap();
     assert_eq!(journal.bytes, ends[2] as u64);
-    assert_eq!(index.attachments().count(), 2);
+    assert_eq!(table.attachments().count(), 2);
 }
 
 #[test]
@@ -133,21 +133,21 @@ fn a_record_of_a_newer_version_or_one_that_cannot_be_is_refused() {
 #[test]
 fn it_stays_small_whatever_comes_and_goes() {
     let dir = TempDir::new().unwrap();
-    let (mut journal, mut index) = Journal::open(dir.path()).unwrap();
+    let (mut journal, mut table) = Journal::open(dir.path()).unwrap();
     let adopt = vec![Record::Adopted(adopted("default-0", "default", "10.0.0.0/24"))];
-    index.apply(&adopt[0]).unwrap();
-    journal.append(&adopt, &index, false).unwrap();
+    table.apply(&adopt[0]).unwrap();
+    journal.append(&adopt, &table, false).unwrap();
     let (mut rewrites, mut last) = (0, 0);
     for round in 0..8_000 {
         let container = format!("c{}", round % 7);
-        let (ipv4, _) = index.vacant("default").unwrap();
+        let (ipv4, _) = table.vacant("default").unwrap();
         let address = ipv4.unwrap().to_string();
         let records = vec![
             Record::Assigned(attachment(&container, "default", Some(&address))),
             Record::Released(key(&container)),
         ];
-        records.iter().for_each(|record| index.apply(record).unwrap());
-        journal.append(&records, &index, false).unwrap();
+        records.iter().for_each(|record| table.apply(record).unwrap());
+        journal.append(&records, &table, false).unwrap();
         rewrites += u32::from(journal.bytes < last);
         last = journal.bytes;
         assert!(journal.bytes <= SLACK + TIMES * journal.smallest + 1_000);
@@ -156,29 +156,29 @@ fn it_stays_small_whatever_comes_and_goes() {
     assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 1);
     let (_, again) = Journal::open(dir.path()).unwrap();
     // What is next is kept as well: no address comes back sooner for a restart.
-    assert_eq!(essence(&again), essence(&index));
+    assert_eq!(essence(&again), essence(&table));
 }
 
 #[test]
 fn after_a_failure_it_is_written_anew_from_memory() {
     let dir = TempDir::new().unwrap();
-    let (mut journal, mut index) = Journal::open(dir.path()).unwrap();
+    let (mut journal, mut table) = Journal::open(dir.path()).unwrap();
     let groups = groups();
-    groups[0].iter().chain(&groups[1]).for_each(|record| index.apply(record).unwrap());
+    groups[0].iter().chain(&groups[1]).for_each(|record| table.apply(record).unwrap());
     // As a full disk leaves it: half a frame.
     let file = path(dir.path());
     journal.fail();
-    journal.append(&groups[1], &index, true).unwrap_err();
+    journal.append(&groups[1], &table, true).unwrap_err();
     fs::write(&file, b"FLJ1half").unwrap();
 
     // And no room for another file either.
     fs::create_dir(dir.path().join("addresses.journal.new")).unwrap();
-    journal.append(&groups[1], &index, true).unwrap_err();
+    journal.append(&groups[1], &table, true).unwrap_err();
     fs::remove_dir(dir.path().join("addresses.journal.new")).unwrap();
 
-    journal.append(&groups[1], &index, true).unwrap();
+    journal.append(&groups[1], &table, true).unwrap();
     let (_, again) = Journal::open(dir.path()).unwrap();
-    assert_eq!(essence(&again), essence(&index));
+    assert_eq!(essence(&again), essence(&table));
 }
 
 #[test]
@@ -214,10 +214,10 @@ proptest! {
         bytes.extend(more);
         match replay(&bytes) {
             Ok(replayed) => {
-                let found = essence(&replayed.index);
+                let found = essence(&replayed.table);
                 prop_assert!(states.iter().any(|(end, state)| *end == replayed.good && *state == found));
             }
-            Err(Wrong::Damaged { at }) => prop_assert!(states.iter().any(|(end, _)| *end == at)),
+            Err(ReplayError::Damaged { at }) => prop_assert!(states.iter().any(|(end, _)| *end == at)),
             Err(wrong) => prop_assert!(false, "{wrong:?}"),
         }
     }

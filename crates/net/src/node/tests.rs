@@ -2,7 +2,7 @@ use kernel::netlink::{Change, LinkRef, Route, RouteKind, SetLink};
 use testkit::requires;
 
 use super::*;
-use crate::pods;
+use crate::tests::pods;
 use crate::wiring::MAIN_TABLE;
 
 #[test]

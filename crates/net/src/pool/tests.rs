@@ -13,8 +13,16 @@ pub(crate) fn pool(name: &str, age: i64, bits: u8, subnets: &[(&str, &str)]) -> 
     pool
 }
 
+fn pools<'a>(all: impl IntoIterator<Item = &'a AddressPool>) -> Pools {
+    all.into_iter().cloned().collect()
+}
+
+fn claimable<'a>(pools: &'a Pools, name: &str) -> Result<&'a Pool, &'a str> {
+    pools.get(name).unwrap().claimable()
+}
+
 fn judged(pool: &AddressPool) -> Pool {
-    judge([pool]).into_values().next().unwrap().unwrap()
+    Pool::of(pool).unwrap()
 }
 
 #[test]
@@ -54,24 +62,31 @@ fn of_two_that_overlap_the_older_one_is_claimed_from() {
     let new = pool("a-new", 2, 5, &[("10.1.0.0/16", ""), ("10.0.7.0/24", "")]);
     let far = pool("far", 3, 5, &[("10.2.0.0/16", "")]);
     for order in [[&old, &new, &far], [&far, &new, &old]] {
-        let pools = judge(order);
-        assert!(pools["old"].is_ok() && pools["far"].is_ok());
-        let why = pools["a-new"].clone().unwrap_err();
-        assert_eq!(&*why, "its 10.0.7.0/24 overlaps 10.0.0.0/16 of pool old, which is older");
+        let pools = pools(order);
+        assert!(claimable(&pools, "old").is_ok() && claimable(&pools, "far").is_ok());
+        let why = claimable(&pools, "a-new").unwrap_err();
+        assert_eq!(why, "its 10.0.7.0/24 overlaps 10.0.0.0/16 of pool old, which is older");
     }
     // Made within one second: by name, wherever it is judged.
     let twin = pool("twin", 1, 5, &[("10.0.0.0/16", "")]);
-    assert!(judge([&twin, &old])["old"].is_ok());
-    assert!(judge([&twin, &old])["twin"].is_err());
+    let pools = pools([&twin, &old]);
+    assert!(claimable(&pools, "old").is_ok() && claimable(&pools, "twin").is_err());
 }
 
 #[test]
 fn an_invalid_pool_and_one_that_goes_are_not_claimed_from() {
     let invalid = pool("invalid", 0, 5, &[("10.0.0.1/16", "")]);
-    let why = judge([&invalid])["invalid"].clone().unwrap_err();
+    let invalid = pools([&invalid]);
+    let why = claimable(&invalid, "invalid").unwrap_err();
     assert!(why.starts_with("it is invalid: spec.subnets[0].ipv4: "), "{why}");
 
     let mut going = pool("going", 0, 5, &[("10.0.0.0/16", "")]);
     going.metadata.deletion_timestamp.clone_from(&going.metadata.creation_timestamp);
-    assert_eq!(&*judge([&going])["going"].clone().unwrap_err(), "it is being deleted");
+    let going = pools([&going]);
+    assert_eq!(claimable(&going, "going").unwrap_err(), "it is being deleted");
+    // Its blocks are still believed: it is valid.
+    assert!(
+        going.get("going").unwrap().pool.is_some()
+            && invalid.get("invalid").unwrap().pool.is_none()
+    );
 }

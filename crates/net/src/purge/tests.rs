@@ -2,8 +2,9 @@ use kernel::netlink::RouteKind;
 use testkit::requires;
 
 use super::*;
-use crate::pods;
+use crate::datapath::Datapath;
 use crate::routes::EXPORT_TABLE;
+use crate::tests::pods;
 
 fn route(destination: &str, table: u32, protocol: u8) -> Change<'static> {
     let destination = destination.parse().unwrap();
@@ -23,7 +24,7 @@ fn what_agents_made_goes_and_what_others_made_stays() {
     let wiring = pods::node();
     let node = wiring.node();
     let (record, sandbox) = pods::pod(1, 1);
-    wiring.connect(&record, &sandbox, &()).unwrap();
+    wiring.set_up(&record, &sandbox, &()).unwrap();
     let others = "10.9.0.0/24 to nowhere in table 119";
     let changes = [
         route("10.1.0.0/27", MAIN_TABLE, ROUTE_PROTOCOL),
@@ -37,7 +38,7 @@ fn what_agents_made_goes_and_what_others_made_stays() {
     let purged = purge(node, &[EXPORT_TABLE], false).unwrap();
     assert_eq!(purged.interfaces, Vec::<String>::new());
     assert_eq!(interfaces(node).unwrap().len(), 1, "without being told to, no pod is cut off");
-    wiring.connect(&record, &sandbox, &()).unwrap();
+    wiring.set_up(&record, &sandbox, &()).unwrap();
     let purged = purge(node, &[EXPORT_TABLE], true).unwrap();
     assert_eq!(purged.interfaces, [record.host_interface]);
     assert_eq!(purged.failed, Vec::<String>::new());

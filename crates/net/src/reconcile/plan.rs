@@ -1,18 +1,17 @@
-//! What to mend: pure, from what the kernel shows and what is recorded.
+//! Plans the repairs: a pure function of what the kernel shows and what the journal records.
 
 use std::collections::{HashMap, HashSet};
-use std::net::IpAddr;
 use std::sync::Arc;
 
 use ipnet::IpNet;
 use kernel::netlink::{self, Change, Link, Neighbour, Netlink, Route, RouteKind};
 
 use crate::Attachment;
-use crate::wiring::{MAIN_TABLE, Names, ROUTE_PROTOCOL, host_side};
+use crate::wiring::{InterfaceNames, MAIN_TABLE, ROUTE_PROTOCOL, host_side};
 
-/// What of ours is in the node's kernel.
+/// What the node's kernel has of Fairlead's.
 #[derive(Clone, Debug, Default)]
-pub struct Seen {
+pub struct KernelState {
     pub links: Vec<Link>,
     pub neighbours: Vec<Neighbour>,
     pub routes: Vec<Route>,
@@ -20,18 +19,18 @@ pub struct Seen {
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Repair {
-    /// An interface that nobody has: its number and its name.
-    Remove(u32, String),
-    /// A route to an address that nobody has.
-    Unroute(Route),
-    /// Something of the node's end is missing; its interface's number.
-    Restore(Arc<Attachment>, u32),
-    /// The interface is gone.
-    Lost(Arc<Attachment>),
+    /// No attachment has the interface of this number and name.
+    RemoveInterface(u32, String),
+    /// No attachment has the route's address.
+    RemoveRoute(Route),
+    /// Something of the node's end is missing; its interface has this number.
+    RestoreHostSide(Arc<Attachment>, u32),
+    /// The attachment's interface is gone.
+    Regain(Arc<Attachment>),
 }
 
-impl Seen {
-    /// Blocks.
+impl KernelState {
+    /// Reads the kernel. Blocks.
     pub fn fetch(netlink: &mut Netlink) -> Result<Self, netlink::Error> {
         let mut links = netlink.links()?;
         links.retain(is_ours);
@@ -43,12 +42,13 @@ impl Seen {
     }
 }
 
-fn is_ours(link: &Link) -> bool {
+/// Says whether an interface is one that Fairlead made for a container.
+pub(crate) fn is_ours(link: &Link) -> bool {
     link.kind.as_deref() == Some("veth") && cni::interface::is_ours(&link.name)
 }
 
-/// `recorded` was read after what was seen.
-pub fn plan(seen: &Seen, recorded: &[Arc<Attachment>]) -> Vec<Repair> {
+/// Plans the repairs. `recorded` must have been read after `seen`.
+pub fn plan(seen: &KernelState, recorded: &[Arc<Attachment>]) -> Vec<Repair> {
     let by_name: HashMap<&str, &Link> =
         seen.links.iter().map(|link| (link.name.as_str(), link)).collect();
     let names: HashSet<&str> =
@@ -56,32 +56,26 @@ pub fn plan(seen: &Seen, recorded: &[Arc<Attachment>]) -> Vec<Repair> {
     let neighbours: HashSet<_> = seen.neighbours.iter().collect();
     let routes: HashSet<_> = seen.routes.iter().collect();
     let taken: HashSet<IpNet> =
-        recorded.iter().flat_map(|attachment| addresses(attachment)).collect();
+        recorded.iter().flat_map(|a| a.addresses()).map(IpNet::from).collect();
 
     let remove = seen
         .links
         .iter()
         .filter(|link| !names.contains(link.name.as_str()))
-        .map(|link| Repair::Remove(link.index, link.name.clone()));
+        .map(|link| Repair::RemoveInterface(link.index, link.name.clone()));
     let unroute = seen
         .routes
         .iter()
         .filter(|route| !taken.contains(&route.destination))
-        .map(|route| Repair::Unroute(*route));
+        .map(|route| Repair::RemoveRoute(*route));
     let mend = recorded.iter().filter_map(|attachment| {
         let Some(link) = by_name.get(attachment.host_interface.as_str()) else {
-            return Some(Repair::Lost(Arc::clone(attachment)));
+            return Some(Repair::Regain(Arc::clone(attachment)));
         };
         let whole = is_whole(attachment, link, &neighbours, &routes);
-        (!whole).then(|| Repair::Restore(Arc::clone(attachment), link.index))
+        (!whole).then(|| Repair::RestoreHostSide(Arc::clone(attachment), link.index))
     });
     remove.chain(unroute).chain(mend).collect()
-}
-
-fn addresses(attachment: &Attachment) -> impl Iterator<Item = IpNet> {
-    let v4 = attachment.ipv4.map(IpAddr::from);
-    let v6 = attachment.ipv6.map(IpAddr::from);
-    v4.into_iter().chain(v6).map(IpNet::from)
 }
 
 fn is_whole(
@@ -90,7 +84,7 @@ fn is_whole(
     neighbours: &HashSet<&Neighbour>,
     routes: &HashSet<&Route>,
 ) -> bool {
-    let names = Names::of(&attachment.key);
+    let names = InterfaceNames::of(&attachment.key);
     let wanted = host_side(attachment, &names, link.index);
     link.up
         && wanted.iter().all(|wanted| match wanted {

@@ -1,3 +1,5 @@
+use std::sync::atomic::AtomicUsize;
+
 use kernel::netlink::{Link, RouteKind};
 use objects::kinds::Networks;
 use stallproof::Ledger;
@@ -6,23 +8,25 @@ use testkit::requires;
 use tokio::task::spawn_blocking;
 
 use super::*;
-use crate::addresses::{Assigned, Wanted};
-use crate::attach::Limits;
-use crate::facts::Facts;
-use crate::pods::{self, is_cut_off_from_pod, reaches_pod};
+use crate::addresses::{AssignRequest, Assignment};
+use crate::namespace_pools::NamespacePools;
+use crate::service::RequestLimits;
+use crate::tests::pods::{self, is_cut_off_from_pod, reaches_pod};
 use crate::wiring::{MAIN_TABLE, ROUTE_PROTOCOL, host_interface};
-use crate::{Key, pool};
+use crate::{AttachmentKey, pool};
 
-struct Ground {
+struct Bench {
     wiring: Wiring,
     addresses: Addresses,
-    attach: Attach<Wiring>,
-    reconcile: Reconcile,
+    service: CniService<Wiring>,
+    reconciler: KernelReconciler,
+    readiness: stallproof::Readiness,
+    ledger: Ledger,
     tasks: Tasks,
     _dir: tempfile::TempDir,
 }
 
-impl Ground {
+impl Bench {
     async fn new() -> Self {
         let dir = tempfile::tempdir().unwrap();
         let tasks = Tasks::new("test");
@@ -34,18 +38,20 @@ impl Ground {
         addresses.adopt("default-0", pool::DEFAULT, networks, soon()).await.unwrap();
         let wiring = pods::node();
         let ledger = Ledger::new(LedgerConfig::default());
-        let limits = Limits::default();
-        let attach = Attach::new(wiring.clone(), addresses.clone(), Facts::none(), ledger, limits);
-        let reconcile =
-            Reconcile::new(wiring.clone(), attach.clone(), addresses.clone(), tasks.clone());
-        Self { wiring, addresses, attach, reconcile, tasks, _dir: dir }
+        let (pools, limits) = (NamespacePools::none(), RequestLimits::default());
+        let (held, ledgers) = (addresses.clone(), ledger.clone());
+        let service = CniService::new(wiring.clone(), held, pools, ledgers, limits);
+        let readiness = stallproof::Readiness::default();
+        let (held, owner, ready) = (addresses.clone(), tasks.clone(), readiness.announce("net"));
+        let reconciler = KernelReconciler::new(wiring.clone(), service.clone(), held, owner, ready);
+        Self { wiring, addresses, service, reconciler, readiness, ledger, tasks, _dir: dir }
     }
 
     /// Recorded, but not wired.
     async fn assign(&self, container: &str) -> (Arc<Attachment>, Namespace) {
         let (mut record, namespace) = pods::pod(1, 1);
-        record.key = Key { container: container.to_owned(), ..record.key };
-        let wanted = Wanted {
+        record.key = AttachmentKey { container: container.to_owned(), ..record.key };
+        let wanted = AssignRequest {
             host_interface: host_interface(&record.key),
             key: record.key,
             network: record.network,
@@ -55,22 +61,26 @@ impl Ground {
             netns: record.netns,
         };
         match self.addresses.assign(wanted, soon()).await.unwrap() {
-            Assigned::New(attachment) => (attachment, namespace),
-            Assigned::Again(_) => panic!("{container} twice"),
+            Assignment::New(attachment) => (attachment, namespace),
+            Assignment::Existing(_) => panic!("{container} twice"),
         }
     }
 
     async fn pod(&self, container: &str) -> (Arc<Attachment>, Namespace) {
         let (attachment, namespace) = self.assign(container).await;
-        self.wiring.connect(&attachment, &namespace, &()).unwrap();
+        self.wiring.set_up(&attachment, &namespace, &()).unwrap();
         (attachment, namespace)
     }
 
     fn links(&self) -> Vec<Link> {
-        let mut links = self.wiring.node().netlink(kernel::netlink::Netlink::links).unwrap();
-        links.retain(|link| cni::interface::is_ours(&link.name));
-        links
+        ours(&self.wiring)
     }
+}
+
+fn ours(wiring: &Wiring) -> Vec<Link> {
+    let mut links = wiring.node().netlink(kernel::netlink::Netlink::links).unwrap();
+    links.retain(is_ours);
+    links
 }
 
 fn soon() -> Deadline {
@@ -80,91 +90,100 @@ fn soon() -> Deadline {
 #[tokio::test(flavor = "multi_thread")]
 async fn what_vanished_comes_back_what_is_half_made_goes_and_the_dead_give_back() {
     requires!(netns);
-    let ground = Ground::new().await;
-    let node = ground.wiring.node().clone();
-    let (well, _well) = ground.pod("well").await;
-    let (routeless, _routeless) = ground.pod("routeless").await;
-    let (orphan, _orphan) = ground.pod("orphan").await;
-    let (dead, sandbox) = ground.pod("dead").await;
-    let (unplugged, _unplugged) = ground.pod("unplugged").await;
-    let (begun, never_wired) = ground.assign("begun").await;
+    let bench = Bench::new().await;
+    let node = bench.wiring.node().clone();
+    let (well, _well) = bench.pod("well").await;
+    let (routeless, _routeless) = bench.pod("routeless").await;
+    let (orphan, _orphan) = bench.pod("orphan").await;
+    let (dead, sandbox) = bench.pod("dead").await;
+    let (unplugged, _unplugged) = bench.pod("unplugged").await;
+    let (begun, never_wired) = bench.assign("begun").await;
 
     let routes = node.netlink(|netlink| netlink.routes(MAIN_TABLE)).unwrap();
-    let link = ground.links().iter().find(|l| l.name == routeless.host_interface).unwrap().index;
+    let link = bench.links().iter().find(|l| l.name == routeless.host_interface).unwrap().index;
     let vanish = routes
         .into_iter()
         .filter(|route| route.kind == RouteKind::Link(link) && route.protocol == ROUTE_PROTOCOL);
     let vanish: Vec<_> = vanish.map(Change::DeleteRoute).collect();
     assert_eq!(vanish.len(), 2);
     node.netlink(|netlink| netlink.apply(&vanish)).unwrap();
-    ground.addresses.release(&orphan.key, soon()).await.unwrap();
-    ground.wiring.disconnect(&unplugged, &()).unwrap();
+    bench.addresses.release(&orphan.key, soon()).await.unwrap();
+    bench.wiring.tear_down(&unplugged, &()).unwrap();
     drop((sandbox, never_wired));
     // The kernel takes its time over namespaces.
-    while ground.links().iter().any(|link| link.name == dead.host_interface) {
+    while bench.links().iter().any(|link| link.name == dead.host_interface) {
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
 
-    let report = ground.reconcile.once().await.unwrap();
+    let report = bench.reconciler.once().await.unwrap();
 
-    assert_eq!(report, Report { removed: 1, restored: 2, released: 2, failed: Vec::new() });
+    assert_eq!(
+        report,
+        ReconcileReport { removed: 1, restored: 2, released: 2, failed: Vec::new() }
+    );
     for pod in [&well, &routeless, &unplugged] {
         assert!(reaches_pod(node.namespace(), pod), "{}", pod.key);
     }
     assert!(is_cut_off_from_pod(node.namespace(), &orphan));
-    let view = ground.addresses.view();
+    let view = bench.addresses.view();
     assert_eq!(view.attachments().count(), 3);
     assert!(view.attachment(&dead.key).is_none() && view.attachment(&begun.key).is_none());
-    assert_eq!(ground.links().len(), 3);
-    assert_eq!(ground.reconcile.once().await.unwrap(), Report::default());
+    assert_eq!(bench.links().len(), 3);
+    assert_eq!(bench.reconciler.once().await.unwrap(), ReconcileReport::default());
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_record_that_a_request_takes_away_meanwhile_is_left_to_it() {
     requires!(netns);
-    let ground = Ground::new().await;
-    let (pod, sandbox) = ground.assign("pod").await;
+    let bench = Bench::new().await;
+    let (pod, sandbox) = bench.assign("pod").await;
     drop(sandbox);
     let (begun, has_begun) = tokio::sync::oneshot::channel();
-    let request = ground.attach.alone(&pod.key, soon(), async {
+    let request = bench.service.alone(&pod.key, soon(), async {
         begun.send(()).unwrap();
-        // Long enough for reconciling to stand behind it; what it finds then is the same.
-        tokio::time::sleep(Duration::from_millis(200)).await;
-        ground.addresses.release(&pod.key, soon()).await.unwrap();
+        // Reconciling has seen the record, and stands behind this request to repair it.
+        while bench.service.queued() == 0 {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+        bench.addresses.release(&pod.key, soon()).await.unwrap();
     });
     let reconcile = async {
         has_begun.await.unwrap();
-        ground.reconcile.once().await.unwrap()
+        bench.reconciler.once().await.unwrap()
     };
     let (served, report) = tokio::join!(request, reconcile);
-    assert_eq!((served, report), (Some(()), Report::default()));
+    assert_eq!((served, report), (Some(()), ReconcileReport::default()));
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn while_pods_come_and_go_none_is_harmed() {
     requires!(netns);
-    let ground = Ground::new().await;
-    let (stays, _stays) = ground.pod("stays").await;
+    let bench = Bench::new().await;
+    let (stays, _stays) = bench.pod("stays").await;
+    // Pods come and go until this many attempts have seen them do so.
+    const ATTEMPTS: usize = 40;
+    let attempts = AtomicUsize::new(0);
     let churn = async {
-        for round in 0..20 {
+        let mut round = 0;
+        while round < 20 || attempts.load(Ordering::Relaxed) < ATTEMPTS {
+            round += 1;
             let names = [0, 1, 2].map(|n| format!("pod-{round}-{n}"));
-            let pods =
-                futures::future::join_all(names.iter().map(|name| ground.assign(name))).await;
+            let pods = futures::future::join_all(names.iter().map(|name| bench.assign(name))).await;
             for (pod, namespace) in pods {
                 let job = async {
-                    let wiring = ground.wiring.clone();
+                    let wiring = bench.wiring.clone();
                     let work = Arc::clone(&pod);
                     let (wired, inside) =
-                        spawn_blocking(move || (wiring.connect(&work, &namespace, &()), namespace))
+                        spawn_blocking(move || (wiring.set_up(&work, &namespace, &()), namespace))
                             .await
                             .unwrap();
                     wired.unwrap();
-                    ground.wiring.verify(&pod, Some(&inside)).unwrap();
-                    let (wiring, work) = (ground.wiring.clone(), Arc::clone(&pod));
-                    spawn_blocking(move || wiring.disconnect(&work, &()).unwrap()).await.unwrap();
-                    ground.addresses.release(&pod.key, soon()).await.unwrap();
+                    assert_eq!(bench.wiring.verify(&pod, Some(&inside)), []);
+                    let (wiring, work) = (bench.wiring.clone(), Arc::clone(&pod));
+                    spawn_blocking(move || wiring.tear_down(&work, &()).unwrap()).await.unwrap();
+                    bench.addresses.release(&pod.key, soon()).await.unwrap();
                 };
-                ground.attach.alone(&pod.key, soon(), job).await.unwrap();
+                bench.service.alone(&pod.key, soon(), job).await.unwrap();
             }
         }
     };
@@ -172,30 +191,37 @@ async fn while_pods_come_and_go_none_is_harmed() {
     loop {
         tokio::select! {
             () = &mut churn => break,
-            report = ground.reconcile.once() => {
+            report = bench.reconciler.once() => {
                 let report = report.unwrap();
+                attempts.fetch_add(1, Ordering::Relaxed);
                 assert_eq!((report.removed, report.released, &report.failed), (0, 0, &vec![]));
             }
         }
     }
-    assert!(reaches_pod(ground.wiring.node().namespace(), &stays));
-    assert_eq!(ground.reconcile.once().await.unwrap(), Report::default());
+    assert!(reaches_pod(bench.wiring.node().namespace(), &stays));
+    assert_eq!(bench.reconciler.once().await.unwrap(), ReconcileReport::default());
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn serving_begins_when_the_first_is_over() {
     requires!(netns);
-    let ground = Ground::new().await;
-    let readiness = stallproof::Readiness::default();
-    let ready = readiness.announce("net");
-    let health = ground.attach.health();
+    let bench = Bench::new().await;
+    let (orphan, _orphan) = bench.pod("orphan").await;
+    bench.addresses.release(&orphan.key, soon()).await.unwrap();
+    let health = bench.service.health();
     assert!(matches!(&*health.load(), Health::Reconciling(_)));
+    assert!(!bench.readiness.report().ready);
     let mut changes = health.subscribe();
-    let run = ground.reconcile.clone().run(health.clone(), ready, ground.tasks.stopping());
-    let running = ground.tasks.spawn("reconcile", run);
-    changes.changed().await;
+    let links = bench.wiring.clone();
+    let Bench { reconciler, readiness, ledger, tasks, .. } = bench;
+    let (key, stop) = ("node".to_owned(), tasks.stopping());
+    let run = objects::reconcile("reconcile-kernel", key, PACE, reconciler, ledger, stop);
+    let running = tasks.spawn("reconcile", run);
+    soon().bound(changes.changed()).await.unwrap();
     assert_eq!(*health.load(), Health::Well);
-    ground.tasks.stop("over");
+    // What was half made is gone by then.
+    assert_eq!(ours(&links), []);
+    tasks.stop("over");
     running.await.unwrap();
     assert!(readiness.report().ready);
 }

@@ -2,10 +2,11 @@ use proptest::prelude::*;
 use testkit::requires;
 
 use super::*;
-use crate::pods::{self, is_cut_off, is_cut_off_from_pod, pod, reaches, reaches_pod};
+use crate::datapath::Datapath;
+use crate::tests::pods::{self, is_cut_off, is_cut_off_from_pod, pod, reaches, reaches_pod};
 
-fn block(node: &str, networks: &[&str], via: &[&str]) -> Block {
-    Block {
+fn block(node: &str, networks: &[&str], via: &[&str]) -> RoutedBlock {
+    RoutedBlock {
         node: node.to_owned(),
         networks: networks.iter().map(|network| network.parse().unwrap()).collect(),
         via: via.iter().map(|address| address.parse().unwrap()).collect(),
@@ -81,12 +82,13 @@ fn any_routes() -> impl Strategy<Value = Vec<Route>> {
         .prop_map(|routes| after(&[], &routes.into_iter().map(Change::Route).collect::<Vec<_>>()))
 }
 
-fn any_blocks() -> impl Strategy<Value = Vec<Block>> {
-    let block = (0u8..3, 0u8..6, proptest::option::of(0u8..4)).prop_map(|(node, net, via)| Block {
-        node: node.to_string(),
-        networks: vec![IpNet::new([10, net, 0, 0].into(), 24).unwrap()],
-        via: via.map(|via| [10, 0, 0, via].into()).into_iter().collect(),
-    });
+fn any_blocks() -> impl Strategy<Value = Vec<RoutedBlock>> {
+    let block =
+        (0u8..3, 0u8..6, proptest::option::of(0u8..4)).prop_map(|(node, net, via)| RoutedBlock {
+            node: node.to_string(),
+            networks: vec![IpNet::new([10, net, 0, 0].into(), 24).unwrap()],
+            via: via.map(|via| [10, 0, 0, via].into()).into_iter().collect(),
+        });
     proptest::collection::vec(block, 0..8)
 }
 
@@ -122,20 +124,20 @@ fn pods_of_two_nodes_reach_each_other_and_routes_that_vanish_come_back() {
     let [a, b] = pods::two_nodes();
     let (on_a, inside_a) = pod(1, 1);
     let (on_b, inside_b) = pod(2, 1);
-    a.connect(&on_a, &inside_a, &()).unwrap();
-    b.connect(&on_b, &inside_b, &()).unwrap();
+    a.set_up(&on_a, &inside_a, &()).unwrap();
+    b.set_up(&on_b, &inside_b, &()).unwrap();
     let mut blocks = vec![
         block("a", &["10.1.0.0/27", "fd00:1::/123"], &["10.0.0.1", "fd00::1"]),
         block("b", &["10.2.0.0/27", "fd00:2::/123"], &["10.0.0.2", "fd00::2"]),
     ];
-    let install = |wiring: &crate::wiring::Wiring, name: &str, blocks: &[Block]| {
+    let install = |wiring: &crate::wiring::Wiring, name: &str, blocks: &[RoutedBlock]| {
         let wanted = wanted(name, blocks, Some(EXPORT_TABLE));
         apply(wiring.node(), &wanted, Some(EXPORT_TABLE), true).unwrap()
     };
     assert!(is_cut_off_from_pod(&inside_a, &on_b));
     for (wiring, name) in [(&a, "a"), (&b, "b")] {
-        assert_eq!(install(wiring, name, &blocks), Report { changed: 6, failed: Vec::new() });
-        assert_eq!(install(wiring, name, &blocks), Report::default());
+        assert_eq!(install(wiring, name, &blocks), RouteReport { changed: 6, failed: Vec::new() });
+        assert_eq!(install(wiring, name, &blocks), RouteReport::default());
     }
     assert!(reaches_pod(&inside_a, &on_b));
     assert!(reaches_pod(&inside_b, &on_a));

@@ -3,12 +3,12 @@ use std::io::{Read, Write};
 use std::os::unix::fs::MetadataExt;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use cni::wire::{Ask, call};
+use cni::wire::{Operation, call};
 
 use super::*;
 
 fn status() -> Request {
-    Request { wait_ms: 1000, ask: Ask::Status }
+    Request { wait_ms: 1000, operation: Operation::Status }
 }
 
 fn later() -> Instant {
@@ -21,7 +21,7 @@ async fn ask(path: PathBuf, beside: Option<File>) -> io::Result<Reply> {
 }
 
 /// A server that answers with what came with the request.
-fn start(dir: &Path, bounds: Bounds, pause: Duration) -> (PathBuf, Tasks, Arc<AtomicUsize>) {
+fn start(dir: &Path, limits: ServerLimits, pause: Duration) -> (PathBuf, Tasks, Arc<AtomicUsize>) {
     let path = dir.join("run/cni.sock");
     let listener = listen(&path).unwrap();
     let tasks = Tasks::new("test");
@@ -35,14 +35,14 @@ fn start(dir: &Path, bounds: Bounds, pause: Duration) -> (PathBuf, Tasks, Arc<At
             Reply::Shown(inode.into())
         }
     };
-    tasks.spawn("server", serve(listener, handle, bounds, tasks.clone()));
+    tasks.spawn("server", serve(listener, handle, limits, tasks.clone()));
     (path, tasks, served)
 }
 
 #[tokio::test]
 async fn a_request_is_answered_with_what_came_beside_it() {
     let dir = tempfile::tempdir().unwrap();
-    let (path, tasks, _) = start(dir.path(), Bounds::default(), Duration::ZERO);
+    let (path, tasks, _) = start(dir.path(), ServerLimits::default(), Duration::ZERO);
     let file = tempfile::tempfile().unwrap();
     let inode = file.metadata().unwrap().ino();
     assert_eq!(ask(path.clone(), Some(file)).await.unwrap(), Reply::Shown(inode.into()));
@@ -54,7 +54,7 @@ async fn a_request_is_answered_with_what_came_beside_it() {
 #[tokio::test]
 async fn only_its_owner_can_reach_the_socket() {
     let dir = tempfile::tempdir().unwrap();
-    let (path, ..) = start(dir.path(), Bounds::default(), Duration::ZERO);
+    let (path, ..) = start(dir.path(), ServerLimits::default(), Duration::ZERO);
     let mode = |path: &Path| std::fs::metadata(path).unwrap().mode() & 0o777;
     assert_eq!(mode(&path), 0o600);
     assert_eq!(mode(path.parent().unwrap()), 0o700);
@@ -78,8 +78,8 @@ async fn a_socket_in_use_is_not_taken_and_a_stale_one_is() {
 #[tokio::test]
 async fn one_too_many_is_refused_at_once_and_the_others_are_served() {
     let dir = tempfile::tempdir().unwrap();
-    let bounds = Bounds { connections: 2, ..Bounds::default() };
-    let (path, _tasks, served) = start(dir.path(), bounds, Duration::from_millis(300));
+    let limits = ServerLimits { connections: 2, ..ServerLimits::default() };
+    let (path, _tasks, served) = start(dir.path(), limits, Duration::from_millis(300));
     let held = [tokio::spawn(ask(path.clone(), None)), tokio::spawn(ask(path.clone(), None))];
     while served.load(Ordering::Relaxed) < 2 {
         tokio::time::sleep(Duration::from_millis(1)).await;
@@ -95,12 +95,12 @@ async fn one_too_many_is_refused_at_once_and_the_others_are_served() {
 #[tokio::test]
 async fn who_sends_nothing_or_nonsense_is_cut_off_and_costs_nobody_else() {
     let dir = tempfile::tempdir().unwrap();
-    let bounds = Bounds { connections: 3, arrival: Duration::from_millis(100) };
-    let (path, _tasks, served) = start(dir.path(), bounds, Duration::ZERO);
+    let limits = ServerLimits { connections: 3, arrival: Duration::from_millis(100) };
+    let (path, _tasks, served) = start(dir.path(), limits, Duration::ZERO);
     let ended = |bytes: &'static [u8]| {
         let path = path.clone();
         tokio::task::spawn_blocking(move || {
-            let mut stream = wire::connect(&path, later()).unwrap();
+            let mut stream = wire::dial(&path, later()).unwrap();
             stream.write_all(bytes).unwrap();
             stream.set_read_timeout(Some(Duration::from_secs(30))).unwrap();
             let mut rest = Vec::new();
@@ -133,10 +133,10 @@ async fn an_agent_that_ends_breaks_off_instead_of_asking_to_come_back() {
             Reply::Failed(Error::new(Code::TryAgainLater, "not now"))
         }
     };
-    tasks.spawn("server", serve(listener, handle, Bounds::default(), tasks.clone()));
+    tasks.spawn("server", serve(listener, handle, ServerLimits::default(), tasks.clone()));
     assert!(matches!(ask(path.clone(), None).await, Ok(Reply::Failed(_))));
     let held = tokio::task::spawn_blocking(move || {
-        call(&path, &Request { wait_ms: 2000, ask: Ask::Status }, None, later())
+        call(&path, &Request { wait_ms: 2000, operation: Operation::Status }, None, later())
     });
     // Until it is being served.
     while tasks.list().iter().all(|task| !task.name.ends_with("cni-connection")) {

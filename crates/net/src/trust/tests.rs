@@ -3,14 +3,13 @@ use std::sync::Arc;
 use objects::kinds::AddressBlockSpec;
 
 use super::*;
-use crate::pool;
 use crate::pool::tests::pool as pool_object;
 
 mod on_kube;
 
 /// A pool of two blocks of both families.
-fn shapes() -> Shapes {
-    pool::shapes(&[pool_object("default", 0, 5, &[("10.2.0.0/26", "fd00:2::/122")])])
+fn pools() -> Pools {
+    [pool_object("default", 0, 5, &[("10.2.0.0/26", "fd00:2::/122")])].into_iter().collect()
 }
 
 fn block(name: &str, node: &str, [ipv4, ipv6]: [&str; 2], via: &[&str]) -> AddressBlock {
@@ -34,13 +33,13 @@ fn blocks(all: Vec<AddressBlock>) -> Blocks {
         block.metadata.uid = Some(format!("uid of {}", name_of(&block)));
         (name_of(&block), Arc::new(block))
     };
-    Blocks { synced: true, by_name: all.into_iter().map(named).collect() }
+    all.into_iter().map(named).collect()
 }
 
-fn nodes(all: &[(&str, &[&str])]) -> Nodes {
+fn nodes(all: &[(&str, &[&str])]) -> NodeAddresses {
     let addresses =
         |has: &[&str]| has.iter().map(|address| address.parse().unwrap()).collect::<Vec<IpAddr>>();
-    Nodes::Told(all.iter().map(|(name, has)| ((*name).to_owned(), addresses(has))).collect())
+    all.iter().map(|(name, has)| ((*name).to_owned(), addresses(has))).collect()
 }
 
 fn via(verdict: &Verdict, name: &str) -> Vec<String> {
@@ -58,8 +57,8 @@ fn only_what_the_pool_has_there_is_believed_whoever_says_so() {
         // In the name of the one that looks: it would be a hole.
         block("evil-2", "a", ["192.0.2.0/24", ""], &[]),
     ]);
-    for nodes in [Nodes::Absent, nodes(&[("b", &["10.0.0.2", "fd00::2"])])] {
-        let verdict = judge("a", &there, Some(&shapes()), &nodes, &Memory::new());
+    for nodes in [None, Some(nodes(&[("b", &["10.0.0.2", "fd00::2"])]))] {
+        let verdict = judge("a", &there, &pools(), nodes.as_ref(), &Believed::new());
         assert_eq!(verdict.believed.keys().collect::<Vec<_>>(), ["default-0"]);
         assert_eq!(via(&verdict, "default-0"), ["10.0.0.2", "fd00::2"]);
         let doubts: Vec<_> =
@@ -85,7 +84,7 @@ fn a_node_is_reached_where_its_node_object_says_and_one_without_is_not() {
         block("default-1", "ghost", SECOND, &["10.0.0.3"]),
     ]);
     let told = nodes(&[("a", &["10.0.0.1"]), ("b", &["10.0.0.2", "fd00::7", "fd00::2"])]);
-    let verdict = judge("c", &there, Some(&shapes()), &told, &Memory::new());
+    let verdict = judge("c", &there, &pools(), Some(&told), &Believed::new());
     assert_eq!(via(&verdict, "default-0"), ["10.0.0.2", "fd00::2"]);
     assert!(verdict.doubts["default-0"].contains("10.0.0.1, which its Node does not have"));
     assert!(verdict.doubts["default-1"].contains("no Node ghost"));
@@ -93,7 +92,7 @@ fn a_node_is_reached_where_its_node_object_says_and_one_without_is_not() {
 
     // A family that the Node has no address of is not routed, and that is said.
     let told = nodes(&[("b", &["10.0.0.1"])]);
-    let verdict = judge("c", &there, Some(&shapes()), &told, &Memory::new());
+    let verdict = judge("c", &there, &pools(), Some(&told), &Believed::new());
     assert_eq!(via(&verdict, "default-0"), ["10.0.0.1"]);
     assert!(verdict.doubts["default-0"].contains("no address of that family"));
 }
@@ -102,30 +101,30 @@ fn a_node_is_reached_where_its_node_object_says_and_one_without_is_not() {
 fn what_was_believed_stays_while_it_is_the_same_and_nobody_new_before_all_is_told() {
     let there = blocks(vec![block("default-0", "b", FIRST, &["10.0.0.2"])]);
     let told = nodes(&[("b", &["10.0.0.2"])]);
-    for (shapes, nodes) in [(None, &told), (Some(shapes()), &Nodes::Unknown)] {
-        let verdict = judge("a", &there, shapes.as_ref(), nodes, &Memory::new());
+    for (pools, nodes) in [(Pools::default(), &told), (pools(), &NodeAddresses::default())] {
+        let verdict = judge("a", &there, &pools, Some(nodes), &Believed::new());
         assert_eq!(verdict, Verdict::default(), "no belief, no doubt, and nothing is taken away");
     }
-    let whole = judge("a", &there, Some(&shapes()), &told, &Memory::new());
-    assert!(whole.all && whole.doubts.is_empty());
+    let whole = judge("a", &there, &pools(), Some(&told), &Believed::new());
+    assert!(whole.complete && whole.doubts.is_empty());
 
     // The pool is gone, the Node is gone: its pods are still there.
-    let (gone, nobody) = (Shapes::new(), nodes(&[]));
-    let later = judge("a", &there, Some(&gone), &nobody, &whole.believed);
+    let (gone, nobody) = (Pools::from_iter([]), nodes(&[]));
+    let later = judge("a", &there, &gone, Some(&nobody), &whole.believed);
     assert_eq!(later, whole);
     // Another block of the name is another block.
     let mut other = blocks(vec![block("default-0", "b", FIRST, &["10.0.0.2"])]);
-    let mut made_anew = (*other.by_name["default-0"]).clone();
+    let mut made_anew = (*other["default-0"]).clone();
     made_anew.metadata.uid = Some("another".to_owned());
-    other.by_name.insert("default-0".to_owned(), Arc::new(made_anew));
-    let later = judge("a", &other, Some(&gone), &nobody, &whole.believed);
+    other.set("default-0".to_owned(), Some(Arc::new(made_anew)));
+    let later = judge("a", &other, &gone, Some(&nobody), &whole.believed);
     assert!(later.believed.is_empty());
     assert_eq!(later.doubts.len(), 1);
 }
 
 #[test]
 fn a_doubt_is_said_once_and_again_when_it_is_another() {
-    let mut said = Said::default();
+    let mut said = ReportedDoubts::default();
     let doubt = |why: &str| BTreeMap::from([("default-0".to_owned(), why.to_owned())]);
     assert_eq!(said.news(&doubt("one")).len(), 1);
     assert_eq!(said.news(&doubt("one")).len(), 0);

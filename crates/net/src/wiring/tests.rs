@@ -7,7 +7,7 @@ use proptest::prelude::*;
 use testkit::requires;
 
 use super::*;
-use crate::pods::{self, is_cut_off_from_pod, pod, reaches, reaches_pod};
+use crate::tests::pods::{self, is_cut_off_from_pod, pod, reaches, reaches_pod};
 
 /// What of ours is in the node's kernel.
 fn traces(wiring: &Wiring) -> (Vec<Link>, Vec<Route>) {
@@ -52,8 +52,8 @@ fn pods_reach_each_other_and_the_node_by_both_families() {
     let wiring = pods::node();
     let host = wiring.node().namespace();
     let [(a, inside_a), (b, inside_b)] = [pod(1, 1), pod(1, 2)];
-    let wired = wiring.connect(&a, &inside_a, &()).unwrap();
-    wiring.connect(&b, &inside_b, &()).unwrap();
+    let wired = wiring.set_up(&a, &inside_a, &()).unwrap();
+    wiring.set_up(&b, &inside_b, &()).unwrap();
 
     assert!(reaches_pod(&inside_a, &b));
     assert!(reaches_pod(&inside_b, &a));
@@ -61,10 +61,10 @@ fn pods_reach_each_other_and_the_node_by_both_families() {
     assert!(reaches(&inside_a, [10, 0, 0, 1]));
     assert!(reaches(&inside_a, "fd00::1".parse::<Ipv6Addr>().unwrap()));
 
-    let names = Names::of(&a.key);
+    let names = InterfaceNames::of(&a.key);
     assert_eq!(
         wired,
-        Wired {
+        PodInterfaces {
             host_interface: a.host_interface.clone(),
             host_mac: names.host_mac,
             pod_interface: "eth0".to_owned(),
@@ -85,10 +85,10 @@ fn pods_reach_each_other_and_the_node_by_both_families() {
     let none = wiring.node().netlink(|netlink| netlink.addresses(links[0].index)).unwrap();
     assert_eq!(none, [], "the node's end has no address");
 
-    wiring.disconnect(&a, &()).unwrap();
+    wiring.tear_down(&a, &()).unwrap();
     assert!(is_cut_off_from_pod(&inside_b, &a));
     assert!(reaches_pod(host, &b));
-    wiring.disconnect(&b, &()).unwrap();
+    wiring.tear_down(&b, &()).unwrap();
     assert_no_trace(&wiring);
 }
 
@@ -107,14 +107,14 @@ fn the_first_packet_is_not_lost() {
     for number in 1..=100 {
         let (attachment, inside) = pod(1, number);
         let socket = bound(&inside, "0.0.0.0:0");
-        wiring.connect(&attachment, &inside, &()).unwrap();
+        wiring.set_up(&attachment, &inside, &()).unwrap();
         socket.send_to(&[number], name_server).unwrap();
         let mut asked = [0];
         let (_, from) = node.recv_from(&mut asked).expect("the pod's first packet was lost");
         assert_eq!(asked, [number]);
         node.send_to(&[0], from).unwrap();
         socket.recv(&mut asked).expect("the first packet to the pod was lost");
-        wiring.disconnect(&attachment, &()).unwrap();
+        wiring.tear_down(&attachment, &()).unwrap();
     }
 }
 
@@ -125,15 +125,15 @@ fn a_pod_may_have_one_family() {
     let (mut a, inside_a) = pod(1, 1);
     let (mut b, inside_b) = pod(1, 2);
     (a.ipv6, b.ipv4) = (None, None);
-    let a_wired = wiring.connect(&a, &inside_a, &()).unwrap();
-    let b_wired = wiring.connect(&b, &inside_b, &()).unwrap();
+    let a_wired = wiring.set_up(&a, &inside_a, &()).unwrap();
+    let b_wired = wiring.set_up(&b, &inside_b, &()).unwrap();
 
     assert_eq!((a_wired.gateway_v4, a_wired.gateway_v6), (Some(GATEWAY_V4), None));
     assert_eq!((b_wired.gateway_v4, b_wired.gateway_v6), (None, Some(GATEWAY_V6)));
     assert!(reaches(wiring.node().namespace(), a.ipv4.unwrap()));
     assert!(reaches(wiring.node().namespace(), b.ipv6.unwrap()));
-    wiring.verify(&a, Some(&inside_a)).unwrap();
-    wiring.verify(&b, Some(&inside_b)).unwrap();
+    assert_eq!(wiring.verify(&a, Some(&inside_a)), []);
+    assert_eq!(wiring.verify(&b, Some(&inside_b)), []);
 }
 
 #[test]
@@ -145,9 +145,9 @@ fn ipv6_that_the_runtime_switched_off_is_switched_on_for_who_has_an_address() {
         let off = format!("/proc/sys/net/ipv6/conf/{which}/disable_ipv6");
         inside.run_in(|| std::fs::write(off, "1")).unwrap().unwrap();
     }
-    wiring.connect(&a, &inside, &()).unwrap();
+    wiring.set_up(&a, &inside, &()).unwrap();
     assert!(reaches_pod(wiring.node().namespace(), &a));
-    wiring.verify(&a, Some(&inside)).unwrap();
+    assert_eq!(wiring.verify(&a, Some(&inside)), []);
 }
 
 #[test]
@@ -155,9 +155,9 @@ fn to_connect_twice_is_to_connect_once() {
     requires!(netns);
     let wiring = pods::node();
     let (a, inside) = pod(1, 1);
-    let first = wiring.connect(&a, &inside, &()).unwrap();
+    let first = wiring.set_up(&a, &inside, &()).unwrap();
     let before = traces(&wiring);
-    assert_eq!(wiring.connect(&a, &inside, &()).unwrap(), first);
+    assert_eq!(wiring.set_up(&a, &inside, &()).unwrap(), first);
     assert_eq!(traces(&wiring), before, "the same interface, not a new one");
 
     // What is missing of it comes back.
@@ -166,7 +166,7 @@ fn to_connect_twice_is_to_connect_once() {
     let link = within.link(LinkRef::Name("eth0")).unwrap().unwrap().index;
     let own = Address { link, address: IpAddr::from(a.ipv4.unwrap()).into() };
     within.apply(&[Change::DeleteAddress(own)]).unwrap();
-    wiring.connect(&a, &inside, &()).unwrap();
+    wiring.set_up(&a, &inside, &()).unwrap();
     assert!(reaches_pod(wiring.node().namespace(), &a));
     assert_eq!(traces(&wiring), before);
 }
@@ -177,9 +177,9 @@ fn a_container_that_is_in_another_namespace_now_is_connected_there() {
     let wiring = pods::node();
     let (a, old) = pod(1, 1);
     let new = Namespace::create().unwrap();
-    wiring.connect(&a, &old, &()).unwrap();
-    wiring.connect(&a, &new, &()).unwrap();
-    wiring.verify(&a, Some(&new)).unwrap();
+    wiring.set_up(&a, &old, &()).unwrap();
+    wiring.set_up(&a, &new, &()).unwrap();
+    assert_eq!(wiring.verify(&a, Some(&new)), []);
     assert!(reaches(&new, [10, 0, 0, 1]));
     assert!(old.netlink().unwrap().link(LinkRef::Name("eth0")).unwrap().is_none());
 }
@@ -191,11 +191,11 @@ fn an_interface_that_somebody_else_put_there_is_left_and_said() {
     let (a, inside) = pod(1, 1);
     let other = Namespace::create().unwrap();
     let mac = Mac([2, 0, 0, 0, 0, 9]);
-    let peer = End { name: "far", mac, namespace: other.as_fd() };
+    let peer = VethPeer { name: "far", mac, namespace: other.as_fd() };
     let taken = Veth { name: "eth0", mac, mtu: 1500, peer };
     let theirs = inside.netlink().unwrap().create_veth(taken).unwrap();
 
-    let error = wiring.connect(&a, &inside, &()).unwrap_err();
+    let error = wiring.set_up(&a, &inside, &()).unwrap_err();
 
     assert_eq!(error.step, step::CREATE);
     assert!(matches!(&error.cause, Cause::Taken(name) if name == "eth0"), "{error}");
@@ -211,15 +211,15 @@ fn who_gives_up_before_any_step_finds_nothing_left() {
     let (a, inside) = pod(1, 1);
     let steps = [step::CREATE, step::ENTER, step::CONFIGURE, step::ROUTE];
     for (number, step) in steps.into_iter().enumerate() {
-        let error = wiring.connect(&a, &inside, &At::step(number, || Err(Abandoned))).unwrap_err();
+        let error = wiring.set_up(&a, &inside, &At::step(number, || Err(Abandoned))).unwrap_err();
         assert_eq!(error.step, step);
         assert!(matches!(error.cause, Cause::Abandoned(_)), "{error}");
-        assert_eq!(error.left, None);
+        assert!(error.left.is_none(), "{error}");
         assert_no_trace(&wiring);
         assert_eq!(inside.netlink().unwrap().links().unwrap().len(), 1);
     }
     let past = At::step(steps.len(), || unreachable!("there are no more steps"));
-    wiring.connect(&a, &inside, &past).unwrap();
+    wiring.set_up(&a, &inside, &past).unwrap();
 }
 
 #[test]
@@ -230,18 +230,18 @@ fn when_the_kernel_fails_at_any_step_nothing_is_left() {
     // The interface vanishes before the step of that number: what the step does then fails.
     for number in 1..4 {
         let vanish = || {
-            wiring.disconnect(&a, &()).unwrap();
+            wiring.tear_down(&a, &()).unwrap();
             Ok(())
         };
-        let outcome = wiring.connect(&a, &inside, &At::step(number, vanish));
+        let outcome = wiring.set_up(&a, &inside, &At::step(number, vanish));
         let error = outcome.unwrap_err();
         assert!(matches!(error.cause, Cause::Kernel(_) | Cause::Node(_)), "{error}");
-        assert_eq!(error.left, None);
+        assert!(error.left.is_none(), "{error}");
         assert_no_trace(&wiring);
     }
     // Now it succeeds.
-    wiring.connect(&a, &inside, &()).unwrap();
-    wiring.verify(&a, Some(&inside)).unwrap();
+    wiring.set_up(&a, &inside, &()).unwrap();
+    assert_eq!(wiring.verify(&a, Some(&inside)), []);
 }
 
 #[test]
@@ -249,13 +249,13 @@ fn to_disconnect_twice_is_to_disconnect_once_and_without_a_namespace_too() {
     requires!(netns);
     let wiring = pods::node();
     let (a, inside) = pod(1, 1);
-    wiring.disconnect(&a, &()).unwrap();
-    wiring.connect(&a, &inside, &()).unwrap();
+    wiring.tear_down(&a, &()).unwrap();
+    wiring.set_up(&a, &inside, &()).unwrap();
     for _ in 0..2 {
-        wiring.disconnect(&a, &()).unwrap();
+        wiring.tear_down(&a, &()).unwrap();
         assert_no_trace(&wiring);
     }
-    let error = wiring.disconnect(&a, &At::step(0, || Err(Abandoned))).unwrap_err();
+    let error = wiring.tear_down(&a, &At::step(0, || Err(Abandoned))).unwrap_err();
     assert_eq!(error.step, step::DELETE);
 }
 
@@ -264,10 +264,10 @@ fn what_is_not_as_it_should_be_is_named() {
     requires!(netns);
     let wiring = pods::node();
     let (a, inside) = pod(1, 1);
-    let faults = || wiring.verify(&a, Some(&inside)).err().unwrap_or_default();
+    let faults = || wiring.verify(&a, Some(&inside));
     assert_eq!(faults(), [Fault::NoLink(a.host_interface.clone())]);
 
-    wiring.connect(&a, &inside, &()).unwrap();
+    wiring.set_up(&a, &inside, &()).unwrap();
     assert_eq!(faults(), []);
     let ip = |host: bool, args: &str| {
         let run = || Command::new("ip").args(args.split(' ')).status().unwrap().success();
@@ -289,13 +289,13 @@ fn what_is_not_as_it_should_be_is_named() {
     ];
     // With the pod's only IPv4 address the kernel has dropped its IPv4 routes and neighbours.
     assert_eq!(faults(), expected);
-    wiring.connect(&a, &inside, &()).unwrap();
+    wiring.set_up(&a, &inside, &()).unwrap();
     assert_eq!(faults(), []);
 
     ip(true, &format!("link set {} down", a.host_interface));
     assert_eq!(faults()[0], Fault::Down(a.host_interface.clone()));
     let other = Namespace::create().unwrap();
-    let faults = wiring.verify(&a, Some(&other)).unwrap_err();
+    let faults = wiring.verify(&a, Some(&other));
     assert_eq!(faults.last(), Some(&Fault::NoLink("eth0".to_owned())));
 }
 
@@ -303,26 +303,27 @@ fn what_is_not_as_it_should_be_is_named() {
 fn an_error_says_the_step_what_failed_and_why() {
     let source = io::Error::from_raw_os_error(16);
     let cause = Cause::Enter(source);
-    let error = WiringError { step: step::ENTER, cause, left: Some("it is stuck".to_owned()) };
+    let left = NodeError::Open(io::Error::other("it is stuck"));
+    let error = WiringError { step: step::ENTER, cause, left: Some(left) };
     assert_eq!(
         stallproof::sentence(&error),
-        "open-netns failed and was not undone (it is stuck): cannot enter the network namespace: \
-         Device or resource busy (os error 16)"
+        "open-netns failed and was not undone (cannot open a netlink socket: it is stuck): the pod's \
+         network namespace cannot be entered: Device or resource busy (os error 16)"
     );
 }
 
 proptest! {
     #[test]
     fn names_fit_the_kernel_and_differ_by_key(container in ".{0,80}", ifname in "[a-z0-9]{1,15}", other in ".{0,80}") {
-        let key = Key { container: container.clone(), ifname: ifname.clone() };
-        let names = Names::of(&key);
+        let key = AttachmentKey { container: container.clone(), ifname: ifname.clone() };
+        let names = InterfaceNames::of(&key);
         prop_assert_eq!(names.host_interface.len(), 15);
         prop_assert!(names.host_interface.bytes().all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit()));
         for mac in [names.host_mac, names.pod_mac] {
             prop_assert_eq!(mac.0[0] & 3, 2);
         }
         prop_assert_ne!(names.host_mac, names.pod_mac);
-        let second = Names::of(&Key { container: other.clone(), ifname });
+        let second = InterfaceNames::of(&AttachmentKey { container: other.clone(), ifname });
         prop_assert_eq!(container == other, names == second);
     }
 }

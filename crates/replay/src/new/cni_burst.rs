@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 
 use cni::wire::{self, Operation, Reply, Request, Show};
 use kernel::netlink::Netlink;
-use net::daemon::{self, NetConfig, On};
+use net::daemon::{self, DaemonContext, NetConfig};
 use net::faults;
 use net::wiring::step;
 use objects::Objects;
@@ -250,11 +250,11 @@ impl Daemon {
             let started = tokio::runtime::Runtime::new().map_err(|error| error.to_string());
             let started = started.and_then(|runtime| {
                 let tasks = Tasks::new("node");
-                let on = On { ledger: kept, readiness: Readiness::default(), tasks: tasks.clone() };
+                let context = DaemonContext { ledger: kept, readiness: Readiness::default(), tasks: tasks.clone() };
                 let entered = runtime.enter();
                 let objects = Objects::embedded(&store, &tasks)
                     .map_err(|error| stallproof::sentence(&error))?;
-                daemon::begin(config, objects, on, &mut registry)
+                daemon::start(config, objects, context, &mut registry)
                     .map_err(|error| stallproof::sentence(&error))?;
                 drop(entered);
                 Ok((runtime, tasks))

@@ -4,13 +4,13 @@ use std::path::Path;
 use futures::future::join_all;
 use ipnet::IpNet;
 use objects::kinds::{AddressPool, AddressPoolSpec, Subnet};
-use stallproof::{Snapshot, Tasks};
+use stallproof::ledger::LedgerConfig;
+use stallproof::{Ledger, Snapshot, Tasks};
 use tempfile::TempDir;
 
 use super::*;
 use crate::addresses::tests::wanted;
-use crate::addresses::{AssignError, Assigned};
-use crate::claims::watch_blocks;
+use crate::addresses::{AssignError, Assignment};
 
 fn soon() -> Deadline {
     Deadline::after(Duration::from_secs(30))
@@ -18,7 +18,7 @@ fn soon() -> Deadline {
 
 struct Node {
     addresses: Addresses,
-    claims: Claims,
+    claims: BlockClaims,
     here: Snapshot<Vec<IpAddr>>,
     tasks: Tasks,
 }
@@ -29,14 +29,16 @@ impl Node {
         let addresses = Addresses::open(&dir.join(name), &tasks).unwrap();
         let here = Snapshot::new(vec!["192.0.2.1".parse().unwrap()]);
         let identity = NodeIdentity { name: name.to_owned(), addresses: here.clone() };
-        let claims = Claims::start(objects.clone(), identity, addresses.clone(), &tasks);
+        let ledger = Ledger::new(LedgerConfig::default());
+        let claims =
+            BlockClaims::start(objects.clone(), identity, addresses.clone(), &ledger, &tasks);
         Self { addresses, claims, here, tasks }
     }
 
     async fn assign(&self, container: &str, pool: &str) -> Result<IpAddr, AssignError> {
         match self.addresses.assign(wanted(container, pool), soon()).await? {
-            Assigned::New(attachment) => Ok(attachment.ipv4.unwrap().into()),
-            Assigned::Again(attachment) => panic!("{} had it already", attachment.key),
+            Assignment::New(attachment) => Ok(attachment.ipv4.unwrap().into()),
+            Assignment::Existing(attachment) => panic!("{} had it already", attachment.key),
         }
     }
 
@@ -101,8 +103,8 @@ async fn nodes_share_a_pool_and_no_address_is_given_twice() {
     // Routes see them all, with the way there.
     until("everybody knows all", async || {
         let all = nodes[0].claims.blocks().load();
-        all.by_name.len() == stored(&objects).await.len()
-            && all.by_name.values().all(|block| block.spec.node_addresses.len() == 1)
+        all.len() == stored(&objects).await.len()
+            && all.values().all(|block| block.spec.node_addresses.len() == 1)
     })
     .await;
     nodes[0].here.publish(vec!["192.0.2.9".parse().unwrap()]);
@@ -188,8 +190,8 @@ async fn a_restart_finds_its_blocks_and_what_happened_to_them_meanwhile() {
     objects.create(&unheard, soon()).await.unwrap();
 
     let node = Node::start(&objects, "a", dir.path());
-    until("the contested block is barred", async || {
-        node.addresses.view().block(contested).is_some_and(|block| block.barred().is_some())
+    until("the contested block is cordoned", async || {
+        node.addresses.view().block(contested).is_some_and(|block| block.cordoned().is_some())
     })
     .await;
     until("the deleted block is claimed again", async || {
@@ -201,7 +203,7 @@ async fn a_restart_finds_its_blocks_and_what_happened_to_them_meanwhile() {
     })
     .await;
     until("trouble is said, here and on the node's blocks", async || {
-        let here = node.claims.troubles().load();
+        let here = node.claims.troubles();
         let said = here.iter().any(|t| t.contains(&format!("block {contested} is node b's")));
         let told = |block: &AddressBlock| block.status.as_ref()?.trouble.clone();
         said && stored(&objects).await.values().any(|block| told(block).is_some())
@@ -221,7 +223,7 @@ async fn a_restart_finds_its_blocks_and_what_happened_to_them_meanwhile() {
         node.addresses.release(&attachment.key, soon()).await.unwrap();
     }
     until("the contested block is forgotten", async || {
-        node.addresses.view().block(contested).is_none() && node.claims.troubles().load().is_empty()
+        node.addresses.view().block(contested).is_none() && node.claims.troubles().is_empty()
     })
     .await;
     assert_eq!(stored(&objects).await[contested].spec.node, "b");
@@ -253,9 +255,11 @@ async fn an_empty_block_goes_back_after_a_while_and_another_node_can_have_it() {
     let tasks = Tasks::new("again");
     let addresses = Addresses::open(&dir.path().join("a"), &tasks).unwrap();
     let identity = NodeIdentity { name: "a".to_owned(), addresses: here };
-    let watch = watch_blocks(objects.clone(), claims.blocks(), tasks.stopping());
-    tasks.spawn("blocks", watch);
-    let mut claimer = Claimer::new(objects.clone(), identity, addresses.clone(), claims.clone());
+    let blocks = objects.watched(objects::Within::default(), &tasks);
+    let claims = BlockClaims { blocks, ..claims };
+    objects::watched::synced(&claims.blocks).await;
+    let mut claimer =
+        BlockClaimer::new(objects.clone(), identity, addresses.clone(), claims.clone());
     let before = stored(&objects).await.len();
     assert!(before >= 2, "{before}");
     claimer.round().await;

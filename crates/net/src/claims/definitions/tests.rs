@@ -1,5 +1,6 @@
 use objects::kinds::{AddressPoolSpec, Subnet};
-use stallproof::{Readiness, Snapshot, Tasks};
+use stallproof::ledger::LedgerConfig;
+use stallproof::{Ledger, Readiness, Snapshot, Tasks};
 use tempfile::TempDir;
 use testkit::KubeServer;
 
@@ -31,9 +32,10 @@ async fn without_definitions_on_kube_it_is_said_why_and_it_goes_on_when_they_com
     let addresses = Addresses::open(dir.path(), &tasks).unwrap();
     let here = Snapshot::new(vec!["192.0.2.1".parse().unwrap()]);
     let node = NodeIdentity { name: "node".to_owned(), addresses: here };
-    let claims = Claims::start(objects.clone(), node, addresses.clone(), &tasks);
+    let ledger = Ledger::new(LedgerConfig::default());
+    let claims = BlockClaims::start(objects.clone(), node, addresses.clone(), &ledger, &tasks);
     let ready = readiness.announce("address-pools");
-    claims.watch_definitions(objects.clone(), addresses.clone(), ready, &tasks);
+    claims.check_definitions(objects.clone(), addresses.clone(), ready, &ledger, &tasks);
 
     let missing = "the definitions of AddressPool and AddressBlock are not there: run `fairlead \
                    install`, or `fairlead crds | kubectl apply -f -`";
@@ -41,7 +43,7 @@ async fn without_definitions_on_kube_it_is_said_why_and_it_goes_on_when_they_com
         readiness.report().components[0].reason.as_deref() == Some(missing)
     })
     .await;
-    until("so do the errors of pods", async || addresses.view().obstacle.is_some()).await;
+    until("so do the errors of pods", async || addresses.view().pools_unavailable.is_some()).await;
     let began = tokio::time::Instant::now();
     let refused = addresses.assign(wanted("early", "default"), soon()).await.unwrap_err();
     assert!(matches!(&refused, AssignError::NoBlockYet { why, .. } if **why == *missing));

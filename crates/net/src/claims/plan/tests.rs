@@ -2,10 +2,9 @@ use proptest::prelude::*;
 use serde_json::json;
 
 use super::*;
+use crate::address_table::Record;
+use crate::address_table::tests::{adopted, attachment};
 use crate::addresses::Demand;
-use crate::index::Record;
-use crate::index::tests::{adopted, attachment};
-use crate::pool;
 use crate::pool::tests::pool as pool_object;
 
 /// Pools of blocks of four addresses.
@@ -17,11 +16,7 @@ fn pool_objects() -> [objects::kinds::AddressPool; 2] {
 }
 
 fn pools() -> Pools {
-    pool::judge(&pool_objects())
-}
-
-fn shapes() -> pool::Shapes {
-    pool::shapes(&pool_objects())
+    pool_objects().into_iter().collect()
 }
 
 /// Block `index` of a pool of [`pools`], as the store has it.
@@ -50,13 +45,12 @@ fn block(pool: &str, index: u32, node: &str, age: i64) -> Arc<AddressBlock> {
 }
 
 fn blocks(all: &[Arc<AddressBlock>]) -> Blocks {
-    let by_name = all.iter().map(|block| (name_of(&**block), Arc::clone(block))).collect();
-    Blocks { synced: true, by_name }
+    all.iter().map(|block| (name_of(&**block), Arc::clone(block))).collect()
 }
 
 /// What the node has, with so many addresses of each block in use.
-fn index(mine: &[(&str, u32, u32)]) -> Index {
-    let mut index = Index::default();
+fn index(mine: &[(&str, u32, u32)]) -> AddressTable {
+    let mut index = AddressTable::default();
     for (pool, number, used) in mine {
         let name = format!("{pool}-{number}");
         let networks = block(pool, *number, "me", 0).spec.networks();
@@ -74,21 +68,20 @@ fn index(mine: &[(&str, u32, u32)]) -> Index {
     index
 }
 
-fn planned(blocks: &Blocks, index: &Index, idle: &[&str], returned: &[&str]) -> Plan {
-    plan(&Situation {
+fn planned(blocks: &Blocks, index: &AddressTable, idle: &[&str], returned: &[&str]) -> ClaimPlan {
+    plan(&ClaimInputs {
         node: "me",
         node_addresses: &["192.0.2.1".parse().unwrap()],
         pools: &pools(),
-        shapes: &shapes(),
         blocks,
-        index,
+        table: index,
         returned: &returned.iter().map(ToString::to_string).collect(),
         idle: &idle.iter().map(ToString::to_string).collect(),
         now: Instant::now(),
     })
 }
 
-fn claims(plan: &Plan) -> Vec<(&str, u32)> {
+fn claims(plan: &ClaimPlan) -> Vec<(&str, u32)> {
     plan.claim.iter().map(|(pool, blocks)| (&**pool, *blocks)).collect()
 }
 
@@ -99,7 +92,7 @@ fn half_a_block_is_kept_free_in_the_default_pool_and_in_those_in_use() {
 
     let mine = [block("default", 0, "me", 0), block("other", 3, "me", 0)];
     let enough = index(&[("default", 0, 2), ("other", 3, 0)]);
-    assert_eq!(planned(&blocks(&mine), &enough, &[], &[]), Plan::default());
+    assert_eq!(planned(&blocks(&mine), &enough, &[], &[]), ClaimPlan::default());
     let scarce = index(&[("default", 0, 3), ("other", 3, 3)]);
     assert_eq!(claims(&planned(&blocks(&mine), &scarce, &[], &[])), [("default", 1), ("other", 1)]);
 }
@@ -154,12 +147,12 @@ fn what_the_store_says_is_ours_is_adopted_unless_it_was_given_back() {
     let mine = block("default", 7, "me", 0);
     let there = blocks(&[Arc::clone(&mine), block("default", 8, "other", 0)]);
     let adopts = planned(&there, &index(&[]), &[], &[]);
-    assert_eq!(adopts, Plan { adopt: vec![Arc::clone(&mine)], ..Plan::default() });
+    assert_eq!(adopts, ClaimPlan { adopt: vec![Arc::clone(&mine)], ..ClaimPlan::default() });
 
-    let mut barred = index(&[("default", 7, 1)]);
+    let mut cordoned = index(&[("default", 7, 1)]);
     let why = "it was another's".to_owned();
-    barred.apply(&Record::Barred { block: "default-7".to_owned(), why }).unwrap();
-    assert_eq!(planned(&there, &barred, &[], &[]).adopt, [Arc::clone(&mine)]);
+    cordoned.apply(&Record::Cordoned { block: "default-7".to_owned(), why }).unwrap();
+    assert_eq!(planned(&there, &cordoned, &[], &[]).adopt, [Arc::clone(&mine)]);
 
     let returned = planned(&there, &index(&[]), &[], &["uid-default-7"]);
     assert_eq!((&returned.adopt[..], &returned.delete[..]), (&[][..], &[mine][..]));
@@ -169,7 +162,7 @@ fn what_the_store_says_is_ours_is_adopted_unless_it_was_given_back() {
 fn a_block_that_the_store_gives_to_another_is_assigned_from_no_more_and_told() {
     let there = blocks(&[block("default", 0, "you", 0), block("default", 1, "you", 0)]);
     let plan = planned(&there, &index(&[("default", 0, 2), ("default", 1, 0)]), &[], &[]);
-    assert_eq!(plan.bar["default-0"], "the store says that block default-0 is node you's");
+    assert_eq!(plan.cordon["default-0"], "the store says that block default-0 is node you's");
     assert_eq!(plan.forget, ["default-1"]);
     assert_eq!(
         plan.troubles["default"],
@@ -188,14 +181,14 @@ fn of_two_blocks_that_overlap_the_younger_is_assigned_from_no_more() {
     let there = blocks(&[block("default", 0, "me", 2), Arc::new(wide.clone())]);
     let plan = planned(&there, &index(&[("default", 0, 1)]), &[], &[]);
     assert_eq!(
-        plan.bar["default-0"],
+        plan.cordon["default-0"],
         "block default-0 (10.0.0.0/30) overlaps block other-0 of node you, which is older"
     );
     // Not adopted either.
     assert!(planned(&there, &index(&[]), &[], &[]).adopt.is_empty());
     // The older one goes on.
     let there = blocks(&[block("default", 0, "me", 0), Arc::new(wide)]);
-    assert!(planned(&there, &index(&[("default", 0, 1)]), &[], &[]).bar.is_empty());
+    assert!(planned(&there, &index(&[("default", 0, 1)]), &[], &[]).cordon.is_empty());
 }
 
 #[test]
@@ -207,27 +200,30 @@ fn what_the_store_does_not_have_is_looked_for_and_old_addresses_are_corrected() 
     moved.spec.node_addresses = vec!["192.0.2.9".parse().unwrap()];
     let moved = Arc::new(moved);
     let plan = planned(&blocks(&[Arc::clone(&moved)]), &index(&[("default", 0, 1)]), &[], &[]);
-    assert_eq!(plan, Plan { correct: vec![moved], ..Plan::default() });
+    assert_eq!(plan, ClaimPlan { correct: vec![moved], ..ClaimPlan::default() });
 }
 
 #[test]
 fn nothing_is_claimed_from_a_pool_that_is_gone_or_refused_and_its_empty_blocks_go_back() {
     let there = blocks(&[block("other", 0, "me", 0), block("other", 1, "me", 0)]);
     let here = index(&[("other", 0, 4), ("other", 1, 0)]);
-    for pools in [Pools::new(), Pools::from([("other".into(), Err("it is being deleted".into()))])]
-    {
-        let plan = plan(&Situation {
+    let mut going = pool_objects()[1].clone();
+    going.metadata.deletion_timestamp.clone_from(&going.metadata.creation_timestamp);
+    for pools in [Pools::from_iter([]), Pools::from_iter([going])] {
+        let plan = plan(&ClaimInputs {
             node: "me",
             node_addresses: &["192.0.2.1".parse().unwrap()],
             pools: &pools,
-            shapes: &pool::Shapes::new(),
             blocks: &there,
-            index: &here,
+            table: &here,
             returned: &HashSet::new(),
             idle: &BTreeSet::from(["other-1".to_owned()]),
             now: Instant::now(),
         });
-        assert_eq!(plan, Plan { give_back: vec!["other-1".to_owned()], ..Plan::default() });
+        assert_eq!(
+            plan,
+            ClaimPlan { give_back: vec!["other-1".to_owned()], ..ClaimPlan::default() }
+        );
     }
 }
 
@@ -251,7 +247,7 @@ proptest! {
         let idle: Vec<_> = idle.iter().map(String::as_str).collect();
         let plan = planned(&there, &index, &idle, &[]);
 
-        let used = |name: &str| index.block(name).map_or(0, Block::used);
+        let used = |name: &str| index.block(name).map_or(0, LocalBlock::used);
         for name in plan.forget.iter().chain(&plan.give_back) {
             prop_assert_eq!(used(name), 0);
         }
@@ -259,13 +255,13 @@ proptest! {
             prop_assert!(idle.contains(&name.as_str()));
         }
         for (name, _) in index.blocks() {
-            let theirs = there.by_name.get(name).is_some_and(|block| block.spec.node == "you");
-            let out = plan.bar.contains_key(name) || plan.forget.iter().any(|other| other == name);
+            let theirs = there.get(name).is_some_and(|block| block.spec.node == "you");
+            let out = plan.cordon.contains_key(name) || plan.forget.iter().any(|other| other == name);
             prop_assert_eq!(theirs, out);
             prop_assert!(!out || !plan.adopt.iter().any(|block| name_of(&**block) == name));
         }
         let gone = |name: &str| {
-            plan.bar.contains_key(name)
+            plan.cordon.contains_key(name)
                 || plan.forget.iter().chain(&plan.give_back).any(|other| other == name)
         };
         let kept: u32 =

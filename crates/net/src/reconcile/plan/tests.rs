@@ -4,11 +4,11 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::wiring::host_interface;
-use crate::{Key, NamespaceId};
+use crate::{AttachmentKey, NamespaceId};
 
 /// Attachment `n` has the `n`th address, whoever else may have had it.
 fn attachment(n: u8) -> Arc<Attachment> {
-    let key = Key { container: format!("c{n}"), ifname: "eth0".to_owned() };
+    let key = AttachmentKey { container: format!("c{n}"), ifname: "eth0".to_owned() };
     Arc::new(Attachment {
         network: "pods".to_owned(),
         pod: None,
@@ -43,15 +43,15 @@ fn any_fate() -> impl Strategy<Value = Fate> {
         .prop_map(|(recorded, linked, up, present)| Fate { recorded, linked, up, present })
 }
 
-fn world(fates: &[Fate]) -> (Seen, Vec<Arc<Attachment>>) {
-    let (mut seen, mut recorded) = (Seen::default(), Vec::new());
+fn world(fates: &[Fate]) -> (KernelState, Vec<Arc<Attachment>>) {
+    let (mut seen, mut recorded) = (KernelState::default(), Vec::new());
     for (n, fate) in fates.iter().enumerate() {
         let attachment = attachment(n as u8);
         let index = n as u32 + 10;
         if fate.linked {
             seen.links.push(link(attachment.host_interface.clone(), index, fate.up));
         }
-        let names = Names::of(&attachment.key);
+        let names = InterfaceNames::of(&attachment.key);
         for (bit, change) in host_side(&attachment, &names, index).into_iter().enumerate() {
             let present = fate.present >> bit & 1 == 1;
             match change {
@@ -72,24 +72,24 @@ fn world(fates: &[Fate]) -> (Seen, Vec<Arc<Attachment>>) {
 
 /// A kernel and a journal of maps: what the repairs leave.
 fn after(
-    seen: &Seen,
+    seen: &KernelState,
     recorded: &[Arc<Attachment>],
     repairs: &[Repair],
-) -> (Seen, Vec<Arc<Attachment>>) {
+) -> (KernelState, Vec<Arc<Attachment>>) {
     let (mut seen, mut recorded) = (seen.clone(), recorded.to_vec());
     for repair in repairs {
         match repair {
-            Repair::Remove(index, _) => {
+            Repair::RemoveInterface(index, _) => {
                 seen.links.retain(|link| link.index != *index);
                 seen.neighbours.retain(|neighbour| neighbour.link != *index);
                 seen.routes.retain(|route| route.kind != RouteKind::Link(*index));
             }
-            Repair::Unroute(route) => seen.routes.retain(|other| other != route),
-            Repair::Restore(attachment, index) => {
+            Repair::RemoveRoute(route) => seen.routes.retain(|other| other != route),
+            Repair::RestoreHostSide(attachment, index) => {
                 for link in seen.links.iter_mut().filter(|link| link.index == *index) {
                     link.up = true;
                 }
-                for change in host_side(attachment, &Names::of(&attachment.key), *index) {
+                for change in host_side(attachment, &InterfaceNames::of(&attachment.key), *index) {
                     match change {
                         Change::Neighbour(neighbour) => seen.neighbours.push(neighbour),
                         Change::Route(route) => {
@@ -100,7 +100,7 @@ fn after(
                     }
                 }
             }
-            Repair::Lost(attachment) => recorded.retain(|other| other != attachment),
+            Repair::Regain(attachment) => recorded.retain(|other| other != attachment),
         }
     }
     (seen, recorded)
@@ -113,9 +113,9 @@ proptest! {
         let repairs = plan(&seen, &recorded);
         for (n, fate) in fates.iter().enumerate() {
             let own = attachment(n as u8);
-            let lost = repairs.contains(&Repair::Lost(Arc::clone(&own)));
+            let lost = repairs.contains(&Repair::Regain(Arc::clone(&own)));
             prop_assert_eq!(lost, fate.recorded && !fate.linked);
-            let removed = repairs.contains(&Repair::Remove(n as u32 + 10, own.host_interface.clone()));
+            let removed = repairs.contains(&Repair::RemoveInterface(n as u32 + 10, own.host_interface.clone()));
             prop_assert_eq!(removed, fate.linked && !fate.recorded);
         }
 
@@ -136,7 +136,7 @@ fn a_route_that_leads_to_the_wrong_interface_is_put_right() {
         world(&[Fate { recorded: true, linked: true, up: true, present: 0xff }]);
     assert_eq!(plan(&seen, &recorded), []);
     seen.routes[0].kind = RouteKind::Link(99);
-    assert_eq!(plan(&seen, &recorded), [Repair::Restore(Arc::clone(&recorded[0]), 10)]);
+    assert_eq!(plan(&seen, &recorded), [Repair::RestoreHostSide(Arc::clone(&recorded[0]), 10)]);
 }
 
 #[test]
@@ -147,8 +147,8 @@ fn a_route_to_an_address_that_nobody_has_goes() {
         protocol: ROUTE_PROTOCOL,
         kind: RouteKind::Link(99),
     };
-    let seen = Seen { routes: vec![stray], ..Seen::default() };
-    assert_eq!(plan(&seen, &[]), [Repair::Unroute(stray)]);
+    let seen = KernelState { routes: vec![stray], ..KernelState::default() };
+    assert_eq!(plan(&seen, &[]), [Repair::RemoveRoute(stray)]);
 }
 
 #[test]

@@ -8,15 +8,17 @@ use kube::api::PostParams;
 use objects::{Id, Objects};
 use prometheus_client::metrics::gauge::Gauge;
 use serde_json::json;
-use stallproof::{Deadline, Tasks};
+use stallproof::ledger::LedgerConfig;
+use stallproof::{Deadline, Ledger, Tasks};
 use tempfile::TempDir;
 use testkit::{KubeServer, requires};
 
 use super::*;
 use crate::Addresses;
-use crate::claims::{Claims, NodeIdentity};
-use crate::pods::{self, pod, reaches_pod};
-use crate::routes;
+use crate::claims::{BlockClaims, NodeIdentity};
+use crate::datapath::Datapath;
+use crate::routes::{self, RouteReconciler};
+use crate::tests::pods::{self, pod, reaches_pod};
 use crate::wiring::{MAIN_TABLE, ROUTE_PROTOCOL, Wiring};
 
 fn soon() -> Deadline {
@@ -94,10 +96,10 @@ async fn one_node_in_the_wrong_hands_does_not_reroute_the_others() {
     let [a, b] = pods::two_nodes();
     let (on_a, inside_a) = pod(1, 1);
     let (on_b, inside_b) = pod(2, 1);
-    a.connect(&on_a, &inside_a, &()).unwrap();
-    b.connect(&on_b, &inside_b, &()).unwrap();
+    a.set_up(&on_a, &inside_a, &()).unwrap();
+    b.set_up(&on_b, &inside_b, &()).unwrap();
     // The way back.
-    let back = [routes::Block {
+    let back = [routes::RoutedBlock {
         node: "a".to_owned(),
         networks: ["10.1.0.0/27", "fd00:1::/123"].map(|net| net.parse().unwrap()).to_vec(),
         via: ["10.0.0.1", "fd00::1"].map(|address| address.parse().unwrap()).to_vec(),
@@ -107,20 +109,24 @@ async fn one_node_in_the_wrong_hands_does_not_reroute_the_others() {
     let (dir, tasks) = (TempDir::new().unwrap(), Tasks::new("test"));
     let addresses = Addresses::open(dir.path(), &tasks).unwrap();
     let identity = NodeIdentity { name: "a".to_owned(), addresses: Snapshot::default() };
-    let claims = Claims::start(objects.clone(), identity, addresses.clone(), &tasks);
-    let nodes = Snapshot::new(Nodes::Unknown);
+    let ledger = Ledger::new(LedgerConfig::default());
+    let claims = BlockClaims::start(objects.clone(), identity, addresses.clone(), &ledger, &tasks);
+    let nodes = Snapshot::<NodeAddresses>::default();
     let keep = keep_nodes(objects.clone(), claims.blocks(), nodes.clone(), tasks.stopping());
     tasks.spawn("nodes", keep);
-    let trust = Trust {
+    let trust = BlockTrust {
         node: "a".to_owned(),
         blocks: claims.blocks(),
-        shapes: claims.shapes(),
-        nodes,
-        memory: Snapshot::default(),
+        pools: claims.pools(),
+        nodes: Some(nodes),
+        believed: Snapshot::default(),
     };
     let doubted = Gauge::default();
     let (node, counted) = (a.node().clone(), doubted.clone());
-    let keep = routes::run(node, trust.clone(), counted, addresses.clone(), None, tasks.clone());
+    let (held, owner) = (addresses.clone(), tasks.clone());
+    let keep = RouteReconciler::new(node, trust.clone(), counted, held, None, owner);
+    let (key, stop) = ("a".to_owned(), tasks.stopping());
+    let keep = objects::reconcile("routes", key, routes::PACE, keep, ledger, stop);
     tasks.spawn("routes", keep);
 
     until("seven blocks are doubted", || doubted.get() == 7).await;
@@ -135,8 +141,8 @@ async fn one_node_in_the_wrong_hands_does_not_reroute_the_others() {
     assert_eq!(ours(&a), expected);
     assert!(reaches_pod(&inside_a, &on_b));
     assert!(addresses.view().blocks().next().is_none(), "evil-3 was taken for this node's own");
-    until("that is told", || !claims.troubles().load().is_empty()).await;
-    assert!(claims.troubles().load()[0].contains("evil-3 is not taken for this node's"));
+    until("that is told", || !claims.troubles().is_empty()).await;
+    assert!(claims.troubles()[0].contains("evil-3 is not taken for this node's"));
 
     // A Node that comes is found, although nobody watches.
     make_node(&client, "late", &["10.0.0.2", "fd00::2"]).await;

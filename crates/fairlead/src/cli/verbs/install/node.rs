@@ -13,7 +13,7 @@ const ADMIN: (&str, u16) = ("127.0.0.1", 7682);
 
 pub(super) fn check() -> Vec<Finding> {
     let mut found = vec![
-        asked("nftables", conntrack::probe(), "load the module nf_tables"),
+        asked("nftables", conntrack::probe_nftables(), "load the module nf_tables"),
         asked(
             "conntrack",
             list_connections(),

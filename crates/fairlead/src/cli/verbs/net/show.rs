@@ -1,18 +1,18 @@
-//! What the agent of this node says.
+//! The verbs that ask the agent of this node.
 
 use std::io::ErrorKind;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
-use cni::wire::{self, Ask, Reply, Request, Show};
+use cni::wire::{self, Operation, Reply, Request, Show};
 use jiff::Timestamp;
 use serde_json::Value;
 
-use crate::cli::listing::field;
+use crate::cli::listing::{field, fields};
 use crate::cli::table::age;
 use crate::cli::verbs::config::load;
 use crate::config::ConfigFlags;
-use crate::output::{self, Failure, NO, Output, Verdict};
+use crate::output::{self, Failure, Output, Verdict, yes_or_no};
 
 /// How long the agent may take; a check looks at every interface.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -26,7 +26,7 @@ const PATIENCE: Duration = Duration::from_secs(30);
 #[command(verbatim_doc_comment)]
 pub(super) struct Pools {
     #[command(flatten)]
-    how: How,
+    agent: AgentFlags,
 }
 
 /// The blocks that nodes have claimed, and where they are reached
@@ -41,7 +41,7 @@ pub(super) struct Blocks {
     #[arg(long)]
     here: bool,
     #[command(flatten)]
-    how: How,
+    agent: AgentFlags,
 }
 
 /// Which container of this node has which address
@@ -53,7 +53,7 @@ pub(super) struct Blocks {
 #[command(verbatim_doc_comment)]
 pub(super) struct Addresses {
     #[command(flatten)]
-    how: How,
+    agent: AgentFlags,
 }
 
 /// Verify this node: interfaces, addresses and routes against what is recorded
@@ -68,11 +68,11 @@ pub(super) struct Addresses {
 #[command(verbatim_doc_comment)]
 pub(super) struct Check {
     #[command(flatten)]
-    how: How,
+    agent: AgentFlags,
 }
 
 #[derive(Debug, clap::Args)]
-struct How {
+struct AgentFlags {
     #[command(flatten)]
     output: Output,
     #[command(flatten)]
@@ -80,8 +80,8 @@ struct How {
 }
 
 pub(super) fn pools(args: &Pools) -> Verdict {
-    let rows = args.how.ask(Show::Pools)?;
-    args.how.print(
+    let rows = args.agent.ask(Show::Pools)?;
+    args.agent.print(
         &rows,
         |pool| {
             let columns =
@@ -93,9 +93,9 @@ pub(super) fn pools(args: &Pools) -> Verdict {
 }
 
 pub(super) fn blocks(args: &Blocks) -> Verdict {
-    let mut rows = args.how.ask(Show::Blocks)?;
+    let mut rows = args.agent.ask(Show::Blocks)?;
     rows.retain(|block| !args.here || block["here"] == true);
-    args.how.print(
+    args.agent.print(
         &rows,
         |block| {
             let columns =
@@ -107,9 +107,9 @@ pub(super) fn blocks(args: &Blocks) -> Verdict {
 }
 
 pub(super) fn addresses(args: &Addresses) -> Verdict {
-    let rows = args.how.ask(Show::Addresses)?;
+    let rows = args.agent.ask(Show::Addresses)?;
     let now = Timestamp::now();
-    args.how.print(
+    args.agent.print(
         &rows,
         |attachment| {
             let pod = &attachment["pod"];
@@ -134,23 +134,22 @@ pub(super) fn addresses(args: &Addresses) -> Verdict {
 }
 
 pub(super) fn check(args: &Check) -> Verdict {
-    let faults = args.how.ask(Show::Faults)?;
-    args.how.output.print(&faults, || match faults.is_empty() {
+    let faults = args.agent.ask(Show::Faults)?;
+    args.agent.output.print(&faults, || match faults.is_empty() {
         true => "every interface, address and route is as it should be".to_owned(),
         false => {
-            let rows: Vec<_> =
-                faults.iter().map(|f| ["what", "fault"].map(|c| field(f, c))).collect();
-            output::table(["WHAT", "FAULT"], &rows)
+            let rows = faults.iter().map(|fault| fields(fault, ["what", "fault"]));
+            output::table(["WHAT", "FAULT"], rows)
         }
     })?;
-    Ok(if faults.is_empty() { ExitCode::SUCCESS } else { ExitCode::from(NO) })
+    Ok(yes_or_no(faults.is_empty()))
 }
 
-impl How {
+impl AgentFlags {
     fn ask(&self, what: Show) -> Result<Vec<Value>, Failure> {
         let socket = load(&self.flags)?.config.net.socket;
         let deadline = Instant::now() + PATIENCE;
-        let request = Request::within(deadline, Ask::Show(what));
+        let request = Request::within(deadline, Operation::Show(what));
         let shown = socket.display();
         match wire::call(&socket, &request, None, deadline) {
             Ok(Reply::Shown(Value::Array(rows))) => Ok(rows),
@@ -176,10 +175,7 @@ impl How {
         cells: impl Fn(&Value) -> [String; N],
         titles: [&str; N],
     ) -> Verdict {
-        self.output.print(rows, || {
-            let rows: Vec<_> = rows.iter().map(cells).collect();
-            output::table(titles, &rows)
-        })?;
+        self.output.print(rows, || output::table(titles, rows.iter().map(cells)))?;
         Ok(ExitCode::SUCCESS)
     }
 }

@@ -146,7 +146,7 @@ impl Data {
     /// Refuses where an agent runs: it would make everything again.
     fn take(config: &Config) -> Result<Self, Failure> {
         let (dir, socket) = (config.data.clone(), &config.net.socket);
-        if cni::wire::connect(socket, Instant::now() + HEARD_WITHIN).is_ok() {
+        if cni::wire::dial(socket, Instant::now() + HEARD_WITHIN).is_ok() {
             return Err(Failure(format!(
                 "an agent runs on this node (it listens on {}): stop it first, or delete its DaemonSet",
                 socket.display()
@@ -244,7 +244,7 @@ fn empty_kernel(
             purged.failed.join("; ")
         )));
     }
-    match conntrack::unhook() {
+    match conntrack::disable_tracking() {
         Ok(true) => removed.push("nftables table inet fairlead".to_owned()),
         Ok(false) => {}
         Err(error) => notes.push(format!(

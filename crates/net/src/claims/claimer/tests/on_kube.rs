@@ -24,28 +24,24 @@ async fn a_thousand_nodes_that_begin_together_each_have_a_block_and_few_races_ar
     let objects = Objects::kubernetes(kube::Client::try_from(config).unwrap(), "fairlead");
     make_pool(&objects, "default", 1, &["10.0.0.0/21", "10.0.8.0/23"]).await;
     let pool = objects.get::<AddressPool>(&Id::cluster("default"), soon()).await.unwrap().unwrap();
-    let pools = Snapshot::new(Some(crate::pool::judge([&pool])));
-
-    let shapes = Snapshot::new(Some(crate::pool::shapes([&pool])));
+    let pools = Snapshot::new(Pools::from_iter([pool.clone()]));
 
     let (dir, tasks) = (TempDir::new().unwrap(), Tasks::new("test"));
-    let meters = crate::claims::Meters::default();
+    let metrics = crate::claims::ClaimMetrics::default();
     let turns = Arc::new(tokio::sync::Semaphore::new(AT_ONCE));
     let began = std::time::Instant::now();
     let nodes = (0..NODES).map(|n| {
         let name = format!("node-{n}");
         let addresses = Addresses::open(&dir.path().join(&name), &tasks).unwrap();
-        let claims = Claims {
-            shapes: shapes.clone(),
-            blocks: Snapshot::new(crate::claims::Blocks { synced: true, ..Default::default() }),
+        let claims = BlockClaims {
+            blocks: Snapshot::new(Blocks::from_iter([])),
             pools: pools.clone(),
             troubles: Snapshot::default(),
-            by_pool: Snapshot::default(),
-            meters: meters.clone(),
+            metrics: metrics.clone(),
         };
         let here = Snapshot::new(vec!["192.0.2.1".parse().unwrap()]);
         let identity = NodeIdentity { name, addresses: here };
-        let mut claimer = Claimer::new(objects.clone(), identity, addresses.clone(), claims);
+        let mut claimer = BlockClaimer::new(objects.clone(), identity, addresses.clone(), claims);
         let turns = Arc::clone(&turns);
         tasks.spawn("node", async move {
             let _turn = turns.acquire_owned().await.unwrap();
@@ -53,10 +49,10 @@ async fn a_thousand_nodes_that_begin_together_each_have_a_block_and_few_races_ar
             while addresses.view().blocks().next().is_none() {
                 claimer.round().await;
                 let retry = claimer.failing.values().map(|failing| failing.until).min();
-                sleep_until(retry.unwrap_or_else(Instant::now)).await;
+                tokio::time::sleep_until(retry.unwrap_or_else(Instant::now)).await;
             }
             let assigned = addresses.assign(wanted("pod", "default"), soon()).await.unwrap();
-            let Assigned::New(attachment) = assigned else { panic!() };
+            let Assignment::New(attachment) = assigned else { panic!() };
             attachment.ipv4.unwrap()
         })
     });
@@ -68,7 +64,7 @@ async fn a_thousand_nodes_that_begin_together_each_have_a_block_and_few_races_ar
     let blocks = stored(&objects).await;
     let holders: BTreeSet<_> = blocks.values().map(|block| &block.spec.node).collect();
     assert_eq!((blocks.len(), holders.len()), (NODES, NODES));
-    let (lost, failed) = (meters.lost.get(), meters.failed.get());
+    let (lost, failed) = (metrics.lost.get(), metrics.failed.get());
     let rate = lost as f64 / NODES as f64;
     eprintln!(
         "{NODES} nodes, {} blocks in the pool: {lost} races lost ({rate:.2} a node), {failed} claims \

@@ -1,0 +1,289 @@
+//! `AddressTable`: every attachment and block of this node at one instant, as a value.
+//!
+//! It is made of [`Record`]s and of nothing else: what is journalled is applied, and a replay of the
+//! journal gives the same table. Clones share what they have in common, so a draft costs what it
+//! changes.
+
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use imbl::OrdMap;
+use ipnet::{Ipv4Net, Ipv6Net};
+use objects::kinds::Networks;
+use serde::{Deserialize, Serialize};
+use stallproof::Map;
+use tokio::time::Instant;
+
+use crate::local_block::{AddressPair, LocalBlock};
+use crate::{Attachment, AttachmentKey};
+
+#[derive(Clone, Debug, Default)]
+pub struct AddressTable {
+    attachments: Map<AttachmentKey, Arc<Attachment>>,
+    addresses: Map<IpAddr, Arc<Attachment>>,
+    /// The key is the block's name.
+    blocks: OrdMap<Arc<str>, LocalBlock>,
+    /// The block of each pool that was last assigned from.
+    current: OrdMap<Arc<str>, Arc<str>>,
+    /// The availability of every pool; none while the store has not answered. Not in the journal.
+    pub(crate) availability: Option<OrdMap<Arc<str>, PoolAvailability>>,
+    /// Why the pools cannot be known until a person acts. Not in the journal.
+    pub(crate) pools_unavailable: Option<Arc<str>>,
+    /// The demand that found no address, by pool. Not in the journal.
+    pub(crate) demand: OrdMap<Arc<str>, Demand>,
+}
+
+/// Whether a pool can give this node another block.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum PoolAvailability {
+    /// It can, or will as soon as the claim is answered.
+    Open,
+    /// It cannot before a person acts, or other nodes return blocks.
+    Exhausted(Arc<str>),
+    /// It cannot now; the claim is tried again and again.
+    Failing(Arc<str>),
+}
+
+/// Attachments that found no address in a pool.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Demand {
+    /// How many wait for one.
+    pub waiting: u32,
+    /// When the last one asked.
+    pub last: Instant,
+}
+
+/// One entry of the journal.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum Record {
+    Assigned(#[serde(with = "shared")] Arc<Attachment>),
+    Released(AttachmentKey),
+    /// A block is this node's, and may be assigned from.
+    Adopted(AdoptedBlock),
+    /// Nothing more is assigned from a block.
+    #[serde(rename = "barred")]
+    Cordoned {
+        block: String,
+        why: String,
+    },
+    /// A block no longer belongs to this node.
+    Dropped {
+        block: String,
+    },
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct AdoptedBlock {
+    pub(crate) block: String,
+    pub(crate) pool: String,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) ipv4: Option<Ipv4Net>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) ipv6: Option<Ipv6Net>,
+    /// The offset to assign next.
+    #[serde(default)]
+    pub(crate) next: u32,
+}
+
+impl AdoptedBlock {
+    pub(crate) fn networks(&self) -> Networks {
+        Networks { ipv4: self.ipv4, ipv6: self.ipv6 }
+    }
+}
+
+/// A record that contradicts those before it.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum InvalidRecord {
+    #[error("{address} is given to {new} while {old} has it")]
+    Twice { address: IpAddr, old: AttachmentKey, new: AttachmentKey },
+    #[error("{0} is given addresses twice")]
+    Again(AttachmentKey),
+    #[error("{0} is given no address")]
+    Nothing(AttachmentKey),
+    #[error("block {0} has no networks that can be assigned from")]
+    Unusable(String),
+    #[error("block {new} overlaps block {old}")]
+    Overlap { old: Arc<str>, new: String },
+}
+
+impl AddressTable {
+    pub fn attachment(&self, key: &AttachmentKey) -> Option<&Arc<Attachment>> {
+        self.attachments.get(key)
+    }
+
+    /// Returns the attachments in no order.
+    pub fn attachments(&self) -> impl Iterator<Item = &Arc<Attachment>> {
+        self.attachments.values()
+    }
+
+    /// Returns the attachment that has an address.
+    pub fn holder(&self, address: IpAddr) -> Option<&Arc<Attachment>> {
+        self.addresses.get(&address)
+    }
+
+    /// Returns the blocks with their names, in the order of those.
+    pub fn blocks(&self) -> impl Iterator<Item = (&str, &LocalBlock)> {
+        self.blocks.iter().map(|(name, block)| (&**name, block))
+    }
+
+    pub fn block(&self, name: &str) -> Option<&LocalBlock> {
+        self.blocks.get(name)
+    }
+
+    /// Returns a pool's availability, as far as it is known.
+    pub fn availability_of(&self, pool: &str) -> Option<&PoolAvailability> {
+        self.availability.as_ref()?.get(pool)
+    }
+
+    /// Returns the addresses to give next in a pool: of the block last assigned from; when that is full,
+    /// of the next one that is in use; only then of an empty one, which can be returned if it stays empty.
+    pub(crate) fn vacant(&self, pool: &str) -> Option<AddressPair> {
+        let current = self.current.get(pool);
+        let candidates =
+            self.blocks.iter().filter(|(_, block)| &*block.pool == pool && block.free() > 0);
+        let rank = |name: &Arc<str>, block: &LocalBlock| {
+            let is_current = current == Some(name);
+            let after = current.is_some_and(|current| name > current);
+            (!is_current, block.used() == 0, !after)
+        };
+        let (_, block) = candidates.min_by_key(|(name, block)| rank(name, block))?;
+        block.vacant().map(|offset| block.addresses(offset))
+    }
+
+    /// Applies a record, whether it is being journalled or replayed. After an error nothing has changed.
+    pub(crate) fn apply(&mut self, record: &Record) -> Result<(), InvalidRecord> {
+        match record {
+            Record::Assigned(attachment) => self.assigned(attachment)?,
+            Record::Released(key) => {
+                self.released(key);
+            }
+            Record::Adopted(adopted) => self.adopted(adopted)?,
+            Record::Cordoned { block, why } => {
+                if let Some(block) = self.blocks.get_mut(&**block) {
+                    block.cordoned = Some(why.as_str().into());
+                }
+            }
+            Record::Dropped { block } => {
+                if let Some(dropped) = self.blocks.remove(&**block)
+                    && self.current.get(&dropped.pool).is_some_and(|current| **current == **block)
+                {
+                    self.current.remove(&dropped.pool);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn assigned(&mut self, attachment: &Arc<Attachment>) -> Result<(), InvalidRecord> {
+        let key = &attachment.key;
+        if self.attachments.contains_key(key) {
+            return Err(InvalidRecord::Again(key.clone()));
+        }
+        if attachment.addresses().next().is_none() {
+            return Err(InvalidRecord::Nothing(key.clone()));
+        }
+        for address in attachment.addresses() {
+            if let Some(other) = self.addresses.get(&address) {
+                let (old, new) = (other.key.clone(), key.clone());
+                return Err(InvalidRecord::Twice { address, old, new });
+            }
+        }
+        self.attachments.insert(key.clone(), Arc::clone(attachment));
+        for address in attachment.addresses() {
+            self.addresses.insert(address, Arc::clone(attachment));
+        }
+        if let Some((name, offset)) = self.home(attachment)
+            && let Some(block) = self.blocks.get_mut(&name)
+        {
+            block.take(offset);
+            self.current.insert(Arc::clone(&block.pool), name);
+        }
+        Ok(())
+    }
+
+    pub(crate) fn released(&mut self, key: &AttachmentKey) -> Option<Arc<Attachment>> {
+        let attachment = self.attachments.remove(key)?;
+        for address in attachment.addresses() {
+            self.addresses.remove(&address);
+        }
+        if let Some((name, offset)) = self.home(&attachment)
+            && let Some(block) = self.blocks.get_mut(&name)
+        {
+            block.give_back(offset);
+        }
+        Some(attachment)
+    }
+
+    /// A cordoned block that is adopted again may be assigned from again.
+    fn adopted(&mut self, adopted: &AdoptedBlock) -> Result<(), InvalidRecord> {
+        let networks = adopted.networks();
+        let name = Arc::<str>::from(adopted.block.as_str());
+        let new = || adopted.block.clone();
+        let mut block = LocalBlock::new(adopted.pool.as_str().into(), networks, adopted.next)
+            .ok_or_else(|| InvalidRecord::Unusable(new()))?;
+        let mut others = self.blocks.iter().filter(|(other, _)| **other != name);
+        if let Some((old, _)) = others.find(|(_, other)| other.networks.overlaps(&networks)) {
+            return Err(InvalidRecord::Overlap { old: Arc::clone(old), new: new() });
+        }
+        for attachment in self.attachments.values() {
+            if let Some(offset) = block.offset(attachment.ipv4, attachment.ipv6) {
+                block.take(offset);
+            }
+        }
+        block.next = adopted.next % block.size();
+        self.blocks.insert(name, block);
+        Ok(())
+    }
+
+    /// Returns the block of an attachment, and the offset in it.
+    fn home(&self, attachment: &Attachment) -> Option<(Arc<str>, u32)> {
+        self.blocks.iter().find_map(|(name, block)| {
+            let offset = block.offset(attachment.ipv4, attachment.ipv6)?;
+            Some((Arc::clone(name), offset))
+        })
+    }
+
+    /// Returns records that make the same table from nothing.
+    pub(crate) fn records(&self) -> impl Iterator<Item = Record> {
+        let blocks = self.blocks.iter().flat_map(|(name, block)| {
+            let Networks { ipv4, ipv6 } = block.networks;
+            let adopted = AdoptedBlock {
+                block: name.to_string(),
+                pool: block.pool.to_string(),
+                ipv4,
+                ipv6,
+                next: block.next,
+            };
+            let cordoned = block.cordoned.as_ref();
+            let cordoned = cordoned
+                .map(|why| Record::Cordoned { block: name.to_string(), why: why.to_string() });
+            std::iter::once(Record::Adopted(adopted)).chain(cordoned)
+        });
+        // Blocks come last: taking an address moves the next offset.
+        let attachments = self.attachments.values().map(|one| Record::Assigned(Arc::clone(one)));
+        attachments.chain(blocks)
+    }
+}
+
+mod shared {
+    use std::sync::Arc;
+
+    use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+    pub(super) fn serialize<T: Serialize, S: Serializer>(
+        value: &Arc<T>,
+        to: S,
+    ) -> Result<S::Ok, S::Error> {
+        T::serialize(value, to)
+    }
+
+    pub(super) fn deserialize<'de, T: Deserialize<'de>, D: Deserializer<'de>>(
+        from: D,
+    ) -> Result<Arc<T>, D::Error> {
+        T::deserialize(from).map(Arc::new)
+    }
+}
+
+#[cfg(test)]
+pub(crate) mod tests;

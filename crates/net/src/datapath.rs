@@ -1,0 +1,74 @@
+//! `Datapath`: what attaching does to the kernel, as a trait: [`Wiring`](crate::wiring::Wiring), or one
+//! that a test makes fail and hang.
+//!
+//! All calls block, and a call into the kernel cannot be taken back. Before each step the caller is told
+//! ([`Progress`]) and may answer that nobody waits any more; the work is then undone.
+
+use std::net::{Ipv4Addr, Ipv6Addr};
+use std::os::fd::OwnedFd;
+
+use kernel::netlink::Mac;
+use kernel::netns;
+
+use crate::wiring::{Fault, WiringError};
+use crate::{Attachment, NamespaceId};
+
+pub trait Datapath: Send + Sync + 'static {
+    /// A network namespace that is held, so that it stays what it is.
+    type Namespace: Send + Sync + 'static;
+
+    /// Holds the network namespace that a descriptor leads to.
+    fn hold(&self, descriptor: OwnedFd) -> Result<Self::Namespace, netns::Error>;
+
+    fn id(&self, namespace: &Self::Namespace) -> NamespaceId;
+
+    /// Makes what is missing and leaves what is right: to call it twice is to call it once. If it fails
+    /// it has removed what it made; the error says what is left. Whether anybody still waits after the
+    /// last step is for the caller to see.
+    fn set_up(
+        &self,
+        attachment: &Attachment,
+        namespace: &Self::Namespace,
+        progress: &dyn Progress,
+    ) -> Result<PodInterfaces, WiringError>;
+
+    /// Succeeds when nothing is left, whoever removed it; where nothing is, it costs one kernel call.
+    fn tear_down(
+        &self,
+        attachment: &Attachment,
+        progress: &dyn Progress,
+    ) -> Result<(), WiringError>;
+
+    /// Compares the node's side with what [`Self::set_up`] made, and the pod's side if its namespace is
+    /// at hand. Returns what differs.
+    fn verify(&self, attachment: &Attachment, namespace: Option<&Self::Namespace>) -> Vec<Fault>;
+}
+
+/// Is told before each step. Its caller may be gone by then.
+pub trait Progress: Sync {
+    fn step(&self, name: &'static str) -> Result<(), Abandoned>;
+}
+
+/// Nobody waits for the result any more.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("nobody waits for the result any more")]
+pub struct Abandoned;
+
+/// For callers that wait to the end and do not follow the steps.
+impl Progress for () {
+    fn step(&self, _: &'static str) -> Result<(), Abandoned> {
+        Ok(())
+    }
+}
+
+/// The pair of interfaces that a pod got.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PodInterfaces {
+    pub host_interface: String,
+    pub host_mac: Mac,
+    pub pod_interface: String,
+    pub pod_mac: Mac,
+    pub mtu: u32,
+    pub gateway_v4: Option<Ipv4Addr>,
+    pub gateway_v6: Option<Ipv6Addr>,
+}

@@ -1,0 +1,3 @@
+//! Fixtures of the unit tests.
+
+pub(crate) mod pods;
