@@ -8,6 +8,7 @@
 //! netns      network namespaces, and work inside them
 //! netlink    links, addresses, neighbours, routes
 //! conntrack  connections, what they carried, and when they end
+//! sockets    the connections of this machine's own sockets
 //! ```
 //!
 //! Invariants:
@@ -23,5 +24,6 @@ pub mod netlink;
 pub mod netns;
 pub mod profile;
 mod signal;
+pub mod sockets;
 pub mod threads;
 mod unwind;
