@@ -4,7 +4,7 @@ use jiff::Timestamp;
 
 use crate::case::Case;
 use crate::input::{Gathered, Intake, Progress};
-use crate::live::{self, LiveOptions};
+use crate::live::{self, Live};
 use crate::log::Onset;
 use crate::metrics::{memory_events, over_limit};
 use crate::own::Ledger;
@@ -13,11 +13,11 @@ use crate::timeline;
 
 /// What the examination needs besides its inputs.
 #[derive(Debug, Clone, Default)]
-pub struct Options {
+pub struct Options<'a> {
     /// The present, for logs that leave out the year and have no other date.
     pub now: Option<Timestamp>,
-    /// How running processes are asked.
-    pub live: LiveOptions,
+    /// How running processes are asked; None where no address is expected.
+    pub live: Option<Live<'a>>,
 }
 
 /// What an examination came to.
@@ -45,7 +45,7 @@ impl Outcome {
 /// Reads paths, directories, `-` and addresses, in any mixture, and says what is wrong.
 pub fn examine_inputs(
     inputs: &[String],
-    options: &Options,
+    options: &Options<'_>,
     progress: &mut dyn FnMut(Progress<'_>),
 ) -> (Report, Outcome) {
     let now = options.now.map(Timestamp::as_millisecond);
@@ -55,7 +55,7 @@ pub fn examine_inputs(
         .iter()
         .map(|input| {
             live::is_address(input).then(|| {
-                live::ask(input, &options.live, &mut |url| {
+                live::ask(input, options.live, &mut |url| {
                     progress(Progress { input: url, read: 0, size: None });
                 })
             })

@@ -1,43 +1,25 @@
 //! A running process: its profiles twice some seconds apart, its metrics, and our own ledger.
 //!
-//! Only GET, only the address given: a redirect is not followed. Every answer is bounded in bytes
-//! and time. What is not there is passed over; what is there and fails is said.
+//! What is asked is decided here; how HTTP is spoken is the caller's ([`Fetch`]): only GET, only the
+//! address given, every answer bounded in bytes and time. An endpoint that is not there is passed
+//! over; one that is there and fails is reported.
 
-use std::fs;
-use std::io::Read;
-use std::path::PathBuf;
+use std::fmt::Debug;
 use std::time::Duration;
 
-use ureq::Agent;
-use ureq::tls::TlsConfig;
+/// How an address is asked. A redirect is not followed.
+pub trait Fetch: Debug {
+    /// The status and the body of a GET, or a sentence that says why there is none.
+    fn get(&self, url: &str) -> Result<(u16, Vec<u8>), String>;
+}
 
-/// How a process may be asked.
-#[derive(Debug, Clone)]
-pub struct LiveOptions {
-    /// Between the two dumps.
+/// How a running process is asked.
+#[derive(Debug, Clone, Copy)]
+pub struct Live<'a> {
+    /// The time between the two dumps.
     pub pause: Duration,
-    /// For one answer, connecting included.
-    pub timeout: Duration,
-    /// Take any certificate.
-    pub insecure: bool,
-    /// A file with a bearer token.
-    pub token_file: Option<PathBuf>,
+    pub fetch: &'a dyn Fetch,
 }
-
-impl Default for LiveOptions {
-    fn default() -> Self {
-        Self {
-            pause: Duration::from_secs(5),
-            // A quarter of a million goroutines take some ten seconds to print.
-            timeout: Duration::from_secs(60),
-            insecure: false,
-            token_file: None,
-        }
-    }
-}
-
-/// More than this is no answer to a question of ours.
-const MOST_BYTES: u64 = 1 << 30;
 
 const STACKS: &str = "/debug/pprof/goroutine?debug=2";
 const COUNTED: &str = "/debug/pprof/goroutine";
@@ -77,23 +59,21 @@ impl Answers {
     }
 }
 
-/// Asks the process at `address`. `tell` hears what is asked next.
-pub(crate) fn ask(address: &str, options: &LiveOptions, tell: &mut dyn FnMut(&str)) -> Answers {
+/// Asks the process at `address`. `tell` is called with each URL before it is asked.
+pub(crate) fn ask(address: &str, live: Option<Live<'_>>, tell: &mut dyn FnMut(&str)) -> Answers {
     let mut answers = Answers::default();
+    let Some(Live { pause, fetch }) = live else {
+        let why = "a running process cannot be asked from here";
+        answers.refused.push((address.to_owned(), why.to_owned()));
+        return answers;
+    };
     // Whoever copies the address from a browser copies the path too.
     let base = address.split("/debug/").next().unwrap_or(address);
     let base = base.trim_end_matches('/').trim_end_matches("/metrics");
-    let asker = match Asker::new(options) {
-        Ok(asker) => asker,
-        Err(why) => {
-            answers.refused.push((address.to_owned(), why));
-            return answers;
-        }
-    };
     let mut get = |path: &str, shown: &str, answers: &mut Answers| {
         let url = format!("{base}{path}");
         tell(&url);
-        answers.take(format!("{url}{shown}"), asker.get(&url))
+        answers.take(format!("{url}{shown}"), interpret(fetch.get(&url)))
     };
     let metrics = get(METRICS, "", &mut answers);
     // A process that cannot print every stack in time can still count them.
@@ -115,8 +95,8 @@ pub(crate) fn ask(address: &str, options: &LiveOptions, tell: &mut dyn FnMut(&st
         answers.refused.dedup_by(|a, b| a.1 == b.1);
         return answers;
     }
-    std::thread::sleep(options.pause);
-    let again = format!(" (after {} s)", options.pause.as_secs());
+    std::thread::sleep(pause);
+    let again = format!(" (after {} s)", pause.as_secs());
     if answers.pieces.iter().any(|(name, _)| name.ends_with(form)) {
         get(form, &again, &mut answers);
     }
@@ -126,60 +106,18 @@ pub(crate) fn ask(address: &str, options: &LiveOptions, tell: &mut dyn FnMut(&st
     answers
 }
 
-struct Asker {
-    agent: Agent,
-    token: Option<String>,
-}
-
-impl Asker {
-    fn new(options: &LiveOptions) -> Result<Self, String> {
-        let token = match &options.token_file {
-            Some(path) => {
-                let text = fs::read_to_string(path)
-                    .map_err(|e| format!("the token file {}: {e}", path.display()))?;
-                Some(text.trim().to_owned())
-            }
-            None => None,
-        };
-        let config = Agent::config_builder()
-            .timeout_global(Some(options.timeout))
-            .timeout_connect(Some(options.timeout.min(Duration::from_secs(10))))
-            .max_redirects(0)
-            .max_redirects_will_error(false)
-            .http_status_as_error(false)
-            .proxy(None)
-            .tls_config(TlsConfig::builder().disable_verification(options.insecure).build())
-            .build();
-        Ok(Self { agent: config.into(), token })
-    }
-
-    fn get(&self, url: &str) -> Answer {
-        let mut request = self.agent.get(url);
-        if let Some(token) = &self.token {
-            request = request.header("Authorization", format!("Bearer {token}"));
-        }
-        let response = match request.call() {
-            Ok(response) => response,
-            Err(e) => return Some(Err(e.to_string())),
-        };
-        let status = response.status();
-        if matches!(status.as_u16(), 404 | 405 | 501) {
-            return None;
-        }
-        if status.is_redirection() {
-            return Some(Err(format!(
-                "it redirects ({status}), which is not followed: give the address itself"
-            )));
-        }
-        if !status.is_success() {
-            return Some(Err(format!("it answers {status}")));
-        }
-        let mut bytes = Vec::new();
-        let body = response.into_body().into_with_config().limit(MOST_BYTES).reader();
-        Some(match body.take(MOST_BYTES).read_to_end(&mut bytes) {
-            Ok(_) => Ok(bytes),
-            Err(e) => Err(e.to_string()),
-        })
+fn interpret(fetched: Result<(u16, Vec<u8>), String>) -> Answer {
+    let (status, body) = match fetched {
+        Ok(answer) => answer,
+        Err(why) => return Some(Err(why)),
+    };
+    match status {
+        404 | 405 | 501 => None,
+        200..300 => Some(Ok(body)),
+        300..400 => Some(Err(format!(
+            "it redirects ({status}), which is not followed: give the address itself"
+        ))),
+        _ => Some(Err(format!("it answers {status}"))),
     }
 }
 

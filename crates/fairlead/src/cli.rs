@@ -1,9 +1,12 @@
-//! The command line: one verb a file in [`verbs`], and what verbs share: the server's client, tables,
-//! listings, the terminal.
+//! The command line: one verb a file in [`verbs`]. Beside it is what verbs share: the client of a
+//! running server over HTTP, input files, tables, the terminal.
 
 pub(crate) mod client;
 pub(crate) mod event_tail;
+pub(crate) mod files;
+pub(crate) mod http;
 pub(crate) mod listing;
+pub(crate) mod runtime;
 pub(crate) mod table;
 pub(crate) mod terminal;
 pub(crate) mod values;

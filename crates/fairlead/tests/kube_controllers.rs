@@ -2,6 +2,8 @@
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
+mod http;
+
 use std::io::{BufRead, BufReader};
 use std::net::TcpListener;
 use std::path::{Path, PathBuf};
@@ -101,14 +103,9 @@ impl Controller {
 
     /// `/readyz`, in plain words on loopback: status and text.
     fn readyz(&self) -> (u16, String) {
-        let agent: ureq::Agent = ureq::Agent::config_builder()
-            .timeout_global(Some(Duration::from_secs(5)))
-            .http_status_as_error(false)
-            .build()
-            .into();
-        let mut answer =
-            agent.get(format!("http://127.0.0.1:{}/readyz", self.admin)).call().unwrap();
-        (answer.status().as_u16(), answer.body_mut().read_to_string().unwrap())
+        let url = format!("http://127.0.0.1:{}/readyz", self.admin);
+        let answer = http::get(&url, None, Duration::from_secs(5));
+        (answer.status, answer.text)
     }
 
     /// Asks for a review as an API server does: of a pod with this image.
@@ -121,18 +118,16 @@ impl Controller {
                 "object": {"metadata": {"name": pod, "namespace": "shop"},
                            "spec": {"containers": [{"name": "c", "image": image}]}}}});
         let url = format!("https://127.0.0.1:{}/admit", self.hook);
-        let request = insecure().post(url).header("content-type", "application/json");
-        let status = request.send(review.to_string()).unwrap().status().as_u16();
-        assert_eq!(status, 200, "{}", self.address);
+        let kind = [("content-type", "application/json")];
+        let answer = http::send("POST", &url, &kind, &review.to_string(), PATIENCE);
+        assert_eq!(answer.status, 200, "{}", self.address);
     }
 
     /// The answer of the API to the machine's owner.
     fn ask(&self, path: &str) -> Value {
         let token = std::fs::read_to_string(self.data.join("token")).unwrap();
-        let request = insecure().get(format!("{}/api/v1{path}", self.api));
-        let request = request.header("authorization", format!("Bearer {}", token.trim()));
-        let text = request.call().unwrap().body_mut().read_to_string().unwrap();
-        serde_json::from_str(&text).unwrap()
+        let url = format!("{}/api/v1{path}", self.api);
+        http::get(&url, Some(token.trim()), PATIENCE).json()
     }
 
     fn terminate(&self) {
@@ -150,13 +145,6 @@ impl Drop for Controller {
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
-}
-
-/// Asks whoever answers: that certificates are right is not what is asked here.
-fn insecure() -> ureq::Agent {
-    let tls = ureq::tls::TlsConfig::builder().disable_verification(true).build();
-    let config = ureq::Agent::config_builder().tls_config(tls).http_status_as_error(false);
-    config.timeout_global(Some(Duration::from_secs(30))).build().into()
 }
 
 fn log(dir: &Path, address: &str) -> String {

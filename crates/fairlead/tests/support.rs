@@ -255,7 +255,7 @@ async fn kube_an_installation_is_collected_without_its_secrets() {
     let namespace = server.namespace().await;
     let client = server.client().await;
     let post = async |path: &str, object: Value| {
-        let request = ureq::http::Request::post(path.to_owned())
+        let request = http::Request::post(path.to_owned())
             .header("content-type", "application/json")
             .body(object.to_string().into_bytes())
             .unwrap();

@@ -1,71 +1,59 @@
-use std::io::{BufRead as _, BufReader, Write as _};
-use std::net::TcpListener;
+use std::cell::RefCell;
 
 use super::*;
 
-/// A process that answers these paths, and 404 to the rest; ends with the last connection it is
-/// told to expect.
-fn process(answers: &'static [(&'static str, &'static str)], requests: usize) -> String {
-    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    let address = format!("http://{}", listener.local_addr().unwrap());
-    std::thread::spawn(move || {
-        for _ in 0..requests {
-            let Ok((mut stream, _)) = listener.accept() else {
-                return;
-            };
-            let mut lines = BufReader::new(stream.try_clone().unwrap()).lines();
-            let first = lines.next().unwrap().unwrap();
-            let headers: Vec<String> =
-                lines.map_while(Result::ok).take_while(|l| !l.is_empty()).collect();
-            let path = first.split(' ').nth(1).unwrap();
-            let found = answers.iter().find(|(p, _)| *p == path).map(|(_, answer)| *answer);
-            let answer = match found {
-                Some("echo token") => {
-                    let token = headers
-                        .iter()
-                        .find(|h| h.to_lowercase().starts_with("authorization"))
-                        .cloned();
-                    let body = token.unwrap_or_default();
-                    format!(
-                        "HTTP/1.1 200 OK\r\nContent-Length: {}\r\nConnection: close\r\n\r\n{body}",
-                        body.len()
-                    )
-                }
-                Some(raw) if raw.starts_with("HTTP/") => raw.to_owned(),
-                Some(body) => format!(
-                    "HTTP/1.1 200 OK\r\nContent-Length: {}\r\nConnection: close\r\n\r\n{body}",
-                    body.len()
-                ),
-                None => "HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"
-                    .to_owned(),
-            };
-            stream.write_all(answer.as_bytes()).unwrap();
-        }
-    });
-    address
+/// A process that answers these paths, and 404 to the rest.
+#[derive(Debug)]
+struct Process {
+    answers: &'static [(&'static str, u16, &'static str)],
+    asked: RefCell<Vec<String>>,
 }
 
-fn quick() -> LiveOptions {
-    LiveOptions { pause: Duration::ZERO, ..LiveOptions::default() }
+const ADDRESS: &str = "http://daemon:6060";
+
+impl Process {
+    fn new(answers: &'static [(&'static str, u16, &'static str)]) -> Self {
+        Self { answers, asked: RefCell::default() }
+    }
+
+    fn ask(&self, address: &str) -> Answers {
+        let live = Live { pause: Duration::ZERO, fetch: self };
+        ask(address, Some(live), &mut |url| self.asked.borrow_mut().push(url.to_owned()))
+    }
 }
 
-fn names(answers: &Answers, address: &str) -> Vec<String> {
-    answers.pieces.iter().map(|(name, _)| name.replace(address, "")).collect()
+impl Fetch for Process {
+    fn get(&self, url: &str) -> Result<(u16, Vec<u8>), String> {
+        let path = url.strip_prefix(ADDRESS).unwrap();
+        let found = self.answers.iter().find(|(p, ..)| *p == path);
+        Ok(found.map_or((404, Vec::new()), |(_, status, body)| (*status, body.as_bytes().to_vec())))
+    }
+}
+
+/// A process that nobody can reach.
+#[derive(Debug)]
+struct Nobody;
+
+impl Fetch for Nobody {
+    fn get(&self, _: &str) -> Result<(u16, Vec<u8>), String> {
+        Err("connection refused".to_owned())
+    }
+}
+
+fn names(answers: &Answers) -> Vec<String> {
+    answers.pieces.iter().map(|(name, _)| name.replace(ADDRESS, "")).collect()
 }
 
 #[test]
 fn dumps_and_metrics_are_taken_twice_and_the_rest_once() {
-    let address = process(
-        &[
-            ("/debug/pprof/goroutine?debug=2", "goroutine 1 [running]:\n"),
-            ("/metrics", "up 1\n"),
-            ("/debug/inflight?format=json", "{}"),
-        ],
-        9,
-    );
-    let answers = ask(&format!("{address}/debug/pprof/"), &quick(), &mut |_| {});
+    let process = Process::new(&[
+        ("/debug/pprof/goroutine?debug=2", 200, "goroutine 1 [running]:\n"),
+        ("/metrics", 200, "up 1\n"),
+        ("/debug/inflight?format=json", 200, "{}"),
+    ]);
+    let answers = process.ask(&format!("{ADDRESS}/debug/pprof/"));
     assert_eq!(
-        names(&answers, &address),
+        names(&answers),
         [
             "/metrics",
             "/debug/pprof/goroutine?debug=2",
@@ -75,46 +63,26 @@ fn dumps_and_metrics_are_taken_twice_and_the_rest_once() {
         ]
     );
     assert!(answers.refused.is_empty(), "{:?}", answers.refused);
+    assert_eq!(process.asked.borrow().len(), 9, "each URL is told before it is asked");
 }
 
 #[test]
 fn a_redirect_is_not_followed() {
-    let address = process(
-        &[(
-            "/metrics",
-            "HTTP/1.1 302 Found\r\nLocation: http://127.0.0.1:1/steal\r\nContent-Length: 0\r\nConnection: close\r\n\r\n",
-        )],
-        8,
-    );
-    let answers = ask(&address, &quick(), &mut |_| {});
+    let answers = Process::new(&[("/metrics", 302, "")]).ask(ADDRESS);
     assert!(answers.pieces.is_empty());
     assert!(answers.refused[0].1.contains("redirects"), "{:?}", answers.refused);
+    let answers = Process::new(&[("/metrics", 500, "")]).ask(ADDRESS);
+    assert!(answers.refused[0].1.contains("answers 500"), "{:?}", answers.refused);
 }
 
 #[test]
 fn nobody_there_is_one_refusal() {
-    let address = {
-        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        format!("http://{}", listener.local_addr().unwrap())
-    };
-    let answers = ask(&address, &quick(), &mut |_| {});
+    let live = Live { pause: Duration::ZERO, fetch: &Nobody };
+    let answers = ask(ADDRESS, Some(live), &mut |_| {});
     assert!(answers.pieces.is_empty());
     assert_eq!(answers.refused.len(), 1, "{:?}", answers.refused);
-    let nothing = process(&[], 8);
-    let answers = ask(&nothing, &quick(), &mut |_| {});
+    let answers = Process::new(&[]).ask(ADDRESS);
     assert!(answers.refused[0].1.contains("net/http/pprof"));
-}
-
-#[test]
-fn the_token_comes_from_a_file() {
-    let file = tempfile::NamedTempFile::new().unwrap();
-    std::fs::write(file.path(), "s3cret\n").unwrap();
-    let address = process(&[("/metrics", "echo token")], 9);
-    let options = LiveOptions { token_file: Some(file.path().to_owned()), ..quick() };
-    let answers = ask(&address, &options, &mut |_| {});
-    assert!(String::from_utf8_lossy(&answers.pieces[0].1).ends_with("Bearer s3cret"));
-    let options = LiveOptions { token_file: Some("/does/not/exist".into()), ..quick() };
-    assert!(
-        ask("http://127.0.0.1:1", &options, &mut |_| {}).refused[0].1.contains("/does/not/exist")
-    );
+    let answers = ask(ADDRESS, None, &mut |_| {});
+    assert!(answers.refused[0].1.contains("cannot be asked from here"));
 }

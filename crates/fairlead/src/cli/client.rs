@@ -1,8 +1,8 @@
-//! The client of a running Fairlead: what every verb that talks to it stands on.
+//! The client of a running Fairlead: every verb that talks to one stands on it.
 //!
 //! ```text
-//! verb ── Route ──▶ Server ──▶ JSON │ Events (server-sent) │ Socket (WebSocket)
-//!                     └─ or Trouble: what the server said no to, or why it could not be asked
+//! verb ── Route ──▶ Server ──▶ JSON │ Events (server-sent) │ text │ Socket (WebSocket)
+//!                     └─ or ClientError: the server refused, or it could not be asked
 //! ```
 //!
 //! Every request has a deadline, which the server is told, so that it is the server who says what
@@ -11,51 +11,57 @@
 
 pub(crate) mod across;
 mod clusters;
+mod credentials;
 mod events;
 mod problem;
 mod route;
 mod socket;
 mod target;
 
-use std::io::Read;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::ExitCode;
-use std::sync::Arc;
 use std::time::Duration;
 
-use http::{Method, Response, Uri};
-use rustls::pki_types::CertificateDer;
-use rustls::pki_types::pem::PemObject;
+use bytes::Bytes;
+use futures::StreamExt;
+use futures::stream::{BoxStream, unfold};
+use http::header::{
+    ACCEPT, ACCEPT_ENCODING, CONTENT_LENGTH, CONTENT_TYPE, RETRY_AFTER, USER_AGENT,
+};
+use http::{Method, Request, Response, Uri};
+use http_body_util::{BodyExt, Full};
+use hyper::body::Incoming;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
+use tokio::time::timeout;
 
 pub(crate) use clusters::{ClusterView, Clusters};
 pub(crate) use events::{Event, Events};
-pub(crate) use problem::{Problem, Trouble};
+pub(crate) use problem::{ClientError, Problem};
 pub(crate) use route::Route;
-pub(crate) use socket::{CHUNK, IN_A_ROW, Socket, Told};
-pub(crate) use target::{Change, Chosen, Object, Target};
+pub(crate) use socket::{CHUNK, FrameReceiver, FrameSender};
+pub(crate) use target::{Access, ClusterChoice, Object, Target};
 
-use crate::cli::values;
-use crate::config::{ConfigFlags, Sources};
-use crate::output::{Failure, Verdict};
+use crate::cli::http::{self as transport, Connection, HttpError, Origin, Trust};
+use crate::cli::{runtime, values};
+use crate::output::{Failure, Output, Verdict};
 
-pub(crate) type Answer<T> = Result<T, Trouble>;
+pub(crate) type ClientResult<T> = Result<T, ClientError>;
 
 /// How much longer we wait than the server was told to.
 const GRACE: Duration = Duration::from_secs(2);
 /// A stream sends something, if only a comment, every 15 s; three missed ones are no accident.
 const SILENCE: Duration = Duration::from_secs(45);
 /// No answer is larger: a list of a very large cluster is some tens of megabytes.
-const LARGEST_ANSWER: u64 = 1 << 30;
-/// A token is a line; what is larger is the wrong file.
-const LARGEST_TOKEN: u64 = 4096;
+const LARGEST_ANSWER: usize = 1 << 30;
+/// A refusal is a sentence; what is larger is cut off.
+const LARGEST_REFUSAL: usize = 1 << 20;
 
 /// Which server, and who asks. The same flags on every verb that talks to one.
 #[derive(Clone, Debug, clap::Args)]
 #[command(next_help_heading = "Server")]
 pub(crate) struct ServerFlags {
-    /// Where Fairlead's API is
+    /// Address of Fairlead's API
     #[arg(
         long,
         env = "FAIRLEAD_SERVER",
@@ -69,74 +75,104 @@ pub(crate) struct ServerFlags {
     /// Certificate authority (PEM) of the server [default: the public ones]
     #[arg(long, env = "FAIRLEAD_CA_FILE", value_name = "FILE")]
     ca_file: Option<PathBuf>,
-    /// For one answer; streams only have to begin within it [default: 30s, for a drain 5m]
-    #[arg(long, value_name = "TIME", value_parser = timeout)]
+    /// How long one answer may take; a stream only has to begin within it [default: 30s, for a
+    /// drain 5m]
+    #[arg(long, value_name = "TIME", value_parser = parse_timeout)]
     timeout: Option<Duration>,
 }
 
-fn timeout(text: &str) -> Result<Duration, String> {
+fn parse_timeout(text: &str) -> Result<Duration, String> {
     values::time(text, "100ms", "5m").ok_or_else(|| "expected 100ms to 5m, such as 10s".to_owned())
 }
 
+/// The flags of a verb that lists what a server has.
+#[derive(Debug, clap::Args)]
+pub(crate) struct ListFlags {
+    #[command(flatten)]
+    pub(crate) output: Output,
+    #[command(flatten)]
+    pub(crate) server: ServerFlags,
+}
+
+/// The flags of a verb that changes one thing of a server's, by its name.
+#[derive(Debug, clap::Args)]
+pub(crate) struct NamedFlags {
+    pub(crate) name: String,
+    #[command(flatten)]
+    pub(crate) server: ServerFlags,
+}
+
 /// A server to ask.
+#[derive(Debug)]
 pub(crate) struct Server {
+    /// Its address without a slash at the end.
     base: String,
-    host: String,
-    port: u16,
-    /// Some for https.
-    tls: Option<Arc<rustls::ClientConfig>>,
+    origin: Origin,
     token_file: PathBuf,
-    token: String,
+    token: Token,
     timeout: Duration,
-    agent: ureq::Agent,
+}
+
+/// A secret, which no Debug output shows.
+struct Token(String);
+
+impl std::fmt::Debug for Token {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("***")
+    }
 }
 
 impl ServerFlags {
-    /// Reads what is needed to ask; asks nothing yet.
+    /// Reads the token and the authorities; asks nothing yet.
     pub(crate) fn open(&self) -> Result<Server, Failure> {
         self.open_for(Duration::from_secs(30))
     }
 
-    /// As [`Self::open`], for what takes so long unless said otherwise.
-    pub(crate) fn open_for(&self, usual: Duration) -> Result<Server, Failure> {
-        let timeout = self.timeout.unwrap_or(usual);
-        let (base, host, port, https) = address(&self.server)?;
-        let authorities = self.ca_file.as_deref().map(read_authorities).transpose()?;
+    /// As [`Self::open`], with another default for `--timeout`.
+    pub(crate) fn open_for(&self, default_timeout: Duration) -> Result<Server, Failure> {
+        let timeout = self.timeout.unwrap_or(default_timeout);
+        let (url, base) = parse_address(&self.server)?;
+        let trust = match &self.ca_file {
+            Some(file) => Trust::Authorities(credentials::read_authorities(file)?),
+            None => Trust::Public,
+        };
         let token_file = match &self.token_file {
             Some(file) => file.clone(),
-            None => default_token_file()?,
+            None => credentials::default_token_file()?,
         };
-        let token = read_token(&token_file)?;
-        let tls = https.then(|| trust(authorities.as_deref())).transpose()?;
-        let agent = agent(timeout, authorities.as_deref());
-        Ok(Server { base, host, port, tls, token_file, token, timeout, agent })
+        let token = Token(credentials::read_token(&token_file)?);
+        let origin = Origin::of(&url, trust, timeout.min(Duration::from_secs(10)))
+            .map_err(|e| Failure(format!("--server {base} cannot be used: {e}")))?;
+        Ok(Server { base, origin, token_file, token, timeout })
     }
 }
 
-/// Verb code answers with `Trouble`; what the server said no to is told here, with its exit code.
-pub(crate) fn verdict(answer: Answer<ExitCode>) -> Verdict {
-    match answer {
+/// Runs a verb that asks a server. What the server refuses is printed here, with its exit code; what
+/// fails is left to `main`.
+pub(crate) fn run(verb: impl Future<Output = ClientResult<ExitCode>>) -> Verdict {
+    match runtime::block_on(async { Ok(verb.await) })? {
         Ok(code) => Ok(code),
-        Err(Trouble::Failed(failure)) => Err(failure),
-        Err(Trouble::Said(problem)) => {
+        Err(ClientError::Failed(failure)) => Err(failure),
+        Err(ClientError::Refused(problem)) => {
             eprintln!("error: {problem}");
             Ok(ExitCode::from(problem.exit_code()))
         }
     }
 }
 
-/// An answer as what it should be. Scripts are given the answer itself, with all that is in it.
-pub(crate) fn understood<T: DeserializeOwned>(answer: &Value) -> Answer<T> {
+/// Decodes an answer of which scripts are given the JSON itself, with all that is in it.
+pub(crate) fn decode<T: DeserializeOwned>(answer: &Value) -> ClientResult<T> {
     T::deserialize(answer).map_err(|e| not_understood(&e))
 }
 
-fn not_understood(error: &serde_json::Error) -> Trouble {
-    Trouble::Failed(Failure(format!(
+fn not_understood(error: &serde_json::Error) -> ClientError {
+    ClientError::Failed(Failure(format!(
         "the server's answer is not understood: {error}; are client and server of the same version? (`fairlead version`)"
     )))
 }
 
-/// What is sent with a request.
+/// The body of a request.
+#[derive(Clone, Copy)]
 pub(crate) enum Body<'a> {
     None,
     Json(&'a Value),
@@ -144,114 +180,137 @@ pub(crate) enum Body<'a> {
 }
 
 impl Server {
-    /// The answer to a GET.
-    pub(crate) fn get<T: DeserializeOwned>(&self, route: &Route) -> Answer<T> {
-        self.ask(&Method::GET, route, &Body::None)
+    pub(crate) async fn get<T: DeserializeOwned>(&self, route: &Route) -> ClientResult<T> {
+        self.request(Method::GET, route, Body::None).await
     }
 
-    /// The JSON answer to any request.
-    pub(crate) fn ask<T: DeserializeOwned>(
+    pub(crate) async fn post<T: DeserializeOwned>(
         &self,
-        method: &Method,
         route: &Route,
-        body: &Body<'_>,
-    ) -> Answer<T> {
-        let mut answer = self.call(method, route, "application/json", body, false)?;
-        let bytes = answer
-            .body_mut()
-            .with_config()
-            .limit(LARGEST_ANSWER)
-            .read_to_vec()
-            .map_err(|e| self.broke_off(&e))?;
+        body: Body<'_>,
+    ) -> ClientResult<T> {
+        self.request(Method::POST, route, body).await
+    }
+
+    pub(crate) async fn put(&self, route: &Route, body: &Value) -> ClientResult<Value> {
+        self.request(Method::PUT, route, Body::Json(body)).await
+    }
+
+    pub(crate) async fn patch(&self, route: &Route, body: &Value) -> ClientResult<Value> {
+        self.request(Method::PATCH, route, Body::Json(body)).await
+    }
+
+    pub(crate) async fn delete(&self, route: &Route) -> ClientResult<Value> {
+        self.request(Method::DELETE, route, Body::None).await
+    }
+
+    /// The JSON answer to a request.
+    pub(crate) async fn request<T: DeserializeOwned>(
+        &self,
+        method: Method,
+        route: &Route,
+        body: Body<'_>,
+    ) -> ClientResult<T> {
+        let request = self.build(method, route, body, "application/json")?;
+        let exchange = async {
+            let (response, connection) = self.send(request).await?;
+            let bytes = transport::read(response, LARGEST_ANSWER)
+                .await
+                .map_err(|e| Failure(format!("{} broke off its answer: {e}", self.base)))?;
+            self.origin.keep(connection);
+            Ok(bytes)
+        };
+        let bytes = self.in_time(exchange).await?;
         // 204 and an empty 200 say the same: done.
         let bytes: &[u8] = if bytes.is_empty() { b"null" } else { &bytes };
         serde_json::from_slice(bytes).map_err(|e| not_understood(&e))
     }
 
-    /// The body as it comes, for text.
-    pub(crate) fn text(&self, route: &Route) -> Answer<impl Read> {
-        let answer = self.call(&Method::GET, route, "text/plain", &Body::None, true)?;
-        Ok(answer.into_body().into_with_config().limit(u64::MAX).reader())
+    /// The body of an answer as it comes, for text.
+    pub(crate) async fn text(&self, route: &Route) -> ClientResult<Chunks> {
+        self.open_stream(Method::GET, route, Body::None, "text/plain").await.map(|(_, text)| text)
     }
 
     /// Server-sent events.
-    pub(crate) fn events(&self, method: &Method, route: &Route, body: &Body<'_>) -> Answer<Events> {
-        let answer = self.call(method, route, "text/event-stream", body, true)?;
-        if answer.body().mime_type() != Some("text/event-stream") {
+    pub(crate) async fn events(
+        &self,
+        method: Method,
+        route: &Route,
+        body: Body<'_>,
+    ) -> ClientResult<Events> {
+        let accept = "text/event-stream";
+        let (kind, chunks) = self.open_stream(method, route, body, accept).await?;
+        if !kind.starts_with(accept) {
             return Err(Failure(format!(
                 "{} does not stream here; are client and server of the same version? (`fairlead version`)",
                 self.base
             ))
             .into());
         }
-        let reader = answer.into_body().into_with_config().limit(u64::MAX).reader();
-        Ok(Events::new(Box::new(reader), self.base.clone()))
+        Ok(Events::new(chunks, self.base.clone()))
     }
 
-    fn call(
+    /// The content type and the chunks of an answer that may go on for ever.
+    async fn open_stream(
         &self,
-        method: &Method,
+        method: Method,
         route: &Route,
-        accept: &str,
-        body: &Body<'_>,
-        stream: bool,
-    ) -> Answer<Response<ureq::Body>> {
-        let timeout = self.timeout;
-        let head = http::Request::builder()
-            .method(method)
-            .uri(format!("{}{route}", self.base))
-            .header("authorization", format!("Bearer {}", self.token))
-            .header("accept", accept)
-            .header("request-timeout", format!("{}ms", timeout.as_millis()));
-        let head = if stream { head.header("accept-encoding", "identity") } else { head };
-        let bad = |e: http::Error| Failure(format!("{}{route} cannot be asked: {e}", self.base));
-        let answer = match body {
-            Body::None if *method == Method::GET || *method == Method::DELETE => {
-                self.run(head.body(()).map_err(bad)?, stream)
-            }
-            Body::None => self.run(head.body(&b""[..]).map_err(bad)?, stream),
+        body: Body<'_>,
+        accept: &'static str,
+    ) -> ClientResult<(String, Chunks)> {
+        let request = self.build(method, route, body, accept)?;
+        let (response, _) = self.in_time(self.send(request)).await?;
+        let kind = response.headers().get(CONTENT_TYPE).and_then(|kind| kind.to_str().ok());
+        let kind = kind.unwrap_or_default().to_owned();
+        Ok((kind, chunks(response.into_body(), SILENCE.max(self.timeout + GRACE))))
+    }
+
+    fn build(
+        &self,
+        method: Method,
+        route: &Route,
+        body: Body<'_>,
+        accept: &'static str,
+    ) -> ClientResult<Request<Full<Bytes>>> {
+        let head = Request::builder()
+            .uri(route.to_string())
+            .header("authorization", format!("Bearer {}", self.token.0))
+            .header("request-timeout", format!("{}ms", self.timeout.as_millis()))
+            .header(USER_AGENT, concat!("fairlead/", env!("CARGO_PKG_VERSION")))
+            .header(ACCEPT, accept);
+        // A stream that is packed would come in blocks.
+        let coding = if accept == "application/json" { "gzip" } else { "identity" };
+        let head = head.header(ACCEPT_ENCODING, coding);
+        let (head, bytes) = match body {
+            Body::None if matches!(method, Method::GET | Method::DELETE) => (head, Bytes::new()),
+            Body::None => (head.header(CONTENT_LENGTH, 0), Bytes::new()),
             Body::Json(value) => {
-                let head = head.header("content-type", "application/json");
-                self.run(head.body(value.to_string()).map_err(bad)?, stream)
+                (head.header(CONTENT_TYPE, "application/json"), value.to_string().into())
             }
             Body::Yaml(text) => {
-                let head = head.header("content-type", "application/yaml");
-                self.run(head.body(*text).map_err(bad)?, stream)
+                (head.header(CONTENT_TYPE, "application/yaml"), text.to_owned().into())
             }
         };
-        let mut answer = answer.map_err(|e| self.silent(&e))?;
-        if answer.status().is_success() {
-            return Ok(answer);
-        }
-        let status = answer.status();
-        let retry_after = answer.headers().get("retry-after").and_then(|v| v.to_str().ok());
-        let retry_after = retry_after.and_then(|v| v.parse().ok());
-        // A refusal that breaks off is still a refusal.
-        let text = answer.body_mut().with_config().limit(1 << 20).read_to_vec().unwrap_or_default();
-        Err(self.refusal(status, retry_after, &text))
+        let request = head.method(method).body(Full::new(bytes));
+        Ok(request.map_err(|e| Failure(format!("{}{route} cannot be asked: {e}", self.base)))?)
     }
 
-    fn run(
+    /// Sends a request; an answer that is not a success is an error.
+    async fn send(
         &self,
-        request: http::Request<impl ureq::AsSendBody>,
-        stream: bool,
-    ) -> Result<Response<ureq::Body>, ureq::Error> {
-        let request = if stream {
-            self.agent
-                .configure_request(request)
-                .timeout_global(None)
-                .timeout_recv_response(Some(self.timeout + GRACE))
-                .timeout_per_read(Some(SILENCE.max(self.timeout + GRACE)))
-                .build()
-        } else {
-            request
-        };
-        self.agent.run(request)
-    }
-
-    /// What an answer that is not a success says.
-    fn refusal(&self, status: http::StatusCode, retry_after: Option<u64>, body: &[u8]) -> Trouble {
-        let mut problem = Problem::read(status, body, &self.base);
+        request: Request<Full<Bytes>>,
+    ) -> ClientResult<(Response<Incoming>, Connection)> {
+        let (response, connection) =
+            self.origin.send(request).await.map_err(|e| self.no_answer(&e))?;
+        let status = response.status();
+        if status.is_success() || status == http::StatusCode::SWITCHING_PROTOCOLS {
+            return Ok((response, connection));
+        }
+        let retry_after = response.headers().get(RETRY_AFTER).and_then(|v| v.to_str().ok());
+        let retry_after = retry_after.and_then(|v| v.parse::<u64>().ok());
+        // A refusal that breaks off is still a refusal.
+        let body = transport::read(response, LARGEST_REFUSAL).await.unwrap_or_default();
+        let mut problem = Problem::read(status, &body, &self.base);
         problem.retry_after_ms = problem.retry_after_ms.or(retry_after.map(|s| s * 1000));
         if problem.code == "unauthenticated" {
             problem.hint = Some(format!(
@@ -259,67 +318,73 @@ impl Server {
                 self.token_file.display()
             ));
         }
-        Trouble::Said(Box::new(problem))
+        Err(ClientError::Refused(Box::new(problem)))
     }
 
-    /// The server did not answer.
-    fn silent(&self, error: &ureq::Error) -> Trouble {
+    async fn in_time<T>(&self, work: impl Future<Output = ClientResult<T>>) -> ClientResult<T> {
+        let limit = self.timeout + GRACE;
+        match timeout(limit, work).await {
+            Ok(result) => result,
+            Err(_) => Err(self.no_answer(&HttpError::AnswerTimeout(limit))),
+        }
+    }
+
+    fn no_answer(&self, error: &HttpError) -> ClientError {
         let base = &self.base;
-        Trouble::Failed(Failure(match error {
-            ureq::Error::Timeout(ureq::Timeout::Connect | ureq::Timeout::Resolve) => {
+        ClientError::Failed(Failure(match error {
+            HttpError::ConnectTimeout => {
                 format!("{base} cannot be reached in time; is it the right --server?")
             }
-            ureq::Error::Timeout(_) => format!(
+            HttpError::AnswerTimeout(limit) => format!(
                 "{base} did not answer within {}; `fairlead inflight` on its machine shows what it is doing (--timeout waits longer)",
-                values::show_time(self.timeout + GRACE)
+                values::show_time(*limit)
             ),
-            ureq::Error::HostNotFound => {
+            HttpError::NoSuchHost => {
                 format!("{base}: there is no such host; is it the right --server?")
             }
-            ureq::Error::Rustls(_) | ureq::Error::Tls(_) => untrusted(base, error),
-            ureq::Error::Io(e) if tls_cause(e).is_some() => untrusted(base, e),
-            ureq::Error::Io(e) => {
-                format!(
-                    "{base} does not answer ({e}); is `fairlead up` running, and there? (--server)"
-                )
-            }
+            HttpError::Untrusted(cause) => format!(
+                "{base} is not trusted ({cause}); name its certificate authority with --ca-file"
+            ),
             error => format!(
                 "{base} does not answer ({error}); is `fairlead up` running, and there? (--server)"
             ),
         }))
     }
-
-    fn broke_off(&self, error: &ureq::Error) -> Trouble {
-        Trouble::Failed(Failure(format!("{} broke off its answer: {error}", self.base)))
-    }
 }
 
-impl std::fmt::Debug for Server {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Server").field("base", &self.base).finish_non_exhaustive()
-    }
+/// The chunks of a body as they come.
+pub(crate) type Chunks = BoxStream<'static, Result<Bytes, String>>;
+
+/// The data of a body; a silence longer than `silence` is an error, and so ends it.
+fn chunks(body: Incoming, silence: Duration) -> Chunks {
+    unfold(body, move |mut body| async move {
+        loop {
+            let chunk = match timeout(silence, body.frame()).await {
+                Ok(None) => return None,
+                Ok(Some(Ok(frame))) => match frame.into_data() {
+                    Ok(data) => Ok(data),
+                    // Trailers.
+                    Err(_) => continue,
+                },
+                Ok(Some(Err(error))) => Err(stallproof::sentence(&error)),
+                Err(_) => Err(format!("nothing came for {}", values::show_time(silence))),
+            };
+            return Some((chunk, body));
+        }
+    })
+    .boxed()
 }
 
-/// The rustls error inside an I/O error: the connection was made, and not trusted.
-fn tls_cause(error: &std::io::Error) -> Option<&rustls::Error> {
-    error.get_ref()?.downcast_ref()
-}
-
-fn untrusted(base: &str, cause: &dyn std::fmt::Display) -> String {
-    format!("{base} is not trusted ({cause}); name its certificate authority with --ca-file")
-}
-
-/// Base (without a slash at its end), host, port, and whether it is https.
-fn address(url: &str) -> Result<(String, String, u16, bool), Failure> {
+/// The address of a server, and as it is shown: without a slash at its end.
+fn parse_address(url: &str) -> Result<(Uri, String), Failure> {
     let wrong = |why: &str| {
         Failure(format!(
             "--server {url:?} {why}; expected such as http://127.0.0.1:7680 or https://fairlead.example:7680"
         ))
     };
     let uri: Uri = url.parse().map_err(|_| wrong("is no address"))?;
-    let https = match uri.scheme_str() {
-        Some("http") => false,
-        Some("https") => true,
+    let scheme = match uri.scheme_str() {
+        Some(scheme @ ("http" | "https")) => scheme,
         _ => return Err(wrong("is neither http nor https")),
     };
     if !matches!(uri.path(), "" | "/") || uri.query().is_some() {
@@ -327,106 +392,14 @@ fn address(url: &str) -> Result<(String, String, u16, bool), Failure> {
     }
     let authority = uri.authority().filter(|a| !a.as_str().contains('@'));
     let authority = authority.ok_or_else(|| wrong("names no host, or a user"))?;
-    let host = authority.host().trim_matches(['[', ']']).to_owned();
+    let host = transport::host_of(authority);
     let loopback = host == "localhost"
         || host.parse::<std::net::IpAddr>().is_ok_and(|address| address.is_loopback());
-    if !https && !loopback {
+    if scheme == "http" && !loopback {
         return Err(wrong("would carry the token in the clear; beyond loopback it must be https"));
     }
-    let port = authority.port_u16().unwrap_or(if https { 443 } else { 80 });
-    let scheme = if https { "https" } else { "http" };
-    Ok((format!("{scheme}://{authority}"), host, port, https))
-}
-
-fn default_token_file() -> Result<PathBuf, Failure> {
-    let resolved = Sources::of_this_process(&ConfigFlags::default()).resolve();
-    let resolved = resolved.map_err(|problems| {
-        Failure(format!(
-            "the configuration that says where the token is cannot be read ({}); name the token with --token-file",
-            problems.iter().map(ToString::to_string).collect::<Vec<_>>().join("; ")
-        ))
-    })?;
-    Ok(resolved.config.data.join("token"))
-}
-
-fn read_token(file: &Path) -> Result<String, Failure> {
-    let shown = file.display();
-    let failed = |e: std::io::Error| match e.kind() {
-        std::io::ErrorKind::NotFound => Failure(format!(
-            "there is no token at {shown}; is `fairlead up` running? If its --data is elsewhere, set --token-file DATA/token (or FAIRLEAD_TOKEN_FILE)"
-        )),
-        std::io::ErrorKind::PermissionDenied => Failure(format!(
-            "the token at {shown} may not be read by you: only by whoever runs `fairlead up`; ask for a token of your own (`fairlead tokens create`) and name it with --token-file"
-        )),
-        _ => Failure(format!("the token at {shown} cannot be read: {e}")),
-    };
-    let open = std::fs::File::open(file).map_err(failed)?;
-    let mut text = String::new();
-    open.take(LARGEST_TOKEN + 1).read_to_string(&mut text).map_err(failed)?;
-    let token = text.trim();
-    let fits = text.len() as u64 <= LARGEST_TOKEN && token.bytes().all(|b| b.is_ascii_graphic());
-    if token.is_empty() || !fits {
-        return Err(Failure(format!(
-            "{shown} does not hold a token: expected one line of letters"
-        )));
-    }
-    Ok(token.to_owned())
-}
-
-fn read_authorities(file: &Path) -> Result<Vec<CertificateDer<'static>>, Failure> {
-    let shown = file.display();
-    let wrong = |why: String| Failure(format!("--ca-file {shown} {why}"));
-    let found: Result<Vec<_>, _> = CertificateDer::pem_file_iter(file)
-        .map_err(|e| wrong(format!("cannot be read: {e}")))?
-        .collect();
-    let found = found.map_err(|e| wrong(format!("is not PEM: {e}")))?;
-    if found.is_empty() {
-        return Err(wrong("holds no certificate".to_owned()));
-    }
-    Ok(found)
-}
-
-fn agent(timeout: Duration, authorities: Option<&[CertificateDer<'static>]>) -> ureq::Agent {
-    let mut tls = ureq::tls::TlsConfig::builder();
-    if let Some(authorities) = authorities {
-        let owned = |der: &CertificateDer<'_>| ureq::tls::Certificate::from_der(der).to_owned();
-        let roots: Vec<_> = authorities.iter().map(owned).collect();
-        tls = tls.root_certs(ureq::tls::RootCerts::new_with_certs(&roots));
-    }
-    ureq::Agent::config_builder()
-        .tls_config(tls.build())
-        .http_status_as_error(false)
-        .max_redirects(0)
-        .proxy(None)
-        .timeout_connect(Some(timeout.min(Duration::from_secs(10))))
-        .timeout_global(Some(timeout + GRACE))
-        .user_agent(concat!("fairlead/", env!("CARGO_PKG_VERSION")))
-        .build()
-        .into()
-}
-
-/// What a WebSocket trusts: the same as the agent.
-fn trust(
-    authorities: Option<&[CertificateDer<'static>]>,
-) -> Result<Arc<rustls::ClientConfig>, Failure> {
-    let mut roots = rustls::RootCertStore::empty();
-    match authorities {
-        Some(authorities) => {
-            for authority in authorities {
-                roots
-                    .add(authority.clone())
-                    .map_err(|e| Failure(format!("--ca-file holds no usable authority: {e}")))?;
-            }
-        }
-        None => roots.extend(webpki_roots::TLS_SERVER_ROOTS.iter().cloned()),
-    }
-    let provider = Arc::new(rustls::crypto::ring::default_provider());
-    let config = rustls::ClientConfig::builder_with_provider(provider)
-        .with_safe_default_protocol_versions()
-        .map_err(|e| Failure(format!("TLS cannot be set up: {e}")))?
-        .with_root_certificates(roots)
-        .with_no_client_auth();
-    Ok(Arc::new(config))
+    let base = format!("{scheme}://{authority}");
+    Ok((uri, base))
 }
 
 #[cfg(test)]

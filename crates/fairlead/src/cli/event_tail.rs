@@ -1,32 +1,31 @@
-//! `EventTail`: lines that a server keeps the latest of, shown as they are or followed.
+//! `EventTail`: the latest lines that a server keeps of something, printed once or followed.
 
 use std::process::ExitCode;
 
-use http::Method;
 use serde_json::Value;
 
-use crate::cli::client::{Answer, Body, Route, Server};
-use crate::cli::listing::field;
+use crate::cli::client::{ClientResult, Route, Server};
+use crate::cli::listing::{field, items};
 use crate::cli::table::{Cell, Table};
 use crate::cli::terminal::Paint;
-use crate::output::{self, Format, Output};
+use crate::output::Output;
 
-/// How the lines of one kind are found in an answer, and shown.
+/// How the lines of one kind are found in an answer, and printed.
 #[derive(Debug)]
 pub(crate) struct EventTail {
-    /// Of the events that bring what changed.
+    /// The name of the events that bring lines which are new or have changed.
     pub(crate) event: &'static str,
-    /// Where the lines are in an answer, the latest first.
+    /// The name of the list of lines in an answer, the latest first.
     pub(crate) lines: &'static str,
     pub(crate) titles: &'static [&'static str],
     pub(crate) row: fn(&Value) -> Vec<Cell>,
-    /// Counters of what is not in the lines, and what to say after the number.
+    /// The counters of lines that are missing, and the words after each number.
     pub(crate) missing: [(&'static str, &'static str); 2],
 }
 
 /// Names on stderr the replicas whose part is not in an answer.
-pub(crate) fn say_missing_replicas(answer: &Value) {
-    for missing in answer["missing"].as_array().into_iter().flatten() {
+pub(crate) fn report_missing_replicas(answer: &Value) {
+    for missing in items(answer, "missing") {
         let [replica, why] = ["replica", "why"].map(|name| field(missing, name));
         let replica = match replica.as_str() {
             "-" => "other replicas".to_owned(),
@@ -37,71 +36,49 @@ pub(crate) fn say_missing_replicas(answer: &Value) {
 }
 
 impl EventTail {
-    /// As it is now, the latest first.
-    pub(crate) fn show(&self, server: &Server, route: &Route, output: Output) -> Answer<Value> {
-        let answer: Value = server.get(route)?;
-        output.print(&answer, || {
-            let mut table = self.table();
-            self.lines(&answer).iter().for_each(|line| table.row((self.row)(line)));
-            table.render(Paint::stdout())
-        })?;
-        self.say_missing(&answer, &Value::Null);
-        Ok(answer)
-    }
-
-    /// The table in the order of time, then a row for every line that changes.
-    pub(crate) fn follow(
+    /// Prints the lines as they are now, the latest first.
+    pub(crate) async fn show(
         &self,
         server: &Server,
         route: &Route,
         output: Output,
-    ) -> Answer<ExitCode> {
-        let mut events = server.events(&Method::GET, route, &Body::None)?;
-        let mut table: Option<Table> = None;
+    ) -> ClientResult<Value> {
+        let answer: Value = server.get(route).await?;
+        output.print_list(&answer, self.lines, self.titles, self.row)?;
+        self.report_missing(&answer, &Value::Null);
+        Ok(answer)
+    }
+
+    /// Prints the lines in the order of time, then every line that is new or has changed.
+    pub(crate) async fn follow(
+        &self,
+        server: &Server,
+        route: &Route,
+        output: Output,
+    ) -> ClientResult<ExitCode> {
+        let mut table = Table::new(self.titles.iter().copied());
         let mut before = Value::Null;
-        loop {
-            let event = events.expect("you left")?;
-            if event.name != self.event {
-                continue;
-            }
-            let told: Value = event.json()?;
-            let text = match output.output {
-                Format::Table => {
-                    let begins = table.is_none();
-                    let table = table.get_or_insert_with(|| self.table());
-                    self.lines(&told).iter().rev().for_each(|line| table.row((self.row)(line)));
-                    let paint = Paint::stdout();
-                    let titles = begins.then(|| table.render(paint));
-                    let rows = table.take(paint);
-                    titles.unwrap_or_else(|| rows.join("\n")) + "\n"
-                }
-                Format::Json => format!("{told}\n"),
-                Format::Yaml => format!("---\n{}", output::yaml(&told)?),
-            };
-            if !output::heard(text.as_bytes())? {
-                return Ok(ExitCode::SUCCESS);
-            }
-            self.say_missing(&told, &before);
-            before = told;
-        }
+        let show = |answer: &Value| {
+            let text = output.event(answer, || {
+                let lines = items(answer, self.lines).iter().rev();
+                lines.for_each(|line| table.row((self.row)(line)));
+                table.unprinted(Paint::stdout())
+            })?;
+            self.report_missing(answer, &before);
+            before = answer.clone();
+            Ok(text)
+        };
+        server.follow(route, self.event, show).await
     }
 
-    fn table(&self) -> Table {
-        Table::new(self.titles.iter().copied())
-    }
-
-    fn lines<'a>(&self, answer: &'a Value) -> &'a [Value] {
-        answer[self.lines].as_array().map_or(&[][..], Vec::as_slice)
-    }
-
-    /// What is not in the lines, when that grows.
-    fn say_missing(&self, answer: &Value, before: &Value) {
-        for (counter, says) in self.missing {
+    /// Says on stderr how many lines are missing, whenever they become more.
+    fn report_missing(&self, answer: &Value, before: &Value) {
+        for (counter, words) in self.missing {
             let (now, before) = (answer[counter].as_u64(), before[counter].as_u64());
             if let Some(now) = now.filter(|now| *now > before.unwrap_or_default()) {
-                eprintln!("{now} {says}");
+                eprintln!("{now} {words}");
             }
         }
-        say_missing_replicas(answer);
+        report_missing_replicas(answer);
     }
 }

@@ -1,20 +1,21 @@
-//! Lists as the server answers them, and how they are shown: the API server's own columns, with the
-//! cluster first when several were asked and the namespace when all were.
+//! Lists in a server's answers. Resources keep the API server's own columns, with the cluster before
+//! them when several were asked and the namespace when all were.
 
 use serde::Deserialize;
 use serde_json::Value;
 
-use crate::cli::client::across::Asked;
-use crate::cli::table::Table;
+use crate::cli::client::across::ClusterOutcome;
+use crate::cli::table::{Cell, Table};
+use crate::cli::terminal::Colour;
 
-/// A page of a list, or the whole of a fan-out; as objects or as a table.
+/// A page of a list of resources, or the whole of a fan-out; as objects or as a table.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default)]
-pub(crate) struct Listing {
+pub(crate) struct ResourceList {
     pub(crate) items: Vec<Value>,
     pub(crate) columns: Vec<Column>,
     pub(crate) rows: Vec<Row>,
-    pub(crate) clusters: Vec<Asked>,
+    pub(crate) clusters: Vec<ClusterOutcome>,
     #[serde(rename = "continue", alias = "continueToken")]
     pub(crate) next: Option<String>,
     pub(crate) remaining: Option<u64>,
@@ -37,47 +38,39 @@ pub(crate) struct Row {
     pub(crate) cells: Vec<Value>,
 }
 
-/// Which columns stand before and behind the server's own.
+/// Which columns a table of resources has besides the API server's usual ones.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Shape {
+pub(crate) struct ExtraColumns {
     pub(crate) clusters: bool,
     pub(crate) namespaces: bool,
     pub(crate) wide: bool,
 }
 
-/// A table that is being filled, by rows whose columns may differ from the first ones': clusters
-/// are of different versions.
+/// A table of resources that is being filled. The columns of later rows may differ from those of the
+/// first ones: clusters are of different versions.
 #[derive(Debug)]
-pub(crate) struct Sheet {
-    shape: Shape,
+pub(crate) struct ResourceTable {
+    extra: ExtraColumns,
     columns: Vec<Column>,
     pub(crate) table: Table,
 }
 
-impl Sheet {
-    pub(crate) fn new(shape: Shape, columns: Vec<Column>) -> Self {
+impl ResourceTable {
+    pub(crate) fn new(extra: ExtraColumns, columns: Vec<Column>) -> Self {
         let columns: Vec<Column> =
-            columns.into_iter().filter(|column| shape.wide || column.priority <= 0).collect();
-        let mut titles = Vec::new();
-        if shape.clusters {
-            titles.push("CLUSTER".to_owned());
-        }
-        if shape.namespaces {
-            titles.push("NAMESPACE".to_owned());
-        }
-        titles.extend(columns.iter().map(|column| column.name.to_uppercase()));
-        Self { shape, columns, table: Table::new(titles) }
+            columns.into_iter().filter(|column| extra.wide || column.priority <= 0).collect();
+        let cluster = extra.clusters.then(|| "CLUSTER".to_owned());
+        let namespace = extra.namespaces.then(|| "NAMESPACE".to_owned());
+        let titles = columns.iter().map(|column| column.name.to_uppercase());
+        let table = Table::new(cluster.into_iter().chain(namespace).chain(titles));
+        Self { extra, columns, table }
     }
 
-    /// The cells of a row that came under `columns`; none given means those of this sheet in full.
+    /// The cells of a row that came under `columns`; none given means all those of this table.
     pub(crate) fn cells(&self, columns: &[Column], row: &Row) -> Vec<String> {
         let mut cells = Vec::new();
-        if self.shape.clusters {
-            cells.push(row.cluster.clone().unwrap_or_default());
-        }
-        if self.shape.namespaces {
-            cells.push(row.namespace.clone().unwrap_or_default());
-        }
+        cells.extend(self.extra.clusters.then(|| row.cluster.clone().unwrap_or_default()));
+        cells.extend(self.extra.namespaces.then(|| row.namespace.clone().unwrap_or_default()));
         cells.extend(self.columns.iter().enumerate().map(|(at, ours)| {
             let at = if columns.is_empty() {
                 Some(at)
@@ -90,17 +83,26 @@ impl Sheet {
     }
 }
 
-impl Listing {
-    /// The list as a table; the namespace is shown when one was not asked for and there are any.
-    pub(crate) fn sheet(&self, mut shape: Shape) -> Sheet {
-        shape.namespaces &= self.rows.iter().any(|row| row.namespace.is_some());
-        let mut sheet = Sheet::new(shape, self.columns.clone());
-        for row in &self.rows {
-            let cells = sheet.cells(&self.columns, row);
-            sheet.table.row(cells);
-        }
-        sheet
+impl ResourceList {
+    /// An empty table for this list; kinds without namespaces have no column for them.
+    pub(crate) fn empty_table(&self, mut extra: ExtraColumns) -> ResourceTable {
+        extra.namespaces &= self.rows.iter().any(|row| row.namespace.is_some());
+        ResourceTable::new(extra, self.columns.clone())
     }
+
+    pub(crate) fn table(&self, extra: ExtraColumns) -> Table {
+        let mut table = self.empty_table(extra);
+        for row in &self.rows {
+            let cells = table.cells(&self.columns, row);
+            table.table.row(cells);
+        }
+        table.table
+    }
+}
+
+/// The items of a list in an answer; none where there is no list.
+pub(crate) fn items<'a>(answer: &'a Value, name: &str) -> &'a [Value] {
+    answer[name].as_array().map_or(&[], Vec::as_slice)
 }
 
 /// Any JSON value as a cell.
@@ -120,6 +122,26 @@ pub(crate) fn field(value: &Value, name: &str) -> String {
         Value::Array(values) if values.is_empty() => "-".to_owned(),
         Value::String(text) if text.is_empty() => "-".to_owned(),
         other => cell(other),
+    }
+}
+
+/// Several fields that may be missing, as cells.
+pub(crate) fn fields<const N: usize>(value: &Value, names: [&str; N]) -> [Cell; N] {
+    names.map(|name| field(value, name).into())
+}
+
+/// The texts of a list, joined; empty where there is no list.
+pub(crate) fn joined(value: &Value, name: &str, separator: &str) -> String {
+    items(value, name).iter().filter_map(Value::as_str).collect::<Vec<_>>().join(separator)
+}
+
+/// The field `state` of a rule: red when it is invalid, dim when it is disabled.
+pub(crate) fn rule_state(rule: &Value) -> Cell {
+    let state = field(rule, "state");
+    match state.as_str() {
+        "invalid" => Cell::coloured(&state, Colour::Red),
+        "disabled" => Cell::coloured(&state, Colour::Dim),
+        _ => state.into(),
     }
 }
 

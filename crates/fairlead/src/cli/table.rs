@@ -34,6 +34,12 @@ impl From<String> for Cell {
     }
 }
 
+impl From<&String> for Cell {
+    fn from(text: &String) -> Self {
+        text.as_str().into()
+    }
+}
+
 /// A cell that may be empty.
 impl From<Option<&str>> for Cell {
     fn from(text: Option<&str>) -> Self {
@@ -47,12 +53,15 @@ pub(crate) struct Table {
     titles: Vec<Cell>,
     rows: Vec<Vec<Cell>>,
     widths: Vec<usize>,
+    /// Whether [`Self::unprinted`] has given the titles.
+    begun: bool,
 }
 
 impl Table {
     pub(crate) fn new<T: Into<Cell>>(titles: impl IntoIterator<Item = T>) -> Self {
         let titles: Vec<Cell> = titles.into_iter().map(Into::into).collect();
-        let mut table = Self { titles: Vec::new(), rows: Vec::new(), widths: Vec::new() };
+        let mut table =
+            Self { titles: Vec::new(), rows: Vec::new(), widths: Vec::new(), begun: false };
         table.widen(&titles);
         table.titles = titles;
         table
@@ -71,10 +80,11 @@ impl Table {
         std::iter::once(titles).chain(rows).collect::<Vec<_>>().join("\n")
     }
 
-    /// The rows since the last time, without titles, in the columns there are.
-    pub(crate) fn take(&mut self, paint: Paint) -> Vec<String> {
+    /// The lines since the last time: the titles once, then the rows, in the columns there are.
+    pub(crate) fn unprinted(&mut self, paint: Paint) -> String {
         let rows = std::mem::take(&mut self.rows);
-        rows.iter().map(|row| self.line(row, paint)).collect()
+        let titles = (!std::mem::replace(&mut self.begun, true)).then_some(&self.titles);
+        titles.into_iter().chain(&rows).map(|row| self.line(row, paint) + "\n").collect()
     }
 
     fn widen(&mut self, cells: &[Cell]) {

@@ -3,9 +3,7 @@
 
 use std::fmt::Display;
 use std::fs::File;
-use std::io::{BufRead, BufReader, IsTerminal, Read, Write};
-use std::os::fd::{AsFd, BorrowedFd};
-use std::os::unix::net::UnixStream;
+use std::io::{BufRead, BufReader, IsTerminal, Write};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
@@ -14,6 +12,7 @@ use rustix::termios::{LocalModes, OptionalActions, Termios, tcgetattr, tcgetwins
 
 use signal_hook::SigId;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGWINCH};
+use tokio::net::UnixStream;
 
 use crate::output::Failure;
 
@@ -74,7 +73,7 @@ impl Progress {
         Self { began: Instant::now(), shown: false, terminal: std::io::stderr().is_terminal() }
     }
 
-    pub(crate) fn tell(&mut self, text: impl FnOnce() -> String) {
+    pub(crate) fn show(&mut self, text: impl FnOnce() -> String) {
         const PATIENCE: Duration = Duration::from_millis(300);
         if self.terminal && (self.shown || self.began.elapsed() >= PATIENCE) {
             self.shown = true;
@@ -100,11 +99,11 @@ pub(crate) fn size() -> Option<(u16, u16)> {
 /// Stdin in raw mode, as it was before when dropped: on return, on `?` and on a panic. A signal
 /// must lead to one of these (see `verbs/exec.rs`).
 #[derive(Debug)]
-pub(crate) struct Raw {
+pub(crate) struct RawMode {
     before: Termios,
 }
 
-impl Raw {
+impl RawMode {
     pub(crate) fn enter() -> Result<Self, Failure> {
         let stdin = rustix::stdio::stdin();
         let refused = |e| Failure(format!("the terminal cannot be set to raw mode: {e}"));
@@ -116,14 +115,14 @@ impl Raw {
     }
 }
 
-impl Drop for Raw {
+impl Drop for RawMode {
     fn drop(&mut self) {
         // Nothing can be done about a terminal that has gone away.
         let _ = tcsetattr(rustix::stdio::stdin(), OptionalActions::Drain, &self.before);
     }
 }
 
-/// The signals that matter while a terminal is raw, as something to poll: none of them ends the
+/// The signals that matter while a terminal is raw, as something to wait for: none of them ends the
 /// process by itself any more.
 #[derive(Debug)]
 pub(crate) struct Signals {
@@ -135,20 +134,23 @@ pub(crate) struct Signals {
     registered: Vec<SigId>,
 }
 
-/// What was signalled since the last time.
+/// The signals since the last time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Caught {
+pub(crate) struct ReceivedSignals {
+    /// The size of the terminal has changed.
     pub(crate) resized: bool,
+    /// The number of a signal that asks to leave.
     pub(crate) leave: Option<u8>,
 }
 
 impl Signals {
     pub(crate) fn new() -> Result<Self, Failure> {
-        let (woken, wake) = UnixStream::pair()?;
+        let (woken, wake) = std::os::unix::net::UnixStream::pair()?;
         woken.set_nonblocking(true)?;
+        let woken = UnixStream::from_std(woken)?;
         let (resized, leave) = (Arc::<AtomicBool>::default(), Arc::<AtomicUsize>::default());
         let mut registered = vec![
-            // What happened is noted before the poll wakes up: actions run in this order.
+            // What happened is noted before the wait ends: actions run in this order.
             signal_hook::flag::register(SIGWINCH, resized.clone())?,
             signal_hook::low_level::pipe::register(SIGWINCH, wake.try_clone()?)?,
         ];
@@ -161,20 +163,15 @@ impl Signals {
         Ok(Self { woken, resized, leave, registered })
     }
 
-    pub(crate) fn take(&self) -> Caught {
+    pub(crate) async fn next(&self) -> Result<ReceivedSignals, Failure> {
+        self.woken.readable().await?;
         let mut bytes = [0; 64];
-        while (&self.woken).read(&mut bytes).is_ok_and(|count| count > 0) {}
+        while self.woken.try_read(&mut bytes).is_ok_and(|count| count > 0) {}
         let leave = self.leave.load(Ordering::SeqCst);
-        Caught {
+        Ok(ReceivedSignals {
             resized: self.resized.swap(false, Ordering::SeqCst),
             leave: u8::try_from(leave).ok().filter(|signal| *signal > 0),
-        }
-    }
-}
-
-impl AsFd for Signals {
-    fn as_fd(&self) -> BorrowedFd<'_> {
-        self.woken.as_fd()
+        })
     }
 }
 

@@ -8,7 +8,11 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
-use ureq::http::Request;
+
+#[path = "../http/mod.rs"]
+pub(crate) mod http;
+
+pub(crate) use http::Answer;
 
 pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 
@@ -37,19 +41,6 @@ pub(crate) struct Up {
     pub(crate) login: String,
     pub(crate) token: String,
     pub(crate) token_file: PathBuf,
-    http: ureq::Agent,
-}
-
-pub(crate) struct Answer {
-    pub(crate) status: u16,
-    pub(crate) headers: ureq::http::HeaderMap,
-    pub(crate) text: String,
-}
-
-impl Answer {
-    pub(crate) fn json(&self) -> Value {
-        serde_json::from_str(&self.text).unwrap_or_else(|_| panic!("not JSON: {}", self.text))
-    }
 }
 
 impl Up {
@@ -92,12 +83,7 @@ impl Up {
         }
         let token_file = PathBuf::from(file);
         let token = std::fs::read_to_string(&token_file).unwrap().trim().to_owned();
-        let http = ureq::Agent::config_builder()
-            .timeout_global(Some(PATIENCE))
-            .http_status_as_error(false)
-            .max_redirects(0)
-            .build();
-        Self { child, api, admin, agents, login, token, token_file, http: http.into() }
+        Self { child, api, admin, agents, login, token, token_file }
     }
 
     pub(crate) fn send(
@@ -107,16 +93,8 @@ impl Up {
         headers: &[(&str, &str)],
         body: &Value,
     ) -> Answer {
-        let mut request = Request::builder().method(method).uri(url);
-        for (name, value) in headers {
-            request = request.header(*name, *value);
-        }
         let text = if body.is_null() { String::new() } else { body.to_string() };
-        let request = request.body(text).unwrap();
-        let request = self.http.configure_request(request).allow_non_standard_methods(true).build();
-        let mut answer = self.http.run(request).unwrap();
-        let text = answer.body_mut().read_to_string().unwrap();
-        Answer { status: answer.status().as_u16(), headers: answer.headers().clone(), text }
+        http::send(method, url, headers, &text, PATIENCE)
     }
 
     pub(crate) fn ask_as(&self, token: &str, method: &str, path: &str, body: &Value) -> Answer {

@@ -1,63 +1,62 @@
-//! Work across clusters: a fan-out of the server, told as it comes back; and work that the server
-//! does with one cluster at a time, done with several at once. A dead cluster costs its own line.
+//! Work across clusters: a fan-out that the server does, and work that it does with one cluster at
+//! a time, done here with several at once. A dead cluster costs its own line.
 
 use std::process::ExitCode;
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::mpsc;
 
+use futures::StreamExt;
 use http::Method;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::{Answer, Body, Problem, Route, Server, Trouble};
+use super::{Access, Body, ClientError, ClientResult, Object, Problem, Route, Server, Target};
 use crate::cli::terminal::Progress;
-use crate::output::{FAILED, NO};
+use crate::output::{self, FAILED, NO, texts};
 
 /// How many clusters are worked with at once: enough that waiting for dead ones hides behind the
 /// others, few enough for the server's gate.
 const AT_ONCE: usize = 16;
 
-/// What became of asking one cluster.
+/// One cluster's part in a fan-out: whether it answered, or why not.
 #[derive(Clone, Debug, Default, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase", default)]
-pub(crate) struct Asked {
+pub(crate) struct ClusterOutcome {
     pub(crate) name: String,
     pub(crate) ok: bool,
     pub(crate) took_ms: u64,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) problem: Option<Problem>,
-    /// It has more than was asked for.
+    /// The cluster has more than was asked for.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub(crate) truncated: bool,
 }
 
 /// Asks several clusters through the server: the whole answer, once the last one is in or late.
-pub(crate) fn fan_out(server: &Server, route: &Route) -> Answer<Value> {
+pub(crate) async fn fan_out(server: &Server, route: &Route) -> ClientResult<Value> {
     #[derive(Default, Deserialize)]
     #[serde(default)]
     struct All {
         clusters: Vec<String>,
     }
-    let mut events = server.events(&Method::GET, route, &Body::None)?;
+    let mut events = server.events(Method::GET, route, Body::None).await?;
     let mut progress = Progress::new();
     let (mut total, mut waiting, mut answered) = (None, Vec::new(), 0);
     loop {
-        let event = events.expect("every cluster was heard")?;
+        let event = events.next_before("every cluster had answered").await?;
         match event.name.as_str() {
             "asked" => {
                 waiting = event.json::<All>()?.clusters;
                 total = Some(waiting.len());
             }
             "cluster" => {
-                let one: Asked = event.json()?;
+                let one: ClusterOutcome = event.json()?;
                 waiting.retain(|name| *name != one.name);
                 answered += 1;
             }
             "done" => return event.json(),
-            // A newer server may have more to tell.
+            // A newer server may send other events.
             _ => {}
         }
-        progress.tell(|| waited_for(answered, total, &waiting));
+        progress.show(|| waited_for(answered, total, &waiting));
     }
 }
 
@@ -77,23 +76,23 @@ fn waited_for(answered: usize, total: Option<usize>, waiting: &[String]) -> Stri
     text
 }
 
-/// Says on stderr which clusters did not answer, and what that means for the exit code: 1 when some
+/// Names on stderr the clusters that did not answer, and returns the exit code for them: 1 when some
 /// did not, 2 when none did.
-pub(crate) fn told(asked: &[Asked]) -> ExitCode {
-    for one in asked {
-        if !one.ok {
-            eprintln!("{}", missing(one));
-        } else if one.truncated {
-            eprintln!("{}: has more than is shown; raise --limit", one.name);
+pub(crate) fn report_missing(clusters: &[ClusterOutcome]) -> ExitCode {
+    for cluster in clusters {
+        if !cluster.ok {
+            eprintln!("{}", missing(cluster));
+        } else if cluster.truncated {
+            eprintln!("{}: has more than is shown; raise --limit", cluster.name);
         }
     }
-    exit_code(asked)
+    exit_code(clusters)
 }
 
-fn missing(one: &Asked) -> String {
-    match &one.problem {
-        Some(problem) => line(&one.name, &problem.sentence()),
-        None => line(&one.name, "did not answer"),
+fn missing(cluster: &ClusterOutcome) -> String {
+    match &cluster.problem {
+        Some(problem) => line(&cluster.name, &problem.sentence()),
+        None => line(&cluster.name, "did not answer"),
     }
 }
 
@@ -102,88 +101,105 @@ fn line(name: &str, sentence: &str) -> String {
     if sentence.starts_with(name) { sentence.to_owned() } else { format!("{name}: {sentence}") }
 }
 
-fn exit_code(asked: &[Asked]) -> ExitCode {
-    ExitCode::from(match asked.iter().filter(|one| !one.ok).count() {
+fn exit_code(clusters: &[ClusterOutcome]) -> ExitCode {
+    ExitCode::from(match clusters.iter().filter(|cluster| !cluster.ok).count() {
         0 => 0,
-        failed if failed < asked.len() => NO,
+        failed if failed < clusters.len() => NO,
         _ => FAILED,
     })
 }
 
-/// Does the same with several clusters at once and tells each outcome as it comes. The exit code is
-/// that of the worst.
-pub(crate) fn each<T: Send>(
+/// Does the same with several clusters at once and hands each result to `done` as it comes. The exit
+/// code is that of the worst.
+pub(crate) async fn each<T>(
     names: &[String],
-    work: impl Fn(&str) -> Answer<T> + Sync,
-    mut done: impl FnMut(&str, T) -> Answer<u8>,
-) -> Answer<ExitCode> {
-    // One cluster alone: its trouble is the verb's.
+    work: impl AsyncFn(&str) -> ClientResult<T>,
+    mut done: impl FnMut(&str, T) -> ClientResult<u8>,
+) -> ClientResult<ExitCode> {
+    // What goes wrong with the only cluster goes wrong with the verb.
     if let [name] = names {
-        return done(name, work(name)?).map(ExitCode::from);
+        return done(name, work(name).await?).map(ExitCode::from);
     }
-    let next = AtomicUsize::new(0);
-    // Each worker has at most one outcome to tell; more would only be memory.
-    let (sender, outcomes) = mpsc::sync_channel::<(usize, Answer<T>)>(AT_ONCE);
+    let work = &work;
+    let results = names.iter().map(|name| async move { (name, work(name).await) });
+    let mut results = futures::stream::iter(results).buffer_unordered(AT_ONCE);
     let mut worst = 0;
-    std::thread::scope(|scope| {
-        for _ in 0..AT_ONCE.min(names.len()) {
-            let (sender, next, work) = (sender.clone(), &next, &work);
-            scope.spawn(move || {
-                loop {
-                    let at = next.fetch_add(1, Ordering::Relaxed);
-                    let Some(name) = names.get(at) else { break };
-                    if sender.send((at, work(name))).is_err() {
-                        break;
-                    }
-                }
-            });
-        }
-        drop(sender);
-        for (at, outcome) in outcomes {
-            let code =
-                outcome.and_then(|value| done(&names[at], value)).unwrap_or_else(|trouble| {
-                    eprintln!("{}", failed(&names[at], &trouble));
-                    trouble.exit_code()
-                });
-            worst = worst.max(code);
-        }
-    });
+    while let Some((name, result)) = results.next().await {
+        let code = result.and_then(|value| done(name, value)).unwrap_or_else(|error| {
+            let sentence = match &error {
+                ClientError::Refused(problem) => problem.sentence(),
+                ClientError::Failed(failure) => failure.to_string(),
+            };
+            eprintln!("{}", line(name, &sentence));
+            error.exit_code()
+        });
+        worst = worst.max(code);
+    }
     Ok(ExitCode::from(worst))
 }
 
-fn failed(name: &str, trouble: &Trouble) -> String {
-    match trouble {
-        Trouble::Said(problem) => line(name, &problem.sentence()),
-        Trouble::Failed(failure) => line(name, &failure.to_string()),
-    }
+/// Changes one object in every chosen cluster: sends what `request` makes of the object's route, and
+/// prints the object with what `outcome` says of the answer.
+pub(crate) async fn change_object(
+    object: &Object,
+    target: &Target,
+    request: impl Fn(Route) -> (Method, Route, Value),
+    outcome: impl Fn(&Value) -> String,
+) -> ClientResult<ExitCode> {
+    object.named()?;
+    let server = target.open()?;
+    let names = target.names(&server, Access::Write).await?;
+    let work = async |name: &str| {
+        let route = object.route(name)?.with("namespace", target.namespace());
+        let (method, route, body) = request(route);
+        let body = if body.is_null() { Body::None } else { Body::Json(&body) };
+        server.request::<Value>(method, &route, body).await
+    };
+    each(&names, work, |name, answer| {
+        let prefix = prefix(&names, name);
+        output::warn(&prefix, &texts(&answer["warnings"]));
+        output::line(&format!("{prefix}{object} {}", outcome(&answer)))?;
+        Ok(0)
+    })
+    .await
+}
+
+/// Names the cluster at the beginning of a line, where there are several.
+pub(crate) fn prefix(names: &[String], name: &str) -> String {
+    if names.len() > 1 { format!("{name}: ") } else { String::new() }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn asked(name: &str, code: Option<&str>) -> Asked {
+    fn cluster(name: &str, code: Option<&str>) -> ClusterOutcome {
         let problem = code.map(|code| Problem {
             code: code.to_owned(),
             detail: "no answer\n  within 5 s".to_owned(),
             ..Problem::default()
         });
-        Asked { name: name.to_owned(), ok: problem.is_none(), problem, ..Asked::default() }
+        ClusterOutcome {
+            name: name.to_owned(),
+            ok: problem.is_none(),
+            problem,
+            ..ClusterOutcome::default()
+        }
     }
 
     #[test]
     fn who_did_not_answer_is_one_line() {
         assert_eq!(
-            missing(&asked("prod-eu", Some("unreachable"))),
+            missing(&cluster("prod-eu", Some("unreachable"))),
             "prod-eu: no answer within 5 s"
         );
-        let silent = Asked { name: "a".to_owned(), ..Asked::default() };
+        let silent = ClusterOutcome { name: "a".to_owned(), ..ClusterOutcome::default() };
         assert_eq!(missing(&silent), "a: did not answer");
     }
 
     #[test]
     fn some_missing_is_one_and_all_missing_is_two() {
-        let (up, down) = (asked("a", None), asked("b", Some("too-late")));
+        let (up, down) = (cluster("a", None), cluster("b", Some("too-late")));
         assert_eq!(exit_code(&[]), ExitCode::SUCCESS);
         assert_eq!(exit_code(&[up.clone(), up.clone()]), ExitCode::SUCCESS);
         assert_eq!(exit_code(&[up, down.clone()]), ExitCode::from(NO));
@@ -206,13 +222,13 @@ mod tests {
         assert_eq!(waited_for(2, Some(2), &[]), "2 of 2 clusters answered");
     }
 
-    #[test]
-    fn a_cluster_that_fails_holds_up_no_other() {
+    #[tokio::test]
+    async fn a_cluster_that_fails_holds_up_no_other() {
         let names: Vec<String> = (0..40).map(|i| format!("c{i}")).collect();
         let mut done = Vec::new();
         let code = each(
             &names,
-            |name| match name {
+            async |name: &str| match name {
                 "c7" => Err(crate::output::Failure("broken".to_owned()).into()),
                 _ => Ok(name.to_owned()),
             },
@@ -221,7 +237,8 @@ mod tests {
                 done.push(value);
                 Ok(0)
             },
-        );
+        )
+        .await;
         assert_eq!(code.unwrap(), ExitCode::from(FAILED));
         assert_eq!(done.len(), 39);
     }

@@ -1,12 +1,15 @@
 //! Server-sent events: a parser of bytes in any chunks, and the stream of a request's events.
 
 use std::collections::VecDeque;
-use std::io::Read;
+use std::process::ExitCode;
 
+use futures::StreamExt;
+use http::Method;
 use serde::de::DeserializeOwned;
+use serde_json::Value;
 
-use super::{Answer, Problem, Trouble};
-use crate::output::Failure;
+use super::{Body, Chunks, ClientError, ClientResult, Problem, Route, Server};
+use crate::output::{self, Failure};
 
 /// One event is at most the whole of a fan-out: some thousand objects of a hundred clusters.
 const LARGEST_EVENT: usize = 1 << 29;
@@ -18,7 +21,7 @@ pub(crate) struct Event {
 }
 
 impl Event {
-    pub(crate) fn json<T: DeserializeOwned>(&self) -> Answer<T> {
+    pub(crate) fn json<T: DeserializeOwned>(&self) -> ClientResult<T> {
         serde_json::from_str(&self.data).map_err(|e| {
             let name = &self.name;
             Failure(format!("the event {name:?} is not what this version understands: {e}")).into()
@@ -28,47 +31,50 @@ impl Event {
 
 /// The events of one request, as they come.
 pub(crate) struct Events {
-    reader: Box<dyn Read + Send>,
+    chunks: Chunks,
     parser: Parser,
     ready: VecDeque<Event>,
+    /// The address of the server, for messages.
     from: String,
 }
 
 impl Events {
-    pub(super) fn new(reader: Box<dyn Read + Send>, from: String) -> Self {
-        Self { reader, parser: Parser::default(), ready: VecDeque::new(), from }
+    pub(super) fn new(chunks: Chunks, from: String) -> Self {
+        Self { chunks, parser: Parser::default(), ready: VecDeque::new(), from }
     }
 
-    /// Waits for the next one; None when the server has ended the stream. A problem that the server
-    /// meets in mid-stream is ours.
-    pub(crate) fn next(&mut self) -> Answer<Option<Event>> {
-        let mut chunk = [0; 16 << 10];
+    /// Waits for the next event; None when the server has ended the stream. A problem that the
+    /// server meets in mid-stream is an error here.
+    pub(crate) async fn next(&mut self) -> ClientResult<Option<Event>> {
         loop {
             if let Some(event) = self.ready.pop_front() {
                 if event.name == "problem" {
-                    return Err(Trouble::Said(Box::new(event.json::<Problem>()?)));
+                    return Err(ClientError::Refused(Box::new(event.json::<Problem>()?)));
                 }
                 return Ok(Some(event));
             }
             let from = &self.from;
-            let count = match self.reader.read(&mut chunk) {
-                Ok(0) => return Ok(None),
-                Ok(count) => count,
-                Err(e) if e.kind() == std::io::ErrorKind::Interrupted => continue,
-                Err(e) => {
-                    return Err(Failure(format!("{from} went away in mid-stream: {e}")).into());
+            let chunk = match self.chunks.next().await {
+                None => return Ok(None),
+                Some(Ok(chunk)) => chunk,
+                Some(Err(why)) => {
+                    return Err(Failure(format!("{from} went away in mid-stream: {why}")).into());
                 }
             };
-            if !self.parser.push(&chunk[..count], &mut self.ready) {
-                return Err(Failure(format!("{from} sent an event beyond all measure")).into());
+            if !self.parser.push(&chunk, &mut self.ready) {
+                return Err(Failure(format!(
+                    "{from} sent an event of more than {} MiB",
+                    LARGEST_EVENT >> 20
+                ))
+                .into());
             }
         }
     }
 
-    /// As [`Self::next`], where the stream may not end before it has said what was asked.
-    pub(crate) fn expect(&mut self, what: &str) -> Answer<Event> {
-        self.next()?.ok_or_else(|| {
-            Failure(format!("{} ended the stream before {what}; was it stopped?", self.from)).into()
+    /// As [`Self::next`], where the stream may not end before `goal`.
+    pub(crate) async fn next_before(&mut self, goal: &str) -> ClientResult<Event> {
+        self.next().await?.ok_or_else(|| {
+            Failure(format!("{} ended the stream before {goal}; was it stopped?", self.from)).into()
         })
     }
 }
@@ -76,6 +82,24 @@ impl Events {
 impl std::fmt::Debug for Events {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Events").field("from", &self.from).finish_non_exhaustive()
+    }
+}
+
+impl Server {
+    /// Prints what `show` makes of every event of one name, until nobody reads any more.
+    pub(crate) async fn follow(
+        &self,
+        route: &Route,
+        name: &str,
+        mut show: impl FnMut(&Value) -> ClientResult<String>,
+    ) -> ClientResult<ExitCode> {
+        let mut events = self.events(Method::GET, route, Body::None).await?;
+        loop {
+            let event = events.next_before("you left").await?;
+            if event.name == name && !output::write_part(&show(&event.json()?)?)? {
+                return Ok(ExitCode::SUCCESS);
+            }
+        }
     }
 }
 

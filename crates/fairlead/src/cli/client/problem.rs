@@ -1,45 +1,46 @@
-//! `Problem`: what the server said no to, in its words, with what to do next; and `Trouble`, which
-//! is that or the reason why it could not be asked.
+//! `Problem`: what the server refused, in its words, with what to do next; and `ClientError`, which
+//! is that or the reason why the server could not be asked.
 
 use std::fmt;
 
+use edge::ErrorCode;
 use http::StatusCode;
 use serde::{Deserialize, Serialize};
 
-use crate::output::{FAILED, Failure, NO};
+use crate::output::{FAILED, Failure};
 
-/// Why there is no answer. Callers branch on what the server said.
+/// Why a verb has no answer. Callers branch on what the server refused.
 #[derive(Debug)]
-pub(crate) enum Trouble {
-    Said(Box<Problem>),
+pub(crate) enum ClientError {
+    Refused(Box<Problem>),
     Failed(Failure),
 }
 
-impl fmt::Display for Trouble {
+impl fmt::Display for ClientError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Said(problem) => problem.fmt(f),
+            Self::Refused(problem) => problem.fmt(f),
             Self::Failed(failure) => failure.fmt(f),
         }
     }
 }
 
-impl From<Failure> for Trouble {
+impl From<Failure> for ClientError {
     fn from(failure: Failure) -> Self {
         Self::Failed(failure)
     }
 }
 
-impl From<std::io::Error> for Trouble {
+impl From<std::io::Error> for ClientError {
     fn from(error: std::io::Error) -> Self {
         Self::Failed(error.into())
     }
 }
 
-impl Trouble {
+impl ClientError {
     pub(crate) fn exit_code(&self) -> u8 {
         match self {
-            Self::Said(problem) => problem.exit_code(),
+            Self::Refused(problem) => problem.exit_code(),
             Self::Failed(_) => FAILED,
         }
     }
@@ -60,14 +61,14 @@ pub(crate) struct Problem {
     pub(crate) retry_after_ms: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) request_id: Option<String>,
-    /// What only the client knows of the way out.
+    /// What to do next, where only the client knows it.
     #[serde(skip)]
     pub(crate) hint: Option<String>,
 }
 
 impl Problem {
-    /// Reads a refusal; one that is not a problem document comes from something in between, or from
-    /// a server that is not ours.
+    /// Reads a refusal. One that is not a problem document comes from a proxy, or from a server that
+    /// is not Fairlead.
     pub(crate) fn read(status: StatusCode, body: &[u8], from: &str) -> Self {
         if let Ok(problem) = serde_json::from_slice::<Self>(body)
             && !problem.code.is_empty()
@@ -79,9 +80,9 @@ impl Problem {
             said.lines().next().unwrap_or_default().trim().chars().take(200).collect();
         let colon = if said.is_empty() { "" } else { ": " };
         let code = match status {
-            StatusCode::UNAUTHORIZED => "unauthenticated",
-            StatusCode::TOO_MANY_REQUESTS => "slow-down",
-            StatusCode::SERVICE_UNAVAILABLE => "overloaded",
+            StatusCode::UNAUTHORIZED => ErrorCode::Unauthenticated.text(),
+            StatusCode::TOO_MANY_REQUESTS => ErrorCode::SlowDown.text(),
+            StatusCode::SERVICE_UNAVAILABLE => ErrorCode::Overloaded.text(),
             _ => "",
         };
         Self {
@@ -93,40 +94,38 @@ impl Problem {
         }
     }
 
-    /// 1: the answer is no. 2: it could not be done, and might be another time or another way.
+    /// 1: the answer is no. 2: it could not be done now, or not this way.
     pub(crate) fn exit_code(&self) -> u8 {
-        match self.code.as_str() {
-            "forbidden" | "no-such-cluster" | "no-such-kind" | "not-found" | "exists"
-            | "conflict" | "refused" => NO,
-            _ => FAILED,
-        }
+        ErrorCode::parse(&self.code).map_or(FAILED, ErrorCode::exit_code)
     }
 
-    /// One word for a line that begins with it.
-    pub(crate) fn word(&self) -> &str {
-        if self.code.is_empty() { "failed" } else { &self.code }
-    }
-
-    /// One line: a list of clusters with their reasons has one each.
+    /// What the server says, on one line: a list of clusters with their reasons has one each.
     pub(crate) fn sentence(&self) -> String {
-        let said = if self.detail.is_empty() { &self.title } else { &self.detail };
-        let said = if said.is_empty() { &self.code } else { said };
-        said.split_whitespace().collect::<Vec<_>>().join(" ")
+        self.text().split_whitespace().collect::<Vec<_>>().join(" ")
     }
 
-    fn next(&self) -> Option<String> {
+    fn text(&self) -> &str {
+        let texts = [&self.detail, &self.title, &self.code].into_iter();
+        texts.map(|text| text.trim_end()).find(|text| !text.is_empty()).unwrap_or("failed")
+    }
+
+    fn next_step(&self) -> Option<String> {
         if let Some(hint) = &self.hint {
             return Some(hint.clone());
         }
         if let Some(millis) = self.retry_after_ms {
             return Some(format!("try again in {} s", millis.div_ceil(1000)));
         }
-        let next = match self.code.as_str() {
-            "no-such-cluster" => "`fairlead clusters list` shows the clusters you may see",
-            "no-such-kind" => "`fairlead kinds` shows what the cluster has",
-            "not-ready" => "`fairlead clusters list` shows its state and when it is tried next",
-            "conflict" => "read it again, or take the fields over with --force where there is one",
-            "internal" => {
+        let next = match ErrorCode::parse(&self.code)? {
+            ErrorCode::NoSuchCluster => "`fairlead clusters list` shows the clusters you may see",
+            ErrorCode::NoSuchKind => "`fairlead kinds` shows what the cluster has",
+            ErrorCode::NotReady => {
+                "`fairlead clusters list` shows its state and when it is tried next"
+            }
+            ErrorCode::Conflict => {
+                "read it again, or take the fields over with --force where there is one"
+            }
+            ErrorCode::Internal => {
                 let id = self.request_id.as_deref().unwrap_or("unknown");
                 return Some(format!("this is a fault of the server; its log has request {id}"));
             }
@@ -138,11 +137,11 @@ impl Problem {
 
 impl fmt::Display for Problem {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let said = if self.detail.is_empty() { &self.title } else { &self.detail };
-        f.write_str(if said.is_empty() { self.word() } else { said.trim_end() })?;
-        match self.next() {
+        let text = self.text();
+        f.write_str(text)?;
+        match self.next_step() {
             // The server's sentence often has it already: then its words are enough.
-            Some(next) if !said.contains(command(&next)) => write!(f, "\n  {next}"),
+            Some(next) if !text.contains(command(&next)) => write!(f, "\n  {next}"),
             _ => Ok(()),
         }
     }

@@ -1,4 +1,4 @@
-//! `Route`: where in the API, with every word encoded.
+//! `Route`: the path and the query of a request, with every word encoded.
 
 use std::fmt::{self, Write};
 
@@ -19,6 +19,12 @@ impl Route {
         Self { path, query: String::new() }
     }
 
+    /// A path outside of the API.
+    pub(crate) fn at(path: &str) -> Self {
+        Self { path: path.to_owned(), query: String::new() }
+    }
+
+    /// With one more segment of the path.
     pub(crate) fn and(mut self, segment: &str) -> Self {
         self.path.push('/');
         encode(segment, &mut self.path);

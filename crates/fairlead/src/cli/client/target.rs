@@ -1,13 +1,13 @@
-//! `Target`: which clusters and which namespace, the same flags on every verb that works with
-//! resources; `Object`: which object.
+//! `Target`: the clusters and the namespace that a verb works with, by the same flags everywhere;
+//! `Object`: the object that it works with.
 
 use std::time::Duration;
 
 use super::clusters::{ClusterView, Clusters};
-use super::{Answer, Route, Server, ServerFlags};
+use super::{ClientResult, Route, Server, ServerFlags};
 use crate::output::Failure;
 
-/// The flags.
+/// The flags that choose clusters and a namespace.
 #[derive(Clone, Debug, clap::Args)]
 pub(crate) struct Target {
     /// Clusters to ask: repeat it, or separate them with commas [env: FAIRLEAD_CLUSTER]
@@ -24,21 +24,32 @@ pub(crate) struct Target {
     server: ServerFlags,
 }
 
-/// Whether a verb changes something: then no cluster is chosen because another one happens to be
-/// away.
+/// What a verb does with a cluster. One that writes never chooses a cluster because the others
+/// happen to be away.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Change {
-    No,
-    Yes,
+pub(crate) enum Access {
+    Read,
+    Write,
 }
 
-/// Which clusters were meant.
+/// The clusters that the flags choose.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Chosen {
+pub(crate) enum ClusterChoice {
     One(String),
     /// Several by name.
     Some(Vec<String>),
     All,
+}
+
+impl ClusterChoice {
+    /// The names as a fan-out of the server takes them; none for all clusters.
+    pub(crate) fn list(&self) -> Option<String> {
+        match self {
+            Self::One(name) => Some(name.clone()),
+            Self::Some(names) => Some(names.join(",")),
+            Self::All => None,
+        }
+    }
 }
 
 impl Target {
@@ -46,8 +57,8 @@ impl Target {
         self.server.open()
     }
 
-    pub(crate) fn open_for(&self, usual: Duration) -> Result<Server, Failure> {
-        self.server.open_for(usual)
+    pub(crate) fn open_for(&self, default_timeout: Duration) -> Result<Server, Failure> {
+        self.server.open_for(default_timeout)
     }
 
     pub(crate) fn namespace(&self) -> &str {
@@ -55,25 +66,29 @@ impl Target {
     }
 
     /// The namespace to ask for, or none for all of them.
-    pub(crate) fn within(&self, all_namespaces: bool) -> Option<&str> {
+    pub(crate) fn namespace_unless(&self, all_namespaces: bool) -> Option<&str> {
         (!all_namespaces).then(|| self.namespace())
     }
 
-    pub(crate) fn chosen(&self, server: &Server, change: Change) -> Answer<Chosen> {
+    pub(crate) async fn chosen(
+        &self,
+        server: &Server,
+        access: Access,
+    ) -> ClientResult<ClusterChoice> {
         if self.all_clusters {
-            return Ok(Chosen::All);
+            return Ok(ClusterChoice::All);
         }
         match self.named() {
-            names if names.len() == 1 => Ok(Chosen::One(names.concat())),
+            names if names.len() == 1 => Ok(ClusterChoice::One(names.concat())),
             names if names.is_empty() => {
-                let all: Clusters = server.get(&Route::to(["clusters"]))?;
-                Ok(Chosen::One(only(&all.clusters, change)?))
+                let all: Clusters = server.get(&Route::to(["clusters"])).await?;
+                Ok(ClusterChoice::One(only(&all.clusters, access)?))
             }
-            names => Ok(Chosen::Some(names)),
+            names => Ok(ClusterChoice::Some(names)),
         }
     }
 
-    /// Whether any cluster is named: a search without one is everywhere.
+    /// Whether any cluster is named: a search that names none is everywhere.
     pub(crate) fn names_any(&self) -> bool {
         self.all_clusters || !self.named().is_empty()
     }
@@ -82,21 +97,21 @@ impl Target {
         named(&self.cluster, &std::env::var("FAIRLEAD_CLUSTER").unwrap_or_default())
     }
 
-    /// For what is done with one cluster at a time.
-    pub(crate) fn one(&self, server: &Server, change: Change) -> Answer<String> {
-        match self.chosen(server, change)? {
-            Chosen::One(name) => Ok(name),
+    /// The one cluster that a verb works with which cannot work with several.
+    pub(crate) async fn one(&self, server: &Server, access: Access) -> ClientResult<String> {
+        match self.chosen(server, access).await? {
+            ClusterChoice::One(name) => Ok(name),
             _ => Err(Failure("this works with one cluster; name it with --cluster".into()).into()),
         }
     }
 
-    /// The names, for what the server does with one cluster at a time.
-    pub(crate) fn names(&self, server: &Server, change: Change) -> Answer<Vec<String>> {
-        match self.chosen(server, change)? {
-            Chosen::One(name) => Ok(vec![name]),
-            Chosen::Some(names) => Ok(names),
-            Chosen::All => {
-                let all: Clusters = server.get(&Route::to(["clusters"]))?;
+    /// The names of the clusters, for what the server does with one at a time.
+    pub(crate) async fn names(&self, server: &Server, access: Access) -> ClientResult<Vec<String>> {
+        match self.chosen(server, access).await? {
+            ClusterChoice::One(name) => Ok(vec![name]),
+            ClusterChoice::Some(names) => Ok(names),
+            ClusterChoice::All => {
+                let all: Clusters = server.get(&Route::to(["clusters"])).await?;
                 if all.clusters.is_empty() {
                     return Err(no_clusters().into());
                 }
@@ -123,10 +138,10 @@ fn named(flags: &[String], env: &str) -> Vec<String> {
 }
 
 /// The cluster that is meant when none is named.
-fn only(clusters: &[ClusterView], change: Change) -> Result<String, Failure> {
-    let mut candidates = clusters.iter().filter(|c| match change {
-        Change::No => c.is_usable(),
-        Change::Yes => true,
+fn only(clusters: &[ClusterView], access: Access) -> Result<String, Failure> {
+    let mut candidates = clusters.iter().filter(|c| match access {
+        Access::Read => c.is_usable(),
+        Access::Write => true,
     });
     if let (Some(one), None) = (candidates.next(), candidates.next()) {
         return Ok(one.name.clone());
@@ -135,8 +150,8 @@ fn only(clusters: &[ClusterView], change: Change) -> Result<String, Failure> {
         return Err(no_clusters());
     }
     let list: String = clusters.iter().map(|c| format!("\n  {} ({})", c.name, c.state)).collect();
-    let why = match (clusters.iter().any(ClusterView::is_usable), change) {
-        (false, Change::No) => "no cluster is ready.",
+    let why = match (clusters.iter().any(ClusterView::is_usable), access) {
+        (false, Access::Read) => "no cluster is ready.",
         _ => "which cluster?",
     };
     Err(Failure(format!(
@@ -177,7 +192,7 @@ impl Object {
         }
     }
 
-    /// Where it is.
+    /// The route of the object in a cluster.
     pub(crate) fn route(&self, cluster: &str) -> Result<Route, Failure> {
         let (kind, name) = self.named()?;
         Ok(Route::to(["clusters", cluster, "resources", kind, name]))

@@ -12,18 +12,6 @@ fn times_need_a_unit_and_are_shown_as_written() {
 }
 
 #[test]
-fn sizes_take_both_spellings_of_binary_units() {
-    let mib = 1 << 20;
-    assert_eq!(size_or_auto("auto", mib), Some(None));
-    assert_eq!(size_or_auto("512MiB", mib), Some(Some(512 * mib)));
-    assert_eq!(size_or_auto("512Mi", mib), Some(Some(512 * mib)));
-    assert_eq!(size_or_auto("1048576", mib), Some(Some(mib)));
-    for text in ["", "1", "512MB", "512mib", "-1Gi", "99999999999Ti", "Mi"] {
-        assert_eq!(size_or_auto(text, mib), None, "{text:?}");
-    }
-}
-
-#[test]
 fn a_mistyped_name_finds_its_neighbour_and_nonsense_finds_none() {
     let names = || ["data", "admin.listen", "log.level"].into_iter();
     assert_eq!(nearest("admin.lisen", names()), Some("admin.listen"));

@@ -1,25 +1,25 @@
-pub(super) mod files;
-mod watched;
+mod files;
+mod server;
 
 use std::path::PathBuf;
-use std::process::ExitCode;
 
-use guard::admission::{
+use admission::{
     Decision, Explained, Facts, Malformed, Operation, Program, Request, Settings, decide, explain,
     import,
 };
 use serde_json::{Value, json};
 
-use crate::cli::client;
+use crate::cli::client::{self, ListFlags};
+use crate::cli::files::documents;
 use crate::cli::table::Table;
 use crate::cli::terminal::Paint;
-use crate::output::{self, Failure, Format, NO, Output, Verdict};
+use crate::output::{Failure, Output, Verdict, yes_or_no};
 
-/// What may enter a cluster: rules and decisions of a running server; test, explain, import offline
+/// Show what a running server admits and why; or test, explain and import rules offline
 ///
 /// Offline, rules are AdmissionRule manifests, or a plain list of rules with names. Objects are
-/// manifests or whole AdmissionReviews. Nothing is asked of a cluster: what only a cluster knows
-/// (owners, claims, roles of service accounts) is unknown.
+/// manifests or whole AdmissionReviews. No cluster is asked, so that owners, claims and roles of
+/// service accounts are unknown.
 ///
 /// Examples:
 ///   fairlead admission rules
@@ -38,15 +38,15 @@ pub(crate) struct Args {
 
 #[derive(Debug, clap::Subcommand)]
 enum Verb {
-    /// Would it be admitted, and which rule says so?
+    /// Say whether objects would be admitted, and which rule decides
     Test(Case),
-    /// Every rule and every criterion: met, or what is there instead
+    /// Show every rule with every criterion: met, or what was found instead
     Explain(Case),
-    /// The rules of a running server, in the order in which they are decided; exit 1 if one is invalid
-    Rules(watched::Rules),
-    /// What a running server decided, the latest first: a line for each owner, image and rule
-    Audit(watched::Audit),
-    /// NeuVector's exported rules as AdmissionRules; what could not be carried over on stderr
+    /// List the rules of a running server, in their order; exit 1 if one is invalid
+    Rules(ListFlags),
+    /// Show what a running server decided, the latest first: a line for each owner, image and rule
+    Audit(server::Audit),
+    /// Make AdmissionRules of NeuVector's; what cannot be carried over is said on stderr
     Import {
         /// The export (NvAdmissionControlSecurityRule YAML), or `-` for standard input
         file: PathBuf,
@@ -57,26 +57,26 @@ enum Verb {
 
 #[derive(Debug, clap::Args)]
 struct Case {
-    /// Rules, in order
+    /// Files with rules, in order
     #[arg(long, required = true, num_args = 1.., value_name = "FILE")]
     rules: Vec<PathBuf>,
-    /// Objects, or `-` for standard input
+    /// Files with objects, or `-` for standard input
     #[arg(long, required = true, num_args = 1.., value_name = "FILE")]
     object: Vec<PathBuf>,
-    /// Who asks
+    /// The user who asks
     #[arg(long, default_value = "", hide_default_value = true)]
     user: String,
     /// A group of the user; may be repeated
     #[arg(long, value_name = "GROUP")]
     group: Vec<String>,
-    /// For deny rules that have no mode of their own
+    /// The mode of deny rules that have none of their own
     #[arg(long, value_enum, default_value_t)]
     mode: Mode,
-    /// What is asked for
+    /// The operation that is asked for
     #[arg(long, value_enum, default_value_t)]
-    operation: Asked,
-    /// Spare sidecars of Istio and Linkerd the rules on images, variables and resources. Nobody knows
-    /// here which an injector added; so those of a Pod count as added, those of a template do not
+    operation: RequestedOperation,
+    /// Spare sidecars of Istio and Linkerd the rules on images, variables and resources. Offline it is
+    /// unknown which ones an injector added: those of a Pod count as added, those of a template do not
     #[arg(long)]
     exempt_sidecars: bool,
     #[command(flatten)]
@@ -91,7 +91,7 @@ enum Mode {
 }
 
 #[derive(Clone, Copy, Debug, Default, clap::ValueEnum)]
-enum Asked {
+enum RequestedOperation {
     #[default]
     Create,
     Update,
@@ -101,14 +101,14 @@ pub(crate) fn run(args: &Args) -> Verdict {
     match &args.verb {
         Verb::Test(case) => test(case),
         Verb::Explain(case) => explain_all(case),
-        Verb::Rules(args) => client::verdict(watched::rules(args)),
-        Verb::Audit(args) => client::verdict(watched::audit(args)),
+        Verb::Rules(args) => client::run(server::rules(args)),
+        Verb::Audit(args) => client::run(server::audit(args)),
         Verb::Import { file, output } => import_file(file, *output),
     }
 }
 
-/// An object of the case, and what became of it.
-struct Judged {
+/// An object of the case as a request, with its name for people.
+struct NamedRequest {
     request: Result<Request, Malformed>,
     called: String,
 }
@@ -134,14 +134,14 @@ impl Case {
         Ok((program, settings))
     }
 
-    fn objects(&self, settings: &Settings) -> Result<Vec<Judged>, Failure> {
+    fn objects(&self, settings: &Settings) -> Result<Vec<NamedRequest>, Failure> {
         let operation = match self.operation {
-            Asked::Create => Operation::Create,
-            Asked::Update => Operation::Update,
+            RequestedOperation::Create => Operation::Create,
+            RequestedOperation::Update => Operation::Update,
         };
-        let mut judged = Vec::new();
+        let mut requests = Vec::new();
         for file in &self.object {
-            for object in files::documents(file)? {
+            for object in documents(file)? {
                 let is_review =
                     object.get("kind").and_then(Value::as_str) == Some("AdmissionReview");
                 let request = if is_review {
@@ -156,17 +156,17 @@ impl Case {
                     Ok(request) => format!("{}/{}", request.kind.to_lowercase(), request.name),
                     Err(_) => file.display().to_string(),
                 };
-                judged.push(Judged { request, called });
+                requests.push(NamedRequest { request, called });
             }
         }
-        if judged.is_empty() {
+        if requests.is_empty() {
             return Err(Failure("there is no object in the files".to_owned()));
         }
-        Ok(judged)
+        Ok(requests)
     }
 }
 
-/// Nothing is known of a cluster. Where sidecars are spared, those of a pod count as injected.
+/// The facts without a cluster: none. Where sidecars are spared, those of a pod count as injected.
 struct Offline;
 
 impl Facts for Offline {
@@ -175,16 +175,12 @@ impl Facts for Offline {
     }
 }
 
-fn exit(allowed: bool) -> ExitCode {
-    if allowed { ExitCode::SUCCESS } else { ExitCode::from(NO) }
-}
-
 fn test(case: &Case) -> Verdict {
     let (program, settings) = case.program()?;
     let mut all = true;
     let mut table = Table::new(["OBJECT", "VERDICT", "RULE", "CONTAINER", "WHY"]);
     let mut values = Vec::new();
-    for Judged { request, called } in case.objects(&settings)? {
+    for NamedRequest { request, called } in case.objects(&settings)? {
         let decision = request.as_ref().map(|request| decide(&program, request, &Offline));
         let allowed = decision.as_ref().is_ok_and(|decision| decision.allowed);
         all &= allowed;
@@ -216,7 +212,7 @@ fn test(case: &Case) -> Verdict {
     }
     let answer = json!({"allowed": all, "objects": values});
     case.output.print(&answer, || table.render(Paint::stdout()))?;
-    Ok(exit(all))
+    Ok(yes_or_no(all))
 }
 
 fn value(called: &str, decision: &Result<Decision<'_>, &Malformed>) -> Value {
@@ -240,7 +236,7 @@ fn explain_all(case: &Case) -> Verdict {
     let mut all = true;
     let mut text = String::new();
     let mut values = Vec::new();
-    for Judged { request, called } in case.objects(&settings)? {
+    for NamedRequest { request, called } in case.objects(&settings)? {
         let decision = request.as_ref().map(|request| decide(&program, request, &Offline));
         all &= decision.as_ref().is_ok_and(|decision| decision.allowed);
         let explained = match &request {
@@ -258,7 +254,7 @@ fn explain_all(case: &Case) -> Verdict {
     }
     let answer = json!({"allowed": all, "objects": values});
     case.output.print(&answer, || text)?;
-    Ok(exit(all))
+    Ok(yes_or_no(all))
 }
 
 fn table_of(explained: &[Explained<'_>]) -> String {
@@ -288,23 +284,13 @@ fn table_of(explained: &[Explained<'_>]) -> String {
 }
 
 fn import_file(file: &std::path::Path, output: Output) -> Verdict {
-    let imported = import(&files::documents(file)?)
-        .map_err(|why| Failure(format!("{}: {why}", file.display())))?;
+    let imported =
+        import(&documents(file)?).map_err(|why| Failure(format!("{}: {why}", file.display())))?;
     for note in &imported.notes {
         let level = if note.carried { "note" } else { "not carried over" };
         eprintln!("{level}: {}: {}", note.rule, note.why);
     }
-    match output.output {
-        Format::Json => {
-            let answer = json!({"rules": imported.rules, "notes": imported.notes});
-            output::line(&output::json(&answer)?)?;
-        }
-        // The rules alone, to be applied or tested.
-        Format::Table | Format::Yaml => {
-            for rule in &imported.rules {
-                output::line(&format!("---\n{}", output::yaml(rule)?.trim_end()))?;
-            }
-        }
-    }
-    Ok(exit(imported.notes.iter().all(|note| note.carried)))
+    let answer = json!({"rules": imported.rules, "notes": imported.notes});
+    output.print_objects(&answer, &imported.rules)?;
+    Ok(yes_or_no(imported.notes.iter().all(|note| note.carried)))
 }

@@ -1,20 +1,20 @@
 use std::process::ExitCode;
 use std::time::Duration;
 
-use http::Method;
 use serde_json::{Value, json};
 
-use crate::cli::client::{Answer, Body, Route, Server, ServerFlags};
-use crate::cli::listing::field;
-use crate::cli::table::{Cell, Table, moment};
-use crate::cli::terminal::{Colour, Paint};
+use super::tokens;
+use crate::cli::client::{Body, ClientResult, ListFlags, Route, ServerFlags};
+use crate::cli::listing::{field, fields};
+use crate::cli::table::{Cell, moment};
+use crate::cli::terminal::Colour;
 use crate::cli::values;
-use crate::output::{self, Failure, Format, Output};
+use crate::output::{self, Format, Output};
 
-/// Agents of nodes: list them, let one in, shut one out
+/// Manage the agents of nodes: list them, let one in, shut one out
 ///
-/// An agent reports the connections that its node sees. It enrols once with a token, gets a
-/// certificate that says which node it is, and renews that by itself.
+/// An agent reports the connections of its node. It enrols once with a token, gets a certificate in
+/// its node's name, and renews that by itself.
 ///
 /// Examples:
 ///   fairlead agents
@@ -27,25 +27,17 @@ pub(crate) struct Args {
     #[command(subcommand)]
     verb: Option<Verb>,
     #[command(flatten)]
-    list: List,
-}
-
-#[derive(Debug, clap::Args)]
-struct List {
-    #[command(flatten)]
-    output: Output,
-    #[command(flatten)]
-    server: ServerFlags,
+    list: ListFlags,
 }
 
 #[derive(Debug, clap::Subcommand)]
 enum Verb {
-    /// Every agent that joined, and how it is doing
+    /// List every agent that has enrolled, with its state
     #[command(visible_alias = "ls")]
-    List(List),
+    List(ListFlags),
     /// Make a token with which a node enrols, and print it, this once
     Token {
-        /// The one node that may use it [default: any]
+        /// The only node that may use it [default: any]
         #[arg(long)]
         node: Option<String>,
         /// For how long it may be used, at most 168h
@@ -56,9 +48,9 @@ enum Verb {
         #[command(flatten)]
         server: ServerFlags,
     },
-    /// Refuse what a node was given until now, certificate and tokens, at once
+    /// Refuse a node's certificate and the tokens that were made for it, at once
     ///
-    /// A token that is made later lets it in again.
+    /// A token that is made later lets the node in again.
     Revoke {
         node: String,
         #[command(flatten)]
@@ -71,45 +63,44 @@ fn ttl(text: &str) -> Result<Duration, String> {
         .ok_or_else(|| "expected a time from 1s to 168h, such as 15m, 1h".to_owned())
 }
 
-pub(crate) fn run(args: &Args) -> Answer<ExitCode> {
+pub(crate) async fn run(args: &Args) -> ClientResult<ExitCode> {
     match &args.verb {
-        None => list(&args.list),
-        Some(Verb::List(args)) => list(args),
+        None => list(&args.list).await,
+        Some(Verb::List(args)) => list(args).await,
         Some(Verb::Token { node, ttl, output, server }) => {
             let mut body = json!({"ttlSeconds": ttl.as_secs().max(1)});
             if let Some(node) = node {
                 body["node"] = node.as_str().into();
             }
-            token(&server.open()?, &body, *output)
+            let route = Route::to(["guard", "agents", "token"]);
+            let made = tokens::create(&server.open()?, &route, &body, *output).await?;
+            if output.output == Format::Table {
+                let node = made["node"].as_str();
+                let node = node.map_or("any node".to_owned(), |node| format!("node {node}"));
+                let until = moment(&field(&made, "expires"));
+                eprintln!("for {node}, until {until}; it is not shown again");
+            }
+            Ok(ExitCode::SUCCESS)
         }
         Some(Verb::Revoke { node, server }) => {
             let route = Route::to(["guard", "agents", node, "revoke"]);
-            server.open()?.ask::<Value>(&Method::POST, &route, &Body::None)?;
-            output::line(&format!(
+            server.open()?.post::<Value>(&route, Body::None).await?;
+            Ok(output::done(&format!(
                 "agent {node} revoked: its certificate and tokens made until now are refused"
-            ))?;
-            Ok(ExitCode::SUCCESS)
+            ))?)
         }
     }
 }
 
-fn list(List { output, server }: &List) -> Answer<ExitCode> {
-    let answer: Value = server.open()?.get(&Route::to(["guard", "agents"]))?;
-    output.print(&answer, || {
-        let titles = [
-            "NODE", "STATE", "HEARD", "VERSION", "KERNEL", "BATCHES", "RECORDS", "REFUSED",
-            "DROPPED",
-        ];
-        let mut table = Table::new(titles);
-        for agent in answer["agents"].as_array().into_iter().flatten() {
-            table.row(row(agent));
-        }
-        table.render(Paint::stdout())
-    })?;
+async fn list(ListFlags { output, server }: &ListFlags) -> ClientResult<ExitCode> {
+    let answer: Value = server.open()?.get(&Route::to(["guard", "agents"])).await?;
+    let titles =
+        ["NODE", "STATE", "HEARD", "VERSION", "KERNEL", "BATCHES", "RECORDS", "REFUSED", "DROPPED"];
+    output.print_list(&answer, "agents", &titles, row)?;
     Ok(ExitCode::SUCCESS)
 }
 
-fn row(agent: &Value) -> Vec<Cell> {
+fn row(agent: &Value) -> impl Iterator<Item = Cell> + use<> {
     let state = field(agent, "state");
     let state = match state.as_str() {
         "silent" => Cell::coloured(&state, Colour::Red),
@@ -117,26 +108,9 @@ fn row(agent: &Value) -> Vec<Cell> {
         "left" => Cell::coloured(&state, Colour::Dim),
         _ => state.into(),
     };
-    let mut cells = vec![field(agent, "node").into(), state, moment(&field(agent, "heard")).into()];
     let names = ["version", "kernel", "batches", "records", "refused", "droppedTotals"];
-    cells.extend(names.map(|name| Cell::from(field(agent, name))));
-    cells
-}
-
-fn token(server: &Server, body: &Value, output: Output) -> Answer<ExitCode> {
-    let route = Route::to(["guard", "agents", "token"]);
-    let made: Value = server.ask(&Method::POST, &route, &Body::Json(body))?;
-    let token = made["token"].as_str();
-    let token = token.ok_or_else(|| Failure("the server did not tell the token".to_owned()))?;
-    // Stdout has the token alone, so that it can go into a file.
-    output.print(&made, || token.to_owned())?;
-    if output.output == Format::Table {
-        let whose =
-            made["node"].as_str().map_or("any node".to_owned(), |node| format!("node {node}"));
-        let until = moment(&field(&made, "expires"));
-        eprintln!("for {whose}, until {until}; it is not shown again");
-    }
-    Ok(ExitCode::SUCCESS)
+    let first = [field(agent, "node").into(), state, moment(&field(agent, "heard")).into()];
+    first.into_iter().chain(fields(agent, names))
 }
 
 #[cfg(test)]

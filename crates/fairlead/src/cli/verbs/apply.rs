@@ -1,16 +1,15 @@
-use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use http::Method;
 use serde::{Deserialize, Serialize};
 
-use crate::cli::client::{Answer, Body, Change, Problem, Route, Target, across};
+use crate::cli::client::{Access, Body, ClientResult, Problem, Route, Target, across};
+use crate::cli::files;
 use crate::cli::table::printable;
 use crate::cli::terminal::{Colour, Paint};
 use crate::output::{self, Failure, Format, NO, Output};
 
-/// What the server takes at once.
+/// The size of what the server takes at once.
 const LARGEST: u64 = 4 << 20;
 
 /// Apply manifests to one cluster, to several, or to all (server-side apply)
@@ -46,12 +45,12 @@ pub(crate) struct Args {
 #[derive(Default, Deserialize, Serialize)]
 #[serde(default)]
 struct Applied {
-    results: Vec<Outcome>,
+    results: Vec<ApplyOutcome>,
 }
 
 #[derive(Default, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase", default)]
-struct Outcome {
+struct ApplyOutcome {
     cluster: String,
     api_version: String,
     kind: String,
@@ -67,7 +66,7 @@ struct Outcome {
     warnings: Vec<String>,
 }
 
-impl Outcome {
+impl ApplyOutcome {
     fn object(&self) -> String {
         let kind = self.kind.to_lowercase();
         match self.api_version.split_once('/') {
@@ -77,24 +76,23 @@ impl Outcome {
     }
 }
 
-pub(crate) fn run(args: &Args) -> Answer<ExitCode> {
+pub(crate) async fn run(args: &Args) -> ClientResult<ExitCode> {
     let manifests = read(&args.filename)?;
     let server = args.target.open()?;
-    let names = args.target.names(&server, Change::Yes)?;
-    let several = names.len() > 1;
+    let names = args.target.names(&server, Access::Write).await?;
     let paint = Paint::stdout();
     let mut all = Applied::default();
     let code = across::each(
         &names,
-        |name| {
+        async |name: &str| {
             let route = Route::to(["clusters", name, "apply"])
                 .with("namespace", args.target.namespace())
                 .when("dryRun", args.dry_run)
                 .when("force", args.force);
-            server.ask::<Applied>(&Method::POST, &route, &Body::Yaml(&manifests))
+            server.post::<Applied>(&route, Body::Yaml(&manifests)).await
         },
         |name, applied| {
-            let prefix = if several { format!("{name}: ") } else { String::new() };
+            let prefix = across::prefix(&names, name);
             // Each once, as kubectl does: twenty objects of one old version are one warning.
             let mut warnings = Vec::new();
             for warning in applied.results.iter().flat_map(|result| &result.warnings) {
@@ -106,20 +104,21 @@ pub(crate) fn run(args: &Args) -> Answer<ExitCode> {
             let failed = applied.results.iter().any(|result| result.problem.is_some());
             if args.output.output == Format::Table {
                 for result in &applied.results {
-                    tell(args, &prefix, result, paint)?;
+                    print(args, &prefix, result, paint)?;
                 }
             }
             all.results.extend(applied.results);
             Ok(if failed { NO } else { 0 })
         },
-    )?;
+    )
+    .await?;
     if args.output.output != Format::Table {
         args.output.print(&all, String::new)?;
     }
     Ok(code)
 }
 
-fn tell(args: &Args, prefix: &str, result: &Outcome, paint: Paint) -> Result<(), Failure> {
+fn print(args: &Args, prefix: &str, result: &ApplyOutcome, paint: Paint) -> Result<(), Failure> {
     let object = printable(&result.object());
     if let Some(problem) = &result.problem {
         eprintln!("error: {prefix}{object}: {problem}");
@@ -154,20 +153,25 @@ fn coloured(diff: &str, paint: Paint) -> String {
 fn read(sources: &[PathBuf]) -> Result<String, Failure> {
     let mut all = String::new();
     for source in sources {
-        if source == Path::new("-") {
-            take(source, std::io::stdin().lock(), &mut all)?;
-        } else if source.is_dir() {
-            for file in files(source)? {
-                open(&file, &mut all)?;
+        let files = if source.is_dir() { manifests_in(source)? } else { vec![source.clone()] };
+        for file in files {
+            if !all.is_empty() {
+                all.push_str(if all.ends_with('\n') { "---\n" } else { "\n---\n" });
             }
-        } else {
-            open(source, &mut all)?;
+            all.push_str(&files::read(&file, LARGEST)?);
+            if all.len() as u64 > LARGEST {
+                return Err(Failure(format!(
+                    "with {} it is more than the {} MiB that are applied at once; apply it in parts",
+                    file.display(),
+                    LARGEST >> 20
+                )));
+            }
         }
     }
     Ok(all)
 }
 
-fn files(directory: &Path) -> Result<Vec<PathBuf>, Failure> {
+fn manifests_in(directory: &Path) -> Result<Vec<PathBuf>, Failure> {
     let wrong = |e: std::io::Error| Failure(format!("{} cannot be read: {e}", directory.display()));
     let mut files = Vec::new();
     for entry in std::fs::read_dir(directory).map_err(wrong)? {
@@ -185,33 +189,6 @@ fn files(directory: &Path) -> Result<Vec<PathBuf>, Failure> {
     }
     files.sort();
     Ok(files)
-}
-
-fn open(file: &Path, all: &mut String) -> Result<(), Failure> {
-    let opened = std::fs::File::open(file)
-        .map_err(|e| Failure(format!("{} cannot be read: {e}", file.display())))?;
-    take(file, opened, all)
-}
-
-fn take(file: &Path, reader: impl Read, all: &mut String) -> Result<(), Failure> {
-    let shown = file.display();
-    if !all.is_empty() {
-        if !all.ends_with('\n') {
-            all.push('\n');
-        }
-        all.push_str("---\n");
-    }
-    reader
-        .take(LARGEST + 1)
-        .read_to_string(all)
-        .map_err(|e| Failure(format!("{shown} cannot be read: {e}")))?;
-    if all.len() as u64 > LARGEST {
-        return Err(Failure(format!(
-            "with {shown} it is more than the {} MiB that are applied at once; apply it in parts",
-            LARGEST >> 20
-        )));
-    }
-    Ok(())
 }
 
 #[cfg(test)]
@@ -252,11 +229,11 @@ mod tests {
 
     #[test]
     fn objects_are_named_as_kubectl_names_them() {
-        let outcome = |api_version: &str, kind: &str| Outcome {
+        let outcome = |api_version: &str, kind: &str| ApplyOutcome {
             api_version: api_version.to_owned(),
             kind: kind.to_owned(),
             name: "web".to_owned(),
-            ..Outcome::default()
+            ..ApplyOutcome::default()
         };
         assert_eq!(outcome("apps/v1", "Deployment").object(), "deployment.apps/web");
         assert_eq!(outcome("v1", "Pod").object(), "pod/web");

@@ -4,11 +4,11 @@ use std::time::Duration;
 use jiff::Timestamp;
 use serde_json::Value;
 
-use crate::cli::client::{Answer, Route, ServerFlags};
-use crate::cli::event_tail::say_missing_replicas;
-use crate::cli::listing::field;
-use crate::cli::table::{Cell, Table, moment};
-use crate::cli::terminal::{Colour, Paint};
+use crate::cli::client::{ClientResult, Route, ServerFlags};
+use crate::cli::event_tail::report_missing_replicas;
+use crate::cli::listing::{field, fields};
+use crate::cli::table::{Cell, moment};
+use crate::cli::terminal::Colour;
 use crate::cli::values;
 use crate::output::Output;
 
@@ -26,8 +26,8 @@ pub(crate) struct Args {
     /// Only in this cluster
     #[arg(long)]
     cluster: Option<String>,
-    /// Only of the last so long, such as 10m, 24h
-    #[arg(long, value_name = "TIME", value_parser = since)]
+    /// Only what was done since so long ago, such as 10m, 24h
+    #[arg(long, value_name = "TIME", value_parser = values::since)]
     since: Option<Duration>,
     /// At most this many
     #[arg(long, value_name = "N", default_value_t = 100, value_parser = clap::value_parser!(u64).range(1..))]
@@ -38,39 +38,28 @@ pub(crate) struct Args {
     server: ServerFlags,
 }
 
-fn since(text: &str) -> Result<Duration, String> {
-    // A time that lies before all time is a slip of the hand.
-    values::time(text, "1s", "87600h").ok_or_else(|| "expected a time such as 10m, 24h".to_owned())
-}
-
-pub(crate) fn run(args: &Args) -> Answer<ExitCode> {
+pub(crate) async fn run(args: &Args) -> ClientResult<ExitCode> {
     let route = Route::to(["audit"])
         .with("limit", args.limit)
         .maybe("user", args.user.as_deref())
         .maybe("cluster", args.cluster.as_deref())
         .maybe("since", args.since.map(|since| Timestamp::now() - since));
-    let answer: Value = args.server.open()?.get(&route)?;
-    args.output.print(&answer, || table(&answer).render(Paint::stdout()))?;
-    say_missing_replicas(&answer);
+    let answer: Value = args.server.open()?.get(&route).await?;
+    let titles = ["TIME", "USER", "VERB", "CLUSTER", "NAMESPACE", "RESOURCE", "NAME", "OUTCOME"];
+    args.output.print_list(&answer, "entries", &titles, row)?;
+    report_missing_replicas(&answer);
     Ok(ExitCode::SUCCESS)
 }
 
-fn table(answer: &Value) -> Table {
-    let mut table =
-        Table::new(["TIME", "USER", "VERB", "CLUSTER", "NAMESPACE", "RESOURCE", "NAME", "OUTCOME"]);
-    for entry in answer["entries"].as_array().into_iter().flatten() {
-        let mut cells = vec![Cell::from(moment(&field(entry, "at")))];
-        cells.extend(
-            ["user", "verb", "cluster", "namespace", "resource", "name"]
-                .map(|name| Cell::from(field(entry, name))),
-        );
-        let outcome = field(entry, "outcome");
-        // Details follow a colon.
-        cells.push(match outcome.split(':').next() {
-            Some("ok" | "opened" | "begun") => outcome.into(),
-            _ => Cell::coloured(&outcome, Colour::Yellow),
-        });
-        table.row(cells);
-    }
-    table
+fn row(entry: &Value) -> [Cell; 8] {
+    let outcome = field(entry, "outcome");
+    // Details follow a colon.
+    let outcome = match outcome.split(':').next() {
+        Some("ok" | "opened" | "begun") => outcome.into(),
+        _ => Cell::coloured(&outcome, Colour::Yellow),
+    };
+    let [user, verb, cluster, namespace, resource, name] =
+        fields(entry, ["user", "verb", "cluster", "namespace", "resource", "name"]);
+    let at = moment(&field(entry, "at")).into();
+    [at, user, verb, cluster, namespace, resource, name, outcome]
 }

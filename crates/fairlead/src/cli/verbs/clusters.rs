@@ -1,24 +1,23 @@
 use std::collections::BTreeMap;
-use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use http::Method;
 use jiff::Timestamp;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
 use crate::cli::client::{
-    Answer, Body, ClusterView, Clusters, Route, Server, ServerFlags, understood,
+    Body, ClientResult, ClusterView, Clusters, NamedFlags, Route, Server, ServerFlags, decode,
 };
+use crate::cli::files;
 use crate::cli::table::{Cell, Table, age};
 use crate::cli::terminal::{Colour, Paint};
-use crate::output::{self, Failure, Format, NO, Output};
+use crate::output::{self, Failure, Format, Output, yes_or_no};
 
 /// A kubeconfig is some pages; what is larger is the wrong file.
 const LARGEST_KUBECONFIG: u64 = 1 << 20;
 
-/// The clusters of the fleet: list, add, remove, enable, disable, test
+/// Manage the clusters of the fleet: list, add, remove, enable, disable, test
 ///
 /// Examples:
 ///   fairlead clusters list
@@ -36,7 +35,7 @@ pub(crate) struct Args {
 
 #[derive(Debug, clap::Subcommand)]
 enum Verb {
-    /// Every cluster with its state, since when, and why
+    /// List every cluster with its state, since when, and why
     #[command(visible_alias = "ls")]
     List {
         /// Go on with every change
@@ -61,11 +60,11 @@ enum Verb {
     },
     /// Remove an imported cluster, reachable or not; the cluster itself is left alone
     #[command(visible_alias = "rm")]
-    Remove(Named),
+    Remove(NamedFlags),
     /// Connect to a disabled cluster again
-    Enable(Named),
+    Enable(NamedFlags),
     /// Stop connecting to a cluster; it stays listed
-    Disable(Named),
+    Disable(NamedFlags),
     /// Connect step by step and say where it fails; exit 1 when it does
     Test {
         name: String,
@@ -76,39 +75,42 @@ enum Verb {
     },
 }
 
-#[derive(Debug, clap::Args)]
-struct Named {
-    name: String,
-    #[command(flatten)]
-    server: ServerFlags,
-}
-
-pub(crate) fn run(args: &Args) -> Answer<ExitCode> {
+pub(crate) async fn run(args: &Args) -> ClientResult<ExitCode> {
     match &args.verb {
-        Verb::List { watch: true, output, server } => watch(&server.open()?, *output),
-        Verb::List { output, server, .. } => list(&server.open()?, *output),
+        Verb::List { watch: true, output, server } => {
+            let mut printed = PrintedClusters::new();
+            let show = |all: &Value| {
+                let clusters = decode(all)?;
+                let changes = || printed.changes(&clusters, Timestamp::now(), Paint::stdout());
+                Ok(output.event(all, changes)?)
+            };
+            server.open()?.follow(&Route::to(["clusters"]), "clusters", show).await
+        }
+        Verb::List { output, server, .. } => list(&server.open()?, *output).await,
         Verb::Add { name, kubeconfig, context, server } => {
-            add(&server.open()?, name, &read(kubeconfig)?, context.as_deref())
+            let mut body = json!({ "name": name, "kubeconfig": read(kubeconfig)? });
+            if let Some(context) = context {
+                body["context"] = context.as_str().into();
+            }
+            let route = Route::to(["clusters"]);
+            server.open()?.post::<Value>(&route, Body::Json(&body)).await?;
+            Ok(output::done(&format!(
+                "cluster {name} added; `fairlead clusters test {name}` says whether it answers"
+            ))?)
         }
-        Verb::Remove(named) => {
-            let route = Route::to(["clusters", &named.name]);
-            named.server.open()?.ask::<Value>(&Method::DELETE, &route, &Body::None)?;
-            said(&format!("cluster {} removed", named.name))
+        Verb::Remove(NamedFlags { name, server }) => {
+            server.open()?.delete(&Route::to(["clusters", name])).await?;
+            Ok(output::done(&format!("cluster {name} removed"))?)
         }
-        Verb::Enable(named) => enable(named, true),
-        Verb::Disable(named) => enable(named, false),
-        Verb::Test { name, output, server } => test(&server.open()?, name, *output),
+        Verb::Enable(named) => enable(named, true).await,
+        Verb::Disable(named) => enable(named, false).await,
+        Verb::Test { name, output, server } => test(&server.open()?, name, *output).await,
     }
 }
 
-fn said(text: &str) -> Answer<ExitCode> {
-    output::line(text)?;
-    Ok(ExitCode::SUCCESS)
-}
-
-fn list(server: &Server, output: Output) -> Answer<ExitCode> {
-    let answer: Value = server.get(&Route::to(["clusters"]))?;
-    let all: Clusters = understood(&answer)?;
+async fn list(server: &Server, output: Output) -> ClientResult<ExitCode> {
+    let answer: Value = server.get(&Route::to(["clusters"])).await?;
+    let all: Clusters = decode(&answer)?;
     if all.shown().next().is_none() && output.output == Format::Table {
         let hint = all.hint.as_deref().unwrap_or(
             "there is no cluster yet; add one with `fairlead clusters add NAME --kubeconfig FILE`",
@@ -157,42 +159,22 @@ fn colour(state: &str) -> Colour {
     }
 }
 
-/// The table, then a row for every cluster that changes its state.
-fn watch(server: &Server, output: Output) -> Answer<ExitCode> {
-    let route = Route::to(["clusters"]);
-    let mut events = server.events(&Method::GET, &route, &Body::None)?;
-    let mut shown = Shown::default();
-    loop {
-        let event = events.expect("you left")?;
-        if event.name != "clusters" {
-            continue;
-        }
-        let all: Value = event.json()?;
-        let text = match output.output {
-            Format::Table => shown.changes(&understood(&all)?, Timestamp::now(), Paint::stdout()),
-            Format::Json => format!("{all}\n"),
-            Format::Yaml => format!("---\n{}", output::yaml(&all)?),
-        };
-        if !text.is_empty() && !output::heard(text.as_bytes())? {
-            return Ok(ExitCode::SUCCESS);
-        }
-    }
-}
-
-/// What a watch has printed.
-#[derive(Default)]
-struct Shown {
-    table: Option<Table>,
+/// The clusters that a watch has printed.
+struct PrintedClusters {
+    table: Table,
     /// By name and source.
     clusters: BTreeMap<(String, Option<String>), ClusterView>,
 }
 
-impl Shown {
-    /// The lines for what is new; a latency that moves is not.
+impl PrintedClusters {
+    fn new() -> Self {
+        Self { table: Table::new(TITLES), clusters: BTreeMap::new() }
+    }
+
+    /// The lines for clusters that have changed; a latency that moves is no change.
     fn changes(&mut self, all: &Clusters, now: Timestamp, paint: Paint) -> String {
         let key = |cluster: &ClusterView| (cluster.name.clone(), cluster.source.clone());
-        let begins = self.table.is_none();
-        let table = self.table.get_or_insert_with(|| Table::new(TITLES));
+        let table = &mut self.table;
         for cluster in all.shown() {
             let lasting = ClusterView { latency_ms: None, ..cluster.clone() };
             if self.clusters.get(&key(cluster)) != Some(&lasting) {
@@ -214,53 +196,23 @@ impl Shown {
             }
             stays
         });
-        let mut text = String::new();
-        if begins {
-            text = format!("{}\n", table.render(paint));
-            table.take(paint);
-        }
-        for line in table.take(paint) {
-            text.push_str(&line);
-            text.push('\n');
-        }
-        text
+        table.unprinted(paint)
     }
 }
 
 fn read(file: &Path) -> Result<String, Failure> {
-    let shown = file.display();
-    let wrong = |why: String| Failure(format!("--kubeconfig {shown} {why}"));
-    let mut text = String::new();
-    let count = if file == Path::new("-") {
-        std::io::stdin().lock().take(LARGEST_KUBECONFIG + 1).read_to_string(&mut text)
-    } else {
-        std::fs::File::open(file)
-            .and_then(|file| file.take(LARGEST_KUBECONFIG + 1).read_to_string(&mut text))
-    };
-    let count = count.map_err(|e| wrong(format!("cannot be read: {e}")))? as u64;
-    if count > LARGEST_KUBECONFIG {
-        return Err(wrong("is larger than a kubeconfig can be; is it the right file?".to_owned()));
-    }
+    let text = files::read(file, LARGEST_KUBECONFIG)
+        .map_err(|Failure(why)| Failure(format!("--kubeconfig {why}")))?;
     if text.trim().is_empty() {
-        return Err(wrong("is empty".to_owned()));
+        return Err(Failure(format!("--kubeconfig {} is empty", file.display())));
     }
     Ok(text)
 }
 
-fn add(server: &Server, name: &str, kubeconfig: &str, context: Option<&str>) -> Answer<ExitCode> {
-    let mut body = json!({ "name": name, "kubeconfig": kubeconfig });
-    if let Some(context) = context {
-        body["context"] = context.into();
-    }
-    server.ask::<Value>(&Method::POST, &Route::to(["clusters"]), &Body::Json(&body))?;
-    said(&format!("cluster {name} added; `fairlead clusters test {name}` says whether it answers"))
-}
-
-fn enable(named: &Named, enabled: bool) -> Answer<ExitCode> {
-    let route = Route::to(["clusters", &named.name]);
-    let body = json!({ "enabled": enabled });
-    named.server.open()?.ask::<Value>(&Method::PATCH, &route, &Body::Json(&body))?;
-    said(&format!("cluster {} {}", named.name, if enabled { "enabled" } else { "disabled" }))
+async fn enable(NamedFlags { name, server }: &NamedFlags, on: bool) -> ClientResult<ExitCode> {
+    let body = json!({ "enabled": on });
+    server.open()?.patch(&Route::to(["clusters", name]), &body).await?;
+    Ok(output::done(&format!("cluster {name} {}", if on { "enabled" } else { "disabled" }))?)
 }
 
 #[derive(Default, Deserialize)]
@@ -280,25 +232,21 @@ struct Step {
     why: Option<String>,
 }
 
-fn test(server: &Server, name: &str, output: Output) -> Answer<ExitCode> {
+async fn test(server: &Server, name: &str, output: Output) -> ClientResult<ExitCode> {
     let route = Route::to(["clusters", name, "test"]);
-    let answer: Value = server.ask(&Method::POST, &route, &Body::None)?;
-    let tested: Tested = understood(&answer)?;
+    let answer: Value = server.post(&route, Body::None).await?;
+    let tested: Tested = decode(&answer)?;
     output.print(&answer, || {
-        let mut table = Table::new(["STEP", "OUTCOME", "TOOK", "WHY"]);
-        for step in &tested.steps {
+        let rows = tested.steps.iter().map(|step| {
             let (word, colour) =
                 if step.ok { ("ok", Colour::Green) } else { ("failed", Colour::Red) };
-            table.row([
-                step.step.as_str().into(),
-                Cell::coloured(word, colour),
-                format!("{:.0}ms", step.took_ms).into(),
-                step.why.as_deref().unwrap_or_default().into(),
-            ]);
-        }
-        format!("{}\n{}", table.render(Paint::stdout()), tested.verdict)
+            let why = step.why.as_deref().unwrap_or_default();
+            let took = format!("{:.0}ms", step.took_ms);
+            [step.step.as_str().into(), Cell::coloured(word, colour), took.into(), why.into()]
+        });
+        format!("{}\n{}", output::table(["STEP", "OUTCOME", "TOOK", "WHY"], rows), tested.verdict)
     })?;
-    Ok(if tested.ok { ExitCode::SUCCESS } else { ExitCode::from(NO) })
+    Ok(yes_or_no(tested.ok))
 }
 
 #[cfg(test)]

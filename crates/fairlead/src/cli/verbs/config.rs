@@ -1,7 +1,7 @@
 use std::process::ExitCode;
 
 use crate::config::{ConfigFlags, Problem, Resolved, Sources};
-use crate::output::{self, Failure, NO, Output, Verdict};
+use crate::output::{self, Failure, Output, Verdict, yes_or_no};
 
 /// Check the configuration, or show it with where each value came from
 ///
@@ -69,15 +69,14 @@ fn check(what: &What) -> Verdict {
     what.output.print(&answer, || {
         if valid { "the configuration is valid".to_owned() } else { list(&problems) }
     })?;
-    Ok(if valid { ExitCode::SUCCESS } else { ExitCode::from(NO) })
+    Ok(yes_or_no(valid))
 }
 
 fn show(what: &What) -> Verdict {
     let rows = load(&what.flags)?.rows();
     what.output.print(&rows, || {
-        let cells: Vec<_> =
-            rows.iter().map(|r| [r.key.to_owned(), r.value.clone(), r.from.clone()]).collect();
-        output::table(["SETTING", "VALUE", "FROM"], &cells)
+        let cells = rows.iter().map(|r| [r.key, &r.value, &r.from]);
+        output::table(["SETTING", "VALUE", "FROM"], cells)
     })?;
     Ok(ExitCode::SUCCESS)
 }

@@ -4,20 +4,21 @@ use std::time::Duration;
 use jiff::Timestamp;
 use serde_json::Value;
 
-use crate::cli::client::{Answer, Route, ServerFlags};
-use crate::cli::listing::field;
-use crate::cli::table::{Cell, Table, moment};
-use crate::cli::terminal::{Colour, Paint};
+use crate::cli::client::{ClientResult, Route, ServerFlags};
+use crate::cli::listing::{field, items};
+use crate::cli::table::{Cell, moment};
+use crate::cli::terminal::Colour;
 use crate::cli::values;
-use crate::output::Output;
+use crate::output::{self, Output};
 
-/// Who talks to whom
+/// Show who talks to whom
 ///
-/// One line for a client, a server, a port and an application, the latest first. What became too old
-/// or too much is folded: it has no port, and is in the totals.
+/// Each line is a client, a server, a port and an application, the latest first. Conversations that
+/// became too old or too many are folded into one line without a port, which keeps their totals.
 ///
-/// Verdicts: allowed (a rule says so), discovered (learned from), violates (no rule allows it, or one
-/// denies it; protect is not enforced yet, so it was not stopped), unjudged (no workload is in it).
+/// A verdict is one of: allowed (a rule allows it), discovered (a rule was learned from it), violates
+/// (no rule allows it, or one denies it; protect is not enforced yet, so it was not stopped), unjudged
+/// (neither end is a workload).
 ///
 /// Examples:
 ///   fairlead conversations --since 1h
@@ -28,7 +29,7 @@ use crate::output::Output;
 #[command(verbatim_doc_comment)]
 pub(crate) struct Args {
     #[command(flatten)]
-    which: Which,
+    filter: ConversationFilter,
     /// Only to this port of the server
     #[arg(long)]
     port: Option<u16>,
@@ -38,7 +39,7 @@ pub(crate) struct Args {
     /// At most this many
     #[arg(long, value_name = "N", default_value_t = 100, value_parser = clap::value_parser!(u64).range(1..=10_000))]
     limit: u64,
-    /// Begin after the page that gave this
+    /// Begin after the page that printed this
     #[arg(long = "continue", value_name = "PLACE")]
     after: Option<String>,
     /// Sums between workloads, groups or namespaces instead of single lines
@@ -51,9 +52,9 @@ pub(crate) struct Args {
     server: ServerFlags,
 }
 
-/// Whose.
+/// The flags that choose conversations and violations.
 #[derive(Debug, clap::Args)]
-pub(super) struct Which {
+pub(super) struct ConversationFilter {
     /// Only with an end in this group: a name, namespace/Kind/name, or any, external, hosts,
     /// ingress, services, unmanaged, workloads
     #[arg(long)]
@@ -61,51 +62,43 @@ pub(super) struct Which {
     /// Only with an end in this namespace
     #[arg(short, long)]
     namespace: Option<String>,
-    /// Only of the last so long, such as 10m, 24h
-    #[arg(long, value_name = "TIME", value_parser = since)]
+    /// Only those since so long ago, such as 10m, 24h
+    #[arg(long, value_name = "TIME", value_parser = values::since)]
     since: Option<Duration>,
     /// Only with an end outside of the cluster
     #[arg(long)]
     external: bool,
 }
 
-impl Which {
+impl ConversationFilter {
     pub(super) fn add_to(&self, route: Route) -> Route {
         route
             .maybe("group", self.group.as_deref())
             .maybe("namespace", self.namespace.as_deref())
-            .maybe("since", self.moment())
+            .maybe("since", self.since())
             .when("external", self.external)
     }
 
-    fn moment(&self) -> Option<Timestamp> {
+    fn since(&self) -> Option<Timestamp> {
         self.since.map(|since| Timestamp::now() - since)
     }
 }
 
-fn since(text: &str) -> Result<Duration, String> {
-    values::time(text, "1s", "87600h").ok_or_else(|| "expected a time such as 10m, 24h".to_owned())
-}
-
-pub(crate) fn run(args: &Args) -> Answer<ExitCode> {
+pub(crate) async fn run(args: &Args) -> ClientResult<ExitCode> {
     if let Some(level) = &args.graph {
-        return graph(args, level);
+        return graph(args, level).await;
     }
     let route = args
-        .which
+        .filter
         .add_to(Route::to(["guard", "conversations"]))
         .with("limit", args.limit)
         .maybe("port", args.port)
         .maybe("verdict", args.verdict.as_deref())
         .maybe("continue", args.after.as_deref());
-    let answer: Value = args.server.open()?.get(&route)?;
-    let lines = answer["conversations"].as_array().map_or(&[][..], Vec::as_slice);
-    args.output.print(&answer, || {
-        let titles = ["CLIENT", "SERVER", "PORT", "VERDICT", "RULE", "SESSIONS", "BYTES", "LAST"];
-        let mut table = Table::new(titles);
-        lines.iter().for_each(|line| table.row(row(line)));
-        table.render(Paint::stdout())
-    })?;
+    let answer: Value = args.server.open()?.get(&route).await?;
+    let titles = ["CLIENT", "SERVER", "PORT", "VERDICT", "RULE", "SESSIONS", "BYTES", "LAST"];
+    args.output.print_list(&answer, "conversations", &titles, row)?;
+    let lines = items(&answer, "conversations");
     let matched = answer["matched"].as_u64().unwrap_or_default();
     if lines.is_empty() {
         eprintln!("no conversation fits; agents report who talks to whom (`fairlead agents`)");
@@ -116,21 +109,16 @@ pub(crate) fn run(args: &Args) -> Answer<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-fn row(line: &Value) -> Vec<Cell> {
-    vec![
-        end(&line["client"]).into(),
-        end(&line["server"]).into(),
-        port(line).into(),
-        verdict(line),
-        field(line, "rule").into(),
-        field(line, "sessions").into(),
-        field(line, "bytes").into(),
-        moment(&field(line, "last")).into(),
-    ]
+fn row(line: &Value) -> [Cell; 8] {
+    let [client, server] = ["client", "server"].map(|side| endpoint(&line[side]).into());
+    let [rule, sessions, bytes] =
+        ["rule", "sessions", "bytes"].map(|name| field(line, name).into());
+    let last = moment(&field(line, "last")).into();
+    [client, server, port(line).into(), verdict(line), rule, sessions, bytes, last]
 }
 
-/// By name where it has one of its own, else by address.
-pub(super) fn end(end: &Value) -> String {
+/// The name of one end of a conversation, with its address where many have that name.
+pub(super) fn endpoint(end: &Value) -> String {
     let (name, address) = (field(end, "name"), field(end, "address"));
     match end["kind"].as_str() {
         Some("external" | "unmanaged") => format!("{name} {address}"),
@@ -158,30 +146,27 @@ fn verdict(line: &Value) -> Cell {
     }
 }
 
-fn graph(args: &Args, level: &str) -> Answer<ExitCode> {
+async fn graph(args: &Args, level: &str) -> ClientResult<ExitCode> {
     let route =
-        Route::to(["guard", "graph"]).with("level", level).maybe("since", args.which.moment());
-    let answer: Value = args.server.open()?.get(&route)?;
-    let empty = Vec::new();
-    let nodes = answer["nodes"].as_array().unwrap_or(&empty);
-    let edges = answer["edges"].as_array().unwrap_or(&empty);
+        Route::to(["guard", "graph"]).with("level", level).maybe("since", args.filter.since());
+    let answer: Value = args.server.open()?.get(&route).await?;
     args.output.print(&answer, || {
-        let titles = ["CLIENT", "SERVER", "CONVERSATIONS", "SESSIONS", "BYTES", "LAST"];
-        let mut table = Table::new(titles);
+        let nodes = items(&answer, "nodes");
         let name = |edge: &Value, side: &str| {
             let place = edge[side].as_u64().and_then(|place| usize::try_from(place).ok());
             let node = place.and_then(|place| nodes.get(place));
             node.map_or_else(String::new, |node| field(node, "name"))
         };
-        let mut edges: Vec<_> = edges.iter().collect();
+        let mut edges: Vec<_> = items(&answer, "edges").iter().collect();
         edges.sort_by_key(|edge| std::cmp::Reverse(edge["bytes"].as_u64()));
-        for edge in edges.iter().take(usize::try_from(args.limit).unwrap_or(usize::MAX)) {
+        let rows = edges.iter().take(usize::try_from(args.limit).unwrap_or(usize::MAX));
+        let rows = rows.map(|edge| {
             let sums = ["conversations", "sessions", "bytes"].map(|sum| field(edge, sum));
             let ends = [name(edge, "client"), name(edge, "server")];
-            let last = [moment(&field(edge, "last"))];
-            table.row(ends.into_iter().chain(sums).chain(last));
-        }
-        table.render(Paint::stdout())
+            ends.into_iter().chain(sums).chain([moment(&field(edge, "last"))])
+        });
+        let titles = ["CLIENT", "SERVER", "CONVERSATIONS", "SESSIONS", "BYTES", "LAST"];
+        output::table(titles, rows)
     })?;
     Ok(ExitCode::SUCCESS)
 }

@@ -1,10 +1,10 @@
 use std::process::ExitCode;
 
 use http::Method;
-use serde::Deserialize;
+use serde_json::Value;
 
-use crate::cli::client::{Answer, Body, Change, Object, Target, across};
-use crate::output;
+use crate::cli::client::{ClientResult, Object, Route, Target, across};
+use crate::cli::listing::joined;
 
 /// Delete one object
 ///
@@ -20,10 +20,10 @@ pub(crate) struct Args {
     /// Let the server check it and delete nothing
     #[arg(long)]
     dry_run: bool,
-    /// Seconds that it may take to stop [default: its own]
+    /// Seconds that a pod may take to stop [default: its own]
     #[arg(long, value_name = "SECONDS")]
     grace_period: Option<u32>,
-    /// What becomes of what it owns [default: the server's]
+    /// What becomes of the objects that it owns [default: the server's]
     #[arg(long, value_enum, value_name = "HOW")]
     cascade: Option<Cascade>,
     #[command(flatten)]
@@ -32,11 +32,11 @@ pub(crate) struct Args {
 
 #[derive(Clone, Copy, Debug, clap::ValueEnum)]
 enum Cascade {
-    /// Deleted afterwards
+    /// They are deleted afterwards
     Background,
-    /// Deleted first
+    /// They are deleted first
     Foreground,
-    /// Left alone
+    /// They are left alone
     Orphan,
 }
 
@@ -51,44 +51,22 @@ impl Cascade {
     }
 }
 
-#[derive(Default, Deserialize)]
-#[serde(default)]
-struct Deletion {
-    outcome: String,
-    finalizers: Vec<String>,
-    warnings: Vec<String>,
-}
-
-pub(crate) fn run(args: &Args) -> Answer<ExitCode> {
-    args.object.named()?;
-    let server = args.target.open()?;
-    let names = args.target.names(&server, Change::Yes)?;
-    let several = names.len() > 1;
-    across::each(
-        &names,
-        |name| {
-            let route = args
-                .object
-                .route(name)?
-                .with("namespace", args.target.namespace())
-                .when("dryRun", args.dry_run)
-                .maybe("gracePeriod", args.grace_period)
-                .maybe("propagation", args.cascade.map(Cascade::propagation));
-            server.ask::<Deletion>(&Method::DELETE, &route, &Body::None)
-        },
-        |name, deletion| {
-            let prefix = if several { format!("{name}: ") } else { String::new() };
-            output::warn(&prefix, &deletion.warnings);
-            let dry = if args.dry_run { " (dry run)" } else { "" };
-            let what = match (deletion.outcome.as_str(), deletion.finalizers.join(", ")) {
-                ("waiting", held) if !held.is_empty() => {
-                    format!("is being deleted; it waits for {held}")
-                }
-                ("waiting", _) => "is being deleted".to_owned(),
-                _ => "deleted".to_owned(),
-            };
-            output::line(&format!("{prefix}{} {what}{dry}", args.object))?;
-            Ok(0)
-        },
-    )
+pub(crate) async fn run(args: &Args) -> ClientResult<ExitCode> {
+    let request = |route: Route| {
+        let route = route
+            .when("dryRun", args.dry_run)
+            .maybe("gracePeriod", args.grace_period)
+            .maybe("propagation", args.cascade.map(Cascade::propagation));
+        (Method::DELETE, route, Value::Null)
+    };
+    let outcome = |deletion: &Value| {
+        let dry = if args.dry_run { " (dry run)" } else { "" };
+        let held = joined(deletion, "finalizers", ", ");
+        match deletion["outcome"].as_str() {
+            Some("waiting") if held.is_empty() => format!("is being deleted{dry}"),
+            Some("waiting") => format!("is being deleted; it waits for {held}{dry}"),
+            _ => format!("deleted{dry}"),
+        }
+    };
+    across::change_object(&args.object, &args.target, request, outcome).await
 }

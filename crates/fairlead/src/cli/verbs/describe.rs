@@ -4,14 +4,14 @@ use jiff::Timestamp;
 use serde::Deserialize;
 use serde_json::Value;
 
-use crate::cli::client::{Answer, Change, Object, Target, understood};
+use crate::cli::client::{Access, ClientResult, Object, Target, decode};
 use crate::cli::listing::field;
 use crate::cli::table::{Table, age, printable};
 use crate::cli::terminal::Paint;
 use crate::cli::verbs::events::{self, KubeEvent};
 use crate::output::{Failure, Output, yaml};
 
-/// Show everything about one object: what it is, who owns it, what it owns, what happened to it
+/// Show everything about one object: its fields, its owners, what it owns, its events
 ///
 /// Examples:
 ///   fairlead describe pod web-0 -n shop
@@ -38,13 +38,14 @@ struct Description {
     problems: Vec<String>,
 }
 
-pub(crate) fn run(args: &Args) -> Answer<ExitCode> {
+pub(crate) async fn run(args: &Args) -> ClientResult<ExitCode> {
     args.object.named()?;
     let server = args.target.open()?;
-    let cluster = args.target.one(&server, Change::No)?;
+    let cluster = args.target.one(&server, Access::Read).await?;
     let route = args.object.route(&cluster)?.and("describe");
-    let answer: Value = server.get(&route.with("namespace", args.target.namespace()))?;
-    let found: Description = understood(&answer)?;
+    let route = route.with("namespace", args.target.namespace());
+    let answer: Value = server.get(&route).await?;
+    let found: Description = decode(&answer)?;
     let text = text(&found, &cluster, Timestamp::now(), Paint::stdout())?;
     args.output.print(&answer, || text)?;
     for problem in &found.problems {

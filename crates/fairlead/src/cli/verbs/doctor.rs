@@ -3,12 +3,17 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
-use doctor::live::LiveOptions;
+use doctor::live::{Fetch, Live};
 use doctor::render::{self, Style};
 use doctor::{Options, Progress};
 
+use crate::cli::http::{Origin, Trust};
+use crate::cli::runtime::block_on;
 use crate::cli::values;
 use crate::output::{Failure, Verdict};
+
+/// More than this is no dump, and would not fit into memory beside its analysis.
+const LARGEST: usize = 1 << 30;
 
 /// Say what is stuck in a Go daemon, or in Fairlead: who waits, who holds, and the way out
 ///
@@ -36,13 +41,13 @@ pub(crate) struct Args {
     /// How to print; json is a contract, html is one self-contained page
     #[arg(short, long, value_enum, default_value_t, value_name = "FORMAT")]
     output: Format,
-    /// Between the two dumps of a live process
+    /// How long to wait between the two dumps of a live process
     #[arg(long, value_name = "TIME", default_value = "5s", value_parser = time)]
     pause: Duration,
-    /// For one answer of a live process
+    /// How long one answer of a live process may take, connecting included
     #[arg(long, value_name = "TIME", default_value = "60s", value_parser = time)]
     timeout: Duration,
-    /// Take any certificate of a live process
+    /// Accept any certificate of a live process
     #[arg(long)]
     insecure: bool,
     /// File with a bearer token for a live process
@@ -64,17 +69,13 @@ fn time(text: &str) -> Result<Duration, String> {
 }
 
 pub(crate) fn run(args: &Args) -> Verdict {
-    let live = LiveOptions {
-        pause: args.pause,
-        timeout: args.timeout,
-        insecure: args.insecure,
-        token_file: args.token_file.clone(),
-    };
+    let process = Process { args };
+    let live = Some(Live { pause: args.pause, fetch: &process });
     let options = Options { now: Some(jiff::Timestamp::now()), live };
-    let mut shown = Shown::new();
+    let mut reading = ReadingProgress::new();
     let (report, outcome) =
-        doctor::examine_inputs(&args.inputs, &options, &mut |progress| shown.tell(&progress));
-    shown.clear();
+        doctor::examine_inputs(&args.inputs, &options, &mut |progress| reading.show(&progress));
+    reading.clear();
     let text = match args.output {
         Format::Text => render::text(&report, style()),
         Format::Json => render::json(&report),
@@ -89,6 +90,36 @@ pub(crate) fn run(args: &Args) -> Verdict {
     }
 }
 
+/// Asks a live process as the flags say.
+#[derive(Debug)]
+struct Process<'a> {
+    args: &'a Args,
+}
+
+impl Fetch for Process<'_> {
+    fn get(&self, url: &str) -> Result<(u16, Vec<u8>), String> {
+        let timeout = self.args.timeout;
+        let token = match &self.args.token_file {
+            Some(path) => Some(
+                std::fs::read_to_string(path)
+                    .map_err(|e| format!("the token file {}: {e}", path.display()))?,
+            ),
+            None => None,
+        };
+        let url: http::Uri = url.parse().map_err(|e| format!("{url} is no address: {e}"))?;
+        let trust = if self.args.insecure { Trust::Anything } else { Trust::Public };
+        let origin = Origin::of(&url, trust, timeout.min(Duration::from_secs(10)))
+            .map_err(|e| e.to_string())?;
+        let path = url.path_and_query().map_or("/", |path| path.as_str());
+        let token = token.as_deref().map(str::trim);
+        let answer = block_on(async {
+            let answer = origin.get(path, token, timeout, LARGEST).await;
+            answer.map_err(|e| Failure(e.to_string()))
+        });
+        answer.map(|(status, body)| (status.as_u16(), body)).map_err(|Failure(why)| why)
+    }
+}
+
 fn style() -> Style {
     let terminal = std::io::stdout().is_terminal();
     let colour = terminal && std::env::var_os("NO_COLOR").is_none();
@@ -97,18 +128,18 @@ fn style() -> Style {
 }
 
 /// Progress on a terminal, once reading takes long enough to wonder.
-struct Shown {
+struct ReadingProgress {
     began: Instant,
     last: Option<Instant>,
     terminal: bool,
 }
 
-impl Shown {
+impl ReadingProgress {
     fn new() -> Self {
         Self { began: Instant::now(), last: None, terminal: std::io::stderr().is_terminal() }
     }
 
-    fn tell(&mut self, progress: &Progress<'_>) {
+    fn show(&mut self, progress: &Progress<'_>) {
         let now = Instant::now();
         let due = self
             .last
@@ -126,5 +157,49 @@ impl Shown {
         if self.last.is_some() {
             eprint!("\r\x1b[K");
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::{BufRead as _, BufReader};
+    use std::net::TcpListener;
+
+    use clap::Parser;
+
+    use super::*;
+
+    #[derive(Parser)]
+    struct Line {
+        #[command(flatten)]
+        args: Args,
+    }
+
+    fn args(line: &[&str]) -> Args {
+        Line::parse_from(std::iter::once(&"doctor").chain(line)).args
+    }
+
+    #[test]
+    fn a_live_process_is_shown_the_token_of_the_file() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = format!("http://{}", listener.local_addr().unwrap());
+        let served = std::thread::spawn(move || {
+            let (mut stream, _) = listener.accept().unwrap();
+            let lines = BufReader::new(stream.try_clone().unwrap()).lines().map_while(Result::ok);
+            let head: Vec<_> = lines.take_while(|line| !line.is_empty()).collect();
+            stream.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok").unwrap();
+            head.join("\n").to_lowercase()
+        });
+        let file = tempfile::NamedTempFile::new().unwrap();
+        std::fs::write(file.path(), "s3cret\n").unwrap();
+        let with_token = args(&[&address, "--token-file", file.path().to_str().unwrap()]);
+        let answer = Process { args: &with_token }.get(&format!("{address}/metrics"));
+        assert_eq!(answer, Ok((200, b"ok".to_vec())));
+        let asked = served.join().unwrap();
+        assert!(asked.starts_with("get /metrics http/1.1\n"), "{asked}");
+        assert!(asked.lines().any(|line| line == "authorization: bearer s3cret"), "{asked}");
+        let missing = args(&[&address, "--token-file", "/does/not/exist"]);
+        let answer = Process { args: &missing }.get(&address).unwrap_err();
+        assert!(answer.contains("/does/not/exist"), "{answer}");
     }
 }

@@ -4,13 +4,13 @@ use jiff::Timestamp;
 use serde::Deserialize;
 use serde_json::Value;
 
-use crate::cli::client::across::{self, Asked};
-use crate::cli::client::{Answer, Change, Chosen, Route, Server, Target, understood};
+use crate::cli::client::across::{self, ClusterOutcome};
+use crate::cli::client::{Access, ClientResult, ClusterChoice, Route, Server, Target, decode};
 use crate::cli::table::{Cell, Table, age};
 use crate::cli::terminal::{Colour, Paint};
 use crate::output::{Failure, Format, Output};
 
-/// Show the events of clusters, oldest first
+/// Show the events of one cluster, of several, or of all, oldest first
 ///
 /// Examples:
 ///   fairlead events -n shop
@@ -55,57 +55,57 @@ struct Involved {
 
 #[derive(Default, Deserialize)]
 #[serde(default)]
-struct Told {
+struct EventList {
     events: Vec<KubeEvent>,
-    clusters: Vec<Asked>,
+    clusters: Vec<ClusterOutcome>,
 }
 
-pub(crate) fn run(args: &Args) -> Answer<ExitCode> {
+pub(crate) async fn run(args: &Args) -> ClientResult<ExitCode> {
     let server = args.target.open()?;
-    let namespace = args.target.within(args.all_namespaces);
-    let chosen = args.target.chosen(&server, Change::No)?;
+    let chosen = args.target.chosen(&server, Access::Read).await?;
     let answer = match (&chosen, &args.of) {
-        (Chosen::One(cluster), of) => one(args, &server, cluster, of.as_deref())?,
+        (ClusterChoice::One(cluster), of) => one(args, &server, cluster, of.as_deref()).await?,
         (_, Some(_)) => {
             return Err(
                 Failure("--for looks into one cluster; name it with --cluster".into()).into()
             );
         }
-        (Chosen::All, None) => across::fan_out(&server, &route(None, namespace))?,
-        (Chosen::Some(names), None) => {
-            across::fan_out(&server, &route(Some(names.join(",")), namespace))?
+        (several, None) => {
+            let route = Route::to(["events"]).maybe("clusters", several.list());
+            across::fan_out(&server, &args.in_namespace(route)).await?
         }
     };
-    let mut told: Told = understood(&answer)?;
+    let mut list: EventList = decode(&answer)?;
     // Kubernetes gives its times in one form, so that text order is time order.
-    told.events.sort_by(|a, b| a.last_seen.cmp(&b.last_seen));
-    let across = !matches!(chosen, Chosen::One(_));
-    if told.events.is_empty() && args.output.output == Format::Table {
+    list.events.sort_by(|a, b| a.last_seen.cmp(&b.last_seen));
+    let across = !matches!(chosen, ClusterChoice::One(_));
+    if list.events.is_empty() && args.output.output == Format::Table {
         eprintln!("no events");
     } else {
         let now = Timestamp::now();
         args.output.print(&answer, || {
-            table(&told.events, across, args.all_namespaces, now).render(Paint::stdout())
+            table(&list.events, across, args.all_namespaces, now).render(Paint::stdout())
         })?;
     }
-    Ok(across::told(&told.clusters))
+    Ok(across::report_missing(&list.clusters))
 }
 
-fn route(clusters: Option<String>, namespace: Option<&str>) -> Route {
-    Route::to(["events"]).maybe("clusters", clusters).maybe("namespace", namespace)
+impl Args {
+    fn in_namespace(&self, route: Route) -> Route {
+        route.maybe("namespace", self.target.namespace_unless(self.all_namespaces))
+    }
 }
 
-fn one(args: &Args, server: &Server, cluster: &str, of: Option<&str>) -> Answer<Value> {
+async fn one(args: &Args, server: &Server, cluster: &str, of: Option<&str>) -> ClientResult<Value> {
     let Some(of) = of else {
-        let route = Route::to(["clusters", cluster, "events"]);
-        return server.get(&route.maybe("namespace", args.target.within(args.all_namespaces)));
+        return server.get(&args.in_namespace(Route::to(["clusters", cluster, "events"]))).await;
     };
     let (kind, name) = of
         .split_once('/')
         .filter(|(kind, name)| !kind.is_empty() && !name.is_empty())
         .ok_or_else(|| Failure(format!("--for {of:?}: expected KIND/NAME, such as pod/web-0")))?;
     let route = Route::to(["clusters", cluster, "resources", kind, name, "events"]);
-    server.get(&route.with("namespace", args.target.namespace()))
+    server.get(&route.with("namespace", args.target.namespace())).await
 }
 
 /// The events as kubectl shows them.

@@ -1,13 +1,13 @@
-use std::io::{IsTerminal, Write};
-use std::os::fd::{AsFd, BorrowedFd};
+use std::io::{IsTerminal, Read, Write};
 use std::process::ExitCode;
 
 use serde::Deserialize;
 use serde_json::json;
+use tokio::sync::{Notify, mpsc};
 
-use crate::cli::client::{Answer, CHUNK, Change, IN_A_ROW, Route, Socket, Target, Told};
+use crate::cli::client::{Access, CHUNK, ClientResult, FrameReceiver, FrameSender, Route, Target};
 use crate::cli::table::printable;
-use crate::cli::terminal::{self, Raw, Signals};
+use crate::cli::terminal::{self, RawMode, Signals};
 use crate::cli::verbs::logs::pod;
 use crate::output::{self, Failure, NO};
 
@@ -29,7 +29,7 @@ const RESIZE: u8 = 4;
 #[derive(Debug, clap::Args)]
 #[command(verbatim_doc_comment)]
 pub(crate) struct Args {
-    /// Its name
+    /// Name of the pod
     pod: String,
     /// The command and its arguments, behind `--`
     #[arg(last = true, required = true, value_name = "COMMAND")]
@@ -54,107 +54,137 @@ struct Status {
     reason: Option<String>,
 }
 
-pub(crate) fn run(args: &Args) -> Answer<ExitCode> {
+pub(crate) async fn run(args: &Args) -> ClientResult<ExitCode> {
     let tty = args.tty && std::io::stdin().is_terminal() && args.stdin;
     if args.tty && !tty {
         eprintln!("no terminal is given: -t needs -i, and standard input that is a terminal");
     }
     let server = args.target.open()?;
-    let cluster = args.target.one(&server, Change::Yes)?;
+    let cluster = args.target.one(&server, Access::Write).await?;
     let route = Route::to(["clusters", &cluster, "resources", "pods", pod(&args.pod), "exec"])
         .with("namespace", args.target.namespace())
         .maybe("container", args.container.as_deref())
         .with("tty", tty)
         .with("stdin", args.stdin);
     let route = args.command.iter().fold(route, |route, word| route.with("command", word));
-    let mut socket = Socket::open(&server, &route)?;
+    let (mut sender, mut receiver) = server.socket(&route).await?;
     let ended = if tty {
         // In this order: a signal in between finds the terminal as it was.
         let signals = Signals::new()?;
-        let _raw = Raw::enter()?;
-        converse(&mut socket, args.stdin, Some(&signals))
+        let _raw = RawMode::enter()?;
+        converse(&mut sender, &mut receiver, args.stdin, Some(&signals)).await
     } else {
-        converse(&mut socket, args.stdin, None)
+        converse(&mut sender, &mut receiver, args.stdin, None).await
     };
-    socket.close();
+    sender.close(receiver).await;
     ended
 }
 
 /// Until the command ends, the connection does, or a signal asks to leave. Every way out returns, so
 /// that the terminal is given back.
-fn converse(socket: &mut Socket, stdin: bool, signals: Option<&Signals>) -> Answer<ExitCode> {
-    let mut input = stdin.then(rustix::stdio::stdin);
+async fn converse(
+    sender: &mut FrameSender,
+    receiver: &mut FrameReceiver,
+    stdin: bool,
+    signals: Option<&Signals>,
+) -> ClientResult<ExitCode> {
+    let resized = Notify::new();
     if signals.is_some() {
-        resize(socket)?;
+        resized.notify_one();
     }
+    let upload = async {
+        let mut input = stdin.then(read_stdin);
+        loop {
+            let frame = tokio::select! {
+                () = resized.notified() => window_size(),
+                chunk = next_chunk(&mut input) => chunk,
+            };
+            if !frame.is_empty() {
+                sender.send(frame).await?;
+            }
+        }
+    };
+    tokio::select! {
+        ended = receive(receiver) => ended,
+        failure = upload => failure,
+        signal = leave(signals, &resized) => Ok(ExitCode::from(128_u8.wrapping_add(signal?))),
+    }
+}
+
+async fn receive(receiver: &mut FrameReceiver) -> ClientResult<ExitCode> {
+    while let Some(frame) = receiver.next().await? {
+        match frame.split_first() {
+            Some((&STDOUT, bytes)) if output::write_part(bytes)? => {}
+            Some((&STDOUT, _)) => return Ok(ExitCode::SUCCESS),
+            Some((&STDERR, bytes)) => {
+                let mut stderr = std::io::stderr().lock();
+                // Nobody can be told that stderr is gone.
+                let _ = stderr.write_all(bytes).and_then(|()| stderr.flush());
+            }
+            Some((&STATUS, status)) => return Ok(exit_code(status)),
+            _ => {}
+        }
+    }
+    let why = "the connection ended before the command did; whether it goes on is not known";
+    Err(Failure(why.to_owned()).into())
+}
+
+/// Waits for a signal that asks to leave, and passes on that the window has another size.
+async fn leave(signals: Option<&Signals>, resized: &Notify) -> Result<u8, Failure> {
+    let Some(signals) = signals else { return std::future::pending().await };
     loop {
-        let ready = socket.wait(input, signals.map(AsFd::as_fd))?;
-        if ready.signal
-            && let Some(signals) = signals
-        {
-            let caught = signals.take();
-            if let Some(signal) = caught.leave {
-                return Ok(ExitCode::from(128_u8.wrapping_add(signal)));
-            }
-            if caught.resized {
-                resize(socket)?;
-            }
+        let received = signals.next().await?;
+        if let Some(signal) = received.leave {
+            return Ok(signal);
         }
-        if ready.input {
-            input = pass_on(socket, input)?;
-        }
-        for _ in 0..IN_A_ROW {
-            match socket.receive()? {
-                Told::Nothing => break,
-                Told::Closed => {
-                    return Err(Failure("the connection ended before the command did; whether it goes on is not known".to_owned()).into());
-                }
-                Told::Frame(frame) => match frame.split_first() {
-                    Some((&STDOUT, bytes)) if output::heard(bytes)? => {}
-                    Some((&STDOUT, _)) => return Ok(ExitCode::SUCCESS),
-                    Some((&STDERR, bytes)) => {
-                        let mut stderr = std::io::stderr().lock();
-                        // Nobody can be told that stderr is gone.
-                        let _ = stderr.write_all(bytes).and_then(|()| stderr.flush());
-                    }
-                    Some((&STATUS, status)) => return Ok(verdict(status)),
-                    _ => {}
-                },
-            }
+        if received.resized {
+            resized.notify_one();
         }
     }
 }
 
-/// One chunk of input; at its end, the frame that says so.
-fn pass_on<'fd>(
-    socket: &mut Socket,
-    input: Option<BorrowedFd<'fd>>,
-) -> Result<Option<BorrowedFd<'fd>>, Failure> {
-    let Some(fd) = input else { return Ok(None) };
-    let mut frame = vec![STDIN; CHUNK + 1];
-    match rustix::io::read(fd, &mut frame[1..]) {
-        Ok(count) => {
+/// Standard input as frames. It is read by a thread of its own, which nobody waits for: a read of a
+/// terminal ends only when somebody types. No more is read than the connection takes.
+fn read_stdin() -> mpsc::Receiver<Vec<u8>> {
+    // One chunk is under way while the next one is read.
+    let (sender, receiver) = mpsc::channel(1);
+    std::thread::spawn(move || {
+        loop {
+            let mut frame = vec![STDIN; CHUNK + 1];
+            let count = match std::io::stdin().lock().read(&mut frame[1..]) {
+                Ok(count) => count,
+                Err(e) if e.kind() == std::io::ErrorKind::Interrupted => continue,
+                // A terminal that has gone away reads as an error.
+                Err(_) => 0,
+            };
+            // A frame without bytes says that no more will come.
             frame.truncate(count + 1);
-            socket.send(frame)?;
-            Ok((count > 0).then_some(fd))
+            if sender.blocking_send(frame).is_err() || count == 0 {
+                return;
+            }
         }
-        Err(rustix::io::Errno::INTR | rustix::io::Errno::AGAIN) => Ok(input),
-        // A terminal that has gone away reads as an error.
-        Err(_) => {
-            socket.send(vec![STDIN])?;
-            Ok(None)
+    });
+    receiver
+}
+
+async fn next_chunk(input: &mut Option<mpsc::Receiver<Vec<u8>>>) -> Vec<u8> {
+    if let Some(chunks) = input {
+        if let Some(chunk) = chunks.recv().await {
+            return chunk;
         }
+        *input = None;
     }
+    std::future::pending().await
 }
 
-fn resize(socket: &mut Socket) -> Result<(), Failure> {
-    let Some((width, height)) = terminal::size() else { return Ok(()) };
-    let mut frame = vec![RESIZE];
-    frame.extend_from_slice(json!({ "width": width, "height": height }).to_string().as_bytes());
-    socket.send(frame)
+/// The frame that tells the size of the window; empty where there is none.
+fn window_size() -> Vec<u8> {
+    let Some((width, height)) = terminal::size() else { return Vec::new() };
+    let size = json!({ "width": width, "height": height }).to_string();
+    [&[RESIZE], size.as_bytes()].concat()
 }
 
-fn verdict(status: &[u8]) -> ExitCode {
+fn exit_code(status: &[u8]) -> ExitCode {
     let status: Status = serde_json::from_slice(status).unwrap_or_default();
     if let Some(reason) = status.reason.as_deref().filter(|reason| !reason.is_empty()) {
         // The terminal may still be raw.

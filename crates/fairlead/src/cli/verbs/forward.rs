@@ -1,29 +1,34 @@
-use std::net::{Ipv4Addr, TcpListener, TcpStream};
+use std::net::Ipv4Addr;
 use std::process::ExitCode;
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use serde::Deserialize;
 use serde_json::Value;
+use tokio::net::TcpListener;
+use tokio::task::JoinSet;
 
-use crate::cli::client::{Answer, Change, Route, Server, Socket, Target, Trouble};
+use crate::cli::client::{
+    Access, ClientError, ClientResult, FrameReceiver, FrameSender, Route, Server, Target,
+};
 use crate::output::{self, Failure};
-use tunnel::{AT_ONCE, Place, Places};
+use tunnel::{AT_ONCE, Slots};
 
 mod peer;
 mod tunnel;
 
 /// Reach ports of a pod, a Service or a workload on this machine's loopback
 ///
-/// Of a Service or a workload a ready pod is taken, as kubectl does; when that pod is gone, the next
-/// connection goes to another one. A Service's port becomes the pod's.
+/// For a Service or a workload a ready pod is taken, as kubectl does; when that pod is gone, the next
+/// connection goes to another one. A port of a Service is mapped to the pod's.
 ///
 /// Examples:
 ///   fairlead forward web-0 8080:80 -n shop     http://127.0.0.1:8080 is port 80 of the pod
 ///   fairlead forward db-0 5432                 the same port on both sides
 ///   fairlead forward db-0 :5432 9090           any free port; several at once
-///   fairlead forward svc/web 8080:80           port 80 of the Service, which may be another of the pod
+///   fairlead forward svc/web 8080:80           port 80 of the Service
 ///   fairlead forward svc/web 8443:https        a port by its name
-///   fairlead forward deploy/web 8080           a ready pod of a Deployment; sts, rs, ds, job as well
+///   fairlead forward deploy/web 8080           a pod of a Deployment; or sts, rs, ds, job
 #[derive(Debug, clap::Args)]
 #[command(verbatim_doc_comment)]
 pub(crate) struct Args {
@@ -64,7 +69,7 @@ fn ports(text: &str) -> Result<Ports, String> {
     }
 }
 
-/// The object as people name it: its kind and its name.
+/// The kind and the name of an object, as people write them; a name alone is a pod's.
 fn object(text: &str) -> (&str, &str) {
     match text.split_once('/') {
         None | Some(("pod" | "pods" | "po", _)) => {
@@ -74,24 +79,24 @@ fn object(text: &str) -> (&str, &str) {
     }
 }
 
-pub(crate) fn run(args: &Args) -> Answer<ExitCode> {
+pub(crate) async fn run(args: &Args) -> ClientResult<ExitCode> {
     let server = args.target.open()?;
-    let cluster = args.target.one(&server, Change::Yes)?;
+    let cluster = args.target.one(&server, Access::Write).await?;
     let server = Arc::new(server);
-    let mut waiting = Vec::new();
+    let mut listeners = JoinSet::new();
     for ports in &args.ports {
         let (kind, name) = object(&args.object);
-        let meant = Meant {
+        let target = ForwardTarget {
             cluster: cluster.clone(),
             namespace: args.target.namespace().to_owned(),
             kind: kind.to_owned(),
             name: name.to_owned(),
             port: ports.remote.clone(),
         };
-        // What is not there is told now, not to the first browser that connects.
-        let found = meant.find(&server)?;
-        let local = ports.local.unwrap_or(found.asked_port);
-        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, local)).map_err(|e| {
+        // What is not there is said now, not to the first browser that connects.
+        let pod = target.resolve(&server).await?;
+        let local = ports.local.unwrap_or(pod.asked_port);
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, local)).await.map_err(|e| {
             Failure(format!(
                 "port {local} of 127.0.0.1 cannot be taken: {e}; give another one, such as \
                  :{} for any that is free",
@@ -99,19 +104,17 @@ pub(crate) fn run(args: &Args) -> Answer<ExitCode> {
             ))
         })?;
         let address = listener.local_addr()?;
-        output::line(&format!("{address} is port {} of {}", ports.remote, meant.shown(&found)))?;
-        let way = Arc::new(Way { server: Arc::clone(&server), meant, found: Mutex::new(found) });
-        waiting.push(std::thread::spawn(move || listen(&listener, &way)));
+        output::line(&format!("{address} is port {} of {}", ports.remote, target.shown(&pod)))?;
+        let connector = PodConnector { server: server.clone(), target, pod: Mutex::new(pod) };
+        listeners.spawn(listen(listener, Arc::new(connector)));
     }
-    for thread in waiting {
-        // They end only when their listener breaks.
-        let _ = thread.join();
-    }
+    // A listener serves until the process ends.
+    while listeners.join_next().await.is_some() {}
     Err(Failure("nothing listens any more".to_owned()).into())
 }
 
-/// What is to be reached.
-struct Meant {
+/// The object and the port that connections are for.
+struct ForwardTarget {
     cluster: String,
     namespace: String,
     kind: String,
@@ -119,37 +122,37 @@ struct Meant {
     port: String,
 }
 
-/// The pod that is connected to.
+/// The pod that connections go to.
 #[derive(Clone, Debug, Deserialize, PartialEq, Eq)]
 #[serde(rename_all = "camelCase")]
-struct Found {
+struct ResolvedPod {
     pod: String,
     port: u16,
     asked_port: u16,
 }
 
-impl Meant {
+impl ForwardTarget {
     fn is_pod(&self) -> bool {
         self.kind == "pods"
     }
 
-    fn find(&self, server: &Server) -> Answer<Found> {
+    async fn resolve(&self, server: &Server) -> ClientResult<ResolvedPod> {
         let object = Route::to(["clusters", &self.cluster, "resources", &self.kind, &self.name]);
         match self.port.parse() {
             // Nothing is to be found out, only that it is there.
             Ok(port) if self.is_pod() => {
-                server.get::<Value>(&object.with("namespace", &self.namespace))?;
-                Ok(Found { pod: self.name.clone(), port, asked_port: port })
+                server.get::<Value>(&object.with("namespace", &self.namespace)).await?;
+                Ok(ResolvedPod { pod: self.name.clone(), port, asked_port: port })
             }
             _ => {
                 let route = object.and("forward-target").with("namespace", &self.namespace);
-                server.get(&route.with("port", &self.port))
+                server.get(&route.with("port", &self.port)).await
             }
         }
     }
 
-    fn shown(&self, found: &Found) -> String {
-        let Found { pod, port, .. } = found;
+    fn shown(&self, resolved: &ResolvedPod) -> String {
+        let ResolvedPod { pod, port, .. } = resolved;
         if self.is_pod() && port.to_string() == self.port {
             pod.clone()
         } else if self.is_pod() {
@@ -160,68 +163,67 @@ impl Meant {
     }
 }
 
-/// The way to a pod, which may become another pod.
-struct Way {
+/// Opens connections to a pod, which may become another pod.
+struct PodConnector {
     server: Arc<Server>,
-    meant: Meant,
-    /// Written by whoever finds that the pod is gone; read by every connection.
-    found: Mutex<Found>,
+    target: ForwardTarget,
+    /// Written by the connection that finds that the pod is gone; read by every one.
+    pod: Mutex<ResolvedPod>,
 }
 
-impl Way {
-    fn open(&self) -> Answer<Socket> {
-        let found = self.found.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        let refused = match self.connect(&found) {
-            Err(Trouble::Said(problem)) if !self.meant.is_pod() => problem,
+impl PodConnector {
+    async fn open(&self) -> ClientResult<(FrameSender, FrameReceiver)> {
+        let pod = self.pod.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let refused = match self.connect(&pod).await {
+            Err(ClientError::Refused(problem)) if !self.target.is_pod() => problem,
             answer => return answer,
         };
         // The pod may be gone; then there may be another one.
-        let other = self.meant.find(&self.server)?;
-        if other.pod == found.pod {
-            return Err(Trouble::Said(refused));
+        let other = self.target.resolve(&self.server).await?;
+        if other.pod == pod.pod {
+            return Err(ClientError::Refused(refused));
         }
-        eprintln!("the pod {} is no more; from now on it is {}", found.pod, other.pod);
-        self.found.lock().unwrap_or_else(PoisonError::into_inner).clone_from(&other);
-        self.connect(&other)
+        eprintln!("the pod {} is no more; from now on it is {}", pod.pod, other.pod);
+        self.pod.lock().unwrap_or_else(PoisonError::into_inner).clone_from(&other);
+        self.connect(&other).await
     }
 
-    fn connect(&self, found: &Found) -> Answer<Socket> {
-        let Meant { cluster, namespace, .. } = &self.meant;
-        let route = Route::to(["clusters", cluster, "resources", "pods", &found.pod, "forward"])
+    async fn connect(&self, pod: &ResolvedPod) -> ClientResult<(FrameSender, FrameReceiver)> {
+        let ForwardTarget { cluster, namespace, .. } = &self.target;
+        let route = Route::to(["clusters", cluster, "resources", "pods", &pod.pod, "forward"])
             .with("namespace", namespace)
-            .with("port", found.port);
-        Socket::open(&self.server, &route)
+            .with("port", pod.port);
+        self.server.socket(&route).await
     }
 }
 
-fn listen(listener: &TcpListener, way: &Arc<Way>) {
-    let places = Arc::<Places>::default();
-    for connection in listener.incoming() {
-        let local = match connection {
-            Ok(local) => local,
+async fn listen(listener: TcpListener, connector: Arc<PodConnector>) {
+    let slots = Slots::new();
+    loop {
+        let local = match listener.accept().await {
+            Ok((local, _)) => local,
             Err(e) => {
                 // Most often out of files: waiting lets some close.
                 eprintln!("a connection cannot be taken: {e}");
-                std::thread::sleep(std::time::Duration::from_millis(200));
+                tokio::time::sleep(Duration::from_millis(200)).await;
                 continue;
             }
         };
-        let Some(place) = places.take() else {
+        let Some(slot) = slots.take() else {
             eprintln!("a connection is refused: {AT_ONCE} are open");
             continue;
         };
-        let way = Arc::clone(way);
-        std::thread::spawn(move || {
-            if let Err(trouble) = carry(local, &way, place) {
-                eprintln!("a connection failed: {trouble}");
+        let connector = connector.clone();
+        tokio::spawn(async move {
+            let carried = async {
+                let (sender, receiver) = connector.open().await?;
+                tunnel::carry(local, sender, receiver, slot).await
+            };
+            if let Err(error) = carried.await {
+                eprintln!("a connection failed: {error}");
             }
         });
     }
-}
-
-fn carry(local: TcpStream, way: &Way, place: Place) -> Answer<()> {
-    let socket = way.open()?;
-    tunnel::carry(local, socket, place)
 }
 
 #[cfg(test)]

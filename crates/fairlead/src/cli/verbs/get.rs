@@ -5,12 +5,14 @@ use std::process::ExitCode;
 use serde_json::{Value, json};
 
 use crate::cli::client::across;
-use crate::cli::client::{Answer, Change, Chosen, Object, Route, Server, Target, understood};
-use crate::cli::listing::{self, Listing, Shape};
+use crate::cli::client::{
+    Access, ClientResult, ClusterChoice, Object, Route, Server, Target, decode,
+};
+use crate::cli::listing::{self, ExtraColumns, ResourceList};
 use crate::cli::terminal::Paint;
 use crate::output::{self, Failure, NO};
 
-/// What the server is asked for at once: an answer that large is still quick.
+/// How many items the server is asked for at once: an answer that large is still quick.
 const PAGE: u64 = 500;
 
 /// List resources of one cluster, of several, or of all
@@ -71,7 +73,7 @@ enum Format {
 }
 
 impl Format {
-    /// How the server is asked for it.
+    /// The form in which the server is asked for it.
     fn form(self) -> &'static str {
         match self {
             Self::Table => "table",
@@ -81,7 +83,7 @@ impl Format {
     }
 }
 
-pub(crate) fn run(args: &Args) -> Answer<ExitCode> {
+pub(crate) async fn run(args: &Args) -> ClientResult<ExitCode> {
     if args.all_namespaces && args.object.parts().1.is_some() {
         return Err(
             Failure("a name is in one namespace; give it with -n instead of -A".into()).into()
@@ -89,32 +91,31 @@ pub(crate) fn run(args: &Args) -> Answer<ExitCode> {
     }
     let server = args.target.open()?;
     if args.watch {
-        return watch::run(args, server);
+        return watch::run(args, server).await;
     }
-    match args.target.chosen(&server, Change::No)? {
-        Chosen::One(cluster) => one(args, &server, &cluster),
-        Chosen::Some(names) => across(args, &server, Some(names.join(","))),
-        Chosen::All => across(args, &server, None),
+    match args.target.chosen(&server, Access::Read).await? {
+        ClusterChoice::One(cluster) => one(args, &server, &cluster).await,
+        clusters => across(args, &server, &clusters).await,
     }
 }
 
 impl Args {
-    /// What is asked of a list, of one cluster or across.
+    /// The query of a list, of one cluster or across several.
     fn query(&self, route: Route) -> Route {
         // Every kind can be selected by its name, and a list can be a table where an object cannot.
         let name = self.object.parts().1.map(|name| format!("metadata.name={name}"));
         let fields: Vec<&str> =
             self.field_selector.iter().chain(&name).map(String::as_str).collect();
         route
-            .maybe("namespace", self.target.within(self.all_namespaces))
+            .maybe("namespace", self.target.namespace_unless(self.all_namespaces))
             .maybe("labels", self.selector.as_deref())
             .maybe("fields", (!fields.is_empty()).then(|| fields.join(",")))
             .with("as", self.output.form())
     }
 
-    fn shape(&self, clusters: bool) -> Shape {
+    fn extra_columns(&self, clusters: bool) -> ExtraColumns {
         let wide = self.output == Format::Wide;
-        Shape { clusters, namespaces: self.all_namespaces, wide }
+        ExtraColumns { clusters, namespaces: self.all_namespaces, wide }
     }
 
     fn nothing(&self) -> String {
@@ -127,12 +128,12 @@ impl Args {
     }
 }
 
-fn one(args: &Args, server: &Server, cluster: &str) -> Answer<ExitCode> {
+async fn one(args: &Args, server: &Server, cluster: &str) -> ClientResult<ExitCode> {
     let (kind, name) = args.object.parts();
     let route = Route::to(["clusters", cluster, "resources", kind]);
     if let (Some(name), Format::Json | Format::Yaml | Format::Name) = (name, args.output) {
-        let object: Value =
-            server.get(&route.and(name).with("namespace", args.target.namespace()))?;
+        let route = route.and(name).with("namespace", args.target.namespace());
+        let object: Value = server.get(&route).await?;
         match args.output {
             Format::Name => output::line(&listing::name(&object, kind))?,
             Format::Yaml => output::line(output::yaml(&object)?.trim_end())?,
@@ -140,7 +141,7 @@ fn one(args: &Args, server: &Server, cluster: &str) -> Answer<ExitCode> {
         }
         return Ok(ExitCode::SUCCESS);
     }
-    let list = pages(server, &args.query(route), args.limit)?;
+    let list = pages(server, &args.query(route), args.limit).await?;
     let more = list.remaining.map_or_else(|| "more".to_owned(), |count| format!("{count} more"));
     let code = show(args, &list, false)?;
     if list.next.is_some() {
@@ -150,8 +151,8 @@ fn one(args: &Args, server: &Server, cluster: &str) -> Answer<ExitCode> {
 }
 
 /// Every page of a list, or as many as the limit takes.
-fn pages(server: &Server, route: &Route, limit: Option<u64>) -> Answer<Listing> {
-    let mut whole = Listing::default();
+async fn pages(server: &Server, route: &Route, limit: Option<u64>) -> ClientResult<ResourceList> {
+    let mut whole = ResourceList::default();
     loop {
         let count = (whole.items.len() + whole.rows.len()) as u64;
         let left = limit.map_or(PAGE, |limit| limit.saturating_sub(count).min(PAGE));
@@ -159,7 +160,7 @@ fn pages(server: &Server, route: &Route, limit: Option<u64>) -> Answer<Listing> 
             return Ok(whole);
         }
         let route = route.clone().with("limit", left).maybe("continue", whole.next.as_deref());
-        let page: Listing = server.get(&route)?;
+        let page: ResourceList = server.get(&route).await?;
         whole.items.extend(page.items);
         whole.rows.extend(page.rows);
         if whole.columns.is_empty() {
@@ -173,10 +174,10 @@ fn pages(server: &Server, route: &Route, limit: Option<u64>) -> Answer<Listing> 
     }
 }
 
-fn across(args: &Args, server: &Server, clusters: Option<String>) -> Answer<ExitCode> {
+async fn across(args: &Args, server: &Server, clusters: &ClusterChoice) -> ClientResult<ExitCode> {
     let route = args.query(Route::to(["resources", args.object.parts().0]));
-    let route = route.maybe("clusters", clusters).maybe("limit", args.limit);
-    let list: Listing = understood(&across::fan_out(server, &route)?)?;
+    let route = route.maybe("clusters", clusters.list()).maybe("limit", args.limit);
+    let list: ResourceList = decode(&across::fan_out(server, &route).await?)?;
     if list.clusters.is_empty() {
         return Err(Failure(
             "there is no cluster to ask; `fairlead clusters list` shows what you may see".into(),
@@ -184,16 +185,16 @@ fn across(args: &Args, server: &Server, clusters: Option<String>) -> Answer<Exit
         .into());
     }
     let code = show(args, &list, true)?;
-    let missing = across::told(&list.clusters);
+    let missing = across::report_missing(&list.clusters);
     // Whether it is nowhere cannot be said when some did not answer.
-    Ok(if list.clusters.iter().all(|one| one.ok) { code } else { missing })
+    Ok(if list.clusters.iter().all(|cluster| cluster.ok) { code } else { missing })
 }
 
-fn show(args: &Args, list: &Listing, across: bool) -> Answer<ExitCode> {
+fn show(args: &Args, list: &ResourceList, across: bool) -> ClientResult<ExitCode> {
     let found = !(list.rows.is_empty() && list.items.is_empty());
     match args.output {
         Format::Table | Format::Wide if found => {
-            output::line(&list.sheet(args.shape(across)).table.render(Paint::stdout()))?;
+            output::line(&list.table(args.extra_columns(across)).render(Paint::stdout()))?;
         }
         Format::Table | Format::Wide => {}
         Format::Json => output::line(&output::json(&document(list, across))?)?,
@@ -204,7 +205,7 @@ fn show(args: &Args, list: &Listing, across: bool) -> Answer<ExitCode> {
             }
         }
     }
-    if found || !list.clusters.iter().all(|one| one.ok) {
+    if found || !list.clusters.iter().all(|cluster| cluster.ok) {
         return Ok(ExitCode::SUCCESS);
     }
     if let (kind, Some(name)) = args.object.parts() {
@@ -218,7 +219,7 @@ fn show(args: &Args, list: &Listing, across: bool) -> Answer<ExitCode> {
 }
 
 /// The document for scripts.
-fn document(list: &Listing, across: bool) -> Value {
+fn document(list: &ResourceList, across: bool) -> Value {
     let mut document = json!({ "apiVersion": "v1", "kind": "List" });
     if across {
         document["items"] = list.items.iter().map(with_cluster).collect();

@@ -1,28 +1,27 @@
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::ExitCode;
 
-use http::Method;
 use kube::ResourceExt;
 use objects::Kind;
 use objects::kinds::Group;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
-use super::admission::files;
-use crate::cli::client::{Answer, Body, Route, ServerFlags};
-use crate::cli::listing::field;
-use crate::cli::table::{Cell, Table};
-use crate::cli::terminal::{Colour, Paint};
-use crate::output::{self, Failure, NO, Output};
+use crate::cli::client::{ClientResult, ListFlags, NamedFlags, Route, ServerFlags};
+use crate::cli::files;
+use crate::cli::listing::{field, fields, items, joined};
+use crate::cli::table::Cell;
+use crate::cli::terminal::Colour;
+use crate::output::{self, Output, yes_or_no};
 
-/// Groups of workloads and of networks: made by somebody, or learned
+/// Manage groups of workloads and of networks, which somebody made or which were learned
 ///
-/// A mode says what becomes of what no rule allows: discover learns a rule from it, monitor reports
-/// it, protect reports it too: protect is not enforced yet, and nothing is stopped.
+/// The mode of a group says what happens when no rule allows a connection: discover learns a rule
+/// from it, monitor reports it, and so does protect: protect is not enforced yet, nothing is stopped.
 ///
 /// Examples:
 ///   fairlead groups                              every group
-///   fairlead groups show shop/Deployment/web     who is in it, and which rules speak of it
+///   fairlead groups show shop/Deployment/web     its members, and the rules about it
 ///   fairlead groups apply groups.yaml
 #[derive(Debug, clap::Args)]
 #[command(verbatim_doc_comment, args_conflicts_with_subcommands = true)]
@@ -30,27 +29,19 @@ pub(crate) struct Args {
     #[command(subcommand)]
     verb: Option<Verb>,
     #[command(flatten)]
-    list: List,
+    list: ListFlags,
 }
 
 #[derive(Debug, clap::Subcommand)]
 enum Verb {
-    /// Every group, made and learned; exit 1 if one is not right
-    List(List),
-    /// Who is in a group, and which rules speak of it
+    /// List every group, made and learned; exit 1 if one is invalid
+    List(ListFlags),
+    /// Show the members of a group, and the rules about it
     Show(Show),
-    /// Make groups what a file says
-    Apply(Apply),
-    /// Remove a group that somebody made
-    Delete(Delete),
-}
-
-#[derive(Debug, clap::Args)]
-struct List {
-    #[command(flatten)]
-    output: Output,
-    #[command(flatten)]
-    server: ServerFlags,
+    /// Create or change groups from a file
+    Apply(ApplyFlags),
+    /// Delete a group that somebody made
+    Delete(NamedFlags),
 }
 
 #[derive(Debug, clap::Args)]
@@ -63,57 +54,45 @@ struct Show {
     server: ServerFlags,
 }
 
+/// The flags of a verb that applies objects of one kind.
 #[derive(Debug, clap::Args)]
-struct Apply {
-    /// Groups as YAML or JSON, or `-` for standard input
+pub(super) struct ApplyFlags {
+    /// The objects as YAML or JSON, or `-` for standard input
     #[arg(value_name = "FILE")]
     file: PathBuf,
     #[command(flatten)]
     server: ServerFlags,
 }
 
-#[derive(Debug, clap::Args)]
-struct Delete {
-    name: String,
-    #[command(flatten)]
-    server: ServerFlags,
-}
-
-pub(crate) fn run(args: &Args) -> Answer<ExitCode> {
+pub(crate) async fn run(args: &Args) -> ClientResult<ExitCode> {
     match &args.verb {
-        None => list(&args.list),
-        Some(Verb::List(args)) => list(args),
-        Some(Verb::Show(args)) => show(args),
-        Some(Verb::Apply(args)) => apply(args),
-        Some(Verb::Delete(args)) => delete(args),
+        None => list(&args.list).await,
+        Some(Verb::List(args)) => list(args).await,
+        Some(Verb::Show(args)) => show(args).await,
+        Some(Verb::Apply(args)) => {
+            let route = |group: &Group| Route::to(["guard", "groups", &group.name_any()]);
+            apply(args, route, |group| format!("group {}", group.name_any())).await
+        }
+        Some(Verb::Delete(NamedFlags { name, server })) => {
+            server.open()?.delete(&Route::to(["guard", "groups", name])).await?;
+            Ok(output::done(&format!("group {name} deleted"))?)
+        }
     }
 }
 
-fn list(args: &List) -> Answer<ExitCode> {
-    let answer: Value = args.server.open()?.get(&Route::to(["guard", "groups"]))?;
-    let groups = answer["groups"].as_array().map_or(&[][..], Vec::as_slice);
-    args.output.print(&answer, || {
-        let mut table = Table::new(["NAME", "ORIGIN", "MODE", "MEMBERS", "CRITERIA"]);
-        for group in groups {
-            let criteria = group["criteria"].as_array().into_iter().flatten();
-            let criteria: Vec<_> = criteria.filter_map(Value::as_str).collect();
-            let about = match group["wrong"].as_str() {
-                Some(wrong) => Cell::coloured(wrong, Colour::Red),
-                None => criteria.join("; ").into(),
-            };
-            table.row([
-                field(group, "name").into(),
-                field(group, "origin").into(),
-                mode(group),
-                field(group, "members").into(),
-                about,
-            ]);
-        }
-        table.render(Paint::stdout())
+async fn list(args: &ListFlags) -> ClientResult<ExitCode> {
+    let answer: Value = args.server.open()?.get(&Route::to(["guard", "groups"])).await?;
+    let titles = ["NAME", "ORIGIN", "MODE", "MEMBERS", "CRITERIA"];
+    args.output.print_list(&answer, "groups", &titles, |group| {
+        let criteria = match group["wrong"].as_str() {
+            Some(wrong) => Cell::coloured(wrong, Colour::Red),
+            None => joined(group, "criteria", "; ").into(),
+        };
+        let [name, origin, members] = fields(group, ["name", "origin", "members"]);
+        [name, origin, mode(group), members, criteria]
     })?;
-    say(&answer);
-    let wrong = groups.iter().any(|group| group["wrong"].is_string());
-    Ok(if wrong { NO.into() } else { ExitCode::SUCCESS })
+    note_enforcement(&answer);
+    Ok(yes_or_no(!items(&answer, "groups").iter().any(|group| group["wrong"].is_string())))
 }
 
 fn mode(group: &Value) -> Cell {
@@ -123,16 +102,16 @@ fn mode(group: &Value) -> Cell {
     }
 }
 
-/// What somebody could think otherwise.
-pub(super) fn say(answer: &Value) {
+/// Prints on stderr what the server says of enforcement: that nothing is stopped yet.
+pub(super) fn note_enforcement(answer: &Value) {
     if let Some(enforcement) = answer["enforcement"].as_str() {
         eprintln!("{enforcement}");
     }
 }
 
-fn show(args: &Show) -> Answer<ExitCode> {
+async fn show(args: &Show) -> ClientResult<ExitCode> {
     let route = Route::to(["guard", "groups", &args.name]);
-    let answer: Value = args.server.open()?.get(&route)?;
+    let answer: Value = args.server.open()?.get(&route).await?;
     args.output.print(&answer, || {
         let mut text = String::new();
         for (title, name) in [("Name", "name"), ("Origin", "origin"), ("Comment", "comment")] {
@@ -140,62 +119,32 @@ fn show(args: &Show) -> Answer<ExitCode> {
                 text += &format!("{title}:  {value}\n");
             }
         }
-        let words = |name: &str| {
-            let all = answer[name].as_array().into_iter().flatten().filter_map(Value::as_str);
-            all.collect::<Vec<_>>().join("; ")
-        };
-        text += &format!("Mode:  {}\n", field(&answer, "mode"));
-        text += &format!("Criteria:  {}\nRules:  {}\n\n", words("criteria"), words("rules"));
-        let mut table = Table::new(["NAMESPACE", "NAME", "OWNER", "NODE", "ADDRESSES", "MODE"]);
-        for member in answer["workloads"].as_array().into_iter().flatten() {
-            let addresses = member["addresses"].as_array().into_iter().flatten();
-            let addresses: Vec<_> = addresses.filter_map(Value::as_str).collect();
+        let [criteria, rules] = ["criteria", "rules"].map(|name| joined(&answer, name, "; "));
+        let mode_of_group = field(&answer, "mode");
+        text += &format!("Mode:  {mode_of_group}\nCriteria:  {criteria}\nRules:  {rules}\n\n");
+        let titles = ["NAMESPACE", "NAME", "OWNER", "NODE", "ADDRESSES", "MODE"];
+        let rows = items(&answer, "workloads").iter().map(|member| {
             let [namespace, name, owner, node] =
-                ["namespace", "name", "owner", "node"].map(|it| Cell::from(field(member, it)));
-            table.row([namespace, name, owner, node, addresses.join(",").into(), mode(member)]);
-        }
-        text + &table.render(Paint::stdout())
+                fields(member, ["namespace", "name", "owner", "node"]);
+            [namespace, name, owner, node, joined(member, "addresses", ",").into(), mode(member)]
+        });
+        text + &output::table(titles, rows)
     })?;
-    say(&answer);
+    note_enforcement(&answer);
     Ok(ExitCode::SUCCESS)
 }
 
-fn apply(args: &Apply) -> Answer<ExitCode> {
-    let groups: Vec<Group> = read(&args.file)?;
+/// Applies the objects of a file one after the other, each at its own route.
+pub(super) async fn apply<K: Kind + DeserializeOwned>(
+    args: &ApplyFlags,
+    route: impl Fn(&K) -> Route,
+    name: impl Fn(&K) -> String,
+) -> ClientResult<ExitCode> {
+    let objects: Vec<K> = files::valid_objects(&args.file)?;
     let server = args.server.open()?;
-    for group in groups {
-        let name = group.name_any();
-        let body = json!({"spec": group.spec});
-        let route = Route::to(["guard", "groups", &name]);
-        server.ask::<Value>(&Method::PUT, &route, &Body::Json(&body))?;
-        output::line(&format!("group {name} applied"))?;
+    for object in &objects {
+        server.put(&route(object), &json!({ "spec": json!(object)["spec"] })).await?;
+        output::line(&format!("{} applied", name(object)))?;
     }
-    Ok(ExitCode::SUCCESS)
-}
-
-/// The objects of a file, all of one kind and each of them right; at least one.
-pub(super) fn read<K: Kind + DeserializeOwned>(file: &Path) -> Result<Vec<K>, Failure> {
-    let failed = |why: String| Failure(format!("{}: {why}", file.display()));
-    let mut objects = Vec::new();
-    for document in files::documents(file)? {
-        let kind = document["kind"].as_str().unwrap_or("nothing that has a kind");
-        if kind != K::NAME {
-            return Err(failed(format!("expected only {}, found {kind}", K::NAME)));
-        }
-        let object: K =
-            serde_json::from_value(document).map_err(|error| failed(error.to_string()))?;
-        object.check().map_err(|problems| failed(problems.to_string()))?;
-        objects.push(object);
-    }
-    if objects.is_empty() {
-        return Err(failed(format!("there is no {} in it", K::NAME)));
-    }
-    Ok(objects)
-}
-
-fn delete(args: &Delete) -> Answer<ExitCode> {
-    let route = Route::to(["guard", "groups", &args.name]);
-    args.server.open()?.ask::<Value>(&Method::DELETE, &route, &Body::None)?;
-    output::line(&format!("group {} deleted", args.name))?;
     Ok(ExitCode::SUCCESS)
 }

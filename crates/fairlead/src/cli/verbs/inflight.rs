@@ -1,14 +1,23 @@
-use std::path::Path;
-use std::process::ExitCode;
 use std::time::Duration;
 
+use serde_json::Value;
+
+use crate::cli::client::Route;
+use crate::cli::http::{Origin, Trust};
+use crate::cli::listing::items;
+use crate::cli::runtime::block_on;
 use crate::cli::verbs::config::load;
 use crate::config::ConfigFlags;
-use crate::output::{self, Failure, NO, Output, Verdict};
+use crate::output::{self, Failure, Output, Verdict, yes_or_no};
+
+/// How long the answer may take.
+const PATIENCE: Duration = Duration::from_secs(5);
+/// How large it may be: a line for each operation.
+const LARGEST: usize = 64 << 20;
 
 /// Show what a running Fairlead is doing right now, oldest first
 ///
-/// Asks the admin endpoint of this machine's configuration; exit 1 when something is late.
+/// Asks the admin endpoint that this machine's configuration names; exit 1 when something is late.
 ///
 /// Examples:
 ///   fairlead inflight
@@ -36,64 +45,54 @@ pub(crate) fn run(args: &Args) -> Verdict {
     let admin = load(&args.flags)?.config.admin;
     // With a certificate of its own making the port is plain on loopback, where this asks.
     let scheme = if admin.tls_cert.is_some() { "https" } else { "http" };
-    let url = format!("{scheme}://{}/debug/inflight", admin.listen.local());
-    let token = admin.token_file.as_deref().map(read_token).transpose()?;
-    let answer = ask(&url, token.as_deref(), args)?;
-    let operations = answer["operations"].as_array().map_or(&[][..], Vec::as_slice);
-    args.output.print(&answer, || table(&answer, operations))?;
-    let late = operations.iter().any(|op| op["late"] == true);
-    Ok(if late { ExitCode::from(NO) } else { ExitCode::SUCCESS })
-}
-
-fn read_token(file: &Path) -> Result<String, Failure> {
-    let token = std::fs::read_to_string(file);
-    let token = token.map_err(|e| Failure(format!("{}: cannot be read: {e}", file.display())))?;
-    Ok(token.trim().to_owned())
-}
-
-fn ask(url: &str, token: Option<&str>, args: &Args) -> Result<serde_json::Value, Failure> {
-    let agent: ureq::Agent = ureq::Agent::config_builder()
-        .timeout_global(Some(Duration::from_secs(5)))
-        .http_status_as_error(false)
-        .build()
-        .into();
-    let mut request = agent.get(url).query("format", "json").query("limit", args.limit.to_string());
-    if let Some(token) = token {
-        request = request.header("authorization", format!("Bearer {token}"));
-    }
-    for (name, value) in [("kind", &args.kind), ("tenant", &args.tenant)] {
-        if let Some(value) = value {
-            request = request.query(name, value);
-        }
-    }
-    let mut answer = request.call().map_err(|e| {
+    let base = format!("{scheme}://{}", admin.listen.local());
+    let token =
+        match admin.token_file {
+            Some(file) => Some(std::fs::read_to_string(&file).map_err(|e| {
+                Failure(format!("the token {} cannot be read: {e}", file.display()))
+            })?),
+            None => None,
+        };
+    let path = Route::at("/debug/inflight")
+        .with("format", "json")
+        .with("limit", args.limit)
+        .maybe("kind", args.kind.as_deref())
+        .maybe("tenant", args.tenant.as_deref());
+    let failed = |why: String| {
         Failure(format!(
-            "{url} does not answer: {e}; is `fairlead up` running, and there? (--admin-listen)"
+            "{base} does not answer: {why}; is `fairlead up` running, and there? (--admin-listen)"
         ))
+    };
+    let url = base.parse().map_err(|e| failed(format!("{e}")))?;
+    let origin = Origin::of(&url, Trust::Public, PATIENCE).map_err(|e| failed(e.to_string()))?;
+    let (status, body) = block_on(async {
+        let token = token.as_deref().map(str::trim);
+        let answer = origin.get(&path.to_string(), token, PATIENCE, LARGEST).await;
+        answer.map_err(|e| failed(e.to_string()))
     })?;
-    let body = answer.body_mut().read_to_string().map_err(|e| Failure(format!("{url}: {e}")))?;
-    if answer.status() != 200 {
-        return Err(Failure(format!("{url} answers {}: {}", answer.status(), body.trim())));
+    if status != 200 {
+        let text = String::from_utf8_lossy(&body);
+        return Err(Failure(format!("{base}/debug/inflight answers {status}: {}", text.trim())));
     }
-    serde_json::from_str(&body).map_err(|e| Failure(format!("{url} answers no JSON: {e}")))
+    let answer: Value = serde_json::from_slice(&body)
+        .map_err(|e| Failure(format!("{base}/debug/inflight answers no JSON: {e}")))?;
+    args.output.print(&answer, || table(&answer))?;
+    Ok(yes_or_no(!items(&answer, "operations").iter().any(|op| op["late"] == true)))
 }
 
-fn table(answer: &serde_json::Value, operations: &[serde_json::Value]) -> String {
-    let text = |value: &serde_json::Value| value.as_str().unwrap_or("").to_owned();
-    let rows: Vec<[String; 7]> = operations
-        .iter()
-        .map(|op| {
-            [
-                format!("{}ms", op["age_ms"]),
-                if op["late"] == true { "late".to_owned() } else { String::new() },
-                text(&op["kind"]),
-                text(&op["tenant"]),
-                text(&op["key"]),
-                format!("{} ({}ms)", text(&op["step"]), op["step_age_ms"]),
-                text(&op["waits_on"]["what"]),
-            ]
-        })
-        .collect();
+fn table(answer: &Value) -> String {
+    let text = |value: &Value| value.as_str().unwrap_or("").to_owned();
+    let rows = items(answer, "operations").iter().map(|op| {
+        [
+            format!("{}ms", op["age_ms"]),
+            if op["late"] == true { "late".to_owned() } else { String::new() },
+            text(&op["kind"]),
+            text(&op["tenant"]),
+            text(&op["key"]),
+            format!("{} ({}ms)", text(&op["step"]), op["step_age_ms"]),
+            text(&op["waits_on"]["what"]),
+        ]
+    });
     let titles = ["AGE", "LATE", "KIND", "TENANT", "KEY", "STEP", "WAITS ON"];
-    format!("{}\n{} in flight", output::table(titles, &rows), answer["in_flight"])
+    format!("{}\n{} in flight", output::table(titles, rows), answer["in_flight"])
 }

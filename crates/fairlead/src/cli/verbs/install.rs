@@ -3,7 +3,7 @@
 mod flags;
 mod node;
 mod remove;
-mod told;
+mod steps;
 
 use std::process::ExitCode;
 use std::time::Duration;
@@ -20,9 +20,10 @@ use serde::Serialize;
 use serde_json::Value;
 use stallproof::Deadline;
 
+use crate::cli::runtime::block_on;
 use crate::cli::verbs::install::flags::{ChartFlags, ClusterFlags};
-use crate::cli::verbs::install::told::Teller;
-use crate::output::{self, Failure, Format, NO, Output, Verdict};
+use crate::cli::verbs::install::steps::{Step, StepPrinter};
+use crate::output::{self, Failure, Format, Output, Verdict, yes_or_no};
 
 /// For a pod on every node to start, look and end.
 const ON_NODES: Duration = Duration::from_secs(120);
@@ -166,7 +167,7 @@ struct Done {
     namespace: String,
     objects: usize,
     seconds: u64,
-    steps: Vec<told::Step>,
+    steps: Vec<Step>,
 }
 
 pub(crate) fn run(args: &Args) -> Verdict {
@@ -177,12 +178,6 @@ pub(crate) fn run(args: &Args) -> Verdict {
     }
 }
 
-/// Runs what talks to a cluster.
-fn block_on<T>(work: impl Future<Output = Result<T, Failure>>) -> Result<T, Failure> {
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    runtime.block_on(work)
-}
-
 fn explain(error: &dyn std::error::Error) -> Failure {
     Failure(stallproof::sentence(error))
 }
@@ -191,13 +186,7 @@ fn render(args: &Install) -> Verdict {
     let release = args.cluster.release();
     let mut objects = vec![chart::namespace(&release)];
     objects.extend(args.chart.render(&release, None)?.objects);
-    if args.output.output == Format::Json {
-        output::line(&output::json(&objects)?)?;
-    } else {
-        for object in &objects {
-            output::line(&format!("---\n{}", output::yaml(object)?.trim_end()))?;
-        }
-    }
+    args.output.print_objects(&serde_json::json!(objects), &objects)?;
     Ok(ExitCode::SUCCESS)
 }
 
@@ -255,8 +244,7 @@ async fn look_at_nodes(
 
 fn judged(findings: &[Finding], output: Output) -> Verdict {
     output.print(&findings, || table(findings))?;
-    let fails = findings.iter().any(|finding| finding.verdict == Judged::Failure);
-    Ok(if fails { ExitCode::from(NO) } else { ExitCode::SUCCESS })
+    Ok(yes_or_no(!findings.iter().any(|finding| finding.verdict == Judged::Failure)))
 }
 
 fn table(findings: &[Finding]) -> String {
@@ -266,15 +254,14 @@ fn table(findings: &[Finding]) -> String {
             Judged::Warning => "warning",
             Judged::Failure => "NO",
         };
-        let node = finding.node.clone().unwrap_or_else(|| "-".to_owned());
+        let node = finding.node.as_deref().unwrap_or("-").to_owned();
         [finding.check.to_string(), node, verdict.to_owned(), finding.message.clone()]
     };
-    let rows: Vec<_> = findings.iter().map(row).collect();
-    output::table(["CHECK", "NODE", "", "WHAT"], &rows)
+    output::table(["CHECK", "NODE", "", "WHAT"], findings.iter().map(row))
 }
 
 fn run_install(args: &Install) -> Verdict {
-    let mut teller = Teller::new(args.output.output == Format::Table);
+    let mut steps = StepPrinter::new(args.output.output == Format::Table);
     let (done, notes) = block_on(async {
         let cluster = args.cluster.connect().await?;
         let namespace = args.cluster.namespace();
@@ -288,18 +275,18 @@ fn run_install(args: &Install) -> Verdict {
         if !args.skip_checks {
             let now = Timestamp::now();
             let checked = check::check(&cluster, namespace, &rendered.objects, now).await;
-            refuse(&checked.map_err(|error| explain(&error))?, &mut teller)?;
+            refuse(&checked.map_err(|error| explain(&error))?, &mut steps)?;
         }
         let wanted = args.chart.record(&rendered, kept)?;
         let mut rollout = Rollout {
             cluster: &cluster,
             namespace,
             deadline: Deadline::after(Duration::from_secs(args.timeout)),
-            tell: &mut |progress| teller.tell(progress),
+            tell: &mut |progress| steps.print(progress),
         };
         let rolled = rollout.install(&wanted, !args.no_wait).await;
         rolled.map_err(|error| explain(&error))?;
-        Ok((done(&wanted, None, namespace, &teller), rendered.notes))
+        Ok((done(&wanted, None, namespace, &steps), rendered.notes))
     })?;
     args.output.print(&done, || {
         format!("\nfairlead {} is installed in {} s\n\n{notes}", done.version, done.seconds)
@@ -329,14 +316,14 @@ async fn keep_network(
 }
 
 /// What stands in the way, all of it at once; warnings are told.
-fn refuse(findings: &[Finding], teller: &mut Teller) -> Result<(), Failure> {
+fn refuse(findings: &[Finding], steps: &mut StepPrinter) -> Result<(), Failure> {
     let mut wrong = Vec::new();
     for finding in findings {
         match finding.verdict {
             Judged::Ok => {}
             // That it is there is what `install` again is for.
             Judged::Warning if finding.check == "earlier" => {}
-            Judged::Warning => teller.note(&format!("{}: {}", finding.check, finding.message)),
+            Judged::Warning => steps.note(&format!("{}: {}", finding.check, finding.message)),
             Judged::Failure => wrong.push(format!("\n  {}: {}", finding.check, finding.message)),
         }
     }
@@ -349,14 +336,14 @@ fn refuse(findings: &[Finding], teller: &mut Teller) -> Result<(), Failure> {
     )))
 }
 
-fn done(wanted: &Record, before: Option<&Record>, namespace: &str, teller: &Teller) -> Done {
+fn done(wanted: &Record, before: Option<&Record>, namespace: &str, steps: &StepPrinter) -> Done {
     Done {
         version: wanted.version.clone(),
         before: before.map(|record| record.version.clone()),
         namespace: namespace.to_owned(),
         objects: wanted.objects.len(),
-        seconds: teller.elapsed().as_secs(),
-        steps: teller.steps().to_vec(),
+        seconds: steps.elapsed().as_secs(),
+        steps: steps.done().to_vec(),
     }
 }
 
@@ -372,7 +359,7 @@ async fn recorded(cluster: &Cluster, namespace: &str) -> Result<Record, Failure>
 }
 
 pub(crate) fn upgrade(args: &UpgradeArgs) -> Verdict {
-    let mut teller = Teller::new(args.output.output == Format::Table);
+    let mut steps = StepPrinter::new(args.output.output == Format::Table);
     let done = block_on(async {
         let cluster = args.cluster.connect().await?;
         let namespace = args.cluster.namespace();
@@ -387,10 +374,10 @@ pub(crate) fn upgrade(args: &UpgradeArgs) -> Verdict {
             cluster: &cluster,
             namespace,
             deadline: Deadline::after(Duration::from_secs(args.timeout)),
-            tell: &mut |progress| teller.tell(progress),
+            tell: &mut |progress| steps.print(progress),
         };
         rollout.upgrade(&before, &wanted).await.map_err(|error| explain(&error))?;
-        Ok(done(&wanted, Some(&before), namespace, &teller))
+        Ok(done(&wanted, Some(&before), namespace, &steps))
     })?;
     args.output.print(&done, || {
         let before = done.before.as_deref().unwrap_or_default();
@@ -406,18 +393,13 @@ pub(crate) fn status(args: &StatusArgs) -> Verdict {
         Ok(judge(&seen.map_err(|error| explain(&error))?, Timestamp::now()))
     })?;
     args.output.print(&status, || status_table(&status))?;
-    Ok(if status.ok { ExitCode::SUCCESS } else { ExitCode::from(NO) })
+    Ok(yes_or_no(status.ok))
 }
 
 fn status_table(status: &Status) -> String {
-    let rows: Vec<_> = status
-        .lines
-        .iter()
-        .map(|line| {
-            let node = line.node.clone().unwrap_or_else(|| "-".to_owned());
-            let ok = if line.ok { "ok" } else { "NO" };
-            [line.component.to_owned(), node, ok.to_owned(), line.state.clone()]
-        })
-        .collect();
-    output::table(["COMPONENT", "NODE", "", "STATE"], &rows)
+    let rows = status.lines.iter().map(|line| {
+        let node = line.node.as_deref().unwrap_or("-");
+        [line.component, node, if line.ok { "ok" } else { "NO" }, &line.state]
+    });
+    output::table(["COMPONENT", "NODE", "", "STATE"], rows)
 }

@@ -1,13 +1,10 @@
 use std::process::ExitCode;
 
-use http::Method;
-use serde::Deserialize;
 use serde_json::Value;
 
-use crate::cli::client::{Answer, Body, Change, Route, Target, understood};
-use crate::cli::table::Table;
-use crate::cli::terminal::Paint;
-use crate::output::{NO, Output};
+use crate::cli::client::{Access, Body, ClientResult, Route, Target};
+use crate::cli::listing::{field, items, joined};
+use crate::output::{Output, yes_or_no};
 
 /// List the kinds of resources that a cluster has
 ///
@@ -19,7 +16,7 @@ use crate::output::{NO, Output};
 #[derive(Debug, clap::Args)]
 #[command(verbatim_doc_comment)]
 pub(crate) struct Args {
-    /// Look again first
+    /// Look again before listing
     #[arg(long)]
     reset: bool,
     #[command(flatten)]
@@ -28,62 +25,28 @@ pub(crate) struct Args {
     target: Target,
 }
 
-#[derive(Default, Deserialize)]
-#[serde(default)]
-struct Kinds {
-    kinds: Vec<Kind>,
-    failed: Vec<Failed>,
-}
-
-#[derive(Default, Deserialize)]
-#[serde(rename_all = "camelCase", default)]
-struct Kind {
-    name: String,
-    short_names: Vec<String>,
-    group: String,
-    version: String,
-    kind: String,
-    namespaced: bool,
-}
-
-#[derive(Default, Deserialize)]
-#[serde(default)]
-struct Failed {
-    group: String,
-    why: String,
-}
-
-pub(crate) fn run(args: &Args) -> Answer<ExitCode> {
+pub(crate) async fn run(args: &Args) -> ClientResult<ExitCode> {
     let server = args.target.open()?;
-    let cluster = args.target.one(&server, Change::No)?;
+    let cluster = args.target.one(&server, Access::Read).await?;
     let route = Route::to(["clusters", &cluster, "kinds"]);
     if args.reset {
-        server.ask::<Value>(&Method::POST, &route.clone().and("reset"), &Body::None)?;
+        server.post::<Value>(&route.clone().and("reset"), Body::None).await?;
     }
-    let answer: Value = server.get(&route)?;
-    let found: Kinds = understood(&answer)?;
-    args.output.print(&answer, || table(&found.kinds))?;
-    for failed in &found.failed {
-        eprintln!("failed: {}: {}", failed.group, failed.why);
+    let answer: Value = server.get(&route).await?;
+    let titles = ["NAME", "SHORTNAMES", "APIVERSION", "NAMESPACED", "KIND"];
+    args.output.print_list(&answer, "kinds", &titles, row)?;
+    let failed = items(&answer, "failed");
+    for group in failed {
+        eprintln!("failed: {}: {}", field(group, "group"), field(group, "why"));
     }
-    Ok(if found.failed.is_empty() { ExitCode::SUCCESS } else { ExitCode::from(NO) })
+    Ok(yes_or_no(failed.is_empty()))
 }
 
-fn table(kinds: &[Kind]) -> String {
-    let mut table = Table::new(["NAME", "SHORTNAMES", "APIVERSION", "NAMESPACED", "KIND"]);
-    for kind in kinds {
-        let version = if kind.group.is_empty() {
-            kind.version.clone()
-        } else {
-            format!("{}/{}", kind.group, kind.version)
-        };
-        table.row([
-            kind.name.clone(),
-            kind.short_names.join(","),
-            version,
-            kind.namespaced.to_string(),
-            kind.kind.clone(),
-        ]);
-    }
-    table.render(Paint::stdout())
+fn row(kind: &Value) -> [String; 5] {
+    let version = match kind["group"].as_str() {
+        None | Some("") => field(kind, "version"),
+        Some(group) => format!("{group}/{}", field(kind, "version")),
+    };
+    let short_names = joined(kind, "shortNames", ",");
+    [field(kind, "name"), short_names, version, field(kind, "namespaced"), field(kind, "kind")]
 }

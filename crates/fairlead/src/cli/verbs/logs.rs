@@ -1,10 +1,10 @@
-use std::io::Read;
 use std::process::ExitCode;
 
+use futures::StreamExt;
 use http::Method;
 use serde_json::Value;
 
-use crate::cli::client::{Answer, Body, Change, Route, Server, Target};
+use crate::cli::client::{Access, Body, ClientResult, Route, Server, Target};
 use crate::cli::values;
 use crate::output::{self, Failure};
 
@@ -17,21 +17,21 @@ use crate::output::{self, Failure};
 #[derive(Debug, clap::Args)]
 #[command(verbatim_doc_comment)]
 pub(crate) struct Args {
-    /// Its name
+    /// Name of the pod
     pod: String,
     /// Which container [default: the pod's default one]
     #[arg(short, long)]
     container: Option<String>,
-    /// Go on with every new line
+    /// Go on with every new line of the log
     #[arg(short, long)]
     follow: bool,
     /// The log of the container before its last restart
     #[arg(short, long)]
     previous: bool,
-    /// Begin with the last so many lines
+    /// Print only so many of the last lines
     #[arg(long, value_name = "LINES")]
     tail: Option<u64>,
-    /// Begin so long ago, such as 30s, 5m, 2h
+    /// Print only lines since so long ago, such as 30s, 5m, 2h
     #[arg(long, value_name = "TIME", value_parser = since)]
     since: Option<String>,
     /// Begin each line with its time
@@ -47,16 +47,16 @@ fn since(text: &str) -> Result<String, String> {
         .ok_or_else(|| "expected a time such as 30s, 5m, 2h".to_owned())
 }
 
-/// A pod as people name it.
+/// The name of a pod, with or without its kind.
 pub(super) fn pod(name: &str) -> &str {
     name.split_once('/')
         .filter(|(kind, _)| matches!(*kind, "pod" | "pods" | "po"))
         .map_or(name, |(_, name)| name)
 }
 
-pub(crate) fn run(args: &Args) -> Answer<ExitCode> {
+pub(crate) async fn run(args: &Args) -> ClientResult<ExitCode> {
     let server = args.target.open()?;
-    let cluster = args.target.one(&server, Change::No)?;
+    let cluster = args.target.one(&server, Access::Read).await?;
     let route = Route::to(["clusters", &cluster, "resources", "pods", pod(&args.pod), "log"])
         .with("namespace", args.target.namespace())
         .maybe("container", args.container.as_deref())
@@ -65,40 +65,37 @@ pub(crate) fn run(args: &Args) -> Answer<ExitCode> {
         .maybe("tail", args.tail)
         .maybe("since", args.since.as_deref())
         .when("timestamps", args.timestamps);
-    if args.follow { follow(&server, &route) } else { print(&server, &route) }
+    if args.follow { follow(&server, &route).await } else { print(&server, &route).await }
 }
 
-/// As it is: what a container wrote is passed on byte for byte.
-fn print(server: &Server, route: &Route) -> Answer<ExitCode> {
-    let mut log = server.text(route)?;
-    let mut chunk = [0; 32 << 10];
-    loop {
-        match log.read(&mut chunk) {
-            Ok(0) => return Ok(ExitCode::SUCCESS),
-            Ok(count) if output::heard(&chunk[..count])? => {}
-            Ok(_) => return Ok(ExitCode::SUCCESS),
-            Err(e) if e.kind() == std::io::ErrorKind::Interrupted => {}
-            Err(e) => return Err(Failure(format!("the log breaks off here: {e}")).into()),
+/// Prints what the container wrote, byte for byte.
+async fn print(server: &Server, route: &Route) -> ClientResult<ExitCode> {
+    let mut log = server.text(route).await?;
+    while let Some(chunk) = log.next().await {
+        let chunk = chunk.map_err(|why| Failure(format!("the log breaks off here: {why}")))?;
+        if !output::write_part(chunk)? {
+            break;
         }
     }
+    Ok(ExitCode::SUCCESS)
 }
 
-/// As events, which also tell that nothing happens, and why the log ends.
-fn follow(server: &Server, route: &Route) -> Answer<ExitCode> {
-    let mut events = server.events(&Method::GET, route, &Body::None)?;
+/// Follows the log as events, which also say that nothing happens, and why the log ends.
+async fn follow(server: &Server, route: &Route) -> ClientResult<ExitCode> {
+    let mut events = server.events(Method::GET, route, Body::None).await?;
     loop {
-        let event = events.expect("the log did")?;
+        let event = events.next_before("the log did").await?;
         match event.name.as_str() {
             "line" => {
-                let told: Value = event.json()?;
-                let line = told["line"].as_str().unwrap_or_default();
-                if !output::heard(format!("{line}\n").as_bytes())? {
+                let data: Value = event.json()?;
+                let line = data["line"].as_str().unwrap_or_default();
+                if !output::write_part(format!("{line}\n"))? {
                     return Ok(ExitCode::SUCCESS);
                 }
             }
             "end" => {
-                let told: Value = event.json()?;
-                if let Some(reason) = told["reason"].as_str().filter(|reason| !reason.is_empty()) {
+                let data: Value = event.json()?;
+                if let Some(reason) = data["reason"].as_str().filter(|reason| !reason.is_empty()) {
                     eprintln!("{reason}");
                 }
                 return Ok(ExitCode::SUCCESS);

@@ -6,7 +6,7 @@ mod plan;
 use crate::cli::client;
 use crate::output::Verdict;
 
-/// Clusters joined by WireGuard
+/// Join clusters by WireGuard
 ///
 /// Examples:
 ///   fairlead mesh apply mesh.yaml
@@ -33,13 +33,12 @@ enum Verb {
 }
 
 pub(crate) fn run(args: &Args) -> Verdict {
-    let answer = match &args.verb {
-        Verb::Plan(args) => return plan::run(args),
-        Verb::Status(args) => live::status(args),
-        Verb::Check(args) => live::check(args),
-        Verb::Apply(args) => live::apply(args),
-        Verb::Delete(args) => live::delete(args),
-        Verb::Forget(args) => live::forget(args),
-    };
-    client::verdict(answer)
+    match &args.verb {
+        Verb::Plan(args) => plan::run(args),
+        Verb::Status(args) => client::run(live::status(args)),
+        Verb::Check(args) => client::run(live::check(args)),
+        Verb::Apply(args) => client::run(live::apply(args)),
+        Verb::Delete(args) => client::run(live::delete(args)),
+        Verb::Forget(args) => client::run(live::forget(args)),
+    }
 }

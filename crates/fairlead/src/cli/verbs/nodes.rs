@@ -7,7 +7,7 @@ use http::Method;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use crate::cli::client::{Answer, Body, Change, Route, Target};
+use crate::cli::client::{Access, Body, ClientResult, Route, Target};
 use crate::cli::table::printable;
 use crate::output::{self, NO};
 
@@ -21,10 +21,8 @@ const PATIENCE: Duration = Duration::from_secs(300);
 #[derive(Debug, clap::Args)]
 #[command(verbatim_doc_comment)]
 pub(crate) struct Cordon {
-    /// Its name
-    node: String,
     #[command(flatten)]
-    target: Target,
+    node: NodeFlags,
 }
 
 /// Let new pods onto a node again
@@ -34,8 +32,15 @@ pub(crate) struct Cordon {
 #[derive(Debug, clap::Args)]
 #[command(verbatim_doc_comment)]
 pub(crate) struct Uncordon {
-    /// Its name
-    node: String,
+    #[command(flatten)]
+    node: NodeFlags,
+}
+
+#[derive(Debug, clap::Args)]
+struct NodeFlags {
+    /// Name of the node
+    #[arg(value_name = "NODE")]
+    name: String,
     #[command(flatten)]
     target: Target,
 }
@@ -52,8 +57,6 @@ pub(crate) struct Uncordon {
 #[derive(Debug, clap::Args)]
 #[command(verbatim_doc_comment)]
 pub(crate) struct Drain {
-    /// Its name
-    node: String,
     /// Leave pods of DaemonSets where they are: they would come back at once
     #[arg(long)]
     ignore_daemonsets: bool,
@@ -67,15 +70,15 @@ pub(crate) struct Drain {
     #[arg(long, value_name = "SECONDS")]
     grace_period: Option<u32>,
     #[command(flatten)]
-    target: Target,
+    node: NodeFlags,
 }
 
-pub(crate) fn cordon(args: &Cordon) -> Answer<ExitCode> {
-    mark(&args.node, &args.target, "cordon")
+pub(crate) async fn cordon(args: &Cordon) -> ClientResult<ExitCode> {
+    mark(&args.node, "cordon").await
 }
 
-pub(crate) fn uncordon(args: &Uncordon) -> Answer<ExitCode> {
-    mark(&args.node, &args.target, "uncordon")
+pub(crate) async fn uncordon(args: &Uncordon) -> ClientResult<ExitCode> {
+    mark(&args.node, "uncordon").await
 }
 
 fn route(cluster: &str, node: &str, verb: &str) -> Route {
@@ -83,12 +86,11 @@ fn route(cluster: &str, node: &str, verb: &str) -> Route {
     Route::to(["clusters", cluster, "resources", "nodes", node, verb])
 }
 
-fn mark(node: &str, target: &Target, verb: &str) -> Answer<ExitCode> {
+async fn mark(NodeFlags { name, target }: &NodeFlags, verb: &str) -> ClientResult<ExitCode> {
     let server = target.open()?;
-    let cluster = target.one(&server, Change::Yes)?;
-    server.ask::<Value>(&Method::POST, &route(&cluster, node, verb), &Body::None)?;
-    output::line(&format!("node {node} {verb}ed"))?;
-    Ok(ExitCode::SUCCESS)
+    let cluster = target.one(&server, Access::Write).await?;
+    server.post::<Value>(&route(&cluster, name, verb), Body::None).await?;
+    Ok(output::done(&format!("node {name} {verb}ed"))?)
 }
 
 #[derive(Default, Deserialize)]
@@ -98,7 +100,7 @@ struct Pod {
     name: String,
     outcome: String,
     why: Option<String>,
-    /// Why it may not be evicted.
+    /// Why the pod may not be evicted.
     reasons: Vec<String>,
 }
 
@@ -113,9 +115,10 @@ struct Drained {
     left: Vec<Pod>,
 }
 
-pub(crate) fn drain(args: &Drain) -> Answer<ExitCode> {
-    let server = args.target.open_for(PATIENCE)?;
-    let cluster = args.target.one(&server, Change::Yes)?;
+pub(crate) async fn drain(args: &Drain) -> ClientResult<ExitCode> {
+    let NodeFlags { name, target } = &args.node;
+    let server = target.open_for(PATIENCE)?;
+    let cluster = target.one(&server, Access::Write).await?;
     let mut body = json!({
         "ignoreDaemonSets": args.ignore_daemonsets,
         "deleteEmptyDirData": args.delete_emptydir_data,
@@ -124,13 +127,13 @@ pub(crate) fn drain(args: &Drain) -> Answer<ExitCode> {
     if let Some(seconds) = args.grace_period {
         body["gracePeriod"] = seconds.into();
     }
-    let route = route(&cluster, &args.node, "drain");
-    let mut events = server.events(&Method::POST, &route, &Body::Json(&body))?;
+    let route = route(&cluster, name, "drain");
+    let mut events = server.events(Method::POST, &route, Body::Json(&body)).await?;
     loop {
-        let event = events.expect("the node was drained")?;
+        let event = events.next_before("the node was drained").await?;
         match event.name.as_str() {
             "pod" => output::line(&line(&event.json()?))?,
-            "done" => return done(&args.node, &event.json()?),
+            "done" => return finish(name, &event.json()?),
             _ => {}
         }
     }
@@ -141,18 +144,17 @@ fn line(pod: &Pod) -> String {
     printable(&format!("pod {}/{} {}{why}", pod.namespace, pod.name, pod.outcome))
 }
 
-/// What is in the way of a drain, and the flag that is for it, in the order of kubectl.
+/// The reasons why pods are in the way of a drain, with the flag for each, in the order of kubectl.
 const IN_THE_WAY: [(&str, &str); 3] = [
     ("daemonSet", "pods of DaemonSets (--ignore-daemonsets leaves them where they are)"),
     ("emptyDir", "pods with emptyDir volumes (--delete-emptydir-data evicts them; data is lost)"),
     ("unmanaged", "pods that nobody makes anew (--force evicts them)"),
 ];
 
-fn done(node: &str, drained: &Drained) -> Answer<ExitCode> {
+fn finish(node: &str, drained: &Drained) -> ClientResult<ExitCode> {
     if drained.drained {
         let (gone, skipped) = (drained.gone, drained.skipped);
-        output::line(&format!("node {node} drained: {gone} gone, {skipped} skipped"))?;
-        return Ok(ExitCode::SUCCESS);
+        return Ok(output::done(&format!("node {node} drained: {gone} gone, {skipped} skipped"))?);
     }
     let is_refused = |pod: &Pod| !pod.reasons.is_empty();
     for pod in drained.left.iter().filter(|pod| !is_refused(pod)) {

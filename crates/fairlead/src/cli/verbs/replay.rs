@@ -180,7 +180,7 @@ fn list(output: Output) -> Verdict {
             let here = if listed.missing.is_empty() { "yes" } else { "no" };
             [listed.name, listed.about, &listed.needs.join(", "), here].map(str::to_owned)
         });
-        output::table(["NAME", "ABOUT", "NEEDS", "HERE"], &rows.collect::<Vec<_>>())
+        output::table(["NAME", "ABOUT", "NEEDS", "HERE"], rows)
     })?;
     Ok(ExitCode::SUCCESS)
 }
@@ -236,7 +236,7 @@ fn soak(args: &Soak) -> Verdict {
         command
     };
     let mut progress = crate::cli::terminal::Progress::new();
-    let soaked = replay::soak::soak(&plan, &node, &mut |line| progress.tell(|| line.to_owned()));
+    let soaked = replay::soak::soak(&plan, &node, &mut |line| progress.show(|| line.to_owned()));
     drop(progress);
     let report = soaked.map_err(|cannot| Failure(format!("{cannot} (seed {})", plan.seed)))?;
     args.output.print(&report, || replay::soak::text(&report))?;

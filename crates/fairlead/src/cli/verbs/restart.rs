@@ -3,8 +3,7 @@ use std::process::ExitCode;
 use http::Method;
 use serde_json::Value;
 
-use crate::cli::client::{Answer, Body, Change, Object, Target, across};
-use crate::output::{self, texts};
+use crate::cli::client::{ClientResult, Object, Route, Target, across};
 
 /// Restart the pods of a workload, as its rollout strategy has it
 ///
@@ -20,23 +19,7 @@ pub(crate) struct Args {
     target: Target,
 }
 
-pub(crate) fn run(args: &Args) -> Answer<ExitCode> {
-    args.object.named()?;
-    let server = args.target.open()?;
-    let names = args.target.names(&server, Change::Yes)?;
-    let several = names.len() > 1;
-    across::each(
-        &names,
-        |name| {
-            let route = args.object.route(name)?.and("restart");
-            let route = route.with("namespace", args.target.namespace());
-            server.ask::<Value>(&Method::POST, &route, &Body::None)
-        },
-        |name, restarted| {
-            let prefix = if several { format!("{name}: ") } else { String::new() };
-            output::warn(&prefix, &texts(&restarted["warnings"]));
-            output::line(&format!("{prefix}{} restarted", args.object))?;
-            Ok(0)
-        },
-    )
+pub(crate) async fn run(args: &Args) -> ClientResult<ExitCode> {
+    let request = |route: Route| (Method::POST, route.and("restart"), Value::Null);
+    across::change_object(&args.object, &args.target, request, |_| "restarted".to_owned()).await
 }

@@ -1,21 +1,17 @@
-use std::io::Read;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::ExitCode;
 
-use http::Method;
 use serde_json::{Value, json};
 
-use crate::cli::client::{Answer, Body, Route, Server, ServerFlags};
-use crate::cli::listing::field;
-use crate::cli::table::Table;
-use crate::cli::terminal::Paint;
-use crate::cli::verbs::users::problems;
+use crate::cli::client::{ClientResult, ListFlags, NamedFlags, Route, Server, ServerFlags};
+use crate::cli::files;
+use crate::cli::listing::{field, items, joined};
 use crate::output::{self, Failure, Format, NO, Output};
 
 /// A role is a page; what is larger is the wrong file.
 const LARGEST: u64 = 1 << 20;
 
-/// What users may do: list, show, apply, remove
+/// Manage what users may do: list, show, apply, remove
 ///
 /// A role allows and denies verbs on resources, in namespaces, of clusters; a denial wins. Each
 /// word is a glob that matches as a whole.
@@ -38,15 +34,10 @@ pub(crate) struct Args {
 
 #[derive(Debug, clap::Subcommand)]
 enum Verb {
-    /// Every role, with how much it allows and denies
+    /// List every role, with how many rules allow and deny
     #[command(visible_alias = "ls")]
-    List {
-        #[command(flatten)]
-        output: Output,
-        #[command(flatten)]
-        server: ServerFlags,
-    },
-    /// One role, as YAML unless JSON is asked for
+    List(ListFlags),
+    /// Print one role, as YAML unless JSON is asked for
     Show {
         name: String,
         #[command(flatten)]
@@ -64,69 +55,50 @@ enum Verb {
     },
     /// Remove a role that nobody has
     #[command(visible_alias = "rm")]
-    Remove {
-        name: String,
-        #[command(flatten)]
-        server: ServerFlags,
-    },
+    Remove(NamedFlags),
 }
 
-pub(crate) fn run(args: &Args) -> Answer<ExitCode> {
-    match &args.verb {
-        Verb::List { output, server } => {
-            let answer: Value = server.open()?.get(&Route::to(["roles"]))?;
-            output.print(&answer, || table(&answer))?;
+pub(crate) async fn run(args: &Args) -> ClientResult<ExitCode> {
+    let done = match &args.verb {
+        Verb::List(flags) => {
+            let answer: Value = flags.server.open()?.get(&Route::to(["roles"])).await?;
+            let titles = ["NAME", "ALLOWS", "DENIES", "PROBLEMS"];
+            flags.output.print_list(&answer, "roles", &titles, |role| {
+                let [allows, denies] =
+                    ["allow", "deny"].map(|name| items(role, name).len().to_string());
+                [field(role, "name"), allows, denies, joined(role, "problems", "; ")]
+            })?;
+            return Ok(ExitCode::SUCCESS);
         }
-        Verb::Show { name, output, server } => return show(&server.open()?, name, *output),
+        Verb::Show { name, output, server } => {
+            return show(&server.open()?, name, *output).await;
+        }
         Verb::Apply { filename, server } => {
-            let (name, body) = parse(&read(filename)?)?;
-            let route = Route::to(["roles", &name]);
-            server.open()?.ask::<Value>(&Method::PUT, &route, &Body::Json(&body))?;
-            output::line(&format!("role {name} applied"))?;
+            let (name, body) = parse(&files::read(filename, LARGEST)?)?;
+            server.open()?.put(&Route::to(["roles", &name]), &body).await?;
+            format!("role {name} applied")
         }
-        Verb::Remove { name, server } => {
-            let route = Route::to(["roles", name]);
-            server.open()?.ask::<Value>(&Method::DELETE, &route, &Body::None)?;
-            output::line(&format!("role {name} removed"))?;
+        Verb::Remove(NamedFlags { name, server }) => {
+            server.open()?.delete(&Route::to(["roles", name])).await?;
+            format!("role {name} removed")
         }
-    }
-    Ok(ExitCode::SUCCESS)
+    };
+    Ok(output::done(&done)?)
 }
 
-fn table(answer: &Value) -> String {
-    let mut table = Table::new(["NAME", "ALLOWS", "DENIES", "PROBLEMS"]);
-    for role in answer["roles"].as_array().into_iter().flatten() {
-        let rules = |name: &str| role[name].as_array().map_or(0, Vec::len).to_string();
-        table.row([field(role, "name"), rules("allow"), rules("deny"), problems(role)]);
-    }
-    table.render(Paint::stdout())
-}
-
-fn show(server: &Server, name: &str, output: Output) -> Answer<ExitCode> {
-    let answer: Value = server.get(&Route::to(["roles"]))?;
-    let mut roles = answer["roles"].as_array().into_iter().flatten();
-    let Some(role) = roles.find(|role| role["name"] == name) else {
+async fn show(server: &Server, name: &str, output: Output) -> ClientResult<ExitCode> {
+    let answer: Value = server.get(&Route::to(["roles"])).await?;
+    let Some(role) = items(&answer, "roles").iter().find(|role| role["name"] == name) else {
         eprintln!("error: there is no role {name}\n  `fairlead roles list` shows what there is");
         return Ok(ExitCode::from(NO));
     };
     // What `apply` takes, and nothing else.
     let role = json!({ "name": role["name"], "allow": role["allow"], "deny": role["deny"] });
-    match output.output {
-        Format::Json => output::line(&output::json(&role)?)?,
-        Format::Table | Format::Yaml => output::line(output::yaml(&role)?.trim_end())?,
-    }
-    Ok(ExitCode::SUCCESS)
-}
-
-fn read(file: &Path) -> Result<String, Failure> {
-    let mut text = String::new();
-    let read = if file == Path::new("-") {
-        std::io::stdin().lock().take(LARGEST).read_to_string(&mut text)
-    } else {
-        std::fs::File::open(file).and_then(|file| file.take(LARGEST).read_to_string(&mut text))
+    let text = match output.output {
+        Format::Json => output::json(&role)?,
+        Format::Table | Format::Yaml => output::yaml(&role)?,
     };
-    read.map_err(|e| Failure(format!("{} cannot be read: {e}", file.display())))?;
-    Ok(text)
+    Ok(output::done(text.trim_end())?)
 }
 
 /// The name and the rules, from either form.

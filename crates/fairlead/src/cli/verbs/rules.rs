@@ -1,22 +1,19 @@
-use std::path::PathBuf;
 use std::process::ExitCode;
 
-use http::Method;
 use kube::ResourceExt;
 use objects::kinds::NetworkRule;
 use serde_json::{Value, json};
 
-use super::groups::{read, say};
-use crate::cli::client::{Answer, Body, Route, ServerFlags};
-use crate::cli::listing::field;
-use crate::cli::table::{Cell, Table};
-use crate::cli::terminal::{Colour, Paint};
-use crate::output::{self, Format, NO, Output};
+use super::groups::{ApplyFlags, apply, note_enforcement};
+use crate::cli::client::{Body, ClientResult, ListFlags, Route, ServerFlags};
+use crate::cli::listing::{field, fields, items, joined, rule_state};
+use crate::cli::table::Cell;
+use crate::output::{self, Output, texts, yes_or_no};
 
-/// Network rules: who may talk to whom, written and learned
+/// Manage network rules: who may talk to whom, as somebody wrote it or as it was learned
 ///
-/// What they deny, or do not allow, is reported: nothing is stopped yet. Export makes them Kubernetes'
-/// own network policies, which a CNI plugin may enforce.
+/// Connections that the rules deny or do not allow are reported; nothing is stopped yet. Export makes
+/// the rules Kubernetes' own network policies, which a CNI plugin may enforce.
 ///
 /// Examples:
 ///   fairlead rules list
@@ -32,32 +29,24 @@ pub(crate) struct Args {
 
 #[derive(Debug, clap::Subcommand)]
 enum Verb {
-    /// In the order in which they are looked at; exit 1 if one is not right
-    List(List),
-    /// Write learned rules down, so that they may be edited and outlive what was seen
+    /// List the rules in the order in which they are looked at; exit 1 if one is invalid
+    List(ListFlags),
+    /// Write learned rules down, so that they can be edited and outlive what was seen
     Promote(Promote),
-    /// As NetworkPolicy YAML; what a policy cannot say on stderr, and exit 1 for it
+    /// Print NetworkPolicy YAML; exit 1 if a policy cannot say all of it, which is then on stderr
     Export(Export),
-    /// Make rules what a file says
-    Apply(Apply),
-    /// Remove rules; a learned one is learned again if it is seen again
+    /// Create or change rules from a file
+    Apply(ApplyFlags),
+    /// Delete rules; a learned one is learned again if it is seen again
     Delete(Delete),
 }
 
 #[derive(Debug, clap::Args)]
-struct List {
-    #[command(flatten)]
-    output: Output,
-    #[command(flatten)]
-    server: ServerFlags,
-}
-
-#[derive(Debug, clap::Args)]
 struct Promote {
-    /// Learned rules
+    /// Names of learned rules
     #[arg(required_unless_present = "all", conflicts_with = "all")]
     names: Vec<String>,
-    /// All that were learned
+    /// Write down every learned rule
     #[arg(long)]
     all: bool,
     #[command(flatten)]
@@ -66,7 +55,7 @@ struct Promote {
 
 #[derive(Debug, clap::Args)]
 struct Export {
-    /// Without what was only learned
+    /// Leave out rules that were only learned
     #[arg(long)]
     written: bool,
     #[command(flatten)]
@@ -76,115 +65,70 @@ struct Export {
 }
 
 #[derive(Debug, clap::Args)]
-struct Apply {
-    /// NetworkRules as YAML or JSON, or `-` for standard input
-    #[arg(value_name = "FILE")]
-    file: PathBuf,
-    #[command(flatten)]
-    server: ServerFlags,
-}
-
-#[derive(Debug, clap::Args)]
 struct Delete {
+    /// Names of rules
     #[arg(required = true)]
     names: Vec<String>,
     #[command(flatten)]
     server: ServerFlags,
 }
 
-pub(crate) fn run(args: &Args) -> Answer<ExitCode> {
+pub(crate) async fn run(args: &Args) -> ClientResult<ExitCode> {
     match &args.verb {
-        Verb::List(args) => list(args),
-        Verb::Promote(args) => promote(args),
-        Verb::Export(args) => export(args),
-        Verb::Apply(args) => apply(args),
-        Verb::Delete(args) => delete(args),
+        Verb::List(args) => list(args).await,
+        Verb::Promote(args) => promote(args).await,
+        Verb::Export(args) => export(args).await,
+        Verb::Apply(args) => {
+            let route = |rule: &NetworkRule| Route::to(["guard", "rules", &rule.name_any()]);
+            apply(args, route, |rule| format!("rule {}", rule.name_any())).await
+        }
+        Verb::Delete(args) => {
+            let server = args.server.open()?;
+            for name in &args.names {
+                server.delete(&Route::to(["guard", "rules", name])).await?;
+                output::line(&format!("rule {name} deleted"))?;
+            }
+            Ok(ExitCode::SUCCESS)
+        }
     }
 }
 
-fn list(args: &List) -> Answer<ExitCode> {
-    let answer: Value = args.server.open()?.get(&Route::to(["guard", "rules"]))?;
-    let rules = answer["rules"].as_array().map_or(&[][..], Vec::as_slice);
-    args.output.print(&answer, || {
-        let titles =
-            ["NAME", "ORIGIN", "PRIORITY", "FROM", "TO", "ACTION", "PORTS", "STATE", "WHY"];
-        let mut table = Table::new(titles);
-        for rule in rules {
-            let words = |name: &str| {
-                let all = rule[name].as_array().into_iter().flatten().filter_map(Value::as_str);
-                all.collect::<Vec<_>>().join(",")
-            };
-            let ports = match (words("ports"), words("applications")) {
-                (ports, none) if none.is_empty() && ports.is_empty() => "all".to_owned(),
-                (ports, none) if none.is_empty() => ports,
-                (ports, applications) => format!("{ports} {applications}"),
-            };
-            let state = field(rule, "state");
-            let state = match state.as_str() {
-                "invalid" => Cell::coloured(&state, Colour::Red),
-                "disabled" => Cell::coloured(&state, Colour::Dim),
-                _ => state.into(),
-            };
-            let [name, origin, priority, from, to, action, why] =
-                ["name", "origin", "priority", "from", "to", "action", "why"]
-                    .map(|name| Cell::from(field(rule, name)));
-            table.row([name, origin, priority, from, to, action, ports.into(), state, why]);
-        }
-        table.render(Paint::stdout())
-    })?;
-    say(&answer);
-    let invalid = rules.iter().any(|rule| rule["state"] == "invalid");
-    Ok(if invalid { NO.into() } else { ExitCode::SUCCESS })
+async fn list(args: &ListFlags) -> ClientResult<ExitCode> {
+    let answer: Value = args.server.open()?.get(&Route::to(["guard", "rules"])).await?;
+    let titles = ["NAME", "ORIGIN", "PRIORITY", "FROM", "TO", "ACTION", "PORTS", "STATE", "WHY"];
+    args.output.print_list(&answer, "rules", &titles, row)?;
+    note_enforcement(&answer);
+    Ok(yes_or_no(!items(&answer, "rules").iter().any(|rule| rule["state"] == "invalid")))
 }
 
-fn promote(args: &Promote) -> Answer<ExitCode> {
+fn row(rule: &Value) -> [Cell; 9] {
+    let ports = match (joined(rule, "ports", ","), joined(rule, "applications", ",")) {
+        (ports, none) if none.is_empty() && ports.is_empty() => "all".to_owned(),
+        (ports, none) if none.is_empty() => ports,
+        (ports, applications) => format!("{ports} {applications}"),
+    };
+    let [name, origin, priority, from, to, action, why] =
+        fields(rule, ["name", "origin", "priority", "from", "to", "action", "why"]);
+    [name, origin, priority, from, to, action, ports.into(), rule_state(rule), why]
+}
+
+async fn promote(args: &Promote) -> ClientResult<ExitCode> {
     let body = json!({"names": args.names, "all": args.all});
     let route = Route::to(["guard", "rules", "promote"]);
-    let answer: Value = args.server.open()?.ask(&Method::POST, &route, &Body::Json(&body))?;
-    for name in answer["promoted"].as_array().into_iter().flatten().filter_map(Value::as_str) {
+    let answer: Value = args.server.open()?.post(&route, Body::Json(&body)).await?;
+    for name in texts(&answer["promoted"]) {
         output::line(&format!("rule {name} written"))?;
     }
     Ok(ExitCode::SUCCESS)
 }
 
-fn export(args: &Export) -> Answer<ExitCode> {
+async fn export(args: &Export) -> ClientResult<ExitCode> {
     let route = Route::to(["guard", "rules", "export"]).when("written", args.written);
-    let answer: Value = args.server.open()?.get(&route)?;
-    let notes = answer["notes"].as_array().map_or(&[][..], Vec::as_slice);
+    let answer: Value = args.server.open()?.get(&route).await?;
+    let notes = items(&answer, "notes");
     for note in notes {
         eprintln!("note: {}: {}", field(note, "rule"), field(note, "why"));
     }
-    match args.output.output {
-        Format::Json => output::line(&output::json(&answer)?)?,
-        // The policies alone, to be applied.
-        Format::Table | Format::Yaml => {
-            for policy in answer["policies"].as_array().into_iter().flatten() {
-                output::line(&format!("---\n{}", output::yaml(policy)?.trim_end()))?;
-            }
-        }
-    }
-    Ok(if notes.is_empty() { ExitCode::SUCCESS } else { NO.into() })
-}
-
-fn apply(args: &Apply) -> Answer<ExitCode> {
-    let rules: Vec<NetworkRule> = read(&args.file)?;
-    let server = args.server.open()?;
-    for rule in rules {
-        let name = rule.name_any();
-        let body = json!({"spec": rule.spec});
-        let route = Route::to(["guard", "rules", &name]);
-        server.ask::<Value>(&Method::PUT, &route, &Body::Json(&body))?;
-        output::line(&format!("rule {name} applied"))?;
-    }
-    Ok(ExitCode::SUCCESS)
-}
-
-fn delete(args: &Delete) -> Answer<ExitCode> {
-    let server = args.server.open()?;
-    for name in &args.names {
-        let route = Route::to(["guard", "rules", name]);
-        server.ask::<Value>(&Method::DELETE, &route, &Body::None)?;
-        output::line(&format!("rule {name} deleted"))?;
-    }
-    Ok(ExitCode::SUCCESS)
+    args.output.print_objects(&answer, items(&answer, "policies"))?;
+    Ok(yes_or_no(notes.is_empty()))
 }

@@ -3,8 +3,7 @@ use std::process::ExitCode;
 use http::Method;
 use serde_json::{Value, json};
 
-use crate::cli::client::{Answer, Body, Change, Object, Target, across};
-use crate::output::{self, texts};
+use crate::cli::client::{ClientResult, Object, Route, Target, across};
 
 /// Set how many replicas a workload has
 ///
@@ -16,31 +15,20 @@ use crate::output::{self, texts};
 pub(crate) struct Args {
     #[command(flatten)]
     object: Object,
+    /// How many
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(..=i32::MAX as i64))]
     replicas: u32,
     #[command(flatten)]
     target: Target,
 }
 
-pub(crate) fn run(args: &Args) -> Answer<ExitCode> {
-    args.object.named()?;
-    let server = args.target.open()?;
-    let names = args.target.names(&server, Change::Yes)?;
-    let several = names.len() > 1;
-    across::each(
-        &names,
-        |name| {
-            let route = args.object.route(name)?.and("scale");
-            let route = route.with("namespace", args.target.namespace());
-            let body = json!({ "replicas": args.replicas });
-            server.ask::<Value>(&Method::POST, &route, &Body::Json(&body))
-        },
-        |name, scaled| {
-            let prefix = if several { format!("{name}: ") } else { String::new() };
-            output::warn(&prefix, &texts(&scaled["warnings"]));
-            let was = scaled["was"].as_u64().map_or_else(String::new, |was| format!(" from {was}"));
-            output::line(&format!("{prefix}{} scaled{was} to {}", args.object, args.replicas))?;
-            Ok(0)
-        },
-    )
+pub(crate) async fn run(args: &Args) -> ClientResult<ExitCode> {
+    let replicas = args.replicas;
+    let request =
+        |route: Route| (Method::POST, route.and("scale"), json!({ "replicas": replicas }));
+    let outcome = |scaled: &Value| {
+        let was = scaled["was"].as_u64().map_or_else(String::new, |was| format!(" from {was}"));
+        format!("scaled{was} to {replicas}")
+    };
+    across::change_object(&args.object, &args.target, request, outcome).await
 }

@@ -2,11 +2,9 @@ use std::process::ExitCode;
 
 use serde::Deserialize;
 
-use crate::cli::client::across::{self, Asked};
-use crate::cli::client::{Answer, Change, Chosen, Route, Target, understood};
-use crate::cli::table::Table;
-use crate::cli::terminal::Paint;
-use crate::output::{Format, NO, Output};
+use crate::cli::client::across::{self, ClusterOutcome};
+use crate::cli::client::{Access, ClientResult, ClusterChoice, Route, Target, decode};
+use crate::output::{self, Format, NO, Output};
 
 /// Find resources by name, address, label or image, in all clusters unless some are named
 ///
@@ -39,7 +37,7 @@ pub(crate) struct Args {
 struct Found {
     hits: Vec<Hit>,
     truncated: bool,
-    clusters: Vec<Asked>,
+    clusters: Vec<ClusterOutcome>,
 }
 
 #[derive(Default, Deserialize)]
@@ -52,42 +50,36 @@ struct Hit {
     why: String,
 }
 
-pub(crate) fn run(args: &Args) -> Answer<ExitCode> {
+pub(crate) async fn run(args: &Args) -> ClientResult<ExitCode> {
     let server = args.target.open()?;
-    let clusters = if args.target.names_any() {
-        match args.target.chosen(&server, Change::No)? {
-            Chosen::One(name) => Some(name),
-            Chosen::Some(names) => Some(names.join(",")),
-            Chosen::All => None,
-        }
-    } else {
-        None
+    let clusters = match args.target.names_any() {
+        true => args.target.chosen(&server, Access::Read).await?,
+        false => ClusterChoice::All,
     };
     let route = Route::to(["search"])
         .with("q", &args.text)
-        .maybe("clusters", clusters)
+        .maybe("clusters", clusters.list())
         .maybe("kinds", args.kinds.as_deref())
         .maybe("limit", args.limit);
-    let answer = across::fan_out(&server, &route)?;
-    let found: Found = understood(&answer)?;
+    let answer = across::fan_out(&server, &route).await?;
+    let found: Found = decode(&answer)?;
     if found.hits.is_empty() && args.output.output == Format::Table {
         eprintln!("nothing found for {:?}", args.text);
     } else {
-        args.output.print(&answer, || table(&found.hits).render(Paint::stdout()))?;
+        args.output.print(&answer, || table(&found.hits))?;
     }
     if found.truncated {
         eprintln!("there is more; search for more of the name, or raise --limit");
     }
-    let code = across::told(&found.clusters);
-    let complete = found.clusters.iter().all(|one| one.ok);
+    let code = across::report_missing(&found.clusters);
+    let complete = found.clusters.iter().all(|cluster| cluster.ok);
     Ok(if complete && found.hits.is_empty() { ExitCode::from(NO) } else { code })
 }
 
-fn table(hits: &[Hit]) -> Table {
-    let mut table = Table::new(["CLUSTER", "KIND", "NAMESPACE", "NAME", "WHY"]);
-    for hit in hits {
+fn table(hits: &[Hit]) -> String {
+    let rows = hits.iter().map(|hit| {
         let namespace = hit.namespace.as_deref().unwrap_or("-");
-        table.row([&hit.cluster, &hit.kind, namespace, &hit.name, &hit.why]);
-    }
-    table
+        [hit.cluster.as_str(), &hit.kind, namespace, &hit.name, &hit.why]
+    });
+    output::table(["CLUSTER", "KIND", "NAMESPACE", "NAME", "WHY"], rows)
 }

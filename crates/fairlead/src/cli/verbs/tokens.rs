@@ -1,18 +1,16 @@
 use std::process::ExitCode;
 use std::time::Duration;
 
-use http::Method;
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
-use crate::cli::client::{Answer, Body, Route, Server, ServerFlags};
+use crate::cli::client::{Body, ClientResult, ListFlags, NamedFlags, Route, Server, ServerFlags};
 use crate::cli::listing::field;
-use crate::cli::table::{Table, moment};
-use crate::cli::terminal::Paint;
+use crate::cli::table::moment;
 use crate::cli::values;
 use crate::output::{self, Failure, Format, Output};
 
-/// Tokens for programs: list, create, revoke
+/// Manage tokens for programs: list, create, revoke
 ///
 /// Examples:
 ///   (umask 077; fairlead tokens create --description "nightly import" > import.token)
@@ -28,20 +26,15 @@ pub(crate) struct Args {
 
 #[derive(Debug, clap::Subcommand)]
 enum Verb {
-    /// Every token, whose it is and when it expires
+    /// List every token with its user and when it expires
     #[command(visible_alias = "ls")]
-    List {
-        #[command(flatten)]
-        output: Output,
-        #[command(flatten)]
-        server: ServerFlags,
-    },
+    List(ListFlags),
     /// Create a token and print it, this once; its name is on standard error
     Create {
-        /// Whose it is [default: yours]
+        /// The user whose token it is [default: you]
         #[arg(long)]
         user: Option<String>,
-        /// When it expires: in so long (12h, 90d), or `never`
+        /// How long it is valid, such as 12h or 90d, or `never` for no end
         #[arg(long, value_name = "TIME", default_value = "90d", value_parser = lifetime)]
         expires: Lifetime,
         /// What it is for
@@ -53,11 +46,7 @@ enum Verb {
         server: ServerFlags,
     },
     /// Revoke a token, at once
-    Revoke {
-        name: String,
-        #[command(flatten)]
-        server: ServerFlags,
-    },
+    Revoke(NamedFlags),
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -81,9 +70,14 @@ fn lifetime(text: &str) -> Result<Lifetime, String> {
         .ok_or_else(|| "expected a time up to ten years, such as 12h or 90d, or never".to_owned())
 }
 
-pub(crate) fn run(args: &Args) -> Answer<ExitCode> {
+pub(crate) async fn run(args: &Args) -> ClientResult<ExitCode> {
     match &args.verb {
-        Verb::List { output, server } => list(&server.open()?, *output),
+        Verb::List(flags) => {
+            let answer: Value = flags.server.open()?.get(&Route::to(["tokens"])).await?;
+            let titles = ["NAME", "USER", "EXPIRES", "DESCRIPTION", "PROBLEM"];
+            flags.output.print_list(&answer, "tokens", &titles, row)?;
+            Ok(ExitCode::SUCCESS)
+        }
         Verb::Create { user, expires, description, output, server } => {
             let mut body = json!({});
             if let Some(user) = user {
@@ -95,45 +89,45 @@ pub(crate) fn run(args: &Args) -> Answer<ExitCode> {
             if let Some(description) = description {
                 body["description"] = description.as_str().into();
             }
-            create(&server.open()?, &body, *output)
-        }
-        Verb::Revoke { name, server } => {
-            let route = Route::to(["tokens", name]);
-            server.open()?.ask::<Value>(&Method::DELETE, &route, &Body::None)?;
-            output::line(&format!("token {name} revoked"))?;
+            let made = create(&server.open()?, &Route::to(["tokens"]), &body, *output).await?;
+            if output.output == Format::Table {
+                eprintln!(
+                    "token {} is shown this once; only its hash is kept",
+                    field(&made, "name")
+                );
+            }
             Ok(ExitCode::SUCCESS)
         }
-    }
-}
-
-fn list(server: &Server, output: Output) -> Answer<ExitCode> {
-    let answer: Value = server.get(&Route::to(["tokens"]))?;
-    output.print(&answer, || {
-        let mut table = Table::new(["NAME", "USER", "EXPIRES", "DESCRIPTION", "PROBLEM"]);
-        for token in answer["tokens"].as_array().into_iter().flatten() {
-            let expired = token["expired"] == true;
-            let problem =
-                if expired { "expired" } else { token["problem"].as_str().unwrap_or_default() };
-            let [name, user, expires, description] =
-                ["name", "user", "expires", "description"].map(|name| field(token, name));
-            table.row([name, user, moment(&expires), description, problem.to_owned()]);
+        Verb::Revoke(NamedFlags { name, server }) => {
+            server.open()?.delete(&Route::to(["tokens", name])).await?;
+            Ok(output::done(&format!("token {name} revoked"))?)
         }
-        table.render(Paint::stdout())
-    })?;
-    Ok(ExitCode::SUCCESS)
+    }
 }
 
-fn create(server: &Server, body: &Value, output: Output) -> Answer<ExitCode> {
-    let made: Value = server.ask(&Method::POST, &Route::to(["tokens"]), &Body::Json(body))?;
+fn row(token: &Value) -> [String; 5] {
+    let problem = match token["expired"] == true {
+        true => "expired",
+        false => token["problem"].as_str().unwrap_or_default(),
+    };
+    let [name, user, expires, description] =
+        ["name", "user", "expires", "description"].map(|name| field(token, name));
+    [name, user, moment(&expires), description, problem.to_owned()]
+}
+
+/// Has the server make a token, and prints it alone on stdout, so that it can go into a file.
+pub(super) async fn create(
+    server: &Server,
+    route: &Route,
+    body: &Value,
+    output: Output,
+) -> ClientResult<Value> {
+    let made: Value = server.post(route, Body::Json(body)).await?;
     let token = made["token"].as_str().ok_or_else(|| {
-        Failure("the server made the token but did not tell it; revoke it".to_owned())
+        Failure("the server made the token but did not send it; revoke it".to_owned())
     })?;
-    // Stdout has the token alone, so that it can go into a file.
     output.print(&made, || token.to_owned())?;
-    if output.output == Format::Table {
-        eprintln!("token {} is shown this once; only its hash is kept", field(&made, "name"));
-    }
-    Ok(ExitCode::SUCCESS)
+    Ok(made)
 }
 
 #[cfg(test)]

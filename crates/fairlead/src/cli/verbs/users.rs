@@ -1,15 +1,13 @@
 use std::process::ExitCode;
 
-use http::Method;
 use serde_json::{Value, json};
 
-use crate::cli::client::{Answer, Body, Route, ServerFlags};
-use crate::cli::listing::field;
-use crate::cli::table::Table;
-use crate::cli::terminal::{Paint, new_password};
-use crate::output::{self, Output};
+use crate::cli::client::{Body, ClientResult, ListFlags, NamedFlags, Route, ServerFlags};
+use crate::cli::listing::{field, joined};
+use crate::cli::terminal::new_password;
+use crate::output;
 
-/// Who may log in: list, add, remove, password, roles
+/// Manage who may log in: list, add, remove, password, roles
 ///
 /// Examples:
 ///   fairlead users list
@@ -25,40 +23,27 @@ pub(crate) struct Args {
 
 #[derive(Debug, clap::Subcommand)]
 enum Verb {
-    /// Every user with their roles
+    /// List every user with their roles
     #[command(visible_alias = "ls")]
-    List {
-        #[command(flatten)]
-        output: Output,
-        #[command(flatten)]
-        server: ServerFlags,
-    },
-    /// Add a user; the password is asked for, or the first line of standard input
+    List(ListFlags),
+    /// Add a user; the password is asked for, or is the first line of standard input
     Add {
         name: String,
         /// A role to give; repeat it, or separate them with commas
         #[arg(long, value_name = "ROLE", value_delimiter = ',')]
         role: Vec<String>,
-        /// No password: such a user has API tokens only
+        /// Set no password: such a user has API tokens only
         #[arg(long)]
         no_password: bool,
         #[command(flatten)]
         server: ServerFlags,
     },
-    /// Remove a user; sessions and tokens of theirs end
+    /// Remove a user; their sessions and tokens end
     #[command(visible_alias = "rm")]
-    Remove {
-        name: String,
-        #[command(flatten)]
-        server: ServerFlags,
-    },
-    /// Set a password: asked for, or the first line of standard input
-    Password {
-        name: String,
-        #[command(flatten)]
-        server: ServerFlags,
-    },
-    /// Set the roles of a user; none takes all away
+    Remove(NamedFlags),
+    /// Set a password: it is asked for, or is the first line of standard input
+    Password(NamedFlags),
+    /// Set the roles of a user; without any, all are taken away
     Roles {
         name: String,
         #[arg(value_name = "ROLE")]
@@ -68,9 +53,18 @@ enum Verb {
     },
 }
 
-pub(crate) fn run(args: &Args) -> Answer<ExitCode> {
-    match &args.verb {
-        Verb::List { output, server } => list(server, *output),
+pub(crate) async fn run(args: &Args) -> ClientResult<ExitCode> {
+    let done = match &args.verb {
+        Verb::List(flags) => {
+            let answer: Value = flags.server.open()?.get(&Route::to(["users"])).await?;
+            let titles = ["NAME", "ROLES", "DISABLED", "PROBLEMS"];
+            flags.output.print_list(&answer, "users", &titles, |user| {
+                let [name, roles, disabled] =
+                    ["name", "roles", "disabled"].map(|name| field(user, name));
+                [name, roles, disabled, joined(user, "problems", "; ")]
+            })?;
+            return Ok(ExitCode::SUCCESS);
+        }
         Verb::Add { name, role, no_password, server } => {
             // Before anything is asked for: is there a server at all?
             let server = server.open()?;
@@ -78,53 +72,25 @@ pub(crate) fn run(args: &Args) -> Answer<ExitCode> {
             if !no_password {
                 body["password"] = new_password(name)?.into();
             }
-            server.ask::<Value>(&Method::POST, &Route::to(["users"]), &Body::Json(&body))?;
-            said(&format!("user {name} added"))
+            server.post::<Value>(&Route::to(["users"]), Body::Json(&body)).await?;
+            format!("user {name} added")
         }
-        Verb::Remove { name, server } => {
-            let route = Route::to(["users", name]);
-            server.open()?.ask::<Value>(&Method::DELETE, &route, &Body::None)?;
-            said(&format!("user {name} removed"))
+        Verb::Remove(NamedFlags { name, server }) => {
+            server.open()?.delete(&Route::to(["users", name])).await?;
+            format!("user {name} removed")
         }
-        Verb::Password { name, server } => {
+        Verb::Password(NamedFlags { name, server }) => {
             let server = server.open()?;
             let body = json!({ "password": new_password(name)? });
-            let route = Route::to(["users", name, "password"]);
-            server.ask::<Value>(&Method::PUT, &route, &Body::Json(&body))?;
-            said(&format!("user {name} has a new password"))
+            server.put(&Route::to(["users", name, "password"]), &body).await?;
+            format!("user {name} has a new password")
         }
         Verb::Roles { name, roles, server } => {
             let body = json!({ "roles": roles });
-            let route = Route::to(["users", name]);
-            server.open()?.ask::<Value>(&Method::PATCH, &route, &Body::Json(&body))?;
+            server.open()?.patch(&Route::to(["users", name]), &body).await?;
             let has = if roles.is_empty() { "no roles".to_owned() } else { roles.join(", ") };
-            said(&format!("user {name} has {has}"))
+            format!("user {name} has {has}")
         }
-    }
-}
-
-fn said(text: &str) -> Answer<ExitCode> {
-    output::line(text)?;
-    Ok(ExitCode::SUCCESS)
-}
-
-/// What is wrong with it, for a person to mend.
-pub(super) fn problems(of: &Value) -> String {
-    let problems = of["problems"].as_array().into_iter().flatten();
-    problems.filter_map(Value::as_str).collect::<Vec<_>>().join("; ")
-}
-
-fn list(server: &ServerFlags, output: Output) -> Answer<ExitCode> {
-    let answer: Value = server.open()?.get(&Route::to(["users"]))?;
-    output.print(&answer, || {
-        let mut table = Table::new(["NAME", "ROLES", "DISABLED", "PROBLEMS"]);
-        for user in answer["users"].as_array().into_iter().flatten() {
-            let problems = problems(user);
-            let [name, roles, disabled] =
-                ["name", "roles", "disabled"].map(|name| field(user, name));
-            table.row([name, roles, disabled, problems]);
-        }
-        table.render(Paint::stdout())
-    })?;
-    Ok(ExitCode::SUCCESS)
+    };
+    Ok(output::done(&done)?)
 }

@@ -2,16 +2,16 @@ use std::process::ExitCode;
 
 use serde_json::Value;
 
-use super::conversations::{Which, end, port};
-use crate::cli::client::{Answer, Route, ServerFlags};
+use super::conversations::{ConversationFilter, endpoint, port};
+use crate::cli::client::{ClientResult, Route, ServerFlags};
 use crate::cli::event_tail::EventTail;
 use crate::cli::listing::field;
 use crate::cli::table::{Cell, moment};
 use crate::output::Output;
 
-/// What was against the network rules: seen and reported, not stopped
+/// Show connections that were against the network rules: reported, not stopped
 ///
-/// One line for the same client, server, port and rule, however often it came. Only workloads in
+/// Each line is a client, a server, a port and a rule, however often they came. Only workloads in
 /// groups with the mode monitor or protect have violations; protect is not enforced yet.
 ///
 /// Examples:
@@ -24,7 +24,7 @@ pub(crate) struct Args {
     #[arg(short, long)]
     watch: bool,
     #[command(flatten)]
-    which: Which,
+    filter: ConversationFilter,
     /// At most this many
     #[arg(long, value_name = "N", default_value_t = 100, value_parser = clap::value_parser!(u64).range(1..=8192))]
     limit: u64,
@@ -34,14 +34,14 @@ pub(crate) struct Args {
     server: ServerFlags,
 }
 
-pub(crate) fn run(args: &Args) -> Answer<ExitCode> {
+pub(crate) async fn run(args: &Args) -> ClientResult<ExitCode> {
     let server = args.server.open()?;
-    let route = args.which.add_to(Route::to(["guard", "violations"])).with("limit", args.limit);
+    let route = args.filter.add_to(Route::to(["guard", "violations"])).with("limit", args.limit);
     if args.watch {
-        return VIOLATIONS.follow(&server, &route, args.output);
+        return VIOLATIONS.follow(&server, &route, args.output).await;
     }
-    let answer = VIOLATIONS.show(&server, &route, args.output)?;
-    super::groups::say(&answer);
+    let answer = VIOLATIONS.show(&server, &route, args.output).await?;
+    super::groups::note_enforcement(&answer);
     Ok(ExitCode::SUCCESS)
 }
 
@@ -62,8 +62,8 @@ fn row(line: &Value) -> Vec<Cell> {
     let stopped = if line["enforced"] == false { "no (not enforced)" } else { "no" };
     vec![
         moment(&field(line, "last")).into(),
-        end(&line["client"]).into(),
-        end(&line["server"]).into(),
+        endpoint(&line["client"]).into(),
+        endpoint(&line["server"]).into(),
         port(line).into(),
         rule.into(),
         stopped.into(),

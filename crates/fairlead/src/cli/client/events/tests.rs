@@ -25,15 +25,16 @@ fn an_event_without_data_is_none_and_leaves_no_name_behind() {
     assert_eq!(parse(&[b"event: a\n\ndata: x\n\n"]), [event("message", "x")]);
 }
 
-#[test]
-fn a_problem_in_mid_stream_is_what_the_server_said() {
+#[tokio::test]
+async fn a_problem_in_mid_stream_is_what_the_server_said() {
     let text = b"event: cluster\ndata: {}\n\nevent: problem\ndata: {\"code\":\"too-late\",\"status\":504,\"detail\":\"late\"}\n\n";
-    let mut events = Events::new(Box::new(&text[..]), "http://here".to_owned());
-    assert_eq!(events.next().unwrap().unwrap().name, "cluster");
-    let said = events.next().unwrap_err();
-    assert!(matches!(&said, Trouble::Said(problem) if problem.code == "too-late"), "{said}");
-    assert!(events.next().unwrap().is_none());
-    let error = events.expect("its end").unwrap_err().to_string();
+    let chunks = futures::stream::iter([Ok(bytes::Bytes::from_static(text))]).boxed();
+    let mut events = Events::new(chunks, "http://here".to_owned());
+    assert_eq!(events.next().await.unwrap().unwrap().name, "cluster");
+    let said = events.next().await.unwrap_err();
+    assert!(matches!(&said, ClientError::Refused(problem) if problem.code == "too-late"), "{said}");
+    assert!(events.next().await.unwrap().is_none());
+    let error = events.next_before("its end").await.unwrap_err().to_string();
     assert!(error.contains("http://here ended the stream before its end"), "{error}");
 }
 

@@ -1,4 +1,5 @@
 use super::*;
+use crate::output::NO;
 
 fn read(status: u16, body: &str) -> Problem {
     let status = StatusCode::from_u16(status).unwrap();

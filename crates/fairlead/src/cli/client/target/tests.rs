@@ -15,26 +15,26 @@ fn flags_win_over_the_environment_and_names_count_once() {
 #[test]
 fn the_only_ready_cluster_is_read_without_being_named() {
     let clusters = [cluster("dev", "ready"), cluster("prod", "unreachable")];
-    assert_eq!(only(&clusters, Change::No).unwrap(), "dev");
-    assert_eq!(only(&[cluster("dev", "degraded")], Change::No).unwrap(), "dev");
+    assert_eq!(only(&clusters, Access::Read).unwrap(), "dev");
+    assert_eq!(only(&[cluster("dev", "degraded")], Access::Read).unwrap(), "dev");
 }
 
 #[test]
 fn a_change_goes_to_no_cluster_because_another_is_away() {
     let clusters = [cluster("dev", "ready"), cluster("prod", "unreachable")];
-    let error = only(&clusters, Change::Yes).unwrap_err().to_string();
+    let error = only(&clusters, Access::Write).unwrap_err().to_string();
     assert!(error.contains("which cluster?") && error.contains("prod (unreachable)"), "{error}");
-    assert_eq!(only(&clusters[..1], Change::Yes).unwrap(), "dev");
+    assert_eq!(only(&clusters[..1], Access::Write).unwrap(), "dev");
 }
 
 #[test]
 fn several_are_listed_with_their_states() {
     let clusters = [cluster("a", "ready"), cluster("b", "ready")];
-    let error = only(&clusters, Change::No).unwrap_err().to_string();
+    let error = only(&clusters, Access::Read).unwrap_err().to_string();
     assert!(error.ends_with("take --all-clusters:\n  a (ready)\n  b (ready)"), "{error}");
-    let error = only(&[], Change::No).unwrap_err().to_string();
+    let error = only(&[], Access::Read).unwrap_err().to_string();
     assert!(error.contains("fairlead clusters add"), "{error}");
-    let error = only(&[cluster("a", "connecting"), cluster("b", "disabled")], Change::No);
+    let error = only(&[cluster("a", "connecting"), cluster("b", "disabled")], Access::Read);
     assert!(error.unwrap_err().to_string().starts_with("no cluster is ready"));
 }
 

@@ -1,72 +1,12 @@
-//! Rules and objects from files: YAML or JSON, several documents, lists.
+//! Admission rules in files: as manifests, or in short.
 
-use std::io::Read;
 use std::path::Path;
 
 use objects::kinds::AdmissionRule;
 use serde_json::{Value, json};
 
+use crate::cli::files::documents;
 use crate::output::Failure;
-
-/// Hundreds of rules are some hundred kilobytes; what is larger is the wrong file.
-const LARGEST: u64 = 16 << 20;
-
-/// The documents of a file; the items of lists are documents.
-pub(in crate::cli::verbs) fn documents(file: &Path) -> Result<Vec<Value>, Failure> {
-    let text = text(file)?;
-    let failed = |why: String| Failure(format!("{}: {why}", file.display()));
-    let values = match serde_json::from_str::<Value>(&text) {
-        Ok(value) => vec![value],
-        Err(_) => {
-            let options = serde_saphyr::options! {
-                legacy_octal_numbers: true,
-                strict_booleans: true,
-                with_snippet: false,
-            };
-            serde_saphyr::from_multiple_with_options::<Value>(&text, options)
-                .map_err(|error| failed(format!("not YAML: {error}")))?
-        }
-    };
-    let mut documents = Vec::new();
-    for value in values {
-        flatten(value, &mut documents);
-    }
-    Ok(documents)
-}
-
-fn flatten(value: Value, documents: &mut Vec<Value>) {
-    match value {
-        Value::Null => {}
-        Value::Object(mut object)
-            if object.get("kind").and_then(Value::as_str).is_some_and(|k| k.ends_with("List"))
-                && object.get("items").is_some_and(Value::is_array) =>
-        {
-            if let Some(Value::Array(items)) = object.remove("items") {
-                for item in items {
-                    flatten(item, documents);
-                }
-            }
-        }
-        value => documents.push(value),
-    }
-}
-
-fn text(file: &Path) -> Result<String, Failure> {
-    let failed = |error: std::io::Error| Failure(format!("{}: {error}", file.display()));
-    let mut text = String::new();
-    let read = if file == Path::new("-") {
-        std::io::stdin().lock().take(LARGEST + 1).read_to_string(&mut text)
-    } else {
-        let file = std::fs::File::open(file).map_err(failed)?;
-        file.take(LARGEST + 1).read_to_string(&mut text)
-    };
-    read.map_err(failed)?;
-    if text.len() as u64 > LARGEST {
-        let most = LARGEST >> 20;
-        return Err(Failure(format!("{} has more than {most} MiB", file.display())));
-    }
-    Ok(text)
-}
 
 /// AdmissionRule manifests; or rules in short: a list, or `rules:` with one, each with its name.
 pub(super) fn rules(file: &Path) -> Result<Vec<AdmissionRule>, Failure> {

@@ -38,8 +38,8 @@ fn a_watch_prints_what_changed_and_what_went() {
     let cluster = |state: &str, latency: f64| {
         all(&json!([{"name": "dev", "state": state, "latencyMs": latency}]))
     };
-    let mut shown = Shown::default();
-    let mut changes = |all: &Clusters| shown.changes(all, now(), Paint::always(false));
+    let mut printed = PrintedClusters::new();
+    let mut changes = |all: &Clusters| printed.changes(all, now(), Paint::always(false));
     assert_eq!(changes(&cluster("ready", 1.0)).lines().count(), 2);
     assert_eq!(changes(&cluster("ready", 9.0)), "", "a latency that moves is no news");
     let text = changes(&cluster("degraded", 9.0));

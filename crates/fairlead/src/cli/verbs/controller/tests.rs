@@ -39,9 +39,9 @@ fn the_command_line_of_the_deployment_is_valid() {
     ]);
     let config = config.unwrap().config;
     assert_eq!(config.api.listen.to_string(), "*:7680");
-    assert_eq!(config.fleet.secrets_within().as_deref(), Some("tools"));
+    assert_eq!(config.fleet.secrets_namespace.as_deref(), Some("tools"));
     // A tenant's Secret is no cluster of the fleet, unless somebody says so.
-    let within = |args: &[&str]| resolve(args).unwrap().config.fleet.secrets_within();
+    let within = |args: &[&str]| resolve(args).unwrap().config.fleet.secrets_namespace;
     assert_eq!(within(&["--data=/d"]).as_deref(), Some("fairlead"));
     assert_eq!(within(&["--data=/d", "--fleet-namespace=tools"]).as_deref(), Some("tools"));
     assert_eq!(within(&["--data=/d", "--fleet-secrets-namespace=all"]), None);

@@ -37,7 +37,7 @@ fn flags_are_those_of_kubectl() {
 
 #[test]
 fn the_document_of_one_cluster_is_a_list() {
-    let list: Listing =
+    let list: ResourceList =
         serde_json::from_value(json!({"items": [{"metadata": {"name": "a"}}]})).unwrap();
     assert_eq!(
         document(&list, false),
@@ -47,7 +47,7 @@ fn the_document_of_one_cluster_is_a_list() {
 
 #[test]
 fn the_document_of_several_says_whose_each_item_is_and_who_failed() {
-    let list: Listing = serde_json::from_value(json!({
+    let list: ResourceList = serde_json::from_value(json!({
         "clusters": [
             {"name": "a", "ok": true, "tookMs": 3},
             {"name": "b", "ok": false, "tookMs": 5000,

@@ -2,7 +2,6 @@
 
 use std::collections::BTreeMap;
 use std::io::{BufRead, IsTerminal, Write};
-use std::process::ExitCode;
 use std::time::Duration;
 
 use install::remove::{self, Removal, Users};
@@ -10,9 +9,10 @@ use serde::Serialize;
 use stallproof::Deadline;
 
 use super::flags::ClusterFlags;
-use super::told::{Step, Teller};
-use super::{block_on, explain, recorded};
-use crate::output::{Failure, Format, NO, Output, Verdict};
+use super::steps::{Step, StepPrinter};
+use super::{explain, recorded};
+use crate::cli::runtime::block_on;
+use crate::output::{Failure, Format, Output, Verdict, yes_or_no};
 
 /// Remove what `fairlead install` installed, from the cluster and from its nodes
 ///
@@ -57,7 +57,7 @@ struct Done {
 }
 
 pub(crate) fn run(args: &Args) -> Verdict {
-    let mut teller = Teller::new(args.output.output == Format::Table);
+    let mut steps = StepPrinter::new(args.output.output == Format::Table);
     let done = block_on(async {
         let namespace = args.cluster.namespace();
         let cluster = args.cluster.connect().await?;
@@ -80,22 +80,22 @@ pub(crate) fn run(args: &Args) -> Verdict {
             force: args.force,
             keep_definitions: args.keep_definitions,
             deadline: Deadline::after(Duration::from_secs(args.timeout)),
-            tell: &mut |progress| teller.tell(progress),
+            tell: &mut |progress| steps.print(progress),
         };
         let removed = removal.run().await.map_err(|error| explain(&error))?;
         Ok(Done {
             version: record.version,
             namespace: namespace.to_owned(),
             nodes: removed.nodes,
-            seconds: teller.elapsed().as_secs(),
-            steps: teller.steps().to_vec(),
+            seconds: steps.elapsed().as_secs(),
+            steps: steps.done().to_vec(),
         })
     })?;
-    args.output.print(&done, || told(&done))?;
-    Ok(if done.nodes.is_empty() { ExitCode::SUCCESS } else { ExitCode::from(NO) })
+    args.output.print(&done, || summary(&done))?;
+    Ok(yes_or_no(done.nodes.is_empty()))
 }
 
-fn told(done: &Done) -> String {
+fn summary(done: &Done) -> String {
     let mut text = format!("\nfairlead {} is removed, in {} s", done.version, done.seconds);
     for (node, why) in &done.nodes {
         text.push_str(&format!(

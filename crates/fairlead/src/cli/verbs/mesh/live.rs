@@ -1,9 +1,7 @@
-//! What asks a running Fairlead about its meshes.
+//! The verbs that ask a running Fairlead about its meshes.
 
-use std::path::PathBuf;
 use std::process::ExitCode;
 
-use http::Method;
 use jiff::Timestamp;
 use kube::ResourceExt;
 use kube::api::ObjectMeta;
@@ -11,11 +9,11 @@ use objects::kinds::{ClusterMesh, ClusterMeshSpec, ClusterMeshStatus, MeshState}
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use super::plan;
-use crate::cli::client::{Answer, Body, Route, Server, ServerFlags, understood};
+use crate::cli::client::{Body, ClientResult, Route, Server, ServerFlags, decode};
 use crate::cli::table::{Cell, Table, age};
 use crate::cli::terminal::{Colour, Paint};
-use crate::output::{self, Failure, NO, Output};
+use crate::cli::verbs::groups::{self, ApplyFlags};
+use crate::output::{self, Failure, Output, yes_or_no};
 
 /// Show every mesh: its clusters, their peers, what each waits for
 ///
@@ -27,13 +25,13 @@ pub(super) struct Status {
     mesh: Option<String>,
     /// How to print; `dot` is a graph for Graphviz
     #[arg(short, long, value_enum, default_value_t, value_name = "FORMAT")]
-    output: Shape,
+    output: StatusFormat,
     #[command(flatten)]
     server: ServerFlags,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
-enum Shape {
+enum StatusFormat {
     #[default]
     Table,
     Json,
@@ -49,7 +47,9 @@ enum Shape {
 pub(super) struct Check {
     /// NAME, or NAMESPACE/NAME
     mesh: String,
+    /// The cluster whose pods connect
     from: String,
+    /// The cluster that they connect to
     to: String,
     #[command(flatten)]
     output: Output,
@@ -57,13 +57,11 @@ pub(super) struct Check {
     server: ServerFlags,
 }
 
-/// Make meshes what a file says
+/// Create or change meshes from a file
 #[derive(Debug, clap::Args)]
 pub(super) struct Apply {
-    /// ClusterMeshes as YAML or JSON, or `-` for standard input
-    file: PathBuf,
     #[command(flatten)]
-    server: ServerFlags,
+    apply: ApplyFlags,
 }
 
 /// Remove a mesh, and its peers in every cluster
@@ -83,6 +81,7 @@ pub(super) struct Delete {
 pub(super) struct Forget {
     /// NAME, or NAMESPACE/NAME
     mesh: String,
+    /// The cluster that left
     cluster: String,
     #[command(flatten)]
     server: ServerFlags,
@@ -104,11 +103,11 @@ struct Mesh {
 }
 
 impl Mesh {
-    fn is_called(&self, word: &str) -> bool {
+    fn has_name(&self, word: &str) -> bool {
         word == self.name || word == format!("{}/{}", self.namespace, self.name)
     }
 
-    /// The condition `Ready`: whether, and in which words.
+    /// The condition `Ready`: whether it is true, and its message.
     fn ready(&self) -> (bool, &str) {
         let status = self.status.as_ref();
         let ready = status.and_then(|s| s.conditions.iter().find(|c| c.r#type == "Ready"));
@@ -119,11 +118,11 @@ impl Mesh {
     }
 }
 
-/// Those that are meant; `Err` when a word means none, or several.
-fn named(server: &Server, word: &str) -> Answer<(Value, Mesh)> {
-    let (answer, all) = list(server)?;
+/// The one mesh that has a name, with or without its namespace.
+async fn named(server: &Server, word: &str) -> ClientResult<(Value, Mesh)> {
+    let (answer, all) = list(server).await?;
     let mut found: Vec<(usize, Mesh)> =
-        all.meshes.into_iter().enumerate().filter(|(_, mesh)| mesh.is_called(word)).collect();
+        all.meshes.into_iter().enumerate().filter(|(_, mesh)| mesh.has_name(word)).collect();
     match found.len() {
         1 => {
             let (place, mesh) = found.remove(0);
@@ -141,40 +140,39 @@ fn named(server: &Server, word: &str) -> Answer<(Value, Mesh)> {
     }
 }
 
-fn list(server: &Server) -> Answer<(Value, Listed)> {
-    let answer: Value = server.get(&Route::to(["meshes"]))?;
-    let all = understood(&answer)?;
+async fn list(server: &Server) -> ClientResult<(Value, Listed)> {
+    let answer: Value = server.get(&Route::to(["meshes"])).await?;
+    let all = decode(&answer)?;
     Ok((answer, all))
 }
 
-pub(super) fn status(args: &Status) -> Answer<ExitCode> {
+pub(super) async fn status(args: &Status) -> ClientResult<ExitCode> {
     let server = args.server.open()?;
     let (answer, meshes) = match &args.mesh {
         Some(word) => {
-            let (value, mesh) = named(&server, word)?;
+            let (value, mesh) = named(&server, word).await?;
             (json!({"meshes": [value]}), vec![mesh])
         }
         None => {
-            let (answer, all) = list(&server)?;
+            let (answer, all) = list(&server).await?;
             (answer, all.meshes)
         }
     };
     let text = match args.output {
-        Shape::Table if meshes.is_empty() => {
+        StatusFormat::Table if meshes.is_empty() => {
             eprintln!("there is no mesh yet; make one with `fairlead mesh apply FILE`");
             return Ok(ExitCode::SUCCESS);
         }
-        Shape::Table => shown(&meshes, Timestamp::now()),
-        Shape::Json => output::json(&answer)?,
-        Shape::Yaml => output::yaml(&answer)?,
-        Shape::Dot => {
+        StatusFormat::Table => table(&meshes, Timestamp::now()),
+        StatusFormat::Json => output::json(&answer)?,
+        StatusFormat::Yaml => output::yaml(&answer)?,
+        StatusFormat::Dot => {
             let meshes: Vec<ClusterMesh> = meshes.iter().map(object).collect();
             ::mesh::dot(&meshes)
         }
     };
     output::line(text.trim_end())?;
-    let well = meshes.iter().all(|mesh| mesh.ready().0);
-    Ok(if well { ExitCode::SUCCESS } else { NO.into() })
+    Ok(yes_or_no(meshes.iter().all(|mesh| mesh.ready().0)))
 }
 
 fn object(mesh: &Mesh) -> ClusterMesh {
@@ -189,7 +187,7 @@ fn object(mesh: &Mesh) -> ClusterMesh {
     }
 }
 
-fn shown(meshes: &[Mesh], now: Timestamp) -> String {
+fn table(meshes: &[Mesh], now: Timestamp) -> String {
     let mut table = Table::new(["MESH", "CLUSTER", "STATE", "PEERS", "SKIPPED", "SINCE", "WHY"]);
     for mesh in meshes {
         let name = format!("{}/{}", mesh.namespace, mesh.name);
@@ -261,57 +259,52 @@ struct Reason {
     message: String,
 }
 
-pub(super) fn check(args: &Check) -> Answer<ExitCode> {
+pub(super) async fn check(args: &Check) -> ClientResult<ExitCode> {
     let server = args.server.open()?;
-    let (_, mesh) = named(&server, &args.mesh)?;
+    let (_, mesh) = named(&server, &args.mesh).await?;
     let route = Route::to(["meshes", &mesh.namespace, &mesh.name, "check"]);
-    let answer: Value = server.get(&route.with("from", &args.from).with("to", &args.to))?;
-    let checked: Checked = understood(&answer)?;
     let (from, to) = (&args.from, &args.to);
+    let answer: Value = server.get(&route.with("from", from).with("to", to)).await?;
+    let checked: Checked = decode(&answer)?;
     args.output.print(&answer, || {
         if checked.reaches {
             return format!("{from} reaches {to}: every node has its peer on the other side");
         }
-        let rows: Vec<[String; 2]> =
-            checked.reasons.iter().map(|r| [r.reason.clone(), r.message.clone()]).collect();
-        output::table(["REASON", "WHY"], &rows)
+        let rows = checked.reasons.iter().map(|r| [&r.reason, &r.message]);
+        output::table(["REASON", "WHY"], rows)
     })?;
-    Ok(if checked.reaches { ExitCode::SUCCESS } else { NO.into() })
+    Ok(yes_or_no(checked.reaches))
 }
 
-pub(super) fn apply(args: &Apply) -> Answer<ExitCode> {
-    let meshes = plan::meshes(&args.file)?;
-    let server = args.server.open()?;
-    for mesh in meshes {
-        let (namespace, name) =
-            (mesh.namespace().unwrap_or_else(|| "default".to_owned()), mesh.name_any());
-        let route = Route::to(["meshes", &namespace, &name]);
-        let body = json!({"spec": mesh.spec});
-        server.ask::<Value>(&Method::PUT, &route, &Body::Json(&body))?;
-        output::line(&format!("mesh {namespace}/{name} applied"))?;
-    }
-    Ok(ExitCode::SUCCESS)
+pub(super) async fn apply(args: &Apply) -> ClientResult<ExitCode> {
+    let names = |mesh: &ClusterMesh| {
+        (mesh.namespace().unwrap_or_else(|| "default".to_owned()), mesh.name_any())
+    };
+    let route = |mesh: &ClusterMesh| {
+        let (namespace, name) = names(mesh);
+        Route::to(["meshes", &namespace, &name])
+    };
+    let shown = |mesh: &ClusterMesh| {
+        let (namespace, name) = names(mesh);
+        format!("mesh {namespace}/{name}")
+    };
+    groups::apply(&args.apply, route, shown).await
 }
 
-pub(super) fn delete(args: &Delete) -> Answer<ExitCode> {
+pub(super) async fn delete(args: &Delete) -> ClientResult<ExitCode> {
     let server = args.server.open()?;
-    let (_, mesh) = named(&server, &args.mesh)?;
-    let Mesh { namespace, name, .. } = &mesh;
-    let route = Route::to(["meshes", namespace, name]);
-    let answer: Value = server.ask(&Method::DELETE, &route, &Body::None)?;
+    let (_, Mesh { namespace, name, .. }) = named(&server, &args.mesh).await?;
+    let answer = server.delete(&Route::to(["meshes", &namespace, &name])).await?;
     let gone = answer["gone"].as_bool() == Some(true);
     let how = if gone { "deleted" } else { "is deleted once its peers are gone" };
-    output::line(&format!("mesh {namespace}/{name} {how}"))?;
-    Ok(ExitCode::SUCCESS)
+    Ok(output::done(&format!("mesh {namespace}/{name} {how}"))?)
 }
 
-pub(super) fn forget(args: &Forget) -> Answer<ExitCode> {
+pub(super) async fn forget(args: &Forget) -> ClientResult<ExitCode> {
     let server = args.server.open()?;
-    let (_, mesh) = named(&server, &args.mesh)?;
-    let Mesh { namespace, name, .. } = &mesh;
-    let route = Route::to(["meshes", namespace, name, "forget"]);
-    let body = json!({"cluster": args.cluster});
-    server.ask::<Value>(&Method::POST, &route, &Body::Json(&body))?;
-    output::line(&format!("mesh {namespace}/{name} no longer waits for {}", args.cluster))?;
-    Ok(ExitCode::SUCCESS)
+    let (_, Mesh { namespace, name, .. }) = named(&server, &args.mesh).await?;
+    let route = Route::to(["meshes", &namespace, &name, "forget"]);
+    server.post::<Value>(&route, Body::Json(&json!({"cluster": args.cluster}))).await?;
+    let cluster = &args.cluster;
+    Ok(output::done(&format!("mesh {namespace}/{name} no longer waits for {cluster}"))?)
 }

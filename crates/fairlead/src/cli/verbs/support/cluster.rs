@@ -1,4 +1,4 @@
-//! What an installation in Kubernetes can tell, through its API server.
+//! The sources in an installation in Kubernetes, through its API server.
 //!
 //! Objects are plain JSON, with what is noise or secret taken out. In each pod of ours the program
 //! itself is run to collect what only it can see; its archive goes into this one whole.
@@ -18,6 +18,7 @@ use tokio::time::timeout;
 
 use super::archive::{Archive, LARGEST_FILE};
 use super::local::document;
+use crate::cli::runtime::block_on;
 use crate::output::Failure;
 
 /// For one request.
@@ -64,11 +65,7 @@ impl Installation {
 }
 
 pub(super) fn collect(args: &Installation, archive: &mut Archive) -> Result<(), Failure> {
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build()
-        .map_err(|e| Failure(format!("the runtime cannot start: {e}")))?;
-    runtime.block_on(async {
+    block_on(async {
         let client = connect(args).await?;
         Cluster { client, namespace: args.namespace.clone() }.collect(&args.node, archive).await
     })

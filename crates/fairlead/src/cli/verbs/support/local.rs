@@ -1,4 +1,4 @@
-//! What this machine's Fairlead can tell: the running process, and what it left on disk.
+//! The sources on this machine: the running Fairlead, and what it left on disk.
 
 use std::fmt::Write as _;
 use std::fs::{self, File};
@@ -10,6 +10,8 @@ use std::time::{Duration, Instant};
 use serde_json::{Value, json};
 
 use super::archive::{Archive, LARGEST_FILE};
+use crate::cli::http::{HttpError, Origin, Trust};
+use crate::cli::runtime::block_on;
 use crate::config::{Config, TlsSource};
 use crate::output::{Failure, json as pretty};
 
@@ -106,27 +108,29 @@ fn pages(config: &Config, archive: &mut Archive) -> Result<(), Failure> {
             || address.ip().is_loopback());
     let scheme = if plain { "http" } else { "https" };
     let token = admin.token_file.as_ref().and_then(|file| fs::read_to_string(file).ok());
-    // The address is this machine's own, and nothing is sent to it but the token of its own file.
-    let tls = ureq::tls::TlsConfig::builder().disable_verification(true).build();
-    let agent: ureq::Agent = ureq::Agent::config_builder()
-        .tls_config(tls)
-        .http_status_as_error(false)
-        .max_redirects(0)
-        .proxy(None)
-        .timeout_connect(Some(Duration::from_secs(2)))
-        .timeout_global(Some(PATIENCE))
-        .build()
-        .into();
     let base = format!("{scheme}://{address}");
+    // The address is this machine's own, and nothing is sent to it but the token of its own file.
+    let url = base.parse().map_err(|e| Failure(format!("{base} cannot be asked: {e}")))?;
+    let origin = Origin::of(&url, Trust::Anything, Duration::from_secs(2));
+    let origin = origin.map_err(|e| Failure(format!("{base} cannot be asked: {e}")))?;
+    block_on(pages_of(&origin, &base, token.as_deref(), archive))
+}
+
+async fn pages_of(
+    origin: &Origin,
+    base: &str,
+    token: Option<&str>,
+    archive: &mut Archive,
+) -> Result<(), Failure> {
     let cpu = ("cpu.pb.gz", format!("/debug/pprof/profile?seconds={}", PROFILE.as_secs()));
     let pages = PAGES.iter().map(|(name, path)| (*name, (*path).to_owned())).chain([cpu]);
     let mut late = 0;
     for (name, path) in pages {
-        let answer = ask(&agent, &format!("{base}{path}"), token.as_deref());
-        late += usize::from(matches!(answer, Err(Silence::Late(_))));
+        let answer = page(origin, &path, token).await;
+        late += usize::from(matches!(answer, Err(NoPage::Late(_))));
         // Where nobody answers, or nobody in time, the rest is not waited for.
-        if let Err(Silence::Unreachable(why) | Silence::Late(why)) = &answer
-            && (matches!(answer, Err(Silence::Unreachable(_))) || late >= MOST_LATE)
+        if let Err(NoPage::Unreachable(why) | NoPage::Late(why)) = &answer
+            && (matches!(answer, Err(NoPage::Unreachable(_))) || late >= MOST_LATE)
         {
             let why = format!(
                 "{base} does not answer: {why}; is Fairlead running, and there? (--admin-listen)"
@@ -135,7 +139,6 @@ fn pages(config: &Config, archive: &mut Archive) -> Result<(), Failure> {
             return Ok(());
         }
         match answer {
-            // Probes say in their status whether all is well; both are worth keeping.
             Ok(body) if name.ends_with("z.txt") => {
                 let page = [b"# fairlead support: ", path.as_bytes(), b"\n", &body[..]].concat();
                 archive.add(name, page)?;
@@ -145,7 +148,7 @@ fn pages(config: &Config, archive: &mut Archive) -> Result<(), Failure> {
             }
             Ok(body) if name.ends_with(".gz") => archive.add_masked(name, &body)?,
             Ok(body) => archive.add(name, body)?,
-            Err(Silence::Refused(why) | Silence::Late(why) | Silence::Unreachable(why)) => {
+            Err(NoPage::Refused(why) | NoPage::Late(why) | NoPage::Unreachable(why)) => {
                 archive.missing(name, why);
             }
         }
@@ -153,33 +156,26 @@ fn pages(config: &Config, archive: &mut Archive) -> Result<(), Failure> {
     Ok(())
 }
 
-enum Silence {
+/// Why the process did not give a page.
+enum NoPage {
     Unreachable(String),
     Late(String),
     Refused(String),
 }
 
-fn ask(agent: &ureq::Agent, url: &str, token: Option<&str>) -> Result<Vec<u8>, Silence> {
-    let mut request = agent.get(url);
-    if let Some(token) = token {
-        request = request.header("authorization", format!("Bearer {}", token.trim()));
-    }
-    let mut answer = request.call().map_err(|e| match e {
-        ureq::Error::Io(_) | ureq::Error::Timeout(ureq::Timeout::Connect) => {
-            Silence::Unreachable(e.to_string())
-        }
-        ureq::Error::Timeout(_) => Silence::Late(e.to_string()),
-        e => Silence::Refused(e.to_string()),
+async fn page(origin: &Origin, path: &str, token: Option<&str>) -> Result<Vec<u8>, NoPage> {
+    let answer = origin.get(path, token.map(str::trim), PATIENCE, LARGEST_FILE).await;
+    let (status, body) = answer.map_err(|error| match error {
+        HttpError::AnswerTimeout(_) => NoPage::Late(error.to_string()),
+        HttpError::TooLarge(_) => NoPage::Refused(error.to_string()),
+        _ => NoPage::Unreachable(error.to_string()),
     })?;
-    let body = answer.body_mut().with_config().limit(LARGEST_FILE as u64).read_to_vec();
-    let body = body.map_err(|e| Silence::Refused(e.to_string()))?;
-    let probe = url.ends_with("/livez") || url.ends_with("/readyz");
-    if answer.status() == 200 || probe {
+    // Probes say in their status whether all is well; both are worth keeping.
+    if status == 200 || matches!(path, "/livez" | "/readyz") {
         return Ok(body);
     }
-    let said = String::from_utf8_lossy(&body);
-    let said: String = said.trim().chars().take(200).collect();
-    Err(Silence::Refused(format!("{}: {said}", answer.status())))
+    let text: String = String::from_utf8_lossy(&body).trim().chars().take(200).collect();
+    Err(NoPage::Refused(format!("{status}: {text}")))
 }
 
 /// Every event of the evidence, the newest first.

@@ -1,4 +1,4 @@
-//! Rules and decisions of a running server.
+//! The rules and the decisions of a running server.
 
 use std::process::ExitCode;
 use std::time::Duration;
@@ -6,31 +6,23 @@ use std::time::Duration;
 use jiff::Timestamp;
 use serde_json::Value;
 
-use crate::cli::client::{Answer, Route, ServerFlags};
+use crate::cli::client::{ClientResult, ListFlags, Route, ServerFlags};
 use crate::cli::event_tail::EventTail;
-use crate::cli::listing::field;
-use crate::cli::table::{Cell, Table, moment};
-use crate::cli::terminal::{Colour, Paint};
+use crate::cli::listing::{field, fields, items, joined, rule_state};
+use crate::cli::table::{Cell, moment};
+use crate::cli::terminal::Colour;
 use crate::cli::values;
-use crate::output::{NO, Output};
-
-#[derive(Debug, clap::Args)]
-pub(super) struct Rules {
-    #[command(flatten)]
-    output: Output,
-    #[command(flatten)]
-    server: ServerFlags,
-}
+use crate::output::{Output, yes_or_no};
 
 #[derive(Debug, clap::Args)]
 pub(super) struct Audit {
     /// Go on with every change
     #[arg(short, long)]
     watch: bool,
-    /// Only what was allowed, denied or monitored (admitted although a rule matched)
+    /// Only decisions that allowed, denied or monitored (admitted although a rule matched)
     #[arg(long, value_parser = ["allowed", "denied", "monitored"])]
     outcome: Option<String>,
-    /// Only of this cluster; `local` is the one that the store is in
+    /// Only of this cluster; `local` is the cluster that the store is in
     #[arg(long)]
     cluster: Option<String>,
     /// Only of this namespace
@@ -39,8 +31,8 @@ pub(super) struct Audit {
     /// Only by this rule
     #[arg(long)]
     rule: Option<String>,
-    /// Only of the last so long, such as 10m, 24h
-    #[arg(long, value_name = "TIME", value_parser = since)]
+    /// Only decisions since so long ago, such as 10m, 24h
+    #[arg(long, value_name = "TIME", value_parser = values::since)]
     since: Option<Duration>,
     /// At most this many
     #[arg(long, value_name = "N", default_value_t = 100, value_parser = clap::value_parser!(u64).range(1..))]
@@ -51,44 +43,20 @@ pub(super) struct Audit {
     server: ServerFlags,
 }
 
-fn since(text: &str) -> Result<Duration, String> {
-    values::time(text, "1s", "87600h").ok_or_else(|| "expected a time such as 10m, 24h".to_owned())
-}
-
-pub(super) fn rules(args: &Rules) -> Answer<ExitCode> {
-    let answer: Value = args.server.open()?.get(&Route::to(["admission", "rules"]))?;
-    let rules = answer["rules"].as_array().map_or(&[][..], Vec::as_slice);
-    args.output.print(&answer, || rule_table(rules).render(Paint::stdout()))?;
-    let invalid = rules.iter().any(|rule| rule["state"] == "invalid");
-    Ok(if invalid { ExitCode::from(NO) } else { ExitCode::SUCCESS })
-}
-
-fn rule_table(rules: &[Value]) -> Table {
-    let mut table = Table::new(["NAME", "ACTION", "MODE", "ORIGIN", "STATE", "CRITERIA", "WHY"]);
-    for rule in rules {
-        let criteria = rule["criteria"].as_array().into_iter().flatten().filter_map(Value::as_str);
+pub(super) async fn rules(args: &ListFlags) -> ClientResult<ExitCode> {
+    let answer: Value = args.server.open()?.get(&Route::to(["admission", "rules"])).await?;
+    let titles = ["NAME", "ACTION", "MODE", "ORIGIN", "STATE", "CRITERIA", "WHY"];
+    args.output.print_list(&answer, "rules", &titles, |rule| {
         let origin = field(rule, "origin");
         let origin = if rule["critical"] == true { format!("{origin}, critical") } else { origin };
-        let state = field(rule, "state");
-        let state = match state.as_str() {
-            "invalid" => Cell::coloured(&state, Colour::Red),
-            "disabled" => Cell::coloured(&state, Colour::Dim),
-            _ => state.into(),
-        };
-        table.row([
-            field(rule, "name").into(),
-            field(rule, "action").into(),
-            field(rule, "mode").into(),
-            origin.into(),
-            state,
-            criteria.collect::<Vec<_>>().join("; ").into(),
-            field(rule, "why").into(),
-        ]);
-    }
-    table
+        let [name, action, mode, why] = fields(rule, ["name", "action", "mode", "why"]);
+        let criteria = joined(rule, "criteria", "; ").into();
+        [name, action, mode, origin.into(), rule_state(rule), criteria, why]
+    })?;
+    Ok(yes_or_no(!items(&answer, "rules").iter().any(|rule| rule["state"] == "invalid")))
 }
 
-pub(super) fn audit(args: &Audit) -> Answer<ExitCode> {
+pub(super) async fn audit(args: &Audit) -> ClientResult<ExitCode> {
     let server = args.server.open()?;
     let route = Route::to(["admission", "audit"])
         .with("limit", args.limit)
@@ -98,9 +66,9 @@ pub(super) fn audit(args: &Audit) -> Answer<ExitCode> {
         .maybe("rule", args.rule.as_deref())
         .maybe("since", args.since.map(|since| Timestamp::now() - since));
     if args.watch {
-        return AUDIT.follow(&server, &route, args.output);
+        return AUDIT.follow(&server, &route, args.output).await;
     }
-    AUDIT.show(&server, &route, args.output)?;
+    AUDIT.show(&server, &route, args.output).await?;
     Ok(ExitCode::SUCCESS)
 }
 
@@ -137,6 +105,6 @@ fn row(line: &Value) -> Vec<Cell> {
     };
     let mut cells = vec![moment(&field(line, "last")).into(), field(line, "count").into(), outcome];
     let names = ["cluster", "namespace", "owner", "image", "rule", "user", "why"];
-    cells.extend(names.map(|name| Cell::from(field(line, name))));
+    cells.extend(fields(line, names));
     cells
 }

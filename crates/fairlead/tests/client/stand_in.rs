@@ -11,9 +11,9 @@ use std::thread;
 
 use rustls::{ServerConfig, ServerConnection, StreamOwned};
 use serde_json::Value;
-use tungstenite::WebSocket;
-use tungstenite::handshake::derive_accept_key;
-use tungstenite::protocol::Role;
+use tokio_tungstenite::tungstenite::WebSocket;
+use tokio_tungstenite::tungstenite::handshake::derive_accept_key;
+use tokio_tungstenite::tungstenite::protocol::Role;
 
 pub(crate) const TOKEN: &str = "fl_stand-in";
 

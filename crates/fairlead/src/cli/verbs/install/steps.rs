@@ -1,4 +1,4 @@
-//! What is told while a cluster is being changed: a line for each step that is done, and on a terminal
+//! Progress while a cluster is being changed: a line for each step that is done, and on a terminal
 //! what is being waited for.
 
 use std::time::{Duration, Instant};
@@ -16,48 +16,49 @@ pub(super) struct Step {
     seconds: f64,
 }
 
-pub(super) struct Teller {
+/// Prints the steps, and keeps them for the JSON.
+pub(super) struct StepPrinter {
     began: Instant,
     /// Whether a person reads along.
-    aloud: bool,
+    verbose: bool,
     waiting: Option<terminal::Progress>,
-    steps: Vec<Step>,
+    done: Vec<Step>,
 }
 
-impl Teller {
-    pub(super) fn new(aloud: bool) -> Self {
-        Self { began: Instant::now(), aloud, waiting: None, steps: Vec::new() }
+impl StepPrinter {
+    pub(super) fn new(verbose: bool) -> Self {
+        Self { began: Instant::now(), verbose, waiting: None, done: Vec::new() }
     }
 
     pub(super) fn elapsed(&self) -> Duration {
         self.began.elapsed()
     }
 
-    pub(super) fn steps(&self) -> &[Step] {
-        &self.steps
+    pub(super) fn done(&self) -> &[Step] {
+        &self.done
     }
 
-    pub(super) fn tell(&mut self, progress: Progress) {
+    pub(super) fn print(&mut self, progress: Progress) {
         match progress {
             Progress::Done { step, detail, took } => {
                 self.waiting = None;
                 let seconds = took.as_secs_f64();
-                if self.aloud {
+                if self.verbose {
                     eprintln!("  {step:<26} {detail:<40} {seconds:.1} s");
                 }
-                self.steps.push(Step { step, detail, seconds });
+                self.done.push(Step { step, detail, seconds });
             }
             Progress::Waiting(what) => {
-                if self.aloud {
+                if self.verbose {
                     let waiting = self.waiting.get_or_insert_with(terminal::Progress::new);
-                    waiting.tell(|| format!("  {what}"));
+                    waiting.show(|| format!("  {what}"));
                 }
             }
             Progress::Note(text) => self.note(&text),
         }
     }
 
-    /// Also without a person: stderr is no part of the contract.
+    /// Prints a note, also where no person reads along: stderr is no part of the contract.
     pub(super) fn note(&mut self, text: &str) {
         self.waiting = None;
         eprintln!("  note: {text}");
