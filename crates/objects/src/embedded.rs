@@ -47,15 +47,15 @@ use disk::Disk;
 use state::{State, kind_of};
 use writer::{Message, Meters, QUEUE, Request, Writer};
 
-/// What a full queue tells its callers: some commits of a slow disk.
+/// When a caller whom a full queue refuses should come back: a slow disk makes some commits by then.
 const COME_BACK: Duration = Duration::from_millis(200);
 /// How much longer than its deadline a caller waits to be told what became of a commit that has
 /// begun. A disk that takes longer has hung.
 const OUTCOME_WITHIN: Duration = Duration::from_secs(10);
 
 impl Objects {
-    /// The store in `dir`, made if it is not there. This reads the whole of it, on this thread. It
-    /// is closed when `tasks` stops, or when the last clone is gone.
+    /// Opens the store in `dir`, and makes it if it does not exist. This reads the whole file, on this
+    /// thread. The store is closed when `tasks` stops, or when the last clone is dropped.
     pub fn embedded(dir: &Path, tasks: &Tasks) -> Result<Self, OpenError> {
         let (disk, state) = Disk::open(dir)?;
         let file = disk.file().to_owned();
@@ -99,11 +99,11 @@ struct Embedded {
 
 #[derive(Debug, thiserror::Error)]
 enum Gone {
-    #[error("it was closed")]
+    #[error("the store was closed")]
     Closed,
-    #[error("the disk does not answer, and whether it was written is not known")]
+    #[error("the disk does not answer, and whether the write was made is not known")]
     Hangs,
-    #[error("its commit panicked, as the log says")]
+    #[error("the commit panicked; the log has the panic")]
     Panicked,
 }
 
@@ -215,7 +215,7 @@ struct Watcher {
     changes: Changes<State>,
     kind: state::Kind,
     within: Within,
-    /// None: nothing yet.
+    /// The last revision that was told; none at the start.
     seen: Option<u64>,
 }
 

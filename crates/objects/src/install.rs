@@ -12,10 +12,10 @@ use crate::kinds;
 use crate::store::Error;
 
 const FIELD_MANAGER: &str = "fairlead";
-/// How often to look whether a definition is served: a server takes some tenths of a second.
+/// Between two looks whether a definition is served: a server takes some tenths of a second.
 const LOOK: Duration = Duration::from_millis(100);
 /// The first minor version of Kubernetes 1 that knows CEL rules. An older one refuses a definition
-/// that has them; it does without, and our own checks hold all the same.
+/// that has them, so it gets one without; our own checks hold all the same.
 const CEL_SINCE: u32 = 25;
 
 /// Installs the definitions of all our kinds on a cluster, or brings them up to date; returns when

@@ -42,8 +42,8 @@ use crate::store::{
 };
 use crate::watching::WatchTiming;
 
-/// Objects a page. A page is one answer, whole in memory on both sides; the server's own clients
-/// use this number.
+/// The number of objects on a page of a list. A page is one answer, whole in memory on both sides;
+/// Kubernetes' own clients use this number.
 const PAGE: u32 = 500;
 
 /// How often a write that expects nothing is made again when others come in between. The server
@@ -51,7 +51,7 @@ const PAGE: u32 = 500;
 const ROUNDS: u32 = 5;
 
 impl Objects {
-    /// The store of an API server. `field_manager` owns what is written, so every process of one
+    /// Opens the store of an API server. `field_manager` owns what is written, so every process of one
     /// installation passes the same.
     ///
     /// Build the client with `default_retry` off: kube would else wait out a server's "too many
@@ -80,7 +80,7 @@ impl Kubernetes {
         }
     }
 
-    /// Where a kind's objects are: in one namespace, in all, or in none.
+    /// The API of a kind in one namespace, in all of them, or of a cluster-scoped kind.
     fn api(&self, of: &Type, namespace: Option<&str>) -> Api<DynamicObject> {
         match namespace {
             Some(namespace) => Api::namespaced_with(self.client.clone(), namespace, &of.resource),
@@ -184,7 +184,7 @@ impl Kubernetes {
         }
     }
 
-    /// Not by an apply, which would have to send, and so to own, the whole object.
+    /// Merges the annotation in. An apply would have to send, and so to own, the whole object.
     async fn annotate(
         &self,
         of: &Type,
@@ -226,8 +226,8 @@ impl Kubernetes {
         Ok(holding.map_or(Deletion::Gone, Deletion::Waiting))
     }
 
-    /// What to send with the object so that the server holds it against what is there. A version
-    /// alone would not do: to some servers an apply with a version creates what is not there.
+    /// The precondition that makes the server compare a write with the stored object. A version alone
+    /// would not do: some servers create an object that is applied with a version and does not exist.
     async fn precondition(
         &self,
         of: &Type,
@@ -246,7 +246,7 @@ impl Kubernetes {
     }
 }
 
-/// Which state of an object a write is meant for.
+/// The state of an object that a write is meant for.
 struct Precondition {
     version: String,
     uid: String,
@@ -261,7 +261,7 @@ impl Precondition {
     }
 }
 
-/// The part of an object that its writer decides; the rest is the server's.
+/// The object without the fields that the server sets.
 fn desired(object: &DynamicObject, at: Option<&Precondition>) -> DynamicObject {
     let metadata = ObjectMeta {
         annotations: object.metadata.annotations.clone(),
@@ -277,7 +277,7 @@ fn desired(object: &DynamicObject, at: Option<&Precondition>) -> DynamicObject {
     DynamicObject { types: object.types.clone(), metadata, data }
 }
 
-/// Nothing but the status.
+/// The object's identity and its status, without anything else.
 fn desired_status(object: &DynamicObject, at: Option<&Precondition>) -> DynamicObject {
     let status = object.data.get("status").filter(|status| !status.is_null());
     let data = status.map_or_else(|| json!({}), |status| json!({ "status": status }));
@@ -294,14 +294,14 @@ fn identity(object: &DynamicObject, at: Option<&Precondition>) -> ObjectMeta {
     }
 }
 
-/// Drops the server's bookkeeping.
+/// Drops the server's bookkeeping from an object that was read.
 fn read(mut object: DynamicObject) -> DynamicObject {
     object.metadata.managed_fields = None;
     object
 }
 
-/// Everything, page by page, each within a deadline of `page`'s making. Pages of one listing are
-/// of one version; when the server has forgotten that version it begins again, in one piece.
+/// Lists all objects, page by page, each within the deadline that `page` makes. The pages of one list
+/// have one version; when the server has forgotten that version, the list is read again in one piece.
 async fn list_all(
     api: &Api<DynamicObject>,
     call: &Call<'_>,

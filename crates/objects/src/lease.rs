@@ -52,39 +52,39 @@ pub use fence::{Fence, Token};
 
 use crate::store::{Error, Expected, Id, Objects, Version};
 
-/// Who holds a lease that was just made.
+/// The holder of a lease that was just made.
 const NOBODY: &str = "nobody";
 
-/// How an election paces itself.
+/// How long an election waits for what.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Timing {
     /// For how long a leader may be silent before another takes over.
     duration: Duration,
     /// How often a leader renews.
     renew: Duration,
-    /// For one request: long enough to be answered, short enough to be tried again.
+    /// The deadline of one request: long enough to be answered, short enough to be tried again.
     request: Duration,
-    /// How often others look, and how soon a leader tries again. With these a store that is away
-    /// for a third of the duration costs no term.
+    /// How often the other candidates look, and how soon a leader tries again. With these a store that
+    /// is away for a third of the duration costs no term.
     retry: Duration,
 }
 
 impl Timing {
-    /// In whole seconds, which is how a lease has it; at least one.
+    /// Rounds the duration up to whole seconds, in which a lease has it; at least one.
     pub fn of(duration: Duration) -> Self {
         let seconds = duration.as_secs_f64().ceil().clamp(1.0, f64::from(i32::MAX));
         let duration = Duration::from_secs_f64(seconds);
         Self { duration, renew: duration / 5, request: duration / 6, retry: duration / 15 }
     }
 
-    /// For what is still running when a term ends; see the contract.
+    /// How long work may still run when a term ends; see the contract.
     fn grace(self) -> Duration {
         self.duration / 10
     }
 }
 
 impl Default for Timing {
-    /// What Kubernetes' own components use: 15 s.
+    /// A lease of 15 s, as Kubernetes' own components use it.
     fn default() -> Self {
         Self::of(Duration::from_secs(15))
     }
@@ -93,23 +93,23 @@ impl Default for Timing {
 /// Who leads.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Leadership {
-    /// Nobody, or the store cannot be asked.
+    /// Nobody leads, or the store cannot be asked.
     Unknown,
-    /// This one, by the name that it gave itself.
+    /// Another process leads; this is the name that it gave itself.
     Other(String),
-    /// This process, in this term.
+    /// This process leads, in this term.
     Us(Token),
 }
 
-/// One term: where its work runs, and what it writes through.
+/// One term of this process: where its work runs, and what it writes through.
 #[derive(Clone, Debug)]
 pub struct Leader {
-    /// Stopped before another may lead.
+    /// The tasks of the term. They are stopped before another process may lead.
     pub tasks: Tasks,
-    /// Guarded by `fence`.
+    /// The store, guarded by `fence`.
     pub objects: Objects,
     pub fence: Fence,
-    /// What is under way is written here.
+    /// The process's ledger.
     pub ledger: Ledger,
 }
 
@@ -138,11 +138,11 @@ impl Drop for Term {
 /// Why a term ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum End {
-    /// We stop, or the work did.
+    /// This process stops, or an essential task of the term ended.
     Stopped,
-    /// The lease is another's, or nobody's.
+    /// The lease has another holder, or none.
     Lost,
-    /// It could not be renewed in time.
+    /// The lease could not be renewed in time.
     RanOut,
 }
 
@@ -164,7 +164,7 @@ impl Election {
         self
     }
 
-    /// Who leads, from now on.
+    /// Publishes who leads, from now on.
     pub fn leadership(&self) -> Snapshot<Leadership> {
         self.leadership.clone()
     }
@@ -191,7 +191,7 @@ impl Election {
         self.leadership.publish(Leadership::Unknown);
     }
 
-    /// Where nobody else can lead.
+    /// Leads without a lease, where no other process can.
     async fn reign(&self, tasks: &Tasks, mut lead: impl FnMut(Leader) + Send) {
         let stop = tasks.stopping();
         while !stop.is_stopped() {
@@ -216,7 +216,7 @@ impl Election {
         term
     }
 
-    /// Waits until the lease is ours; says until when.
+    /// Waits until this process holds the lease; says until when.
     async fn win(&self, candidate: &mut Candidate) -> Moment {
         let mut failing = false;
         loop {
@@ -401,7 +401,7 @@ impl Election {
         }
     }
 
-    /// Once when it begins to fail, and once when it is well again.
+    /// Logs a failure once when it begins, and once when it is over.
     fn log(&self, failing: &mut bool, error: Option<&Error>, what: &str) {
         let lease = &self.lease;
         match error {

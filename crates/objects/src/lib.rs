@@ -8,6 +8,11 @@
 //!
 //! Controllers know only [`Objects`]; which engine is behind it is the binary's choice.
 //!
+//! ```text
+//! reads   watch ──► Watched ──► Snapshot ──► whoever reads, KeyChanges
+//! writes  Reconciler: fetch ──► plan ──► apply ──► status, again on a change, a failure, now and then
+//! ```
+//!
 //! Of several processes on one store one leads ([`Election`]), and what it writes is fenced.
 //!
 //! Invariants:

@@ -6,7 +6,7 @@ use kube::core::ObjectMeta;
 use crate::name;
 use crate::store::{Id, Invalid};
 
-/// As an API server has it, for all annotations of an object together.
+/// The most bytes that an API server takes for all annotations of an object together.
 const ANNOTATIONS: usize = 256 * 1024;
 
 pub(crate) fn identity(namespaced: bool, id: &Id) -> Invalid {

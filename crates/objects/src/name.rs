@@ -1,4 +1,4 @@
-//! What Kubernetes lets things be called. Both engines keep to it, so that an object made in one can
+//! The names that Kubernetes allows. Both engines keep to it, so that an object made in one can
 //! be moved to the other.
 //!
 //! Each check answers the sentence a person needs, or nothing.
@@ -8,7 +8,7 @@ const SUBDOMAIN: usize = 253;
 /// The most characters of a label's value, of the name in a key, and of a namespace.
 const LABEL: usize = 63;
 
-/// RFC 1123 subdomain: what most objects are called.
+/// Checks the name of most objects: an RFC 1123 subdomain.
 pub(crate) fn subdomain(name: &str) -> Option<&'static str> {
     let right = name.len() <= SUBDOMAIN && name.split('.').all(is_dns_word);
     (!right).then_some(
@@ -22,7 +22,7 @@ pub fn is_subdomain(name: &str) -> bool {
     subdomain(name).is_none()
 }
 
-/// RFC 1123 label: what namespaces are called.
+/// Checks the name of a namespace: an RFC 1123 label.
 pub(crate) fn dns_label(name: &str) -> Option<&'static str> {
     let right = name.len() <= LABEL && is_dns_word(name);
     (!right).then_some(
@@ -30,7 +30,7 @@ pub(crate) fn dns_label(name: &str) -> Option<&'static str> {
     )
 }
 
-/// The key of a label or an annotation: a name, with a DNS prefix or without.
+/// Checks the key of a label or an annotation: a name, with a DNS prefix or without.
 pub(crate) fn key(key: &str) -> Option<&'static str> {
     let (prefix, name) = match key.split_once('/') {
         Some((prefix, name)) => (Some(prefix), name),
@@ -45,7 +45,7 @@ pub(crate) fn key(key: &str) -> Option<&'static str> {
     )
 }
 
-/// A key that says whose it is.
+/// Checks a key that must have a prefix, such as a finalizer.
 pub(crate) fn prefixed_key(name: &str) -> Option<&'static str> {
     key(name).or((!name.contains('/')).then_some("must have a prefix, as in fairlead.dev/name"))
 }
@@ -67,7 +67,7 @@ fn is_label_word(word: &str) -> bool {
     word.len() <= LABEL && framed(word.as_bytes(), u8::is_ascii_alphanumeric, inner)
 }
 
-/// Whether the first and last are `edge` and all are `inner`; so is nothing.
+/// Whether the first and the last byte are `edge` and all are `inner`; an empty word is.
 fn framed(word: &[u8], edge: impl Fn(&u8) -> bool, inner: impl Fn(&u8) -> bool) -> bool {
     word.first().is_none_or(&edge) && word.last().is_none_or(&edge) && word.iter().all(inner)
 }

@@ -10,7 +10,7 @@ use std::str::FromStr;
 
 use crate::name;
 
-/// All of its requirements must hold.
+/// A label selector: all of its requirements must hold.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Selector(Vec<Requirement>);
 
@@ -28,7 +28,7 @@ enum Test {
     NotIn(BTreeSet<String>),
 }
 
-/// Why a text is no selector.
+/// Says why a text is no selector.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("label selector {selector:?}: {problem}")]
 pub struct BadSelector {
@@ -37,7 +37,7 @@ pub struct BadSelector {
 }
 
 impl Selector {
-    /// What has the label `key` with this value.
+    /// Selects the objects that have the label `key` with this value.
     pub fn label(key: &str, value: &str) -> Result<Self, BadSelector> {
         format!("{key}={value}").parse()
     }
@@ -75,7 +75,7 @@ impl FromStr for Selector {
     }
 }
 
-/// What is left to parse; white space before it is skipped.
+/// The rest of the text; white space before it is skipped.
 struct Rest<'a>(&'a str);
 
 impl<'a> Rest<'a> {
@@ -122,7 +122,7 @@ impl<'a> Rest<'a> {
         }
     }
 
-    /// Everything up to what has a meaning of its own.
+    /// Takes everything up to white space or a character that has a meaning of its own.
     fn word(&mut self) -> &'a str {
         let ends = |c: char| c.is_whitespace() || "=!(),".contains(c);
         let (word, rest) = self.0.split_at(self.0.find(ends).unwrap_or(self.0.len()));

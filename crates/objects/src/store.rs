@@ -32,23 +32,23 @@ pub trait Kind:
     + Sync
     + 'static
 {
-    /// As in `kind:`.
+    /// The kind's name, as in `kind:`.
     const NAME: &'static str;
     /// Whether `metadata.namespace` is part of its identity.
     const NAMESPACED: bool;
 
-    /// What must hold of an object, but for its status, whatever the server's schema can express. All
+    /// Checks everything but the status, whatever the server's schema can express, and answers all
     /// problems at once.
     fn check(&self) -> Result<(), Invalid>;
 
-    /// What must hold of a status that is written. Nothing but the status is looked at: it is the
-    /// status that says what is wrong with the rest.
+    /// Checks the status that is to be written, and nothing else: it is the status that says what is
+    /// wrong with the rest.
     fn check_status(&self) -> Result<(), Invalid> {
         Ok(())
     }
 }
 
-/// Which object of a kind.
+/// Identifies an object of a kind: its namespace and its name.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Id {
     /// None for cluster-scoped kinds.
@@ -79,11 +79,12 @@ impl fmt::Display for Id {
     }
 }
 
-/// A point in an object's or a listing's history. Opaque: equal or not, nothing more.
+/// A `resourceVersion`: a point in an object's or a list's history. Two of them are equal or not, and
+/// nothing more can be said of them.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Version(pub String);
 
-/// Which part of a kind's objects.
+/// Selects some of a kind's objects; by default all of them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Within {
     /// None: all namespaces.
@@ -91,7 +92,7 @@ pub struct Within {
     pub labels: Option<Selector>,
 }
 
-/// Everything there was at one version.
+/// All objects that were selected, at one version.
 #[derive(Clone, Debug)]
 pub struct Listing<K> {
     pub items: Vec<K>,
@@ -101,30 +102,30 @@ pub struct Listing<K> {
 /// What an apply expects to find.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Expected {
-    /// Whatever is there, or nothing.
+    /// The object may be there in any version, or not at all.
     Any,
-    /// Exactly this version; anything else is a conflict.
+    /// The object has exactly this version; anything else is a conflict.
     Version(Version),
 }
 
-/// What a watcher is told.
+/// What a watch tells.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Event<K> {
-    /// Everything there is: at the start, and after a gap. What is not in it is gone.
+    /// All objects there are: at the start, and after a gap. An object that is not among them is gone.
     Restarted(Vec<K>),
     Applied(K),
     Deleted(K),
 }
 
-/// What became of a delete.
+/// The result of a delete.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Deletion {
     Gone,
-    /// Marked for deletion; these finalizers hold it.
+    /// The object is marked for deletion; these finalizers hold it.
     Waiting(Vec<String>),
 }
 
-/// Everything wrong with an object: field and sentence.
+/// All problems of an object, each a field and a sentence.
 #[derive(Clone, Debug, Default, PartialEq, Eq, thiserror::Error)]
 pub struct Invalid(pub Vec<(String, String)>);
 
@@ -158,7 +159,7 @@ pub enum Error {
     Conflict { kind: &'static str, id: Id },
     #[error("{kind} {id} is invalid: {problems}")]
     Invalid { kind: &'static str, id: Id, problems: Invalid },
-    /// The store will not do this: no permission, or leadership lost.
+    /// The caller lacks a permission, or no longer leads.
     #[error("{doing}: not allowed: {why}")]
     Forbidden { doing: String, why: String },
     #[error("the store is busy; come back in {retry_after:?}")]
@@ -174,7 +175,7 @@ pub enum Error {
     },
 }
 
-/// A kind that a server does not have.
+/// A kind that an API server does not serve.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum NotServed {
     #[error(
@@ -197,7 +198,7 @@ impl Error {
     }
 }
 
-/// The store. Clones share their engine.
+/// The store of objects. Clones share their engine.
 #[derive(Clone, Debug)]
 pub struct Objects(Arc<dyn Engine>);
 
@@ -210,12 +211,12 @@ impl Objects {
         &self.0
     }
 
-    /// Whether both are one store.
+    /// Whether both are handles of one store.
     pub fn is(&self, other: &Self) -> bool {
         Arc::ptr_eq(&self.0, &other.0)
     }
 
-    /// Whether nobody but this process can write to it, and nothing but Fairlead reads it.
+    /// Whether no other process can write to the store, and nothing but Fairlead reads it.
     pub fn is_exclusive(&self) -> bool {
         self.0.exclusive()
     }
@@ -242,17 +243,17 @@ impl Objects {
         Ok(Listing { items, version })
     }
 
-    /// From now on: everything there is, then every change.
+    /// Tells everything there is, then every change.
     pub fn watch<K: Kind>(&self, within: Within) -> Watch<K> {
         Watch::new(self.0.watch(Type::of::<K>(), within, None))
     }
 
-    /// Every change after `version`, or a restart when that is too long ago.
+    /// Tells every change after `version`, or begins with everything when that is too long ago.
     pub fn watch_after<K: Kind>(&self, within: Within, version: Version) -> Watch<K> {
         Watch::new(self.0.watch(Type::of::<K>(), within, Some(version)))
     }
 
-    /// Exactly one of many creators wins; the others are told `Exists`.
+    /// Creates an object. Exactly one of many creators wins; the others are told `Exists`.
     pub async fn create<K: Kind>(&self, object: &K, deadline: Deadline) -> Result<K, Error> {
         let object = checked("creating", object, K::check, deadline)?;
         self.write(Operation::Create(object), deadline).await
@@ -270,8 +271,9 @@ impl Objects {
         self.write(Operation::Apply(object, expected), deadline).await
     }
 
-    /// The same for who changes nothing but labels, annotations, finalizers or owners of what they read:
-    /// what is wrong with the spec is not their fault, and must not keep a finalizer in its place.
+    /// Applies without checking the spec, for callers who change nothing but labels, annotations,
+    /// finalizers or owners of an object that they read: what is wrong with its spec is not their fault,
+    /// and must not keep a finalizer in its place.
     pub async fn apply_metadata<K: Kind>(
         &self,
         object: &K,
@@ -307,7 +309,8 @@ impl Objects {
         self.write(Operation::Annotate { current, key, value }, deadline).await
     }
 
-    /// Deletes, or marks for deletion while finalizers hold it. What it owns goes with it.
+    /// Deletes an object, or marks it for deletion while finalizers hold it. The objects that it owns are
+    /// deleted with it.
     pub async fn delete<K: Kind>(
         &self,
         id: &Id,
@@ -330,7 +333,7 @@ impl Objects {
     }
 }
 
-/// Changes of a kind, for ever: `next` waits for the next one.
+/// The changes of a kind, without an end.
 pub struct Watch<K> {
     events: BoxStream<'static, Event<DynamicObject>>,
     kind: PhantomData<fn() -> K>,
@@ -341,7 +344,7 @@ impl<K: Kind> Watch<K> {
         Self { events, kind: PhantomData }
     }
 
-    /// None only when the store itself was closed. Cancel-safe.
+    /// Waits for the next event; none only when the store was closed. Cancel-safe.
     pub async fn next(&mut self) -> Option<Event<K>> {
         poll_fn(|context| self.poll_next(context)).await
     }
@@ -371,7 +374,7 @@ impl<K> fmt::Debug for Watch<K> {
     }
 }
 
-/// A kind without its Rust type: what an engine works on.
+/// A kind without its Rust type, for engines.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Type {
     pub(crate) resource: ApiResource,
@@ -384,7 +387,7 @@ impl Type {
         Self { resource: ApiResource::erase::<K>(&()), namespaced: K::NAMESPACED, kind: K::NAME }
     }
 
-    /// What an object of this type says that it is.
+    /// The `apiVersion` and `kind` of an object of this type.
     pub(crate) fn types(&self) -> TypeMeta {
         let ApiResource { api_version, kind, .. } = &self.resource;
         TypeMeta { api_version: api_version.clone(), kind: kind.clone() }
@@ -441,9 +444,9 @@ impl From<DynamicObject> for Done {
     }
 }
 
-/// What an engine does, on objects without their Rust type.
+/// An engine of the store. It works on objects without their Rust type.
 pub(crate) trait Engine: fmt::Debug + Send + Sync {
-    /// Whether nobody but this process can write: then it leads without an election.
+    /// Whether no other process can write: then this one leads without an election.
     fn exclusive(&self) -> bool {
         false
     }
@@ -476,7 +479,7 @@ pub(crate) trait Engine: fmt::Debug + Send + Sync {
 
 pub(crate) type Answer<'a, T> = BoxFuture<'a, Result<T, Error>>;
 
-/// What no engine need be asked: whether there is time, and whether `id` can be one of the kind.
+/// Checks what no engine need be asked: whether there is time, and whether `id` fits the kind.
 fn sane<K: Kind>(doing: &str, id: &Id, deadline: Deadline) -> Result<(), Error> {
     in_time(deadline, || format!("{doing} {} {id}", K::NAME))?;
     let problems = metadata::identity(K::NAMESPACED, id);
@@ -487,7 +490,7 @@ fn in_time(deadline: Deadline, doing: impl FnOnce() -> String) -> Result<(), Err
     if deadline.has_passed() { Err(Error::TooLate { doing: doing() }) } else { Ok(()) }
 }
 
-/// The object without its Rust type, once everything about it is right.
+/// Checks an object and takes its Rust type away.
 fn checked<K: Kind>(
     doing: &str,
     object: &K,

@@ -255,7 +255,7 @@ impl<Q: Key, V: Clone + PartialEq> KeyChanges<Q, V> {
         loop {
             let now = Watched::clone(&self.snapshot.load());
             let told = std::mem::replace(&mut self.told, now);
-            let changed: Vec<_> = told.diff(&self.told).map(entry).collect();
+            let changed: Vec<_> = told.diff(&self.told).map(|difference| entry(&difference)).collect();
             if !changed.is_empty() || told.synced != self.told.synced {
                 return changed;
             }
@@ -264,8 +264,8 @@ impl<Q: Key, V: Clone + PartialEq> KeyChanges<Q, V> {
     }
 }
 
-fn entry<Q: Key, V: Clone>(difference: DiffItem<'_, '_, Q, V>) -> (Q, Option<V>) {
-    match difference {
+fn entry<Q: Key, V: Clone>(difference: &DiffItem<'_, '_, Q, V>) -> (Q, Option<V>) {
+    match *difference {
         DiffItem::Add(key, value) | DiffItem::Update { new: (key, value), .. } => {
             (key.clone(), Some(value.clone()))
         }
@@ -278,7 +278,13 @@ fn entry<Q: Key, V: Clone>(difference: DiffItem<'_, '_, Q, V>) -> (Q, Option<V>)
 #[derive(Debug)]
 pub struct WatchedIn<K: Kind> {
     objects: Objects,
-    namespaces: BTreeMap<String, (Watch<K>, Watched<String, Arc<K>>)>,
+    namespaces: BTreeMap<String, NamespaceWatch<K>>,
+}
+
+#[derive(Debug)]
+struct NamespaceWatch<K: Kind> {
+    watch: Watch<K>,
+    known: Watched<String, Arc<K>>,
 }
 
 impl<K: Kind> WatchedIn<K> {
@@ -292,25 +298,25 @@ impl<K: Kind> WatchedIn<K> {
         for namespace in namespaces {
             self.namespaces.entry(namespace.clone()).or_insert_with(|| {
                 let within = Within { namespace: Some(namespace.clone()), labels: None };
-                (self.objects.watch(within), Watched::default())
+                NamespaceWatch { watch: self.objects.watch(within), known: Watched::default() }
             });
         }
     }
 
     /// Whether the store has told everything of each namespace once.
     pub fn synced(&self) -> bool {
-        self.namespaces.values().all(|(_, known)| known.synced)
+        self.namespaces.values().all(|namespace| namespace.known.synced)
     }
 
     pub fn get(&self, namespace: &str, name: &str) -> Option<&Arc<K>> {
-        self.namespaces.get(namespace)?.1.get(name)
+        self.namespaces.get(namespace)?.known.get(name)
     }
 
     /// Waits for an event of any of the namespaces and takes it in. Never returns while there are
     /// none. Cancel-safe.
     pub async fn changed(&mut self) {
         poll_fn(|context| {
-            for (watch, known) in self.namespaces.values_mut() {
+            for NamespaceWatch { watch, known } in self.namespaces.values_mut() {
                 if let Poll::Ready(Some(event)) = watch.poll_next(context) {
                     known.take(event, |object| Some(Arc::new(object)));
                     return Poll::Ready(());

@@ -27,15 +27,15 @@ use crate::store::Id;
 
 const FILE: &str = "objects.redb";
 const FORMAT: u64 = 1;
-/// redb is read when the file is opened and never after; this much keeps the upper pages of its
-/// trees at hand for the writer.
+/// redb's cache, in bytes. The file is read when it is opened and never after; this much keeps the
+/// upper pages of its trees at hand for the writer.
 const CACHE: usize = 16 << 20;
 
-/// Kind, namespace (empty without one), name; JSON.
+/// Maps kind, namespace (empty for a cluster-scoped kind) and name to the object's JSON.
 const OBJECTS: TableDefinition<'_, (&str, &str, &str), &[u8]> = TableDefinition::new("objects");
 const NUMBERS: TableDefinition<'_, &str, u64> = TableDefinition::new("numbers");
 
-/// Why the store cannot be opened.
+/// Says why the store cannot be opened.
 #[derive(Debug, thiserror::Error)]
 pub enum OpenError {
     #[error("{} is in use: only one process at a time may have it open", file.display())]
@@ -66,7 +66,7 @@ pub(super) struct Disk {
 }
 
 impl Disk {
-    /// Opens the store in `dir`, making both if need be.
+    /// Opens the store in `dir`, and makes both if they do not exist.
     pub(super) fn open(dir: &Path) -> Result<(Self, State), OpenError> {
         let file = dir.join(FILE);
         // A damaged file may lead redb to where it panics.
@@ -149,7 +149,7 @@ impl Disk {
         finish(transaction, revision)
     }
 
-    /// Makes the file say what `state` says, whatever it says now.
+    /// Writes all of `state` to the file, whatever the file holds now.
     pub(super) fn replace(&self, state: &State) -> Result<(), redb::Error> {
         let transaction = self.begin()?;
         transaction.delete_table(OBJECTS)?;

@@ -1,4 +1,4 @@
-//! Everything the store holds, as one value: what a commit makes of it, and how it came to be.
+//! Everything that the store holds, as one value, with the last changes that led to it.
 //!
 //! Contract:
 //! - Clones share their structure: a draft costs nothing, a commit what it changed, and a reader
@@ -25,8 +25,8 @@ use crate::store::{
 /// The most changes that are remembered: what a busy fleet writes in some minutes, so that whoever
 /// was away for a moment need not read everything again.
 const HISTORY: usize = 8192;
-/// The most bytes of JSON that they may stand for, what was and what is together: large objects
-/// shorten the history, and do not grow the memory.
+/// The most bytes of JSON that the remembered changes may stand for, objects before and after the
+/// change together: large objects shorten the history, and do not grow the memory.
 const HISTORY_BYTES: usize = 64 << 20;
 /// The most bytes of an object's JSON. etcd's limit is 1.5 MiB, all of a request included.
 const OBJECT_BYTES: usize = 1 << 20;
@@ -36,14 +36,15 @@ pub(super) type Kind = Arc<str>;
 type Place = (Kind, Id);
 type Uid = String;
 
-/// Like everything here that holds objects it has no `Debug`: Secrets are among them.
+/// The state of the store. Like everything here that holds objects it has no `Debug`: Secrets are
+/// among them.
 #[derive(Clone, Default)]
 pub(super) struct State {
     revision: u64,
     kinds: stallproof::Map<Kind, OrdMap<Id, Arc<DynamicObject>>>,
-    /// Who has a uid, for owners.
+    /// Where the object with a uid is, to find owners.
     uids: stallproof::Map<Uid, Place>,
-    /// What names an owner, there or not.
+    /// The objects that name an owner by this uid, whether the owner exists or not.
     owned: stallproof::Map<Uid, OrdSet<Place>>,
     /// The change with revision `r` is the one at `r - forgotten - 1`.
     history: Vector<Arc<Change>>,
@@ -58,12 +59,12 @@ struct Change {
     revision: u64,
     kind: Kind,
     before: Option<Arc<DynamicObject>>,
-    /// None when it is gone.
+    /// None when the object was deleted.
     after: Option<Arc<DynamicObject>>,
     bytes: usize,
 }
 
-/// What to write to disk: the new JSON of an object, or none when it is gone.
+/// A write to the disk: the new JSON of an object, or none when it was deleted.
 pub(super) struct Write {
     pub(super) kind: Kind,
     pub(super) id: Id,
@@ -75,7 +76,7 @@ pub(super) fn kind_of(of: &Type) -> Kind {
 }
 
 impl State {
-    /// As it was read from disk, without a history.
+    /// Makes a state of what was read from disk, without a history.
     pub(super) fn restore(
         revision: u64,
         objects: impl IntoIterator<Item = (Kind, Id, DynamicObject)>,
@@ -121,8 +122,8 @@ impl State {
         }
     }
 
-    /// What somebody who has seen everything up to `seen` is told next, and what that brings it up
-    /// to; no event when there is nothing yet.
+    /// The next event for a watcher that has seen everything up to revision `seen`, and the revision that
+    /// it has seen then; no event when nothing has changed for it.
     pub(super) fn next(
         &self,
         kind: &str,
@@ -144,7 +145,7 @@ impl State {
         (self.revision, None)
     }
 
-    /// Does `operation`, or refuses it; adds what is to be written to `writes`.
+    /// Does `operation`, or refuses it, and adds its writes to `writes`.
     pub(super) fn run(
         &mut self,
         of: &Type,
@@ -232,7 +233,7 @@ impl Change {
     }
 }
 
-/// One operation on its way.
+/// The state as one operation changes it.
 struct Draft<'a> {
     state: State,
     of: &'a Type,
@@ -345,7 +346,8 @@ impl Draft<'_> {
         Ok(Done::Deletion(deletion))
     }
 
-    /// Deletes, or marks while finalizers hold it; and so with all that goes with it.
+    /// Deletes an object, or marks it while finalizers hold it, and does the same to all that it owned
+    /// alone.
     fn collect(&mut self, place: Place) -> Result<(), Error> {
         // Not by recursion: somebody may have made a chain that is longer than the stack.
         let mut doomed = vec![place];
@@ -364,7 +366,7 @@ impl Draft<'_> {
         Ok(())
     }
 
-    /// Answers what goes with the one that went: all that it owned and that has no other owner.
+    /// Answers the objects that a deleted one owned and that have no other owner.
     fn release(&mut self, gone: &DynamicObject) -> Result<Vec<Place>, Error> {
         let Some(uid) = &gone.metadata.uid else { return Ok(Vec::new()) };
         let mut doomed = Vec::new();
@@ -383,8 +385,7 @@ impl Draft<'_> {
         Ok(doomed)
     }
 
-    /// An object that came after the last of its owners went goes the same way: its maker did not
-    /// know yet.
+    /// Deletes an object whose owners were all deleted before it was made: its maker did not know yet.
     fn collect_orphan(&mut self, kind: &Kind, id: Id) -> Result<(), Error> {
         match self.state.get(kind, &id) {
             Some(object) if self.is_orphan(object) => self.collect((Arc::clone(kind), id)),
@@ -392,7 +393,7 @@ impl Draft<'_> {
         }
     }
 
-    /// Whether it has owners, and all of them are gone.
+    /// Whether the object has owners, and all of them were deleted.
     fn is_orphan(&self, object: &DynamicObject) -> bool {
         let mut owners = owners(object).peekable();
         owners.peek().is_some() && !owners.any(|owner| self.state.uids.contains_key(owner))

@@ -30,14 +30,14 @@ use super::disk::Disk;
 use super::state::{State, Write};
 use crate::store::{Done, Error, Operation, Type};
 
-/// The most requests that wait, and that one commit takes: many times what callers at once there
-/// are; more would only wait longer than their deadlines.
+/// The most requests that wait, and that one commit takes: many times the number of callers at once;
+/// more would only wait longer than their deadlines.
 pub(super) const QUEUE: usize = 512;
-/// What part of the time of a commit the next one waits for company, and how long at most: little
+/// The part of a commit's time that the next one waits for more requests, and how long at most: little
 /// enough to be lost in the time that the disk takes.
 const GATHER: u32 = 8;
 const GATHER_MOST: Duration = Duration::from_millis(2);
-/// The disk that failed is left alone this long: at first, and at most.
+/// How long a disk that failed is left alone: at first, and at most.
 const REOPEN: Curve = Curve { first: Duration::from_millis(100), most: Duration::from_secs(5) };
 
 pub(super) enum Message {
@@ -50,20 +50,20 @@ pub(super) struct Request {
     pub(super) operation: Operation,
     pub(super) doing: String,
     pub(super) deadline: Deadline,
-    /// Taken by the writer when its commit begins, or by the caller when it gives up before that.
+    /// Set by the writer when its commit begins, or by the caller when it gives up before that.
     pub(super) taken: Arc<AtomicBool>,
     pub(super) answer: oneshot::Sender<Result<Done, Error>>,
 }
 
-/// Why nothing can be written now.
+/// Says why nothing can be written now.
 #[derive(Clone, Debug, thiserror::Error)]
 #[error("{0}")]
 pub(super) struct Broken(Arc<str>);
 
-/// Clones count together.
+/// The writer's metrics. Clones count together.
 #[derive(Clone, Default)]
 pub(super) struct Meters {
-    /// How long each took; those that failed as well.
+    /// How long each commit took; those that failed as well.
     commits: Histogram,
     writes: Counter,
     failures: Counter,
@@ -95,7 +95,7 @@ pub(super) struct Writer {
     meters: Meters,
     disk: Result<Disk, Broken>,
     backoff: Backoff,
-    /// No attempt to open the file before this.
+    /// When the file may be opened again.
     rest: Instant,
 }
 
@@ -105,7 +105,7 @@ impl Writer {
         Self { dir, state, meters, disk: Ok(disk), backoff, rest: Instant::now() }
     }
 
-    /// Until it is told to close, or nobody is left who could ask.
+    /// Runs until it is told to close, or until every handle of the store is dropped.
     pub(super) fn run(mut self, mut queue: mpsc::Receiver<Message>) {
         let mut messages = Vec::with_capacity(QUEUE);
         while queue.blocking_recv_many(&mut messages, QUEUE) > 0 {

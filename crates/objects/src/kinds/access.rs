@@ -12,17 +12,17 @@ use serde::{Deserialize, Serialize};
 use super::field;
 use crate::store::{Invalid, Kind};
 
-/// The roles of a user, and the rules of a role in each direction: every request is held against all
-/// of them.
+/// The most roles of a user, and the most rules of a role in each direction: every request is compared
+/// with all of them.
 const MOST: usize = 64;
-/// The words of one kind in a rule.
+/// The most words of one kind in a rule.
 const MOST_WORDS: usize = 256;
-/// Longer than any name of Kubernetes.
+/// The most characters of a word: longer than any name of Kubernetes.
 const LONGEST_WORD: usize = 512;
 const LONGEST_HASH: usize = 512;
 const LONGEST_DESCRIPTION: usize = 1024;
 const LONGEST_VERB: usize = 32;
-/// One of [`VERBS`], or a glob of such letters.
+/// The pattern of a verb: one of [`VERBS`], or a glob of such letters.
 const VERB: &str = "^(get|list|watch|create|update|delete|scale|restart|cordon|drain|log|exec|forward|[a-z]*[*?][a-z*?]*)$";
 
 pub const VERBS: [&str; 13] = [
@@ -59,7 +59,7 @@ pub struct UserSpec {
     pub disabled: bool,
 }
 
-/// Hashes are not for logs.
+/// Leaves the hash out: hashes are not for logs.
 impl fmt::Debug for UserSpec {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("UserSpec")
@@ -96,25 +96,26 @@ pub struct AccessRoleSpec {
 /// Globs (`*` and `?`), each matched against the whole word.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
 pub struct Rule {
-    /// `-`, which no glob matches, is the fleet itself: its clusters, users, roles, tokens, audit.
+    /// Clusters by name. `-`, which no glob matches, is the fleet itself: its clusters, users, roles,
+    /// tokens, audit.
     #[schemars(
         length(min = 1, max = MOST_WORDS),
         inner(length(min = 1, max = LONGEST_WORD), regex(pattern = field::TEXT))
     )]
     pub clusters: Vec<String>,
-    /// Of namespaced resources; a cluster-scoped one is in the namespace `-`.
+    /// The namespaces of namespaced resources; a cluster-scoped resource is in the namespace `-`.
     #[schemars(
         length(min = 1, max = MOST_WORDS),
         inner(length(min = 1, max = LONGEST_WORD), regex(pattern = field::TEXT))
     )]
     pub namespaces: Vec<String>,
-    /// `resource.group` as kubectl writes it (`pods`, `deployments.apps`).
+    /// Resources as kubectl writes them, `resource.group` (`pods`, `deployments.apps`).
     #[schemars(
         length(min = 1, max = MOST_WORDS),
         inner(length(min = 1, max = LONGEST_WORD), regex(pattern = field::TEXT))
     )]
     pub resources: Vec<String>,
-    /// get, list, watch, create, update, delete, scale, restart, cordon, drain, log, exec, forward.
+    /// Any of get, list, watch, create, update, delete, scale, restart, cordon, drain, log, exec, forward.
     #[schemars(
         length(min = 1, max = MOST_WORDS),
         inner(length(min = 1, max = LONGEST_VERB), regex(pattern = VERB))
@@ -143,7 +144,7 @@ pub struct AccessTokenSpec {
     /// SHA-256 of the token, hexadecimal: the token is 256 random bits, so a slow hash adds nothing.
     #[schemars(length(min = 64, max = 64), regex(pattern = r"^[0-9a-f]{64}$"))]
     pub hash: String,
-    /// RFC 3339; none never expires.
+    /// When the token expires (RFC 3339). Without this it never does.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = field::LONGEST_TIME), extend("format" = "date-time"))]
     pub expires: Option<String>,
@@ -153,14 +154,14 @@ pub struct AccessTokenSpec {
 }
 
 impl AccessToken {
-    /// Goes when its user goes.
+    /// Makes the token one that is deleted with its user.
     #[must_use]
     pub fn owned_by(mut self, user: &User) -> Self {
         self.metadata.owner_references = user.owner_ref(&()).map(|owner| vec![owner]);
         self
     }
 
-    /// Whether it was made for this very user, not for one of the same name that is gone.
+    /// Whether the token was made for this very user, not for a deleted one of the same name.
     pub fn is_owned_by(&self, user: &User) -> bool {
         let owners = self.metadata.owner_references.as_deref().unwrap_or_default();
         owners.is_empty()
@@ -270,7 +271,7 @@ impl Kind for AccessToken {
     }
 }
 
-/// `$argon2id$v=19$m=…,t=…,p=…$salt$hash`, as the password hashing competition writes it.
+/// Checks a hash of the form `$argon2id$v=19$m=…,t=…,p=…$salt$hash`.
 fn is_argon2id(hash: &str) -> bool {
     let is_base64 = |part: &str| {
         !part.is_empty() && part.bytes().all(|b| b.is_ascii_alphanumeric() || b"+/".contains(&b))

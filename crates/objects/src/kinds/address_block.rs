@@ -1,6 +1,6 @@
-//! `AddressBlock`: a block of a pool, and the node that has it. It is claimed by creating it (its name
-//! is its pool's and its number, so the store decides between two nodes) and given back by deleting
-//! it. It carries what other nodes need to route to it.
+//! `AddressBlock`: a block of a pool, and the node that has claimed it. A node claims a block by creating
+//! it (its name is its pool's and its number, so the store decides between two nodes) and gives it back
+//! by deleting it. A block carries what other nodes need to route to it.
 
 #![allow(unreachable_pub, reason = "KubeSchema repeats the type inside a function")]
 
@@ -15,12 +15,12 @@ use super::address_pool::Networks;
 use super::{field, networks};
 use crate::store::{Invalid, Kind};
 
-/// A node has one address of each family, and a few at most where it has several networks.
+/// The most addresses of a node: it has one of each family, and a few where it has several networks.
 const MOST_NODE_ADDRESSES: usize = 16;
 const LONGEST_TROUBLE: usize = 4096;
-/// As a pool's name.
+/// The most characters of a pool's name.
 const LONGEST_POOL: usize = 63;
-/// An address of either family.
+/// The most characters of an address of either family.
 const ADDRESS: &str = "^[0-9a-fA-F:.]+$";
 const LONGEST_ADDRESS: usize = 45;
 /// `POOL-INDEX`. Put together and compared, it would cost more than a server allows: how long the text
@@ -60,9 +60,9 @@ const STAYS: &str = "self.pool == oldSelf.pool && self.index == oldSelf.index &&
 pub struct AddressBlockSpec {
     #[schemars(length(min = 1, max = LONGEST_POOL), regex(pattern = field::NAME))]
     pub pool: String,
-    /// Which block of the pool, counted over its subnets from 0.
+    /// The block's number in its pool, counted from 0 over the pool's subnets.
     pub index: u32,
-    /// Who has it.
+    /// The node that has claimed the block.
     #[schemars(length(min = 1, max = field::LONGEST_NAME), regex(pattern = field::NAME))]
     pub node: String,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -71,7 +71,7 @@ pub struct AddressBlockSpec {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(with = "Option<String>", length(max = networks::LONGEST_IPV6), regex(pattern = networks::IPV6))]
     pub ipv6: Option<Ipv6Net>,
-    /// Where the node is reached: routes to the block go there.
+    /// The node's addresses, to which other nodes route the block's addresses.
     #[serde(default)]
     #[schemars(
         with = "Vec<String>",
@@ -81,22 +81,22 @@ pub struct AddressBlockSpec {
     pub node_addresses: Vec<IpAddr>,
 }
 
-/// What its node says of it, from time to time.
+/// How the block is used, as its node says from time to time.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
 pub struct AddressBlockStatus {
-    /// Addresses that pods have.
+    /// The number of addresses that pods have.
     #[serde(default)]
     pub used: u32,
     #[serde(default)]
     pub free: u32,
-    /// What is wrong with the node's part of the pool, for people.
+    /// What is wrong with the node's part of the pool, a sentence for people.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = LONGEST_TROUBLE))]
     pub trouble: Option<String>,
 }
 
 impl AddressBlock {
-    /// What a block is called.
+    /// The name of a block.
     pub fn name_of(pool: &str, index: u32) -> String {
         format!("{pool}-{index}")
     }

@@ -25,13 +25,12 @@ use crate::store::{Invalid, Kind};
 
 /// A pool's name is a namespace's annotation, and the beginning of its blocks' names.
 const LONGEST_NAME: usize = 63;
-/// As many as anyone appends; the rule that compares them counts them out.
+/// The most subnets of a pool; the CEL rule that compares them has each of these numbers in it.
 const MOST_SUBNETS: usize = 16;
-/// 65,536 addresses: more pods than a node can have.
-/// No block has more addresses than two to the power of this.
+/// The binary logarithm of the largest block's size: 65,536 addresses are more than a node has pods.
 pub const MOST_BLOCK_BITS: u8 = 16;
-/// 16,777,216 addresses, IPv4's `/8` or IPv6's `/104`: blocks can be counted, and a pool's addresses
-/// too.
+/// The binary logarithm of the largest subnet's size: with 16,777,216 addresses, IPv4's `/8` or IPv6's
+/// `/104`, blocks can be counted, and a pool's addresses too.
 const MOST_HOST_BITS: u8 = 24;
 /// How many nodes a status lists; it counts all of them.
 pub const MOST_NODES: usize = 256;
@@ -68,19 +67,20 @@ const ROOM_FOR_A_BLOCK: &str = "self.subnets.all(s, (!has(s.ipv4) || 32 - int(s.
 #[serde(rename_all = "camelCase")]
 #[x_kube(validation = Rule::new(ROOM_FOR_A_BLOCK).message("a subnet must have room for a block of 2^blockSizeBits addresses"))]
 pub struct AddressPoolSpec {
-    /// A block has 2 to the power of this many addresses.
+    /// The size of a block: it has 2 to the power of this many addresses. It never changes.
     #[serde(default = "block_size_bits")]
     #[schemars(range(min = 0, max = MOST_BLOCK_BITS))]
     #[x_kube(validation = Rule::new("self == oldSelf").message("the size of a block never changes: make another pool"))]
     pub block_size_bits: u8,
-    /// All with the same families. More may be appended; none is changed or taken away.
+    /// The subnets that pods' addresses are taken from, all with the same address families. More may be
+    /// appended; none may be changed or taken away.
     #[schemars(length(min = 1, max = MOST_SUBNETS))]
     #[x_kube(validation = Rule::new(APPENDED).message("subnets are only ever appended: pods may have addresses of those that are there"))]
     #[x_kube(validation = Rule::new(SAME_FAMILIES).message("all subnets of a pool have the same families: pods of one pool are alike"))]
     pub subnets: Vec<Subnet>,
 }
 
-/// A network of one family, or one of each with as many addresses.
+/// An IPv4 network, an IPv6 network, or one of each with as many addresses.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize, KubeSchema)]
 #[x_kube(validation = Rule::new(networks::EITHER).message("at least one of ipv4 and ipv6 says which addresses"))]
 #[x_kube(validation = Rule::new(networks::SAME_SIZE).message("ipv4 and ipv6 must have as many addresses as each other: the prefix of ipv6 is longer by 96"))]
@@ -88,49 +88,49 @@ pub struct AddressPoolSpec {
 #[x_kube(validation = Rule::new(networks::IPV6_NO_HOST_BITS).message("ipv6 has bits set after its prefix"))]
 #[x_kube(validation = Rule::new(networks::IPV4_FOR_PODS).message("ipv4 is reserved (this network, loopback, one link, multicast), not for pods"))]
 pub struct Subnet {
-    /// Such as 10.64.0.0/16.
+    /// An IPv4 network, such as 10.64.0.0/16.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = networks::LONGEST_IPV4), regex(pattern = networks::IPV4))]
     pub ipv4: Option<String>,
-    /// Such as fd00:64::/112: with an IPv4 network beside it, as many addresses as that.
+    /// An IPv6 network, such as fd00:64::/112. With an IPv4 network beside it, it has as many addresses.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = networks::LONGEST_IPV6), regex(pattern = networks::IPV6))]
     pub ipv6: Option<String>,
 }
 
-/// What the leader last saw of it.
+/// How the pool is used, as the leading controller last saw it.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct AddressPoolStatus {
-    /// Which version of the spec this is about.
+    /// The generation of the spec that this status is about.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub observed_generation: Option<i64>,
-    /// The blocks that it has.
+    /// The number of blocks in the pool.
     #[serde(default)]
     pub blocks: u64,
-    /// Those of them that nodes have claimed.
+    /// The number of blocks that nodes have claimed.
     #[serde(default)]
     pub claimed: u64,
-    /// The addresses that pods have, as their nodes last said.
+    /// The number of addresses that pods have, as their nodes last said.
     #[serde(default)]
     pub used: u64,
-    /// The addresses that no pod has, in claimed blocks or not.
+    /// The number of addresses that no pod has, in claimed blocks or not.
     #[serde(default)]
     pub free: u64,
-    /// How many nodes have blocks of it.
+    /// The number of nodes that have blocks of the pool.
     #[serde(default)]
     pub nodes: u64,
-    /// Those of them with the most blocks.
+    /// The nodes with the most blocks.
     #[serde(default)]
     #[schemars(length(max = MOST_NODES))]
     pub per_node: Vec<NodeBlocks>,
-    /// Ready, Exhausted, Consistent.
+    /// The conditions Ready, Exhausted and Consistent.
     #[serde(default)]
     #[schemars(length(max = field::MOST_CONDITIONS))]
     pub conditions: Vec<Condition>,
 }
 
-/// What one node has of a pool.
+/// The blocks and addresses that one node has of a pool.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
 pub struct NodeBlocks {
     #[schemars(length(max = field::LONGEST_NAME))]
@@ -147,7 +147,7 @@ pub struct Networks {
 }
 
 impl Networks {
-    /// Of either family; those of both are equal. None where there is no network at all.
+    /// The number of host bits, which is the same for both families. None where there is no network.
     pub fn host_bits(&self) -> Option<u8> {
         let ipv4 = self.ipv4.map(|net| 32 - net.prefix_len());
         ipv4.or_else(|| self.ipv6.map(|net| 128 - net.prefix_len()))
@@ -158,7 +158,7 @@ impl Networks {
         ipv4 || self.ipv6.zip(other.ipv6).is_some_and(|(a, b)| overlap(a.into(), b.into()))
     }
 
-    /// Whether all of `other` is in it.
+    /// Whether all of `other` is in this subnet.
     pub fn contains(&self, other: &Self) -> bool {
         let within = |mine: Option<IpNet>, theirs: Option<IpNet>| match (mine, theirs) {
             (_, None) => true,
@@ -313,7 +313,7 @@ fn read_subnet(problems: &mut Invalid, at: &str, subnet: &Subnet, block_bits: u8
     networks
 }
 
-/// What no pod can have.
+/// The networks of which no pod can have an address, each with the reason.
 fn reserved() -> [(IpNet, &'static str); 8] {
     let v4 = |a, b, prefix| IpNet::from(Ipv4Net::new_assert(Ipv4Addr::new(a, b, 0, 0), prefix));
     let v6 = |first, prefix| {
@@ -345,7 +345,7 @@ impl Kind for AddressPool {
         problems.into_result()
     }
 
-    /// Of a pool that is not right, the status says what is wrong.
+    /// Checks the status alone: when the spec is not valid, the status says so.
     fn check_status(&self) -> Result<(), Invalid> {
         let mut problems = Invalid::default();
         if let Some(AddressPoolStatus { per_node, conditions, .. }) = &self.status {

@@ -29,7 +29,8 @@ use crate::store::{Invalid, Kind};
 
 const MOST_CRITERIA: usize = 128;
 const MOST_SUB_CRITERIA: usize = 16;
-/// NeuVector's lists are one text; hundreds of namespaces or images are in use.
+/// The most characters of a value: NeuVector's lists are one text, and hundreds of namespaces or images
+/// are in use.
 const LONGEST_VALUE: usize = 65_536;
 const LONGEST_WORD: usize = 1024;
 const LONGEST_COMMENT: usize = 4096;
@@ -61,10 +62,10 @@ pub struct AdmissionRuleSpec {
     #[schemars(length(max = LONGEST_COMMENT))]
     pub comment: String,
     pub action: Action,
-    /// Of a deny rule: `monitor` records, `protect` refuses; empty is the global mode.
+    /// What a deny rule does: `monitor` records, `protect` refuses; empty is the global mode.
     #[serde(default, skip_serializing_if = "Mode::is_global")]
     pub mode: Mode,
-    /// Which containers it looks at; none named is all.
+    /// The kinds of containers that the rule looks at; none named is all.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 3))]
     pub containers: Vec<ContainerKind>,
@@ -75,7 +76,7 @@ pub struct AdmissionRuleSpec {
     /// A disabled rule is never looked at.
     #[serde(default)]
     pub disabled: bool,
-    /// The layer it is decided in: federal before ground before user_created.
+    /// The layer in which the rule is decided: federal before ground before user_created.
     #[serde(default)]
     pub origin: Origin,
     /// A critical allow rule comes before every layer.
@@ -83,16 +84,16 @@ pub struct AdmissionRuleSpec {
     pub critical: bool,
 }
 
-/// What became of it.
+/// The result of reading the rule.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct AdmissionRuleStatus {
-    /// Which version of the spec this is about.
+    /// The generation of the spec that this status is about.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub observed_generation: Option<i64>,
     #[serde(default)]
     pub state: RuleState,
-    /// What is wrong with it, or hardly what was meant.
+    /// What is wrong with the rule, or is hardly what was meant.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = LONGEST_WHY))]
     pub why: Option<String>,
@@ -101,11 +102,11 @@ pub struct AdmissionRuleStatus {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum RuleState {
-    /// It decides.
+    /// The rule decides.
     #[default]
     Active,
     Disabled,
-    /// It is not looked at, because it is not right.
+    /// The rule is not looked at, because it is not valid.
     Invalid,
 }
 
@@ -179,7 +180,7 @@ impl fmt::Display for ContainerKind {
     }
 }
 
-/// NeuVector has the field, and evaluates one word of it.
+/// A field of NeuVector's, of which it evaluates one word.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
 pub enum Category {
     #[default]
@@ -207,7 +208,7 @@ impl fmt::Display for Origin {
     }
 }
 
-/// One condition, in NeuVector's words.
+/// One condition, with NeuVector's names and operators.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Criterion {
@@ -223,7 +224,7 @@ pub struct Criterion {
     #[serde(default, alias = "sub", skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = MOST_SUB_CRITERIA))]
     pub sub_criteria: Vec<SubCriterion>,
-    /// `customPath` or `saBindRiskyRole`; says what the criterion is, whatever its name.
+    /// The type `customPath` or `saBindRiskyRole`, which says what the criterion is, whatever its name.
     #[serde(rename = "type", default, skip_serializing_if = "String::is_empty")]
     #[schemars(length(max = LONGEST_WORD))]
     pub kind: String,
@@ -290,7 +291,7 @@ pub struct SubCriterion {
 }
 
 impl AdmissionRuleSpec {
-    /// Accepted, because such rules are in use, but hardly what was meant.
+    /// Says what is accepted, because such rules are in use, but is hardly what was meant.
     pub fn warnings(&self) -> Vec<(String, String)> {
         let mut warnings = Invalid::default();
         for (i, criterion) in self.criteria.iter().enumerate() {
@@ -370,7 +371,7 @@ impl Kind for AdmissionRule {
         problems.into_result()
     }
 
-    /// Of a rule that is not right, the status says what is wrong.
+    /// Checks the status alone: when the spec is not valid, the status says so.
     fn check_status(&self) -> Result<(), Invalid> {
         let mut problems = Invalid::default();
         let why = self.status.as_ref().and_then(|status| status.why.as_ref());

@@ -10,9 +10,9 @@ use super::field;
 use crate::name;
 use crate::store::{Invalid, Kind};
 
-/// A cluster's name is a label's value elsewhere.
+/// The most characters of a cluster's name, which is a label's value elsewhere.
 const LONGEST_NAME: usize = 63;
-/// Contexts are named by tools, after URLs and resource names of clouds.
+/// The most characters of a context: tools name contexts after URLs and resource names of clouds.
 const LONGEST_CONTEXT: usize = 1024;
 const LONGEST_STATE: usize = 64;
 const LONGEST_VERSION: usize = 256;
@@ -38,9 +38,9 @@ const LONGEST_WHY: usize = 4096;
 )]
 #[serde(rename_all = "camelCase")]
 pub struct ClusterSpec {
-    /// The Secret that holds a kubeconfig.
+    /// The Secret that holds the cluster's kubeconfig.
     pub kubeconfig_secret: KubeconfigSecret,
-    /// Which context of it; its current one if none is named.
+    /// The context of the kubeconfig; its current one if none is named.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = LONGEST_CONTEXT), regex(pattern = field::TEXT))]
     pub context: Option<String>,
@@ -60,7 +60,7 @@ pub struct KubeconfigSecret {
     pub key: String,
 }
 
-/// What the fleet last saw of it.
+/// The state of the cluster, as the fleet last saw it.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct ClusterStatus {

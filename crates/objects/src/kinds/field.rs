@@ -5,17 +5,17 @@ use super::Condition;
 use crate::name;
 use crate::store::Invalid;
 
-/// As [`name::subdomain`] has it, but for its length.
+/// The pattern of [`name::subdomain`], without its length.
 pub(super) const NAME: &str = r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*$";
 /// The most characters of a name.
 pub(super) const LONGEST_NAME: usize = 253;
-/// As [`name::dns_label`] has it, but for its length.
+/// The pattern of [`name::dns_label`], without its length.
 pub(super) const LABEL: &str = r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$";
-/// As [`name::key`] has it, but for the lengths of its parts.
+/// The pattern of [`name::key`], without the lengths of its parts.
 pub(super) const LABEL_KEY: &str = r"^([a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*/)?[A-Za-z0-9]([-_.A-Za-z0-9]*[A-Za-z0-9])?$";
-/// The key of a Secret's data.
+/// The pattern of a key of a Secret's data.
 pub(super) const SECRET_KEY: &str = r"^[-._a-zA-Z0-9]+$";
-/// As [`text`] has it, but for its length.
+/// The pattern of [`text`], without its length.
 pub(super) const TEXT: &str = r"^[^\x00-\x1f\x7f-\x9f]*$";
 /// The most characters of a time of RFC 3339, with room.
 pub(super) const LONGEST_TIME: usize = 64;
@@ -27,14 +27,14 @@ pub(super) const LONGEST_CONDITION_STATUS: usize = 7;
 pub(super) const LONGEST_REASON: usize = 1024;
 pub(super) const LONGEST_MESSAGE: usize = 4096;
 
-/// The name of another object.
+/// Checks the name of another object.
 pub(super) fn name(problems: &mut Invalid, field: &str, value: &str) {
     if let Some(problem) = name::subdomain(value) {
         problems.add(field, format!("{value:?} {problem}"));
     }
 }
 
-/// The name of another object that is shorter than most.
+/// Checks the name of another object that is shorter than most.
 pub(super) fn name_within(problems: &mut Invalid, field: &str, value: &str, most: usize) {
     name(problems, field, value);
     if value.len() > most {
@@ -42,8 +42,8 @@ pub(super) fn name_within(problems: &mut Invalid, field: &str, value: &str, most
     }
 }
 
-/// Characters are counted, as a schema counts them. Line breaks and the like are let through: what
-/// others said is written down as they said it.
+/// Checks the length of a text in characters, as a schema counts it. Line breaks and the like are let
+/// through: what others said is written down as they said it.
 pub(super) fn no_longer(problems: &mut Invalid, field: &str, value: &str, most: usize) {
     if value.chars().count() > most {
         problems.add(field, format!("has more than {most} characters"));
@@ -58,7 +58,7 @@ pub(super) fn secret_key(problems: &mut Invalid, field: &str, key: &str) {
     }
 }
 
-/// The conditions of a status.
+/// Checks the conditions of a status.
 pub(super) fn conditions(problems: &mut Invalid, conditions: &[Condition]) {
     at_most(problems, "status.conditions", conditions.len(), MOST_CONDITIONS);
     for (i, condition) in conditions.iter().enumerate() {
@@ -82,8 +82,8 @@ pub(super) fn at_most(problems: &mut Invalid, field: &str, count: usize, most: u
     }
 }
 
-/// Characters are counted, as a schema counts them. Control characters have no use in a name and
-/// spoil a terminal.
+/// Checks a text of one line; its length is in characters, as a schema counts it. Control characters have
+/// no use in a name and spoil a terminal.
 pub(super) fn text(problems: &mut Invalid, field: &str, value: &str, least: usize, most: usize) {
     let length = value.chars().count();
     if length < least {

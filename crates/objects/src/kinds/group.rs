@@ -1,4 +1,4 @@
-//! `Group`: endpoints that rules speak of together, by what they are.
+//! `Group`: endpoints that rules name together, selected by criteria.
 //!
 //! Positive criteria of one key hold if one of them does, negative ones if all do; all keys must
 //! hold. Of what has several values (images, services, addresses) a positive criterion wants one
@@ -19,18 +19,18 @@ use super::field;
 use crate::name;
 use crate::store::{Invalid, Kind};
 
-/// What rules may name without a `Group`: everything, workloads, and what is none.
+/// The groups that rules may name without a `Group` object.
 pub const RESERVED_GROUPS: [&str; 7] =
     ["any", "external", "hosts", "ingress", "services", "unmanaged", "workloads"];
 
 const MOST_CRITERIA: usize = 64;
 const LONGEST_VALUE: usize = 1024;
 const LONGEST_COMMENT: usize = 4096;
-/// A prefix of 253 characters, `/` and a name of 63.
+/// The most characters of a label's key: a prefix of 253, `/` and a name of 63.
 const LONGEST_LABEL: usize = 317;
 const LONGEST_ENFORCEMENT: usize = 256;
 
-/// Endpoints that network rules speak of together.
+/// Endpoints that network rules name together.
 #[derive(CustomResource, Clone, Debug, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
 #[kube(
     group = "fairlead.dev",
@@ -52,8 +52,9 @@ pub struct GroupSpec {
     #[serde(default, skip_serializing_if = "String::is_empty")]
     #[schemars(length(max = LONGEST_COMMENT))]
     pub comment: String,
-    /// What no rule speaks of is learned (discover) or reported (monitor, protect). Protect is not
-    /// enforced yet: it reports. Without a mode, that of its members' other groups, or the default.
+    /// What is done about connections that no rule decides: they are learned (discover) or reported
+    /// (monitor, protect). Protect is not enforced yet: it reports. Without a mode, that of its members'
+    /// other groups, or the default.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     // An old server refuses a definition with null among the words.
     #[schemars(with = "GroupMode")]
@@ -62,7 +63,7 @@ pub struct GroupSpec {
     pub criteria: Vec<GroupCriterion>,
 }
 
-/// In the order of strictness.
+/// The modes, in the order of strictness.
 #[derive(
     Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Deserialize, Serialize, JsonSchema,
 )]
@@ -77,7 +78,7 @@ pub enum GroupMode {
 #[serde(rename_all = "camelCase")]
 pub struct GroupStatus {
     pub members: u32,
-    /// Whether what is against the rules is stopped; until agents can, it says that it is not.
+    /// Whether connections against the rules are stopped; until agents can, this says that they are not.
     #[schemars(length(max = LONGEST_ENFORCEMENT))]
     pub enforcement: String,
 }
@@ -86,12 +87,12 @@ pub struct GroupStatus {
 #[serde(deny_unknown_fields)]
 pub struct GroupCriterion {
     pub key: GroupKey,
-    /// Which label; for `label` and `namespaceLabel` only.
+    /// The label's key; for `label` and `namespaceLabel` only.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = LONGEST_LABEL), regex(pattern = field::LABEL_KEY))]
     pub label: Option<String>,
     pub op: GroupOp,
-    /// For `address`, an address or a network.
+    /// The value to compare with; for `address` an address or a network.
     #[schemars(length(max = LONGEST_VALUE), regex(pattern = field::TEXT))]
     pub value: String,
 }
@@ -145,7 +146,7 @@ impl fmt::Display for GroupMode {
     }
 }
 
-/// An address is a network of one.
+/// Reads an address or a network; an address is a network of one.
 pub fn network(text: &str) -> Option<IpNet> {
     let address = || text.parse::<IpAddr>().ok().map(IpNet::from);
     text.parse().ok().or_else(address)

@@ -14,16 +14,16 @@ use super::field;
 use crate::name;
 use crate::store::{Invalid, Kind};
 
-/// A mesh's name is a label's value on every peer.
+/// The most characters of a mesh's name, which is a label's value on every peer.
 const LONGEST_NAME: usize = 63;
-/// Every cluster is joined to every other: the peers grow with the square.
+/// The most clusters of a mesh. Every cluster is joined to every other: the peers grow with the square.
 const MOST_CLUSTERS: usize = 256;
-/// Those in the mesh, and as many on their way out.
+/// The most clusters that may have peers: those in the mesh, and as many on their way out.
 const MOST_JOINED: usize = 2 * MOST_CLUSTERS;
 const MOST_NETWORKS: usize = 64;
-/// An IPv6 network, written out, its end as an IPv4 address.
+/// The most characters of a network: an IPv6 network, written out, its end as an IPv4 address.
 const LONGEST_NETWORK: usize = 49;
-/// What a network is made of. Whether it is one, `check` says.
+/// The characters of a network. Whether it is one, `check` says.
 const NETWORK: &str = r"^[0-9a-fA-F:.]+/[0-9]{1,3}$";
 const LONGEST_CLUSTER: usize = 63;
 /// How many skipped nodes a status lists; it counts all of them.
@@ -55,7 +55,7 @@ pub struct ClusterMeshSpec {
     )]
     #[x_kube(validation = Rule::new("self.filter(c, has(c.local) && c.local).size() <= 1").message("at most one cluster is local"))]
     pub clusters: Vec<MeshCluster>,
-    /// Teach Kilo's Peer to clusters that do not know it, instead of waiting until somebody does.
+    /// Install Kilo's Peer CRD in clusters that do not have it, instead of waiting until somebody does.
     #[serde(rename = "installCRDs", default, skip_serializing_if = "is_false")]
     pub install_crds: bool,
     /// Take over the peers that kilo-clustermesh made for a mesh of this name.
@@ -68,7 +68,7 @@ pub struct ClusterMeshSpec {
 #[serde(rename_all = "camelCase")]
 #[x_kube(validation = Rule::new("(has(self.local) && self.local ? 1 : 0) + (has(self.kubeconfigSecretRef) ? 1 : 0) + (has(self.clusterRef) ? 1 : 0) == 1").message("exactly one of local, kubeconfigSecretRef and clusterRef says which cluster it is"))]
 pub struct MeshCluster {
-    /// What the mesh calls it.
+    /// The cluster's name in the mesh.
     #[schemars(length(min = 1, max = LONGEST_CLUSTER), regex(pattern = field::LABEL))]
     pub name: String,
     /// The cluster that Fairlead itself runs in.
@@ -108,22 +108,22 @@ pub struct KubeconfigSecretRef {
     pub key: String,
 }
 
-/// What became of it.
+/// The state of the mesh.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct ClusterMeshStatus {
-    /// Which version of the spec this is about.
+    /// The generation of the spec that this status is about.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub observed_generation: Option<i64>,
     #[serde(default)]
     #[schemars(length(max = MOST_CLUSTERS))]
     pub clusters: Vec<MeshClusterStatus>,
-    /// Every cluster that may have peers of this mesh: written down before the first of them is, so
-    /// that a cluster which leaves is still found and cleared.
+    /// Every cluster that may have peers of this mesh. It is listed here before its first peer is written,
+    /// so that a cluster which leaves is still found and cleared.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = MOST_JOINED))]
     pub joined: Vec<JoinedCluster>,
-    /// Ready, Progressing, NetworksOverlap.
+    /// The conditions Ready, Progressing and NetworksOverlap.
     #[serde(default)]
     #[schemars(length(max = field::MOST_CONDITIONS))]
     pub conditions: Vec<MeshCondition>,
@@ -142,7 +142,8 @@ pub struct JoinedCluster {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = LONGEST_CLUSTER))]
     pub cluster_ref: Option<String>,
-    /// It is no longer in the mesh, or the mesh is going: what its peers wait for to be removed.
+    /// What the removal of its peers waits for, when the cluster has left the mesh or the mesh is being
+    /// deleted.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = field::LONGEST_MESSAGE))]
     pub leaving: Option<String>,
@@ -154,32 +155,32 @@ pub struct MeshClusterStatus {
     #[schemars(length(max = LONGEST_CLUSTER))]
     pub name: String,
     pub state: MeshState,
-    /// What it waits for, or what is wrong.
+    /// What the cluster waits for, or what is wrong.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = field::LONGEST_MESSAGE))]
     pub why: Option<String>,
-    /// Since when it is in this state; RFC 3339.
+    /// Since when the cluster is in this state (RFC 3339).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = field::LONGEST_TIME))]
     pub since: Option<String>,
-    /// When everything it needs was last in place; RFC 3339.
+    /// When all peers of the cluster were last in place (RFC 3339).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = field::LONGEST_TIME))]
     pub last_success: Option<String>,
-    /// The peers of its nodes that the other clusters should have.
+    /// The number of peers of its nodes that the other clusters should have.
     #[serde(default)]
     pub wanted_peers: u32,
-    /// Those of them that are in place, exactly as they should be.
+    /// The number of those peers that are in place, exactly as they should be.
     #[serde(default)]
     pub registered_peers: u32,
-    /// The clusters in which some of them are not.
+    /// The clusters in which some of those peers are not in place.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = MOST_CLUSTERS), inner(length(max = LONGEST_CLUSTER)))]
     pub missing_in: Vec<String>,
-    /// How many of its nodes have no peer.
+    /// The number of its nodes that have no peer.
     #[serde(default)]
     pub skipped: u32,
-    /// The first of them, by name.
+    /// The first of the nodes without a peer, by name.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = MOST_SKIPPED))]
     pub skipped_nodes: Vec<SkippedNode>,
@@ -189,13 +190,13 @@ pub struct MeshClusterStatus {
     Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Deserialize, Serialize, JsonSchema,
 )]
 pub enum MeshState {
-    /// Its nodes have their peers everywhere, and it has the peers of all others.
+    /// Its nodes have their peers in every other cluster, and it has the peers of all others.
     Converged,
     /// Something is missing that comes by itself or by a person: `why` says what.
     #[default]
     Waiting,
     Unreachable,
-    /// Its networks are another's too: its peers are left as they are.
+    /// Its networks overlap another cluster's: its peers are left as they are.
     Overlapping,
 }
 
@@ -211,7 +212,7 @@ pub struct SkippedNode {
     pub message: String,
 }
 
-/// As Kubernetes' own conditions.
+/// A condition like Kubernetes' own.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct MeshCondition {
@@ -224,7 +225,7 @@ pub struct MeshCondition {
     pub reason: String,
     #[schemars(length(max = field::LONGEST_MESSAGE))]
     pub message: String,
-    /// RFC 3339.
+    /// When the status last changed (RFC 3339).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = field::LONGEST_TIME))]
     pub last_transition_time: Option<String>,
@@ -252,13 +253,13 @@ fn kubeconfig_key() -> String {
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum MeshClusterRef {
     Local,
-    /// Namespace, name and key.
+    /// A kubeconfig in a Secret: namespace, name and key.
     Secret(String, String, String),
     Fleet(String),
 }
 
 impl MeshClusterRef {
-    /// None where nothing says it, or more than one thing.
+    /// The cluster that the fields name; none where they name none, or more than one.
     fn of(
         local: bool,
         secret: Option<&KubeconfigSecretRef>,
@@ -287,7 +288,8 @@ impl std::fmt::Display for MeshClusterRef {
 }
 
 impl MeshCluster {
-    /// None where it says none, or more than one: such a mesh does not pass `check`.
+    /// The cluster that the entry names; none where it names none, or more than one: such a mesh does not
+    /// pass `check`.
     pub fn reference(&self, namespace: &str) -> Option<MeshClusterRef> {
         let Self { local, kubeconfig_secret_ref, cluster_ref, .. } = self;
         let (secret, cluster) = (kubeconfig_secret_ref.as_ref(), cluster_ref.as_ref());
@@ -420,7 +422,8 @@ fn check_cluster(problems: &mut Invalid, at: &str, cluster: &MeshCluster) {
     }
 }
 
-/// What is long in a status comes from clusters; only its length is ours to bound.
+/// Checks the lengths of a status's texts: they come from clusters, and only their length is ours to
+/// bound.
 fn check_status(problems: &mut Invalid, status: &ClusterMeshStatus) {
     let ClusterMeshStatus { observed_generation: _, clusters, joined, conditions } = status;
     field::at_most(problems, "status.clusters", clusters.len(), MOST_CLUSTERS);

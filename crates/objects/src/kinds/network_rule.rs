@@ -1,7 +1,7 @@
 //! `NetworkRule`: who may talk to whom.
 //!
-//! Rules are looked at in the order of their priority, then of their names; the first that speaks of
-//! a conversation decides.
+//! Rules are looked at in the order of their priority, then of their names; the first that matches a
+//! conversation decides.
 
 #![allow(unreachable_pub, reason = "KubeSchema repeats the type inside a function")]
 
@@ -23,7 +23,7 @@ const LONGEST_APPLICATION: usize = 64;
 const LONGEST_GROUP: usize = 512;
 const LONGEST_COMMENT: usize = 4096;
 const LONGEST_PORTS: usize = 32;
-/// As [`Ports`] are read, but for how large the numbers are.
+/// The pattern of [`Ports`], without how large the numbers are.
 const PORTS: &str = "^(icmp|tcp|udp|icmp6|sctp|ip-[0-9]{1,3})(/[0-9]{1,5}(-[0-9]{1,5})?)?$";
 
 /// A rule on who may talk to whom.
@@ -53,22 +53,22 @@ pub struct NetworkRuleSpec {
     /// any, external, hosts, ingress, services, unmanaged, workloads.
     #[schemars(length(min = 1, max = LONGEST_GROUP))]
     pub from: String,
-    /// The server, in the same words.
+    /// The server, named in the same way.
     #[schemars(length(min = 1, max = LONGEST_GROUP))]
     pub to: String,
     pub action: RuleAction,
-    /// The server's, as `tcp/80`, `udp/8000-8010`, `tcp` or `icmp`; none is all.
+    /// The server's ports, as `tcp/80`, `udp/8000-8010`, `tcp` or `icmp`; none is all.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = MOST_PORTS), inner(length(min = 1, max = LONGEST_PORTS), regex(pattern = PORTS)))]
     pub ports: Vec<String>,
-    /// As the agents name them (`http`, `redis`); none is all.
+    /// The applications, as the agents name them (`http`, `redis`); none is all.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(
         length(max = MOST_APPLICATIONS),
         inner(length(min = 1, max = LONGEST_APPLICATION), regex(pattern = field::TEXT))
     )]
     pub applications: Vec<String>,
-    /// The lowest is looked at first.
+    /// The order of rules: the lowest priority is looked at first.
     #[serde(default = "middle")]
     #[schemars(range(min = 0, max = 1_000_000))]
     pub priority: i32,
@@ -88,7 +88,7 @@ pub enum RuleAction {
     Deny,
 }
 
-/// Whom a rule speaks of.
+/// The client or the server of a rule.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum GroupName<'a> {
     /// One of [`RESERVED_GROUPS`].
@@ -102,7 +102,7 @@ pub enum GroupName<'a> {
 }
 
 impl<'a> GroupName<'a> {
-    /// Why not, in a sentence.
+    /// Reads a name; the error is a sentence that says why it is none.
     pub fn parse(text: &'a str) -> Result<Self, String> {
         if RESERVED_GROUPS.contains(&text) {
             return Ok(Self::Reserved(text));
@@ -124,8 +124,8 @@ impl<'a> GroupName<'a> {
     }
 }
 
-/// By its number in the IP header. One without a name here is written `ip-47`: a bare number could
-/// be meant as a port.
+/// A protocol by its number in the IP header. One without a name here is written `ip-47`: a bare number
+/// could be meant as a port.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Protocol(pub u8);
 
@@ -165,7 +165,7 @@ impl FromStr for Protocol {
     }
 }
 
-/// Digits alone, and no more than `most` of them: a sign before them is none.
+/// Reads a number of at most `most` digits, without a sign.
 fn number(text: &str, most: usize) -> Option<u16> {
     let digits = text.len() <= most && text.bytes().all(|b| b.is_ascii_digit());
     text.parse().ok().filter(|_| digits)

@@ -16,13 +16,13 @@ macro_rules! group {
     };
 }
 
-/// `10.64.0.0/16`: from `/8` on, the largest that a pool may have.
+/// The pattern of an IPv4 network, `10.64.0.0/16`: from `/8` on, the largest that a pool may have.
 pub(super) const IPV4: &str =
     concat!("^", octet!(), "(\\.", octet!(), "){3}/([89]|[12][0-9]|3[0-2])$");
 pub(super) const LONGEST_IPV4: usize = 18;
 
-/// `fd00:64::/112`: from `/104` on, the largest that a pool may have. No part is written as an IPv4
-/// address.
+/// The pattern of an IPv6 network, `fd00:64::/112`: from `/104` on, the largest that a pool may have. No
+/// part is written as an IPv4 address.
 pub(super) const IPV6: &str = concat!(
     "^((",
     group!(),
@@ -60,10 +60,10 @@ pub(super) const IPV6: &str = concat!(
 );
 pub(super) const LONGEST_IPV6: usize = 43;
 
-/// Of what has `ipv4` and `ipv6`, each of which may be missing.
+/// Of `ipv4` and `ipv6`, each of which may be missing, one is there.
 pub(super) const EITHER: &str = "has(self.ipv4) || has(self.ipv6)";
 
-/// 32 - a = 128 - b.
+/// Both networks have as many host bits: 32 - a = 128 - b.
 pub(super) const SAME_SIZE: &str = "!has(self.ipv4) || !has(self.ipv6) || int(self.ipv4.substring(self.ipv4.indexOf('/') + 1)) + 96 == int(self.ipv6.substring(self.ipv6.indexOf('/') + 1))";
 
 macro_rules! ipv4_part {

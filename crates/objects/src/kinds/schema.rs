@@ -5,7 +5,7 @@ use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::{
 };
 use serde_json::{Number, Value};
 
-/// Kubernetes has signed numbers only, and warns of every format that it does not know.
+/// Drops number formats that Kubernetes does not know: it has signed numbers only, and warns of others.
 pub(super) fn fit(mut definition: CustomResourceDefinition) -> CustomResourceDefinition {
     for version in &mut definition.spec.versions {
         let validation = version.schema.as_mut();
@@ -41,8 +41,8 @@ fn fit_schema(schema: &mut JSONSchemaProps) {
     }
 }
 
-/// A definition as it is written for people and sent to a server: numbers without a fraction are
-/// whole.
+/// The definition as JSON, as it is written for people and sent to a server: numbers without a fraction
+/// are whole.
 pub fn manifest(definition: &CustomResourceDefinition) -> serde_json::Result<Value> {
     let mut manifest = serde_json::to_value(definition)?;
     make_whole(&mut manifest);

@@ -1,4 +1,4 @@
-//! What an API server's answer means: from kube's errors to [`Error`].
+//! Translates kube's errors to [`Error`].
 
 use std::time::Duration;
 
@@ -8,11 +8,11 @@ use stallproof::Deadline;
 
 use crate::store::{Error, Id, Invalid, NotServed, Type};
 
-/// When to come back to a server that says "too many requests" and not for how long: what servers
-/// say when they do.
+/// When to come back to a server that says "too many requests" and not for how long: servers that say
+/// it say this.
 const COME_BACK: Duration = Duration::from_secs(1);
 
-/// What is being asked of the server, for the sentences of its errors.
+/// A request to the server, for the sentences of its errors.
 pub(super) struct Call<'a> {
     verb: &'static str,
     pub(super) of: &'a Type,
@@ -28,7 +28,7 @@ impl<'a> Call<'a> {
         Self { verb, of, id: None }
     }
 
-    /// What the server answers before the deadline.
+    /// Sends a request and answers what the server said before the deadline.
     pub(super) async fn until<T>(
         &self,
         deadline: Deadline,
@@ -37,7 +37,7 @@ impl<'a> Call<'a> {
         self.bound(deadline, request).await?.map_err(|error| self.failed(error))
     }
 
-    /// The same, for who looks at the answer before it is translated.
+    /// The same, for callers who look at the answer before it is translated.
     pub(super) async fn bound<T>(
         &self,
         deadline: Deadline,

@@ -8,8 +8,8 @@
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{FieldsV1, ManagedFieldsEntry};
 use serde_json::{Map, Value};
 
-/// `entries` with what `manager` owns by updates moved to what it owns by apply; `None` when it
-/// applies all of that anyway, so that nothing is kept alive.
+/// Moves the fields that `manager` owns by updates to those that it owns by apply; `None` when it
+/// applies all of them anyway, so that nothing is kept alive.
 pub(super) fn taken_over(
     entries: &[ManagedFieldsEntry],
     manager: &str,

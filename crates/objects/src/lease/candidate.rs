@@ -9,16 +9,16 @@ use crate::store::Version;
 /// with each other.
 pub(crate) type Moment = Duration;
 
-/// For how much of its lease a leader takes itself to lead, counted from before it asked for it. The
-/// rest is for its work to stop, and for clocks that do not run at one speed.
+/// The part of its lease for which a leader leads, counted from before it asked for the lease. The rest
+/// is for its work to stop, and for clocks that do not run at one speed.
 const TRUSTED: f64 = 0.8;
 
 /// A lease as the store has it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Record {
-    /// None: it was released.
+    /// None when the lease was released.
     pub(crate) holder: Option<String>,
-    /// For how long its holder may be silent.
+    /// How long the holder may be silent.
     pub(crate) duration: Duration,
     /// Counts the terms; it never goes back for one `uid`.
     pub(crate) term: i32,
@@ -46,16 +46,16 @@ struct Led {
 /// What to do next.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Next {
-    /// There is no lease: make one that is nobody's. It may have been deleted under a leader that
-    /// does not know yet, so it must run out like any other before it is taken.
+    /// There is no lease: make one without a holder. It may have been deleted under a leader that does
+    /// not know yet, so it must run out like any other before it is taken.
     Make,
-    /// It is free: write this over `version`.
+    /// The lease is free: write this over `version`.
     Take { term: i32, over: Record },
-    /// Another holds it.
+    /// Another candidate holds the lease.
     Wait,
-    /// It is ours, the store just has another version of it: renew over that.
+    /// We hold the lease, and the store has another version of it: renew over that one.
     Renew { over: Record },
-    /// It was ours, and is no longer.
+    /// We held the lease, and do no longer.
     Lost,
 }
 
@@ -64,7 +64,7 @@ impl Candidate {
         Self { me, duration, seen: None, led: None }
     }
 
-    /// The store was read, and the answer was here at `now`.
+    /// Takes in what the store answered at `now`.
     pub(crate) fn observe(&mut self, found: Option<Record>, now: Moment) -> Next {
         let Some(record) = found else {
             self.seen = None;
@@ -95,8 +95,9 @@ impl Candidate {
         Next::Wait
     }
 
-    /// The store took what we wrote; `asked` was before we sent it. Says until when we lead, if we
-    /// do at `now`: an answer that came too late is no answer, and what has run out stays so.
+    /// Takes in that the store accepted what we wrote; `asked` was before we sent it. Says until when we
+    /// lead, if we do at `now`: an answer that came too late is no answer, and a term that has run out
+    /// stays so.
     pub(crate) fn accepted(
         &mut self,
         record: Record,
@@ -110,12 +111,12 @@ impl Candidate {
         self.led.as_ref().map(|led| led.until)
     }
 
-    /// We no longer lead, whatever the store says.
+    /// Ends our term, whatever the store says.
     pub(crate) fn resign(&mut self) {
         self.led = None;
     }
 
-    /// What the term that we lead stands on.
+    /// The lease of the term that we lead.
     pub(crate) fn led(&self) -> Option<(&Record, Moment)> {
         self.led.as_ref().map(|led| (&led.record, led.until))
     }

@@ -11,10 +11,10 @@ use stallproof::Deadline;
 use super::candidate::Moment;
 use crate::store::Id;
 
-/// Where the store says, on an object, in whose term it was last written.
+/// The annotation that says in which term an object was last written.
 pub(super) const ANNOTATION: &str = "fairlead.dev/fence";
 
-/// Which term of which lease. Terms of one lease follow each other.
+/// Identifies a term of a lease. Terms of one lease follow each other.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Token {
     pub(super) lease: String,
@@ -27,14 +27,14 @@ impl Token {
         Self { lease: lease.to_string(), uid: uid.to_owned(), term }
     }
 
-    /// As [`Token`] prints itself.
+    /// Parses what [`Token`] prints.
     pub(super) fn parse(text: &str) -> Option<Self> {
         let (rest, term) = text.rsplit_once('/')?;
         let (lease, uid) = rest.rsplit_once('/')?;
         Some(Self { lease: lease.to_owned(), uid: uid.to_owned(), term: term.parse().ok()? })
     }
 
-    /// Whether this is of a later term. Terms of two leases (also of one that was deleted and made
+    /// Whether this token is of a later term. Terms of two leases (also of one that was deleted and made
     /// again) cannot be compared; the wait before a new lease is taken stands between those.
     pub(super) fn is_after(&self, other: &Self) -> bool {
         (&self.lease, &self.uid) == (&other.lease, &other.uid) && self.term > other.term
@@ -50,8 +50,8 @@ impl fmt::Display for Token {
 /// A clock that only goes forward.
 pub(super) type Clock = fn() -> Moment;
 
-/// Since boot, time spent suspended included: the clock that tokio and std use stands still while a
-/// machine sleeps, and a lease does not.
+/// The time since boot, time spent suspended included: the clock that tokio and std use stands still
+/// while a machine sleeps, and a lease does not.
 pub(super) fn boot_time() -> Moment {
     let now = clock_gettime_dynamic(DynamicClockId::Boottime)
         .unwrap_or_else(|_| clock_gettime(ClockId::Monotonic));
@@ -59,14 +59,15 @@ pub(super) fn boot_time() -> Moment {
     Duration::new(seconds, u32::try_from(now.tv_nsec).unwrap_or_default())
 }
 
-/// One term's right to write. Clones are the same; it only ever runs out once.
+/// One term's right to write. Clones share it; it only ever runs out once.
 #[derive(Clone)]
 pub struct Fence(Arc<Inner>);
 
 struct Inner {
     token: Token,
     clock: Clock,
-    /// In nanoseconds of `clock`. Moved by the election, read by every guarded write.
+    /// When the right runs out, in nanoseconds of `clock`. The election moves it, every guarded write
+    /// reads it.
     until: AtomicU64,
 }
 
@@ -75,7 +76,7 @@ impl Fence {
         Self(Arc::new(Inner { token, clock, until: AtomicU64::new(nanos(until)) }))
     }
 
-    /// For who cannot lose what it leads.
+    /// A fence for a process that cannot lose its leadership.
     pub(super) fn endless(token: Token, clock: Clock) -> Self {
         Self::new(token, clock, Moment::MAX)
     }
@@ -88,19 +89,19 @@ impl Fence {
         !self.remaining().is_zero()
     }
 
-    /// How long it holds if it is not renewed.
+    /// How long the fence holds if it is not renewed.
     pub fn remaining(&self) -> Duration {
         let until = self.0.until.load(Ordering::SeqCst);
         Duration::from_nanos(until.saturating_sub(nanos((self.0.clock)())))
     }
 
-    /// `deadline`, or when this runs out; `None` when it has.
+    /// The earlier of `deadline` and the fence's end; `None` when the fence has run out.
     pub(super) fn clip(&self, deadline: Deadline) -> Option<Deadline> {
         let remaining = self.remaining();
         (!remaining.is_zero()).then(|| deadline.within(remaining))
     }
 
-    /// What has run out or was revoked stays so.
+    /// Moves the fence's end. A fence that has run out or was revoked stays so.
     pub(super) fn extend(&self, until: Moment) {
         let now = nanos((self.0.clock)());
         let _ = self.0.until.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |current| {

@@ -21,8 +21,8 @@ use crate::store::{
 };
 
 impl Objects {
-    /// The same store, for writes in the name of a leader: each is refused when the fence no longer
-    /// holds, carries its token, and leaves alone what a later leader wrote. Reads are as they were.
+    /// The same store for a leader's writes: each is refused when the fence no longer holds, carries the
+    /// fence's token, and leaves alone what a later leader wrote. Reads are as they were.
     ///
     /// A store that nobody else can write to needs no guard.
     #[must_use]
@@ -45,7 +45,7 @@ struct Guarded {
 }
 
 impl Guarded {
-    /// `deadline`, or the end of the fence.
+    /// The earlier of `deadline` and the fence's end, or a refusal.
     fn admit(
         &self,
         doing: &str,
@@ -57,8 +57,8 @@ impl Guarded {
         self.fence.clip(deadline).ok_or_else(|| refused(doing, of, id, lost()))
     }
 
-    /// What is there, unless a later leader wrote it. Asking takes time, so the fence is looked at
-    /// after it.
+    /// Reads the object, and refuses one that a later leader wrote. Reading takes time, so the fence is
+    /// looked at again after it.
     async fn current(
         &self,
         doing: &str,
@@ -178,7 +178,7 @@ fn version(object: &DynamicObject) -> Version {
     Version(object.resource_version().unwrap_or_default())
 }
 
-/// What is there, if it is what was expected.
+/// The object that was read, if it is the one that was expected.
 fn expect(
     of: &Type,
     id: &Id,

@@ -211,7 +211,7 @@ async fn a_stuck_attempt_is_on_the_ledger_and_is_dropped_at_its_deadline() {
     seconds(4.0).await;
     let all = bench.ledger.in_flight(&Filter::default());
     let [op] = all.as_slice() else { panic!("not one operation: {all:?}") };
-    assert_eq!((&*op.kind, &*op.key, &*op.step), ("work", "a", "apply"));
+    assert_eq!((op.kind, &*op.key, op.step), ("work", "a", "apply"));
     seconds(4.0).await;
     assert_eq!(bench.times().len(), 2, "it is tried again: {:?}", bench.times());
     assert!((6.0..7.1).contains(&bench.times()[1]), "after the wait: {:?}", bench.times());

@@ -6,7 +6,7 @@ use std::fmt;
 use super::re2::{self, Regex};
 use super::{Criterion, Quantity, SubCriterion};
 
-/// The field, relative to the criterion, and the sentence.
+/// A problem: the field, relative to the criterion, and a sentence.
 type Problem = (&'static str, String);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -60,7 +60,7 @@ const NAMES: [(Name, &str); 22] = [
     (Name::CustomPath, "customPath"),
 ];
 
-/// Whether it asks for what only a scan of the image can tell.
+/// Whether a criterion asks for what only a scan of the image can tell.
 pub fn needs_scan(name: &str) -> bool {
     let others = [
         "imageScanned",
@@ -212,7 +212,7 @@ pub enum PathOp {
     Flag(bool),
 }
 
-/// Below `item`.
+/// A test of the values at a path below `item`.
 #[derive(Clone, Debug, PartialEq)]
 pub struct PathTest {
     pub path: Vec<Segment>,
@@ -221,7 +221,7 @@ pub struct PathTest {
 
 #[derive(Clone, Debug)]
 pub enum Parsed {
-    /// Of a name whose values are texts, or `key[=value]`.
+    /// A criterion whose values are texts, or `key[=value]`.
     List(Name, List, Vec<String>),
     Regex {
         name: Name,
@@ -263,7 +263,7 @@ pub fn items(value: &str) -> Vec<String> {
     items
 }
 
-/// `key` or `key=value`.
+/// A text of the form `key` or `key=value`.
 pub fn key_value(item: &str) -> (&str, Option<&str>) {
     match item.split_once('=') {
         Some((key, value)) => (key.trim(), Some(value.trim())),
@@ -272,7 +272,8 @@ pub fn key_value(item: &str) -> (&str, Option<&str>) {
 }
 
 impl Criterion {
-    /// What is decided. The error is the field and a sentence that says what to write instead.
+    /// Reads a criterion as the decision uses it. The error is the field and a sentence that says what to
+    /// write instead.
     pub fn parse(&self) -> Result<Parsed, (&'static str, String)> {
         let name = match self.kind.as_str() {
             "" => Name::parse(&self.name).map_err(|problem| (".name", problem))?,

@@ -1,9 +1,9 @@
 //! Kubernetes' quantities: `500m`, `1.5Gi`, `2e3`.
 
-/// Finer than a billionth is rounded up, as Kubernetes does.
+/// The most digits after the point; what is finer is rounded up, as Kubernetes does.
 const FINEST: usize = 9;
 
-/// In billionths, saturating: no comparison of a rule reaches that far.
+/// A quantity in billionths, saturating: no comparison of a rule reaches that far.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Quantity(i128);
 
