@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use access::audit::{Audit, Entry, Size};
-use access::{Verb, Via, Who};
+use access::{AuthMethod, Identity, Verb};
 use bench::Table;
 use stallproof::{Deadline, Tasks, TrackedMutex};
 
@@ -31,7 +31,7 @@ fn main() -> ExitCode {
 
 fn entry() -> Entry {
     Entry {
-        who: Who { user: "ada".into(), via: Via::Local },
+        who: Identity { user: "ada".into(), via: AuthMethod::Local },
         from: None,
         verb: Verb::Update,
         cluster: "prod".to_owned(),

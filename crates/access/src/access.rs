@@ -1,12 +1,11 @@
-//! `Access`: who is asking, and may they?
+//! `Access`: authenticates users and decides what they may do.
 //!
 //! Contract:
-//! - Telling who somebody is by token or session, and every decision, reads one snapshot: no lock, no
-//!   I/O. Only a login by password takes time.
-//! - A change in the store holds for the very next request after the watch has told it, also for
-//!   those who are logged in. While the store cannot be reached, what it said last holds.
-//! - Until all users, roles and tokens have been read once, nobody is refused as unknown: they are
-//!   told to come back.
+//! - Authentication by token or session, and every decision, reads one snapshot: no lock, no I/O. Only a
+//!   login by password takes time.
+//! - A change in the store takes effect with the first request after the watch has reported it, also for
+//!   users who are logged in. While the store cannot be reached, the last known state holds.
+//! - Until all users, roles and tokens have been read once, an unknown user is told to come back.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -23,17 +22,17 @@ use tokio::sync::Semaphore;
 use crate::administration::Administration;
 use crate::code::Codes;
 use crate::directory::{Account, Directory};
+use crate::identity::{AuthMethod, Identity, LOCAL, SessionId};
 use crate::local::LocalToken;
-use crate::login::Limits;
+use crate::login::LoginLimits;
 use crate::metrics::Metrics;
-use crate::password::{NoVerdict, Passwords};
-use crate::role::{Ask, Decision, Permissions, decide};
+use crate::password::{PasswordUnchecked, Passwords};
+use crate::role::{AccessRequest, Decision, Permissions, decide};
 use crate::secret::{Fingerprint, Secret};
-use crate::session::{Opened, SessionView, Sessions};
+use crate::session::{OpenedSession, SessionView, Sessions};
 use crate::token;
-use crate::who::{LOCAL, SessionId, Via, Who};
 
-/// Clones share everything.
+/// A handle to users, roles, tokens and sessions. Clones share everything.
 #[derive(Clone, Debug)]
 pub struct Access(pub(crate) Arc<Shared>);
 
@@ -43,18 +42,18 @@ pub(crate) struct Shared {
     pub(crate) directory: Snapshot<Directory>,
     pub(crate) sessions: Sessions,
     pub(crate) passwords: Passwords,
-    /// One at a time: the changes that could take the last administrator away.
+    /// Serializes the changes that could remove the last administrator.
     pub(crate) last_admin: Semaphore,
     codes: Codes,
-    limits: Limits,
+    limits: LoginLimits,
     local: Option<Fingerprint>,
     metrics: Metrics,
 }
 
-/// Why somebody is nobody.
+/// Why a request is not authenticated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Unauthenticated {
-    /// No such token or session, or no longer.
+    /// The token or session does not exist, or no longer.
     #[error("log in, or send a valid token")]
     Unknown,
     #[error("users are still being read; come back in {retry_after:?}")]
@@ -63,26 +62,26 @@ pub enum Unauthenticated {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum LoginError {
-    /// The same for a wrong password, a user who is not there, and one who is disabled.
+    /// One error for a wrong password, an unknown user and a disabled user.
     #[error("wrong user or password")]
     Wrong,
-    #[error("this login link was used already or is too old; ask for a new one")]
+    #[error("this login link was used already or is too old; request a new one")]
     BadCode,
     #[error("a token opens no sessions; log in with a password")]
     ByToken,
     #[error("too many tries; come back in {retry_after:?}")]
     Limited { retry_after: Duration },
     #[error(transparent)]
-    NoVerdict(#[from] NoVerdict),
+    PasswordUnchecked(#[from] PasswordUnchecked),
     #[error("users are still being read; come back in {retry_after:?}")]
     NotReady { retry_after: Duration },
 }
 
-/// When to ask again while users are being read.
+/// The time to come back after while users are being read.
 const SOON: Duration = Duration::from_secs(1);
 
 impl Access {
-    /// Watches users, roles and tokens from now on. Without a local token nobody is `local`.
+    /// Starts to watch users, roles and tokens. Without a local token nobody can be `local`.
     pub fn start(
         objects: Objects,
         tasks: &Tasks,
@@ -95,7 +94,7 @@ impl Access {
             passwords: Passwords::new(tasks),
             last_admin: Semaphore::new(1),
             codes: Codes::new(),
-            limits: Limits::new(),
+            limits: LoginLimits::new(),
             local: local.map(LocalToken::fingerprint),
             metrics: Metrics::default(),
             objects,
@@ -114,11 +113,11 @@ impl Access {
     {
         let (access, ready, stop) = (self.clone(), Arc::clone(ready), tasks.stopping());
         let mut watch = self.0.objects.watch::<K>(Within::default());
-        // Without its watch a revocation would never arrive: the group must not go on.
+        // Without its watch a revocation would never arrive, so that the process must not go on.
         tasks.spawn_essential(format!("access watches {}", K::NAME), async move {
             while let Some(Some(event)) = stop.bound(watch.next()).await {
                 access.0.directory.update(|directory| event.apply_to(directory));
-                // Void sessions end for good: a user who is disabled and enabled again logs in again.
+                // Invalid sessions are removed: a user who is disabled and enabled again logs in again.
                 if K::NAME == User::NAME {
                     access.0.sessions.keep(|session| access.holds(&session.user, session.stamp));
                 }
@@ -133,41 +132,45 @@ impl Access {
         self.0.directory.read(Directory::is_whole)
     }
 
-    /// Who sent this API token, or the local one.
-    pub fn by_token(&self, text: &str) -> Result<Who, Unauthenticated> {
+    /// Authenticates an API token or the local token.
+    pub fn by_token(&self, text: &str) -> Result<Identity, Unauthenticated> {
         if !token::looks_like_one(text) {
             return Err(Unauthenticated::Unknown);
         }
         let fingerprint = Fingerprint::of(text);
         if self.0.local == Some(fingerprint) {
-            return Ok(Who { user: LOCAL.into(), via: Via::Local });
+            return Ok(Identity { user: LOCAL.into(), via: AuthMethod::Local });
         }
         let who = self.0.directory.read(|directory| {
             let (token, account) = directory.by_token(fingerprint, Timestamp::now())?;
-            Some(Who { user: Arc::clone(&account.name), via: Via::Token(Arc::clone(&token.id)) })
+            Some(Identity {
+                user: Arc::clone(&account.name),
+                via: AuthMethod::Token(Arc::clone(&token.id)),
+            })
         });
         who.ok_or_else(|| self.unknown())
     }
 
-    /// Who sent this session cookie. A request that writes must bring `csrf_of(cookie)` too.
-    pub fn by_session(&self, cookie: &str) -> Result<Who, Unauthenticated> {
+    /// Authenticates a session cookie. A request that writes must have `csrf_of(cookie)` as well.
+    pub fn by_session(&self, cookie: &str) -> Result<Identity, Unauthenticated> {
         let session = self.0.sessions.find(cookie).ok_or(Unauthenticated::Unknown)?;
-        let who = Who { user: Arc::clone(&session.user), via: Via::Session(session.id) };
+        let who =
+            Identity { user: Arc::clone(&session.user), via: AuthMethod::Session(session.id) };
         if self.holds(&session.user, session.stamp) { Ok(who) } else { Err(self.unknown()) }
     }
 
-    /// Whether who was somebody is so still: for streams, which outlive their request's check.
-    pub fn is_still(&self, who: &Who) -> bool {
+    /// Whether the identity is still valid, for streams that outlive the check of their request.
+    pub fn is_still(&self, who: &Identity) -> bool {
         match &who.via {
-            // A replica vouches for others than `local`, whom it passes on to us.
-            Via::Local => {
+            // Another replica forwards requests of users whom it has authenticated.
+            AuthMethod::Local => {
                 self.0.local.is_some()
                     && self.0.directory.read(|directory| directory.active(&who.user).is_some())
             }
-            Via::Session(id) => self.0.sessions.alive(*id).is_some_and(|session| {
+            AuthMethod::Session(id) => self.0.sessions.alive(*id).is_some_and(|session| {
                 session.user == who.user && self.holds(&session.user, session.stamp)
             }),
-            Via::Token(id) => self.0.directory.read(|directory| {
+            AuthMethod::Token(id) => self.0.directory.read(|directory| {
                 let token = directory.token(id);
                 token.is_some_and(|token| {
                     *token.token.spec.user == *who.user
@@ -177,14 +180,14 @@ impl Access {
         }
     }
 
-    /// Opens a session for who knows the password.
+    /// Opens a session by user and password.
     pub async fn login(
         &self,
         user: &str,
         password: Secret,
         from: IpAddr,
         deadline: Deadline,
-    ) -> Result<Opened, LoginError> {
+    ) -> Result<OpenedSession, LoginError> {
         let outcome = self.try_login(user, password, from, deadline).await;
         self.0.metrics.login(&outcome);
         outcome
@@ -196,14 +199,14 @@ impl Access {
         password: Secret,
         from: IpAddr,
         deadline: Deadline,
-    ) -> Result<Opened, LoginError> {
+    ) -> Result<OpenedSession, LoginError> {
         let account = self.check_password(user, password, from, deadline).await?;
         self.open(&account.name, account.stamp, from).ok_or(LoginError::Wrong)
     }
 
-    /// None when the user has changed meanwhile. Looked at once it is open: whoever ends void
-    /// sessions later than that finds it.
-    fn open(&self, user: &Arc<str>, stamp: Fingerprint, from: IpAddr) -> Option<Opened> {
+    /// Opens a session, unless the user has changed meanwhile. That is checked once the session is open,
+    /// so that a later removal of invalid sessions finds it.
+    fn open(&self, user: &Arc<str>, stamp: Fingerprint, from: IpAddr) -> Option<OpenedSession> {
         let opened = self.0.sessions.open(user, stamp, from);
         if self.holds(user, stamp) {
             return Some(opened);
@@ -212,7 +215,7 @@ impl Access {
         None
     }
 
-    /// The user whose password it is.
+    /// Returns the user if the password is right.
     pub(crate) async fn check_password(
         &self,
         user: &str,
@@ -233,17 +236,17 @@ impl Access {
                 Ok(account)
             }
             (Ok(_), _) => Err(LoginError::Wrong),
-            (Err(no_verdict), _) => {
+            (Err(unchecked), _) => {
                 attempt.did_not_happen();
-                Err(no_verdict.into())
+                Err(unchecked.into())
             }
         }
     }
 
-    /// A code for a login link that opens a session as `who` in a browser, once, soon. Not for who
-    /// came by an API token: a session can do more, and must not be had by stealing a token.
-    pub fn login_code(&self, who: &Who) -> Result<Secret, LoginError> {
-        if matches!(who.via, Via::Token(_)) {
+    /// Issues a code for a login link, which opens one session as `who` in a browser. An API token gets
+    /// none: a session may do more, and a stolen token must not lead to one.
+    pub fn login_code(&self, who: &Identity) -> Result<Secret, LoginError> {
+        if matches!(who.via, AuthMethod::Token(_)) {
             return Err(LoginError::ByToken);
         }
         let account = self.0.directory.read(|directory| directory.active(&who.user).cloned());
@@ -251,13 +254,13 @@ impl Access {
         Ok(self.0.codes.issue(&account.name, account.stamp))
     }
 
-    /// A code for the link that is printed at the start, as `local`. None without a local token.
+    /// Issues a code for the link that is printed at the start, as `local`; none without a local token.
     pub fn local_login_code(&self) -> Option<Secret> {
-        self.login_code(&Who { user: LOCAL.into(), via: Via::Local }).ok()
+        self.login_code(&Identity { user: LOCAL.into(), via: AuthMethod::Local }).ok()
     }
 
-    /// Opens a session for who brings the code of a login link.
-    pub fn redeem(&self, code: &str, from: IpAddr) -> Result<Opened, LoginError> {
+    /// Opens a session by the code of a login link.
+    pub fn redeem(&self, code: &str, from: IpAddr) -> Result<OpenedSession, LoginError> {
         let code = self.0.codes.redeem(code);
         let opened = code.and_then(|code| self.open(&code.user, code.stamp, from));
         let opened = opened.ok_or(LoginError::BadCode);
@@ -269,29 +272,29 @@ impl Access {
         self.0.sessions.end(SessionId(Fingerprint::of(cookie)));
     }
 
-    /// The sessions of `who`, to look through and end.
-    pub fn sessions(&self, who: &Who) -> Vec<SessionView> {
+    /// Lists the sessions of `who`.
+    pub fn sessions(&self, who: &Identity) -> Vec<SessionView> {
         self.0.sessions.of(&who.user)
     }
 
-    /// Ends one of the sessions of `who`; says whether it was there.
-    pub fn end_session(&self, who: &Who, id: &str) -> bool {
+    /// Ends one of the sessions of `who`, and returns whether it existed.
+    pub fn end_session(&self, who: &Identity, id: &str) -> bool {
         let own = self.0.sessions.of(&who.user);
         let found = own.iter().find(|session| session.id.to_string() == id);
         found.is_some_and(|session| self.0.sessions.end(session.id))
     }
 
-    /// What `who` may do at this moment. For a whole listing take them once; a stream takes them
-    /// anew as it goes.
-    pub fn permissions(&self, who: &Who) -> Arc<Permissions> {
+    /// Returns the present permissions of `who`. A listing reads them once; a stream reads them again and
+    /// again.
+    pub fn permissions(&self, who: &Identity) -> Arc<Permissions> {
         self.0.directory.read(|directory| {
             let account = directory.active(&who.user);
             account.map(|account| Arc::clone(&account.permissions)).unwrap_or_default()
         })
     }
 
-    /// May they? Refusals are counted.
-    pub fn decide(&self, who: &Who, ask: &Ask<'_>) -> Decision {
+    /// Decides about a request, and counts refusals.
+    pub fn decide(&self, who: &Identity, ask: &AccessRequest<'_>) -> Decision {
         let decision = self.0.directory.read(|directory| {
             let account = directory.active(&who.user);
             account.map_or(Decision::NotAllowed, |account| decide(&account.permissions, ask))
@@ -300,18 +303,18 @@ impl Access {
         decision
     }
 
-    /// If not, the answer is that there is no such cluster.
-    pub fn may_see_cluster(&self, who: &Who, cluster: &str) -> bool {
+    /// Whether `who` may know of the cluster. Otherwise the answer is that it does not exist.
+    pub fn may_see_cluster(&self, who: &Identity, cluster: &str) -> bool {
         self.permissions(who).may_see_cluster(cluster)
     }
 
-    /// If not, the answer is that there is no such namespace.
-    pub fn may_see_namespace(&self, who: &Who, cluster: &str, namespace: &str) -> bool {
+    /// Whether `who` may know of the namespace. Otherwise the answer is that it does not exist.
+    pub fn may_see_namespace(&self, who: &Identity, cluster: &str, namespace: &str) -> bool {
         self.permissions(who).may_see_namespace(cluster, namespace)
     }
 
-    /// Users, roles and tokens, as far as `who` may administer them.
-    pub fn administer<'a>(&'a self, who: &'a Who) -> Administration<'a> {
+    /// Administers users, roles and tokens as `who`.
+    pub fn administer<'a>(&'a self, who: &'a Identity) -> Administration<'a> {
         Administration::new(self, who)
     }
 
@@ -320,7 +323,7 @@ impl Access {
         self.0.metrics.register(registry, move || access.0.sessions.count());
     }
 
-    /// Whether the user is active and has not changed since `stamp` was taken.
+    /// Whether the user is active and still has this stamp.
     fn holds(&self, user: &str, stamp: Fingerprint) -> bool {
         self.0
             .directory

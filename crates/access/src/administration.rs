@@ -1,22 +1,20 @@
-//! Administration: users, roles and tokens, changed by somebody who may.
+//! `Administration`: users, roles and tokens, changed by a user who may.
 //!
 //! Contract:
 //! - Every call asks [`decide`](crate::decide) first: the verb on `users.fairlead.dev`,
 //!   `accessroles.fairlead.dev` or `accesstokens.fairlead.dev` in the cluster [`FLEET`].
-//! - Nobody rises above themselves: who is not `admin` makes and touches (the password, the tokens,
-//!   the roles of) only users whose roles they have themselves, with those of their own roles that
-//!   deny something among them. Roles are written by an `admin`: who writes roles could write any.
-//! - Who is not there, or disabled, may nothing, not even to themselves. Whoever asks is looked at twice:
-//!   when the call begins, and in the store itself right before something is written. What takes long
-//!   (a hash, a turn) lies between the two, so that a change of the asker is not overtaken by it.
-//! - The last administrator in the store stays one, unless it is the machine's owner (`local`) who
-//!   says so. Two replicas asked at the same instant could each take one of the last two; the local
-//!   token is the way back.
-//! - A role that users have is not deleted: they might lose a "no" with it.
-//! - What is one's own needs no permission: one's password (the present one is asked for) and one's
-//!   tokens, made in a session or by the machine's owner. A stolen token makes no tokens.
-//! - A change is answered once this process has seen it itself (or a second later): who makes a
-//!   token can use it.
+//! - Nobody can gain permissions: a caller who is not `admin` creates and changes (password, tokens,
+//!   roles) only users whose roles the caller has, and who have all of the caller's roles that deny
+//!   something. Only an `admin` writes roles, because whoever writes roles could write any.
+//! - A caller who was deleted or disabled may do nothing, not even to themselves. The caller is checked
+//!   twice: when the call begins, and in the store right before a write. Slow steps (a password hash, a
+//!   wait) are between the two, so that they cannot overtake a change of the caller.
+//! - The last administrator in the store cannot be removed, except by the machine's owner (`local`). Two
+//!   replicas could remove one of the last two each at the same instant; the local token is the way back.
+//! - A role that users have cannot be deleted: they might lose a denial with it.
+//! - Callers need no permission for their own password (the present one is required) and their own
+//!   tokens, which need a session or the local token. A stolen token cannot create tokens.
+//! - A change is answered once this process has seen it itself, or after a second: a new token works.
 
 mod views;
 
@@ -33,11 +31,11 @@ use tokio::sync::SemaphorePermit;
 
 use crate::access::{Access, LoginError};
 use crate::directory::Directory;
-use crate::password::{self, NoVerdict, WeakPassword};
-use crate::role::{ADMIN, Ask, FLEET, Role, Verb, is_built_in};
+use crate::identity::{AuthMethod, Identity, LOCAL};
+use crate::password::{self, PasswordUnchecked, WeakPassword};
+use crate::role::{ADMIN, AccessRequest, FLEET, Role, Verb, is_built_in};
 use crate::secret::Secret;
 use crate::token::NewToken;
-use crate::who::{LOCAL, Via, Who};
 
 /// The resources of administration, in the cluster [`FLEET`].
 pub const USERS: &str = "users.fairlead.dev";
@@ -46,47 +44,47 @@ pub const TOKENS: &str = "accesstokens.fairlead.dev";
 pub const CLUSTERS: &str = "clusters.fairlead.dev";
 pub const AUDIT: &str = "audit.fairlead.dev";
 
-/// How long an answer waits for our own watch to tell the change.
+/// How long an answer waits for our own watch to report the change.
 const SEEN: Duration = Duration::from_secs(1);
 
 #[derive(Debug, thiserror::Error)]
 pub enum AdministrationError {
     #[error("you may not {verb} {resource}; ask an administrator")]
     NotAllowed { verb: Verb, resource: &'static str },
-    /// Who asks is not there any more, or disabled.
+    /// The caller was deleted or disabled.
     #[error("you are no longer an active user; ask an administrator")]
     Inactive,
-    /// The sentence tells which rule, and the way round.
+    /// The sentence names the rule and what to do instead.
     #[error("{0}")]
     Guarded(String),
     #[error(transparent)]
     WeakPassword(#[from] WeakPassword),
     #[error("the present password is wrong")]
     WrongPassword,
-    /// The present password was not looked at.
+    /// The present password was not checked.
     #[error(transparent)]
     Login(LoginError),
     #[error(transparent)]
-    NoVerdict(#[from] NoVerdict),
+    PasswordUnchecked(#[from] PasswordUnchecked),
     #[error(transparent)]
     Store(#[from] objects::Error),
 }
 
 type Result<T> = std::result::Result<T, AdministrationError>;
 
-/// What `who` may do to users, roles and tokens. Made by [`Access::administer`].
+/// The administration of users, roles and tokens as one caller, from [`Access::administer`].
 #[derive(Clone, Copy, Debug)]
 pub struct Administration<'a> {
     access: &'a Access,
-    who: &'a Who,
+    who: &'a Identity,
 }
 
 impl<'a> Administration<'a> {
-    pub(crate) fn new(access: &'a Access, who: &'a Who) -> Self {
+    pub(crate) fn new(access: &'a Access, who: &'a Identity) -> Self {
         Self { access, who }
     }
 
-    /// By name.
+    /// Lists users, sorted by name.
     pub fn users(&self) -> Result<Vec<UserView>> {
         self.ask(Verb::List, USERS)?;
         let directory = self.access.0.directory.load();
@@ -95,7 +93,7 @@ impl<'a> Administration<'a> {
         Ok(users)
     }
 
-    /// Oneself; needs no permission.
+    /// Returns the caller's own user, which needs no permission.
     pub fn own(&self) -> Option<UserView> {
         self.access.0.directory.read(|directory| {
             directory.account(&self.who.user).map(|account| UserView::of(account))
@@ -157,7 +155,7 @@ impl<'a> Administration<'a> {
         if is_admin(&user.spec) {
             self.refuse_last_admin(name, deadline).await?;
         }
-        // Its tokens go with it: they are owned by it.
+        // Its tokens are deleted with it, because it owns them.
         let expected = expected(user.metadata.resource_version);
         self.access.0.objects.delete::<User>(&Id::cluster(name), expected, deadline).await?;
         self.access.0.sessions.end_all_of(name);
@@ -165,7 +163,7 @@ impl<'a> Administration<'a> {
         Ok(())
     }
 
-    /// Sets somebody's password and ends their sessions. For one's own see `change_own_password`.
+    /// Sets a user's password and ends the user's sessions. `change_own_password` is for the caller's own.
     pub async fn set_password(
         &self,
         name: &str,
@@ -185,7 +183,7 @@ impl<'a> Administration<'a> {
         Ok(())
     }
 
-    /// Changes one's own password and ends all of one's sessions, also the one that asks.
+    /// Changes the caller's password and ends all of the caller's sessions, also the present one.
     pub async fn change_own_password(
         &self,
         present: Secret,
@@ -195,7 +193,7 @@ impl<'a> Administration<'a> {
     ) -> Result<()> {
         let name = &*self.who.user;
         refuse_local(name)?;
-        // Who found an open session must not guess here what the login would not let them.
+        // An open session must not be a way to guess passwords past the login limits.
         let checked = self.access.check_password(name, present, from, deadline).await;
         checked.map_err(|error| match error {
             LoginError::Wrong => AdministrationError::WrongPassword,
@@ -209,7 +207,7 @@ impl<'a> Administration<'a> {
         Ok(())
     }
 
-    /// By name, the built-in ones too.
+    /// Lists roles, the built-in ones as well, sorted by name.
     pub fn roles(&self) -> Result<Vec<RoleView>> {
         self.ask(Verb::List, ROLES)?;
         let directory = self.access.0.directory.load();
@@ -278,7 +276,7 @@ impl<'a> Administration<'a> {
         Ok(())
     }
 
-    /// One's own, and all for who may list them; by user and id.
+    /// Lists the caller's own tokens, or all if the caller may list them, sorted by user and id.
     pub fn tokens(&self) -> Vec<TokenView> {
         let all = self.may(Verb::List, TOKENS);
         let (directory, now) = (self.access.0.directory.load(), Timestamp::now());
@@ -298,7 +296,7 @@ impl<'a> Administration<'a> {
         tokens
     }
 
-    /// The one time that the token's secret is there.
+    /// Creates a token and returns its secret, which is not kept.
     pub async fn create_token(
         &self,
         user: &str,
@@ -314,7 +312,7 @@ impl<'a> Administration<'a> {
         if expires.is_some_and(|at| at <= Timestamp::now()) {
             return Err(AdministrationError::Guarded("the expiry has passed already".to_owned()));
         }
-        if matches!(self.who.via, Via::Token(_)) {
+        if matches!(self.who.via, AuthMethod::Token(_)) {
             let why = "a token cannot make tokens; log in to make one";
             return Err(AdministrationError::Guarded(why.to_owned()));
         }
@@ -341,7 +339,7 @@ impl<'a> Administration<'a> {
         let own = found.as_ref().is_some_and(|token| *token.spec.user == *self.who.user);
         self.catch_up(deadline).await?;
         if !own {
-            // Asked before it is told whether there is one.
+            // Permission is checked before the answer reveals whether the token exists.
             self.ask(Verb::Delete, TOKENS)?;
         }
         self.access.0.objects.delete::<AccessToken>(&object_id, Expected::Any, deadline).await?;
@@ -350,7 +348,7 @@ impl<'a> Administration<'a> {
     }
 
     fn may(&self, verb: Verb, resource: &str) -> bool {
-        let ask = Ask { cluster: FLEET, namespace: None, resource, verb };
+        let ask = AccessRequest { cluster: FLEET, namespace: None, resource, verb };
         self.access.decide(self.who, &ask).is_allowed()
     }
 
@@ -365,8 +363,8 @@ impl<'a> Administration<'a> {
         })
     }
 
-    /// Reads the asker from the store and waits until the directory, which every decision reads, has
-    /// caught up with that. Refuses who is gone or disabled, and whose token or session ended.
+    /// Reads the caller from the store and waits until the directory, which every decision reads, is as
+    /// new. Refuses a caller who was deleted or disabled, or whose token or session has ended.
     async fn catch_up(&self, deadline: Deadline) -> Result<()> {
         let name = &*self.who.user;
         if name != LOCAL {
@@ -375,7 +373,7 @@ impl<'a> Administration<'a> {
         if self.access.is_still(self.who) { Ok(()) } else { Err(AdministrationError::Inactive) }
     }
 
-    /// Ends when the store has nothing newer of this user than the directory; the deadline bounds it.
+    /// Waits until the directory has the store's version of this user, or until the deadline.
     async fn catch_up_with_store(&self, name: &str, deadline: Deadline) -> Result<()> {
         let id = Id::cluster(name);
         loop {
@@ -393,7 +391,7 @@ impl<'a> Administration<'a> {
         }
     }
 
-    /// Whether the asker is, in effect, nothing less than somebody with these roles.
+    /// Compares the caller's permissions with those of a user with these roles.
     fn rank(&self, roles: &[String]) -> Rank {
         self.access.0.directory.read(|directory| {
             let Some(account) = directory.active(&self.who.user) else {
@@ -405,7 +403,7 @@ impl<'a> Administration<'a> {
             if let Some(role) = roles.iter().find(|role| !account.has_role(role)) {
                 return Rank::Short(format!("the role {role}, which you do not have yourself"));
             }
-            // A role that is not known (yet, or any more) may deny something.
+            // An unknown role may deny something.
             let denies = |role: &&String| {
                 directory.role(role).is_none_or(|stored| !stored.role.spec().deny.is_empty())
             };
@@ -458,7 +456,7 @@ impl<'a> Administration<'a> {
         Ok(())
     }
 
-    /// Who could take the last administrator away waits until nobody else is about to.
+    /// Waits for the turn to make a change that could remove the last administrator.
     async fn turn(&self, deadline: Deadline) -> Result<SemaphorePermit<'_>> {
         let turn = deadline.bound(self.access.0.last_admin.acquire()).await;
         let too_late =
@@ -466,7 +464,7 @@ impl<'a> Administration<'a> {
         Ok(turn.map_err(|_| too_late())?.expect("the semaphore is never closed"))
     }
 
-    /// Read from the store itself: the directory may be behind.
+    /// Reads the administrators from the store itself, because the directory may be older.
     async fn refuse_last_admin(&self, name: &str, deadline: Deadline) -> Result<()> {
         if &*self.who.user == LOCAL {
             return Ok(());
@@ -499,7 +497,7 @@ impl<'a> Administration<'a> {
     }
 
     fn view(&self, user: &User) -> UserView {
-        UserView::of(&self.access.0.directory.load().judge(&Id::of(user).name, user.clone()))
+        UserView::of(&self.access.0.directory.load().account_of(&Id::of(user).name, user.clone()))
     }
 
     async fn user_written(&self, user: &User) {
@@ -520,8 +518,8 @@ impl<'a> Administration<'a> {
         .await;
     }
 
-    /// Waits until the directory says so. Another change may have overtaken ours; then the second
-    /// runs out, and the answer is the same.
+    /// Waits until the directory has the change. If another change has replaced it meanwhile, the second
+    /// passes and the answer is the same.
     async fn seen(&self, told: impl Fn(&Directory) -> bool) {
         let mut changes = self.access.0.directory.subscribe();
         let wait = async {
@@ -533,13 +531,13 @@ impl<'a> Administration<'a> {
     }
 }
 
-/// How an asker compares with somebody of some roles.
+/// How the caller's permissions compare with those of a set of roles.
 enum Rank {
-    /// May do whatever that one may.
+    /// The caller may do everything that they may.
     Enough,
-    /// May not; the text says what that one has and the asker has not.
+    /// The caller may not; the text names the difference.
     Short(String),
-    /// The asker is not known, or disabled.
+    /// The caller is unknown or disabled.
     Nobody,
 }
 

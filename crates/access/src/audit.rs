@@ -1,15 +1,15 @@
-//! `Audit`: a line on disk for every write, before it happens and after.
+//! `Audit`: records every write on disk, before it happens and after.
 //!
 //! Contract:
-//! - [`Audit::begin`] answers once the intent is on disk (`sync_data`), and has then reserved the place
-//!   of the outcome's line too. When it cannot (too many at once, a disk that fails or hangs), it is
-//!   an error with a time to come back, and the write must not be done.
-//! - [`Pending::finish`] writes the outcome and waits for nothing. Dropped without it (a caller that
-//!   went away, a panic) the outcome is [`UNKNOWN`]. Outcomes that the disk does not take are kept and
-//!   tried again; intents are refused meanwhile.
-//! - So a write leaves two lines of one `id`: `begun`, then `ended` with everything that `begun` had.
-//!   One that is `begun` and never `ended` was under way when the process died: nobody knows whether
-//!   it was done.
+//! - [`Audit::begin`] returns once the intent is on disk (`sync_data`), and has reserved the place of the
+//!   outcome's line as well. When it cannot (too many at once, a disk that fails or hangs), it returns an
+//!   error with a time to come back, and the write must not be done.
+//! - [`Pending::finish`] writes the outcome and waits for nothing. When it is dropped without that (a
+//!   caller that went away, a panic), the outcome is [`UNKNOWN`]. Outcomes that cannot be written are
+//!   kept and tried again; intents are refused meanwhile.
+//! - So a write has two lines with one `id`: `begun`, then `ended` with everything that `begun` had. A
+//!   write that is `begun` and never `ended` was under way when the process died: whether it was done is
+//!   unknown.
 //! - Lines go to `<data>/audit/audit.jsonl`, readable by its owner only, and are never changed. At
 //!   [`Size::each`] the file becomes `audit.1.jsonl` and so on; [`Size::files`] are kept.
 //!
@@ -34,31 +34,31 @@ use tokio::sync::mpsc::{self, OwnedPermit};
 use tokio::sync::oneshot;
 use tokio::time::Instant;
 
+use crate::identity::Identity;
 use crate::role::Verb;
 use crate::secret::random_id;
-use crate::who::Who;
 use log::Log;
 pub use read::{Filter, MOST, OlderThan, Page, Phase, Record};
 
-/// The outcome of a write whose caller did not say.
+/// The outcome of a write whose caller did not report one.
 pub const UNKNOWN: &str = "unknown";
 /// The outcome of a write that was not done because its intent was not on disk in time.
 pub const NOT_DONE: &str = "not_done";
 
-/// Lines that wait for the disk, two for each write in flight: more writes than a gate lets in, at
-/// about 1 KiB each.
+/// Lines that wait for the disk, two for each write in flight, of about 1 KiB. It is more than a gate
+/// lets in.
 const QUEUE: usize = 4096;
-/// What one sync takes at most, so that none is held up by the length of a batch.
+/// The most lines of one sync, so that none waits for a long batch.
 const BATCH: usize = 512;
-/// When to try a disk again that failed.
+/// The wait before a disk that failed is tried again.
 const RETRY: Duration = Duration::from_secs(1);
 
-/// How much is kept.
+/// How much of the audit is kept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Size {
-    /// Bytes of a file.
+    /// The size of a file in bytes.
     pub each: u64,
-    /// The one that is written included.
+    /// The number of files, with the one that is being written.
     pub files: usize,
 }
 
@@ -69,13 +69,13 @@ impl Default for Size {
     }
 }
 
-/// A write that somebody wants to do.
+/// A write that a user wants to make.
 #[derive(Clone, Debug)]
 pub struct Entry {
-    pub who: Who,
+    pub who: Identity,
     pub from: Option<IpAddr>,
     pub verb: Verb,
-    /// [`FLEET`](crate::FLEET) for the fleet's own matters.
+    /// The cluster; [`FLEET`](crate::FLEET) for the fleet's own objects.
     pub cluster: String,
     pub namespace: Option<String>,
     /// `plural.group`.
@@ -113,18 +113,18 @@ pub struct Audit {
     metrics: Metrics,
 }
 
-/// What the writer is sent.
+/// A line for the writer.
 #[derive(Debug)]
 struct Line {
     text: Vec<u8>,
-    /// Of an intent: who waits for it to be on disk.
+    /// The caller who waits for an intent to be on disk.
     written: Option<oneshot::Sender<Result<(), Arc<io::Error>>>>,
-    /// Whether it is worth keeping while the disk fails: the outcome of a write that was let begin.
-    /// Of those there are no more than places in the queue.
+    /// Whether it is kept while the disk fails, as the outcome of a write that has begun is. There are no
+    /// more of those than places in the queue.
     keep: bool,
 }
 
-/// A write whose intent is on disk. Say how it ended.
+/// A write whose intent is on disk. Its outcome must be reported.
 #[derive(Debug)]
 #[must_use = "dropped at once, its outcome is unknown"]
 pub struct Pending {
@@ -137,8 +137,8 @@ pub struct Pending {
 }
 
 impl Audit {
-    /// Opens the audit of a data directory. Files are made when the first line comes, so a disk that
-    /// fails refuses writes, not the start.
+    /// Opens the audit of a data directory. Files are created with the first line, so that a disk that
+    /// fails refuses writes and not the start.
     pub fn start(data: &Path, size: Size, tasks: &Tasks) -> Self {
         let (lines, queue) = mpsc::channel(QUEUE);
         let dir: Arc<Path> = data.join("audit").into();
@@ -157,7 +157,7 @@ impl Audit {
         Self { lines, dir, tasks: tasks.clone(), metrics }
     }
 
-    /// Puts the intent on disk. Do the write only if this is `Ok`.
+    /// Writes the intent to disk. The write may be done only if this is `Ok`.
     pub async fn begin(&self, entry: Entry, deadline: Deadline) -> Result<Pending, AuditError> {
         let (intent, place) = self.places().inspect_err(|_| {
             self.metrics.refused.inc();
@@ -167,7 +167,7 @@ impl Audit {
         self.metrics.waiting.inc();
         let line = Line { text: record.line(), written: Some(written), keep: false };
         let _ = intent.send(line);
-        // From here on a caller that goes away leaves a line that says so.
+        // From here on a caller that goes away leaves a line with that outcome.
         let mut pending = Pending {
             record,
             began: Instant::now(),
@@ -182,7 +182,7 @@ impl Audit {
                 return Ok(pending);
             }
             Ok(Ok(Err(source))) => {
-                // It is not on disk: there is nothing to end.
+                // The intent is not on disk, so that there is no outcome.
                 pending.place = None;
                 AuditError::Unavailable { retry_after: RETRY, source }
             }
@@ -193,8 +193,8 @@ impl Audit {
         Err(refused)
     }
 
-    /// The newest records that match, newest first. Blocking reads run on a thread for them; what is
-    /// not read by the deadline is left out, and the page says so.
+    /// Returns the newest records that match, the newest first. They are read on a blocking thread; a page
+    /// that the deadline cuts short is marked as incomplete.
     pub async fn read(
         &self,
         filter: Filter,
@@ -202,7 +202,7 @@ impl Audit {
         deadline: Deadline,
     ) -> Result<Page, AuditError> {
         let dir = Arc::clone(&self.dir);
-        // Leave time to answer with what was found.
+        // Leaves time to return the records that were found.
         let until = Deadline::after(deadline.remaining().mul_f64(0.8));
         let work = move || read::newest(&dir, &filter, limit, until);
         let too_late = |_| AuditError::TooLate;
@@ -220,7 +220,7 @@ impl Audit {
         self.metrics.register(registry);
     }
 
-    /// The place of an intent and that of its outcome, or neither.
+    /// Reserves the place of an intent and that of its outcome, or neither.
     fn places(&self) -> Result<(OwnedPermit<Line>, OwnedPermit<Line>), AuditError> {
         let place = || {
             self.lines.clone().try_reserve_owned().map_err(|refused| match refused {
@@ -233,12 +233,12 @@ impl Audit {
 }
 
 impl Pending {
-    /// As in the audit's lines.
+    /// The id in the audit's lines.
     pub fn id(&self) -> &str {
         &self.record.id
     }
 
-    /// `outcome` is `ok`, or the code of the error that the caller was answered with.
+    /// Reports the outcome: `ok`, or the code of the error that the caller got.
     pub fn finish(mut self, outcome: &str) {
         self.end(outcome);
     }
@@ -260,17 +260,17 @@ impl Drop for Pending {
     }
 }
 
-/// The one task that writes.
+/// The task that writes the files.
 struct Writer {
-    /// None at first, while a thread writes with it, and after that thread has panicked.
+    /// `None` at first, while a thread writes with it, and after that thread has panicked.
     log: Option<Log>,
     dir: Arc<Path>,
     size: Size,
     queue: mpsc::Receiver<Line>,
-    /// Outcomes that the disk did not take. While it fails no write is let begin, so they are no more
-    /// than had their places reserved before.
+    /// Outcomes that could not be written. While the disk fails no write may begin, so that there are no
+    /// more of them than reserved places.
     kept: Vec<Line>,
-    /// Until when the disk is not tried again, and why.
+    /// When the disk is tried again, and why it failed.
     failed: Option<(Instant, Arc<io::Error>)>,
     tasks: Tasks,
     metrics: Metrics,
@@ -286,7 +286,7 @@ impl Writer {
             let room = BATCH.saturating_sub(batch.len()).max(1);
             tokio::select! {
                 biased;
-                // From now on nobody begins; those who have begun still end.
+                // From now on no write begins; outcomes of those that have begun are still written.
                 () = stop.stopped(), if open => {
                     self.queue.close();
                     open = false;
@@ -316,7 +316,7 @@ impl Writer {
                 (None, Err(_)) if line.keep => self.kept.push(line),
                 (answer, written) => {
                     self.metrics.waiting.dec();
-                    // Who does not wait any more has sent an outcome that says so.
+                    // A caller that does not wait any more has sent an outcome.
                     answer.map(|answer| answer.send(written.clone()));
                 }
             }
@@ -345,8 +345,7 @@ impl Writer {
         done
     }
 
-    /// Not in time or at all: an error. A disk that hangs holds this task, and its callers until
-    /// their own deadlines.
+    /// Writes a batch. A disk that hangs blocks this task, and its callers until their own deadlines.
     async fn append(&mut self, batch: &[Line]) -> io::Result<()> {
         let mut log = self.log.take().unwrap_or_else(|| Log::new(&self.dir, self.size));
         let text: Vec<u8> = batch.iter().flat_map(|line| &line.text).copied().collect();
@@ -354,7 +353,7 @@ impl Writer {
             let done = log.append(&text);
             (log, done)
         };
-        // A thread comes free sooner or later; until then the queue fills and refuses.
+        // Until a thread is free, the queue fills and refuses.
         let deadline = Deadline::after(stallproof::deadline::LONGEST);
         let task = self.tasks.spawn_blocking("write audit", deadline, work).await;
         let task = task.map_err(io::Error::other)?;

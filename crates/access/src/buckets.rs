@@ -1,11 +1,11 @@
-//! `Buckets<K>`: how often each key may do something, in bounded memory.
+//! `Buckets<K>`: a rate limit for each key, in bounded memory.
 //!
-//! Contract: a key may do it `burst` times at once and then once every `every`; who may not is told
-//! when it may. What a key has used up heals with time, and a key without debt costs nothing. At
-//! most `keys` are remembered; beyond that the one with the least debt is forgotten, so that a flood
+//! Contract: a key has `burst` attempts at once and then one every `every`; a refusal says when the next
+//! one is. Used attempts come back with time, and a key that has all of them costs nothing. At most
+//! `keys` are remembered; beyond that the key with the most attempts left is forgotten, so that a flood
 //! of keys frees the lightest offenders and not the heaviest.
 //!
-//! How: one instant a key, at which its debt is paid (the generic cell rate algorithm).
+//! It is the generic cell rate algorithm: for each key the instant at which all attempts are back.
 
 use std::collections::{BTreeMap, HashMap};
 use std::hash::Hash;
@@ -30,7 +30,7 @@ pub(crate) struct Buckets<K> {
 
 #[derive(Debug)]
 struct Debts<K> {
-    /// When each key's debt is paid; the number tells apart those of one instant.
+    /// When each key has all attempts again; the number tells apart keys of one instant.
     of: HashMap<K, (Instant, u64)>,
     by_end: BTreeMap<(Instant, u64), K>,
     last: u64,
@@ -42,7 +42,7 @@ impl<K: Clone + Eq + Hash> Buckets<K> {
         Self { rate, keys, debts: TrackedMutex::new("access buckets", debts) }
     }
 
-    /// Takes one, or says how long until there is one.
+    /// Takes an attempt, or returns the time until there is one.
     pub(crate) fn take(&self, key: &K) -> Result<(), Duration> {
         let now = Instant::now();
         let mut debts = self.debts.lock();
@@ -52,14 +52,14 @@ impl<K: Clone + Eq + Hash> Buckets<K> {
             return Err(paid - limit);
         }
         debts.set(key, paid);
-        // Two for one: what is paid off does not pile up.
+        // Removes two keys for one, so that those that are whole again do not pile up.
         for _ in 0..2 {
             debts.forget_lightest(now, self.keys);
         }
         Ok(())
     }
 
-    /// Gives back one that was taken.
+    /// Gives an attempt back.
     pub(crate) fn give_back(&self, key: &K) {
         let now = Instant::now();
         let mut debts = self.debts.lock();
@@ -69,7 +69,7 @@ impl<K: Clone + Eq + Hash> Buckets<K> {
         }
     }
 
-    /// Forgets what the key has used up.
+    /// Gives all attempts of the key back.
     pub(crate) fn reset(&self, key: &K) {
         self.debts.lock().remove(key);
     }

@@ -1,8 +1,7 @@
-//! Login codes: what a login link carries.
+//! The one-time codes of login links.
 //!
-//! Contract: a code is 256 random bits, works once, for [`LASTS`], and only while its user is the
-//! one it was issued to. At most [`PER_USER`] of a user and [`IN_ALL`] are outstanding; the oldest
-//! makes room.
+//! Contract: a code is 256 random bits. It works once, within [`LASTS`], and only while its user has not
+//! changed. There are at most [`PER_USER`] for a user and [`IN_ALL`] altogether; the oldest makes room.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,16 +11,16 @@ use tokio::time::Instant;
 
 use crate::secret::{Fingerprint, Secret};
 
-/// Long enough to click on what was printed; a log that is read later gives nothing away.
+/// Long enough to open a link that was printed, and too short for a log that is read later.
 pub const LASTS: Duration = Duration::from_secs(15 * 60);
-/// One that is clicked on, and a few that never are.
+/// One that is used and a few that never are.
 pub const PER_USER: usize = 4;
 pub const IN_ALL: usize = 1024;
 
 #[derive(Debug)]
 pub(crate) struct Codes(TrackedMutex<Vec<Code>>);
 
-/// Oldest first in the list.
+/// The list has the oldest first.
 #[derive(Clone, Debug)]
 pub(crate) struct Code {
     fingerprint: Fingerprint,
@@ -51,7 +50,7 @@ impl Codes {
         secret
     }
 
-    /// Uses it up.
+    /// Redeems a code, which removes it.
     pub(crate) fn redeem(&self, code: &str) -> Option<Code> {
         let fingerprint = Fingerprint::of(code);
         let mut codes = self.0.lock();

@@ -1,9 +1,9 @@
-//! `Directory`: everybody and what they may do, as one value.
+//! `Directory`: all users, roles and tokens as one value.
 //!
-//! Contract: plain and cheap to copy; `apply`, `delete` and `reset` take objects as the store tells
-//! them, in any order, and the outcome depends only on what is there in the end. It never fails:
-//! what is wrong with an object gives nothing and is told in its `problems`. It keeps no secret but
-//! password hashes, which it does not show.
+//! Contract: it is plain and cheap to copy. `apply`, `delete` and `reset` take the objects of the store in
+//! any order, and the result depends only on the objects that are there in the end. It never fails: an
+//! object that is wrong allows nothing and says so in its `problems`. It has no secrets but password
+//! hashes, which `Debug` does not show.
 
 use std::fmt;
 use std::sync::Arc;
@@ -13,19 +13,19 @@ use objects::kinds::{AccessRole, AccessToken, User};
 use objects::{Id, Index};
 use stallproof::Map;
 
+use crate::identity::LOCAL;
 use crate::password;
 use crate::role::{ADMIN, Permissions, Role, built_in, is_built_in};
 use crate::secret::Fingerprint;
-use crate::who::LOCAL;
 
 #[derive(Clone, Debug)]
 pub(crate) struct Directory {
     users: Map<Arc<str>, Arc<Account>>,
     roles: Map<Arc<str>, Arc<StoredRole>>,
     tokens: Map<Fingerprint, Arc<Token>>,
-    /// To find a token that changed or went.
+    /// Finds a token that was changed or deleted.
     token_ids: Map<Arc<str>, Arc<Token>>,
-    /// Which kinds have been told whole.
+    /// The kinds that have been read completely.
     told: Told,
 }
 
@@ -36,14 +36,14 @@ struct Told {
     tokens: bool,
 }
 
-/// A user, ready to decide about.
+/// A user with the permissions of all roles.
 pub(crate) struct Account {
     pub(crate) name: Arc<str>,
     pub(crate) user: User,
-    /// Of a disabled user: none.
+    /// Empty for a disabled user.
     pub(crate) permissions: Arc<Permissions>,
-    /// Changes with the password, and with the user who has the name: what was opened under
-    /// another one is void.
+    /// Changes with the password, and when the user is deleted and created again: a session with another
+    /// stamp is invalid.
     pub(crate) stamp: Fingerprint,
     pub(crate) problems: Vec<String>,
 }
@@ -70,7 +70,7 @@ enum Expires {
 }
 
 impl Directory {
-    /// Nobody yet, but who is always there.
+    /// A directory with the built-in roles and the user `local`.
     pub(crate) fn new() -> Self {
         let local = Account {
             name: LOCAL.into(),
@@ -99,7 +99,7 @@ impl Directory {
         }
     }
 
-    /// Whether all three kinds have been told: before that, an absence means nothing.
+    /// Whether all three kinds have been read. Before that, an absence means nothing.
     pub(crate) fn is_whole(&self) -> bool {
         self.told == Told { users: true, roles: true, tokens: true }
     }
@@ -108,7 +108,7 @@ impl Directory {
         self.users.get(user)
     }
 
-    /// None also of those who are disabled.
+    /// Returns a user who is not disabled.
     pub(crate) fn active(&self, user: &str) -> Option<&Arc<Account>> {
         self.account(user).filter(|account| !account.user.spec.disabled)
     }
@@ -133,7 +133,7 @@ impl Directory {
         self.token_ids.values()
     }
 
-    /// Whose token this is, if it is worth something now.
+    /// Returns the token and its user, if the token is valid now.
     pub(crate) fn by_token(
         &self,
         fingerprint: Fingerprint,
@@ -149,7 +149,7 @@ impl Directory {
             && account.is_some_and(|account| token.token.is_owned_by(&account.user))
     }
 
-    /// What is wrong with a token beside having expired.
+    /// Says what is wrong with a token, apart from having expired.
     pub(crate) fn token_problem(&self, token: &Token) -> Option<String> {
         if token.fingerprint.is_none() {
             return Some("its hash is not a SHA-256".to_owned());
@@ -185,20 +185,20 @@ impl Directory {
         true
     }
 
-    /// A role has changed: everybody's permissions are put together anew.
-    fn judge_again(&mut self) {
+    /// Recomputes the permissions of all users after a change of a role.
+    fn recompute(&mut self) {
         let judged: Vec<_> = self
             .users
             .values()
             .filter(|account| &*account.name != LOCAL)
-            .map(|account| Arc::new(self.judge(&account.name, account.user.clone())))
+            .map(|account| Arc::new(self.account_of(&account.name, account.user.clone())))
             .collect();
         for account in judged {
             self.users.insert(Arc::clone(&account.name), account);
         }
     }
 
-    pub(crate) fn judge(&self, name: &str, user: User) -> Account {
+    pub(crate) fn account_of(&self, name: &str, user: User) -> Account {
         let mut problems = Vec::new();
         let mut roles = Vec::new();
         for role in &user.spec.roles {
@@ -240,7 +240,7 @@ impl Index<User> for Directory {
         let Some(name) = user.metadata.name.clone().filter(|name| name != LOCAL) else {
             return false;
         };
-        let account = Arc::new(self.judge(&name, user));
+        let account = Arc::new(self.account_of(&name, user));
         self.users.insert(Arc::clone(&account.name), account);
         true
     }
@@ -258,7 +258,7 @@ impl Index<AccessRole> for Directory {
         for role in &roles {
             self.insert_role(role);
         }
-        self.judge_again();
+        self.recompute();
         self.told.roles = true;
         true
     }
@@ -266,7 +266,7 @@ impl Index<AccessRole> for Directory {
     fn apply(&mut self, role: AccessRole) -> bool {
         let inserted = self.insert_role(&role);
         if inserted {
-            self.judge_again();
+            self.recompute();
         }
         inserted
     }
@@ -275,7 +275,7 @@ impl Index<AccessRole> for Directory {
         let name = Id::of(&role).name;
         let removed = !is_built_in(&name) && self.roles.remove(name.as_str()).is_some();
         if removed {
-            self.judge_again();
+            self.recompute();
         }
         removed
     }
@@ -318,7 +318,7 @@ impl Index<AccessToken> for Directory {
 }
 
 impl Account {
-    /// None when there is none that can be used.
+    /// Returns the password hash, if it can be used.
     pub(crate) fn password_hash(&self) -> Option<&str> {
         let hash = self.user.spec.password_hash.as_deref();
         hash.filter(|hash| password::check_stored(hash).is_ok())
@@ -328,7 +328,7 @@ impl Account {
         self.user.spec.roles.iter().any(|own| own == role)
     }
 
-    /// Active, and of the role that may do everything.
+    /// Whether the user is active and has the role `admin`.
     pub(crate) fn is_admin(&self) -> bool {
         !self.user.spec.disabled && self.has_role(ADMIN)
     }

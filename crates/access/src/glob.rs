@@ -1,11 +1,9 @@
-//! `Glob`: `*` stands for any text, `?` for one character, everything else for itself; the whole
-//! word must match.
+//! `Glob`: `*` matches any text, `?` one character, everything else itself. The whole word must match.
 //!
-//! Contract: matching allocates nothing and takes at most the product of both lengths: when a match
-//! fails, only the last `*` takes one character more, because whatever an earlier one could take
-//! instead, the last one can.
+//! Contract: matching allocates nothing and takes at most the product of both lengths. When a match
+//! fails, only the last `*` takes one more character: it can take whatever an earlier one could.
 
-/// Longer than any name of Kubernetes. What is longer could only waste the time of every request.
+/// Longer than any name of Kubernetes. A longer pattern would only slow every request down.
 pub(crate) const LONGEST: usize = 512;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -52,9 +50,8 @@ impl Glob {
         matches(&self.0, word.chars().map(Token::Char))
     }
 
-    /// Whether it surely matches every word that `other` matches: a wildcard of `other` is a
-    /// character that only a wildcard at least as wide takes. It may say no where yes is true
-    /// (`*?` and `?*`), never the other way round.
+    /// Whether it matches every word that `other` matches. It may say no although it does (`*?` and `?*`),
+    /// never the other way round.
     pub(crate) fn covers(&self, other: &Self) -> bool {
         matches(&self.0, other.0.iter().copied())
     }
@@ -62,7 +59,7 @@ impl Glob {
 
 fn matches(pattern: &[Token], mut word: impl Iterator<Item = Token> + Clone) -> bool {
     let mut at = 0;
-    // Behind the last `*`, and what of the word it has not taken.
+    // The pattern after the last `*`, and the rest of the word that it has not taken.
     let mut retry = None;
     loop {
         if pattern.get(at) == Some(&Token::Many) {

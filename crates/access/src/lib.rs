@@ -1,22 +1,22 @@
 //! Who may do what: users, roles, tokens, sessions and the audit; decisions are pure functions.
 //!
 //! ```text
-//! store ──watch──► Directory (plain value) ──► Snapshot ──► who is it?  may they?   (never waits)
-//! password ──► Limits ──► argon2, a few at a time ──► Session ──► cookie + CSRF token
+//! store ──watch──► Directory (plain value) ──► Snapshot ──► identity, decision   (never waits)
+//! password ──► LoginLimits ──► argon2, a few at a time ──► Session ──► cookie + CSRF token
 //! a write ──► Audit::begin (durable) ──► the write ──► Pending::finish
 //! ```
 //!
 //! Invariants:
-//! 1. A decision is a pure function of the asker's permissions and the question; deny wins, and
-//!    nothing said is no.
-//! 2. A change in the store holds for the very next request after the watch has told it, also for
-//!    who is logged in.
-//! 3. Of tokens, cookies and login codes only hashes are kept; no secret shows in `Debug`, and none
-//!    is there by default.
-//! 4. Everything that strangers can make grow (sessions, limits, codes, queues) is bounded.
-//! 5. No write without its audit: the intent is on disk before the write begins.
+//! 1. A decision is a pure function of the user's permissions and the request. Deny wins, and what no rule
+//!    allows is refused.
+//! 2. A change in the store takes effect with the first request after the watch has reported it, also for
+//!    users who are logged in.
+//! 3. Only hashes of tokens, cookies and login codes are kept; `Debug` shows no secret, and there is no
+//!    default secret.
+//! 4. Everything that unauthenticated requests can make grow (sessions, limits, codes, queues) is bounded.
+//! 5. Every write is audited: its intent is on disk before the write begins.
 //!
-//! Nothing here knows HTTP or Kubernetes' client.
+//! This crate does not import HTTP or Kubernetes' client.
 
 mod access;
 mod administration;
@@ -25,6 +25,7 @@ mod buckets;
 pub mod code;
 mod directory;
 mod glob;
+mod identity;
 mod local;
 pub mod login;
 mod metrics;
@@ -33,7 +34,6 @@ mod role;
 mod secret;
 pub mod session;
 mod token;
-mod who;
 
 pub use access::{Access, LoginError, Unauthenticated};
 pub use administration::{
@@ -41,12 +41,12 @@ pub use administration::{
     TokenView, USERS, UserChange, UserView,
 };
 pub use audit::Audit;
+pub use identity::{AuthMethod, Identity, LOCAL, SessionId};
 pub use local::{LocalToken, LocalTokenError};
 pub use role::{
-    ADMIN, Ask, Decision, FLEET, NO_NAMESPACE, Permissions, Reach, Role, Verb, built_in, decide,
-    is_built_in,
+    ADMIN, AccessRequest, Decision, FLEET, NO_NAMESPACE, Permissions, Reach, Role, Verb, built_in,
+    decide, is_built_in,
 };
 pub use secret::{Fingerprint, Secret};
-pub use session::{Opened, SessionView, csrf_of};
+pub use session::{OpenedSession, SessionView, csrf_of};
 pub use token::NewToken;
-pub use who::{LOCAL, SessionId, Via, Who};

@@ -1,12 +1,11 @@
-//! The local token: the way in for whoever owns the machine's data directory.
+//! The local token: the credential of whoever owns the data directory.
 //!
 //! Contract:
-//! - Made at the first start, from 256 random bits; there is no default. It is in `<data>/token`,
-//!   which only its owner can read, appears whole or not at all, and is never overwritten.
-//! - A file that others can read is refused with what to do: a secret that was open for a while is
-//!   no secret.
-//! - It is what the CLI sends, and belongs to the administrator `local`. Browsers get a one-time
-//!   login code instead, which is of no use in a history or a log once it was used.
+//! - It is created at the first start from 256 random bits; there is no default. Its file `<data>/token`
+//!   can be read by its owner only, appears complete or not at all, and is never overwritten.
+//! - A file that others can read is refused with what to do, because it is no secret any more.
+//! - The CLI sends it. It belongs to the administrator `local`. Browsers get a one-time login code
+//!   instead, which is useless in a history or a log once it was used.
 
 use std::fs::{File, OpenOptions, Permissions};
 use std::io::{self, Read, Write};
@@ -48,7 +47,7 @@ pub enum LocalTokenError {
 }
 
 impl LocalToken {
-    /// The token of the data directory, made if there is none. Blocks: for the start of a process.
+    /// Reads the token of the data directory, or creates it. It blocks, for the start of a process.
     pub fn open(data: &Path) -> Result<Self, LocalTokenError> {
         let path = data.join(FILE);
         match Self::read(&path)? {
@@ -57,7 +56,7 @@ impl LocalToken {
         }
     }
 
-    /// The token of a data directory, for a client. None when no server has made one.
+    /// Reads the token of a data directory, for a client; `None` when no server has created one.
     pub fn read_from(data: &Path) -> Result<Option<Self>, LocalTokenError> {
         Self::read(&data.join(FILE))
     }
@@ -81,7 +80,7 @@ impl LocalToken {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
             Err(error) => return Err(failed("open")(error)),
         };
-        // Of the file that was opened, not of what the path may name by now.
+        // The metadata of the open file, because the path may name another one by now.
         let meta = file.metadata().map_err(failed("look at"))?;
         let mode = meta.permissions().mode() & 0o777;
         if mode & 0o077 != 0 {
@@ -110,7 +109,7 @@ impl LocalToken {
                 File::open(data).and_then(|dir| dir.sync_all()).map_err(failed)?;
                 Ok(Self { path, secret })
             }
-            // Somebody else was first: theirs counts.
+            // Another process was first: its token counts.
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
                 Self::read(&path)?.ok_or_else(|| failed(error))
             }
@@ -121,7 +120,7 @@ impl LocalToken {
 
 fn write_draft(draft: &Path, secret: &Secret) -> io::Result<()> {
     let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(draft)?;
-    // An umask can only take away; a filesystem's default may add.
+    // An umask only removes permissions; a file system's default may add some.
     file.set_permissions(Permissions::from_mode(0o600))?;
     writeln!(file, "{}", secret.expose())?;
     file.sync_all()

@@ -1,15 +1,15 @@
-//! Login limits: how often a password may be tried.
+//! `LoginLimits`: how often a password may be tried.
 //!
 //! Contract:
-//! - Tries are counted before the password is looked at, so that many at once are no way round.
-//!   A success gives the tries of its user and address back.
-//! - Four limits: of one user from one address, of one address, of one user from anywhere, and in all.
-//!   Who is refused is told when to come back.
-//! - Nobody can lock a user out: the limits heal with time whatever is tried; and an address from
-//!   which the user has logged in lately does not share the last two limits with the attackers.
-//!   Tokens and open sessions are not limited.
+//! - Attempts are counted before the password is checked, so that many at once do not pass the limit. A
+//!   success gives the attempts of its user and address back.
+//! - There are four limits: for one user from one address, for one address, for one user from anywhere,
+//!   and for all. A refusal says when to come back.
+//! - Nobody can lock a user out: attempts come back with time, and an address from which the user has
+//!   logged in lately does not share the last two limits with attackers. Tokens and open sessions have
+//!   no limits.
 //! - Memory is bounded: four tables of [`KEYS`] entries, of fixed size, whatever names are tried.
-//! - An IPv6 customer has a whole /64, so that counts as one address.
+//! - An IPv6 customer has a whole /64, which counts as one address.
 
 use std::collections::HashMap;
 use std::net::{IpAddr, Ipv6Addr};
@@ -21,45 +21,45 @@ use tokio::time::Instant;
 use crate::buckets::{Buckets, Rate};
 use crate::secret::Fingerprint;
 
-/// Of each table: about 2 MB.
+/// The entries of each table, which is about 2 MB.
 pub const KEYS: usize = 16 * 1024;
 
 const fn rate(burst: u32, seconds: u64) -> Rate {
     Rate { burst, every: Duration::from_secs(seconds) }
 }
 
-/// A person who mistypes, and then one who guesses: 14,400 tries a day.
+/// Enough for a user who mistypes, and 14,400 attempts a day for an attacker.
 const PAIR: Rate = rate(5, 6);
-/// An office behind one address.
+/// Enough for an office behind one address.
 const ADDRESS: Rate = rate(20, 3);
-/// A botnet against one user: 2,880 tries a day.
+/// A botnet has 2,880 attempts a day against one user.
 const USER: Rate = rate(20, 30);
-/// A core does about thirty a second.
+/// A core checks about thirty passwords a second.
 const IN_ALL: Rate = Rate { burst: 50, every: Duration::from_millis(100) };
-/// How long an address stays known to be a user's.
+/// How long the address of a login is remembered.
 const KNOWN: Duration = Duration::from_secs(30 * 24 * 60 * 60);
 
 type Pair = (Fingerprint, IpAddr);
 
 #[derive(Debug)]
-pub(crate) struct Limits {
+pub(crate) struct LoginLimits {
     pairs: Buckets<Pair>,
     addresses: Buckets<IpAddr>,
     users: Buckets<Fingerprint>,
     in_all: Buckets<()>,
-    /// From where users have logged in, and when last. Written by successes.
+    /// The addresses from which users have logged in, and when last. Successful logins write it.
     known: TrackedMutex<HashMap<Pair, Instant>>,
 }
 
-/// A try that was let through. Dropped, it stays counted.
+/// An attempt that was let through. It stays counted unless it is given back.
 #[derive(Debug)]
-pub(crate) struct Try<'l> {
-    limits: &'l Limits,
+pub(crate) struct LoginAttempt<'l> {
+    limits: &'l LoginLimits,
     pair: Pair,
     shared: bool,
 }
 
-impl Limits {
+impl LoginLimits {
     pub(crate) fn new() -> Self {
         Self {
             pairs: Buckets::new(PAIR, KEYS),
@@ -70,11 +70,11 @@ impl Limits {
         }
     }
 
-    /// Counts a try, or says when to come back.
-    pub(crate) fn attempt(&self, user: &str, from: IpAddr) -> Result<Try<'_>, Duration> {
+    /// Counts an attempt, or returns the time to come back after.
+    pub(crate) fn attempt(&self, user: &str, from: IpAddr) -> Result<LoginAttempt<'_>, Duration> {
         let pair = (Fingerprint::of(user), network(from));
         let known = self.known.lock().get(&pair).is_some_and(|at| at.elapsed() < KNOWN);
-        let attempt = Try { limits: self, pair, shared: !known };
+        let attempt = LoginAttempt { limits: self, pair, shared: !known };
         self.pairs.take(&pair)?;
         self.addresses.take(&pair.1).inspect_err(|_| self.pairs.give_back(&pair))?;
         if attempt.shared {
@@ -91,8 +91,8 @@ impl Limits {
     }
 }
 
-impl Try<'_> {
-    /// It was the right password.
+impl LoginAttempt<'_> {
+    /// Reports that the password was right.
     pub(crate) fn succeeded(self) {
         let limits = self.limits;
         limits.pairs.reset(&self.pair);
@@ -106,7 +106,7 @@ impl Try<'_> {
         known.insert(self.pair, Instant::now());
     }
 
-    /// The password was not looked at: nothing was tried.
+    /// Gives the attempt back, because the password was not checked.
     pub(crate) fn did_not_happen(self) {
         let limits = self.limits;
         limits.pairs.give_back(&self.pair);

@@ -1,4 +1,4 @@
-//! What is counted of logins, decisions and sessions.
+//! Metrics of logins, decisions and sessions.
 
 use std::fmt;
 
@@ -10,9 +10,9 @@ use prometheus_client::metrics::gauge::ConstGauge;
 use prometheus_client::registry::Registry;
 
 use crate::access::LoginError;
-use crate::password::NoVerdict;
+use crate::password::PasswordUnchecked;
 use crate::role::Decision;
-use crate::session::Opened;
+use crate::session::OpenedSession;
 
 type ByLabel = Family<[(&'static str, &'static str); 1], Counter>;
 
@@ -20,7 +20,7 @@ type ByLabel = Family<[(&'static str, &'static str); 1], Counter>;
 pub(crate) struct Metrics {
     logins: ByLabel,
     refused: ByLabel,
-    // Looked up once: a family is a locked map, and decisions are many.
+    // Looked up once, because a family is a locked map and decisions are many.
     denied: Counter,
     not_allowed: Counter,
 }
@@ -35,15 +35,15 @@ impl Default for Metrics {
 }
 
 impl Metrics {
-    pub(crate) fn login(&self, outcome: &Result<Opened, LoginError>) {
+    pub(crate) fn login(&self, outcome: &Result<OpenedSession, LoginError>) {
         let result = match outcome {
             Ok(_) => "ok",
             Err(LoginError::Wrong) => "wrong",
             Err(LoginError::BadCode) => "bad_code",
             Err(LoginError::ByToken) => "by_token",
             Err(LoginError::Limited { .. }) => "limited",
-            Err(LoginError::NoVerdict(NoVerdict::Busy { .. })) => "busy",
-            Err(LoginError::NoVerdict(NoVerdict::TooLate)) => "too_late",
+            Err(LoginError::PasswordUnchecked(PasswordUnchecked::Busy { .. })) => "busy",
+            Err(LoginError::PasswordUnchecked(PasswordUnchecked::TooLate)) => "too_late",
             Err(LoginError::NotReady { .. }) => "not_ready",
         };
         self.logins.get_or_create(&[("result", result)]).inc();
@@ -73,7 +73,7 @@ impl Metrics {
     }
 }
 
-/// A gauge that is read when it is asked for.
+/// A gauge that is computed when metrics are read.
 struct Count<F>(F);
 
 impl<F: Fn() -> usize + Send + Sync + 'static> Collector for Count<F> {

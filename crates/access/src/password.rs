@@ -1,13 +1,12 @@
-//! Passwords: argon2id with OWASP's parameters, kept as PHC strings.
+//! Hashes and verifies passwords: argon2id with OWASP's parameters, kept as PHC strings.
 //!
 //! Contract:
-//! - A verification takes [`MEMORY`] and tens of milliseconds of a core, so it runs on a thread where
-//!   it may block, [`AT_ONCE`] at a time; [`WAITING`] more may wait until their deadline; the others
-//!   are told at once to come back.
-//! - It takes as long for a user who is not there as for a wrong password: then a hash is worked
-//!   out for nothing.
-//! - A stored hash may ask for more than our own, within bounds: whoever can write it must not be
-//!   able to take the machine's memory.
+//! - A verification takes [`MEMORY`] and tens of milliseconds of a core, so that it runs on a blocking
+//!   thread, at most [`AT_ONCE`] at a time; [`WAITING`] more may wait until their deadline, and the
+//!   others are told at once to come back.
+//! - It takes as long for an unknown user as for a wrong password: a hash is computed all the same.
+//! - A stored hash may have higher costs than our own, within bounds: whoever can write it must not be
+//!   able to use up the machine's memory.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -20,21 +19,21 @@ use tokio::sync::Semaphore;
 
 use crate::secret::Secret;
 
-/// Of one verification, in KiB.
+/// The memory of one verification, in KiB.
 pub const MEMORY: u32 = Params::DEFAULT_M_COST;
 /// Four fill four cores and take 76 MiB.
 pub const AT_ONCE: usize = 4;
-/// At 30 ms each these are through in half a second: more would only wait to be late.
+/// At 30 ms each these take half a second. More would only miss their deadlines.
 pub const WAITING: usize = 64;
-/// In characters. Long beats complicated, so nothing but length and variety is asked for.
+/// The least number of characters. Only length and variety are required.
 pub const SHORTEST: usize = 12;
-/// In bytes: argon2 reads them all before it begins.
+/// The most bytes, because argon2 reads all of them before it begins.
 pub const LONGEST: usize = 1024;
 
-/// What a stored hash may ask for: KiB, passes, lanes.
+/// The highest costs of a stored hash: KiB, passes, lanes.
 const MOST: (u32, u32, u32) = (64 * 1024, 8, 4);
 
-/// Why a password will not do; the sentence tells what to do.
+/// Why a password is refused; the sentence says what to do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum WeakPassword {
     #[error("a password has at least {SHORTEST} characters; a few words make a good one")]
@@ -47,16 +46,16 @@ pub enum WeakPassword {
     ContainsName,
 }
 
-/// Why there is no verdict.
+/// Why a password was not checked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum NoVerdict {
+pub enum PasswordUnchecked {
     #[error("too many passwords are being checked; come back in {retry_after:?}")]
     Busy { retry_after: Duration },
     #[error("the password was not checked within the deadline")]
     TooLate,
 }
 
-/// Whether `password` will do for `user`.
+/// Checks whether `user` may have this password.
 pub fn check_new(user: &str, password: &Secret) -> Result<(), WeakPassword> {
     let password = password.expose();
     if password.chars().count() < SHORTEST {
@@ -77,7 +76,7 @@ pub fn check_new(user: &str, password: &Secret) -> Result<(), WeakPassword> {
     Ok(())
 }
 
-/// Whether a stored hash is one that we verify; the sentence says why not.
+/// Checks whether a stored hash can be verified; the error says why not.
 pub(crate) fn check_stored(hash: &str) -> Result<(), String> {
     let hash = PasswordHash::new(hash).map_err(|_| "it is not a PHC string".to_owned())?;
     if hash.algorithm != ARGON2ID_IDENT {
@@ -94,12 +93,12 @@ pub(crate) fn check_stored(hash: &str) -> Result<(), String> {
     Ok(())
 }
 
-/// Hashes and verifies, a bounded number at a time. Clones share the bound.
+/// Hashes and verifies passwords, a bounded number at once. Clones share the bound.
 #[derive(Clone, Debug)]
 pub(crate) struct Passwords {
     tasks: Tasks,
     at_once: Arc<Semaphore>,
-    /// Those that run and those that wait for it.
+    /// The number of verifications that run or wait.
     within: Arc<Semaphore>,
 }
 
@@ -112,13 +111,13 @@ impl Passwords {
         }
     }
 
-    /// Whether `password` is the one of `hash`; without a hash no, as slowly.
+    /// Whether `password` matches `hash`. Without a hash it does not, and that takes as long.
     pub(crate) async fn verify(
         &self,
         password: Secret,
         hash: Option<String>,
         deadline: Deadline,
-    ) -> Result<bool, NoVerdict> {
+    ) -> Result<bool, PasswordUnchecked> {
         let work = move || match hash.as_deref().map(PasswordHash::new) {
             Some(Ok(hash)) => argon2().verify_password(password.expose().as_bytes(), &hash).is_ok(),
             _ => {
@@ -132,12 +131,12 @@ impl Passwords {
         self.run("verify password", deadline, work).await
     }
 
-    /// The PHC string to keep.
+    /// Returns the PHC string to keep.
     pub(crate) async fn hash(
         &self,
         password: Secret,
         deadline: Deadline,
-    ) -> Result<String, NoVerdict> {
+    ) -> Result<String, PasswordUnchecked> {
         let work = move || {
             let hash = argon2().hash_password(password.expose().as_bytes());
             hash.expect("the parameters are argon2's own, and a salt is at hand").to_string()
@@ -150,21 +149,22 @@ impl Passwords {
         name: &'static str,
         deadline: Deadline,
         work: impl FnOnce() -> T + Send + 'static,
-    ) -> Result<T, NoVerdict> {
+    ) -> Result<T, PasswordUnchecked> {
         let within = Arc::clone(&self.within).try_acquire_owned();
-        let within = within.map_err(|_| NoVerdict::Busy { retry_after: Duration::from_secs(1) })?;
-        let too_late = |Expired| NoVerdict::TooLate;
+        let within =
+            within.map_err(|_| PasswordUnchecked::Busy { retry_after: Duration::from_secs(1) })?;
+        let too_late = |Expired| PasswordUnchecked::TooLate;
         let slot = deadline.bound(Arc::clone(&self.at_once).acquire_owned()).await;
         let slot = slot.map_err(too_late)?.expect("the semaphore is never closed");
-        // Kept by the work itself: a caller that went away does not make room before its end.
+        // The work itself holds the place: a caller that goes away does not free it before its end.
         let work = move || {
             let _places = (within, slot);
             work()
         };
         let task = self.tasks.spawn_blocking(name, deadline, work).await.map_err(too_late)?;
         let done = deadline.bound(task).await.map_err(too_late)?;
-        // A panic is reported by its task; here it is a check that did not end.
-        done.map_err(|_| NoVerdict::TooLate)
+        // The task reports a panic; here it is a check without a result.
+        done.map_err(|_| PasswordUnchecked::TooLate)
     }
 }
 

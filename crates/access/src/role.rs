@@ -1,18 +1,18 @@
-//! Roles: who may do what, as pure functions.
+//! Roles and decisions, as pure functions.
 //!
 //! Contract:
-//! - [`decide`] allocates nothing and waits for nothing. Deny wins over allow, whichever roles they
-//!   come from; what no rule speaks of is not allowed.
-//! - A rule speaks of an [`Ask`] when one of its globs matches in each of clusters, namespaces,
+//! - [`decide`] allocates nothing and waits for nothing. Deny wins over allow, whichever roles they come
+//!   from; what no rule allows is refused.
+//! - A rule applies to an [`AccessRequest`] when one of its globs matches in each of clusters, namespaces,
 //!   resources and verbs. A resource without a namespace is in the namespace [`NO_NAMESPACE`].
 //! - The fleet itself is the cluster [`FLEET`]: connecting clusters (`clusters.fairlead.dev`) and
 //!   joining them (`clustermeshes`), users, roles and tokens (`users`, `accessroles`, `accesstokens`),
 //!   the audit (`audit`). No glob matches it: a rule names it, so that "all clusters" does not make an
 //!   administrator.
-//! - What of a rule cannot be read allows nothing and denies everything it could have meant, and is
-//!   told in [`Role::problems`].
+//! - A part of a rule that cannot be parsed allows nothing and denies everything that it could mean.
+//!   [`Role::problems`] names it.
 //!
-//! Three roles are built in, so that nobody begins with an empty page; their names are reserved:
+//! Three roles are built in; their names are reserved:
 //!
 //! | role | in every cluster | in the fleet |
 //! |---|---|---|
@@ -20,9 +20,9 @@
 //! | `operator` | everything but Secrets and access (RBAC, Fairlead's own users, roles, tokens) | connects, changes and removes clusters and meshes |
 //! | `viewer` | get, list, watch, log, of the same | sees clusters and meshes |
 //!
-//! A built-in role's deny wins like any other: who is to read Secrets beside being a viewer gets a
-//! role written for that. Who may make or exec into a pod reaches what that pod's service account and volumes reach: that
-//! an operator does not see Secrets keeps them off screens; a namespace is what walls them off.
+//! A built-in role's deny wins like any other: a viewer who should read Secrets needs a role of one's own
+//! instead. Whoever may create or exec into a pod reaches what its service account and volumes reach: that
+//! an operator cannot read Secrets keeps them off screens; only a namespace separates them.
 
 use std::sync::{Arc, LazyLock};
 
@@ -31,16 +31,16 @@ use serde::{Deserialize, Serialize};
 
 use crate::glob::Glob;
 
-/// The cluster that the fleet's own matters are in.
+/// The cluster name of the fleet's own objects.
 pub const FLEET: &str = "-";
-/// The namespace that resources without one are in.
+/// The namespace name of resources without a namespace.
 pub const NO_NAMESPACE: &str = "-";
 /// The role that may do everything.
 pub const ADMIN: &str = "admin";
 
 macro_rules! verbs {
     ($($name:ident $text:literal),* $(,)?) => {
-        /// What is done to a resource.
+        /// An action on a resource.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
         #[serde(rename_all = "lowercase")]
         pub enum Verb { $($name),* }
@@ -62,7 +62,7 @@ verbs! {
 }
 
 impl Verb {
-    /// Whether it changes something: these are audited.
+    /// Whether it changes something, and so is audited.
     pub fn writes(self) -> bool {
         !matches!(self, Self::Get | Self::List | Self::Watch | Self::Log)
     }
@@ -74,13 +74,13 @@ impl std::fmt::Display for Verb {
     }
 }
 
-/// May somebody do this?
+/// A request to do something to a resource, to decide about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Ask<'a> {
+pub struct AccessRequest<'a> {
     pub cluster: &'a str,
-    /// None of a resource that has none.
+    /// `None` for a resource without namespaces.
     pub namespace: Option<&'a str>,
-    /// `plural.group`, without a group for the core's: `pods`, `deployments.apps`.
+    /// `plural.group`, without a group for the core group: `pods`, `deployments.apps`.
     pub resource: &'a str,
     pub verb: Verb,
 }
@@ -88,13 +88,13 @@ pub struct Ask<'a> {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Decision {
     Allowed {
-        /// The role.
+        /// The role that allows it.
         by: Arc<str>,
     },
     Denied {
         by: Arc<str>,
     },
-    /// No role speaks of it.
+    /// No role allows it.
     NotAllowed,
 }
 
@@ -104,17 +104,17 @@ impl Decision {
     }
 }
 
-/// In how many of a cluster's namespaces somebody may do something.
+/// The namespaces of a cluster in which something is allowed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reach {
-    /// In all: nothing needs to be asked for each.
+    /// It is allowed in all namespaces.
     Everywhere,
-    /// Perhaps in some: ask for each.
+    /// It may be allowed in some namespaces: each needs a decision.
     Somewhere,
     Nowhere,
 }
 
-/// What somebody may do: the roles together.
+/// The permissions of a user: all of the user's roles.
 #[derive(Clone, Debug, Default)]
 pub struct Permissions(Vec<Arc<Role>>);
 
@@ -123,12 +123,12 @@ impl Permissions {
         Self(roles)
     }
 
-    /// Of the role [`ADMIN`].
+    /// The permissions of the role [`ADMIN`].
     pub fn admin() -> Self {
         Self(BUILT_IN.iter().filter(|role| &*role.name == ADMIN).map(Arc::clone).collect())
     }
 
-    /// Whether these are the same roles, saying the same.
+    /// Whether both have the same roles with the same rules.
     pub fn are(&self, others: &Self) -> bool {
         self.0.len() == others.0.len()
             && self.0.iter().zip(&others.0).all(|(one, other)| {
@@ -136,18 +136,18 @@ impl Permissions {
             })
     }
 
-    /// Any verb of any resource there. Where two rules have to be weighed glob against glob it errs
-    /// on the side of yes: that shows a name, and [`decide`] still has the word on what is in it.
+    /// Whether any verb on any resource of the cluster is allowed. Where two globs have to be compared it
+    /// errs on the side of yes: that reveals a name, and [`decide`] still decides about its content.
     pub fn may_see_cluster(&self, cluster: &str) -> bool {
         self.sees(cluster, None)
     }
 
-    /// As `may_see_cluster`, for a namespace.
+    /// The same as `may_see_cluster`, for a namespace.
     pub fn may_see_namespace(&self, cluster: &str, namespace: &str) -> bool {
         self.sees(cluster, Some(namespace))
     }
 
-    /// Where to list what is asked for over all namespaces.
+    /// Returns where a request for all namespaces is allowed.
     pub fn reach(&self, cluster: &str, resource: &str, verb: Verb) -> Reach {
         let speaks =
             |rule: &&Compiled| rule.verbs.has(verb) && rule.names(cluster) && rule.of(resource);
@@ -167,7 +167,7 @@ impl Permissions {
         let there = |rule: &&Compiled| {
             rule.names(cluster) && namespace.is_none_or(|namespace| rule.within(namespace))
         };
-        // Of each allowed kind of resource: is any verb left?
+        // Whether any verb is left of an allowed resource.
         self.allows().filter(there).any(|allow| {
             allow.resources.iter().any(|resource| {
                 let denied = self
@@ -189,10 +189,10 @@ impl Permissions {
     }
 }
 
-/// The decision. Pure: the same for the same arguments, whatever happens elsewhere.
-pub fn decide(permissions: &Permissions, ask: &Ask<'_>) -> Decision {
+/// Decides about a request. It is a pure function.
+pub fn decide(permissions: &Permissions, ask: &AccessRequest<'_>) -> Decision {
     let role_with = |rules: fn(&Role) -> &[Compiled]| {
-        let speaks = |role: &&Arc<Role>| rules(role).iter().any(|rule| rule.speaks_of(ask));
+        let speaks = |role: &&Arc<Role>| rules(role).iter().any(|rule| rule.applies_to(ask));
         permissions.0.iter().find(speaks).map(|role| Arc::clone(&role.name))
     };
     if let Some(by) = role_with(|role| &role.deny) {
@@ -204,7 +204,7 @@ pub fn decide(permissions: &Permissions, ask: &Ask<'_>) -> Decision {
     }
 }
 
-/// A role, ready to decide.
+/// A compiled role.
 #[derive(Clone, Debug)]
 pub struct Role {
     name: Arc<str>,
@@ -236,18 +236,18 @@ impl Role {
         &self.name
     }
 
-    /// As it was written.
+    /// The role as it was written.
     pub fn spec(&self) -> &AccessRoleSpec {
         &self.spec
     }
 
-    /// What of it cannot be read, or never applies.
+    /// Sentences about parts that cannot be parsed or never apply.
     pub fn problems(&self) -> &[String] {
         &self.problems
     }
 }
 
-/// What a part that cannot be read is taken for.
+/// How a part that cannot be parsed is treated.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Unreadable {
     MatchesNothing,
@@ -302,7 +302,7 @@ impl Compiled {
         Self { fleet, clusters, namespaces, resources, verbs: set }
     }
 
-    fn speaks_of(&self, ask: &Ask<'_>) -> bool {
+    fn applies_to(&self, ask: &AccessRequest<'_>) -> bool {
         self.verbs.has(ask.verb)
             && self.of(ask.resource)
             && self.within(ask.namespace.unwrap_or(NO_NAMESPACE))
@@ -329,7 +329,7 @@ impl Compiled {
     }
 }
 
-/// A set of verbs, in one word.
+/// A set of verbs, as bits.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Verbs(u16);
 
@@ -356,7 +356,7 @@ impl Verbs {
     }
 }
 
-/// The roles that are always there.
+/// Returns the built-in roles.
 pub fn built_in() -> &'static [Arc<Role>] {
     &*BUILT_IN
 }
@@ -375,7 +375,7 @@ static BUILT_IN: LazyLock<[Arc<Role>; 3]> = LazyLock::new(|| {
             verbs: words(verbs),
         }
     };
-    // Fairlead's own kinds are resources of the cluster that it is installed in.
+    // Fairlead's own kinds are resources of the cluster that Fairlead runs in.
     let guarded = [
         "secrets",
         "*.rbac.authorization.k8s.io",

@@ -1,7 +1,7 @@
-//! `Secret` and `Fingerprint`: a text that guards something, and what is kept of it.
+//! `Secret` and `Fingerprint`: a secret text, and the hash that is kept of it.
 //!
-//! Contract: a secret never shows in `Debug` and has no `Display`. What is kept of a random one is
-//! its SHA-256: 256 random bits cannot be guessed, so a slow hash would add nothing.
+//! Contract: `Debug` does not show a secret, and there is no `Display`. Of a random secret its SHA-256 is
+//! kept: 256 random bits cannot be guessed, so that a slow hash would add nothing.
 
 use std::fmt;
 
@@ -19,17 +19,17 @@ impl Secret {
         Self(text.into())
     }
 
-    /// 256 bits from the operating system, as 43 characters that need no escaping anywhere.
+    /// Makes a secret of 256 random bits, as 43 characters that need no escaping.
     pub fn random() -> Self {
         Self(URL_SAFE_NO_PAD.encode(random::<32>()))
     }
 
-    /// The text itself: for its owner's eyes, never for a log.
+    /// Returns the text itself. It must not be logged.
     pub fn expose(&self) -> &str {
         &self.0
     }
 
-    /// In constant time for texts of one length.
+    /// Compares in constant time for texts of one length.
     pub fn is(&self, text: &str) -> bool {
         self.0.as_bytes().ct_eq(text.as_bytes()).into()
     }
@@ -50,7 +50,7 @@ impl Fingerprint {
         Self(Sha256::digest(text).into())
     }
 
-    /// Of several texts; where one ends is part of it.
+    /// Hashes several texts; their boundaries are part of the hash.
     pub(crate) fn of_all(texts: &[&str]) -> Self {
         let mut sha = Sha256::new();
         for text in texts {
@@ -82,21 +82,21 @@ impl Fingerprint {
     }
 }
 
-/// The first of it: enough to tell two apart.
+/// Shows the beginning, which is enough to tell two apart.
 impl fmt::Debug for Fingerprint {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.to_hex()[..12])
     }
 }
 
-/// Bytes from the operating system, which never lacks them once it has booted.
+/// Returns random bytes of the operating system, which has them once it has booted.
 pub(crate) fn random<const N: usize>() -> [u8; N] {
     let mut bytes = [0; N];
     getrandom::fill(&mut bytes).expect("the operating system gives random bytes");
     bytes
 }
 
-/// `N` random bytes in hexadecimal: for what must be unique, not secret.
+/// Returns `N` random bytes in hexadecimal, for ids that must be unique and not secret.
 pub(crate) fn random_id<const N: usize>() -> String {
     random::<N>().iter().map(|byte| format!("{byte:02x}")).collect()
 }

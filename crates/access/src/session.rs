@@ -1,14 +1,14 @@
-//! Sessions: a browser that has logged in.
+//! Sessions of browsers that have logged in.
 //!
 //! Contract:
-//! - The cookie is 256 random bits; what is kept is its SHA-256, in memory: a restart ends every
-//!   session, and people log in again.
-//! - Finding one is a snapshot read and never waits. It ends [`IDLE`] after its last use, [`LONGEST`]
-//!   after it was opened, at logout, and when its user is disabled, deleted or has a new password:
-//!   each use compares the account's stamp with the one it was opened under.
-//! - At most [`PER_USER`] of a user and [`IN_ALL`] live; the one that was idle longest makes room.
-//! - A form of another site may send the cookie along, but cannot read the CSRF token, which goes in
-//!   a header. It is derived from the cookie, one way, so there is nothing to keep for it.
+//! - The cookie is 256 random bits; its SHA-256 is kept in memory. A restart ends every session.
+//! - Finding a session reads a snapshot and never waits. A session ends [`IDLE`] after its last use,
+//!   [`LONGEST`] after it was opened, at logout, and when its user is disabled, deleted or has a new
+//!   password: each use compares the account's stamp with the session's.
+//! - There are at most [`PER_USER`] sessions of a user and [`IN_ALL`] altogether; the one that was idle
+//!   longest makes room.
+//! - A form of another site may send the cookie, but cannot read the CSRF token, which is sent in a
+//!   header. The token is a hash of the cookie, so that it need not be kept.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -18,30 +18,30 @@ use std::time::Duration;
 use stallproof::{Map, Snapshot};
 use tokio::time::Instant;
 
+use crate::identity::SessionId;
 use crate::secret::{Fingerprint, Secret};
-use crate::who::SessionId;
 
 pub const IDLE: Duration = Duration::from_secs(2 * 60 * 60);
 pub const LONGEST: Duration = Duration::from_secs(24 * 60 * 60);
-/// A person's browsers, with room for the forgotten ones.
+/// A user's browsers, with room for forgotten sessions.
 pub const PER_USER: usize = 16;
-/// About 300 bytes each.
+/// Each takes about 300 bytes.
 pub const IN_ALL: usize = 10_000;
 
-/// A session that was just opened: the only time its cookie is there.
+/// A session that was just opened, with its cookie, which is not kept.
 #[derive(Debug)]
-pub struct Opened {
+pub struct OpenedSession {
     pub user: Arc<str>,
     pub id: SessionId,
     /// The value of the cookie.
     pub cookie: Secret,
-    /// What a request that writes must bring in its header.
+    /// The token that a request that writes must have in its header.
     pub csrf: Secret,
-    /// The longest the cookie can be of use.
+    /// How long the cookie can be valid.
     pub lasts: Duration,
 }
 
-/// A session, for its owner to recognise.
+/// A session as its user sees it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SessionView {
     pub id: SessionId,
@@ -53,12 +53,12 @@ pub struct SessionView {
 #[derive(Debug)]
 pub(crate) struct Sessions {
     began: Instant,
-    alive: Snapshot<Alive>,
+    alive: Snapshot<LiveSessions>,
 }
 
-/// By cookie, and which of them are a user's.
+/// Sessions by the hash of their cookie, and the hashes of each user.
 #[derive(Clone, Debug, Default)]
-struct Alive {
+struct LiveSessions {
     sessions: Map<Fingerprint, Arc<Session>>,
     users: Map<Arc<str>, Vec<Fingerprint>>,
 }
@@ -70,7 +70,7 @@ pub(crate) struct Session {
     pub(crate) stamp: Fingerprint,
     from: IpAddr,
     opened: Duration,
-    /// Milliseconds since `Sessions` began. Written by every use, read by who makes room.
+    /// The last use, in milliseconds since `Sessions` began. Every use writes it; making room reads it.
     used: AtomicU64,
 }
 
@@ -79,8 +79,8 @@ impl Sessions {
         Self { began: Instant::now(), alive: Snapshot::default() }
     }
 
-    /// Opens one under the account's present stamp.
-    pub(crate) fn open(&self, user: &Arc<str>, stamp: Fingerprint, from: IpAddr) -> Opened {
+    /// Opens a session with the account's present stamp.
+    pub(crate) fn open(&self, user: &Arc<str>, stamp: Fingerprint, from: IpAddr) -> OpenedSession {
         let cookie = Secret::random();
         let key = Fingerprint::of(cookie.expose());
         let now = self.now();
@@ -98,17 +98,17 @@ impl Sessions {
             true
         });
         let csrf = csrf_of(cookie.expose());
-        Opened { user: Arc::clone(user), id: session.id, cookie, csrf, lasts: LONGEST }
+        OpenedSession { user: Arc::clone(user), id: session.id, cookie, csrf, lasts: LONGEST }
     }
 
-    /// The session of a cookie; that counts as a use.
+    /// Returns the session of a cookie, which counts as a use.
     pub(crate) fn find(&self, cookie: &str) -> Option<Arc<Session>> {
         self.alive(SessionId(Fingerprint::of(cookie))).inspect(|session| {
             session.used.fetch_max(millis(self.now()), Relaxed);
         })
     }
 
-    /// Without using it.
+    /// Returns a session that has not ended, without using it.
     pub(crate) fn alive(&self, id: SessionId) -> Option<Arc<Session>> {
         let session = self.alive.read(|alive| alive.sessions.get(&id.0).cloned())?;
         session.is_alive(self.now()).then_some(session)
@@ -127,7 +127,7 @@ impl Sessions {
         .collect()
     }
 
-    /// Says whether it was there.
+    /// Ends a session, and returns whether it existed.
     pub(crate) fn end(&self, id: SessionId) -> bool {
         self.alive.update(|alive| alive.remove(&id.0))
     }
@@ -142,7 +142,7 @@ impl Sessions {
         });
     }
 
-    /// Ends those for which `holds` says no.
+    /// Ends the sessions for which `holds` returns false.
     pub(crate) fn keep(&self, holds: impl Fn(&Session) -> bool) {
         self.alive.update(|alive| alive.keep(|session| holds(session)));
     }
@@ -156,7 +156,7 @@ impl Sessions {
     }
 }
 
-impl Alive {
+impl LiveSessions {
     fn of(&self, user: &str) -> impl Iterator<Item = &Arc<Session>> {
         let own = self.users.get(user).map(Vec::as_slice).unwrap_or_default();
         own.iter().filter_map(|key| self.sessions.get(key))
@@ -180,7 +180,7 @@ impl Alive {
         true
     }
 
-    /// The dead go first. All are looked at only when there are too many in all.
+    /// Removes ended sessions first. All sessions are checked only when there are too many altogether.
     fn make_room_for(&mut self, user: &str, now: Duration) {
         let dead = self.of(user).filter(|session| !session.is_alive(now));
         let dead: Vec<_> = dead.map(|session| session.id.0).collect();
@@ -197,7 +197,7 @@ impl Alive {
         idlest.map(|key| self.remove(&key));
     }
 
-    /// Says whether any went.
+    /// Returns whether any was removed.
     fn keep(&mut self, holds: impl Fn(&Session) -> bool) -> bool {
         let void = self.sessions.values().filter(|session| !holds(session));
         let void: Vec<_> = void.map(|session| session.id.0).collect();
@@ -218,7 +218,7 @@ impl Session {
     }
 }
 
-/// The CSRF token of a cookie.
+/// Returns the CSRF token of a cookie.
 pub fn csrf_of(cookie: &str) -> Secret {
     Secret::new(Fingerprint::of_all(&["fairlead csrf", cookie]).to_base64())
 }

@@ -1,9 +1,8 @@
 //! API tokens: `flt_<id>_<256 random bits>`.
 //!
-//! Contract: the secret is shown once, by who made it; what is kept is its SHA-256, in an
-//! `AccessToken` of the id's name. A token is found by that hash: how long the search takes tells
-//! nothing about a token, because nobody can choose a hash's digits. The prefix is there for those
-//! who scan repositories for secrets.
+//! Contract: the secret is shown once; its SHA-256 is kept in an `AccessToken` with the id as its name. A
+//! token is found by that hash: the time of the search reveals nothing, because nobody can choose the
+//! digits of a hash. The prefix is for scanners of leaked secrets.
 
 use jiff::Timestamp;
 use objects::kinds::{AccessToken, AccessTokenSpec};
@@ -12,7 +11,7 @@ use crate::secret::{Fingerprint, Secret, random_id};
 
 const PREFIX: &str = "flt_";
 
-/// A token that was just made: the only time its secret is there.
+/// A token that was just created, with its secret, which is not kept.
 #[derive(Debug)]
 pub struct NewToken {
     pub id: String,
@@ -22,12 +21,12 @@ pub struct NewToken {
 
 impl NewToken {
     pub(crate) fn make(expires: Option<Timestamp>) -> Self {
-        // 48 random bits: unique among the tokens of a fleet; a collision is refused by the store.
+        // 48 random bits are unique among the tokens of a fleet; the store refuses a collision.
         let id = random_id::<6>();
         Self { secret: with_id(&id), id, expires }
     }
 
-    /// What is kept of it.
+    /// The object that is kept of it.
     pub(crate) fn object(&self, user: &str, description: Option<String>) -> AccessToken {
         let spec = AccessTokenSpec {
             user: user.to_owned(),
@@ -39,12 +38,12 @@ impl NewToken {
     }
 }
 
-/// A new secret in the form of a token.
+/// Makes a new secret in the form of a token.
 pub(crate) fn with_id(id: &str) -> Secret {
     Secret::new(format!("{PREFIX}{id}_{}", Secret::random().expose()))
 }
 
-/// Whether `text` has the form of a token: what has not is not worth a hash.
+/// Whether `text` has the form of a token. Other texts are not hashed.
 pub(crate) fn looks_like_one(text: &str) -> bool {
     let id_and_secret = text.strip_prefix(PREFIX).and_then(|rest| rest.split_once('_'));
     let plain = |c: u8| c.is_ascii_alphanumeric() || c == b'-' || c == b'_';

@@ -54,7 +54,7 @@ const LISTS_AT_ONCE: usize = 8;
 
 /// A kind that the cluster serves.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct Found {
+pub struct ServedKind {
     pub resource: ApiResource,
     pub singular: String,
     pub namespaced: bool,
@@ -68,7 +68,7 @@ pub struct Found {
 /// Every kind that the cluster serves, each in the version its group prefers.
 #[derive(Clone, Debug, Serialize)]
 pub struct Kinds {
-    pub kinds: Vec<Found>,
+    pub kinds: Vec<ServedKind>,
     /// The groups that could not be asked: their kinds are missing above.
     pub failed: Vec<FailedGroup>,
 }
@@ -85,7 +85,7 @@ pub struct FailedGroup {
 pub struct Discovery(Arc<KindCache>);
 
 struct KindCache {
-    words: Fresh<KindQuery, Found, Error>,
+    words: Fresh<KindQuery, ServedKind, Error>,
     groups: Fresh<(), Vec<Group>, Error>,
     /// A list that could not be read is kept as well, so that it is not asked for with every word.
     lists: Fresh<String, List, Error>,
@@ -96,7 +96,7 @@ struct KindCache {
 }
 
 /// The kinds of one version of one group, or why it could not be asked.
-type List = Result<Vec<Found>, Error>;
+type List = Result<Vec<ServedKind>, Error>;
 
 #[derive(Clone, Default, PartialEq)]
 struct Vocabulary {
@@ -104,7 +104,7 @@ struct Vocabulary {
     failed: Vec<String>,
 }
 
-impl Found {
+impl ServedKind {
     pub fn can(&self, verb: &str) -> bool {
         self.verbs.iter().any(|has| has == verb)
     }
@@ -122,7 +122,7 @@ impl Found {
 impl Connection {
     /// Finds the kind that `word` names: plural, singular, kind or short name, also with its group or
     /// with its version and group.
-    pub async fn find(&self, word: &str, deadline: Deadline) -> Result<Found, Error> {
+    pub async fn find(&self, word: &str, deadline: Deadline) -> Result<ServedKind, Error> {
         self.resolve(KindQuery::word(word), word, deadline).await
     }
 
@@ -132,7 +132,7 @@ impl Connection {
         api_version: &str,
         kind: &str,
         deadline: Deadline,
-    ) -> Result<Found, Error> {
+    ) -> Result<ServedKind, Error> {
         let ask = KindQuery::Kind { api_version: api_version.to_owned(), kind: kind.to_owned() };
         self.resolve(ask, &format!("{kind} of {api_version}"), deadline).await
     }
@@ -145,7 +145,7 @@ impl Connection {
         namespace: Option<&str>,
         doing: &'static str,
         deadline: Deadline,
-        work: impl Fn(Api<DynamicObject>, Found) -> F,
+        work: impl Fn(Api<DynamicObject>, ServedKind) -> F,
     ) -> Result<T, Error>
     where
         F: Future<Output = Result<T, kube::Error>>,
@@ -153,7 +153,7 @@ impl Connection {
         if let Some(namespace) = namespace {
             check_segment("namespace", namespace)?;
         }
-        let call = |found: Found| {
+        let call = |found: ServedKind| {
             let work = &work;
             self.call(doing, deadline, move |client| work(found.api(client, namespace), found))
         };
@@ -196,7 +196,7 @@ impl Connection {
         ask: KindQuery,
         word: &str,
         deadline: Deadline,
-    ) -> Result<Found, Error> {
+    ) -> Result<ServedKind, Error> {
         let (connection, asked) = (self.clone(), ask.clone());
         let lookup = move |deadline| async move { look(&connection, &asked, deadline).await };
         let answer = self.discovery().0.words.get(&ask, deadline, lookup).await;
@@ -218,7 +218,7 @@ async fn look(
     connection: &Connection,
     ask: &KindQuery,
     deadline: Deadline,
-) -> Result<Option<Found>, Error> {
+) -> Result<Option<ServedKind>, Error> {
     let known = connection.discovery();
     let mut vocabulary = Vocabulary::default();
     for reading in ask.interpretations() {
@@ -247,10 +247,10 @@ async fn search(
     lists: impl IntoIterator<Item = String>,
     vocabulary: &mut Vocabulary,
     deadline: Deadline,
-) -> Result<Option<Found>, Error> {
+) -> Result<Option<ServedKind>, Error> {
     let lists: Vec<_> = lists.into_iter().collect();
     let mut waited_for = vec![true; lists.len()];
-    let mut best: Option<(usize, Found)> = None;
+    let mut best: Option<(usize, ServedKind)> = None;
     let (mut patience, mut failed) = (None, None);
     let mut read = std::pin::pin!(connection.discovery().read(connection, &lists, deadline));
     loop {
@@ -411,7 +411,7 @@ fn announced(list: APIGroupList) -> Vec<Group> {
     list.groups.into_iter().map(group).collect()
 }
 
-fn served(api_version: &str, list: APIResourceList) -> Vec<Found> {
+fn served(api_version: &str, list: APIResourceList) -> Vec<ServedKind> {
     let (group, version) = api_version.split_once('/').unwrap_or(("", api_version));
     let (subresources, kinds): (Vec<_>, Vec<_>) =
         list.resources.into_iter().partition(|resource| resource.name.contains('/'));
@@ -419,24 +419,25 @@ fn served(api_version: &str, list: APIResourceList) -> Vec<Found> {
         let names = subresources.iter().filter_map(|resource| resource.name.split_once('/'));
         names.filter(|(parent, _)| *parent == plural).map(|(_, name)| name.to_owned()).collect()
     };
-    let found = |resource: k8s_openapi::apimachinery::pkg::apis::meta::v1::APIResource| Found {
-        subresources: below(&resource.name),
-        // Older servers leave it out for built-in kinds.
-        singular: Some(resource.singular_name)
-            .filter(|singular| !singular.is_empty())
-            .unwrap_or_else(|| resource.kind.to_lowercase()),
-        resource: ApiResource {
-            group: group.to_owned(),
-            version: version.to_owned(),
-            api_version: api_version.to_owned(),
-            kind: resource.kind,
-            plural: resource.name,
-        },
-        namespaced: resource.namespaced,
-        verbs: resource.verbs,
-        short_names: resource.short_names.unwrap_or_default(),
-        categories: resource.categories.unwrap_or_default(),
-    };
+    let found =
+        |resource: k8s_openapi::apimachinery::pkg::apis::meta::v1::APIResource| ServedKind {
+            subresources: below(&resource.name),
+            // Older servers leave it out for built-in kinds.
+            singular: Some(resource.singular_name)
+                .filter(|singular| !singular.is_empty())
+                .unwrap_or_else(|| resource.kind.to_lowercase()),
+            resource: ApiResource {
+                group: group.to_owned(),
+                version: version.to_owned(),
+                api_version: api_version.to_owned(),
+                kind: resource.kind,
+                plural: resource.name,
+            },
+            namespaced: resource.namespaced,
+            verbs: resource.verbs,
+            short_names: resource.short_names.unwrap_or_default(),
+            categories: resource.categories.unwrap_or_default(),
+        };
     kinds.into_iter().map(found).collect()
 }
 
@@ -468,9 +469,9 @@ fn too_late(connection: &Connection) -> Error {
 }
 
 impl Kinds {
-    fn add(&mut self, list: &[Found]) {
+    fn add(&mut self, list: &[ServedKind]) {
         for found in list {
-            let same = |have: &&Found| {
+            let same = |have: &&ServedKind| {
                 have.resource.plural == found.resource.plural
                     && have.resource.group == found.resource.group
             };
@@ -482,7 +483,7 @@ impl Kinds {
 }
 
 impl Vocabulary {
-    fn learn(&mut self, list: &[Found]) {
+    fn learn(&mut self, list: &[ServedKind]) {
         for found in list {
             self.names.push(found.resource.plural.clone());
             self.names.extend(found.short_names.iter().cloned());

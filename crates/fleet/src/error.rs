@@ -38,10 +38,10 @@ pub enum Error {
     #[error(
         "there is a cluster {cluster} already, from {by}; remove that first, or choose another name"
     )]
-    Taken { cluster: String, by: String },
+    NameTaken { cluster: String, by: String },
     /// Not every source has told its clusters yet.
     #[error("the clusters are still being read; come back in {retry_after:?}")]
-    NotToldYet { retry_after: Duration },
+    NotSynced { retry_after: Duration },
     /// The request cannot be carried out; the sentence says what to change.
     #[error("{0}")]
     Invalid(String),

@@ -22,7 +22,7 @@ const AT_ONCE: usize = 1024;
 const RETURN: Duration = Duration::from_millis(50);
 
 /// A cluster to call: its name, and its connection or why there is none.
-pub type Chosen = (String, Result<Connection, Error>);
+pub type ClusterTarget = (String, Result<Connection, Error>);
 
 #[derive(Debug)]
 pub struct Reply<T> {
@@ -43,7 +43,7 @@ pub struct Missing {
 
 /// Calls all of them. `ask` is given a connection and its deadline; replies come as they arrive.
 pub fn fan<T, F>(
-    chosen: impl IntoIterator<Item = Chosen>,
+    chosen: impl IntoIterator<Item = ClusterTarget>,
     deadline: Deadline,
     ask: impl Fn(Connection, Deadline) -> F,
 ) -> impl Stream<Item = Reply<T>>
@@ -51,7 +51,7 @@ where
     F: Future<Output = Result<T, Error>>,
 {
     let own = Deadline::at(deadline.instant() - RETURN.min(deadline.remaining() / 10));
-    let one = move |(cluster, connection): Chosen| {
+    let one = move |(cluster, connection): ClusterTarget| {
         let work = connection.map(|connection| ask(connection, own));
         async move {
             let began = Instant::now();

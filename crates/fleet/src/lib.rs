@@ -35,7 +35,7 @@ pub mod warnings;
 pub use config::{FleetConfig, InCluster, Secrets, Timing};
 pub use connection::Connection;
 pub use dial::Step;
-pub use discovery::{Discovery, Found};
+pub use discovery::{Discovery, ServedKind};
 pub use error::Error;
 pub use fleet::{Fleet, TestReport};
 pub use source::Offers;

@@ -11,7 +11,7 @@ use serde::Serialize;
 use serde_json::Value;
 use stallproof::Deadline;
 
-use crate::fan::{Chosen, Missing, Reply, fan};
+use crate::fan::{ClusterTarget, Missing, Reply, fan};
 use crate::resources::{Column, ListQuery, Page, Row, Table, list, table};
 
 /// One table of many clusters. `rows[i].cells` are in the order of `columns`.
@@ -41,7 +41,7 @@ pub struct Truncated {
 
 /// Lists in every chosen cluster at once. `progress` sees each reply as it arrives.
 pub async fn table_all(
-    chosen: impl IntoIterator<Item = Chosen>,
+    chosen: impl IntoIterator<Item = ClusterTarget>,
     query: &ListQuery,
     deadline: Deadline,
     mut progress: impl FnMut(&Reply<Table>),
@@ -74,7 +74,7 @@ pub struct ClusterObject {
 
 /// Lists objects in every chosen cluster at once. `progress` sees each reply as it arrives.
 pub async fn list_all(
-    chosen: impl IntoIterator<Item = Chosen>,
+    chosen: impl IntoIterator<Item = ClusterTarget>,
     query: &ListQuery,
     deadline: Deadline,
     mut progress: impl FnMut(&Reply<Page<DynamicObject>>),

@@ -42,12 +42,12 @@ pub(crate) struct Offer {
 }
 
 /// The offers of one source; `None` until it has published.
-type Found = Option<Arc<[Offer]>>;
+type SourceOffers = Option<Arc<[Offer]>>;
 
 /// Publishes the offers of one source.
 #[derive(Clone, Debug)]
 struct SourceOutput {
-    found: Snapshot<Found>,
+    found: Snapshot<SourceOffers>,
     told: Arc<Notify>,
 }
 
@@ -63,7 +63,7 @@ impl SourceOutput {
 #[derive(Debug)]
 pub(crate) struct Sources {
     /// In the order of precedence.
-    outlets: Vec<Snapshot<Found>>,
+    outlets: Vec<Snapshot<SourceOffers>>,
     pub(crate) told: Arc<Notify>,
 }
 

@@ -599,7 +599,7 @@ async fn secrets_are_clusters_and_of_two_with_one_name_both_are_shown() {
     for (name, by) in [("both", SourceKind::Kubeconfig), ("labelled", SourceKind::Secret)] {
         let taken = world.fleet.import(name, &there.to_string(), None, soon()).await.unwrap_err();
         assert!(
-            matches!(&taken, fleet::Error::Taken { cluster, .. } if cluster == name),
+            matches!(&taken, fleet::Error::NameTaken { cluster, .. } if cluster == name),
             "{taken}"
         );
         assert_eq!(world.fleet.view().clusters[name].source.kind, by);

@@ -27,7 +27,7 @@ impl Fixture {
         fixture
     }
 
-    pub(crate) fn owner(&self) -> Who {
+    pub(crate) fn owner(&self) -> Identity {
         self.access.by_token(self.local.secret().expose()).unwrap()
     }
 
@@ -65,7 +65,7 @@ impl Fixture {
         self.change(name, |user| user.disabled = true).await;
     }
 
-    async fn login(&self, user: &str, password: &str) -> Result<Opened, LoginError> {
+    async fn login(&self, user: &str, password: &str) -> Result<OpenedSession, LoginError> {
         self.access.login(user, Secret::new(password), here(), soon()).await
     }
 
@@ -104,8 +104,8 @@ pub(crate) fn rule(clusters: &str, resources: &str, verbs: &str) -> Rule {
     }
 }
 
-fn pods(cluster: &str, verb: Verb) -> Ask<'_> {
-    Ask { cluster, namespace: Some("web"), resource: "pods", verb }
+fn pods(cluster: &str, verb: Verb) -> AccessRequest<'_> {
+    AccessRequest { cluster, namespace: Some("web"), resource: "pods", verb }
 }
 
 const PASSWORD: &str = "correct horse battery";
@@ -114,7 +114,7 @@ const PASSWORD: &str = "correct horse battery";
 async fn the_owner_of_the_machine_is_an_administrator_by_the_token_file() {
     let fixture = Fixture::new().await;
     let owner = fixture.owner();
-    assert_eq!((&*owner.user, &owner.via), (LOCAL, &Via::Local));
+    assert_eq!((&*owner.user, &owner.via), (LOCAL, &AuthMethod::Local));
     assert!(fixture.access.decide(&owner, &pods("prod", Verb::Delete)).is_allowed());
     assert!(fixture.access.is_still(&owner));
 
@@ -149,7 +149,7 @@ async fn a_login_opens_a_session_and_a_wrong_one_tells_nothing() {
     fixture.user("robot", &["viewer"], None).await;
     let opened = fixture.login("ada", PASSWORD).await.unwrap();
     let who = fixture.access.by_session(opened.cookie.expose()).unwrap();
-    assert_eq!(who, Who { user: "ada".into(), via: Via::Session(opened.id) });
+    assert_eq!(who, Identity { user: "ada".into(), via: AuthMethod::Session(opened.id) });
     assert!(fixture.access.decide(&who, &pods("prod", Verb::Get)).is_allowed());
     assert!(!fixture.access.decide(&who, &pods("prod", Verb::Delete)).is_allowed());
     assert!(fixture.access.may_see_cluster(&who, "prod"));

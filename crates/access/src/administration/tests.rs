@@ -25,7 +25,7 @@ fn managing() -> Vec<Rule> {
 }
 
 impl Fixture {
-    async fn logged_in(&self, name: &str) -> Who {
+    async fn logged_in(&self, name: &str) -> Identity {
         let opened = self.access.login(name, Secret::new(PASSWORD), here(), soon()).await.unwrap();
         self.access.by_session(opened.cookie.expose()).unwrap()
     }
@@ -117,7 +117,10 @@ async fn tokens_are_shown_once_listed_without_secret_and_revoked() {
     let token =
         ada.create_token("ada", Some(expires), Some("ci".to_owned()), soon()).await.unwrap();
     let program = fixture.access.by_token(token.secret.expose()).unwrap();
-    assert_eq!(program, Who { user: "ada".into(), via: Via::Token(token.id.as_str().into()) });
+    assert_eq!(
+        program,
+        Identity { user: "ada".into(), via: AuthMethod::Token(token.id.as_str().into()) }
+    );
     is_guarded(
         fixture.access.administer(&program).create_token("ada", None, None, soon()).await,
         "log in",

@@ -12,7 +12,7 @@ pub struct UserView {
     pub roles: Vec<String>,
     pub disabled: bool,
     pub has_password: bool,
-    /// What is wrong with it, for a person to mend.
+    /// Sentences that say what is wrong with the user.
     pub problems: Vec<String>,
 }
 
@@ -25,28 +25,28 @@ pub struct RoleView {
     pub problems: Vec<String>,
 }
 
-/// Never with the secret: that is not kept.
+/// A token without its secret, which is not kept.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct TokenView {
     pub id: String,
     pub user: String,
     pub description: Option<String>,
-    /// RFC 3339; none never expires.
+    /// The time of expiry in RFC 3339; `None` means never.
     pub expires: Option<String>,
     pub expired: bool,
     pub problem: Option<String>,
 }
 
-/// A user to make.
+/// A user to create.
 #[derive(Debug)]
 pub struct NewUser {
     pub name: String,
     pub roles: Vec<String>,
-    /// Without one, the user has tokens only.
+    /// The password; a user without one can only use tokens.
     pub password: Option<Secret>,
 }
 
-/// What to change of a user; `None` stays as it is.
+/// A change of a user; a field that is `None` stays as it is.
 #[derive(Clone, Debug, Default)]
 pub struct UserChange {
     pub roles: Option<Vec<String>>,

@@ -1,8 +1,8 @@
-//! The audit's files: appended to, synced, rotated. Blocking.
+//! The files of the audit: append, sync, rotate. Blocking.
 //!
-//! Contract: `append` is all on disk or an error. After an error the next append begins a line of
-//! its own, so that half a line spoils no other; the file is opened anew, so that a disk that has
-//! room again, or a directory that is back, is found.
+//! Contract: `append` writes everything to disk or returns an error. After an error the next append
+//! begins a new line, so that half a line spoils no other, and opens the file again, so that it works
+//! once the disk has room again or the directory is back.
 
 use std::fs::{DirBuilder, File, OpenOptions};
 use std::io::{self, Read, Seek, SeekFrom, Write};
@@ -24,7 +24,7 @@ struct Open {
     bytes: u64,
 }
 
-/// The `n`th file, from the newest, which is 0.
+/// The path of the `n`th file; the newest is 0.
 pub(super) fn path(dir: &Path, n: usize) -> PathBuf {
     if n == 0 { dir.join("audit.jsonl") } else { dir.join(format!("audit.{n}.jsonl")) }
 }
@@ -58,7 +58,7 @@ impl Log {
         options.read(true).append(true).mode(0o600);
         let mut file = match options.clone().create_new(true).open(&path) {
             Ok(file) => {
-                // A file that a crash can take away again is no audit.
+                // A crash must not remove the file again.
                 File::open(&self.dir)?.sync_all()?;
                 file
             }
@@ -78,7 +78,7 @@ impl Log {
         Ok(Open { file, bytes })
     }
 
-    /// From the oldest on, so that a crash in between leaves a gap and overwrites nothing.
+    /// Renames the oldest first, so that a crash in between leaves a gap and overwrites nothing.
     fn rotate(&self) -> io::Result<()> {
         let kept = self.size.files.max(1);
         for n in (0..kept).rev() {

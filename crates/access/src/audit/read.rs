@@ -1,9 +1,9 @@
-//! Reading the audit back, newest first. Blocking.
+//! Reads the audit, the newest record first. Blocking.
 //!
-//! Contract: files are read from their ends in pieces, so the newest page costs what it shows. The
-//! two lines of a write are one record, at the place of the newer one. A line that cannot be read
-//! (half of one, after a crash) is left out. Memory is bounded by the page and by the writes that
-//! were in flight at once.
+//! Contract: files are read from their ends in pieces, so that a page costs no more than what it shows.
+//! The two lines of a write are one record, at the place of the newer one. A line that cannot be parsed
+//! (half a line, after a crash) is skipped. Memory is bounded by the page and by the number of writes
+//! that were in flight at once.
 
 use std::collections::HashSet;
 use std::fmt;
@@ -23,12 +23,12 @@ use crate::role::Verb;
 /// The most records of a page.
 pub const MOST: usize = 1000;
 const PIECE: usize = 64 * 1024;
-/// No line of ours is longer, even if every character of it is escaped; what is longer is not one.
+/// The longest line, even if every character is escaped. A longer one is not ours.
 const LONGEST: usize = 64 * 1024;
 /// Longer than any name of Kubernetes.
 const WORD: usize = 512;
 
-/// A write: that it was begun, and how it ended.
+/// A write and its outcome.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Record {
     pub id: String,
@@ -46,7 +46,7 @@ pub struct Record {
     pub name: Option<String>,
     pub request_id: Option<String>,
     pub dry_run: bool,
-    /// `ok` or the code of an error. None: under way, or lost with its process.
+    /// `ok` or the code of an error; `None` while it is under way, or if its process died.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub outcome: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -93,7 +93,7 @@ impl Record {
         self.took_ms = u64::try_from(took.as_millis()).ok();
     }
 
-    /// When its newer line was made, to the millisecond: records are read in about this order.
+    /// The time of its newer line in milliseconds. Records are read in about this order.
     pub fn written(&self) -> Timestamp {
         let took = Duration::from_millis(self.took_ms.unwrap_or_default());
         self.time.checked_add(took).unwrap_or(self.time)
@@ -106,13 +106,13 @@ impl Record {
     }
 }
 
-/// What a caller sends, at a length that no name exceeds.
+/// Cuts a caller's text at a length that no name exceeds.
 fn clipped(mut text: String) -> String {
     text.truncate(text.floor_char_boundary(WORD));
     text
 }
 
-/// What of the audit to show; everything that is `None` does not matter.
+/// Selects records; a field that is `None` does not matter.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Filter {
     pub id: Option<String>,
@@ -123,24 +123,24 @@ pub struct Filter {
     pub name: Option<String>,
     pub verb: Option<Verb>,
     pub outcome: Option<String>,
-    /// Begun then or later.
+    /// Selects writes that began at this time or later.
     pub since: Option<Timestamp>,
-    /// A page's last record asks for the next page. What has ended meanwhile may be shown again;
-    /// nothing is left out.
+    /// The last record of a page selects the next page. A write that has ended meanwhile may be shown
+    /// again; none is left out.
     pub older_than: Option<OlderThan>,
 }
 
-/// A record that the ones to show are older than: `ID`, or `ID@TIME`.
+/// Selects records that are older than this one: `ID`, or `ID@TIME`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct OlderThan {
     pub id: String,
-    /// When that record was [`written`](Record::written). With it an audit that does not have the record
-    /// knows which of its own are older; without, it shows none.
+    /// The time that record was [`written`](Record::written). An audit that does not have the record finds
+    /// the older ones by it; without it, it shows none.
     pub written: Option<Timestamp>,
 }
 
 impl OlderThan {
-    /// Whether this record is not to be shown, but the next one may be.
+    /// Whether this is the record itself, after which the records to show begin.
     fn is(&self, record: &Record) -> bool {
         self.id == record.id
     }
@@ -192,7 +192,7 @@ impl Filter {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Page {
     pub records: Vec<Record>,
-    /// False: there may be more, the limit or the deadline came first.
+    /// `false` means that there may be more: the limit or the deadline came first.
     pub complete: bool,
 }
 
@@ -204,13 +204,13 @@ pub(super) fn newest(
 ) -> io::Result<Page> {
     let limit = limit.clamp(1, MOST);
     let mut page = Page { records: Vec::new(), complete: true };
-    // Of which the newer line was seen, and the older one is to come.
+    // The records whose newer line was read and whose older line was not.
     let mut ended = HashSet::new();
     let mut reached = filter.older_than.is_none();
     for n in 0.. {
         let file = match File::open(log::path(dir, n)) {
             Ok(file) => file,
-            // A rotation under way, or one that was cut off, leaves a gap of one.
+            // A rotation that is under way or was interrupted leaves a gap of one.
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
                 if log::path(dir, n + 1).exists() {
                     continue;
@@ -253,10 +253,10 @@ pub(super) fn newest(
     Ok(page)
 }
 
-/// Gives the lines of a file to `take`, last first, until it answers that it has enough.
+/// Calls `take` with the lines of a file, the last first, until it has enough.
 fn backwards(mut file: File, mut take: impl FnMut(&[u8]) -> bool) -> io::Result<bool> {
     let mut at = file.metadata()?.len();
-    // The beginning of what was read so far: the end of a line whose start is in the piece before.
+    // The end of a line that begins in the piece before.
     let mut rest: Vec<u8> = Vec::new();
     while at > 0 {
         let piece = at.min(PIECE as u64);

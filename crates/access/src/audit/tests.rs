@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use serde_json::Value;
 
 use super::*;
-use crate::who::Via;
+use crate::identity::AuthMethod;
 
 struct Fixture {
     data: tempfile::TempDir,
@@ -38,7 +38,7 @@ impl Fixture {
 
 fn entry(name: &str) -> Entry {
     Entry {
-        who: Who { user: "ada".into(), via: Via::Token("t1".into()) },
+        who: Identity { user: "ada".into(), via: AuthMethod::Token("t1".into()) },
         from: Some(IpAddr::from([192, 0, 2, 1])),
         verb: Verb::Delete,
         cluster: "prod".to_owned(),

@@ -2,7 +2,7 @@ use objects::kinds::{AccessRoleSpec, AccessTokenSpec, Rule, UserSpec};
 use proptest::prelude::*;
 
 use super::*;
-use crate::role::{Ask, Decision, Verb, decide};
+use crate::role::{AccessRequest, Decision, Verb, decide};
 
 fn user(name: &str, roles: &[&str]) -> User {
     let roles = roles.iter().map(|role| (*role).to_owned()).collect();
@@ -33,7 +33,7 @@ fn token(id: &str, of: &str, secret: &str, expires: Option<&str>) -> AccessToken
 }
 
 fn may(directory: &Directory, user: &str, cluster: &str) -> bool {
-    let ask = Ask { cluster, namespace: None, resource: "nodes", verb: Verb::Get };
+    let ask = AccessRequest { cluster, namespace: None, resource: "nodes", verb: Verb::Get };
     let account = directory.active(user);
     account.is_some_and(|account| {
         matches!(decide(&account.permissions, &ask), Decision::Allowed { .. })
@@ -84,7 +84,8 @@ fn reserved_names_cannot_be_taken() {
     let mut directory = Directory::new();
     directory.apply(role("viewer", "*"));
     directory.apply(user("ada", &["viewer"]));
-    let ask = Ask { cluster: "c", namespace: Some("n"), resource: "pods", verb: Verb::Delete };
+    let ask =
+        AccessRequest { cluster: "c", namespace: Some("n"), resource: "pods", verb: Verb::Delete };
     let ada = &directory.account("ada").unwrap().permissions;
     assert_eq!(decide(ada, &ask), Decision::NotAllowed);
 
@@ -144,7 +145,7 @@ fn a_stamp_changes_with_the_password_and_with_the_user() {
         let mut user = user("ada", &[]);
         user.metadata.uid = Some(uid.to_owned());
         user.spec.password_hash = hash.map(str::to_owned);
-        Directory::new().judge("ada", user).stamp
+        Directory::new().account_of("ada", user).stamp
     };
     assert_eq!(stamp("1", Some("a")), stamp("1", Some("a")));
     assert_ne!(stamp("1", Some("a")), stamp("1", Some("b")));

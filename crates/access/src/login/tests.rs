@@ -5,7 +5,7 @@ fn address(last: u8) -> IpAddr {
 }
 
 /// Tries until it is refused: how many went through, and the wait.
-fn guess(limits: &Limits, user: &str, from: IpAddr) -> (u32, Duration) {
+fn guess(limits: &LoginLimits, user: &str, from: IpAddr) -> (u32, Duration) {
     let mut tries = 0;
     loop {
         match limits.attempt(user, from) {
@@ -17,7 +17,7 @@ fn guess(limits: &Limits, user: &str, from: IpAddr) -> (u32, Duration) {
 
 #[tokio::test(start_paused = true)]
 async fn who_guesses_is_told_when_to_come_back_and_may_then() {
-    let limits = Limits::new();
+    let limits = LoginLimits::new();
     let (tries, wait) = guess(&limits, "ada", address(1));
     assert_eq!((tries, wait), (PAIR.burst, PAIR.every));
     tokio::time::advance(wait).await;
@@ -27,7 +27,7 @@ async fn who_guesses_is_told_when_to_come_back_and_may_then() {
 
 #[tokio::test(start_paused = true)]
 async fn a_success_forgives_the_mistakes_before_it() {
-    let limits = Limits::new();
+    let limits = LoginLimits::new();
     for _ in 1..PAIR.burst {
         let _ = limits.attempt("ada", address(1)).unwrap();
     }
@@ -37,7 +37,7 @@ async fn a_success_forgives_the_mistakes_before_it() {
 
 #[tokio::test(start_paused = true)]
 async fn one_address_cannot_try_every_user() {
-    let limits = Limits::new();
+    let limits = LoginLimits::new();
     let tried = (0..1000).filter(|n| limits.attempt(&format!("u{n}"), address(1)).is_ok()).count();
     assert_eq!(tried, ADDRESS.burst as usize);
     assert!(limits.attempt("ada", address(2)).is_ok());
@@ -45,14 +45,14 @@ async fn one_address_cannot_try_every_user() {
 
 #[tokio::test(start_paused = true)]
 async fn many_addresses_cannot_try_one_user_at_will() {
-    let limits = Limits::new();
+    let limits = LoginLimits::new();
     let tried = (0..=255).filter(|n| limits.attempt("ada", address(*n)).is_ok()).count();
     assert_eq!(tried, USER.burst as usize);
 }
 
 #[tokio::test(start_paused = true)]
 async fn who_is_under_attack_still_gets_in_from_where_they_were_before() {
-    let limits = Limits::new();
+    let limits = LoginLimits::new();
     limits.attempt("ada", address(1)).unwrap().succeeded();
     for hour in 0..24 {
         // From everywhere, against ada and against everybody.
@@ -72,7 +72,7 @@ async fn who_is_under_attack_still_gets_in_from_where_they_were_before() {
 
 #[tokio::test(start_paused = true)]
 async fn after_an_attack_everybody_gets_in_from_anywhere() {
-    let limits = Limits::new();
+    let limits = LoginLimits::new();
     for n in 2..=255 {
         let _ = limits.attempt("ada", address(n));
     }
@@ -84,7 +84,7 @@ async fn after_an_attack_everybody_gets_in_from_anywhere() {
 
 #[tokio::test(start_paused = true)]
 async fn a_try_that_did_not_happen_is_not_counted() {
-    let limits = Limits::new();
+    let limits = LoginLimits::new();
     for _ in 0..1000 {
         limits.attempt("ada", address(1)).unwrap().did_not_happen();
     }
@@ -93,7 +93,7 @@ async fn a_try_that_did_not_happen_is_not_counted() {
 
 #[tokio::test(start_paused = true)]
 async fn a_refusal_by_one_limit_costs_nothing_of_the_others() {
-    let limits = Limits::new();
+    let limits = LoginLimits::new();
     for _ in 0..1000 {
         let _ = limits.attempt("ada", address(1));
     }

@@ -39,9 +39,9 @@ async fn who_waits_too_long_and_who_finds_no_room_are_told() {
     while passwords.within.available_permits() > 0 {
         tokio::task::yield_now().await;
     }
-    assert!(matches!(verify().await, Err(NoVerdict::Busy { .. })));
+    assert!(matches!(verify().await, Err(PasswordUnchecked::Busy { .. })));
     for waited in waiting {
-        assert_eq!(waited.await, Ok(Err(NoVerdict::TooLate)));
+        assert_eq!(waited.await, Ok(Err(PasswordUnchecked::TooLate)));
     }
     assert_eq!(passwords.within.available_permits(), WAITING);
 }

@@ -23,12 +23,17 @@ fn built(name: &str) -> Permissions {
     Permissions::new(vec![Arc::clone(role)])
 }
 
-fn ask<'a>(cluster: &'a str, namespace: &'a str, resource: &'a str, verb: Verb) -> Ask<'a> {
+fn ask<'a>(
+    cluster: &'a str,
+    namespace: &'a str,
+    resource: &'a str,
+    verb: Verb,
+) -> AccessRequest<'a> {
     let namespace = (namespace != NO_NAMESPACE).then_some(namespace);
-    Ask { cluster, namespace, resource, verb }
+    AccessRequest { cluster, namespace, resource, verb }
 }
 
-fn allows(permissions: &Permissions, ask: Ask<'_>) -> bool {
+fn allows(permissions: &Permissions, ask: AccessRequest<'_>) -> bool {
     decide(permissions, &ask).is_allowed()
 }
 
@@ -156,7 +161,7 @@ fn reach_tells_whether_each_namespace_must_be_asked_for() {
 }
 
 /// The words of the contract, with a matcher that tries every split.
-fn reference(roles: &[AccessRoleSpec], ask: &Ask<'_>) -> Option<bool> {
+fn reference(roles: &[AccessRoleSpec], ask: &AccessRequest<'_>) -> Option<bool> {
     fn glob(pattern: &str, word: &str) -> bool {
         match pattern.chars().next() {
             None => word.is_empty(),

@@ -1,6 +1,6 @@
 use super::*;
 
-fn open(sessions: &Sessions, user: &str) -> Opened {
+fn open(sessions: &Sessions, user: &str) -> OpenedSession {
     sessions.open(&user.into(), Fingerprint::of("stamp"), IpAddr::from([192, 0, 2, 1]))
 }
 

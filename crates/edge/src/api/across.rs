@@ -48,7 +48,7 @@ struct AskedCluster {
 }
 
 /// The clusters to ask: those that are named (`a,b`), or all that one may see and that are in use.
-fn chosen(api: &Api, caller: &Caller, named: Option<&str>) -> Vec<fan::Chosen> {
+fn chosen(api: &Api, caller: &Caller, named: Option<&str>) -> Vec<fan::ClusterTarget> {
     let view = api.fleet.view();
     let seen = |name: &str| caller.permissions.may_see_cluster(name);
     let Some(named) = named else {
@@ -139,7 +139,7 @@ async fn answer<W: Merge, F>(
     api: &Api,
     caller: &Caller,
     headers: &HeaderMap,
-    chosen: Vec<fan::Chosen>,
+    chosen: Vec<fan::ClusterTarget>,
     whole: W,
     ask: impl Fn(Connection, Deadline) -> F + Send + 'static,
 ) -> Result<Response, Problem>

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use access::{Ask, Permissions, Verb};
+use access::{AccessRequest, Permissions, Verb};
 use axum::Json;
 use axum::extract::{Path, State};
 use fleet::Connection;
@@ -276,7 +276,7 @@ impl Around {
         let kind = (node.api_version.clone(), node.kind.clone());
         self.0.get(&kind).is_some_and(|(resource, namespaced)| {
             let namespace = node.namespace.as_deref().filter(|_| *namespaced);
-            let ask = Ask { cluster, namespace, resource, verb: Verb::Get };
+            let ask = AccessRequest { cluster, namespace, resource, verb: Verb::Get };
             is_visible(permissions, cluster, namespace, resource, &node.name)
                 && access::decide(permissions, &ask).is_allowed()
         })

@@ -3,7 +3,7 @@
 use access::{CLUSTERS, Verb};
 use axum::Json;
 use axum::extract::{Path, State};
-use fleet::discovery::{FailedGroup, Found};
+use fleet::discovery::{FailedGroup, ServedKind};
 use http::StatusCode;
 use serde::Serialize;
 use utoipa::ToSchema;
@@ -30,9 +30,9 @@ struct Kind {
     verbs: Vec<String>,
 }
 
-impl From<Found> for Kind {
-    fn from(found: Found) -> Self {
-        let Found { resource, namespaced, verbs, short_names, .. } = found;
+impl From<ServedKind> for Kind {
+    fn from(found: ServedKind) -> Self {
+        let ServedKind { resource, namespaced, verbs, short_names, .. } = found;
         Self {
             name: resource.plural,
             short_names,

@@ -15,7 +15,7 @@
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
-use access::{Via, Who};
+use access::{AuthMethod, Identity};
 use axum::body::Body;
 use axum::extract::Request;
 use axum::response::Response;
@@ -124,7 +124,7 @@ pub(crate) fn not_here(api: &Api, what: &str) -> Problem {
 }
 
 /// The user whom a request with a pass is for; none if no replica made the pass.
-pub(crate) fn passed(api: &Api, request: &Request) -> Option<Who> {
+pub(crate) fn passed(api: &Api, request: &Request) -> Option<Identity> {
     let reach = api.leader.as_ref()?.reach.as_ref()?;
     let pass = request.headers().get(PASS)?.to_str().ok()?;
     let (until, rest) = pass.split_once('.')?;
@@ -140,7 +140,7 @@ pub(crate) fn passed(api: &Api, request: &Request) -> Option<Who> {
         return None;
     }
     // The machine's own token is what a replica has as well.
-    Some(Who { user: user.into(), via: Via::Local })
+    Some(Identity { user: user.into(), via: AuthMethod::Local })
 }
 
 pub(crate) fn has_pass(headers: &HeaderMap) -> bool {
@@ -178,7 +178,7 @@ pub(crate) struct LeaderRequest {
 }
 
 /// The request to send to the leader; none where this replica has to answer, with a refusal if need be.
-pub(crate) fn request(api: &Api, who: &Who, request: &Request) -> Option<LeaderRequest> {
+pub(crate) fn request(api: &Api, who: &Identity, request: &Request) -> Option<LeaderRequest> {
     let leads = api.traffic.as_ref()?.active.ingest().is_some();
     let wants_stream = request.headers().get(header::ACCEPT).is_some_and(|accept| {
         accept.as_bytes().windows(17).any(|part| part.eq_ignore_ascii_case(b"text/event-stream"))
@@ -218,7 +218,7 @@ impl LeaderReach {
     /// None while there is no key to make a pass with.
     fn request(
         &self,
-        who: &Who,
+        who: &Identity,
         request: &Request,
         host: SocketAddr,
     ) -> Option<http::Request<Empty<Bytes>>> {
@@ -232,7 +232,7 @@ impl LeaderReach {
     /// A GET on behalf of `who`; none while there is no key to make a pass with.
     pub(super) fn question(
         &self,
-        who: &Who,
+        who: &Identity,
         uri: &Uri,
         host: SocketAddr,
     ) -> Option<http::Request<Empty<Bytes>>> {

@@ -7,7 +7,7 @@
 
 use access::Verb;
 use fleet::resources::{self, ListQuery, Page};
-use fleet::{Connection, Error, Found};
+use fleet::{Connection, Error, ServedKind};
 use kube::core::DynamicObject;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -58,7 +58,7 @@ pub(crate) struct ListParams {
 }
 
 impl ListParams {
-    pub(crate) fn query(&self, found: &Found) -> ListQuery {
+    pub(crate) fn query(&self, found: &ServedKind) -> ListQuery {
         ListQuery {
             kind: exact(found),
             namespace: self.namespace.clone(),
@@ -73,7 +73,7 @@ impl ListParams {
         &self,
         caller: &Caller,
         cluster: &str,
-        found: &Found,
+        found: &ServedKind,
         verb: Verb,
     ) -> Result<Scope, Problem> {
         Scope::list(caller, cluster, found, self.namespace.as_deref(), verb)
@@ -81,7 +81,7 @@ impl ListParams {
 }
 
 /// The word that means this kind and no other: what was decided on is what is asked for.
-pub(crate) fn exact(found: &Found) -> String {
+pub(crate) fn exact(found: &ServedKind) -> String {
     let kind = &found.resource;
     format!("{}.{}.{}", kind.plural, kind.version, kind.group)
 }

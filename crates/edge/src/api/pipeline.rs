@@ -20,7 +20,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use access::audit::{Entry, Pending};
-use access::{Ask, Decision, Permissions, Secret, Verb, Who};
+use access::{AccessRequest, Decision, Identity, Permissions, Secret, Verb};
 use axum::RequestExt;
 use axum::extract::{FromRequestParts, MatchedPath, RawPathParams, Request, State};
 use axum::middleware::Next;
@@ -56,7 +56,7 @@ impl RequestId {
 /// The caller of a request, what they may do, and until when they wait.
 #[derive(Clone, Debug)]
 pub(crate) struct Caller {
-    pub(crate) who: Who,
+    pub(crate) who: Identity,
     pub(crate) permissions: Arc<Permissions>,
     pub(crate) deadline: Deadline,
 }
@@ -67,13 +67,13 @@ pub(crate) struct AuditDetails(pub(crate) String);
 
 impl Caller {
     /// May this be done? For what may be seen but not done, the permission that is missing.
-    pub(crate) fn may(&self, ask: &Ask<'_>) -> Result<(), Problem> {
+    pub(crate) fn may(&self, ask: &AccessRequest<'_>) -> Result<(), Problem> {
         let why = match access::decide(&self.permissions, ask) {
             Decision::Allowed { .. } => return Ok(()),
             Decision::Denied { by } => format!("the role {by} denies it"),
             Decision::NotAllowed => "no role of yours allows it".to_owned(),
         };
-        let Ask { cluster, namespace, resource, verb } = ask;
+        let AccessRequest { cluster, namespace, resource, verb } = ask;
         let at = match (*cluster, namespace) {
             (access::FLEET, _) => "in the fleet".to_owned(),
             (cluster, None) => format!("in cluster {cluster}"),
@@ -87,7 +87,7 @@ impl Caller {
 
     /// As `may`, for the fleet's own matters.
     pub(crate) fn may_in_fleet(&self, resource: &str, verb: Verb) -> Result<(), Problem> {
-        self.may(&Ask { cluster: access::FLEET, namespace: None, resource, verb })
+        self.may(&AccessRequest { cluster: access::FLEET, namespace: None, resource, verb })
     }
 }
 
@@ -292,7 +292,7 @@ impl PathNames {
 
 /// Authenticates by a token, or by a cookie, which counts only with the proof that a page of ours sent
 /// it.
-fn authenticate(api: &Api, route: Route, request: &Request) -> Result<Who, Problem> {
+fn authenticate(api: &Api, route: Route, request: &Request) -> Result<Identity, Problem> {
     let headers = request.headers();
     if leader::has_pass(headers) {
         let is_taken = route.at_leader || route.all_replicas;

@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use access::audit::AuditError;
-use access::password::NoVerdict;
+use access::password::PasswordUnchecked;
 use access::{AdministrationError, LoginError, Unauthenticated};
 use axum::response::{IntoResponse, Response};
 use http::{HeaderValue, StatusCode, header};
@@ -173,8 +173,8 @@ impl From<fleet::Error> for Problem {
                 problem
             }
             Error::Store(error) => (&*error).into(),
-            Error::Taken { .. } => Self::new(ErrorCode::Exists, detail),
-            Error::NotToldYet { retry_after } => {
+            Error::NameTaken { .. } => Self::new(ErrorCode::Exists, detail),
+            Error::NotSynced { retry_after } => {
                 Self::new(ErrorCode::NotReady, detail).come_back(retry_after)
             }
             Error::Invalid(_) => Self::invalid(detail),
@@ -232,19 +232,19 @@ impl From<LoginError> for Problem {
             LoginError::NotReady { retry_after } => {
                 Self::new(ErrorCode::NotReady, detail).come_back(retry_after)
             }
-            LoginError::NoVerdict(none) => none.into(),
+            LoginError::PasswordUnchecked(none) => none.into(),
         }
     }
 }
 
-impl From<NoVerdict> for Problem {
-    fn from(error: NoVerdict) -> Self {
+impl From<PasswordUnchecked> for Problem {
+    fn from(error: PasswordUnchecked) -> Self {
         let detail = error.to_string();
         match error {
-            NoVerdict::Busy { retry_after } => {
+            PasswordUnchecked::Busy { retry_after } => {
                 Self::new(ErrorCode::SlowDown, detail).come_back(retry_after)
             }
-            NoVerdict::TooLate => Self::new(ErrorCode::TooLate, detail),
+            PasswordUnchecked::TooLate => Self::new(ErrorCode::TooLate, detail),
         }
     }
 }
@@ -260,7 +260,7 @@ impl From<AdministrationError> for Problem {
             Error::Inactive => Unauthenticated::Unknown.into(),
             Error::WeakPassword(_) => Self::invalid(detail),
             Error::Login(error) => error.into(),
-            Error::NoVerdict(none) => none.into(),
+            Error::PasswordUnchecked(none) => none.into(),
             Error::Store(error) => (&error).into(),
         }
     }

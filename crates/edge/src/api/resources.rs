@@ -6,7 +6,7 @@ use axum::extract::{Path, State};
 use axum::response::{IntoResponse, Response};
 use fleet::resources::{self, Target};
 use fleet::warnings::listen;
-use fleet::{Connection, Found};
+use fleet::{Connection, ServedKind};
 use http::{HeaderMap, header};
 use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
@@ -73,7 +73,7 @@ async fn list(
 /// One object of one cluster, of which something may be done.
 pub(crate) struct Chosen {
     pub(crate) connection: Connection,
-    pub(crate) found: Found,
+    pub(crate) found: ServedKind,
     pub(crate) target: Target,
 }
 

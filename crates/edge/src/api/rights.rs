@@ -6,7 +6,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use access::{Access, Ask, Permissions, Verb, Who};
+use access::{Access, AccessRequest, Identity, Permissions, Verb};
 use axum::response::sse::Event;
 use futures::{Stream, StreamExt, stream};
 use tokio::time::{Interval, MissedTickBehavior, interval};
@@ -22,7 +22,7 @@ type Still = dyn Fn(&Arc<Permissions>) -> bool + Send + Sync;
 
 pub(crate) struct Rights {
     access: Access,
-    who: Who,
+    who: Identity,
     still: Box<Still>,
     look: Interval,
 }
@@ -51,7 +51,7 @@ impl Rights {
         let (cluster, namespace) = (cluster.to_owned(), namespace.map(ToOwned::to_owned));
         Self::new(api, caller, move |permissions| {
             let namespace = namespace.as_deref();
-            let ask = Ask { cluster: &cluster, namespace, resource, verb };
+            let ask = AccessRequest { cluster: &cluster, namespace, resource, verb };
             access::decide(permissions, &ask).is_allowed()
         })
     }

@@ -7,8 +7,8 @@
 
 use std::sync::Arc;
 
-use access::{Ask, Permissions, Reach, Verb};
-use fleet::Found;
+use access::{AccessRequest, Permissions, Reach, Verb};
+use fleet::ServedKind;
 use kube::core::{ApiResource, DynamicObject};
 
 use super::{Caller, Problem};
@@ -47,7 +47,7 @@ pub(crate) fn permit(
     if !is_visible(&caller.permissions, cluster, namespace, resource, name) {
         return Err(absent(cluster, resource, name));
     }
-    caller.may(&Ask { cluster, namespace, resource, verb })
+    caller.may(&AccessRequest { cluster, namespace, resource, verb })
 }
 
 /// In the words of an API server, so that what may not be seen cannot be told from what is not there.
@@ -93,7 +93,7 @@ impl Scope {
     pub(crate) fn list(
         caller: &Caller,
         cluster: &str,
-        found: &Found,
+        found: &ServedKind,
         namespace: Option<&str>,
         verb: Verb,
     ) -> Result<Self, Problem> {
@@ -152,8 +152,13 @@ impl Scope {
 }
 
 impl ScopeQuery {
-    fn ask<'a>(&'a self, namespace: Option<&'a str>) -> Ask<'a> {
-        Ask { cluster: &self.cluster, namespace, resource: &self.resource, verb: self.verb }
+    fn ask<'a>(&'a self, namespace: Option<&'a str>) -> AccessRequest<'a> {
+        AccessRequest {
+            cluster: &self.cluster,
+            namespace,
+            resource: &self.resource,
+            verb: self.verb,
+        }
     }
 
     /// `None`: refused.

@@ -7,7 +7,7 @@ use access::Verb;
 use axum::response::Response;
 use axum::response::sse::Event;
 use fleet::resources::{self, Change, ListQuery, Page};
-use fleet::{Error, Found};
+use fleet::{Error, ServedKind};
 use futures::StreamExt;
 use futures::stream::{self, BoxStream};
 use kube::core::DynamicObject;
@@ -21,7 +21,7 @@ pub(crate) async fn open(
     api: &Api,
     caller: &Caller,
     cluster: &str,
-    found: &Found,
+    found: &ServedKind,
     asked: &ListParams,
 ) -> Result<Response, Problem> {
     let scope = asked.scope(caller, cluster, found, Verb::Watch)?;
@@ -38,7 +38,7 @@ async fn events(
     api: &Api,
     caller: &Caller,
     cluster: &str,
-    found: &Found,
+    found: &ServedKind,
     asked: &ListParams,
     scope: Scope,
 ) -> Result<BoxStream<'static, Event>, Error> {

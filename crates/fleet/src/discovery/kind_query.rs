@@ -5,7 +5,7 @@
 //! When several groups serve a word, core comes first, then the server's order of groups; in a group
 //! its preferred version. In one list a plural wins over a singular, a kind and a short name.
 
-use super::Found;
+use super::ServedKind;
 
 /// A query for a kind: a user's word, or the type that a manifest names.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -89,12 +89,12 @@ impl Interpretation<'_> {
     }
 
     /// Returns the kind that fits best, if the list has one.
-    pub(super) fn pick<'a>(&self, list: &'a [Found]) -> Option<&'a Found> {
-        let rank = |found: &&Found| self.rank(found);
+    pub(super) fn pick<'a>(&self, list: &'a [ServedKind]) -> Option<&'a ServedKind> {
+        let rank = |found: &&ServedKind| self.rank(found);
         list.iter().filter(|found| rank(found).is_some()).min_by_key(rank)
     }
 
-    fn rank(&self, found: &Found) -> Option<u8> {
+    fn rank(&self, found: &ServedKind) -> Option<u8> {
         if self.by_kind {
             return (found.resource.kind == self.name).then_some(0);
         }

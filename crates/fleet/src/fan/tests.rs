@@ -6,7 +6,7 @@ use tokio::time::sleep;
 use super::*;
 use crate::tests::scripted;
 
-fn chosen(names: &[&str]) -> Vec<Chosen> {
+fn chosen(names: &[&str]) -> Vec<ClusterTarget> {
     let nobody = scripted::client(|_| scripted::Response::Hang);
     let target = |name: &&str| (name.to_string(), Ok(Connection::new(*name, nobody.clone())));
     names.iter().map(target).collect()

@@ -61,7 +61,7 @@ impl Fleet {
         let cluster = self.objects.create(&Cluster::new(name, spec), deadline).await;
         let cluster = cluster.map_err(|error| match error {
             objects::Error::Exists { .. } => {
-                Error::Taken { cluster: name.to_owned(), by: "an import".to_owned() }
+                Error::NameTaken { cluster: name.to_owned(), by: "an import".to_owned() }
             }
             other => other.into(),
         })?;
@@ -84,11 +84,11 @@ impl Fleet {
             }
         };
         if deadline.within(TOLD_WITHIN).bound(told).await.is_err() {
-            return Err(Error::NotToldYet { retry_after: TOLD_WITHIN });
+            return Err(Error::NotSynced { retry_after: TOLD_WITHIN });
         }
         match self.source(name) {
             None => Ok(()),
-            Some(by) => Err(Error::Taken { cluster: name.to_owned(), by: by.to_string() }),
+            Some(by) => Err(Error::NameTaken { cluster: name.to_owned(), by: by.to_string() }),
         }
     }
 

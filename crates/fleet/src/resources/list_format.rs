@@ -13,7 +13,7 @@ use serde_json::Value;
 use tracing::warn;
 
 use super::list::{Column, Row};
-use crate::discovery::Found;
+use crate::discovery::ServedKind;
 
 /// What one answer to a list holds.
 #[derive(Debug)]
@@ -35,10 +35,13 @@ pub(super) trait ListFormat: Send + Sync + 'static {
     const LIST: HeaderValue;
     const WATCH: HeaderValue;
 
-    fn lot(found: &Found, text: &str) -> Result<RawList<Self::Item>, serde_json::Error>;
+    fn lot(found: &ServedKind, text: &str) -> Result<RawList<Self::Item>, serde_json::Error>;
 
     /// Reads what changed from one line of a watch.
-    fn changed(found: &Found, line: &str) -> Result<Vec<Changed<Self::Item>>, serde_json::Error>;
+    fn changed(
+        found: &ServedKind,
+        line: &str,
+    ) -> Result<Vec<Changed<Self::Item>>, serde_json::Error>;
 }
 
 #[derive(Debug)]
@@ -123,14 +126,14 @@ impl ListFormat for Objects {
     const LIST: HeaderValue = HeaderValue::from_static("application/json");
     const WATCH: HeaderValue = HeaderValue::from_static("application/json");
 
-    fn lot(found: &Found, text: &str) -> Result<RawList<DynamicObject>, serde_json::Error> {
+    fn lot(found: &ServedKind, text: &str) -> Result<RawList<DynamicObject>, serde_json::Error> {
         let list: WireList<DynamicObject> = serde_json::from_str(text)?;
         let items = list.items.into_iter().flatten().map(|object| typed(found, object)).collect();
         Ok(RawList::new(list.metadata, Vec::new(), items))
     }
 
     fn changed(
-        found: &Found,
+        found: &ServedKind,
         line: &str,
     ) -> Result<Vec<Changed<DynamicObject>>, serde_json::Error> {
         let event: WireEvent<DynamicObject> = serde_json::from_str(line)?;
@@ -149,12 +152,12 @@ impl ListFormat for Metadata {
         "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1,application/json",
     );
 
-    fn lot(found: &Found, text: &str) -> Result<RawList<DynamicObject>, serde_json::Error> {
+    fn lot(found: &ServedKind, text: &str) -> Result<RawList<DynamicObject>, serde_json::Error> {
         Objects::lot(found, text)
     }
 
     fn changed(
-        found: &Found,
+        found: &ServedKind,
         line: &str,
     ) -> Result<Vec<Changed<DynamicObject>>, serde_json::Error> {
         Objects::changed(found, line)
@@ -166,7 +169,7 @@ impl<T: DeserializeOwned + ResourceExt + Send + 'static> ListFormat for Typed<T>
     const LIST: HeaderValue = Objects::LIST;
     const WATCH: HeaderValue = Objects::WATCH;
 
-    fn lot(_: &Found, text: &str) -> Result<RawList<T>, serde_json::Error> {
+    fn lot(_: &ServedKind, text: &str) -> Result<RawList<T>, serde_json::Error> {
         if let Ok(WireList { metadata, items }) = serde_json::from_str::<WireList<T>>(text) {
             return Ok(RawList::new(metadata, Vec::new(), items.unwrap_or_default()));
         }
@@ -176,7 +179,7 @@ impl<T: DeserializeOwned + ResourceExt + Send + 'static> ListFormat for Typed<T>
         Ok(RawList::new(list.metadata, Vec::new(), items))
     }
 
-    fn changed(_: &Found, line: &str) -> Result<Vec<Changed<T>>, serde_json::Error> {
+    fn changed(_: &ServedKind, line: &str) -> Result<Vec<Changed<T>>, serde_json::Error> {
         let event: Option<WireEvent<T>> = parsed(serde_json::from_str(line));
         let changed = event.map(|WireEvent { object }| {
             let version = object.resource_version();
@@ -196,7 +199,7 @@ impl ListFormat for Rows {
         HeaderValue::from_static("application/json;as=Table;g=meta.k8s.io;v=v1,application/json");
     const WATCH: HeaderValue = Self::LIST;
 
-    fn lot(found: &Found, text: &str) -> Result<RawList<Row>, serde_json::Error> {
+    fn lot(found: &ServedKind, text: &str) -> Result<RawList<Row>, serde_json::Error> {
         if serde_json::from_str::<WireKind>(text)?.kind != "Table" {
             let lot = Objects::lot(found, text)?;
             let items = lot.items.iter().map(plain_row).collect();
@@ -213,7 +216,7 @@ impl ListFormat for Rows {
         Ok(RawList::new(table.metadata, table.column_definitions.unwrap_or_default(), rows))
     }
 
-    fn changed(found: &Found, line: &str) -> Result<Vec<Changed<Row>>, serde_json::Error> {
+    fn changed(found: &ServedKind, line: &str) -> Result<Vec<Changed<Row>>, serde_json::Error> {
         if serde_json::from_str::<WireEvent<WireKind>>(line)?.object.kind != "Table" {
             let changed = Objects::changed(found, line)?;
             let row = |(object, version)| (plain_row(&object), version);
@@ -230,7 +233,7 @@ impl ListFormat for Rows {
 }
 
 /// The items of a list do not say what they are.
-fn typed(found: &Found, mut object: DynamicObject) -> DynamicObject {
+fn typed(found: &ServedKind, mut object: DynamicObject) -> DynamicObject {
     object.types = Some(TypeMeta {
         api_version: found.resource.api_version.clone(),
         kind: found.resource.kind.clone(),

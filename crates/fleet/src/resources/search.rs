@@ -23,9 +23,9 @@ use stallproof::{Deadline, sentence};
 use super::list::{ListQuery, each_page};
 use super::list_format::{Metadata, Objects, RawList};
 use crate::connection::Connection;
-use crate::discovery::Found;
+use crate::discovery::ServedKind;
 use crate::error::Error;
-use crate::fan::{Chosen, Missing, fan};
+use crate::fan::{ClusterTarget, Missing, fan};
 
 mod address;
 
@@ -156,7 +156,7 @@ impl SearchQuery {
 /// Searches every chosen cluster at once. `allowed(cluster, namespace, resource)` decides about each
 /// object; the namespace is `None` for kinds without namespaces.
 pub async fn search(
-    chosen: impl IntoIterator<Item = Chosen>,
+    chosen: impl IntoIterator<Item = ClusterTarget>,
     query: &SearchQuery,
     allowed: impl Fn(&str, Option<&str>, &ApiResource) -> bool,
     deadline: Deadline,
@@ -277,7 +277,7 @@ async fn one_kind(
     Ok(part)
 }
 
-fn hit(cluster: &str, found: &Found, object: &DynamicObject, text: &str) -> Option<Hit> {
+fn hit(cluster: &str, found: &ServedKind, object: &DynamicObject, text: &str) -> Option<Hit> {
     let matched = matched(&found.resource, object, text)?;
     Some(Hit {
         cluster: cluster.to_owned(),

@@ -7,18 +7,18 @@ use kube::core::{ApiResource, DynamicObject};
 use kube::{Api, Client};
 
 use super::check_segment;
-use crate::{Error, Found};
+use crate::{Error, ServedKind};
 
 #[derive(Clone, Debug)]
 pub struct Target {
-    found: Found,
+    found: ServedKind,
     namespace: Option<String>,
     name: String,
 }
 
 impl Target {
     /// Kinds without namespaces ignore `namespace`; the others need it.
-    pub fn new(found: &Found, namespace: Option<&str>, name: &str) -> Result<Self, Error> {
+    pub fn new(found: &ServedKind, namespace: Option<&str>, name: &str) -> Result<Self, Error> {
         check_segment(&found.resource.kind, name)?;
         let namespace = match namespace {
             _ if !found.namespaced => None,

@@ -11,7 +11,7 @@ use tokio::time::Instant;
 
 use super::*;
 use crate::connection::Connection;
-use crate::fan::Chosen;
+use crate::fan::ClusterTarget;
 use crate::merge::{list_all, table_all};
 use crate::tests::scripted::{self, Response};
 
@@ -190,7 +190,7 @@ async fn relations(connection: &Connection, here: Option<&str>) {
 
 async fn across_clusters(server: &KubeServer, namespace: &str) {
     let (alive, dead) = (Proxy::start(server.address()), Proxy::start(server.address()));
-    let connect = async |name: &str, proxy: &Proxy| -> Chosen {
+    let connect = async |name: &str, proxy: &Proxy| -> ClusterTarget {
         let client = server.through(proxy).client().await;
         (name.to_owned(), Ok(Connection::new(name, client)))
     };
@@ -268,7 +268,7 @@ async fn everything_may_be_awaited_on_any_thread() {
     fn may_move<T: Send>(_: &T) {}
     let connection = Connection::new("nobody", scripted::client(|_| Response::Hang));
     let (query, deadline) = (ListQuery::of("pods"), soon());
-    let chosen: Vec<Chosen> = Vec::new();
+    let chosen: Vec<ClusterTarget> = Vec::new();
     let object = DynamicObject { types: None, metadata: Default::default(), data: Value::Null };
     let again = connection.clone();
     may_move(&list(&connection, &query, deadline));

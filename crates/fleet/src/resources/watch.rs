@@ -29,7 +29,7 @@ use stallproof::backoff::Curve;
 use super::list::{ListQuery, Page, Row, Table, gather};
 use super::list_format::{ListFormat, Metadata, Objects, RawList, Rows, Typed, WireEvent};
 use crate::connection::Connection;
-use crate::discovery::Found;
+use crate::discovery::ServedKind;
 use crate::error::Error;
 
 /// A cluster that is away is asked less often than our own store.
@@ -166,12 +166,18 @@ struct EventType {
     kind: String,
 }
 
-fn read<F: ListFormat>(found: &Found, line: io::Result<String>) -> Result<Line<F::Item>, Failure> {
+fn read<F: ListFormat>(
+    found: &ServedKind,
+    line: io::Result<String>,
+) -> Result<Line<F::Item>, Failure> {
     let line = line.map_err(|error| Failure::Cut(error.into()))?;
     parse::<F>(found, &line).map_err(|error| Failure::Cut(error.into()))
 }
 
-fn parse<F: ListFormat>(found: &Found, line: &str) -> Result<Line<F::Item>, serde_json::Error> {
+fn parse<F: ListFormat>(
+    found: &ServedKind,
+    line: &str,
+) -> Result<Line<F::Item>, serde_json::Error> {
     let EventType { kind } = serde_json::from_str(line)?;
     Ok(match kind.as_str() {
         "ERROR" => {

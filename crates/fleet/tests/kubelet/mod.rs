@@ -83,7 +83,7 @@ async fn serve(mut stream: Stream, hung_up: &Notify) -> std::io::Result<()> {
         }
         ["exec", ..] => exec(upgrade(stream, &head).await?).await,
         ["portForward", ..] => forward(upgrade(stream, &head).await?).await,
-        _ => respond(&mut stream, "404 Not Found", target).await,
+        _ => respond(&mut stream, "404 Not ServedKind", target).await,
     }
 }
 

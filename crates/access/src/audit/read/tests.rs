@@ -3,11 +3,11 @@ use std::fs;
 use stallproof::Deadline;
 
 use super::*;
-use crate::who::{Via, Who};
+use crate::identity::{AuthMethod, Identity};
 
 fn entry(n: usize) -> Entry {
     Entry {
-        who: Who { user: format!("u{}", n % 3).into(), via: Via::Local },
+        who: Identity { user: format!("u{}", n % 3).into(), via: AuthMethod::Local },
         from: None,
         verb: if n.is_multiple_of(2) { Verb::Create } else { Verb::Delete },
         cluster: format!("c{}", n % 5),

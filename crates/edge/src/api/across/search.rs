@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use access::{Ask, Permissions, Verb};
+use access::{AccessRequest, Permissions, Verb};
 use axum::extract::State;
 use axum::response::Response;
 use fleet::Connection;
@@ -158,7 +158,7 @@ pub(super) fn may_find(
     kind: &ApiResource,
 ) -> bool {
     let resource = resource(kind);
-    let ask = Ask { cluster, namespace, resource: &resource, verb: Verb::List };
+    let ask = AccessRequest { cluster, namespace, resource: &resource, verb: Verb::List };
     access::decide(permissions, &ask).is_allowed()
 }
 

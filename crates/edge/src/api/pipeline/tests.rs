@@ -114,7 +114,7 @@ async fn what_was_read_for_who_is_gone_is_not_told() {
     {
         tokio::time::sleep(Duration::from_millis(2)).await;
     }
-    let owner = Who { user: access::LOCAL.into(), via: access::Via::Local };
+    let owner = Identity { user: access::LOCAL.into(), via: access::AuthMethod::Local };
     let soon = Deadline::after(Duration::from_secs(30));
     world.api.access.administer(&owner).delete_user("eve", soon).await.unwrap();
     READ.store(1, Relaxed);

@@ -1,6 +1,6 @@
 use std::time::Duration;
 
-use access::{LOCAL, Role, Via, Who};
+use access::{AuthMethod, Identity, LOCAL, Role};
 use objects::kinds::{AccessRoleSpec, Rule};
 use proptest::prelude::*;
 use proptest::sample::{select, subsequence};
@@ -11,7 +11,7 @@ use super::*;
 pub(crate) const NAMESPACES_THERE: [&str; 4] = ["a", "ab", "b", "kube-system"];
 
 pub(crate) fn caller(permissions: Permissions) -> Caller {
-    let who = Who { user: LOCAL.into(), via: Via::Local };
+    let who = Identity { user: LOCAL.into(), via: AuthMethod::Local };
     let deadline = Deadline::after(Duration::from_secs(60));
     Caller { who, permissions: Arc::new(permissions), deadline }
 }
@@ -50,8 +50,8 @@ pub(crate) fn any_permissions() -> impl Strategy<Value = Permissions> {
     (rules(4), rules(3)).prop_map(|(allow, deny)| permissions(allow, deny))
 }
 
-pub(crate) fn found(plural: &str, namespaced: bool) -> Found {
-    Found {
+pub(crate) fn found(plural: &str, namespaced: bool) -> ServedKind {
+    ServedKind {
         resource: ApiResource {
             group: String::new(),
             version: "v1".to_owned(),
@@ -92,7 +92,7 @@ proptest! {
             for (within, name) in pods_in(namespace) {
                 if scope.has(Some(within), &name) {
                     prop_assert!(caller.permissions.may_see_namespace("c", within));
-                    let ask = Ask { cluster: "c", namespace: Some(within), resource: "pods", verb };
+                    let ask = AccessRequest { cluster: "c", namespace: Some(within), resource: "pods", verb };
                     prop_assert!(access::decide(&caller.permissions, &ask).is_allowed());
                 }
             }

@@ -3,9 +3,9 @@ use proptest::prelude::*;
 
 use super::*;
 
-fn kind(api_version: &str, kind: &str, plural: &str, short: &[&str]) -> Found {
+fn kind(api_version: &str, kind: &str, plural: &str, short: &[&str]) -> ServedKind {
     let (group, version) = api_version.split_once('/').unwrap_or(("", api_version));
-    Found {
+    ServedKind {
         resource: ApiResource {
             group: group.to_owned(),
             version: version.to_owned(),
@@ -35,7 +35,7 @@ fn groups() -> Vec<Group> {
     ]
 }
 
-fn served(list: &str) -> Vec<Found> {
+fn served(list: &str) -> Vec<ServedKind> {
     match list {
         "v1" => vec![
             kind("v1", "Pod", "pods", &["po"]),
@@ -57,7 +57,7 @@ fn served(list: &str) -> Vec<Found> {
 }
 
 /// The walk that a lookup makes, without its I/O.
-fn resolve(ask: &KindQuery) -> Option<Found> {
+fn resolve(ask: &KindQuery) -> Option<ServedKind> {
     ask.interpretations().into_iter().find_map(|reading| {
         let core = reading.takes_core().then(|| "v1".to_owned());
         let lists = core.into_iter().chain(reading.lists(&groups()));

@@ -2,7 +2,7 @@ use kube::core::ApiResource;
 use serde_json::json;
 
 use super::*;
-use crate::Found;
+use crate::ServedKind;
 
 fn target(plural: &str, group: &str) -> Target {
     let resource = ApiResource {
@@ -12,7 +12,7 @@ fn target(plural: &str, group: &str) -> Target {
         kind: "It".to_owned(),
         plural: plural.to_owned(),
     };
-    let found = Found {
+    let found = ServedKind {
         resource,
         singular: String::new(),
         namespaced: true,

@@ -1,33 +1,33 @@
-//! `Who`: somebody, and how we know.
+//! `Identity`: an authenticated user, and how the user was authenticated.
 
 use std::fmt;
 use std::sync::Arc;
 
 use crate::secret::Fingerprint;
 
-/// The user that the token file of this machine belongs to: an administrator who is not in the
-/// store, so that there is always a way in. The name is reserved.
+/// The user of this machine's token file: an administrator who is not in the store, so that access is
+/// always possible. The name is reserved.
 pub const LOCAL: &str = "local";
 
-/// Somebody who has shown who they are. It carries no permissions: those are looked up at every
-/// decision, so that they may change while a request lives.
+/// An authenticated user. It has no permissions: those are looked up at every decision, because they may
+/// change during a request.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct Who {
+pub struct Identity {
     pub user: Arc<str>,
-    pub via: Via,
+    pub via: AuthMethod,
 }
 
-/// How somebody has shown who they are.
+/// How a user was authenticated.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub enum Via {
-    /// By the token file of this machine.
+pub enum AuthMethod {
+    /// The token file of this machine.
     Local,
-    /// By the API token of this id.
+    /// The API token with this id.
     Token(Arc<str>),
     Session(SessionId),
 }
 
-/// Names a session; of no use as a cookie.
+/// The id of a session, which cannot be used as its cookie.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct SessionId(pub(crate) Fingerprint);
 
@@ -43,8 +43,8 @@ impl fmt::Debug for SessionId {
     }
 }
 
-/// As the audit writes it: `local`, `token/3f9a…`, `session/81c0…`.
-impl fmt::Display for Via {
+/// Shows it as the audit writes it: `local`, `token/3f9a…`, `session/81c0…`.
+impl fmt::Display for AuthMethod {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Local => f.write_str("local"),
