@@ -255,7 +255,8 @@ impl<Q: Key, V: Clone + PartialEq> KeyChanges<Q, V> {
         loop {
             let now = Watched::clone(&self.snapshot.load());
             let told = std::mem::replace(&mut self.told, now);
-            let changed: Vec<_> = told.diff(&self.told).map(|difference| entry(&difference)).collect();
+            let changed: Vec<_> =
+                told.diff(&self.told).map(|difference| entry(&difference)).collect();
             if !changed.is_empty() || told.synced != self.told.synced {
                 return changed;
             }
