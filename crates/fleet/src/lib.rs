@@ -38,7 +38,7 @@ pub use dial::Step;
 pub use discovery::{Discovery, ServedKind};
 pub use error::Error;
 pub use fleet::{Fleet, TestReport};
-pub use source::Offers;
+pub use source::{Offers, SecretCluster};
 pub use view::{ClusterView, FleetView, Heartbeat, Source, SourceKind, State};
 
 #[cfg(test)]

@@ -16,7 +16,7 @@ mod offers;
 mod proxy;
 mod secrets;
 
-pub use offers::Offers;
+pub use offers::{Offers, SecretCluster};
 
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;

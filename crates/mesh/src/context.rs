@@ -11,7 +11,7 @@ use crate::overlap::{self, Overlap};
 use crate::peer::label;
 
 /// Two equal contexts lead to the same plan for the same nodes and peers.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct MeshContext {
     pub(crate) name: String,
     pub(crate) namespace: String,

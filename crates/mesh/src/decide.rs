@@ -1,4 +1,5 @@
-//! Decides about one node's peer in one target cluster: its name, and what must be written.
+//! Decides about the peers of one cluster's nodes in another cluster: their names, and what must be
+//! written.
 
 use std::sync::Arc;
 
@@ -32,110 +33,113 @@ pub(crate) enum Write {
 /// The cluster and the node that own a plain name: the first of those that would use it.
 pub(crate) type NameOwner<'a> = (&'a str, &'a str);
 
-/// Returns the name of a node's peer in a target, and the peer if it exists. An existing peer keeps its
-/// name; a new one takes the plain name unless another peer owns that.
-fn find_peer<'t, 'n>(
-    context: &MeshContext,
-    source: &str,
-    node: &'n PeeredNode,
-    owner: NameOwner<'_>,
-    peers: &'t TargetPeers,
-) -> (&'n Arc<str>, Option<&'t Peer>) {
-    let names = &node.peer_names;
-    if let Some(peer) = peers.owned_for(&names.hashed, source) {
-        return (&names.hashed, Some(peer));
-    }
-    let is_owner = owner == (source, &*node.name);
-    match peers.owned_for(&names.plain, source) {
-        // A peer of another cluster's node may own the name by now; this peer was written before.
-        Some(peer) if is_owner || owner.0 != source => (&names.plain, Some(peer)),
-        None if is_owner && !context.plain_names_taken && !peers.contains(&names.plain) => {
-            (&names.plain, None)
-        }
-        _ => (&names.hashed, None),
-    }
+/// The nodes of a source cluster as peers in a target cluster.
+pub(crate) struct ClusterPair<'a> {
+    pub(crate) context: &'a MeshContext,
+    pub(crate) source: &'a str,
+    pub(crate) cluster: &'a SourceCluster,
+    /// The peers of the target.
+    pub(crate) peers: &'a TargetPeers,
+    pub(crate) name_owner: &'a dyn Fn(&PeeredNode) -> NameOwner<'a>,
 }
 
-/// Ranks a node as the carrier of its cluster's residual networks in a target; the least rank carries
-/// them. The current carrier keeps them while it can be reached. None if the node has no endpoint there.
-pub(crate) fn carrier_rank<'n>(
-    context: &MeshContext,
-    source: &str,
-    cluster: &SourceCluster,
-    node: &'n PeeredNode,
-    owner: NameOwner<'_>,
-    peers: &TargetPeers,
-) -> Option<(bool, &'n Arc<str>)> {
-    let (_, existing) = find_peer(context, source, node, owner, peers);
-    peers.endpoint(node, existing)?;
-    let is_carrier = existing
-        .is_some_and(|peer| peer.spec.allowed_ips.iter().any(|ip| cluster.residual.contains(ip)));
-    Some((!is_carrier, &node.name))
-}
-
-/// Decides about a node's peer that carries `extra` beside the node's own routes.
-pub(crate) fn decide(
-    context: &MeshContext,
-    source: &str,
-    node: &PeeredNode,
-    extra: &[String],
-    owner: NameOwner<'_>,
-    peers: &TargetPeers,
-) -> Decision {
-    let (name, existing) = find_peer(context, source, node, owner, peers);
-    let wanted = WantedPeer {
-        routes: &node.routes,
-        extra,
-        endpoint: peers.endpoint(node, existing),
-        keepalive: context.keepalive,
-        key: &node.key,
-    };
-    let mut conflict = None;
-    if let Some(holder) = peers.foreign_with_key(&node.key) {
-        let covers = holder.labels().contains_key(label::MESH)
-            && wanted.allowed_ips().all(|ip| holder.spec.allowed_ips.contains(ip));
-        let holder_name = holder.name_any();
-        if covers && (existing.is_none() || *holder_name < **name) {
-            // Another mesh has the same node with the same routes: one peer is enough.
-            return Decision { keeps: None, write: None, conflict: None, registered: true };
+impl ClusterPair<'_> {
+    /// Returns the name of a node's peer, and the peer if it exists. An existing peer keeps its name; a
+    /// new one takes the plain name unless another peer owns that.
+    fn find_peer<'n>(&self, node: &'n PeeredNode) -> (&'n Arc<str>, Option<&Peer>) {
+        let Self { context, source, peers, .. } = *self;
+        let names = &node.peer_names;
+        if let Some(peer) = peers.owned_for(&names.hashed, source) {
+            return (&names.hashed, Some(peer));
         }
-        if !covers {
-            conflict = Some(Box::new(Conflict {
-                cluster: source.to_owned(),
-                node: node.name.to_string(),
-                adoptable: holder.source(&context.namespace, &context.name, true).is_some(),
-                holder: holder_name,
-            }));
-            if existing.is_none() {
-                return Decision { keeps: None, write: None, conflict, registered: false };
+        let owner = (self.name_owner)(node);
+        let is_owner = owner == (source, &*node.name);
+        match peers.owned_for(&names.plain, source) {
+            // A node of another cluster may own the name by now; this peer was written before.
+            Some(peer) if is_owner || owner.0 != source => (&names.plain, Some(peer)),
+            None if is_owner && !context.plain_names_taken && !peers.contains(&names.plain) => {
+                (&names.plain, None)
+            }
+            _ => (&names.hashed, None),
+        }
+    }
+
+    /// Ranks a node as the carrier of its cluster's residual networks; the least rank carries them. The
+    /// current carrier keeps them while it can be reached. None if the node has no endpoint.
+    pub(crate) fn carrier_rank(&self, node: &Arc<str>) -> Option<(bool, Arc<str>)> {
+        let residual = &self.cluster.residual;
+        let node = self.cluster.peered.get(node).filter(|_| !residual.is_empty())?;
+        let (_, existing) = self.find_peer(node);
+        self.peers.endpoint(node, existing)?;
+        let is_carrier = existing
+            .is_some_and(|peer| peer.spec.allowed_ips.iter().any(|ip| residual.contains(ip)));
+        Some((!is_carrier, Arc::clone(&node.name)))
+    }
+
+    /// The node that should carry its cluster's residual networks.
+    pub(crate) fn best_carrier(&self) -> Option<Arc<str>> {
+        let ranks = self.cluster.peered.keys().filter_map(|node| self.carrier_rank(node));
+        ranks.min().map(|(_, node)| node)
+    }
+
+    /// Decides about a node's peer. A carrier has its cluster's residual networks beside its own routes.
+    pub(crate) fn decide(&self, node: &PeeredNode, is_carrier: bool) -> Decision {
+        let Self { context, source, peers, .. } = *self;
+        let (name, existing) = self.find_peer(node);
+        let wanted = WantedPeer {
+            routes: &node.routes,
+            residual: if is_carrier { &self.cluster.residual } else { &[] },
+            endpoint: peers.endpoint(node, existing),
+            keepalive: context.keepalive,
+            key: &node.key,
+        };
+        let mut conflict = None;
+        if let Some(holder) = peers.foreign_with_key(&node.key) {
+            let covers = holder.labels().contains_key(label::MESH)
+                && wanted.allowed_ips().all(|ip| holder.spec.allowed_ips.contains(ip));
+            let holder_name = holder.name_any();
+            if covers && (existing.is_none() || *holder_name < **name) {
+                // Another mesh has the same node with the same routes: one peer is enough.
+                return Decision { keeps: None, write: None, conflict: None, registered: true };
+            }
+            if !covers {
+                conflict = Some(Box::new(Conflict {
+                    cluster: source.to_owned(),
+                    node: node.name.to_string(),
+                    adoptable: holder.source(&context.namespace, &context.name, true).is_some(),
+                    holder: holder_name,
+                }));
+                if existing.is_none() {
+                    return Decision { keeps: None, write: None, conflict, registered: false };
+                }
             }
         }
-    }
-    let write = match existing {
-        None => {
-            let mut peer = Peer::new(name, wanted.spec());
-            let labels = context.labels(source);
-            let labels = labels.map(|(key, value)| (key.to_owned(), value.to_owned()));
-            peer.metadata.labels = Some(labels.into());
-            Some(Write::Create(peer))
+        let write = match existing {
+            None => {
+                let mut peer = Peer::new(name, wanted.spec());
+                let labels = context.labels(source);
+                let labels = labels.map(|(key, value)| (key.to_owned(), value.to_owned()));
+                peer.metadata.labels = Some(labels.into());
+                Some(Write::Create(peer))
+            }
+            Some(peer) => patch(context, source, peer, &wanted).map(|(patch, releases_routes)| {
+                let version = peer.resource_version();
+                Write::Update(Update { name: name.to_string(), version, patch, releases_routes })
+            }),
+        };
+        Decision {
+            keeps: Some(Arc::clone(name)),
+            registered: write.is_none(),
+            write: write.map(Box::new),
+            conflict,
         }
-        Some(peer) => patch(context, source, peer, &wanted).map(|(patch, releases_routes)| {
-            let version = peer.resource_version();
-            Write::Update(Update { name: name.to_string(), version, patch, releases_routes })
-        }),
-    };
-    Decision {
-        keeps: Some(Arc::clone(name)),
-        registered: write.is_none(),
-        write: write.map(Box::new),
-        conflict,
     }
 }
 
 /// A peer as it should be. It borrows everything, because nearly always there is nothing to write.
 struct WantedPeer<'a> {
     routes: &'a [String],
-    extra: &'a [String],
+    residual: &'a [String],
     endpoint: Option<PeerEndpoint>,
     keepalive: u32,
     key: &'a str,
@@ -143,7 +147,7 @@ struct WantedPeer<'a> {
 
 impl WantedPeer<'_> {
     fn allowed_ips(&self) -> impl Iterator<Item = &String> {
-        self.routes.iter().chain(self.extra)
+        self.routes.iter().chain(self.residual)
     }
 
     fn spec(self) -> PeerSpec {

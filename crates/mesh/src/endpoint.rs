@@ -8,52 +8,26 @@ use k8s_openapi::api::core::v1::Node;
 use kube::ResourceExt;
 use serde::Deserialize;
 
+use crate::peer::PeerEndpoint;
+
 /// The annotations that may hold a node's endpoint; the first one that is set counts.
 const ANNOTATIONS: [&str; 2] =
     ["kilo.squat.ai/clustermesh-endpoint", "kilo.squat.ai/force-endpoint"];
 const DISCOVERED: &str = "kilo.squat.ai/discovered-endpoints";
 
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct Endpoint {
-    pub(crate) host: Host,
-    pub(crate) port: u16,
-}
-
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Host {
-    Ip(IpAddr),
-    /// A name in lower case: Kilo takes no other.
-    Dns(String),
-}
-
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("annotation {annotation} is {value:?}, which is not host:port ({problem})")]
-pub(crate) struct MalformedEndpoint {
-    pub(crate) annotation: &'static str,
-    pub(crate) value: String,
-    pub(crate) problem: &'static str,
-}
-
-impl Endpoint {
-    /// Reads the endpoint that the node itself declares. A node without one is valid: its peer connects
-    /// from wherever it is.
-    pub(crate) fn of(node: &Node, port: u16) -> Result<Option<Self>, MalformedEndpoint> {
-        for annotation in ANNOTATIONS {
-            // Some tools clear an annotation instead of removing it.
-            let value = node.annotations().get(annotation).filter(|value| !value.is_empty());
-            if let Some(value) = value {
-                return match parse(value) {
-                    Ok(endpoint) => Ok(Some(endpoint)),
-                    Err(problem) => {
-                        Err(MalformedEndpoint { annotation, value: value.clone(), problem })
-                    }
-                };
-            }
-        }
-        // IPv4 goes first, else the order is the node's.
-        let best = addresses(node, "ExternalIP").min_by_key(IpAddr::is_ipv6);
-        Ok(best.map(|ip| Self { host: Host::Ip(ip), port }))
+/// Reads the endpoint that a node itself declares. A node without one is valid: its peer connects from
+/// wherever it is. The error is a sentence about a malformed annotation.
+pub(crate) fn declared(node: &Node, port: u16) -> Result<Option<PeerEndpoint>, String> {
+    // Some tools clear an annotation instead of removing it.
+    let value = |name| node.annotations().get(name).filter(|value| !value.is_empty());
+    if let Some((name, value)) = ANNOTATIONS.iter().find_map(|name| Some((name, value(*name)?))) {
+        return parse(value).map(Some).map_err(|problem| {
+            format!("annotation {name} is {value:?}, which is not host:port ({problem})")
+        });
     }
+    // IPv4 goes first, else the order is the node's.
+    let best = addresses(node, "ExternalIP").min_by_key(IpAddr::is_ipv6);
+    Ok(best.map(|ip| PeerEndpoint::ip(ip, port)))
 }
 
 /// A node's addresses of one type, `InternalIP` or `ExternalIP`.
@@ -65,7 +39,7 @@ pub(crate) fn addresses(node: &Node, kind: &str) -> impl Iterator<Item = IpAddr>
 
 /// Parses `host:port` as Kilo does: brackets are required around an IPv6 address, and allowed around
 /// every other host.
-fn parse(text: &str) -> Result<Endpoint, &'static str> {
+fn parse(text: &str) -> Result<PeerEndpoint, &'static str> {
     let (host, port) = text.rsplit_once(':').ok_or("it has no port")?;
     let digits = !port.is_empty() && port.bytes().all(|b| b.is_ascii_digit());
     let port = digits.then(|| port.parse().ok()).flatten().filter(|port| *port != 0);
@@ -75,16 +49,19 @@ fn parse(text: &str) -> Result<Endpoint, &'static str> {
         None if host.contains(':') => return Err("an IPv6 address needs brackets around it"),
         None => host,
     };
-    let host = match host.parse::<IpAddr>() {
+    match host.parse::<IpAddr>() {
         Ok(ip) if ip.is_unspecified() || ip.is_multicast() => {
-            return Err("no node can be reached at that address");
+            Err("no node can be reached at that address")
         }
-        Ok(ip) => Host::Ip(ip),
-        Err(_) => Host::Dns(dns_name(host).ok_or("the host is neither an address nor a DNS name")?),
-    };
-    Ok(Endpoint { host, port })
+        Ok(ip) => Ok(PeerEndpoint::ip(ip, port)),
+        Err(_) => {
+            let name = dns_name(host).ok_or("the host is neither an address nor a DNS name")?;
+            Ok(PeerEndpoint::dns(name, port))
+        }
+    }
 }
 
+/// Returns a DNS name in lower case: Kilo takes no other.
 fn dns_name(name: &str) -> Option<String> {
     let name = name.to_ascii_lowercase();
     let label = |label: &str| {
@@ -115,7 +92,7 @@ struct DiscoveredEndpoint {
 /// Where the nodes of a cluster have seen each public key, by key and by the node that saw it. The first
 /// node by name counts. An entry that cannot be parsed is skipped alone.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub(crate) struct DiscoveredEndpoints(HashMap<String, BTreeMap<String, Endpoint>>);
+pub(crate) struct DiscoveredEndpoints(HashMap<String, BTreeMap<String, PeerEndpoint>>);
 
 impl DiscoveredEndpoints {
     pub(crate) fn of<'n>(nodes: impl IntoIterator<Item = &'n Node>) -> Self {
@@ -126,7 +103,7 @@ impl DiscoveredEndpoints {
         all
     }
 
-    pub(crate) fn get(&self, key: &str) -> Option<&Endpoint> {
+    pub(crate) fn get(&self, key: &str) -> Option<&PeerEndpoint> {
         self.0.get(key)?.values().next()
     }
 
@@ -161,13 +138,13 @@ fn annotation(node: Option<&Node>) -> Option<&String> {
     node.and_then(|node| node.annotations().get(DISCOVERED))
 }
 
-fn discovered_by(node: &Node) -> BTreeMap<String, Endpoint> {
+fn discovered_by(node: &Node) -> BTreeMap<String, PeerEndpoint> {
     let Some(text) = annotation(Some(node)) else { return BTreeMap::new() };
     let all: BTreeMap<String, serde_json::Value> = serde_json::from_str(text).unwrap_or_default();
     let usable = |(key, value)| {
         let DiscoveredEndpoint { ip, port } = serde_json::from_value(value).ok()?;
         let ip = ip.to_canonical();
-        (port != 0 && is_routable(ip)).then_some((key, Endpoint { host: Host::Ip(ip), port }))
+        (port != 0 && is_routable(ip)).then(|| (key, PeerEndpoint::ip(ip, port)))
     };
     all.into_iter().filter_map(usable).collect()
 }

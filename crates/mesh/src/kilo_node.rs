@@ -7,7 +7,8 @@ use ipnet::IpNet;
 use k8s_openapi::api::core::v1::Node;
 use kube::ResourceExt;
 
-use crate::endpoint::{Endpoint, addresses};
+use crate::endpoint::{addresses, declared};
+use crate::peer::PeerEndpoint;
 
 const KEY: &str = "kilo.squat.ai/key";
 const WIREGUARD_IP: &str = "kilo.squat.ai/wireguard-ip";
@@ -56,7 +57,7 @@ pub(crate) struct KiloNode {
     pub(crate) key: String,
     pub(crate) pod_networks: Vec<IpNet>,
     pub(crate) wireguard_ip: IpAddr,
-    pub(crate) endpoint: Option<Endpoint>,
+    pub(crate) endpoint: Option<PeerEndpoint>,
 }
 
 impl KiloNode {
@@ -86,8 +87,8 @@ impl KiloNode {
             let message = format!("Kilo has not set annotation {KEY} yet");
             return Err(skip(SkipReason::NodeNoPublicKey, message));
         };
-        let endpoint = Endpoint::of(node, port)
-            .map_err(|malformed| skip(SkipReason::NodeEndpointInvalid, malformed.to_string()))?;
+        let endpoint = declared(node, port)
+            .map_err(|malformed| skip(SkipReason::NodeEndpointInvalid, malformed))?;
         Ok(Self { name, key: key.to_owned(), pod_networks, wireguard_ip, endpoint })
     }
 }

@@ -32,6 +32,7 @@ mod peer;
 mod peer_crd;
 mod plan;
 mod planner;
+mod set_map;
 mod source;
 mod status;
 mod target_peers;

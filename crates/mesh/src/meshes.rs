@@ -51,7 +51,8 @@ impl Meshes {
             let written = match found {
                 Some(mut mesh) => {
                     mesh.spec = spec.clone();
-                    self.write(&mesh, deadline).await
+                    let version = Version(mesh.resource_version().unwrap_or_default());
+                    self.0.apply(&mesh, Expected::Version(version), deadline).await
                 }
                 None => {
                     let metadata = ObjectMeta {
@@ -85,7 +86,7 @@ impl Meshes {
         deadline: Deadline,
     ) -> Result<(), ForgetError> {
         loop {
-            let mut mesh = self.get(id, deadline).await?;
+            let mesh = self.get(id, deadline).await?;
             let joined = mesh.status.iter().flat_map(|status| &status.joined);
             let leaving: Vec<&str> = joined
                 .filter(|joined| joined.leaving.is_some())
@@ -107,18 +108,12 @@ impl Meshes {
                 return Ok(());
             }
             let names = names.into_iter().collect::<Vec<_>>().join(",");
-            mesh.annotations_mut().insert(FORGET.to_owned(), names);
-            match self.write(&mesh, deadline).await {
+            match self.0.annotate(&mesh, FORGET, Some(names), deadline).await {
                 Ok(_) => return Ok(()),
                 Err(Error::Conflict { .. }) => {}
                 Err(error) => return Err(error.into()),
             }
         }
-    }
-
-    async fn write(&self, mesh: &ClusterMesh, deadline: Deadline) -> Result<ClusterMesh, Error> {
-        let version = Version(mesh.resource_version().unwrap_or_default());
-        self.0.apply(mesh, Expected::Version(version), deadline).await
     }
 }
 

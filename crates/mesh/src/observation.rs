@@ -54,6 +54,15 @@ pub struct Observation {
     pub peers: Observed<Index<Peer>>,
 }
 
+/// Says why a cluster is away that nobody has observed.
+pub(crate) const NOT_OBSERVED: &str = "nothing is known of it";
+
+impl Default for Observation {
+    fn default() -> Self {
+        Self::away(NOT_OBSERVED)
+    }
+}
+
 impl Observation {
     /// A cluster of which neither nodes nor peers are known.
     pub(crate) fn away(why: &str) -> Self {

@@ -1,10 +1,10 @@
 //! The fields of Kilo's `Peer` that the mesh writes. The preshared key is not one of them: it is never
 //! read, so it can never be shown, and a patch leaves it as it is.
 
+use std::net::IpAddr;
+
 use kube::{CustomResource, ResourceExt};
 use serde::{Deserialize, Serialize};
-
-use crate::endpoint::{Endpoint, Host};
 
 /// The labels that say which mesh a peer belongs to.
 pub mod label {
@@ -52,13 +52,14 @@ pub struct DnsOrIp {
     pub ip: Option<String>,
 }
 
-impl From<&Endpoint> for PeerEndpoint {
-    fn from(endpoint: &Endpoint) -> Self {
-        let dns_or_ip = match &endpoint.host {
-            Host::Ip(ip) => DnsOrIp { ip: Some(ip.to_string()), dns: None },
-            Host::Dns(name) => DnsOrIp { dns: Some(name.clone()), ip: None },
-        };
-        Self { dns_or_ip, port: endpoint.port.into() }
+impl PeerEndpoint {
+    pub(crate) fn ip(ip: IpAddr, port: u16) -> Self {
+        let dns_or_ip = DnsOrIp { ip: Some(ip.to_string()), dns: None };
+        Self { dns_or_ip, port: port.into() }
+    }
+
+    pub(crate) fn dns(name: String, port: u16) -> Self {
+        Self { dns_or_ip: DnsOrIp { dns: Some(name), ip: None }, port: port.into() }
     }
 }
 

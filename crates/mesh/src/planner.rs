@@ -23,28 +23,26 @@ use k8s_openapi::api::core::v1::Node;
 use objects::kinds::{ClusterMesh, ClusterMeshStatus};
 
 use crate::context::MeshContext;
-use crate::decide::{Decision, NameOwner, carrier_rank, decide};
+use crate::decide::{ClusterPair, Decision};
 use crate::endpoint::DiscoveredEndpoints;
 use crate::observation::{Index, Observation, Observed};
 use crate::peer::Peer;
 use crate::plan::{Plan, TargetPlan};
+use crate::set_map::SetMap;
 use crate::source::{Candidate, CrossClusterIndex, NodeRef, PeeredNode, SourceCluster, resolve};
 use crate::status::{ClusterSummary, status};
 use crate::target_peers::TargetPeers;
 
 use cluster::Cluster;
 
-/// Says why a cluster is away that nobody has observed.
-pub(crate) const NOT_OBSERVED: &str = "nothing is known of it";
-
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct Planner {
     context: MeshContext,
     clusters: BTreeMap<Arc<str>, Cluster>,
     all_clusters: CrossClusterIndex,
     /// The nodes with a peer, by plain name, by hashed name and by public key. Several nodes may share
     /// a plain name; the first owns it.
-    by_plain_name: HashMap<Arc<str>, BTreeSet<NodeRef>>,
+    by_plain_name: SetMap<Arc<str>, NodeRef>,
     by_hashed_name: HashMap<Arc<str>, NodeRef>,
     by_key: HashMap<String, NodeRef>,
     /// The clusters whose nodes changed.
@@ -58,21 +56,7 @@ pub struct Planner {
 impl Planner {
     /// Plans a mesh beside other meshes. Nothing has been observed of its clusters yet.
     pub fn new(mesh: &ClusterMesh, others: &[ClusterMesh]) -> Self {
-        Self::in_context(MeshContext::new(mesh, others))
-    }
-
-    fn in_context(context: MeshContext) -> Self {
-        Self {
-            context,
-            clusters: BTreeMap::new(),
-            all_clusters: CrossClusterIndex::default(),
-            by_plain_name: HashMap::new(),
-            by_hashed_name: HashMap::new(),
-            by_key: HashMap::new(),
-            unresolved: BTreeSet::new(),
-            undecided: BTreeMap::new(),
-            removed: BTreeSet::new(),
-        }
+        Self { context: MeshContext::new(mesh, others), ..Self::default() }
     }
 
     /// Takes over a change of the mesh or of another mesh. If it makes a difference to the plan, the
@@ -82,7 +66,7 @@ impl Planner {
         if context == self.context {
             return;
         }
-        let before = std::mem::replace(self, Self::in_context(context));
+        let before = std::mem::replace(self, Self { context, ..Self::default() });
         for (name, cluster) in before.clusters {
             if !before.removed.contains(&name) {
                 self.observe(&name, &cluster.observation);
@@ -108,7 +92,7 @@ impl Planner {
     pub fn remove_cluster(&mut self, cluster: &str) {
         let Some((name, _)) = self.clusters.get_key_value(cluster) else { return };
         let name = Arc::clone(name);
-        self.observe(cluster, &Observation::away(NOT_OBSERVED));
+        self.observe(cluster, &Observation::default());
         self.removed.insert(name);
     }
 
@@ -140,13 +124,14 @@ impl Planner {
         let Self { context, clusters, all_clusters, unresolved, .. } = self;
         let Some(known) = clusters.get_mut(cluster) else { return };
         if let Some(entry) = context.cluster(cluster) {
+            let node_ref = (Arc::clone(cluster), Arc::clone(name));
             if let Some(before) = known.candidates.remove(name) {
                 unresolved.extend(all_clusters.clusters_sharing(&before));
-                all_clusters.remove(cluster, name, &before);
+                all_clusters.remove(&node_ref, &before);
             }
             if let Some(node) = new {
                 let candidate = Candidate::read(context, entry, node);
-                all_clusters.insert(cluster, name, &candidate);
+                all_clusters.insert(&node_ref, &candidate);
                 unresolved.extend(all_clusters.clusters_sharing(&candidate));
                 known.candidates.insert(Arc::clone(name), candidate);
             }
@@ -203,7 +188,7 @@ impl Planner {
             peers.insert(&self.context, peer);
         }
         nodes.extend(self.by_hashed_name.get(name).cloned());
-        nodes.extend(self.by_plain_name.get(name).into_iter().flatten().cloned());
+        nodes.extend(self.by_plain_name.get(name).cloned());
         self.undecide(target, nodes);
         self.update_deletion(target, name);
     }
@@ -277,10 +262,9 @@ impl Planner {
     fn index(&mut self, node: &NodeRef, peered: &PeeredNode, touched: &mut BTreeSet<NodeRef>) {
         self.by_key.insert(peered.key.clone(), node.clone());
         self.by_hashed_name.insert(Arc::clone(&peered.peer_names.hashed), node.clone());
-        let sharing = self.by_plain_name.entry(Arc::clone(&peered.peer_names.plain)).or_default();
-        sharing.insert(node.clone());
+        self.by_plain_name.insert(Arc::clone(&peered.peer_names.plain), node.clone());
         // The name may have another owner now.
-        touched.extend(sharing.iter().cloned());
+        touched.extend(self.by_plain_name.get(&peered.peer_names.plain).cloned());
     }
 
     fn unindex(&mut self, node: &NodeRef, peered: &PeeredNode, touched: &mut BTreeSet<NodeRef>) {
@@ -290,13 +274,8 @@ impl Planner {
         if self.by_hashed_name.get(&peered.peer_names.hashed) == Some(node) {
             self.by_hashed_name.remove(&peered.peer_names.hashed);
         }
-        if let Some(sharing) = self.by_plain_name.get_mut(&peered.peer_names.plain) {
-            sharing.remove(node);
-            touched.extend(sharing.iter().cloned());
-            if sharing.is_empty() {
-                self.by_plain_name.remove(&peered.peer_names.plain);
-            }
-        }
+        self.by_plain_name.remove(&peered.peer_names.plain, node);
+        touched.extend(self.by_plain_name.get(&peered.peer_names.plain).cloned());
         touched.insert(node.clone());
     }
 
@@ -318,67 +297,67 @@ impl Planner {
     }
 
     /// Decides about one node's peer in one target.
-    fn decide(&mut self, target: &Arc<str>, node_ref: &NodeRef) {
-        let (source, name) = node_ref;
-        let Self { context, clusters, by_plain_name, .. } = self;
-        let Some(cluster) = clusters.get(target) else { return };
-        let Some(peers) = &cluster.peers else { return };
-        let of = clusters.get(source).and_then(|cluster| cluster.source.as_ref());
-        let wanted = context.is_written(target) && source != target;
-        let node = of.and_then(|of| of.peered.get(name)).filter(|_| wanted);
-        let carrier = cluster.sources.get(source).and_then(|sources| sources.carrier.clone());
-        let (Some(of), Some(node)) = (of, node) else {
-            self.set_decision(target, node_ref, None);
-            if carrier.as_ref() == Some(name) {
-                self.choose_carrier(target, source);
-            }
-            return;
-        };
-        let mut chosen = carrier.clone();
-        if !of.residual.is_empty() {
-            let rank = |node: &Arc<str>| {
-                let node = of.peered.get(node)?;
-                let owner = name_owner(by_plain_name, node);
-                carrier_rank(context, source, of, node, owner, peers)
-                    .map(|(rank, name)| (rank, name.clone()))
+    fn decide(&mut self, target: &Arc<str>, node: &NodeRef) {
+        let (source, name) = node;
+        let carrier = self.carrier(target, source);
+        let is_carrier = carrier.as_ref() == Some(name);
+        let decided = self.with_pair(target, source, |pair| {
+            let peered = pair.cluster.peered.get(name)?;
+            let current = carrier.as_ref().and_then(|carrier| pair.carrier_rank(carrier));
+            let chosen = if is_carrier || (carrier.is_some() && current.is_none()) {
+                pair.best_carrier()
+            } else {
+                // Another node is carrier, or none is: all other nodes were compared already.
+                pair.carrier_rank(name).into_iter().chain(current).min().map(|(_, node)| node)
             };
-            let current = carrier.as_ref().and_then(rank);
-            chosen = match (current, rank(name)) {
-                // The carrier cannot carry them any more, or is this node: all nodes are compared.
-                (None, _) if carrier.is_some() => of.peered.keys().filter_map(rank).min(),
-                (Some((_, current)), _) if current == *name => {
-                    of.peered.keys().filter_map(rank).min()
-                }
-                (current, new) => current.into_iter().chain(new).min(),
+            Some((pair.decide(peered, chosen.as_ref() == Some(name)), chosen))
+        });
+        match decided.flatten() {
+            Some((decision, chosen)) => {
+                self.set_decision(target, node, Some(decision));
+                self.set_carrier(target, source, carrier, chosen, Some(name));
             }
-            .map(|(_, name)| name);
+            None => {
+                self.set_decision(target, node, None);
+                if is_carrier {
+                    self.choose_carrier(target, source);
+                }
+            }
         }
-        let extra = if chosen.as_ref() == Some(name) { &of.residual[..] } else { &[] };
-        let owner = name_owner(by_plain_name, node);
-        let decision = decide(context, source, node, extra, owner, peers);
-        self.set_decision(target, node_ref, Some(decision));
-        self.set_carrier(target, source, carrier, chosen, Some(name));
     }
 
     /// Chooses the carrier of a cluster's residual networks among all its nodes.
     fn choose_carrier(&mut self, target: &Arc<str>, source: &Arc<str>) {
-        let Self { context, clusters, by_plain_name, .. } = self;
-        let Some(cluster) = clusters.get(target).filter(|_| source != target) else { return };
-        let Some(peers) = &cluster.peers else { return };
-        let of = clusters.get(source).and_then(|cluster| cluster.source.as_ref());
-        let of = of.filter(|of| context.is_written(target) && !of.residual.is_empty());
-        let ranks = of.into_iter().flat_map(|of| {
-            of.peered.values().filter_map(|node| {
-                let owner = name_owner(by_plain_name, node);
-                carrier_rank(context, source, of, node, owner, peers)
-            })
-        });
-        let chosen = ranks.min().map(|(_, name)| Arc::clone(name));
-        let carrier = cluster.sources.get(source).and_then(|sources| sources.carrier.clone());
+        let chosen = self.with_pair(target, source, |pair| pair.best_carrier()).flatten();
+        let carrier = self.carrier(target, source);
         self.set_carrier(target, source, carrier.clone(), chosen.clone(), None);
         // The networks themselves may have changed.
         let again = carrier.into_iter().chain(chosen).map(|node| (Arc::clone(source), node));
         self.undecide(target, again.collect::<Vec<_>>());
+    }
+
+    /// The node that carries the residual networks of `source` in a target.
+    fn carrier(&self, target: &str, source: &str) -> Option<Arc<str>> {
+        self.clusters.get(target)?.sources.get(source)?.carrier.clone()
+    }
+
+    /// Calls `f` with a source and a target, if peers of the source are to be in the target.
+    fn with_pair<T>(
+        &self,
+        target: &str,
+        source: &str,
+        f: impl FnOnce(ClusterPair<'_>) -> T,
+    ) -> Option<T> {
+        let peers = self.clusters.get(target)?.peers.as_ref()?;
+        let cluster = self.clusters.get(source)?.source.as_ref()?;
+        let name_owner = |node: &PeeredNode| {
+            let owner = self.by_plain_name.get(&node.peer_names.plain).next();
+            owner.map_or(("", ""), |(cluster, node)| (&**cluster, &**node))
+        };
+        let is_written = self.context.is_written(target) && source != target;
+        let context = &self.context;
+        let pair = ClusterPair { context, source, cluster, peers, name_owner: &name_owner };
+        is_written.then(|| f(pair))
     }
 
     /// Notes the carrier. The decision about the node `decided` has taken it into account already.
@@ -464,7 +443,7 @@ impl Planner {
         before: Option<&ClusterMeshStatus>,
         generation: Option<i64>,
     ) -> ClusterMeshStatus {
-        let unobserved = Observation::away(NOT_OBSERVED);
+        let unobserved = Observation::default();
         let mut summaries = BTreeMap::new();
         for entry in &self.context.clusters {
             let name = entry.name.as_str();
@@ -509,15 +488,6 @@ impl Planner {
             status: self.status(before, generation),
         }
     }
-}
-
-/// The node that owns a node's plain name while no peer of that name exists.
-fn name_owner<'p>(
-    by_plain_name: &'p HashMap<Arc<str>, BTreeSet<NodeRef>>,
-    node: &PeeredNode,
-) -> NameOwner<'p> {
-    let owner = by_plain_name.get(&node.peer_names.plain).and_then(BTreeSet::first);
-    owner.map_or(("", ""), |(cluster, node)| (cluster, node))
 }
 
 type IndexChange<T> = (Arc<str>, Option<Arc<T>>, Option<Arc<T>>);

@@ -14,10 +14,11 @@ use kube::ResourceExt;
 use objects::kinds::MeshCluster;
 
 use crate::context::MeshContext;
-use crate::endpoint::Endpoint;
 use crate::kilo_node::{self, KiloNode, SkipReason, Skipped};
 use crate::name::PeerNames;
 use crate::overlap::overlap;
+use crate::peer::PeerEndpoint;
+use crate::set_map::SetMap;
 
 /// What a cluster contributes to the other clusters.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -39,7 +40,7 @@ pub(crate) struct PeeredNode {
     pub(crate) key: String,
     /// The node's pod networks, its WireGuard address and its internal addresses, each once, as text.
     pub(crate) routes: Arc<[String]>,
-    pub(crate) endpoint: Option<Endpoint>,
+    pub(crate) endpoint: Option<PeerEndpoint>,
 }
 
 /// A node before it is compared with the others.
@@ -74,54 +75,39 @@ pub(crate) type NodeRef = (Arc<str>, Arc<str>);
 /// The keys and internal addresses of the nodes of all clusters: two clusters may claim the same.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct CrossClusterIndex {
-    /// The clusters that have a key, each with how many of its nodes have it.
-    clusters_by_key: HashMap<String, BTreeMap<Arc<str>, usize>>,
-    nodes_by_internal_ip: HashMap<IpAddr, BTreeSet<NodeRef>>,
+    nodes_by_key: SetMap<String, NodeRef>,
+    nodes_by_internal_ip: SetMap<IpAddr, NodeRef>,
 }
 
 impl CrossClusterIndex {
-    pub(crate) fn insert(&mut self, cluster: &Arc<str>, node: &Arc<str>, candidate: &Candidate) {
+    pub(crate) fn insert(&mut self, node: &NodeRef, candidate: &Candidate) {
         if let Some(key) = &candidate.key {
-            let clusters = self.clusters_by_key.entry(key.clone()).or_default();
-            *clusters.entry(Arc::clone(cluster)).or_default() += 1;
+            self.nodes_by_key.insert(key.clone(), node.clone());
         }
         for ip in &candidate.internal_ips {
-            let nodes = self.nodes_by_internal_ip.entry(*ip).or_default();
-            nodes.insert((Arc::clone(cluster), Arc::clone(node)));
+            self.nodes_by_internal_ip.insert(*ip, node.clone());
         }
     }
 
-    pub(crate) fn remove(&mut self, cluster: &Arc<str>, node: &Arc<str>, candidate: &Candidate) {
-        if let Some(key) = &candidate.key
-            && let Some(clusters) = self.clusters_by_key.get_mut(key)
-        {
-            if let Some(count) = clusters.get_mut(cluster) {
-                *count -= 1;
-                if *count == 0 {
-                    clusters.remove(cluster);
-                }
-            }
-            if clusters.is_empty() {
-                self.clusters_by_key.remove(key);
-            }
+    pub(crate) fn remove(&mut self, node: &NodeRef, candidate: &Candidate) {
+        if let Some(key) = &candidate.key {
+            self.nodes_by_key.remove(key, node);
         }
         for ip in &candidate.internal_ips {
-            if let Some(nodes) = self.nodes_by_internal_ip.get_mut(ip) {
-                nodes.remove(&(Arc::clone(cluster), Arc::clone(node)));
-                if nodes.is_empty() {
-                    self.nodes_by_internal_ip.remove(ip);
-                }
-            }
+            self.nodes_by_internal_ip.remove(ip, node);
         }
     }
 
     /// The clusters with a node that has a key or an internal address in common with this one.
     pub(crate) fn clusters_sharing(&self, candidate: &Candidate) -> BTreeSet<Arc<str>> {
-        let by_key = candidate.key.iter().filter_map(|key| self.clusters_by_key.get(key));
-        let by_ip =
-            candidate.internal_ips.iter().filter_map(|ip| self.nodes_by_internal_ip.get(ip));
-        let by_ip = by_ip.flatten().map(|(cluster, _)| Arc::clone(cluster));
-        by_key.flat_map(BTreeMap::keys).cloned().chain(by_ip).collect()
+        let by_key = candidate.key.iter().flat_map(|key| self.nodes_by_key.get(key));
+        let by_ip = candidate.internal_ips.iter().flat_map(|ip| self.nodes_by_internal_ip.get(ip));
+        by_key.chain(by_ip).map(|(cluster, _)| Arc::clone(cluster)).collect()
+    }
+
+    /// The clusters with a node that has this key.
+    fn clusters_with_key(&self, key: &str) -> BTreeSet<&str> {
+        self.nodes_by_key.get(key).map(|(cluster, _)| &**cluster).collect()
     }
 }
 
@@ -145,7 +131,7 @@ pub(crate) fn resolve(
             candidate.key.as_deref().map(|key| *first_by_key.entry(key).or_insert(name));
         let node = candidate.node.as_ref().map_err(Clone::clone).and_then(|node| {
             let skip = |reason, message| Err(Skipped { node: name.to_string(), reason, message });
-            let key_clusters = &all_clusters.clusters_by_key[node.key.as_str()];
+            let key_clusters = all_clusters.clusters_with_key(&node.key);
             if let Some(first) = ip_owner.filter(|first| *first != name) {
                 let ip = node.wireguard_ip;
                 skip(SkipReason::WGIPDuplicate, format!("its WireGuard address {ip} is {first}'s"))
@@ -153,8 +139,7 @@ pub(crate) fn resolve(
                 let message = format!("its public key is {first}'s too");
                 skip(SkipReason::NodePublicKeyDuplicate, message)
             } else if key_clusters.len() > 1 {
-                let clusters: Vec<&str> = key_clusters.keys().map(|name| &**name).collect();
-                let clusters = clusters.join(", ");
+                let clusters = key_clusters.into_iter().collect::<Vec<_>>().join(", ");
                 let message = format!("nodes of several clusters have its public key: {clusters}");
                 skip(SkipReason::NodePublicKeyDuplicate, message)
             } else if let Some((pods, first)) = owners.first_owned(&node.pod_networks) {
@@ -220,8 +205,7 @@ fn unroutable(
 ) -> Option<String> {
     let route = IpNet::from(ip);
     let is_other = |(c, n): &&NodeRef| (&**c, &**n) != (cluster, node);
-    let other = all_clusters.nodes_by_internal_ip[&ip].iter().find(is_other);
-    if let Some((cluster, node)) = other {
+    if let Some((cluster, node)) = all_clusters.nodes_by_internal_ip.get(&ip).find(is_other) {
         return Some(format!("it is that of {cluster}/{node} too"));
     }
     for (name, networks) in context.other_networks(cluster) {

@@ -1,7 +1,7 @@
 //! `TargetPeers`: the peers that one cluster has, which of them the mesh owns, and the endpoints that
 //! the cluster's nodes have discovered.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
 use kube::ResourceExt;
@@ -9,15 +9,16 @@ use kube::ResourceExt;
 use crate::context::MeshContext;
 use crate::endpoint::DiscoveredEndpoints;
 use crate::peer::{Peer, PeerEndpoint};
+use crate::set_map::SetMap;
 use crate::source::PeeredNode;
 
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct TargetPeers {
     peers: HashMap<String, Arc<Peer>>,
     /// The mesh's own peers by name, with the cluster that their node is in.
     owned: BTreeMap<String, String>,
     /// The names of the peers of others, by public key.
-    foreign: HashMap<String, BTreeSet<String>>,
+    foreign: SetMap<String, String>,
     /// None while the cluster's nodes are unknown.
     pub(crate) discovered: Option<DiscoveredEndpoints>,
 }
@@ -28,12 +29,7 @@ impl TargetPeers {
         peers: impl IntoIterator<Item = &'p Arc<Peer>>,
         discovered: Option<DiscoveredEndpoints>,
     ) -> Self {
-        let mut all = Self {
-            peers: HashMap::new(),
-            owned: BTreeMap::new(),
-            foreign: HashMap::new(),
-            discovered,
-        };
+        let mut all = Self { discovered, ..Self::default() };
         for peer in peers {
             all.insert(context, Arc::clone(peer));
         }
@@ -45,10 +41,7 @@ impl TargetPeers {
         let name = peer.name_any();
         match peer.source(&context.namespace, &context.name, context.adopt) {
             Some(source) => drop(self.owned.insert(name.clone(), source.to_owned())),
-            None => {
-                let key = peer.spec.public_key.clone();
-                self.foreign.entry(key).or_default().insert(name.clone());
-            }
+            None => self.foreign.insert(peer.spec.public_key.clone(), name.clone()),
         }
         self.peers.insert(name, peer);
     }
@@ -56,13 +49,7 @@ impl TargetPeers {
     pub(crate) fn remove(&mut self, name: &str) -> Option<Arc<Peer>> {
         let peer = self.peers.remove(name)?;
         if self.owned.remove(name).is_none() {
-            let key = &peer.spec.public_key;
-            if let Some(names) = self.foreign.get_mut(key) {
-                names.remove(name);
-                if names.is_empty() {
-                    self.foreign.remove(key);
-                }
-            }
+            self.foreign.remove(&peer.spec.public_key, &peer.name_any());
         }
         Some(peer)
     }
@@ -84,7 +71,7 @@ impl TargetPeers {
 
     /// The first peer by name that has this public key and belongs to somebody else.
     pub(crate) fn foreign_with_key(&self, key: &str) -> Option<&Peer> {
-        let first = self.foreign.get(key)?.first()?;
+        let first = self.foreign.get(key).next()?;
         self.peers.get(first).map(AsRef::as_ref)
     }
 
@@ -96,9 +83,9 @@ impl TargetPeers {
         existing: Option<&Peer>,
     ) -> Option<PeerEndpoint> {
         let known = match &self.discovered {
-            Some(discovered) => discovered.get(&node.key).map(PeerEndpoint::from),
+            Some(discovered) => discovered.get(&node.key).cloned(),
             None => existing.and_then(|peer| peer.spec.endpoint.clone()),
         };
-        known.or_else(|| node.endpoint.as_ref().map(PeerEndpoint::from))
+        known.or_else(|| node.endpoint.clone())
     }
 }

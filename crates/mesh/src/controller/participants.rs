@@ -7,9 +7,8 @@ use objects::kinds::{ClusterMesh, ClusterMeshStatus, JoinedCluster, MeshClusterR
 use super::forgotten;
 use super::observed_clusters::ObservedClusters;
 use super::observer::PEER_CRD;
-use crate::observation::Observed;
+use crate::observation::{NOT_OBSERVED, Observed};
 use crate::overlap;
-use crate::planner::NOT_OBSERVED;
 
 pub(super) struct Participant {
     pub(super) reference: MeshClusterRef,

@@ -1,7 +1,9 @@
-//! `MeshReconciler`: one mesh. It reads the newest snapshots, plans what differs, starts the writes of
-//! each target cluster, and writes the mesh's status. It never waits for a write: writes run beside it.
+//! `MeshReconciler`: one mesh. An attempt reads the newest snapshots, plans what differs, and starts the
+//! writes of each target cluster and of the mesh's status. It waits for none of them: they run beside
+//! it, and the end of each leads to the next attempt.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -10,12 +12,13 @@ use futures::future::BoxFuture;
 use futures::stream::FuturesUnordered;
 use imbl::OrdMap;
 use kube::ResourceExt;
-use objects::Id;
 use objects::kinds::{ClusterMesh, ClusterMeshStatus, MeshClusterRef};
+use objects::{Attempt, Id, Next, Pace, Reconciler, Watched};
 use stallproof::Backoff;
 use stallproof::backoff::Curve;
 use stallproof::ledger::Outcome;
-use tokio::time::{Instant, sleep_until};
+use stallproof::snapshot::Changes;
+use tokio::time::Instant;
 use tracing::{debug, info, warn};
 
 use super::observed_clusters::ObservedClusters;
@@ -30,8 +33,16 @@ use crate::status::WAITING_FOR_WRITES;
 const SLICE: usize = 256;
 /// Between attempts to write to a target, and to the store.
 const RETRY: Curve = Curve { first: Duration::from_millis(500), most: Duration::from_secs(30) };
-/// After how long a mesh that is not ready is looked at again, whatever else happens.
+/// After how long a mesh that is not ready is reconciled again, whatever else happens.
 const INCOMPLETE: Duration = Duration::from_secs(30);
+/// An attempt plans in slices and waits for nothing, so its deadline only bounds the planning of a huge
+/// mesh.
+pub(super) const PACE: Pace = Pace {
+    attempt: Duration::from_secs(10 * 60),
+    resync: Duration::from_secs(5 * 60),
+    settle: Duration::ZERO,
+    retry: RETRY,
+};
 /// How often a status is written in which only numbers change: they change with every peer.
 const STATUS_INTERVAL: Duration = Duration::from_secs(1);
 /// After how many batches in a row a target is written to with pauses: somebody may be undoing the
@@ -41,6 +52,10 @@ const MAX_BATCHES_IN_A_ROW: u32 = 64;
 pub(super) struct MeshReconciler {
     id: Id,
     shared: Shared,
+    mesh_changes: Changes<Watched<Id, Arc<ClusterMesh>>>,
+    cluster_changes: Changes<ObservedClusters>,
+    /// The writes under way: a batch a target, and one of the mesh itself.
+    writes: FuturesUnordered<BoxFuture<'static, Finished>>,
     planner: Option<Planner>,
     /// The meshes that the planner knows.
     planned_meshes: OrdMap<Id, Arc<ClusterMesh>>,
@@ -71,12 +86,46 @@ enum Finished {
     Mesh(Result<Option<ClusterMeshStatus>, String>),
 }
 
-type Writes = FuturesUnordered<BoxFuture<'static, Finished>>;
+impl Reconciler for MeshReconciler {
+    type Error = Infallible;
+
+    async fn reconcile(&mut self, attempt: &Attempt) -> Result<Next, Infallible> {
+        let (meshes, clusters) = (self.shared.meshes.load(), self.shared.clusters.load());
+        // The supervisor is about to stop the reconciler of a mesh that is gone.
+        let Some(mesh) = meshes.get(&self.id) else { return Ok(Next::OnChange) };
+        if self.uid != mesh.metadata.uid {
+            self.uid.clone_from(&mesh.metadata.uid);
+            self.written_status = None;
+        }
+        attempt.step("plan");
+        let participants = participants(mesh, self.status_of(mesh), &clusters);
+        let planner = self.plan(&meshes, mesh, &clusters, &participants).await;
+        attempt.step("start writes");
+        self.start_batches(&planner, mesh, &participants);
+        let mesh_write = self.start_mesh_write(&planner, &clusters, mesh, &participants);
+        self.planner = Some(planner);
+        let now = Instant::now();
+        let pauses = self.backoffs.values().map(|backoff| backoff.until).filter(|at| *at > now);
+        let next = pauses.chain(mesh_write).min();
+        Ok(next.map_or(Next::OnChange, |next| Next::Within(next.duration_since(now))))
+    }
+
+    async fn changed(&mut self) {
+        tokio::select! {
+            _ = self.mesh_changes.changed() => {}
+            _ = self.cluster_changes.changed() => {}
+            Some(finished) = self.writes.next() => self.finish(finished),
+        }
+    }
+}
 
 impl MeshReconciler {
     pub(super) fn new(id: Id, shared: Shared) -> Self {
         Self {
             id,
+            mesh_changes: shared.meshes.subscribe(),
+            cluster_changes: shared.clusters.subscribe(),
+            writes: FuturesUnordered::new(),
             shared,
             planner: None,
             planned_meshes: OrdMap::new(),
@@ -91,41 +140,13 @@ impl MeshReconciler {
         }
     }
 
-    /// Reconciles until it is dropped.
-    pub(super) async fn run(mut self) {
-        let mut mesh_changes = self.shared.meshes.subscribe();
-        let mut cluster_changes = self.shared.clusters.subscribe();
-        let mut writes = Writes::new();
-        loop {
-            let (meshes, clusters) = (self.shared.meshes.load(), self.shared.clusters.load());
-            let wake = match meshes.get(&self.id) {
-                Some(mesh) => self.reconcile(&meshes, mesh, &clusters, &mut writes).await,
-                // The supervisor is about to stop this task.
-                None => Instant::now() + INCOMPLETE,
-            };
-            drop((meshes, clusters));
-            tokio::select! {
-                _ = mesh_changes.changed() => {}
-                _ = cluster_changes.changed() => {}
-                Some(finished) = writes.next() => self.finish(finished),
-                () = sleep_until(wake) => {}
-            }
-        }
-    }
-
-    /// Plans, starts writes, and returns when to reconcile again at the latest.
-    async fn reconcile(
+    async fn plan(
         &mut self,
         meshes: &OrdMap<Id, Arc<ClusterMesh>>,
         mesh: &ClusterMesh,
         clusters: &ObservedClusters,
-        writes: &mut Writes,
-    ) -> Instant {
-        if self.uid != mesh.metadata.uid {
-            self.uid.clone_from(&mesh.metadata.uid);
-            self.written_status = None;
-        }
-        let participants = participants(mesh, self.status_of(mesh), clusters);
+        participants: &BTreeMap<String, Participant>,
+    ) -> Planner {
         let mut planner = self.planner_for(meshes, mesh);
         for (name, before) in &self.planned_clusters {
             // A name may also mean another cluster from now on.
@@ -143,11 +164,7 @@ impl MeshReconciler {
         while planner.advance(SLICE) {
             tokio::task::yield_now().await;
         }
-        self.start_batches(&planner, mesh, &participants, writes);
-        let wake = self.start_mesh_write(&planner, clusters, mesh, &participants, writes);
-        self.planner = Some(planner);
-        let pauses = self.backoffs.values().map(|backoff| backoff.until);
-        pauses.filter(|until| *until > Instant::now()).fold(wake, Instant::min)
+        planner
     }
 
     /// Takes the planner out, with the meshes as they are now.
@@ -188,7 +205,6 @@ impl MeshReconciler {
         planner: &Planner,
         mesh: &ClusterMesh,
         participants: &BTreeMap<String, Participant>,
-        writes: &mut Writes,
     ) {
         let due: BTreeSet<&str> = planner.targets_to_write().collect();
         self.backoffs.retain(|target, _| due.contains(target.as_str()));
@@ -215,7 +231,7 @@ impl MeshReconciler {
             let op = self.shared.ledger.begin("mesh-apply", self.id.to_string(), target.to_owned());
             let target = target.to_owned();
             self.writing.insert(target.clone());
-            writes.push(Box::pin(async move {
+            self.writes.push(Box::pin(async move {
                 let result = op.in_span(batch.write()).await;
                 op.finish(if result.error.is_none() { Outcome::Done } else { Outcome::Failed });
                 Finished::Batch { target, result }
@@ -223,16 +239,15 @@ impl MeshReconciler {
         }
     }
 
-    /// Starts to write the mesh's finalizer or status if it changed and it is time to, and returns when
-    /// to look again.
+    /// Starts to write the mesh's finalizer or status if it changed and it is time to. Returns when to
+    /// reconcile again, unless the mesh is ready.
     fn start_mesh_write(
         &mut self,
         planner: &Planner,
         clusters: &ObservedClusters,
         mesh: &ClusterMesh,
         participants: &BTreeMap<String, Participant>,
-        writes: &mut Writes,
-    ) -> Instant {
+    ) -> Option<Instant> {
         let deleting = mesh.metadata.deletion_timestamp.is_some();
         let before = self.status_of(mesh);
         let is_clear = |name: &str| !self.writing.contains(name) && planner.is_clear(name);
@@ -262,15 +277,15 @@ impl MeshReconciler {
             _ if is_forget_done(mesh, &status) => (Some(MeshWrite::ClearForget), true),
             _ => (None, false),
         };
-        let again = Instant::now() + if ready { INCOMPLETE * 10 } else { INCOMPLETE };
+        let again = (!ready).then(|| Instant::now() + INCOMPLETE);
         let Some(write) = write.filter(|_| !self.writing_mesh) else { return again };
         let urgent = urgent && self.store_backoff.failures() == 0;
         if !urgent && self.write_mesh_after > Instant::now() {
-            return self.write_mesh_after;
+            return Some(self.write_mesh_after);
         }
         let (objects, mesh, before) = (self.shared.objects.clone(), mesh.clone(), before.cloned());
         self.writing_mesh = true;
-        writes.push(Box::pin(async move {
+        self.writes.push(Box::pin(async move {
             Finished::Mesh(write.write(&objects, mesh, before.as_ref()).await)
         }));
         again

@@ -4,10 +4,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use fleet::Offers;
+use fleet::{Offers, SecretCluster};
 use k8s_openapi::api::core::v1::Secret;
 use objects::kinds::{ClusterMesh, MeshClusterRef};
-use objects::{Id, WatchedIn};
+use objects::{Id, Reconcilers, WatchedIn};
 use stallproof::Tasks;
 use stallproof::tasks::TaskHandle;
 use tokio::sync::watch;
@@ -16,11 +16,14 @@ use tokio::time::sleep;
 use super::Shared;
 use super::cluster_access::ClusterAccess;
 use super::observer::ClusterObserver;
-use super::reconciler::MeshReconciler;
+use super::reconciler::{self, MeshReconciler};
 use crate::overlap;
 
 /// How often tasks that ended by a panic are started again.
 const CHECK_INTERVAL: Duration = Duration::from_secs(30);
+/// How many meshes plan at a time. Planning takes milliseconds and yields in between, so this bounds
+/// memory, not progress.
+const MAX_PLANNING: usize = 64;
 
 pub(super) struct Supervisor {
     tasks: Tasks,
@@ -29,7 +32,7 @@ pub(super) struct Supervisor {
     offers: Offers,
     secrets: WatchedIn<Secret>,
     observers: BTreeMap<MeshClusterRef, RunningObserver>,
-    reconcilers: BTreeMap<Id, AbortOnDrop>,
+    reconcilers: Reconcilers<Id>,
 }
 
 struct AbortOnDrop(TaskHandle<()>);
@@ -43,15 +46,14 @@ impl Drop for AbortOnDrop {
 struct RunningObserver {
     task: AbortOnDrop,
     install_crd: watch::Sender<bool>,
-    /// The kubeconfig that was offered last, of a cluster that comes from a Secret.
-    offered: Option<Result<Vec<u8>, String>>,
 }
 
 impl Supervisor {
     pub(super) fn new(tasks: Tasks, shared: Shared, offers: Offers) -> Self {
         let secrets = WatchedIn::new(&shared.objects);
-        let (observers, reconcilers) = (BTreeMap::new(), BTreeMap::new());
-        Self { tasks, shared, offers, secrets, observers, reconcilers }
+        let reconcilers =
+            Reconcilers::new("mesh", reconciler::PACE, MAX_PLANNING, &shared.ledger, &tasks);
+        Self { tasks, shared, offers, secrets, observers: BTreeMap::new(), reconcilers }
     }
 
     /// Supervises until it is dropped.
@@ -79,36 +81,31 @@ impl Supervisor {
         // No other namespace is watched: a store may have thousands of Secrets.
         let namespaces: BTreeSet<String> = wanted.keys().filter_map(secret_namespace).collect();
         self.secrets.watch(&namespaces);
+        self.reconcilers.retain(|id| meshes.contains_key(id));
+        for id in meshes.keys() {
+            self.reconcilers.begin(id, || MeshReconciler::new(id.clone(), self.shared.clone()));
+        }
         // A task that ended panicked. It is started again, and no other task is affected.
-        self.reconcilers.retain(|id, task| meshes.contains_key(id) && !task.0.is_finished());
         let stopped = self.observers.extract_if(.., |cluster, observer| {
             !wanted.contains_key(cluster) || observer.task.0.is_finished()
         });
         for (cluster, _) in stopped {
-            if let MeshClusterRef::Secret(namespace, name, key) = &cluster {
-                self.offers.withdraw(&ClusterAccess::secret_cluster_name(namespace, name, key));
-            }
             self.shared.clusters.update(|clusters| clusters.remove(&cluster));
         }
+        self.offers.replace(wanted.keys().filter_map(|cluster| {
+            let MeshClusterRef::Secret(namespace, name, key) = cluster else { return None };
+            let secret = self.secrets.get(namespace, name)?;
+            let cluster_name = ClusterAccess::secret_cluster_name(namespace, name, key);
+            Some((cluster_name, SecretCluster { secret, key }))
+        }));
         for (cluster, install) in wanted {
             if !self.observers.contains_key(&cluster) {
                 let observer = self.start_observer(&cluster, install);
                 self.observers.insert(cluster.clone(), observer);
             }
-            self.offer(&cluster);
             if let Some(observer) = self.observers.get(&cluster) {
                 let set = |now: &mut bool| std::mem::replace(now, install) != install;
                 observer.install_crd.send_if_modified(set);
-            }
-        }
-        for id in meshes.keys() {
-            if !self.reconcilers.contains_key(id) {
-                let reconciler = MeshReconciler::new(id.clone(), self.shared.clone());
-                let stop = self.tasks.stopping();
-                let task = self.tasks.spawn(format!("mesh {id}"), async move {
-                    stop.bound(reconciler.run()).await;
-                });
-                self.reconcilers.insert(id.clone(), AbortOnDrop(task));
             }
         }
     }
@@ -125,32 +122,7 @@ impl Supervisor {
         let task = self.tasks.spawn(format!("observe {cluster}"), async move {
             stop.bound(Box::pin(observer.run())).await;
         });
-        RunningObserver { task: AbortOnDrop(task), install_crd: sender, offered: None }
-    }
-
-    /// Offers the kubeconfig of a cluster that comes from a Secret, if it changed.
-    fn offer(&mut self, cluster: &MeshClusterRef) {
-        let MeshClusterRef::Secret(namespace, name, key) = cluster else { return };
-        let Some(observer) = self.observers.get_mut(cluster) else { return };
-        let cluster_name = ClusterAccess::secret_cluster_name(namespace, name, key);
-        let Some(secret) = self.secrets.get(namespace, name) else {
-            observer.offered = None;
-            self.offers.withdraw(&cluster_name);
-            return;
-        };
-        let place = format!("{namespace}/{name}");
-        let data = secret.data.as_ref().and_then(|data| data.get(key));
-        let data = data.map(|bytes| bytes.0.clone());
-        let data = data.ok_or_else(|| format!("Secret {place} has no key {key}"));
-        if observer.offered.as_ref() == Some(&data) {
-            return;
-        }
-        let text = data.as_deref().map_err(Clone::clone).and_then(|bytes| {
-            std::str::from_utf8(bytes)
-                .map_err(|_| format!("Secret {place}: the kubeconfig is not text"))
-        });
-        self.offers.offer(&cluster_name, &place, text);
-        observer.offered = Some(data);
+        RunningObserver { task: AbortOnDrop(task), install_crd: sender }
     }
 }
 

@@ -3,13 +3,12 @@
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 
-use super::NOT_OBSERVED;
 use crate::decide::Decision;
 use crate::observation::Observation;
 use crate::source::{Candidates, NodeRef, SourceCluster};
 use crate::target_peers::TargetPeers;
 
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct Cluster {
     pub(super) observation: Observation,
     pub(super) candidates: Candidates,
@@ -34,21 +33,6 @@ pub(super) struct SourceDecisions {
     pub(super) carrier: Option<Arc<str>>,
     by_node: HashMap<Arc<str>, Decision>,
     pub(super) registered: u32,
-}
-
-impl Default for Cluster {
-    fn default() -> Self {
-        Self {
-            observation: Observation::away(NOT_OBSERVED),
-            candidates: Candidates::new(),
-            source: None,
-            peers: None,
-            sources: HashMap::new(),
-            kept: HashMap::new(),
-            to_delete: BTreeSet::new(),
-            pending: BTreeSet::new(),
-        }
-    }
 }
 
 impl Cluster {

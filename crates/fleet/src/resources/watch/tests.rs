@@ -130,6 +130,35 @@ async fn a_watch_that_has_expired_begins_anew_and_is_no_interruption() {
     assert_eq!(object.metadata.name.as_deref(), Some("last"));
 }
 
+#[tokio::test(start_paused = true)]
+async fn a_typed_watch_leaves_out_what_is_not_of_its_type_and_goes_on() {
+    let config = |name: &str, value: serde_json::Value| json!({ "metadata": { "name": name, "resourceVersion": "2" }, "data": { "key": value } });
+    let client = scripted::client(move |asked| match asked {
+        "/api/v1" => Response::Json(json!({ "groupVersion": "v1", "resources": [{
+            "name": "configmaps", "singularName": "", "kind": "ConfigMap",
+            "namespaced": true, "verbs": ["list", "watch"] }] })),
+        watch if watch.contains("watch=true") => Response::Lines(vec![
+            json!({ "type": "ADDED", "object": config("bad", json!([1])) }),
+            json!({ "type": "BOOKMARK", "object": { "metadata": { "resourceVersion": "3" } } }),
+            json!({ "type": "MODIFIED", "object": config("good", json!("text")) }),
+            json!({ "type": "DELETED", "object": config("good", json!("text")) }),
+        ]),
+        _ => Response::Json(json!({ "metadata": { "resourceVersion": "1" },
+            "items": [config("a", json!("text")), config("b", json!(7)), config("c", json!("text"))] })),
+    });
+    let connection = Connection::new("test", client);
+    let deadline = Deadline::after(Duration::from_secs(5));
+    let connect = move || Ok(connection.clone());
+    let changes = watch_as::<ConfigMap>(connect, ListQuery::of("configmaps"), deadline);
+    let mut changes = Box::pin(changes.await.unwrap());
+    let Change::Listed(all) = next(&mut changes).await else { panic!("listed first") };
+    assert_eq!(all.iter().map(ResourceExt::name_any).collect::<Vec<_>>(), ["a", "c"]);
+    let Change::Applied(object) = next(&mut changes).await else { panic!("then applied") };
+    assert_eq!(object.name_any(), "good");
+    let Change::Deleted(object) = next(&mut changes).await else { panic!("then deleted") };
+    assert_eq!(object.name_any(), "good");
+}
+
 #[tokio::test]
 async fn kube_a_watch_that_cannot_begin_says_why() {
     requires!(kube);

@@ -6,9 +6,8 @@ use std::sync::Arc;
 use kube::ResourceExt;
 use objects::kinds::ClusterMesh;
 
-use super::super::NOT_OBSERVED;
 use crate::context::MeshContext;
-use crate::decide::{Decision, carrier_rank, decide};
+use crate::decide::{ClusterPair, Decision};
 use crate::endpoint::DiscoveredEndpoints;
 use crate::observation::Observation;
 use crate::plan::{Plan, TargetPlan};
@@ -31,7 +30,7 @@ pub(super) fn plan(
         }
     }
     let mut plan = Plan::default();
-    let unobserved = Observation::away(NOT_OBSERVED);
+    let unobserved = Observation::default();
     let mut summaries: BTreeMap<&str, ClusterSummary<'_>> = BTreeMap::new();
     for cluster in &context.clusters {
         let name = cluster.name.as_str();
@@ -81,7 +80,7 @@ fn sources<'c>(
             candidates.insert(node.name_any().into(), candidate);
         }
         for (node, candidate) in &candidates {
-            all_clusters.insert(&name, node, candidate);
+            all_clusters.insert(&(Arc::clone(&name), Arc::clone(node)), candidate);
         }
         all.push((name, &cluster.name, candidates));
     }
@@ -106,16 +105,12 @@ fn target_plan<'c>(
     let mut decisions: Vec<Decision> = Vec::new();
     if wanted {
         for (source, of) in sources.iter().filter(|(source, _)| **source != target) {
-            let owner = |node: &PeeredNode| plain[&*node.peer_names.plain];
-            let able = of
-                .peered
-                .values()
-                .filter_map(|node| carrier_rank(context, source, of, node, owner(node), peers));
-            let carrier = able.min().filter(|_| !of.residual.is_empty()).map(|(_, node)| node);
+            let name_owner: &dyn Fn(&PeeredNode) -> _ = &|node| plain[&*node.peer_names.plain];
+            let pair = ClusterPair { context, source, cluster: of, peers, name_owner };
+            let carrier = pair.best_carrier();
             let (mut wanted, mut registered) = (0, 0);
             for (name, node) in &of.peered {
-                let extra = if carrier == Some(name) { &of.residual[..] } else { &[] };
-                let decision = decide(context, source, node, extra, owner(node), peers);
+                let decision = pair.decide(node, carrier.as_ref() == Some(name));
                 wanted += 1;
                 registered += u32::from(decision.registered);
                 decisions.push(decision);

@@ -1,0 +1,40 @@
+//! `SetMap`: several values under one key. A key without values is not kept.
+
+use std::borrow::Borrow;
+use std::collections::{BTreeSet, HashMap};
+use std::hash::Hash;
+
+#[derive(Clone, Debug)]
+pub(crate) struct SetMap<K, V>(HashMap<K, BTreeSet<V>>);
+
+impl<K, V> Default for SetMap<K, V> {
+    fn default() -> Self {
+        Self(HashMap::new())
+    }
+}
+
+impl<K: Eq + Hash, V: Ord> SetMap<K, V> {
+    pub(crate) fn insert(&mut self, key: K, value: V) {
+        self.0.entry(key).or_default().insert(value);
+    }
+
+    pub(crate) fn remove<Q: Eq + Hash + ?Sized>(&mut self, key: &Q, value: &V)
+    where
+        K: Borrow<Q>,
+    {
+        if let Some(values) = self.0.get_mut(key) {
+            values.remove(value);
+            if values.is_empty() {
+                self.0.remove(key);
+            }
+        }
+    }
+
+    /// The values of a key in their order.
+    pub(crate) fn get<Q: Eq + Hash + ?Sized>(&self, key: &Q) -> impl Iterator<Item = &V>
+    where
+        K: Borrow<Q>,
+    {
+        self.0.get(key).into_iter().flatten()
+    }
+}
