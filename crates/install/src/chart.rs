@@ -1,4 +1,4 @@
-//! A chart, and what it renders to.
+//! A Helm chart, and the objects that it renders to.
 
 mod order;
 
@@ -13,13 +13,13 @@ use crate::template::{Root, Templates, Value};
 use crate::values::Values;
 use crate::values::schema::Schema;
 
-/// Every file of `deploy/chart`, by its path there.
+/// Every file of `deploy/chart`, by its path.
 static FILES: &[(&str, &str)] = include!(concat!(env!("OUT_DIR"), "/chart_files.rs"));
 
-/// What the namespace of an installation needs where Pod Security is enforced: agents are of the host.
+/// The label that the namespace needs where Pod Security is enforced, because agents are privileged.
 pub const POD_SECURITY_LABEL: (&str, &str) = ("pod-security.kubernetes.io/enforce", "privileged");
 
-/// On a namespace that an installation made: an uninstall removes it.
+/// The label of a namespace that an installation created, and that an uninstall removes.
 pub const PART_OF: (&str, &str) = ("app.kubernetes.io/part-of", "fairlead");
 
 /// The files of a chart.
@@ -28,20 +28,20 @@ pub struct Chart {
     files: BTreeMap<String, String>,
 }
 
-/// What is being installed, where, and what that cluster knows.
+/// A release: its name, its namespace, and the API versions of the cluster.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Release {
     pub name: String,
     pub namespace: String,
-    /// Who installs: `fairlead`, where Helm says `Helm`. It becomes the label
-    /// `app.kubernetes.io/managed-by`.
+    /// The installer, which becomes the label `app.kubernetes.io/managed-by`: `fairlead`, or `Helm`.
     pub service: String,
-    /// `policy/v1`, `monitoring.coreos.com/v1/ServiceMonitor`, …: what the templates may ask for.
+    /// The API versions and kinds that templates can query, such as `policy/v1` or
+    /// `monitoring.coreos.com/v1/ServiceMonitor`.
     pub api_versions: BTreeSet<String>,
 }
 
 impl Default for Release {
-    /// The names that the documentation uses, on a cluster of today.
+    /// The names of the documentation, on a current cluster.
     fn default() -> Self {
         Self {
             name: "fairlead".to_owned(),
@@ -52,18 +52,18 @@ impl Default for Release {
     }
 }
 
-/// What a chart rendered to.
+/// The result of rendering a chart.
 #[derive(Clone, Debug)]
 pub struct Rendered {
-    /// In the order in which they can be applied.
+    /// The objects in the order in which they can be applied.
     pub objects: Vec<Json>,
-    /// What the user is told afterwards.
+    /// The notes for the user.
     pub notes: String,
-    /// The values that it was rendered with, defaults included.
+    /// The values, with the defaults.
     pub values: Json,
 }
 
-/// What this crate reads of Chart.yaml.
+/// The fields of Chart.yaml that are used.
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct About {
@@ -80,13 +80,13 @@ impl Chart {
         Self { files: FILES.iter().map(own).collect() }
     }
 
-    /// A chart made of files: `Chart.yaml`, `values.yaml`, `values.schema.json`, `templates/…`.
+    /// Makes a chart of its files: `Chart.yaml`, `values.yaml`, `values.schema.json`, `templates/…`.
     #[must_use]
     pub fn from_files(files: BTreeMap<String, String>) -> Self {
         Self { files }
     }
 
-    /// Its files by their paths.
+    /// The files by their paths.
     #[must_use]
     pub fn files(&self) -> &BTreeMap<String, String> {
         &self.files
@@ -108,7 +108,7 @@ impl Chart {
         Ok(self.about()?.version)
     }
 
-    /// The defaults with `values` over them, if the schema allows the result.
+    /// Merges `values` over the defaults, and checks the result by the schema.
     ///
     /// # Errors
     /// [`Error::Values`] with everything that the schema does not allow.
@@ -124,10 +124,10 @@ impl Chart {
         }
     }
 
-    /// The objects that these values make.
+    /// Renders the objects of these values.
     ///
     /// # Errors
-    /// When the values are not allowed, or the chart is not right.
+    /// When the values are not allowed, or the chart has a mistake.
     pub fn render(&self, release: &Release, values: &Values) -> Result<Rendered, Error> {
         let values = Json::Object(self.values(values)?);
         let mut templates = Templates::default();
@@ -135,7 +135,7 @@ impl Chart {
         for (path, source) in self.files.iter().filter(|(path, _)| is_template(path)) {
             templates.add(path, source)?;
         }
-        // As in Helm: templates and what describes the chart are no `.Files`.
+        // As in Helm, templates and the files that describe the chart are not in `.Files`.
         let described = ["Chart.yaml", "values.yaml", "values.schema.json", ".helmignore"];
         let mut files = self.files.clone();
         files.retain(|path, _| !is_template(path) && !described.contains(&path.as_str()));
@@ -170,7 +170,7 @@ impl Chart {
     }
 }
 
-/// The namespace of a release. Helm makes its own (`--create-namespace`), so the chart has none.
+/// The namespace of a release. Helm creates its own (`--create-namespace`), so that the chart has none.
 #[must_use]
 pub fn namespace(release: &Release) -> Json {
     let (label, value) = POD_SECURITY_LABEL;
@@ -181,7 +181,7 @@ pub fn namespace(release: &Release) -> Json {
         "kind": "Namespace",
         "metadata": {
             "name": name,
-            // From 1.21 on the server says so itself. By it the webhook leaves our own namespace alone.
+            // Servers from 1.21 on set it themselves. The webhook exempts our own namespace by it.
             "labels": {part_of: ours, label: value, "kubernetes.io/metadata.name": name},
         },
     })
@@ -214,7 +214,7 @@ fn root(about: &About, release: &Release, values: &Json) -> Value {
     ])
 }
 
-/// The objects in the output of one template.
+/// Parses the objects in the output of one template.
 fn documents(path: &str, text: &str) -> Result<Vec<Json>, Error> {
     let all: Vec<Json> = serde_saphyr::from_multiple(text)
         .map_err(|error| wrong(path, format!("it does not render to YAML: {error}")))?;

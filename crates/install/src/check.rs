@@ -1,4 +1,4 @@
-//! Whether a cluster can take Fairlead, before anything is changed in it: version, permissions,
+//! Checks whether Fairlead can be installed into a cluster, without changing it: version, permissions,
 //! definitions, nodes, other pod networks, addresses, clocks.
 
 use std::borrow::Cow;
@@ -13,21 +13,22 @@ use serde_json::Value;
 use crate::cluster::{Cluster, Error, Reference, Version};
 use crate::on_nodes::Ended;
 use crate::ready::is_ready;
-use crate::record::{Record, Unread};
+use crate::record::{Record, RecordError};
 
-/// The oldest version that anything was tried on, and the oldest that is still maintained by somebody.
+/// The oldest version that was tested, and the oldest that is still maintained.
 const OLDEST: u32 = 20;
 const USUAL: u32 = 28;
-/// Before this kernel nftables and network namespaces lack what the agent uses.
+/// The oldest kernel whose nftables and network namespaces have what the agent needs.
 const KERNEL: (u32, u32) = (5, 4);
-/// A kubelet renews its lease every ten seconds. Beyond this its clock, or the kubelet, is not right.
+/// A kubelet renews its lease every ten seconds. An older lease means that its clock or the kubelet is
+/// wrong.
 const SKEW: i64 = 60;
-/// What the image is built for.
+/// The architecture of the image.
 const ARCHITECTURE: &str = "amd64";
 /// How many names a finding lists.
 const NAMED: usize = 5;
 
-/// DaemonSets that make the pod network where they run, and whose they are.
+/// DaemonSets of other pod networks, and the names of those.
 const NETWORKS: [(&str, &str); 12] = [
     ("antrea-agent", "Antrea"),
     ("aws-node", "the Amazon VPC CNI"),
@@ -47,9 +48,9 @@ const NETWORKS: [(&str, &str); 12] = [
 #[serde(rename_all = "lowercase")]
 pub enum Verdict {
     Ok,
-    /// It can be installed; somebody should know this.
+    /// It can be installed, and the user should know this.
     Warning,
-    /// It cannot.
+    /// It cannot be installed.
     Failure,
 }
 
@@ -57,7 +58,7 @@ pub enum Verdict {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Finding {
     pub check: Cow<'static, str>,
-    /// Of what was looked at on one node.
+    /// The node, if the finding is about one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub node: Option<String>,
     pub verdict: Verdict,
@@ -70,7 +71,7 @@ impl Finding {
     }
 }
 
-/// What is asked of a cluster that Fairlead shall be installed into.
+/// Checks the cluster for an installation of these objects.
 pub async fn check(
     cluster: &Cluster,
     namespace: &str,
@@ -99,7 +100,7 @@ pub async fn check(
     Ok(found)
 }
 
-/// What our own program found on each node, where it was let run.
+/// Returns the findings of the check that runs on each node.
 pub fn of_tasks(ended: Ended) -> Vec<Finding> {
     let mut found = Vec::new();
     for (node, how) in ended {
@@ -160,7 +161,7 @@ async fn permissions(cluster: &Cluster, objects: &[Value]) -> Result<Finding, Er
     })
 }
 
-/// The server itself says whether it would take each definition.
+/// Has the server check each definition by a dry run.
 async fn definitions(cluster: &Cluster, objects: &[Value]) -> Result<Vec<Finding>, Error> {
     let mut refused = Vec::new();
     let definitions: Vec<_> =
@@ -184,7 +185,7 @@ async fn definitions(cluster: &Cluster, objects: &[Value]) -> Result<Vec<Finding
 async fn earlier(cluster: &Cluster, namespace: &str) -> Result<Finding, Error> {
     let found = match Record::read(cluster, namespace).await {
         Ok(found) => found,
-        Err(Unread::Cluster(error)) => return Err(error),
+        Err(RecordError::Cluster(error)) => return Err(error),
         Err(damaged) => {
             return Ok(Finding::new("earlier", Verdict::Failure, damaged.to_string()));
         }
@@ -248,7 +249,7 @@ fn of_nodes(nodes: &[Value]) -> Vec<Finding> {
     found
 }
 
-/// The first two numbers of a kernel's version.
+/// Returns the first two numbers of a kernel's version.
 fn kernel(version: &str) -> Option<(u32, u32)> {
     let mut numbers = version.split(['.', '-', '+']);
     Some((numbers.next()?.parse().ok()?, numbers.next()?.parse().ok()?))
@@ -258,7 +259,7 @@ fn makes_network(object: &Value) -> bool {
     object["kind"] == "AddressPool"
 }
 
-/// One that is not known by its daemons is known by its nodes: without a network they are not Ready.
+/// Finds another pod network by its DaemonSet, or by nodes that are Ready, which they are not without one.
 fn of_networks(daemons: &[Value], nodes: &[Value], installed: bool) -> Finding {
     let found = daemons.iter().find_map(|daemon| {
         let name = daemon["metadata"]["name"].as_str()?;
@@ -282,7 +283,7 @@ fn of_networks(daemons: &[Value], nodes: &[Value], installed: bool) -> Finding {
     }
 }
 
-/// A pool must not cover what the nodes or the Services have.
+/// Checks that no pool has an address of a node or Service.
 fn of_addresses(objects: &[Value], nodes: &[Value], kubernetes: Option<&Value>) -> Finding {
     let mut pools: Vec<(&str, IpNet)> = Vec::new();
     for pool in objects.iter().filter(|object| makes_network(object)) {

@@ -1,10 +1,9 @@
 //! `Cluster`: the API server that Fairlead is installed into.
 //!
 //! Contract:
-//! - Every call ends at its deadline, and its error names what was being done.
-//! - Writes are server-side applies under one field manager: what an installation sends is its own, what
-//!   others set on the same objects stays.
-//! - Objects are plain JSON: what is installed is whatever the chart says.
+//! - Every call ends at its deadline, and its error names the operation.
+//! - Writes are server-side applies by one field manager: fields that others set on the same objects stay.
+//! - Objects are plain JSON, as the chart renders them.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -20,20 +19,20 @@ use kube::config::{KubeConfigOptions, Kubeconfig};
 use serde_json::{Value, json};
 use stallproof::Deadline;
 
-/// The group of admission, in the version that the chart's policies have.
+/// The API version of the chart's admission policies.
 const ADMISSION: &str = "admissionregistration.k8s.io/v1";
-/// Owns what an installation writes.
+/// The field manager of an installation.
 const MANAGER: &str = "fairlead-install";
-/// For one request.
+/// The limit for one request.
 const REQUEST: Duration = Duration::from_secs(30);
-/// For the connection itself: an address that answers nobody is said soon.
+/// The limit for connecting, so that a wrong address is reported soon.
 const CONNECT: Duration = Duration::from_secs(10);
-/// Between two looks at what is on its way out.
+/// The interval of checks whether an object is gone.
 const LOOK: Duration = Duration::from_millis(300);
-/// Objects a page.
+/// Objects of one page.
 const PAGE: u32 = 500;
 
-/// Which object: enough to find it again.
+/// The address of an object.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Reference {
     pub api_version: String,
@@ -52,7 +51,7 @@ impl Reference {
         }
     }
 
-    /// None of what is no object: without a kind or a name.
+    /// Returns `None` for a value without a kind or a name.
     pub fn of(object: &Value) -> Option<Self> {
         let text = |value: &Value| value.as_str().map(str::to_owned);
         Some(Self {
@@ -83,7 +82,7 @@ fn resource(api_version: &str, kind: &str) -> ApiResource {
     ApiResource::from_gvk(&GroupVersionKind::gvk(group, version, kind))
 }
 
-/// What could not be done, and why.
+/// The operation that failed, and why.
 #[derive(Debug, thiserror::Error)]
 #[error("{doing} failed")]
 pub struct Error {
@@ -105,7 +104,7 @@ enum Cause {
     Kubeconfig(#[source] kube::config::KubeconfigError),
     #[error("{0}; ask an administrator of the cluster, or use a kubeconfig of one")]
     Forbidden(String),
-    /// The object, or its whole kind, is not there.
+    /// The object or its kind does not exist.
     #[error("{0}")]
     Absent(String),
     #[error("{0}")]
@@ -130,15 +129,15 @@ impl Error {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Version {
     pub minor: u32,
-    /// As the server says it, such as v1.31.2.
+    /// The version as the server writes it, such as v1.31.2.
     pub text: String,
 }
 
-/// One cluster, by one context of a kubeconfig.
+/// A cluster, by one context of a kubeconfig.
 #[derive(Clone)]
 pub struct Cluster {
     client: kube::Client,
-    /// Where it is, for messages.
+    /// The address, for messages.
     url: String,
 }
 
@@ -149,7 +148,7 @@ impl fmt::Debug for Cluster {
 }
 
 impl Cluster {
-    /// Connects with the kubeconfig that is named, else with that of the environment or of this pod.
+    /// Connects with this kubeconfig, or with that of the environment or of this pod.
     pub async fn connect(
         kubeconfig: Option<PathBuf>,
         context: Option<String>,
@@ -179,7 +178,7 @@ impl Cluster {
         Ok(Self { client, url })
     }
 
-    /// With a client that is there already.
+    /// Uses a client that exists already.
     pub fn of(client: kube::Client, url: &str) -> Self {
         Self { client, url: url.to_owned() }
     }
@@ -214,14 +213,14 @@ impl Cluster {
     pub async fn version(&self) -> Result<Version, Error> {
         let doing = || format!("asking {} for its version", self.url);
         let info = self.call(doing, self.client.apiserver_version()).await?;
-        // Managed clusters say 31+.
+        // Managed clusters have versions such as 31+.
         let digits = info.minor.trim_end_matches(|c: char| !c.is_ascii_digit());
         Ok(Version { minor: digits.parse().unwrap_or_default(), text: info.git_version })
     }
 
-    /// Every version of every group that the server serves, such as v1 and policy/v1; of the group of
-    /// admission also the kinds, such as admissionregistration.k8s.io/v1/ValidatingAdmissionPolicy: its
-    /// version is older than some of them.
+    /// Returns every API version that the server serves, such as v1 and policy/v1, and for the group of
+    /// admission also the kinds, such as admissionregistration.k8s.io/v1/ValidatingAdmissionPolicy, some
+    /// of which are newer than its version.
     pub async fn api_versions(&self) -> Result<BTreeSet<String>, Error> {
         let doing = || format!("asking {} for its API groups", self.url);
         let groups = self.call(doing, self.client.list_api_groups()).await?;
@@ -245,7 +244,7 @@ impl Cluster {
         Ok(found.map(|object| plain(&object)))
     }
 
-    /// All objects of a kind; none where the server does not know the kind.
+    /// Lists all objects of a kind; none if the server does not serve the kind.
     pub async fn list(
         &self,
         api_version: &str,
@@ -267,7 +266,7 @@ impl Cluster {
                 Err(Error { cause: Cause::Absent(_), .. }) => return Ok(found),
                 other => other?,
             };
-            // Servers leave out of a list what all of its items are.
+            // Servers leave the type out of the items of a list.
             found.extend(page.items.iter().map(|item| {
                 let mut item = plain(item);
                 item["apiVersion"] = api_version.into();
@@ -281,13 +280,13 @@ impl Cluster {
         }
     }
 
-    /// Applies an object; what comes back is the object as the server has it now.
+    /// Applies an object, and returns it as the server has it now.
     pub async fn apply(&self, object: &Value) -> Result<Value, Error> {
         let params = PatchParams::apply(MANAGER).force();
         self.patch(object, &params).await
     }
 
-    /// Whether the server would take it, and what it says if not.
+    /// Applies an object as a dry run.
     pub async fn try_out(&self, object: &Value) -> Result<Value, Error> {
         let params = PatchParams { dry_run: true, ..PatchParams::apply(MANAGER).force() };
         self.patch(object, &params).await
@@ -302,7 +301,7 @@ impl Cluster {
         Ok(plain(&applied))
     }
 
-    /// Makes an object that is there for a short while, such as a pod.
+    /// Creates an object, such as a pod.
     pub async fn create(&self, object: &Value) -> Result<Value, Error> {
         let of = named(object)?;
         let body: DynamicObject = serde_json::from_value(object.clone()).map_err(|error| {
@@ -314,7 +313,7 @@ impl Cluster {
         Ok(plain(&made))
     }
 
-    /// Whether it was there. What it owns goes first.
+    /// Deletes an object after the objects that it owns, and returns whether it existed.
     pub async fn delete(&self, of: &Reference) -> Result<bool, Error> {
         let params = DeleteParams {
             propagation_policy: Some(PropagationPolicy::Foreground),
@@ -328,7 +327,7 @@ impl Cluster {
         }
     }
 
-    /// Waits until it is gone, with what it owns. False if it is still there at the deadline.
+    /// Waits until it is gone with all that it owns; false if it is still there at the deadline.
     pub async fn is_gone(&self, of: &Reference, deadline: Deadline) -> Result<bool, Error> {
         while self.get(of).await?.is_some() {
             if deadline.has_passed() {
@@ -339,7 +338,7 @@ impl Cluster {
         Ok(true)
     }
 
-    /// What a container printed.
+    /// Reads the log of a pod.
     pub async fn logs(&self, namespace: &str, pod: &str, lines: i64) -> Result<String, Error> {
         let api: Api<k8s_openapi::api::core::v1::Pod> =
             Api::namespaced(self.client.clone(), namespace);
@@ -348,7 +347,7 @@ impl Cluster {
         self.call(doing, api.logs(pod, &params)).await
     }
 
-    /// Whether we may do this.
+    /// Whether the user of the kubeconfig may do this.
     pub async fn may(&self, verb: &str, api_version: &str, kind: &str) -> Result<bool, Error> {
         let resource = resource(api_version, kind);
         let review = json!({
@@ -381,7 +380,7 @@ fn named(object: &Value) -> Result<Reference, Error> {
 
 fn plain(object: &DynamicObject) -> Value {
     let mut value = serde_json::to_value(object).unwrap_or_default();
-    // The server's bookkeeping, often larger than the object.
+    // They are often larger than the object itself.
     if let Some(metadata) = value["metadata"].as_object_mut() {
         metadata.remove("managedFields");
     }

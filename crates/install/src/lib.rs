@@ -1,16 +1,15 @@
-//! The objects of an installation, from the one source of truth: the Helm chart in `deploy/chart`.
+//! Installs Fairlead into a cluster, from the Helm chart in `deploy/chart`.
 //!
 //! ```text
 //! values.yaml + files + --set ──► Values ──► schema ──► templates ──► YAML ──► objects, in order
 //! ```
 //!
-//! - The chart is embedded: what `fairlead install` applies is what the same version's chart holds.
-//! - The templates are in Helm's language, of which `template` knows a strict subset. What is outside
-//!   of it is an error with file and line, never something else than Helm would make of it; a test
-//!   renders the chart with Go's `text/template` as well and compares the objects.
-//! - Rendering talks to no cluster. What does is beside it, on plain objects: [`check`] before, [`rollout`]
-//!   for installing and upgrading, [`status`], [`remove`]; all through [`cluster`], each call with a
-//!   deadline.
+//! - The chart is embedded: `fairlead install` applies the objects of the same version's chart.
+//! - The templates are in Helm's language, of which `template` has a strict subset. Anything else is an
+//!   error with file and line, never a result that differs from Helm's; a test renders the chart with
+//!   Go's `text/template` as well and compares the objects.
+//! - Rendering needs no cluster. [`check`] inspects one, [`rollout`] installs and upgrades, [`status`]
+//!   reports, [`remove`] uninstalls; all of them use [`cluster`], where each call has a deadline.
 //!
 //! ```
 //! use install::chart::{Chart, Release};
@@ -41,19 +40,19 @@ pub use values::schema::Problem;
 /// Why a chart could not be rendered.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// A template is outside the language, or asks for something that is not there.
+    /// A template uses something outside of the subset, or a value that does not exist.
     #[error("{file}, line {line}: {message}")]
     Template { file: String, line: usize, message: String },
-    /// The chart itself says that these values cannot be installed.
+    /// The chart refuses these values.
     #[error("{0}")]
     Refused(String),
-    /// Values that the schema does not allow; every one of them.
+    /// All values that the schema does not allow.
     #[error("the values cannot be used:{}", list(.0))]
     Values(Vec<Problem>),
-    /// A `--set` that cannot be read.
+    /// A `--set` that cannot be parsed.
     #[error("--set {text}: {message}")]
     Set { text: String, message: String },
-    /// A file that is not the YAML (or JSON) it should be.
+    /// A file that is not the expected YAML or JSON.
     #[error("{file}: {message}")]
     Yaml { file: String, message: String },
 }

@@ -1,4 +1,4 @@
-//! One short task on every node: a pod that runs our own program with the node's directories, and is
+//! Runs a short task on every node: a pod with our own program and directories of the node, which is
 //! removed when it has ended.
 
 use std::collections::BTreeMap;
@@ -10,30 +10,30 @@ use stallproof::Deadline;
 use crate::cluster::{Cluster, Error, Reference};
 use crate::ready::trouble;
 
-/// Between two looks.
+/// The interval of checks.
 const LOOK: Duration = Duration::from_millis(500);
 const LABEL: &str = "fairlead.dev/node-task";
-/// What a pod says that will not start for want of its image.
+/// The reasons of a pod whose image cannot be pulled.
 const NEVER: [&str; 4] =
     ["ErrImageNeverPull", "ErrImagePull", "ImagePullBackOff", "InvalidImageName"];
-/// What is read of a task's output.
+/// The most lines that are read of a task's output.
 const LINES: i64 = 1000;
 
-/// What runs, and with what.
+/// A task and what its pods need.
 #[derive(Clone, Debug)]
 pub struct Task<'a> {
-    /// In the pods' names.
+    /// Part of the pods' names.
     pub name: &'a str,
     pub namespace: &'a str,
     pub image: &'a str,
     pub pull_policy: &'a str,
     pub pull_secrets: &'a Value,
     pub args: &'a [String],
-    /// Directories of the node, mounted where they are there.
+    /// Directories of the node, mounted at the same paths.
     pub directories: &'a [String],
 }
 
-/// The names of the nodes that agents run on.
+/// Returns the names of the nodes that agents run on.
 pub async fn linux_nodes(cluster: &Cluster) -> Result<Vec<String>, Error> {
     let nodes = cluster.list("v1", "Node", None, "").await?;
     let linux = |node: &&Value| {
@@ -43,11 +43,11 @@ pub async fn linux_nodes(cluster: &Cluster) -> Result<Vec<String>, Error> {
     Ok(nodes.iter().filter(linux).filter_map(name).collect())
 }
 
-/// How it ended on one node: what it printed, or why it did not end well.
+/// The result of each node: the output, or why the task failed.
 pub type Ended = BTreeMap<String, Result<String, String>>;
 
 impl<'a> Task<'a> {
-    /// With the image and the secrets of the agents that a chart has.
+    /// Makes a task with the image and the pull secrets of the chart's agents.
     pub fn like_agents(agents: &'a Value, name: &'a str, namespace: &'a str) -> Self {
         let pod = &agents["spec"]["template"]["spec"];
         let container = &pod["containers"][0];
@@ -89,7 +89,7 @@ impl<'a> Task<'a> {
                     "image": self.image,
                     "imagePullPolicy": self.pull_policy,
                     "args": self.args,
-                    // It reads and removes what an agent, which is privileged, makes on the node.
+                    // It reads and removes what the privileged agent has created on the node.
                     "securityContext": {"privileged": true, "runAsUser": 0, "runAsGroup": 0, "runAsNonRoot": false},
                     "volumeMounts": self.directories.iter().enumerate().map(mount).collect::<Vec<_>>(),
                 }],
@@ -103,7 +103,7 @@ impl<'a> Task<'a> {
         Reference::new("v1", "Pod", Some(self.namespace), &name)
     }
 
-    /// Runs it on these nodes at once, until each has ended or the deadline has passed.
+    /// Runs it on these nodes at once, until each has ended or the deadline passes.
     pub async fn run(
         &self,
         cluster: &Cluster,
@@ -123,7 +123,7 @@ impl<'a> Task<'a> {
         ended
     }
 
-    /// One of an earlier run may still be going.
+    /// Removes a pod of an earlier run first.
     async fn make(
         &self,
         cluster: &Cluster,
@@ -174,7 +174,7 @@ impl<'a> Task<'a> {
                         ended.insert(node, Err(said.trim().to_owned()));
                     }
                     _ => match pod.and_then(trouble) {
-                        // Waiting longer brings no image.
+                        // The image will not appear by waiting.
                         Some(why) if NEVER.iter().any(|reason| why.starts_with(reason)) => {
                             ended.insert(node, Err(why));
                         }

@@ -1,16 +1,15 @@
-//! Whether what was applied is there: definitions, controllers, agents. Pure functions of objects as the
-//! server has them.
+//! Readiness of applied objects: definitions, controllers, agents. Pure functions of the server's objects.
 
 use serde::Serialize;
 use serde_json::Value;
 
-/// How far a workload is.
+/// The readiness of an object.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Readiness {
     pub ready: bool,
     pub done: u64,
     pub wanted: u64,
-    /// What it waits for.
+    /// Why it is not ready.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub why: Option<String>,
 }
@@ -21,8 +20,8 @@ impl Readiness {
     }
 }
 
-/// Of a Deployment or a DaemonSet, as `kubectl rollout status` has it; of a definition whether it is
-/// served. Everything else is ready as soon as it is there.
+/// Returns the readiness of a Deployment or DaemonSet as `kubectl rollout status` shows it, and of a
+/// definition by whether it is served. Any other object is ready once it exists.
 pub fn readiness(object: &Value) -> Readiness {
     match object["kind"].as_str() {
         Some("Deployment") => deployment(object),
@@ -36,7 +35,7 @@ fn number(value: &Value) -> u64 {
     value.as_u64().unwrap_or_default()
 }
 
-/// Whether the status speaks of the spec that is there now.
+/// Whether the status is of the present spec.
 fn observed(object: &Value) -> bool {
     number(&object["status"]["observedGeneration"]) >= number(&object["metadata"]["generation"])
 }
@@ -49,9 +48,9 @@ fn deployment(object: &Value) -> Readiness {
     let all = number(&status["replicas"]);
     let done = available.min(updated);
     let why = if !observed(object) {
-        Some("it has not been looked at yet")
+        Some("its controller has not seen it yet")
     } else if updated < wanted {
-        Some("replicas are being made")
+        Some("replicas are being created")
     } else if all > updated {
         Some("replicas of the version before are still there")
     } else if available < updated {
@@ -68,7 +67,7 @@ fn daemon_set(object: &Value) -> Readiness {
     let available = number(&status["numberAvailable"]);
     let updated = number(&status["updatedNumberScheduled"]);
     let why = if !observed(object) {
-        Some("it has not been looked at yet")
+        Some("its controller has not seen it yet")
     } else if updated < wanted {
         Some("agents of the version before are still there")
     } else if available < wanted {
@@ -96,14 +95,14 @@ fn definition(object: &Value) -> Readiness {
     }
 }
 
-/// Whether a node or a pod says that it is Ready.
+/// Whether a node or a pod is Ready.
 pub(crate) fn is_ready(object: &Value) -> bool {
     let conditions = object["status"]["conditions"].as_array().map(Vec::as_slice);
     let ready = |c: &Value| c["type"] == "Ready" && c["status"] == "True";
     conditions.unwrap_or_default().iter().any(ready)
 }
 
-/// What is wrong with a pod that is not ready, in the words of whoever said so. None of a pod that is.
+/// Returns why a pod is not ready, in the words of the component that reported it; `None` if it is ready.
 pub fn trouble(pod: &Value) -> Option<String> {
     let status = &pod["status"];
     let conditions = status["conditions"].as_array().map(Vec::as_slice).unwrap_or_default();

@@ -1,5 +1,5 @@
-//! `Record`: what was installed, kept in the cluster itself, so that an upgrade knows what to take away
-//! and what to go back to, and an uninstall what to remove.
+//! `Record`: the objects of an installation, kept in the cluster itself, so that an upgrade knows what to
+//! remove and what to roll back to, and an uninstall what to remove.
 
 use std::io::{Read, Write};
 
@@ -14,24 +14,24 @@ use crate::cluster::{Cluster, Error, Reference};
 
 /// The ConfigMap's name.
 const NAME: &str = "fairlead-install";
-/// A record is a few hundred kilobytes of JSON; what unpacks to more is none.
+/// A record is a few hundred kilobytes of JSON; a larger one is damaged.
 const LARGEST: u64 = 16 << 20;
 
 /// One installation.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Record {
     pub version: String,
-    /// What the user chose: an upgrade begins with it.
+    /// The values that the user chose, with which an upgrade begins.
     pub chosen: Value,
-    /// That, and the chart's own values beside it.
+    /// All values, with the chart's defaults.
     pub values: Value,
     /// Every object as it was applied.
     pub objects: Vec<Value>,
 }
 
-/// A record that cannot be read is not taken for none: what it names would be left behind.
+/// Why a record could not be read. It must not be taken for none, or its objects would be left behind.
 #[derive(Debug, thiserror::Error)]
-pub enum Unread {
+pub enum RecordError {
     #[error(transparent)]
     Cluster(#[from] Error),
     #[error(
@@ -45,12 +45,12 @@ fn reference(namespace: &str) -> Reference {
 }
 
 impl Record {
-    /// None where nothing was installed by `fairlead install`.
-    pub async fn read(cluster: &Cluster, namespace: &str) -> Result<Option<Self>, Unread> {
+    /// Reads the record; `None` if `fairlead install` has installed nothing.
+    pub async fn read(cluster: &Cluster, namespace: &str) -> Result<Option<Self>, RecordError> {
         let Some(kept) = cluster.get(&reference(namespace)).await? else { return Ok(None) };
         match Self::unpack(&kept) {
             Some(record) => Ok(Some(record)),
-            None => Err(Unread::Damaged(namespace.to_owned())),
+            None => Err(RecordError::Damaged(namespace.to_owned())),
         }
     }
 
@@ -62,7 +62,7 @@ impl Record {
         cluster.delete(&reference(namespace)).await
     }
 
-    /// What it names.
+    /// The addresses of its objects.
     pub fn references(&self) -> Vec<Reference> {
         self.objects.iter().filter_map(Reference::of).collect()
     }
@@ -70,7 +70,7 @@ impl Record {
     fn pack(&self, namespace: &str) -> Value {
         let mut packed = GzEncoder::new(Vec::new(), Compression::default());
         let objects = serde_json::to_vec(&self.objects).unwrap_or_default();
-        // Into memory, which does not fail.
+        // Writing to memory does not fail.
         let packed = packed.write_all(&objects).and_then(|()| packed.finish()).unwrap_or_default();
         json!({
             "apiVersion": "v1",

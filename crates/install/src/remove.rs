@@ -1,8 +1,8 @@
-//! Taking Fairlead out of a cluster again, without a trace: of its objects, its definitions, its
-//! namespace, and of what agents left on nodes.
+//! Uninstalls Fairlead without leaving anything behind: its objects, its definitions, its namespace, and
+//! the files and interfaces of agents on nodes.
 //!
 //! ```text
-//! meshes (controllers still take peers away) ─► controllers ─► webhook ─► agents ─► nodes ─► our objects
+//! meshes (controllers still remove peers) ─► controllers ─► webhook ─► agents ─► nodes ─► our objects
 //! ─► definitions ─► the rest of the record ─► namespace
 //! ```
 
@@ -16,36 +16,39 @@ use stallproof::Deadline;
 use crate::chart::PART_OF;
 use crate::cluster::{Cluster, Error, Reference};
 use crate::on_nodes::{Task, linux_nodes};
-use crate::record::{Record, Unread};
+use crate::record::{Record, RecordError};
 use crate::rollout::Progress;
 use crate::status::CONTROLLER;
 
 const OURS: &str = "fairlead.dev/v1alpha1";
 const LOOK: Duration = Duration::from_millis(300);
-/// For any one thing to go.
+/// The least time for one step.
 const LEAST: Duration = Duration::from_secs(60);
 
 #[derive(Debug, thiserror::Error)]
-pub enum Failed {
+pub enum RemovalError {
     #[error(transparent)]
     Cluster(#[from] Error),
     #[error(transparent)]
-    Record(#[from] Unread),
+    Record(#[from] RecordError),
     #[error("{0} is still there after {1} s: look at its finalizers (`kubectl get … -o yaml`)")]
     Stays(String, u64),
 }
 
-/// Pods that have their network from us, by namespace.
-pub type Users = BTreeMap<String, Vec<String>>;
+/// Pods that have their network from Fairlead, by namespace.
+pub type PodsByNamespace = BTreeMap<String, Vec<String>>;
 
-/// The pods that would lose their network.
-pub async fn users(cluster: &Cluster, namespace: &str) -> Result<Users, Error> {
+/// Lists the pods that would lose their network.
+pub async fn pods_on_our_network(
+    cluster: &Cluster,
+    namespace: &str,
+) -> Result<PodsByNamespace, Error> {
     let blocks = cluster.list(OURS, "AddressBlock", None, "").await?;
     let pods = cluster.list("v1", "Pod", None, "").await?;
-    Ok(users_of(&blocks, &pods, namespace))
+    Ok(on_our_network(&blocks, &pods, namespace))
 }
 
-fn users_of(blocks: &[Value], pods: &[Value], namespace: &str) -> Users {
+fn on_our_network(blocks: &[Value], pods: &[Value], namespace: &str) -> PodsByNamespace {
     let networks: Vec<ipnet::IpNet> = blocks
         .iter()
         .flat_map(|block| [&block["spec"]["ipv4"], &block["spec"]["ipv6"]])
@@ -56,14 +59,14 @@ fn users_of(blocks: &[Value], pods: &[Value], namespace: &str) -> Users {
             pod["status"]["podIP"].as_str().and_then(|address| address.parse().ok());
         address.is_some_and(|address| networks.iter().any(|network| network.contains(&address)))
     };
-    let mut users = Users::new();
+    let mut users = PodsByNamespace::new();
     for pod in pods {
         let metadata = &pod["metadata"];
         let (Some(space), Some(name)) = (metadata["namespace"].as_str(), metadata["name"].as_str())
         else {
             continue;
         };
-        let over = matches!(pod["status"]["phase"].as_str(), Some("Succeeded" | "Failed"));
+        let over = matches!(pod["status"]["phase"].as_str(), Some("Succeeded" | "RemovalError"));
         if space != namespace && !over && pod["spec"]["hostNetwork"] != true && ours(pod) {
             users.entry(space.to_owned()).or_default().push(name.to_owned());
         }
@@ -71,13 +74,13 @@ fn users_of(blocks: &[Value], pods: &[Value], namespace: &str) -> Users {
     users
 }
 
-/// Whether a change of what is installed would take the pod network away.
+/// Whether a change of values would remove the pod network.
 pub fn takes_network(before: &Value, after: &Value) -> bool {
     let net = |values: &Value| values["components"]["net"] == true;
     net(before) && !net(after)
 }
 
-/// How many objects of ours would be lost, by kind: what somebody wrote, not what we make ourselves.
+/// Counts the objects of our kinds that users wrote and would lose, by kind.
 pub async fn written(cluster: &Cluster) -> Result<BTreeMap<String, usize>, Error> {
     let mut found = BTreeMap::new();
     for (api_version, kind) in kinds(cluster).await? {
@@ -89,7 +92,7 @@ pub async fn written(cluster: &Cluster) -> Result<BTreeMap<String, usize>, Error
     Ok(found)
 }
 
-/// Our kinds that the server knows, with the version that it serves.
+/// Returns our kinds that the server serves, with their version.
 async fn kinds(cluster: &Cluster) -> Result<Vec<(String, String)>, Error> {
     let definitions =
         cluster.list("apiextensions.k8s.io/v1", "CustomResourceDefinition", None, "").await?;
@@ -103,7 +106,7 @@ async fn kinds(cluster: &Cluster) -> Result<Vec<(String, String)>, Error> {
     Ok(ours.filter_map(kind).collect())
 }
 
-/// What was left behind, and where.
+/// The result of an uninstall.
 #[derive(Clone, Debug, Default, PartialEq, Eq, serde::Serialize)]
 pub struct Removed {
     /// Nodes that could not be cleaned, and why.
@@ -115,9 +118,9 @@ pub struct Removal<'a> {
     pub cluster: &'a Cluster,
     pub namespace: &'a str,
     pub record: &'a Record,
-    /// Also interfaces of pods that are still there.
+    /// Whether interfaces of running pods are removed as well.
     pub force: bool,
-    /// Definitions and the objects of our kinds stay.
+    /// Whether definitions and the objects of our kinds stay.
     pub keep_definitions: bool,
     pub deadline: Deadline,
     pub tell: &'a mut dyn FnMut(Progress),
@@ -130,7 +133,7 @@ impl std::fmt::Debug for Removal<'_> {
 }
 
 impl Removal<'_> {
-    pub async fn run(&mut self) -> Result<Removed, Failed> {
+    pub async fn run(&mut self) -> Result<Removed, RemovalError> {
         let inside = Some(self.namespace);
         if !self.keep_definitions {
             self.step("meshes", Self::remove_meshes).await?;
@@ -150,8 +153,8 @@ impl Removal<'_> {
     async fn step(
         &mut self,
         step: &'static str,
-        work: impl AsyncFnOnce(&mut Self) -> Result<usize, Failed>,
-    ) -> Result<(), Failed> {
+        work: impl AsyncFnOnce(&mut Self) -> Result<usize, RemovalError>,
+    ) -> Result<(), RemovalError> {
         let began = Instant::now();
         let count = work(self).await?;
         if count > 0 {
@@ -161,10 +164,10 @@ impl Removal<'_> {
         Ok(())
     }
 
-    /// Controllers, and the registration of their webhook. A registration that says `fail` and that nobody
-    /// answers would keep the cluster from removing the controllers' own objects, and a leader that is
-    /// still there puts back what is taken away: so it goes again and again until the last one is gone.
-    async fn remove_controllers(&mut self) -> Result<(), Failed> {
+    /// Removes controllers and the registration of their webhook. A registration with `fail` that nobody
+    /// serves would keep the cluster from removing the controllers' own objects, and a leader that still
+    /// runs restores it: so it is deleted again and again until the last controller is gone.
+    async fn remove_controllers(&mut self) -> Result<(), RemovalError> {
         let began = Instant::now();
         let deployment =
             Reference::new("apps/v1", "Deployment", Some(self.namespace), "fairlead-controller");
@@ -182,7 +185,7 @@ impl Removal<'_> {
                 break;
             }
             if self.deadline.has_passed() {
-                return Err(Failed::Stays(deployment.to_string(), began.elapsed().as_secs()));
+                return Err(RemovalError::Stays(deployment.to_string(), began.elapsed().as_secs()));
             }
             (self.tell)(Progress::Waiting(format!("controllers: {} are ending", pods.len())));
             tokio::time::sleep(LOOK).await;
@@ -193,15 +196,15 @@ impl Removal<'_> {
         Ok(())
     }
 
-    /// While controllers run: they take the peers out of the clusters that were joined.
-    async fn remove_meshes(&mut self) -> Result<usize, Failed> {
+    /// Removes meshes while controllers still run, which remove the peers of the joined clusters.
+    async fn remove_meshes(&mut self) -> Result<usize, RemovalError> {
         let meshes = self.cluster.list(OURS, "ClusterMesh", None, "").await?;
         let meshes: Vec<_> = meshes.iter().filter_map(Reference::of).collect();
         self.delete_all(&meshes).await?;
         Ok(meshes.len())
     }
 
-    async fn remove_objects(&mut self) -> Result<usize, Failed> {
+    async fn remove_objects(&mut self) -> Result<usize, RemovalError> {
         let mut count = 0;
         for (api_version, kind) in kinds(self.cluster).await? {
             let objects = self.cluster.list(&api_version, &kind, None, "").await?;
@@ -222,11 +225,11 @@ impl Removal<'_> {
         Ok(count + ours.len())
     }
 
-    /// What the record names beside, the last first, and the namespace if it is ours.
-    async fn remove_rest(&mut self) -> Result<(), Failed> {
+    /// Removes the other objects of the record, the last first, and the namespace if it is ours.
+    async fn remove_rest(&mut self) -> Result<(), RemovalError> {
         let began = Instant::now();
         let mut rest = self.record.references();
-        // Our own kinds are gone by now, or stay with their definitions.
+        // Objects of our own kinds are gone by now, or stay with their definitions.
         rest.retain(|of| {
             let ours = of.api_version.starts_with("fairlead.dev/");
             !ours && of.kind != "CustomResourceDefinition" && of.kind != "Namespace"
@@ -247,8 +250,8 @@ impl Removal<'_> {
         Ok(())
     }
 
-    /// Removes what the agent of each node left there.
-    async fn clean_nodes(&mut self) -> Result<Removed, Failed> {
+    /// Removes the files and interfaces of the agent on each node.
+    async fn clean_nodes(&mut self) -> Result<Removed, RemovalError> {
         let began = Instant::now();
         let Some(agent) = self.record.objects.iter().find(|object| object["kind"] == "DaemonSet")
         else {
@@ -271,7 +274,7 @@ impl Removal<'_> {
         if self.force {
             args.push("--force".to_owned());
         }
-        // The directories above ours: a mount point cannot be removed.
+        // The parent directories are mounted, because a mount point cannot be removed.
         let directories = [bin, conf, "/var/lib".to_owned(), "/run".to_owned()];
         let names = linux_nodes(self.cluster).await?;
         (self.tell)(Progress::Waiting(format!("nodes: {} are being cleaned", names.len())));
@@ -288,7 +291,7 @@ impl Removal<'_> {
         Ok(Removed { nodes: failed })
     }
 
-    async fn gone(&mut self, step: &'static str, what: &[Reference]) -> Result<(), Failed> {
+    async fn gone(&mut self, step: &'static str, what: &[Reference]) -> Result<(), RemovalError> {
         let began = Instant::now();
         let mut there = false;
         for of in what {
@@ -302,10 +305,10 @@ impl Removal<'_> {
         Ok(())
     }
 
-    /// Deletes, and waits until each is gone with what it owns.
-    async fn delete_all(&mut self, what: &[Reference]) -> Result<(), Failed> {
+    /// Deletes objects and waits until each is gone with all that it owns.
+    async fn delete_all(&mut self, what: &[Reference]) -> Result<(), RemovalError> {
         let began = Instant::now();
-        // What came before may have taken all the time that there was.
+        // Earlier steps may have used up the time.
         let deadline = Deadline::at(self.deadline.instant().max(Deadline::after(LEAST).instant()));
         for of in what {
             self.cluster.delete(of).await?;
@@ -313,7 +316,7 @@ impl Removal<'_> {
         for of in what {
             (self.tell)(Progress::Waiting(format!("{of} is being removed")));
             if !self.cluster.is_gone(of, deadline).await? {
-                return Err(Failed::Stays(of.to_string(), began.elapsed().as_secs()));
+                return Err(RemovalError::Stays(of.to_string(), began.elapsed().as_secs()));
             }
         }
         Ok(())
@@ -356,8 +359,11 @@ mod tests {
             over,
             json!({"metadata": {"namespace": "shop", "name": "pending"}, "status": {}}),
         ];
-        let users = users_of(&blocks, &pods, "fairlead");
-        assert_eq!(users, Users::from([("shop".into(), vec!["web".into(), "six".into()])]));
-        assert!(users_of(&[], &pods, "fairlead").is_empty());
+        let users = on_our_network(&blocks, &pods, "fairlead");
+        assert_eq!(
+            users,
+            PodsByNamespace::from([("shop".into(), vec!["web".into(), "six".into()])])
+        );
+        assert!(on_our_network(&[], &pods, "fairlead").is_empty());
     }
 }

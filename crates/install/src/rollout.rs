@@ -1,17 +1,17 @@
-//! Putting objects into a cluster, in the order that works, and waiting until they are there.
+//! Installs and upgrades: applies objects in the right order and waits until they are ready.
 //!
 //! ```text
 //! install   record ─► namespace ─► definitions (served) ─► permissions, services, pools ─► agents and
-//!           controllers ─► ready ─► what is no longer wanted goes ─► record
-//! upgrade   the same, but controllers are ready before agents are replaced; if either is not in time,
-//!           what was there before is applied again
+//!           controllers ─► ready ─► obsolete objects are removed ─► record
+//! upgrade   the same, but controllers are ready before agents are replaced; if either is not ready in
+//!           time, the objects of the version before are applied again
 //! ```
 //!
 //! Contract:
-//! - The record is written first and names everything that may be there, so that an installation that was
-//!   cut off can be removed, or gone on with.
-//! - Every step may be done again: applying is idempotent.
-//! - An upgrade never takes a definition back: older controllers read objects of newer definitions.
+//! - The record is written first and has every object that may be there, so that an installation that was
+//!   interrupted can be removed or continued.
+//! - Every step can be repeated: applying is idempotent.
+//! - A rollback keeps the newer definitions: older controllers read objects of newer definitions.
 
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
@@ -23,50 +23,50 @@ use stallproof::Deadline;
 use crate::chart::{self, PART_OF, POD_SECURITY_LABEL, Release};
 use crate::cluster::{Cluster, Error, Reference, Version};
 use crate::ready::{Readiness, is_ready, readiness, trouble};
-use crate::record::{Record, Unread};
+use crate::record::{Record, RecordError};
 
-/// Between two looks.
+/// The interval of checks.
 const LOOK: Duration = Duration::from_millis(500);
-/// A server takes a second or two to serve a definition that it has accepted.
+/// The limit for definitions to be served. A server takes a second or two.
 const SERVED: Duration = Duration::from_secs(60);
-/// A kubelet looks for its network every few seconds.
+/// The limit for nodes to be Ready. A kubelet checks its network every few seconds.
 const NODES_READY: Duration = Duration::from_secs(30);
-/// How many pods are named when something is not ready.
+/// The most pods that an error names.
 const NAMED: usize = 5;
-/// The first version in which rules of definitions are looked at.
+/// The first version that knows validation rules in definitions.
 const KNOWS_RULES: u32 = 25;
-/// On what Helm and we leave in place when the rest is removed or replaced.
+/// The annotation of objects that stay when the others are removed.
 const KEEP: &str = "helm.sh/resource-policy";
-/// On what is made once, by the first installation, and is its users' from then on: pools.
+/// The annotation of objects that the first installation creates and users change from then on: pools.
 const ONCE: &str = "helm.sh/hook";
 
-/// What is told while it goes on.
+/// A report of progress.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Progress {
     /// A step is done.
     Done { step: &'static str, detail: String, took: Duration },
-    /// What is being waited for.
+    /// The objects that are being waited for.
     Waiting(String),
-    /// Something that somebody should know.
+    /// A note for the user.
     Note(String),
 }
 
-/// Something that was applied and did not come up in time.
+/// An object that was applied and is not ready in time.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct NotReady {
     pub object: String,
     #[serde(flatten)]
     pub readiness: Readiness,
-    /// Its pods that are not ready, and what each says.
+    /// Its pods that are not ready, each with the reason.
     pub pods: Vec<String>,
 }
 
 #[derive(Debug, thiserror::Error)]
-pub enum Failed {
+pub enum RolloutError {
     #[error(transparent)]
     Cluster(#[from] Error),
     #[error(transparent)]
-    Record(#[from] Unread),
+    Record(#[from] RecordError),
     #[error("not everything is ready after {} s: {}", .after.as_secs(), told(.what))]
     NotReady { after: Duration, what: Vec<NotReady> },
     #[error("{}", went_back(.why, .back))]
@@ -92,11 +92,11 @@ fn went_back(why: &str, back: &Result<(), String>) -> String {
     }
 }
 
-/// The objects of a chart by what must come before what.
+/// The objects of a chart by the phase in which they are applied.
 #[derive(Debug, Default)]
 struct Phases<'a> {
     definitions: Vec<&'a Value>,
-    /// Everything that workloads stand on; namespaces first, our own kinds last.
+    /// Everything that workloads need; namespaces first, our own kinds last.
     foundations: Vec<&'a Value>,
     agents: Vec<&'a Value>,
     controllers: Vec<&'a Value>,
@@ -125,13 +125,13 @@ fn is_ours(object: &Value) -> bool {
     object["apiVersion"].as_str().is_some_and(|version| version.starts_with("fairlead.dev/"))
 }
 
-/// Whether an object outlives the installation that made it.
+/// Whether an object stays when the installation is removed.
 fn is_kept(object: &Value) -> bool {
     object["metadata"]["annotations"][KEEP] == "keep"
 }
 
-/// The objects as a server of this version takes them: one that does not know rules in definitions refuses
-/// to apply a definition that has some.
+/// Fits the objects to a server of this version: a server that does not know validation rules in
+/// definitions refuses a definition that has some.
 pub fn fitted(mut objects: Vec<Value>, version: &Version) -> Vec<Value> {
     if version.minor < KNOWS_RULES {
         objects.iter_mut().filter(|o| o["kind"] == "CustomResourceDefinition").for_each(drop_rules);
@@ -165,9 +165,9 @@ impl std::fmt::Debug for Rollout<'_> {
 }
 
 impl Rollout<'_> {
-    /// Installs, or brings what is installed to what is wanted. With `wait` off nothing is waited for
-    /// but definitions.
-    pub async fn install(&mut self, wanted: &Record, wait: bool) -> Result<(), Failed> {
+    /// Installs, or changes an installation to what is wanted. Without `wait` it waits for definitions
+    /// alone.
+    pub async fn install(&mut self, wanted: &Record, wait: bool) -> Result<(), RolloutError> {
         let before = Record::read(self.cluster, self.namespace).await?;
         self.begin(wanted, before.as_ref()).await?;
         let phases = Phases::of(&wanted.objects);
@@ -183,22 +183,22 @@ impl Rollout<'_> {
         self.finish(wanted, before.as_ref()).await
     }
 
-    /// Replaces what runs, controllers first. What does not come up in time is taken back.
-    pub async fn upgrade(&mut self, before: &Record, wanted: &Record) -> Result<(), Failed> {
+    /// Replaces controllers, then agents. If they are not ready in time, it rolls back.
+    pub async fn upgrade(&mut self, before: &Record, wanted: &Record) -> Result<(), RolloutError> {
         match self.replace(before, wanted).await {
             Ok(()) => Ok(()),
-            Err(error @ Failed::WentBack { .. }) => Err(error),
+            Err(error @ RolloutError::WentBack { .. }) => Err(error),
             Err(error) => {
                 let why = stallproof::sentence(&error);
                 (self.tell)(Progress::Note(format!("{why}; going back to {}", before.version)));
                 let back = self.go_back(before, wanted).await;
                 let back = back.map_err(|error| stallproof::sentence(&error));
-                Err(Failed::WentBack { why, back })
+                Err(RolloutError::WentBack { why, back })
             }
         }
     }
 
-    async fn replace(&mut self, before: &Record, wanted: &Record) -> Result<(), Failed> {
+    async fn replace(&mut self, before: &Record, wanted: &Record) -> Result<(), RolloutError> {
         self.begin(wanted, Some(before)).await?;
         let phases = Phases::of(&wanted.objects);
         self.apply("controllers", &phases.controllers).await?;
@@ -208,8 +208,8 @@ impl Rollout<'_> {
         self.finish(wanted, Some(before)).await
     }
 
-    async fn go_back(&mut self, before: &Record, wanted: &Record) -> Result<(), Failed> {
-        // As long as an upgrade takes that goes well.
+    async fn go_back(&mut self, before: &Record, wanted: &Record) -> Result<(), RolloutError> {
+        // A rollback has as long as a successful upgrade takes.
         self.deadline = Deadline::after(Duration::from_secs(300));
         let phases = Phases::of(&before.objects);
         self.apply("permissions and services", &phases.foundations).await?;
@@ -220,8 +220,12 @@ impl Rollout<'_> {
         self.finish(before, Some(wanted)).await
     }
 
-    /// The record, the definitions, and what workloads stand on.
-    async fn begin(&mut self, wanted: &Record, before: Option<&Record>) -> Result<(), Failed> {
+    /// Writes the record, and applies the definitions and everything that workloads need.
+    async fn begin(
+        &mut self,
+        wanted: &Record,
+        before: Option<&Record>,
+    ) -> Result<(), RolloutError> {
         self.make_namespace().await?;
         let mut all = wanted.clone();
         all.objects.extend(no_longer_wanted(before, wanted));
@@ -236,8 +240,8 @@ impl Rollout<'_> {
         self.apply("permissions and services", &phases.foundations).await
     }
 
-    /// A namespace that was there before stays its owner's: an uninstall does not remove it.
-    async fn make_namespace(&mut self) -> Result<(), Failed> {
+    /// Creates the namespace. One that existed before is its owner's: an uninstall does not remove it.
+    async fn make_namespace(&mut self) -> Result<(), RolloutError> {
         let namespace = self.namespace.to_owned();
         let space = chart::namespace(&Release { namespace, ..Release::default() });
         let of = Reference::new("v1", "Namespace", None, self.namespace);
@@ -265,8 +269,12 @@ impl Rollout<'_> {
         Ok(())
     }
 
-    /// Removes what an earlier version had and this one has not.
-    async fn finish(&mut self, wanted: &Record, before: Option<&Record>) -> Result<(), Failed> {
+    /// Removes objects that the earlier version had and this one has not.
+    async fn finish(
+        &mut self,
+        wanted: &Record,
+        before: Option<&Record>,
+    ) -> Result<(), RolloutError> {
         for object in no_longer_wanted(before, wanted) {
             if let Some(of) = Reference::of(&object).filter(|_| !is_kept(&object)) {
                 self.cluster.delete(&of).await?;
@@ -277,7 +285,7 @@ impl Rollout<'_> {
         Ok(())
     }
 
-    async fn apply(&mut self, step: &'static str, objects: &[&Value]) -> Result<(), Failed> {
+    async fn apply(&mut self, step: &'static str, objects: &[&Value]) -> Result<(), RolloutError> {
         if objects.is_empty() {
             return Ok(());
         }
@@ -307,7 +315,11 @@ impl Rollout<'_> {
         Ok(())
     }
 
-    async fn wait_for(&mut self, step: &'static str, objects: &[&Value]) -> Result<(), Failed> {
+    async fn wait_for(
+        &mut self,
+        step: &'static str,
+        objects: &[&Value],
+    ) -> Result<(), RolloutError> {
         let began = Instant::now();
         let references: Vec<_> =
             objects.iter().filter_map(|object| Reference::of(object)).collect();
@@ -336,16 +348,17 @@ impl Rollout<'_> {
                     let pods = self.troubles(&object).await.unwrap_or_default();
                     what.push(NotReady { object: of.to_string(), readiness, pods });
                 }
-                return Err(Failed::NotReady { after: began.elapsed(), what });
+                return Err(RolloutError::NotReady { after: began.elapsed(), what });
             }
             (self.tell)(Progress::Waiting(format!("{step}: {done} of {wanted} ready")));
             tokio::time::sleep(LOOK).await;
         }
     }
 
-    /// Where agents make the pod network, nodes are Ready soon after them: controllers that are placed
-    /// before that would all be on the first one. A node that is broken for other reasons holds up nothing.
-    async fn wait_for_nodes(&mut self) -> Result<(), Failed> {
+    /// Waits until nodes are Ready, which they are soon after agents provide the pod network: controllers
+    /// that are scheduled earlier would all be on the first node. A broken node delays this no longer than
+    /// its limit.
+    async fn wait_for_nodes(&mut self) -> Result<(), RolloutError> {
         let patience = self.deadline.within(NODES_READY);
         loop {
             let nodes = self.cluster.list("v1", "Node", None, "").await?;
@@ -358,7 +371,7 @@ impl Rollout<'_> {
         }
     }
 
-    /// What a workload's pods say that are not ready.
+    /// Returns why pods of a workload are not ready.
     async fn troubles(&self, workload: &Value) -> Result<Vec<String>, Error> {
         let labels = workload["spec"]["selector"]["matchLabels"].as_object();
         let Some(labels) = labels else { return Ok(Vec::new()) };
@@ -380,7 +393,7 @@ fn no_longer_wanted(before: Option<&Record>, wanted: &Record) -> Vec<Value> {
     let objects = before.map(|record| record.objects.as_slice()).unwrap_or_default();
     let gone =
         objects.iter().filter(|object| Reference::of(object).is_some_and(|of| !kept.contains(&of)));
-    // Never a definition: with it all its objects would go.
+    // Never a definition, because all of its objects would be deleted with it.
     gone.filter(|object| object["kind"] != "CustomResourceDefinition").cloned().collect()
 }
 

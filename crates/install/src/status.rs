@@ -1,4 +1,4 @@
-//! What is installed and how it is: every component on every node, one line each.
+//! The status of an installation: one line for every component on every node.
 
 use jiff::Timestamp;
 use serde::Serialize;
@@ -6,12 +6,12 @@ use serde_json::Value;
 
 use crate::cluster::{Cluster, Reference};
 use crate::ready::{readiness, trouble};
-use crate::record::{Record, Unread};
+use crate::record::{Record, RecordError};
 
-/// Selects the controllers' pods.
+/// The label selector of the controllers' pods.
 pub(crate) const CONTROLLER: &str = "app.kubernetes.io/name=fairlead-controller";
 const AGENT: &str = "app.kubernetes.io/name=fairlead-agent";
-/// Held by the controller that leads; longer without renewal and nobody does.
+/// The lease of the leading controller, and the age at which nobody leads any more.
 const LEASE: &str = "fairlead-controller";
 const WEBHOOK: &str = "fairlead-admission";
 const OURS: &str = "fairlead.dev/v1alpha1";
@@ -20,27 +20,27 @@ const OURS: &str = "fairlead.dev/v1alpha1";
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Line {
     pub component: &'static str,
-    /// Of what runs on nodes.
+    /// The node, for a component that runs on nodes.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub node: Option<String>,
     pub ok: bool,
-    /// What it is, or what is wrong with it.
+    /// A sentence about its state.
     pub state: String,
 }
 
-/// Everything that `fairlead status` says.
+/// The output of `fairlead status`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Status {
-    /// None where it was not installed by `fairlead install`.
+    /// The installed version; `None` if `fairlead install` has installed nothing.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub version: Option<String>,
     pub ok: bool,
     pub lines: Vec<Line>,
 }
 
-/// What was read of a cluster, for [`judge`].
+/// The objects of a cluster that [`assess`] needs.
 #[derive(Clone, Debug, Default)]
-pub struct Seen {
+pub struct ObservedInstallation {
     pub record: Option<Record>,
     pub definitions: Vec<Value>,
     pub nodes: Vec<Value>,
@@ -53,8 +53,8 @@ pub struct Seen {
     pub pools: Vec<Value>,
 }
 
-impl Seen {
-    pub async fn of(cluster: &Cluster, namespace: &str) -> Result<Self, Unread> {
+impl ObservedInstallation {
+    pub async fn of(cluster: &Cluster, namespace: &str) -> Result<Self, RecordError> {
         let inside = Some(namespace);
         let one = |api: &str, kind: &str, space: Option<&str>, name: &str| {
             Reference::new(api, kind, space, name)
@@ -94,8 +94,8 @@ impl Seen {
     }
 }
 
-/// The lines, from what was read.
-pub fn judge(seen: &Seen, now: Timestamp) -> Status {
+/// Derives the status from the objects.
+pub fn assess(seen: &ObservedInstallation, now: Timestamp) -> Status {
     let mut lines = Vec::new();
     let mut line = |component, node: Option<&str>, ok, state: String| {
         lines.push(Line { component, node: node.map(str::to_owned), ok, state });
@@ -139,7 +139,7 @@ pub fn judge(seen: &Seen, now: Timestamp) -> Status {
             let name = node["metadata"]["name"].as_str().unwrap_or_default();
             let here: Vec<_> =
                 seen.agents.iter().filter(|pod| pod["spec"]["nodeName"] == name).collect();
-            // While one replaces the other there are two: the better one counts.
+            // While a pod is being replaced there are two: the better one counts.
             let best = here.iter().map(|pod| of_pod(pod)).max_by_key(|(ok, _)| *ok);
             let (ok, state) = best.unwrap_or_else(|| {
                 (false, "no agent: look at the node's taints and architecture".to_owned())
@@ -169,7 +169,7 @@ pub fn judge(seen: &Seen, now: Timestamp) -> Status {
     Status { version: seen.record.as_ref().map(|record| record.version.clone()), ok, lines }
 }
 
-/// The image's last part: its tag, or its digest.
+/// Returns the tag or the digest of an image.
 fn version(pod: &Value) -> &str {
     let image = pod["spec"]["containers"][0]["image"].as_str().unwrap_or_default();
     let name = image.rsplit('/').next().unwrap_or_default();
@@ -209,7 +209,7 @@ fn leader(lease: Option<&Value>, now: Timestamp) -> (bool, String) {
     let renewed: Option<Timestamp> =
         spec.and_then(|spec| spec["renewTime"].as_str()).and_then(|time| time.parse().ok());
     let length = spec.and_then(|spec| spec["leaseDurationSeconds"].as_i64()).unwrap_or(15);
-    // A clock here that differs from theirs by a few seconds is no reason to call it old.
+    // Clocks may differ by a few seconds.
     let late = |renewed: Timestamp| now.duration_since(renewed).as_secs() > length + 30;
     if renewed.is_none_or(late) {
         return (false, format!("{holder} held it last, and has not renewed it"));

@@ -6,9 +6,8 @@
 //!
 //! In the subset: comments, fields, variables, pipelines, parentheses, `if`/`else if`/`else`, `with`,
 //! `range` over lists and maps, `define`, `template`, `include`, strings, whole numbers, booleans, and
-//! [`functions::NAMES`]. Everything else is an error where it stands. Where Helm's result would surprise
-//! (an absent value that is printed, a large number of the values, text compared with a number), that is
-//! an error too.
+//! [`functions::NAMES`]. Everything else is an error with its line. So is everything with a surprising
+//! result in Helm: an absent value that is printed, a large number, a text compared with a number.
 
 mod eval;
 mod functions;

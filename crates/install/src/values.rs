@@ -1,4 +1,4 @@
-//! Values as Helm takes them: files are merged in the order given, then `--set`, then all of it over the
+//! Values with the rules of Helm: files are merged in their order, then `--set`, then all of them over the
 //! chart's defaults. Maps are merged key by key; anything else replaces; null deletes.
 
 pub mod schema;
@@ -8,12 +8,12 @@ use serde_json::{Map, Value};
 
 use crate::Error;
 
-/// What a user chose, before the chart's defaults.
+/// The values of the user, without the chart's defaults.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Values(Map<String, Value>);
 
 impl Values {
-    /// Merges a file of values over what is here. `name` is for messages.
+    /// Merges a file of values over these. `name` is for messages.
     ///
     /// # Errors
     /// When the text is not a map in YAML.
@@ -31,7 +31,7 @@ impl Values {
         Ok(())
     }
 
-    /// Takes `a.b=c,d[0]={x,y}` as Helm's `--set` does.
+    /// Sets `a.b=c,d[0]={x,y}` as Helm's `--set` does.
     ///
     /// # Errors
     /// When the text is not of that form.
@@ -39,7 +39,7 @@ impl Values {
         set::apply(&mut self.0, text, set::Kind::Guess)
     }
 
-    /// Takes the same with every value a string, as Helm's `--set-string` does.
+    /// Sets the same with every value a string, as Helm's `--set-string` does.
     ///
     /// # Errors
     /// When the text is not of that form.
@@ -47,13 +47,13 @@ impl Values {
         set::apply(&mut self.0, text, set::Kind::Text)
     }
 
-    /// What was chosen so far.
+    /// The values so far.
     #[must_use]
     pub fn as_json(&self) -> Value {
         Value::Object(self.0.clone())
     }
 
-    /// These over `defaults`.
+    /// Merges these over `defaults`.
     pub(crate) fn over(&self, defaults: Map<String, Value>) -> Map<String, Value> {
         let mut all = defaults;
         coalesce(&mut all, &self.0);
@@ -67,7 +67,7 @@ impl From<Map<String, Value>> for Values {
     }
 }
 
-/// A later file over an earlier one. A null stays: it deletes when it meets the defaults.
+/// Merges a later file over an earlier one. A null stays, and deletes when it meets the defaults.
 fn merge(into: &mut Map<String, Value>, from: Map<String, Value>) {
     for (key, value) in from {
         match (into.get_mut(&key), value) {

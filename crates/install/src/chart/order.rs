@@ -1,8 +1,8 @@
-//! The order in which objects can be applied: Helm's.
+//! The order in which objects are applied, which is Helm's.
 
 use serde_json::Value;
 
-/// Kinds as Helm installs them. What is not here comes last, by the name of its kind.
+/// Kinds in Helm's order. Other kinds come last, sorted by name.
 const KINDS: &[&str] = &[
     "PriorityClass",
     "Namespace",
@@ -37,7 +37,7 @@ const KINDS: &[&str] = &[
     "ValidatingWebhookConfiguration",
 ];
 
-/// Objects of one kind keep their order.
+/// Sorts objects by kind; those of one kind keep their order.
 pub(super) fn sort(objects: &mut [Value]) {
     objects.sort_by_cached_key(|object| {
         let kind = object["kind"].as_str().unwrap_or_default();

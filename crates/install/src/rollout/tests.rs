@@ -65,7 +65,7 @@ fn a_failure_names_every_workload_and_its_pods() {
         },
         pods: vec!["fairlead-agent-x on node2: ImagePullBackOff".to_owned()],
     }];
-    let failed = Failed::NotReady { after: Duration::from_secs(300), what };
+    let failed = RolloutError::NotReady { after: Duration::from_secs(300), what };
     let text = failed.to_string();
     assert!(text.contains("after 300 s"), "{text}");
     assert!(text.contains("1 of 3, agents are not ready"), "{text}");

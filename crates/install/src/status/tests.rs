@@ -15,7 +15,7 @@ fn pod(node: &str, ready: bool) -> Value {
     })
 }
 
-fn healthy() -> Seen {
+fn healthy() -> ObservedInstallation {
     let definition = json!({
         "kind": "CustomResourceDefinition",
         "metadata": {"name": "groups.fairlead.dev"},
@@ -27,7 +27,7 @@ fn healthy() -> Seen {
             "status": {"conditions": [{"type": "Ready", "status": "True"}]},
         })
     };
-    Seen {
+    ObservedInstallation {
         record: Some(Record {
             version: "0.2.0".to_owned(),
             chosen: json!({}),
@@ -52,8 +52,8 @@ fn healthy() -> Seen {
     }
 }
 
-fn wrong(seen: &Seen) -> Vec<String> {
-    let status = judge(seen, now());
+fn wrong(seen: &ObservedInstallation) -> Vec<String> {
+    let status = assess(seen, now());
     assert_eq!(status.ok, status.lines.iter().all(|line| line.ok));
     let told = |line: &Line| {
         format!("{} {}: {}", line.component, line.node.as_deref().unwrap_or("-"), line.state)
@@ -63,7 +63,7 @@ fn wrong(seen: &Seen) -> Vec<String> {
 
 #[test]
 fn what_is_well_is_said_in_one_line_each() {
-    let status = judge(&healthy(), now());
+    let status = assess(&healthy(), now());
     assert!(status.ok, "{status:?}");
     let lines: Vec<_> =
         status.lines.iter().map(|line| (line.component, line.state.as_str())).collect();
@@ -114,7 +114,7 @@ fn what_is_not_well_says_why() {
 
 #[test]
 fn nothing_installed_says_what_to_do() {
-    let status = judge(&Seen::default(), now());
+    let status = assess(&ObservedInstallation::default(), now());
     assert!(!status.ok);
     assert!(status.lines[0].state.contains("fairlead install"));
 }

@@ -1,4 +1,4 @@
-//! A tree to text.
+//! Evaluates a parsed template to text.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -7,10 +7,10 @@ use super::parse::{Expr, Located, Node, parse};
 use super::value::Value;
 use crate::Error;
 
-/// Templates that include templates deeper than this are refused: they include themselves.
+/// The most nested includes; deeper ones include themselves.
 const DEEPEST: usize = 32;
 
-/// Every template of a chart, by its name: a file's path, or what it defines.
+/// Every template of a chart by its name, which is a file's path or the name of a `define`.
 #[derive(Debug, Default)]
 pub(crate) struct Templates {
     by_name: BTreeMap<String, Template>,
@@ -22,7 +22,7 @@ struct Template {
     body: Vec<Node>,
 }
 
-/// What templates are rendered with.
+/// The built-in objects of templates.
 #[derive(Debug)]
 pub(crate) struct Root<'a> {
     /// `.Values`, `.Release`, `.Chart`, `.Files`, `.Capabilities`.
@@ -31,11 +31,11 @@ pub(crate) struct Root<'a> {
     pub(crate) api_versions: &'a BTreeSet<String>,
 }
 
-/// What went wrong, and where if that is known yet.
+/// A mistake, and its line if that is known yet.
 pub(super) struct Fault {
     at: Option<(String, usize)>,
     message: String,
-    /// The chart refuses the values: the sentence is for the user, and has no place.
+    /// Whether the chart refuses the values: the sentence is for the user and has no line.
     refused: bool,
 }
 
@@ -78,7 +78,7 @@ impl Templates {
         Ok(())
     }
 
-    /// Renders one.
+    /// Renders one template.
     pub(crate) fn render(&self, name: &str, root: &Root<'_>) -> Result<String, Error> {
         let engine = Engine { templates: self, root };
         engine.template(name, &root.data, 0).map_err(Fault::into_error)
@@ -90,12 +90,12 @@ pub(super) struct Engine<'a> {
     pub(super) root: &'a Root<'a>,
 }
 
-/// What names mean at one place of a template.
+/// The variables and the dot at one place of a template.
 pub(super) struct Scope {
-    /// What the template was called with: `$`.
+    /// The value of `$`, which the template was called with.
     top: Value,
     dot: Value,
-    /// The innermost last.
+    /// The variables, the innermost last.
     variables: Vec<(String, Value)>,
     pub(super) depth: usize,
 }
@@ -115,7 +115,7 @@ impl Engine<'_> {
         Ok(out)
     }
 
-    /// Variables that are declared inside end with it.
+    /// Evaluates a body; variables that it declares end with it.
     fn body(
         &self,
         template: &Template,
@@ -263,7 +263,7 @@ impl Engine<'_> {
         match (object, name.as_str(), values.as_slice()) {
             (Value::Files, "Get", [Value::Text(path)]) => match files.get(&**path) {
                 Some(text) => Ok(Value::text(text.as_str())),
-                // Helm makes nothing of it.
+                // Helm renders nothing for it.
                 None => Err(Fault::from(format!("the chart has no file {path}"))),
             },
             (Value::Files, "Glob", [Value::Text(pattern)]) => {

@@ -40,7 +40,7 @@ pub(super) fn call(
     piped: Option<Value>,
     scope: &Scope,
 ) -> Result<Value, Fault> {
-    // The first that decides is the value; what comes after it is not looked at.
+    // The first operand that decides is the value; the rest is not evaluated.
     if name == "and" || name == "or" {
         let mut last = None;
         for arg in args {
@@ -107,7 +107,7 @@ fn pure(name: &str, values: &[Value]) -> Result<Value, String> {
             }
             Map(Rc::new(map))
         }
-        // Nothing is looked up while rendering: the same as `helm template` answers.
+        // As with `helm template`, nothing is looked up.
         ("lookup", [Text(_), Text(_), Text(_), Text(_)]) => Map(Rc::default()),
         ("int", [Int(number)]) => Int(*number),
         #[allow(clippy::cast_possible_truncation)]
@@ -135,7 +135,7 @@ fn pure(name: &str, values: &[Value]) -> Result<Value, String> {
     })
 }
 
-/// Go compares what is of one kind, and refuses the rest.
+/// Compares values of one kind; as in Go, other comparisons are errors.
 fn same(a: &Value, b: &Value) -> Result<bool, String> {
     match (a, b) {
         (Value::Text(a), Value::Text(b)) => Ok(a == b),

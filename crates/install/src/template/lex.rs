@@ -1,4 +1,4 @@
-//! Text and actions, and the tokens of an action.
+//! Splits a template into text and actions, and an action into tokens.
 
 /// A piece of a template file, with the line it begins on.
 #[derive(Debug)]
@@ -26,7 +26,7 @@ pub(super) enum Token {
 
 const SPACE: [char; 4] = [' ', '\t', '\r', '\n'];
 
-/// Cuts a file into pieces, with what `-` trims trimmed.
+/// Splits a file into pieces, with white space trimmed as `-` says.
 pub(super) fn pieces(source: &str) -> Result<Vec<Piece>, (usize, String)> {
     let mut pieces = Vec::new();
     let (mut rest, mut line, mut trim_next) = (source, 1, false);
@@ -101,7 +101,7 @@ fn action(body: &str) -> Result<Action, String> {
         }
         let (token, length) = token(rest, first)?;
         at += length;
-        // Go wants a space, a delimiter or the end after an operand: `.a"b"` is a mistake.
+        // Go requires a space, a delimiter or the end after an operand: `.a"b"` is a mistake.
         let operand = !matches!(
             token,
             Token::Open | Token::Pipe | Token::Comma | Token::Declare | Token::Close
@@ -147,7 +147,7 @@ fn token(rest: &str, first: char) -> Result<(Token, usize), String> {
         c if c.is_ascii_digit() || c == '-' => {
             let digits = rest[1..].chars().take_while(char::is_ascii_digit).count();
             let number = &rest[..=digits];
-            // Go takes 010 for eight.
+            // Go reads 010 as eight.
             if number.len() > 1 && number.trim_start_matches('-').starts_with('0') {
                 return Err(format!("`{number}` is outside the subset"));
             }
@@ -162,7 +162,7 @@ fn token(rest: &str, first: char) -> Result<(Token, usize), String> {
     })
 }
 
-/// `.a.b` at the beginning of `rest`, and how long it is; `.` alone is an empty path of length 1.
+/// Reads a path such as `.a.b`, and returns it with its length; `.` alone is an empty path of length 1.
 fn path(rest: &str) -> (Vec<String>, usize) {
     let (mut path, mut at) = (Vec::new(), 0);
     while rest[at..].starts_with('.') {

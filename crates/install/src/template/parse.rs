@@ -1,4 +1,4 @@
-//! Tokens to a tree.
+//! Parses tokens into a tree.
 
 use std::collections::VecDeque;
 
@@ -15,7 +15,7 @@ pub(super) enum Node {
     Print(Located),
     /// `$name := …`
     Declare(String, Located),
-    /// Conditions with their bodies, and what is done when none holds.
+    /// Conditions with their bodies, and the body if none is true.
     If(Vec<(Located, Vec<Node>)>, Vec<Node>),
     With(Located, Vec<Node>, Vec<Node>),
     Range {
@@ -49,7 +49,7 @@ pub(super) enum Expr {
     Pipe(Vec<Expr>),
 }
 
-/// A parsed file: what it writes itself, and what it defines.
+/// A parsed file: its own body, and its definitions.
 #[derive(Debug)]
 pub(super) struct Parsed {
     pub(super) body: Vec<Node>,
@@ -73,7 +73,7 @@ struct Parser {
     depth: usize,
 }
 
-/// What a body stopped at.
+/// The keyword that ends a body.
 enum Stop {
     File,
     End(usize),
@@ -192,7 +192,7 @@ impl Parser {
         }
     }
 
-    /// A body, and the one after `else`.
+    /// Parses a body and the one after `else`.
     fn block(&mut self, line: usize) -> Result<(Vec<Node>, Vec<Node>), Failure> {
         let (body, end) = self.body()?;
         match end {
@@ -209,7 +209,7 @@ impl Parser {
     }
 }
 
-/// A pipeline that may be preceded by `$a :=` or `$a, $b :=`.
+/// Parses a pipeline that may begin with `$a :=` or `$a, $b :=`.
 fn declared(line: usize, mut tokens: Vec<Token>) -> Result<(Vec<String>, Located), Failure> {
     let Some(at) = tokens.iter().position(|token| *token == Token::Declare) else {
         return Ok((Vec::new(), whole(line, tokens)?));
@@ -228,7 +228,7 @@ fn declared(line: usize, mut tokens: Vec<Token>) -> Result<(Vec<String>, Located
     Ok((names, whole(line, value)?))
 }
 
-/// A pipeline that is all of `tokens`.
+/// Parses all of `tokens` as a pipeline.
 fn whole(line: usize, tokens: Vec<Token>) -> Result<Located, Failure> {
     let mut tokens = VecDeque::from(tokens);
     let expr = pipeline(&mut tokens, 0).map_err(|message| (line, message))?;
@@ -291,7 +291,7 @@ fn command(tokens: &mut VecDeque<Token>, depth: usize) -> Result<Expr, String> {
     Ok(Expr::Call(first, args))
 }
 
-/// The next operand, or None at the end of the command.
+/// Parses the next operand; `None` at the end of the command.
 fn operand(tokens: &mut VecDeque<Token>, depth: usize) -> Result<Option<Expr>, String> {
     match tokens.front() {
         None | Some(Token::Pipe | Token::Close) => return Ok(None),

@@ -1,4 +1,4 @@
-//! What templates compute with: Helm's kinds of values, told apart where Go tells them apart.
+//! The values of templates, with the same kinds as in Go and Helm.
 
 use std::collections::BTreeMap;
 use std::rc::Rc;
@@ -9,14 +9,14 @@ use serde_json::Value as Json;
 pub(crate) enum Value {
     Null,
     Bool(bool),
-    /// A whole number of the template itself, or of `int`.
+    /// A whole number of the template itself or from `int`.
     Int(i64),
-    /// A number of the values: a float in Helm, whatever it looks like.
+    /// A number of the values, which is always a float in Helm.
     Float(f64),
     Text(Rc<str>),
     List(Rc<Vec<Value>>),
     Map(Rc<BTreeMap<String, Value>>),
-    /// `.Release` and the like: a name that is not there is a mistake, not an absent value.
+    /// A built-in object such as `.Release`: a missing name is a mistake and not an absent value.
     Builtin(Rc<BTreeMap<&'static str, Value>>),
     /// `.Files`.
     Files,
@@ -31,7 +31,7 @@ impl Value {
         Self::Text(text.into())
     }
 
-    /// Whether Go's `if` takes it for true.
+    /// Whether it is true in Go's `if`.
     pub(crate) fn is_true(&self) -> bool {
         match self {
             Self::Null => false,
@@ -59,13 +59,13 @@ impl Value {
         }
     }
 
-    /// What it is in the output.
+    /// The text of the value in the output.
     pub(crate) fn print(&self) -> Result<String, String> {
         match self {
             Self::Text(text) => Ok(text.to_string()),
             Self::Bool(yes) => Ok(yes.to_string()),
             Self::Int(number) => Ok(number.to_string()),
-            // Go prints a million as 1e+06, and fractions in ways of its own.
+            // Go prints a million as 1e+06, and has its own format of fractions.
             Self::Float(number) if number.fract() == 0.0 && number.abs() < 1e6 => {
                 Ok(format!("{number:.0}"))
             }
@@ -86,7 +86,7 @@ impl Value {
         }
     }
 
-    /// As `toYaml` writes it: in blocks, so that it can continue a map or a list; strings are quoted.
+    /// Writes it as `toYaml` does: in blocks, so that it can continue a map or a list, with quoted strings.
     pub(crate) fn to_yaml(&self) -> Result<String, String> {
         let mut out = String::new();
         self.write_yaml(0, &mut out)?;

@@ -1,5 +1,5 @@
-//! Values against `values.schema.json`: the keywords that the chart's schema uses and no others, with
-//! sentences for the person who wrote the values.
+//! Checks values by `values.schema.json`: the keywords that the chart's schema uses and no others, with
+//! sentences for the author of the values.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -11,7 +11,7 @@ use serde_json::{Map, Value};
 /// One value that the schema does not allow.
 #[derive(Clone, Debug, PartialEq, Eq, serde::Serialize)]
 pub struct Problem {
-    /// Where it is, such as `net.pools[0].subnets`.
+    /// Its path, such as `net.pools[0].subnets`.
     pub path: String,
     pub message: String,
 }
@@ -106,7 +106,7 @@ impl Type {
 }
 
 impl Schema {
-    /// Every problem there is, in the order of the values.
+    /// Returns all problems, in the order of the values.
     pub(crate) fn check(&self, values: &Value) -> Vec<Problem> {
         let mut problems = Vec::new();
         self.look("", values, &mut problems);
@@ -172,7 +172,7 @@ impl Schema {
             }
             Value::Number(number) => {
                 let (number, found) = (number.as_f64().unwrap_or(f64::NAN), number);
-                // Bounds of a page of values: far below where a float loses whole numbers.
+                // Bounds of values are far below where a float loses whole numbers.
                 #[allow(clippy::cast_precision_loss)]
                 let (low, high) = (self.minimum.map(|n| n as f64), self.maximum.map(|n| n as f64));
                 if low.is_some_and(|low| number < low) || high.is_some_and(|high| number > high) {
@@ -227,7 +227,7 @@ fn did_you_mean<'a>(found: &str, names: impl Iterator<Item = &'a str>) -> String
         .map_or_else(String::new, |(_, name)| format!("; did you mean {name}?"))
 }
 
-/// A value as a message names it.
+/// Shows a value in a message.
 pub(crate) fn describe(value: &Value) -> String {
     match value {
         Value::Null => "nothing".to_owned(),

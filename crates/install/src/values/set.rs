@@ -1,5 +1,5 @@
-//! `--set`: paths with dots and indexes, values until a comma, lists in braces, a backslash before what
-//! is meant literally.
+//! Parses `--set`: paths with dots and indexes, values until a comma, lists in braces, and a backslash
+//! before a literal character.
 
 use std::iter::Peekable;
 use std::str::Chars;
@@ -15,7 +15,7 @@ const DEEPEST: usize = 30;
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Kind {
-    /// Booleans, whole numbers and null are what they look like; everything else is text.
+    /// Booleans, whole numbers and null are parsed; everything else is text.
     Guess,
     Text,
 }
@@ -53,7 +53,7 @@ fn until(rest: &mut Peekable<Chars<'_>>, stops: &[char]) -> String {
     read
 }
 
-/// A path and the `=` after it.
+/// Reads a path and the `=` after it.
 fn path(rest: &mut Peekable<Chars<'_>>) -> Result<Vec<Step>, String> {
     let mut path = Vec::new();
     loop {
@@ -81,7 +81,7 @@ fn path(rest: &mut Peekable<Chars<'_>>) -> Result<Vec<Step>, String> {
     }
 }
 
-/// An index whose `[` was read.
+/// Reads an index after its `[`.
 fn index(rest: &mut Peekable<Chars<'_>>) -> Result<Step, String> {
     let text = until(rest, &[']']);
     if rest.next().is_none() {
@@ -93,7 +93,7 @@ fn index(rest: &mut Peekable<Chars<'_>>) -> Result<Step, String> {
     }
 }
 
-/// A value and the comma after it, if any.
+/// Reads a value and the comma after it, if there is one.
 fn value(rest: &mut Peekable<Chars<'_>>, kind: Kind) -> Result<Value, String> {
     if rest.next_if_eq(&'{').is_none() {
         let text = until(rest, &[',']);
@@ -128,7 +128,7 @@ fn typed(text: String, kind: Kind) -> Value {
         "0" => return Value::from(0),
         _ => {}
     }
-    // 007 is a name, not seven.
+    // 007 is a text and not seven.
     if !text.starts_with('0')
         && let Ok(number) = text.parse::<i64>()
     {
@@ -150,7 +150,7 @@ fn place(at: &mut Value, path: &[Step], value: Value) -> Result<(), String> {
             let Value::Object(map) = at else {
                 return Err(format!("`{key}` is wanted of something that is not a map"));
             };
-            // A value that is not a map gives way, as in Helm.
+            // As in Helm, a value that is not a map is replaced.
             let slot = map.entry(key.clone()).or_insert(Value::Null);
             let wants_map = matches!(rest.first(), Some(Step::Key(_)));
             let wants_list = matches!(rest.first(), Some(Step::Index(_)));

@@ -14,7 +14,7 @@ use install::cluster::{Cluster, Reference};
 use install::on_nodes::{self, Task};
 use install::record::Record;
 use install::rollout::Rollout;
-use install::status::{Seen, Status, judge};
+use install::status::{ObservedInstallation, Status, assess};
 use jiff::Timestamp;
 use serde::Serialize;
 use serde_json::Value;
@@ -38,12 +38,12 @@ pub(crate) use remove::{Args as UninstallArgs, run as uninstall};
 /// values of before where no others are given.
 ///
 /// Examples:
-///   fairlead install check                                     can this cluster take it?
-///   fairlead install                                           everything but the pod network
+///   fairlead install check                       can this cluster take it?
+///   fairlead install                             everything but the pod network
 ///   fairlead install --components net,guard,mesh,console,admission
-///                                                              Fairlead as the pod network, too
+///                                                Fairlead as the pod network, too
 ///   fairlead install --values my.yaml --set controller.replicas=1
-///   fairlead install --dry-run > fairlead.yaml                 for GitOps: what would be applied
+///   fairlead install --dry-run > fairlead.yaml   what would be applied, for GitOps
 #[derive(Debug, clap::Args)]
 #[command(verbatim_doc_comment, args_conflicts_with_subcommands = true)]
 pub(crate) struct Args {
@@ -94,7 +94,7 @@ struct Install {
 ///
 /// Examples:
 ///   fairlead install check
-///   fairlead install check --on-nodes           kernel features and sysctls of every node, too
+///   fairlead install check --on-nodes   kernel features and sysctls of nodes, too
 ///   fairlead install check --context prod-eu --components guard,admission -o json
 #[derive(Debug, clap::Args)]
 #[command(verbatim_doc_comment)]
@@ -304,8 +304,9 @@ async fn keep_network(
     if !install::remove::takes_network(&before.values, values) {
         return Ok(());
     }
-    let users =
-        install::remove::users(cluster, namespace).await.map_err(|error| explain(&error))?;
+    let users = install::remove::pods_on_our_network(cluster, namespace)
+        .await
+        .map_err(|error| explain(&error))?;
     match users.is_empty() {
         true => Ok(()),
         false => Err(Failure(format!(
@@ -389,8 +390,8 @@ pub(crate) fn upgrade(args: &UpgradeArgs) -> Verdict {
 pub(crate) fn status(args: &StatusArgs) -> Verdict {
     let status = block_on(async {
         let cluster = args.cluster.connect().await?;
-        let seen = Seen::of(&cluster, args.cluster.namespace()).await;
-        Ok(judge(&seen.map_err(|error| explain(&error))?, Timestamp::now()))
+        let seen = ObservedInstallation::of(&cluster, args.cluster.namespace()).await;
+        Ok(assess(&seen.map_err(|error| explain(&error))?, Timestamp::now()))
     })?;
     args.output.print(&status, || status_table(&status))?;
     Ok(yes_or_no(status.ok))

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::io::{BufRead, IsTerminal, Write};
 use std::time::Duration;
 
-use install::remove::{self, Removal, Users};
+use install::remove::{self, PodsByNamespace, Removal};
 use serde::Serialize;
 use stallproof::Deadline;
 
@@ -62,7 +62,9 @@ pub(crate) fn run(args: &Args) -> Verdict {
         let namespace = args.cluster.namespace();
         let cluster = args.cluster.connect().await?;
         let record = recorded(&cluster, namespace).await?;
-        let users = remove::users(&cluster, namespace).await.map_err(|error| explain(&error))?;
+        let users = remove::pods_on_our_network(&cluster, namespace)
+            .await
+            .map_err(|error| explain(&error))?;
         if !users.is_empty() && !args.force {
             return Err(Failure(would_lose(&users)));
         }
@@ -105,7 +107,7 @@ fn summary(done: &Done) -> String {
     text
 }
 
-pub(super) fn would_lose(users: &Users) -> String {
+pub(super) fn would_lose(users: &PodsByNamespace) -> String {
     let count: usize = users.values().map(Vec::len).sum();
     let shown: Vec<_> = users
         .iter()
