@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use edge::api;
-use fleet::{Connection, Fleet};
+use fleet::Fleet;
 use objects::{Leader, Objects};
 use prometheus_client::registry::Registry;
 use stallproof::backoff::Curve;
@@ -11,7 +11,6 @@ use stallproof::{Backoff, Ledger, Tasks};
 use traffic::ingest::{ActiveIngest, Ingest, PolicyStore, Settings};
 
 use crate::config::{Config, Store};
-use crate::daemon::admission;
 
 /// How soon counting begins again after one of its threads ended.
 const AGAIN: Curve = Curve { first: Duration::from_secs(1), most: Duration::from_secs(60) };
@@ -94,33 +93,11 @@ impl Facts {
             Self::Agents => {}
             Self::Here => ingest.follow_cluster(objects, tasks),
             Self::Cluster(cluster, fleet) => {
-                let following = follow(cluster, fleet, ingest.clone(), tasks.clone());
-                tasks.spawn("guard-cluster", following);
+                let ingest = ingest.clone();
+                fleet.follow([cluster], tasks, move |_, objects, tasks| {
+                    ingest.follow_cluster(objects, tasks);
+                });
             }
-        }
-    }
-}
-
-/// Follows one cluster of the fleet, through whatever connection is its current one.
-async fn follow(cluster: String, fleet: Fleet, ingest: Ingest, tasks: Tasks) {
-    let stop = tasks.stopping();
-    let mut changes = fleet.changes();
-    let mut current: Option<(Connection, Tasks)> = None;
-    loop {
-        if let Ok(connection) = fleet.connection(&cluster)
-            && current.as_ref().is_none_or(|(before, _)| !before.is_same_client(&connection))
-            && let Some(objects) =
-                admission::store(&connection, "following its pods for guard").await
-        {
-            let group = tasks.child(cluster.clone());
-            ingest.follow_cluster(&objects, &group);
-            // Held as long as what was opened on it.
-            if let Some((_, before)) = current.replace((connection, group)) {
-                before.stop("the cluster has another connection");
-            }
-        }
-        if stop.bound(changes.changed()).await.is_none() {
-            return;
         }
     }
 }
