@@ -32,11 +32,11 @@ pub(crate) type Connection = http1::SendRequest<Full<Bytes>>;
 /// Which certificates of a server are accepted.
 #[derive(Debug)]
 pub(crate) enum Trust {
-    /// Those of the public authorities.
+    /// Certificates of the public authorities.
     Public,
-    /// Those of these authorities alone.
+    /// Certificates of these authorities alone.
     Authorities(Vec<CertificateDer<'static>>),
-    /// Any: the address is this machine's own, or the user said so.
+    /// Every certificate: the address is this machine's own, or the user chose so.
     Anything,
 }
 
@@ -71,7 +71,7 @@ impl From<hyper::Error> for HttpError {
 pub(crate) struct Origin {
     host: String,
     port: u16,
-    /// As the header `Host` says it.
+    /// The value of the header `Host`.
     authority: HeaderValue,
     /// Some for https.
     tls: Option<TlsConnector>,

@@ -53,7 +53,7 @@ pub(crate) struct Table {
     titles: Vec<Cell>,
     rows: Vec<Vec<Cell>>,
     widths: Vec<usize>,
-    /// Whether [`Self::unprinted`] has given the titles.
+    /// Whether [`Self::unprinted`] has returned the titles.
     begun: bool,
 }
 

@@ -32,7 +32,7 @@ pub(crate) struct Paint {
 }
 
 impl Paint {
-    /// For stdout: on a terminal that has not been asked to stay plain (<https://no-color.org>).
+    /// Colours for stdout: on a terminal, unless it should stay plain (<https://no-color.org>).
     pub(crate) fn stdout() -> Self {
         let plain = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty())
             || std::env::var_os("TERM").is_some_and(|term| term == "dumb");
@@ -63,20 +63,23 @@ impl Paint {
 /// wonder. Gone when dropped.
 #[derive(Debug)]
 pub(crate) struct Progress {
-    began: Instant,
+    /// When the line may be drawn next.
+    due: Instant,
     shown: bool,
     terminal: bool,
 }
 
 impl Progress {
     pub(crate) fn new() -> Self {
-        Self { began: Instant::now(), shown: false, terminal: std::io::stderr().is_terminal() }
+        let due = Instant::now() + Duration::from_millis(300);
+        Self { due, shown: false, terminal: std::io::stderr().is_terminal() }
     }
 
     pub(crate) fn show(&mut self, text: impl FnOnce() -> String) {
-        const PATIENCE: Duration = Duration::from_millis(300);
-        if self.terminal && (self.shown || self.began.elapsed() >= PATIENCE) {
+        let now = Instant::now();
+        if self.terminal && now >= self.due {
             self.shown = true;
+            self.due = now + Duration::from_millis(100);
             eprint!("\r\x1b[K{}", text());
         }
     }
@@ -226,16 +229,4 @@ fn secret(prompt: &str) -> Result<String, Failure> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn colours_are_off_where_no_terminal_is() {
-        // Tests run with their output captured or piped.
-        if !std::io::stdout().is_terminal() {
-            assert_eq!(Paint::stdout().paint(Colour::Red, "x"), "x");
-        }
-        assert_eq!(Paint::always(true).paint(Colour::Red, "x"), "\x1b[31mx\x1b[0m");
-        assert_eq!(Paint::always(false).paint(Colour::Red, "x"), "x");
-    }
-}
+mod tests;

@@ -1,4 +1,4 @@
-//! The clusters that the server shows.
+//! The clusters of the fleet, as the server lists them.
 
 use serde::Deserialize;
 
@@ -14,31 +14,31 @@ pub(crate) struct ClusterView {
     pub(crate) nodes: Option<u64>,
     pub(crate) latency_ms: Option<f64>,
     pub(crate) source: Option<String>,
-    /// The source that has its name instead.
+    /// The source whose cluster has this name instead.
     pub(crate) shadowed_by: Option<String>,
 }
 
 impl ClusterView {
-    /// Whether requests to it are answered; slowly, when it is degraded.
+    /// Whether the cluster answers requests; slowly, when it is degraded.
     pub(crate) fn is_usable(&self) -> bool {
         matches!(self.state.as_str(), "ready" | "degraded")
     }
 }
 
-/// All that one may see, at one moment.
+/// All clusters that the user may see, at one moment.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default)]
 pub(crate) struct Clusters {
     pub(crate) clusters: Vec<ClusterView>,
-    /// Those whose name another source has taken: shown, and not used.
+    /// Clusters whose name another source has taken: listed, and not used.
     pub(crate) shadowed: Vec<ClusterView>,
-    /// What to do when there is none.
+    /// The server's advice when there is no cluster.
     pub(crate) hint: Option<String>,
 }
 
 impl Clusters {
-    /// Those that are used, then those that are not.
-    pub(crate) fn shown(&self) -> impl Iterator<Item = &ClusterView> {
+    /// All clusters, those that are used first.
+    pub(crate) fn all(&self) -> impl Iterator<Item = &ClusterView> {
         self.clusters.iter().chain(&self.shadowed)
     }
 }

@@ -2,7 +2,7 @@
 
 use std::fmt::{self, Write};
 
-/// A path under `/api/v1` and its query.
+/// A path and its query.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Route {
     path: String,
@@ -10,6 +10,7 @@ pub(crate) struct Route {
 }
 
 impl Route {
+    /// A path under `/api/v1`.
     pub(crate) fn to<const N: usize>(segments: [&str; N]) -> Self {
         let mut path = "/api/v1".to_owned();
         for segment in segments {
@@ -24,7 +25,7 @@ impl Route {
         Self { path: path.to_owned(), query: String::new() }
     }
 
-    /// With one more segment of the path.
+    /// Adds a segment to the path.
     pub(crate) fn and(mut self, segment: &str) -> Self {
         self.path.push('/');
         encode(segment, &mut self.path);
@@ -39,7 +40,7 @@ impl Route {
         self
     }
 
-    /// With this parameter, if there is one.
+    /// Adds a parameter, if it has a value.
     pub(crate) fn maybe(self, name: &str, value: Option<impl fmt::Display>) -> Self {
         match value {
             Some(value) => self.with(name, value),
@@ -47,7 +48,7 @@ impl Route {
         }
     }
 
-    /// With this switch, if it is on.
+    /// Adds a switch, if it is on.
     pub(crate) fn when(self, name: &str, on: bool) -> Self {
         if on { self.with(name, true) } else { self }
     }
@@ -74,24 +75,4 @@ fn encode(text: &str, into: &mut String) {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::Route;
-
-    #[test]
-    fn no_word_can_be_more_than_one() {
-        let route = Route::to(["clusters", "a/b?c", "resources", "pods"])
-            .with("labels", "app in (a,b)&x=ü")
-            .maybe("limit", Some(5))
-            .maybe("continue", None::<&str>)
-            .when("force", true);
-        assert_eq!(
-            route.to_string(),
-            "/api/v1/clusters/a%2Fb%3Fc/resources/pods?labels=app%20in%20%28a%2Cb%29%26x%3D%C3%BC&limit=5&force=true"
-        );
-    }
-
-    #[test]
-    fn a_path_cannot_climb() {
-        assert_eq!(Route::to(["clusters", ".."]).to_string(), "/api/v1/clusters/%2E%2E");
-    }
-}
+mod tests;

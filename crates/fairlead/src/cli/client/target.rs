@@ -10,11 +10,11 @@ use crate::output::Failure;
 /// The flags that choose clusters and a namespace.
 #[derive(Clone, Debug, clap::Args)]
 pub(crate) struct Target {
-    /// Clusters to ask: repeat it, or separate them with commas [env: FAIRLEAD_CLUSTER]
+    /// Clusters to work with: repeat it, or separate them with commas [env: FAIRLEAD_CLUSTER]
     /// [default: the only ready one; for changes, the only one there is]
     #[arg(long, value_name = "CLUSTER", value_delimiter = ',', conflicts_with = "all_clusters")]
     cluster: Vec<String>,
-    /// Every cluster that you may see
+    /// Work with every cluster that you may see
     #[arg(long)]
     all_clusters: bool,
     /// Namespace [default: default]
@@ -166,12 +166,12 @@ fn no_clusters() -> Failure {
     )
 }
 
-/// `KIND NAME` or `KIND/NAME`.
+/// An object as people name it: `KIND NAME` or `KIND/NAME`.
 #[derive(Clone, Debug, clap::Args)]
 pub(crate) struct Object {
     /// A kind as kubectl takes it (pods, po, deployments.apps), or KIND/NAME
     kind: String,
-    /// Its name
+    /// Name of the object
     name: Option<String>,
 }
 

@@ -25,7 +25,7 @@ use crate::output::{Failure, Output, Verdict, yes_or_no};
 ///   fairlead admission rules
 ///   fairlead admission audit --outcome denied -w
 ///   fairlead admission test --rules rules.yaml --object deployment.yaml
-///   fairlead admission explain --rules rules.yaml --object pod.yaml --user alice --group devs
+///   fairlead admission explain --rules rules.yaml --object pod.yaml --user alice
 ///   fairlead admission import nv-admission-rules.yaml > rules.yaml
 ///
 /// Exit codes: 0 admitted or all carried over, 1 denied or something left out, 2 could not do it.

@@ -19,7 +19,8 @@ use crate::output::{Failure, Verdict};
 ///   fairlead agent --net-subnets 10.64.0.0/16
 ///   fairlead agent --net-subnets 10.64.0.0/16+fd64::/112 --data /var/lib/fairlead
 ///   fairlead agent --store kubernetes --net-node node1
-///   fairlead agent --net-serve off --guard-controllers fairlead:7681 --guard-token-file token
+///   fairlead agent --net-serve off --guard-controllers fairlead:7681 \
+///     --guard-token-file token
 #[derive(Debug, clap::Args)]
 #[command(verbatim_doc_comment)]
 pub(crate) struct Args {

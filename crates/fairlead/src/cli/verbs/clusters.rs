@@ -21,11 +21,11 @@ const LARGEST_KUBECONFIG: u64 = 1 << 20;
 ///
 /// Examples:
 ///   fairlead clusters list
-///   fairlead clusters list -w                              go on with every change
+///   fairlead clusters list -w           go on with every change
 ///   fairlead clusters add staging --kubeconfig ~/.kube/staging.yaml
-///   kubectl config view --flatten --minify | fairlead clusters add here --kubeconfig -
-///   fairlead clusters test staging                         where exactly does connecting fail?
-///   fairlead clusters disable staging                      keep it listed, stop connecting to it
+///   kubectl config view --flatten --minify | fairlead clusters add x --kubeconfig -
+///   fairlead clusters test staging      where exactly does connecting fail?
+///   fairlead clusters disable staging   keep it listed, stop connecting to it
 #[derive(Debug, clap::Args)]
 #[command(verbatim_doc_comment, arg_required_else_help = true)]
 pub(crate) struct Args {
@@ -111,7 +111,7 @@ pub(crate) async fn run(args: &Args) -> ClientResult<ExitCode> {
 async fn list(server: &Server, output: Output) -> ClientResult<ExitCode> {
     let answer: Value = server.get(&Route::to(["clusters"])).await?;
     let all: Clusters = decode(&answer)?;
-    if all.shown().next().is_none() && output.output == Format::Table {
+    if all.all().next().is_none() && output.output == Format::Table {
         let hint = all.hint.as_deref().unwrap_or(
             "there is no cluster yet; add one with `fairlead clusters add NAME --kubeconfig FILE`",
         );
@@ -127,7 +127,7 @@ const TITLES: [&str; 8] =
 
 fn table(all: &Clusters, now: Timestamp) -> Table {
     let mut table = Table::new(TITLES);
-    for cluster in all.shown() {
+    for cluster in all.all() {
         table.row(row(cluster, now));
     }
     table
@@ -175,7 +175,7 @@ impl PrintedClusters {
     fn changes(&mut self, all: &Clusters, now: Timestamp, paint: Paint) -> String {
         let key = |cluster: &ClusterView| (cluster.name.clone(), cluster.source.clone());
         let table = &mut self.table;
-        for cluster in all.shown() {
+        for cluster in all.all() {
             let lasting = ClusterView { latency_ms: None, ..cluster.clone() };
             if self.clusters.get(&key(cluster)) != Some(&lasting) {
                 table.row(row(cluster, now));
@@ -183,7 +183,7 @@ impl PrintedClusters {
             }
         }
         self.clusters.retain(|known, gone| {
-            let stays = all.shown().any(|cluster| key(cluster) == *known);
+            let stays = all.all().any(|cluster| key(cluster) == *known);
             if !stays {
                 let gone = ClusterView {
                     name: gone.name.clone(),

@@ -1,10 +1,9 @@
 use std::io::Write;
 use std::process::ExitCode;
 
-use clap::CommandFactory;
 use clap_complete::Shell;
 
-use crate::cli::verbs::{Cli, man};
+use crate::cli::verbs::{command, man};
 use crate::output::Verdict;
 
 /// Print shell completions
@@ -23,7 +22,7 @@ pub(crate) struct Args {
 pub(crate) fn run(args: &Args) -> Verdict {
     // Rendered first: clap_complete panics when stdout has gone away.
     let mut script = Vec::new();
-    let mut command = man::of_any_machine(Cli::command());
+    let mut command = man::of_any_machine(command());
     clap_complete::generate(args.shell, &mut command, "fairlead", &mut script);
     match std::io::stdout().write_all(&script) {
         Err(e) if e.kind() != std::io::ErrorKind::BrokenPipe => Err(e.into()),

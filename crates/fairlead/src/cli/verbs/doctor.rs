@@ -1,7 +1,7 @@
 use std::io::{IsTerminal, Write};
 use std::path::PathBuf;
 use std::process::ExitCode;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use doctor::live::{Fetch, Live};
 use doctor::render::{self, Style};
@@ -9,7 +9,7 @@ use doctor::{Options, Progress};
 
 use crate::cli::http::{Origin, Trust};
 use crate::cli::runtime::block_on;
-use crate::cli::values;
+use crate::cli::{terminal, values};
 use crate::output::{Failure, Verdict};
 
 /// More than this is no dump, and would not fit into memory beside its analysis.
@@ -72,10 +72,15 @@ pub(crate) fn run(args: &Args) -> Verdict {
     let process = Process { args };
     let live = Some(Live { pause: args.pause, fetch: &process });
     let options = Options { now: Some(jiff::Timestamp::now()), live };
-    let mut reading = ReadingProgress::new();
-    let (report, outcome) =
-        doctor::examine_inputs(&args.inputs, &options, &mut |progress| reading.show(&progress));
-    reading.clear();
+    let mut progress = terminal::Progress::new();
+    let mut show = |reading: Progress<'_>| {
+        progress.show(|| {
+            let of = reading.size.map_or(String::new(), |size| format!(" of {}", size >> 20));
+            format!("reading {}: {}{of} MiB", reading.input, reading.read >> 20)
+        });
+    };
+    let (report, outcome) = doctor::examine_inputs(&args.inputs, &options, &mut show);
+    drop(progress);
     let text = match args.output {
         Format::Text => render::text(&report, style()),
         Format::Json => render::json(&report),
@@ -127,79 +132,5 @@ fn style() -> Style {
     Style { colour, width }
 }
 
-/// Progress on a terminal, once reading takes long enough to wonder.
-struct ReadingProgress {
-    began: Instant,
-    last: Option<Instant>,
-    terminal: bool,
-}
-
-impl ReadingProgress {
-    fn new() -> Self {
-        Self { began: Instant::now(), last: None, terminal: std::io::stderr().is_terminal() }
-    }
-
-    fn show(&mut self, progress: &Progress<'_>) {
-        let now = Instant::now();
-        let due = self
-            .last
-            .map_or(self.began + Duration::from_secs(1), |last| last + Duration::from_millis(200));
-        if !self.terminal || now < due {
-            return;
-        }
-        self.last = Some(now);
-        let mib = progress.read >> 20;
-        let of = progress.size.map_or(String::new(), |size| format!(" of {}", size >> 20));
-        eprint!("\r\x1b[Kreading {}: {mib}{of} MiB", progress.input);
-    }
-
-    fn clear(&self) {
-        if self.last.is_some() {
-            eprint!("\r\x1b[K");
-        }
-    }
-}
-
 #[cfg(test)]
-mod tests {
-    use std::io::{BufRead as _, BufReader};
-    use std::net::TcpListener;
-
-    use clap::Parser;
-
-    use super::*;
-
-    #[derive(Parser)]
-    struct Line {
-        #[command(flatten)]
-        args: Args,
-    }
-
-    fn args(line: &[&str]) -> Args {
-        Line::parse_from(std::iter::once(&"doctor").chain(line)).args
-    }
-
-    #[test]
-    fn a_live_process_is_shown_the_token_of_the_file() {
-        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        let address = format!("http://{}", listener.local_addr().unwrap());
-        let served = std::thread::spawn(move || {
-            let (mut stream, _) = listener.accept().unwrap();
-            let lines = BufReader::new(stream.try_clone().unwrap()).lines().map_while(Result::ok);
-            let head: Vec<_> = lines.take_while(|line| !line.is_empty()).collect();
-            stream.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok").unwrap();
-            head.join("\n").to_lowercase()
-        });
-        let file = tempfile::NamedTempFile::new().unwrap();
-        std::fs::write(file.path(), "s3cret\n").unwrap();
-        let with_token = args(&[&address, "--token-file", file.path().to_str().unwrap()]);
-        let answer = Process { args: &with_token }.get(&format!("{address}/metrics"));
-        assert_eq!(answer, Ok((200, b"ok".to_vec())));
-        let asked = served.join().unwrap();
-        assert!(asked.starts_with("get /metrics http/1.1\n"), "{asked}");
-        assert!(asked.lines().any(|line| line == "authorization: bearer s3cret"), "{asked}");
-        let missing = args(&[&address, "--token-file", "/does/not/exist"]);
-        let answer = Process { args: &missing }.get(&address).unwrap_err();
-        assert!(answer.contains("/does/not/exist"), "{answer}");
-    }
-}
+mod tests;

@@ -23,12 +23,12 @@ mod tunnel;
 /// connection goes to another one. A port of a Service is mapped to the pod's.
 ///
 /// Examples:
-///   fairlead forward web-0 8080:80 -n shop     http://127.0.0.1:8080 is port 80 of the pod
-///   fairlead forward db-0 5432                 the same port on both sides
-///   fairlead forward db-0 :5432 9090           any free port; several at once
-///   fairlead forward svc/web 8080:80           port 80 of the Service
-///   fairlead forward svc/web 8443:https        a port by its name
-///   fairlead forward deploy/web 8080           a pod of a Deployment; or sts, rs, ds, job
+///   fairlead forward web-0 8080:80        127.0.0.1:8080 is port 80 of the pod
+///   fairlead forward db-0 5432 -n shop    the same port on both sides
+///   fairlead forward db-0 :5432 9090      any free port; several at once
+///   fairlead forward svc/web 8080:80      port 80 of the Service
+///   fairlead forward svc/web 8443:https   a port by its name
+///   fairlead forward deploy/web 8080      a pod of a Deployment; or sts, rs, ds, job
 #[derive(Debug, clap::Args)]
 #[command(verbatim_doc_comment)]
 pub(crate) struct Args {
@@ -227,29 +227,4 @@ async fn listen(listener: TcpListener, connector: Arc<PodConnector>) {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn ports_are_written_as_for_kubectl() {
-        let both = |local, remote: &str| Ok(Ports { local, remote: remote.to_owned() });
-        assert_eq!(ports("8080:80"), both(Some(8080), "80"));
-        assert_eq!(ports("80"), both(None, "80"));
-        assert_eq!(ports(":80"), both(Some(0), "80"));
-        assert_eq!(ports("8443:https"), both(Some(8443), "https"));
-        assert_eq!(ports(":web-80"), both(Some(0), "web-80"));
-        assert_eq!(ports("http"), both(None, "http"));
-        for wrong in ["", ":", "80:", "x:80", "80:0", "80:70000", "1:2:3", "80:-", "80:HTTP"] {
-            assert!(ports(wrong).is_err(), "{wrong}");
-        }
-    }
-
-    #[test]
-    fn a_pod_needs_no_kind() {
-        for pod in ["web-0", "pod/web-0", "po/web-0", "pods/web-0"] {
-            assert_eq!(object(pod), ("pods", "web-0"));
-        }
-        assert_eq!(object("svc/web"), ("svc", "web"));
-        assert_eq!(object("deployments.apps/web"), ("deployments.apps", "web"));
-    }
-}
+mod tests;

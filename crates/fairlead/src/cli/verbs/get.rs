@@ -21,17 +21,17 @@ const PAGE: u64 = 500;
 /// stderr and nothing else.
 ///
 /// Examples:
-///   fairlead get pods                              in namespace default of the only ready cluster
-///   fairlead get deploy -A --all-clusters          everywhere
+///   fairlead get pods                       namespace default of the only ready cluster
+///   fairlead get deploy -A --all-clusters   everywhere
 ///   fairlead get nodes --cluster prod-eu,prod-us -o wide
 ///   fairlead get pod/web-0 -n shop --cluster prod -o yaml
 ///   fairlead get pods -l app=web -w
-///   fairlead get pods -A --all-clusters -o json | jq '.items[] | [.cluster, .metadata.name]'
+///   fairlead get pods --all-clusters -o json | jq '.items[] | [.cluster, .kind]'
 ///
 /// For scripts, `-o json` and `-o yaml` give {"apiVersion":"v1","kind":"List","items":[…]}, or the
 /// object itself for one name in one cluster. With several clusters each item has its "cluster",
-/// and "clusters" tells of each: {"name","ok","tookMs","problem"?}. With -w there is one line for
-/// each event: {"event":"restarted","cluster","items"} or {"event":"applied"|"deleted","cluster",
+/// and "clusters" has an entry for each: {"name","ok","tookMs","problem"?}. With -w there is one line
+/// for each event: {"event":"restarted","cluster","items"} or {"event":"applied"|"deleted","cluster",
 /// "object"}.
 ///
 /// Exit codes: 0 all answered; 1 not found, or some clusters did not answer; 2 none could be asked.

@@ -20,8 +20,8 @@ use crate::output::{self, Output, yes_or_no};
 /// from it, monitor reports it, and so does protect: protect is not enforced yet, nothing is stopped.
 ///
 /// Examples:
-///   fairlead groups                              every group
-///   fairlead groups show shop/Deployment/web     its members, and the rules about it
+///   fairlead groups                            every group
+///   fairlead groups show shop/Deployment/web   its members, and the rules about it
 ///   fairlead groups apply groups.yaml
 #[derive(Debug, clap::Args)]
 #[command(verbatim_doc_comment, args_conflicts_with_subcommands = true)]

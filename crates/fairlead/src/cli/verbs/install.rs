@@ -9,7 +9,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use install::chart::{self, Release};
-use install::check::{self, Finding, Verdict as Judged};
+use install::check::{self, Finding, Verdict as CheckVerdict};
 use install::cluster::{Cluster, Reference};
 use install::on_nodes::{self, Task};
 use install::record::Record;
@@ -25,7 +25,7 @@ use crate::cli::verbs::install::flags::{ChartFlags, ClusterFlags};
 use crate::cli::verbs::install::steps::{Step, StepPrinter};
 use crate::output::{self, Failure, Format, Output, Verdict, yes_or_no};
 
-/// For a pod on every node to start, look and end.
+/// How long a pod on every node may take to start, look and end.
 const ON_NODES: Duration = Duration::from_secs(120);
 
 pub(crate) use remove::{Args as UninstallArgs, run as uninstall};
@@ -64,10 +64,10 @@ struct Install {
     chart: ChartFlags,
     #[command(flatten)]
     cluster: ClusterFlags,
-    /// Print what would be applied, and apply nothing: YAML, or JSON with -o json. No cluster is asked
+    /// Print the objects and apply nothing: YAML, or JSON with -o json. No cluster is asked
     #[arg(long)]
     dry_run: bool,
-    /// Install although a check says no
+    /// Install although a check refuses
     #[arg(long)]
     skip_checks: bool,
     /// Begin with the chart's own values, not with those of an installation that is there
@@ -76,7 +76,7 @@ struct Install {
     /// Leave out the pod network although pods have theirs from it
     #[arg(long)]
     force: bool,
-    /// Wait for nothing but the definitions
+    /// Wait for the definitions only
     #[arg(long)]
     no_wait: bool,
     /// How long everything may take
@@ -103,10 +103,11 @@ struct Check {
     chart: ChartFlags,
     #[command(flatten)]
     cluster: ClusterFlags,
-    /// Also run a pod on every node that looks at its kernel, and is removed again; needs the image there
+    /// Also run a pod on every node that looks at its kernel; the pods are removed again, and need
+    /// the image there
     #[arg(long)]
     on_nodes: bool,
-    /// Look at this machine alone, as root: its kernel, sysctls, other networks. No cluster is asked
+    /// Check this machine alone, as root: its kernel, sysctls, other networks. No cluster is asked
     #[arg(long, conflicts_with = "on_nodes")]
     this_node: bool,
     #[command(flatten)]
@@ -142,9 +143,9 @@ pub(crate) struct UpgradeArgs {
     output: Output,
 }
 
-/// Say how the installation is: every component on every node, one line each
+/// Show the state of the installation: every component on every node, one line each
 ///
-/// Exit code 1 if something is not as it should be.
+/// Exit 1 if something is not as it should be.
 ///
 /// Examples:
 ///   fairlead status
@@ -158,9 +159,9 @@ pub(crate) struct StatusArgs {
     output: Output,
 }
 
-/// What a run did. The JSON is a contract.
+/// The outcome of an installation or an upgrade. The JSON is a contract.
 #[derive(Debug, Serialize)]
-struct Done {
+struct InstallReport {
     version: String,
     #[serde(skip_serializing_if = "Option::is_none")]
     before: Option<String>,
@@ -210,7 +211,7 @@ fn run_check(args: &Check) -> Verdict {
     judged(&findings, args.output)
 }
 
-/// In a namespace of its own where the installation's is not there yet.
+/// Runs the check of a node on every node, in a namespace made for it where there is none yet.
 async fn look_at_nodes(
     cluster: &Cluster,
     namespace: &str,
@@ -244,15 +245,15 @@ async fn look_at_nodes(
 
 fn judged(findings: &[Finding], output: Output) -> Verdict {
     output.print(&findings, || table(findings))?;
-    Ok(yes_or_no(!findings.iter().any(|finding| finding.verdict == Judged::Failure)))
+    Ok(yes_or_no(!findings.iter().any(|finding| finding.verdict == CheckVerdict::Failure)))
 }
 
 fn table(findings: &[Finding]) -> String {
     let row = |finding: &Finding| {
         let verdict = match finding.verdict {
-            Judged::Ok => "ok",
-            Judged::Warning => "warning",
-            Judged::Failure => "NO",
+            CheckVerdict::Ok => "ok",
+            CheckVerdict::Warning => "warning",
+            CheckVerdict::Failure => "NO",
         };
         let node = finding.node.as_deref().unwrap_or("-").to_owned();
         [finding.check.to_string(), node, verdict.to_owned(), finding.message.clone()]
@@ -294,7 +295,7 @@ fn run_install(args: &Install) -> Verdict {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Nobody loses their pod network by values that were left out.
+/// Refuses to take the pod network away by values that were left out.
 async fn keep_network(
     cluster: &Cluster,
     namespace: &str,
@@ -316,16 +317,18 @@ async fn keep_network(
     }
 }
 
-/// What stands in the way, all of it at once; warnings are told.
+/// Refuses with everything that stands in the way at once; prints warnings.
 fn refuse(findings: &[Finding], steps: &mut StepPrinter) -> Result<(), Failure> {
     let mut wrong = Vec::new();
     for finding in findings {
         match finding.verdict {
-            Judged::Ok => {}
+            CheckVerdict::Ok => {}
             // That it is there is what `install` again is for.
-            Judged::Warning if finding.check == "earlier" => {}
-            Judged::Warning => steps.note(&format!("{}: {}", finding.check, finding.message)),
-            Judged::Failure => wrong.push(format!("\n  {}: {}", finding.check, finding.message)),
+            CheckVerdict::Warning if finding.check == "earlier" => {}
+            CheckVerdict::Warning => steps.note(&format!("{}: {}", finding.check, finding.message)),
+            CheckVerdict::Failure => {
+                wrong.push(format!("\n  {}: {}", finding.check, finding.message))
+            }
         }
     }
     if wrong.is_empty() {
@@ -337,8 +340,13 @@ fn refuse(findings: &[Finding], steps: &mut StepPrinter) -> Result<(), Failure> 
     )))
 }
 
-fn done(wanted: &Record, before: Option<&Record>, namespace: &str, steps: &StepPrinter) -> Done {
-    Done {
+fn done(
+    wanted: &Record,
+    before: Option<&Record>,
+    namespace: &str,
+    steps: &StepPrinter,
+) -> InstallReport {
+    InstallReport {
         version: wanted.version.clone(),
         before: before.map(|record| record.version.clone()),
         namespace: namespace.to_owned(),
@@ -348,7 +356,7 @@ fn done(wanted: &Record, before: Option<&Record>, namespace: &str, steps: &StepP
     }
 }
 
-/// The installation's own record, or what to do without one.
+/// The record of the installation, or a sentence that says what to do without one.
 async fn recorded(cluster: &Cluster, namespace: &str) -> Result<Record, Failure> {
     match Record::read(cluster, namespace).await {
         Ok(Some(record)) => Ok(record),

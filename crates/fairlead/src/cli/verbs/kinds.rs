@@ -10,7 +10,7 @@ use crate::output::{Output, yes_or_no};
 ///
 /// Examples:
 ///   fairlead kinds
-///   fairlead kinds --cluster prod --reset      forget what was found and look again
+///   fairlead kinds --cluster prod --reset   forget what was found and look again
 ///
 /// Exit 1 when some API groups of the cluster do not answer; they are named.
 #[derive(Debug, clap::Args)]

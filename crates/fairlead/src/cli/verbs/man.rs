@@ -1,12 +1,12 @@
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use clap::{Command, CommandFactory};
+use clap::Command;
 
-use crate::cli::verbs::Cli;
+use crate::cli::verbs::command;
 use crate::output::{Failure, Verdict};
 
-/// Settings whose default is the machine's own, and what is said of it elsewhere.
+/// Settings whose default depends on the machine, and the words for it elsewhere.
 const OF_THE_MACHINE: [(&str, &str); 4] = [
     ("data", "/var/lib/fairlead for root, else ~/.local/share/fairlead"),
     ("workers", "the number of cores"),
@@ -26,14 +26,14 @@ pub(crate) struct Args {
 }
 
 pub(crate) fn run(args: &Args) -> Verdict {
-    clap_mangen::generate_to(of_any_machine(Cli::command()), &args.directory).map_err(|e| {
+    clap_mangen::generate_to(of_any_machine(command()), &args.directory).map_err(|e| {
         let shown = args.directory.display();
         Failure(format!("man pages cannot be written to {shown}: {e}; make the directory first"))
     })?;
     Ok(ExitCode::SUCCESS)
 }
 
-/// The command line as it is told to others: without what is true of this machine alone.
+/// The command line without defaults that are true on this machine alone.
 pub(crate) fn of_any_machine(command: Command) -> Command {
     let command = command.mut_subcommands(of_any_machine);
     OF_THE_MACHINE.iter().fold(command, |command, (setting, default)| {
@@ -49,17 +49,4 @@ pub(crate) fn of_any_machine(command: Command) -> Command {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn what_is_told_to_others_says_nothing_of_this_machine() {
-        let dir = tempfile::tempdir().unwrap();
-        run(&Args { directory: dir.path().to_owned() }).unwrap();
-        let page = std::fs::read_to_string(dir.path().join("fairlead-up.1")).unwrap();
-        let host = crate::config::Config::default().net.node;
-        assert!(!page.contains(&format!("[default: {host}]")), "{page}");
-        assert!(page.contains("[default: the number of cores]"), "{page}");
-        assert!(page.contains("[default: 127.0.0.1:7680]"), "{page}");
-    }
-}
+mod tests;

@@ -10,10 +10,10 @@ use crate::output::Verdict;
 ///
 /// Examples:
 ///   fairlead mesh apply mesh.yaml
-///   fairlead mesh status                    every mesh, its clusters, what each waits for
+///   fairlead mesh status             every mesh, its clusters, what each waits for
 ///   fairlead mesh status -o dot | dot -Tsvg > meshes.svg
-///   fairlead mesh check prod eu us          why can eu not reach us?
-///   fairlead mesh forget prod us            give up a cluster that left and does not answer
+///   fairlead mesh check prod eu us   why can eu not reach us?
+///   fairlead mesh forget prod us     give up a cluster that left and does not answer
 ///   fairlead mesh plan --mesh mesh.yaml --nodes eu=eu.yaml --nodes us=us.yaml
 #[derive(Debug, clap::Args)]
 #[command(verbatim_doc_comment, arg_required_else_help = true)]

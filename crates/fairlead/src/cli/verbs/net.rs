@@ -4,12 +4,12 @@ mod uninstall;
 
 use crate::output::Verdict;
 
-/// This node's pod network: set it up, look at it, verify it
+/// Set up, show and verify this node's pod network
 ///
 /// Examples:
-///   fairlead net install          the plugin and a network for this node's container runtime
-///   fairlead net addresses        which pod has which address
-///   fairlead net check            is every route and interface as it should be?
+///   fairlead net install     the plugin and a network for the container runtime
+///   fairlead net addresses   which pod has which address
+///   fairlead net check       is every route and interface as it should be?
 #[derive(Debug, clap::Args)]
 #[command(verbatim_doc_comment, arg_required_else_help = true)]
 pub(crate) struct Args {

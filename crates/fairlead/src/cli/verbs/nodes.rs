@@ -49,11 +49,11 @@ struct NodeFlags {
 ///
 /// Examples:
 ///   fairlead drain worker-1 --cluster prod --ignore-daemonsets
-///   fairlead drain worker-1 --cluster prod --ignore-daemonsets --delete-emptydir-data --timeout 1m
+///   fairlead drain worker-1 --ignore-daemonsets --delete-emptydir-data --timeout 1m
 ///
-/// Pods of DaemonSets, pods with emptyDir volumes and pods that nobody makes anew are in the way
-/// until a flag allows them; then nothing is done, and each is named with the flag.
-/// Exit 1 when pods are left; they are named.
+/// Pods of DaemonSets, pods with emptyDir volumes and pods without a controller are in the way until
+/// a flag allows them: nothing is done then, and each is named with its flag. Exit 1 when pods are
+/// left; they are named.
 #[derive(Debug, clap::Args)]
 #[command(verbatim_doc_comment)]
 pub(crate) struct Drain {
@@ -63,7 +63,7 @@ pub(crate) struct Drain {
     /// Evict pods with emptyDir volumes, whose data is lost
     #[arg(long)]
     delete_emptydir_data: bool,
-    /// Evict pods that nobody makes anew
+    /// Evict pods without a controller, which nobody makes anew
     #[arg(long)]
     force: bool,
     /// Seconds that pods may take to stop [default: their own]

@@ -17,7 +17,7 @@ use crate::output::{self, Output, texts, yes_or_no};
 ///
 /// Examples:
 ///   fairlead rules list
-///   fairlead rules promote --all            write down what was learned, to be edited
+///   fairlead rules promote --all   write down what was learned, to be edited
 ///   fairlead rules export > policies.yaml
 ///   fairlead rules apply rules.yaml
 #[derive(Debug, clap::Args)]

@@ -10,7 +10,7 @@ use crate::output::{self, Format, NO, Output};
 ///
 /// Examples:
 ///   fairlead search checkout
-///   fairlead search 10.0.3.17        who has this address? 10.0.3. finds all that begin so
+///   fairlead search 10.0.3.17   who has this address? 10.0.3. finds all that begin so
 ///   fairlead search nginx:1.25 --kinds pods,deployments
 ///   fairlead search checkout --cluster prod-eu,prod-us -o json
 ///

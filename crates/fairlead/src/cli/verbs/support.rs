@@ -1,11 +1,11 @@
-//! `fairlead support`: one archive of what is needed to say what went wrong.
+//! `fairlead support`: one archive with everything that helps to find a fault.
 //!
 //! ```text
 //! this machine   admin endpoints, evidence on disk, settings, the process, its log ─┐
 //! a cluster      objects, events, logs; in each pod of ours the same as above ──────┴─► masks ─► tar.gz
 //! ```
 //!
-//! Each source is bounded in time and in size. What cannot be had costs only itself and is named in
+//! Each source is bounded in time and in size. A source that fails costs only itself and is named in
 //! `missing.txt`. Secrets are taken out before anything is written ([`mask`]).
 
 mod archive;
@@ -23,7 +23,7 @@ use crate::output::{Failure, Verdict};
 use archive::{Archive, Written};
 use mask::Masks;
 
-/// Write one archive with what is needed to find out what went wrong
+/// Write one archive with everything that helps to find a fault
 ///
 /// Of this machine: what is in flight, stalls, locks, stacks and metrics of the running process,
 /// the evidence that it saved, its settings and the last lines of its log. With --cluster, of an
@@ -72,7 +72,7 @@ pub(crate) fn run(args: &Args) -> Verdict {
             let _ = std::fs::remove_file(&path);
         }
     })?;
-    tell(&path, &written);
+    report(&path, &written);
     Ok(ExitCode::SUCCESS)
 }
 
@@ -82,7 +82,7 @@ fn fill(
     settings: Result<serde_json::Value, String>,
     mut archive: Archive,
 ) -> Result<Written, Failure> {
-    if args.cluster.asked() {
+    if args.cluster.is_chosen() {
         cluster::collect(&args.cluster, &mut archive)?;
     } else {
         local::collect(config, settings, args.log.as_deref(), &mut archive)?;
@@ -90,8 +90,8 @@ fn fill(
     archive.finish()
 }
 
-/// On stderr: stdout may be the archive.
-fn tell(path: &Path, written: &Written) {
+/// Prints on stderr what was written: stdout may be the archive.
+fn report(path: &Path, written: &Written) {
     let Written { files, bytes, missing } = written;
     let shown = if path == Path::new("-") { "the archive".into() } else { path.to_string_lossy() };
     eprintln!("{shown}: {files} files, {} kB before packing; secrets are masked", bytes / 1000);

@@ -1,4 +1,4 @@
-//! Which cluster, and which values.
+//! The flags that choose a cluster, and the values of the chart.
 
 use std::path::PathBuf;
 
@@ -12,7 +12,7 @@ use serde_json::Value;
 use super::explain;
 use crate::output::Failure;
 
-/// Where it is installed.
+/// The cluster and the namespace to install into.
 #[derive(Clone, Debug, clap::Args)]
 pub(super) struct ClusterFlags {
     /// Kubeconfig file [env: KUBECONFIG] [default: ~/.kube/config]
@@ -36,12 +36,12 @@ impl ClusterFlags {
         &self.namespace
     }
 
-    /// For a cluster of today.
+    /// The release for a cluster of today.
     pub(super) fn release(&self) -> Release {
         Release { namespace: self.namespace.clone(), ..Release::default() }
     }
 
-    /// What this cluster takes.
+    /// The objects as this cluster takes them.
     pub(super) async fn render(
         &self,
         cluster: &Cluster,
@@ -57,11 +57,11 @@ impl ClusterFlags {
     }
 }
 
-/// What is installed.
+/// The components and the values to install.
 #[derive(Clone, Debug, clap::Args)]
 pub(super) struct ChartFlags {
-    /// Components to install, separated by commas: net, guard, mesh, console, admission [default: all but net,
-    /// or what is installed]
+    /// Components to install, separated by commas: net, guard, mesh, console, admission [default:
+    /// all but net, or those that are installed]
     #[arg(long, value_name = "LIST", value_delimiter = ',')]
     components: Vec<String>,
     /// YAML file with values of the chart; repeat it, the last one wins
@@ -76,7 +76,7 @@ pub(super) struct ChartFlags {
 }
 
 impl ChartFlags {
-    /// What the user chose, on top of what was chosen before.
+    /// The values that the user chose, on top of those chosen before.
     fn values(&self, before: Option<&Value>) -> Result<Values, Failure> {
         let mut values = Values::default();
         if let Some(before) = before {
@@ -93,8 +93,10 @@ impl ChartFlags {
             let known = ["net", "guard", "mesh", "console", "admission"];
             let unknown = self.components.iter().find(|name| !known.contains(&name.as_str()));
             if let Some(name) = unknown {
-                let message =
-                    format!("--components {name}: there is no such one, only {}", known.join(", "));
+                let message = format!(
+                    "--components {name}: there is no such component, only {}",
+                    known.join(", ")
+                );
                 return Err(Failure(message));
             }
             for name in known {
@@ -120,7 +122,7 @@ impl ChartFlags {
         Chart::embedded().render(release, &values).map_err(|error| explain(&error))
     }
 
-    /// What is written down of it.
+    /// The record of an installation with these values.
     pub(super) fn record(
         &self,
         rendered: &Rendered,

@@ -1,4 +1,4 @@
-//! What a node must have for an agent, looked at on the node itself. Nothing is changed.
+//! Checks that a node has what an agent needs, on the node itself. Nothing is changed.
 
 use std::fs;
 use std::io;
@@ -77,7 +77,7 @@ fn forwarding(path: &Path) -> Finding {
     Finding::new("ip_forward", Verdict::Ok, message)
 }
 
-/// Only where a bridge plugin makes the pod network do packets between its pods pass netfilter by this.
+/// Where a bridge plugin makes the pod network, packets between its pods pass netfilter only by this.
 fn bridges(path: &Path) -> Finding {
     match value(path).as_deref() {
         Some("0") => Finding::new(
@@ -89,7 +89,7 @@ fn bridges(path: &Path) -> Finding {
     }
 }
 
-/// Which networks a runtime finds: it takes the first by name.
+/// Names the network that a runtime takes: the first by name.
 fn networks(dir: &Path) -> Finding {
     let entries = fs::read_dir(dir).into_iter().flatten().flatten();
     let mut names: Vec<_> = entries
@@ -116,41 +116,4 @@ fn networks(dir: &Path) -> Finding {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn file(text: &str) -> tempfile::NamedTempFile {
-        let file = tempfile::NamedTempFile::new().unwrap();
-        fs::write(file.path(), text).unwrap();
-        file
-    }
-
-    #[test]
-    fn sysctls_that_hide_or_drop_are_warned_of() {
-        assert_eq!(reverse_path(file("1\n").path()).verdict, Verdict::Warning);
-        assert_eq!(reverse_path(file("2\n").path()).verdict, Verdict::Ok);
-        assert_eq!(bridges(file("0\n").path()).verdict, Verdict::Warning);
-        assert_eq!(bridges(Path::new("/does/not/exist")).verdict, Verdict::Ok);
-        assert!(forwarding(file("0\n").path()).message.starts_with("off"));
-    }
-
-    #[test]
-    fn the_network_that_a_runtime_takes_is_named() {
-        let dir = tempfile::tempdir().unwrap();
-        assert_eq!(networks(dir.path()).verdict, Verdict::Ok);
-        fs::write(dir.path().join("05-calico.conflist"), "").unwrap();
-        fs::write(dir.path().join("10-fairlead.conflist"), "").unwrap();
-        let found = networks(dir.path());
-        assert_eq!(found.verdict, Verdict::Warning);
-        assert!(found.message.contains("05-calico.conflist of 2 networks"), "{}", found.message);
-    }
-
-    #[test]
-    fn what_the_kernel_lacks_says_what_to_load() {
-        let absent = asked("nftables", Err(io::ErrorKind::Unsupported.into()), "load nf_tables");
-        assert_eq!(absent.verdict, Verdict::Failure);
-        assert!(absent.message.ends_with("load nf_tables"));
-        let stranger = asked("nftables", Err(io::ErrorKind::PermissionDenied.into()), "");
-        assert_eq!(stranger.verdict, Verdict::Warning);
-    }
-}
+mod tests;

@@ -29,13 +29,13 @@ use crate::output::{Failure, Format, Output, Verdict, yes_or_no};
 pub(crate) struct Args {
     #[command(flatten)]
     cluster: ClusterFlags,
-    /// Do not ask
+    /// Do not ask for confirmation
     #[arg(short, long)]
     yes: bool,
-    /// Also while pods have their network from Fairlead
+    /// Remove it although pods have their network from Fairlead
     #[arg(long)]
     force: bool,
-    /// Leave the definitions, and the objects that were written
+    /// Leave the definitions, and the objects of Fairlead's kinds
     #[arg(long)]
     keep_definitions: bool,
     /// How long everything may take
@@ -45,9 +45,9 @@ pub(crate) struct Args {
     output: Output,
 }
 
-/// What was done. The JSON is a contract.
+/// The outcome of an uninstallation. The JSON is a contract.
 #[derive(Debug, Serialize)]
-struct Done {
+struct UninstallReport {
     version: String,
     namespace: String,
     /// Nodes that could not be cleaned, and why.
@@ -85,7 +85,7 @@ pub(crate) fn run(args: &Args) -> Verdict {
             tell: &mut |progress| steps.print(progress),
         };
         let removed = removal.run().await.map_err(|error| explain(&error))?;
-        Ok(Done {
+        Ok(UninstallReport {
             version: record.version,
             namespace: namespace.to_owned(),
             nodes: removed.nodes,
@@ -97,7 +97,7 @@ pub(crate) fn run(args: &Args) -> Verdict {
     Ok(yes_or_no(done.nodes.is_empty()))
 }
 
-fn summary(done: &Done) -> String {
+fn summary(done: &UninstallReport) -> String {
     let mut text = format!("\nfairlead {} is removed, in {} s", done.version, done.seconds);
     for (node, why) in &done.nodes {
         text.push_str(&format!(

@@ -42,7 +42,7 @@ const PLUGIN: &str = "fairlead-cni";
 #[command(verbatim_doc_comment)]
 pub(super) struct Install {
     #[command(flatten)]
-    place: Place,
+    paths: CniPaths,
     /// The plugin to install [default: fairlead-cni beside this program]
     #[arg(long, value_name = "FILE")]
     plugin: Option<PathBuf>,
@@ -69,19 +69,19 @@ pub(super) struct Install {
 }
 
 #[derive(Debug, clap::Args)]
-pub(super) struct Place {
-    /// Where runtimes look for plugins
+pub(super) struct CniPaths {
+    /// Directory in which runtimes look for plugins
     #[arg(long, value_name = "DIR", default_value = "/opt/cni/bin")]
     bin_dir: PathBuf,
-    /// Where runtimes look for networks
+    /// Directory in which runtimes look for networks
     #[arg(long, value_name = "DIR", default_value = "/etc/cni/net.d")]
     pub(super) conf_dir: PathBuf,
-    /// The file there; runtimes take the first by name
+    /// Name of the network's file; runtimes take the first by name
     #[arg(long, value_name = "NAME", default_value = "10-fairlead.conflist")]
     configuration: String,
 }
 
-/// What was done, and what follows. The JSON is a contract.
+/// What was installed, and what follows. The JSON is a contract.
 #[derive(Debug, Serialize)]
 struct Installed {
     plugin: PathBuf,
@@ -89,7 +89,7 @@ struct Installed {
     /// Which of the two were written; the others were as they should be.
     written: Vec<PathBuf>,
     network: String,
-    /// What a runtime may choose from.
+    /// The versions that a runtime may choose from.
     #[serde(rename = "cniVersions")]
     versions: Vec<String>,
     /// The plugins that run with ours.
@@ -104,8 +104,8 @@ pub(super) fn install(args: &Install) -> Verdict {
     let version = args.cni_version.as_deref().map(Version::parse).transpose();
     let version = version.map_err(|e| Failure(e.to_string()))?;
     let source = args.plugin.clone().map_or_else(beside_this, Ok)?;
-    let place = &args.place;
-    let (plugin, configuration) = (place.plugin(), place.configuration()?);
+    let paths = &args.paths;
+    let (plugin, configuration) = (paths.plugin(), paths.configuration()?);
     let there = match read(&configuration)? {
         Some(Err(NotOurs::NotJson)) if args.reset => None,
         Some(Err(other)) => return Err(not_ours(&configuration, &other, "choose another name")),
@@ -126,7 +126,7 @@ pub(super) fn install(args: &Install) -> Verdict {
         list.chain(chain);
     }
     let chained: Vec<Chained> =
-        list.others().map(|plugin| chained::ask(&place.bin_dir, plugin)).collect();
+        list.others().map(|plugin| chained::ask(&paths.bin_dir, plugin)).collect();
     notes.extend(chained.iter().filter_map(|plugin| plugin.trouble.clone()));
     notes.extend(list.choose_versions(version, &chained)?);
     list.check().map_err(|Failure(why)| match &there {
@@ -142,7 +142,7 @@ pub(super) fn install(args: &Install) -> Verdict {
             source.display()
         ))
     })?;
-    let before = taken(&place.conf_dir)?;
+    let before = taken(&paths.conf_dir)?;
     let mut written = Vec::new();
     if !is_program(&plugin, &program) {
         write(&plugin, &program, 0o755)?;
@@ -152,7 +152,7 @@ pub(super) fn install(args: &Install) -> Verdict {
         write(&configuration, list.render()?.as_bytes(), 0o644)?;
         written.push(configuration.clone());
     }
-    let taken = taken(&place.conf_dir)?;
+    let taken = taken(&paths.conf_dir)?;
     let ours = taken.as_ref() == Some(&configuration);
     match (&taken, before.filter(|before| *before != configuration)) {
         (Some(other), _) if !ours => notes.push(format!(
@@ -168,13 +168,13 @@ pub(super) fn install(args: &Install) -> Verdict {
     let versions = list.versions();
     let done =
         Installed { plugin, configuration, written, network, versions, chained, taken, notes };
-    args.output.print(&done, || done.told())?;
+    args.output.print(&done, || done.summary())?;
     Ok(ExitCode::SUCCESS)
 }
 
-/// What is to be chained. A new network gets host ports, which everybody expects of a pod network.
+/// The plugins to chain. A new network gets host ports, which everybody expects of a pod network.
 fn to_chain(args: &Install, is_new: bool) -> Result<Vec<Chain>, Failure> {
-    let bin_dir = &args.place.bin_dir;
+    let bin_dir = &args.paths.bin_dir;
     let chain = &args.chain;
     if chain.contains(&Chain::None) && chain.iter().any(|other| *other != Chain::None) {
         return Err(Failure("--chain none leaves no room for another --chain".to_owned()));
@@ -191,7 +191,7 @@ fn to_chain(args: &Install, is_new: bool) -> Result<Vec<Chain>, Failure> {
     Ok(if default { vec![Chain::Portmap] } else { chain.clone() })
 }
 
-impl Place {
+impl CniPaths {
     pub(super) fn plugin(&self) -> PathBuf {
         self.bin_dir.join(PLUGIN)
     }
@@ -210,7 +210,7 @@ impl Place {
 }
 
 impl Installed {
-    fn told(&self) -> String {
+    fn summary(&self) -> String {
         let mut lines = Vec::new();
         for path in [&self.plugin, &self.configuration] {
             let what = if self.written.contains(path) { "installed" } else { "unchanged" };
@@ -237,7 +237,7 @@ fn beside_this() -> Result<PathBuf, Failure> {
     Err(Failure(format!("there is no {PLUGIN} beside {}: name it with --plugin", this.display())))
 }
 
-/// The list of a file; none if there is no file.
+/// The network of a file; none if there is no file.
 pub(super) fn read(path: &Path) -> Result<Option<Result<Conflist, NotOurs>>, Failure> {
     match fs::read(path) {
         Ok(text) => Ok(Some(Conflist::parse(&text))),
@@ -285,7 +285,7 @@ pub(super) fn taken(dir: &Path) -> Result<Option<PathBuf>, Failure> {
     Ok(names.into_iter().next())
 }
 
-/// What a file is called until it is whole: hidden, and with an ending that no runtime looks at.
+/// The name of a file until it is whole: hidden, and with an ending that no runtime looks at.
 pub(super) fn unfinished(path: &Path) -> PathBuf {
     let name = path.file_name().unwrap_or_default().to_string_lossy();
     path.with_file_name(format!(".{name}.new"))

@@ -17,7 +17,7 @@ use crate::output::{self, Failure, Output, Verdict, yes_or_no};
 /// How long the agent may take; a check looks at every interface.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// The address pools there are, and how full they are
+/// Show the address pools, and how full they are
 ///
 /// Examples:
 ///   fairlead net pools
@@ -29,7 +29,7 @@ pub(super) struct Pools {
     agent: AgentFlags,
 }
 
-/// The blocks that nodes have claimed, and where they are reached
+/// Show the address blocks of nodes, and how they are reached
 ///
 /// Examples:
 ///   fairlead net blocks
@@ -37,14 +37,14 @@ pub(super) struct Pools {
 #[derive(Debug, clap::Args)]
 #[command(verbatim_doc_comment)]
 pub(super) struct Blocks {
-    /// Only this node's
+    /// Only the blocks of this node
     #[arg(long)]
     here: bool,
     #[command(flatten)]
     agent: AgentFlags,
 }
 
-/// Which container of this node has which address
+/// Show which container of this node has which address
 ///
 /// Examples:
 ///   fairlead net addresses

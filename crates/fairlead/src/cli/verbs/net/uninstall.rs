@@ -18,15 +18,15 @@ use net::purge;
 use net::routes::EXPORT_TABLE;
 use serde::Serialize;
 
-use super::install::{Place, not_ours, read, taken, unfinished};
+use super::install::{CniPaths, not_ours, read, taken, unfinished};
 use crate::cli::verbs::config::load;
 use crate::config::{Config, ConfigFlags};
 use crate::daemon::process::explain;
 use crate::output::{Failure, Output, Verdict};
 
-/// How long an agent may take to be heard on its socket.
+/// How long an agent may take to answer on its socket.
 const HEARD_WITHIN: Duration = Duration::from_secs(1);
-/// What a data directory of ours has in it.
+/// The file by which a data directory is known to be Fairlead's.
 const LOCK: &str = "lock";
 
 /// Remove what `fairlead net install` put there; with --purge, everything that agents left on the node
@@ -41,11 +41,11 @@ const LOCK: &str = "lock";
 #[command(verbatim_doc_comment)]
 pub(super) struct Uninstall {
     #[command(flatten)]
-    place: Place,
+    paths: CniPaths,
     /// Also remove the agent's data directory and socket, its routes and its nftables table
     #[arg(long)]
     purge: bool,
-    /// Also while containers have interfaces; with --purge these are removed as well
+    /// Do it although containers have interfaces; with --purge these are removed as well
     #[arg(long)]
     force: bool,
     #[command(flatten)]
@@ -54,12 +54,12 @@ pub(super) struct Uninstall {
     flags: ConfigFlags,
 }
 
-/// What was done, and what follows. The JSON is a contract.
+/// What was removed, and what follows. The JSON is a contract.
 #[derive(Debug, Serialize)]
 struct Uninstalled {
     plugin: PathBuf,
     configuration: PathBuf,
-    /// What was there and is not any more: files, interfaces, routes, tables.
+    /// The files, interfaces, routes and tables that were removed.
     removed: Vec<String>,
     /// The configuration that a runtime now takes.
     taken: Option<PathBuf>,
@@ -68,8 +68,8 @@ struct Uninstalled {
 
 pub(super) fn uninstall(args: &Uninstall) -> Verdict {
     let config = load(&args.flags)?.config;
-    let place = &args.place;
-    let (plugin, configuration) = (place.plugin(), place.configuration()?);
+    let paths = &args.paths;
+    let (plugin, configuration) = (paths.plugin(), paths.configuration()?);
     let node = Node::new(Namespace::current().map_err(|e| explain(&e))?);
     let interfaces = purge::interfaces(&node).map_err(|e| explain(&e))?;
     if let [first, ..] = interfaces.as_slice()
@@ -106,7 +106,7 @@ pub(super) fn uninstall(args: &Uninstall) -> Verdict {
         remove_socket(&config.net.socket, &mut removed)?;
         data.remove(&mut removed, &mut notes)?;
     }
-    let taken = taken(&place.conf_dir)?;
+    let taken = taken(&paths.conf_dir)?;
     notes.push(match &taken {
         Some(other) => format!("runtimes now take {}", other.display()),
         None => {
@@ -114,12 +114,12 @@ pub(super) fn uninstall(args: &Uninstall) -> Verdict {
         }
     });
     let done = Uninstalled { plugin, configuration, removed, taken, notes };
-    args.output.print(&done, || done.told())?;
+    args.output.print(&done, || done.summary())?;
     Ok(ExitCode::SUCCESS)
 }
 
 impl Uninstalled {
-    fn told(&self) -> String {
+    fn summary(&self) -> String {
         let mut lines: Vec<_> = self.removed.iter().map(|what| format!("removed {what}")).collect();
         if lines.is_empty() {
             lines.push("nothing was left to remove".to_owned());
@@ -217,7 +217,7 @@ fn delete(path: &Path) -> io::Result<()> {
     }
 }
 
-/// What is not there need not be removed.
+/// A file that is not there need not be removed.
 fn gone(removed: io::Result<()>) -> io::Result<()> {
     match removed {
         Err(e) if e.kind() == ErrorKind::NotFound => Ok(()),

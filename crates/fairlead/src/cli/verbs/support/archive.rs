@@ -12,11 +12,11 @@ use flate2::write::GzEncoder;
 use super::mask::Masks;
 use crate::output::Failure;
 
-/// Of one file; of a longer one the end is kept.
+/// The size of one file; of a longer one the end is kept.
 pub(super) const LARGEST_FILE: usize = 16 << 20;
-/// Of all files together, before they are packed.
+/// The size of all files together, before they are packed.
 const LARGEST: usize = 512 << 20;
-/// The directory that everything is in.
+/// The directory in the archive that everything is in.
 const TOP: &str = "fairlead-support";
 
 pub(super) struct Archive {
@@ -24,12 +24,12 @@ pub(super) struct Archive {
     masks: Masks,
     written: usize,
     files: usize,
-    /// What could not be had, and why.
+    /// The files that are missing, and why.
     missing: Vec<(String, String)>,
     time: u64,
 }
 
-/// What was written.
+/// The size of an archive, and what is missing from it.
 #[derive(Debug)]
 pub(super) struct Written {
     pub(super) files: usize,

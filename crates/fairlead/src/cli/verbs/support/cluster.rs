@@ -21,21 +21,21 @@ use super::local::document;
 use crate::cli::runtime::block_on;
 use crate::output::Failure;
 
-/// For one request.
+/// How long one request may take.
 const PATIENCE: Duration = Duration::from_secs(20);
-/// For what a pod collects of itself, its CPU profile included.
+/// How long a pod may take to collect its own archive, CPU profile included.
 const POD_PATIENCE: Duration = Duration::from_secs(60);
-/// Pods at once: each is a connection through the API server.
+/// How many pods are asked at once: each is a connection through the API server.
 const AT_ONCE: usize = 6;
-/// Agents that are asked unless nodes are named: a thousand archives help nobody.
+/// How many agents are asked unless nodes are named: a thousand archives help nobody.
 const MOST_AGENTS: usize = 20;
-/// Objects of one kind.
+/// The most objects of one kind.
 const MOST_OBJECTS: usize = 500;
-/// Lines of a container's log, and bytes of them.
+/// The most lines of a container's log.
 const LOG_LINES: usize = 20_000;
 const CONTROLLER: &str = "fairlead-controller";
 const AGENT: &str = "fairlead-agent";
-/// Kinds of ours that hold fingerprints of secrets; nothing that is looked for is in them.
+/// Kinds of Fairlead's that hold fingerprints of secrets, and nothing that explains a fault.
 const NEVER: [&str; 2] = ["users", "accesstokens"];
 
 #[derive(Debug, clap::Args)]
@@ -59,7 +59,7 @@ pub(crate) struct Installation {
 }
 
 impl Installation {
-    pub(super) fn asked(&self) -> bool {
+    pub(super) fn is_chosen(&self) -> bool {
         self.cluster
     }
 }
@@ -138,13 +138,13 @@ impl Cluster {
             self.write(name, items, archive)?;
         }
         self.write("pods", pods.clone(), archive)?;
-        self.ours(archive).await?;
+        self.objects(archive).await?;
         self.logs(&pods, archive).await?;
-        self.within(&pods, nodes, archive).await
+        self.archives(&pods, nodes, archive).await
     }
 
-    /// Objects of every kind of ours that the server has.
-    async fn ours(&self, archive: &mut Archive) -> Result<(), Failure> {
+    /// Adds the objects of Fairlead's kinds.
+    async fn objects(&self, archive: &mut Archive) -> Result<(), Failure> {
         let group = "/apis/fairlead.dev/v1alpha1";
         let kinds = match self.get(group).await {
             Ok(kinds) => kinds,
@@ -199,8 +199,8 @@ impl Cluster {
         Ok(())
     }
 
-    /// What each pod of ours collects of itself.
-    async fn within(
+    /// Adds the archives that Fairlead's pods collect of themselves.
+    async fn archives(
         &self,
         pods: &[Value],
         nodes: &[String],
@@ -218,7 +218,7 @@ impl Cluster {
                 let name = text(&pod["metadata"]["name"]).to_owned();
                 let args = settings_of(pod);
                 let _ = asked.spawn(async move {
-                    let answer = timeout(POD_PATIENCE, cluster.ask(&name, args)).await;
+                    let answer = timeout(POD_PATIENCE, cluster.support_archive(&name, args)).await;
                     let answer = answer.unwrap_or_else(|_| {
                         Err(format!("it did not answer within {} s", POD_PATIENCE.as_secs()))
                     });
@@ -238,7 +238,7 @@ impl Cluster {
         Ok(())
     }
 
-    async fn ask(&self, pod: &str, settings: Vec<String>) -> Result<Vec<u8>, String> {
+    async fn support_archive(&self, pod: &str, settings: Vec<String>) -> Result<Vec<u8>, String> {
         let pods: Api<Pod> = Api::namespaced(self.client.clone(), &self.namespace);
         let command = ["/usr/local/bin/fairlead", "support", "-f", "-"].map(str::to_owned);
         let params = AttachParams::default().stdin(false).max_stdout_buf_size(1 << 20);
@@ -351,7 +351,7 @@ fn ready(pod: &Value) -> (usize, usize) {
     (statuses.iter().filter(|status| status["ready"] == true).count(), statuses.len())
 }
 
-/// As `kubectl get pods -o wide` has it, which is what people and the doctor read.
+/// The pods as `kubectl get pods -o wide` prints them, which people and the doctor can read.
 fn table(pods: &[Value]) -> String {
     let mut table = "NAME READY STATUS RESTARTS AGE NODE\n".to_owned();
     for pod in pods {
@@ -394,7 +394,7 @@ fn lines(events: &[Value]) -> String {
     lines
 }
 
-/// Without what is noise, and without the values of variables whose names say that they are secret.
+/// An object without its noise, and without the values of variables with a secret's name.
 fn cleaned(mut value: Value) -> Value {
     if let Some(metadata) = value["metadata"].as_object_mut() {
         metadata.remove("managedFields");

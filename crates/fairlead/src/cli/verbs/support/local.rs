@@ -15,17 +15,17 @@ use crate::cli::runtime::block_on;
 use crate::config::{Config, TlsSource};
 use crate::output::{Failure, json as pretty};
 
-/// For one answer of the process; a CPU profile takes its own time besides.
+/// How long one answer of the process may take, which is more than a CPU profile takes.
 const PATIENCE: Duration = Duration::from_secs(10);
 const PROFILE: Duration = Duration::from_secs(5);
 /// Answers that come too late before the rest is given up.
 const MOST_LATE: usize = 2;
-/// Of the journal.
+/// The lines that are taken from the journal.
 const LINES: &str = "20000";
-/// Files of evidence, of all events together.
+/// The most files of evidence, of all events together.
 const MOST_EVIDENCE: usize = 200;
 
-/// What is asked of the admin endpoints, and the file that the answer becomes.
+/// The file for each page of the admin endpoints, and the page's path.
 const PAGES: [(&str, &str); 9] = [
     ("inflight.json", "/debug/inflight?format=json&limit=10000"),
     ("stalls.json", "/debug/stalls?format=json"),
@@ -88,7 +88,7 @@ fn version() -> Value {
     })
 }
 
-/// JSON that says first what it is: by that the doctor knows it.
+/// JSON that begins with a field by which the doctor knows it.
 pub(super) fn document(what: &str, content: &Value) -> Vec<u8> {
     let body = pretty(content).unwrap_or_default();
     let what = Value::from(what);
@@ -219,7 +219,7 @@ fn no_process(config: &Config) -> String {
     format!("no fairlead holds {}; name its data directory with --data", config.data.display())
 }
 
-/// What the kernel says of the process, and the variables that are settings.
+/// The process as the kernel shows it, with the variables that are settings.
 fn process(pid: u32) -> Vec<u8> {
     let read = |name: &str| fs::read(format!("/proc/{pid}/{name}")).unwrap_or_default();
     let mut page = format!("# fairlead support: process {pid}\n");
@@ -244,7 +244,7 @@ fn process(pid: u32) -> Vec<u8> {
     page.into_bytes()
 }
 
-/// Names and sizes of what is kept, not its content.
+/// The names and sizes of the files in the data directory, not their content.
 fn listing(data: &Path) -> Result<Vec<u8>, String> {
     let mut page = format!("# fairlead support: what is in {}\n\n", data.display());
     let mut left = vec![(data.to_owned(), 0)];
@@ -298,7 +298,7 @@ pub(super) fn tail(path: &Path) -> Result<Vec<u8>, String> {
     read().map_err(|e: std::io::Error| format!("{}: {e}", path.display()))
 }
 
-/// Where the process writes its log, if that can be read again; else what the journal has of it.
+/// The log of the process, from the file that it writes to, or else from the journal.
 fn log_of(pid: Option<u32>) -> Result<Vec<u8>, String> {
     if let Some(pid) = pid {
         let stderr = PathBuf::from(format!("/proc/{pid}/fd/2"));
@@ -316,7 +316,7 @@ fn log_of(pid: Option<u32>) -> Result<Vec<u8>, String> {
     }
 }
 
-/// What a program prints, within the patience that everything has.
+/// The output of a program that ends in time.
 fn output_of(command: &mut Command) -> Result<Vec<u8>, String> {
     let mut child = command
         .stdin(Stdio::null())

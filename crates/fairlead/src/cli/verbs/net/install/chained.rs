@@ -43,7 +43,7 @@ impl Chained {
         }
     }
 
-    pub(super) fn told(&self) -> String {
+    pub(super) fn summary(&self) -> String {
         match &self.versions {
             Some(versions) => format!("{} knows {}", self.plugin, versions.join(", ")),
             None => format!("{} has not said what it knows", self.plugin),
@@ -51,7 +51,7 @@ impl Chained {
     }
 }
 
-/// Where the plugin of this name is, if it can be run.
+/// The path of a plugin, if it can be run.
 pub(super) fn executable(bin_dir: &Path, plugin: &str) -> Option<PathBuf> {
     // The name of a file there, and not a way out of it.
     let name = Path::new(plugin).file_name().filter(|name| *name == plugin)?;

@@ -19,7 +19,7 @@ pub(super) const NETWORK: &str = "fairlead";
 /// so do the plugins that distributions ship.
 const USUAL: Version = Version::V1_0_0;
 
-/// What the installer may chain by itself.
+/// The plugins that the installer may chain by itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub(super) enum Chain {
     /// Host ports of pods
@@ -93,12 +93,12 @@ impl Conflist {
         self.0.entry("name").or_insert_with(|| network.into());
     }
 
-    /// Where the agent listens, and how long an answer may take; what is not said stays.
+    /// Sets where the agent listens, and how long an answer may take where that is given.
     pub(super) fn set_own(&mut self, socket: &Path, timeout: Option<u32>) {
         let Some(own) = self.own_mut() else { return };
         let at_default = socket == Path::new(DEFAULT_SOCKET);
         match own.get("socket").and_then(Value::as_str) {
-            Some(said) if Path::new(said) == socket => {}
+            Some(known) if Path::new(known) == socket => {}
             None if at_default => {}
             _ if at_default => drop(own.remove("socket")),
             _ => drop(own.insert("socket".to_owned(), socket.to_string_lossy().into())),
@@ -142,7 +142,7 @@ impl Conflist {
                 return Err(Failure(format!(
                     "{} is chained and does not know CNI {pinned} ({}): choose another --cni-version",
                     plugin.plugin,
-                    plugin.told()
+                    plugin.summary()
                 )));
             }
             self.0.insert("cniVersion".to_owned(), pinned.name().into());
@@ -150,23 +150,23 @@ impl Conflist {
             return Ok(Vec::new());
         }
         let [first, ..] = common.as_slice() else {
-            let told: Vec<_> = chained.iter().map(Chained::told).collect();
+            let all: Vec<_> = chained.iter().map(Chained::summary).collect();
             return Err(Failure(format!(
                 "there is no version of CNI that {PLUGIN} and all chained plugins know ({}): take one of them out of the list",
-                told.join("; ")
+                all.join("; ")
             )));
         };
         let usual = *common.iter().rfind(|version| **version <= USUAL).unwrap_or(first);
-        let said = self.0.get("cniVersion").and_then(Value::as_str).map(str::to_owned);
-        let stays = said.as_deref().and_then(|said| Version::parse(said).ok());
+        let before = self.0.get("cniVersion").and_then(Value::as_str).map(str::to_owned);
+        let stays = before.as_deref().and_then(|before| Version::parse(before).ok());
         let version = stays.filter(|version| common.contains(version)).unwrap_or(usual);
         let mut notes = Vec::new();
-        if let Some(said) = said.as_deref().filter(|said| *said != version.name()) {
+        if let Some(before) = before.as_deref().filter(|before| *before != version.name()) {
             notes.push(format!(
-                "cniVersion was {said}, which not every plugin of the list knows: it is {version} now"
+                "cniVersion was {before}, which not every plugin of the list knows: it is {version} now"
             ));
         }
-        let pinned_before = said.is_some() && !self.0.contains_key("cniVersions");
+        let pinned_before = before.is_some() && !self.0.contains_key("cniVersions");
         self.0.insert("cniVersion".to_owned(), version.name().into());
         if !pinned_before {
             let from_there = common.iter().filter(|later| **later >= version);
