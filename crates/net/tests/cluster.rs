@@ -175,7 +175,7 @@ async fn a_node_lives_through_what_a_kube_cluster_does_with_no_more_than_its_per
     assert_eq!(agent.pools.pool_of("plain", soon()).await.unwrap(), "default");
     let special = agent.pools.pool_of("special", soon()).await.unwrap();
     let unknown = agent.pools.pool_of("nowhere", soon()).await.unwrap_err();
-    assert_eq!(unknown.why, "the API server has not told of it");
+    assert_eq!(unknown.why, "the API server has not listed it");
     let first = agent.add("first", "default").await.unwrap();
     assert!(first.ipv4.unwrap().to_string().starts_with("10.64.0."));
     assert!(first.ipv6.unwrap().to_string().starts_with("fd64::"));

@@ -1,7 +1,7 @@
 //! The embedded engine: everything in memory, and in one redb file before it is acknowledged.
 //!
 //! ```text
-//! writes   request ──► bounded queue ──► Writer (a thread): group commit ──► redb, fsync
+//! writes   request ──► GroupCommit ──► Writer (its thread) ──► redb, one fsync a group
 //!                                                   │ then
 //! reads    Snapshot<State> ◄────────────────────────┘ publish, answer
 //! watches  a revision each; what comes after it is in the state's history
@@ -26,17 +26,16 @@ use std::fmt;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::thread;
 use std::time::Duration;
 
 use futures::StreamExt;
 use futures::stream::{self, BoxStream};
 use kube::core::DynamicObject;
 use prometheus_client::registry::Registry;
+use stallproof::group_commit::QueueError;
 use stallproof::snapshot::Changes;
-use stallproof::{Deadline, Snapshot, Tasks};
-use tokio::sync::mpsc::error::TrySendError;
-use tokio::sync::{mpsc, oneshot};
+use stallproof::{Deadline, GroupCommit, Snapshot, Tasks};
+use tokio::sync::oneshot;
 
 pub use disk::OpenError;
 
@@ -45,7 +44,7 @@ use crate::store::{
 };
 use disk::Disk;
 use state::{State, kind_of};
-use writer::{Message, Meters, QUEUE, Request, Writer};
+use writer::{Meters, QUEUE, Request, Writer};
 
 /// When a caller whom a full queue refuses should come back: a slow disk makes some commits by then.
 const COME_BACK: Duration = Duration::from_millis(200);
@@ -60,40 +59,17 @@ impl Objects {
         let (disk, state) = Disk::open(dir)?;
         let file = disk.file().to_owned();
         let state = Snapshot::new(state);
-        let (queue, requests) = mpsc::channel(QUEUE);
         let meters = Meters::default();
         let writer = Writer::new(dir.to_owned(), disk, state.clone(), meters.clone());
-        let (ended, has_ended) = oneshot::channel::<()>();
-        let run = move || {
-            writer.run(requests);
-            drop(ended);
-        };
-        // A thread of its own: what blocks elsewhere must not hold up a commit.
-        let thread = thread::Builder::new().name("objects-writer".to_owned()).spawn(run);
-        thread.map_err(|source| OpenError::Io { file, source: Box::new(source) })?;
-
-        let (stop, close) = (tasks.stopping(), queue.downgrade());
-        tasks.spawn("objects-writer", async move {
-            let mut has_ended = has_ended;
-            tokio::select! {
-                // An error: the sender was dropped, which is the sign.
-                _ = &mut has_ended => {}
-                () = stop.stopped() => {
-                    if let Some(queue) = close.upgrade() {
-                        // An error: it has ended already.
-                        let _ = queue.send(Message::Close).await;
-                    }
-                    let _ = has_ended.await;
-                }
-            }
-        });
+        let queue = GroupCommit::start("objects-writer", QUEUE, writer, tasks)
+            .map_err(|source| OpenError::Io { file, source: Box::new(source) })?;
         Ok(Self::on(Embedded { state, queue, meters }))
     }
 }
 
 struct Embedded {
     state: Snapshot<State>,
-    queue: mpsc::Sender<Message>,
+    queue: GroupCommit<Box<Request>>,
     meters: Meters,
 }
 
@@ -133,10 +109,10 @@ impl Embedded {
             taken: Arc::clone(&taken),
             answer,
         };
-        match self.queue.try_send(Message::Write(Box::new(request))) {
+        match self.queue.try_send(Box::new(request)) {
             Ok(()) => {}
-            Err(TrySendError::Full(_)) => return Err(Error::Busy { retry_after: COME_BACK }),
-            Err(TrySendError::Closed(_)) => return Err(unavailable(doing, Gone::Closed)),
+            Err(QueueError::Full) => return Err(Error::Busy { retry_after: COME_BACK }),
+            Err(QueueError::Closed) => return Err(unavailable(doing, Gone::Closed)),
         }
         let outcome = match deadline.bound(&mut answered).await {
             Ok(outcome) => outcome,

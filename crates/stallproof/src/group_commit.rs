@@ -61,13 +61,13 @@ impl<R: Send + 'static> GroupCommit<R> {
         writer: impl GroupWriter<Request = R>,
         tasks: &Tasks,
     ) -> io::Result<Self> {
-        let (queue, requests) = mpsc::channel(bound);
+        let (queue, requests) = Self::channel(bound);
         let (ended, mut has_ended) = oneshot::channel::<()>();
         thread::Builder::new().name(name.to_owned()).spawn(move || {
-            run(writer, requests, bound);
+            run(writer, requests.0, bound);
             drop(ended);
         })?;
-        let (stop, close) = (tasks.stopping(), queue.downgrade());
+        let (stop, close) = (tasks.stopping(), queue.0.downgrade());
         tasks.spawn(name, async move {
             tokio::select! {
                 // An error: the sender was dropped, which is the sign.
@@ -81,7 +81,13 @@ impl<R: Send + 'static> GroupCommit<R> {
                 }
             }
         });
-        Ok(Self(queue))
+        Ok(queue)
+    }
+
+    /// Makes a queue without a thread: for a test that is the writer.
+    pub fn channel(bound: usize) -> (Self, GroupRequests<R>) {
+        let (queue, requests) = mpsc::channel(bound);
+        (Self(queue), GroupRequests(requests))
     }
 
     /// Queues a request, or refuses it at once.
@@ -99,6 +105,19 @@ impl<R: Send + 'static> GroupCommit<R> {
 
     pub fn is_closed(&self) -> bool {
         self.0.is_closed()
+    }
+}
+
+/// The requests of a queue that has no thread.
+pub struct GroupRequests<R>(mpsc::Receiver<Message<R>>);
+
+impl<R> GroupRequests<R> {
+    /// Waits for the next request; none when the queue is closed.
+    pub async fn next(&mut self) -> Option<R> {
+        match self.0.recv().await {
+            Some(Message::Request(request)) => Some(request),
+            Some(Message::Close) | None => None,
+        }
     }
 }
 
@@ -135,6 +154,12 @@ impl<R> Clone for GroupCommit<R> {
 impl<R> fmt::Debug for GroupCommit<R> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "GroupCommit({} free places)", self.0.capacity())
+    }
+}
+
+impl<R> fmt::Debug for GroupRequests<R> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "GroupRequests({} waiting)", self.0.len())
     }
 }
 

@@ -5,12 +5,12 @@ use std::time::Duration;
 use std::{env, fs};
 
 use kube::core::DynamicObject;
+use stallproof::group_commit::GroupRequests;
 use stallproof::tasks::TaskHandle;
-use stallproof::{Deadline, Snapshot, Tasks};
+use stallproof::{Deadline, GroupCommit, Snapshot, Tasks};
 use tempfile::TempDir;
-use tokio::sync::mpsc;
 
-use super::writer::{Message, Meters, QUEUE, Request};
+use super::writer::{Meters, QUEUE, Request};
 use super::{Embedded, Type};
 use crate::kinds::{User, UserSpec};
 use crate::store::{Done, Operation};
@@ -60,8 +60,8 @@ async fn a_full_queue_says_when_to_come_back() {
 }
 
 /// The engine with a writer that is this test.
-fn without_writer() -> (Arc<Embedded>, mpsc::Receiver<Message>) {
-    let (queue, requests) = mpsc::channel(QUEUE);
+fn without_writer() -> (Arc<Embedded>, GroupRequests<Box<Request>>) {
+    let (queue, requests) = GroupCommit::channel(QUEUE);
     let (state, meters) = (Snapshot::default(), Meters::default());
     (Arc::new(Embedded { state, queue, meters }), requests)
 }
@@ -76,11 +76,8 @@ fn create(engine: &Arc<Embedded>, tasks: &Tasks) -> TaskHandle<Result<Done, Erro
     })
 }
 
-async fn received(requests: &mut mpsc::Receiver<Message>) -> Request {
-    match requests.recv().await {
-        Some(Message::Write(request)) => *request,
-        _ => panic!("not a write"),
-    }
+async fn received(requests: &mut GroupRequests<Box<Request>>) -> Request {
+    *requests.next().await.expect("not a write")
 }
 
 #[tokio::test(start_paused = true)]

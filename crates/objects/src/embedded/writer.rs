@@ -1,9 +1,7 @@
-//! The one writer: a thread that makes everything that waits into one commit.
+//! The one writer: it makes everything that waits into one commit.
 //!
 //! Contract:
-//! - Requests queue up to a bound while a commit is under way; the next commit takes them all, so
-//!   that a hundred writers cost the disk what one does.
-//!   After a group of several the next waits a moment for them to come back: else it would begin
+//! - After a group of several the next waits a moment for them to come back: else it would begin
 //!   with the first, and all others would wait for a commit that is not theirs.
 //! - An answer is given, and a change published, when it is on disk; never before.
 //! - A request that is late before its commit begins is not applied. After that it is answered by
@@ -11,7 +9,6 @@
 //! - After a commit that failed, memory is what was acknowledged: the file is opened again and made
 //!   to say what memory says. Until that succeeds writes are refused, and reads go on.
 
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -22,9 +19,10 @@ use jiff::Timestamp;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::registry::Registry;
 use stallproof::backoff::Curve;
+use stallproof::group_commit::GroupWriter;
 use stallproof::metrics::Histogram;
 use stallproof::{Backoff, Deadline, Snapshot};
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::oneshot;
 
 use super::disk::Disk;
 use super::state::{State, Write};
@@ -39,11 +37,6 @@ const GATHER: u32 = 8;
 const GATHER_MOST: Duration = Duration::from_millis(2);
 /// How long a disk that failed is left alone: at first, and at most.
 const REOPEN: Curve = Curve { first: Duration::from_millis(100), most: Duration::from_secs(5) };
-
-pub(super) enum Message {
-    Write(Box<Request>),
-    Close,
-}
 
 pub(super) struct Request {
     pub(super) of: Type,
@@ -105,34 +98,6 @@ impl Writer {
         Self { dir, state, meters, disk: Ok(disk), backoff, rest: Instant::now() }
     }
 
-    /// Runs until it is told to close, or until every handle of the store is dropped.
-    pub(super) fn run(mut self, mut queue: mpsc::Receiver<Message>) {
-        let mut messages = Vec::with_capacity(QUEUE);
-        while queue.blocking_recv_many(&mut messages, QUEUE) > 0 {
-            let mut group = Vec::with_capacity(messages.len());
-            let mut close = false;
-            for message in messages.drain(..) {
-                match message {
-                    Message::Write(request) if !close => group.push(*request),
-                    // Dropped without an answer: the store is closed to whoever came after.
-                    Message::Write(_) => {}
-                    Message::Close => close = true,
-                }
-            }
-            let (several, began) = (group.len() > 1, Instant::now());
-            if catch_unwind(AssertUnwindSafe(|| self.commit(group))).is_err() {
-                tracing::error!("a commit panicked; the store is opened again");
-                self.broke("a commit panicked".to_owned());
-            }
-            if close {
-                return;
-            }
-            if several {
-                thread::sleep((began.elapsed() / GATHER).min(GATHER_MOST));
-            }
-        }
-    }
-
     fn commit(&mut self, group: Vec<Request>) {
         let mut state = (*self.state.load()).clone();
         let before = state.revision();
@@ -152,7 +117,7 @@ impl Writer {
             answers.push((doing, answer, result));
         }
 
-        let written = if writes.is_empty() { Ok(()) } else { self.write(&state, &writes) };
+        let written = if writes.is_empty() { Ok(()) } else { self.store(&state, &writes) };
         if written.is_ok() && state.revision() != before {
             self.state.update(|current| {
                 *current = state;
@@ -170,7 +135,7 @@ impl Writer {
         }
     }
 
-    fn write(&mut self, state: &State, writes: &[Write]) -> Result<(), Broken> {
+    fn store(&mut self, state: &State, writes: &[Write]) -> Result<(), Broken> {
         self.recover()?;
         let disk = self.disk.as_ref().map_err(Clone::clone)?;
         let began = Instant::now();
@@ -222,6 +187,25 @@ impl Writer {
         self.disk = Err(broken.clone());
         broken
     }
+}
+
+impl GroupWriter for Writer {
+    type Request = Box<Request>;
+
+    fn write(&mut self, group: Vec<Box<Request>>) {
+        let (several, began) = (group.len() > 1, Instant::now());
+        self.commit(group.into_iter().map(|request| *request).collect());
+        if several {
+            thread::sleep((began.elapsed() / GATHER).min(GATHER_MOST));
+        }
+    }
+
+    fn panicked(&mut self, why: &str) {
+        tracing::error!(why, "a commit panicked; the store is opened again");
+        self.broke("a commit panicked".to_owned());
+    }
+
+    fn close(self) {}
 }
 
 impl Drop for Writer {
