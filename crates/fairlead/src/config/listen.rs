@@ -8,8 +8,8 @@ use std::str::FromStr;
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, sockopt};
 
-/// Completes "expected …" of every listener.
-pub(crate) const ALLOWED: &str =
+/// Completes "expected …" for an address to listen on.
+pub(super) const EXPECTED: &str =
     "an address and port, such as 127.0.0.1:7680 or [::1]:7680, or *:7680 for every address";
 
 /// Connections that wait to be accepted; the kernel allows no more than this unless told.

@@ -1,3 +1,7 @@
+use std::path::Path;
+use std::time::Duration;
+
+use super::types::ObjectName;
 use super::*;
 
 fn flags(given: &[(&'static str, &str)], file: Option<&Path>) -> ConfigFlags {
@@ -101,7 +105,7 @@ fn whose_pods_are_agents_is_a_service_account_of_a_namespace() {
     };
     assert_eq!(take("auto"), Some(ServiceAccount::Auto));
     assert_eq!(take("none"), Some(ServiceAccount::None));
-    let name = agents::ObjectName { namespace: "tools".to_owned(), name: "agent".to_owned() };
+    let name = ObjectName { namespace: "tools".to_owned(), name: "agent".to_owned() };
     assert_eq!(take("tools/agent"), Some(ServiceAccount::Named(name)));
     for wrong in ["agent", "/agent", "tools/", "a/b/c", ""] {
         assert_eq!(take(wrong), None, "{wrong}");
@@ -142,9 +146,36 @@ fn what_is_shown_is_accepted_again() {
     let config = Config::default();
     for setting in settings() {
         let shown = (setting.show)(&config);
-        let accepted = (setting.take)(&mut config.clone(), &shown).is_some();
+        let mut again = config.clone();
+        let accepted = (setting.take)(&mut again, &shown).is_some();
         assert!(accepted, "{}: {shown:?}", setting.key);
+        assert_eq!((setting.show)(&again), shown, "{}", setting.key);
     }
+}
+
+#[test]
+fn a_file_that_is_not_set_is_written_as_it_is_shown() {
+    let empty = nothing();
+    let given = flags(&[("admin.tls-cert", "-")], Some(empty.path()));
+    let resolved = Sources { flags: &given, env: env(&[]) }.resolve().unwrap();
+    assert_eq!(resolved.config.admin.tls_cert, None);
+}
+
+#[test]
+fn a_setting_has_one_key_and_its_help_is_one_line() {
+    let keys: std::collections::BTreeSet<_> = settings().iter().map(|s| s.key).collect();
+    assert_eq!(keys.len(), settings().len());
+    let namespace = settings().iter().find(|s| s.key == "fleet.secrets-namespace").unwrap();
+    assert_eq!(
+        (namespace.flag(), namespace.env(), namespace.help),
+        (
+            "fleet-secrets-namespace".to_owned(),
+            "FAIRLEAD_FLEET_SECRETS_NAMESPACE".to_owned(),
+            "Namespace in which those Secrets are looked for, fleet.namespace unless said; `all` looks in \
+             every one: whoever may write a Secret somewhere then offers clusters",
+        )
+    );
+    assert_eq!(namespace.expected, "all, or the name of a namespace: at most 63 of a-z, 0-9 and -");
 }
 
 #[test]
@@ -192,6 +223,21 @@ fn controllers_of_an_agent_have_a_host_and_a_port_each() {
     let two = ["fairlead.example.com:7681", "[fd00::1]:7681"].map(String::from);
     assert_eq!(take("fairlead.example.com:7681, [fd00::1]:7681"), Some(two.into()));
     for wrong in ["fairlead.example.com", ":7681", "a:0", "a:port", ""] {
+        assert_eq!(take(wrong), None, "{wrong}");
+    }
+}
+
+#[test]
+fn a_routing_table_of_the_kernel_is_none_of_ours() {
+    let empty = nothing();
+    let take = |value| {
+        let given = flags(&[("net.export-table", value)], Some(empty.path()));
+        let resolved = Sources { flags: &given, env: env(&[]) }.resolve();
+        resolved.ok().map(|resolved| resolved.config.net.export_table)
+    };
+    assert_eq!(take("none"), Some(None));
+    assert_eq!(take("4294967295"), Some(Some(u32::MAX)));
+    for wrong in ["0", "253", "254", "255", "4294967296", "main"] {
         assert_eq!(take(wrong), None, "{wrong}");
     }
 }

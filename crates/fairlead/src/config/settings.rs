@@ -1,0 +1,382 @@
+//! Every setting, section by section: its help, its key, the word for its value in help, its format, and
+//! below that its field with its type and its default.
+
+use std::net::IpAddr;
+use std::path::PathBuf;
+use std::sync::LazyLock;
+use std::time::Duration;
+
+use admission::FailurePolicy;
+use objects::kinds::{GroupMode, Subnet};
+use pki::agents::LIFETIME;
+
+use super::formats::{
+    addresses, bool, cluster, directory, file, files, host, host_and_port, log_level, namespace,
+    number, on_or_off, one_of, optional_file, plain, size, subnets, text, time, user, words,
+};
+use super::setting::{Setting, settings};
+use super::{
+    HttpsUrl, ListenAddress, LogFormat, Service, ServiceAccount, Store, Switch, TlsSource, listen,
+};
+use crate::cli::values;
+
+/// All of them, in the order in which they are told.
+pub(super) fn settings() -> &'static [Setting] {
+    static SETTINGS: LazyLock<Vec<Setting>> = LazyLock::new(|| {
+        let sections = [
+            Config::settings(),
+            Fleet::settings(),
+            Net::settings(),
+            Sense::settings(),
+            Api::settings(),
+            Admission::settings(),
+            Agents::settings(),
+            Guard::settings(),
+            Admin::settings(),
+            Log::settings(),
+        ];
+        sections.into_iter().flatten().collect()
+    });
+    &SETTINGS
+}
+
+settings! {
+    /// What the daemons run with. Only [`super::Sources`] makes one that somebody set, so it is valid.
+    struct Config in (config) {
+        /// Where state and evidence are kept; one process at a time
+        #[setting("data", "DIR", directory())]
+        data: PathBuf = values::default_data_dir(),
+
+        /// Threads of the main runtime
+        #[setting("workers", "N", number(1..=1024))]
+        workers: usize = std::thread::available_parallelism().map_or(2, usize::from),
+
+        /// How long work may take to finish at shutdown
+        #[setting("grace", "TIME", time("0s", "10m"))]
+        grace: Duration = Duration::from_secs(10),
+
+        /// How long to go on answering after a signal, not ready and no longer leading, until load
+        /// balancers have noticed; before grace
+        #[setting("shutdown.delay", "TIME", time("0s", "10m"))]
+        shutdown_delay: Duration = Duration::ZERO,
+
+        /// Work older than this is late: it is named in the log and marked in /debug/inflight
+        #[setting("slow", "TIME", time("100ms", "1h"))]
+        slow: Duration = Duration::from_secs(10),
+
+        /// Memory to stay within; `auto` takes the cgroup's limit, or the machine's memory
+        #[setting("memory.limit", "SIZE", size(64 << 20).or("auto"))]
+        memory_limit: Option<u64> = None,
+
+        /// Where objects live: in the data directory, or in the API server of this pod (else of the
+        /// current kubeconfig context)
+        #[setting("store", "ENGINE", Store::format())]
+        store: Store = Store::Embedded,
+
+        /// Which clusters there are.
+        fleet: Fleet = Fleet::default(),
+        /// The agent's pod network.
+        net: Net = Net::default(),
+        /// What the agent observes.
+        sense: Sense = Sense::default(),
+        /// The API.
+        api: Api = Api::default(),
+        /// The admission webhook.
+        admission: Admission = Admission::default(),
+        /// The controller's listener for agents.
+        agents: Agents = Agents::default(),
+        /// What the controller makes of the agents' reports.
+        guard: Guard = Guard::default(),
+        /// Health, metrics and debug endpoints.
+        admin: Admin = Admin::default(),
+        /// The log.
+        log: Log = Log::default(),
+    }
+}
+
+settings! {
+    /// Which clusters there are.
+    struct Fleet in (config.fleet) {
+        /// Kubeconfig files whose contexts are clusters of the fleet, separated by colons; `none` takes
+        /// none
+        #[setting("fleet.kubeconfig", "FILES", files())]
+        kubeconfig: Vec<PathBuf> = values::default_kubeconfig(),
+
+        /// Namespace of the store in which the kubeconfigs of imported clusters are kept
+        #[setting("fleet.namespace", "NAME", namespace())]
+        namespace: String = "fairlead".to_owned(),
+
+        /// Label selector of Secrets in the store that hold a kubeconfig (those of Cluster API are found
+        /// without it)
+        #[setting("fleet.secrets", "SELECTOR", text(
+            "a label selector, such as fairlead.dev/cluster or env=prod",
+            |text| (!text.is_empty()).then(|| text.to_owned())
+        ))]
+        secrets: String = "fairlead.dev/cluster".to_owned(),
+
+        /// Namespace in which those Secrets are looked for, fleet.namespace unless said; `all` looks in
+        /// every one: whoever may write a Secret somewhere then offers clusters
+        #[setting("fleet.secrets-namespace", "NAME", namespace().or("all"))]
+        secrets_namespace: Option<String> = Some("fairlead".to_owned()),
+    }
+}
+
+settings! {
+    /// The agent's pod network.
+    struct Net in (config.net) {
+        /// Serve this node's pod network; `off` leaves pods to another CNI plugin, and the agent only
+        /// observes
+        #[setting("net.serve", "WHETHER", on_or_off())]
+        serve: bool = true,
+
+        /// Socket of the agent, on which container runtimes and `fairlead net` ask it
+        #[setting("net.socket", "FILE", file())]
+        socket: PathBuf = PathBuf::from(cni::spec::DEFAULT_SOCKET),
+
+        /// This node's name, as Kubernetes has it
+        #[setting("net.node", "NAME", text("a name of a-z, 0-9, - and .", values::node))]
+        node: String = values::machine_name(),
+
+        /// Addresses at which other nodes reach this one, separated by commas; `auto` takes those that it
+        /// would send from
+        #[setting("net.addresses", "LIST", addresses())]
+        addresses: Vec<IpAddr> = Vec::new(),
+
+        /// Subnets of the pool `default`, made where there is no pool of that name: separated by commas,
+        /// the two of a dual stack joined by +
+        #[setting("net.subnets", "LIST", subnets())]
+        subnets: Vec<Subnet> = Vec::new(),
+
+        /// MTU of pods' interfaces; `auto` takes that of the node's uplink
+        #[setting("net.mtu", "BYTES", number(576..=65535).or("auto"))]
+        mtu: Option<u32> = None,
+
+        /// Routing table in which this node's blocks are put for BIRD and the like; `none` puts them
+        /// nowhere
+        #[setting("net.export-table", "TABLE", number(1..=u32::MAX).only(
+            "a number from 1 to 4294967295 that is not 253, 254 or 255",
+            |table| !matches!(table, 253..=255)
+        ).or("none"))]
+        export_table: Option<u32> = Some(119),
+
+        /// How long the agent may be away (while it is replaced) before its node is not ready; 0s for not
+        /// at all
+        #[setting("net.grace", "TIME", time("0s", "10m"))]
+        grace: Duration = cni::ready::DEFAULT_GRACE,
+    }
+}
+
+settings! {
+    /// What the agent observes, and to whom it reports.
+    struct Sense in (config.sense) {
+        /// Where the agent reports who talks to whom: names or addresses of controllers with the port for
+        /// agents, separated by commas; `none` observes nothing
+        #[setting("guard.controllers", "LIST", words(
+            "hosts with ports separated by commas, such as fairlead.example.com:7681", host_and_port
+        ))]
+        controllers: Vec<String> = Vec::new(),
+
+        /// Token that enrols this node the first time (`fairlead agents token`); not needed afterwards,
+        /// nor for a controller on loopback
+        #[setting("guard.token-file", "FILE", optional_file())]
+        token_file: Option<PathBuf> = None,
+
+        /// Token of this pod's service account, for the audience fairlead-agents and bound to the pod,
+        /// with which this node enrols; read again at each use. No `fairlead agents token` is needed then
+        #[setting("guard.identity-token-file", "FILE", optional_file())]
+        identity_token_file: Option<PathBuf> = None,
+
+        /// Authority (PEM) by which a controller is known before guard.identity-token-file is shown to it;
+        /// without it the ConfigMap fairlead-agents-ca in fleet.namespace is read, with store=kubernetes
+        #[setting("guard.ca-file", "FILE", optional_file())]
+        ca_file: Option<PathBuf> = None,
+
+        /// Have the kernel track connections: `auto` does, with an nftables table of its own that no
+        /// packet passes; `off` sees only what other rules have it track
+        #[setting("guard.track", "WHETHER", one_of([("auto", true), ("off", false)]))]
+        track: bool = true,
+
+        /// Whether `up` observes this machine's own connections: auto does so as root, and changes nothing
+        /// of its network
+        #[setting("guard.observe", "WHETHER", Switch::format())]
+        observe: Switch = Switch::Auto,
+    }
+}
+
+settings! {
+    /// The API.
+    struct Api in (config.api) {
+        /// The API that the command line and programs speak to; beyond loopback only with TLS
+        #[setting("api.listen", "ADDR", plain(listen::EXPECTED))]
+        listen: ListenAddress = ListenAddress::loopback(7680),
+
+        /// Certificate of the API: `files` takes api.tls-cert and api.tls-key (none of them: no TLS);
+        /// `auto` takes one of an authority of its own, which is published in the ConfigMap fairlead-ca
+        /// and in ca.crt in the data directory
+        #[setting("api.tls", "SOURCE", TlsSource::format())]
+        tls: TlsSource = TlsSource::Files,
+
+        /// Certificate chain (PEM) for the API
+        #[setting("api.tls-cert", "FILE", optional_file())]
+        tls_cert: Option<PathBuf> = None,
+
+        /// Private key (PEM) for the API; readable by its owner only
+        #[setting("api.tls-key", "FILE", optional_file())]
+        tls_key: Option<PathBuf> = None,
+
+        /// Names and addresses by which clients reach the API, for its certificate with api.tls=auto,
+        /// beside those of the Service and of loopback; separated by commas
+        #[setting("api.names", "LIST", words(
+            "names and addresses separated by commas, such as fairlead.example.com", host
+        ))]
+        names: Vec<String> = Vec::new(),
+    }
+}
+
+settings! {
+    /// The admission webhook.
+    struct Admission in (config.admission) {
+        /// Serve the admission webhook: `auto` does in a pod whose store is its cluster, or when
+        /// admission.service or admission.url is set; `off` also takes back the registration in the
+        /// store's cluster
+        #[setting("admission.webhook", "WHETHER", Switch::format())]
+        webhook: Switch = Switch::Auto,
+
+        /// The admission webhook, always with TLS
+        #[setting("admission.listen", "ADDR", plain(listen::EXPECTED))]
+        listen: ListenAddress = ListenAddress::loopback(7683),
+
+        /// The Service by which the API server of the store's cluster reaches the webhook; registers it
+        /// there
+        #[setting("admission.service", "NAMESPACE/NAME", Service::format().or("none"))]
+        service: Option<Service> = None,
+
+        /// Where API servers reach the webhook from outside; registers it in the store's cluster and in
+        /// admission.clusters
+        #[setting("admission.url", "URL", HttpsUrl::format().or("none"))]
+        url: Option<HttpsUrl> = None,
+
+        /// Clusters of the fleet whose API servers are to ask the webhook, by admission.url; `none` is none
+        #[setting("admission.clusters", "NAMES", words(
+            "names of clusters separated by commas", cluster
+        ))]
+        clusters: Vec<String> = Vec::new(),
+
+        /// What deny rules without a mode of their own do: `monitor` records, `protect` refuses
+        #[setting("admission.mode", "MODE", one_of([("monitor", false), ("protect", true)]))]
+        protect: bool = false,
+
+        /// Namespaces that no rule looks into, separated by commas; `none` is none. That of
+        /// admission.service always is one
+        #[setting("admission.exempt", "NAMESPACES", words(
+            "names of namespaces separated by commas", values::label
+        ))]
+        exempt: Vec<String> = ["kube-system", "kube-public", "kube-node-lease"].map(String::from).into(),
+
+        /// Service accounts whose word on the owner of what they make is taken, as that of Kubernetes' own
+        /// controllers is; `none` is none
+        #[setting("admission.controllers", "ACCOUNTS", words(
+            "service accounts as NAMESPACE/NAME, or names of users, separated by commas", user
+        ))]
+        controllers: Vec<String> = Vec::new(),
+
+        /// Spare sidecars of Istio and Linkerd that an injector added the rules on images, variables and
+        /// resources
+        #[setting("admission.exempt-sidecars", "WHETHER", bool())]
+        exempt_sidecars: bool = false,
+
+        /// What an API server does when the webhook does not answer: `ignore` admits, `fail` refuses
+        #[setting("admission.failure-policy", "POLICY", one_of([
+            ("ignore", FailurePolicy::Ignore), ("fail", FailurePolicy::Fail)
+        ]))]
+        failure_policy: FailurePolicy = FailurePolicy::Ignore,
+
+        /// How long an API server waits for the webhook
+        #[setting("admission.timeout", "TIME", time("1s", "30s").only(
+            "whole seconds from 1s to 30s", |time| time.subsec_nanos() == 0
+        ))]
+        timeout: Duration = Duration::from_secs(10),
+    }
+}
+
+settings! {
+    /// The controller's listener for agents.
+    struct Agents in (config.agents) {
+        /// gRPC for agents, with certificates of its own authority; without TLS only in `up`, on loopback
+        #[setting("agents.listen", "ADDR", plain(listen::EXPECTED))]
+        listen: ListenAddress = ListenAddress::loopback(7681),
+
+        /// How long a node's certificate lives; its agent renews it at two thirds
+        #[setting("agents.certificate", "TIME", time("1h", "720h"))]
+        certificate: Duration = LIFETIME,
+
+        /// Service account whose pods may enrol as the agent of their node; `auto` is fairlead-agent in
+        /// fleet.namespace, `none` lets no pod enrol without a token of `fairlead agents token`
+        #[setting("agents.service-account", "NAMESPACE/NAME", ServiceAccount::format())]
+        service_account: ServiceAccount = ServiceAccount::Auto,
+
+        /// Listens without TLS. Nobody can set it: only `up` does, and only on loopback.
+        plain: bool = false,
+    }
+}
+
+settings! {
+    /// What the controller makes of the agents' reports.
+    struct Guard in (config.guard) {
+        /// Cluster of the fleet whose pods, services and nodes conversations are told apart by; `auto`
+        /// takes that of the store, or what agents tell where the store is embedded
+        #[setting("guard.cluster", "NAME", text("the name of a cluster", cluster).or("auto"))]
+        cluster: Option<String> = None,
+
+        /// Mode of workloads in no group that has one: `discover` learns rules from what is seen,
+        /// `monitor` reports what no rule allows
+        #[setting("guard.mode", "MODE", one_of([
+            ("discover", GroupMode::Discover), ("monitor", GroupMode::Monitor)
+        ]))]
+        mode: GroupMode = GroupMode::Discover,
+    }
+}
+
+settings! {
+    /// Health, metrics and debug endpoints.
+    struct Admin in (config.admin) {
+        /// Health, metrics and debug endpoints; beyond loopback only with TLS, and without a token only
+        /// /livez and /readyz
+        #[setting("admin.listen", "ADDR", plain(listen::EXPECTED))]
+        listen: ListenAddress = ListenAddress::loopback(7682),
+
+        /// Certificate of the admin endpoints: `files` takes admin.tls-cert and admin.tls-key; `auto`
+        /// makes one at each start, for addresses beyond loopback, and stays plain on loopback
+        #[setting("admin.tls", "SOURCE", TlsSource::format())]
+        tls: TlsSource = TlsSource::Files,
+
+        /// Certificate chain (PEM) for the admin endpoints
+        #[setting("admin.tls-cert", "FILE", optional_file())]
+        tls_cert: Option<PathBuf> = None,
+
+        /// Private key (PEM) for the admin endpoints; readable by its owner only
+        #[setting("admin.tls-key", "FILE", optional_file())]
+        tls_key: Option<PathBuf> = None,
+
+        /// Bearer token for the admin endpoints (/livez and /readyz need none)
+        #[setting("admin.token-file", "FILE", optional_file())]
+        token_file: Option<PathBuf> = None,
+
+        /// Serve CPU and heap profiles under /debug/pprof/
+        #[setting("admin.profiling", "BOOL", bool())]
+        profiling: bool = false,
+    }
+}
+
+settings! {
+    /// The log.
+    struct Log in (config.log) {
+        /// What is logged; changeable while running
+        #[setting("log.level", "LEVEL", log_level())]
+        level: String = "info".to_owned(),
+
+        /// How it is logged; `auto` is human on a terminal, JSON otherwise
+        #[setting("log.format", "FORMAT", LogFormat::format())]
+        format: LogFormat = LogFormat::Auto,
+    }
+}
