@@ -183,5 +183,6 @@ fn counted_as(address: IpAddr) -> IpAddr {
     }
 }
 
-#[cfg(all(test, not(feature = "shuttle")))]
+#[cfg(test)]
+#[cfg(not(feature = "shuttle"))]
 mod tests;
