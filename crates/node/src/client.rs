@@ -1,12 +1,12 @@
-//! The agent's end.
+//! `Client`: the agent's end of a connection to a controller.
 //!
 //! ```text
 //! Identity::enrol (once, with a token) ──► Identity (a file) ──► Client::join ──► report, rules, leave
 //!        └── renew, from time to time ◄──────────────────────────────┘
 //! ```
 //!
-//! A client belongs to one connection and one joining. When anything of it fails, or the identity has
-//! been renewed, it is dropped and another one joins: a batch may always be sent again.
+//! A client belongs to one connection and one join. When anything of it fails, or the identity has been
+//! renewed, it is dropped and another one joins: a report may always be sent again.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -31,7 +31,8 @@ use tonic::{Code, Request, Status, Streaming};
 use traffic::agents::JoinFacts;
 
 use protocol::proto::agents_client::AgentsClient;
-use protocol::{AGENT, Batch, Executor, KNOWN, RETRY, octets, proto};
+use protocol::{AGENT, Answer, Executor, KNOWN, Malformed, RETRY, encode_report, proto};
+use traffic::conversations::Report;
 use traffic::ingest::RuleChange;
 
 use crate::Identity;
@@ -54,7 +55,7 @@ pub struct Endpoint {
     pub identity: Option<Identity>,
 }
 
-/// What to do next.
+/// Why a call failed; each variant says what to do next.
 #[derive(Debug, thiserror::Error)]
 pub enum ClientError {
     /// Try again later, all addresses.
@@ -125,28 +126,13 @@ pub struct Client {
     pub address: SocketAddr,
 }
 
-/// What the controller said to a join.
+/// A controller's answer to a join.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Joined {
     /// Another one than before: send everything again.
     pub epoch: u64,
     pub interval: Duration,
     pub rules_version: u64,
-}
-
-/// What became of a batch.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Answer {
-    Counted {
-        /// All batches of this incarnation up to here are counted,
-        through: u64,
-        /// and up to here on disk.
-        durable: u64,
-        /// When to send the next one.
-        interval: Duration,
-    },
-    /// Not counted: send it again, or a newer one with the same totals.
-    ComeBack { after: Duration },
 }
 
 impl Client {
@@ -179,29 +165,9 @@ impl Client {
         tasks: &Tasks,
     ) -> Result<(Self, Joined), ClientError> {
         let mut calls = connect(address, config, tasks).await?;
-        let JoinFacts {
-            node,
-            incarnation,
-            version,
-            kernel,
-            cores,
-            memory,
-            addresses,
-            local_addresses,
-        } = facts.clone();
-        let addresses = addresses.into_iter().map(octets).collect();
-        let local_addresses = local_addresses.into_iter().map(octets).collect();
-        let request = proto::JoinRequest {
-            node,
-            incarnation,
-            version,
-            kernel,
-            cores,
-            memory,
-            addresses,
-            local_addresses,
-        };
-        let asked = Deadline::after(CONNECT).bound(calls.join(request)).await;
+        let asked = Deadline::after(CONNECT)
+            .bound(calls.join(proto::JoinRequest::from(facts.clone())))
+            .await;
         let joined =
             asked.map_err(|_| ClientError::Unreachable(format!("{address}: no answer")))?;
         let proto::Joined { agent, epoch, interval_ms, rules_version } = joined?.into_inner();
@@ -265,25 +231,16 @@ pub struct Reporting {
 }
 
 impl Reporting {
-    /// Sends a batch. Its answer comes by `next`, in the order of batches.
-    pub async fn send(&self, batch: &Batch) -> Result<(), ClientError> {
-        // Why it is over is what `next` says.
-        self.send.send(batch.encode()).await.map_err(|_| over("the stream has ended"))
+    /// Sends a report. Its answer comes by `next`, in the order of reports.
+    pub async fn send(&self, report: &Report) -> Result<(), ClientError> {
+        // The reason of the end is what `next` answers.
+        self.send.send(encode_report(report)).await.map_err(|_| over("the stream has ended"))
     }
 
     /// The next answer. May be dropped and called again.
     pub async fn next(&mut self) -> Result<Answer, ClientError> {
         let answer = self.answers.message().await?.ok_or_else(|| over("the stream has ended"))?;
-        use proto::answer::Answer as Said;
-        match answer.answer.ok_or_else(|| over("an answer that says nothing"))? {
-            Said::Counted(proto::Counted { through, durable, interval_ms }) => {
-                let interval = Duration::from_millis(interval_ms.into());
-                Ok(Answer::Counted { through, durable, interval })
-            }
-            Said::ComeBack(proto::ComeBack { after_ms }) => {
-                Ok(Answer::ComeBack { after: Duration::from_millis(after_ms.into()) })
-            }
-        }
+        answer.try_into().map_err(|malformed: Malformed| over(&malformed.to_string()))
     }
 }
 
@@ -295,7 +252,7 @@ impl Rules {
     /// The next change. May be dropped and called again.
     pub async fn next(&mut self) -> Result<RuleChange, ClientError> {
         let change = self.0.message().await?.ok_or_else(|| over("the stream has ended"))?;
-        change.try_into().map_err(|malformed: protocol::Malformed| over(&malformed.to_string()))
+        change.try_into().map_err(|malformed: Malformed| over(&malformed.to_string()))
     }
 }
 

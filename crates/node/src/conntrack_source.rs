@@ -1,17 +1,21 @@
-//! The kernel's connections, as the sensor takes them: which table they are in, which addresses are the
+//! Reads the kernel's connections for the sensor: which table they are in, which addresses are the
 //! node's own, and each entry in the sensor's form.
 
 use std::io;
 use std::net::IpAddr;
+use std::time::Duration;
 
-use crate::sensor::{Flow, FlowName};
 use ipnet::IpNet;
-use kernel::conntrack::Entry;
+use kernel::conntrack::{self, EndEvents, Entry, Table};
 use kernel::netlink::{self, Netlink};
 use kernel::netns::Namespace;
+use tracing::warn;
 use traffic::conversations::{Moment, Protocol};
 
 use crate::LocalPods;
+use crate::sensor::{Flow, FlowId};
+use crate::source::Source;
+use crate::watcher::CannotObserve;
 
 /// Identifies the kernel's connection table: the boot id and the network namespace's inode.
 pub(super) fn name() -> io::Result<String> {
@@ -59,12 +63,57 @@ pub(super) fn own(
     Ok(own)
 }
 
+/// The kernel's connection table.
+#[derive(Debug)]
+pub(crate) struct ConntrackSource {
+    table: Table,
+    ends: EndEvents,
+    /// Whether tracking was turned on for it.
+    track: bool,
+}
+
+impl ConntrackSource {
+    /// Has the kernel count what connections carry, and with `track` also track them where nothing else
+    /// needs it to.
+    pub(crate) fn open(track: bool) -> Result<Self, CannotObserve> {
+        conntrack::enable_accounting()?;
+        if track {
+            conntrack::enable_tracking().map_err(CannotObserve::denied(
+                "the kernel does not track them for us (guard.track)",
+            ))?;
+        }
+        // Before the first listing: what ends in between is heard.
+        let ends = EndEvents::open().map_err(CannotObserve::denied("no netfilter socket"))?;
+        let table = Table::open().map_err(CannotObserve::denied("no netfilter socket"))?;
+        Ok(Self { table, ends, track })
+    }
+}
+
+impl Source for ConntrackSource {
+    fn list(&mut self, each: &mut dyn FnMut(&Flow)) -> io::Result<bool> {
+        self.table.list(|entry| each(&flow(&entry, false)))
+    }
+
+    fn ends(&mut self, wait: Duration, each: &mut dyn FnMut(&Flow)) -> io::Result<bool> {
+        let read = self.ends.read(wait, |entry| each(&flow(&entry, true)))?;
+        Ok(read.lost)
+    }
+
+    fn close(&mut self) {
+        if self.track
+            && let Err(error) = conntrack::disable_tracking()
+        {
+            warn!(%error, "the nftables table fairlead is left behind");
+        }
+    }
+}
+
 /// Converts a conntrack entry to the sensor's form.
-pub(super) fn flow(entry: &Entry, ended: bool) -> Flow {
+fn flow(entry: &Entry, ended: bool) -> Flow {
     let Entry { id, zone, original, reply, carried, begun, .. } = entry;
     let carried = carried.unwrap_or_default();
-    let name = FlowName {
-        id: *id,
+    let id = FlowId {
+        number: *id,
         zone: *zone,
         protocol: Protocol(original.protocol),
         client: address(original.source),
@@ -73,7 +122,7 @@ pub(super) fn flow(entry: &Entry, ended: bool) -> Flow {
         port: reply.source_port,
         begun: begun.map(|nanoseconds| Moment(nanoseconds / 1_000_000)),
     };
-    Flow { name, bytes: carried.bytes, packets: carried.packets, ended }
+    Flow { id, bytes: carried.bytes, packets: carried.packets, ended }
 }
 
 fn address(address: IpAddr) -> IpAddr {

@@ -1,4 +1,4 @@
-//! What an agent does for traffic on its node: it observes connections, adds them up, and tells a
+//! A node's agent, as far as traffic goes: it observes connections, adds them up, and reports to a
 //! controller.
 //!
 //! ```text
@@ -16,6 +16,8 @@ mod identity;
 mod metrics;
 pub mod sensor;
 mod session;
+mod socket_source;
+mod source;
 mod watcher;
 
 use std::fmt;
@@ -28,7 +30,7 @@ use ipnet::IpNet;
 use prometheus_client::registry::Registry;
 use stallproof::{Ledger, Tasks, Watchdog};
 use tokio::sync::mpsc;
-use traffic::ingest::LocalWorkload;
+use traffic::conversations::LocalWorkload;
 
 pub use identity::{Identity, IdentityError};
 pub use session::{Authorities, PodIdentity};
@@ -61,12 +63,20 @@ pub struct Settings {
     pub pod: Option<PodIdentity>,
     /// The directory of the sensor's state and of the node's identity.
     pub dir: PathBuf,
-    /// Whether the kernel is made to track connections where nothing else asks for it.
-    pub track: bool,
+    pub connections: Connections,
     /// None where another plugin wires the pods.
     pub pods: Option<Arc<dyn LocalPods>>,
     /// Whether controllers are told of the pods: where no Kubernetes tells them.
     pub tell_pods: bool,
+}
+
+/// Which connections are observed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Connections {
+    /// Those that the kernel tracks, pods' among them; `everywhere`: also where nothing else has it do so.
+    Tracked { everywhere: bool },
+    /// Those of this machine's own sockets: nothing of its network is changed for it.
+    OwnSockets,
 }
 
 /// The process that a node's agent runs in.
@@ -79,7 +89,7 @@ pub struct Process<'a> {
 
 /// What the session tells the watcher.
 enum SessionEvent {
-    /// It is about to join; with which incarnation?
+    /// The session is about to join, and asks with which incarnation.
     Joining {
         answer: tokio::sync::oneshot::Sender<u64>,
     },
@@ -92,7 +102,7 @@ enum SessionEvent {
         interval: std::time::Duration,
     },
     /// The connection is over.
-    Parted,
+    Disconnected,
     Counted {
         sequence: u64,
         durable: u64,
@@ -126,7 +136,7 @@ pub fn start(
         watcher::Settings {
             node: settings.node.as_str().into(),
             file: settings.dir.join("sensor"),
-            track: settings.track,
+            connections: settings.connections,
             pods: settings.pods.clone(),
         },
         metrics.clone(),

@@ -1,4 +1,4 @@
-//! What is counted of observing.
+//! Metrics of observing.
 
 use std::sync::atomic::AtomicU64;
 
@@ -59,7 +59,7 @@ impl Metrics {
         let set = |gauge: &Gauge, value: u64| gauge.set(i64::try_from(value).unwrap_or(i64::MAX));
         set(&self.flows, counters.flows as u64);
         set(&self.totals, counters.totals as u64);
-        set(&self.dropped, counters.dropped.times);
+        set(&self.dropped, counters.dropped.totals);
         set(&self.unfollowed, counters.unfollowed);
     }
 }

@@ -1,4 +1,4 @@
-//! `Sensor`: what a node's agent has seen, as running totals, until a controller has it.
+//! `Sensor`: adds up a node's connections to running totals, and keeps them until a controller has them.
 //!
 //! ```text
 //! Flow (listed, or at its end) ──► growth since it was last seen ──► total of its conversation
@@ -27,7 +27,7 @@ use std::time::Duration;
 
 use ipnet::IpNet;
 
-use traffic::conversations::{self, AWAY, Moment, Protocol, Record, Report, Totals};
+use traffic::conversations::{self, AWAY, Dropped, Moment, Protocol, Record, Report, Totals};
 
 mod rules;
 mod saved;
@@ -63,32 +63,32 @@ impl Default for Limits {
 /// A connection, and what it has carried so far, both ways together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Flow {
-    pub name: FlowName,
+    pub id: FlowId,
     pub bytes: u64,
     pub packets: u64,
-    /// It carries no more.
+    /// Whether the connection has ended.
     pub ended: bool,
 }
 
-/// Which connection. The ends alone do not say: they may be used again.
+/// Identifies a connection. Addresses and ports alone do not: they may be used again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct FlowName {
-    /// The kernel's number for it.
-    pub id: u32,
+pub struct FlowId {
+    /// The kernel's number of the connection.
+    pub number: u32,
     pub zone: u16,
     pub protocol: Protocol,
     pub client: IpAddr,
     pub client_port: u16,
-    /// Who really serves.
+    /// The address that really serves, behind address translation.
     pub server: IpAddr,
     pub port: u16,
-    /// If the kernel knows.
+    /// When the connection began, if the kernel knows.
     pub begun: Option<Moment>,
 }
 
-/// Which conversation.
+/// Identifies a conversation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Key {
+pub struct ConversationKey {
     pub client: IpAddr,
     pub server: IpAddr,
     pub port: u16,
@@ -107,14 +107,14 @@ pub struct Sensor {
     /// Addresses that are this node's; none: all are of interest.
     scope: Option<Vec<IpNet>>,
     rules: Option<Arc<Rules>>,
-    flows: HashMap<FlowName, Known>,
+    flows: HashMap<FlowId, FlowCounters>,
     /// Counts listings.
     listing: u32,
     /// There was a whole listing in this incarnation.
     settled: bool,
-    totals: HashMap<Key, Total>,
+    totals: HashMap<ConversationKey, RunningTotal>,
     /// Those that grow no more, and that no controller has on disk.
-    past: Vec<(Key, Total)>,
+    past: Vec<(ConversationKey, RunningTotal)>,
     /// Of the last report.
     sequence: u64,
     outstanding: Option<Arc<Report>>,
@@ -126,29 +126,23 @@ pub struct Sensor {
     /// Looking for room is of no use before.
     full_until: Moment,
     dropped: Dropped,
+    /// What was in the totals that were dropped.
+    lost: Totals,
     unfollowed: u64,
 }
 
-/// What was seen and will never be told.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Dropped {
-    /// How often it was something.
-    pub times: u64,
-    /// Of which against the rules.
-    pub alarming: u64,
-    pub totals: Totals,
-}
-
+/// What a connection had carried when it was last seen.
 #[derive(Clone, Copy, Debug)]
-struct Known {
+struct FlowCounters {
     bytes: u64,
     packets: u64,
     /// The last listing that had it.
     listing: u32,
 }
 
+/// What was seen of a conversation since its beginning.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Total {
+struct RunningTotal {
     totals: Totals,
     first: Moment,
     last: Moment,
@@ -167,6 +161,8 @@ pub struct Counters {
     pub flows: usize,
     pub totals: usize,
     pub dropped: Dropped,
+    /// What was in the totals that were dropped.
+    pub lost: Totals,
     /// Times that there was no room to follow a connection; it is counted at its end.
     pub unfollowed: u64,
 }
@@ -193,8 +189,14 @@ impl Sensor {
             heard: now,
             full_until: Moment::default(),
             dropped: Dropped::default(),
+            lost: Totals::ZERO,
             unfollowed: 0,
         }
+    }
+
+    /// Counts connections whole that are there already: no other sensor has seen them.
+    pub fn count_whole(&mut self) {
+        self.settled = true;
     }
 
     /// Of conversations that begin from now on, only those with an end in one of `networks`.
@@ -213,16 +215,16 @@ impl Sensor {
     /// A connection as it is listed, or at its end.
     pub fn observe(&mut self, flow: &Flow, now: Moment) {
         self.now = self.now.max(now);
-        let Flow { name, bytes, packets, ended } = flow;
-        let seen = Known { bytes: *bytes, packets: *packets, listing: self.listing };
-        let growth = if let Some(known) = self.flows.get_mut(name) {
+        let Flow { id, bytes, packets, ended } = flow;
+        let seen = FlowCounters { bytes: *bytes, packets: *packets, listing: self.listing };
+        let growth = if let Some(known) = self.flows.get_mut(id) {
             let before = std::mem::replace(known, seen);
             if *ended {
-                self.flows.remove(name);
+                self.flows.remove(id);
             }
             seen.since(before)
         } else {
-            if !self.concerns(name) {
+            if !self.concerns(id) {
                 return;
             }
             if !ended {
@@ -230,16 +232,21 @@ impl Sensor {
                     self.unfollowed += 1;
                     return;
                 }
-                self.flows.insert(*name, seen);
+                self.flows.insert(*id, seen);
             }
-            if name.begun.map_or(!self.settled, |begun| begun < self.since) {
+            if id.begun.map_or(!self.settled, |begun| begun < self.since) {
                 return;
             }
             Totals { bytes: *bytes, packets: *packets, sessions: 1 }
         };
         if !growth.is_zero() {
-            self.grow(name.key(), growth);
+            self.grow(id.conversation(), growth);
         }
+    }
+
+    /// The kernel had told more ends of connections than were read.
+    pub fn overrun(&mut self) {
+        self.dropped.overruns += 1;
     }
 
     /// All connections have been observed: those that were not, in this listing and the one before,
@@ -305,7 +312,7 @@ impl Sensor {
         }
         if changed.len() > most {
             // Who has waited longest comes first.
-            let order = |total: &Total| (!total.alarming, total.sent, total.first);
+            let order = |total: &RunningTotal| (!total.alarming, total.sent, total.first);
             changed.select_nth_unstable_by_key(most, |(_, total)| order(total));
             changed.truncate(most);
         }
@@ -318,7 +325,9 @@ impl Sensor {
         let records = records.collect();
         self.sequence = sequence;
         let (agent, incarnation) = (Arc::clone(&self.agent), self.incarnation);
-        let report = Arc::new(Report { agent, incarnation, sequence, records });
+        let (dropped, workloads) = (self.dropped, None);
+        let report = Report { agent, incarnation, sequence, records, dropped, workloads };
+        let report = Arc::new(report);
         self.outstanding = Some(Arc::clone(&report));
         Some(report)
     }
@@ -340,11 +349,12 @@ impl Sensor {
             flows: self.flows.len(),
             totals: self.totals.len() + self.past.len(),
             dropped: self.dropped,
+            lost: self.lost,
             unfollowed: self.unfollowed,
         }
     }
 
-    fn grow(&mut self, key: Key, growth: Totals) {
+    fn grow(&mut self, key: ConversationKey, growth: Totals) {
         let (now, idle) = (self.now, self.limits.idle);
         if let Some(total) = self.totals.get_mut(&key) {
             if now.since(total.last) < idle {
@@ -361,10 +371,10 @@ impl Sensor {
         }
         let alarming = self.rules.as_ref().is_some_and(|rules| rules.violates(&key));
         if self.totals.len() + self.past.len() >= self.limits.totals && !self.make_room(alarming) {
-            self.dropped.add(growth, alarming);
+            self.drop_growth(growth, alarming);
             return;
         }
-        let total = Total {
+        let total = RunningTotal {
             totals: growth,
             first: now,
             last: now,
@@ -390,11 +400,11 @@ impl Sensor {
         alarming && self.forget_oldest(|total| !total.alarming)
     }
 
-    fn forget_oldest(&mut self, may: impl Fn(&Total) -> bool) -> bool {
+    fn forget_oldest(&mut self, may: impl Fn(&RunningTotal) -> bool) -> bool {
         // The next beginning of a key must lie in another second.
         let second = self.now.seconds();
-        let may = |total: &Total| may(total) && total.first.seconds() < second;
-        let age = |key: &Key, total: &Total| (total.last, total.first, *key);
+        let may = |total: &RunningTotal| may(total) && total.first.seconds() < second;
+        let age = |key: &ConversationKey, total: &RunningTotal| (total.last, total.first, *key);
         let past = self.past.iter().map(|(key, total)| (key, total));
         let all = self.totals.iter().chain(past);
         let mut ages: Vec<_> =
@@ -402,16 +412,17 @@ impl Sensor {
         let count = ages.len().min(self.limits.totals.div_ceil(PART));
         let Some(last) = count.checked_sub(1) else { return false };
         let oldest = *ages.select_nth_unstable(last).1;
-        let dropped = &mut self.dropped;
-        let mut stays = |key: &Key, total: &Total| {
+        let mut gone = Vec::new();
+        let mut stays = |key: &ConversationKey, total: &RunningTotal| {
             let goes = may(total) && age(key, total) <= oldest;
             if goes {
-                dropped.add(total.totals.growth(total.told), total.alarming);
+                gone.push(*total);
             }
             !goes
         };
         self.totals.retain(|key, total| stays(key, total));
         self.past.retain(|(key, total)| stays(key, total));
+        gone.iter().for_each(|total| self.drop_total(total));
         true
     }
 
@@ -424,21 +435,32 @@ impl Sensor {
 
     /// Connections are followed on; totals begin at zero.
     fn begin_again(&mut self, known: u64) {
-        for total in self.totals.values().chain(self.past.iter().map(|(_, total)| total)) {
-            self.dropped.add(total.totals.growth(total.told), total.alarming);
-        }
+        let totals = std::mem::take(&mut self.totals).into_values();
+        let past = std::mem::take(&mut self.past).into_iter().map(|(_, total)| total);
+        totals.chain(past).for_each(|total| self.drop_total(&total));
         self.incarnation = self.now.0.max(self.incarnation.max(known).saturating_add(1));
-        self.totals.clear();
-        self.past.clear();
         self.outstanding = None;
         self.epoch = None;
         self.heard = self.now;
         (self.sequence, self.durable) = (0, 0);
     }
 
+    /// What a total has that no controller was told will never be told.
+    fn drop_total(&mut self, total: &RunningTotal) {
+        self.drop_growth(total.totals.growth(total.told), total.alarming);
+    }
+
+    fn drop_growth(&mut self, growth: Totals, alarming: bool) {
+        if !growth.is_zero() {
+            self.dropped.totals += 1;
+            self.dropped.violations += u64::from(alarming);
+            self.lost += growth;
+        }
+    }
+
     /// Whether a conversation is one between ends that can be told apart, and one of them is ours.
-    fn concerns(&self, name: &FlowName) -> bool {
-        let ends = [name.client, name.server];
+    fn concerns(&self, id: &FlowId) -> bool {
+        let ends = [id.client, id.server];
         let ours = |scope: &Vec<IpNet>| {
             scope.iter().any(|network| ends.iter().any(|end| network.contains(end)))
         };
@@ -455,29 +477,19 @@ fn is_somebody(address: &IpAddr) -> bool {
     !(shared || address.is_loopback() || address.is_multicast() || address.is_unspecified())
 }
 
-impl FlowName {
+impl FlowId {
     /// One that seems to go from a well-known port to one that systems give to clients was not seen
     /// from its beginning: its first packet here was an answer.
-    fn key(&self) -> Key {
+    fn conversation(&self) -> ConversationKey {
         let Self { protocol, client, client_port, server, port, .. } = *self;
         if client_port != 0 && client_port < WELL_KNOWN && port >= EPHEMERAL {
-            return Key { client: server, server: client, port: client_port, protocol };
+            return ConversationKey { client: server, server: client, port: client_port, protocol };
         }
-        Key { client, server, port, protocol }
+        ConversationKey { client, server, port, protocol }
     }
 }
 
-impl Dropped {
-    fn add(&mut self, growth: Totals, alarming: bool) {
-        if !growth.is_zero() {
-            self.times += 1;
-            self.alarming += u64::from(alarming);
-            self.totals += growth;
-        }
-    }
-}
-
-impl Known {
+impl FlowCounters {
     /// Counters that are behind were set to zero by somebody: all there is came since.
     fn since(self, before: Self) -> Totals {
         if self.bytes < before.bytes || self.packets < before.packets {
@@ -488,12 +500,12 @@ impl Known {
     }
 }
 
-impl Total {
+impl RunningTotal {
     fn is_on_disk(&self, durable: u64) -> bool {
         !self.changed && self.sent <= durable
     }
 
-    fn record(&self, key: &Key) -> Record {
+    fn record(&self, key: &ConversationKey) -> Record {
         Record {
             client: key.client,
             server: key.server,

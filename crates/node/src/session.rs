@@ -1,4 +1,4 @@
-//! The task that has a controller: joins one, sends it reports, and brings back what it says.
+//! `ControllerSession`: the task that joins a controller, sends it reports, and brings back its answers.
 //!
 //! Contract: a report is sent until it is counted, to whichever controller there is. A controller
 //! that refuses, hangs or is gone costs waiting, never longer than a minute at a time.
@@ -15,24 +15,24 @@ use k8s_openapi::api::core::v1::ConfigMap;
 use objects::kinds::GroupMode;
 use objects::{Id, Objects};
 use pki::published::published;
-use protocol::Batch;
+use protocol::Answer;
 use stallproof::backoff::Curve;
 use stallproof::ledger::Outcome;
 use stallproof::{Backoff, Deadline, Ledger, Map, Tasks};
 use tokio::sync::{mpsc, oneshot};
 use tracing::{info, warn};
-use traffic::agents::{Dropped, JoinFacts};
-use traffic::ingest::{LocalWorkload, Shipped};
+use traffic::agents::JoinFacts;
+use traffic::conversations::{LocalWorkload, Report};
+use traffic::ingest::AgentPolicy;
 
-use crate::client::{Answer, Client, ClientError, Endpoint, Reporting};
+use crate::client::{Client, ClientError, Endpoint, Reporting};
 use crate::identity::{Identity, IdentityError};
 use crate::metrics::Metrics;
 use crate::sensor::Rules;
-use crate::watcher::Outgoing;
-use crate::{SessionEvent, Settings, conntrack_source};
+use crate::{Connections, SessionEvent, Settings, conntrack_source};
 
 const CURVE: Curve = Curve { first: Duration::from_millis(500), most: Duration::from_secs(60) };
-/// For all addresses together.
+/// For a join at all addresses together.
 const JOIN: Duration = Duration::from_secs(30);
 const ASK: Duration = Duration::from_secs(10);
 /// A controller refuses what it cannot count in time; this is for one that hangs.
@@ -67,9 +67,9 @@ pub enum Authorities {
 }
 
 /// What outlives a connection.
-struct Kept {
+struct SessionState {
     backoff: Backoff,
-    shipped: Shipped,
+    policy: AgentPolicy,
     /// The identity was not taken: the token, where there is one, may give another.
     denied: bool,
 }
@@ -86,41 +86,47 @@ impl ControllerSession {
 
     pub(crate) async fn run(
         self,
-        mut outbox: mpsc::Receiver<Outgoing>,
+        mut outbox: mpsc::Receiver<Arc<Report>>,
         events: mpsc::Sender<SessionEvent>,
     ) {
         let stop = self.tasks.stopping();
-        let shipped = Shipped {
+        let policy = AgentPolicy {
             version: 0,
             rules: Map::new(),
             groups: Map::new(),
             mode: GroupMode::Discover,
         };
-        let mut kept = Kept { backoff: Backoff::new(CURVE), shipped, denied: false };
+        let mut state = SessionState { backoff: Backoff::new(CURVE), policy, denied: false };
         let mut said = String::new();
         loop {
-            let session = self.session(&mut kept, &mut outbox, &events);
+            let session = self.session(&mut state, &mut outbox, &events);
             let Some(Err(error)) = stop.bound(session).await else { return };
             self.metrics.connected.set(0);
-            if events.send(SessionEvent::Parted).await.is_err() {
+            if events.send(SessionEvent::Disconnected).await.is_err() {
                 return;
             }
-            kept.denied = matches!(error, ClientError::Denied(_));
+            if matches!(error, ClientError::Outdated { .. })
+                && self.settings.connections == Connections::OwnSockets
+            {
+                info!("an agent observes this machine now, which sees more than its sockets");
+                return;
+            }
+            state.denied = matches!(error, ClientError::Denied(_));
             if let ClientError::Outdated { known, .. } = &error
                 && events.send(SessionEvent::Outdated { known: *known }).await.is_err()
             {
                 return;
             }
             let (wait, is_first) = match &error {
-                // Who says when is not one that fails.
+                // A controller that says when to come back is not one that fails.
                 ClientError::ComeBack { after, .. } => (*after, false),
                 _ => {
-                    let failed = kept.backoff.failed();
+                    let failed = state.backoff.failed();
                     (failed.wait, failed.attempt == 1)
                 }
             };
             let why = error.to_string();
-            // Once for each reason in a row; the rest is in the metrics.
+            // Each reason is logged once in a row; the rest is in the metrics.
             if why != said || is_first {
                 warn!(
                     error = why,
@@ -134,14 +140,14 @@ impl ControllerSession {
         }
     }
 
-    /// One joining, until something ends it.
+    /// Joins a controller and serves it until something ends the session.
     async fn session(
         &self,
-        kept: &mut Kept,
-        outbox: &mut mpsc::Receiver<Outgoing>,
+        state: &mut SessionState,
+        outbox: &mut mpsc::Receiver<Arc<Report>>,
         events: &mpsc::Sender<SessionEvent>,
     ) -> Result<Infallible, ClientError> {
-        let identity = self.identity(kept.denied).await?;
+        let identity = self.identity(state.denied).await?;
         let (answer, incarnation) = oneshot::channel();
         events.send(SessionEvent::Joining { answer }).await.map_err(|_| gone())?;
         let incarnation = incarnation.await.map_err(|_| gone())?;
@@ -153,21 +159,21 @@ impl ControllerSession {
         let joining = Client::join(&endpoint, &facts, &self.tasks, Deadline::after(JOIN));
         let (client, joined) = Box::pin(joining).await?;
         let mut reporting = client.report(Deadline::after(ASK)).await?;
-        let mut rules = client.rules(kept.shipped.version, Deadline::after(ASK)).await?;
-        kept.backoff.succeeded();
+        let mut rules = client.rules(state.policy.version, Deadline::after(ASK)).await?;
+        state.backoff.succeeded();
         self.metrics.connected.set(1);
         info!(controller = %client.address, "a controller takes what this node sees");
         let (epoch, interval) = (joined.epoch, joined.interval);
         events.send(SessionEvent::Joined { epoch, interval }).await.map_err(|_| gone())?;
-        // None is none that this controller knows of.
+        // The pods that this controller was told of.
         let mut told = None;
         let mut renewal = tokio::time::interval(RENEW);
         loop {
             tokio::select! {
-                outgoing = outbox.recv() => {
-                    let outgoing = outgoing.ok_or_else(gone)?;
-                    // Of a joining before.
-                    if outgoing.report.incarnation != incarnation {
+                report = outbox.recv() => {
+                    let report = report.ok_or_else(gone)?;
+                    // A report of an earlier join is of no use to this one.
+                    if report.incarnation != incarnation {
                         continue;
                     }
                     // A bridge, or the wire of a first pod, is told by joining again, before
@@ -175,12 +181,12 @@ impl ControllerSession {
                     if local_addresses().await.iter().any(|address| !local.contains(address)) {
                         return Err(ClientError::Over("the node has more addresses".to_owned()));
                     }
-                    let word = self.deliver(&mut reporting, &outgoing, &mut told).await?;
-                    events.send(word).await.map_err(|_| gone())?;
+                    let counted = self.deliver(&mut reporting, &report, &mut told).await?;
+                    events.send(counted).await.map_err(|_| gone())?;
                 }
                 change = rules.next() => {
-                    change?.apply(&mut kept.shipped);
-                    let rules = Arc::new(Rules::new(&kept.shipped));
+                    change?.apply(&mut state.policy);
+                    let rules = Arc::new(Rules::new(&state.policy));
                     events.send(SessionEvent::Rules(rules)).await.map_err(|_| gone())?;
                 }
                 _ = renewal.tick() => {
@@ -198,28 +204,18 @@ impl ControllerSession {
     async fn deliver(
         &self,
         reporting: &mut Reporting,
-        outgoing: &Outgoing,
+        report: &Report,
         told: &mut Option<Vec<LocalWorkload>>,
     ) -> Result<SessionEvent, ClientError> {
-        let Outgoing { report, dropped, overruns } = outgoing;
         let sequence = report.sequence;
         let pods = self.settings.pods.as_ref().filter(|_| self.settings.tell_pods);
         let workloads = pods.map(|pods| pods.workloads());
-        let batch = Batch {
-            incarnation: report.incarnation,
-            sequence,
-            records: report.records.clone(),
-            dropped: Dropped {
-                totals: dropped.times,
-                violations: dropped.alarming,
-                overruns: *overruns,
-            },
-            workloads: workloads.clone().filter(|_| workloads != *told),
-        };
+        let news = workloads.clone().filter(|_| workloads != *told);
+        let report = Report { workloads: news, ..report.clone() };
         let op =
             self.ledger.begin("sense-report", sequence.to_string(), self.settings.node.clone());
         loop {
-            reporting.send(&batch).await?;
+            reporting.send(&report).await?;
             let answer = Deadline::after(ANSWER).bound(reporting.next()).await;
             let late = |_| ClientError::Over("a report was not answered in time".to_owned());
             match answer.map_err(late)?? {

@@ -1,8 +1,9 @@
-//! The thread that asks the kernel, adds up, and says what there is to tell.
+//! `Watcher`: the thread that lists the kernel's connections, adds them up, and hands over reports.
 //!
-//! Contract: what is posted was saved before, so that a start after a `kill -9` goes on from there.
-//! Nothing here waits for the network.
+//! Contract: a report that is handed over was saved before, so that a start after a `kill -9` goes on
+//! from there. Nothing here waits for the network.
 
+use std::fmt::Display;
 use std::fs::{self, DirBuilder, OpenOptions};
 use std::io::{self, Write};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
@@ -10,17 +11,21 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use crate::sensor::{Dropped, Limits, Sensor};
-use kernel::conntrack::{self, EndEvents, Table};
+use kernel::conntrack;
 use kernel::netlink::Netlink;
 use stallproof::watchdog::Severity;
 use stallproof::{Tasks, Watchdog};
+use tokio::sync::mpsc::error::TryRecvError;
 use tokio::sync::{mpsc, oneshot};
 use tracing::{error, info, warn};
 use traffic::conversations::{Moment, Report};
 
+use crate::conntrack_source::{self, ConntrackSource};
 use crate::metrics::Metrics;
-use crate::{LocalPods, SessionEvent, conntrack_source};
+use crate::sensor::{Limits, Sensor};
+use crate::socket_source::SocketSource;
+use crate::source::Source;
+use crate::{Connections, LocalPods, SessionEvent};
 
 /// How long to wait for connections to end before looking at what else there is to do.
 const WAKE: Duration = Duration::from_millis(200);
@@ -38,16 +43,8 @@ pub(super) struct Settings {
     pub(super) node: Arc<str>,
     /// Where the sensor is saved.
     pub(super) file: PathBuf,
-    pub(super) track: bool,
+    pub(super) connections: Connections,
     pub(super) pods: Option<Arc<dyn LocalPods>>,
-}
-
-/// For the link.
-#[derive(Debug)]
-pub(super) struct Outgoing {
-    pub(super) report: Arc<Report>,
-    pub(super) dropped: Dropped,
-    pub(super) overruns: u64,
 }
 
 /// Why connections cannot be observed here.
@@ -59,17 +56,22 @@ pub enum CannotObserve {
     Denied { doing: String, source: io::Error },
 }
 
+impl CannotObserve {
+    pub(crate) fn denied(doing: impl Display) -> impl FnOnce(io::Error) -> Self {
+        move |source| Self::Denied { doing: doing.to_string(), source }
+    }
+}
+
 pub(super) struct Watcher {
     settings: Settings,
     metrics: Metrics,
     place: String,
     sensor: Sensor,
-    table: Table,
-    ends: EndEvents,
+    source: Box<dyn Source>,
     netlink: Netlink,
     interval: Duration,
     connected: bool,
-    /// The link has the report that is under way.
+    /// The session has the report that is under way.
     posted: bool,
     list_at: Instant,
     listed_at: Instant,
@@ -82,35 +84,35 @@ pub(super) struct Watcher {
 impl Watcher {
     /// Everything that could be refused is done here, before the agent says that it is up.
     pub(super) fn open(settings: Settings, metrics: Metrics) -> Result<Self, CannotObserve> {
-        conntrack::enable_accounting()?;
-        let denied = |doing: &str, source: io::Error| CannotObserve::Denied {
-            doing: doing.to_owned(),
-            source,
+        let denied = CannotObserve::denied;
+        let place = conntrack_source::name().map_err(denied("which boot this is"))?;
+        let (source, place): (Box<dyn Source>, _) = match settings.connections {
+            Connections::Tracked { everywhere } => {
+                (Box::new(ConntrackSource::open(everywhere)?), place)
+            }
+            Connections::OwnSockets => {
+                let source = SocketSource::open().map_err(denied("no socket that lists others"))?;
+                (Box::new(source), format!("sockets {place}"))
+            }
         };
-        if settings.track {
-            conntrack::enable_tracking()
-                .map_err(|e| denied("the kernel does not track them for us (guard.track)", e))?;
-        }
-        // Before the first listing: what ends in between is heard.
-        let ends = EndEvents::open().map_err(|e| denied("no netfilter socket", e))?;
-        let table = Table::open().map_err(|e| denied("no netfilter socket", e))?;
-        let netlink = Netlink::open().map_err(|e| denied("no netlink socket", e))?;
-        let place = conntrack_source::name().map_err(|e| denied("which boot this is", e))?;
+        let netlink = Netlink::open().map_err(denied("no netlink socket"))?;
         let saved = match fs::read(&settings.file) {
             Ok(saved) => Some(saved),
             Err(error) if error.kind() == io::ErrorKind::NotFound => None,
-            Err(error) => return Err(denied(&settings.file.display().to_string(), error)),
+            Err(error) => return Err(CannotObserve::denied(settings.file.display())(error)),
         };
         let (node, limits) = (Arc::clone(&settings.node), Limits::default());
-        let sensor = Sensor::begin(node, &place, saved.as_deref(), limits, Moment::now());
+        let mut sensor = Sensor::begin(node, &place, saved.as_deref(), limits, Moment::now());
+        if saved.is_none() && settings.connections == Connections::OwnSockets {
+            sensor.count_whole();
+        }
         let now = Instant::now();
         Ok(Self {
             settings,
             metrics,
             place,
             sensor,
-            table,
-            ends,
+            source,
             netlink,
             interval: INTERVAL,
             connected: false,
@@ -126,7 +128,7 @@ impl Watcher {
     /// Runs on a thread of its own until `tasks` stop; they wait for it.
     pub(super) fn start(
         mut self,
-        reports: mpsc::Sender<Outgoing>,
+        reports: mpsc::Sender<Arc<Report>>,
         mut events: mpsc::Receiver<SessionEvent>,
         watchdog: &Watchdog,
         tasks: &Tasks,
@@ -137,10 +139,15 @@ impl Watcher {
         std::thread::Builder::new().name("sense".to_owned()).spawn(move || {
             loop {
                 let stopped = stop.is_stopped();
-                while let Ok(event) = events.try_recv() {
-                    self.hear(event);
-                }
-                if stopped {
+                let last = loop {
+                    match events.try_recv() {
+                        Ok(event) => self.hear(event),
+                        Err(TryRecvError::Empty) => break false,
+                        // Nobody will be told any more.
+                        Err(TryRecvError::Disconnected) => break true,
+                    }
+                };
+                if stopped || last {
                     break;
                 }
                 let owed = beacon.owe();
@@ -173,7 +180,7 @@ impl Watcher {
                 (self.connected, self.posted, self.interval) = (true, false, interval);
                 (self.list_at, self.report_at) = (Instant::now(), Instant::now());
             }
-            SessionEvent::Parted => (self.connected, self.posted) = (false, false),
+            SessionEvent::Disconnected => (self.connected, self.posted) = (false, false),
             SessionEvent::Counted { sequence, durable, interval } => {
                 if self.sensor.counted(sequence, durable, now) {
                     self.report_at = Instant::now();
@@ -197,8 +204,8 @@ impl Watcher {
             self.sensor.set_scope(Some(own));
         }
         let (began, now) = (Instant::now(), Moment::now());
-        let Self { table, sensor, .. } = self;
-        if table.list(|entry| sensor.observe(&conntrack_source::flow(&entry, false), now))? {
+        let Self { source, sensor, .. } = self;
+        if source.list(&mut |flow| sensor.observe(flow, now))? {
             sensor.listed();
         }
         let took = began.elapsed();
@@ -214,18 +221,17 @@ impl Watcher {
     }
 
     fn read(&mut self, wait: Duration) -> io::Result<()> {
-        let Self { ends, sensor, .. } = self;
-        let heard = ends.read(wait, |entry| {
-            sensor.observe(&conntrack_source::flow(&entry, true), Moment::now());
-        })?;
-        if heard.lost {
+        let Self { source, sensor, .. } = self;
+        let lost = source.ends(wait, &mut |flow| sensor.observe(flow, Moment::now()))?;
+        if lost {
             self.metrics.overruns.inc();
+            self.sensor.overrun();
             self.list_at = self.list_at.min(self.listed_at + SOONEST);
         }
         Ok(())
     }
 
-    fn tell(&mut self, reports: &mpsc::Sender<Outgoing>) {
+    fn tell(&mut self, reports: &mpsc::Sender<Arc<Report>>) {
         if !self.connected {
             return;
         }
@@ -239,10 +245,8 @@ impl Watcher {
         }
         let report = self.sensor.outstanding().filter(|_| !self.posted).cloned();
         if let Some(report) = report {
-            let dropped = self.sensor.counters().dropped;
-            let overruns = self.metrics.overruns.get();
-            // No room: the link has not looked yet.
-            self.posted = reports.try_send(Outgoing { report, dropped, overruns }).is_ok();
+            // No room: the session has not looked yet.
+            self.posted = reports.try_send(report).is_ok();
         }
     }
 
@@ -253,11 +257,7 @@ impl Watcher {
             warn!(%error, "connections cannot be observed");
         }
         self.save();
-        if self.settings.track
-            && let Err(error) = conntrack::disable_tracking()
-        {
-            warn!(%error, "the nftables table fairlead is left behind");
-        }
+        self.source.close();
     }
 
     fn save(&mut self) {

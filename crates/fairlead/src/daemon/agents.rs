@@ -1,6 +1,6 @@
 //! Agents as this process listens to them: always, and counted while it leads.
 
-use std::net::TcpListener;
+use std::net::{SocketAddr, TcpListener};
 
 use edge::agents::{self as wire, Server};
 use edge::api::AgentsApi;
@@ -50,6 +50,7 @@ pub(crate) struct Begun {
     pub(crate) leader_work: LeaderWork,
     /// Where agents are listened to.
     pub(crate) place: String,
+    pub(crate) address: SocketAddr,
 }
 
 /// `active` is where the one who counts is found.
@@ -82,6 +83,7 @@ pub(crate) fn begin(
         api: AgentsApi { agents, authority: authority.clone(), active: active.clone() },
         leader_work: LeaderWork(authority),
         place: format!("{address} ({how})"),
+        address: address.local(),
     })
 }
 

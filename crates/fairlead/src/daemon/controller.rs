@@ -9,7 +9,7 @@ use std::sync::Arc;
 use access::audit::{Audit, Size};
 use access::{Access, LocalToken};
 use edge::api::{self, Api, Gates, LeaderReach, LeaderRoute, Replicas, Serving};
-use edge::tls::Certificate;
+use edge::tls::CertificateFiles;
 use fleet::{Fleet, FleetConfig, InCluster, Secrets};
 use mesh::Meshes;
 use net::pool_controller::Reclaim;
@@ -25,7 +25,7 @@ use crate::daemon::admission::{self, Begun, LeaderWork};
 use crate::daemon::leading::Leading;
 use crate::daemon::process::{self, Process, Told};
 use crate::daemon::store::{self, lazy_client};
-use crate::daemon::{agents, api_tls, guard as counting};
+use crate::daemon::{agents, api_tls, guard as counting, observe};
 use crate::output::Failure;
 
 /// Held by the replica that does what only one may do.
@@ -36,7 +36,7 @@ const LEASE: &str = "fairlead-controller";
 pub(crate) struct Listeners {
     listener: TcpListener,
     address: ListenAddress,
-    certificate: Option<Arc<Certificate>>,
+    certificate: Option<Arc<CertificateFiles>>,
     webhook: Option<admission::Listeners>,
     agents: agents::Listeners,
     token: LocalToken,
@@ -134,6 +134,9 @@ pub(crate) fn begin(
     told.extend(code.map(|code| ("login", format!("{place}login?code={}", code.expose()))));
     told.extend(webhook.map(|place| ("hook", place)));
     told.push(("agents", agents.place));
+    if observe::begin_own(config, agents.address, process, registry) {
+        told.push(("observes", "this machine's own connections (TCP)".to_owned()));
+    }
     told.push(("token", listeners.token.path().display().to_string()));
     Ok(told)
 }
@@ -221,7 +224,7 @@ fn fleet_config(config: &Config) -> Result<FleetConfig, Failure> {
         in_cluster: InCluster::detect(),
         secrets: Some(Secrets {
             selector,
-            namespace: config.fleet.secrets_within(),
+            namespace: config.fleet.secrets_namespace.clone(),
             ..Secrets::default()
         }),
         namespace: config.fleet.namespace.clone(),

@@ -1,7 +1,7 @@
-//! The rules that were shipped to this node, compiled to be asked for every conversation.
+//! `Rules`: the rules for this node, compiled to be asked for every conversation.
 //!
-//! An agent knows addresses, and not who has them; so this is the controller's judgement as far as
-//! addresses go. It says what is kept when there is too much, nothing else.
+//! An agent knows addresses, and not which pods have them; so this is the controller's judgement as far
+//! as addresses go. It decides which totals are kept when there are too many, nothing else.
 
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -9,8 +9,8 @@ use std::net::IpAddr;
 use ipnet::IpNet;
 use objects::kinds::GroupMode;
 
-use super::Key;
-use traffic::ingest::{Shipped, ShippedRule};
+use super::ConversationKey;
+use traffic::ingest::{AgentPolicy, AgentRule};
 
 #[derive(Debug)]
 pub struct Rules {
@@ -21,11 +21,11 @@ pub struct Rules {
     except: HashMap<u32, Vec<IpNet>>,
     modes: HashMap<u32, GroupMode>,
     /// By their groups, in the order in which they decide.
-    rules: HashMap<(u32, u32), Vec<(usize, ShippedRule)>>,
+    rules: HashMap<(u32, u32), Vec<(usize, AgentRule)>>,
 }
 
 impl Rules {
-    pub fn new(shipped: &Shipped) -> Self {
+    pub fn new(policy: &AgentPolicy) -> Self {
         let mut rules = Self {
             single: HashMap::new(),
             wide: Vec::new(),
@@ -34,7 +34,7 @@ impl Rules {
             rules: HashMap::new(),
         };
         let mut numbers = HashMap::new();
-        for (name, group) in &shipped.groups {
+        for (name, group) in &policy.groups {
             let number = numbers.len() as u32;
             numbers.insert(name, number);
             for network in &group.networks {
@@ -51,13 +51,13 @@ impl Rules {
                 rules.modes.insert(number, mode);
             }
         }
-        let mut order: Vec<_> = shipped.rules.values().collect();
+        let mut order: Vec<_> = policy.rules.values().collect();
         order.sort_by_key(|rule| (rule.learned, rule.priority, rule.name.clone()));
         for (place, rule) in order.into_iter().enumerate() {
             let (Some(from), Some(to)) = (numbers.get(&rule.from), numbers.get(&rule.to)) else {
                 continue;
             };
-            let rule = ShippedRule::clone(rule);
+            let rule = AgentRule::clone(rule);
             rules.rules.entry((*from, *to)).or_default().push((place, rule));
         }
         rules
@@ -74,7 +74,7 @@ impl Rules {
         groups
     }
 
-    pub fn violates(&self, key: &Key) -> bool {
+    pub fn violates(&self, key: &ConversationKey) -> bool {
         let (from, to) = (self.groups(key.client), self.groups(key.server));
         let pairs = from.iter().flat_map(|from| to.iter().map(move |to| (*from, *to)));
         let spoken =

@@ -1,11 +1,11 @@
-//! A sensor, as bytes. They need to survive the process, not the machine: the kernel's table of
-//! connections does not survive that either, so nothing waits for a disk.
+//! Saves a sensor as bytes. They have to survive the process, not the machine: the kernel's table of
+//! connections does not survive the machine either, so nothing waits for a disk.
 
 use std::sync::Arc;
 
-use super::{Dropped, FlowName, Key, Known, Limits, Sensor, Total};
+use super::{ConversationKey, FlowCounters, FlowId, Limits, RunningTotal, Sensor};
 use traffic::conversations::codec::{Reader, Torn, Writer};
-use traffic::conversations::{Moment, Protocol, Report, Totals};
+use traffic::conversations::{Dropped, Moment, Protocol, Report, Totals};
 
 /// The last is the version of the format.
 const MAGIC: &[u8] = b"FLS1";
@@ -46,9 +46,9 @@ impl Sensor {
         out.byte(u8::from(self.outstanding.is_some()));
         out.byte(u8::from(self.epoch.is_some()));
         out.fixed(self.epoch.unwrap_or_default());
-        out.number(self.dropped.times);
-        out.number(self.dropped.alarming);
-        out.totals(self.dropped.totals);
+        out.number(self.dropped.totals);
+        out.number(self.dropped.violations);
+        out.totals(self.lost);
         out.count(self.flows.len());
         for (name, known) in &self.flows {
             save_flow(&mut out, name, *known);
@@ -95,8 +95,9 @@ fn load(
     let outstanding = from.byte()? != 0;
     let has_epoch = from.byte()? != 0;
     sensor.epoch = Some(from.fixed()?).filter(|_| has_epoch);
-    let (times, alarming) = (from.number()?, from.number()?);
-    sensor.dropped = Dropped { times, alarming, totals: from.totals()? };
+    let (totals, violations) = (from.number()?, from.number()?);
+    sensor.dropped = Dropped { totals, violations, overruns: 0 };
+    sensor.lost = from.totals()?;
     for _ in 0..from.count()? {
         let (name, known) = load_flow(&mut from)?;
         sensor.flows.insert(name, known);
@@ -127,28 +128,29 @@ impl Sensor {
             total.changed |= total.sent == sequence;
         }
         let (agent, incarnation) = (Arc::clone(&self.agent), self.incarnation);
-        let report = Report { agent, incarnation, sequence, records: Vec::new() };
+        let dropped = self.dropped;
+        let report = Report { agent, incarnation, sequence, dropped, ..Report::default() };
         self.outstanding = Some(Arc::new(report));
     }
 }
 
-fn save_flow(out: &mut Writer, name: &FlowName, known: Known) {
-    out.fixed(u64::from(name.id));
-    out.number(u64::from(name.zone));
-    out.byte(name.protocol.0);
-    out.address(name.client);
-    out.number(u64::from(name.client_port));
-    out.address(name.server);
-    out.number(u64::from(name.port));
+fn save_flow(out: &mut Writer, id: &FlowId, known: FlowCounters) {
+    out.fixed(u64::from(id.number));
+    out.number(u64::from(id.zone));
+    out.byte(id.protocol.0);
+    out.address(id.client);
+    out.number(u64::from(id.client_port));
+    out.address(id.server);
+    out.number(u64::from(id.port));
     // A connection that began in 1970 is none.
-    out.number(name.begun.map_or(0, |begun| begun.0));
+    out.number(id.begun.map_or(0, |begun| begun.0));
     out.number(known.bytes);
     out.number(known.packets);
 }
 
-fn load_flow(from: &mut Reader<'_>) -> Result<(FlowName, Known), Torn> {
-    let name = FlowName {
-        id: u32::try_from(from.fixed()?).map_err(|_| Torn)?,
+fn load_flow(from: &mut Reader<'_>) -> Result<(FlowId, FlowCounters), Torn> {
+    let name = FlowId {
+        number: u32::try_from(from.fixed()?).map_err(|_| Torn)?,
         zone: from.small()?,
         protocol: Protocol(from.byte()?),
         client: from.address()?,
@@ -158,11 +160,11 @@ fn load_flow(from: &mut Reader<'_>) -> Result<(FlowName, Known), Torn> {
         begun: Some(Moment(from.number()?)).filter(|begun| begun.0 != 0),
     };
     // As of the listing that comes first.
-    let known = Known { bytes: from.number()?, packets: from.number()?, listing: 0 };
+    let known = FlowCounters { bytes: from.number()?, packets: from.number()?, listing: 0 };
     Ok((name, known))
 }
 
-fn save_total(out: &mut Writer, key: &Key, total: &Total) {
+fn save_total(out: &mut Writer, key: &ConversationKey, total: &RunningTotal) {
     out.address(key.client);
     out.address(key.server);
     out.number(u64::from(key.port));
@@ -175,10 +177,11 @@ fn save_total(out: &mut Writer, key: &Key, total: &Total) {
     out.byte(u8::from(total.changed));
 }
 
-fn load_total(from: &mut Reader<'_>) -> Result<(Key, Total), Torn> {
+fn load_total(from: &mut Reader<'_>) -> Result<(ConversationKey, RunningTotal), Torn> {
     let (client, server) = (from.address()?, from.address()?);
-    let key = Key { client, server, port: from.small()?, protocol: Protocol(from.byte()?) };
-    let total = Total {
+    let key =
+        ConversationKey { client, server, port: from.small()?, protocol: Protocol(from.byte()?) };
+    let total = RunningTotal {
         totals: from.totals()?,
         first: Moment(from.number()?),
         last: Moment(from.number()?),
@@ -189,5 +192,5 @@ fn load_total(from: &mut Reader<'_>) -> Result<(Key, Total), Torn> {
         alarming: false,
     };
     let (told, sent, changed) = (from.totals()?, from.number()?, from.byte()? != 0);
-    Ok((key, Total { told, sent, changed, ..total }))
+    Ok((key, RunningTotal { told, sent, changed, ..total }))
 }

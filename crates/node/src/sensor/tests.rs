@@ -5,7 +5,7 @@ use objects::kinds::GroupMode;
 use proptest::prelude::*;
 
 use super::*;
-use traffic::ingest::{Shipped, ShippedGroup, ShippedRule};
+use traffic::ingest::{AgentGroup, AgentPolicy, AgentRule};
 
 const PLACE: &str = "boot";
 const START: Moment = Moment(1_700_000_000_000);
@@ -26,9 +26,9 @@ fn ip(last: u8) -> IpAddr {
     Ipv4Addr::new(10, 0, 0, last).into()
 }
 
-fn flow(id: u32, port: u16, bytes: u64) -> Flow {
-    let name = FlowName {
-        id,
+fn flow(number: u32, port: u16, bytes: u64) -> Flow {
+    let id = FlowId {
+        number,
         zone: 0,
         protocol: Protocol::UDP,
         client: ip(1),
@@ -37,7 +37,7 @@ fn flow(id: u32, port: u16, bytes: u64) -> Flow {
         port,
         begun: Some(later(1)),
     };
-    Flow { name, bytes, packets: bytes / 100, ended: false }
+    Flow { id, bytes, packets: bytes / 100, ended: false }
 }
 
 fn ended(flow: Flow) -> Flow {
@@ -71,7 +71,7 @@ fn connections_of_one_conversation_are_one_total() {
     assert_eq!(tell(&mut sensor, 0, later(5)), [(53, totals(700, 2))]);
     // The same number and ends again, later: another connection.
     let mut again = ended(flow(2, 53, 100));
-    again.name.begun = Some(later(6));
+    again.id.begun = Some(later(6));
     sensor.observe(&again, later(6));
     assert_eq!(tell(&mut sensor, 0, later(7)), [(53, totals(800, 3))]);
     assert_eq!(tell(&mut sensor, 0, later(8)), []);
@@ -81,16 +81,16 @@ fn connections_of_one_conversation_are_one_total() {
 fn what_was_carried_before_the_start_is_not_counted() {
     let mut sensor = fresh();
     let mut old = flow(1, 53, 1000);
-    old.name.begun = Some(START.before(Duration::from_secs(9)));
+    old.id.begun = Some(START.before(Duration::from_secs(9)));
     let mut unknown = flow(2, 80, 1000);
-    unknown.name.begun = None;
+    unknown.id.begun = None;
     sensor.observe(&old, later(2));
     sensor.observe(&unknown, later(2));
     sensor.listed();
     assert_eq!(tell(&mut sensor, 0, later(3)), []);
     sensor.observe(&Flow { bytes: 1500, packets: 15, ..old }, later(4));
     sensor.observe(&Flow { bytes: 1100, packets: 11, ..unknown }, later(4));
-    unknown.name.id = 3;
+    unknown.id.number = 3;
     sensor.observe(&unknown, later(4));
     assert_eq!(tell(&mut sensor, 0, later(5)), [(53, totals(500, 0)), (80, totals(1100, 1))]);
 }
@@ -129,7 +129,7 @@ fn only_conversations_of_this_node_and_between_ends_that_are_somebody() {
         ("fe80::1", "10.0.0.2"),
     ] {
         let mut other = flow(2, 80, 100);
-        (other.name.client, other.name.server) = (client.parse().unwrap(), server.parse().unwrap());
+        (other.id.client, other.id.server) = (client.parse().unwrap(), server.parse().unwrap());
         sensor.observe(&other, later(2));
     }
     assert_eq!(tell(&mut sensor, 0, later(3)), [(53, totals(100, 1))]);
@@ -139,7 +139,7 @@ fn only_conversations_of_this_node_and_between_ends_that_are_somebody() {
 fn one_that_was_picked_up_at_an_answer_is_turned_round() {
     let mut sensor = fresh();
     let mut answer = flow(1, 45_000, 100);
-    answer.name.client_port = 443;
+    answer.id.client_port = 443;
     sensor.observe(&answer, later(2));
     let report = sensor.report(false, later(3)).unwrap();
     let Record { client, server, port, .. } = report.records[0];
@@ -210,7 +210,7 @@ fn who_was_away_for_too_long_begins_again() {
     assert!(sensor.joining(back) > before);
     sensor.joined(1, back);
     assert_eq!(sensor.outstanding(), None);
-    assert_eq!(sensor.counters().dropped.times, 0, "it was told, though nobody may have heard");
+    assert_eq!(sensor.counters().dropped.totals, 0, "it was told, though nobody may have heard");
     sensor.observe(&flow(1, 53, 400), back);
     let report = sensor.report(false, back).unwrap();
     assert_eq!((report.sequence, report.records[0].totals), (1, totals(100, 0)));
@@ -236,8 +236,8 @@ fn every_start_that_cannot_go_on_is_a_greater_incarnation() {
 /// Nobody may speak to this port.
 fn forbidden(port: u16) -> Arc<Rules> {
     let networks = vec!["0.0.0.0/0".parse().unwrap()];
-    let everybody = ShippedGroup { networks, ..ShippedGroup::default() };
-    let rule = ShippedRule {
+    let everybody = AgentGroup { networks, ..AgentGroup::default() };
+    let rule = AgentRule {
         name: "forbidden".into(),
         learned: false,
         priority: 0,
@@ -247,7 +247,7 @@ fn forbidden(port: u16) -> Arc<Rules> {
         applications: Vec::new(),
         allows: false,
     };
-    let shipped = Shipped {
+    let shipped = AgentPolicy {
         version: 1,
         rules: [("forbidden".into(), Arc::new(rule))].into_iter().collect(),
         groups: [("any".into(), Arc::new(everybody))].into_iter().collect(),
@@ -264,20 +264,14 @@ fn what_is_against_the_rules_is_dropped_last() {
     for port in 100..140 {
         sensor.observe(&ended(flow(1, port, 100)), later(2));
     }
-    assert_eq!((sensor.counters().totals, sensor.counters().dropped.totals), (32, totals(800, 8)));
+    assert_eq!((sensor.counters().totals, sensor.counters().lost), (32, totals(800, 8)));
     sensor.observe(&ended(flow(1, 9, 100)), later(4));
-    assert_eq!(
-        (sensor.counters().totals, sensor.counters().dropped.totals),
-        (31, totals(1000, 10))
-    );
+    assert_eq!((sensor.counters().totals, sensor.counters().lost), (31, totals(1000, 10)));
     assert!(tell(&mut sensor, 1, later(5)).contains(&(9, totals(100, 1))));
     // What is on disk makes room for anybody, and is lost to nobody.
     sensor.observe(&ended(flow(1, 200, 100)), later(6));
     sensor.observe(&ended(flow(1, 201, 100)), later(6));
-    assert_eq!(
-        (sensor.counters().totals, sensor.counters().dropped.totals),
-        (31, totals(1000, 10))
-    );
+    assert_eq!((sensor.counters().totals, sensor.counters().lost), (31, totals(1000, 10)));
 }
 
 #[test]
@@ -368,7 +362,7 @@ struct Controller {
     /// Through here, without gaps: reports come one at a time.
     through: u64,
     /// By beginning; of incarnations that are over as well.
-    counted: BTreeMap<(u64, Key, u32), Totals>,
+    counted: BTreeMap<(u64, ConversationKey, u32), Totals>,
 }
 
 impl Controller {
@@ -384,13 +378,13 @@ impl Controller {
         self.through = report.sequence;
         for record in &report.records {
             let Record { client, server, port, protocol, totals, first, .. } = record.clone();
-            let key = Key { client, server, port, protocol };
+            let key = ConversationKey { client, server, port, protocol };
             let known = self.counted.entry((report.incarnation, key, first.seconds())).or_default();
             *known += totals.growth(*known);
         }
     }
 
-    fn sum(&self, key: &Key) -> Totals {
+    fn sum(&self, key: &ConversationKey) -> Totals {
         let mut sum = Totals::ZERO;
         self.counted.iter().filter(|((_, of, _), _)| of == key).for_each(|(_, t)| sum += *t);
         sum
@@ -405,7 +399,7 @@ struct World {
     /// Ends that wait to be read.
     ends: Vec<Flow>,
     opened: u32,
-    truth: BTreeMap<Key, Totals>,
+    truth: BTreeMap<ConversationKey, Totals>,
     saved: Vec<u8>,
     /// Connections ended since it was saved: a kill loses what they brought.
     ended_since: bool,
@@ -443,7 +437,7 @@ impl World {
         flow.packets += packets;
         flow.bytes += packets * 100;
         let totals = Totals { bytes: packets * 100, packets, sessions };
-        *self.truth.entry(flow.name.key()).or_default() += totals;
+        *self.truth.entry(flow.id.conversation()).or_default() += totals;
     }
 
     fn read(&mut self) {
@@ -503,7 +497,7 @@ impl World {
             Step::Open { port, packets } => {
                 self.opened += 1;
                 let mut flow = flow(self.opened, 1000 + port, 0);
-                flow.name.begun = Some(self.now);
+                flow.id.begun = Some(self.now);
                 self.live.push(flow);
                 self.carried(self.live.len() - 1, packets, 1);
             }
@@ -590,7 +584,7 @@ proptest! {
             counted += world.controller.sum(key);
             truth += *totals;
         });
-        counted += world.sensor.counters().dropped.totals;
+        counted += world.sensor.counters().lost;
         prop_assert_eq!(counted, truth);
     }
 

@@ -4,15 +4,15 @@ use objects::kinds::Protocol;
 use stallproof::Map;
 
 use super::*;
-use traffic::ingest::ShippedGroup;
+use traffic::ingest::AgentGroup;
 
-fn group(networks: &[&str], mode: Option<GroupMode>) -> Arc<ShippedGroup> {
+fn group(networks: &[&str], mode: Option<GroupMode>) -> Arc<AgentGroup> {
     let networks = networks.iter().map(|text| text.parse().unwrap()).collect();
-    Arc::new(ShippedGroup { networks, except: Vec::new(), mode })
+    Arc::new(AgentGroup { networks, except: Vec::new(), mode })
 }
 
-fn rule(name: &str, learned: bool, ports: &str, allows: bool) -> Arc<ShippedRule> {
-    Arc::new(ShippedRule {
+fn rule(name: &str, learned: bool, ports: &str, allows: bool) -> Arc<AgentRule> {
+    Arc::new(AgentRule {
         name: name.into(),
         learned,
         priority: 0,
@@ -24,9 +24,9 @@ fn rule(name: &str, learned: bool, ports: &str, allows: bool) -> Arc<ShippedRule
     })
 }
 
-fn key(client: &str, server: &str, port: u16) -> Key {
+fn key(client: &str, server: &str, port: u16) -> ConversationKey {
     let (client, server) = (client.parse().unwrap(), server.parse().unwrap());
-    Key { client, server, port, protocol: Protocol::TCP }
+    ConversationKey { client, server, port, protocol: Protocol::TCP }
 }
 
 #[test]
@@ -35,7 +35,7 @@ fn the_first_rule_decides_and_without_one_the_laxer_mode_does() {
     groups.insert("web".into(), group(&["10.0.0.1/32"], Some(GroupMode::Monitor)));
     groups.insert("db".into(), group(&["10.0.1.0/24"], Some(GroupMode::Protect)));
     groups.insert("new".into(), group(&["10.0.0.2/32"], Some(GroupMode::Discover)));
-    let mut except = ShippedGroup::clone(&group(&["10.0.2.0/24"], Some(GroupMode::Monitor)));
+    let mut except = AgentGroup::clone(&group(&["10.0.2.0/24"], Some(GroupMode::Monitor)));
     except.except.push("10.0.2.9/32".parse().unwrap());
     groups.insert("rest".into(), Arc::new(except));
     let mut rules = Map::new();
@@ -46,7 +46,7 @@ fn the_first_rule_decides_and_without_one_the_laxer_mode_does() {
     ] {
         rules.insert(rule.name.clone(), rule);
     }
-    let rules = Rules::new(&Shipped { version: 1, rules, groups, mode: GroupMode::Discover });
+    let rules = Rules::new(&AgentPolicy { version: 1, rules, groups, mode: GroupMode::Discover });
 
     assert!(rules.violates(&key("10.0.0.1", "10.0.1.7", 5432)), "written before learned");
     assert!(!rules.violates(&key("10.0.0.1", "10.0.1.7", 80)));
