@@ -163,5 +163,6 @@ impl<R> fmt::Debug for GroupRequests<R> {
     }
 }
 
-#[cfg(all(test, not(feature = "shuttle")))]
+#[cfg(test)]
+#[cfg(not(feature = "shuttle"))]
 mod tests;
