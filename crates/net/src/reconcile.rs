@@ -24,7 +24,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use futures::StreamExt;
-use kernel::netlink::{Change, LinkRef};
+use kernel::netlink::{self, Change, LinkRef, Netlink};
 use kernel::netns::Namespace;
 use objects::{Attempt, Next, Pace, Reconciler};
 use stallproof::backoff::Curve;
@@ -99,8 +99,16 @@ impl KernelReconciler {
 
     /// Makes one attempt.
     pub async fn once(&self) -> Result<ReconcileReport, KernelCallError> {
+        self.attempt(KernelState::fetch).await
+    }
+
+    /// Makes one attempt, with what `fetch` reads of the kernel.
+    async fn attempt(
+        &self,
+        fetch: impl FnOnce(&mut Netlink) -> Result<KernelState, netlink::Error> + Send + 'static,
+    ) -> Result<ReconcileReport, KernelCallError> {
         let wiring = self.wiring.clone();
-        let seen = self.on_a_thread(move || wiring.node().netlink(KernelState::fetch)).await?;
+        let seen = self.on_a_thread(move || wiring.node().netlink(fetch)).await?;
         let seen = seen.map_err(KernelCallError::Node)?;
         // The journal is read after the kernel: see the top of this file.
         let recorded: Vec<_> = self.addresses.view().attachments().cloned().collect();

@@ -25,7 +25,7 @@ use serde_json::{Value, json};
 use stallproof::ledger::LedgerConfig;
 use stallproof::{Deadline, Ledger, Snapshot, Tasks};
 use tempfile::TempDir;
-use testkit::{Access, Fault, KubeServer, Proxy, deploy};
+use testkit::{Access, Fault, KubeServer, Proxy};
 
 fn soon() -> Deadline {
     Deadline::after(Duration::from_secs(30))
@@ -57,10 +57,7 @@ async fn deploy_permissions(client: &kube::Client, components: &[&str]) {
     values.set("crds.install=false,fleet.localCluster=none").unwrap();
     let release = Release::default();
     let rendered = Chart::embedded().render(&release, &values).unwrap();
-    let kinds = ["ServiceAccount", "ClusterRole", "ClusterRoleBinding", "Role", "RoleBinding"]
-        .map(Value::from);
-    let permissions = rendered.objects.iter().filter(|object| kinds.contains(&object["kind"]));
-    deploy(client, [&namespace(&release)].into_iter().chain(permissions)).await;
+    testkit::deploy_permissions(client, &namespace(&release), &rendered.objects).await;
 }
 
 fn pool(name: &str, ipv4: &str, ipv6: &str) -> AddressPool {
