@@ -27,7 +27,7 @@ mod sandbox;
 
 pub use access::Access;
 pub use cluster::Cluster;
-pub use deploy::deploy;
+pub use deploy::deploy_permissions;
 pub use kube_server::KubeServer;
 pub use proxy::{Fault, Proxy};
 pub use sandbox::{Host, Sandbox};
