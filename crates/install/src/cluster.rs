@@ -183,6 +183,11 @@ impl Cluster {
         Self { client, url: url.to_owned() }
     }
 
+    /// The client, for requests of the caller's own.
+    pub fn client(&self) -> &kube::Client {
+        &self.client
+    }
+
     pub fn url(&self) -> &str {
         &self.url
     }

@@ -15,7 +15,7 @@ use crate::cli::table::Table;
 use crate::cli::terminal::Paint;
 use crate::output::{Failure, Output, Verdict, yes_or_no};
 
-/// Show what a running server admits and why; or test, explain and import rules offline
+/// Show what a server admits and why; test, explain and import rules offline
 ///
 /// Offline, rules are AdmissionRule manifests, or a plain list of rules with names. Objects are
 /// manifests or whole AdmissionReviews. No cluster is asked, so that owners, claims and roles of

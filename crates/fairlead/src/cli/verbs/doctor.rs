@@ -15,7 +15,7 @@ use crate::output::{Failure, Verdict};
 /// More than this is no dump, and would not fit into memory beside its analysis.
 const LARGEST: usize = 1 << 30;
 
-/// Say what is stuck in a Go daemon, or in Fairlead: who waits, who holds, and the way out
+/// Find what is stuck in a Go daemon or in Fairlead, who holds it, and the way out
 ///
 /// Reads goroutine dumps in every form (pprof protobuf, debug=1, debug=2, a SIGQUIT in a log,
 /// `go tool pprof -text` and `-traces`), mutex and block profiles, logs, Prometheus metrics and
@@ -128,7 +128,7 @@ impl Fetch for Process<'_> {
 fn style() -> Style {
     let terminal = std::io::stdout().is_terminal();
     let colour = terminal && std::env::var_os("NO_COLOR").is_none();
-    let width = terminal_size::terminal_size().map_or(100, |(width, _)| usize::from(width.0));
+    let width = terminal::size().map_or(100, |(width, _)| usize::from(width));
     Style { colour, width }
 }
 

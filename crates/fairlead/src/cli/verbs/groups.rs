@@ -14,7 +14,7 @@ use crate::cli::table::Cell;
 use crate::cli::terminal::Colour;
 use crate::output::{self, Output, yes_or_no};
 
-/// Manage groups of workloads and of networks, which somebody made or which were learned
+/// Manage groups of workloads and of networks, made or learned
 ///
 /// The mode of a group says what happens when no rule allows a connection: discover learns a rule
 /// from it, monitor reports it, and so does protect: protect is not enforced yet, nothing is stopped.

@@ -4,6 +4,7 @@ mod live;
 mod plan;
 
 use crate::cli::client;
+use crate::cli::verbs::groups::ApplyFlags;
 use crate::output::Verdict;
 
 /// Join clusters by WireGuard
@@ -27,7 +28,8 @@ enum Verb {
     Plan(plan::Args),
     Status(live::Status),
     Check(live::Check),
-    Apply(live::Apply),
+    /// Create or change meshes from a file
+    Apply(ApplyFlags),
     Delete(live::Delete),
     Forget(live::Forget),
 }

@@ -3,6 +3,7 @@ mod show;
 mod uninstall;
 
 use crate::output::Verdict;
+use show::AgentFlags;
 
 /// Set up, show and verify this node's pod network
 ///
@@ -21,19 +22,52 @@ pub(crate) struct Args {
 enum Verb {
     Install(install::Install),
     Uninstall(uninstall::Uninstall),
-    Pools(show::Pools),
-    Blocks(show::Blocks),
-    Addresses(show::Addresses),
-    Check(show::Check),
+    /// Show the address pools, and how full they are
+    ///
+    /// Examples:
+    ///   fairlead net pools
+    ///   fairlead net pools -o json | jq '.[] | select(.free == 0)'
+    #[command(verbatim_doc_comment)]
+    Pools(AgentFlags),
+    /// Show the address blocks of nodes, and how they are reached
+    ///
+    /// Examples:
+    ///   fairlead net blocks
+    ///   fairlead net blocks --here -o yaml
+    #[command(verbatim_doc_comment)]
+    Blocks {
+        /// Only the blocks of this node
+        #[arg(long)]
+        here: bool,
+        #[command(flatten)]
+        agent: AgentFlags,
+    },
+    /// Show which container of this node has which address
+    ///
+    /// Examples:
+    ///   fairlead net addresses
+    ///   fairlead net addresses -o json | jq '.[] | select(.pod.namespace == "shop")'
+    #[command(verbatim_doc_comment)]
+    Addresses(AgentFlags),
+    /// Verify this node: interfaces, addresses and routes against what is recorded
+    ///
+    /// Changes nothing; the agent repairs what it finds by itself, a little later. Exit codes: 0 all
+    /// is as it should be; 1 something is not, and is listed; 2 the agent could not be asked.
+    ///
+    /// Examples:
+    ///   fairlead net check
+    ///   fairlead net check -o json
+    #[command(verbatim_doc_comment)]
+    Check(AgentFlags),
 }
 
 pub(crate) fn run(args: &Args) -> Verdict {
     match &args.verb {
         Verb::Install(args) => install::install(args),
         Verb::Uninstall(args) => uninstall::uninstall(args),
-        Verb::Pools(args) => show::pools(args),
-        Verb::Blocks(args) => show::blocks(args),
-        Verb::Addresses(args) => show::addresses(args),
-        Verb::Check(args) => show::check(args),
+        Verb::Pools(agent) => show::pools(agent),
+        Verb::Blocks { here, agent } => show::blocks(agent, *here),
+        Verb::Addresses(agent) => show::addresses(agent),
+        Verb::Check(agent) => show::check(agent),
     }
 }

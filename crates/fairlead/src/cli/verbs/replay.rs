@@ -10,7 +10,7 @@ use serde::Serialize;
 use crate::cli::values;
 use crate::output::{self, Failure, Format, NO, Output, Verdict};
 
-/// Replay the incidents that Fairlead was built for: the old design falls over, this one does not
+/// Replay the incidents that Fairlead was built for, with the old design and with this one
 ///
 /// Each runs twice on this machine, with the same load from the same seed: first a small model of the
 /// old design, written from its public report, then Fairlead's real code over its real edges, with the

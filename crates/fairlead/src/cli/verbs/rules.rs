@@ -10,7 +10,7 @@ use crate::cli::listing::{field, fields, items, joined, rule_state};
 use crate::cli::table::Cell;
 use crate::output::{self, Output, texts, yes_or_no};
 
-/// Manage network rules: who may talk to whom, as somebody wrote it or as it was learned
+/// Manage network rules: who may talk to whom, written or learned
 ///
 /// Connections that the rules deny or do not allow are reported; nothing is stopped yet. Export makes
 /// the rules Kubernetes' own network policies, which a CNI plugin may enforce.

@@ -6,7 +6,7 @@ use crate::cli::client::across::{self, ClusterOutcome};
 use crate::cli::client::{Access, ClientResult, ClusterChoice, Route, Target, decode};
 use crate::output::{self, Format, NO, Output};
 
-/// Find resources by name, address, label or image, in all clusters unless some are named
+/// Find resources by name, address, label or image, in all clusters or in some
 ///
 /// Examples:
 ///   fairlead search checkout

@@ -57,13 +57,6 @@ pub(super) struct Check {
     server: ServerFlags,
 }
 
-/// Create or change meshes from a file
-#[derive(Debug, clap::Args)]
-pub(super) struct Apply {
-    #[command(flatten)]
-    apply: ApplyFlags,
-}
-
 /// Remove a mesh, and its peers in every cluster
 #[derive(Debug, clap::Args)]
 pub(super) struct Delete {
@@ -189,34 +182,25 @@ fn object(mesh: &Mesh) -> ClusterMesh {
 
 fn table(meshes: &[Mesh], now: Timestamp) -> String {
     let mut table = Table::new(["MESH", "CLUSTER", "STATE", "PEERS", "SKIPPED", "SINCE", "WHY"]);
+    let none = || Cell::from(None);
     for mesh in meshes {
-        let name = format!("{}/{}", mesh.namespace, mesh.name);
+        let name = || Cell::from(format!("{}/{}", mesh.namespace, mesh.name));
         let (ready, why) = mesh.ready();
-        let (state, colour) = match () {
-            () if mesh.deleting => ("Deleting", Colour::Yellow),
-            () if ready => ("Ready", Colour::Green),
-            () => ("NotReady", Colour::Yellow),
+        let state = match (mesh.deleting, ready) {
+            (true, _) => Cell::coloured("Deleting", Colour::Yellow),
+            (false, true) => Cell::coloured("Ready", Colour::Green),
+            (false, false) => Cell::coloured("NotReady", Colour::Yellow),
         };
-        let none = Cell::from(None);
-        let row = [
-            name.as_str().into(),
-            none.clone(),
-            Cell::coloured(state, colour),
-            none.clone(),
-            none.clone(),
-            none.clone(),
-            if ready { none.clone() } else { why.into() },
-        ];
-        table.row(row);
-        let status = mesh.status.clone().unwrap_or_default();
+        let why = if ready { none() } else { why.into() };
+        table.row([name(), none(), state, none(), none(), none(), why]);
+        let Some(status) = &mesh.status else { continue };
         for cluster in &status.clusters {
-            let peers = format!("{}/{}", cluster.registered_peers, cluster.wanted_peers);
             let skipped = (cluster.skipped > 0).then(|| cluster.skipped.to_string());
             table.row([
-                name.as_str().into(),
+                name(),
                 cluster.name.as_str().into(),
                 Cell::coloured(&format!("{:?}", cluster.state), colour_of(cluster.state)),
-                peers.as_str().into(),
+                format!("{}/{}", cluster.registered_peers, cluster.wanted_peers).into(),
                 skipped.as_deref().into(),
                 age(cluster.since.as_deref(), now).into(),
                 cluster.why.as_deref().into(),
@@ -224,15 +208,9 @@ fn table(meshes: &[Mesh], now: Timestamp) -> String {
         }
         for joined in &status.joined {
             if let Some(why) = joined.leaving.as_deref() {
-                table.row([
-                    name.as_str().into(),
-                    joined.name.as_str().into(),
-                    Cell::coloured("Leaving", Colour::Yellow),
-                    none.clone(),
-                    none.clone(),
-                    none.clone(),
-                    why.into(),
-                ]);
+                let leaving = Cell::coloured("Leaving", Colour::Yellow);
+                let cluster = joined.name.as_str().into();
+                table.row([name(), cluster, leaving, none(), none(), none(), why.into()]);
             }
         }
     }
@@ -276,7 +254,7 @@ pub(super) async fn check(args: &Check) -> ClientResult<ExitCode> {
     Ok(yes_or_no(checked.reaches))
 }
 
-pub(super) async fn apply(args: &Apply) -> ClientResult<ExitCode> {
+pub(super) async fn apply(args: &ApplyFlags) -> ClientResult<ExitCode> {
     let names = |mesh: &ClusterMesh| {
         (mesh.namespace().unwrap_or_else(|| "default".to_owned()), mesh.name_any())
     };
@@ -288,7 +266,7 @@ pub(super) async fn apply(args: &Apply) -> ClientResult<ExitCode> {
         let (namespace, name) = names(mesh);
         format!("mesh {namespace}/{name}")
     };
-    groups::apply(&args.apply, route, shown).await
+    groups::apply(args, route, shown).await
 }
 
 pub(super) async fn delete(args: &Delete) -> ClientResult<ExitCode> {

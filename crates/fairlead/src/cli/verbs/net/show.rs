@@ -9,7 +9,7 @@ use jiff::Timestamp;
 use serde_json::Value;
 
 use crate::cli::listing::{field, fields};
-use crate::cli::table::age;
+use crate::cli::table::{Cell, age};
 use crate::cli::verbs::config::load;
 use crate::config::ConfigFlags;
 use crate::output::{self, Failure, Output, Verdict, yes_or_no};
@@ -17,125 +17,49 @@ use crate::output::{self, Failure, Output, Verdict, yes_or_no};
 /// How long the agent may take; a check looks at every interface.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// Show the address pools, and how full they are
-///
-/// Examples:
-///   fairlead net pools
-///   fairlead net pools -o json | jq '.[] | select(.free == 0)'
+/// The flags of a verb that asks the agent.
 #[derive(Debug, clap::Args)]
-#[command(verbatim_doc_comment)]
-pub(super) struct Pools {
-    #[command(flatten)]
-    agent: AgentFlags,
-}
-
-/// Show the address blocks of nodes, and how they are reached
-///
-/// Examples:
-///   fairlead net blocks
-///   fairlead net blocks --here -o yaml
-#[derive(Debug, clap::Args)]
-#[command(verbatim_doc_comment)]
-pub(super) struct Blocks {
-    /// Only the blocks of this node
-    #[arg(long)]
-    here: bool,
-    #[command(flatten)]
-    agent: AgentFlags,
-}
-
-/// Show which container of this node has which address
-///
-/// Examples:
-///   fairlead net addresses
-///   fairlead net addresses -o json | jq '.[] | select(.pod.namespace == "shop")'
-#[derive(Debug, clap::Args)]
-#[command(verbatim_doc_comment)]
-pub(super) struct Addresses {
-    #[command(flatten)]
-    agent: AgentFlags,
-}
-
-/// Verify this node: interfaces, addresses and routes against what is recorded
-///
-/// Changes nothing; the agent repairs what it finds by itself, a little later. Exit codes: 0 all is
-/// as it should be; 1 something is not, and is listed; 2 the agent could not be asked.
-///
-/// Examples:
-///   fairlead net check
-///   fairlead net check -o json
-#[derive(Debug, clap::Args)]
-#[command(verbatim_doc_comment)]
-pub(super) struct Check {
-    #[command(flatten)]
-    agent: AgentFlags,
-}
-
-#[derive(Debug, clap::Args)]
-struct AgentFlags {
+pub(super) struct AgentFlags {
     #[command(flatten)]
     output: Output,
     #[command(flatten)]
     flags: ConfigFlags,
 }
 
-pub(super) fn pools(args: &Pools) -> Verdict {
-    let rows = args.agent.ask(Show::Pools)?;
-    args.agent.print(
-        &rows,
-        |pool| {
-            let columns =
-                ["name", "subnets", "blocks", "claimed", "used", "free", "nodes", "trouble"];
-            columns.map(|column| field(pool, column))
-        },
-        ["POOL", "SUBNETS", "BLOCKS", "CLAIMED", "USED", "FREE", "NODES", "TROUBLE"],
-    )
+pub(super) fn pools(agent: &AgentFlags) -> Verdict {
+    let columns = ["name", "subnets", "blocks", "claimed", "used", "free", "nodes", "trouble"];
+    let titles = ["POOL", "SUBNETS", "BLOCKS", "CLAIMED", "USED", "FREE", "NODES", "TROUBLE"];
+    agent.print(&agent.ask(Show::Pools)?, titles, |pool| fields(pool, columns))
 }
 
-pub(super) fn blocks(args: &Blocks) -> Verdict {
-    let mut rows = args.agent.ask(Show::Blocks)?;
-    rows.retain(|block| !args.here || block["here"] == true);
-    args.agent.print(
-        &rows,
-        |block| {
-            let columns =
-                ["name", "pool", "node", "ipv4", "ipv6", "via", "used", "free", "trouble"];
-            columns.map(|column| field(block, column))
-        },
-        ["BLOCK", "POOL", "NODE", "IPV4", "IPV6", "VIA", "USED", "FREE", "TROUBLE"],
-    )
+pub(super) fn blocks(agent: &AgentFlags, here: bool) -> Verdict {
+    let mut rows = agent.ask(Show::Blocks)?;
+    rows.retain(|block| !here || block["here"] == true);
+    let columns = ["name", "pool", "node", "ipv4", "ipv6", "via", "used", "free", "trouble"];
+    let titles = ["BLOCK", "POOL", "NODE", "IPV4", "IPV6", "VIA", "USED", "FREE", "TROUBLE"];
+    agent.print(&rows, titles, |block| fields(block, columns))
 }
 
-pub(super) fn addresses(args: &Addresses) -> Verdict {
-    let rows = args.agent.ask(Show::Addresses)?;
+pub(super) fn addresses(agent: &AgentFlags) -> Verdict {
     let now = Timestamp::now();
-    args.agent.print(
-        &rows,
-        |attachment| {
-            let pod = &attachment["pod"];
-            let pod = match (&pod["namespace"], &pod["name"]) {
-                (Value::String(namespace), Value::String(name)) => format!("{namespace}/{name}"),
-                _ => "-".to_owned(),
-            };
-            let container: String = field(attachment, "container").chars().take(13).collect();
-            [
-                pod,
-                field(attachment, "ipv4"),
-                field(attachment, "ipv6"),
-                field(attachment, "pool"),
-                container,
-                field(attachment, "ifname"),
-                field(attachment, "hostInterface"),
-                age(attachment["since"].as_str(), now),
-            ]
-        },
-        ["POD", "IPV4", "IPV6", "POOL", "CONTAINER", "INTERFACE", "HOST", "AGE"],
-    )
+    let titles = ["POD", "IPV4", "IPV6", "POOL", "CONTAINER", "INTERFACE", "HOST", "AGE"];
+    agent.print(&agent.ask(Show::Addresses)?, titles, |attachment| {
+        let pod = &attachment["pod"];
+        let pod = match (&pod["namespace"], &pod["name"]) {
+            (Value::String(namespace), Value::String(name)) => format!("{namespace}/{name}"),
+            _ => "-".to_owned(),
+        };
+        let container: String = field(attachment, "container").chars().take(13).collect();
+        let [ipv4, ipv6, pool, interface, host] =
+            fields(attachment, ["ipv4", "ipv6", "pool", "ifname", "hostInterface"]);
+        let since = age(attachment["since"].as_str(), now);
+        [pod.into(), ipv4, ipv6, pool, container.into(), interface, host, since.into()]
+    })
 }
 
-pub(super) fn check(args: &Check) -> Verdict {
-    let faults = args.agent.ask(Show::Faults)?;
-    args.agent.output.print(&faults, || match faults.is_empty() {
+pub(super) fn check(agent: &AgentFlags) -> Verdict {
+    let faults = agent.ask(Show::Faults)?;
+    agent.output.print(&faults, || match faults.is_empty() {
         true => "every interface, address and route is as it should be".to_owned(),
         false => {
             let rows = faults.iter().map(|fault| fields(fault, ["what", "fault"]));
@@ -172,8 +96,8 @@ impl AgentFlags {
     fn print<const N: usize>(
         &self,
         rows: &Vec<Value>,
-        cells: impl Fn(&Value) -> [String; N],
         titles: [&str; N],
+        cells: impl Fn(&Value) -> [Cell; N],
     ) -> Verdict {
         self.output.print(rows, || output::table(titles, rows.iter().map(cells)))?;
         Ok(ExitCode::SUCCESS)

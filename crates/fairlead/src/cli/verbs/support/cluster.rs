@@ -10,7 +10,6 @@ use std::time::Duration;
 use k8s_openapi::api::core::v1::Pod;
 use kube::Api;
 use kube::api::AttachParams;
-use kube::config::{KubeConfigOptions, Kubeconfig};
 use serde_json::{Map, Value, json};
 use tokio::io::AsyncReadExt;
 use tokio::task::JoinSet;
@@ -72,31 +71,18 @@ pub(super) fn collect(args: &Installation, archive: &mut Archive) -> Result<(), 
 }
 
 async fn connect(args: &Installation) -> Result<kube::Client, Failure> {
-    let wrong = |e: &dyn std::error::Error| {
-        let why = stallproof::sentence(e);
+    let wrong = |e: install::cluster::Error| {
+        let why = stallproof::sentence(&e);
         Failure(format!(
             "the cluster cannot be reached: {why}; choose it with --kubeconfig and --context"
         ))
     };
-    let options = KubeConfigOptions { context: args.context.clone(), ..Default::default() };
-    let config = match &args.kubeconfig {
-        Some(file) => {
-            let file = Kubeconfig::read_from(file).map_err(|e| wrong(&e))?;
-            kube::Config::from_custom_kubeconfig(file, &options).await.map_err(|e| wrong(&e))?
-        }
-        None if args.context.is_some() => {
-            kube::Config::from_kubeconfig(&options).await.map_err(|e| wrong(&e))?
-        }
-        None => kube::Config::infer().await.map_err(|e| wrong(&e))?,
-    };
-    let mut config = config;
-    config.connect_timeout = Some(Duration::from_secs(5));
-    config.default_retry = false;
-    let client = kube::Client::try_from(config).map_err(|e| wrong(&e))?;
-    // Said at once, before thirty sources say it.
-    let version = timeout(PATIENCE, client.apiserver_version()).await;
-    version.map_err(|e| wrong(&e))?.map_err(|e| wrong(&e))?;
-    Ok(client)
+    let cluster =
+        install::cluster::Cluster::connect(args.kubeconfig.clone(), args.context.clone()).await;
+    let cluster = cluster.map_err(wrong)?;
+    // A cluster that does not answer is named here, once, not by each of thirty sources.
+    cluster.version().await.map_err(wrong)?;
+    Ok(cluster.client().clone())
 }
 
 #[derive(Clone)]
