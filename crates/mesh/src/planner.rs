@@ -398,7 +398,7 @@ impl Planner {
             let known = clusters.get(source.as_str()).is_some_and(|c| c.source.is_some());
             let is_source = **source != **target && context.cluster(source).is_some();
             let stays = (is_source && !known) || context.overlapping.contains(&**target);
-            !(is_target && stays) && !cluster.kept.contains_key(name)
+            !((is_target && stays) || cluster.kept.contains_key(name))
         });
         if let Some(cluster) = clusters.get_mut(target) {
             match is_deleted {

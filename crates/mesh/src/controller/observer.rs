@@ -201,7 +201,8 @@ impl ClusterObserver {
                     backoff.succeeded();
                     tokio::select! {
                         () = self.follow(changes) => {}
-                        () = until_kind_is_gone::<T>(connection, &mut resets) => {}
+                        () = until_kind_is_gone::<T>(connection, &mut resets),
+                            if T::DEFINITION.is_some() => {}
                     }
                 }
                 Err(error) if is_no_such_kind(&error) => {

@@ -255,9 +255,7 @@ impl MeshReconciler {
         status.joined = joined(mesh, before, clusters, participants, is_clear);
         for cluster in &mut status.clusters {
             let error = self.backoffs.get(&cluster.name).and_then(|b| b.error.as_ref());
-            if let Some(error) =
-                error.filter(|_| cluster.why.as_deref() == Some(WAITING_FOR_WRITES))
-            {
+            if let (Some(WAITING_FOR_WRITES), Some(error)) = (cluster.why.as_deref(), error) {
                 cluster.why = Some(format!("its peers cannot be written: {error}"));
             }
         }
@@ -284,16 +282,19 @@ impl MeshReconciler {
             return Some(self.write_mesh_after);
         }
         let (objects, mesh, before) = (self.shared.objects.clone(), mesh.clone(), before.cloned());
+        let op = self.shared.ledger.begin("mesh-status", self.id.to_string(), "");
         self.writing_mesh = true;
         self.writes.push(Box::pin(async move {
-            Finished::Mesh(write.write(&objects, mesh, before.as_ref()).await)
+            let result = op.in_span(write.write(&objects, mesh, before.as_ref())).await;
+            op.finish(if result.is_ok() { Outcome::Done } else { Outcome::Failed });
+            Finished::Mesh(result)
         }));
         again
     }
 
     fn finish(&mut self, finished: Finished) {
         match finished {
-            Finished::Batch { target, result } => self.finish_batch(target, result),
+            Finished::Batch { target, result } => self.finish_batch(&target, result),
             Finished::Mesh(result) => {
                 self.writing_mesh = false;
                 let wait = match result {
@@ -315,11 +316,11 @@ impl MeshReconciler {
         }
     }
 
-    fn finish_batch(&mut self, target: String, BatchResult { written, error }: BatchResult) {
+    fn finish_batch(&mut self, target: &str, BatchResult { written, error }: BatchResult) {
         let mesh = &self.id;
-        self.writing.remove(&target);
+        self.writing.remove(target);
         debug!(%mesh, target, written, "wrote peers");
-        let state = self.backoffs.entry(target.clone()).or_insert_with(|| WriteBackoff {
+        let state = self.backoffs.entry(target.to_owned()).or_insert_with(|| WriteBackoff {
             backoff: Backoff::new(RETRY),
             until: Instant::now(),
             error: None,

@@ -39,33 +39,32 @@ impl MeshWrite {
         before: Option<&ClusterMeshStatus>,
     ) -> Result<Option<ClusterMeshStatus>, String> {
         let deadline = Deadline::after(WRITE_TIMEOUT);
-        match self {
-            Self::AddFinalizer | Self::RemoveFinalizer | Self::ClearForget => {
-                match self {
-                    Self::AddFinalizer => mesh.finalizers_mut().push(FINALIZER.to_owned()),
-                    Self::RemoveFinalizer => mesh.finalizers_mut().retain(|name| name != FINALIZER),
-                    _ => drop(mesh.annotations_mut().remove(FORGET)),
-                }
-                let version = Version(mesh.resource_version().unwrap_or_default());
-                let expected = Expected::Version(version);
-                match objects.apply_metadata(&mesh, expected, deadline).await {
-                    Ok(_) | Err(Error::NotFound { .. }) => Ok(None),
-                    Err(error) => Err(sentence(&error)),
-                }
+        let expected = Expected::Version(Version(mesh.resource_version().unwrap_or_default()));
+        let is_status = matches!(self, Self::Status(_));
+        let written = match self {
+            Self::AddFinalizer => {
+                mesh.finalizers_mut().push(FINALIZER.to_owned());
+                objects.apply_metadata(&mesh, expected, deadline).await
             }
+            Self::RemoveFinalizer => {
+                mesh.finalizers_mut().retain(|name| name != FINALIZER);
+                objects.apply_metadata(&mesh, expected, deadline).await
+            }
+            Self::ClearForget => objects.annotate(&mesh, FORGET, None, deadline).await,
             Self::Status(status) => {
-                mesh.status = Some((*status).clone());
-                match objects.apply_status(&mesh, Expected::Any, deadline).await {
-                    Ok(_) => {
-                        for event in events(before, &status) {
-                            publish(objects, &mesh, event).await;
-                        }
-                        Ok(Some(*status))
-                    }
-                    Err(Error::NotFound { .. }) => Ok(None),
-                    Err(error) => Err(sentence(&error)),
-                }
+                mesh.status = Some(*status);
+                objects.apply_status(&mesh, Expected::Any, deadline).await
             }
+        };
+        match written {
+            Ok(_) if is_status => {
+                for event in mesh.status.iter().flat_map(|now| events(before, now)) {
+                    publish(objects, &mesh, event).await;
+                }
+                Ok(mesh.status)
+            }
+            Ok(_) | Err(Error::NotFound { .. }) => Ok(None),
+            Err(error) => Err(sentence(&error)),
         }
     }
 }
