@@ -16,21 +16,23 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
-use bench::Table;
-use edge::agents::client::{Answer, Client, Endpoint};
-use edge::agents::{Batch, ReportSink, Identity, Server, start};
 use admission::{Program, Request, Unknown, decide};
-use traffic::agents::{Agents, JoinFacts, Limits};
-use pki::agents::{Authority, LIFETIME, lead};
-use traffic::conversations::{Moment, Protocol, Record, Report, Totals};
-use traffic::ingest::{self, Counted, LocalWorkload, NotCounted, ActiveIngest, AgentPolicy};
+use bench::Table;
+use edge::agents::{Server, start};
+use node::Identity;
+use node::client::{Client, Endpoint};
 use objects::kinds::GroupMode;
 use objects::{Election, Id, Objects, Timing};
 use parking_lot::Mutex;
+use pki::agents::{Authority, LIFETIME, lead};
+use protocol::Answer;
 use stallproof::ledger::LedgerConfig;
-use stallproof::{Deadline, Ledger, Map, Snapshot, Tasks};
+use stallproof::{Deadline, Ledger, Map, Op, Snapshot, Tasks};
+use traffic::agents::{Agents, JoinFacts, Limits};
+use traffic::conversations::{Moment, Protocol, Record, Report, Totals};
+use traffic::ingest::{self, ActiveIngest, AgentPolicy, Counted, NotCounted, ReportSink};
 
-#[path = "../../guard/benches/reviews/mod.rs"]
+#[path = "../../admission/benches/reviews/mod.rs"]
 mod reviews;
 
 use reviews::{ADMITTING, Admitting, CPU_OF_PROCESS, PACE, cpu};
@@ -209,7 +211,7 @@ async fn rate<C: ReportSink>(
     rate
 }
 
-fn batch(agent: u32, incarnation: u64, records: u32) -> Batch {
+fn batch(agent: u32, incarnation: u64, records: u32) -> Report {
     let now = Moment::now();
     let address = |n: u32| IpAddr::from([10, (agent >> 8) as u8, agent as u8, n as u8]);
     let records = (0..records).map(|n| Record {
@@ -223,7 +225,7 @@ fn batch(agent: u32, incarnation: u64, records: u32) -> Batch {
         first: now,
         last: now,
     });
-    Batch { incarnation, sequence: 1, records: records.collect(), ..Batch::default() }
+    Report { incarnation, sequence: 1, records: records.collect(), ..Report::default() }
 }
 
 /// The old design.
@@ -233,14 +235,14 @@ struct Locked(Arc<Behind>);
 #[derive(Debug)]
 struct Behind {
     all: Mutex<HashMap<(IpAddr, IpAddr, u16), Totals>>,
-    shipped: Snapshot<AgentPolicy>,
+    policy: Snapshot<AgentPolicy>,
 }
 
 impl Default for Locked {
     fn default() -> Self {
         let (rules, groups) = (Map::new(), Map::new());
-        let shipped = AgentPolicy { version: 0, rules, groups, mode: GroupMode::Discover };
-        Self(Arc::new(Behind { all: Mutex::default(), shipped: Snapshot::new(shipped) }))
+        let policy = AgentPolicy { version: 0, rules, groups, mode: GroupMode::Discover };
+        Self(Arc::new(Behind { all: Mutex::default(), policy: Snapshot::new(policy) }))
     }
 }
 
@@ -250,6 +252,7 @@ impl ReportSink for Locked {
         report: &Report,
         _alive: impl Fn(&str) -> bool + Send,
         _deadline: Deadline,
+        _op: &Op,
     ) -> Result<Counted, NotCounted> {
         let mut all = self.0.all.lock();
         for record in &report.records {
@@ -265,12 +268,10 @@ impl ReportSink for Locked {
 
     fn forget_agent(&self, _node: &str) {}
 
-    fn pods_of(&self, _node: &str, _workloads: &[LocalWorkload]) {}
-
-    fn addresses_of(&self, _node: &str, _addresses: &[IpAddr]) {}
+    fn set_node_addresses(&self, _node: &str, _addresses: &[IpAddr], _local: &[IpAddr]) {}
 
     fn agent_policy(&self) -> &Snapshot<AgentPolicy> {
-        &self.0.shipped
+        &self.0.policy
     }
 }
 

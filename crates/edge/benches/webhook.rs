@@ -9,11 +9,11 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use admission::{Admission, Settings, WebhookUpkeep, lead};
 use bench::Table;
 use edge::webhook::{Webhook, start};
-use admission::{Admission, WebhookUpkeep, Settings, lead};
-use pki::{Certificates, Lifetimes};
 use objects::{Election, Expected, Id, Objects, Timing};
+use pki::{Certificates, Lifetimes};
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, ServerName};
 use stallproof::gate::GateConfig;

@@ -26,7 +26,7 @@ use crate::exposition::Exposition;
 use crate::reply;
 use crate::same_site::same_site;
 use crate::serve::{HttpLimits, serve};
-use crate::tls::Security;
+use crate::tls::ListenerTls;
 
 pub use access::Token;
 
@@ -59,9 +59,9 @@ impl std::fmt::Debug for Admin {
 
 /// The listener of the admin pages, and how it is secured.
 #[derive(Debug)]
-pub struct Reach {
+pub struct AdminListener {
     pub listener: TcpListener,
-    pub tls: Security,
+    pub tls: ListenerTls,
     pub token: Option<Token>,
 }
 
@@ -83,7 +83,7 @@ impl Drop for AdminThread {
 }
 
 /// Starts the admin surface on its own thread.
-pub fn start(admin: Admin, reach: Reach) -> std::io::Result<AdminThread> {
+pub fn start(admin: Admin, reach: AdminListener) -> std::io::Result<AdminThread> {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         // Profiles are taken here, off the thread that answers.
@@ -99,7 +99,7 @@ pub fn start(admin: Admin, reach: Reach) -> std::io::Result<AdminThread> {
     Ok(AdminThread { tasks, thread: Some(thread) })
 }
 
-async fn run(admin: Admin, reach: Reach, tasks: Tasks) {
+async fn run(admin: Admin, reach: AdminListener, tasks: Tasks) {
     let listener = match tokio::net::TcpListener::from_std(reach.listener) {
         Ok(listener) => listener,
         Err(error) => {

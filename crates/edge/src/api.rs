@@ -64,7 +64,7 @@ pub use traffic::Traffic;
 
 use crate::error_code::ErrorCode;
 use crate::serve::{HttpLimits, ending_connections, serve};
-use crate::tls::Security;
+use crate::tls::ListenerTls;
 use extract::{Body, Query};
 use openapi::Document;
 use pipeline::Caller;
@@ -84,98 +84,38 @@ pub struct Api {
     pub audit: Audit,
     pub ledger: Ledger,
     pub gates: Gates,
-    /// None in a process that decides no admissions.
-    admission: Option<Admission>,
-    /// None in a process that listens to no agents.
-    agents: Option<AgentsApi>,
-    /// None in a process that counts no conversations.
-    traffic: Option<Traffic>,
-    /// None where no other replica can lead.
-    leader: Option<LeaderRoute>,
-    /// None where there are no other replicas, or where they cannot be found.
-    replicas: Option<Replicas>,
     pub meshes: Meshes,
+    /// None in a process that decides no admissions.
+    pub admission: Option<Admission>,
+    /// None in a process that listens to no agents.
+    pub agents: Option<AgentsApi>,
+    /// None in a process that counts no conversations.
+    pub traffic: Option<Traffic>,
+    /// None where no other replica can lead.
+    pub leader: Option<LeaderRoute>,
+    /// None where there are no other replicas, or where they cannot be found.
+    pub replicas: Option<Replicas>,
     /// Streams are its tasks, and end with it.
     pub tasks: Tasks,
     /// The hint for a caller who sees no cluster at all.
     pub no_clusters: Arc<str>,
     /// Stops when this process is about to: connections are not kept from then on.
-    leaving: Option<Stop>,
+    pub leaving: Option<Stop>,
+    pub serving: Serving,
+}
+
+/// How the API is served; [`start`] knows.
+#[derive(Clone, Debug)]
+pub struct Serving {
     /// Whether cookies travel under TLS alone.
     secure: bool,
     /// A place for each stream that may be open.
-    pub(crate) streams: Arc<Semaphore>,
+    streams: Arc<Semaphore>,
 }
 
-impl Api {
-    #[expect(clippy::too_many_arguments, reason = "each is a room, and it is called once")]
-    pub fn new(
-        fleet: Fleet,
-        access: Access,
-        audit: Audit,
-        ledger: Ledger,
-        gates: Gates,
-        meshes: Meshes,
-        tasks: Tasks,
-        no_clusters: &str,
-    ) -> Self {
-        sse::expect(&ledger);
-        let streams = Arc::new(Semaphore::new(STREAMS));
-        let no_clusters = no_clusters.into();
-        Self {
-            fleet,
-            access,
-            audit,
-            ledger,
-            gates,
-            meshes,
-            admission: None,
-            agents: None,
-            traffic: None,
-            leader: None,
-            replicas: None,
-            tasks,
-            no_clusters,
-            leaving: None,
-            secure: false,
-            streams,
-        }
-    }
-
-    /// Shows what is decided about admissions.
-    #[must_use]
-    pub fn with_admission(self, admission: Admission) -> Self {
-        Self { admission: Some(admission), ..self }
-    }
-
-    /// Ends connections after their next answer once `leaving` has stopped.
-    #[must_use]
-    pub fn with_leaving(self, leaving: Stop) -> Self {
-        Self { leaving: Some(leaving), ..self }
-    }
-
-    /// Asks the leader for what only it has, or says where it is.
-    #[must_use]
-    pub fn with_leader(self, leader: LeaderRoute) -> Self {
-        Self { leader: Some(leader), ..self }
-    }
-
-    /// Asks the other replicas for their parts of the audits.
-    #[must_use]
-    pub fn with_replicas(self, replicas: Replicas) -> Self {
-        Self { replicas: Some(replicas), ..self }
-    }
-
-    /// Shows the agents, and lets more of them in.
-    #[must_use]
-    pub fn with_agents(self, agents: AgentsApi) -> Self {
-        Self { agents: Some(agents), ..self }
-    }
-
-    /// Shows who talks to whom.
-    #[must_use]
-    pub fn with_traffic(self, traffic: Traffic) -> Self {
-        Self { traffic: Some(traffic), ..self }
+impl Default for Serving {
+    fn default() -> Self {
+        Self { secure: false, streams: Arc::new(Semaphore::new(STREAMS)) }
     }
 }
 
@@ -183,13 +123,13 @@ impl Api {
 pub fn start(
     mut api: Api,
     listener: TcpListener,
-    security: Security,
+    security: ListenerTls,
     tasks: &Tasks,
 ) -> std::io::Result<()> {
     listener.set_nonblocking(true)?;
     let listener = tokio::net::TcpListener::from_std(listener)?;
     let loopback = listener.local_addr()?.ip().is_loopback();
-    api.secure = !security.is_plain();
+    api.serving.secure = !security.is_plain();
     security.keep_current("api", tasks);
     tasks.spawn("gates", drop_gates(api.clone()));
     let limits = HttpLimits::of(CONNECTIONS);
@@ -234,6 +174,7 @@ fn routes() -> Routes {
 }
 
 fn router(api: &Api, loopback: bool) -> Router {
+    sse::expect(&api.ledger);
     let routes = routes();
     let document = Document::of(&routes);
     Router::new()

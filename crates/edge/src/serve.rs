@@ -24,7 +24,7 @@ use tokio_rustls::TlsAcceptor;
 use tokio_rustls::server::TlsStream;
 use tower::Service;
 
-use crate::tls::Security;
+use crate::tls::ListenerTls;
 
 /// The limits of one listener.
 #[derive(Clone, Copy, Debug)]
@@ -94,7 +94,7 @@ const FULL: &[u8] = b"HTTP/1.1 503 Service Unavailable\r\nretry-after: 1\r\ncont
 /// tasks of that group too, whose shutdown bounds them.
 pub async fn serve(
     listener: TcpListener,
-    security: Security,
+    security: ListenerTls,
     router: Router,
     limits: HttpLimits,
     tasks: Tasks,
@@ -102,7 +102,7 @@ pub async fn serve(
     let tls = security.acceptor(&["http/1.1"]);
     let loopback = match listener.local_addr() {
         Ok(address) if address.ip().is_loopback() => Loopback::All,
-        _ if matches!(security, Security::HeldBeyondLoopback(_)) => Loopback::OfConnection,
+        _ if matches!(security, ListenerTls::ManagedBeyondLoopback(_)) => Loopback::OfConnection,
         _ => Loopback::None,
     };
     // As many refusals at once as connections; beyond that, a connection is closed without a word.

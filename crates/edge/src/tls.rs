@@ -1,5 +1,5 @@
-//! The certificates of listeners: from files, read again when they change ([`Certificate`]), or handed
-//! over by their keeper ([`Held`]). Rotating one needs no restart. [`Security`] is a listener's choice
+//! The certificates of listeners: from files, read again when they change ([`CertificateFiles`]), or handed
+//! over by their keeper ([`ManagedCertificate`]). Rotating one needs no restart. [`ListenerTls`] is a listener's choice
 //! between them.
 
 use std::path::{Path, PathBuf};
@@ -39,7 +39,7 @@ pub enum TlsError {
 
 /// A certificate and key on disk, and the newest valid pair read from there.
 #[derive(Debug)]
-pub struct Certificate {
+pub struct CertificateFiles {
     cert: PathBuf,
     key: PathBuf,
     /// Written by `refresh`, read by every handshake.
@@ -52,7 +52,7 @@ struct Loaded {
     changed: [Option<SystemTime>; 2],
 }
 
-impl Certificate {
+impl CertificateFiles {
     pub fn load(cert: PathBuf, key: PathBuf) -> Result<Arc<Self>, TlsError> {
         let loaded = Loaded { changed: changed(&cert, &key), certified: read(&cert, &key)? };
         Ok(Arc::new(Self { cert, key, current: Snapshot::new(loaded) }))
@@ -93,17 +93,17 @@ impl Certificate {
 
 /// How a listener's connections are secured.
 #[derive(Clone, Debug)]
-pub enum Security {
-    /// Not at all: for loopback.
+pub enum ListenerTls {
+    /// Connections are not encrypted: for loopback.
     Plain,
-    Files(Arc<Certificate>),
-    Held(Arc<Held>),
-    /// As `Held`; but a connection to a loopback address may be plain, and is treated as one of a
+    Files(Arc<CertificateFiles>),
+    Managed(Arc<ManagedCertificate>),
+    /// As `Managed`, but a connection to a loopback address may be plain, and is treated as one of a
     /// listener on loopback.
-    HeldBeyondLoopback(Arc<Held>),
+    ManagedBeyondLoopback(Arc<ManagedCertificate>),
 }
 
-impl Security {
+impl ListenerTls {
     pub fn scheme(&self) -> &'static str {
         if self.is_plain() { "http" } else { "https" }
     }
@@ -124,29 +124,31 @@ impl Security {
         match self {
             Self::Plain => None,
             Self::Files(certificate) => Some(certificate.acceptor(protocols)),
-            Self::Held(held) | Self::HeldBeyondLoopback(held) => Some(held.acceptor(protocols)),
+            Self::Managed(held) | Self::ManagedBeyondLoopback(held) => {
+                Some(held.acceptor(protocols))
+            }
         }
     }
 }
 
 /// A certificate that is kept elsewhere; none until it is handed over.
 #[derive(Debug, Default)]
-pub struct Held {
-    /// Written by `take`, read by every handshake.
+pub struct ManagedCertificate {
+    /// Written by `replace`, read by every handshake.
     current: Snapshot<Option<Arc<CertifiedKey>>>,
 }
 
-impl Held {
+impl ManagedCertificate {
     /// A self-signed certificate, made now: for callers that do not verify it, such as a kubelet's probe.
     pub fn self_signed(names: &[String]) -> Result<Arc<Self>, TlsError> {
         let made = rcgen::generate_simple_self_signed(names)?;
         let held = Arc::new(Self::default());
-        held.take(&made.cert.pem(), &made.signing_key.serialize_pem())?;
+        held.replace(&made.cert.pem(), &made.signing_key.serialize_pem())?;
         Ok(held)
     }
 
     /// Serves with this pair (PEM) from now on.
-    pub fn take(&self, cert: &str, key: &str) -> Result<(), TlsError> {
+    pub fn replace(&self, cert: &str, key: &str) -> Result<(), TlsError> {
         let chain =
             CertificateDer::pem_slice_iter(cert.as_bytes()).collect::<Result<Vec<_>, _>>()?;
         let key = PrivateKeyDer::from_pem_slice(key.as_bytes())?;
@@ -159,16 +161,15 @@ impl Held {
     }
 
     /// Waits until there is a certificate.
-    pub async fn there(&self) {
+    pub async fn ready(&self) {
         let mut changes = self.current.subscribe();
         while self.current.read(Option::is_none) {
             changes.changed().await;
         }
     }
 
-    /// Takes what `certificates` has, now and whenever that changes, until `stop`. `whose` names the
-    /// listener in the log.
-    pub async fn keep(
+    /// Serves with the newest of `certificates`, until `stop`. `whose` names the listener in the log.
+    pub async fn follow(
         self: Arc<Self>,
         whose: &'static str,
         certificates: Certificates,
@@ -179,7 +180,7 @@ impl Held {
         loop {
             let serving = certificates.serving();
             if let Some(serving) = serving.filter(|serving| before.as_ref() != Some(serving)) {
-                match self.take(&serving.certificate, serving.key.expose()) {
+                match self.replace(&serving.certificate, serving.key.expose()) {
                     Ok(()) => tracing::info!(whose, until = %serving.until, "has a certificate"),
                     Err(error) => {
                         let error = stallproof::sentence(&error);
@@ -204,7 +205,7 @@ impl Held {
     }
 }
 
-impl ResolvesServerCert for Held {
+impl ResolvesServerCert for ManagedCertificate {
     fn resolve(&self, _hello: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
         self.current.read(Clone::clone)
     }
@@ -235,7 +236,7 @@ fn acceptor(resolver: Arc<dyn ResolvesServerCert>, protocols: &[&str]) -> TlsAcc
     TlsAcceptor::from(Arc::new(config))
 }
 
-impl ResolvesServerCert for Certificate {
+impl ResolvesServerCert for CertificateFiles {
     fn resolve(&self, _hello: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
         Some(self.current.load().certified.clone())
     }

@@ -34,7 +34,7 @@ use tokio::sync::{Semaphore, SemaphorePermit};
 
 use crate::error_code::{ErrorCode, retry_after_seconds};
 use crate::serve::{HttpLimits, ending_connections, serve};
-use crate::tls::{Held, Security};
+use crate::tls::{ListenerTls, ManagedCertificate};
 
 /// The time that an API server grants a webhook unless it is configured, and at most.
 const GRANT: Grant = Grant { unasked: Duration::from_secs(10), most: Duration::from_secs(30) };
@@ -117,9 +117,9 @@ pub fn start(
 ) -> std::io::Result<()> {
     listener.set_nonblocking(true)?;
     let listener = tokio::net::TcpListener::from_std(listener)?;
-    let held = Arc::new(Held::default());
-    let tls = Security::Held(held.clone());
-    let keeping = held.clone().keep("webhook", certificates, tasks.stopping());
+    let held = Arc::new(ManagedCertificate::default());
+    let tls = ListenerTls::Managed(held.clone());
+    let keeping = held.clone().follow("webhook", certificates, tasks.stopping());
     tasks.spawn("webhook-certificate", keeping);
     let limits = HttpLimits::of(CONNECTIONS);
     let leaving = webhook.leaving.clone();

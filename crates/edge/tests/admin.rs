@@ -8,10 +8,10 @@ use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::{Duration, Instant};
 
-use edge::admin::{self, Admin, AdminThread, LogLevel, Reach, Token};
-use edge::tls::{Certificate, Held, Security};
+use edge::admin::{self, Admin, AdminListener, AdminThread, LogLevel, Token};
+use edge::tls::{CertificateFiles, ListenerTls, ManagedCertificate};
 use prometheus_client::registry::Registry;
-use stallproof::watchdog::{Limits, Severity};
+use stallproof::watchdog::{Severity, WatchdogLimits};
 use stallproof::{Ledger, Readiness, Watchdog};
 
 const TOKEN: &str = "a-token-of-enough-letters";
@@ -40,20 +40,24 @@ struct Running {
     _admin: AdminThread,
 }
 
-fn start(reach: impl FnOnce(TcpListener) -> Reach) -> Running {
+fn start(reach: impl FnOnce(TcpListener) -> AdminListener) -> Running {
     start_with(false, reach)
 }
 
-fn start_with(profiling: bool, reach: impl FnOnce(TcpListener) -> Reach) -> Running {
+fn start_with(profiling: bool, reach: impl FnOnce(TcpListener) -> AdminListener) -> Running {
     start_on("127.0.0.1:0", profiling, reach)
 }
 
-fn start_on(at: &str, profiling: bool, reach: impl FnOnce(TcpListener) -> Reach) -> Running {
+fn start_on(
+    at: &str,
+    profiling: bool,
+    reach: impl FnOnce(TcpListener) -> AdminListener,
+) -> Running {
     let listener = TcpListener::bind(at).unwrap();
     let address = listener.local_addr().unwrap();
     let ledger = Ledger::default();
     let readiness = Readiness::default();
-    let watchdog = Arc::new(Watchdog::start(Limits::default(), None));
+    let watchdog = Arc::new(Watchdog::start(WatchdogLimits::default(), None));
     let mut registry = Registry::with_prefix("fairlead");
     ledger.register(&mut registry);
     watchdog.register(&mut registry);
@@ -69,8 +73,8 @@ fn start_on(at: &str, profiling: bool, reach: impl FnOnce(TcpListener) -> Reach)
     Running { address, ledger, readiness, watchdog, _admin: admin }
 }
 
-fn plain(listener: TcpListener) -> Reach {
-    Reach { listener, tls: Security::Plain, token: None }
+fn plain(listener: TcpListener) -> AdminListener {
+    AdminListener { listener, tls: ListenerTls::Plain, token: None }
 }
 
 /// A request as curl would send it: status and body.
@@ -305,9 +309,9 @@ fn over_tls_the_token_opens_all_but_the_probes() {
     let private = std::os::unix::fs::PermissionsExt::from_mode(0o600);
     std::fs::set_permissions(&token, private).unwrap();
 
-    let running = start(|listener| Reach {
+    let running = start(|listener| AdminListener {
         listener,
-        tls: Security::Files(Certificate::load(cert, key).unwrap()),
+        tls: ListenerTls::Files(CertificateFiles::load(cert, key).unwrap()),
         token: Some(Token::read(&token).unwrap()),
     });
     let mut roots = rustls::RootCertStore::empty();
@@ -421,9 +425,13 @@ fn beyond_loopback_without_a_token_only_the_probes_are_answered() {
     let Some(ip) = beyond_loopback() else {
         return testkit::need::skip("admin beyond loopback", "no address but loopback's");
     };
-    let security = || Security::HeldBeyondLoopback(Held::self_signed(&["x".to_owned()]).unwrap());
+    let security = || {
+        ListenerTls::ManagedBeyondLoopback(
+            ManagedCertificate::self_signed(&["x".to_owned()]).unwrap(),
+        )
+    };
     for at in ["0.0.0.0:0", "[::]:0"] {
-        let reach = |listener| Reach { listener, tls: security(), token: None };
+        let reach = |listener| AdminListener { listener, tls: security(), token: None };
         let running = start_on(at, true, reach);
         let port = running.address.port();
         let (outside, inside) =
@@ -462,9 +470,11 @@ fn beyond_loopback_the_token_opens_everything_with_a_certificate_of_our_own() {
     std::fs::write(&file, TOKEN).unwrap();
     let private = std::os::unix::fs::PermissionsExt::from_mode(0o600);
     std::fs::set_permissions(&file, private).unwrap();
-    let running = start_on("[::]:0", false, |listener| Reach {
+    let running = start_on("[::]:0", false, |listener| AdminListener {
         listener,
-        tls: Security::HeldBeyondLoopback(Held::self_signed(&["x".to_owned()]).unwrap()),
+        tls: ListenerTls::ManagedBeyondLoopback(
+            ManagedCertificate::self_signed(&["x".to_owned()]).unwrap(),
+        ),
         token: Some(Token::read(&file).unwrap()),
     });
     let port = running.address.port();

@@ -11,21 +11,24 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
 use std::time::Duration;
 
-use edge::agents::client::{Answer, Client, ClientError, Endpoint, Joined, Reporting};
-use edge::agents::{Batch, Counts, Identity, IdentityError, Server, start};
-use guard::agents::{Agents, Authority, JoinFacts, LIFETIME, Limits, State, lead};
-use guard::conversations::{Moment, Protocol, Record, Report, Totals};
-use guard::ingest::{
-    Counted, Ingest, LocalWorkload, NotCounted, Seat, Settings, Shipped, ShippedGroup,
-};
+use edge::agents::{Server, start};
+use node::client::{Client, ClientError, Endpoint, Joined, Reporting};
+use node::{Identity, IdentityError};
 use objects::kinds::GroupMode;
 use objects::{Election, Id, Objects, Timing};
+use pki::agents::{Authority, LIFETIME, lead};
+use protocol::Answer;
 use stallproof::ledger::LedgerConfig;
-use stallproof::{Deadline, Ledger, Map, Snapshot, Tasks};
+use stallproof::{Deadline, Ledger, Map, Op, Snapshot, Tasks};
 use tempfile::TempDir;
 use testkit::Proxy;
 use tokio::sync::Notify;
 use tokio::time::sleep;
+use traffic::agents::{AgentState, Agents, JoinFacts, Limits};
+use traffic::conversations::{Moment, Protocol, Record, Report, Totals};
+use traffic::ingest::{
+    ActiveIngest, AgentGroup, AgentPolicy, Counted, Ingest, NotCounted, ReportSink, Settings,
+};
 
 fn soon() -> Deadline {
     Deadline::after(Duration::from_secs(20))
@@ -68,8 +71,8 @@ fn record(n: u32, totals: Totals) -> Record {
     }
 }
 
-fn batch(sequence: u64, records: Vec<Record>) -> Batch {
-    Batch { incarnation: 1, sequence, records, ..Batch::default() }
+fn batch(sequence: u64, records: Vec<Record>) -> Report {
+    Report { incarnation: 1, sequence, records, ..Report::default() }
 }
 
 /// Counts nothing, or nobody before it is let go.
@@ -82,27 +85,32 @@ struct Held {
     released: Notify,
     offered: AtomicU64,
     forgotten: Snapshot<Vec<String>>,
-    shipped: Snapshot<Shipped>,
+    policy: Snapshot<AgentPolicy>,
 }
 
 fn fake(stuck: bool) -> Fake {
-    let shipped =
-        Shipped { version: 3, rules: Map::new(), groups: Map::new(), mode: GroupMode::Discover };
+    let policy = AgentPolicy {
+        version: 3,
+        rules: Map::new(),
+        groups: Map::new(),
+        mode: GroupMode::Discover,
+    };
     Fake(Arc::new(Held {
         stuck: stuck.into(),
         released: Notify::new(),
         offered: AtomicU64::new(0),
         forgotten: Snapshot::default(),
-        shipped: Snapshot::new(shipped),
+        policy: Snapshot::new(policy),
     }))
 }
 
-impl Counts for Fake {
+impl ReportSink for Fake {
     async fn offer(
         &self,
         report: &Report,
         _alive: impl Fn(&str) -> bool + Send,
         deadline: Deadline,
+        _op: &Op,
     ) -> Result<Counted, NotCounted> {
         self.0.offered.fetch_add(1, SeqCst);
         let released = self.0.released.notified();
@@ -123,16 +131,14 @@ impl Counts for Fake {
         });
     }
 
-    fn pods_of(&self, _node: &str, _workloads: &[LocalWorkload]) {}
+    fn set_node_addresses(&self, _node: &str, _addresses: &[IpAddr], _local: &[IpAddr]) {}
 
-    fn addresses_of(&self, _node: &str, _addresses: &[IpAddr]) {}
-
-    fn shipped(&self) -> &Snapshot<Shipped> {
-        &self.0.shipped
+    fn agent_policy(&self) -> &Snapshot<AgentPolicy> {
+        &self.0.policy
     }
 }
 
-fn serve_plain<C: Counts>(
+fn serve_plain<C: ReportSink>(
     counts: Option<C>,
     limits: Limits,
     tasks: &Tasks,
@@ -151,7 +157,7 @@ struct Node {
     sequence: u64,
     durable: u64,
     epoch: Option<u64>,
-    old: Vec<Batch>,
+    old: Vec<Report>,
     random: fastrand::Rng,
 }
 
@@ -170,7 +176,7 @@ impl Node {
     }
 
     /// A batch of what is not durable yet, or of everything.
-    fn next(&mut self, grow: bool, all: bool) -> Batch {
+    fn next(&mut self, grow: bool, all: bool) -> Report {
         self.sequence += 1;
         for (totals, changed) in self.totals.values_mut() {
             if grow && self.random.bool() {
@@ -243,7 +249,7 @@ impl Node {
 }
 
 /// A term of counting, in this directory.
-fn term(seat: &Seat, dir: &Path, tasks: &Tasks) -> Tasks {
+fn term(seat: &ActiveIngest, dir: &Path, tasks: &Tasks) -> Tasks {
     let term = tasks.child("term");
     let settings = Settings::new(dir.to_owned());
     tasks.spawn("term", seat.clone().hold(settings, ledger(), term.clone(), |_| {}));
@@ -263,7 +269,7 @@ async fn until(what: &str, mut done: impl FnMut() -> bool) {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn totals_are_counted_once_over_a_link_that_breaks_and_repeats() {
     let (tasks, dir) = (Tasks::new("test"), TempDir::new().unwrap());
-    let seat = Seat::default();
+    let seat = ActiveIngest::default();
     let mut leading = term(&seat, dir.path(), &tasks);
     let (listener, at) = listen();
     let agents = Agents::new(limits());
@@ -508,7 +514,7 @@ async fn nonsense_ends_a_stream_and_nothing_else() {
     let (agents, at) = serve_plain(Some(fake(false)), limits(), &tasks);
     let (client, _) = Client::join(&plain(at), &facts("node-1"), &tasks, soon()).await.unwrap();
     let many = (0..8193).map(|n| record(n, Totals::ZERO)).collect();
-    let other = Batch { incarnation: 2, ..batch(1, vec![]) };
+    let other = Report { incarnation: 2, ..batch(1, vec![]) };
     for nonsense in [batch(0, vec![]), batch(1, many), other] {
         let mut stream = client.report(soon()).await.unwrap();
         stream.send(&nonsense).await.unwrap();
@@ -518,7 +524,7 @@ async fn nonsense_ends_a_stream_and_nothing_else() {
     let mut stream = client.report(soon()).await.unwrap();
     stream.send(&batch(1, vec![])).await.unwrap();
     assert!(stream.next().await.is_ok());
-    assert_eq!(agents.list()[0].state, State::Alive);
+    assert_eq!(agents.list()[0].state, AgentState::Alive);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -540,7 +546,7 @@ async fn an_agent_finds_the_replica_that_counts_and_leaves_it() {
 
     client.clone().leave(soon()).await.unwrap();
     assert_eq!(*counts.0.forgotten.load(), ["node-1"]);
-    assert_eq!(agents.list()[0].state, State::Left);
+    assert_eq!(agents.list()[0].state, AgentState::Left);
     assert!(client.report(soon()).await.is_err());
     let again = Client::join(&plain(leader), &facts("node-1"), &tasks, soon()).await;
     assert!(matches!(again, Err(ClientError::Outdated { known: 1, .. })), "{again:?}");
@@ -552,12 +558,12 @@ async fn an_agent_finds_the_replica_that_counts_and_leaves_it() {
 async fn rules_are_told_whole_and_then_by_what_changes() {
     let tasks = Tasks::new("test");
     let counts = fake(false);
-    let shipped = counts.0.shipped.clone();
+    let policy = counts.0.policy.clone();
     let group = |name: &str, version: u64| {
-        let (name, group) = (Arc::from(name), ShippedGroup::default());
-        shipped.update(|shipped| {
-            shipped.groups.insert(name, Arc::new(group));
-            shipped.version = version;
+        let (name, group) = (Arc::from(name), AgentGroup::default());
+        policy.update(|policy| {
+            policy.groups.insert(name, Arc::new(group));
+            policy.version = version;
             true
         });
     };

@@ -5,24 +5,24 @@
 use std::net::TcpListener;
 use std::time::Duration;
 
-use edge::agents::client::{Client, ClientError, Endpoint};
-use edge::agents::{Identity, IdentityError, Server, start};
-use guard::agents::{
-    AUDIENCE, Agents, Authority, JoinFacts, LIFETIME, Limits, PUBLISHED, TokenReviewer, lead,
-};
-use guard::ingest::Ingest;
-use guard::published::published;
+use edge::agents::{Server, start};
 use k8s_openapi::api::authentication::v1::TokenRequest;
 use k8s_openapi::api::core::v1::{ConfigMap, Namespace, Pod, ServiceAccount};
 use k8s_openapi::api::rbac::v1::{ClusterRole, ClusterRoleBinding, Role, RoleBinding};
 use kube::Api;
 use kube::api::{DeleteParams, PostParams};
+use node::client::{Client, ClientError, Endpoint};
+use node::{Identity, IdentityError};
 use objects::{Election, Id, Objects, Timing};
+use pki::agents::{AUDIENCE, Authority, LIFETIME, PUBLISHED, TokenReviewer, lead};
+use pki::published::published;
 use serde_json::{Value, json};
 use stallproof::ledger::LedgerConfig;
 use stallproof::{Deadline, Ledger, Snapshot, Tasks};
 use tempfile::TempDir;
 use testkit::KubeServer;
+use traffic::agents::{Agents, JoinFacts, Limits};
+use traffic::ingest::Ingest;
 
 fn soon() -> Deadline {
     Deadline::after(Duration::from_secs(60))

@@ -6,15 +6,16 @@ use std::net::TcpListener;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
-use edge::webhook::{Webhook, start};
-use guard::admission::{
-    Admission, CONFIGURATION, Certificates, Charge, FailurePolicy, HERE, Lifetimes, Reach,
-    Registration, Settings, lead,
+use admission::{
+    Admission, CONFIGURATION, FailurePolicy, LOCAL_CLUSTER, Reach, Registration, Settings,
+    WebhookUpkeep, lead,
 };
+use edge::webhook::{Webhook, start};
 use k8s_openapi::api::admissionregistration::v1::ValidatingWebhookConfiguration;
 use k8s_openapi::api::core::v1::{Namespace, Pod};
 use kube::api::{Api, PostParams};
 use objects::{Election, Id, Objects, Timing};
+use pki::{Certificates, Lifetimes};
 use serde_json::json;
 use stallproof::ledger::LedgerConfig;
 use stallproof::{Deadline, Ledger, Map, Readiness, Snapshot, Tasks};
@@ -47,7 +48,7 @@ async fn a_kube_api_server_notices_nothing_of_rotated_certificates() {
     let certificates = Certificates::follow(&objects, "fairlead", &tasks);
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let base = format!("https://{}", listener.local_addr().unwrap());
-    let charge = Charge {
+    let charge = WebhookUpkeep {
         admission: admission.clone(),
         certificates: certificates.clone(),
         names: vec!["127.0.0.1".to_owned()],
@@ -58,7 +59,7 @@ async fn a_kube_api_server_notices_nothing_of_rotated_certificates() {
             timeout: Duration::from_secs(10),
             exempt: vec![],
         }),
-        clusters: Snapshot::new(Map::unit(HERE.to_owned(), objects.clone())),
+        clusters: Snapshot::new(Map::unit(LOCAL_CLUSTER.to_owned(), objects.clone())),
     };
     let ledger = Ledger::new(LedgerConfig { late_after: Duration::from_secs(10) });
     start(Webhook::new(admission.clone(), ledger), listener, certificates.clone(), &tasks).unwrap();

@@ -27,7 +27,7 @@ const UNIT: usize = 1 << 10;
 /// Bytes of memory that one byte of a message takes when it is decoded.
 const GROWTH: usize = 4;
 
-/// The bytes of all batches that are being read or counted.
+/// The bytes of all reports that are being read or counted.
 #[derive(Clone, Debug)]
 pub(super) struct Budget {
     units: usize,
@@ -92,15 +92,15 @@ impl Frames {
         self.fill(&mut header, HEADER, soon).await?;
         let mut header = header.as_slice();
         if header.get_u8() != 0 {
-            return Err(Status::unimplemented("batches are not compressed"));
+            return Err(Status::unimplemented("reports are not compressed"));
         }
         let length = header.get_u32() as usize;
         if length > self.largest {
-            let why = format!("a batch has {} bytes at most", self.largest);
+            let why = format!("a report has {} bytes at most", self.largest);
             return Err(refuse(ErrorCode::TooLarge, why));
         }
         let room = self.budget.grant(length).await;
-        let room = room.ok_or_else(|| refuse(ErrorCode::Overloaded, "no room for a batch"))?;
+        let room = room.ok_or_else(|| refuse(ErrorCode::Overloaded, "no room for a report"))?;
         let mut message = Vec::with_capacity(length);
         self.fill(&mut message, length, Deadline::after(MESSAGE)).await?;
         Ok(Framed { bytes: message.into(), room })
@@ -124,8 +124,8 @@ impl Frames {
             }
             match deadline.bound(self.body.frame()).await {
                 Ok(Some(frame)) => self.spare = data(frame)?,
-                Ok(None) => return Err(refuse(ErrorCode::Invalid, "a batch was cut off")),
-                Err(_) => return Err(refuse(ErrorCode::TooLate, "a batch did not come in time")),
+                Ok(None) => return Err(refuse(ErrorCode::Invalid, "a report was cut off")),
+                Err(_) => return Err(refuse(ErrorCode::TooLate, "a report did not come in time")),
             }
         }
     }

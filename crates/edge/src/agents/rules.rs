@@ -1,10 +1,10 @@
-//! The stream of rules: everything first, unless the agent has it; then what changes.
+//! The stream of rules: all of them first, unless the agent has them; then what changes.
 
 use futures::{Stream, stream};
 use protocol::proto;
 use stallproof::snapshot::{Changes, View};
 use tonic::Status;
-use traffic::ingest::{RuleChange, AgentPolicy};
+use traffic::ingest::{AgentPolicy, RuleChange};
 
 use super::listen::AgentPeer;
 use super::report::StreamAuthorization;
@@ -13,7 +13,7 @@ use super::{ReportSink, Server};
 use crate::error_code::ErrorCode;
 
 struct Following<C> {
-    standing: StreamAuthorization<C>,
+    authorization: StreamAuthorization<C>,
     changes: Changes<AgentPolicy>,
     /// The rules that the agent has; none if that is not known.
     before: Option<View<AgentPolicy>>,
@@ -26,22 +26,22 @@ pub(super) fn stream<C: ReportSink>(
     peer: &AgentPeer,
     asked: &proto::RulesRequest,
 ) -> Result<impl Stream<Item = Result<proto::RuleChange, Status>> + Send + use<C>, Status> {
-    let standing = StreamAuthorization::of(server, peer)?;
-    let counts = server.counts.load();
-    let counts = counts.as_ref().ok_or_else(|| refuse(ErrorCode::NotReady, NOT_LEADING))?;
+    let authorization = StreamAuthorization::of(server, peer)?;
+    let sink = server.sink.load();
+    let sink = sink.as_ref().ok_or_else(|| refuse(ErrorCode::NotReady, NOT_LEADING))?;
     // In this order: what is published in between is told twice, not missed.
-    let changes = counts.agent_policy().subscribe();
-    let now = counts.agent_policy().load();
+    let changes = sink.agent_policy().subscribe();
+    let now = sink.agent_policy().load();
     let has_it = asked.version == now.version;
     let (before, first) = if has_it { (Some(now), None) } else { (None, Some(now)) };
-    let following = Following { standing, changes, before, first };
+    let following = Following { authorization, changes, before, first };
     Ok(stream::unfold(Some(following), |following| async move {
         let mut following = following?;
         let next = match following.first.take() {
             Some(first) => first,
             None => tokio::select! {
                 biased;
-                status = following.standing.lost() => return Some((Err(status), None)),
+                status = following.authorization.lost() => return Some((Err(status), None)),
                 next = following.changes.changed() => next,
             },
         };

@@ -11,14 +11,14 @@ use http::{Request, Response};
 use hyper::body::Incoming;
 use pki::agents::{Authority, Bearer, Certified, NotReviewed, Refused, Token, TokenReviewer};
 use prometheus_client::registry::Registry;
-use protocol::{KNOWN, RETRY, address, proto};
+use protocol::{KNOWN, RETRY, millis, proto};
 use stallproof::deadline::Grant;
 use stallproof::gate::{GateConfig, InFlightLimits, Shedding};
 use stallproof::ledger::Outcome;
 use stallproof::{Deadline, Gate, Ledger, MemoryGuard, Op, Pressure, Priority, Snapshot, Tasks};
 use tonic::Status;
 use tonic::body::Body;
-use traffic::agents::{Agents, JoinFacts, NotJoined, Unknown};
+use traffic::agents::{Agents, JoinFacts, NotJoined, UnknownAgent};
 
 use super::codec::Codec;
 use super::frames::Budget;
@@ -28,14 +28,8 @@ use crate::error_code::ErrorCode;
 
 /// The time that a call other than a stream may take.
 const GRANT: Grant = Grant { unasked: Duration::from_secs(10), most: Duration::from_secs(30) };
-/// Everything but batches is a few lines; a token has some hundred bytes.
+/// Everything but reports is a few lines; a token has some hundred bytes.
 const SMALL: usize = 16 << 10;
-/// The most bytes of a version in a join.
-const LONGEST: usize = 253;
-/// The most addresses of a node.
-const ADDRESSES: usize = 64;
-/// The most addresses of all of a node's interfaces.
-const LOCAL_ADDRESSES: usize = 1024;
 /// When a caller may come back to a replica that is not ready.
 const SOON: Duration = Duration::from_secs(1);
 const TICK: Duration = Duration::from_secs(1);
@@ -47,7 +41,7 @@ pub(super) const NOT_LEADING: &str = "another replica counts: ask the leader";
 pub struct Server<C> {
     pub(super) agents: Agents,
     /// Counts the reports while this replica leads. Written by the leader's work, read by every join.
-    pub(super) counts: Snapshot<Option<C>>,
+    pub(super) sink: Snapshot<Option<C>>,
     /// None: agents connect without TLS and say themselves which node they are. For loopback alone.
     pub(super) authority: Option<Authority>,
     /// None: no pod enrols with its own token.
@@ -64,7 +58,7 @@ impl<C> Clone for Server<C> {
     fn clone(&self) -> Self {
         Self {
             agents: self.agents.clone(),
-            counts: self.counts.clone(),
+            sink: self.sink.clone(),
             authority: self.authority.clone(),
             reviewer: self.reviewer.clone(),
             ledger: self.ledger.clone(),
@@ -80,7 +74,7 @@ impl<C> Clone for Server<C> {
 impl<C: ReportSink> Server<C> {
     pub fn new(
         agents: Agents,
-        counts: Snapshot<Option<C>>,
+        sink: Snapshot<Option<C>>,
         authority: Option<Authority>,
         ledger: Ledger,
         tasks: &Tasks,
@@ -98,18 +92,7 @@ impl<C: ReportSink> Server<C> {
         let budget = Budget::new(agents.limits().bytes);
         let tasks = tasks.clone();
         let reviewer = None;
-        Self {
-            agents,
-            counts,
-            authority,
-            reviewer,
-            ledger,
-            tasks,
-            strangers,
-            joins,
-            reports,
-            budget,
-        }
+        Self { agents, sink, authority, reviewer, ledger, tasks, strangers, joins, reports, budget }
     }
 
     /// Lets pods enrol as the agents of their nodes, with tokens of their service account.
@@ -273,61 +256,30 @@ impl<C: ReportSink> Server<C> {
         if bearer.is_some_and(|bearer| *bearer.node != *asked.node) {
             return Err(refuse(ErrorCode::Forbidden, "the certificate is of another node"));
         }
-        if [&asked.version, &asked.kernel].iter().any(|text| text.len() > LONGEST) {
-            return Err(refuse(ErrorCode::Invalid, "a version has 253 bytes at most"));
-        }
-        let op = self.ledger.begin("agent-join", asked.node.clone(), asked.node.clone());
+        let facts = JoinFacts::try_from(asked);
+        let mut facts = facts.map_err(|error| refuse(ErrorCode::Invalid, error.to_string()))?;
+        let op = self.ledger.begin("agent-join", facts.node.clone(), facts.node.clone());
         let permit = admit(&self.joins, Priority::Normal, deadline).await?;
-        let counts = self.counts.load();
-        let Some(counts) = counts.as_ref() else {
+        let sink = self.sink.load();
+        let Some(sink) = sink.as_ref() else {
             permit.ignore();
             op.finish(Outcome::Refused);
             return Err(come_back(ErrorCode::NotReady, NOT_LEADING, SOON));
         };
-        let proto::JoinRequest {
-            node,
-            incarnation,
-            version,
-            kernel,
-            cores,
-            memory,
-            addresses,
-            local_addresses,
-        } = asked;
-        let addresses = addresses.iter().map(|bytes| address(bytes)).collect::<Option<_>>();
-        let addresses: Vec<_> =
-            addresses.filter(|addresses: &Vec<_>| addresses.len() <= ADDRESSES).ok_or_else(
-                || refuse(ErrorCode::Invalid, "a node has 64 addresses of 4 or 16 bytes"),
-            )?;
-        let local = local_addresses.iter().map(|bytes| address(bytes)).collect();
-        let local: Vec<_> = Option::filter(local, |local: &Vec<_>| local.len() <= LOCAL_ADDRESSES)
-            .ok_or_else(|| {
-                refuse(ErrorCode::Invalid, "a node has 1024 local addresses of 4 or 16 bytes")
-            })?;
-        let local_addresses = Vec::new();
-        let facts = JoinFacts {
-            node,
-            incarnation,
-            version,
-            kernel,
-            cores,
-            memory,
-            addresses,
-            local_addresses,
-        };
+        // They are many, and of use to the sink alone.
+        let local_addresses = std::mem::take(&mut facts.local_addresses);
         let agent = self.agents.join(facts).map_err(|refused| match refused {
             NotJoined::Outdated { known } => outdated(&refused.to_string(), known),
             NotJoined::Full => come_back(ErrorCode::Overloaded, &refused.to_string(), 60 * SOON),
             NotJoined::BadName => refuse(ErrorCode::Invalid, refused.to_string()),
         })?;
-        counts.addresses_of(&agent.node, &agent.facts.addresses);
-        counts.local_addresses_of(&agent.node, &local);
+        sink.set_node_addresses(&agent.node, &agent.facts.addresses, &local_addresses);
         op.finish(Outcome::Done);
         Ok(proto::Joined {
             agent: agent.id.to_string(),
-            epoch: counts.epoch(),
+            epoch: sink.epoch(),
             interval_ms: millis(self.agents.interval()),
-            rules_version: counts.agent_policy().read(|shipped| shipped.version),
+            rules_version: sink.agent_policy().read(|policy| policy.version),
         })
     }
 
@@ -341,8 +293,8 @@ impl<C: ReportSink> Server<C> {
         self.own(bearer.as_ref(), &asked.agent)?;
         let _permit = admit(&self.joins, Priority::Normal, deadline).await?;
         let agent = self.agents.leave(&asked.agent).map_err(unknown)?;
-        if let Some(counts) = self.counts.load().as_ref() {
-            counts.forget_agent(&agent.node);
+        if let Some(sink) = self.sink.load().as_ref() {
+            sink.forget_agent(&agent.node);
         }
         Ok(proto::Left {})
     }
@@ -364,8 +316,8 @@ impl<C: ReportSink> Server<C> {
             let queued: usize = status.queued.iter().sum();
             let waiting = queued as f64 / (queued + status.limit).max(1) as f64;
             let gone = self.agents.tick(self.budget.taken().max(waiting));
-            if let Some(counts) = self.counts.load().as_ref() {
-                gone.iter().for_each(|node| counts.forget_agent(node));
+            if let Some(sink) = self.sink.load().as_ref() {
+                gone.iter().for_each(|node| sink.forget_agent(node));
             }
         }
     }
@@ -436,7 +388,7 @@ pub(super) fn lapsed() -> Status {
     )
 }
 
-pub(super) fn unknown(unknown: Unknown) -> Status {
+pub(super) fn unknown(unknown: UnknownAgent) -> Status {
     refuse(ErrorCode::NotFound, unknown.to_string())
 }
 
@@ -462,10 +414,6 @@ fn not_reviewed(error: &NotReviewed) -> Status {
             refuse(ErrorCode::Unauthenticated, error.to_string())
         }
     }
-}
-
-pub(super) fn millis(time: Duration) -> u32 {
-    u32::try_from(time.as_millis()).unwrap_or(u32::MAX)
 }
 
 fn on_the_wire(certified: Certified) -> proto::Certified {

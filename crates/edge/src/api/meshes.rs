@@ -1,4 +1,4 @@
-//! Meshes: read from the store, which every replica has; who leads acts on what is written there.
+//! Meshes. Every replica reads and writes them in the store; the controller that leads reconciles them.
 
 use access::Verb;
 use axum::Json;
@@ -14,9 +14,9 @@ use utoipa_axum::routes;
 
 use super::{Api, Body, Caller, Problem, Query, Route, Routes};
 
-/// The resource in the cluster `-`.
+/// The resource that roles name, in the cluster `-`.
 const MESHES: &str = "clustermeshes.fairlead.dev";
-/// Hundreds of clusters with dozens of networks each.
+/// The largest request: hundreds of clusters with dozens of networks each.
 const LARGEST: usize = 1 << 20;
 
 pub(crate) fn routes() -> Routes {
@@ -29,7 +29,7 @@ pub(crate) fn routes() -> Routes {
         .with(Route::write(Verb::Update, MESHES), routes!(forget))
 }
 
-/// A mesh, as it should be and as it is.
+/// A mesh: its spec, and its status.
 #[derive(Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 struct Mesh {
@@ -37,12 +37,12 @@ struct Mesh {
     name: String,
     #[serde(skip_serializing_if = "Option::is_none")]
     generation: Option<i64>,
-    /// It goes when its peers are gone; `status.joined` says who is waited for.
+    /// The mesh is deleted when its peers are gone; `status.joined` lists the clusters that it waits for.
     deleting: bool,
-    /// As in a `ClusterMesh`.
+    /// The spec of a `ClusterMesh`.
     #[schema(value_type = Object)]
     spec: ClusterMeshSpec,
-    /// As in a `ClusterMesh`; none until somebody who leads has looked at it.
+    /// The status of a `ClusterMesh`. It is absent until a controller that leads has reconciled the mesh.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<Object>)]
     status: Option<ClusterMeshStatus>,
@@ -69,18 +69,18 @@ struct Meshes {
 /// Every mesh
 #[utoipa::path(
     get, path = "/meshes", tag = "meshes",
-    responses((status = 200, description = "By namespace and name", body = Meshes))
+    responses((status = 200, description = "Meshes by namespace and name", body = Meshes))
 )]
 async fn meshes(State(api): State<Api>, caller: Caller) -> Result<Json<Meshes>, Problem> {
     caller.may_in_fleet(MESHES, Verb::List)?;
-    let all = api.meshes.list(caller.deadline).await.map_err(|error| Problem::from(&error))?;
+    let all = api.meshes.list(caller.deadline).await?;
     Ok(Json(Meshes { meshes: all.into_iter().map(Mesh::from).collect() }))
 }
 
 /// One mesh
 #[utoipa::path(
     get, path = "/meshes/{namespace}/{name}", tag = "meshes",
-    responses((status = 200, description = "As it should be and as it is", body = Mesh))
+    responses((status = 200, description = "The mesh", body = Mesh))
 )]
 async fn mesh(
     State(api): State<Api>,
@@ -97,22 +97,21 @@ async fn found(
     namespace: &str,
     name: &str,
 ) -> Result<ClusterMesh, Problem> {
-    let id = Id::namespaced(namespace, name);
-    api.meshes.get(&id, caller.deadline).await.map_err(|error| Problem::from(&error))
+    Ok(api.meshes.get(&Id::namespaced(namespace, name), caller.deadline).await?)
 }
 
 #[derive(Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 struct PutMesh {
-    /// As in a `ClusterMesh`.
+    /// The spec of a `ClusterMesh`.
     #[schema(value_type = Object)]
     spec: ClusterMeshSpec,
 }
 
-/// Make a mesh, or make it what is said here
+/// Create a mesh, or replace its spec
 #[utoipa::path(
     put, path = "/meshes/{namespace}/{name}", tag = "meshes", request_body = PutMesh,
-    responses((status = 200, description = "As it is now", body = Mesh))
+    responses((status = 200, description = "The mesh as stored", body = Mesh))
 )]
 async fn put_mesh(
     State(api): State<Api>,
@@ -122,20 +121,19 @@ async fn put_mesh(
 ) -> Result<Json<Mesh>, Problem> {
     caller.may_in_fleet(MESHES, Verb::Update)?;
     let id = Id::namespaced(namespace, name);
-    let put = api.meshes.put(&id, spec, caller.deadline).await;
-    Ok(Json(put.map_err(|error| Problem::from(&error))?.into()))
+    Ok(Json(api.meshes.put(&id, spec, caller.deadline).await?.into()))
 }
 
 #[derive(Serialize, ToSchema)]
 struct Removal {
-    /// False: its peers go first.
+    /// Whether the mesh is gone. If not, its peers are removed first.
     gone: bool,
 }
 
 /// Remove a mesh, and its peers everywhere
 #[utoipa::path(
     delete, path = "/meshes/{namespace}/{name}", tag = "meshes",
-    responses((status = 200, description = "Gone, or on its way", body = Removal))
+    responses((status = 200, description = "Deleted, or being deleted", body = Removal))
 )]
 async fn delete_mesh(
     State(api): State<Api>,
@@ -143,16 +141,16 @@ async fn delete_mesh(
     Path((namespace, name)): Path<(String, String)>,
 ) -> Result<Json<Removal>, Problem> {
     caller.may_in_fleet(MESHES, Verb::Delete)?;
-    let deleted = api.meshes.delete(&Id::namespaced(namespace, name), caller.deadline).await;
-    let deleted = deleted.map_err(|error| Problem::from(&error))?;
+    let deleted = api.meshes.delete(&Id::namespaced(namespace, name), caller.deadline).await?;
     Ok(Json(Removal { gone: deleted == Deletion::Gone }))
 }
 
 #[derive(Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
 struct Ends {
-    /// A cluster, by the mesh's name for it.
+    /// The cluster whose pods connect, by the mesh's name for it.
     from: String,
+    /// The cluster that they connect to.
     to: String,
 }
 
@@ -161,7 +159,7 @@ struct Checked {
     from: String,
     to: String,
     reaches: bool,
-    /// `reason` and `message`; the first thing to mend first.
+    /// Each has a `reason` and a `message`, in the order in which to fix them.
     #[schema(value_type = Vec<Object>)]
     reasons: Vec<Finding>,
 }
@@ -187,14 +185,14 @@ async fn check(
 #[derive(Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 struct Forget {
-    /// One that left the mesh, or that a mesh which is deleted waits for.
+    /// The cluster that left the mesh, or that a mesh which is being deleted waits for.
     cluster: String,
 }
 
-/// Give up a cluster that does not answer: its peers stay as they are
+/// Stop waiting for a cluster that does not answer; its peers stay as they are
 #[utoipa::path(
     post, path = "/meshes/{namespace}/{name}/forget", tag = "meshes", request_body = Forget,
-    responses((status = 204, description = "Nobody waits for it any more"))
+    responses((status = 204, description = "The mesh does not wait for the cluster any more"))
 )]
 async fn forget(
     State(api): State<Api>,
@@ -207,7 +205,7 @@ async fn forget(
     match api.meshes.forget(&id, &cluster, caller.deadline).await {
         Ok(()) => Ok(StatusCode::NO_CONTENT),
         Err(ForgetError::NotLeaving(why)) => Err(Problem::invalid(why)),
-        Err(ForgetError::Store(error)) => Err(Problem::from(&error)),
+        Err(ForgetError::Store(error)) => Err(error.into()),
     }
 }
 

@@ -54,7 +54,7 @@ async fn login(
         Some(Ok(session)) => {
             tracing::info!(user = %session.user, %from, "logged in by link");
             let mut response = (StatusCode::SEE_OTHER, [(header::LOCATION, "/")]).into_response();
-            let cookie = pipeline::set_cookie(Some(&session.cookie), api.secure);
+            let cookie = pipeline::set_cookie(Some(&session.cookie), api.serving.secure);
             if let Ok(cookie) = HeaderValue::from_str(&cookie) {
                 response.headers_mut().insert(header::SET_COOKIE, cookie);
             }

@@ -1,6 +1,6 @@
 //! Logging in and out, and who one is.
 
-use access::{Opened, Secret, Verb, Via};
+use access::{AuthMethod, OpenedSession, Secret, Verb};
 use axum::extract::State;
 use axum::response::{IntoResponse, Response};
 use axum::{Extension, Json};
@@ -58,10 +58,10 @@ async fn login(
     };
     // Not as whom: people type passwords into the wrong field.
     let opened = opened.inspect_err(|why| tracing::warn!(%from, %why, "login refused"));
-    let Opened { user, cookie, csrf, .. } = opened?;
+    let OpenedSession { user, cookie, csrf, .. } = opened?;
     tracing::info!(%user, %from, "logged in");
     let logged_in = LoggedIn { user: user.to_string(), csrf: csrf.expose().to_owned() };
-    Ok(with_cookie(Json(logged_in), Some(&cookie), api.secure))
+    Ok(with_cookie(Json(logged_in), Some(&cookie), api.serving.secure))
 }
 
 /// Log out: ends the session of the cookie
@@ -73,7 +73,7 @@ async fn logout(State(api): State<Api>, _caller: Caller, headers: HeaderMap) -> 
     if let Some(cookie) = pipeline::cookie(&headers) {
         api.access.logout(cookie);
     }
-    with_cookie(StatusCode::NO_CONTENT, None, api.secure)
+    with_cookie(StatusCode::NO_CONTENT, None, api.serving.secure)
 }
 
 #[derive(Serialize, ToSchema)]
@@ -94,7 +94,7 @@ struct Me {
 )]
 async fn me(State(api): State<Api>, caller: Caller, headers: HeaderMap) -> Json<Me> {
     let own = api.access.administer(&caller.who).own();
-    let csrf = matches!(caller.who.via, Via::Session(_))
+    let csrf = matches!(caller.who.via, AuthMethod::Session(_))
         .then(|| pipeline::cookie(&headers))
         .flatten()
         .map(|cookie| access::csrf_of(cookie).expose().to_owned());

@@ -105,7 +105,7 @@ pub(crate) fn open(
     cluster: impl Into<Cow<'static, str>>,
 ) -> Result<OpenStream, Problem> {
     debug_assert!(KINDS.contains(&kind), "a stream that the ledger would call late");
-    let permit = api.streams.clone().try_acquire_owned().map_err(|_| {
+    let permit = api.serving.streams.clone().try_acquire_owned().map_err(|_| {
         Problem::new(ErrorCode::Overloaded, "as many streams are open as there may be; close one")
             .come_back(Duration::from_secs(5))
     })?;

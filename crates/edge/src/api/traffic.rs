@@ -9,7 +9,7 @@ mod rules;
 mod violations;
 
 use ::traffic::conversations::{End, Endpoint, Moment};
-use ::traffic::ingest::{ActiveIngest, PolicyStore, Ingest, NOT_ENFORCED};
+use ::traffic::ingest::{ActiveIngest, Ingest, NOT_ENFORCED, PolicyStore};
 use jiff::Timestamp;
 use objects::kinds::GroupMode;
 use serde::Serialize;

@@ -57,3 +57,15 @@ fn a_time_to_come_back_is_rounded_up_to_whole_seconds() {
         assert_eq!(retry_after_seconds(Duration::from_millis(millis)), seconds, "{millis}");
     }
 }
+
+#[test]
+fn the_documentation_has_every_code_with_its_exit_code() {
+    let documented = include_str!("../../../../docs/api.md");
+    for code in ErrorCode::ALL {
+        let text = format!("`{}`", code.text());
+        let mut rows = documented.lines().filter(|line| line.starts_with("| `"));
+        let row = rows.find(|row| row.split('|').nth(1).is_some_and(|codes| codes.contains(&text)));
+        let exit = row.and_then(|row| row.split('|').nth(4)).map(str::trim);
+        assert_eq!(exit, Some(&*code.exit_code().to_string()), "{text}");
+    }
+}

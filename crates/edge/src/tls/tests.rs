@@ -24,7 +24,7 @@ fn a_rotated_pair_is_taken_and_a_half_written_one_is_not() {
     let dir = tempfile::tempdir().unwrap();
     let (cert, key) = (dir.path().join("cert.pem"), dir.path().join("key.pem"));
     let first = write_pair(dir.path(), 30);
-    let certificate = Certificate::load(cert.clone(), key).unwrap();
+    let certificate = CertificateFiles::load(cert.clone(), key).unwrap();
     let served = || certificate.current.load().certified.cert[0].clone();
     assert_eq!(served(), first);
     assert!(!certificate.refresh().unwrap(), "nothing changed");
@@ -42,13 +42,13 @@ fn a_rotated_pair_is_taken_and_a_half_written_one_is_not() {
 fn what_cannot_be_used_names_the_file() {
     let dir = tempfile::tempdir().unwrap();
     let (cert, key) = (dir.path().join("cert.pem"), dir.path().join("key.pem"));
-    let error = Certificate::load(cert.clone(), key.clone()).unwrap_err();
+    let error = CertificateFiles::load(cert.clone(), key.clone()).unwrap_err();
     assert!(error.to_string().contains("cert.pem"), "{error}");
     write_pair(dir.path(), 0);
     std::fs::write(&key, "no key").unwrap();
-    let error = Certificate::load(cert.clone(), key.clone()).unwrap_err();
+    let error = CertificateFiles::load(cert.clone(), key.clone()).unwrap_err();
     assert!(error.to_string().contains("key.pem"), "{error}");
     write_pair(dir.path(), 0);
     std::fs::write(&cert, "").unwrap();
-    assert!(matches!(Certificate::load(cert, key), Err(TlsError::NoCertificate { .. })));
+    assert!(matches!(CertificateFiles::load(cert, key), Err(TlsError::NoCertificate { .. })));
 }

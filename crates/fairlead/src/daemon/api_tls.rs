@@ -7,7 +7,7 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use edge::tls::{Certificate, Held, Security};
+use edge::tls::{CertificateFiles, ManagedCertificate, ListenerTls};
 use pki::Certificates;
 use stallproof::readiness::Component;
 use stallproof::{Stop, Tasks};
@@ -55,11 +55,11 @@ pub(crate) fn names(config: &Config) -> Vec<String> {
 /// one to serve with.
 pub(crate) fn begin(
     config: &Config,
-    files: Option<Arc<Certificate>>,
+    files: Option<Arc<CertificateFiles>>,
     certificates: Option<&Certificates>,
     served: Component,
     tasks: &Tasks,
-) -> Security {
+) -> ListenerTls {
     let stop = tasks.stopping();
     let Some(certificates) = certificates.filter(|_| is_auto(config)) else {
         served.ready();
@@ -67,15 +67,15 @@ pub(crate) fn begin(
             stop.stopped().await;
             served.not_ready("stopped");
         });
-        return files.map_or(Security::Plain, Security::Files);
+        return files.map_or(ListenerTls::Plain, ListenerTls::Files);
     };
     served.not_ready("the leader has not made its certificate yet");
-    let held = Arc::new(Held::default());
-    let keeping = held.clone().keep("api", certificates.clone(), tasks.stopping());
+    let held = Arc::new(ManagedCertificate::default());
+    let keeping = held.clone().follow("api", certificates.clone(), tasks.stopping());
     tasks.spawn("api-certificate", keeping);
     let there = held.clone();
     tasks.spawn("api-readiness", async move {
-        if stop.bound(there.there()).await.is_some() {
+        if stop.bound(there.ready()).await.is_some() {
             served.ready();
         }
         stop.stopped().await;
@@ -83,7 +83,7 @@ pub(crate) fn begin(
     });
     let writing = write_bundle(config.data.join(BUNDLE), certificates.clone(), tasks.stopping());
     tasks.spawn("api-authority", writing);
-    Security::Held(held)
+    ListenerTls::Managed(held)
 }
 
 /// Keeps whom to trust in a file, for clients on this machine.

@@ -17,9 +17,9 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
 use std::time::Duration;
 
-use edge::admin::{self, Admin, AdminThread, LogLevel, Reach, Token};
+use edge::admin::{self, Admin, AdminListener, AdminThread, LogLevel, Token};
 use edge::exposition::Exposition;
-use edge::tls::{Certificate, Held, Security};
+use edge::tls::{CertificateFiles, ListenerTls, ManagedCertificate};
 use kernel::lock_file::LockFile;
 use prometheus_client::metrics::info::Info;
 use prometheus_client::registry::Registry;
@@ -54,7 +54,7 @@ pub(crate) struct Process {
 #[derive(Debug)]
 pub(crate) struct Listeners {
     _lock: LockFile,
-    reach: Reach,
+    reach: AdminListener,
     address: ListenAddress,
 }
 
@@ -65,22 +65,23 @@ impl Listeners {
         let token = config.admin.token_file.as_deref().map(Token::read);
         let token = token.transpose().map_err(|e| explain(&e))?;
         let tls = admin_security(&config.admin)?;
-        Ok(Self { _lock: lock, reach: Reach { listener, tls, token }, address })
+        Ok(Self { _lock: lock, reach: AdminListener { listener, tls, token }, address })
     }
 }
 
 /// How the admin endpoints are reached. A certificate of our own making says nothing of who serves; it
 /// is for probes, which do not ask.
-fn admin_security(admin: &config::Admin) -> Result<Security, Failure> {
+fn admin_security(admin: &config::Admin) -> Result<ListenerTls, Failure> {
     match admin.tls {
-        TlsSource::Auto if admin.listen.is_loopback() => Ok(Security::Plain),
+        TlsSource::Auto if admin.listen.is_loopback() => Ok(ListenerTls::Plain),
         TlsSource::Auto => {
-            let held = Held::self_signed(&["localhost".to_owned()]).map_err(|e| explain(&e))?;
-            Ok(Security::HeldBeyondLoopback(held))
+            let held = ManagedCertificate::self_signed(&["localhost".to_owned()])
+                .map_err(|e| explain(&e))?;
+            Ok(ListenerTls::ManagedBeyondLoopback(held))
         }
         TlsSource::Files => Ok(match certificate(&admin.tls_cert, &admin.tls_key)? {
-            Some(certificate) => Security::Files(certificate),
-            None => Security::Plain,
+            Some(certificate) => ListenerTls::Files(certificate),
+            None => ListenerTls::Plain,
         }),
     }
 }
@@ -100,9 +101,9 @@ fn lock_data(data: &Path) -> Result<LockFile, Failure> {
 pub(crate) fn certificate(
     cert: &Option<PathBuf>,
     key: &Option<PathBuf>,
-) -> Result<Option<Arc<Certificate>>, Failure> {
+) -> Result<Option<Arc<CertificateFiles>>, Failure> {
     let (Some(cert), Some(key)) = (cert, key) else { return Ok(None) };
-    Certificate::load(cert.clone(), key.clone()).map(Some).map_err(|e| explain(&e))
+    CertificateFiles::load(cert.clone(), key.clone()).map(Some).map_err(|e| explain(&e))
 }
 
 pub(crate) fn listen(
@@ -222,7 +223,7 @@ fn start_admin(
     process: &Process,
     logging: &Logging,
     registry: Arc<Registry>,
-    reach: Reach,
+    reach: AdminListener,
 ) -> Result<AdminThread, Failure> {
     if config.admin.profiling
         && let Err(error) = kernel::heap::enable()

@@ -1,11 +1,11 @@
-//! `Acks`: what an agent may be told of its batches.
+//! `Acks`: how far each agent's reports were counted, and which are being counted.
 //!
 //! Contract:
-//! - `through` is the greatest batch that was counted below which none is being counted; it never
-//!   goes back within an incarnation. One that was refused is not being counted: its agent knows.
-//! - `durable` is what a checkpoint on disk knows of that.
-//! - A batch of an older incarnation is outdated; a newer one begins at zero.
-//! - A few words for each agent. One that was not heard for [`AWAY`] is forgotten.
+//! - `through` is the greatest report that was counted below which none is being counted; it never
+//!   goes back within an incarnation. A report that was refused is not being counted: its agent knows.
+//! - `durable` is how far a checkpoint on disk goes.
+//! - A report of an older incarnation is outdated; a newer one begins at zero.
+//! - Each agent takes a few words. An agent that was not heard for [`AWAY`] is forgotten.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -29,13 +29,13 @@ struct Agent {
     counted: u64,
     through: u64,
     durable: u64,
-    /// Batches that are being counted: as many as its agent sends at once.
+    /// Reports that are being counted: as many as its agent sends at once.
     flying: Vec<u64>,
 }
 
-/// A batch that is being counted; dropped, it was not.
+/// A report that is being counted. Dropping it says that it was not counted.
 #[derive(Debug)]
-pub(super) struct Flight<'a> {
+pub(super) struct InFlightReport<'a> {
     acks: &'a Acks,
     agent: Arc<str>,
     incarnation: u64,
@@ -53,7 +53,11 @@ impl Acks {
         Self { agents: Mutex::new(agents.collect()) }
     }
 
-    pub(super) fn begin(&self, report: &Report, now: Instant) -> Result<Flight<'_>, NotCounted> {
+    pub(super) fn begin(
+        &self,
+        report: &Report,
+        now: Instant,
+    ) -> Result<InFlightReport<'_>, NotCounted> {
         let Report { agent, incarnation, sequence, .. } = report;
         let mut agents = self.agents.lock();
         let fresh = || Agent::new(*incarnation, now);
@@ -68,7 +72,7 @@ impl Acks {
         known.flying.push(*sequence);
         drop(agents);
         let (agent, incarnation, sequence) = (Arc::clone(agent), *incarnation, *sequence);
-        Ok(Flight { acks: self, agent, incarnation, sequence, landed: false })
+        Ok(InFlightReport { acks: self, agent, incarnation, sequence, landed: false })
     }
 
     /// How far each has come; for a checkpoint.
@@ -115,7 +119,7 @@ impl Agent {
     }
 }
 
-impl Flight<'_> {
+impl InFlightReport<'_> {
     /// Every shard has counted it.
     pub(super) fn counted(mut self) -> Counted {
         // If its agent was forgotten meanwhile, or began again, there is no more to say.
@@ -139,7 +143,7 @@ impl Flight<'_> {
     }
 }
 
-impl Drop for Flight<'_> {
+impl Drop for InFlightReport<'_> {
     fn drop(&mut self) {
         self.land(false);
     }

@@ -11,7 +11,7 @@ use tracing::{info, warn};
 
 use super::checkpoints::Checkpoints;
 use super::metrics::Metrics;
-use super::{Ingest, Settings};
+use super::{Ingest, ReportSink, Settings};
 
 /// For the last checkpoint of a term. Whatever is not in it is sent again.
 const LAST: Duration = Duration::from_secs(5);

@@ -20,7 +20,9 @@ use tokio::sync::Semaphore;
 use tracing::{error, info, warn};
 
 use super::{Ingest, Inner, Settings, learner};
-use crate::conversations::{Checkpoint, Moment, Progress, Readers, Refused, Router, Shard, shards};
+use crate::conversations::{
+    Checkpoint, CheckpointError, Moment, Progress, Readers, Router, Shard, shards,
+};
 use crate::rules::Learned;
 use crate::violations::Violations;
 
@@ -116,7 +118,7 @@ fn read(path: &Path, settings: &Settings) -> io::Result<Restored> {
     }
 }
 
-fn taken_up(found: &Checkpoint, settings: &Settings) -> Result<Restored, Refused> {
+fn taken_up(found: &Checkpoint, settings: &Settings) -> Result<Restored, CheckpointError> {
     let (router, shards, readers) = found.restore(settings.shards, settings.limits)?;
     Ok(Restored {
         epoch: epoch(found.seed),
@@ -173,7 +175,7 @@ impl Ingest {
         };
         let op = ledger.begin(KIND, KEY, TENANT);
         let progress = acks.progress(began);
-        let Some(checkpoint) = self.gather(progress.clone(), gather, &op).await else {
+        let Some(checkpoint) = op.in_span(self.gather(progress.clone(), gather, &op)).await else {
             metrics.checkpoint("late", 0, began.elapsed());
             op.finish(Outcome::Expired);
             return false;
@@ -202,7 +204,9 @@ impl Ingest {
             Err(error) => {
                 metrics.checkpoint("failed", 0, began.elapsed());
                 let path = checkpoints.path.display();
-                warn!(%path, %error, "the checkpoint of conversations cannot be written");
+                op.span().in_scope(|| {
+                    warn!(%path, %error, "the checkpoint of conversations cannot be written");
+                });
                 op.finish(Outcome::Failed);
             }
         }

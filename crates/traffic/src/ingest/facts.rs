@@ -1,4 +1,4 @@
-//! Kubernetes' objects as facts: plain values, made without asking anybody.
+//! Converts objects of Kubernetes to facts, which are plain values.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -9,7 +9,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::ResourceExt;
 use objects::kinds::AddressPool;
 
-use super::inventory::KnownNode;
+use super::inventory::NodeWithNetworks;
 use crate::conversations::{Moment, NodeFacts, PodFacts, ServiceFacts};
 
 /// A label by which a ReplicaSet of a Deployment tells its pods from those of another.
@@ -105,7 +105,7 @@ pub(super) fn service(service: &Service) -> ServiceFacts {
     }
 }
 
-pub(super) fn node(node: &Node) -> KnownNode {
+pub(super) fn node(node: &Node) -> NodeWithNetworks {
     let (spec, status) = (node.spec.as_ref(), node.status.as_ref());
     let addresses = status.and_then(|status| status.addresses.as_ref()).into_iter().flatten();
     let facts = NodeFacts {
@@ -119,7 +119,7 @@ pub(super) fn node(node: &Node) -> KnownNode {
         several.chain(one).filter_map(|text| text.parse().ok()).collect();
     networks.sort();
     networks.dedup();
-    KnownNode { facts, networks }
+    NodeWithNetworks { facts, networks }
 }
 
 pub(super) fn pool(pool: &AddressPool) -> Vec<IpNet> {

@@ -1,7 +1,7 @@
-//! `Inventory`: what is known of pods, services, nodes and groups at one moment.
+//! `Inventory`: the pods, services, nodes and groups of one moment.
 //!
 //! Contract:
-//! - Each fact comes as it is told, in any order; what a kind's whole list no longer has is gone.
+//! - Facts come in any order; what the whole list of a kind no longer has is gone.
 //! - Workloads and addresses that an agent tells of its own node stand in where Kubernetes tells
 //!   nothing of that kind.
 //! - A made group that speaks of addresses alone names those networks: an address outside of the
@@ -19,7 +19,7 @@ use objects::kinds::{Group, GroupKey, GroupMode, GroupOp, GroupSpec, network};
 use stallproof::Map;
 
 use crate::conversations::{
-    Directory, ExternalFacts, Labels, Moment, NodeFacts, PodFacts, ServiceFacts,
+    Directory, ExternalFacts, Labels, LocalWorkload, Moment, NodeFacts, PodFacts, ServiceFacts,
 };
 use crate::groups::Groups;
 
@@ -39,7 +39,7 @@ pub struct Inventory {
     pods: Map<Arc<str>, ()>,
     services: Map<(Arc<str>, Arc<str>), Arc<ServiceFacts>>,
     namespaces: Map<Arc<str>, ()>,
-    nodes: Map<Arc<str>, Arc<KnownNode>>,
+    nodes: Map<Arc<str>, Arc<NodeWithNetworks>>,
     pools: Map<Arc<str>, Arc<[IpNet]>>,
     /// By node, what its agent told.
     local: Map<Arc<str>, Arc<[PodFacts]>>,
@@ -50,19 +50,45 @@ pub struct Inventory {
 
 /// A node with the networks of its pods.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct KnownNode {
+pub(super) struct NodeWithNetworks {
     pub(super) facts: NodeFacts,
     pub(super) networks: Vec<IpNet>,
 }
 
-/// A workload of a node, as its agent knows it.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct LocalWorkload {
-    pub namespace: Arc<str>,
-    pub name: Arc<str>,
-    pub addresses: Vec<IpAddr>,
-    /// Since when it has them.
-    pub from: Moment,
+/// A namespace and its labels.
+#[derive(Clone, Debug)]
+pub(super) struct NamespaceFacts {
+    pub(super) name: Arc<str>,
+    pub(super) labels: Labels,
+}
+
+/// An address pool and its networks.
+#[derive(Clone, Debug)]
+pub(super) struct PoolFacts {
+    pub(super) name: Arc<str>,
+    pub(super) networks: Arc<[IpNet]>,
+}
+
+/// A fact about one object, kept in an inventory under the object's id.
+pub(super) trait Fact {
+    type Id: Ord;
+
+    fn id(&self) -> Self::Id;
+
+    /// The ids of all facts of this kind.
+    fn kept(inventory: &Inventory) -> Vec<Self::Id>;
+
+    /// Keeps the fact; says whether that changed anything.
+    fn apply(&self, inventory: &mut Inventory, now: Moment) -> bool;
+
+    /// Forgets the fact; says whether that changed anything.
+    fn delete(id: &Self::Id, inventory: &mut Inventory, now: Moment) -> bool;
+
+    /// Prepares the inventory for a whole list.
+    fn before_reset(_: &mut Inventory, _: Moment) {}
+
+    /// Renews what is derived from all facts of this kind.
+    fn after_changes(_: &mut Inventory) {}
 }
 
 impl Inventory {
@@ -94,149 +120,30 @@ impl Inventory {
         self.wrong.iter()
     }
 
-    pub(super) fn reset_pods(&mut self, pods: &[PodFacts], now: Moment) {
-        self.pods_told = true;
-        let local: Vec<_> = self.local.keys().cloned().collect();
-        local.iter().for_each(|node| self.forget_local(node, now));
-        let there: BTreeSet<_> = pods.iter().map(|pod| &*pod.uid).collect();
-        let gone: Vec<_> =
-            self.pods.keys().filter(|uid| !there.contains(&***uid)).cloned().collect();
-        gone.iter().for_each(|uid| self.delete_pod(uid, now));
-        pods.iter().for_each(|pod| self.apply_pod(pod, now));
+    /// Takes in all facts of a kind: what is not among them is gone.
+    pub(super) fn reset<F: Fact>(&mut self, all: &[F], now: Moment) {
+        F::before_reset(self, now);
+        let there: BTreeSet<_> = all.iter().map(F::id).collect();
+        let gone = F::kept(self).into_iter().filter(|id| !there.contains(id));
+        gone.for_each(|id| _ = F::delete(&id, self, now));
+        all.iter().for_each(|fact| _ = fact.apply(self, now));
+        F::after_changes(self);
     }
 
-    pub(super) fn apply_pod(&mut self, pod: &PodFacts, now: Moment) {
-        self.pods.insert(Arc::clone(&pod.uid), ());
-        self.directory.apply_pod(pod, now);
-        self.groups.apply_pod(pod, now);
-    }
-
-    pub(super) fn delete_pod(&mut self, uid: &Arc<str>, now: Moment) {
-        self.pods.remove(uid);
-        self.directory.delete_pod(uid, now);
-        self.groups.delete_pod(uid, now);
-    }
-
-    pub(super) fn reset_services(&mut self, services: &[ServiceFacts], now: Moment) {
-        let there: BTreeSet<_> =
-            services.iter().map(|service| (&*service.namespace, &*service.name)).collect();
-        let known = self.services.keys().filter(|(ns, name)| !there.contains(&(&**ns, &**name)));
-        let gone: Vec<_> = known.cloned().collect();
-        gone.iter().for_each(|(namespace, name)| self.delete_service(namespace, name, now));
-        services.iter().for_each(|service| self.apply_service(service, now));
-    }
-
-    pub(super) fn apply_service(&mut self, service: &ServiceFacts, now: Moment) {
-        let id = (Arc::clone(&service.namespace), Arc::clone(&service.name));
-        self.services.insert(id, Arc::new(service.clone()));
-        self.directory.apply_service(service, now);
-        self.groups.apply_service(service);
-    }
-
-    pub(super) fn delete_service(&mut self, namespace: &str, name: &str, now: Moment) {
-        self.services.remove(&(namespace.into(), name.into()));
-        self.directory.delete_service(namespace, name, now);
-        self.groups.delete_service(namespace, name);
-    }
-
-    pub(super) fn reset_nodes(&mut self, nodes: Vec<KnownNode>, now: Moment) {
-        self.nodes_told = true;
-        let there: BTreeSet<_> = nodes.iter().map(|node| Arc::clone(&node.facts.name)).collect();
-        let known = self.nodes.keys().chain(self.hosts.keys());
-        let gone: Vec<_> = known.filter(|name| !there.contains(*name)).cloned().collect();
-        gone.iter().for_each(|name| self.remove_node(name, now));
-        for node in nodes {
-            self.directory.apply_node(&node.facts, now);
-            self.nodes.insert(Arc::clone(&node.facts.name), Arc::new(node));
+    /// Takes in one fact; says whether it changed anything.
+    pub(super) fn apply<F: Fact>(&mut self, fact: &F, now: Moment) -> bool {
+        let changed = fact.apply(self, now);
+        if changed {
+            F::after_changes(self);
         }
-        self.hosts = Map::new();
-        self.set_ranges();
+        changed
     }
 
-    pub(super) fn apply_node(&mut self, node: KnownNode, now: Moment) {
-        self.directory.apply_node(&node.facts, now);
-        self.nodes.insert(Arc::clone(&node.facts.name), Arc::new(node));
-        self.set_ranges();
-    }
-
-    pub(super) fn delete_node(&mut self, name: &str, now: Moment) {
-        self.remove_node(name, now);
-        self.set_ranges();
-    }
-
-    fn remove_node(&mut self, name: &str, now: Moment) {
-        self.nodes.remove(name);
-        self.directory.delete_node(name, now);
-    }
-
-    pub(super) fn reset_namespaces(&mut self, namespaces: &[(Arc<str>, Labels)]) {
-        let there: BTreeSet<_> = namespaces.iter().map(|(name, _)| &**name).collect();
-        let known = self.namespaces.keys();
-        let gone: Vec<_> = known.filter(|name| !there.contains(&***name)).cloned().collect();
-        gone.iter().for_each(|name| self.delete_namespace(name));
-        namespaces.iter().for_each(|(name, labels)| self.apply_namespace(name, labels));
-    }
-
-    pub(super) fn apply_namespace(&mut self, name: &Arc<str>, labels: &Labels) {
-        self.namespaces.insert(Arc::clone(name), ());
-        self.groups.apply_namespace(name, labels);
-    }
-
-    pub(super) fn delete_namespace(&mut self, name: &str) {
-        self.namespaces.remove(name);
-        self.groups.delete_namespace(name);
-    }
-
-    pub(super) fn reset_pools(&mut self, pools: Vec<(Arc<str>, Vec<IpNet>)>) {
-        self.pools = pools.into_iter().map(|(name, networks)| (name, networks.into())).collect();
-        self.set_ranges();
-    }
-
-    pub(super) fn apply_pool(&mut self, name: &str, networks: Vec<IpNet>) {
-        self.pools.insert(name.into(), networks.into());
-        self.set_ranges();
-    }
-
-    pub(super) fn delete_pool(&mut self, name: &str) {
-        self.pools.remove(name);
-        self.set_ranges();
-    }
-
-    pub(super) fn reset_groups(&mut self, groups: &[Group]) {
-        let there: BTreeSet<_> = groups.iter().map(ResourceExt::name_any).collect();
-        let made = self.groups.all_made().iter().map(|made| Arc::clone(&made.name));
-        let known: BTreeSet<_> = made.chain(self.wrong.keys().cloned()).collect();
-        for name in known.iter().filter(|name| !there.contains(&***name)) {
-            self.groups.delete_group(name);
-            self.wrong.remove(name);
-        }
-        groups.iter().for_each(|group| self.put_group(group));
-        self.name_networks();
-    }
-
-    pub(super) fn apply_group(&mut self, group: &Group) {
-        self.put_group(group);
-        self.name_networks();
-    }
-
-    pub(super) fn delete_group(&mut self, name: &str) {
-        self.groups.delete_group(name);
-        self.wrong.remove(name);
-        self.name_networks();
-    }
-
-    fn put_group(&mut self, group: &Group) {
-        let name = group.name_any();
-        match self.groups.apply_group(group) {
-            Ok(()) => {
-                self.wrong.remove(name.as_str());
-            }
-            Err(problems) => {
-                // What it was before is not what it should be now.
-                self.groups.delete_group(&name);
-                self.wrong.insert(name.into(), problems.to_string().into());
-            }
-        }
+    /// Takes out one fact; says whether it changed anything.
+    pub(super) fn delete<F: Fact>(&mut self, id: &F::Id, now: Moment) -> bool {
+        let changed = F::delete(id, self, now);
+        F::after_changes(self);
+        changed
     }
 
     /// Says whether anything changed.
@@ -250,13 +157,13 @@ impl Inventory {
             return false;
         }
         let node: Arc<str> = node.into();
-        let pods: Arc<[PodFacts]> = workloads.iter().map(|it| it.facts(&node)).collect();
+        let pods: Arc<[PodFacts]> = workloads.iter().map(|it| local_pod(it, &node)).collect();
         let before = self.local.get(&node).cloned().unwrap_or_default();
         if before == pods {
             return false;
         }
         for gone in before.iter().filter(|pod| pods.iter().all(|other| other.uid != pod.uid)) {
-            self.delete_pod(&gone.uid, now);
+            PodFacts::delete(&gone.uid, self, now);
         }
         for pod in pods.iter() {
             self.directory.apply_pod(pod, now);
@@ -268,13 +175,6 @@ impl Inventory {
             self.local.insert(node, pods);
         }
         true
-    }
-
-    fn forget_local(&mut self, node: &Arc<str>, now: Moment) {
-        for pod in self.local.remove(node).iter().flat_map(|pods| pods.iter()) {
-            self.directory.delete_pod(&pod.uid, now);
-            self.groups.delete_pod(&pod.uid, now);
-        }
     }
 
     /// Says whether anything changed.
@@ -344,21 +244,191 @@ fn networks(spec: &GroupSpec) -> Option<Vec<IpNet>> {
     spec.criteria.iter().map(one).collect()
 }
 
-impl LocalWorkload {
-    fn facts(&self, node: &Arc<str>) -> PodFacts {
-        let Self { namespace, name, addresses, from } = self;
-        PodFacts {
-            uid: format!("{node}/{namespace}/{name}").into(),
-            namespace: Arc::clone(namespace),
-            name: Arc::clone(name),
-            owner: None,
-            node: Arc::clone(node),
-            addresses: addresses.clone(),
-            images: Vec::new(),
-            labels: Labels::new(),
-            from: *from,
-            until: None,
+impl Fact for PodFacts {
+    type Id = Arc<str>;
+
+    fn id(&self) -> Arc<str> {
+        Arc::clone(&self.uid)
+    }
+
+    fn kept(inventory: &Inventory) -> Vec<Arc<str>> {
+        inventory.pods.keys().cloned().collect()
+    }
+
+    fn apply(&self, inventory: &mut Inventory, now: Moment) -> bool {
+        inventory.pods.insert(Arc::clone(&self.uid), ());
+        inventory.directory.apply_pod(self, now) | inventory.groups.apply_pod(self, now)
+    }
+
+    fn delete(uid: &Arc<str>, inventory: &mut Inventory, now: Moment) -> bool {
+        inventory.pods.remove(uid);
+        inventory.directory.delete_pod(uid, now) | inventory.groups.delete_pod(uid, now)
+    }
+
+    /// Kubernetes tells of pods: what agents told is void.
+    fn before_reset(inventory: &mut Inventory, now: Moment) {
+        inventory.pods_told = true;
+        for pod in std::mem::take(&mut inventory.local).values().flat_map(|pods| pods.iter()) {
+            Self::delete(&pod.uid, inventory, now);
         }
+    }
+}
+
+impl Fact for ServiceFacts {
+    type Id = (Arc<str>, Arc<str>);
+
+    fn id(&self) -> Self::Id {
+        (Arc::clone(&self.namespace), Arc::clone(&self.name))
+    }
+
+    fn kept(inventory: &Inventory) -> Vec<Self::Id> {
+        inventory.services.keys().cloned().collect()
+    }
+
+    fn apply(&self, inventory: &mut Inventory, now: Moment) -> bool {
+        let known = inventory.services.insert(self.id(), Arc::new(self.clone()));
+        inventory.directory.apply_service(self, now);
+        inventory.groups.apply_service(self);
+        known.is_none_or(|known| *known != *self)
+    }
+
+    fn delete(id: &Self::Id, inventory: &mut Inventory, now: Moment) -> bool {
+        let (namespace, name) = id;
+        inventory.directory.delete_service(namespace, name, now);
+        inventory.groups.delete_service(namespace, name);
+        inventory.services.remove(id).is_some()
+    }
+}
+
+impl Fact for NodeWithNetworks {
+    type Id = Arc<str>;
+
+    fn id(&self) -> Arc<str> {
+        Arc::clone(&self.facts.name)
+    }
+
+    fn kept(inventory: &Inventory) -> Vec<Arc<str>> {
+        inventory.nodes.keys().chain(inventory.hosts.keys()).cloned().collect()
+    }
+
+    fn apply(&self, inventory: &mut Inventory, now: Moment) -> bool {
+        inventory.directory.apply_node(&self.facts, now);
+        let known = inventory.nodes.insert(self.id(), Arc::new(self.clone()));
+        known.is_none_or(|known| *known != *self)
+    }
+
+    fn delete(name: &Arc<str>, inventory: &mut Inventory, now: Moment) -> bool {
+        inventory.nodes.remove(name).is_some() | inventory.directory.delete_node(name, now)
+    }
+
+    fn before_reset(inventory: &mut Inventory, _: Moment) {
+        inventory.nodes_told = true;
+    }
+
+    /// Kubernetes tells of nodes: what agents told of addresses is void.
+    fn after_changes(inventory: &mut Inventory) {
+        inventory.hosts = Map::new();
+        inventory.set_ranges();
+    }
+}
+
+impl Fact for NamespaceFacts {
+    type Id = Arc<str>;
+
+    fn id(&self) -> Arc<str> {
+        Arc::clone(&self.name)
+    }
+
+    fn kept(inventory: &Inventory) -> Vec<Arc<str>> {
+        inventory.namespaces.keys().cloned().collect()
+    }
+
+    fn apply(&self, inventory: &mut Inventory, _: Moment) -> bool {
+        inventory.namespaces.insert(Arc::clone(&self.name), ());
+        inventory.groups.apply_namespace(&self.name, &self.labels)
+    }
+
+    fn delete(name: &Arc<str>, inventory: &mut Inventory, _: Moment) -> bool {
+        inventory.groups.delete_namespace(name);
+        inventory.namespaces.remove(name).is_some()
+    }
+}
+
+impl Fact for PoolFacts {
+    type Id = Arc<str>;
+
+    fn id(&self) -> Arc<str> {
+        Arc::clone(&self.name)
+    }
+
+    fn kept(inventory: &Inventory) -> Vec<Arc<str>> {
+        inventory.pools.keys().cloned().collect()
+    }
+
+    fn apply(&self, inventory: &mut Inventory, _: Moment) -> bool {
+        let known = inventory.pools.insert(self.id(), Arc::clone(&self.networks));
+        known.is_none_or(|known| known != self.networks)
+    }
+
+    fn delete(name: &Arc<str>, inventory: &mut Inventory, _: Moment) -> bool {
+        inventory.pools.remove(name).is_some()
+    }
+
+    fn after_changes(inventory: &mut Inventory) {
+        inventory.set_ranges();
+    }
+}
+
+impl Fact for Group {
+    type Id = Arc<str>;
+
+    fn id(&self) -> Arc<str> {
+        self.name_any().into()
+    }
+
+    fn kept(inventory: &Inventory) -> Vec<Arc<str>> {
+        let made = inventory.groups.all_made().iter().map(|made| Arc::clone(&made.name));
+        made.chain(inventory.wrong.keys().cloned()).collect()
+    }
+
+    fn apply(&self, inventory: &mut Inventory, _: Moment) -> bool {
+        let name = self.id();
+        match inventory.groups.apply_group(self) {
+            Ok(()) => drop(inventory.wrong.remove(&name)),
+            Err(problems) => {
+                // A group that is no longer valid does not go on as it was before.
+                inventory.groups.delete_group(&name);
+                inventory.wrong.insert(name, problems.to_string().into());
+            }
+        }
+        true
+    }
+
+    fn delete(name: &Arc<str>, inventory: &mut Inventory, _: Moment) -> bool {
+        inventory.groups.delete_group(name);
+        inventory.wrong.remove(name);
+        true
+    }
+
+    fn after_changes(inventory: &mut Inventory) {
+        inventory.name_networks();
+    }
+}
+
+/// What an agent knows of a workload on its node.
+fn local_pod(workload: &LocalWorkload, node: &Arc<str>) -> PodFacts {
+    let LocalWorkload { namespace, name, addresses, from } = workload;
+    PodFacts {
+        uid: format!("{node}/{namespace}/{name}").into(),
+        namespace: Arc::clone(namespace),
+        name: Arc::clone(name),
+        owner: None,
+        node: Arc::clone(node),
+        addresses: addresses.clone(),
+        images: Vec::new(),
+        labels: Labels::new(),
+        from: *from,
+        until: None,
     }
 }
 

@@ -1,9 +1,9 @@
-//! `Learner`: the thread that owns what was learned and what was against the rules.
+//! `Learner`: the thread that owns the learned rules and the violations.
 //!
 //! Contract:
-//! - Shards tell it without waiting. What finds no room is counted; a conversation that was missed is
-//!   learned from the published view, at the next tick.
-//! - What it has is published at a tick, if it changed.
+//! - Shards tell it of conversations without waiting. Those that find no room are counted; a
+//!   conversation that was missed is learned from the published view, at the next tick.
+//! - Learned rules and violations are published at a tick, if they changed.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -15,27 +15,27 @@ use stallproof::{Ledger, Snapshot};
 use tokio::sync::{mpsc, oneshot};
 
 use super::metrics::Metrics;
-use super::owner::LATE;
-use super::room::{Room, Taken};
-use crate::conversations::{Applied, Moment, Notice, Readers, Verdict};
+use super::queue_budget::{QueueBudget, Reservation};
+use super::shard_owner::LATE;
+use crate::conversations::{Applied, Conversation, Moment, Readers, Verdict};
 use crate::rules::{Learned, LearnedRule};
 use crate::violations::{Violations, ViolationsView};
 
-/// Some sixty thousand notices.
+/// Some sixty thousand conversations.
 const WAITING: usize = 16 << 20;
-/// What notices that are told together are taken to weigh at least; so the queue is never full
-/// before its room.
+/// What conversations that are told together are taken to weigh at least, so that the budget is spent
+/// before the queue is full.
 const LEAST: usize = 1 << 10;
-/// Ticks, saves and rules that were promoted, which have no room of their own.
+/// Places for ticks, saves and promoted rules, which have no budget of their own.
 const SPARE: usize = 256;
-/// Their names beside a notice itself.
+/// The weight of the names that a conversation points at.
 const NAMES: usize = 64;
 
 const KIND: &str = "learner";
 const TENANT: &str = "guard";
 
 enum Message {
-    Notices { discovered: Vec<Notice>, violations: Vec<Notice>, _taken: Taken },
+    Seen { discovered: Vec<Conversation>, violations: Vec<Conversation>, _reserved: Reservation },
     Forget { from: Arc<str>, to: Arc<str>, done: oneshot::Sender<()> },
     Tick,
     Save(oneshot::Sender<Saved>),
@@ -57,11 +57,11 @@ pub struct LearnedView {
     pub let_go: u64,
 }
 
-/// Where notices are left for it. Clones are the same handle.
+/// Where conversations are left for the learner. Clones are the same handle.
 #[derive(Clone, Debug)]
 pub(super) struct LearnerHandle {
     queue: mpsc::Sender<Message>,
-    room: Arc<Room>,
+    budget: Arc<QueueBudget>,
     /// A tick waits already.
     ticking: Arc<AtomicBool>,
     missed: Arc<Missed>,
@@ -112,7 +112,7 @@ pub(super) fn start(
     let (queue, work) = mpsc::channel(WAITING / LEAST + SPARE);
     let handle = LearnerHandle {
         queue,
-        room: Room::new(WAITING),
+        budget: QueueBudget::new(WAITING),
         ticking: Arc::default(),
         missed: Arc::default(),
         metrics,
@@ -153,9 +153,9 @@ impl LearnerHandle {
             return;
         }
         let (learnable, against) = (discovered.len() as u64, violations.len() as u64);
-        let taken = self.room.take(LEAST + count * (size_of::<Notice>() + NAMES));
-        let told = taken.is_some_and(|_taken| {
-            self.queue.try_send(Message::Notices { discovered, violations, _taken }).is_ok()
+        let reserved = self.budget.reserve(LEAST + count * (size_of::<Conversation>() + NAMES));
+        let told = reserved.is_some_and(|_reserved| {
+            self.queue.try_send(Message::Seen { discovered, violations, _reserved }).is_ok()
         });
         if !told {
             self.missed.discovered.fetch_add(learnable, Ordering::Relaxed);
@@ -204,13 +204,14 @@ impl Learner {
     fn run(&mut self, mut queue: mpsc::Receiver<Message>) {
         while let Some(message) = queue.blocking_recv() {
             let step = match &message {
-                Message::Notices { .. } => "learn",
+                Message::Seen { .. } => "learn",
                 Message::Forget { .. } => "forget",
                 Message::Tick => "publish",
                 Message::Save(_) => "save",
                 Message::Close => break,
             };
             let op = self.ledger.begin(KIND, "learned rules and violations", TENANT);
+            let _in_span = op.span().entered();
             op.step(step);
             #[cfg(any(test, feature = "faults"))]
             crate::faults::pass(crate::faults::Part::Learner);
@@ -221,12 +222,12 @@ impl Learner {
 
     fn work(&mut self, message: Message) {
         match message {
-            Message::Notices { discovered, violations, _taken } => {
-                for notice in &discovered {
-                    self.changed.learned |= self.learned.learn(notice);
+            Message::Seen { discovered, violations, _reserved } => {
+                for seen in &discovered {
+                    self.changed.learned |= self.learned.learn(seen);
                 }
                 self.changed.violations |= !violations.is_empty();
-                violations.iter().for_each(|notice| self.violations.add(notice));
+                violations.iter().for_each(|seen| self.violations.add(seen));
             }
             Message::Forget { from, to, done } => {
                 self.learned.forget(&from, &to);
@@ -273,22 +274,10 @@ impl Learner {
         }
         self.caught_up = missed;
         let view = self.readers.view();
-        for seen in view.conversations(|_| true, Moment(0)) {
-            let Some(about) = seen.about.filter(|about| about.verdict == Verdict::Discovered)
-            else {
-                continue;
-            };
-            self.changed.learned |= self.learned.learn(&Notice {
-                at: seen.last,
-                client: seen.client,
-                server: seen.server,
-                protocol: about.protocol,
-                port: about.port,
-                application: about.application,
-                verdict: about.verdict,
-                rule: None,
-                totals: seen.totals,
-            });
+        let seen = view.conversations(|_| true, Moment(0));
+        let discovered = seen.filter(|seen| seen.verdict() == Some(Verdict::Discovered));
+        for seen in discovered.filter_map(|seen| seen.to_conversation()) {
+            self.changed.learned |= self.learned.learn(&seen);
         }
     }
 }

@@ -1,4 +1,4 @@
-//! What people ask of the conversations: a page of those that fit, and sums of all that do.
+//! `Query`: a page of the conversations that fit, and the sums of all that fit.
 //!
 //! Contract: the latest come first; a page says how to go on. A conversation that grows while
 //! somebody pages is on an earlier page by then: it may be missed or seen twice, the sums may not.
@@ -9,40 +9,42 @@ use std::str::FromStr;
 use std::sync::Arc;
 
 use crate::conversations::{
-    Conversation, End, Endpoint, Line, Moment, Talk, Totals, Verdict, View,
+    ConversationRef, End, Endpoint, Moment, PairRef, Totals, Verdict, View,
 };
 use crate::groups::Groups;
-use crate::rules::Who;
+use crate::rules::GroupMatcher;
 
+/// Which conversations are wanted.
 #[derive(Clone, Debug, Default)]
 pub struct Query {
     /// With an end in this group.
-    pub group: Option<Who>,
+    pub group: Option<GroupMatcher>,
     /// With an end in this namespace.
     pub namespace: Option<Arc<str>>,
     /// With an end outside of the cluster.
     pub external: bool,
     /// Seen then or after.
     pub since: Moment,
-    /// Of the server.
+    /// With this port of the server.
     pub port: Option<u16>,
-    pub verdict: Option<Asked>,
+    pub verdict: Option<VerdictFilter>,
     pub after: Option<Cursor>,
     pub limit: usize,
 }
 
-/// Verdicts as people ask for them: under monitor or protect, what violates violates.
+/// A verdict as users ask for it: it does not tell monitor from protect.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Asked {
+pub enum VerdictFilter {
     Unjudged,
     Allowed,
     Discovered,
     Violates,
 }
 
-#[derive(Clone, Debug, Default)]
-pub struct Page {
-    pub lines: Vec<Conversation>,
+/// The conversations of one page, read in place.
+#[derive(Clone, Debug)]
+pub struct Page<'a> {
+    pub lines: Vec<ConversationRef<'a>>,
     /// Where the next page begins; none if this is the last.
     pub next: Option<Cursor>,
     /// All that fit, on whatever page.
@@ -63,20 +65,20 @@ pub struct Cursor {
 }
 
 impl Query {
-    pub fn run(&self, view: &View, groups: &Groups) -> Page {
+    pub fn run<'a>(&self, view: &'a View, groups: &Groups) -> Page<'a> {
         let within = |end: &End| {
             self.namespace.as_ref().is_none_or(|wanted| end.endpoint.namespace() == Some(wanted))
         };
         let outside = |end: &End| matches!(*end.endpoint, Endpoint::External { .. });
-        let member = |end: &End| self.group.as_ref().is_none_or(|who| who.has(groups, end));
+        let member = |end: &End| self.group.as_ref().is_none_or(|group| group.has(groups, end));
         // The narrowest first: it is asked once for each end.
         let wanted = |end: &End| match (&self.group, &self.namespace) {
             (Some(_), _) => member(end),
             (None, Some(_)) => within(end),
             (None, None) => !self.external || outside(end),
         };
-        let fits = |talk: &Talk<'_>| {
-            let either = |test: &dyn Fn(&End) -> bool| test(talk.client) || test(talk.server);
+        let fits = |pair: &PairRef<'_>| {
+            let either = |test: &dyn Fn(&End) -> bool| test(pair.client) || test(pair.server);
             either(&within) && (!self.external || either(&outside))
         };
         let takes_all = self.port.is_none() && self.verdict.is_none();
@@ -84,14 +86,14 @@ impl Query {
         let most = self.limit.max(1);
         // One more than fits tells that there is another page.
         let mut latest = Latest::new(most + 1);
-        for talk in view.talks(wanted, self.since).filter(fits) {
+        for pair in view.pairs(wanted, self.since).filter(fits) {
             // Nothing of it can be on this page, and what it comes to is known.
-            if takes_all && talk.first() >= self.since && latest.are_after(talk.last()) {
-                matched += talk.len();
-                totals += talk.totals();
+            if takes_all && pair.first() >= self.since && latest.are_after(pair.last()) {
+                matched += pair.len();
+                totals += pair.totals();
                 continue;
             }
-            for line in talk.lines(self.since).filter(|line| self.fits_about(line)) {
+            for line in pair.conversations(self.since).filter(|line| self.fits_service(line)) {
                 matched += 1;
                 totals += line.totals();
                 if self.after.as_ref().is_none_or(|cursor| compare_to(&line, cursor).is_gt()) {
@@ -103,12 +105,12 @@ impl Query {
         let more = lines.len() > most;
         lines.truncate(most);
         let next = lines.last().filter(|_| more).map(Cursor::at);
-        Page { lines: lines.iter().map(Line::conversation).collect(), next, matched, totals }
+        Page { lines, next, matched, totals }
     }
 
-    fn fits_about(&self, line: &Line<'_>) -> bool {
+    fn fits_service(&self, line: &ConversationRef<'_>) -> bool {
         let is = |port| line.service().is_some_and(|(_, other)| other == port);
-        let was = |asked| line.verdict().is_some_and(|verdict| Asked::of(verdict) == asked);
+        let was = |wanted| line.verdict().is_some_and(|it| VerdictFilter::of(it) == wanted);
         self.port.is_none_or(is) && self.verdict.is_none_or(was)
     }
 }
@@ -116,9 +118,9 @@ impl Query {
 /// The first `most` of all that are offered, in the order of `compare`.
 struct Latest<'a> {
     most: usize,
-    lines: Vec<Line<'a>>,
+    lines: Vec<ConversationRef<'a>>,
     /// There are `most` up to here.
-    worst: Option<Line<'a>>,
+    worst: Option<ConversationRef<'a>>,
 }
 
 impl<'a> Latest<'a> {
@@ -131,7 +133,7 @@ impl<'a> Latest<'a> {
         self.worst.is_some_and(|worst| worst.last() > moment)
     }
 
-    fn offer(&mut self, line: Line<'a>) {
+    fn offer(&mut self, line: ConversationRef<'a>) {
         if self.worst.is_some_and(|worst| compare(&line, &worst).is_ge()) {
             return;
         }
@@ -144,14 +146,14 @@ impl<'a> Latest<'a> {
         }
     }
 
-    fn sorted(mut self) -> Vec<Line<'a>> {
+    fn sorted(mut self) -> Vec<ConversationRef<'a>> {
         self.lines.sort_unstable_by(compare);
         self.lines.truncate(self.most);
         self.lines
     }
 }
 
-impl Asked {
+impl VerdictFilter {
     pub fn of(verdict: Verdict) -> Self {
         match verdict {
             Verdict::Unjudged => Self::Unjudged,
@@ -171,18 +173,18 @@ impl Asked {
     }
 }
 
-impl FromStr for Asked {
+impl FromStr for VerdictFilter {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
         let all = [Self::Unjudged, Self::Allowed, Self::Discovered, Self::Violates];
         let wrong = || format!("{text:?} is no verdict: unjudged, allowed, discovered, violates");
-        all.into_iter().find(|asked| asked.word() == text).ok_or_else(wrong)
+        all.into_iter().find(|verdict| verdict.word() == text).ok_or_else(wrong)
     }
 }
 
 impl Cursor {
-    fn at(line: &Line<'_>) -> Self {
+    fn at(line: &ConversationRef<'_>) -> Self {
         let (Reverse(last), client, server, about) = key(line);
         Self { last, client, server, about, rest: rest(line) }
     }
@@ -221,23 +223,23 @@ impl FromStr for Cursor {
 
 type Key = (Reverse<Moment>, IpAddr, IpAddr, Option<(u8, u16)>);
 
-fn key(line: &Line<'_>) -> Key {
+fn key(line: &ConversationRef<'_>) -> Key {
     let about = line.service().map(|(protocol, port)| (protocol.0, port));
-    (Reverse(line.last()), line.talk.client.address, line.talk.server.address, about)
+    (Reverse(line.last()), line.client().address, line.server().address, about)
 }
 
-fn rest(line: &Line<'_>) -> String {
+fn rest(line: &ConversationRef<'_>) -> String {
     let application = line.application().map(|name| &**name);
-    let (client, server) = (&line.talk.client.endpoint, &line.talk.server.endpoint);
+    let (client, server) = (&line.client().endpoint, &line.server().endpoint);
     format!("{} {client} {server}", application.unwrap_or_default())
 }
 
 /// The latest first. Words are made only for two that are otherwise the same.
-fn compare(a: &Line<'_>, b: &Line<'_>) -> Ordering {
+fn compare(a: &ConversationRef<'_>, b: &ConversationRef<'_>) -> Ordering {
     b.last().cmp(&a.last()).then_with(|| key(a).cmp(&key(b))).then_with(|| rest(a).cmp(&rest(b)))
 }
 
-fn compare_to(line: &Line<'_>, cursor: &Cursor) -> Ordering {
+fn compare_to(line: &ConversationRef<'_>, cursor: &Cursor) -> Ordering {
     let Cursor { last, client, server, about, rest: words } = cursor;
     let key_of_cursor = (Reverse(*last), *client, *server, *about);
     key(line).cmp(&key_of_cursor).then_with(|| rest(line).cmp(words))

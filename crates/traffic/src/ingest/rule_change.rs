@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use objects::kinds::GroupMode;
 
-use super::{Shipped, ShippedGroup, ShippedRule};
+use super::{AgentGroup, AgentPolicy, AgentRule};
 
 /// What changed of rules and groups.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -12,9 +12,9 @@ pub struct RuleChange {
     pub version: u64,
     /// What was before is void: this is everything.
     pub whole: bool,
-    pub rules: Vec<Arc<ShippedRule>>,
+    pub rules: Vec<Arc<AgentRule>>,
     pub removed_rules: Vec<Arc<str>>,
-    pub groups: Vec<(Arc<str>, Arc<ShippedGroup>)>,
+    pub groups: Vec<(Arc<str>, Arc<AgentGroup>)>,
     pub removed_groups: Vec<Arc<str>>,
     /// Of workloads in no group that has one.
     pub mode: GroupMode,
@@ -22,7 +22,7 @@ pub struct RuleChange {
 
 impl RuleChange {
     /// What brings who has `before` to `now`.
-    pub fn between(before: Option<&Shipped>, now: &Shipped) -> Self {
+    pub fn between(before: Option<&AgentPolicy>, now: &AgentPolicy) -> Self {
         let rules = now.rules.iter().filter(|(name, rule)| {
             before.and_then(|before| before.rules.get(*name)).is_none_or(|had| had != *rule)
         });
@@ -49,19 +49,19 @@ impl RuleChange {
     }
 
     /// Brings what an agent has up to date.
-    pub fn apply(self, shipped: &mut Shipped) {
+    pub fn apply(self, policy: &mut AgentPolicy) {
         if self.whole {
-            shipped.rules.clear();
-            shipped.groups.clear();
+            policy.rules.clear();
+            policy.groups.clear();
         }
         for name in &self.removed_rules {
-            shipped.rules.remove(name);
+            policy.rules.remove(name);
         }
         for name in &self.removed_groups {
-            shipped.groups.remove(name);
+            policy.groups.remove(name);
         }
-        shipped.rules.extend(self.rules.into_iter().map(|rule| (rule.name.clone(), rule)));
-        shipped.groups.extend(self.groups);
-        (shipped.version, shipped.mode) = (self.version, self.mode);
+        policy.rules.extend(self.rules.into_iter().map(|rule| (rule.name.clone(), rule)));
+        policy.groups.extend(self.groups);
+        (policy.version, policy.mode) = (self.version, self.mode);
     }
 }

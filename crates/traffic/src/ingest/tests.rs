@@ -16,9 +16,9 @@ use tokio::sync::Semaphore;
 
 use super::checkpoints::Checkpoints;
 use super::metrics::Metrics;
-use super::{ActiveIngest, Counted, Ingest, LocalWorkload, NotCounted, Settings};
+use super::{ActiveIngest, Counted, Ingest, NotCounted, ReportSink, Settings};
 use crate::conversations::{
-    Conversation, Endpoint, Moment, Protocol, Record, Report, Totals, Verdict,
+    Conversation, Endpoint, LocalWorkload, Moment, Protocol, Record, Report, Totals, Verdict,
 };
 
 /// Longer than anything takes here on a machine that is busy with other things.
@@ -28,7 +28,7 @@ fn soon() -> Deadline {
     Deadline::after(PATIENCE)
 }
 
-/// A controller's ingest without a active: it ends as by `kill -9`, with no last checkpoint.
+/// A controller's ingest outside of a term: it ends as by `kill -9`, with no last checkpoint.
 struct Controller {
     ingest: Ingest,
     ledger: Ledger,
@@ -46,7 +46,11 @@ impl Controller {
     }
 
     async fn offer(&self, report: &Report) -> Result<Counted, NotCounted> {
-        self.ingest.offer(report, |_| true, soon()).await
+        self.offer_until(report, soon()).await
+    }
+
+    async fn offer_until(&self, report: &Report, end: Deadline) -> Result<Counted, NotCounted> {
+        offer(&self.ingest, report, end, &self.ledger).await
     }
 
     async fn save(&self) -> bool {
@@ -57,12 +61,14 @@ impl Controller {
     async fn until(&self, wanted: impl Fn(&[Conversation]) -> bool) -> Vec<Conversation> {
         let patience = soon();
         loop {
-            let all: Vec<_> = self.ingest.view().conversations(|_| true, Moment(0)).collect();
+            let view = self.ingest.view();
+            let all = view.conversations(|_| true, Moment(0));
+            let all: Vec<_> = all.filter_map(|seen| seen.to_conversation()).collect();
             if wanted(&all) {
                 return all;
             }
             assert!(!patience.has_passed(), "{all:#?}");
-            self.ingest.0.shards.iter().for_each(super::owner::ShardHandle::tick);
+            self.ingest.0.shards.iter().for_each(super::shard_owner::ShardHandle::tick);
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
     }
@@ -77,6 +83,17 @@ impl Drop for Controller {
         self.tasks.stop("killed");
         self.ingest.close();
     }
+}
+
+/// Offers a report as the agents' server does.
+async fn offer(
+    ingest: &Ingest,
+    report: &Report,
+    deadline: Deadline,
+    ledger: &Ledger,
+) -> Result<Counted, NotCounted> {
+    let op = ledger.begin("report", report.agent.to_string(), report.agent.to_string());
+    ingest.offer(report, |_| true, deadline, &op).await
 }
 
 fn address(number: u8) -> IpAddr {
@@ -97,7 +114,7 @@ fn record(client: u8, server: u8, port: u16, bytes: u64) -> Record {
 }
 
 fn report(sequence: u64, records: Vec<Record>) -> Report {
-    Report { agent: "node-0".into(), incarnation: 1, sequence, records }
+    Report { agent: "node-0".into(), incarnation: 1, sequence, records, ..Report::default() }
 }
 
 fn workload(name: &str, number: u8) -> LocalWorkload {
@@ -113,7 +130,7 @@ fn workload(name: &str, number: u8) -> LocalWorkload {
 async fn a_report_is_counted_and_soon_read() {
     let dir = tempfile::tempdir().unwrap();
     let controller = Controller::start(dir.path(), 2).await;
-    controller.ingest.pods_of("node-0", &[workload("web", 1), workload("db", 2)]);
+    controller.ingest.set_workloads("node-0", &[workload("web", 1), workload("db", 2)]);
     let records = vec![record(1, 2, 5432, 500), record(9, 1, 80, 70)];
     let counted = controller.offer(&report(1, records)).await;
     assert_eq!(counted, Ok(Counted { through: 1, durable: 0 }));
@@ -126,7 +143,7 @@ async fn a_report_is_counted_and_soon_read() {
     let pair = |client: &str, server: &str| (client.to_owned(), server.to_owned());
     assert_eq!(seen, [pair("external", "shop/web"), pair("shop/web", "shop/db")]);
     // What an agent says of its node is all there is.
-    controller.ingest.pods_of("node-0", &[workload("web", 1)]);
+    controller.ingest.set_workloads("node-0", &[workload("web", 1)]);
     let inventory = controller.ingest.inventory();
     let long_after = Moment(Moment::now().0 + 3_600_000);
     let at = |number| inventory.directory.resolve(address(number), long_after);
@@ -151,7 +168,7 @@ async fn what_is_seen_is_learned_and_what_no_rule_allows_is_a_violation() {
     let controller = Controller::start(dir.path(), 2).await;
     let objects = Objects::embedded(&dir.path().join("objects"), &controller.tasks).unwrap();
     controller.ingest.follow_store(&objects, &controller.tasks);
-    controller.ingest.pods_of("node-0", &[workload("web", 1), workload("db", 2)]);
+    controller.ingest.set_workloads("node-0", &[workload("web", 1), workload("db", 2)]);
     let patience = soon();
     // Until the rules are compiled there is nobody to judge by.
     let mut sequence = 0;
@@ -167,11 +184,9 @@ async fn what_is_seen_is_learned_and_what_no_rule_allows_is_a_violation() {
     }
     let learned = controller.ingest.learned().rules[0].clone();
     assert_eq!((&*learned.from, &*learned.to), ("shop/Pod/web", "shop/Pod/db"));
-    let allowed = |all: &[Conversation]| {
-        all.iter().any(|it| it.about.as_ref().unwrap().verdict == Verdict::Allowed)
-    };
+    let allowed = |all: &[Conversation]| all.iter().any(|it| it.verdict == Verdict::Allowed);
     controller.until(allowed).await;
-    let shipped = controller.ingest.shipped();
+    let shipped = controller.ingest.agent_policy();
     let rule = Arc::clone(shipped.load().rules.values().next().expect("the learned one"));
     assert!(rule.learned && shipped.load().groups["shop/Pod/db"].has(address(2)));
 
@@ -210,7 +225,7 @@ async fn what_is_seen_is_learned_and_what_no_rule_allows_is_a_violation() {
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
     let violations = controller.ingest.violations();
-    let rules: Vec<_> = violations.lines.iter().map(|it| it.rule.as_deref()).collect();
+    let rules: Vec<_> = violations.lines.iter().map(|it| it.conversation.rule.as_deref()).collect();
     assert!(rules.contains(&Some("no-web-from-outside")) && rules.contains(&None), "{rules:?}");
     assert!(shipped.load().groups["shop"].mode.is_some());
 

@@ -101,7 +101,8 @@ async fn a_kube_server_s_pods_are_talked_to_through_the_api() {
     let tasks = Tasks::new("edge");
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
-    super::super::start(world.api.clone(), listener, crate::tls::Security::Plain, &tasks).unwrap();
+    super::super::start(world.api.clone(), listener, crate::tls::ListenerTls::Plain, &tasks)
+        .unwrap();
 
     logs(&world, &kubelet).await;
     a_shell(&world, address).await;

@@ -51,7 +51,7 @@ async fn with_passes() -> (TestApi, LeaderReach) {
     }
     let leadership = Snapshot::new(Leadership::Unknown);
     let route = LeaderRoute { leadership, reach: Some(reach.clone()) };
-    world.api = world.api.clone().with_leader(route);
+    world.api.leader = Some(route);
     world.router = crate::api::router(&world.api, true);
     (world, reach)
 }
@@ -61,7 +61,7 @@ fn asked(path: &str) -> Request {
 }
 
 fn pass(reach: &LeaderReach, user: &str, path: &str) -> HeaderValue {
-    let who = Who { user: user.into(), via: Via::Local };
+    let who = Identity { user: user.into(), via: AuthMethod::Local };
     let host = SocketAddr::from(([127, 0, 0, 1], 1));
     reach.request(&who, &asked(path), host).unwrap().headers()[PASS].clone()
 }
@@ -117,7 +117,7 @@ async fn who_does_not_lead_names_who_does() {
     world.api.traffic = Some(crate::api::Traffic { active, ..traffic });
     let leadership = Snapshot::new(Leadership::Other("fairlead-controller-b@10.0.0.9".to_owned()));
     let route = LeaderRoute { leadership: leadership.clone(), reach: None };
-    world.api = world.api.clone().with_leader(route);
+    world.api.leader = Some(route);
     world.router = crate::api::router(&world.api, true);
     for path in ["/guard/conversations", "/guard/groups", "/guard/violations"] {
         let answer = world.ask(Method::GET, path, Value::Null).await;
@@ -139,7 +139,7 @@ async fn who_is_asked_with_a_pass_answers_for_itself_and_by_its_own_roles() {
         namespace: "fairlead".to_owned(),
         here: IpAddr::from([127, 0, 0, 1]),
     };
-    world.api = world.api.clone().with_replicas(replicas);
+    world.api.replicas = Some(replicas);
     world.router = crate::api::router(&world.api, true);
     world.somebody("ann", &[["-", "*", "users.fairlead.dev", "list"]]).await;
     for path in ["/audit?limit=3", "/admission/audit?outcome=denied"] {

@@ -1,4 +1,4 @@
-use access::{Via, Who};
+use access::{AuthMethod, Identity};
 use http::Method;
 use objects::Leadership;
 use serde_json::{Value, json};
@@ -42,7 +42,7 @@ async fn the_others_are_the_pods_that_run_elsewhere() {
 #[tokio::test]
 async fn others_that_are_not_known_cost_their_part_and_are_told() {
     let mut world = TestApi::new().ready().await;
-    world.api = world.api.clone().with_replicas(replicas("10.0.0.1"));
+    world.api.replicas = Some(replicas("10.0.0.1"));
     world.router = crate::api::router(&world.api, true);
     for (path, list) in [("/audit", "entries"), ("/admission/audit", "lines")] {
         let answer = world.ask(Method::GET, path, Value::Null).await;
@@ -62,8 +62,8 @@ async fn others_that_are_not_known_cost_their_part_and_are_told() {
 async fn a_replica_without_certificates_of_our_own_says_why_it_asks_nobody() {
     let mut world = TestApi::new().ready().await;
     let leadership = Snapshot::new(Leadership::Unknown);
-    world.api = world.api.clone().with_leader(LeaderRoute { leadership, reach: None });
-    let who = Who { user: access::LOCAL.into(), via: Via::Local };
+    world.api.leader = Some(LeaderRoute { leadership, reach: None });
+    let who = Identity { user: access::LOCAL.into(), via: AuthMethod::Local };
     let permissions = world.api.access.permissions(&who);
     let deadline = Deadline::after(Duration::from_secs(30));
     let caller = Caller { who, permissions, deadline };

@@ -6,7 +6,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use access::audit::{Audit, Size};
-use access::{Access, LOCAL, LocalToken, NewUser, Secret, Via, Who};
+use access::{Access, AuthMethod, Identity, LOCAL, LocalToken, NewUser, Secret};
 use admission::{Admission, Settings};
 use axum::Router;
 use axum::body::Body;
@@ -19,10 +19,10 @@ use serde_json::Value;
 use stallproof::ledger::LedgerConfig;
 use stallproof::{Deadline, Ledger, Readiness, Tasks};
 use tower::ServiceExt;
-use traffic::ingest::{self, ActiveIngest, Book};
+use traffic::ingest::{self, ActiveIngest, PolicyStore};
 
 use crate::api::route::{BASE, Routes};
-use crate::api::{Api, Gates, Traffic, router};
+use crate::api::{Api, Gates, Serving, Traffic, router};
 use crate::serve::Peer;
 
 pub(crate) struct TestApi {
@@ -70,26 +70,32 @@ impl TestApi {
         let kubeconfig = data.path().join("kubeconfig");
         std::fs::write(&kubeconfig, contexts(clusters)).unwrap();
         let config = FleetConfig { kubeconfigs: vec![kubeconfig], ..FleetConfig::default() };
-        let api = Api::new(
-            Fleet::start(config, objects.clone(), ledger.clone(), &tasks),
-            Access::start(objects.clone(), &tasks, &readiness, Some(&token)),
-            Audit::start(data.path(), Size::default(), &tasks),
-            ledger,
-            Gates::new(),
-            mesh::Meshes::new(objects.clone()),
-            tasks.clone(),
-            "no clusters",
-        );
         let settings = Settings::new(true);
         let admission = Admission::start(&objects, settings, vec![], &readiness, &tasks);
         let active = ActiveIngest::default();
         let ingest = ingest::Settings::new(data.path().join("guard"));
         let followed = (objects.clone(), tasks.clone());
         let begin = move |ingest: &ingest::Ingest| ingest.follow_store(&followed.0, &followed.1);
-        let term = active.clone().hold(ingest, api.ledger.clone(), tasks.clone(), begin);
+        let term = active.clone().hold(ingest, ledger.clone(), tasks.clone(), begin);
         tasks.spawn("guard", term);
-        let traffic = Traffic { active, book: Book::new(objects.clone()) };
-        let api = api.with_admission(admission).with_traffic(traffic);
+        let traffic = Traffic { active, policy_store: PolicyStore::new(objects.clone()) };
+        let api = Api {
+            fleet: Fleet::start(config, objects.clone(), ledger.clone(), &tasks),
+            access: Access::start(objects.clone(), &tasks, &readiness, Some(&token)),
+            audit: Audit::start(data.path(), Size::default(), &tasks),
+            ledger,
+            gates: Gates::new(),
+            meshes: mesh::Meshes::new(objects.clone()),
+            admission: Some(admission),
+            agents: None,
+            traffic: Some(traffic),
+            leader: None,
+            replicas: None,
+            tasks: tasks.clone(),
+            no_clusters: "no clusters".into(),
+            leaving: None,
+            serving: Serving::default(),
+        };
         let router = router(&api, true);
         let local = token.secret().expose().to_owned();
         Self { api, router, local, readiness, objects, tasks, _data: data }
@@ -104,7 +110,7 @@ impl TestApi {
 
     /// The same, with agents.
     pub(crate) fn with_agents(mut self, desk: crate::api::AgentsApi) -> Self {
-        self.api = self.api.clone().with_agents(desk);
+        self.api.agents = Some(desk);
         self.router = router(&self.api, true);
         self
     }
@@ -141,7 +147,7 @@ impl TestApi {
 
     /// Somebody with the rule's permissions; their token.
     pub(crate) async fn somebody(&self, name: &str, rules: &[[&str; 4]]) -> String {
-        let owner = Who { user: LOCAL.into(), via: Via::Local };
+        let owner = Identity { user: LOCAL.into(), via: AuthMethod::Local };
         let administration = self.api.access.administer(&owner);
         let soon = || Deadline::after(Duration::from_secs(60));
         let words = |word: &str| vec![word.to_owned()];

@@ -1,8 +1,8 @@
 //! Conversations: a page of them, and all of them as a graph.
 
-use ::traffic::conversations::{Conversation, Level, Moment, Node, Totals};
-use ::traffic::ingest::{Asked as Wanted, Cursor, Query as Questions};
-use ::traffic::rules::Who;
+use ::traffic::conversations::{ConversationRef, Level, Moment, Node, Totals};
+use ::traffic::ingest::{Cursor, Query as Questions, VerdictFilter};
+use ::traffic::rules::GroupMatcher;
 use access::Verb;
 use axum::Json;
 use axum::extract::State;
@@ -53,8 +53,9 @@ struct ConversationParams {
 
 impl ConversationParams {
     fn questions(self) -> Result<Questions, Problem> {
-        let group = self.group.as_deref().map(Who::new).transpose().map_err(Problem::invalid)?;
-        let verdict = self.verdict.as_deref().map(str::parse::<Wanted>).transpose();
+        let group =
+            self.group.as_deref().map(GroupMatcher::new).transpose().map_err(Problem::invalid)?;
+        let verdict = self.verdict.as_deref().map(str::parse::<VerdictFilter>).transpose();
         let after = self.after.as_deref().map(str::parse::<Cursor>).transpose();
         Ok(Questions {
             group,
@@ -115,22 +116,22 @@ impl From<Totals> for ConversationTotals {
     }
 }
 
-impl From<&Conversation> for ConversationLine {
-    fn from(line: &Conversation) -> Self {
-        let about = line.about.as_ref();
+impl From<&ConversationRef<'_>> for ConversationLine {
+    fn from(line: &ConversationRef<'_>) -> Self {
+        let service = line.service();
         Self {
-            client: (&line.client).into(),
-            server: (&line.server).into(),
-            folded: about.is_none(),
-            protocol: about.map(|about| about.protocol.to_string()),
-            port: about.map(|about| about.port),
-            application: about.and_then(|about| about.application.as_deref()).map(Into::into),
-            verdict: about.map(|about| Wanted::of(about.verdict).word()),
-            enforced: about.and_then(|about| super::violations::enforced(about.verdict)),
-            rule: about.and_then(|about| about.rule.as_deref()).map(Into::into),
-            totals: line.totals.into(),
-            first: timestamp(line.first),
-            last: timestamp(line.last),
+            client: line.client().into(),
+            server: line.server().into(),
+            folded: service.is_none(),
+            protocol: service.map(|(protocol, _)| protocol.to_string()),
+            port: service.map(|(_, port)| port),
+            application: line.application().map(ToString::to_string),
+            verdict: line.verdict().map(|verdict| VerdictFilter::of(verdict).word()),
+            enforced: line.verdict().and_then(super::violations::enforced),
+            rule: line.rule().map(ToString::to_string),
+            totals: line.totals().into(),
+            first: timestamp(line.first()),
+            last: timestamp(line.last()),
         }
     }
 }
@@ -180,12 +181,12 @@ async fn conversations(
     let answer = off_the_workers(&api, &caller, move || {
         let (view, inventory) = (ingest.view(), ingest.inventory());
         let page = questions.run(&view, &inventory.groups);
-        let rest = view.rest().into_iter().map(|((client, server), rest)| ConversationRest {
+        let rest = view.folded().into_iter().map(|((client, server), folded)| ConversationRest {
             client: client.to_string(),
             server: server.to_string(),
-            pairs: rest.pairs,
-            totals: rest.totals.into(),
-            last: timestamp(Moment::from_seconds(rest.last)),
+            pairs: folded.pairs,
+            totals: folded.totals.into(),
+            last: timestamp(Moment::from_seconds(folded.last)),
         });
         Conversations {
             conversations: page.lines.iter().map(ConversationLine::from).collect(),

@@ -238,8 +238,8 @@ async fn put_group(
     Body(PutGroup { spec }): Body<PutGroup>,
 ) -> Result<StatusCode, Problem> {
     caller.may_in_fleet(GROUPS, Verb::Update)?;
-    let put = traffic_of(&api)?.policy_store.put_group(&name, spec, caller.deadline).await;
-    put.map(|_| StatusCode::NO_CONTENT).map_err(|error| Problem::from(&error))
+    traffic_of(&api)?.policy_store.put_group(&name, spec, caller.deadline).await?;
+    Ok(StatusCode::NO_CONTENT)
 }
 
 /// Remove a group that somebody made
@@ -253,6 +253,6 @@ async fn delete_group(
     Path(name): Path<String>,
 ) -> Result<StatusCode, Problem> {
     caller.may_in_fleet(GROUPS, Verb::Delete)?;
-    let deleted = traffic_of(&api)?.policy_store.delete_group(&name, caller.deadline).await;
-    deleted.map(|()| StatusCode::NO_CONTENT).map_err(|error| Problem::from(&error))
+    traffic_of(&api)?.policy_store.delete_group(&name, caller.deadline).await?;
+    Ok(StatusCode::NO_CONTENT)
 }

@@ -7,7 +7,7 @@ use axum::Json;
 use axum::extract::{Path, State};
 use http::StatusCode;
 use kube::ResourceExt;
-use objects::kinds::{NetworkRule, NetworkRuleSpec, RuleAction};
+use objects::kinds::{NetworkRuleSpec, RuleAction};
 use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
 use utoipa_axum::routes;
@@ -116,7 +116,7 @@ async fn rules(State(api): State<Api>, caller: Caller) -> Result<Json<NetworkRul
     caller.may_in_fleet(RULES, Verb::List)?;
     let ingest = ingest(&api)?;
     let (written, learned, inventory) = (ingest.rules(), ingest.learned(), ingest.inventory());
-    if !written.is_told() {
+    if !written.synced {
         let problem = Problem::new(ErrorCode::NotReady, "the rules have not been read yet");
         return Err(problem.come_back(std::time::Duration::from_secs(1)));
     }
@@ -172,8 +172,7 @@ async fn promote(
         if !all && !names.contains(&name) {
             continue;
         }
-        let written = traffic_of(&api)?.policy_store.promote(&rule.promote(), caller.deadline).await;
-        written.map_err(|error| Problem::from(&error))?;
+        traffic_of(&api)?.policy_store.promote(&rule.promote(), caller.deadline).await?;
         // If nobody can say so in time it is learned still, and says the same.
         ingest.forget_learned(&rule.from, &rule.to, caller.deadline).await;
         promoted.push(name);
@@ -217,8 +216,7 @@ async fn exported(
     caller.may_in_fleet(RULES, Verb::List)?;
     let ingest = ingest(&api)?;
     let (rules, learned, inventory) = (ingest.rules(), ingest.learned(), ingest.inventory());
-    let right = rules.list().into_iter().filter(|it| it.wrong.is_none());
-    let mut all: Vec<NetworkRule> = right.map(|it| it.rule.clone()).collect();
+    let mut all = rules.valid();
     if !written {
         all.extend(learned.rules.iter().map(LearnedRule::promote));
     }
@@ -251,8 +249,8 @@ async fn put_rule(
     Body(PutNetworkRule { spec }): Body<PutNetworkRule>,
 ) -> Result<StatusCode, Problem> {
     caller.may_in_fleet(RULES, Verb::Update)?;
-    let put = traffic_of(&api)?.policy_store.put_rule(&name, spec, caller.deadline).await;
-    put.map(|_| StatusCode::NO_CONTENT).map_err(|error| Problem::from(&error))
+    traffic_of(&api)?.policy_store.put_rule(&name, spec, caller.deadline).await?;
+    Ok(StatusCode::NO_CONTENT)
 }
 
 /// Remove a rule; a learned one is learned again if it is seen again
@@ -270,15 +268,18 @@ async fn delete_rule(
     let missing = match traffic.policy_store.delete_rule(&name, caller.deadline).await {
         Ok(()) => return Ok(StatusCode::NO_CONTENT),
         Err(error @ objects::Error::NotFound { .. }) => error,
-        Err(error) => return Err(Problem::from(&error)),
+        Err(error) => return Err(error.into()),
     };
     let ingest = ingest(&api)?;
     let learned = ingest.learned();
     let Some(rule) = learned.rules.iter().find(|rule| rule.name() == name) else {
-        return Err(Problem::from(&missing));
+        return Err(missing.into());
     };
     if !ingest.forget_learned(&rule.from, &rule.to, caller.deadline).await {
-        return Err(Problem::new(ErrorCode::TooLate, "who learns rules did not answer in time"));
+        return Err(Problem::new(
+            ErrorCode::TooLate,
+            "the learner of rules did not answer in time; try again",
+        ));
     }
     Ok(StatusCode::NO_CONTENT)
 }

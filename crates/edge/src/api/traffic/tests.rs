@@ -1,10 +1,10 @@
 use std::time::Duration;
 
-use ::traffic::conversations::{Moment, Protocol, Record, Report, Totals};
-use ::traffic::ingest::{Ingest, LocalWorkload, NOT_ENFORCED};
+use ::traffic::conversations::{LocalWorkload, Moment, Protocol, Record, Report, Totals};
+use ::traffic::ingest::{Ingest, NOT_ENFORCED, ReportSink};
 use http::Method;
 use serde_json::{Value, json};
-use stallproof::Deadline;
+use stallproof::{Deadline, Ledger};
 
 use crate::api::tests::test_api::TestApi;
 
@@ -50,7 +50,7 @@ fn settle(ingest: &Ingest) {
         addresses: vec![address.into()],
         from: Moment(0),
     };
-    ingest.pods_of("n", &[workload("web", WEB), workload("db", DB)]);
+    ingest.set_workloads("n", &[workload("web", WEB), workload("db", DB)]);
 }
 
 /// Reports traffic that grows, until the answer is as it should be.
@@ -66,8 +66,10 @@ async fn until(
     loop {
         sequence += 1;
         let records = seen(sequence);
-        let report = Report { agent: "n".into(), incarnation: 1, sequence, records };
-        ingest.offer(&report, |_| true, soon()).await.unwrap();
+        let agent = "n".into();
+        let report = Report { agent, incarnation: 1, sequence, records, ..Report::default() };
+        let op = Ledger::default().begin("report", "n", "n");
+        ingest.offer(&report, |_| true, soon(), &op).await.unwrap();
         let answer = world.ask(Method::GET, path, Value::Null).await;
         if answer.status == 200 && wanted(&answer.json()) {
             return answer.json();

@@ -2,7 +2,7 @@
 
 use ::traffic::conversations::{End, Endpoint, Moment, Verdict};
 use ::traffic::ingest::{Ingest, Query as Questions};
-use ::traffic::rules::Who;
+use ::traffic::rules::GroupMatcher;
 use ::traffic::violations::{Violation, ViolationsView};
 use access::Verb;
 use axum::Json;
@@ -56,7 +56,8 @@ struct ViolationParams {
 
 impl ViolationParams {
     fn questions(&self) -> Result<Questions, Problem> {
-        let group = self.group.as_deref().map(Who::new).transpose().map_err(Problem::invalid)?;
+        let group =
+            self.group.as_deref().map(GroupMatcher::new).transpose().map_err(Problem::invalid)?;
         Ok(Questions {
             group,
             namespace: self.namespace.as_deref().map(Into::into),
@@ -95,9 +96,9 @@ struct ViolationLine {
 }
 
 impl From<&Violation> for ViolationLine {
-    fn from(line: &Violation) -> Self {
+    fn from(Violation { change, conversation: line }: &Violation) -> Self {
         Self {
-            change: line.change,
+            change: *change,
             client: (&line.client).into(),
             server: (&line.server).into(),
             protocol: line.protocol.to_string(),
@@ -131,10 +132,10 @@ impl Violations {
     fn of(ingest: &Ingest, view: &ViolationsView, asked: &Questions, after: u64) -> Self {
         let inventory = ingest.inventory();
         let either = |line: &Violation, test: &dyn Fn(&End) -> bool| {
-            test(&line.client) || test(&line.server)
+            test(&line.conversation.client) || test(&line.conversation.server)
         };
         let wants = |line: &&Violation| {
-            line.last >= asked.since
+            line.conversation.last >= asked.since
                 && asked
                     .group
                     .as_ref()

@@ -5,7 +5,7 @@ use crate::conversations::{AWAY, Progress, Report};
 use crate::ingest::{Counted, NotCounted};
 
 fn report(incarnation: u64, sequence: u64) -> Report {
-    Report { agent: "a".into(), incarnation, sequence, records: Vec::new() }
+    Report { agent: "a".into(), incarnation, sequence, records: Vec::new(), ..Report::default() }
 }
 
 fn counted(through: u64, durable: u64) -> Counted {

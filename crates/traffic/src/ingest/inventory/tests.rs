@@ -1,11 +1,10 @@
 use std::net::IpAddr;
-use std::sync::Arc;
 
 use objects::kinds::{Group, GroupMode};
 use serde_json::json;
 
-use super::{Inventory, KnownNode, LocalWorkload};
-use crate::conversations::{Labels, Moment, NodeFacts, PodFacts, ServiceFacts};
+use super::{Inventory, NamespaceFacts, NodeWithNetworks};
+use crate::conversations::{Labels, LocalWorkload, Moment, NodeFacts, PodFacts, ServiceFacts};
 
 const NOW: Moment = Moment(10_000_000);
 const LATER: Moment = Moment(20_000_000);
@@ -36,9 +35,9 @@ fn at(inventory: &Inventory, address: IpAddr) -> String {
 #[test]
 fn what_a_whole_list_no_longer_has_is_gone() {
     let mut inventory = Inventory::new(GroupMode::Discover);
-    inventory.reset_pods(&[pod("a", 1), pod("b", 2)], NOW);
+    inventory.reset(&[pod("a", 1), pod("b", 2)], NOW);
     assert_eq!(at(&inventory, address(1)), "shop/a");
-    inventory.reset_pods(&[pod("b", 2), pod("c", 3)], NOW);
+    inventory.reset(&[pod("b", 2), pod("c", 3)], NOW);
     let found = [1, 2, 3].map(|number| at(&inventory, address(number)));
     assert_eq!(found, ["external", "shop/b", "shop/c"]);
     assert_eq!(inventory.groups.all().count(), 2);
@@ -51,23 +50,23 @@ fn what_a_whole_list_no_longer_has_is_gone() {
         selector: Labels::new(),
         from: Moment(0),
     };
-    inventory.reset_services(&[service("web", 10), service("db", 11)], NOW);
-    inventory.reset_services(&[service("db", 11)], NOW);
+    inventory.reset(&[service("web", 10), service("db", 11)], NOW);
+    inventory.reset(&[service("db", 11)], NOW);
     assert_eq!([10, 11].map(|n| at(&inventory, address(n))), ["external", "service shop/db"]);
 
-    let node = |name: &str, number| KnownNode {
+    let node = |name: &str, number| NodeWithNetworks {
         facts: NodeFacts { name: name.into(), addresses: vec![address(number)], from: Moment(0) },
         networks: vec!["10.0.0.0/24".parse().unwrap()],
     };
-    inventory.reset_nodes(vec![node("n", 20), node("m", 21)], NOW);
-    inventory.reset_nodes(vec![node("n", 20)], NOW);
+    inventory.reset(&[node("n", 20), node("m", 21)], NOW);
+    inventory.reset(&[node("n", 20)], NOW);
     assert_eq!([20, 21].map(|n| at(&inventory, address(n))), ["host n", "unmanaged"]);
-    inventory.delete_node("n", NOW);
+    inventory.delete::<NodeWithNetworks>(&"n".into(), NOW);
     assert_eq!(at(&inventory, address(20)), "external", "its pods' network went with it");
 
-    let named = |name: &str| (Arc::from(name), Labels::new());
-    inventory.reset_namespaces(&[named("shop"), named("old")]);
-    inventory.reset_namespaces(&[named("shop")]);
+    let named = |name: &str| NamespaceFacts { name: name.into(), labels: Labels::new() };
+    inventory.reset(&[named("shop"), named("old")], NOW);
+    inventory.reset(&[named("shop")], NOW);
     assert_eq!(inventory.namespaces.len(), 1);
 }
 
@@ -85,8 +84,8 @@ fn what_agents_tell_stands_in_until_kubernetes_tells() {
     assert!(inventory.set_host("n", &[address(9)], NOW));
     assert!(inventory.set_local("n", &[local("b", 2)], NOW));
     assert_eq!([1, 2, 9].map(|n| at(&inventory, address(n))), ["external", "local/b", "host n"]);
-    inventory.reset_pods(&[pod("c", 2)], NOW);
-    inventory.reset_nodes(Vec::new(), NOW);
+    inventory.reset(&[pod("c", 2)], NOW);
+    inventory.reset::<NodeWithNetworks>(&[], NOW);
     assert_eq!([2, 9].map(|n| at(&inventory, address(n))), ["shop/c", "external"]);
     assert!(!inventory.set_local("n", &[local("a", 1)], NOW));
     assert!(!inventory.set_host("n", &[address(9)], NOW));
@@ -102,11 +101,11 @@ fn a_group_of_networks_names_what_is_outside_and_one_that_is_wrong_says_why() {
         }))
         .unwrap()
     };
-    inventory.reset_groups(&[group("office", "192.0.2.0/24"), group("broken", "nowhere")]);
+    inventory.reset(&[group("office", "192.0.2.0/24"), group("broken", "nowhere")], NOW);
     assert_eq!(at(&inventory, [192, 0, 2, 7].into()), "external office");
     assert!(inventory.wrong_group("broken").unwrap().contains("nowhere"));
-    inventory.apply_group(&group("office", "no longer one"));
+    inventory.apply(&group("office", "no longer one"), NOW);
     assert_eq!(at(&inventory, [192, 0, 2, 7].into()), "external", "it is not what it was");
-    inventory.reset_groups(&[]);
+    inventory.reset::<Group>(&[], NOW);
     assert_eq!(inventory.wrong_groups().count(), 0);
 }

@@ -1,8 +1,8 @@
-use objects::Event;
+use objects::Index as _;
 use objects::kinds::{GroupMode, NetworkRule};
 use serde_json::json;
 
-use super::Rules;
+use super::WrittenRules;
 use crate::groups::Groups;
 
 fn rule(name: &str, from: &str, priority: i32) -> NetworkRule {
@@ -15,21 +15,22 @@ fn rule(name: &str, from: &str, priority: i32) -> NetworkRule {
 
 #[test]
 fn rules_stand_in_the_order_in_which_they_are_looked_at_and_one_that_is_wrong_decides_nothing() {
-    let mut rules = Rules::default();
-    assert!(!rules.is_told());
+    let mut rules = WrittenRules::default();
+    assert!(!rules.synced);
     let all = vec![rule("b", "office", 10), rule("a", "hosts", 10), rule("c", "any", 1)];
-    rules.take(Event::Restarted(all));
-    rules.take(Event::Applied(rule("d", "Not A Group", 2)));
+    rules.reset(all);
+    rules.apply(rule("d", "Not A Group", 2));
     let names: Vec<_> =
         rules.list().iter().map(|it| it.rule.metadata.name.clone().unwrap()).collect();
     assert_eq!(names, ["c", "d", "a", "b"]);
     assert!(rules.get("d").unwrap().wrong.as_ref().unwrap().contains("no group"));
-    assert_eq!(rules.right().len(), 3);
+    assert_eq!(rules.valid().len(), 3);
     let groups = Groups::new(GroupMode::Discover);
     let missing = |name: &str| rules.get(name).unwrap().missing(&groups);
     assert_eq!(missing("b").as_deref(), Some("there is no group \"office\""));
     assert_eq!(missing("a"), None);
-    rules.take(Event::Deleted(rule("b", "office", 10)));
-    rules.take(Event::Restarted(Vec::new()));
-    assert!(rules.is_told() && rules.list().is_empty());
+    assert!(rules.delete(rule("b", "office", 10)));
+    assert!(rules.get("b").is_none());
+    rules.reset(Vec::new());
+    assert!(rules.synced && rules.list().is_empty());
 }

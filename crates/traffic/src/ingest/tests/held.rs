@@ -6,7 +6,7 @@ use stallproof::ledger::Filter;
 
 use super::*;
 use crate::faults;
-use crate::ingest::owner;
+use crate::ingest::shard_owner;
 
 /// A record that goes to this shard, from the `n`th on.
 fn of_shard(controller: &Controller, shard: usize, mut n: u16, bytes: u64) -> (u16, Record) {
@@ -15,7 +15,7 @@ fn of_shard(controller: &Controller, shard: usize, mut n: u16, bytes: u64) -> (u
     loop {
         let seen = record((n % 250) as u8, (n / 250) as u8, n, bytes);
         let one = report(1, vec![seen.clone()]);
-        if !router.route(&one, &inventory.directory, |_| true).batches[shard].is_empty() {
+        if !router.route(&one, &inventory.directory, |_| true).parts[shard].is_empty() {
             return (n + 1, seen);
         }
         n += 1;
@@ -42,7 +42,7 @@ async fn a_held_shard_is_named_and_holds_up_only_what_touches_it() {
 
     // Whoever touches it is answered at its deadline.
     let one = report(1, vec![mine.clone()]);
-    let late = ingest.offer(&one, |_| true, Deadline::after(Duration::from_millis(50))).await;
+    let late = controller.offer_until(&one, Deadline::after(Duration::from_millis(50))).await;
     assert!(matches!(late, Err(NotCounted::Busy { .. })), "{late:?}");
     stuck(&controller, 0).await;
 
@@ -56,12 +56,12 @@ async fn a_held_shard_is_named_and_holds_up_only_what_touches_it() {
     );
 
     // It is on the ledger with its number, and late soon.
-    let named = controller.ledger.name_late(tokio::time::Instant::now() + owner::LATE);
+    let named = controller.ledger.name_late(tokio::time::Instant::now() + shard_owner::LATE);
     let shard = named.iter().find(|op| op.kind == "shard").expect("named");
     assert_eq!(shard.key, "0");
-    assert!(owner::LATE <= Duration::from_secs(4), "a watchdog looks every second");
+    assert!(shard_owner::LATE <= Duration::from_secs(4), "a watchdog looks every second");
     // Who waits for it says so, and for whom.
-    let waiting = ingest.offer(&one, |_| true, soon());
+    let waiting = controller.offer(&one);
     let looking = async {
         let filter = Filter { kind: Some("report".to_owned()), ..Filter::default() };
         let patience = soon();
@@ -110,16 +110,16 @@ async fn what_waits_for_a_held_shard_is_bounded_and_the_rest_is_refused_at_once(
         let asked = Instant::now();
         let one = report(offered, records.clone());
         // Nobody waits: the queue fills with what was given up.
-        let busy = ingest.offer(&one, |_| true, Deadline::after(Duration::ZERO)).await;
+        let busy = controller.offer_until(&one, Deadline::after(Duration::ZERO)).await;
         let Err(NotCounted::Busy { retry }) = busy else { panic!("{busy:?}") };
-        let full = ingest.0.shards[0].room_for(&batch(ingest, &one)).is_none();
+        let full = ingest.0.shards[0].reserve(&part(ingest, &one)).is_none();
         if full {
             break (retry, asked);
         }
         assert!(offered < 10_000, "there is an end to it");
     };
-    assert!(ingest.0.shards[0].waiting() <= owner::WAITING);
-    let again = ingest.offer(&report(offered + 1, records.clone()), |_| true, soon()).await;
+    assert!(ingest.0.shards[0].waiting() <= shard_owner::WAITING);
+    let again = controller.offer(&report(offered + 1, records.clone())).await;
     let Err(NotCounted::Busy { retry }) = again else { panic!("{again:?}") };
     assert!(retry >= Duration::from_secs(1) && refused.0 >= Duration::from_secs(1));
     // The other one was only told that the agent is there.
@@ -137,9 +137,9 @@ async fn what_waits_for_a_held_shard_is_bounded_and_the_rest_is_refused_at_once(
     controller.until_bytes(bytes).await;
 }
 
-fn batch(ingest: &Ingest, report: &Report) -> crate::conversations::Batch {
+fn part(ingest: &Ingest, report: &Report) -> crate::conversations::ShardReport {
     let inventory = ingest.inventory();
-    ingest.0.router.route(report, &inventory.directory, |_| true).batches.remove(0)
+    ingest.0.router.route(report, &inventory.directory, |_| true).parts.remove(0)
 }
 
 #[tokio::test]
@@ -177,7 +177,7 @@ async fn a_learner_that_hangs_learns_later_what_it_missed() {
     let controller = Controller::start(dir.path(), 2).await;
     let objects = Objects::embedded(&dir.path().join("objects"), &controller.tasks).unwrap();
     controller.ingest.follow_store(&objects, &controller.tasks);
-    controller.ingest.pods_of("node-0", &[workload("web", 1)]);
+    controller.ingest.set_workloads("node-0", &[workload("web", 1)]);
     let held = faults::hold_learner();
     let patience = soon();
     let missed = || controller.ingest.0.learner.missed_discovered();

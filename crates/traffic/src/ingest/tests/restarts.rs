@@ -72,14 +72,15 @@ async fn ingest_is_active_for_a_term_and_the_next_one_knows_what_the_last_did() 
         let ingest = active.ingest().expect("taken");
         assert_eq!(*epoch.get_or_insert(ingest.epoch()), ingest.epoch());
         let seen = report(term, vec![record(1, 2, 80, 100 * term)]);
-        let counted = ingest.offer(&seen, |_| true, soon()).await.unwrap();
+        let counted = offer(&ingest, &seen, soon(), &Ledger::default()).await.unwrap();
         assert_eq!(counted.through, term);
         assert!(counted.durable <= term && counted.durable + 1 >= term, "{counted:?}");
         tasks.stop("the term is over");
         soon().bound(held).await.unwrap().unwrap();
         assert!(active.ingest().is_none());
         // Whoever still has the old one is sent away.
-        let late = ingest.offer(&report(9, vec![record(1, 2, 80, 1)]), |_| true, soon()).await;
+        let late =
+            offer(&ingest, &report(9, vec![record(1, 2, 80, 1)]), soon(), &Ledger::default()).await;
         assert!(matches!(late, Err(NotCounted::Busy { .. })), "{late:?}");
     }
     let controller = Controller::start(&settings.dir, 2).await;
@@ -98,7 +99,9 @@ async fn a_shard_that_panics_ends_the_term_and_the_next_goes_on_from_the_checkpo
     let held = all.spawn("term", hold);
     soon().bound(changes.changed()).await.unwrap();
     let ingest = active.ingest().unwrap();
-    ingest.offer(&report(1, vec![record(1, 2, 80, 100)]), |_| true, soon()).await.unwrap();
+    offer(&ingest, &report(1, vec![record(1, 2, 80, 100)]), soon(), &Ledger::default())
+        .await
+        .unwrap();
     let patience = soon();
     while !ingest.save(soon(), &tasks).await {
         assert!(!patience.has_passed(), "the first one of the term is being written");

@@ -1,4 +1,4 @@
-//! `Shipped`: rules and groups as agents are given them: by address alone, since an agent knows no
+//! `AgentPolicy`: rules and groups as agents are given them: by address alone, since an agent knows no
 //! pods but its own node's.
 //!
 //! Contract: only groups that a rule speaks of, or that have a mode, are shipped. What did not change
@@ -23,10 +23,10 @@ use crate::conversations::Moment;
 use crate::rules::LearnedRule;
 
 #[derive(Clone, Debug, PartialEq)]
-pub struct Shipped {
+pub struct AgentPolicy {
     pub version: u64,
-    pub rules: Map<Arc<str>, Arc<ShippedRule>>,
-    pub groups: Map<Arc<str>, Arc<ShippedGroup>>,
+    pub rules: Map<Arc<str>, Arc<AgentRule>>,
+    pub groups: Map<Arc<str>, Arc<AgentGroup>>,
     /// Of workloads in no group that has a mode.
     pub mode: GroupMode,
 }
@@ -34,12 +34,12 @@ pub struct Shipped {
 /// Rules are looked at in the order of `learned`, `priority` and name; the first that speaks of a
 /// conversation decides.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ShippedRule {
+pub struct AgentRule {
     pub name: Arc<str>,
     /// Learned rules come after all written ones.
     pub learned: bool,
     pub priority: i32,
-    /// Groups by their keys in [`Shipped::groups`].
+    /// Groups by their keys in [`AgentPolicy::groups`].
     pub from: Arc<str>,
     pub to: Arc<str>,
     /// None is all.
@@ -50,20 +50,20 @@ pub struct ShippedRule {
 
 /// An address is in it that is in one of `networks` and in none of `except`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct ShippedGroup {
+pub struct AgentGroup {
     pub networks: Vec<IpNet>,
     pub except: Vec<IpNet>,
     pub mode: Option<GroupMode>,
 }
 
-impl ShippedGroup {
+impl AgentGroup {
     pub fn has(&self, address: IpAddr) -> bool {
         let within = |networks: &[IpNet]| networks.iter().any(|it| it.contains(&address));
         within(&self.networks) && !within(&self.except)
     }
 }
 
-impl Shipped {
+impl AgentPolicy {
     pub(super) fn new(mode: GroupMode) -> Self {
         Self { version: 0, rules: Map::new(), groups: Map::new(), mode }
     }
@@ -112,13 +112,13 @@ fn replace<T: PartialEq>(
     changed
 }
 
-fn by_name(rule: ShippedRule) -> (Arc<str>, ShippedRule) {
+fn by_name(rule: AgentRule) -> (Arc<str>, AgentRule) {
     (Arc::clone(&rule.name), rule)
 }
 
-fn of_written(rule: &NetworkRule) -> ShippedRule {
+fn of_written(rule: &NetworkRule) -> AgentRule {
     let spec = &rule.spec;
-    ShippedRule {
+    AgentRule {
         name: rule.name_any().into(),
         learned: false,
         priority: spec.priority,
@@ -130,8 +130,8 @@ fn of_written(rule: &NetworkRule) -> ShippedRule {
     }
 }
 
-fn of_learned(rule: &LearnedRule) -> ShippedRule {
-    ShippedRule {
+fn of_learned(rule: &LearnedRule) -> AgentRule {
+    AgentRule {
         name: rule.name().into(),
         learned: true,
         priority: 0,
@@ -145,10 +145,10 @@ fn of_learned(rule: &LearnedRule) -> ShippedRule {
 
 /// Those that a rule speaks of, and those with a mode.
 fn groups<'a>(
-    rules: impl Iterator<Item = &'a ShippedRule>,
+    rules: impl Iterator<Item = &'a AgentRule>,
     inventory: &Inventory,
-) -> BTreeMap<Arc<str>, ShippedGroup> {
-    let mut groups: BTreeMap<Arc<str>, ShippedGroup> = BTreeMap::new();
+) -> BTreeMap<Arc<str>, AgentGroup> {
+    let mut groups: BTreeMap<Arc<str>, AgentGroup> = BTreeMap::new();
     for name in rules.flat_map(|rule| [&rule.from, &rule.to]) {
         if groups.contains_key(name) {
             continue;
@@ -157,7 +157,7 @@ fn groups<'a>(
             Ok(GroupName::Reserved(word)) => reserved(word, inventory),
             Ok(GroupName::Made(name)) => made(name, inventory),
             // Filled below.
-            Ok(GroupName::Learned { .. }) => ShippedGroup::default(),
+            Ok(GroupName::Learned { .. }) => AgentGroup::default(),
             Err(_) => continue,
         };
         groups.insert(Arc::clone(name), group);
@@ -181,7 +181,7 @@ fn groups<'a>(
     groups
 }
 
-fn reserved(word: &str, inventory: &Inventory) -> ShippedGroup {
+fn reserved(word: &str, inventory: &Inventory) -> AgentGroup {
     let workloads = || inventory.groups.all().flat_map(|(pod, _)| pod.addresses.iter().copied());
     let inner = || inventory.services().flat_map(|it| it.cluster_addresses.iter().copied());
     let outer = || inventory.services().flat_map(|it| it.ingress_addresses.iter().copied());
@@ -196,18 +196,18 @@ fn reserved(word: &str, inventory: &Inventory) -> ShippedGroup {
         "external" => (everything(), known().chain(inventory.ranges()).collect()),
         _ => (inventory.ranges(), known().collect()),
     };
-    let mut group = ShippedGroup { networks, except, mode: None };
+    let mut group = AgentGroup { networks, except, mode: None };
     group.except.sort();
     group.except.dedup();
     group
 }
 
 /// What it says of addresses; its workloads are added by who calls.
-fn made(name: &str, inventory: &Inventory) -> ShippedGroup {
-    let Some(made) = inventory.groups.made(name) else { return ShippedGroup::default() };
+fn made(name: &str, inventory: &Inventory) -> AgentGroup {
+    let Some(made) = inventory.groups.made(name) else { return AgentGroup::default() };
     let GroupSpec { criteria, .. } = &made.spec;
     if criteria.iter().any(|criterion| criterion.key != GroupKey::Address) {
-        return ShippedGroup { mode: made.mode, ..ShippedGroup::default() };
+        return AgentGroup { mode: made.mode, ..AgentGroup::default() };
     }
     let (mut networks, mut except) = (Vec::new(), Vec::new());
     for criterion in criteria {
@@ -217,7 +217,7 @@ fn made(name: &str, inventory: &Inventory) -> ShippedGroup {
     if networks.is_empty() {
         networks = everything();
     }
-    ShippedGroup { networks, except, mode: made.mode }
+    AgentGroup { networks, except, mode: made.mode }
 }
 
 fn single(address: IpAddr) -> IpNet {

@@ -1,20 +1,19 @@
-//! `Book`: the groups and network rules of a store, as people change them. Who leads acts on what is
-//! written.
+//! `PolicyStore`: writes the groups and network rules that users make. The leader follows them.
 
 use objects::kinds::{Group, GroupSpec, NetworkRule, NetworkRuleSpec};
 use objects::{Error, Expected, Id, Kind, Objects, Version};
 use stallproof::Deadline;
 
-/// Cheap to clone.
+/// Writes groups and network rules. Cheap to clone.
 #[derive(Clone, Debug)]
-pub struct Book(Objects);
+pub struct PolicyStore(Objects);
 
-impl Book {
+impl PolicyStore {
     pub fn new(objects: Objects) -> Self {
         Self(objects)
     }
 
-    /// Makes a group, or makes it what is said here.
+    /// Creates a group, or replaces its spec.
     pub async fn put_group(
         &self,
         name: &str,
@@ -28,7 +27,7 @@ impl Book {
         .await
     }
 
-    /// Makes a rule, or makes it what is said here.
+    /// Creates a rule, or replaces its spec.
     pub async fn put_rule(
         &self,
         name: &str,
@@ -42,8 +41,7 @@ impl Book {
         .await
     }
 
-    /// Writes a rule that was learned. One that is written already stays as it is: somebody may have
-    /// edited it.
+    /// Writes a learned rule. A rule of that name stays as it is: a user may have edited it.
     pub async fn promote(&self, rule: &NetworkRule, deadline: Deadline) -> Result<(), Error> {
         match self.0.create(rule, deadline).await {
             Ok(_) | Err(Error::Exists { .. }) => Ok(()),
@@ -78,7 +76,7 @@ impl Book {
                 None => self.0.create(&make(None), deadline).await,
             };
             match written {
-                // Whoever came in between did not know of this.
+                // Somebody else wrote in between: read it again.
                 Err(Error::Conflict { .. } | Error::Exists { .. } | Error::NotFound { .. }) => {}
                 written => return written,
             }

@@ -1,8 +1,8 @@
 //! `Owner`: the thread that writes one shard, and the [`ShardHandle`] at which work is left for it.
 //!
 //! Contract:
-//! - What waits is bounded in bytes; who finds no room is refused at once. Whoever waits for an
-//!   answer waits for this shard alone.
+//! - The queue is bounded in bytes, and a report that finds no room is refused at once. A caller that
+//!   waits for its report waits for this shard alone.
 //! - While the thread works it is on the ledger as `shard`, by its number, with the step it is in:
 //!   one that hangs is late after [`LATE`].
 //! - A tick publishes what changed, and ages a part of the table: all of it within [`ROUND`] ticks.
@@ -20,16 +20,18 @@ use tokio::sync::{mpsc, oneshot};
 
 use super::learner;
 use super::metrics::Metrics;
-use super::room::{Room, Taken};
-use crate::conversations::{Applied, Batch, Judge, Moment, Shard};
+use super::queue_budget::{QueueBudget, Reservation};
+use super::{NO_ROOM, NotCounted};
+use crate::conversations::{Applied, Judge, Moment, Shard, ShardReport};
 
-/// Of all shards together: half a million records, which are counted in less than a second.
+/// The budget of all shards together: half a million records, which are counted in less than a second.
 pub(super) const WAITING: usize = 64 << 20;
-/// What a batch is taken to weigh beside its records; so the queue is never full before its room.
+/// What a report is taken to weigh beside its records, so that the budget is spent before the queue is
+/// full.
 const LEAST: usize = 1 << 10;
-/// A record with its part of what it points at.
+/// The weight of a record, with its part of what it points at.
 const RECORD: usize = 160;
-/// Ticks, saves and agents that left, which have no room of their own.
+/// Places for ticks, saves and agents that left, which have no budget of their own.
 const SPARE: usize = 256;
 /// The longest piece of work, saving half a million rows, takes a fraction of this.
 pub(super) const LATE: Duration = Duration::from_secs(3);
@@ -42,10 +44,10 @@ const TENANT: &str = "guard";
 
 pub(super) enum Message {
     Count {
-        batch: Batch,
-        taken: Taken,
+        report: ShardReport,
+        reserved: Reservation,
         /// None: nobody waits, because nothing is in it.
-        answer: Option<oneshot::Sender<Answer>>,
+        counted: Option<oneshot::Sender<Result<(), NotCounted>>>,
     },
     Forget(Arc<str>),
     Tick,
@@ -53,19 +55,12 @@ pub(super) enum Message {
     Close,
 }
 
-/// What became of a batch.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Answer {
-    pub(super) refused: usize,
-    pub(super) outdated: Option<u64>,
-}
-
 /// Where work is left for an owner. Clones are the same handle.
 #[derive(Clone, Debug)]
 pub(super) struct ShardHandle {
     pub(super) number: usize,
     queue: mpsc::Sender<Message>,
-    room: Arc<Room>,
+    budget: Arc<QueueBudget>,
     /// A tick waits already.
     ticking: Arc<AtomicBool>,
     /// Written by the owner at both ends of each piece of work.
@@ -79,7 +74,7 @@ pub(super) struct Working {
 }
 
 /// What an owner has beside its shard.
-pub(super) struct Tools {
+pub(super) struct OwnerContext {
     pub(super) ledger: Ledger,
     pub(super) judge: Snapshot<Arc<dyn Judge>>,
     pub(super) learner: learner::LearnerHandle,
@@ -89,26 +84,27 @@ pub(super) struct Tools {
 struct Owner {
     shard: Shard,
     number: usize,
-    tools: Tools,
+    context: OwnerContext,
     /// The generation of the rules that the shard goes by.
     judged: u64,
     ticking: Arc<AtomicBool>,
     working: Arc<Mutex<Option<Working>>>,
 }
 
-/// Gives the shard to a thread. The second is told when that has ended: false by a panic.
+/// Gives the shard to a thread. The receiver is told when the thread has ended: false if it panicked.
 pub(super) fn start(
     shard: Shard,
     number: usize,
-    room: usize,
-    tools: Tools,
+    bytes: usize,
+    context: OwnerContext,
 ) -> std::io::Result<(ShardHandle, oneshot::Receiver<bool>)> {
-    let (queue, work) = mpsc::channel(room / LEAST + SPARE);
+    let (queue, work) = mpsc::channel(bytes / LEAST + SPARE);
     let (ticking, working) = (Arc::default(), Arc::default());
-    let handle = ShardHandle { number, queue, room: Room::new(room), ticking, working };
+    let budget = QueueBudget::new(bytes);
+    let handle = ShardHandle { number, queue, budget, ticking, working };
     let (ticking, working) = (Arc::clone(&handle.ticking), Arc::clone(&handle.working));
-    tools.ledger.expect(KIND, LATE);
-    let mut owner = Owner { shard, number, tools, judged: 0, ticking, working };
+    context.ledger.expect(KIND, LATE);
+    let mut owner = Owner { shard, number, context, judged: 0, ticking, working };
     let (ended, end) = oneshot::channel();
     thread::Builder::new().name(format!("shard-{number}")).spawn(move || {
         owner.heed_rules(true);
@@ -119,22 +115,22 @@ pub(super) fn start(
 }
 
 impl ShardHandle {
-    /// None if so much finds no room.
-    pub(super) fn room_for(&self, batch: &Batch) -> Option<Taken> {
-        self.room.take(LEAST + batch.len() * RECORD)
+    /// Reserves room in the queue; none if there is not enough.
+    pub(super) fn reserve(&self, report: &ShardReport) -> Option<Reservation> {
+        self.budget.reserve(LEAST + report.len() * RECORD)
     }
 
     /// False if the owner is gone.
     pub(super) fn count(
         &self,
-        batch: Batch,
-        taken: Taken,
-        answer: Option<oneshot::Sender<Answer>>,
+        report: ShardReport,
+        reserved: Reservation,
+        counted: Option<oneshot::Sender<Result<(), NotCounted>>>,
     ) -> bool {
-        self.queue.try_send(Message::Count { batch, taken, answer }).is_ok()
+        self.queue.try_send(Message::Count { report, reserved, counted }).is_ok()
     }
 
-    /// Not at once, and not at all if there is no room: who was away long enough is forgotten anyway.
+    /// Forgets an agent soon, or not at all if the queue is full: it is forgotten after a day anyway.
     pub(super) fn forget(&self, agent: &Arc<str>) {
         let _ = self.queue.try_send(Message::Forget(Arc::clone(agent)));
     }
@@ -146,7 +142,7 @@ impl ShardHandle {
         }
     }
 
-    /// Waits for as long as it takes: bound it.
+    /// Takes as long as the shard needs: bound it.
     pub(super) async fn save(&self) -> Option<Vec<u8>> {
         let (answer, saved) = oneshot::channel();
         self.queue.send(Message::Save(answer)).await.ok()?;
@@ -157,14 +153,14 @@ impl ShardHandle {
         let _ = self.queue.try_send(Message::Close);
     }
 
-    /// What it works on; none if it waits for work.
+    /// The piece of work that the owner is at; none if it waits for work.
     pub(super) fn working(&self) -> Option<Working> {
         *self.working.lock()
     }
 
-    /// Bytes that wait.
+    /// The bytes that wait.
     pub(super) fn waiting(&self) -> usize {
-        self.room.taken()
+        self.budget.reserved()
     }
 }
 
@@ -180,7 +176,8 @@ impl Owner {
     }
 
     fn work(&mut self, message: Message) {
-        let op = self.tools.ledger.begin(KIND, self.number.to_string(), TENANT);
+        let op = self.context.ledger.begin(KIND, self.number.to_string(), TENANT);
+        let _in_span = op.span().entered();
         op.step(match &message {
             Message::Count { .. } => "count",
             Message::Tick => "age and publish",
@@ -192,23 +189,29 @@ impl Owner {
         crate::faults::pass(crate::faults::Part::Shard(self.number));
         self.heed_rules(false);
         match message {
-            Message::Count { batch, taken, answer } => {
-                let applied = self.shard.apply(&batch, Moment::now());
-                drop((batch, taken));
-                if let Some(answer) = answer {
-                    let Applied { refused, outdated, .. } = applied;
-                    // Whoever asked may have given up; it is counted all the same.
-                    let _ = answer.send(Answer { refused, outdated });
+            Message::Count { report, reserved, counted } => {
+                let applied = self.shard.apply(&report, Moment::now());
+                drop((report, reserved));
+                if let Some(counted) = counted {
+                    let outcome = match applied {
+                        Applied { outdated: Some(known), .. } => {
+                            Err(NotCounted::Outdated { known })
+                        }
+                        Applied { refused: 0, .. } => Ok(()),
+                        _ => Err(NotCounted::Busy { retry: NO_ROOM }),
+                    };
+                    // The caller may have given up; the report is counted all the same.
+                    let _ = counted.send(outcome);
                 }
-                self.tools.learner.tell(applied);
+                self.context.learner.tell(applied);
             }
             Message::Tick => {
                 self.ticking.store(false, Ordering::Release);
                 let places = self.shard.pairs().div_ceil(ROUND).max(PLACES);
                 let applied = self.shard.age(Moment::now(), places);
                 self.shard.publish();
-                self.tools.metrics.shard(self.number, &self.shard);
-                self.tools.learner.tell(applied);
+                self.context.metrics.shard(self.number, &self.shard);
+                self.context.learner.tell(applied);
             }
             Message::Save(answer) => {
                 let _ = answer.send(self.shard.save());
@@ -221,7 +224,7 @@ impl Owner {
     }
 
     fn heed_rules(&mut self, first: bool) {
-        let judge = self.tools.judge.load();
+        let judge = self.context.judge.load();
         if first || judge.generation() != self.judged {
             self.judged = judge.generation();
             self.shard.govern(Arc::clone(&judge));

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use objects::kinds::{Group, GroupMode, NetworkRule, Ports, Protocol};
 use serde_json::{Value, json};
 
-use super::Shipped;
+use super::AgentPolicy;
 use crate::conversations::{Labels, Moment, PodFacts};
 use crate::ingest::inventory::Inventory;
 use crate::rules::LearnedRule;
@@ -33,7 +33,7 @@ fn inventory() -> Inventory {
             from: Moment(0),
             until: None,
         };
-        inventory.apply_pod(&pod, NOW);
+        inventory.apply(&pod, NOW);
     }
     let office: Group = serde_json::from_value(json!({
         "apiVersion": "fairlead.dev/v1alpha1", "kind": "Group", "metadata": {"name": "office"},
@@ -47,13 +47,13 @@ fn inventory() -> Inventory {
                  "criteria": [{"key": "name", "op": "=", "value": "db"}]}
     }))
     .unwrap();
-    inventory.reset_groups(&[office, strict]);
+    inventory.reset(&[office, strict], NOW);
     inventory
 }
 
 #[test]
 fn groups_are_addresses() {
-    let (mut shipped, inventory) = (Shipped::new(GroupMode::Discover), inventory());
+    let (mut shipped, inventory) = (AgentPolicy::new(GroupMode::Discover), inventory());
     let rules = [
         rule("a", &json!({"from": "office", "to": "shop/Deployment/web", "action": "allow"})),
         rule("b", &json!({"from": "external", "to": "any", "action": "deny"})),
@@ -75,7 +75,7 @@ fn groups_are_addresses() {
 
 #[test]
 fn a_version_tells_of_every_change_and_what_did_not_change_is_the_same() {
-    let (mut shipped, mut inventory) = (Shipped::new(GroupMode::Discover), inventory());
+    let (mut shipped, mut inventory) = (AgentPolicy::new(GroupMode::Discover), inventory());
     let web = rule("a", &json!({"from": "any", "to": "shop/Deployment/web", "action": "allow"}));
     let learned = LearnedRule {
         from: "external".into(),
@@ -94,7 +94,7 @@ fn a_version_tells_of_every_change_and_what_did_not_change_is_the_same() {
     assert!(!shipped.rules[learned.name().as_str()].learned);
     assert!(!shipped.become_current(&promoted, &[learned], &inventory, NOW), "and stays so");
     assert!(Arc::ptr_eq(&first.rules["a"], &shipped.rules["a"]));
-    inventory.delete_pod(&"web".into(), NOW);
+    inventory.delete::<PodFacts>(&"web".into(), NOW);
     assert!(shipped.become_current(&promoted, &[], &inventory, NOW));
     assert!(shipped.groups["shop/Deployment/web"].networks.is_empty());
     assert!(shipped.become_current(&[], &[], &inventory, NOW));
