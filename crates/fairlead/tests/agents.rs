@@ -6,12 +6,13 @@ mod running;
 
 use std::time::Duration;
 
-use edge::agents::client::{Answer, Client, ClientError, Endpoint};
-use edge::agents::{Batch, Identity};
-use guard::agents::JoinFacts;
+use node::Identity;
+use node::client::{Answer, Client, ClientError, Endpoint};
 use running::Up;
 use serde_json::json;
 use stallproof::{Deadline, Tasks};
+use traffic::agents::JoinFacts;
+use traffic::conversations::Report;
 
 fn soon() -> Deadline {
     Deadline::after(Duration::from_secs(30))
@@ -47,7 +48,7 @@ async fn a_node_is_let_in_with_a_token_and_shut_out_by_name() {
     let endpoint = Endpoint { addresses, identity: Some(identity) };
     let (client, _) = Client::join(&endpoint, &facts("node-1"), &tasks, soon()).await.unwrap();
     let mut stream = client.report(soon()).await.unwrap();
-    stream.send(&Batch { incarnation: 1, sequence: 1, ..Batch::default() }).await.unwrap();
+    stream.send(&Report { incarnation: 1, sequence: 1, ..Report::default() }).await.unwrap();
     assert!(matches!(stream.next().await.unwrap(), Answer::Counted { through: 1, .. }));
     let listed = up.fairlead(&["agents", "-o", "json"]).json();
     let agent = &listed["agents"][0];

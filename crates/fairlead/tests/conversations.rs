@@ -8,12 +8,12 @@ mod running;
 use std::path::Path;
 use std::time::Duration;
 
-use guard::conversations::{Moment, Protocol, Record, Report, Totals};
-use guard::ingest::{LocalWorkload, Seat, Settings};
 use objects::Objects;
 use running::{PATIENCE, Up};
 use serde_json::Value;
 use stallproof::{Deadline, Ledger, Tasks};
+use traffic::conversations::{LocalWorkload, Moment, Protocol, Record, Report, Totals};
+use traffic::ingest::{ActiveIngest, ReportSink, Settings};
 
 const NOT_ENFORCED: &str = "protect is not enforced yet";
 
@@ -48,11 +48,11 @@ fn record(client: [u8; 4], server: [u8; 4], port: u16, bytes: u64) -> Record {
 
 /// A term of counting, as a controller leaves it on disk: two conversations, and what was learned.
 async fn count(data: &Path) {
-    let (seat, tasks) = (Seat::default(), Tasks::new("before"));
+    let (seat, tasks) = (ActiveIngest::default(), Tasks::new("before"));
     let objects = Objects::embedded(&data.join("before"), &tasks).unwrap();
     let below = tasks.clone();
     let settings = Settings::new(data.join("guard"));
-    let begin = move |ingest: &guard::ingest::Ingest| ingest.follow_store(&objects, &below);
+    let begin = move |ingest: &traffic::ingest::Ingest| ingest.follow_store(&objects, &below);
     let term = seat.clone().hold(settings, Ledger::default(), tasks.clone(), begin);
     let mut changes = seat.changes();
     let term = tasks.spawn("term", term);
@@ -65,13 +65,15 @@ async fn count(data: &Path) {
         addresses: vec![[10, 0, 0, number].into()],
         from: Moment(0),
     };
-    ingest.pods_of("node-1", &[workload("web", 1), workload("db", 2)]);
+    ingest.set_workloads("node-1", &[workload("web", 1), workload("db", 2)]);
     let records = vec![
         record([10, 0, 0, 1], [10, 0, 0, 2], 5432, 4000),
         record([192, 0, 2, 7], [10, 0, 0, 1], 443, 70),
     ];
-    let report = Report { agent: "node-1".into(), incarnation: 1, sequence: 1, records };
-    ingest.offer(&report, |_| true, soon).await.unwrap();
+    let agent = "node-1".into();
+    let report = Report { agent, incarnation: 1, sequence: 1, records, ..Report::default() };
+    let op = Ledger::default().begin("report", "node-1", "node-1");
+    ingest.offer(&report, |_| true, soon, &op).await.unwrap();
     while ingest.learned().rules.len() < 2 {
         assert!(!soon.has_passed());
         tokio::time::sleep(Duration::from_millis(50)).await;
@@ -121,7 +123,10 @@ fn the_command_line_shows_conversations_and_writes_groups_and_rules() {
     let shown = up.fairlead(&["groups", "show", "office", "-o", "json"]).json();
     assert_eq!(shown["criteria"][0], "address = 192.0.2.0/24");
     let not_one = up.fairlead_with(&["groups", "apply", "-"], RULE);
-    assert!(not_one.code == 2 && not_one.err.contains("expected only Group"), "{not_one:?}");
+    assert!(
+        not_one.code == 2 && not_one.err.contains("a Group or a list of them was expected"),
+        "{not_one:?}"
+    );
 
     // Rules: learned before, promoted now, exported, denied.
     let rules = up.fairlead(&["rules", "list", "-o", "json"]).json();

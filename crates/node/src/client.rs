@@ -30,8 +30,9 @@ use tonic::body::Body;
 use tonic::{Code, Request, Status, Streaming};
 use traffic::agents::JoinFacts;
 
+pub use protocol::Answer;
 use protocol::proto::agents_client::AgentsClient;
-use protocol::{AGENT, Answer, Executor, KNOWN, Malformed, RETRY, encode_report, proto};
+use protocol::{AGENT, Executor, KNOWN, Malformed, RETRY, encode_report, proto};
 use traffic::conversations::Report;
 use traffic::ingest::RuleChange;
 

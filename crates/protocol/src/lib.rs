@@ -1,17 +1,20 @@
-//! The words that agents and controllers exchange over gRPC, and how they become plain values.
+//! The messages that agents and controllers exchange over gRPC, and their conversion to plain values.
 //!
 //! ```text
-//! node ──► Batch, JoinFacts ──► proto ══ HTTP/2 ══► proto ──► Batch, JoinFacts ──► edge
-//!      ◄── RuleChange       ◄── proto ◄═══════════╝
+//! node ──► Report, JoinFacts  ──► proto ══ HTTP/2 ══► proto ──► Report, JoinFacts ──► edge
+//!      ◄── Answer, RuleChange ◄── proto ◄════════════ proto ◄── Answer, RuleChange ◄──
 //! ```
 //!
-//! Invariants: any bytes are a value within bounds or [`Malformed`]; bytes are counted before they are
-//! decoded, so that they cannot make us allocate more than a few times their length.
+//! Invariants: any bytes are a value within bounds or [`Malformed`]; fields are counted before they are
+//! decoded, so that bytes cannot make us allocate more than a few times their length.
 
-mod batch;
+mod answer;
+mod join;
+mod report;
 mod rules;
 
-pub use batch::{Batch, Malformed, address, octets};
+pub use answer::{Answer, millis};
+pub use report::{decode_report, encode_report};
 
 use stallproof::Tasks;
 
@@ -22,12 +25,17 @@ pub mod proto {
     include!("generated.rs");
 }
 
-/// The header that says of which joining a stream of reports is.
+/// The header that names the join that a stream of reports belongs to.
 pub const AGENT: &str = "fairlead-agent";
-/// In a refusal: when to come back.
+/// In a refusal: when to ask again.
 pub const RETRY: &str = "retry-after-ms";
 /// In a refusal of an incarnation that is over: the one that is known.
 pub const KNOWN: &str = "fairlead-incarnation";
+
+/// Why bytes or a message are none of ours.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("the message is malformed: {0}")]
+pub struct Malformed(pub &'static str);
 
 /// Runs the calls of an HTTP/2 connection as tasks that somebody owns.
 #[derive(Clone, Debug)]

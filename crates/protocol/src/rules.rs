@@ -1,12 +1,13 @@
-//! Changes of rules, to bytes and back.
+//! Converts changes of rules to messages and back.
 
 use std::net::IpAddr;
 use std::sync::Arc;
 
 use ipnet::IpNet;
 use objects::kinds::{GroupMode, Ports, Protocol};
-use traffic::ingest::{RuleChange, AgentGroup, AgentRule};
+use traffic::ingest::{AgentGroup, AgentRule, RuleChange};
 
+use crate::join::{address, octets};
 use crate::{Malformed, proto};
 
 impl From<RuleChange> for proto::RuleChange {
@@ -99,14 +100,14 @@ fn group_in(group: proto::Group) -> Result<(Arc<str>, Arc<AgentGroup>), Malforme
 }
 
 fn network_out(network: &IpNet) -> Vec<u8> {
-    let mut bytes = crate::octets(network.addr());
+    let mut bytes = octets(network.addr());
     bytes.push(network.prefix_len());
     bytes
 }
 
 fn network_in(bytes: &[u8]) -> Option<IpNet> {
-    let (prefix, address) = bytes.split_last()?;
-    let address: IpAddr = crate::address(address)?;
+    let (prefix, octets) = bytes.split_last()?;
+    let address: IpAddr = address(octets)?;
     IpNet::new(address, *prefix).ok()
 }
 

@@ -16,13 +16,16 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use bench::{Table, in_turn};
 use admission::{Unknown, decide};
-use traffic::conversations::{Batch, Directory, Labels, Level, Limits, Moment, PodFacts, Protocol, Readers, Record, Report, Router, Shard, Totals, shards};
-use traffic::groups::Groups;
-use traffic::ingest::Query;
+use bench::{Table, in_turn};
 use objects::kinds::GroupMode;
 use parking_lot::RwLock;
+use traffic::conversations::{
+    Directory, Labels, Level, Limits, Moment, PodFacts, Protocol, Readers, Record, Report, Router,
+    Shard, ShardReport, Totals, shards,
+};
+use traffic::groups::Groups;
+use traffic::ingest::Query;
 
 #[path = "../../admission/benches/reviews/mod.rs"]
 mod reviews;
@@ -184,6 +187,7 @@ impl World {
                 incarnation: 1,
                 sequence: sequence as u64 + 1,
                 records,
+                ..Report::default()
             })
         });
         Self { directory, reports: reports.collect() }
@@ -240,7 +244,7 @@ fn ingest(
                 while !done.load(Ordering::Relaxed) {
                     let view = readers.view();
                     let all = view.conversations(|_| true, Moment(0));
-                    black_box(all.map(|it| it.totals.bytes).sum::<u64>());
+                    black_box(all.map(|it| it.totals().bytes).sum::<u64>());
                 }
             });
         }
@@ -249,7 +253,7 @@ fn ingest(
             let before = cpu();
             for (n, report) in reports.iter().enumerate() {
                 let routed = router.route(report, &world.directory, |_| true);
-                own(shards, &routed.batches, n % every == 0);
+                own(shards, &routed.parts, n % every == 0);
             }
             cpu() - before
         } else {
@@ -268,7 +272,7 @@ fn ingest(
             for (routed, took) in routed {
                 spent += took;
                 for routed in routed {
-                    let mut batches = routed.batches.into_iter();
+                    let mut batches = routed.parts.into_iter();
                     for queue in &mut queues {
                         queue.push(batches.by_ref().take(SHARDS).collect::<Vec<_>>());
                     }
@@ -301,9 +305,9 @@ fn ingest(
     Rate { cpu: records / cpu_seconds * threads as f64, clock: records / seconds }
 }
 
-fn own(shards: &mut [Shard], batches: &[Batch], publish: bool) {
-    for (shard, batch) in shards.iter_mut().zip(batches) {
-        shard.apply(batch, Moment(100_000));
+fn own(shards: &mut [Shard], parts: &[ShardReport], publish: bool) {
+    for (shard, part) in shards.iter_mut().zip(parts) {
+        shard.apply(part, Moment(100_000));
         if publish {
             shard.publish();
         }
@@ -318,7 +322,7 @@ fn phases(table: &mut Table, world: &World, router: Router, shards: &mut [Shard]
         let route = |report| router.route(report, &world.directory, |_| true);
         routed = reports.iter().map(route).collect();
     });
-    let apply = timed(|| routed.iter().for_each(|routed| own(shards, &routed.batches, false)));
+    let apply = timed(|| routed.iter().for_each(|routed| own(shards, &routed.parts, false)));
     let records: usize = reports.iter().map(|report| report.records.len()).sum();
     let each = |time: Duration| time.as_nanos() as f64 / records as f64;
     table.row("routing a record", "ns", each(route), &[]);
@@ -338,7 +342,7 @@ fn sizes(table: &mut Table, shards: &[Shard]) {
 fn publishing(table: &mut Table, world: &World, router: Router, shards: &mut [Shard], round: u32) {
     let report = grown(&world.reports[0], round);
     let routed = router.route(&report, &world.directory, |_| true);
-    own(shards, &routed.batches, false);
+    own(shards, &routed.parts, false);
     let publish = timed(|| shards.iter_mut().for_each(Shard::publish));
     let what = format!("publishing all after {} records", report.records.len());
     table.row(&what, "ns", publish.as_nanos() as f64, &[]);
@@ -386,7 +390,8 @@ fn graphs(table: &mut Table, readers: &Readers) {
 fn pages(table: &mut Table, readers: &Readers) {
     let (view, groups) = (readers.view(), Groups::new(GroupMode::Discover));
     let copied = timed(|| {
-        let mut all: Vec<_> = view.conversations(|_| true, Moment(0)).collect();
+        let all = view.conversations(|_| true, Moment(0));
+        let mut all: Vec<_> = all.filter_map(|it| it.to_conversation()).collect();
         all.sort_unstable_by_key(|it| (Reverse(it.last), it.client.address, it.server.address));
         all.truncate(50);
         black_box(all);

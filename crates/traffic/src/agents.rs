@@ -6,11 +6,11 @@
 //! ```
 //!
 //! Contract:
-//! - Who asks how many agents there are, whether a node has one or what the interval is reads a
-//!   snapshot. A join publishes one; a report changes only its own agent's numbers.
+//! - Readers (how many agents there are, whether a node has one, what the interval is) load a snapshot.
+//!   A join publishes one; a report changes only its own agent's numbers.
 //! - A node has one agent: the greatest incarnation that joined. One that left does not come back
 //!   under the incarnation it left with, because what was counted of that one is forgotten.
-//! - Agents are bounded ([`Limits::agents`]); who was silent for [`AWAY`] is forgotten.
+//! - Agents are bounded ([`Limits::agents`]); one that was silent for [`AWAY`] is forgotten.
 //! - This is soft state: after a restart agents join again.
 
 mod interval;
@@ -30,9 +30,9 @@ use stallproof::snapshot::{Changes, View};
 use stallproof::{Map, Snapshot};
 use tokio::time::Instant;
 
-pub use crate::conversations::AWAY;
+pub use crate::conversations::{AWAY, Dropped};
 pub use interval::{LONGEST, Load, SHORTEST};
-pub use metrics::Outcome;
+pub use metrics::ReportOutcome;
 
 use metrics::Metrics;
 use rate::Rate;
@@ -45,12 +45,14 @@ pub const SILENT: Duration = Duration::from_secs(150);
 pub struct Limits {
     /// Each costs some hundred bytes here, and a connection.
     pub agents: usize,
-    /// Of one batch, as it comes.
+    /// The bytes of one report, as it comes.
     pub batch: usize,
+    /// The records of one report.
     pub records: usize,
-    /// Of all batches that are being read or counted, times what they take when they are decoded.
+    /// The bytes of all reports that are being read or counted, times what they take when they are
+    /// decoded.
     pub bytes: usize,
-    /// The least time between two batches of one agent, over time.
+    /// The least time between two reports of one agent, over time.
     pub pace: Duration,
     /// So many may come at once: a whole table goes in eight.
     pub burst: u32,
@@ -79,21 +81,11 @@ pub struct JoinFacts {
     pub cores: u32,
     /// Bytes.
     pub memory: u64,
-    /// The node's own.
+    /// The node's own addresses.
     pub addresses: Vec<IpAddr>,
-    /// Those of all of its interfaces. Not kept with the agent: see
-    /// [`Ingest::local_addresses_of`](crate::ingest::Ingest::local_addresses_of).
+    /// The addresses of all of its interfaces. They are not kept with the agent, see
+    /// [`ReportSink::set_node_addresses`](crate::ingest::ReportSink::set_node_addresses).
     pub local_addresses: Vec<IpAddr>,
-}
-
-/// What an agent had to drop since its start.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Dropped {
-    pub totals: u64,
-    /// Of which against the rules.
-    pub violations: u64,
-    /// Times at which the kernel had told more than was read.
-    pub overruns: u64,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -106,10 +98,10 @@ pub enum NotJoined {
     BadName,
 }
 
-/// An agent that is none of ours: it must join first.
+/// There is no agent with this id: it must join first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("no such agent: join first")]
-pub struct Unknown;
+pub struct UnknownAgent;
 
 /// The registry. Clones are the same one.
 #[derive(Clone, Debug)]
@@ -135,12 +127,12 @@ pub struct Agent {
     pub id: Arc<str>,
     pub facts: Arc<JoinFacts>,
     pub joined: Timestamp,
-    seen: Arc<Seen>,
+    activity: Arc<Activity>,
 }
 
-/// Written by the agent's stream; read by the list.
+/// What an agent did. Its stream writes it, the list reads it.
 #[derive(Debug, Default)]
-struct Seen {
+struct Activity {
     /// Milliseconds since the registry began.
     heard: AtomicU64,
     left: AtomicBool,
@@ -162,20 +154,20 @@ struct Seen {
 pub struct AgentView {
     pub node: Arc<str>,
     pub facts: Arc<JoinFacts>,
-    pub state: State,
+    pub state: AgentState,
     pub joined: Timestamp,
     pub heard: Timestamp,
     pub through: u64,
     pub durable: u64,
     pub batches: u64,
     pub records: u64,
-    /// Batches that were told to come back.
+    /// Reports that were told to come back.
     pub refused: u64,
     pub dropped: Dropped,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum State {
+pub enum AgentState {
     /// It reports.
     Alive,
     /// It was heard of late, and has no connection now.
@@ -185,7 +177,7 @@ pub enum State {
     Left,
 }
 
-impl fmt::Display for State {
+impl fmt::Display for AgentState {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Alive => "alive",
@@ -227,17 +219,19 @@ impl Agents {
         let (mut taken, mut before) = (Err(NotJoined::Full), None);
         self.0.all.update(|all| {
             let known = all.get(&node);
-            let seen = match known {
+            let activity = match known {
                 Some(known) if !known.admits(facts.incarnation) => {
                     taken = Err(NotJoined::Outdated { known: known.facts.incarnation });
                     return false;
                 }
-                Some(known) if known.facts.incarnation == facts.incarnation => known.seen.clone(),
+                Some(known) if known.facts.incarnation == facts.incarnation => {
+                    known.activity.clone()
+                }
                 None if all.len() >= self.0.limits.agents => return false,
                 _ => Arc::default(),
             };
             before = known.cloned();
-            let agent = Agent { node: node.clone(), id, facts, joined, seen };
+            let agent = Agent { node: node.clone(), id, facts, joined, activity };
             taken = Ok(agent.clone());
             all.insert(node.clone(), agent);
             true
@@ -247,33 +241,37 @@ impl Agents {
         if let Some(before) = before {
             before.end_streams();
         }
-        taken.seen.heard.store(self.now(), Relaxed);
+        taken.activity.heard.store(self.now(), Relaxed);
         self.0.metrics.joined(self.0.all.load().len());
         Ok(taken)
     }
 
     /// The agent that was given this id.
-    pub fn find(&self, id: &str) -> Result<Agent, Unknown> {
-        let (_, node) = id.split_once('.').ok_or(Unknown)?;
-        let found = self.0.all.read(|all| all.get(node).cloned()).ok_or(Unknown)?;
-        if *found.id == *id && !found.seen.left.load(Relaxed) { Ok(found) } else { Err(Unknown) }
+    pub fn find(&self, id: &str) -> Result<Agent, UnknownAgent> {
+        let (_, node) = id.split_once('.').ok_or(UnknownAgent)?;
+        let found = self.0.all.read(|all| all.get(node).cloned()).ok_or(UnknownAgent)?;
+        if *found.id == *id && !found.activity.left.load(Relaxed) {
+            Ok(found)
+        } else {
+            Err(UnknownAgent)
+        }
     }
 
-    /// Begins a stream of reports; one that this agent had before ends.
-    pub fn attend(&self, id: &str) -> Result<Attendance, Unknown> {
+    /// Opens an agent's stream of reports; one that it had before ends.
+    pub fn open_stream(&self, id: &str) -> Result<ReportStream, UnknownAgent> {
         let agent = self.find(id)?;
-        let (turns, turn) = (agent.seen.turn.subscribe(), agent.end_streams());
-        agent.seen.connected.fetch_add(1, Relaxed);
+        let (turns, turn) = (agent.activity.turn.subscribe(), agent.end_streams());
+        agent.activity.connected.fetch_add(1, Relaxed);
         self.0.metrics.connected(1);
-        let attendance = Attendance { agents: self.clone(), agent, turn, turns };
-        // Who joined or left between the two looks ended the streams that there were before.
-        self.find(id).map(|_| attendance)
+        let stream = ReportStream { agents: self.clone(), agent, turn, turns };
+        // An agent that joined or left in between ended only the streams that there were before.
+        self.find(id).map(|_| stream)
     }
 
     /// The node goes for good. What was kept of its reports can be forgotten.
-    pub fn leave(&self, id: &str) -> Result<Agent, Unknown> {
+    pub fn leave(&self, id: &str) -> Result<Agent, UnknownAgent> {
         let agent = self.find(id)?;
-        agent.seen.left.store(true, Relaxed);
+        agent.activity.left.store(true, Relaxed);
         agent.end_streams();
         Ok(agent)
     }
@@ -291,7 +289,7 @@ impl Agents {
         self.0.all.read(|all| all.get(node).is_some_and(|agent| agent.is_alive(now)))
     }
 
-    /// As `alive`, of one moment: for who asks of many nodes.
+    /// As `alive`, of one moment: for a caller that asks about many nodes.
     pub fn living(&self) -> impl Fn(&str) -> bool + Send + Sync + 'static {
         let (all, now): (View<_>, _) = (self.0.all.load(), self.now());
         move |node| all.get(node).is_some_and(|agent: &Agent| agent.is_alive(now))
@@ -329,7 +327,7 @@ impl Agents {
             all.values().filter(|agent| agent.is_gone(now)).map(|a| a.node.clone()).collect();
         if !gone.is_empty() {
             self.0.all.update(|all| {
-                // Who came back since stays.
+                // An agent that came back since stays.
                 all.retain(|_, agent| !agent.is_gone(now));
                 true
             });
@@ -346,13 +344,13 @@ impl Agents {
 impl Agent {
     fn admits(&self, incarnation: u64) -> bool {
         let known = self.facts.incarnation;
-        if self.seen.left.load(Relaxed) { incarnation > known } else { incarnation >= known }
+        if self.activity.left.load(Relaxed) { incarnation > known } else { incarnation >= known }
     }
 
     /// Says the number of the next one.
     fn end_streams(&self) -> u64 {
         let mut next = 0;
-        self.seen.turn.update(|turn| {
+        self.activity.turn.update(|turn| {
             *turn += 1;
             next = *turn;
             true
@@ -361,11 +359,11 @@ impl Agent {
     }
 
     fn silence(&self, now: u64) -> Duration {
-        Duration::from_millis(now.saturating_sub(self.seen.heard.load(Relaxed)))
+        Duration::from_millis(now.saturating_sub(self.activity.heard.load(Relaxed)))
     }
 
     fn is_alive(&self, now: u64) -> bool {
-        !self.seen.left.load(Relaxed) && self.silence(now) < SILENT
+        !self.activity.left.load(Relaxed) && self.silence(now) < SILENT
     }
 
     fn is_gone(&self, now: u64) -> bool {
@@ -373,28 +371,28 @@ impl Agent {
     }
 
     fn view(&self, now: u64, clock: Timestamp) -> AgentView {
-        let seen = &self.seen;
-        let state = if seen.left.load(Relaxed) {
-            State::Left
+        let activity = &self.activity;
+        let state = if activity.left.load(Relaxed) {
+            AgentState::Left
         } else if !self.is_alive(now) {
-            State::Silent
-        } else if seen.connected.load(Relaxed) == 0 {
-            State::Away
+            AgentState::Silent
+        } else if activity.connected.load(Relaxed) == 0 {
+            AgentState::Away
         } else {
-            State::Alive
+            AgentState::Alive
         };
-        let [totals, violations, overruns] = seen.dropped.each_ref().map(|n| n.load(Relaxed));
+        let [totals, violations, overruns] = activity.dropped.each_ref().map(|n| n.load(Relaxed));
         AgentView {
             node: self.node.clone(),
             facts: self.facts.clone(),
             state,
             joined: self.joined,
             heard: clock - self.silence(now),
-            through: seen.through.load(Relaxed),
-            durable: seen.durable.load(Relaxed),
-            batches: seen.batches.load(Relaxed),
-            records: seen.records.load(Relaxed),
-            refused: seen.refused.load(Relaxed),
+            through: activity.through.load(Relaxed),
+            durable: activity.durable.load(Relaxed),
+            batches: activity.batches.load(Relaxed),
+            records: activity.records.load(Relaxed),
+            refused: activity.refused.load(Relaxed),
             dropped: Dropped { totals, violations, overruns },
         }
     }
@@ -402,50 +400,50 @@ impl Agent {
 
 /// A stream of reports that is open.
 #[derive(Debug)]
-pub struct Attendance {
+pub struct ReportStream {
     agents: Agents,
     pub agent: Agent,
     turn: u64,
     turns: Changes<u64>,
 }
 
-impl Attendance {
-    /// A batch has come: whether it may be counted now, or when to come back.
+impl ReportStream {
+    /// A report has come: says whether it may be counted now, or when to come back.
     pub fn heard(&self, dropped: Dropped) -> Result<(), Duration> {
-        let (seen, now) = (&self.agent.seen, self.agents.now());
-        seen.heard.store(now, Relaxed);
+        let (activity, now) = (&self.agent.activity, self.agents.now());
+        activity.heard.store(now, Relaxed);
         let Dropped { totals, violations, overruns } = dropped;
-        for (cell, n) in seen.dropped.iter().zip([totals, violations, overruns]) {
+        for (cell, n) in activity.dropped.iter().zip([totals, violations, overruns]) {
             cell.store(n, Relaxed);
         }
-        self.agents.0.rate.admit(&seen.due, now)
+        self.agents.0.rate.admit(&activity.due, now)
     }
 
     pub fn counted(&self, records: usize, through: u64, durable: u64) {
-        let seen = &self.agent.seen;
-        seen.through.fetch_max(through, Relaxed);
-        seen.durable.fetch_max(durable, Relaxed);
-        seen.batches.fetch_add(1, Relaxed);
-        seen.records.fetch_add(records as u64, Relaxed);
-        self.agents.0.metrics.reported(Outcome::Counted, records);
+        let activity = &self.agent.activity;
+        activity.through.fetch_max(through, Relaxed);
+        activity.durable.fetch_max(durable, Relaxed);
+        activity.batches.fetch_add(1, Relaxed);
+        activity.records.fetch_add(records as u64, Relaxed);
+        self.agents.0.metrics.reported(ReportOutcome::Counted, records);
     }
 
-    pub fn not_counted(&self, outcome: Outcome) {
-        self.agent.seen.refused.fetch_add(1, Relaxed);
+    pub fn not_counted(&self, outcome: ReportOutcome) {
+        self.agent.activity.refused.fetch_add(1, Relaxed);
         self.agents.0.metrics.reported(outcome, 0);
     }
 
     /// Returns when this stream has been replaced, or its agent has left or joined again.
     pub async fn ended(&mut self) {
-        while *self.agent.seen.turn.load() == self.turn {
+        while *self.agent.activity.turn.load() == self.turn {
             self.turns.changed().await;
         }
     }
 }
 
-impl Drop for Attendance {
+impl Drop for ReportStream {
     fn drop(&mut self) {
-        self.agent.seen.connected.fetch_sub(1, Relaxed);
+        self.agent.activity.connected.fetch_sub(1, Relaxed);
         self.agents.0.metrics.connected(-1);
     }
 }

@@ -1,11 +1,11 @@
 //! Conversations: who talks to whom, counted exactly once, read without waiting.
 //!
 //! ```text
-//! Report ──► Router ──► Batch ──► Shard ──► Snapshot ──► View ──► conversations, graph
-//!              ▲                    │ marks: how far each total was counted
-//!          Directory                │ table: pairs and rows, additive
-//!     (address, time) ──► end       ▼
-//!                            discovered, violations; checkpoint
+//! Report ──► Router ──► ShardReport ──► Shard ──► Snapshot ──► View ──► conversations, graph
+//!              ▲                          │ watermarks: how far each total was counted
+//!          Directory                      │ table: pairs and rows, additive
+//!     (address, time) ──► end             ▼
+//!                                  discovered, violations; checkpoint
 //! ```
 //!
 //! Invariants:
@@ -17,35 +17,37 @@
 
 mod checkpoint;
 pub mod codec;
+mod conversation;
 mod directory;
 mod endpoint;
 mod facts;
 mod graph;
+mod interner;
 mod judge;
-mod lived;
-mod marks;
 mod report;
+mod reporter;
 mod router;
 mod shard;
-mod side;
 mod slab;
+mod steady_clock;
 mod table;
 mod view;
-mod words;
+mod watermarks;
 
-pub use checkpoint::{Checkpoint, Progress, Refused};
+pub use checkpoint::{Checkpoint, CheckpointError, Progress};
 pub(crate) use checkpoint::{load_end, save_end};
 
 pub use codec::Torn;
+pub use conversation::Conversation;
 pub use directory::{Directory, LINGER};
 pub use endpoint::{End, Endpoint};
-pub use facts::{ExternalFacts, Labels, NodeFacts, PodFacts, ServiceFacts};
+pub use facts::{ExternalFacts, Labels, LocalWorkload, NodeFacts, PodFacts, ServiceFacts};
 pub use graph::{Edge, Graph, Level, Node};
-pub use judge::{Judge, Judgement, Service, Unruled, Verdict};
-pub use marks::{AWAY, SILENCE};
-pub use report::{Moment, Protocol, Record, Report, Totals};
-pub use router::{Batch, Batches, Router};
-pub use shard::{Applied, Counters, Limits, Notice, Shard, shards};
-pub use side::{Side, counts};
-pub use table::{Realms, Rest};
-pub use view::{About, Conversation, Line, Readers, Talk, View};
+pub use judge::{Judge, Judgement, NoRules, Service, Verdict};
+pub use report::{Dropped, Moment, Protocol, Record, Report, Totals};
+pub use reporter::Reporter;
+pub use router::{RoutedReport, Router, ShardReport};
+pub use shard::{Applied, Counters, Limits, Shard, shards};
+pub use table::{FoldedTotals, Realms};
+pub use view::{ConversationRef, PairRef, Readers, View};
+pub use watermarks::{AWAY, SILENCE};

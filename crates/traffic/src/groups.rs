@@ -109,15 +109,16 @@ impl Groups {
         self.place_all(|_| true, Some(name));
     }
 
-    pub fn apply_pod(&mut self, pod: &PodFacts, now: Moment) {
+    /// Says whether anything changed, as the following ones do.
+    pub fn apply_pod(&mut self, pod: &PodFacts, now: Moment) -> bool {
         let id = (Arc::clone(&pod.namespace), Arc::clone(&pod.name));
         let known = self.pods.get(&id);
         if known.is_some_and(|known| known.facts == *pod) {
-            return;
+            return false;
         }
-        self.remove(&id, now);
+        let removed = self.remove(&id, now);
         if pod.until.is_some() {
-            return;
+            return removed;
         }
         let subject = self.subject(pod);
         let membership = self.membership(&subject);
@@ -125,19 +126,20 @@ impl Groups {
         let learned = self.learned.entry((id.0.clone(), pod.owner())).or_insert(EMPTY);
         *learned = Learned { members: learned.members + 1, empty_since: None };
         self.pods.insert(id, Arc::new(Pod { facts: pod.clone(), subject, membership }));
+        true
     }
 
-    pub fn delete_pod(&mut self, uid: &str, now: Moment) {
-        if let Some(id) = self.ids.get(uid).cloned() {
-            self.remove(&id, now);
-        }
+    pub fn delete_pod(&mut self, uid: &str, now: Moment) -> bool {
+        self.ids.get(uid).cloned().is_some_and(|id| self.remove(&id, now))
     }
 
-    pub fn apply_namespace(&mut self, name: &Arc<str>, labels: &Labels) {
-        if self.namespaces.get(name).is_none_or(|known| **known != *labels) {
+    pub fn apply_namespace(&mut self, name: &Arc<str>, labels: &Labels) -> bool {
+        let changed = self.namespaces.get(name).is_none_or(|known| **known != *labels);
+        if changed {
             self.namespaces.insert(Arc::clone(name), Arc::new(labels.clone()));
             self.place_all(|pod| pod.facts.namespace == *name, None);
         }
+        changed
     }
 
     pub fn delete_namespace(&mut self, name: &str) {
@@ -228,14 +230,15 @@ impl Groups {
         pods.map(|pod| &pod.facts).filter(move |pod| *pod.namespace == *namespace)
     }
 
-    fn remove(&mut self, id: &Id, now: Moment) {
-        let Some(pod) = self.pods.remove(id) else { return };
+    fn remove(&mut self, id: &Id, now: Moment) -> bool {
+        let Some(pod) = self.pods.remove(id) else { return false };
         self.ids.remove(&pod.facts.uid);
         let learned = self.learned.entry((id.0.clone(), pod.facts.owner())).or_insert(EMPTY);
         learned.members = learned.members.saturating_sub(1);
         if learned.members == 0 {
             learned.empty_since = Some(now);
         }
+        true
     }
 
     /// Places pods again, in the one group that changed or in all.

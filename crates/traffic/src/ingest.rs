@@ -2,11 +2,11 @@
 //!
 //! ```text
 //!  offer ──► Router ──► ShardHandle ══ Owner (a thread for each shard) ──► View
-//!              ▲                  ▲  └──► Learner (a thread) ──► learned rules, violations
-//!            Inventory                │                                   │
-//!  (pods, services, nodes,      Policy ◄──────────────────────────────┘
-//!   groups: one snapshot)         ▲ └──► Shipped, for agents
-//!                            NetworkRules
+//!              ▲                       ▲  └──► Learner (a thread) ──► learned rules, violations
+//!          Inventory                   │                                   │
+//!  (pods, services, nodes,          Policy ◄───────────────────────────────┘
+//!   groups: one snapshot)            ▲ └──► AgentPolicy, for agents
+//!                              NetworkRules
 //! ```
 //!
 //! Contract:
@@ -15,24 +15,25 @@
 //! - A shard that hangs holds up those who wait for it, and they have a deadline; who finds its queue
 //!   full is refused at once with a time to come back. Reads, other shards, facts and rules go on.
 //! - Readers see what was published, less than a second old.
-//! - Everything that waits is bounded: [`owner::WAITING`] bytes before the shards, and a part of that
+//! - Everything that waits is bounded: [`shard_owner::WAITING`] bytes before the shards, and a part of that
 //!   before the learner.
 
 mod acks;
 mod active;
-mod book;
+mod agent_policy;
 mod checkpoints;
 mod facts;
 mod follow;
 mod inventory;
 mod learner;
 mod metrics;
-mod owner;
 mod policy;
+mod policy_store;
 mod query;
-mod room;
+mod queue_budget;
 mod rule_change;
-mod shipped;
+mod shard_owner;
+mod sink;
 mod statuses;
 
 use std::net::IpAddr;
@@ -41,26 +42,27 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use objects::kinds::GroupMode;
-use stallproof::ledger::Outcome;
 use stallproof::snapshot::{Changes, View as Published};
-use stallproof::{Deadline, Ledger, Snapshot, Tasks};
+use stallproof::{Deadline, Ledger, Op, Snapshot, Tasks};
 use tokio::sync::oneshot;
 
 pub use active::ActiveIngest;
-pub use book::Book;
-pub use inventory::{Inventory, LocalWorkload};
+pub use agent_policy::{AgentGroup, AgentPolicy, AgentRule};
+pub use inventory::Inventory;
 pub use learner::LearnedView;
-pub use policy::{Rules, WrittenRule};
-pub use query::{Asked, Cursor, Page, Query};
+pub use policy::{WrittenRule, WrittenRules};
+pub use policy_store::PolicyStore;
+pub use query::{Cursor, Page, Query, VerdictFilter};
 pub use rule_change::RuleChange;
-pub use shipped::{Shipped, ShippedGroup, ShippedRule};
+pub use sink::{Counted, NotCounted, ReportSink};
 
-use crate::conversations::{Judge, Limits, Moment, Readers, Report, Router, Unruled, View};
+use crate::conversations::{
+    Judge, Limits, LocalWorkload, Moment, NoRules, Readers, Report, Router, View,
+};
 use crate::violations::ViolationsView;
 use acks::Acks;
 use checkpoints::{Checkpoints, Restored};
 use metrics::Metrics;
-use owner::Answer;
 use policy::Policies;
 
 /// How often shards publish and age.
@@ -71,12 +73,9 @@ const COME_BACK_MOST: Duration = Duration::from_secs(10);
 /// When an agent's totals find no room: some are forgotten as agents go on.
 const NO_ROOM: Duration = Duration::from_secs(30);
 
-/// What is said wherever somebody could think otherwise.
+/// What users are told wherever they could think otherwise.
 pub const NOT_ENFORCED: &str =
     "protect is not enforced yet: what is against the rules is reported, and nothing is stopped";
-
-/// Reports on the ledger.
-const KIND: &str = "report";
 
 /// Where a report is counted. Clones are the same.
 #[derive(Clone, Debug)]
@@ -89,7 +88,7 @@ struct Inner {
     ledger: Ledger,
     metrics: Metrics,
     acks: Acks,
-    shards: Vec<owner::ShardHandle>,
+    shards: Vec<shard_owner::ShardHandle>,
     learner: learner::LearnerHandle,
     readers: Readers,
     learned: learner::Published,
@@ -117,24 +116,6 @@ impl Settings {
     }
 }
 
-/// What an agent is told of its batches, those of its incarnation.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Counted {
-    /// This batch was counted, and none before it is still being counted.
-    pub through: u64,
-    /// In a checkpoint on disk.
-    pub durable: u64,
-}
-
-/// Nothing is lost by it: what was counted of the batch is not counted again.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum NotCounted {
-    #[error("no room; come back in {retry:?}")]
-    Busy { retry: Duration },
-    #[error("a newer incarnation of this agent is known")]
-    Outdated { known: u64 },
-}
-
 impl Ingest {
     /// What there was, from the checkpoint; then everything that an ingest runs, in `tasks`. When
     /// one of its threads ends, `tasks` stops.
@@ -150,17 +131,17 @@ impl Ingest {
         let (learner, learned, end) =
             learner::start(learned, violations, readers.clone(), ledger.clone(), metrics.clone())?;
         watch_thread("learner", end, tasks);
-        let judge: Snapshot<Arc<dyn Judge>> = Snapshot::new(Arc::new(Unruled));
-        let room = owner::WAITING / shards.len();
+        let judge: Snapshot<Arc<dyn Judge>> = Snapshot::new(Arc::new(NoRules));
+        let bytes = shard_owner::WAITING / shards.len();
         let mut handles = Vec::new();
         for (number, shard) in shards.into_iter().enumerate() {
-            let tools = owner::Tools {
+            let context = shard_owner::OwnerContext {
                 ledger: ledger.clone(),
                 judge: judge.clone(),
                 learner: learner.clone(),
                 metrics: metrics.clone(),
             };
-            let (handle, end) = owner::start(shard, number, room, tools)?;
+            let (handle, end) = shard_owner::start(shard, number, bytes, context)?;
             watch_thread("shard", end, tasks);
             handles.push(handle);
         }
@@ -190,38 +171,12 @@ impl Ingest {
         Ok(ingest)
     }
 
-    /// Counts a report. Returns when every shard has counted its part; or at once if there is no
-    /// room for it, or at the deadline. `alive` says whether a node has an agent now.
-    pub async fn offer(
-        &self,
-        report: &Report,
-        alive: impl Fn(&str) -> bool + Send,
-        deadline: Deadline,
-    ) -> Result<Counted, NotCounted> {
-        let Inner { ledger, metrics, acks, .. } = &*self.0;
-        let began = Instant::now();
-        let op = ledger.begin(KIND, report.agent.to_string(), report.agent.to_string());
-        let flight = acks.begin(report, began);
-        let counted = match flight {
-            Ok(flight) => self.count(report, alive, deadline, &op).await.map(|()| flight.counted()),
-            Err(outdated) => Err(outdated),
-        };
-        let (word, outcome) = match counted {
-            Ok(_) => ("counted", Outcome::Done),
-            Err(NotCounted::Busy { .. }) => ("busy", Outcome::Refused),
-            Err(NotCounted::Outdated { .. }) => ("outdated", Outcome::Failed),
-        };
-        metrics.report(word, began.elapsed());
-        op.finish(outcome);
-        counted
-    }
-
     async fn count(
         &self,
         report: &Report,
         alive: impl Fn(&str) -> bool + Send,
         deadline: Deadline,
-        op: &stallproof::Op,
+        op: &Op,
     ) -> Result<(), NotCounted> {
         let Inner { router, metrics, shards, inventory, .. } = &*self.0;
         op.step("route");
@@ -229,94 +184,50 @@ impl Ingest {
         metrics.left_out(routed.left_out);
         // Room in all of them, or nothing is begun.
         let mut places = Vec::with_capacity(shards.len());
-        for (handle, batch) in shards.iter().zip(routed.batches) {
-            let taken = handle.room_for(&batch);
-            if taken.is_none() && !batch.is_empty() {
+        for (handle, part) in shards.iter().zip(routed.parts) {
+            let reserved = handle.reserve(&part);
+            if reserved.is_none() && !part.is_empty() {
                 op.waits_on(format!("shard {}", handle.number), handle.working().map(|it| it.op));
                 return Err(handle.come_back());
             }
-            places.push((handle, batch, taken));
+            places.push((handle, part, reserved));
         }
         op.step("count");
         let mut waiting = Vec::with_capacity(shards.len());
-        for (handle, batch, taken) in places {
+        for (handle, part, reserved) in places {
             // An empty one tells a shard that the agent is there, which need not be waited for.
-            let Some(taken) = taken else { continue };
-            let answer = (!batch.is_empty()).then(|| {
-                let (answer, answered) = oneshot::channel();
-                waiting.push((handle, answered));
+            let Some(reserved) = reserved else { continue };
+            let answer = (!part.is_empty()).then(|| {
+                let (answer, counted) = oneshot::channel();
+                waiting.push((handle, counted));
                 answer
             });
-            if !handle.count(batch, taken, answer) {
+            if !handle.count(part, reserved, answer) {
                 return Err(handle.come_back());
             }
         }
-        let mut refused = 0;
-        for (handle, answered) in waiting {
+        let mut all = Ok(());
+        for (handle, counted) in waiting {
             if let Some(working) = handle.working() {
                 op.waits_on(format!("shard {}", handle.number), Some(working.op));
             }
-            let answer = deadline.bound(answered).await;
-            let Ok(Ok(answer)) = answer else { return Err(handle.come_back()) };
-            if let Some(known) = answer.outdated {
-                return Err(NotCounted::Outdated { known });
-            }
-            let Answer { refused: more, .. } = answer;
-            refused += more;
+            let Ok(Ok(counted)) = deadline.bound(counted).await else {
+                return Err(handle.come_back());
+            };
+            all = all.and(counted);
         }
-        if refused > 0 {
-            return Err(NotCounted::Busy { retry: NO_ROOM });
-        }
-        Ok(())
+        all
     }
 
-    /// The node is gone, and its agent with it. If it ever comes back, it begins a new incarnation.
-    pub fn forget_agent(&self, node: &str) {
-        let Inner { acks, shards, inventory, .. } = &*self.0;
-        acks.forget(node);
-        let name: Arc<str> = node.into();
-        shards.iter().for_each(|handle| handle.forget(&name));
-        let now = Moment::now();
-        inventory.update(|inventory| {
-            inventory.set_local(node, &[], now)
-                | inventory.set_host(node, &[], now)
-                | inventory.directory.set_local_addresses(node, &[])
-        });
+    /// Takes in all workloads of a node, as its agent told them. They count where Kubernetes tells of no
+    /// pods.
+    pub fn set_workloads(&self, node: &str, workloads: &[LocalWorkload]) {
+        self.0.inventory.update(|inventory| inventory.set_local(node, workloads, Moment::now()));
     }
 
     /// Whether it is the same one, of the same term.
     pub fn is(&self, other: &Self) -> bool {
         Arc::ptr_eq(&self.0, &other.0)
-    }
-
-    /// Another one means that what agents have told so far may not be known here: they send all.
-    pub fn epoch(&self) -> u64 {
-        self.0.epoch
-    }
-
-    /// What agents need to know of rules and groups.
-    pub fn shipped(&self) -> &Snapshot<Shipped> {
-        &self.0.policies.shipped
-    }
-
-    /// The workloads that a node has, as its agent knows them: all of them. Where Kubernetes is asked
-    /// about pods, that is what counts.
-    pub fn pods_of(&self, node: &str, workloads: &[LocalWorkload]) {
-        self.0.inventory.update(|inventory| inventory.set_local(node, workloads, Moment::now()));
-    }
-
-    /// The addresses of a node, as its agent knows them: all of them. Where Kubernetes is asked about
-    /// nodes, that is what counts.
-    pub fn addresses_of(&self, node: &str, addresses: &[IpAddr]) {
-        self.0.inventory.update(|inventory| inventory.set_host(node, addresses, Moment::now()));
-    }
-
-    /// The addresses of all interfaces of a node, as its agent knows them: all of them. In what that
-    /// agent reports, an address among them that is nobody else's is the node's.
-    pub fn local_addresses_of(&self, node: &str, addresses: &[IpAddr]) {
-        self.0
-            .inventory
-            .update(|inventory| inventory.directory.set_local_addresses(node, addresses));
     }
 
     /// The conversations, as they were last published.
@@ -329,7 +240,7 @@ impl Ingest {
     }
 
     /// The rules that are written, and whether they decide.
-    pub fn rules(&self) -> Published<Rules> {
+    pub fn rules(&self) -> Published<WrittenRules> {
         self.0.policies.rules.load()
     }
 
@@ -361,19 +272,75 @@ impl Ingest {
         let mut ticks = tokio::time::interval(TICK);
         ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
         while stop.bound(ticks.tick()).await.is_some() {
-            self.0.shards.iter().for_each(owner::ShardHandle::tick);
-            self.0.metrics.waiting(self.0.shards.iter().map(owner::ShardHandle::waiting).sum());
+            self.0.shards.iter().for_each(shard_owner::ShardHandle::tick);
+            self.0
+                .metrics
+                .waiting(self.0.shards.iter().map(shard_owner::ShardHandle::waiting).sum());
             self.0.learner.tick();
         }
     }
 
     fn close(&self) {
-        self.0.shards.iter().for_each(owner::ShardHandle::close);
+        self.0.shards.iter().for_each(shard_owner::ShardHandle::close);
         self.0.learner.close();
     }
 }
 
-impl owner::ShardHandle {
+impl ReportSink for Ingest {
+    async fn offer(
+        &self,
+        report: &Report,
+        alive: impl Fn(&str) -> bool + Send,
+        deadline: Deadline,
+        op: &Op,
+    ) -> Result<Counted, NotCounted> {
+        let began = Instant::now();
+        if let Some(workloads) = &report.workloads {
+            self.set_workloads(&report.agent, workloads);
+        }
+        let counted = match self.0.acks.begin(report, began) {
+            Ok(flight) => self.count(report, alive, deadline, op).await.map(|()| flight.counted()),
+            Err(outdated) => Err(outdated),
+        };
+        let outcome = match counted {
+            Ok(_) => "counted",
+            Err(NotCounted::Busy { .. }) => "busy",
+            Err(NotCounted::Outdated { .. }) => "outdated",
+        };
+        self.0.metrics.report(outcome, began.elapsed());
+        counted
+    }
+
+    fn set_node_addresses(&self, node: &str, addresses: &[IpAddr], local: &[IpAddr]) {
+        self.0.inventory.update(|inventory| {
+            inventory.set_host(node, addresses, Moment::now())
+                | inventory.directory.set_local_addresses(node, local)
+        });
+    }
+
+    fn forget_agent(&self, node: &str) {
+        let Inner { acks, shards, inventory, .. } = &*self.0;
+        acks.forget(node);
+        let name: Arc<str> = node.into();
+        shards.iter().for_each(|handle| handle.forget(&name));
+        let now = Moment::now();
+        inventory.update(|inventory| {
+            inventory.set_local(node, &[], now)
+                | inventory.set_host(node, &[], now)
+                | inventory.directory.set_local_addresses(node, &[])
+        });
+    }
+
+    fn epoch(&self) -> u64 {
+        self.0.epoch
+    }
+
+    fn agent_policy(&self) -> &Snapshot<AgentPolicy> {
+        &self.0.policies.agent_policy
+    }
+}
+
+impl shard_owner::ShardHandle {
     fn come_back(&self) -> NotCounted {
         let since = self.working().map_or(Duration::ZERO, |working| working.since.elapsed());
         NotCounted::Busy { retry: since.clamp(COME_BACK, COME_BACK_MOST) }

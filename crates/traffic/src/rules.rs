@@ -19,7 +19,7 @@ mod program;
 
 pub use export::{Exported, Note, export};
 pub use learn::{Learned, LearnedRule};
-pub use program::{Policy, Program, Who};
+pub use program::{GroupMatcher, Policy, Program};
 
 #[cfg(test)]
 mod tests;

@@ -1,4 +1,4 @@
-//! `Violations`: what was against the rules, lately.
+//! `Violations`: the latest conversations against the rules.
 //!
 //! Contract:
 //! - Bounded: one line for the same two endpoints, service and rule, however often it comes. When a
@@ -14,7 +14,7 @@ use rustc_hash::FxHashMap;
 
 use crate::conversations::codec::{Reader, Writer};
 use crate::conversations::{
-    End, Endpoint, Moment, Notice, Protocol, Torn, Totals, Verdict, load_end, save_end,
+    Conversation, End, Endpoint, Moment, Protocol, Torn, Verdict, load_end, save_end,
 };
 
 #[derive(Debug)]
@@ -29,26 +29,15 @@ pub struct Violations {
 
 type Key = (Arc<Endpoint>, Arc<Endpoint>, Protocol, u16, Option<Arc<str>>, Option<Arc<str>>);
 
+/// A conversation against the rules. Its ends and its verdict are those of the last time.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Violation {
-    /// Of its last change.
+    /// The number of its last change.
     pub change: u64,
-    /// Those of the last time: an endpoint may have several addresses.
-    pub client: End,
-    pub server: End,
-    pub protocol: Protocol,
-    pub port: u16,
-    pub application: Option<Arc<str>>,
-    /// The latest; under *protect* it says that nothing was stopped.
-    pub verdict: Verdict,
-    /// The rule that denies it; none if no rule allows it.
-    pub rule: Option<Arc<str>>,
-    pub first: Moment,
-    pub last: Moment,
-    pub totals: Totals,
+    pub conversation: Conversation,
 }
 
-/// What a reader has: it never waits for who writes.
+/// The violations as they were published. Readers never wait for the writer.
 #[derive(Clone, Debug)]
 pub struct ViolationsView {
     /// Oldest line first.
@@ -68,33 +57,19 @@ impl Violations {
         }
     }
 
-    pub fn add(&mut self, notice: &Notice) {
+    /// Adds what came of a conversation since the last time.
+    pub fn add(&mut self, seen: &Conversation) {
         self.changes += 1;
-        let key = key(notice);
-        if let Some(line) = self.index.get(&key).and_then(|number| self.lines.get_mut(number)) {
-            let line = Arc::make_mut(line);
-            line.change = self.changes;
-            line.client = notice.client.clone();
-            line.server = notice.server.clone();
-            line.verdict = notice.verdict;
-            line.first = line.first.min(notice.at);
-            line.last = line.last.max(notice.at);
-            line.totals += notice.totals;
-            return;
-        }
-        self.insert(Violation {
-            change: self.changes,
-            client: notice.client.clone(),
-            server: notice.server.clone(),
-            protocol: notice.protocol,
-            port: notice.port,
-            application: notice.application.clone(),
-            verdict: notice.verdict,
-            rule: notice.rule.clone(),
-            first: notice.at,
-            last: notice.at,
-            totals: notice.totals,
-        });
+        let number = self.index.get(&key(seen));
+        let Some(line) = number.and_then(|number| self.lines.get_mut(number)) else {
+            return self.insert(Violation { change: self.changes, conversation: seen.clone() });
+        };
+        let Violation { change, conversation } = Arc::make_mut(line);
+        *change = self.changes;
+        let (first, mut totals) = (conversation.first.min(seen.first), conversation.totals);
+        let last = conversation.last.max(seen.last);
+        totals += seen.totals;
+        *conversation = Conversation { first, last, totals, ..seen.clone() };
     }
 
     /// Costs a pointer for each line.
@@ -109,7 +84,8 @@ impl Violations {
         out.number(self.let_go);
         out.count(self.lines.len());
         for line in self.lines.values() {
-            out.number(line.change);
+            let Violation { change, conversation: line } = &**line;
+            out.number(*change);
             save_end(&line.client, &mut out);
             save_end(&line.server, &mut out);
             out.byte(line.protocol.0);
@@ -145,8 +121,7 @@ impl Violations {
             let verdict = Verdict::from_number(from.byte()?).ok_or(Torn)?;
             let (first, last) = (Moment(from.number()?), Moment(from.number()?));
             let totals = from.totals()?;
-            violations.insert(Violation {
-                change,
+            let conversation = Conversation {
                 client,
                 server,
                 protocol,
@@ -154,10 +129,11 @@ impl Violations {
                 application,
                 verdict,
                 rule,
+                totals,
                 first,
                 last,
-                totals,
-            });
+            };
+            violations.insert(Violation { change, conversation });
         }
         Ok(violations)
     }
@@ -166,26 +142,20 @@ impl Violations {
         while self.lines.len() >= self.most
             && let Some((number, oldest)) = self.lines.pop_first()
         {
-            let key = line_key(&oldest);
+            let key = key(&oldest.conversation);
             if self.index.get(&key) == Some(&number) {
                 self.index.remove(&key);
             }
             self.let_go += 1;
         }
         let number = self.lines.last_key_value().map_or(0, |(last, _)| last + 1);
-        self.index.insert(line_key(&line), number);
+        self.index.insert(key(&line.conversation), number);
         self.lines.insert(number, Arc::new(line));
     }
 }
 
-fn key(notice: &Notice) -> Key {
-    let Notice { client, server, protocol, port, application, rule, .. } = notice;
-    let (client, server) = (Arc::clone(&client.endpoint), Arc::clone(&server.endpoint));
-    (client, server, *protocol, *port, application.clone(), rule.clone())
-}
-
-fn line_key(line: &Violation) -> Key {
-    let Violation { client, server, protocol, port, application, rule, .. } = line;
+fn key(seen: &Conversation) -> Key {
+    let Conversation { client, server, protocol, port, application, rule, .. } = seen;
     let (client, server) = (Arc::clone(&client.endpoint), Arc::clone(&server.endpoint));
     (client, server, *protocol, *port, application.clone(), rule.clone())
 }
@@ -198,7 +168,7 @@ impl ViolationsView {
         since: Moment,
     ) -> impl Iterator<Item = &'a Violation> {
         let lines = self.lines.iter().rev().map(|line| &**line);
-        lines.filter(move |line| {
+        lines.filter(move |Violation { conversation: line, .. }| {
             line.last >= since && (wanted(&line.client) || wanted(&line.server))
         })
     }

@@ -15,9 +15,9 @@ use pki::agents::{self, Authority};
 use serde_json::{Value, json};
 use stallproof::ledger::LedgerConfig;
 use stallproof::{Deadline, Ledger, Tasks};
-use testkit::{Access, KubeServer, deploy};
+use testkit::{Access, KubeServer};
 use traffic::conversations::{Moment, Protocol, Record, Report, Totals, Verdict};
-use traffic::ingest::{ActiveIngest, Ingest, Settings};
+use traffic::ingest::{ActiveIngest, Ingest, ReportSink as _, Settings};
 
 fn soon() -> Deadline {
     Deadline::after(Duration::from_secs(30))
@@ -55,10 +55,7 @@ async fn deploy_permissions(client: &kube::Client, components: &[&str]) {
     values.set("crds.install=false,fleet.localCluster=none").unwrap();
     let release = Release::default();
     let rendered = Chart::embedded().render(&release, &values).unwrap();
-    let kinds = ["ServiceAccount", "ClusterRole", "ClusterRoleBinding", "Role", "RoleBinding"]
-        .map(Value::from);
-    let permissions = rendered.objects.iter().filter(|object| kinds.contains(&object["kind"]));
-    deploy(client, [&namespace(&release)].into_iter().chain(permissions)).await;
+    testkit::deploy_permissions(client, &namespace(&release), &rendered.objects).await;
 }
 
 async fn create<K>(api: &Api<K>, object: Value)
@@ -101,7 +98,13 @@ fn report(sequence: u64, server: &str, sessions: u64) -> Report {
         first: now,
         last: now,
     };
-    Report { agent: "node-a".into(), incarnation: 1, sequence, records: vec![record] }
+    Report {
+        agent: "node-a".into(),
+        incarnation: 1,
+        sequence,
+        records: vec![record],
+        ..Report::default()
+    }
 }
 
 /// Servers that were talked to: what they are called, and how it was judged.
@@ -109,7 +112,7 @@ fn servers(ingest: &Ingest) -> Vec<(String, Option<Verdict>)> {
     let view = ingest.view();
     let mut all: Vec<_> = view
         .conversations(|_| true, Moment(0))
-        .map(|it| (it.server.endpoint.to_string(), it.about.map(|about| about.verdict)))
+        .map(|it| (it.server().endpoint.to_string(), it.verdict()))
         .collect();
     all.sort_by(|a, b| a.0.cmp(&b.0));
     all
@@ -174,7 +177,7 @@ async fn a_kube_cluster_is_looked_at_with_no_more_than_the_permissions_that_are_
     let ingest = until("it counts", async || seat.ingest()).await;
     until("the pod is known", async || {
         let at = "10.1.0.5".parse().unwrap();
-        let end = ingest.world().directory.resolve(at, Moment::now());
+        let end = ingest.inventory().directory.resolve(at, Moment::now());
         (end.kind() == "workload").then_some(())
     })
     .await;
@@ -182,7 +185,8 @@ async fn a_kube_cluster_is_looked_at_with_no_more_than_the_permissions_that_are_
     // Whose they are now.
     let count = async |sequence, server: &str, sessions| {
         let report = report(sequence, server, sessions);
-        ingest.offer(&report, |_| true, soon()).await.unwrap()
+        let op = Ledger::default().begin("report", "n", "n");
+        ingest.offer(&report, |_| true, soon(), &op).await.unwrap()
     };
     count(1, "10.1.0.5", 1).await;
     count(2, "192.0.2.10", 1).await;
@@ -192,7 +196,7 @@ async fn a_kube_cluster_is_looked_at_with_no_more_than_the_permissions_that_are_
         until("all are seen", async || Some(servers(&ingest)).filter(|it| it.len() == 4)).await;
     let names: Vec<_> = seen.iter().map(|it| it.0.as_str()).collect();
     assert_eq!(names, ["host node-a", "service shop/web", "shop/web-5d4f-x", "unmanaged"]);
-    let groups = ingest.world().groups.all_learned();
+    let groups = ingest.inventory().groups.all_learned();
     assert_eq!(groups[0].1.as_ref(), "Deployment/web", "{groups:?}");
 
     // What is written through the controller's own account decides.

@@ -10,8 +10,7 @@ use objects::Id;
 use pki::agents::PUBLISHED;
 use prometheus_client::registry::Registry;
 use tracing::warn;
-use traffic::conversations::Moment;
-use traffic::ingest::LocalWorkload;
+use traffic::conversations::{LocalWorkload, Moment};
 
 use crate::config::{Config, Store, Switch};
 use crate::daemon::process::{self, Process, Told};

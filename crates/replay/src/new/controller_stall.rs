@@ -7,8 +7,8 @@
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
-use edge::agents::client::{Answer, Client, ClientError, Endpoint};
 use futures::{StreamExt, TryStreamExt, stream};
+use node::client::{Answer, Client, ClientError, Endpoint};
 use serde_json::{Value, json};
 use stallproof::{Deadline, Tasks};
 use tokio::sync::Semaphore;

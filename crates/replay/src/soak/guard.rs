@@ -16,12 +16,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use edge::agents::client::{Answer, Client, ClientError, Endpoint, Reporting};
-use edge::agents::{Batch, Server, start};
-use traffic::agents::{Agents, Dropped, JoinFacts, Limits};
-use traffic::conversations::{Moment, Protocol, Record, Totals};
-use traffic::faults;
-use traffic::ingest::{ActiveIngest, Settings};
+use edge::agents::{Server, start};
+use node::client::{Answer, Client, ClientError, Endpoint, Reporting};
 use parking_lot::Mutex;
 use stallproof::ledger::LedgerConfig;
 use stallproof::memory_guard::Usage;
@@ -29,6 +25,10 @@ use stallproof::tasks::TaskHandle;
 use stallproof::{Deadline, Ledger, MemoryGuard, Tasks};
 use testkit::Proxy;
 use tokio::runtime::Runtime;
+use traffic::agents::{Agents, JoinFacts, Limits};
+use traffic::conversations::{Moment, Protocol, Record, Report, Totals};
+use traffic::faults;
+use traffic::ingest::{ActiveIngest, Settings};
 
 use super::ledger::{Explained, Names, late};
 use super::{Drive, Fault, Planned, Ran, Stage, Work};
@@ -174,15 +174,14 @@ impl Table {
     }
 
     /// What is not counted, and which they are.
-    fn batch(&mut self) -> (Batch, Vec<usize>) {
+    fn batch(&mut self) -> (Report, Vec<usize>) {
         self.sequence += 1;
         let places: Vec<usize> = (0..TOTALS).filter(|place| self.changed[*place]).collect();
-        let batch = Batch {
+        let batch = Report {
             incarnation: self.incarnation,
             sequence: self.sequence,
             records: places.iter().map(|place| self.records[*place].clone()).collect(),
-            dropped: Dropped::default(),
-            workloads: None,
+            ..Report::default()
         };
         (batch, places)
     }
@@ -232,7 +231,7 @@ impl Table {
     async fn send(
         &mut self,
         reporting: &mut Reporting,
-        batches: &[Batch],
+        batches: &[Report],
         shared: &Shared,
     ) -> Result<(), ClientError> {
         let places: Vec<usize> = (0..TOTALS).filter(|place| self.changed[*place]).collect();
@@ -574,9 +573,9 @@ impl Guard<'_> {
         let view = ingest.view();
         counted.all = view.totals();
         for conversation in view.conversations(|_| true, Moment(0)) {
-            let port = conversation.about.as_ref().map_or(0, |about| about.port);
-            let key = (conversation.client.address, conversation.server.address, port);
-            *counted.each.entry(key).or_default() += conversation.totals;
+            let port = conversation.service().map_or(0, |(_, port)| port);
+            let ends = (conversation.client().address, conversation.server().address);
+            *counted.each.entry((ends.0, ends.1, port)).or_default() += conversation.totals();
         }
         counted
     }

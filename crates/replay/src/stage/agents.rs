@@ -3,12 +3,11 @@
 use std::net::{IpAddr, Ipv4Addr};
 use std::time::Duration;
 
-use edge::agents::Batch;
-use edge::agents::client::{Answer, Client, ClientError, Endpoint, Reporting};
-use traffic::agents::JoinFacts;
-use traffic::conversations::{Moment, Protocol, Record, Totals};
+use node::client::{Answer, Client, ClientError, Endpoint, Reporting};
 use serde_json::Value;
 use stallproof::{Deadline, Tasks};
+use traffic::agents::JoinFacts;
+use traffic::conversations::{Moment, Protocol, Record, Report, Totals};
 
 use super::http::{self, Http};
 use super::server::Server;
@@ -44,7 +43,7 @@ impl Agent {
     }
 
     /// Totals that have grown by one session each since the last ones.
-    pub(crate) fn next(&mut self) -> Batch {
+    pub(crate) fn next(&mut self) -> Report {
         self.sequence += 1;
         self.sessions += 1;
         let [_, _, high, low] = u32::try_from(self.number).unwrap_or(u32::MAX).to_be_bytes();
@@ -61,18 +60,18 @@ impl Agent {
             first: self.since,
             last: now,
         };
-        Batch {
+        Report {
             incarnation: self.facts.incarnation,
             sequence: self.sequence,
             records: (0..self.records).map(record).collect(),
-            ..Batch::default()
+            ..Report::default()
         }
     }
 
     /// Sends a batch, on the stream that there is or on another one.
     pub(crate) async fn send(
         &mut self,
-        batch: &Batch,
+        batch: &Report,
         endpoint: &Endpoint,
         tasks: &Tasks,
         within: Duration,
@@ -101,7 +100,7 @@ impl Agent {
     /// Sends a batch until it is counted; false if it was not by then.
     pub(crate) async fn until_counted(
         &mut self,
-        batch: &Batch,
+        batch: &Report,
         endpoint: &Endpoint,
         tasks: &Tasks,
         deadline: Deadline,

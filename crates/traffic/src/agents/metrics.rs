@@ -1,4 +1,4 @@
-//! What is counted of agents.
+//! Metrics of agents and their reports.
 
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
@@ -11,9 +11,9 @@ use prometheus_client::registry::Registry;
 
 type Counters = Family<[(&'static str, &'static str); 1], Counter>;
 
-/// What became of a batch.
+/// The outcome of a report.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Outcome {
+pub enum ReportOutcome {
     Counted,
     /// Its agent sends too often.
     TooFast,
@@ -25,7 +25,7 @@ pub enum Outcome {
     Outdated,
 }
 
-impl Outcome {
+impl ReportOutcome {
     const ALL: [Self; 5] =
         [Self::Counted, Self::TooFast, Self::Busy, Self::Malformed, Self::Outdated];
 
@@ -50,7 +50,7 @@ pub(super) struct Metrics {
     joins_refused: Counter,
     batches_family: Counters,
     // Looked up once: a family is a locked map.
-    batches: [Counter; Outcome::ALL.len()],
+    batches: [Counter; ReportOutcome::ALL.len()],
     records: Counter,
     /// Batches refused for want of room since the last tick.
     refused: AtomicU64,
@@ -59,7 +59,7 @@ pub(super) struct Metrics {
 impl Default for Metrics {
     fn default() -> Self {
         let batches_family = Counters::default();
-        let batches = Outcome::ALL
+        let batches = ReportOutcome::ALL
             .map(|outcome| batches_family.get_or_create(&[("outcome", outcome.name())]).clone());
         Self {
             known: Gauge::default(),
@@ -90,10 +90,10 @@ impl Metrics {
         self.connected.inc_by(by);
     }
 
-    pub(super) fn reported(&self, outcome: Outcome, records: usize) {
+    pub(super) fn reported(&self, outcome: ReportOutcome, records: usize) {
         self.batches[outcome as usize].inc();
         self.records.inc_by(records as u64);
-        if outcome == Outcome::Busy {
+        if outcome == ReportOutcome::Busy {
             self.refused.fetch_add(1, Relaxed);
         }
     }

@@ -16,7 +16,7 @@ async fn a_node_has_the_agent_that_began_last() {
     let first = agents.join(facts("a", 5)).unwrap();
     assert!(agents.find(&first.id).is_ok());
     let again = agents.join(facts("a", 5)).unwrap();
-    assert_eq!(agents.find(&first.id).unwrap_err(), Unknown);
+    assert_eq!(agents.find(&first.id).unwrap_err(), UnknownAgent);
     assert_eq!(agents.join(facts("a", 4)).unwrap_err(), NotJoined::Outdated { known: 5 });
     assert!(agents.find(&again.id).is_ok());
     agents.join(facts("a", 6)).unwrap();
@@ -28,12 +28,12 @@ async fn a_node_has_the_agent_that_began_last() {
 async fn who_left_comes_back_as_another_only() {
     let agents = agents();
     let agent = agents.join(facts("a", 5)).unwrap();
-    let mut stream = agents.attend(&agent.id).unwrap();
+    let mut stream = agents.open_stream(&agent.id).unwrap();
     agents.leave(&agent.id).unwrap();
     stream.ended().await;
     assert!(!agents.alive("a"));
-    assert_eq!(agents.list()[0].state, State::Left);
-    assert_eq!(agents.attend(&agent.id).unwrap_err(), Unknown);
+    assert_eq!(agents.list()[0].state, AgentState::Left);
+    assert_eq!(agents.open_stream(&agent.id).unwrap_err(), UnknownAgent);
     assert_eq!(agents.join(facts("a", 5)).unwrap_err(), NotJoined::Outdated { known: 5 });
     agents.join(facts("a", 6)).unwrap();
     assert!(agents.alive("a"));
@@ -43,12 +43,12 @@ async fn who_left_comes_back_as_another_only() {
 async fn a_stream_ends_when_another_takes_its_place() {
     let agents = agents();
     let agent = agents.join(facts("a", 1)).unwrap();
-    let mut first = agents.attend(&agent.id).unwrap();
-    let mut second = agents.attend(&agent.id).unwrap();
+    let mut first = agents.open_stream(&agent.id).unwrap();
+    let mut second = agents.open_stream(&agent.id).unwrap();
     first.ended().await;
     let agent = agents.join(facts("a", 1)).unwrap();
     second.ended().await;
-    let mut third = agents.attend(&agent.id).unwrap();
+    let mut third = agents.open_stream(&agent.id).unwrap();
     agents.cut_off("a");
     third.ended().await;
 }
@@ -58,11 +58,11 @@ async fn who_is_not_heard_is_not_alive_and_then_forgotten() {
     let agents = agents();
     let agent = agents.join(facts("a", 1)).unwrap();
     agents.join(facts("b", 1)).unwrap();
-    let stream = agents.attend(&agent.id).unwrap();
+    let stream = agents.open_stream(&agent.id).unwrap();
     let state = |agents: &Agents| agents.list().iter().map(|it| it.state).collect::<Vec<_>>();
-    assert_eq!(state(&agents), [State::Alive, State::Away]);
+    assert_eq!(state(&agents), [AgentState::Alive, AgentState::Away]);
     advance(SILENT).await;
-    assert_eq!(state(&agents), [State::Silent, State::Silent]);
+    assert_eq!(state(&agents), [AgentState::Silent, AgentState::Silent]);
     stream.heard(Dropped::default()).unwrap();
     assert!(agents.alive("a") && !agents.alive("b"));
     let living = agents.living();
@@ -77,11 +77,11 @@ async fn who_is_not_heard_is_not_alive_and_then_forgotten() {
 async fn numbers_of_an_agent_survive_its_joining_again() {
     let agents = agents();
     let agent = agents.join(facts("a", 1)).unwrap();
-    let stream = agents.attend(&agent.id).unwrap();
+    let stream = agents.open_stream(&agent.id).unwrap();
     let dropped = Dropped { totals: 3, violations: 1, overruns: 2 };
     stream.heard(dropped).unwrap();
     stream.counted(40, 7, 5);
-    stream.not_counted(Outcome::Busy);
+    stream.not_counted(ReportOutcome::Busy);
     agents.join(facts("a", 1)).unwrap();
     let view = &agents.list()[0];
     assert_eq!((view.batches, view.records, view.refused), (1, 40, 1));
@@ -94,13 +94,13 @@ async fn numbers_of_an_agent_survive_its_joining_again() {
 async fn a_refusal_for_want_of_room_makes_the_interval_longer() {
     let agents = agents();
     let agent = agents.join(facts("a", 1)).unwrap();
-    let stream = agents.attend(&agent.id).unwrap();
+    let stream = agents.open_stream(&agent.id).unwrap();
     agents.tick(0.0);
     assert_eq!(agents.interval(), SHORTEST);
-    stream.not_counted(Outcome::TooFast);
+    stream.not_counted(ReportOutcome::TooFast);
     agents.tick(0.0);
     assert_eq!(agents.interval(), SHORTEST);
-    stream.not_counted(Outcome::Busy);
+    stream.not_counted(ReportOutcome::Busy);
     agents.tick(0.0);
     assert!(agents.interval() > SHORTEST);
 }

@@ -18,10 +18,10 @@ use sha2::{Digest, Sha256};
 
 use super::codec::{Reader, Torn, Writer};
 use super::judge::Verdict;
-use super::marks::Marks;
-use super::side::Side;
-use super::table::{Kind, NONE, Rest, Row};
+use super::reporter::Reporter;
+use super::table::{FoldedTotals, Kind, NONE, Row};
 use super::view::Readers;
+use super::watermarks::Watermarks;
 use super::{End, Endpoint, Limits, Router, Shard, shards};
 
 const MAGIC: &[u8; 8] = b"FLDCONV\n";
@@ -51,7 +51,7 @@ pub struct Progress {
 
 /// Why a checkpoint was not taken up.
 #[derive(Debug, thiserror::Error)]
-pub enum Refused {
+pub enum CheckpointError {
     #[error("the checkpoint cannot be read")]
     Unreadable(#[source] io::Error),
     #[error("it is no checkpoint of conversations")]
@@ -109,17 +109,17 @@ impl Checkpoint {
         to.write_all(&sum.finalize())
     }
 
-    pub fn from_bytes(bytes: &[u8]) -> Result<Self, Refused> {
-        let mut from = Reader(bytes.strip_prefix(MAGIC).ok_or(Refused::Foreign)?);
+    pub fn from_bytes(bytes: &[u8]) -> Result<Self, CheckpointError> {
+        let mut from = Reader(bytes.strip_prefix(MAGIC).ok_or(CheckpointError::Foreign)?);
         let version = from.number()?;
         if version != VERSION {
-            return Err(Refused::Version(version));
+            return Err(CheckpointError::Version(version));
         }
-        let (body, sum) = bytes.split_last_chunk::<SUM>().ok_or(Refused::Damaged)?;
+        let (body, sum) = bytes.split_last_chunk::<SUM>().ok_or(CheckpointError::Damaged)?;
         if *Sha256::digest(body) != *sum {
-            return Err(Refused::Damaged);
+            return Err(CheckpointError::Damaged);
         }
-        from.0 = from.0.strip_suffix(sum).ok_or(Refused::Damaged)?;
+        from.0 = from.0.strip_suffix(sum).ok_or(CheckpointError::Damaged)?;
         let seed = [from.fixed()?, from.fixed()?];
         let count = from.count()?;
         let progress = (0..count).map(|_| {
@@ -150,11 +150,11 @@ impl Checkpoint {
     }
 
     /// None if there is no file.
-    pub fn read(path: &Path) -> Result<Option<Self>, Refused> {
+    pub fn read(path: &Path) -> Result<Option<Self>, CheckpointError> {
         match fs::read(path) {
             Ok(bytes) => Self::from_bytes(&bytes).map(Some),
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
-            Err(error) => Err(Refused::Unreadable(error)),
+            Err(error) => Err(CheckpointError::Unreadable(error)),
         }
     }
 
@@ -163,7 +163,7 @@ impl Checkpoint {
         &self,
         count: usize,
         limits: Limits,
-    ) -> Result<(Router, Vec<Shard>, Readers), Refused> {
+    ) -> Result<(Router, Vec<Shard>, Readers), CheckpointError> {
         let router = Router::new(self.seed, count);
         let (mut shards, readers) = shards(router, limits);
         for section in &self.shards {
@@ -188,7 +188,7 @@ impl Shard {
     /// Its part of a checkpoint.
     pub fn save(&self) -> Vec<u8> {
         let mut out = Writer::default();
-        self.marks().save(&mut out);
+        self.watermarks().save(&mut out);
         let table = self.table.freeze();
         // Places that are empty are written as no end, so that pairs can name ends by their place.
         out.count(table.ends.iter().count());
@@ -211,23 +211,23 @@ impl Shard {
                 save_row(row, &mut out);
             }
         }
-        out.count(table.rest.len());
-        for ((client, server), rest) in &table.rest {
+        out.count(table.folded.len());
+        for ((client, server), folded) in &table.folded {
             out.text(client);
             out.text(server);
-            out.totals(rest.totals);
-            out.number(rest.pairs);
-            out.number(rest.last.into());
+            out.totals(folded.totals);
+            out.number(folded.pairs);
+            out.number(folded.last.into());
         }
         out.0
     }
 }
 
 fn load(from: &mut Reader<'_>, router: Router, shards: &mut [Shard]) -> Result<(), Torn> {
-    for agent in Marks::load(from)? {
+    for agent in Watermarks::load(from)? {
         for shard in &mut *shards {
             let number = shard.number();
-            shard.restore_marks(&agent, |print| router.shard(print) == number);
+            shard.restore_watermarks(&agent, |print| router.shard(print) == number);
         }
     }
     let count = from.count()?;
@@ -255,17 +255,17 @@ fn load(from: &mut Reader<'_>, router: Router, shards: &mut [Shard]) -> Result<(
     for _ in 0..from.count()? {
         let realms = (from.text()?.into(), from.text()?.into());
         let (totals, pairs, last) = (from.totals()?, from.number()?, from.small()?);
-        shards[0].table.add_rest(realms, Rest { totals, pairs, last });
+        shards[0].table.add_folded(realms, FoldedTotals { totals, pairs, last });
     }
     if from.0.is_empty() { Ok(()) } else { Err(Torn) }
 }
 
 fn save_row(row: &Row, out: &mut Writer) {
     out.byte(u8::from(row.kind == Kind::Other));
-    out.byte(match row.side {
-        Side::Server => 0,
-        Side::Client => 1,
-        Side::Between => 2,
+    out.byte(match row.reporter {
+        Reporter::Server => 0,
+        Reporter::Client => 1,
+        Reporter::Transit => 2,
     });
     out.byte(row.verdict.number());
     out.byte(row.protocol);
@@ -281,10 +281,10 @@ fn load_row(from: &mut Reader<'_>) -> Result<Row, Torn> {
     Ok(Row {
         next: NONE,
         kind: if from.byte()? == 0 { Kind::Conversation } else { Kind::Other },
-        side: match from.byte()? {
-            0 => Side::Server,
-            1 => Side::Client,
-            2 => Side::Between,
+        reporter: match from.byte()? {
+            0 => Reporter::Server,
+            1 => Reporter::Client,
+            2 => Reporter::Transit,
             _ => return Err(Torn),
         },
         verdict: Verdict::from_number(from.byte()?).ok_or(Torn)?,

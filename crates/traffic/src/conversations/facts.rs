@@ -1,4 +1,4 @@
-//! What guard knows of a cluster, as plain values: made by whoever watches it.
+//! Facts about a cluster's pods, services and nodes, as plain values.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -55,7 +55,17 @@ pub struct NodeFacts {
     pub from: Moment,
 }
 
-/// Networks outside that have a name.
+/// A workload of a node, as the node's agent knows it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LocalWorkload {
+    pub namespace: Arc<str>,
+    pub name: Arc<str>,
+    pub addresses: Vec<IpAddr>,
+    /// Since when it has them.
+    pub from: Moment,
+}
+
+/// Networks outside of the cluster that have a name.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ExternalFacts {
     pub name: Arc<str>,

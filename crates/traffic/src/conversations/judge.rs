@@ -72,9 +72,9 @@ pub trait Judge: fmt::Debug + Send + Sync {
 
 /// No rules, no groups.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Unruled;
+pub struct NoRules;
 
-impl Judge for Unruled {
+impl Judge for NoRules {
     fn judge(&self, _: &End, _: &End, _: Service<'_>) -> Judgement {
         Judgement::default()
     }

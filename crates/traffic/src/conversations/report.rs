@@ -1,4 +1,4 @@
-//! What an agent sends: running totals, never differences.
+//! `Report`: what an agent sends: running totals, never differences.
 //!
 //! Contract of an agent:
 //! - A total belongs to one (client, server, server port, protocol, application) and to one
@@ -7,15 +7,15 @@
 //!   zero, with a later `first`.
 //! - A change is sent until it is acknowledged, and sent again to a controller that has lost it: a
 //!   total may be forgotten once its last change is durable.
-//! - Batches are numbered as they are sent, and a number stands for one content. An acknowledgement
+//! - Reports are numbered as they are sent, and a number stands for one content. An acknowledgement
 //!   through `n` says that `n` was counted and that nothing before it is still being counted; what a
-//!   batch held that was refused, or that no answer came for before its connection ended, is sent
-//!   again: under the same number, or within a later batch.
+//!   report held that was refused, or that no answer came for before its connection ended, is sent
+//!   again: under the same number, or within a later report.
 //! - Every start of the agent is a greater `incarnation`; all its totals begin at zero. So does one
 //!   that reached no controller for [`AWAY`](super::AWAY).
-//! - It reports at least once in [`SILENCE`](super::SILENCE), if only an empty batch.
+//! - It reports at least once in [`SILENCE`](super::SILENCE), if only an empty report.
 //!
-//! So a total that arrives twice is the same total, and a batch may be sent again at any time, in
+//! So a total that arrives twice is the same total, and a report may be sent again at any time, in
 //! any order, to any controller.
 
 use std::net::IpAddr;
@@ -24,6 +24,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 pub use objects::kinds::Protocol;
+
+use super::LocalWorkload;
 
 /// Milliseconds since 1970.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -67,6 +69,7 @@ impl From<jiff::Timestamp> for Moment {
     }
 }
 
+/// What was carried, both ways together.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Totals {
     pub bytes: u64,
@@ -105,25 +108,39 @@ impl AddAssign for Totals {
 pub struct Record {
     pub client: IpAddr,
     pub server: IpAddr,
-    /// The server's; zero where the protocol has none.
+    /// The server's port; zero where the protocol has none.
     pub port: u16,
     pub protocol: Protocol,
-    /// If known; who takes reports in bounds its length.
+    /// The application, if it is known; decoding bounds its length.
     pub application: Option<Arc<str>>,
     pub totals: Totals,
     /// When this total began at zero. Two beginnings of one key lie in different seconds.
     pub first: Moment,
-    /// Of the last change.
+    /// When this total changed last.
     pub last: Moment,
 }
 
-/// A batch of an agent, as it came.
-#[derive(Clone, Debug, PartialEq, Eq)]
+/// What an agent sends at a time.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Report {
-    /// The node's name: a node has one agent.
+    /// The node's name: a node has one agent. It is not sent: the agent's certificate says it.
     pub agent: Arc<str>,
     pub incarnation: u64,
     /// Counts up by one from 1 in each incarnation.
     pub sequence: u64,
     pub records: Vec<Record>,
+    pub dropped: Dropped,
+    /// All pods of the node, when they have changed: where no Kubernetes tells of them.
+    pub workloads: Option<Vec<LocalWorkload>>,
+}
+
+/// What an agent had to drop since its start.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Dropped {
+    /// Changes of totals that no controller will hear of.
+    pub totals: u64,
+    /// Those of them that are against the rules.
+    pub violations: u64,
+    /// Times at which the kernel had told more than was read.
+    pub overruns: u64,
 }

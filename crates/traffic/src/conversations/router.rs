@@ -1,56 +1,78 @@
-//! `Router`: a report becomes one batch for each shard, with ends instead of addresses.
+//! `Router`: splits a report into one part for each shard, and names the ends of each connection.
 //!
-//! Contract: all of a pair of addresses goes to one shard, whatever else changes. An address stands
-//! for whoever had it at the record's last change, so that what is counted is credited to those who
-//! talked then. What the agent of the other end counts is left out. Nothing here waits or is
-//! written: any number of threads may route at once.
+//! Contract: all records of a pair of addresses go to one shard, whatever else changes. An address
+//! stands for its holder at the record's last change, so that traffic is credited to the pods that
+//! talked then. Records that the agent of the other end counts are left out. Routing neither waits nor
+//! writes: any number of threads may route at once.
 
 use std::sync::Arc;
 
-use super::side::{self, Side};
-use super::{Directory, End, Protocol, Report, Totals, marks};
+use super::{Directory, End, Protocol, Report, Reporter, Service, Totals, watermarks};
 
-/// Clones route alike.
+/// Routes reports. Clones route alike.
 #[derive(Clone, Copy)]
 pub struct Router {
     seed: [u64; 2],
     shards: usize,
 }
 
-/// What a shard is to count of a report.
+/// The part of a report that one shard counts.
 #[derive(Clone, Debug)]
-pub struct Batch {
+pub struct ShardReport {
     pub(super) agent: Arc<str>,
     pub(super) incarnation: u64,
-    pub(super) records: Vec<Routed>,
+    pub(super) records: Vec<RoutedRecord>,
 }
 
+impl ShardReport {
+    /// The number of records.
+    pub fn len(&self) -> usize {
+        self.records.len()
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.records.is_empty()
+    }
+}
+
+/// A [`Record`](super::Record) whose two ends are known.
 #[derive(Clone, Debug)]
-pub(super) struct Routed {
+pub(super) struct RoutedRecord {
+    /// The fingerprint of the running total.
     pub(super) print: u64,
     pub(super) client: End,
     pub(super) server: End,
-    pub(super) side: Side,
+    pub(super) reporter: Reporter,
     pub(super) port: u16,
     pub(super) protocol: Protocol,
     pub(super) application: Option<Arc<str>>,
     pub(super) totals: Totals,
+    /// In seconds, as is `last`.
     pub(super) first: u32,
     pub(super) last: u32,
 }
 
-/// A report for all shards.
+impl RoutedRecord {
+    pub(super) fn service(&self) -> Service<'_> {
+        Service {
+            protocol: self.protocol,
+            port: self.port,
+            application: self.application.as_deref(),
+        }
+    }
+}
+
+/// A report, split for the shards.
 #[derive(Clone, Debug)]
-pub struct Batches {
+pub struct RoutedReport {
     /// By shard. Send the empty ones too: a shard forgets totals by how long it heard their agent.
-    pub batches: Vec<Batch>,
+    pub parts: Vec<ShardReport>,
     /// Records left out because the other end's agent counts them.
     pub left_out: usize,
 }
 
 impl Router {
-    /// `seed` is secret, and kept in the checkpoint: with another one nothing counted before is
-    /// known.
+    /// `seed` is secret, and kept in the checkpoint: under another seed every total would look new.
     pub fn new(seed: [u64; 2], shards: usize) -> Self {
         Self { seed, shards: shards.max(1) }
     }
@@ -63,21 +85,21 @@ impl Router {
         self.seed
     }
 
-    /// `alive` says whether a node has an agent now.
+    /// Splits `report`. `alive` says whether a node has an agent now.
     pub fn route(
         &self,
         report: &Report,
         directory: &Directory,
         alive: impl Fn(&str) -> bool,
-    ) -> Batches {
+    ) -> RoutedReport {
         let room =
             report.records.len() / self.shards + report.records.len() / (self.shards * 4) + 1;
-        let batch = || Batch {
+        let part = || ShardReport {
             agent: Arc::clone(&report.agent),
             incarnation: report.incarnation,
             records: Vec::with_capacity(room),
         };
-        let mut batches: Vec<_> = (0..self.shards).map(|_| batch()).collect();
+        let mut parts: Vec<_> = (0..self.shards).map(|_| part()).collect();
         let mut left_out = 0;
         for record in &report.records {
             let end = |address: std::net::IpAddr| {
@@ -86,17 +108,17 @@ impl Router {
                 End { endpoint, address }
             };
             let (client, server) = (end(record.client), end(record.server));
-            let side = side::counts(&report.agent, &client.endpoint, &server.endpoint, &alive);
-            let Some(side) = side else {
+            let reporter = Reporter::of(&report.agent, &client.endpoint, &server.endpoint, &alive);
+            let Some(reporter) = reporter else {
                 left_out += 1;
                 continue;
             };
-            let print = marks::print(self.seed, record);
-            batches[self.shard(print)].records.push(Routed {
+            let print = watermarks::print(self.seed, record);
+            parts[self.shard(print)].records.push(RoutedRecord {
                 print,
                 client,
                 server,
-                side,
+                reporter,
                 port: record.port,
                 protocol: record.protocol,
                 application: record.application.clone(),
@@ -105,20 +127,20 @@ impl Router {
                 last: record.last.seconds(),
             });
         }
-        Batches { batches, left_out }
+        RoutedReport { parts, left_out }
     }
 
-    /// By the upper 16 bits, which are those of the two addresses.
+    /// The shard is chosen by the upper 16 bits, which are those of the two addresses.
     pub(super) fn shard(&self, hash: u64) -> usize {
         ((hash >> 48) as usize * self.shards) >> 16
     }
 
     pub(super) fn shard_of(&self, client: &End, server: &End) -> usize {
-        self.shard(marks::addresses_hash(self.seed, client.address, server.address))
+        self.shard(watermarks::addresses_hash(self.seed, client.address, server.address))
     }
 }
 
-/// Without the seed.
+/// Leaves the seed out.
 impl std::fmt::Debug for Router {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Router").field("shards", &self.shards).finish_non_exhaustive()

@@ -3,7 +3,7 @@
 //! Contract:
 //! - Everything takes `&mut self`: there is no lock, and a shard that is held up holds up nobody but
 //!   itself. Readers have what was last published.
-//! - Applying a batch is idempotent. If there was no room for all of it, it says so: the report must
+//! - Applying a report is idempotent. If there was no room for all of it, it says so: the report must
 //!   not be acknowledged, and may come again whole.
 //! - A wall clock that jumps, the controller's or an agent's, makes nothing forgotten or folded that
 //!   would not have been. What is old is said only by a clock that has gone on without a jump for a
@@ -16,13 +16,13 @@ use std::time::Duration;
 
 use stallproof::Snapshot;
 
-use super::judge::{Judge, Judgement, Service, Unruled, Verdict};
-use super::lived::Lived;
-use super::marks::{Advance, Loaded, Marks, Room};
-use super::router::{Batch, Router};
-use super::table::{Credit, Table};
+use super::judge::{Judge, Judgement, NoRules, Service, Verdict};
+use super::router::{Router, ShardReport};
+use super::steady_clock::SteadyClock;
+use super::table::Table;
 use super::view::{Readers, ShardView};
-use super::{End, Moment, Protocol, Totals};
+use super::watermarks::{Advance, Loaded, WatermarkLimits, Watermarks};
+use super::{Conversation, End, Moment, Totals};
 
 /// Of all shards together; each has its part.
 #[derive(Clone, Copy, Debug)]
@@ -60,8 +60,8 @@ pub struct Shard {
     router: Router,
     number: usize,
     limits: Limits,
-    lived: Lived,
-    marks: Marks,
+    clock: SteadyClock,
+    watermarks: Watermarks,
     pub(super) table: Table,
     judge: Arc<dyn Judge>,
     published: Snapshot<Arc<ShardView>>,
@@ -79,39 +79,24 @@ pub struct Counters {
     pub repeated: u64,
     /// Records there was no room for; their agents keep them.
     pub refused: u64,
-    /// Batches of an incarnation that is over.
+    /// Reports of an incarnation that is over.
     pub outdated: u64,
     pub folded_rows: u64,
     pub folded_pairs: u64,
 }
 
-/// What a batch, or ageing, brought to light.
+/// The result of counting a report, or of ageing.
 #[derive(Clone, Debug, Default)]
 pub struct Applied {
     /// Records there was no room for: do not acknowledge, say when to come back.
     pub refused: usize,
-    /// The agent has begun again since, as this incarnation: nothing of the batch was counted, and
+    /// The agent has begun again since, as this incarnation: nothing of the report was counted, and
     /// nothing will be.
     pub outdated: Option<u64>,
-    /// What was seen for the first time, or is judged anew: the rules learn from it.
-    pub discovered: Vec<Notice>,
-    /// More of what is against the rules.
-    pub violations: Vec<Notice>,
-}
-
-/// A conversation that somebody wants to hear of.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Notice {
-    pub at: Moment,
-    pub client: End,
-    pub server: End,
-    pub protocol: Protocol,
-    pub port: u16,
-    pub application: Option<Arc<str>>,
-    pub verdict: Verdict,
-    pub rule: Option<Arc<str>>,
-    /// What came.
-    pub totals: Totals,
+    /// Conversations that were seen for the first time, or are judged anew: the rules learn from them.
+    pub discovered: Vec<Conversation>,
+    /// Conversations against the rules, with what came since the last time.
+    pub violations: Vec<Conversation>,
 }
 
 /// The shards, each to be given to one owner, and where all of them are read.
@@ -128,10 +113,10 @@ impl Shard {
             router,
             number,
             limits,
-            lived: Lived::default(),
-            marks: Marks::default(),
+            clock: SteadyClock::default(),
+            watermarks: Watermarks::default(),
             table: Table::new(router.seed()[0], rows, limits.rows_per_pair),
-            judge: Arc::new(Unruled),
+            judge: Arc::new(NoRules),
             published: Snapshot::new(Arc::default()),
             changed: true,
             counters: Counters::default(),
@@ -143,14 +128,16 @@ impl Shard {
         self.judge = judge;
     }
 
-    pub fn apply(&mut self, batch: &Batch, now: Moment) -> Applied {
+    /// Counts a report's part.
+    pub fn apply(&mut self, report: &ShardReport, now: Moment) -> Applied {
         let mut applied = Applied::default();
         self.changed = true;
-        let (room, lived) = (self.room(), self.lived.look(now));
+        let (limits, lived) = (self.watermark_limits(), self.clock.advance(now));
         // Who tells of something now saw it within the time that agents keep things for. One whose
         // clock says otherwise must not have it folded at once.
         let earliest = if self.believes() { now.before(self.limits.age / 2) } else { Moment(0) };
-        let mut marks = match self.marks.open(&batch.agent, batch.incarnation, lived, room) {
+        let mut marks = match self.watermarks.open(&report.agent, report.incarnation, lived, limits)
+        {
             Ok(marks) => marks,
             Err(known) => {
                 self.counters.outdated += 1;
@@ -158,7 +145,7 @@ impl Shard {
                 return applied;
             }
         };
-        for record in &batch.records {
+        for record in &report.records {
             let growth = match marks.advance(record.print, record.totals) {
                 Advance::Grown(growth) => growth,
                 Advance::Nothing => {
@@ -174,29 +161,11 @@ impl Shard {
             self.counters.counted += 1;
             // A clock that is ahead must not keep a conversation from growing old.
             let last = record.last.max(earliest.seconds()).min(now.seconds());
-            let credit = Credit {
-                client: &record.client,
-                server: &record.server,
-                protocol: record.protocol,
-                port: record.port,
-                application: record.application.as_ref(),
-                side: record.side,
-                growth,
-                first: record.first.min(last),
-                last,
-            };
-            let credited = self.table.credit(&credit, &*self.judge);
-            let service = Service {
-                protocol: record.protocol,
-                port: record.port,
-                application: record.application.as_deref(),
-            };
-            let at = Moment::from_seconds(last);
-            let ends = (&record.client, &record.server);
+            let credited = self.table.credit(record, growth, last, &*self.judge);
             applied.notice(
-                at,
-                ends,
-                service,
+                Moment::from_seconds(last),
+                (&record.client, &record.server),
+                record.service(),
                 &credited.judgement,
                 credited.counted,
                 credited.is_new,
@@ -209,7 +178,7 @@ impl Shard {
     pub fn age(&mut self, now: Moment, places: usize) -> Applied {
         let mut applied = Applied::default();
         self.changed |= places > 0;
-        let lived = self.lived.look(now);
+        let lived = self.clock.advance(now);
         let stale = if self.believes() { now.before(self.limits.age) } else { Moment(0) };
         self.table.age(
             places,
@@ -219,13 +188,13 @@ impl Shard {
                 applied.notice(now, (client, server), service, judgement, Totals::ZERO, true);
             },
         );
-        self.marks.forget_away(lived);
+        self.watermarks.forget_away(lived);
         applied
     }
 
     /// The node is gone, and its agent with it.
     pub fn forget_agent(&mut self, agent: &str) {
-        self.marks.forget(agent);
+        self.watermarks.forget(agent);
     }
 
     /// For the readers, from now on.
@@ -256,36 +225,36 @@ impl Shard {
 
     /// Running totals remembered.
     pub fn totals(&self) -> usize {
-        self.marks.len()
+        self.watermarks.len()
     }
 
     /// Bytes allocated, but for names.
     pub fn footprint(&self) -> usize {
-        self.marks.footprint() + self.table.footprint()
+        self.watermarks.footprint() + self.table.footprint()
     }
 
-    pub(super) fn marks(&self) -> &Marks {
-        &self.marks
+    pub(super) fn watermarks(&self) -> &Watermarks {
+        &self.watermarks
     }
 
     /// An agent's marks of a checkpoint, those that are `mine`.
-    pub(super) fn restore_marks(&mut self, loaded: &Loaded, mine: impl Fn(u64) -> bool) {
-        self.lived.resume(loaded.heard);
-        self.marks.restore(loaded, mine);
+    pub(super) fn restore_watermarks(&mut self, loaded: &Loaded, mine: impl Fn(u64) -> bool) {
+        self.clock.resume(loaded.heard);
+        self.watermarks.restore(loaded, mine);
     }
 
     /// Whether the clock may say what is old.
     fn believes(&self) -> bool {
-        self.lived.stood() >= self.limits.age / 24
+        self.clock.steady_for() >= self.limits.age / 24
     }
 
     pub(super) fn number(&self) -> usize {
         self.number
     }
 
-    fn room(&self) -> Room {
+    fn watermark_limits(&self) -> WatermarkLimits {
         let shards = self.router.shards();
-        Room {
+        WatermarkLimits {
             most: self.limits.totals.div_ceil(shards),
             most_per_agent: self.limits.totals_per_agent.div_ceil(shards),
             idle: self.limits.idle,
@@ -293,18 +262,8 @@ impl Shard {
     }
 }
 
-impl Batch {
-    /// Records.
-    pub fn len(&self) -> usize {
-        self.records.len()
-    }
-
-    pub fn is_empty(&self) -> bool {
-        self.records.is_empty()
-    }
-}
-
 impl Applied {
+    /// Keeps a conversation that the learner is to hear of.
     fn notice(
         &mut self,
         at: Moment,
@@ -321,8 +280,7 @@ impl Applied {
             }
             _ => return,
         };
-        list.push(Notice {
-            at,
+        list.push(Conversation {
             client: client.clone(),
             server: server.clone(),
             protocol: service.protocol,
@@ -331,6 +289,8 @@ impl Applied {
             verdict: judgement.verdict,
             rule: judgement.rule.clone(),
             totals,
+            first: at,
+            last: at,
         });
     }
 }

@@ -18,18 +18,18 @@ use std::sync::Arc;
 use hashbrown::HashTable;
 use stallproof::Map;
 
+use super::interner::Interner;
 use super::judge::{Judge, Judgement, Service, Verdict};
-use super::side::Side;
+use super::router::RoutedRecord;
 use super::slab::{Frozen, Slab};
-use super::words::Words;
-use super::{End, Protocol, Totals};
+use super::{End, Protocol, Reporter, Totals};
 
 pub(super) const NONE: u32 = u32::MAX;
 
 /// Of how many pairs the oldest is folded: the more, the older it is.
 const CANDIDATES: usize = 16;
 /// Pairs of realms in the rest: namespaces are hundreds. What is more goes into one.
-const MOST_RESTS: usize = 16_384;
+const MOST_FOLDED: usize = 16_384;
 /// Applications come from agents, so that their number is not ours to choose.
 const MOST_APPLICATIONS: u16 = 1024;
 
@@ -37,14 +37,14 @@ const MOST_APPLICATIONS: u16 = 1024;
 pub(super) struct Table {
     /// Addresses are chosen by strangers; where they fall in the index must not be.
     seed: u64,
-    ends: Slab<Place>,
+    ends: Slab<EndSlot>,
     end_index: HashTable<u32>,
     pairs: Slab<Pair>,
     pair_index: HashTable<u32>,
     rows: Slab<Row>,
-    pub(super) applications: Words,
-    rules: Words,
-    rest: Map<Realms, Rest>,
+    pub(super) applications: Interner,
+    rules: Interner,
+    folded: Map<Realms, FoldedTotals>,
     /// Where the search for old pairs goes on.
     hand: u32,
     pub(super) folded_rows: u64,
@@ -55,7 +55,7 @@ pub(super) struct Table {
 
 /// An end and how many pairs have it.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Place {
+pub(super) struct EndSlot {
     pub(super) end: Option<End>,
     pairs: u32,
 }
@@ -84,7 +84,7 @@ pub(super) struct Row {
     pub(super) rule: u16,
     pub(super) protocol: u8,
     pub(super) kind: Kind,
-    pub(super) side: Side,
+    pub(super) reporter: Reporter,
     pub(super) verdict: Verdict,
     pub(super) totals: Totals,
 }
@@ -100,30 +100,26 @@ pub type Realms = (Arc<str>, Arc<str>);
 
 /// What was folded of the pairs between two realms.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Rest {
+pub struct FoldedTotals {
     pub totals: Totals,
     /// Pairs folded into it; one that comes back and is folded again counts again.
     pub pairs: u64,
+    /// In seconds.
     pub last: u32,
 }
 
-/// What is credited, and to whom.
-#[derive(Clone, Debug)]
-pub(super) struct Credit<'a> {
-    pub(super) client: &'a End,
-    pub(super) server: &'a End,
-    pub(super) protocol: Protocol,
-    pub(super) port: u16,
-    pub(super) application: Option<&'a Arc<str>>,
-    pub(super) side: Side,
-    pub(super) growth: Totals,
-    pub(super) first: u32,
-    pub(super) last: u32,
+impl FoldedTotals {
+    pub(super) fn add(&mut self, more: Self) {
+        self.totals += more.totals;
+        self.pairs += more.pairs;
+        self.last = self.last.max(more.last);
+    }
 }
 
-/// What became of it.
+/// The result of crediting growth to a conversation.
 #[derive(Clone, Debug)]
 pub(super) struct Credited {
+    /// The conversation has a row of its own since now.
     pub(super) is_new: bool,
     pub(super) judgement: Judgement,
     pub(super) counted: Totals,
@@ -154,7 +150,7 @@ impl Default for Row {
             rule: 0,
             protocol: 0,
             kind: Kind::Conversation,
-            side: Side::Between,
+            reporter: Reporter::Transit,
             verdict: Verdict::Unjudged,
             totals: Totals::ZERO,
         }
@@ -172,9 +168,9 @@ impl Table {
             pairs: Slab::new(),
             pair_index: HashTable::new(),
             rows: Slab::new(),
-            applications: Words::new(MOST_APPLICATIONS),
-            rules: Words::new(u16::MAX),
-            rest: Map::new(),
+            applications: Interner::new(MOST_APPLICATIONS),
+            rules: Interner::new(u16::MAX),
+            folded: Map::new(),
             hand: 0,
             folded_rows: 0,
             folded_pairs: 0,
@@ -191,66 +187,60 @@ impl Table {
         self.pairs.len()
     }
 
-    pub(super) fn credit(&mut self, credit: &Credit<'_>, judge: &dyn Judge) -> Credited {
-        let pair = self.pair_of(credit.client, credit.server);
-        let application = credit.application.map_or(0, |name| self.applications.number(name));
-        let key = (credit.port, credit.protocol.0, application);
+    /// Adds `growth`, which came until `last`, to the conversation of `record`.
+    pub(super) fn credit(
+        &mut self,
+        record: &RoutedRecord,
+        growth: Totals,
+        last: u32,
+        judge: &dyn Judge,
+    ) -> Credited {
+        let pair = self.pair_of(&record.client, &record.server);
+        let application =
+            record.application.as_ref().map_or(0, |name| self.applications.number(name));
+        let key = (record.port, record.protocol.0, application);
+        let first = record.first.min(last);
         let found = self.find_row(pair, |row| {
             row.kind == Kind::Conversation && (row.port, row.protocol, row.application) == key
         });
         let Some(place) = found else {
-            return self.begin_row(pair, credit, application, judge);
+            let judgement = judge.judge(&record.client, &record.server, record.service());
+            let row = Row {
+                next: NONE,
+                first,
+                last,
+                port: record.port,
+                application,
+                rule: judgement.rule.as_ref().map_or(0, |rule| self.rules.number(rule)),
+                protocol: record.protocol.0,
+                kind: Kind::Conversation,
+                reporter: record.reporter,
+                verdict: judgement.verdict,
+                totals: growth,
+            };
+            self.add_row(pair, row);
+            return Credited { is_new: true, judgement, counted: growth };
         };
         let row = self.rows.get(place);
-        let takes_over = row.side != credit.side;
-        if takes_over && credit.last <= row.last {
+        let takes_over = row.reporter != record.reporter;
+        if takes_over && last <= row.last {
             return Credited {
                 is_new: false,
                 judgement: Judgement::default(),
                 counted: Totals::ZERO,
             };
         }
-        let counted = if takes_over { Totals::ZERO } else { credit.growth };
+        let counted = if takes_over { Totals::ZERO } else { growth };
         let row = self.rows.get_mut(place);
-        row.side = credit.side;
+        row.reporter = record.reporter;
         row.totals += counted;
-        row.first = row.first.min(credit.first);
-        row.last = row.last.max(credit.last);
+        row.first = row.first.min(first);
+        row.last = row.last.max(last);
         let (verdict, rule) = (row.verdict, row.rule);
-        self.touch(pair, counted, credit.first, credit.last);
-        // Only who breaks one is told by name.
+        self.touch(pair, counted, first, last);
+        // A rule's name is only needed for a violation.
         let rule = verdict.is_violation().then(|| self.rules.name(rule).cloned()).flatten();
         Credited { is_new: false, judgement: Judgement { verdict, rule }, counted }
-    }
-
-    fn begin_row(
-        &mut self,
-        pair: u32,
-        credit: &Credit<'_>,
-        application: u16,
-        judge: &dyn Judge,
-    ) -> Credited {
-        let service = Service {
-            protocol: credit.protocol,
-            port: credit.port,
-            application: credit.application.map(|name| &**name),
-        };
-        let judgement = judge.judge(credit.client, credit.server, service);
-        let row = Row {
-            next: NONE,
-            first: credit.first,
-            last: credit.last,
-            port: credit.port,
-            application,
-            rule: judgement.rule.as_ref().map_or(0, |rule| self.rules.number(rule)),
-            protocol: credit.protocol.0,
-            kind: Kind::Conversation,
-            side: credit.side,
-            verdict: judgement.verdict,
-            totals: credit.growth,
-        };
-        self.add_row(pair, row);
-        Credited { is_new: true, judgement, counted: credit.growth }
     }
 
     /// Adds a row to a pair, with its totals, and makes room for it.
@@ -353,23 +343,20 @@ impl Table {
             found.remove();
         }
         self.pairs.remove(place);
-        let realm = |place: &Place| -> Arc<str> {
+        let realm = |place: &EndSlot| -> Arc<str> {
             place.end.as_ref().map_or("", |end| end.endpoint.realm()).into()
         };
         let realms = (realm(self.ends.get(pair.client)), realm(self.ends.get(pair.server)));
         self.release(pair.client);
         self.release(pair.server);
-        self.add_rest(realms, Rest { totals: pair.totals, pairs: 1, last: pair.last });
+        self.add_folded(realms, FoldedTotals { totals: pair.totals, pairs: 1, last: pair.last });
         self.folded_pairs += 1;
     }
 
-    pub(super) fn add_rest(&mut self, realms: Realms, more: Rest) {
-        let full = self.rest.len() >= MOST_RESTS && !self.rest.contains_key(&realms);
+    pub(super) fn add_folded(&mut self, realms: Realms, more: FoldedTotals) {
+        let full = self.folded.len() >= MOST_FOLDED && !self.folded.contains_key(&realms);
         let realms = if full { (Arc::from(""), Arc::from("")) } else { realms };
-        let rest = self.rest.entry(realms).or_default();
-        rest.totals += more.totals;
-        rest.pairs += more.pairs;
-        rest.last = rest.last.max(more.last);
+        self.folded.entry(realms).or_default().add(more);
     }
 
     fn pair_of(&mut self, client: &End, server: &End) -> u32 {
@@ -409,7 +396,7 @@ impl Table {
             }
             return place;
         }
-        let place = self.ends.insert(Place { end: Some(end.clone()), pairs: 0 });
+        let place = self.ends.insert(EndSlot { end: Some(end.clone()), pairs: 0 });
         self.end_index.insert_unique(hash, place, |place| {
             self.ends.get(*place).end.as_ref().map_or(0, |end| end_hash(self.seed, end))
         });
@@ -511,7 +498,7 @@ impl Table {
             rows: self.rows.freeze(),
             applications: self.applications.freeze(),
             rules: self.rules.freeze(),
-            rest: self.rest.clone(),
+            folded: self.folded.clone(),
         }
     }
 
@@ -528,12 +515,12 @@ impl Table {
 /// What a reader has of a shard.
 #[derive(Debug, Default)]
 pub(super) struct FrozenTable {
-    pub(super) ends: Frozen<Place>,
+    pub(super) ends: Frozen<EndSlot>,
     pub(super) pairs: Frozen<Pair>,
     pub(super) rows: Frozen<Row>,
     pub(super) applications: Arc<Vec<Arc<str>>>,
     pub(super) rules: Arc<Vec<Arc<str>>>,
-    pub(super) rest: Map<Realms, Rest>,
+    pub(super) folded: Map<Realms, FoldedTotals>,
 }
 
 fn pair_hash(client: u32, server: u32) -> u64 {

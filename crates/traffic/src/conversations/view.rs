@@ -3,16 +3,17 @@
 //! A reader never waits and never holds anybody up. Each shard's part is whole; two shards' parts
 //! may be of different moments, at most one publish apart.
 
+use std::fmt;
 use std::sync::Arc;
 
 use stallproof::Snapshot;
 
 use super::graph::{Graph, Level};
+use super::interner::nth;
 use super::judge::Verdict;
 use super::shard::Counters;
-use super::table::{FrozenTable, Kind, NONE, Pair, Realms, Rest, Row};
-use super::words::nth;
-use super::{End, Moment, Protocol, Totals};
+use super::table::{FoldedTotals, FrozenTable, Kind, NONE, Pair, Realms, Row};
+use super::{Conversation, End, Moment, Protocol, Totals};
 
 /// Where the shards publish. Clones read the same.
 #[derive(Clone, Debug)]
@@ -27,27 +28,6 @@ pub struct ShardView {
 #[derive(Clone, Debug)]
 pub struct View(pub(super) Arc<[Arc<ShardView>]>);
 
-/// One line of who talks to whom.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Conversation {
-    pub client: End,
-    pub server: End,
-    /// None for what was folded of this client and this server.
-    pub about: Option<About>,
-    pub totals: Totals,
-    pub first: Moment,
-    pub last: Moment,
-}
-
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct About {
-    pub protocol: Protocol,
-    pub port: u16,
-    pub application: Option<Arc<str>>,
-    pub verdict: Verdict,
-    pub rule: Option<Arc<str>>,
-}
-
 impl Readers {
     pub fn view(&self) -> View {
         View(self.0.iter().map(|shard| Arc::clone(&shard.load())).collect())
@@ -61,23 +41,22 @@ impl FromIterator<Snapshot<Arc<ShardView>>> for Readers {
 }
 
 impl View {
-    /// All with an end that `wanted` picks, seen at `since` or after.
+    /// All conversations with an end that `wanted` picks, seen at `since` or after.
     pub fn conversations<'a>(
         &'a self,
-        wanted: impl Fn(&End) -> bool + 'a,
+        wanted: impl Fn(&End) -> bool,
         since: Moment,
-    ) -> impl Iterator<Item = Conversation> + 'a {
-        let lines = self.talks(wanted, since).flat_map(move |talk| talk.lines(since));
-        lines.map(|line| line.conversation())
+    ) -> impl Iterator<Item = ConversationRef<'a>> {
+        self.pairs(wanted, since).flat_map(move |pair| pair.conversations(since))
     }
 
     /// All pairs with an end that `wanted` picks, seen at `since` or after; mostly the latest first.
     /// `wanted` is asked once for each end, not for each pair.
-    pub fn talks<'a>(
+    pub fn pairs<'a>(
         &'a self,
-        wanted: impl Fn(&End) -> bool + 'a,
+        wanted: impl Fn(&End) -> bool,
         since: Moment,
-    ) -> impl Iterator<Item = Talk<'a>> + 'a {
+    ) -> impl Iterator<Item = PairRef<'a>> {
         let since = since.seconds();
         self.0.iter().flat_map(move |shard| {
             let table = &shard.table;
@@ -93,7 +72,7 @@ impl View {
                         && pair.last >= since
                         && (is_wanted[pair.client as usize] || is_wanted[pair.server as usize])
                 })
-                .filter_map(move |pair| Talk::of(table, pair))
+                .filter_map(move |pair| PairRef::of(table, pair))
         })
     }
 
@@ -102,27 +81,23 @@ impl View {
         Graph::of(self, level, since)
     }
 
-    /// What was folded, by realm of client and of server.
-    pub fn rest(&self) -> Vec<(Realms, Rest)> {
-        let mut rests: Vec<(Realms, Rest)> = Vec::new();
+    /// The totals of folded pairs, by realm of client and of server.
+    pub fn folded(&self) -> Vec<(Realms, FoldedTotals)> {
+        let mut sums: Vec<(Realms, FoldedTotals)> = Vec::new();
         let mut all: Vec<_> = self
             .0
             .iter()
-            .flat_map(|shard| shard.table.rest.iter())
-            .map(|(realms, rest)| (realms.clone(), *rest))
+            .flat_map(|shard| shard.table.folded.iter())
+            .map(|(realms, folded)| (realms.clone(), *folded))
             .collect();
         all.sort_by(|(a, _), (b, _)| a.cmp(b));
-        for (realms, rest) in all {
-            match rests.last_mut() {
-                Some((last, sum)) if *last == realms => {
-                    sum.totals += rest.totals;
-                    sum.pairs += rest.pairs;
-                    sum.last = sum.last.max(rest.last);
-                }
-                _ => rests.push((realms, rest)),
+        for (realms, folded) in all {
+            match sums.last_mut() {
+                Some((last, sum)) if *last == realms => sum.add(folded),
+                _ => sums.push((realms, folded)),
             }
         }
-        rests
+        sums
     }
 
     /// Everything that was ever counted, folded or not.
@@ -130,7 +105,7 @@ impl View {
         let mut sum = Totals::ZERO;
         for shard in self.0.iter() {
             shard.table.pairs.iter().for_each(|pair| sum += pair.totals);
-            shard.table.rest.values().for_each(|rest| sum += rest.totals);
+            shard.table.folded.values().for_each(|folded| sum += folded.totals);
         }
         sum
     }
@@ -158,30 +133,29 @@ impl FrozenTable {
     }
 }
 
-/// All that one client and one server say to each other, where it stands: to look at it costs no
-/// allocation.
-#[derive(Clone, Copy, Debug)]
-pub struct Talk<'a> {
+/// All conversations of one client and one server, read in place: looking at it allocates nothing.
+#[derive(Clone, Copy)]
+pub struct PairRef<'a> {
     pub client: &'a End,
     pub server: &'a End,
     table: &'a FrozenTable,
     pair: &'a Pair,
 }
 
-/// A conversation where it stands.
-#[derive(Clone, Copy, Debug)]
-pub struct Line<'a> {
-    pub talk: Talk<'a>,
+/// One conversation, or what was folded of its pair, read in place.
+#[derive(Clone, Copy)]
+pub struct ConversationRef<'a> {
+    pair: PairRef<'a>,
     row: &'a Row,
 }
 
-impl<'a> Talk<'a> {
+impl<'a> PairRef<'a> {
     fn of(table: &'a FrozenTable, pair: &'a Pair) -> Option<Self> {
         let end = |place: u32| table.ends.get(place).end.as_ref();
         Some(Self { client: end(pair.client)?, server: end(pair.server)?, table, pair })
     }
 
-    /// Of all its lines.
+    /// The sum of all its conversations.
     pub fn totals(&self) -> Totals {
         self.pair.totals
     }
@@ -194,66 +168,99 @@ impl<'a> Talk<'a> {
         self.pair.rows == 0
     }
 
-    /// No line of it was last seen before.
+    /// None of its conversations was last seen before.
     pub fn first(&self) -> Moment {
         Moment::from_seconds(self.pair.first)
     }
 
-    /// No line of it was seen after.
+    /// None of its conversations was seen after.
     pub fn last(&self) -> Moment {
         Moment::from_seconds(self.pair.last)
     }
 
-    /// Those seen at `since` or after.
-    pub fn lines(self, since: Moment) -> impl Iterator<Item = Line<'a>> {
+    /// Its conversations that were seen at `since` or after.
+    pub fn conversations(self, since: Moment) -> impl Iterator<Item = ConversationRef<'a>> {
         let since = since.seconds();
         let rows = self.table.rows_of(self.pair).filter(move |row| row.last >= since);
-        rows.map(move |row| Line { talk: self, row })
+        rows.map(move |row| ConversationRef { pair: self, row })
     }
 }
 
-impl Line<'_> {
-    /// None for what was folded.
+impl<'a> ConversationRef<'a> {
+    pub fn client(&self) -> &'a End {
+        self.pair.client
+    }
+
+    pub fn server(&self) -> &'a End {
+        self.pair.server
+    }
+
+    /// None for what was folded of its pair, as all that a service has.
     pub fn service(&self) -> Option<(Protocol, u16)> {
-        self.is_named().then_some((Protocol(self.row.protocol), self.row.port))
+        self.has_service().then_some((Protocol(self.row.protocol), self.row.port))
+    }
+
+    pub fn application(&self) -> Option<&'a Arc<str>> {
+        let name = nth(&self.pair.table.applications, self.row.application);
+        name.filter(|_| self.has_service())
     }
 
     pub fn verdict(&self) -> Option<Verdict> {
-        self.is_named().then_some(self.row.verdict)
+        self.has_service().then_some(self.row.verdict)
     }
 
-    pub fn application(&self) -> Option<&Arc<str>> {
-        self.is_named().then(|| nth(&self.talk.table.applications, self.row.application)).flatten()
+    /// The rule that decided, if one did.
+    pub fn rule(&self) -> Option<&'a Arc<str>> {
+        nth(&self.pair.table.rules, self.row.rule).filter(|_| self.has_service())
     }
 
     pub fn totals(&self) -> Totals {
         self.row.totals
     }
 
+    pub fn first(&self) -> Moment {
+        Moment::from_seconds(self.row.first)
+    }
+
     pub fn last(&self) -> Moment {
         Moment::from_seconds(self.row.last)
     }
 
-    pub fn conversation(&self) -> Conversation {
-        let Self { talk, row } = self;
-        let about = self.is_named().then(|| About {
-            protocol: Protocol(row.protocol),
-            port: row.port,
+    /// A copy; none of what was folded.
+    pub fn to_conversation(&self) -> Option<Conversation> {
+        let (protocol, port) = self.service()?;
+        Some(Conversation {
+            client: self.client().clone(),
+            server: self.server().clone(),
+            protocol,
+            port,
             application: self.application().cloned(),
-            verdict: row.verdict,
-            rule: nth(&talk.table.rules, row.rule).cloned(),
-        });
-        Conversation {
-            client: talk.client.clone(),
-            server: talk.server.clone(),
-            about,
-            totals: row.totals,
-            first: Moment::from_seconds(row.first),
+            verdict: self.row.verdict,
+            rule: self.rule().cloned(),
+            totals: self.row.totals,
+            first: self.first(),
             last: self.last(),
-        }
+        })
     }
 
-    fn is_named(&self) -> bool {
+    fn has_service(&self) -> bool {
         self.row.kind == Kind::Conversation
+    }
+}
+
+/// Leaves out the table that both are read from.
+impl fmt::Debug for PairRef<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { client, server, pair, .. } = self;
+        f.debug_tuple("PairRef").field(client).field(server).field(pair).finish()
+    }
+}
+
+impl fmt::Debug for ConversationRef<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let named = (self.client(), self.server(), self.service(), self.application());
+        let judged = (self.verdict(), self.rule());
+        let seen = (self.totals(), self.first(), self.last());
+        f.debug_tuple("ConversationRef").field(&named).field(&judged).field(&seen).finish()
     }
 }

@@ -243,7 +243,7 @@ proptest! {
         }
         services.iter().flatten().for_each(|service| afresh.apply_service(service));
         made.iter().flatten().for_each(|group| afresh.apply_group(group).unwrap());
-        pods.iter().flatten().for_each(|pod| afresh.apply_pod(pod, at));
+        pods.iter().flatten().for_each(|pod| _ = afresh.apply_pod(pod, at));
         for pod in pods.iter().flatten() {
             let of = |groups: &Groups| groups.of(&pod.namespace, &pod.name).cloned();
             prop_assert_eq!(of(&groups), of(&afresh));

@@ -15,7 +15,7 @@ use objects::kinds::{NetworkRule, NetworkRuleSpec, Ports, Protocol, RuleAction};
 use sha2::{Digest, Sha256};
 
 use crate::conversations::codec::{Reader, Writer};
-use crate::conversations::{Endpoint, Notice, Torn};
+use crate::conversations::{Conversation, Endpoint, Torn};
 
 /// More than anybody reads, and a few megabytes.
 const MOST_RULES: usize = 16_384;
@@ -27,13 +27,13 @@ const WIDEST_GAP: u16 = 1024;
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Learned {
-    seen: BTreeMap<(Arc<str>, Arc<str>), BTreeMap<Protocol, Seen>>,
+    seen: BTreeMap<(Arc<str>, Arc<str>), BTreeMap<Protocol, SeenPorts>>,
     /// Conversations from which nothing was learned for want of room.
     let_go: u64,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-enum Seen {
+enum SeenPorts {
     Ports(BTreeSet<u16>),
     Any,
 }
@@ -48,24 +48,24 @@ pub struct LearnedRule {
 }
 
 impl Learned {
-    /// Says whether a rule became another.
-    pub fn learn(&mut self, notice: &Notice) -> bool {
-        let groups = (group(&notice.client.endpoint), group(&notice.server.endpoint));
+    /// Learns from a conversation; says whether a rule became another.
+    pub fn learn(&mut self, seen: &Conversation) -> bool {
+        let groups = (group(&seen.client.endpoint), group(&seen.server.endpoint));
         if self.seen.len() >= MOST_RULES && !self.seen.contains_key(&groups) {
             self.let_go += 1;
             return false;
         }
         let protocols = self.seen.entry(groups).or_default();
-        let has_ports = matches!(notice.protocol, Protocol::TCP | Protocol::UDP | Protocol::SCTP);
+        let has_ports = matches!(seen.protocol, Protocol::TCP | Protocol::UDP | Protocol::SCTP);
         if !has_ports {
-            return protocols.insert(notice.protocol, Seen::Any).is_none();
+            return protocols.insert(seen.protocol, SeenPorts::Any).is_none();
         }
-        let seen = protocols.entry(notice.protocol).or_insert(Seen::Ports(BTreeSet::new()));
-        let Seen::Ports(ports) = seen else { return false };
+        let known = protocols.entry(seen.protocol).or_insert(SeenPorts::Ports(BTreeSet::new()));
+        let SeenPorts::Ports(ports) = known else { return false };
         let before = readable(ports);
-        ports.insert(notice.port);
+        ports.insert(seen.port);
         if ports.len() > MOST_PORTS {
-            *seen = Seen::Any;
+            *known = SeenPorts::Any;
             return true;
         }
         readable(ports) != before
@@ -76,8 +76,8 @@ impl Learned {
         let rules = self.seen.iter().map(|((from, to), protocols)| {
             let ports = protocols.iter().flat_map(|(protocol, seen)| {
                 let ranges = match seen {
-                    Seen::Ports(ports) => readable(ports),
-                    Seen::Any => vec![(0, u16::MAX)],
+                    SeenPorts::Ports(ports) => readable(ports),
+                    SeenPorts::Any => vec![(0, u16::MAX)],
                 };
                 let protocol = *protocol;
                 ranges.into_iter().map(move |(first, last)| Ports { protocol, first, last })
@@ -108,8 +108,8 @@ impl Learned {
             for (protocol, seen) in protocols {
                 out.byte(protocol.0);
                 match seen {
-                    Seen::Any => out.byte(0),
-                    Seen::Ports(ports) => {
+                    SeenPorts::Any => out.byte(0),
+                    SeenPorts::Ports(ports) => {
                         out.byte(1);
                         out.count(ports.len());
                         ports.iter().for_each(|port| out.number((*port).into()));
@@ -130,10 +130,12 @@ impl Learned {
             for _ in 0..from.count()? {
                 let protocol = Protocol(from.byte()?);
                 let ports = match from.byte()? {
-                    0 => Seen::Any,
+                    0 => SeenPorts::Any,
                     _ => {
                         let count = from.count()?;
-                        Seen::Ports((0..count).map(|_| from.small()).collect::<Result<_, _>>()?)
+                        SeenPorts::Ports(
+                            (0..count).map(|_| from.small()).collect::<Result<_, _>>()?,
+                        )
                     }
                 };
                 protocols.insert(protocol, ports);

@@ -26,8 +26,8 @@ pub struct Program {
 #[derive(Clone, Debug)]
 struct Compiled {
     name: Arc<str>,
-    from: Who,
-    to: Who,
+    from: GroupMatcher,
+    to: GroupMatcher,
     /// None is all.
     ports: Vec<Ports>,
     applications: Vec<String>,
@@ -36,7 +36,7 @@ struct Compiled {
 
 /// Whom a rule speaks of, compiled.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Who {
+pub enum GroupMatcher {
     Any,
     Workloads,
     /// By the kind of endpoint.
@@ -64,7 +64,9 @@ impl Program {
                 }
                 continue;
             }
-            let (Ok(from), Ok(to)) = (Who::new(&rule.spec.from), Who::new(&rule.spec.to)) else {
+            let (Ok(from), Ok(to)) =
+                (GroupMatcher::new(&rule.spec.from), GroupMatcher::new(&rule.spec.to))
+            else {
                 continue;
             };
             if !rule.spec.disabled {
@@ -81,7 +83,10 @@ impl Program {
         problems.into_result()?;
         for rule in learned {
             // A learned rule is named by what was seen, which is always a group.
-            let (Ok(from), Ok(to)) = (Who::new(&rule.from), Who::new(&rule.to)) else { continue };
+            let (Ok(from), Ok(to)) = (GroupMatcher::new(&rule.from), GroupMatcher::new(&rule.to))
+            else {
+                continue;
+            };
             let (name, ports) = (rule.name().into(), rule.ports.clone());
             let applications = Vec::new();
             compiled.push(Compiled { name, from, to, ports, applications, allows: true });
@@ -152,7 +157,7 @@ impl Compiled {
     }
 }
 
-impl Who {
+impl GroupMatcher {
     /// In the words of a [`NetworkRule`]; why not, in a sentence.
     pub fn new(text: &str) -> Result<Self, String> {
         Ok(match GroupName::parse(text)? {

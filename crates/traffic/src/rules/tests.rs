@@ -8,9 +8,9 @@ use objects::kinds::{Group, GroupMode, NetworkRule, Protocol};
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
-use super::{Learned, Policy, Program, Who, export};
+use super::{GroupMatcher, Learned, Policy, Program, export};
 use crate::conversations::{
-    End, Endpoint, Judge, Moment, Notice, PodFacts, Service, Totals, Verdict,
+    Conversation, End, Endpoint, Judge, Moment, PodFacts, Service, Totals, Verdict,
 };
 use crate::groups::Groups;
 
@@ -65,9 +65,8 @@ fn policy(mode: GroupMode, rules: &[NetworkRule]) -> Policy {
     Policy { program: Program::compile(rules, &[]).unwrap(), groups: groups(mode) }
 }
 
-fn notice(client: End, server: End, protocol: Protocol, port: u16) -> Notice {
-    Notice {
-        at: Moment(0),
+fn notice(client: End, server: End, protocol: Protocol, port: u16) -> Conversation {
+    Conversation {
         client,
         server,
         protocol,
@@ -76,6 +75,8 @@ fn notice(client: End, server: End, protocol: Protocol, port: u16) -> Notice {
         verdict: Verdict::Discovered,
         rule: None,
         totals: Totals::ZERO,
+        first: Moment(0),
+        last: Moment(0),
     }
 }
 
@@ -438,7 +439,7 @@ proptest! {
         let ends = [workload("web"), workload("db"), outside(), host];
         for (client, server) in ends.iter().flat_map(|a| ends.iter().map(move |b| (a, b))) {
             for port in 1..4 {
-                let has = |who: &str, end: &End| Who::new(who).unwrap().has(&policy.groups, end);
+                let has = |who: &str, end: &End| GroupMatcher::new(who).unwrap().has(&policy.groups, end);
                 let first = order.iter().find(|rule| {
                     has(&rule.spec.from, client)
                         && has(&rule.spec.to, server)

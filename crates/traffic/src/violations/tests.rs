@@ -3,17 +3,16 @@ use std::sync::Arc;
 use proptest::prelude::*;
 
 use super::{Violations, ViolationsView};
-use crate::conversations::{End, Endpoint, Moment, Notice, Protocol, Totals, Verdict};
+use crate::conversations::{Conversation, End, Endpoint, Moment, Protocol, Totals, Verdict};
 
-fn notice(namespace: &str, port: u16, at: u64) -> Notice {
+fn notice(namespace: &str, port: u16, at: u64) -> Conversation {
     let client = Endpoint::Workload {
         namespace: namespace.into(),
         name: "web".into(),
         owner: "Deployment/web".into(),
         node: "a".into(),
     };
-    Notice {
-        at: Moment(at),
+    Conversation {
         client: End { endpoint: Arc::new(client), address: [10, 0, 0, 1].into() },
         server: End {
             endpoint: Arc::new(Endpoint::External { name: None }),
@@ -25,11 +24,13 @@ fn notice(namespace: &str, port: u16, at: u64) -> Notice {
         verdict: Verdict::ViolatesUnenforced,
         rule: port.is_multiple_of(2).then(|| Arc::from("no")),
         totals: Totals { bytes: 10, packets: 1, sessions: 1 },
+        first: Moment(at),
+        last: Moment(at),
     }
 }
 
 fn ports(view: &ViolationsView) -> Vec<u16> {
-    view.lines.iter().map(|line| line.port).collect()
+    view.lines.iter().map(|line| line.conversation.port).collect()
 }
 
 #[test]
@@ -40,7 +41,7 @@ fn the_same_again_is_the_same_line() {
     }
     let view = violations.view();
     assert_eq!(view.lines.len(), 1);
-    let line = &view.lines[0];
+    let line = &view.lines[0].conversation;
     assert_eq!((line.first, line.last, line.totals.sessions), (Moment(3), Moment(9), 3));
 }
 
@@ -63,13 +64,16 @@ fn lines_are_found_by_end_and_time_and_by_what_changed() {
     let of = |namespace: &'static str| {
         move |end: &End| end.endpoint.namespace().is_some_and(|name| **name == *namespace)
     };
-    let found = |since| view.query(of("shop"), Moment(since)).map(|it| it.port).collect::<Vec<_>>();
+    let found = |since| {
+        view.query(of("shop"), Moment(since)).map(|it| it.conversation.port).collect::<Vec<_>>()
+    };
     assert_eq!((found(0), found(11)), (vec![3, 1], vec![3]));
     let seen = view.changed_since(0).last().unwrap().change;
     violations.add(&notice("bank", 2, 40));
     violations.add(&notice("shop", 4, 40));
     let later = violations.view();
-    let changed: Vec<_> = later.changed_since(seen).iter().map(|line| line.port).collect();
+    let changed: Vec<_> =
+        later.changed_since(seen).iter().map(|line| line.conversation.port).collect();
     assert_eq!(changed, [2, 4]);
     assert_eq!(ports(&view), [1, 2, 3], "a reader keeps what it saw");
 }

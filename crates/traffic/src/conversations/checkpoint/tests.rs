@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use proptest::prelude::*;
 
-use super::{Checkpoint, Progress, Refused, load};
+use super::{Checkpoint, CheckpointError, Progress, load};
 use crate::conversations::codec::Reader;
 use crate::conversations::{
     Directory, Limits, Moment, Protocol, Record, Report, Router, Shard, Totals, shards,
@@ -25,10 +25,15 @@ fn checkpoint() -> Checkpoint {
         first: Moment(1000),
         last: Moment(u64::from(n) * 1000),
     });
-    let report =
-        Report { agent: "a".into(), incarnation: 5, sequence: 1, records: records.collect() };
+    let report = Report {
+        agent: "a".into(),
+        incarnation: 5,
+        sequence: 1,
+        records: records.collect(),
+        ..Report::default()
+    };
     let routed = router.route(&report, &Directory::new(), |_| false);
-    for (shard, batch) in shards.iter_mut().zip(&routed.batches) {
+    for (shard, batch) in shards.iter_mut().zip(&routed.parts) {
         shard.apply(batch, Moment(50_000));
         // Folds the first pair, which was last seen before.
         shard.age(Moment(60_000), 1);
@@ -66,7 +71,7 @@ fn shards_are_the_same_after_a_restart_and_may_be_others() {
             view.conversations(|_| true, Moment(0)).map(|it| format!("{it:?}")).collect();
         lines.sort();
         let marks: usize = shards.iter().map(Shard::totals).sum();
-        (lines, view.rest(), view.totals(), marks)
+        (lines, view.folded(), view.totals(), marks)
     };
     let two = lines(2);
     assert!(two.0.len() > 10 && !two.1.is_empty() && two.3 == 39);
@@ -83,7 +88,7 @@ fn a_file_that_is_not_whole_is_refused_with_a_sentence() {
     assert!(why(&bytes[..20]).contains("damaged"));
     let mut changed = bytes.clone();
     changed[bytes.len() / 2] ^= 1;
-    assert!(matches!(Checkpoint::from_bytes(&changed), Err(Refused::Damaged)));
+    assert!(matches!(Checkpoint::from_bytes(&changed), Err(CheckpointError::Damaged)));
     let mut newer = bytes;
     newer[8] = 9;
     assert!(why(&newer).contains("version 9"), "{}", why(&newer));

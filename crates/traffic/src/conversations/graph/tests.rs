@@ -41,11 +41,16 @@ fn talking(pods: u16, pairs: &[(u16, u16)]) -> (Vec<Shard>, Readers) {
         first: Moment(1000),
         last: Moment(2000 + 1000 * i as u64),
     });
-    let report =
-        Report { agent: "node".into(), incarnation: 1, sequence: 1, records: records.collect() };
+    let report = Report {
+        agent: "node".into(),
+        incarnation: 1,
+        sequence: 1,
+        records: records.collect(),
+        ..Report::default()
+    };
     let router = Router::new([1, 2], 3);
     let (mut shards, readers) = shards(router, Limits::default());
-    let batches = router.route(&report, &directory, |_| true).batches;
+    let batches = router.route(&report, &directory, |_| true).parts;
     for (shard, batch) in shards.iter_mut().zip(&batches) {
         shard.apply(batch, Moment(10_000));
         shard.publish();

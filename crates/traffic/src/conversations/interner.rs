@@ -1,4 +1,4 @@
-//! `Words`: names by number, for rows that have no room for text.
+//! `Interner`: names by number, for rows that have no room for text.
 //!
 //! Never given back: there are as many applications and rules as people have thought of, and past
 //! the bound a name has no number.
@@ -8,13 +8,13 @@ use std::sync::Arc;
 use rustc_hash::FxHashMap;
 
 #[derive(Clone, Debug)]
-pub(super) struct Words {
+pub(super) struct Interner {
     names: Arc<Vec<Arc<str>>>,
     numbers: FxHashMap<Arc<str>, u16>,
     most: u16,
 }
 
-impl Words {
+impl Interner {
     pub(super) fn new(most: u16) -> Self {
         Self { names: Arc::default(), numbers: FxHashMap::default(), most }
     }

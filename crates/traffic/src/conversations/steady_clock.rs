@@ -1,4 +1,4 @@
-//! `Lived`: the time that a shard has been through, and for how long its clock has gone on steadily.
+//! `SteadyClock`: the time that a shard has been through, and for how long its clock has gone on steadily.
 //!
 //! Wall clocks are set: by a person, by NTP after a start without a battery, by a machine that wakes
 //! up. A total's mark must not be forgotten for that, or the total is counted again; nor may a
@@ -12,10 +12,10 @@
 use std::time::Duration;
 
 use super::Moment;
-use super::marks::SILENCE;
+use super::watermarks::SILENCE;
 
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Lived {
+pub(super) struct SteadyClock {
     /// Begins anywhere: only how far two of them are apart says something.
     now: Moment,
     /// What the clock said last.
@@ -24,9 +24,9 @@ pub(super) struct Lived {
     since: Moment,
 }
 
-impl Lived {
+impl SteadyClock {
     /// The time now, of which only the distance to another one means something.
-    pub(super) fn look(&mut self, clock: Moment) -> Moment {
+    pub(super) fn advance(&mut self, clock: Moment) -> Moment {
         if let Some(before) = self.clock.replace(clock) {
             let (forward, back) = (clock.since(before), before.since(clock));
             if forward.max(back) <= SILENCE {
@@ -39,7 +39,7 @@ impl Lived {
     }
 
     /// For how long the clock has been looked at without a jump.
-    pub(super) fn stood(&self) -> Duration {
+    pub(super) fn steady_for(&self) -> Duration {
         self.now.since(self.since)
     }
 

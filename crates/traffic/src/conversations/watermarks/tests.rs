@@ -1,11 +1,12 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::{AWAY, Advance, Marks, Room, print};
+use super::{AWAY, Advance, WatermarkLimits, Watermarks, print};
 use crate::conversations::codec::{Reader, Writer};
 use crate::conversations::{Moment, Protocol, Record, Totals};
 
-const ROOM: Room = Room { most: 100, most_per_agent: 10, idle: Duration::from_secs(60) };
+const ROOM: WatermarkLimits =
+    WatermarkLimits { most: 100, most_per_agent: 10, idle: Duration::from_secs(60) };
 
 fn totals(bytes: u64) -> Totals {
     Totals { bytes, packets: bytes / 10, sessions: 1 }
@@ -16,7 +17,7 @@ fn seconds(n: u64) -> Moment {
 }
 
 fn bring(
-    marks: &mut Marks,
+    marks: &mut Watermarks,
     incarnation: u64,
     now: Moment,
     print: u64,
@@ -29,7 +30,7 @@ fn bring(
 
 #[test]
 fn a_total_brings_what_it_has_grown_by() {
-    let mut marks = Marks::default();
+    let mut marks = Watermarks::default();
     let now = seconds(1);
     assert_eq!(bring(&mut marks, 1, now, 7, 100), Some(Advance::Grown(totals(100))));
     assert_eq!(bring(&mut marks, 1, now, 7, 100), Some(Advance::Nothing));
@@ -41,7 +42,7 @@ fn a_total_brings_what_it_has_grown_by() {
 
 #[test]
 fn a_new_incarnation_begins_at_zero_and_the_old_one_is_over() {
-    let mut marks = Marks::default();
+    let mut marks = Watermarks::default();
     bring(&mut marks, 1, seconds(1), 7, 100);
     assert_eq!(bring(&mut marks, 2, seconds(2), 7, 30), Some(Advance::Grown(totals(30))));
     assert_eq!(bring(&mut marks, 1, seconds(3), 7, 120), None);
@@ -51,7 +52,7 @@ fn a_new_incarnation_begins_at_zero_and_the_old_one_is_over() {
 
 #[test]
 fn what_there_is_no_room_for_is_refused_and_what_is_known_goes_on() {
-    let mut marks = Marks::default();
+    let mut marks = Watermarks::default();
     for print in 0..10 {
         bring(&mut marks, 1, seconds(1), print, 1);
     }
@@ -64,7 +65,7 @@ fn what_there_is_no_room_for_is_refused_and_what_is_known_goes_on() {
 
 #[test]
 fn a_mark_goes_once_its_agent_was_heard_long_enough_without_it() {
-    let mut marks = Marks::default();
+    let mut marks = Watermarks::default();
     bring(&mut marks, 1, seconds(0), 7, 100);
     for t in (30..=300).step_by(30) {
         bring(&mut marks, 1, seconds(t), 8, t);
@@ -75,7 +76,7 @@ fn a_mark_goes_once_its_agent_was_heard_long_enough_without_it() {
 
 #[test]
 fn silence_forgets_nothing() {
-    let mut marks = Marks::default();
+    let mut marks = Watermarks::default();
     bring(&mut marks, 1, seconds(0), 7, 100);
     bring(&mut marks, 1, seconds(1), 8, 1);
     for hour in 1..20 {
@@ -123,15 +124,15 @@ fn everything_that_makes_a_total_another_makes_another_print() {
 
 #[test]
 fn marks_come_back_from_a_checkpoint() {
-    let mut marks = Marks::default();
+    let mut marks = Watermarks::default();
     for print in 0..5 {
         bring(&mut marks, 3, seconds(1), print, print * 100);
     }
     marks.open(&"idle".into(), 9, seconds(1), ROOM).unwrap();
     let mut out = Writer::default();
     marks.save(&mut out);
-    let mut restored = Marks::default();
-    for loaded in Marks::load(&mut Reader(&out.0)).unwrap() {
+    let mut restored = Watermarks::default();
+    for loaded in Watermarks::load(&mut Reader(&out.0)).unwrap() {
         restored.restore(&loaded, |_| true);
     }
     assert_eq!(restored.len(), 5);

@@ -3,8 +3,12 @@ use proptest::prelude::*;
 
 use super::*;
 
-fn decode(batch: &proto::Batch) -> Result<Batch, Malformed> {
-    Batch::decode(batch.encode_to_vec().into(), Limits::default())
+fn decode(batch: &proto::Batch) -> Result<Report, Malformed> {
+    decode_bytes(batch.encode_to_vec())
+}
+
+fn decode_bytes(bytes: Vec<u8>) -> Result<Report, Malformed> {
+    decode_report(&"node".into(), bytes.into(), Limits::default())
 }
 
 fn address() -> impl Strategy<Value = IpAddr> {
@@ -49,44 +53,44 @@ prop_compose! {
 }
 
 prop_compose! {
-    fn a_batch()(
+    fn a_report()(
         incarnation in 1u64.., sequence in 1u64..,
         records in vec(a_record(), 0..40),
         dropped in any::<(u64, u64, u64)>(),
         workloads in proptest::option::of(vec(a_workload(), 0..5)),
-    ) -> Batch {
+    ) -> Report {
         let (totals, violations, overruns) = dropped;
         let dropped = Dropped { totals, violations, overruns };
-        Batch { incarnation, sequence, records, dropped, workloads }
+        Report { agent: "node".into(), incarnation, sequence, records, dropped, workloads }
     }
 }
 
 proptest! {
     #[test]
-    fn what_is_sent_is_what_comes(batch in a_batch()) {
-        prop_assert_eq!(decode(&batch.encode()), Ok(batch));
+    fn what_is_sent_is_what_comes(report in a_report()) {
+        prop_assert_eq!(decode(&encode_report(&report)), Ok(report));
     }
 
     #[test]
-    fn any_bytes_are_a_batch_or_malformed(bytes in vec(any::<u8>(), 0..2000)) {
-        let _ = Batch::decode(bytes.into(), Limits::default());
+    fn any_bytes_are_a_report_or_malformed(bytes in vec(any::<u8>(), 0..2000)) {
+        let _ = decode_bytes(bytes);
     }
 
     #[test]
-    fn a_batch_with_changed_bytes_is_one_within_bounds_or_malformed(
-        batch in a_batch(),
+    fn a_report_with_changed_bytes_is_one_within_bounds_or_malformed(
+        report in a_report(),
         changes in vec((any::<usize>(), any::<u8>()), 1..20),
         cut in any::<prop::sample::Index>(),
     ) {
-        let mut bytes = batch.encode().encode_to_vec();
+        let mut bytes = encode_report(&report).encode_to_vec();
         for (at, to) in changes {
             let at = at % bytes.len();
             bytes[at] = to;
         }
         bytes.truncate(cut.index(bytes.len()) + 1);
-        if let Ok(batch) = Batch::decode(bytes.into(), Limits::default()) {
-            prop_assert!(batch.records.len() <= Limits::default().records);
-            for record in &batch.records {
+        if let Ok(report) = decode_bytes(bytes) {
+            prop_assert!(report.records.len() <= Limits::default().records);
+            for record in &report.records {
                 prop_assert!(record.application.as_ref().is_none_or(|name| name.len() <= 64));
                 prop_assert!(record.last >= record.first);
             }
@@ -121,10 +125,10 @@ fn bounds_hold_before_and_after_decoding() {
     // Two bytes each on the wire, and hundreds of thousands of them: refused without decoding.
     let many = empty(500_000).encode_to_vec();
     assert!(many.len() <= limits.batch);
-    let refused = Batch::decode(many.into(), limits);
+    let refused = decode_bytes(many);
     assert_eq!(refused, Err(Malformed("it is cut off, or has too many fields")));
     let large = vec![0; limits.batch + 1];
-    assert_eq!(Batch::decode(large.into(), limits), Err(Malformed("it has too many bytes")));
+    assert_eq!(decode_bytes(large), Err(Malformed("it has too many bytes")));
 }
 
 #[test]
@@ -159,5 +163,5 @@ fn fields_of_a_later_version_are_ignored() {
     let mut bytes = valid().encode_to_vec();
     // Field 200, a text.
     bytes.extend([0xc2, 0x0c, 2, b'h', b'i']);
-    assert!(Batch::decode(bytes.into(), Limits::default()).is_ok());
+    assert!(decode_bytes(bytes).is_ok());
 }

@@ -1,4 +1,4 @@
-//! `Marks`: how far each running total has been counted. This is what makes counting exactly-once:
+//! `Watermarks`: how far each running total has been counted. This is what makes counting exactly-once:
 //! a total says only how much it has grown since its mark.
 //!
 //! Contract:
@@ -7,9 +7,9 @@
 //! - A mark is kept for as long as its agent may go on with the total: until the agent has been
 //!   heard for twice the agreed time without a word of it (time in which nothing was heard does not
 //!   count), begins a new incarnation, or was away for so long that it has to.
-//! - Every `now` is a time that was [lived](super::lived) through, not the wall clock's: a clock that
+//! - Every `now` is a time that was [lived](super::steady_clock) through, not the wall clock's: a clock that
 //!   jumps makes nobody forgotten, and keeps nobody for ever.
-//! - Marks are bounded, in all and per agent. A total for which there is no room is refused, not
+//! - Watermarks are bounded, in all and per agent. A total for which there is no room is refused, not
 //!   counted; its agent keeps it.
 //!
 //! A total is known by a fingerprint of 56 bits under a secret seed. Two totals of one agent that
@@ -35,24 +35,24 @@ pub const SILENCE: Duration = Duration::from_secs(60);
 const GENERATION: u64 = 0xff;
 
 #[derive(Debug, Default)]
-pub(super) struct Marks {
-    agents: FxHashMap<Arc<str>, AgentMarks>,
+pub(super) struct Watermarks {
+    agents: FxHashMap<Arc<str>, AgentWatermarks>,
     /// Of all agents.
     len: usize,
 }
 
 #[derive(Debug)]
-struct AgentMarks {
+struct AgentWatermarks {
     incarnation: u64,
     heard: Moment,
     /// For how long it was heard in this generation.
     attended: Duration,
     generation: u8,
-    marks: HashTable<Mark>,
+    marks: HashTable<Watermark>,
 }
 
 #[derive(Clone, Copy, Debug)]
-struct Mark {
+struct Watermark {
     /// The lowest byte is the generation in which it was last heard of.
     print: u64,
     totals: Totals,
@@ -60,7 +60,7 @@ struct Mark {
 
 /// An agent's marks, open for one batch.
 pub(super) struct Open<'a> {
-    agent: &'a mut AgentMarks,
+    agent: &'a mut AgentWatermarks,
     len: &'a mut usize,
     most: usize,
     most_per_agent: usize,
@@ -75,13 +75,13 @@ pub(super) enum Advance {
 }
 
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Room {
+pub(super) struct WatermarkLimits {
     pub(super) most: usize,
     pub(super) most_per_agent: usize,
     pub(super) idle: Duration,
 }
 
-impl Marks {
+impl Watermarks {
     pub(super) fn len(&self) -> usize {
         self.len
     }
@@ -92,18 +92,18 @@ impl Marks {
         agent: &Arc<str>,
         incarnation: u64,
         now: Moment,
-        room: Room,
+        room: WatermarkLimits,
     ) -> Result<Open<'_>, u64> {
         let marks = self
             .agents
             .entry(Arc::clone(agent))
-            .or_insert_with(|| AgentMarks::new(incarnation, now));
+            .or_insert_with(|| AgentWatermarks::new(incarnation, now));
         if incarnation < marks.incarnation {
             return Err(marks.incarnation);
         }
         if incarnation > marks.incarnation {
             self.len -= marks.marks.len();
-            *marks = AgentMarks::new(incarnation, now);
+            *marks = AgentWatermarks::new(incarnation, now);
         }
         let silence = now.since(marks.heard);
         if silence <= SILENCE {
@@ -113,7 +113,7 @@ impl Marks {
         if marks.attended >= room.idle * 2 {
             self.len -= marks.turn();
         }
-        let Room { most, most_per_agent, .. } = room;
+        let WatermarkLimits { most, most_per_agent, .. } = room;
         Ok(Open { agent: marks, len: &mut self.len, most, most_per_agent })
     }
 
@@ -140,7 +140,7 @@ impl Marks {
             out.number(agent.incarnation);
             out.number(agent.heard.0);
             out.count(agent.marks.len());
-            for Mark { print, totals } in &agent.marks {
+            for Watermark { print, totals } in &agent.marks {
                 out.fixed(*print);
                 out.totals(*totals);
             }
@@ -166,7 +166,7 @@ impl Marks {
     /// Adds those of a checkpoint that are `mine`: the shards may be others than when it was made.
     pub(super) fn restore(&mut self, loaded: &Loaded, mine: impl Fn(u64) -> bool) {
         let Loaded { agent, incarnation, heard, marks } = loaded;
-        let fresh = || AgentMarks::new(*incarnation, *heard);
+        let fresh = || AgentWatermarks::new(*incarnation, *heard);
         let known = self.agents.entry(Arc::clone(agent)).or_insert_with(fresh);
         if *incarnation < known.incarnation {
             return;
@@ -176,8 +176,8 @@ impl Marks {
             *known = fresh();
         }
         for (print, totals) in marks.iter().filter(|(print, _)| mine(*print)) {
-            let mark = Mark { print: print & !GENERATION, totals: *totals };
-            known.marks.insert_unique(mark.hash(), mark, Mark::hash);
+            let mark = Watermark { print: print & !GENERATION, totals: *totals };
+            known.marks.insert_unique(mark.hash(), mark, Watermark::hash);
             self.len += 1;
         }
     }
@@ -192,7 +192,7 @@ pub(super) struct Loaded {
     marks: Vec<(u64, Totals)>,
 }
 
-impl AgentMarks {
+impl AgentWatermarks {
     fn new(incarnation: u64, now: Moment) -> Self {
         Self {
             incarnation,
@@ -210,13 +210,13 @@ impl AgentMarks {
         self.generation = self.generation.wrapping_add(1);
         self.attended = Duration::ZERO;
         if self.marks.len() * 4 < self.marks.capacity() {
-            self.marks.shrink_to_fit(Mark::hash);
+            self.marks.shrink_to_fit(Watermark::hash);
         }
         before - self.marks.len()
     }
 }
 
-impl Mark {
+impl Watermark {
     /// The table looks at the lowest and at the highest bits.
     fn hash(&self) -> u64 {
         (self.print >> 8).wrapping_mul(0x9e37_79b9_7f4a_7c15)
@@ -225,9 +225,10 @@ impl Mark {
 
 impl Open<'_> {
     pub(super) fn advance(&mut self, print: u64, totals: Totals) -> Advance {
-        let mark = Mark { print: (print & !GENERATION) | u64::from(self.agent.generation), totals };
+        let mark =
+            Watermark { print: (print & !GENERATION) | u64::from(self.agent.generation), totals };
         let marks = &mut self.agent.marks;
-        let same = |other: &Mark| (other.print ^ mark.print) & !GENERATION == 0;
+        let same = |other: &Watermark| (other.print ^ mark.print) & !GENERATION == 0;
         if let Some(known) = marks.find_mut(mark.hash(), same) {
             known.print = mark.print;
             let growth = totals.growth(known.totals);
@@ -237,7 +238,7 @@ impl Open<'_> {
         if marks.len() >= self.most_per_agent || *self.len >= self.most {
             return Advance::NoRoom;
         }
-        marks.insert_unique(mark.hash(), mark, Mark::hash);
+        marks.insert_unique(mark.hash(), mark, Watermark::hash);
         *self.len += 1;
         Advance::Grown(totals)
     }
