@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use cni::wire::{self, Ask, Name, Pod, Reply, Request};
+use cni::wire::{self, AddRequest, AttachmentKey, Operation, Pod, Reply, Request};
 use kernel::netns::Namespace;
 use serde_json::Value;
 use testkit::{Host, Sandbox, requires};
@@ -76,8 +76,10 @@ struct Controller<'a> {
 impl<'a> Controller<'a> {
     fn start(host: &'a Host, data: &Path, more: &[&str]) -> Self {
         let args = ["up", "--fleet-kubeconfig", "none", "--admission-webhook", "off", "--data"];
-        let daemon = Daemon::start(fairlead(host, &args).arg(data).args(more));
-        Self { host, daemon }
+        let mut command = fairlead(host, &args);
+        // Not a flag: a test may set it otherwise.
+        command.arg(data).args(more).env("FAIRLEAD_GUARD_OBSERVE", "off");
+        Self { host, daemon: Daemon::start(&mut command) }
     }
 
     /// What a run of the command line says, if it can.
@@ -167,13 +169,13 @@ impl Ground {
     /// Attaches a pod, and gives its addresses.
     fn attach(&self, name: &str, pod: &Host) -> [IpAddr; 2] {
         let until = Instant::now() + PATIENCE;
-        let add = Ask::Add {
-            name: Name { container: name.to_owned(), ifname: "eth0".to_owned() },
+        let add = Operation::Add(AddRequest {
+            key: AttachmentKey { container: name.to_owned(), ifname: "eth0".to_owned() },
             network: "pods".to_owned(),
             netns: pod.netns().display().to_string(),
             pod: Some(Pod { namespace: "shop".to_owned(), name: name.to_owned(), uid: None }),
             pool: None,
-        };
+        });
         let namespace = open(pod);
         loop {
             let request = Request::within(until, add.clone());
@@ -442,4 +444,34 @@ fn the_address_of_a_bridge_to_pods_is_its_own_node_s() {
     probe.say(10, 100);
     let client = &controller.hears_exactly(&probe.said)["client"];
     assert_eq!((&client["kind"], &client["node"]), (&"host".into(), &"one".into()), "{client:#}");
+}
+
+#[test]
+fn a_first_run_shows_this_machines_own_connections_and_changes_nothing() {
+    requires!(netns);
+    let sandbox = Sandbox::new();
+    let [machine, other] = ["machine", "other"].map(|name| sandbox.host(name));
+    sandbox.link((&machine, "192.0.2.1/24"), (&other, "192.0.2.2/24"));
+    let rules = || machine.command("nft").args(["list", "ruleset"]).output().unwrap().stdout;
+    let before = rules();
+    let listener = open(&other).run_in(|| TcpListener::bind("192.0.2.2:80")).unwrap().unwrap();
+    let connect = || TcpStream::connect("192.0.2.2:80");
+    let mut client = open(&machine).run_in(connect).unwrap().unwrap();
+    let (mut server, _) = listener.accept().unwrap();
+    client.write_all(&[1; 1000]).unwrap();
+    server.read_exact(&mut [0; 1000]).unwrap();
+
+    let dir = tempfile::tempdir().unwrap();
+    let observe = ["--guard-observe", "on"];
+    let controller = Controller::start(&machine, &dir.path().join("data"), &observe);
+    assert!(controller.daemon.place("sees").contains("own connections"));
+    let line = controller.until("conversations", |line| line["port"] == 80);
+    assert_eq!(line["server"]["address"], "192.0.2.2");
+    assert_eq!((&line["client"]["kind"], &line["sessions"]), (&"host".into(), &1.into()));
+    assert!(line["bytes"].as_u64().unwrap() >= 1000, "{line:#}");
+    assert_eq!(rules(), before);
+    drop(controller);
+
+    let controller = Controller::start(&machine, &dir.path().join("other"), &[]);
+    assert!(controller.daemon.told.iter().all(|(name, _)| name != "sees"));
 }

@@ -29,7 +29,7 @@ fn said(output: &Output) -> String {
 }
 
 /// Every port is the system's choice, and no kubeconfig of the machine's is read.
-const ALONE: [&str; 9] = [
+const ALONE: [&str; 11] = [
     "up",
     "--admin-listen",
     "127.0.0.1:0",
@@ -39,6 +39,8 @@ const ALONE: [&str; 9] = [
     "127.0.0.1:0",
     "--fleet-kubeconfig",
     "none",
+    "--guard-observe",
+    "off",
 ];
 
 /// A running `fairlead up`, killed when dropped.

@@ -135,7 +135,7 @@ pub(crate) fn begin(
     told.extend(webhook.map(|place| ("hook", place)));
     told.push(("agents", agents.place));
     if observe::begin_own(config, agents.address, process, registry) {
-        told.push(("observes", "this machine's own connections (TCP)".to_owned()));
+        told.push(("sees", "this machine's own connections (TCP)".to_owned()));
     }
     told.push(("token", listeners.token.path().display().to_string()));
     Ok(told)

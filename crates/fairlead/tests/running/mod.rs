@@ -60,8 +60,9 @@ impl Up {
         command
             .env("FAIRLEAD_CONFIG", "/dev/null")
             .args(["up", "--admin-listen", "127.0.0.1:0", "--api-listen", "127.0.0.1:0"])
-            // Not a flag: a test may set it otherwise.
+            // Not flags: a test may set them otherwise.
             .env("FAIRLEAD_AGENTS_LISTEN", "127.0.0.1:0")
+            .env("FAIRLEAD_GUARD_OBSERVE", "off")
             .args(["--fleet-kubeconfig", kubeconfig, "--data"])
             .arg(data)
             .stdout(Stdio::piped())
