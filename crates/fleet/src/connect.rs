@@ -73,20 +73,17 @@ impl Connector {
         let access = Arc::clone(&wanted.borrow_and_update());
         let mut cluster = Cluster::new(self, access);
         loop {
-            let next = tokio::select! {
-                biased;
-                changed = wanted.changed() => match changed {
-                    Ok(()) => {
-                        let access = Arc::clone(&wanted.borrow_and_update());
-                        cluster.change(access);
-                        continue;
-                    }
-                    Err(_) => return,
-                },
-                // Boxed while it lasts: between turns, which is nearly always, a cluster's task is small.
-                next = Box::pin(cluster.turn()) => next,
-            };
             let trigger = Arc::clone(&cluster.me.calls.trigger);
+            // Boxed while it lasts: between turns, which is nearly always, a cluster's task is small.
+            let turn = Box::pin(cluster.turn());
+            let turn_and_wait = async {
+                let next = turn.await;
+                let triggered = async {
+                    sleep(TRIGGER_GAP).await;
+                    trigger.requested.notified().await;
+                };
+                let _ = Deadline::after(next).bound(triggered).await;
+            };
             tokio::select! {
                 biased;
                 changed = wanted.changed() => match changed {
@@ -96,11 +93,7 @@ impl Connector {
                     }
                     Err(_) => return,
                 },
-                () = async {
-                    sleep(TRIGGER_GAP).await;
-                    trigger.requested.notified().await;
-                } => {}
-                () = sleep(next) => {}
+                () = turn_and_wait => {}
             }
         }
     }

@@ -1,18 +1,15 @@
-//! Merges the tables, or the objects, of many clusters into one.
+//! `Merged`: the tables of many clusters as one.
 //!
 //! Clusters of different versions print different columns. Columns are merged by name: a column has the
 //! place that it has in the first table with it, after the columns that precede it there. A cluster
 //! without a column has no value in it. Rows are sorted by cluster, and within a cluster in the order
 //! in which the server sent them.
 
-use futures::StreamExt;
-use kube::core::DynamicObject;
 use serde::Serialize;
 use serde_json::Value;
-use stallproof::Deadline;
 
-use crate::fan::{ClusterTarget, Missing, Reply, fan};
-use crate::resources::{Column, ListQuery, Page, Row, Table, list, table};
+use crate::fan::{Missing, Reply};
+use crate::resources::{Column, Row, Table};
 
 /// One table of many clusters. `rows[i].cells` are in the order of `columns`.
 #[derive(Clone, Debug, Default, Serialize)]
@@ -37,66 +34,6 @@ pub struct Truncated {
     pub cluster: String,
     pub continue_token: String,
     pub remaining: Option<i64>,
-}
-
-/// Lists in every chosen cluster at once. `progress` sees each reply as it arrives.
-pub async fn table_all(
-    chosen: impl IntoIterator<Item = ClusterTarget>,
-    query: &ListQuery,
-    deadline: Deadline,
-    mut progress: impl FnMut(&Reply<Table>),
-) -> Merged {
-    let mut merged = Merged::default();
-    let ask = |connection, deadline| async move { table(&connection, query, deadline).await };
-    let mut replies = std::pin::pin!(fan(chosen, deadline, ask));
-    while let Some(reply) = replies.next().await {
-        progress(&reply);
-        merged.add(reply);
-    }
-    merged.sort();
-    merged
-}
-
-/// Objects of many clusters.
-#[derive(Clone, Debug, Default, Serialize)]
-pub struct Gathered {
-    /// Sorted by cluster, and within a cluster in the server's order.
-    pub items: Vec<ClusterObject>,
-    pub truncated: Vec<Truncated>,
-    pub missing: Vec<Missing>,
-}
-
-#[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct ClusterObject {
-    pub cluster: String,
-    pub object: DynamicObject,
-}
-
-/// Lists objects in every chosen cluster at once. `progress` sees each reply as it arrives.
-pub async fn list_all(
-    chosen: impl IntoIterator<Item = ClusterTarget>,
-    query: &ListQuery,
-    deadline: Deadline,
-    mut progress: impl FnMut(&Reply<Page<DynamicObject>>),
-) -> Gathered {
-    let mut gathered = Gathered::default();
-    let ask = |connection, deadline| async move { list(&connection, query, deadline).await };
-    let mut replies = std::pin::pin!(fan(chosen, deadline, ask));
-    while let Some(reply) = replies.next().await {
-        progress(&reply);
-        match reply.into_result() {
-            Err(missing) => gathered.missing.push(missing),
-            Ok((cluster, page)) => {
-                gathered.truncated.extend(truncated(&cluster, page.continue_token, page.remaining));
-                let own = |object| ClusterObject { cluster: cluster.clone(), object };
-                gathered.items.extend(page.items.into_iter().map(own));
-            }
-        }
-    }
-    gathered.items.sort_by(|one, other| one.cluster.cmp(&other.cluster));
-    gathered.truncated.sort_by(|one, other| one.cluster.cmp(&other.cluster));
-    gathered.missing.sort_by(|one, other| one.cluster.cmp(&other.cluster));
-    gathered
 }
 
 fn truncated(

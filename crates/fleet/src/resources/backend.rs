@@ -53,10 +53,10 @@ pub async fn backend(
             target.api(client).get(target.name()).await
         })
         .await?;
-    let through = Through::new(target, object)?;
-    let pods = match &through {
-        Through::Pod(_) => Vec::new(),
-        Through::Service(_, labels) | Through::Workload(labels) => {
+    let source = PodSource::new(target, object)?;
+    let pods = match &source {
+        PodSource::Pod(_) => Vec::new(),
+        PodSource::Service(_, labels) | PodSource::Workload(labels) => {
             let params = ListParams::default().labels(labels).limit(LOOKED_AT);
             connection
                 .call("listing its pods", deadline, |client| async move {
@@ -66,18 +66,19 @@ pub async fn backend(
                 .items
         }
     };
-    choose(target, &through, &pods, port)
+    choose(target, &source, &pods, port)
 }
 
 /// An object that leads to pods.
-enum Through {
+enum PodSource {
     Pod(Box<Pod>),
-    /// A workload, with the selector of its pods.
+    /// A Service, with the selector of its pods.
     Service(Box<Service>, String),
+    /// The selector of a workload's pods.
     Workload(String),
 }
 
-impl Through {
+impl PodSource {
     fn new(target: &Target, object: DynamicObject) -> Result<Self, Error> {
         let strange =
             |error| Error::Invalid(format!("{target} is not as its kind should be: {error}"));
@@ -89,8 +90,8 @@ impl Through {
                 let labels = service.spec.as_ref().and_then(|spec| spec.selector.clone());
                 let labels = labels.filter(|labels| !labels.is_empty()).ok_or_else(|| {
                     Error::Invalid(format!(
-                        "{target} selects no pods (it has no selector): connect to what it \
-                         stands for"
+                        "{target} selects no pods (it has no selector): connect to \
+                         its backend"
                     ))
                 })?;
                 let labels: Selector = labels.into_iter().collect();
@@ -119,19 +120,19 @@ fn workload_selector(selector: &Value) -> Option<String> {
     Some(labels.into_iter().collect::<Selector>().to_string())
 }
 
-fn choose(target: &Target, through: &Through, pods: &[Pod], port: &str) -> Result<Backend, Error> {
+fn choose(target: &Target, source: &PodSource, pods: &[Pod], port: &str) -> Result<Backend, Error> {
     // A missing port is reported before a pod that is not ready.
-    let service_port = match through {
-        Through::Service(service, _) => Some(service_port(target, service, port)?),
+    let service_port = match source {
+        PodSource::Service(service, _) => Some(service_port(target, service, port)?),
         _ => None,
     };
-    let pod = match through {
-        Through::Pod(pod) => pod,
+    let pod = match source {
+        PodSource::Pod(pod) => pod,
         _ => best(target, pods)?,
     };
     let name = pod.metadata.name.clone().unwrap_or_default();
-    let (asked, number) = match (through, service_port) {
-        (Through::Service(service, _), Some(found)) => {
+    let (asked, number) = match (source, service_port) {
+        (PodSource::Service(service, _), Some(found)) => {
             (number(found.port)?, target_port(service, found, pod)?)
         }
         _ => {

@@ -184,8 +184,8 @@ async fn run(
     let all = evict.len().max(1);
     let outcomes: Vec<bool> = stream::iter(evict)
         .map(|pod| async move {
-            let leaving = Leaving { connection, asking, allow, deadline, tell, pod: &pod };
-            let why = leaving.go().await.err();
+            let eviction = Eviction { connection, asking, allow, deadline, tell, pod: &pod };
+            let why = eviction.go().await.err();
             let Evict { namespace, pod, .. } = pod;
             let gone = why.is_none();
             tell.tell(match why {
@@ -229,7 +229,7 @@ async fn look(
 }
 
 /// The eviction of one pod.
-struct Leaving<'a> {
+struct Eviction<'a> {
     connection: &'a Connection,
     asking: &'a Semaphore,
     allow: Allow,
@@ -239,27 +239,27 @@ struct Leaving<'a> {
 }
 
 /// The API server's answer to an eviction.
-enum Said {
+enum EvictionAnswer {
     Going,
     Gone,
     /// The eviction must be repeated.
     NotNow(String),
 }
 
-impl Leaving<'_> {
+impl Eviction<'_> {
     /// Returns when the pod is gone; an error has the reason why it is still there at the deadline.
     async fn go(&self) -> Result<(), String> {
         let mut backoff = Backoff::new(LOOK_AGAIN);
         let mut blocked = None;
         loop {
             match self.evict().await? {
-                Said::Gone => return Ok(()),
-                Said::Going => break,
+                EvictionAnswer::Gone => return Ok(()),
+                EvictionAnswer::Going => break,
                 // The deadline cut it short; the answer before it says more.
-                Said::NotNow(why) if self.deadline.has_passed() => {
+                EvictionAnswer::NotNow(why) if self.deadline.has_passed() => {
                     return Err(blocked.unwrap_or(why));
                 }
-                Said::NotNow(why) => {
+                EvictionAnswer::NotNow(why) => {
                     if blocked.as_ref() != Some(&why) {
                         let (namespace, pod) = self.pod.name();
                         let progress = Progress::Blocked { namespace, pod, why: why.clone() };
@@ -289,7 +289,7 @@ impl Leaving<'_> {
         self.deadline.bound(sleep(backoff.failed().wait)).await.map_err(|_| ())
     }
 
-    async fn evict(&self) -> Result<Said, String> {
+    async fn evict(&self) -> Result<EvictionAnswer, String> {
         let Evict { namespace, pod, uid } = self.pod;
         // Without a version the server takes its own: before 1.22 that is policy/v1beta1, and since 1.25
         // policy/v1 alone.
@@ -309,25 +309,27 @@ impl Leaving<'_> {
         match answer {
             // An eviction that two budgets forbid is answered with 201 and the refusal in the body.
             Ok(status) if status.is_failure() => Err(status.message),
-            Ok(_) => Ok(Said::Going),
+            Ok(_) => Ok(EvictionAnswer::Going),
             Err(Error::Refused { status, .. }) => match status.code {
-                404 => Ok(Said::Gone),
+                404 => Ok(EvictionAnswer::Gone),
                 // Another pod has its name now.
                 409 if status.is_conflict() => self.is_another().await,
-                429 => Ok(Said::NotNow(budget(&status))),
+                429 => Ok(EvictionAnswer::NotNow(budget(&status))),
                 // The namespace is being deleted, and so is the pod.
-                403 if has_cause(&status, "NamespaceTerminating") => Ok(Said::Going),
+                403 if has_cause(&status, "NamespaceTerminating") => Ok(EvictionAnswer::Going),
                 _ => Err(status.message),
             },
-            Err(error) if passes(&error) => Ok(Said::NotNow(sentence(&error))),
+            Err(error) if passes(&error) => Ok(EvictionAnswer::NotNow(sentence(&error))),
             Err(error) => Err(sentence(&error)),
         }
     }
 
-    async fn is_another(&self) -> Result<Said, String> {
+    async fn is_another(&self) -> Result<EvictionAnswer, String> {
         Ok(match self.waits_for().await? {
-            None => Said::Gone,
-            Some(_) => Said::NotNow("it was changed while it was being evicted".to_owned()),
+            None => EvictionAnswer::Gone,
+            Some(_) => {
+                EvictionAnswer::NotNow("it was changed while it was being evicted".to_owned())
+            }
         })
     }
 

@@ -1,5 +1,6 @@
 use std::time::Duration;
 
+use futures::{Stream, StreamExt};
 use k8s_openapi::api::core::v1::Service;
 use kube::Api;
 use kube::api::PostParams;
@@ -11,8 +12,8 @@ use tokio::time::Instant;
 
 use super::*;
 use crate::connection::Connection;
-use crate::fan::ClusterTarget;
-use crate::merge::{list_all, table_all};
+use crate::fan::{ClusterTarget, Reply, fan};
+use crate::merge::Merged;
 use crate::tests::scripted::{self, Response};
 
 fn soon() -> Deadline {
@@ -188,6 +189,26 @@ async fn relations(connection: &Connection, here: Option<&str>) {
     assert!(deployment.events.is_empty() && deployment.incomplete.is_empty());
 }
 
+fn tables_of_all(
+    chosen: Vec<ClusterTarget>,
+    query: &ListQuery,
+    deadline: Deadline,
+) -> impl Stream<Item = Reply<Table>> {
+    fan(chosen, deadline, move |connection, deadline| async move {
+        table(&connection, query, deadline).await
+    })
+}
+
+fn lists_of_all(
+    chosen: Vec<ClusterTarget>,
+    query: &ListQuery,
+    deadline: Deadline,
+) -> impl Stream<Item = Reply<Page<DynamicObject>>> {
+    fan(chosen, deadline, move |connection, deadline| async move {
+        list(&connection, query, deadline).await
+    })
+}
+
 async fn across_clusters(server: &KubeServer, namespace: &str) {
     let (alive, dead) = (Proxy::start(server.address()), Proxy::start(server.address()));
     let connect = async |name: &str, proxy: &Proxy| -> ClusterTarget {
@@ -206,11 +227,13 @@ async fn across_clusters(server: &KubeServer, namespace: &str) {
     let began = Instant::now();
     let deadline = Deadline::after(Duration::from_secs(10));
     let query = ListQuery::of("configmaps").within(Some(namespace));
-    let mut arrived = Vec::new();
-    let merged = table_all(chosen.clone(), &query, deadline, |reply| {
+    let (mut merged, mut arrived) = (Merged::default(), Vec::new());
+    let mut replies = std::pin::pin!(tables_of_all(chosen.clone(), &query, deadline));
+    while let Some(reply) = replies.next().await {
         arrived.push((reply.cluster.clone(), began.elapsed()));
-    });
-    let merged = merged.await;
+        merged.add(reply);
+    }
+    merged.sort();
     println!("{arrived:?}");
     assert_eq!(merged.rows.len(), 14);
     assert_eq!(
@@ -223,8 +246,11 @@ async fn across_clusters(server: &KubeServer, namespace: &str) {
     assert_eq!(arrived.last().unwrap().0, "dead");
 
     let deadline = Deadline::after(Duration::from_secs(5));
-    let gathered = list_all(chosen.clone(), &query, deadline, |_| ()).await;
-    assert_eq!((gathered.items.len(), gathered.missing.len()), (14, 2));
+    let lists: Vec<_> = lists_of_all(chosen.clone(), &query, deadline).collect().await;
+    let (listed, missing): (Vec<_>, Vec<_>) =
+        lists.into_iter().map(Reply::into_result).partition(Result::is_ok);
+    let items: usize = listed.into_iter().flatten().map(|(_, page)| page.items.len()).sum();
+    assert_eq!((items, missing.len()), (14, 2));
 
     // Nothing of the secret kind, and in one cluster nothing at all of this namespace.
     let allowed = |cluster: &str, namespace_of: Option<&str>, resource: &ApiResource| {
@@ -279,8 +305,8 @@ async fn everything_may_be_awaited_on_any_thread() {
     may_move(&tree(&connection, &object, deadline));
     may_move(&connection.kinds(deadline));
     may_move(&watch(move || Ok(again.clone()), query.clone(), deadline));
-    may_move(&table_all(chosen.clone(), &query, deadline, |_| ()));
-    may_move(&list_all(chosen.clone(), &query, deadline, |_| ()));
+    may_move(&tables_of_all(chosen.clone(), &query, deadline));
+    may_move(&lists_of_all(chosen.clone(), &query, deadline));
     may_move(&search(chosen, &SearchQuery::default(), |_, _, _| true, deadline));
 }
 

@@ -55,15 +55,15 @@ fn ready(name: &str, since: &str, restarts: u32) -> Pod {
     )
 }
 
-fn service(spec: &Value) -> Through {
+fn service(spec: &Value) -> PodSource {
     let object: DynamicObject = serde_json::from_value(json!({
         "apiVersion": "v1", "kind": "Service", "metadata": { "name": "web" }, "spec": spec,
     }))
     .unwrap();
-    Through::new(&target("services", ""), object).unwrap()
+    PodSource::new(&target("services", ""), object).unwrap()
 }
 
-fn web() -> Through {
+fn web() -> PodSource {
     service(&json!({ "selector": { "app": "web" }, "ports": [
         { "name": "http", "port": 80, "targetPort": "http" },
         { "name": "plain", "port": 81, "targetPort": 9000 },
@@ -72,8 +72,8 @@ fn web() -> Through {
     ] }))
 }
 
-fn chosen(through: &Through, pods: &[Pod], port: &str) -> Result<(String, u16, u16), String> {
-    choose(&target("services", ""), through, pods, port)
+fn chosen(source: &PodSource, pods: &[Pod], port: &str) -> Result<(String, u16, u16), String> {
+    choose(&target("services", ""), source, pods, port)
         .map(|it| (it.pod, it.port, it.asked))
         .map_err(|error| error.to_string())
 }
@@ -101,7 +101,7 @@ fn a_port_that_is_not_there_is_answered_with_those_there_are() {
     assert!(chosen(&web(), pods, "dns").unwrap_err().contains("not TCP"));
     // Even where no pod is ready: it would never be right.
     assert!(chosen(&web(), &[], "8080").unwrap_err().contains("has no port"));
-    let workload = Through::Workload("app=web".to_owned());
+    let workload = PodSource::Workload("app=web".to_owned());
     let why = chosen(&workload, pods, "https").unwrap_err();
     assert!(why.contains("it has 8080 (http), 53 (dns, UDP), 15000 (admin)"), "{why}");
     assert_eq!(chosen(&workload, pods, "admin"), Ok(("a".to_owned(), 15000, 15000)));
@@ -140,26 +140,26 @@ fn where_no_pod_is_ready_those_there_are_are_named() {
 
 #[test]
 fn what_selects_no_pods_says_so() {
-    let through = |plural: &str, group: &str, spec: Value| {
+    let source = |plural: &str, group: &str, spec: Value| {
         let kind = if plural == "services" { "Service" } else { "It" };
         let object = json!({ "apiVersion": "v1", "kind": kind, "metadata": {}, "spec": spec });
         let object = serde_json::from_value(object).unwrap();
-        match Through::new(&target(plural, group), object) {
-            Ok(Through::Service(_, labels) | Through::Workload(labels)) => Ok(labels),
-            Ok(Through::Pod(_)) => Ok("pod".to_owned()),
+        match PodSource::new(&target(plural, group), object) {
+            Ok(PodSource::Service(_, labels) | PodSource::Workload(labels)) => Ok(labels),
+            Ok(PodSource::Pod(_)) => Ok("pod".to_owned()),
             Err(error) => Err(error.to_string()),
         }
     };
     let labels = json!({ "selector": { "matchLabels": { "app": "web" } } });
-    assert_eq!(through("deployments", "apps", labels), Ok("app=web".to_owned()));
+    assert_eq!(source("deployments", "apps", labels), Ok("app=web".to_owned()));
     let expressions = json!({ "selector": { "matchExpressions":
         [{ "key": "tier", "operator": "In", "values": ["a", "b"] }] } });
-    let said = through("jobs", "batch", expressions).unwrap();
+    let said = source("jobs", "batch", expressions).unwrap();
     assert!(said.starts_with("tier in ("), "{said}");
     let plain = json!({ "selector": { "app": "web" } });
-    assert_eq!(through("replicationcontrollers", "", plain), Ok("app=web".to_owned()));
-    assert!(through("configmaps", "", json!(null)).unwrap_err().contains("selects no pods"));
-    assert!(through("deployments", "apps", json!({ "selector": {} })).is_err(), "not every pod");
+    assert_eq!(source("replicationcontrollers", "", plain), Ok("app=web".to_owned()));
+    assert!(source("configmaps", "", json!(null)).unwrap_err().contains("selects no pods"));
+    assert!(source("deployments", "apps", json!({ "selector": {} })).is_err(), "not every pod");
     let elsewhere = json!({ "type": "ExternalName", "externalName": "example.com" });
-    assert!(through("services", "", elsewhere).unwrap_err().contains("no selector"));
+    assert!(source("services", "", elsewhere).unwrap_err().contains("no selector"));
 }
