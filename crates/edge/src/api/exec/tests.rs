@@ -251,7 +251,7 @@ async fn revoked(world: &TestApi, address: SocketAddr) {
     let path = format!("one/forward?namespace=default&port={PORT}");
     let mut port = connect(address, &bob, &path).await.unwrap();
     say(&mut port, b"here").await;
-    assert_eq!(hear_bytes(&mut port).await, b"LOCAL_CLUSTER");
+    assert_eq!(hear_bytes(&mut port).await, b"HERE");
     assert_eq!(world.ask(Method::DELETE, "/users/bob", NOTHING).await.status, 204);
     let last = hear_bytes(&mut shell).await;
     assert_eq!(last[0], STATUS);
