@@ -101,6 +101,19 @@ fn crates_import_what_the_table_of_the_architecture_says() {
 }
 
 #[test]
+fn files_that_the_architecture_names_are_there() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let page = std::fs::read_to_string(root.join("ARCHITECTURE.md")).unwrap();
+    let named = page.split('`').skip(1).step_by(2);
+    let files: Vec<_> = named.filter(|it| it.contains("/src/") && it.ends_with(".rs")).collect();
+    assert!(files.len() > 15, "{files:?}");
+    let is_gone =
+        |file: &&&str| !root.join(file).is_file() && !root.join("crates").join(file).is_file();
+    let gone: Vec<_> = files.iter().filter(is_gone).collect();
+    assert!(gone.is_empty(), "{gone:?}");
+}
+
+#[test]
 fn a_planted_import_is_found() {
     let page = "| crate | its one sentence | may import |\n\
                 | [`net`](crates/net) | pools | `objects`, `tokio` |\n\
