@@ -16,10 +16,10 @@
 //! 2. Signal handlers take no lock and allocate nothing.
 //! 3. No tasks, no domain: plain blocking calls, each with a time limit.
 
+mod captured_stack;
 pub mod conntrack;
 pub mod heap;
 pub mod lock_file;
-mod moment;
 pub mod netlink;
 pub mod netns;
 pub mod profile;

@@ -1,6 +1,6 @@
-//! Where CPU time goes, as `go tool pprof` and its kin read it (gzipped protobuf).
+//! CPU profiles, in the form that `go tool pprof` and its kin read (gzipped protobuf).
 //!
-//! Contract: [`cpu`] keeps its caller for the time asked for, one at a time; others are refused.
+//! Contract: [`cpu`] blocks its caller for the given time, one caller at a time; others are refused.
 //! The kernel signals whichever thread is running each time the process has used another hundredth
 //! of a second of CPU; that thread copies its stack into a slot made beforehand, and the caller turns
 //! slots into counted stacks as they come. A sample that finds no free slot is dropped, never waited
@@ -16,18 +16,18 @@ use std::time::{Duration, Instant};
 
 use pprof_util::{StackProfile, WeightedStack};
 
-use crate::moment::Moment;
+use crate::captured_stack::CapturedStack;
 use crate::signal;
 use crate::unwind::Unwinder;
 
-/// Not 100: what happens to run every 10 ms should not fill the profile.
+/// Samples per second. It is not 100: work that happens to run every 10 ms should not fill the profile.
 const HERTZ: u32 = 99;
 const PERIOD: Duration = Duration::from_nanos(1_000_000_000 / HERTZ as u64);
 const LONGEST: Duration = Duration::from_secs(300);
-/// Between two looks at the slots: sixty-four of them last for as many CPUs, all busy.
+/// The pause between two looks at the slots: sixty-four slots are enough for as many busy CPUs.
 const LOOK: Duration = Duration::from_millis(10);
 const SLOTS: usize = 64;
-/// Of each stack: 4 MiB in all, of which only what is used is ever touched.
+/// How much of each stack is copied: 4 MiB in all, of which only what is used is ever touched.
 const STACK: usize = 64 << 10;
 
 #[derive(Debug, thiserror::Error)]
@@ -43,9 +43,9 @@ pub enum Error {
 }
 
 struct Slot {
-    /// Whose turn it is: [`FREE`] and [`WRITING`] are the handlers', [`WRITTEN`] is the profiler's.
+    /// Says who may use the slot: [`FREE`] and [`WRITING`] the handlers, [`WRITTEN`] the profiler.
     turn: AtomicU8,
-    moment: Moment,
+    stack: CapturedStack,
 }
 
 const FREE: u8 = 0;
@@ -54,9 +54,9 @@ const WRITTEN: u8 = 2;
 
 static SAMPLES: OnceLock<Box<[Slot]>> = OnceLock::new();
 static ACTIVE: AtomicBool = AtomicBool::new(false);
-/// Handlers that are running; what they may write to is not read or cleared before they are done.
+/// The number of handlers that run; slots are not read or cleared before they are done.
 static INSIDE: AtomicUsize = AtomicUsize::new(0);
-/// Held for the time of a profile; says whether an earlier one got stuck.
+/// Held during a profile; says whether an earlier profile got stuck.
 static STUCK: Mutex<bool> = Mutex::new(false);
 
 /// Profiles the whole process for `time`.
@@ -73,7 +73,7 @@ pub fn cpu(time: Duration) -> Result<Vec<u8>, Error> {
     if *stuck {
         return Err(Error::Stuck);
     }
-    let slot = |_| Slot { turn: AtomicU8::new(FREE), moment: Moment::new(STACK) };
+    let slot = |_| Slot { turn: AtomicU8::new(FREE), stack: CapturedStack::new(STACK) };
     let samples = SAMPLES.get_or_init(|| (0..SLOTS).map(slot).collect());
     let mut stacks = Stacks::new();
     signal::install(libc::SIGPROF, on_signal).map_err(Error::Timer)?;
@@ -125,7 +125,7 @@ extern "C" fn on_signal(_: c_int, _: *mut libc::siginfo_t, context: *mut c_void)
                 |slot: &&Slot| slot.turn.compare_exchange(FREE, WRITING, SeqCst, SeqCst).is_ok();
             if let Some(slot) = samples.iter().find(take) {
                 // SAFETY: this is the handler, and its context; the slot is ours until we say so.
-                unsafe { slot.moment.take(context) };
+                unsafe { slot.stack.take(context) };
                 slot.turn.store(WRITTEN, SeqCst);
             }
         }
@@ -133,7 +133,7 @@ extern "C" fn on_signal(_: c_int, _: *mut libc::siginfo_t, context: *mut c_void)
     });
 }
 
-/// How often each stack was found.
+/// Counts how often each stack was found.
 struct Stacks {
     unwinder: Unwinder,
     counted: HashMap<Vec<usize>, u64>,
@@ -147,7 +147,7 @@ impl Stacks {
     fn collect(&mut self, samples: &[Slot]) {
         for slot in samples.iter().filter(|slot| slot.turn.load(SeqCst) == WRITTEN) {
             // SAFETY: written, so no handler's, and there is one profiler.
-            let (registers, stack) = unsafe { slot.moment.read() };
+            let (registers, stack) = unsafe { slot.stack.read() };
             *self.counted.entry(self.unwinder.frames(registers, stack)).or_insert(0) += 1;
             slot.turn.store(FREE, SeqCst);
         }

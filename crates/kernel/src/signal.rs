@@ -1,12 +1,12 @@
-//! Signal handlers that stay, and that the interrupted code does not notice.
+//! Signal handlers that stay installed, and that the interrupted code does not notice.
 
 use std::ffi::{c_int, c_void};
 use std::io;
 
 pub(crate) type Handler = extern "C" fn(c_int, *mut libc::siginfo_t, *mut c_void);
 
-/// Handlers stay for the life of the process: the default action of a signal that comes late would
-/// end it.
+/// Installs a handler for the life of the process: the default action of a signal that comes late would
+/// end the process.
 pub(crate) fn install(signal: c_int, handler: Handler) -> io::Result<()> {
     // SAFETY: an all-zero sigaction is a valid value to fill in.
     let mut action: libc::sigaction = unsafe { std::mem::zeroed() };

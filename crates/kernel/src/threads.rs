@@ -15,33 +15,34 @@ use std::sync::{Mutex, OnceLock, TryLockError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use crate::moment::Moment;
+use crate::captured_stack::CapturedStack;
 use crate::signal;
 use crate::unwind::Unwinder;
 
-/// A thread that can answer does so in microseconds; on a machine under full load, in a few slices.
+/// How long one thread may take: a thread that can answer does so in microseconds, and within a few time
+/// slices on a machine under full load.
 const THREAD_ANSWERS_WITHIN: Duration = Duration::from_millis(100);
-/// A hundred frames of code that was not optimised, in most cases.
+/// How much of a stack is copied: in most cases a hundred frames of code that was not optimised.
 const STACK: usize = 256 << 10;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ThreadStack {
     pub tid: i32,
     pub name: String,
-    /// As in `/proc`: R runs, S sleeps, D is in an uninterruptible call.
+    /// The state as in `/proc`: R runs, S sleeps, D is in an uninterruptible call.
     pub state: char,
-    /// The kernel function it sleeps in, where the kernel tells.
+    /// The kernel function that the thread sleeps in, where the kernel says so.
     pub wchan: String,
-    /// Innermost first; none if the thread did not answer.
+    /// The frames, innermost first; none if the thread did not answer.
     pub frames: Option<Vec<String>>,
 }
 
-/// Where one thread leaves its stack. Never freed: a signal may arrive at any later time.
+/// The place where a thread leaves its stack. It is never freed: a signal may arrive at any later time.
 struct Slot {
-    /// The thread asked and the [`Phase`], in one word: so that a late answer cannot pass for that
+    /// The thread that is asked and the [`Phase`], in one word, so that a late answer cannot pass for that
     /// of the next thread.
     asked: AtomicU64,
-    moment: Moment,
+    stack: CapturedStack,
 }
 
 #[derive(Clone, Copy)]
@@ -56,7 +57,7 @@ static SLOT: AtomicPtr<Slot> = AtomicPtr::new(std::ptr::null_mut());
 static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
 static INSTALLED: OnceLock<Result<c_int, io::ErrorKind>> = OnceLock::new();
 
-/// All threads, in the order of their ids, in at most about `timeout`.
+/// Returns all threads in the order of their ids, within about `timeout`.
 pub fn stacks(timeout: Duration) -> io::Result<Vec<ThreadStack>> {
     let until = Instant::now() + timeout;
     let _one = loop {
@@ -107,7 +108,10 @@ fn described(tid: i32) -> Option<ThreadStack> {
 fn ask(signal: c_int, tid: i32, within: Duration, unwinder: &mut Unwinder) -> Option<Vec<usize>> {
     let mut slot = SLOT.load(SeqCst);
     if slot.is_null() {
-        slot = Box::leak(Box::new(Slot { asked: AtomicU64::new(0), moment: Moment::new(STACK) }));
+        slot = Box::leak(Box::new(Slot {
+            asked: AtomicU64::new(0),
+            stack: CapturedStack::new(STACK),
+        }));
         SLOT.store(slot, SeqCst);
     }
     // SAFETY: not null, and slots are leaked.
@@ -135,7 +139,7 @@ fn ask(signal: c_int, tid: i32, within: Duration, unwinder: &mut Unwinder) -> Op
         thread::sleep(Duration::from_micros(50));
     }
     // SAFETY: written, and nobody is asked before this returns.
-    let (registers, stack) = unsafe { slot.moment.read() };
+    let (registers, stack) = unsafe { slot.stack.read() };
     Some(unwinder.frames(registers, stack))
 }
 
@@ -156,17 +160,17 @@ extern "C" fn on_signal(_: c_int, _: *mut libc::siginfo_t, context: *mut c_void)
             return;
         }
         // SAFETY: this is the handler, and its context; the slot is this thread's until it says so.
-        unsafe { slot.moment.take(context) };
+        unsafe { slot.stack.take(context) };
         slot.asked.store(word(tid, Phase::Written), SeqCst);
     });
 }
 
-/// Many threads stand in the same places; each is looked up once.
+/// Looks up the names of frames. Many threads stand in the same places; each place is looked up once.
 #[derive(Default)]
 struct Names(HashMap<usize, Vec<String>>);
 
 impl Names {
-    /// More than one where the compiler has inlined.
+    /// An address has several names where the compiler has inlined.
     fn of(&mut self, ip: usize) -> Vec<String> {
         let named = self.0.entry(ip).or_insert_with(|| {
             let mut names = Vec::new();

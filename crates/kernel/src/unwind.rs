@@ -1,5 +1,5 @@
-//! Frames from a copy of a stack: by the tables that the compiler wrote for exceptions, read by
-//! [framehop](https://docs.rs/framehop). Whatever the copy holds, the worst is a stack cut short.
+//! Finds the frames in a copy of a stack, by the tables that the compiler wrote for exceptions, with
+//! [framehop](https://docs.rs/framehop). Whatever the copy holds, the worst outcome is a stack cut short.
 
 use std::ffi::{c_int, c_void};
 
@@ -8,14 +8,14 @@ use framehop::{
     Unwinder as _, UnwinderNative,
 };
 
-/// Unwinding stops here, wherever it has got to.
+/// The most frames of a stack.
 const DEPTH: usize = 128;
 
 /// The registers that unwinding starts from.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Registers {
     counter: u64,
-    /// As the architecture numbers them in its tables.
+    /// The registers in the architecture's own numbering.
     general: [u64; 32],
 }
 
@@ -25,7 +25,7 @@ pub(crate) struct Unwinder {
 }
 
 impl Unwinder {
-    /// For the objects that are loaded now.
+    /// Reads the tables of the objects that are loaded now.
     pub(crate) fn new() -> Self {
         let mut unwinder = UnwinderNative::new();
         // SAFETY: the callback has the signature asked for, and its argument outlives the call.
@@ -33,8 +33,8 @@ impl Unwinder {
         Self { unwinder, cache: CacheNative::new() }
     }
 
-    /// Return addresses, innermost first. The first is one past the program counter, so that all
-    /// can be looked up alike.
+    /// Returns the return addresses, innermost first. The first is one past the program counter, so that
+    /// all can be looked up alike.
     pub(crate) fn frames(&mut self, registers: &Registers, stack: &[u8]) -> Vec<usize> {
         let bottom = registers.stack_pointer() as u64;
         let mut read = |address: u64| {
@@ -78,7 +78,7 @@ unsafe extern "C" fn add(
     0
 }
 
-/// None for an object without tables of the usual form.
+/// Returns none for an object without tables of the usual form.
 fn module(base: u64, headers: &[libc::Elf64_Phdr]) -> Option<Module<&'static [u8]>> {
     let range = |header: &libc::Elf64_Phdr| header.p_vaddr..header.p_vaddr + header.p_memsz;
     let loaded = |address: &u64| {

@@ -1,7 +1,7 @@
 //! The attributes that netfilter's messages are made of: length, kind, value, each at a multiple of
 //! four. Reading is total: what is cut short ends the list.
 
-/// Beside the kind: there are attributes inside, or the value is in network order.
+/// The flags beside an attribute's kind: it holds attributes, or its value is in network order.
 const NESTED: u16 = 1 << 15;
 const KIND: u16 = 0x3fff;
 const HEADER: usize = 4;
@@ -18,7 +18,7 @@ pub(crate) fn read(bytes: &[u8]) -> impl Iterator<Item = (u16, &[u8])> {
     })
 }
 
-/// The value, if it has the length of a number in network order.
+/// Reads the value, if it has the length of a number in network order.
 pub(super) fn number<const N: usize>(value: &[u8]) -> Option<[u8; N]> {
     value.try_into().ok()
 }
@@ -27,7 +27,7 @@ pub(super) fn write(out: &mut Vec<u8>, kind: u16, value: &[u8]) {
     nest(out, kind, |out| out.extend(value));
 }
 
-/// One that holds others.
+/// Writes an attribute that holds others.
 pub(super) fn nested(out: &mut Vec<u8>, kind: u16, inside: impl FnOnce(&mut Vec<u8>)) {
     nest(out, kind | NESTED, inside);
 }
@@ -43,7 +43,7 @@ fn nest(out: &mut Vec<u8>, kind: u16, inside: impl FnOnce(&mut Vec<u8>)) {
     out.resize(out.len().next_multiple_of(4), 0);
 }
 
-/// A whole message: netlink's header, netfilter's (family, version and a number of the subsystem's),
+/// Writes a whole message: netlink's header, netfilter's (family, version and a number of the subsystem),
 /// and what `inside` writes.
 pub(crate) fn message(
     out: &mut Vec<u8>,

@@ -1,11 +1,11 @@
-//! From a message's bytes to an [`Entry`]. Total: bytes that make no connection make none.
+//! Decodes a message's bytes to an [`Entry`]. Decoding is total: bytes that are no connection give none.
 
 use std::net::IpAddr;
 
 use super::attributes::{number, read};
 use super::{Carried, Entry, Tuple};
 
-/// `enum ctattr_type`, as far as it is read here; the inner ones are numbered for themselves.
+/// The part of `enum ctattr_type` that is read here; nested attributes have numbers of their own.
 const TUPLE_ORIGINAL: u16 = 1;
 const TUPLE_REPLY: u16 = 2;
 const STATUS: u16 = 3;
@@ -18,7 +18,7 @@ const TIMESTAMP: u16 = 20;
 /// `struct nfgenmsg`.
 const NETFILTER_HEADER: usize = 4;
 
-/// Of what stands behind netlink's header.
+/// Decodes what follows netlink's header.
 pub(super) fn entry(payload: &[u8]) -> Option<Entry> {
     let (mut original, mut reply, mut id) = (None, None, None);
     let (mut zone, mut status, mut carried) = (0, 0, None);

@@ -10,13 +10,13 @@ use rustix::net::sockopt::{
 };
 use rustix::net::{AddressFamily, Protocol, RecvFlags, SendFlags, SocketFlags, SocketType};
 
-/// The kernel answers while it is asked, or as soon as the buffer is read; this ends a wait that
-/// cannot be.
+/// The receive timeout. The kernel answers during the request, or as soon as the buffer is read, so a
+/// longer wait is a fault.
 const ANSWERED_WITHIN: Duration = Duration::from_secs(10);
-/// What the kernel fills at most per datagram of a listing.
+/// The most that the kernel puts into one datagram of a listing.
 const DATAGRAM: usize = 32 << 10;
 
-/// In the namespace of the calling thread, listening to `groups`, a bit for each.
+/// Opens a socket in the network namespace of the calling thread that listens to `groups`, a bit for each.
 pub(crate) fn open(protocol: Protocol, groups: u32) -> io::Result<OwnedFd> {
     let (kind, protocol) = (SocketType::RAW, Some(protocol));
     let family = AddressFamily::NETLINK;
@@ -30,7 +30,7 @@ pub(crate) fn buffer() -> Vec<u8> {
     Vec::with_capacity(DATAGRAM)
 }
 
-/// Beyond what the machine allows by itself if this process may; else as far as it allows.
+/// Enlarges the receive buffer, beyond the machine's limit if this process may, else up to it.
 pub(super) fn enlarge(socket: &OwnedFd, bytes: usize) -> io::Result<()> {
     if set_socket_recv_buffer_size_force(socket, bytes).is_err() {
         set_socket_recv_buffer_size(socket, bytes)?;
@@ -47,7 +47,7 @@ pub(crate) fn receive(socket: &OwnedFd, into: &mut Vec<u8>) -> io::Result<()> {
     receive_with(socket, into, RecvFlags::TRUNC)
 }
 
-/// Whether there was anything.
+/// Receives without waiting; says whether there was anything.
 pub(super) fn receive_now(socket: &OwnedFd, into: &mut Vec<u8>) -> io::Result<bool> {
     match receive_with(socket, into, RecvFlags::TRUNC | RecvFlags::DONTWAIT) {
         Ok(()) => Ok(true),
@@ -67,7 +67,7 @@ fn receive_with(socket: &OwnedFd, into: &mut Vec<u8>, flags: RecvFlags) -> io::R
     Ok(())
 }
 
-/// What an NLMSG_ERROR refuses; success where it acknowledges.
+/// Reads an NLMSG_ERROR: success where it acknowledges, else the error.
 pub(super) fn acknowledged(payload: &[u8]) -> io::Result<()> {
     match payload.first_chunk::<4>().map(|code| i32::from_ne_bytes(*code)) {
         Some(0) => Ok(()),
@@ -76,7 +76,7 @@ pub(super) fn acknowledged(payload: &[u8]) -> io::Result<()> {
     }
 }
 
-/// The same, where an acknowledgement is no answer.
+/// Reads an NLMSG_ERROR where an acknowledgement is no answer either.
 pub(crate) fn refusal(payload: &[u8]) -> io::Error {
     let unasked = || io::Error::other("acknowledged instead of answered");
     acknowledged(payload).err().unwrap_or_else(unasked)

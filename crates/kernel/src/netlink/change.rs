@@ -1,4 +1,4 @@
-//! From a change to the message that asks for it.
+//! Encodes a change as a netlink message.
 
 use std::net::IpAddr;
 use std::os::fd::AsRawFd;
@@ -18,7 +18,7 @@ use netlink_packet_route::{AddressFamily, RouteNetlinkMessage as Message};
 
 use super::{Address, Change, LinkRef, Neighbour, Route, RouteKind, SetLink, Veth};
 
-/// The message, and its flags beyond "request".
+/// Returns the message, and its flags beyond "request".
 pub(super) fn request(change: &Change<'_>) -> (Message, u16) {
     const ENSURE: u16 = NLM_F_CREATE | NLM_F_REPLACE;
     match change {

@@ -1,4 +1,4 @@
-//! What asks for links, addresses, neighbours and routes, and what reads the answers.
+//! Encodes requests for links, addresses, neighbours and routes, and decodes the answers.
 
 use std::net::IpAddr;
 
@@ -16,9 +16,9 @@ use netlink_packet_route::{AddressFamily, RouteNetlinkMessage as Message};
 
 use super::{Address, Link, LinkRef, Mac, Neighbour, Route, RouteKind};
 
-/// `NLMSGERR_ATTR_MSG`: the kernel's words.
+/// `NLMSGERR_ATTR_MSG`: the kernel's explanation.
 const WORDS: u16 = 1;
-/// Of a request that failed, an answer repeats the header alone.
+/// The answer to a failed request repeats this much of it: the header.
 const HEADER: usize = 16;
 
 pub(super) fn link(link: LinkRef<'_>) -> (Message, u16) {
@@ -29,7 +29,7 @@ pub(super) fn links() -> Message {
     Message::GetLink(without_statistics(LinkMessage::default()))
 }
 
-/// Most of what there would be to copy and to read.
+/// Asks the kernel to leave out statistics: most of what there would be to copy and to read.
 fn without_statistics(mut message: LinkMessage) -> LinkMessage {
     message.attributes.push(LinkAttribute::ExtMask(vec![LinkExtentMask::SkipStats]));
     message
@@ -166,7 +166,7 @@ pub(super) fn read_route(message: Message) -> Option<Route> {
     Some(Route { destination, table, protocol: header.protocol.into(), kind })
 }
 
-/// Of a default route: its metric and the link it leaves by.
+/// Reads a default route: its metric and the link it leaves by.
 pub(super) fn read_default(message: Message) -> Option<(u32, u32)> {
     let Message::NewRoute(message) = message else {
         return None;
@@ -195,7 +195,7 @@ fn ip(address: &RouteAddress) -> Option<IpAddr> {
     }
 }
 
-/// The kernel's words in an answer, after the number.
+/// Reads the kernel's explanation in an answer, which follows the number.
 pub(super) fn note(rest: &[u8]) -> Option<String> {
     let attributes = NlasIterator::new(rest.get(HEADER..)?);
     let words = attributes.filter_map(Result::ok).find(|attribute| attribute.kind() == WORDS)?;

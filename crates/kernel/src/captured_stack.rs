@@ -1,9 +1,9 @@
-//! Moment: a thread's registers and the top of its stack, as a signal handler found them.
+//! `CapturedStack`: a thread's registers and the top of its stack, as a signal handler found them.
 //!
-//! A handler may come at any instruction, also where the unwinder of the platform cannot stand: an
-//! exception that is just replacing the stack leads it to read where nothing is. So a handler does
-//! not unwind. It copies, through a system call that answers "not mapped" where a read would end the
-//! process; frames are found in the copy, later, outside the handler.
+//! A handler may run at any instruction, also where the platform's unwinder fails: an exception that is
+//! just replacing the stack leads the unwinder to read unmapped memory. So a handler does not unwind. It
+//! copies the stack through a system call that answers "not mapped" where a read would end the process;
+//! the frames are found in the copy, later, outside the handler.
 
 use std::cell::UnsafeCell;
 use std::ffi::c_void;
@@ -11,37 +11,37 @@ use std::ffi::c_void;
 use crate::unwind::Registers;
 
 const PAGE: usize = 4096;
-/// The largest stack a moment keeps. A handler may run on an alternate stack of 8 KiB: what it puts
-/// there grows with this.
+/// The largest part of a stack that is kept. A handler may run on an alternate stack of 8 KiB, and uses
+/// more of it the larger this is.
 const LARGEST: usize = 256 << 10;
 
-/// Written by one handler, then read by one thread; whoever shares it hands it over between them.
+/// One handler writes it, then one thread reads it; whoever shares it hands it over between them.
 #[derive(Debug)]
-pub(crate) struct Moment(UnsafeCell<Inner>);
+pub(crate) struct CapturedStack(UnsafeCell<Inner>);
 
 #[derive(Debug)]
 struct Inner {
     registers: Registers,
-    /// From the stack pointer upwards.
+    /// The bytes from the stack pointer upwards.
     stack: Box<[u8]>,
     copied: usize,
 }
 
 // SAFETY: both methods ask their caller to be the only one.
-unsafe impl Sync for Moment {}
+unsafe impl Sync for CapturedStack {}
 
-impl Moment {
+impl CapturedStack {
     pub(crate) fn new(stack: usize) -> Self {
         let stack = vec![0; stack.min(LARGEST)].into_boxed_slice();
         Self(UnsafeCell::new(Inner { registers: Registers::default(), stack, copied: 0 }))
     }
 
-    /// Takes the moment that a handler has interrupted. Allocates nothing, takes no lock, and reads
-    /// no memory that may not be there.
+    /// Copies the stack that a handler has interrupted. Allocates nothing, takes no lock, and reads no
+    /// memory that may not be there.
     ///
     /// # Safety
     /// `context` is what the kernel passed to the handler that is calling, and nobody else uses
-    /// this moment meanwhile.
+    /// this capture meanwhile.
     pub(crate) unsafe fn take(&self, context: *mut c_void) {
         // SAFETY: by contract the only use.
         let inner = unsafe { &mut *self.0.get() };
@@ -50,10 +50,10 @@ impl Moment {
         inner.copied = copy(inner.registers.stack_pointer(), &mut inner.stack);
     }
 
-    /// The registers, and the stack from the stack pointer upwards as far as it was copied.
+    /// Returns the registers, and the stack from the stack pointer upwards as far as it was copied.
     ///
     /// # Safety
-    /// Nobody takes this moment meanwhile.
+    /// Nobody writes this capture meanwhile.
     pub(crate) unsafe fn read(&self) -> (&Registers, &[u8]) {
         // SAFETY: by contract nobody writes.
         let inner = unsafe { &*self.0.get() };
@@ -61,7 +61,7 @@ impl Moment {
     }
 }
 
-/// How many bytes from `from` upwards could be read.
+/// Copies memory from `from` upwards; returns how many bytes could be read.
 fn copy(from: usize, into: &mut [u8]) -> usize {
     const NONE: libc::iovec = libc::iovec { iov_base: std::ptr::null_mut(), iov_len: 0 };
     // A piece is copied whole or not at all, and a page is there or not: a piece for each page.
