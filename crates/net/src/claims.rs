@@ -90,8 +90,13 @@ impl BlockClaims {
             metrics: ClaimMetrics::default(),
         };
         let (name, stop) = (node.name.clone(), tasks.stopping());
-        let status =
-            BlockStatusWriter::new(objects.clone(), &name, addresses.clone(), claims.clone());
+        let status = BlockStatusWriter {
+            objects: objects.clone(),
+            node: name.clone(),
+            addresses: addresses.clone(),
+            claims: claims.clone(),
+            written: BTreeMap::new(),
+        };
         let pace = block_status::PACE;
         let write =
             reconcile("block-status", name.clone(), pace, status, ledger.clone(), stop.clone());

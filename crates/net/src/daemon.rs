@@ -39,7 +39,7 @@ use crate::reconcile::{self as kernel_reconcile, KernelReconciler};
 use crate::routes::{self, RouteReconciler};
 use crate::server::{self, ListenError, ServerLimits};
 use crate::service::{CniService, RequestLimits};
-use crate::trust::{self, BlockTrust};
+use crate::trust::{self, BlockTrust, NodeLister};
 use crate::wiring::Wiring;
 use crate::{Addresses, pool};
 use show::Listings;
@@ -120,8 +120,9 @@ pub fn start(
     claims.check_definitions(objects.clone(), addresses.clone(), pools_ready, &ledger, &tasks);
     let nodes = config.kubernetes.then(Snapshot::default);
     if let Some(nodes) = &nodes {
-        let (objects, blocks) = (objects.clone(), claims.blocks());
-        tasks.spawn("net-nodes", trust::keep_nodes(objects, blocks, nodes.clone(), stop.clone()));
+        let lister = NodeLister::new(objects.clone(), claims.blocks(), nodes.clone());
+        let (key, pace, stop) = (config.node.clone(), trust::PACE, stop.clone());
+        tasks.spawn("net-nodes", reconcile("list-nodes", key, pace, lister, ledger.clone(), stop));
     }
     let trust = BlockTrust {
         node: config.node.clone(),

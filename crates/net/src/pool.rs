@@ -5,6 +5,7 @@
 //! hold. Every reader of the same pools comes to the same verdict.
 
 use std::collections::BTreeMap;
+use std::ops::Deref;
 use std::sync::Arc;
 
 use ipnet::{Ipv4Net, Ipv6Net};
@@ -78,17 +79,13 @@ impl Pools {
     pub fn synced(&self) -> bool {
         self.objects.synced
     }
+}
 
-    pub fn get(&self, name: &str) -> Option<&JudgedPool> {
-        self.by_name.get(name)
-    }
+impl Deref for Pools {
+    type Target = BTreeMap<Arc<str>, JudgedPool>;
 
-    pub fn iter(&self) -> impl Iterator<Item = (&Arc<str>, &JudgedPool)> {
-        self.by_name.iter()
-    }
-
-    pub fn is_empty(&self) -> bool {
-        self.by_name.is_empty()
+    fn deref(&self) -> &Self::Target {
+        &self.by_name
     }
 }
 

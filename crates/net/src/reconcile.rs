@@ -20,7 +20,6 @@
 mod plan;
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use futures::StreamExt;
@@ -35,9 +34,8 @@ use tracing::{info, warn};
 pub(crate) use plan::is_ours;
 pub use plan::{KernelState, Repair, plan};
 
-use crate::datapath::{Abandoned, Datapath, Progress};
 use crate::node::{KernelCallError, NodeError, kernel_call};
-use crate::service::{CniService, Health};
+use crate::service::{CniService, Health, Regained};
 use crate::wiring::{InterfaceNames, Wiring, host_side};
 use crate::{Addresses, Attachment};
 
@@ -49,7 +47,7 @@ pub(crate) const PACE: Pace = Pace {
     settle: Duration::ZERO,
     retry: Curve { first: Duration::from_millis(200), most: Duration::from_secs(10) },
 };
-/// How long it may take to read the kernel, and to make one repair.
+/// How long it may take to read the kernel, and to repair what concerns the kernel alone.
 const WITHIN: Duration = Duration::from_secs(30);
 /// How many records are repaired at once: most of it is waiting, and requests come first.
 const AT_ONCE: usize = 8;
@@ -76,14 +74,6 @@ pub struct ReconcileReport {
     pub released: usize,
     /// What could not be repaired, one sentence each; the next attempt tries again.
     pub failed: Vec<String>,
-}
-
-/// The repair of an attachment without its interface.
-enum Repaired {
-    Rewired,
-    Released,
-    /// Its interface was there, or its record gone, when its turn came.
-    Nothing,
 }
 
 impl KernelReconciler {
@@ -124,44 +114,21 @@ impl KernelReconciler {
             let wiring = self.wiring.clone();
             report = self.on_a_thread(move || repair(&wiring, &rest)).await?;
         }
-        let regained: Vec<_> = futures::stream::iter(lost)
-            .map(|attachment| self.regain(attachment))
-            .buffer_unordered(AT_ONCE)
-            .collect()
-            .await;
+        let regain = |lost: Arc<Attachment>| async move {
+            let regained = self.service.regain(&lost).await;
+            regained.map_err(|error| format!("{}: {}", lost.key, sentence(&error)))
+        };
+        let regained: Vec<_> =
+            futures::stream::iter(lost).map(regain).buffer_unordered(AT_ONCE).collect().await;
         for regained in regained {
             match regained {
-                Ok(Repaired::Rewired) => report.restored += 1,
-                Ok(Repaired::Released) => report.released += 1,
-                Ok(Repaired::Nothing) => {}
+                Ok(Regained::Rewired) => report.restored += 1,
+                Ok(Regained::Released) => report.released += 1,
+                Ok(Regained::Nothing) => {}
                 Err(why) => report.failed.push(why),
             }
         }
         Ok(report)
-    }
-
-    /// Repairs in the turn of the key. A request that works on the key goes before.
-    async fn regain(&self, attachment: Arc<Attachment>) -> Result<Repaired, String> {
-        let deadline = Deadline::after(WITHIN);
-        let key = attachment.key.clone();
-        let job = async {
-            if self.addresses.view().attachment(&key) != Some(&attachment) {
-                return Ok(Repaired::Nothing);
-            }
-            let nobody_waits = Arc::new(AtomicBool::new(false));
-            let given_up = GivenUp(Arc::clone(&nobody_waits));
-            let (wiring, again) = (self.wiring.clone(), Arc::clone(&attachment));
-            let rewire = move || rewire(&wiring, &again, &Waited(nobody_waits));
-            let rewired = self.on_a_thread(rewire).await.map_err(|error| sentence(&error))?;
-            drop(given_up);
-            if let Some(repaired) = rewired? {
-                return Ok(repaired);
-            }
-            let released = self.addresses.release(&key, deadline).await;
-            released.map(|_| Repaired::Released).map_err(|error| error.to_string())
-        };
-        let regained = self.service.alone(&key, deadline, job).await;
-        regained.unwrap_or(Ok(Repaired::Nothing)).map_err(|why| format!("{key}: {why}"))
     }
 
     async fn on_a_thread<T: Send + 'static>(
@@ -227,43 +194,9 @@ fn repair(wiring: &Wiring, repairs: &[Repair]) -> ReconcileReport {
     report
 }
 
-/// Wires an attachment again. Returns none if its network namespace is gone, or cannot be seen from here:
-/// then nobody can wire it. Blocks.
-fn rewire(
-    wiring: &Wiring,
-    attachment: &Attachment,
-    waited: &Waited,
-) -> Result<Option<Repaired>, String> {
-    let link = LinkRef::Name(&attachment.host_interface);
-    let there = wiring.node().netlink(|netlink| netlink.link(link));
-    if there.map_err(|error| sentence(&error))?.is_some() {
-        return Ok(Some(Repaired::Nothing));
-    }
-    let Some(namespace) = namespace_of(attachment) else { return Ok(None) };
-    let rewired = wiring.set_up(attachment, &namespace, waited);
-    rewired.map(|_| Some(Repaired::Rewired)).map_err(|error| sentence(&error))
-}
-
 /// Opens the attachment's network namespace, if it is still the same and can be seen from here.
 pub(crate) fn namespace_of(attachment: &Attachment) -> Option<Namespace> {
     Namespace::open(&attachment.netns).ok().filter(|found| found.id() == attachment.namespace)
-}
-
-/// Nobody waits for the thread once this is dropped.
-struct GivenUp(Arc<AtomicBool>);
-
-impl Drop for GivenUp {
-    fn drop(&mut self) {
-        self.0.store(true, Ordering::Relaxed);
-    }
-}
-
-struct Waited(Arc<AtomicBool>);
-
-impl Progress for Waited {
-    fn step(&self, _: &'static str) -> Result<(), Abandoned> {
-        if self.0.load(Ordering::Relaxed) { Err(Abandoned) } else { Ok(()) }
-    }
 }
 
 impl ReconcileReport {

@@ -20,9 +20,9 @@ use ipnet::IpNet;
 use kernel::netlink::{self, Change, Netlink, Route, RouteKind};
 use objects::{Attempt, Next, Pace, Reconciler};
 use prometheus_client::metrics::gauge::Gauge;
-use stallproof::Tasks;
 use stallproof::backoff::Curve;
 use stallproof::snapshot::Changes;
+use stallproof::{Snapshot, Tasks};
 use tracing::{info, warn};
 
 use crate::Addresses;
@@ -140,7 +140,7 @@ impl RouteReconciler {
         Self {
             blocks: trust.blocks.subscribe(),
             pools: trust.pools.subscribe(),
-            nodes: trust.nodes.as_ref().map(|nodes| nodes.subscribe()),
+            nodes: trust.nodes.as_ref().map(Snapshot::subscribe),
             table: addresses.changes(),
             node,
             trust,

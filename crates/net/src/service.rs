@@ -30,6 +30,7 @@ mod del;
 mod error;
 mod gc;
 mod kernel_work;
+mod regain;
 pub(crate) mod steps;
 
 use std::collections::HashMap;
@@ -54,6 +55,7 @@ use crate::namespace_pools::NamespacePools;
 use crate::{Addresses, AttachmentKey, Pod};
 
 pub use error::RequestError;
+pub(crate) use regain::Regained;
 pub use steps::StepTracker;
 
 #[derive(Clone, Copy, Debug)]
@@ -166,18 +168,6 @@ impl<D: Datapath> CniService<D> {
     /// The reconciler publishes the health here.
     pub fn health(&self) -> Snapshot<Health> {
         self.0.health.clone()
-    }
-
-    /// Runs `job` while no request about `key` is served: for reconciling. Returns none if kernel work
-    /// on the key is still under way, or the key's turn does not come by `deadline`.
-    pub async fn alone<T>(
-        &self,
-        key: &AttachmentKey,
-        deadline: Deadline,
-        job: impl Future<Output = T>,
-    ) -> Option<T> {
-        let job = async { if self.is_busy(key) { None } else { Some(job.await) } };
-        self.0.lanes.run(Work::new(key.clone(), "reconcile", deadline), job).await.ok().flatten()
     }
 
     /// How many requests wait for their turn.

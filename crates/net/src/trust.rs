@@ -22,25 +22,32 @@ use std::time::Duration;
 use ipnet::IpNet;
 use k8s_openapi::api::core::v1::Node;
 use objects::kinds::{AddressBlock, MOST_BLOCK_BITS, Networks};
-use objects::{Id, Objects, Watched, Within};
-use stallproof::{Deadline, Snapshot, Stop};
-use tokio::time::{Instant, sleep};
-use tracing::{debug, warn};
+use objects::{Attempt, Error, Id, Next, Objects, Pace, Reconciler, Watched, Within};
+use stallproof::backoff::Curve;
+use stallproof::snapshot::Changes;
+use stallproof::{Deadline, Snapshot};
+use tokio::time::Instant;
+use tracing::debug;
 
 use crate::claims::{Blocks, name_of};
 use crate::pool::Pools;
 use crate::routes::RoutedBlock;
 
-/// How long the list of all Nodes may take, and one Node.
-const LIST: Duration = Duration::from_secs(60);
+/// How long the lookup of one Node may take.
 const CALL: Duration = Duration::from_secs(5);
 /// How long a Node counts as it was, although a block says otherwise: at first, and at most.
 const AGAIN: Duration = Duration::from_secs(5);
 const LONGEST: Duration = Duration::from_secs(30 * 60);
-/// How many Nodes are asked for in a row, and the pause after that: blocks that name Nodes which do not
+/// How many Nodes are asked for in a row. With the pause after that, blocks that name Nodes which do not
 /// exist cost no more.
 const AT_ONCE: usize = 16;
-const PACE: Duration = Duration::from_millis(200);
+/// The list of all Nodes of a large cluster takes a while.
+pub(crate) const PACE: Pace = Pace {
+    attempt: Duration::from_secs(120),
+    resync: AGAIN,
+    settle: Duration::from_millis(200),
+    retry: Curve { first: AGAIN, most: Duration::from_secs(30) },
+};
 
 /// The addresses of each `Node`, by name; addresses inside the cluster come first.
 pub(crate) type NodeAddresses = Watched<String, Vec<IpAddr>>;
@@ -166,7 +173,7 @@ pub(crate) fn judge(
 pub(crate) fn mismatch(pools: &Pools, block: &AddressBlock) -> Option<String> {
     let spec = &block.spec;
     let networks = spec.networks();
-    let Some(pool) = pools.get(&spec.pool).and_then(|judged| judged.pool.as_ref()) else {
+    let Some(pool) = pools.get(spec.pool.as_str()).and_then(|judged| judged.pool.as_ref()) else {
         return Some(format!("there is no pool {} that {networks} could be of", spec.pool));
     };
     match pool.block(spec.index) {
@@ -227,73 +234,65 @@ pub(crate) fn misplaced(nodes: &NodeAddresses, block: &AddressBlock) -> Option<S
     reached(&block.spec.node, &block.spec.node_addresses, has).1
 }
 
-/// Keeps `nodes` up to date in a way that many agents can afford: it lists all `Node`s once, then asks
-/// for one when a block names a node that is not known, or an address that the node is not known to have.
-/// A watch would bring every node's heartbeat to every agent: some 15 KB every five minutes of each.
-pub(crate) async fn keep_nodes(
+/// Keeps the addresses of `Node`s up to date in a way that many agents can afford: it lists all `Node`s
+/// once, then asks for one when a block names a node that is not known, or an address that the node is
+/// not known to have. A watch would bring every node's heartbeat to every agent: some 15 KB every five
+/// minutes of each.
+#[derive(Debug)]
+pub(crate) struct NodeLister {
     objects: Objects,
-    blocks: Snapshot<Blocks>,
     nodes: Snapshot<NodeAddresses>,
-    stop: Stop,
-) {
-    let mut failing = false;
-    loop {
-        let all = Within::default();
-        let listed = objects.list::<Node>(&all, Deadline::after(LIST));
-        match stop.bound(listed).await {
-            None => return,
-            Some(Ok(all)) => {
-                let all = all.items.iter().map(|node| (name_of(node), addresses(node)));
-                nodes.publish(all.collect());
-                break;
-            }
-            Some(Err(error)) if !failing => {
-                let error = stallproof::sentence(&error);
-                warn!(error, "the Nodes cannot be listed: no new route to a block is made");
-                failing = true;
-            }
-            Some(Err(_)) => {}
-        }
-        if stop.bound(sleep(AGAIN)).await.is_none() {
-            return;
-        }
+    blocks: Snapshot<Blocks>,
+    changes: Changes<Blocks>,
+    lookups: BTreeMap<String, NodeLookup>,
+}
+
+impl NodeLister {
+    pub(crate) fn new(
+        objects: Objects,
+        blocks: Snapshot<Blocks>,
+        nodes: Snapshot<NodeAddresses>,
+    ) -> Self {
+        let changes = blocks.subscribe();
+        Self { objects, nodes, blocks, changes, lookups: BTreeMap::new() }
     }
-    let mut changes = blocks.subscribe();
-    let mut lookups = BTreeMap::<String, NodeLookup>::new();
-    loop {
+}
+
+impl Reconciler for NodeLister {
+    type Error = Error;
+
+    async fn reconcile(&mut self, attempt: &Attempt) -> Result<Next, Error> {
+        if !self.nodes.read(|nodes| nodes.synced) {
+            let all = self.objects.list::<Node>(&Within::default(), attempt.deadline).await?;
+            let all = all.items.iter().map(|node| (name_of(node), addresses(node)));
+            self.nodes.publish(all.collect());
+        }
         let now = Instant::now();
-        let unsure = unsure(&blocks.load(), &nodes.load());
-        lookups.retain(|name, _| unsure.contains_key(name));
+        let unsure = unsure(&self.blocks.load(), &self.nodes.load());
+        self.lookups.retain(|name, _| unsure.contains_key(name));
         let is_due = |(name, said): &(String, BTreeSet<IpAddr>)| {
-            lookups.get(name).is_none_or(|lookup| lookup.said != *said || lookup.again <= now)
+            let lookup = self.lookups.get(name);
+            lookup.is_none_or(|lookup| lookup.said != *said || lookup.again <= now)
         };
         let due: Vec<_> = unsure.into_iter().filter(is_due).take(AT_ONCE).collect();
         let more = due.len() == AT_ONCE;
         for (name, said) in due {
-            let id = Id::cluster(&name);
-            let got = objects.get::<Node>(&id, Deadline::after(CALL));
-            match stop.bound(got).await {
-                None => return,
-                Some(Ok(found)) => {
+            match self.objects.get::<Node>(&Id::cluster(&name), Deadline::after(CALL)).await {
+                Ok(found) => {
                     let found = found.map(|node| addresses(&node));
-                    nodes.update(|nodes| nodes.set(name.clone(), found));
+                    self.nodes.update(|nodes| nodes.set(name.clone(), found));
                 }
-                Some(Err(error)) => debug!(node = name, %error, "a Node cannot be read"),
+                Err(error) => debug!(node = name, %error, "a Node cannot be read"),
             }
-            let before = lookups.get(&name).filter(|lookup| lookup.said == said);
+            let before = self.lookups.get(&name).filter(|lookup| lookup.said == said);
             let wait = before.map_or(AGAIN, |lookup| (lookup.wait * 2).min(LONGEST));
-            lookups.insert(name, NodeLookup { said, wait, again: Instant::now() + wait });
+            self.lookups.insert(name, NodeLookup { said, wait, again: Instant::now() + wait });
         }
-        let woken = async {
-            tokio::select! {
-                _ = changes.changed() => {}
-                () = sleep(if more { Duration::ZERO } else { AGAIN }) => {}
-            }
-            sleep(PACE).await;
-        };
-        if stop.bound(woken).await.is_none() {
-            return;
-        }
+        Ok(if more { Next::Within(PACE.settle) } else { Next::OnChange })
+    }
+
+    async fn changed(&mut self) {
+        self.changes.changed().await;
     }
 }
 

@@ -65,13 +65,14 @@ pub struct WiringError {
     #[source]
     pub cause: Cause,
     /// Why what was made could not be removed again, if so.
-    pub left: Option<NodeError>,
+    pub left: Option<Box<NodeError>>,
 }
 
 impl WiringError {
     fn left_told(&self) -> String {
-        let told = |left| format!(" and was not undone ({})", stallproof::sentence(left));
-        self.left.as_ref().map_or_else(String::new, |left| told(left))
+        let told = |left: &NodeError| stallproof::sentence(left);
+        let left = self.left.as_deref().map(told);
+        left.map(|left| format!(" and was not undone ({left})")).unwrap_or_default()
     }
 }
 
@@ -261,7 +262,7 @@ impl Datapath for Wiring {
             Ok(())
         };
         if let Err(cause) = steps() {
-            let left = made.and_then(|host| self.delete(LinkRef::Index(host)).err());
+            let left = made.and_then(|host| self.delete(LinkRef::Index(host)).err()).map(Box::new);
             return Err(WiringError { step: at, cause, left });
         }
         Ok(PodInterfaces {

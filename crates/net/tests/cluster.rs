@@ -21,7 +21,7 @@ use objects::kinds::{
     AddressBlock, AddressBlockSpec, AddressPool, AddressPoolSpec, AddressPoolStatus, Subnet,
 };
 use objects::{Election, Error, Expected, Id, Kind, Objects, Timing, Within};
-use serde_json::{Value, json};
+use serde_json::json;
 use stallproof::ledger::LedgerConfig;
 use stallproof::{Deadline, Ledger, Snapshot, Tasks};
 use tempfile::TempDir;

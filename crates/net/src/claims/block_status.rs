@@ -27,23 +27,12 @@ pub(super) const PACE: Pace = Pace {
 const LONGEST_TROUBLE: usize = 4096;
 
 pub(super) struct BlockStatusWriter {
-    objects: Objects,
-    node: String,
-    addresses: Addresses,
-    claims: BlockClaims,
+    pub(super) objects: Objects,
+    pub(super) node: String,
+    pub(super) addresses: Addresses,
+    pub(super) claims: BlockClaims,
     /// When each block's status was last written.
-    written: BTreeMap<String, Instant>,
-}
-
-impl BlockStatusWriter {
-    pub(super) fn new(
-        objects: Objects,
-        node: &str,
-        addresses: Addresses,
-        claims: BlockClaims,
-    ) -> Self {
-        Self { objects, node: node.to_owned(), addresses, claims, written: BTreeMap::new() }
-    }
+    pub(super) written: BTreeMap<String, Instant>,
 }
 
 impl Reconciler for BlockStatusWriter {

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use imbl::OrdMap;
-use objects::kinds::{AddressBlock, AddressBlockSpec};
+use objects::kinds::{AddressBlock, AddressBlockSpec, Networks};
 use objects::{Attempt, Error, Expected, Id, Next, Objects, Pace, Reconciler, Version};
 use stallproof::backoff::Curve;
 use stallproof::snapshot::Changes;
@@ -311,17 +311,18 @@ impl BlockClaimer {
                 taken.insert(index);
                 continue;
             }
-            let spec = AddressBlockSpec {
-                pool: name.to_owned(),
-                index,
-                node: self.node.name.clone(),
-                ipv4: networks.ipv4,
-                ipv6: networks.ipv6,
-                node_addresses: self.node.addresses.load().to_vec(),
-            };
-            return Some(AddressBlock::new(&AddressBlock::name_of(name, index), spec));
+            return Some(self.block(&AddressBlock::name_of(name, index), name, index, networks));
         }
         None
+    }
+
+    /// Makes a block of this node.
+    fn block(&self, name: &str, pool: &str, index: u32, networks: Networks) -> AddressBlock {
+        let Networks { ipv4, ipv6 } = networks;
+        let (pool, node) = (pool.to_owned(), self.node.name.clone());
+        let node_addresses = self.node.addresses.load().to_vec();
+        let spec = AddressBlockSpec { pool, index, node, ipv4, ipv6, node_addresses };
+        AddressBlock::new(name, spec)
     }
 
     async fn adopt(&self, block: &AddressBlock) {
@@ -349,15 +350,8 @@ impl BlockClaimer {
             return;
         }
         let index = name.rsplit_once('-').and_then(|(_, index)| index.parse().ok());
-        let spec = AddressBlockSpec {
-            pool: here.pool().to_owned(),
-            index: index.unwrap_or_default(),
-            node: self.node.name.clone(),
-            ipv4: here.networks().ipv4,
-            ipv6: here.networks().ipv6,
-            node_addresses: self.node.addresses.load().to_vec(),
-        };
-        match self.objects.create(&AddressBlock::new(name, spec), call()).await {
+        let block = self.block(name, here.pool(), index.unwrap_or_default(), here.networks());
+        match self.objects.create(&block, call()).await {
             Ok(_) => {
                 warn!(block = name, "a block was deleted under its pods, and is claimed again");
             }

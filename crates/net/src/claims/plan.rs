@@ -97,7 +97,7 @@ pub(super) fn plan(inputs: &ClaimInputs<'_>) -> ClaimPlan {
     }
     // Pools that are gone keep nothing.
     let gone: BTreeSet<_> = table.blocks().map(|(_, block)| Arc::clone(&block.pool)).collect();
-    for name in gone.iter().filter(|name| pools.get(name).is_none()) {
+    for name in gone.iter().filter(|name| !pools.contains_key(*name)) {
         balance(&mut plan, inputs, name, None);
     }
     plan

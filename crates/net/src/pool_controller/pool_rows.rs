@@ -41,7 +41,7 @@ pub(crate) fn rows(pools: &Pools, blocks: &Blocks) -> Vec<Value> {
             "free": status.free, "nodes": status.nodes, "observed": observed, "trouble": trouble,
         })
     };
-    pools.iter().map(|(_, judged)| row(judged)).collect()
+    pools.values().map(row).collect()
 }
 
 #[cfg(test)]

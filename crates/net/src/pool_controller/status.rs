@@ -47,7 +47,7 @@ impl PoolStatusWriter {
         blocks: Snapshot<Blocks>,
         nodes: Option<Snapshot<NodeAddresses>>,
     ) -> Self {
-        let node_changes = nodes.as_ref().map(|nodes| nodes.subscribe());
+        let node_changes = nodes.as_ref().map(Snapshot::subscribe);
         let changes = (pools.subscribe(), blocks.subscribe(), node_changes);
         Self { objects, pools, blocks, nodes, changes, next: Instant::now() }
     }
@@ -64,7 +64,7 @@ impl Reconciler for PoolStatusWriter {
         }
         self.next = Instant::now() + EVERY;
         let mut failed = None;
-        for (_, judged) in pools.iter() {
+        for judged in pools.values() {
             // In whole seconds, as Kubernetes has its own times.
             let now = Timestamp::from_second(Timestamp::now().as_second()).unwrap_or_default();
             let status = status(judged, &blocks, nodes.as_deref(), now);

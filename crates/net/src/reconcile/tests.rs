@@ -1,4 +1,4 @@
-use std::sync::atomic::AtomicUsize;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use kernel::netlink::{Link, RouteKind};
 use objects::kinds::Networks;
@@ -9,6 +9,7 @@ use tokio::task::spawn_blocking;
 
 use super::*;
 use crate::addresses::{AssignRequest, Assignment};
+use crate::datapath::Datapath;
 use crate::namespace_pools::NamespacePools;
 use crate::service::RequestLimits;
 use crate::tests::pods::{self, is_cut_off_from_pod, reaches_pod};
@@ -227,22 +228,22 @@ async fn serving_begins_when_the_first_is_over() {
     let (service, health) = (bench.service.clone(), bench.service.health());
     let Bench { reconciler, readiness, ledger, tasks, .. } = bench;
     let (key, stop) = ("node".to_owned(), tasks.stopping());
-    let run = objects::reconcile("reconcile-kernel", key, PACE, reconciler, ledger, stop);
+    let run = Box::pin(objects::reconcile("reconcile-kernel", key, PACE, reconciler, ledger, stop));
     // Whoever works on the key of a record to repair holds up the first attempt.
+    let mut running = None;
     let held = service.alone(&lost.key, soon(), async {
-        let running = tasks.spawn("reconcile", run);
+        running = Some(tasks.spawn("reconcile", run));
         while service.queued() == 0 {
             tokio::time::sleep(Duration::from_millis(1)).await;
         }
         assert!(matches!(&*health.load(), Health::Reconciling(_)));
         assert!(!readiness.report().ready);
-        running
     });
     let mut changes = health.subscribe();
-    let running = held.await.unwrap();
+    held.await.unwrap();
     soon().bound(changes.changed()).await.unwrap();
     assert_eq!(*health.load(), Health::Well);
     tasks.stop("over");
-    running.await.unwrap();
+    running.unwrap().await.unwrap();
     assert!(readiness.report().ready);
 }

@@ -84,11 +84,8 @@ impl RequestError {
                     |(key, error): &(_, Self)| format!("{key}: {}", stallproof::sentence(error));
                 return left.iter().map(told).collect::<Vec<_>>().join("; ");
             }
-            Self::Wiring(WiringError { left: Some(left), .. }) => {
-                let left = stallproof::sentence(left);
-                return format!(
-                    "it could not be undone, and is kept until a DEL or reconciling does: {left}"
-                );
+            Self::Wiring(WiringError { left: Some(_), .. }) => {
+                "its address is kept until a DEL or reconciling has removed what is left"
             }
             Self::Wiring(_) => "what was begun is undone; the runtime tries again",
             Self::Thread(_) => "see the agent's log",

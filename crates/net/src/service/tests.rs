@@ -288,7 +288,7 @@ async fn what_fails_gives_its_address_back_unless_something_is_left() {
     assert!(bench.recorded().is_empty());
     let left = || {
         let left = std::io::Error::other("flx is still there");
-        WiringError { left: Some(NodeError::Open(left)), ..no_memory() }
+        WiringError { left: Some(Box::new(NodeError::Open(left))), ..no_memory() }
     };
     bench.kernel.set(|state| state.fail = Some(left));
     let error = bench.add("a").await.unwrap_err();

@@ -304,7 +304,7 @@ fn an_error_says_the_step_what_failed_and_why() {
     let source = io::Error::from_raw_os_error(16);
     let cause = Cause::Enter(source);
     let left = NodeError::Open(io::Error::other("it is stuck"));
-    let error = WiringError { step: step::ENTER, cause, left: Some(left) };
+    let error = WiringError { step: step::ENTER, cause, left: Some(Box::new(left)) };
     assert_eq!(
         stallproof::sentence(&error),
         "open-netns failed and was not undone (cannot open a netlink socket: it is stuck): the pod's \

@@ -112,8 +112,10 @@ async fn one_node_in_the_wrong_hands_does_not_reroute_the_others() {
     let ledger = Ledger::new(LedgerConfig::default());
     let claims = BlockClaims::start(objects.clone(), identity, addresses.clone(), &ledger, &tasks);
     let nodes = Snapshot::<NodeAddresses>::default();
-    let keep = keep_nodes(objects.clone(), claims.blocks(), nodes.clone(), tasks.stopping());
-    tasks.spawn("nodes", keep);
+    let lister = NodeLister::new(objects.clone(), claims.blocks(), nodes.clone());
+    let (key, stop) = ("a".to_owned(), tasks.stopping());
+    let list = objects::reconcile("list-nodes", key, PACE, lister, ledger.clone(), stop);
+    tasks.spawn("nodes", list);
     let trust = BlockTrust {
         node: "a".to_owned(),
         blocks: claims.blocks(),
