@@ -1,7 +1,7 @@
 //! Every replay at a small scale, as a user runs it: a real command, two processes, JSON and a page.
 //!
-//! What a requirement says of time or of a ratio of times is left to full runs: the machine that runs
-//! tests is busy with other tests.
+//! What a requirement says of time, or of a ratio of times, is held to [`BUSY`] times its limit: the machine
+//! that runs tests is busy with other tests. Full runs hold it to the limit itself.
 
 #![cfg(feature = "replay")]
 #![allow(clippy::unwrap_used, reason = "tests")]
@@ -12,6 +12,9 @@ use std::process::{Command, Output};
 use serde_json::Value;
 
 const PLUGIN: &str = "fairlead-cni";
+/// How much longer everything may take where other tests run. A design that waits for what is stuck takes
+/// hundreds of times as long, or never ends.
+const BUSY: f64 = 20.0;
 
 fn fairlead(args: &[&str]) -> Output {
     let mut command = Command::new(env!("CARGO_BIN_EXE_fairlead"));
@@ -19,6 +22,23 @@ fn fairlead(args: &[&str]) -> Output {
         command.env_remove(name);
     }
     command.env("FAIRLEAD_CONFIG", "/dev/null").args(args).output().unwrap()
+}
+
+/// Whether a requirement on time is missed by no more than a busy machine explains.
+fn is_late_within_reason(requirement: &Value) -> bool {
+    let is_of_time = matches!(requirement["unit"].as_str().unwrap(), "ms" | "times");
+    let [value, limit] = ["value", "limit"].map(|name| requirement[name].as_f64());
+    let within = value.zip(limit).is_some_and(|(value, limit)| value <= limit * BUSY);
+    is_of_time && requirement["relation"] == "atMost" && within
+}
+
+#[test]
+fn a_requirement_on_time_is_held_to_a_multiple_of_its_limit() {
+    let requirement = |value: Value, unit| serde_json::json!({"relation": "atMost", "limit": 2.0, "unit": unit, "value": value});
+    assert!(is_late_within_reason(&requirement(39.0.into(), "times")));
+    assert!(!is_late_within_reason(&requirement(41.0.into(), "ms")));
+    assert!(!is_late_within_reason(&requirement(Value::Null, "ms")));
+    assert!(!is_late_within_reason(&requirement(3.0.into(), "pods")));
 }
 
 /// Runs it and checks what does not depend on the machine's speed.
@@ -37,9 +57,8 @@ fn replayed(incident: &str, args: &[&str]) -> Value {
     let requirements = outcome["requirements"].as_array().unwrap();
     assert!(requirements.len() > 3);
     for requirement in requirements {
-        let is_of_time = matches!(requirement["unit"].as_str().unwrap(), "ms" | "times");
         assert!(
-            requirement["ok"] == true || (is_of_time && requirement["value"].is_number()),
+            requirement["ok"] == true || is_late_within_reason(requirement),
             "{requirement}\n{:#}\n{said}",
             outcome["new"]["figures"]
         );
