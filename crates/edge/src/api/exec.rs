@@ -85,7 +85,7 @@ async fn run(
     upgrade: socket::UpgradeResult,
 ) -> Result<Response, Problem> {
     let asked = ExecParams::read(query.as_deref())?;
-    let upgrade = socket::asked(upgrade)?;
+    let upgrade = upgrade?;
     let pod = PodRef { cluster: &cluster, namespace: &asked.namespace, name: &name };
     let connection = pod.connection(&api, &caller, Verb::Exec)?;
     let place = sse::open(&api, "exec", name.clone(), cluster.clone())?;

@@ -115,7 +115,7 @@ async fn forward(
     Query(asked): Query<ForwardParams>,
     upgrade: socket::UpgradeResult,
 ) -> Result<Response, Problem> {
-    let upgrade = socket::asked(upgrade)?;
+    let upgrade = upgrade?;
     let pod = PodRef { cluster: &cluster, namespace: &asked.namespace, name: &name };
     let connection = pod.connection(&api, &caller, Verb::Forward)?;
     let place = sse::open(&api, "forward", name.clone(), cluster.clone())?;

@@ -12,15 +12,25 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::Duration;
 
-use axum::body::Bytes;
-use axum::extract::ws::rejection::WebSocketUpgradeRejection;
-use axum::extract::ws::{CloseFrame, Message, WebSocket, WebSocketUpgrade, close_code};
+use axum::body::{Body, Bytes};
+use axum::extract::FromRequestParts;
 use axum::response::Response;
 use futures::stream::{SplitSink, SplitStream};
 use futures::{SinkExt, StreamExt};
+use http::header::{
+    CONNECTION, HeaderName, SEC_WEBSOCKET_ACCEPT, SEC_WEBSOCKET_KEY, SEC_WEBSOCKET_VERSION, UPGRADE,
+};
+use http::request::Parts;
+use http::{HeaderValue, Method, StatusCode};
+use hyper::upgrade::{OnUpgrade, Upgraded};
+use hyper_util::rt::TokioIo;
 use stallproof::Deadline;
-use tokio::sync::oneshot;
 use tokio::time::{Instant, Interval, MissedTickBehavior, interval_at};
+use tokio_tungstenite::WebSocketStream;
+use tokio_tungstenite::tungstenite::Message;
+use tokio_tungstenite::tungstenite::handshake::derive_accept_key;
+use tokio_tungstenite::tungstenite::protocol::frame::coding::CloseCode;
+use tokio_tungstenite::tungstenite::protocol::{CloseFrame, Role, WebSocketConfig};
 use tracing::Instrument;
 
 use super::rights::LOST;
@@ -37,14 +47,54 @@ const GOODBYE: Duration = Duration::from_secs(2);
 /// The most bytes of a close frame's reason.
 const REASON: usize = 120;
 
-/// The extractor of handlers that upgrade to a WebSocket.
-pub(crate) type UpgradeResult = Result<WebSocketUpgrade, WebSocketUpgradeRejection>;
+type WebSocket = WebSocketStream<TokioIo<Upgraded>>;
 
-/// The upgrade that the client asks for; a plain request is refused.
-pub(crate) fn asked(upgrade: UpgradeResult) -> Result<WebSocketUpgrade, Problem> {
-    upgrade.map_err(|rejection| {
-        Problem::invalid(format!("this is a WebSocket: {}", rejection.body_text()))
-    })
+/// The extractor of handlers that upgrade to a WebSocket; a plain request is refused.
+pub(crate) type UpgradeResult = Result<Upgrade, Problem>;
+
+/// A client's request to upgrade its connection to a WebSocket.
+pub(crate) struct Upgrade {
+    /// The value of `sec-websocket-accept`.
+    accept: String,
+    connection: OnUpgrade,
+}
+
+impl<S: Sync> FromRequestParts<S> for Upgrade {
+    type Rejection = Problem;
+
+    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, Problem> {
+        let has = |name: HeaderName, word: &str| {
+            let values = parts.headers.get_all(name).into_iter().filter_map(|v| v.to_str().ok());
+            let mut words = values.flat_map(|value| value.split(',')).map(str::trim);
+            words.any(|value| value.eq_ignore_ascii_case(word))
+        };
+        let upgrades = parts.method == Method::GET
+            && has(CONNECTION, "upgrade")
+            && has(UPGRADE, "websocket")
+            && has(SEC_WEBSOCKET_VERSION, "13");
+        let accept =
+            parts.headers.get(SEC_WEBSOCKET_KEY).map(|key| derive_accept_key(key.as_bytes()));
+        match (upgrades, accept, parts.extensions.remove::<OnUpgrade>()) {
+            (true, Some(accept), Some(connection)) => Ok(Self { accept, connection }),
+            _ => Err(Problem::invalid(
+                "this is a WebSocket: connect with a client of that protocol, version 13",
+            )),
+        }
+    }
+}
+
+impl Upgrade {
+    fn response(&self) -> Response {
+        let mut response = Response::new(Body::empty());
+        *response.status_mut() = StatusCode::SWITCHING_PROTOCOLS;
+        let headers = response.headers_mut();
+        headers.insert(CONNECTION, HeaderValue::from_static("upgrade"));
+        headers.insert(UPGRADE, HeaderValue::from_static("websocket"));
+        if let Ok(accept) = HeaderValue::from_str(&self.accept) {
+            headers.insert(SEC_WEBSOCKET_ACCEPT, accept);
+        }
+        response
+    }
 }
 
 /// How a session ends.
@@ -73,12 +123,12 @@ impl SessionEnd {
         }
     }
 
-    fn code(&self) -> u16 {
+    fn code(&self) -> CloseCode {
         match self {
-            Self::Done | Self::Gone => close_code::NORMAL,
-            Self::Broke(_) => close_code::ERROR,
-            Self::Forbidden => close_code::POLICY,
-            Self::Stopping => close_code::AWAY,
+            Self::Done | Self::Gone => CloseCode::Normal,
+            Self::Broke(_) => CloseCode::Error,
+            Self::Forbidden => CloseCode::Policy,
+            Self::Stopping => CloseCode::Away,
         }
     }
 }
@@ -125,21 +175,21 @@ pub(crate) struct Gone;
 /// Opens a session as soon as the connection is ours. `deadline` is for that.
 pub(crate) fn open(
     api: &Api,
-    upgrade: WebSocketUpgrade,
+    upgrade: Upgrade,
     name: String,
     (place, mut rights, deadline): (OpenStream, Rights, Deadline),
     mut pod: impl PodSession,
 ) -> Response {
-    // axum waits for the connection in a task of its own, which hands it over and is done.
-    let (hand_over, handed_over) = oneshot::channel();
-    let upgrade = upgrade.max_message_size(LARGEST).max_frame_size(LARGEST);
-    let response = upgrade.on_upgrade(async |socket| {
-        let _ = hand_over.send(socket);
-    });
+    let response = upgrade.response();
     let (stop, span) = (api.tasks.stopping(), place.span());
     let session = async move {
         let _place = place;
-        let Ok(Ok(socket)) = deadline.bound(handed_over).await else { return };
+        let Ok(Ok(connection)) = deadline.bound(upgrade.connection).await else { return };
+        let config = WebSocketConfig::default()
+            .max_message_size(Some(LARGEST))
+            .max_frame_size(Some(LARGEST));
+        let connection = TokioIo::new(connection);
+        let socket = WebSocket::from_raw_socket(connection, Role::Server, Some(config)).await;
         let mut session = Session::new(socket);
         let ended = tokio::select! {
             ended = pod.converse(&mut session) => ended,
@@ -223,7 +273,7 @@ impl FromClient {
                 Message::Binary(bytes) => break Some(bytes),
                 Message::Text(text) => break Some(text.into()),
                 Message::Close(_) => break None,
-                Message::Ping(_) | Message::Pong(_) => {}
+                Message::Ping(_) | Message::Pong(_) | Message::Frame(_) => {}
             }
         };
         self.heard.listening.store(false, Relaxed);
