@@ -8,7 +8,10 @@ use http::Method;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::{Access, Body, ClientError, ClientResult, Object, Problem, Route, Server, Target};
+use super::{
+    Access, Body, ClientError, ClientResult, Object, Problem, Route, Server, Target, decode,
+};
+use crate::cli::listing::items;
 use crate::cli::terminal::Progress;
 use crate::output::{self, FAILED, NO, texts};
 
@@ -28,6 +31,11 @@ pub(crate) struct ClusterOutcome {
     /// The cluster has more than was asked for.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub(crate) truncated: bool,
+}
+
+/// The clusters' parts in the answer to a fan-out.
+pub(crate) fn outcomes(answer: &Value) -> ClientResult<Vec<ClusterOutcome>> {
+    items(answer, "clusters").iter().map(decode).collect()
 }
 
 /// Asks several clusters through the server: the whole answer, once the last one is in or late.

@@ -3,13 +3,13 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use jiff::Timestamp;
-use serde::Deserialize;
 use serde_json::{Value, json};
 
 use crate::cli::client::{
     Body, ClientResult, ClusterView, Clusters, NamedFlags, Route, Server, ServerFlags, decode,
 };
 use crate::cli::files;
+use crate::cli::listing::{field, items};
 use crate::cli::table::{Cell, Table, age};
 use crate::cli::terminal::{Colour, Paint};
 use crate::output::{self, Failure, Format, Output, yes_or_no};
@@ -215,38 +215,23 @@ async fn enable(NamedFlags { name, server }: &NamedFlags, on: bool) -> ClientRes
     Ok(output::done(&format!("cluster {name} {}", if on { "enabled" } else { "disabled" }))?)
 }
 
-#[derive(Default, Deserialize)]
-#[serde(rename_all = "camelCase", default)]
-struct Tested {
-    ok: bool,
-    steps: Vec<Step>,
-    verdict: String,
-}
-
-#[derive(Default, Deserialize)]
-#[serde(rename_all = "camelCase", default)]
-struct Step {
-    step: String,
-    ok: bool,
-    took_ms: f64,
-    why: Option<String>,
-}
-
 async fn test(server: &Server, name: &str, output: Output) -> ClientResult<ExitCode> {
     let route = Route::to(["clusters", name, "test"]);
     let answer: Value = server.post(&route, Body::None).await?;
-    let tested: Tested = decode(&answer)?;
     output.print(&answer, || {
-        let rows = tested.steps.iter().map(|step| {
-            let (word, colour) =
-                if step.ok { ("ok", Colour::Green) } else { ("failed", Colour::Red) };
-            let why = step.why.as_deref().unwrap_or_default();
-            let took = format!("{:.0}ms", step.took_ms);
-            [step.step.as_str().into(), Cell::coloured(word, colour), took.into(), why.into()]
+        let rows = items(&answer, "steps").iter().map(|step| {
+            let outcome = match step["ok"] == true {
+                true => Cell::coloured("ok", Colour::Green),
+                false => Cell::coloured("failed", Colour::Red),
+            };
+            let took = format!("{:.0}ms", step["tookMs"].as_f64().unwrap_or_default());
+            let why = step["why"].as_str().unwrap_or_default();
+            [field(step, "step").into(), outcome, took.into(), why.into()]
         });
-        format!("{}\n{}", output::table(["STEP", "OUTCOME", "TOOK", "WHY"], rows), tested.verdict)
+        let table = output::table(["STEP", "OUTCOME", "TOOK", "WHY"], rows);
+        format!("{table}\n{}", field(&answer, "verdict"))
     })?;
-    Ok(yes_or_no(tested.ok))
+    Ok(yes_or_no(answer["ok"] == true))
 }
 
 #[cfg(test)]

@@ -4,8 +4,10 @@ use jiff::Timestamp;
 use serde::Deserialize;
 use serde_json::Value;
 
-use crate::cli::client::across::{self, ClusterOutcome};
-use crate::cli::client::{Access, ClientResult, ClusterChoice, Route, Server, Target, decode};
+use crate::cli::client::{
+    Access, ClientResult, ClusterChoice, Route, Server, Target, across, decode,
+};
+use crate::cli::listing::items;
 use crate::cli::table::{Cell, Table, age};
 use crate::cli::terminal::{Colour, Paint};
 use crate::output::{Failure, Format, Output};
@@ -53,13 +55,6 @@ struct Involved {
     name: String,
 }
 
-#[derive(Default, Deserialize)]
-#[serde(default)]
-struct EventList {
-    events: Vec<KubeEvent>,
-    clusters: Vec<ClusterOutcome>,
-}
-
 pub(crate) async fn run(args: &Args) -> ClientResult<ExitCode> {
     let server = args.target.open()?;
     let chosen = args.target.chosen(&server, Access::Read).await?;
@@ -75,19 +70,21 @@ pub(crate) async fn run(args: &Args) -> ClientResult<ExitCode> {
             across::fan_out(&server, &args.in_namespace(route)).await?
         }
     };
-    let mut list: EventList = decode(&answer)?;
+    let events: ClientResult<Vec<KubeEvent>> =
+        items(&answer, "events").iter().map(decode).collect();
+    let mut events = events?;
     // Kubernetes gives its times in one form, so that text order is time order.
-    list.events.sort_by(|a, b| a.last_seen.cmp(&b.last_seen));
+    events.sort_by(|a, b| a.last_seen.cmp(&b.last_seen));
     let across = !matches!(chosen, ClusterChoice::One(_));
-    if list.events.is_empty() && args.output.output == Format::Table {
+    if events.is_empty() && args.output.output == Format::Table {
         eprintln!("no events");
     } else {
         let now = Timestamp::now();
         args.output.print(&answer, || {
-            table(&list.events, across, args.all_namespaces, now).render(Paint::stdout())
+            table(&events, across, args.all_namespaces, now).render(Paint::stdout())
         })?;
     }
-    Ok(across::report_missing(&list.clusters))
+    Ok(across::report_missing(&across::outcomes(&answer)?))
 }
 
 impl Args {

@@ -1,8 +1,7 @@
 use std::io::{IsTerminal, Read, Write};
 use std::process::ExitCode;
 
-use serde::Deserialize;
-use serde_json::json;
+use serde_json::{Value, json};
 use tokio::sync::{Notify, mpsc};
 
 use crate::cli::client::{Access, CHUNK, ClientResult, FrameReceiver, FrameSender, Route, Target};
@@ -45,13 +44,6 @@ pub(crate) struct Args {
     tty: bool,
     #[command(flatten)]
     target: Target,
-}
-
-#[derive(Debug, Default, Deserialize)]
-#[serde(rename_all = "camelCase", default)]
-struct Status {
-    exit_code: Option<i32>,
-    reason: Option<String>,
 }
 
 pub(crate) async fn run(args: &Args) -> ClientResult<ExitCode> {
@@ -185,13 +177,11 @@ fn window_size() -> Vec<u8> {
 }
 
 fn exit_code(status: &[u8]) -> ExitCode {
-    let status: Status = serde_json::from_slice(status).unwrap_or_default();
-    if let Some(reason) = status.reason.as_deref().filter(|reason| !reason.is_empty()) {
+    let status: Value = serde_json::from_slice(status).unwrap_or_default();
+    if let Some(reason) = status["reason"].as_str().filter(|reason| !reason.is_empty()) {
         // The terminal may still be raw.
         eprint!("{}\r\n", printable(reason));
     }
-    ExitCode::from(match status.exit_code {
-        Some(code) => u8::try_from(code).unwrap_or(u8::MAX),
-        None => NO,
-    })
+    let code = status["exitCode"].as_i64();
+    ExitCode::from(code.map_or(NO, |code| u8::try_from(code).unwrap_or(u8::MAX)))
 }

@@ -1,10 +1,8 @@
 use std::process::ExitCode;
 
-use serde::Deserialize;
-
-use crate::cli::client::across::{self, ClusterOutcome};
-use crate::cli::client::{Access, ClientResult, ClusterChoice, Route, Target, decode};
-use crate::output::{self, Format, NO, Output};
+use crate::cli::client::{Access, ClientResult, ClusterChoice, Route, Target, across};
+use crate::cli::listing::{fields, items};
+use crate::output::{Format, NO, Output};
 
 /// Find resources by name, address, label or image, in all clusters or in some
 ///
@@ -32,24 +30,6 @@ pub(crate) struct Args {
     target: Target,
 }
 
-#[derive(Default, Deserialize)]
-#[serde(default)]
-struct Found {
-    hits: Vec<Hit>,
-    truncated: bool,
-    clusters: Vec<ClusterOutcome>,
-}
-
-#[derive(Default, Deserialize)]
-#[serde(default)]
-struct Hit {
-    cluster: String,
-    kind: String,
-    namespace: Option<String>,
-    name: String,
-    why: String,
-}
-
 pub(crate) async fn run(args: &Args) -> ClientResult<ExitCode> {
     let server = args.target.open()?;
     let clusters = match args.target.names_any() {
@@ -62,24 +42,19 @@ pub(crate) async fn run(args: &Args) -> ClientResult<ExitCode> {
         .maybe("kinds", args.kinds.as_deref())
         .maybe("limit", args.limit);
     let answer = across::fan_out(&server, &route).await?;
-    let found: Found = decode(&answer)?;
-    if found.hits.is_empty() && args.output.output == Format::Table {
+    let titles = ["CLUSTER", "KIND", "NAMESPACE", "NAME", "WHY"];
+    let columns = ["cluster", "kind", "namespace", "name", "why"];
+    let nothing = items(&answer, "hits").is_empty();
+    if nothing && args.output.output == Format::Table {
         eprintln!("nothing found for {:?}", args.text);
     } else {
-        args.output.print(&answer, || table(&found.hits))?;
+        args.output.print_list(&answer, "hits", &titles, |hit| fields(hit, columns))?;
     }
-    if found.truncated {
+    if answer["truncated"] == true {
         eprintln!("there is more; search for more of the name, or raise --limit");
     }
-    let code = across::report_missing(&found.clusters);
-    let complete = found.clusters.iter().all(|cluster| cluster.ok);
-    Ok(if complete && found.hits.is_empty() { ExitCode::from(NO) } else { code })
-}
-
-fn table(hits: &[Hit]) -> String {
-    let rows = hits.iter().map(|hit| {
-        let namespace = hit.namespace.as_deref().unwrap_or("-");
-        [hit.cluster.as_str(), &hit.kind, namespace, &hit.name, &hit.why]
-    });
-    output::table(["CLUSTER", "KIND", "NAMESPACE", "NAME", "WHY"], rows)
+    let clusters = across::outcomes(&answer)?;
+    let code = across::report_missing(&clusters);
+    let complete = clusters.iter().all(|cluster| cluster.ok);
+    Ok(if complete && nothing { ExitCode::from(NO) } else { code })
 }

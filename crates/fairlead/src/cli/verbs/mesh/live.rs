@@ -10,6 +10,7 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 use crate::cli::client::{Body, ClientResult, Route, Server, ServerFlags, decode};
+use crate::cli::listing::{fields, items};
 use crate::cli::table::{Cell, Table, age};
 use crate::cli::terminal::{Colour, Paint};
 use crate::cli::verbs::groups::{self, ApplyFlags};
@@ -225,33 +226,24 @@ fn colour_of(state: MeshState) -> Colour {
     }
 }
 
-#[derive(Debug, Deserialize)]
-struct Checked {
-    reaches: bool,
-    reasons: Vec<Reason>,
-}
-
-#[derive(Debug, Deserialize)]
-struct Reason {
-    reason: String,
-    message: String,
-}
-
 pub(super) async fn check(args: &Check) -> ClientResult<ExitCode> {
     let server = args.server.open()?;
     let (_, mesh) = named(&server, &args.mesh).await?;
     let route = Route::to(["meshes", &mesh.namespace, &mesh.name, "check"]);
     let (from, to) = (&args.from, &args.to);
     let answer: Value = server.get(&route.with("from", from).with("to", to)).await?;
-    let checked: Checked = decode(&answer)?;
+    let reaches = answer["reaches"] == true;
     args.output.print(&answer, || {
-        if checked.reaches {
+        if reaches {
             return format!("{from} reaches {to}: every node has its peer on the other side");
         }
-        let rows = checked.reasons.iter().map(|r| [&r.reason, &r.message]);
-        output::table(["REASON", "WHY"], rows)
+        let reasons = items(&answer, "reasons").iter();
+        output::table(
+            ["REASON", "WHY"],
+            reasons.map(|reason| fields(reason, ["reason", "message"])),
+        )
     })?;
-    Ok(yes_or_no(checked.reaches))
+    Ok(yes_or_no(reaches))
 }
 
 pub(super) async fn apply(args: &ApplyFlags) -> ClientResult<ExitCode> {
