@@ -13,7 +13,6 @@
 
 mod criteria;
 
-use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -53,7 +52,8 @@ pub struct Made {
 #[derive(Clone, Debug)]
 struct Pod {
     facts: PodFacts,
-    subject: Subject,
+    /// The services that select it.
+    services: Vec<Arc<str>>,
     membership: Membership,
 }
 
@@ -120,12 +120,12 @@ impl Groups {
         if pod.until.is_some() {
             return removed;
         }
-        let subject = self.subject(pod);
-        let membership = self.membership(&subject);
+        let services = self.services_of(pod);
+        let membership = self.membership(pod, &services);
         self.ids.insert(Arc::clone(&pod.uid), id.clone());
         let learned = self.learned.entry((id.0.clone(), pod.owner())).or_insert(EMPTY);
         *learned = Learned { members: learned.members + 1, empty_since: None };
-        self.pods.insert(id, Arc::new(Pod { facts: pod.clone(), subject, membership }));
+        self.pods.insert(id, Arc::new(Pod { facts: pod.clone(), services, membership }));
         true
     }
 
@@ -142,24 +142,29 @@ impl Groups {
         changed
     }
 
-    pub fn delete_namespace(&mut self, name: &str) {
-        if self.namespaces.remove(name).is_some() {
+    pub fn delete_namespace(&mut self, name: &str) -> bool {
+        let known = self.namespaces.remove(name).is_some();
+        if known {
             self.place_all(|pod| *pod.facts.namespace == *name, None);
         }
+        known
     }
 
-    pub fn apply_service(&mut self, service: &ServiceFacts) {
+    pub fn apply_service(&mut self, service: &ServiceFacts) -> bool {
         let id = (Arc::clone(&service.namespace), Arc::clone(&service.name));
         let known = self.services.insert(id, Arc::new(service.clone()));
-        if known.is_none_or(|known| known.selector != service.selector) {
+        if known.as_ref().is_none_or(|known| known.selector != service.selector) {
             self.place_all(|pod| pod.facts.namespace == service.namespace, None);
         }
+        known.is_none_or(|known| *known != *service)
     }
 
-    pub fn delete_service(&mut self, namespace: &str, name: &str) {
-        if self.services.remove(&(namespace.into(), name.into())).is_some() {
+    pub fn delete_service(&mut self, namespace: &str, name: &str) -> bool {
+        let known = self.services.remove(&(namespace.into(), name.into())).is_some();
+        if known {
             self.place_all(|pod| *pod.facts.namespace == *namespace, None);
         }
+        known
     }
 
     /// Lets learned groups go that were empty for `empty`.
@@ -219,6 +224,19 @@ impl Groups {
             .map(|pod| &pod.facts)
     }
 
+    /// The uids of all workloads.
+    pub fn pods(&self) -> impl Iterator<Item = &Arc<str>> {
+        self.ids.keys()
+    }
+
+    pub fn namespaces(&self) -> impl Iterator<Item = &Arc<str>> {
+        self.namespaces.keys()
+    }
+
+    pub fn services(&self) -> impl Iterator<Item = &ServiceFacts> {
+        self.services.values().map(|service| &**service)
+    }
+
     /// Every workload, and what it is in.
     pub fn all(&self) -> impl Iterator<Item = (&PodFacts, &Membership)> {
         self.pods.values().map(|pod| (&pod.facts, &pod.membership))
@@ -245,17 +263,17 @@ impl Groups {
     fn place_all(&mut self, which: impl Fn(&Pod) -> bool, changed: Option<&str>) {
         let mut placed = Vec::new();
         for (id, pod) in self.pods.iter().filter(|(_, pod)| which(pod)) {
-            let (subject, membership) = match changed {
-                Some(group) => (pod.subject.clone(), self.patched(pod, group)),
+            let (services, membership) = match changed {
+                Some(group) => (pod.services.clone(), self.patched(pod, group)),
                 None => {
-                    let subject = self.subject(&pod.facts);
-                    let membership = self.membership(&subject);
-                    (subject, membership)
+                    let services = self.services_of(&pod.facts);
+                    let membership = self.membership(&pod.facts, &services);
+                    (services, membership)
                 }
             };
-            if (&subject, &membership) != (&pod.subject, &pod.membership) {
+            if (&services, &membership) != (&pod.services, &pod.membership) {
                 let facts = pod.facts.clone();
-                placed.push((id.clone(), Arc::new(Pod { facts, subject, membership })));
+                placed.push((id.clone(), Arc::new(Pod { facts, services, membership })));
             }
         }
         for (id, pod) in placed {
@@ -266,15 +284,17 @@ impl Groups {
     fn patched(&self, pod: &Pod, group: &str) -> Membership {
         let mut groups = pod.membership.groups.clone();
         groups.retain(|name| **name != *group);
-        if let Some(made) = self.made(group).filter(|made| made.criteria.fits(&pod.subject)) {
+        let subject = self.subject(&pod.facts, &pod.services);
+        if let Some(made) = self.made(group).filter(|made| made.criteria.fits(&subject)) {
             let place = groups.partition_point(|name| *name < made.name);
             groups.insert(place, Arc::clone(&made.name));
         }
         self.with_mode(groups)
     }
 
-    fn membership(&self, subject: &Subject) -> Membership {
-        let fitting = self.made.iter().filter(|made| made.criteria.fits(subject));
+    fn membership(&self, pod: &PodFacts, services: &[Arc<str>]) -> Membership {
+        let subject = self.subject(pod, services);
+        let fitting = self.made.iter().filter(|made| made.criteria.fits(&subject));
         self.with_mode(fitting.map(|made| Arc::clone(&made.name)).collect())
     }
 
@@ -283,7 +303,7 @@ impl Groups {
         Membership { mode: modes.max().unwrap_or(self.default), groups }
     }
 
-    fn subject(&self, pod: &PodFacts) -> Subject {
+    fn services_of(&self, pod: &PodFacts) -> Vec<Arc<str>> {
         let selects = |service: &ServiceFacts| {
             let has = |(key, value): (&String, &String)| pod.labels.get(key) == Some(value);
             service.namespace == pod.namespace
@@ -293,16 +313,12 @@ impl Groups {
         let services = self.services.values().filter(|service| selects(service));
         let mut services: Vec<_> = services.map(|service| Arc::clone(&service.name)).collect();
         services.sort();
-        Subject {
-            namespace: Arc::clone(&pod.namespace),
-            name: Arc::clone(&pod.name),
-            node: Arc::clone(&pod.node),
-            images: pod.images.clone(),
-            services,
-            labels: pod.labels.clone(),
-            namespace_labels: self.namespaces.get(&pod.namespace).cloned().unwrap_or_default(),
-            addresses: pod.addresses.iter().map(IpAddr::to_canonical).collect(),
-        }
+        services
+    }
+
+    fn subject<'a>(&'a self, pod: &'a PodFacts, services: &'a [Arc<str>]) -> Subject<'a> {
+        let namespace_labels = self.namespaces.get(&pod.namespace).map(|labels| &**labels);
+        Subject { pod, services, namespace_labels }
     }
 }
 

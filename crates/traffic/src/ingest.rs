@@ -27,6 +27,7 @@ mod follow;
 mod inventory;
 mod learner;
 mod metrics;
+mod observed;
 mod policy;
 mod policy_store;
 mod query;
@@ -35,6 +36,7 @@ mod rule_change;
 mod shard_owner;
 mod sink;
 mod statuses;
+mod worker;
 
 use std::net::IpAddr;
 use std::path::PathBuf;
@@ -64,6 +66,7 @@ use acks::Acks;
 use checkpoints::{Checkpoints, Restored};
 use metrics::Metrics;
 use policy::Policies;
+use shard_owner::{Message, ShardHandle, ShardOwner};
 
 /// How often shards publish and age.
 const TICK: Duration = Duration::from_millis(500);
@@ -88,7 +91,7 @@ struct Inner {
     ledger: Ledger,
     metrics: Metrics,
     acks: Acks,
-    shards: Vec<shard_owner::ShardHandle>,
+    shards: Vec<ShardHandle>,
     learner: learner::LearnerHandle,
     readers: Readers,
     learned: learner::Published,
@@ -128,23 +131,21 @@ impl Ingest {
     ) -> std::io::Result<Self> {
         let restored = checkpoints.restore(settings, ledger, tasks).await?;
         let Restored { epoch, router, shards, readers, progress, learned, violations } = restored;
-        let (learner, learned, end) =
-            learner::start(learned, violations, readers.clone(), ledger.clone(), metrics.clone())?;
-        watch_thread("learner", end, tasks);
+        let read = readers.clone();
+        let (learner, learned) =
+            learner::start(learned, violations, read, metrics.clone(), ledger, tasks)?;
         let judge: Snapshot<Arc<dyn Judge>> = Snapshot::new(Arc::new(NoRules));
         let bytes = shard_owner::WAITING / shards.len();
-        let mut handles = Vec::new();
-        for (number, shard) in shards.into_iter().enumerate() {
-            let context = shard_owner::OwnerContext {
-                ledger: ledger.clone(),
-                judge: judge.clone(),
-                learner: learner.clone(),
-                metrics: metrics.clone(),
-            };
-            let (handle, end) = shard_owner::start(shard, number, bytes, context)?;
-            watch_thread("shard", end, tasks);
-            handles.push(handle);
-        }
+        let owners = shards.into_iter().enumerate().map(|(number, shard)| ShardOwner {
+            shard,
+            number,
+            judge: judge.clone(),
+            judged: None,
+            learner: learner.clone(),
+            metrics: metrics.clone(),
+        });
+        let handles = owners.map(|owner| owner.start(bytes, ledger, tasks));
+        let handles = handles.collect::<std::io::Result<_>>()?;
         let inventory = Snapshot::new(Inventory::new(settings.mode));
         let policies = Policies::start(
             judge,
@@ -185,10 +186,10 @@ impl Ingest {
         // Room in all of them, or nothing is begun.
         let mut places = Vec::with_capacity(shards.len());
         for (handle, part) in shards.iter().zip(routed.parts) {
-            let reserved = handle.reserve(&part);
+            let reserved = handle.reserve(shard_owner::weight(&part));
             if reserved.is_none() && !part.is_empty() {
-                op.waits_on(format!("shard {}", handle.number), handle.working().map(|it| it.op));
-                return Err(handle.come_back());
+                op.waits_on(handle.name.to_string(), handle.current().map(|it| it.op));
+                return Err(come_back(handle));
             }
             places.push((handle, part, reserved));
         }
@@ -202,17 +203,17 @@ impl Ingest {
                 waiting.push((handle, counted));
                 answer
             });
-            if !handle.count(part, reserved, answer) {
-                return Err(handle.come_back());
+            if !handle.send_reserved(Message::Count(part, answer), reserved) {
+                return Err(come_back(handle));
             }
         }
         let mut all = Ok(());
         for (handle, counted) in waiting {
-            if let Some(working) = handle.working() {
-                op.waits_on(format!("shard {}", handle.number), Some(working.op));
+            if let Some(current) = handle.current() {
+                op.waits_on(handle.name.to_string(), Some(current.op));
             }
             let Ok(Ok(counted)) = deadline.bound(counted).await else {
-                return Err(handle.come_back());
+                return Err(come_back(handle));
             };
             all = all.and(counted);
         }
@@ -272,16 +273,14 @@ impl Ingest {
         let mut ticks = tokio::time::interval(TICK);
         ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
         while stop.bound(ticks.tick()).await.is_some() {
-            self.0.shards.iter().for_each(shard_owner::ShardHandle::tick);
-            self.0
-                .metrics
-                .waiting(self.0.shards.iter().map(shard_owner::ShardHandle::waiting).sum());
+            self.0.shards.iter().for_each(ShardHandle::tick);
+            self.0.metrics.waiting(self.0.shards.iter().map(ShardHandle::waiting).sum());
             self.0.learner.tick();
         }
     }
 
     fn close(&self) {
-        self.0.shards.iter().for_each(shard_owner::ShardHandle::close);
+        self.0.shards.iter().for_each(ShardHandle::close);
         self.0.learner.close();
     }
 }
@@ -322,7 +321,8 @@ impl ReportSink for Ingest {
         let Inner { acks, shards, inventory, .. } = &*self.0;
         acks.forget(node);
         let name: Arc<str> = node.into();
-        shards.iter().for_each(|handle| handle.forget(&name));
+        // A full queue is no harm: an agent that stays away is forgotten after a day.
+        shards.iter().for_each(|handle| handle.try_send(Message::Forget(Arc::clone(&name))));
         let now = Moment::now();
         inventory.update(|inventory| {
             inventory.set_local(node, &[], now)
@@ -340,25 +340,10 @@ impl ReportSink for Ingest {
     }
 }
 
-impl shard_owner::ShardHandle {
-    fn come_back(&self) -> NotCounted {
-        let since = self.working().map_or(Duration::ZERO, |working| working.since.elapsed());
-        NotCounted::Busy { retry: since.clamp(COME_BACK, COME_BACK_MOST) }
-    }
-}
-
-/// Without one of its threads an ingest is no use: another term begins with the checkpoint.
-fn watch_thread(name: &'static str, end: oneshot::Receiver<bool>, tasks: &Tasks) {
-    let group = tasks.clone();
-    let stop = tasks.stopping();
-    tasks.spawn(format!("guard-{name}"), async move {
-        if let Some(ended) = stop.bound(end).await
-            && !ended.unwrap_or(false)
-        {
-            tracing::error!(thread = name, "a thread of the conversations panicked");
-            group.stop(format!("the {name} of the conversations panicked"));
-        }
-    });
+/// When to come back to a shard that is busy: later the longer it has been at one thing.
+fn come_back(handle: &ShardHandle) -> NotCounted {
+    let since = handle.current().map_or(Duration::ZERO, |current| current.since.elapsed());
+    NotCounted::Busy { retry: since.clamp(COME_BACK, COME_BACK_MOST) }
 }
 
 #[cfg(test)]

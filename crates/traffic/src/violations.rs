@@ -38,7 +38,7 @@ pub struct Violation {
 }
 
 /// The violations as they were published. Readers never wait for the writer.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ViolationsView {
     /// Oldest line first.
     pub lines: Arc<[Arc<Violation>]>,

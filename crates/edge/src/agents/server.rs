@@ -37,7 +37,7 @@ const TICK: Duration = Duration::from_secs(1);
 pub(super) const NOT_LEADING: &str = "another replica counts: ask the leader";
 
 /// The server and what it stands on. Clones share it.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Server<C> {
     pub(super) agents: Agents,
     /// Counts the reports while this replica leads. Written by the leader's work, read by every join.
@@ -52,23 +52,6 @@ pub struct Server<C> {
     joins: Gate,
     pub(super) reports: Gate,
     pub(super) budget: Budget,
-}
-
-impl<C> Clone for Server<C> {
-    fn clone(&self) -> Self {
-        Self {
-            agents: self.agents.clone(),
-            sink: self.sink.clone(),
-            authority: self.authority.clone(),
-            reviewer: self.reviewer.clone(),
-            ledger: self.ledger.clone(),
-            tasks: self.tasks.clone(),
-            strangers: self.strangers.clone(),
-            joins: self.joins.clone(),
-            reports: self.reports.clone(),
-            budget: self.budget.clone(),
-        }
-    }
 }
 
 impl<C: ReportSink> Server<C> {

@@ -52,7 +52,7 @@ impl Rules {
             }
         }
         let mut order: Vec<_> = policy.rules.values().collect();
-        order.sort_by_key(|rule| (rule.learned, rule.priority, rule.name.clone()));
+        order.sort_by(|a, b| a.order().cmp(&b.order()));
         for (place, rule) in order.into_iter().enumerate() {
             let (Some(from), Some(to)) = (numbers.get(&rule.from), numbers.get(&rule.to)) else {
                 continue;

@@ -1,4 +1,4 @@
-//! The criteria of a group, compiled.
+//! `Criteria`: the criteria of a group, compiled.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -8,29 +8,25 @@ use objects::Invalid;
 use objects::kinds::admission_rule::{Regex, regex};
 use objects::kinds::{GroupCriterion, GroupKey, GroupOp, network};
 
-use crate::conversations::Labels;
+use crate::conversations::{Labels, PodFacts};
 
-/// What criteria are held against.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Subject {
-    pub namespace: Arc<str>,
-    pub name: Arc<str>,
-    pub node: Arc<str>,
-    pub images: Vec<String>,
-    /// Those that select it.
-    pub services: Vec<Arc<str>>,
-    pub labels: Labels,
-    pub namespace_labels: Arc<Labels>,
-    pub addresses: Vec<IpAddr>,
+/// A workload, as criteria look at it.
+#[derive(Clone, Copy, Debug)]
+pub struct Subject<'a> {
+    pub pod: &'a PodFacts,
+    /// The services that select it.
+    pub services: &'a [Arc<str>],
+    /// None if the namespace is not known.
+    pub namespace_labels: Option<&'a Labels>,
 }
 
-/// All folds must hold.
+/// The criteria of a group: for each key, one must hold.
 #[derive(Debug)]
-pub struct Criteria(Vec<Fold>);
+pub struct Criteria(Vec<KeyCriteria>);
 
 /// The criteria of one key; of labels, of one label.
 #[derive(Debug)]
-struct Fold {
+struct KeyCriteria {
     key: GroupKey,
     label: Option<String>,
     /// One must hold, if there are any.
@@ -50,7 +46,7 @@ enum Test {
 
 impl Criteria {
     pub fn compile(criteria: &[GroupCriterion]) -> Result<Self, Invalid> {
-        let mut folds: Vec<Fold> = Vec::new();
+        let mut keys: Vec<KeyCriteria> = Vec::new();
         let mut problems = Invalid::default();
         for (i, criterion) in criteria.iter().enumerate() {
             let test = match Test::new(criterion) {
@@ -61,47 +57,52 @@ impl Criteria {
                 }
             };
             let GroupCriterion { key, label, op, .. } = criterion;
-            let same = |fold: &Fold| fold.key == *key && fold.label == *label;
-            let place = folds.iter().position(same).unwrap_or_else(|| {
+            let same = |other: &KeyCriteria| other.key == *key && other.label == *label;
+            let place = keys.iter().position(same).unwrap_or_else(|| {
                 let (positive, negative) = (Vec::new(), Vec::new());
-                folds.push(Fold { key: *key, label: label.clone(), positive, negative });
-                folds.len() - 1
+                keys.push(KeyCriteria { key: *key, label: label.clone(), positive, negative });
+                keys.len() - 1
             });
-            let fold = &mut folds[place];
-            if op.is_negative() { &mut fold.negative } else { &mut fold.positive }.push(test);
+            let criteria = &mut keys[place];
+            if op.is_negative() { &mut criteria.negative } else { &mut criteria.positive }
+                .push(test);
         }
         problems.into_result()?;
-        Ok(Self(folds))
+        Ok(Self(keys))
     }
 
-    pub fn fits(&self, subject: &Subject) -> bool {
-        self.0.iter().all(|fold| fold.holds(subject))
+    pub fn fits(&self, subject: &Subject<'_>) -> bool {
+        self.0.iter().all(|criteria| criteria.holds(subject))
     }
 
     /// Of what is no workload: only an address is known of it.
     pub fn fits_address(&self, address: IpAddr) -> bool {
         !self.0.is_empty()
-            && self.0.iter().all(|fold| {
-                fold.key == GroupKey::Address && fold.judge(|test| test.has_address(address))
+            && self.0.iter().all(|criteria| {
+                criteria.key == GroupKey::Address
+                    && criteria.judge(|test| test.has_address(address))
             })
     }
 }
 
-impl Fold {
-    fn holds(&self, subject: &Subject) -> bool {
+impl KeyCriteria {
+    fn holds(&self, subject: &Subject<'_>) -> bool {
         let label = |labels: &Labels, test: &Test| {
             let value = self.label.as_ref().and_then(|label| labels.get(label));
             value.is_some_and(|value| test.is(value))
         };
+        let pod = subject.pod;
         self.judge(|test| match self.key {
-            GroupKey::Image => subject.images.iter().any(|image| test.is(image)),
-            GroupKey::Node => test.is(&subject.node),
-            GroupKey::Name => test.is(&subject.name),
+            GroupKey::Image => pod.images.iter().any(|image| test.is(image)),
+            GroupKey::Node => test.is(&pod.node),
+            GroupKey::Name => test.is(&pod.name),
             GroupKey::Service => subject.services.iter().any(|service| test.is(service)),
-            GroupKey::Namespace => test.is(&subject.namespace),
-            GroupKey::Label => label(&subject.labels, test),
-            GroupKey::NamespaceLabel => label(&subject.namespace_labels, test),
-            GroupKey::Address => subject.addresses.iter().any(|it| test.has_address(*it)),
+            GroupKey::Namespace => test.is(&pod.namespace),
+            GroupKey::Label => label(&pod.labels, test),
+            GroupKey::NamespaceLabel => {
+                subject.namespace_labels.is_some_and(|labels| label(labels, test))
+            }
+            GroupKey::Address => pod.addresses.iter().any(|it| test.has_address(it.to_canonical())),
         })
     }
 

@@ -241,7 +241,7 @@ proptest! {
                 afresh.apply_namespace(&format!("ns-{n}").into(), value);
             }
         }
-        services.iter().flatten().for_each(|service| afresh.apply_service(service));
+        services.iter().flatten().for_each(|service| _ = afresh.apply_service(service));
         made.iter().flatten().for_each(|group| afresh.apply_group(group).unwrap());
         pods.iter().flatten().for_each(|pod| _ = afresh.apply_pod(pod, at));
         for pod in pods.iter().flatten() {

@@ -1,7 +1,7 @@
-//! `AgentPolicy`: rules and groups as agents are given them: by address alone, since an agent knows no
-//! pods but its own node's.
+//! `AgentPolicy`: the rules and groups for agents: by address alone, since an agent knows no pods but its
+//! own node's.
 //!
-//! Contract: only groups that a rule speaks of, or that have a mode, are shipped. What did not change
+//! Contract: only groups that a rule speaks of, or that have a mode, are sent. What did not change
 //! is the same allocation in the next version, so that a difference is found by looking at pointers.
 //! A version is never used for two contents, whatever restarts in between.
 //!
@@ -76,9 +76,10 @@ impl AgentPolicy {
         inventory: &Inventory,
         now: Moment,
     ) -> bool {
-        let mut rules: BTreeMap<_, _> = learned.iter().map(of_learned).map(by_name).collect();
+        let mut rules: BTreeMap<_, _> = learned.iter().map(AgentRule::from).map(by_name).collect();
         // One that was promoted has the name that it had when it was learned.
-        rules.extend(written.iter().filter(|it| !it.spec.disabled).map(of_written).map(by_name));
+        let written = written.iter().filter(|it| !it.spec.disabled);
+        rules.extend(written.map(AgentRule::from).map(by_name));
         let groups = groups(rules.values(), inventory);
         let changed = replace(&mut self.rules, rules) | replace(&mut self.groups, groups);
         if changed {
@@ -116,30 +117,41 @@ fn by_name(rule: AgentRule) -> (Arc<str>, AgentRule) {
     (Arc::clone(&rule.name), rule)
 }
 
-fn of_written(rule: &NetworkRule) -> AgentRule {
-    let spec = &rule.spec;
-    AgentRule {
-        name: rule.name_any().into(),
-        learned: false,
-        priority: spec.priority,
-        from: spec.from.as_str().into(),
-        to: spec.to.as_str().into(),
-        ports: spec.ports.iter().filter_map(|text| text.parse().ok()).collect(),
-        applications: spec.applications.clone(),
-        allows: spec.action == RuleAction::Allow,
+impl From<&NetworkRule> for AgentRule {
+    fn from(rule: &NetworkRule) -> Self {
+        let spec = &rule.spec;
+        Self {
+            name: rule.name_any().into(),
+            learned: false,
+            priority: spec.priority,
+            from: spec.from.as_str().into(),
+            to: spec.to.as_str().into(),
+            ports: spec.ports.iter().filter_map(|text| text.parse().ok()).collect(),
+            applications: spec.applications.clone(),
+            allows: spec.action == RuleAction::Allow,
+        }
     }
 }
 
-fn of_learned(rule: &LearnedRule) -> AgentRule {
-    AgentRule {
-        name: rule.name().into(),
-        learned: true,
-        priority: 0,
-        from: Arc::clone(&rule.from),
-        to: Arc::clone(&rule.to),
-        ports: rule.ports.clone(),
-        applications: Vec::new(),
-        allows: true,
+impl From<&LearnedRule> for AgentRule {
+    fn from(rule: &LearnedRule) -> Self {
+        Self {
+            name: rule.name().into(),
+            learned: true,
+            priority: 0,
+            from: Arc::clone(&rule.from),
+            to: Arc::clone(&rule.to),
+            ports: rule.ports.clone(),
+            applications: Vec::new(),
+            allows: true,
+        }
+    }
+}
+
+impl AgentRule {
+    /// Rules decide in this order.
+    pub fn order(&self) -> (bool, i32, &str) {
+        (self.learned, self.priority, &self.name)
     }
 }
 

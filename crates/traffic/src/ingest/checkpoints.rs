@@ -19,7 +19,7 @@ use stallproof::{Deadline, Ledger, Tasks};
 use tokio::sync::Semaphore;
 use tracing::{error, info, warn};
 
-use super::{Ingest, Inner, Settings, learner};
+use super::{Ingest, Inner, Settings, learner, shard_owner};
 use crate::conversations::{
     Checkpoint, CheckpointError, Moment, Progress, Readers, Router, Shard, shards,
 };
@@ -223,15 +223,15 @@ impl Ingest {
         let mut saved_shards = Vec::with_capacity(shards.len());
         op.step("gather");
         for handle in shards {
-            op.waits_on(format!("shard {}", handle.number), handle.working().map(|it| it.op));
-            let Ok(saved) = deadline.bound(handle.save()).await else {
-                warn!(shard = handle.number, "no checkpoint: a shard does not give what it has");
+            op.waits_on(handle.name.to_string(), handle.current().map(|it| it.op));
+            let Ok(saved) = deadline.bound(handle.ask(shard_owner::Message::Save)).await else {
+                warn!(shard = %handle.name, "no checkpoint: a shard does not give what it has");
                 return None;
             };
             saved_shards.push(saved?);
         }
-        op.waits_on("the learner", None);
-        let Ok(saved) = deadline.bound(learner.save()).await else {
+        op.waits_on("the learner", learner.current().map(|it| it.op));
+        let Ok(saved) = deadline.bound(learner.ask(learner::Message::Save)).await else {
             warn!("no checkpoint: the learner does not give what it has");
             return None;
         };

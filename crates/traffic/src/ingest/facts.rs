@@ -9,7 +9,6 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::ResourceExt;
 use objects::kinds::AddressPool;
 
-use super::inventory::NodeWithNetworks;
 use crate::conversations::{Moment, NodeFacts, PodFacts, ServiceFacts};
 
 /// A label by which a ReplicaSet of a Deployment tells its pods from those of another.
@@ -105,7 +104,8 @@ pub(super) fn service(service: &Service) -> ServiceFacts {
     }
 }
 
-pub(super) fn node(node: &Node) -> NodeWithNetworks {
+/// A node's addresses, and the networks of its pods.
+pub(super) fn node(node: &Node) -> (NodeFacts, Vec<IpNet>) {
     let (spec, status) = (node.spec.as_ref(), node.status.as_ref());
     let addresses = status.and_then(|status| status.addresses.as_ref()).into_iter().flatten();
     let facts = NodeFacts {
@@ -119,7 +119,7 @@ pub(super) fn node(node: &Node) -> NodeWithNetworks {
         several.chain(one).filter_map(|text| text.parse().ok()).collect();
     networks.sort();
     networks.dedup();
-    NodeWithNetworks { facts, networks }
+    (facts, networks)
 }
 
 pub(super) fn pool(pool: &AddressPool) -> Vec<IpNet> {

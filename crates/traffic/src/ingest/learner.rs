@@ -5,41 +5,28 @@
 //!   conversation that was missed is learned from the published view, at the next tick.
 //! - Learned rules and violations are published at a tick, if they changed.
 
-use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::ops::Deref;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::thread;
+use std::sync::atomic::{AtomicU64, Ordering};
 
-use stallproof::ledger::Outcome;
-use stallproof::{Ledger, Snapshot};
-use tokio::sync::{mpsc, oneshot};
+use stallproof::{Ledger, Snapshot, Tasks};
+use tokio::sync::oneshot;
 
 use super::metrics::Metrics;
-use super::queue_budget::{QueueBudget, Reservation};
-use super::shard_owner::LATE;
+use super::worker::{self, Worker, WorkerHandle};
 use crate::conversations::{Applied, Conversation, Moment, Readers, Verdict};
 use crate::rules::{Learned, LearnedRule};
 use crate::violations::{Violations, ViolationsView};
 
 /// Some sixty thousand conversations.
 const WAITING: usize = 16 << 20;
-/// What conversations that are told together are taken to weigh at least, so that the budget is spent
-/// before the queue is full.
-const LEAST: usize = 1 << 10;
-/// Places for ticks, saves and promoted rules, which have no budget of their own.
-const SPARE: usize = 256;
 /// The weight of the names that a conversation points at.
 const NAMES: usize = 64;
 
-const KIND: &str = "learner";
-const TENANT: &str = "guard";
-
-enum Message {
-    Seen { discovered: Vec<Conversation>, violations: Vec<Conversation>, _reserved: Reservation },
+pub(super) enum Message {
+    Seen { discovered: Vec<Conversation>, violations: Vec<Conversation> },
     Forget { from: Arc<str>, to: Arc<str>, done: oneshot::Sender<()> },
-    Tick,
     Save(oneshot::Sender<Saved>),
-    Close,
 }
 
 /// Its parts of a checkpoint.
@@ -49,7 +36,7 @@ pub(super) struct Saved {
 }
 
 /// What was learned, as it was published.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct LearnedView {
     /// In the order of their groups.
     pub rules: Arc<[LearnedRule]>,
@@ -60,10 +47,7 @@ pub struct LearnedView {
 /// Where conversations are left for the learner. Clones are the same handle.
 #[derive(Clone, Debug)]
 pub(super) struct LearnerHandle {
-    queue: mpsc::Sender<Message>,
-    budget: Arc<QueueBudget>,
-    /// A tick waits already.
-    ticking: Arc<AtomicBool>,
+    worker: Arc<WorkerHandle<Message>>,
     missed: Arc<Missed>,
     metrics: Metrics,
 }
@@ -79,8 +63,6 @@ struct Learner {
     learned: Learned,
     violations: Violations,
     readers: Readers,
-    ledger: Ledger,
-    ticking: Arc<AtomicBool>,
     missed: Arc<Missed>,
     /// Up to here what was missed has been learned from the view.
     caught_up: u64,
@@ -101,44 +83,32 @@ pub(super) struct Published {
     pub(super) violations: Snapshot<ViolationsView>,
 }
 
-/// Gives them to a thread. The last is told when that has ended: false by a panic.
+/// Gives learned rules and violations to a thread.
 pub(super) fn start(
     learned: Learned,
     violations: Violations,
     readers: Readers,
-    ledger: Ledger,
     metrics: Metrics,
-) -> std::io::Result<(LearnerHandle, Published, oneshot::Receiver<bool>)> {
-    let (queue, work) = mpsc::channel(WAITING / LEAST + SPARE);
-    let handle = LearnerHandle {
-        queue,
-        budget: QueueBudget::new(WAITING),
-        ticking: Arc::default(),
-        missed: Arc::default(),
-        metrics,
-    };
+    ledger: &Ledger,
+    tasks: &Tasks,
+) -> std::io::Result<(LearnerHandle, Published)> {
     let published = Published {
         learned: Snapshot::new(view(&learned)),
         violations: Snapshot::new(violations.view()),
     };
-    ledger.expect(KIND, LATE);
-    let mut learner = Learner {
+    let missed: Arc<Missed> = Arc::default();
+    let learner = Learner {
         learned,
         violations,
         readers,
-        ledger,
-        ticking: Arc::clone(&handle.ticking),
-        missed: Arc::clone(&handle.missed),
+        missed: Arc::clone(&missed),
         caught_up: 0,
         published: published.clone(),
         changed: Changed::default(),
     };
-    let (ended, end) = oneshot::channel();
-    thread::Builder::new().name("learner".to_owned()).spawn(move || {
-        let ran = catch_unwind(AssertUnwindSafe(|| learner.run(work)));
-        let _ = ended.send(ran.is_ok());
-    })?;
-    Ok((handle, published, end))
+    let names = ("learner".to_owned(), "learned rules and violations".to_owned());
+    let worker = Arc::new(worker::start(learner, names, WAITING, ledger, tasks)?);
+    Ok((LearnerHandle { worker, missed, metrics }, published))
 }
 
 fn view(learned: &Learned) -> LearnedView {
@@ -153,10 +123,9 @@ impl LearnerHandle {
             return;
         }
         let (learnable, against) = (discovered.len() as u64, violations.len() as u64);
-        let reserved = self.budget.reserve(LEAST + count * (size_of::<Conversation>() + NAMES));
-        let told = reserved.is_some_and(|_reserved| {
-            self.queue.try_send(Message::Seen { discovered, violations, _reserved }).is_ok()
-        });
+        let reserved = self.reserve(count * (size_of::<Conversation>() + NAMES));
+        let seen = Message::Seen { discovered, violations };
+        let told = reserved.is_some_and(|reserved| self.send_reserved(seen, reserved));
         if !told {
             self.missed.discovered.fetch_add(learnable, Ordering::Relaxed);
             self.missed.violations.fetch_add(against, Ordering::Relaxed);
@@ -174,55 +143,41 @@ impl LearnerHandle {
         self.missed.discovered.load(Ordering::Relaxed)
     }
 
-    pub(super) fn tick(&self) {
-        if !self.ticking.swap(true, Ordering::AcqRel) && self.queue.try_send(Message::Tick).is_err()
-        {
-            self.ticking.store(false, Ordering::Release);
-        }
-    }
-
-    /// Waits for as long as it takes: bound it.
-    pub(super) async fn save(&self) -> Option<Saved> {
-        let (answer, saved) = oneshot::channel();
-        self.queue.send(Message::Save(answer)).await.ok()?;
-        saved.await.ok()
-    }
-
-    /// Waits for as long as it takes: bound it. False if its owner is gone.
+    /// Takes as long as the learner needs: bound it. False if it is gone.
     pub(super) async fn forget(&self, from: &str, to: &str) -> bool {
-        let (done, forgotten) = oneshot::channel();
-        let forget = Message::Forget { from: from.into(), to: to.into(), done };
-        self.queue.send(forget).await.is_ok() && forgotten.await.is_ok()
-    }
-
-    pub(super) fn close(&self) {
-        let _ = self.queue.try_send(Message::Close);
+        let (from, to) = (from.into(), to.into());
+        self.ask(|done| Message::Forget { from, to, done }).await.is_some()
     }
 }
 
-impl Learner {
-    fn run(&mut self, mut queue: mpsc::Receiver<Message>) {
-        while let Some(message) = queue.blocking_recv() {
-            let step = match &message {
-                Message::Seen { .. } => "learn",
-                Message::Forget { .. } => "forget",
-                Message::Tick => "publish",
-                Message::Save(_) => "save",
-                Message::Close => break,
-            };
-            let op = self.ledger.begin(KIND, "learned rules and violations", TENANT);
-            let _in_span = op.span().entered();
-            op.step(step);
-            #[cfg(any(test, feature = "faults"))]
-            crate::faults::pass(crate::faults::Part::Learner);
-            self.work(message);
-            op.finish(Outcome::Done);
+impl Deref for LearnerHandle {
+    type Target = WorkerHandle<Message>;
+
+    fn deref(&self) -> &Self::Target {
+        &self.worker
+    }
+}
+
+impl Worker for Learner {
+    const KIND: &'static str = "learner";
+    type Message = Message;
+
+    fn step(message: &Message) -> &'static str {
+        match message {
+            Message::Seen { .. } => "learn",
+            Message::Forget { .. } => "forget",
+            Message::Save(_) => "save",
         }
+    }
+
+    fn prepare(&mut self) {
+        #[cfg(any(test, feature = "faults"))]
+        crate::faults::pass(crate::faults::Part::Learner);
     }
 
     fn work(&mut self, message: Message) {
         match message {
-            Message::Seen { discovered, violations, _reserved } => {
+            Message::Seen { discovered, violations } => {
                 for seen in &discovered {
                     self.changed.learned |= self.learned.learn(seen);
                 }
@@ -235,34 +190,27 @@ impl Learner {
                 self.publish();
                 let _ = done.send(());
             }
-            Message::Tick => {
-                self.ticking.store(false, Ordering::Release);
-                self.catch_up();
-                self.publish();
-            }
             Message::Save(answer) => {
                 let (learned, violations) = (self.learned.save(), self.violations.save());
                 let _ = answer.send(Saved { learned, violations });
             }
-            Message::Close => {}
         }
     }
 
+    fn tick(&mut self) {
+        self.catch_up();
+        self.publish();
+    }
+}
+
+impl Learner {
     fn publish(&mut self) {
         let Changed { learned, violations } = std::mem::take(&mut self.changed);
         if learned {
-            let view = view(&self.learned);
-            self.published.learned.update(|published| {
-                *published = view;
-                true
-            });
+            self.published.learned.publish(view(&self.learned));
         }
         if violations {
-            let view = self.violations.view();
-            self.published.violations.update(|published| {
-                *published = view;
-                true
-            });
+            self.published.violations.publish(self.violations.view());
         }
     }
 

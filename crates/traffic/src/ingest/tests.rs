@@ -68,7 +68,7 @@ impl Controller {
                 return all;
             }
             assert!(!patience.has_passed(), "{all:#?}");
-            self.ingest.0.shards.iter().for_each(super::shard_owner::ShardHandle::tick);
+            self.ingest.0.shards.iter().for_each(super::ShardHandle::tick);
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
     }

@@ -4,13 +4,14 @@ use std::hash::BuildHasher as _;
 use std::sync::Arc;
 
 use kube::ResourceExt;
-use objects::kinds::{GroupMode, GroupName, NetworkRule, Ports, RuleAction};
+use objects::kinds::{GroupMode, GroupName, NetworkRule, Ports};
 use objects::{Invalid, Kind};
 use rustc_hash::{FxBuildHasher, FxHashMap};
 
 use super::learn::LearnedRule;
 use crate::conversations::{End, Endpoint, Judge, Judgement, Service, Verdict};
 use crate::groups::Groups;
+use crate::ingest::AgentRule;
 
 #[derive(Clone, Debug, Default)]
 pub struct Program {
@@ -23,15 +24,12 @@ pub struct Program {
     wide: Vec<u32>,
 }
 
+/// A rule whose groups are parsed.
 #[derive(Clone, Debug)]
 struct Compiled {
-    name: Arc<str>,
+    rule: AgentRule,
     from: GroupMatcher,
     to: GroupMatcher,
-    /// None is all.
-    ports: Vec<Ports>,
-    applications: Vec<String>,
-    allows: bool,
 }
 
 /// Whom a rule speaks of, compiled.
@@ -53,45 +51,20 @@ impl Program {
     /// written rule is not right: the rules are those that were asked for, or none are.
     pub fn compile(rules: &[NetworkRule], learned: &[LearnedRule]) -> Result<Self, Invalid> {
         let mut problems = Invalid::default();
-        let mut order: Vec<_> = rules.iter().collect();
-        order.sort_by_key(|rule| (rule.spec.priority, rule.name_any()));
-        let mut compiled = Vec::new();
-        for rule in order {
-            let name = rule.name_any();
-            if let Err(Invalid(found)) = rule.check() {
-                for (field, problem) in found {
-                    problems.add(format!("rule {name:?}: {field}"), problem);
-                }
-                continue;
-            }
-            let (Ok(from), Ok(to)) =
-                (GroupMatcher::new(&rule.spec.from), GroupMatcher::new(&rule.spec.to))
-            else {
-                continue;
-            };
-            if !rule.spec.disabled {
-                compiled.push(Compiled {
-                    name: name.into(),
-                    from,
-                    to,
-                    ports: rule.spec.ports.iter().filter_map(|text| text.parse().ok()).collect(),
-                    applications: rule.spec.applications.clone(),
-                    allows: rule.spec.action == RuleAction::Allow,
-                });
+        for rule in rules {
+            for (field, problem) in rule.check().err().into_iter().flat_map(|Invalid(all)| all) {
+                problems.add(format!("rule {:?}: {field}", rule.name_any()), problem);
             }
         }
         problems.into_result()?;
-        for rule in learned {
-            // A learned rule is named by what was seen, which is always a group.
-            let (Ok(from), Ok(to)) = (GroupMatcher::new(&rule.from), GroupMatcher::new(&rule.to))
-            else {
-                continue;
-            };
-            let (name, ports) = (rule.name().into(), rule.ports.clone());
-            let applications = Vec::new();
-            compiled.push(Compiled { name, from, to, ports, applications, allows: true });
-        }
-        Ok(Self::of(compiled))
+        let written = rules.iter().filter(|rule| !rule.spec.disabled).map(AgentRule::from);
+        let mut order: Vec<_> = written.chain(learned.iter().map(AgentRule::from)).collect();
+        order.sort_by(|a, b| a.order().cmp(&b.order()));
+        let compiled = order.into_iter().filter_map(|rule| {
+            let (from, to) = (GroupMatcher::new(&rule.from), GroupMatcher::new(&rule.to));
+            Some(Compiled { from: from.ok()?, to: to.ok()?, rule })
+        });
+        Ok(Self::of(compiled.collect()))
     }
 
     fn of(rules: Vec<Compiled>) -> Self {
@@ -152,8 +125,9 @@ impl Compiled {
     fn speaks_of(&self, about: Service<'_>) -> bool {
         let port = |ports: &Ports| ports.contains(about.protocol, about.port);
         let named = |name: &String| about.application == Some(name.as_str());
-        (self.ports.is_empty() || self.ports.iter().any(port))
-            && (self.applications.is_empty() || self.applications.iter().any(named))
+        let AgentRule { ports, applications, .. } = &self.rule;
+        (ports.is_empty() || ports.iter().any(port))
+            && (applications.is_empty() || applications.iter().any(named))
     }
 }
 
@@ -214,12 +188,12 @@ impl Judge for Policy {
         let modes = [client, server].into_iter().filter_map(|end| self.groups.mode(end));
         let Some(mode) = modes.min() else { return Judgement::default() };
         let rule = self.program.first(&self.groups, client, server, about);
-        let verdict = match (rule.map(|rule| rule.allows), mode) {
+        let verdict = match (rule.map(|it| it.rule.allows), mode) {
             (Some(true), _) => Verdict::Allowed,
             (None, GroupMode::Discover) => Verdict::Discovered,
             (Some(false), GroupMode::Discover) | (_, GroupMode::Monitor) => Verdict::Violates,
             (_, GroupMode::Protect) => Verdict::ViolatesUnenforced,
         };
-        Judgement { verdict, rule: rule.map(|rule| Arc::clone(&rule.name)) }
+        Judgement { verdict, rule: rule.map(|it| Arc::clone(&it.rule.name)) }
     }
 }

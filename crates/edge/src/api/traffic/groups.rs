@@ -29,7 +29,7 @@ pub(super) fn routes() -> Routes {
         .with(Route::write(Verb::Delete, GROUPS), routes!(delete_group))
 }
 
-#[derive(Serialize, ToSchema)]
+#[derive(Default, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 struct GroupLine {
     /// As rules name it: `office`, or `shop/Deployment/web` of a learned one.
@@ -55,19 +55,6 @@ struct GroupLine {
 }
 
 impl GroupLine {
-    fn of_wrong(name: &str, why: &str) -> Self {
-        Self {
-            name: name.to_owned(),
-            origin: "made",
-            mode: None,
-            enforcement: None,
-            members: 0,
-            criteria: Vec::new(),
-            comment: String::new(),
-            wrong: Some(why.to_owned()),
-        }
-    }
-
     fn all(inventory: &Inventory) -> Vec<Self> {
         let groups = &inventory.groups;
         let mut members: HashMap<&str, usize> = HashMap::new();
@@ -93,7 +80,12 @@ impl GroupLine {
                 comment: made.spec.comment.clone(),
                 wrong: None,
             })
-            .chain(inventory.wrong_groups().map(|(name, why)| Self::of_wrong(name, why)))
+            .chain(inventory.wrong_groups().map(|(name, why)| Self {
+                name: name.to_string(),
+                origin: "made",
+                wrong: Some(why.to_string()),
+                ..Self::default()
+            }))
             .collect();
         lines.sort_by(|a, b| a.name.cmp(&b.name));
         lines.extend(groups.all_learned().into_iter().map(|(namespace, owner, members)| {
@@ -104,9 +96,7 @@ impl GroupLine {
                 mode,
                 enforcement: enforcement(mode),
                 members: members as usize,
-                criteria: Vec::new(),
-                comment: String::new(),
-                wrong: None,
+                ..Self::default()
             }
         }));
         lines

@@ -80,5 +80,5 @@ fn services_and_nodes_have_addresses_inside_and_outside() {
         "status": {"addresses": [{"type": "InternalIP", "address": "192.168.0.1"},
                                  {"type": "Hostname", "address": "n"}]},
     })));
-    assert_eq!((known.facts.addresses.len(), known.networks.len()), (1, 2));
+    assert_eq!((known.0.addresses.len(), known.1.len()), (1, 2));
 }

@@ -209,7 +209,7 @@ async fn run(steps: Vec<Step>) -> Result<(), TestCaseError> {
     let patience = soon();
     while controller.ingest.view().totals() != truth {
         prop_assert!(!patience.has_passed(), "{:?} {truth:?}", controller.ingest.view().totals());
-        controller.ingest.0.shards.iter().for_each(crate::ingest::shard_owner::ShardHandle::tick);
+        controller.ingest.0.shards.iter().for_each(crate::ingest::ShardHandle::tick);
         tokio::time::sleep(Duration::from_millis(2)).await;
     }
     // Nothing late is still to come.

@@ -6,7 +6,7 @@ use stallproof::ledger::Filter;
 
 use super::*;
 use crate::faults;
-use crate::ingest::shard_owner;
+use crate::ingest::{shard_owner, worker};
 
 /// A record that goes to this shard, from the `n`th on.
 fn of_shard(controller: &Controller, shard: usize, mut n: u16, bytes: u64) -> (u16, Record) {
@@ -25,7 +25,7 @@ fn of_shard(controller: &Controller, shard: usize, mut n: u16, bytes: u64) -> (u
 /// Waits until the shard is stuck in a piece of work.
 async fn stuck(controller: &Controller, shard: usize) {
     let patience = soon();
-    while controller.ingest.0.shards[shard].working().is_none() {
+    while controller.ingest.0.shards[shard].current().is_none() {
         assert!(!patience.has_passed());
         tokio::time::sleep(Duration::from_millis(2)).await;
     }
@@ -56,10 +56,10 @@ async fn a_held_shard_is_named_and_holds_up_only_what_touches_it() {
     );
 
     // It is on the ledger with its number, and late soon.
-    let named = controller.ledger.name_late(tokio::time::Instant::now() + shard_owner::LATE);
+    let named = controller.ledger.name_late(tokio::time::Instant::now() + worker::LATE);
     let shard = named.iter().find(|op| op.kind == "shard").expect("named");
     assert_eq!(shard.key, "0");
-    assert!(shard_owner::LATE <= Duration::from_secs(4), "a watchdog looks every second");
+    assert!(worker::LATE <= Duration::from_secs(4), "a watchdog looks every second");
     // Who waits for it says so, and for whom.
     let waiting = controller.offer(&one);
     let looking = async {
@@ -112,7 +112,7 @@ async fn what_waits_for_a_held_shard_is_bounded_and_the_rest_is_refused_at_once(
         // Nobody waits: the queue fills with what was given up.
         let busy = controller.offer_until(&one, Deadline::after(Duration::ZERO)).await;
         let Err(NotCounted::Busy { retry }) = busy else { panic!("{busy:?}") };
-        let full = ingest.0.shards[0].reserve(&part(ingest, &one)).is_none();
+        let full = ingest.0.shards[0].reserve(shard_owner::weight(&part(ingest, &one))).is_none();
         if full {
             break (retry, asked);
         }
