@@ -86,7 +86,7 @@ pub struct Audit {
 
 /// Who writes them.
 #[derive(Debug, Default)]
-pub(super) struct Book {
+pub(super) struct AuditWriter {
     audit: Audit,
     next: u64,
     at: HashMap<AuditKey, u64>,
@@ -94,7 +94,7 @@ pub(super) struct Book {
     admissions: BTreeSet<u64>,
 }
 
-impl Book {
+impl AuditWriter {
     pub(super) fn audit(&self) -> Audit {
         self.audit.clone()
     }

@@ -12,6 +12,7 @@
 //! rule, the container and the criterion, and never a secret's value.
 
 mod audit;
+mod cluster_facts;
 mod compile;
 mod criteria;
 mod decide;
@@ -21,28 +22,27 @@ mod hostpath;
 mod image;
 mod import;
 mod item;
-mod judge;
-mod known;
-mod lead;
 mod metrics;
 mod ownership;
 mod pod;
+mod recent_owners;
 mod registration;
 mod request;
 mod rules;
-mod seen;
+mod service;
 mod unreadable;
+mod webhook_upkeep;
 
 pub use audit::{Audit, AuditKey, Decided, Line, Outcome};
 pub use compile::{Program, Settings};
 pub use decide::{Checked, Decision, Explained, Hit, decide, explain};
 pub use facts::{Facts, ImageFacts, Owner, RiskyTags, Unknown};
 pub use import::{Imported, Note, import};
-pub use judge::{Admission, LOCAL_CLUSTER, Undecided};
-pub use lead::{WebhookUpkeep, lead, lead_certificates, unregister};
 pub use registration::{CONFIGURATION, FailurePolicy, Reach, Registration, path};
 pub use request::{Malformed, Operation, Request, Version, response};
 pub use rules::{Listed, Rules};
+pub use service::{Admission, LOCAL_CLUSTER, Undecided};
+pub use webhook_upkeep::{WebhookUpkeep, lead, lead_certificates, unregister};
 
 #[cfg(test)]
 mod tests;

@@ -14,7 +14,7 @@ use k8s_openapi::api::admissionregistration::v1::{
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, LabelSelectorRequirement};
 use kube::api::ObjectMeta;
 
-use super::judge::LOCAL_CLUSTER;
+use super::service::LOCAL_CLUSTER;
 
 /// What it is called in the cluster.
 pub const CONFIGURATION: &str = "fairlead-admission";

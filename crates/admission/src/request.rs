@@ -16,7 +16,7 @@ use super::image::Image;
 use super::item::Item;
 use super::ownership::believed;
 use super::pod::{Claim, Container, Metadata, PodObject, PodSpec, Review, Workload};
-use super::seen::Sighting;
+use super::recent_owners::ReviewedOwner;
 use super::unreadable;
 
 /// Why an update is let through without a look.
@@ -254,7 +254,7 @@ impl Request {
     }
 
     /// What those that it may own are to be judged by. Pods and claims own nothing.
-    pub(super) fn into_sighting(self) -> Option<Sighting> {
+    pub(super) fn into_sighting(self) -> Option<ReviewedOwner> {
         let ReviewedObject::Pod(pod) = self.subject else { return None };
         if self.kind == "Pod" || self.object_uid.is_empty() {
             return None;
@@ -266,7 +266,7 @@ impl Request {
             labels: pod.labels,
             annotations: pod.annotations,
         };
-        Some(Sighting { uid: self.object_uid, above: pod.owner, owner })
+        Some(ReviewedOwner { uid: self.object_uid, above: pod.owner, owner })
     }
 
     /// Lets it through without a look.

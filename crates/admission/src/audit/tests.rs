@@ -22,7 +22,7 @@ fn at(second: i64) -> Timestamp {
 
 #[test]
 fn decisions_on_one_owner_image_and_rule_are_one_line() {
-    let mut book = Book::default();
+    let mut book = AuditWriter::default();
     book.write(subject(Outcome::Denied, "a"), decided("Pod/a-1"), at(1));
     book.write(subject(Outcome::Denied, "b"), decided("Pod/b-1"), at(2));
     book.write(subject(Outcome::Denied, "a"), decided("Pod/a-2"), at(3));
@@ -38,7 +38,7 @@ fn decisions_on_one_owner_image_and_rule_are_one_line() {
 
 #[test]
 fn admissions_push_out_no_violation_and_what_goes_is_counted() {
-    let mut book = Book::default();
+    let mut book = AuditWriter::default();
     book.write(subject(Outcome::Denied, "kept"), decided("x"), at(0));
     for i in 0..MOST_ADMISSIONS + 10 {
         book.write(subject(Outcome::Allowed, &i.to_string()), decided("x"), at(1));

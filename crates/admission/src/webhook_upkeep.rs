@@ -26,9 +26,9 @@ use stallproof::snapshot::Changes;
 use stallproof::{Deadline, Map, Snapshot, Tasks};
 use tracing::info;
 
-use super::judge::Admission;
 use super::registration::{CONFIGURATION, LABEL, Registration};
 use super::rules::{Listed, Rules};
+use super::service::Admission;
 
 /// The least time between two repairs of one configuration: who edits it in a loop is no flood.
 const REPAIR: Duration = Duration::from_millis(500);

@@ -1,13 +1,13 @@
 use super::*;
 
-fn sighting(uid: &str, above: Option<&str>) -> Sighting {
+fn sighting(uid: &str, above: Option<&str>) -> ReviewedOwner {
     let owner = Owner { name: uid.to_owned(), ..Owner::default() };
-    Sighting { uid: uid.to_owned(), above: above.map(str::to_owned), owner }
+    ReviewedOwner { uid: uid.to_owned(), above: above.map(str::to_owned), owner }
 }
 
 #[tokio::test(start_paused = true)]
 async fn what_a_root_made_stands_for_it_and_no_longer_than_it() {
-    let mut sightings = Sightings::default();
+    let mut sightings = OwnerRecorder::default();
     let began = Instant::now();
     sightings.take(sighting("root", None), began);
     sightings.take(sighting("below", Some("root")), began + KEPT / 2);
@@ -24,7 +24,7 @@ async fn what_a_root_made_stands_for_it_and_no_longer_than_it() {
 
 #[tokio::test(start_paused = true)]
 async fn one_that_is_seen_again_begins_anew() {
-    let mut sightings = Sightings::default();
+    let mut sightings = OwnerRecorder::default();
     let began = Instant::now();
     sightings.take(sighting("root", None), began);
     sightings.take(sighting("root", None), began + KEPT / 2);
@@ -35,7 +35,7 @@ async fn one_that_is_seen_again_begins_anew() {
 
 #[tokio::test(start_paused = true)]
 async fn there_are_never_more_than_may_be_and_the_oldest_go() {
-    let mut sightings = Sightings::default();
+    let mut sightings = OwnerRecorder::default();
     let began = Instant::now();
     for i in 0..=MOST {
         sightings.take(sighting(&format!("{i}"), None), began + Duration::from_millis(i as u64));

@@ -3,7 +3,7 @@
 //! ```text
 //! store ──watch──► Rules ──► Snapshot ─┐
 //! cluster ─watch─► ClusterFacts ──► Snapshot ─┼─► review ──► answer
-//!                  Seen ◄─┐  Snapshot ─┘      │
+//!                  RecentOwners ◄─┐  Snapshot ─┘      │
 //!                  Audit ◄┴── one writer ◄── bounded, never waited for
 //! ```
 //!
@@ -22,15 +22,15 @@ use stallproof::snapshot::{Changes, View};
 use stallproof::{Map, Readiness, Snapshot, Tasks};
 use tokio::sync::mpsc;
 
-use super::audit::{Audit, AuditKey, Book, Decided, Outcome};
+use super::audit::{Audit, AuditKey, AuditWriter, Decided, Outcome};
+use super::cluster_facts::ClusterFacts;
 use super::compile::Settings;
 use super::decide::{Decision, Hit, decide};
 use super::facts::{Facts, Owner};
-use super::known::ClusterFacts;
 use super::metrics::Metrics;
+use super::recent_owners::{OwnerRecorder, RecentOwners, ReviewedOwner};
 use super::request::{Malformed, Request, response};
 use super::rules::{Compiling, Rules};
-use super::seen::{Seen, Sighting, Sightings};
 use super::unreadable;
 
 /// The cluster that the store is in.
@@ -73,18 +73,18 @@ struct Inner {
     /// Written when a cluster is first followed, read by every review.
     clusters: Snapshot<Map<String, ClusterFacts>>,
     /// Written by the one writer, read by every review.
-    seen: Snapshot<Seen>,
+    seen: Snapshot<RecentOwners>,
     /// Written by the one writer, read by whoever looks.
     audit: Snapshot<Audit>,
-    notes: mpsc::Sender<Note>,
+    notes: mpsc::Sender<WriterMessage>,
     metrics: Metrics,
 }
 
 /// What is written down after a decision.
 #[derive(Debug)]
-enum Note {
+enum WriterMessage {
     Decided(AuditKey, Decided),
-    Seen(Sighting),
+    Owner(ReviewedOwner),
 }
 
 impl Admission {
@@ -246,7 +246,7 @@ impl Admission {
                 user: request.user.clone(),
                 why: hit.map_or_else(|| decision.sentence(), |hit| hit.criteria.join("; ")),
             };
-            Note::Decided(subject, decided)
+            WriterMessage::Decided(subject, decided)
         };
         for hit in &decision.monitored {
             self.hand_over(told(Outcome::Monitored, Some(hit)));
@@ -259,20 +259,20 @@ impl Admission {
             && !request.dry_run
             && let Some(sighting) = request.into_sighting()
         {
-            self.hand_over(Note::Seen(sighting));
+            self.hand_over(WriterMessage::Owner(sighting));
         }
     }
 
-    fn hand_over(&self, note: Note) {
+    fn hand_over(&self, note: WriterMessage) {
         if self.0.notes.try_send(note).is_err() {
             self.0.metrics.dropped();
         }
     }
 
     /// The one writer.
-    async fn write(self, mut taken: mpsc::Receiver<Note>, tasks: Tasks) {
+    async fn write(self, mut taken: mpsc::Receiver<WriterMessage>, tasks: Tasks) {
         let stop = tasks.stopping();
-        let (mut book, mut sightings) = (Book::default(), Sightings::default());
+        let (mut book, mut sightings) = (AuditWriter::default(), OwnerRecorder::default());
         let mut notes = Vec::with_capacity(BATCH);
         loop {
             let some = tokio::time::timeout(SWEEP, taken.recv_many(&mut notes, BATCH));
@@ -283,11 +283,11 @@ impl Admission {
                 let at = Timestamp::now();
                 for note in notes.drain(..) {
                     match note {
-                        Note::Decided(subject, decided) => {
+                        WriterMessage::Decided(subject, decided) => {
                             book.write(subject, decided, at);
                             written = true;
                         }
-                        Note::Seen(sighting) => {
+                        WriterMessage::Owner(sighting) => {
                             sightings.take(sighting, now);
                             sighted = true;
                         }

@@ -11,7 +11,7 @@ use objects::{Index, Kind};
 use stallproof::Map;
 
 use crate::facts::Owner;
-use crate::seen::Seen;
+use crate::recent_owners::RecentOwners;
 
 /// A pod of a job of a cron job has two above it; more than this is a loop.
 const DEEPEST: usize = 8;
@@ -109,7 +109,7 @@ impl Workloads {
 
     /// The root above `uid`, itself included: as its own review had it if that was seen, else as it
     /// is in the cluster. One that is not known is no root, so that nothing below it is taken for it.
-    pub(super) fn root<'a>(&'a self, uid: &str, seen: &'a Seen) -> Option<&'a Owner> {
+    pub(super) fn root<'a>(&'a self, uid: &str, seen: &'a RecentOwners) -> Option<&'a Owner> {
         let mut uid = uid;
         for _ in 0..DEEPEST {
             if let Some(owner) = seen.owner(uid) {

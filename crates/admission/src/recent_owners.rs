@@ -1,4 +1,4 @@
-//! `Seen`: whose reviews were seen lately, so that what they own is judged by who made them.
+//! `RecentOwners`: whose reviews were seen lately, so that what they own is judged by who made them.
 //!
 //! Contract: an entry lives five minutes from the root's own review, and there are at most
 //! [`MOST`]; beyond that the oldest go first. What is not here is looked up in the cluster, where
@@ -18,9 +18,9 @@ const KEPT: Duration = Duration::from_secs(5 * 60);
 pub(super) const MOST: usize = 16_384;
 
 #[derive(Clone, Debug, Default)]
-pub(super) struct Seen(Map<String, (Arc<Owner>, Instant)>);
+pub(super) struct RecentOwners(Map<String, (Arc<Owner>, Instant)>);
 
-impl Seen {
+impl RecentOwners {
     pub(super) fn owner(&self, uid: &str) -> Option<&Owner> {
         self.0.get(uid).map(|(owner, _)| &**owner)
     }
@@ -28,7 +28,7 @@ impl Seen {
 
 /// An object that may own others, as its review had it.
 #[derive(Debug)]
-pub(super) struct Sighting {
+pub(super) struct ReviewedOwner {
     pub(super) uid: String,
     /// The uid of what controls it, if that is believed.
     pub(super) above: Option<String>,
@@ -37,17 +37,21 @@ pub(super) struct Sighting {
 
 /// Who writes it: knows which entry is the oldest.
 #[derive(Debug, Default)]
-pub(super) struct Sightings {
-    seen: Seen,
+pub(super) struct OwnerRecorder {
+    seen: RecentOwners,
     order: BTreeSet<(Instant, String)>,
 }
 
-impl Sightings {
-    pub(super) fn seen(&self) -> Seen {
+impl OwnerRecorder {
+    pub(super) fn seen(&self) -> RecentOwners {
         self.seen.clone()
     }
 
-    pub(super) fn take(&mut self, Sighting { uid, above, owner }: Sighting, now: Instant) {
+    pub(super) fn take(
+        &mut self,
+        ReviewedOwner { uid, above, owner }: ReviewedOwner,
+        now: Instant,
+    ) {
         let entry = match above {
             None => Some((Arc::new(owner), now)),
             // Below a root that was seen, it stands for that root, and no longer than it.

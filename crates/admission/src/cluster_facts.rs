@@ -23,7 +23,7 @@ use bindings::Bindings;
 use workloads::Workloads;
 
 use super::facts::{Facts, Owner, RiskyTags};
-use super::seen::Seen;
+use super::recent_owners::RecentOwners;
 
 /// The storage classes of claims, by namespace and name.
 #[derive(Clone, Debug, Default)]
@@ -57,7 +57,7 @@ impl ClusterFacts {
     }
 
     /// One moment of it, and of what was seen of reviews.
-    pub(super) fn now(&self, seen: &Snapshot<Seen>) -> Now {
+    pub(super) fn now(&self, seen: &Snapshot<RecentOwners>) -> Now {
         Now {
             claims: self.claims.load(),
             bindings: self.bindings.load(),
@@ -113,7 +113,7 @@ pub(super) struct Now {
     claims: stallproof::snapshot::View<Claims>,
     bindings: stallproof::snapshot::View<Bindings>,
     workloads: stallproof::snapshot::View<Workloads>,
-    seen: stallproof::snapshot::View<Seen>,
+    seen: stallproof::snapshot::View<RecentOwners>,
 }
 
 impl Facts for Now {

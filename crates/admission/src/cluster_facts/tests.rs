@@ -5,7 +5,7 @@ use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
-use super::super::seen::{Sighting, Sightings};
+use super::super::recent_owners::{OwnerRecorder, ReviewedOwner};
 use objects::Event;
 
 use super::*;
@@ -104,8 +104,8 @@ fn the_root_owner_is_found_above_what_it_made() {
     // Somebody else's kind is above it: nobody knows what that says.
     Index::<ReplicaSet>::apply(&mut workloads, workload("roll-1", Some("rollout"), "x"));
     Index::<ReplicaSet>::apply(&mut workloads, workload("loop", Some("loop"), "x"));
-    let mut sightings = Sightings::default();
-    let root = |seen: &Seen, uid: &str| {
+    let mut sightings = OwnerRecorder::default();
+    let root = |seen: &RecentOwners, uid: &str| {
         workloads.root(uid, seen).map(|owner| (owner.name.clone(), owner.by.is_some()))
     };
     assert_eq!(root(&sightings.seen(), "uid-web-1"), Some(("web".to_owned(), false)));
@@ -118,7 +118,7 @@ fn the_root_owner_is_found_above_what_it_made() {
 
     let by = Some(("alice".to_owned(), vec![]));
     let owner = Owner { name: "web".to_owned(), by, ..Owner::default() };
-    let sighting = Sighting { uid: "uid-web".to_owned(), above: None, owner };
+    let sighting = ReviewedOwner { uid: "uid-web".to_owned(), above: None, owner };
     sightings.take(sighting, Instant::now());
     assert_eq!(root(&sightings.seen(), "uid-web-1"), Some(("web".to_owned(), true)));
 
@@ -134,8 +134,8 @@ fn the_root_owner_is_found_above_what_it_made() {
     assert!(!workloads.template_lacks("uid-unknown", "istio-proxy"));
 
     Index::<ReplicaSet>::reset(&mut workloads, vec![]);
-    assert!(workloads.root("uid-web-1", &Seen::default()).is_none());
-    assert!(workloads.root("uid-web", &Seen::default()).is_some(), "of another kind");
+    assert!(workloads.root("uid-web-1", &RecentOwners::default()).is_none());
+    assert!(workloads.root("uid-web", &RecentOwners::default()).is_some(), "of another kind");
 }
 
 #[test]
