@@ -70,19 +70,12 @@ impl Fleet {
     /// Starts the sources and connects to the clusters that they offer, until `tasks` stops.
     pub fn start(config: FleetConfig, objects: Objects, ledger: Ledger, tasks: &Tasks) -> Self {
         let tasks = tasks.child("fleet");
-        let namespace = config.namespace.clone();
-        let context = Arc::new(FleetContext::new(config.timing, ledger, tasks.clone()));
-        let published = Snapshot::<FleetView>::default();
-        let fleet = Self {
-            published: published.clone(),
-            context: Arc::clone(&context),
-            objects: objects.clone(),
-            namespace: namespace.as_str().into(),
-        };
+        let namespace: Arc<str> = config.namespace.as_str().into();
+        let context = FleetContext::new(config.timing, ledger, tasks.clone());
         let sources = Sources::start(config, &objects, &tasks);
         let disabled = disabled::watch(&objects, &namespace, &tasks);
-        status::start(&published, &objects, &context.ledger, &tasks);
-        FleetReconciler::new(published, context, sources, disabled).start(&tasks);
+        let fleet = Self::reconciled(context, sources, disabled, objects, namespace);
+        status::start(&fleet.published, &fleet.objects, &fleet.context.ledger, &tasks);
         fleet
     }
 
@@ -94,19 +87,22 @@ impl Fleet {
         ledger: Ledger,
         tasks: &Tasks,
     ) -> (Self, Offers) {
-        let tasks = tasks.child("private fleet");
-        let context = Arc::new(FleetContext::new(timing, ledger, tasks.clone()));
-        let published = Snapshot::<FleetView>::default();
+        let context = FleetContext::new(timing, ledger, tasks.child("private fleet"));
         let (offers, sources) = Offers::source();
-        let fleet = Self {
-            published: published.clone(),
-            context: Arc::clone(&context),
-            objects,
-            namespace: "".into(),
-        };
         let disabled = Snapshot::new(Some(BTreeSet::new()));
-        FleetReconciler::new(published, context, sources, disabled).start(&tasks);
-        (fleet, offers)
+        (Self::reconciled(context, sources, disabled, objects, "".into()), offers)
+    }
+
+    fn reconciled(
+        context: FleetContext,
+        sources: Sources,
+        disabled: Snapshot<Option<BTreeSet<String>>>,
+        objects: Objects,
+        namespace: Arc<str>,
+    ) -> Self {
+        let (published, context) = (Snapshot::default(), Arc::new(context));
+        FleetReconciler::new(published.clone(), Arc::clone(&context), sources, disabled).start();
+        Self { published, context, objects, namespace }
     }
 
     /// Returns the newest generation of the whole fleet.
@@ -190,7 +186,8 @@ impl FleetReconciler {
     }
 
     /// Its task is essential: without it no change would ever be seen again.
-    fn start(self, tasks: &Tasks) {
+    fn start(self) {
+        let tasks = self.context.tasks.clone();
         let stop = tasks.stopping();
         tasks.spawn_essential("merge", async move {
             stop.bound(self.run()).await;

@@ -41,14 +41,14 @@ fn soon() -> Deadline {
     Deadline::after(Duration::from_secs(60))
 }
 
-struct World {
+struct TestFleet {
     dir: TempDir,
     tasks: Tasks,
     objects: Objects,
     fleet: Fleet,
 }
 
-impl World {
+impl TestFleet {
     fn file(dir: &TempDir) -> PathBuf {
         dir.path().join("kubeconfig")
     }
@@ -254,17 +254,17 @@ async fn kube_the_view_tells_the_truth_about_each_cluster() {
     let mut json = contexts.json();
     let stray = json!({ "name": "stray", "context": { "cluster": "good", "user": "absent" } });
     json["contexts"].as_array_mut().unwrap().push(stray);
-    let world = World::new(&json);
+    let test = TestFleet::new(&json);
 
-    let good = world.until_state("good", State::Ready).await;
+    let good = test.until_state("good", State::Ready).await;
     assert_eq!(good.source.kind, SourceKind::Kubeconfig);
     assert!(good.version.as_ref().unwrap().starts_with("v1."));
     assert_eq!(good.server.as_deref(), Some(&*at(server.address())));
     assert!(good.heartbeat.last_seen().is_some() && good.heartbeat.latency().is_some());
-    world.until("counted", |view| view.clusters["good"].nodes == Some(0)).await;
-    assert!(namespaces(&world.fleet.connection("good").unwrap()).await.unwrap() > 0);
-    world.until_state("hole", State::Ready).await;
-    world.until_state("insecure", State::Ready).await;
+    test.until("counted", |view| view.clusters["good"].nodes == Some(0)).await;
+    assert!(namespaces(&test.fleet.connection("good").unwrap()).await.unwrap() > 0);
+    test.until_state("hole", State::Ready).await;
+    test.until_state("insecure", State::Ready).await;
 
     use State::{Misconfigured, Unauthorised, Unreachable};
     for (name, state, words) in [
@@ -279,34 +279,34 @@ async fn kube_the_view_tells_the_truth_about_each_cluster() {
         ("no-tls", Misconfigured, "does not speak TLS"),
         ("stray", Misconfigured, "names the user \"absent\""),
     ] {
-        world.until_why(name, state, words).await;
-        let refused = world.fleet.connection(name).unwrap_err();
+        test.until_why(name, state, words).await;
+        let refused = test.fleet.connection(name).unwrap_err();
         assert!(matches!(refused, Error::NotReady { .. }), "{refused}");
     }
-    assert!(world.fleet.view().synced);
+    assert!(test.fleet.view().synced);
 
     // Black-holed in mid-run: no longer ready, then unreachable; nobody else notices.
     hole.inject(Fault::BlackHole);
-    world.until("hole no longer ready", |view| view.clusters["hole"].state != State::Ready).await;
-    world.until_why("hole", Unreachable, "does not finish the TLS handshake").await;
-    let report = world.fleet.test("hole", soon()).await.unwrap();
+    test.until("hole no longer ready", |view| view.clusters["hole"].state != State::Ready).await;
+    test.until_why("hole", Unreachable, "does not finish the TLS handshake").await;
+    let report = test.fleet.test("hole", soon()).await.unwrap();
     assert_eq!(report.verdict, Unreachable);
     let steps: Vec<_> = report.steps.iter().map(|step| (step.name, step.ok)).collect();
     let reached = [("credentials", true), ("resolve", true), ("tcp", true), ("tls", false)];
     assert_eq!(steps, reached);
-    world.until_state("good", State::Ready).await;
-    let report = world.fleet.test("good", soon()).await.unwrap();
+    test.until_state("good", State::Ready).await;
+    let report = test.fleet.test("good", soon()).await.unwrap();
     assert_eq!((report.verdict, report.why), (State::Ready, None));
     let last: Vec<_> = report.steps.iter().map(|step| step.name).skip(3).collect();
     assert_eq!(last, ["tls", "authenticate", "version"]);
-    let report = world.fleet.test("bad-token", soon()).await.unwrap();
+    let report = test.fleet.test("bad-token", soon()).await.unwrap();
     let last = report.steps.last().unwrap();
     assert_eq!((last.name, last.ok, report.verdict), ("authenticate", false, Unauthorised));
-    assert!(matches!(world.fleet.test("x", soon()).await, Err(Error::NoSuchCluster { .. })));
+    assert!(matches!(test.fleet.test("x", soon()).await, Err(Error::NoSuchCluster { .. })));
 
     hole.heal();
-    world.until_state("hole", State::Ready).await;
-    assert!(world.tasks.shutdown(Duration::from_secs(30)).await.is_empty());
+    test.until_state("hole", State::Ready).await;
+    assert!(test.tasks.shutdown(Duration::from_secs(30)).await.is_empty());
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -316,14 +316,14 @@ async fn kube_credentials_rotate_under_load_without_a_failed_request() {
     let Parts { cluster, certificate, token } = parts(&server);
     let context =
         |user: &Value| Contexts::default().with("c", cluster.clone(), user.clone()).json();
-    let world = World::new(&context(&token));
-    world.until_state("c", State::Ready).await;
-    let first = world.fleet.connection("c").unwrap();
+    let test = TestFleet::new(&context(&token));
+    test.until_state("c", State::Ready).await;
+    let first = test.fleet.connection("c").unwrap();
 
     let (done, calls) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicU64::new(0)));
     let load: Vec<_> = (0..4)
         .map(|_| {
-            let (fleet, done, calls) = (world.fleet.clone(), Arc::clone(&done), Arc::clone(&calls));
+            let (fleet, done, calls) = (test.fleet.clone(), Arc::clone(&done), Arc::clone(&calls));
             tokio::spawn(async move {
                 while !done.load(Ordering::Relaxed) {
                     let connection = fleet.connection("c").expect("usable throughout");
@@ -342,39 +342,39 @@ async fn kube_credentials_rotate_under_load_without_a_failed_request() {
     some_calls().await;
 
     // There and back; the first client is still in a user's hands.
-    world.rewrite(&context(&certificate));
-    world.until_metric("fleet_connects_total", 2.0).await;
+    test.rewrite(&context(&certificate));
+    test.until_metric("fleet_connects_total", 2.0).await;
     some_calls().await;
-    world.rewrite(&context(&token));
-    world.until_metric("fleet_connects_total", 3.0).await;
+    test.rewrite(&context(&token));
+    test.until_metric("fleet_connects_total", 3.0).await;
     some_calls().await;
-    world.until_metric("fleet_credentials", 2.0).await;
+    test.until_metric("fleet_credentials", 2.0).await;
     assert!(namespaces(&first).await.is_ok());
     drop(first);
-    world.until_metric("fleet_credentials", 1.0).await;
+    test.until_metric("fleet_credentials", 1.0).await;
 
     // New ones that do not work are said, and do no harm.
-    world.rewrite(&context(&json!({ "token": "wrong" })));
-    world.until_why("c", State::Degraded, "its new credentials do not work").await;
+    test.rewrite(&context(&json!({ "token": "wrong" })));
+    test.until_why("c", State::Degraded, "its new credentials do not work").await;
     some_calls().await;
-    world.rewrite(&context(&certificate));
-    world.until_state("c", State::Ready).await;
+    test.rewrite(&context(&certificate));
+    test.until_state("c", State::Ready).await;
     some_calls().await;
 
     done.store(true, Ordering::Relaxed);
     for load in load {
         load.await.unwrap();
     }
-    world.until_metric("fleet_credentials", 1.0).await;
+    test.until_metric("fleet_credentials", 1.0).await;
 
     // Removed under a user.
-    let last = world.fleet.connection("c").unwrap();
-    world.rewrite(&Contexts::default().json());
-    world.until("gone", |view| view.clusters.is_empty()).await;
-    assert!(matches!(world.fleet.connection("c"), Err(Error::NoSuchCluster { .. })));
+    let last = test.fleet.connection("c").unwrap();
+    test.rewrite(&Contexts::default().json());
+    test.until("gone", |view| view.clusters.is_empty()).await;
+    assert!(matches!(test.fleet.connection("c"), Err(Error::NoSuchCluster { .. })));
     assert!(namespaces(&last).await.is_ok());
     drop(last);
-    world.until_metric("fleet_credentials", 0.0).await;
+    test.until_metric("fleet_credentials", 0.0).await;
 }
 
 /// A plugin that is this shell script.
@@ -433,14 +433,14 @@ async fn kube_plugins_and_token_files_are_kept_fresh_and_hold_up_only_their_own_
         .with("identity", cluster.clone(), plugin(dir.path(), "identity-plugin", &cat))
         .with("file", cluster.clone(), json!({ "tokenFile": token_file }))
         .with("plain", cluster.clone(), certificate.clone());
-    let world = World::new(&contexts.json());
+    let test = TestFleet::new(&contexts.json());
 
     let hangs = |view: &FleetView| view.clusters["hangs"].state;
     for name in ["plain", "fresh", "identity"] {
-        world.until_state(name, State::Ready).await;
-        assert!(namespaces(&world.fleet.connection(name).unwrap()).await.is_ok());
+        test.until_state(name, State::Ready).await;
+        assert!(namespaces(&test.fleet.connection(name).unwrap()).await.is_ok());
     }
-    assert_ne!(hangs(&world.fleet.view()), State::Ready);
+    assert_ne!(hangs(&test.fleet.view()), State::Ready);
     for (name, words) in [
         ("fails", "the plugin fails failed with exit code 1: log in"),
         ("garbage", "not an ExecCredential"),
@@ -449,16 +449,16 @@ async fn kube_plugins_and_token_files_are_kept_fresh_and_hold_up_only_their_own_
         ("hangs", "did not end within 4 s and was killed"),
         ("file", "does not accept the token in"),
     ] {
-        world.until_why(name, State::Unauthorised, words).await;
+        test.until_why(name, State::Unauthorised, words).await;
     }
     fs::write(&token_file, server.token()).unwrap();
-    world.until_state("file", State::Ready).await;
+    test.until_state("file", State::Ready).await;
 
     // Renewed before it expires, and never without an answer.
     let count = || fs::read_to_string(&runs).unwrap().lines().count();
     let wait = async {
         while count() < 4 {
-            assert!(world.fleet.connection("fresh").is_ok());
+            assert!(test.fleet.connection("fresh").is_ok());
             tokio::time::sleep(Duration::from_millis(100)).await;
         }
     };
@@ -479,50 +479,50 @@ fn nowhere(contexts: &[&str]) -> Value {
 
 #[tokio::test]
 async fn a_broken_cluster_is_imported_disabled_and_removed_like_any_other() {
-    let world = World::new(&nowhere(&["arn:aws:eks:eu:1:cluster/x"]));
-    let fleet = &world.fleet;
+    let test = TestFleet::new(&nowhere(&["arn:aws:eks:eu:1:cluster/x"]));
+    let fleet = &test.fleet;
     let kubeconfig = nowhere(&["there"]).to_string();
     fleet.import("broken", &kubeconfig, None, soon()).await.unwrap();
-    let broken = world.until_state("broken", State::Unreachable).await;
+    let broken = test.until_state("broken", State::Unreachable).await;
     assert_eq!(broken.source.kind, SourceKind::Imported);
     assert!(broken.next_try.is_some() && broken.why.as_ref().unwrap().contains("refuses"));
     let secret = Id::namespaced("fairlead", "fairlead-cluster-broken");
-    assert!(world.objects.get::<Secret>(&secret, soon()).await.unwrap().is_some());
+    assert!(test.objects.get::<Secret>(&secret, soon()).await.unwrap().is_some());
 
     fleet.disable("broken", soon()).await.unwrap();
-    world.until_state("broken", State::Disabled).await;
+    test.until_state("broken", State::Disabled).await;
     fleet.enable("broken", soon()).await.unwrap();
-    world.until_state("broken", State::Unreachable).await;
+    test.until_state("broken", State::Unreachable).await;
 
     // Its Secret goes: still there to be removed.
-    world.objects.delete::<Secret>(&secret, Expected::Any, soon()).await.unwrap();
-    world.until_why("broken", State::Misconfigured, "its Secret fairlead/").await;
+    test.objects.delete::<Secret>(&secret, Expected::Any, soon()).await.unwrap();
+    test.until_why("broken", State::Misconfigured, "its Secret fairlead/").await;
     fleet.remove("broken", soon()).await.unwrap();
-    world.until("gone", |view| !view.clusters.contains_key("broken")).await;
+    test.until("gone", |view| !view.clusters.contains_key("broken")).await;
     fleet.import("broken", &kubeconfig, None, soon()).await.unwrap();
-    world.until_state("broken", State::Unreachable).await;
+    test.until_state("broken", State::Unreachable).await;
     fleet.remove("broken", soon()).await.unwrap();
-    world.until("gone", |view| !view.clusters.contains_key("broken")).await;
-    assert!(world.objects.get::<Secret>(&secret, soon()).await.unwrap().is_none());
+    test.until("gone", |view| !view.clusters.contains_key("broken")).await;
+    assert!(test.objects.get::<Secret>(&secret, soon()).await.unwrap().is_none());
 
     // Of another source: disabled here, whatever its name, also after a restart.
     let arn = "arn:aws:eks:eu:1:cluster/x";
     let why = fleet.remove(arn, soon()).await.unwrap_err().to_string();
     assert!(why.contains("remove its context there, or disable it here"), "{why}");
     fleet.disable(arn, soon()).await.unwrap();
-    world.until_state(arn, State::Disabled).await;
-    let world = world.restart().await;
-    world.until_state(arn, State::Disabled).await;
-    world.fleet.enable(arn, soon()).await.unwrap();
-    world.until_state(arn, State::Unreachable).await;
-    for change in [world.fleet.remove("x", soon()).await, world.fleet.disable("x", soon()).await] {
+    test.until_state(arn, State::Disabled).await;
+    let test = test.restart().await;
+    test.until_state(arn, State::Disabled).await;
+    test.fleet.enable(arn, soon()).await.unwrap();
+    test.until_state(arn, State::Unreachable).await;
+    for change in [test.fleet.remove("x", soon()).await, test.fleet.disable("x", soon()).await] {
         assert!(matches!(change, Err(Error::NoSuchCluster { .. })));
     }
 }
 
 #[tokio::test]
 async fn what_makes_no_sense_is_not_imported_and_the_sentence_says_why() {
-    let world = World::new(&nowhere(&[]));
+    let test = TestFleet::new(&nowhere(&[]));
     let two = nowhere(&["one", "two"]).to_string();
     let exec = Contexts::default()
         .with("e", json!({ "server": NOWHERE }), json!({ "exec": { "command": "rm" } }))
@@ -535,11 +535,11 @@ async fn what_makes_no_sense_is_not_imported_and_the_sentence_says_why() {
         ("a", &two, Some("three"), "no context \"three\""),
         ("a", &exec, None, "exec"),
     ] {
-        let refused = world.fleet.import(name, kubeconfig, context, soon()).await.unwrap_err();
+        let refused = test.fleet.import(name, kubeconfig, context, soon()).await.unwrap_err();
         assert!(refused.to_string().contains(words), "{refused}");
     }
-    world.fleet.import("a", &two, Some("two"), soon()).await.unwrap();
-    let again = world.fleet.import("a", &two, Some("one"), soon()).await.unwrap_err().to_string();
+    test.fleet.import("a", &two, Some("two"), soon()).await.unwrap();
+    let again = test.fleet.import("a", &two, Some("one"), soon()).await.unwrap_err().to_string();
     assert!(again.contains("there is a cluster a already, from an import"), "{again}");
 }
 
@@ -554,8 +554,8 @@ fn secret(name: &str, labels: &Value, kind: &str, key: &str, value: &Value) -> S
 
 #[tokio::test]
 async fn secrets_are_clusters_and_of_two_with_one_name_both_are_shown() {
-    let world = World::new(&nowhere(&["both", "file"]));
-    world.until_state("both", State::Unreachable).await;
+    let test = TestFleet::new(&nowhere(&["both", "file"]));
+    test.until_state("both", State::Unreachable).await;
     let there = nowhere(&["there"]);
     let capi = "cluster.x-k8s.io/secret";
     for secret in [
@@ -577,14 +577,14 @@ async fn secrets_are_clusters_and_of_two_with_one_name_both_are_shown() {
         ),
         secret("mess", &json!({ "fairlead.dev/cluster": "mess" }), "Opaque", "other", &there),
     ] {
-        world.objects.create(&secret, soon()).await.unwrap();
+        test.objects.create(&secret, soon()).await.unwrap();
     }
     for name in ["labelled", "own-name"] {
-        let view = world.until_state(name, State::Unreachable).await;
+        let view = test.until_state(name, State::Unreachable).await;
         assert_eq!(view.source.kind, SourceKind::Secret);
     }
-    world.until_why("mess", State::Misconfigured, "has no key kubeconfig or value or config").await;
-    let view = world.until("shadowed", |view| !view.shadowed.is_empty()).await;
+    test.until_why("mess", State::Misconfigured, "has no key kubeconfig or value or config").await;
+    let view = test.until("shadowed", |view| !view.shadowed.is_empty()).await;
     // Who had it first has it.
     assert_eq!(view.clusters["both"].source.kind, SourceKind::Kubeconfig);
     let [loser] = &view.shadowed[..] else { panic!("{:?}", view.shadowed) };
@@ -596,12 +596,12 @@ async fn secrets_are_clusters_and_of_two_with_one_name_both_are_shown() {
 
     // Nobody imports over a name that somebody has, nor makes a second Secret of it.
     for (name, by) in [("both", SourceKind::Kubeconfig), ("labelled", SourceKind::Secret)] {
-        let taken = world.fleet.import(name, &there.to_string(), None, soon()).await.unwrap_err();
+        let taken = test.fleet.import(name, &there.to_string(), None, soon()).await.unwrap_err();
         assert!(
             matches!(&taken, fleet::Error::NameTaken { cluster, .. } if cluster == name),
             "{taken}"
         );
-        assert_eq!(world.fleet.view().clusters[name].source.kind, by);
+        assert_eq!(test.fleet.view().clusters[name].source.kind, by);
     }
     let other = secret(
         "a-second",
@@ -610,17 +610,17 @@ async fn secrets_are_clusters_and_of_two_with_one_name_both_are_shown() {
         "config",
         &there,
     );
-    world.objects.create(&other, soon()).await.unwrap();
-    let view = world.until("two shadowed", |view| view.shadowed.len() == 2).await;
+    test.objects.create(&other, soon()).await.unwrap();
+    let view = test.until("two shadowed", |view| view.shadowed.len() == 2).await;
     assert_eq!(view.clusters["labelled"].source.place, "capi/any", "the first in order was taken");
 
     // When it goes, the next one has its name.
-    write(&World::file(&world.dir), &nowhere(&["file"]));
-    let view = world.until("only one shadowed", |view| view.shadowed.len() == 1).await;
+    write(&TestFleet::file(&test.dir), &nowhere(&["file"]));
+    let view = test.until("only one shadowed", |view| view.shadowed.len() == 1).await;
     assert_eq!(view.clusters["both"].source.place, "capi/both-kubeconfig");
     // And keeps it from whoever comes back.
-    write(&World::file(&world.dir), &nowhere(&["both", "file"]));
-    let view = world.until("two shadowed", |view| view.shadowed.len() == 2).await;
+    write(&TestFleet::file(&test.dir), &nowhere(&["both", "file"]));
+    let view = test.until("two shadowed", |view| view.shadowed.len() == 2).await;
     assert_eq!(view.clusters["both"].source.place, "capi/both-kubeconfig");
 }
 
@@ -638,22 +638,22 @@ async fn kube_a_fifth_of_the_fleet_in_a_black_hole_delays_nobody_else() {
         all.with(&format!("c{index}"), cluster.clone(), token.clone())
     });
     let dir = tempfile::tempdir().unwrap();
-    write(&World::file(&dir), &contexts.json());
+    write(&TestFleet::file(&dir), &contexts.json());
     let tasks = Tasks::new("test");
     let objects = Objects::embedded(&dir.path().join("store"), &tasks).unwrap();
     let config = FleetConfig {
-        kubeconfigs: vec![World::file(&dir)],
+        kubeconfigs: vec![TestFleet::file(&dir)],
         // Whoever waits for a black hole waits for this, and the healthy do not.
         timing: Timing { tls: Duration::from_secs(45), ..Timing::default() },
         ..FleetConfig::default()
     };
     let fleet = Fleet::start(config, objects.clone(), Ledger::default(), &tasks);
-    let world = World { dir, tasks, objects, fleet };
+    let test = TestFleet { dir, tasks, objects, fleet };
     let healthy = ALL - ALL / 5;
     let up = |view: &FleetView| {
         view.clusters.values().filter(|cluster| cluster.is_usable()).count() == healthy
     };
-    let view = world.until("the healthy usable", up).await;
+    let view = test.until("the healthy usable", up).await;
     let states = view.counts();
     assert_eq!(states[State::Connecting as usize].1, ALL / 5, "{states:?}");
 }
