@@ -4,7 +4,7 @@
 use std::fmt::Display;
 use std::net::IpAddr;
 use std::ops::RangeInclusive;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use std::time::Duration;
 
@@ -147,8 +147,8 @@ fn path(text: &str) -> Option<PathBuf> {
     (!text.is_empty() && !text.contains('\0')).then(|| PathBuf::from(text))
 }
 
-fn show_path(path: &PathBuf) -> String {
-    path.display().to_string()
+fn show_path(path: &impl AsRef<Path>) -> String {
+    path.as_ref().display().to_string()
 }
 
 /// Several values with `separator` between them; `none` is the word for an empty list.
