@@ -38,9 +38,9 @@ impl Listeners {
 fn is_served(config: &Config) -> bool {
     let config::Admission { webhook, service, url, .. } = &config.admission;
     match webhook {
-        config::Webhook::On => true,
-        config::Webhook::Off => false,
-        config::Webhook::Auto => {
+        config::Switch::On => true,
+        config::Switch::Off => false,
+        config::Switch::Auto => {
             let in_cluster = config.store == Store::Kubernetes && InCluster::detect().is_some();
             service.is_some() || url.is_some() || in_cluster
         }
@@ -101,7 +101,7 @@ pub(crate) fn begin(
     });
     let (Some(Listeners { listener, address }), Some(mut upkeep)) = (listeners, upkeep.clone())
     else {
-        let off = config.admission.webhook == config::Webhook::Off;
+        let off = config.admission.webhook == config::Switch::Off;
         let leader_work = LeaderWork {
             keep: upkeep.map(|upkeep| (Box::new(upkeep), Keep::Certificates)),
             take_back: off && config.store == Store::Kubernetes,
