@@ -383,9 +383,8 @@ fn parse_address(url: &str) -> Result<(Uri, String), Failure> {
         ))
     };
     let uri: Uri = url.parse().map_err(|_| wrong("is no address"))?;
-    let scheme = match uri.scheme_str() {
-        Some(scheme @ ("http" | "https")) => scheme,
-        _ => return Err(wrong("is neither http nor https")),
+    let Some(scheme @ ("http" | "https")) = uri.scheme_str() else {
+        return Err(wrong("is neither http nor https"));
     };
     if !matches!(uri.path(), "" | "/") || uri.query().is_some() {
         return Err(wrong("has a path"));

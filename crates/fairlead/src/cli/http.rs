@@ -199,10 +199,10 @@ impl Origin {
         match tls.connect(name, tcp).await {
             Ok(stream) => Ok(Box::new(stream)),
             // The connection was made, and what came over it was not accepted.
-            Err(error) if error.get_ref().is_some_and(|e| e.is::<rustls::Error>()) => {
-                Err(HttpError::Untrusted(error))
-            }
-            Err(error) => Err(HttpError::Unreachable(error)),
+            Err(error) => match error.get_ref().and_then(|e| e.downcast_ref::<rustls::Error>()) {
+                Some(_) => Err(HttpError::Untrusted(error)),
+                None => Err(HttpError::Unreachable(error)),
+            },
         }
     }
 }

@@ -327,7 +327,7 @@ fn refuse(findings: &[Finding], steps: &mut StepPrinter) -> Result<(), Failure> 
             CheckVerdict::Warning if finding.check == "earlier" => {}
             CheckVerdict::Warning => steps.note(&format!("{}: {}", finding.check, finding.message)),
             CheckVerdict::Failure => {
-                wrong.push(format!("\n  {}: {}", finding.check, finding.message))
+                wrong.push(format!("\n  {}: {}", finding.check, finding.message));
             }
         }
     }
