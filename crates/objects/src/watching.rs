@@ -341,3 +341,6 @@ impl<S: Source> Watching<S> {
         self.source.works();
     }
 }
+
+#[cfg(test)]
+mod tests;
