@@ -8,11 +8,11 @@
 //! ```
 //!
 //! Invariants:
-//! 1. A reader never waits: looking a cluster up is a load and a map lookup.
-//! 2. No cluster waits for another, to be connected or to be called.
-//! 3. A cluster that does not answer is never called ready; what is wrong is said in a sentence.
-//! 4. What cannot be loaded is a cluster with an error, never an error of the others.
-//! 5. A client stops after its last user, never under it.
+//! 1. A reader never waits: finding a cluster is a load and a map lookup.
+//! 2. No cluster waits for another, neither to be connected nor to be called.
+//! 3. A cluster that does not answer is never shown as ready; a sentence says what is wrong.
+//! 4. A cluster that cannot be loaded is shown with its error and does not affect the others.
+//! 5. A client lives until its last user drops it.
 
 mod client;
 mod config;

@@ -125,7 +125,7 @@ pub(super) async fn gather<F: ListFormat>(
 ) -> Result<RawList<F::Item>, Error> {
     let mut whole: Option<RawList<F::Item>> = None;
     let last = each_page::<F>(connection, query, deadline, |page| match &mut whole {
-        Some(lot) => lot.extend(page),
+        Some(list) => list.extend(page),
         None => whole = Some(page),
     });
     last.await?;
@@ -175,15 +175,15 @@ async fn fetch<F: ListFormat>(
                 let mut request = request.map_err(kube::Error::BuildRequest)?;
                 request.headers_mut().insert(ACCEPT, F::LIST);
                 let text = api.into_client().request_text(request).await?;
-                F::lot(&found, &text).map_err(kube::Error::SerdeError)
+                F::parse(&found, &text).map_err(kube::Error::SerdeError)
             }
         })
         .await
 }
 
 impl From<RawList<DynamicObject>> for Page<DynamicObject> {
-    fn from(lot: RawList<DynamicObject>) -> Self {
-        Self { items: lot.items, continue_token: lot.continue_token, remaining: lot.remaining }
+    fn from(list: RawList<DynamicObject>) -> Self {
+        Self { items: list.items, continue_token: list.continue_token, remaining: list.remaining }
     }
 }
 
@@ -194,12 +194,12 @@ impl<T> From<RawList<T>> for Vec<T> {
 }
 
 impl From<RawList<Row>> for Table {
-    fn from(lot: RawList<Row>) -> Self {
+    fn from(list: RawList<Row>) -> Self {
         Self {
-            columns: lot.columns,
-            rows: lot.items,
-            continue_token: lot.continue_token,
-            remaining: lot.remaining,
+            columns: list.columns,
+            rows: list.items,
+            continue_token: list.continue_token,
+            remaining: list.remaining,
         }
     }
 }

@@ -1,6 +1,6 @@
-//! Form: as what the API server is asked for its objects: whole, their metadata alone, or rows of the
-//! table that it would have kubectl print. A server that does not know a form answers with whole
-//! objects, and that will do.
+//! `ListFormat`: the form in which the API server returns objects: whole, their metadata alone, or the rows
+//! of the table that kubectl prints. A server that does not know a form returns whole objects, which are
+//! converted.
 
 use std::marker::PhantomData;
 
@@ -15,10 +15,10 @@ use tracing::warn;
 use super::list::{Column, Row};
 use crate::discovery::ServedKind;
 
-/// What one answer to a list holds.
+/// The content of one answer to a list request.
 #[derive(Debug)]
 pub(super) struct RawList<T> {
-    /// Of a table; else none.
+    /// The columns of a table; empty for objects.
     pub(super) columns: Vec<Column>,
     pub(super) items: Vec<T>,
     pub(super) continue_token: Option<String>,
@@ -26,16 +26,16 @@ pub(super) struct RawList<T> {
     pub(super) version: String,
 }
 
-/// What has changed, and the version that it has now.
+/// A changed item, and its new version.
 pub(super) type Changed<T> = (T, Option<String>);
 
 pub(super) trait ListFormat: Send + Sync + 'static {
     type Item: Send + 'static;
-    /// What to accept: of a list, and of a watch.
+    /// The `Accept` headers of a list and of a watch.
     const LIST: HeaderValue;
     const WATCH: HeaderValue;
 
-    fn lot(found: &ServedKind, text: &str) -> Result<RawList<Self::Item>, serde_json::Error>;
+    fn parse(found: &ServedKind, text: &str) -> Result<RawList<Self::Item>, serde_json::Error>;
 
     /// Reads what changed from one line of a watch.
     fn changed(
@@ -64,7 +64,7 @@ pub(super) struct WireEvent<T> {
 struct WireList<T> {
     #[serde(default)]
     metadata: WireListMeta,
-    /// Some servers have null for none.
+    /// Some servers write null for an empty list.
     items: Option<Vec<T>>,
 }
 
@@ -82,7 +82,7 @@ struct WireListMeta {
 struct WireTable {
     #[serde(default)]
     metadata: WireListMeta,
-    /// Absent but from the first change of a watch.
+    /// Only the first change of a watch has them.
     #[serde(default)]
     column_definitions: Option<Vec<Column>>,
     #[serde(default)]
@@ -112,12 +112,12 @@ impl<T> RawList<T> {
         }
     }
 
-    /// Goes on with the next page.
+    /// Appends the next page.
     pub(super) fn extend(&mut self, next: Self) {
         self.items.extend(next.items);
         self.continue_token = next.continue_token;
         self.remaining = next.remaining;
-        // All pages of a list are of the version of its first.
+        // All pages of a list have the version of the first.
     }
 }
 
@@ -126,7 +126,7 @@ impl ListFormat for Objects {
     const LIST: HeaderValue = HeaderValue::from_static("application/json");
     const WATCH: HeaderValue = HeaderValue::from_static("application/json");
 
-    fn lot(found: &ServedKind, text: &str) -> Result<RawList<DynamicObject>, serde_json::Error> {
+    fn parse(found: &ServedKind, text: &str) -> Result<RawList<DynamicObject>, serde_json::Error> {
         let list: WireList<DynamicObject> = serde_json::from_str(text)?;
         let items = list.items.into_iter().flatten().map(|object| typed(found, object)).collect();
         Ok(RawList::new(list.metadata, Vec::new(), items))
@@ -152,8 +152,8 @@ impl ListFormat for Metadata {
         "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1,application/json",
     );
 
-    fn lot(found: &ServedKind, text: &str) -> Result<RawList<DynamicObject>, serde_json::Error> {
-        Objects::lot(found, text)
+    fn parse(found: &ServedKind, text: &str) -> Result<RawList<DynamicObject>, serde_json::Error> {
+        Objects::parse(found, text)
     }
 
     fn changed(
@@ -169,7 +169,7 @@ impl<T: DeserializeOwned + ResourceExt + Send + 'static> ListFormat for Typed<T>
     const LIST: HeaderValue = Objects::LIST;
     const WATCH: HeaderValue = Objects::WATCH;
 
-    fn lot(_: &ServedKind, text: &str) -> Result<RawList<T>, serde_json::Error> {
+    fn parse(_: &ServedKind, text: &str) -> Result<RawList<T>, serde_json::Error> {
         if let Ok(WireList { metadata, items }) = serde_json::from_str::<WireList<T>>(text) {
             return Ok(RawList::new(metadata, Vec::new(), items.unwrap_or_default()));
         }
@@ -199,16 +199,16 @@ impl ListFormat for Rows {
         HeaderValue::from_static("application/json;as=Table;g=meta.k8s.io;v=v1,application/json");
     const WATCH: HeaderValue = Self::LIST;
 
-    fn lot(found: &ServedKind, text: &str) -> Result<RawList<Row>, serde_json::Error> {
+    fn parse(found: &ServedKind, text: &str) -> Result<RawList<Row>, serde_json::Error> {
         if serde_json::from_str::<WireKind>(text)?.kind != "Table" {
-            let lot = Objects::lot(found, text)?;
-            let items = lot.items.iter().map(plain_row).collect();
+            let list = Objects::parse(found, text)?;
+            let items = list.items.iter().map(plain_row).collect();
             return Ok(RawList {
                 columns: plain_columns(),
                 items,
-                continue_token: lot.continue_token,
-                remaining: lot.remaining,
-                version: lot.version,
+                continue_token: list.continue_token,
+                remaining: list.remaining,
+                version: list.version,
             });
         }
         let table: WireTable = serde_json::from_str(text)?;
@@ -232,7 +232,7 @@ impl ListFormat for Rows {
     }
 }
 
-/// The items of a list do not say what they are.
+/// Sets the type, which the items of a list do not have.
 fn typed(found: &ServedKind, mut object: DynamicObject) -> DynamicObject {
     object.types = Some(TypeMeta {
         api_version: found.resource.api_version.clone(),

@@ -156,21 +156,22 @@ async fn owned(
     let lists = below(kind(object)).iter().map(|(kind, metadata)| async move {
         let mut query = ListQuery::of(*kind).within(namespace);
         query.limit = Some(MOST);
-        let lot = if *metadata {
+        let list = if *metadata {
             gather::<Metadata>(connection, &query, deadline).await
         } else {
             gather::<Objects>(connection, &query, deadline).await
         };
-        (*kind, lot)
+        (*kind, list)
     });
     let (mut objects, mut incomplete) = (Vec::new(), Vec::new());
-    for (kind, lot) in join_all(lists).await {
-        match lot {
-            Ok(lot) => {
-                if lot.continue_token.is_some() {
-                    incomplete.push(format!("only the first {} {kind} were read", lot.items.len()));
+    for (kind, list) in join_all(lists).await {
+        match list {
+            Ok(list) => {
+                if list.continue_token.is_some() {
+                    incomplete
+                        .push(format!("only the first {} {kind} were read", list.items.len()));
                 }
-                objects.extend(lot.items);
+                objects.extend(list.items);
             }
             // A cluster that does not serve the kind has no such objects.
             Err(Error::NoSuchKind { .. }) => {}
