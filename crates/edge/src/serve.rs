@@ -14,6 +14,7 @@ use axum::response::Response;
 use axum::routing::future::RouteFuture;
 use http::{HeaderValue, Request, StatusCode, header};
 use hyper::body::Incoming;
+use hyper::server::conn::http1;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use stallproof::accept::{Connection, ConnectionLimits, accept};
 use stallproof::{Deadline, Stop, Tasks};
@@ -216,12 +217,12 @@ async fn http<S>(stream: S, service: RouterService, limits: HttpLimits, stop: St
 where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
-    let connection = hyper::server::conn::http1::Builder::new()
+    let connection = http1::Builder::new()
         .timer(TokioTimer::new())
         .header_read_timeout(limits.patience)
         .serve_connection(TokioIo::new(stream), service)
         .with_upgrades();
-    drain_at(stop, Box::pin(connection), |connection| connection.graceful_shutdown()).await;
+    drain_at(stop, Box::pin(connection), http1::UpgradeableConnection::graceful_shutdown).await;
 }
 
 /// Runs a connection to its end; once `stop` is set, lets it finish what it has begun.

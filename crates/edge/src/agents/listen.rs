@@ -153,5 +153,5 @@ where
         .keep_alive_interval(PING)
         .keep_alive_timeout(PONG)
         .serve_connection(TokioIo::new(stream), service);
-    drain_at(stop, Box::pin(connection), |connection| connection.graceful_shutdown())
+    drain_at(stop, Box::pin(connection), http2::Connection::graceful_shutdown)
 }
