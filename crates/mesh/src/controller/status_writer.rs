@@ -63,7 +63,8 @@ impl MeshWrite {
                 }
                 Ok(mesh.status)
             }
-            Ok(_) | Err(Error::NotFound { .. }) => Ok(None),
+            // After a conflict the watch brings the version that the next attempt is made from.
+            Ok(_) | Err(Error::NotFound { .. } | Error::Conflict { .. }) => Ok(None),
             Err(error) => Err(sentence(&error)),
         }
     }
