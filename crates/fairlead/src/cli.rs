@@ -9,5 +9,4 @@ pub(crate) mod listing;
 pub(crate) mod runtime;
 pub(crate) mod table;
 pub(crate) mod terminal;
-pub(crate) mod values;
 pub(crate) mod verbs;

@@ -18,7 +18,7 @@ use std::path::PathBuf;
 
 use clap::{Arg, ArgMatches, Args, Command};
 
-use crate::cli::values;
+use crate::values;
 use file::FileError;
 use settings::settings;
 

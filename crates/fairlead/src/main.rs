@@ -5,6 +5,7 @@ mod cli;
 mod config;
 mod daemon;
 mod output;
+mod values;
 
 use std::process::ExitCode;
 

@@ -43,8 +43,9 @@ pub(crate) use socket::{CHUNK, FrameReceiver, FrameSender};
 pub(crate) use target::{Access, ClusterChoice, Object, Target};
 
 use crate::cli::http::{self as transport, Connection, HttpError, Origin, Trust};
-use crate::cli::{runtime, values};
+use crate::cli::runtime;
 use crate::output::{Failure, Output, Verdict};
+use crate::values;
 
 pub(crate) type ClientResult<T> = Result<T, ClientError>;
 

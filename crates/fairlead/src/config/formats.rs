@@ -11,7 +11,7 @@ use std::time::Duration;
 use ipnet::{Ipv4Net, Ipv6Net};
 use objects::kinds::Subnet;
 
-use crate::cli::values;
+use crate::values;
 
 type Read<T> = Box<dyn Fn(&str) -> Option<T> + Send + Sync>;
 type Show<T> = Box<dyn Fn(&T) -> String + Send + Sync>;

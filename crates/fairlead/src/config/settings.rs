@@ -18,7 +18,7 @@ use super::setting::{Setting, settings};
 use super::{
     HttpsUrl, ListenAddress, LogFormat, Service, ServiceAccount, Store, Switch, TlsSource, listen,
 };
-use crate::cli::values;
+use crate::values;
 
 /// All of them, in the order in which they are told.
 pub(super) fn settings() -> &'static [Setting] {

@@ -3,7 +3,7 @@
 use std::fmt;
 
 use super::formats::{Format, one_of};
-use crate::cli::values;
+use crate::values;
 
 /// Where objects live.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

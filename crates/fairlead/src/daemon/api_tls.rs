@@ -7,14 +7,14 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use edge::tls::{CertificateFiles, ManagedCertificate, ListenerTls};
+use edge::tls::{CertificateFiles, ListenerTls, ManagedCertificate};
 use pki::Certificates;
 use stallproof::readiness::Component;
 use stallproof::{Stop, Tasks};
 use tracing::warn;
 
-use crate::cli::values;
 use crate::config::{Config, Store, TlsSource};
+use crate::values;
 
 /// The Service by which the API is reached in its cluster.
 const SERVICE: &str = "fairlead";

@@ -8,8 +8,8 @@ use crate::cli::client::{Body, ClientResult, ListFlags, Route, ServerFlags};
 use crate::cli::listing::{field, fields};
 use crate::cli::table::{Cell, moment};
 use crate::cli::terminal::Colour;
-use crate::cli::values;
 use crate::output::{self, Format, Output};
+use crate::values;
 
 /// Manage the agents of nodes: list them, let one in, shut one out
 ///

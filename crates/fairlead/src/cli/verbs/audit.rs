@@ -9,8 +9,8 @@ use crate::cli::event_tail::report_missing_replicas;
 use crate::cli::listing::{field, fields};
 use crate::cli::table::{Cell, moment};
 use crate::cli::terminal::Colour;
-use crate::cli::values;
 use crate::output::Output;
+use crate::values;
 
 /// Show who changed what, newest first
 ///

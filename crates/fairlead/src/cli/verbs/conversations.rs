@@ -8,8 +8,8 @@ use crate::cli::client::{ClientResult, Route, ServerFlags};
 use crate::cli::listing::{field, items};
 use crate::cli::table::{Cell, moment};
 use crate::cli::terminal::Colour;
-use crate::cli::values;
 use crate::output::{self, Output};
+use crate::values;
 
 /// Show who talks to whom
 ///

@@ -9,8 +9,9 @@ use doctor::{Options, Progress};
 
 use crate::cli::http::{Origin, Trust};
 use crate::cli::runtime::block_on;
-use crate::cli::{terminal, values};
+use crate::cli::terminal;
 use crate::output::{Failure, Verdict};
+use crate::values;
 
 /// More than this is no dump, and would not fit into memory beside its analysis.
 const LARGEST: usize = 1 << 30;

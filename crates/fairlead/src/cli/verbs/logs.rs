@@ -5,8 +5,8 @@ use http::Method;
 use serde_json::Value;
 
 use crate::cli::client::{Access, Body, ClientResult, Route, Server, Target};
-use crate::cli::values;
 use crate::output::{self, Failure};
+use crate::values;
 
 /// Print the log of a pod
 ///

@@ -7,8 +7,8 @@ use replay::plan::{self, Design, Plan};
 use replay::{INCIDENTS, Incident, Outcome, Sample, render};
 use serde::Serialize;
 
-use crate::cli::values;
 use crate::output::{self, Failure, Format, NO, Output, Verdict};
+use crate::values;
 
 /// Replay the incidents that Fairlead was built for, with the old design and with this one
 ///

@@ -7,8 +7,8 @@ use serde_json::{Value, json};
 use crate::cli::client::{Body, ClientResult, ListFlags, NamedFlags, Route, Server, ServerFlags};
 use crate::cli::listing::field;
 use crate::cli::table::moment;
-use crate::cli::values;
 use crate::output::{self, Failure, Format, Output};
+use crate::values;
 
 /// Manage tokens for programs: list, create, revoke
 ///

@@ -11,8 +11,8 @@ use crate::cli::event_tail::EventTail;
 use crate::cli::listing::{field, fields, items, joined, rule_state};
 use crate::cli::table::{Cell, moment};
 use crate::cli::terminal::Colour;
-use crate::cli::values;
 use crate::output::{Output, yes_or_no};
+use crate::values;
 
 #[derive(Debug, clap::Args)]
 pub(super) struct Audit {
