@@ -138,6 +138,10 @@ fn run<W: GroupWriter>(
                 Message::Close => closing = true,
             }
         }
+        // The close may have come alone.
+        if group.is_empty() {
+            continue;
+        }
         if let Err(panic) = catch_unwind(AssertUnwindSafe(|| writer.write(group))) {
             writer.panicked(&panic_message(&*panic));
         }

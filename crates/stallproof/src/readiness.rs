@@ -33,7 +33,7 @@ pub struct Component {
 
 /// Every component at one instant.
 #[derive(Clone, Debug, Serialize)]
-pub struct Report {
+pub struct ReadinessReport {
     pub ready: bool,
     pub components: Vec<ComponentReport>,
 }
@@ -56,7 +56,7 @@ impl Readiness {
         component
     }
 
-    pub fn report(&self) -> Report {
+    pub fn report(&self) -> ReadinessReport {
         let components: Vec<_> = self
             .0
             .load()
@@ -68,7 +68,7 @@ impl Readiness {
                 since_ms: millis(state.since.elapsed()),
             })
             .collect();
-        Report { ready: components.iter().all(|c| c.ready), components }
+        ReadinessReport { ready: components.iter().all(|c| c.ready), components }
     }
 }
 
@@ -99,7 +99,7 @@ impl Drop for Component {
     }
 }
 
-impl fmt::Display for Report {
+impl fmt::Display for ReadinessReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for c in &self.components {
             match &c.reason {

@@ -35,7 +35,7 @@ fn step() -> impl Strategy<Value = Step> {
 }
 
 #[derive(Clone, Copy, Debug)]
-struct Known {
+struct Queued {
     slot: Slot,
     priority: Priority,
     deadline: Instant,
@@ -48,7 +48,7 @@ struct Model {
     now: Instant,
     flying: Vec<Started>,
     /// In the order they came; some may have an answer that they have not looked at.
-    waiting: Vec<Known>,
+    waiting: Vec<Queued>,
     arrived: usize,
     ended: usize,
     refused: usize,
@@ -72,9 +72,9 @@ impl Model {
         }
     }
 
-    fn undecided(&self) -> Vec<Known> {
+    fn undecided(&self) -> Vec<Queued> {
         let queue = &self.queue;
-        let undecided = |known: &&Known| matches!(queue.slots[known.slot].state, State::Waiting);
+        let undecided = |known: &&Queued| matches!(queue.slots[known.slot].state, State::Waiting);
         self.waiting.iter().filter(undecided).copied().collect()
     }
 
@@ -101,7 +101,7 @@ impl Model {
                     }
                     Ok(Arrival::Waits(slot, until)) => {
                         assert!((now..=deadline).contains(&until));
-                        self.waiting.push(Known { slot, priority, deadline });
+                        self.waiting.push(Queued { slot, priority, deadline });
                     }
                     Err(_) => self.refused += 1,
                 }
@@ -141,7 +141,7 @@ impl Model {
     }
 
     /// `before`: who waited before the step, in order of arrival.
-    fn check(&self, before: &[Known]) {
+    fn check(&self, before: &[Queued]) {
         let undecided = self.undecided();
         assert!(undecided.len() <= self.bound);
         assert_eq!(self.queue.queued, undecided.len());
@@ -156,7 +156,7 @@ impl Model {
         let settled = self.flying.len() + self.ended + self.refused + self.abandoned;
         assert_eq!(self.arrived, settled + self.waiting.len());
 
-        let state = |known: &Known| self.queue.slots.get(known.slot).map(|waiter| waiter.state);
+        let state = |known: &Queued| self.queue.slots.get(known.slot).map(|waiter| waiter.state);
         for (at, known) in before.iter().enumerate() {
             if !matches!(state(known), Some(State::Admitted(_))) {
                 continue;
