@@ -1,4 +1,4 @@
-//! Who talks to whom, as this process counts it: for as long as it leads.
+//! Counts conversations in this process for as long as it leads.
 
 use std::time::{Duration, Instant};
 
@@ -14,26 +14,26 @@ use crate::config::{Config, Store};
 
 /// How soon counting begins again after one of its threads ended.
 const AGAIN: Curve = Curve { first: Duration::from_secs(1), most: Duration::from_secs(60) };
-/// For what is still running then.
+/// For the tasks of a term that has ended.
 const GRACE: Duration = Duration::from_secs(2);
 
-/// What the leader does about it.
+/// Counting, which the leader does.
 #[derive(Clone, Debug)]
 pub(crate) struct LeaderWork {
     active: ActiveIngest,
     settings: Settings,
-    facts: Facts,
+    facts: FactsSource,
     ledger: Ledger,
 }
 
-/// Where pods, services and nodes are told of.
+/// Where pods, services and nodes are known from.
 #[derive(Clone, Debug)]
-enum Facts {
-    /// In the cluster that the store is in.
+enum FactsSource {
+    /// From the cluster that the store is in.
     Here,
-    /// In a cluster of the fleet.
+    /// From a cluster of the fleet.
     Cluster(String, Fleet),
-    /// Agents tell what they know of their own nodes.
+    /// From agents, which tell of their own nodes.
     Agents,
 }
 
@@ -47,14 +47,14 @@ pub(crate) fn begin(
     let active = ActiveIngest::default();
     active.register(registry);
     let facts = match (&config.guard.cluster, config.store) {
-        (Some(cluster), _) => Facts::Cluster(cluster.clone(), fleet.clone()),
-        (None, Store::Kubernetes) => Facts::Here,
-        (None, Store::Embedded) => Facts::Agents,
+        (Some(cluster), _) => FactsSource::Cluster(cluster.clone(), fleet.clone()),
+        (None, Store::Kubernetes) => FactsSource::Here,
+        (None, Store::Embedded) => FactsSource::Agents,
     };
     let settings = Settings { mode: config.guard.mode, ..Settings::new(config.data.join("guard")) };
     let policy_store = PolicyStore::new(objects.clone());
-    let duty = LeaderWork { active: active.clone(), settings, facts, ledger: ledger.clone() };
-    (api::Traffic { active, policy_store }, duty)
+    let work = LeaderWork { active: active.clone(), settings, facts, ledger: ledger.clone() };
+    (api::Traffic { active, policy_store }, work)
 }
 
 impl LeaderWork {
@@ -63,7 +63,8 @@ impl LeaderWork {
         leader.tasks.spawn("guard", self.clone().count(leader.clone()));
     }
 
-    /// Whatever becomes of it is no matter of the rest of the term.
+    /// Counts until the term ends, and begins again when a thread of it panicked. It runs beside the rest
+    /// of the term's work.
     async fn count(self, leader: Leader) {
         let stop = leader.tasks.stopping();
         let mut backoff = Backoff::new(AGAIN);
@@ -87,7 +88,7 @@ impl LeaderWork {
     }
 }
 
-impl Facts {
+impl FactsSource {
     fn follow(self, ingest: &Ingest, objects: &Objects, tasks: &Tasks) {
         match self {
             Self::Agents => {}

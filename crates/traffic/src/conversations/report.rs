@@ -11,6 +11,8 @@
 //!   through `n` says that `n` was counted and that nothing before it is still being counted; what a
 //!   report held that was refused, or that no answer came for before its connection ended, is sent
 //!   again: under the same number, or within a later report.
+//! - An agent that has several reports under way sends again what a report held if that is called durable
+//!   by the time its answer comes: a later report may be meant. (A sensor has one under way at a time.)
 //! - Every start of the agent is a greater `incarnation`; all its totals begin at zero. So does one
 //!   that reached no controller for [`AWAY`](super::AWAY).
 //! - It reports at least once in [`SILENCE`](super::SILENCE), if only an empty report.

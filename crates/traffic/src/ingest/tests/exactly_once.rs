@@ -98,6 +98,11 @@ impl Agent {
     fn answered(&mut self, sequence: u64, counted: Counted) {
         self.unanswered.remove(&sequence);
         self.durable = self.durable.max(counted.durable);
+        if self.durable >= sequence {
+            // A later report may have been counted, and be on disk, before this one came.
+            let held = self.held.values_mut().filter(|held| held.sent == Some(sequence));
+            held.for_each(|held| held.sent = None);
+        }
     }
 
     /// What was not answered is to be sent again.
