@@ -1,7 +1,7 @@
 //! Counting conversations: shards with one owner each, against the old design in the same run: one
 //! lock around one map, written under it and read by walking it under the same lock.
 //!
-//! `cargo bench -p guard --bench conversations -- [CONVERSATIONS] [ROUNDS]`
+//! `cargo bench -p traffic --bench conversations -- [CONVERSATIONS] [ROUNDS]`
 
 #![allow(clippy::unwrap_used, reason = "a benchmark")]
 

@@ -25,7 +25,7 @@ use crate::daemon::admission::{self, Begun, LeaderWork};
 use crate::daemon::leading::Leading;
 use crate::daemon::process::{self, Process, Told};
 use crate::daemon::store::{self, lazy_client};
-use crate::daemon::{agents, api_tls, guard as counting, observe};
+use crate::daemon::{agents, api_tls, observe, traffic as counting};
 use crate::output::Failure;
 
 /// Held by the replica that does what only one may do.
