@@ -19,6 +19,7 @@ use axum::routing::get;
 use axum::{Extension, Router};
 use http::{HeaderMap, StatusCode, header};
 use prometheus_client::registry::Registry;
+use stallproof::accept::{ConnectionLimits, WhenFull};
 use stallproof::ledger::Outcome;
 use stallproof::{Deadline, Ledger, Readiness, Tasks, Watchdog};
 
@@ -30,6 +31,10 @@ use crate::tls::ListenerTls;
 
 pub use access::Token;
 
+/// Probes and scrapes have a few. Whoever holds all of them, a probe is answered: a new connection takes
+/// the place of the oldest.
+const CONNECTIONS: ConnectionLimits =
+    ConnectionLimits { when_full: WhenFull::CutOldest, ..ConnectionLimits::shared(64) };
 /// An admin answer takes milliseconds; one that takes this long is not coming.
 const PATIENCE: Duration = Duration::from_secs(5);
 
@@ -110,7 +115,7 @@ async fn run(admin: Admin, reach: AdminListener, tasks: Tasks) {
     let guard = access::TokenGuard { token: reach.token };
     reach.tls.keep_current("admin", &tasks);
     let router = router(Arc::new(admin), Arc::new(guard)).layer(Extension(tasks.clone()));
-    serve(listener, reach.tls, router, HttpLimits::of(64), tasks.clone()).await;
+    serve(listener, reach.tls, router, HttpLimits::with(CONNECTIONS), tasks.clone()).await;
     tasks.shutdown(Duration::from_secs(1)).await;
 }
 

@@ -63,7 +63,7 @@ pub use replicas::Replicas;
 pub use traffic::Traffic;
 
 use crate::error_code::ErrorCode;
-use crate::serve::{HttpLimits, ending_connections, serve};
+use crate::serve::{DescriptorShare, HttpLimits, ending_connections, serve};
 use crate::tls::ListenerTls;
 use extract::{Body, Query};
 use openapi::Document;
@@ -73,8 +73,10 @@ use route::{BASE, Route, Routes};
 
 /// A connection costs some kilobytes, and most are idle: browsers, streams, commands that follow.
 const CONNECTIONS: usize = 4096;
-/// Leaves as many connections for what is not a stream.
-const STREAMS: usize = CONNECTIONS / 2;
+
+fn connections() -> usize {
+    DescriptorShare::Api.fit(CONNECTIONS)
+}
 
 /// Everything that the handlers use. Cheap to clone.
 #[derive(Clone, Debug)]
@@ -115,7 +117,8 @@ pub struct Serving {
 
 impl Default for Serving {
     fn default() -> Self {
-        Self { secure: false, streams: Arc::new(Semaphore::new(STREAMS)) }
+        // As many connections are left for what is not a stream.
+        Self { secure: false, streams: Arc::new(Semaphore::new(connections() / 2)) }
     }
 }
 
@@ -132,7 +135,7 @@ pub fn start(
     api.serving.secure = !security.is_plain();
     security.keep_current("api", tasks);
     tasks.spawn("gates", drop_gates(api.clone()));
-    let limits = HttpLimits::of(CONNECTIONS);
+    let limits = HttpLimits::of(connections());
     let router = ending_connections(router(&api, loopback), api.leaving);
     tasks.spawn_essential("api", serve(listener, security, router, limits, tasks.clone()));
     Ok(())

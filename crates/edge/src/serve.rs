@@ -35,12 +35,45 @@ pub struct HttpLimits {
     /// For the TLS handshake, and again for each request's headers, which is how long a connection
     /// may be idle.
     pub patience: Duration,
+    /// For the peer to take something of what was sent. However slowly it reads, it is not cut off as
+    /// long as it does.
+    pub taken_within: Duration,
 }
 
 impl HttpLimits {
+    /// So many connections, of which one address has half at most: an ingress, a proxy or a NAT with
+    /// many users behind it is one address.
     pub const fn of(connections: usize) -> Self {
-        let connections = ConnectionLimits::total(connections);
-        Self { connections, patience: Duration::from_secs(5) }
+        Self::with(ConnectionLimits::shared(connections))
+    }
+
+    pub const fn with(connections: ConnectionLimits) -> Self {
+        Self { connections, patience: Duration::from_secs(5), taken_within: TAKEN_WITHIN }
+    }
+}
+
+/// A peer that takes nothing for so long is gone, or holds its connection for the sake of holding it.
+pub(crate) const TAKEN_WITHIN: Duration = Duration::from_secs(30);
+
+/// Eighths of the process's file descriptors that the connections of a listener may take. What is left
+/// is for the admin endpoints and for all that is not a listener's.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum DescriptorShare {
+    Api = 2,
+    Agents = 3,
+    Webhook = 1,
+}
+
+impl DescriptorShare {
+    /// `most` connections, or as many as the share allows: a listener that is full leaves descriptors
+    /// for the others.
+    pub(crate) fn fit(self, most: usize) -> usize {
+        self.fit_to(kernel::descriptors::limit(), most)
+    }
+
+    const fn fit_to(self, descriptors: usize, most: usize) -> usize {
+        let share = descriptors / 8 * self as usize;
+        if share < most { share } else { most }
     }
 }
 
@@ -180,6 +213,7 @@ async fn serve_connection(
 ) {
     let Connection { stream, peer, place: _place, stop } = connection;
     let Some(peer) = peer.map(Peer) else { return };
+    end_when_nothing_is_taken(&stream, limits.taken_within);
     let service = RouterService { router, peer, over_loopback };
     // Answers are small; waiting to fill a packet only adds latency.
     let _ = stream.set_nodelay(true);
@@ -192,6 +226,13 @@ async fn serve_connection(
     }
     if let Some(stream) = handshake(tls.acceptor, stream, deadline).await {
         http(stream, service, limits, stop).await;
+    }
+}
+
+/// Bounds how long the peer may take nothing of what was sent.
+pub(crate) fn end_when_nothing_is_taken(stream: &TcpStream, time: Duration) {
+    if let Err(error) = kernel::sockets::end_when_nothing_is_taken(stream, time) {
+        tracing::debug!(%error, "a peer that takes nothing will not be cut off");
     }
 }
 

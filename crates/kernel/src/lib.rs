@@ -1,14 +1,15 @@
 //! System calls: what only the operating system can tell or do.
 //!
 //! ```text
-//! threads    the stack of every thread of this process, also of stuck ones
-//! profile    CPU profiles
-//! heap       heap profiles               (feature `profiling`)
-//! lock_file  one process per data directory
-//! netns      network namespaces, and work inside them
-//! netlink    links, addresses, neighbours, routes
-//! conntrack  connections, what they carried, and when they end
-//! sockets    the connections of this machine's own sockets
+//! threads      the stack of every thread of this process, also of stuck ones
+//! profile      CPU profiles
+//! heap         heap profiles               (feature `profiling`)
+//! lock_file    one process per data directory
+//! netns        network namespaces, and work inside them
+//! netlink      links, addresses, neighbours, routes
+//! conntrack    connections, what they carried, and when they end
+//! sockets      the connections of this machine's own sockets, and limits of one
+//! descriptors  how many files and sockets may be open
 //! ```
 //!
 //! Invariants:
@@ -18,6 +19,7 @@
 
 mod captured_stack;
 pub mod conntrack;
+pub mod descriptors;
 pub mod heap;
 pub mod lock_file;
 pub mod netlink;

@@ -7,7 +7,8 @@
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, OwnedFd};
+use std::time::Duration;
 
 use netlink_packet_core::{NLM_F_DUMP, NLM_F_REQUEST, NLMSG_DONE, NLMSG_ERROR};
 use rustix::net::netlink;
@@ -27,6 +28,14 @@ const LISTENING: u8 = 10;
 const WANTED: u32 = 1 << ESTABLISHED | 1 << LISTENING;
 /// The length of `struct inet_diag_msg`, behind which attributes stand.
 const MESSAGE: usize = 72;
+
+/// Has the kernel end a TCP connection whose peer takes nothing of what was sent for `time`: neither by
+/// an acknowledgement nor, once its buffer is full, by making room (`TCP_USER_TIMEOUT`). However slow a
+/// peer is, it is not cut off as long as it takes something.
+pub fn end_when_nothing_is_taken(socket: impl AsFd, time: Duration) -> io::Result<()> {
+    let milliseconds = u32::try_from(time.as_millis()).unwrap_or(u32::MAX);
+    Ok(rustix::net::sockopt::set_tcp_user_timeout(socket, milliseconds)?)
+}
 
 /// One socket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -3,7 +3,8 @@
 //! Contract:
 //! - At most [`ConnectionLimits::total`] connections are open at once, and at most
 //!   [`ConnectionLimits::per_address`] of one peer address (of one /64 network, for IPv6). One more
-//!   is handed to `refuse`, which must not wait.
+//!   is handed to `refuse`, which must not wait; or, with [`WhenFull::CutOldest`], it is served and an
+//!   older one is cut off.
 //! - Each connection is a task of the group. It holds a [`Place`] until it drops it, which it may do
 //!   before it ends: a connection that has proved who it is can move on to limits of its own.
 //! - An `accept` that fails because the process has no file descriptor or memory left is tried again
@@ -13,7 +14,7 @@
 //!
 //! Deadlines on handshakes, headers and idle time are the protocol's business, hence the connection's.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::future::Future;
 use std::io::{self, ErrorKind};
 use std::net::{IpAddr, SocketAddr};
@@ -22,7 +23,8 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
-use tracing::warn;
+use tokio::sync::Notify;
+use tracing::{debug, warn};
 
 use crate::{Stop, Tasks};
 
@@ -35,12 +37,28 @@ pub struct ConnectionLimits {
     pub total: usize,
     /// The most of one peer address. A Unix socket's peers have none, and are not counted.
     pub per_address: usize,
+    pub when_full: WhenFull,
+}
+
+/// What happens to a connection beyond the limits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum WhenFull {
+    Refuse,
+    /// It is served, and the oldest of its address is cut off if that has too many, or else the oldest
+    /// of the address that has most. For a listener whose answers take milliseconds, and whose newest
+    /// caller must be answered whoever holds connections.
+    CutOldest,
 }
 
 impl ConnectionLimits {
     /// No other limit than `total`.
     pub const fn total(total: usize) -> Self {
-        Self { total, per_address: total }
+        Self { total, per_address: total, when_full: WhenFull::Refuse }
+    }
+
+    /// One address has at most half of `total`.
+    pub const fn shared(total: usize) -> Self {
+        Self { per_address: total.div_ceil(2), ..Self::total(total) }
     }
 }
 
@@ -107,8 +125,18 @@ pub async fn accept<L: Listener, F>(
         pause = FIRST_PAUSE;
         match places.take(peer) {
             Some(place) => {
-                let stop = stop.clone();
-                tasks.spawn(name, serve(Connection { stream, peer, place, stop }));
+                let (stop, cut) = (stop.clone(), place.cut.clone());
+                let serving = serve(Connection { stream, peer, place, stop });
+                let Some(cut) = cut else {
+                    tasks.spawn(name, serving);
+                    continue;
+                };
+                tasks.spawn(name, async move {
+                    tokio::select! {
+                        () = serving => {}
+                        () = cut.notified() => debug!(?peer, "cut off for a newer connection"),
+                    }
+                });
             }
             None => refuse(stream),
         }
@@ -130,48 +158,89 @@ struct Places {
 
 #[derive(Debug, Default)]
 struct Taken {
-    total: usize,
+    /// The number of the next connection.
+    next: u64,
+    /// By number, hence the oldest first.
+    open: BTreeMap<u64, Open>,
     by_address: HashMap<IpAddr, usize>,
+}
+
+#[derive(Debug)]
+struct Open {
+    address: Option<IpAddr>,
+    /// Ends the connection's task; none where connections are not cut off.
+    cut: Option<Arc<Notify>>,
 }
 
 /// A connection's place among those that may be open; dropping it gives it to the next.
 #[derive(Debug)]
 pub struct Place {
     places: Arc<Places>,
-    address: Option<IpAddr>,
+    number: u64,
+    cut: Option<Arc<Notify>>,
 }
 
 impl Places {
     fn take(self: &Arc<Self>, peer: Option<SocketAddr>) -> Option<Place> {
         let address = peer.map(|peer| counted_as(peer.ip()));
+        let cuts = self.limits.when_full == WhenFull::CutOldest;
         let mut taken = self.taken.lock();
-        if taken.total >= self.limits.total {
-            return None;
-        }
-        if let Some(address) = address {
-            let open = taken.by_address.entry(address).or_default();
-            if *open >= self.limits.per_address {
+        let crowding = taken.crowding(address, self.limits);
+        if let Some(crowding) = crowding {
+            if !cuts {
                 return None;
             }
-            *open += 1;
+            let oldest = taken.open.iter().find(|(_, open)| open.address == crowding);
+            let oldest = oldest.map(|(number, _)| *number)?;
+            if let Some(cut) = taken.remove(oldest).and_then(|open| open.cut) {
+                cut.notify_one();
+            }
         }
-        taken.total += 1;
+        let cut = cuts.then(Arc::default);
+        let number = taken.next;
+        taken.next += 1;
+        taken.open.insert(number, Open { address, cut: cut.clone() });
+        if let Some(address) = address {
+            *taken.by_address.entry(address).or_default() += 1;
+        }
         drop(taken);
-        Some(Place { places: Arc::clone(self), address })
+        Some(Place { places: Arc::clone(self), number, cut })
+    }
+}
+
+impl Taken {
+    /// The address that has too many connections for one more from `address`; none if there is room.
+    fn crowding(
+        &self,
+        address: Option<IpAddr>,
+        limits: ConnectionLimits,
+    ) -> Option<Option<IpAddr>> {
+        let open = address.and_then(|address| self.by_address.get(&address)).copied();
+        if open.unwrap_or_default() >= limits.per_address {
+            return Some(address);
+        }
+        let full = self.open.len() >= limits.total;
+        full.then(|| self.by_address.iter().max_by_key(|(_, open)| **open).map(|(most, _)| *most))
+    }
+
+    fn remove(&mut self, number: u64) -> Option<Open> {
+        let removed = self.open.remove(&number)?;
+        if let Some(address) = removed.address
+            && let Some(open) = self.by_address.get_mut(&address)
+        {
+            *open -= 1;
+            if *open == 0 {
+                self.by_address.remove(&address);
+            }
+        }
+        Some(removed)
     }
 }
 
 impl Drop for Place {
     fn drop(&mut self) {
-        let mut taken = self.places.taken.lock();
-        taken.total -= 1;
-        let Some(address) = self.address else { return };
-        if let Some(open) = taken.by_address.get_mut(&address) {
-            *open -= 1;
-            if *open == 0 {
-                taken.by_address.remove(&address);
-            }
-        }
+        // One that was cut off is not there any more.
+        self.places.taken.lock().remove(self.number);
     }
 }
 

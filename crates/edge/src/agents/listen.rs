@@ -17,7 +17,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Semaphore;
 
 use super::{ReportSink, Server, tls};
-use crate::serve::{drain_at, handshake};
+use crate::serve::{DescriptorShare, TAKEN_WITHIN, drain_at, end_when_nothing_is_taken, handshake};
 
 /// Handshakes at once: one takes a millisecond of a core, so this is a second's work.
 const HANDSHAKES: usize = 512;
@@ -59,15 +59,18 @@ pub(super) async fn serve<C: ReportSink>(listener: TcpListener, server: Server<C
     if let Some(authority) = server.authority.clone() {
         tasks.spawn("agents-certificate", keep(config.clone(), authority, tasks.clone()));
     }
+    let most = 2 * server.agents.limits().agents;
+    let all = DescriptorShare::Agents.fit(most + STRANGERS + HANDSHAKES);
+    let (handshakes, strangers) = (HANDSHAKES.min(all / 4), STRANGERS.min(all / 8));
     let limits = ProvenLimits {
-        strangers: Arc::new(Semaphore::new(STRANGERS)),
-        agents: Arc::new(Semaphore::new(2 * server.agents.limits().agents)),
+        strangers: Arc::new(Semaphore::new(strangers)),
+        agents: Arc::new(Semaphore::new(most.min(all - handshakes - strangers))),
     };
     let serve = |connection| {
         serve_connection(connection, server.clone(), config.read(Clone::clone), limits.clone())
     };
     // Nothing can be said before a handshake, which is what there is no room for.
-    accept(listener, "agent", ConnectionLimits::total(HANDSHAKES), &tasks, serve, drop).await;
+    accept(listener, "agent", ConnectionLimits::shared(handshakes), &tasks, serve, drop).await;
 }
 
 /// Keeps `config` at the authority's current certificate.
@@ -113,6 +116,7 @@ async fn serve_connection<C: ReportSink>(
 ) {
     let Connection { stream, peer, place: handshaking, stop } = connection;
     let Some(address) = peer else { return };
+    end_when_nothing_is_taken(&stream, TAKEN_WITHIN);
     // Answers are small; waiting to fill a packet only adds latency.
     let _ = stream.set_nodelay(true);
     if server.authority.is_none() {

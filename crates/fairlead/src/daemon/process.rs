@@ -37,6 +37,10 @@ use crate::output::{self, FAILED, Failure, Verdict};
 /// Beyond the grace, for tasks that were aborted to be dropped.
 const AFTER_GRACE: Duration = Duration::from_secs(1);
 
+/// With so many, every listener but that of agents takes all the connections that it would; that one
+/// takes six thousand.
+const ENOUGH_DESCRIPTORS: usize = 16 << 10;
+
 /// What the daemon's own work is given.
 #[derive(Clone, Debug)]
 pub(crate) struct Process {
@@ -151,6 +155,14 @@ pub(crate) fn run(
     begin: impl FnOnce(&Process, &mut Registry) -> Result<Told, Failure>,
 ) -> Verdict {
     let logging = logging::start(&config.log);
+    let descriptors = kernel::descriptors::raise_limit();
+    if descriptors < ENOUGH_DESCRIPTORS {
+        warn!(
+            limit = descriptors,
+            enough = ENOUGH_DESCRIPTORS,
+            "few files may be open (ulimit -Hn), so that fewer connections are taken; raise the hard limit"
+        );
+    }
     let stops = Stops::listen()?;
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(config.workers)

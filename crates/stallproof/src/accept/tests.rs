@@ -71,7 +71,7 @@ async fn one_connection_more_than_the_limit_is_refused_until_another_ends() {
 #[tokio::test]
 async fn one_address_cannot_take_every_place() {
     let tasks = Tasks::new("test");
-    let limits = ConnectionLimits { total: 3, per_address: 1 };
+    let limits = ConnectionLimits { per_address: 1, ..ConnectionLimits::total(3) };
     let (address, refused) = start(limits, &tasks).await;
     let from = async |own: &str| {
         let socket = tokio::net::TcpSocket::new_v4().unwrap();
@@ -88,19 +88,51 @@ async fn one_address_cannot_take_every_place() {
     tasks.shutdown(LONG).await;
 }
 
+#[tokio::test]
+async fn the_newest_is_served_and_the_oldest_of_who_has_most_is_cut_off() {
+    let tasks = Tasks::new("test");
+    let limits = ConnectionLimits {
+        per_address: 3,
+        when_full: WhenFull::CutOldest,
+        ..ConnectionLimits::total(4)
+    };
+    let (address, refused) = start(limits, &tasks).await;
+    let from = async |own: &str| {
+        let socket = tokio::net::TcpSocket::new_v4().unwrap();
+        socket.bind(format!("{own}:0").parse().unwrap()).unwrap();
+        let mut stream = socket.connect(address).await.unwrap();
+        assert!(speaks(&mut stream).await, "the newest is served");
+        stream
+    };
+    let mut quiet = from("127.0.0.2").await;
+    let mut flood = Vec::new();
+    for _ in 0..20 {
+        flood.push(from("127.0.0.1").await);
+    }
+    // Of one address there are three at most.
+    for (nth, stream) in flood.iter_mut().enumerate() {
+        assert_eq!(speaks(stream).await, nth >= 17, "connection {nth}");
+    }
+    // A third address takes the place of the one that has most, not of the oldest of all.
+    from("127.0.0.3").await;
+    assert!(speaks(&mut quiet).await);
+    assert_eq!(refused.load(SeqCst), 0);
+    tasks.shutdown(LONG).await;
+}
+
 #[test]
 fn a_place_is_counted_once_and_given_back_once() {
-    let limits = ConnectionLimits { total: 10, per_address: 1 };
+    let limits = ConnectionLimits { per_address: 1, ..ConnectionLimits::total(10) };
     let places = Arc::new(Places { limits, taken: Mutex::default() });
     let peer = |text: &str| Some(SocketAddr::new(text.parse().unwrap(), 1));
     let one = places.take(peer("2001:db8::1")).unwrap();
     assert!(places.take(peer("2001:db8::2")).is_none(), "they share a network");
     let other = places.take(peer("2001:db8:0:1::1")).unwrap();
     let unnamed = [places.take(None).unwrap(), places.take(None).unwrap()];
-    assert_eq!(places.taken.lock().total, 4);
+    assert_eq!(places.taken.lock().open.len(), 4);
     drop((one, other, unnamed));
     let taken = places.taken.lock();
-    assert_eq!((taken.total, taken.by_address.len()), (0, 0));
+    assert_eq!((taken.open.len(), taken.by_address.len()), (0, 0));
 }
 
 /// Fails as told, then never returns.
