@@ -7,10 +7,11 @@
 //!   by then is refused at once with 503 and a time to come back. An API server takes every answer
 //!   but 200 for a failed call, and does what `failurePolicy` says; so nothing is ever let in or kept
 //!   out because of load by anyone but who configured that.
-//! - Bodies are bounded, one by one and together, and charged as they arrive. A review is as large as an
-//!   API server can make it, and large ones are taken one after another, so that they are in nobody's
-//!   way. What is larger yet, or cannot have its turn, is not read; where rules refuse, its answer is
-//!   "no" with the reason, because a failed call could be admitted.
+//! - Bodies are bounded, one by one and together, and charged as they arrive, before their reviews come
+//!   to the gate: who sends slowly takes no place there, and is cut off when nothing comes.
+//! - A review is as large as an API server can make it, and large ones are taken one after another, so
+//!   that they are in nobody's way. What is larger yet, or cannot have its turn, is not read; where
+//!   rules refuse, its answer is "no" with the reason, because a failed call could be admitted.
 //! - Deciding takes no lock, does no I/O and waits for nothing.
 
 use std::net::TcpListener;
@@ -33,7 +34,7 @@ use stallproof::{Deadline, Gate, Ledger, MemoryGuard, Op, Pressure, Priority, St
 use tokio::sync::{Semaphore, SemaphorePermit};
 
 use crate::error_code::{ErrorCode, retry_after_seconds};
-use crate::serve::{HttpLimits, ending_connections, serve};
+use crate::serve::{DescriptorShare, HttpLimits, ending_connections, serve};
 use crate::tls::{ListenerTls, ManagedCertificate};
 
 /// The time that an API server grants a webhook unless it is configured, and at most.
@@ -49,6 +50,8 @@ const ROOM: usize = 32 << 20;
 const UNIT: usize = 1 << 10;
 /// The time for a body to come in: its sender is a machine, and near.
 const BODY: Duration = Duration::from_secs(5);
+/// The time for the next part of a body: some lost packets' worth.
+const PART: Duration = Duration::from_secs(2);
 /// The time for the rest of a large body, from its turn on.
 const TURN: Duration = Duration::from_secs(2);
 /// The part that is kept of a review that is not read: its version and uid are in the first few hundred
@@ -77,7 +80,7 @@ pub struct Webhook {
 
 impl Webhook {
     pub fn new(admission: Admission, ledger: Ledger) -> Self {
-        // In flight are mostly those whose body comes in; deciding takes microseconds.
+        // Bodies are here before the gate, and deciding takes microseconds.
         let limits = InFlightLimits { min: 32, initial: 256, max: CONNECTIONS };
         let gate = Gate::new(GateConfig { limits, ..GateConfig::new("webhook") });
         let (room, large) = (Semaphore::new(ROOM / UNIT), Semaphore::new(1));
@@ -121,7 +124,7 @@ pub fn start(
     let tls = ListenerTls::Managed(held.clone());
     let keeping = held.clone().follow("webhook", certificates, tasks.stopping());
     tasks.spawn("webhook-certificate", keeping);
-    let limits = HttpLimits::of(CONNECTIONS);
+    let limits = HttpLimits::of(DescriptorShare::Webhook.fit(CONNECTIONS));
     let leaving = webhook.leaving.clone();
     let router = ending_connections(router(webhook), leaving);
     let serving = serve(listener, tls, router, limits, tasks.clone());
@@ -171,18 +174,12 @@ impl Webhook {
     ) -> Result<Vec<u8>, WebhookError> {
         let deadline = Deadline::of_http(request.headers(), request.uri().query(), GRANT)
             .map_err(|error| WebhookError::new(ErrorCode::Invalid, error.to_string()))?;
+        op.step("body");
+        let arrived = self.take(request, deadline).await?;
         op.step("gate");
         let permit = self.gate.admit(Priority::High, deadline).await.map_err(|refused| {
             WebhookError::overloaded(refused.to_string(), refused.retry_after)
         })?;
-        op.step("body");
-        let arrived = match self.take(request, deadline).await {
-            Ok(arrived) => arrived,
-            Err(refusal) => {
-                permit.ignore();
-                return Err(refusal);
-            }
-        };
         op.step("decide");
         let decided = match arrived {
             ReceivedBody::Whole(body, charged) => {
@@ -210,7 +207,7 @@ impl Webhook {
         let (mut body, mut charged) = (Vec::new(), BodyCharge::default());
         let mut until = deadline.within(BODY);
         loop {
-            let chunk = match until.bound(arriving.next()).await {
+            let chunk = match until.within(PART).bound(arriving.next()).await {
                 Ok(Some(Ok(chunk))) => chunk,
                 Ok(None) => return Ok(ReceivedBody::Whole(body, charged)),
                 Ok(Some(Err(error))) => {

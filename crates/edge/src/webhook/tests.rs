@@ -239,6 +239,32 @@ async fn a_body_that_does_not_come_costs_its_own_place_and_not_for_long() {
     assert_eq!(stand.webhook.gate.status().in_flight, 0);
 }
 
+#[tokio::test]
+async fn senders_of_slow_bodies_are_in_no_review_s_way_and_are_cut_off() {
+    let stand = Stand::new().await;
+    tokio::time::pause();
+    let begun = tokio::time::Instant::now();
+    let mut slow = tokio::task::JoinSet::new();
+    for _ in 0..2 * CONNECTIONS {
+        let part = futures::stream::iter([Ok::<_, std::io::Error>(vec![b' '; 1024])]);
+        let body = Body::from_stream(part.chain(futures::stream::pending()));
+        let asked = Request::post("/admit?timeout=30s").body(body).unwrap();
+        let router = router(stand.webhook.clone());
+        slow.spawn(async move { router.oneshot(asked).await.unwrap().status() });
+    }
+    while stand.webhook.room.available_permits() > ROOM / UNIT - 2 * CONNECTIONS {
+        tokio::task::yield_now().await;
+    }
+    for _ in 0..100 {
+        assert_eq!(stand.send("/admit?timeout=1s", review()).await.0, StatusCode::OK);
+    }
+    assert_eq!(begun.elapsed(), Duration::ZERO, "a review waited for those who send slowly");
+    let answers = slow.join_all().await;
+    assert!(begun.elapsed() <= PART + Duration::from_secs(1), "{:?}", begun.elapsed());
+    assert!(answers.iter().all(|status| *status == StatusCode::REQUEST_TIMEOUT));
+    assert_eq!(stand.webhook.room.available_permits(), ROOM / UNIT);
+}
+
 /// Pressure of a memory guard whose usage the test decides, and an API server that asks meanwhile.
 #[tokio::test]
 async fn under_memory_pressure_reviews_are_refused_last() {
