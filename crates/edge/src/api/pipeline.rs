@@ -6,7 +6,10 @@
 //! ```
 //!
 //! Contract:
-//! - A caller without a login reaches the gate for anonymous requests only, and cannot fill another.
+//! - A caller without a login reaches the gate for anonymous requests only, and cannot fill another. Such
+//!   a request has ten seconds, whatever its caller would wait, and comes to the gate with its body: one
+//!   that is sent slowly takes no place from others. (How often a password may be tried from one address
+//!   is a matter of `access`.)
 //! - A cluster that is not there and one that may not be seen are answered alike, here and only here.
 //! - A wait for a gate and a body may take minutes. The caller and their permissions are looked up again
 //!   after it, and a handler sees only what was found then: a user who was deleted meanwhile does nothing.
@@ -18,6 +21,7 @@
 use std::borrow::Cow;
 use std::net::IpAddr;
 use std::sync::Arc;
+use std::time::Duration;
 
 use access::audit::{Entry, Pending};
 use access::{AccessRequest, Decision, Identity, Permissions, Secret, Verb};
@@ -38,6 +42,9 @@ use crate::serve::Peer;
 
 pub(crate) const COOKIE: &str = "fairlead-session";
 pub(crate) const CSRF: &str = "x-csrf-token";
+
+/// The time for a request without a login, its body included.
+const ANONYMOUS: Duration = Duration::from_secs(10);
 
 /// PathNames in the answer, the log and the audit.
 #[derive(Clone, Debug)]
@@ -164,6 +171,8 @@ async fn run(
 ) -> Result<Response, Problem> {
     let deadline = Deadline::of_http(request.headers(), request.uri().query(), route.grant)
         .map_err(|e| Problem::invalid(e.to_string()))?;
+    let anonymous = route.gate == RouteGate::Anonymous;
+    let deadline = if anonymous { deadline.within(ANONYMOUS) } else { deadline };
     // For handlers that need no login; the others have it in their `Caller`.
     request.extensions_mut().insert(deadline);
     same_page(&request)?;
@@ -174,6 +183,11 @@ async fn run(
         _ if route.all_replicas && leader::has_pass(request.headers()) => RouteGate::Local,
         _ => route.gate,
     };
+
+    if anonymous {
+        op.step("body");
+        request = with_body(request, route.body, deadline).await?;
+    }
 
     op.step("gate");
     let permit = api.gates.at(gate).admit(route.priority, deadline).await.map_err(|refused| {

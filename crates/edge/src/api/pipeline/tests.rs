@@ -227,6 +227,41 @@ async fn a_cookie_counts_only_with_its_proof() {
 }
 
 #[tokio::test]
+async fn strangers_who_send_slowly_lock_nobody_out_of_login() {
+    let world = TestApi::new().ready().await;
+    let mut held = Vec::new();
+    let mut strangers = tokio::task::JoinSet::new();
+    for _ in 0..200 {
+        let (send, body) = following();
+        send.unbounded_send(Ok("{".to_owned())).unwrap();
+        held.push(send);
+        let mut slow = request(Method::POST, "/api/v1/login?timeout=300s", NOTHING);
+        *slow.body_mut() = body;
+        let router = world.router.clone();
+        strangers.spawn(async move {
+            use tower::ServiceExt;
+            crate::api::tests::test_api::read(router.oneshot(slow).await.unwrap()).await.status
+        });
+    }
+    let all = stallproof::ledger::Filter::default();
+    while world.api.ledger.in_flight(&all).len() < 200 {
+        tokio::time::sleep(Duration::from_millis(2)).await;
+    }
+    let code = world.api.access.local_login_code().unwrap();
+    let login = request(Method::POST, "/api/v1/login", json!({"code": code.expose()}));
+    let answer = world.send(login).await;
+    assert_eq!(answer.status, 200, "{}", answer.text);
+    assert_eq!(strangers.len(), 200);
+    assert!(strangers.try_join_next().is_none(), "they should be sending still");
+    // They are not waited for as long as they would like.
+    tokio::time::pause();
+    let begun = tokio::time::Instant::now();
+    let statuses = strangers.join_all().await;
+    assert!(begun.elapsed() <= ANONYMOUS + Duration::from_secs(1), "{:?}", begun.elapsed());
+    assert!(statuses.iter().all(|status| *status == 504), "{statuses:?}");
+}
+
+#[tokio::test]
 async fn the_link_that_is_printed_logs_in_once() {
     let world = TestApi::new().ready().await;
     let code = world.api.access.local_login_code().unwrap();
