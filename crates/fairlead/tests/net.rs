@@ -484,7 +484,8 @@ fn a_purge_leaves_nothing_on_the_node() {
     drop(agent);
     ip(&["route", "add", "10.99.0.0/27", "via", "192.0.2.2", "protocol", "119"]);
     ip(&["link", "add", "flabcdefghijklm", "type", "veth", "peer", "name", "far"]);
-    let hooked = Namespace::open(node.netns()).unwrap().run_in(kernel::conntrack::enable_tracking).unwrap();
+    let hooked =
+        Namespace::open(node.netns()).unwrap().run_in(kernel::conntrack::enable_tracking).unwrap();
     hooked.unwrap();
 
     let (code, _, why) = uninstall(&["--purge"]);

@@ -11,9 +11,8 @@ const PERMISSIONS: [&str; 5] =
 /// Applies a namespace and, of the objects that the chart renders to, the service accounts and their
 /// permissions: a test then runs with what an installation gives it, and no more.
 pub async fn deploy_permissions(client: &kube::Client, namespace: &Value, objects: &[Value]) {
-    let is_permission = |object: &&Value| {
-        object["kind"].as_str().is_some_and(|kind| PERMISSIONS.contains(&kind))
-    };
+    let is_permission =
+        |object: &&Value| object["kind"].as_str().is_some_and(|kind| PERMISSIONS.contains(&kind));
     deploy(client, std::iter::once(namespace).chain(objects.iter().filter(is_permission))).await;
 }
 

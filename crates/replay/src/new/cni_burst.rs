@@ -250,7 +250,11 @@ impl Daemon {
             let started = tokio::runtime::Runtime::new().map_err(|error| error.to_string());
             let started = started.and_then(|runtime| {
                 let tasks = Tasks::new("node");
-                let context = DaemonContext { ledger: kept, readiness: Readiness::default(), tasks: tasks.clone() };
+                let context = DaemonContext {
+                    ledger: kept,
+                    readiness: Readiness::default(),
+                    tasks: tasks.clone(),
+                };
                 let entered = runtime.enter();
                 let objects = Objects::embedded(&store, &tasks)
                     .map_err(|error| stallproof::sentence(&error))?;

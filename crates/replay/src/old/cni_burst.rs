@@ -21,7 +21,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
 use std::sync::mpsc::{RecvTimeoutError, sync_channel};
 use std::time::Instant;
 
-use kernel::netlink::{Change, VethPeer, LinkRef, Mac, Netlink, Veth};
+use kernel::netlink::{Change, LinkRef, Mac, Netlink, Veth, VethPeer};
 use parking_lot::FairMutex;
 
 use crate::incident::cni_burst::Load;

@@ -7,7 +7,7 @@ use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use kernel::netlink::{Address, Change, VethPeer, LinkRef, Mac, SetLink, Veth};
+use kernel::netlink::{Address, Change, LinkRef, Mac, SetLink, Veth, VethPeer};
 use kernel::netns::Namespace;
 use serde_json::Value;
 
