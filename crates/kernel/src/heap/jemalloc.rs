@@ -13,7 +13,7 @@ pub use tikv_jemallocator::Jemalloc as Allocator;
 /// Read by jemalloc before `main`. A thin pointer to bytes that end in zero, which is what it takes
 /// for a `const char *`.
 #[unsafe(export_name = "_rjem_malloc_conf")]
-pub static OPTIONS: &[u8; 46] = b"prof:true,prof_active:false,lg_prof_sample:19\0";
+pub(super) static OPTIONS: &[u8; 46] = b"prof:true,prof_active:false,lg_prof_sample:19\0";
 
 static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
 
