@@ -69,6 +69,8 @@ fn main() -> ExitCode {
 
     let program = Program::compile(&rules, &settings).unwrap();
     let request = Request::review(&review, &settings).unwrap();
+    let looked_at = decide(&program, &request, &Unknown);
+    assert!(looked_at.passed.is_none(), "passed without a look: {:?}", looked_at.passed);
     let decided = rate(|| {
         assert!(decide(&program, &request, &Unknown).allowed);
     });

@@ -77,6 +77,10 @@ pub(crate) fn review() -> Vec<u8> {
                                        "serviceAccountName": "cart", "dnsPolicy": "ClusterFirst",
                                        "volumes": [{"name": "data", "emptyDir": {}}]}}},
     });
+    // Another image: what is not changed is not judged.
+    let mut before = object.clone();
+    before["spec"]["template"]["spec"]["containers"][0]["image"] =
+        json!("harbor.acme.io/web/cart:v2.14.0");
     let review = json!({
         "apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview",
         "request": {"uid": "705ab4f5-6393-11e8-b7cc-42010a800002",
@@ -84,7 +88,7 @@ pub(crate) fn review() -> Vec<u8> {
                     "resource": {"group": "apps", "version": "v1", "resource": "deployments"},
                     "name": "cart", "namespace": "shop", "operation": "UPDATE",
                     "userInfo": {"username": "alice@acme.io", "groups": ["devs", "system:authenticated"]},
-                    "object": object, "oldObject": object, "dryRun": false},
+                    "object": object, "oldObject": before, "dryRun": false},
     });
     review.to_string().into_bytes()
 }
