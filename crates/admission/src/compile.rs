@@ -23,6 +23,9 @@ pub struct Settings {
     /// Whether sidecars that an injector added are exempt from rules on images, variables and
     /// resources.
     pub exempt_sidecars: bool,
+    /// Whether there is a source of scan results of images. Without one, rules that ask for them are
+    /// refused.
+    pub scan_results: bool,
 }
 
 impl Settings {
@@ -32,6 +35,7 @@ impl Settings {
             default_registries: DEFAULT_REGISTRIES.map(str::to_owned).into(),
             controllers: Arc::from([]),
             exempt_sidecars: false,
+            scan_results: false,
         }
     }
 }
@@ -53,6 +57,8 @@ pub(super) struct Compiled {
     pub(super) selects: [bool; 3],
     /// Whether it leaves out sidecars that are exempt.
     pub(super) spares_sidecars: bool,
+    /// Whether a criterion asks for what only a scan of the image tells.
+    pub(super) asks_scans: bool,
     /// All must hold.
     pub(super) folds: Vec<Fold>,
 }
@@ -93,7 +99,8 @@ impl Program {
             } else if rules[..i].iter().any(|other| other.name_any() == name) {
                 problems.add(format!("rule {name:?}"), "is there twice");
             }
-            if let Err(Invalid(found)) = rule.check() {
+            let checked = rule.check().and_then(|()| needs(rule, settings));
+            if let Err(Invalid(found)) = checked {
                 for (field, problem) in found {
                     problems.add(format!("rule {name:?}: {field}"), problem);
                 }
@@ -117,6 +124,23 @@ impl Program {
     pub(super) fn protects(&self) -> bool {
         self.rules.iter().any(|rule| rule.action == Action::Deny && rule.protect)
     }
+}
+
+/// Refuses an enabled rule that asks for scan results where there is no source of them.
+pub(super) fn needs(rule: &AdmissionRule, settings: &Settings) -> Result<(), Invalid> {
+    let mut problems = Invalid::default();
+    for (i, criterion) in rule.spec.criteria.iter().enumerate() {
+        let asks = criterion.parse().is_ok_and(|parsed| parsed.name().needs_scan());
+        if asks && !settings.scan_results && !rule.spec.disabled {
+            let name = &criterion.name;
+            let problem = format!(
+                "{name} needs scan results of images, and there are none here; offline they are given \
+                 with --images; disable the rule to keep it until there are"
+            );
+            problems.add(format!("spec.criteria[{i}].name"), problem);
+        }
+    }
+    problems.into_result()
 }
 
 pub(super) fn layer(rule: &AdmissionRule) -> (u8, bool) {
@@ -157,8 +181,9 @@ impl Compiled {
             }
         }
         let spares_sidecars = spec.action == Action::Deny && is_on_container_alone(&folds);
+        let asks_scans = folds.iter().any(|fold| fold.name.needs_scan());
         let (layer, action) = (layer(rule), spec.action);
-        Self { name, layer, action, protect, selects, spares_sidecars, folds }
+        Self { name, layer, action, protect, selects, spares_sidecars, asks_scans, folds }
     }
 }
 

@@ -5,22 +5,25 @@ mod lists;
 mod path;
 mod pss;
 mod resources;
+mod scan;
 mod secrets;
 
 use std::cell::Cell;
 
 use objects::kinds::admission_rule::{
-    Amount, List, Name, Parsed, PssLevel, Regex, RiskyTag, key_value,
+    Action, Amount, List, Name, Parsed, PssLevel, Regex, RiskyTag, key_value,
 };
 
-use super::facts::{Facts, ImageFacts, Owner};
+use super::facts::{Facts, Owner};
 use super::glob::Glob;
 use super::hostpath::clean_glob;
 use super::image::{Image, ImageItem, registry_item};
+use super::images::{Excepted, Found, ImageConfig, ImageRecord, Images};
 use super::item::Item;
 use super::pod::Container;
 use super::request::{Classes, Pod, Request};
 use lists::{Pair, holds};
+use scan::ScanTest;
 
 /// What a criterion is held against.
 pub(super) struct Context<'r> {
@@ -31,6 +34,26 @@ pub(super) struct Context<'r> {
     pub(super) bindings_unknown: Cell<bool>,
     /// Whether it is a sidecar that some rules leave out.
     pub(super) exempt: bool,
+    images: Option<&'r Images>,
+    /// What is known of the container's image.
+    found: Found<'r>,
+    excepted: Excepted<'r>,
+    now: i64,
+}
+
+/// A context as one rule looks at it: with one of the records of the container's image, if there are any.
+#[derive(Clone, Copy)]
+pub(super) struct Judged<'c, 'r> {
+    context: &'c Context<'r>,
+    action: Action,
+    record: Option<&'r ImageRecord>,
+}
+
+impl<'r> Judged<'_, 'r> {
+    /// What the image says of its containers, if that is known.
+    fn config(&self) -> Option<&'r ImageConfig> {
+        self.record?.config.as_ref()
+    }
 }
 
 enum Target<'r> {
@@ -45,13 +68,25 @@ struct Around<'r> {
     owner: Option<&'r Owner>,
     container: &'r Container,
     image: &'r Image,
-    known: Option<&'r ImageFacts>,
 }
 
 impl<'r> Context<'r> {
     pub(super) fn claim(request: &'r Request, class: &'r str, facts: &'r dyn Facts) -> Self {
-        let subject = Target::Claim(class);
-        Self { request, facts, subject, bindings_unknown: Cell::new(false), exempt: false }
+        Self::new(request, facts, Target::Claim(class))
+    }
+
+    fn new(request: &'r Request, facts: &'r dyn Facts, subject: Target<'r>) -> Self {
+        Self {
+            request,
+            facts,
+            subject,
+            bindings_unknown: Cell::new(false),
+            exempt: false,
+            images: None,
+            found: Found::default(),
+            excepted: Excepted::default(),
+            now: 0,
+        }
     }
 
     pub(super) fn container(
@@ -62,9 +97,34 @@ impl<'r> Context<'r> {
         image: &'r Image,
         facts: &'r dyn Facts,
     ) -> Self {
-        let known = facts.image(&image.text);
-        let subject = Target::Container(Around { pod, owner, container, image, known });
-        Self { request, facts, subject, bindings_unknown: Cell::new(false), exempt: false }
+        let subject = Target::Container(Around { pod, owner, container, image });
+        let context = Self::new(request, facts, subject);
+        let Some(images) = facts.images() else { return context };
+        let now = facts.now();
+        Self {
+            images: Some(images),
+            found: images.find(image),
+            excepted: images.excepted(image, &request.namespace, now),
+            now,
+            ..context
+        }
+    }
+
+    /// The context as a rule of this action looks at it: once for each record of the image that counts
+    /// for such a rule, the newest first; once if there is none.
+    pub(super) fn judged(&self, action: Action) -> impl Iterator<Item = Judged<'_, 'r>> {
+        let records = match action {
+            Action::Deny => self.found.for_deny(),
+            Action::Allow => self.found.for_allow(),
+        };
+        let none = records.is_empty().then_some(None);
+        let records = records.iter().copied().map(Some).chain(none);
+        records.map(move |record| Judged { context: self, action, record })
+    }
+
+    /// Whether a deny rule finds the vulnerabilities of the container's image.
+    pub(super) fn is_scanned(&self) -> bool {
+        self.found.for_deny().iter().any(|record| record.scanned_at.is_some())
     }
 
     fn around(&self) -> Option<&Around<'r>> {
@@ -106,13 +166,18 @@ impl<'r> Context<'r> {
 }
 
 impl<'r> Around<'r> {
-    fn pairs(self, name: Name, request: &'r Request) -> Vec<(&'r str, &'r str)> {
+    fn pairs(
+        self,
+        name: Name,
+        request: &'r Request,
+        known: Option<&'r ImageConfig>,
+    ) -> Vec<(&'r str, &'r str)> {
         let (own, of_owner, of_image) = match name {
-            Name::EnvVars => return environment::variables(&self, request),
+            Name::EnvVars => return environment::variables(&self, request, known),
             Name::Labels => (
                 &self.pod.labels,
                 self.owner.map(|owner| &owner.labels),
-                self.known.map(|known| &known.labels),
+                known.map(|known| &known.labels),
             ),
             _ => (&self.pod.annotations, self.owner.map(|owner| &owner.annotations), None),
         };
@@ -127,7 +192,7 @@ impl<'r> Around<'r> {
         self.pod.spec.volumes.iter().filter(mounted).filter_map(|volume| volume.host_path())
     }
 
-    fn flag(&self, name: Name) -> bool {
+    fn flag(&self, name: Name, known: Option<&ImageConfig>) -> bool {
         let security = &self.container.security_context;
         let spec = &self.pod.spec;
         match name {
@@ -135,7 +200,7 @@ impl<'r> Around<'r> {
             Name::RunAsPrivileged => security.privileged == Some(true),
             Name::RunAsRoot => {
                 let user = security.run_as_user.or(spec.security_context.run_as_user);
-                let by_image = || self.known.is_some_and(|known| known.runs_as_root);
+                let by_image = || known.is_some_and(|known| known.runs_as_root);
                 user.map_or_else(by_image, |user| user == 0)
             }
             Name::AllowPrivEscalation => {
@@ -155,7 +220,7 @@ impl<'r> Around<'r> {
                 Name::ShareNetWithHost,
             ]
             .into_iter()
-            .any(|name| self.flag(name)),
+            .any(|name| self.flag(name, known)),
             _ => false,
         }
     }
@@ -179,6 +244,7 @@ pub(super) enum Test {
     Resources(Vec<Amount>),
     RiskyRole(Vec<RiskyTag>),
     Path(path::PathTest),
+    Scan(ScanTest),
 }
 
 impl Test {
@@ -201,10 +267,28 @@ impl Test {
                 let glob = |item: &String| Glob::new(&clean_glob(item));
                 Self::Texts(name, op, items.iter().map(glob).collect())
             }
+            Parsed::List(Name::CveNames, op, items) => {
+                Self::Scan(ScanTest::vulnerabilities(op, &items))
+            }
+            Parsed::List(Name::Modules, op, items) => Self::Scan(ScanTest::modules(op, &items)),
+            Parsed::List(Name::ImageVerifiers, op, items) => {
+                Self::Scan(ScanTest::verifiers(op, &items))
+            }
             Parsed::List(name, op, items) => {
                 Self::Texts(name, op, items.iter().map(|item| Glob::new(item)).collect())
             }
             Parsed::Regex { name, negative, regex } => Self::Regex(name, negative, regex),
+            Parsed::Count(count) => Self::Scan(ScanTest::Count(count)),
+            Parsed::Scores { tenths, count } => Self::Scan(ScanTest::Scores { tenths, count }),
+            Parsed::ScannedWithin { value, days } => {
+                Self::Scan(ScanTest::Scanned { value, days: Some(days) })
+            }
+            Parsed::Flag(Name::ImageScanned, value) => {
+                Self::Scan(ScanTest::Scanned { value, days: None })
+            }
+            Parsed::Flag(name, value) if name.needs_scan() => {
+                Self::Scan(ScanTest::Flag(name, value))
+            }
             Parsed::Flag(name, value) => Self::Flag(name, value),
             Parsed::Pss(level) => Self::Pss(level),
             Parsed::Resources(amounts) => Self::Resources(amounts),
@@ -213,7 +297,8 @@ impl Test {
         }
     }
 
-    pub(super) fn met(&self, context: &Context<'_>) -> bool {
+    pub(super) fn met(&self, judged: &Judged<'_, '_>) -> bool {
+        let context = judged.context;
         let namespace = context.request.namespace.as_str();
         if let Self::Texts(Name::Namespace, op, items) = self {
             return holds(*op, items, std::iter::once(namespace), Glob::matches);
@@ -239,7 +324,7 @@ impl Test {
             }
             Self::Texts(name, op, items) => texts(*name, *op, items, context, around),
             Self::Pairs(name, op, items) => {
-                let pairs = around.pairs(*name, context.request);
+                let pairs = around.pairs(*name, context.request, judged.config());
                 holds(*op, items, pairs.iter().copied(), Pair::matches)
             }
             Self::Regex(name, negative, regex) => {
@@ -250,7 +335,7 @@ impl Test {
                 };
                 found != *negative
             }
-            Self::Flag(name, value) => around.flag(*name) == *value,
+            Self::Flag(name, value) => around.flag(*name, judged.config()) == *value,
             Self::Pss(level) => pss::violation(*level, around.pod, around.container).is_some(),
             Self::Resources(amounts) => resources::any_holds(amounts, &around.container.resources),
             Self::RiskyRole(tags) => {
@@ -262,6 +347,7 @@ impl Test {
                 known.is_some_and(|known| tags.iter().any(|tag| known.contains(*tag)))
             }
             Self::Path(test) => test.met(around.pod.item.value()),
+            Self::Scan(test) => test.met(judged),
         }
     }
 
@@ -274,13 +360,14 @@ impl Test {
     }
 
     /// What met it, where its words do not say so. Of a secret, the variable's name and the kind.
-    pub(super) fn detail(&self, context: &Context<'_>) -> Option<String> {
-        matches!(self, Self::Flag(Name::EnvVarSecrets, true) | Self::Pss(_))
-            .then(|| self.saw(context))
+    pub(super) fn detail(&self, judged: &Judged<'_, '_>) -> Option<String> {
+        matches!(self, Self::Flag(Name::EnvVarSecrets, true) | Self::Pss(_) | Self::Scan(_))
+            .then(|| self.saw(judged))
     }
 
     /// What the object has there, for a person. Values of variables are not repeated.
-    pub(super) fn saw(&self, context: &Context<'_>) -> String {
+    pub(super) fn saw(&self, judged: &Judged<'_, '_>) -> String {
+        let context = judged.context;
         let Some(around) = context.around() else {
             let Target::Claim(class) = context.subject else { return String::new() };
             return match self {
@@ -307,7 +394,7 @@ impl Test {
                 Classes::Claims(claims) => format!("claims {}", claims.join(", ")),
             },
             Self::Pairs(name, ..) => {
-                let pairs = around.pairs(*name, context.request);
+                let pairs = around.pairs(*name, context.request, judged.config());
                 let text = |(key, value): &(&str, &str)| match name {
                     Name::EnvVars => (*key).to_owned(),
                     _ => format!("{key}={value}"),
@@ -318,13 +405,14 @@ impl Test {
                 || "nothing that looks like a secret".to_owned(),
                 |(variable, kind)| format!("{variable} looks like: {kind}"),
             ),
-            Self::Flag(name, _) => around.flag(*name).to_string(),
+            Self::Flag(name, _) => around.flag(*name, judged.config()).to_string(),
             Self::Pss(level) => pss::violation(*level, around.pod, around.container)
                 .unwrap_or("no violation")
                 .to_owned(),
             Self::Resources(_) => resources::said(&around.container.resources),
             Self::RiskyRole(_) => format!("service account {}", Context::service_account(around)),
             Self::Path(test) => test.saw(around.pod.item.value()),
+            Self::Scan(test) => test.saw(judged),
         }
     }
 }

@@ -7,7 +7,7 @@ use objects::kinds::admission_rule::{Action, ContainerKind};
 use serde::Serialize;
 
 use super::compile::{Compare, Compiled, Fold, Program, index};
-use super::criteria::Context;
+use super::criteria::{Context, Judged};
 use super::facts::Facts;
 use super::request::{Request, ReviewedObject, UNCHANGED};
 
@@ -133,24 +133,29 @@ fn decide_one<'p>(
 ) -> bool {
     let selected = |rule: &&Arc<Compiled>| rule.looks_at(kind, context);
     for rule in program.rules.iter().filter(selected) {
-        if !rule.matches(context) {
-            continue;
+        if rule.asks_scans && rule.action == Action::Deny && !context.is_scanned() {
+            let image = context.image_text().unwrap_or_default();
+            let warning = format!("image not scanned: {image}");
+            if !decision.warnings.contains(&warning) {
+                decision.warnings.push(warning);
+            }
         }
+        let Some(judged) = rule.matches(context) else { continue };
         match (rule.action, rule.protect) {
             (Action::Allow, _) => {
                 if decision.decided.is_none() {
-                    decision.decided = Some(rule.hit(context));
+                    decision.decided = Some(rule.hit(context, &judged));
                 }
                 return true;
             }
             (Action::Deny, true) => {
                 decision.allowed = false;
-                decision.decided = Some(rule.hit(context));
+                decision.decided = Some(rule.hit(context, &judged));
                 return false;
             }
             (Action::Deny, false) => {
                 if !decision.monitored.iter().any(|hit| hit.rule == rule.name) {
-                    decision.monitored.push(rule.hit(context));
+                    decision.monitored.push(rule.hit(context, &judged));
                 }
             }
         }
@@ -164,25 +169,37 @@ impl Compiled {
             && !(context.exempt && self.spares_sidecars)
     }
 
-    fn matches(&self, context: &Context<'_>) -> bool {
-        !self.folds.is_empty() && self.folds.iter().all(|fold| fold.holds(context))
+    /// How the rule looked at what it matches. Of several records of an image, one is enough for a rule
+    /// that refuses; one that lets in must match with each.
+    fn matches<'c, 'r>(&self, context: &'c Context<'r>) -> Option<Judged<'c, 'r>> {
+        let holds = |judged: &Judged<'_, '_>| {
+            !self.folds.is_empty() && self.folds.iter().all(|fold| fold.holds(judged))
+        };
+        let mut judged = context.judged(self.action);
+        match self.action {
+            Action::Deny => judged.find(holds),
+            Action::Allow => {
+                let newest = judged.next().filter(holds)?;
+                judged.all(|other| holds(&other)).then_some(newest)
+            }
+        }
     }
 
-    fn hit(&self, context: &Context<'_>) -> Hit<'_> {
+    fn hit(&self, context: &Context<'_>, judged: &Judged<'_, '_>) -> Hit<'_> {
         let criteria = self.folds.iter().flat_map(|fold| &fold.criteria);
-        let met = criteria.filter(|criterion| criterion.test.met(context));
+        let met = criteria.filter(|criterion| criterion.test.met(judged));
         Hit {
             rule: &self.name,
             container: context.container_name().map(str::to_owned),
             image: context.image_text().map(str::to_owned),
-            criteria: met.map(|criterion| criterion.said(context)).collect(),
+            criteria: met.map(|criterion| criterion.said(judged)).collect(),
         }
     }
 }
 
 impl Compare {
-    fn said(&self, context: &Context<'_>) -> Cow<'_, str> {
-        match self.test.detail(context) {
+    fn said(&self, judged: &Judged<'_, '_>) -> Cow<'_, str> {
+        match self.test.detail(judged) {
             Some(detail) => format!("{} ({detail})", self.text).into(),
             None => self.text.as_str().into(),
         }
@@ -191,17 +208,17 @@ impl Compare {
 
 impl Fold {
     /// Negatives are ANDed until the first positive one; from there on everything is ORed.
-    fn holds(&self, context: &Context<'_>) -> bool {
+    fn holds(&self, judged: &Judged<'_, '_>) -> bool {
         let mut criteria = self.criteria.iter();
         let Some(first) = criteria.next() else { return false };
-        let mut held = first.test.met(context);
+        let mut held = first.test.met(judged);
         let mut all_negative = first.negative;
         for criterion in criteria {
             if criterion.negative && all_negative {
-                held = held && criterion.test.met(context);
+                held = held && criterion.test.met(judged);
             } else {
                 all_negative = false;
-                held = held || criterion.test.met(context);
+                held = held || criterion.test.met(judged);
             }
         }
         held
@@ -244,11 +261,16 @@ pub fn explain<'p>(
     for_each_context(request, facts, |kind, context| {
         for rule in &program.rules {
             let selected = rule.looks_at(kind, &context);
+            let matched = rule.matches(&context);
             let criteria = rule.folds.iter().flat_map(|fold| &fold.criteria);
-            let criteria = criteria.map(|criterion| Checked {
-                criterion: &criterion.text,
-                met: criterion.test.met(&context),
-                saw: criterion.test.saw(&context),
+            // Shown is the look that decided, or the newest record.
+            let judged = matched.or_else(|| context.judged(rule.action).next());
+            let criteria = judged.iter().flat_map(|judged| {
+                criteria.clone().map(|criterion| Checked {
+                    criterion: &criterion.text,
+                    met: criterion.test.met(judged),
+                    saw: criterion.test.saw(judged),
+                })
             });
             explained.push(Explained {
                 rule: &rule.name,
@@ -256,7 +278,7 @@ pub fn explain<'p>(
                 decides: rule.action == Action::Allow || rule.protect,
                 container: context.container_name().map(str::to_owned),
                 selected,
-                matched: selected && rule.matches(&context),
+                matched: selected && matched.is_some(),
                 criteria: criteria.collect(),
             });
         }

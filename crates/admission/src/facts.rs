@@ -5,6 +5,8 @@ use std::collections::BTreeMap;
 
 use objects::kinds::admission_rule::RiskyTag;
 
+use super::images::Images;
+
 /// The tags of every role that a service account is bound to.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RiskyTags(u8);
@@ -65,13 +67,6 @@ pub struct Owner {
     pub annotations: BTreeMap<String, String>,
 }
 
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct ImageFacts {
-    pub labels: BTreeMap<String, String>,
-    pub env: BTreeMap<String, String>,
-    pub runs_as_root: bool,
-}
-
 pub trait Facts {
     /// The root owner of an object that is controlled by what has this uid.
     fn owner(&self, _uid: &str) -> Option<&Owner> {
@@ -92,8 +87,14 @@ pub trait Facts {
         None
     }
 
-    fn image(&self, _image: &str) -> Option<&ImageFacts> {
+    /// What is known of images; none where there is no source of scan results.
+    fn images(&self) -> Option<&Images> {
         None
+    }
+
+    /// The time in seconds, for what depends on the age of a vulnerability or of a scan.
+    fn now(&self) -> i64 {
+        jiff::Timestamp::now().as_second()
     }
 }
 

@@ -15,6 +15,9 @@ pub(super) struct Image {
     /// Every host that it may come from.
     pub(super) hosts: Arc<[String]>,
     pub(super) repository: String,
+    /// `latest` where neither a tag nor a digest is written.
+    pub(super) tag: Option<String>,
+    pub(super) digest: Option<String>,
     /// `repository:tag`, `repository@digest`, `repository:tag@digest`, as far as there are any.
     versions: Vec<String>,
     /// That of a sidecar that a mesh injects.
@@ -64,11 +67,12 @@ impl Image {
             Some(registry) if !hub => Arc::from([registry]),
             _ => defaults.clone(),
         };
-        Self { text: text.to_owned(), hosts, repository, versions, sidecar }
+        let (tag, digest) = (tag.map(str::to_owned), digest.map(str::to_owned));
+        Self { text: text.to_owned(), hosts, repository, tag, digest, versions, sidecar }
     }
 }
 
-fn is_host(part: &str) -> bool {
+pub(super) fn is_host(part: &str) -> bool {
     part.contains(['.', ':']) || part == "localhost"
 }
 

@@ -3,7 +3,7 @@
 //! A rule is carried over whole or not at all: dropping one criterion would widen it.
 
 use kube::ResourceExt;
-use objects::kinds::admission_rule::{Action, Criterion, Origin, needs_scan};
+use objects::kinds::admission_rule::{Action, Criterion, Name, Origin, Parsed};
 use objects::kinds::{AdmissionRule, AdmissionRuleSpec};
 use objects::{Invalid, Kind};
 use serde::{Deserialize, Serialize};
@@ -109,22 +109,26 @@ impl Imported {
             name = free.next().unwrap_or(taken);
         }
         match exported.spec(federal) {
-            Ok((spec, notes)) => {
+            Ok((spec, mut notes)) => {
                 let mut rule = AdmissionRule::new(&name, spec);
-                for note in notes {
-                    self.note(&name, true, note);
-                }
-                let scans: Vec<_> =
-                    rule.spec.criteria.iter().filter(|c| needs_scan(&c.name)).collect();
+                let scans: Vec<_> = rule.spec.criteria.iter().filter(|c| asks_scan(c)).collect();
                 if !scans.is_empty() {
                     let names: Vec<_> = scans.iter().map(|c| c.name.as_str()).collect();
                     let why = format!(
-                        "kept, but disabled: {} needs scan results of images, which cannot be \
-                         brought in yet",
+                        "kept, but disabled: {} needs scan results of images; enable it where there \
+                         are any (offline: --images)",
                         names.join(", ")
                     );
+                    if scans.iter().any(|criterion| refuses_unscanned(criterion)) {
+                        let why = "images without scan results were refused by this rule; add a rule \
+                                   imageScanned = false to keep that";
+                        notes.push(why.to_owned());
+                    }
                     rule.spec.disabled = true;
                     self.note(&name, false, why);
+                }
+                for note in notes {
+                    self.note(&name, true, note);
                 }
                 match rule.check() {
                     Ok(()) => {
@@ -143,6 +147,19 @@ impl Imported {
             Err(why) => self.note(&name, false, format!("left out: {why}")),
         }
     }
+}
+
+/// Whether a criterion asks for scan results, or for more than is known of them.
+fn asks_scan(criterion: &Criterion) -> bool {
+    criterion.parse().is_ok_and(|parsed| parsed.name().needs_scan())
+}
+
+/// Whether NeuVector took an image that was never scanned for one with a vulnerability: it did where one
+/// severity alone is counted by its age.
+fn refuses_unscanned(criterion: &Criterion) -> bool {
+    let combined = |name| matches!(name, Name::CveHighCount | Name::CveHighWithFixCount);
+    !criterion.sub_criteria.is_empty()
+        && matches!(criterion.parse(), Ok(Parsed::Count(count)) if !combined(count.name))
 }
 
 impl Exported {

@@ -13,7 +13,7 @@ use objects::kinds::AdmissionRule;
 use objects::kinds::admission_rule::{AdmissionRuleSpec, LONGEST_WHY, Mode, RuleState};
 use objects::{Index, Kind};
 
-use super::compile::{Compiled, Program, Settings, layer};
+use super::compile::{Compiled, Program, Settings, layer, needs};
 
 /// A rule of the store, and what became of it.
 #[derive(Clone, Debug)]
@@ -112,7 +112,7 @@ impl Listed {
             return Self { stored: Arc::new(rule), ..known.clone() };
         }
         let name = rule.name_any();
-        let (state, why) = match rule.check() {
+        let (state, why) = match rule.check().and_then(|()| needs(&rule, settings)) {
             Err(problems) => (RuleState::Invalid, Some(problems.to_string())),
             Ok(()) => {
                 let warnings = rule.spec.warnings().into_iter();

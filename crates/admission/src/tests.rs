@@ -7,6 +7,7 @@ mod criteria;
 mod evasions;
 mod input;
 mod pss;
+mod scans;
 
 use objects::kinds::AdmissionRule;
 use serde_json::{Value, json};

@@ -1,10 +1,15 @@
 //! The variables of a container that can be told from the object.
 
 use super::Around;
+use crate::images::ImageConfig;
 use crate::pod::Env;
 use crate::request::Request;
 
-pub(super) fn variables<'r>(around: &Around<'r>, request: &'r Request) -> Vec<(&'r str, &'r str)> {
+pub(super) fn variables<'r>(
+    around: &Around<'r>,
+    request: &'r Request,
+    known: Option<&'r ImageConfig>,
+) -> Vec<(&'r str, &'r str)> {
     let env = &around.container.env;
     let mut variables: Vec<(&str, &str)> = Vec::with_capacity(env.len());
     for variable in env {
@@ -14,7 +19,7 @@ pub(super) fn variables<'r>(around: &Around<'r>, request: &'r Request) -> Vec<(&
             None => variables.push((&variable.name, value)),
         }
     }
-    let of_image = around.known.map(|known| &known.env).into_iter().flatten();
+    let of_image = known.map(|known| &known.env).into_iter().flatten();
     let unset = of_image.filter(|(name, _)| env.iter().all(|variable| variable.name != **name));
     variables.extend(unset.map(|(name, value)| (name.as_str(), value.as_str())));
     variables

@@ -4,7 +4,7 @@ use objects::kinds::admission_rule::RiskyTag;
 use serde_json::{Value, json};
 
 use super::super::{
-    Facts, ImageFacts, Operation, Owner, Request, RiskyTags, Settings, Unknown, decide,
+    Facts, Images, Operation, Owner, Reports, Request, RiskyTags, Settings, Unknown, decide,
 };
 use super::{matches, matches_with, object, one, pod, program, rule, with};
 
@@ -173,7 +173,7 @@ struct Known {
     class: BTreeMap<(&'static str, &'static str), &'static str>,
     tags: Option<RiskyTags>,
     owner: Option<Owner>,
-    image: Option<ImageFacts>,
+    images: Option<Images>,
 }
 
 impl Facts for Known {
@@ -190,12 +190,12 @@ impl Facts for Known {
         self.tags.filter(|_| namespace == "shop" && account == "default")
     }
 
-    fn image(&self, _: &str) -> Option<&ImageFacts> {
-        self.image.as_ref()
+    fn images(&self) -> Option<&Images> {
+        self.images.as_ref()
     }
 }
 
-const NOTHING: Known = Known { class: BTreeMap::new(), tags: None, owner: None, image: None };
+const NOTHING: Known = Known { class: BTreeMap::new(), tags: None, owner: None, images: None };
 
 #[test]
 fn storage_classes_of_claims_templates_and_volumes() {
@@ -299,10 +299,11 @@ fn an_owned_object_is_its_owners_users() {
 
 #[test]
 fn what_is_known_of_an_image_is_added() {
-    let pairs = |key: &str, value: &str| BTreeMap::from([(key.to_owned(), value.to_owned())]);
-    let image =
-        ImageFacts { labels: pairs("l", "image"), env: pairs("A", "image"), runs_as_root: true };
-    let known = Known { image: Some(image), ..NOTHING };
+    let mut reports = Reports::default();
+    let report = json!({"SchemaVersion": 2, "ArtifactName": "harbor.acme.io/web/cart:v2", "Metadata": {
+        "ImageConfig": {"config": {"Labels": {"l": "image"}, "Env": ["A=image"]}}}});
+    reports.add(&report, 0).unwrap();
+    let known = Known { images: Some(reports.into_images()), ..NOTHING };
     let what = with(json!({"env": [{"name": "A", "value": "own"}]}));
     assert!(matches_with(&one("labels", "containsAny", "l=image"), &what, &known));
     assert!(!matches_with(&one("envVars", "containsAny", "A=image"), &what, &known));

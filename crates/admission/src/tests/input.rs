@@ -103,7 +103,7 @@ fn exported_rules_are_carried_over_whole_or_not_at_all() {
         {"id": 1002, "action": "exception", "containers": ["containers"],
          "criteria": [{"name": "user", "op": "regexContainsAny", "value": "^a"}]},
         {"id": 1003, "action": "deny", "containers": ["containers"],
-         "criteria": [{"name": "cveHighCount", "op": ">", "value": "1"},
+         "criteria": [{"name": "cveHighCount", "op": ">=", "value": "1"},
                       {"name": "namespace", "op": "containsAny", "value": "a"}]},
         {"id": 1004, "action": "deny", "containers": ["containers"],
          "criteria": [{"name": "user", "op": "regexContainsAnyEx", "value": "a"}]},

@@ -10,6 +10,7 @@
 mod criterion;
 mod quantity;
 mod re2;
+pub mod versions;
 
 use std::fmt;
 
@@ -18,8 +19,8 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 pub use criterion::{
-    Amount, Compare, List, Name, Parsed, PathOp, PathTest, PssLevel, Resource, RiskyTag, Segment,
-    items, key_value, needs_scan,
+    Amount, Compare, Count, List, ModuleItem, Name, Parsed, PathOp, PathTest, PssLevel, Resource,
+    RiskyTag, Segment, Severities, items, key_value,
 };
 pub use quantity::Quantity;
 pub use re2::{Regex, compile as regex};
@@ -318,8 +319,7 @@ impl Kind for AdmissionRule {
     const NAMESPACED: bool = false;
 
     fn check(&self) -> Result<(), Invalid> {
-        let AdmissionRuleSpec { comment, action, mode, containers, criteria, disabled, .. } =
-            &self.spec;
+        let AdmissionRuleSpec { comment, action, mode, containers, criteria, .. } = &self.spec;
         let mut problems = Invalid::default();
         if comment.chars().count() > LONGEST_COMMENT {
             problems.add("spec.comment", format!("has more than {LONGEST_COMMENT} characters"));
@@ -342,10 +342,6 @@ impl Kind for AdmissionRule {
             if problems.0.len() > before {
                 continue;
             }
-            // Kept for the day there are scan results; never looked at until then.
-            if *disabled && needs_scan(&criterion.name) {
-                continue;
-            }
             match criterion.parse() {
                 Ok(parsed) if *action == Action::Allow && parsed.name().is_for_deny_only() => {
                     let name = parsed.name();
@@ -354,7 +350,12 @@ impl Kind for AdmissionRule {
                     });
                     problems.add(format!("{at}.name"), problem);
                 }
-                Ok(parsed) => names.push(parsed.name()),
+                Ok(parsed) => {
+                    if let Err((field, problem)) = criterion.check_action(&parsed, *action) {
+                        problems.add(format!("{at}{field}"), problem);
+                    }
+                    names.push(parsed.name());
+                }
                 Err((field, problem)) => problems.add(format!("{at}{field}"), problem),
             }
         }

@@ -4,8 +4,8 @@ mod server;
 use std::path::PathBuf;
 
 use admission::{
-    Decision, Explained, Facts, Malformed, Operation, Program, Request, Settings, decide, explain,
-    import,
+    Decision, Explained, Facts, Images, Malformed, Operation, Program, Reports, Request, Settings,
+    decide, explain, import,
 };
 use serde_json::{Value, json};
 
@@ -19,13 +19,14 @@ use crate::output::{Failure, Output, Verdict, yes_or_no};
 ///
 /// Offline, rules are AdmissionRule manifests, or a plain list of rules with names. Objects are
 /// manifests or whole AdmissionReviews. No cluster is asked, so that owners, claims and roles of
-/// service accounts are unknown.
+/// service accounts are unknown. What scanners found in images is given with --images.
 ///
 /// Examples:
 ///   fairlead admission rules
 ///   fairlead admission audit --outcome denied -w
 ///   fairlead admission test --rules rules.yaml --object deployment.yaml
 ///   fairlead admission explain --rules rules.yaml --object pod.yaml --user alice
+///   fairlead admission test --rules rules.yaml --object pod.yaml --images trivy.json exceptions.yaml
 ///   fairlead admission import nv-admission-rules.yaml > rules.yaml
 ///
 /// Exit codes: 0 admitted or all carried over, 1 denied or something left out, 2 could not do it.
@@ -63,6 +64,11 @@ struct Case {
     /// Files with objects, or `-` for standard input
     #[arg(long, required = true, num_args = 1.., value_name = "FILE")]
     object: Vec<PathBuf>,
+    /// Files with scan results of images: `trivy image -f json`, `grype -o json`, CycloneDX, NeuVector's
+    /// scan results, reports of trivy-operator or sbomscanner; also VulnerabilityExceptions, OpenVEX and
+    /// CSAF. Rules on scan results are refused without them
+    #[arg(long, num_args = 1.., value_name = "FILE")]
+    images: Vec<PathBuf>,
     /// The user who asks
     #[arg(long, default_value = "", hide_default_value = true)]
     user: String,
@@ -117,6 +123,7 @@ impl Case {
     fn program(&self) -> Result<(Program, Settings), Failure> {
         let settings = Settings {
             exempt_sidecars: self.exempt_sidecars,
+            scan_results: !self.images.is_empty(),
             ..Settings::new(self.mode == Mode::Protect)
         };
         let mut rules = Vec::new();
@@ -166,10 +173,37 @@ impl Case {
     }
 }
 
-/// The facts without a cluster: none. Where sidecars are spared, those of a pod count as injected.
-struct Offline;
+/// The facts without a cluster: what the files tell of images. Where sidecars are spared, those of a pod
+/// count as injected.
+struct Offline {
+    images: Option<Images>,
+    now: i64,
+}
+
+impl Offline {
+    fn new(files: &[PathBuf]) -> Result<Self, Failure> {
+        let now = jiff::Timestamp::now().as_second();
+        let mut reports = Reports::default();
+        for file in files {
+            for document in documents(file)? {
+                let wrong = |why| Failure(format!("{}: {why}", file.display()));
+                reports.add(&document, now).map_err(wrong)?;
+            }
+        }
+        let images = (!files.is_empty()).then(|| reports.into_images());
+        Ok(Self { images, now })
+    }
+}
 
 impl Facts for Offline {
+    fn images(&self) -> Option<&Images> {
+        self.images.as_ref()
+    }
+
+    fn now(&self) -> i64 {
+        self.now
+    }
+
     fn injected(&self, _controller: Option<&str>, _container: &str) -> bool {
         true
     }
@@ -177,11 +211,12 @@ impl Facts for Offline {
 
 fn test(case: &Case) -> Verdict {
     let (program, settings) = case.program()?;
+    let facts = Offline::new(&case.images)?;
     let mut all = true;
     let mut table = Table::new(["OBJECT", "VERDICT", "RULE", "CONTAINER", "WHY"]);
     let mut values = Vec::new();
     for NamedRequest { request, called } in case.objects(&settings)? {
-        let decision = request.as_ref().map(|request| decide(&program, request, &Offline));
+        let decision = request.as_ref().map(|request| decide(&program, request, &facts));
         let allowed = decision.as_ref().is_ok_and(|decision| decision.allowed);
         all &= allowed;
         let verdict = if allowed { "allowed" } else { "denied" };
@@ -233,14 +268,15 @@ fn value(called: &str, decision: &Result<Decision<'_>, &Malformed>) -> Value {
 
 fn explain_all(case: &Case) -> Verdict {
     let (program, settings) = case.program()?;
+    let facts = Offline::new(&case.images)?;
     let mut all = true;
     let mut text = String::new();
     let mut values = Vec::new();
     for NamedRequest { request, called } in case.objects(&settings)? {
-        let decision = request.as_ref().map(|request| decide(&program, request, &Offline));
+        let decision = request.as_ref().map(|request| decide(&program, request, &facts));
         all &= decision.as_ref().is_ok_and(|decision| decision.allowed);
         let explained = match &request {
-            Ok(request) => explain(&program, request, &Offline),
+            Ok(request) => explain(&program, request, &facts),
             Err(_) => Vec::new(),
         };
         let mut value = value(&called, &decision);

@@ -1,7 +1,11 @@
 //! A criterion as it is decided: the written words are parsed here, once, for the check of a rule
 //! and for its compilation alike.
 
+mod scan;
+
 use std::fmt;
+
+pub use scan::{Count, ModuleItem, Severities};
 
 use super::re2::{self, Regex};
 use super::{Criterion, Quantity, SubCriterion};
@@ -23,6 +27,19 @@ pub enum Name {
     EnvVarSecrets,
     RunAsPrivileged,
     RunAsRoot,
+    CveCriticalCount,
+    CveHighCount,
+    CveHighCountNoCritical,
+    CveMediumCount,
+    CveCriticalWithFixCount,
+    CveHighWithFixCount,
+    CveHighWithFixCountNoCritical,
+    CveNames,
+    Modules,
+    ImageScanned,
+    ImageSigned,
+    ImageVerifiers,
+    ImageCompliance,
     SharePidWithHost,
     ShareIpcWithHost,
     ShareNetWithHost,
@@ -32,10 +49,12 @@ pub enum Name {
     ResourceLimit,
     StorageClassName,
     SaBindRiskyRole,
+    CveScoreCount,
+    ImageNoOs,
     CustomPath,
 }
 
-const NAMES: [(Name, &str); 22] = [
+const NAMES: [(Name, &str); 37] = [
     (Name::Image, "image"),
     (Name::ImageRegistry, "imageRegistry"),
     (Name::Namespace, "namespace"),
@@ -48,6 +67,19 @@ const NAMES: [(Name, &str); 22] = [
     (Name::EnvVarSecrets, "envVarSecrets"),
     (Name::RunAsPrivileged, "runAsPrivileged"),
     (Name::RunAsRoot, "runAsRoot"),
+    (Name::CveCriticalCount, "cveCriticalCount"),
+    (Name::CveHighCount, "cveHighCount"),
+    (Name::CveHighCountNoCritical, "cveHighCountNoCritical"),
+    (Name::CveMediumCount, "cveMediumCount"),
+    (Name::CveCriticalWithFixCount, "cveCriticalWithFixCount"),
+    (Name::CveHighWithFixCount, "cveHighWithFixCount"),
+    (Name::CveHighWithFixCountNoCritical, "cveHighWithFixCountNoCritical"),
+    (Name::CveNames, "cveNames"),
+    (Name::Modules, "modules"),
+    (Name::ImageScanned, "imageScanned"),
+    (Name::ImageSigned, "imageSigned"),
+    (Name::ImageVerifiers, "imageVerifiers"),
+    (Name::ImageCompliance, "imageCompliance"),
     (Name::SharePidWithHost, "sharePidWithHost"),
     (Name::ShareIpcWithHost, "shareIpcWithHost"),
     (Name::ShareNetWithHost, "shareNetWithHost"),
@@ -57,35 +89,32 @@ const NAMES: [(Name, &str); 22] = [
     (Name::ResourceLimit, "resourceLimit"),
     (Name::StorageClassName, "storageClassName"),
     (Name::SaBindRiskyRole, "saBindRiskyRole"),
+    (Name::CveScoreCount, "cveScoreCount"),
+    (Name::ImageNoOs, "imageNoOS"),
     (Name::CustomPath, "customPath"),
 ];
-
-/// Whether a criterion asks for what only a scan of the image can tell.
-pub fn needs_scan(name: &str) -> bool {
-    let others = [
-        "imageScanned",
-        "imageSigned",
-        "imageVerifiers",
-        "imageCompliance",
-        "imageNoOS",
-        "modules",
-    ];
-    name.starts_with("cve") || others.contains(&name)
-}
 
 impl Name {
     fn parse(text: &str) -> Result<Self, String> {
         if let Some((name, _)) = NAMES.iter().find(|(_, word)| *word == text) {
             return Ok(*name);
         }
-        if needs_scan(text) {
-            return Err(format!(
-                "{text} needs scan results of images, which cannot be brought in yet; disable the \
-                 rule to keep it until they can"
-            ));
+        if text == "cveScore" {
+            return Err(
+                "there is no cveScore; cveScoreCount counts what has a score of at least its \
+                        value"
+                    .to_owned(),
+            );
         }
         let known = Self::listed(|_| true);
         Err(format!("there is no criterion {text:?}; there are {known}"))
+    }
+
+    /// Whether a criterion asks for what only a scan of the image, or a check of its signatures, can
+    /// tell.
+    pub fn needs_scan(self) -> bool {
+        (Self::CveCriticalCount..=Self::ImageCompliance).contains(&self)
+            || matches!(self, Self::CveScoreCount | Self::ImageNoOs)
     }
 
     /// What such a rule would let in must not depend on what only refusing is right about.
@@ -113,7 +142,15 @@ impl Name {
                 "regex",
                 "!regex",
             ],
-            Self::Labels | Self::Annotations | Self::MountVolumes | Self::EnvVars => LIST,
+            Self::Labels
+            | Self::Annotations
+            | Self::MountVolumes
+            | Self::EnvVars
+            | Self::CveNames
+            | Self::Modules => LIST,
+            Self::ImageVerifiers => &["containsAny", "notContainsAny", "containsAll"],
+            Self::CveScoreCount => &[">="],
+            name if name.is_count() => &[">=", "<="],
             Self::SaBindRiskyRole => &["containsTagAny"],
             Self::ResourceLimit | Self::CustomPath => &[],
             _ => &["="],
@@ -233,12 +270,26 @@ pub enum Parsed {
     Resources(Vec<Amount>),
     RiskyRole(Vec<RiskyTag>),
     Path(PathTest),
+    Count(Count),
+    /// At least `count` vulnerabilities have a score of at least this many tenths.
+    Scores {
+        tenths: u16,
+        count: f64,
+    },
+    /// Whether the image was scanned at most this many days ago.
+    ScannedWithin {
+        value: bool,
+        days: f64,
+    },
 }
 
 impl Parsed {
     pub fn name(&self) -> Name {
         match self {
             Self::List(name, ..) | Self::Regex { name, .. } | Self::Flag(name, _) => *name,
+            Self::Count(count) => count.name,
+            Self::Scores { .. } => Name::CveScoreCount,
+            Self::ScannedWithin { .. } => Name::ImageScanned,
             Self::Pss(_) => Name::ViolatePssPolicy,
             Self::Resources(_) => Name::ResourceLimit,
             Self::RiskyRole(_) => Name::SaBindRiskyRole,
@@ -285,8 +336,9 @@ impl Criterion {
                 return Err((".type", problem));
             }
         };
-        if !self.sub_criteria.is_empty() && name != Name::ResourceLimit {
-            return Err((".sub_criteria", "are for resourceLimit only".to_owned()));
+        if !self.sub_criteria.is_empty() && !name.has_sub_criteria() {
+            let problem = format!("are for {} only", Name::listed(Name::has_sub_criteria));
+            return Err((".sub_criteria", problem));
         }
         // NeuVector writes them on both.
         let of_path = [&self.path, &self.template_kind, &self.value_type];
@@ -316,12 +368,16 @@ impl Criterion {
                     format!("{item:?} has no key, so it can never match; write key=value");
                 return Err((".value", problem));
             }
+            if name.needs_scan() {
+                scan::check_items(name, &items).map_err(|problem| (".value", problem))?;
+            }
             return Ok(Parsed::List(name, list, items));
         }
         if value.is_empty() {
             return Err((".value", "is empty".to_owned()));
         }
         match name {
+            name if name.has_sub_criteria() => self.scan(name, value),
             Name::User | Name::UserGroups => {
                 let regex = re2::compile(value).map_err(|problem| (".value", problem))?;
                 Ok(Parsed::Regex { name, negative: self.op == "!regex", regex })
@@ -422,13 +478,13 @@ impl Criterion {
     }
 
     pub(super) fn warnings(&self) -> Vec<String> {
-        let mut warnings = Vec::new();
+        let mut warnings = self.scan_warnings();
         if matches!(self.name.as_str(), "runAsRoot" | "pspCompliance") {
             let counts = if self.value.trim() == "false" { "counts" } else { "does not count" };
             let as_what = if self.value.trim() == "false" { "not root" } else { "root" };
             warnings.push(format!(
-                "what images run as is not known, so that a container without runAsUser {counts} as \
-                 {as_what}; violatePssPolicy = restricted asks for runAsNonRoot"
+                "where it is not known what an image runs as, a container without runAsUser {counts} \
+                 as {as_what}; violatePssPolicy = restricted asks for runAsNonRoot"
             ));
         }
         if !matches!(self.name.as_str(), "namespace" | "user" | "image")

@@ -55,7 +55,51 @@ fn every_criterion_of_neuvector_that_needs_no_scan_is_accepted() {
 fn what_would_mean_something_else_is_refused_with_a_sentence() {
     let cases = [
         (deny(json!({"name": "colour", "op": "=", "value": "x"})), "there is no criterion"),
-        (deny(json!({"name": "cveHighCount", "op": ">", "value": "1"})), "needs scan results"),
+        (deny(json!({"name": "cveHighCount", "op": ">", "value": "1"})), "it has >=, <="),
+        (deny(json!({"name": "cveHighCount", "op": "<=", "value": "1"})), "in a deny rule"),
+        (deny(json!({"name": "cveHighCount", "op": ">=", "value": "0"})), "always true"),
+        (deny(json!({"name": "cveHighCount", "op": ">=", "value": "-1"})), "zero or more"),
+        (deny(json!({"name": "cveHighCount", "op": ">=", "value": "NaN"})), "zero or more"),
+        (deny(json!({"name": "cveHighCount", "op": ">=", "value": "0x10"})), "zero or more"),
+        (deny(json!({"name": "cveScore", "op": ">=", "value": "7"})), "cveScoreCount"),
+        (deny(json!({"name": "cveScoreCount", "op": ">=", "value": "11"})), "above 10"),
+        (
+            deny(json!({"name": "cveScoreCount", "op": ">=", "value": "7", "sub_criteria": [
+            {"name": "count", "op": ">=", "value": "0"}]})),
+            "always true",
+        ),
+        (
+            deny(json!({"name": "cveMediumCount", "op": ">=", "value": "1", "sub_criteria": [
+            {"name": "count", "op": ">=", "value": "1"}]})),
+            "it has publishDays",
+        ),
+        (deny(json!({"name": "modules", "op": "containsAny", "value": ">=1"})), "has no name"),
+        (deny(json!({"name": "modules", "op": "containsAny", "value": "a>="})), "has no version"),
+        (
+            deny(json!({"name": "modules", "op": "containsAny", "value": "a>1 2"})),
+            "compared as a version",
+        ),
+        (
+            deny(json!({"name": "imageVerifiers", "op": "containsAny", "value": "x"})),
+            "root/verifier",
+        ),
+        (
+            deny(json!({"name": "imageVerifiers", "op": "containsOtherThan", "value": "a/x"})),
+            "it has containsAny",
+        ),
+        (
+            json!({"action": "allow", "criteria": [{"name": "cveScoreCount", "op": ">=", "value": "7"}]}),
+            "deny rules only",
+        ),
+        (
+            json!({"action": "allow", "criteria": [{"name": "imageNoOS", "op": "=", "value": "true"}]}),
+            "deny rules only",
+        ),
+        (
+            json!({"action": "allow", "criteria": [{"name": "cveHighCount", "op": ">=", "value": "7",
+            "sub_criteria": [{"name": "publishDays", "op": ">=", "value": "3"}]}]}),
+            "deny rules only",
+        ),
         (deny(json!({"name": "image", "op": "regex", "value": "x"})), "it has containsAny"),
         (deny(json!({"name": "image", "op": "containsAny", "value": " , "})), "has no item"),
         (deny(json!({"name": "labels", "op": "containsAny", "value": "=x"})), "has no key"),
@@ -68,7 +112,7 @@ fn what_would_mean_something_else_is_refused_with_a_sentence() {
         (
             deny(json!({"name": "image", "op": "containsAny", "value": "x", "sub_criteria": [
             {"name": "cpuLimit", "op": ">", "value": "1"}]})),
-            "resourceLimit only",
+            "resourceLimit",
         ),
         (
             deny(json!({"name": "resourceLimit", "sub_criteria": [
