@@ -192,3 +192,41 @@ fn what_is_wrong_is_said_in_a_sentence() {
         assert!(said.contains(sentence), "{args}: {said}");
     }
 }
+
+const SCANNED: &str = r#"{"SchemaVersion": 2, "ArtifactName": "docker.io/library/nginx:latest",
+ "CreatedAt": "2026-01-02T03:04:05Z", "Results": [{"Vulnerabilities": [
+  {"VulnerabilityID": "CVE-2024-3094", "PkgName": "liblzma5", "Severity": "CRITICAL"}]}]}"#;
+
+const ON_SCANS: &str = r#"
+- name: no-critical
+  action: deny
+  criteria: [{name: cveCriticalCount, op: ">=", value: "1"}]
+"#;
+
+const EXCEPTION: &str = "
+apiVersion: fairlead.dev/v1alpha1
+kind: VulnerabilityException
+metadata: {name: xz}
+spec: {name: CVE-2024-3094, packages: [liblzma5]}
+";
+
+#[test]
+fn scan_results_decide_and_exceptions_take_out_of_them() {
+    let case = Case::new(&[
+        ("rules.yaml", ON_SCANS),
+        ("d.yaml", DEPLOYMENT),
+        ("trivy.json", SCANNED),
+        ("exception.yaml", EXCEPTION),
+        ("other.json", r#"{"some": "thing"}"#),
+    ]);
+    let test = "test --rules rules.yaml --object d.yaml";
+    let (code, out, _) = case.run(&format!("{test} --images trivy.json"));
+    assert_eq!(code, 1, "{out}");
+    assert!(out.contains("no-critical") && out.contains("1 of them"), "{out}");
+    let (code, out, _) = case.run(&format!("{test} --images trivy.json exception.yaml"));
+    assert_eq!(code, 0, "{out}");
+    let (code, _, why) = case.run(test);
+    assert!(code == 2 && why.contains("--images"), "{why}");
+    let (code, _, why) = case.run(&format!("{test} --images other.json"));
+    assert!(code == 2 && why.contains("other.json: is no report"), "{why}");
+}
