@@ -6,6 +6,7 @@
 mod access;
 mod debug;
 mod health;
+mod scrape;
 
 use std::net::TcpListener;
 use std::sync::Arc;
@@ -145,6 +146,7 @@ fn router(admin: Arc<Admin>, guard: Arc<access::TokenGuard>) -> Router {
             reply::text(StatusCode::NOT_FOUND, &format!("no such page\n\n{INDEX}"))
         })
         .layer(middleware::from_fn_with_state(admin.clone(), recorded))
+        .layer(Extension(Arc::<scrape::Scrape>::default()))
         .layer(middleware::from_fn(same_site))
         .with_state(admin)
 }
@@ -167,10 +169,14 @@ async fn index() -> Response {
     reply::text(StatusCode::OK, &format!("fairlead admin\n\n{INDEX}"))
 }
 
-async fn metrics(State(admin): Shared, headers: HeaderMap) -> Response {
+async fn metrics(
+    State(admin): Shared,
+    Extension(scrape): Extension<Arc<scrape::Scrape>>,
+    headers: HeaderMap,
+) -> Response {
     let accept = headers.get(header::ACCEPT).and_then(|a| a.to_str().ok());
     let exposition = Exposition::accepted(accept);
-    match exposition.encode(&admin.registry) {
+    match scrape.text(exposition, &admin.registry) {
         Ok(body) => {
             let mut answer = Response::new(body.into());
             answer.headers_mut().insert(

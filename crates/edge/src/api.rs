@@ -53,7 +53,6 @@ use axum::{Extension, Router};
 use fleet::Fleet;
 use mesh::Meshes;
 use stallproof::{Ledger, Stop, Tasks};
-use tokio::sync::Semaphore;
 
 pub use agents::AgentsApi;
 pub use gates::Gates;
@@ -107,19 +106,10 @@ pub struct Api {
 }
 
 /// How the API is served; [`start`] knows.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct Serving {
     /// Whether cookies travel under TLS alone.
     secure: bool,
-    /// A place for each stream that may be open.
-    streams: Arc<Semaphore>,
-}
-
-impl Default for Serving {
-    fn default() -> Self {
-        // As many connections are left for what is not a stream.
-        Self { secure: false, streams: Arc::new(Semaphore::new(connections() / 2)) }
-    }
 }
 
 /// Serves the API on `listener` until `tasks` stops. Waits for nothing.

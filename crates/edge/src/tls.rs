@@ -1,6 +1,8 @@
 //! The certificates of listeners: from files, read again when they change ([`CertificateFiles`]), or handed
 //! over by their keeper ([`ManagedCertificate`]). Rotating one needs no restart. [`ListenerTls`] is a listener's choice
-//! between them.
+//! between them, and of whose clients it lets in ([`ClientAuthorities`]).
+
+mod clients;
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -10,11 +12,13 @@ use pki::Certificates;
 use rustls::crypto::ring;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
-use rustls::server::{ClientHello, ResolvesServerCert};
+use rustls::server::{ClientHello, NoServerSessionStorage, ResolvesServerCert};
 use rustls::sign::CertifiedKey;
 use rustls::{ClientConfig, RootCertStore, ServerConfig};
 use stallproof::{Snapshot, Stop, Tasks};
 use tokio_rustls::TlsAcceptor;
+
+pub use clients::ClientAuthorities;
 
 /// How often the files are looked at: two `stat`s, and a rotation has days.
 const CHECK: Duration = Duration::from_secs(10);
@@ -29,6 +33,8 @@ pub enum TlsError {
     Key { path: PathBuf, source: rustls::pki_types::pem::Error },
     #[error("{cert} and {key} do not belong together or cannot be used")]
     Unusable { cert: PathBuf, key: PathBuf, source: rustls::Error },
+    #[error("{path}: holds a certificate that is of no authority")]
+    Authority { path: PathBuf, source: rustls::Error },
     #[error("a certificate that was handed over is not PEM")]
     NotPem(#[from] rustls::pki_types::pem::Error),
     #[error("a certificate that was handed over cannot be used")]
@@ -87,7 +93,7 @@ impl CertificateFiles {
 
     /// Serves with whatever pair is current at each handshake.
     pub fn acceptor(self: &Arc<Self>, protocols: &[&str]) -> TlsAcceptor {
-        acceptor(self.clone(), protocols)
+        acceptor(self.clone(), protocols, None)
     }
 }
 
@@ -101,6 +107,8 @@ pub enum ListenerTls {
     /// As `Managed`, but a connection to a loopback address may be plain, and is treated as one of a
     /// listener on loopback.
     ManagedBeyondLoopback(Arc<ManagedCertificate>),
+    /// As `Managed`, for clients with a certificate of these authorities alone.
+    ManagedForClients(Arc<ManagedCertificate>, Arc<ClientAuthorities>),
 }
 
 impl ListenerTls {
@@ -114,8 +122,16 @@ impl ListenerTls {
 
     /// Follows the files, where there are any, for as long as `tasks` runs. `whose` names the listener.
     pub(crate) fn keep_current(&self, whose: &'static str, tasks: &Tasks) {
-        if let Self::Files(certificate) = self {
-            tasks.spawn("certificate", certificate.clone().keep_current(whose, tasks.stopping()));
+        match self {
+            Self::Files(certificate) => {
+                let keeping = certificate.clone().keep_current(whose, tasks.stopping());
+                tasks.spawn("certificate", keeping);
+            }
+            Self::ManagedForClients(_, clients) => {
+                let keeping = clients.clone().keep_current(whose, tasks.stopping());
+                tasks.spawn("client-authorities", keeping);
+            }
+            Self::Plain | Self::Managed(_) | Self::ManagedBeyondLoopback(_) => {}
         }
     }
 
@@ -126,6 +142,9 @@ impl ListenerTls {
             Self::Files(certificate) => Some(certificate.acceptor(protocols)),
             Self::Managed(held) | Self::ManagedBeyondLoopback(held) => {
                 Some(held.acceptor(protocols))
+            }
+            Self::ManagedForClients(held, clients) => {
+                Some(acceptor(held.clone(), protocols, Some(clients.clone())))
             }
         }
     }
@@ -201,7 +220,7 @@ impl ManagedCertificate {
 
     /// Serves with whatever pair is current at each handshake.
     pub fn acceptor(self: &Arc<Self>, protocols: &[&str]) -> TlsAcceptor {
-        acceptor(self.clone(), protocols)
+        acceptor(self.clone(), protocols, None)
     }
 }
 
@@ -225,13 +244,24 @@ pub(crate) fn client(authorities: &str) -> Result<Arc<ClientConfig>, TlsError> {
     Ok(Arc::new(config))
 }
 
-fn acceptor(resolver: Arc<dyn ResolvesServerCert>, protocols: &[&str]) -> TlsAcceptor {
+fn acceptor(
+    resolver: Arc<dyn ResolvesServerCert>,
+    protocols: &[&str],
+    clients: Option<Arc<ClientAuthorities>>,
+) -> TlsAcceptor {
     let provider = Arc::new(ring::default_provider());
-    let mut config = ServerConfig::builder_with_provider(provider)
+    let config = ServerConfig::builder_with_provider(provider)
         .with_safe_default_protocol_versions()
-        .expect("ring supports TLS 1.2 and 1.3")
-        .with_no_client_auth()
-        .with_cert_resolver(resolver);
+        .expect("ring supports TLS 1.2 and 1.3");
+    let mut config = match clients {
+        None => config.with_no_client_auth().with_cert_resolver(resolver),
+        Some(clients) => {
+            let mut config = config.with_client_cert_verifier(clients).with_cert_resolver(resolver);
+            config.session_storage = Arc::new(NoServerSessionStorage {});
+            config.send_tls13_tickets = 0;
+            config
+        }
+    };
     config.alpn_protocols = protocols.iter().map(|p| p.as_bytes().to_vec()).collect();
     TlsAcceptor::from(Arc::new(config))
 }

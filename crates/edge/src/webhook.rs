@@ -35,7 +35,7 @@ use tokio::sync::{Semaphore, SemaphorePermit};
 
 use crate::error_code::{ErrorCode, retry_after_seconds};
 use crate::serve::{DescriptorShare, HttpLimits, ending_connections, serve};
-use crate::tls::{ListenerTls, ManagedCertificate};
+use crate::tls::{ClientAuthorities, ListenerTls, ManagedCertificate};
 
 /// The time that an API server grants a webhook unless it is configured, and at most.
 const GRANT: Grant = Grant { unasked: Duration::from_secs(10), most: Duration::from_secs(30) };
@@ -76,6 +76,8 @@ pub struct Webhook {
     large: Arc<Semaphore>,
     /// Stops when this process is about to: connections are not kept from then on.
     leaving: Option<Stop>,
+    /// Whose clients are let in; anybody, unless they are named.
+    clients: Option<Arc<ClientAuthorities>>,
 }
 
 impl Webhook {
@@ -85,13 +87,19 @@ impl Webhook {
         let gate = Gate::new(GateConfig { limits, ..GateConfig::new("webhook") });
         let (room, large) = (Semaphore::new(ROOM / UNIT), Semaphore::new(1));
         let (room, large) = (Arc::new(room), Arc::new(large));
-        Self { admission, ledger, gate, room, large, leaving: None }
+        Self { admission, ledger, gate, room, large, leaving: None, clients: None }
     }
 
     /// Ends connections after their next answer once `leaving` has stopped.
     #[must_use]
     pub fn with_leaving(self, leaving: Stop) -> Self {
         Self { leaving: Some(leaving), ..self }
+    }
+
+    /// Takes reviews only of API servers that show a certificate of these authorities.
+    #[must_use]
+    pub fn with_clients(self, clients: Arc<ClientAuthorities>) -> Self {
+        Self { clients: Some(clients), ..self }
     }
 
     /// Lets memory pressure refuse reviews, last of all.
@@ -121,7 +129,11 @@ pub fn start(
     listener.set_nonblocking(true)?;
     let listener = tokio::net::TcpListener::from_std(listener)?;
     let held = Arc::new(ManagedCertificate::default());
-    let tls = ListenerTls::Managed(held.clone());
+    let tls = match &webhook.clients {
+        None => ListenerTls::Managed(held.clone()),
+        Some(clients) => ListenerTls::ManagedForClients(held.clone(), clients.clone()),
+    };
+    tls.keep_current("webhook", tasks);
     let keeping = held.clone().follow("webhook", certificates, tasks.stopping());
     tasks.spawn("webhook-certificate", keeping);
     let limits = HttpLimits::of(DescriptorShare::Webhook.fit(CONNECTIONS));

@@ -244,8 +244,8 @@ impl Drop for Place {
     }
 }
 
-/// One customer of an IPv6 network has a /64 of addresses.
-fn counted_as(address: IpAddr) -> IpAddr {
+/// The address that stands for a peer: one customer of an IPv6 network has a /64 of addresses.
+pub fn counted_as(address: IpAddr) -> IpAddr {
     match address {
         IpAddr::V4(_) => address,
         IpAddr::V6(six) => IpAddr::V6((six.to_bits() >> 64 << 64).into()),

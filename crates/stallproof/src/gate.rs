@@ -7,6 +7,9 @@
 //! - How many are in flight adapts to latency (`gate/limit.rs` says how and why).
 //! - The queue is bounded: strict between priorities, first come first served within one. A newcomer
 //!   that finds it full takes the place of the youngest of the lowest priority below its own.
+//! - Callers that are named (`admit_for`) share fairly: no caller holds more places than it leaves free,
+//!   nor more of the queue; a place that comes free goes to the caller that holds fewest. One caller's
+//!   requests, however many and slow, keep no other out (`gate/shares.rs`).
 //! - Whoever drops the future, or the permit, gives the place back. A permit is a state under one
 //!   lock until it is taken, not a message, so none is lost on the way to a caller that has gone.
 //! - [`GateLayer`] puts this before a tower service. It takes its permit in `call`: connections that
@@ -15,6 +18,7 @@
 mod layer;
 mod limit;
 mod queue;
+mod shares;
 
 use std::borrow::Cow;
 use std::fmt;
@@ -133,10 +137,12 @@ pub enum Reason {
     Evicted,
     /// Its priority is not served at present.
     Shed,
+    /// The same caller has, or waits for, as much as it may have; there is room for others.
+    Share,
 }
 
 impl Reason {
-    const ALL: [Self; 4] = [Self::Full, Self::TooLate, Self::Evicted, Self::Shed];
+    const ALL: [Self; 5] = [Self::Full, Self::TooLate, Self::Evicted, Self::Shed, Self::Share];
 
     fn name(self) -> &'static str {
         match self {
@@ -144,6 +150,7 @@ impl Reason {
             Self::TooLate => "too_late",
             Self::Evicted => "evicted",
             Self::Shed => "shed",
+            Self::Share => "share",
         }
     }
 }
@@ -155,6 +162,7 @@ impl fmt::Display for Reason {
             Self::TooLate => "it would not be answered in time",
             Self::Evicted => "it made room for a higher priority",
             Self::Shed => "its priority is not served at present",
+            Self::Share => "the same caller has as many as it may have",
         })
     }
 }
@@ -210,8 +218,44 @@ impl Gate {
         priority: Priority,
         deadline: Deadline,
     ) -> Result<Permit, Overloaded> {
+        self.admit_as(None, priority, deadline).await
+    }
+
+    /// As `admit`, within the share of `caller`: a user, a node, an address.
+    pub async fn admit_for(
+        &self,
+        caller: &str,
+        priority: Priority,
+        deadline: Deadline,
+    ) -> Result<Permit, Overloaded> {
+        self.admit_as(Some(caller), priority, deadline).await
+    }
+
+    /// As `admit_for`, without waiting: for what lasts, such as a stream, at a gate with a fixed limit.
+    /// How long it is held says nothing of the load.
+    pub fn try_admit_for(&self, caller: &str, priority: Priority) -> Result<Permit, Overloaded> {
+        let now = Instant::now();
+        let admitted = self.with(|queue, _| queue.try_arrive(caller, priority, now));
+        match admitted {
+            Ok(started) => {
+                self.0.metrics.admitted[priority as usize].inc();
+                Ok(Permit { gate: self.clone(), started, signal: LoadSignal::Ignored })
+            }
+            Err(overloaded) => {
+                self.0.metrics.refused[overloaded.reason as usize].inc();
+                Err(overloaded)
+            }
+        }
+    }
+
+    async fn admit_as(
+        &self,
+        caller: Option<&str>,
+        priority: Priority,
+        deadline: Deadline,
+    ) -> Result<Permit, Overloaded> {
         let came = Instant::now();
-        let admitted = self.ask(priority, deadline.instant(), came).await;
+        let admitted = self.ask(caller, priority, deadline.instant(), came).await;
         match admitted {
             Ok(started) => {
                 self.0.metrics.wait.observe(came.elapsed());
@@ -247,11 +291,13 @@ impl Gate {
 
     async fn ask(
         &self,
+        caller: Option<&str>,
         priority: Priority,
         deadline: Instant,
         now: Instant,
     ) -> Result<Started, Overloaded> {
-        let arrival = self.with(|queue, woken| queue.arrive(priority, deadline, now, woken));
+        let arrival =
+            self.with(|queue, woken| queue.arrive(caller, priority, deadline, now, woken));
         let (slot, until) = match arrival? {
             Arrival::Admitted(started) => return Ok(started),
             Arrival::Waits(slot, until) => (slot, until),

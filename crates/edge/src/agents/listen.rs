@@ -10,7 +10,7 @@ use hyper_util::rt::{TokioIo, TokioTimer};
 use pki::agents::{Authority, Bearer};
 use protocol::Executor;
 use rustls::ServerConfig;
-use stallproof::accept::{Connection, ConnectionLimits, accept};
+use stallproof::accept::{Connection, ConnectionLimits, accept, counted_as};
 use stallproof::{Deadline, Snapshot, Stop, Tasks};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
@@ -43,6 +43,16 @@ pub(super) struct AgentPeer {
     pub(super) address: SocketAddr,
     /// The node that its certificate speaks for; none without a certificate.
     pub(super) bearer: Option<Bearer>,
+}
+
+impl AgentPeer {
+    /// Who shares with others: a node, or the address of who has not proved that it is one.
+    pub(super) fn share(&self) -> Arc<str> {
+        match &self.bearer {
+            Some(bearer) => bearer.node.clone(),
+            None => counted_as(self.address.ip()).to_string().into(),
+        }
+    }
 }
 
 /// Connections after their handshake, by what was proved in it.

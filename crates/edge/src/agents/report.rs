@@ -180,7 +180,8 @@ impl<C: ReportSink> Reports<C> {
         }
         op.step("gate");
         let deadline = Deadline::after(COUNT);
-        let permit = match self.server.reports.admit(Priority::Low, deadline).await {
+        let permit = match self.server.reports.admit_for(&agent.node, Priority::Low, deadline).await
+        {
             Ok(permit) => permit,
             Err(refused) => {
                 op.finish(Outcome::Refused);

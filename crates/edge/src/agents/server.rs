@@ -180,18 +180,19 @@ impl<C: ReportSink> Server<C> {
         deadline: Deadline,
     ) -> Result<proto::Certified, Status> {
         let op = self.ledger.begin("agent-enrol", peer.address.to_string(), "strangers");
-        let certified = op.in_span(self.certify(asked, &op, deadline)).await?;
+        let certified = op.in_span(self.certify(peer, asked, &op, deadline)).await?;
         op.finish(Outcome::Done);
         Ok(on_the_wire(certified))
     }
 
     async fn certify(
         &self,
+        peer: &AgentPeer,
         proto::EnrolRequest { token, node, public_key }: proto::EnrolRequest,
         op: &Op,
         deadline: Deadline,
     ) -> Result<Certified, Status> {
-        let _permit = admit(&self.strangers, Priority::Normal, deadline).await?;
+        let _permit = admit(&self.strangers, &peer.share(), deadline).await?;
         let authority = self.authority()?;
         let not_enrolled = |why: &str| tracing::info!(node, why, "a node was not enrolled");
         let certified = match self.reviewer.as_ref().filter(|_| Token::pin(&token).is_none()) {
@@ -222,7 +223,7 @@ impl<C: ReportSink> Server<C> {
         let bearer = self.known(peer)?;
         let bearer = bearer.ok_or_else(|| refuse(ErrorCode::NotServed, "TLS is off"))?;
         let op = self.ledger.begin("agent-renew", bearer.node.to_string(), bearer.node.to_string());
-        let _permit = admit(&self.joins, Priority::Normal, deadline).await?;
+        let _permit = admit(&self.joins, &peer.share(), deadline).await?;
         let certified = self.authority()?.renew(&bearer, &asked.public_key);
         let certified = certified.map_err(|refused| refusal(&refused))?;
         op.finish(Outcome::Done);
@@ -242,7 +243,7 @@ impl<C: ReportSink> Server<C> {
         let facts = JoinFacts::try_from(asked);
         let mut facts = facts.map_err(|error| refuse(ErrorCode::Invalid, error.to_string()))?;
         let op = self.ledger.begin("agent-join", facts.node.clone(), facts.node.clone());
-        let permit = admit(&self.joins, Priority::Normal, deadline).await?;
+        let permit = admit(&self.joins, &peer.share(), deadline).await?;
         let sink = self.sink.load();
         let Some(sink) = sink.as_ref() else {
             permit.ignore();
@@ -274,7 +275,7 @@ impl<C: ReportSink> Server<C> {
     ) -> Result<proto::Left, Status> {
         let bearer = self.known(peer)?;
         self.own(bearer.as_ref(), &asked.agent)?;
-        let _permit = admit(&self.joins, Priority::Normal, deadline).await?;
+        let _permit = admit(&self.joins, &peer.share(), deadline).await?;
         let agent = self.agents.leave(&asked.agent).map_err(unknown)?;
         if let Some(sink) = self.sink.load().as_ref() {
             sink.forget_agent(&agent.node);
@@ -334,12 +335,13 @@ async fn in_time(
     Ok(deadline.bound(answer).await.unwrap_or_else(late))
 }
 
+/// A place at a gate, in the share of `caller`: a node, or the address of who has not proved that it is one.
 async fn admit(
     gate: &Gate,
-    priority: Priority,
+    caller: &str,
     deadline: Deadline,
 ) -> Result<stallproof::gate::Permit, Status> {
-    let admitted = gate.admit(priority, deadline).await;
+    let admitted = gate.admit_for(caller, Priority::Normal, deadline).await;
     admitted.map_err(|no| come_back(ErrorCode::Overloaded, &no.to_string(), no.retry_after))
 }
 

@@ -161,7 +161,8 @@ where
         }
         return Ok(Json(gathering.end()).into_response());
     }
-    let place = sse::open(api, "fan-out", format!("{} clusters", names.len()), access::FLEET)?;
+    let place =
+        sse::open(api, caller, "fan-out", format!("{} clusters", names.len()), access::FLEET)?;
     let asked = sse::event("asked", &json!({ "clusters": names }));
     let events = stream::iter([asked]).chain(rows_then_whole(gathering));
     Ok(sse::respond(api, place, rights.guard_events(events)))

@@ -280,7 +280,7 @@ async fn audit(
         None => Vec::new(),
         Some(replicas) => replicas::not_asked(replicas, STREAMED, caller.deadline).await,
     };
-    let place = sse::open(&api, "admission-audit", "all", access::FLEET)?;
+    let place = sse::open(&api, &caller, "admission-audit", "all", access::FLEET)?;
     let rights = Rights::to(&api, &caller, (access::FLEET, None), AUDIT, Verb::List);
     let (changes, mut told, mut missing) = (admission.audit_changes(), None, missing);
     let events = sse::follow(changes, move || {

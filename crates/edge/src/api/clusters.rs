@@ -145,7 +145,7 @@ async fn clusters(
         let document = Clusters::visible(&api, view.generation(), &view, &caller.permissions);
         return Ok(Json(document).into_response());
     }
-    let place = sse::open(&api, "clusters", "all", access::FLEET)?;
+    let place = sse::open(&api, &caller, "clusters", "all", access::FLEET)?;
     // What they may see may change; whether they may look at all is who they are.
     let rights = Rights::new(&api, &caller, |_| true);
     let (told, who) = (api.clone(), caller.who);

@@ -88,7 +88,7 @@ async fn run(
     let upgrade = upgrade?;
     let pod = PodRef { cluster: &cluster, namespace: &asked.namespace, name: &name };
     let connection = pod.connection(&api, &caller, Verb::Exec)?;
-    let place = sse::open(&api, "exec", name.clone(), cluster.clone())?;
+    let place = sse::open(&api, &caller, "exec", name.clone(), cluster.clone())?;
     let within = (&*cluster, Some(&*asked.namespace));
     let rights = Rights::to(&api, &caller, within, PODS, Verb::Exec);
     let command = Command {

@@ -118,7 +118,7 @@ async fn forward(
     let upgrade = upgrade?;
     let pod = PodRef { cluster: &cluster, namespace: &asked.namespace, name: &name };
     let connection = pod.connection(&api, &caller, Verb::Forward)?;
-    let place = sse::open(&api, "forward", name.clone(), cluster.clone())?;
+    let place = sse::open(&api, &caller, "forward", name.clone(), cluster.clone())?;
     let within = (&*cluster, Some(&*asked.namespace));
     let rights = Rights::to(&api, &caller, within, PODS, Verb::Forward);
     let port = asked.port.get();

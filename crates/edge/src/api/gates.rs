@@ -1,7 +1,9 @@
 //! One gate for each cluster, one for requests that need no cluster, one for requests that ask many.
 //!
 //! Requests that wait for a cluster that does not answer fill that cluster's gate and are refused
-//! with a time to come back; they take no place from anybody else.
+//! with a time to come back; they take no place from anybody else. At each gate users share: one who
+//! fills it with slow requests keeps nobody else out. So they do of the streams that may be open. Who has
+//! not said who they are shares by address.
 
 use std::sync::Arc;
 
@@ -9,7 +11,9 @@ use prometheus_client::collector::Collector;
 use prometheus_client::encoding::DescriptorEncoder;
 use prometheus_client::metrics::MetricType;
 use prometheus_client::registry::Registry;
-use stallproof::gate::{GateConfig, GateStatus, Shedding};
+use stallproof::gate::{
+    GateConfig, GateStatus, InFlightLimits, Overloaded, Permit, Priority, Shedding,
+};
 use stallproof::{Gate, MemoryGuard, Pressure, Snapshot};
 
 /// Which gate a request waits at.
@@ -35,17 +39,26 @@ struct Inner {
     fan_out: Gate,
     /// Written when a cluster is first asked and when clusters go; read by every request.
     clusters: Snapshot<stallproof::Map<String, Gate>>,
+    streams: Gate,
     /// Written by the memory guard, read when a gate is made.
     shedding: Snapshot<Shedding>,
 }
 
 impl Gates {
-    pub fn new() -> Self {
+    /// With so many places for streams.
+    pub fn new(streams: usize) -> Self {
+        let fixed = InFlightLimits { min: streams, initial: streams, max: streams };
         Self(Arc::new(Inner {
             anonymous: Gate::new(GateConfig::new("strangers")),
             local: Gate::new(GateConfig::new("local")),
             fan_out: Gate::new(GateConfig::new("across")),
             clusters: Snapshot::new(stallproof::Map::new()),
+            // Nobody waits for a place among the streams.
+            streams: Gate::new(GateConfig {
+                limits: fixed,
+                queue: 0,
+                ..GateConfig::new("streams")
+            }),
             shedding: Snapshot::new(Shedding::None),
         }))
     }
@@ -86,6 +99,11 @@ impl Gates {
         }
     }
 
+    /// A place for a stream of `user`, for as long as it is open.
+    pub(crate) fn stream(&self, user: &str) -> Result<Permit, Overloaded> {
+        self.0.streams.try_admit_for(user, Priority::Normal)
+    }
+
     fn make(&self, name: &str) -> Gate {
         self.0.clusters.update(|gates| {
             let missing = !gates.contains_key(name);
@@ -113,6 +131,7 @@ impl Gates {
         self.0.anonymous.register(registry);
         self.0.local.register(registry);
         self.0.fan_out.register(registry);
+        self.0.streams.register(registry);
         registry.register_collector(Box::new(self.clone()));
     }
 }
@@ -144,7 +163,8 @@ impl Collector for Gates {
 
 impl Default for Gates {
     fn default() -> Self {
-        Self::new()
+        // As many connections are left for what is not a stream.
+        Self::new(super::connections() / 2)
     }
 }
 
@@ -152,7 +172,6 @@ impl Default for Gates {
 mod tests {
     use std::time::Duration;
 
-    use stallproof::gate::Priority;
     use stallproof::{Deadline, gate::Reason};
 
     use super::*;
@@ -163,7 +182,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_full_cluster_takes_no_place_from_another() {
-        let gates = Gates::new();
+        let gates = Gates::new(8);
         let dead = gates.at(RouteGate::Cluster("dead"));
         let mut held = Vec::new();
         while let Ok(permit) =
@@ -181,7 +200,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn pressure_is_heeded_at_every_door_also_those_made_later() {
-        let gates = Gates::new();
+        let gates = Gates::new(8);
         gates.at(RouteGate::Cluster("old"));
         gates.shed(Pressure::Shedding);
         for route in [
@@ -199,7 +218,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn metrics_say_which_cluster_is_full() {
-        let gates = Gates::new();
+        let gates = Gates::new(8);
         let mut registry = Registry::default();
         gates.register(&mut registry);
         gates.at(RouteGate::Cluster("idle"));
@@ -212,9 +231,38 @@ mod tests {
         assert!(said.contains("api_cluster_queued{cluster=\"busy\"} 0\n"), "{said}");
     }
 
+    #[tokio::test(start_paused = true)]
+    async fn one_users_slow_requests_keep_no_other_user_out_of_any_gate() {
+        let gates = Gates::new(8);
+        for route in
+            [RouteGate::Anonymous, RouteGate::Local, RouteGate::FanOut, RouteGate::Cluster("slow")]
+        {
+            let gate = gates.at(route);
+            let mut held = Vec::new();
+            let a_moment = || Deadline::after(Duration::from_millis(1));
+            while let Ok(permit) = gate.admit_for("viewer", Priority::Normal, a_moment()).await {
+                held.push(permit);
+            }
+            assert!(held.len() > 1, "{route:?}");
+            let other = gate.admit_for("operator", Priority::Normal, soon()).await;
+            assert!(other.is_ok(), "{route:?}: {other:?}");
+        }
+    }
+
+    #[test]
+    fn one_users_streams_leave_places_to_others() {
+        let gates = Gates::new(8);
+        let held: Vec<_> = std::iter::from_fn(|| gates.stream("viewer").ok()).collect();
+        assert_eq!(held.len(), 4);
+        assert_eq!(gates.stream("viewer").unwrap_err().reason, Reason::Share);
+        let other = gates.stream("operator").unwrap();
+        drop((held, other));
+        assert!(gates.stream("viewer").is_ok());
+    }
+
     #[test]
     fn a_cluster_that_is_gone_leaves_no_gate() {
-        let gates = Gates::new();
+        let gates = Gates::new(8);
         gates.at(RouteGate::Cluster("a"));
         gates.at(RouteGate::Cluster("b"));
         gates.retain(|name| name == "b");

@@ -85,7 +85,7 @@ async fn log(
     };
     let pod = PodRef { cluster: &cluster, namespace: &asked.namespace, name: &name };
     let connection = pod.connection(&api, &caller, Verb::Log)?;
-    let place = sse::open(&api, "log", name.clone(), cluster.clone())?;
+    let place = sse::open(&api, &caller, "log", name.clone(), cluster.clone())?;
     let within = (&*cluster, Some(&*asked.namespace));
     let rights = Rights::to(&api, &caller, within, PODS, Verb::Log);
     let whose = Whose::Pod(name.clone());

@@ -157,7 +157,7 @@ async fn drain(
         }
         return Ok(Json(tally.end()?).into_response());
     }
-    let place = sse::open(&api, "drain", name, cluster.clone())?;
+    let place = sse::open(&api, &caller, "drain", name, cluster.clone())?;
     let rights = Rights::to(&api, &caller, (&cluster, None), NODES, Verb::Drain);
     let state = Some((progress, Tally::new(seen)));
     let events = stream::unfold(state, |state| async move {

@@ -10,6 +10,7 @@
 //!   a request has ten seconds, whatever its caller would wait, and comes to the gate with its body: one
 //!   that is sent slowly takes no place from others. (How often a password may be tried from one address
 //!   is a matter of `access`.)
+//! - Users share each gate ([`super::gates`]); those who have not said who they are share by address.
 //! - A cluster that is not there and one that may not be seen are answered alike, here and only here.
 //! - A wait for a gate and a body may take minutes. The caller and their permissions are looked up again
 //!   after it, and a handler sees only what was found then: a user who was deleted meanwhile does nothing.
@@ -32,9 +33,9 @@ use axum::response::{IntoResponse, Response};
 use http::request::Parts;
 use http::{HeaderMap, Method, StatusCode, header};
 use http_body_util::{BodyExt, LengthLimitError, Limited};
-use stallproof::Deadline;
 use stallproof::gate::LoadSignal;
 use stallproof::ledger::Outcome;
+use stallproof::{Deadline, accept};
 
 use super::gates::RouteGate;
 use super::{Api, ErrorCode, Problem, Route, extract, leader};
@@ -190,7 +191,9 @@ async fn run(
     }
 
     op.step("gate");
-    let permit = api.gates.at(gate).admit(route.priority, deadline).await.map_err(|refused| {
+    let share = share(caller.as_ref(), &request);
+    let admitted = api.gates.at(gate).admit_for(&share, route.priority, deadline).await;
+    let permit = admitted.map_err(|refused| {
         Problem::new(ErrorCode::Overloaded, refused.to_string()).come_back(refused.retry_after)
     })?;
 
@@ -274,6 +277,15 @@ fn authorize(
         }
     }
     Ok(Some(Caller { who, permissions, deadline }))
+}
+
+/// Who shares a gate with others: a user, or an address of somebody who has not said who they are.
+fn share(caller: Option<&Caller>, request: &Request) -> Arc<str> {
+    match (caller, request.extensions().get::<Peer>()) {
+        (Some(caller), _) => caller.who.user.clone(),
+        (None, Some(Peer(address))) => accept::counted_as(address.ip()).to_string().into(),
+        (None, None) => "".into(),
+    }
 }
 
 /// The request with all of its body, of `most` bytes.

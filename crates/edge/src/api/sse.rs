@@ -1,7 +1,7 @@
 //! How streams are written: server-sent events.
 //!
-//! Contract: a stream lives as long as its reader, its source and the process let it. Its number is
-//! bounded; one more is refused with a time to come back. A reader that does not read holds up its
+//! Contract: a stream lives as long as its reader, its source and the process let it. Their number is
+//! bounded, and users share it; one more is refused with a time to come back. A reader that does not read holds up its
 //! own stream only: nothing is read from the source that the connection has not taken. An idle one
 //! sends a comment now and then, so that both ends notice when the other is gone. All are on the
 //! ledger as long as they live.
@@ -16,13 +16,13 @@ use futures::{Stream, StreamExt, stream};
 use http::{HeaderMap, header};
 use serde::Serialize;
 use serde_json::json;
+use stallproof::gate::{Permit, Reason};
 use stallproof::ledger::Outcome;
 use stallproof::snapshot::Changes;
 use stallproof::{Ledger, Op};
-use tokio::sync::OwnedSemaphorePermit;
 use tracing::{Instrument, Span};
 
-use super::{Api, ErrorCode, Problem};
+use super::{Api, Caller, ErrorCode, Problem};
 
 const IDLE: Duration = Duration::from_secs(15);
 /// The most often that [`follow`] tells: what is followed may change thousands of times a second.
@@ -80,7 +80,7 @@ pub(crate) fn end(reason: &str) -> Event {
 #[derive(Debug)]
 pub(crate) struct OpenStream {
     op: Option<Op>,
-    _permit: OwnedSemaphorePermit,
+    _permit: Permit,
 }
 
 impl OpenStream {
@@ -98,16 +98,22 @@ impl Drop for OpenStream {
     }
 }
 
+/// A place for a stream of `caller`. Users share the places: one who has as many as they may have is told
+/// so, while there are some for others.
 pub(crate) fn open(
     api: &Api,
+    caller: &Caller,
     kind: &'static str,
     key: impl Into<Cow<'static, str>>,
     cluster: impl Into<Cow<'static, str>>,
 ) -> Result<OpenStream, Problem> {
     debug_assert!(KINDS.contains(&kind), "a stream that the ledger would call late");
-    let permit = api.serving.streams.clone().try_acquire_owned().map_err(|_| {
-        Problem::new(ErrorCode::Overloaded, "as many streams are open as there may be; close one")
-            .come_back(Duration::from_secs(5))
+    let permit = api.gates.stream(&caller.who.user).map_err(|refused| {
+        let why = match refused.reason {
+            Reason::Share => "you have as many streams open as you may have; close one",
+            _ => "as many streams are open as there may be; close one",
+        };
+        Problem::new(ErrorCode::Overloaded, why).come_back(Duration::from_secs(5))
     })?;
     let op = api.ledger.begin(kind, key, cluster);
     op.step("open");

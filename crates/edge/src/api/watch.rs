@@ -25,7 +25,7 @@ pub(crate) async fn open(
     asked: &ListParams,
 ) -> Result<Response, Problem> {
     let scope = asked.scope(caller, cluster, found, Verb::Watch)?;
-    let place = sse::open(api, "watch", resource(&found.resource), cluster.to_owned())?;
+    let place = sse::open(api, caller, "watch", resource(&found.resource), cluster.to_owned())?;
     let rights = {
         let scope = scope.clone();
         Rights::new(api, caller, move |permissions| scope.holds(permissions))

@@ -262,6 +262,11 @@ settings! {
         ))]
         clusters: Vec<String> = Vec::new(),
 
+        /// File of authorities (PEM): the webhook takes reviews only of API servers that show a certificate
+        /// of one of them; anybody's, unless it is set
+        #[setting("admission.client-ca", "FILE", optional_file())]
+        client_ca: Option<PathBuf> = None,
+
         /// What deny rules without a mode of their own do: `monitor` records, `protect` refuses
         #[setting("admission.mode", "MODE", one_of([("monitor", false), ("protect", true)]))]
         protect: bool = false,

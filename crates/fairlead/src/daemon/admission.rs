@@ -2,8 +2,10 @@
 //! asked for, and the leader keeps it registered.
 
 use std::net::TcpListener;
+use std::sync::Arc;
 
 use admission::{Admission, LOCAL_CLUSTER, Reach, Registration, Settings, WebhookUpkeep};
+use edge::tls::ClientAuthorities;
 use edge::webhook::{self, Webhook};
 use fleet::{Fleet, InCluster};
 use objects::{Attempt, Leader, Next, Objects, Pace, Reconciler};
@@ -22,6 +24,7 @@ use crate::output::Failure;
 pub(crate) struct Listeners {
     listener: TcpListener,
     address: ListenAddress,
+    clients: Option<Arc<ClientAuthorities>>,
 }
 
 impl Listeners {
@@ -31,7 +34,11 @@ impl Listeners {
             return Ok(None);
         }
         let (listener, address) = process::listen(config.admission.listen, "--admission-listen")?;
-        Ok(Some(Self { listener, address }))
+        let clients = config.admission.client_ca.clone().map(ClientAuthorities::load).transpose();
+        let clients = clients.map_err(|error| {
+            Failure(format!("admission.client-ca: {}", stallproof::sentence(&error)))
+        })?;
+        Ok(Some(Self { listener, address, clients }))
     }
 }
 
@@ -99,7 +106,8 @@ pub(crate) fn begin(
         registration: None,
         clusters: Snapshot::new(Map::new()),
     });
-    let (Some(Listeners { listener, address }), Some(mut upkeep)) = (listeners, upkeep.clone())
+    let (Some(Listeners { listener, address, clients }), Some(mut upkeep)) =
+        (listeners, upkeep.clone())
     else {
         let off = config.admission.webhook == config::Switch::Off;
         let leader_work = LeaderWork {
@@ -135,6 +143,10 @@ pub(crate) fn begin(
     });
     let webhook = Webhook::new(admission.clone(), ledger.clone());
     let webhook = webhook.with_leaving(process.leading.stopping());
+    let webhook = match clients {
+        None => webhook,
+        Some(clients) => webhook.with_clients(clients),
+    };
     webhook.register(registry);
     webhook.heed(memory);
     webhook::start(webhook, listener, upkeep.certificates.clone(), tasks)

@@ -101,7 +101,7 @@ pub(crate) fn begin(
     let synced = readiness.announce("fleet");
     tasks.spawn("fleet-readiness", say_whether_synced(fleet.clone(), synced, tasks.clone()));
 
-    let gates = Gates::new();
+    let gates = Gates::default();
     gates.register(registry);
     gates.heed(memory);
     let code = access.local_login_code();

@@ -19,6 +19,15 @@ fn request(
     inside: &Arc<AtomicUsize>,
     priority: Priority,
 ) -> JoinHandle<Result<(), Overloaded>> {
+    request_of(gate, inside, priority, None)
+}
+
+fn request_of(
+    gate: &Gate,
+    inside: &Arc<AtomicUsize>,
+    priority: Priority,
+    caller: Option<&'static str>,
+) -> JoinHandle<Result<(), Overloaded>> {
     struct Out(Arc<AtomicUsize>);
     impl Drop for Out {
         fn drop(&mut self) {
@@ -27,7 +36,8 @@ fn request(
     }
     let (gate, inside) = (gate.clone(), Arc::clone(inside));
     spawn(async move {
-        let permit = gate.admit(priority, Deadline::after(Duration::from_secs(3600))).await?;
+        let deadline = Deadline::after(Duration::from_secs(3600));
+        let permit = gate.admit_as(caller, priority, deadline).await?;
         assert_eq!(inside.fetch_add(1, Relaxed), 0, "two in one place");
         let out = Out(inside);
         yield_now().await;
@@ -90,6 +100,28 @@ fn evicting_and_shedding_race_with_being_let_in() {
                 }
             }
             assert!(served > 0);
+            assert_empty(&gate);
+        });
+    });
+}
+
+#[test]
+fn callers_that_go_race_with_callers_that_come() {
+    explore(|| {
+        block_on(async {
+            let (gate, inside) = (gate(1, 4), Arc::default());
+            let callers = [Some("a"), Some("a"), Some("b"), None, Some("a")];
+            let tasks = callers.map(|caller| request_of(&gate, &inside, Priority::Normal, caller));
+            tasks[1].abort();
+            yield_now().await;
+            tasks[2].abort();
+            for (nth, task) in tasks.into_iter().enumerate() {
+                match task.await {
+                    Ok(Ok(())) => {}
+                    Ok(Err(refused)) => assert_eq!(refused.reason, Reason::Share),
+                    Err(_) => assert!(nth == 1 || nth == 2),
+                }
+            }
             assert_empty(&gate);
         });
     });

@@ -1,14 +1,17 @@
 //! Decides which request is let in: the state machine under the lock of `Gate`. It does no I/O and knows no runtime;
 //! time and wakers are handed in, so that a property test can drive it through any history.
 //!
-//! It is work-conserving: after every call either the limit is reached or nobody waits.
+//! After every call either the limit is reached or nobody waits who may have one place more
+//! (`gate/shares.rs` says who may).
 //!
 //! The prediction. A newcomer must see `in_flight - limit + 1` requests leave, and one more for each
-//! that waits at its priority or above. Requests leave once every `service time / in flight` (Little's
-//! law), unless none has left for much longer than that: then the silence is the better witness, and
-//! a gate whose requests are all stuck begins to refuse at once although its average is still good.
-//! The service time that has to fit behind the wait is the mean plus four mean deviations, kept for
-//! each priority: bulk reports must not make quick reads look hopeless.
+//! that waits at its priority or above, as far as its caller's turn comes after theirs. Requests leave
+//! once every `service time / in flight` (Little's law), unless none has left for much longer than
+//! that: then the silence is the better witness, and a gate whose requests are all stuck begins to
+//! refuse at once although its average is still good. Who waits for its own share waits for its own
+//! requests, and is told by theirs. The service time that has to fit behind the wait is the mean plus
+//! four mean deviations, kept for each caller and priority: bulk reports must not make quick reads look
+//! hopeless, nor one caller's slow requests those of another.
 
 use std::task::{Poll, Waker};
 use std::time::Duration;
@@ -17,6 +20,7 @@ use slab::Slab;
 use tokio::time::Instant;
 
 use super::limit::Limit;
+use super::shares::{CallerId, Estimate, Shares};
 use super::{GateStatus, InFlightLimits, LoadSignal, Overloaded, Priority, Reason, Shedding};
 use crate::list::{Links, List};
 use crate::retry::retry_after;
@@ -24,7 +28,7 @@ use crate::retry::retry_after;
 pub(super) type Slot = usize;
 
 /// Completions come at random; a pause of this many mean intervals happens by chance once in fifty.
-const SILENCE: u32 = 4;
+pub(super) const SILENCE: u32 = 4;
 /// A newcomer is told a wait that is longer by this than the prediction: a refusal on arrival costs
 /// its caller nothing, the same refusal after the wait costs it the wait.
 const SLACK: f64 = 1.25;
@@ -38,7 +42,8 @@ const SHED_FOR: Duration = Duration::from_secs(5);
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Started {
     pub(super) at: Instant,
-    pub(super) priority: Priority,
+    priority: Priority,
+    caller: CallerId,
 }
 
 #[derive(Debug)]
@@ -53,11 +58,13 @@ pub(super) struct Queue {
     limit: Limit,
     bound: usize,
     slots: Slab<Waiter>,
+    /// Everybody who waits, in the order of arrival.
     lines: [List; Priority::COUNT],
+    /// The same by caller, with what each holds: who is next.
+    shares: Shares,
     queued: usize,
     in_flight: usize,
-    service: [Estimate; Priority::COUNT],
-    /// Of all priorities together: how fast places come free.
+    /// Of all callers and priorities together: how fast places come free.
     overall: Estimate,
     /// When a place last came free, or somebody began to wait for one.
     moved: Instant,
@@ -66,12 +73,15 @@ pub(super) struct Queue {
 }
 
 #[derive(Debug)]
-struct Waiter {
+pub(super) struct Waiter {
     priority: Priority,
+    caller: CallerId,
     deadline: Instant,
     state: State,
     waker: Option<Waker>,
     links: Links,
+    /// In the line of its caller.
+    pub(super) own: Links,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -79,34 +89,6 @@ enum State {
     Waiting,
     Admitted(Started),
     Refused(Overloaded),
-}
-
-/// Mean and mean deviation, as TCP keeps its round-trip time.
-#[derive(Clone, Copy, Debug, Default)]
-struct Estimate {
-    known: bool,
-    mean: f64,
-    deviation: f64,
-}
-
-impl Estimate {
-    fn learn(&mut self, took: Duration) {
-        let took = took.as_secs_f64();
-        if self.known {
-            self.deviation += ((took - self.mean).abs() - self.deviation) / 4.0;
-            self.mean += (took - self.mean) / 8.0;
-        } else {
-            *self = Self { known: true, mean: took, deviation: took / 2.0 };
-        }
-    }
-
-    fn mean(&self) -> Duration {
-        Duration::from_secs_f64(self.mean)
-    }
-
-    fn cautious(&self) -> Duration {
-        Duration::from_secs_f64(self.mean + 4.0 * self.deviation)
-    }
 }
 
 fn links(waiter: &mut Waiter) -> &mut Links {
@@ -120,9 +102,9 @@ impl Queue {
             bound,
             slots: Slab::new(),
             lines: Default::default(),
+            shares: Shares::new(now),
             queued: 0,
             in_flight: 0,
-            service: Default::default(),
             overall: Estimate::default(),
             moved: now,
             shedding: Shedding::None,
@@ -133,7 +115,7 @@ impl Queue {
     /// Nobody is in flight, waits, or has an answer that was not looked at.
     #[cfg(all(test, feature = "shuttle"))]
     pub(super) fn is_empty(&self) -> bool {
-        self.slots.is_empty() && self.in_flight == 0
+        self.slots.is_empty() && self.in_flight == 0 && self.shares.is_empty()
     }
 
     pub(super) fn status(&self) -> GateStatus {
@@ -146,9 +128,11 @@ impl Queue {
         }
     }
 
-    /// A request asks to come in. `woken` gets whoever had to make room for it.
+    /// A request asks to come in, for a caller if it is anybody's. `woken` gets whoever had to make room
+    /// for it.
     pub(super) fn arrive(
         &mut self,
+        caller: Option<&str>,
         priority: Priority,
         deadline: Instant,
         now: Instant,
@@ -160,38 +144,86 @@ impl Queue {
         if deadline <= now {
             return Err(self.refuse(Reason::TooLate, now));
         }
-        let service = self.service[priority as usize];
-        if self.in_flight < self.limit.get() {
+        let caller = self.shares.enter(caller, now);
+        let arrival = self.arrive_as(caller, priority, deadline, now, woken);
+        self.shares.settle(caller);
+        arrival
+    }
+
+    /// A request that comes in now or not at all.
+    pub(super) fn try_arrive(
+        &mut self,
+        caller: &str,
+        priority: Priority,
+        now: Instant,
+    ) -> Result<Started, Overloaded> {
+        if self.shedding.sheds(priority) {
+            return Err(self.refuse(Reason::Shed, now));
+        }
+        let caller = self.shares.enter(Some(caller), now);
+        let free = self.free();
+        let admitted = if self.shares.may_hold_more(caller, free) {
+            Ok(self.admit(caller, priority, now))
+        } else {
+            Err(self.refuse(if free > 0 { Reason::Share } else { Reason::Full }, now))
+        };
+        self.shares.settle(caller);
+        admitted
+    }
+
+    fn arrive_as(
+        &mut self,
+        caller: CallerId,
+        priority: Priority,
+        deadline: Instant,
+        now: Instant,
+        woken: &mut Vec<Waker>,
+    ) -> Result<Arrival, Overloaded> {
+        let service = self.shares.service(caller, priority);
+        let free = self.free();
+        if self.shares.may_hold_more(caller, free) {
             // A gate that is less than half full lets it try: it is not the gate's load that would
             // make it late, and the estimate may be what is wrong.
             if self.in_flight * 2 >= self.limit.get() && service.mean() > deadline - now {
                 return Err(self.refuse(Reason::TooLate, now));
             }
-            return Ok(Arrival::Admitted(self.admit(priority, now)));
+            return Ok(Arrival::Admitted(self.admit(caller, priority, now)));
         }
-        let ahead: usize = self.lines[..=priority as usize].iter().map(List::len).sum();
-        let leave = self.in_flight - self.limit.get() + 1 + ahead;
-        let wait = self.interval(now).mul_f64(leave as f64 * SLACK);
+        let wait = if free > 0 {
+            self.shares.own_wait(caller, priority, now)
+        } else {
+            let before: usize = self.lines[..=priority as usize].iter().map(List::len).sum();
+            let ahead = before.min(self.shares.turns_before(caller, priority));
+            let leave = self.in_flight - self.limit.get() + 1 + ahead;
+            self.interval(now).mul_f64(leave as f64)
+        };
+        let wait = wait.mul_f64(SLACK);
         let left = (deadline - now).mul_f64(1.0 - RESERVE);
         let deadline = now + left;
         if wait.saturating_add(service.cautious()) > left {
             return Err(self.refuse(Reason::TooLate, now));
         }
-        if self.queued >= self.bound {
+        let room = self.bound - self.queued;
+        if room == 0 {
             self.evict_below(priority, now, woken)?;
+        } else if !self.shares.may_wait_more(caller, room) {
+            return Err(self.refuse(Reason::Share, now));
         }
         if self.queued == 0 {
             self.moved = now;
         }
         let waiter = Waiter {
             priority,
+            caller,
             deadline,
             state: State::Waiting,
             waker: None,
             links: Links::default(),
+            own: Links::default(),
         };
         let slot = self.slots.insert(waiter);
         self.lines[priority as usize].push_back(&mut self.slots, slot, links);
+        self.shares.wait(caller, priority, slot, &mut self.slots, now);
         self.queued += 1;
         Ok(Arrival::Waits(slot, deadline - service.cautious().min(left)))
     }
@@ -256,11 +288,14 @@ impl Queue {
         self.limit.observe(started.at, outcome, self.in_flight, now);
         self.in_flight -= 1;
         self.moved = now;
-        if let LoadSignal::Done = outcome {
-            let took = now.saturating_duration_since(started.at);
+        let took = match outcome {
+            LoadSignal::Done => Some(now.saturating_duration_since(started.at)),
+            LoadSignal::Failed | LoadSignal::Ignored => None,
+        };
+        if let Some(took) = took {
             self.overall.learn(took);
-            self.service[started.priority as usize].learn(took);
         }
+        self.shares.release(started.caller, started.priority, took, now);
         self.let_in(now, woken);
     }
 
@@ -275,29 +310,32 @@ impl Queue {
     }
 
     fn let_in(&mut self, now: Instant, woken: &mut Vec<Waker>) {
-        while self.in_flight < self.limit.get() {
-            let Some(slot) = self.lines.iter().find_map(List::front) else {
-                return;
-            };
-            let Waiter { priority, deadline, .. } = self.slots[slot];
-            let service = self.service[priority as usize].cautious();
+        while let Some(slot) = self.shares.next(self.free()) {
+            let Waiter { priority, caller, deadline, .. } = self.slots[slot];
+            let service = self.shares.service(caller, priority).cautious();
             // Strict, unlike on arrival: a line forms only before a full gate, so whoever stands in it
             // is late by the gate's load; and when the limit rises it must not let in the hopeless.
             if service > deadline.saturating_duration_since(now) || deadline <= now {
                 self.turn_away(slot, Reason::TooLate, now, woken);
                 continue;
             }
+            let started = self.admit(caller, priority, now);
             self.unqueue(slot);
-            let started = self.admit(priority, now);
             let waiter = &mut self.slots[slot];
             waiter.state = State::Admitted(started);
             woken.extend(waiter.waker.take());
         }
     }
 
-    fn admit(&mut self, priority: Priority, now: Instant) -> Started {
+    fn admit(&mut self, caller: CallerId, priority: Priority, now: Instant) -> Started {
         self.in_flight += 1;
-        Started { at: now, priority }
+        self.shares.hold(caller);
+        Started { at: now, priority, caller }
+    }
+
+    /// How many places nobody holds.
+    fn free(&self) -> usize {
+        self.limit.get().saturating_sub(self.in_flight)
     }
 
     /// How often a place comes free.
@@ -346,8 +384,9 @@ impl Queue {
     }
 
     fn unqueue(&mut self, slot: Slot) {
-        let priority = self.slots[slot].priority;
+        let Waiter { priority, caller, .. } = self.slots[slot];
         self.lines[priority as usize].remove(&mut self.slots, slot, links);
+        self.shares.stop_waiting(caller, priority, slot, &mut self.slots);
         self.queued -= 1;
     }
 }

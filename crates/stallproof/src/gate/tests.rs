@@ -251,3 +251,138 @@ async fn what_is_let_in_and_what_is_refused_is_counted() {
         assert!(text.lines().any(|has| has == line), "{line} is not in\n{text}");
     }
 }
+
+fn ask_for<'a>(gate: &'a Gate, caller: &'a str, within: Duration) -> Asking<'a> {
+    Box::pin(gate.admit_for(caller, Priority::Normal, Deadline::after(within)))
+}
+
+/// All that `caller` gets at once.
+fn fill(gate: &Gate, caller: &str, requests: usize) -> (Vec<Permit>, usize) {
+    let mut held = Vec::new();
+    let mut others = 0;
+    for _ in 0..requests {
+        match ask_for(gate, caller, 60 * SECOND).now_or_never() {
+            Some(Ok(permit)) => held.push(permit),
+            _ => others += 1,
+        }
+    }
+    (held, others)
+}
+
+#[tokio::test(start_paused = true)]
+async fn one_callers_slow_requests_keep_no_other_out() {
+    let gate = gate(8, 100);
+    let (hog, waiting) = fill(&gate, "hog", 100);
+    assert_eq!((hog.len(), waiting), (4, 96));
+    // However many do the same, something is left for the next.
+    let (second, _) = fill(&gate, "second", 100);
+    let (third, _) = fill(&gate, "third", 100);
+    assert_eq!((second.len(), third.len()), (2, 1));
+    let user = ask_for(&gate, "user", SECOND).now_or_never().expect("at once");
+    drop(user.expect("a place was left"));
+    // Its own requests are in its own way alone.
+    let mut more = ask_for(&gate, "hog", 60 * SECOND);
+    assert!(poll!(&mut more).is_pending());
+    drop(hog);
+    assert!(matches!(poll!(&mut more), Poll::Ready(Ok(_))));
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_queue_is_shared_too() {
+    let gate = gate(1, 64);
+    let _held = enter(&gate).await;
+    let mut waiting = Vec::new();
+    let mut refused = 0;
+    for _ in 0..1000 {
+        let mut one = ask_for(&gate, "hog", 3600 * SECOND);
+        match poll!(&mut one) {
+            Poll::Pending => waiting.push(one),
+            Poll::Ready(answer) => {
+                assert_eq!(answer.expect_err("the gate is full").reason, Reason::Share);
+                refused += 1;
+            }
+        }
+    }
+    assert_eq!((waiting.len(), refused), (32, 968));
+    let mut user = ask_for(&gate, "user", SECOND);
+    assert!(poll!(&mut user).is_pending(), "the other half is for others");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_place_that_comes_free_goes_to_the_caller_that_holds_fewest_and_then_in_turn() {
+    let gate = gate(2, 100);
+    let one = ask_for(&gate, "busy", 60 * SECOND).await.expect("there is a place");
+    let held = ask_for(&gate, "other", 60 * SECOND).await.expect("there is a place");
+    let order = ["busy", "busy", "busy", "user"];
+    let mut asking: Vec<_> = order.map(|caller| ask_for(&gate, caller, 60 * SECOND)).into();
+    for one in &mut asking {
+        assert!(poll!(one).is_pending());
+    }
+    // The user came last and holds nothing.
+    drop(held);
+    let Poll::Ready(Ok(_user)) = poll!(&mut asking[3]) else { panic!("it was not its turn") };
+    assert!(poll!(&mut asking[0]).is_pending());
+    drop(one);
+    assert!(matches!(poll!(&mut asking[0]), Poll::Ready(Ok(_))));
+}
+
+#[tokio::test(start_paused = true)]
+async fn one_callers_slow_requests_do_not_make_anothers_look_hopeless() {
+    let gate = gate(8, 100);
+    let _first = fill(&gate, "slow", 1);
+    for _ in 0..50 {
+        let (slow, _) = fill(&gate, "slow", 3);
+        advance(30 * SECOND).await;
+        drop(slow);
+    }
+    let (slow, _) = fill(&gate, "slow", 100);
+    let _others = fill(&gate, "others", 1);
+    assert!(gate.status().service > 20 * SECOND);
+    // More than half of the gate is taken, by requests that take half a minute.
+    assert_eq!(slow.len(), 3);
+    let quick = ask_for(&gate, "user", SECOND).now_or_never().expect("at once");
+    quick.expect("a second is enough for its own requests").ignore();
+    // The one that knows better of its own is told at once.
+    let hopeless = ask_for(&gate, "slow", SECOND).now_or_never().expect("at once");
+    assert_eq!(hopeless.expect_err("its own take longer").reason, Reason::TooLate);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_full_queue_of_one_caller_does_not_delay_the_promise_to_another() {
+    let gate = gate(4, 4096);
+    for _ in 0..50 {
+        let (quick, _) = fill(&gate, "hog", 2);
+        advance(100 * MS).await;
+        drop(quick);
+    }
+    let held: Vec<_> = ["hog", "hog", "b", "c"].map(|caller| fill(&gate, caller, 1).0).into();
+    assert_eq!(gate.status().in_flight, 4);
+    let mut line: Vec<_> = (0..200).map(|_| ask_for(&gate, "hog", 60 * SECOND)).collect();
+    for one in &mut line {
+        assert!(poll!(one).is_pending());
+    }
+    // A line of two hundred would take five seconds; a user's turn comes first.
+    let mut user = ask_for(&gate, "user", SECOND);
+    assert!(poll!(&mut user).is_pending());
+    drop(held);
+    assert!(matches!(poll!(&mut user), Poll::Ready(Ok(_))));
+}
+
+#[tokio::test(start_paused = true)]
+async fn alone_a_caller_is_not_held_back_for_long() {
+    let limits = InFlightLimits { min: 4, initial: 8, max: 128 };
+    let gate = Gate::new(GateConfig { limits, ..GateConfig::new("test") });
+    let most = Cell::new(0);
+    let mut workers: FuturesUnordered<_> = (0..32)
+        .map(|_| async {
+            for _ in 0..1000 {
+                let permit = ask_for(&gate, "user", 60 * SECOND).await.expect("in time");
+                most.set(most.get().max(gate.status().in_flight));
+                sleep(10 * MS).await;
+                drop(permit);
+            }
+        })
+        .collect();
+    while workers.next().await.is_some() {}
+    assert_eq!(most.get(), 32, "the limit rose to twice what it uses");
+}

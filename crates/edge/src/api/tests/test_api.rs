@@ -84,7 +84,7 @@ impl TestApi {
             access: Access::start(objects.clone(), &tasks, &readiness, Some(&token)),
             audit: Audit::start(data.path(), Size::default(), &tasks),
             ledger,
-            gates: Gates::new(),
+            gates: Gates::default(),
             meshes: mesh::Meshes::new(objects.clone()),
             admission: Some(admission),
             agents: None,

@@ -186,7 +186,7 @@ async fn violations(
         return Ok(Json(document).into_response());
     }
     let seen = headers.get(LAST_EVENT).and_then(|id| id.to_str().ok()?.parse().ok());
-    let place = sse::open(&api, "violations", "all", access::FLEET)?;
+    let place = sse::open(&api, &caller, "violations", "all", access::FLEET)?;
     let rights = Rights::to(&api, &caller, (access::FLEET, None), VIOLATIONS, Verb::List);
     let (active, mine) = (super::traffic_of(&api)?.active.clone(), ingest.clone());
     let over = async move {

@@ -4,7 +4,7 @@ use super::*;
 
 #[derive(Clone, Copy, Debug)]
 enum Step {
-    Arrive { priority: usize, within: u64 },
+    Arrive { caller: Option<&'static str>, priority: usize, within: u64 },
     Leave(prop::sample::Index, LoadSignal),
     Abandon(prop::sample::Index),
     Expire(prop::sample::Index),
@@ -16,6 +16,8 @@ enum Step {
 fn step() -> impl Strategy<Value = Step> {
     let index = any::<prop::sample::Index>;
     let outcome = prop_oneof![3 => Just(LoadSignal::Done), 1 => Just(LoadSignal::Failed), 1 => Just(LoadSignal::Ignored)];
+    let caller =
+        prop::option::weighted(0.8, prop_oneof![5 => Just("a"), 2 => Just("b"), 1 => Just("c")]);
     let shedding = prop_oneof![
         6 => Just(Shedding::None),
         1 => Just(Shedding::Low),
@@ -23,8 +25,8 @@ fn step() -> impl Strategy<Value = Step> {
         1 => Just(Shedding::High),
     ];
     prop_oneof![
-        12 => (0..Priority::COUNT, 0..400u64)
-            .prop_map(|(priority, within)| Step::Arrive { priority, within }),
+        12 => (caller, 0..Priority::COUNT, 0..400u64)
+            .prop_map(|(caller, priority, within)| Step::Arrive { caller, priority, within }),
         8 => (index(), outcome).prop_map(|(at, outcome)| Step::Leave(at, outcome)),
         2 => index().prop_map(Step::Abandon),
         2 => index().prop_map(Step::Expire),
@@ -37,6 +39,7 @@ fn step() -> impl Strategy<Value = Step> {
 #[derive(Clone, Copy, Debug)]
 struct Queued {
     slot: Slot,
+    caller: Option<&'static str>,
     priority: Priority,
     deadline: Instant,
 }
@@ -78,6 +81,15 @@ impl Model {
         self.waiting.iter().filter(undecided).copied().collect()
     }
 
+    /// How many places count against a caller.
+    fn held(&self, caller: Option<&str>) -> usize {
+        caller.map_or(0, |name| self.queue.shares.held(name))
+    }
+
+    fn waited(&self, caller: Option<&str>) -> usize {
+        self.undecided().iter().filter(|known| known.caller == caller).count()
+    }
+
     fn take(&mut self, at: usize, answer: Result<Started, Overloaded>) {
         self.waiting.remove(at);
         match answer {
@@ -90,18 +102,23 @@ impl Model {
         let (mut woken, now) = (Vec::new(), self.now);
         let some = |index: prop::sample::Index, len: usize| (len > 0).then(|| index.index(len));
         match step {
-            Step::Arrive { priority, within } => {
+            Step::Arrive { caller, priority, within } => {
                 let priority = Priority::ALL[priority];
                 let deadline = now + Duration::from_millis(within);
                 self.arrived += 1;
-                match self.queue.arrive(priority, deadline, now, &mut woken) {
+                let (held, free) = (self.held(caller), self.queue.free());
+                let (waited, room) = (self.waited(caller), self.bound - self.queue.queued);
+                match self.queue.arrive(caller, priority, deadline, now, &mut woken) {
                     Ok(Arrival::Admitted(started)) => {
                         assert!(within > 0 && self.queue.in_flight <= self.queue.limit.get());
+                        assert!(held < free, "more than its share");
                         self.flying.push(started);
                     }
                     Ok(Arrival::Waits(slot, until)) => {
                         assert!((now..=deadline).contains(&until));
-                        self.waiting.push(Queued { slot, priority, deadline });
+                        assert!(held >= free, "it waits although there is a place for it");
+                        assert!(caller.is_none() || waited < room || room == 0);
+                        self.waiting.push(Queued { slot, caller, priority, deadline });
                     }
                     Err(_) => self.refused += 1,
                 }
@@ -145,10 +162,13 @@ impl Model {
         let undecided = self.undecided();
         assert!(undecided.len() <= self.bound);
         assert_eq!(self.queue.queued, undecided.len());
-        assert!(
-            undecided.is_empty() || self.queue.in_flight >= self.queue.limit.get(),
-            "a place is free and somebody waits"
-        );
+        for waiter in &undecided {
+            let held = self.held(waiter.caller);
+            assert!(
+                held >= self.queue.free(),
+                "a place is free and somebody waits who may have it"
+            );
+        }
         let unseen = self.waiting.len() - undecided.len();
         let unseen_in = self.queue.in_flight - self.flying.len();
         assert!(unseen_in <= unseen);
@@ -162,11 +182,18 @@ impl Model {
                 continue;
             }
             assert!(known.deadline > self.now, "let in after its deadline");
-            let passed_over = before.iter().enumerate().any(|(other_at, other)| {
+            for (other_at, other) in before.iter().enumerate() {
+                if !matches!(state(other), Some(State::Waiting)) {
+                    continue;
+                }
+                let same = other.caller == known.caller;
                 let first = (other.priority, other_at) < (known.priority, at);
-                first && matches!(state(other), Some(State::Waiting))
-            });
-            assert!(!passed_over, "let in before one that was first");
+                assert!(!(same && first), "let in before one of its caller that was first");
+                // It holds one place more by being let in.
+                let held = self.held(known.caller).saturating_sub(1);
+                let fewer = self.held(other.caller) < held && other.priority <= known.priority;
+                assert!(!fewer, "let in before one whose caller holds fewer");
+            }
         }
     }
 }
@@ -196,5 +223,6 @@ proptest! {
         }
         prop_assert!(model.waiting.is_empty(), "somebody waits before an empty gate");
         prop_assert!(model.queue.slots.is_empty() && model.queue.in_flight == 0);
+        prop_assert!(model.queue.shares.is_empty(), "somebody is known who wants nothing");
     }
 }
