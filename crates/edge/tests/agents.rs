@@ -360,9 +360,10 @@ impl Controller {
         Self { authority, agents, at, tasks, data }
     }
 
-    fn token(&self, node: Option<&str>) -> String {
-        let (token, _) = self.authority.token(node, Duration::from_secs(600)).unwrap();
-        token.expose().to_owned()
+    async fn token(&self, node: Option<&str>) -> String {
+        let ten_minutes = Duration::from_secs(600);
+        let made = self.authority.make_token(node, ten_minutes, "test", soon()).await;
+        made.unwrap().token.expose().to_owned()
     }
 
     async fn enrol(&self, token: &str, node: &str) -> Result<Identity, IdentityError> {
@@ -386,7 +387,7 @@ fn is_denied<T: std::fmt::Debug>(result: &Result<T, ClientError>) -> bool {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_node_enrols_reports_renews_and_is_revoked() {
     let controller = Controller::start().await;
-    let token = controller.token(Some("node-1"));
+    let token = controller.token(Some("node-1")).await;
     let identity = controller.enrol(&token, "node-1").await.unwrap();
     let file = controller.data.path().join("node-1/identity.json");
     assert_eq!(file.metadata().unwrap().permissions().mode() & 0o777, 0o600);
@@ -412,7 +413,7 @@ async fn a_node_enrols_reports_renews_and_is_revoked() {
     stream.send(&one).await.unwrap();
     stream.next().await.unwrap();
 
-    let other = controller.enrol(&controller.token(None), "node-2").await.unwrap();
+    let other = controller.enrol(&controller.token(None).await, "node-2").await.unwrap();
     let other = controller.join(&other, "node-2").await.unwrap();
     let mut others = other.report(soon()).await.unwrap();
     controller.authority.revoke("node-1", soon()).await.unwrap();
@@ -429,7 +430,8 @@ async fn a_node_enrols_reports_renews_and_is_revoked() {
     others.send(&one).await.unwrap();
     assert!(matches!(others.next().await.unwrap(), Answer::Counted { .. }));
 
-    let identity = controller.enrol(&controller.token(Some("node-1")), "node-1").await.unwrap();
+    let identity =
+        controller.enrol(&controller.token(Some("node-1")).await, "node-1").await.unwrap();
     controller.join(&identity, "node-1").await.unwrap();
     controller.tasks.shutdown(Duration::from_secs(5)).await;
 }
@@ -438,12 +440,12 @@ async fn a_node_enrols_reports_renews_and_is_revoked() {
 async fn nobody_in_between_sees_a_token_and_no_strange_certificate_is_taken() {
     let (controller, impostor) = (Controller::start().await, Controller::start().await);
     // The token pins the authority of another: the handshake fails before anything is said.
-    let refused = impostor.enrol(&controller.token(None), "node-1").await;
+    let refused = impostor.enrol(&controller.token(None).await, "node-1").await;
     let unknown = |error: &ClientError| error.to_string().contains("no controller that we know");
     assert!(matches!(refused, Err(IdentityError::Controller(error)) if unknown(&error)));
     assert!(matches!(controller.enrol("fl1.nonsense", "a").await, Err(IdentityError::NoToken)));
     // Nor is a certificate of another authority taken, nor is one of ours shown to another.
-    let identity = impostor.enrol(&impostor.token(None), "node-1").await.unwrap();
+    let identity = impostor.enrol(&impostor.token(None).await, "node-1").await.unwrap();
     let refused = controller.join(&identity, "node-1").await;
     assert!(is_denied(&refused) && refused.is_err_and(|error| unknown(&error)));
     // Without TLS there is nothing to speak to.

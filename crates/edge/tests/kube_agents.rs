@@ -216,9 +216,10 @@ async fn a_pod_enrols_on_kube_as_the_agent_of_its_own_node_and_of_no_other() {
     let refused = cluster.enrol(&nowhere, "node-a").await.unwrap_err();
     assert!(refused.to_string().contains("on no node yet"), "{refused}");
     // A token of one that was made for the node still does.
-    let (made, _) = cluster.authority.token(Some("node-b"), Duration::from_secs(60)).unwrap();
+    let minute = Duration::from_secs(60);
+    let made = cluster.authority.make_token(Some("node-b"), minute, "test", soon()).await.unwrap();
     let (addresses, dir) = ([cluster.address.clone()], cluster.dir.path().join("made"));
-    Identity::enrol(&addresses, made.expose(), "node-b", &dir, &cluster.tasks, soon())
+    Identity::enrol(&addresses, made.token.expose(), "node-b", &dir, &cluster.tasks, soon())
         .await
         .unwrap();
 

@@ -9,8 +9,8 @@ mod review;
 mod token;
 
 pub use authority::{
-    Authority, AuthorityChanges, Bearer, Certified, LIFETIME, NotRevoked, PUBLISHED, Refused,
-    SERVER_NAME, Serving, lead,
+    Authority, AuthorityChanges, Bearer, Certified, LIFETIME, MadeToken, NotMade, NotRevoked,
+    NotRevokedToken, PUBLISHED, Refused, SERVER_NAME, Serving, TokenRecord, lead,
 };
 pub use review::{AUDIENCE, NotReviewed, Reviewed, TokenReviewer};
 pub use token::{DEFAULT_TTL, LONGEST_TTL, Token};

@@ -86,13 +86,22 @@ impl<T: State> SharedState<T> {
         Ok(Some(next))
     }
 
-    /// Changes what is there, however often others do so meanwhile.
+    /// What the Secret says at this moment, which the watch may not have brought yet.
+    pub(crate) async fn read_now(
+        &self,
+        objects: &Objects,
+        deadline: Deadline,
+    ) -> Result<Option<T>, NotChanged> {
+        Ok(objects.get::<Secret>(&self.secret, deadline).await?.as_ref().and_then(parse))
+    }
+
+    /// Changes what is there, however often others do so meanwhile; returns what is kept then.
     pub(crate) async fn change(
         &self,
         objects: &Objects,
         deadline: Deadline,
         change: impl Fn(&mut T),
-    ) -> Result<(), NotChanged> {
+    ) -> Result<T, NotChanged> {
         let mut attempt = 1;
         loop {
             let found = objects.get::<Secret>(&self.secret, deadline).await?;
@@ -102,8 +111,8 @@ impl<T: State> SharedState<T> {
             match objects.apply(&self.with(&state), same_version(&found), deadline).await {
                 Ok(_) => {
                     // The watch would bring it, later.
-                    self.current.publish(Some(state));
-                    return Ok(());
+                    self.current.publish(Some(state.clone()));
+                    return Ok(state);
                 }
                 Err(Error::Conflict { .. }) if attempt < ATTEMPTS => attempt += 1,
                 Err(error) => return Err(error.into()),

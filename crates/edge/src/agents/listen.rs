@@ -1,5 +1,6 @@
 //! Connections of agents: bounded by what they have proved, each bounded in what it may hold.
 
+use std::collections::HashMap;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
@@ -7,6 +8,7 @@ use std::time::Duration;
 use hyper::server::conn::http2;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
+use parking_lot::Mutex;
 use pki::agents::{Authority, Bearer};
 use protocol::Executor;
 use rustls::ServerConfig;
@@ -25,6 +27,8 @@ const HANDSHAKE: Duration = Duration::from_secs(5);
 /// Connections without a certificate, and how long one may last: enrolling is one call.
 const STRANGERS: usize = 128;
 const STRANGER: Duration = Duration::from_secs(30);
+/// Connections of one node: its agent has one, and comes back before the old one is seen to be dead.
+const OF_NODE: usize = 4;
 /// Calls at once on a connection: an agent has two streams and makes one call beside them.
 const STREAMS: u32 = 8;
 /// Bytes that an agent may have sent on one stream, and on its connection, before they are read.
@@ -61,6 +65,45 @@ struct ProvenLimits {
     strangers: Arc<Semaphore>,
     /// Twice the agents there may be: an agent comes back before its old connection is seen to be dead.
     agents: Arc<Semaphore>,
+    nodes: Arc<NodeConnections>,
+}
+
+/// How many connections each node has.
+#[derive(Debug, Default)]
+struct NodeConnections {
+    /// Written when a connection of a node begins and ends.
+    open: Mutex<HashMap<Arc<str>, usize>>,
+}
+
+/// A connection among those of its node.
+#[derive(Debug)]
+struct NodeConnection {
+    among: Arc<NodeConnections>,
+    node: Arc<str>,
+}
+
+impl NodeConnections {
+    fn open(self: &Arc<Self>, node: &Arc<str>) -> Option<NodeConnection> {
+        let mut open = self.open.lock();
+        let of_node = open.entry(node.clone()).or_default();
+        if *of_node >= OF_NODE {
+            return None;
+        }
+        *of_node += 1;
+        Some(NodeConnection { among: self.clone(), node: node.clone() })
+    }
+}
+
+impl Drop for NodeConnection {
+    fn drop(&mut self) {
+        let mut open = self.among.open.lock();
+        if let Some(of_node) = open.get_mut(&self.node) {
+            *of_node -= 1;
+            if *of_node == 0 {
+                open.remove(&self.node);
+            }
+        }
+    }
 }
 
 pub(super) async fn serve<C: ReportSink>(listener: TcpListener, server: Server<C>) {
@@ -75,6 +118,7 @@ pub(super) async fn serve<C: ReportSink>(listener: TcpListener, server: Server<C
     let limits = ProvenLimits {
         strangers: Arc::new(Semaphore::new(strangers)),
         agents: Arc::new(Semaphore::new(most.min(all - handshakes - strangers))),
+        nodes: Arc::default(),
     };
     let serve = |connection| {
         serve_connection(connection, server.clone(), config.read(Clone::clone), limits.clone())
@@ -138,7 +182,13 @@ async fn serve_connection<C: ReportSink>(
     let deadline = Deadline::after(HANDSHAKE);
     let Some(stream) = handshake(config.into(), stream, deadline).await else { return };
     let bearer = tls::bearer(stream.get_ref().1.peer_certificates());
-    let known = bearer.is_some();
+    // Whose certificate does not hold is a stranger, who is told so and may enrol.
+    let node = bearer.as_ref().filter(|bearer| server.holds(bearer)).map(|bearer| &bearer.node);
+    let known = node.is_some();
+    let of_node = node.map(|node| limits.nodes.open(node));
+    if let Some(None) = of_node {
+        return tracing::debug!(?bearer, "the node has as many connections as it may have");
+    }
     let place = if known { limits.agents } else { limits.strangers };
     let Ok(_place) = place.try_acquire_owned() else { return };
     drop(handshaking);

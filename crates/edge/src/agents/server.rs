@@ -168,6 +168,11 @@ impl<C: ReportSink> Server<C> {
         if authority.holds(&bearer) { Ok(Some(bearer)) } else { Err(lapsed()) }
     }
 
+    /// Whether a certificate still holds.
+    pub(super) fn holds(&self, bearer: &Bearer) -> bool {
+        self.authority.as_ref().is_some_and(|authority| authority.holds(bearer))
+    }
+
     fn authority(&self) -> Result<&Authority, Status> {
         let none = || refuse(ErrorCode::NotServed, "there are no certificates here: TLS is off");
         self.authority.as_ref().ok_or_else(none)
@@ -196,7 +201,7 @@ impl<C: ReportSink> Server<C> {
         let authority = self.authority()?;
         let not_enrolled = |why: &str| tracing::info!(node, why, "a node was not enrolled");
         let certified = match self.reviewer.as_ref().filter(|_| Token::pin(&token).is_none()) {
-            None => authority.enrol(&token, &node, &public_key),
+            None => authority.enrol(&token, &node, &public_key, deadline).await,
             Some(reviewer) => {
                 op.step("token-review");
                 let reviewed = reviewer.review(&token, deadline).await.map_err(|error| {
@@ -381,6 +386,7 @@ fn refusal(refused: &Refused) -> Status {
     let why = refused.to_string();
     match refused {
         Refused::NotYet => come_back(ErrorCode::NotReady, &why, SOON),
+        Refused::TooOften(after) => come_back(ErrorCode::Overloaded, &why, *after),
         Refused::BadName | Refused::BadKey | Refused::BadTtl => refuse(ErrorCode::Invalid, why),
         Refused::Unmade => refuse(ErrorCode::Internal, why),
         Refused::NotOurs | Refused::Expired | Refused::OtherNode | Refused::Revoked => {

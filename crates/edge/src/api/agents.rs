@@ -7,7 +7,9 @@ use axum::Json;
 use axum::extract::{Path, State};
 use http::StatusCode;
 use jiff::Timestamp;
-use pki::agents::{Authority, DEFAULT_TTL, NotRevoked, Refused};
+use pki::agents::{
+    Authority, DEFAULT_TTL, MadeToken, NotMade, NotRevoked, NotRevokedToken, Refused, TokenRecord,
+};
 use serde::{Deserialize, Serialize};
 use traffic::agents::{AgentView, Agents};
 use traffic::ingest::ActiveIngest;
@@ -34,7 +36,9 @@ pub struct AgentsApi {
 pub(crate) fn routes() -> Routes {
     Routes::default()
         .with(Route::read().at_leader(), routes!(agents))
+        .with(Route::read(), routes!(agent_tokens))
         .with(Route::write(Verb::Create, TOKENS), routes!(create_agent_token))
+        .with(Route::write(Verb::Delete, TOKENS), routes!(revoke_agent_token))
         .with(Route::write(Verb::Delete, AGENTS), routes!(revoke_agent))
 }
 
@@ -134,6 +138,8 @@ struct CreateAgentToken {
 /// A token, the one time that it is shown.
 #[derive(Serialize, ToSchema)]
 struct AgentToken {
+    /// By which it is listed and revoked.
+    id: String,
     /// What a node enrols with. It is not kept and cannot be asked for again.
     token: String,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -155,13 +161,87 @@ async fn create_agent_token(
 ) -> Result<(StatusCode, Json<AgentToken>), Problem> {
     caller.may_in_fleet(TOKENS, Verb::Create)?;
     let ttl = ttl_seconds.map_or(DEFAULT_TTL, Duration::from_secs);
-    let made = authority(&api)?.token(node.as_deref(), ttl);
-    let (token, expires) = made.map_err(|refused| match refused {
-        Refused::NotYet => not_yet(refused.to_string()),
-        _ => Problem::invalid(refused.to_string()),
+    let by = &caller.who.user;
+    let made = authority(&api)?.make_token(node.as_deref(), ttl, by, caller.deadline).await;
+    let MadeToken { id, token, record } = made.map_err(|error| match &error {
+        NotMade::Refused(Refused::NotYet) => not_yet(error.to_string()),
+        NotMade::Refused(_) => Problem::invalid(error.to_string()),
+        NotMade::TooMany => Problem::new(ErrorCode::Conflict, error.to_string()),
+        NotMade::Store(error) => error.into(),
     })?;
     let token = token.expose().to_owned();
-    Ok((StatusCode::CREATED, Json(AgentToken { token, node, expires })))
+    Ok((StatusCode::CREATED, Json(AgentToken { id, token, node, expires: record.until })))
+}
+
+/// A token that a node may enrol with.
+#[derive(Serialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+struct AgentTokenInfo {
+    id: String,
+    /// The one node that may use it; any, if there is none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    node: Option<String>,
+    /// The user who made it.
+    created_by: String,
+    /// RFC 3339.
+    #[schema(value_type = String)]
+    created: Timestamp,
+    #[schema(value_type = String)]
+    expires: Timestamp,
+}
+
+#[derive(Serialize, ToSchema)]
+struct AgentTokens {
+    tokens: Vec<AgentTokenInfo>,
+}
+
+/// The tokens that a node may enrol with, oldest first; their secrets are not kept
+#[utoipa::path(
+    get, path = "/guard/agents/tokens", tag = "guard",
+    responses((status = 200, description = "Oldest first", body = AgentTokens))
+)]
+async fn agent_tokens(
+    State(api): State<Api>,
+    caller: Caller,
+) -> Result<Json<AgentTokens>, Problem> {
+    caller.may_in_fleet(TOKENS, Verb::List)?;
+    let tokens = authority(&api)?.tokens();
+    let tokens = tokens.ok_or_else(|| not_yet(Refused::NotYet.to_string()))?;
+    let mut tokens: Vec<_> = tokens
+        .into_iter()
+        .map(|(id, TokenRecord { node, made, until, by })| AgentTokenInfo {
+            id,
+            node,
+            created_by: by,
+            created: made,
+            expires: until,
+        })
+        .collect();
+    tokens.sort_by(|a, b| (a.created, &a.id).cmp(&(b.created, &b.id)));
+    Ok(Json(AgentTokens { tokens }))
+}
+
+/// Refuse a token from now on
+///
+/// What nodes were given for it holds; revoke them, too, if they are not to be trusted.
+#[utoipa::path(
+    delete, path = "/guard/agents/tokens/{name}", tag = "guard",
+    params(("name" = String, Path, description = "The token's id")),
+    responses((status = 204, description = "Revoked"))
+)]
+async fn revoke_agent_token(
+    State(api): State<Api>,
+    caller: Caller,
+    Path(id): Path<String>,
+) -> Result<StatusCode, Problem> {
+    caller.may_in_fleet(TOKENS, Verb::Delete)?;
+    let revoked = authority(&api)?.revoke_token(&id, caller.deadline).await;
+    revoked.map_err(|error| match &error {
+        NotRevokedToken::Unknown(_) => Problem::new(ErrorCode::NotFound, error.to_string()),
+        NotRevokedToken::NotYet => not_yet(error.to_string()),
+        NotRevokedToken::Store(error) => error.into(),
+    })?;
+    Ok(StatusCode::NO_CONTENT)
 }
 
 /// Refuse what a node was given until now: its certificate, and tokens

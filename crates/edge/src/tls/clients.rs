@@ -44,8 +44,11 @@ impl ClientAuthorities {
         if changed(&self.path) == self.current.load().changed {
             return Ok(false);
         }
-        self.current.publish(Loaded::read(&self.path)?);
-        Ok(true)
+        let read = Loaded::read(&self.path)?;
+        Ok(self.current.update(|loaded| {
+            *loaded = read;
+            true
+        }))
     }
 
     /// Follows the file until `stop`. `whose` names the listener in the log.

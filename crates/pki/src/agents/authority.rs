@@ -9,14 +9,19 @@
 //! - An agent trusts the authorities it was given with its last certificate, and has one that lives
 //!   [`LIFETIME`] at most. So a new authority signs what is served only after that time, and an old
 //!   one is trusted for as long after: an agent that renews in time notices nothing.
+//! - A token counts while it is kept; it is kept from when it is made until it is revoked or expires. How
+//!   often a node may enrol is bounded, by each replica.
 //! - Revoking a node refuses everything that was given to it before, tokens included, on every replica
 //!   as soon as it follows; what is given after holds. It is remembered until all that it speaks of
 //!   has expired.
 //! - Keys are in the Secret and in memory; not in `Debug`, nor in logs or errors.
 
+mod enrolments;
+mod tokens;
+
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use base64::Engine;
 use base64::engine::general_purpose::{STANDARD, URL_SAFE_NO_PAD};
@@ -28,6 +33,9 @@ use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 use stallproof::snapshot::Changes;
 use stallproof::{Deadline, Tasks};
+
+use enrolments::Enrolments;
+pub use tokens::{MadeToken, NotMade, NotRevokedToken, TokenRecord};
 
 use super::review::Reviewed;
 use super::token::{Claim, LONGEST_TTL, Token};
@@ -55,6 +63,9 @@ struct Kept {
     /// What a node was given until then is refused; of [`ANY_NODE`], tokens for any node.
     #[serde(default)]
     revoked: BTreeMap<String, Timestamp>,
+    /// The tokens that hold, by id.
+    #[serde(default)]
+    tokens: BTreeMap<String, TokenRecord>,
 }
 
 /// Not shown.
@@ -127,18 +138,25 @@ fn next(kept: Option<&Kept>, lifetime: Duration, now: Timestamp) -> Result<Optio
     let certificates = next_of(WHOSE, before, &names, lifetimes, true, now)?;
     let forgotten = now - lifetime.max(LONGEST_TTL) - Duration::from_secs(60 * 60);
     let is_old = |until: &Timestamp| *until < forgotten;
-    if certificates.is_none() && kept.is_some_and(|kept| !kept.revoked.values().any(is_old)) {
+    let is_over = |token: &TokenRecord| token.until < now;
+    if certificates.is_none()
+        && kept.is_some_and(|kept| {
+            !kept.revoked.values().any(is_old) && !kept.tokens.values().any(is_over)
+        })
+    {
         return Ok(None);
     }
     let mut next = match (kept, certificates) {
         (Some(kept), None) => kept.clone(),
         (Some(kept), Some(certificates)) => Kept { certificates, ..kept.clone() },
         (None, Some(certificates)) => {
-            Kept { certificates, token_key: PrivateTokenKey::new(), revoked: BTreeMap::new() }
+            let token_key = PrivateTokenKey::new();
+            Kept { certificates, token_key, revoked: BTreeMap::new(), tokens: BTreeMap::new() }
         }
         (None, None) => return Ok(None),
     };
     next.revoked.retain(|_, until| !is_old(until));
+    next.tokens.retain(|_, token| !is_over(token));
     Ok(Some(next))
 }
 
@@ -194,11 +212,13 @@ pub enum Refused {
     #[error("the token is for another node")]
     OtherNode,
     #[error(
-        "this was given before the node was revoked, or is a token for any node from before some node \
-         was; make a token with `fairlead agents token`, or delete the agent's pod for it to be given \
-         another of its own"
+        "this was revoked, or given before the node was revoked, or is a token for any node from before \
+         some node was; make a token with `fairlead agents token`, or delete the agent's pod for it to be \
+         given another of its own"
     )]
     Revoked,
+    #[error("the node enrolled too often within the last minutes; come back in {}s", .0.as_secs() + 1)]
+    TooOften(Duration),
     #[error("a node's name has 1 to 253 characters of a-z, 0-9, '-' and '.'")]
     BadName,
     #[error("a public key is an uncompressed point of P-256, 65 bytes")]
@@ -239,13 +259,15 @@ pub struct Authority {
     lifetime: Duration,
     /// Read by every handshake and call.
     state: SharedState<Kept>,
+    /// Those of this replica.
+    enrolments: Arc<Enrolments>,
 }
 
 impl Authority {
     /// Reads it from the Secret in `namespace`, from now on. Nodes' certificates live for `lifetime`.
     pub fn follow(objects: &Objects, namespace: &str, lifetime: Duration, tasks: &Tasks) -> Self {
         let state = SharedState::follow(objects, namespace, tasks);
-        Self { objects: objects.clone(), lifetime, state }
+        Self { objects: objects.clone(), lifetime, state, enrolments: Arc::default() }
     }
 
     pub fn serving(&self) -> Option<Serving> {
@@ -269,24 +291,14 @@ impl Authority {
             })
     }
 
-    /// A token for `node`, or for any.
-    pub fn token(&self, node: Option<&str>, ttl: Duration) -> Result<(Token, Timestamp), Refused> {
-        if node.is_some_and(|node| !is_subdomain(node)) {
-            return Err(Refused::BadName);
-        }
-        if ttl > LONGEST_TTL || ttl < Duration::from_secs(1) {
-            return Err(Refused::BadTtl);
-        }
-        let kept = self.state.current().load();
-        let kept = kept.as_ref().ok_or(Refused::NotYet)?;
-        let pin = kept.pin().ok_or(Refused::NotYet)?;
-        let made = Timestamp::now();
-        let claim = Claim { made, until: made + ttl, node: node.map(str::to_owned) };
-        Ok((claim.sign(&kept.token_key.bytes(), super::random(), &pin), claim.until))
-    }
-
     /// Certifies the key of a node that has a token.
-    pub fn enrol(&self, token: &str, node: &str, key: &[u8]) -> Result<Certified, Refused> {
+    pub async fn enrol(
+        &self,
+        token: &str,
+        node: &str,
+        key: &[u8],
+        deadline: Deadline,
+    ) -> Result<Certified, Refused> {
         if !is_subdomain(node) {
             return Err(Refused::BadName);
         }
@@ -304,6 +316,10 @@ impl Authority {
         if for_any || kept.is_revoked(node, claim.made) {
             return Err(Refused::Revoked);
         }
+        if !self.is_kept(&claim, kept, deadline).await? {
+            return Err(Refused::Revoked);
+        }
+        self.enrolments.take(node, Instant::now()).map_err(Refused::TooOften)?;
         self.certify(kept, node, key, now)
     }
 
@@ -325,6 +341,7 @@ impl Authority {
         if kept.is_revoked(node, reviewed.issued) {
             return Err(Refused::Revoked);
         }
+        self.enrolments.take(node, Instant::now()).map_err(Refused::TooOften)?;
         self.certify(kept, node, key, now)
     }
 
@@ -378,8 +395,10 @@ impl Authority {
         let revoke = |kept: &mut Kept| {
             let now = Timestamp::now();
             kept.revoked.extend([node, ANY_NODE].map(|whose| (whose.to_owned(), now)));
+            kept.tokens.retain(|_, token| token.node.as_deref().is_some_and(|only| only != node));
         };
-        self.state.change(&self.objects, deadline, revoke).await.map_err(|error| match error {
+        let revoked = self.state.change(&self.objects, deadline, revoke).await;
+        revoked.map(drop).map_err(|error| match error {
             NotChanged::Store(error) => NotRevoked::Store(error),
             NotChanged::Missing | NotChanged::Unmade(_) => NotRevoked::NotYet,
         })

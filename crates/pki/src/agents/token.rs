@@ -3,7 +3,8 @@
 //! `fl1.PAYLOAD.MAC.PIN`, each in URL-safe base64: when it was made and until when it holds, for
 //! which node (`*` is any), a nonce; an HMAC-SHA-256 of that under a key that only controllers have;
 //! and the SHA-256 of the authority's certificate, by which the node knows the controller before it
-//! says a word. Nothing is kept of a token: it holds until it expires, however often it is used.
+//! says a word. The nonce is the token's id, by which it is listed and revoked; its secret is the MAC,
+//! which is not kept.
 
 use std::fmt;
 use std::time::Duration;
@@ -48,9 +49,25 @@ impl fmt::Debug for Token {
     }
 }
 
+/// Tells a token from others.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Nonce(u64);
+
+impl Nonce {
+    pub(super) fn new() -> Self {
+        Self(super::random())
+    }
+
+    /// As it is shown and asked for.
+    pub(super) fn id(self) -> String {
+        format!("{:016x}", self.0)
+    }
+}
+
 /// What a genuine token says.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Claim {
+    pub(super) nonce: Nonce,
     pub(super) made: Timestamp,
     pub(super) until: Timestamp,
     /// None is any.
@@ -58,11 +75,11 @@ pub(super) struct Claim {
 }
 
 impl Claim {
-    pub(super) fn sign(&self, key: &[u8], nonce: u64, pin: &[u8; 32]) -> Token {
+    pub(super) fn sign(&self, key: &[u8], pin: &[u8; 32]) -> Token {
         let mut payload = Vec::with_capacity(FIXED + 64);
         payload.extend(self.made.as_millisecond().to_be_bytes());
         payload.extend(self.until.as_millisecond().to_be_bytes());
-        payload.extend(nonce.to_be_bytes());
+        payload.extend(self.nonce.0.to_be_bytes());
         payload.extend(self.node.as_deref().unwrap_or(ANY).as_bytes());
         let signed = format!("{VERSION}.{}", BASE64.encode(payload));
         let mac = hmac::sign(&hmac::Key::new(hmac::HMAC_SHA256, key), signed.as_bytes());
@@ -77,13 +94,12 @@ impl Claim {
         hmac::verify(&hmac::Key::new(hmac::HMAC_SHA256, key), signed.as_bytes(), &mac).ok()?;
         let payload = BASE64.decode(signed.strip_prefix(VERSION)?.strip_prefix('.')?).ok()?;
         let (times, node) = payload.split_at_checked(FIXED)?;
-        let time = |at: usize| {
-            let bytes = times.get(at..at + 8)?.try_into().ok()?;
-            Timestamp::from_millisecond(i64::from_be_bytes(bytes)).ok()
-        };
+        let bytes = |at: usize| -> Option<[u8; 8]> { times.get(at..at + 8)?.try_into().ok() };
+        let time = |at| Timestamp::from_millisecond(i64::from_be_bytes(bytes(at)?)).ok();
+        let nonce = Nonce(u64::from_be_bytes(bytes(16)?));
         let node = std::str::from_utf8(node).ok()?;
         let node = (node != ANY).then(|| node.to_owned());
-        Some(Self { made: time(0)?, until: time(8)?, node })
+        Some(Self { nonce, made: time(0)?, until: time(8)?, node })
     }
 }
 

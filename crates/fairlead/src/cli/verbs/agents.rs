@@ -20,6 +20,8 @@ use crate::values;
 ///   fairlead agents
 ///   (umask 077; fairlead agents token --node node-1 > node-1.token)
 ///   fairlead agents token --ttl 15m
+///   fairlead agents tokens list
+///   fairlead agents tokens revoke 5d3c2b1a09f8e7d6
 ///   fairlead agents revoke node-1
 #[derive(Debug, clap::Args)]
 #[command(verbatim_doc_comment, args_conflicts_with_subcommands = true)]
@@ -48,11 +50,32 @@ enum Verb {
         #[command(flatten)]
         server: ServerFlags,
     },
+    /// List the tokens that a node may enrol with, or refuse one
+    Tokens {
+        #[command(subcommand)]
+        verb: TokenVerb,
+    },
     /// Refuse a node's certificate and the tokens that were made for it, at once
     ///
     /// A token that is made later lets the node in again.
     Revoke {
         node: String,
+        #[command(flatten)]
+        server: ServerFlags,
+    },
+}
+
+#[derive(Debug, clap::Subcommand)]
+enum TokenVerb {
+    /// List the tokens that a node may enrol with; their secrets are not kept
+    #[command(visible_alias = "ls")]
+    List(ListFlags),
+    /// Refuse a token from now on
+    ///
+    /// What nodes were given for it holds: `fairlead agents revoke NODE` takes that back.
+    Revoke {
+        /// As `fairlead agents tokens list` shows it
+        id: String,
         #[command(flatten)]
         server: ServerFlags,
     },
@@ -78,9 +101,15 @@ pub(crate) async fn run(args: &Args) -> ClientResult<ExitCode> {
                 let node = made["node"].as_str();
                 let node = node.map_or("any node".to_owned(), |node| format!("node {node}"));
                 let until = moment(&field(&made, "expires"));
-                eprintln!("for {node}, until {until}; it is not shown again");
+                let id = field(&made, "id");
+                eprintln!("for {node}, until {until}, id {id}; it is not shown again");
             }
             Ok(ExitCode::SUCCESS)
+        }
+        Some(Verb::Tokens { verb: TokenVerb::List(args) }) => list_tokens(args).await,
+        Some(Verb::Tokens { verb: TokenVerb::Revoke { id, server } }) => {
+            server.open()?.delete(&Route::to(["guard", "agents", "tokens", id])).await?;
+            Ok(output::done(&format!("token {id} revoked: no node can enrol with it any more"))?)
         }
         Some(Verb::Revoke { node, server }) => {
             let route = Route::to(["guard", "agents", node, "revoke"]);
@@ -90,6 +119,19 @@ pub(crate) async fn run(args: &Args) -> ClientResult<ExitCode> {
             ))?)
         }
     }
+}
+
+async fn list_tokens(ListFlags { output, server }: &ListFlags) -> ClientResult<ExitCode> {
+    let answer: Value = server.open()?.get(&Route::to(["guard", "agents", "tokens"])).await?;
+    output.print_list(&answer, "tokens", &["ID", "NODE", "BY", "MADE", "EXPIRES"], |token| {
+        let node = token["node"].as_str().unwrap_or("any").to_owned();
+        let times = ["created", "expires"].map(|name| moment(&field(token, name)));
+        [field(token, "id"), node, field(token, "createdBy")]
+            .into_iter()
+            .chain(times)
+            .map(Cell::from)
+    })?;
+    Ok(ExitCode::SUCCESS)
 }
 
 async fn list(ListFlags { output, server }: &ListFlags) -> ClientResult<ExitCode> {

@@ -1,4 +1,5 @@
 use super::*;
+use crate::agents::token::Nonce;
 
 const DAY: Duration = Duration::from_secs(24 * 60 * 60);
 
@@ -7,6 +8,18 @@ fn key() -> Vec<u8> {
     let mut key = vec![7; 65];
     key[0] = 4;
     key
+}
+
+fn soon() -> Deadline {
+    Deadline::after(DAY)
+}
+
+async fn token(authority: &Authority, node: Option<&str>) -> MadeToken {
+    authority.make_token(node, Duration::from_secs(3600), "ada", soon()).await.unwrap()
+}
+
+async fn enrol(authority: &Authority, token: &Token, node: &str) -> Result<Certified, Refused> {
+    authority.enrol(token.expose(), node, &key(), soon()).await
 }
 
 struct World {
@@ -27,7 +40,8 @@ async fn world() -> World {
     let tasks = Tasks::new("test");
     let objects = Objects::embedded(&data.path().join("objects"), &tasks).unwrap();
     let authority = Authority::follow(&objects, "fairlead", LIFETIME, &tasks);
-    assert_eq!(authority.token(None, Duration::from_secs(60)).unwrap_err(), Refused::NotYet);
+    let early = authority.make_token(None, Duration::from_secs(60), "test", soon()).await;
+    assert!(matches!(early, Err(NotMade::Refused(Refused::NotYet))), "{early:?}");
     let mut changes = authority.changes();
     assert!(step(&authority, &objects).await);
     while authority.serving().is_none() {
@@ -40,39 +54,116 @@ async fn world() -> World {
 #[tokio::test]
 async fn a_token_certifies_the_node_that_it_is_for() {
     let World { authority, .. } = world().await;
-    let hour = Duration::from_secs(3600);
-    let (any, _) = authority.token(None, hour).unwrap();
-    let (mine, until) = authority.token(Some("node-1"), hour).unwrap();
-    assert!(until > Timestamp::now());
+    let any = token(&authority, None).await.token;
+    let MadeToken { token: mine, record, .. } = token(&authority, Some("node-1")).await;
+    assert!(record.until > Timestamp::now());
     for token in [&any, &mine] {
-        let certified = authority.enrol(token.expose(), "node-1", &key()).unwrap();
+        let certified = enrol(&authority, token, "node-1").await.unwrap();
         assert!(certified.certificate.contains("BEGIN CERTIFICATE"));
         assert_eq!(certified.authorities, authority.serving().unwrap().authorities);
     }
-    assert_eq!(authority.enrol(mine.expose(), "node-2", &key()), Err(Refused::OtherNode));
-    assert_eq!(authority.enrol(mine.expose(), "node-1", &[4; 64]), Err(Refused::BadKey));
-    assert_eq!(authority.enrol(mine.expose(), "Node 1", &key()), Err(Refused::BadName));
-    assert_eq!(authority.enrol("fl1.a.b.c", "node-1", &key()), Err(Refused::NotOurs));
-    assert_eq!(authority.token(Some("*"), hour).unwrap_err(), Refused::BadName);
-    assert_eq!(authority.token(None, 8 * DAY).unwrap_err(), Refused::BadTtl);
+    assert_eq!(enrol(&authority, &mine, "node-2").await, Err(Refused::OtherNode));
+    let bad = authority.enrol(mine.expose(), "node-1", &[4; 64], soon()).await;
+    assert_eq!(bad, Err(Refused::BadKey));
+    assert_eq!(enrol(&authority, &mine, "Node 1").await, Err(Refused::BadName));
+    let forged = authority.enrol("fl1.a.b.c", "node-1", &key(), soon()).await;
+    assert_eq!(forged, Err(Refused::NotOurs));
+    let hour = Duration::from_secs(3600);
+    let made = authority.make_token(Some("*"), hour, "ada", soon()).await;
+    assert!(matches!(made, Err(NotMade::Refused(Refused::BadName))), "{made:?}");
+    let made = authority.make_token(None, 8 * DAY, "ada", soon()).await;
+    assert!(matches!(made, Err(NotMade::Refused(Refused::BadTtl))), "{made:?}");
+}
+
+#[tokio::test]
+async fn one_token_is_revoked_on_every_replica_and_the_others_hold() {
+    let World { authority, objects, tasks, _data } = world().await;
+    let replica = Authority::follow(&objects, "fairlead", LIFETIME, &tasks);
+    let lost = token(&authority, None).await;
+    let other = token(&authority, None).await;
+    let listed = authority.tokens().unwrap();
+    assert_eq!(listed.len(), 2);
+    assert!(listed.contains(&(lost.id.clone(), lost.record.clone())), "{listed:?}");
+    assert_eq!(lost.record.by, "ada");
+    assert!(!format!("{listed:?}").contains(lost.token.expose()));
+    enrol(&authority, &lost.token, "node-1").await.unwrap();
+
+    authority.revoke_token(&lost.id, soon()).await.unwrap();
+    assert_eq!(enrol(&authority, &lost.token, "node-2").await, Err(Refused::Revoked));
+    enrol(&authority, &other.token, "node-2").await.unwrap();
+    assert_eq!(authority.tokens().unwrap().len(), 1);
+    let again = authority.revoke_token(&lost.id, soon()).await;
+    assert!(matches!(again, Err(NotRevokedToken::Unknown(_))), "{again:?}");
+
+    let mut changes = replica.changes();
+    while replica.tokens().is_none_or(|tokens| tokens.len() != 1) {
+        changes.changed().await;
+    }
+    assert_eq!(enrol(&replica, &lost.token, "node-2").await, Err(Refused::Revoked));
+}
+
+#[tokio::test]
+async fn a_token_that_another_replica_made_a_moment_ago_counts_and_one_that_nobody_kept_does_not() {
+    let World { authority, objects, .. } = world().await;
+    // Its watch is over: it hears of nothing.
+    let deaf = Tasks::new("deaf");
+    let replica = Authority::follow(&objects, "fairlead", LIFETIME, &deaf);
+    let mut changes = replica.changes();
+    while replica.serving().is_none() {
+        changes.changed().await;
+    }
+    deaf.shutdown(Duration::from_secs(5)).await;
+    let made = token(&authority, Some("node-1")).await;
+    assert_eq!(replica.tokens(), Some(vec![]));
+    enrol(&replica, &made.token, "node-1").await.unwrap();
+
+    let now = Timestamp::now();
+    let claim = Claim { nonce: Nonce::new(), made: now, until: now + DAY, node: None };
+    let kept = authority.state.current().read(Clone::clone).unwrap();
+    let genuine = claim.sign(&kept.token_key.bytes(), &kept.pin().unwrap());
+    assert_eq!(enrol(&authority, &genuine, "node-1").await, Err(Refused::Revoked));
+}
+
+#[tokio::test]
+async fn a_node_that_enrols_too_often_is_told_when_to_come_back() {
+    let World { authority, .. } = world().await;
+    let any = token(&authority, None).await.token;
+    for _ in 0..10 {
+        enrol(&authority, &any, "node-1").await.unwrap();
+    }
+    let refused = enrol(&authority, &any, "node-1").await.unwrap_err();
+    assert!(matches!(refused, Refused::TooOften(_)), "{refused:?}");
+    enrol(&authority, &any, "node-2").await.unwrap();
+}
+
+#[test]
+fn a_token_that_has_expired_is_forgotten() {
+    let now = Timestamp::now();
+    let mut kept = next(None, LIFETIME, now).unwrap().unwrap();
+    let record = |until| TokenRecord { node: None, made: now, until, by: String::new() };
+    kept.tokens.insert("over".to_owned(), record(now - DAY));
+    kept.tokens.insert("lives".to_owned(), record(now + DAY));
+    let next = next(Some(&kept), LIFETIME, now).unwrap().unwrap();
+    assert_eq!(next.tokens.keys().collect::<Vec<_>>(), ["lives"]);
+    assert_eq!(super::next(Some(&next), LIFETIME, now).unwrap(), None);
 }
 
 #[tokio::test]
 async fn a_token_expires() {
     let World { authority, .. } = world().await;
     let now = Timestamp::now();
-    let claim = Claim { made: now - DAY, until: now - Duration::from_secs(1), node: None };
+    let until = now - Duration::from_secs(1);
+    let claim = Claim { nonce: Nonce::new(), made: now - DAY, until, node: None };
     let kept = authority.state.current().read(Clone::clone).unwrap();
-    let token = claim.sign(&kept.token_key.bytes(), 1, &kept.pin().unwrap());
-    assert_eq!(authority.enrol(token.expose(), "node-1", &key()), Err(Refused::Expired));
+    let token = claim.sign(&kept.token_key.bytes(), &kept.pin().unwrap());
+    assert_eq!(enrol(&authority, &token, "node-1").await, Err(Refused::Expired));
 }
 
 #[tokio::test]
 async fn what_was_given_before_a_revocation_is_worth_nothing_on_any_replica() {
     let World { authority, objects, tasks, _data } = world().await;
-    let hour = Duration::from_secs(3600);
-    let (token, _) = authority.token(None, hour).unwrap();
-    let (of_other, _) = authority.token(Some("node-2"), hour).unwrap();
+    let any = token(&authority, None).await.token;
+    let of_other = token(&authority, Some("node-2")).await;
     let bearer = Bearer { node: "node-1".into(), given: Timestamp::now() };
     let other = Bearer { node: "node-2".into(), given: bearer.given };
     assert!(authority.holds(&bearer));
@@ -85,15 +176,17 @@ async fn what_was_given_before_a_revocation_is_worth_nothing_on_any_replica() {
     for authority in [&authority, &replica] {
         assert!(!authority.holds(&bearer) && authority.holds(&other));
         assert_eq!(authority.renew(&bearer, &key()), Err(Refused::Revoked));
-        assert_eq!(authority.enrol(token.expose(), "node-1", &key()), Err(Refused::Revoked));
+        assert_eq!(enrol(authority, &any, "node-1").await, Err(Refused::Revoked));
         // Nor as somebody else, by the token for any node that it may have kept.
-        assert_eq!(authority.enrol(token.expose(), "node-2", &key()), Err(Refused::Revoked));
-        assert!(authority.enrol(of_other.expose(), "node-2", &key()).is_ok());
+        assert_eq!(enrol(authority, &any, "node-2").await, Err(Refused::Revoked));
+        assert!(enrol(authority, &of_other.token, "node-2").await.is_ok());
+        let left = authority.tokens().unwrap();
+        assert_eq!(left, [(of_other.id.clone(), of_other.record.clone())]);
     }
     // Two of one millisecond are one moment.
     tokio::time::sleep(Duration::from_millis(2)).await;
-    let (token, _) = authority.token(Some("node-1"), hour).unwrap();
-    assert!(authority.enrol(token.expose(), "node-1", &key()).is_ok());
+    let later = token(&authority, Some("node-1")).await.token;
+    assert!(enrol(&authority, &later, "node-1").await.is_ok());
     let bearer = Bearer { given: Timestamp::now(), ..bearer };
     assert!(authority.holds(&bearer) && authority.renew(&bearer, &key()).is_ok());
 }
