@@ -10,7 +10,7 @@ use std::time::Instant;
 use bench::{Line, OUT, Summary, Table};
 
 /// Package and benchmark.
-const BENCHMARKS: [(&str, &str); 11] = [
+const BENCHMARKS: [(&str, &str); 12] = [
     ("stallproof", "stallproof"),
     ("objects", "store"),
     ("access", "audit"),
@@ -22,6 +22,7 @@ const BENCHMARKS: [(&str, &str); 11] = [
     ("edge", "webhook"),
     ("edge", "agents"),
     ("cni", "cni"),
+    ("fairlead", "flood"),
 ];
 
 const USAGE: &str = "\

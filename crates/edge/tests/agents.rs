@@ -437,6 +437,30 @@ async fn a_node_enrols_reports_renews_and_is_revoked() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn one_node_has_a_few_connections_and_leaves_the_others_to_other_nodes() {
+    let controller = Controller::start().await;
+    let token = controller.token(None).await;
+    let taken_over = controller.enrol(&token, "node-1").await.unwrap();
+    let other = controller.enrol(&token, "node-2").await.unwrap();
+    let mut held = Vec::new();
+    while held.len() < 100 {
+        match controller.join(&taken_over, "node-1").await {
+            Ok(client) => held.push(client),
+            Err(_) => break,
+        }
+    }
+    assert_eq!(held.len(), 4);
+    controller.join(&other, "node-2").await.unwrap();
+    held.clear();
+    let until = tokio::time::Instant::now() + Duration::from_secs(20);
+    while let Err(error) = controller.join(&taken_over, "node-1").await {
+        assert!(tokio::time::Instant::now() < until, "{error}");
+        sleep(Duration::from_millis(50)).await;
+    }
+    controller.tasks.shutdown(Duration::from_secs(5)).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn nobody_in_between_sees_a_token_and_no_strange_certificate_is_taken() {
     let (controller, impostor) = (Controller::start().await, Controller::start().await);
     // The token pins the authority of another: the handshake fails before anything is said.

@@ -81,3 +81,46 @@ async fn on_loopback_an_agent_needs_no_token() {
     up.wait_for("/guard/agents", |list| list["agents"][0]["node"] == "node-1");
     tasks.shutdown(Duration::from_secs(2)).await;
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_token_is_listed_and_revoked_by_its_id_and_the_audit_says_so() {
+    let data = tempfile::tempdir().unwrap();
+    let up = Up::start_with(data.path(), "none", |command| {
+        command.env("FAIRLEAD_AGENTS_LISTEN", "0.0.0.0:0")
+    });
+    let (_, port) = up.agents.rsplit_once(':').unwrap();
+    let addresses = [format!("127.0.0.1:{port}")];
+    up.wait_for("/guard/agents", |list| list["agents"] == json!([]));
+
+    let [lost, kept] = [["--ttl", "10m"], ["--node", "node-1"]].map(|flags| {
+        let made = up.fairlead(&[&["agents", "token", "-o", "json"], &flags[..]].concat());
+        assert_eq!(made.code, 0, "{made:?}");
+        made.json()
+    });
+    let id = lost["id"].as_str().unwrap();
+    let listed = up.fairlead(&["agents", "tokens", "list", "-o", "json"]).json();
+    assert_eq!(listed["tokens"][0]["id"], lost["id"]);
+    assert_eq!(listed["tokens"][0]["createdBy"], "local", "{listed}");
+    assert_eq!(listed["tokens"][1]["node"], "node-1");
+    let table = up.fairlead(&["agents", "tokens", "ls"]).out;
+    let row: Vec<_> = table.lines().nth(1).unwrap().split_whitespace().collect();
+    assert!(table.starts_with("ID") && row.starts_with(&[id, "any", "local"]), "{table}");
+    assert!(!table.contains(lost["token"].as_str().unwrap()));
+
+    let revoked = up.fairlead(&["agents", "tokens", "revoke", id]);
+    assert!(revoked.code == 0 && revoked.out.contains(id), "{revoked:?}");
+    let (tasks, dir) = (Tasks::new("agent"), data.path().join("agent"));
+    let enrol = async |made: &serde_json::Value| {
+        let token = made["token"].as_str().unwrap();
+        Identity::enrol(&addresses, token, "node-1", &dir, &tasks, soon()).await
+    };
+    let refused = enrol(&lost).await.unwrap_err();
+    assert!(refused.to_string().contains("revoked"), "{refused}");
+    enrol(&kept).await.unwrap();
+    let listed = up.fairlead(&["agents", "tokens", "list", "-o", "json"]).json();
+    assert_eq!(listed["tokens"].as_array().unwrap().len(), 1);
+    let again = up.fairlead(&["agents", "tokens", "revoke", id]);
+    assert!(again.code != 0 && again.err.contains("there is no token"), "{again:?}");
+    let audit = up.fairlead(&["audit", "-o", "json"]).out;
+    assert!(audit.contains("agenttokens.fairlead.dev") && audit.contains(id), "{audit}");
+}

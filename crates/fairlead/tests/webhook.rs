@@ -13,7 +13,8 @@ use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::core::v1::{Namespace, Pod, Secret};
 use kube::api::{Api, Patch, PatchParams, PostParams};
 use objects::kinds::AdmissionRule;
-use running::{PATIENCE, Up};
+use rcgen::{BasicConstraints, CertificateParams, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair};
+use running::{PATIENCE, Up, http};
 use serde_json::{Value, json};
 use testkit::{KubeServer, requires};
 
@@ -82,7 +83,12 @@ struct World {
 
 impl World {
     async fn new() -> Self {
-        let server = KubeServer::start().await;
+        Self::with(&[]).await
+    }
+
+    /// With more flags of the API server.
+    async fn with(flags: &[&str]) -> Self {
+        let server = KubeServer::start_with(flags).await;
         let client = server.client().await;
         let deadline = stallproof::Deadline::after(PATIENCE);
         objects::install(client.clone(), deadline).await.unwrap();
@@ -354,4 +360,82 @@ async fn a_kube_api_server_does_as_its_failure_policy_says_while_the_process_is_
 async fn served(world: &World) -> Vec<u8> {
     let found = world.configurations.get(CONFIGURATION).await.unwrap();
     found.webhooks.unwrap()[0].client_config.ca_bundle.clone().unwrap().0
+}
+
+/// Writes what an API server is given to show a certificate to the webhook at `host`, and the authority by
+/// which the webhook knows it; the flag that names it.
+fn client_certificates(dir: &Path, host: &str) -> String {
+    let key = KeyPair::generate().unwrap();
+    let mut params = CertificateParams::default();
+    params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+    std::fs::write(dir.join("ca.crt"), params.self_signed(&key).unwrap().pem()).unwrap();
+    let issuer = Issuer::new(params, key);
+    let key = KeyPair::generate().unwrap();
+    let mut params = CertificateParams::default();
+    params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ClientAuth];
+    let certificate = params.signed_by(&key, &issuer).unwrap();
+    std::fs::write(dir.join("client.crt"), certificate.pem()).unwrap();
+    std::fs::write(dir.join("client.key"), key.serialize_pem()).unwrap();
+    let at = dir.display();
+    let kubeconfig = format!(
+        "apiVersion: v1\nkind: Config\nusers:\n- name: '{host}'\n  user:\n    \
+         client-certificate: {at}/client.crt\n    client-key: {at}/client.key\n"
+    );
+    std::fs::write(dir.join("webhooks.yaml"), kubeconfig).unwrap();
+    let admission = format!(
+        "apiVersion: apiserver.config.k8s.io/v1\nkind: AdmissionConfiguration\nplugins:\n\
+         - name: ValidatingAdmissionWebhook\n  configuration:\n    \
+         apiVersion: apiserver.config.k8s.io/v1\n    kind: WebhookAdmissionConfiguration\n    \
+         kubeConfigFile: {at}/webhooks.yaml\n"
+    );
+    std::fs::write(dir.join("admission.yaml"), admission).unwrap();
+    format!("--admission-control-config-file={at}/admission.yaml")
+}
+
+#[tokio::test]
+async fn only_api_servers_with_a_certificate_of_the_configured_authority_are_answered() {
+    requires!(kube);
+    let (data, port) = (tempfile::tempdir().unwrap(), port());
+    let flag = client_certificates(data.path(), &format!("127.0.0.1:{port}"));
+    let world = World::with(&[&flag]).await;
+    let rules = Api::<AdmissionRule>::all(world.server.client().await);
+    let made = rule("no-miners", "protect", "evil/*");
+    rules.create(&PostParams::default(), &made).await.unwrap();
+    let authority = data.path().join("ca.crt");
+    let up = Up::start_with(&data.path().join("data"), "none", |command| {
+        command
+            .env("KUBECONFIG", world.server.kubeconfig_path())
+            .args(["--store", "kubernetes"])
+            .args(["--admission-listen", &format!("127.0.0.1:{port}")])
+            .args(["--admission-url", &format!("https://127.0.0.1:{port}")])
+            .args(["--admission-failure-policy", "fail", "--admission-timeout", "5s"])
+            .arg("--admission-client-ca")
+            .arg(&authority)
+    });
+    // The policy is to fail: what is made was asked about, and answered.
+    world.until_guarded().await;
+    world.create("shop", "harbor.acme.io/web/cart:v2").await.unwrap();
+
+    // Anybody else gets no further than the handshake.
+    let url = format!("https://127.0.0.1:{port}/admit");
+    let stranger = std::panic::catch_unwind(|| http::send("POST", &url, &[], "{}", PATIENCE));
+    assert!(stranger.is_err(), "{stranger:?}");
+    drop(up);
+}
+
+#[test]
+fn an_authority_that_cannot_be_read_is_a_sentence_and_nothing_is_served() {
+    let data = tempfile::tempdir().unwrap();
+    let run = std::process::Command::new(env!("CARGO_BIN_EXE_fairlead"))
+        .env("FAIRLEAD_CONFIG", "/dev/null")
+        .args(["up", "--api-listen=127.0.0.1:0", "--admin-listen=127.0.0.1:0"])
+        .args(["--agents-listen=127.0.0.1:0", "--guard-observe=off", "--fleet-kubeconfig=none"])
+        .args(["--admission-webhook=on", "--admission-listen=127.0.0.1:0"])
+        .args(["--admission-client-ca=/nowhere/ca.crt", "--data"])
+        .arg(data.path())
+        .output()
+        .unwrap();
+    let said = String::from_utf8_lossy(&run.stderr).into_owned();
+    assert_eq!(run.status.code(), Some(2), "{said}");
+    assert!(said.contains("admission.client-ca") && said.contains("/nowhere/ca.crt"), "{said}");
 }

@@ -16,7 +16,8 @@ use crate::values::schema::Schema;
 /// Every file of `deploy/chart`, by its path.
 static FILES: &[(&str, &str)] = include!(concat!(env!("OUT_DIR"), "/chart_files.rs"));
 
-/// The label that the namespace needs where Pod Security is enforced, because agents are privileged.
+/// The label that the namespace needs where Pod Security is enforced, because agents use the node's network
+/// and directories.
 pub const POD_SECURITY_LABEL: (&str, &str) = ("pod-security.kubernetes.io/enforce", "privileged");
 
 /// The label of a namespace that an installation created, and that an uninstall removes.

@@ -261,7 +261,7 @@ impl Rollout<'_> {
         {
             let (label, level) = POD_SECURITY_LABEL;
             let note = format!(
-                "the namespace {} does not admit privileged pods, which agents are: label it {label}={level}",
+                "the namespace {} does not admit pods in the node's network, which agents are: label it {label}={level}",
                 self.namespace
             );
             (self.tell)(Progress::Note(note));

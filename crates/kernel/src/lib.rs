@@ -10,6 +10,7 @@
 //! conntrack    connections, what they carried, and when they end
 //! sockets      the connections of this machine's own sockets, and limits of one
 //! descriptors  how many files and sockets may be open
+//! sysctl       where network sysctls are, also in a container
 //! ```
 //!
 //! Invariants:
@@ -27,5 +28,6 @@ pub mod netns;
 pub mod profile;
 mod signal;
 pub mod sockets;
+pub mod sysctl;
 pub mod threads;
 mod unwind;

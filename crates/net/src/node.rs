@@ -10,6 +10,7 @@ use std::sync::Arc;
 
 use kernel::netlink::{self, LinkRef, Netlink};
 use kernel::netns::Namespace;
+use kernel::sysctl;
 use parking_lot::Mutex;
 use stallproof::tasks::TaskError;
 use stallproof::{Deadline, Tasks};
@@ -116,10 +117,10 @@ impl Node {
 }
 
 fn forward() -> Result<(), NodeError> {
-    switch("/proc/sys/net/ipv4/ip_forward", "1")?;
-    let links = Path::new("/proc/sys/net/ipv6/conf");
+    switch(sysctl::net("ipv4/ip_forward"), "1")?;
+    let links = sysctl::net("ipv6/conf");
     // No such directory: a kernel without IPv6.
-    let Ok(entries) = fs::read_dir(links) else {
+    let Ok(entries) = fs::read_dir(&links) else {
         return Ok(());
     };
     let all = links.join("all/forwarding");

@@ -22,6 +22,7 @@ use kernel::netlink::{
     VethPeer,
 };
 use kernel::netns::{self, Namespace};
+use kernel::sysctl;
 use sha2::{Digest, Sha256};
 
 use crate::datapath::{Abandoned, Datapath, PodInterfaces, Progress};
@@ -394,7 +395,7 @@ fn configure(
         return Err(error.into());
     }
     // Some runtimes switch IPv6 off in every namespace they make. A pod with an IPv6 address wants it.
-    let switch = format!("/proc/sys/net/ipv6/conf/{}/disable_ipv6", attachment.key.ifname);
+    let switch = sysctl::net(format!("ipv6/conf/{}/disable_ipv6", attachment.key.ifname));
     let switch_on = || {
         let off = std::fs::read_to_string(&switch).is_ok_and(|value| value.trim_end() == "1");
         off && std::fs::write(&switch, "0").is_ok()

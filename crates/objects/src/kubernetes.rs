@@ -35,7 +35,6 @@ mod watch;
 use error::Call;
 use watch::Meters;
 
-use crate::Selector;
 use crate::store::{
     Answer, Deletion, Done, Engine, Error, Event, Expected, Id, Listing, Objects, Operation, Type,
     Version, Within,
@@ -305,11 +304,12 @@ fn read(mut object: DynamicObject) -> DynamicObject {
 async fn list_all(
     api: &Api<DynamicObject>,
     call: &Call<'_>,
-    labels: Option<&Selector>,
+    within: &Within,
     page: impl Fn() -> Deadline,
 ) -> Result<Listing<DynamicObject>, Error> {
     let mut params = ListParams {
-        label_selector: labels.map(ToString::to_string),
+        label_selector: within.labels.as_ref().map(ToString::to_string),
+        field_selector: within.field_selector(),
         limit: Some(PAGE),
         ..ListParams::default()
     };
@@ -361,8 +361,7 @@ impl Engine for Kubernetes {
         deadline: Deadline,
     ) -> Answer<'a, Listing<DynamicObject>> {
         let api = self.api(&of, within.namespace.as_deref());
-        let labels = within.labels.as_ref();
-        async move { list_all(&api, &Call::on_all("listing", &of), labels, || deadline).await }
+        async move { list_all(&api, &Call::on_all("listing", &of), within, || deadline).await }
             .boxed()
     }
 
@@ -374,8 +373,7 @@ impl Engine for Kubernetes {
     ) -> BoxStream<'static, Event<DynamicObject>> {
         let api = self.api(&of, within.namespace.as_deref());
         let (timing, meters) = (self.timing, self.meters.clone());
-        watch::Objects { api, of, labels: within.labels, timing, meters, trouble: None }
-            .watch(after)
+        watch::Objects { api, of, within, timing, meters, trouble: None }.watch(after)
     }
 
     fn write(&self, of: Type, operation: Operation, deadline: Deadline) -> Answer<'_, Done> {

@@ -90,6 +90,15 @@ pub struct Within {
     /// None: all namespaces.
     pub namespace: Option<String>,
     pub labels: Option<Selector>,
+    /// The one of this name. Who may read no other is asked for nothing more.
+    pub name: Option<String>,
+}
+
+impl Within {
+    /// As Kubernetes writes a selection by name.
+    pub(crate) fn field_selector(&self) -> Option<String> {
+        self.name.as_ref().map(|name| format!("metadata.name={name}"))
+    }
 }
 
 /// All objects that were selected, at one version.

@@ -203,7 +203,8 @@ impl Objects {
     ) -> Snapshot<Option<T>> {
         let snapshot = Snapshot::new(None);
         let (published, stop, id) = (snapshot.clone(), tasks.stopping(), id.clone());
-        let mut watch = self.watch::<K>(Within { namespace: id.namespace.clone(), labels });
+        let (namespace, name) = (id.namespace.clone(), Some(id.name.clone()));
+        let mut watch = self.watch::<K>(Within { namespace, labels, name });
         tasks.spawn(format!("watch {} {id}", K::NAME), async move {
             while let Some(Some(event)) = stop.bound(watch.next()).await {
                 let is_it = |object: &K| Id::of(object) == id;
@@ -298,7 +299,7 @@ impl<K: Kind> WatchedIn<K> {
         self.namespaces.retain(|namespace, _| namespaces.contains(namespace));
         for namespace in namespaces {
             self.namespaces.entry(namespace.clone()).or_insert_with(|| {
-                let within = Within { namespace: Some(namespace.clone()), labels: None };
+                let within = Within { namespace: Some(namespace.clone()), ..Within::default() };
                 NamespaceWatch { watch: self.objects.watch(within), known: Watched::default() }
             });
         }

@@ -107,12 +107,12 @@ settings! {
         namespace: String = "fairlead".to_owned(),
 
         /// Label selector of Secrets in the store that hold a kubeconfig (those of Cluster API are found
-        /// without it)
+        /// without it); `none` reads no Secrets
         #[setting("fleet.secrets", "SELECTOR", text(
             "a label selector, such as fairlead.dev/cluster or env=prod",
             |text| (!text.is_empty()).then(|| text.to_owned())
-        ))]
-        secrets: String = "fairlead.dev/cluster".to_owned(),
+        ).or("none"))]
+        secrets: Option<String> = Some("fairlead.dev/cluster".to_owned()),
 
         /// Namespace in which those Secrets are looked for, fleet.namespace unless said; `all` looks in
         /// every one: whoever may write a Secret somewhere then offers clusters

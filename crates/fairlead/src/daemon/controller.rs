@@ -214,19 +214,15 @@ fn identity() -> String {
 }
 
 fn fleet_config(config: &Config) -> Result<FleetConfig, Failure> {
-    let selector = config
-        .fleet
-        .secrets
-        .parse()
-        .map_err(|e| Failure(format!("fleet.secrets: {}: {e}", config.fleet.secrets)))?;
+    let secrets = config.fleet.secrets.as_ref().map(|text| {
+        let selector = text.parse().map_err(|e| Failure(format!("fleet.secrets: {text}: {e}")))?;
+        let namespace = config.fleet.secrets_namespace.clone();
+        Ok::<_, Failure>(Secrets { selector, namespace, ..Secrets::default() })
+    });
     Ok(FleetConfig {
         kubeconfigs: config.fleet.kubeconfig.clone(),
         in_cluster: InCluster::detect(),
-        secrets: Some(Secrets {
-            selector,
-            namespace: config.fleet.secrets_namespace.clone(),
-            ..Secrets::default()
-        }),
+        secrets: secrets.transpose()?,
         namespace: config.fleet.namespace.clone(),
         ..FleetConfig::default()
     })

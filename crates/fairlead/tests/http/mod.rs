@@ -84,7 +84,7 @@ fn exchange(mut stream: impl Read + Write, request: &str) -> Answer {
     Answer { status: status.parse().unwrap(), headers, text: body.to_owned() }
 }
 
-fn any_certificate() -> ClientConfig {
+pub(crate) fn any_certificate() -> ClientConfig {
     let provider = Arc::new(rustls::crypto::ring::default_provider());
     ClientConfig::builder_with_provider(provider)
         .with_safe_default_protocol_versions()

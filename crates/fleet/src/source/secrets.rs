@@ -27,7 +27,11 @@ const CAPI_TYPE: &str = "cluster.x-k8s.io/secret";
 const KEYS: [&str; 3] = ["kubeconfig", "value", "config"];
 
 pub(super) async fn run(config: Secrets, objects: Objects, output: SourceOutput, tasks: Tasks) {
-    let within = |labels| Within { namespace: config.namespace.clone(), labels: Some(labels) };
+    let within = |labels| Within {
+        namespace: config.namespace.clone(),
+        labels: Some(labels),
+        ..Within::default()
+    };
     let watched = |labels| objects.watched::<Secret, Id>(within(labels), &tasks);
     let capi =
         config.cluster_api.then(|| CAPI_LABEL.parse().expect("a label's name is a selector"));

@@ -67,10 +67,14 @@ fn every_container_has_bounds_and_rights_that_are_said() {
             assert!(container["resources"]["requests"]["memory"].is_string(), "{name}");
             let security = &container["securityContext"];
             assert_eq!(security["readOnlyRootFilesystem"], true, "{name}");
-            if name != "agent" {
-                assert_eq!(security["allowPrivilegeEscalation"], false, "{name}");
-                assert_eq!(security["capabilities"], json!({"drop": ["ALL"]}), "{name}");
-            }
+            assert_eq!(security["privileged"], Value::Null, "{name}");
+            assert_eq!(security["allowPrivilegeEscalation"], false, "{name}");
+            let capabilities = if name == "agent" {
+                json!({"drop": ["ALL"], "add": ["NET_ADMIN", "SYS_ADMIN"]})
+            } else {
+                json!({"drop": ["ALL"]})
+            };
+            assert_eq!(security["capabilities"], capabilities, "{name}");
             assert!(container["livenessProbe"].is_object() || name == "install", "{name}");
         }
         if pod.is_object() {
@@ -81,6 +85,14 @@ fn every_container_has_bounds_and_rights_that_are_said() {
     assert_eq!(containers, 3);
     let controller = get(&rendered, "Deployment", "fairlead-controller");
     assert_eq!(controller["spec"]["template"]["spec"]["securityContext"]["runAsNonRoot"], true);
+}
+
+#[test]
+fn an_agent_that_only_observes_may_enter_no_namespace() {
+    let rendered = render("components.net=false");
+    let agent = get(&rendered, "DaemonSet", "fairlead-agent");
+    let security = &agent["spec"]["template"]["spec"]["containers"][0]["securityContext"];
+    assert_eq!(security["capabilities"], json!({"drop": ["ALL"], "add": ["NET_ADMIN"]}));
 }
 
 #[test]

@@ -100,7 +100,10 @@ fn a_component_that_is_off_has_no_role() {
     let unnamed_secrets = rules(role).any(|rule| {
         list(&rule["resources"]) == ["secrets"]
             && rule["resourceNames"].is_null()
-            && list(&rule["verbs"]).contains(&"get")
+            && ["get", "list", "watch"].iter().any(|verb| list(&rule["verbs"]).contains(verb))
     });
     assert!(!unnamed_secrets, "without console and mesh nobody imports clusters");
+    let controller = get(&rendered, "Deployment", "fairlead-controller");
+    let args = &controller["spec"]["template"]["spec"]["containers"][0]["args"];
+    assert!(list(args).contains(&"--fleet-secrets=none"), "it asks for none that it may not read");
 }

@@ -4,6 +4,8 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
+use crate::sysctl;
+
 /// The sysctls to switch on; each holds for connections that begin afterwards. Of events the kernel's
 /// default (`2`) covers only connections that began while somebody listened, which are not those that
 /// began while an agent was being restarted.
@@ -25,7 +27,7 @@ pub enum AccountingError {
 /// written: it may be read-only.
 pub fn enable_accounting() -> Result<(), AccountingError> {
     for name in SWITCHES {
-        let path = Path::new("/proc/sys/net/netfilter").join(name);
+        let path = sysctl::net(Path::new("netfilter").join(name));
         match fs::read_to_string(&path) {
             Ok(value) if value.trim_end() == "1" => {}
             Ok(_) => {

@@ -482,9 +482,10 @@ impl Draft<'_> {
 }
 
 fn selects(within: &Within, object: &DynamicObject) -> bool {
-    let Within { namespace, labels } = within;
+    let Within { namespace, labels, name } = within;
     namespace.as_ref().is_none_or(|wanted| object.metadata.namespace.as_ref() == Some(wanted))
         && labels.as_ref().is_none_or(|selector| selector.matches(object.metadata.labels.as_ref()))
+        && name.as_ref().is_none_or(|name| object.metadata.name.as_ref() == Some(name))
 }
 
 fn owners(object: &DynamicObject) -> impl Iterator<Item = &Uid> {

@@ -190,7 +190,8 @@ async fn list_in_pages(objects: &Objects) {
         objects.create(&one, soon()).await.unwrap();
     });
     made.buffer_unordered(16).collect::<()>().await;
-    let within = |labels: &str| Within { labels: Some(labels.parse().unwrap()), namespace: None };
+    let within =
+        |labels: &str| Within { labels: Some(labels.parse().unwrap()), ..Within::default() };
     let all = objects.list::<Cluster>(&within("many"), soon()).await.unwrap();
     assert_eq!(all.items.len(), many);
     let odd = objects.list::<Cluster>(&within("many in (1)"), soon()).await.unwrap();
@@ -222,7 +223,7 @@ async fn keep_kubernetes_own_kinds(objects: &Objects, namespace: &str) {
         Secret { metadata, ..Secret::default() }
     };
     let made = objects.create(&secret(namespace), soon()).await.unwrap();
-    let within = Within { namespace: Some(namespace.to_owned()), labels: None };
+    let within = Within { namespace: Some(namespace.to_owned()), ..Within::default() };
     let all = objects.list::<Secret>(&within, soon()).await.unwrap().items;
     assert_eq!(all, std::slice::from_ref(&made));
     let gone = objects.delete::<Secret>(&Id::of(&made), at(&made), soon()).await.unwrap();

@@ -13,7 +13,7 @@ use tracing::{debug, info, warn};
 
 use super::error::Call;
 use super::{list_all, read};
-use crate::Selector;
+use crate::Within;
 use crate::store::{Error, Event, Type, Version};
 use crate::watching::{self, Change, Failure, Line, Session, Source, WatchTiming};
 
@@ -42,7 +42,7 @@ impl Meters {
 pub(super) struct Objects {
     pub(super) api: Api<DynamicObject>,
     pub(super) of: Type,
-    pub(super) labels: Option<Selector>,
+    pub(super) within: Within,
     pub(super) timing: WatchTiming,
     pub(super) meters: Meters,
     /// Since when it fails, and how.
@@ -71,7 +71,7 @@ impl Source for Objects {
     async fn list(&mut self) -> Result<(Vec<DynamicObject>, String), Failure> {
         let call = Call::on_all("listing", &self.of);
         let page = || Deadline::after(self.timing.page);
-        let listing = list_all(&self.api, &call, self.labels.as_ref(), page).await?;
+        let listing = list_all(&self.api, &call, &self.within, page).await?;
         Ok((listing.items, listing.version.0))
     }
 
@@ -82,7 +82,8 @@ impl Source for Objects {
     ) -> Result<Session<DynamicObject>, Failure> {
         let call = Call::on_all("watching", &self.of);
         let params = WatchParams {
-            label_selector: self.labels.as_ref().map(ToString::to_string),
+            label_selector: self.within.labels.as_ref().map(ToString::to_string),
+            field_selector: self.within.field_selector(),
             timeout: Some(seconds),
             ..WatchParams::default()
         };

@@ -36,7 +36,7 @@ pub(crate) async fn all(fixture: &Fixture) {
 }
 
 fn of(check: &str) -> Within {
-    Within { namespace: None, labels: Some(Selector::label("check", check).unwrap()) }
+    Within { labels: Some(Selector::label("check", check).unwrap()), ..Within::default() }
 }
 
 async fn an_object_gets_an_identity_of_its_own(Fixture { objects, .. }: &Fixture) {
@@ -285,7 +285,7 @@ async fn namespaces_are_apart(fixture: &Fixture) {
         objects.create(&secret(namespace, "same-name"), soon()).await.unwrap();
     }
     objects.create(&secret(namespace, "second"), soon()).await.unwrap();
-    let within = Within { namespace: Some(namespace.clone()), labels: None };
+    let within = Within { namespace: Some(namespace.clone()), ..Within::default() };
     let names = |listing: objects::Listing<Secret>| {
         let mut names: Vec<_> = listing.items.iter().map(name).collect();
         names.sort();
@@ -421,8 +421,10 @@ async fn ten_thousand_objects_are_nothing_special(Fixture { objects, .. }: &Fixt
     each(0..MANY, 64, create).await;
     let listing = objects.list::<Cluster>(&of("many"), soon()).await.unwrap();
     assert_eq!(listing.items.len(), MANY);
-    let hundred =
-        Within { namespace: None, labels: Some("check=many,hundred in (7,93)".parse().unwrap()) };
+    let hundred = Within {
+        labels: Some("check=many,hundred in (7,93)".parse().unwrap()),
+        ..Within::default()
+    };
     let listing = objects.list::<Cluster>(&hundred, soon()).await.unwrap();
     assert_eq!(listing.items.len(), 200);
     let mut watch = objects.watch::<Cluster>(of("many"));

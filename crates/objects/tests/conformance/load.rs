@@ -80,7 +80,7 @@ impl Load {
 }
 
 fn ours() -> Within {
-    Within { namespace: None, labels: Some("check=load".parse().unwrap()) }
+    Within { labels: Some("check=load".parse().unwrap()), ..Within::default() }
 }
 
 fn entry(cluster: &Cluster) -> (String, u64) {

@@ -309,6 +309,21 @@ async fn a_cluster_that_is_full_is_nobody_elses_matter() {
 }
 
 #[tokio::test]
+async fn one_viewer_who_fills_a_cluster_keeps_no_other_user_out() {
+    let world = TestApi::with(&["busy"], |_| {}).ready().await;
+    let gate = world.api.gates.at(RouteGate::Cluster("busy"));
+    let mut held = Vec::new();
+    let soon = || Deadline::after(Duration::from_millis(1));
+    let viewer = |_| gate.admit_for("viewer", stallproof::Priority::Normal, soon());
+    while let Ok(permit) = viewer(()).await {
+        held.push(permit);
+    }
+    // Nobody answers there; but the question went through.
+    let answer = world.ask(Method::GET, "/clusters/busy/kinds?timeout=0.1", NOTHING).await;
+    assert_eq!((answer.status, &*answer.code()), (503, "not-ready"), "{}", answer.text);
+}
+
+#[tokio::test]
 async fn what_cannot_be_recorded_is_not_done() {
     // A file where the audit's directory should be.
     let world = TestApi::with(&[], |data| std::fs::write(data.join("audit"), "").unwrap());

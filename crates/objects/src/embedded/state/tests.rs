@@ -335,7 +335,7 @@ proptest! {
         // Whoever follows the events from any point on, in any selection, ends up with what there is.
         let kind = kind_of(&of("Thing"));
         for labels in [None, Some("l=1".parse().unwrap())] {
-            let within = Within { namespace: None, labels };
+            let within = Within { labels, ..Within::default() };
             let names = |objects: Vec<DynamicObject>| {
                 let entry = |object: DynamicObject| (Id::of(&object), object);
                 objects.into_iter().map(entry).collect::<BTreeMap<_, _>>()
