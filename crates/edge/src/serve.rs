@@ -52,6 +52,10 @@ impl HttpLimits {
     }
 }
 
+/// The most bytes of a request's headers, which wait in memory until they are all there: what every
+/// connection of a listener may take. Browsers send some kilobytes, tokens of identity providers included.
+const HEADERS: usize = 32 << 10;
+
 /// A peer that takes nothing for so long is gone, or holds its connection for the sake of holding it.
 pub(crate) const TAKEN_WITHIN: Duration = Duration::from_secs(30);
 
@@ -261,6 +265,7 @@ where
     let connection = http1::Builder::new()
         .timer(TokioTimer::new())
         .header_read_timeout(limits.patience)
+        .max_buf_size(HEADERS)
         .serve_connection(TokioIo::new(stream), service)
         .with_upgrades();
     drain_at(stop, Box::pin(connection), http1::UpgradeableConnection::graceful_shutdown).await;

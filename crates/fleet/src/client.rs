@@ -17,6 +17,7 @@ use stallproof::Deadline;
 use tokio::time::Instant;
 use tower::{Layer, Service};
 
+use crate::bounded::{Bounded, MOST};
 use crate::context::FleetContext;
 use crate::credentials::{Access, Credentials, fetch};
 use crate::dial::{Dialer, Step, Steps};
@@ -136,7 +137,7 @@ impl ClusterClient {
             .pool_max_idle_per_host(IDLE)
             .build::<_, Body>(dialer);
         let service = Authenticated { credentials: Arc::clone(&credentials), inner: hyper };
-        let service = ListenLayer.layer(service);
+        let service = ListenLayer.layer(Bounded { inner: service, most: MOST });
         let headers = config
             .extra_headers_layer()
             .map_err(|error| Failure::setup(format!("the headers cannot be sent: {error}")))?;

@@ -14,6 +14,7 @@
 //! 4. A cluster that cannot be loaded is shown with its error and does not affect the others.
 //! 5. A client lives until its last user drops it.
 
+mod bounded;
 mod client;
 mod config;
 mod connect;

@@ -64,6 +64,22 @@ async fn a_peer_that_takes_nothing_is_cut_off_and_a_slow_one_is_not() {
     tasks.shutdown(Duration::from_secs(10)).await;
 }
 
+#[tokio::test]
+async fn headers_take_little_memory_however_many_come() {
+    let tasks = Tasks::new("test");
+    let (address, _ends) = endless(TAKEN_WITHIN, &tasks).await;
+    for (size, status) in [(24 << 10, "200"), (64 << 10, "431")] {
+        let mut stream = TcpStream::connect(address).await.unwrap();
+        let headers = format!("GET / HTTP/1.1\r\nhost: a\r\nx-a: {}\r\n\r\n", "a".repeat(size));
+        // It may be cut off before all was sent.
+        let _ = stream.write_all(headers.as_bytes()).await;
+        let mut answer = [0; 12];
+        stream.read_exact(&mut answer).await.unwrap();
+        assert_eq!(&answer[9..], status.as_bytes(), "{size}");
+    }
+    tasks.stop("the test is over");
+}
+
 #[test]
 fn listeners_that_are_full_leave_descriptors_for_the_rest() {
     use DescriptorShare::{Agents, Api, Webhook};

@@ -3,17 +3,23 @@
 //! Lines go through a bounded buffer to a thread of their own: when whoever reads our stderr stops
 //! reading, lines are dropped and counted, and no worker waits.
 //!
+//! A line is a line: what a cluster or a stranger said in it is written without its control characters.
+//!
 //! A line that an operation writes shows its kind, key, tenant and id: as `op{…}` before the message
 //! for people, and under `spans` in JSON, the outermost operation first.
 
+use std::fmt::{self, Write};
 use std::io::IsTerminal;
 
 use prometheus_client::encoding::{EncodeMetric, MetricEncoder, NoLabelSet};
 use prometheus_client::metrics::MetricType;
 use prometheus_client::registry::Registry;
+use tracing::field::Field;
 use tracing_appender::non_blocking::{ErrorCounter, NonBlockingBuilder, WorkerGuard};
+use tracing_subscriber::field::MakeExt;
 use tracing_subscriber::filter::ParseError;
 use tracing_subscriber::fmt::MakeWriter;
+use tracing_subscriber::fmt::format::{self, Writer};
 use tracing_subscriber::prelude::*;
 use tracing_subscriber::registry::LookupSpan;
 use tracing_subscriber::{EnvFilter, Layer, reload};
@@ -97,10 +103,27 @@ where
 {
     let layer = tracing_subscriber::fmt::layer().with_writer(writer);
     if human {
-        return layer.with_ansi(color).boxed();
+        let fields = format::debug_fn(write_field).delimited(" ");
+        return layer.with_ansi(color).fmt_fields(fields).boxed();
     }
     // The list of spans has the current one, too.
     layer.json().flatten_event(true).with_current_span(false).boxed()
+}
+
+/// Writes a field, or the message, on one line: what somebody else said in it cannot look like a line of
+/// ours, nor speak to the terminal.
+fn write_field(writer: &mut Writer<'_>, field: &Field, value: &dyn fmt::Debug) -> fmt::Result {
+    if field.name() != "message" {
+        write!(writer, "{}=", field.name())?;
+    }
+    for character in format!("{value:?}").chars() {
+        if character.is_control() {
+            write!(writer, "{}", character.escape_default())?;
+        } else {
+            writer.write_char(character)?;
+        }
+    }
+    Ok(())
 }
 
 #[cfg(test)]

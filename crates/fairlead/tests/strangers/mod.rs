@@ -108,11 +108,12 @@ impl Strangers {
         for to in [at.api, at.admin, at.agents, at.webhook] {
             strangers.hold(each, to, b"", None);
         }
-        let header = b"GET /livez HTTP/1.1\r\nhost: x\r\nx-a: ";
+        // As much as is taken of a header that does not end.
+        let header = format!("GET /livez HTTP/1.1\r\nhost: x\r\nx-a: {}", "a".repeat(24 << 10));
         let body = b"POST /api/v1/login HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\n\
                      content-length: 8000\r\n\r\n{";
         for to in [at.api, at.admin] {
-            strangers.hold(each, to, header, Some(b'a'));
+            strangers.hold(each, to, header.as_bytes(), Some(b'a'));
             strangers.hold(each, to, body, Some(b' '));
         }
         // Answers that nobody reads.

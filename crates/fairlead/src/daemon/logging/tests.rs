@@ -58,3 +58,20 @@ fn a_line_of_json_lists_the_operations_that_wrote_it() {
     assert!(call["id"].is_u64(), "{line}");
     assert!(line.get("span").is_none(), "{line}");
 }
+
+#[test]
+fn what_somebody_else_said_is_no_line_of_its_own_and_does_not_speak_to_the_terminal() {
+    let (written, ledger) = (Written::default(), Ledger::default());
+    let writer = written.clone();
+    let lines = lines(move || writer.clone(), true, true);
+    let subscriber = tracing_subscriber::registry().with(parse("warn").unwrap()).with(lines);
+    let said = "gone\n2026-01-01T00:00:00Z  WARN admin: password changed\u{1b}[2J\r";
+    tracing::subscriber::with_default(subscriber, || {
+        let call = ledger.begin("cluster-call", said, "east");
+        let _call = call.span().entered();
+        tracing::warn!(error = %said, "it failed: {said}");
+    });
+    let line = String::from_utf8(written.0.lock().unwrap().clone()).unwrap();
+    assert_eq!(line.lines().count(), 1, "{line}");
+    assert!(line.contains("gone\\n2026") && !line.contains("\u{1b}[2J"), "{line}");
+}
