@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use hyper::server::conn::http2;
 use hyper::service::service_fn;
@@ -13,7 +13,7 @@ use pki::agents::{Authority, Bearer};
 use protocol::Executor;
 use rustls::ServerConfig;
 use stallproof::accept::{Connection, ConnectionLimits, accept, counted_as};
-use stallproof::{Deadline, Snapshot, Stop, Tasks};
+use stallproof::{Deadline, Rates, Snapshot, Stop, Tasks};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Semaphore;
@@ -24,6 +24,12 @@ use crate::serve::{DescriptorShare, TAKEN_WITHIN, drain_at, end_when_nothing_is_
 /// Handshakes at once: one takes a millisecond of a core, so this is a second's work.
 const HANDSHAKES: usize = 512;
 const HANDSHAKE: Duration = Duration::from_secs(5);
+/// Handshakes of one address (for IPv6 a /64 network): so many at once, then one every so often. They take
+/// a fifth of a core then. A NAT with a thousand nodes behind it is one address.
+const OF_ADDRESS: u32 = 1024;
+const OF_ADDRESS_EVERY: Duration = Duration::from_millis(5);
+/// Addresses that were here within the last seconds.
+const ADDRESSES: usize = 16_384;
 /// Connections without a certificate, and how long one may last: enrolling is one call.
 const STRANGERS: usize = 128;
 const STRANGER: Duration = Duration::from_secs(30);
@@ -120,8 +126,17 @@ pub(super) async fn serve<C: ReportSink>(listener: TcpListener, server: Server<C
         agents: Arc::new(Semaphore::new(most.min(all - handshakes - strangers))),
         nodes: Arc::default(),
     };
-    let serve = |connection| {
-        serve_connection(connection, server.clone(), config.read(Clone::clone), limits.clone())
+    let rates = Rates::new(OF_ADDRESS, OF_ADDRESS_EVERY, ADDRESSES);
+    let serve = |connection: Connection<TcpStream>| {
+        let from = connection.peer.map(|peer| counted_as(peer.ip()));
+        let config = config.read(Clone::clone);
+        let in_time = from.is_some_and(|from| rates.take(&from, Instant::now()).is_ok());
+        let serving = serve_connection(connection, server.clone(), config, limits.clone());
+        async move {
+            if in_time {
+                serving.await;
+            }
+        }
     };
     // Nothing can be said before a handshake, which is what there is no room for.
     accept(listener, "agent", ConnectionLimits::shared(handshakes), &tasks, serve, drop).await;

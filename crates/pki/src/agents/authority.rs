@@ -16,7 +16,6 @@
 //!   has expired.
 //! - Keys are in the Secret and in memory; not in `Debug`, nor in logs or errors.
 
-mod enrolments;
 mod tokens;
 
 use std::collections::BTreeMap;
@@ -32,9 +31,8 @@ use ring::hmac;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 use stallproof::snapshot::Changes;
-use stallproof::{Deadline, Tasks};
+use stallproof::{Deadline, Rates, Tasks};
 
-use enrolments::Enrolments;
 pub use tokens::{MadeToken, NotMade, NotRevokedToken, TokenRecord};
 
 use super::review::Reviewed;
@@ -51,6 +49,11 @@ const WHOSE: &str = "agents";
 pub const SERVER_NAME: &str = "controller.agents.fairlead.dev";
 /// Stands for tokens for any node among what is revoked; no node has such a name.
 const ANY_NODE: &str = "*";
+/// How often a node may enrol: an agent that is started anew enrols anew, if it has lost its certificate.
+const ENROLS_AT_ONCE: u32 = 10;
+const ENROLS_EVERY: Duration = Duration::from_secs(60);
+/// Nodes that enrolled within the last minutes; a token for any node has any name.
+const ENROLLING: usize = 16_384;
 /// Of a node's certificate, unless set otherwise.
 pub const LIFETIME: Duration = Duration::from_secs(24 * 60 * 60);
 
@@ -260,14 +263,15 @@ pub struct Authority {
     /// Read by every handshake and call.
     state: SharedState<Kept>,
     /// Those of this replica.
-    enrolments: Arc<Enrolments>,
+    enrolments: Arc<Rates<String>>,
 }
 
 impl Authority {
     /// Reads it from the Secret in `namespace`, from now on. Nodes' certificates live for `lifetime`.
     pub fn follow(objects: &Objects, namespace: &str, lifetime: Duration, tasks: &Tasks) -> Self {
         let state = SharedState::follow(objects, namespace, tasks);
-        Self { objects: objects.clone(), lifetime, state, enrolments: Arc::default() }
+        let enrolments = Arc::new(Rates::new(ENROLS_AT_ONCE, ENROLS_EVERY, ENROLLING));
+        Self { objects: objects.clone(), lifetime, state, enrolments }
     }
 
     pub fn serving(&self) -> Option<Serving> {
