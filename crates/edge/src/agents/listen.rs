@@ -13,7 +13,8 @@ use pki::agents::{Authority, Bearer};
 use protocol::Executor;
 use rustls::ServerConfig;
 use stallproof::accept::{Connection, ConnectionLimits, accept, counted_as};
-use stallproof::{Deadline, Rates, Snapshot, Stop, Tasks};
+use stallproof::gate::{GateConfig, InFlightLimits};
+use stallproof::{Deadline, Gate, Priority, Rates, Snapshot, Stop, Tasks};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Semaphore;
@@ -68,7 +69,8 @@ impl AgentPeer {
 /// Connections after their handshake, by what was proved in it.
 #[derive(Clone)]
 struct ProvenLimits {
-    strangers: Arc<Semaphore>,
+    /// Shared by address: who holds many keeps no node from enrolling.
+    strangers: Gate,
     /// Twice the agents there may be: an agent comes back before its old connection is seen to be dead.
     agents: Arc<Semaphore>,
     nodes: Arc<NodeConnections>,
@@ -122,7 +124,11 @@ pub(super) async fn serve<C: ReportSink>(listener: TcpListener, server: Server<C
     let all = DescriptorShare::Agents.fit(most + STRANGERS + HANDSHAKES);
     let (handshakes, strangers) = (HANDSHAKES.min(all / 4), STRANGERS.min(all / 8));
     let limits = ProvenLimits {
-        strangers: Arc::new(Semaphore::new(strangers)),
+        strangers: Gate::new(GateConfig {
+            limits: InFlightLimits { min: strangers, initial: strangers, max: strangers },
+            queue: 0,
+            ..GateConfig::new("agents-unproven")
+        }),
         agents: Arc::new(Semaphore::new(most.min(all - handshakes - strangers))),
         nodes: Arc::default(),
     };
@@ -204,14 +210,16 @@ async fn serve_connection<C: ReportSink>(
     if let Some(None) = of_node {
         return tracing::debug!(?bearer, "the node has as many connections as it may have");
     }
-    let place = if known { limits.agents } else { limits.strangers };
-    let Ok(_place) = place.try_acquire_owned() else { return };
-    drop(handshaking);
-    let serving = http(stream, server, AgentPeer { address, bearer }, stop);
+    let peer = AgentPeer { address, bearer };
     if known {
-        serving.await;
+        let Ok(_place) = limits.agents.try_acquire_owned() else { return };
+        drop(handshaking);
+        http(stream, server, peer, stop).await;
     } else {
-        let _ = Deadline::after(STRANGER).bound(serving).await;
+        let from = counted_as(address.ip()).to_string();
+        let Ok(_place) = limits.strangers.try_admit_for(&from, Priority::Normal) else { return };
+        drop(handshaking);
+        let _ = Deadline::after(STRANGER).bound(http(stream, server, peer, stop)).await;
     }
 }
 

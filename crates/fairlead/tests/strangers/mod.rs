@@ -127,7 +127,9 @@ impl Strangers {
         }
         let chunked = b"POST /admit HTTP/1.1\r\nhost: x\r\ntransfer-encoding: chunked\r\n\r\n\
                         40000\r\n{";
-        strangers.hold_tls(each / 4, at.webhook, chunked, b' ');
+        strangers.hold_tls(each / 4, at.webhook, b"http/1.1", chunked, Some(b' '));
+        // More than there are places for who has no certificate.
+        strangers.hold_tls(each / 2, at.agents, b"h2", PREFACE, None);
         let few = (each / 32).max(2);
         strangers.frames(few, at.agents, rapid_resets);
         strangers.frames(few, at.agents, endless_headers);
@@ -169,9 +171,16 @@ impl Strangers {
         });
     }
 
-    fn hold_tls(&self, count: usize, to: SocketAddr, first: &'static [u8], drip: u8) {
+    fn hold_tls(
+        &self,
+        count: usize,
+        to: SocketAddr,
+        protocol: &'static [u8],
+        first: &'static [u8],
+        drip: Option<u8>,
+    ) {
         self.run(count, move || async move {
-            drip_into(handshake(to, b"http/1.1").await?, first, Some(drip)).await
+            drip_into(handshake(to, protocol).await?, first, drip).await
         });
     }
 
