@@ -8,7 +8,7 @@
 //! A line that an operation writes shows its kind, key, tenant and id: as `op{…}` before the message
 //! for people, and under `spans` in JSON, the outermost operation first.
 
-use std::fmt::{self, Write};
+use std::fmt;
 use std::io::IsTerminal;
 
 use prometheus_client::encoding::{EncodeMetric, MetricEncoder, NoLabelSet};
