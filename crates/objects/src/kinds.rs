@@ -36,8 +36,8 @@ pub use address_pool::{
 pub use admission_rule::{AdmissionRule, AdmissionRuleSpec, AdmissionRuleStatus};
 pub use cluster::{Cluster, ClusterSpec, ClusterStatus, KubeconfigSecret};
 pub use group::{
-    Group, GroupCriterion, GroupKey, GroupMode, GroupOp, GroupSpec, GroupStatus, RESERVED_GROUPS,
-    network,
+    Group, GroupCriteria, GroupCriterion, GroupKey, GroupMode, GroupOp, GroupSpec, GroupStatus,
+    GroupSubject, RESERVED_GROUPS, network,
 };
 pub use mesh::{
     ClusterMesh, ClusterMeshSpec, ClusterMeshStatus, JoinedCluster, KubeconfigSecretRef,

@@ -3,6 +3,11 @@
 //!
 //! Invariants: nothing here does I/O or waits.
 
+pub mod cluster;
+pub mod compile;
+pub mod evaluate;
 pub mod program;
+pub mod ranges;
+pub mod spec;
 
 pub use program::{Delta, Program};

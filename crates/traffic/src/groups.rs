@@ -11,17 +11,13 @@
 //! - A learned group without members goes once it was empty for the time given to `age`.
 //! - Clones share structure: publish it in a [`stallproof::Snapshot`].
 
-mod criteria;
-
 use std::sync::Arc;
 use std::time::Duration;
 
 use kube::ResourceExt;
-use objects::kinds::{Group, GroupMode};
+use objects::kinds::{Group, GroupCriteria, GroupMode, GroupSubject};
 use objects::{Invalid, Kind};
 use stallproof::Map;
-
-pub use criteria::{Criteria, Subject};
 
 use crate::conversations::{End, Endpoint, Labels, Moment, PodFacts, ServiceFacts};
 
@@ -45,7 +41,7 @@ pub struct Groups {
 pub struct Made {
     pub name: Arc<str>,
     pub mode: Option<GroupMode>,
-    pub criteria: Criteria,
+    pub criteria: GroupCriteria,
     pub spec: objects::kinds::GroupSpec,
 }
 
@@ -91,7 +87,7 @@ impl Groups {
         let made = Made {
             name: group.name_any().into(),
             mode: group.spec.mode,
-            criteria: Criteria::compile(&group.spec.criteria)?,
+            criteria: GroupCriteria::compile(&group.spec.criteria)?,
             spec: group.spec.clone(),
         };
         let name = Arc::clone(&made.name);
@@ -316,9 +312,17 @@ impl Groups {
         services
     }
 
-    fn subject<'a>(&'a self, pod: &'a PodFacts, services: &'a [Arc<str>]) -> Subject<'a> {
-        let namespace_labels = self.namespaces.get(&pod.namespace).map(|labels| &**labels);
-        Subject { pod, services, namespace_labels }
+    fn subject<'a>(&'a self, pod: &'a PodFacts, services: &'a [Arc<str>]) -> GroupSubject<'a> {
+        GroupSubject {
+            namespace: &pod.namespace,
+            name: &pod.name,
+            node: &pod.node,
+            images: &pod.images,
+            labels: &pod.labels,
+            addresses: &pod.addresses,
+            services,
+            namespace_labels: self.namespaces.get(&pod.namespace).map(|labels| &**labels),
+        }
     }
 }
 

@@ -6,6 +6,8 @@
 
 #![allow(unreachable_pub, reason = "KubeSchema repeats the type inside a function")]
 
+mod criteria;
+
 use std::fmt;
 use std::net::IpAddr;
 
@@ -13,6 +15,8 @@ use ipnet::IpNet;
 use kube::{CustomResource, ResourceExt};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+
+pub use criteria::{GroupCriteria, GroupSubject};
 
 use super::admission_rule::regex;
 use super::field;

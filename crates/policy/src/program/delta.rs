@@ -118,7 +118,6 @@ fn edit(before: &Set, after: &Set) -> Option<SetEdit> {
         match item {
             imbl::ordset::DiffItem::Add(element) => added.push(*element),
             imbl::ordset::DiffItem::Remove(element) => removed.push(*element),
-            imbl::ordset::DiffItem::Update { .. } => {}
         }
     }
     Some(SetEdit::Changed { added, removed })

@@ -81,7 +81,11 @@ impl Judged {
 
 impl Program {
     pub fn judge(&self, packet: &Packet) -> Judged {
-        if packet.from_own_node {
+        let pod = |address| self.pods.get(&address).map(|pod| &pod.pod);
+        let source = pod(packet.source);
+        // What a pod sends to itself does not leave it.
+        let to_itself = source.is_some() && source == pod(packet.destination);
+        if packet.from_own_node || to_itself {
             return Judged { egress: JudgedChain::default(), ingress: JudgedChain::default() };
         }
         Judged {

@@ -1,19 +1,26 @@
-//! `Criteria`: the criteria of a group, compiled.
+//! `GroupCriteria`: the criteria of a group, compiled.
 
+use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::sync::Arc;
 
 use ipnet::IpNet;
-use objects::Invalid;
-use objects::kinds::admission_rule::{Regex, regex};
-use objects::kinds::{GroupCriterion, GroupKey, GroupOp, network};
 
-use crate::conversations::{Labels, PodFacts};
+use super::{GroupCriterion, GroupKey, GroupOp, network};
+use crate::kinds::admission_rule::{Regex, regex};
+use crate::store::Invalid;
+
+type Labels = BTreeMap<String, String>;
 
 /// A workload, as criteria look at it.
 #[derive(Clone, Copy, Debug)]
-pub struct Subject<'a> {
-    pub pod: &'a PodFacts,
+pub struct GroupSubject<'a> {
+    pub namespace: &'a str,
+    pub name: &'a str,
+    pub node: &'a str,
+    pub images: &'a [String],
+    pub labels: &'a Labels,
+    pub addresses: &'a [IpAddr],
     /// The services that select it.
     pub services: &'a [Arc<str>],
     /// None if the namespace is not known.
@@ -22,7 +29,7 @@ pub struct Subject<'a> {
 
 /// The criteria of a group: for each key, one must hold.
 #[derive(Debug)]
-pub struct Criteria(Vec<KeyCriteria>);
+pub struct GroupCriteria(Vec<KeyCriteria>);
 
 /// The criteria of one key; of labels, of one label.
 #[derive(Debug)]
@@ -44,7 +51,7 @@ enum Test {
     Within(IpNet),
 }
 
-impl Criteria {
+impl GroupCriteria {
     pub fn compile(criteria: &[GroupCriterion]) -> Result<Self, Invalid> {
         let mut keys: Vec<KeyCriteria> = Vec::new();
         let mut problems = Invalid::default();
@@ -71,7 +78,7 @@ impl Criteria {
         Ok(Self(keys))
     }
 
-    pub fn fits(&self, subject: &Subject<'_>) -> bool {
+    pub fn fits(&self, subject: &GroupSubject<'_>) -> bool {
         self.0.iter().all(|criteria| criteria.holds(subject))
     }
 
@@ -86,23 +93,22 @@ impl Criteria {
 }
 
 impl KeyCriteria {
-    fn holds(&self, subject: &Subject<'_>) -> bool {
+    fn holds(&self, subject: &GroupSubject<'_>) -> bool {
         let label = |labels: &Labels, test: &Test| {
             let value = self.label.as_ref().and_then(|label| labels.get(label));
             value.is_some_and(|value| test.is(value))
         };
-        let pod = subject.pod;
         self.judge(|test| match self.key {
-            GroupKey::Image => pod.images.iter().any(|image| test.is(image)),
-            GroupKey::Node => test.is(&pod.node),
-            GroupKey::Name => test.is(&pod.name),
+            GroupKey::Image => subject.images.iter().any(|image| test.is(image)),
+            GroupKey::Node => test.is(subject.node),
+            GroupKey::Name => test.is(subject.name),
             GroupKey::Service => subject.services.iter().any(|service| test.is(service)),
-            GroupKey::Namespace => test.is(&pod.namespace),
-            GroupKey::Label => label(&pod.labels, test),
+            GroupKey::Namespace => test.is(subject.namespace),
+            GroupKey::Label => label(subject.labels, test),
             GroupKey::NamespaceLabel => {
                 subject.namespace_labels.is_some_and(|labels| label(labels, test))
             }
-            GroupKey::Address => pod.addresses.iter().any(|it| test.has_address(it.to_canonical())),
+            GroupKey::Address => subject.addresses.iter().any(|it| test.has_address(it.to_canonical())),
         })
     }
 
