@@ -216,17 +216,19 @@ impl Compiler {
         }
     }
 
-    /// The nodes whose program changed since this was asked last; `uses` says whether a node's program
-    /// has a set.
-    pub fn take_changed(&mut self, uses: impl Fn(&str, SetId) -> bool) -> BTreeSet<Arc<str>> {
-        let (sets, mut nodes) =
-            (std::mem::take(&mut self.changed_sets), std::mem::take(&mut self.changed_nodes));
-        if std::mem::take(&mut self.everything_changed) {
-            nodes.extend(self.nodes.keys().cloned());
-        }
-        let using = self.nodes.keys().filter(|node| sets.iter().any(|set| uses(node, *set)));
-        nodes.extend(using.cloned());
-        nodes
+    /// Of these nodes, with the programs that they have, those whose program changed since this was asked
+    /// last.
+    pub fn take_changed<'a>(
+        &mut self,
+        nodes: impl Iterator<Item = (&'a str, &'a Program)>,
+    ) -> Vec<&'a str> {
+        let everything = std::mem::take(&mut self.everything_changed);
+        let sets = std::mem::take(&mut self.changed_sets);
+        let changed = std::mem::take(&mut self.changed_nodes);
+        let uses = |program: &Program| sets.iter().any(|set| program.sets.contains_key(set));
+        let nodes =
+            nodes.filter(|(node, program)| everything || changed.contains(*node) || uses(program));
+        nodes.map(|(node, _)| node).collect()
     }
 
     /// What a node is to enforce.
@@ -376,6 +378,7 @@ impl Compiler {
             }
             Selects::Group(GuardGroup::Learned { owner, .. }) => pod.owner == *owner,
             Selects::Group(GuardGroup::Made(name)) => state.groups.contains(name),
+            Selects::Workloads => true,
             Selects::Mode(mode) => state.mode == *mode,
             Selects::Group(_)
             | Selects::Nodes(_)

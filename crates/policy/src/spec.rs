@@ -223,12 +223,6 @@ impl ClusterPolicy {
 }
 
 impl PodSelection {
-    /// All pods of all namespaces.
-    pub fn all() -> Self {
-        let namespaces = NamespaceSelection::Labelled(Selector::default());
-        Self { namespaces, pods: Selector::default() }
-    }
-
     /// Whether it selects the pod; `namespace` are the labels of its namespace.
     pub fn selects(&self, pod: &Pod, namespace: Option<&Labels>) -> bool {
         pod.is_selectable()

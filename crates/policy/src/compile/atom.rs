@@ -30,6 +30,8 @@ pub(super) enum Selects {
     PodsWithin(Ranges),
     /// Workloads in a group of guard: learned or made.
     Group(GuardGroup),
+    /// Pods of all namespaces, also of those that are not known.
+    Workloads,
     /// Workloads in a mode of guard.
     Mode(GroupMode),
     /// Addresses of nodes that have such labels.
@@ -50,6 +52,7 @@ impl Atom {
             },
             Selects::PodsWithin(ranges) => format!("pods within {ranges}"),
             Selects::Group(group) => format!("group {group}"),
+            Selects::Workloads => "workloads".to_owned(),
             Selects::Mode(mode) => format!("mode {mode}"),
             Selects::Nodes(labels) => format!("nodes {}", sorted(labels)),
             Selects::Hosts => "hosts".to_owned(),
@@ -60,7 +63,7 @@ impl Atom {
     }
 
     pub(super) fn all_pods() -> Self {
-        Self::new(Selects::Pods(PodSelection::all()))
+        Self::new(Selects::Workloads)
     }
 
     /// The one namespace whose pods it can select.

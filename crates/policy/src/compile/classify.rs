@@ -122,9 +122,11 @@ impl Compiler {
                 let others: BTreeSet<_> = hosts().chain(inner()).collect();
                 outer().filter(|it| !others.contains(it)).collect()
             }
-            Selects::Pods(_) | Selects::PodsWithin(_) | Selects::Group(_) | Selects::Mode(_) => {
-                Vec::new()
-            }
+            Selects::Pods(_)
+            | Selects::PodsWithin(_)
+            | Selects::Group(_)
+            | Selects::Workloads
+            | Selects::Mode(_) => Vec::new(),
         }
     }
 
