@@ -11,7 +11,8 @@ use objects::kinds::{GroupMode, Protocol};
 use crate::cluster::{AddressKind, Cluster, Pod};
 use crate::program::{Direction, PolicyKind, Source, TierKind, Verdict};
 use crate::spec::{
-    Action, GuardGroup, GuardRule, Peer, Policies, PortMatch, is_quarantined, within,
+    Action, GuardGroup, GuardRule, Peer, Policies, PortMatch, domain_matches, is_quarantined,
+    within,
 };
 
 /// One side of a connection.
@@ -24,6 +25,8 @@ pub struct End {
     pub address: Option<IpAddr>,
     /// The node whose own address it is.
     pub node: Option<Arc<str>>,
+    /// The domain name that resolved to the address; lowercase, without a dot at the end.
+    pub name: Option<Arc<str>>,
 }
 
 /// A connection that may be made.
@@ -90,16 +93,16 @@ impl End {
         let address = address.to_canonical();
         let pod = cluster.owner(address).cloned();
         let node = if pod.is_none() { cluster.node_of(address).cloned() } else { None };
-        Self { pod, address: Some(address), node }
+        Self { pod, address: Some(address), node, name: None }
     }
 
     /// A pod, by one of its addresses. A pod in its node's network is its node.
     pub fn of_pod(pod: &Arc<Pod>, address: Option<IpAddr>) -> Self {
         if pod.host_network {
             let node = Some(Arc::clone(&pod.node)).filter(|node| !node.is_empty());
-            return Self { pod: None, address, node };
+            return Self { pod: None, address, node, name: None };
         }
-        Self { pod: Some(Arc::clone(pod)), address, node: None }
+        Self { pod: Some(Arc::clone(pod)), address, node: None, name: None }
     }
 }
 
@@ -348,8 +351,11 @@ impl Evaluator<'_> {
                 let node = self.cluster.nodes.get(name);
                 node.is_some_and(|node| selector.matches(Some(&node.labels)))
             }),
-            // Which addresses a name has is known to agents alone.
-            Peer::Domains(_) => false,
+            // Which addresses a name has is known to agents alone, or told by who asks.
+            Peer::Domains(names) => end
+                .name
+                .as_ref()
+                .is_some_and(|name| names.iter().any(|pattern| domain_matches(pattern, name))),
         }
     }
 

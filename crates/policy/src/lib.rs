@@ -6,8 +6,16 @@
 pub mod cluster;
 pub mod compile;
 pub mod evaluate;
+mod inputs;
+pub mod list;
+pub mod manifest;
+pub mod probe;
 pub mod program;
 pub mod ranges;
 pub mod spec;
+pub mod words;
 
+pub use compile::{Change, Compiler};
+pub use inputs::Inputs;
+pub use probe::{Answer, Probe, ProbePort};
 pub use program::{Delta, Program};

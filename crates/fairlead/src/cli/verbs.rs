@@ -27,6 +27,7 @@ mod man;
 mod mesh;
 mod net;
 mod nodes;
+mod policy;
 #[cfg(feature = "replay")]
 mod replay;
 mod restart;
@@ -113,6 +114,7 @@ enum Verb {
     Groups(groups::Args),
     Rules(rules::Args),
     Violations(violations::Args),
+    Policy(policy::Args),
     Mesh(mesh::Args),
     Net(net::Args),
     Doctor(doctor::Args),
@@ -170,6 +172,7 @@ pub(crate) fn dispatch(cli: &Cli) -> Verdict {
         Verb::Uninstall(args) => install::uninstall(args),
         Verb::Status(args) => install::status(args),
         Verb::Admission(args) => admission::run(args),
+        Verb::Policy(args) => policy::run(args),
         Verb::Mesh(args) => mesh::run(args),
         Verb::Net(args) => net::run(args),
         Verb::Doctor(args) => doctor::run(args),

@@ -1,0 +1,221 @@
+mod offline;
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use policy::program::Direction;
+use policy::{Answer, Inputs, Probe, ProbePort, words};
+use serde_json::json;
+
+use crate::cli::table::Table;
+use crate::cli::terminal::Paint;
+use crate::output::{Failure, Output, Verdict, yes_or_no};
+
+/// Test, explain and list network policies: who may talk to whom, and which rule decides
+///
+/// NetworkPolicy, ClusterNetworkPolicy (v1alpha2), AdminNetworkPolicy and BaselineAdminNetworkPolicy
+/// (v1alpha1), and Fairlead's Group and NetworkRule are decided together, tier by tier: Admin,
+/// NetworkPolicy, Guard, Baseline. Everything here is decided from files; no cluster is asked.
+///
+/// Examples:
+///   kubectl get ns,pods,nodes -A -o yaml > cluster.yaml
+///   fairlead policy test --cluster cluster.yaml --policies netpol.yaml --probes probes.jsonl -o json
+///   fairlead policy explain shop/web-0 shop/db-0 5432 --cluster cluster.yaml --policies netpol.yaml
+///   fairlead policy explain shop/web-0 1.1.1.1 53 --protocol UDP --cluster c.yaml --policies p.yaml
+///   fairlead policy list --cluster cluster.yaml --policies netpol.yaml
+///
+/// A probe is a line of JSON:
+///   {"from": "shop/web-0", "to": "shop/db-0", "protocol": "TCP", "port": 5432}
+///   {"from": "203.0.113.9", "to": "shop/web-0", "protocol": "TCP", "port": "http"}
+///
+/// Exit codes: 0 everything is allowed, 1 something is denied, 2 could not do it.
+#[derive(Debug, clap::Args)]
+#[command(verbatim_doc_comment, arg_required_else_help = true)]
+pub(crate) struct Args {
+    #[command(subcommand)]
+    verb: Verb,
+}
+
+#[derive(Debug, clap::Subcommand)]
+enum Verb {
+    /// Say of each probe whether the connection is allowed, and which rule decides
+    ///
+    /// The answer of `-o json` is an array in the order of the probes.
+    Test(Test),
+    /// Show for one connection what each tier says, in words
+    Explain(Explain),
+    /// List policies in the order in which they decide, with how many pods each selects
+    List(List),
+}
+
+/// The files that every verb here reads.
+#[derive(Debug, clap::Args)]
+struct Files {
+    /// Files with Namespaces, Pods, Nodes and Services, as kubectl prints them; other kinds are skipped
+    #[arg(long, required = true, num_args = 1.., value_name = "FILE")]
+    cluster: Vec<PathBuf>,
+    /// Files with policies
+    #[arg(long, required = true, num_args = 1.., value_name = "FILE")]
+    policies: Vec<PathBuf>,
+    /// The mode of workloads that are in no Group with a mode
+    #[arg(long, value_enum, default_value_t)]
+    mode: Mode,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
+enum Mode {
+    #[default]
+    Discover,
+    Monitor,
+    Protect,
+}
+
+#[derive(Debug, clap::Args)]
+struct Test {
+    #[command(flatten)]
+    files: Files,
+    /// The file with probes, one JSON object a line, or `-` for standard input
+    #[arg(long, value_name = "FILE")]
+    probes: PathBuf,
+    #[command(flatten)]
+    output: Output,
+}
+
+#[derive(Debug, clap::Args)]
+struct Explain {
+    /// NAMESPACE/POD or an address
+    from: String,
+    /// NAMESPACE/POD or an address
+    to: String,
+    /// A number, or the name of a container port of the destination
+    port: Option<String>,
+    /// TCP, UDP, SCTP, ICMP, ICMPv6 or as ip-47
+    #[arg(long, default_value = "TCP")]
+    protocol: String,
+    /// The domain name under which the source knows the destination
+    #[arg(long, value_name = "DOMAIN")]
+    to_name: Option<String>,
+    #[command(flatten)]
+    files: Files,
+    #[command(flatten)]
+    output: Output,
+}
+
+#[derive(Debug, clap::Args)]
+struct List {
+    #[command(flatten)]
+    files: Files,
+    #[command(flatten)]
+    output: Output,
+}
+
+pub(crate) fn run(args: &Args) -> Verdict {
+    match &args.verb {
+        Verb::Test(args) => test(args),
+        Verb::Explain(args) => explain(args),
+        Verb::List(args) => list(args),
+    }
+}
+
+fn test(args: &Test) -> Verdict {
+    let inputs = offline::inputs(&args.files)?;
+    let mut answers: Vec<Answer> = Vec::new();
+    for (place, probe) in offline::probes(&args.probes)? {
+        let answer = probe.answer(&inputs.cluster, &inputs.policies);
+        answers.push(answer.map_err(|why| Failure(format!("{place}: {why}")))?);
+    }
+    args.output.print(&answers, || {
+        let titles = ["FROM", "TO", "PORT", "VERDICT", "EGRESS", "INGRESS"];
+        let mut table = Table::new(titles);
+        for answer in &answers {
+            let port = port_text(&answer.protocol, answer.port.as_ref());
+            let said = |it: &policy::probe::DirectionAnswer| format!("{}: {}", it.verdict, it.why);
+            let (egress, ingress) = (said(&answer.egress), said(&answer.ingress));
+            table.row([&answer.from, &answer.to, &port, answer.verdict, &egress, &ingress]);
+        }
+        table.render(Paint::stdout())
+    })?;
+    Ok(yes_or_no(answers.iter().all(Answer::allowed)))
+}
+
+fn port_text(protocol: &str, port: Option<&ProbePort>) -> String {
+    match port {
+        None => protocol.to_owned(),
+        Some(ProbePort::Number(port)) => format!("{protocol}/{port}"),
+        Some(ProbePort::Name(name)) => format!("{protocol}/{name}"),
+    }
+}
+
+fn explain(args: &Explain) -> Verdict {
+    let Inputs { cluster, policies } = offline::inputs(&args.files)?;
+    let port = args
+        .port
+        .as_ref()
+        .map(|text| text.parse().map_or_else(|_| ProbePort::Name(text.clone()), ProbePort::Number));
+    let probe = Probe {
+        from: args.from.clone(),
+        to: args.to.clone(),
+        protocol: args.protocol.clone(),
+        port,
+        to_name: args.to_name.clone(),
+    };
+    let wrong = |why: String| Failure(why.replacen(':', " cannot be explained:", 1));
+    let answer = probe.answer(&cluster, &policies).map_err(wrong)?;
+    let decision = probe.decide(&cluster, &policies).map_err(wrong)?;
+    let sides = [
+        (Direction::Egress, "egress", &probe.from, &decision.egress, &answer.egress),
+        (Direction::Ingress, "ingress", &probe.to, &decision.ingress, &answer.ingress),
+    ];
+    let mut value = json!(answer);
+    let mut text = format!(
+        "{} to {} {}: {}\n",
+        probe.from,
+        probe.to,
+        port_text(&probe.protocol, probe.port.as_ref()),
+        answer.verdict
+    );
+    for (direction, name, end, decided, said) in sides {
+        text.push_str(&format!("\n{name} of {end}: {}\n", said.verdict));
+        let tiers = words::tiers(decided);
+        for (tier, words) in &tiers {
+            text.push_str(&format!("  {:<14} {words}\n", tier.to_string()));
+        }
+        text.push_str(&format!("  so: {}\n", words::why(decided, direction)));
+        let tiers: Vec<_> = tiers
+            .iter()
+            .map(|(tier, words)| json!({"tier": tier.to_string(), "said": words}))
+            .collect();
+        value[name]["tiers"] = json!(tiers);
+    }
+    args.output.print(&value, || text)?;
+    Ok(yes_or_no(answer.allowed()))
+}
+
+fn list(args: &List) -> Verdict {
+    let inputs = offline::inputs(&args.files)?;
+    let rows = policy::list::rows(&inputs.cluster, &inputs.policies);
+    args.output.print(&rows, || {
+        let mut table =
+            Table::new(["TIER", "PRIORITY", "KIND", "POLICY", "PODS", "INGRESS", "EGRESS"]);
+        for row in &rows {
+            let priority = row.priority.map_or("-".to_owned(), |it| it.to_string());
+            let pods = row.pods.to_string();
+            let cells = [&row.tier, &priority, &row.kind, &row.policy, &pods];
+            table.row(cells.into_iter().map(String::as_str).chain([&*row.ingress, &*row.egress]));
+        }
+        table.render(Paint::stdout())
+    })?;
+    Ok(ExitCode::SUCCESS)
+}
+
+impl Files {
+    fn settings(&self) -> policy::spec::Settings {
+        use objects::kinds::GroupMode;
+        let mode = match self.mode {
+            Mode::Discover => GroupMode::Discover,
+            Mode::Monitor => GroupMode::Monitor,
+            Mode::Protect => GroupMode::Protect,
+        };
+        policy::spec::Settings { mode, ..Default::default() }
+    }
+}
