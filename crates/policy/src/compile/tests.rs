@@ -1,7 +1,6 @@
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod generate;
-mod scale;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
