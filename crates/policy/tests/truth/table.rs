@@ -26,7 +26,9 @@ pub(super) struct Truth {
 }
 
 fn documents(yaml: &str) -> Vec<Value> {
-    let values: Vec<Value> = serde_saphyr::from_multiple(yaml).unwrap();
+    // As the verbs read files: `y` is a name.
+    let options = serde_saphyr::options! { strict_booleans: true };
+    let values: Vec<Value> = serde_saphyr::from_multiple_with_options(yaml, options).unwrap();
     values.into_iter().filter(|value| !value.is_null()).collect()
 }
 
