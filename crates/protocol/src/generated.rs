@@ -249,6 +249,139 @@ pub struct Group {
     #[prost(enumeration = "Mode", tag = "4")]
     pub mode: i32,
 }
+/// What leads from one generation of a node's policy program to a later one. Ids are 16 bytes: hashes of
+/// what sets, chains and classes mean, the same for every node.
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct ProgramChange {
+    /// 0: what was before is void, this is everything.
+    #[prost(uint64, tag = "1")]
+    pub from: u64,
+    #[prost(uint64, tag = "2")]
+    pub to: u64,
+    #[prost(message, repeated, tag = "3")]
+    pub sets: ::prost::alloc::vec::Vec<SetChange>,
+    #[prost(message, repeated, tag = "4")]
+    pub chains: ::prost::alloc::vec::Vec<PolicyChain>,
+    #[prost(bytes = "vec", repeated, tag = "5")]
+    pub removed_chains: ::prost::alloc::vec::Vec<::prost::alloc::vec::Vec<u8>>,
+    #[prost(message, repeated, tag = "6")]
+    pub classes: ::prost::alloc::vec::Vec<PolicyClass>,
+    #[prost(bytes = "vec", repeated, tag = "7")]
+    pub removed_classes: ::prost::alloc::vec::Vec<::prost::alloc::vec::Vec<u8>>,
+    #[prost(message, repeated, tag = "8")]
+    pub pods: ::prost::alloc::vec::Vec<PolicyPod>,
+    /// Absent: as before.
+    #[prost(message, optional, tag = "9")]
+    pub unsettled: ::core::option::Option<Unsettled>,
+    #[prost(message, repeated, tag = "10")]
+    pub long_chains: ::prost::alloc::vec::Vec<LongChain>,
+    #[prost(message, repeated, tag = "11")]
+    pub removed_long_chains: ::prost::alloc::vec::Vec<LongChain>,
+}
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct SetChange {
+    #[prost(bytes = "vec", tag = "1")]
+    pub id: ::prost::alloc::vec::Vec<u8>,
+    #[prost(enumeration = "SetState", tag = "2")]
+    pub state: i32,
+    #[prost(enumeration = "SetKind", tag = "3")]
+    pub kind: i32,
+    /// Of IPv4 and of IPv6, one after the other without anything between: addresses (4 or 16 bytes); of
+    /// ADDRESS_PORTS address, protocol (1) and port (2); of NETWORKS first and last address.
+    #[prost(bytes = "vec", tag = "4")]
+    pub added4: ::prost::alloc::vec::Vec<u8>,
+    #[prost(bytes = "vec", tag = "5")]
+    pub added6: ::prost::alloc::vec::Vec<u8>,
+    #[prost(bytes = "vec", tag = "6")]
+    pub removed4: ::prost::alloc::vec::Vec<u8>,
+    #[prost(bytes = "vec", tag = "7")]
+    pub removed6: ::prost::alloc::vec::Vec<u8>,
+    /// Of DOMAINS.
+    #[prost(string, repeated, tag = "8")]
+    pub domains: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
+}
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct PolicyChain {
+    #[prost(bytes = "vec", tag = "1")]
+    pub id: ::prost::alloc::vec::Vec<u8>,
+    #[prost(bool, tag = "2")]
+    pub ingress: bool,
+    #[prost(message, repeated, tag = "3")]
+    pub tiers: ::prost::alloc::vec::Vec<PolicyTier>,
+}
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct PolicyTier {
+    #[prost(enumeration = "TierKind", tag = "1")]
+    pub kind: i32,
+    #[prost(message, repeated, tag = "2")]
+    pub rules: ::prost::alloc::vec::Vec<PolicyRule>,
+}
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct PolicyRule {
+    #[prost(enumeration = "PolicyVerdict", tag = "1")]
+    pub verdict: i32,
+    /// None is every protocol and port.
+    #[prost(message, repeated, tag = "2")]
+    pub ports: ::prost::alloc::vec::Vec<Ports>,
+    /// Sets, by their ids; none is every peer.
+    #[prost(bytes = "vec", tag = "3")]
+    pub within: ::prost::alloc::vec::Vec<u8>,
+    #[prost(bytes = "vec", repeated, tag = "4")]
+    pub without: ::prost::alloc::vec::Vec<::prost::alloc::vec::Vec<u8>>,
+    #[prost(bool, tag = "5")]
+    pub report: bool,
+    #[prost(message, repeated, tag = "6")]
+    pub sources: ::prost::alloc::vec::Vec<PolicySource>,
+}
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct PolicySource {
+    /// The kind of the policy.
+    #[prost(string, tag = "1")]
+    pub kind: ::prost::alloc::string::String,
+    #[prost(string, tag = "2")]
+    pub policy: ::prost::alloc::string::String,
+    #[prost(string, tag = "3")]
+    pub rule: ::prost::alloc::string::String,
+}
+/// Chains, by their ids; none is nothing judged.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct PolicyClass {
+    #[prost(bytes = "vec", tag = "1")]
+    pub id: ::prost::alloc::vec::Vec<u8>,
+    #[prost(bytes = "vec", tag = "2")]
+    pub egress: ::prost::alloc::vec::Vec<u8>,
+    #[prost(bytes = "vec", tag = "3")]
+    pub ingress: ::prost::alloc::vec::Vec<u8>,
+}
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct PolicyPod {
+    /// 4 or 16 bytes.
+    #[prost(bytes = "vec", tag = "1")]
+    pub address: ::prost::alloc::vec::Vec<u8>,
+    /// Namespace and name, with a slash; empty if the address is no pod's any more.
+    #[prost(string, tag = "2")]
+    pub pod: ::prost::alloc::string::String,
+    #[prost(bytes = "vec", tag = "3")]
+    pub class: ::prost::alloc::vec::Vec<u8>,
+}
+/// Whom a policy may isolate before it has been considered.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct Unsettled {
+    #[prost(bool, tag = "1")]
+    pub everywhere: bool,
+    #[prost(string, repeated, tag = "2")]
+    pub namespaces: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
+}
+/// A chain with more lookups than it should have.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct LongChain {
+    #[prost(bytes = "vec", tag = "1")]
+    pub chain: ::prost::alloc::vec::Vec<u8>,
+    #[prost(uint32, tag = "2")]
+    pub lookups: u32,
+    #[prost(string, tag = "3")]
+    pub why: ::prost::alloc::string::String,
+}
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct LeaveRequest {
     #[prost(string, tag = "1")]
@@ -285,6 +418,141 @@ impl Mode {
             "DISCOVER" => Some(Self::Discover),
             "MONITOR" => Some(Self::Monitor),
             "PROTECT" => Some(Self::Protect),
+            _ => None,
+        }
+    }
+}
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, ::prost::Enumeration)]
+#[repr(i32)]
+pub enum SetState {
+    Changed = 0,
+    New = 1,
+    Gone = 2,
+}
+impl SetState {
+    /// String value of the enum field names used in the ProtoBuf definition.
+    ///
+    /// The values are not transformed in any way and thus are considered stable
+    /// (if the ProtoBuf definition does not change) and safe for programmatic use.
+    pub fn as_str_name(&self) -> &'static str {
+        match self {
+            Self::Changed => "CHANGED",
+            Self::New => "NEW",
+            Self::Gone => "GONE",
+        }
+    }
+    /// Creates an enum from field names used in the ProtoBuf definition.
+    pub fn from_str_name(value: &str) -> ::core::option::Option<Self> {
+        match value {
+            "CHANGED" => Some(Self::Changed),
+            "NEW" => Some(Self::New),
+            "GONE" => Some(Self::Gone),
+            _ => None,
+        }
+    }
+}
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, ::prost::Enumeration)]
+#[repr(i32)]
+pub enum SetKind {
+    Addresses = 0,
+    AddressPorts = 1,
+    Networks = 2,
+    Domains = 3,
+}
+impl SetKind {
+    /// String value of the enum field names used in the ProtoBuf definition.
+    ///
+    /// The values are not transformed in any way and thus are considered stable
+    /// (if the ProtoBuf definition does not change) and safe for programmatic use.
+    pub fn as_str_name(&self) -> &'static str {
+        match self {
+            Self::Addresses => "ADDRESSES",
+            Self::AddressPorts => "ADDRESS_PORTS",
+            Self::Networks => "NETWORKS",
+            Self::Domains => "DOMAINS",
+        }
+    }
+    /// Creates an enum from field names used in the ProtoBuf definition.
+    pub fn from_str_name(value: &str) -> ::core::option::Option<Self> {
+        match value {
+            "ADDRESSES" => Some(Self::Addresses),
+            "ADDRESS_PORTS" => Some(Self::AddressPorts),
+            "NETWORKS" => Some(Self::Networks),
+            "DOMAINS" => Some(Self::Domains),
+            _ => None,
+        }
+    }
+}
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, ::prost::Enumeration)]
+#[repr(i32)]
+pub enum TierKind {
+    Quarantine = 0,
+    Admin = 1,
+    NetworkPolicy = 2,
+    Guard = 3,
+    Baseline = 4,
+}
+impl TierKind {
+    /// String value of the enum field names used in the ProtoBuf definition.
+    ///
+    /// The values are not transformed in any way and thus are considered stable
+    /// (if the ProtoBuf definition does not change) and safe for programmatic use.
+    pub fn as_str_name(&self) -> &'static str {
+        match self {
+            Self::Quarantine => "QUARANTINE",
+            Self::Admin => "ADMIN",
+            Self::NetworkPolicy => "NETWORK_POLICY",
+            Self::Guard => "GUARD",
+            Self::Baseline => "BASELINE",
+        }
+    }
+    /// Creates an enum from field names used in the ProtoBuf definition.
+    pub fn from_str_name(value: &str) -> ::core::option::Option<Self> {
+        match value {
+            "QUARANTINE" => Some(Self::Quarantine),
+            "ADMIN" => Some(Self::Admin),
+            "NETWORK_POLICY" => Some(Self::NetworkPolicy),
+            "GUARD" => Some(Self::Guard),
+            "BASELINE" => Some(Self::Baseline),
+            _ => None,
+        }
+    }
+}
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, ::prost::Enumeration)]
+#[repr(i32)]
+pub enum PolicyVerdict {
+    /// Nothing sends it, so that a rule that is not understood is refused.
+    NoVerdict = 0,
+    Accept = 1,
+    Drop = 2,
+    Reject = 3,
+    Pass = 4,
+    Report = 5,
+}
+impl PolicyVerdict {
+    /// String value of the enum field names used in the ProtoBuf definition.
+    ///
+    /// The values are not transformed in any way and thus are considered stable
+    /// (if the ProtoBuf definition does not change) and safe for programmatic use.
+    pub fn as_str_name(&self) -> &'static str {
+        match self {
+            Self::NoVerdict => "NO_VERDICT",
+            Self::Accept => "ACCEPT",
+            Self::Drop => "DROP",
+            Self::Reject => "REJECT",
+            Self::Pass => "PASS",
+            Self::Report => "REPORT",
+        }
+    }
+    /// Creates an enum from field names used in the ProtoBuf definition.
+    pub fn from_str_name(value: &str) -> ::core::option::Option<Self> {
+        match value {
+            "NO_VERDICT" => Some(Self::NoVerdict),
+            "ACCEPT" => Some(Self::Accept),
+            "DROP" => Some(Self::Drop),
+            "REJECT" => Some(Self::Reject),
+            "PASS" => Some(Self::Pass),
+            "REPORT" => Some(Self::Report),
             _ => None,
         }
     }

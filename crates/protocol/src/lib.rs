@@ -10,6 +10,7 @@
 
 mod answer;
 mod join;
+mod program;
 mod report;
 mod rules;
 
