@@ -142,3 +142,32 @@ fn what_is_wrong_is_said_with_its_file_document_and_field() {
     let (code, _, stderr) = run(PROBES, "kind: Secret\napiVersion: v1\n", &args);
     assert!(code == 2 && stderr.contains("kind: Secret is no policy"), "{stderr}");
 }
+
+#[test]
+fn a_dry_run_lists_the_conversations_that_would_have_been_stopped() {
+    let end = |kind: &str, name: &str, address: &str| json!({"kind": kind, "name": name, "address": address});
+    let (web, db) =
+        (end("workload", "shop/web-0", "10.0.0.1"), end("workload", "shop/db-0", "10.0.0.2"));
+    let line = |client: &Value, server: &Value, port: u16| {
+        json!({"client": client, "server": server, "protocol": "tcp", "port": port, "sessions": 3,
+               "bytes": 1, "packets": 1, "first": "2026-01-01T00:00:00Z", "last": "2026-01-01T00:00:09Z"})
+    };
+    let gone = end("workload", "shop/gone", "10.0.0.9");
+    let outside = end("external", "external", "203.0.113.9");
+    let folded = json!({"client": web, "server": db, "folded": true, "sessions": 1, "bytes": 1, "packets": 1,
+                        "first": "2026-01-01T00:00:00Z", "last": "2026-01-01T00:00:09Z"});
+    let seen = json!({"conversations": [line(&web, &db, 5432), line(&web, &db, 22), line(&gone, &db, 22),
+                                        line(&outside, &db, 5432), folded], "matched": 5});
+    let args = ["dry-run", "--conversations", "probes", "-o", "json"];
+    let (code, stdout, stderr) = run(&seen.to_string(), POLICIES, &args);
+    assert_eq!(code, 1, "{stderr}");
+    let answer: Value = serde_json::from_str(&stdout).unwrap();
+    assert_eq!((&answer["judged"], &answer["unjudged"]), (&json!(3), &json!(2)));
+    let stopped: Vec<_> =
+        answer["stopped"].as_array().unwrap().iter().map(|it| &it["from"]).collect();
+    assert_eq!(stopped, [&json!("shop/web-0"), &json!("203.0.113.9")]);
+    assert_eq!(answer["stopped"][0]["sessions"], json!(3));
+    assert!(stderr.contains("2 of 3 conversations would have been stopped"), "{stderr}");
+    let (code, _, stderr) = run("[]", POLICIES, &args);
+    assert!(code == 2 && stderr.contains("fairlead conversations -o json"), "{stderr}");
+}

@@ -1,3 +1,4 @@
+mod dry_run;
 mod offline;
 
 use std::path::PathBuf;
@@ -18,11 +19,13 @@ use crate::output::{Failure, Output, Verdict, yes_or_no};
 /// NetworkPolicy, Guard, Baseline. Everything here is decided from files; no cluster is asked.
 ///
 /// Examples:
-///   kubectl get ns,pods,nodes -A -o yaml > cluster.yaml
+///   kubectl get ns,pods,nodes,services -A -o yaml > cluster.yaml
 ///   fairlead policy test --cluster cluster.yaml --policies netpol.yaml --probes probes.jsonl -o json
 ///   fairlead policy explain shop/web-0 shop/db-0 5432 --cluster cluster.yaml --policies netpol.yaml
 ///   fairlead policy explain shop/web-0 1.1.1.1 53 --protocol UDP --cluster c.yaml --policies p.yaml
 ///   fairlead policy list --cluster cluster.yaml --policies netpol.yaml
+///   fairlead conversations --since 24h --limit 10000 -o json > seen.json
+///   fairlead policy dry-run --cluster cluster.yaml --policies new.yaml --conversations seen.json
 ///
 /// A probe is a line of JSON:
 ///   {"from": "shop/web-0", "to": "shop/db-0", "protocol": "TCP", "port": 5432}
@@ -44,6 +47,8 @@ enum Verb {
     Test(Test),
     /// Show for one connection what each tier says, in words
     Explain(Explain),
+    /// Say which conversations that were seen the policies would have stopped
+    DryRun(dry_run::DryRun),
     /// List policies in the order in which they decide, with how many pods each selects
     List(List),
 }
@@ -113,6 +118,7 @@ pub(crate) fn run(args: &Args) -> Verdict {
     match &args.verb {
         Verb::Test(args) => test(args),
         Verb::Explain(args) => explain(args),
+        Verb::DryRun(args) => dry_run::run(args),
         Verb::List(args) => list(args),
     }
 }
