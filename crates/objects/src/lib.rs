@@ -29,6 +29,7 @@ mod kubernetes;
 mod lease;
 mod metadata;
 mod name;
+mod owner;
 mod reconcile;
 mod selector;
 mod store;
@@ -39,6 +40,7 @@ pub use embedded::OpenError;
 pub use install::install;
 pub use lease::{Election, Fence, Leader, Leadership, Timing, Token};
 pub use name::is_subdomain;
+pub use owner::uppermost_owner;
 pub use reconcile::{Attempt, Next, Pace, Reconciler, Reconcilers, reconcile};
 pub use selector::{BadSelector, Selector};
 pub use store::{

@@ -167,11 +167,6 @@ impl Cluster {
     }
 }
 
-/// A label by which a ReplicaSet of a Deployment tells its pods from those of another.
-const TEMPLATE: &str = "pod-template-hash";
-/// A Job of a CronJob is named by the minute it was due: eight digits until the year 2160.
-const MINUTE: std::ops::RangeInclusive<usize> = 8..=10;
-
 impl From<&core::Pod> for Pod {
     fn from(pod: &core::Pod) -> Self {
         let (meta, spec, status) = (&pod.metadata, pod.spec.as_ref(), pod.status.as_ref());
@@ -199,7 +194,7 @@ impl From<&core::Pod> for Pod {
             finished: matches!(phase, Some("Succeeded" | "Failed")),
             ports: ports.filter_map(named_port).collect(),
             images,
-            owner: owner(pod).unwrap_or_else(|| format!("Pod/{name}")).into(),
+            owner: objects::uppermost_owner(pod).unwrap_or_else(|| format!("Pod/{name}")).into(),
             created: meta.creation_timestamp.as_ref().map_or(0, |time| time.0.as_second()),
         }
     }
@@ -219,29 +214,6 @@ pub fn protocol(text: &str) -> Option<Protocol> {
         "SCTP" => Some(Protocol::SCTP),
         _ => None,
     }
-}
-
-/// The uppermost one, as far as its name tells: owners need not be known for it.
-fn owner(pod: &core::Pod) -> Option<String> {
-    let owners = pod.metadata.owner_references.as_ref()?;
-    let owner = owners.iter().find(|owner| owner.controller == Some(true)).or(owners.first())?;
-    let above = match owner.kind.as_str() {
-        "ReplicaSet" => {
-            let hash = pod.metadata.labels.as_ref().and_then(|labels| labels.get(TEMPLATE));
-            let name = hash.and_then(|hash| owner.name.strip_suffix(hash)?.strip_suffix('-'));
-            name.map(|name| ("Deployment", name))
-        }
-        "Job" => {
-            let digits = |due: &str| due.bytes().all(|b| b.is_ascii_digit());
-            let parts = owner.name.rsplit_once('-');
-            let due = parts.filter(|(_, due)| MINUTE.contains(&due.len()) && digits(due));
-            due.map(|(name, _)| ("CronJob", name))
-        }
-        _ => None,
-    };
-    let (kind, name) =
-        above.filter(|(_, name)| !name.is_empty()).unwrap_or((&owner.kind, &owner.name));
-    Some(format!("{kind}/{name}"))
 }
 
 impl From<&core::Node> for Node {

@@ -119,9 +119,10 @@ impl Probe {
     fn number(&self, protocol: Protocol, to: &Named, cluster: &Cluster) -> Result<u16, String> {
         let has_ports = [Protocol::TCP, Protocol::UDP, Protocol::SCTP].contains(&protocol);
         match &self.port {
-            None if has_ports => Err(format!("port: is missing; {} has ports", self.protocol)),
-            None => Ok(0),
+            // Whatever it is, nothing looks at it.
+            None | Some(ProbePort::Number(_)) if !has_ports => Ok(0),
             Some(_) if !has_ports => Err(format!("port: {} has no ports", self.protocol)),
+            None => Err(format!("port: is missing; {} has ports", self.protocol)),
             Some(ProbePort::Number(0)) => Err("port: is 0; a port is 1 to 65535".to_owned()),
             Some(ProbePort::Number(port)) => Ok(*port),
             Some(ProbePort::Name(name)) => {

@@ -108,6 +108,10 @@ fn what_is_wrong_with_a_cluster_policy_is_said_by_field() {
         ),
         (cluster_policy(json!({"subjects": {}})), "spec.subjects: there is no such field"),
         (
+            peer(json!({"namespaces": {"namespaceSelector": {"matchLabels": {"a": "b"}}}})),
+            "spec.egress[0].to[0].namespaces.namespaceSelector: there is no such field",
+        ),
+        (
             egress(json!({"action": "Allow", "to": [{"namespaces": {}}]})),
             "spec.egress[0].action: is \"Allow\"; it is Accept, Deny or Pass",
         ),

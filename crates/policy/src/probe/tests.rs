@@ -41,7 +41,10 @@ fn what_cannot_be_meant_is_said_by_field() {
         (json!({"from": "x/four", "to": "x/both", "port": 0}), "port: is 0"),
         (json!({"from": "x/four", "to": "x/both", "port": "dns"}), "has no TCP port named \"dns\""),
         (json!({"from": "x/four", "to": "1.1.1.1", "port": "http"}), "1.1.1.1 is no pod"),
-        (json!({"from": "x/four", "to": "x/both", "protocol": "ICMP", "port": 8}), "has no ports"),
+        (
+            json!({"from": "x/four", "to": "x/both", "protocol": "ICMP", "port": "http"}),
+            "has no ports",
+        ),
         (
             json!({"from": "x/four", "to": "x/both", "protocol": "HTTP", "port": 8}),
             "is no protocol",
@@ -79,6 +82,12 @@ fn a_port_by_name_is_that_of_the_protocol() {
         let probe: Probe = serde_json::from_value(probe).unwrap_or_else(|e| panic!("{e}"));
         assert_eq!(probe.connection(&inputs.cluster).map(|it| it.port), Ok(number));
     }
+}
+
+#[test]
+fn a_number_is_not_looked_at_where_the_protocol_has_no_ports() {
+    let probe = json!({"from": "x/four", "to": "x/both", "protocol": "ICMP", "port": 0});
+    assert_eq!(wrong(probe), "");
 }
 
 #[test]

@@ -11,11 +11,6 @@ use objects::kinds::AddressPool;
 
 use crate::conversations::{Moment, NodeFacts, PodFacts, ServiceFacts};
 
-/// A label by which a ReplicaSet of a Deployment tells its pods from those of another.
-const TEMPLATE: &str = "pod-template-hash";
-/// A Job of a CronJob is named by the minute it was due: eight digits until the year 2160.
-const MINUTE: std::ops::RangeInclusive<usize> = 8..=10;
-
 pub(super) fn pod(pod: &Pod, now: Moment) -> PodFacts {
     let (spec, status) = (pod.spec.as_ref(), pod.status.as_ref());
     let in_nodes_network = spec.and_then(|spec| spec.host_network) == Some(true);
@@ -38,7 +33,7 @@ pub(super) fn pod(pod: &Pod, now: Moment) -> PodFacts {
         uid: pod.uid().unwrap_or_default().into(),
         namespace: pod.namespace().unwrap_or_default().into(),
         name: pod.name_any().into(),
-        owner: owner(pod).map(Arc::from),
+        owner: objects::uppermost_owner(pod).map(Arc::from),
         node: spec.and_then(|spec| spec.node_name.as_deref()).unwrap_or_default().into(),
         addresses,
         images,
@@ -46,30 +41,6 @@ pub(super) fn pod(pod: &Pod, now: Moment) -> PodFacts {
         from: moment(pod.metadata.creation_timestamp.as_ref()),
         until: ended(pod, now),
     }
-}
-
-/// The uppermost one, as far as its name tells: owners need not be known for it.
-fn owner(pod: &Pod) -> Option<String> {
-    let owners = pod.owner_references();
-    let owner = owners.iter().find(|owner| owner.controller == Some(true)).or(owners.first())?;
-    let above = match owner.kind.as_str() {
-        "ReplicaSet" => pod
-            .labels()
-            .get(TEMPLATE)
-            .and_then(|hash| owner.name.strip_suffix(hash)?.strip_suffix('-'))
-            .map(|name| ("Deployment", name)),
-        "Job" => owner
-            .name
-            .rsplit_once('-')
-            .filter(|(_, due)| {
-                MINUTE.contains(&due.len()) && due.bytes().all(|b| b.is_ascii_digit())
-            })
-            .map(|(name, _)| ("CronJob", name)),
-        _ => None,
-    };
-    let (kind, name) =
-        above.filter(|(_, name)| !name.is_empty()).unwrap_or((&owner.kind, &owner.name));
-    Some(format!("{kind}/{name}"))
 }
 
 /// When it gave its addresses up though it is still there.

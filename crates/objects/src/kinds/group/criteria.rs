@@ -108,7 +108,9 @@ impl KeyCriteria {
             GroupKey::NamespaceLabel => {
                 subject.namespace_labels.is_some_and(|labels| label(labels, test))
             }
-            GroupKey::Address => subject.addresses.iter().any(|it| test.has_address(it.to_canonical())),
+            GroupKey::Address => {
+                subject.addresses.iter().any(|it| test.has_address(it.to_canonical()))
+            }
         })
     }
 
