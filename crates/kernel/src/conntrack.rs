@@ -11,6 +11,7 @@
 //!   events carry nothing that a listing or the end does not, and cost the kernel several times as much.
 //! - A connection that is listed while it ends is left out of the listing: who reads ends after a
 //!   listing has heard of it, or will.
+//! - [`Table::mark`] changes bits of connections' marks, which rules can look at.
 //! - Bytes and times are known of connections that began after [`enable_accounting`];
 //!   [`enable_tracking`] has the kernel track connections where nothing else needs it to.
 
@@ -28,6 +29,7 @@ use crate::netlink::messages;
 mod accounting;
 pub(crate) mod attributes;
 mod decode;
+mod marking;
 pub(crate) mod socket;
 mod tracking;
 
@@ -67,6 +69,8 @@ pub struct Entry {
     pub begun: Option<u64>,
     /// Nanoseconds since 1970; only ended connections have it.
     pub ended: Option<u64>,
+    /// Bits that rules and programs have put on it.
+    pub mark: u32,
     status: u32,
 }
 

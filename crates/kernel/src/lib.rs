@@ -8,6 +8,8 @@
 //! netns        network namespaces, and work inside them
 //! netlink      links, addresses, neighbours, routes
 //! conntrack    connections, what they carried, and when they end
+//! nftables     packet filter rules, sets and maps, changed in atomic batches
+//! packet_log   packets that a rule sent to a log group
 //! sockets      the connections of this machine's own sockets, and limits of one
 //! descriptors  how many files and sockets may be open
 //! sysctl       where network sysctls are, also in a container
@@ -25,6 +27,8 @@ pub mod heap;
 pub mod lock_file;
 pub mod netlink;
 pub mod netns;
+pub mod nftables;
+pub mod packet_log;
 pub mod profile;
 mod signal;
 pub mod sockets;

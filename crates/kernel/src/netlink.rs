@@ -339,7 +339,7 @@ fn answer(raw: &NetlinkBuffer<&[u8]>) -> (Option<io::Error>, Option<String>) {
     (source, listing::note(rest))
 }
 
-fn switch_on(socket: &OwnedFd, option: libc::c_int) -> io::Result<()> {
+pub(crate) fn switch_on(socket: &OwnedFd, option: libc::c_int) -> io::Result<()> {
     let on: libc::c_int = 1;
     // SAFETY: the option is an int, and `on` outlives the call.
     let result = unsafe {

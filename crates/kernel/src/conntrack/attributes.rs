@@ -19,16 +19,16 @@ pub(crate) fn read(bytes: &[u8]) -> impl Iterator<Item = (u16, &[u8])> {
 }
 
 /// Reads the value, if it has the length of a number in network order.
-pub(super) fn number<const N: usize>(value: &[u8]) -> Option<[u8; N]> {
+pub(crate) fn number<const N: usize>(value: &[u8]) -> Option<[u8; N]> {
     value.try_into().ok()
 }
 
-pub(super) fn write(out: &mut Vec<u8>, kind: u16, value: &[u8]) {
+pub(crate) fn write(out: &mut Vec<u8>, kind: u16, value: &[u8]) {
     nest(out, kind, |out| out.extend(value));
 }
 
 /// Writes an attribute that holds others.
-pub(super) fn nested(out: &mut Vec<u8>, kind: u16, inside: impl FnOnce(&mut Vec<u8>)) {
+pub(crate) fn nested(out: &mut Vec<u8>, kind: u16, inside: impl FnOnce(&mut Vec<u8>)) {
     nest(out, kind | NESTED, inside);
 }
 
@@ -37,7 +37,7 @@ fn nest(out: &mut Vec<u8>, kind: u16, inside: impl FnOnce(&mut Vec<u8>)) {
     out.extend([0; 2]);
     out.extend(kind.to_ne_bytes());
     inside(out);
-    // What we write is a few hundred bytes.
+    // Callers keep what they write below 64 KiB, which is what the length has room for.
     let length = (out.len() - start) as u16;
     out[start..start + 2].copy_from_slice(&length.to_ne_bytes());
     out.resize(out.len().next_multiple_of(4), 0);

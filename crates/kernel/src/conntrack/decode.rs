@@ -9,6 +9,7 @@ use super::{Carried, Entry, Tuple};
 const TUPLE_ORIGINAL: u16 = 1;
 const TUPLE_REPLY: u16 = 2;
 const STATUS: u16 = 3;
+const MARK: u16 = 8;
 const COUNTERS_ORIGINAL: u16 = 9;
 const COUNTERS_REPLY: u16 = 10;
 const ID: u16 = 12;
@@ -21,13 +22,14 @@ const NETFILTER_HEADER: usize = 4;
 /// Decodes what follows netlink's header.
 pub(super) fn entry(payload: &[u8]) -> Option<Entry> {
     let (mut original, mut reply, mut id) = (None, None, None);
-    let (mut zone, mut status, mut carried) = (0, 0, None);
+    let (mut zone, mut status, mut mark, mut carried) = (0, 0, 0, None);
     let (mut begun, mut ended) = (None, None);
     for (kind, value) in read(payload.get(NETFILTER_HEADER..)?) {
         match kind {
             TUPLE_ORIGINAL => original = tuple(value),
             TUPLE_REPLY => reply = tuple(value),
             STATUS => status = u32::from_be_bytes(number(value)?),
+            MARK => mark = u32::from_be_bytes(number(value)?),
             COUNTERS_ORIGINAL | COUNTERS_REPLY => {
                 let so_far: &mut Carried = carried.get_or_insert_default();
                 let more = counters(value);
@@ -50,7 +52,7 @@ pub(super) fn entry(payload: &[u8]) -> Option<Entry> {
         }
     }
     let (original, reply, id) = (original?, reply?, id?);
-    Some(Entry { id, zone, original, reply, carried, begun, ended, status })
+    Some(Entry { id, zone, original, reply, carried, begun, ended, mark, status })
 }
 
 fn tuple(bytes: &[u8]) -> Option<Tuple> {

@@ -31,7 +31,7 @@ pub(crate) fn buffer() -> Vec<u8> {
 }
 
 /// Enlarges the receive buffer, beyond the machine's limit if this process may, else up to it.
-pub(super) fn enlarge(socket: &OwnedFd, bytes: usize) -> io::Result<()> {
+pub(crate) fn enlarge(socket: &OwnedFd, bytes: usize) -> io::Result<()> {
     if set_socket_recv_buffer_size_force(socket, bytes).is_err() {
         set_socket_recv_buffer_size(socket, bytes)?;
     }
@@ -48,7 +48,7 @@ pub(crate) fn receive(socket: &OwnedFd, into: &mut Vec<u8>) -> io::Result<()> {
 }
 
 /// Receives without waiting; says whether there was anything.
-pub(super) fn receive_now(socket: &OwnedFd, into: &mut Vec<u8>) -> io::Result<bool> {
+pub(crate) fn receive_now(socket: &OwnedFd, into: &mut Vec<u8>) -> io::Result<bool> {
     match receive_with(socket, into, RecvFlags::TRUNC | RecvFlags::DONTWAIT) {
         Ok(()) => Ok(true),
         Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(false),
@@ -68,7 +68,7 @@ fn receive_with(socket: &OwnedFd, into: &mut Vec<u8>, flags: RecvFlags) -> io::R
 }
 
 /// Reads an NLMSG_ERROR: success where it acknowledges, else the error.
-pub(super) fn acknowledged(payload: &[u8]) -> io::Result<()> {
+pub(crate) fn acknowledged(payload: &[u8]) -> io::Result<()> {
     match payload.first_chunk::<4>().map(|code| i32::from_ne_bytes(*code)) {
         Some(0) => Ok(()),
         Some(code) => Err(io::Error::from_raw_os_error(code.saturating_neg())),
