@@ -11,6 +11,7 @@
 
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
+use std::time::Duration;
 
 use netlink_packet_core::{NLM_F_DUMP, NLM_F_REQUEST, NLMSG_DONE, NLMSG_ERROR};
 use rustix::net::netlink::NETFILTER;
@@ -62,6 +63,8 @@ const INET: [u8; 4] = [1, 0, 0, 0];
 const ANSWERS: usize = 4 << 20;
 /// How often a disturbed listing is taken again.
 const LISTINGS: usize = 10;
+/// How long to wait before a set that was listed differently is listed again.
+const SETTLING: Duration = Duration::from_millis(10);
 
 /// A socket that changes and lists rules.
 #[derive(Debug)]
@@ -137,11 +140,7 @@ impl Nftables {
         let mut length = std::mem::size_of_val(&address) as libc::socklen_t;
         // SAFETY: `address` has room for `length` bytes, and both outlive the call.
         let result = unsafe {
-            libc::getsockname(
-                self.socket.as_raw_fd(),
-                (&raw mut address).cast(),
-                &raw mut length,
-            )
+            libc::getsockname(self.socket.as_raw_fd(), (&raw mut address).cast(), &raw mut length)
         };
         if result < 0 { Err(io::Error::last_os_error()) } else { Ok(address.nl_pid) }
     }
@@ -159,7 +158,8 @@ impl Nftables {
                     NLMSG_ERROR => return Err(socket::refusal(raw.payload())),
                     NEW_GENERATION => {
                         let generation = listing::generation(raw.payload());
-                        return generation.ok_or_else(|| io::Error::other("an answer was cut short"));
+                        return generation
+                            .ok_or_else(|| io::Error::other("an answer was cut short"));
                     }
                     _ => {}
                 }
@@ -233,14 +233,29 @@ impl Nftables {
     }
 
     /// Lists the elements of a set, in order; an error of the kind `NotFound` says that there is none.
+    ///
+    /// While the kernel moves a hash to a larger table it lists some elements twice and leaves others
+    /// out, and does not say so. So the set is listed until two listings agree.
     pub fn elements(&mut self, table: &str, set: &Set) -> io::Result<Vec<Element>> {
+        let mut before = self.list_elements(table, set)?;
+        for _ in 0..LISTINGS {
+            let found = self.list_elements(table, set)?;
+            if found == before {
+                return Ok(found);
+            }
+            before = found;
+            std::thread::sleep(SETTLING);
+        }
+        Err(io::Error::other("the kernel lists the elements of a set differently every time"))
+    }
+
+    fn list_elements(&mut self, table: &str, set: &Set) -> io::Result<Vec<Element>> {
         let filter = |out: &mut Vec<u8>| {
             string(out, 1, table);
             string(out, 2, &set.name);
         };
-        let parts = self.list(GET_ELEMENT, NEW_ELEMENT, filter, |payload| {
-            Some(listing::elements(payload))
-        })?;
+        let parts = self
+            .list(GET_ELEMENT, NEW_ELEMENT, filter, |payload| Some(listing::elements(payload)))?;
         Ok(listing::joined(parts.into_iter().flatten().collect(), set))
     }
 

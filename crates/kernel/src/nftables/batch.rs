@@ -320,11 +320,7 @@ impl Batch {
     }
 
     /// Adds elements; one that is there is left, and with another verdict is refused.
-    pub fn add_elements<'a>(
-        &mut self,
-        set: &Set,
-        elements: impl IntoIterator<Item = &'a Element>,
-    ) {
+    pub fn add_elements<'a>(&mut self, set: &Set, elements: impl IntoIterator<Item = &'a Element>) {
         self.elements(NEW_ELEMENT, NLM_F_CREATE, set, elements);
     }
 
@@ -391,8 +387,7 @@ impl Batch {
         out.extend(&self.bytes);
         // The last change asks for an acknowledgement; the others are heard of if they are refused.
         let flags = start + self.last + 6;
-        let acknowledged =
-            u16::from_ne_bytes([out[flags], out[flags + 1]]) | NLM_F_ACK;
+        let acknowledged = u16::from_ne_bytes([out[flags], out[flags + 1]]) | NLM_F_ACK;
         out[flags..flags + 2].copy_from_slice(&acknowledged.to_ne_bytes());
         let mut at = start;
         for offset in 1..=self.count {
@@ -400,7 +395,14 @@ impl Batch {
             out[at + 8..at + 12].copy_from_slice(&first.wrapping_add(offset).to_ne_bytes());
             at += length as usize;
         }
-        message(&mut out, BATCH_END, NLM_F_REQUEST, first.wrapping_add(self.count + 1), whose, |_| {});
+        message(
+            &mut out,
+            BATCH_END,
+            NLM_F_REQUEST,
+            first.wrapping_add(self.count + 1),
+            whose,
+            |_| {},
+        );
         out
     }
 }

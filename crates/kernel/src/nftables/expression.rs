@@ -91,23 +91,59 @@ pub enum Verdict {
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Expression {
-    Payload { header: Header, offset: u32, length: u32, into: Register },
-    Meta { fact: Meta, into: Register },
-    Tracked { fact: Tracked, into: Register },
+    Payload {
+        header: Header,
+        offset: u32,
+        length: u32,
+        into: Register,
+    },
+    Meta {
+        fact: Meta,
+        into: Register,
+    },
+    Tracked {
+        fact: Tracked,
+        into: Register,
+    },
     /// The rule goes on if the comparison holds.
-    Compare { register: Register, is: Comparison, value: Vec<u8> },
+    Compare {
+        register: Register,
+        is: Comparison,
+        value: Vec<u8>,
+    },
     /// `register & mask ^ xor`, of the mask's length.
-    Bits { register: Register, mask: Vec<u8>, xor: Vec<u8> },
+    Bits {
+        register: Register,
+        mask: Vec<u8>,
+        xor: Vec<u8>,
+    },
     /// The rule goes on if the set has the key, or with `absent` if it does not.
-    Lookup { set: String, key: Register, absent: bool },
+    Lookup {
+        set: String,
+        key: Register,
+        absent: bool,
+    },
     /// Takes the verdict that the map has for the key; the rule goes on if it has none.
-    VerdictFrom { map: String, key: Register },
+    VerdictFrom {
+        map: String,
+        key: Register,
+    },
     Verdict(Verdict),
-    Counter { packets: u64, bytes: u64 },
+    Counter {
+        packets: u64,
+        bytes: u64,
+    },
     /// Sends the first `length` bytes of the packet to whoever reads this group.
-    Log { group: u16, prefix: String, length: u32 },
+    Log {
+        group: u16,
+        prefix: String,
+        length: u32,
+    },
     /// The rule goes on as long as the rate is not exceeded.
-    Limit { per_second: u64, burst: u32 },
+    Limit {
+        per_second: u64,
+        burst: u32,
+    },
     Reject(Rejection),
 }
 

@@ -227,6 +227,7 @@ pub(super) fn joined(parts: Vec<Part>, set: &Set) -> Vec<Element> {
     if !set.ranges || set.key.len() > 1 {
         let mut elements: Vec<_> = parts.into_iter().map(|part| part.element).collect();
         elements.sort_unstable();
+        elements.dedup();
         return elements;
     }
     let mut parts = parts;

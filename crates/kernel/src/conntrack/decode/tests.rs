@@ -9,6 +9,7 @@ fn encode(entry: &Entry, ways: [Option<Carried>; 2]) -> Vec<u8> {
     tuple_into(&mut out, TUPLE_ORIGINAL, &entry.original);
     tuple_into(&mut out, TUPLE_REPLY, &entry.reply);
     write(&mut out, STATUS, &entry.status.to_be_bytes());
+    write(&mut out, MARK, &entry.mark.to_be_bytes());
     write(&mut out, 7, &30u32.to_be_bytes());
     for (kind, way) in [COUNTERS_ORIGINAL, COUNTERS_REPLY].into_iter().zip(ways) {
         let Some(Carried { bytes, packets }) = way else { continue };
@@ -79,12 +80,12 @@ proptest! {
     #[test]
     fn what_the_kernel_writes_is_read(
         (original, reply) in (tuples(), tuples()),
-        (id, zone, status) in any::<(u32, u16, u32)>(),
+        (id, zone, status, mark) in any::<(u32, u16, u32, u32)>(),
         (begun, ended) in any::<(Option<u64>, Option<u64>)>(),
         ways in ways(),
     ) {
         let carried = both(ways);
-        let written = Entry { id, zone, original, reply, carried, begun, ended, status };
+        let written = Entry { id, zone, original, reply, carried, begun, ended, mark, status };
         prop_assert_eq!(entry(&encode(&written, ways)), Some(written));
     }
 
@@ -102,7 +103,8 @@ proptest! {
     ) {
         let (carried, status) = (None, 0);
         let written = Entry {
-            id: 7, zone: 0, original: tuple, reply: tuple, carried, begun: Some(1), ended: None, status,
+            id: 7, zone: 0, original: tuple, reply: tuple, carried, begun: Some(1), ended: None,
+            mark: 0, status,
         };
         let mut bytes = encode(&written, [None; 2]);
         let at = at.index(bytes.len());
