@@ -12,6 +12,7 @@
 
 pub mod client;
 mod conntrack_source;
+pub mod enforcement;
 mod identity;
 mod metrics;
 pub mod sensor;

@@ -20,6 +20,7 @@ const COMMENT: u8 = 0;
 const COMMENT_LENGTH: usize = 127;
 /// The kind of our own user data: a digest of the rule. nft passes over it.
 pub(super) const DIGEST: u8 = 0xf1;
+pub(super) const TAG: u8 = 0xf2;
 
 /// The table belongs to the socket that made it: nobody else changes or flushes it.
 pub const TABLE_OWNER: u32 = 2;
@@ -53,6 +54,8 @@ pub struct Rule {
     /// Lets a reader of the kernel's rules tell whether this is the rule it would make; none is
     /// written for zero.
     pub digest: u64,
+    /// What the rule is to its maker, who finds it in listings; none is written for zero.
+    pub tag: u128,
 }
 
 /// A part of a set's key.
@@ -422,6 +425,10 @@ fn notes(rule: &Rule) -> Vec<u8> {
     if rule.digest != 0 {
         notes.extend([DIGEST, 8]);
         notes.extend(rule.digest.to_be_bytes());
+    }
+    if rule.tag != 0 {
+        notes.extend([TAG, 16]);
+        notes.extend(rule.tag.to_be_bytes());
     }
     notes
 }

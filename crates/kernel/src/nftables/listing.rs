@@ -1,6 +1,6 @@
 //! Decodes what the kernel lists. Decoding is total: bytes that are no answer give none.
 
-use super::batch::{DIGEST, following};
+use super::batch::{DIGEST, TAG, following};
 use super::expression::Verdict;
 use super::{
     DELETE_CHAIN, DELETE_ELEMENT, DELETE_RULE, DELETE_SET, DELETE_TABLE, Element, NEW_CHAIN,
@@ -37,6 +37,8 @@ pub struct ListedRule {
     pub comment: String,
     /// What its maker gave it; zero without.
     pub digest: u64,
+    /// What its maker gave it; zero without.
+    pub tag: u128,
     /// The first counter of the rule.
     pub counted: Option<Counted>,
 }
@@ -160,6 +162,7 @@ fn notes(bytes: &[u8], rule: &mut ListedRule) {
         match *kind {
             0 => rule.comment = text(value),
             DIGEST => rule.digest = long(value).unwrap_or_default(),
+            TAG => rule.tag = number(value).map_or(0, u128::from_be_bytes),
             _ => {}
         }
         rest = next;

@@ -169,6 +169,7 @@ fn nft_prints_each_expression_as_what_is_meant() {
                 ],
                 comment: "shop/db ingress[0]".to_owned(),
                 digest: 7,
+                tag: 9 << 100,
             },
         );
         let [family, six] = is_family(10);
@@ -228,6 +229,7 @@ fn nft_prints_each_expression_as_what_is_meant() {
         let rules = nftables.rules(TABLE).unwrap();
         let told = rules.iter().find(|rule| rule.digest == 7).unwrap();
         assert_eq!((told.chain.as_str(), told.comment.as_str()), ("class", "shop/db ingress[0]"));
+        assert_eq!(told.tag, 9 << 100);
         assert_eq!(told.counted, Some(Counted { packets: 3, bytes: 4 }));
         let chains = nftables.chains(TABLE).unwrap();
         assert_eq!(chains.iter().filter(|chain| chain.hooked).count(), 2);

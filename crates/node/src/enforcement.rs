@@ -1,0 +1,328 @@
+//! Policies on a node: a thread keeps the kernel to the program that a controller sends.
+//!
+//! ```text
+//! ControllerSession ═ deltas ═► thread: Enforcer ─► PolicyDatapath: NftDatapath ─► kernel
+//! net: ADD, DEL     ═ pods ═══►        │
+//!                                      └─► Status (a Snapshot), the program on disk
+//! ```
+//!
+//! Invariants:
+//! 1. A change is one atomic batch: packets see what was before or what is after.
+//! 2. What is enforced stays when the agent ends, however it ends; the next start adopts it and makes it
+//!    exactly the program that was saved, without a gap.
+//! 3. Nothing that a packet or the start of a pod waits for asks a controller.
+
+pub mod datapath;
+pub mod enforcer;
+pub mod nft;
+mod ruleset;
+mod saved;
+
+use std::collections::HashMap;
+use std::io;
+use std::net::IpAddr;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, TrySendError, sync_channel};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use kernel::nftables::Counted;
+use policy::program::{CounterId, Delta};
+use stallproof::watchdog::Severity;
+use stallproof::{Deadline, Snapshot, Tasks, Watchdog, sentence};
+use tokio::sync::oneshot;
+use tracing::{error, info, warn};
+
+pub use datapath::{DatapathError, Revoked};
+pub use enforcer::{EnforceError, Enforcer, EnforcerSettings, FailMode, NewPods};
+pub use nft::NftDatapath;
+pub use saved::ProgramFile;
+
+/// Commands wait here while a batch is made. A node starts some pods a second, and a session sends one
+/// delta at a time: more is a fault that the sender is told of.
+const WAITING: usize = 256;
+/// How often the kernel's rules are looked after where they cannot be owned, and the program is saved.
+const WAKE: Duration = Duration::from_millis(100);
+/// How long a change may stay unsaved. The kernel has it at once; the file is for the next boot.
+const UNSAVED: Duration = Duration::from_secs(1);
+/// The longest that the start of a pod waits for its policies ([`NewPods::Wait`]).
+pub const WAIT_FOR_POLICIES: Duration = Duration::from_secs(2);
+
+#[derive(Debug)]
+pub struct Settings {
+    pub enforcer: EnforcerSettings,
+    /// Where the program is kept for the next boot.
+    pub file: PathBuf,
+    /// The pods that this node's network has: address, namespace and name.
+    pub pods: Vec<(IpAddr, Arc<str>)>,
+}
+
+/// What is enforced.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Status {
+    /// The generation of the program; 0 without one.
+    pub generation: u64,
+    /// Addresses that are denied until their policies arrive.
+    pub pending: usize,
+    /// Addresses of pods that some policy selects.
+    pub selected: usize,
+    /// What is wrong, in words.
+    pub failing: Option<String>,
+}
+
+/// A handle on the thread that enforces. Cheap to clone.
+#[derive(Clone, Debug)]
+pub struct Enforcement {
+    commands: SyncSender<Command>,
+    status: Snapshot<Status>,
+}
+
+/// Why a command was not done.
+#[derive(Debug, thiserror::Error)]
+pub enum CommandError {
+    #[error("policies are not enforced any more: the thread has ended")]
+    Ended,
+    #[error("too many changes wait to be enforced; try again")]
+    Busy,
+    #[error("the kernel did not make the change in time")]
+    TooLate,
+    #[error(transparent)]
+    Enforce(#[from] EnforceError),
+    #[error("the kernel's counters cannot be read")]
+    Counters(#[source] io::Error),
+}
+
+enum Command {
+    Apply(Box<Delta>, oneshot::Sender<Result<u64, EnforceError>>),
+    Admit(String, Vec<IpAddr>, SyncSender<Result<bool, DatapathError>>),
+    Release(Vec<IpAddr>),
+    Counters(oneshot::Sender<io::Result<HashMap<CounterId, Counted>>>),
+}
+
+/// Why enforcing could not begin.
+#[derive(Debug, thiserror::Error)]
+pub enum NotEnforced {
+    #[error("no netfilter socket can be opened")]
+    Open(#[source] io::Error),
+    #[error(transparent)]
+    Datapath(#[from] DatapathError),
+    #[error("the thread that enforces policies cannot be started")]
+    Thread(#[source] io::Error),
+}
+
+/// Loads the program that was saved, makes the kernel enforce it, and goes on until the tasks stop. When
+/// this returns, what was saved is enforced.
+pub fn start(
+    settings: Settings,
+    watchdog: &Watchdog,
+    tasks: &Tasks,
+) -> Result<Enforcement, NotEnforced> {
+    let Settings { enforcer, file, pods } = settings;
+    let file = ProgramFile::new(file);
+    let saved = file.load().unwrap_or_else(|error| {
+        let error = sentence(&error);
+        warn!(error, "the saved program cannot be used; a controller will send one");
+        None
+    });
+    let datapath = NftDatapath::open().map_err(NotEnforced::Open)?;
+    let enforcer = Enforcer::start(datapath, enforcer, saved, pods)?;
+    info!(generation = enforcer.program().generation, "policies are enforced");
+    let (commands, inbox) = sync_channel(WAITING);
+    let status = Snapshot::new(Status::of(&enforcer));
+    let stop = tasks.stopping();
+    let (ended, end) = oneshot::channel::<()>();
+    let shown = status.clone();
+    let beacon = watchdog.beacon("enforce", Severity::Noted);
+    let mut worker = Worker { enforcer, file, status: shown, unsaved: None, revoke: true };
+    thread::Builder::new()
+        .name("enforce".to_owned())
+        .spawn(move || {
+            while !stop.is_stopped() {
+                let command = inbox.recv_timeout(WAKE);
+                let owed = beacon.owe();
+                let goes_on = worker.turn(command, &inbox);
+                drop(owed);
+                if !goes_on {
+                    break;
+                }
+            }
+            worker.save(true);
+            let _ = ended.send(());
+        })
+        .map_err(NotEnforced::Thread)?;
+    tasks.spawn("enforce", async move {
+        if end.await.is_err() {
+            error!("policies stay as they are: the thread that changes them has panicked");
+        }
+    });
+    Ok(Enforcement { commands, status })
+}
+
+struct Worker {
+    enforcer: Enforcer<NftDatapath>,
+    file: ProgramFile,
+    status: Snapshot<Status>,
+    /// Since when the file is behind.
+    unsaved: Option<Instant>,
+    /// Whether connections under way are to be judged again.
+    revoke: bool,
+}
+
+impl Worker {
+    /// Does what there is to do; says whether to go on.
+    fn turn(
+        &mut self,
+        first: Result<Command, RecvTimeoutError>,
+        inbox: &Receiver<Command>,
+    ) -> bool {
+        let goes_on = !matches!(first, Err(RecvTimeoutError::Disconnected));
+        let mut next = first.ok();
+        let mut failing = None;
+        while let Some(command) = next {
+            failing = self.serve(command).err().or(failing);
+            next = inbox.try_recv().ok();
+        }
+        match self.enforcer.look_after() {
+            Ok(true) => warn!("somebody else changed the table fairlead-guard; it is restored"),
+            Ok(false) => {}
+            Err(error) => failing = Some(sentence(&error)),
+        }
+        if std::mem::take(&mut self.revoke) {
+            match self.enforcer.revoke() {
+                Ok(Revoked { ended: 0, restored: 0 }) => {}
+                Ok(Revoked { ended, restored }) => {
+                    info!(ended, restored, "connections under way were judged again");
+                }
+                Err(error) => {
+                    self.revoke = true;
+                    failing = Some(format!("connections cannot be judged again: {error}"));
+                }
+            }
+        }
+        self.save(false);
+        let mut status = Status::of(&self.enforcer);
+        status.failing = failing;
+        if *self.status.load() != status {
+            self.status.publish(status);
+        }
+        goes_on
+    }
+
+    /// Serves one command; an error is told to who asked, and is in the status.
+    fn serve(&mut self, command: Command) -> Result<(), String> {
+        match command {
+            Command::Apply(delta, answer) => {
+                let applied = self.enforcer.apply(&delta);
+                if applied.is_ok() {
+                    self.revoke |= enforcer::may_revoke(&delta);
+                    self.unsaved.get_or_insert_with(Instant::now);
+                }
+                let failing = applied.as_ref().err().map(|error| sentence(error));
+                let generation = self.enforcer.program().generation;
+                let _ = answer.send(applied.map(|()| generation));
+                failing.map_or(Ok(()), Err)
+            }
+            Command::Admit(pod, addresses, answer) => {
+                let admitted = self.enforcer.admit(&pod, &addresses);
+                let failing = admitted.as_ref().err().map(|error| sentence(error));
+                let _ = answer.send(admitted);
+                failing.map_or(Ok(()), Err)
+            }
+            Command::Release(addresses) => {
+                self.enforcer.release(&addresses).map_err(|error| sentence(&error))
+            }
+            Command::Counters(answer) => {
+                let _ = answer.send(self.enforcer.counters());
+                Ok(())
+            }
+        }
+    }
+
+    fn save(&mut self, now: bool) {
+        let due = self.unsaved.is_some_and(|since| now || since.elapsed() >= UNSAVED);
+        if !due {
+            return;
+        }
+        match self.file.save(self.enforcer.program()) {
+            Ok(()) => self.unsaved = None,
+            Err(error) => {
+                let error = sentence(&error);
+                warn!(
+                    error,
+                    "the program is not saved: the next boot would begin with an older one"
+                );
+                self.unsaved = Some(Instant::now());
+            }
+        }
+    }
+}
+
+impl Status {
+    fn of(enforcer: &Enforcer<NftDatapath>) -> Self {
+        let pending = enforcer.entries().values().filter(|it| **it == datapath::Entry::PENDING);
+        let pending = pending.count();
+        Self {
+            generation: enforcer.program().generation,
+            pending,
+            selected: enforcer.entries().len() - pending,
+            failing: None,
+        }
+    }
+}
+
+impl Enforcement {
+    pub fn status(&self) -> Snapshot<Status> {
+        self.status.clone()
+    }
+
+    /// Makes the program the next generation, and returns when packets are judged by it.
+    pub async fn apply(&self, delta: Delta, deadline: Deadline) -> Result<u64, CommandError> {
+        let (answer, applied) = oneshot::channel();
+        self.send(Command::Apply(Box::new(delta), answer))?;
+        let applied = deadline.bound(applied).await.map_err(|_| CommandError::TooLate)?;
+        Ok(applied.map_err(|_| CommandError::Ended)??)
+    }
+
+    /// Has a pod's addresses decided before they carry packets; says whether its policies have yet to
+    /// arrive. Blocks.
+    pub fn admit(
+        &self,
+        pod: &str,
+        addresses: &[IpAddr],
+        deadline: Deadline,
+    ) -> Result<bool, CommandError> {
+        // One answer.
+        let (answer, admitted) = sync_channel(1);
+        self.send(Command::Admit(pod.to_owned(), addresses.to_vec(), answer))?;
+        let admitted =
+            admitted.recv_timeout(deadline.remaining()).map_err(|error| match error {
+                RecvTimeoutError::Timeout => CommandError::TooLate,
+                RecvTimeoutError::Disconnected => CommandError::Ended,
+            })?;
+        Ok(admitted.map_err(EnforceError::from)?)
+    }
+
+    /// The pod that had these addresses is gone. If it cannot be said, the next program says it.
+    pub fn release(&self, addresses: &[IpAddr]) -> Result<(), CommandError> {
+        self.send(Command::Release(addresses.to_vec()))
+    }
+
+    /// Returns what each rule has counted.
+    pub async fn counters(
+        &self,
+        deadline: Deadline,
+    ) -> Result<HashMap<CounterId, Counted>, CommandError> {
+        let (answer, counters) = oneshot::channel();
+        self.send(Command::Counters(answer))?;
+        let counters = deadline.bound(counters).await.map_err(|_| CommandError::TooLate)?;
+        counters.map_err(|_| CommandError::Ended)?.map_err(CommandError::Counters)
+    }
+
+    fn send(&self, command: Command) -> Result<(), CommandError> {
+        self.commands.try_send(command).map_err(|error| match error {
+            TrySendError::Full(_) => CommandError::Busy,
+            TrySendError::Disconnected(_) => CommandError::Ended,
+        })
+    }
+}

@@ -1,0 +1,87 @@
+//! `PolicyDatapath`: what a kernel does with a program, as a trait, so that programs can be enforced by
+//! something else than nf_tables.
+
+use std::collections::{BTreeMap, HashMap};
+use std::io;
+use std::net::IpAddr;
+
+use kernel::nftables::Counted;
+use policy::program::{ChainId, CounterId, Delta, Packet, Program};
+
+/// What decides about a local address. Without a decider nothing is denied.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Entry {
+    pub egress: Option<Decider>,
+    pub ingress: Option<Decider>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Decider {
+    Chain(ChainId),
+    /// Denies everything: the pod is new, and its policies have not arrived.
+    Pending,
+}
+
+impl Entry {
+    pub const PENDING: Self =
+        Self { egress: Some(Decider::Pending), ingress: Some(Decider::Pending) };
+
+    pub fn is_empty(&self) -> bool {
+        self.egress.is_none() && self.ingress.is_none()
+    }
+}
+
+/// The entries of the node's addresses; one without a decider is left out.
+pub type Entries = BTreeMap<IpAddr, Entry>;
+
+/// A step from one state of the node to the next.
+#[derive(Debug)]
+pub struct Change<'a> {
+    /// None if only entries change.
+    pub delta: Option<&'a Delta>,
+    /// The programs before and after the delta.
+    pub before: &'a Program,
+    pub after: &'a Program,
+    /// The addresses whose entry changes, with what it was and what it becomes.
+    pub entries: Vec<(IpAddr, Entry, Entry)>,
+    /// All entries, after the change.
+    pub all: &'a Entries,
+}
+
+/// What became of the connections that are under way.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Revoked {
+    /// Connections that were allowed and no longer are.
+    pub ended: usize,
+    /// Connections that had been ended and are allowed again.
+    pub restored: usize,
+}
+
+#[derive(Debug, thiserror::Error)]
+pub enum DatapathError {
+    #[error("another process enforces policies here: it owns the table {0}; stop that one")]
+    Owned(&'static str),
+    #[error("the kernel's rules cannot be changed")]
+    Commit(#[from] kernel::nftables::CommitError),
+    #[error("the kernel's rules cannot be read")]
+    Read(#[from] io::Error),
+}
+
+/// Makes packets be judged. Calls block, each with a time limit.
+pub trait PolicyDatapath: Send {
+    /// Compares what is there with the program and the entries and makes it exactly that, in one step.
+    fn adopt(&mut self, program: &Program, entries: &Entries) -> Result<(), DatapathError>;
+
+    /// Makes one change, in one step. Falls back on [`Self::adopt`] if what is there is not what it was
+    /// thought to be.
+    fn apply(&mut self, change: &Change<'_>) -> Result<(), DatapathError>;
+
+    /// Says whether somebody else changed what is there since this was last asked.
+    fn was_disturbed(&mut self) -> io::Result<bool>;
+
+    /// Asks about each connection that is under way whether it is denied, and ends those that are.
+    fn revoke(&mut self, is_denied: &mut dyn FnMut(&Packet) -> bool) -> io::Result<Revoked>;
+
+    /// Returns what each rule has counted since the table was made.
+    fn counters(&mut self) -> io::Result<HashMap<CounterId, Counted>>;
+}

@@ -1,0 +1,537 @@
+//! `NftDatapath`: a program in nf_tables, in a table of its own.
+//!
+//! Contract:
+//! - Every change is one batch. Hooked chains are made once; packets see the program before a change or
+//!   the one after it.
+//! - Where the kernel has owned tables that persist (Linux 6.9) nobody else changes the table as long as
+//!   this lives, and it stays when this is gone. Elsewhere changes of others are heard and put right.
+//! - A batch names the generation of the rules that it was made for. Others change rules of their own
+//!   all the time; a batch that is refused for it is sent again.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::io;
+use std::net::IpAddr;
+use std::time::Duration;
+
+use kernel::conntrack;
+use kernel::nftables::{
+    Batch, Chain, CommitError, Counted, Element, ForeignChanges, Nftables, Rule, Set, TABLE_OWNER,
+    TABLE_PERSIST, Verdict,
+};
+use policy::program::{ChainId, CounterId, Packet, Program, Protocol, SetChange, SetEdit};
+use tracing::{info, warn};
+
+use super::datapath::{Change, DatapathError, Decider, Entries, Entry, PolicyDatapath, Revoked};
+use super::ruleset::{self, Family, FilledSet, PENDING, REVOKED, TABLE};
+use crate::conntrack_source;
+
+/// How often a batch is sent again because others changed rules meanwhile. After that it is sent without
+/// a generation if the table is owned: then nobody can have changed it.
+const ATTEMPTS: usize = 8;
+const EOPNOTSUPP: i32 = 95;
+/// TCP, UDP and SCTP.
+const WITH_PORTS: [u8; 3] = [6, 17, 132];
+
+#[derive(Debug)]
+pub struct NftDatapath {
+    nftables: Nftables,
+    connections: conntrack::Table,
+    /// Hears of others' changes, where the table cannot be owned.
+    foreign: Option<ForeignChanges>,
+    /// The table's flags: those of an owned one until the kernel says that it has none.
+    flags: u32,
+    /// The generation of the rules after the last commit.
+    generation: Option<u32>,
+    /// What rules counted that are gone.
+    past: HashMap<CounterId, Counted>,
+}
+
+/// Everything that is to be in the table.
+struct Wanted {
+    sets: BTreeMap<String, FilledSet>,
+    chains: BTreeMap<String, (Chain, Vec<Rule>)>,
+    /// The names of the sets and chains that every program has, the chains in the order of their making.
+    fixed_chains: Vec<String>,
+}
+
+impl NftDatapath {
+    /// Opens sockets in the network namespace of the calling thread; changes nothing.
+    pub fn open() -> io::Result<Self> {
+        Ok(Self {
+            nftables: Nftables::open()?,
+            connections: conntrack::Table::open()?,
+            foreign: None,
+            flags: TABLE_OWNER | TABLE_PERSIST,
+            generation: None,
+            past: HashMap::new(),
+        })
+    }
+
+    /// Has the table not be owned, as on a kernel that knows no owners.
+    #[must_use]
+    pub fn unowned(mut self) -> Self {
+        self.flags = 0;
+        self
+    }
+
+    /// Removes the table, if there is one: nothing is enforced any more.
+    pub fn remove() -> io::Result<()> {
+        let mut batch = Batch::new(TABLE);
+        batch.delete_table();
+        match Nftables::open()?.commit(&batch, None) {
+            Err(error) => {
+                let error = io::Error::from(error);
+                if error.kind() == io::ErrorKind::NotFound { Ok(()) } else { Err(error) }
+            }
+            Ok(()) => Ok(()),
+        }
+    }
+
+    fn is_owned(&self) -> bool {
+        self.flags != 0
+    }
+
+    fn committed(&mut self, generation: u32) {
+        // The kernel passes over zero.
+        self.generation = Some(generation.wrapping_add(1).max(1));
+    }
+
+    /// The batch that leads from what is there to what is wanted.
+    fn difference(&mut self, wanted: &Wanted) -> Result<Batch, DatapathError> {
+        let Some(table) = self.nftables.table(TABLE)? else {
+            return Ok(self.whole(wanted, false));
+        };
+        let own = self.nftables.port()?;
+        if table.owner.is_some_and(|owner| owner != own) {
+            return Err(DatapathError::Owned(TABLE));
+        }
+        if table.flags != self.flags {
+            return Ok(self.whole(wanted, true));
+        }
+        let chains = self.nftables.chains(TABLE)?;
+        let mut rules: BTreeMap<String, Vec<u64>> = BTreeMap::new();
+        for rule in self.nftables.rules(TABLE)? {
+            rules.entry(rule.chain).or_default().push(rule.digest);
+        }
+        let sets: BTreeSet<String> =
+            self.nftables.sets(TABLE)?.into_iter().map(|set| set.name).collect();
+        let mut batch = Batch::new(TABLE);
+        if self.is_owned() && table.owner.is_none() {
+            batch.add_table(self.flags);
+        }
+        let mut gone: Vec<(Set, Vec<Element>)> = Vec::new();
+        let mut added: Vec<(Set, Vec<Element>)> = Vec::new();
+        for (name, (set, elements)) in &wanted.sets {
+            let there = match sets.contains(name) {
+                true => self.nftables.elements(TABLE, set)?,
+                false => {
+                    batch.add_set(set);
+                    Vec::new()
+                }
+            };
+            let (more, fewer) = compared(elements, &there);
+            if set.ranges && !there.is_empty() && !(more.is_empty() && fewer.is_empty()) {
+                // Such a set never changes, so it was somebody else.
+                return Ok(self.whole(wanted, true));
+            }
+            if !more.is_empty() {
+                added.push((set.clone(), more));
+            }
+            if !fewer.is_empty() {
+                gone.push((set.clone(), fewer));
+            }
+        }
+        let known: BTreeSet<&str> = chains.iter().map(|chain| chain.name.as_str()).collect();
+        for (chain, _) in wanted.in_order().filter(|(chain, _)| !known.contains(&*chain.name)) {
+            batch.add_chain(chain);
+        }
+        for (chain, wanted) in wanted.in_order() {
+            let there = rules.get(&chain.name).map(Vec::as_slice).unwrap_or_default();
+            if !wanted.iter().map(|rule| rule.digest).eq(there.iter().copied()) {
+                if !there.is_empty() {
+                    batch.delete_rules(&chain.name);
+                }
+                wanted.iter().for_each(|rule| batch.add_rule(&chain.name, rule));
+            }
+        }
+        // What refers to chains that go, goes first; of one key only one verdict can be there.
+        for (set, elements) in &gone {
+            batch.delete_elements(set, elements);
+        }
+        for (set, elements) in &added {
+            batch.add_elements(set, elements);
+        }
+        let strange: Vec<_> =
+            chains.iter().filter(|chain| !wanted.chains.contains_key(&chain.name)).collect();
+        for chain in &strange {
+            batch.delete_rules(&chain.name);
+        }
+        for chain in &strange {
+            batch.delete_chain(&chain.name);
+        }
+        for set in sets.iter().filter(|name| !wanted.sets.contains_key(*name)) {
+            batch.delete_set(set);
+        }
+        Ok(batch)
+    }
+
+    /// The batch that makes everything anew.
+    fn whole(&self, wanted: &Wanted, replace: bool) -> Batch {
+        let mut batch = Batch::new(TABLE);
+        if replace {
+            batch.delete_table();
+        }
+        batch.add_table(self.flags);
+        for (set, _) in wanted.sets.values() {
+            batch.add_set(set);
+        }
+        for (chain, _) in wanted.in_order() {
+            batch.add_chain(chain);
+        }
+        // Elements first: no packet comes to the rules before all of it is there anyway.
+        for (set, elements) in wanted.sets.values() {
+            batch.add_elements(set, elements);
+        }
+        for (chain, rules) in wanted.in_order() {
+            rules.iter().for_each(|rule| batch.add_rule(&chain.name, rule));
+        }
+        batch
+    }
+
+    /// Sends a batch until the generation it names is the kernel's.
+    fn commit(&mut self, batch: &Batch) -> Result<(), CommitError> {
+        for _ in 0..ATTEMPTS {
+            let generation = match self.generation {
+                Some(generation) => generation,
+                None => self.nftables.generation().map_err(CommitError::Socket)?,
+            };
+            match self.nftables.commit(batch, Some(generation)) {
+                Ok(()) => {
+                    self.committed(generation);
+                    return Ok(());
+                }
+                Err(CommitError::Stale) => {
+                    self.generation = None;
+                    if !self.is_owned() && self.was_disturbed().unwrap_or(true) {
+                        return Err(CommitError::Stale);
+                    }
+                }
+                Err(error) => {
+                    self.generation = None;
+                    return Err(error);
+                }
+            }
+        }
+        if self.is_owned() {
+            return self.nftables.commit(batch, None);
+        }
+        Err(CommitError::Stale)
+    }
+
+    /// Keeps what the rules of chains that go have counted.
+    fn remember(&mut self, gone: &[ChainId]) -> io::Result<()> {
+        if gone.is_empty() {
+            return Ok(());
+        }
+        let gone: BTreeSet<String> = gone.iter().map(|id| ruleset::chain_name(*id)).collect();
+        for rule in self.nftables.rules(TABLE)?.into_iter().filter(|rule| rule.tag != 0) {
+            // A chain's later parts have a number behind the name.
+            let first = rule.chain.get(..34).unwrap_or_default();
+            if gone.contains(first) {
+                add(&mut self.past, CounterId(rule.tag), rule.counted.unwrap_or_default());
+            }
+        }
+        Ok(())
+    }
+}
+
+impl PolicyDatapath for NftDatapath {
+    fn adopt(&mut self, program: &Program, entries: &Entries) -> Result<(), DatapathError> {
+        let wanted = Wanted::of(program, entries);
+        if !self.is_owned() && self.foreign.is_none() {
+            self.foreign = Some(ForeignChanges::open(TABLE)?);
+        }
+        let mut last = CommitError::Stale;
+        for _ in 0..ATTEMPTS {
+            // Before it is read: a commit that comes in between makes ours be refused.
+            let generation = self.nftables.generation()?;
+            let batch = match self.difference(&wanted) {
+                Ok(batch) => batch,
+                // The kernel's rules went on changing while they were read.
+                Err(DatapathError::Read(error)) if error.kind() == io::ErrorKind::NotFound => {
+                    continue;
+                }
+                Err(error) => return Err(error),
+            };
+            if batch.is_empty() {
+                self.generation = Some(generation);
+                return Ok(());
+            }
+            match self.nftables.commit(&batch, Some(generation)) {
+                Ok(()) => {
+                    self.committed(generation);
+                    return Ok(());
+                }
+                Err(CommitError::Stale) => {}
+                Err(error) if self.is_owned() && error.errno() == Some(EOPNOTSUPP) => {
+                    info!("this kernel has no owned tables; changes by others are watched for");
+                    self.flags = 0;
+                    self.foreign = Some(ForeignChanges::open(TABLE)?);
+                }
+                Err(error @ CommitError::Refused { .. }) => {
+                    warn!(%error, "the kernel's rules are not as they seemed; they are made anew");
+                    let replace = self.nftables.table(TABLE)?.is_some();
+                    let batch = self.whole(&wanted, replace);
+                    match self.nftables.commit(&batch, None) {
+                        Ok(()) => {
+                            self.generation = None;
+                            return Ok(());
+                        }
+                        Err(error) => last = error,
+                    }
+                }
+                Err(error) => last = error,
+            }
+        }
+        Err(last.into())
+    }
+
+    fn apply(&mut self, change: &Change<'_>) -> Result<(), DatapathError> {
+        if change.delta.is_some_and(|delta| delta.from == 0) {
+            return self.adopt(change.after, change.all);
+        }
+        if let Some(delta) = change.delta {
+            self.remember(&delta.removed_chains)?;
+        }
+        let batch = batch(change);
+        match self.commit(&batch) {
+            Ok(()) => Ok(()),
+            Err(error) => {
+                if !matches!(error, CommitError::Stale) {
+                    warn!(%error, "a change does not fit the kernel's rules; they are compared");
+                }
+                self.adopt(change.after, change.all)
+            }
+        }
+    }
+
+    fn was_disturbed(&mut self) -> io::Result<bool> {
+        let Some(foreign) = &mut self.foreign else { return Ok(false) };
+        let own = self.nftables.port()?;
+        let seen = foreign.read(Duration::ZERO, own)?;
+        Ok(seen.changed || seen.lost)
+    }
+
+    fn revoke(&mut self, is_denied: &mut dyn FnMut(&Packet) -> bool) -> io::Result<Revoked> {
+        let own: BTreeSet<IpAddr> = conntrack_source::local()?.into_iter().collect();
+        let (mut denied, mut allowed) = (Vec::new(), Vec::new());
+        // A listing that was disturbed has missed connections that are new, which were judged.
+        self.connections.list(|entry| {
+            // Without ports, what a pod answers to is a request or two: the next one is judged.
+            if !WITH_PORTS.contains(&entry.original.protocol) {
+                return;
+            }
+            let (source, destination) = (entry.original.source, entry.reply.source);
+            let packet = Packet {
+                source,
+                destination,
+                protocol: Protocol(entry.original.protocol),
+                port: entry.reply.source_port,
+                from_own_node: own.contains(&source),
+            };
+            let is_marked = entry.mark & REVOKED != 0;
+            let is_denied = !packet.from_own_node && source != destination && is_denied(&packet);
+            match (is_denied, is_marked) {
+                (true, false) => denied.push(entry),
+                (false, true) => allowed.push(entry),
+                _ => {}
+            }
+        })?;
+        Ok(Revoked {
+            ended: self.connections.mark(&denied, REVOKED, REVOKED)?,
+            restored: self.connections.mark(&allowed, 0, REVOKED)?,
+        })
+    }
+
+    fn counters(&mut self) -> io::Result<HashMap<CounterId, Counted>> {
+        let mut counters = self.past.clone();
+        for rule in self.nftables.rules(TABLE)?.into_iter().filter(|rule| rule.tag != 0) {
+            add(&mut counters, CounterId(rule.tag), rule.counted.unwrap_or_default());
+        }
+        Ok(counters)
+    }
+}
+
+fn add(counters: &mut HashMap<CounterId, Counted>, id: CounterId, more: Counted) {
+    let counted = counters.entry(id).or_default();
+    counted.packets = counted.packets.saturating_add(more.packets);
+    counted.bytes = counted.bytes.saturating_add(more.bytes);
+}
+
+impl Wanted {
+    fn of(program: &Program, entries: &Entries) -> Self {
+        let mut sets: BTreeMap<String, FilledSet> = BTreeMap::new();
+        let mut chains = BTreeMap::new();
+        let mut insert = |set: Set, elements: Vec<Element>| {
+            sets.insert(set.name.clone(), (set, elements));
+        };
+        for set in ruleset::fixed_sets() {
+            insert(set, Vec::new());
+        }
+        for (id, set) in &program.sets {
+            ruleset::sets(*id, set).into_iter().for_each(|(set, elements)| insert(set, elements));
+        }
+        for (id, chain) in &program.chains {
+            let compiled = ruleset::chain(*id, chain, program);
+            compiled.sets.into_iter().for_each(|(set, elements)| insert(set, elements));
+            for (chain, rules) in compiled.chains {
+                chains.insert(chain.name.clone(), (chain, rules));
+            }
+        }
+        let mut fixed_chains = Vec::new();
+        for (chain, rules) in ruleset::fixed_chains() {
+            fixed_chains.push(chain.name.clone());
+            chains.insert(chain.name.clone(), (chain, rules));
+        }
+        for (address, entry) in entries {
+            for (set, element) in elements(*address, entry) {
+                if let Some((_, elements)) = sets.get_mut(&set.name) {
+                    elements.push(element);
+                }
+            }
+        }
+        sets.values_mut().for_each(|(_, elements)| elements.sort_unstable());
+        Self { sets, chains, fixed_chains }
+    }
+
+    /// Hooked chains come last: everything that they refer to is there.
+    fn in_order(&self) -> impl Iterator<Item = &(Chain, Vec<Rule>)> {
+        let of_program = self.chains.values().filter(|(chain, _)| chain.name.starts_with("c-"));
+        of_program.chain(self.fixed_chains.iter().filter_map(|name| self.chains.get(name)))
+    }
+}
+
+/// The elements that are wanted and not there, and those that are there and not wanted. Both are sorted.
+fn compared(wanted: &[Element], there: &[Element]) -> (Vec<Element>, Vec<Element>) {
+    let not_in = |some: &[Element], others: &[Element]| -> Vec<Element> {
+        some.iter().filter(|it| others.binary_search(it).is_err()).cloned().collect()
+    };
+    let fewer = not_in(there, wanted).into_iter();
+    (not_in(wanted, there), fewer.map(|it| Element::new(it.key)).collect())
+}
+
+/// The elements that an address has in the maps and sets that every program has.
+fn elements(address: IpAddr, entry: &Entry) -> Vec<(Set, Element)> {
+    let family = Family::of(address);
+    let key = ruleset::octets(address);
+    let chain = |decider: Decider| match decider {
+        Decider::Chain(id) => ruleset::chain_name(id),
+        Decider::Pending => PENDING.to_owned(),
+    };
+    let mut elements = Vec::with_capacity(3);
+    if let Some(decider) = entry.egress {
+        let verdict = Verdict::Jump(chain(decider));
+        elements.push((family.out(), Element::with(key.clone(), verdict)));
+    }
+    if let Some(decider) = entry.ingress {
+        let verdict = Verdict::Goto(chain(decider));
+        elements.push((family.into(), Element::with(key.clone(), verdict)));
+    }
+    if !entry.is_empty() {
+        elements.push((family.itself(), Element::new([key.clone(), key].concat())));
+    }
+    elements
+}
+
+/// One change as one batch: what is referred to is made before what refers to it, and removed after.
+fn batch(change: &Change<'_>) -> Batch {
+    let mut batch = Batch::new(TABLE);
+    let nothing = Default::default();
+    let delta = change.delta.unwrap_or(&nothing);
+    for SetChange { id, change: edit } in &delta.sets {
+        match edit {
+            SetEdit::New { .. } => {
+                let set = &change.after.sets[id];
+                for (set, elements) in ruleset::sets(*id, set) {
+                    batch.add_set(&set);
+                    batch.add_elements(&set, &elements);
+                }
+            }
+            SetEdit::Changed { added, .. } => {
+                edit_elements(change.after, *id, added, |set, some| {
+                    batch.add_elements(set, some);
+                })
+            }
+            SetEdit::Gone => {}
+        }
+    }
+    let new = delta.chains.iter().filter(|(id, _)| !change.before.chains.contains_key(id));
+    let compiled: Vec<_> =
+        new.map(|(id, chain)| ruleset::chain(*id, chain, change.after)).collect();
+    for chain in &compiled {
+        for (set, elements) in &chain.sets {
+            batch.add_set(set);
+            batch.add_elements(set, elements);
+        }
+        chain.chains.iter().for_each(|(chain, _)| batch.add_chain(chain));
+    }
+    for (chain, rules) in compiled.iter().flat_map(|chain| &chain.chains) {
+        rules.iter().for_each(|rule| batch.add_rule(&chain.name, rule));
+    }
+    for (address, old, new) in &change.entries {
+        let (old, new) = (elements(*address, old), elements(*address, new));
+        for (set, element) in old.iter().filter(|it| !new.contains(it)) {
+            batch.delete_elements(set, [&Element::new(element.key.clone())]);
+        }
+        for (set, element) in new.iter().filter(|it| !old.contains(it)) {
+            batch.add_elements(set, [element]);
+        }
+    }
+    let gone = delta.removed_chains.iter().filter_map(|id| {
+        let chain = change.before.chains.get(id)?;
+        Some(ruleset::chain(*id, chain, change.before))
+    });
+    let gone: Vec<_> = gone.collect();
+    for (chain, _) in gone.iter().flat_map(|chain| &chain.chains) {
+        batch.delete_rules(&chain.name);
+    }
+    for (chain, _) in gone.iter().flat_map(|chain| &chain.chains) {
+        batch.delete_chain(&chain.name);
+    }
+    for (set, _) in gone.iter().flat_map(|chain| &chain.sets) {
+        batch.delete_set(&set.name);
+    }
+    for SetChange { id, change: edit } in &delta.sets {
+        match edit {
+            SetEdit::New { .. } => {}
+            SetEdit::Changed { removed, .. } => {
+                edit_elements(change.before, *id, removed, |set, some| {
+                    batch.delete_elements(set, some);
+                });
+            }
+            SetEdit::Gone => {
+                let set = change.before.sets.get(id);
+                for (set, _) in set.into_iter().flat_map(|set| ruleset::sets(*id, set)) {
+                    batch.delete_set(&set.name);
+                }
+            }
+        }
+    }
+    batch
+}
+
+fn edit_elements(
+    program: &Program,
+    id: policy::program::SetId,
+    changed: &[policy::program::Element],
+    mut edit: impl FnMut(&Set, &[Element]),
+) {
+    let Some(set) = program.sets.get(&id) else { return };
+    for family in Family::BOTH {
+        let changed: Vec<_> =
+            changed.iter().filter_map(|it| ruleset::element(*it, family)).collect();
+        if !changed.is_empty() {
+            edit(&ruleset::kernel_set(id, &set.kind, family), &changed);
+        }
+    }
+}
