@@ -460,7 +460,7 @@ fn batch(change: &Change<'_>) -> Batch {
             SetEdit::Changed { added, .. } => {
                 edit_elements(change.after, *id, added, |set, some| {
                     batch.add_elements(set, some);
-                })
+                });
             }
             SetEdit::Gone => {}
         }

@@ -406,7 +406,7 @@ fn compile(
             if rule.report || rule.verdict == program::Verdict::Report {
                 let (per_second, burst) = LOGGED;
                 let limit = Expression::Limit { per_second, burst };
-                let prefix = format!("{:032x}", tag);
+                let prefix = format!("{tag:032x}");
                 let log = Expression::Log { group: LOG_GROUP, prefix, length: LOGGED_BYTES };
                 out.push(plain(conditions().chain([limit, log])));
             }

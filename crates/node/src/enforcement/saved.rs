@@ -83,9 +83,9 @@ struct SavedProgram {
     sets: Vec<SavedSet>,
     chains: Vec<SavedChain>,
     classes: Vec<(String, Option<String>, Option<String>)>,
-    pods: Vec<(IpAddr, Arc<str>, String)>,
+    pods: Vec<(IpAddr, String, String)>,
     unsettled_everywhere: bool,
-    unsettled: Vec<Arc<str>>,
+    unsettled: Vec<String>,
 }
 
 #[derive(Serialize, Deserialize)]
@@ -101,7 +101,7 @@ enum SavedElements {
     Addresses(Vec<IpAddr>),
     AddressPorts(Vec<(IpAddr, u8, u16)>),
     Networks(Vec<(IpAddr, IpAddr)>),
-    Domains(Vec<Arc<str>>),
+    Domains(Vec<String>),
 }
 
 #[derive(Serialize, Deserialize)]
@@ -160,8 +160,8 @@ enum SavedVerdict {
 struct SavedSource {
     #[serde(with = "KindForm")]
     kind: PolicyKind,
-    policy: Arc<str>,
-    rule: Arc<str>,
+    policy: String,
+    rule: String,
 }
 
 fn id(text: &str) -> Result<u128, &'static str> {
@@ -188,10 +188,10 @@ impl SavedProgram {
             pods: program
                 .pods
                 .iter()
-                .map(|(address, pod)| (*address, Arc::clone(&pod.pod), pod.class.to_string()))
+                .map(|(address, pod)| (*address, pod.pod.to_string(), pod.class.to_string()))
                 .collect(),
             unsettled_everywhere: program.unsettled.everywhere,
-            unsettled: program.unsettled.namespaces.iter().cloned().collect(),
+            unsettled: program.unsettled.namespaces.iter().map(ToString::to_string).collect(),
         }
     }
 
@@ -212,11 +212,11 @@ impl SavedProgram {
             program.classes.insert(ClassId(id(&name)?), class);
         }
         for (address, pod, class) in self.pods {
-            program.pods.insert(address, LocalPod { pod, class: ClassId(id(&class)?) });
+            program.pods.insert(address, LocalPod { pod: pod.into(), class: ClassId(id(&class)?) });
         }
         program.unsettled = Unsettled {
             everywhere: self.unsettled_everywhere,
-            namespaces: self.unsettled.into_iter().collect(),
+            namespaces: self.unsettled.into_iter().map(Into::into).collect(),
         };
         Ok(program)
     }
@@ -251,7 +251,9 @@ fn saved_elements(set: &Set) -> SavedElements {
                 })
                 .collect(),
         ),
-        SetKind::Domains(names) => SavedElements::Domains(names.clone()),
+        SetKind::Domains(names) => SavedElements::Domains(
+            names.iter().map(ToString::to_string).collect(),
+        ),
     }
 }
 
@@ -276,7 +278,9 @@ fn loaded_set(elements: SavedElements) -> Set {
             kind: SetKind::Networks,
             elements: all.into_iter().map(|(first, last)| Element::Range { first, last }).collect(),
         },
-        SavedElements::Domains(names) => Set::new(SetKind::Domains(names)),
+        SavedElements::Domains(names) => {
+            Set::new(SetKind::Domains(names.into_iter().map(Into::into).collect()))
+        },
     }
 }
 
@@ -298,8 +302,8 @@ fn saved_chain(id: ChainId, chain: &Chain) -> SavedChain {
             .iter()
             .map(|source| SavedSource {
                 kind: source.kind,
-                policy: Arc::clone(&source.policy),
-                rule: Arc::clone(&source.rule),
+                policy: source.policy.to_string(),
+                rule: source.rule.to_string(),
             })
             .collect(),
     };
@@ -343,7 +347,11 @@ fn loaded_chain(chain: SavedChain) -> Result<Chain, &'static str> {
             sources: rule
                 .sources
                 .into_iter()
-                .map(|it| Source { kind: it.kind, policy: it.policy, rule: it.rule })
+                .map(|it| Source {
+                    kind: it.kind,
+                    policy: it.policy.into(),
+                    rule: it.rule.into(),
+                })
                 .collect(),
         })
     };
