@@ -251,9 +251,9 @@ fn saved_elements(set: &Set) -> SavedElements {
                 })
                 .collect(),
         ),
-        SetKind::Domains(names) => SavedElements::Domains(
-            names.iter().map(ToString::to_string).collect(),
-        ),
+        SetKind::Domains(names) => {
+            SavedElements::Domains(names.iter().map(ToString::to_string).collect())
+        }
     }
 }
 
@@ -280,7 +280,7 @@ fn loaded_set(elements: SavedElements) -> Set {
         },
         SavedElements::Domains(names) => {
             Set::new(SetKind::Domains(names.into_iter().map(Into::into).collect()))
-        },
+        }
     }
 }
 
@@ -347,11 +347,7 @@ fn loaded_chain(chain: SavedChain) -> Result<Chain, &'static str> {
             sources: rule
                 .sources
                 .into_iter()
-                .map(|it| Source {
-                    kind: it.kind,
-                    policy: it.policy.into(),
-                    rule: it.rule.into(),
-                })
+                .map(|it| Source { kind: it.kind, policy: it.policy.into(), rule: it.rule.into() })
                 .collect(),
         })
     };
