@@ -8,6 +8,7 @@ pub(crate) mod controller;
 pub(crate) mod leading;
 pub(crate) mod logging;
 pub(crate) mod observe;
+mod policies;
 pub(crate) mod process;
 pub(crate) mod store;
 pub(crate) mod traffic;

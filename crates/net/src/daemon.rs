@@ -17,6 +17,7 @@ pub use node_addresses::sent_from;
 
 use std::net::IpAddr;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
 use cni::wire::{Operation, Request};
@@ -32,6 +33,7 @@ use tracing::info;
 
 use crate::addresses::OpenError;
 use crate::claims::{BlockClaims, NodeIdentity};
+use crate::datapath::PodPolicies;
 use crate::namespace_pools::NamespacePools;
 use crate::node::{Node, NodeError};
 use crate::pool_controller::{self, Reclaim};
@@ -41,7 +43,7 @@ use crate::server::{self, ListenError, ServerLimits};
 use crate::service::{CniService, RequestLimits};
 use crate::trust::{self, BlockTrust, NodeLister};
 use crate::wiring::Wiring;
-use crate::{Addresses, pool};
+use crate::{Addresses, Attachment, pool};
 use show::Listings;
 
 /// The block size of the first pool: that of a pool that names none.
@@ -88,9 +90,15 @@ pub enum StartError {
     Node(#[source] NodeError),
     #[error("the record of addresses cannot be used")]
     Open(#[source] OpenError),
+    #[error("policies cannot be enforced: {0}; set policy.enforce to off to do without")]
+    Policies(String),
     #[error(transparent)]
     Listen(#[from] ListenError),
 }
+
+/// Begins to enforce policies, told of the attachments that there are. When it returns, policies decide.
+pub type BeginPolicies<'a> =
+    &'a mut dyn FnMut(&[Arc<Attachment>]) -> Result<Arc<dyn PodPolicies>, String>;
 
 /// Starts the daemon in the context's tasks, in the runtime that the caller has entered. Returns which
 /// pod has which address.
@@ -98,6 +106,18 @@ pub fn start(
     config: NetConfig,
     objects: Objects,
     context: DaemonContext,
+    registry: &mut Registry,
+) -> Result<Addresses, StartError> {
+    start_with(config, objects, context, None, registry)
+}
+
+/// Starts the daemon with policies that decide about its pods. They do before the first request is
+/// served and before STATUS succeeds.
+pub fn start_with(
+    config: NetConfig,
+    objects: Objects,
+    context: DaemonContext,
+    policies: Option<BeginPolicies<'_>>,
     registry: &mut Registry,
 ) -> Result<Addresses, StartError> {
     let pool = first_pool(&config.subnets).map_err(StartError::Subnets)?;
@@ -108,6 +128,13 @@ pub fn start(
     let mtu = config.mtu.map_or_else(|| node.uplink_mtu(), Ok).map_err(StartError::Node)?;
     let listener = server::listen(&config.socket)?;
     let addresses = Addresses::open(&config.data, &tasks).map_err(StartError::Open)?;
+    let policies = match policies {
+        Some(begin) => {
+            let attachments: Vec<_> = addresses.view().attachments().cloned().collect();
+            Some(begin(&attachments).map_err(StartError::Policies)?)
+        }
+        None => None,
+    };
     let pools = match config.kubernetes {
         true => NamespacePools::watch(objects.clone(), &config.data, &tasks),
         false => NamespacePools::none(),
@@ -134,7 +161,7 @@ pub fn start(
     let doubted = Gauge::default();
     let help = "Blocks that are not believed, or not wholly; `fairlead net check` says why";
     registry.register("net_blocks_doubted", help, doubted.clone());
-    let wiring = Wiring::new(node.clone(), mtu);
+    let wiring = Wiring::new(node.clone(), mtu).with_policies(policies);
     let (datapath, limits) = (wiring.clone(), RequestLimits::default());
     let service = CniService::new(datapath, addresses.clone(), pools, ledger.clone(), limits);
     service.register(registry);

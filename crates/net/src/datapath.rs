@@ -4,6 +4,7 @@
 //! All calls block, and a call into the kernel cannot be taken back. Before each step the caller is told
 //! ([`Progress`]) and may answer that nobody waits any more; the work is then undone.
 
+use std::fmt;
 use std::net::{Ipv4Addr, Ipv6Addr};
 use std::os::fd::OwnedFd;
 
@@ -42,6 +43,20 @@ pub trait Datapath: Send + Sync + 'static {
     /// Compares the node's side with what [`Self::set_up`] made, and the pod's side if its namespace is
     /// at hand. Returns what differs.
     fn verify(&self, attachment: &Attachment, namespace: Option<&Self::Namespace>) -> Vec<Fault>;
+}
+
+/// Has policies decide about a pod from its first packet on. Nothing here asks a store or a controller.
+/// Calls block, for as long as the kernel takes.
+pub trait PodPolicies: fmt::Debug + Send + Sync {
+    /// The attachment's addresses are about to be routed. When this returns, policies decide about them;
+    /// a pod whose policies have not arrived is denied what they may deny. An error is a sentence.
+    fn admit(&self, attachment: &Attachment) -> Result<(), String>;
+
+    /// The addresses are routed. May wait for the pod's policies, for a bounded time.
+    fn settle(&self, attachment: &Attachment);
+
+    /// The addresses are routed no longer.
+    fn release(&self, attachment: &Attachment);
 }
 
 /// Is told before each step. Its caller may be gone by then.

@@ -15,6 +15,7 @@
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::os::fd::{AsFd, OwnedFd};
+use std::sync::Arc;
 
 use ipnet::IpNet;
 use kernel::netlink::{
@@ -25,7 +26,7 @@ use kernel::netns::{self, Namespace};
 use kernel::sysctl;
 use sha2::{Digest, Sha256};
 
-use crate::datapath::{Abandoned, Datapath, PodInterfaces, Progress};
+use crate::datapath::{Abandoned, Datapath, PodInterfaces, PodPolicies, Progress};
 use crate::node::{Node, NodeError};
 use crate::{Attachment, AttachmentKey, NamespaceId};
 
@@ -55,6 +56,8 @@ pub mod step {
 pub struct Wiring {
     node: Node,
     mtu: u32,
+    /// None where no policies are enforced.
+    policies: Option<Arc<dyn PodPolicies>>,
 }
 
 /// Kernel work that did not succeed.
@@ -87,6 +90,8 @@ pub enum Cause {
     Kernel(#[from] netlink::Error),
     #[error("the pod's network namespace cannot be entered")]
     Enter(#[source] io::Error),
+    #[error("policies cannot decide about the pod: {0}")]
+    Policies(String),
     #[error("the network namespace has an interface {0} already, which is not ours; remove it")]
     Taken(String),
 }
@@ -138,7 +143,13 @@ impl InterfaceNames {
 
 impl Wiring {
     pub fn new(node: Node, mtu: u32) -> Self {
-        Self { node, mtu }
+        Self { node, mtu, policies: None }
+    }
+
+    /// Has these decide about pods, each from its first packet on.
+    #[must_use]
+    pub fn with_policies(self, policies: Option<Arc<dyn PodPolicies>>) -> Self {
+        Self { policies, ..self }
     }
 
     pub fn node(&self) -> &Node {
@@ -208,6 +219,12 @@ impl Wiring {
         }
     }
 
+    fn release(&self, attachment: &Attachment) {
+        if let Some(policies) = &self.policies {
+            policies.release(attachment);
+        }
+    }
+
     fn delete(&self, link: LinkRef<'_>) -> Result<(), NodeError> {
         match self.node.netlink(|netlink| netlink.apply(&[Change::Delete(link)])) {
             Err(NodeError::Kernel(error)) if error.not_found() => Ok(()),
@@ -252,6 +269,10 @@ impl Datapath for Wiring {
             begin(step::CONFIGURE)?;
             configure(&mut inside, namespace, attachment, &names, pod)?;
             begin(step::ROUTE)?;
+            // Before the routes: no packet comes to the pod or leaves it unjudged.
+            if let Some(policies) = &self.policies {
+                policies.admit(attachment).map_err(Cause::Policies)?;
+            }
             self.node.netlink(|netlink| {
                 netlink.apply(&host_side(attachment, &names, host))?;
                 netlink.link(LinkRef::Index(host))
@@ -260,10 +281,14 @@ impl Datapath for Wiring {
             // and drops what is sent before: a pod's first packets. To look at an end (Linux 6.8)
             // makes it ready.
             inside.link(LinkRef::Index(pod))?;
+            if let Some(policies) = &self.policies {
+                policies.settle(attachment);
+            }
             Ok(())
         };
         if let Err(cause) = steps() {
             let left = made.and_then(|host| self.delete(LinkRef::Index(host)).err()).map(Box::new);
+            self.release(attachment);
             return Err(WiringError { step: at, cause, left });
         }
         Ok(PodInterfaces {
@@ -286,7 +311,10 @@ impl Datapath for Wiring {
         progress.step(step::DELETE).map_err(|abandoned| failed(abandoned.into()))?;
         #[cfg(feature = "faults")]
         crate::faults::pass(&attachment.key, step::DELETE);
-        self.delete(LinkRef::Name(&attachment.host_interface)).map_err(|error| failed(error.into()))
+        self.delete(LinkRef::Name(&attachment.host_interface))
+            .map_err(|error| failed(error.into()))?;
+        self.release(attachment);
+        Ok(())
     }
 
     fn verify(&self, attachment: &Attachment, namespace: Option<&Namespace>) -> Vec<Fault> {

@@ -7,6 +7,7 @@ use std::sync::LazyLock;
 use std::time::Duration;
 
 use admission::FailurePolicy;
+use node::enforcement::{FailMode, NewPods};
 use objects::kinds::{GroupMode, Subnet};
 use pki::agents::LIFETIME;
 
@@ -28,6 +29,7 @@ pub(super) fn settings() -> &'static [Setting] {
             Fleet::settings(),
             Net::settings(),
             Sense::settings(),
+            Policy::settings(),
             Api::settings(),
             Admission::settings(),
             Agents::settings(),
@@ -79,6 +81,8 @@ settings! {
         net: Net = Net::default(),
         /// What the agent observes.
         sense: Sense = Sense::default(),
+        /// What the agent does about policies.
+        policy: Policy = Policy::default(),
         /// The API.
         api: Api = Api::default(),
         /// The admission webhook.
@@ -200,6 +204,30 @@ settings! {
         /// of its network
         #[setting("guard.observe", "WHETHER", Switch::format())]
         observe: Switch = Switch::Auto,
+    }
+}
+
+settings! {
+    /// What the agent does about policies.
+    struct Policy in (config.policy) {
+        /// Whether the agent enforces policies (the nftables table fairlead-guard): auto does where
+        /// guard.controllers names who sends them
+        #[setting("policy.enforce", "WHETHER", Switch::format())]
+        enforce: Switch = Switch::Auto,
+
+        /// What a pod may do before its policies have arrived: `isolate` denies what a policy may deny,
+        /// `wait` also holds its start up for them for two seconds at most, `open` denies nothing
+        #[setting("policy.new-pods", "HOW", one_of([
+            ("isolate", NewPods::Isolate), ("wait", NewPods::Wait), ("open", NewPods::Open)
+        ]))]
+        new_pods: NewPods = NewPods::Isolate,
+
+        /// What holds on a node that has never had policies from a controller: `open` denies nothing,
+        /// `closed` denies everything to pods but what their node sends
+        #[setting("policy.fail-mode", "MODE", one_of([
+            ("open", FailMode::Open), ("closed", FailMode::Closed)
+        ]))]
+        fail_mode: FailMode = FailMode::Open,
     }
 }
 

@@ -1,12 +1,15 @@
 //! The node's agent: the pod network, on the store that it stands on; and what is seen of who talks
 //! to whom.
 
+use std::sync::Arc;
+
 use net::daemon::{self, DaemonContext, NetConfig};
+use net::datapath::PodPolicies;
 use prometheus_client::registry::Registry;
 
 use crate::config::{Config, Store};
 use crate::daemon::process::{self, Process, Told};
-use crate::daemon::{observe, store};
+use crate::daemon::{observe, policies, store};
 use crate::output::Failure;
 
 pub(crate) fn begin(
@@ -54,5 +57,11 @@ fn begin_net(
         readiness: readiness.clone(),
         tasks: tasks.clone(),
     };
-    daemon::start(settings, objects, context, registry).map_err(|e| process::explain(&e))
+    let mut begin = |attachments: &[Arc<net::Attachment>]| {
+        policies::begin(config, process, attachments).map(|it| it as Arc<dyn PodPolicies>)
+    };
+    let begin: Option<daemon::BeginPolicies<'_>> =
+        if policies::wanted(config) { Some(&mut begin) } else { None };
+    daemon::start_with(settings, objects, context, begin, registry)
+        .map_err(|e| process::explain(&e))
 }
