@@ -7,7 +7,7 @@
 //! ```
 //!
 //! Invariants:
-//! 1. A change is one atomic batch: packets see what was before or what is after.
+//! 1. A packet is judged by the program before a change or by the one after it.
 //! 2. What is enforced stays when the agent ends, however it ends; the next start adopts it and makes it
 //!    exactly the program that was saved, without a gap.
 //! 3. Nothing that a packet or the start of a pod waits for asks a controller.

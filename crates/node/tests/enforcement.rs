@@ -284,20 +284,25 @@ fn a_start_finds_exactly_the_program_whatever_was_there() {
     assert!(right.contains("NetworkPolicy a/db"), "{right}");
     // Nothing differs: a start changes nothing, not even counters.
     reaches(&ground, "a/web", "a/db", true);
-    let mut counted = listed();
     // The connections' last packets are counted as well.
-    while counted != std::mem::replace(&mut counted, listed()) {
+    let counted = loop {
+        let before = listed();
         thread::sleep(QUIET);
-    }
+        if before == listed() {
+            break before;
+        }
+    };
     assert_ne!(right, counted, "the rule counts");
     drop(start(&ground, EnforcerSettings::default(), file.load().unwrap(), vec![]));
-    assert_eq!(listed(), counted);
+    let now = listed();
+    let differing: Vec<_> = now.lines().zip(counted.lines()).filter(|(a, b)| a != b).collect();
+    assert!(now == counted, "{differing:#?}");
     let strip = |text: &str| -> Vec<String> {
         let words = text.split_whitespace().map(str::to_owned);
         words.filter(|word| word.parse::<u64>().is_err()).collect()
     };
     for wrong in [
-        "add element inet fairlead-guard out4 { 10.0.0.1 : goto drop }",
+        "add element inet fairlead-guard out4 { 10.0.0.1 : goto deny-drop }",
         "flush map inet fairlead-guard in4",
         "flush chain inet fairlead-guard input",
         "add chain inet fairlead-guard strange",
@@ -497,7 +502,7 @@ fn an_agent_killed_at_any_point_lets_nothing_through_and_stops_nothing() {
                     match allowed.recv(&mut buffer) {
                         Ok(8) => _ = numbers.insert(u64::from_be_bytes(buffer)),
                         Ok(_) => {}
-                        Err(_) if all_sent.load(Ordering::Relaxed) => return numbers.len() as u64,
+                        Err(_) if all_sent.load(Ordering::Relaxed) => return numbers,
                         Err(_) => {}
                     }
                 }
@@ -514,7 +519,14 @@ fn an_agent_killed_at_any_point_lets_nothing_through_and_stops_nothing() {
         over.store(true, Ordering::Relaxed);
         senders.into_iter().for_each(|it| it.join().unwrap());
         all_sent.store(true, Ordering::Relaxed);
-        let arrived: u64 = received.into_iter().map(|it| it.join().unwrap()).sum();
+        let received: Vec<_> = received.into_iter().map(|it| it.join().unwrap()).collect();
+        for numbers in &received {
+            let last = numbers.iter().rfind(|it| **it >> 63 == 0).copied().unwrap_or(0);
+            let missing: Vec<_> = (0..last).filter(|it| !numbers.contains(it)).collect();
+            let new = (0..last).step_by(16).filter(|it| !numbers.contains(&(it | 1 << 63)));
+            println!("missing {missing:?} and of new ones {:?}", new.collect::<Vec<_>>());
+        }
+        let arrived: u64 = received.iter().map(|it| it.len() as u64).sum();
         println!("{kills} kills: {arrived} of {} packets arrived", sent.load(Ordering::Relaxed));
         assert_eq!(arrived, sent.load(Ordering::Relaxed), "packets were stopped");
     });

@@ -226,6 +226,10 @@ fn nft_prints_each_expression_as_what_is_meant() {
         assert_eq!(found[2], Element::range([224, 0, 0, 0], [255, 255, 255, 255]));
         let found = nftables.elements(TABLE, &verdicts).unwrap();
         assert_eq!(found[0], Element::with([10, 0, 0, 1], Verdict::Jump("class".to_owned())));
+        let found = nftables.elements(TABLE, &ports).unwrap();
+        let http = Element::range(key(&[&[6], &[0x1f, 0x90]]), key(&[&[6], &[0x1f, 0x9a]]));
+        let dns = Element::range(key(&[&[17], &[0, 53]]), key(&[&[17], &[0, 53]]));
+        assert_eq!(found, [http, dns]);
         let rules = nftables.rules(TABLE).unwrap();
         let told = rules.iter().find(|rule| rule.digest == 7).unwrap();
         assert_eq!((told.chain.as_str(), told.comment.as_str()), ("class", "shop/db ingress[0]"));

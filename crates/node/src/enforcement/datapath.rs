@@ -69,12 +69,15 @@ pub enum DatapathError {
 
 /// Makes packets be judged. Calls block, each with a time limit.
 pub trait PolicyDatapath: Send {
-    /// Compares what is there with the program and the entries and makes it exactly that, in one step.
+    /// Compares what is there with the program and the entries and makes it exactly that.
     fn adopt(&mut self, program: &Program, entries: &Entries) -> Result<(), DatapathError>;
 
-    /// Makes one change, in one step. Falls back on [`Self::adopt`] if what is there is not what it was
-    /// thought to be.
+    /// Makes one change: each packet is judged as before it or as after it. Falls back on
+    /// [`Self::adopt`] if what is there is not what it was thought to be.
     fn apply(&mut self, change: &Change<'_>) -> Result<(), DatapathError>;
+
+    /// Does what is left to do of earlier changes; called now and then.
+    fn look_after(&mut self) -> Result<(), DatapathError>;
 
     /// Says whether somebody else changed what is there since this was last asked.
     fn was_disturbed(&mut self) -> io::Result<bool>;

@@ -110,6 +110,8 @@ impl<D: PolicyDatapath> Enforcer<D> {
         let disturbed = self.datapath.was_disturbed()?;
         if disturbed {
             self.restore()?;
+        } else {
+            self.datapath.look_after()?;
         }
         Ok(disturbed)
     }

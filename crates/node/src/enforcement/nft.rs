@@ -1,8 +1,13 @@
 //! `NftDatapath`: a program in nf_tables, in a table of its own.
 //!
 //! Contract:
-//! - Every change is one batch. Hooked chains are made once; packets see the program before a change or
-//!   the one after it.
+//! - A packet is judged by the program before a change or by the one after it. A batch of nf_tables alone
+//!   does not promise that: a packet goes through the rules of one generation and looks into the sets of
+//!   whichever is current at that instant, so a new chain seems empty to it, or an old set. A change is
+//!   therefore made in steps, each an atomic batch that is right by itself: what is new and nobody refers
+//!   to yet; what refers to it, and elements that come; elements that go; and, when no packet can be under
+//!   way in it any more, what nobody refers to. A change of elements alone, which most are, is one batch.
+//! - Hooked chains are made once.
 //! - Where the kernel has owned tables that persist (Linux 6.9) nobody else changes the table as long as
 //!   this lives, and it stays when this is gone. Elsewhere changes of others are heard and put right.
 //! - A batch names the generation of the rules that it was made for. Others change rules of their own
@@ -11,14 +16,17 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::io;
 use std::net::IpAddr;
-use std::time::Duration;
+use std::thread;
+use std::time::{Duration, Instant};
 
 use kernel::conntrack;
 use kernel::nftables::{
     Batch, Chain, CommitError, Counted, Element, ForeignChanges, Nftables, Rule, Set, TABLE_OWNER,
     TABLE_PERSIST, Verdict,
 };
-use policy::program::{ChainId, CounterId, Packet, Program, Protocol, SetChange, SetEdit};
+use policy::program::{
+    ChainId, CounterId, Delta, Packet, Program, Protocol, SetChange, SetEdit, SetId,
+};
 use tracing::{info, warn};
 
 use super::datapath::{Change, DatapathError, Decider, Entries, Entry, PolicyDatapath, Revoked};
@@ -29,6 +37,9 @@ use crate::conntrack_source;
 /// a generation if the table is owned: then nobody can have changed it.
 const ATTEMPTS: usize = 8;
 const EOPNOTSUPP: i32 = 95;
+/// How long a packet can be under way in chains that nobody refers to any more: some microseconds, and
+/// longer where a virtual processor was not running.
+const UNDER_WAY: Duration = Duration::from_millis(20);
 /// TCP, UDP and SCTP.
 const WITH_PORTS: [u8; 3] = [6, 17, 132];
 
@@ -44,6 +55,17 @@ pub struct NftDatapath {
     generation: Option<u32>,
     /// What rules counted that are gone.
     past: HashMap<CounterId, Counted>,
+    /// What nobody refers to any more, to be removed.
+    garbage: Garbage,
+}
+
+/// Chains and sets that nobody refers to any more.
+#[derive(Debug, Default)]
+struct Garbage {
+    chains: Vec<String>,
+    sets: Vec<String>,
+    /// When the last of them became so.
+    since: Option<Instant>,
 }
 
 /// Everything that is to be in the table.
@@ -64,6 +86,7 @@ impl NftDatapath {
             flags: TABLE_OWNER | TABLE_PERSIST,
             generation: None,
             past: HashMap::new(),
+            garbage: Garbage::default(),
         })
     }
 
@@ -96,17 +119,19 @@ impl NftDatapath {
         self.generation = Some(generation.wrapping_add(1).max(1));
     }
 
-    /// The batch that leads from what is there to what is wanted.
-    fn difference(&mut self, wanted: &Wanted) -> Result<Batch, DatapathError> {
+    /// The batches that lead from what is there to what is wanted, in order.
+    fn difference(&mut self, wanted: &Wanted) -> Result<Vec<Batch>, DatapathError> {
         let Some(table) = self.nftables.table(TABLE)? else {
-            return Ok(self.whole(wanted, false));
+            return Ok(vec![self.whole(wanted, false)]);
         };
         let own = self.nftables.port()?;
         if table.owner.is_some_and(|owner| owner != own) {
             return Err(DatapathError::Owned(TABLE));
         }
-        if table.flags != self.flags {
-            return Ok(self.whole(wanted, true));
+        // Without its owner a table persists, and is nobody's.
+        let orphaned = self.is_owned() && table.flags == TABLE_PERSIST;
+        if table.flags != self.flags && !orphaned {
+            return Ok(vec![self.whole(wanted, true)]);
         }
         let chains = self.nftables.chains(TABLE)?;
         let mut rules: BTreeMap<String, Vec<u64>> = BTreeMap::new();
@@ -115,64 +140,47 @@ impl NftDatapath {
         }
         let sets: BTreeSet<String> =
             self.nftables.sets(TABLE)?.into_iter().map(|set| set.name).collect();
-        let mut batch = Batch::new(TABLE);
-        if self.is_owned() && table.owner.is_none() {
-            batch.add_table(self.flags);
+        let mut steps = Steps::default();
+        if orphaned {
+            steps.make.add_table(self.flags);
         }
-        let mut gone: Vec<(Set, Vec<Element>)> = Vec::new();
-        let mut added: Vec<(Set, Vec<Element>)> = Vec::new();
         for (name, (set, elements)) in &wanted.sets {
-            let there = match sets.contains(name) {
-                true => self.nftables.elements(TABLE, set)?,
-                false => {
-                    batch.add_set(set);
-                    Vec::new()
-                }
-            };
+            if !sets.contains(name) {
+                steps.make.add_set(set);
+                // A map's verdicts refer to chains.
+                let step = if set.verdicts { &mut steps.switch } else { &mut steps.make };
+                step.add_elements(set, elements);
+                continue;
+            }
+            let there = self.nftables.elements(TABLE, set)?;
             let (more, fewer) = compared(elements, &there);
-            if set.ranges && !there.is_empty() && !(more.is_empty() && fewer.is_empty()) {
+            if set.ranges && !(more.is_empty() && fewer.is_empty()) {
                 // Such a set never changes, so it was somebody else.
-                return Ok(self.whole(wanted, true));
+                return Ok(vec![self.whole(wanted, true)]);
             }
-            if !more.is_empty() {
-                added.push((set.clone(), more));
-            }
-            if !fewer.is_empty() {
-                gone.push((set.clone(), fewer));
-            }
+            let replaces = set.verdicts;
+            steps.take(set, &fewer, replaces);
+            steps.switch.add_elements(set, &more);
         }
         let known: BTreeSet<&str> = chains.iter().map(|chain| chain.name.as_str()).collect();
-        for (chain, _) in wanted.in_order().filter(|(chain, _)| !known.contains(&*chain.name)) {
-            batch.add_chain(chain);
-        }
+        let new = |chain: &Chain| !known.contains(&*chain.name);
+        wanted.in_order().filter(|(it, _)| new(it)).for_each(|(it, _)| steps.make.add_chain(it));
         for (chain, wanted) in wanted.in_order() {
             let there = rules.get(&chain.name).map(Vec::as_slice).unwrap_or_default();
-            if !wanted.iter().map(|rule| rule.digest).eq(there.iter().copied()) {
-                if !there.is_empty() {
-                    batch.delete_rules(&chain.name);
-                }
-                wanted.iter().for_each(|rule| batch.add_rule(&chain.name, rule));
+            if wanted.iter().map(|rule| rule.digest).eq(there.iter().copied()) {
+                continue;
             }
+            let step = if new(chain) { &mut steps.make } else { &mut steps.switch };
+            if !there.is_empty() {
+                step.delete_rules(&chain.name);
+            }
+            wanted.iter().for_each(|rule| step.add_rule(&chain.name, rule));
         }
-        // What refers to chains that go, goes first; of one key only one verdict can be there.
-        for (set, elements) in &gone {
-            batch.delete_elements(set, elements);
-        }
-        for (set, elements) in &added {
-            batch.add_elements(set, elements);
-        }
-        let strange: Vec<_> =
-            chains.iter().filter(|chain| !wanted.chains.contains_key(&chain.name)).collect();
-        for chain in &strange {
-            batch.delete_rules(&chain.name);
-        }
-        for chain in &strange {
-            batch.delete_chain(&chain.name);
-        }
-        for set in sets.iter().filter(|name| !wanted.sets.contains_key(*name)) {
-            batch.delete_set(set);
-        }
-        Ok(batch)
+        let strange = chains.into_iter().map(|chain| chain.name);
+        let chains = strange.filter(|name| !wanted.chains.contains_key(name)).collect();
+        let sets = sets.into_iter().filter(|name| !wanted.sets.contains_key(name)).collect();
+        let last = Garbage { chains, sets, since: None }.removal();
+        Ok(vec![steps.make, steps.switch, steps.take_away, last])
     }
 
     /// The batch that makes everything anew.
@@ -196,6 +204,49 @@ impl NftDatapath {
             rules.iter().for_each(|rule| batch.add_rule(&chain.name, rule));
         }
         batch
+    }
+
+    /// Makes the batches one after the other, the first of them for this generation.
+    fn commit_all(&mut self, batches: &[Batch], generation: u32) -> Result<(), CommitError> {
+        self.generation = Some(generation);
+        let mut batches = batches.iter().filter(|batch| !batch.is_empty()).peekable();
+        while let Some(batch) = batches.next() {
+            let generation = self.generation.unwrap_or(generation);
+            self.generation = None;
+            self.nftables.commit(batch, Some(generation))?;
+            self.committed(generation);
+            if batches.peek().is_some() {
+                thread::sleep(UNDER_WAY);
+            }
+        }
+        Ok(())
+    }
+
+    /// Removes what nobody refers to any more, if no packet can be under way in it.
+    fn tidy(&mut self) -> Result<(), CommitError> {
+        let due = self.garbage.since.is_some_and(|since| since.elapsed() >= UNDER_WAY);
+        if !due {
+            return Ok(());
+        }
+        let batch = std::mem::take(&mut self.garbage).removal();
+        self.commit(&batch)
+    }
+
+    /// Removes what nobody refers to any more and what a change makes anew.
+    fn make_way(&mut self, change: &Change<'_>) -> Result<(), CommitError> {
+        if let (Some(since), Some(delta)) = (self.garbage.since, change.delta) {
+            let chain = |id: &ChainId| self.garbage.chains.contains(&ruleset::chain_name(*id));
+            let set = |id: SetId| {
+                let suffix = id.to_string();
+                self.garbage.sets.iter().any(|name| name.ends_with(&suffix))
+            };
+            let again = delta.chains.iter().any(|(id, _)| chain(id))
+                || delta.sets.iter().any(|it| set(it.id));
+            if again {
+                thread::sleep(UNDER_WAY.saturating_sub(since.elapsed()));
+            }
+        }
+        self.tidy()
     }
 
     /// Sends a batch until the generation it names is the kernel's.
@@ -255,23 +306,17 @@ impl PolicyDatapath for NftDatapath {
         for _ in 0..ATTEMPTS {
             // Before it is read: a commit that comes in between makes ours be refused.
             let generation = self.nftables.generation()?;
-            let batch = match self.difference(&wanted) {
-                Ok(batch) => batch,
+            let batches = match self.difference(&wanted) {
+                Ok(batches) => batches,
                 // The kernel's rules went on changing while they were read.
                 Err(DatapathError::Read(error)) if error.kind() == io::ErrorKind::NotFound => {
                     continue;
                 }
                 Err(error) => return Err(error),
             };
-            if batch.is_empty() {
-                self.generation = Some(generation);
-                return Ok(());
-            }
-            match self.nftables.commit(&batch, Some(generation)) {
-                Ok(()) => {
-                    self.committed(generation);
-                    return Ok(());
-                }
+            self.garbage = Garbage::default();
+            match self.commit_all(&batches, generation) {
+                Ok(()) => return Ok(()),
                 Err(CommitError::Stale) => {}
                 Err(error) if self.is_owned() && error.errno() == Some(EOPNOTSUPP) => {
                     info!("this kernel has no owned tables; changes by others are watched for");
@@ -303,16 +348,26 @@ impl PolicyDatapath for NftDatapath {
         if let Some(delta) = change.delta {
             self.remember(&delta.removed_chains)?;
         }
-        let batch = batch(change);
-        match self.commit(&batch) {
-            Ok(()) => Ok(()),
-            Err(error) => {
-                if !matches!(error, CommitError::Stale) {
-                    warn!(%error, "a change does not fit the kernel's rules; they are compared");
+        let made = self.make_way(change).and_then(|()| {
+            let steps = Steps::of(change);
+            for batch in [&steps.make, &steps.switch, &steps.take_away] {
+                if !batch.is_empty() {
+                    self.commit(batch)?;
                 }
-                self.adopt(change.after, change.all)
             }
-        }
+            self.garbage.add(change);
+            Ok(())
+        });
+        made.or_else(|error| {
+            if !matches!(error, CommitError::Stale) {
+                warn!(%error, "a change does not fit the kernel's rules; they are compared");
+            }
+            self.adopt(change.after, change.all)
+        })
+    }
+
+    fn look_after(&mut self) -> Result<(), DatapathError> {
+        Ok(self.tidy()?)
     }
 
     fn was_disturbed(&mut self) -> io::Result<bool> {
@@ -443,86 +498,121 @@ fn elements(address: IpAddr, entry: &Entry) -> Vec<(Set, Element)> {
     elements
 }
 
-/// One change as one batch: what is referred to is made before what refers to it, and removed after.
-fn batch(change: &Change<'_>) -> Batch {
-    let mut batch = Batch::new(TABLE);
-    let nothing = Default::default();
-    let delta = change.delta.unwrap_or(&nothing);
-    for SetChange { id, change: edit } in &delta.sets {
-        match edit {
-            SetEdit::New { .. } => {
-                let set = &change.after.sets[id];
-                for (set, elements) in ruleset::sets(*id, set) {
-                    batch.add_set(&set);
-                    batch.add_elements(&set, &elements);
+/// A change, in steps: see the module's contract.
+struct Steps {
+    /// What is new, and nobody refers to yet.
+    make: Batch,
+    /// What refers to it, and elements that come.
+    switch: Batch,
+    /// Elements that go.
+    take_away: Batch,
+}
+
+impl Default for Steps {
+    fn default() -> Self {
+        let [make, switch, take_away] = std::array::from_fn(|_| Batch::new(TABLE));
+        Self { make, switch, take_away }
+    }
+}
+
+impl Steps {
+    fn of(change: &Change<'_>) -> Self {
+        let mut steps = Self::default();
+        let nothing = Delta::default();
+        let delta = change.delta.unwrap_or(&nothing);
+        for SetChange { id, change: edit } in &delta.sets {
+            match edit {
+                SetEdit::New { .. } => {
+                    let set = &change.after.sets[id];
+                    for (set, elements) in ruleset::sets(*id, set) {
+                        steps.make.add_set(&set);
+                        steps.make.add_elements(&set, &elements);
+                    }
                 }
-            }
-            SetEdit::Changed { added, .. } => {
-                edit_elements(change.after, *id, added, |set, some| {
-                    batch.add_elements(set, some);
-                });
-            }
-            SetEdit::Gone => {}
-        }
-    }
-    let new = delta.chains.iter().filter(|(id, _)| !change.before.chains.contains_key(id));
-    let compiled: Vec<_> =
-        new.map(|(id, chain)| ruleset::chain(*id, chain, change.after)).collect();
-    for chain in &compiled {
-        for (set, elements) in &chain.sets {
-            batch.add_set(set);
-            batch.add_elements(set, elements);
-        }
-        chain.chains.iter().for_each(|(chain, _)| batch.add_chain(chain));
-    }
-    for (chain, rules) in compiled.iter().flat_map(|chain| &chain.chains) {
-        rules.iter().for_each(|rule| batch.add_rule(&chain.name, rule));
-    }
-    for (address, old, new) in &change.entries {
-        let (old, new) = (elements(*address, old), elements(*address, new));
-        for (set, element) in old.iter().filter(|it| !new.contains(it)) {
-            batch.delete_elements(set, [&Element::new(element.key.clone())]);
-        }
-        for (set, element) in new.iter().filter(|it| !old.contains(it)) {
-            batch.add_elements(set, [element]);
-        }
-    }
-    let gone = delta.removed_chains.iter().filter_map(|id| {
-        let chain = change.before.chains.get(id)?;
-        Some(ruleset::chain(*id, chain, change.before))
-    });
-    let gone: Vec<_> = gone.collect();
-    for (chain, _) in gone.iter().flat_map(|chain| &chain.chains) {
-        batch.delete_rules(&chain.name);
-    }
-    for (chain, _) in gone.iter().flat_map(|chain| &chain.chains) {
-        batch.delete_chain(&chain.name);
-    }
-    for (set, _) in gone.iter().flat_map(|chain| &chain.sets) {
-        batch.delete_set(&set.name);
-    }
-    for SetChange { id, change: edit } in &delta.sets {
-        match edit {
-            SetEdit::New { .. } => {}
-            SetEdit::Changed { removed, .. } => {
-                edit_elements(change.before, *id, removed, |set, some| {
-                    batch.delete_elements(set, some);
-                });
-            }
-            SetEdit::Gone => {
-                let set = change.before.sets.get(id);
-                for (set, _) in set.into_iter().flat_map(|set| ruleset::sets(*id, set)) {
-                    batch.delete_set(&set.name);
+                SetEdit::Changed { added, removed } => {
+                    edit_elements(change.after, *id, added, |set, some| {
+                        steps.switch.add_elements(set, some);
+                    });
+                    edit_elements(change.before, *id, removed, |set, some| {
+                        steps.take_away.delete_elements(set, some);
+                    });
                 }
+                SetEdit::Gone => {}
             }
         }
+        let new = delta.chains.iter().filter(|(id, _)| !change.before.chains.contains_key(id));
+        let compiled: Vec<_> =
+            new.map(|(id, chain)| ruleset::chain(*id, chain, change.after)).collect();
+        for chain in &compiled {
+            for (set, elements) in &chain.sets {
+                steps.make.add_set(set);
+                steps.make.add_elements(set, elements);
+            }
+            chain.chains.iter().for_each(|(chain, _)| steps.make.add_chain(chain));
+        }
+        for (chain, rules) in compiled.iter().flat_map(|chain| &chain.chains) {
+            rules.iter().for_each(|rule| steps.make.add_rule(&chain.name, rule));
+        }
+        for (address, old, new) in &change.entries {
+            let (old, new) = (elements(*address, old), elements(*address, new));
+            for (set, element) in old.iter().filter(|it| !new.contains(it)) {
+                // Another verdict for the same key takes its place in the same instant.
+                let element = [Element::new(element.key.clone())];
+                steps.switch.delete_elements(set, &element);
+            }
+            for (set, element) in new.iter().filter(|it| !old.contains(it)) {
+                steps.switch.add_elements(set, [element]);
+            }
+        }
+        // Elements alone, and only coming or only going: one batch.
+        if steps.switch.is_empty() {
+            std::mem::swap(&mut steps.switch, &mut steps.take_away);
+        }
+        steps
     }
-    batch
+
+    fn take(&mut self, set: &Set, elements: &[Element], now: bool) {
+        let step = if now { &mut self.switch } else { &mut self.take_away };
+        step.delete_elements(set, elements);
+    }
+}
+
+impl Garbage {
+    /// Adds the chains and sets that a change leaves without anybody who refers to them.
+    fn add(&mut self, change: &Change<'_>) {
+        let Some(delta) = change.delta else { return };
+        let mut any = false;
+        for (id, chain) in
+            delta.removed_chains.iter().filter_map(|id| Some((*id, change.before.chains.get(id)?)))
+        {
+            let compiled = ruleset::chain(id, chain, change.before);
+            self.chains.extend(compiled.chains.into_iter().map(|(chain, _)| chain.name));
+            self.sets.extend(compiled.sets.into_iter().map(|(set, _)| set.name));
+            any = true;
+        }
+        for SetChange { id, .. } in delta.sets.iter().filter(|it| it.change == SetEdit::Gone) {
+            let set = change.before.sets.get(id);
+            let sets = set.into_iter().flat_map(|set| ruleset::sets(*id, set));
+            self.sets.extend(sets.map(|(set, _)| set.name));
+            any = true;
+        }
+        if any {
+            self.since = Some(Instant::now());
+        }
+    }
+
+    fn removal(&self) -> Batch {
+        let mut batch = Batch::new(TABLE);
+        self.chains.iter().for_each(|name| batch.delete_rules(name));
+        self.chains.iter().for_each(|name| batch.delete_chain(name));
+        self.sets.iter().for_each(|name| batch.delete_set(name));
+        batch
+    }
 }
 
 fn edit_elements(
     program: &Program,
-    id: policy::program::SetId,
+    id: SetId,
     changed: &[policy::program::Element],
     mut edit: impl FnMut(&Set, &[Element]),
 ) {

@@ -2,16 +2,16 @@
 //!
 //! ```text
 //! forward ─► revoked? ─► a reply? ─► ICMP errors, neighbour discovery
-//!         ─► out4/out6: source ─► jump ─► egress chain  ─┬─ goto drop, goto reject
+//!         ─► out4/out6: source ─► jump ─► egress chain  ─┬─ goto deny-drop, goto deny-reject
 //!                                                        └─ return
-//!         ─► in4/in6: destination ─► goto ─► ingress chain ─┬─ goto drop, goto reject
+//!         ─► in4/in6: destination ─► goto ─► ingress chain ─┬─ goto deny-drop, goto deny-reject
 //!                                                           └─ accept
 //! input   the same as far as out4/out6: what a pod sends to its node
 //! ```
 //!
 //! What the node itself sends comes to neither: a node always reaches its pods. A chain of a program is
 //! one chain here, and one more behind each tier that may pass a packet on: rules of a program that pass
-//! go there at once. Only `drop` and `reject` ask whether a pod talks to itself (by way of a Service),
+//! go there at once. Only `deny-drop` and `deny-reject` ask whether a pod talks to itself (by way of a Service),
 //! so that no packet that passes pays for it.
 
 use std::hash::{Hash, Hasher};
@@ -38,8 +38,8 @@ const LOGGED_BYTES: u32 = 96;
 /// Where the hooked chains stand among others: with those that filter.
 const PRIORITY: i32 = 0;
 
-const DROP: &str = "drop";
-const REJECT: &str = "reject";
+const DROP: &str = "deny-drop";
+const REJECT: &str = "deny-reject";
 const REVOKED_CHAIN: &str = "revoked";
 const NEIGHBOURS: &str = "neighbours";
 pub(crate) const PENDING: &str = "pending";
