@@ -10,7 +10,7 @@ use std::time::Instant;
 use bench::{Line, OUT, Summary, Table};
 
 /// Package and benchmark.
-const BENCHMARKS: [(&str, &str); 12] = [
+const BENCHMARKS: [(&str, &str); 13] = [
     ("stallproof", "stallproof"),
     ("objects", "store"),
     ("access", "audit"),
@@ -23,6 +23,7 @@ const BENCHMARKS: [(&str, &str); 12] = [
     ("edge", "agents"),
     ("cni", "cni"),
     ("fairlead", "flood"),
+    ("node", "enforcement"),
 ];
 
 const USAGE: &str = "\

@@ -210,10 +210,10 @@ settings! {
 settings! {
     /// What the agent does about policies.
     struct Policy in (config.policy) {
-        /// Whether the agent enforces policies (the nftables table fairlead-guard): auto does where
-        /// guard.controllers names who sends them
-        #[setting("policy.enforce", "WHETHER", Switch::format())]
-        enforce: Switch = Switch::Auto,
+        /// Enforce policies on this node (the nftables table fairlead-guard), from the first packet of
+        /// each pod on
+        #[setting("policy.enforce", "WHETHER", on_or_off())]
+        enforce: bool = false,
 
         /// What a pod may do before its policies have arrived: `isolate` denies what a policy may deny,
         /// `wait` also holds its start up for them for two seconds at most, `open` denies nothing

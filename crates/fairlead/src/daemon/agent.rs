@@ -61,7 +61,7 @@ fn begin_net(
         policies::begin(config, process, attachments).map(|it| it as Arc<dyn PodPolicies>)
     };
     let begin: Option<daemon::BeginPolicies<'_>> =
-        if policies::wanted(config) { Some(&mut begin) } else { None };
+        if config.policy.enforce { Some(&mut begin) } else { None };
     daemon::start_with(settings, objects, context, begin, registry)
         .map_err(|e| process::explain(&e))
 }

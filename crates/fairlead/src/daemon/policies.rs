@@ -13,7 +13,7 @@ use node::enforcement::{
 use stallproof::{Deadline, sentence};
 use tracing::warn;
 
-use crate::config::{Config, Switch};
+use crate::config::Config;
 use crate::daemon::process::Process;
 
 /// How long the kernel may take for one change before a pod's start is given up on.
@@ -26,15 +26,6 @@ const LOOK: Duration = Duration::from_millis(20);
 pub(crate) struct NodePolicies {
     enforcement: Enforcement,
     new_pods: NewPods,
-}
-
-/// Whether policies are enforced: where somebody sends them, unless that is set otherwise.
-pub(crate) fn wanted(config: &Config) -> bool {
-    match config.policy.enforce {
-        Switch::On => true,
-        Switch::Off => false,
-        Switch::Auto => !config.sense.controllers.is_empty(),
-    }
 }
 
 /// Begins to enforce what was enforced last. When this returns, it decides about the attachments' pods.

@@ -1,0 +1,393 @@
+//! What policies cost: CPU time of a forwarded packet and of a new connection, against no rules, against
+//! a hundred plain rules and against a program that decides in user space (NFQUEUE); one pod's change
+//! against making everything anew; wiring a pod with policies against without.
+//!
+//! The kernel does all of a packet's way in the thread that sends it, so that thread's CPU time is what
+//! is measured. Needs root, nft and iptables.
+
+#![allow(clippy::unwrap_used, reason = "a benchmark")]
+
+#[path = "../tests/ground/mod.rs"]
+mod ground;
+
+use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream, UdpSocket};
+use std::os::fd::OwnedFd;
+use std::process::{Command, ExitCode};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use bench::{Table, in_turn};
+use ground::{Ground, NODE, udp};
+use node::enforcement::{Enforcer, EnforcerSettings, NftDatapath};
+use policy::cluster::{Key, Pod};
+use policy::compile::{Change, Compiler};
+use policy::program::Delta;
+use policy::spec::{
+    AcceptRule, NamespaceSelection, NetworkPolicy, Peer, PodSelection, PortMatch, Settings,
+};
+use rustix::net::netlink::SocketAddrNetlink;
+use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType};
+
+const PACKETS: usize = 40_000;
+const CONNECTIONS: usize = 1_500;
+const PAIRS: usize = 7;
+/// The queue that the rival decides about.
+const QUEUE: u16 = 77;
+
+/// CPU time of the calling thread.
+fn cpu() -> Duration {
+    let stat = std::fs::read_to_string("/proc/thread-self/schedstat").unwrap();
+    Duration::from_nanos(stat.split_whitespace().next().unwrap().parse().unwrap())
+}
+
+fn address(number: usize) -> IpAddr {
+    IpAddr::from((0x0a10_0000 + number as u32).to_be_bytes())
+}
+
+fn pod(key: Key, node: &str, app: &str, addresses: Vec<IpAddr>) -> Arc<Pod> {
+    Arc::new(Pod {
+        key,
+        node: node.into(),
+        labels: [("app".to_owned(), app.to_owned())].into_iter().collect(),
+        addresses,
+        host_network: false,
+        finished: false,
+        ports: vec![],
+        images: vec![],
+        owner: "Pod/x".into(),
+        created: 0,
+    })
+}
+
+/// A policy of `rules` rules: `a/db` takes packets of all pods `app=client`, of which there are `pods`
+/// and `a/web`, and each rule beside that names a port and pods of its own.
+fn compiler(ground: &Ground, pods: usize, rules: usize) -> Compiler {
+    let mut compiler = Compiler::new(Settings::default());
+    compiler.apply(Change::Namespace("a".into(), Some(Default::default())));
+    for host in ground.pods() {
+        compiler.apply(Change::Pod(host.key.clone(), Some(host.pod(&[]))));
+    }
+    for number in 0..pods {
+        let key = Key::new("a", &format!("client-{number}"));
+        let app = if rules > 1 { format!("client-{}", number % rules) } else { "client".to_owned() };
+        let made = pod(key.clone(), "elsewhere", &app, vec![address(number)]);
+        compiler.apply(Change::Pod(key, Some(made)));
+    }
+    let named = |labels: &str, port: &str| {
+        let namespaces = NamespaceSelection::Named("a".into());
+        let pods = PodSelection { namespaces, pods: labels.parse().unwrap() };
+        let ports = vec![PortMatch::Numbers(port.parse().unwrap())];
+        AcceptRule { peers: vec![Peer::Pods(pods)], ports }
+    };
+    let mut ingress =
+        vec![named("app in (client,web)", "udp/1000"), named("app in (client,web)", "tcp/80")];
+    for number in 1..rules {
+        ingress.push(named(&format!("app=client-{number}"), &format!("tcp/{}", 1000 + number)));
+    }
+    let key = Key::new("a", "db");
+    let policy = NetworkPolicy {
+        key: key.clone(),
+        pods: "app=db".parse().unwrap(),
+        ingress: Some(ingress),
+        egress: None,
+    };
+    compiler.apply(Change::NetworkPolicy(key, Some(Arc::new(policy))));
+    compiler
+}
+
+/// Puts rules into the node; dropped, they are gone.
+enum Rules {
+    Nothing,
+    Policies(usize),
+    Plain,
+    Queue,
+}
+
+struct Installed<'a> {
+    ground: &'a Ground,
+    queue: Option<(Arc<AtomicBool>, thread::JoinHandle<()>)>,
+}
+
+fn run(command: &str) {
+    let done = Command::new("sh").args(["-c", command]).output().unwrap();
+    assert!(done.status.success(), "{command}: {}", String::from_utf8_lossy(&done.stderr));
+}
+
+fn install<'a>(ground: &'a Ground, rules: &Rules) -> Installed<'a> {
+    let mut queue = None;
+    ground.in_node(|| match rules {
+        Rules::Nothing => {}
+        Rules::Policies(pods) => {
+            let program = compiler(ground, *pods, 1).program(NODE, 1);
+            let datapath = NftDatapath::open().unwrap();
+            Enforcer::start(datapath, EnforcerSettings::default(), Some(program), []).unwrap();
+        }
+        Rules::Plain => {
+            let mut text = "add table inet plain\nadd chain inet plain forward \
+                { type filter hook forward priority 0; }\n\
+                add rule inet plain forward ct state established accept\n"
+                .replace("ct state established accept", "ct direction reply accept");
+            for number in 0..100 {
+                let from = address(number);
+                text += &format!(
+                    "add rule inet plain forward ip saddr {from} ip daddr 10.0.0.2 accept\n"
+                );
+            }
+            let mut nft = Command::new("nft")
+                .args(["-f", "-"])
+                .stdin(std::process::Stdio::piped())
+                .spawn()
+                .unwrap();
+            std::io::Write::write_all(nft.stdin.as_mut().unwrap(), text.as_bytes()).unwrap();
+            assert!(nft.wait().unwrap().success());
+        }
+        Rules::Queue => {
+            let stop = Arc::new(AtomicBool::new(false));
+            let socket = open_queue();
+            let told = Arc::clone(&stop);
+            let thread = thread::spawn(move || decide(&socket, &told));
+            run(&format!(
+                "iptables -A FORWARD -m conntrack --ctstate NEW -j NFQUEUE --queue-num {QUEUE}"
+            ));
+            queue = Some((stop, thread));
+        }
+    });
+    Installed { ground, queue }
+}
+
+impl Drop for Installed<'_> {
+    fn drop(&mut self) {
+        self.ground.in_node(|| {
+            run("iptables -F FORWARD 2>/dev/null; nft flush ruleset");
+            NftDatapath::remove().unwrap();
+        });
+        if let Some((stop, thread)) = self.queue.take() {
+            stop.store(true, Ordering::Relaxed);
+            thread.join().unwrap();
+        }
+    }
+}
+
+/// A netlink message of `nfnetlink_queue`: kind, attribute and its value.
+fn queue_message(kind: u16, flags: u16, attribute: u16, value: &[u8]) -> Vec<u8> {
+    let length = 20 + (4 + value.len()).next_multiple_of(4);
+    let mut out = Vec::with_capacity(length);
+    out.extend((length as u32).to_ne_bytes());
+    out.extend((3 << 8 | kind).to_ne_bytes());
+    out.extend(flags.to_ne_bytes());
+    out.extend([0; 8]);
+    out.extend([0, 0]);
+    out.extend(QUEUE.to_be_bytes());
+    out.extend((4 + value.len() as u16).to_ne_bytes());
+    out.extend(attribute.to_ne_bytes());
+    out.extend(value);
+    out.resize(length, 0);
+    out
+}
+
+fn open_queue() -> OwnedFd {
+    let protocol = Some(rustix::net::netlink::NETFILTER);
+    let socket = rustix::net::socket_with(
+        AddressFamily::NETLINK,
+        SocketType::RAW,
+        SocketFlags::CLOEXEC,
+        protocol,
+    )
+    .unwrap();
+    rustix::net::bind(&socket, &SocketAddrNetlink::new(0, 0)).unwrap();
+    let wait = Some(Duration::from_millis(50));
+    rustix::net::sockopt::set_socket_timeout(&socket, rustix::net::sockopt::Timeout::Recv, wait)
+        .unwrap();
+    // Bind the queue, and copy packets: what a policy looks at.
+    let bind = queue_message(2, 1, 1, &[1, 0, 0, 0]);
+    let copy = queue_message(2, 1, 2, &[0, 0, 0, 128, 2]);
+    for message in [bind, copy] {
+        rustix::net::send(&socket, &message, SendFlags::empty()).unwrap();
+    }
+    socket
+}
+
+/// Accepts everything, as fast as it can.
+fn decide(socket: &OwnedFd, stop: &AtomicBool) {
+    let mut buffer = vec![0; 64 << 10];
+    while !stop.load(Ordering::Relaxed) {
+        let Ok((length, _)) = rustix::net::recv(socket, &mut *buffer, RecvFlags::empty()) else {
+            continue;
+        };
+        let mut rest = &buffer[..length];
+        while rest.len() >= 20 {
+            let size = u32::from_ne_bytes([rest[0], rest[1], rest[2], rest[3]]) as usize;
+            if rest.len() >= 28 && rest[4..6] == (3u16 << 8).to_ne_bytes() {
+                // The packet's number is the first attribute's first four bytes.
+                let mut verdict = 1u32.to_be_bytes().to_vec();
+                verdict.extend(&rest[24..28]);
+                let message = queue_message(1, 1, 2, &verdict);
+                let _ = rustix::net::send(socket, &message, SendFlags::empty());
+            }
+            rest = rest.get(size.next_multiple_of(4).max(20)..).unwrap_or_default();
+        }
+    }
+}
+
+/// CPU nanoseconds of a forwarded packet of 64 bytes.
+fn packet(ground: &Ground, rules: &Rules) -> f64 {
+    let _installed = install(ground, rules);
+    let (web, db) = (ground.host("a/web"), ground.host("a/db"));
+    let to = SocketAddr::new(db.address(false), 1000);
+    let _sink = db.namespace.run_in(|| UdpSocket::bind(to)).unwrap().unwrap();
+    let socket = udp(web, to).unwrap();
+    for _ in 0..2_000 {
+        socket.send(&[0; 36]).unwrap();
+    }
+    let began = cpu();
+    for _ in 0..PACKETS {
+        socket.send(&[0; 36]).unwrap();
+    }
+    (cpu() - began).as_nanos() as f64 / PACKETS as f64
+}
+
+/// New TCP connections a second, one after the other.
+fn connections(ground: &Ground, rules: &Rules) -> f64 {
+    let _installed = install(ground, rules);
+    let (web, db) = (ground.host("a/web"), ground.host("a/db"));
+    let to = SocketAddr::new(db.address(false), 80);
+    let listener = db.namespace.run_in(|| TcpListener::bind(to)).unwrap().unwrap();
+    let served = thread::spawn(move || {
+        for stream in listener.incoming().take(CONNECTIONS) {
+            drop(stream);
+        }
+    });
+    let took = web
+        .namespace
+        .run_in(|| {
+            let began = Instant::now();
+            for _ in 0..CONNECTIONS {
+                drop(TcpStream::connect_timeout(&to, Duration::from_secs(10)).unwrap());
+            }
+            began.elapsed()
+        })
+        .unwrap();
+    served.join().unwrap();
+    CONNECTIONS as f64 / took.as_secs_f64()
+}
+
+/// Seconds for one pod more and one less in a set of `pods`, and for making everything anew.
+fn change(ground: &Ground, pods: usize) -> (f64, f64) {
+    let mut compiler = compiler(ground, pods, 1);
+    ground.in_node(|| {
+        let program = compiler.program(NODE, 1);
+        let fresh = || {
+            NftDatapath::remove().unwrap();
+            let datapath = NftDatapath::open().unwrap();
+            let began = Instant::now();
+            let settings = EnforcerSettings::default();
+            let enforcer = Enforcer::start(datapath, settings, Some(program.clone()), []).unwrap();
+            (enforcer, began.elapsed().as_secs_f64())
+        };
+        let (mut enforcer, reload) = fresh();
+        let mut took: Vec<f64> = (0..200)
+            .map(|number| {
+                let key = Key::new("a", "one-more");
+                let comes = number % 2 == 0;
+                let made = pod(key.clone(), "elsewhere", "client", vec![address(0xfff0)]);
+                compiler.apply(Change::Pod(key, comes.then_some(made)));
+                let next = compiler.program(NODE, enforcer.program().generation + 1);
+                let delta = Delta::between(enforcer.program(), &next);
+                let began = Instant::now();
+                enforcer.apply(&delta).unwrap();
+                began.elapsed().as_secs_f64()
+            })
+            .collect();
+        took.sort_by(f64::total_cmp);
+        drop(enforcer);
+        NftDatapath::remove().unwrap();
+        (took[took.len() / 2], reload)
+    })
+}
+
+/// Seconds until 10,000 pods under 1,000 rules are enforced, elements and rules, and bytes of memory.
+fn large(ground: &Ground) -> (f64, usize) {
+    let compiler = compiler(ground, 10_000, 1_000);
+    let program = compiler.program(NODE, 1);
+    let elements: usize = program.sets.values().map(|set| set.elements.len()).sum();
+    ground.in_node(|| {
+        let began = Instant::now();
+        let datapath = NftDatapath::open().unwrap();
+        let settings = EnforcerSettings::default();
+        let enforcer = Enforcer::start(datapath, settings, Some(program), []).unwrap();
+        let took = began.elapsed().as_secs_f64();
+        drop(enforcer);
+        NftDatapath::remove().unwrap();
+        (took, elements)
+    })
+}
+
+/// Nanoseconds for wiring a pod as ADD does, with and without policies that decide about it.
+fn wiring(with_policies: bool) -> f64 {
+    let mut ground = Ground::new();
+    let compiler = compiler(&ground, 1_000, 1);
+    let program = compiler.program(NODE, 1);
+    let mut enforcer = ground.in_node(|| {
+        let datapath = NftDatapath::open().unwrap();
+        Enforcer::start(datapath, EnforcerSettings::default(), Some(program), []).unwrap()
+    });
+    let pods = 20;
+    let began = Instant::now();
+    for number in 1..=pods {
+        if with_policies {
+            let v4 = IpAddr::from([10, 0, 0, number]);
+            let v6 = format!("fd00::{number}").parse().unwrap();
+            enforcer.admit("a/new", &[v4, v6]).unwrap();
+        }
+        ground.add(Key::new("a", &format!("new-{number}")), number, &[], true);
+    }
+    began.elapsed().as_nanos() as f64 / f64::from(pods)
+}
+
+fn main() -> ExitCode {
+    kernel::descriptors::raise_limit();
+    let mut ground = Ground::new();
+    ground.add(Key::new("a", "web"), 1, &[("app", "web")], true);
+    ground.add(Key::new("a", "db"), 2, &[("app", "db")], true);
+    let mut table = Table::new("Policies on a node");
+
+    let measured = |rules: [&Rules; 2], measure: fn(&Ground, &Rules) -> f64| {
+        in_turn(PAIRS, |other| measure(&ground, rules[usize::from(other)]), |it| *it)
+    };
+    let many = Rules::Policies(10_000);
+    let [ours, none] = measured([&many, &Rules::Nothing], packet);
+    table.row("forwarded packet, policies over 10,000 pods", "ns", ours, &[("no rules", none)]);
+    table.must("at most 1.25 × no rules", ours <= 1.25 * none);
+    let [ours, few] = measured([&many, &Rules::Policies(100)], packet);
+    table.row("forwarded packet, 10,000 pods", "ns", ours, &[("100 pods", few)]);
+    table.must("at most 1.1 × 100 pods", ours <= 1.1 * few);
+    let [ours, plain] = measured([&many, &Rules::Plain], packet);
+    table.row("forwarded packet", "ns", ours, &[("100 plain rules", plain)]);
+    table.must("cheaper than 100 plain rules", ours < plain);
+
+    let [ours, none] = measured([&many, &Rules::Nothing], connections);
+    table.row("new connections", "/s", ours, &[("no rules", none)]);
+    table.must("at least 0.9 × no rules", ours >= 0.9 * none);
+    let [ours, queue] = measured([&many, &Rules::Queue], connections);
+    table.row("new connections", "/s", ours, &[("NFQUEUE", queue)]);
+    table.must("more than by NFQUEUE", ours > queue);
+
+    let (one, reload) = change(&ground, 10_000);
+    table.row("one pod's change, 10,000 pods", "ns", one * 1e9, &[("all anew", reload * 1e9)]);
+    table.must("at most 1 ms, 100 × faster", one <= 1e-3 && reload >= 100.0 * one);
+    let (took, elements) = large(&ground);
+    table.row(
+        "10,000 pods under 1,000 rules are enforced",
+        "ns",
+        took * 1e9,
+        &[("a second", 1e9)],
+    );
+    eprintln!("{elements} elements");
+
+    let [with, without] = in_turn(PAIRS, |other| wiring(!other), |it| *it);
+    table.row("wiring a pod that policies decide about", "ns", with, &[("no policies", without)]);
+    table.must("at most 1.2 × without", with <= 1.2 * without);
+    table.finish()
+}
