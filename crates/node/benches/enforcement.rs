@@ -71,7 +71,8 @@ fn compiler(ground: &Ground, pods: usize, rules: usize) -> Compiler {
     }
     for number in 0..pods {
         let key = Key::new("a", &format!("client-{number}"));
-        let app = if rules > 1 { format!("client-{}", number % rules) } else { "client".to_owned() };
+        let app =
+            if rules > 1 { format!("client-{}", number % rules) } else { "client".to_owned() };
         let made = pod(key.clone(), "elsewhere", &app, vec![address(number)]);
         compiler.apply(Change::Pod(key, Some(made)));
     }
@@ -378,12 +379,7 @@ fn main() -> ExitCode {
     table.row("one pod's change, 10,000 pods", "ns", one * 1e9, &[("all anew", reload * 1e9)]);
     table.must("at most 1 ms, 100 × faster", one <= 1e-3 && reload >= 100.0 * one);
     let (took, elements) = large(&ground);
-    table.row(
-        "10,000 pods under 1,000 rules are enforced",
-        "ns",
-        took * 1e9,
-        &[("a second", 1e9)],
-    );
+    table.row("10,000 pods under 1,000 rules are enforced", "ns", took * 1e9, &[("a second", 1e9)]);
     eprintln!("{elements} elements");
 
     let [with, without] = in_turn(PAIRS, |other| wiring(!other), |it| *it);

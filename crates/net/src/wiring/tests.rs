@@ -327,3 +327,62 @@ proptest! {
         prop_assert_eq!(container == other, names == second);
     }
 }
+
+/// Notes what it is told, and whether the pod was routed then.
+#[derive(Debug)]
+struct Recorder {
+    node: Node,
+    refuses: bool,
+    heard: parking_lot::Mutex<Vec<(&'static str, bool)>>,
+}
+
+impl Recorder {
+    fn hear(&self, what: &'static str, attachment: &Attachment) {
+        let routes = self.node.netlink(|netlink| netlink.routes(MAIN_TABLE)).unwrap();
+        let is_to =
+            |address: IpAddr| routes.iter().any(|route| route.destination == IpNet::from(address));
+        let routed = attachment.addresses().any(is_to);
+        self.heard.lock().push((what, routed));
+    }
+}
+
+impl PodPolicies for Recorder {
+    fn admit(&self, attachment: &Attachment) -> Result<(), String> {
+        self.hear("admit", attachment);
+        if self.refuses { Err("the kernel has no nftables".to_owned()) } else { Ok(()) }
+    }
+
+    fn settle(&self, attachment: &Attachment) {
+        self.hear("settle", attachment);
+    }
+
+    fn release(&self, attachment: &Attachment) {
+        self.hear("release", attachment);
+    }
+}
+
+#[test]
+fn policies_decide_about_a_pod_before_it_is_routed_and_until_it_no_longer_is() {
+    requires!(netns);
+    for refuses in [false, true] {
+        let wiring = pods::node();
+        let node = wiring.node().clone();
+        let recorder = Arc::new(Recorder { node, refuses, heard: Default::default() });
+        let wiring = wiring.with_policies(Some(recorder.clone()));
+        let (a, inside) = pod(1, 1);
+        let made = wiring.set_up(&a, &inside, &());
+        if refuses {
+            let error = made.unwrap_err();
+            assert_eq!(error.step, step::ROUTE);
+            let why = stallproof::sentence(&error);
+            assert!(why.contains("the kernel has no nftables"), "{why}");
+            assert_eq!(*recorder.heard.lock(), [("admit", false), ("release", false)]);
+        } else {
+            made.unwrap();
+            wiring.tear_down(&a, &()).unwrap();
+            let heard = [("admit", false), ("settle", true), ("release", false)];
+            assert_eq!(*recorder.heard.lock(), heard);
+        }
+        assert_no_trace(&wiring);
+    }
+}

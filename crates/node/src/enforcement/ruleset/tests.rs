@@ -67,9 +67,8 @@ fn a_family_that_no_network_has_is_not_asked_about() {
     let mut not = rule(program::Verdict::Accept, &[], None);
     not.without = vec![SetId::of("v4 only")];
     let all = rules(vec![vec![not]]);
-    let asks = |rule: &Rule| {
-        rule.expressions.iter().any(|it| matches!(it, Expression::Lookup { .. }))
-    };
+    let asks =
+        |rule: &Rule| rule.expressions.iter().any(|it| matches!(it, Expression::Lookup { .. }));
     assert_eq!(all.iter().map(asks).collect::<Vec<_>>(), [true, false, false]);
     // A set that is nowhere has nobody in it.
     assert_eq!(rules(vec![vec![within("nowhere")]]).len(), 1);
