@@ -7,6 +7,7 @@ mod ground;
 use std::collections::BTreeSet;
 use std::io::{Read, Write};
 use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream, UdpSocket};
+use std::os::unix::fs::MetadataExt;
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -463,6 +464,8 @@ fn an_agent_killed_at_any_point_lets_nothing_through_and_stops_nothing() {
         socket.set_read_timeout(Some(Duration::from_millis(50))).unwrap();
         (socket, to)
     };
+    // Each save is another file in the place of the one before.
+    let saved = || std::fs::metadata(dir.path().join("program")).map(|file| file.ino()).ok();
     let (over, all_sent) = (AtomicBool::new(false), AtomicBool::new(false));
     let (sent, forbidden) = (AtomicU64::new(0), AtomicU64::new(0));
     thread::scope(|scope| {
@@ -470,6 +473,9 @@ fn an_agent_killed_at_any_point_lets_nothing_through_and_stops_nothing() {
         for v6 in [false, true] {
             let (allowed, to) = server(v6, 1000);
             let (denied, never) = server(v6, 2000);
+            // Each save is another file in the place of the one before.
+            let saved =
+                || std::fs::metadata(dir.path().join("program")).map(|file| file.ino()).ok();
             let (over, all_sent) = (&over, &all_sent);
             let (sent, forbidden) = (&sent, &forbidden);
             senders.push(scope.spawn(move || {
@@ -509,9 +515,14 @@ fn an_agent_killed_at_any_point_lets_nothing_through_and_stops_nothing() {
             }));
         }
         for kill in 0..kills {
+            let before = saved();
             let mut agent = spawn_agent(&ground, dir.path(), seed + kill as u64);
-            // Sometimes in the midst of its start, sometimes long after it.
-            thread::sleep(Duration::from_micros(random.u64(1_000..40_000)));
+            // Sometimes in the midst of its start, sometimes after it has made changes.
+            let began = Instant::now();
+            while kill % 2 == 1 && saved() == before && began.elapsed() < PATIENCE {
+                thread::sleep(Duration::from_millis(1));
+            }
+            thread::sleep(Duration::from_micros(random.u64(1_000..30_000)));
             assert!(agent.try_wait().unwrap().is_none(), "the agent ended by itself");
             agent.kill().unwrap();
             agent.wait().unwrap();
@@ -532,7 +543,8 @@ fn an_agent_killed_at_any_point_lets_nothing_through_and_stops_nothing() {
     });
     assert_eq!(forbidden.load(Ordering::Relaxed), 0, "packets passed");
     // The next start reads the file whole, and finds what it wants or makes it.
-    let saved = ProgramFile::new(dir.path().join("program")).load().unwrap().unwrap();
-    assert!(saved.generation > 1, "no agent came as far as to change anything");
-    drop(start(&ground, EnforcerSettings::default(), Some(saved), vec![]));
+    let last = ProgramFile::new(dir.path().join("program")).load().unwrap().unwrap();
+    println!("the last program has generation {}", last.generation);
+    assert!(last.generation > 1, "no agent came as far as to change anything");
+    drop(start(&ground, EnforcerSettings::default(), Some(last), vec![]));
 }
