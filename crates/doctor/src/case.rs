@@ -3,6 +3,7 @@
 use crate::analysis;
 use crate::goroutine::{Dump, Form};
 use crate::report::{EventKind, Evidence, Finding, InputSummary, Note, Report, TimelineEvent};
+use crate::threads::{self, ThreadDump};
 use crate::words::goroutines;
 
 /// Evidence of one examination. Readers add to it in any order.
@@ -12,6 +13,8 @@ pub struct Case {
     pub inputs: Vec<InputSummary>,
     /// Goroutine, mutex and block profiles; of one process, earlier ones first.
     pub dumps: Vec<Dump>,
+    /// Thread dumps of Java, Python and native programs; of one process, earlier ones first.
+    pub threads: Vec<ThreadDump>,
     /// Findings from logs, metrics and Fairlead's own endpoints.
     pub findings: Vec<Finding>,
     /// Events from logs and metrics.
@@ -23,13 +26,14 @@ pub struct Case {
 impl Case {
     /// Examines the dumps, and puts everything in order.
     pub fn conclude(self) -> Report {
-        let Self { inputs, mut dumps, mut findings, mut timeline, mut notes } = self;
+        let Self { inputs, mut dumps, threads, mut findings, mut timeline, mut notes } = self;
         // Dumps that say when they were taken are compared in that order; a stable sort keeps the
         // others where they were given.
         if dumps.iter().all(|d| d.taken.is_some()) {
             dumps.sort_by_key(|d| d.taken);
         }
-        let diagnosis = analysis::diagnose(&dumps);
+        let mut diagnosis = analysis::diagnose(&dumps);
+        threads::diagnose(&threads, &mut diagnosis);
         findings.extend(diagnosis.findings);
         notes.extend(diagnosis.notes);
         // A cause holds up its own queue and those behind it, so it comes before them.

@@ -105,10 +105,10 @@ pub fn examine_all<'a>(inputs: impl IntoIterator<Item = (&'a str, &'a [u8])>) ->
 }
 
 fn conclude(gathered: Gathered) -> Report {
-    let Gathered { dumps, logs, metrics, ledgers, excerpts, pods, inputs } = gathered;
+    let Gathered { dumps, threads, logs, metrics, ledgers, excerpts, pods, inputs } = gathered;
     let mut story = logs.finish();
     let onset = story.onset();
-    let mut case = Case { inputs, dumps, ..Case::default() };
+    let mut case = Case { inputs, dumps, threads, ..Case::default() };
     case.findings.extend(story.findings());
     case.findings.extend(metrics.findings(&story.latencies(), excerpts.only()));
     case.findings.extend(pods.findings());

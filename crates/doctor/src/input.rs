@@ -27,6 +27,7 @@ use crate::metrics::Metrics;
 use crate::own::Ledger;
 use crate::pods::Pods;
 use crate::report::{InputSummary, Refusal};
+use crate::threads::ThreadDump;
 
 /// Archives in archives in archives; more is an attack.
 const DEEPEST: usize = 6;
@@ -52,6 +53,7 @@ pub struct Progress<'a> {
 #[derive(Debug, Default)]
 pub(crate) struct Gathered {
     pub(crate) dumps: Vec<Dump>,
+    pub(crate) threads: Vec<ThreadDump>,
     pub(crate) logs: Logs,
     pub(crate) metrics: Metrics,
     pub(crate) ledgers: Vec<Ledger>,
@@ -68,6 +70,15 @@ impl Gathered {
         }
         summary.read.push(dump.summary());
         self.dumps.push(dump);
+    }
+
+    fn take_threads(&mut self, summary: &mut InputSummary, dump: ThreadDump) {
+        let taken = dump.taken_for();
+        if !summary.taken_for.contains(&taken) {
+            summary.taken_for.push(taken);
+        }
+        summary.read.push(dump.summary());
+        self.threads.push(dump);
     }
 }
 

@@ -5,6 +5,7 @@
 //!
 //! ```text
 //! bytes ─► recognise ─┬─► goroutine ─► Dump ─┐
+//!                     ├─► threads  ─► ThreadDump ┤
 //!                     ├─► log      ─► events ┼─► Case ─► analysis ─► Report ─► render
 //!                     ├─► metrics  ─► events ┤
 //!                     └─► own      ─► stalls ┘
@@ -31,6 +32,7 @@ mod own;
 mod pods;
 pub mod render;
 pub mod report;
+mod threads;
 mod timeline;
 mod words;
 
@@ -38,3 +40,4 @@ pub use case::Case;
 pub use examine::{Options, Outcome, examine, examine_all, examine_inputs};
 pub use input::Progress;
 pub use report::Report;
+pub use threads::ThreadDump;

@@ -93,13 +93,10 @@ pub(crate) fn begins(line: &[u8]) -> bool {
     rest.is_empty() || lists.iter().any(|list| rest.starts_with(list))
 }
 
-/// What a text of ours is that holds nothing to be examined, told by its first line: the stacks of a
-/// process's threads, the parts that its watchdog follows, a page that `fairlead support` wrote.
+/// What a text of ours is that holds nothing to be examined, told by its first line: the parts that a
+/// process's watchdog follows, a page that `fairlead support` wrote.
 pub(crate) fn for_people(line: &[u8]) -> Option<&'static str> {
-    let has = |part: &[u8]| memchr::memmem::find(line, part).is_some();
-    if line.starts_with(b"thread ") && has(b" state ") && has(b" wchan ") {
-        Some("Fairlead's threads")
-    } else if line.starts_with(b"Critical  ") || line.starts_with(b"Noted  ") {
+    if line.starts_with(b"Critical  ") || line.starts_with(b"Noted  ") {
         Some("what Fairlead's watchdog follows")
     } else if line.starts_with(b"# fairlead support: ") {
         Some("page of fairlead support")
@@ -212,7 +209,7 @@ impl Ledger {
                 text: format!("the longest has waited for {}", for_ms(waited_ms)),
                 ..Since::default()
             }),
-            holders: vec![Holder {
+            holders: vec![Holder { thread: None,
                 count: 1,
                 frame: holder.clone(),
                 confidence: certain("the lock records where it was taken"),
@@ -360,7 +357,7 @@ impl Ledger {
                 (doing, None, self.evidence(waiter))
             }
         };
-        Some(Holder {
+        Some(Holder { thread: None,
             count: 1,
             frame,
             blocked_on,
@@ -375,7 +372,7 @@ impl Ledger {
         (0..chain.len())
             .map(|i| {
                 let before = chain[(i + chain.len() - 1) % chain.len()];
-                CycleStep {
+                CycleStep { thread: None,
                     goroutine: None,
                     holds: waits(before),
                     waits_for: waits(chain[i]),

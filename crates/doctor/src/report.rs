@@ -326,6 +326,8 @@ pub enum EntryKind {
     Worker,
     /// `main`.
     Main,
+    /// A thread of a thread dump; threads of one pool share a name.
+    Thread,
     /// A goroutine that the program starts by itself.
     #[default]
     Goroutine,
@@ -370,6 +372,9 @@ pub struct Holder {
     /// Its number, where the form has it and it is one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub goroutine: Option<u64>,
+    /// The name of the thread, where it is one of a thread dump.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub thread: Option<String>,
     /// How many are on this stack.
     pub count: u64,
     /// The frame that makes it a candidate.
@@ -394,6 +399,9 @@ pub struct CycleStep {
     /// Its number, where the form has it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub goroutine: Option<u64>,
+    /// The name of the thread, where it is one of a thread dump.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub thread: Option<String>,
     /// What it holds.
     pub holds: String,
     /// What it waits for, which the next step holds.

@@ -17,6 +17,7 @@ use crate::log::stamp::Millis;
 use crate::metrics::Table;
 use crate::own::{self, Ledger};
 use crate::report::{InputSummary, Refusal};
+use crate::threads;
 
 /// What is kept before a profile's first line: its head, or in reversed order its frames.
 const BEFORE: usize = 64 << 10;
@@ -75,7 +76,8 @@ pub(super) fn read_whole(
     reference: Option<Millis>,
     progress: &mut dyn FnMut(u64),
 ) {
-    if own::begins(whole.get(..LONGEST).unwrap_or(whole)) {
+    let head = whole.get(..LONGEST).unwrap_or(whole);
+    if own::begins(head) || threads::begins_document(head) {
         return read(gathered, summary, whole, reference, progress);
     }
     recognise(gathered, summary, Kept::Borrowed { whole, range: 0..0 }, reference, |text| {
@@ -147,6 +149,7 @@ struct Text<'a> {
     gathered: &'a mut Gathered,
     summary: &'a mut InputSummary,
     profile: Profile<'a>,
+    threads: threads::Reader,
     /// The table of latencies whose rows are being read.
     table: Option<Table>,
     /// A JSON record over several lines: where it began, and how many there are.
@@ -170,6 +173,7 @@ impl<'a> Text<'a> {
             gathered,
             summary,
             profile: Profile { kept, first: 1, live: false, sure: 0 },
+            threads: threads::Reader::default(),
             table: None,
             joined: None,
             document: None,
@@ -185,7 +189,7 @@ impl<'a> Text<'a> {
     fn take(&mut self, number: u64, line: &[u8], end: usize) {
         let blank = line.trim_ascii().is_empty();
         (self.line, self.end) = (number, end);
-        if self.line == 1 && own::begins(line) {
+        if self.line == 1 && (own::begins(line) || threads::begins_document(line)) {
             self.document = Some(Vec::new());
         }
         if self.line == 1
@@ -203,6 +207,9 @@ impl<'a> Text<'a> {
             if document.len() > MOST_JSON {
                 self.not_a_document();
             }
+            return;
+        }
+        if self.threads.line(&self.summary.name, number, line) {
             return;
         }
         if self.profile_line(line) || blank {
@@ -329,7 +336,8 @@ impl<'a> Text<'a> {
     fn not_a_document(&mut self) {
         let document = self.document.take().unwrap_or_default();
         for (number, line) in (1..).zip(document.split(|b| *b == b'\n')) {
-            if !line.trim_ascii().is_empty() && !self.profile_line(line) {
+            let threads = self.threads.line(&self.summary.name, number, line);
+            if !threads && !line.trim_ascii().is_empty() && !self.profile_line(line) {
                 self.dispatch(number, line);
             }
         }
@@ -337,16 +345,15 @@ impl<'a> Text<'a> {
 
     fn finish(mut self) {
         if let Some(document) = self.document.take() {
-            match Ledger::parse(&self.summary.name, &document) {
-                Some(ledger) => {
-                    self.kinds.insert("Fairlead ledger");
-                    self.summary.read.push(ledger.summary());
-                    self.gathered.ledgers.push(ledger);
-                }
-                None => {
-                    self.document = Some(document);
-                    self.not_a_document();
-                }
+            if let Some(ledger) = Ledger::parse(&self.summary.name, &document) {
+                self.kinds.insert("Fairlead ledger");
+                self.summary.read.push(ledger.summary());
+                self.gathered.ledgers.push(ledger);
+            } else if let Some(dump) = threads::parse_document(&self.summary.name, &document) {
+                self.gathered.take_threads(self.summary, dump);
+            } else {
+                self.document = Some(document);
+                self.not_a_document();
             }
         }
         if let Some((first, _, record)) = self.joined.take() {
@@ -354,6 +361,9 @@ impl<'a> Text<'a> {
             self.log(At { input: &name, line: first, bytes: &record });
         }
         self.cut_profile();
+        for dump in std::mem::take(&mut self.threads).finish() {
+            self.gathered.take_threads(self.summary, dump);
+        }
         let kinds = self.kinds.len() + self.summary.taken_for.len();
         if kinds > 0 && self.prose >= REPORT {
             self.summary.taken_for.insert(0, "report with excerpts".into());
@@ -366,8 +376,8 @@ impl<'a> Text<'a> {
                     "it is empty".into()
                 } else {
                     format!(
-                        "none of its {} lines is of a goroutine profile, a log, Prometheus text or \
-                         a ledger of ours: give the file as the tool wrote it",
+                        "none of its {} lines is of a goroutine profile, a thread dump, a log, \
+                         Prometheus text or a ledger of ours: give the file as the tool wrote it",
                         count(self.line)
                     )
                 },

@@ -125,7 +125,6 @@ fn what_support_wrote_for_people_is_known_and_yields_no_finding() {
     assert_eq!(read.summary(), "the settings");
     assert!(read.findings().is_empty());
     for (line, kind) in [
-        ("thread 12 \"worker\" state S wchan futex_wait", Some("Fairlead's threads")),
         ("Critical  main-runtime", Some("what Fairlead's watchdog follows")),
         ("Noted  janitor  stalled for 4.0 s", Some("what Fairlead's watchdog follows")),
         ("# fairlead support: process 7", Some("page of fairlead support")),

@@ -39,7 +39,11 @@ pub(super) fn facts(finding: &Finding) -> Vec<Fact> {
         finding.no_holder.iter().filter(|_| finding.holders.is_empty()).cloned().collect(),
     );
     let steps = finding.cycle.iter().map(|step| {
-        let who = step.goroutine.map_or_else(String::new, |id| format!("goroutine {id} "));
+        let who = match (&step.thread, step.goroutine) {
+            (Some(name), _) => format!("thread \"{name}\" "),
+            (None, Some(id)) => format!("goroutine {id} "),
+            (None, None) => String::new(),
+        };
         let proof = step.evidence.as_ref().map_or_else(String::new, proof);
         format!("{who}holds {}, waits for {} in {}{proof}", step.holds, step.waits_for, step.frame)
     });
@@ -102,6 +106,9 @@ fn waiters(waiters: &Waiters) -> Vec<String> {
 
 fn holder(holder: &Holder) -> String {
     let who = match holder.goroutine {
+        _ if holder.thread.is_some() => {
+            format!("{} in {}", words::threads(holder), holder.frame)
+        }
         Some(id) => format!("goroutine {id} in {}", holder.frame),
         None if holder.count > 1 => {
             format!("{} in {}", many(holder.count, "goroutine", "goroutines"), holder.frame)

@@ -105,6 +105,7 @@ fn one(out: &mut String, n: usize, finding: &Finding) {
         out.push_str("<h3>Stacks of those who may hold it</h3>\n");
         for holder in held {
             let who = match holder.goroutine {
+                _ if holder.thread.is_some() => words::threads(holder),
                 Some(id) => format!("goroutine {id}"),
                 None => many(holder.count, "goroutine", "goroutines"),
             };

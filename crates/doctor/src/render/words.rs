@@ -1,7 +1,7 @@
 //! The words for what the report counts as values.
 
 use crate::report::{
-    EntryKind, EventKind, Evidence, FaultClass, HeldMode, Level, ResourceKind, Severity,
+    EntryKind, EventKind, Evidence, FaultClass, HeldMode, Holder, Level, ResourceKind, Severity,
 };
 
 pub(super) fn class(class: FaultClass) -> &'static str {
@@ -83,6 +83,7 @@ pub(super) fn entry(kind: EntryKind) -> &'static str {
         EntryKind::Watcher => "watcher",
         EntryKind::Worker => "worker",
         EntryKind::Main => "main",
+        EntryKind::Thread => "thread",
         EntryKind::Goroutine => "goroutine",
     }
 }
@@ -97,6 +98,15 @@ pub(super) fn event(kind: EventKind) -> &'static str {
         EventKind::Memory => "memory",
         EventKind::Dump => "dump",
         EventKind::Metric => "metric",
+    }
+}
+
+/// `thread "refresher"`, `4 threads such as "pool-1-thread-1"`.
+pub(super) fn threads(holder: &Holder) -> String {
+    let name = holder.thread.as_deref().unwrap_or("");
+    match holder.count {
+        0 | 1 => format!("thread \"{name}\""),
+        n => format!("{n} threads such as \"{name}\""),
     }
 }
 
