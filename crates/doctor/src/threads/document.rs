@@ -80,7 +80,8 @@ struct SpyThread<'a> {
     #[serde(borrow, default)]
     thread_name: Option<Cow<'a, str>>,
     os_thread_id: Option<u64>,
-    active: bool,
+    #[serde(default)]
+    owns_gil: bool,
     #[serde(borrow)]
     frames: Vec<SpyFrame<'a>>,
 }
@@ -192,7 +193,7 @@ fn py_spy(input: &str, threads: &[SpyThread<'_>]) -> Option<ThreadDump> {
             }
         }
         if let Some(draft) = &mut builder.draft {
-            draft.state = if thread.active { State::Running } else { State::Waiting };
+            draft.state = if thread.owns_gil { State::Running } else { State::Waiting };
         }
     }
     builder.finish()

@@ -31,8 +31,12 @@ pub(super) fn begin_spy(builder: &mut Builder, number: u32, line: &[u8]) -> bool
     let name = if name.is_empty() { rest.split(' ').next().unwrap_or("") } else { name };
     let fresh = builder.begin(name, id.unwrap_or(u64::from(number)), number);
     if let Some(draft) = &mut builder.draft {
-        draft.state =
-            if rest.contains(" (active") { State::Running } else { State::Waiting };
+        // Only the holder of the interpreter's lock surely runs: `active` alone may be a guess.
+        draft.state = match () {
+            () if rest.contains(" (active+gil)") => State::Running,
+            () if rest.contains(" (active") => State::Unknown,
+            () => State::Waiting,
+        };
     }
     fresh
 }

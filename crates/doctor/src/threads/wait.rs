@@ -100,6 +100,8 @@ pub(super) fn classify(dump: &ThreadDump, draft: &Draft) -> (Wait, usize, Option
 
 fn java<'a>(draft: &Draft, own: impl Iterator<Item = (&'a str, &'a str)>, no_program: bool) -> Wait {
     match draft.state {
+        // Without the lock it waits for, it has just been given it.
+        State::Blocked if draft.on.is_none() && !draft.holds.is_empty() => return Wait::Running,
         State::Blocked => return Wait::Lock(Lock::Mutex),
         State::Initialising => return Wait::Lock(Lock::Once),
         _ => {}

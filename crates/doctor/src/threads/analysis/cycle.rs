@@ -76,7 +76,15 @@ fn walk(
             a == b
                 || (!scene.queues[a].is_sure && scene.queues[a].owner == scene.queues[b].owner)
         };
-        if next == at || steps.iter().any(|(q, _)| *q != start && is_same(*q, next)) {
+        let thread = &scene.dump.threads[candidate.thread as usize];
+        // Where the form does not say that it waits for a lock, it must have gone on from inside.
+        let stands = candidate.frame <= scene.dump.stack(thread).depth;
+        if !scene.queues[next].is_sure && stands {
+            continue;
+        }
+        if next == at
+            || scene.queues[next].owner == scene.queues[at].owner
+            || steps.iter().any(|(q, _)| *q != start && is_same(*q, next)) {
             continue;
         }
         steps.push((at, candidate.clone()));

@@ -4,7 +4,9 @@ use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::super::dump::{Sym, ThreadDump};
 use super::super::wait::{Lock, Wait};
-use super::queue::{Queue, owner_of_function, value_at};
+use super::super::name;
+use super::FEW;
+use super::queue::{Queue, file, owner_of_function, value_at};
 use crate::report::Level;
 
 /// Candidates kept for one lock: beyond these a list says nothing.
@@ -104,12 +106,20 @@ impl Index {
         for (t, thread) in (0u32..).zip(&dump.threads) {
             of_stack[thread.stack as usize].push(t);
         }
+        let files: FxHashSet<&str> = queues.iter().filter_map(|q| q.file.as_deref()).collect();
         let mut by_owner: FxHashMap<String, Vec<(u32, Vec<usize>)>> = FxHashMap::default();
         // A function is asked for its owner once.
         let mut owners: FxHashMap<Sym, Option<String>> = FxHashMap::default();
         for (s, stack) in (0u32..).zip(&dump.stacks) {
             let mut found: Vec<(String, Vec<usize>)> = Vec::new();
             for (f, frame) in stack.frames.iter().enumerate().skip(stack.depth) {
+                let (place, function) = (file(dump.text(frame.place)), dump.function(frame));
+                if files.contains(place) && !function.contains('<') && !name::is_loop(function) {
+                    match found.iter_mut().find(|(known, _)| known == place) {
+                        Some((_, frames)) => frames.push(f),
+                        None => found.push((place.to_owned(), vec![f])),
+                    }
+                }
                 let owner = owners.entry(frame.function).or_insert_with(|| {
                     let owner = owner_of_function(dump.runtime, dump.function(frame));
                     asked.contains(owner.as_str()).then_some(owner)
@@ -131,7 +141,8 @@ impl Index {
         let waiting: FxHashSet<u32> = queue.waiters.iter().copied().collect();
         let mut holding = Holding { is_listed: is_listed(dump, queue), ..Holding::default() };
         let mut exact: FxHashSet<u32> = FxHashSet::default();
-        for (s, frames) in self.by_owner.get(&queue.owner).map_or(&[][..], |v| v) {
+        let owner = queue.file.as_ref().unwrap_or(&queue.owner);
+        for (s, frames) in self.by_owner.get(owner).map_or(&[][..], |v| v) {
             let stack = &dump.stacks[*s as usize];
             for &t in &self.of_stack[*s as usize] {
                 let thread = &dump.threads[t as usize];
@@ -142,7 +153,11 @@ impl Index {
                     // The frame that asks for a lock does not have this one yet; and a function
                     // that calls itself is not another function.
                     let outside = !asks || **f > stack.depth;
-                    let other = !nested || Some(stack.frames[**f].function) != site;
+                    let function = stack.frames[**f].function;
+                    let other = match &queue.file {
+                        Some(_) => !queue.sites.contains(&function),
+                        None => !nested || Some(function) != site,
+                    };
                     let value = queue.value.zip(value_at(thread, **f));
                     outside && other && value.is_none_or(|(lock, own)| lock == own)
                 };
@@ -173,6 +188,10 @@ impl Index {
             let stands = c.frame == dump.stack(thread).depth;
             (!thread.wait.is_blocked(), stands && thread.wait == Wait::Unknown, c.thread)
         });
+        // A file is a wide net: where many are in it, it says nothing of any.
+        if queue.file.is_some() && exact.is_empty() && holding.candidates.len() > FEW {
+            holding.candidates.clear();
+        }
         holding.candidates.truncate(CANDIDATES);
         holding.nested.truncate(CANDIDATES);
         let alone = holding.candidates.len() == 1;

@@ -31,6 +31,8 @@ pub(super) struct Queue {
     pub(super) sites: Vec<Sym>,
     /// The value that has the lock, where it is the same for all.
     pub(super) value: Option<u64>,
+    /// The file in which it is taken, for functions of Python whose class is not told.
+    pub(super) file: Option<String>,
     /// Whether the form says that they wait for a lock.
     pub(super) is_sure: bool,
 }
@@ -82,6 +84,7 @@ pub(super) fn queues(dump: &ThreadDump) -> Vec<Queue> {
             waiters: Vec::new(),
             object: thread.on,
             lock,
+            file: file_of(dump, thread, &owner),
             owner,
             sites: Vec::new(),
             value,
@@ -112,6 +115,19 @@ pub(super) fn owner_of(dump: &ThreadDump, thread: &Thread) -> String {
 
 pub(super) fn owner_of_function(runtime: Runtime, function: &str) -> String {
     name::owner(runtime, function).unwrap_or_else(|| name::outer(runtime, function)).to_owned()
+}
+
+/// The file of the function that takes the lock, where its class is not told.
+fn file_of(dump: &ThreadDump, thread: &Thread, owner: &str) -> Option<String> {
+    let stack = dump.stack(thread);
+    let site = stack.frames.get(stack.depth)?;
+    let classless = dump.runtime == Runtime::Python && owner == dump.function(site);
+    classless.then(|| file(dump.text(site.place)).to_owned())
+}
+
+/// `store.py` of `store.py:12`.
+pub(super) fn file(place: &str) -> &str {
+    place.rsplit_once(':').map_or(place, |(file, _)| file)
 }
 
 /// The value on which a frame was called.
