@@ -51,6 +51,7 @@ const LANGUAGES: [(&str, &[&str], Forms); 3] = [
         &[
             ("gdb", &["gdb.txt"]),
             ("eu-stack", &["eu.txt"]),
+            ("/debug/stacks", &["own.txt"]),
             ("two dumps", &["gdb.txt", "gdb2.txt"]),
         ],
     ),

@@ -3,7 +3,7 @@
 
 use super::dump::Runtime;
 
-/// The type that a function is a method of, or where it is none the function around its closures.
+/// The type that a function is a method of, also that of a closure in a method.
 ///
 /// Threads in two functions with one owner work on the same kind of value.
 pub(super) fn owner(runtime: Runtime, function: &str) -> Option<&str> {
@@ -25,15 +25,6 @@ pub(super) fn owner(runtime: Runtime, function: &str) -> Option<&str> {
             let last = path.rsplit("::").next().unwrap_or(path);
             last.starts_with(|c: char| c.is_ascii_uppercase()).then_some(path)
         }
-    }
-}
-
-/// The function around a closure, or the function itself.
-pub(super) fn outer(runtime: Runtime, function: &str) -> &str {
-    match runtime {
-        Runtime::Java => function,
-        Runtime::Python => function.split(".<locals>").next().unwrap_or(function),
-        Runtime::Native => function.split("::{").next().unwrap_or(function),
     }
 }
 
@@ -116,6 +107,7 @@ pub(super) fn demangled(symbol: &str) -> String {
         .replace("$u7b$", "{")
         .replace("$u7d$", "}")
         .replace("$u20$", " ")
+        .replace("::_{", "::{")
         .replace("..", "::");
     without_hash(&plain(&text)).to_owned()
 }

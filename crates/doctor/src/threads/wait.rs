@@ -261,9 +261,10 @@ fn native<'a>(
     no_program: bool,
 ) -> Wait {
     let mut found = None;
-    let mut any = false;
-    for (function, _) in own {
-        any = true;
+    let mut in_kernel = false;
+    for (i, (function, _)) in own.enumerate() {
+        // Functions of the C library have no path: whoever stands there may sleep in the kernel.
+        in_kernel |= i == 0 && !function.contains("::");
         let method = function.rsplit("::").next().unwrap_or(function);
         let has = |part: &str| function.contains(part);
         let wait = if has("sync::mutex::") || has("raw_mutex::RawMutex::lock") || has("mutex::Mutex::lock") {
@@ -309,7 +310,7 @@ fn native<'a>(
         (Some(wait), _) => wait,
         (None, State::Running) => Wait::Running,
         (None, _) if no_program => Wait::Idle,
-        (None, State::Unknown) if !any => Wait::Running,
+        (None, State::Unknown) if !in_kernel => Wait::Running,
         (None, _) => Wait::Unknown,
     }
 }

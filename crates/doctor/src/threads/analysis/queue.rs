@@ -114,7 +114,7 @@ pub(super) fn owner_of(dump: &ThreadDump, thread: &Thread) -> String {
 }
 
 pub(super) fn owner_of_function(runtime: Runtime, function: &str) -> String {
-    name::owner(runtime, function).unwrap_or_else(|| name::outer(runtime, function)).to_owned()
+    name::owner(runtime, function).unwrap_or(function).to_owned()
 }
 
 /// The file of the function that takes the lock, where its class is not told.
