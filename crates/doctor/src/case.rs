@@ -2,6 +2,7 @@
 
 use crate::analysis;
 use crate::goroutine::{Dump, Form};
+use crate::metrics::{self, Rising};
 use crate::report::{EventKind, Evidence, Finding, InputSummary, Note, Report, TimelineEvent};
 use crate::threads::{self, ThreadDump};
 use crate::words::goroutines;
@@ -15,6 +16,8 @@ pub struct Case {
     pub dumps: Vec<Dump>,
     /// Thread dumps of Java, Python and native programs; of one process, earlier ones first.
     pub threads: Vec<ThreadDump>,
+    /// What grew from one scrape of the metrics to the next.
+    pub(crate) rising: Vec<Rising>,
     /// Findings from logs, metrics and Fairlead's own endpoints.
     pub findings: Vec<Finding>,
     /// Events from logs and metrics.
@@ -26,7 +29,8 @@ pub struct Case {
 impl Case {
     /// Examines the dumps, and puts everything in order.
     pub fn conclude(self) -> Report {
-        let Self { inputs, mut dumps, threads, mut findings, mut timeline, mut notes } = self;
+        let Self { inputs, mut dumps, threads, rising, mut findings, mut timeline, mut notes } =
+            self;
         // Dumps that say when they were taken are compared in that order; a stable sort keeps the
         // others where they were given.
         if dumps.iter().all(|d| d.taken.is_some()) {
@@ -36,6 +40,7 @@ impl Case {
         threads::diagnose(&threads, &mut diagnosis);
         findings.extend(diagnosis.findings);
         notes.extend(diagnosis.notes);
+        metrics::weigh(&mut findings, &rising);
         // A cause holds up its own queue and those behind it, so it comes before them.
         let affected =
             |f: &Finding| f.waiters.total + f.blast_radius.iter().map(|b| b.count).sum::<u64>();

@@ -110,6 +110,7 @@ fn conclude(gathered: Gathered) -> Report {
     let onset = story.onset();
     let mut case = Case { inputs, dumps, threads, ..Case::default() };
     case.findings.extend(story.findings());
+    case.rising = metrics.rising();
     case.findings.extend(metrics.findings(&story.latencies(), excerpts.only()));
     case.findings.extend(pods.findings());
     case.findings.extend(ledgers.iter().flat_map(Ledger::findings));

@@ -7,6 +7,7 @@ mod findings;
 mod latency;
 mod memory;
 mod prometheus;
+mod rising;
 
 use std::collections::BTreeMap;
 
@@ -14,6 +15,7 @@ pub(crate) use self::findings::slug;
 pub(crate) use self::latency::{Latency, LatencyRow, Table, duration_ms};
 pub(crate) use self::memory::{MemoryFact, memory_events, over_limit};
 use self::prometheus::Sample;
+pub(crate) use self::rising::{Rising, weigh};
 use crate::log::At;
 use crate::log::stamp::Millis;
 use crate::report::Evidence;

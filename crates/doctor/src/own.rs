@@ -209,7 +209,8 @@ impl Ledger {
                 text: format!("the longest has waited for {}", for_ms(waited_ms)),
                 ..Since::default()
             }),
-            holders: vec![Holder { thread: None,
+            holders: vec![Holder {
+                thread: None,
                 count: 1,
                 frame: holder.clone(),
                 confidence: certain("the lock records where it was taken"),
@@ -357,7 +358,8 @@ impl Ledger {
                 (doing, None, self.evidence(waiter))
             }
         };
-        Some(Holder { thread: None,
+        Some(Holder {
+            thread: None,
             count: 1,
             frame,
             blocked_on,
@@ -372,7 +374,8 @@ impl Ledger {
         (0..chain.len())
             .map(|i| {
                 let before = chain[(i + chain.len() - 1) % chain.len()];
-                CycleStep { thread: None,
+                CycleStep {
+                    thread: None,
                     goroutine: None,
                     holds: waits(before),
                     waits_for: waits(chain[i]),

@@ -6,7 +6,7 @@
 //! never reaches a page.
 
 mod facts;
-mod graph;
+mod flow;
 mod html;
 mod markdown;
 mod plot;

@@ -149,7 +149,13 @@ fn thread_dumps_get_the_right_lock_holder_and_class_and_the_healthy_no_alarm() {
     assert!(faults.is_empty(), "\n{faults}");
 }
 
-fn stall(report: &Report, truth: &Truth, at: &str, said: &mut String, faults: &mut String) -> Figures {
+fn stall(
+    report: &Report,
+    truth: &Truth,
+    at: &str,
+    said: &mut String,
+    faults: &mut String,
+) -> Figures {
     let mut figures = Figures { stalls: 1, ..Figures::default() };
     let right = report.findings.iter().find(|f| is_any_of(&resource(f), &truth.lock));
     figures.found = u32::from(right.is_some());

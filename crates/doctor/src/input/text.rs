@@ -220,7 +220,9 @@ impl<'a> Text<'a> {
 
     /// Keeps the line where a profile is or may be; tells whether it is part of one.
     fn profile_line(&mut self, line: &[u8]) -> bool {
-        let sure = is_location(line) || goroutine::begins(line);
+        // Most lines of a dump are calls, each after a position: they begin nothing.
+        let is_call = self.profile.live && self.since_frame == 0 && line.ends_with(b")");
+        let sure = !is_call && (is_location(line) || goroutine::begins(line));
         let profile = &mut self.profile;
         if profile.kept.len() < MOST_KEPT {
             profile.kept.push(line, self.end);

@@ -31,6 +31,7 @@ impl Metrics {
         }
         findings.extend(self.stuck_workers());
         findings.extend(self.leaderless());
+        findings.extend(self.growing_queues());
         if findings.is_empty() {
             findings.extend(self.many_goroutines());
         }

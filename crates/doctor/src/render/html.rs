@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 
 use super::facts::facts;
-use super::{graph, plot, words};
+use super::{flow, plot, words};
 use crate::figures::{bytes, count, many};
 use crate::report::{Evidence, Finding, PathCount, Report};
 
@@ -43,26 +43,25 @@ pub fn html(report: &Report) -> String {
     out
 }
 
+/// Pictures of the worst findings: more of them would hide each other.
+const PICTURES: usize = 5;
+
 fn waits(out: &mut String, report: &Report) {
-    let pictures = graph::svgs(&report.graph);
+    let drawn = (1..).zip(&report.findings).filter_map(|(n, f)| Some((n, f, flow::svg(n, f)?)));
+    let pictures: Vec<_> = drawn.take(PICTURES).collect();
     if pictures.is_empty() {
         return;
     }
-    out.push_str("<section><h2>Who waits for whom</h2><div class=\"graphs\">\n");
-    let number = |finding| report.findings.iter().position(|f| Some(f.id.as_str()) == finding);
-    let mut pictures: Vec<_> = pictures.into_iter().map(|(f, svg)| (number(f), svg)).collect();
-    pictures.sort_by_key(|(number, _)| number.unwrap_or(usize::MAX));
-    for (number, svg) in pictures {
-        let caption = number.map_or_else(String::new, |at| {
-            let title = escape(&report.findings[at].title);
-            format!("<figcaption><a href=\"#f{0}\"><span class=\"n\">{0}</span>{title}</a></figcaption>", at + 1)
-        });
-        let _ = writeln!(out, "<figure>{caption}{svg}</figure>");
+    out.push_str("<section><h2>Who waits for whom</h2>\n");
+    for (n, finding, svg) in pictures {
+        let title = escape(&finding.title);
+        let _ = writeln!(
+            out,
+            "<figure><figcaption><a href=\"#f{n}\"><span class=\"n\">{n}</span>{title}</a></figcaption>\
+             <div class=\"scroll\">{svg}</div></figure>"
+        );
     }
-    out.push_str(
-        "</div><p class=\"key\"><span class=\"wait\">waits for</span> <span class=\"held\">is held by \
-         (dashed: not certain)</span> <span class=\"ring\">cycle</span></p></section>\n",
-    );
+    out.push_str("<p class=\"key\">An arrow that is dashed is likely or possible, not certain.</p></section>\n");
 }
 
 fn one(out: &mut String, n: usize, finding: &Finding) {
@@ -141,7 +140,7 @@ fn waiting(out: &mut String, finding: &Finding, lines: &[String]) {
             let share = 100.0 * entry.count as f64 / waiters.total.max(1) as f64;
             let _ = write!(
                 out,
-                "<tr><td class=\"num\">{}</td><td class=\"kind\">{}</td><td title=\"{}\">{}</td><td class=\"bar\"><i style=\"width:{:.1}%\"></i></td></tr>",
+                "<tr><td class=\"num\">{}</td><td class=\"kind\">{}</td><td title=\"{}\">{}</td><td class=\"bar\"><svg viewBox=\"0 0 100 12\" preserveAspectRatio=\"none\" aria-hidden=\"true\"><rect width=\"{:.1}\" height=\"12\"/></svg></td></tr>",
                 count(entry.count),
                 words::entry(entry.kind),
                 escape(&entry.function),

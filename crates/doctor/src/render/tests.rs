@@ -111,6 +111,7 @@ fn nothing_from_an_input_is_markup_or_moves_the_cursor() {
     assert!(!page.contains("<script") && !page.contains("onload='") && !page.contains('\x1b'));
     assert!(!page.contains("http://") && !page.contains("https://") && !page.contains("src="));
     assert!(page.contains("default-src 'none'"));
+    assert!(!page.contains("style="), "a strict policy forbids styles of single elements");
     for style in [Style::default(), Style { width: 40, colour: false }] {
         let text = text(&report, style);
         assert!(!text.chars().any(|c| c.is_control() && c != '\n'), "{text}");

@@ -111,7 +111,8 @@ impl<'d> Scene<'d> {
     fn is_unmoved(&self, thread: &Thread) -> bool {
         let Some(earlier) = &self.earlier else { return false };
         let Some(before) = earlier.by_id.get(&thread.id) else { return false };
-        let ran = before.cpu.zip(thread.cpu).is_some_and(|(then, now)| now.saturating_sub(then) >= 500);
+        let ran =
+            before.cpu.zip(thread.cpu).is_some_and(|(then, now)| now.saturating_sub(then) >= 500);
         before.wait == thread.wait && !ran && self.is_same_stack(earlier.dump, before, thread)
     }
 
@@ -128,7 +129,8 @@ impl<'d> Scene<'d> {
     fn is_moving(&self, q: usize) -> bool {
         let Some(earlier) = &self.earlier else { return false };
         let queue = &self.queues[q];
-        let Some(before) = earlier.queues.iter().find(|b| b.is_same(earlier.dump, queue, self.dump))
+        let Some(before) =
+            earlier.queues.iter().find(|b| b.is_same(earlier.dump, queue, self.dump))
         else {
             return false;
         };
@@ -146,7 +148,8 @@ impl<'d> Scene<'d> {
 
     fn comparison(&self, earlier: &ThreadDump) -> Comparison {
         let before = self.earlier.as_ref().map_or(0, |e| e.by_id.len()) as u64;
-        let known = |t: &&Thread| self.earlier.as_ref().is_some_and(|e| e.by_id.contains_key(&t.id));
+        let known =
+            |t: &&Thread| self.earlier.as_ref().is_some_and(|e| e.by_id.contains_key(&t.id));
         let both = self.dump.threads.iter().filter(known).count() as u64;
         let mut stuck_by_stack: FxHashMap<u32, (u64, &Thread)> = FxHashMap::default();
         for thread in self.dump.threads.iter().filter(|t| self.is_unmoved(t)) {

@@ -299,7 +299,9 @@ impl Builder {
         self.end_thread();
         if self.left_out > 0 {
             let many = thousands(self.left_out);
-            self.dump.gaps.push(format!("{many} threads beyond the first two million are left out"));
+            self.dump
+                .gaps
+                .push(format!("{many} threads beyond the first two million are left out"));
         }
         (!self.dump.threads.is_empty()).then_some(self.dump)
     }

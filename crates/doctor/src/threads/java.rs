@@ -30,7 +30,9 @@ pub(super) fn is_header(line: &[u8]) -> bool {
 /// `#22 "name" virtual WAITING 2026-…`; before Java 25 without state and time.
 pub(super) fn is_file_header(line: &[u8]) -> bool {
     let digits = line[1..].iter().take_while(|b| b.is_ascii_digit()).count();
-    digits > 0 && line[1 + digits..].starts_with(b" \"") && memchr::memrchr(b'"', line) > Some(digits + 2)
+    digits > 0
+        && line[1 + digits..].starts_with(b" \"")
+        && memchr::memrchr(b'"', line) > Some(digits + 2)
 }
 
 pub(super) fn begin(builder: &mut Builder, number: u32, line: &[u8]) -> bool {
@@ -102,7 +104,9 @@ pub(super) fn part(builder: &mut Builder, _number: u32, line: &[u8]) -> bool {
         return true;
     }
     let call = trimmed.strip_prefix("at ").unwrap_or(trimmed);
-    if builder.draft.is_some() && line.first().is_some_and(u8::is_ascii_whitespace) && call.ends_with(')')
+    if builder.draft.is_some()
+        && line.first().is_some_and(u8::is_ascii_whitespace)
+        && call.ends_with(')')
     {
         return frame(builder, call);
     }

@@ -33,8 +33,15 @@ pub(super) fn is_program(runtime: Runtime, function: &str, place: &str) -> bool 
     match runtime {
         Runtime::Java => {
             const OWN: [&str; 9] = [
-                "java.", "javax.", "jdk.", "sun.", "com.sun.", "kotlinx.coroutines.", "kotlin.",
-                "scala.", "io.netty.util.concurrent.",
+                "java.",
+                "javax.",
+                "jdk.",
+                "sun.",
+                "com.sun.",
+                "kotlinx.coroutines.",
+                "kotlin.",
+                "scala.",
+                "io.netty.util.concurrent.",
             ];
             !OWN.iter().any(|own| function.starts_with(own))
         }
@@ -45,11 +52,32 @@ pub(super) fn is_program(runtime: Runtime, function: &str, place: &str) -> bool 
 
 fn is_python_program(place: &str) -> bool {
     const OWN: [&str; 26] = [
-        "threading.py", "queue.py", "socket.py", "ssl.py", "selectors.py", "subprocess.py",
-        "socketserver.py", "asyncio", "concurrent/futures", "thread.py", "_base.py", "http/client.py",
-        "http/server.py", "client.py", "connection.py", "popen_fork.py", "pool.py", "process.py",
-        "runpy.py", "logging/__init__.py", "contextlib.py", "base_events.py", "events.py",
-        "synchronize.py", "<frozen", "_pydev",
+        "threading.py",
+        "queue.py",
+        "socket.py",
+        "ssl.py",
+        "selectors.py",
+        "subprocess.py",
+        "socketserver.py",
+        "asyncio",
+        "concurrent/futures",
+        "thread.py",
+        "_base.py",
+        "http/client.py",
+        "http/server.py",
+        "client.py",
+        "connection.py",
+        "popen_fork.py",
+        "pool.py",
+        "process.py",
+        "runpy.py",
+        "logging/__init__.py",
+        "contextlib.py",
+        "base_events.py",
+        "events.py",
+        "synchronize.py",
+        "<frozen",
+        "_pydev",
     ];
     let (file, _) = place.rsplit_once(':').unwrap_or((place, ""));
     if !file.ends_with(".py") {
@@ -68,8 +96,20 @@ fn is_python_program(place: &str) -> bool {
 
 fn is_native_program(function: &str, place: &str) -> bool {
     const OWN: [&str; 14] = [
-        "std::", "core::", "alloc::", "<std::", "<core::", "<alloc::", "tokio::", "<tokio::",
-        "parking_lot", "mio::", "<mio::", "crossbeam", "futures_", "hashbrown::",
+        "std::",
+        "core::",
+        "alloc::",
+        "<std::",
+        "<core::",
+        "<alloc::",
+        "tokio::",
+        "<tokio::",
+        "parking_lot",
+        "mio::",
+        "<mio::",
+        "crossbeam",
+        "futures_",
+        "hashbrown::",
     ];
     if function.is_empty() || function == "??" || function.starts_with("0x") {
         return false;
@@ -81,12 +121,46 @@ fn is_native_program(function: &str, place: &str) -> bool {
         return false;
     }
     const LIBC: [&str; 40] = [
-        "syscall", "start_thread", "clone", "clone3", "main", "recv", "recvfrom", "recvmsg", "read",
-        "write", "send", "sendto", "sendmsg", "poll", "ppoll", "select", "epoll_wait", "accept",
-        "accept4", "connect", "nanosleep", "clock_nanosleep", "usleep", "sleep", "wait4", "waitpid",
-        "waitid", "fsync", "fdatasync", "open", "openat", "close", "futex_wait", "pthread_mutex_lock",
-        "pthread_cond_wait", "pthread_cond_timedwait", "pthread_join", "pthread_rwlock_rdlock",
-        "pthread_rwlock_wrlock", "rust_begin_unwind",
+        "syscall",
+        "start_thread",
+        "clone",
+        "clone3",
+        "main",
+        "recv",
+        "recvfrom",
+        "recvmsg",
+        "read",
+        "write",
+        "send",
+        "sendto",
+        "sendmsg",
+        "poll",
+        "ppoll",
+        "select",
+        "epoll_wait",
+        "accept",
+        "accept4",
+        "connect",
+        "nanosleep",
+        "clock_nanosleep",
+        "usleep",
+        "sleep",
+        "wait4",
+        "waitpid",
+        "waitid",
+        "fsync",
+        "fdatasync",
+        "open",
+        "openat",
+        "close",
+        "futex_wait",
+        "pthread_mutex_lock",
+        "pthread_cond_wait",
+        "pthread_cond_timedwait",
+        "pthread_join",
+        "pthread_rwlock_rdlock",
+        "pthread_rwlock_wrlock",
+        "rust_begin_unwind",
     ];
     !function.starts_with('_') && !LIBC.contains(&function) && !function.contains('@')
 }

@@ -8,7 +8,8 @@ pub(super) fn is_spy_header(line: &[u8]) -> bool {
     let Some(rest) = line.strip_prefix(b"Thread ") else {
         return false;
     };
-    let id = rest.iter().take_while(|b| b.is_ascii_hexdigit() || **b == b'x' || **b == b'/').count();
+    let id =
+        rest.iter().take_while(|b| b.is_ascii_hexdigit() || **b == b'x' || **b == b'/').count();
     let rest = &rest[id..];
     id > 0 && [&b" (idle)"[..], b" (active"].iter().any(|state| rest.starts_with(state))
 }
@@ -63,7 +64,8 @@ pub(super) fn spy_part(builder: &mut Builder, _number: u32, line: &[u8]) -> bool
         }
         return true;
     }
-    let Some((function, place)) = trimmed.strip_suffix(')').and_then(|t| t.rsplit_once(" (")) else {
+    let Some((function, place)) = trimmed.strip_suffix(')').and_then(|t| t.rsplit_once(" ("))
+    else {
         return false;
     };
     if indent != 4 {

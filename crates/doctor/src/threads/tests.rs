@@ -47,7 +47,8 @@ fn a_waiter_on_a_monitor_does_not_hold_it() {
 #[test]
 fn lines_of_other_things_are_left_to_others() {
     let mut reader = Reader::default();
-    for line in ["hello", "Thread of thought (idle hands)", "#12 is fixed", "\"quoted\" text", "T"] {
+    for line in ["hello", "Thread of thought (idle hands)", "#12 is fixed", "\"quoted\" text", "T"]
+    {
         assert!(!reader.line("log", 1, line.as_bytes()), "{line}");
     }
     assert!(reader.finish().is_empty());

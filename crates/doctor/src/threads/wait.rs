@@ -98,7 +98,11 @@ pub(super) fn classify(dump: &ThreadDump, draft: &Draft) -> (Wait, usize, Option
     (wait, depth, address)
 }
 
-fn java<'a>(draft: &Draft, own: impl Iterator<Item = (&'a str, &'a str)>, no_program: bool) -> Wait {
+fn java<'a>(
+    draft: &Draft,
+    own: impl Iterator<Item = (&'a str, &'a str)>,
+    no_program: bool,
+) -> Wait {
     match draft.state {
         // Without the lock it waits for, it has just been given it.
         State::Blocked if draft.on.is_none() && !draft.holds.is_empty() => return Wait::Running,
@@ -112,9 +116,15 @@ fn java<'a>(draft: &Draft, own: impl Iterator<Item = (&'a str, &'a str)>, no_pro
         let (class, method) = function.rsplit_once('.').unwrap_or(("", function));
         let simple = class.rsplit('.').next().unwrap_or(class);
         let wait = match (simple, method) {
-            ("ReentrantReadWriteLock$ReadLock" | "StampedLock$ReadLockView", "lock" | "lockInterruptibly")
+            (
+                "ReentrantReadWriteLock$ReadLock" | "StampedLock$ReadLockView",
+                "lock" | "lockInterruptibly",
+            )
             | ("StampedLock", "readLock" | "acquireRead") => Wait::Lock(Lock::Read),
-            ("ReentrantReadWriteLock$WriteLock" | "StampedLock$WriteLockView", "lock" | "lockInterruptibly")
+            (
+                "ReentrantReadWriteLock$WriteLock" | "StampedLock$WriteLockView",
+                "lock" | "lockInterruptibly",
+            )
             | ("StampedLock", "writeLock" | "acquireWrite") => Wait::Lock(Lock::Write),
             ("ReentrantLock" | "ReentrantLock$Sync" | "ReentrantLock$NonfairSync", _)
                 if method.starts_with("lock") =>
@@ -134,7 +144,13 @@ fn java<'a>(draft: &Draft, own: impl Iterator<Item = (&'a str, &'a str)>, no_pro
                 idle = true;
                 Wait::Idle
             }
-            ("ThreadPoolExecutor" | "ForkJoinWorkerThread" | "Thread" | "ThreadPoolExecutor$Worker", "run" | "runWorker" | "runWith") => {
+            (
+                "ThreadPoolExecutor"
+                | "ForkJoinWorkerThread"
+                | "Thread"
+                | "ThreadPoolExecutor$Worker",
+                "run" | "runWorker" | "runWith",
+            ) => {
                 continue;
             }
             (queue, "take" | "poll" | "takeFirst" | "pollFirst")
@@ -170,9 +186,10 @@ fn java<'a>(draft: &Draft, own: impl Iterator<Item = (&'a str, &'a str)>, no_pro
         return Wait::Idle;
     }
     match (found, draft.state) {
-        (Some(Wait::Condition | Wait::Take | Wait::Permit | Wait::Future | Wait::Put), State::TimedWaiting) => {
-            Wait::Timed
-        }
+        (
+            Some(Wait::Condition | Wait::Take | Wait::Permit | Wait::Future | Wait::Put),
+            State::TimedWaiting,
+        ) => Wait::Timed,
         (Some(wait), _) => wait,
         (None, _) if no_program => Wait::Idle,
         (None, State::TimedWaiting) => Wait::Timed,
@@ -183,9 +200,10 @@ fn java<'a>(draft: &Draft, own: impl Iterator<Item = (&'a str, &'a str)>, no_pro
 }
 
 fn is_java_io(class: &str, method: &str) -> bool {
-    let native_read = ["read", "write", "accept", "connect", "poll", "select", "wait", "send", "receive"]
-        .iter()
-        .any(|verb| method.starts_with(verb) || method.ends_with("0"));
+    let native_read =
+        ["read", "write", "accept", "connect", "poll", "select", "wait", "send", "receive"]
+            .iter()
+            .any(|verb| method.starts_with(verb) || method.ends_with("0"));
     (class.starts_with("sun.nio.ch.") && native_read)
         || class.starts_with("java.net.Socket")
         || class.starts_with("java.net.Plain")
@@ -194,7 +212,10 @@ fn is_java_io(class: &str, method: &str) -> bool {
         || class.starts_with("java.net.http.")
         || class.starts_with("jdk.internal.net.http.")
         || class.starts_with("sun.net.www.")
-        || matches!(class, "java.io.FileInputStream" | "java.io.FileOutputStream" | "java.io.RandomAccessFile")
+        || matches!(
+            class,
+            "java.io.FileInputStream" | "java.io.FileOutputStream" | "java.io.RandomAccessFile"
+        )
 }
 
 fn python<'a>(
@@ -230,11 +251,19 @@ fn python<'a>(
             ("client.py", _) if file.contains("http") => Wait::Io,
             (_, name) if is_c(base) => match native_call(name) {
                 Some(wait) => wait,
-                None if name.contains("acquire_lock") || name.starts_with("rlock_acquire") || name.contains("rlock_acquire") => {
+                None if name.contains("acquire_lock")
+                    || name.starts_with("rlock_acquire")
+                    || name.contains("rlock_acquire") =>
+                {
                     Wait::Lock(Lock::Mutex)
                 }
                 None if name == "time_sleep" || name == "pysleep" => Wait::Sleep,
-                None if name.starts_with("sock_") || name.starts_with("os_") || name.starts_with("_io_") => Wait::Io,
+                None if name.starts_with("sock_")
+                    || name.starts_with("os_")
+                    || name.starts_with("_io_") =>
+                {
+                    Wait::Io
+                }
                 None => continue,
             },
             _ => continue,
@@ -267,7 +296,10 @@ fn native<'a>(
         in_kernel |= i == 0 && !function.contains("::");
         let method = function.rsplit("::").next().unwrap_or(function);
         let has = |part: &str| function.contains(part);
-        let wait = if has("sync::mutex::") || has("raw_mutex::RawMutex::lock") || has("mutex::Mutex::lock") {
+        let wait = if has("sync::mutex::")
+            || has("raw_mutex::RawMutex::lock")
+            || has("mutex::Mutex::lock")
+        {
             Wait::Lock(Lock::Mutex)
         } else if has("rwlock") || has("RwLock") {
             match method {
@@ -280,7 +312,11 @@ fn native<'a>(
             if has("rd") { Wait::Lock(Lock::Read) } else { Wait::Lock(Lock::Write) }
         } else if has("once::") && (method == "call" || method == "wait") {
             Wait::Lock(Lock::Once)
-        } else if has("wait_timeout") || has("timedwait") || has("park_timeout") || has("recv_timeout") {
+        } else if has("wait_timeout")
+            || has("timedwait")
+            || has("park_timeout")
+            || has("recv_timeout")
+        {
             Wait::Timed
         } else if has("tokio::runtime::") {
             Wait::Idle
@@ -289,15 +325,23 @@ fn native<'a>(
                 Some(Wait::Timed) => Wait::Timed,
                 _ => Wait::Condition,
             }
-        } else if has("mpmc::") || has("mpsc::") || has("crossbeam_channel::") || has("SyncSender") {
+        } else if has("mpmc::") || has("mpsc::") || has("crossbeam_channel::") || has("SyncSender")
+        {
             if has("send") { Wait::Put } else { Wait::Take }
-        } else if has("JoinHandle") || has("JoinInner") || has("pthread_join") || has("Thread::join") {
+        } else if has("JoinHandle")
+            || has("JoinInner")
+            || has("pthread_join")
+            || has("Thread::join")
+        {
             Wait::Future
         } else if let Some(wait) = native_call(method) {
             wait
         } else if method == "park" {
             Wait::Condition
-        } else if (has("std::net::") || has("std::process::") || has("std::fs::") || has("std::io::"))
+        } else if (has("std::net::")
+            || has("std::process::")
+            || has("std::fs::")
+            || has("std::io::"))
             && found.is_none_or(|w| !w.is_blocked())
         {
             Wait::Io
@@ -325,10 +369,11 @@ fn native_call(function: &str) -> Option<Wait> {
         .next()
         .unwrap_or("");
     Some(match bare {
-        "recv" | "recvfrom" | "recvmsg" | "read" | "write" | "send" | "sendto" | "sendmsg" | "poll"
-        | "ppoll" | "select" | "pselect" | "epoll_wait" | "epoll_pwait" | "accept" | "accept4"
-        | "connect" | "wait4" | "waitpid" | "waitid" | "fsync" | "fdatasync" | "openat" | "open"
-        | "flock" | "getaddrinfo" | "pread64" | "pwrite64" | "readv" | "writev" => Wait::Io,
+        "recv" | "recvfrom" | "recvmsg" | "read" | "write" | "send" | "sendto" | "sendmsg"
+        | "poll" | "ppoll" | "select" | "pselect" | "epoll_wait" | "epoll_pwait" | "accept"
+        | "accept4" | "connect" | "wait4" | "waitpid" | "waitid" | "fsync" | "fdatasync"
+        | "openat" | "open" | "flock" | "getaddrinfo" | "pread64" | "pwrite64" | "readv"
+        | "writev" => Wait::Io,
         "nanosleep" | "clock_nanosleep" | "usleep" | "sleep" => Wait::Sleep,
         _ => return None,
     })

@@ -124,6 +124,15 @@ impl std::fmt::Debug for Token {
 }
 
 impl ServerFlags {
+    /// The flags of a verb that has flags of the same names for something else.
+    pub(crate) fn new(
+        server: String,
+        token_file: Option<PathBuf>,
+        ca_file: Option<PathBuf>,
+    ) -> Self {
+        Self { server, token_file, ca_file, timeout: None }
+    }
+
     /// Reads the token and the authorities; asks nothing yet.
     pub(crate) fn open(&self) -> Result<Server, Failure> {
         self.open_for(Duration::from_secs(30))

@@ -66,7 +66,7 @@ Examples:
   fairlead get pods -A --all-clusters   resources of many clusters, as kubectl shows them
   fairlead search checkout              where is it?
   fairlead conversations --since 1h     who talks to whom?
-  fairlead doctor dump.txt daemon.log   what is stuck in a Go daemon, and who holds it?
+  fairlead doctor dump.txt daemon.log   what is stuck in a daemon, and who holds it?
   fairlead inflight                     what is it doing right now, oldest first?
   fairlead support --cluster            one archive of what is needed to find out what went wrong
   fairlead config show                  every setting, and where its value came from

@@ -44,7 +44,8 @@ impl Locks<'_, '_> {
                 let candidate = holder_of(edge);
                 let actor = self.actor(candidate);
                 let site = scene.facts(actor).place.as_ref().map_or(0, |p| p.site);
-                CycleStep { thread: None,
+                CycleStep {
+                    thread: None,
                     goroutine: scene.number(actor),
                     holds: self.name(edge.from),
                     waits_for: self.name(edge.to),
@@ -239,7 +240,8 @@ impl Locks<'_, '_> {
                 .iter()
                 .map(|&a| &scene.actors[a as usize])
                 .find(|a| scene.facts(a).wait == Wait::Lock(LockOp::HeadWrite));
-            let writer = head.map(|actor| CycleStep { thread: None,
+            let writer = head.map(|actor| CycleStep {
+                thread: None,
                 goroutine: scene.number(actor),
                 holds: format!("the turn to write {name}"),
                 waits_for: format!("the readers of {name} to leave"),
@@ -249,7 +251,8 @@ impl Locks<'_, '_> {
             let reader = nested.first().map(|c| {
                 let actor = self.actor(c);
                 let depth = scene.facts(actor).depth;
-                CycleStep { thread: None,
+                CycleStep {
+                    thread: None,
                     goroutine: scene.number(actor),
                     holds: format!("{name} for reading, in {}", scene.symbol(actor, c.frame)),
                     waits_for: format!("{name} for reading again, behind the writer"),
@@ -324,7 +327,8 @@ impl Locks<'_, '_> {
             _ => return None,
         };
         let name = self.name(q);
-        let step = |actor: &Actor, frame: usize, holds: String, waits_for: String| CycleStep { thread: None,
+        let step = |actor: &Actor, frame: usize, holds: String, waits_for: String| CycleStep {
+            thread: None,
             goroutine: scene.number(actor),
             holds,
             waits_for,
@@ -391,7 +395,8 @@ impl Locks<'_, '_> {
                 };
                 let name = self.name(q);
                 let place = format!("a place in {}", Name::short(scene.dump.function(shared)));
-                let step = |actor: &Actor, frame, holds: &str, waits_for: &str| CycleStep { thread: None,
+                let step = |actor: &Actor, frame, holds: &str, waits_for: &str| CycleStep {
+                    thread: None,
                     goroutine: scene.number(actor),
                     holds: holds.to_owned(),
                     waits_for: waits_for.to_owned(),

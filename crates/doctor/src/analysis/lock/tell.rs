@@ -234,7 +234,8 @@ impl Locks<'_, '_> {
             };
             reasons.push(missing.to_owned());
         }
-        Holder { thread: None,
+        Holder {
+            thread: None,
             goroutine: scene.number(actor),
             count: actor.count,
             frame: frame.to_owned(),

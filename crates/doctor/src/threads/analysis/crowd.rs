@@ -73,9 +73,7 @@ fn crowded(scene: &Scene<'_>, kind: Kind, crowd: &[&Thread]) -> Option<Finding> 
             ..Resource::default()
         },
         waiters: tell::waiters(scene.dump, crowd),
-        no_holder: Some(
-            "a dump shows who waits, not who keeps what they wait for".to_owned(),
-        ),
+        no_holder: Some("a dump shows who waits, not who keeps what they wait for".to_owned()),
         remedy: remedy(class).to_owned(),
         collect_next: if stays { Vec::new() } else { vec![tell::SECOND.to_owned()] },
         evidence: crowd.iter().take(3).map(|t| tell::evidence(scene.dump, t)).collect(),
@@ -107,9 +105,7 @@ fn starved(scene: &Scene<'_>) -> Vec<Finding> {
     let pooled = |thread: &Thread| {
         let frames = &scene.dump.stack(thread).frames;
         frames.iter().any(|f| match scene.dump.runtime {
-            Runtime::Java => {
-                scene.dump.function(f).ends_with("ThreadPoolExecutor.runWorker")
-            }
+            Runtime::Java => scene.dump.function(f).ends_with("ThreadPoolExecutor.runWorker"),
             Runtime::Python => {
                 scene.dump.function(f).ends_with("_worker")
                     && scene.dump.text(f.place).contains("thread.py:")

@@ -48,7 +48,9 @@ pub(super) fn cycles(scene: &Scene<'_>) -> Vec<Cycle> {
         let owners: Vec<&str> = queues.iter().map(|&q| scene.queues[q].owner.as_str()).collect();
         // Queues at other lines of the same locks belong to it too.
         let more = (0..scene.queues.len())
-            .filter(|q| !scene.queues[*q].is_sure && owners.contains(&scene.queues[*q].owner.as_str()))
+            .filter(|q| {
+                !scene.queues[*q].is_sure && owners.contains(&scene.queues[*q].owner.as_str())
+            })
             .filter(|q| !queues.contains(q))
             .collect::<Vec<_>>();
         queues.extend(more);
@@ -73,8 +75,7 @@ fn walk(
     for candidate in scene.holdings[at].candidates.iter().take(FOLLOWED) {
         let Some(&next) = waits_in.get(&candidate.thread) else { continue };
         let is_same = |a: usize, b: usize| {
-            a == b
-                || (!scene.queues[a].is_sure && scene.queues[a].owner == scene.queues[b].owner)
+            a == b || (!scene.queues[a].is_sure && scene.queues[a].owner == scene.queues[b].owner)
         };
         let thread = &scene.dump.threads[candidate.thread as usize];
         // Where the form does not say that it waits for a lock, it must have gone on from inside.
@@ -84,7 +85,8 @@ fn walk(
         }
         if next == at
             || scene.queues[next].owner == scene.queues[at].owner
-            || steps.iter().any(|(q, _)| *q != start && is_same(*q, next)) {
+            || steps.iter().any(|(q, _)| *q != start && is_same(*q, next))
+        {
             continue;
         }
         steps.push((at, candidate.clone()));
@@ -119,11 +121,7 @@ fn upgrades(scene: &Scene<'_>, known: &[Cycle]) -> Vec<Cycle> {
         if blocked_outside || (!queue.is_sure && queue.waiters.len() <= FEW) {
             continue;
         }
-        found.push(Cycle {
-            queues: vec![q],
-            steps: vec![(q, inner.clone())],
-            level: inner.level,
-        });
+        found.push(Cycle { queues: vec![q], steps: vec![(q, inner.clone())], level: inner.level });
     }
     found
 }

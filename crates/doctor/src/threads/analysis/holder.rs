@@ -3,8 +3,8 @@
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::super::dump::{Sym, ThreadDump};
-use super::super::wait::{Lock, Wait};
 use super::super::name;
+use super::super::wait::{Lock, Wait};
 use super::FEW;
 use super::queue::{Queue, file, owner_of_function, value_at};
 use crate::report::Level;

@@ -48,7 +48,8 @@ pub(super) fn queue(scene: &Scene<'_>, q: usize) -> Option<Finding> {
     finding.severity = severity(scene, class, total, best_thread.map(|t| t.wait), lasted, level);
     let named = class != FaultClass::LostUnlock || best.is_some_and(|c| c.level == Level::Certain);
     if named {
-        finding.holders = holding.candidates.iter().take(LISTED).map(|c| holder(scene, c)).collect();
+        finding.holders =
+            holding.candidates.iter().take(LISTED).map(|c| holder(scene, c)).collect();
     }
     if finding.holders.is_empty() {
         finding.no_holder = Some(no_holder(scene, queue));
@@ -88,7 +89,8 @@ fn judge(
         return (total >= BUSY).then_some((FaultClass::HotLock, Level::Likely, why));
     }
     let Some(best) = best else {
-        let lost = queue.is_sure && queue.lock != Lock::Once && (holding.is_listed || !is_java(scene));
+        let lost =
+            queue.is_sure && queue.lock != Lock::Once && (holding.is_listed || !is_java(scene));
         if lost {
             let level = if lasted { Level::Likely } else { Level::Possible };
             let why = if holding.is_listed {
@@ -220,7 +222,11 @@ pub(super) fn cycle(scene: &Scene<'_>, cycle: &Cycle) -> Finding {
         })
         .collect();
     finding.title = if alone {
-        format!("a thread waits for {} that it has itself; {} wait behind it", lock(q), count(scene.queues[q].total().saturating_sub(1)))
+        format!(
+            "a thread waits for {} that it has itself; {} wait behind it",
+            lock(q),
+            count(scene.queues[q].total().saturating_sub(1))
+        )
     } else {
         let names: Vec<String> = steps.iter().map(|(q, _)| lock(*q)).collect();
         format!("{} wait for each other, over {}", count(steps.len() as u64), names.join(" and "))
@@ -278,9 +284,12 @@ fn describe(scene: &Scene<'_>, q: usize) -> Finding {
             name: name.clone(),
             type_name: Some(queue.owner.clone()),
             address: queue.object.map(|o| dump.text(o.id).to_owned()),
-            sites: threads.first().map(|t| site(dump, t)).into_iter().chain(
-                queue.sites.iter().map(|s| dump.text(*s).to_owned()),
-            ).collect(),
+            sites: threads
+                .first()
+                .map(|t| site(dump, t))
+                .into_iter()
+                .chain(queue.sites.iter().map(|s| dump.text(*s).to_owned()))
+                .collect(),
             ..Resource::default()
         },
         held: declared.map(|c| Held {
@@ -358,7 +367,11 @@ fn chain(scene: &Scene<'_>, first: &Thread) -> Option<String> {
     if told.is_empty() {
         return None;
     }
-    Some(format!("the holder waits for {}, which waits for {}", told.join(", which waits for "), thread.wait.what()))
+    Some(format!(
+        "the holder waits for {}, which waits for {}",
+        told.join(", which waits for "),
+        thread.wait.what()
+    ))
 }
 
 /// Who waits, by the names of threads and by stacks.

@@ -12,7 +12,9 @@ fn one_function_reads_alike_from_every_tool() {
     }
     assert_eq!(demangled("daemon::Store::get::h5841768b99e1c524"), "daemon::Store::get");
     assert_eq!(
-        demangled("std::sync::poison::mutex::Mutex<std::collections::HashMap<u32, u32>>::lock<u32>"),
+        demangled(
+            "std::sync::poison::mutex::Mutex<std::collections::HashMap<u32, u32>>::lock<u32>"
+        ),
         "std::sync::poison::mutex::Mutex::lock"
     );
     assert_eq!(demangled("<daemon::Store as daemon::Get>::get"), "daemon::Store::get");

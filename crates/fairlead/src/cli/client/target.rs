@@ -53,6 +53,15 @@ impl ClusterChoice {
 }
 
 impl Target {
+    /// The target of a verb that has flags of the same names for something else.
+    pub(crate) fn new(
+        cluster: Option<String>,
+        namespace: Option<String>,
+        server: ServerFlags,
+    ) -> Self {
+        Self { cluster: cluster.into_iter().collect(), all_clusters: false, namespace, server }
+    }
+
     pub(crate) fn open(&self) -> Result<Server, Failure> {
         self.server.open()
     }

@@ -70,7 +70,7 @@ fn ports(text: &str) -> Result<Ports, String> {
 }
 
 /// The kind and the name of an object, as people write them; a name alone is a pod's.
-fn object(text: &str) -> (&str, &str) {
+pub(super) fn object(text: &str) -> (&str, &str) {
     match text.split_once('/') {
         None | Some(("pod" | "pods" | "po", _)) => {
             ("pods", text.rsplit('/').next().unwrap_or(text))
@@ -106,7 +106,7 @@ pub(crate) async fn run(args: &Args) -> ClientResult<ExitCode> {
         let address = listener.local_addr()?;
         output::line(&format!("{address} is port {} of {}", ports.remote, target.shown(&pod)))?;
         let connector = PodConnector { server: server.clone(), target, pod: Mutex::new(pod) };
-        listeners.spawn(listen(listener, Arc::new(connector)));
+        listeners.spawn(listen(listener, Arc::new(connector), Complaints::Told));
     }
     // A listener serves until the process ends.
     while listeners.join_next().await.is_some() {}
@@ -114,19 +114,19 @@ pub(crate) async fn run(args: &Args) -> ClientResult<ExitCode> {
 }
 
 /// The object and the port that connections are for.
-struct ForwardTarget {
-    cluster: String,
-    namespace: String,
-    kind: String,
-    name: String,
-    port: String,
+pub(super) struct ForwardTarget {
+    pub(super) cluster: String,
+    pub(super) namespace: String,
+    pub(super) kind: String,
+    pub(super) name: String,
+    pub(super) port: String,
 }
 
 /// The pod that connections go to.
 #[derive(Clone, Debug, Deserialize, PartialEq, Eq)]
 #[serde(rename_all = "camelCase")]
-struct ResolvedPod {
-    pod: String,
+pub(super) struct ResolvedPod {
+    pub(super) pod: String,
     port: u16,
     asked_port: u16,
 }
@@ -136,7 +136,7 @@ impl ForwardTarget {
         self.kind == "pods"
     }
 
-    async fn resolve(&self, server: &Server) -> ClientResult<ResolvedPod> {
+    pub(super) async fn resolve(&self, server: &Server) -> ClientResult<ResolvedPod> {
         let object = Route::to(["clusters", &self.cluster, "resources", &self.kind, &self.name]);
         match self.port.parse() {
             // Nothing is to be found out, only that it is there.
@@ -164,7 +164,7 @@ impl ForwardTarget {
 }
 
 /// Opens connections to a pod, which may become another pod.
-struct PodConnector {
+pub(super) struct PodConnector {
     server: Arc<Server>,
     target: ForwardTarget,
     /// Written by the connection that finds that the pod is gone; read by every one.
@@ -172,6 +172,17 @@ struct PodConnector {
 }
 
 impl PodConnector {
+    /// Connects to a port of one pod, which is known to be there.
+    pub(super) fn to_port(
+        server: Arc<Server>,
+        target: ForwardTarget,
+        pod: &str,
+        port: u16,
+    ) -> Self {
+        let pod = ResolvedPod { pod: pod.to_owned(), port, asked_port: port };
+        Self { server, target, pod: Mutex::new(pod) }
+    }
+
     async fn open(&self) -> ClientResult<(FrameSender, FrameReceiver)> {
         let pod = self.pod.lock().unwrap_or_else(PoisonError::into_inner).clone();
         let refused = match self.connect(&pod).await {
@@ -197,7 +208,20 @@ impl PodConnector {
     }
 }
 
-async fn listen(listener: TcpListener, connector: Arc<PodConnector>) {
+/// Who hears of a connection that fails.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Complaints {
+    /// The user, on the terminal.
+    Told,
+    /// Only the program that connected, whose connection ends.
+    Silent,
+}
+
+pub(super) async fn listen(
+    listener: TcpListener,
+    connector: Arc<PodConnector>,
+    complaints: Complaints,
+) {
     let slots = Slots::new();
     loop {
         let local = match listener.accept().await {
@@ -219,7 +243,9 @@ async fn listen(listener: TcpListener, connector: Arc<PodConnector>) {
                 let (sender, receiver) = connector.open().await?;
                 tunnel::carry(local, sender, receiver, slot).await
             };
-            if let Err(error) = carried.await {
+            if let Err(error) = carried.await
+                && complaints == Complaints::Told
+            {
                 eprintln!("a connection failed: {error}");
             }
         });
