@@ -20,9 +20,9 @@ pub struct Options<'a> {
     pub live: Option<Live<'a>>,
 }
 
-/// What an examination came to.
+/// The result of an examination in one word.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Outcome {
+pub enum Conclusion {
     /// Everything was read; no stall.
     Nothing,
     /// At least one finding.
@@ -31,8 +31,8 @@ pub enum Outcome {
     Unread,
 }
 
-impl Outcome {
-    /// As a process says it: 0, 1, 2.
+impl Conclusion {
+    /// Returns the exit code of the command line: 0, 1 or 2.
     pub fn exit_code(self) -> u8 {
         match self {
             Self::Nothing => 0,
@@ -47,7 +47,7 @@ pub fn examine_inputs(
     inputs: &[String],
     options: &Options<'_>,
     progress: &mut dyn FnMut(Progress<'_>),
-) -> (Report, Outcome) {
+) -> (Report, Conclusion) {
     let now = options.now.map(Timestamp::as_millisecond);
     let mut unread = inputs.is_empty();
     // Asked before the intake borrows `progress` for good.
@@ -81,23 +81,24 @@ pub fn examine_inputs(
     }
     let report = conclude(intake.gathered);
     let outcome = match (report.findings.is_empty(), unread) {
-        (false, _) => Outcome::Found,
-        (true, true) => Outcome::Unread,
-        (true, false) => Outcome::Nothing,
+        (false, _) => Conclusion::Found,
+        (true, true) => Conclusion::Unread,
+        (true, false) => Conclusion::Nothing,
     };
     (report, outcome)
 }
 
-/// Bytes that are already here: for a page, an endpoint, a test. They may be anything that a file
-/// may be, an archive too.
+/// Examines bytes that are in memory: for a page, an endpoint, a test. They may be anything that a
+/// file may be, an archive too.
 pub fn examine(name: &str, bytes: &[u8]) -> Report {
     examine_all([(name, bytes)])
 }
 
-/// Several of them, which may belong together: two dumps of one process, a dump and its log.
+/// Examines several inputs that may belong together: two dumps of one process, a dump and its log.
+/// Whoever sent them, time and memory follow their size: archives may unpack to 1 GiB in all.
 pub fn examine_all<'a>(inputs: impl IntoIterator<Item = (&'a str, &'a [u8])>) -> Report {
     let mut silent = |_: Progress<'_>| {};
-    let mut intake = Intake::new(None, &mut silent);
+    let mut intake = Intake::of_uploads(&mut silent);
     for (name, bytes) in inputs {
         intake.bytes(name, bytes);
     }

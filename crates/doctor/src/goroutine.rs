@@ -12,7 +12,7 @@ mod protobuf;
 mod stacks;
 mod tables;
 
-pub use dump::{Dump, Form, Frame, Goroutine, Known, ProfileKind, Receiver, Row, Stack};
+pub use dump::{Dump, Form, Frame, Goroutine, ProfileKind, Receiver, Row, RuntimeCall, Stack};
 pub use name::Name;
 
 /// Everything in `bytes` that is a goroutine, mutex or block profile, in order of appearance.

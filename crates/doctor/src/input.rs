@@ -105,6 +105,11 @@ impl<'a> Intake<'a> {
         Self { gathered: Gathered::default(), budget: Budget::default(), progress, now }
     }
 
+    /// An intake for bytes that a stranger may have sent: less may be unpacked.
+    pub(crate) fn of_uploads(progress: &'a mut dyn FnMut(Progress<'_>)) -> Self {
+        Self { budget: Budget::of_an_upload(), ..Self::new(None, progress) }
+    }
+
     /// Reads a path, a directory or `-`.
     pub(crate) fn path(&mut self, argument: &str) {
         if argument == "-" {

@@ -1,4 +1,4 @@
-//! What an engineer does by hand with goroutine dumps, logs and metrics after a stall: name the
+//! What an engineer does by hand with dumps of goroutines and threads, logs and metrics after a stall: name the
 //! lock, who waits for it and since when, who holds it, and the way out. Bytes in, findings out
 //! ([`examine`]), so that it serves a page and an endpoint; for a command, [`examine_inputs`] also
 //! reads files, archives and running processes. No terminal, no clock.
@@ -37,7 +37,7 @@ mod timeline;
 mod words;
 
 pub use case::Case;
-pub use examine::{Options, Outcome, examine, examine_all, examine_inputs};
+pub use examine::{Conclusion, Options, examine, examine_all, examine_inputs};
 pub use input::Progress;
 pub use report::Report;
 pub use threads::ThreadDump;

@@ -25,12 +25,13 @@ const STACKS: &str = "/debug/pprof/goroutine?debug=2";
 const COUNTED: &str = "/debug/pprof/goroutine";
 const METRICS: &str = "/metrics";
 /// Ours answer people with a table unless asked for JSON.
-const ONCE: [&str; 5] = [
+const ONCE: [&str; 6] = [
     "/debug/pprof/mutex?debug=1",
     "/debug/pprof/block?debug=1",
     "/debug/inflight?format=json",
     "/debug/stalls?format=json",
     "/debug/locks?format=json",
+    "/debug/stacks",
 ];
 
 /// Whether an argument is an address rather than a path.
@@ -39,17 +40,17 @@ pub fn is_address(argument: &str) -> bool {
 }
 
 /// An answer, or why there is none; `None`: the process has no such endpoint.
-type Answer = Option<Result<Vec<u8>, String>>;
+type Fetched = Option<Result<Vec<u8>, String>>;
 
 /// What a process answered: names and bytes; and what it failed to answer: names and why.
 #[derive(Debug, Default)]
-pub(crate) struct Answers {
+pub(crate) struct Collected {
     pub(crate) pieces: Vec<(String, Vec<u8>)>,
     pub(crate) refused: Vec<(String, String)>,
 }
 
-impl Answers {
-    fn take(&mut self, name: String, answer: Answer) -> bool {
+impl Collected {
+    fn take(&mut self, name: String, answer: Fetched) -> bool {
         match answer {
             Some(Ok(bytes)) => self.pieces.push((name, bytes)),
             Some(Err(why)) => self.refused.push((name, why)),
@@ -60,8 +61,8 @@ impl Answers {
 }
 
 /// Asks the process at `address`. `tell` is called with each URL before it is asked.
-pub(crate) fn ask(address: &str, live: Option<Live<'_>>, tell: &mut dyn FnMut(&str)) -> Answers {
-    let mut answers = Answers::default();
+pub(crate) fn ask(address: &str, live: Option<Live<'_>>, tell: &mut dyn FnMut(&str)) -> Collected {
+    let mut answers = Collected::default();
     let Some(Live { pause, fetch }) = live else {
         let why = "a running process cannot be asked from here";
         answers.refused.push((address.to_owned(), why.to_owned()));
@@ -70,7 +71,7 @@ pub(crate) fn ask(address: &str, live: Option<Live<'_>>, tell: &mut dyn FnMut(&s
     // Whoever copies the address from a browser copies the path too.
     let base = address.split("/debug/").next().unwrap_or(address);
     let base = base.trim_end_matches('/').trim_end_matches("/metrics");
-    let mut get = |path: &str, shown: &str, answers: &mut Answers| {
+    let mut get = |path: &str, shown: &str, answers: &mut Collected| {
         let url = format!("{base}{path}");
         tell(&url);
         answers.take(format!("{url}{shown}"), interpret(fetch.get(&url)))
@@ -106,7 +107,7 @@ pub(crate) fn ask(address: &str, live: Option<Live<'_>>, tell: &mut dyn FnMut(&s
     answers
 }
 
-fn interpret(fetched: Result<(u16, Vec<u8>), String>) -> Answer {
+fn interpret(fetched: Result<(u16, Vec<u8>), String>) -> Fetched {
     let (status, body) = match fetched {
         Ok(answer) => answer,
         Err(why) => return Some(Err(why)),

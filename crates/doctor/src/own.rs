@@ -25,7 +25,7 @@ const CROWD: u64 = 100;
 /// `fairlead support` wrote for a person, and says what it is.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(untagged)]
-enum Answer {
+enum DebugPage {
     InFlight { in_flight: u64, operations: Vec<Op> },
     Stalls { stalls: Vec<Stall> },
     Locks { locks: Vec<Lock> },
@@ -78,7 +78,7 @@ struct Hold {
 /// What one of our endpoints said.
 #[derive(Debug, Clone)]
 pub(crate) struct Ledger {
-    answer: Answer,
+    answer: DebugPage,
     input: String,
 }
 
@@ -115,23 +115,25 @@ impl Ledger {
     /// What it holds, in words.
     pub(crate) fn summary(&self) -> String {
         match &self.answer {
-            Answer::InFlight { in_flight, .. } => {
+            DebugPage::InFlight { in_flight, .. } => {
                 many(*in_flight, "operation in flight", "operations in flight")
             }
-            Answer::Stalls { stalls } => many(stalls.len() as u64, "stall", "stalls"),
-            Answer::Locks { locks } => {
+            DebugPage::Stalls { stalls } => many(stalls.len() as u64, "stall", "stalls"),
+            DebugPage::Locks { locks } => {
                 many(locks.len() as u64, "class of locks", "classes of locks")
             }
-            Answer::Support { fairlead_support } => fairlead_support.clone(),
+            DebugPage::Support { fairlead_support } => fairlead_support.clone(),
         }
     }
 
     pub(crate) fn findings(&self) -> Vec<Finding> {
         match &self.answer {
-            Answer::InFlight { in_flight, operations } => self.operations(*in_flight, operations),
-            Answer::Stalls { stalls } => stalls.iter().map(|s| self.stall(s)).collect(),
-            Answer::Support { .. } => Vec::new(),
-            Answer::Locks { locks } => {
+            DebugPage::InFlight { in_flight, operations } => {
+                self.operations(*in_flight, operations)
+            }
+            DebugPage::Stalls { stalls } => stalls.iter().map(|s| self.stall(s)).collect(),
+            DebugPage::Support { .. } => Vec::new(),
+            DebugPage::Locks { locks } => {
                 let held = |lock: &Lock, hold: &Hold| {
                     let waited = hold.waiting_ms.filter(|ms| *ms >= LONG_WAIT_MS)?;
                     Some(self.lock(&lock.class, hold, waited))

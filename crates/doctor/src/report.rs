@@ -62,7 +62,7 @@ pub struct Refusal {
     pub why: String,
 }
 
-/// One thing that is wrong.
+/// A fault that was found.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Finding {
@@ -164,7 +164,7 @@ pub enum FaultClass {
     Queue,
 }
 
-/// How bad, worst first.
+/// The severity of a finding, worst first.
 #[derive(
     Debug, Clone, Copy, Default, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize,
 )]
@@ -263,9 +263,9 @@ pub struct Held {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum HeldMode {
-    /// By one or more readers.
+    /// One or more readers hold it.
     Read,
-    /// By one writer, or a plain mutex by its owner.
+    /// One writer holds it, or the owner of a plain mutex.
     Write,
     /// The evidence does not say.
     #[default]
@@ -276,18 +276,18 @@ pub enum HeldMode {
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Waiters {
-    /// All of them.
+    /// The number of all who wait.
     pub total: u64,
-    /// Of a lock: those who want to read.
+    /// The number of those who want to read, where it is a lock.
     #[serde(skip_serializing_if = "is_zero")]
     pub readers: u64,
-    /// Of a lock: those who want to write, or of a plain mutex all.
+    /// The number of those who want to write; of a plain mutex, of all.
     #[serde(skip_serializing_if = "is_zero")]
     pub writers: u64,
-    /// By what they came in for, most first.
+    /// The waiters grouped by what they came in for, the largest group first.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub by_entry: Vec<EntryCount>,
-    /// By call path, most first.
+    /// The waiters grouped by call path, the largest group first.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub by_path: Vec<PathCount>,
 }
@@ -302,7 +302,7 @@ pub struct EntryCount {
     pub name: String,
     /// The function in full.
     pub function: String,
-    /// How many.
+    /// The number of waiters in the group.
     pub count: u64,
 }
 
@@ -337,7 +337,7 @@ pub enum EntryKind {
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct PathCount {
-    /// How many.
+    /// The number of waiters in the group.
     pub count: u64,
     /// What they want: `read`, `write (head of the queue)`, `write (queued)`, `send`…
     pub wants: String,
@@ -425,7 +425,7 @@ pub struct Blast {
     pub why: String,
 }
 
-/// How sure, and why.
+/// The confidence in a claim, and what earned it.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Confidence {
@@ -477,7 +477,7 @@ pub struct TimelineEvent {
     pub kind: EventKind,
     /// The event in one line.
     pub text: String,
-    /// How often, for what repeats.
+    /// The number of times, for what repeats.
     pub count: u64,
     /// A figure to plot, with `unit`.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -534,7 +534,7 @@ pub struct Comparison {
     pub arrived: u64,
     /// Only in the earlier.
     pub left: u64,
-    /// Those that did not move, by stack, most first.
+    /// The stacks of those that did not move, the largest group first.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub stuck_paths: Vec<PathCount>,
 }

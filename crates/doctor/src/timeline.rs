@@ -1,4 +1,4 @@
-//! One story from all sources: what follows from what.
+//! Joins the events of all sources into one timeline, and tells what follows from what.
 //!
 //! What comes first may be the cause; what comes after it in time and follows from it is said to be
 //! a consequence: a leader that starves is not why the others wait.

@@ -78,6 +78,10 @@ fn corpus() -> Vec<Vec<u8>> {
         let bytes = std::fs::read(&file).expect("a fixture is readable");
         let mut plain = Vec::new();
         if GzDecoder::new(&bytes[..]).read_to_end(&mut plain).is_ok() {
+            // Each member of an archive is an input of its own: a dump in one form.
+            if file.to_string_lossy().ends_with(".tar.gz") {
+                corpus.extend(members(&plain));
+            }
             corpus.push(plain);
         }
         corpus.push(bytes);
@@ -86,6 +90,17 @@ fn corpus() -> Vec<Vec<u8>> {
     corpus.push(generate::debug1(200_000));
     corpus.push(generate::protobuf(200_000));
     corpus
+}
+
+fn members(archive: &[u8]) -> Vec<Vec<u8>> {
+    let mut archive = tar::Archive::new(archive);
+    let entries = archive.entries().expect("a fixture is a tar");
+    let read = |entry: std::io::Result<tar::Entry<'_, &[u8]>>| {
+        let mut bytes = Vec::new();
+        entry.expect("a member").read_to_end(&mut bytes).expect("a member is whole");
+        bytes
+    };
+    entries.map(read).collect()
 }
 
 fn collect(directory: &Path, files: &mut Vec<std::path::PathBuf>) {
@@ -163,7 +178,7 @@ fn mutate(bytes: &mut Vec<u8>, corpus: &[Vec<u8>], rng: &mut Rng) {
             *bytes = crlf;
         }
         _ => {
-            let words: [&[u8]; 12] = [
+            let words: [&[u8]; 22] = [
                 b"goroutine 18446744073709551616 [select, 99999999999999999999 minutes]:\n",
                 b"goroutine profile: total -1\n",
                 b"99999999999999999999 @ 0x0\n#\t0x0\tsync.(*RWMutex).Lock+0x0\t:0\n",
@@ -176,8 +191,18 @@ fn mutate(bytes: &mut Vec<u8>, corpus: &[Vec<u8>], rng: &mut Rng) {
                 b"E1301 99:99:99.999999       1 a.go:1] x\n",
                 b"2025-13-41T25:61:61.9999999999|ERRO|CTL|a.b: - id=\n",
                 b"PK\x03\x04",
+                b"Full thread dump \n\"a\" #1 prio=5 tid=0xffffffffffffffffff nid=0x1 cpu=1e999ms\n",
+                b"\"\" prio= tid=0x\n\tat ()\n\t- locked <>\n\t- waiting to lock <\n",
+                b"Found one Java-level deadlock:\n",
+                b"#18446744073709551616 \"a\" virtual\n      java.base/a.b(c:1)\n",
+                b"Thread 0x (idle): \"\n    a (b:\n        Arguments:\n            self: <A at 0x>\n",
+                b"Thread 0xffffffffffffffffffff (most recent call first):\n  File \"\", line  in \n",
+                b"Thread 1 (Thread 0x1 (LWP 99999999999999999999) \"a\"):\n#0  0x in <<<<a as b>::c>>> (self=0x) at\n",
+                b"TID 0:\n#0  0x1 _RNvNtCs1234_7mycrateNtB2_\n#1 _ZN1a1bE.llvm.1\n",
+                b"thread 1 \"\" state  wchan \n    a at \n",
+                b"{\"threadDump\":{\"threadContainers\":[{\"threads\":[{\"tid\":\"1\"}]}]}}",
             ];
-            bytes.splice(at..at, words[rng.below(12)].iter().copied());
+            bytes.splice(at..at, words[rng.below(22)].iter().copied());
         }
     }
 }

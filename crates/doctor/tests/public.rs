@@ -11,7 +11,7 @@ use serde::Deserialize;
 
 /// What is known of a dump. Names are alternatives, `a|b`: parts of what the doctor may say.
 #[derive(Debug, Deserialize)]
-struct Known {
+struct RuntimeCall {
     issue: Option<String>,
     /// None: the process is healthy.
     expect: Option<Expect>,
@@ -95,7 +95,7 @@ fn a_healthy_process_yields_no_finding() {
     }
 }
 
-fn examined() -> Vec<(String, Known, Report)> {
+fn examined() -> Vec<(String, RuntimeCall, Report)> {
     let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/public");
     let mut cases: Vec<_> = std::fs::read_dir(directory)
         .expect("the fixtures are there")
@@ -103,7 +103,8 @@ fn examined() -> Vec<(String, Known, Report)> {
         .filter(|path| path.extension().is_some_and(|e| e == "json"))
         .map(|path| {
             let known = std::fs::read(&path).expect("a fixture is readable");
-            let known: Known = serde_json::from_slice(&known).expect("what is known has this form");
+            let known: RuntimeCall =
+                serde_json::from_slice(&known).expect("what is known has this form");
             let text = path.with_extension("txt");
             let bytes = std::fs::read(&text).expect("each has its dump");
             let name = text.file_name().expect("a file").to_string_lossy().into_owned();

@@ -147,6 +147,21 @@ fn thread_dumps_get_the_right_lock_holder_and_class_and_the_healthy_no_alarm() {
         println!("{language} {half}: {figures}");
     }
     assert!(faults.is_empty(), "\n{faults}");
+    for ((language, half), figures) in &halves {
+        let at = format!("{language} {half}: {figures}");
+        assert!(figures.found * 100 >= figures.stalls * 97, "the right lock, {at}");
+        assert!(figures.holders.0 * 10 >= figures.holders.1 * 9, "the right holder, {at}");
+        assert!(figures.alarms * 20 <= figures.healthy, "alarms on the healthy, {at}");
+    }
+    // Python's other forms do not show what a call waits for.
+    for ((language, half, form), figures) in &by_form {
+        if *language == "python" && *form != "py-spy --native" {
+            continue;
+        }
+        let least = if form.starts_with("dump_to_file") { 70 } else { 80 };
+        let right = figures.classes.0 * 100 >= figures.classes.1 * least;
+        assert!(right, "the right class, {language} {half} {form}: {figures}");
+    }
 }
 
 fn stall(

@@ -34,10 +34,93 @@ async fn kube_two_hundred_connections_to_a_service_one_after_the_other() {
         let cluster = clusters["clusters"][0]["name"].as_str().unwrap().to_owned();
         connections(&up, &cluster);
         what_is_not_there(&up, &cluster);
+        a_pod_is_examined(&up, &cluster);
         drop(dir);
     };
     tokio::task::spawn_blocking(steps).await.unwrap();
     drop((server, kubelet));
+}
+
+/// A daemon that stands still, with profiles and metrics on a port that only the pod's annotation
+/// names: the doctor finds it through the cluster, asks twice, and names the holder.
+fn a_pod_is_examined(up: &Up, cluster: &str) {
+    const DUMP: &str = include_str!("../../doctor/tests/stalls/held-across-io.debug2.txt");
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = listener.local_addr().unwrap().port();
+    let asked = std::sync::Arc::new(std::sync::Mutex::new(Vec::new()));
+    let heard = std::sync::Arc::clone(&asked);
+    std::thread::spawn(move || {
+        for stream in listener.incoming() {
+            let mut stream = stream.unwrap();
+            let heard = std::sync::Arc::clone(&heard);
+            std::thread::spawn(move || {
+                let lines =
+                    BufReader::new(stream.try_clone().unwrap()).lines().map_while(Result::ok);
+                let head: Vec<String> = lines.take_while(|line| !line.is_empty()).collect();
+                let path =
+                    head.first().map_or("", |l| l.split(' ').nth(1).unwrap_or("")).to_owned();
+                let (status, body) = match path.as_str() {
+                    "/debug/pprof/" => ("200 OK", "profiles"),
+                    "/debug/pprof/goroutine?debug=2" => ("200 OK", DUMP),
+                    "/metrics" => ("200 OK", "go_goroutines 27\n"),
+                    _ => ("404 Not Found", ""),
+                };
+                heard.lock().unwrap().push(path);
+                let head = format!(
+                    "HTTP/1.1 {status}\r\ncontent-length: {}\r\nconnection: close\r\n\r\n",
+                    body.len()
+                );
+                let _ = stream.write_all(format!("{head}{body}").as_bytes());
+            });
+        }
+    });
+    let annotation = format!("fairlead.dev/debug-port={port}");
+    let doctor = |object: &str, more: &[&str]| {
+        let mut doctor = Command::new(env!("CARGO_BIN_EXE_fairlead"));
+        doctor
+            .args(["doctor", object, "--cluster", cluster, "--server", &up.api, "--pause", "100ms"])
+            .args(["-o", "json", "--server-token-file"])
+            .arg(&up.token_file)
+            .args(more)
+            .env("FAIRLEAD_CONFIG", "/dev/null");
+        doctor.output().unwrap()
+    };
+    // Without the annotation no port answers, and the sentence says what to do.
+    let refused = doctor("pod/late", &[]);
+    assert_eq!(refused.status.code(), Some(2), "{refused:?}");
+    let why = String::from_utf8_lossy(&refused.stderr).into_owned();
+    assert!(why.contains("net/http/pprof") && why.contains("fairlead.dev/debug-port"), "{why}");
+    assert_eq!(doctor("pod/none", &[]).status.code(), Some(2));
+    for (object, more) in
+        [("pod/web", vec![]), ("pod/late", vec!["--port", annotation.rsplit('=').next().unwrap()])]
+    {
+        if more.is_empty() {
+            annotate(up, cluster, &annotation);
+        }
+        asked.lock().unwrap().clear();
+        let run = doctor(object, &more);
+        assert_eq!(run.status.code(), Some(1), "{run:?}");
+        let report: Value = serde_json::from_slice(&run.stdout).unwrap();
+        let finding = &report["findings"][0];
+        assert_eq!(finding["class"], "held_across_io", "{report}");
+        assert_eq!(finding["resource"]["name"], "main.Store");
+        let input = report["inputs"][0]["name"].as_str().unwrap();
+        assert!(input.starts_with(&format!("http://{}:{port}/", &object[4..])), "{input}");
+        let asked = asked.lock().unwrap();
+        let dumps = asked.iter().filter(|p| p.ends_with("goroutine?debug=2")).count();
+        assert_eq!(dumps, 2, "{asked:?}");
+    }
+}
+
+fn annotate(up: &Up, cluster: &str, annotation: &str) {
+    let (name, value) = annotation.split_once('=').unwrap();
+    let patch = json!({ "apiVersion": "v1", "kind": "Pod", "metadata": {
+        "name": "web", "namespace": "default", "annotations": { name: value } } });
+    let file = tempfile::NamedTempFile::with_suffix(".json").unwrap();
+    std::fs::write(file.path(), patch.to_string()).unwrap();
+    let path = file.path().to_str().unwrap();
+    let run = up.fairlead(&["apply", "-f", path, "--cluster", cluster]);
+    assert_eq!(run.code, 0, "{run:?}");
 }
 
 /// A node, a pod of it that is ready, one that is not, and a Service in front of both.

@@ -1,6 +1,6 @@
 //! Mutex and block profiles as a second witness: where the same owner's lock was fought over.
 
-use crate::goroutine::{Dump, Known, Name, ProfileKind};
+use crate::goroutine::{Dump, Name, ProfileKind, RuntimeCall};
 use crate::report::{Evidence, Finding};
 
 use crate::words::thousands;
@@ -18,7 +18,7 @@ pub(super) fn witness(finding: &mut Finding, profile: &Dump) {
     // The first frame of the program is where the lock was released, or waited for.
     let mut sites: Vec<(u64, usize, &str)> = Vec::new();
     for (s, stack) in profile.stacks.iter().enumerate() {
-        let first = stack.frames.iter().find(|f| profile.known(f.function) == Known::Program);
+        let first = stack.frames.iter().find(|f| profile.known(f.function) == RuntimeCall::Program);
         let symbol = first.map_or("", |f| profile.function(f.function));
         if covers(&Name::of(symbol)) {
             sites.push((stack.count, s, symbol));

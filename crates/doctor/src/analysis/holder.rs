@@ -2,7 +2,7 @@
 
 use rustc_hash::{FxHashMap, FxHashSet};
 
-use crate::goroutine::{Known, Name};
+use crate::goroutine::{Name, RuntimeCall};
 use crate::report::{HeldMode, Level, ResourceKind};
 
 use super::owner::Owner;
@@ -310,7 +310,7 @@ fn is_shallow(scene: &Scene<'_>, actor: &Actor, frame: usize) -> bool {
     );
     for_work
         && frame == facts.depth
-        && outside.iter().all(|f| scene.dump.known(f.function) == Known::Runtime)
+        && outside.iter().all(|f| scene.dump.known(f.function) == RuntimeCall::Runtime)
 }
 
 /// Whether the frame is a loop that waits for its next piece of work: it waits at the root of its
@@ -345,7 +345,7 @@ pub(super) fn is_loop(scene: &Scene<'_>, actor: &Actor, frame: usize) -> bool {
         Wait::Select | Wait::Receive | Wait::Channel | Wait::Condition | Wait::Sleep
     );
     let starts = |f: &crate::goroutine::Frame| {
-        scene.dump.known(f.function) == Known::Runtime
+        scene.dump.known(f.function) == RuntimeCall::Runtime
             || Name::of(scene.dump.function(f.function)).closure
     };
     if !for_work
@@ -383,7 +383,7 @@ fn runs_once(scene: &Scene<'_>, queue: &Queue) -> Vec<Candidate> {
     for (a, actor) in (0u32..).zip(&scene.actors) {
         let facts = scene.facts(actor);
         let stack = scene.stack(actor);
-        let once = |f: &crate::goroutine::Frame| scene.dump.known(f.function) == Known::Once;
+        let once = |f: &crate::goroutine::Frame| scene.dump.known(f.function) == RuntimeCall::Once;
         let Some(first) = stack.frames.iter().skip(facts.depth).position(once) else {
             continue;
         };

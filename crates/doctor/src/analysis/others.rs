@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::goroutine::{Known, Name};
+use crate::goroutine::{Name, RuntimeCall};
 use crate::report::{
     Confidence, EntryKind, FaultClass, Finding, Level, PathCount, Resource, ResourceKind, Severity,
     Since, Waiters,
@@ -193,7 +193,7 @@ fn requests(waiters: &Waiters) -> u64 {
 fn is_root(scene: &Scene<'_>, actor: &Actor) -> bool {
     let outside = scene.stack(actor).frames.get(scene.facts(actor).depth + 1..).unwrap_or(&[]);
     outside.iter().all(|f| {
-        scene.dump.known(f.function) == Known::Runtime
+        scene.dump.known(f.function) == RuntimeCall::Runtime
             || Name::of(scene.dump.function(f.function)).closure
     })
 }

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::goroutine::{Dump, Known, Name, Row};
+use crate::goroutine::{Dump, Name, Row, RuntimeCall};
 use crate::report::{
     Confidence, EntryCount, EntryKind, Evidence, FaultClass, Finding, Held, HeldMode, Level,
     PathCount, Resource, ResourceKind, Severity, Waiters,
@@ -27,8 +27,8 @@ pub(super) fn examine(dump: &Dump) -> Vec<Finding> {
 }
 
 fn locked(table: &Table<'_>) -> Option<Finding> {
-    let (readers, writers) = (table.cum(Known::RwRLock), table.cum(Known::RwLock));
-    let slow = table.cum(Known::LockSlow);
+    let (readers, writers) = (table.cum(RuntimeCall::RwRLock), table.cum(RuntimeCall::RwLock));
+    let slow = table.cum(RuntimeCall::LockSlow);
     if readers + writers.max(slow) < LONG {
         return None;
     }
@@ -79,11 +79,11 @@ impl<'d> Table<'d> {
         Name::of(self.dump.function(row.function))
     }
 
-    fn row(&self, known: Known) -> Option<&'d Row> {
+    fn row(&self, known: RuntimeCall) -> Option<&'d Row> {
         self.dump.rows.iter().find(|r| self.dump.known(r.function) == known)
     }
 
-    fn cum(&self, known: Known) -> u64 {
+    fn cum(&self, known: RuntimeCall) -> u64 {
         self.row(known).map_or(0, |r| r.cum)
     }
 
@@ -97,11 +97,9 @@ impl<'d> Table<'d> {
 
     /// Rows of the program's own functions.
     fn program(&self) -> impl Iterator<Item = (&'d Row, Name<'d>)> + use<'_, 'd> {
-        self.dump
-            .rows
-            .iter()
-            .map(|r| (r, self.name(r)))
-            .filter(|(r, n)| self.dump.known(r.function) == Known::Program && !is_std(n.package))
+        self.dump.rows.iter().map(|r| (r, self.name(r))).filter(|(r, n)| {
+            self.dump.known(r.function) == RuntimeCall::Program && !is_std(n.package)
+        })
     }
 
     /// The lock with the most waiters among those taken through wrappers that name it.
@@ -226,7 +224,7 @@ impl<'d> Table<'d> {
 
     /// Requests in line to send: the function that sends has as many goroutines as the send.
     fn senders(&self) -> Option<Finding> {
-        let send = self.row(Known::ChanSend)?;
+        let send = self.row(RuntimeCall::ChanSend)?;
         let served = self.dump.rows.iter().any(|r| {
             let name = self.name(r);
             (name.package == "net/http" && name.function == "serve" && r.cum >= send.cum)
@@ -276,7 +274,13 @@ impl<'d> Table<'d> {
 
     /// Those who wait in a function that lends from a bounded set.
     fn borrowers(&self) -> Option<Finding> {
-        let parked = [Known::Select, Known::ChanRecv, Known::ChanSend, Known::Cond, Known::Sema];
+        let parked = [
+            RuntimeCall::Select,
+            RuntimeCall::ChanRecv,
+            RuntimeCall::ChanSend,
+            RuntimeCall::Cond,
+            RuntimeCall::Sema,
+        ];
         let waits = |row: &Row| parked.iter().any(|&k| self.cum(k) >= row.cum);
         let (row, _) = self
             .program()
@@ -313,11 +317,11 @@ impl<'d> Table<'d> {
     }
 
     fn unnamed(&self, kind: ResourceKind) -> Finding {
-        let (readers, writers) = (self.cum(Known::RwRLock), self.cum(Known::RwLock));
+        let (readers, writers) = (self.cum(RuntimeCall::RwRLock), self.cum(RuntimeCall::RwLock));
         let total = if kind == ResourceKind::RwMutex {
             readers + writers
         } else {
-            self.cum(Known::LockSlow)
+            self.cum(RuntimeCall::LockSlow)
         };
         let mut sites: Vec<&Row> = self
             .program()
@@ -346,7 +350,7 @@ impl<'d> Table<'d> {
                 by_entry: Vec::new(),
                 by_path: sites.iter().map(path).collect(),
             },
-            evidence: [Known::RwRLock, Known::RwLock, Known::LockSlow]
+            evidence: [RuntimeCall::RwRLock, RuntimeCall::RwLock, RuntimeCall::LockSlow]
                 .iter()
                 .filter_map(|&k| self.row(k).map(|r| self.evidence(r)))
                 .collect(),
@@ -365,18 +369,23 @@ impl<'d> Table<'d> {
             return Held {
                 mode: HeldMode::Write,
                 why: "a mutex has one owner".to_owned(),
-                evidence: self.row(Known::LockSlow).map(|r| self.evidence(r)).into_iter().collect(),
+                evidence: self
+                    .row(RuntimeCall::LockSlow)
+                    .map(|r| self.evidence(r))
+                    .into_iter()
+                    .collect(),
             };
         }
         let all =
             self.dump.rows.iter().find(|r| self.dump.function(r.function) == "runtime.semacquire1");
-        let parts: Vec<&Row> = [Known::SemaMutex, Known::SemaRwR, Known::SemaRw, Known::Sema]
-            .iter()
-            .filter_map(|&k| self.row(k))
-            .collect();
+        let parts: Vec<&Row> =
+            [RuntimeCall::SemaMutex, RuntimeCall::SemaRwR, RuntimeCall::SemaRw, RuntimeCall::Sema]
+                .iter()
+                .filter_map(|&k| self.row(k))
+                .collect();
         let sum: u64 = parts.iter().map(|r| r.cum).sum();
-        let modern = self.row(Known::SemaRwR).is_some();
-        let head = self.row(Known::SemaRw);
+        let modern = self.row(RuntimeCall::SemaRwR).is_some();
+        let head = self.row(RuntimeCall::SemaRw);
         match (all, head) {
             (Some(all), None) if modern && all.cum == sum => Held {
                 mode: HeldMode::Write,

@@ -1,6 +1,6 @@
 //! What a stack waits for, read from the runtime's frames at its top and from its header's state.
 
-use crate::goroutine::{Dump, Known, Name, Stack};
+use crate::goroutine::{Dump, Name, RuntimeCall, Stack};
 
 /// What a goroutine waits for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -90,34 +90,37 @@ pub(super) fn classify(dump: &Dump, stack: &Stack) -> (Wait, usize) {
     let mut depth = stack.frames.len();
     for (i, frame) in stack.frames.iter().enumerate() {
         let wait = match dump.known(frame.function) {
-            Known::Program => {
+            RuntimeCall::Program => {
                 depth = i;
                 break;
             }
-            Known::Runtime | Known::Sync => continue,
-            Known::SemaMutex | Known::SemaRw | Known::SemaRwR | Known::Sema => {
+            RuntimeCall::Runtime | RuntimeCall::Sync => continue,
+            RuntimeCall::SemaMutex
+            | RuntimeCall::SemaRw
+            | RuntimeCall::SemaRwR
+            | RuntimeCall::Sema => {
                 parked = true;
                 Wait::Semaphore
             }
-            Known::LockSlow | Known::MutexLock => {
+            RuntimeCall::LockSlow | RuntimeCall::MutexLock => {
                 behind = true;
                 Wait::Lock(LockOp::Mutex)
             }
-            Known::RwRLock => Wait::Lock(LockOp::Read),
-            Known::RwLock if behind => Wait::Lock(LockOp::QueuedWrite),
-            Known::RwLock => Wait::Lock(LockOp::HeadWrite),
-            Known::FdLock => Wait::Lock(LockOp::Mutex),
+            RuntimeCall::RwRLock => Wait::Lock(LockOp::Read),
+            RuntimeCall::RwLock if behind => Wait::Lock(LockOp::QueuedWrite),
+            RuntimeCall::RwLock => Wait::Lock(LockOp::HeadWrite),
+            RuntimeCall::FdLock => Wait::Lock(LockOp::Mutex),
             // A goroutine that runs the once's function has program frames inside this one.
-            Known::Once => Wait::Once,
-            Known::WaitGroup => Wait::Group,
-            Known::Cond => Wait::Condition,
-            Known::ChanSend => Wait::Send,
-            Known::ChanRecv => Wait::Receive,
-            Known::Select => Wait::Select,
-            Known::Block => Wait::Forever,
-            Known::Netpoll => Wait::Io,
-            Known::Syscall => Wait::Syscall,
-            Known::Sleep => Wait::Sleep,
+            RuntimeCall::Once => Wait::Once,
+            RuntimeCall::WaitGroup => Wait::Group,
+            RuntimeCall::Cond => Wait::Condition,
+            RuntimeCall::ChanSend => Wait::Send,
+            RuntimeCall::ChanRecv => Wait::Receive,
+            RuntimeCall::Select => Wait::Select,
+            RuntimeCall::Block => Wait::Forever,
+            RuntimeCall::Netpoll => Wait::Io,
+            RuntimeCall::Syscall => Wait::Syscall,
+            RuntimeCall::Sleep => Wait::Sleep,
         };
         found = Some(wait);
     }

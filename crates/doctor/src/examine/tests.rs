@@ -109,10 +109,10 @@ fn an_unread_argument_is_told_by_the_outcome() {
     )
     .unwrap();
     let run = |names: &[String]| examine_inputs(names, &Options::default(), &mut |_| {}).1;
-    assert_eq!(run(&[path("ok.log")]), Outcome::Nothing);
-    assert_eq!(run(&[path("ok.log"), path("missing")]), Outcome::Unread);
-    assert_eq!(run(&[path("odd")]), Outcome::Unread);
-    assert_eq!(run(&[path("bad.log"), path("missing")]), Outcome::Found);
-    assert_eq!(run(&[dir.path().to_string_lossy().into_owned()]), Outcome::Found);
-    assert_eq!(run(&[]), Outcome::Unread);
+    assert_eq!(run(&[path("ok.log")]), Conclusion::Nothing);
+    assert_eq!(run(&[path("ok.log"), path("missing")]), Conclusion::Unread);
+    assert_eq!(run(&[path("odd")]), Conclusion::Unread);
+    assert_eq!(run(&[path("bad.log"), path("missing")]), Conclusion::Found);
+    assert_eq!(run(&[dir.path().to_string_lossy().into_owned()]), Conclusion::Found);
+    assert_eq!(run(&[]), Conclusion::Unread);
 }

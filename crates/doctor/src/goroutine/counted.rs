@@ -7,7 +7,7 @@
 
 use memchr::{memchr, memmem};
 
-use super::dump::{Builder, Draft, Dump, Form, Frame, Known, ProfileKind};
+use super::dump::{Builder, Draft, Dump, Form, Frame, ProfileKind, RuntimeCall};
 use super::lines::{Lines, Prefix, hex, number, trim, unwrap_json};
 
 const HEADERS: [(&[u8], ProfileKind); 4] = [
@@ -142,8 +142,13 @@ impl Reader {
             return None;
         }
         let is_sema = |known| {
-            matches!(known, Known::SemaMutex | Known::SemaRw | Known::SemaRwR | Known::Sema)
-                || matches!(known, Known::Netpoll | Known::Sleep | Known::Cond)
+            matches!(
+                known,
+                RuntimeCall::SemaMutex
+                    | RuntimeCall::SemaRw
+                    | RuntimeCall::SemaRwR
+                    | RuntimeCall::Sema
+            ) || matches!(known, RuntimeCall::Netpoll | RuntimeCall::Sleep | RuntimeCall::Cond)
         };
         let gopark = dump
             .stacks

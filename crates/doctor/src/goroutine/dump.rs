@@ -171,7 +171,7 @@ pub struct Row {
 
 /// What a function of the runtime or of `sync` says about a stack that contains it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Known {
+pub enum RuntimeCall {
     /// Nothing: it is the program's.
     Program,
     /// `sync.(*Mutex).lockSlow`.
@@ -218,7 +218,7 @@ pub enum Known {
     Runtime,
 }
 
-impl Known {
+impl RuntimeCall {
     fn of(symbol: &str) -> Self {
         let name = Name::of(symbol);
         match (name.package, name.receiver, name.function) {
@@ -266,8 +266,8 @@ impl Dump {
     }
 
     /// What is known of a symbol.
-    pub fn known(&self, index: u32) -> Known {
-        self.symbols.known.get(index as usize).copied().unwrap_or(Known::Program)
+    pub fn known(&self, index: u32) -> RuntimeCall {
+        self.symbols.known.get(index as usize).copied().unwrap_or(RuntimeCall::Program)
     }
 
     /// `file.go:12`, or nothing where the form does not say.
@@ -324,7 +324,7 @@ impl Dump {
 #[derive(Debug, Clone, Default)]
 struct Symbols {
     functions: Vec<Box<str>>,
-    known: Vec<Known>,
+    known: Vec<RuntimeCall>,
     pointer: Vec<bool>,
     /// Source positions and header states; index zero is the empty text.
     sources: Vec<Box<str>>,
@@ -399,8 +399,8 @@ impl Builder {
         }
         let index = u32::try_from(self.dump.symbols.functions.len()).unwrap_or(u32::MAX);
         let text = String::from_utf8_lossy(symbol);
-        let known = Known::of(&text);
-        let pointer = known == Known::Program && Name::of(&text).pointer;
+        let known = RuntimeCall::of(&text);
+        let pointer = known == RuntimeCall::Program && Name::of(&text).pointer;
         self.dump.symbols.known.push(known);
         self.dump.symbols.pointer.push(pointer);
         self.dump.symbols.functions.push(text.into());
@@ -469,7 +469,7 @@ impl Builder {
         self.dump.symbols.pointer.get(function as usize).copied().unwrap_or(false)
     }
 
-    pub(super) fn known(&self, function: u32) -> Known {
+    pub(super) fn known(&self, function: u32) -> RuntimeCall {
         self.dump.known(function)
     }
 

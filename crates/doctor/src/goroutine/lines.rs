@@ -57,7 +57,7 @@ impl<'a> Iterator for Lines<'a> {
 /// What a log writes before each line of a dump, learned from a header whose own text is known.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Prefix {
-    /// Nothing.
+    /// The log writes nothing before a line.
     None,
     /// So many bytes with so many words: a time, a host, a stream.
     Words { len: usize, words: usize },

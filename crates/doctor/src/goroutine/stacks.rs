@@ -9,7 +9,9 @@ use std::borrow::Cow;
 use memchr::{memchr, memmem, memrchr};
 use rustc_hash::FxHashSet;
 
-use super::dump::{Builder, Draft, Dump, Form, Frame, Goroutine, Known, ProfileKind, Receiver};
+use super::dump::{
+    Builder, Draft, Dump, Form, Frame, Goroutine, ProfileKind, Receiver, RuntimeCall,
+};
 use super::lines::{Lines, Prefix, hex, number, trim, unwrap_json};
 
 /// Frames whose arguments are kept: a lock is taken near the top of a stack.
@@ -412,17 +414,21 @@ impl Reader<'_> {
                 (exact && address >= LOWEST_ADDRESS).then_some(address)
             });
             match known {
-                Known::LockSlow if arg.is_some() => return arg,
-                Known::SemaMutex | Known::SemaRw | Known::SemaRwR => semaphore = arg,
+                RuntimeCall::LockSlow if arg.is_some() => return arg,
+                RuntimeCall::SemaMutex | RuntimeCall::SemaRw | RuntimeCall::SemaRwR => {
+                    semaphore = arg
+                }
                 // Where arguments are passed on the stack, the semaphore's own address shows the
                 // lock: `Mutex{state, sema}`, `RWMutex{w Mutex, writerSem, readerSem, …}`.
-                Known::LockSlow | Known::MutexLock => {
+                RuntimeCall::LockSlow | RuntimeCall::MutexLock => {
                     fallback = fallback.or(arg).or(semaphore.map(|a| a - 4));
                 }
-                Known::RwLock => fallback = fallback.or(arg).or(semaphore.map(|a| a - 8)),
-                Known::RwRLock => fallback = fallback.or(arg).or(semaphore.map(|a| a - 12)),
-                Known::WaitGroup | Known::Cond | Known::Once => fallback = fallback.or(arg),
-                Known::Runtime | Known::Sync | Known::Sema => {}
+                RuntimeCall::RwLock => fallback = fallback.or(arg).or(semaphore.map(|a| a - 8)),
+                RuntimeCall::RwRLock => fallback = fallback.or(arg).or(semaphore.map(|a| a - 12)),
+                RuntimeCall::WaitGroup | RuntimeCall::Cond | RuntimeCall::Once => {
+                    fallback = fallback.or(arg)
+                }
+                RuntimeCall::Runtime | RuntimeCall::Sync | RuntimeCall::Sema => {}
                 _ => break,
             }
         }

@@ -6,6 +6,10 @@ use std::rc::Rc;
 
 const MOST_ENTRIES: u64 = 200_000;
 const MOST_BYTES: u64 = 64 << 30;
+/// What an upload may cost: a support archive has some dozens of files, and the largest dump that is
+/// known has a quarter of this.
+const UPLOAD_ENTRIES: u64 = 10_000;
+const UPLOAD_BYTES: u64 = 1 << 30;
 /// A log of one line over and over packs to a few hundredths; beyond this it is made to.
 const MOST_RATIO: u64 = 500;
 /// Below this a ratio does no harm.
@@ -14,22 +18,33 @@ const HARMLESS: u64 = 256 << 20;
 /// What all archives of one call may still cost.
 #[derive(Debug, Clone)]
 pub(super) struct Budget {
+    most: (u64, u64),
     bytes: Rc<Cell<u64>>,
     entries: Rc<Cell<u64>>,
 }
 
 impl Default for Budget {
     fn default() -> Self {
-        Self { bytes: Rc::new(Cell::new(MOST_BYTES)), entries: Rc::new(Cell::new(MOST_ENTRIES)) }
+        Self::of(MOST_BYTES, MOST_ENTRIES)
     }
 }
 
 impl Budget {
+    fn of(bytes: u64, entries: u64) -> Self {
+        let (most, bytes) = ((bytes, entries), Rc::new(Cell::new(bytes)));
+        Self { most, bytes, entries: Rc::new(Cell::new(entries)) }
+    }
+
+    /// The budget of bytes that a stranger has sent.
+    pub(super) fn of_an_upload() -> Self {
+        Self::of(UPLOAD_BYTES, UPLOAD_ENTRIES)
+    }
+
     pub(super) fn entry(&self) -> io::Result<()> {
         let left = self.entries.get();
         self.entries.set(left.saturating_sub(1));
         if left == 0 {
-            return Err(io::Error::other(format!("more than {MOST_ENTRIES} files: give fewer")));
+            return Err(io::Error::other(format!("more than {} files: give fewer", self.most.1)));
         }
         Ok(())
     }
@@ -91,7 +106,7 @@ impl<R: Read> Read for Bounded<R> {
         let left = self.budget.bytes.get();
         self.budget.bytes.set(left.saturating_sub(got as u64));
         if left < got as u64 {
-            let why = format!("archives hold more than {} GiB", MOST_BYTES >> 30);
+            let why = format!("archives hold more than {} GiB", self.budget.most.0 >> 30);
             return Err(io::Error::other(why));
         }
         if self.unpacked > HARMLESS && self.unpacked / MOST_RATIO > self.packed.0.get() {

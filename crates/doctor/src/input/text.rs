@@ -1,4 +1,4 @@
-//! One text, however mixed: each line goes to the reader that understands it.
+//! Reads one text, however mixed: each line goes to the reader that understands it.
 //!
 //! Profiles are cut out whole, with what stands before and after, and parsed at once: the parser
 //! knows their forms, prefixes and orders better than a line can tell. Everything else is taken

@@ -16,7 +16,7 @@ impl Process {
         Self { answers, asked: RefCell::default() }
     }
 
-    fn ask(&self, address: &str) -> Answers {
+    fn ask(&self, address: &str) -> Collected {
         let live = Live { pause: Duration::ZERO, fetch: self };
         ask(address, Some(live), &mut |url| self.asked.borrow_mut().push(url.to_owned()))
     }
@@ -40,7 +40,7 @@ impl Fetch for Nobody {
     }
 }
 
-fn names(answers: &Answers) -> Vec<String> {
+fn names(answers: &Collected) -> Vec<String> {
     answers.pieces.iter().map(|(name, _)| name.replace(ADDRESS, "")).collect()
 }
 

@@ -5,7 +5,7 @@ use super::words;
 use crate::figures::{count, many};
 use crate::report::{Evidence, Finding, Holder, Waiters};
 
-/// One thing said: a label and its lines.
+/// A line of the report: a label and its text.
 #[derive(Debug)]
 pub(super) struct Fact {
     pub(super) label: &'static str,

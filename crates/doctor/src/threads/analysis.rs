@@ -12,7 +12,7 @@ mod holder;
 mod queue;
 mod tell;
 
-use rustc_hash::FxHashMap;
+use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::dump::{Thread, ThreadDump};
 use super::wait::Wait;
@@ -24,6 +24,9 @@ use queue::Queue;
 
 /// Paths listed of those that did not move, or that are parked.
 const LISTED: usize = 12;
+/// Queues told, and for which a holder is inferred, largest first: a dump may have a lock for each
+/// thread, and nobody reads on. What the runtime says of holders is looked at for all.
+const MOST_QUEUES: usize = 200;
 /// Fewer waiters than this are a moment of any program.
 const FEW: usize = 3;
 
@@ -66,6 +69,10 @@ struct Scene<'d> {
     dump: &'d ThreadDump,
     queues: Vec<Queue>,
     holdings: Vec<Holding>,
+    /// The queue that a thread waits in.
+    waits_in: FxHashMap<u32, usize>,
+    /// Queues in which the holder of a larger queue's lock waits.
+    links: FxHashSet<usize>,
     earlier: Option<Earlier<'d>>,
 }
 
@@ -81,12 +88,20 @@ impl<'d> Scene<'d> {
     fn new(dump: &'d ThreadDump, earlier: Option<&'d ThreadDump>) -> Self {
         let queues = queue::queues(dump);
         let holdings = holder::holdings(dump, &queues);
+        let mut waits_in: FxHashMap<u32, usize> = FxHashMap::default();
+        for (q, queue) in queues.iter().enumerate() {
+            waits_in.extend(queue.waiters.iter().map(|&t| (t, q)));
+        }
+        let large = queues.iter().zip(&holdings).filter(|(q, _)| q.waiters.len() >= FEW);
+        let links = large
+            .filter_map(|(_, holding)| waits_in.get(&holding.candidates.first()?.thread).copied())
+            .collect();
         let earlier = earlier.map(|earlier| Earlier {
             dump: earlier,
             by_id: earlier.threads.iter().map(|t| (t.id, t)).collect(),
             queues: queue::queues(earlier),
         });
-        Self { dump, queues, holdings, earlier }
+        Self { dump, queues, holdings, waits_in, links, earlier }
     }
 
     fn findings(&self) -> Vec<Finding> {
@@ -96,7 +111,7 @@ impl<'d> Scene<'d> {
             findings.push(tell::cycle(self, cycle));
         }
         let in_cycle = |q: usize| cycles.iter().any(|cycle| cycle.queues.contains(&q));
-        for q in (0..self.queues.len()).filter(|&q| !in_cycle(q)) {
+        for q in (0..self.queues.len().min(MOST_QUEUES)).filter(|&q| !in_cycle(q)) {
             findings.extend(tell::queue(self, q));
         }
         findings.extend(crowd::findings(self));

@@ -53,3 +53,27 @@ fn lines_of_other_things_are_left_to_others() {
     }
     assert!(reader.finish().is_empty());
 }
+
+/// Each thread waits for a lock of its own and is inside a method of the same type, ten thousand times:
+/// every thread is a candidate for every lock.
+#[test]
+fn a_lock_for_each_thread_costs_no_square() {
+    let mut text = String::new();
+    for i in 0..10_000 {
+        use std::fmt::Write as _;
+        write!(
+            text,
+            "\"session-{i}\" #1 prio=5 tid=0x{:x} nid=0x1 waiting\n   java.lang.Thread.State: BLOCKED\n\
+             \tat app.Session.send(Session.java:9)\n\t- waiting to lock <0x{:x}> (a app.Session)\n\
+             \tat app.Session.flush{}(Session.java:4)\n\t- locked <0x{:x}> (a app.Other)\n\n",
+            i + 1,
+            i + 1,
+            i,
+            0x10_0000 + (i + 1) % 10_000,
+        )
+        .expect("memory");
+    }
+    let report = crate::examine("sessions.txt", text.as_bytes());
+    assert!(report.findings.len() <= 300, "{} findings", report.findings.len());
+    assert_eq!(report.inputs[0].read, ["10,000 threads in 10,000 stacks"]);
+}

@@ -211,7 +211,27 @@ pub(crate) fn logs_exec_and_forward_work(stage: &Stage) {
             assert!(answer.contains("web-"), "{target}, request {n}: {answer}");
         }
     }
+    the_doctor_asks_a_pod(stage, &ask);
     assert!(fairlead().is_file());
+}
+
+/// The doctor finds the debug port of our own controller through the fleet and a real kubelet, and has
+/// nothing to say against it.
+fn the_doctor_asks_a_pod(stage: &Stage, ask: &dyn Fn(&[&str]) -> Command) {
+    let pods = stage.cluster.try_kubectl(&["get", "pods", "-n", "fairlead", "-o", "name"]).unwrap();
+    let pod = pods.lines().find(|name| name.contains("controller")).expect("a controller runs");
+    let output = ask(&["doctor", pod, "-n", "fairlead", "--pause", "1s", "-o", "json"]).output();
+    let output = output.unwrap();
+    let said = text(&output.stdout);
+    assert!(output.status.code().is_some_and(|code| code < 2), "{}{said}", text(&output.stderr));
+    let report: serde_json::Value = serde_json::from_str(&said).unwrap();
+    let names: Vec<&str> =
+        report["inputs"].as_array().unwrap().iter().filter_map(|i| i["name"].as_str()).collect();
+    for page in ["/metrics", "/debug/inflight"] {
+        assert!(names.iter().any(|name| name.contains(page)), "{page}: {names:?}");
+    }
+    let findings = report["findings"].as_array().into_iter().flatten();
+    assert_eq!(findings.filter(|f| f["severity"] == "critical").count(), 0, "{said}");
 }
 
 fn get(address: &str) -> std::io::Result<String> {

@@ -82,7 +82,11 @@ async fn serve(mut stream: Stream, hung_up: &Notify) -> std::io::Result<()> {
             Ok(())
         }
         ["exec", ..] => exec(upgrade(stream, &head).await?).await,
-        ["portForward", ..] => forward(upgrade(stream, &head).await?).await,
+        ["portForward", ..] => {
+            let port = query.split('&').find_map(|pair| pair.strip_prefix("port="));
+            let port = port.and_then(|port| port.parse().ok()).unwrap_or(PORT);
+            forward(upgrade(stream, &head).await?, port).await
+        }
         _ => respond(&mut stream, "404 Not ServedKind", target).await,
     }
 }
@@ -161,10 +165,16 @@ async fn say(
 /// The port that is forwarded.
 pub(crate) const PORT: u16 = 8080;
 
-/// A port that repeats what it is sent, in capitals.
-async fn forward(mut socket: WebSocketStream<Stream>) -> std::io::Result<()> {
+/// Ports from here on are those of this machine's loopback: a process of the test's own.
+const LOOPBACK: u16 = 10_000;
+
+/// A port that repeats what it is sent, in capitals; or one of loopback.
+async fn forward(mut socket: WebSocketStream<Stream>, port: u16) -> std::io::Result<()> {
     for channel in [0, 1] {
-        say(&mut socket, channel, &PORT.to_le_bytes()).await?;
+        say(&mut socket, channel, &port.to_le_bytes()).await?;
+    }
+    if port >= LOOPBACK {
+        return bridge(socket, TcpStream::connect(("127.0.0.1", port)).await).await;
     }
     while let Some(Ok(message)) = socket.next().await {
         if let [0, sent @ ..] = &message.into_data()[..] {
@@ -172,4 +182,33 @@ async fn forward(mut socket: WebSocketStream<Stream>) -> std::io::Result<()> {
         }
     }
     Ok(())
+}
+
+/// Carries bytes between the API server and a connection, until either ends.
+async fn bridge(
+    mut socket: WebSocketStream<Stream>,
+    connected: std::io::Result<TcpStream>,
+) -> std::io::Result<()> {
+    let mut tcp = match connected {
+        Ok(tcp) => tcp,
+        // As a kubelet says it: on the channel for errors.
+        Err(error) => return say(&mut socket, 1, error.to_string().as_bytes()).await,
+    };
+    let mut answer = vec![0; 16 << 10];
+    loop {
+        tokio::select! {
+            message = socket.next() => match message {
+                Some(Ok(message)) => {
+                    if let [0, sent @ ..] = &message.into_data()[..] {
+                        tcp.write_all(sent).await?;
+                    }
+                }
+                _ => return Ok(()),
+            },
+            read = tcp.read(&mut answer) => match read? {
+                0 => return socket.close(None).await.map_err(std::io::Error::other),
+                read => say(&mut socket, 0, &answer[..read]).await?,
+            },
+        }
+    }
 }

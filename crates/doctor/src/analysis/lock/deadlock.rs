@@ -3,7 +3,7 @@
 
 use rustc_hash::FxHashSet;
 
-use crate::goroutine::{Known, Name};
+use crate::goroutine::{Name, RuntimeCall};
 use crate::report::{
     Blast, Confidence, CycleStep, FaultClass, Finding, Level, ResourceKind, Severity,
 };
@@ -348,7 +348,8 @@ impl Locks<'_, '_> {
         let scene = self.scene;
         let waits = Name::of(scene.symbol(parent, frame));
         let stack = scene.stack(child);
-        let root = stack.frames.iter().rfind(|f| scene.dump.known(f.function) == Known::Program);
+        let root =
+            stack.frames.iter().rfind(|f| scene.dump.known(f.function) == RuntimeCall::Program);
         let Some(root) = root.map(|f| Name::of(scene.dump.function(f.function))) else {
             return false;
         };
@@ -381,7 +382,7 @@ impl Locks<'_, '_> {
         };
         let functions = |a: &Actor, from: usize| -> Vec<u32> {
             let frames = scene.stack(a).frames.iter().skip(from).map(|f| f.function);
-            frames.filter(|&f| scene.dump.known(f) == Known::Program).collect()
+            frames.filter(|&f| scene.dump.known(f) == RuntimeCall::Program).collect()
         };
         for worker in scene.actors.iter().filter(started).filter(for_place) {
             let depth = scene.facts(worker).depth;

@@ -1,16 +1,19 @@
 //! Threads that wait for each other in a ring.
 
-use rustc_hash::FxHashMap;
-
 use super::super::wait::{Lock, Wait};
 use super::holder::Candidate;
-use super::{FEW, Scene};
+use super::{FEW, MOST_QUEUES, Scene};
 use crate::report::Level;
 
 /// A longer ring nobody would find by hand either; the search is bounded by it.
 const LONGEST: usize = 8;
 /// Candidates followed of one lock.
 const FOLLOWED: usize = 4;
+
+/// Rings told: a dump of a program in such a state says no more after these.
+const MOST: usize = 32;
+/// Locks looked at in the whole search, so that its time is bounded whatever the dump.
+const VISITS: u32 = 400_000;
 
 /// A ring of locks and of the threads that hold them.
 #[derive(Debug)]
@@ -24,17 +27,14 @@ pub(super) struct Cycle {
 
 /// The rings of a dump, each once.
 pub(super) fn cycles(scene: &Scene<'_>) -> Vec<Cycle> {
-    let mut waits_in: FxHashMap<u32, usize> = FxHashMap::default();
-    for (q, queue) in scene.queues.iter().enumerate() {
-        waits_in.extend(queue.waiters.iter().map(|&t| (t, q)));
-    }
+    let mut visits = VISITS;
     let mut found: Vec<Cycle> = Vec::new();
     for start in 0..scene.queues.len() {
         if found.iter().any(|c| c.queues.contains(&start)) {
             continue;
         }
         let mut steps = Vec::new();
-        if !walk(scene, &waits_in, start, start, &mut steps) {
+        if found.len() >= MOST || !walk(scene, start, start, &mut steps, &mut visits) {
             continue;
         }
         let mut queues: Vec<usize> = steps.iter().map(|(q, _)| *q).collect();
@@ -64,16 +64,17 @@ pub(super) fn cycles(scene: &Scene<'_>) -> Vec<Cycle> {
 /// so are the candidates; a queue is entered once.
 fn walk(
     scene: &Scene<'_>,
-    waits_in: &FxHashMap<u32, usize>,
     start: usize,
     at: usize,
     steps: &mut Vec<(usize, Candidate)>,
+    visits: &mut u32,
 ) -> bool {
-    if steps.len() >= LONGEST {
+    if steps.len() >= LONGEST || *visits == 0 {
         return false;
     }
+    *visits -= 1;
     for candidate in scene.holdings[at].candidates.iter().take(FOLLOWED) {
-        let Some(&next) = waits_in.get(&candidate.thread) else { continue };
+        let Some(&next) = scene.waits_in.get(&candidate.thread) else { continue };
         let is_same = |a: usize, b: usize| {
             a == b || (!scene.queues[a].is_sure && scene.queues[a].owner == scene.queues[b].owner)
         };
@@ -90,7 +91,7 @@ fn walk(
             continue;
         }
         steps.push((at, candidate.clone()));
-        if is_same(next, start) || walk(scene, waits_in, start, next, steps) {
+        if is_same(next, start) || walk(scene, start, next, steps, visits) {
             return true;
         }
         steps.pop();
@@ -102,7 +103,7 @@ fn walk(
 /// one, or from reading to writing.
 fn upgrades(scene: &Scene<'_>, known: &[Cycle]) -> Vec<Cycle> {
     let mut found = Vec::new();
-    for (q, queue) in scene.queues.iter().enumerate() {
+    for (q, queue) in scene.queues.iter().enumerate().take(MOST_QUEUES) {
         let holding = &scene.holdings[q];
         if known.iter().any(|c| c.queues.contains(&q)) || holding.nested.len() != 1 {
             continue;

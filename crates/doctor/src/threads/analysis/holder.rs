@@ -5,8 +5,8 @@ use rustc_hash::{FxHashMap, FxHashSet};
 use super::super::dump::{Sym, ThreadDump};
 use super::super::name;
 use super::super::wait::{Lock, Wait};
-use super::FEW;
 use super::queue::{Queue, file, owner_of_function, value_at};
+use super::{FEW, MOST_QUEUES};
 use crate::report::Level;
 
 /// Candidates kept for one lock: beyond these a list says nothing.
@@ -46,10 +46,11 @@ pub(super) fn holdings(dump: &ThreadDump, queues: &[Queue]) -> Vec<Holding> {
             declared.entry(hold.object.id).or_default().push((t, hold.frame));
         }
     }
-    let index = Index::new(dump, queues);
+    let index = Index::new(dump, &queues[..queues.len().min(MOST_QUEUES)]);
     queues
         .iter()
-        .map(|queue| {
+        .enumerate()
+        .map(|(q, queue)| {
             let listed = queue.object.and_then(|object| declared.get(&object.id));
             if let Some(listed) = listed {
                 let candidates = listed.iter().take(CANDIDATES).map(|&(thread, frame)| Candidate {
@@ -60,6 +61,9 @@ pub(super) fn holdings(dump: &ThreadDump, queues: &[Queue]) -> Vec<Holding> {
                 });
                 let candidates = candidates.collect();
                 return Holding { candidates, is_listed: true, ..Holding::default() };
+            }
+            if q >= MOST_QUEUES {
+                return Holding::default();
             }
             if queue.lock == Lock::Once && queue.object.is_some() {
                 return initialisers(dump, queue);

@@ -28,7 +28,7 @@ pub(super) fn queue(scene: &Scene<'_>, q: usize) -> Option<Finding> {
     let (queue, holding) = (&scene.queues[q], &scene.holdings[q]);
     let total = queue.total();
     let (moving, lasted) = (scene.is_moving(q), scene.has_lasted(q));
-    let is_link = holding_waits_in(scene, q);
+    let is_link = scene.links.contains(&q);
     if !queue.is_sure && (total <= FEW as u64 || moving) {
         return None;
     }
@@ -54,8 +54,8 @@ pub(super) fn queue(scene: &Scene<'_>, q: usize) -> Option<Finding> {
     if finding.holders.is_empty() {
         finding.no_holder = Some(no_holder(scene, queue));
     }
-    if let Some(thread) = best_thread
-        && let Some(chain) = chain(scene, thread)
+    if let Some(best) = best
+        && let Some(chain) = chain(scene, best.thread)
     {
         finding.details.push(chain);
     }
@@ -150,17 +150,6 @@ fn passes_on(scene: &Scene<'_>, queue: &Queue, holder: &Thread) -> bool {
     let site = stack.frames.get(stack.depth).map(|f| f.function);
     matches!(holder.wait, Wait::Take | Wait::Condition | Wait::Io)
         && site.is_some_and(|site| queue.sites == [site])
-}
-
-/// Whether the holder of another lock waits in this queue.
-fn holding_waits_in(scene: &Scene<'_>, q: usize) -> bool {
-    let waiters = &scene.queues[q].waiters;
-    waiters.len() < FEW
-        && scene.holdings.iter().enumerate().any(|(other, holding)| {
-            let large = scene.queues[other].waiters.len() >= FEW;
-            let first = holding.candidates.first();
-            other != q && large && first.is_some_and(|c| waiters.contains(&c.thread))
-        })
 }
 
 fn severity(
@@ -347,19 +336,19 @@ pub(super) fn holder(scene: &Scene<'_>, candidate: &Candidate) -> Holder {
 }
 
 /// Where the holder's own wait leads: from lock to lock to the one that waits for something else.
-fn chain(scene: &Scene<'_>, first: &Thread) -> Option<String> {
+fn chain(scene: &Scene<'_>, first: u32) -> Option<String> {
     const LONGEST: usize = 8;
     let mut told = Vec::new();
-    let mut thread = first;
+    let mut index = first;
+    let mut thread = &scene.dump.threads[index as usize];
     for _ in 0..LONGEST {
         if !matches!(thread.wait, Wait::Lock(_)) {
             break;
         }
-        let at = scene.queues.iter().position(|q| {
-            q.waiters.iter().any(|&t| std::ptr::eq(&scene.dump.threads[t as usize], thread))
-        })?;
+        let at = *scene.waits_in.get(&index)?;
         let next = scene.holdings[at].candidates.first()?;
-        thread = &scene.dump.threads[next.thread as usize];
+        index = next.thread;
+        thread = &scene.dump.threads[index as usize];
         let name = lock_name(scene.dump, &scene.queues[at]);
         let frame = frame_name(scene.dump, thread, next.frame);
         told.push(format!("{name}, held by thread \"{}\" in {frame}", thread.name));
