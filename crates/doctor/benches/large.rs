@@ -7,7 +7,7 @@
 //! Beside each time stand its ratios to rivals from the same run. The floor is as fast as the bytes
 //! can be looked at: `memchr` counting the lines, or for the protobuf `flate2` unpacking it. The
 //! script folds the stacks of `debug=2` into a map of strings. Times are the processor's, so that a
-//! busy machine does not change them. It fails above the limits: 2 s and 200 MB for `debug=2`, 0.2 s
+//! busy machine does not change them. It fails above the limits: 2 s and 16 MB for `debug=2`, 0.2 s
 //! for the others; `unfolded` is a protobuf with a sample for each goroutine.
 
 #[path = "../examples/generate.rs"]
@@ -24,7 +24,7 @@ use doctor::Options;
 use flate2::read::GzDecoder;
 
 const RUNS: usize = 5;
-const MEMORY: u64 = 200_000_000;
+const MEMORY: u64 = 16_000_000;
 
 fn main() -> ExitCode {
     let args: Vec<String> = std::env::args().skip(1).collect();

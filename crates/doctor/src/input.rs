@@ -184,7 +184,25 @@ impl<'a> Intake<'a> {
         if found.is_file() && is_zip(&file) {
             return self.zip(&name, BufReader::new(file), 0);
         }
+        // A dump is looked at as a whole; a copy made line by line would take more.
+        if found.is_file() && found.len() <= MOST_IN_MEMORY && is_dump(&file) {
+            return self.dump(&name, file, found.len(), written);
+        }
         self.piece(Piece { size, written, ..Piece::new(&name, Box::new(file)) });
+    }
+
+    /// Reads a file that begins with a dump into memory, once and in its size.
+    fn dump(&mut self, name: &str, file: File, size: u64, written: Option<Millis>) {
+        let mut bytes = Vec::with_capacity(usize::try_from(size).unwrap_or(0) + 1);
+        if let Err(e) = file.take(MOST_IN_MEMORY).read_to_end(&mut bytes) {
+            return self.refuse(name, e.to_string());
+        }
+        let mut summary = InputSummary { name: name.to_owned(), ..InputSummary::default() };
+        let progress = &mut self.progress;
+        let mut tell = |read| progress(Progress { input: name, read, size: Some(size) });
+        let written = written.or(self.now);
+        text::read_whole(&mut self.gathered, &mut summary, &bytes, written, &mut tell);
+        self.gathered.inputs.push(summary);
     }
 
     /// Recognises a piece by how it begins.
@@ -375,10 +393,22 @@ fn is_protobuf(head: &[u8]) -> bool {
 }
 
 fn is_zip(file: &File) -> bool {
+    Kind::of(&head(file, 4)) == Kind::Zip
+}
+
+/// Whether a file begins with a goroutine's header.
+fn is_dump(file: &File) -> bool {
+    head(file, 10) == b"goroutine "
+}
+
+/// The first bytes of a file, which stays where it is.
+fn head(mut file: &File, len: u64) -> Vec<u8> {
     let mut head = Vec::new();
-    let mut file = file;
-    let read = file.take(4).read_to_end(&mut head);
-    file.rewind().is_ok() && read.is_ok() && Kind::of(&head) == Kind::Zip
+    let read = file.take(len).read_to_end(&mut head);
+    if file.rewind().is_err() || read.is_err() {
+        head.clear();
+    }
+    head
 }
 
 fn in_memory(reader: impl Read) -> io::Result<Vec<u8>> {

@@ -220,12 +220,12 @@ fn fitting(
     let receivers = scene.receivers(actor);
     let mut open = Vec::new();
     for &frame in frames {
-        let receiver = receivers.iter().find(|r| usize::from(r.frame) == frame);
+        let receiver = receivers.iter().find(|r| r.frame() == frame);
         match receiver {
-            Some(r) if queue.receivers.contains(&r.address) && r.exact => {
+            Some(r) if queue.receivers.contains(&r.address()) && r.exact() => {
                 return Some((frame, true));
             }
-            Some(r) if r.exact && elsewhere(r.address) => {
+            Some(r) if r.exact() && elsewhere(r.address()) => {
                 // What it calls works on the same value, as far as no exact receiver says otherwise.
                 open.clear();
             }
@@ -257,9 +257,9 @@ fn base(scene: &Scene<'_>, inside: &[(u32, Vec<usize>)], queue: &Queue) -> Optio
     stacks
         .flat_map(|(a, frames)| {
             let receivers = scene.receivers(&scene.actors[a as usize]).iter();
-            receivers.filter(|r| r.exact && frames.contains(&usize::from(r.frame)))
+            receivers.filter(|r| r.exact() && frames.contains(&r.frame()))
         })
-        .map(|r| r.address)
+        .map(|r| r.address())
         .filter(|&address| address <= lock)
         .max()
 }

@@ -141,8 +141,8 @@ fn split(scene: &Scene<'_>, owner: &Owner, kind: ResourceKind, actors: &[u32]) -
             let receiver = scene
                 .receivers(actor)
                 .iter()
-                .find(|r| usize::from(r.frame) == frame)
-                .map(|r| (r.address, r.exact));
+                .find(|r| r.frame() == frame)
+                .map(|r| (r.address(), r.exact()));
             (actor.lock, receiver)
         })
         .collect();

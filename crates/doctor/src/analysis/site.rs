@@ -83,13 +83,14 @@ fn share_one(scene: &Scene<'_>, members: &[u32]) -> bool {
     let own: FxHashSet<u32> = members.iter().copied().collect();
     let mut others = (0u32..).zip(&scene.actors).filter(|(a, _)| !own.contains(a));
     receivers.len() >= SEVERAL
-        && !others
-            .any(|(_, other)| scene.receivers(other).iter().any(|r| receivers.contains(&r.address)))
+        && !others.any(|(_, other)| {
+            scene.receivers(other).iter().any(|r| receivers.contains(&r.address()))
+        })
 }
 
 /// The value that would have the lock, where it is shown for certain.
 fn receiver(scene: &Scene<'_>, actor: &Actor) -> Option<u64> {
     let frame = scene.facts(actor).place.as_ref()?.owner_frame;
     let shown = scene.receivers(actor).iter();
-    shown.into_iter().find(|r| usize::from(r.frame) == frame && r.exact).map(|r| r.address)
+    shown.into_iter().find(|r| r.frame() == frame && r.exact()).map(|r| r.address())
 }

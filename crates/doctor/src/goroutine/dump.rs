@@ -145,15 +145,36 @@ pub struct Goroutine {
     receivers: (u32, u8),
 }
 
-/// The receiver that a frame was called with.
+/// The receiver that a frame was called with, in one word: a dump has several hundred thousand.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub struct Receiver {
-    /// Index into the stack's frames.
-    pub frame: u16,
+pub struct Receiver(u64);
+
+impl Receiver {
+    /// Bits of an address that a process can have.
+    const ADDRESS: u32 = 48;
+    const EXACT: u64 = 1 << 63;
+
+    /// `None`: no process has such an address.
+    pub(super) fn new(frame: u16, exact: bool, address: u64) -> Option<Self> {
+        let fits = address >> Self::ADDRESS == 0 && frame < 1 << 15;
+        let exact = if exact { Self::EXACT } else { 0 };
+        fits.then_some(Self(exact | u64::from(frame) << Self::ADDRESS | address))
+    }
+
+    /// The index into the stack's frames.
+    pub fn frame(self) -> usize {
+        (self.0 >> Self::ADDRESS & 0x7fff) as usize
+    }
+
     /// Whether the argument is exact, not marked `?`.
-    pub exact: bool,
-    /// The address.
-    pub address: u64,
+    pub fn exact(self) -> bool {
+        self.0 & Self::EXACT != 0
+    }
+
+    /// The address of the value.
+    pub fn address(self) -> u64 {
+        self.0 & ((1 << Self::ADDRESS) - 1)
+    }
 }
 
 /// A row of a `-text` table.
@@ -288,7 +309,7 @@ impl Dump {
 
     pub(super) fn distrust_receivers(&mut self) {
         for receiver in &mut self.receivers {
-            receiver.exact = false;
+            receiver.0 &= !Receiver::EXACT;
         }
     }
 

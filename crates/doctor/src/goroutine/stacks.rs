@@ -398,7 +398,7 @@ impl Reader<'_> {
                 && address >= LOWEST_ADDRESS
                 && self.part.builder.is_pointer_method(frame.function)
             {
-                self.receivers.push(Receiver { frame: i, exact, address });
+                self.receivers.extend(Receiver::new(i, exact, address));
             }
         }
         self.part.builder.goroutine(goroutine, &self.receivers);
@@ -416,7 +416,7 @@ impl Reader<'_> {
             match known {
                 RuntimeCall::LockSlow if arg.is_some() => return arg,
                 RuntimeCall::SemaMutex | RuntimeCall::SemaRw | RuntimeCall::SemaRwR => {
-                    semaphore = arg
+                    semaphore = arg;
                 }
                 // Where arguments are passed on the stack, the semaphore's own address shows the
                 // lock: `Mutex{state, sema}`, `RWMutex{w Mutex, writerSem, readerSem, …}`.
@@ -426,7 +426,7 @@ impl Reader<'_> {
                 RuntimeCall::RwLock => fallback = fallback.or(arg).or(semaphore.map(|a| a - 8)),
                 RuntimeCall::RwRLock => fallback = fallback.or(arg).or(semaphore.map(|a| a - 12)),
                 RuntimeCall::WaitGroup | RuntimeCall::Cond | RuntimeCall::Once => {
-                    fallback = fallback.or(arg)
+                    fallback = fallback.or(arg);
                 }
                 RuntimeCall::Runtime | RuntimeCall::Sync | RuntimeCall::Sema => {}
                 _ => break,

@@ -3,6 +3,7 @@
 use jiff::Timestamp;
 use rustc_hash::{FxHashMap, FxHashSet};
 
+use super::name::cut;
 use super::wait::{self, Wait};
 use crate::words::thousands;
 
@@ -194,7 +195,7 @@ impl Builder {
     }
 
     pub(super) fn sym(&mut self, text: &str) -> Sym {
-        let text = cut(text);
+        let text = cut(text, LONGEST_NAME);
         if let Some(&sym) = self.known.get(text) {
             return sym;
         }
@@ -211,7 +212,8 @@ impl Builder {
         if !self.seen.insert(id) {
             return false;
         }
-        self.draft = Some(Draft { name: cut(name).to_owned(), id, line, ..Draft::default() });
+        self.draft =
+            Some(Draft { name: cut(name, LONGEST_NAME).to_owned(), id, line, ..Draft::default() });
         true
     }
 
@@ -305,13 +307,4 @@ impl Builder {
         }
         (!self.dump.threads.is_empty()).then_some(self.dump)
     }
-}
-
-/// The text, cut at a character's boundary.
-fn cut(text: &str) -> &str {
-    if text.len() <= LONGEST_NAME {
-        return text;
-    }
-    let end = (0..=LONGEST_NAME).rev().find(|&at| text.is_char_boundary(at)).unwrap_or(0);
-    &text[..end]
 }

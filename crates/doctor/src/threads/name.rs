@@ -1,6 +1,8 @@
 //! Names of functions: which are the program's own, which value a method belongs to, and how Rust's
 //! names read without hashes and generics.
 
+use std::fmt::Write as _;
+
 use super::dump::Runtime;
 
 /// The type that a function is a method of, also that of a closure in a method.
@@ -171,10 +173,14 @@ pub(super) fn demangled(symbol: &str) -> String {
     let symbol = symbol.trim();
     // Linkers and splitters add their own marks behind a dot.
     let bare = symbol.split(".llvm.").next().unwrap_or(symbol);
-    let text = match rustc_demangle::try_demangle(bare) {
-        Ok(name) => format!("{name:#}"),
-        Err(_) => bare.to_owned(),
-    };
+    let bare = cut(bare, LONGEST);
+    let mut text = Short(String::new());
+    match rustc_demangle::try_demangle(bare) {
+        // What does not fit is left out: a name of a few bytes can refer back to itself.
+        Ok(name) => drop(write!(text, "{name:#}")),
+        Err(_) => text.0.push_str(bare),
+    }
+    let Short(text) = text;
     let text = text
         .replace("$LT$", "<")
         .replace("$GT$", ">")
@@ -184,6 +190,31 @@ pub(super) fn demangled(symbol: &str) -> String {
         .replace("::_{", "::{")
         .replace("..", "::");
     without_hash(&plain(&text)).to_owned()
+}
+
+/// A name is looked at up to here.
+const LONGEST: usize = 4096;
+
+/// A text that takes no more than [`LONGEST`] bytes.
+struct Short(String);
+
+impl std::fmt::Write for Short {
+    fn write_str(&mut self, text: &str) -> std::fmt::Result {
+        if self.0.len() + text.len() > LONGEST {
+            return Err(std::fmt::Error);
+        }
+        self.0.push_str(text);
+        Ok(())
+    }
+}
+
+/// The text, cut at a character's boundary.
+pub(super) fn cut(text: &str, most: usize) -> &str {
+    if text.len() <= most {
+        return text;
+    }
+    let end = (0..=most).rev().find(|&at| text.is_char_boundary(at)).unwrap_or(0);
+    &text[..end]
 }
 
 /// Without generics and the numbers that tell crates of one name apart. Linear: each character is

@@ -45,7 +45,7 @@ created by main.main
     let dump = parse("x", text.as_bytes()).remove(0);
     assert_eq!(dump.goroutines[0].lock, 0xc0_0001_2000);
     let receivers = dump.receivers(&dump.goroutines[0]);
-    assert_eq!((receivers[0].address, receivers[0].exact), (0xc0_0001_2000, true));
+    assert_eq!((receivers[0].address(), receivers[0].exact()), (0xc0_0001_2000, true));
 }
 
 /// 1.17 passes arguments in registers and does not mark the stale ones.
@@ -60,7 +60,7 @@ main.(*Cache).Get(0xc000012000, {0x4c1b2a, 0x1})
 \t/src/main.go:23 +0x9a
 ";
     let dump = parse("x", text.as_bytes()).remove(0);
-    assert!(!dump.receivers(&dump.goroutines[0])[0].exact);
+    assert!(!dump.receivers(&dump.goroutines[0])[0].exact());
 }
 
 #[test]

@@ -47,3 +47,36 @@ fn libraries_of_the_language_are_not_the_program() {
     assert!(!program(Runtime::Native, "__libc_recv", "../sysdeps/unix/sysv/linux/recv.c:28"));
     assert!(program(Runtime::Native, "apply_rules", "rules.c:10"));
 }
+
+#[test]
+fn a_name_that_refers_back_to_itself_stays_short() {
+    // Each tuple has the one before it twice, by reference: 2^30 names if nobody stopped.
+    let mut name = String::from("_RINvC1a1b");
+    let mut last = String::from("h");
+    for _ in 0..30 {
+        let at = name.len() - 2;
+        name.push('T');
+        name.push_str(&last);
+        name.push_str(&last);
+        name.push('E');
+        last = format!("B{}_", base_62(at));
+    }
+    name.push('E');
+    assert!(demangled(&name).len() <= LONGEST);
+}
+
+/// A number as back references have it: zero is nothing, one is `0`.
+fn base_62(n: usize) -> String {
+    const DIGITS: &[u8; 62] = b"0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ";
+    let Some(mut n) = n.checked_sub(1) else { return String::new() };
+    let mut digits = Vec::new();
+    loop {
+        digits.push(DIGITS[n % 62]);
+        n /= 62;
+        if n == 0 {
+            break;
+        }
+    }
+    digits.reverse();
+    String::from_utf8(digits).expect("digits are ASCII")
+}
