@@ -63,7 +63,7 @@ fn dumps_and_metrics_are_taken_twice_and_the_rest_once() {
         ]
     );
     assert!(answers.refused.is_empty(), "{:?}", answers.refused);
-    assert_eq!(process.asked.borrow().len(), 9, "each URL is told before it is asked");
+    assert_eq!(process.asked.borrow().len(), 10, "each URL is told before it is asked");
 }
 
 #[test]
