@@ -12,6 +12,7 @@ mod agents;
 mod apply;
 mod audit;
 mod clusters;
+mod console;
 mod describe;
 mod exec;
 mod extract;
@@ -173,7 +174,7 @@ fn router(api: &Api, loopback: bool) -> Router {
     Router::new()
         .nest(BASE, routes.router(api))
         .merge(pages::routes().router(api))
-        .fallback(outside::no_such_route)
+        .fallback(console::file_or_page)
         .method_not_allowed_fallback(outside::no_such_method)
         .layer(Extension(document))
         .layer(axum::middleware::from_fn_with_state(loopback, outside::outside))

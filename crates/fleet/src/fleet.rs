@@ -39,6 +39,7 @@ use crate::context::FleetContext;
 use crate::credentials::Access;
 use crate::dial::Step;
 use crate::error::Error;
+use crate::resources::{LiveTables, TableKey, TableSubscription};
 use crate::source::{Offer, Offers, Sources, merge};
 use crate::view::{ClusterView, DesiredCluster, FleetView, Heartbeat, Source, State};
 
@@ -50,6 +51,7 @@ pub struct Fleet {
     objects: Objects,
     /// The namespace of the store that holds imports and the list of disabled clusters.
     namespace: Arc<str>,
+    tables: Arc<LiveTables>,
 }
 
 /// The result of [`Fleet::test`].
@@ -102,7 +104,7 @@ impl Fleet {
     ) -> Self {
         let (published, context) = (Snapshot::default(), Arc::new(context));
         FleetReconciler::new(published.clone(), Arc::clone(&context), sources, disabled).start();
-        Self { published, context, objects, namespace }
+        Self { published, context, objects, namespace, tables: Arc::default() }
     }
 
     /// Returns the newest generation of the whole fleet.
@@ -118,6 +120,13 @@ impl Fleet {
     /// Returns the connection of a cluster. This costs a load and a map lookup.
     pub fn connection(&self, name: &str) -> Result<Connection, Error> {
         self.published.read(|fleet| fleet.connection(name))
+    }
+
+    /// Subscribes to a table of one cluster, which all who look at it share. Waits for nothing: the
+    /// table says how it stands with it.
+    pub fn table(&self, key: TableKey) -> Result<TableSubscription, Error> {
+        let FleetContext { ledger, tasks, .. } = &*self.context;
+        self.tables.subscribe(key, &self.published, ledger, tasks)
     }
 
     /// Connects to a cluster now, on a connection of its own, and reports how each step went. The

@@ -4,6 +4,7 @@
 //! ```text
 //! read     list, table, get ──► Connection::on ──► discovery ──► API server
 //!          watch ──► list, then changes, until the stream is dropped
+//!          live_table ──► one watch for all who look at the same table
 //!          events, tree ──► list;  describe ──► get + events + tree
 //!          table_all, search ──► fan ──► every chosen cluster at once
 //! change   apply (diff, dry run), delete, scale, restart ──► Target;  cordon, uncordon, drain
@@ -20,6 +21,7 @@ mod events;
 mod get;
 mod list;
 mod list_format;
+mod live_table;
 mod progress;
 mod search;
 mod state;
@@ -41,12 +43,16 @@ pub use describe::{Description, describe};
 pub use events::{About, Event, events};
 pub use get::{get, yaml};
 pub use list::{Column, ListQuery, Page, Row, Table, list, table};
+pub use live_table::{
+    Entry, LiveRow, Removal, TableForm, TableKey, TableState, TableSubscription, TableView,
+};
 pub use search::{Hit, SearchQuery, SearchResult, search};
 pub use state::state;
 pub use target::Target;
 pub use tree::{Branch, Node, Tree, tree};
 pub use watch::{Change, watch, watch_as, watch_table};
 
+pub(crate) use live_table::LiveTables;
 pub(crate) use watch::watch_metadata;
 
 /// Our name in `managedFields`.

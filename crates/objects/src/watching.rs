@@ -113,8 +113,8 @@ pub trait Source: Send {
         Ok(true)
     }
 
-    /// Is told of each failure.
-    fn failed(&mut self, _failure: &Failure) {}
+    /// Is told of each failure, and how long the watch waits before it tries again.
+    fn failed(&mut self, _failure: &Failure, _wait: Duration) {}
 
     /// Is told that a session is one to rely on.
     fn works(&mut self) {}
@@ -149,6 +149,14 @@ pub enum Failure {
     EndedEarly,
     #[error("no sign of life from the server")]
     Silent,
+}
+
+impl Failure {
+    /// Whether changes may be late after it. An end, a version that has become too old and silence,
+    /// before another session could not be opened, are in the course of things.
+    pub fn interrupts(&self) -> bool {
+        matches!(self, Self::Asking(_) | Self::Cut(_) | Self::Reported(_))
+    }
 }
 
 /// Watches from `version` on, or from a list.
@@ -214,11 +222,12 @@ impl<S: Source> Watching<S> {
             }
             sleep_until(self.not_before).await;
             if let Err(failure) = self.step().await {
-                self.source.failed(&failure);
+                let wait = self.backoff.failed().wait;
+                self.source.failed(&failure, wait);
                 if matches!(failure, Failure::Forgotten | Failure::Reported(_)) {
                     self.state = State::Unknown;
                 }
-                self.not_before = Instant::now() + self.backoff.failed().wait;
+                self.not_before = Instant::now() + wait;
                 if self.is_news(&failure) {
                     return Change::Interrupted { why: sentence(&failure) };
                 }
@@ -226,11 +235,9 @@ impl<S: Source> Watching<S> {
         }
     }
 
-    /// Whether the listener is to know. What the server does in the course of things is none: an end,
-    /// a version that has become too old; nor is silence, before another session could not be opened.
+    /// Whether the listener is to know, and does not yet.
     fn is_news(&mut self, failure: &Failure) -> bool {
-        let breaks = matches!(failure, Failure::Asking(_) | Failure::Cut(_) | Failure::Reported(_));
-        breaks && !std::mem::replace(&mut self.interrupted, true)
+        failure.interrupts() && !std::mem::replace(&mut self.interrupted, true)
     }
 
     /// Lists, opens a session, or reads a line of it.

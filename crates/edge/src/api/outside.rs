@@ -45,7 +45,7 @@ pub(crate) async fn outside(
     response
 }
 
-pub(crate) async fn no_such_route(uri: Uri) -> Problem {
+pub(crate) fn no_such_route(uri: &Uri) -> Problem {
     let path = uri.path();
     Problem::new(
         ErrorCode::NotFound,

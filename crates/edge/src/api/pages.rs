@@ -1,4 +1,4 @@
-//! The pages for a browser: a greeting, and the link that logs in. They have no scripts.
+//! The link that logs in. Its answers have no scripts; the console is in `console`.
 
 use axum::extract::State;
 use axum::response::{IntoResponse, Response};
@@ -6,31 +6,12 @@ use http::{HeaderValue, Method, StatusCode, header};
 use serde::Deserialize;
 use utoipa_axum::routes;
 
+use super::console::page;
 use super::pipeline::{self, ClientAddress};
 use super::{Api, Query, Route, Routes};
 
 pub(crate) fn routes() -> Routes {
-    Routes::default().with(Route::open(), routes!(index)).with(Route::open(), routes!(login))
-}
-
-fn page(status: StatusCode, text: &str) -> Response {
-    let html = format!(
-        "<!doctype html>\n<html lang=\"en\">\n<meta charset=\"utf-8\">\n<title>Fairlead</title>\n\
-         <h1>Fairlead</h1>\n{text}\n</html>\n"
-    );
-    (status, [(header::CONTENT_TYPE, "text/html; charset=utf-8")], html).into_response()
-}
-
-#[utoipa::path(get, path = "/")]
-async fn index() -> Response {
-    page(
-        StatusCode::OK,
-        "<p>Many Kubernetes clusters in one place. A slow call, a stuck lock, a dead cluster or a \
-         flood holds up nothing but itself, and is named within seconds.</p>\n\
-         <p>The API is under <a href=\"/api/v1/clusters\">/api/v1</a>; \
-         <a href=\"/api/v1/openapi.json\">openapi.json</a> describes it. \
-         On the command line: <code>fairlead clusters list</code>.</p>",
-    )
+    Routes::default().with(Route::open(), routes!(login))
 }
 
 #[derive(Debug, Deserialize)]

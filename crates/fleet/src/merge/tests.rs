@@ -17,8 +17,7 @@ fn table_of(columns: &[&str], rows: &[&[&str]]) -> Table {
         cells: cells.iter().map(|cell| json!(cell)).collect(),
         name: cells.first().copied().unwrap_or_default().to_owned(),
         namespace: None,
-        uid: None,
-        labels: Default::default(),
+        ..Default::default()
     };
     Table {
         columns: columns.iter().map(column).collect(),

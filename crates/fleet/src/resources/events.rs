@@ -5,14 +5,18 @@
 
 use std::cmp::Reverse;
 
+use http::HeaderValue;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Event as WireEvent;
 use kube::core::DynamicObject;
 use serde::Serialize;
+use serde_json::Value;
 use stallproof::Deadline;
 
-use super::list::{ListQuery, Page, list};
+use super::list::{Column, ListQuery, Page, Row, list};
+use super::list_format::{Changed, ListFormat, Objects, RawList, row_of};
 use crate::connection::Connection;
+use crate::discovery::ServedKind;
 use crate::error::Error;
 
 #[derive(Clone, Copy, Debug)]
@@ -109,6 +113,70 @@ impl From<WireEvent> for Event {
             count: series.count.or(event.count).unwrap_or(1).max(1),
         }
     }
+}
+
+/// Events as the rows of a table whose times are times, so that whoever shows them computes their ages.
+#[derive(Debug)]
+pub(super) enum EventRows {}
+
+impl ListFormat for EventRows {
+    type Item = Row;
+    const LIST: HeaderValue = Objects::LIST;
+    const WATCH: HeaderValue = Objects::WATCH;
+
+    fn parse(found: &ServedKind, text: &str) -> Result<RawList<Row>, serde_json::Error> {
+        let list = Objects::parse(found, text)?;
+        Ok(RawList {
+            columns: columns(),
+            items: list.items.iter().map(row).collect(),
+            continue_token: list.continue_token,
+            remaining: list.remaining,
+            version: list.version,
+        })
+    }
+
+    fn changed(found: &ServedKind, line: &str) -> Result<Vec<Changed<Row>>, serde_json::Error> {
+        let changed = Objects::changed(found, line)?;
+        Ok(changed.into_iter().map(|(object, version)| (row(&object), version)).collect())
+    }
+}
+
+fn columns() -> Vec<Column> {
+    let column = |(name, kind): (&str, &str)| Column {
+        name: name.to_owned(),
+        kind: kind.to_owned(),
+        format: String::new(),
+        priority: 0,
+    };
+    let all = [
+        ("Last Seen", "date"),
+        ("Type", "string"),
+        ("Reason", "string"),
+        ("Object", "string"),
+        ("Message", "string"),
+        ("Count", "integer"),
+        ("Source", "string"),
+        ("First Seen", "date"),
+    ];
+    all.into_iter().map(column).collect()
+}
+
+fn row(object: &DynamicObject) -> Row {
+    // An event that cannot be read has its name and no more.
+    let event: WireEvent = object.clone().try_parse().unwrap_or_default();
+    let event = Event::from(event);
+    let time = |at: Option<Timestamp>| at.map_or(Value::Null, |at| at.to_string().into());
+    let cells = vec![
+        time(event.last_seen),
+        event.kind.into(),
+        event.reason.into(),
+        event.object.into(),
+        event.message.into(),
+        event.count.into(),
+        event.source.into(),
+        time(event.first_seen),
+    ];
+    row_of(object, cells)
 }
 
 #[cfg(test)]

@@ -5,8 +5,10 @@
 //! before the first page is an error.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use http::header::ACCEPT;
+use jiff::Timestamp;
 use kube::api::ListParams;
 use kube::core::{DynamicObject, Request};
 use serde::{Deserialize, Serialize};
@@ -71,13 +73,15 @@ pub struct Column {
 }
 
 /// One object: a cell for each column, and its identity.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Row {
     pub cells: Vec<Value>,
     pub name: String,
     pub namespace: Option<String>,
     pub uid: Option<String>,
     pub labels: BTreeMap<String, String>,
+    pub created: Option<Timestamp>,
+    pub resource_version: Option<String>,
 }
 
 impl ListQuery {
@@ -129,6 +133,43 @@ pub(super) async fn gather<F: ListFormat>(
         None => whole = Some(page),
     });
     last.await?;
+    Ok(whole.expect("there is a first page, or an error"))
+}
+
+/// Calls `take` with every page of the whole list, however long it is, until it says no. Each page has
+/// `patience`; one that is late fails the list, since a part of it must not be taken for all.
+pub(super) async fn every_page<F: ListFormat>(
+    connection: &Connection,
+    query: &ListQuery,
+    patience: Duration,
+    mut take: impl FnMut(RawList<F::Item>) -> bool,
+) -> Result<(), Error> {
+    let mut token = None;
+    loop {
+        let deadline = Deadline::after(patience);
+        let page = fetch::<F>(connection, query, PAGE as usize, token, deadline).await?;
+        token = page.continue_token.clone();
+        if !take(page) || token.is_none() {
+            return Ok(());
+        }
+    }
+}
+
+/// Gathers the whole list, as [`every_page`].
+pub(super) async fn gather_whole<F: ListFormat>(
+    connection: &Connection,
+    query: &ListQuery,
+    patience: Duration,
+) -> Result<RawList<F::Item>, Error> {
+    let mut whole: Option<RawList<F::Item>> = None;
+    let all = every_page::<F>(connection, query, patience, |page| {
+        match &mut whole {
+            Some(list) => list.extend(page),
+            None => whole = Some(page),
+        }
+        true
+    });
+    all.await?;
     Ok(whole.expect("there is a first page, or an error"))
 }
 

@@ -2,9 +2,11 @@
 //! of the table that kubectl prints. A server that does not know a form returns whole objects, which are
 //! converted.
 
+use std::collections::BTreeMap;
 use std::marker::PhantomData;
 
 use http::HeaderValue;
+use jiff::Timestamp;
 use kube::ResourceExt;
 use kube::core::{DynamicObject, TypeMeta};
 use serde::Deserialize;
@@ -92,7 +94,25 @@ struct WireTable {
 #[derive(Deserialize)]
 struct WireRow {
     cells: Vec<Value>,
-    object: Option<DynamicObject>,
+    object: Option<WireObject>,
+}
+
+#[derive(Deserialize)]
+struct WireObject {
+    #[serde(default)]
+    metadata: WireMeta,
+}
+
+/// The metadata that a row keeps. The rest, managed fields above all, is not even parsed.
+#[derive(Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+struct WireMeta {
+    name: String,
+    namespace: Option<String>,
+    uid: Option<String>,
+    labels: Option<BTreeMap<String, String>>,
+    creation_timestamp: Option<Timestamp>,
+    resource_version: Option<String>,
 }
 
 #[derive(Deserialize)]
@@ -244,10 +264,12 @@ fn typed(found: &ServedKind, mut object: DynamicObject) -> DynamicObject {
 fn row(wire: WireRow) -> Row {
     let metadata = wire.object.map(|object| object.metadata).unwrap_or_default();
     Row {
-        name: metadata.name.unwrap_or_default(),
+        name: metadata.name,
         namespace: metadata.namespace,
         uid: metadata.uid,
         labels: metadata.labels.unwrap_or_default(),
+        created: metadata.creation_timestamp,
+        resource_version: metadata.resource_version,
         cells: wire.cells,
     }
 }
@@ -263,16 +285,26 @@ fn plain_columns() -> Vec<Column> {
 }
 
 fn plain_row(object: &DynamicObject) -> Row {
+    let name = object.metadata.name.clone().map_or(Value::Null, Value::String);
+    let created = created(object).map(|created| Value::String(created.to_string()));
+    row_of(object, vec![name, created.unwrap_or_default()])
+}
+
+/// The row of an object with these cells.
+pub(super) fn row_of(object: &DynamicObject, cells: Vec<Value>) -> Row {
+    let created = created(object);
     let metadata = object.metadata.clone();
-    let created = metadata.creation_timestamp.map(|created| Value::String(created.0.to_string()));
     Row {
-        cells: vec![
-            metadata.name.clone().map_or(Value::Null, Value::String),
-            created.unwrap_or_default(),
-        ],
+        cells,
         name: metadata.name.unwrap_or_default(),
         namespace: metadata.namespace,
         uid: metadata.uid,
         labels: metadata.labels.unwrap_or_default(),
+        created,
+        resource_version: metadata.resource_version,
     }
+}
+
+fn created(object: &DynamicObject) -> Option<Timestamp> {
+    object.metadata.creation_timestamp.as_ref().map(|created| created.0)
 }

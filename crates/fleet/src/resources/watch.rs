@@ -26,7 +26,7 @@ use serde_json::Value;
 use stallproof::Deadline;
 use stallproof::backoff::Curve;
 
-use super::list::{ListQuery, Page, Row, Table, gather};
+use super::list::{ListQuery, Page, Row, Table, gather_whole};
 use super::list_format::{ListFormat, Metadata, Objects, RawList, Rows, Typed, WireEvent};
 use crate::connection::Connection;
 use crate::discovery::ServedKind;
@@ -81,7 +81,14 @@ async fn open<F: ListFormat, L: From<RawList<F::Item>> + Send + 'static>(
     deadline: Deadline,
     timing: WatchTiming,
 ) -> Result<impl Stream<Item = Change<L, F::Item>> + Send, Error> {
-    let first = gather::<F>(&connect()?, &query, deadline).await?;
+    // The whole list, however long; each page within what the caller has left.
+    let whole = async {
+        gather_whole::<F>(&connect()?, &query, deadline.remaining().min(timing.page)).await
+    };
+    let first = deadline.bound(whole).await.map_err(|_| Error::TooLate {
+        cluster: connect().map(|it| it.cluster().to_owned()).unwrap_or_default(),
+        doing: "listing".to_owned(),
+    })??;
     let first = Some((first.version.clone(), first.into()));
     let form = PhantomData::<F>;
     let source = ClusterSource { connect, query, timing, first, current: None, form };
@@ -113,38 +120,16 @@ where
             return Ok((list, version));
         }
         let connection = (self.connect)().map_err(failure)?;
-        let deadline = Deadline::after(self.timing.page);
-        let list = gather::<F>(&connection, &self.query, deadline).await.map_err(failure)?;
+        let list = gather_whole::<F>(&connection, &self.query, self.timing.page);
+        let list = list.await.map_err(failure)?;
         let version = list.version.clone();
         Ok((list.into(), version))
     }
 
     async fn open(&mut self, version: &str, seconds: u32) -> Result<Session<F::Item>, Failure> {
         let connection = (self.connect)().map_err(failure)?;
-        let params = WatchParams {
-            label_selector: self.query.labels.clone(),
-            field_selector: self.query.fields.clone(),
-            timeout: Some(seconds),
-            ..WatchParams::default()
-        };
-        let (namespace, deadline) =
-            (self.query.namespace.as_deref(), Deadline::after(self.timing.open));
-        let session = connection
-            .on(&self.query.kind, namespace, "opening a watch", deadline, |api, found| {
-                let request = Request::new(api.resource_url()).watch(&params, version);
-                async move {
-                    let mut request = request.map_err(kube::Error::BuildRequest)?;
-                    request.headers_mut().insert(ACCEPT, F::WATCH);
-                    // Newer servers compress each change on its own, which the client cannot undo.
-                    let identity = HeaderValue::from_static("identity");
-                    request.headers_mut().insert(ACCEPT_ENCODING, identity);
-                    let lines = api.into_client().request_stream(request).await?.lines();
-                    let lines = lines.take_while(|line| ready(!is_end(line)));
-                    Ok(lines.map(move |line| read::<F>(&found, line)).boxed())
-                }
-            })
-            .await;
-        let session = session.map_err(failure)?;
+        let session =
+            session::<F>(&connection, &self.query, version, seconds, self.timing.open).await?;
         self.current = Some(connection);
         Ok(session)
     }
@@ -153,6 +138,39 @@ where
         let now = (self.connect)().map_err(failure)?;
         Ok(self.current.as_ref().is_some_and(|current| now.is_same_client(current)))
     }
+}
+
+/// Opens one session of what a query selects.
+pub(super) async fn session<F: ListFormat>(
+    connection: &Connection,
+    query: &ListQuery,
+    version: &str,
+    seconds: u32,
+    patience: Duration,
+) -> Result<Session<F::Item>, Failure> {
+    let params = WatchParams {
+        label_selector: query.labels.clone(),
+        field_selector: query.fields.clone(),
+        timeout: Some(seconds),
+        ..WatchParams::default()
+    };
+    let (namespace, deadline) = (query.namespace.as_deref(), Deadline::after(patience));
+    let session = connection
+        .on(&query.kind, namespace, "opening a watch", deadline, |api, found| {
+            let request = Request::new(api.resource_url()).watch(&params, version);
+            async move {
+                let mut request = request.map_err(kube::Error::BuildRequest)?;
+                request.headers_mut().insert(ACCEPT, F::WATCH);
+                // Newer servers compress each change on its own, which the client cannot undo.
+                let identity = HeaderValue::from_static("identity");
+                request.headers_mut().insert(ACCEPT_ENCODING, identity);
+                let lines = api.into_client().request_stream(request).await?.lines();
+                let lines = lines.take_while(|line| ready(!is_end(line)));
+                Ok(lines.map(move |line| read::<F>(&found, line)).boxed())
+            }
+        })
+        .await;
+    session.map_err(failure)
 }
 
 /// Some servers end a session in the middle of a chunk.
@@ -196,7 +214,7 @@ fn parse<F: ListFormat>(
     })
 }
 
-fn failure(error: Error) -> Failure {
+pub(super) fn failure(error: Error) -> Failure {
     match error {
         Error::Refused { status, .. } if status.code == 410 => Failure::Forgotten,
         error => Failure::Asking(error.into()),

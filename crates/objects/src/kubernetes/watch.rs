@@ -1,6 +1,8 @@
 //! Watches of the store on an API server: [`crate::watching`], told in the store's words. Failures are
 //! counted; they are logged when they begin, when their nature changes, and when they are over.
 
+use std::time::Duration;
+
 use futures::StreamExt;
 use futures::stream::BoxStream;
 use kube::ResourceExt;
@@ -100,7 +102,7 @@ impl Source for Objects {
         }
     }
 
-    fn failed(&mut self, failure: &Failure) {
+    fn failed(&mut self, failure: &Failure, _wait: Duration) {
         self.meters.failures.inc();
         if matches!(failure, Failure::Forgotten | Failure::Reported(_)) {
             self.meters.restarts.inc();

@@ -1,5 +1,3 @@
-use std::collections::BTreeMap;
-
 use proptest::prelude::*;
 
 use super::super::scope::tests::{
@@ -12,8 +10,7 @@ fn row(namespace: &str, name: &str) -> resources::Row {
         cells: vec![name.into(), 1.into()],
         name: name.to_owned(),
         namespace: Some(namespace.to_owned()),
-        uid: None,
-        labels: BTreeMap::new(),
+        ..Default::default()
     }
 }
 

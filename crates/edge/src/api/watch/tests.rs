@@ -20,8 +20,7 @@ fn row(namespace: &str, name: &str) -> resources::Row {
         cells: vec![name.into()],
         name: name.to_owned(),
         namespace: Some(namespace.to_owned()),
-        uid: None,
-        labels: Default::default(),
+        ..Default::default()
     }
 }
 
