@@ -24,6 +24,7 @@
 //! instead. Whoever may create or exec into a pod reaches what its service account and volumes reach: that
 //! an operator cannot read Secrets keeps them off screens; only a namespace separates them.
 
+use std::collections::BTreeSet;
 use std::sync::{Arc, LazyLock};
 
 use objects::kinds::{AccessRoleSpec, Rule};
@@ -126,6 +127,22 @@ impl Permissions {
     /// The permissions of the role [`ADMIN`].
     pub fn admin() -> Self {
         Self(BUILT_IN.iter().filter(|role| &*role.name == ADMIN).map(Arc::clone).collect())
+    }
+
+    /// The roles, as they were written.
+    pub fn roles(&self) -> impl Iterator<Item = &Role> {
+        self.0.iter().map(|role| &**role)
+    }
+
+    /// The namespaces of the cluster that rules name without a glob, as far as they may be seen: what
+    /// is known of namespaces when nobody can list them.
+    pub fn named_namespaces(&self, cluster: &str) -> BTreeSet<String> {
+        let rules = self.0.iter().flat_map(|role| role.allow.iter().zip(&role.spec.allow));
+        let named = rules.filter(|(rule, _)| rule.names(cluster));
+        let named = named.flat_map(|(_, written)| &written.namespaces);
+        let is_name = |name: &&String| !name.contains(['*', '?']) && *name != NO_NAMESPACE;
+        let named = named.filter(is_name).filter(|name| self.may_see_namespace(cluster, name));
+        named.cloned().collect()
     }
 
     /// Whether both have the same roles with the same rules.

@@ -22,8 +22,10 @@ mod inflight;
 mod kinds;
 mod leader;
 mod listing;
+mod live;
 mod logs;
 mod meshes;
+mod namespaces;
 mod nodes;
 mod openapi;
 mod outside;
@@ -53,7 +55,8 @@ use ::admission::Admission;
 use axum::{Extension, Router};
 use fleet::Fleet;
 use mesh::Meshes;
-use stallproof::{Ledger, Stop, Tasks};
+use objects::Objects;
+use stallproof::{Ledger, Stop, Tasks, Watchdog};
 
 pub use agents::AgentsApi;
 pub use gates::Gates;
@@ -97,6 +100,10 @@ pub struct Api {
     pub leader: Option<LeaderRoute>,
     /// None where there are no other replicas, or where they cannot be found.
     pub replicas: Option<Replicas>,
+    /// The store, for what people write that has no room of its own here: address pools.
+    pub objects: Objects,
+    /// Knows what makes no progress; none where nobody watches.
+    pub watchdog: Option<Arc<Watchdog>>,
     /// Streams are its tasks, and end with it.
     pub tasks: Tasks,
     /// The hint for a caller who sees no cluster at all.
@@ -111,6 +118,8 @@ pub struct Api {
 pub struct Serving {
     /// Whether cookies travel under TLS alone.
     secure: bool,
+    /// What each user has open at the socket.
+    shares: live::UserShares,
 }
 
 /// Serves the API on `listener` until `tasks` stops. Waits for nothing.
@@ -146,6 +155,7 @@ fn routes() -> Routes {
     Routes::default()
         .and(clusters::routes())
         .and(kinds::routes())
+        .and(namespaces::routes())
         .and(resources::routes())
         .and(describe::routes())
         .and(apply::routes())
@@ -164,6 +174,7 @@ fn routes() -> Routes {
         .and(agents::routes())
         .and(traffic::routes())
         .and(inflight::routes())
+        .and(live::routes())
         .and(openapi::routes())
 }
 

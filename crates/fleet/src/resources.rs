@@ -7,7 +7,7 @@
 //!          live_table ──► one watch for all who look at the same table
 //!          events, tree ──► list;  describe ──► get + events + tree
 //!          table_all, search ──► fan ──► every chosen cluster at once
-//! change   apply (diff, dry run), delete, scale, restart ──► Target;  cordon, uncordon, drain
+//! change   apply (diff, dry run), edit, delete, scale, restart ──► Target;  cordon, uncordon, drain
 //! stream   logs, exec, forward ◄── backend (the pod behind a Service or a workload)
 //! ```
 //!
@@ -24,6 +24,7 @@ mod list_format;
 mod live_table;
 mod progress;
 mod search;
+mod secret_values;
 mod state;
 mod target;
 mod tree;
@@ -32,6 +33,7 @@ mod watch;
 pub mod apply;
 pub mod backend;
 pub mod delete;
+pub mod edit;
 pub mod exec;
 pub mod forward;
 pub mod logs;
@@ -47,6 +49,7 @@ pub use live_table::{
     Entry, LiveRow, Removal, TableForm, TableKey, TableState, TableSubscription, TableView,
 };
 pub use search::{Hit, SearchQuery, SearchResult, search};
+pub use secret_values::mask;
 pub use state::state;
 pub use target::Target;
 pub use tree::{Branch, Node, Tree, tree};

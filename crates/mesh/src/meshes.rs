@@ -4,7 +4,7 @@
 use kube::ResourceExt;
 use kube::api::ObjectMeta;
 use objects::kinds::{ClusterMesh, ClusterMeshSpec};
-use objects::{Deletion, Error, Expected, Id, Objects, Version, Within};
+use objects::{Deletion, Error, Expected, Id, Objects, Version, Watch, Within};
 use stallproof::Deadline;
 
 use crate::controller::{FORGET, forgotten};
@@ -32,6 +32,11 @@ impl Meshes {
         let mut all = self.0.list::<ClusterMesh>(&Within::default(), deadline).await?.items;
         all.sort_by_key(Id::of);
         Ok(all)
+    }
+
+    /// Tells every mesh there is, then every change.
+    pub fn watch(&self) -> Watch<ClusterMesh> {
+        self.0.watch(Within::default())
     }
 
     pub async fn get(&self, id: &Id, deadline: Deadline) -> Result<ClusterMesh, Error> {

@@ -257,3 +257,21 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn namespaces_that_rules_name_are_known_without_a_list() {
+    let rule = |clusters: &[&str], namespaces: &[&str]| Rule {
+        clusters: clusters.iter().map(ToString::to_string).collect(),
+        namespaces: namespaces.iter().map(ToString::to_string).collect(),
+        resources: vec!["*".to_owned()],
+        verbs: vec!["*".to_owned()],
+    };
+    let spec = AccessRoleSpec {
+        allow: vec![rule(&["eu*"], &["shop", "-", "team-*", "secret"]), rule(&["us"], &["bank"])],
+        deny: vec![rule(&["*"], &["secret"])],
+    };
+    let permissions = Permissions::new(vec![Arc::new(Role::compile("role", &spec))]);
+    assert_eq!(permissions.named_namespaces("eu-1"), BTreeSet::from(["shop".to_owned()]));
+    assert_eq!(permissions.named_namespaces("us"), BTreeSet::from(["bank".to_owned()]));
+    assert!(permissions.named_namespaces("asia").is_empty());
+}

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use access::{CLUSTERS, Permissions, Verb};
+use access::{CLUSTERS, Identity, Permissions, Verb};
 use axum::Json;
 use axum::extract::{Path, State};
 use axum::response::{IntoResponse, Response};
@@ -125,6 +125,12 @@ impl Clusters {
     }
 }
 
+/// The document of the clusters that `who` may see now.
+pub(crate) fn document(api: &Api, who: &Identity) -> impl Serialize + use<> {
+    let (view, permissions) = (api.fleet.view(), api.access.permissions(who));
+    Clusters::visible(api, view.generation(), &view, &permissions)
+}
+
 /// The clusters that one may see
 ///
 /// With `Accept: text/event-stream`: an event `clusters` with the same document now, and at each
@@ -150,9 +156,7 @@ async fn clusters(
     let rights = Rights::new(&api, &caller, |_| true);
     let (told, who) = (api.clone(), caller.who);
     let events = sse::follow(api.fleet.changes(), move || {
-        let (view, permissions) = (told.fleet.view(), told.access.permissions(&who));
-        let document = Clusters::visible(&told, view.generation(), &view, &permissions);
-        Some(sse::event("clusters", &document))
+        Some(sse::event("clusters", &document(&told, &who)))
     });
     Ok(sse::respond(&api, place, rights.guard_events(events)))
 }

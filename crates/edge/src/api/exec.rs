@@ -14,7 +14,7 @@ use utoipa::IntoParams;
 use utoipa_axum::routes;
 
 use super::pods::{PODS, PodRef};
-use super::socket::{self, FromClient, PodSession, Session, SessionEnd, ToClient};
+use super::socket::{self, FromClient, Session, SessionBackend, SessionEnd, ToClient};
 use super::{Api, Caller, Problem, Rights, Route, Routes, sse};
 
 const STDIN: u8 = 0;
@@ -111,7 +111,7 @@ struct Shell {
     exit: Option<Exit>,
 }
 
-impl PodSession for Shell {
+impl SessionBackend for Shell {
     async fn converse(&mut self, Session { to, from }: &mut Session) -> SessionEnd {
         let Self { input, output, exit } = self;
         tokio::select! {

@@ -22,7 +22,7 @@ use utoipa_axum::routes;
 use super::pods::{PODS, PodRef};
 use super::resources::choose;
 use super::scope::permit;
-use super::socket::{self, FromClient, PodSession, Session, SessionEnd, ToClient};
+use super::socket::{self, FromClient, Session, SessionBackend, SessionEnd, ToClient};
 use super::{Api, Caller, Problem, Query, Rights, Route, Routes, sse};
 
 /// The most bytes of one frame.
@@ -130,7 +130,7 @@ async fn forward(
 
 struct Tunnel(Forward);
 
-impl PodSession for Tunnel {
+impl SessionBackend for Tunnel {
     async fn converse(&mut self, Session { to, from }: &mut Session) -> SessionEnd {
         let (reading, writing) = tokio::io::split(&mut self.0);
         let (finished, is_finished) = watch::channel(false);

@@ -5,9 +5,12 @@
 //! last name that it has read. Such a list is read from its beginning each time, and goes on after
 //! the last object that was shown.
 
+use std::collections::BTreeMap;
+
 use access::Verb;
 use fleet::resources::{self, ListQuery, Page};
 use fleet::{Connection, Error, ServedKind};
+use jiff::Timestamp;
 use kube::core::DynamicObject;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -38,7 +41,7 @@ pub(crate) enum ListForm {
 #[derive(Clone, Debug, Default, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct ListParams {
-    /// All namespaces when none is named; of no matter to kinds that have none.
+    /// One, or several: `a,b`. All namespaces when none is named; of no matter to kinds that have none.
     pub(crate) namespace: Option<String>,
     /// A label selector: `app=web,tier!=cache`.
     pub(crate) labels: Option<String>,
@@ -61,7 +64,8 @@ impl ListParams {
     pub(crate) fn query(&self, found: &ServedKind) -> ListQuery {
         ListQuery {
             kind: exact(found),
-            namespace: self.namespace.clone(),
+            // Of several, all are read and some are shown.
+            namespace: self.namespace.clone().filter(|named| !named.contains(',')),
             labels: self.labels.clone(),
             fields: self.fields.clone(),
             limit: self.limit.map(|limit| limit.min(MOST)),
@@ -76,7 +80,9 @@ impl ListParams {
         found: &ServedKind,
         verb: Verb,
     ) -> Result<Scope, Problem> {
-        Scope::list(caller, cluster, found, self.namespace.as_deref(), verb)
+        let named = self.namespace.as_deref().unwrap_or_default().split(',').map(str::trim);
+        let named: Vec<_> = named.filter(|name| !name.is_empty()).map(ToOwned::to_owned).collect();
+        Scope::list_among(caller, cluster, found, &named, verb)
     }
 }
 
@@ -134,6 +140,14 @@ pub(crate) struct Row {
     name: String,
     #[schema(value_type = Vec<Object>)]
     cells: Vec<Value>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    uid: Option<String>,
+    /// RFC 3339: when the object was created; its age is computed where it is shown.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<String>)]
+    created: Option<Timestamp>,
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    labels: BTreeMap<String, String>,
 }
 
 impl Row {
@@ -175,7 +189,15 @@ impl From<resources::Column> for Column {
 
 impl From<resources::Row> for Row {
     fn from(row: resources::Row) -> Self {
-        Self { cluster: None, namespace: row.namespace, name: row.name, cells: row.cells }
+        Self {
+            cluster: None,
+            namespace: row.namespace,
+            name: row.name,
+            cells: row.cells,
+            uid: row.uid,
+            created: row.created,
+            labels: row.labels,
+        }
     }
 }
 
@@ -191,9 +213,11 @@ pub(crate) async fn objects(
     Ok(page)
 }
 
-/// Removes the managed fields: nobody reads them, and they are often most of an object.
+/// Removes the managed fields, which nobody reads and which are often most of an object, and hides the
+/// values of a Secret.
 pub(crate) fn tidy(object: &mut DynamicObject) {
     object.metadata.managed_fields = None;
+    resources::mask(object);
 }
 
 /// The rows of a table that the caller may see, with the columns that they want.

@@ -15,7 +15,7 @@ use utoipa_axum::routes;
 use super::{Api, Body, Caller, Problem, Query, Route, Routes};
 
 /// The resource that roles name, in the cluster `-`.
-const MESHES: &str = "clustermeshes.fairlead.dev";
+pub(crate) const MESHES: &str = "clustermeshes.fairlead.dev";
 /// The largest request: hundreds of clusters with dozens of networks each.
 const LARGEST: usize = 1 << 20;
 
@@ -64,6 +64,11 @@ impl From<ClusterMesh> for Mesh {
 #[derive(Serialize, ToSchema)]
 struct Meshes {
     meshes: Vec<Mesh>,
+}
+
+/// The document of meshes that were read.
+pub(crate) fn document(meshes: Vec<ClusterMesh>) -> impl Serialize {
+    Meshes { meshes: meshes.into_iter().map(Mesh::from).collect() }
 }
 
 /// Every mesh

@@ -2,7 +2,7 @@
 
 use access::Verb;
 use axum::Json;
-use axum::extract::{Path, State};
+use axum::extract::{Path, Request, State};
 use axum::response::{IntoResponse, Response};
 use fleet::resources::{self, Target};
 use fleet::warnings::listen;
@@ -12,14 +12,19 @@ use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
 use utoipa_axum::routes;
 
+use super::extract::whole;
 use super::listing::{self, ListForm, ListParams, Objects, Table, exact, tidy};
 use super::scope::{permit, resource};
 use super::{Api, Body, Caller, Problem, Query, Route, Routes, sse, watch};
+
+/// The largest object that etcd takes, with room for its YAML.
+const LARGEST: usize = 4 << 20;
 
 pub(crate) fn routes() -> Routes {
     Routes::default()
         .with(Route::list(), routes!(list))
         .with(Route::read(), routes!(get))
+        .with(Route::write(Verb::Update, "-").body(LARGEST), routes!(edit))
         .with(Route::write(Verb::Delete, "-"), routes!(delete))
         .with(Route::write(Verb::Scale, "-"), routes!(scale))
         .with(Route::write(Verb::Restart, "-"), routes!(restart))
@@ -103,11 +108,25 @@ pub(crate) struct Within {
     timeout: Option<String>,
 }
 
+#[derive(Debug, Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+struct Reading {
+    /// Of objects that live in one.
+    namespace: Option<String>,
+    /// Shows the values of a Secret, which are masked unless asked for.
+    #[serde(default)]
+    reveal: bool,
+    /// As the header `Request-Timeout`.
+    #[expect(dead_code, reason = "read by the pipeline")]
+    timeout: Option<String>,
+}
+
 /// One object
 ///
-/// With `Accept: application/yaml`, as `kubectl get -o yaml` shows it.
+/// With `Accept: application/yaml`, as `kubectl get -o yaml` shows it. The values of a Secret are
+/// masked unless `reveal` asks for them.
 #[utoipa::path(
-    get, path = "/clusters/{cluster}/resources/{kind}/{name}", tag = "resources", params(Within),
+    get, path = "/clusters/{cluster}/resources/{kind}/{name}", tag = "resources", params(Reading),
     responses((status = 200, description = "As it is, without managedFields", content(
         (Object = "application/json"), (String = "application/yaml")
     )))
@@ -116,7 +135,7 @@ async fn get(
     State(api): State<Api>,
     caller: Caller,
     Path((cluster, kind, name)): Path<(String, String, String)>,
-    Query(asked): Query<Within>,
+    Query(asked): Query<Reading>,
     headers: HeaderMap,
 ) -> Result<Response, Problem> {
     let object = (&*cluster, &*kind, &*name);
@@ -125,7 +144,11 @@ async fn get(
     let mut object =
         resources::get(connection, &exact(found), target.namespace(), &name, caller.deadline)
             .await?;
-    tidy(&mut object);
+    if asked.reveal {
+        object.metadata.managed_fields = None;
+    } else {
+        tidy(&mut object);
+    }
     if wants_yaml(&headers) {
         let yaml = resources::yaml(&object, false)?;
         return Ok(([(header::CONTENT_TYPE, "application/yaml")], yaml).into_response());
@@ -136,6 +159,76 @@ async fn get(
 fn wants_yaml(headers: &HeaderMap) -> bool {
     let accept = headers.get(header::ACCEPT).and_then(|accept| accept.to_str().ok());
     accept.is_some_and(|accept| accept.contains("application/yaml"))
+}
+
+#[derive(Debug, Deserialize, IntoParams)]
+#[serde(deny_unknown_fields, rename_all = "camelCase")]
+struct Editing {
+    /// Of objects that live in one.
+    namespace: Option<String>,
+    /// Asks the server the same question, and changes nothing.
+    #[serde(default)]
+    dry_run: bool,
+    /// As the header `Request-Timeout`.
+    #[expect(dead_code, reason = "read by the pipeline")]
+    timeout: Option<String>,
+}
+
+#[derive(Debug, Serialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+struct Edited {
+    /// `configured` or `unchanged`.
+    outcome: &'static str,
+    /// Unified, of YAML; empty when nothing changed. Values of Secrets are not in it.
+    diff: String,
+    /// Of the object as it is now.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    resource_version: Option<String>,
+    /// Nothing was changed: it would be so.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    dry_run: bool,
+    /// What the API server warned of.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    warnings: Vec<String>,
+}
+
+/// Replace an object by an edited copy
+///
+/// The body is the whole object, YAML or JSON, with the `resourceVersion` that was read: one that has
+/// been changed since is refused as a `conflict` that names who changed it. What the copy leaves out is
+/// removed, whoever manages it. Masked values of a Secret stay what they are.
+#[utoipa::path(
+    put, path = "/clusters/{cluster}/resources/{kind}/{name}", tag = "resources", params(Editing),
+    request_body(content = String, content_type = "application/yaml"),
+    responses((status = 200, description = "What came of it", body = Edited))
+)]
+async fn edit(
+    State(api): State<Api>,
+    caller: Caller,
+    Path((cluster, kind, name)): Path<(String, String, String)>,
+    Query(asked): Query<Editing>,
+    request: Request,
+) -> Result<Json<Edited>, Problem> {
+    let (object, namespace) = ((&*cluster, &*kind, &*name), asked.namespace.as_deref());
+    let Chosen { connection, target, .. } =
+        choose(&api, &caller, object, namespace, Verb::Update).await?;
+    // The difference shows what is there.
+    let resource = resource(target.resource());
+    permit(&caller, &cluster, (target.namespace(), &resource, &name), Verb::Get)?;
+    let body = whole(request, &()).await?;
+    let input = std::str::from_utf8(&body)
+        .map_err(|_| Problem::invalid("the body is neither YAML nor JSON: it is not UTF-8"))?;
+    let editing =
+        resources::edit::edit(&connection, &target, input, asked.dry_run, caller.deadline);
+    let (edited, warnings) = listen(editing).await;
+    let resources::edit::Edited { object, diff } = edited?;
+    Ok(Json(Edited {
+        outcome: if diff.is_empty() { "unchanged" } else { "configured" },
+        diff,
+        resource_version: object.metadata.resource_version,
+        dry_run: asked.dry_run,
+        warnings,
+    }))
 }
 
 #[derive(Debug, Deserialize, IntoParams)]

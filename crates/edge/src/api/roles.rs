@@ -22,7 +22,7 @@ pub(crate) fn routes() -> Routes {
 /// Globs (`*` and `?`), each matched against the whole word.
 #[derive(Clone, Debug, Deserialize, Serialize, ToSchema)]
 #[serde(deny_unknown_fields)]
-struct Rule {
+pub(crate) struct Rule {
     /// `-`, which no glob matches, is the fleet itself.
     clusters: Vec<String>,
     /// A cluster-scoped resource is in the namespace `-`.

@@ -45,6 +45,9 @@ pub(crate) struct Route {
     pub(crate) at_leader: bool,
     /// Reads what every replica has a part of: the one that is asked asks the others.
     pub(crate) all_replicas: bool,
+    /// Is asked with a body, by POST, and changes nothing.
+    #[cfg_attr(not(test), expect(dead_code, reason = "a test lists those that are"))]
+    pub(crate) question: bool,
     /// The resource in the audit, where the path has no `{kind}`.
     pub(crate) resource: &'static str,
     /// The largest body, in bytes.
@@ -62,6 +65,7 @@ impl Route {
             local: false,
             at_leader: false,
             all_replicas: false,
+            question: false,
             resource: "-",
             body: SMALL,
         }
@@ -100,6 +104,11 @@ impl Route {
     /// Is answered by all replicas together, whichever is asked.
     pub(crate) const fn all_replicas(self) -> Self {
         Self { all_replicas: true, gate: RouteGate::FanOut, ..self }
+    }
+
+    /// Is a POST that changes nothing.
+    pub(crate) const fn question(self) -> Self {
+        Self { question: true, ..self }
     }
 
     /// Takes bodies of up to `body` bytes.

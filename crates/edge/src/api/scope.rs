@@ -74,6 +74,8 @@ struct ScopeQuery {
     namespaced: bool,
     /// None: all of them.
     namespace: Option<String>,
+    /// The namespaces that are asked for and may be seen, of [`Visibility::Among`].
+    among: Vec<String>,
     verb: Verb,
 }
 
@@ -84,6 +86,8 @@ enum Visibility {
     ByNamespace,
     /// They are namespaces, each decided by its name.
     Namespaces,
+    /// They are in one of several namespaces that were asked for.
+    Among,
     /// The namespace that was asked for is as good as not there.
     Nothing,
 }
@@ -102,6 +106,7 @@ impl Scope {
             resource: resource(&found.resource),
             namespaced: found.namespaced,
             namespace: namespace.filter(|_| found.namespaced).map(ToOwned::to_owned),
+            among: Vec::new(),
             verb,
         };
         match of.visibility(&caller.permissions) {
@@ -118,6 +123,39 @@ impl Scope {
         }
     }
 
+    /// The scope of a list over several namespaces; of no matter to kinds that have none. A namespace
+    /// that may not be seen is as good as not there, one in which it is refused refuses all of it.
+    pub(crate) fn list_among(
+        caller: &Caller,
+        cluster: &str,
+        found: &ServedKind,
+        namespaces: &[String],
+        verb: Verb,
+    ) -> Result<Self, Problem> {
+        if let [namespace] = namespaces {
+            return Self::list(caller, cluster, found, Some(namespace), verb);
+        }
+        if namespaces.is_empty() || !found.namespaced {
+            return Self::list(caller, cluster, found, None, verb);
+        }
+        let (mut among, mut last) = (Vec::new(), None);
+        for namespace in namespaces {
+            let scope = Self::list(caller, cluster, found, Some(namespace), verb)?;
+            if !scope.is_empty() {
+                among.push(namespace.clone());
+            }
+            last = Some(scope);
+        }
+        let mut scope = match last {
+            Some(scope) => scope,
+            None => Self::list(caller, cluster, found, None, verb)?,
+        };
+        scope.visibility = if among.is_empty() { Visibility::Nothing } else { Visibility::Among };
+        scope.of.namespace = None;
+        scope.of.among = among;
+        Ok(scope)
+    }
+
     /// Whether nothing can be in it, so that nobody needs to be asked.
     pub(crate) fn is_empty(&self) -> bool {
         self.visibility == Visibility::Nothing
@@ -130,9 +168,18 @@ impl Scope {
 
     /// Whether it is the same under these permissions: a stream goes on only then.
     pub(crate) fn holds(&self, now: &Arc<Permissions>) -> bool {
-        Arc::ptr_eq(now, &self.permissions)
-            || matches!(self.visibility, Visibility::Everything | Visibility::Nothing)
-                && self.of.visibility(now) == Some(self.visibility)
+        if Arc::ptr_eq(now, &self.permissions) {
+            return true;
+        }
+        let may =
+            |namespace: &String| access::decide(now, &self.of.ask(Some(namespace))).is_allowed();
+        match self.visibility {
+            Visibility::Among => self.of.among.iter().all(may),
+            Visibility::Everything | Visibility::Nothing => {
+                self.of.visibility(now) == Some(self.visibility)
+            }
+            Visibility::ByNamespace | Visibility::Namespaces => false,
+        }
     }
 
     pub(crate) fn has_object(&self, object: &DynamicObject) -> bool {
@@ -145,6 +192,9 @@ impl Scope {
         match self.visibility {
             Visibility::Everything => true,
             Visibility::Nothing => false,
+            Visibility::Among => {
+                namespace.is_some_and(|within| of.among.iter().any(|name| name == within))
+            }
             Visibility::Namespaces => permissions.may_see_namespace(&of.cluster, name),
             Visibility::ByNamespace => access::decide(permissions, &of.ask(namespace)).is_allowed(),
         }

@@ -1,6 +1,6 @@
 //! Logging in and out, and who one is.
 
-use access::{AuthMethod, OpenedSession, Secret, Verb};
+use access::{AccessRequest, AuthMethod, OpenedSession, Reach, Secret, Verb};
 use axum::extract::State;
 use axum::response::{IntoResponse, Response};
 use axum::{Extension, Json};
@@ -11,7 +11,11 @@ use utoipa::ToSchema;
 use utoipa_axum::routes;
 
 use super::pipeline::{self, ClientAddress};
+use super::roles::Rule;
 use super::{Api, Body, Caller, Problem, Route, Routes};
+
+/// Two thousand questions.
+const QUESTIONS: usize = 512 << 10;
 
 pub(crate) fn routes() -> Routes {
     Routes::default()
@@ -20,6 +24,7 @@ pub(crate) fn routes() -> Routes {
         .with(Route::open(), routes!(login))
         .with(Route::write(Verb::Delete, "sessions"), routes!(logout))
         .with(Route::read(), routes!(me))
+        .with(Route::read().question().body(QUESTIONS), routes!(can))
 }
 
 /// A user and the password, or the code of a login link.
@@ -85,9 +90,18 @@ struct Me {
     /// Of a session.
     #[serde(skip_serializing_if = "Option::is_none")]
     csrf: Option<String>,
+    /// What the roles allow and deny, role by role; a deny wins over any allow.
+    permissions: Vec<RolePermissions>,
 }
 
-/// Who one is
+#[derive(Serialize, ToSchema)]
+struct RolePermissions {
+    role: String,
+    allow: Vec<Rule>,
+    deny: Vec<Rule>,
+}
+
+/// Who one is, and what one may do
 #[utoipa::path(
     get, path = "/me", tag = "access",
     responses((status = 200, description = "Who asks", body = Me))
@@ -98,12 +112,78 @@ async fn me(State(api): State<Api>, caller: Caller, headers: HeaderMap) -> Json<
         .then(|| pipeline::cookie(&headers))
         .flatten()
         .map(|cookie| access::csrf_of(cookie).expose().to_owned());
+    let rules = |rules: &[objects::kinds::Rule]| rules.iter().cloned().map(Rule::from).collect();
+    let permissions = caller.permissions.roles().map(|role| RolePermissions {
+        role: role.name().to_string(),
+        allow: rules(&role.spec().allow),
+        deny: rules(&role.spec().deny),
+    });
     Json(Me {
         user: caller.who.user.to_string(),
         roles: own.map(|own| own.roles).unwrap_or_default(),
         via: caller.who.via.to_string(),
         csrf,
+        permissions: permissions.collect(),
     })
+}
+
+/// Questions in one request: a page with a thousand rows asks of each once.
+const ASKS: usize = 2000;
+
+#[derive(Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+struct CanAsks {
+    /// At most 2000.
+    asks: Vec<CanAsk>,
+}
+
+#[derive(Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+struct CanAsk {
+    /// `-` is the fleet itself.
+    cluster: String,
+    /// Absent: of a resource without namespaces. `*`: in at least one namespace.
+    namespace: Option<String>,
+    /// As roles name it: `pods`, `deployments.apps`.
+    resource: String,
+    /// get, list, watch, create, update, delete, scale, restart, cordon, drain, log, exec, forward.
+    #[schema(value_type = String)]
+    verb: Verb,
+}
+
+#[derive(Serialize, ToSchema)]
+struct CanAnswers {
+    /// In the order of the questions.
+    answers: Vec<bool>,
+}
+
+/// Whether one may
+///
+/// Many questions at once: which controls a page shows. What is refused here is refused there, and the
+/// other way round.
+#[utoipa::path(
+    post, path = "/me/can", tag = "access", request_body = CanAsks,
+    responses((status = 200, description = "Yes or no, each", body = CanAnswers))
+)]
+async fn can(
+    caller: Caller,
+    Body(CanAsks { asks }): Body<CanAsks>,
+) -> Result<Json<CanAnswers>, Problem> {
+    if asks.len() > ASKS {
+        return Err(Problem::invalid(format!(
+            "these are {} questions; ask {ASKS} at most",
+            asks.len()
+        )));
+    }
+    let answer = |CanAsk { cluster, namespace, resource, verb }: &CanAsk| match namespace.as_deref()
+    {
+        Some("*") => caller.permissions.reach(cluster, resource, *verb) != Reach::Nowhere,
+        namespace => {
+            let ask = AccessRequest { cluster, namespace, resource, verb: *verb };
+            access::decide(&caller.permissions, &ask).is_allowed()
+        }
+    };
+    Ok(Json(CanAnswers { answers: asks.iter().map(answer).collect() }))
 }
 
 fn with_cookie(answer: impl IntoResponse, session: Option<&Secret>, secure: bool) -> Response {

@@ -1,11 +1,11 @@
-//! WebSockets: a session between a client and a pod.
+//! WebSockets: a session between a client and what is behind it, a pod or what is going on here.
 //!
 //! Contract:
 //! - It is a task with a name that says whose it is, in a place among the streams, on the ledger as
 //!   long as it lives. It ends when either side goes, when the client may no longer, and when the
 //!   process stops; then the last word is tried, for a moment.
 //! - A client that is gone without a word is found out by pings within a minute, unless it is we who
-//!   do not read from it: then it is the pod that holds it up.
+//!   do not read from it: then it is the other side that holds it up.
 //! - Nothing is read from one side that the other has not taken.
 
 use std::sync::Arc;
@@ -100,9 +100,9 @@ impl Upgrade {
 /// How a session ends.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum SessionEnd {
-    /// The pod's side is done.
+    /// The other side is done.
     Done,
-    /// The pod's side broke; why.
+    /// The other side broke; why.
     Broke(String),
     /// The client is gone.
     Gone,
@@ -133,8 +133,8 @@ impl SessionEnd {
     }
 }
 
-/// The pod's side of a session.
-pub(crate) trait PodSession: Send + 'static {
+/// What is behind a session.
+pub(crate) trait SessionBackend: Send + 'static {
     /// All of it. May be dropped at any moment.
     fn converse(&mut self, session: &mut Session) -> impl Future<Output = SessionEnd> + Send;
 
@@ -178,7 +178,7 @@ pub(crate) fn open(
     upgrade: Upgrade,
     name: String,
     (place, mut rights, deadline): (OpenStream, Rights, Deadline),
-    mut pod: impl PodSession,
+    mut backend: impl SessionBackend,
 ) -> Response {
     let response = upgrade.response();
     let (stop, span) = (api.tasks.stopping(), place.span());
@@ -192,13 +192,13 @@ pub(crate) fn open(
         let socket = WebSocket::from_raw_socket(connection, Role::Server, Some(config)).await;
         let mut session = Session::new(socket);
         let ended = tokio::select! {
-            ended = pod.converse(&mut session) => ended,
+            ended = backend.converse(&mut session) => ended,
             () = rights.lost() => SessionEnd::Forbidden,
             () = stop.stopped() => SessionEnd::Stopping,
         };
-        let last = pod.last(&ended);
-        // What is held of the pod goes first: it should not wait for a client that does not read.
-        drop(pod);
+        let last = backend.last(&ended);
+        // What is held of the other side goes first: it should not wait for a client that does not read.
+        drop(backend);
         let _ = Deadline::after(GOODBYE).bound(session.end(&ended, last)).await;
     };
     api.tasks.spawn(name, session.instrument(span));
@@ -239,6 +239,13 @@ impl ToClient {
     /// Waits until the connection has taken it.
     pub(crate) async fn send(&mut self, frame: Bytes) -> Result<(), Gone> {
         self.sink.send(Message::Binary(frame)).await.map_err(|_| Gone)?;
+        self.silent = 0;
+        Ok(())
+    }
+
+    /// The same, of text.
+    pub(crate) async fn send_text(&mut self, frame: String) -> Result<(), Gone> {
+        self.sink.send(Message::Text(frame.into())).await.map_err(|_| Gone)?;
         self.silent = 0;
         Ok(())
     }

@@ -32,7 +32,7 @@ const AT_MOST_EVERY: Duration = Duration::from_millis(200);
 pub(crate) const STOPPING: &str = "the server is stopping";
 
 /// The kinds of streams on the ledger. None of them is ever late.
-const KINDS: [&str; 9] = [
+const KINDS: [&str; 11] = [
     "admission-audit",
     "clusters",
     "watch",
@@ -42,6 +42,8 @@ const KINDS: [&str; 9] = [
     "drain",
     "fan-out",
     "violations",
+    "socket",
+    "subscription",
 ];
 
 /// Tells the ledger that streams may take their time.
@@ -143,11 +145,20 @@ pub(crate) fn follow<T: Send + Sync + 'static>(
     changes: Changes<T>,
     next: impl FnMut() -> Option<Event> + Send + 'static,
 ) -> impl Stream<Item = Event> + Send + 'static {
-    stream::unfold((changes, next, true), |(mut changes, mut next, mut first)| async move {
+    follow_every(AT_MOST_EVERY, changes, next)
+}
+
+/// As [`follow`], of anything, at most this often.
+pub(crate) fn follow_every<T: Send + Sync + 'static, E: Send + 'static>(
+    period: Duration,
+    changes: Changes<T>,
+    next: impl FnMut() -> Option<E> + Send + 'static,
+) -> impl Stream<Item = E> + Send + 'static {
+    stream::unfold((changes, next, true), move |(mut changes, mut next, mut first)| async move {
         loop {
             if !std::mem::take(&mut first) {
                 // Whatever comes meanwhile is told together.
-                tokio::time::sleep(AT_MOST_EVERY).await;
+                tokio::time::sleep(period).await;
                 changes.changed().await;
             }
             if let Some(event) = next() {

@@ -6,7 +6,7 @@
 mod conversations;
 mod groups;
 mod rules;
-mod violations;
+pub(crate) mod violations;
 
 use ::traffic::conversations::{End, Endpoint, Moment};
 use ::traffic::ingest::{ActiveIngest, Ingest, NOT_ENFORCED, PolicyStore};

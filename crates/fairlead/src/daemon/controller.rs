@@ -97,6 +97,7 @@ pub(crate) fn begin(
         ledger: ledger.clone(),
         reclaim,
     };
+    let store = objects.clone();
     let leadership = stand(config, objects, work, &process.leading);
     let synced = readiness.announce("fleet");
     tasks.spawn("fleet-readiness", say_whether_synced(fleet.clone(), synced, tasks.clone()));
@@ -118,6 +119,8 @@ pub(crate) fn begin(
         traffic: Some(guard),
         leader: Some(LeaderRoute { leadership, reach }),
         replicas: replicas(config, tasks),
+        objects: store,
+        watchdog: Some(Arc::clone(&process.watchdog)),
         tasks: tasks.clone(),
         no_clusters: no_clusters(config).into(),
         leaving: Some(process.leading.stopping()),

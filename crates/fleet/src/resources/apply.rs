@@ -28,7 +28,7 @@ use super::{FIELD_MANAGER, Target};
 use crate::warnings::listen;
 use crate::{Connection, Error};
 
-mod diff;
+pub(super) mod diff;
 mod documents;
 
 use diff::Diff;

@@ -340,13 +340,14 @@ async fn what_cannot_be_recorded_is_not_done() {
 #[tokio::test]
 async fn whatever_changes_something_is_in_the_audit() {
     let world = TestApi::with(&["here"], |_| {}).ready().await;
-    let mut sent = Vec::new();
+    let (mut sent, mut questions) = (Vec::new(), Vec::new());
     for (method, path, route) in crate::api::routes().facts() {
         let writes = !matches!(method, Method::GET | Method::HEAD)
             || path.ends_with("/exec")
             || path.ends_with("/forward");
-        if !writes || route.gate == RouteGate::Anonymous {
+        if !writes || route.question || route.gate == RouteGate::Anonymous {
             assert!(route.writes.is_none(), "{method} {path}");
+            questions.extend(route.question.then_some(path));
             continue;
         }
         assert!(route.writes.is_some(), "{method} {path} changes something and is not audited");
@@ -357,6 +358,8 @@ async fn whatever_changes_something_is_in_the_audit() {
         sent.push((id, answer, format!("{method} {path}")));
     }
     assert!(sent.len() > 10);
+    // Those that only look by what they are sent.
+    assert_eq!(questions, ["/me/can"]);
     // Outcomes are written without being waited for, in order: those before this one are on disk.
     world.ask(Method::POST, "/logout", NOTHING).await;
     let audit = world.ask(Method::GET, "/audit?limit=1000", NOTHING).await.json();

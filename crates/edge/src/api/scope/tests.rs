@@ -141,3 +141,37 @@ fn what_may_be_seen_but_not_done_is_refused() {
     assert_eq!(code(permit(&caller, "c", pod("b"), Verb::Get)), "not-found");
     assert_eq!(code(permit(&caller, "c", (None, "namespaces", "b"), Verb::Get)), "not-found");
 }
+
+proptest! {
+    /// Several namespaces show what each of them shows alone, and are refused when one of them is.
+    #[test]
+    fn several_namespaces_show_what_each_shows_alone(
+        permissions in any_permissions(),
+        namespaces in subsequence(&NAMESPACES_THERE[..], 0..4),
+    ) {
+        let caller = caller(permissions);
+        let pods = found("pods", true);
+        let names = words(&namespaces);
+        let together = Scope::list_among(&caller, "c", &pods, &names, Verb::List);
+        let alone: Vec<_> = names
+            .iter()
+            .map(|name| Scope::list(&caller, "c", &pods, Some(name), Verb::List))
+            .collect();
+        if names.is_empty() {
+            return Ok(());
+        }
+        prop_assert_eq!(together.is_ok(), alone.iter().all(Result::is_ok));
+        let Ok(together) = together else { return Ok(()) };
+        for namespace in NAMESPACES_THERE {
+            let at = names.iter().position(|name| name == namespace);
+            let expected = at.is_some_and(|at| alone[at].as_ref().unwrap().has(Some(namespace), "p"));
+            // A scope of one namespace is asked of nothing else.
+            if names.len() > 1 || at.is_some() {
+                prop_assert_eq!(together.has(Some(namespace), "p"), expected, "{}", namespace);
+            }
+        }
+        prop_assert!(together.holds(&caller.permissions));
+        let nothing = Arc::new(Permissions::default());
+        prop_assert!(!together.holds(&nothing) || together.is_empty());
+    }
+}

@@ -91,6 +91,8 @@ impl TestApi {
             traffic: Some(traffic),
             leader: None,
             replicas: None,
+            objects: objects.clone(),
+            watchdog: None,
             tasks: tasks.clone(),
             no_clusters: "no clusters".into(),
             leaving: None,

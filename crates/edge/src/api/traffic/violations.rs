@@ -20,7 +20,7 @@ use super::{ConversationEnd, NOT_ENFORCED, ingest, timestamp};
 use crate::api::{Api, Caller, Problem, Query, Rights, Route, Routes, sse};
 
 /// The resource in the cluster `-`.
-const VIOLATIONS: &str = "violations.fairlead.dev";
+pub(crate) const VIOLATIONS: &str = "violations.fairlead.dev";
 /// As many as are kept.
 const LINES: usize = 8192;
 /// The header that a browser sends when it opens a stream again.
@@ -157,6 +157,22 @@ impl Violations {
             enforcement: NOT_ENFORCED,
         }
     }
+}
+
+/// What changed after `after`, and the greatest change; none while this replica does not lead.
+pub(crate) fn document(
+    api: &Api,
+    after: u64,
+) -> Result<(Ingest, impl Serialize + use<>, u64, bool), Problem> {
+    let ingest = ingest(api)?;
+    let document = Violations::of(
+        &ingest,
+        &ingest.violations(),
+        &Questions { limit: LINES, ..Questions::default() },
+        after,
+    );
+    let (change, is_new) = (document.change, !document.violations.is_empty());
+    Ok((ingest, document, change, is_new))
 }
 
 /// What was against the rules, the latest first

@@ -16,14 +16,14 @@ const SERVERS_OWN: [&str; 6] =
 const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
 const MASK: &str = "***";
 
-pub(super) struct Diff {
-    pub(super) before: Option<Value>,
-    pub(super) after: Value,
-    pub(super) secret: bool,
+pub(in crate::resources) struct Diff {
+    pub(in crate::resources) before: Option<Value>,
+    pub(in crate::resources) after: Value,
+    pub(in crate::resources) secret: bool,
 }
 
 impl Diff {
-    pub(super) fn unified(mut self) -> String {
+    pub(in crate::resources) fn unified(mut self) -> String {
         for object in self.before.iter_mut().chain([&mut self.after]) {
             if let Some(metadata) = map(object, "metadata") {
                 metadata.retain(|key, _| !SERVERS_OWN.contains(&key.as_str()));
