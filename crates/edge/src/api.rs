@@ -14,6 +14,8 @@ mod audit;
 mod clusters;
 mod console;
 mod describe;
+mod doctor;
+mod effective;
 mod exec;
 mod extract;
 mod forward;
@@ -26,6 +28,7 @@ mod live;
 mod logs;
 mod meshes;
 mod namespaces;
+mod net;
 mod nodes;
 mod openapi;
 mod outside;
@@ -42,10 +45,13 @@ mod scope;
 mod session;
 mod socket;
 mod sse;
+mod sums;
 mod tokens;
 mod traffic;
 mod users;
 mod watch;
+mod workloads;
+mod yaml;
 
 use std::net::TcpListener;
 use std::sync::Arc;
@@ -175,6 +181,11 @@ fn routes() -> Routes {
         .and(traffic::routes())
         .and(inflight::routes())
         .and(live::routes())
+        .and(doctor::routes())
+        .and(effective::routes())
+        .and(net::routes())
+        .and(sums::routes())
+        .and(workloads::routes())
         .and(openapi::routes())
 }
 

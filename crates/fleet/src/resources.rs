@@ -8,7 +8,9 @@
 //!          events, tree ──► list;  describe ──► get + events + tree
 //!          table_all, search ──► fan ──► every chosen cluster at once
 //! change   apply (diff, dry run), edit, delete, scale, restart ──► Target;  cordon, uncordon, drain
-//! stream   logs, exec, forward ◄── backend (the pod behind a Service or a workload)
+//!          rollout (revisions, rollback), cron (trigger, suspend)
+//! sum      overview, usage
+//! stream   logs, log_tail, exec, forward ◄── backend (the pod behind a Service or a workload)
 //! ```
 //!
 //! A stream works while it is polled and owns all of its work: dropping it ends the work.
@@ -32,14 +34,19 @@ mod watch;
 
 pub mod apply;
 pub mod backend;
+pub mod cron;
 pub mod delete;
 pub mod edit;
 pub mod exec;
 pub mod forward;
+pub mod log_tail;
 pub mod logs;
 pub mod nodes;
+pub mod overview;
 pub mod restart;
+pub mod rollout;
 pub mod scale;
+pub mod usage;
 
 pub use describe::{Description, describe};
 pub use events::{About, Event, events};

@@ -1,5 +1,6 @@
 //! Admission: the rules and what became of them, and what was decided: each replica keeps what it decided.
 
+mod playground;
 mod together;
 
 use std::sync::Arc;
@@ -34,6 +35,7 @@ pub(crate) fn routes() -> Routes {
     Routes::default()
         .with(Route::read(), routes!(rules))
         .with(Route::read().all_replicas(), routes!(audit))
+        .and(playground::routes())
 }
 
 /// A rule and what became of it.

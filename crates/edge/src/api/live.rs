@@ -16,6 +16,7 @@
 
 mod feeds;
 mod frames;
+pub(crate) mod log;
 mod rows;
 mod shares;
 
@@ -214,6 +215,7 @@ impl LiveSession {
                 nothing(&params)?;
                 vec![feeds::violations(api, caller, id, resume)?]
             }
+            "log" => vec![log::stream(api, caller, id, read(params)?)?],
             other => {
                 return Err(Problem::invalid(format!(
                     "there is no topic {other:?}; rows, events, clusters, inflight, violations, \
@@ -257,12 +259,21 @@ fn guarded(
     (topic, rights): (&'static str, Rights),
     frames: impl Stream<Item = String> + Send + 'static,
 ) -> Result<Frames, Problem> {
-    let place = sse::open(api, "subscription", topic, access::FLEET)?;
-    let lost = move || {
-        frames::end(Some(id), None, &Problem::new(ErrorCode::Forbidden, super::rights::LOST))
-    };
-    let stopping =
-        move || frames::end(Some(id), None, &Problem::new(ErrorCode::NotReady, sse::STOPPING));
+    guarded_in(api, id, (topic, access::FLEET.to_owned()), rights, frames)
+}
+
+/// The same, of one cluster.
+fn guarded_in(
+    api: &Api,
+    id: u64,
+    (topic, cluster): (&'static str, String),
+    rights: Rights,
+    frames: impl Stream<Item = String> + Send + 'static,
+) -> Result<Frames, Problem> {
+    let place = sse::open(api, "subscription", topic, cluster)?;
+    let end = move |code, why: &str| frames::end(Some(id), None, &Problem::new(code, why));
+    let lost = move || end(ErrorCode::Forbidden, super::rights::LOST);
+    let stopping = move || end(ErrorCode::NotReady, sse::STOPPING);
     Ok(sse::until_stopped(api, place, rights.guard(frames, lost), stopping).boxed())
 }
 

@@ -1,4 +1,4 @@
-//! The log of a pod: as text, or line by line as events.
+//! Logs of pods: as text, or line by line as events.
 
 use std::io;
 
@@ -7,20 +7,23 @@ use axum::body::Body;
 use axum::extract::{Path, State};
 use axum::response::sse::Event;
 use axum::response::{IntoResponse, Response};
+use fleet::resources::log_tail::{TailEvent, TailQuery, tail};
 use fleet::resources::logs::{self, End, Entry, What, Whose};
 use futures::StreamExt;
-use http::{HeaderMap, header};
-use jiff::SignedDuration;
+use http::{HeaderMap, HeaderValue, header};
+use jiff::{SignedDuration, Timestamp};
 use serde::{Deserialize, Serialize};
 use utoipa::IntoParams;
 use utoipa_axum::routes;
 
+use super::live::log::MOST_BYTES;
 use super::pods::{PODS, PodRef};
 use super::rights::LOST;
+use super::scope::permit;
 use super::{Api, Caller, Problem, Query, Rights, Route, Routes, sse};
 
 pub(crate) fn routes() -> Routes {
-    Routes::default().with(Route::list(), routes!(log))
+    Routes::default().with(Route::list(), routes!(log)).with(Route::list(), routes!(logs_of))
 }
 
 #[derive(Debug, Deserialize, IntoParams)]
@@ -39,9 +42,19 @@ struct LogParams {
     tail: Option<u32>,
     /// Begin this long ago: `5m`, `90s`.
     since: Option<String>,
+    /// RFC 3339: begin at this time.
+    #[serde(rename = "sinceTime")]
+    #[param(value_type = Option<String>, rename = "sinceTime")]
+    since_time: Option<Timestamp>,
+    /// End after about so many bytes.
+    #[serde(rename = "limitBytes")]
+    #[param(rename = "limitBytes")]
+    limit_bytes: Option<u64>,
     /// Begin each line with the time at which it was written.
     #[serde(default)]
     timestamps: bool,
+    /// As a file to keep: any value.
+    download: Option<String>,
     /// As the header `Request-Timeout`; for opening the log.
     #[expect(dead_code, reason = "read by the pipeline")]
     timeout: Option<String>,
@@ -81,6 +94,8 @@ async fn log(
         previous: asked.previous,
         tail: asked.tail,
         since_seconds: asked.since.as_deref().map(seconds).transpose()?,
+        since_time: asked.since_time,
+        limit_bytes: asked.limit_bytes,
         timestamps: asked.timestamps,
     };
     let pod = PodRef { cluster: &cluster, namespace: &asked.namespace, name: &name };
@@ -98,7 +113,91 @@ async fn log(
     let stopping = || Err(io::Error::other(sse::STOPPING));
     let pieces = rights.guard(pieces, || Err(io::Error::other(LOST)));
     let body = Body::from_stream(sse::until_stopped(&api, place, pieces, stopping));
-    Ok(([(header::CONTENT_TYPE, "text/plain; charset=utf-8")], body).into_response())
+    Ok(plain(body, asked.download.as_ref().map(|_| name)))
+}
+
+/// An answer of text; as a file, if a browser is to keep it.
+fn plain(body: Body, file: Option<String>) -> Response {
+    let mut response =
+        ([(header::CONTENT_TYPE, "text/plain; charset=utf-8")], body).into_response();
+    if let Some(file) = file {
+        // Names of pods and namespaces need no quoting.
+        let disposition = format!("attachment; filename=\"{file}.log\"");
+        if let Ok(value) = HeaderValue::from_str(&disposition) {
+            response.headers_mut().insert(header::CONTENT_DISPOSITION, value);
+        }
+    }
+    response
+}
+
+#[derive(Debug, Deserialize, IntoParams)]
+#[serde(deny_unknown_fields, rename_all = "camelCase")]
+struct SelectedLogParams {
+    namespace: String,
+    /// A label selector: `app=web`.
+    selector: String,
+    /// All containers unless said, init containers left out.
+    container: Option<String>,
+    /// Go on with what comes, pods that appear later too.
+    #[serde(default)]
+    follow: bool,
+    /// Read the log of the container before the one that runs now.
+    #[serde(default)]
+    previous: bool,
+    /// RFC 3339: begin at this time.
+    #[param(value_type = Option<String>)]
+    since_time: Option<Timestamp>,
+    /// Begin so many lines before the end of each log.
+    tail_lines: Option<u32>,
+    /// End after so many bytes; a gigabyte unless said, and no more than that.
+    limit_bytes: Option<u64>,
+    /// As a file to keep: any value.
+    download: Option<String>,
+    /// As the header `Request-Timeout`; for finding the pods.
+    #[expect(dead_code, reason = "read by the pipeline")]
+    timeout: Option<String>,
+}
+
+/// The logs of all pods that a selector matches
+///
+/// As text, each line with its pod and container before it, `shop-web-1/main hello`; what could not be
+/// read is a line that begins with `# `. The topic `log` of the socket tells the same as events.
+#[utoipa::path(
+    get, path = "/clusters/{cluster}/log", tag = "pods", params(SelectedLogParams),
+    responses((status = 200, description = "The logs", body = String, content_type = "text/plain"))
+)]
+async fn logs_of(
+    State(api): State<Api>,
+    caller: Caller,
+    Path(cluster): Path<String>,
+    Query(asked): Query<SelectedLogParams>,
+) -> Result<Response, Problem> {
+    let namespace = asked.namespace.clone();
+    permit(&caller, &cluster, (Some(&namespace), PODS, "*"), Verb::Log)?;
+    let place = sse::open(&api, "log", asked.selector.clone(), cluster.clone())?;
+    let rights = Rights::to(&api, &caller, (&cluster, Some(&namespace)), PODS, Verb::Log);
+    let query = TailQuery {
+        namespace: asked.namespace,
+        pod: None,
+        selector: Some(asked.selector),
+        container: asked.container,
+        follow: asked.follow,
+        previous: asked.previous,
+        since_time: asked.since_time,
+        tail_lines: asked.tail_lines,
+        limit_bytes: Some(asked.limit_bytes.unwrap_or(MOST_BYTES).min(MOST_BYTES)),
+    };
+    let fleet = api.fleet.clone();
+    let connect = move || fleet.connection(&cluster);
+    let events = tail(connect, query, caller.deadline).await?;
+    let pieces = events.map(|event| match event {
+        TailEvent::Line { pod, container, text, .. } => Ok(format!("{pod}/{container} {text}\n")),
+        TailEvent::Notice(why) => Ok(format!("# {why}\n")),
+    });
+    let stopping = || Err(io::Error::other(sse::STOPPING));
+    let pieces = rights.guard(pieces, || Err(io::Error::other(LOST)));
+    let body = Body::from_stream(sse::until_stopped(&api, place, pieces, stopping));
+    Ok(plain(body, asked.download.map(|_| namespace)))
 }
 
 fn event(entry: &Entry, container: Option<&str>) -> Event {

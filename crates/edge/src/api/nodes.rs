@@ -9,6 +9,7 @@ use fleet::resources;
 use fleet::resources::nodes::{self, Allow, Progress, Reason, Skip};
 use futures::{StreamExt, stream};
 use http::HeaderMap;
+use k8s_openapi::api::core::v1::Taint;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 use utoipa_axum::routes;
@@ -24,6 +25,7 @@ pub(crate) fn routes() -> Routes {
         .with(Route::write(Verb::Cordon, NODES), routes!(cordon))
         .with(Route::write(Verb::Cordon, NODES), routes!(uncordon))
         .with(Route::write(Verb::Drain, NODES), routes!(drain))
+        .with(Route::write(Verb::Update, NODES), routes!(set_taints))
 }
 
 #[derive(Debug, Serialize, ToSchema)]
@@ -60,6 +62,53 @@ async fn uncordon(
     let chosen = choose(&api, &caller, (&cluster, NODES, &name), None, Verb::Cordon).await?;
     nodes::uncordon(&chosen.connection, &name, caller.deadline).await?;
     Ok(Json(Node { name, unschedulable: false }))
+}
+
+/// Keeps pods away that do not tolerate it.
+#[derive(Clone, Debug, Deserialize, Serialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+struct NodeTaint {
+    key: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    value: Option<String>,
+    /// NoSchedule, PreferNoSchedule or NoExecute.
+    effect: String,
+}
+
+#[derive(Debug, Deserialize, Serialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+struct NodeTaints {
+    /// All of them: those that are not here are taken away.
+    taints: Vec<NodeTaint>,
+}
+
+/// Set the taints of a node
+#[utoipa::path(
+    put, path = "/clusters/{cluster}/resources/nodes/{name}/taints", tag = "nodes",
+    request_body = NodeTaints,
+    responses((status = 200, description = "As they are now", body = NodeTaints))
+)]
+async fn set_taints(
+    State(api): State<Api>,
+    caller: Caller,
+    Path((cluster, name)): Path<(String, String)>,
+    Body(NodeTaints { taints }): Body<NodeTaints>,
+) -> Result<Json<NodeTaints>, Problem> {
+    const EFFECTS: [&str; 3] = ["NoSchedule", "PreferNoSchedule", "NoExecute"];
+    if let Some(wrong) = taints.iter().find(|taint| !EFFECTS.contains(&taint.effect.as_str())) {
+        let detail = format!("{:?} is no effect; use one of {}", wrong.effect, EFFECTS.join(", "));
+        return Err(Problem::invalid(detail));
+    }
+    let chosen = choose(&api, &caller, (&cluster, NODES, &name), None, Verb::Update).await?;
+    let sent: Vec<_> = taints.iter().cloned().map(Taint::from).collect();
+    nodes::set_taints(&chosen.connection, &name, &sent, caller.deadline).await?;
+    Ok(Json(NodeTaints { taints }))
+}
+
+impl From<NodeTaint> for Taint {
+    fn from(NodeTaint { key, value, effect }: NodeTaint) -> Self {
+        Self { key, value, effect, time_added: None }
+    }
 }
 
 #[derive(Clone, Copy, Debug, Default, Deserialize, ToSchema)]

@@ -14,6 +14,7 @@ use std::time::Duration;
 
 use futures::io::AsyncBufRead;
 use futures::{AsyncBufReadExt, Stream, StreamExt, stream};
+use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Pod;
 use kube::api::{ListParams, LogParams};
 use kube::{Api, ResourceExt};
@@ -48,6 +49,10 @@ pub struct What {
     /// Begins this many lines before the end.
     pub tail: Option<u32>,
     pub since_seconds: Option<u32>,
+    /// Begins at this time; `since_seconds` is left out then.
+    pub since_time: Option<Timestamp>,
+    /// Ends after about so many bytes, as the API server counts them.
+    pub limit_bytes: Option<u64>,
     /// Begins each line with the time at which it was written.
     pub timestamps: bool,
 }
@@ -130,7 +135,7 @@ async fn selected(
     }
 }
 
-async fn open(
+pub(super) async fn open(
     connection: &Connection,
     namespace: &str,
     pod: String,
@@ -142,7 +147,9 @@ async fn open(
         container: what.container.clone(),
         follow: what.follow,
         previous: what.previous,
-        since_seconds: what.since_seconds.map(Into::into),
+        since_seconds: what.since_seconds.filter(|_| what.since_time.is_none()).map(Into::into),
+        since_time: what.since_time,
+        limit_bytes: what.limit_bytes.map(|most| i64::try_from(most).unwrap_or(i64::MAX)),
         tail_lines: what.tail.map(Into::into),
         timestamps: what.timestamps,
         ..LogParams::default()

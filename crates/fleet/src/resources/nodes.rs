@@ -14,7 +14,7 @@
 use std::time::Duration;
 
 use futures::{Stream, StreamExt, stream};
-use k8s_openapi::api::core::v1::{Node, Pod};
+use k8s_openapi::api::core::v1::{Node, Pod, Taint};
 use kube::Api;
 use kube::api::{ListParams, Patch, PatchParams, PostParams};
 use kube::core::Status;
@@ -114,6 +114,25 @@ pub async fn uncordon(
     deadline: Deadline,
 ) -> Result<(), Error> {
     set_unschedulable(connection, node, false, deadline).await
+}
+
+/// Makes the taints of a node these. An effect that the API server does not know is its refusal.
+pub async fn set_taints(
+    connection: &Connection,
+    node: &str,
+    taints: &[Taint],
+    deadline: Deadline,
+) -> Result<(), Error> {
+    check_segment("node", node)?;
+    let patch = Patch::Merge(json!({ "spec": { "taints": taints } }));
+    let params =
+        PatchParams { field_manager: Some(FIELD_MANAGER.to_owned()), ..Default::default() };
+    connection
+        .call("setting the taints of a node", deadline, |client| async move {
+            Api::<Node>::all(client).patch(node, &params, &patch).await
+        })
+        .await?;
+    Ok(())
 }
 
 async fn set_unschedulable(

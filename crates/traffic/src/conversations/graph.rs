@@ -1,5 +1,5 @@
-//! `Graph`: who talks to whom, drawn at a level. It visits pairs, not conversations, and each end's
-//! name once.
+//! `Graph`: who talks to whom, drawn at a level. It visits each end's name once, and of a pair's
+//! conversations their verdicts alone: an edge has the gravest, with a rule that decided so.
 
 use std::fmt;
 use std::sync::Arc;
@@ -8,7 +8,7 @@ use rustc_hash::FxHashMap;
 
 use super::table::NONE;
 use super::view::View;
-use super::{Endpoint, Moment, Totals};
+use super::{Endpoint, Moment, Totals, Verdict};
 
 /// Few nodes have a matrix of edges, many a map: this many nodes are 16 MiB of places.
 const MATRIX: usize = 2048;
@@ -45,6 +45,21 @@ pub struct Edge {
     pub totals: Totals,
     pub conversations: u32,
     pub last: Moment,
+    /// The gravest verdict on a conversation of it.
+    pub verdict: Verdict,
+    /// A rule that decided so, if one did.
+    pub rule: Option<Arc<str>>,
+}
+
+/// How much a verdict matters to who looks at an edge.
+fn gravity(verdict: Verdict) -> u8 {
+    match verdict {
+        Verdict::Unjudged => 0,
+        Verdict::Allowed => 1,
+        Verdict::Discovered => 2,
+        Verdict::Violates => 3,
+        Verdict::ViolatesUnenforced => 4,
+    }
 }
 
 impl Node {
@@ -93,6 +108,12 @@ impl Graph {
                 edge.totals += pair.totals;
                 edge.conversations += u32::from(pair.rows);
                 edge.last = edge.last.max(Moment::from_seconds(pair.last));
+                for row in table.rows_of(pair).filter(|row| row.last >= since) {
+                    if gravity(row.verdict) > gravity(edge.verdict) {
+                        edge.verdict = row.verdict;
+                        edge.rule = table.rule(row).cloned();
+                    }
+                }
             }
         }
         Self { nodes, edges: edges.edges }
@@ -144,7 +165,8 @@ impl Edges {
         if *place == NONE {
             *place = self.edges.len() as u32;
             let (totals, last) = (Totals::ZERO, Moment::default());
-            self.edges.push(Edge { client, server, totals, conversations: 0, last });
+            let (verdict, rule) = (Verdict::default(), None);
+            self.edges.push(Edge { client, server, totals, conversations: 0, last, verdict, rule });
         }
         &mut self.edges[*place as usize]
     }

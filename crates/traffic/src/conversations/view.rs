@@ -131,6 +131,11 @@ impl FrozenTable {
         let row = |place: u32| (place != NONE).then(|| self.rows.get(place));
         std::iter::successors(row(pair.head), move |last| row(last.next))
     }
+
+    /// The rule that decided on a conversation, if one did.
+    pub(super) fn rule(&self, row: &Row) -> Option<&Arc<str>> {
+        nth(&self.rules, row.rule).filter(|_| row.kind == Kind::Conversation)
+    }
 }
 
 /// All conversations of one client and one server, read in place: looking at it allocates nothing.

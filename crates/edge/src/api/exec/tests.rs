@@ -105,6 +105,7 @@ async fn a_kube_server_s_pods_are_talked_to_through_the_api() {
         .unwrap();
 
     logs(&world, &kubelet).await;
+    logs_by_selector(&world, address, &client).await;
     a_shell(&world, address).await;
     a_client_that_goes_ends_the_session(&world, address).await;
     a_port(&world, address).await;
@@ -153,6 +154,78 @@ async fn logs(world: &TestApi, kubelet: &Kubelet) {
     drop(heard);
     assert_eq!(open_streams(world, "log"), 0);
     soon().bound(kubelet.hung_up.notified()).await.expect("the kubelet hears of it");
+}
+
+/// Says that the pod's container runs, as a kubelet would.
+async fn runs(client: &kube::Client, pod: &str) {
+    let status = json!({ "status": { "phase": "Running", "containerStatuses": [{
+        "name": "main", "ready": true, "restartCount": 0, "image": "none", "imageID": "none",
+        "containerID": format!("none://{pod}"),
+        "state": { "running": { "startedAt": "2026-01-01T00:00:00Z" } } }] } });
+    let pods = Kube::<KubePod>::namespaced(client.clone(), "default");
+    pods.patch_status(pod, &PatchParams::default(), &Patch::Merge(status)).await.unwrap();
+}
+
+async fn logs_by_selector(world: &TestApi, address: SocketAddr, client: &kube::Client) {
+    let pods = Kube::<KubePod>::namespaced(client.clone(), "default");
+    let labels = Patch::Merge(json!({ "metadata": { "labels": { "app": "logged" } } }));
+    pods.patch("one", &PatchParams::default(), &labels).await.unwrap();
+    let path = "/clusters/real/log?namespace=default&selector=app%3Dlogged&download=1";
+    let none = world.ask(Method::GET, path, NOTHING).await;
+    assert!(none.text.starts_with("# no container"), "{}", none.text);
+    runs(client, "one").await;
+    let text = world.ask(Method::GET, path, NOTHING).await;
+    assert_eq!((text.status, &*text.text), (200, "one/main one of main\none/main second\n"));
+    assert!(text.headers["content-disposition"].to_str().unwrap().starts_with("attachment"));
+    let short = world.ask(Method::GET, &format!("{path}&limitBytes=15"), NOTHING).await;
+    assert!(
+        short.text.contains("one of main") && !short.text.contains("main second"),
+        "{}",
+        short.text
+    );
+
+    // Over the socket, followed: a pod that appears later is read too.
+    let stream = TcpStream::connect(address).await.unwrap();
+    let mut request = format!("ws://{address}/api/v1/socket").into_client_request().unwrap();
+    let bearer = format!("Bearer {}", world.local).parse().unwrap();
+    request.headers_mut().insert("authorization", bearer);
+    let mut socket = client_async(request, stream).await.unwrap().0;
+    let frame = json!({"op": "subscribe", "id": 1, "topic": "log", "cluster": "real",
+        "namespace": "default", "selector": "app=logged", "follow": true});
+    socket.send(Message::text(frame.to_string())).await.unwrap();
+    let mut told = Vec::new();
+    hear_lines(&mut socket, &mut told, 1).await;
+    let two = json!({
+        "metadata": { "name": "two", "labels": { "app": "logged" } },
+        "spec": { "nodeName": "node", "containers": [{ "name": "main", "image": "none" }] },
+    });
+    let two = serde_json::from_value(two).unwrap();
+    pods.create(&PostParams::default(), &two).await.unwrap();
+    runs(client, "two").await;
+    hear_lines(&mut socket, &mut told, told.len() + 1).await;
+    assert!(told.iter().any(|line| line == "one/main: one of main"), "{told:?}");
+    assert!(told.iter().any(|line| line.starts_with("two/main: ")), "{told:?}");
+    assert_eq!(open_streams(world, "subscription"), 1);
+    drop(socket);
+    closed(world, "subscription").await;
+    let gone = world.ask(
+        Method::DELETE,
+        "/clusters/real/resources/pods/two?namespace=default&gracePeriod=0",
+        NOTHING,
+    );
+    assert_eq!(gone.await.status, 200);
+}
+
+async fn hear_lines(socket: &mut Socket, told: &mut Vec<String>, most: usize) {
+    while told.len() < most {
+        let Some(Message::Text(text)) = hear(socket).await else { continue };
+        let frame: Value = serde_json::from_str(&text).unwrap();
+        assert_eq!(frame["type"], "lines", "{frame}");
+        for line in frame["lines"].as_array().unwrap() {
+            let word = |name: &str| line[name].as_str().unwrap().to_owned();
+            told.push(format!("{}/{}: {}", word("pod"), word("container"), word("text")));
+        }
+    }
 }
 
 const SHELL: &str = "one/exec?namespace=default&command=sh&stdin=true";

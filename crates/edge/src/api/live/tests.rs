@@ -151,7 +151,7 @@ fn serve(world: &TestApi, tasks: &Tasks) -> SocketAddr {
 #[tokio::test]
 async fn a_kube_server_s_tables_are_watched_over_the_socket() {
     requires!(kube);
-    let (world, server) = tokio::join!(
+    let (world, mut server) = tokio::join!(
         async { TestApi::with(&["nowhere"], |_| {}).ready().await },
         KubeServer::start()
     );
@@ -175,6 +175,7 @@ async fn a_kube_server_s_tables_are_watched_over_the_socket() {
     a_dead_cluster_is_a_state(&world, address).await;
     what_is_refused(&world, address).await;
     whoever_loses_their_rights_is_told(&world, address).await;
+    a_server_that_is_killed_leaves_its_rows(&world, address, &mut server).await;
     tasks.stop("the test is over");
 }
 
@@ -374,6 +375,36 @@ async fn whoever_loses_their_rights_is_told(world: &TestApi, address: SocketAddr
     let closed = soon().bound(socket.0.next()).await.expect("it is closed in time");
     let Some(Ok(Message::Close(Some(frame)))) = closed else { panic!("{closed:?}") };
     assert!(frame.reason.contains("permissions"), "{frame:?}");
+}
+
+async fn a_server_that_is_killed_leaves_its_rows(
+    world: &TestApi,
+    address: SocketAddr,
+    server: &mut KubeServer,
+) {
+    let mut socket = Client::connect(address, &world.local).await;
+    socket
+        .say(json!({"op": "subscribe", "id": 1, "topic": "rows", "clusters": ["real"], "kind": "cm"}))
+        .await;
+    let mut seen = Mirror::default();
+    seen.until(&mut socket, |seen| seen.count.is_some()).await;
+    let (rows, resets) = (seen.rows.len(), seen.resets);
+    let state = async |socket: &mut Client, seen: &mut Mirror, wanted: &str| loop {
+        let frame = socket.hear().await;
+        if frame["type"] == "state" && frame["state"] == wanted {
+            break frame;
+        }
+        seen.take(&frame);
+    };
+    server.stop();
+    let stale = state(&mut socket, &mut seen, "stale").await;
+    assert!(stale["why"].as_str().is_some_and(|why| !why.is_empty()), "{stale}");
+    assert_eq!(seen.rows.len(), rows);
+    server.restart().await;
+    state(&mut socket, &mut seen, "live").await;
+    config_map(&server.client().await, "a", "after", json!({})).await;
+    seen.until(&mut socket, |seen| seen.names().contains("after")).await;
+    assert_eq!((seen.rows.len(), seen.resets), (rows + 1, resets));
 }
 
 #[tokio::test]

@@ -1,6 +1,6 @@
 //! Conversations: a page of them, and all of them as a graph.
 
-use ::traffic::conversations::{ConversationRef, Level, Moment, Node, Totals};
+use ::traffic::conversations::{ConversationRef, Level, Moment, Node, Totals, Verdict};
 use ::traffic::ingest::{Cursor, Query as Questions, VerdictFilter};
 use ::traffic::rules::GroupMatcher;
 use access::Verb;
@@ -257,6 +257,12 @@ struct ConversationEdge {
     totals: ConversationTotals,
     #[schema(value_type = String)]
     last: Timestamp,
+    /// The gravest on a conversation of it: allowed, discovered or violates; none if none was judged.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    verdict: Option<&'static str>,
+    /// A rule that decided so, if one did.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    rule: Option<String>,
 }
 
 impl From<&Node> for ConversationNode {
@@ -296,6 +302,9 @@ async fn graph(
             conversations: edge.conversations,
             totals: edge.totals.into(),
             last: timestamp(edge.last),
+            verdict: (edge.verdict != Verdict::Unjudged)
+                .then(|| VerdictFilter::of(edge.verdict).word()),
+            rule: edge.rule.as_deref().map(Into::into),
         });
         let nodes = graph.nodes.iter().map(ConversationNode::from);
         ConversationGraph { nodes: nodes.collect(), edges: edges.collect() }

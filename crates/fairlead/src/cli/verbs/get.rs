@@ -26,6 +26,7 @@ const PAGE: u64 = 500;
 ///   fairlead get nodes --cluster prod-eu,prod-us -o wide
 ///   fairlead get pod/web-0 -n shop --cluster prod -o yaml
 ///   fairlead get pods -l app=web -w
+///   fairlead get secret/login -n shop -o yaml --reveal
 ///   fairlead get pods --all-clusters -o json | jq '.items[] | [.cluster, .kind]'
 ///
 /// For scripts, `-o json` and `-o yaml` give {"apiVersion":"v1","kind":"List","items":[…]}, or the
@@ -55,6 +56,9 @@ pub(crate) struct Args {
     /// At most this many of each cluster
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     limit: Option<u64>,
+    /// Show the values of the Secret that is named; they are masked otherwise
+    #[arg(long)]
+    reveal: bool,
     /// How to print
     #[arg(short, long, value_enum, default_value_t, value_name = "FORMAT")]
     output: Format,
@@ -133,6 +137,7 @@ async fn one(args: &Args, server: &Server, cluster: &str) -> ClientResult<ExitCo
     let route = Route::to(["clusters", cluster, "resources", kind]);
     if let (Some(name), Format::Json | Format::Yaml | Format::Name) = (name, args.output) {
         let route = route.and(name).with("namespace", args.target.namespace());
+        let route = route.maybe("reveal", args.reveal.then_some("true"));
         let object: Value = server.get(&route).await?;
         match args.output {
             Format::Name => output::line(&listing::name(&object, kind))?,
