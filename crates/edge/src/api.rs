@@ -12,6 +12,7 @@ mod agents;
 mod apply;
 mod audit;
 mod clusters;
+mod compress;
 mod console;
 mod describe;
 mod doctor;
@@ -20,6 +21,7 @@ mod exec;
 mod extract;
 mod forward;
 mod gates;
+mod helm;
 mod inflight;
 mod kinds;
 mod leader;
@@ -182,6 +184,7 @@ fn routes() -> Routes {
         .and(inflight::routes())
         .and(live::routes())
         .and(doctor::routes())
+        .and(helm::routes())
         .and(effective::routes())
         .and(net::routes())
         .and(sums::routes())
@@ -199,7 +202,7 @@ fn router(api: &Api, loopback: bool) -> Router {
         .fallback(console::file_or_page)
         .method_not_allowed_fallback(outside::no_such_method)
         .layer(Extension(document))
-        .layer(axum::middleware::from_fn_with_state(loopback, outside::outside))
+        .layer(axum::middleware::from_fn_with_state((api.clone(), loopback), outside::outside))
         .with_state(api.clone())
 }
 

@@ -9,7 +9,7 @@
 //!          table_all, search ──► fan ──► every chosen cluster at once
 //! change   apply (diff, dry run), edit, delete, scale, restart ──► Target;  cordon, uncordon, drain
 //!          rollout (revisions, rollback), cron (trigger, suspend)
-//! sum      overview, usage
+//! sum      overview, usage, helm (releases, history)
 //! stream   logs, log_tail, exec, forward ◄── backend (the pod behind a Service or a workload)
 //! ```
 //!
@@ -39,6 +39,7 @@ pub mod delete;
 pub mod edit;
 pub mod exec;
 pub mod forward;
+pub mod helm;
 pub mod log_tail;
 pub mod logs;
 pub mod nodes;

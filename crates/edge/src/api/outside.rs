@@ -6,8 +6,10 @@ use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use http::{HeaderName, HeaderValue, Method, Uri, header};
 
+use super::compress::compress;
+use super::console::takes_gzip;
 use super::pipeline::RequestId;
-use super::{BASE, ErrorCode, Problem};
+use super::{Api, BASE, ErrorCode, Problem};
 use crate::same_site::is_local;
 
 const SAFE: [(HeaderName, &str); 4] = [
@@ -21,11 +23,12 @@ const SAFE: [(HeaderName, &str); 4] = [
 ];
 
 pub(crate) async fn outside(
-    State(loopback): State<bool>,
+    State((api, loopback)): State<(Api, bool)>,
     mut request: Request,
     next: Next,
 ) -> Response {
     let id = RequestId::new();
+    let gzip = takes_gzip(request.headers());
     request.extensions_mut().insert(id.clone());
     let response = if loopback && !is_local(request.headers()) {
         let why =
@@ -35,6 +38,9 @@ pub(crate) async fn outside(
         next.run(request).await
     };
     let mut response = Problem::named(response, id.as_str());
+    if gzip {
+        response = compress(&api, response).await;
+    }
     let headers = response.headers_mut();
     for (name, value) in SAFE {
         headers.entry(name).or_insert(HeaderValue::from_static(value));

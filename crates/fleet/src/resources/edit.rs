@@ -7,6 +7,8 @@
 //! - A dry run asks the server the same and changes nothing. Both say what differs; values of Secrets
 //!   are in neither.
 
+use std::collections::BTreeSet;
+
 use kube::api::PostParams;
 use kube::core::DynamicObject;
 use stallproof::Deadline;
@@ -104,23 +106,26 @@ fn is_conflict(status: &kube::core::Status) -> bool {
     status.code == 409 && status.reason == "Conflict"
 }
 
-/// Names who changed the object last.
+/// Names who changed the object last. Times are of whole seconds: of several in the same one, all are
+/// named.
 fn conflict(target: &Target, now: &DynamicObject) -> String {
-    let entries = now.metadata.managed_fields.iter().flatten();
-    let last = entries
-        .filter(|entry| entry.time.is_some())
-        .max_by_key(|entry| entry.time.as_ref().map(|time| time.0));
     let again = "read it again, and make your change to that";
-    match last {
-        None => format!("{target} was changed since you read it; {again}"),
-        Some(entry) => {
-            let manager = entry.manager.as_deref().unwrap_or("somebody");
-            let part = entry.subresource.as_deref().filter(|part| !part.is_empty());
-            let part = part.map(|part| format!(" ({part})")).unwrap_or_default();
-            let at = entry.time.as_ref().map(|time| time.0.to_string()).unwrap_or_default();
-            format!(
-                "{target} was changed since you read it, last by {manager}{part} at {at}; {again}"
-            )
+    let entries = || now.metadata.managed_fields.iter().flatten();
+    let Some(last) = entries().filter_map(|entry| Some(entry.time.as_ref()?.0)).max() else {
+        return format!("{target} was changed since you read it; {again}");
+    };
+    let latest = entries().filter(|entry| entry.time.as_ref().is_some_and(|time| time.0 == last));
+    let named = latest.map(|entry| {
+        let manager = entry.manager.as_deref().unwrap_or("somebody");
+        match entry.subresource.as_deref().filter(|part| !part.is_empty()) {
+            Some(part) => format!("{manager} ({part})"),
+            None => manager.to_owned(),
         }
-    }
+    });
+    let named: BTreeSet<_> = named.collect();
+    let named: Vec<_> = named.into_iter().collect();
+    format!(
+        "{target} was changed since you read it, last by {} at {last}; {again}",
+        named.join(" or ")
+    )
 }

@@ -300,7 +300,7 @@ mod tests {
     use super::*;
     use crate::api::tests::test_api::TestApi;
 
-    const RULE: &str = "- name: no-latest\n  action: deny\n  mode: protect\n  criteria:\n  - {name: image, op: containsAny, value: ':latest'}\n";
+    const RULE: &str = "- name: no-latest\n  action: deny\n  mode: protect\n  criteria:\n  - {name: image, op: containsAny, value: '*:latest'}\n";
     const POD: &str = "apiVersion: v1\nkind: Pod\nmetadata: {name: web}\nspec: {containers: [{name: main, image: 'nginx:latest'}]}\n";
 
     #[tokio::test]
@@ -320,7 +320,7 @@ mod tests {
         assert_eq!(none.json()["allowed"], true, "{}", none.text);
 
         let spec = json!({"spec": {"action": "deny", "mode": "protect",
-            "criteria": [{"name": "image", "op": "containsAny", "value": ":latest"}]}});
+            "criteria": [{"name": "image", "op": "containsAny", "value": "*:latest"}]}});
         let put = world.ask(Method::PUT, "/admission/rules/no-latest", spec.clone()).await;
         assert_eq!(put.status, 200, "{}", put.text);
         let again = world.ask(Method::PUT, "/admission/rules/no-latest", spec).await;

@@ -209,6 +209,22 @@ async fn sums_taints_and_namespaces(world: &TestApi, client: &kube::Client) {
     let usage = world.ask(Method::GET, "/clusters/real/usage?kind=pods", NOTHING).await;
     assert_eq!((usage.status, &*usage.code()), (404, "no-such-kind"), "{}", usage.text);
 
+    // Helm keeps a release in Secrets; what is told of it is no secret.
+    let labels = json!({ "owner": "helm", "name": "shop", "version": "3", "status": "deployed" });
+    let secrets = Kube::<Secret>::namespaced(client.clone(), "default");
+    let release = object(json!({ "metadata": { "name": "sh.helm.release.v1.shop.v3",
+        "labels": labels }, "type": "helm.sh/release.v1", "stringData": { "release": "odd" } }));
+    secrets.create(&post, &release).await.unwrap();
+    let helm = world.ask(Method::GET, "/clusters/real/helm", NOTHING).await.json();
+    assert_eq!(
+        (&helm["releases"][0]["name"], &helm["releases"][0]["revision"]),
+        (&json!("shop"), &json!(3)),
+        "{helm}"
+    );
+    let history = "/clusters/real/helm/default/shop/history";
+    let history = world.ask(Method::GET, history, NOTHING).await.json();
+    assert_eq!(history["revisions"][0]["status"], "deployed", "{history}");
+
     // Who may not list namespaces is told those that a role of theirs speaks of.
     let eve = world.somebody("eve", &[["real", "default", "pods", "*"]]).await;
     let seen = world.ask_as(&eve, Method::GET, "/clusters/real/namespaces", NOTHING).await.json();
