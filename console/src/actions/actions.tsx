@@ -1,0 +1,213 @@
+/** What can be done with objects. Each asks first, says what came of it, and needs a permission. */
+import { signal } from "@preact/signals";
+import { api, path } from "../api/client";
+import { can, useCan, type Ask } from "../api/session";
+import { explain } from "../api/problem";
+import type { Deleted, Drained, Restarted, Scaled } from "../api/schema";
+import { confirm } from "../parts/dialog";
+import { toast } from "../parts/toast";
+import { NO_NAMESPACE, type ObjectPlace } from "../places";
+
+export type Verb = "delete" | "restart" | "scale" | "cordon" | "drain" | "update" | "exec" | "log";
+
+const RESTARTS = ["deployments.apps", "statefulsets.apps", "daemonsets.apps"];
+const SCALES = ["deployments.apps", "statefulsets.apps", "replicasets.apps", "replicationcontrollers"];
+
+/** The verbs that make sense for a kind. */
+export function verbsOf(kind: string): Verb[] {
+  return [
+    ...(SCALES.includes(kind) ? (["scale"] as const) : []),
+    ...(RESTARTS.includes(kind) ? (["restart"] as const) : []),
+    ...(kind === "nodes" ? (["cordon", "drain"] as const) : []),
+    ...(kind === "pods" ? (["log", "exec"] as const) : []),
+    "update",
+    "delete",
+  ];
+}
+
+function asksFor(places: ObjectPlace[], verb: Verb): Ask[] {
+  const asks = new Map<string, Ask>();
+  for (const { cluster, namespace, kind } of places) {
+    asks.set(`${cluster}\n${namespace ?? ""}`, { cluster, namespace: namespace || NO_NAMESPACE, resource: kind, verb });
+  }
+  return [...asks.values()];
+}
+
+/** The verbs that one may use on all of `places`, which are of one kind. */
+export function useVerbs(kind: string, places: ObjectPlace[]): Set<Verb> {
+  const verbs = verbsOf(kind);
+  const asks = verbs.map((verb) => asksFor(places, verb));
+  const answers = useCan(asks.flat());
+  const may = new Set<Verb>();
+  let from = 0;
+  verbs.forEach((verb, index) => {
+    const own = asks[index] as Ask[];
+    if (own.length && answers.slice(from, from + own.length).every(Boolean)) may.add(verb);
+    from += own.length;
+  });
+  return may;
+}
+
+export const mayAll = (places: ObjectPlace[], verb: Verb): Promise<boolean> =>
+  Promise.all(asksFor(places, verb).map(can)).then((all) => all.every(Boolean));
+
+function route({ cluster, kind, name }: ObjectPlace, action = ""): string {
+  return path`/clusters/${cluster}/resources/${kind}/${name}` + action;
+}
+
+function where({ cluster, namespace, name }: ObjectPlace): string {
+  return [cluster, namespace, name].filter(Boolean).join(" / ");
+}
+
+/** At most this many at once: a cluster's gate would make the others wait anyway. */
+const AT_ONCE = 6;
+
+/** Does something to each of many; reports the failures together. */
+async function each(places: ObjectPlace[], done: string, run: (place: ObjectPlace) => Promise<string | void>): Promise<void> {
+  const failures: string[] = [];
+  const notes: string[] = [];
+  const rest = [...places];
+  const work = async () => {
+    for (let place = rest.shift(); place; place = rest.shift()) {
+      try {
+        const note = await run(place);
+        if (note) notes.push(note);
+      } catch (error) {
+        if (places.length === 1) throw error;
+        failures.push(`${where(place)}: ${explain(error).sentence}`);
+      }
+    }
+  };
+  await Promise.all(Array.from({ length: Math.min(AT_ONCE, places.length) }, work));
+  const fine = places.length - failures.length;
+  if (fine) toast(places.length === 1 ? `${places[0]?.name ?? ""} ${done}.${notes[0] ? ` ${notes[0]}` : ""}` : `${fine} ${done}.`);
+  if (failures.length) toast(`${failures.length} of ${places.length} failed. ${failures.slice(0, 3).join(" ")}`, "bad");
+}
+
+function Places({ places }: { places: ObjectPlace[] }) {
+  return (
+    <ul class="small muted break" style={{ maxHeight: "180px", overflow: "auto" }}>
+      {places.slice(0, 50).map((place) => (
+        <li key={where(place)}>{where(place)}</li>
+      ))}
+      {places.length > 50 && <li>and {places.length - 50} more</li>}
+    </ul>
+  );
+}
+
+function counted(places: ObjectPlace[], kind: string): string {
+  return places.length === 1 ? (places[0]?.name ?? "") : `${places.length} ${kind.split(".")[0] ?? kind}`;
+}
+
+/** What must be typed: the name of one, the number of many. */
+function typed(places: ObjectPlace[], verb: string): string {
+  return places.length === 1 ? (places[0]?.name ?? "") : `${verb} ${places.length}`;
+}
+
+export function remove(places: ObjectPlace[], kind: string, then?: () => void): void {
+  const orphan = signal(false);
+  confirm({
+    title: `Delete ${counted(places, kind)}?`,
+    text: <><p>Deleting cannot be undone.</p><Places places={places} /></>,
+    fields: (
+      <label class="row">
+        <input type="checkbox" class="check" onChange={(event) => { orphan.value = event.currentTarget.checked; }} />
+        Keep what it owns
+      </label>
+    ),
+    verb: "Delete",
+    danger: true,
+    name: typed(places, "delete"),
+    run: async () => {
+      await each(places, "deleted", async (place) => {
+        const { finalizers } = await api.delete<Deleted>(route(place), {
+          query: { namespace: place.namespace, propagation: orphan.value ? "Orphan" : null },
+        });
+        return finalizers?.length ? `It goes when its finalizers are done: ${finalizers.join(", ")}.` : undefined;
+      });
+      then?.();
+    },
+  });
+}
+
+export function restart(places: ObjectPlace[], kind: string): void {
+  confirm({
+    title: `Restart ${counted(places, kind)}?`,
+    text: <><p>New pods replace the old ones, by the strategy of the workload.</p><Places places={places} /></>,
+    verb: "Restart",
+    run: () => each(places, "restarting", async (place) => {
+      await api.post<Restarted>(route(place, "/restart"), undefined, { query: { namespace: place.namespace } });
+    }),
+  });
+}
+
+export function scale(places: ObjectPlace[], kind: string, present: number | null): void {
+  const replicas = signal(present ?? 1);
+  confirm({
+    title: `Scale ${counted(places, kind)}`,
+    text: <Places places={places} />,
+    fields: (
+      <label class="label">
+        Replicas
+        <input
+          class="field number"
+          type="number"
+          min={0}
+          max={100000}
+          required
+          autofocus
+          defaultValue={String(replicas.value)}
+          onInput={(event) => { replicas.value = event.currentTarget.valueAsNumber; }}
+        />
+      </label>
+    ),
+    verb: "Scale",
+    run: () => each(places, `scaled to ${replicas.value}`, async (place) => {
+      const { was } = await api.post<Scaled>(route(place, "/scale"), { replicas: replicas.value }, { query: { namespace: place.namespace } });
+      return `It had ${was}.`;
+    }),
+  });
+}
+
+export function cordon(places: ObjectPlace[], on: boolean): void {
+  confirm({
+    title: `${on ? "Cordon" : "Uncordon"} ${counted(places, "nodes")}?`,
+    text: <><p>{on ? "No new pods come to it; those that run stay." : "Pods may come to it again."}</p><Places places={places} /></>,
+    verb: on ? "Cordon" : "Uncordon",
+    run: () => each(places, on ? "cordoned" : "uncordoned", async (place) => {
+      await api.post(route(place, on ? "/cordon" : "/uncordon"));
+    }),
+  });
+}
+
+export function drain(places: ObjectPlace[]): void {
+  const options = { ignoreDaemonSets: true, deleteEmptyDirData: false, force: false };
+  const box = (key: keyof typeof options, text: string) => (
+    <label class="row">
+      <input type="checkbox" class="check" defaultChecked={options[key]} onChange={(event) => { options[key] = event.currentTarget.checked; }} />
+      {text}
+    </label>
+  );
+  confirm({
+    title: `Drain ${counted(places, "nodes")}?`,
+    text: <><p>The node is cordoned, and its pods are evicted one by one, as disruption budgets allow.</p><Places places={places} /></>,
+    fields: (
+      <div class="stack">
+        {box("ignoreDaemonSets", "Leave pods of DaemonSets where they are")}
+        {box("deleteEmptyDirData", "Evict pods although their emptyDir is lost")}
+        {box("force", "Evict pods that nobody will start again")}
+      </div>
+    ),
+    verb: "Drain",
+    danger: true,
+    name: typed(places, "drain"),
+    run: () => each(places, "drained", async (place) => {
+      const { drained, left, gone } = await api.post<Drained>(route(place, "/drain"), options, { headers: { "request-timeout": "5m" } });
+      if (!drained) {
+        const why = left.slice(0, 3).map(({ namespace, name, why }) => `${namespace}/${name}: ${why}`).join("; ");
+        throw new Error(`${gone} pods went, ${left.length} are left: ${why}`);
+      }
+      return `${gone} pods went.`;
+    }),
+  });
+}

@@ -1,0 +1,106 @@
+/** Refusals of the API as sentences, with what to do about them. */
+import type { ProblemBody } from "./schema";
+
+/** A request that was refused, or that did not reach the server. */
+export class ApiProblem extends Error {
+  readonly body: ProblemBody;
+
+  constructor(body: ProblemBody) {
+    super(body.detail || body.title);
+    this.name = "ApiProblem";
+    this.body = body;
+  }
+
+  get code(): string {
+    return this.body.code;
+  }
+
+  get status(): number {
+    return this.body.status;
+  }
+
+  /** How long to wait before another try helps, if one does. */
+  get retryAfterMs(): number | null {
+    return this.body.retryAfterMs ?? null;
+  }
+}
+
+export interface Explanation {
+  /** What happened. */
+  sentence: string;
+  /** What to do; absent where there is nothing to do. */
+  todo?: string;
+  /** For the audit and the log of the server. */
+  requestId?: string;
+  /** Whether trying again can help. */
+  again: boolean;
+}
+
+function problem(code: string, detail: string, status = 0): ApiProblem {
+  return new ApiProblem({ type: "about:blank", title: detail, status, code, detail });
+}
+
+/** The server could not be reached at all. */
+export function offline(): ApiProblem {
+  return problem("offline", "Fairlead does not answer");
+}
+
+/** Anything that was thrown, as a problem. An abort is not one: callers check for it first. */
+export function asProblem(thrown: unknown): ApiProblem {
+  if (thrown instanceof ApiProblem) return thrown;
+  if (thrown instanceof TypeError) return offline();
+  return problem("page", thrown instanceof Error ? thrown.message : String(thrown));
+}
+
+export function isAbort(thrown: unknown): boolean {
+  return thrown instanceof DOMException && thrown.name === "AbortError";
+}
+
+/** Reads a refusal; one that is not problem+json still becomes a sentence. */
+export async function readProblem(response: Response): Promise<ApiProblem> {
+  const text = await response.text().catch(() => "");
+  try {
+    const body = JSON.parse(text) as ProblemBody;
+    if (typeof body.code === "string") return new ApiProblem(body);
+  } catch {
+    // Not JSON: a proxy's answer.
+  }
+  const said = text.replace(/<[^>]*>/g, " ").replace(/\s+/g, " ").trim().slice(0, 200);
+  return problem("proxy", said || `the answer was ${response.status} ${response.statusText}`, response.status);
+}
+
+const TODO: Record<string, string> = {
+  offline: "Check that the process runs and that this machine reaches it; the page tries again by itself.",
+  unauthenticated: "Log in again.",
+  forbidden: "Ask an administrator for a role that allows it.",
+  csrf: "Load the page again.",
+  "no-such-cluster": "Look at the Fleet page for the clusters that you may see.",
+  "no-such-kind": "If the kind was just added, forget the known kinds of this cluster on the Fleet page.",
+  "not-found": "It may have been deleted, or your roles do not let you see it.",
+  "not-served": "This process was started without it.",
+  conflict: "Load the newest version, and make the change again.",
+  exists: "Choose another name.",
+  "too-large": "Narrow the question down: a namespace, a label, fewer clusters.",
+  unreachable: "Test the cluster step by step on the Fleet page.",
+  "not-ready": "Test the cluster step by step on the Fleet page.",
+  audit: "Look at the free space and the rights of the data directory: what cannot be recorded is not done.",
+  "too-late": "Try again, or ask for less.",
+  internal: "This is our fault. The request id finds it in the server's log.",
+};
+
+function seconds(ms: number): string {
+  return ms < 1500 ? "a second" : `${Math.ceil(ms / 1000)} seconds`;
+}
+
+export function explain(thrown: unknown): Explanation {
+  const { code, message, body, retryAfterMs } = asProblem(thrown);
+  const sentence = message ? message.charAt(0).toUpperCase() + message.slice(1) : "Something went wrong";
+  const todo = retryAfterMs !== null ? `Try again in ${seconds(retryAfterMs)}.` : TODO[code];
+  const again = !["forbidden", "invalid", "no-such-cluster", "not-served", "csrf", "exists"].includes(code);
+  return {
+    sentence: /[.!?]$/.test(sentence) ? sentence : `${sentence}.`,
+    again,
+    ...(todo ? { todo } : {}),
+    ...(body.requestId ? { requestId: body.requestId } : {}),
+  };
+}

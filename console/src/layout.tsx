@@ -1,0 +1,199 @@
+/** The frame around every page: sidebar, top bar, and what lies over them. */
+import { signal } from "@preact/signals";
+import type { ComponentChildren } from "preact";
+import { useEffect, useState } from "preact/hooks";
+import { logOut, session } from "./api/session";
+import { activeKeys, isMac, useKeys, type Key } from "./keys";
+import { link } from "./live/live";
+import { kinds, pageLinks, pins, selection } from "./nav";
+import { ClusterChooser } from "./parts/chooser";
+import { Confirmations, Dialog } from "./parts/dialog";
+import { Logo, Magnifier, Menu, Moon, Person, Sun } from "./parts/icons";
+import { openPalette, Palette } from "./parts/palette";
+import { Popover } from "./parts/popover";
+import { now } from "./parts/time";
+import { toastProblem, Toasts } from "./parts/toast";
+import { explore, joinClusters, ALL } from "./places";
+import { address, navigate } from "./router";
+import { choice, choose, dark, type Choice } from "./theme";
+
+const sidebar = signal(false);
+const help = signal(false);
+
+export function Layout({ children }: { children: ComponentChildren }) {
+  useEffect(() => {
+    sidebar.value = false;
+  }, [address.value]);
+  useKeys([
+    { key: "mod+k", does: "search", run: () => openPalette() },
+    { key: ":", does: "go to a kind", run: () => openPalette("kinds") },
+    { key: "?", does: "this help", run: () => { help.value = true; } },
+    { key: "Escape", does: "back", run: () => { sidebar.value = false; }, hidden: true },
+  ]);
+  return (
+    <>
+      <div class="frame">
+        <Sidebar />
+        <header class="top">
+          <button type="button" class="button quiet icon menu" aria-label="Menu" onClick={() => { sidebar.value = !sidebar.value; }}>
+            <Menu />
+          </button>
+          <ClusterChooser />
+          <span class="grow" />
+          <button type="button" class="searchbox" onClick={() => openPalette()}>
+            <Magnifier size={14} />
+            <span>Search</span>
+            <kbd>{isMac ? "⌘" : "Ctrl"} K</kbd>
+          </button>
+          <ThemeMenu />
+          <UserMenu />
+        </header>
+        <main id="main" tabIndex={-1}>
+          <LinkBanner />
+          {children}
+        </main>
+      </div>
+      <Palette />
+      {help.value && <Help />}
+      <Confirmations />
+      <Toasts />
+    </>
+  );
+}
+
+function Sidebar() {
+  const { path } = address.value;
+  const chosen = joinClusters(selection());
+  const here = decodeURIComponent(/^\/c\/[^/]+\/([^/]+)/.exec(path)?.[1] ?? "");
+  const current = (is: boolean) => (is ? { "aria-current": "page" as const } : {});
+  const suffix = chosen === ALL ? "" : `?clusters=${encodeURIComponent(chosen).replaceAll("%2C", ",")}`;
+  const pagesOf = ({ title, pages }: (typeof pageLinks)[number]) =>
+    pages.length > 0 && (
+      <section key={title}>
+        {title && <h2>{title}</h2>}
+        <ul>
+          {pages.map((one) => (
+            <li key={one.path}>
+              <a href={one.path === "/" ? "/" : one.path + suffix} {...current(path === one.path || (one.path !== "/" && path.startsWith(`${one.path}/`)))}>
+                {one.title}
+              </a>
+            </li>
+          ))}
+        </ul>
+      </section>
+    );
+  const kindsOf = (title: string, links: typeof pins.value) =>
+    links.length > 0 && (
+      <section key={title}>
+        <h2>{title}</h2>
+        <ul>
+          {links.map(({ kind, title: name }) => (
+            <li key={kind}>
+              <a href={explore(chosen, kind)} {...current(here === kind)}>
+                <span class="clip">{name}</span>
+              </a>
+            </li>
+          ))}
+        </ul>
+      </section>
+    );
+  const [first, ...rest] = pageLinks;
+  return (
+    <nav class={`side${sidebar.value ? " open" : ""}`} aria-label="Pages">
+      <a class="brand" href="/">
+        <Logo />
+        Fairlead
+      </a>
+      <div class="nav">
+        {first && pagesOf(first)}
+        {rest.map(pagesOf)}
+        {kindsOf("Pinned", pins.value)}
+        {kinds.map(({ title, kinds: links }) => kindsOf(title, links))}
+        <button type="button" class="all" onClick={() => openPalette("kinds")}>
+          All kinds… <kbd>:</kbd>
+        </button>
+      </div>
+    </nav>
+  );
+}
+
+function LinkBanner() {
+  const { state, since, nextTryAt } = link.value;
+  if (state !== "lost") return null;
+  const seconds = Math.max(0, Math.ceil(((nextTryAt ?? 0) - now.value) / 1000));
+  // A blink is no news.
+  if (now.value - since < 1500) return null;
+  return (
+    <div class="banner" role="status">
+      <span class="dot warn" />
+      Fairlead does not answer. What you see is from before; trying again {seconds ? `in ${seconds} s` : "now"}.
+    </div>
+  );
+}
+
+function ThemeMenu() {
+  const choices: [Choice, string][] = [["system", "As the system"], ["light", "Light"], ["dark", "Dark"]];
+  return (
+    <Popover class="button quiet icon" name="Theme" label={dark.value ? <Moon /> : <Sun />}>
+      {(close) =>
+        choices.map(([value, text]) => (
+          <button key={value} type="button" class="item" aria-pressed={choice.value === value} onClick={() => { choose(value); close(); }}>
+            <span class="grow">{text}</span>
+            {choice.value === value && "✓"}
+          </button>
+        ))
+      }
+    </Popover>
+  );
+}
+
+function UserMenu() {
+  const state = session.value;
+  if (state.state !== "in") return null;
+  const { user, roles, via } = state.me;
+  return (
+    <Popover class="button quiet icon" name="Account" label={<Person />}>
+      {(close) => (
+        <>
+          <div style={{ padding: "4px 9px 2px" }}>
+            <strong>{user}</strong>
+            <p class="muted small">{roles.length ? roles.join(", ") : "no roles"}</p>
+          </div>
+          <hr />
+          <button type="button" class="item" onClick={() => { close(); help.value = true; }}>
+            <span class="grow">Keyboard</span>
+            <kbd>?</kbd>
+          </button>
+          {via.startsWith("session") && (
+            <button type="button" class="item" onClick={() => void logOut().then(() => navigate("/")).catch(toastProblem)}>
+              Log out
+            </button>
+          )}
+        </>
+      )}
+    </Popover>
+  );
+}
+
+function Help() {
+  const [keys] = useState<Key[]>(activeKeys);
+  const shown = (key: string) => key.replace("mod+k", isMac ? "⌘ K" : "Ctrl K");
+  return (
+    <Dialog title="Keyboard" onClose={() => { help.value = false; }}>
+      <form method="dialog" onSubmit={(event) => { event.preventDefault(); help.value = false; }}>
+        <h1>Keyboard</h1>
+        <dl class="pairs">
+          {keys.map(({ key, does }) => (
+            <>
+              <dt key={`${key} key`}><kbd>{shown(key)}</kbd></dt>
+              <dd key={key}>{does}</dd>
+            </>
+          ))}
+        </dl>
+        <footer>
+          <button type="submit" class="button primary" autofocus>Close</button>
+        </footer>
+      </form>
+    </Dialog>
+  );
+}

@@ -1,0 +1,82 @@
+/** Logging in: by password, or by a way that the server offers. The address stays as it is. */
+import { useEffect, useState } from "preact/hooks";
+import { BASE } from "./api/client";
+import { askWho, logIn } from "./api/session";
+import { Logo } from "./parts/icons";
+import { ProblemNotice } from "./parts/problem";
+
+interface Methods {
+  password: boolean;
+  oidc: { name: string; start: string }[];
+}
+
+export function Login({ why }: { why?: string | undefined }) {
+  const [user, setUser] = useState("");
+  const [password, setPassword] = useState("");
+  const [busy, setBusy] = useState(false);
+  const [problem, setProblem] = useState<unknown>(null);
+  const [methods, setMethods] = useState<Methods>({ password: true, oidc: [] });
+
+  useEffect(() => {
+    document.title = "Log in · Fairlead";
+    const abort = new AbortController();
+    fetch(`${BASE}/auth/methods`, { signal: abort.signal })
+      .then(async (answer) => (answer.ok ? ((await answer.json()) as Methods) : null))
+      .then((found) => found && Array.isArray(found.oidc) && setMethods(found))
+      .catch(() => {});
+    // Another tab may have logged in meanwhile.
+    const look = () => document.visibilityState === "visible" && void askWho();
+    document.addEventListener("visibilitychange", look);
+    return () => {
+      abort.abort();
+      document.removeEventListener("visibilitychange", look);
+    };
+  }, []);
+
+  const submit = async (event: Event) => {
+    event.preventDefault();
+    setBusy(true);
+    setProblem(null);
+    try {
+      await logIn(user, password);
+    } catch (error) {
+      setProblem(error);
+      setPassword("");
+    } finally {
+      setBusy(false);
+    }
+  };
+  return (
+    <main class="login">
+      <form onSubmit={(event) => void submit(event)}>
+        <h1 class="brand"><Logo size={26} /> Fairlead</h1>
+        {why && <p class="muted" role="status">{why}</p>}
+        {methods.password && (
+          <>
+            <label class="label">
+              User
+              <input class="field" name="username" autocomplete="username" autofocus required value={user} onInput={(event) => setUser(event.currentTarget.value)} />
+            </label>
+            <label class="label">
+              Password
+              <input class="field" name="password" type="password" autocomplete="current-password" required value={password} onInput={(event) => setPassword(event.currentTarget.value)} />
+            </label>
+            {problem !== null && <ProblemNotice problem={problem} />}
+            <button type="submit" class="button primary" disabled={busy}>{busy ? "Logging in…" : "Log in"}</button>
+          </>
+        )}
+        {methods.oidc.length > 0 && (
+          <>
+            {methods.password && <span class="or small">or</span>}
+            {methods.oidc.map(({ name, start }) => (
+              <a key={name} class="button" href={start}>Log in with {name}</a>
+            ))}
+          </>
+        )}
+        <p class="muted small">
+          On the machine itself, <code>fairlead up</code> prints a link that logs in once.
+        </p>
+      </form>
+    </main>
+  );
+}

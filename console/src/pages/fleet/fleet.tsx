@@ -1,0 +1,137 @@
+/** The fleet: a row a cluster, with its state, since when, and why. */
+import { useState } from "preact/hooks";
+import { session, useCan } from "../../api/session";
+import type { Cluster } from "../../api/schema";
+import { clusters, clusterTone, fleet, fleetProblem } from "../../fleet";
+import { link } from "../../live/live";
+import { bodyProblem, Loading, ProblemNotice } from "../../parts/problem";
+import { ShortTable, type TableColumn } from "../../parts/table";
+import { Age, latency, now } from "../../parts/time";
+import { explore } from "../../places";
+import { query, setQuery } from "../../router";
+import { useKeys } from "../../keys";
+import { ClusterMenu, TestDialog } from "./cluster";
+import { FirstMinute } from "./first-minute";
+import { ImportDialog, useDrop } from "./import";
+import "./fleet.css";
+
+const ORDER = ["unreachable", "unauthorised", "misconfigured", "degraded", "connecting", "ready", "disabled"];
+
+function byTrouble(a: Cluster, b: Cluster): number {
+  return ORDER.indexOf(a.state) - ORDER.indexOf(b.state) || a.name.localeCompare(b.name, "en", { numeric: true });
+}
+
+export default function Fleet() {
+  const [testing, setTesting] = useState<string | null>(null);
+  const [kubeconfig, setKubeconfig] = useState<string | null>(null);
+  const [mayCreate, mayChange, mayDelete] = useCan([
+    { cluster: "-", resource: "clusters", verb: "create" },
+    { cluster: "-", resource: "clusters", verb: "update" },
+    { cluster: "-", resource: "clusters", verb: "delete" },
+  ]);
+  const drop = useDrop(mayCreate ? setKubeconfig : null);
+  const text = query.value.get("q") ?? "";
+  const state = query.value.get("state");
+  const all = clusters.value;
+  const shown = all
+    .filter((one) => !state || one.state === state)
+    .filter((one) => !text || [one.name, one.state, one.why, one.version, one.source, one.server, ...Object.entries(one.labels ?? {}).map(([key, value]) => `${key}=${value}`)].some((part) => part?.toLowerCase().includes(text.toLowerCase())))
+    .sort(byTrouble);
+  useKeys([{ key: "/", does: "filter", run: () => document.getElementById("fleet-filter")?.focus() }]);
+  const states = ORDER.map((name) => ({ name, count: all.filter((one) => one.state === name).length })).filter(({ count }) => count);
+
+  const columns: TableColumn<Cluster>[] = [
+    {
+      id: "name",
+      title: "Cluster",
+      width: "minmax(180px, 1.3fr)",
+      cell: ({ name, state, server }) => (
+        <span class="row">
+          <span class={`dot ${clusterTone(state)}${state === "disabled" ? " hollow" : ""}`} />
+          <a class="clip" href={explore([name], "pods")} title={server ?? name}>{name}</a>
+        </span>
+      ),
+    },
+    {
+      id: "state",
+      title: "State",
+      width: "minmax(240px, 2.6fr)",
+      wrap: true,
+      cell: ({ state, why, since, nextTry }) => (
+        <>
+          <span class={`${clusterTone(state) === "bad" ? "bad-text" : clusterTone(state) === "warn" ? "warn-text" : ""}`}>{state}</span>
+          <span class="faint"> for <Age time={since} /></span>
+          {nextTry && state !== "ready" && <NextTry at={nextTry} />}
+          {why && <p class="muted">{why}</p>}
+        </>
+      ),
+    },
+    { id: "latency", title: "Latency", width: "82px", end: true, cell: ({ latencyMs }) => latency(latencyMs) },
+    { id: "nodes", title: "Nodes", width: "68px", end: true, cell: ({ nodes }) => nodes ?? "" },
+    { id: "version", title: "Version", width: "96px", cell: ({ version }) => <span class="clip" title={version ?? ""}>{version}</span> },
+    { id: "source", title: "From", width: "minmax(110px, 1fr)", wrap: true, cell: ({ source }) => <span class="muted">{source}</span> },
+    {
+      id: "menu",
+      title: <span class="hidden">Actions</span>,
+      width: "118px",
+      end: true,
+      cell: (cluster) => (
+        <span class="row" style={{ justifyContent: "flex-end", gap: "2px" }}>
+          {mayChange && (
+            <button type="button" class="button quiet" onClick={() => setTesting(cluster.name)}>Test</button>
+          )}
+          <ClusterMenu cluster={cluster} mayChange={mayChange ?? false} mayDelete={mayDelete ?? false} />
+        </span>
+      ),
+    },
+  ];
+
+  return (
+    <div class={`page${drop.over ? " dropping" : ""}`} {...drop.on}>
+      <header>
+        <h1>Fleet</h1>
+        {all.length > 1 && (
+          <input
+            id="fleet-filter"
+            class="field"
+            placeholder="Filter"
+            aria-label="Filter clusters"
+            value={text}
+            onInput={(event) => setQuery({ q: event.currentTarget.value })}
+          />
+        )}
+        {states.length > 1 && states.map(({ name, count }) => (
+          <button key={name} type="button" class="button quiet" aria-pressed={state === name} onClick={() => setQuery({ state: state === name ? null : name })}>
+            <span class={`dot ${clusterTone(name)}`} /> {count} {name}
+          </button>
+        ))}
+        <span class="grow" />
+        {mayCreate && all.length > 0 && (
+          <button type="button" class="button" onClick={() => setKubeconfig("")}>Add cluster</button>
+        )}
+      </header>
+      {fleetProblem.value && <ProblemNotice problem={bodyProblem(fleetProblem.value)} />}
+      {!fleet.value && !fleetProblem.value && link.value.state !== "lost" && <Loading />}
+      {fleet.value && all.length > 0 && (
+        <ShortTable label="Clusters" columns={columns} rows={shown} rowKey={({ name }) => name} />
+      )}
+      {fleet.value && all.length > 0 && shown.length === 0 && <p class="muted">No cluster matches.</p>}
+      {(fleet.value?.shadowed?.length ?? 0) > 0 && (
+        <p class="muted small">
+          Not used, because another source has the name:{" "}
+          {fleet.value?.shadowed?.map(({ name, source, shadowedBy }) => `${name} of ${source} (${shadowedBy ?? "shadowed"})`).join(", ")}.
+        </p>
+      )}
+      {fleet.value && (all.length === 0 || session.value.state !== "in") && (
+        <FirstMinute hint={fleet.value.hint ?? null} onAdd={mayCreate ? () => setKubeconfig("") : null} />
+      )}
+      {testing !== null && <TestDialog name={testing} onClose={() => setTesting(null)} />}
+      {kubeconfig !== null && <ImportDialog text={kubeconfig} onClose={() => setKubeconfig(null)} />}
+    </div>
+  );
+}
+
+function NextTry({ at }: { at: string }) {
+  const seconds = Math.ceil((Date.parse(at) - now.value) / 1000);
+  return <span class="faint"> · next try {seconds > 0 ? `in ${seconds} s` : "now"}</span>;
+}

@@ -1,0 +1,252 @@
+/** What an object is, how it stands, who owns it, and what happened to it. */
+import { useEffect, useState } from "preact/hooks";
+import type { Description, Event, Kind, Related } from "../../api/schema";
+import { findKind, kindPath, kindsOf } from "../../fleet";
+import { ProblemNotice } from "../../parts/problem";
+import { Age } from "../../parts/time";
+import { wordTone } from "../../parts/tone";
+import { object as objectHref, explore, type ObjectPlace } from "../../places";
+import { conditionsOf, conditionTone, containersOf, containerStatus, podSpec, selectorOf, type Condition, type KubeObject } from "./kube";
+import "./overview.css";
+
+export function Overview({ place, description }: { place: ObjectPlace; description: Description }) {
+  const object = description.object as KubeObject;
+  const { metadata = {} } = object;
+  const spec = podSpec(object);
+  const selector = selectorOf(object);
+  const conditions = conditionsOf(object);
+  return (
+    <div class="overview">
+      {(description.problems ?? []).map((problem) => (
+        <ProblemNotice key={problem} problem={new Error(problem)} />
+      ))}
+      {metadata.deletionTimestamp && (
+        <div class="notice warn">
+          <p>
+            It is being deleted since <Age time={metadata.deletionTimestamp} />
+            {metadata.finalizers?.length ? `, and waits for ${metadata.finalizers.join(", ")}` : ""}.
+          </p>
+        </div>
+      )}
+      <dl class="pairs">
+        {description.state && <><dt>State</dt><dd class={toneClass(wordTone(description.state))}>{description.state}</dd></>}
+        <dt>Age</dt>
+        <dd><Age time={metadata.creationTimestamp} /></dd>
+        {spec?.nodeName && <><dt>Node</dt><dd><a href={objectHref({ cluster: place.cluster, kind: "nodes", name: spec.nodeName })}>{spec.nodeName}</a></dd></>}
+        {typeof object.status?.["podIP"] === "string" && <><dt>Address</dt><dd class="mono">{object.status["podIP"] as string}</dd></>}
+        {spec?.serviceAccountName && <><dt>Service account</dt><dd><a href={objectHref({ cluster: place.cluster, kind: "serviceaccounts", namespace: place.namespace, name: spec.serviceAccountName })}>{spec.serviceAccountName}</a></dd></>}
+        {typeof object.spec?.["replicas"] === "number" && <><dt>Replicas</dt><dd class="number">{String(object.status?.["readyReplicas"] ?? 0)} ready of {String(object.spec["replicas"])}</dd></>}
+        {typeof object.spec?.["clusterIP"] === "string" && <><dt>Cluster address</dt><dd class="mono">{object.spec["clusterIP"] as string}</dd></>}
+        {selector && object.kind !== "Pod" && <><dt>Selects</dt><dd><a class="break mono" href={explore([place.cluster], "pods", { ns: place.namespace, labels: selector })}>{selector}</a></dd></>}
+        {metadata.labels && <><dt>Labels</dt><dd><Pairs of={metadata.labels} /></dd></>}
+        {metadata.annotations && <><dt>Annotations</dt><dd><Annotations of={metadata.annotations} /></dd></>}
+      </dl>
+      {conditions.length > 0 && <Conditions conditions={conditions} />}
+      <Containers object={object} />
+      <Data object={object} />
+      <Owners place={place} description={description} />
+      <Events events={description.events} />
+    </div>
+  );
+}
+
+function toneClass(tone: string): string {
+  return tone === "bad" ? "bad-text" : tone === "warn" ? "warn-text" : "";
+}
+
+function Pairs({ of }: { of: Record<string, string> }) {
+  return (
+    <span class="labels">
+      {Object.entries(of).map(([key, value]) => (
+        <span key={key} class="tag" title={`${key}=${value}`}><span class="clip">{key}={value}</span></span>
+      ))}
+    </span>
+  );
+}
+
+function Annotations({ of }: { of: Record<string, string> }) {
+  const entries = Object.entries(of).filter(([key]) => key !== "kubectl.kubernetes.io/last-applied-configuration");
+  if (!entries.length) return <span class="faint">–</span>;
+  return (
+    <details>
+      <summary>{entries.length}</summary>
+      <dl class="annotations">
+        {entries.map(([key, value]) => (
+          <>
+            <dt key={`${key} key`} class="break">{key}</dt>
+            <dd key={key} class="mono break">{value}</dd>
+          </>
+        ))}
+      </dl>
+    </details>
+  );
+}
+
+function Conditions({ conditions }: { conditions: Condition[] }) {
+  return (
+    <section>
+      <h3>Conditions</h3>
+      <ul class="lines">
+        {conditions.map((condition) => {
+          const { type, reason, message, lastTransitionTime } = condition;
+          const tone = conditionTone(condition);
+          return (
+            <li key={type}>
+              <span class={`dot ${tone}`} />
+              <span class="grow">
+                {type}
+                {reason && reason !== type && <span class="faint"> {reason}</span>}
+                {message && tone === "bad" && <p class="muted break">{message}</p>}
+              </span>
+              <span class="faint"><Age time={lastTransitionTime} /></span>
+            </li>
+          );
+        })}
+      </ul>
+    </section>
+  );
+}
+
+function Containers({ object }: { object: KubeObject }) {
+  const containers = containersOf(object);
+  if (!containers.length) return null;
+  const isPod = object.kind === "Pod";
+  return (
+    <section>
+      <h3>Containers</h3>
+      <ul class="lines">
+        {containers.map(({ container, init }) => {
+          const status = containerStatus(object, container.name);
+          const [state, detail] = Object.entries(status?.state ?? {})[0] ?? [];
+          const word = detail?.reason ?? state;
+          const last = status?.lastState?.["terminated"];
+          const done = init && state === "terminated" && detail?.exitCode === 0;
+          return (
+            <li key={container.name}>
+              {isPod && <span class={`dot ${done || status?.ready ? "ok" : state === "running" ? "warn" : status ? "bad" : ""}`} />}
+              <span class="grow">
+                <strong>{container.name}</strong> {init && <span class="tag">init</span>}
+                {word && <span class={toneClass(wordTone(word))}> {word}</span>}
+                {(status?.restartCount ?? 0) > 0 && <span class="faint"> {status?.restartCount} restarts</span>}
+                <p class="mono muted break">{container.image}</p>
+                {detail?.message && <p class="muted break">{detail.message}</p>}
+                {last && <p class="muted">The one before ended <Age time={last.finishedAt} ago /> with {last.reason ?? `code ${last.exitCode ?? "?"}`}{last.exitCode !== undefined && last.reason ? ` (${last.exitCode})` : ""}.</p>}
+                <Resources of={container.resources} />
+              </span>
+            </li>
+          );
+        })}
+      </ul>
+    </section>
+  );
+}
+
+function Resources({ of }: { of: { requests?: Record<string, string>; limits?: Record<string, string> } | undefined }) {
+  const text = (title: string, values: Record<string, string> | undefined) =>
+    values && Object.keys(values).length ? `${title} ${Object.entries(values).map(([name, value]) => `${name} ${value}`).join(", ")}` : "";
+  const parts = [text("requests", of?.requests), text("limits", of?.limits)].filter(Boolean);
+  return parts.length ? <p class="faint small">{parts.join(" · ")}</p> : null;
+}
+
+/** Keys and sizes; the values of a Secret stay where they are. */
+function Data({ object }: { object: KubeObject }) {
+  if (!object.data || typeof object.data !== "object") return null;
+  const secret = object.kind === "Secret";
+  return (
+    <section>
+      <h3>Data</h3>
+      <ul class="lines">
+        {Object.entries(object.data).map(([key, value]) => (
+          <li key={key}>
+            <span class="grow break">
+              {key}
+              {!secret && <pre class="value">{String(value).slice(0, 2000)}</pre>}
+            </span>
+            <span class="faint number">{secret ? "hidden, " : ""}{sizeText(secret ? base64Size(String(value)) : String(value).length)}</span>
+          </li>
+        ))}
+      </ul>
+    </section>
+  );
+}
+
+function base64Size(text: string): number {
+  return Math.floor((text.replace(/=+$/, "").length * 3) / 4);
+}
+
+function sizeText(bytes: number): string {
+  return bytes === 1 ? "1 byte" : bytes < 10_000 ? `${bytes} bytes` : `${Math.round(bytes / 1000)} kB`;
+}
+
+/** Finds where related objects live: their kind's name in addresses is not in the answer. */
+function useKinds(cluster: string): Kind[] {
+  const [kinds, setKinds] = useState<Kind[]>([]);
+  useEffect(() => {
+    let gone = false;
+    void kindsOf(cluster).then((found) => !gone && setKinds(found), () => {});
+    return () => {
+      gone = true;
+    };
+  }, [cluster]);
+  return kinds;
+}
+
+function Owners({ place, description }: { place: ObjectPlace; description: Description }) {
+  const kinds = useKinds(place.cluster);
+  const { owners, owned } = description;
+  if (!owners.length && !owned.length) return null;
+  const link = ({ apiVersion, kind, namespace, name, status }: Related, depth: number) => {
+    const group = apiVersion.includes("/") ? (apiVersion.split("/")[0] as string) : "";
+    const found = kinds.find((one) => one.kind === kind && one.group === group) ?? findKind(kinds, kind.toLowerCase());
+    return (
+      <li key={`${kind}/${name}`} style={{ paddingLeft: `${depth * 16}px` }}>
+        <span class="faint kind clip">{kind}</span>
+        {found ? (
+          <a class="clip" href={objectHref({ cluster: place.cluster, kind: kindPath(found), namespace: found.namespaced ? (namespace ?? place.namespace) : null, name })}>{name}</a>
+        ) : (
+          <span class="clip">{name}</span>
+        )}
+        <span class="grow" />
+        <span class={`clip ${toneClass(wordTone(status)) || "muted"}`}>{status}</span>
+      </li>
+    );
+  };
+  // The nearest owner comes first in the answer; the tree begins with the root.
+  const chain = [...owners].reverse();
+  return (
+    <section>
+      <h3>Owners and owned</h3>
+      <ul class="lines tree">
+        {chain.map((owner, depth) => link(owner, depth))}
+        <li style={{ paddingLeft: `${chain.length * 16}px` }}>
+          <span class="faint kind clip">{(description.object as KubeObject).kind}</span>
+          <strong class="clip">{place.name}</strong>
+        </li>
+        {owned.slice(0, 100).map((one) => link(one, chain.length + 1))}
+        {owned.length > 100 && <li class="muted">and {owned.length - 100} more</li>}
+      </ul>
+    </section>
+  );
+}
+
+export function Events({ events }: { events: Event[] }) {
+  return (
+    <section>
+      <h3>Events</h3>
+      {events.length === 0 && <p class="muted">None is known. Kubernetes forgets events after an hour, mostly.</p>}
+      <ul class="lines">
+        {events.slice(0, 100).map((event, index) => (
+          <li key={index}>
+            <span class={`dot ${event.type === "Warning" ? "warn" : ""}`} />
+            <span class="grow">
+              <strong>{event.reason}</strong>
+              {event.count > 1 && <span class="faint"> ×{event.count}</span>}
+              <p class="muted break">{event.message}</p>
+            </span>
+            <span class="faint"><Age time={event.lastSeen} /></span>
+          </li>
+        ))}
+      </ul>
+    </section>
+  );
+}

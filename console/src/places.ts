@@ -1,0 +1,35 @@
+/** Addresses of things: one function for each page that others link to. */
+import { href, segment } from "./router";
+
+/** Stands for every cluster that one may see. */
+export const ALL = "*";
+/** Stands in the path for "no namespace", for objects that are in none. */
+export const NO_NAMESPACE = "-";
+
+export interface ObjectPlace {
+  cluster: string;
+  /** The plural name with its group: `pods`, `deployments.apps`. */
+  kind: string;
+  namespace?: string | null | undefined;
+  name: string;
+}
+
+export function explore(clusters: string[] | string, kind: string, query?: Record<string, string | null | undefined>): string {
+  return href(`/c/${segment(typeof clusters === "string" ? clusters : joinClusters(clusters))}/${segment(kind)}`, query);
+}
+
+export function object(place: ObjectPlace, query?: Record<string, string | null | undefined>): string {
+  const { cluster, kind, namespace, name } = place;
+  const path = `/c/${segment(cluster)}/${segment(kind)}/${segment(namespace || NO_NAMESPACE)}/${segment(name)}`;
+  return href(path, query);
+}
+
+/** The clusters of a path or a query: `*`, or names separated by commas. */
+export function splitClusters(text: string | null | undefined): string[] {
+  const names = (text ?? "").split(",").map((name) => name.trim()).filter(Boolean);
+  return names.includes(ALL) || !names.length ? [ALL] : [...new Set(names)];
+}
+
+export function joinClusters(clusters: string[]): string {
+  return !clusters.length || clusters.includes(ALL) ? ALL : clusters.join(",");
+}

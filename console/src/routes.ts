@@ -1,0 +1,29 @@
+/** Every page: its path, its title, and the code that is fetched when it is opened. */
+import type { ComponentType } from "preact";
+import { match, type Params } from "./router";
+
+export interface PageProps {
+  /** The parts of the path, decoded. */
+  params: Params;
+}
+
+export interface Page {
+  pattern: string;
+  title: (params: Params) => string;
+  load: () => Promise<{ default: ComponentType<PageProps> }>;
+}
+
+
+/** In the order in which they are tried. */
+export const pages: Page[] = [
+  { pattern: "/", title: () => "Fleet", load: () => import("./pages/fleet/fleet") },
+  { pattern: "/c/:clusters/:kind", title: ({ kind }) => kind ?? "", load: () => import("./pages/explore/explore") },
+];
+
+export function find(path: string): { page: Page; params: Params } | null {
+  for (const page of pages) {
+    const params = match(page.pattern, path);
+    if (params) return { page, params };
+  }
+  return null;
+}
