@@ -58,6 +58,8 @@ export const pageLinks: { title: string; pages: PageLink[] }[] = [
     title: "",
     pages: [
       { path: "/", title: "Fleet" },
+      { path: "/search", title: "Search" },
+      { path: "/events", title: "Events" },
     ],
   },
   { title: "Evidence", pages: [] },

@@ -18,6 +18,9 @@ export interface Page {
 export const pages: Page[] = [
   { pattern: "/", title: () => "Fleet", load: () => import("./pages/fleet/fleet") },
   { pattern: "/c/:clusters/:kind", title: ({ kind }) => kind ?? "", load: () => import("./pages/explore/explore") },
+  { pattern: "/c/:cluster/:kind/:namespace/:name", title: ({ name }) => name ?? "", load: () => import("./pages/object/object") },
+  { pattern: "/search", title: () => "Search", load: () => import("./pages/search/search") },
+  { pattern: "/events", title: () => "Events", load: () => import("./pages/events/events") },
 ];
 
 export function find(path: string): { page: Page; params: Params } | null {

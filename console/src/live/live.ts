@@ -166,9 +166,13 @@ export function useTopic<T>(subscription: Subscription | null): Topic<T> {
   return state.key === key ? state : { data: undefined, problem: undefined };
 }
 
-/** Follows every message of a topic, as long as the tab can be seen. Returns what ends it. */
-export function follow(subscription: Subscription, take: (message: ServerMessage) => void): () => void {
+/**
+ * Follows every message of a topic, as long as the tab can be seen; `opening` is called before each time
+ * that it begins. Returns what ends it.
+ */
+export function follow(subscription: Subscription, take: (message: ServerMessage) => void, opening?: () => void): () => void {
   return whileVisible(() => {
+    opening?.();
     const number = numbers++;
     targets.set(number, { message: take });
     worker().postMessage({ op: "open", view: number, subscription, want: null });

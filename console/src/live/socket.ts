@@ -82,7 +82,12 @@ export class Socket {
     socket.onopen = () => {
       this.#wait = FIRST_WAIT;
       this.#say({ state: "open", since: Date.now() });
-      for (const [id, open] of this.#open) if (!open.ended) this.#send(id, open);
+      for (const [id, open] of this.#open) {
+        if (open.ended) continue;
+        // A log has no place to go on from: it is told from its beginning.
+        if (open.subscription.topic === "log" && !open.resume) open.take({ id, type: "reset" });
+        this.#send(id, open);
+      }
     };
     socket.onmessage = ({ data }) => {
       const message = JSON.parse(data as string) as ServerMessage;

@@ -1,0 +1,94 @@
+/** What Kubernetes says that happened, live, in all chosen clusters; the newest first. */
+import { useMemo, useState } from "preact/hooks";
+import { fleet, kindPath, kindsOf, resolve } from "../../fleet";
+import { useKeys } from "../../keys";
+import { useRows } from "../../live/live";
+import type { Column, Row } from "../../live/protocol";
+import { selection } from "../../nav";
+import { bodyProblem, Empty, Loading, ProblemNotice } from "../../parts/problem";
+import { VirtualTable, type TableColumn } from "../../parts/table";
+import { Age } from "../../parts/time";
+import { toast, toastProblem } from "../../parts/toast";
+import { object } from "../../places";
+import { navigate, query, setQuery } from "../../router";
+import { NamespaceChooser } from "../explore/namespaces";
+import { Strip } from "../explore/strip";
+import "../explore/explore.css";
+
+function cell(columns: Column[], row: Row, name: string): string {
+  const value = row.cells[columns.findIndex((column) => column.name === name)];
+  return value === null || value === undefined ? "" : String(value);
+}
+
+export default function Events() {
+  const names = resolve(selection());
+  const params = query.value;
+  const filter = params.get("q") ?? "";
+  const warnings = params.get("type") === "Warning";
+  const namespaces = useMemo(() => (params.get("ns") ?? "").split(",").filter(Boolean), [params]);
+  const [at, setAt] = useState(0);
+  const rows = useRows(
+    fleet.value && names.length ? { topic: "events", clusters: names, ...(namespaces.length ? { namespaces } : {}) } : null,
+    { filter, sort: ["-Last Seen"], only: warnings ? { Type: ["Warning"] } : {} },
+  );
+  const { update } = rows;
+  useKeys([
+    { key: "/", does: "filter", run: () => document.getElementById("filter")?.focus() },
+    { key: "w", does: "warnings only", run: () => setQuery({ type: warnings ? null : "Warning" }) },
+    { key: "Escape", does: "clear", run: () => setQuery({ q: null }) },
+  ]);
+  const open = (row: Row) => {
+    const [kind = "", ...rest] = cell(update.columns, row, "Object").split("/");
+    kindsOf(row.cluster)
+      .then((kinds) => {
+        const found = kinds.find((one) => one.kind.toLowerCase() === kind.toLowerCase() && one.verbs.includes("get"));
+        if (found) navigate(object({ cluster: row.cluster, kind: kindPath(found), namespace: found.namespaced ? row.namespace : null, name: rest.join("/") }));
+        else toast(`${row.cluster} serves no kind ${kind}.`, "info");
+      })
+      .catch((error: unknown) => toastProblem(error));
+  };
+  const columns = useMemo((): TableColumn<Row>[] => {
+    const read = (name: string) => (row: Row) => cell(update.columns, row, name);
+    const [seen, type, reason, about, message, count] = ["Last Seen", "Type", "Reason", "Object", "Message", "Count"].map(read) as [(row: Row) => string, (row: Row) => string, (row: Row) => string, (row: Row) => string, (row: Row) => string, (row: Row) => string];
+    return [
+      { id: "seen", title: "Last", width: "72px", end: true, cell: (row) => <Age time={seen(row)} /> },
+      { id: "reason", title: "Reason", width: "minmax(140px, .9fr)", cell: (row) => <span class={type(row) === "Warning" ? "warn-text" : ""}>{type(row) === "Warning" && <span class="dot warn" style={{ marginRight: "7px" }} />}{reason(row)}</span> },
+      { id: "object", title: "Object", width: "minmax(180px, 1.2fr)", cell: (row) => <span title={about(row)}>{about(row)}</span> },
+      { id: "message", title: "Message", width: "minmax(280px, 3.4fr)", cell: (row) => <span class="muted" title={message(row)}>{message(row)}</span> },
+      { id: "count", title: "Times", width: "64px", end: true, cell: (row) => (Number(count(row)) > 1 ? count(row) : "") },
+      { id: "namespace", title: "Namespace", width: "minmax(100px, .7fr)", cell: ({ namespace }) => namespace },
+      ...(names.length > 1 ? [{ id: "cluster", title: "Cluster", width: "minmax(96px, .6fr)", cell: ({ cluster }: Row) => cluster }] : []),
+    ];
+  }, [update.columns, names.length]);
+  return (
+    <div class="page full explore">
+      <header>
+        <h1>Events</h1>
+        <span class="muted number">{update.matched !== update.total ? `${update.matched.toLocaleString("en")} of ` : ""}{update.total.toLocaleString("en")}</span>
+        <div class="filterbox">
+          <input id="filter" class="field" type="search" placeholder="Filter" aria-label="Filter events" spellcheck={false} value={filter} onInput={(event) => setQuery({ q: event.currentTarget.value })} onKeyDown={(event) => { if (event.key === "Enter" || event.key === "Escape") event.currentTarget.blur(); }} />
+        </div>
+        <NamespaceChooser clusters={names} chosen={namespaces} onChoose={(chosen) => setQuery({ ns: chosen.join(",") }, true)} />
+        <label class="row"><input type="checkbox" class="check" checked={warnings} onChange={() => setQuery({ type: warnings ? null : "Warning" })} /> Warnings only</label>
+      </header>
+      <Strip names={names} states={update.states} counts={update.counts} />
+      {update.problem && <ProblemNotice problem={bodyProblem(update.problem)} again={() => location.reload()} />}
+      <VirtualTable<Row>
+        label="Events"
+        columns={columns}
+        count={update.matched}
+        row={(index) => update.rows[index - update.start]}
+        rowKey={({ cluster, uid }) => `${cluster}/${uid}`}
+        onRange={rows.range}
+        at={Math.min(at, Math.max(0, update.matched - 1))}
+        onAt={setAt}
+        onOpen={open}
+        version={columns}
+      >
+        {update.matched === 0 && !update.problem && (
+          update.synced ? <Empty title="Nothing happened">{filter || warnings ? <p>The filter hides {update.total.toLocaleString("en")}.</p> : <p>Kubernetes forgets events after an hour, mostly.</p>}</Empty> : <div style={{ padding: "14px" }}><Loading lines={6} /></div>
+        )}
+      </VirtualTable>
+    </div>
+  );
+}

@@ -1,0 +1,134 @@
+/** What Fairlead itself knows of an object: its traffic, its rules, verdicts, changes, calls in flight. */
+import { api, path } from "../../api/client";
+import { useFetch } from "../../api/fetching";
+import type { AdmissionLine, AuditEntry, ConversationLine, NetworkRuleLine, ViolationLine } from "../../api/schema";
+import { Loaded } from "../../parts/problem";
+import { ShortTable, type TableColumn } from "../../parts/table";
+import { Age, duration } from "../../parts/time";
+import type { ObjectPlace } from "../../places";
+
+/** Each part is a list, or says why it is not there. */
+type Part<T> = T[] | { problem?: string; why?: string } | null | undefined;
+
+interface Everything {
+  traffic?: Part<ConversationLine>;
+  rules?: Part<NetworkRuleLine>;
+  violations?: Part<ViolationLine>;
+  admission?: Part<AdmissionLine>;
+  audit?: Part<AuditEntry>;
+  inflight?: Part<{ id?: number; kind: string; key: string; tenant: string; step?: string; ageMs?: number }>;
+}
+
+export function Evidence({ place }: { place: ObjectPlace }) {
+  const route = path`/clusters/${place.cluster}/resources/${place.kind}/${place.name}/evidence`;
+  const read = useFetch(`${route} ${place.namespace ?? ""}`, (signal) => api.get<Everything>(route, { query: { namespace: place.namespace }, signal }), 5000);
+  const end = ({ name, address }: ConversationLine["client"]) => <span title={address}>{name || address}</span>;
+  return (
+    <div class="evidence">
+      <Loaded of={read}>
+        {(all) => (
+          <>
+            <Section
+              title="Traffic"
+              empty="No conversation with it was seen."
+              part={all.traffic}
+              rowKey={(one) => JSON.stringify([one.client, one.server, one.port, one.protocol])}
+              columns={[
+                { id: "from", title: "From", width: "minmax(120px, 1fr)", cell: ({ client }) => end(client) },
+                { id: "to", title: "To", width: "minmax(120px, 1fr)", cell: ({ server }) => end(server) },
+                { id: "port", title: "Port", width: "110px", cell: ({ protocol, port }) => [protocol, port].filter(Boolean).join(" ") },
+                { id: "verdict", title: "Verdict", width: "minmax(90px, .6fr)", cell: ({ verdict, rule }) => <span title={rule ?? ""} class={verdict && verdict !== "allow" && verdict !== "allowed" ? "bad-text" : ""}>{verdict}</span> },
+                { id: "sessions", title: "Sessions", width: "84px", end: true, cell: ({ sessions }) => sessions.toLocaleString("en") },
+                { id: "last", title: "Last", width: "76px", end: true, cell: ({ last }) => <Age time={last} /> },
+              ]}
+            />
+            <Section
+              title="Violations"
+              empty="Nothing about it was against the rules."
+              part={all.violations}
+              rowKey={(one) => JSON.stringify([one.client, one.server, one.port, one.protocol])}
+              columns={[
+                { id: "from", title: "From", width: "minmax(120px, 1fr)", cell: ({ client }) => end(client) },
+                { id: "to", title: "To", width: "minmax(120px, 1fr)", cell: ({ server }) => end(server) },
+                { id: "port", title: "Port", width: "110px", cell: ({ protocol, port }) => `${protocol} ${port}` },
+                { id: "rule", title: "Rule", width: "minmax(90px, 1fr)", cell: ({ rule }) => rule ?? "no rule allows it" },
+                { id: "last", title: "Last", width: "76px", end: true, cell: ({ last }) => <Age time={last} /> },
+              ]}
+            />
+            <Section
+              title="Network rules"
+              empty="No rule is about it."
+              part={all.rules}
+              rowKey={({ name }) => name}
+              columns={[
+                { id: "name", title: "Rule", width: "minmax(140px, 1.2fr)", cell: ({ name, comment }) => <span title={comment}>{name}</span> },
+                { id: "from", title: "From", width: "minmax(110px, 1fr)", cell: ({ from }) => from },
+                { id: "to", title: "To", width: "minmax(110px, 1fr)", cell: ({ to }) => to },
+                { id: "ports", title: "Ports", width: "minmax(90px, .8fr)", cell: ({ ports }) => ports.join(", ") },
+                { id: "action", title: "Action", width: "82px", cell: ({ action }) => action },
+                { id: "origin", title: "Origin", width: "90px", cell: ({ origin }) => origin },
+              ]}
+            />
+            <Section
+              title="Admission"
+              empty="No decision about it is kept."
+              part={all.admission}
+              rowKey={({ id }) => String(id)}
+              columns={[
+                { id: "outcome", title: "Verdict", width: "96px", cell: ({ outcome }) => <span class={outcome === "denied" ? "bad-text" : outcome === "monitored" ? "warn-text" : ""}>{outcome}</span> },
+                { id: "object", title: "Object", width: "minmax(130px, 1fr)", cell: ({ object }) => object },
+                { id: "rule", title: "Rule", width: "minmax(90px, .8fr)", cell: ({ rule }) => rule },
+                { id: "why", title: "Why", width: "minmax(200px, 2fr)", wrap: true, cell: ({ why }) => why },
+                { id: "count", title: "Times", width: "64px", end: true, cell: ({ count }) => count },
+                { id: "last", title: "Last", width: "76px", end: true, cell: ({ last }) => <Age time={last} /> },
+              ]}
+            />
+            <Section
+              title="Changes through Fairlead"
+              empty="Nobody changed it through Fairlead."
+              part={all.audit}
+              rowKey={({ id }) => id}
+              columns={[
+                { id: "at", title: "When", width: "84px", end: true, cell: ({ at }) => <Age time={at} /> },
+                { id: "user", title: "Who", width: "minmax(100px, .8fr)", cell: ({ user, via }) => <span title={via}>{user}</span> },
+                { id: "verb", title: "What", width: "120px", cell: ({ verb, dryRun }) => `${verb}${dryRun ? " (dry run)" : ""}` },
+                { id: "outcome", title: "Outcome", width: "minmax(120px, 1.4fr)", wrap: true, cell: ({ outcome }) => outcome },
+              ]}
+            />
+            <Section
+              title="In flight"
+              empty="Nothing that Fairlead does right now is about it."
+              part={all.inflight}
+              rowKey={(one) => JSON.stringify([one.id, one.kind, one.key])}
+              columns={[
+                { id: "kind", title: "Operation", width: "minmax(100px, 1fr)", cell: ({ kind }) => kind },
+                { id: "key", title: "About", width: "minmax(120px, 1.4fr)", cell: ({ key }) => key },
+                { id: "step", title: "Step", width: "minmax(100px, 1fr)", cell: ({ step }) => step },
+                { id: "age", title: "For", width: "76px", end: true, cell: ({ ageMs }) => (ageMs === undefined ? "" : duration(ageMs)) },
+              ]}
+            />
+          </>
+        )}
+      </Loaded>
+    </div>
+  );
+}
+
+function Section<T>(props: { title: string; empty: string; part: Part<T>; columns: TableColumn<T>[]; rowKey: (row: T) => string }) {
+  const { part } = props;
+  const rows = Array.isArray(part) ? part : null;
+  const why = part && !Array.isArray(part) ? (part.why ?? part.problem) : undefined;
+  return (
+    <section class="card">
+      <header>
+        <h2>{props.title}</h2>
+        {rows && rows.length > 0 && <span class="faint number">{rows.length}</span>}
+      </header>
+      {rows && rows.length > 0 ? (
+        <ShortTable label={props.title} columns={props.columns} rows={rows} rowKey={props.rowKey} />
+      ) : (
+        <p class="body muted">{why ?? (rows ? props.empty : "This process does not know: it was started without it, or you may not see it.")}</p>
+      )}
+    </section>
+  );
+}

@@ -1,0 +1,130 @@
+/** One object: what it is, its YAML, its logs, a shell in it, and the evidence about it. */
+import type { ComponentChildren } from "preact";
+import { useEffect, useRef } from "preact/hooks";
+import { cordon, drain, remove, restart, scale, useVerbs } from "../../actions/actions";
+import { api, path } from "../../api/client";
+import { useFetch } from "../../api/fetching";
+import type { Description } from "../../api/schema";
+import { cluster as findCluster, clusterTone } from "../../fleet";
+import { useKeys } from "../../keys";
+import { useRows } from "../../live/live";
+import { Loaded, ProblemNotice } from "../../parts/problem";
+import { wordTone } from "../../parts/tone";
+import { explore, NO_NAMESPACE, object, type ObjectPlace } from "../../places";
+import { navigate, query } from "../../router";
+import type { PageProps } from "../../routes";
+import { Evidence } from "./evidence";
+import { selectorOf, type KubeObject } from "./kube";
+import { Lazy } from "./lazy";
+import { Overview } from "./overview";
+import { Revisions } from "./revisions";
+import "./object.css";
+
+const WITH_PODS = ["deployments.apps", "statefulsets.apps", "daemonsets.apps", "replicasets.apps", "jobs.batch", "services", "replicationcontrollers"];
+const WITH_REVISIONS = ["deployments.apps", "statefulsets.apps", "daemonsets.apps"];
+
+export default function ObjectPage({ params }: PageProps) {
+  const { cluster = "", kind = "", namespace = "", name = "" } = params;
+  const place: ObjectPlace = { cluster, kind, namespace: namespace === NO_NAMESPACE ? null : namespace, name };
+  const tab = query.value.get("tab") ?? "overview";
+  const key = `${cluster}/${kind}/${namespace}/${name}`;
+  const described = useFetch(
+    key,
+    (signal) => api.get<Description>(path`/clusters/${cluster}/resources/${kind}/${name}/describe`, { query: { namespace: place.namespace }, signal }),
+    20_000,
+  );
+  useChanges(place, described.reload);
+  const may = useVerbs(kind, [place]);
+  const data = described.data?.object as KubeObject | undefined;
+  const selector = data ? selectorOf(data) : null;
+  const isPod = kind === "pods";
+  const logs = isPod || (WITH_PODS.includes(kind) && selector !== null);
+
+  const tabs: { id: string; title: string; key?: string }[] = [
+    { id: "overview", title: "Overview", key: "d" },
+    { id: "yaml", title: "YAML", key: "y" },
+    ...(logs ? [{ id: "logs", title: "Logs", key: "l" }] : []),
+    ...(isPod && may.has("exec") ? [{ id: "shell", title: "Shell", key: "s" }] : []),
+    ...(WITH_REVISIONS.includes(kind) ? [{ id: "revisions", title: "Revisions" }] : []),
+    { id: "evidence", title: "Evidence", key: "e" },
+  ];
+  const to = (id: string) => object(place, id === "overview" ? undefined : { tab: id });
+  useKeys([
+    ...tabs.flatMap(({ id, title, key }) => (key ? [{ key, does: title, run: () => navigate(to(id)) }] : [])),
+    { key: "Escape", does: "back to the table", run: () => navigate(explore([cluster], kind, { ns: place.namespace })) },
+  ]);
+
+  const known = findCluster(cluster);
+  const trouble = known && clusterTone(known.state) === "bad";
+  const replicas = typeof data?.spec?.["replicas"] === "number" ? (data.spec["replicas"] as number) : null;
+  const unschedulable = data?.spec?.["unschedulable"] === true;
+  const content = (): ComponentChildren => {
+    switch (tab) {
+      case "yaml":
+        return <Lazy key={key} load={() => import("./yaml")} props={{ place, mayEdit: may.has("update"), secret: kind === "secrets" }} />;
+      case "logs":
+        return data && logs ? <Lazy key={key} load={() => import("./logs")} props={{ place, object: data, selector }} /> : <Loaded of={described}>{() => null}</Loaded>;
+      case "shell":
+        return data ? <Lazy key={key} load={() => import("./shell")} props={{ place, object: data }} /> : <Loaded of={described}>{() => null}</Loaded>;
+      case "revisions":
+        return <Revisions key={key} place={place} mayUpdate={may.has("update")} />;
+      case "evidence":
+        return <Evidence key={key} place={place} />;
+      default:
+        return <div class="card"><div class="body"><Loaded of={described}>{(description) => <Overview place={place} description={description} />}</Loaded></div></div>;
+    }
+  };
+
+  return (
+    <div class={`page object${["yaml", "logs", "shell"].includes(tab) ? " full" : ""}`}>
+      <header>
+        <div class="title">
+          <p class="muted small crumbs">
+            <a href={explore([cluster], kind)}>{cluster}</a>
+            {place.namespace && <><span class="faint">/</span><a href={explore([cluster], kind, { ns: place.namespace })}>{place.namespace}</a></>}
+            <span class="faint">/</span>
+            <span>{kind.split(".")[0]}</span>
+          </p>
+          <h1 class="break">{name}</h1>
+        </div>
+        {described.data?.state && <span class={`tag ${wordTone(described.data.state)}`}>{described.data.state}</span>}
+        <span class="grow" />
+        {may.has("scale") && <button type="button" class="button" onClick={() => scale([place], kind, replicas)}>Scale…</button>}
+        {may.has("restart") && <button type="button" class="button" onClick={() => restart([place], kind)}>Restart…</button>}
+        {may.has("cordon") && <button type="button" class="button" onClick={() => cordon([place], !unschedulable)}>{unschedulable ? "Uncordon…" : "Cordon…"}</button>}
+        {may.has("drain") && <button type="button" class="button" onClick={() => drain([place])}>Drain…</button>}
+        {may.has("delete") && <button type="button" class="button danger" onClick={() => remove([place], kind, () => navigate(explore([cluster], kind, { ns: place.namespace })))}>Delete…</button>}
+      </header>
+      {trouble && (
+        <div class="notice warn"><p>{cluster} is {known.state}{known.why ? `: ${known.why}` : ""}.</p></div>
+      )}
+      <nav class="tabs" aria-label="Parts of the object">
+        {tabs.map(({ id, title }) => (
+          <a key={id} href={to(id)} {...(id === tab ? { "aria-current": "page" as const } : {})}>{title}</a>
+        ))}
+      </nav>
+      {described.data && described.problem && tab !== "overview" && <ProblemNotice problem={described.problem} again={described.reload} />}
+      {content()}
+    </div>
+  );
+}
+
+/** Reads again when the object has changed, at most once a second. */
+function useChanges({ cluster, kind, namespace, name }: ObjectPlace, reload: () => void): void {
+  const { update } = useRows(
+    { topic: "rows", clusters: [cluster], kind, fields: `metadata.name=${name}`, ...(namespace ? { namespaces: [namespace] } : {}) },
+    { filter: "", sort: [], only: {} },
+  );
+  const version = update.rows[0]?.resourceVersion ?? (update.synced ? "gone" : null);
+  const first = useRef<string | null>(null);
+  useEffect(() => {
+    if (version === null) return;
+    if (first.current === null || first.current === version) {
+      first.current = version;
+      return;
+    }
+    first.current = version;
+    const timer = setTimeout(reload, 400);
+    return () => clearTimeout(timer);
+  }, [version]);
+}

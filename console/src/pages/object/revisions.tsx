@@ -1,0 +1,68 @@
+/** The revisions of a workload, and the way back to one of them. */
+import { api, path } from "../../api/client";
+import { useFetch } from "../../api/fetching";
+import { confirm } from "../../parts/dialog";
+import { Loaded } from "../../parts/problem";
+import { ShortTable } from "../../parts/table";
+import { Age } from "../../parts/time";
+import { toast } from "../../parts/toast";
+import type { ObjectPlace } from "../../places";
+
+export interface Revision {
+  revision: number;
+  name?: string;
+  created?: string;
+  current?: boolean;
+  images?: string[];
+  cause?: string | null;
+  replicas?: number | null;
+}
+
+export function Revisions({ place, mayUpdate }: { place: ObjectPlace; mayUpdate: boolean }) {
+  const route = path`/clusters/${place.cluster}/resources/${place.kind}/${place.name}`;
+  const read = useFetch(`${route}/revisions ${place.namespace ?? ""}`, (signal) =>
+    api.get<{ revisions: Revision[] }>(`${route}/revisions`, { query: { namespace: place.namespace }, signal }),
+  );
+  const rollBack = ({ revision, images }: Revision) =>
+    confirm({
+      title: `Roll ${place.name} back to revision ${revision}?`,
+      text: <><p>Its pods are replaced by those of that revision, by the strategy of the workload.</p>{images?.length ? <p class="mono muted break">{images.join(", ")}</p> : null}</>,
+      verb: "Roll back",
+      danger: true,
+      name: place.name,
+      run: async () => {
+        await api.post(`${route}/rollback`, { revision }, { query: { namespace: place.namespace } });
+        toast(`${place.name} goes back to revision ${revision}.`);
+        read.reload();
+      },
+    });
+  return (
+    <Loaded of={read}>
+      {({ revisions }) =>
+        revisions.length ? (
+          <ShortTable
+            label="Revisions"
+            rows={[...revisions].sort((a, b) => b.revision - a.revision)}
+            rowKey={({ revision }) => String(revision)}
+            columns={[
+              { id: "revision", title: "Revision", width: "84px", end: true, cell: ({ revision }) => revision },
+              { id: "age", title: "Age", width: "84px", end: true, cell: ({ created }) => <Age time={created} /> },
+              { id: "images", title: "Images", width: "minmax(220px, 2fr)", wrap: true, cell: ({ images }) => <span class="mono">{images?.join(", ")}</span> },
+              { id: "cause", title: "Cause", width: "minmax(140px, 1fr)", wrap: true, cell: ({ cause, name }) => cause ?? <span class="faint">{name}</span> },
+              {
+                id: "do",
+                title: <span class="hidden">Actions</span>,
+                width: "120px",
+                end: true,
+                cell: (revision) =>
+                  revision.current ? <span class="tag ok">current</span> : mayUpdate ? <button type="button" class="button" onClick={() => rollBack(revision)}>Roll back…</button> : null,
+              },
+            ]}
+          />
+        ) : (
+          <p class="muted">No revision is kept.</p>
+        )
+      }
+    </Loaded>
+  );
+}

@@ -1,0 +1,114 @@
+/** A shell in a container of a pod. */
+import { useEffect, useRef, useState } from "preact/hooks";
+import { BASE, path, socketUrl } from "../../api/client";
+import { readProblem } from "../../api/problem";
+import { ProblemNotice } from "../../parts/problem";
+import type { ObjectPlace } from "../../places";
+import { query, setQuery } from "../../router";
+import { containersOf, type KubeObject } from "./kube";
+
+/** bash where there is one. */
+const SHELL = ["sh", "-c", "command -v bash >/dev/null 2>&1 && exec bash || exec sh"];
+const CHANNEL = { stdin: 0, stdout: 1, stderr: 2, status: 3, resize: 4 };
+/** A paste is sent in pieces: the server takes frames of up to a megabyte. */
+const PIECE = 32 * 1024;
+
+function frame(channel: number, bytes: Uint8Array): Uint8Array<ArrayBuffer> {
+  const whole = new Uint8Array(bytes.length + 1);
+  whole[0] = channel;
+  whole.set(bytes, 1);
+  return whole;
+}
+
+export default function Shell({ place, object }: { place: ObjectPlace; object: KubeObject }) {
+  const containers = containersOf(object).filter(({ init }) => !init).map(({ container }) => container.name);
+  const container = query.value.get("container") ?? containers[0] ?? "";
+  const host = useRef<HTMLDivElement>(null);
+  const [round, setRound] = useState(0);
+  const [ended, setEnded] = useState<string | null>(null);
+  const [problem, setProblem] = useState<unknown>(null);
+
+  useEffect(() => {
+    let gone = false;
+    let close = () => {};
+    setEnded(null);
+    setProblem(null);
+    void import("./terminal").then(({ openScreen }) => {
+      if (gone || !host.current) return;
+      const params = new URLSearchParams({ namespace: place.namespace ?? "", container, tty: "true", stdin: "true" });
+      for (const word of SHELL) params.append("command", word);
+      const route = path`/clusters/${place.cluster}/resources/pods/${place.name}/exec`;
+      const socket = new WebSocket(socketUrl(route, params));
+      socket.binaryType = "arraybuffer";
+      const encoder = new TextEncoder();
+      let opened = false;
+      let said = "";
+      const send = (channel: number, bytes: Uint8Array) => {
+        if (socket.readyState === WebSocket.OPEN) socket.send(frame(channel, bytes));
+      };
+      const screen = openScreen(host.current, {
+        data: (text) => {
+          const bytes = encoder.encode(text);
+          for (let from = 0; from < bytes.length; from += PIECE) send(CHANNEL.stdin, bytes.subarray(from, from + PIECE));
+        },
+        resize: (size) => send(CHANNEL.resize, encoder.encode(JSON.stringify(size))),
+      });
+      socket.onopen = () => {
+        opened = true;
+        send(CHANNEL.resize, encoder.encode(JSON.stringify(screen.size())));
+        screen.focus();
+      };
+      socket.onmessage = ({ data }) => {
+        const bytes = new Uint8Array(data as ArrayBuffer);
+        if (bytes[0] === CHANNEL.stdout || bytes[0] === CHANNEL.stderr) screen.write(bytes.subarray(1));
+        else if (bytes[0] === CHANNEL.status) {
+          const status = JSON.parse(new TextDecoder().decode(bytes.subarray(1))) as { exitCode?: number; reason?: string };
+          said = status.reason ?? `The shell has ended with code ${status.exitCode ?? 0}.`;
+        }
+      };
+      socket.onclose = (event) => {
+        if (gone) return;
+        if (opened) setEnded(said || event.reason || "The connection was lost.");
+        else void whyNot(`${BASE}${route}?${params}`).then(setProblem);
+      };
+      close = () => {
+        socket.close();
+        screen.destroy();
+      };
+    });
+    return () => {
+      gone = true;
+      close();
+    };
+  }, [place.cluster, place.namespace, place.name, container, round]);
+
+  return (
+    <>
+      <div class="toolbar">
+        {containers.length > 1 && (
+          <select class="select" aria-label="Container" value={container} onChange={(event) => setQuery({ container: event.currentTarget.value })}>
+            {containers.map((name) => <option key={name} value={name}>{name}</option>)}
+          </select>
+        )}
+        <span class="muted small">What is typed here goes to the container; Tab and Esc too. Leave it with the mouse or Ctrl+K.</span>
+      </div>
+      {problem !== null && <ProblemNotice problem={problem} again={() => setRound(round + 1)} />}
+      {ended !== null && (
+        <div class="notice info" role="status">
+          <p class="grow">{ended}</p>
+          <button type="button" class="button" autofocus onClick={() => setRound(round + 1)}>Open another</button>
+        </div>
+      )}
+      <div key={`${container} ${round}`} ref={host} class="fills terminal" />
+    </>
+  );
+}
+
+/** A refused upgrade tells a page nothing; the same question as a plain request says why. */
+async function whyNot(url: string): Promise<unknown> {
+  try {
+    return await readProblem(await fetch(url, { credentials: "same-origin" }));
+  } catch (error) {
+    return error;
+  }
+}

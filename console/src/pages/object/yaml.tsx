@@ -1,0 +1,174 @@
+/**
+ * The object's YAML: read-only first. An edit is tried by the API server before it is made, and shown as
+ * the difference that it would make; a change by somebody else meanwhile is said, never overwritten.
+ */
+import { useEffect, useRef, useState } from "preact/hooks";
+import { api, path } from "../../api/client";
+import { useFetch } from "../../api/fetching";
+import { ApiProblem, asProblem, explain } from "../../api/problem";
+import { ProblemNotice } from "../../parts/problem";
+import { toast } from "../../parts/toast";
+import type { ObjectPlace } from "../../places";
+import type { Editor } from "./editor";
+import { masked } from "./mask";
+
+type Mode = "read" | "edit" | "review";
+
+interface Edited {
+  outcome?: string;
+  diff?: string;
+  warnings?: string[];
+}
+
+export default function Yaml({ place, mayEdit, secret }: { place: ObjectPlace; mayEdit: boolean; secret: boolean }) {
+  const route = path`/clusters/${place.cluster}/resources/${place.kind}/${place.name}`;
+  const asked = { namespace: place.namespace };
+  const read = useFetch(route + (place.namespace ?? ""), (signal) =>
+    api.text(route, { query: asked, headers: { accept: "application/yaml" }, signal }),
+  );
+  const host = useRef<HTMLDivElement>(null);
+  const editor = useRef<Editor | null>(null);
+  const [mode, setMode] = useState<Mode>("read");
+  const [revealed, setRevealed] = useState(!secret);
+  const [base, setBase] = useState("");
+  const [draft, setDraft] = useState("");
+  const [answer, setAnswer] = useState<Edited | null>(null);
+  const [problem, setProblem] = useState<unknown>(null);
+  const [busy, setBusy] = useState(false);
+  const [ready, setReady] = useState(false);
+
+  useEffect(() => {
+    let gone = false;
+    void import("./editor").then(({ openEditor }) => {
+      if (gone || !host.current) return;
+      editor.current = openEditor(host.current, "", setDraft);
+      setReady(true);
+    });
+    return () => {
+      gone = true;
+      editor.current?.destroy();
+      editor.current = null;
+    };
+  }, []);
+
+  const text = read.data;
+  useEffect(() => {
+    if (!ready || mode !== "read" || text === undefined) return;
+    editor.current?.setText(revealed ? text : masked(text));
+  }, [ready, text, mode, revealed]);
+
+  const edit = () => {
+    if (text === undefined) return;
+    setRevealed(true);
+    setBase(text);
+    setMode("edit");
+    editor.current?.setText(text);
+    editor.current?.setReadOnly(false);
+    editor.current?.focus();
+  };
+  const stop = () => {
+    setMode("read");
+    setProblem(null);
+    setAnswer(null);
+    setRevealed(!secret);
+    editor.current?.compareWith(null);
+    editor.current?.setReadOnly(true);
+    read.reload();
+  };
+  const back = () => {
+    setMode("edit");
+    editor.current?.compareWith(null);
+    editor.current?.setReadOnly(false);
+    editor.current?.focus();
+  };
+  const send = async (dryRun: boolean) => {
+    setBusy(true);
+    setProblem(null);
+    try {
+      const said = await api.upload<Edited>("PUT", route, editor.current?.text() ?? draft, "application/yaml", { query: { ...asked, dryRun } });
+      if (dryRun) {
+        setAnswer(said ?? {});
+        setMode("review");
+        editor.current?.setReadOnly(true);
+        editor.current?.compareWith(base);
+      } else {
+        toast(`${place.name} is changed.${said?.warnings?.length ? ` The API server warns: ${said.warnings.join(" ")}` : ""}`);
+        stop();
+      }
+    } catch (error) {
+      setProblem(error);
+      if (asProblem(error).status === 409) back();
+    } finally {
+      setBusy(false);
+    }
+  };
+  /** Keeps what was written and compares it with the object as it is now. */
+  const newest = async () => {
+    setBusy(true);
+    try {
+      const fresh = await api.text(route, { query: asked, headers: { accept: "application/yaml" } });
+      const version = /^ {2}resourceVersion: .*$/m;
+      const own = (editor.current?.text() ?? draft).replace(version, version.exec(fresh)?.[0] ?? "$&");
+      setBase(fresh);
+      setProblem(null);
+      editor.current?.setText(own);
+      editor.current?.compareWith(fresh);
+    } catch (error) {
+      setProblem(error);
+    } finally {
+      setBusy(false);
+    }
+  };
+
+  const conflict = problem instanceof ApiProblem && problem.status === 409;
+  const changed = mode !== "read" && draft !== base;
+  return (
+    <>
+      <div class="toolbar">
+        {mode === "read" && (
+          <>
+            <span class="muted small">Read only</span>
+            {secret && (
+              <button type="button" class="button" aria-pressed={revealed} onClick={() => setRevealed(!revealed)}>
+                {revealed ? "Hide values" : "Show values"}
+              </button>
+            )}
+            <button type="button" class="button quiet" disabled={text === undefined} onClick={() => void navigator.clipboard.writeText(revealed ? (text ?? "") : masked(text ?? "")).then(() => toast("Copied."))}>Copy</button>
+            <button type="button" class="button quiet" onClick={read.reload}>Reload</button>
+            <span class="grow" />
+            {mayEdit && <button type="button" class="button" disabled={text === undefined || !ready} onClick={edit}>Edit</button>}
+          </>
+        )}
+        {mode === "edit" && (
+          <>
+            <span class="muted small">{changed ? "Changed, and not applied" : "Nothing is changed yet"}</span>
+            <span class="grow" />
+            <button type="button" class="button" onClick={stop}>Cancel</button>
+            <button type="button" class="button primary" disabled={!changed || busy} onClick={() => void send(true)}>{busy ? "Trying…" : "Review"}</button>
+          </>
+        )}
+        {mode === "review" && (
+          <>
+            <span class="muted small">The API server would take it. This is what changes.</span>
+            <span class="grow" />
+            <button type="button" class="button" onClick={back}>Back</button>
+            <button type="button" class="button primary" disabled={busy} onClick={() => void send(false)}>{busy ? "Applying…" : "Apply"}</button>
+          </>
+        )}
+      </div>
+      {read.problem && <ProblemNotice problem={read.problem} again={read.reload} />}
+      {problem !== null && !conflict && <ProblemNotice problem={problem} />}
+      {conflict && (
+        <div class="notice warn" role="alert">
+          <div class="grow break">
+            <p>{explain(problem).sentence}</p>
+            <p class="muted">Nothing was overwritten. Your text is kept: compare it with the newest version, then review it again.</p>
+          </div>
+          <button type="button" class="button" disabled={busy} onClick={() => void newest()}>Compare with the newest</button>
+        </div>
+      )}
+      {mode === "review" && (answer?.warnings ?? []).map((warning) => <div key={warning} class="notice warn"><p>{warning}</p></div>)}
+      <div ref={host} class="fills" data-mode={mode} />
+    </>
+  );
+}
