@@ -1,9 +1,9 @@
 /** Logging in: by password, or by a way that the server offers. The address stays as it is. */
 import { useEffect, useState } from "preact/hooks";
 import { BASE } from "./api/client";
+import { asProblem, explain } from "./api/problem";
 import { askWho, logIn } from "./api/session";
 import { Logo } from "./parts/icons";
-import { ProblemNotice } from "./parts/problem";
 
 interface Methods {
   password: boolean;
@@ -61,7 +61,7 @@ export function Login({ why }: { why?: string | undefined }) {
               Password
               <input class="field" name="password" type="password" autocomplete="current-password" required value={password} onInput={(event) => setPassword(event.currentTarget.value)} />
             </label>
-            {problem !== null && <ProblemNotice problem={problem} />}
+            {problem !== null && <p class="bad-text" role="alert">{explain(problem).sentence}{asProblem(problem).code === "unauthenticated" ? "" : ` ${explain(problem).todo ?? ""}`}</p>}
             <button type="submit" class="button primary" disabled={busy}>{busy ? "Logging in…" : "Log in"}</button>
           </>
         )}

@@ -34,6 +34,12 @@ export interface Sorting {
   onSort: (sort: string[]) => void;
 }
 
+/** The tracks of the grid, and the least width that they need: every row has the same. */
+function tracks<T>(columns: TableColumn<T>[]): Record<string, string> {
+  const least = columns.reduce((sum, { width }) => sum + Number(/(\d+)px/.exec(width)?.[1] ?? 80), 0);
+  return { "--columns": columns.map(({ width }) => width).join(" "), "--least": `${least}px` };
+}
+
 interface HeadProps<T> extends Partial<Sorting> {
   columns: TableColumn<T>[];
 }
@@ -205,7 +211,7 @@ export function VirtualTable<T>(props: VirtualTableProps<T>) {
       aria-colcount={columns.length}
       tabIndex={0}
       onScroll={measure}
-      style={{ "--columns": columns.map(({ width }) => width).join(" ") }}
+      style={tracks(columns)}
     >
       <Head columns={columns} {...(props.sort ? { sort: props.sort } : {})} {...(props.onSort ? { onSort: props.onSort } : {})} />
       <div class="rows" role="rowgroup" style={{ height: `${count * ROW}px` }}>
@@ -229,7 +235,7 @@ export function ShortTable<T>(props: {
       class="table short"
       role="table"
       aria-label={props.label}
-      style={{ "--columns": columns.map(({ width }) => width).join(" ") }}
+      style={tracks(columns)}
       tabIndex={0}
     >
       <div role="rowgroup">

@@ -28,7 +28,7 @@ interface Wanted {
 }
 
 const WIDTHS: Record<string, string> = {
-  ready: "68px",
+  ready: "74px",
   "up-to-date": "88px",
   available: "82px",
   desired: "72px",
@@ -37,7 +37,7 @@ const WIDTHS: Record<string, string> = {
   data: "60px",
   completions: "96px",
   age: "76px",
-  status: "minmax(112px, 1fr)",
+  status: "minmax(150px, 1fr)",
   version: "minmax(90px, .6fr)",
   message: "minmax(260px, 4fr)",
   type: "minmax(96px, .8fr)",
@@ -95,14 +95,14 @@ export function columnsOf(wanted: Wanted): TableColumn<Row>[] {
         end: ageing || number,
         sorts: true,
         ...(CHOOSABLE.test(lower) ? { extra: extra(column.name) } : {}),
-        cell: (row) => (ageing && row.created ? <Age time={row.created} /> : <Cell column={lower} type={column.type} value={row.cells[index]} />),
+        cell: (row) => (ageing && row.created ? <Age time={row.created} /> : <Cell column={lower} type={column.type} value={row.cells[index]} done={row.cells.includes("Completed")} />),
       },
     ];
   });
   return [...own, ...theirs];
 }
 
-export function Cell({ column, type, value }: { column: string; type: string; value: unknown }) {
+export function Cell({ column, type, value, done = false }: { column: string; type: string; value: unknown; done?: boolean }) {
   if (value === null || value === undefined || value === "" || value === "<none>") return <span class="faint">–</span>;
   const text = typeof value === "object" ? JSON.stringify(value) : String(value);
   if (type === "date" && /^\d{4}-\d\d-\d\dT/.test(text)) return <Age time={text} />;
@@ -115,7 +115,7 @@ export function Cell({ column, type, value }: { column: string; type: string; va
       </span>
     );
   }
-  if (column === "ready" && isShort(text)) return <span class="warn-text">{text}</span>;
+  if (column === "ready" && !done && isShort(text)) return <span class="warn-text">{text}</span>;
   if (column === "restarts") return <span class={Number.parseInt(text, 10) > 0 ? "" : "faint"}>{text}</span>;
   return <span title={text}>{text}</span>;
 }

@@ -63,7 +63,7 @@ export default function Explore({ params }: PageProps) {
   const served = useKind(names, kind);
   const [at, setAt] = useState(0);
   const [picked, setPicked] = useState<Map<string, Row>>(new Map());
-  const title = served?.kind ?? navKinds.flatMap((group) => group.kinds).find((one) => one.kind === kind)?.title ?? kind;
+  const title = navKinds.flatMap((group) => group.kinds).find((one) => one.kind === kind)?.title ?? served?.kind ?? kind;
 
   // A short name in the address becomes the whole one, so that a link means one thing.
   useEffect(() => {

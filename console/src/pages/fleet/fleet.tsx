@@ -94,6 +94,7 @@ export default function Fleet() {
           <input
             id="fleet-filter"
             class="field"
+            style={{ width: "170px" }}
             placeholder="Filter"
             aria-label="Filter clusters"
             value={text}

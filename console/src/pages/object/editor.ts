@@ -41,6 +41,8 @@ const look = EditorView.theme({
   ".cm-deletedChunk": { backgroundColor: "var(--bad-ground) !important", paddingLeft: "6px" },
   ".cm-deletedChunk .cm-deletedText, .cm-deletedText": { background: "color-mix(in srgb, var(--bad) 28%, transparent) !important" },
   ".cm-changeGutter .cm-changedLineGutter": { background: "var(--ok)" },
+  ".cm-collapsedLines": { background: "var(--sunken)", color: "var(--muted)" },
+  ".cm-collapsedLines::before, .cm-collapsedLines::after": { content: '"…"' },
   ".cm-deletedLineGutter": { background: "var(--bad)" },
 });
 

@@ -9,8 +9,8 @@ import { FitAddon } from "@xterm/addon-fit";
 import { Terminal } from "@xterm/xterm";
 import "@xterm/xterm/css/xterm.css";
 
-function sheetElement(): HTMLElement {
-  const element = document.createElement("span");
+function sheetElement(make = document.createElement): HTMLElement {
+  const element = make.call(document, "span");
   element.hidden = true;
   const sheet = new CSSStyleSheet();
   document.adoptedStyleSheets = [...document.adoptedStyleSheets, sheet];
@@ -48,11 +48,23 @@ function politeDocument(): Document {
   });
 }
 
+/** Opens with the page's own document polite as well: a part of xterm does not ask for the other. */
+function politely(open: () => void): void {
+  const make = document.createElement;
+  document.createElement = ((name: string, options?: ElementCreationOptions) =>
+    name === "style" ? sheetElement(make) : make.call(document, name, options)) as typeof document.createElement;
+  try {
+    open();
+  } finally {
+    // The prototype's own comes back.
+    delete (document as { createElement?: unknown }).createElement;
+  }
+}
+
 export interface Screen {
   write: (bytes: Uint8Array | string) => void;
   size: () => { width: number; height: number };
   focus: () => void;
-  /** What is shown, as text; for the clipboard and for screen readers. */
   destroy: () => void;
 }
 
@@ -67,7 +79,7 @@ export function openScreen(host: HTMLElement, on: { data: (text: string) => void
   });
   const fit = new FitAddon();
   terminal.loadAddon(fit);
-  terminal.open(host);
+  politely(() => terminal.open(host));
   fit.fit();
   terminal.onData(on.data);
   terminal.onResize(({ cols, rows }) => on.resize({ width: cols, height: rows }));
