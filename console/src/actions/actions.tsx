@@ -6,7 +6,7 @@ import { explain } from "../api/problem";
 import type { Deleted, Drained, Restarted, Scaled } from "../api/schema";
 import { confirm } from "../parts/dialog";
 import { toast } from "../parts/toast";
-import { NO_NAMESPACE, type ObjectPlace } from "../places";
+import type { ObjectPlace } from "../places";
 
 export type Verb = "delete" | "restart" | "scale" | "cordon" | "drain" | "update" | "exec" | "log";
 
@@ -28,7 +28,7 @@ export function verbsOf(kind: string): Verb[] {
 function asksFor(places: ObjectPlace[], verb: Verb): Ask[] {
   const asks = new Map<string, Ask>();
   for (const { cluster, namespace, kind } of places) {
-    asks.set(`${cluster}\n${namespace ?? ""}`, { cluster, namespace: namespace || NO_NAMESPACE, resource: kind, verb });
+    asks.set(`${cluster}\n${namespace ?? ""}`, { cluster, namespace: namespace || null, resource: kind, verb });
   }
   return [...asks.values()];
 }

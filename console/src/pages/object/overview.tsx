@@ -148,34 +148,29 @@ function Resources({ of }: { of: { requests?: Record<string, string>; limits?: R
   return parts.length ? <p class="faint small">{parts.join(" · ")}</p> : null;
 }
 
-/** Keys and sizes; the values of a Secret stay where they are. */
+/** The values of a Secret come masked: their sizes are shown. */
 function Data({ object }: { object: KubeObject }) {
   if (!object.data || typeof object.data !== "object") return null;
-  const secret = object.kind === "Secret";
   return (
     <section>
       <h3>Data</h3>
       <ul class="lines">
-        {Object.entries(object.data).map(([key, value]) => (
-          <li key={key}>
-            <span class="grow break">
-              {key}
-              {!secret && <pre class="value">{String(value).slice(0, 2000)}</pre>}
-            </span>
-            <span class="faint number">{secret ? "hidden, " : ""}{sizeText(secret ? base64Size(String(value)) : String(value).length)}</span>
-          </li>
-        ))}
+        {Object.entries(object.data).map(([key, value]) => {
+          const hidden = /^<masked: (.*)>$/.exec(String(value))?.[1];
+          const size = new TextEncoder().encode(String(value)).length;
+          return (
+            <li key={key}>
+              <span class="grow break">
+                {key}
+                {hidden === undefined && <pre class="value">{String(value).slice(0, 2000)}</pre>}
+              </span>
+              <span class="faint number">{hidden === undefined ? `${size.toLocaleString("en")} bytes` : `hidden, ${hidden}`}</span>
+            </li>
+          );
+        })}
       </ul>
     </section>
   );
-}
-
-function base64Size(text: string): number {
-  return Math.floor((text.replace(/=+$/, "").length * 3) / 4);
-}
-
-function sizeText(bytes: number): string {
-  return bytes === 1 ? "1 byte" : bytes < 10_000 ? `${bytes} bytes` : `${Math.round(bytes / 1000)} kB`;
 }
 
 /** Finds where related objects live: their kind's name in addresses is not in the answer. */

@@ -10,7 +10,6 @@ import { ProblemNotice } from "../../parts/problem";
 import { toast } from "../../parts/toast";
 import type { ObjectPlace } from "../../places";
 import type { Editor } from "./editor";
-import { masked } from "./mask";
 
 type Mode = "read" | "edit" | "review";
 
@@ -23,13 +22,13 @@ interface Edited {
 export default function Yaml({ place, mayEdit, secret }: { place: ObjectPlace; mayEdit: boolean; secret: boolean }) {
   const route = path`/clusters/${place.cluster}/resources/${place.kind}/${place.name}`;
   const asked = { namespace: place.namespace };
-  const read = useFetch(route + (place.namespace ?? ""), (signal) =>
-    api.text(route, { query: asked, headers: { accept: "application/yaml" }, signal }),
+  const [revealed, setRevealed] = useState(false);
+  const read = useFetch(`${route} ${place.namespace ?? ""} ${String(revealed)}`, (signal) =>
+    api.text(route, { query: { ...asked, reveal: revealed || null }, headers: { accept: "application/yaml" }, signal }),
   );
   const host = useRef<HTMLDivElement>(null);
   const editor = useRef<Editor | null>(null);
   const [mode, setMode] = useState<Mode>("read");
-  const [revealed, setRevealed] = useState(!secret);
   const [base, setBase] = useState("");
   const [draft, setDraft] = useState("");
   const [answer, setAnswer] = useState<Edited | null>(null);
@@ -54,12 +53,11 @@ export default function Yaml({ place, mayEdit, secret }: { place: ObjectPlace; m
   const text = read.data;
   useEffect(() => {
     if (!ready || mode !== "read" || text === undefined) return;
-    editor.current?.setText(revealed ? text : masked(text));
-  }, [ready, text, mode, revealed]);
+    editor.current?.setText(text);
+  }, [ready, text, mode]);
 
   const edit = () => {
     if (text === undefined) return;
-    setRevealed(true);
     setBase(text);
     setMode("edit");
     editor.current?.setText(text);
@@ -70,7 +68,6 @@ export default function Yaml({ place, mayEdit, secret }: { place: ObjectPlace; m
     setMode("read");
     setProblem(null);
     setAnswer(null);
-    setRevealed(!secret);
     editor.current?.compareWith(null);
     editor.current?.setReadOnly(true);
     read.reload();
@@ -90,7 +87,6 @@ export default function Yaml({ place, mayEdit, secret }: { place: ObjectPlace; m
         setAnswer(said ?? {});
         setMode("review");
         editor.current?.setReadOnly(true);
-        editor.current?.compareWith(base);
       } else {
         toast(`${place.name} is changed.${said?.warnings?.length ? ` The API server warns: ${said.warnings.join(" ")}` : ""}`);
         stop();
@@ -133,7 +129,7 @@ export default function Yaml({ place, mayEdit, secret }: { place: ObjectPlace; m
                 {revealed ? "Hide values" : "Show values"}
               </button>
             )}
-            <button type="button" class="button quiet" disabled={text === undefined} onClick={() => void navigator.clipboard.writeText(revealed ? (text ?? "") : masked(text ?? "")).then(() => toast("Copied."))}>Copy</button>
+            <button type="button" class="button quiet" disabled={text === undefined} onClick={() => void navigator.clipboard.writeText(text ?? "").then(() => toast("Copied."))}>Copy</button>
             <button type="button" class="button quiet" onClick={read.reload}>Reload</button>
             <span class="grow" />
             {mayEdit && <button type="button" class="button" disabled={text === undefined || !ready} onClick={edit}>Edit</button>}
@@ -149,7 +145,7 @@ export default function Yaml({ place, mayEdit, secret }: { place: ObjectPlace; m
         )}
         {mode === "review" && (
           <>
-            <span class="muted small">The API server would take it. This is what changes.</span>
+            <span class="muted small">{answer?.diff ? "The API server would take it. This is what it would change." : "The API server would change nothing."}</span>
             <span class="grow" />
             <button type="button" class="button" onClick={back}>Back</button>
             <button type="button" class="button primary" disabled={busy} onClick={() => void send(false)}>{busy ? "Applying…" : "Apply"}</button>
@@ -168,7 +164,19 @@ export default function Yaml({ place, mayEdit, secret }: { place: ObjectPlace; m
         </div>
       )}
       {mode === "review" && (answer?.warnings ?? []).map((warning) => <div key={warning} class="notice warn"><p>{warning}</p></div>)}
-      <div ref={host} class="fills" data-mode={mode} />
+      {mode === "review" && <Diff text={answer?.diff ?? ""} />}
+      <div ref={host} class="fills" data-mode={mode} hidden={mode === "review"} />
     </>
+  );
+}
+
+/** A unified difference, as the API server would make it. */
+function Diff({ text }: { text: string }) {
+  const lines = text.split("\n").filter((line) => !/^(---|\+\+\+) /.test(line));
+  const kind = (line: string) => (line.startsWith("+") ? "added" : line.startsWith("-") ? "removed" : line.startsWith("@@") ? "place" : "");
+  return (
+    <div class="fills diff" tabIndex={0} role="region" aria-label="What would change">
+      {lines.map((line, index) => <div key={index} class={kind(line)}>{line || " "}</div>)}
+    </div>
   );
 }

@@ -1,0 +1,483 @@
+// The console in a real Chromium, against a real Fairlead and real API servers.
+//
+// FAIRLEAD_BIN is the program, KUBE_FIRST and KUBE_SECOND are kubeconfigs; `cargo nextest run -p fairlead
+// --test console` starts all of it. PODS says how many pods the large table has.
+import assert from "node:assert/strict";
+import { readFileSync } from "node:fs";
+import { createRequire } from "node:module";
+import { after, before, describe, test } from "node:test";
+import { Browser, Fairlead, Proxy, until } from "./fairlead.mjs";
+import { Kube } from "./kube.mjs";
+import { Kubelet } from "./kubelet.mjs";
+
+const PODS = Number(process.env.PODS ?? 2000);
+const PASSWORD = "a few words will do";
+const AXE = readFileSync(createRequire(import.meta.url).resolve("axe-core/axe.min.js"), "utf8");
+const NAUGHTY = '<img src=x onerror="window.harmed=1"> \u001b[31mred\u001b[0m \u202eright to left';
+
+const kube = { eu: new Kube(process.env.KUBE_FIRST), us: new Kube(process.env.KUBE_SECOND) };
+const proxy = new Proxy();
+const silent = new Proxy();
+const kubelet = new Kubelet();
+const browser = new Browser();
+let fairlead;
+/** The administrator's session, by the link. */
+let admin;
+let page;
+
+/** Four clusters: one straight, one through a proxy, one that never answers, one that refuses us. */
+function kubeconfig() {
+  const entry = (name, from, change) => {
+    const cluster = structuredClone(from.clusters[0].cluster);
+    const user = structuredClone(from.users.find((one) => one.name === "certificate").user);
+    change?.(cluster, user);
+    return { name, cluster, user };
+  };
+  const { eu, us } = kube;
+  const entries = [
+    entry("eu", eu.config),
+    entry("us", us.config, (cluster) => { cluster.server = `https://127.0.0.1:${proxy.port}`; }),
+    entry("dark", eu.config, (cluster) => { cluster.server = `https://127.0.0.1:${silent.port}`; }),
+    entry("stranger", eu.config, (_, user) => {
+      for (const key of Object.keys(user)) delete user[key];
+      user.token = "nobody-knows-this";
+    }),
+  ];
+  return {
+    apiVersion: "v1",
+    kind: "Config",
+    clusters: entries.map(({ name, cluster }) => ({ name, cluster })),
+    users: entries.map(({ name, user }) => ({ name, user })),
+    contexts: entries.map(({ name }) => ({ name, context: { cluster: name, user: name } })),
+  };
+}
+
+const go = (to, on = page) => on.goto(fairlead.origin + to);
+const total = (on = page) => on.locator("[data-total]").getAttribute("data-total").then(Number);
+const rowCount = (on = page) => on.locator(".rows .tr").count();
+const text = (selector, on = page) => on.locator(selector).first().innerText();
+const state = async (name) => (await fairlead.ask("GET", "/clusters")).clusters.find((one) => one.name === name)?.state;
+
+async function axe(what, on = page) {
+  await on.evaluate(AXE);
+  const { violations } = await on.evaluate(() => globalThis.axe.run(document, { runOnly: ["wcag2a", "wcag2aa", "wcag21aa", "wcag22aa"] }));
+  const serious = violations.filter(({ impact }) => impact === "serious" || impact === "critical");
+  assert.deepEqual(serious.map(({ id, nodes }) => `${what}: ${id}: ${nodes[0].html.slice(0, 160)} ${nodes[0].failureSummary?.slice(0, 200)}`), []);
+}
+
+async function logIn(on, user) {
+  await on.getByLabel("User").fill(user);
+  await on.getByLabel("Password").fill(PASSWORD);
+  await on.keyboard.press("Enter");
+  await on.locator(".frame").waitFor();
+}
+
+before(async () => {
+  await Promise.all([proxy.start(kube.us.server), silent.start(kube.eu.server), kubelet.start(kube.eu), browser.start()]);
+  silent.dark = true;
+  fairlead = await new Fairlead(kubeconfig()).start();
+  for (const name of ["shop", "pay", "play"]) await kube.eu.namespace(name);
+  await kube.us.namespace("shop");
+  await kubelet.register(kube.eu, "node-1");
+  await kube.eu.pod("shop", "talker", {
+    labels: { app: "talker" },
+    annotations: { "example.com/note": NAUGHTY },
+    spec: { nodeName: "node-1" },
+  });
+  await kube.eu.status("shop", "talker", { phase: "Running", containerStatuses: [{ name: "web", ready: true, restartCount: 0, image: "x", imageID: "x", state: { running: { startedAt: new Date().toISOString() } } }] });
+  kubelet.write("talker", "the first line");
+  kubelet.write("talker", NAUGHTY);
+  await kube.eu.request("POST", "/apis/apps/v1/namespaces/shop/deployments", {
+    metadata: { name: "web" },
+    spec: { replicas: 2, selector: { matchLabels: { app: "web" } }, template: { metadata: { labels: { app: "web" } }, spec: { containers: [{ name: "web", image: "registry.invalid/web:1" }] } } },
+  });
+  await kube.eu.request("POST", "/api/v1/namespaces/shop/secrets", { metadata: { name: "keys" }, data: { password: Buffer.from("hunter2").toString("base64") } });
+  await kube.eu.request("POST", "/api/v1/namespaces/shop/events", {
+    metadata: { name: "naughty.1" }, involvedObject: { kind: "Pod", namespace: "shop", name: "talker" }, type: "Warning", reason: "Naughty", message: NAUGHTY, lastTimestamp: new Date().toISOString(), firstTimestamp: new Date().toISOString(), count: 3,
+  });
+  await kube.us.pods(20, ["shop"], "far");
+  await kube.eu.pods(PODS, ["shop", "pay", "play"]);
+  for (const name of ["eu", "us"]) await until(`${name} is ready`, async () => (await state(name)) === "ready", 60_000);
+  await fairlead.ask("POST", "/roles", { name: "shop-only", allow: [{ clusters: ["*"], namespaces: ["shop"], resources: ["*"], verbs: ["get", "list", "watch", "log"] }] });
+  await fairlead.ask("POST", "/users", { name: "vera", password: PASSWORD, roles: ["viewer"] });
+  await fairlead.ask("POST", "/users", { name: "sam", password: PASSWORD, roles: ["shop-only"] });
+  await fairlead.ask("POST", "/users", { name: "olga", password: PASSWORD, roles: ["operator"] });
+  admin = await browser.session(fairlead);
+  page = await admin.newPage();
+}, { timeout: 180_000 });
+
+after(async () => {
+  await browser.stop();
+  await fairlead.stop();
+  kubelet.stop();
+  proxy.stop();
+  silent.stop();
+});
+
+describe("the console", () => {
+  test("a link logs in once, lands on the fleet, and leaves nothing behind", async () => {
+    await page.goto(fairlead.link);
+    await page.locator(".frame").waitFor();
+    assert.equal(page.url(), `${fairlead.origin}/`);
+    const code = new URL(fairlead.link).searchParams.get("code");
+    assert.ok(code.length > 10);
+    const kept = await page.evaluate(() => JSON.stringify([location.href, document.referrer, { ...localStorage }, { ...sessionStorage }, document.cookie, history.state]));
+    assert.ok(!kept.includes(code) && !kept.includes(fairlead.token) && !/csrf|session=/i.test(kept), kept);
+    const other = await browser.session(fairlead);
+    const again = await other.newPage();
+    const answer = await again.goto(fairlead.link);
+    assert.equal(answer.status(), 401);
+    await other.close();
+  });
+
+  test("the fleet says of each cluster how it stands, and why", async () => {
+    const line = (name) => page.locator(".table .tr", { has: page.getByRole("link", { name, exact: true }) });
+    await until("the bad ones are told", async () => /unreachable/.test(await line("dark").innerText()) && /unauthorised/.test(await line("stranger").innerText()), 60_000);
+    assert.match(await line("eu").innerText(), /ready/);
+    assert.ok((await line("dark").locator("p").innerText()).length > 10, "a sentence");
+    await line("dark").getByRole("button", { name: "Test" }).click();
+    await page.locator("dialog .steps li").first().waitFor();
+    await page.keyboard.press("Escape");
+  });
+
+  test("what is large is fetched when it is opened, and not before", async () => {
+    const fetched = (name) => browser.requests.some((url) => url.includes(`/assets/${name}`));
+    await go("/c/eu/pods/shop/talker");
+    await page.getByRole("heading", { name: "talker" }).waitFor();
+    assert.deepEqual([fetched("editor"), fetched("terminal")], [false, false]);
+    await page.getByRole("link", { name: "YAML" }).click();
+    await page.locator(".cm-content").waitFor();
+    assert.deepEqual([fetched("editor"), fetched("terminal")], [true, false]);
+  });
+
+  test("good clusters show their rows at once; each bad one says why", async () => {
+    const begun = Date.now();
+    await go("/c/eu,us,dark,stranger/pods?q=-web");
+    await page.locator(".rows .tr").first().waitFor();
+    const first = Date.now() - begun;
+    await until("all rows of the good ones", async () => (await total()) === PODS + 21);
+    const strip = page.locator(".strip");
+    await until("the bad ones say why", async () => /dark\s+(unreachable|connecting)/.test(await strip.innerText()) && /stranger\s+(forbidden|unauthorised)/.test(await strip.innerText()));
+    console.log(`# first row beside a black-holed cluster after ${first} ms`);
+    assert.ok(first < 10_000, "nobody waits for the dead");
+    await go("/c/dark/pods");
+    await page.getByRole("heading", { name: "Pods" }).waitFor();
+    await until("its own page says why", async () => /dark\s+\w+/.test(await strip.innerText()));
+  });
+
+  test("a large table is exact, and has elements for what is seen only", async () => {
+    const begun = Date.now();
+    await go("/c/eu/pods");
+    await page.locator(".rows .tr").first().waitFor();
+    const first = Date.now() - begun;
+    await until("all rows", async () => (await total()) === PODS + 1);
+    console.log(`# ${PODS + 1} pods: first row after ${first} ms, all after ${Date.now() - begun} ms, of a page loaded anew`);
+    for (const at of [0, 0.3, 0.7, 1]) {
+      await page.locator(".table").evaluate((table, at) => { table.scrollTop = at * table.scrollHeight; }, at);
+      await until("rows are drawn where one looks", async () => (await page.locator(".rows .tr a").count()) > 10);
+      assert.ok((await rowCount()) <= 120, "row elements");
+    }
+    await page.locator("#filter").fill(`web-${PODS - 1}`);
+    await until("the filter leaves one", async () => (await rowCount()) === 1);
+    assert.equal(await text(".rows .tr a"), `web-${PODS - 1}`);
+    assert.equal(new URL(page.url()).searchParams.get("q"), `web-${PODS - 1}`);
+    await page.reload();
+    await until("a reload restores it", async () => (await rowCount()) === 1);
+    await go("/c/eu/pods?ns=pay,play");
+    await until("several namespaces", async () => (await total()) === Math.floor((PODS + 1) / 3) + Math.floor(PODS / 3));
+  });
+
+  test("rows under two hundred changes a second: what is seen is live, and frames keep coming", async () => {
+    await go("/c/eu/pods?ns=pay&sort=Name");
+    await page.locator(".rows .tr").first().waitFor();
+    let stop = false;
+    let changes = 0;
+    const change = async (worker) => {
+      for (let index = worker; !stop; index += 4) {
+        const name = `web-${1 + 3 * (index % Math.floor(PODS / 3))}`;
+        await kube.eu.status("pay", name, { phase: index % 2 ? "Running" : "Failed", reason: `Round${index}` }).catch(() => {});
+        changes++;
+        await new Promise((resolve) => setTimeout(resolve, 15));
+      }
+    };
+    const changing = Promise.all([0, 1, 2, 3].map(change));
+    const begun = Date.now();
+    const frames = await page.evaluate(async () => {
+      const table = document.querySelector(".table");
+      const gaps = [];
+      let last = performance.now();
+      let way = 40;
+      await new Promise((done) => {
+        const end = last + 5000;
+        const frame = (now) => {
+          gaps.push(now - last);
+          last = now;
+          if (table.scrollTop + table.clientHeight >= table.scrollHeight - 50) way = -40;
+          else if (table.scrollTop < 50) way = 40;
+          table.scrollTop += way;
+          if (now < end) requestAnimationFrame(frame);
+          else done();
+        };
+        requestAnimationFrame(frame);
+      });
+      return gaps.sort((a, b) => a - b);
+    });
+    stop = true;
+    await changing;
+    const p95 = frames[Math.floor(frames.length * 0.95)];
+    const rate = Math.round(changes / ((Date.now() - begun) / 1000));
+    console.log(`# ${rate} changes a second while scrolling: ${frames.length} frames in 5 s, p95 ${p95.toFixed(1)} ms`);
+    assert.ok(changes > 50 && frames.length > 50);
+    await kube.eu.status("pay", "web-1", { phase: "Failed", reason: "SeenAtLast" });
+    await go("/c/eu/pods?ns=pay&q=SeenAtLast");
+    await until("a change is seen", async () => (await rowCount()) === 1);
+  });
+
+  test("a user limited to a namespace sees all of it, exactly, and nothing else", async () => {
+    const session = await browser.session(fairlead);
+    const limited = await session.newPage();
+    await go("/c/eu/pods", limited);
+    await logIn(limited, "sam");
+    await until("the rows of one namespace", async () => (await total(limited)) === Math.ceil(PODS / 3) + 1);
+    assert.equal(await limited.getByRole("button", { name: /Delete|Edit|Scale/ }).count(), 0);
+    await session.close();
+  });
+
+  test("tabs share one socket, and a hidden tab's subscription ends", async () => {
+    const others = [];
+    for (const kind of ["pods", "services", "deployments.apps", "configmaps"]) {
+      const tab = await admin.newPage();
+      await go(`/c/eu/${kind}`, tab);
+      others.push(tab);
+    }
+    await go("/c/eu/nodes");
+    await until("every tab is live", async () => (await Promise.all(others.map((tab) => tab.locator(".strip .dot.ok").count()))).every(Boolean));
+    const sockets = await fairlead.inflight("socket");
+    assert.equal(sockets.length, 1, JSON.stringify(sockets));
+    const subscriptions = async () => (await fairlead.inflight("subscription")).map(({ key }) => key).join(" ");
+    await until("the subscription is on the ledger", async () => /services/.test(await subscriptions()));
+    await others[1].evaluate(() => {
+      Object.defineProperty(document, "visibilityState", { value: "hidden", configurable: true });
+      document.dispatchEvent(new Event("visibilitychange"));
+    });
+    await until("the hidden tab's is gone", async () => !/services/.test(await subscriptions()), 40_000);
+    assert.match(await subscriptions(), /configmaps/);
+    await Promise.all(others.map((tab) => tab.close()));
+  });
+
+  test("a cluster that is lost keeps its rows, marked, and comes back without duplicates", async () => {
+    await go("/c/us/pods");
+    await until("its rows", async () => (await total()) === 20);
+    proxy.dark = true;
+    proxy.cut();
+    await until("it is called stale", async () => /us\s+stale/.test(await text(".strip")), 60_000);
+    assert.equal(await total(), 20);
+    await kube.us.pod("shop", "far-new");
+    await kube.us.request("DELETE", "/api/v1/namespaces/shop/pods/far-0");
+    proxy.dark = false;
+    proxy.cut();
+    await until("it is live again, and exact", async () => (await page.locator(".strip .dot.ok").count()) === 1 && (await page.getByRole("link", { name: "far-new", exact: true }).count()) === 1, 60_000);
+    await until("what went meanwhile is gone", async () => (await total()) === 20 && (await page.getByRole("link", { name: "far-0", exact: true }).count()) === 0);
+  });
+
+  test("YAML is read-only first; an edit is tried, shown, applied; one that was overtaken is a conflict", async () => {
+    const url = "/apis/apps/v1/namespaces/shop/deployments/web";
+    const editor = page.locator(".cm-content");
+    const type = async (find, put) => {
+      await page.evaluate(() => document.querySelector("[data-mode]").shadowRoot.querySelector(".cm-content").focus());
+      await page.keyboard.press("Control+Home");
+      await editor.evaluate((content, [find, put]) => {
+        const view = content.cmView?.view ?? content.cmTile?.view;
+        const at = view.state.doc.toString().indexOf(find);
+        view.dispatch({ changes: { from: at, to: at + find.length, insert: put } });
+      }, [find, put]);
+    };
+    await go("/c/eu/deployments.apps/shop/web?tab=yaml");
+    await editor.getByText("replicas").first().waitFor();
+    assert.equal(await editor.getAttribute("aria-readonly"), "true");
+    await page.getByRole("button", { name: "Edit" }).click();
+    await type("replicas: 2", "replicas: 5");
+    await page.getByRole("button", { name: "Review" }).click();
+    await page.locator(".diff .added", { hasText: "replicas: 5" }).waitFor();
+    assert.equal((await kube.eu.request("GET", url)).spec.replicas, 2, "a review changes nothing");
+    await page.getByRole("button", { name: "Apply" }).click();
+    await until("it is applied", async () => (await kube.eu.request("GET", url)).spec.replicas === 5);
+
+    await until("it is read-only again", async () => (await editor.getAttribute("aria-readonly")) === "true");
+    await editor.getByText("replicas: 5").first().waitFor();
+    await page.getByRole("button", { name: "Edit" }).click();
+    await type("replicas: 5", "replicas: 9");
+    await kube.eu.request("PATCH", `${url}?fieldManager=somebody`, { metadata: { labels: { by: "somebody" } } }, "application/merge-patch+json");
+    await page.getByRole("button", { name: "Review" }).click();
+    await page.getByRole("button", { name: "Compare with the newest" }).waitFor();
+    assert.equal((await kube.eu.request("GET", url)).spec.replicas, 5, "nothing is overwritten");
+    await page.getByRole("button", { name: "Compare with the newest" }).click();
+    await page.getByRole("button", { name: "Review" }).click();
+    await page.getByRole("button", { name: "Apply" }).click();
+    await until("the change is on top of the other", async () => {
+      const { spec, metadata } = await kube.eu.request("GET", url);
+      return spec.replicas === 9 && metadata.labels.by === "somebody";
+    });
+  });
+
+  test("the values of a Secret are masked until one asks for them", async () => {
+    await go("/c/eu/secrets/shop/keys?tab=yaml");
+    const editor = page.locator(".cm-content");
+    await editor.getByText("password").first().waitFor();
+    const secret = Buffer.from("hunter2").toString("base64");
+    assert.ok(!(await page.content()).includes(secret) && !(await editor.innerText()).includes(secret));
+    await page.getByRole("button", { name: "Show values" }).click();
+    await editor.getByText(secret).first().waitFor();
+    await go("/c/eu/secrets/shop/keys");
+    await page.getByText("hidden, 7 bytes").waitFor();
+  });
+
+  test("actions ask first, and do what they say", async () => {
+    await go("/c/eu/deployments.apps/shop/web");
+    await page.getByRole("button", { name: "Scale…" }).click();
+    await page.getByLabel("Replicas").fill("3");
+    await page.getByRole("button", { name: "Scale", exact: true }).click();
+    await until("it is scaled", async () => (await kube.eu.request("GET", "/apis/apps/v1/namespaces/shop/deployments/web")).spec.replicas === 3);
+    await page.locator(".toast", { hasText: "scaled to 3" }).waitFor();
+    await page.getByRole("button", { name: "Restart…" }).click();
+    await page.getByRole("button", { name: "Restart", exact: true }).click();
+    await until("it restarts", async () => Object.keys((await kube.eu.request("GET", "/apis/apps/v1/namespaces/shop/deployments/web")).spec.template.metadata.annotations ?? {}).length > 0);
+
+    await go("/c/eu/pods?ns=play&q=name:web-2");
+    await until("rows", async () => (await rowCount()) > 2);
+    await page.locator("body").press("x");
+    await page.locator("body").press("j");
+    await page.locator("body").press("x");
+    const names = await page.locator(".tr:has(input:checked) a").allInnerTexts();
+    assert.equal(names.length, 2);
+    await page.getByRole("button", { name: "Delete…" }).click();
+    const button = page.locator("dialog").getByRole("button", { name: "Delete" });
+    assert.ok(await button.isDisabled(), "not without the words");
+    await page.locator("dialog input.mono").fill("delete 2");
+    await button.click();
+    for (const name of names) {
+      await until(`${name} is gone`, () => kube.eu.request("GET", `/api/v1/namespaces/play/pods/${name}`).then(() => false, () => true));
+    }
+    await go("/c/eu/nodes/-/node-1");
+    await page.getByRole("button", { name: "Cordon…" }).click();
+    await page.getByRole("button", { name: "Cordon", exact: true }).click();
+    await until("it is cordoned", async () => (await kube.eu.request("GET", "/api/v1/nodes/node-1")).spec.unschedulable === true);
+    await page.getByRole("button", { name: "Uncordon…" }).click();
+    await page.getByRole("button", { name: "Uncordon", exact: true }).click();
+    await until("it is not any more", async () => !(await kube.eu.request("GET", "/api/v1/nodes/node-1")).spec.unschedulable);
+  });
+
+  test("a viewer has no control that changes anything, and a forged request is refused", async () => {
+    const session = await browser.session(fairlead);
+    const viewer = await session.newPage();
+    await go("/c/eu/deployments.apps/shop/web", viewer);
+    await logIn(viewer, "vera");
+    await viewer.getByRole("heading", { name: "web" }).waitFor();
+    await viewer.getByText("Selects").waitFor();
+    const forbidden = /Delete|Scale|Restart|Edit|Drain|Cordon|Add cluster|Roll back|Shell/;
+    assert.equal(await viewer.getByRole("button", { name: forbidden }).count(), 0);
+    await go("/c/eu/deployments.apps/shop/web?tab=yaml", viewer);
+    await viewer.locator(".cm-content").waitFor();
+    assert.equal(await viewer.getByRole("button", { name: forbidden }).count(), 0);
+    const forged = await viewer.evaluate(async () => {
+      const { csrf } = await (await fetch("/api/v1/me")).json();
+      const ask = (headers) => fetch("/api/v1/clusters/eu/resources/deployments.apps/web?namespace=shop", { method: "DELETE", headers }).then(({ status }) => status);
+      return [await ask({ "x-csrf-token": csrf }), await ask({})];
+    });
+    assert.deepEqual(forged, [403, 403]);
+
+    // What one may no longer see goes away by itself.
+    await go("/c/eu/pods", viewer);
+    await until("the rows are there", async () => (await total(viewer)) > 0);
+    const begun = Date.now();
+    await fairlead.ask("PATCH", "/users/vera", { roles: [] });
+    await until("the table ends with a sentence", async () => (await viewer.locator(".notice.bad, .strip .bad-text").count()) > 0 && (await rowCount(viewer)) === 0, 5000);
+    console.log(`# a revoked role ended the table after ${Date.now() - begun} ms`);
+    await session.close();
+  });
+
+  test("names and texts of others are text", async () => {
+    await go("/c/eu/pods/shop/talker");
+    await page.locator("summary").click();
+    await page.getByText('<img src=x onerror="window.harmed=1">').first().waitFor();
+    await go("/events?clusters=eu");
+    await page.getByText("Naughty").first().waitFor();
+    await page.locator(".td", { hasText: "onerror" }).first().waitFor();
+    assert.equal(await page.evaluate(() => [globalThis.harmed, document.querySelectorAll("main img").length].join()), ",0");
+  });
+
+  test("search finds objects of every cluster, and says who did not answer", async () => {
+    await go("/search?q=far-1");
+    await page.getByRole("link", { name: "far-1", exact: true }).waitFor();
+    assert.match(await text(".strip"), /2 of 4 clusters answered/);
+    await page.keyboard.press("Escape");
+    await page.keyboard.press("Control+k");
+    await page.getByRole("combobox").fill("talker");
+    await page.getByRole("option", { name: /Pod\s*talker/ }).click();
+    await page.getByRole("heading", { name: "talker" }).waitFor();
+  });
+
+  test("back, forward, reload and a link restore what was shown", async () => {
+    await go("/c/eu/pods?ns=shop");
+    await page.getByRole("link", { name: "talker", exact: true }).click();
+    await page.getByRole("heading", { name: "talker" }).waitFor();
+    await page.getByRole("link", { name: "YAML" }).click();
+    await page.locator(".cm-content").waitFor();
+    await page.goBack();
+    await page.getByText("Owners").or(page.getByText("Containers")).first().waitFor();
+    await page.goBack();
+    await until("the table, with its namespace", async () => (await total()) > 0 && new URL(page.url()).search === "?ns=shop");
+    await page.goForward();
+    await page.getByRole("heading", { name: "talker" }).waitFor();
+    await page.reload();
+    await page.getByRole("heading", { name: "talker" }).waitFor();
+  });
+
+  test("nothing serious for who uses a screen reader or needs contrast, light and dark", async () => {
+    for (const colorScheme of ["light", "dark"]) {
+      await page.emulateMedia({ colorScheme });
+      for (const path of ["/", "/c/eu,us/pods?ns=shop", "/c/eu/pods/shop/talker", "/c/eu/deployments.apps/shop/web?tab=yaml", "/search?q=far", "/events"]) {
+        await go(path);
+        await page.locator("main .page").waitFor();
+        await page.waitForTimeout(500);
+        await axe(`${colorScheme} ${path}`);
+      }
+    }
+    await page.emulateMedia({ colorScheme: "light" });
+    const session = await browser.session(fairlead);
+    const stranger = await session.newPage();
+    await go("/", stranger);
+    await stranger.getByLabel("User").waitFor();
+    await axe("login", stranger);
+    await session.close();
+  });
+
+  test("a process that is killed and comes back: the page says so, and asks for a login at most once", async () => {
+    const session = await browser.session(fairlead);
+    const user = await session.newPage();
+    await go("/c/eu/pods?ns=shop", user);
+    await logIn(user, "olga");
+    await until("rows", async () => (await total(user)) > 0);
+    const { port } = fairlead;
+    await fairlead.kill();
+    await user.locator(".banner").waitFor();
+    assert.ok((await total(user)) > 0, "what was seen stays");
+    await fairlead.start(port);
+    // Sessions end with the process.
+    await user.getByLabel("User").waitFor({ timeout: 30_000 });
+    await logIn(user, "olga");
+    await until("the rows are back", async () => (await total(user)) > 0 && (await user.locator(".strip .dot.ok").count()) === 1, 40_000);
+    assert.equal(new URL(user.url()).search, "?ns=shop");
+    assert.equal(await user.locator(".banner").count(), 0);
+    await session.close();
+  });
+
+  test("no page broke the content security policy, complained, or asked another origin", async () => {
+    assert.deepEqual(browser.complaints, []);
+    // The check can fail: an inline style is refused, and heard of.
+    await go("/");
+    await page.evaluate(() => document.body.append(Object.assign(document.createElement("style"), { textContent: "body{}" })));
+    await until("it is heard of", () => browser.complaints.some((one) => /Content Security Policy/.test(one)), 5000);
+    browser.complaints.length = 0;
+  });
+});
