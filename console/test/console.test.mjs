@@ -309,14 +309,14 @@ describe("the console", () => {
     await type("replicas: 5", "replicas: 9");
     await kube.eu.request("PATCH", `${url}?fieldManager=somebody`, { metadata: { labels: { by: "somebody" } } }, "application/merge-patch+json");
     await page.getByRole("button", { name: "Review" }).click();
-    await page.getByRole("button", { name: "Compare with the newest" }).waitFor();
+    await page.getByRole("button", { name: "Put them on the newest" }).waitFor();
     assert.equal((await kube.eu.request("GET", url)).spec.replicas, 5, "nothing is overwritten");
-    await page.getByRole("button", { name: "Compare with the newest" }).click();
+    await page.getByRole("button", { name: "Put them on the newest" }).click();
     await page.getByRole("button", { name: "Review" }).click();
     await page.getByRole("button", { name: "Apply" }).click();
     await until("the change is on top of the other", async () => {
       const { spec, metadata } = await kube.eu.request("GET", url);
-      return spec.replicas === 9 && metadata.labels.by === "somebody";
+      return spec.replicas === 9 && metadata.labels?.by === "somebody";
     });
   });
 

@@ -85,6 +85,21 @@ const NOTHING: RowsUpdate = {
   columns: [], total: 0, matched: 0, start: 0, rows: [], synced: false, states: {}, counts: {},
 };
 
+/** The rows of an update; those that are as they were are the same objects, and are not drawn again. */
+function kept(old: RowsUpdate, update: RowsUpdate): Row[] {
+  if (old.columns.length !== update.columns.length) return update.rows;
+  const known = new Map(old.rows.map((row) => [`${row.cluster}/${row.uid}`, row]));
+  return update.rows.map((row) => {
+    const before = known.get(`${row.cluster}/${row.uid}`);
+    return before && before.resourceVersion !== undefined && before.resourceVersion === row.resourceVersion ? before : row;
+  });
+}
+
+function sameColumns(old: RowsUpdate, update: RowsUpdate): RowsUpdate["columns"] {
+  const same = old.columns.length === update.columns.length && old.columns.every(({ name }, index) => name === update.columns[index]?.name);
+  return same ? old.columns : update.columns;
+}
+
 export interface Rows {
   update: RowsUpdate;
   /** Shows another part of the rows. */
@@ -109,7 +124,7 @@ export function useRows(subscription: Subscription | null, want: Omit<View, "sta
     return whileVisible(() => {
       const number = numbers++;
       view.current = number;
-      targets.set(number, { rows: (update) => setState({ key, update }) });
+      targets.set(number, { rows: (update) => setState((old) => ({ key, update: { ...update, columns: sameColumns(old.update, update), rows: kept(old.update, update) } })) });
       worker().postMessage({ op: "open", view: number, subscription, want: { ...wanted.current, ...range.current } });
       return () => {
         targets.delete(number);

@@ -4,7 +4,7 @@
  */
 import type { ComponentChildren } from "preact";
 import { memo } from "./memo";
-import { useEffect, useLayoutEffect, useRef, useState } from "preact/hooks";
+import { useCallback, useEffect, useLayoutEffect, useRef, useState } from "preact/hooks";
 import { useKeys, type Key } from "../keys";
 import { Down, Up } from "./icons";
 
@@ -183,6 +183,12 @@ export function VirtualTable<T>(props: VirtualTableProps<T>) {
     ...(props.keys ?? []).map(({ run, ...key }) => ({ ...key, run: withRow(run) })),
   ]);
 
+  // One and the same function for all rows and draws: a row is drawn again only when it has changed.
+  const opener = useRef(onOpen);
+  opener.current = onOpen;
+  const opens = onOpen !== undefined;
+  const openRow = useCallback((row: T, event: MouseEvent) => opener.current?.(row, event), []);
+
   const end = Math.min(count, range.end);
   const start = Math.min(range.start, end);
   const drawn = [];
@@ -196,7 +202,7 @@ export function VirtualTable<T>(props: VirtualTableProps<T>) {
         columns={columns}
         at={index === at}
         stale={row ? (props.isStale?.(row) ?? false) : false}
-        onOpen={onOpen}
+        onOpen={opens ? openRow : undefined}
         version={props.version}
       />,
     );

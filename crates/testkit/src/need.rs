@@ -36,6 +36,19 @@ pub fn helm() -> Result<(), String> {
     helm_template().map(|_| ())
 }
 
+/// A browser, the program that drives it, and the console to look at.
+pub fn browser() -> Result<(), String> {
+    runs("node", &["--version"])?;
+    runs("chromium", &["--version"])?;
+    let console = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../console");
+    for made in ["dist/index.html", "node_modules/playwright-core/package.json"] {
+        if !console.join(made).is_file() {
+            return Err(format!("no console/{made}; scripts/console makes it"));
+        }
+    }
+    Ok(())
+}
+
 /// The user root.
 pub fn root() -> Result<(), String> {
     match std::fs::metadata("/proc/self") {

@@ -93,11 +93,12 @@ export default function Explore({ params }: PageProps) {
   const placeOf = ({ cluster, namespace, name }: Row): ObjectPlace => ({ cluster, kind, namespace: namespace ?? null, name });
   const open = (row: Row, tab?: string) => navigate(object(placeOf(row), tab ? { tab } : undefined));
   const peek = (row: Row) => setQuery({ peek: `${row.cluster}/${row.namespace ?? ""}/${row.name}` });
-  const pick = (row: Row) => {
-    const next = new Map(picked);
-    if (!next.delete(rowKey(row))) next.set(rowKey(row), row);
-    setPicked(next);
-  };
+  const pick = (row: Row) =>
+    setPicked((before) => {
+      const next = new Map(before);
+      if (!next.delete(rowKey(row))) next.set(rowKey(row), row);
+      return next;
+    });
 
   const columns = useMemo(
     () =>

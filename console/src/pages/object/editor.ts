@@ -46,6 +46,8 @@ const look = EditorView.theme({
   ".cm-deletedLineGutter": { background: "var(--bad)" },
 });
 
+export { merge } from "./merge";
+
 export interface Editor {
   text: () => string;
   setText: (text: string) => void;

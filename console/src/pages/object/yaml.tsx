@@ -98,17 +98,20 @@ export default function Yaml({ place, mayEdit, secret }: { place: ObjectPlace; m
       setBusy(false);
     }
   };
-  /** Keeps what was written and compares it with the object as it is now. */
+  /** Puts what was written on the object as it is now, and shows the difference. */
   const newest = async () => {
     setBusy(true);
     try {
-      const fresh = await api.text(route, { query: asked, headers: { accept: "application/yaml" } });
-      const version = /^ {2}resourceVersion: .*$/m;
-      const own = (editor.current?.text() ?? draft).replace(version, version.exec(fresh)?.[0] ?? "$&");
+      const [fresh, { merge }] = await Promise.all([
+        api.text(route, { query: { ...asked, reveal: revealed || null }, headers: { accept: "application/yaml" } }),
+        import("./editor"),
+      ]);
+      const { text: merged, both } = merge(base, editor.current?.text() ?? draft, fresh);
       setBase(fresh);
       setProblem(null);
-      editor.current?.setText(own);
+      editor.current?.setText(merged);
       editor.current?.compareWith(fresh);
+      if (both) toast(`${both} ${both === 1 ? "place was" : "places were"} changed by both: yours is kept there. Look at it before you apply.`, "info");
     } catch (error) {
       setProblem(error);
     } finally {
@@ -158,9 +161,9 @@ export default function Yaml({ place, mayEdit, secret }: { place: ObjectPlace; m
         <div class="notice warn" role="alert">
           <div class="grow break">
             <p>{explain(problem).sentence}</p>
-            <p class="muted">Nothing was overwritten. Your text is kept: compare it with the newest version, then review it again.</p>
+            <p class="muted">Nothing was overwritten. Your changes are kept: put them on the newest version, then review them again.</p>
           </div>
-          <button type="button" class="button" disabled={busy} onClick={() => void newest()}>Compare with the newest</button>
+          <button type="button" class="button" disabled={busy} onClick={() => void newest()}>Put them on the newest</button>
         </div>
       )}
       {mode === "review" && (answer?.warnings ?? []).map((warning) => <div key={warning} class="notice warn"><p>{warning}</p></div>)}
