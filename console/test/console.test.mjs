@@ -187,7 +187,7 @@ describe("the console", () => {
     await until("several namespaces", async () => (await total()) === Math.floor((PODS + 1) / 3) + Math.floor(PODS / 3));
   });
 
-  test("rows under two hundred changes a second: what is seen is live, and frames keep coming", async () => {
+  test("rows under two hundred changes a second: what is seen is live, and frames keep coming", async (context) => {
     await go("/c/eu/pods?ns=pay&sort=Name");
     await page.locator(".rows .tr").first().waitFor();
     let stop = false;
@@ -201,9 +201,9 @@ describe("the console", () => {
       }
     };
     const changing = Promise.all([0, 1, 2, 3].map(change));
-    const begun = Date.now();
-    const frames = await page.evaluate(async () => {
-      const table = document.querySelector(".table");
+    context.after(() => { stop = true; });
+    const scroll = async () => {
+      const table = document.querySelector(".table, .blank");
       const gaps = [];
       let last = performance.now();
       let way = 40;
@@ -220,14 +220,32 @@ describe("the console", () => {
         };
         requestAnimationFrame(frame);
       });
-      return gaps.sort((a, b) => a - b);
+      return gaps.sort((a, b) => a - b)[Math.floor(gaps.length * 0.95)];
+    };
+    const begun = Date.now();
+    const ours = await page.evaluate(scroll);
+    const rate = Math.round(changes / ((Date.now() - begun) / 1000));
+    const cdp = await admin.newCDPSession(page);
+    await cdp.send("Performance.enable");
+    await cdp.send("HeapProfiler.collectGarbage");
+    const heap = (await cdp.send("Performance.getMetrics")).metrics.find(({ name }) => name === "JSHeapUsedSize").value / 1e6;
+    // The same scroll of a page with nothing on it, at the same time: what this machine can do.
+    const blank = await admin.newPage();
+    await blank.setContent('<div class="blank"><p></p></div>');
+    await blank.evaluate(() => {
+      const [box, inner] = [document.querySelector(".blank"), document.querySelector("p")];
+      Object.assign(box.style, { height: "600px", overflow: "auto" });
+      inner.style.height = "40000px";
     });
+    await blank.bringToFront();
+    const least = await blank.evaluate(scroll);
+    await blank.close();
     stop = true;
     await changing;
-    const p95 = frames[Math.floor(frames.length * 0.95)];
-    const rate = Math.round(changes / ((Date.now() - begun) / 1000));
-    console.log(`# ${rate} changes a second while scrolling: ${frames.length} frames in 5 s, p95 ${p95.toFixed(1)} ms`);
-    assert.ok(changes > 50 && frames.length > 50);
+    console.log(`# ${rate} changes a second while scrolling: p95 of frames ${ours.toFixed(1)} ms, of an empty page ${least.toFixed(1)} ms; heap of the page ${heap.toFixed(1)} MB`);
+    assert.ok(changes > 50, "changes were made");
+    assert.ok(ours < Math.max(17, 4 * least), "frames are late by the page's own doing");
+    assert.ok(heap < 80, "memory");
     await kube.eu.status("pay", "web-1", { phase: "Failed", reason: "SeenAtLast" });
     await go("/c/eu/pods?ns=pay&q=SeenAtLast");
     await until("a change is seen", async () => (await rowCount()) === 1);
@@ -393,6 +411,67 @@ describe("the console", () => {
     await fairlead.ask("PATCH", "/users/vera", { roles: [] });
     await until("the table ends with a sentence", async () => (await viewer.locator(".notice.bad, .strip .bad-text").count()) > 0 && (await rowCount(viewer)) === 0, 5000);
     console.log(`# a revoked role ended the table after ${Date.now() - begun} ms`);
+    await session.close();
+  });
+
+  test("a shell repeats what is typed, follows the window's size, takes a large paste, and says how it ended", async () => {
+    await go("/c/eu/pods/shop/talker?tab=shell");
+    const screen = page.locator(".terminal .xterm-rows");
+    await screen.getByText("$").first().waitFor();
+    await page.keyboard.type("echo hello");
+    await screen.getByText("echo hello").first().waitFor();
+    const sizes = kubelet.sizes.length;
+    await page.setViewportSize({ width: 900, height: 600 });
+    await until("the new size is told", () => kubelet.sizes.length > sizes);
+    await page.setViewportSize({ width: 1360, height: 820 });
+    const typed = kubelet.typed;
+    await page.evaluate(() => {
+      const data = new DataTransfer();
+      data.setData("text/plain", "x".repeat(1 << 20));
+      document.querySelector(".xterm-helper-textarea").dispatchEvent(new ClipboardEvent("paste", { clipboardData: data, bubbles: true, cancelable: true }));
+    });
+    await until("every byte of a megabyte arrives", () => kubelet.typed - typed === 1 << 20, 60_000);
+    await page.keyboard.press("Control+d");
+    await page.getByText("The shell has ended with code 7.").waitFor();
+    await page.getByRole("button", { name: "Open another" }).click();
+    await screen.getByText("$").first().waitFor();
+  });
+
+  test("from login to a shell and back, by keyboard alone", async () => {
+    const session = await browser.session(fairlead);
+    const user = await session.newPage();
+    const keys = async (...all) => {
+      for (const key of all) await user.keyboard.press(key);
+    };
+    await go("/", user);
+    await user.getByLabel("User").waitFor();
+    await user.keyboard.type("olga");
+    await keys("Tab");
+    await user.keyboard.type(PASSWORD);
+    await keys("Enter");
+    await user.getByRole("heading", { name: "Fleet" }).waitFor();
+    await user.keyboard.type(":");
+    await user.keyboard.type("pods");
+    await user.getByRole("option", { name: /Pod\s*pods/ }).first().waitFor();
+    await keys("Enter");
+    await user.getByRole("heading", { name: "Pods" }).waitFor();
+    await keys("/");
+    await user.keyboard.type("talker");
+    await until("one row", async () => (await rowCount(user)) === 1);
+    await keys("Enter", "s");
+    await user.locator(".terminal .xterm-rows").getByText("$").first().waitFor();
+    await user.keyboard.type("by hand");
+    await user.locator(".terminal .xterm-rows").getByText("by hand").first().waitFor();
+    await user.goBack();
+    await until("the table, as it was", async () => (await rowCount(user)) === 1 && new URL(user.url()).searchParams.get("q") === "talker");
+    await keys("j", "y");
+    await user.locator(".cm-content").waitFor();
+    await keys("d");
+    await user.getByText("Containers").waitFor();
+    await keys("?");
+    await user.getByRole("dialog", { name: "Keyboard" }).waitFor();
+    await keys("Escape", "Escape");
+    await user.getByRole("heading", { name: "Pods" }).waitFor();
     await session.close();
   });
 
