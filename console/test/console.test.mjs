@@ -437,6 +437,50 @@ describe("the console", () => {
     await screen.getByText("$").first().waitFor();
   });
 
+  test("a log of a hundred thousand lines is searched at once, and downloaded as it is", async () => {
+    const running = { phase: "Running", containerStatuses: [{ name: "web", ready: true, restartCount: 0, image: "x", imageID: "x", state: { running: { startedAt: new Date().toISOString() } } }] };
+    const pod = async (name, app) => {
+      await kube.eu.pod("shop", name, { labels: { app }, spec: { nodeName: "node-1" } });
+      await kube.eu.status("shop", name, running);
+    };
+    const at = new Date().toISOString().replace("Z", "000000Z");
+    kubelet.logs.set("chatty", Array.from({ length: 100_000 }, (_, index) => `${at} line ${index} of a log that nobody reads${index % 1000 ? "" : ", except for this needle"}`));
+    await pod("chatty", "chat");
+    await go("/c/eu/pods/shop/chatty?tab=logs&tail=all");
+    await until("every line", async () => (await page.locator("[data-lines]").getAttribute("data-lines")) === "100000", 60_000);
+    assert.ok((await page.locator(".log .line").count()) < 120, "line elements");
+    await page.locator("#log-find").fill("needl");
+    await until("found", async () => (await page.locator("[data-found]").getAttribute("data-found")) === "100");
+    const took = await page.evaluate(async () => {
+      const field = document.getElementById("log-find");
+      const begun = performance.now();
+      Object.getOwnPropertyDescriptor(HTMLInputElement.prototype, "value").set.call(field, "needle");
+      field.dispatchEvent(new InputEvent("input", { bubbles: true }));
+      while (document.querySelector(".log mark")?.textContent !== "needle" && performance.now() - begun < 5000) await new Promise(requestAnimationFrame);
+      return performance.now() - begun;
+    });
+    console.log(`# a search of 100,000 lines took ${took.toFixed(0)} ms, drawing included`);
+    assert.ok(took < 2000);
+    const [download] = await Promise.all([page.waitForEvent("download"), page.getByRole("link", { name: "Download" }).click()]);
+    const whole = kubelet.logs.get("chatty").map((line) => `${line.slice(line.indexOf(" ") + 1)}\n`).join("");
+    assert.ok(readFileSync(await download.path(), "utf8") === whole, "the file is the log");
+
+    await kube.eu.request("POST", "/apis/apps/v1/namespaces/shop/deployments", {
+      metadata: { name: "choir" },
+      spec: { replicas: 2, selector: { matchLabels: { app: "choir" } }, template: { metadata: { labels: { app: "choir" } }, spec: { containers: [{ name: "web", image: "x" }] } } },
+    });
+    kubelet.write("alto", "la la la");
+    await pod("alto", "choir");
+    await go("/c/eu/deployments.apps/shop/choir?tab=logs");
+    await page.locator(".log .line", { hasText: "la la la" }).waitFor();
+    kubelet.write("tenor", "lo lo lo");
+    await pod("tenor", "choir");
+    await page.locator(".log .line", { hasText: "lo lo lo" }).waitFor();
+    kubelet.write("alto", "and again");
+    await page.locator(".log .line", { hasText: "and again" }).waitFor();
+    assert.match(await page.locator(".log .line", { hasText: "lo lo lo" }).innerText(), /tenor/);
+  });
+
   test("from login to a shell and back, by keyboard alone", async () => {
     const session = await browser.session(fairlead);
     const user = await session.newPage();

@@ -211,3 +211,28 @@ export function drain(places: ObjectPlace[]): void {
     }),
   });
 }
+
+/** Runs a CronJob now. */
+export function trigger(place: ObjectPlace): void {
+  confirm({
+    title: `Run ${place.name} now?`,
+    text: <p>A Job is made of it, as its schedule would.</p>,
+    verb: "Run",
+    run: async () => {
+      const { job } = await api.post<{ job: string }>(route(place, "/trigger"), undefined, { query: { namespace: place.namespace } });
+      toast(`The Job ${job} runs.`);
+    },
+  });
+}
+
+export function suspend(place: ObjectPlace, on: boolean): void {
+  confirm({
+    title: `${on ? "Suspend" : "Resume"} ${place.name}?`,
+    text: <p>{on ? "It makes no Jobs until it is resumed; those that run go on." : "It makes Jobs by its schedule again."}</p>,
+    verb: on ? "Suspend" : "Resume",
+    run: async () => {
+      await api.post(route(place, on ? "/suspend" : "/resume"), undefined, { query: { namespace: place.namespace } });
+      toast(`${place.name} is ${on ? "suspended" : "resumed"}.`);
+    },
+  });
+}

@@ -37,6 +37,8 @@ export interface LogLine {
   container?: string;
   at?: string;
   text: string;
+  /** It was longer than is shown. */
+  cut?: boolean;
 }
 
 /** Parameters of a subscription; `topic` says which others there are. */
@@ -55,7 +57,8 @@ export type ServerMessage = { id: number; cluster?: string } & (
   | ({ type: "state" } & ClusterState)
   | { type: "end"; problem?: ProblemBody }
   | { type: "data"; data: unknown; resume?: string }
-  | { type: "lines"; lines: LogLine[]; resume?: string }
+  /** `notices` say what could not be read. */
+  | { type: "lines"; lines?: LogLine[]; notices?: string[]; resume?: string }
 );
 
 /** How a page wants rows: which, in which order, and which part of them. */

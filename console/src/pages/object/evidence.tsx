@@ -1,27 +1,79 @@
 /** What Fairlead itself knows of an object: its traffic, its rules, verdicts, changes, calls in flight. */
-import { api, path } from "../../api/client";
+import { api, type Query } from "../../api/client";
 import { useFetch } from "../../api/fetching";
-import type { AdmissionLine, AuditEntry, ConversationLine, NetworkRuleLine, ViolationLine } from "../../api/schema";
+import { explain, isAbort } from "../../api/problem";
+import type { AdmissionAudit, AdmissionLine, AuditEntry, AuditPage, ConversationLine, Conversations, Inflight, NetworkRuleLine, NetworkRules, ViolationLine, Violations } from "../../api/schema";
 import { Loaded } from "../../parts/problem";
 import { ShortTable, type TableColumn } from "../../parts/table";
 import { Age, duration } from "../../parts/time";
 import type { ObjectPlace } from "../../places";
 
-/** Each part is a list, or says why it is not there. */
-type Part<T> = T[] | { problem?: string; why?: string } | null | undefined;
+/** Each part is a list, or the reason why there is none. */
+type Part<T> = T[] | { why: string };
+
+interface Operation {
+  id: number;
+  kind: string;
+  key: string;
+  tenant: string;
+  step: string;
+  age_ms: number;
+}
 
 interface Everything {
-  traffic?: Part<ConversationLine>;
-  rules?: Part<NetworkRuleLine>;
-  violations?: Part<ViolationLine>;
-  admission?: Part<AdmissionLine>;
-  audit?: Part<AuditEntry>;
-  inflight?: Part<{ id?: number; kind: string; key: string; tenant: string; step?: string; ageMs?: number }>;
+  traffic: Part<ConversationLine>;
+  violations: Part<ViolationLine>;
+  rules: Part<NetworkRuleLine>;
+  admission: Part<AdmissionLine>;
+  audit: Part<AuditEntry>;
+  inflight: Part<Operation>;
+}
+
+/** Asks for one part; that it cannot be had is said in its place, and holds up no other. */
+async function part<T>(read: Promise<T[]>): Promise<Part<T>> {
+  try {
+    return await read;
+  } catch (error) {
+    if (isAbort(error)) throw error;
+    return { why: explain(error).sentence };
+  }
+}
+
+async function collect({ cluster, namespace, name, kind }: ObjectPlace, signal: AbortSignal): Promise<Everything> {
+  const ask = <T,>(route: string, query: Query) => api.get<T>(route, { query, signal });
+  const plain = kind.split(".")[0]?.replace(/s$/, "") ?? kind;
+  // A workload's pods talk in its name.
+  const isEnd = (end: ConversationLine["client"]) =>
+    (end.namespace ?? null) === (namespace ?? null) && (end.name === name || end.owner === name || (end.owner ?? "").endsWith(`/${name}`));
+  const both = (line: { client: ConversationLine["client"]; server: ConversationLine["client"] }) => isEnd(line.client) || isEnd(line.server);
+  const traffic = part(ask<Conversations>("/guard/conversations", { namespace, limit: 1000 }).then(({ conversations }) => conversations.filter(both)));
+  const violations = part(ask<Violations>("/guard/violations", { namespace, limit: 1000 }).then((found) => found.violations.filter(both)));
+  const rules = part(
+    Promise.all([ask<NetworkRules>("/guard/rules", {}), traffic, violations]).then(([found, ...lines]) => {
+      const named = new Set(lines.flatMap((some) => (Array.isArray(some) ? some.map(({ rule }) => rule) : [])));
+      return found.rules.filter((rule) => named.has(rule.name));
+    }),
+  );
+  const admission = part(
+    ask<AdmissionAudit>("/admission/audit", { cluster, namespace, limit: 500 }).then(({ lines }) =>
+      lines.filter(({ object, owner }) => [object, owner].some((word) => word === name || word.toLowerCase().endsWith(`${plain}/${name}`) || word.endsWith(`/${name}`))),
+    ),
+  );
+  const audit = part(
+    ask<AuditPage>("/audit", { cluster, limit: 1000 }).then(({ entries }) =>
+      entries.filter((entry) => entry.name === name && (entry.namespace ?? null) === (namespace ?? null)),
+    ),
+  );
+  const inflight = part(
+    ask<Inflight>("/inflight", { tenant: cluster, limit: 1000 }).then(({ operations }) =>
+      (operations as unknown as Operation[]).filter(({ key }) => key.split(/[/ ?&=]/).includes(name)),
+    ),
+  );
+  return { traffic: await traffic, violations: await violations, rules: await rules, admission: await admission, audit: await audit, inflight: await inflight };
 }
 
 export function Evidence({ place }: { place: ObjectPlace }) {
-  const route = path`/clusters/${place.cluster}/resources/${place.kind}/${place.name}/evidence`;
-  const read = useFetch(`${route} ${place.namespace ?? ""}`, (signal) => api.get<Everything>(route, { query: { namespace: place.namespace }, signal }), 5000);
+  const read = useFetch(JSON.stringify(place), (signal) => collect(place, signal), 5000);
   const end = ({ name, address }: ConversationLine["client"]) => <span title={address}>{name || address}</span>;
   return (
     <div class="evidence">
@@ -104,7 +156,7 @@ export function Evidence({ place }: { place: ObjectPlace }) {
                 { id: "kind", title: "Operation", width: "minmax(100px, 1fr)", cell: ({ kind }) => kind },
                 { id: "key", title: "About", width: "minmax(120px, 1.4fr)", cell: ({ key }) => key },
                 { id: "step", title: "Step", width: "minmax(100px, 1fr)", cell: ({ step }) => step },
-                { id: "age", title: "For", width: "76px", end: true, cell: ({ ageMs }) => (ageMs === undefined ? "" : duration(ageMs)) },
+                { id: "age", title: "For", width: "76px", end: true, cell: (one) => duration(one.age_ms) },
               ]}
             />
           </>
@@ -116,18 +168,17 @@ export function Evidence({ place }: { place: ObjectPlace }) {
 
 function Section<T>(props: { title: string; empty: string; part: Part<T>; columns: TableColumn<T>[]; rowKey: (row: T) => string }) {
   const { part } = props;
-  const rows = Array.isArray(part) ? part : null;
-  const why = part && !Array.isArray(part) ? (part.why ?? part.problem) : undefined;
+  const rows = Array.isArray(part) ? part : [];
   return (
     <section class="card">
       <header>
         <h2>{props.title}</h2>
-        {rows && rows.length > 0 && <span class="faint number">{rows.length}</span>}
+        {rows.length > 0 && <span class="faint number">{rows.length}</span>}
       </header>
-      {rows && rows.length > 0 ? (
+      {rows.length > 0 ? (
         <ShortTable label={props.title} columns={props.columns} rows={rows} rowKey={props.rowKey} />
       ) : (
-        <p class="body muted">{why ?? (rows ? props.empty : "This process does not know: it was started without it, or you may not see it.")}</p>
+        <p class="body muted">{Array.isArray(part) ? props.empty : part.why}</p>
       )}
     </section>
   );

@@ -30,6 +30,7 @@ export default function Logs({ place, object, selector }: { place: ObjectPlace; 
   const buffer = useRef(new LogBuffer());
   const [, redraw] = useReducer((count: number) => count + 1, 0);
   const [ended, setEnded] = useState<{ problem?: ProblemBody } | null>(null);
+  const [notices, setNotices] = useState<string[]>([]);
   const [round, setRound] = useState(0);
 
   const subscription: Subscription = {
@@ -60,8 +61,13 @@ export default function Logs({ place, object, selector }: { place: ObjectPlace; 
         buffer.current = new LogBuffer();
         begun = true;
         setEnded(null);
+        setNotices([]);
       }
-      if (message.type === "lines") buffer.current.add(message.lines);
+      if (message.type === "lines") {
+        buffer.current.add(message.lines ?? []);
+        const notices = message.notices;
+        if (notices?.length) setNotices((old) => [...old, ...notices].slice(-5));
+      }
       else if (message.type === "end") setEnded(message.problem ? { problem: message.problem } : {});
       draw();
     }, () => { begun = false; });
@@ -77,7 +83,7 @@ export default function Logs({ place, object, selector }: { place: ObjectPlace; 
   const [at, setAt] = useState(0);
   const shown = only && wanted ? found : null;
   const count = shown ? shown.length : lines.length;
-  const many = new Set([...(isPod ? [] : ["several"])]).size > 0;
+  const many = !isPod;
 
   const box = useRef<HTMLDivElement>(null);
   const stick = useRef(true);
@@ -130,6 +136,7 @@ export default function Logs({ place, object, selector }: { place: ObjectPlace; 
         {times && line.at && <span class="when">{line.at} </span>}
         {many && <span class="who">{line.pod}{line.container && !container ? `/${line.container}` : ""} </span>}
         <Text text={line.text} wanted={wanted} />
+        {line.cut && <span class="when"> … cut</span>}
       </div>,
     );
   }
@@ -169,6 +176,7 @@ export default function Logs({ place, object, selector }: { place: ObjectPlace; 
         <a class="button" href={download} download={`${place.name}.log`}>Download</a>
       </div>
       {ended?.problem && <ProblemNotice problem={bodyProblem(ended.problem)} again={() => setRound(round + 1)} />}
+      {notices.length > 0 && <div class="notice warn" role="status"><div class="break">{notices.map((notice, index) => <p key={index}>{notice}</p>)}</div></div>}
       <div ref={box} class="fills log" tabIndex={0} role="log" aria-label={`Log of ${place.name}`} aria-live="off" onScroll={scrolled}>
         <div style={{ height: `${count * LINE + 6}px` }}>{drawn}</div>
         {count === 0 && (

@@ -1,7 +1,7 @@
 /** One object: what it is, its YAML, its logs, a shell in it, and the evidence about it. */
 import type { ComponentChildren } from "preact";
 import { useEffect, useRef } from "preact/hooks";
-import { cordon, drain, remove, restart, scale, useVerbs } from "../../actions/actions";
+import { cordon, drain, remove, restart, scale, suspend, trigger, useVerbs } from "../../actions/actions";
 import { api, path } from "../../api/client";
 import { useFetch } from "../../api/fetching";
 import type { Description } from "../../api/schema";
@@ -93,6 +93,12 @@ export default function ObjectPage({ params }: PageProps) {
         {may.has("restart") && <button type="button" class="button" onClick={() => restart([place], kind)}>Restart…</button>}
         {may.has("cordon") && <button type="button" class="button" onClick={() => cordon([place], !unschedulable)}>{unschedulable ? "Uncordon…" : "Cordon…"}</button>}
         {may.has("drain") && <button type="button" class="button" onClick={() => drain([place])}>Drain…</button>}
+        {kind === "cronjobs.batch" && may.has("update") && (
+          <>
+            <button type="button" class="button" onClick={() => trigger(place)}>Run now…</button>
+            <button type="button" class="button" onClick={() => suspend(place, data?.spec?.["suspend"] !== true)}>{data?.spec?.["suspend"] === true ? "Resume…" : "Suspend…"}</button>
+          </>
+        )}
         {may.has("delete") && <button type="button" class="button danger" onClick={() => remove([place], kind, () => navigate(explore([cluster], kind, { ns: place.namespace })))}>Delete…</button>}
       </header>
       {trouble && (

@@ -8,25 +8,29 @@ import { Age } from "../../parts/time";
 import { toast } from "../../parts/toast";
 import type { ObjectPlace } from "../../places";
 
-export interface Revision {
+interface WorkloadRevision {
   revision: number;
-  name?: string;
+  /** The ReplicaSet or ControllerRevision that keeps it. */
+  name: string;
   created?: string;
-  current?: boolean;
-  images?: string[];
-  cause?: string | null;
-  replicas?: number | null;
+  images: string[];
+  cause?: string;
+  current: boolean;
+}
+
+interface WorkloadRevisions {
+  revisions: WorkloadRevision[];
 }
 
 export function Revisions({ place, mayUpdate }: { place: ObjectPlace; mayUpdate: boolean }) {
   const route = path`/clusters/${place.cluster}/resources/${place.kind}/${place.name}`;
   const read = useFetch(`${route}/revisions ${place.namespace ?? ""}`, (signal) =>
-    api.get<{ revisions: Revision[] }>(`${route}/revisions`, { query: { namespace: place.namespace }, signal }),
+    api.get<WorkloadRevisions>(`${route}/revisions`, { query: { namespace: place.namespace }, signal }),
   );
-  const rollBack = ({ revision, images }: Revision) =>
+  const rollBack = ({ revision, images }: WorkloadRevision) =>
     confirm({
       title: `Roll ${place.name} back to revision ${revision}?`,
-      text: <><p>Its pods are replaced by those of that revision, by the strategy of the workload.</p>{images?.length ? <p class="mono muted break">{images.join(", ")}</p> : null}</>,
+      text: <><p>Its pods are replaced by those of that revision, by the strategy of the workload.</p>{images.length ? <p class="mono muted break">{images.join(", ")}</p> : null}</>,
       verb: "Roll back",
       danger: true,
       name: place.name,
@@ -47,7 +51,7 @@ export function Revisions({ place, mayUpdate }: { place: ObjectPlace; mayUpdate:
             columns={[
               { id: "revision", title: "Revision", width: "84px", end: true, cell: ({ revision }) => revision },
               { id: "age", title: "Age", width: "84px", end: true, cell: ({ created }) => <Age time={created} /> },
-              { id: "images", title: "Images", width: "minmax(220px, 2fr)", wrap: true, cell: ({ images }) => <span class="mono">{images?.join(", ")}</span> },
+              { id: "images", title: "Images", width: "minmax(220px, 2fr)", wrap: true, cell: ({ images }) => <span class="mono">{images.join(", ")}</span> },
               { id: "cause", title: "Cause", width: "minmax(140px, 1fr)", wrap: true, cell: ({ cause, name }) => cause ?? <span class="faint">{name}</span> },
               {
                 id: "do",
