@@ -8,6 +8,7 @@ import type { Conversations, Inflight } from "../../api/schema";
 import { Loaded } from "../../parts/problem";
 import { ShortTable } from "../../parts/table";
 import { Age, duration } from "../../parts/time";
+import { find } from "../../routes";
 
 export function FirstMinute({ hint, onAdd }: { hint: string | null; onAdd: (() => void) | null }) {
   return (
@@ -34,7 +35,8 @@ export function FirstMinute({ hint, onAdd }: { hint: string | null; onAdd: (() =
             <p>
               The doctor reads goroutine dumps, logs and metrics of any program, and says who waits for whom. It needs no cluster.
             </p>
-            <code class="break">fairlead doctor DUMP…</code>
+            {find("/doctor") && <p><a class="button" href="/doctor">Drop a dump</a></p>}
+            <p class="muted small">On the command line: <code class="break">fairlead doctor DUMP…</code></p>
           </div>
         </section>
       </div>
@@ -47,7 +49,7 @@ function Talking() {
   const name = (end: Conversations["conversations"][number]["client"]) => end.name || end.address;
   return (
     <section class="card">
-      <header><h2>This machine's conversations</h2></header>
+      <header><h2 class="grow">This machine's conversations</h2>{find("/traffic") && <a href="/traffic">Traffic</a>}</header>
       <div class="body stack">
         {talks.problem?.code === "not-served" || talks.problem?.status === 404 ? (
           <p class="muted">This process watches no connections. Started as root, <code>fairlead up</code> watches this machine's.</p>
@@ -107,7 +109,7 @@ function Doing() {
   const flight = useFetch("inflight", (signal) => api.get<Inflight>("/inflight", { query: { limit: 12 }, signal }), 2000);
   return (
     <section class="card">
-      <header><h2>What this process does right now</h2></header>
+      <header><h2 class="grow">What this process does right now</h2>{find("/now") && <a href="/now">Now</a>}</header>
       <div class="body stack">
         <Loaded of={flight}>
           {({ operations }) => (
