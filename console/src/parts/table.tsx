@@ -71,6 +71,7 @@ function Head<T>({ columns, sort, onSort }: HeadProps<T>) {
 
 interface RowProps<T> {
   row: T | undefined;
+  name: string | undefined;
   index: number;
   columns: TableColumn<T>[];
   at: boolean;
@@ -80,11 +81,12 @@ interface RowProps<T> {
   version: unknown;
 }
 
-function plainRow<T>({ row, index, columns, at, stale, onOpen }: RowProps<T>) {
+function plainRow<T>({ row, name, index, columns, at, stale, onOpen }: RowProps<T>) {
   return (
     <div
       class={`tr${at ? " at" : ""}${stale ? " stale" : ""}`}
       role="row"
+      data-row={name}
       aria-rowindex={index + 2}
       aria-selected={at}
       style={{ transform: `translateY(${index * ROW}px)` }}
@@ -109,6 +111,7 @@ export interface VirtualTableProps<T> extends Partial<Sorting> {
   count: number;
   /** The row at a place; undefined where it has not come yet. */
   row: (index: number) => T | undefined;
+  /** Names a row: `data-row` of its element. */
   rowKey: (row: T) => string;
   /** Called with the part that is shown. */
   onRange?: (start: number, end: number) => void;
@@ -191,13 +194,16 @@ export function VirtualTable<T>(props: VirtualTableProps<T>) {
 
   const end = Math.min(count, range.end);
   const start = Math.min(range.start, end);
+  // Elements are used again for the rows that come into sight: making new ones is what costs.
+  const slots = range.end - range.start;
   const drawn = [];
   for (let index = start; index < end; index++) {
     const row = props.row(index);
     drawn.push(
       <TableRow<T>
-        key={row ? props.rowKey(row) : `empty ${index}`}
+        key={index % slots}
         row={row}
+        name={row && props.rowKey(row)}
         index={index}
         columns={columns}
         at={index === at}
