@@ -37,7 +37,7 @@ const WIDTHS: Record<string, string> = {
   data: "60px",
   completions: "96px",
   age: "76px",
-  status: "minmax(150px, 1fr)",
+  status: "minmax(170px, 1fr)",
   version: "minmax(90px, .6fr)",
   message: "minmax(260px, 4fr)",
   type: "minmax(96px, .8fr)",

@@ -135,7 +135,9 @@ export default function Explore({ params }: PageProps) {
     const row = update.rows[index - update.start];
     if (table.peek && row) peek(row);
   };
-  const shownAt = Math.min(at, Math.max(0, update.matched - 1));
+  // The row that is looked at beside the table is the one at hand, also after a reload.
+  const peeked = table.peek ? update.rows.findIndex((row) => `${row.cluster}/${row.namespace ?? ""}/${row.name}` === table.peek) : -1;
+  const shownAt = peeked >= 0 ? update.start + peeked : Math.min(at, Math.max(0, update.matched - 1));
   const stale = new Set(Object.entries(update.states).filter(([, { state }]) => state === "stale").map(([name]) => name));
   const restricted = table.filter || Object.keys(table.only).length > 0 || table.labels || table.fields;
 

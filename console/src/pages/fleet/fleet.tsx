@@ -69,7 +69,7 @@ export default function Fleet() {
     { id: "latency", title: "Latency", width: "82px", end: true, cell: ({ latencyMs }) => latency(latencyMs) },
     { id: "nodes", title: "Nodes", width: "68px", end: true, cell: ({ nodes }) => nodes ?? "" },
     { id: "version", title: "Version", width: "96px", cell: ({ version }) => <span class="clip" title={version ?? ""}>{version}</span> },
-    { id: "source", title: "From", width: "minmax(110px, 1fr)", wrap: true, cell: ({ source }) => <span class="muted">{source}</span> },
+    { id: "source", title: "From", width: "minmax(110px, 1fr)", cell: ({ source }) => <span class="muted" title={source}>{source}</span> },
     {
       id: "menu",
       title: <span class="hidden">Actions</span>,

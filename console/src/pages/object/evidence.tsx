@@ -168,18 +168,20 @@ export function Evidence({ place }: { place: ObjectPlace }) {
 
 function Section<T>(props: { title: string; empty: string; part: Part<T>; columns: TableColumn<T>[]; rowKey: (row: T) => string }) {
   const { part } = props;
-  const rows = Array.isArray(part) ? part : [];
+  if (!Array.isArray(part) || !part.length) {
+    return (
+      <p class="none">
+        <strong>{props.title}</strong> <span class="muted">{Array.isArray(part) ? props.empty : part.why}</span>
+      </p>
+    );
+  }
   return (
     <section class="card">
       <header>
         <h2>{props.title}</h2>
-        {rows.length > 0 && <span class="faint number">{rows.length}</span>}
+        <span class="faint number">{part.length}</span>
       </header>
-      {rows.length > 0 ? (
-        <ShortTable label={props.title} columns={props.columns} rows={rows} rowKey={props.rowKey} />
-      ) : (
-        <p class="body muted">{Array.isArray(part) ? props.empty : part.why}</p>
-      )}
+      <ShortTable label={props.title} columns={props.columns} rows={part} rowKey={props.rowKey} />
     </section>
   );
 }
