@@ -62,8 +62,23 @@ export const pageLinks: { title: string; pages: PageLink[] }[] = [
       { path: "/events", title: "Events" },
     ],
   },
-  { title: "Evidence", pages: [] },
-  { title: "Fairlead", pages: [] },
+  {
+    title: "Evidence",
+    pages: [
+      { path: "/traffic", title: "Traffic" },
+      { path: "/mesh", title: "Mesh" },
+      { path: "/admission", title: "Admission" },
+      { path: "/net", title: "Net" },
+    ],
+  },
+  {
+    title: "Fairlead",
+    pages: [
+      { path: "/now", title: "Now" },
+      { path: "/doctor", title: "Doctor" },
+      { path: "/access", title: "Access" },
+    ],
+  },
 ];
 
 const KEY = "fairlead.pins";

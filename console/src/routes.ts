@@ -21,6 +21,13 @@ export const pages: Page[] = [
   { pattern: "/c/:cluster/:kind/:namespace/:name", title: ({ name }) => name ?? "", load: () => import("./pages/object/object") },
   { pattern: "/search", title: () => "Search", load: () => import("./pages/search/search") },
   { pattern: "/events", title: () => "Events", load: () => import("./pages/events/events") },
+  { pattern: "/now", title: () => "Now", load: () => import("./pages/now/now") },
+  { pattern: "/traffic", title: () => "Traffic", load: () => import("./pages/traffic/traffic") },
+  { pattern: "/mesh", title: () => "Mesh", load: () => import("./pages/mesh/mesh") },
+  { pattern: "/admission", title: () => "Admission", load: () => import("./pages/admission/admission") },
+  { pattern: "/net", title: () => "Net", load: () => import("./pages/net/net") },
+  { pattern: "/doctor", title: () => "Doctor", load: () => import("./pages/doctor/doctor") },
+  { pattern: "/access", title: () => "Access", load: () => import("./pages/access/access") },
 ];
 
 export function find(path: string): { page: Page; params: Params } | null {

@@ -1,0 +1,29 @@
+/** Who may do what: users, roles with what they add up to, tokens, and what was done. */
+import { Tabs, tabOf, type Tab } from "../../parts/tabs";
+import { AuditTab } from "./audit";
+import { RolesTab } from "./roles";
+import { TokensTab } from "./tokens";
+import { UsersTab } from "./users";
+
+const TABS: Tab[] = [
+  { id: "users", title: "Users" },
+  { id: "roles", title: "Roles" },
+  { id: "tokens", title: "Tokens" },
+  { id: "audit", title: "Audit" },
+];
+
+export default function Access() {
+  const tab = tabOf(TABS);
+  return (
+    <div class="page">
+      <header>
+        <h1>Access</h1>
+      </header>
+      <Tabs label="Parts of access" tabs={TABS} />
+      {tab === "users" && <UsersTab />}
+      {tab === "roles" && <RolesTab />}
+      {tab === "tokens" && <TokensTab />}
+      {tab === "audit" && <AuditTab />}
+    </div>
+  );
+}

@@ -1,0 +1,58 @@
+/** What was done through Fairlead, by whom, and what came of it. */
+import { useState } from "preact/hooks";
+import { api } from "../../api/client";
+import { useFetch } from "../../api/fetching";
+import type { AuditEntry, AuditPage } from "../../api/schema";
+import { Empty, Loaded } from "../../parts/problem";
+import { ShortTable, type TableColumn } from "../../parts/table";
+import { Age } from "../../parts/time";
+import { toastProblem } from "../../parts/toast";
+import { query, setQuery } from "../../router";
+
+const COLUMNS: TableColumn<AuditEntry>[] = [
+  { id: "at", title: "When", width: "84px", end: true, cell: ({ at }) => <Age time={at} /> },
+  { id: "user", title: "Who", width: "minmax(110px, .8fr)", cell: ({ user, via, from }) => <span title={[via, from].filter(Boolean).join(", from ")}>{user}</span> },
+  { id: "verb", title: "Did", width: "110px", cell: ({ verb, dryRun }) => `${verb}${dryRun ? " (dry run)" : ""}` },
+  { id: "what", title: "What", width: "minmax(220px, 2fr)", wrap: true, cell: ({ resource, namespace, name }) => <span>{resource} <span class="mono">{[namespace, name].filter(Boolean).join("/")}</span></span> },
+  { id: "cluster", title: "Cluster", width: "minmax(90px, .7fr)", cell: ({ cluster }) => (cluster === "-" ? <span class="muted">the fleet</span> : cluster) },
+  { id: "outcome", title: "Outcome", width: "minmax(160px, 2fr)", wrap: true, cell: ({ outcome }) => <span class={outcome === "ok" || outcome.startsWith("ok:") || outcome === "opened" ? "" : "warn-text"}>{outcome}</span> },
+];
+
+export function AuditTab() {
+  const user = query.value.get("user") ?? "";
+  const cluster = query.value.get("cluster") ?? "";
+  const [older, setOlder] = useState<{ key: string; entries: AuditEntry[]; complete: boolean }>({ key: "", entries: [], complete: false });
+  const key = `audit ${user} ${cluster}`;
+  const read = useFetch(key, (signal) => api.get<AuditPage>("/audit", { query: { limit: 100, user, cluster }, signal }));
+  const more = older.key === key ? older : { key, entries: [], complete: false };
+  const goOn = async (after: string) => {
+    try {
+      const page = await api.get<AuditPage>("/audit", { query: { limit: 100, user, cluster, olderThan: after } });
+      setOlder({ key, entries: [...more.entries, ...page.entries], complete: page.complete });
+    } catch (error) {
+      toastProblem(error);
+    }
+  };
+  return (
+    <>
+      <div class="row wrap">
+        <input class="field" placeholder="User" aria-label="Of this user" value={user} onChange={(event) => setQuery({ user: event.currentTarget.value })} />
+        <input class="field" placeholder="Cluster" aria-label="In this cluster" value={cluster} onChange={(event) => setQuery({ cluster: event.currentTarget.value })} />
+        <button type="button" class="button quiet" onClick={read.reload}>Read again</button>
+      </div>
+      <Loaded of={read}>
+        {({ entries, complete, missing }) => {
+          const all = [...entries, ...more.entries];
+          const last = all.at(-1);
+          return (
+            <>
+              {(missing ?? []).map(({ replica, why }) => <div key={replica} class="notice warn"><p>What was done through {replica} is missing: {why}</p></div>)}
+              {all.length ? <ShortTable label="Audit" columns={COLUMNS} rows={all} rowKey={({ id }) => id} /> : <Empty title="Nothing fits" />}
+              {last && !complete && !more.complete && <div class="row"><button type="button" class="button" onClick={() => void goOn(last.id)}>Older</button></div>}
+            </>
+          );
+        }}
+      </Loaded>
+    </>
+  );
+}

@@ -1,0 +1,26 @@
+/** Admission: the rules in their order, what was decided, and a place to try manifests. */
+import { Lazy } from "../object/lazy";
+import { Tabs, tabOf, type Tab } from "../../parts/tabs";
+import { AuditTab } from "./audit";
+import { RulesTab } from "./rules";
+
+const TABS: Tab[] = [
+  { id: "rules", title: "Rules" },
+  { id: "audit", title: "Decisions" },
+  { id: "try", title: "Playground" },
+];
+
+export default function Admission() {
+  const tab = tabOf(TABS);
+  return (
+    <div class="page">
+      <header>
+        <h1>Admission</h1>
+      </header>
+      <Tabs label="Parts of admission" tabs={TABS} />
+      {tab === "rules" && <RulesTab />}
+      {tab === "audit" && <AuditTab />}
+      {tab === "try" && <Lazy load={() => import("./playground")} props={{}} />}
+    </div>
+  );
+}

@@ -1,0 +1,208 @@
+/** The doctor: dumps, logs, metrics or bundles are dropped on the page; findings come back. Nothing is kept. */
+import { useRef, useState } from "preact/hooks";
+import { api } from "../../api/client";
+import { asProblem, type ApiProblem } from "../../api/problem";
+import { Empty, ProblemNotice } from "../../parts/problem";
+import { WaitGraph, type Graph } from "./wait-graph";
+import "../fleet/fleet.css";
+import "./doctor.css";
+
+interface Confidence {
+  level: string;
+  why: string;
+}
+
+interface Evidence {
+  input: string;
+  line?: number;
+  text: string;
+}
+
+interface Finding {
+  id: string;
+  class: string;
+  severity: "critical" | "serious" | "minor";
+  title: string;
+  waiters?: { total: number; by_entry?: { name: string; count: number }[] };
+  since?: { text: string };
+  holders?: { frame: string; count: number; blocked_on?: string; confidence: Confidence }[];
+  no_holder?: string;
+  cycle?: { holds: string; waits_for: string; frame: string }[];
+  blast_radius?: { what: string; count: number; why: string }[];
+  remedy: string;
+  collect_next?: string[];
+  evidence?: Evidence[];
+  confidence: Confidence;
+  details?: string[];
+}
+
+interface Report {
+  inputs: { name: string; taken_for: string[]; size: number; read?: string[]; refused?: { line?: number; why: string }[] }[];
+  findings?: Finding[];
+  graph?: Graph;
+  notes?: { text: string }[];
+}
+
+/** The most that the server takes. */
+const LARGEST = 64 * 1024 * 1024;
+
+export default function Doctor() {
+  const [report, setReport] = useState<Report | null>(null);
+  const [problem, setProblem] = useState<ApiProblem | null>(null);
+  const [busy, setBusy] = useState<string | null>(null);
+  const [over, setOver] = useState(false);
+  const input = useRef<HTMLInputElement>(null);
+  const examine = async (files: File[]) => {
+    if (!files.length) return;
+    const size = files.reduce((sum, file) => sum + file.size, 0);
+    setProblem(null);
+    if (size > LARGEST) {
+      setProblem(asProblem(new Error(`These files have ${(size / 1048576).toFixed(0)} MiB, and 64 are the most that is taken here; on the command line, fairlead doctor takes any size`)));
+      return;
+    }
+    setBusy(files.map(({ name }) => name).join(", "));
+    const form = new FormData();
+    files.forEach((file) => form.append("file", file, file.name));
+    try {
+      // The browser writes the boundary into a body of its own making.
+      const whole = new Response(form);
+      const type = whole.headers.get("content-type") ?? "multipart/form-data";
+      setReport(await api.upload<Report>("POST", "/doctor", await whole.arrayBuffer(), type));
+    } catch (error) {
+      setProblem(asProblem(error));
+    }
+    setBusy(null);
+  };
+  return (
+    <div
+      class={`page${over ? " dropping" : ""}`}
+      onDragOver={(event) => {
+        event.preventDefault();
+        setOver(true);
+      }}
+      onDragLeave={(event) => {
+        if (event.currentTarget === event.target) setOver(false);
+      }}
+      onDrop={(event) => {
+        event.preventDefault();
+        setOver(false);
+        void examine([...(event.dataTransfer?.files ?? [])]);
+      }}
+    >
+      <header>
+        <h1>Doctor</h1>
+        {report && (
+          <button type="button" class="button" onClick={() => input.current?.click()}>
+            Examine others
+          </button>
+        )}
+        {report && (
+          <button type="button" class="button quiet" onClick={() => save(report)}>
+            Save as JSON
+          </button>
+        )}
+        {busy && <span class="muted" role="status">Examining {busy}…</span>}
+      </header>
+      <input ref={input} type="file" multiple hidden aria-label="Files to examine" onChange={(event) => void examine([...(event.currentTarget.files ?? [])])} />
+      {problem && <ProblemNotice problem={problem} />}
+      {report ? (
+        <Shown report={report} />
+      ) : (
+        <section class="dropzone" aria-label="Examine">
+          <h2>What is stuck?</h2>
+          <p class="muted">
+            Drop goroutine dumps, thread dumps, logs, metrics or a support bundle here: of any daemon, not only of this one. Two dumps some seconds apart say more than one.
+          </p>
+          <button type="button" class="button primary" onClick={() => input.current?.click()}>
+            Choose files
+          </button>
+          <p class="muted small">
+            <code>curl -s http://DAEMON:6060/debug/pprof/goroutine?debug=2 &gt; dump.txt</code>
+          </p>
+        </section>
+      )}
+    </div>
+  );
+}
+
+function save(report: Report): void {
+  const link = document.createElement("a");
+  link.href = URL.createObjectURL(new Blob([JSON.stringify(report, null, 2)], { type: "application/json" }));
+  link.download = "doctor.json";
+  link.click();
+  setTimeout(() => URL.revokeObjectURL(link.href), 1000);
+}
+
+const TONE = { critical: "bad", serious: "warn", minor: "" };
+
+function Shown({ report }: { report: Report }) {
+  const findings = report.findings ?? [];
+  return (
+    <>
+      <p class="muted break">
+        {report.inputs.map(({ name, taken_for, read }) => `${name}: ${taken_for.join(", ")}${read?.length ? `, ${read.join(", ")}` : ""}`).join("; ")}
+      </p>
+      {report.inputs.flatMap(({ name, refused }) => (refused ?? []).map(({ line, why }) => (
+        <div key={name + line + why} class="notice warn"><p class="break">{name}{line ? `, line ${line}` : ""}: {why}</p></div>
+      )))}
+      {findings.length === 0 && <Empty title="No stall was found"><p>What waits there, waits as daemons do.</p></Empty>}
+      {report.graph && report.graph.nodes.length > 0 && <WaitGraph graph={report.graph} />}
+      {findings.map((finding) => <One key={finding.id} finding={finding} />)}
+      {(report.notes ?? []).map(({ text }) => <p key={text} class="muted break">{text}</p>)}
+    </>
+  );
+}
+
+function One({ finding }: { finding: Finding }) {
+  const { holders = [], cycle = [], evidence = [] } = finding;
+  return (
+    <section class="card finding" id={finding.id} aria-label={finding.title}>
+      <header>
+        <span class={`tag ${TONE[finding.severity]}`}>{finding.severity}</span>
+        <h2 class="break">{finding.title}</h2>
+      </header>
+      <div class="body stack">
+        <dl class="pairs">
+          <dt>Class</dt>
+          <dd>{finding.class.replaceAll("_", " ")} <span class="faint">({finding.confidence.level}: {finding.confidence.why})</span></dd>
+          {finding.waiters && finding.waiters.total > 0 && (
+            <>
+              <dt>Waits</dt>
+              <dd>
+                {finding.waiters.total.toLocaleString("en")}
+                {finding.waiters.by_entry?.length ? `: ${finding.waiters.by_entry.slice(0, 4).map(({ name, count }) => `${count.toLocaleString("en")} ${name}`).join(", ")}` : ""}
+              </dd>
+            </>
+          )}
+          {finding.since?.text && <><dt>Since</dt><dd>{finding.since.text}</dd></>}
+          <dt>Holder</dt>
+          <dd>
+            {holders.length === 0 && (finding.no_holder ?? "not named")}
+            {holders.slice(0, 3).map((holder) => (
+              <p key={holder.frame} class="break">
+                <code>{holder.frame}</code>
+                {holder.blocked_on && <span class="muted">, which waits for {holder.blocked_on}</span>} <span class="faint">({holder.confidence.level}: {holder.confidence.why})</span>
+              </p>
+            ))}
+          </dd>
+          {cycle.length > 0 && (
+            <>
+              <dt>Circle</dt>
+              <dd>{cycle.map((step) => <p key={step.frame + step.holds} class="break"><code>{step.frame}</code> holds {step.holds} and waits for {step.waits_for}</p>)}</dd>
+            </>
+          )}
+          <dt>What to do</dt>
+          <dd class="break">{finding.remedy}</dd>
+          {(finding.collect_next ?? []).length > 0 && <><dt>Collect next</dt><dd class="break">{finding.collect_next?.join(" ")}</dd></>}
+        </dl>
+        {(finding.details ?? []).map((text) => <p key={text} class="muted break">{text}</p>)}
+        {evidence.length > 0 && (
+          <details>
+            <summary class="muted">Evidence ({evidence.length})</summary>
+            <pre class="evidence" tabIndex={0}>{evidence.map(({ input, line, text }) => `${input}${line ? `:${line}` : ""}  ${text}`).join("\n")}</pre>
+          </details>
+        )}
+      </div>
+    </section>
+  );
+}

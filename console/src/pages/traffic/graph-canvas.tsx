@@ -1,0 +1,175 @@
+/** A graph on a canvas: thousands of nodes are drawn at once, and only when something changes. */
+import { useEffect, useLayoutEffect, useRef, useState } from "preact/hooks";
+import type { ConversationEdge, ConversationGraph } from "../../api/schema";
+import { Loading } from "../../parts/problem";
+import { dark } from "../../theme";
+
+interface Props {
+  graph: ConversationGraph;
+  /** x and y of each node, in turn; null while they are not known. */
+  places: Float32Array | null;
+  /** Nodes that are to be seen; none of them: all are. */
+  lit: Set<number>;
+  onChoose: (node: number | null) => void;
+}
+
+interface View {
+  x: number;
+  y: number;
+  scale: number;
+}
+
+const TAU = Math.PI * 2;
+
+function colour(name: string): string {
+  return getComputedStyle(document.documentElement).getPropertyValue(name).trim();
+}
+
+function fit(places: Float32Array, width: number, height: number): View {
+  let [left, right, top, bottom] = [Infinity, -Infinity, Infinity, -Infinity];
+  for (let index = 0; index < places.length; index += 2) {
+    const [x, y] = [places[index] as number, places[index + 1] as number];
+    left = Math.min(left, x);
+    right = Math.max(right, x);
+    top = Math.min(top, y);
+    bottom = Math.max(bottom, y);
+  }
+  const scale = Math.min(2.5, (width - 80) / Math.max(1, right - left), (height - 60) / Math.max(1, bottom - top));
+  return { scale, x: width / 2 - ((left + right) / 2) * scale, y: height / 2 - ((top + bottom) / 2) * scale };
+}
+
+export function GraphCanvas({ graph, places, lit, onChoose }: Props) {
+  const canvas = useRef<HTMLCanvasElement>(null);
+  const [size, setSize] = useState({ width: 0, height: 0 });
+  const [view, setView] = useState<View | null>(null);
+  const [under, setUnder] = useState<number | null>(null);
+  const drag = useRef<{ x: number; y: number; moved: boolean } | null>(null);
+
+  useLayoutEffect(() => {
+    const box = canvas.current?.parentElement;
+    if (!box) return;
+    const measure = () => setSize({ width: box.clientWidth, height: box.clientHeight });
+    measure();
+    const observer = new ResizeObserver(measure);
+    observer.observe(box);
+    return () => observer.disconnect();
+  }, []);
+
+  useEffect(() => {
+    if (places && size.width) setView(fit(places, size.width, size.height));
+  }, [places, size.width, size.height]);
+
+  useEffect(() => {
+    const context = canvas.current?.getContext("2d");
+    if (!context || !places || !view) return;
+    const frame = requestAnimationFrame(() => draw(context, graph, places, view, lit, under, size));
+    return () => cancelAnimationFrame(frame);
+  }, [graph, places, view, lit, under, size, dark.value]);
+
+  const nodeAt = (event: MouseEvent): number | null => {
+    if (!places || !view || !canvas.current) return null;
+    const box = canvas.current.getBoundingClientRect();
+    const [x, y] = [(event.clientX - box.left - view.x) / view.scale, (event.clientY - box.top - view.y) / view.scale];
+    let [best, nearest] = [null as number | null, 14 / view.scale];
+    for (let index = 0; index < graph.nodes.length; index++) {
+      const distance = Math.hypot((places[index * 2] as number) - x, (places[index * 2 + 1] as number) - y);
+      if (distance < nearest) [best, nearest] = [index, distance];
+    }
+    return best;
+  };
+  const zoom = (factor: number, x: number, y: number) =>
+    setView((old) => old && { scale: Math.min(8, Math.max(0.02, old.scale * factor)), x: x - (x - old.x) * factor, y: y - (y - old.y) * factor });
+  const name = under === null ? undefined : graph.nodes[under];
+  return (
+    <div class="graph">
+      <canvas
+        ref={canvas}
+        role="img"
+        aria-label={`${graph.nodes.length} that talk, drawn; the table beside it says the same`}
+        width={size.width * devicePixelRatio}
+        height={size.height * devicePixelRatio}
+        style={{ width: `${size.width}px`, height: `${size.height}px`, cursor: under === null ? "grab" : "pointer" }}
+        onWheel={(event) => {
+          event.preventDefault();
+          const box = event.currentTarget.getBoundingClientRect();
+          zoom(event.deltaY < 0 ? 1.15 : 1 / 1.15, event.clientX - box.left, event.clientY - box.top);
+        }}
+        onPointerDown={(event) => {
+          drag.current = { x: event.clientX, y: event.clientY, moved: false };
+          event.currentTarget.setPointerCapture(event.pointerId);
+        }}
+        onPointerMove={(event) => {
+          const from = drag.current;
+          if (!from) return setUnder(nodeAt(event));
+          const [dx, dy] = [event.clientX - from.x, event.clientY - from.y];
+          if (!from.moved && Math.hypot(dx, dy) < 4) return;
+          drag.current = { x: event.clientX, y: event.clientY, moved: true };
+          setView((old) => old && { ...old, x: old.x + dx, y: old.y + dy });
+        }}
+        onPointerUp={(event) => {
+          if (!drag.current?.moved) onChoose(nodeAt(event));
+          drag.current = null;
+        }}
+        onPointerLeave={() => setUnder(null)}
+      />
+      {!places && <div class="wait"><Loading lines={3} label="The graph is laid out" /></div>}
+      <div class="tools">
+        <button type="button" class="button icon" aria-label="Closer" onClick={() => zoom(1.3, size.width / 2, size.height / 2)}>+</button>
+        <button type="button" class="button icon" aria-label="Farther" onClick={() => zoom(1 / 1.3, size.width / 2, size.height / 2)}>−</button>
+        <button type="button" class="button" onClick={() => places && setView(fit(places, size.width, size.height))}>All</button>
+      </div>
+      {name && <p class="under">{name.name} <span class="muted">{name.kind}</span></p>}
+    </div>
+  );
+}
+
+function draw(context: CanvasRenderingContext2D, graph: ConversationGraph, places: Float32Array, view: View, lit: Set<number>, under: number | null, size: { width: number; height: number }): void {
+  const [text, faint, line, accent, bad, ground] = ["--text", "--faint", "--line-strong", "--accent", "--bad", "--panel"].map(colour) as [string, string, string, string, string, string];
+  context.setTransform(devicePixelRatio, 0, 0, devicePixelRatio, 0, 0);
+  context.clearRect(0, 0, size.width, size.height);
+  const x = (node: number) => (places[node * 2] as number) * view.scale + view.x;
+  const y = (node: number) => (places[node * 2 + 1] as number) * view.scale + view.y;
+  const seen = (node: number) => x(node) > -40 && x(node) < size.width + 40 && y(node) > -40 && y(node) < size.height + 40;
+  const focus = under === null ? lit : new Set([under]);
+  const isOn = (edge: ConversationEdge) => !focus.size || focus.has(edge.client) || focus.has(edge.server);
+  const near = new Set(focus);
+  graph.edges.forEach((edge) => {
+    if (focus.has(edge.client)) near.add(edge.server);
+    if (focus.has(edge.server)) near.add(edge.client);
+  });
+  for (const strong of [false, true]) {
+    for (const edge of graph.edges) {
+      if ((focus.size > 0 && isOn(edge)) !== strong && focus.size > 0) continue;
+      if (!focus.size && strong) continue;
+      if (!seen(edge.client) && !seen(edge.server)) continue;
+      const violates = (edge as { verdict?: string | null }).verdict === "violates";
+      context.strokeStyle = violates ? bad : strong ? accent : line;
+      context.globalAlpha = strong || !focus.size ? (violates ? 0.9 : 0.55) : 0.12;
+      context.lineWidth = 0.6 + Math.min(3, Math.log10(1 + edge.bytes) / 3);
+      context.beginPath();
+      context.moveTo(x(edge.client), y(edge.client));
+      context.lineTo(x(edge.server), y(edge.server));
+      context.stroke();
+    }
+  }
+  const labels = view.scale > 0.55 || graph.nodes.length < 80;
+  context.font = "11px ui-sans-serif, system-ui, sans-serif";
+  context.textAlign = "center";
+  graph.nodes.forEach((node, index) => {
+    if (!seen(index)) return;
+    const on = !focus.size || near.has(index);
+    context.globalAlpha = on ? 1 : 0.25;
+    context.fillStyle = focus.has(index) ? accent : node.kind === "external" ? bad : node.kind === "host" ? faint : text;
+    context.beginPath();
+    context.arc(x(index), y(index), focus.has(index) ? 6 : 4.5, 0, TAU);
+    context.fill();
+    if (!labels && !(focus.size && on)) return;
+    const name = node.name.length > 34 ? `${node.name.slice(0, 33)}…` : node.name;
+    context.lineWidth = 3;
+    context.strokeStyle = ground;
+    context.strokeText(name, x(index), y(index) + 17);
+    context.fillStyle = text;
+    context.fillText(name, x(index), y(index) + 17);
+  });
+  context.globalAlpha = 1;
+}

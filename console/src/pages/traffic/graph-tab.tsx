@@ -1,0 +1,95 @@
+/** Who talks to whom, drawn; the same data stands beside it as a table. */
+import { useEffect, useMemo, useRef, useState } from "preact/hooks";
+import { api } from "../../api/client";
+import { useFetch } from "../../api/fetching";
+import type { ConversationEdge, ConversationGraph } from "../../api/schema";
+import { Empty, Loaded } from "../../parts/problem";
+import { ShortTable, type TableColumn } from "../../parts/table";
+import { Age } from "../../parts/time";
+import { query, setQuery } from "../../router";
+import { bytes } from "./ends";
+import { GraphCanvas } from "./graph-canvas";
+
+type Edge = ConversationEdge & { verdict?: string | null; rule?: string | null };
+
+const LEVELS = ["group", "namespace", "workload"];
+/** Edges in the table beside the graph; the filter finds the others. */
+const LISTED = 200;
+
+export function GraphTab() {
+  const level = query.value.get("level") ?? "group";
+  const chosen = query.value.get("node");
+  const text = (query.value.get("q") ?? "").toLowerCase();
+  const read = useFetch(`graph ${level}`, (signal) => api.get<ConversationGraph>("/guard/graph", { query: { level }, signal }), 10_000);
+  return (
+    <>
+      <div class="row wrap">
+        <input class="field" type="search" placeholder="Filter" aria-label="Filter the graph" value={query.value.get("q") ?? ""} onInput={(event) => setQuery({ q: event.currentTarget.value })} />
+        <select class="select" aria-label="Level" value={level} onChange={(event) => setQuery({ level: event.currentTarget.value, node: null })}>
+          {LEVELS.map((word) => <option key={word} value={word}>by {word}</option>)}
+        </select>
+        {chosen && <button type="button" class="button" onClick={() => setQuery({ node: null })}>{chosen} ✕</button>}
+        {read.data && <span class="muted number">{read.data.nodes.length.toLocaleString("en")} talk, over {read.data.edges.length.toLocaleString("en")} lines</span>}
+      </div>
+      <Loaded of={read}>{(graph) => (graph.nodes.length ? <Twins graph={graph} chosen={chosen} text={text} /> : <Empty title="Nobody talks yet"><p>Agents report some seconds after something was said.</p></Empty>)}</Loaded>
+    </>
+  );
+}
+
+function Twins({ graph, chosen, text }: { graph: ConversationGraph; chosen: string | null; text: string }) {
+  const places = usePlaces(graph);
+  const lit = useMemo(() => {
+    const wanted = new Set<number>();
+    graph.nodes.forEach(({ name }, index) => {
+      if ((chosen && name === chosen) || (!chosen && text && name.toLowerCase().includes(text))) wanted.add(index);
+    });
+    return wanted;
+  }, [graph, chosen, text]);
+  const edges = useMemo(() => {
+    const all = graph.edges as Edge[];
+    const shown = chosen || text ? all.filter(({ client, server }) => lit.has(client) || lit.has(server)) : all;
+    return [...shown].sort((a, b) => b.bytes - a.bytes);
+  }, [graph, lit, chosen, text]);
+  const name = (index: number) => graph.nodes[index]?.name ?? "";
+  const columns: TableColumn<Edge>[] = [
+    { id: "client", title: "Client", width: "minmax(120px, 1fr)", cell: ({ client }) => <span title={name(client)}>{name(client)}</span> },
+    { id: "server", title: "Server", width: "minmax(120px, 1fr)", cell: ({ server, verdict, rule }) => <span class={verdict === "violates" ? "bad-text" : ""} title={rule ? `${name(server)}, rule ${rule}` : name(server)}>{name(server)}</span> },
+    { id: "sessions", title: "Sessions", width: "78px", end: true, cell: ({ sessions }) => sessions.toLocaleString("en") },
+    { id: "bytes", title: "Bytes", width: "78px", end: true, cell: (one) => bytes(one.bytes) },
+    { id: "last", title: "Last", width: "60px", end: true, cell: ({ last }) => <Age time={last} /> },
+  ];
+  const sum = edges.reduce((all, one) => ({ sessions: all.sessions + one.sessions, bytes: all.bytes + one.bytes }), { sessions: 0, bytes: 0 });
+  return (
+    <div class="twins">
+      <GraphCanvas graph={graph} places={places} lit={lit} onChoose={(index) => setQuery({ node: index === null ? null : name(index) }, true)} />
+      <aside class="stack" aria-label="The same as a table">
+        <p class="muted number">{edges.length.toLocaleString("en")} lines, {sum.sessions.toLocaleString("en")} sessions, {bytes(sum.bytes)}{edges.length > LISTED ? `; the largest ${LISTED} are listed` : ""}</p>
+        <ShortTable label="Lines of the graph" columns={columns} rows={edges.slice(0, LISTED)} rowKey={({ client, server }) => `${client} ${server}`} />
+      </aside>
+    </div>
+  );
+}
+
+/** Where the nodes stand; none until the worker has answered. A graph of the same shape keeps its places. */
+function usePlaces(graph: ConversationGraph): Float32Array | null {
+  const shape = useMemo(() => JSON.stringify([graph.nodes.map(({ name }) => name), graph.edges.map(({ client, server }) => [client, server])]), [graph]);
+  const [places, setPlaces] = useState<{ shape: string; at: Float32Array } | null>(null);
+  const worker = useRef<Worker | null>(null);
+  useEffect(() => () => worker.current?.terminate(), []);
+  useEffect(() => {
+    worker.current?.terminate();
+    const made = new Worker(new URL("./layout-worker.ts", import.meta.url), { type: "module" });
+    worker.current = made;
+    made.onmessage = ({ data }: MessageEvent<{ at: Float32Array }>) => {
+      setPlaces({ shape, at: data.at });
+      made.terminate();
+    };
+    const groups = new Map<string, number>();
+    const clusters = graph.nodes.map(({ namespace, kind }) => {
+      const key = namespace ?? kind;
+      return groups.get(key) ?? (groups.set(key, groups.size), groups.size - 1);
+    });
+    made.postMessage({ number: 1, clusters, edges: graph.edges.map(({ client, server, bytes }) => ({ from: client, to: server, weight: 1 + Math.log10(1 + bytes) / 3 })) });
+  }, [shape]);
+  return places?.shape === shape ? places.at : null;
+}

@@ -1,0 +1,44 @@
+/** Groups: made by people or learned from owners, with the mode in which each is judged. */
+import { api } from "../../api/client";
+import { useFetch } from "../../api/fetching";
+import type { GroupLine, GroupList } from "../../api/schema";
+import { Empty, Loaded } from "../../parts/problem";
+import { ShortTable, type TableColumn } from "../../parts/table";
+import { href, query, setQuery } from "../../router";
+
+const SHOWN = 300;
+
+export function GroupsTab() {
+  const text = query.value.get("q") ?? "";
+  const read = useFetch("groups", (signal) => api.get<GroupList>("/guard/groups", { signal }), 10_000);
+  const columns: TableColumn<GroupLine>[] = [
+    { id: "name", title: "Group", width: "minmax(220px, 2fr)", cell: ({ name, comment }) => <a href={href("/traffic", { tab: "conversations", group: name })} title={comment || name}>{name}</a> },
+    { id: "members", title: "Workloads", width: "96px", end: true, cell: ({ members }) => members.toLocaleString("en") },
+    {
+      id: "mode",
+      title: "Mode",
+      width: "130px",
+      cell: ({ mode }) => <span class={`tag ${mode === "protect" ? "ok" : mode === "monitor" ? "info" : ""}`}>{mode ?? "default"}</span>,
+    },
+    { id: "criteria", title: "Criteria", width: "minmax(160px, 1.6fr)", wrap: true, cell: ({ criteria, wrong }) => (wrong ? <span class="bad-text">{wrong}</span> : <span class="muted">{(criteria ?? []).join(", ")}</span>) },
+    { id: "origin", title: "Origin", width: "90px", cell: ({ origin }) => origin },
+  ];
+  return (
+    <Loaded of={read}>
+      {({ groups, enforcement }) => {
+        const wanted = text.toLowerCase();
+        const shown = groups.filter((group) => !wanted || [group.name, group.comment, group.mode, ...(group.criteria ?? [])].some((part) => part?.toLowerCase().includes(wanted)));
+        return (
+          <>
+            <div class="row wrap">
+              <input class="field" type="search" placeholder="Filter" aria-label="Filter groups" value={text} onInput={(event) => setQuery({ q: event.currentTarget.value })} />
+              <span class="muted number">{shown.length.toLocaleString("en")}{shown.length > SHOWN ? `, the first ${SHOWN} are shown` : ""}</span>
+              {enforcement && <span class="muted">{enforcement}</span>}
+            </div>
+            {shown.length ? <ShortTable label="Groups" columns={columns} rows={shown.slice(0, SHOWN)} rowKey={({ name }) => name} /> : <Empty title="No group"><p>Groups are learned from the owners of pods, or made: <code>fairlead groups apply -f FILE</code>.</p></Empty>}
+          </>
+        );
+      }}
+    </Loaded>
+  );
+}

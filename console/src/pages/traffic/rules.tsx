@@ -1,0 +1,106 @@
+/** Network rules, in the order in which they are looked at. What was learned can be written down. */
+import { useState } from "preact/hooks";
+import { api, path } from "../../api/client";
+import { useFetch } from "../../api/fetching";
+import type { ExportedRules, NetworkRuleLine, NetworkRules, Promoted } from "../../api/schema";
+import { useCan } from "../../api/session";
+import { confirm } from "../../parts/dialog";
+import { Empty, Loaded } from "../../parts/problem";
+import { ShortTable, type TableColumn } from "../../parts/table";
+import { toast, toastProblem } from "../../parts/toast";
+import { query, setQuery } from "../../router";
+
+/** Rows that are drawn; the filter finds the others. */
+const SHOWN = 300;
+
+export function RulesTab() {
+  const text = query.value.get("q") ?? "";
+  const [chosen, setChosen] = useState<ReadonlySet<string>>(new Set());
+  const [mayWrite, mayDelete] = useCan([
+    { cluster: "-", resource: "networkrules.fairlead.dev", verb: "create" },
+    { cluster: "-", resource: "networkrules.fairlead.dev", verb: "delete" },
+  ]);
+  const read = useFetch("network rules", (signal) => api.get<NetworkRules>("/guard/rules", { signal }), 10_000);
+  const promote = async () => {
+    try {
+      const { promoted } = await api.post<Promoted>("/guard/rules/promote", { names: [...chosen] });
+      toast(`${promoted.length} rules are written down.`);
+      setChosen(new Set());
+      read.reload();
+    } catch (error) {
+      toastProblem(error);
+    }
+  };
+  const remove = ({ name, origin }: NetworkRuleLine) =>
+    confirm({
+      title: `Delete the rule ${name}?`,
+      text: origin === "learned" ? "It is learned again if it is seen again." : "What it allowed or denied is decided by the rules after it.",
+      verb: "Delete",
+      danger: true,
+      run: async () => {
+        await api.delete(path`/guard/rules/${name}`);
+        read.reload();
+      },
+    });
+  const download = async () => {
+    try {
+      const { policies, notes } = await api.get<ExportedRules>("/guard/rules/export");
+      const link = document.createElement("a");
+      link.href = URL.createObjectURL(new Blob([JSON.stringify({ apiVersion: "v1", kind: "List", items: policies }, null, 2)], { type: "application/json" }));
+      link.download = "networkpolicies.json";
+      link.click();
+      setTimeout(() => URL.revokeObjectURL(link.href), 1000);
+      toast(notes.length ? `${policies.length} policies; ${notes.length} rules say more than a NetworkPolicy can.` : `${policies.length} policies.`, notes.length ? "info" : undefined);
+    } catch (error) {
+      toastProblem(error);
+    }
+  };
+  const columns: TableColumn<NetworkRuleLine>[] = [
+    ...(mayWrite
+      ? [{
+          id: "choose",
+          title: <span class="hidden">Choose</span>,
+          width: "34px",
+          cell: ({ name, origin }: NetworkRuleLine) =>
+            origin === "learned" && (
+              <input
+                type="checkbox"
+                class="check"
+                aria-label={`Choose ${name}`}
+                checked={chosen.has(name)}
+                onChange={() => setChosen((old) => new Set(old.has(name) ? [...old].filter((one) => one !== name) : [...old, name]))}
+              />
+            ),
+        }]
+      : []),
+    { id: "name", title: "Rule", width: "minmax(170px, 1.4fr)", cell: ({ name, comment }) => <span title={comment || name}>{name}</span> },
+    { id: "from", title: "From", width: "minmax(150px, 1.2fr)", cell: ({ from }) => <span title={from}>{from}</span> },
+    { id: "to", title: "To", width: "minmax(150px, 1.2fr)", cell: ({ to }) => <span title={to}>{to}</span> },
+    { id: "ports", title: "Ports", width: "minmax(110px, .9fr)", cell: ({ ports, applications }) => [...ports, ...(applications ?? [])].join(", ") || <span class="muted">all</span> },
+    { id: "action", title: "Action", width: "76px", cell: ({ action }) => <span class={action === "deny" ? "bad-text" : "ok-text"}>{action}</span> },
+    { id: "origin", title: "Origin", width: "84px", cell: ({ origin }) => origin },
+    { id: "state", title: "State", width: "minmax(90px, 1fr)", wrap: true, cell: ({ state, why }) => <span class={state === "invalid" ? "bad-text" : state === "disabled" ? "faint" : ""}>{state}{why && <span class="muted">: {why}</span>}</span> },
+    ...(mayDelete ? [{ id: "delete", title: <span class="hidden">Actions</span>, width: "78px", end: true, cell: (rule: NetworkRuleLine) => <button type="button" class="button quiet" onClick={() => remove(rule)}>Delete</button> }] : []),
+  ];
+  return (
+    <Loaded of={read}>
+      {({ rules, enforcement }) => {
+        const wanted = text.toLowerCase();
+        const shown = rules.filter((rule) => !wanted || [rule.name, rule.from, rule.to, rule.comment, ...rule.ports].some((part) => part?.toLowerCase().includes(wanted)));
+        return (
+          <>
+            <div class="row wrap">
+              <input class="field" type="search" placeholder="Filter" aria-label="Filter rules" value={text} onInput={(event) => setQuery({ q: event.currentTarget.value })} />
+              <span class="muted number">{shown.length.toLocaleString("en")}{shown.length > SHOWN ? `, the first ${SHOWN} are shown` : ""}</span>
+              <span class="muted">{enforcement}</span>
+              <span class="grow" />
+              {mayWrite && chosen.size > 0 && <button type="button" class="button primary" onClick={() => void promote()}>Write {chosen.size} down</button>}
+              <button type="button" class="button" onClick={() => void download()}>Export as NetworkPolicies</button>
+            </div>
+            {shown.length ? <ShortTable label="Network rules" columns={columns} rows={shown.slice(0, SHOWN)} rowKey={({ name }) => name} /> : <Empty title="No rule"><p>Groups in the mode discover learn rules from what is said.</p></Empty>}
+          </>
+        );
+      }}
+    </Loaded>
+  );
+}

@@ -1,0 +1,33 @@
+/** Who talks to whom: conversations and their graph, groups, rules, violations. */
+import { Tabs, tabOf, type Tab } from "../../parts/tabs";
+import { ConversationsTab } from "./conversations";
+import { GraphTab } from "./graph-tab";
+import { GroupsTab } from "./groups";
+import { RulesTab } from "./rules";
+import { ViolationsTab } from "./violations";
+import "./traffic.css";
+
+const TABS: Tab[] = [
+  { id: "graph", title: "Graph" },
+  { id: "conversations", title: "Conversations" },
+  { id: "violations", title: "Violations" },
+  { id: "rules", title: "Rules" },
+  { id: "groups", title: "Groups" },
+];
+
+export default function Traffic() {
+  const tab = tabOf(TABS);
+  return (
+    <div class={`page${tab === "conversations" || tab === "violations" || tab === "graph" ? " full" : ""}`}>
+      <header>
+        <h1>Traffic</h1>
+      </header>
+      <Tabs label="Parts of the traffic" tabs={TABS} />
+      {tab === "graph" && <GraphTab />}
+      {tab === "conversations" && <ConversationsTab />}
+      {tab === "violations" && <ViolationsTab />}
+      {tab === "rules" && <RulesTab />}
+      {tab === "groups" && <GroupsTab />}
+    </div>
+  );
+}

@@ -1,0 +1,73 @@
+/** What was against the rules, live: none is lost or told twice when the connection breaks. */
+import { useEffect, useMemo, useState } from "preact/hooks";
+import { api } from "../../api/client";
+import { useFetch } from "../../api/fetching";
+import type { ViolationLine, Violations } from "../../api/schema";
+import { follow } from "../../live/live";
+import { Empty, Loaded } from "../../parts/problem";
+import { VirtualTable, type TableColumn } from "../../parts/table";
+import { Age } from "../../parts/time";
+import { query, setQuery } from "../../router";
+import { bytes, End, endName, port } from "./ends";
+
+const COLUMNS: TableColumn<ViolationLine>[] = [
+  { id: "last", title: "Last", width: "76px", end: true, cell: ({ last }) => <Age time={last} /> },
+  { id: "client", title: "Client", width: "minmax(180px, 1.6fr)", cell: ({ client }) => <End end={client} /> },
+  { id: "server", title: "Server", width: "minmax(180px, 1.6fr)", cell: ({ server }) => <End end={server} /> },
+  { id: "port", title: "Port", width: "110px", cell: (one) => port(one.protocol, one.port) },
+  { id: "rule", title: "Rule", width: "minmax(140px, 1fr)", cell: ({ rule }) => rule ?? <span class="muted">no rule allows it</span> },
+  { id: "stopped", title: "Was", width: "100px", cell: ({ enforced }) => (enforced ? <span class="tag bad">stopped</span> : <span class="tag warn">reported</span>) },
+  { id: "sessions", title: "Sessions", width: "90px", end: true, cell: ({ sessions }) => sessions.toLocaleString("en") },
+  { id: "bytes", title: "Bytes", width: "90px", end: true, cell: (one) => bytes(one.bytes) },
+];
+
+function keyOf(one: ViolationLine): string {
+  return JSON.stringify([one.client.address, one.server.address, one.protocol, one.port, one.rule, one.application]);
+}
+
+export function ViolationsTab() {
+  const text = query.value.get("q") ?? "";
+  const [at, setAt] = useState(0);
+  const [live, setLive] = useState(new Map<string, ViolationLine>());
+  const read = useFetch("violations", (signal) => api.get<Violations>("/guard/violations", { query: { limit: 2000 }, signal }));
+  useEffect(
+    () =>
+      follow({ topic: "violations" }, (message) => {
+        if (message.type !== "data") return;
+        const { violations = [] } = message.data as { violations?: ViolationLine[] };
+        setLive((old) => {
+          const next = new Map(old);
+          violations.forEach((one) => next.set(keyOf(one), one));
+          return next;
+        });
+      }),
+    [],
+  );
+  const rows = useMemo(() => {
+    const all = new Map((read.data?.violations ?? []).map((one) => [keyOf(one), one]));
+    live.forEach((one, key) => {
+      if (one.change >= (all.get(key)?.change ?? 0)) all.set(key, one);
+    });
+    const wanted = text.toLowerCase();
+    return [...all.values()]
+      .filter((one) => !wanted || [endName(one.client), endName(one.server), one.rule, port(one.protocol, one.port)].some((part) => part?.toLowerCase().includes(wanted)))
+      .sort((a, b) => b.change - a.change);
+  }, [read.data, live, text]);
+  return (
+    <>
+      <div class="row wrap">
+        <input class="field" type="search" placeholder="Filter" aria-label="Filter violations" value={text} onInput={(event) => setQuery({ q: event.currentTarget.value })} />
+        <span class="muted number">{rows.length.toLocaleString("en")}</span>
+        {read.data?.enforcement && <span class="muted">{read.data.enforcement}</span>}
+        {(read.data?.missed ?? 0) > 0 && <span class="warn-text">{read.data?.missed.toLocaleString("en")} came faster than they were written down.</span>}
+      </div>
+      <Loaded of={read}>
+        {() => (
+          <VirtualTable<ViolationLine> label="Violations" columns={COLUMNS} count={rows.length} row={(index) => rows[index]} rowKey={keyOf} at={Math.min(at, Math.max(0, rows.length - 1))} onAt={setAt} version={rows}>
+            {rows.length === 0 && <Empty title="Nothing was against the rules"><p>Groups in the modes monitor and protect are judged; in discover, Fairlead learns.</p></Empty>}
+          </VirtualTable>
+        )}
+      </Loaded>
+    </>
+  );
+}
