@@ -1,19 +1,10 @@
 /** Roles: what each allows and denies, in words. */
 import { api } from "../../api/client";
 import { useFetch } from "../../api/fetching";
-import type { Role, Roles, Rule } from "../../api/schema";
+import type { Role, Roles } from "../../api/schema";
 import { Loaded } from "../../parts/problem";
 import { query } from "../../router";
-
-/** One rule as a sentence. */
-export function words({ clusters, namespaces, resources, verbs }: Rule): string {
-  const all = (items: string[], every: string, one: string, many: string) => (items.includes("*") ? every : `${items.length > 1 ? many : one} ${items.join(", ")}`);
-  const fleet = clusters.length === 1 && clusters[0] === "-";
-  const does = verbs.includes("*") ? "do everything with" : verbs.join(", ");
-  const what = resources.includes("*") ? "everything" : resources.join(", ");
-  if (fleet) return `${does} ${what} of the fleet itself`;
-  return `${does} ${what}, in ${all(namespaces, "all namespaces", "namespace", "namespaces")} of ${all(clusters, "all clusters", "cluster", "clusters")}`;
-}
+import { words } from "./words";
 
 export function RolesTab() {
   const wanted = query.value.get("role");

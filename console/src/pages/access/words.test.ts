@@ -1,5 +1,5 @@
 import { expect, test } from "vitest";
-import { words } from "./roles";
+import { words } from "./words";
 
 test("a rule is said in words", () => {
   expect(words({ clusters: ["*"], namespaces: ["shop"], resources: ["*"], verbs: ["get", "list"] })).toBe("get, list everything, in namespace shop of all clusters");
