@@ -79,7 +79,7 @@ export default function NowPage() {
           value={text}
           onInput={(event) => setQuery({ q: event.currentTarget.value })}
         />
-        {data?.byKind.map((one) => (
+        {data?.byKind.filter(({ inFlight }) => inFlight > 0).map((one) => (
           <button key={one.kind} type="button" class="button quiet" aria-pressed={kind === one.kind} onClick={() => setQuery({ kind: kind === one.kind ? null : one.kind })}>
             {one.kind} <span class="faint number">{one.inFlight}</span>
           </button>

@@ -124,7 +124,7 @@ export function GraphCanvas({ graph, places, lit, onChoose }: Props) {
 }
 
 function draw(context: CanvasRenderingContext2D, graph: ConversationGraph, places: Float32Array, view: View, lit: Set<number>, under: number | null, size: { width: number; height: number }): void {
-  const [text, faint, line, accent, bad, ground] = ["--text", "--faint", "--line-strong", "--accent", "--bad", "--panel"].map(colour) as [string, string, string, string, string, string];
+  const [text, faint, line, accent, bad, ground] = ["--text", "--faint", "--muted", "--accent", "--bad", "--panel"].map(colour) as [string, string, string, string, string, string];
   context.setTransform(devicePixelRatio, 0, 0, devicePixelRatio, 0, 0);
   context.clearRect(0, 0, size.width, size.height);
   const x = (node: number) => (places[node * 2] as number) * view.scale + view.x;
@@ -144,7 +144,7 @@ function draw(context: CanvasRenderingContext2D, graph: ConversationGraph, place
       if (!seen(edge.client) && !seen(edge.server)) continue;
       const violates = (edge as { verdict?: string | null }).verdict === "violates";
       context.strokeStyle = violates ? bad : strong ? accent : line;
-      context.globalAlpha = strong || !focus.size ? (violates ? 0.9 : 0.55) : 0.12;
+      context.globalAlpha = strong || !focus.size ? (violates ? 0.95 : 0.5) : 0.1;
       context.lineWidth = 0.6 + Math.min(3, Math.log10(1 + edge.bytes) / 3);
       context.beginPath();
       context.moveTo(x(edge.client), y(edge.client));

@@ -52,11 +52,11 @@ function Twins({ graph, chosen, text }: { graph: ConversationGraph; chosen: stri
   }, [graph, lit, chosen, text]);
   const name = (index: number) => graph.nodes[index]?.name ?? "";
   const columns: TableColumn<Edge>[] = [
-    { id: "client", title: "Client", width: "minmax(120px, 1fr)", cell: ({ client }) => <span title={name(client)}>{name(client)}</span> },
-    { id: "server", title: "Server", width: "minmax(120px, 1fr)", cell: ({ server, verdict, rule }) => <span class={verdict === "violates" ? "bad-text" : ""} title={rule ? `${name(server)}, rule ${rule}` : name(server)}>{name(server)}</span> },
-    { id: "sessions", title: "Sessions", width: "78px", end: true, cell: ({ sessions }) => sessions.toLocaleString("en") },
-    { id: "bytes", title: "Bytes", width: "78px", end: true, cell: (one) => bytes(one.bytes) },
-    { id: "last", title: "Last", width: "60px", end: true, cell: ({ last }) => <Age time={last} /> },
+    { id: "client", title: "Client", width: "minmax(96px, 1fr)", cell: ({ client }) => <span title={name(client)}>{name(client)}</span> },
+    { id: "server", title: "Server", width: "minmax(96px, 1fr)", cell: ({ server, verdict, rule }) => <span class={verdict === "violates" ? "bad-text" : ""} title={rule ? `${name(server)}, rule ${rule}` : name(server)}>{name(server)}</span> },
+    { id: "sessions", title: "Sessions", width: "74px", end: true, cell: ({ sessions }) => sessions.toLocaleString("en") },
+    { id: "bytes", title: "Bytes", width: "74px", end: true, cell: (one) => bytes(one.bytes) },
+    { id: "last", title: "Last", width: "56px", end: true, cell: ({ last }) => <Age time={last} /> },
   ];
   const sum = edges.reduce((all, one) => ({ sessions: all.sessions + one.sessions, bytes: all.bytes + one.bytes }), { sessions: 0, bytes: 0 });
   return (
