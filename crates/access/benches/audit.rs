@@ -40,6 +40,7 @@ fn entry() -> Entry {
         name: Some("frontend".to_owned()),
         request_id: None,
         dry_run: false,
+        details: serde_json::Map::new(),
     }
 }
 

@@ -313,6 +313,11 @@ impl Access {
         self.permissions(who).may_see_namespace(cluster, namespace)
     }
 
+    /// Whether there is a user of this name, active or not.
+    pub fn has_user(&self, name: &str) -> bool {
+        self.0.directory.read(|directory| directory.account(name).is_some())
+    }
+
     /// Administers users, roles and tokens as `who`.
     pub fn administer<'a>(&'a self, who: &'a Identity) -> Administration<'a> {
         Administration::new(self, who)

@@ -16,6 +16,7 @@
 //!   tokens, which need a session or the local token. A stolen token cannot create tokens.
 //! - A change is answered once this process has seen it itself, or after a second: a new token works.
 
+mod subjects;
 mod views;
 
 pub use views::{NewUser, RoleView, TokenView, UserChange, UserView};

@@ -30,6 +30,7 @@ struct Meters {
     rules: Gauges,
     dropped: Counter,
     forgotten: Counter,
+    not_kept: Counter,
     expires: Gauge,
 }
 
@@ -48,6 +49,7 @@ impl Default for Metrics {
             rules: Gauges::default(),
             dropped: Counter::default(),
             forgotten: Counter::default(),
+            not_kept: Counter::default(),
             expires: Gauge::default(),
         }))
     }
@@ -80,6 +82,15 @@ impl Metrics {
 
     pub(super) fn forgotten(&self, all: u64) {
         self.0.forgotten.inc_by(all.saturating_sub(self.0.forgotten.get()));
+    }
+
+    /// Lines that were lost to the files, all in all.
+    pub(super) fn not_kept(&self, all: u64) {
+        self.0.not_kept.inc_by(all.saturating_sub(self.0.not_kept.get()));
+    }
+
+    pub(super) fn all_not_kept(&self) -> u64 {
+        self.0.not_kept.get()
     }
 
     pub(super) fn rules(&self, rules: &Rules) {
@@ -120,6 +131,11 @@ impl Metrics {
             "admission_audit_forgotten",
             "Lines of the audit that made room for others",
             meters.forgotten.clone(),
+        );
+        registry.register(
+            "admission_audit_not_kept",
+            "Lines of the audit that made room for others before they were on disk",
+            meters.not_kept.clone(),
         );
         registry.register(
             "admission_certificate_expires_timestamp_seconds",

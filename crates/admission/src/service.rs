@@ -10,19 +10,22 @@
 //! Contract: `review` takes no lock, does no I/O and waits for nothing. Before the rules have been
 //! read it decides nothing, and says so: the API server's `failurePolicy` does.
 
-use std::sync::Arc;
+use std::path::Path;
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use jiff::Timestamp;
 use objects::kinds::AdmissionRule;
 use objects::{Objects, Within};
 use prometheus_client::registry::Registry;
+use stallproof::line_log::LogPosition;
 use stallproof::readiness::Component;
 use stallproof::snapshot::{Changes, View};
-use stallproof::{Map, Readiness, Snapshot, Tasks};
+use stallproof::{Deadline, Map, Readiness, Snapshot, Tasks};
 use tokio::sync::mpsc;
 
-use super::audit::{Audit, AuditKey, AuditWriter, Decided, Outcome};
+use super::audit::files::{AuditFiles, AuditReader};
+use super::audit::{Audit, AuditKey, AuditWriter, Decided, Line, Outcome};
 use super::cluster_facts::ClusterFacts;
 use super::compile::Settings;
 use super::decide::{Decision, Hit, decide};
@@ -43,6 +46,8 @@ const NOTES: usize = 16_384;
 const BATCH: usize = 512;
 /// How often entries are let go whose time is over.
 const SWEEP: Duration = Duration::from_secs(15);
+/// How often what has changed is handed to the files.
+const FLUSH: Duration = Duration::from_secs(1);
 
 /// Why a review was not decided. The API server's `failurePolicy` says what then.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -77,6 +82,8 @@ struct Inner {
     /// Written by the one writer, read by whoever looks.
     audit: Snapshot<Audit>,
     notes: mpsc::Sender<WriterMessage>,
+    /// Where the audit is kept, from [`Admission::keep_audit`] on.
+    files: OnceLock<AuditReader>,
     metrics: Metrics,
 }
 
@@ -85,6 +92,7 @@ struct Inner {
 enum WriterMessage {
     Decided(AuditKey, Decided),
     Owner(ReviewedOwner),
+    Keep(AuditFiles),
 }
 
 impl Admission {
@@ -105,6 +113,7 @@ impl Admission {
             seen: Snapshot::default(),
             audit: Snapshot::default(),
             notes,
+            files: OnceLock::new(),
             metrics: Metrics::default(),
         }));
         let ready = readiness.announce("admission");
@@ -113,6 +122,32 @@ impl Admission {
         tasks.spawn_essential("admission-rules", following);
         tasks.spawn_essential("admission-audit", admission.clone().write(taken, tasks.clone()));
         admission
+    }
+
+    /// Keeps the audit in files in `dir`, and goes on with what is there. To be called once, at the start.
+    pub fn keep_audit(&self, dir: &Path, tasks: &Tasks) {
+        let files = AuditFiles::start(dir, tasks);
+        if self.0.files.set(files.reader.clone()).is_ok() {
+            self.hand_over(WriterMessage::Keep(files));
+        }
+    }
+
+    /// Decisions that are kept and `wanted`, the oldest first, from where an earlier part ended.
+    pub async fn export(
+        &self,
+        after: Option<LogPosition>,
+        deadline: Deadline,
+        wanted: impl Fn(&Line) -> bool + Send + 'static,
+    ) -> Result<(Vec<Line>, Option<LogPosition>), String> {
+        match self.0.files.get() {
+            Some(files) => files.export(after, deadline, wanted).await,
+            None => Ok((Vec::new(), None)),
+        }
+    }
+
+    /// Lines that were lost to the files: the disk was too slow.
+    pub fn not_kept(&self) -> u64 {
+        self.0.metrics.all_not_kept()
     }
 
     /// Decides reviews of this cluster too, with what `objects`, its own store, tells of it.
@@ -274,9 +309,17 @@ impl Admission {
         let stop = tasks.stopping();
         let (mut book, mut sightings) = (AuditWriter::default(), OwnerRecorder::default());
         let mut notes = Vec::with_capacity(BATCH);
+        let mut files: Option<AuditFiles> = None;
+        let mut flushed = tokio::time::Instant::now();
         loop {
-            let some = tokio::time::timeout(SWEEP, taken.recv_many(&mut notes, BATCH));
-            let Some(some) = stop.bound(some).await else { return };
+            let wait = if files.is_some() { FLUSH } else { SWEEP };
+            let some = tokio::time::timeout(wait, taken.recv_many(&mut notes, BATCH));
+            let Some(some) = stop.bound(some).await else {
+                if let Some(files) = files {
+                    files.finish(&book.unwritten()).await;
+                }
+                return;
+            };
             let now = tokio::time::Instant::now();
             let (mut written, mut sighted) = (false, sightings.expire(now));
             if some.is_ok() {
@@ -291,8 +334,20 @@ impl Admission {
                             sightings.take(sighting, now);
                             sighted = true;
                         }
+                        WriterMessage::Keep(kept) => {
+                            book.restore(kept.reader.load().await);
+                            files = Some(kept);
+                            written = true;
+                        }
                     }
                 }
+            }
+            if let Some(files) = &files
+                && flushed.elapsed() >= FLUSH
+            {
+                flushed = now;
+                book.flush(files);
+                self.0.metrics.not_kept(book.not_written());
             }
             if sighted {
                 let seen = sightings.seen();

@@ -68,7 +68,10 @@ impl std::fmt::Debug for Admin {
 pub struct AdminListener {
     pub listener: TcpListener,
     pub tls: ListenerTls,
+    /// The configured token. Without one, `/metrics` is open on loopback and closed beyond it.
     pub token: Option<Token>,
+    /// The token of the data directory's owner, for `/debug` over loopback.
+    pub owner: Option<Token>,
 }
 
 /// The running admin surface. Dropping it stops it.
@@ -113,7 +116,7 @@ async fn run(admin: Admin, reach: AdminListener, tasks: Tasks) {
             return;
         }
     };
-    let guard = access::TokenGuard { token: reach.token };
+    let guard = access::TokenGuard { token: reach.token, owner: reach.owner };
     reach.tls.keep_current("admin", &tasks);
     let router = router(Arc::new(admin), Arc::new(guard)).layer(Extension(tasks.clone()));
     serve(listener, reach.tls, router, HttpLimits::with(CONNECTIONS), tasks.clone()).await;
@@ -128,17 +131,20 @@ fn router(admin: Arc<Admin>, guard: Arc<access::TokenGuard>) -> Router {
     let guarded = Router::new()
         .route("/", get(index))
         .route("/metrics", get(metrics))
+        .route_layer(middleware::from_fn_with_state(guard.clone(), access::authenticate));
+    let debug = Router::new()
         .route("/debug/inflight", get(debug::inflight))
         .route("/debug/stalls", get(debug::stalls))
         .route("/debug/locks", get(debug::locks_held))
         .route("/debug/stacks", get(debug::stacks))
         .route("/debug/log", get(debug::log_level).put(debug::set_log_level))
-        .route_layer(middleware::from_fn_with_state(guard.clone(), access::authenticate));
+        .route_layer(middleware::from_fn_with_state(guard.clone(), access::authenticate_owner));
     let profiles = Router::new()
         .route("/debug/pprof/profile", get(debug::cpu_profile))
         .route("/debug/pprof/heap", get(debug::heap_profile))
-        .route_layer(middleware::from_fn_with_state(guard, access::authenticate));
+        .route_layer(middleware::from_fn_with_state(guard, access::authenticate_owner));
     open.merge(guarded)
+        .merge(debug)
         .route_layer(middleware::from_fn(bounded))
         // A profile takes as long as it was asked to.
         .merge(profiles)
@@ -163,7 +169,8 @@ const INDEX: &str = "\
 /debug/pprof/profile?seconds=10   CPU profile (with admin.profiling)
 /debug/pprof/heap                 heap profile (with admin.profiling)
 
-Tables for people; JSON with `?format=json` or `Accept: application/json`.";
+Tables for people; JSON with `?format=json` or `Accept: application/json`.
+/debug needs a token, even on loopback: that of admin.token-file, or of the data directory.";
 
 async fn index() -> Response {
     reply::text(StatusCode::OK, &format!("fairlead admin\n\n{INDEX}"))

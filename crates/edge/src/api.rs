@@ -18,6 +18,7 @@ mod describe;
 mod doctor;
 mod effective;
 mod exec;
+mod exports;
 mod extract;
 mod forward;
 mod gates;
@@ -27,6 +28,8 @@ mod kinds;
 mod leader;
 mod listing;
 mod live;
+mod login_links;
+mod logins;
 mod logs;
 mod meshes;
 mod namespaces;
@@ -50,6 +53,7 @@ mod sse;
 mod sums;
 mod tokens;
 mod traffic;
+mod trail;
 mod users;
 mod watch;
 mod workloads;
@@ -58,6 +62,7 @@ mod yaml;
 use std::net::TcpListener;
 use std::sync::Arc;
 
+use ::access::audit::recording::Recordings;
 use ::access::{Access, Audit};
 use ::admission::Admission;
 use axum::{Extension, Router};
@@ -95,6 +100,8 @@ pub struct Api {
     pub fleet: Fleet,
     pub access: Access,
     pub audit: Audit,
+    /// None where shells are not recorded.
+    pub recordings: Option<Recordings>,
     pub ledger: Ledger,
     pub gates: Gates,
     pub meshes: Meshes,
@@ -174,6 +181,7 @@ fn routes() -> Routes {
         .and(across::routes())
         .and(meshes::routes())
         .and(session::routes())
+        .and(login_links::routes())
         .and(users::routes())
         .and(roles::routes())
         .and(tokens::routes())

@@ -74,7 +74,7 @@ fn start_on(
 }
 
 fn plain(listener: TcpListener) -> AdminListener {
-    AdminListener { listener, tls: ListenerTls::Plain, token: None }
+    AdminListener { listener, tls: ListenerTls::Plain, token: None, owner: Some(Token::new(TOKEN)) }
 }
 
 /// A request as curl would send it: status and body.
@@ -93,8 +93,52 @@ fn split(answer: &str) -> (u16, String) {
     (status, body.to_owned())
 }
 
+/// As the owner of the machine asks.
 fn get(address: SocketAddr, path: &str) -> (u16, String) {
+    ask(
+        address,
+        &format!(
+            "GET {path} HTTP/1.1\r\nhost: {address}\r\nauthorization: Bearer {TOKEN}\r\nconnection: close\r\n\r\n"
+        ),
+    )
+}
+
+/// As any program on the machine asks.
+fn get_as_anybody(address: SocketAddr, path: &str) -> (u16, String) {
     ask(address, &format!("GET {path} HTTP/1.1\r\nhost: {address}\r\nconnection: close\r\n\r\n"))
+}
+
+#[test]
+fn on_loopback_whoever_has_no_token_sees_health_and_metrics_and_changes_nothing() {
+    let running = start_with(true, plain);
+    let at = running.address;
+    for path in ["/livez", "/readyz", "/metrics", "/"] {
+        assert_eq!(get_as_anybody(at, path).0, 200, "{path}");
+    }
+    for path in [
+        "/debug/inflight",
+        "/debug/stalls",
+        "/debug/locks",
+        "/debug/stacks",
+        "/debug/log",
+        "/debug/pprof/heap",
+        "/debug/pprof/profile?seconds=1",
+    ] {
+        let (status, why) = get_as_anybody(at, path);
+        assert!(status == 401 && why.contains("data directory"), "{path}: {status} {why}");
+    }
+    let put = |bearer: &str| {
+        ask(
+            at,
+            &format!(
+                "PUT /debug/log HTTP/1.1\r\nhost: {at}\r\n{bearer}connection: close\r\ncontent-length: 5\r\n\r\ntrace"
+            ),
+        )
+    };
+    assert_eq!(put("").0, 401);
+    assert_eq!(put("authorization: Bearer a-token-of-other-letters\r\n").0, 401);
+    assert_eq!(get(at, "/debug/log"), (200, "info\n".to_owned()), "nothing was changed");
+    assert_eq!(put(&format!("authorization: Bearer {TOKEN}\r\n")).0, 200);
 }
 
 fn json(address: SocketAddr, path: &str) -> serde_json::Value {
@@ -159,7 +203,7 @@ fn bad_requests_get_a_sentence() {
         ask(
             at,
             &format!(
-                "PUT /debug/log HTTP/1.1\r\nhost: {at}\r\nconnection: close\r\ncontent-length: {length}\r\n\r\n{body}"
+                "PUT /debug/log HTTP/1.1\r\nhost: {at}\r\nauthorization: Bearer {TOKEN}\r\nconnection: close\r\ncontent-length: {length}\r\n\r\n{body}"
             ),
         )
     };
@@ -176,8 +220,11 @@ fn a_profile_is_taken_when_allowed_and_holds_up_no_other_answer() {
     let taking = std::thread::spawn(move || {
         let mut stream = TcpStream::connect(address).unwrap();
         let path = "/debug/pprof/profile?seconds=2";
-        write!(stream, "GET {path} HTTP/1.1\r\nhost: {address}\r\nconnection: close\r\n\r\n")
-            .unwrap();
+        write!(
+            stream,
+            "GET {path} HTTP/1.1\r\nhost: {address}\r\nauthorization: Bearer {TOKEN}\r\nconnection: close\r\n\r\n"
+        )
+        .unwrap();
         let mut answer = Vec::new();
         stream.read_to_end(&mut answer).unwrap();
         answer
@@ -337,6 +384,7 @@ fn over_tls_the_token_opens_all_but_the_probes() {
         listener,
         tls: ListenerTls::Files(CertificateFiles::load(cert, key).unwrap()),
         token: Some(Token::read(&token).unwrap()),
+        owner: None,
     });
     let mut roots = rustls::RootCertStore::empty();
     roots.add(pair.cert.der().clone()).unwrap();
@@ -455,7 +503,12 @@ fn beyond_loopback_without_a_token_only_the_probes_are_answered() {
         )
     };
     for at in ["0.0.0.0:0", "[::]:0"] {
-        let reach = |listener| AdminListener { listener, tls: security(), token: None };
+        let reach = |listener| AdminListener {
+            listener,
+            tls: security(),
+            token: None,
+            owner: Some(Token::new(TOKEN)),
+        };
         let running = start_on(at, true, reach);
         let port = running.address.port();
         let (outside, inside) =
@@ -500,6 +553,7 @@ fn beyond_loopback_the_token_opens_everything_with_a_certificate_of_our_own() {
             ManagedCertificate::self_signed(&["x".to_owned()]).unwrap(),
         ),
         token: Some(Token::read(&file).unwrap()),
+        owner: None,
     });
     let port = running.address.port();
     let outside = SocketAddr::new(ip, port);
@@ -507,5 +561,5 @@ fn beyond_loopback_the_token_opens_everything_with_a_certificate_of_our_own() {
     assert_eq!(ask_tls(outside, "/metrics", "").0, 401);
     assert_eq!(ask_tls(outside, "/metrics", &format!("authorization: Bearer {TOKEN}\r\n")).0, 200);
     // With a token everybody is asked for it.
-    assert_eq!(get(SocketAddr::from(([127, 0, 0, 1], port)), "/metrics").0, 401);
+    assert_eq!(get_as_anybody(SocketAddr::from(([127, 0, 0, 1], port)), "/metrics").0, 401);
 }

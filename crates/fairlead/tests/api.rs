@@ -97,13 +97,14 @@ fn steps(data: &Path, kubeconfig: &str, text: &str) {
 }
 
 fn log_in_by_link(up: &Up) {
-    let answer = up.send("GET", &up.login, &[], &Value::Null);
+    let link = up.login_link();
+    let answer = up.send("GET", &link, &[], &Value::Null);
     assert_eq!(answer.status, 303, "{}", answer.text);
     let cookie = answer.headers["set-cookie"].to_str().unwrap().split(';').next().unwrap();
     let me = format!("{}/api/v1/me", up.api);
     let me = up.send("GET", &me, &[("cookie", cookie)], &Value::Null).json();
     assert_eq!(me["user"], "local");
-    assert_eq!(up.send("GET", &up.login, &[], &Value::Null).status, 401, "once");
+    assert_eq!(up.send("GET", &link, &[], &Value::Null).status, 401, "once");
     assert!(up.send("GET", &format!("{}/", up.api), &[], &Value::Null).text.contains("Fairlead"));
 }
 

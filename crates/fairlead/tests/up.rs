@@ -124,7 +124,8 @@ fn it_serves_survives_kill_9_and_leaves_when_asked() {
     let data = tempfile::tempdir().unwrap();
     let mut first = Up::start(data.path());
     assert!(first.get("/livez").contains("200 OK"));
-    assert!(first.get("/debug/inflight").contains("/debug/inflight"));
+    assert!(first.get("/debug/inflight").contains("401"), "nobody without the token");
+    assert!(first.get("/metrics").contains("200 OK"));
     first.signal("-KILL");
     assert_eq!(first.exit_code(), None, "killed by a signal");
 
@@ -180,9 +181,12 @@ fn a_reader_of_its_log_that_stops_reading_holds_up_nothing() {
     let mut stream = TcpStream::connect(&up.address).unwrap();
     let body = "trace";
     let address = &up.address;
-    write!(stream, "PUT /debug/log HTTP/1.1\r\nhost: {address}\r\ncontent-length: {}\r\nconnection: close\r\n\r\n{body}", body.len()).unwrap();
+    let token = std::fs::read_to_string(data.path().join("token")).unwrap();
+    let token = token.trim();
+    write!(stream, "PUT /debug/log HTTP/1.1\r\nhost: {address}\r\nauthorization: Bearer {token}\r\ncontent-length: {}\r\nconnection: close\r\n\r\n{body}", body.len()).unwrap();
     let mut answer = String::new();
     stream.read_to_string(&mut answer).unwrap();
+    assert!(answer.contains("200 OK"), "{answer}");
     // At this level each request logs several lines: far more than the pipe takes.
     for _ in 0..400 {
         assert!(up.get("/livez").contains("200 OK"));
@@ -222,7 +226,8 @@ fn what_scripts_read_is_json() {
 
     let data = tempfile::tempdir().unwrap();
     let up = Up::start(data.path());
-    let output = run(&["inflight", "--admin-listen", &up.address, "-o", "json"]);
+    let path = data.path().to_str().unwrap();
+    let output = run(&["inflight", "--admin-listen", &up.address, "--data", path, "-o", "json"]);
     assert_eq!(output.status.code(), Some(0), "{}", said(&output));
     let answer: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
     let operations = answer["operations"].as_array().unwrap();

@@ -15,6 +15,9 @@ pub struct FleetConfig {
     pub secrets: Option<Secrets>,
     /// The namespace of the store that holds imported kubeconfigs and the list of disabled clusters.
     pub namespace: String,
+    /// Whether clusters that were imported, or that Secrets name, may be at loopback, link-local and metadata
+    /// addresses. Those of kubeconfig files always may: they are the owner's.
+    pub local_imports: bool,
     pub timing: Timing,
 }
 
@@ -65,6 +68,7 @@ impl Default for FleetConfig {
             in_cluster: None,
             secrets: None,
             namespace: "fairlead".to_owned(),
+            local_imports: true,
             timing: Timing::default(),
         }
     }

@@ -33,6 +33,7 @@ use tracing::warn;
 use crate::connect::ProbeTrigger;
 use crate::context::FleetContext;
 use crate::failure::{Failure, Reason};
+use crate::local_address::AddressGuard;
 use exec::Exec;
 
 /// A token, a key or a password, which `Debug` does not show.
@@ -64,6 +65,7 @@ pub(crate) struct Endpoint {
     pub(crate) tls_server_name: Option<String>,
     /// It may have a password.
     pub(crate) proxy: Option<Redacted<Uri>>,
+    pub(crate) guard: AddressGuard,
 }
 
 impl Endpoint {

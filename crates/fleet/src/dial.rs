@@ -37,6 +37,7 @@ use tower::Service;
 use crate::config::Timing;
 use crate::credentials::{Endpoint, Redacted, bare};
 use crate::failure::{Failure, Reason, short, tls_error};
+use crate::local_address::{AddressGuard, first_local, literal};
 
 /// Well below tokio's 512 blocking threads, on which the C library's lookups run.
 const LOOKUPS: usize = 128;
@@ -91,6 +92,13 @@ impl Resolver {
         Self { lookups: Arc::new(Semaphore::new(LOOKUPS)), tasks: tasks.clone() }
     }
 
+    /// The addresses of a name, as far as they are found in time.
+    pub(crate) async fn addresses(&self, host: &str, deadline: Deadline) -> Vec<IpAddr> {
+        let found = deadline.bound(self.resolve(host, 0)).await;
+        let found = found.ok().and_then(Result::ok).unwrap_or_default();
+        found.into_iter().map(|address| address.ip()).collect()
+    }
+
     async fn resolve(&self, host: &str, port: u16) -> Result<Vec<SocketAddr>, Cause> {
         if let Ok(address) = host.trim_matches(['[', ']']).parse::<IpAddr>() {
             return Ok(vec![SocketAddr::new(address, port)]);
@@ -133,6 +141,8 @@ enum Cause {
     Tls(rustls::Error),
     Proxy(String),
     Late(Duration),
+    /// The address may not be connected to.
+    Local(IpAddr, &'static str),
 }
 
 impl DialError {
@@ -155,6 +165,13 @@ impl DialError {
             Cause::Proxy(why) => Failure::new(
                 Reason::Proxy,
                 format!("the proxy {} does not connect us to {server}: {why}", self.peer),
+            ),
+            Cause::Local(address, kind) => Failure::new(
+                Reason::Setup,
+                format!(
+                    "{peer} is at {kind} ({address}), which is not connected to for a cluster that somebody \
+                     imported; where that is meant, set fleet.local-imports to allow"
+                ),
             ),
             Cause::Late(limit) => {
                 let (what, reason) = match self.step {
@@ -188,6 +205,8 @@ struct Tcp {
     steps: Steps,
     proxy_tls: Option<Tls>,
     to_proxy: bool,
+    /// Connects to no address of this machine.
+    refuse_local: bool,
 }
 
 #[derive(Clone)]
@@ -201,6 +220,7 @@ struct Tls {
 /// Opens connections to one endpoint.
 #[derive(Clone)]
 pub(crate) struct Dialer {
+    guard: AddressGuard,
     route: Route,
     tls: Option<Tls>,
     limit: Duration,
@@ -230,8 +250,13 @@ impl Dialer {
             steps: steps.clone(),
             proxy_tls: None,
             to_proxy: false,
+            refuse_local: match endpoint.proxy {
+                Some(_) => endpoint.guard.checks_proxy(),
+                None => endpoint.guard.refuse_local,
+            },
         };
         Ok(Self {
+            guard: endpoint.guard,
             route: Route::new(endpoint.proxy.as_ref(), tcp, timing)?,
             tls: tls.transpose()?,
             limit: timing.connect,
@@ -242,6 +267,12 @@ impl Dialer {
     async fn dial(mut self, server: Uri) -> Result<Transport, DialError> {
         // Only the steps of the newest connection are kept.
         drop(self.steps.take());
+        if self.guard.refuse_local
+            && let Some((address, kind)) = first_local(literal(&server))
+        {
+            let (peer, cause) = (bare(&server), Cause::Local(address, kind));
+            return Err(DialError { step: "resolve", peer, through_proxy: false, cause });
+        }
         let stream = match &mut self.route {
             Route::Direct(tcp) => tcp.call(server.clone()).await?,
             Route::Http(tunnel, proxy) => {
@@ -373,6 +404,11 @@ impl Tcp {
         };
         let addresses = self.steps.run("resolve", lookup).await;
         let addresses = addresses.map_err(|cause| self.error("resolve", &peer, cause))?;
+        // One address of this machine among others is one too many.
+        let ips = addresses.iter().map(SocketAddr::ip);
+        if let Some((address, kind)) = first_local(ips).filter(|_| self.refuse_local) {
+            return Err(self.error("resolve", &peer, Cause::Local(address, kind)));
+        }
         let connecting = async {
             // Each address gets a share of the time left, so that a dead one does not hide the others.
             let mut last = Cause::Late(self.limit);

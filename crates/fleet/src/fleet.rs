@@ -52,6 +52,8 @@ pub struct Fleet {
     /// The namespace of the store that holds imports and the list of disabled clusters.
     namespace: Arc<str>,
     tables: Arc<LiveTables>,
+    /// Whether imports may name addresses of this machine.
+    local_imports: bool,
 }
 
 /// The result of [`Fleet::test`].
@@ -74,9 +76,11 @@ impl Fleet {
         let tasks = tasks.child("fleet");
         let namespace: Arc<str> = config.namespace.as_str().into();
         let context = FleetContext::new(config.timing, ledger, tasks.clone());
+        let local_imports = config.local_imports;
         let sources = Sources::start(config, &objects, &tasks);
         let disabled = disabled::watch(&objects, &namespace, &tasks);
-        let fleet = Self::reconciled(context, sources, disabled, objects, namespace);
+        let mut fleet = Self::reconciled(context, sources, disabled, objects, namespace);
+        fleet.local_imports = local_imports;
         status::start(&fleet.published, &fleet.objects, &fleet.context.ledger, &tasks);
         fleet
     }
@@ -104,7 +108,8 @@ impl Fleet {
     ) -> Self {
         let (published, context) = (Snapshot::default(), Arc::new(context));
         FleetReconciler::new(published.clone(), Arc::clone(&context), sources, disabled).start();
-        Self { published, context, objects, namespace, tables: Arc::default() }
+        let tables = Arc::default();
+        Self { published, context, objects, namespace, tables, local_imports: true }
     }
 
     /// Returns the newest generation of the whole fleet.

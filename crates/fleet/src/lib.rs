@@ -27,6 +27,7 @@ mod error;
 mod failure;
 pub mod fan;
 mod fleet;
+mod local_address;
 pub mod merge;
 pub mod resources;
 mod source;

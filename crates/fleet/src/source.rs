@@ -70,8 +70,9 @@ pub(crate) struct Sources {
 impl Sources {
     pub(crate) fn start(config: FleetConfig, objects: &Objects, tasks: &Tasks) -> Self {
         let mut sources = Self { outlets: Vec::new(), told: Arc::default() };
+        let local = config.local_imports;
         let output = sources.output();
-        spawn(tasks, "source imported", imported::run(objects.clone(), output));
+        spawn(tasks, "source imported", imported::run(objects.clone(), local, output));
         if let Some(in_cluster) = config.in_cluster {
             let output = sources.output();
             spawn(tasks, "source in-cluster", in_cluster::run(in_cluster, output));
@@ -83,7 +84,7 @@ impl Sources {
         }
         if let Some(secrets) = config.secrets {
             let output = sources.output();
-            let run = secrets::run(secrets, objects.clone(), output, tasks.clone());
+            let run = secrets::run(secrets, local, objects.clone(), output, tasks.clone());
             spawn(tasks, "source secrets", run);
         }
         sources

@@ -1,34 +1,35 @@
 //! Reads the audit, the newest record first. Blocking.
 //!
-//! Contract: files are read from their ends in pieces, so that a page costs no more than what it shows.
-//! The two lines of a write are one record, at the place of the newer one. A line that cannot be parsed
-//! (half a line, after a crash) is skipped. Memory is bounded by the page and by the number of writes
-//! that were in flight at once.
+//! Contract: a page costs no more than what it shows ([`stallproof::line_log`]). The two lines of a write are
+//! one record, at the place of the newer one. A line that cannot be parsed (half a line, after a crash) is
+//! skipped. Memory is bounded by the page and by the number of writes that were in flight at once.
 
 use std::collections::HashSet;
 use std::fmt;
-use std::fs::File;
-use std::io::{self, Read, Seek, SeekFrom};
+use std::io;
 use std::path::Path;
 use std::str::FromStr;
 use std::time::Duration;
 
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value, json};
 use stallproof::Deadline;
+use stallproof::line_log::{self, LogPosition};
 
-use super::{Entry, log};
-use crate::role::Verb;
+use super::{Entry, NAME};
+use crate::secret::Fingerprint;
 
 /// The most records of a page.
 pub const MOST: usize = 1000;
-const PIECE: usize = 64 * 1024;
-/// The longest line, even if every character is escaped. A longer one is not ours.
-const LONGEST: usize = 64 * 1024;
+/// The most bytes of lines in a part of an export.
+const PART: usize = 1 << 20;
 /// Longer than any name of Kubernetes.
 const WORD: usize = 512;
+/// The most bytes of a record's details, and of what was before and after. A longer one is a digest.
+const VALUE: usize = 16 * 1024;
 
-/// A write and its outcome.
+/// What somebody did, and its outcome.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Record {
     pub id: String,
@@ -39,13 +40,25 @@ pub struct Record {
     /// `local`, `token/<id>` or `session/<id>`.
     pub via: String,
     pub from: Option<String>,
-    pub verb: Verb,
+    /// A verb of roles, or [`LOGIN`](super::LOGIN).
+    pub verb: String,
     pub cluster: String,
     pub namespace: Option<String>,
     pub resource: String,
     pub name: Option<String>,
     pub request_id: Option<String>,
     pub dry_run: bool,
+    /// How often it happened until `ended`, where it is more than one act.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub count: Option<u64>,
+    /// What was asked for, and what else is known of it.
+    #[serde(default, skip_serializing_if = "Map::is_empty")]
+    pub details: Map<String, Value>,
+    /// The subject before a change, and after it; without secrets.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub before: Option<Value>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub after: Option<Value>,
     /// `ok` or the code of an error; `None` while it is under way, or if its process died.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub outcome: Option<String>,
@@ -60,12 +73,15 @@ pub struct Record {
 pub enum Phase {
     Begun,
     Ended,
+    /// The only line: a read or a login.
+    Noted,
 }
 
 impl Record {
     pub(super) fn begun(entry: Entry, id: String, time: Timestamp) -> Self {
-        let Entry { who, from, verb, cluster, namespace, resource, name, request_id, dry_run } =
-            entry;
+        let Entry { who, from, verb, cluster, namespace, resource, name, request_id, .. } = entry;
+        let details = bounded(Value::Object(entry.details));
+        let details = details.as_object().cloned().unwrap_or_default();
         Self {
             id,
             phase: Phase::Begun,
@@ -73,13 +89,17 @@ impl Record {
             who: who.user.to_string(),
             via: who.via.to_string(),
             from: from.map(|from| from.to_string()),
-            verb,
+            verb: verb.as_str().to_owned(),
             cluster: clipped(cluster),
             namespace: namespace.map(clipped),
             resource: clipped(resource),
             name: name.map(clipped),
             request_id: request_id.map(clipped),
-            dry_run,
+            dry_run: entry.dry_run,
+            count: None,
+            details,
+            before: None,
+            after: None,
             outcome: None,
             ended: None,
             took_ms: None,
@@ -106,8 +126,17 @@ impl Record {
     }
 }
 
+/// The value, or its size and digest where it is too long for a line.
+pub(super) fn bounded(value: Value) -> Value {
+    let text = value.to_string();
+    if text.len() <= VALUE {
+        return value;
+    }
+    json!({ "bytes": text.len(), "sha256": Fingerprint::of(&text).to_hex() })
+}
+
 /// Cuts a caller's text at a length that no name exceeds.
-fn clipped(mut text: String) -> String {
+pub(super) fn clipped(mut text: String) -> String {
     text.truncate(text.floor_char_boundary(WORD));
     text
 }
@@ -121,10 +150,12 @@ pub struct Filter {
     pub namespace: Option<String>,
     pub resource: Option<String>,
     pub name: Option<String>,
-    pub verb: Option<Verb>,
+    pub verb: Option<String>,
     pub outcome: Option<String>,
     /// Selects writes that began at this time or later.
     pub since: Option<Timestamp>,
+    /// Selects what began before this time.
+    pub until: Option<Timestamp>,
     /// The last record of a page selects the next page. A write that has ended meanwhile may be shown
     /// again; none is left out.
     pub older_than: Option<OlderThan>,
@@ -186,6 +217,7 @@ impl Filter {
             && is(self.verb.as_ref(), Some(&record.verb))
             && is(self.outcome.as_ref(), record.outcome.as_ref())
             && self.since.is_none_or(|since| record.time >= since)
+            && self.until.is_none_or(|until| record.time < until)
     }
 }
 
@@ -207,76 +239,63 @@ pub(super) fn newest(
     // The records whose newer line was read and whose older line was not.
     let mut ended = HashSet::new();
     let mut reached = filter.older_than.is_none();
-    for n in 0.. {
-        let file = match File::open(log::path(dir, n)) {
-            Ok(file) => file,
-            // A rotation that is under way or was interrupted leaves a gap of one.
-            Err(error) if error.kind() == io::ErrorKind::NotFound => {
-                if log::path(dir, n + 1).exists() {
-                    continue;
-                }
-                break;
-            }
-            Err(error) => return Err(error),
-        };
-        let went_on = backwards(file, |line| {
-            if page.records.len() == limit || deadline.has_passed() {
-                return false;
-            }
-            let Ok(record) = serde_json::from_slice::<Record>(line) else {
-                return true;
-            };
-            let seen = match record.phase {
-                Phase::Ended => !ended.insert(record.id.clone()),
-                Phase::Begun => ended.remove(&record.id),
-            };
-            if seen {
-                return true;
-            }
-            if !reached && let Some(than) = &filter.older_than {
-                let is_it = than.is(&record);
-                reached = is_it || than.is_younger_than(&record);
-                if is_it || !reached {
-                    return true;
-                }
-            }
-            if filter.matches(&record) {
-                page.records.push(record);
-            }
-            true
-        })?;
-        if !went_on {
-            page.complete = false;
-            break;
+    page.complete = line_log::newest_first(dir, NAME, |line| {
+        if page.records.len() == limit || deadline.has_passed() {
+            return false;
         }
-    }
+        let Ok(record) = serde_json::from_slice::<Record>(line) else {
+            return true;
+        };
+        let seen = match record.phase {
+            Phase::Ended => !ended.insert(record.id.clone()),
+            Phase::Begun => ended.remove(&record.id),
+            Phase::Noted => false,
+        };
+        if seen {
+            return true;
+        }
+        if !reached && let Some(than) = &filter.older_than {
+            let is_it = than.is(&record);
+            reached = is_it || than.is_younger_than(&record);
+            if is_it || !reached {
+                return true;
+            }
+        }
+        if filter.matches(&record) {
+            page.records.push(record);
+        }
+        true
+    })?;
     Ok(page)
 }
 
-/// Calls `take` with the lines of a file, the last first, until it has enough.
-fn backwards(mut file: File, mut take: impl FnMut(&[u8]) -> bool) -> io::Result<bool> {
-    let mut at = file.metadata()?.len();
-    // The end of a line that begins in the piece before.
-    let mut rest: Vec<u8> = Vec::new();
-    while at > 0 {
-        let piece = at.min(PIECE as u64);
-        at -= piece;
-        file.seek(SeekFrom::Start(at))?;
-        let mut buffer = vec![0; usize::try_from(piece).unwrap_or(PIECE)];
-        file.read_exact(&mut buffer)?;
-        buffer.extend_from_slice(&rest);
-        let mut end = buffer.len();
-        while let Some(newline) = buffer[..end].iter().rposition(|byte| *byte == b'\n') {
-            let line = &buffer[newline + 1..end];
-            if !line.is_empty() && !take(line) {
-                return Ok(false);
-            }
-            end = newline;
+/// A part of an export.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Part {
+    /// A record for each line: of a write that has ended, the one that begun it as well.
+    pub lines: Vec<Record>,
+    /// Where the next part begins; none after the last.
+    pub next: Option<LogPosition>,
+}
+
+/// Reads the lines that match, the oldest first.
+pub(super) fn export(
+    dir: &Path,
+    filter: &Filter,
+    after: Option<LogPosition>,
+    deadline: Deadline,
+) -> io::Result<Part> {
+    let (mut lines, mut bytes) = (Vec::new(), 0);
+    let next = line_log::oldest_first(dir, NAME, after, |line| {
+        if let Ok(record) = serde_json::from_slice::<Record>(line)
+            && filter.matches(&record)
+        {
+            bytes += line.len();
+            lines.push(record);
         }
-        buffer.truncate(end);
-        rest = if buffer.len() > LONGEST { Vec::new() } else { buffer };
-    }
-    Ok(rest.is_empty() || take(&rest))
+        lines.len() < MOST && bytes < PART && !deadline.has_passed()
+    })?;
+    Ok(Part { lines, next })
 }
 
 #[cfg(test)]

@@ -47,6 +47,7 @@ fn entry(name: &str) -> Entry {
         name: Some(name.to_owned()),
         request_id: Some("r-1".to_owned()),
         dry_run: false,
+        details: Map::new(),
     }
 }
 
@@ -260,4 +261,97 @@ async fn a_disk_that_hangs_holds_nobody_beyond_the_deadline_and_then_refuses_at_
     let lines = fixture.lines();
     let last = lines.last().unwrap();
     assert_eq!((&last["name"], &last["outcome"]), (&"c".into(), &"ok".into()));
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_was_before_and_after_is_with_the_outcome() {
+    let fixture = Fixture::new();
+    let asked = Map::from_iter([("roles".to_owned(), Value::from(vec!["admin"]))]);
+    let entry = Entry { name: None, details: asked, ..entry("ann") };
+    let mut pending = fixture.audit.begin(entry, soon()).await.unwrap();
+    assert_eq!(fixture.lines()[0]["details"]["roles"][0], "admin");
+    pending.name("ann");
+    pending.before(serde_json::json!({ "roles": ["viewer"] }));
+    pending.after(serde_json::json!({ "roles": ["admin"] }));
+    pending.detail("bytes", 7.into());
+    pending.finish("ok");
+    fixture.stopped().await;
+    let ended = &fixture.lines()[1];
+    assert_eq!((&ended["name"], &ended["details"]["bytes"]), (&"ann".into(), &7.into()));
+    assert_eq!(
+        (&ended["before"]["roles"][0], &ended["after"]["roles"][0]),
+        (&"viewer".into(), &"admin".into())
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_note_waits_for_nothing_and_is_on_disk_soon() {
+    let fixture = Fixture::new();
+    fixture.audit.note(entry("secret"), "ok").unwrap();
+    let who = Identity { user: "ada".into(), via: AuthMethod::Local };
+    fixture.audit.login(&who, IpAddr::from([192, 0, 2, 1]), "password", None).unwrap();
+    fixture.stopped().await;
+    let lines = fixture.lines();
+    assert_eq!(
+        (lines.len(), &lines[0]["phase"], &lines[0]["outcome"]),
+        (2, &"noted".into(), &"ok".into())
+    );
+    assert_eq!(
+        (&lines[1]["verb"], &lines[1]["details"]["method"]),
+        (&"login".into(), &"password".into())
+    );
+    assert_eq!(fixture.audit.notes.available_permits(), NOTES);
+}
+
+#[tokio::test(start_paused = true)]
+async fn notes_are_refused_when_too_many_wait_for_a_disk_that_fails_and_none_is_lost() {
+    let fixture = Fixture::new();
+    fs::create_dir(fixture.data.path().join("audit")).unwrap();
+    std::os::unix::fs::symlink("/dev/full", fixture.file()).unwrap();
+    for n in 0..NOTES {
+        fixture.audit.note(entry(&format!("secret-{n}")), "ok").unwrap();
+        tokio::task::yield_now().await;
+    }
+    let refused = fixture.audit.note(entry("one more"), "ok");
+    assert!(matches!(refused, Err(AuditError::Busy { .. })), "{refused:?}");
+    fs::remove_file(fixture.file()).unwrap();
+    tokio::time::sleep(RETRY * 3).await;
+    fixture.stopped().await;
+    assert_eq!(fixture.lines().len(), NOTES);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_flood_of_failed_logins_is_a_few_lines_and_no_count_is_lost() {
+    let fixture = Fixture::new();
+    for n in 0..10_000_u32 {
+        let from = Some(IpAddr::from(n.to_be_bytes()));
+        fixture.audit.failed_login(LoginFailure { outcome: "wrong", from, user: None });
+        if n % 100 == 0 {
+            tokio::task::yield_now().await;
+        }
+    }
+    fixture.stopped().await;
+    let lines = fixture.lines();
+    assert!((33..=66).contains(&lines.len()), "{} lines", lines.len());
+    let count: u64 = lines.iter().map(|line| line["count"].as_u64().unwrap()).sum();
+    assert_eq!(count, 10_000);
+    assert!(lines.iter().all(|line| line["verb"] == "login" && line["who"] == "-"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_first_failed_login_is_on_disk_at_once_and_the_others_within_minutes() {
+    let fixture = Fixture::new();
+    let failure = LoginFailure { outcome: "wrong", from: None, user: Some("ada".to_owned()) };
+    let counts = || {
+        let counts = fixture.lines();
+        counts.iter().map(|line| line["count"].as_u64().unwrap()).collect::<Vec<_>>()
+    };
+    fixture.audit.failed_login(failure.clone());
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    assert_eq!(counts(), [1]);
+    for _ in 0..5 {
+        fixture.audit.failed_login(failure.clone());
+    }
+    tokio::time::sleep(Duration::from_secs(5 * 60)).await;
+    assert_eq!(counts(), [1, 5]);
 }

@@ -1,5 +1,6 @@
 //! Admission: the rules and what became of them, and what was decided: each replica keeps what it decided.
 
+mod export;
 mod playground;
 mod together;
 
@@ -36,6 +37,7 @@ pub(crate) fn routes() -> Routes {
         .with(Route::read(), routes!(rules))
         .with(Route::read().all_replicas(), routes!(audit))
         .and(playground::routes())
+        .and(export::routes())
 }
 
 /// A rule and what became of it.
@@ -218,6 +220,9 @@ struct AdmissionAudit {
     forgotten: u64,
     /// Decisions that came faster than they were written down.
     dropped: u64,
+    /// Lines that made room for others before they were on disk, which was too slow: no export has them.
+    #[serde(default)]
+    not_kept: u64,
     /// Replicas that were not asked or could not be: what they decided is not in the answer. Of a
     /// stream, in its first event.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -239,6 +244,7 @@ impl AdmissionAudit {
             lines: wanted.map(|(id, line)| AdmissionLine::new(*id, line)).collect(),
             forgotten: audit.forgotten,
             dropped: admission.dropped(),
+            not_kept: admission.not_kept(),
             missing: Vec::new(),
         }
     }

@@ -37,7 +37,10 @@ pub(crate) fn routes() -> Routes {
     Routes::default()
         .with(Route::read().at_leader(), routes!(agents))
         .with(Route::read(), routes!(agent_tokens))
-        .with(Route::write(Verb::Create, TOKENS), routes!(create_agent_token))
+        .with(
+            Route::write(Verb::Create, TOKENS).named_by("node").recording(&["node", "ttlSeconds"]),
+            routes!(create_agent_token),
+        )
         .with(Route::write(Verb::Delete, TOKENS), routes!(revoke_agent_token))
         .with(Route::write(Verb::Delete, AGENTS), routes!(revoke_agent))
 }
@@ -169,6 +172,8 @@ async fn create_agent_token(
         NotMade::TooMany => Problem::new(ErrorCode::Conflict, error.to_string()),
         NotMade::Store(error) => error.into(),
     })?;
+    caller.trail.detail("id", id.as_str());
+    caller.trail.detail("expires", record.until.to_string());
     let token = token.expose().to_owned();
     Ok((StatusCode::CREATED, Json(AgentToken { id, token, node, expires: record.until })))
 }

@@ -1,4 +1,7 @@
-//! The audit: what was changed, and by whom. Each replica keeps what was changed through it.
+//! The audit: what was done, and by whom. Each replica keeps what was done through it.
+
+mod export;
+mod recordings;
 
 use std::collections::{HashSet, VecDeque};
 
@@ -9,6 +12,7 @@ use axum::extract::State;
 use http::HeaderMap;
 use jiff::{SignedDuration, Timestamp};
 use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
 use utoipa::{IntoParams, ToSchema};
 use utoipa_axum::routes;
 
@@ -20,10 +24,13 @@ const PATH: &str = "/audit";
 const LIMIT: usize = 100;
 
 pub(crate) fn routes() -> Routes {
-    Routes::default().with(Route::list().all_replicas(), routes!(audit))
+    Routes::default()
+        .with(Route::list().all_replicas(), routes!(audit))
+        .and(export::routes())
+        .and(recordings::routes())
 }
 
-#[derive(Clone, Debug, Deserialize, IntoParams)]
+#[derive(Clone, Debug, Default, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields, rename_all = "camelCase")]
 struct AuditParams {
     /// The most to show; 100 unless said.
@@ -32,9 +39,20 @@ struct AuditParams {
     id: Option<String>,
     user: Option<String>,
     cluster: Option<String>,
+    /// A verb of roles, or `login`.
+    verb: Option<String>,
+    /// As kubectl writes them, `pods`, `users.fairlead.dev`; `sessions` for logins.
+    resource: Option<String>,
+    /// What it was done to.
+    name: Option<String>,
+    /// `ok`, or the code of a refusal.
+    outcome: Option<String>,
     /// RFC 3339: not what is older.
     #[param(value_type = Option<String>)]
     since: Option<Timestamp>,
+    /// RFC 3339: only what is older.
+    #[param(value_type = Option<String>)]
+    until: Option<Timestamp>,
     /// Only what is older than this; the `id` of the last entry asks for the next page.
     older_than: Option<String>,
 }
@@ -45,8 +63,21 @@ impl AuditParams {
     }
 
     fn filter(&self, older_than: Option<OlderThan>) -> Filter {
-        let Self { id, user, cluster, since, .. } = self.clone();
-        Filter { id, who: user, cluster, since, older_than, ..Filter::default() }
+        let Self { id, user, cluster, verb, resource, name, outcome, since, until, .. } =
+            self.clone();
+        Filter {
+            id,
+            who: user,
+            cluster,
+            verb,
+            resource,
+            name,
+            outcome,
+            since,
+            until,
+            older_than,
+            ..Filter::default()
+        }
     }
 
     /// As the other replicas are asked it.
@@ -56,7 +87,12 @@ impl AuditParams {
             ("id", self.id.clone()),
             ("user", self.user.clone()),
             ("cluster", self.cluster.clone()),
+            ("verb", self.verb.clone()),
+            ("resource", self.resource.clone()),
+            ("name", self.name.clone()),
+            ("outcome", self.outcome.clone()),
             ("since", self.since.map(|since| since.to_string())),
+            ("until", self.until.map(|until| until.to_string())),
             ("olderThan", older_than.map(ToString::to_string)),
         ];
         let query = query.into_iter().filter_map(|(name, value)| Some((name, value?))).collect();
@@ -85,6 +121,22 @@ struct AuditEntry {
     #[serde(skip_serializing_if = "Option::is_none")]
     name: Option<String>,
     dry_run: bool,
+    /// How often, where it is more than one act: logins that failed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    count: Option<u64>,
+    /// What was asked for, and what else is known: of a shell its `command`, `container`, `exitCode`,
+    /// `bytesToPod` and `bytesFromPod`.
+    #[serde(default, skip_serializing_if = "Map::is_empty")]
+    #[schema(value_type = Object)]
+    details: Map<String, Value>,
+    /// What the subject of a change was before, and is after it; without secrets. What is too long for the
+    /// audit is its size and SHA-256.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<Object>)]
+    before: Option<Value>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<Object>)]
+    after: Option<Value>,
     /// `ok`, `opened` (a stream), or the code of a problem; with details after a colon. `begun`: under
     /// way, or lost with its process.
     outcome: String,
@@ -102,12 +154,16 @@ impl From<Record> for AuditEntry {
             user: record.who,
             via: record.via,
             from: record.from,
-            verb: record.verb.as_str().to_owned(),
+            verb: record.verb,
             cluster: record.cluster,
             namespace: record.namespace,
             resource: record.resource,
             name: record.name,
             dry_run: record.dry_run,
+            count: record.count,
+            details: record.details,
+            before: record.before,
+            after: record.after,
             outcome: record.outcome.unwrap_or_else(|| "begun".to_owned()),
             took_ms: record.took_ms,
             request_id: record.request_id,
@@ -128,7 +184,7 @@ struct AuditPage {
     entries: Vec<AuditEntry>,
     /// Whether there is nothing older.
     complete: bool,
-    /// Replicas that could not be asked: what was changed through them is not in the answer.
+    /// Replicas that could not be asked: what was done through them is not in the answer.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     missing: Vec<MissingReplica>,
 }
@@ -164,9 +220,9 @@ impl AuditPage {
     }
 }
 
-/// What was changed, newest first
+/// What was done, newest first
 ///
-/// Of several replicas the one that is asked asks the others as well.
+/// Every change, logins, failed logins, shells and port-forwards, and reads of Secrets and logs. Of several replicas the one that is asked asks the others as well.
 #[utoipa::path(
     get, path = "/audit", tag = "access", params(AuditParams),
     responses((status = 200, description = "Newest first", body = AuditPage))
@@ -219,14 +275,7 @@ async fn written(
     id: &str,
 ) -> Result<Option<Timestamp>, Problem> {
     let id = Some(id.to_owned());
-    let one = AuditParams {
-        limit: Some(1),
-        id,
-        user: None,
-        cluster: None,
-        since: None,
-        older_than: None,
-    };
+    let one = AuditParams { limit: Some(1), id, ..AuditParams::default() };
     let page = own(api, caller, &one, None).await?;
     if let Some(entry) = page.entries.first() {
         return Ok(Some(entry.written()));

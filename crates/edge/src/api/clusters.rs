@@ -1,6 +1,7 @@
 //! The clusters of the fleet.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::time::Duration;
 
 use access::{CLUSTERS, Identity, Permissions, Verb};
@@ -26,10 +27,16 @@ const KUBECONFIG: usize = 1 << 20;
 pub(crate) fn routes() -> Routes {
     Routes::default()
         .with(Route::read(), routes!(clusters))
-        .with(Route::write(Verb::Create, CLUSTERS).body(KUBECONFIG), routes!(import))
+        .with(
+            Route::write(Verb::Create, CLUSTERS)
+                .body(KUBECONFIG)
+                .named_by("name")
+                .recording(&["context"]),
+            routes!(import),
+        )
         .with(Route::read().local(), routes!(cluster))
         .with(Route::write(Verb::Delete, CLUSTERS).local(), routes!(remove))
-        .with(Route::write(Verb::Update, CLUSTERS).local(), routes!(change))
+        .with(Route::write(Verb::Update, CLUSTERS).local().recording(&["enabled"]), routes!(change))
         .with(Route::write(Verb::Update, CLUSTERS), routes!(test))
 }
 
@@ -110,8 +117,8 @@ struct Clusters {
 
 impl Clusters {
     fn visible(api: &Api, generation: u64, view: &FleetView, permissions: &Permissions) -> Self {
-        let seen = |view: &&std::sync::Arc<ClusterView>| permissions.may_see_cluster(&view.name);
-        let shown = |view: &std::sync::Arc<ClusterView>| Cluster::from(&**view);
+        let seen = |view: &&Arc<ClusterView>| permissions.may_see_cluster(&view.name);
+        let shown = |view: &Arc<ClusterView>| Cluster::from(&**view);
         let mut clusters: Vec<_> = view.clusters.values().filter(seen).map(shown).collect();
         clusters.sort_by(|a, b| a.name.cmp(&b.name));
         Self {
@@ -215,11 +222,21 @@ async fn import(
     }
     api.fleet.import(&name, &kubeconfig, context.as_deref(), caller.deadline).await?;
     seen(&api, |view| view.clusters.contains_key(name.as_str())).await;
+    caller.trail.after(&for_audit(&api, &name));
     let cluster = shown_now(&api, &name);
     let mut response =
         (StatusCode::CREATED, Json(Imported { name: name.clone(), cluster })).into_response();
     response.extensions_mut().insert(AuditDetails(name));
     Ok(response)
+}
+
+/// The cluster as it is now, for the audit: credentials are not in it.
+fn for_audit(api: &Api, name: &str) -> Option<serde_json::Value> {
+    let found = api.fleet.view().clusters.get(name).map(Arc::clone)?;
+    let ClusterView { source, server, state, .. } = &*found;
+    let enabled = *state != ClusterState::Disabled;
+    let source = source.to_string();
+    Some(serde_json::json!({ "source": source, "server": server, "enabled": enabled }))
 }
 
 #[derive(Serialize, ToSchema)]
@@ -253,6 +270,7 @@ async fn remove(
     Path(name): Path<String>,
 ) -> Result<StatusCode, Problem> {
     caller.may_in_fleet(CLUSTERS, Verb::Delete)?;
+    caller.trail.before(&for_audit(&api, &name));
     api.fleet.remove(&name, caller.deadline).await?;
     let imported = |view: &ClusterView| view.source.kind == SourceKind::Imported;
     seen(&api, |view| !view.clusters.get(name.as_str()).is_some_and(|found| imported(found))).await;
@@ -278,6 +296,7 @@ async fn change(
     Body(Change { enabled }): Body<Change>,
 ) -> Result<Json<Cluster>, Problem> {
     caller.may_in_fleet(CLUSTERS, Verb::Update)?;
+    caller.trail.before(&for_audit(&api, &name));
     if enabled {
         api.fleet.enable(&name, caller.deadline).await?;
     } else {
@@ -288,6 +307,7 @@ async fn change(
         view.clusters.get(name.as_str()).is_none_or(|found| disabled(found) != enabled)
     })
     .await;
+    caller.trail.after(&for_audit(&api, &name));
     Ok(Json(shown(&api, &name)?))
 }
 
@@ -341,6 +361,7 @@ async fn test(
     Path(name): Path<String>,
 ) -> Result<Json<Tested>, Problem> {
     caller.may_in_fleet(CLUSTERS, Verb::Update)?;
+    caller.trail.detail("change", "none: it was tried");
     Ok(Json(api.fleet.test(&name, caller.deadline).await?.into()))
 }
 

@@ -213,6 +213,8 @@ async fn describe(
     let Chosen { connection, found, target } =
         choose(&api, &caller, object, asked.namespace.as_deref(), Verb::Get).await?;
     let (kind, deadline) = (exact(&found), caller.deadline);
+    let within = (&*cluster, target.namespace());
+    caller.note_secret(&api, Verb::Get, within, (&resource(&found.resource), Some(&name)))?;
     let mut object =
         resources::get(&connection, &kind, target.namespace(), &name, deadline).await?;
     super::listing::tidy(&mut object);

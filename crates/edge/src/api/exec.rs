@@ -3,7 +3,11 @@
 //! Binary frames; the first byte is the channel: 0 stdin (empty: its end), 1 stdout, 2 stderr,
 //! 3 status (`{"exitCode"?, "reason"?}`, the last one), 4 resize (`{"width", "height"}`).
 
+use std::sync::{Mutex, PoisonError};
+
 use access::Verb;
+use access::audit::Pending;
+use access::audit::recording::{RecordedShell, Recorder};
 use axum::body::Bytes;
 use axum::extract::{Path, RawQuery, State};
 use axum::response::Response;
@@ -13,6 +17,7 @@ use serde_json::json;
 use utoipa::IntoParams;
 use utoipa_axum::routes;
 
+use super::forward::PassedBytes;
 use super::pods::{PODS, PodRef};
 use super::socket::{self, FromClient, Session, SessionBackend, SessionEnd, ToClient};
 use super::{Api, Caller, Problem, Rights, Route, Routes, sse};
@@ -24,7 +29,8 @@ const STATUS: u8 = 3;
 const RESIZE: u8 = 4;
 
 pub(crate) fn routes() -> Routes {
-    Routes::default().with(Route::write(Verb::Exec, PODS), routes!(run))
+    let recorded = &["command", "container", "tty", "stdin"];
+    Routes::default().with(Route::write(Verb::Exec, PODS).recording(recorded), routes!(run))
 }
 
 #[derive(Debug, Default, PartialEq, Eq, IntoParams)]
@@ -100,7 +106,30 @@ async fn run(
     let (input, output) =
         exec::exec(&connection, &asked.namespace, &name, &command, caller.deadline).await?;
     let task = format!("exec in {name} of {cluster}");
-    let shell = Shell { input: Some(input), output, exit: None };
+    let mut audited = caller.trail.take();
+    let recorder = api.recordings.as_ref().zip(audited.as_mut());
+    // What reads no input is all in its command, which the audit has.
+    let recorder = recorder.filter(|_| command.tty || command.stdin);
+    let recorder = recorder.map(|(recordings, audited)| {
+        audited.detail("recorded", true.into());
+        let shell = RecordedShell {
+            user: caller.who.user.to_string(),
+            cluster: cluster.clone(),
+            namespace: asked.namespace.clone(),
+            pod: name.clone(),
+            container: command.container.clone(),
+            command: command.command.clone(),
+        };
+        recordings.begin(audited.id(), shell)
+    });
+    let shell = Shell {
+        input: Some(input),
+        output,
+        exit: None,
+        audited,
+        passed: PassedBytes::default(),
+        recorder: recorder.map(Mutex::new),
+    };
     Ok(socket::open(&api, upgrade, task, (place, rights, caller.deadline), shell))
 }
 
@@ -109,27 +138,38 @@ struct Shell {
     input: Option<Input>,
     output: Output,
     exit: Option<Exit>,
+    /// The audit's record, until the end is told.
+    audited: Option<Pending>,
+    passed: PassedBytes,
+    /// Where shells are recorded. Written by both directions: output, and sizes of the terminal.
+    recorder: Option<Mutex<Recorder>>,
 }
 
 impl SessionBackend for Shell {
     async fn converse(&mut self, Session { to, from }: &mut Session) -> SessionEnd {
-        let Self { input, output, exit } = self;
+        let Self { input, output, exit, passed, recorder, .. } = self;
+        let recorder = recorder.as_ref();
         tokio::select! {
-            ended = tell(output, to, exit) => ended,
-            () = pass_on(from, input) => SessionEnd::Gone,
+            ended = tell(output, to, exit, (recorder, &mut passed.from_pod)) => ended,
+            () = pass_on(from, input, (recorder, &mut passed.to_pod)) => SessionEnd::Gone,
         }
     }
 
-    fn last(&self, ended: &SessionEnd) -> Option<Bytes> {
+    fn last(&mut self, ended: &SessionEnd) -> Option<Bytes> {
         let (code, reason) = match &self.exit {
             Some(Exit::Code(code)) => (Some(*code), None),
             Some(Exit::Failed(why) | Exit::Lost(why)) => (None, Some(why.as_str())),
             None => (None, ended.reason()),
         };
         let mut status = json!({});
+        let mut audited = self.audited.take();
         if let Some(code) = code {
             status["exitCode"] = code.into();
+            if let Some(audited) = audited.as_mut() {
+                audited.detail("exitCode", code.into());
+            }
         }
+        self.passed.finish(audited, ended);
         if let Some(reason) = reason {
             status["reason"] = reason.into();
         }
@@ -142,12 +182,21 @@ fn frame(channel: u8, bytes: &[u8]) -> Bytes {
 }
 
 /// Sends the command's output to the client.
-async fn tell(output: &mut Output, to: &mut ToClient, exit: &mut Option<Exit>) -> SessionEnd {
+async fn tell(
+    output: &mut Output,
+    to: &mut ToClient,
+    exit: &mut Option<Exit>,
+    (recorder, passed): (Option<&Mutex<Recorder>>, &mut u64),
+) -> SessionEnd {
     loop {
         let event = tokio::select! {
             event = output.next() => event,
             () = to.gone() => return SessionEnd::Gone,
         };
+        if let Some(Event::Stdout(bytes) | Event::Stderr(bytes)) = &event {
+            *passed += bytes.len() as u64;
+            with(recorder, |recorder| recorder.output(bytes));
+        }
         let frame = match event {
             Some(Event::Stdout(bytes)) => frame(STDOUT, &bytes),
             Some(Event::Stderr(bytes)) => frame(STDERR, &bytes),
@@ -163,8 +212,18 @@ async fn tell(output: &mut Output, to: &mut ToClient, exit: &mut Option<Exit>) -
     }
 }
 
+fn with(recorder: Option<&Mutex<Recorder>>, record: impl FnOnce(&mut Recorder)) {
+    if let Some(recorder) = recorder {
+        record(&mut recorder.lock().unwrap_or_else(PoisonError::into_inner));
+    }
+}
+
 /// Sends the client's input to the command. Returns when the client has gone.
-async fn pass_on(from: &mut FromClient, input: &mut Option<Input>) {
+async fn pass_on(
+    from: &mut FromClient,
+    input: &mut Option<Input>,
+    (recorder, passed): (Option<&Mutex<Recorder>>, &mut u64),
+) {
     while let Some(frame) = from.next().await {
         let Some((&channel, bytes)) = frame.split_first() else { continue };
         // That the command has ended is told by its output.
@@ -175,10 +234,12 @@ async fn pass_on(from: &mut FromClient, input: &mut Option<Input>) {
                 }
             }
             (STDIN, Some(input)) => {
+                *passed += bytes.len() as u64;
                 let _ = input.stdin(bytes).await;
             }
             (RESIZE, Some(input)) => {
                 if let Ok(size) = serde_json::from_slice::<Size>(bytes) {
+                    with(recorder, |recorder| recorder.resize(size.width, size.height));
                     let _ = input.resize(size).await;
                 }
             }

@@ -7,6 +7,7 @@
 use std::time::Duration;
 
 use access::Verb;
+use access::audit::Pending;
 use axum::Json;
 use axum::body::Bytes;
 use axum::extract::{Path, State};
@@ -33,7 +34,7 @@ const GOODBYE: Duration = Duration::from_secs(2);
 
 pub(crate) fn routes() -> Routes {
     Routes::default()
-        .with(Route::write(Verb::Forward, PODS), routes!(forward))
+        .with(Route::write(Verb::Forward, PODS).recording(&["port"]), routes!(forward))
         .with(Route::read(), routes!(forward_target))
 }
 
@@ -125,26 +126,54 @@ async fn forward(
     let port =
         forward::forward(&connection, &asked.namespace, &name, port, caller.deadline).await?;
     let task = format!("forward to {name} of {cluster}");
-    Ok(socket::open(&api, upgrade, task, (place, rights, caller.deadline), Tunnel(port)))
+    let tunnel = Tunnel { port, audited: caller.trail.take(), passed: PassedBytes::default() };
+    Ok(socket::open(&api, upgrade, task, (place, rights, caller.deadline), tunnel))
 }
 
-struct Tunnel(Forward);
+struct Tunnel {
+    port: Forward,
+    /// The audit's record, until the end is told.
+    audited: Option<Pending>,
+    passed: PassedBytes,
+}
+
+/// Bytes that a session has passed on. Each direction is counted by its own half.
+#[derive(Debug, Default)]
+pub(super) struct PassedBytes {
+    pub(super) to_pod: u64,
+    pub(super) from_pod: u64,
+}
+
+impl PassedBytes {
+    /// Tells the audit how a session ended.
+    pub(super) fn finish(&self, audited: Option<Pending>, ended: &SessionEnd) {
+        let Some(mut audited) = audited else { return };
+        audited.detail("bytesToPod", self.to_pod.into());
+        audited.detail("bytesFromPod", self.from_pod.into());
+        if let Some(reason) = ended.reason() {
+            audited.detail("reason", reason.into());
+        }
+        audited.finish(ended.outcome());
+    }
+}
 
 impl SessionBackend for Tunnel {
     async fn converse(&mut self, Session { to, from }: &mut Session) -> SessionEnd {
-        let (reading, writing) = tokio::io::split(&mut self.0);
+        let Self { port, passed: PassedBytes { to_pod, from_pod }, .. } = self;
+        let (reading, writing) = tokio::io::split(&mut *port);
         let (finished, is_finished) = watch::channel(false);
         let ended = tokio::select! {
-            ended = tell(reading, to, is_finished) => ended,
-            ended = pass_on(from, writing, &finished) => ended,
+            ended = tell(reading, to, is_finished, from_pod) => ended,
+            ended = pass_on(from, writing, &finished, to_pod) => ended,
         };
         if ended == SessionEnd::Gone {
-            let _ = stallproof::Deadline::after(GOODBYE).bound(say_goodbye(&mut self.0)).await;
+            let _ = stallproof::Deadline::after(GOODBYE).bound(say_goodbye(port)).await;
         }
         ended
     }
 
-    fn last(&self, _ended: &SessionEnd) -> Option<Bytes> {
+    fn last(&mut self, ended: &SessionEnd) -> Option<Bytes> {
+        self.passed.finish(self.audited.take(), ended);
         None
     }
 }
@@ -163,6 +192,7 @@ async fn tell(
     mut reading: ReadHalf<&mut Forward>,
     to: &mut ToClient,
     mut is_finished: watch::Receiver<bool>,
+    passed: &mut u64,
 ) -> SessionEnd {
     let mut buffer = vec![0; FRAME];
     loop {
@@ -181,6 +211,7 @@ async fn tell(
             Ok(count) => count,
             Err(error) => return SessionEnd::Broke(error.to_string()),
         };
+        *passed += count as u64;
         // Nothing more is an empty frame, as it should be.
         if to.send(Bytes::copy_from_slice(&buffer[..count])).await.is_err() {
             return SessionEnd::Gone;
@@ -196,6 +227,7 @@ async fn pass_on(
     from: &mut FromClient,
     mut writing: WriteHalf<&mut Forward>,
     finished: &watch::Sender<bool>,
+    passed: &mut u64,
 ) -> SessionEnd {
     while let Some(frame) = from.next().await {
         if *finished.borrow() {
@@ -212,6 +244,7 @@ async fn pass_on(
         if let Err(error) = written.await {
             return SessionEnd::Broke(error.to_string());
         }
+        *passed += frame.len() as u64;
     }
     SessionEnd::Gone
 }

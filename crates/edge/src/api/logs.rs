@@ -100,6 +100,10 @@ async fn log(
     };
     let pod = PodRef { cluster: &cluster, namespace: &asked.namespace, name: &name };
     let connection = pod.connection(&api, &caller, Verb::Log)?;
+    let read = [("container", asked.container.clone()), ("since", asked.since.clone())];
+    let read = read.into_iter().filter_map(|(key, value)| Some((key.to_owned(), value?.into())));
+    let of = (&*cluster, Some(&*asked.namespace));
+    caller.note_read(&api, Verb::Log, of, (PODS, Some(&name)), read.collect())?;
     let place = sse::open(&api, &caller, "log", name.clone(), cluster.clone())?;
     let within = (&*cluster, Some(&*asked.namespace));
     let rights = Rights::to(&api, &caller, within, PODS, Verb::Log);

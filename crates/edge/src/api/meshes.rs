@@ -23,10 +23,13 @@ pub(crate) fn routes() -> Routes {
     Routes::default()
         .with(Route::list(), routes!(meshes))
         .with(Route::read(), routes!(mesh))
-        .with(Route::write(Verb::Update, MESHES).body(LARGEST), routes!(put_mesh))
+        .with(
+            Route::write(Verb::Update, MESHES).body(LARGEST).recording(&["spec"]),
+            routes!(put_mesh),
+        )
         .with(Route::write(Verb::Delete, MESHES), routes!(delete_mesh))
         .with(Route::read(), routes!(check))
-        .with(Route::write(Verb::Update, MESHES), routes!(forget))
+        .with(Route::write(Verb::Update, MESHES).recording(&["cluster"]), routes!(forget))
 }
 
 /// A mesh: its spec, and its status.
@@ -105,6 +108,13 @@ async fn found(
     Ok(api.meshes.get(&Id::namespaced(namespace, name), caller.deadline).await?)
 }
 
+/// Tells the audit what the mesh was before.
+async fn for_audit(api: &Api, caller: &Caller, id: &Id) {
+    if let Ok(mesh) = api.meshes.get(id, caller.deadline).await {
+        caller.trail.before(&mesh.spec);
+    }
+}
+
 #[derive(Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 struct PutMesh {
@@ -126,7 +136,10 @@ async fn put_mesh(
 ) -> Result<Json<Mesh>, Problem> {
     caller.may_in_fleet(MESHES, Verb::Update)?;
     let id = Id::namespaced(namespace, name);
-    Ok(Json(api.meshes.put(&id, spec, caller.deadline).await?.into()))
+    for_audit(&api, &caller, &id).await;
+    let mesh = api.meshes.put(&id, spec, caller.deadline).await?;
+    caller.trail.after(&mesh.spec);
+    Ok(Json(mesh.into()))
 }
 
 #[derive(Serialize, ToSchema)]
@@ -146,7 +159,9 @@ async fn delete_mesh(
     Path((namespace, name)): Path<(String, String)>,
 ) -> Result<Json<Removal>, Problem> {
     caller.may_in_fleet(MESHES, Verb::Delete)?;
-    let deleted = api.meshes.delete(&Id::namespaced(namespace, name), caller.deadline).await?;
+    let id = Id::namespaced(namespace, name);
+    for_audit(&api, &caller, &id).await;
+    let deleted = api.meshes.delete(&id, caller.deadline).await?;
     Ok(Json(Removal { gone: deleted == Deletion::Gone }))
 }
 

@@ -8,7 +8,7 @@ use utoipa_axum::routes;
 
 use super::console::page;
 use super::pipeline::{self, ClientAddress};
-use super::{Api, Query, Route, Routes};
+use super::{Api, Query, Route, Routes, logins};
 
 pub(crate) fn routes() -> Routes {
     Routes::default().with(Route::open(), routes!(login))
@@ -30,6 +30,11 @@ async fn login(
 ) -> Response {
     // What only looks whether there is a page (a preview, a check) must not use up the code.
     let opened = (method == Method::GET).then(|| api.access.redeem(&code, from));
+    if let Some(opened) = &opened
+        && let Err(refused) = logins::record(&api, from, logins::method(true), None, opened)
+    {
+        return refused.into_response();
+    }
     match opened {
         None => page(StatusCode::OK, ""),
         Some(Ok(session)) => {

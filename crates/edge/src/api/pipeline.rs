@@ -27,6 +27,7 @@ use std::time::Duration;
 use access::audit::{Entry, Pending};
 use access::{AccessRequest, Decision, Identity, Permissions, Secret, Verb};
 use axum::RequestExt;
+use axum::body::Bytes;
 use axum::extract::{FromRequestParts, MatchedPath, RawPathParams, Request, State};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
@@ -38,6 +39,7 @@ use stallproof::ledger::Outcome;
 use stallproof::{Deadline, accept};
 
 use super::gates::RouteGate;
+use super::trail::{self, Trail};
 use super::{Api, ErrorCode, Problem, Route, extract, leader};
 use crate::serve::Peer;
 
@@ -47,7 +49,7 @@ pub(crate) const CSRF: &str = "x-csrf-token";
 /// The time for a request without a login, its body included.
 const ANONYMOUS: Duration = Duration::from_secs(10);
 
-/// PathNames in the answer, the log and the audit.
+/// Names a request in the answer, the log and the audit.
 #[derive(Clone, Debug)]
 pub(crate) struct RequestId(Arc<str>);
 
@@ -67,6 +69,8 @@ pub(crate) struct Caller {
     pub(crate) who: Identity,
     pub(crate) permissions: Arc<Permissions>,
     pub(crate) deadline: Deadline,
+    /// What the audit says of this request.
+    pub(crate) trail: Trail,
 }
 
 /// In the extensions of a response: what the audit says besides the outcome.
@@ -137,6 +141,7 @@ pub(crate) struct RouteContext {
 struct PathNames {
     cluster: Option<String>,
     kind: Option<String>,
+    namespace: Option<String>,
     name: Option<String>,
 }
 
@@ -177,7 +182,8 @@ async fn run(
     // For handlers that need no login; the others have it in their `Caller`.
     request.extensions_mut().insert(deadline);
     same_page(&request)?;
-    let caller = authorize(api, route, named, &request, deadline)?;
+    let trail = Trail::of(&request);
+    let caller = authorize(api, route, named, &request, (deadline, &trail))?;
     let gate = match (&named.cluster, &caller) {
         (Some(name), Some(_)) if !route.local => RouteGate::Cluster(name),
         // Who waits for other replicas takes no place from those that they ask for their part.
@@ -187,7 +193,7 @@ async fn run(
 
     if anonymous {
         op.step("body");
-        request = with_body(request, route.body, deadline).await?;
+        (request, _) = with_body(request, route.body, deadline).await?;
     }
 
     op.step("gate");
@@ -208,18 +214,17 @@ async fn run(
         return answer;
     }
 
-    let mut caller = caller;
+    let (mut caller, mut body) = (caller, Bytes::new());
     if caller.is_some() {
         op.step("body");
-        request = with_body(request, route.body, deadline).await?;
-        caller = authorize(api, route, named, &request, deadline)?;
+        (request, body) = with_body(request, route.body, deadline).await?;
+        caller = authorize(api, route, named, &request, (deadline, &trail))?;
     }
 
-    let mut audited = None;
     if let (Some(verb), Some(caller)) = (route.writes, &caller) {
         op.step("audit");
-        let entry = audit_entry(caller, verb, route, named, &request);
-        audited = Some(api.audit.begin(entry, deadline).await?);
+        let entry = audit_entry(caller, verb, route, named, &request, &body);
+        trail.begin(api.audit.begin(entry, deadline).await?);
     }
 
     op.step("handler");
@@ -242,14 +247,14 @@ async fn run(
             } else {
                 LoadSignal::Done
             });
-            if let Some(audited) = audited {
+            if let Some(audited) = trail.take() {
                 finish(audited, &response);
             }
             Ok(response)
         }
         Err(expired) => {
             permit.fail();
-            if let Some(audited) = audited {
+            if let Some(audited) = trail.take() {
                 audited.finish(ErrorCode::TooLate.text());
             }
             Err(Problem::new(ErrorCode::TooLate, expired.to_string()))
@@ -263,7 +268,7 @@ fn authorize(
     route: Route,
     named: &PathNames,
     request: &Request,
-    deadline: Deadline,
+    (deadline, trail): (Deadline, &Trail),
 ) -> Result<Option<Caller>, Problem> {
     if route.gate == RouteGate::Anonymous {
         return Ok(None);
@@ -276,7 +281,7 @@ fn authorize(
             return Err(Problem::no_such_cluster(name));
         }
     }
-    Ok(Some(Caller { who, permissions, deadline }))
+    Ok(Some(Caller { who, permissions, deadline, trail: trail.clone() }))
 }
 
 /// Who shares a gate with others: a user, or an address of somebody who has not said who they are.
@@ -288,8 +293,12 @@ fn share(caller: Option<&Caller>, request: &Request) -> Arc<str> {
     }
 }
 
-/// The request with all of its body, of `most` bytes.
-async fn with_body(request: Request, most: usize, deadline: Deadline) -> Result<Request, Problem> {
+/// The request with all of its body, of `most` bytes, and that body.
+async fn with_body(
+    request: Request,
+    most: usize,
+    deadline: Deadline,
+) -> Result<(Request, Bytes), Problem> {
     let (parts, body) = request.into_parts();
     let collected = deadline.bound(Limited::new(body, most).collect()).await;
     let collected =
@@ -297,7 +306,8 @@ async fn with_body(request: Request, most: usize, deadline: Deadline) -> Result<
     let bytes = collected.map_err(|error| {
         if error.is::<LengthLimitError>() { extract::too_large() } else { extract::ended_early() }
     })?;
-    Ok(Request::from_parts(parts, axum::body::Body::from(bytes.to_bytes())))
+    let bytes = bytes.to_bytes();
+    Ok((Request::from_parts(parts, axum::body::Body::from(bytes.clone())), bytes))
 }
 
 impl PathNames {
@@ -307,7 +317,8 @@ impl PathNames {
             let place = match param {
                 "cluster" => &mut named.cluster,
                 "kind" => &mut named.kind,
-                "name" => &mut named.name,
+                "namespace" => &mut named.namespace,
+                "name" | "node" | "id" => &mut named.name,
                 _ => continue,
             };
             *place = Some(value.to_owned());
@@ -399,20 +410,22 @@ fn audit_entry(
     route: Route,
     named: &PathNames,
     request: &Request,
+    body: &[u8],
 ) -> Entry {
     let asked = |key| query(request.uri().query(), key);
-    let peer = request.extensions().get::<Peer>();
-    let id = request.extensions().get::<RequestId>();
+    let (name, mut details) = trail::of_body(body, route.named_by, route.recorded);
+    details.extend(trail::of_query(request.uri().query(), route.recorded));
     Entry {
         who: caller.who.clone(),
-        from: peer.map(|Peer(address)| address.ip()),
+        from: caller.trail.from,
         verb,
         cluster: named.cluster.clone().unwrap_or_else(|| access::FLEET.to_owned()),
-        namespace: asked("namespace").map(Cow::into_owned),
+        namespace: named.namespace.clone().or_else(|| asked("namespace").map(Cow::into_owned)),
         resource: named.kind.clone().unwrap_or_else(|| route.resource.to_owned()),
-        name: named.name.clone(),
-        request_id: id.map(|id| id.as_str().to_owned()),
+        name: named.name.clone().or(name),
+        request_id: caller.trail.request_id.clone(),
         dry_run: asked("dryRun").is_some_and(|dry| dry == "true"),
+        details,
     }
 }
 

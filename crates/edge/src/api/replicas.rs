@@ -35,7 +35,7 @@ const LABEL: &str = "app.kubernetes.io/name=fairlead-controller";
 /// Nobody runs more controllers; each is one request.
 const MOST: u32 = 64;
 /// The time for one replica's part, unless the caller has less.
-const PATIENCE: Duration = Duration::from_secs(8);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(8);
 /// The share of the caller's time that the others have; the rest is for putting the parts together.
 const SHARE: f64 = 0.8;
 
@@ -64,7 +64,7 @@ pub(crate) struct MissingReplica {
 }
 
 impl MissingReplica {
-    fn new(replica: impl Into<String>, why: impl Into<String>) -> Self {
+    pub(crate) fn new(replica: impl Into<String>, why: impl Into<String>) -> Self {
         Self { replica: replica.into(), why: why.into() }
     }
 }
@@ -109,6 +109,15 @@ pub(crate) async fn not_asked(
     }
 }
 
+/// The other replicas, to be asked one by one.
+pub(crate) async fn others(
+    replicas: &Replicas,
+    deadline: Deadline,
+) -> Result<Vec<Replica>, MissingReplica> {
+    let others = replicas.others(deadline.within(PATIENCE)).await;
+    others.map_err(|why| MissingReplica::new("-", why))
+}
+
 /// Asks all others at once.
 pub(crate) async fn ask<T: DeserializeOwned>(
     api: &Api,
@@ -140,8 +149,8 @@ pub(crate) async fn ask<T: DeserializeOwned>(
 
 /// Another replica.
 #[derive(Debug, PartialEq, Eq)]
-struct Replica {
-    name: String,
+pub(crate) struct Replica {
+    pub(crate) name: String,
     address: IpAddr,
 }
 
@@ -176,7 +185,7 @@ impl Replicas {
 
 impl Replica {
     /// Its part, or why there is none.
-    async fn ask<T: DeserializeOwned>(
+    pub(crate) async fn ask<T: DeserializeOwned>(
         &self,
         api: &Api,
         caller: &Caller,

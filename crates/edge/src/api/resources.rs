@@ -25,8 +25,11 @@ pub(crate) fn routes() -> Routes {
         .with(Route::list(), routes!(list))
         .with(Route::read(), routes!(get))
         .with(Route::write(Verb::Update, "-").body(LARGEST), routes!(edit))
-        .with(Route::write(Verb::Delete, "-"), routes!(delete))
-        .with(Route::write(Verb::Scale, "-"), routes!(scale))
+        .with(
+            Route::write(Verb::Delete, "-").recording(&["gracePeriod", "propagation", "uid"]),
+            routes!(delete),
+        )
+        .with(Route::write(Verb::Scale, "-").recording(&["replicas"]), routes!(scale))
         .with(Route::write(Verb::Restart, "-"), routes!(restart))
 }
 
@@ -62,6 +65,8 @@ async fn list(
         return watch::open(&api, &caller, &cluster, &found, &asked).await;
     }
     let scope = asked.scope(&caller, &cluster, &found, Verb::List)?;
+    let within = (&*cluster, asked.namespace.as_deref());
+    caller.note_secret(&api, Verb::List, within, (&resource(&found.resource), None))?;
     let query = asked.query(&found);
     Ok(match asked.form {
         ListForm::Object => {
@@ -141,6 +146,8 @@ async fn get(
     let object = (&*cluster, &*kind, &*name);
     let chosen = choose(&api, &caller, object, asked.namespace.as_deref(), Verb::Get).await?;
     let Chosen { connection, found, target } = &chosen;
+    let within = (&*cluster, target.namespace());
+    caller.note_secret(&api, Verb::Get, within, (&resource(&found.resource), Some(&name)))?;
     let mut object =
         resources::get(connection, &exact(found), target.namespace(), &name, caller.deadline)
             .await?;
@@ -372,6 +379,8 @@ async fn scale(
     let scaling = resources::scale::scale(&connection, &target, replicas, caller.deadline);
     let (scaled, warnings) = listen(scaling).await;
     let scaled = scaled?;
+    caller.trail.before(&serde_json::json!({ "replicas": scaled.before }));
+    caller.trail.after(&serde_json::json!({ "replicas": scaled.after }));
     Ok(Json(Scaled { replicas: scaled.after, was: scaled.before, warnings }))
 }
 

@@ -14,8 +14,11 @@ use super::{Api, Body, Caller, ErrorCode, Problem, Route, Routes};
 pub(crate) fn routes() -> Routes {
     Routes::default()
         .with(Route::read(), routes!(roles))
-        .with(Route::write(Verb::Create, ROLES), routes!(create_role))
-        .with(Route::write(Verb::Update, ROLES), routes!(put_role))
+        .with(
+            Route::write(Verb::Create, ROLES).named_by("name").recording(&["allow", "deny"]),
+            routes!(create_role),
+        )
+        .with(Route::write(Verb::Update, ROLES).recording(&["allow", "deny"]), routes!(put_role))
         .with(Route::write(Verb::Delete, ROLES), routes!(delete_role))
 }
 
@@ -120,6 +123,7 @@ async fn create_role(
 ) -> Result<(StatusCode, Json<Role>), Problem> {
     let administration = api.access.administer(&caller.who);
     administration.create_role(&name, Rules { allow, deny }.into(), caller.deadline).await?;
+    caller.trail.after(&administration.role_for_audit(&name));
     Ok((StatusCode::CREATED, Json(shown(&api, &caller, &name)?)))
 }
 
@@ -137,11 +141,13 @@ async fn put_role(
     let administration = api.access.administer(&caller.who);
     let rules = AccessRoleSpec::from(rules);
     let known = administration.roles()?.iter().any(|role| role.name == name);
+    caller.trail.before(&administration.role_for_audit(&name));
     if known {
         administration.update_role(&name, rules, caller.deadline).await?;
     } else {
         administration.create_role(&name, rules, caller.deadline).await?;
     }
+    caller.trail.after(&administration.role_for_audit(&name));
     Ok(Json(shown(&api, &caller, &name)?))
 }
 
@@ -155,7 +161,9 @@ async fn delete_role(
     caller: Caller,
     Path(name): Path<String>,
 ) -> Result<StatusCode, Problem> {
-    api.access.administer(&caller.who).delete_role(&name, caller.deadline).await?;
+    let administration = api.access.administer(&caller.who);
+    caller.trail.before(&administration.role_for_audit(&name));
+    administration.delete_role(&name, caller.deadline).await?;
     Ok(StatusCode::NO_CONTENT)
 }
 

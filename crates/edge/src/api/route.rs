@@ -50,6 +50,10 @@ pub(crate) struct Route {
     pub(crate) question: bool,
     /// The resource in the audit, where the path has no `{kind}`.
     pub(crate) resource: &'static str,
+    /// The fields of the body or the query that the audit records; none of them is secret.
+    pub(crate) recorded: &'static [&'static str],
+    /// The field of the body that names the subject, where the path does not.
+    pub(crate) named_by: &'static str,
     /// The largest body, in bytes.
     pub(crate) body: usize,
 }
@@ -67,6 +71,8 @@ impl Route {
             all_replicas: false,
             question: false,
             resource: "-",
+            recorded: &[],
+            named_by: "",
             body: SMALL,
         }
     }
@@ -109,6 +115,16 @@ impl Route {
     /// Is a POST that changes nothing.
     pub(crate) const fn question(self) -> Self {
         Self { question: true, ..self }
+    }
+
+    /// Has the audit record these fields of the body or the query. None of them may be secret.
+    pub(crate) const fn recording(self, recorded: &'static [&'static str]) -> Self {
+        Self { recorded, ..self }
+    }
+
+    /// Names its subject by this field of the body.
+    pub(crate) const fn named_by(self, named_by: &'static str) -> Self {
+        Self { named_by, ..self }
     }
 
     /// Takes bodies of up to `body` bytes.

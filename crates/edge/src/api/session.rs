@@ -12,15 +12,14 @@ use utoipa_axum::routes;
 
 use super::pipeline::{self, ClientAddress};
 use super::roles::Rule;
-use super::{Api, Body, Caller, Problem, Route, Routes};
+use super::{Api, Body, Caller, Problem, Route, Routes, logins};
 
 /// Two thousand questions.
 const QUESTIONS: usize = 512 << 10;
 
 pub(crate) fn routes() -> Routes {
     Routes::default()
-        // Not in the audit, which strangers could fill: successes and failures are counted, tries
-        // are limited, and what somebody does then is recorded.
+        // Strangers cannot fill the audit: their failures are folded (`logins.rs`).
         .with(Route::open(), routes!(login))
         .with(Route::write(Verb::Delete, "sessions"), routes!(logout))
         .with(Route::read(), routes!(me))
@@ -54,6 +53,7 @@ async fn login(
     Extension(deadline): Extension<Deadline>,
     Body(login): Body<Login>,
 ) -> Result<Response, Problem> {
+    let (user, method) = (login.user.clone(), logins::method(login.code.is_some()));
     let opened = match (login.user, login.password, login.code) {
         (Some(user), Some(password), None) => {
             api.access.login(&user, Secret::new(password), from, deadline).await
@@ -63,6 +63,7 @@ async fn login(
     };
     // Not as whom: people type passwords into the wrong field.
     let opened = opened.inspect_err(|why| tracing::warn!(%from, %why, "login refused"));
+    logins::record(&api, from, method, user.as_deref(), &opened)?;
     let OpenedSession { user, cookie, csrf, .. } = opened?;
     tracing::info!(%user, %from, "logged in");
     let logged_in = LoggedIn { user: user.to_string(), csrf: csrf.expose().to_owned() };

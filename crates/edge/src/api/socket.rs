@@ -123,6 +123,16 @@ impl SessionEnd {
         }
     }
 
+    /// How the audit says it.
+    pub(crate) fn outcome(&self) -> &'static str {
+        match self {
+            Self::Done | Self::Gone => "ok",
+            Self::Broke(_) => "failed",
+            Self::Forbidden => "forbidden",
+            Self::Stopping => "stopped",
+        }
+    }
+
     fn code(&self) -> CloseCode {
         match self {
             Self::Done | Self::Gone => CloseCode::Normal,
@@ -138,8 +148,8 @@ pub(crate) trait SessionBackend: Send + 'static {
     /// All of it. May be dropped at any moment.
     fn converse(&mut self, session: &mut Session) -> impl Future<Output = SessionEnd> + Send;
 
-    /// The frame that says how it ended, if there is one.
-    fn last(&self, ended: &SessionEnd) -> Option<Bytes>;
+    /// Is told how it ended, once; the frame that says so, if there is one.
+    fn last(&mut self, ended: &SessionEnd) -> Option<Bytes>;
 }
 
 /// The client's side: what is sent to it, and what comes from it.

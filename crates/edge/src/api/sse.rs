@@ -32,8 +32,9 @@ const AT_MOST_EVERY: Duration = Duration::from_millis(200);
 pub(crate) const STOPPING: &str = "the server is stopping";
 
 /// The kinds of streams on the ledger. None of them is ever late.
-const KINDS: [&str; 11] = [
+const KINDS: [&str; 12] = [
     "admission-audit",
+    "audit-export",
     "clusters",
     "watch",
     "log",

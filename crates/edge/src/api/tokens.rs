@@ -4,7 +4,7 @@ use access::{NewToken, TOKENS, TokenView, Verb};
 use axum::Json;
 use axum::extract::{Path, State};
 use http::StatusCode;
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 use utoipa_axum::routes;
@@ -14,7 +14,10 @@ use super::{Api, Body, Caller, Problem, Route, Routes};
 pub(crate) fn routes() -> Routes {
     Routes::default()
         .with(Route::read(), routes!(tokens))
-        .with(Route::write(Verb::Create, TOKENS), routes!(create_token))
+        .with(
+            Route::write(Verb::Create, TOKENS).recording(&["user", "expires", "description"]),
+            routes!(create_token),
+        )
         .with(Route::write(Verb::Delete, TOKENS), routes!(revoke_token))
 }
 
@@ -60,11 +63,24 @@ async fn tokens(State(api): State<Api>, caller: Caller) -> Json<Tokens> {
 struct CreateToken {
     /// Oneself, unless somebody else is named.
     user: Option<String>,
-    /// RFC 3339; without it the token never expires.
-    #[schema(value_type = Option<String>)]
-    expires: Option<Timestamp>,
+    /// RFC 3339, or `never`; 90 days from now, unless said.
+    expires: Option<String>,
     /// What it is for.
     description: Option<String>,
+}
+
+/// How long a token lives unless somebody says otherwise.
+const LIFETIME: SignedDuration = SignedDuration::from_hours(90 * 24);
+
+/// When a token is to expire; `None` is never, which has to be said.
+fn expiry(asked: Option<&str>) -> Result<Option<Timestamp>, Problem> {
+    match asked {
+        None => Ok(Some(Timestamp::now() + LIFETIME)),
+        Some("never") => Ok(None),
+        Some(time) => time.parse().map(Some).map_err(|_| {
+            Problem::invalid(format!("expires={time:?} is neither a time (RFC 3339) nor `never`"))
+        }),
+    }
 }
 
 /// A token, the one time that its secret is there.
@@ -74,8 +90,8 @@ struct Created {
     user: String,
     /// The secret. It is not kept and cannot be asked for again.
     token: String,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    expires: Option<String>,
+    /// RFC 3339, or `never`.
+    expires: String,
 }
 
 /// Make a token; its secret is answered this once
@@ -89,11 +105,14 @@ async fn create_token(
     Body(CreateToken { user, expires, description }): Body<CreateToken>,
 ) -> Result<(StatusCode, Json<Created>), Problem> {
     let user = user.unwrap_or_else(|| caller.who.user.to_string());
+    let expires = expiry(expires.as_deref())?;
     let administration = api.access.administer(&caller.who);
     let NewToken { id: name, secret, expires } =
         administration.create_token(&user, expires, description, caller.deadline).await?;
     let token = secret.expose().to_owned();
-    let expires = expires.map(|at| at.to_string());
+    caller.trail.named(&name);
+    caller.trail.after(&administration.token_for_audit(&name));
+    let expires = expires.map_or_else(|| "never".to_owned(), |at| at.to_string());
     Ok((StatusCode::CREATED, Json(Created { name, user, token, expires })))
 }
 
@@ -107,6 +126,8 @@ async fn revoke_token(
     caller: Caller,
     Path(name): Path<String>,
 ) -> Result<StatusCode, Problem> {
-    api.access.administer(&caller.who).revoke_token(&name, caller.deadline).await?;
+    let administration = api.access.administer(&caller.who);
+    caller.trail.before(&administration.token_for_audit(&name));
+    administration.revoke_token(&name, caller.deadline).await?;
     Ok(StatusCode::NO_CONTENT)
 }

@@ -14,11 +14,17 @@ use super::{Api, Body, Caller, ErrorCode, Problem, Route, Routes};
 pub(crate) fn routes() -> Routes {
     Routes::default()
         .with(Route::read(), routes!(users))
-        .with(Route::write(Verb::Create, USERS), routes!(create_user))
+        .with(
+            Route::write(Verb::Create, USERS).named_by("name").recording(&["roles"]),
+            routes!(create_user),
+        )
         .with(Route::read(), routes!(user))
-        .with(Route::write(Verb::Update, USERS), routes!(change_user))
+        .with(
+            Route::write(Verb::Update, USERS).recording(&["roles", "disabled"]),
+            routes!(change_user),
+        )
         .with(Route::write(Verb::Delete, USERS), routes!(delete_user))
-        .with(Route::write(Verb::Update, USERS), routes!(set_password))
+        .with(Route::write(Verb::Update, USERS).recording(&["revokeTokens"]), routes!(set_password))
 }
 
 #[derive(Serialize, ToSchema)]
@@ -77,7 +83,9 @@ async fn create_user(
 ) -> Result<(StatusCode, Json<User>), Problem> {
     let CreateUser { name, roles, password } = new;
     let new = NewUser { name, roles, password: password.map(Secret::new) };
-    let user = api.access.administer(&caller.who).create_user(new, caller.deadline).await?;
+    let administration = api.access.administer(&caller.who);
+    let user = administration.create_user(new, caller.deadline).await?;
+    caller.trail.after(&administration.user_for_audit(&user.name));
     Ok((StatusCode::CREATED, Json(user.into())))
 }
 
@@ -123,7 +131,10 @@ async fn change_user(
 ) -> Result<Json<User>, Problem> {
     let change = UserChange { roles, disabled };
     let administration = api.access.administer(&caller.who);
-    Ok(Json(administration.update_user(&name, change, caller.deadline).await?.into()))
+    caller.trail.before(&administration.user_for_audit(&name));
+    let user = administration.update_user(&name, change, caller.deadline).await?;
+    caller.trail.after(&administration.user_for_audit(&name));
+    Ok(Json(user.into()))
 }
 
 /// Remove a user; sessions and tokens go too
@@ -136,31 +147,45 @@ async fn delete_user(
     caller: Caller,
     Path(name): Path<String>,
 ) -> Result<StatusCode, Problem> {
-    api.access.administer(&caller.who).delete_user(&name, caller.deadline).await?;
+    let administration = api.access.administer(&caller.who);
+    caller.trail.before(&administration.user_for_audit(&name));
+    administration.delete_user(&name, caller.deadline).await?;
     Ok(StatusCode::NO_CONTENT)
 }
 
 #[derive(Deserialize, ToSchema)]
-#[serde(deny_unknown_fields)]
+#[serde(deny_unknown_fields, rename_all = "camelCase")]
 struct SetPassword {
     password: String,
     /// To change one's own without the permission to change users.
     present: Option<String>,
+    /// Revoke the user's tokens as well, as after a theft. Otherwise they stay as they are.
+    #[serde(default)]
+    revoke_tokens: bool,
 }
 
-/// Set a password; ends the user's sessions
+#[derive(Serialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+struct PasswordSet {
+    tokens_revoked: usize,
+    /// Tokens that the user still has.
+    tokens_kept: usize,
+}
+
+/// Set a password; ends the user's sessions, and on request the tokens
 #[utoipa::path(
     put, path = "/users/{name}/password", tag = "access", request_body = SetPassword,
-    responses((status = 204, description = "Set"))
+    responses((status = 200, description = "Set", body = PasswordSet))
 )]
 async fn set_password(
     State(api): State<Api>,
     caller: Caller,
     ClientAddress(from): ClientAddress,
     Path(name): Path<String>,
-    Body(SetPassword { password, present }): Body<SetPassword>,
-) -> Result<StatusCode, Problem> {
+    Body(SetPassword { password, present, revoke_tokens }): Body<SetPassword>,
+) -> Result<Json<PasswordSet>, Problem> {
     let administration = api.access.administer(&caller.who);
+    caller.trail.detail("change", "password");
     let password = Secret::new(password);
     match present {
         Some(present) if *name == *caller.who.user => {
@@ -169,5 +194,13 @@ async fn set_password(
         }
         _ => administration.set_password(&name, password, caller.deadline).await?,
     }
-    Ok(StatusCode::NO_CONTENT)
+    let tokens_revoked = if revoke_tokens {
+        administration.revoke_tokens_of(&name, caller.deadline).await?
+    } else {
+        0
+    };
+    let tokens_kept = administration.count_tokens(&name);
+    caller.trail.detail("tokensRevoked", tokens_revoked);
+    caller.trail.detail("tokensKept", tokens_kept);
+    Ok(Json(PasswordSet { tokens_revoked, tokens_kept }))
 }

@@ -25,6 +25,8 @@ pub(crate) async fn open(
     asked: &ListParams,
 ) -> Result<Response, Problem> {
     let scope = asked.scope(caller, cluster, found, Verb::Watch)?;
+    let within = (cluster, asked.namespace.as_deref());
+    caller.note_secret(api, Verb::Watch, within, (&resource(&found.resource), None))?;
     let place = sse::open(api, caller, "watch", resource(&found.resource), cluster.to_owned())?;
     let rights = {
         let scope = scope.clone();

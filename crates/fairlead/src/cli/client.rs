@@ -190,6 +190,17 @@ pub(crate) enum Body<'a> {
 }
 
 impl Server {
+    /// A link to a path of this server.
+    pub(crate) fn link(&self, path: &str) -> String {
+        format!("{}{path}", self.base)
+    }
+
+    /// A body of lines as it comes.
+    pub(crate) async fn lines(&self, route: &Route) -> ClientResult<Chunks> {
+        let accept = "application/x-ndjson";
+        self.open_stream(Method::GET, route, Body::None, accept).await.map(|(_, lines)| lines)
+    }
+
     pub(crate) async fn get<T: DeserializeOwned>(&self, route: &Route) -> ClientResult<T> {
         self.request(Method::GET, route, Body::None).await
     }

@@ -205,6 +205,14 @@ pub(crate) fn new_password(whose: &str) -> Result<String, Failure> {
     Ok(password)
 }
 
+/// Asks a question on the terminal; only `y` and `yes` are a yes.
+pub(crate) fn confirm(question: &str) -> Result<bool, Failure> {
+    eprint!("{question}");
+    let mut line = String::new();
+    std::io::stdin().lock().read_line(&mut line)?;
+    Ok(matches!(line.trim().to_lowercase().as_str(), "y" | "yes"))
+}
+
 /// One line of the terminal, whatever stdin is, without an echo.
 fn secret(prompt: &str) -> Result<String, Failure> {
     struct Quiet(File, Termios);

@@ -22,6 +22,7 @@ mod groups;
 mod inflight;
 mod install;
 mod kinds;
+mod login_link;
 mod logs;
 mod man;
 mod mesh;
@@ -108,7 +109,8 @@ enum Verb {
     Users(users::Args),
     Roles(roles::Args),
     Tokens(tokens::Args),
-    Audit(audit::Args),
+    LoginLink(login_link::Args),
+    Audit(Box<audit::Args>),
     Admission(admission::Args),
     Conversations(conversations::Args),
     Groups(groups::Args),
@@ -206,6 +208,7 @@ pub(crate) fn dispatch(cli: &Cli) -> Verdict {
         Verb::Users(args) => client::run(users::run(args)),
         Verb::Roles(args) => client::run(roles::run(args)),
         Verb::Tokens(args) => client::run(tokens::run(args)),
+        Verb::LoginLink(args) => client::run(login_link::run(args)),
         Verb::Audit(args) => client::run(audit::run(args)),
         Verb::Conversations(args) => client::run(conversations::run(args)),
         Verb::Groups(args) => client::run(groups::run(args)),

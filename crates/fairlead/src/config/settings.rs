@@ -31,6 +31,7 @@ pub(super) fn settings() -> &'static [Setting] {
             Sense::settings(),
             Policy::settings(),
             Api::settings(),
+            Audit::settings(),
             Admission::settings(),
             Agents::settings(),
             Guard::settings(),
@@ -85,6 +86,8 @@ settings! {
         policy: Policy = Policy::default(),
         /// The API.
         api: Api = Api::default(),
+        /// The audit.
+        audit: Audit = Audit::default(),
         /// The admission webhook.
         admission: Admission = Admission::default(),
         /// The controller's listener for agents.
@@ -122,6 +125,14 @@ settings! {
         /// every one: whoever may write a Secret somewhere then offers clusters
         #[setting("fleet.secrets-namespace", "NAME", namespace().or("all"))]
         secrets_namespace: Option<String> = Some("fairlead".to_owned()),
+
+        /// Whether clusters that are imported, or that Secrets name, may be at loopback, link-local and
+        /// metadata addresses: `auto` allows it where the API is on loopback; clusters of fleet.kubeconfig
+        /// always may
+        #[setting("fleet.local-imports", "WHETHER", one_of([
+            ("auto", None), ("allow", Some(true)), ("refuse", Some(false))
+        ]))]
+        local_imports: Option<bool> = None,
     }
 }
 
@@ -258,6 +269,20 @@ settings! {
             "names and addresses separated by commas, such as fairlead.example.com", host
         ))]
         names: Vec<String> = Vec::new(),
+    }
+}
+
+settings! {
+    /// The audit.
+    struct Audit in (config.audit) {
+        /// Record what shells in containers show, as asciicasts beside the audit, 16 MiB each at most; what
+        /// is typed is recorded as far as the shell echoes it
+        #[setting("audit.record-shells", "WHETHER", on_or_off())]
+        record_shells: bool = false,
+
+        /// How much recordings of shells may take together; the oldest are deleted for new ones
+        #[setting("audit.recordings-size", "SIZE", size(64 << 20))]
+        recordings_size: u64 = 1 << 30,
     }
 }
 

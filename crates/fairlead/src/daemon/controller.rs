@@ -3,9 +3,11 @@
 //! Everything is begun and nothing is waited for: what is not there yet is said by `/readyz` and in
 //! the answers, and comes by itself.
 
+use std::io::IsTerminal;
 use std::net::{IpAddr, TcpListener};
 use std::sync::Arc;
 
+use access::audit::recording::{RecordingLimits, Recordings};
 use access::audit::{Audit, Size};
 use access::{Access, LocalToken};
 use edge::api::{self, Api, Gates, LeaderReach, LeaderRoute, Replicas, Serving};
@@ -66,6 +68,10 @@ pub(crate) fn begin(
 
     let audit = Audit::start(&config.data, Size::default(), tasks);
     audit.register(registry);
+    let recordings = recordings(config, &audit, tasks)?;
+    if let Some(recordings) = &recordings {
+        recordings.register(registry);
+    }
     let access = Access::start(objects.clone(), tasks, readiness, Some(&listeners.token));
     access.register(registry);
     let fleet = Fleet::start(fleet_config(config)?, objects.clone(), ledger.clone(), tasks);
@@ -76,6 +82,7 @@ pub(crate) fn begin(
     let keys = certificates.clone();
     let Begun { admission, leader_work, place: webhook } =
         admission::begin(config, webhook, keys, &objects, &fleet, process, registry)?;
+    admission.keep_audit(audit.dir(), tasks);
     let (guard, counting) = counting::begin(config, &objects, &fleet, ledger, registry);
     let agents =
         agents::begin(config, listeners.agents, &objects, &guard.active, process, registry)?;
@@ -105,12 +112,14 @@ pub(crate) fn begin(
     let gates = Gates::default();
     gates.register(registry);
     gates.heed(memory);
-    let code = access.local_login_code();
+    // Whatever is no terminal may be a log, which others read.
+    let code = std::io::stdout().is_terminal().then(|| access.local_login_code()).flatten();
     let reach = leader_reach(config, certificates.as_ref(), authority, listeners.address);
     let api = Api {
         fleet,
         access,
         audit,
+        recordings,
         ledger: ledger.clone(),
         gates,
         meshes,
@@ -134,7 +143,10 @@ pub(crate) fn begin(
         .map_err(|e| Failure(format!("the API cannot be served: {e}")))?;
 
     let mut told = vec![("api", place.clone())];
-    told.extend(code.map(|code| ("login", format!("{place}login?code={}", code.expose()))));
+    told.push(match code {
+        Some(code) => ("login", format!("{place}login?code={}", code.expose())),
+        None => ("login", "`fairlead login-link` makes a link for a browser".to_owned()),
+    });
     told.extend(webhook.map(|place| ("hook", place)));
     told.push(("agents", agents.place));
     if observe::begin_own(config, agents.address, process, registry) {
@@ -142,6 +154,21 @@ pub(crate) fn begin(
     }
     told.push(("token", listeners.token.path().display().to_string()));
     Ok(told)
+}
+
+/// Where shells are recorded, if they are.
+fn recordings(
+    config: &Config,
+    audit: &Audit,
+    tasks: &Tasks,
+) -> Result<Option<Recordings>, Failure> {
+    if !config.audit.record_shells {
+        return Ok(None);
+    }
+    let all = config.audit.recordings_size;
+    let limits = RecordingLimits { all, ..RecordingLimits::default() };
+    let started = Recordings::start(audit.dir(), limits, tasks);
+    started.map(Some).map_err(|e| Failure(format!("shells cannot be recorded: {e}")))
 }
 
 /// What the work of a leader stands on.
@@ -227,6 +254,7 @@ fn fleet_config(config: &Config) -> Result<FleetConfig, Failure> {
         in_cluster: InCluster::detect(),
         secrets: secrets.transpose()?,
         namespace: config.fleet.namespace.clone(),
+        local_imports: config.fleet.local_imports.unwrap_or(config.api.listen.is_loopback()),
         ..FleetConfig::default()
     })
 }

@@ -17,6 +17,7 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
 use std::time::Duration;
 
+use access::LocalToken;
 use edge::admin::{self, Admin, AdminListener, AdminThread, LogLevel, Token};
 use edge::exposition::Exposition;
 use edge::tls::{CertificateFiles, ListenerTls, ManagedCertificate};
@@ -68,8 +69,10 @@ impl Listeners {
         let (listener, address) = listen(config.admin.listen, "--admin-listen")?;
         let token = config.admin.token_file.as_deref().map(Token::read);
         let token = token.transpose().map_err(|e| explain(&e))?;
+        let owner = LocalToken::open(&config.data).map_err(|e| explain(&e))?;
+        let owner = Some(Token::new(owner.secret().expose()));
         let tls = admin_security(&config.admin)?;
-        Ok(Self { _lock: lock, reach: AdminListener { listener, tls, token }, address })
+        Ok(Self { _lock: lock, reach: AdminListener { listener, tls, token, owner }, address })
     }
 }
 

@@ -49,8 +49,9 @@ fn access_is_managed() {
     let (code, out, err) = server.run("tokens create --expires never");
     assert_eq!((code, out.as_str()), (0, "fl_new\n"), "stdout has the token alone");
     assert!(err.contains("token ci is shown this once"));
-    assert_eq!(server.requests().pop().unwrap().body, "{}");
-    assert!(server.run("tokens list").1.contains("ci     ann    -"));
+    assert!(err.contains("never expires"), "{err}");
+    assert_eq!(server.requests().pop().unwrap().body, r#"{"expires":"never"}"#);
+    assert!(server.run("tokens list").1.contains("ci     ann    never"));
     let (_, out, _) = server.run("audit --since 1h --user ann");
     assert!(out.contains("ann    delete   prod      shop        pods       web    ok"), "{out}");
     assert!(

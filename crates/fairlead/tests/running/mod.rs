@@ -38,7 +38,6 @@ pub(crate) struct Up {
     pub(crate) admin: String,
     /// Where agents are listened to.
     pub(crate) agents: String,
-    pub(crate) login: String,
     pub(crate) token: String,
     pub(crate) token_file: PathBuf,
 }
@@ -69,14 +68,15 @@ impl Up {
             .stderr(Stdio::null());
         let mut child = set(&mut command).spawn().unwrap();
         let lines = BufReader::new(child.stdout.take().unwrap()).lines();
-        let [mut api, mut admin, mut login, mut file, mut agents] = [const { String::new() }; 5];
+        let [mut api, mut admin, mut file, mut agents] = [const { String::new() }; 4];
         for line in lines.map_while(Result::ok) {
             let Some((name, place)) = line.trim().split_once(' ') else { continue };
             match name {
                 "api" => place.trim().trim_end_matches('/').clone_into(&mut api),
                 "admin" => place.trim().trim_end_matches('/').clone_into(&mut admin),
                 "agents" => place.split_whitespace().next().unwrap().clone_into(&mut agents),
-                "login" => place.trim().clone_into(&mut login),
+                // No link where stdout is no terminal.
+                "login" => assert!(place.contains("fairlead login-link"), "{place}"),
                 "token" => place.trim().clone_into(&mut file),
                 "data" => break,
                 _ => {}
@@ -84,7 +84,7 @@ impl Up {
         }
         let token_file = PathBuf::from(file);
         let token = std::fs::read_to_string(&token_file).unwrap().trim().to_owned();
-        Self { child, api, admin, agents, login, token, token_file }
+        Self { child, api, admin, agents, token, token_file }
     }
 
     pub(crate) fn send(
@@ -111,6 +111,13 @@ impl Up {
 
     pub(crate) fn get(&self, path: &str) -> Answer {
         self.ask("GET", path, &Value::Null)
+    }
+
+    /// A link that logs in once, as the machine's owner.
+    pub(crate) fn login_link(&self) -> String {
+        let made = self.ask("POST", "/login-links", &Value::Null);
+        assert_eq!(made.status, 201, "{}", made.text);
+        format!("{}{}", self.api, made.json()["path"].as_str().unwrap())
     }
 
     /// Asks until the answer is as `wanted`.

@@ -4,6 +4,7 @@ use stallproof::ledger::Filter;
 use super::*;
 use crate::config::Timing;
 use crate::credentials::{Access, Auth, Credentials, Endpoint, Fetched};
+use crate::local_address::AddressGuard;
 
 /// A connection of a fleet to a server that is not there: the calls of these tests do not use it.
 fn connection(ledger: &Ledger) -> Connection {
@@ -14,6 +15,7 @@ fn connection(ledger: &Ledger) -> Connection {
         insecure: false,
         tls_server_name: None,
         proxy: None,
+        guard: AddressGuard::default(),
     };
     let access = Access { endpoint, auth: Auth::default(), namespace: "default".to_owned() };
     let fetched = Fetched { identity: None, header: None, renew_in: None };

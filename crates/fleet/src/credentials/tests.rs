@@ -4,6 +4,7 @@ use stallproof::{Ledger, Tasks};
 
 use super::*;
 use crate::config::Timing;
+use crate::local_address::AddressGuard;
 use exec::Version;
 
 fn access(bearer: Bearer) -> Arc<Access> {
@@ -13,6 +14,7 @@ fn access(bearer: Bearer) -> Arc<Access> {
         insecure: false,
         tls_server_name: None,
         proxy: None,
+        guard: AddressGuard::default(),
     };
     let auth = Auth { bearer, ..Auth::default() };
     Arc::new(Access { endpoint, auth, namespace: "default".to_owned() })

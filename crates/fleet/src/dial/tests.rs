@@ -10,6 +10,7 @@ fn endpoint(server: &str, proxy: Option<String>) -> Endpoint {
         insecure: false,
         tls_server_name: None,
         proxy: proxy.map(|proxy| Redacted(proxy.parse().unwrap())),
+        guard: AddressGuard::default(),
     }
 }
 
@@ -125,8 +126,38 @@ fn a_proxy_of_another_kind_is_a_sentence() {
         steps: Steps::default(),
         proxy_tls: None,
         to_proxy: false,
+        refuse_local: false,
     };
     let proxy = Redacted("ftp://p".parse().unwrap());
     let failure = Route::new(Some(&proxy), tcp, &Timing::default()).err().unwrap();
     assert_eq!(failure.reason, Reason::Setup);
+}
+
+#[tokio::test]
+async fn what_others_import_is_not_connected_to_on_this_machine_by_number_name_or_proxy() {
+    let (listener, address) = listen().await;
+    let guarded = |server: String, proxy: Option<String>, proxy_is_ours: bool| {
+        let guard = AddressGuard { refuse_local: true, proxy_is_ours };
+        Endpoint { guard, ..endpoint(&server, proxy) }
+    };
+    let port = address.port();
+    for server in [
+        format!("http://127.0.0.1:{port}"),
+        format!("http://[::ffff:127.0.0.1]:{port}"),
+        // A name leads there only when it is looked up, as one does that changes its mind.
+        format!("http://localhost:{port}"),
+        format!("http://0.0.0.0:{port}"),
+    ] {
+        let (_, wire) = dial(&guarded(server.clone(), None, true)).await;
+        let failure = wire.err().unwrap_or_else(|| panic!("{server} was connected to"));
+        let why = failure.failure(&server).why;
+        assert!(why.contains("fleet.local-imports"), "{server}: {why}");
+    }
+    let there = Some(format!("http://{address}"));
+    let (_, wire) = dial(&guarded("http://api.test:6443".to_owned(), there.clone(), false)).await;
+    assert!(wire.is_err(), "a proxy of a kubeconfig is a way there too");
+    let (_, wire) = dial(&guarded("http://169.254.169.254".to_owned(), there, true)).await;
+    assert!(wire.is_err(), "nor through a proxy of ours");
+    let nobody = Deadline::after(Duration::from_millis(100)).bound(listener.accept()).await;
+    assert!(nobody.is_err(), "somebody connected");
 }

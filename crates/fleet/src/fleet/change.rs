@@ -13,9 +13,12 @@ use stallproof::Deadline;
 
 use super::{Fleet, disabled};
 use crate::error::Error;
+use crate::local_address;
 use crate::source::kubeconfig::sent;
 use crate::view::{Source, SourceKind};
 
+/// How long names of an import are looked up; what is not known by then is checked at each connection.
+const LOOKED_UP_WITHIN: Duration = Duration::from_secs(3);
 /// The label of Secrets that Fairlead made and so may replace and delete.
 const OURS: (&str, &str) = ("fairlead.dev/part-of", "fleet");
 const KEY: &str = "kubeconfig";
@@ -35,8 +38,13 @@ impl Fleet {
         deadline: Deadline,
     ) -> Result<(), Error> {
         check_name(name)?;
-        sent(kubeconfig, context)
-            .map_err(|why| Error::Invalid(format!("{name} cannot be imported: {why}")))?;
+        let invalid = |why| Error::Invalid(format!("{name} cannot be imported: {why}"));
+        let access = sent(kubeconfig, context).map_err(invalid)?;
+        if !self.local_imports {
+            let deadline = deadline.within(LOOKED_UP_WITHIN);
+            let checked = local_address::check(&access.endpoint, &self.context.resolver, deadline);
+            checked.await.map_err(invalid)?;
+        }
         self.refuse_taken(name, deadline).await?;
         let secret = Id::namespaced(&*self.namespace, format!("fairlead-cluster-{name}"));
         if let Some(taken) = self.objects.get::<Secret>(&secret, deadline).await?

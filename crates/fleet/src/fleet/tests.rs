@@ -10,6 +10,7 @@ use super::*;
 use crate::config::Timing;
 use crate::credentials::exec::{Exec, Version};
 use crate::credentials::{Auth, Bearer, Endpoint, Redacted};
+use crate::local_address::AddressGuard;
 use crate::view::SourceKind;
 
 /// Answers like an API server as far as probes go, without TLS: what is tested here is not that.
@@ -56,6 +57,7 @@ pub(super) fn access(server: SocketAddr, token: &str) -> Arc<Access> {
         insecure: false,
         tls_server_name: None,
         proxy: None,
+        guard: AddressGuard::default(),
     };
     let bearer = Bearer::Token(Redacted(token.to_owned()));
     let auth = Auth { bearer, ..Auth::default() };

@@ -8,14 +8,14 @@ use kube::ResourceExt;
 use objects::kinds::Cluster;
 use objects::{Id, Objects, Watched, WatchedIn, Within};
 
-use super::kubeconfig::sent;
+use super::kubeconfig::sent_by_others;
 use super::secrets::text;
 use super::{Offer, SourceOutput};
 use crate::view::{Source, SourceKind};
 
 /// Secrets are watched in the namespaces that clusters name and nowhere else: a store may be a
-/// Kubernetes cluster with thousands of them.
-pub(super) async fn run(objects: Objects, output: SourceOutput) {
+/// Kubernetes cluster with thousands of them. `local` allows addresses of this machine.
+pub(super) async fn run(objects: Objects, local: bool, output: SourceOutput) {
     let mut watch = objects.watch::<Cluster>(Within::default());
     let mut clusters = Watched::<String, Arc<Cluster>>::default();
     let mut secrets = WatchedIn::<Secret>::new(&objects);
@@ -31,12 +31,12 @@ pub(super) async fn run(objects: Objects, output: SourceOutput) {
         }
         // Before every Secret has been read, a cluster without one may still have it.
         if clusters.synced && secrets.synced() {
-            output.tell(clusters.values().map(|cluster| offer(cluster, &secrets)).collect());
+            output.tell(clusters.values().map(|cluster| offer(cluster, &secrets, local)).collect());
         }
     }
 }
 
-fn offer(cluster: &Cluster, secrets: &WatchedIn<Secret>) -> Offer {
+fn offer(cluster: &Cluster, secrets: &WatchedIn<Secret>, local: bool) -> Offer {
     let from = &cluster.spec.kubeconfig_secret;
     let id = Id::namespaced(&from.namespace, &from.name);
     let secret = secrets.get(&from.namespace, &from.name);
@@ -45,7 +45,7 @@ fn offer(cluster: &Cluster, secrets: &WatchedIn<Secret>) -> Offer {
             format!("its Secret {id} is not there; create it, or import the cluster again")
         })
         .and_then(|secret| text(secret, &[&from.key]).map_err(|why| format!("Secret {id}: {why}")))
-        .and_then(|text| sent(&text, cluster.spec.context.as_deref()));
+        .and_then(|text| sent_by_others(&text, cluster.spec.context.as_deref(), local));
     let name = cluster.name_any();
     Offer {
         source: Source { kind: SourceKind::Imported, place: name.clone() },

@@ -13,6 +13,7 @@ use tokio::time::sleep;
 use super::{Offer, SourceOutput};
 use crate::config::InCluster;
 use crate::credentials::{Access, Auth, Bearer, Endpoint};
+use crate::local_address::AddressGuard;
 use crate::view::{Source, SourceKind};
 
 /// How often the authority is read, which rotates once in months. The token is read elsewhere.
@@ -59,6 +60,7 @@ async fn access(config: &InCluster) -> Result<Access, String> {
             insecure: false,
             tls_server_name: None,
             proxy: None,
+            guard: AddressGuard::default(),
         },
         auth: Auth { bearer: Bearer::TokenFile(config.mounted.join("token")), ..Auth::default() },
         namespace: namespace.unwrap_or_else(|| "default".to_owned()),

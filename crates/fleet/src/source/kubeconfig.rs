@@ -19,6 +19,7 @@ use serde_json::Value;
 use super::proxy;
 use crate::credentials::exec::{Exec, Version};
 use crate::credentials::{Access, Auth, Bearer, Endpoint, Identity, Impersonate, Redacted};
+use crate::local_address::AddressGuard;
 
 /// A larger file is not a certificate or key.
 const MOST_FILE: u64 = 1 << 20;
@@ -241,6 +242,7 @@ fn endpoint(cluster: &Cluster, dir: &Path, trust: Trust) -> Result<Endpoint, Str
     let server = given(cluster.server.as_ref()).ok_or("its cluster has no server address")?;
     let server = url(server, &["https", "http"], "the server's address")?;
     let proxy = given(cluster.proxy_url.as_ref()).cloned();
+    let guard = AddressGuard { refuse_local: false, proxy_is_ours: proxy.is_none() };
     let proxy = match proxy.or_else(|| proxy::of_environment(&server)) {
         Some(proxy) => Some(url(&proxy, &["http", "https", "socks5", "socks5h"], "proxy-url")?),
         None => None,
@@ -259,6 +261,7 @@ fn endpoint(cluster: &Cluster, dir: &Path, trust: Trust) -> Result<Endpoint, Str
         insecure: cluster.insecure_skip_tls_verify.unwrap_or(false),
         tls_server_name: given(cluster.tls_server_name.as_ref()).cloned(),
         proxy: proxy.map(Redacted),
+        guard,
     })
 }
 
@@ -431,6 +434,17 @@ pub(crate) fn sent(text: &str, context: Option<&str>) -> Result<Access, String> 
         .ok_or("the kubeconfig has no current context; say which one is meant")?;
     let merged = Merged::new([(Path::new(""), &kubeconfig)]);
     merged.access(context, Trust::Sent)
+}
+
+/// As [`sent`], for a cluster that may have an address of this machine only if `local` says so.
+pub(crate) fn sent_by_others(
+    text: &str,
+    context: Option<&str>,
+    local: bool,
+) -> Result<Access, String> {
+    let mut access = sent(text, context)?;
+    access.endpoint.guard.refuse_local = !local;
+    Ok(access)
 }
 
 #[cfg(test)]

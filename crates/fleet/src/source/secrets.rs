@@ -14,7 +14,7 @@ use kube::ResourceExt;
 use objects::{Id, Objects, Watched, Within};
 use stallproof::{Snapshot, Tasks};
 
-use super::kubeconfig::sent;
+use super::kubeconfig::sent_by_others;
 use super::{Offer, SourceOutput};
 use crate::config::Secrets;
 use crate::view::{Source, SourceKind};
@@ -26,7 +26,13 @@ const CAPI_LABEL: &str = "cluster.x-k8s.io/cluster-name";
 const CAPI_TYPE: &str = "cluster.x-k8s.io/secret";
 const KEYS: [&str; 3] = ["kubeconfig", "value", "config"];
 
-pub(super) async fn run(config: Secrets, objects: Objects, output: SourceOutput, tasks: Tasks) {
+pub(super) async fn run(
+    config: Secrets,
+    local: bool,
+    objects: Objects,
+    output: SourceOutput,
+    tasks: Tasks,
+) {
     let within = |labels| Within {
         namespace: config.namespace.clone(),
         labels: Some(labels),
@@ -41,7 +47,7 @@ pub(super) async fn run(config: Secrets, objects: Objects, output: SourceOutput,
     loop {
         let (ours, theirs) = (labelled.load(), of_capi.load());
         if ours.synced && theirs.synced {
-            output.tell(offers(&ours, &theirs));
+            output.tell(offers(&ours, &theirs, local));
         }
         drop((ours, theirs));
         tokio::select! {
@@ -54,30 +60,30 @@ pub(super) async fn run(config: Secrets, objects: Objects, output: SourceOutput,
 type KnownSecrets = Watched<Id, Arc<Secret>>;
 
 /// Returns the clusters of all Secrets, the oldest first. A Secret that has both labels counts as ours.
-fn offers(labelled: &KnownSecrets, cluster_api: &KnownSecrets) -> Vec<Offer> {
-    let ours = labelled.iter().map(|(id, secret)| (secret, id, of_label(id, secret)));
+fn offers(labelled: &KnownSecrets, cluster_api: &KnownSecrets, local: bool) -> Vec<Offer> {
+    let ours = labelled.iter().map(|(id, secret)| (secret, id, of_label(id, secret, local)));
     let theirs = cluster_api.iter().filter(|(id, _)| !labelled.contains_key(*id));
-    let theirs = theirs
-        .filter_map(|(id, secret)| of_cluster_api(id, secret).map(|offer| (secret, id, offer)));
+    let theirs =
+        theirs.filter_map(|(id, secret)| Some((secret, id, of_cluster_api(id, secret, local)?)));
     let mut all: Vec<_> = ours.chain(theirs).collect();
     all.sort_by_key(|(secret, id, _)| (secret.creation_timestamp(), *id));
     all.into_iter().map(|(_, _, offer)| offer).collect()
 }
 
-fn of_label(id: &Id, secret: &Secret) -> Offer {
+fn of_label(id: &Id, secret: &Secret, local: bool) -> Offer {
     let named = secret.labels().get(LABEL).filter(|name| !name.is_empty());
-    offer(named.unwrap_or(&id.name), id, secret)
+    offer(named.unwrap_or(&id.name), id, secret, local)
 }
 
-fn of_cluster_api(id: &Id, secret: &Secret) -> Option<Offer> {
+fn of_cluster_api(id: &Id, secret: &Secret, local: bool) -> Option<Offer> {
     let name = id.name.strip_suffix("-kubeconfig").filter(|name| !name.is_empty())?;
-    (secret.type_.as_deref() == Some(CAPI_TYPE)).then(|| offer(name, id, secret))
+    (secret.type_.as_deref() == Some(CAPI_TYPE)).then(|| offer(name, id, secret, local))
 }
 
-fn offer(name: &str, id: &Id, secret: &Secret) -> Offer {
+fn offer(name: &str, id: &Id, secret: &Secret, local: bool) -> Offer {
     let context = secret.annotations().get(CONTEXT).map(String::as_str);
     let access = text(secret, &KEYS)
-        .and_then(|text| sent(&text, context))
+        .and_then(|text| sent_by_others(&text, context, local))
         .map_err(|why| format!("Secret {id}: {why}"));
     Offer {
         name: name.into(),

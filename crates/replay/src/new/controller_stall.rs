@@ -73,8 +73,9 @@ async fn replay(server: &mut Server, load: Load, recorder: &Recorder, tasks: &Ta
     server.hold()?;
     let (admin, said, stop, began) =
         (server.admin, recorder.clone(), tasks.stopping(), stall.began);
+    let token = server.token.clone();
     tasks.spawn("naming", async move {
-        stop.bound(name(admin, said, began)).await;
+        stop.bound(name(admin, &token, said, began)).await;
     });
     let released = async {
         tokio::time::sleep(load.hold.saturating_sub(began.elapsed())).await;
@@ -163,8 +164,8 @@ impl Due {
 }
 
 /// A writer that hangs is on the ledger, and late.
-async fn name(admin: std::net::SocketAddr, recorder: Recorder, began: Instant) {
-    let request = http::get("/debug/inflight?kind=shard&format=json", None);
+async fn name(admin: std::net::SocketAddr, token: &str, recorder: Recorder, began: Instant) {
+    let request = http::get("/debug/inflight?kind=shard&format=json", Some(token));
     loop {
         let asked = async {
             let answer = Http::plain(admin).await?.ask(&request, Duration::from_secs(2)).await?;

@@ -13,6 +13,16 @@ impl PolicyStore {
         Self(objects)
     }
 
+    /// The group of this name, if there is one.
+    pub async fn group(&self, name: &str, deadline: Deadline) -> Result<Option<Group>, Error> {
+        self.0.get(&Id::cluster(name), deadline).await
+    }
+
+    /// The rule of this name, if there is one.
+    pub async fn rule(&self, name: &str, deadline: Deadline) -> Result<Option<NetworkRule>, Error> {
+        self.0.get(&Id::cluster(name), deadline).await
+    }
+
     /// Creates a group, or replaces its spec.
     pub async fn put_group(
         &self,

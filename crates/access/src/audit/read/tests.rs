@@ -4,6 +4,7 @@ use stallproof::Deadline;
 
 use super::*;
 use crate::identity::{AuthMethod, Identity};
+use crate::role::Verb;
 
 fn entry(n: usize) -> Entry {
     Entry {
@@ -16,6 +17,7 @@ fn entry(n: usize) -> Entry {
         name: Some(format!("pod-{n}")),
         request_id: None,
         dry_run: false,
+        details: Map::new(),
     }
 }
 
@@ -34,7 +36,7 @@ fn written(files: &[Vec<Record>]) -> tempfile::TempDir {
     let dir = tempfile::tempdir().unwrap();
     for (n, records) in files.iter().rev().enumerate() {
         let text: Vec<u8> = records.iter().flat_map(Record::line).collect();
-        fs::write(log::path(dir.path(), n), text).unwrap();
+        fs::write(line_log::path(dir.path(), NAME, n), text).unwrap();
     }
     dir
 }
@@ -95,7 +97,7 @@ fn a_filter_leaves_out_what_is_not_asked_for() {
     assert_eq!(count(Filter::default()), 60);
     assert_eq!(count(Filter { who: text("u1"), ..Filter::default() }), 20);
     assert_eq!(count(Filter { cluster: text("c1"), ..Filter::default() }), 12);
-    assert_eq!(count(Filter { verb: Some(Verb::Create), ..Filter::default() }), 30);
+    assert_eq!(count(Filter { verb: text("create"), ..Filter::default() }), 30);
     assert_eq!(count(Filter { name: text("pod-7"), ..Filter::default() }), 1);
     assert_eq!(count(Filter { namespace: text("db"), ..Filter::default() }), 0);
     assert_eq!(count(Filter { outcome: text("ok"), ..Filter::default() }), 60);
@@ -106,11 +108,11 @@ fn a_filter_leaves_out_what_is_not_asked_for() {
 #[test]
 fn lines_longer_and_shorter_than_a_piece_are_read_and_broken_ones_left_out() {
     let mut long = record(1);
-    long.request_id = Some("x".repeat(PIECE - 500));
+    long.request_id = Some("x".repeat(64 * 1024 - 500));
     let mut too_long = record(3);
-    too_long.request_id = Some("x".repeat(3 * PIECE));
+    too_long.request_id = Some("x".repeat(3 * 64 * 1024));
     let dir = written(&[vec![record(0), long, too_long, record(2)]]);
-    let path = log::path(dir.path(), 0);
+    let path = line_log::path(dir.path(), NAME, 0);
     let mut text = fs::read(&path).unwrap();
     text.extend_from_slice(b"\n\nnot json\n{\"half\": ");
     fs::write(&path, text).unwrap();
@@ -139,6 +141,55 @@ fn nothing_was_written_yet_and_a_gap_after_a_crash() {
     assert_eq!(page, Page { records: vec![], complete: true });
 
     let dir = written(&[vec![record(0)], vec![record(1)], vec![record(2)]]);
-    fs::remove_file(log::path(dir.path(), 1)).unwrap();
+    fs::remove_file(line_log::path(dir.path(), NAME, 1)).unwrap();
     assert_eq!(names(&read(dir.path(), &Filter::default(), 10)), ["pod-2", "pod-0"]);
+}
+
+#[test]
+fn an_export_has_every_line_from_the_oldest_on_in_parts() {
+    let dir = written(&[
+        (0..900).flat_map(|n| [record(n), ended(n)]).collect(),
+        vec![record(900), ended(900)],
+    ]);
+    let deadline = Deadline::after(Duration::from_secs(60));
+    let all = |filter: &Filter| {
+        let (mut lines, mut after) = (Vec::new(), None);
+        loop {
+            let part = export(dir.path(), filter, after, deadline).unwrap();
+            assert!(part.lines.len() <= MOST);
+            lines.extend(part.lines);
+            after = part.next;
+            if after.is_none() {
+                return lines;
+            }
+        }
+    };
+    let lines = all(&Filter::default());
+    assert_eq!(lines.len(), 1802);
+    assert_eq!((&lines[0], &lines[1801]), (&record(0), &ended(900)));
+    let (since, until) = (Some(record(10).time), Some(record(12).time));
+    let lines = all(&Filter { since, until, ..Filter::default() });
+    assert_eq!(lines, [record(10), ended(10), record(11), ended(11)]);
+}
+
+#[test]
+fn a_line_of_its_own_is_shown_beside_those_of_writes() {
+    let mut noted = record(1);
+    (noted.phase, noted.outcome) = (Phase::Noted, Some("ok".to_owned()));
+    let dir = written(&[vec![record(0), noted, ended(0)]]);
+    let page = read(dir.path(), &Filter::default(), 10);
+    assert_eq!(names(&page), ["pod-0", "pod-1"]);
+}
+
+#[test]
+fn what_is_too_long_for_a_line_is_a_digest() {
+    let long = Value::from("x".repeat(VALUE));
+    let short = bounded(long.clone());
+    assert_eq!(short["bytes"], VALUE + 2);
+    assert_eq!(short["sha256"], Fingerprint::of(&long.to_string()).to_hex());
+    let details = Map::from_iter([("spec".to_owned(), long)]);
+    let record =
+        Record::begun(Entry { details, ..entry(1) }, "id".to_owned(), Timestamp::UNIX_EPOCH);
+    assert!(record.line().len() < 2000);
+    assert!(record.details["sha256"].is_string());
 }

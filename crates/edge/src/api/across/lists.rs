@@ -16,6 +16,7 @@ use utoipa_axum::routes;
 
 use super::{AskedCluster, ClusterAnswer, Merge, answer, chosen, share};
 use crate::api::listing::{self, Column, ListForm, ListParams};
+use crate::api::scope::resource;
 use crate::api::{Api, Caller, Problem, Query, Route, Routes};
 
 /// Objects in one answer, of all clusters together: some hundred megabytes at worst.
@@ -95,19 +96,21 @@ async fn list_across(
         more: None,
         timeout: None,
     };
-    let asks = caller.clone();
+    let (asks, noting) = (caller.clone(), api.clone());
     match form {
         ListForm::Object => {
             let ask = move |connection: Connection, deadline| {
-                let (caller, kind, listed) = (asks.clone(), kind.clone(), listed.clone());
-                async move { objects(&connection, &caller, &kind, &listed, deadline).await }
+                let (api, caller, kind) = (noting.clone(), asks.clone(), kind.clone());
+                let listed = listed.clone();
+                async move { objects(&api, &connection, &caller, &kind, &listed, deadline).await }
             };
             answer(&api, &caller, &headers, chosen, Objects::default(), ask).await
         }
         _ => {
             let ask = move |connection: Connection, deadline| {
-                let (caller, kind, listed) = (asks.clone(), kind.clone(), listed.clone());
-                async move { table(&connection, &caller, &kind, &listed, deadline).await }
+                let (api, caller, kind) = (noting.clone(), asks.clone(), kind.clone());
+                let listed = listed.clone();
+                async move { table(&api, &connection, &caller, &kind, &listed, deadline).await }
             };
             answer(&api, &caller, &headers, chosen, Table::default(), ask).await
         }
@@ -115,6 +118,7 @@ async fn list_across(
 }
 
 async fn objects(
+    api: &Api,
     connection: &Connection,
     caller: &Caller,
     kind: &str,
@@ -126,10 +130,16 @@ async fn objects(
         Ok(scope) => scope,
         Err(refused) => return Ok(Err(refused)),
     };
+    let within = (connection.cluster(), asked.namespace.as_deref());
+    let what = (&*resource(&found.resource), None);
+    if let Err(refused) = caller.note_secret(api, Verb::List, within, what) {
+        return Ok(Err(refused));
+    }
     listing::objects(connection, &scope, &asked.query(&found), deadline).await.map(Ok)
 }
 
 async fn table(
+    api: &Api,
     connection: &Connection,
     caller: &Caller,
     kind: &str,
@@ -141,6 +151,11 @@ async fn table(
         Ok(scope) => scope,
         Err(refused) => return Ok(Err(refused)),
     };
+    let within = (connection.cluster(), asked.namespace.as_deref());
+    let what = (&*resource(&found.resource), None);
+    if let Err(refused) = caller.note_secret(api, Verb::List, within, what) {
+        return Ok(Err(refused));
+    }
     listing::table(connection, &scope, &asked.query(&found), asked.form, deadline).await.map(Ok)
 }
 

@@ -111,7 +111,7 @@ fn line(owner: &str, count: u64, first: i64, last: i64) -> super::AdmissionLine 
 }
 
 fn audit(lines: Vec<super::AdmissionLine>) -> super::AdmissionAudit {
-    super::AdmissionAudit { lines, forgotten: 1, dropped: 2, missing: Vec::new() }
+    super::AdmissionAudit { lines, forgotten: 1, dropped: 2, not_kept: 3, missing: Vec::new() }
 }
 
 #[test]

@@ -32,6 +32,7 @@ impl AdmissionAudit {
         for (_, part) in others.told {
             whole.forgotten = whole.forgotten.saturating_add(part.forgotten);
             whole.dropped = whole.dropped.saturating_add(part.dropped);
+            whole.not_kept = whole.not_kept.saturating_add(part.not_kept);
             part.lines.into_iter().for_each(&mut add);
         }
         let wanted = lines.into_iter();

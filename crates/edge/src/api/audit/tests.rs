@@ -1,5 +1,5 @@
 use http::{HeaderValue, Method};
-use serde_json::{Value, json};
+use serde_json::json;
 
 use super::*;
 use crate::api::tests::test_api::TestApi;

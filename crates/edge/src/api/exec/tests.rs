@@ -6,9 +6,10 @@ mod kubelet;
 use std::net::SocketAddr;
 use std::time::Duration;
 
+use access::audit::recording::{RecordingLimits, Recordings};
 use futures::SinkExt;
 use http::Method;
-use k8s_openapi::api::core::v1::{Node, Pod as KubePod};
+use k8s_openapi::api::core::v1::{Node, Pod as KubePod, Secret};
 use kube::api::{Api as Kube, Patch, PatchParams, PostParams};
 use kubelet::{Kubelet, PORT};
 use serde_json::{Value, json};
@@ -93,8 +94,13 @@ async fn closed(world: &TestApi, kind: &str) {
 #[tokio::test]
 async fn a_kube_server_s_pods_are_talked_to_through_the_api() {
     requires!(kube);
-    let (world, server) = tokio::join!(async { TestApi::new().ready().await }, KubeServer::start());
+    let (mut world, server) =
+        tokio::join!(async { TestApi::new().ready().await }, KubeServer::start());
     world.import("real", server.access().kubeconfig()).await;
+    let recorder = Tasks::new("recordings");
+    let limits = RecordingLimits::default();
+    let recordings = Recordings::start(world.api.audit.dir(), limits, &recorder).unwrap();
+    world.api.recordings = Some(recordings);
     let kubelet = Kubelet::start().await;
     let client = server.client().await;
     register(&kubelet, &client).await;
@@ -111,7 +117,81 @@ async fn a_kube_server_s_pods_are_talked_to_through_the_api() {
     a_port(&world, address).await;
     what_may_not_be(&world, address).await;
     revoked(&world, address).await;
+    secrets(&world, &client).await;
     tasks.stop("the test is over");
+    recorder.shutdown(Duration::from_secs(30)).await;
+    what_the_audit_says(&world).await;
+}
+
+async fn secrets(world: &TestApi, client: &kube::Client) {
+    let secrets = Kube::<Secret>::namespaced(client.clone(), "default");
+    let secret = json!({ "metadata": { "name": "keys" }, "stringData": { "key": "s3cret" } });
+    let secret = serde_json::from_value(secret).unwrap();
+    secrets.create(&PostParams::default(), &secret).await.unwrap();
+    for path in [
+        "/clusters/real/resources/secret/keys?namespace=default",
+        "/clusters/real/resources/secrets?namespace=default",
+        "/clusters/real/resources/Secret/keys/describe?namespace=default",
+        "/resources/secrets",
+        // A read of something else is none of its business.
+        "/clusters/real/resources/configmaps?namespace=default",
+    ] {
+        let answer = world.ask(Method::GET, path, NOTHING).await;
+        assert_eq!(answer.status, 200, "{path}: {}", answer.text);
+    }
+}
+
+/// Who ran what where, how it ended and how much passed; which log and which Secret was read.
+async fn what_the_audit_says(world: &TestApi) {
+    // What is noted is on disk before what is begun after it.
+    world.ask(Method::POST, "/logout", NOTHING).await;
+    let audit = async |query: &str| {
+        let path = format!("/audit?limit=1000&{query}");
+        let page = world.ask(Method::GET, &path, NOTHING).await.json();
+        page["entries"].as_array().unwrap().clone()
+    };
+    let shells = audit("verb=exec&outcome=ok").await;
+    let ended = shells.iter().find(|shell| shell["details"]["exitCode"] == 7).unwrap();
+    assert_eq!((&ended["user"], &ended["name"]), (&json!("local"), &json!("one")));
+    assert_eq!((&ended["cluster"], &ended["namespace"]), (&json!("real"), &json!("default")));
+    let details = &ended["details"];
+    assert_eq!((&details["command"], &details["stdin"]), (&json!(["sh"]), &json!("true")));
+    assert_eq!((&details["bytesToPod"], &details["bytesFromPod"]), (&json!(8), &json!(29)));
+    assert!(ended["tookMs"].is_u64());
+    let refused = audit("verb=exec&outcome=forbidden").await;
+    assert!(refused.iter().any(|shell| shell["user"] == "ann"), "{refused:?}");
+
+    let ports = audit("verb=forward&outcome=ok").await;
+    let port = ports.iter().find(|port| port["details"]["bytesToPod"] == 100_004);
+    let port = &port.unwrap_or_else(|| panic!("{ports:?}"))["details"];
+    assert_eq!((&port["port"], &port["bytesFromPod"]), (&json!(PORT.to_string()), &json!(100_004)));
+
+    let logs = audit("verb=log").await;
+    assert!(logs.iter().any(|log| log["name"] == "one" && log["details"]["container"] == "main"));
+    let secrets = audit("resource=secrets").await;
+    let reads: Vec<_> =
+        secrets.iter().map(|read| (read["verb"].as_str().unwrap(), &read["name"])).collect();
+    let keys = json!("keys");
+    assert_eq!(reads, [("list", &NOTHING), ("get", &keys), ("list", &NOTHING), ("get", &keys)]);
+    assert!(secrets.iter().all(|read| !read.to_string().contains("s3cret")));
+    assert!(audit("resource=configmaps").await.is_empty());
+
+    // The shell was recorded, and is fetched by its id in the audit.
+    let listed = world.ask(Method::GET, "/audit/recordings", NOTHING).await.json();
+    let recorded = listed["recordings"].as_array().unwrap();
+    let shell = recorded.iter().find(|one| one["id"] == ended["id"]).unwrap();
+    assert_eq!((&shell["user"], &shell["pod"]), (&json!("local"), &json!("one")));
+    let path = format!("/audit/recordings/{}", ended["id"].as_str().unwrap());
+    let cast = world.ask(Method::GET, &path, NOTHING).await;
+    assert_eq!(cast.headers["content-type"], "application/x-asciicast");
+    let lines: Vec<Value> =
+        cast.text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    assert_eq!(lines[0]["version"], 2);
+    let shown: String =
+        lines[1..].iter().filter(|it| it[1] == "o").filter_map(|it| it[2].as_str()).collect();
+    assert!(shown.starts_with("$ ls\n"), "{shown:?}");
+    assert!(lines.iter().any(|event| event[1] == "r" && event[2] == "80x24"));
+    assert_eq!(world.ask(Method::GET, "/audit/recordings/none", NOTHING).await.status, 404);
 }
 
 async fn register(kubelet: &Kubelet, client: &kube::Client) {

@@ -374,6 +374,167 @@ async fn whatever_changes_something_is_in_the_audit() {
     }
 }
 
+/// The newest entry of the audit with this resource and name.
+async fn newest(world: &TestApi, resource: &str, name: &str) -> Value {
+    // Outcomes are on disk before what is begun after them.
+    world.ask(Method::POST, "/logout", NOTHING).await;
+    let path = format!("/audit?limit=1&resource={resource}&name={name}");
+    let page = world.ask(Method::GET, &path, NOTHING).await.json();
+    page["entries"][0].clone()
+}
+
+#[tokio::test]
+async fn the_audit_says_who_became_what_and_what_they_were_and_keeps_no_secret() {
+    let world = TestApi::with(&["here"], |_| {}).ready().await;
+    let users = "users.fairlead.dev";
+    let password = "a few words will do";
+    let ann = json!({"name": "ann", "roles": ["viewer"], "password": password});
+    assert_eq!(world.ask(Method::POST, "/users", ann).await.status, 201);
+    let made = newest(&world, users, "ann").await;
+    assert_eq!((&made["verb"], &made["details"]["roles"]), (&json!("create"), &json!(["viewer"])));
+    assert_eq!(made["after"], json!({"roles": ["viewer"], "disabled": false, "hasPassword": true}));
+    assert_eq!(made["before"], Value::Null);
+
+    assert_eq!(
+        world.ask(Method::PATCH, "/users/ann", json!({"roles": ["admin"]})).await.status,
+        200
+    );
+    let risen = newest(&world, users, "ann").await;
+    assert_eq!((&risen["user"], &risen["verb"]), (&json!("local"), &json!("update")));
+    assert_eq!(risen["before"]["roles"], json!(["viewer"]));
+    assert_eq!(risen["after"]["roles"], json!(["admin"]));
+
+    let role = json!({"name": "look", "allow": [
+        {"clusters": ["*"], "namespaces": ["*"], "resources": ["pods"], "verbs": ["get"]}]});
+    assert_eq!(world.ask(Method::POST, "/roles", role).await.status, 201);
+    assert_eq!(world.ask(Method::PUT, "/roles/look", json!({"allow": []})).await.status, 200);
+    let changed = newest(&world, "accessroles.fairlead.dev", "look").await;
+    assert_eq!(changed["before"]["allow"][0]["resources"], json!(["pods"]));
+    assert_eq!(changed["after"]["allow"], json!([]));
+
+    let token =
+        world.ask(Method::POST, "/tokens", json!({"user": "ann", "description": "ci"})).await;
+    let token = token.json();
+    let (name, secret) = (token["name"].as_str().unwrap(), token["token"].as_str().unwrap());
+    let expires: jiff::Timestamp = token["expires"].as_str().unwrap().parse().unwrap();
+    let days = expires.duration_since(jiff::Timestamp::now()).as_hours() / 24;
+    assert_eq!(days, 89, "tokens expire unless somebody says otherwise");
+    let never = json!({"user": "ann", "expires": "never"});
+    assert_eq!(world.ask(Method::POST, "/tokens", never).await.json()["expires"], "never");
+    let wrong = json!({"user": "ann", "expires": "someday"});
+    assert_eq!(world.ask(Method::POST, "/tokens", wrong).await.status, 400);
+    let made = newest(&world, "accesstokens.fairlead.dev", name).await;
+    assert_eq!(
+        (&made["after"]["user"], &made["after"]["description"]),
+        (&json!("ann"), &json!("ci"))
+    );
+
+    let set = json!({"password": "other words will do", "revokeTokens": true});
+    let set = world.ask(Method::PUT, "/users/ann/password", set).await;
+    assert_eq!(set.json(), json!({"tokensRevoked": 2, "tokensKept": 0}), "{}", set.text);
+    assert_eq!(world.ask_as(secret, Method::GET, "/me", NOTHING).await.status, 401);
+    let set = newest(&world, users, "ann").await;
+    assert_eq!(
+        (&set["details"]["change"], &set["details"]["tokensRevoked"]),
+        (&json!("password"), &json!(2))
+    );
+
+    assert_eq!(world.ask(Method::DELETE, "/users/ann", NOTHING).await.status, 204);
+    let gone = newest(&world, users, "ann").await;
+    assert_eq!((&gone["verb"], &gone["before"]["roles"]), (&json!("delete"), &json!(["admin"])));
+
+    assert_eq!(
+        world.ask(Method::PATCH, "/clusters/here", json!({"enabled": false})).await.status,
+        200
+    );
+    world.ask(Method::POST, "/logout", NOTHING).await;
+    let page = world.ask(Method::GET, "/audit?limit=1&cluster=here", NOTHING).await.json();
+    let off = &page["entries"][0];
+    assert_eq!(
+        (&off["before"]["enabled"], &off["after"]["enabled"]),
+        (&json!(true), &json!(false))
+    );
+
+    let all = world.ask(Method::GET, "/audit/export", NOTHING).await.text;
+    for hidden in [password, "other words", secret] {
+        assert!(!all.contains(hidden), "{hidden} is in the audit");
+    }
+}
+
+#[tokio::test]
+async fn a_new_password_keeps_tokens_unless_told_and_says_how_many() {
+    let world = TestApi::new().ready().await;
+    let token = world.somebody("ann", &[["*", "*", "*", "*"]]).await;
+    let set = json!({"password": "other words will do"});
+    let set = world.ask(Method::PUT, "/users/ann/password", set).await;
+    assert_eq!((set.status, set.json()), (200, json!({"tokensRevoked": 0, "tokensKept": 1})));
+    assert_eq!(world.ask_as(&token, Method::GET, "/me", NOTHING).await.status, 200);
+    // Of oneself, who has no session any more by then.
+    let body = json!({"user": "ann", "password": "other words will do"});
+    let login = world.send(request(Method::POST, "/api/v1/login", body)).await;
+    let cookie = login.headers["set-cookie"].to_str().unwrap().split(';').next().unwrap();
+    let set = json!({
+        "password": "yet other words will do", "present": "other words will do", "revokeTokens": true,
+    });
+    let mut own = request(Method::PUT, "/api/v1/users/ann/password", set);
+    let headers = own.headers_mut();
+    headers.insert("cookie", cookie.parse().unwrap());
+    headers.insert("x-csrf-token", login.json()["csrf"].as_str().unwrap().parse().unwrap());
+    let set = world.send(own).await;
+    assert_eq!(
+        (set.status, set.json()),
+        (200, json!({"tokensRevoked": 1, "tokensKept": 0})),
+        "{}",
+        set.text
+    );
+    assert_eq!(world.ask_as(&token, Method::GET, "/me", NOTHING).await.status, 401);
+}
+
+#[tokio::test]
+async fn logins_are_in_the_audit_and_a_flood_of_failures_is_a_few_lines() {
+    let world = TestApi::new().ready().await;
+    world.somebody("ann", &[["*", "*", "*", "*"]]).await;
+    let login = |body| world.send(request(Method::POST, "/api/v1/login", body));
+    let right = json!({"user": "ann", "password": "a few words will do"});
+    assert_eq!(login(right).await.status, 200);
+    let code = world.api.access.local_login_code().unwrap();
+    assert_eq!(login(json!({"code": code.expose()})).await.status, 200);
+    for _ in 0..30 {
+        let wrong = json!({"user": "ann", "password": "hunter22hunter22"});
+        assert!(login(wrong).await.status >= 400);
+        let odd = json!({"user": "my-secret-password", "password": "x"});
+        assert!(login(odd).await.status >= 400);
+    }
+    world.ask(Method::POST, "/logout", NOTHING).await;
+    let page = world.ask(Method::GET, "/audit?limit=1000&verb=login", NOTHING).await;
+    assert!(!page.text.contains("my-secret-password") && !page.text.contains("hunter22"));
+    let entries = page.json()["entries"].as_array().unwrap().clone();
+    let of =
+        |outcome: &str| entries.iter().filter(|it| it["outcome"] == outcome).collect::<Vec<_>>();
+    let methods: Vec<_> =
+        of("ok").iter().map(|it| (&it["user"], &it["details"]["method"])).collect();
+    assert_eq!(methods, [(&json!("local"), &json!("link")), (&json!("ann"), &json!("password"))]);
+    assert!(of("ok").iter().all(|it| it["via"].as_str().unwrap().starts_with("session/")));
+    let wrong = of("wrong");
+    assert!(wrong.iter().any(|it| it["name"] == "ann" && it["from"] == "127.0.0.1"), "{wrong:?}");
+    assert!(entries.len() < 12, "{} lines of 62 logins", entries.len());
+}
+
+#[tokio::test]
+async fn the_owner_gets_a_link_that_logs_in_once_and_a_token_gets_none() {
+    let world = TestApi::new().ready().await;
+    let token = world.somebody("ann", &[["*", "*", "*", "*"], ["-", "-", "*", "*"]]).await;
+    let refused = world.ask_as(&token, Method::POST, "/login-links", NOTHING).await;
+    assert_eq!((refused.status, &*refused.code()), (403, "forbidden"));
+    let made = world.ask(Method::POST, "/login-links", NOTHING).await;
+    assert_eq!((made.status, &made.json()["user"]), (201, &json!("local")));
+    let path = made.json()["path"].as_str().unwrap().to_owned();
+    assert_eq!(world.send(request(Method::GET, &path, NOTHING)).await.status, 303);
+    assert_eq!(world.send(request(Method::GET, &path, NOTHING)).await.status, 401);
+    let all = world.ask(Method::GET, "/audit/export", NOTHING).await.text;
+    assert!(all.contains("loginlinks") && !all.contains(path.split('=').nth(1).unwrap()));
+}
+
 #[tokio::test]
 async fn who_may_look_may_not_change() {
     let world = TestApi::with(&["here"], |_| {}).ready().await;

@@ -7,6 +7,7 @@ use stallproof::Snapshot;
 use super::*;
 use crate::api::LeaderRoute;
 use crate::api::tests::test_api::TestApi;
+use crate::api::trail::Trail;
 
 fn pod(name: &str, phase: &str, addresses: &[&str]) -> Pod {
     let all: Vec<_> = addresses.iter().map(|ip| json!({"ip": ip})).collect();
@@ -66,7 +67,7 @@ async fn a_replica_without_certificates_of_our_own_says_why_it_asks_nobody() {
     let who = Identity { user: access::LOCAL.into(), via: AuthMethod::Local };
     let permissions = world.api.access.permissions(&who);
     let deadline = Deadline::after(Duration::from_secs(30));
-    let caller = Caller { who, permissions, deadline };
+    let caller = Caller { who, permissions, deadline, trail: Trail::default() };
     let other = Replica { name: "b".to_owned(), address: IpAddr::from([10, 0, 0, 2]) };
     let question = ReplicaQuery { path: "/audit", query: vec![("limit", "1".to_owned())] };
     let asked = other.ask::<Value>(&world.api, &caller, &question, deadline).await;

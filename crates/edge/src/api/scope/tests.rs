@@ -7,13 +7,14 @@ use proptest::sample::{select, subsequence};
 use stallproof::Deadline;
 
 use super::*;
+use crate::api::trail::Trail;
 
 pub(crate) const NAMESPACES_THERE: [&str; 4] = ["a", "ab", "b", "kube-system"];
 
 pub(crate) fn caller(permissions: Permissions) -> Caller {
     let who = Identity { user: LOCAL.into(), via: AuthMethod::Local };
     let deadline = Deadline::after(Duration::from_secs(60));
-    Caller { who, permissions: Arc::new(permissions), deadline }
+    Caller { who, permissions: Arc::new(permissions), deadline, trail: Trail::default() }
 }
 
 pub(crate) fn permissions(allow: Vec<Rule>, deny: Vec<Rule>) -> Permissions {

@@ -83,6 +83,7 @@ impl TestApi {
             fleet: Fleet::start(config, objects.clone(), ledger.clone(), &tasks),
             access: Access::start(objects.clone(), &tasks, &readiness, Some(&token)),
             audit: Audit::start(data.path(), Size::default(), &tasks),
+            recordings: None,
             ledger,
             gates: Gates::default(),
             meshes: mesh::Meshes::new(objects.clone()),

@@ -25,7 +25,10 @@ pub(super) fn routes() -> Routes {
     Routes::default()
         .with(Route::read().at_leader(), routes!(groups))
         .with(Route::read().at_leader(), routes!(group))
-        .with(Route::write(Verb::Update, GROUPS).body(LARGEST), routes!(put_group))
+        .with(
+            Route::write(Verb::Update, GROUPS).body(LARGEST).recording(&["spec"]),
+            routes!(put_group),
+        )
         .with(Route::write(Verb::Delete, GROUPS), routes!(delete_group))
 }
 
@@ -228,7 +231,10 @@ async fn put_group(
     Body(PutGroup { spec }): Body<PutGroup>,
 ) -> Result<StatusCode, Problem> {
     caller.may_in_fleet(GROUPS, Verb::Update)?;
-    traffic_of(&api)?.policy_store.put_group(&name, spec, caller.deadline).await?;
+    let store = &traffic_of(&api)?.policy_store;
+    caller.trail.before(&store.group(&name, caller.deadline).await?.map(|group| group.spec));
+    let group = store.put_group(&name, spec, caller.deadline).await?;
+    caller.trail.after(&group.spec);
     Ok(StatusCode::NO_CONTENT)
 }
 
@@ -243,6 +249,8 @@ async fn delete_group(
     Path(name): Path<String>,
 ) -> Result<StatusCode, Problem> {
     caller.may_in_fleet(GROUPS, Verb::Delete)?;
-    traffic_of(&api)?.policy_store.delete_group(&name, caller.deadline).await?;
+    let store = &traffic_of(&api)?.policy_store;
+    caller.trail.before(&store.group(&name, caller.deadline).await?.map(|group| group.spec));
+    store.delete_group(&name, caller.deadline).await?;
     Ok(StatusCode::NO_CONTENT)
 }

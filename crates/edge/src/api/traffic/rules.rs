@@ -23,9 +23,15 @@ const LARGEST: usize = 1 << 20;
 pub(super) fn routes() -> Routes {
     Routes::default()
         .with(Route::read().at_leader(), routes!(rules))
-        .with(Route::write(Verb::Update, RULES).body(LARGEST), routes!(promote))
+        .with(
+            Route::write(Verb::Update, RULES).body(LARGEST).recording(&["names", "all"]),
+            routes!(promote),
+        )
         .with(Route::list().at_leader(), routes!(exported))
-        .with(Route::write(Verb::Update, RULES).body(LARGEST), routes!(put_rule))
+        .with(
+            Route::write(Verb::Update, RULES).body(LARGEST).recording(&["spec"]),
+            routes!(put_rule),
+        )
         .with(Route::write(Verb::Delete, RULES), routes!(delete_rule))
 }
 
@@ -177,6 +183,7 @@ async fn promote(
         ingest.forget_learned(&rule.from, &rule.to, caller.deadline).await;
         promoted.push(name);
     }
+    caller.trail.after(&promoted);
     Ok(Json(Promoted { promoted }))
 }
 
@@ -249,7 +256,10 @@ async fn put_rule(
     Body(PutNetworkRule { spec }): Body<PutNetworkRule>,
 ) -> Result<StatusCode, Problem> {
     caller.may_in_fleet(RULES, Verb::Update)?;
-    traffic_of(&api)?.policy_store.put_rule(&name, spec, caller.deadline).await?;
+    let store = &traffic_of(&api)?.policy_store;
+    caller.trail.before(&store.rule(&name, caller.deadline).await?.map(|rule| rule.spec));
+    let rule = store.put_rule(&name, spec, caller.deadline).await?;
+    caller.trail.after(&rule.spec);
     Ok(StatusCode::NO_CONTENT)
 }
 
@@ -265,6 +275,8 @@ async fn delete_rule(
 ) -> Result<StatusCode, Problem> {
     caller.may_in_fleet(RULES, Verb::Delete)?;
     let traffic = traffic_of(&api)?;
+    let written = traffic.policy_store.rule(&name, caller.deadline).await?;
+    caller.trail.before(&written.map(|rule| rule.spec));
     let missing = match traffic.policy_store.delete_rule(&name, caller.deadline).await {
         Ok(()) => return Ok(StatusCode::NO_CONTENT),
         Err(error @ objects::Error::NotFound { .. }) => error,

@@ -7,10 +7,12 @@ use doctor::live::{Fetch, Live};
 use doctor::render::{self, Style};
 use doctor::{Options, Progress};
 
+use crate::cli::admin_token::admin_token;
 use crate::cli::client::{ServerFlags, Target};
 use crate::cli::http::{Origin, Trust};
 use crate::cli::runtime::block_on;
 use crate::cli::terminal;
+use crate::config::{ConfigFlags, Sources};
 use crate::output::{Failure, Verdict};
 use crate::values;
 
@@ -61,7 +63,8 @@ pub(crate) struct Args {
     /// Accept any certificate of a live process
     #[arg(long)]
     insecure: bool,
-    /// File with a bearer token for a live process
+    /// File with a bearer token for a live process [default: for the admin port of this machine's
+    /// Fairlead, its own]
     #[arg(long, value_name = "FILE")]
     token_file: Option<PathBuf>,
     /// Cluster of the pod [default: the only one]
@@ -180,6 +183,7 @@ impl Process<'_> {
             None => None,
         };
         let url: http::Uri = url.parse().map_err(|e| format!("{url} is no address: {e}"))?;
+        let token = token.or_else(|| own_token(&url));
         let trust = if self.args.insecure { Trust::Anything } else { Trust::Public };
         let origin = Origin::of(&url, trust, timeout.min(Duration::from_secs(10)))
             .map_err(|e| e.to_string())?;
@@ -191,6 +195,15 @@ impl Process<'_> {
         });
         answer.map(|(status, body)| (status.as_u16(), body)).map_err(|Failure(why)| why)
     }
+}
+
+/// The token for a Fairlead on this machine, at the admin port of its configuration. No other process is shown
+/// it.
+fn own_token(url: &http::Uri) -> Option<String> {
+    let host: std::net::IpAddr = url.host()?.trim_matches(['[', ']']).parse().ok()?;
+    let config = Sources::of_this_process(&ConfigFlags::default()).resolve().ok()?.config;
+    let is_ours = host.is_loopback() && url.port_u16() == Some(config.admin.listen.port());
+    is_ours.then(|| admin_token(&config)).flatten()
 }
 
 fn style() -> Style {

@@ -2,6 +2,7 @@ use std::time::Duration;
 
 use serde_json::Value;
 
+use crate::cli::admin_token::admin_token;
 use crate::cli::client::Route;
 use crate::cli::http::{Origin, Trust};
 use crate::cli::listing::items;
@@ -17,7 +18,8 @@ const LARGEST: usize = 64 << 20;
 
 /// Show what a running Fairlead is doing right now, oldest first
 ///
-/// Asks the admin endpoint that this machine's configuration names; exit 1 when something is late.
+/// Asks the admin endpoint that this machine's configuration names, with the token of admin.token-file, or of
+/// the data directory, or of FAIRLEAD_TOKEN; exit 1 when something is late.
 ///
 /// Examples:
 ///   fairlead inflight
@@ -42,17 +44,12 @@ pub(crate) struct Args {
 }
 
 pub(crate) fn run(args: &Args) -> Verdict {
-    let admin = load(&args.flags)?.config.admin;
+    let config = load(&args.flags)?.config;
+    let token = admin_token(&config);
+    let admin = config.admin;
     // With a certificate of its own making the port is plain on loopback, where this asks.
     let scheme = if admin.tls_cert.is_some() { "https" } else { "http" };
     let base = format!("{scheme}://{}", admin.listen.local());
-    let token =
-        match admin.token_file {
-            Some(file) => Some(std::fs::read_to_string(&file).map_err(|e| {
-                Failure(format!("the token {} cannot be read: {e}", file.display()))
-            })?),
-            None => None,
-        };
     let path = Route::at("/debug/inflight")
         .with("format", "json")
         .with("limit", args.limit)
@@ -66,8 +63,7 @@ pub(crate) fn run(args: &Args) -> Verdict {
     let url = base.parse().map_err(|e| failed(format!("{e}")))?;
     let origin = Origin::of(&url, Trust::Public, PATIENCE).map_err(|e| failed(e.to_string()))?;
     let (status, body) = block_on(async {
-        let token = token.as_deref().map(str::trim);
-        let answer = origin.get(&path.to_string(), token, PATIENCE, LARGEST).await;
+        let answer = origin.get(&path.to_string(), token.as_deref(), PATIENCE, LARGEST).await;
         answer.map_err(|e| failed(e.to_string()))
     })?;
     if status != 200 {

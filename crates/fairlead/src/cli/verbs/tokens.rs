@@ -83,18 +83,21 @@ pub(crate) async fn run(args: &Args) -> ClientResult<ExitCode> {
             if let Some(user) = user {
                 body["user"] = user.as_str().into();
             }
-            if let Lifetime::For(time) = expires {
-                body["expires"] = moment(&(Timestamp::now() + *time).to_string()).into();
-            }
+            body["expires"] = match expires {
+                Lifetime::For(time) => moment(&(Timestamp::now() + *time).to_string()).into(),
+                Lifetime::Never => "never".into(),
+            };
             if let Some(description) = description {
                 body["description"] = description.as_str().into();
             }
             let made = create(&server.open()?, &Route::to(["tokens"]), &body, *output).await?;
             if output.output == Format::Table {
-                eprintln!(
-                    "token {} is shown this once; only its hash is kept",
-                    field(&made, "name")
-                );
+                let [name, expires] = ["name", "expires"].map(|key| field(&made, key));
+                let until = match expires.as_str() {
+                    "never" => "never expires".to_owned(),
+                    at => format!("expires {}", moment(at)),
+                };
+                eprintln!("token {name} is shown this once, and {until}; only its hash is kept");
             }
             Ok(ExitCode::SUCCESS)
         }
@@ -112,7 +115,8 @@ fn row(token: &Value) -> [String; 5] {
     };
     let [name, user, expires, description] =
         ["name", "user", "expires", "description"].map(|name| field(token, name));
-    [name, user, moment(&expires), description, problem.to_owned()]
+    let expires = if expires == "-" { "never".to_owned() } else { moment(&expires) };
+    [name, user, expires, description, problem.to_owned()]
 }
 
 /// Has the server make a token, and prints it alone on stdout, so that it can go into a file.

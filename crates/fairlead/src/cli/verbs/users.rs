@@ -1,10 +1,11 @@
+use std::io::IsTerminal;
 use std::process::ExitCode;
 
 use serde_json::{Value, json};
 
 use crate::cli::client::{Body, ClientResult, ListFlags, NamedFlags, Route, ServerFlags};
 use crate::cli::listing::{field, joined};
-use crate::cli::terminal::new_password;
+use crate::cli::terminal::{confirm, new_password};
 use crate::output;
 
 /// Manage who may log in: list, add, remove, password, roles
@@ -12,7 +13,7 @@ use crate::output;
 /// Examples:
 ///   fairlead users list
 ///   fairlead users add ann --role viewer --role shop-admin
-///   pass show ann | fairlead users password ann
+///   pass show ann | fairlead users password ann --revoke-tokens
 ///   fairlead users roles ann viewer            from now on this role alone
 #[derive(Debug, clap::Args)]
 #[command(verbatim_doc_comment, arg_required_else_help = true)]
@@ -42,7 +43,21 @@ enum Verb {
     #[command(visible_alias = "rm")]
     Remove(NamedFlags),
     /// Set a password: it is asked for, or is the first line of standard input
-    Password(NamedFlags),
+    ///
+    /// It ends the user's sessions. Tokens stay as they are unless they are revoked as well, as they should
+    /// be after a theft: a terminal is asked, a script says --revoke-tokens or --keep-tokens (the default).
+    #[command(verbatim_doc_comment)]
+    Password {
+        name: String,
+        /// Revoke all tokens of the user
+        #[arg(long, conflicts_with = "keep_tokens")]
+        revoke_tokens: bool,
+        /// Leave the user's tokens as they are, and ask nothing
+        #[arg(long)]
+        keep_tokens: bool,
+        #[command(flatten)]
+        server: ServerFlags,
+    },
     /// Set the roles of a user; without any, all are taken away
     Roles {
         name: String,
@@ -79,11 +94,21 @@ pub(crate) async fn run(args: &Args) -> ClientResult<ExitCode> {
             server.open()?.delete(&Route::to(["users", name])).await?;
             format!("user {name} removed")
         }
-        Verb::Password(NamedFlags { name, server }) => {
+        Verb::Password { name, revoke_tokens, keep_tokens, server } => {
             let server = server.open()?;
-            let body = json!({ "password": new_password(name)? });
-            server.put(&Route::to(["users", name, "password"]), &body).await?;
-            format!("user {name} has a new password")
+            let password = new_password(name)?;
+            let asked = !revoke_tokens && !keep_tokens && std::io::stdin().is_terminal();
+            let question = format!("Revoke the tokens of {name} as well? [y/N] ");
+            let revoke = *revoke_tokens || (asked && confirm(&question)?);
+            let body = json!({ "password": password, "revokeTokens": revoke });
+            let set = server.put(&Route::to(["users", name, "password"]), &body).await?;
+            let [revoked, kept] = ["tokensRevoked", "tokensKept"].map(|key| field(&set, key));
+            match kept.as_str() {
+                "0" => format!("user {name} has a new password; {revoked} tokens revoked"),
+                _ => format!(
+                    "user {name} has a new password, and {kept} tokens as before (--revoke-tokens ends them)"
+                ),
+            }
         }
         Verb::Roles { name, roles, server } => {
             let body = json!({ "roles": roles });

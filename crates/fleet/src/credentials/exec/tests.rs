@@ -2,6 +2,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::time::Instant;
 
 use super::*;
+use crate::local_address::AddressGuard;
 
 fn endpoint() -> Endpoint {
     Endpoint {
@@ -10,6 +11,7 @@ fn endpoint() -> Endpoint {
         insecure: false,
         tls_server_name: None,
         proxy: None,
+        guard: AddressGuard::default(),
     }
 }
 

@@ -11,6 +11,7 @@ use crate::cli::event_tail::EventTail;
 use crate::cli::listing::{field, fields, items, joined, rule_state};
 use crate::cli::table::{Cell, moment};
 use crate::cli::terminal::Colour;
+use crate::cli::verbs::audit::export;
 use crate::output::{Output, yes_or_no};
 use crate::values;
 
@@ -19,6 +20,10 @@ pub(super) struct Audit {
     /// Go on with every change
     #[arg(short, long)]
     watch: bool,
+    /// Print all that is kept as JSON lines, the oldest first: a line for each second in which the same was
+    /// decided, with how often so far
+    #[arg(long, conflicts_with_all = ["watch", "outcome", "cluster", "namespace", "rule"])]
+    export: bool,
     /// Only decisions that allowed, denied or monitored (admitted although a rule matched)
     #[arg(long, value_parser = ["allowed", "denied", "monitored"])]
     outcome: Option<String>,
@@ -58,13 +63,18 @@ pub(super) async fn rules(args: &ListFlags) -> ClientResult<ExitCode> {
 
 pub(super) async fn audit(args: &Audit) -> ClientResult<ExitCode> {
     let server = args.server.open()?;
+    let since = args.since.map(|since| Timestamp::now() - since);
+    if args.export {
+        let route = Route::to(["admission", "audit", "export"]).maybe("since", since);
+        return export(&server, &route).await;
+    }
     let route = Route::to(["admission", "audit"])
         .with("limit", args.limit)
         .maybe("outcome", args.outcome.as_deref())
         .maybe("cluster", args.cluster.as_deref())
         .maybe("namespace", args.namespace.as_deref())
         .maybe("rule", args.rule.as_deref())
-        .maybe("since", args.since.map(|since| Timestamp::now() - since));
+        .maybe("since", since);
     if args.watch {
         return AUDIT.follow(&server, &route, args.output).await;
     }

@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 use serde_json::{Value, json};
 
 use super::archive::{Archive, LARGEST_FILE};
+use crate::cli::admin_token::admin_token;
 use crate::cli::http::{HttpError, Origin, Trust};
 use crate::cli::runtime::block_on;
 use crate::config::{Config, TlsSource};
@@ -107,7 +108,7 @@ fn pages(config: &Config, archive: &mut Archive) -> Result<(), Failure> {
             || admin.listen.is_loopback()
             || address.ip().is_loopback());
     let scheme = if plain { "http" } else { "https" };
-    let token = admin.token_file.as_ref().and_then(|file| fs::read_to_string(file).ok());
+    let token = admin_token(config);
     let base = format!("{scheme}://{address}");
     // The address is this machine's own, and nothing is sent to it but the token of its own file.
     let url = base.parse().map_err(|e| Failure(format!("{base} cannot be asked: {e}")))?;
