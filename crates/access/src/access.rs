@@ -8,11 +8,11 @@
 //! - Until all users, roles and tokens have been read once, an unknown user is told to come back.
 
 use std::net::IpAddr;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use jiff::Timestamp;
-use objects::kinds::{AccessRole, AccessToken, User};
+use objects::kinds::{AccessRole, AccessToken, IdentityProvider, RoleMapping, User};
 use objects::{Index, Kind, Objects, Within};
 use prometheus_client::registry::Registry;
 use stallproof::readiness::Component;
@@ -26,9 +26,11 @@ use crate::identity::{AuthMethod, Identity, LOCAL, SessionId};
 use crate::local::LocalToken;
 use crate::login::LoginLimits;
 use crate::metrics::Metrics;
+use crate::oidc::{Federation, Visitors};
 use crate::password::{PasswordUnchecked, Passwords};
 use crate::role::{AccessRequest, Decision, Permissions, decide};
 use crate::secret::{Fingerprint, Secret};
+use crate::session::rotation::{self, CliCredential};
 use crate::session::{OpenedSession, SessionView, Sessions};
 use crate::token;
 
@@ -44,10 +46,14 @@ pub(crate) struct Shared {
     pub(crate) passwords: Passwords,
     /// Serializes the changes that could remove the last administrator.
     pub(crate) last_admin: Semaphore,
+    /// Set once, by the process that asks identity providers.
+    pub(crate) federation: OnceLock<Federation>,
+    /// Users of identity providers whom other replicas have named.
+    pub(crate) visitors: Visitors,
+    pub(crate) metrics: Metrics,
     codes: Codes,
     limits: LoginLimits,
     local: Option<Fingerprint>,
-    metrics: Metrics,
 }
 
 /// Why a request is not authenticated.
@@ -69,6 +75,8 @@ pub enum LoginError {
     BadCode,
     #[error("a token opens no sessions; log in with a password")]
     ByToken,
+    #[error("a user of an identity provider logs in there")]
+    ByProvider,
     #[error("too many tries; come back in {retry_after:?}")]
     Limited { retry_after: Duration },
     #[error(transparent)]
@@ -93,6 +101,8 @@ impl Access {
             sessions: Sessions::new(),
             passwords: Passwords::new(tasks),
             last_admin: Semaphore::new(1),
+            federation: OnceLock::new(),
+            visitors: Visitors::new(),
             codes: Codes::new(),
             limits: LoginLimits::new(),
             local: local.map(LocalToken::fingerprint),
@@ -104,6 +114,8 @@ impl Access {
         access.follow::<User>(tasks, &ready);
         access.follow::<AccessRole>(tasks, &ready);
         access.follow::<AccessToken>(tasks, &ready);
+        access.follow::<IdentityProvider>(tasks, &ready);
+        access.follow::<RoleMapping>(tasks, &ready);
         access
     }
 
@@ -132,8 +144,16 @@ impl Access {
         self.0.directory.read(Directory::is_whole)
     }
 
-    /// Authenticates an API token or the local token.
+    /// Authenticates an API token, the local token, or the access token of a command line's session.
     pub fn by_token(&self, text: &str) -> Result<Identity, Unauthenticated> {
+        if rotation::is_access_token(text) {
+            let session = self.0.sessions.by_access_token(text);
+            let session = session.ok_or(Unauthenticated::Unknown)?;
+            let holds = self.holds(&session.user, session.stamp);
+            let via = AuthMethod::Session(session.id);
+            let who = Identity { user: Arc::clone(&session.user), via };
+            return if holds { Ok(who) } else { Err(self.unknown()) };
+        }
         if !token::looks_like_one(text) {
             return Err(Unauthenticated::Unknown);
         }
@@ -167,7 +187,7 @@ impl Access {
                 self.0.local.is_some()
                     && self.0.directory.read(|directory| directory.active(&who.user).is_some())
             }
-            AuthMethod::Session(id) => self.0.sessions.alive(*id).is_some_and(|session| {
+            AuthMethod::Session(id) => self.0.sessions.look(*id).is_some_and(|session| {
                 session.user == who.user && self.holds(&session.user, session.stamp)
             }),
             AuthMethod::Token(id) => self.0.directory.read(|directory| {
@@ -189,7 +209,7 @@ impl Access {
         deadline: Deadline,
     ) -> Result<OpenedSession, LoginError> {
         let outcome = self.try_login(user, password, from, deadline).await;
-        self.0.metrics.login(&outcome);
+        self.0.metrics.login(outcome.as_ref().err());
         outcome
     }
 
@@ -207,12 +227,48 @@ impl Access {
     /// Opens a session, unless the user has changed meanwhile. That is checked once the session is open,
     /// so that a later removal of invalid sessions finds it.
     fn open(&self, user: &Arc<str>, stamp: Fingerprint, from: IpAddr) -> Option<OpenedSession> {
-        let opened = self.0.sessions.open(user, stamp, from);
+        let opened = self.0.sessions.open(user, stamp, None, from);
         if self.holds(user, stamp) {
             return Some(opened);
         }
         self.0.sessions.end(opened.id);
         None
+    }
+
+    /// Opens a session of a command line by user and password.
+    pub async fn login_cli(
+        &self,
+        user: &str,
+        password: Secret,
+        from: IpAddr,
+        deadline: Deadline,
+    ) -> Result<CliCredential, LoginError> {
+        let account = self.check_password(user, password, from, deadline).await;
+        let opened = account.and_then(|account| {
+            let opened = self.0.sessions.open_cli(&account.name, account.stamp, None, from);
+            if self.holds(&account.name, account.stamp) {
+                return Ok(opened);
+            }
+            self.0.sessions.end(opened.session);
+            Err(LoginError::Wrong)
+        });
+        self.0.metrics.login(opened.as_ref().err());
+        opened
+    }
+
+    /// Exchanges the refresh token of a command line for its next pair. One that was exchanged before ends
+    /// the session: it was stolen.
+    pub fn refresh_cli(&self, refresh: &str) -> Result<CliCredential, Unauthenticated> {
+        let (credential, session) =
+            self.0.sessions.rotate(refresh).ok_or(Unauthenticated::Unknown)?;
+        if self.holds(&session.user, session.stamp) { Ok(credential) } else { Err(self.unknown()) }
+    }
+
+    /// Ends the session of a command line by any of its refresh tokens.
+    pub fn logout_cli(&self, refresh: &str) {
+        if let Some(session) = self.0.sessions.by_refresh_token(refresh) {
+            self.0.sessions.end(session);
+        }
     }
 
     /// Returns the user if the password is right.
@@ -251,6 +307,9 @@ impl Access {
         }
         let account = self.0.directory.read(|directory| directory.active(&who.user).cloned());
         let account = account.filter(|_| self.is_still(who)).ok_or(LoginError::Wrong)?;
+        if account.federated.is_some() {
+            return Err(LoginError::ByProvider);
+        }
         Ok(self.0.codes.issue(&account.name, account.stamp))
     }
 
@@ -264,7 +323,7 @@ impl Access {
         let code = self.0.codes.redeem(code);
         let opened = code.and_then(|code| self.open(&code.user, code.stamp, from));
         let opened = opened.ok_or(LoginError::BadCode);
-        self.0.metrics.login(&opened);
+        self.0.metrics.login(opened.as_ref().err());
         opened
     }
 
@@ -290,6 +349,18 @@ impl Access {
         self.0.directory.read(|directory| {
             let account = directory.active(&who.user);
             account.map(|account| Arc::clone(&account.permissions)).unwrap_or_default()
+        })
+    }
+
+    /// Returns the names of the present roles of `who`, and the groups that their identity provider names
+    /// as `PROVIDER:GROUP`; nothing for who is not active any more.
+    pub fn roles_and_groups(&self, who: &Identity) -> (Vec<String>, Vec<String>) {
+        self.0.directory.read(|directory| {
+            let Some(account) = directory.active(&who.user) else { return Default::default() };
+            let groups = account.groups(directory);
+            let provider = account.federated.as_ref().map(|federated| &*federated.provider);
+            let named = |group| format!("{}:{group}", provider.unwrap_or_default());
+            (account.user.spec.roles.clone(), groups.into_iter().map(named).collect())
         })
     }
 
@@ -329,7 +400,7 @@ impl Access {
     }
 
     /// Whether the user is active and still has this stamp.
-    fn holds(&self, user: &str, stamp: Fingerprint) -> bool {
+    pub(crate) fn holds(&self, user: &str, stamp: Fingerprint) -> bool {
         self.0
             .directory
             .read(|directory| directory.active(user).is_some_and(|account| account.stamp == stamp))

@@ -14,11 +14,15 @@
 //! - A role that users have cannot be deleted: they might lose a denial with it.
 //! - Callers need no permission for their own password (the present one is required) and their own
 //!   tokens, which need a session or the local token. A stolen token cannot create tokens.
+//! - Users of identity providers are in no store: what they may comes from mappings, and is caught up
+//!   with before a write of theirs in the same way.
 //! - A change is answered once this process has seen it itself, or after a second: a new token works.
 
+mod identity;
 mod subjects;
 mod views;
 
+pub use identity::{IDENTITY_PROVIDERS, MappingView, ProviderChange, ProviderView, ROLE_MAPPINGS};
 pub use views::{NewUser, RoleView, TokenView, UserChange, UserView};
 
 use std::net::IpAddr;
@@ -317,6 +321,11 @@ impl<'a> Administration<'a> {
             let why = "a token cannot make tokens; log in to make one";
             return Err(AdministrationError::Guarded(why.to_owned()));
         }
+        if user.contains(':') {
+            let why = "a user of an identity provider has no tokens that outlive it; use `fairlead login`, \
+                       or make a user for programs";
+            return Err(AdministrationError::Guarded(why.to_owned()));
+        }
         let own = *user == *self.who.user;
         if !own {
             self.ask(Verb::Create, TOKENS)?;
@@ -368,7 +377,12 @@ impl<'a> Administration<'a> {
     /// new. Refuses a caller who was deleted or disabled, or whose token or session has ended.
     async fn catch_up(&self, deadline: Deadline) -> Result<()> {
         let name = &*self.who.user;
-        if name != LOCAL {
+        let federated = self.access.0.directory.read(|directory| {
+            directory.account(name).is_some_and(|account| account.federated.is_some())
+        });
+        if federated {
+            self.catch_up_with_mappings(deadline).await?;
+        } else if name != LOCAL {
             self.catch_up_with_store(name, deadline).await?;
         }
         if self.access.is_still(self.who) { Ok(()) } else { Err(AdministrationError::Inactive) }

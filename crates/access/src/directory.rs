@@ -1,4 +1,4 @@
-//! `Directory`: all users, roles and tokens as one value.
+//! `Directory`: all users, roles, tokens, identity providers and mappings as one value.
 //!
 //! Contract: it is plain and cheap to copy. `apply`, `delete` and `reset` take the objects of the store in
 //! any order, and the result depends only on the objects that are there in the end. It never fails: an
@@ -9,11 +9,12 @@ use std::fmt;
 use std::sync::Arc;
 
 use jiff::Timestamp;
-use objects::kinds::{AccessRole, AccessToken, User};
+use objects::kinds::{AccessRole, AccessToken, IdentityProvider, RoleMapping, User, UserSpec};
 use objects::{Id, Index};
 use stallproof::Map;
 
 use crate::identity::LOCAL;
+use crate::oidc::{Federated, Provider};
 use crate::password;
 use crate::role::{ADMIN, Permissions, Role, built_in, is_built_in};
 use crate::secret::Fingerprint;
@@ -25,6 +26,11 @@ pub(crate) struct Directory {
     tokens: Map<Fingerprint, Arc<Token>>,
     /// Finds a token that was changed or deleted.
     token_ids: Map<Arc<str>, Arc<Token>>,
+    /// The users of identity providers who are logged in. Their names have a colon, which no name of a
+    /// stored user has.
+    federated: Map<Arc<str>, Arc<Account>>,
+    providers: Map<Arc<str>, Arc<Provider>>,
+    mappings: Map<Arc<str>, Arc<RoleMapping>>,
     /// The kinds that have been read completely.
     told: Told,
 }
@@ -46,6 +52,8 @@ pub(crate) struct Account {
     /// stamp is invalid.
     pub(crate) stamp: Fingerprint,
     pub(crate) problems: Vec<String>,
+    /// Who vouches for the user; none for a user of the store.
+    pub(crate) federated: Option<Federated>,
 }
 
 #[derive(Debug)]
@@ -76,15 +84,12 @@ impl Directory {
             name: LOCAL.into(),
             user: User::new(
                 LOCAL,
-                objects::kinds::UserSpec {
-                    password_hash: None,
-                    roles: vec![ADMIN.to_owned()],
-                    disabled: false,
-                },
+                UserSpec { password_hash: None, roles: vec![ADMIN.to_owned()], disabled: false },
             ),
             permissions: Arc::new(Permissions::admin()),
             stamp: Fingerprint::of(LOCAL),
             problems: Vec::new(),
+            federated: None,
         };
         let stored = |role: &Arc<Role>| {
             let stored = StoredRole { role: Arc::clone(role), version: None };
@@ -95,6 +100,9 @@ impl Directory {
             roles: built_in().iter().map(stored).collect(),
             tokens: Map::new(),
             token_ids: Map::new(),
+            federated: Map::new(),
+            providers: Map::new(),
+            mappings: Map::new(),
             told: Told::default(),
         }
     }
@@ -105,7 +113,7 @@ impl Directory {
     }
 
     pub(crate) fn account(&self, user: &str) -> Option<&Arc<Account>> {
-        self.users.get(user)
+        self.users.get(user).or_else(|| self.federated.get(user))
     }
 
     /// Returns a user who is not disabled.
@@ -114,7 +122,89 @@ impl Directory {
     }
 
     pub(crate) fn accounts(&self) -> impl Iterator<Item = &Arc<Account>> {
-        self.users.values()
+        self.users.values().chain(self.federated.values())
+    }
+
+    pub(crate) fn provider(&self, name: &str) -> Option<&Arc<Provider>> {
+        self.providers.get(name)
+    }
+
+    pub(crate) fn providers(&self) -> impl Iterator<Item = &Arc<Provider>> {
+        self.providers.values()
+    }
+
+    pub(crate) fn mapping(&self, name: &str) -> Option<&Arc<RoleMapping>> {
+        self.mappings.get(name)
+    }
+
+    pub(crate) fn mappings(&self) -> impl Iterator<Item = &Arc<RoleMapping>> {
+        self.mappings.values()
+    }
+
+    /// How many mappings there are for users of a provider.
+    pub(crate) fn mappings_of(&self, provider: &str) -> usize {
+        self.mappings.values().filter(|mapping| mapping.spec.provider == provider).count()
+    }
+
+    /// Takes in what a provider says of a user; false if that changes nothing, or if the provider is not
+    /// the one that said it any more.
+    pub(crate) fn federate(&mut self, federated: Federated) -> bool {
+        let known = self.federated.get(&federated.user);
+        let same = known.and_then(|account| account.federated.as_ref()).is_some_and(|known| {
+            known.claims == federated.claims && known.stamp() == federated.stamp()
+        });
+        if same {
+            return false;
+        }
+        let Some(account) = self.federated_account(federated) else { return false };
+        self.federated.insert(Arc::clone(&account.name), Arc::new(account));
+        true
+    }
+
+    /// Removes the users of providers for whom `is_wanted` returns false; returns whether there were any.
+    pub(crate) fn retain_federated(&mut self, is_wanted: impl Fn(&str) -> bool) -> bool {
+        let gone: Vec<_> = self.federated.keys().filter(|user| !is_wanted(user)).cloned().collect();
+        for user in &gone {
+            self.federated.remove(user);
+        }
+        !gone.is_empty()
+    }
+
+    /// The account of a user whom a provider of now vouches for.
+    fn federated_account(&self, federated: Federated) -> Option<Account> {
+        let provider = self.providers.get(&federated.provider);
+        let provider = provider.filter(|provider| provider.stamp == federated.provider_stamp)?;
+        let mut roles = Vec::new();
+        for mapping in self.mappings.values() {
+            let spec = &mapping.spec;
+            let claim = spec.claim.as_ref().unwrap_or(&provider.object.spec.groups_claim);
+            let has = |value: &String| spec.values.contains(value);
+            if *spec.provider == *federated.provider
+                && federated.claims.values(claim).iter().any(has)
+            {
+                roles.extend(spec.roles.iter().cloned());
+            }
+        }
+        roles.sort();
+        roles.dedup();
+        let user =
+            User::new(&federated.user, UserSpec { password_hash: None, roles, disabled: false });
+        let account = self.account_of(&federated.user, user);
+        Some(Account { stamp: federated.stamp(), federated: Some(federated), ..account })
+    }
+
+    /// Makes the accounts of providers' users anew after a change of roles, mappings or providers.
+    fn recompute_federated(&mut self) {
+        let known: Vec<_> = self.federated.values().cloned().collect();
+        for account in known {
+            let federated = account.federated.clone();
+            match federated.and_then(|federated| self.federated_account(federated)) {
+                Some(account) => {
+                    self.federated.insert(Arc::clone(&account.name), Arc::new(account))
+                }
+                None => self.federated.remove(&account.name),
+            };
+        }
     }
 
     pub(crate) fn role(&self, name: &str) -> Option<&Arc<StoredRole>> {
@@ -196,6 +286,7 @@ impl Directory {
         for account in judged {
             self.users.insert(Arc::clone(&account.name), account);
         }
+        self.recompute_federated();
     }
 
     pub(crate) fn account_of(&self, name: &str, user: User) -> Account {
@@ -221,6 +312,7 @@ impl Directory {
             permissions: Arc::new(Permissions::new(roles)),
             problems,
             user,
+            federated: None,
         }
     }
 }
@@ -317,7 +409,80 @@ impl Index<AccessToken> for Directory {
     }
 }
 
+/// A provider that is applied unchanged keeps its places and what was read of it.
+impl Index<IdentityProvider> for Directory {
+    fn reset(&mut self, providers: Vec<IdentityProvider>) -> bool {
+        let names: Vec<_> = providers.iter().map(|provider| Id::of(provider).name).collect();
+        let is_gone = |name: &&Arc<str>| !names.iter().any(|there| **there == ***name);
+        let gone: Vec<_> = self.providers.keys().filter(is_gone).cloned().collect();
+        for name in gone {
+            self.providers.remove(&name);
+        }
+        for provider in providers {
+            self.insert_provider(provider);
+        }
+        self.recompute_federated();
+        true
+    }
+
+    fn apply(&mut self, provider: IdentityProvider) -> bool {
+        self.insert_provider(provider);
+        self.recompute_federated();
+        true
+    }
+
+    fn delete(&mut self, provider: IdentityProvider) -> bool {
+        let removed = self.providers.remove(Id::of(&provider).name.as_str()).is_some();
+        self.recompute_federated();
+        removed
+    }
+}
+
+impl Directory {
+    fn insert_provider(&mut self, provider: IdentityProvider) {
+        let name = Id::of(&provider).name;
+        let same = |known: &Arc<Provider>| {
+            known.object.spec == provider.spec && known.object.metadata.uid == provider.metadata.uid
+        };
+        if !self.providers.get(name.as_str()).is_some_and(same) {
+            let provider = Provider::new(&name, provider);
+            self.providers.insert(Arc::clone(&provider.name), Arc::new(provider));
+        }
+    }
+}
+
+impl Index<RoleMapping> for Directory {
+    fn reset(&mut self, mappings: Vec<RoleMapping>) -> bool {
+        self.mappings.clear();
+        for mapping in mappings {
+            self.mappings.insert(Id::of(&mapping).name.into(), Arc::new(mapping));
+        }
+        self.recompute_federated();
+        true
+    }
+
+    fn apply(&mut self, mapping: RoleMapping) -> bool {
+        self.mappings.insert(Id::of(&mapping).name.into(), Arc::new(mapping));
+        self.recompute_federated();
+        true
+    }
+
+    fn delete(&mut self, mapping: RoleMapping) -> bool {
+        let removed = self.mappings.remove(Id::of(&mapping).name.as_str()).is_some();
+        self.recompute_federated();
+        removed
+    }
+}
+
 impl Account {
+    /// The groups that the user's provider names.
+    pub(crate) fn groups(&self, directory: &Directory) -> Vec<String> {
+        let Some(federated) = &self.federated else { return Vec::new() };
+        let provider = directory.provider(&federated.provider);
+        let claim = provider.map(|provider| &provider.object.spec.groups_claim);
+        claim.map(|claim| federated.claims.values(claim).to_vec()).unwrap_or_default()
+    }
+
     /// Returns the password hash, if it can be used.
     pub(crate) fn password_hash(&self) -> Option<&str> {
         let hash = self.user.spec.password_hash.as_deref();

@@ -3,6 +3,7 @@
 //! ```text
 //! store ──watch──► Directory (plain value) ──► Snapshot ──► identity, decision   (never waits)
 //! password ──► LoginLimits ──► argon2, a few at a time ──► Session ──► cookie + CSRF token
+//! identity provider ──► claims ──► Directory, Session      (asked again by a task of its own)
 //! a write ──► Audit::begin (durable) ──► the write ──► Pending::finish
 //! ```
 //!
@@ -29,6 +30,7 @@ mod identity;
 mod local;
 pub mod login;
 mod metrics;
+pub mod oidc;
 pub mod password;
 mod role;
 mod secret;
@@ -40,13 +42,18 @@ pub use administration::{
     AUDIT, Administration, AdministrationError, CLUSTERS, NewUser, ROLES, RoleView, TOKENS,
     TokenView, USERS, UserChange, UserView,
 };
+pub use administration::{
+    IDENTITY_PROVIDERS, MappingView, ProviderChange, ProviderView, ROLE_MAPPINGS,
+};
 pub use audit::Audit;
 pub use identity::{AuthMethod, Identity, LOCAL, SessionId};
 pub use local::{LocalToken, LocalTokenError};
+pub use oidc::OidcError;
 pub use role::{
     ADMIN, AccessRequest, Decision, FLEET, NO_NAMESPACE, Permissions, Reach, Role, Verb, built_in,
     decide, is_built_in,
 };
 pub use secret::{Fingerprint, Secret};
+pub use session::rotation::CliCredential;
 pub use session::{OpenedSession, SessionView, csrf_of};
 pub use token::NewToken;

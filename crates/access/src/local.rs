@@ -2,7 +2,9 @@
 //!
 //! Contract:
 //! - It is created at the first start from 256 random bits; there is no default. Its file `<data>/token`
-//!   can be read by its owner only, appears complete or not at all, and is never overwritten.
+//!   can be read by its owner only and appears complete or not at all.
+//! - One that is older than [`OLDEST`] is replaced at the next start: a copy that somebody kept is of no use
+//!   for ever. Programs read the file again, as the command line does with every command.
 //! - A file that others can read is refused with what to do, because it is no secret any more.
 //! - The CLI sends it. It belongs to the administrator `local`. Browsers get a one-time login code
 //!   instead, which is useless in a history or a log once it was used.
@@ -11,9 +13,13 @@ use std::fs::{File, OpenOptions, Permissions};
 use std::io::{self, Read, Write};
 use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use crate::secret::{Fingerprint, Secret, random_id};
 use crate::token;
+
+/// How old a token may be when a process starts.
+pub(crate) const OLDEST: Duration = Duration::from_secs(30 * 24 * 60 * 60);
 
 const FILE: &str = "token";
 const ID: &str = "local";
@@ -51,7 +57,8 @@ impl LocalToken {
     pub fn open(data: &Path) -> Result<Self, LocalTokenError> {
         let path = data.join(FILE);
         match Self::read(&path)? {
-            Some(token) => Ok(token),
+            Some(token) if !is_old(&path) => Ok(token),
+            Some(_) => Self::replace(data, path),
             None => Self::make(data, path),
         }
     }
@@ -97,6 +104,22 @@ impl LocalToken {
         Ok(Some(Self { path: path.into(), secret: Secret::new(text) }))
     }
 
+    /// Puts a new token in the place of an old one. The process alone has the data directory.
+    fn replace(data: &Path, path: PathBuf) -> Result<Self, LocalTokenError> {
+        let draft = data.join(format!(".{FILE}.{}", random_id::<6>()));
+        let secret = token::with_id(ID);
+        let replaced = write_draft(&draft, &secret)
+            .and_then(|()| std::fs::rename(&draft, &path))
+            .and_then(|()| File::open(data)?.sync_all());
+        match replaced {
+            Ok(()) => Ok(Self { path, secret }),
+            Err(source) => {
+                let _ = std::fs::remove_file(&draft);
+                Err(LocalTokenError::Io { doing: "replace", path, source })
+            }
+        }
+    }
+
     fn make(data: &Path, path: PathBuf) -> Result<Self, LocalTokenError> {
         let draft = data.join(format!(".{FILE}.{}", random_id::<6>()));
         let secret = token::with_id(ID);
@@ -116,6 +139,13 @@ impl LocalToken {
             Err(error) => Err(failed(error)),
         }
     }
+}
+
+/// Whether the file is older than a token may be. A time in the future counts as new: clocks jump.
+fn is_old(path: &Path) -> bool {
+    let written = std::fs::metadata(path).and_then(|meta| meta.modified());
+    let age = written.ok().and_then(|written| written.elapsed().ok());
+    age.is_some_and(|age| age > OLDEST)
 }
 
 fn write_draft(draft: &Path, secret: &Secret) -> io::Result<()> {

@@ -10,9 +10,9 @@ use prometheus_client::metrics::gauge::ConstGauge;
 use prometheus_client::registry::Registry;
 
 use crate::access::LoginError;
+use crate::oidc::OidcError;
 use crate::password::PasswordUnchecked;
 use crate::role::Decision;
-use crate::session::OpenedSession;
 
 type ByLabel = Family<[(&'static str, &'static str); 1], Counter>;
 
@@ -35,17 +35,25 @@ impl Default for Metrics {
 }
 
 impl Metrics {
-    pub(crate) fn login(&self, outcome: &Result<OpenedSession, LoginError>) {
-        let result = match outcome {
-            Ok(_) => "ok",
-            Err(LoginError::Wrong) => "wrong",
-            Err(LoginError::BadCode) => "bad_code",
-            Err(LoginError::ByToken) => "by_token",
-            Err(LoginError::Limited { .. }) => "limited",
-            Err(LoginError::PasswordUnchecked(PasswordUnchecked::Busy { .. })) => "busy",
-            Err(LoginError::PasswordUnchecked(PasswordUnchecked::TooLate)) => "too_late",
-            Err(LoginError::NotReady { .. }) => "not_ready",
+    /// Counts a login, by why there was none.
+    pub(crate) fn login(&self, failed: Option<&LoginError>) {
+        let result = match failed {
+            None => "ok",
+            Some(LoginError::Wrong) => "wrong",
+            Some(LoginError::BadCode) => "bad_code",
+            Some(LoginError::ByToken) => "by_token",
+            Some(LoginError::ByProvider) => "by_provider",
+            Some(LoginError::Limited { .. }) => "limited",
+            Some(LoginError::PasswordUnchecked(PasswordUnchecked::Busy { .. })) => "busy",
+            Some(LoginError::PasswordUnchecked(PasswordUnchecked::TooLate)) => "too_late",
+            Some(LoginError::NotReady { .. }) => "not_ready",
         };
+        self.logins.get_or_create(&[("result", result)]).inc();
+    }
+
+    /// Counts a login with an identity provider.
+    pub(crate) fn oidc_login(&self, failed: Option<&OidcError>) {
+        let result = failed.map_or("ok", OidcError::label);
         self.logins.get_or_create(&[("result", result)]).inc();
     }
 

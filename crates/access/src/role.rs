@@ -399,6 +399,8 @@ static BUILT_IN: LazyLock<[Arc<Role>; 3]> = LazyLock::new(|| {
         "users.fairlead.dev",
         "accessroles.fairlead.dev",
         "accesstokens.fairlead.dev",
+        "identityproviders.fairlead.dev",
+        "rolemappings.fairlead.dev",
     ];
     let joined = ["clusters.fairlead.dev", "clustermeshes.fairlead.dev"];
     let looking = ["get", "list", "watch", "log"];

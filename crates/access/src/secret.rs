@@ -35,6 +35,12 @@ impl Secret {
     }
 }
 
+impl<'de> serde::Deserialize<'de> for Secret {
+    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        String::deserialize(deserializer).map(Self)
+    }
+}
+
 impl fmt::Debug for Secret {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Secret")
@@ -48,6 +54,10 @@ pub struct Fingerprint([u8; 32]);
 impl Fingerprint {
     pub fn of(text: &str) -> Self {
         Self(Sha256::digest(text).into())
+    }
+
+    pub(crate) fn of_bytes(bytes: &[u8]) -> Self {
+        Self(Sha256::digest(bytes).into())
     }
 
     /// Hashes several texts; their boundaries are part of the hash.
@@ -79,6 +89,10 @@ impl Fingerprint {
 
     pub(crate) fn to_base64(self) -> String {
         URL_SAFE_NO_PAD.encode(self.0)
+    }
+
+    pub(crate) fn from_base64(text: &str) -> Option<Self> {
+        Some(Self(URL_SAFE_NO_PAD.decode(text).ok()?.try_into().ok()?))
     }
 }
 

@@ -10,7 +10,7 @@ use std::time::Instant;
 use bench::{Line, OUT, Summary, Table};
 
 /// Package and benchmark.
-const BENCHMARKS: [(&str, &str); 13] = [
+const BENCHMARKS: [(&str, &str); 14] = [
     ("stallproof", "stallproof"),
     ("objects", "store"),
     ("access", "audit"),
@@ -19,6 +19,7 @@ const BENCHMARKS: [(&str, &str); 13] = [
     ("mesh", "plan"),
     ("admission", "admission"),
     ("traffic", "conversations"),
+    ("edge", "identity"),
     ("edge", "webhook"),
     ("edge", "agents"),
     ("cni", "cni"),

@@ -11,6 +11,7 @@ mod admission;
 mod agents;
 mod apply;
 mod audit;
+mod auth;
 mod clusters;
 mod compress;
 mod console;
@@ -23,6 +24,7 @@ mod extract;
 mod forward;
 mod gates;
 mod helm;
+mod identity;
 mod inflight;
 mod kinds;
 mod leader;
@@ -182,6 +184,8 @@ fn routes() -> Routes {
         .and(meshes::routes())
         .and(session::routes())
         .and(login_links::routes())
+        .and(auth::routes())
+        .and(identity::routes())
         .and(users::routes())
         .and(roles::routes())
         .and(tokens::routes())
@@ -206,7 +210,7 @@ fn router(api: &Api, loopback: bool) -> Router {
     let document = Document::of(&routes);
     Router::new()
         .nest(BASE, routes.router(api))
-        .merge(pages::routes().router(api))
+        .merge(pages::routes().and(auth::pages()).router(api))
         .fallback(console::file_or_page)
         .method_not_allowed_fallback(outside::no_such_method)
         .layer(Extension(document))

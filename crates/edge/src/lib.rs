@@ -9,6 +9,7 @@
 //! - [`webhook`]: admission reviews of API servers, with a listener and a gate of their own.
 //! - [`agents`]: nodes' agents over gRPC, both ends of it.
 //! - [`admin`]: health, metrics, and what is in flight.
+//! - [`outbound`]: the other way round, requests to identity providers.
 //!
 //! The admin edge has a thread and a runtime of its own, so that it answers while every worker of
 //! the main runtime is blocked. Nothing here waits on a lock that a blocked worker could hold.
@@ -18,6 +19,7 @@ pub mod agents;
 pub mod api;
 pub mod error_code;
 pub mod exposition;
+pub mod outbound;
 mod reply;
 mod same_site;
 pub mod serve;

@@ -236,6 +236,11 @@ pub(crate) fn client(authorities: &str) -> Result<Arc<ClientConfig>, TlsError> {
     for authority in CertificateDer::pem_slice_iter(authorities.as_bytes()) {
         roots.add(authority?)?;
     }
+    client_of(roots)
+}
+
+/// As `client`, of authorities that were read.
+pub(crate) fn client_of(roots: RootCertStore) -> Result<Arc<ClientConfig>, TlsError> {
     let mut config = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()))
         .with_safe_default_protocol_versions()?
         .with_root_certificates(roots)

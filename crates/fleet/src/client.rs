@@ -11,16 +11,19 @@ use http::{HeaderName, HeaderValue, Request};
 use hyper_util::client::legacy::Client as HyperClient;
 use hyper_util::rt::{TokioExecutor, TokioTimer};
 use kube::client::{Body, ClientBuilder, ConfigExt};
+use objects::kinds::Impersonation;
 use serde::Deserialize;
 use serde_json::json;
 use stallproof::Deadline;
 use tokio::time::Instant;
 use tower::{Layer, Service};
 
+use crate::actor::{self, ActingAs, Actor};
 use crate::bounded::{Bounded, MOST};
 use crate::context::FleetContext;
 use crate::credentials::{Access, Credentials, fetch};
 use crate::dial::{Dialer, Step, Steps};
+use crate::error::Error;
 use crate::failure::{Failure, Reason, one_line};
 use crate::warnings::ListenLayer;
 
@@ -196,6 +199,25 @@ impl ClusterClient {
             }
             // Not allowed, or an old server. Any other failure shows in the next probe.
             _ => None,
+        }
+    }
+
+    /// Tries to act as somebody: the cheapest request that the server authorises.
+    pub(crate) async fn act(
+        &self,
+        cluster: &str,
+        impersonation: &Impersonation,
+        actor: &Actor,
+        deadline: Deadline,
+    ) -> Result<(), Error> {
+        let client = ActingAs::new(cluster, impersonation, actor)?.client(&self.kube_client);
+        let refused = |why| Error::Impersonation { cluster: cluster.to_owned(), why };
+        match deadline.bound(client.request_text(get("/version"))).await {
+            Ok(Ok(_)) => Ok(()),
+            // What they may do there is the cluster's matter.
+            Ok(Err(kube::Error::Api(status))) if !actor::is_refusal(&status) => Ok(()),
+            Ok(Err(error)) => Err(refused(format!("the cluster does not let it ({error})"))),
+            Err(_) => Err(refused("no answer in time".to_owned())),
         }
     }
 

@@ -18,6 +18,8 @@ pub struct FleetConfig {
     /// Whether clusters that were imported, or that Secrets name, may be at loopback, link-local and metadata
     /// addresses. Those of kubeconfig files always may: they are the owner's.
     pub local_imports: bool,
+    /// Clusters on which users act under their own names, beside those whose object says so.
+    pub impersonate: Vec<String>,
     pub timing: Timing,
 }
 
@@ -69,6 +71,7 @@ impl Default for FleetConfig {
             secrets: None,
             namespace: "fairlead".to_owned(),
             local_imports: true,
+            impersonate: Vec::new(),
             timing: Timing::default(),
         }
     }

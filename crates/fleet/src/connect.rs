@@ -286,7 +286,7 @@ impl Cluster {
         let Connector { cluster, published, context, .. } = &self.me;
         self.definitions.get_or_insert_with(|| {
             let (cluster, published) = (Arc::clone(cluster), published.clone());
-            let connect = move || published.read(|fleet| fleet.connection(&cluster));
+            let connect = move || published.read(|fleet| fleet.own_connection(&cluster));
             Definitions(watch_definitions(connect, &context.tasks))
         });
     }

@@ -14,6 +14,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
+use objects::kinds::Impersonation;
 use prometheus_client::metrics::counter::Counter;
 use stallproof::backoff::Curve;
 use stallproof::breaker::{self, Breaker};
@@ -22,6 +23,7 @@ use stallproof::ledger::Outcome;
 use stallproof::{Deadline, Lanes, Ledger, Refused, Work};
 use tokio::time::Instant;
 
+use crate::actor::{self, ActingAs, Actor};
 use crate::client::ClusterClient;
 use crate::connect::ProbeTrigger;
 use crate::context::FleetContext;
@@ -43,6 +45,8 @@ pub struct Connection {
     client: kube::Client,
     discovery: Discovery,
     fleet: Option<InFleet>,
+    /// Whom requests are made as; none for Fairlead itself.
+    acting: Option<ActingAs>,
 }
 
 /// The parts of a connection that its fleet shares among all of the cluster's connections.
@@ -55,7 +59,13 @@ struct InFleet {
 impl Connection {
     /// A connection without a fleet: it has no queue, no breaker and no ledger.
     pub fn new(cluster: impl Into<Arc<str>>, client: kube::Client) -> Self {
-        Self { cluster: cluster.into(), client, discovery: Discovery::new(), fleet: None }
+        Self {
+            cluster: cluster.into(),
+            client,
+            discovery: Discovery::new(),
+            fleet: None,
+            acting: None,
+        }
     }
 
     pub(crate) fn of(
@@ -68,6 +78,32 @@ impl Connection {
             client: client.kube_client.clone(),
             discovery: calls.discovery.clone(),
             fleet: Some(InFleet { calls: Arc::clone(calls), client: Arc::clone(client) }),
+            acting: None,
+        }
+    }
+
+    /// How users act on the cluster under their own names, if they do.
+    pub(crate) fn impersonation(&self) -> Option<&Impersonation> {
+        let fleet = self.fleet.as_ref()?;
+        fleet.client.credentials.access.impersonation.as_ref()
+    }
+
+    /// The connection on which everything is done as `actor`; the same one where users do not act under
+    /// their own names.
+    pub(crate) fn acting_as(&self, actor: &Actor) -> Result<Self, Error> {
+        let Some(impersonation) = self.impersonation() else { return Ok(self.clone()) };
+        let own = self.as_itself();
+        let acting = ActingAs::new(&self.cluster, impersonation, actor)?;
+        Ok(Self { client: acting.client(&own.client), acting: Some(acting), ..own })
+    }
+
+    /// The connection on which everything is done as Fairlead itself.
+    pub(crate) fn as_itself(&self) -> Self {
+        match (&self.acting, &self.fleet) {
+            (Some(_), Some(fleet)) => {
+                Self { client: fleet.client.kube_client.clone(), acting: None, ..self.clone() }
+            }
+            _ => self.clone(),
         }
     }
 
@@ -160,6 +196,13 @@ impl Connection {
         let cluster = self.cluster.to_string();
         match result {
             Some(Ok(value)) => Ok(value),
+            Some(Err(kube::Error::Api(status)))
+                if self.acting.is_some() && actor::is_refusal(&status) =>
+            {
+                let why =
+                    format!("the cluster does not let Fairlead's account ({})", status.message);
+                Err(Error::Impersonation { cluster, why })
+            }
             Some(Err(kube::Error::Api(status))) => Err(Error::Refused { cluster, status }),
             Some(Err(error)) => Err(Error::Unreachable {
                 cluster,
@@ -170,10 +213,10 @@ impl Connection {
         }
     }
 
-    /// Whether both use the same client. A watch that was opened on another client keeps that client's
+    /// Whether both use the same client, as the same user. A watch that was opened on another client keeps that client's
     /// server and credentials.
     pub fn is_same_client(&self, other: &Self) -> bool {
-        self.is_on(other.fleet.as_ref().map(|fleet| &fleet.client))
+        self.is_on(other.fleet.as_ref().map(|fleet| &fleet.client)) && self.acting == other.acting
     }
 
     /// Whether this connection uses `client`.

@@ -20,6 +20,7 @@ use std::time::Duration;
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
 use http::{HeaderValue, Uri};
+use objects::kinds::Impersonation;
 use prometheus_client::metrics::gauge::Gauge;
 use stallproof::backoff::Curve;
 use stallproof::deadline::LONGEST;
@@ -52,6 +53,26 @@ pub(crate) struct Access {
     pub(crate) endpoint: Endpoint,
     pub(crate) auth: Auth,
     pub(crate) namespace: String,
+    /// Users act under their own names, if it is there.
+    pub(crate) impersonation: Option<Impersonation>,
+}
+
+impl Access {
+    /// The same, with users who act under their own names. A kubeconfig whose user acts as somebody else
+    /// already cannot do both.
+    pub(crate) fn impersonating(self, impersonation: Impersonation) -> Result<Self, String> {
+        if self.auth.impersonate.is_some() {
+            return Err(
+                "its kubeconfig acts as somebody (`as`), and users are to act under their own names: \
+                 remove one of the two"
+                    .to_owned(),
+            );
+        }
+        if let Some(problem) = Impersonation::problem(&impersonation.prefix) {
+            return Err(format!("the prefix {:?} {problem}", impersonation.prefix));
+        }
+        Ok(Self { impersonation: Some(impersonation), ..self })
+    }
 }
 
 /// The server, and how it is verified. While this is the same, a client with older credentials still

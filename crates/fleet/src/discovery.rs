@@ -167,13 +167,14 @@ impl Connection {
 
     /// Lists every kind that the cluster serves.
     pub async fn kinds(&self, deadline: Deadline) -> Result<Kinds, Error> {
-        let known = self.discovery();
+        let own = self.as_itself();
+        let known = own.discovery();
         let mut lists = vec![CORE.to_owned()];
-        for group in known.groups(self, deadline).await?.iter() {
+        for group in known.groups(&own, deadline).await?.iter() {
             lists.extend(group.versions.iter().map(|version| format!("{}/{version}", group.name)));
         }
         let mut all = Kinds { kinds: Vec::new(), failed: Vec::new() };
-        let mut read: Vec<_> = known.read(self, &lists, deadline).collect().await;
+        let mut read: Vec<_> = known.read(&own, &lists, deadline).collect().await;
         read.sort_by_key(|(index, _)| *index);
         for (index, list) in read {
             let why = match list.as_deref() {
@@ -197,7 +198,8 @@ impl Connection {
         word: &str,
         deadline: Deadline,
     ) -> Result<ServedKind, Error> {
-        let (connection, asked) = (self.clone(), ask.clone());
+        // As Fairlead itself: every user's words are answered from one cache.
+        let (connection, asked) = (self.as_itself(), ask.clone());
         let lookup = move |deadline| async move { look(&connection, &asked, deadline).await };
         let answer = self.discovery().0.words.get(&ask, deadline, lookup).await;
         match answer.map_err(|error| no_answer(self, error))?.value {

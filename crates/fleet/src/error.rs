@@ -31,6 +31,12 @@ pub enum Error {
     /// The API server refused the call; the message is its own.
     #[error("{cluster}: {}", .status.message)]
     Refused { cluster: String, status: Box<Status> },
+    /// Users act under their own names there, and this one cannot.
+    #[error(
+        "{cluster} is set to be used under the users' own names, and that cannot be done: {why}; nothing \
+         was done in Fairlead's own name instead"
+    )]
+    Impersonation { cluster: String, why: String },
     /// An object of the fleet's own store could not be read or written.
     #[error(transparent)]
     Store(Arc<objects::Error>),

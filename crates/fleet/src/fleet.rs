@@ -31,6 +31,7 @@ use stallproof::{Deadline, Ledger, Snapshot, Tasks};
 use tokio::sync::watch;
 use tracing::info;
 
+use crate::actor::Actor;
 use crate::client::{Attempt, attempt};
 use crate::config::{FleetConfig, Timing};
 use crate::connect::Connector;
@@ -62,7 +63,8 @@ pub struct Fleet {
 pub struct TestReport {
     pub cluster: String,
     /// The steps in their order, up to the one that failed: `credentials`, `resolve`, `tcp`, `proxy-tls` and
-    /// `proxy` when there is one, `tls`, `authenticate`, `version`.
+    /// `proxy` when there is one, `tls`, `authenticate`, `version`, and `impersonate` where users act under
+    /// their own names.
     pub steps: Vec<Step>,
     /// The state that the cluster would have by this attempt alone.
     pub verdict: State,
@@ -77,7 +79,8 @@ impl Fleet {
         let namespace: Arc<str> = config.namespace.as_str().into();
         let context = FleetContext::new(config.timing, ledger, tasks.clone());
         let local_imports = config.local_imports;
-        let sources = Sources::start(config, &objects, &tasks);
+        let impersonate = config.impersonate.clone();
+        let sources = Sources::start(config, &objects, &tasks).impersonating(impersonate);
         let disabled = disabled::watch(&objects, &namespace, &tasks);
         let mut fleet = Self::reconciled(context, sources, disabled, objects, namespace);
         fleet.local_imports = local_imports;
@@ -134,9 +137,26 @@ impl Fleet {
         self.tables.subscribe(key, &self.published, ledger, tasks)
     }
 
+    /// Returns the connection of a cluster on which everything is done as `actor`, where users act under
+    /// their own names.
+    pub fn connection_as(&self, name: &str, actor: &Actor) -> Result<Connection, Error> {
+        self.published.read(|fleet| fleet.connection_as(name, actor))
+    }
+
+    /// Returns the connection for Fairlead's own work, which no user asked for.
+    pub fn own_connection(&self, name: &str) -> Result<Connection, Error> {
+        self.published.read(|fleet| fleet.own_connection(name))
+    }
+
     /// Connects to a cluster now, on a connection of its own, and reports how each step went. The
-    /// cluster's task probes as well, so that the view soon shows the same.
-    pub async fn test(&self, name: &str, deadline: Deadline) -> Result<TestReport, Error> {
+    /// cluster's task probes as well, so that the view soon shows the same. Where users act under their own
+    /// names, it is tried whether `actor` can.
+    pub async fn test(
+        &self,
+        name: &str,
+        actor: &Actor,
+        deadline: Deadline,
+    ) -> Result<TestReport, Error> {
         let wanted = self.published.read(|fleet| fleet.wanted.get(name).cloned());
         let wanted = wanted.ok_or_else(|| Error::NoSuchCluster { cluster: name.to_owned() })?;
         let report = |steps, verdict, why, version| {
@@ -150,7 +170,17 @@ impl Fleet {
         // Boxed, because it is as large as everything that connecting does.
         let tried = Box::pin(attempt(name, &access, &self.context, false, deadline));
         match deadline.bound(tried).await {
-            Ok(Attempt { steps, result: Ok((_, said)) }) => {
+            Ok(Attempt { mut steps, result: Ok((client, said)) }) => {
+                if let Some(impersonation) = &access.impersonation {
+                    let began = tokio::time::Instant::now();
+                    let tried = client.act(name, impersonation, actor, deadline).await;
+                    let (ok, took) = (tried.is_ok(), began.elapsed());
+                    steps.push(Step { name: "impersonate", ok, took });
+                    if let Err(error) = tried {
+                        let why = Some(stallproof::sentence(&error));
+                        return report(steps, State::Misconfigured, why, said.answer.version);
+                    }
+                }
                 report(steps, State::Ready, None, said.answer.version)
             }
             Ok(Attempt { steps, result: Err(failure) }) => {
@@ -304,6 +334,9 @@ impl FleetReconciler {
                     Some(view) if is_same_incarnation => ClusterView {
                         source: desired.offer.source.clone(),
                         labels: desired.offer.labels.clone(),
+                        impersonating: desired
+                            .access()
+                            .is_some_and(|access| access.impersonation.is_some()),
                         ..(**view).clone()
                     },
                     _ => {
@@ -366,10 +399,15 @@ impl FleetReconciler {
     }
 }
 
-/// Whether a cluster stays the same incarnation: its endpoint is the same, and it is still enabled.
+/// Whether a cluster stays the same incarnation: its endpoint is the same, it is still enabled, and users
+/// act on it as before. A client from before would go on acting as Fairlead.
 fn is_same_incarnation(before: &DesiredCluster, now: &Offer) -> bool {
     match (before.access(), &now.access) {
-        (Some(before), Ok(now_access)) => now.enabled && before.endpoint == now_access.endpoint,
+        (Some(before), Ok(now_access)) => {
+            now.enabled
+                && before.endpoint == now_access.endpoint
+                && before.impersonation == now_access.impersonation
+        }
         _ => false,
     }
 }
@@ -398,6 +436,7 @@ fn first_view(offer: &Offer, heartbeat: Heartbeat) -> ClusterView {
         version: None,
         nodes: None,
         next_try: None,
+        impersonating: offer.access.as_ref().is_ok_and(|access| access.impersonation.is_some()),
         shadowed_by: None::<Source>,
         heartbeat,
     }

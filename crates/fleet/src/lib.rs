@@ -12,8 +12,10 @@
 //! 2. No cluster waits for another, neither to be connected nor to be called.
 //! 3. A cluster that does not answer is never shown as ready; a sentence says what is wrong.
 //! 4. A cluster that cannot be loaded is shown with its error and does not affect the others.
-//! 5. A client lives until its last user drops it.
+//! 5. Where users act under their own names, nothing of theirs is done by Fairlead's own account.
+//! 6. A client lives until its last user drops it.
 
+mod actor;
 mod bounded;
 mod client;
 mod config;
@@ -34,6 +36,7 @@ mod source;
 mod view;
 pub mod warnings;
 
+pub use actor::Actor;
 pub use config::{FleetConfig, InCluster, Secrets, Timing};
 pub use connection::Connection;
 pub use dial::Step;

@@ -23,6 +23,7 @@ use std::collections::btree_map::Entry;
 use std::sync::Arc;
 
 use objects::Objects;
+use objects::kinds::Impersonation;
 use stallproof::{Snapshot, Tasks};
 use tokio::sync::Notify;
 
@@ -65,11 +66,18 @@ pub(crate) struct Sources {
     /// In the order of precedence.
     outlets: Vec<Snapshot<SourceOffers>>,
     pub(crate) told: Arc<Notify>,
+    /// The clusters on which users act under their own names, whatever their source says.
+    impersonate: Vec<String>,
 }
 
 impl Sources {
+    /// Has users act under their own names on these clusters.
+    pub(crate) fn impersonating(self, clusters: Vec<String>) -> Self {
+        Self { impersonate: clusters, ..self }
+    }
+
     pub(crate) fn start(config: FleetConfig, objects: &Objects, tasks: &Tasks) -> Self {
-        let mut sources = Self { outlets: Vec::new(), told: Arc::default() };
+        let mut sources = Self::none();
         let local = config.local_imports;
         let output = sources.output();
         spawn(tasks, "source imported", imported::run(objects.clone(), local, output));
@@ -90,9 +98,8 @@ impl Sources {
         sources
     }
 
-    #[cfg(test)]
     pub(crate) fn none() -> Self {
-        Self { outlets: Vec::new(), told: Arc::default() }
+        Self { outlets: Vec::new(), told: Arc::default(), impersonate: Vec::new() }
     }
 
     fn output(&mut self) -> SourceOutput {
@@ -105,7 +112,30 @@ impl Sources {
     pub(crate) fn found(&self) -> (Vec<Arc<[Offer]>>, bool) {
         let found: Vec<_> = self.outlets.iter().map(|found| found.read(Option::clone)).collect();
         let complete = found.iter().all(Option::is_some);
-        (found.into_iter().flatten().collect(), complete)
+        let offers = found.into_iter().flatten().map(|offers| self.impersonated(offers));
+        (offers.collect(), complete)
+    }
+
+    /// The offers, with users who act under their own names where that is configured.
+    fn impersonated(&self, offers: Arc<[Offer]>) -> Arc<[Offer]> {
+        let is_meant = |offer: &Offer| {
+            let has = |access: &Arc<Access>| access.impersonation.is_some();
+            self.impersonate.iter().any(|name| **name == *offer.name)
+                && !offer.access.as_ref().is_ok_and(has)
+        };
+        if !offers.iter().any(is_meant) {
+            return offers;
+        }
+        let change = |offer: &Offer| {
+            let mut offer = offer.clone();
+            if is_meant(&offer) {
+                offer.access = offer.access.and_then(|access| {
+                    Access::clone(&access).impersonating(Impersonation::default()).map(Arc::new)
+                });
+            }
+            offer
+        };
+        offers.iter().map(change).collect()
     }
 }
 

@@ -18,6 +18,7 @@ use serde::ser::SerializeMap;
 use serde::{Serialize, Serializer};
 use stallproof::Map;
 
+use crate::actor::Actor;
 use crate::connection::{ClusterCalls, Connection};
 use crate::credentials::Access;
 use crate::error::Error;
@@ -75,6 +76,8 @@ pub struct ClusterView {
     pub nodes: Option<u64>,
     /// When a cluster that is not ready is tried again.
     pub next_try: Option<Timestamp>,
+    /// Whether users act on it under their own names.
+    pub impersonating: bool,
     /// The source that this name belongs to, if it is another one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub shadowed_by: Option<Source>,
@@ -230,8 +233,33 @@ impl ClusterView {
 }
 
 impl FleetView {
-    /// Returns the connection of a cluster, or why there is none.
+    /// Returns the connection of a cluster, or why there is none. Where users act under their own names it
+    /// is refused: nothing of theirs is done as Fairlead by mistake.
     pub fn connection(&self, name: &str) -> Result<Connection, Error> {
+        let connection = self.own_connection(name)?;
+        match connection.impersonation() {
+            None => Ok(connection),
+            Some(_) => {
+                let why = "nobody is named to act as".to_owned();
+                Err(Error::Impersonation { cluster: name.to_owned(), why })
+            }
+        }
+    }
+
+    /// Returns the connection of a cluster on which everything is done as `actor`, where users act under
+    /// their own names; otherwise as Fairlead.
+    pub fn connection_as(&self, name: &str, actor: &Actor) -> Result<Connection, Error> {
+        self.own_connection(name)?.acting_as(actor)
+    }
+
+    /// Whether users act on the cluster under their own names.
+    pub fn is_impersonating(&self, name: &str) -> bool {
+        let wanted = self.wanted.get(name).and_then(|wanted| wanted.offer.access.as_ref().ok());
+        wanted.is_some_and(|access| access.impersonation.is_some())
+    }
+
+    /// Returns the connection for Fairlead's own work, which no user asked for.
+    pub fn own_connection(&self, name: &str) -> Result<Connection, Error> {
         if let Some(connection) = self.connections.get(name) {
             return Ok(connection.clone());
         }

@@ -37,6 +37,11 @@ fn timing() -> Timing {
     }
 }
 
+/// For clusters on which nobody acts under their own name.
+fn nobody() -> fleet::Actor {
+    fleet::Actor::default()
+}
+
 fn soon() -> Deadline {
     Deadline::after(Duration::from_secs(60))
 }
@@ -289,20 +294,23 @@ async fn kube_the_view_tells_the_truth_about_each_cluster() {
     hole.inject(Fault::BlackHole);
     test.until("hole no longer ready", |view| view.clusters["hole"].state != State::Ready).await;
     test.until_why("hole", Unreachable, "does not finish the TLS handshake").await;
-    let report = test.fleet.test("hole", soon()).await.unwrap();
+    let report = test.fleet.test("hole", &nobody(), soon()).await.unwrap();
     assert_eq!(report.verdict, Unreachable);
     let steps: Vec<_> = report.steps.iter().map(|step| (step.name, step.ok)).collect();
     let reached = [("credentials", true), ("resolve", true), ("tcp", true), ("tls", false)];
     assert_eq!(steps, reached);
     test.until_state("good", State::Ready).await;
-    let report = test.fleet.test("good", soon()).await.unwrap();
+    let report = test.fleet.test("good", &nobody(), soon()).await.unwrap();
     assert_eq!((report.verdict, report.why), (State::Ready, None));
     let last: Vec<_> = report.steps.iter().map(|step| step.name).skip(3).collect();
     assert_eq!(last, ["tls", "authenticate", "version"]);
-    let report = test.fleet.test("bad-token", soon()).await.unwrap();
+    let report = test.fleet.test("bad-token", &nobody(), soon()).await.unwrap();
     let last = report.steps.last().unwrap();
     assert_eq!((last.name, last.ok, report.verdict), ("authenticate", false, Unauthorised));
-    assert!(matches!(test.fleet.test("x", soon()).await, Err(Error::NoSuchCluster { .. })));
+    assert!(matches!(
+        test.fleet.test("x", &nobody(), soon()).await,
+        Err(Error::NoSuchCluster { .. })
+    ));
 
     hole.heal();
     test.until_state("hole", State::Ready).await;

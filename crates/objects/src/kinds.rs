@@ -8,6 +8,7 @@ pub mod admission_rule;
 mod cluster;
 mod field;
 mod group;
+mod identity;
 mod mesh;
 mod network_rule;
 mod networks;
@@ -34,10 +35,13 @@ pub use address_pool::{
     NodeBlocks, Subnet,
 };
 pub use admission_rule::{AdmissionRule, AdmissionRuleSpec, AdmissionRuleStatus};
-pub use cluster::{Cluster, ClusterSpec, ClusterStatus, KubeconfigSecret};
+pub use cluster::{Cluster, ClusterSpec, ClusterStatus, Impersonation, KubeconfigSecret};
 pub use group::{
     Group, GroupCriteria, GroupCriterion, GroupKey, GroupMode, GroupOp, GroupSpec, GroupStatus,
     GroupSubject, RESERVED_GROUPS, network,
+};
+pub use identity::{
+    ClientSecret, IdentityProvider, IdentityProviderSpec, RoleMapping, RoleMappingSpec,
 };
 pub use mesh::{
     ClusterMesh, ClusterMeshSpec, ClusterMeshStatus, JoinedCluster, KubeconfigSecretRef,
@@ -64,7 +68,9 @@ pub fn definitions() -> Vec<CustomResourceDefinition> {
         ClusterMesh::crd(),
         Cluster::crd(),
         Group::crd(),
+        IdentityProvider::crd(),
         NetworkRule::crd(),
+        RoleMapping::crd(),
         User::crd(),
     ];
     definitions.into_iter().map(schema::fit).collect()

@@ -2,6 +2,7 @@
 //!
 //! ```text
 //! test ── kube::Client ── Proxy (faults) ── KubeServer (kube-apiserver ── etcd)
+//!   ├──── IdentityProvider (OpenID Connect, under Node.js)
 //!   ├──── Sandbox (network namespaces, veths between them)
 //!   └──── Cluster (control plane and nodes, with kubelet, containerd, kube-proxy)
 //! ```
@@ -18,6 +19,7 @@
 mod access;
 pub mod cluster;
 mod deploy;
+mod identity_provider;
 mod kube_server;
 mod leash;
 pub mod need;
@@ -28,6 +30,7 @@ mod sandbox;
 pub use access::Access;
 pub use cluster::Cluster;
 pub use deploy::deploy_permissions;
+pub use identity_provider::IdentityProvider;
 pub use kube_server::KubeServer;
 pub use proxy::{Fault, Proxy};
 pub use sandbox::{Host, Sandbox};

@@ -49,6 +49,11 @@ pub fn browser() -> Result<(), String> {
     Ok(())
 }
 
+/// An OpenID provider to run.
+pub fn identity_provider() -> Result<(), String> {
+    identity_provider_modules().map(|_| ())
+}
+
 /// The user root.
 pub fn root() -> Result<(), String> {
     match std::fs::metadata("/proc/self") {
@@ -103,6 +108,13 @@ pub fn helm_template() -> Result<&'static Path, String> {
     static PROGRAM: OnceLock<Result<PathBuf, String>> = OnceLock::new();
     let find = || assets("helm-template").map_err(|why| format!("no renderer of charts: {why}"));
     PROGRAM.get_or_init(find).as_deref().map_err(Clone::clone)
+}
+
+/// The directory that `scripts/oidc-provider` names, made like the others.
+pub(crate) fn identity_provider_modules() -> Result<&'static Path, String> {
+    static MODULES: OnceLock<Result<PathBuf, String>> = OnceLock::new();
+    let find = || assets("oidc-provider").map_err(|why| format!("no identity provider: {why}"));
+    MODULES.get_or_init(find).as_deref().map_err(Clone::clone)
 }
 
 fn assets(name: &str) -> Result<PathBuf, String> {

@@ -12,6 +12,8 @@ pub struct UserView {
     pub roles: Vec<String>,
     pub disabled: bool,
     pub has_password: bool,
+    /// The identity provider that vouches for the user; none for a user of the store.
+    pub provider: Option<String>,
     /// Sentences that say what is wrong with the user.
     pub problems: Vec<String>,
 }
@@ -60,6 +62,7 @@ impl UserView {
             roles: account.user.spec.roles.clone(),
             disabled: account.user.spec.disabled,
             has_password: account.user.spec.password_hash.is_some(),
+            provider: account.federated.as_ref().map(|by| by.provider.to_string()),
             problems: account.problems.clone(),
         }
     }

@@ -69,3 +69,22 @@ fn a_directory_that_is_not_there_is_an_error_that_names_it() {
     let error = LocalToken::open(Path::new("/nonexistent/fairlead")).unwrap_err();
     assert_eq!(error.to_string(), "cannot make /nonexistent/fairlead/token");
 }
+
+#[test]
+fn a_token_that_is_old_is_replaced_at_the_start() {
+    let data = tempfile::tempdir().unwrap();
+    let first = LocalToken::open(data.path()).unwrap();
+    let file = File::options().write(true).open(first.path()).unwrap();
+    let written = |age: Duration| file.set_modified(std::time::SystemTime::now() - age).unwrap();
+    written(OLDEST - Duration::from_secs(3600));
+    assert!(LocalToken::open(data.path()).unwrap().secret().is(first.secret().expose()));
+    written(OLDEST + Duration::from_secs(3600));
+    // A client takes it as it is; only a start replaces it.
+    let read = LocalToken::read_from(data.path()).unwrap().unwrap();
+    assert!(read.secret().is(first.secret().expose()));
+    let second = LocalToken::open(data.path()).unwrap();
+    assert!(!second.secret().is(first.secret().expose()));
+    assert_eq!(mode(second.path()), 0o600);
+    assert!(LocalToken::open(data.path()).unwrap().secret().is(second.secret().expose()));
+    assert_eq!(fs::read_dir(data.path()).unwrap().count(), 1);
+}

@@ -1,7 +1,7 @@
 use super::*;
 
 fn open(sessions: &Sessions, user: &str) -> OpenedSession {
-    sessions.open(&user.into(), Fingerprint::of("stamp"), IpAddr::from([192, 0, 2, 1]))
+    sessions.open(&user.into(), Fingerprint::of("stamp"), None, IpAddr::from([192, 0, 2, 1]))
 }
 
 #[tokio::test(start_paused = true)]

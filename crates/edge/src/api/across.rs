@@ -49,19 +49,19 @@ struct AskedCluster {
 
 /// The clusters to ask: those that are named (`a,b`), or all that one may see and that are in use.
 fn chosen(api: &Api, caller: &Caller, named: Option<&str>) -> Vec<fan::ClusterTarget> {
-    let view = api.fleet.view();
+    let (view, actor) = (api.fleet.view(), caller.actor(api));
     let seen = |name: &str| caller.permissions.may_see_cluster(name);
     let Some(named) = named else {
         let used = view.clusters.values().filter(|view| view.state != ClusterState::Disabled);
         let names: BTreeSet<_> = used.map(|view| view.name.to_string()).collect();
         let names = names.into_iter().filter(|name| seen(name));
-        return names.map(|name| (name.clone(), view.connection(&name))).collect();
+        return names.map(|name| (name.clone(), view.connection_as(&name, &actor))).collect();
     };
     let names: BTreeSet<_> =
         named.split(',').map(str::trim).filter(|name| !name.is_empty()).collect();
     let connection = |name: &str| {
         if seen(name) {
-            view.connection(name)
+            view.connection_as(name, &actor)
         } else {
             Err(Error::NoSuchCluster { cluster: name.to_owned() })
         }

@@ -97,7 +97,7 @@ async fn apply(
     Query(asked): Query<ApplyParams>,
     request: Request,
 ) -> Result<Response, Problem> {
-    let connection = api.fleet.connection(&cluster)?;
+    let connection = caller.connection(&api, &cluster)?;
     let body = whole(request, &()).await?;
     let input = std::str::from_utf8(&body)
         .map_err(|_| Problem::invalid("the body is neither YAML nor JSON: it is not UTF-8"))?;

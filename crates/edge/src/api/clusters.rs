@@ -11,6 +11,7 @@ use axum::response::{IntoResponse, Response};
 use fleet::{ClusterView, FleetView, SourceKind, State as ClusterState, TestReport};
 use http::{HeaderMap, StatusCode};
 use jiff::Timestamp;
+use objects::kinds::Impersonation;
 use serde::{Deserialize, Serialize};
 use stallproof::Deadline;
 use utoipa::ToSchema;
@@ -74,6 +75,9 @@ struct Cluster {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>)]
     last_seen: Option<Timestamp>,
+    /// Users act on it under their own names.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    impersonating: bool,
     /// The source that has this name instead.
     #[serde(skip_serializing_if = "Option::is_none")]
     shadowed_by: Option<String>,
@@ -94,6 +98,7 @@ impl From<&ClusterView> for Cluster {
             labels: view.labels.clone(),
             next_try: view.next_try,
             last_seen: view.heartbeat.last_seen(),
+            impersonating: view.impersonating,
             shadowed_by: view.shadowed_by.as_ref().map(ToString::to_string),
         }
     }
@@ -198,6 +203,15 @@ struct Import {
     kubeconfig: String,
     /// Which of its contexts; its current one unless said.
     context: Option<String>,
+    /// Users act on it under their own names.
+    impersonation: Option<ImportImpersonation>,
+}
+
+#[derive(Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+struct ImportImpersonation {
+    /// What stands before every name; `fairlead:` unless said.
+    prefix: Option<String>,
 }
 
 /// Add a cluster by its kubeconfig
@@ -208,7 +222,7 @@ struct Import {
 async fn import(
     State(api): State<Api>,
     caller: Caller,
-    Body(Import { name, kubeconfig, context }): Body<Import>,
+    Body(Import { name, kubeconfig, context, impersonation }): Body<Import>,
 ) -> Result<Response, Problem> {
     caller.may_in_fleet(CLUSTERS, Verb::Create)?;
     // Others, whose roles speak of that name, would be led to whatever is imported by it.
@@ -220,7 +234,12 @@ async fn import(
         );
         return Err(Problem::new(ErrorCode::Forbidden, detail));
     }
-    api.fleet.import(&name, &kubeconfig, context.as_deref(), caller.deadline).await?;
+    let impersonation = impersonation.map(|ImportImpersonation { prefix }| {
+        prefix.map_or_else(Impersonation::default, |prefix| Impersonation { prefix })
+    });
+    let context = context.as_deref();
+    let (fleet, deadline) = (&api.fleet, caller.deadline);
+    fleet.import_impersonating(&name, &kubeconfig, context, impersonation, deadline).await?;
     seen(&api, |view| view.clusters.contains_key(name.as_str())).await;
     caller.trail.after(&for_audit(&api, &name));
     let cluster = shown_now(&api, &name);
@@ -362,7 +381,7 @@ async fn test(
 ) -> Result<Json<Tested>, Problem> {
     caller.may_in_fleet(CLUSTERS, Verb::Update)?;
     caller.trail.detail("change", "none: it was tried");
-    Ok(Json(api.fleet.test(&name, caller.deadline).await?.into()))
+    Ok(Json(api.fleet.test(&name, &caller.actor(&api), caller.deadline).await?.into()))
 }
 
 fn millis(time: Duration) -> f64 {

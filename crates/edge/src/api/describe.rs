@@ -129,7 +129,7 @@ async fn events(
     Path(cluster): Path<String>,
     Query(asked): Query<Within>,
 ) -> Result<Json<Events>, Problem> {
-    let connection = api.fleet.connection(&cluster)?;
+    let connection = caller.connection(&api, &cluster)?;
     let about = asked.namespace.as_deref().map_or(About::All, About::Namespace);
     let events = events_seen(&connection, &caller, about, caller.deadline).await??;
     Ok(Json(Events { events }))

@@ -21,6 +21,8 @@ use stallproof::{Gate, MemoryGuard, Pressure, Snapshot};
 pub(crate) enum RouteGate<'a> {
     /// For those who have not said who they are: they take no place from those who have.
     Anonymous,
+    /// As `Anonymous`, for what waits for an identity provider: one that hangs fills this gate alone.
+    Provider,
     /// Answered from what this process has.
     Local,
     /// Asks many clusters at once; waits for the slowest.
@@ -29,12 +31,20 @@ pub(crate) enum RouteGate<'a> {
     Cluster(&'a str),
 }
 
+impl RouteGate<'_> {
+    /// Whether callers need no login.
+    pub(crate) fn is_open(self) -> bool {
+        matches!(self, Self::Anonymous | Self::Provider)
+    }
+}
+
 #[derive(Clone, Debug)]
 pub struct Gates(Arc<Inner>);
 
 #[derive(Debug)]
 struct Inner {
     anonymous: Gate,
+    provider: Gate,
     local: Gate,
     fan_out: Gate,
     /// Written when a cluster is first asked and when clusters go; read by every request.
@@ -50,6 +60,7 @@ impl Gates {
         let fixed = InFlightLimits { min: streams, initial: streams, max: streams };
         Self(Arc::new(Inner {
             anonymous: Gate::new(GateConfig::new("strangers")),
+            provider: Gate::new(GateConfig::new("identity-providers")),
             local: Gate::new(GateConfig::new("local")),
             fan_out: Gate::new(GateConfig::new("across")),
             clusters: Snapshot::new(stallproof::Map::new()),
@@ -78,6 +89,7 @@ impl Gates {
         // First the word, then those who hear it: a gate made in between takes the word.
         self.0.shedding.publish(shedding);
         self.0.anonymous.shed(shedding);
+        self.0.provider.shed(shedding);
         self.0.local.shed(shedding);
         self.0.fan_out.shed(shedding);
         for gate in self.0.clusters.load().values() {
@@ -90,6 +102,7 @@ impl Gates {
     pub(crate) fn at(&self, route: RouteGate<'_>) -> Gate {
         match route {
             RouteGate::Anonymous => self.0.anonymous.clone(),
+            RouteGate::Provider => self.0.provider.clone(),
             RouteGate::Local => self.0.local.clone(),
             RouteGate::FanOut => self.0.fan_out.clone(),
             RouteGate::Cluster(name) => {
@@ -129,6 +142,7 @@ impl Gates {
 
     pub fn register(&self, registry: &mut Registry) {
         self.0.anonymous.register(registry);
+        self.0.provider.register(registry);
         self.0.local.register(registry);
         self.0.fan_out.register(registry);
         self.0.streams.register(registry);

@@ -75,7 +75,7 @@ async fn kinds(
     caller: Caller,
     Path(cluster): Path<String>,
 ) -> Result<Json<Kinds>, Problem> {
-    let found = api.fleet.connection(&cluster)?.kinds(caller.deadline).await?;
+    let found = caller.connection(&api, &cluster)?.kinds(caller.deadline).await?;
     let kinds = found.kinds.into_iter().map(Kind::from).collect();
     Ok(Json(Kinds { kinds, failed: found.failed.into_iter().map(Failed::from).collect() }))
 }
@@ -91,6 +91,6 @@ async fn reset_kinds(
     Path(cluster): Path<String>,
 ) -> Result<StatusCode, Problem> {
     caller.may_in_fleet(CLUSTERS, Verb::Update)?;
-    api.fleet.connection(&cluster)?.discovery().reset_all();
+    caller.connection(&api, &cluster)?.discovery().reset_all();
     Ok(StatusCode::NO_CONTENT)
 }

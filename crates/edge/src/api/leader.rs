@@ -139,8 +139,9 @@ pub(crate) fn passed(api: &Api, request: &Request) -> Option<Identity> {
     if late || !reach.authority.is_sealed(text.written().as_bytes(), seal) {
         return None;
     }
+    let user = api.access.named_by_replica(user)?;
     // The machine's own token is what a replica has as well.
-    Some(Identity { user: user.into(), via: AuthMethod::Local })
+    Some(Identity { user, via: AuthMethod::Local })
 }
 
 pub(crate) fn has_pass(headers: &HeaderMap) -> bool {
@@ -190,7 +191,7 @@ pub(crate) fn request(api: &Api, who: &Identity, request: &Request) -> Option<Le
     let (reach, other) = (route.reach.clone()?, route.other()?);
     let address = SocketAddr::new(other.address?, reach.port);
     let bundle = reach.certificates.bundle()?;
-    let request = reach.request(who, request, address)?;
+    let request = reach.request(&api.access.name_for_replica(who), request, address)?;
     Some(LeaderRequest { other, address, bundle, reach, request })
 }
 
@@ -218,7 +219,7 @@ impl LeaderReach {
     /// None while there is no key to make a pass with.
     fn request(
         &self,
-        who: &Identity,
+        who: &str,
         request: &Request,
         host: SocketAddr,
     ) -> Option<http::Request<Empty<Bytes>>> {
@@ -229,17 +230,18 @@ impl LeaderReach {
         Some(asked)
     }
 
-    /// A GET on behalf of `who`; none while there is no key to make a pass with.
+    /// A GET on behalf of `who`, as [`access::Access::name_for_replica`] has it; none while there is no key
+    /// to make a pass with.
     pub(super) fn question(
         &self,
-        who: &Identity,
+        who: &str,
         uri: &Uri,
         host: SocketAddr,
     ) -> Option<http::Request<Empty<Bytes>>> {
         let until = (Timestamp::now() + LASTS).as_millisecond();
-        let text = PassClaims { until, user: &who.user, method: &Method::GET, uri };
+        let text = PassClaims { until, user: who, method: &Method::GET, uri };
         let seal = self.authority.seal(text.written().as_bytes())?;
-        let pass = HeaderValue::from_str(&format!("{until}.{seal}.{}", who.user)).ok()?;
+        let pass = HeaderValue::from_str(&format!("{until}.{seal}.{who}")).ok()?;
         let asked = http::Request::get(format!("{BASE}{}", within(uri)));
         asked.header(header::HOST, host.to_string()).header(PASS, pass).body(Empty::new()).ok()
     }

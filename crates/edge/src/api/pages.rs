@@ -14,6 +14,22 @@ pub(crate) fn routes() -> Routes {
     Routes::default().with(Route::open(), routes!(login))
 }
 
+/// A text as it may stand in a page.
+pub(crate) fn escape(text: &str) -> String {
+    let mut escaped = String::with_capacity(text.len());
+    for c in text.chars() {
+        match c {
+            '&' => escaped.push_str("&amp;"),
+            '<' => escaped.push_str("&lt;"),
+            '>' => escaped.push_str("&gt;"),
+            '"' => escaped.push_str("&quot;"),
+            '\'' => escaped.push_str("&#39;"),
+            c => escaped.push(c),
+        }
+    }
+    escaped
+}
+
 #[derive(Debug, Deserialize)]
 struct Link {
     #[serde(default)]

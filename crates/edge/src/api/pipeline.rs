@@ -31,6 +31,7 @@ use axum::body::Bytes;
 use axum::extract::{FromRequestParts, MatchedPath, RawPathParams, Request, State};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
+use fleet::{Actor, Connection};
 use http::request::Parts;
 use http::{HeaderMap, Method, StatusCode, header};
 use http_body_util::{BodyExt, LengthLimitError, Limited};
@@ -95,6 +96,19 @@ impl Caller {
             ErrorCode::Forbidden,
             format!("{} may not {verb} {resource} {at}: {why}", self.who.user),
         ))
+    }
+
+    /// Who this is to a cluster on which users act under their own names. Roles and groups are those of
+    /// this moment.
+    pub(crate) fn actor(&self, api: &Api) -> Actor {
+        let (roles, groups) = api.access.roles_and_groups(&self.who);
+        Actor { user: self.who.user.to_string(), roles, groups }
+    }
+
+    /// The way to a cluster, on which everything is done as this caller where users act under their own
+    /// names.
+    pub(crate) fn connection(&self, api: &Api, cluster: &str) -> Result<Connection, fleet::Error> {
+        api.fleet.connection_as(cluster, &self.actor(api))
     }
 
     /// As `may`, for the fleet's own matters.
@@ -177,7 +191,7 @@ async fn run(
 ) -> Result<Response, Problem> {
     let deadline = Deadline::of_http(request.headers(), request.uri().query(), route.grant)
         .map_err(|e| Problem::invalid(e.to_string()))?;
-    let anonymous = route.gate == RouteGate::Anonymous;
+    let anonymous = route.gate.is_open();
     let deadline = if anonymous { deadline.within(ANONYMOUS) } else { deadline };
     // For handlers that need no login; the others have it in their `Caller`.
     request.extensions_mut().insert(deadline);
@@ -242,7 +256,7 @@ async fn run(
             // How long it took says something of the load only where the work was done, by us or by
             // one cluster: the slowest of many says nothing, and neither does a refusal.
             let refused = response.extensions().get::<Problem>().is_some();
-            permit.end(if refused || gate == RouteGate::FanOut {
+            permit.end(if refused || matches!(gate, RouteGate::FanOut | RouteGate::Provider) {
                 LoadSignal::Ignored
             } else {
                 LoadSignal::Done
@@ -253,7 +267,11 @@ async fn run(
             Ok(response)
         }
         Err(expired) => {
-            permit.fail();
+            if gate == RouteGate::Provider {
+                permit.ignore();
+            } else {
+                permit.fail();
+            }
             if let Some(audited) = trail.take() {
                 audited.finish(ErrorCode::TooLate.text());
             }
@@ -270,7 +288,7 @@ fn authorize(
     request: &Request,
     (deadline, trail): (Deadline, &Trail),
 ) -> Result<Option<Caller>, Problem> {
-    if route.gate == RouteGate::Anonymous {
+    if route.gate.is_open() {
         return Ok(None);
     }
     let who = authenticate(api, route, request)?;
@@ -390,9 +408,14 @@ fn bearer(headers: &HeaderMap) -> Option<&str> {
 
 /// The session's cookie, if there is one.
 pub(crate) fn cookie(headers: &HeaderMap) -> Option<&str> {
+    cookie_of(headers, COOKIE)
+}
+
+/// The value of the cookie of this name.
+pub(crate) fn cookie_of<'h>(headers: &'h HeaderMap, name: &str) -> Option<&'h str> {
     let pairs = headers.get_all(header::COOKIE).iter().filter_map(|value| value.to_str().ok());
     let mut pairs = pairs.flat_map(|value| value.split(';')).map(str::trim);
-    pairs.find_map(|pair| pair.strip_prefix(COOKIE)?.strip_prefix('='))
+    pairs.find_map(|pair| pair.strip_prefix(name)?.strip_prefix('='))
 }
 
 /// A `Set-Cookie` that opens the session, or ends it.

@@ -25,6 +25,6 @@ impl PodRef<'_> {
     ) -> Result<Connection, Problem> {
         let Self { cluster, namespace, name } = self;
         permit(caller, cluster, (Some(namespace), PODS, name), verb)?;
-        Ok(api.fleet.connection(cluster)?)
+        Ok(caller.connection(api, cluster)?)
     }
 }

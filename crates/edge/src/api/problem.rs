@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use access::audit::AuditError;
 use access::password::PasswordUnchecked;
-use access::{AdministrationError, LoginError, Unauthenticated};
+use access::{AdministrationError, LoginError, OidcError, Unauthenticated};
 use axum::response::{IntoResponse, Response};
 use http::{HeaderValue, StatusCode, header};
 use serde::Serialize;
@@ -172,6 +172,9 @@ impl From<fleet::Error> for Problem {
                 }
                 problem
             }
+            Error::Impersonation { cluster, .. } => {
+                Self::new(ErrorCode::Refused, detail).of_cluster(cluster)
+            }
             Error::Store(error) => (&*error).into(),
             Error::NameTaken { .. } => Self::new(ErrorCode::Exists, detail),
             Error::NotSynced { retry_after } => {
@@ -225,7 +228,7 @@ impl From<LoginError> for Problem {
             LoginError::Wrong | LoginError::BadCode => {
                 Self::new(ErrorCode::Unauthenticated, detail)
             }
-            LoginError::ByToken => Self::new(ErrorCode::Forbidden, detail),
+            LoginError::ByToken | LoginError::ByProvider => Self::new(ErrorCode::Forbidden, detail),
             LoginError::Limited { retry_after } => {
                 Self::new(ErrorCode::SlowDown, detail).come_back(retry_after)
             }
@@ -233,6 +236,23 @@ impl From<LoginError> for Problem {
                 Self::new(ErrorCode::NotReady, detail).come_back(retry_after)
             }
             LoginError::PasswordUnchecked(none) => none.into(),
+        }
+    }
+}
+
+impl From<OidcError> for Problem {
+    fn from(error: OidcError) -> Self {
+        let detail = error.to_string();
+        match error {
+            OidcError::NoSuchProvider(_) => Self::new(ErrorCode::NotFound, detail),
+            OidcError::NotServed => Self::new(ErrorCode::NotServed, detail),
+            OidcError::Away { .. } => Self::new(ErrorCode::NotReady, detail),
+            OidcError::Busy { retry_after, .. } => {
+                Self::new(ErrorCode::SlowDown, detail).come_back(retry_after)
+            }
+            OidcError::Refused { .. } | OidcError::NotAccepted { .. } | OidcError::BadState => {
+                Self::new(ErrorCode::Unauthenticated, detail)
+            }
         }
     }
 }

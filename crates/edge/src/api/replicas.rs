@@ -221,7 +221,9 @@ impl Replica {
         let address = SocketAddr::new(self.address, reach.port);
         let bundle = reach.certificates.bundle().ok_or(not_yet)?;
         let uri = question.uri().map_err(|error| error.to_string())?;
-        let mut request = reach.question(&caller.who, &uri, address).ok_or(not_yet)?;
+        let mut request = reach
+            .question(&api.access.name_for_replica(&caller.who), &uri, address)
+            .ok_or(not_yet)?;
         // So that it tells what it found by then.
         let patience = format!("{}ms", deadline.remaining().as_millis().max(1));
         if let Ok(patience) = HeaderValue::from_str(&patience) {

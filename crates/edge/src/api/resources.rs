@@ -59,7 +59,7 @@ async fn list(
     Query(asked): Query<ListParams>,
     headers: HeaderMap,
 ) -> Result<Response, Problem> {
-    let connection = api.fleet.connection(&cluster)?;
+    let connection = caller.connection(&api, &cluster)?;
     let found = connection.find(&kind, caller.deadline).await?;
     if sse::wanted(&headers) {
         return watch::open(&api, &caller, &cluster, &found, &asked).await;
@@ -95,7 +95,7 @@ pub(crate) async fn choose(
     namespace: Option<&str>,
     verb: Verb,
 ) -> Result<Chosen, Problem> {
-    let connection = api.fleet.connection(cluster)?;
+    let connection = caller.connection(api, cluster)?;
     let found = connection.find(kind, caller.deadline).await?;
     let target = Target::new(&found, namespace, name)?;
     let resource = resource(&found.resource);

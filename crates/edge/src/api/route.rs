@@ -35,7 +35,7 @@ pub(crate) struct Route {
     pub(crate) grant: Grant,
     /// The verb in the audit; none for a route that changes nothing.
     pub(crate) writes: Option<Verb>,
-    /// `Anonymous` lets callers in without a login. A route with a `{cluster}` goes through that
+    /// `Anonymous` and `Provider` let callers in without a login. A route with a `{cluster}` goes through that
     /// cluster's gate instead, unless it is `local`.
     pub(crate) gate: RouteGate<'static>,
     /// The route names a cluster and does not call it. The cluster's gate may be full of requests that
@@ -90,6 +90,11 @@ impl Route {
     /// Needs no login. Bodies of strangers are here before they are at a gate, so they are small.
     pub(crate) const fn open() -> Self {
         Self { gate: RouteGate::Anonymous, body: 8 << 10, ..Self::read() }
+    }
+
+    /// Needs no login, and waits for an identity provider.
+    pub(crate) const fn open_at_provider() -> Self {
+        Self { gate: RouteGate::Provider, ..Self::open() }
     }
 
     /// Asks many clusters at once.

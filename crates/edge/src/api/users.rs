@@ -34,6 +34,9 @@ struct User {
     roles: Vec<String>,
     disabled: bool,
     has_password: bool,
+    /// The identity provider that vouches for them, while they are logged in.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    provider: Option<String>,
     /// What is wrong with it, for a person to mend.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     problems: Vec<String>,
@@ -41,8 +44,8 @@ struct User {
 
 impl From<UserView> for User {
     fn from(view: UserView) -> Self {
-        let UserView { name, roles, disabled, has_password, problems } = view;
-        Self { name, roles, disabled, has_password, problems }
+        let UserView { name, roles, disabled, has_password, provider, problems } = view;
+        Self { name, roles, disabled, has_password, provider, problems }
     }
 }
 

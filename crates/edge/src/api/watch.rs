@@ -44,8 +44,9 @@ async fn events(
     asked: &ListParams,
     scope: Scope,
 ) -> Result<BoxStream<'static, Event>, Error> {
-    let (fleet, name) = (api.fleet.clone(), cluster.to_owned());
-    let connect = move || fleet.connection(&name);
+    // As the caller is at each session: a watch moves over to new groups, and is of one caller alone.
+    let (all, asker, name) = (api.clone(), caller.clone(), cluster.to_owned());
+    let connect = move || asker.connection(&all, &name);
     // A watch is of all there is.
     let query = ListQuery { limit: None, continue_token: None, ..asked.query(found) };
     let form = asked.form;

@@ -13,6 +13,7 @@ pub(crate) mod across;
 mod clusters;
 mod credentials;
 mod events;
+mod login;
 mod problem;
 mod route;
 mod socket;
@@ -20,6 +21,7 @@ mod target;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
+use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -37,6 +39,7 @@ use tokio::time::timeout;
 
 pub(crate) use clusters::{ClusterView, Clusters};
 pub(crate) use events::{Event, Events};
+pub(crate) use login::{LoginFile, SavedLogin, Tokens};
 pub(crate) use problem::{ClientError, Problem};
 pub(crate) use route::Route;
 pub(crate) use socket::{CHUNK, FrameReceiver, FrameSender};
@@ -70,7 +73,8 @@ pub(crate) struct ServerFlags {
         default_value = "http://127.0.0.1:7680"
     )]
     server: String,
-    /// File with the token [default: `token` in the data directory]
+    /// File with the token [default: what `fairlead login` kept of the server, else `token` in the data
+    /// directory]
     #[arg(long, env = "FAIRLEAD_TOKEN_FILE", value_name = "FILE")]
     token_file: Option<PathBuf>,
     /// Certificate authority (PEM) of the server [default: the public ones]
@@ -109,12 +113,23 @@ pub(crate) struct Server {
     /// Its address without a slash at the end.
     base: String,
     origin: Origin,
-    token_file: PathBuf,
-    token: Token,
+    credential: Credential,
     timeout: Duration,
 }
 
+/// What shows a server who asks.
+#[derive(Debug)]
+enum Credential {
+    /// Nothing: for logging in.
+    None,
+    /// A token that somebody else keeps current.
+    File { path: PathBuf, token: Token },
+    /// A login, which is renewed here. Written by whoever renews it, read by every request.
+    Login { file: LoginFile, login: Mutex<SavedLogin> },
+}
+
 /// A secret, which no Debug output shows.
+#[derive(Clone)]
 struct Token(String);
 
 impl std::fmt::Debug for Token {
@@ -141,19 +156,50 @@ impl ServerFlags {
     /// As [`Self::open`], with another default for `--timeout`.
     pub(crate) fn open_for(&self, default_timeout: Duration) -> Result<Server, Failure> {
         let timeout = self.timeout.unwrap_or(default_timeout);
-        let (url, base) = parse_address(&self.server)?;
-        let trust = match &self.ca_file {
-            Some(file) => Trust::Authorities(credentials::read_authorities(file)?),
-            None => Trust::Public,
+        let base = parse_address(&self.server)?.1;
+        let file = LoginFile::of(&base).filter(|_| self.token_file.is_none());
+        let login = match &file {
+            Some(file) => file.read(&base)?,
+            None => None,
         };
-        let token_file = match &self.token_file {
+        if let (Some(file), Some(login)) = (file, login) {
+            let ca_file = self.ca_file.clone().or_else(|| login.ca_file.clone());
+            let credential = Credential::Login { file, login: Mutex::new(login) };
+            return self.open_as(credential, ca_file.as_ref(), timeout);
+        }
+        let path = match &self.token_file {
             Some(file) => file.clone(),
             None => credentials::default_token_file()?,
         };
-        let token = Token(credentials::read_token(&token_file)?);
+        let token = Token(credentials::read_token(&path)?);
+        self.open_as(Credential::File { path, token }, self.ca_file.as_ref(), timeout)
+    }
+
+    /// The flags for a server that is named otherwise.
+    pub(crate) fn of(server: &str, ca_file: Option<PathBuf>) -> Self {
+        Self { server: server.to_owned(), token_file: None, ca_file, timeout: None }
+    }
+
+    /// As [`Self::open`], for who has nothing to show yet.
+    pub(crate) fn open_stranger(&self) -> Result<Server, Failure> {
+        let timeout = self.timeout.unwrap_or(Duration::from_secs(30));
+        self.open_as(Credential::None, self.ca_file.as_ref(), timeout)
+    }
+
+    fn open_as(
+        &self,
+        credential: Credential,
+        ca_file: Option<&PathBuf>,
+        timeout: Duration,
+    ) -> Result<Server, Failure> {
+        let (url, base) = parse_address(&self.server)?;
+        let trust = match ca_file {
+            Some(file) => Trust::Authorities(credentials::read_authorities(file)?),
+            None => Trust::Public,
+        };
         let origin = Origin::of(&url, trust, timeout.min(Duration::from_secs(10)))
             .map_err(|e| Failure(format!("--server {base} cannot be used: {e}")))?;
-        Ok(Server { base, origin, token_file, token, timeout })
+        Ok(Server { base, origin, credential, timeout })
     }
 }
 
@@ -232,7 +278,7 @@ impl Server {
         route: &Route,
         body: Body<'_>,
     ) -> ClientResult<T> {
-        let request = self.build(method, route, body, "application/json")?;
+        let request = self.authorized(method, route, body, "application/json").await?;
         let exchange = async {
             let (response, connection) = self.send(request).await?;
             let bytes = transport::read(response, LARGEST_ANSWER)
@@ -279,11 +325,75 @@ impl Server {
         body: Body<'_>,
         accept: &'static str,
     ) -> ClientResult<(String, Chunks)> {
-        let request = self.build(method, route, body, accept)?;
+        let request = self.authorized(method, route, body, accept).await?;
         let (response, _) = self.in_time(self.send(request)).await?;
         let kind = response.headers().get(CONTENT_TYPE).and_then(|kind| kind.to_str().ok());
         let kind = kind.unwrap_or_default().to_owned();
         Ok((kind, chunks(response.into_body(), SILENCE.max(self.timeout + GRACE))))
+    }
+
+    pub(crate) fn address(&self) -> &str {
+        &self.base
+    }
+
+    /// A request with what shows who asks, renewed if need be.
+    async fn authorized(
+        &self,
+        method: Method,
+        route: &Route,
+        body: Body<'_>,
+        accept: &'static str,
+    ) -> ClientResult<Request<Full<Bytes>>> {
+        let token = self.token().await?;
+        self.build(method, route, body, accept, token.as_ref())
+    }
+
+    async fn token(&self) -> ClientResult<Option<Token>> {
+        match &self.credential {
+            Credential::None => Ok(None),
+            Credential::File { token, .. } => Ok(Some(token.clone())),
+            Credential::Login { file, login } => {
+                let known = login.lock().unwrap_or_else(PoisonError::into_inner).clone();
+                let current = if known.is_current() { known } else { self.renew(file).await? };
+                let token = Token(current.access.clone());
+                *login.lock().unwrap_or_else(PoisonError::into_inner) = current;
+                Ok(Some(token))
+            }
+        }
+    }
+
+    /// Exchanges the tokens of a login for the next ones, unless another command has done that.
+    async fn renew(&self, file: &LoginFile) -> ClientResult<SavedLogin> {
+        let _turn = file.lock().await?;
+        let again = format!("log in again: `fairlead login {}`", self.base);
+        let login = file.read(&self.base)?;
+        let login = login.ok_or_else(|| Failure(format!("you are logged out; {again}")))?;
+        if login.is_current() {
+            return Ok(login);
+        }
+        let body = serde_json::json!({ "refresh": login.refresh });
+        let route = Route::to(["auth", "cli", "refresh"]);
+        let request =
+            self.build(Method::POST, &route, Body::Json(&body), "application/json", None)?;
+        let exchange = async {
+            let (response, connection) = self.send(request).await?;
+            let read = transport::read(response, LARGEST_REFUSAL).await;
+            let bytes =
+                read.map_err(|e| Failure(format!("{} broke off its answer: {e}", self.base)));
+            self.origin.keep(connection);
+            Ok(bytes?)
+        };
+        let bytes = match self.in_time(exchange).await {
+            Err(ClientError::Refused(problem)) if problem.code == "unauthenticated" => {
+                let why = format!("the login to {} has ended; {again}", self.base);
+                return Err(Failure(why).into());
+            }
+            other => other?,
+        };
+        let tokens: Tokens = serde_json::from_slice(&bytes).map_err(|e| not_understood(&e))?;
+        let login = SavedLogin::new(&self.base, tokens, login.ca_file);
+        file.write(&login)?;
+        Ok(login)
     }
 
     fn build(
@@ -292,10 +402,13 @@ impl Server {
         route: &Route,
         body: Body<'_>,
         accept: &'static str,
+        token: Option<&Token>,
     ) -> ClientResult<Request<Full<Bytes>>> {
-        let head = Request::builder()
-            .uri(route.to_string())
-            .header("authorization", format!("Bearer {}", self.token.0))
+        let mut head = Request::builder().uri(route.to_string());
+        if let Some(Token(token)) = token {
+            head = head.header("authorization", format!("Bearer {token}"));
+        }
+        let head = head
             .header("request-timeout", format!("{}ms", self.timeout.as_millis()))
             .header(USER_AGENT, concat!("fairlead/", env!("CARGO_PKG_VERSION")))
             .header(ACCEPT, accept);
@@ -334,10 +447,17 @@ impl Server {
         let mut problem = Problem::read(status, &body, &self.base);
         problem.retry_after_ms = problem.retry_after_ms.or(retry_after.map(|s| s * 1000));
         if problem.code == "unauthenticated" {
-            problem.hint = Some(format!(
-                "the token of {} is not this server's; name another with --token-file (the local server's is `token` in its --data)",
-                self.token_file.display()
-            ));
+            problem.hint = match &self.credential {
+                Credential::None => None,
+                Credential::File { path, .. } => Some(format!(
+                    "the token of {} is not this server's; name another with --token-file (the local server's is `token` in its --data), or `fairlead login {}`",
+                    path.display(),
+                    self.base
+                )),
+                Credential::Login { .. } => {
+                    Some(format!("the login has ended; `fairlead login {}`", self.base))
+                }
+            };
         }
         Err(ClientError::Refused(Box::new(problem)))
     }

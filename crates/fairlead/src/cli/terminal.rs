@@ -186,6 +186,16 @@ impl Drop for Signals {
     }
 }
 
+/// A password that is asked for, or the first line of standard input.
+pub(crate) fn password(whose: &str) -> Result<String, Failure> {
+    if std::io::stdin().is_terminal() {
+        return secret(&format!("Password for {whose}: "));
+    }
+    let mut line = String::new();
+    std::io::stdin().lock().read_line(&mut line)?;
+    Ok(line.trim_end_matches(['\n', '\r']).to_owned())
+}
+
 /// A new password: asked for twice without an echo, or one line of stdin when that is no terminal.
 pub(crate) fn new_password(whose: &str) -> Result<String, Failure> {
     let password = if std::io::stdin().is_terminal() {

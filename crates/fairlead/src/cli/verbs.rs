@@ -22,12 +22,14 @@ mod groups;
 mod inflight;
 mod install;
 mod kinds;
+mod login;
 mod login_link;
 mod logs;
 mod man;
 mod mesh;
 mod net;
 mod nodes;
+mod oidc;
 mod policy;
 #[cfg(feature = "replay")]
 mod replay;
@@ -63,6 +65,7 @@ Examples:
   fairlead up --data ./data             run everything on this machine
   fairlead agent                        run this node's pod network
   fairlead install                      put it into a cluster; then: status, upgrade, uninstall
+  fairlead login https://HOST:7680      log in with an identity provider or a password
   fairlead clusters list                every cluster, its state and why
   fairlead get pods -A --all-clusters   resources of many clusters, as kubectl shows them
   fairlead search checkout              where is it?
@@ -106,10 +109,13 @@ enum Verb {
     Logs(logs::Args),
     Exec(exec::Args),
     Forward(forward::Args),
+    Login(login::LoginArgs),
+    Logout(login::LogoutArgs),
     Users(users::Args),
     Roles(roles::Args),
     Tokens(tokens::Args),
     LoginLink(login_link::Args),
+    Oidc(oidc::Args),
     Audit(Box<audit::Args>),
     Admission(admission::Args),
     Conversations(conversations::Args),
@@ -205,6 +211,9 @@ pub(crate) fn dispatch(cli: &Cli) -> Verdict {
         Verb::Logs(args) => client::run(logs::run(args)),
         Verb::Exec(args) => client::run(exec::run(args)),
         Verb::Forward(args) => client::run(forward::run(args)),
+        Verb::Login(args) => client::run(login::login(args)),
+        Verb::Logout(args) => client::run(login::logout(args)),
+        Verb::Oidc(args) => client::run(oidc::run(args)),
         Verb::Users(args) => client::run(users::run(args)),
         Verb::Roles(args) => client::run(roles::run(args)),
         Verb::Tokens(args) => client::run(tokens::run(args)),

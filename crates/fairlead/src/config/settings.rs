@@ -133,6 +133,12 @@ settings! {
             ("auto", None), ("allow", Some(true)), ("refuse", Some(false))
         ]))]
         local_imports: Option<bool> = None,
+        /// Clusters on which users act under their own names (`fairlead:USER`), beside imported ones that
+        /// say so; `none` is none. Fairlead's account there needs the right to impersonate
+        #[setting("fleet.impersonate", "NAMES", words(
+            "names of clusters separated by commas", cluster
+        ))]
+        impersonate: Vec<String> = Vec::new(),
     }
 }
 

@@ -11,6 +11,7 @@ use access::audit::recording::{RecordingLimits, Recordings};
 use access::audit::{Audit, Size};
 use access::{Access, LocalToken};
 use edge::api::{self, Api, Gates, LeaderReach, LeaderRoute, Replicas, Serving};
+use edge::outbound::Outbound;
 use edge::tls::CertificateFiles;
 use fleet::{Fleet, FleetConfig, InCluster, Secrets};
 use mesh::Meshes;
@@ -74,6 +75,8 @@ pub(crate) fn begin(
     }
     let access = Access::start(objects.clone(), tasks, readiness, Some(&listeners.token));
     access.register(registry);
+    let outbound = Outbound::new(tasks).map_err(|e| process::explain(&e))?;
+    access.federate(Arc::new(outbound), &config.fleet.namespace, ledger, tasks);
     let fleet = Fleet::start(fleet_config(config)?, objects.clone(), ledger.clone(), tasks);
     fleet.register(registry);
     let webhook = listeners.webhook;
@@ -255,6 +258,7 @@ fn fleet_config(config: &Config) -> Result<FleetConfig, Failure> {
         secrets: secrets.transpose()?,
         namespace: config.fleet.namespace.clone(),
         local_imports: config.fleet.local_imports.unwrap_or(config.api.listen.is_loopback()),
+        impersonate: config.fleet.impersonate.clone(),
         ..FleetConfig::default()
     })
 }

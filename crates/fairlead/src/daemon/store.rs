@@ -4,7 +4,9 @@ use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
-use objects::kinds::{AccessRole, AccessToken, Cluster, ClusterMesh, User};
+use objects::kinds::{
+    AccessRole, AccessToken, Cluster, ClusterMesh, IdentityProvider, RoleMapping, User,
+};
 use objects::{Kind, Objects, Within};
 use prometheus_client::registry::Registry;
 use stallproof::readiness::Component;
@@ -107,6 +109,8 @@ async fn look(objects: &Objects) -> Result<(), objects::Error> {
     one::<User>(objects).await?;
     one::<AccessRole>(objects).await?;
     one::<AccessToken>(objects).await?;
+    one::<IdentityProvider>(objects).await?;
+    one::<RoleMapping>(objects).await?;
     one::<Cluster>(objects).await?;
     one::<ClusterMesh>(objects).await
 }

@@ -17,7 +17,12 @@ fn connection(ledger: &Ledger) -> Connection {
         proxy: None,
         guard: AddressGuard::default(),
     };
-    let access = Access { endpoint, auth: Auth::default(), namespace: "default".to_owned() };
+    let access = Access {
+        endpoint,
+        auth: Auth::default(),
+        namespace: "default".to_owned(),
+        impersonation: None,
+    };
     let fetched = Fetched { identity: None, header: None, renew_in: None };
     let credentials = Credentials::new(Arc::new(access), fetched, &context);
     let link = Arc::new(ClusterClient::new(credentials, &context).unwrap());

@@ -17,7 +17,7 @@ fn access(bearer: Bearer) -> Arc<Access> {
         guard: AddressGuard::default(),
     };
     let auth = Auth { bearer, ..Auth::default() };
-    Arc::new(Access { endpoint, auth, namespace: "default".to_owned() })
+    Arc::new(Access { endpoint, auth, namespace: "default".to_owned(), impersonation: None })
 }
 
 fn context() -> Arc<FleetContext> {

@@ -7,7 +7,7 @@ use k8s_openapi::ByteString;
 use k8s_openapi::api::core::v1::Secret;
 use kube::api::ObjectMeta;
 use kube::{Resource, ResourceExt};
-use objects::kinds::{Cluster, ClusterSpec, KubeconfigSecret};
+use objects::kinds::{Cluster, ClusterSpec, Impersonation, KubeconfigSecret};
 use objects::{Expected, Id};
 use stallproof::Deadline;
 
@@ -37,9 +37,26 @@ impl Fleet {
         context: Option<&str>,
         deadline: Deadline,
     ) -> Result<(), Error> {
+        self.import_impersonating(name, kubeconfig, context, None, deadline).await
+    }
+
+    /// As [`Self::import`], for a cluster on which users act under their own names.
+    pub async fn import_impersonating(
+        &self,
+        name: &str,
+        kubeconfig: &str,
+        context: Option<&str>,
+        impersonation: Option<Impersonation>,
+        deadline: Deadline,
+    ) -> Result<(), Error> {
         check_name(name)?;
         let invalid = |why| Error::Invalid(format!("{name} cannot be imported: {why}"));
-        let access = sent(kubeconfig, context).map_err(invalid)?;
+        let access = sent(kubeconfig, context)
+            .and_then(|access| match &impersonation {
+                Some(impersonation) => access.impersonating(impersonation.clone()),
+                None => Ok(access),
+            })
+            .map_err(invalid)?;
         if !self.local_imports {
             let deadline = deadline.within(LOOKED_UP_WITHIN);
             let checked = local_address::check(&access.endpoint, &self.context.resolver, deadline);
@@ -63,6 +80,7 @@ impl Fleet {
             },
             context: context.map(ToOwned::to_owned),
             enabled: true,
+            impersonation,
         };
         // The cluster comes first: a Secret without a cluster would be a credential that nobody sees,
         // whereas a cluster without its Secret is shown as misconfigured and can be removed.

@@ -81,7 +81,7 @@ impl<B: Fn(&str, &Objects, &Tasks)> Follower<B> {
                 }
                 continue;
             }
-            let Ok(connection) = fleet.connection(cluster) else { continue };
+            let Ok(connection) = fleet.own_connection(cluster) else { continue };
             let followed = self.followed.get(cluster);
             if followed.is_some_and(|followed| followed.connection.is_same_client(&connection)) {
                 continue;

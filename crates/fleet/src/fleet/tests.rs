@@ -61,7 +61,7 @@ pub(super) fn access(server: SocketAddr, token: &str) -> Arc<Access> {
     };
     let bearer = Bearer::Token(Redacted(token.to_owned()));
     let auth = Auth { bearer, ..Auth::default() };
-    Arc::new(Access { endpoint, auth, namespace: "default".to_owned() })
+    Arc::new(Access { endpoint, auth, namespace: "default".to_owned(), impersonation: None })
 }
 
 pub(super) fn offer(name: &str, label: &str, access: Result<Arc<Access>, String>) -> Arc<Offer> {

@@ -45,7 +45,11 @@ fn offer(cluster: &Cluster, secrets: &WatchedIn<Secret>, local: bool) -> Offer {
             format!("its Secret {id} is not there; create it, or import the cluster again")
         })
         .and_then(|secret| text(secret, &[&from.key]).map_err(|why| format!("Secret {id}: {why}")))
-        .and_then(|text| sent_by_others(&text, cluster.spec.context.as_deref(), local));
+        .and_then(|text| sent_by_others(&text, cluster.spec.context.as_deref(), local))
+        .and_then(|access| match &cluster.spec.impersonation {
+            Some(impersonation) => access.impersonating(impersonation.clone()),
+            None => Ok(access),
+        });
     let name = cluster.name_any();
     Offer {
         source: Source { kind: SourceKind::Imported, place: name.clone() },

@@ -64,6 +64,7 @@ async fn access(config: &InCluster) -> Result<Access, String> {
         },
         auth: Auth { bearer: Bearer::TokenFile(config.mounted.join("token")), ..Auth::default() },
         namespace: namespace.unwrap_or_else(|| "default".to_owned()),
+        impersonation: None,
     })
 }
 

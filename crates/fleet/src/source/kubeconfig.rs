@@ -227,7 +227,7 @@ impl<'a> Merged<'a> {
             }
         };
         let namespace = given(context.namespace.as_ref()).map_or("default", String::as_str);
-        Ok(Access { endpoint, auth, namespace: namespace.to_owned() })
+        Ok(Access { endpoint, auth, namespace: namespace.to_owned(), impersonation: None })
     }
 
     fn lookup<T>(&self, get: impl Fn(&'a Kubeconfig) -> Option<T>) -> Option<(&'a Path, T)> {

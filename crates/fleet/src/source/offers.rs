@@ -28,7 +28,7 @@ pub struct SecretCluster<'a> {
 
 impl Offers {
     pub(crate) fn source() -> (Self, Sources) {
-        let mut sources = Sources { outlets: Vec::new(), told: Arc::default() };
+        let mut sources = Sources::none();
         let offers = Self { output: sources.output(), offered: BTreeMap::new() };
         offers.tell();
         (offers, sources)

@@ -15,6 +15,7 @@ fn a_cluster_is_written_with_rfc_3339_times_and_its_newest_pulse() {
         version: None,
         nodes: None,
         next_try: Some(since),
+        impersonating: false,
         shadowed_by: None,
         heartbeat: heartbeat.clone(),
     };

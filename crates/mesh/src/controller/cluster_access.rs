@@ -29,15 +29,15 @@ impl ClusterAccess {
 
     pub(super) fn connection(&self, cluster: &MeshClusterRef) -> Result<Connection, Error> {
         match cluster {
-            MeshClusterRef::Fleet(name) => self.fleet.connection(name),
+            MeshClusterRef::Fleet(name) => self.fleet.own_connection(name),
             MeshClusterRef::Secret(namespace, name, key) => {
-                self.from_secrets.connection(&Self::secret_cluster_name(namespace, name, key))
+                self.from_secrets.own_connection(&Self::secret_cluster_name(namespace, name, key))
             }
             MeshClusterRef::Local => {
                 let view = self.fleet.view();
                 let local = view.clusters.values().find(|c| c.source.kind == SourceKind::InCluster);
                 let local = local.ok_or(Error::NoSuchCluster { cluster: "local".to_owned() })?;
-                view.connection(&local.name)
+                view.own_connection(&local.name)
             }
         }
     }

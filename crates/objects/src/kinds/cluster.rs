@@ -14,6 +14,9 @@ use crate::store::{Invalid, Kind};
 const LONGEST_NAME: usize = 63;
 /// The most characters of a context: tools name contexts after URLs and resource names of clouds.
 const LONGEST_CONTEXT: usize = 1024;
+const LONGEST_PREFIX: usize = 63;
+/// The pattern of [`Impersonation::problem`], without `system:`.
+const PREFIX: &str = r"^[-_.:/@A-Za-z0-9]*[:/@]$";
 const LONGEST_STATE: usize = 64;
 const LONGEST_VERSION: usize = 256;
 const LONGEST_WHY: usize = 4096;
@@ -47,6 +50,41 @@ pub struct ClusterSpec {
     /// A disabled cluster stays listed and is not connected to.
     #[serde(default = "yes")]
     pub enabled: bool,
+    /// Users act on the cluster under their own names, not as the kubeconfig's user.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub impersonation: Option<Impersonation>,
+}
+
+/// How the names of Fairlead's users look to the cluster.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize, KubeSchema)]
+pub struct Impersonation {
+    /// What stands before every user, role and group: `fairlead:` makes `fairlead:ann`,
+    /// `fairlead:role:viewer` and `fairlead:group:…`.
+    #[serde(default = "prefix")]
+    #[schemars(length(min = 1, max = LONGEST_PREFIX), regex(pattern = PREFIX))]
+    #[x_kube(validation = Rule::new("!self.startsWith('system:')").message("must not be Kubernetes' own"))]
+    pub prefix: String,
+}
+
+impl Default for Impersonation {
+    fn default() -> Self {
+        Self { prefix: prefix() }
+    }
+}
+
+impl Impersonation {
+    /// Says what is wrong with a prefix. Without one, or with one of Kubernetes' own, a user could have
+    /// the name of somebody else of the cluster.
+    pub fn problem(prefix: &str) -> Option<&'static str> {
+        let in_prefix = |b: u8| b.is_ascii_alphanumeric() || b"-_.:/@".contains(&b);
+        if prefix.is_empty() || prefix.len() > LONGEST_PREFIX || !prefix.bytes().all(in_prefix) {
+            return Some("must be 1 to 63 letters, digits and -_.:/@");
+        }
+        if !prefix.ends_with([':', '/', '@']) {
+            return Some("must end with : or / or @, which no name of a user here begins with");
+        }
+        prefix.starts_with("system:").then_some("must not be Kubernetes' own")
+    }
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
@@ -78,6 +116,10 @@ fn yes() -> bool {
     true
 }
 
+fn prefix() -> String {
+    "fairlead:".to_owned()
+}
+
 fn kubeconfig_key() -> String {
     "kubeconfig".to_owned()
 }
@@ -91,7 +133,8 @@ impl Kind for Cluster {
         if self.name_any().len() > LONGEST_NAME {
             problems.add("metadata.name", format!("has {LONGEST_NAME} characters at most"));
         }
-        let ClusterSpec { kubeconfig_secret: secret, context, enabled: _ } = &self.spec;
+        let ClusterSpec { kubeconfig_secret: secret, context, enabled: _, impersonation } =
+            &self.spec;
         if let Some(problem) = name::dns_label(&secret.namespace) {
             problems.add("spec.kubeconfigSecret.namespace", problem);
         }
@@ -99,6 +142,10 @@ impl Kind for Cluster {
         field::secret_key(&mut problems, "spec.kubeconfigSecret.key", &secret.key);
         if let Some(context) = context {
             field::text(&mut problems, "spec.context", context, 1, LONGEST_CONTEXT);
+        }
+        let prefix = impersonation.as_ref().map(|impersonation| &impersonation.prefix);
+        if let Some(problem) = prefix.and_then(|prefix| Impersonation::problem(prefix)) {
+            problems.add("spec.impersonation.prefix", problem);
         }
         problems.into_result()
     }

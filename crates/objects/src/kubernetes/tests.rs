@@ -21,7 +21,12 @@ pub(crate) fn soon() -> Deadline {
 pub(crate) fn cluster(name: &str) -> Cluster {
     let secret =
         KubeconfigSecret { namespace: "n".to_owned(), name: "s".to_owned(), key: "k".to_owned() };
-    let spec = ClusterSpec { kubeconfig_secret: secret, context: None, enabled: true };
+    let spec = ClusterSpec {
+        kubeconfig_secret: secret,
+        context: None,
+        enabled: true,
+        impersonation: None,
+    };
     Cluster::new(name, spec)
 }
 

@@ -35,7 +35,10 @@ fn cluster(name: &str, context: &str) -> Cluster {
         key: "kubeconfig".to_owned(),
     };
     let context = Some(context.to_owned());
-    Cluster::new(name, ClusterSpec { kubeconfig_secret, context, enabled: true })
+    Cluster::new(
+        name,
+        ClusterSpec { kubeconfig_secret, context, enabled: true, impersonation: None },
+    )
 }
 
 fn labelled(mut cluster: Cluster, key: &str, value: &str) -> Cluster {

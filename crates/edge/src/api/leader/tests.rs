@@ -61,9 +61,8 @@ fn asked(path: &str) -> Request {
 }
 
 fn pass(reach: &LeaderReach, user: &str, path: &str) -> HeaderValue {
-    let who = Identity { user: user.into(), via: AuthMethod::Local };
     let host = SocketAddr::from(([127, 0, 0, 1], 1));
-    reach.request(&who, &asked(path), host).unwrap().headers()[PASS].clone()
+    reach.request(user, &asked(path), host).unwrap().headers()[PASS].clone()
 }
 
 async fn status(world: &TestApi, path: &str, pass: HeaderValue) -> u16 {

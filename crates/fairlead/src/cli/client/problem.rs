@@ -67,6 +67,11 @@ pub(crate) struct Problem {
 }
 
 impl Problem {
+    /// Whether asking again in a while may do.
+    pub(crate) fn is_temporary(&self) -> bool {
+        matches!(self.code.as_str(), "slow-down" | "not-ready" | "overloaded" | "too-late")
+    }
+
     /// Reads a refusal. One that is not a problem document comes from a proxy, or from a server that
     /// is not Fairlead.
     pub(crate) fn read(status: StatusCode, body: &[u8], from: &str) -> Self {

@@ -42,7 +42,7 @@ impl Server {
         let from = self.base.clone();
         let failed = |why: String| Failure(format!("{from} does not take the connection: {why}"));
         let key = generate_key();
-        let mut request = self.build(Method::GET, route, Body::None, "*/*")?;
+        let mut request = self.authorized(Method::GET, route, Body::None, "*/*").await?;
         for (name, value) in [
             ("connection", "Upgrade"),
             ("upgrade", "websocket"),

@@ -55,6 +55,10 @@ enum Verb {
         /// Which of its contexts [default: its current one]
         #[arg(long)]
         context: Option<String>,
+        /// Users act on it under their own names (PREFIXUSER); Fairlead's account there needs the right
+        /// to impersonate [default prefix: fairlead:]
+        #[arg(long, value_name = "PREFIX", num_args = 0..=1, default_missing_value = "fairlead:")]
+        impersonate: Option<String>,
         #[command(flatten)]
         server: ServerFlags,
     },
@@ -87,10 +91,13 @@ pub(crate) async fn run(args: &Args) -> ClientResult<ExitCode> {
             server.open()?.follow(&Route::to(["clusters"]), "clusters", show).await
         }
         Verb::List { output, server, .. } => list(&server.open()?, *output).await,
-        Verb::Add { name, kubeconfig, context, server } => {
+        Verb::Add { name, kubeconfig, context, impersonate, server } => {
             let mut body = json!({ "name": name, "kubeconfig": read(kubeconfig)? });
             if let Some(context) = context {
                 body["context"] = context.as_str().into();
+            }
+            if let Some(prefix) = impersonate {
+                body["impersonation"] = json!({ "prefix": prefix });
             }
             let route = Route::to(["clusters"]);
             server.open()?.post::<Value>(&route, Body::Json(&body)).await?;

@@ -1,4 +1,4 @@
-use super::{Cluster, ClusterSpec, ClusterStatus, KubeconfigSecret};
+use super::{Cluster, ClusterSpec, ClusterStatus, Impersonation, KubeconfigSecret};
 use crate::Kind;
 
 fn spec() -> ClusterSpec {
@@ -8,7 +8,7 @@ fn spec() -> ClusterSpec {
         key: "kubeconfig".to_owned(),
     };
     let context = Some("arn:aws:eks:eu-west-1:1234:cluster/prod".to_owned());
-    ClusterSpec { kubeconfig_secret, context, enabled: true }
+    ClusterSpec { kubeconfig_secret, context, enabled: true, impersonation: None }
 }
 
 #[test]
@@ -36,4 +36,16 @@ fn a_cluster_names_its_secret() {
             "spec.context",
         ]
     );
+}
+
+#[test]
+fn nobody_is_given_a_name_of_the_cluster_itself() {
+    assert_eq!(Impersonation::problem(&Impersonation::default().prefix), None);
+    assert_eq!(Impersonation::problem("corp/"), None);
+    for bad in ["", "system:", "system:serviceaccount:", "fairlead", "a b:", "a\n:"] {
+        let mut cluster = Cluster::new("prod", spec());
+        cluster.spec.impersonation = Some(Impersonation { prefix: bad.to_owned() });
+        let problems = cluster.check().unwrap_err();
+        assert_eq!(problems.0[0].0, "spec.impersonation.prefix", "{bad:?}");
+    }
 }
