@@ -23,7 +23,7 @@ const GROUP: HeaderName = HeaderName::from_static("impersonate-group");
 const MOST_GROUPS: usize = 200;
 
 /// A user of Fairlead, with the roles and groups of this moment.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Actor {
     pub user: String,
     pub roles: Vec<String>,

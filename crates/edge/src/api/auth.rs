@@ -16,7 +16,8 @@ use stallproof::Deadline;
 use utoipa::ToSchema;
 use utoipa_axum::routes;
 
-use super::pages::{escape, page};
+use super::console::page;
+use super::pages::escape;
 use super::pipeline::{self, ClientAddress};
 use super::{Api, Body, Problem, Query, Route, Routes};
 

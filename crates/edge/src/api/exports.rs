@@ -76,7 +76,7 @@ pub(crate) async fn answer(
     }
     let replicas = replicas::to_ask(api, headers).cloned();
     let rights = Rights::to(api, caller, (access::FLEET, None), export.resource, Verb::List);
-    let place = sse::open(api, "audit-export", export.path, access::FLEET)?;
+    let place = sse::open(api, caller, "audit-export", export.path, access::FLEET)?;
     let parts = Parts { api: api.clone(), caller: caller.clone(), export };
     let lines = rights.guard(parts.stream(replicas), || Err(io::Error::other(LOST)));
     let stopping = || Err(io::Error::other(sse::STOPPING));

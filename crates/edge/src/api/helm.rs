@@ -56,7 +56,7 @@ async fn helm_releases(
         }
         None => {}
     }
-    let connection = api.fleet.connection(&cluster)?;
+    let connection = caller.connection(&api, &cluster)?;
     let mut releases = helm::releases(&connection, namespace.as_deref(), caller.deadline).await?;
     releases.retain(|release| {
         let namespace = Some(release.namespace.as_str());
@@ -85,7 +85,7 @@ async fn helm_history(
     Path((cluster, namespace, name)): Path<(String, String, String)>,
 ) -> Result<Json<HelmHistory>, Problem> {
     permit(&caller, &cluster, (Some(&namespace), RELEASES, &name), Verb::Get)?;
-    let connection = api.fleet.connection(&cluster)?;
+    let connection = caller.connection(&api, &cluster)?;
     let revisions = helm::history(&connection, &namespace, &name, caller.deadline).await?;
     Ok(Json(HelmHistory { revisions }))
 }

@@ -66,7 +66,7 @@ async fn socket(
     let upgrade = upgrade?;
     let user = Arc::clone(&caller.who.user);
     let seat = api.serving.shares.socket(&user)?;
-    let place = sse::open(&api, "socket", user.to_string(), access::FLEET)?;
+    let place = sse::open(&api, &caller, "socket", user.to_string(), access::FLEET)?;
     let rights = Rights::new(&api, &caller, |_| true);
     let task = format!("socket of {user}");
     let deadline = caller.deadline;
@@ -123,7 +123,7 @@ impl SessionBackend for LiveSession {
         }
     }
 
-    fn last(&self, _ended: &SessionEnd) -> Option<Bytes> {
+    fn last(&mut self, _ended: &SessionEnd) -> Option<Bytes> {
         None
     }
 }
@@ -254,23 +254,23 @@ fn held(frames: Frames, registration: AbortRegistration, place: Arc<UserPlace>) 
 
 /// A stream of frames in its place and on the ledger, as long as one may see it.
 fn guarded(
-    api: &Api,
+    (api, caller): (&Api, &Caller),
     id: u64,
     (topic, rights): (&'static str, Rights),
     frames: impl Stream<Item = String> + Send + 'static,
 ) -> Result<Frames, Problem> {
-    guarded_in(api, id, (topic, access::FLEET.to_owned()), rights, frames)
+    guarded_in((api, caller), id, (topic, access::FLEET.to_owned()), rights, frames)
 }
 
 /// The same, of one cluster.
 fn guarded_in(
-    api: &Api,
+    (api, caller): (&Api, &Caller),
     id: u64,
     (topic, cluster): (&'static str, String),
     rights: Rights,
     frames: impl Stream<Item = String> + Send + 'static,
 ) -> Result<Frames, Problem> {
-    let place = sse::open(api, "subscription", topic, cluster)?;
+    let place = sse::open(api, caller, "subscription", topic, cluster)?;
     let end = move |code, why: &str| frames::end(Some(id), None, &Problem::new(code, why));
     let lost = move || end(ErrorCode::Forbidden, super::rights::LOST);
     let stopping = move || end(ErrorCode::NotReady, sse::STOPPING);

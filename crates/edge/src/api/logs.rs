@@ -178,7 +178,16 @@ async fn logs_of(
 ) -> Result<Response, Problem> {
     let namespace = asked.namespace.clone();
     permit(&caller, &cluster, (Some(&namespace), PODS, "*"), Verb::Log)?;
-    let place = sse::open(&api, "log", asked.selector.clone(), cluster.clone())?;
+    let read = [("container", asked.container.clone()), ("selector", Some(asked.selector.clone()))];
+    let read = read.into_iter().filter_map(|(key, value)| Some((key.to_owned(), value?.into())));
+    caller.note_read(
+        &api,
+        Verb::Log,
+        (&*cluster, Some(&*namespace)),
+        (PODS, None),
+        read.collect(),
+    )?;
+    let place = sse::open(&api, &caller, "log", asked.selector.clone(), cluster.clone())?;
     let rights = Rights::to(&api, &caller, (&cluster, Some(&namespace)), PODS, Verb::Log);
     let query = TailQuery {
         namespace: asked.namespace,
@@ -191,8 +200,8 @@ async fn logs_of(
         tail_lines: asked.tail_lines,
         limit_bytes: Some(asked.limit_bytes.unwrap_or(MOST_BYTES).min(MOST_BYTES)),
     };
-    let fleet = api.fleet.clone();
-    let connect = move || fleet.connection(&cluster);
+    let (all, asker) = (api.clone(), caller.clone());
+    let connect = move || asker.connection(&all, &cluster);
     let events = tail(connect, query, caller.deadline).await?;
     let pieces = events.map(|event| match event {
         TailEvent::Line { pod, container, text, .. } => Ok(format!("{pod}/{container} {text}\n")),

@@ -35,7 +35,7 @@ async fn namespaces(
     caller: Caller,
     Path(cluster): Path<String>,
 ) -> Result<Json<Namespaces>, Problem> {
-    let connection = api.fleet.connection(&cluster)?;
+    let connection = caller.connection(&api, &cluster)?;
     let seen = |name: &str| caller.permissions.may_see_namespace(&cluster, name);
     let query = ListQuery::of("namespaces.v1.");
     match resources::table(&connection, &query, caller.deadline).await {

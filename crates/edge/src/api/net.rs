@@ -206,7 +206,7 @@ async fn addresses(
     if !caller.permissions.may_see_cluster(&asked.cluster) {
         return Err(Problem::no_such_cluster(&asked.cluster));
     }
-    let connection = api.fleet.connection(&asked.cluster)?;
+    let connection = caller.connection(&api, &asked.cluster)?;
     let found = connection.find("pods.v1.", caller.deadline).await?;
     let named = asked.namespace.iter().flat_map(|named| named.split(','));
     let named: Vec<_> = named.map(|name| name.trim().to_owned()).collect();

@@ -45,7 +45,7 @@ async fn cluster_overview(
     caller: Caller,
     Path(cluster): Path<String>,
 ) -> Result<Json<Overview>, Problem> {
-    let connection = api.fleet.connection(&cluster)?;
+    let connection = caller.connection(&api, &cluster)?;
     let scope = async |word: &str| scope(&connection, &caller, &cluster, word).await;
     let nodes = match scope("nodes.v1.").await? {
         Some(_) => Some(overview::nodes(&connection, caller.deadline).await?),
@@ -116,7 +116,7 @@ async fn cluster_usage(
     Path(cluster): Path<String>,
     Query(UsageParams { kind, namespace }): Query<UsageParams>,
 ) -> Result<Json<UsageList>, Problem> {
-    let connection = api.fleet.connection(&cluster)?;
+    let connection = caller.connection(&api, &cluster)?;
     let (of, word) = match kind {
         UsageKind::Pods => (UsageOf::Pods, "pods.v1."),
         UsageKind::Nodes => (UsageOf::Nodes, "nodes.v1."),

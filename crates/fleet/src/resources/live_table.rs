@@ -38,6 +38,7 @@ use tokio::time::{Instant, sleep_until};
 
 pub use view::{Entry, LiveRow, Removal, TableState, TableView};
 
+use crate::actor::Actor;
 use crate::error::Error;
 use crate::resources::list::ListQuery;
 use crate::view::FleetView;
@@ -66,7 +67,7 @@ pub struct TableKey {
     /// Field selectors are the API server's to evaluate, so each has a watch of its own.
     pub fields: Option<String>,
     /// Whose requests it makes; `None` for the credentials of the fleet.
-    pub identity: Option<Arc<str>>,
+    pub identity: Option<Actor>,
     pub form: TableForm,
 }
 
@@ -206,7 +207,13 @@ impl LiveTables {
         let timing = WatchTiming { retry: RETRY, ..WatchTiming::default() };
         let watch = || {
             let (fleet, cluster) = (fleet.clone(), Arc::clone(&key.cluster));
-            let connect = move || fleet.read(|fleet| fleet.connection(&cluster));
+            let identity = key.identity.clone();
+            let connect = move || {
+                fleet.read(|fleet| match &identity {
+                    Some(actor) => fleet.connection_as(&cluster, actor),
+                    None => fleet.connection(&cluster),
+                })
+            };
             let source =
                 TableSource::new(connect, query.clone(), key.form, timing, Arc::clone(writer));
             watching::watch(source, None, timing).boxed()

@@ -31,7 +31,7 @@ pub(super) fn clusters(api: &Api, caller: &Caller, id: u64, (): ()) -> Result<Fr
     let frames = sse::follow_every(CLUSTERS, api.fleet.changes(), move || {
         Some(frames::data(id, fleet_clusters::document(&told, &who), None))
     });
-    guarded(api, id, ("clusters", rights), frames)
+    guarded((api, caller), id, ("clusters", rights), frames)
 }
 
 pub(super) fn inflight(api: &Api, caller: &Caller, id: u64, (): ()) -> Result<Frames, Problem> {
@@ -46,7 +46,7 @@ pub(super) fn inflight(api: &Api, caller: &Caller, id: u64, (): ()) -> Result<Fr
             Some((frames::data(id, Now::of(&told), None), every))
         }
     });
-    guarded(api, id, ("inflight", rights), frames)
+    guarded((api, caller), id, ("inflight", rights), frames)
 }
 
 pub(super) fn meshes(api: &Api, caller: &Caller, id: u64, (): ()) -> Result<Frames, Problem> {
@@ -76,7 +76,7 @@ pub(super) fn meshes(api: &Api, caller: &Caller, id: u64, (): ()) -> Result<Fram
         let all = known.values().cloned().collect();
         Some((frames::data(id, fleet_meshes::document(all), None), (watch, known)))
     });
-    guarded(api, id, ("meshes", rights), frames)
+    guarded((api, caller), id, ("meshes", rights), frames)
 }
 
 /// What was against the rules: all that is kept or came after `resume`, then what comes.
@@ -112,5 +112,10 @@ pub(super) fn violations(
         let detail = "another replica leads now; subscribe again";
         frames::end(Some(id), None, &Problem::new(ErrorCode::NotReady, detail))
     };
-    guarded(api, id, ("violations", rights), frames.take_until(over).chain(stream::once(last)))
+    guarded(
+        (api, caller),
+        id,
+        ("violations", rights),
+        frames.take_until(over).chain(stream::once(last)),
+    )
 }

@@ -74,6 +74,10 @@ pub(super) fn stream(
     }
     let name = pod.as_deref().unwrap_or("*");
     permit(caller, &cluster, (Some(&namespace), PODS, name), Verb::Log)?;
+    let read = [("container", topic.container.clone()), ("selector", selector.clone())];
+    let read = read.into_iter().filter_map(|(key, value)| Some((key.to_owned(), value?.into())));
+    let of = (cluster.as_str(), Some(namespace.as_str()));
+    caller.note_read(api, Verb::Log, of, (PODS, pod.as_deref()), read.collect())?;
     let rights = Rights::to(api, caller, (&cluster, Some(&namespace)), PODS, Verb::Log);
     let query = TailQuery {
         namespace,
@@ -86,8 +90,8 @@ pub(super) fn stream(
         tail_lines: topic.tail_lines,
         limit_bytes: Some(topic.limit_bytes.unwrap_or(MOST_BYTES).min(MOST_BYTES)),
     };
-    let (fleet, name) = (api.fleet.clone(), Arc::<str>::from(cluster.as_str()));
-    let connect = move || fleet.connection(&name);
+    let (all, asker, name) = (api.clone(), caller.clone(), Arc::<str>::from(cluster.as_str()));
+    let connect = move || asker.connection(&all, &name);
     let opening = async move {
         match tail(connect, query, Deadline::after(FIND)).await {
             Ok(events) => {
@@ -100,7 +104,7 @@ pub(super) fn stream(
             }
         }
     };
-    guarded_in(api, id, ("log", cluster), rights, stream::once(opening).flatten())
+    guarded_in((api, caller), id, ("log", cluster), rights, stream::once(opening).flatten())
 }
 
 /// The frame for what was read.

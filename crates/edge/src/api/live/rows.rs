@@ -27,7 +27,8 @@ use super::frames::{self, ClusterState};
 use super::{CLUSTERS, Frames};
 use crate::api::listing::exact;
 use crate::api::rights::LOST;
-use crate::api::scope::Scope;
+use crate::api::scope::{Scope, resource};
+use crate::api::trail::Trail;
 use crate::api::{Api, Caller, ErrorCode, Problem, Rights, sse};
 
 /// The most often that changes are told.
@@ -197,6 +198,7 @@ impl Filter {
 struct ClusterRows {
     api: Api,
     who: Identity,
+    trail: Trail,
     id: u64,
     cluster: String,
     query: RowsQuery,
@@ -246,7 +248,7 @@ impl ClusterRows {
         resume: Option<Token>,
     ) -> Frames {
         let key = format!("rows {}", query.kind);
-        let place = match sse::open(api, "subscription", key, cluster.to_owned()) {
+        let place = match sse::open(api, caller, "subscription", key, cluster.to_owned()) {
             Ok(place) => place,
             Err(problem) => {
                 let end = frames::end(Some(id), Some(cluster), &problem);
@@ -258,6 +260,7 @@ impl ClusterRows {
         let part = Self {
             api: api.clone(),
             who: caller.who.clone(),
+            trail: caller.trail.clone(),
             id,
             cluster: cluster.to_owned(),
             query,
@@ -306,6 +309,12 @@ impl ClusterRows {
         self.end(&Problem::new(ErrorCode::Forbidden, LOST));
     }
 
+    /// The caller with the permissions of this moment.
+    fn caller(&self, permissions: Arc<Permissions>) -> Caller {
+        let (who, trail) = (self.who.clone(), self.trail.clone());
+        Caller { who, permissions, deadline: Deadline::after(FIND), trail }
+    }
+
     /// Looks for the kind, decides, and subscribes; or waits until the cluster may answer.
     async fn try_open(&mut self) {
         let Stage::Opening { not_before, why } = &self.stage else { return };
@@ -316,7 +325,7 @@ impl ClusterRows {
             return self.end(&Problem::no_such_cluster(&self.cluster));
         }
         let now = Instant::now();
-        let found = match self.api.fleet.connection(&self.cluster) {
+        let found = match self.caller(permissions.clone()).connection(&self.api, &self.cluster) {
             Ok(connection) if not_before <= now => {
                 self.tell_state(None, why.as_deref());
                 if !self.frames.is_empty() {
@@ -343,8 +352,7 @@ impl ClusterRows {
                 return;
             }
         };
-        let deadline = Deadline::after(FIND);
-        let caller = Caller { who: self.who.clone(), permissions, deadline };
+        let caller = self.caller(permissions);
         match found {
             Ok(found) => {
                 if let Err(problem) = self.subscribe(&caller, &found, None) {
@@ -369,6 +377,11 @@ impl ClusterRows {
         namespace: Option<String>,
     ) -> Result<(), Problem> {
         let filter = Arc::new(Filter::new(caller, &self.cluster, found, &self.query)?);
+        let within = (self.cluster.as_str(), namespace.as_deref());
+        caller.note_secret(&self.api, Verb::Watch, within, (&resource(&found.resource), None))?;
+        let view = self.api.fleet.view();
+        // Where users act under their own names, nobody sees what another was shown.
+        let identity = view.is_impersonating(&self.cluster).then(|| caller.actor(&self.api));
         let held = Arc::clone(&filter);
         self.rights = Rights::new(&self.api, caller, move |now| filter.scope.holds(now));
         let filter = held;
@@ -380,7 +393,7 @@ impl ClusterRows {
                 kind: exact(found),
                 namespace,
                 fields: self.query.fields.clone(),
-                identity: None,
+                identity,
                 form: self.query.form,
             })?)
         };
@@ -454,12 +467,11 @@ impl ClusterRows {
         let (Some(namespace), false) = (namespace, self.in_namespace) else {
             return self.end(&problem);
         };
-        let found = match self.api.fleet.connection(&self.cluster) {
+        let caller = self.caller(self.api.access.permissions(&self.who));
+        let found = match caller.connection(&self.api, &self.cluster) {
             Ok(connection) => connection.find(&self.query.kind, Deadline::after(FIND)).await,
             Err(error) => Err(error),
         };
-        let permissions = self.api.access.permissions(&self.who);
-        let caller = Caller { who: self.who.clone(), permissions, deadline: Deadline::after(FIND) };
         let subscribed = found
             .map_err(Problem::from)
             .and_then(|found| self.subscribe(&caller, &found, Some(namespace)));
