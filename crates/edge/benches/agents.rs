@@ -336,16 +336,6 @@ async fn memory(agents: u32, tls: bool) -> f64 {
     each
 }
 
-/// All of them come from one address, whose handshakes have a rate.
-async fn until_let_in<T, E>(mut come: impl AsyncFnMut() -> Result<T, E>) -> T {
-    loop {
-        match come().await {
-            Ok(let_in) => return let_in,
-            Err(_) => tokio::time::sleep(Duration::from_millis(100)).await,
-        }
-    }
-}
-
 /// Connects so many agents, says so, and leaves when told.
 fn clients(args: &[String]) {
     let [at, agents, token] = args else { panic!("clients ADDRESS AGENTS TOKEN") };
@@ -364,14 +354,20 @@ fn clients(args: &[String]) {
                 let (node, addresses) = (format!("node-{n}"), vec![at.to_string()]);
                 let mut identity = None;
                 if token != "-" {
-                    let enrol = async || {
-                        Identity::enrol(&addresses, &token, &node, &dir, &tasks, soon()).await
-                    };
-                    identity = Some(until_let_in(enrol).await);
+                    // All of them come from one address, whose handshakes have a rate.
+                    while identity.is_none() {
+                        let enrol =
+                            Identity::enrol(&addresses, &token, &node, &dir, &tasks, soon());
+                        identity = enrol.await.ok();
+                    }
                 }
                 let (endpoint, facts) = (Endpoint { addresses, identity }, facts(node));
-                let join = async || Client::join(&endpoint, &facts, &tasks, soon()).await;
-                let (client, _) = until_let_in(join).await;
+                let (client, _) = loop {
+                    match Client::join(&endpoint, &facts, &tasks, soon()).await {
+                        Ok(joined) => break joined,
+                        Err(_) => tokio::time::sleep(Duration::from_millis(100)).await,
+                    }
+                };
                 let mut stream = client.report(soon()).await.unwrap();
                 stream.send(&batch(n, 1, QUIET)).await.unwrap();
                 assert!(matches!(stream.next().await.unwrap(), Answer::Counted { .. }));
