@@ -250,8 +250,8 @@ async fn a_selection_is_the_same_in_lists_and_watches(Fixture { objects, .. }: &
         objects.create(&wanted(name, tier), soon()).await.unwrap();
     }
     let within = |selector: &str| Within {
-        namespace: None,
         labels: Some(format!("check=select,{selector}").parse().unwrap()),
+        ..Within::default()
     };
     for (selector, expected) in [
         ("tier=front", vec!["select-a"]),
