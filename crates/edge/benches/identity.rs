@@ -135,7 +135,7 @@ async fn log_in(access: &Access, user: &str) -> Option<String> {
     };
     let code = Some(Secret::new(format!("{user}.{}", asked("nonce")?)));
     let answer = OidcAnswer { state: asked("state")?, code, ..OidcAnswer::default() };
-    let from = [192, 0, 2, 1].into();
+    let from = std::net::IpAddr::from([192, 0, 2, 1]);
     let cookie = begun.cookie.expose();
     let opened = access.finish_oidc("corp", CALLBACK, answer, cookie, from, soon()).await.ok()?;
     Some(opened.cookie.expose().to_owned())
@@ -238,13 +238,10 @@ async fn measure(world: &World, hangs: bool) -> Figures {
         let access = world.access.clone();
         let stop = beside.stopping();
         beside.spawn("login", async move {
-            let all = async {
-                loop {
-                    let _ = log_in(&access, &format!("other-{login}")).await;
-                    tokio::time::sleep(PAUSE).await;
-                }
-            };
-            stop.bound(all).await;
+            let name = format!("other-{login}");
+            while stop.bound(tokio::time::sleep(PAUSE)).await.is_some() {
+                stop.bound(log_in(&access, &name)).await;
+            }
         });
     }
     // Until every place is taken that can be.
