@@ -202,7 +202,7 @@ async fn logs_of(
     };
     let (all, asker) = (api.clone(), caller.clone());
     let connect = move || asker.connection(&all, &cluster);
-    let events = tail(connect, query, caller.deadline).await?;
+    let events = Box::pin(tail(connect, query, caller.deadline)).await?;
     let pieces = events.map(|event| match event {
         TailEvent::Line { pod, container, text, .. } => Ok(format!("{pod}/{container} {text}\n")),
         TailEvent::Notice(why) => Ok(format!("# {why}\n")),

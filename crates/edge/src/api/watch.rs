@@ -32,7 +32,7 @@ pub(crate) async fn open(
         let scope = scope.clone();
         Rights::new(api, caller, move |permissions| scope.holds(permissions))
     };
-    let events = events(api, caller, cluster, found, asked, scope).await?;
+    let events = Box::pin(events(api, caller, cluster, found, asked, scope)).await?;
     Ok(sse::respond(api, place, rights.guard_events(events)))
 }
 

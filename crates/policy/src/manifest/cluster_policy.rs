@@ -282,7 +282,7 @@ impl Reader {
                 None => is_known = false,
             }
         }
-        let ports = self.rule_ports(&at, rule.protocols, rule.ports);
+        let ports = self.rule_ports(&at, rule.protocols.as_deref(), rule.ports.as_deref());
         is_known &= ports.is_some();
         let ports = ports.unwrap_or_default();
         let named = ports.iter().any(|port| matches!(port, PortMatch::Named { .. }));
@@ -377,8 +377,8 @@ impl Reader {
     fn rule_ports(
         &mut self,
         at: &str,
-        protocols: Option<Vec<WrittenProtocol>>,
-        ports: Option<Vec<WrittenPort>>,
+        protocols: Option<&[WrittenProtocol]>,
+        ports: Option<&[WrittenPort]>,
     ) -> Option<Vec<PortMatch>> {
         let is_admin = self.kind != PolicyKind::ClusterNetworkPolicy;
         let (field, wrong) =
@@ -388,15 +388,15 @@ impl Reader {
             let problem = format!("there is no such field; it is {field} in this version");
             self.problems.add(format!("{at}.{other}"), problem);
         }
-        let count = protocols.as_ref().map(Vec::len).or(ports.as_ref().map(Vec::len));
+        let count = protocols.map(<[_]>::len).or(ports.map(<[_]>::len));
         if count == Some(0) {
             self.problems.add(format!("{at}.{field}"), "is empty; leave it out to mean all");
         }
         let mut all = Vec::new();
-        for (i, protocol) in protocols.iter().flatten().enumerate() {
+        for (i, protocol) in protocols.into_iter().flatten().enumerate() {
             all.extend(self.protocol(&format!("{at}.protocols[{i}]"), protocol)?);
         }
-        for (i, port) in ports.iter().flatten().enumerate() {
+        for (i, port) in ports.into_iter().flatten().enumerate() {
             all.extend(self.port(&format!("{at}.ports[{i}]"), port)?);
         }
         Some(all)

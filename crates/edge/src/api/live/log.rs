@@ -93,7 +93,7 @@ pub(super) fn stream(
     let (all, asker, name) = (api.clone(), caller.clone(), Arc::<str>::from(cluster.as_str()));
     let connect = move || asker.connection(&all, &name);
     let opening = async move {
-        match tail(connect, query, Deadline::after(FIND)).await {
+        match Box::pin(tail(connect, query, Deadline::after(FIND))).await {
             Ok(events) => {
                 let told = events.ready_chunks(CHUNK).map(move |events| told(id, events));
                 told.chain(stream::once(async move { frames::complete(id) })).boxed()
