@@ -1,12 +1,13 @@
 /** Dialogs on the browser's own `<dialog>`: it keeps the focus, and Esc closes it. */
 import { signal } from "@preact/signals";
 import type { ComponentChildren } from "preact";
-import { useEffect, useId, useRef, useState } from "preact/hooks";
+import { useId, useLayoutEffect, useRef, useState } from "preact/hooks";
 import { ProblemNotice } from "./problem";
 
 export function Dialog(props: { title: string; wide?: boolean; onClose: () => void; children: ComponentChildren; class?: string; labelled?: boolean }) {
   const ref = useRef<HTMLDialogElement>(null);
-  useEffect(() => {
+  // Open before the next key: what is typed right after `:` belongs into the dialog.
+  useLayoutEffect(() => {
     const dialog = ref.current;
     const before = document.activeElement;
     dialog?.showModal();
