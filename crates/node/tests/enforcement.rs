@@ -473,9 +473,6 @@ fn an_agent_killed_at_any_point_lets_nothing_through_and_stops_nothing() {
         for v6 in [false, true] {
             let (allowed, to) = server(v6, 1000);
             let (denied, never) = server(v6, 2000);
-            // Each save is another file in the place of the one before.
-            let saved =
-                || std::fs::metadata(dir.path().join("program")).map(|file| file.ino()).ok();
             let (over, all_sent) = (&over, &all_sent);
             let (sent, forbidden) = (&sent, &forbidden);
             senders.push(scope.spawn(move || {

@@ -171,9 +171,10 @@ async fn a_kube_cluster_is_looked_at_with_no_more_than_the_permissions_that_are_
         };
         election.run(&all, lead).await;
     });
-    let token =
-        until("the authority is made", async || authority.token(None, agents::DEFAULT_TTL).ok());
-    assert!(token.await.0.expose().starts_with("fl1."));
+    let made = until("the authority is made", async || {
+        authority.make_token(None, agents::DEFAULT_TTL, "test", soon()).await.ok()
+    });
+    assert!(made.await.token.expose().starts_with("fl1."));
     let ingest = until("it counts", async || seat.ingest()).await;
     until("the pod is known", async || {
         let at = "10.1.0.5".parse().unwrap();

@@ -3,10 +3,12 @@
 //! Contract: routes that wait for a provider have a gate of their own, so that one that hangs keeps nobody
 //! from logging in with a password. Who asks from where is in the log; secrets are not.
 
+use std::net::IpAddr;
 use std::time::Duration;
 
+use access::audit::LoginFailure;
 use access::oidc::{DevicePoll, OidcAnswer, OidcError, OidcStart, callback_path};
-use access::{CliCredential, OpenedSession, Secret};
+use access::{AuthMethod, CliCredential, Identity, OpenedSession, Secret};
 use axum::extract::{Path, State};
 use axum::response::{IntoResponse, Response};
 use axum::{Extension, Json};
@@ -121,7 +123,16 @@ async fn callback(
     let opened =
         api.access.finish_oidc(&provider, &redirect_uri, answer, cookie, from, deadline).await;
     match opened {
-        Ok(OpenedSession { user, cookie, .. }) => {
+        Ok(OpenedSession { user, cookie, id, .. }) => {
+            let who = Identity { user: user.clone(), via: AuthMethod::Session(id) };
+            if let Err(error) = api.audit.login(&who, from, &format!("oidc/{provider}"), None) {
+                api.access.logout(cookie.expose());
+                let problem = Problem::from(error);
+                return page(
+                    problem.code.status(),
+                    &format!("<p>{}</p>", escape(problem.detail())),
+                );
+            }
             tracing::info!(%user, %from, "logged in with an identity provider");
             let secure = api.serving.secure;
             let ours = pipeline::set_cookie(Some(&cookie), secure);
@@ -129,9 +140,29 @@ async fn callback(
         }
         Err(error) => {
             tracing::warn!(%from, provider, why = %error, "login refused");
+            api.audit.failed_login(failure(from));
             refused(&error)
         }
     }
+}
+
+/// A login that came to nothing. Who tried is not known.
+fn failure(from: IpAddr) -> LoginFailure {
+    LoginFailure { outcome: "refused", from: Some(from), user: None }
+}
+
+/// Records the login of a command line; one that cannot be recorded is undone.
+fn record_cli(
+    api: &Api,
+    from: IpAddr,
+    method: &str,
+    credential: &CliCredential,
+) -> Result<(), Problem> {
+    let via = AuthMethod::Session(credential.session);
+    let who = Identity { user: credential.user.clone(), via };
+    Ok(api.audit.login(&who, from, method, None).inspect_err(|_| {
+        api.access.logout_cli(credential.refresh.expose());
+    })?)
 }
 
 /// The address of our callback, as the browser that asks knows it.
@@ -256,10 +287,14 @@ async fn poll_device(
     Body(PollDevice { handle }): Body<PollDevice>,
 ) -> Result<Json<DeviceState>, Problem> {
     let polled = api.access.poll_device(handle.expose(), from, deadline).await;
-    let polled = polled.inspect_err(|why| tracing::warn!(%from, %why, "login refused"))?;
+    let polled = polled.inspect_err(|why| {
+        tracing::warn!(%from, %why, "login refused");
+        api.audit.failed_login(failure(from));
+    })?;
     Ok(Json(match polled {
         DevicePoll::Pending => DeviceState { pending: true, tokens: None },
         DevicePoll::LoggedIn(credential) => {
+            record_cli(&api, from, "oidc/device", &credential)?;
             tracing::info!(user = %credential.user, %from, "logged in with an identity provider");
             DeviceState { pending: false, tokens: Some(credential.into()) }
         }
@@ -309,7 +344,13 @@ async fn cli_login(
     Body(CliLogin { user, password }): Body<CliLogin>,
 ) -> Result<Json<CliTokens>, Problem> {
     let opened = api.access.login_cli(&user, password, from, deadline).await;
-    let opened = opened.inspect_err(|why| tracing::warn!(%from, %why, "login refused"))?;
+    let opened = opened.inspect_err(|why| {
+        tracing::warn!(%from, %why, "login refused");
+        // People type passwords into the wrong field: only a name that somebody has is written down.
+        let user = api.access.has_user(&user).then(|| user.clone());
+        api.audit.failed_login(LoginFailure { user, ..failure(from) });
+    })?;
+    record_cli(&api, from, "password", &opened)?;
     tracing::info!(user = %opened.user, %from, "logged in");
     Ok(Json(opened.into()))
 }
