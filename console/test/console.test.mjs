@@ -3,8 +3,11 @@
 // FAIRLEAD_BIN is the program, KUBE_FIRST and KUBE_SECOND are kubeconfigs; `cargo nextest run -p fairlead
 // --test console` starts all of it. PODS says how many pods the large table has.
 import assert from "node:assert/strict";
-import { readFileSync } from "node:fs";
+import { spawnSync } from "node:child_process";
+import { mkdtempSync, readFileSync, writeFileSync } from "node:fs";
 import { createRequire } from "node:module";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
 import { after, before, describe, test } from "node:test";
 import { Browser, Fairlead, Proxy, until } from "./fairlead.mjs";
 import { Kube } from "./kube.mjs";
@@ -51,6 +54,9 @@ function kubeconfig() {
     contexts: entries.map(({ name }) => ({ name, context: { cluster: name, user: name } })),
   };
 }
+
+/** Pages that show what Fairlead itself knows. */
+const EVIDENCE = ["/traffic", "/traffic?tab=conversations", "/traffic?tab=violations", "/traffic?tab=rules", "/traffic?tab=groups", "/mesh", "/admission", "/admission?tab=try", "/net", "/now", "/doctor", "/access", "/access?tab=roles", "/access?tab=tokens", "/access?tab=audit"];
 
 const go = (to, on = page) => on.goto(fairlead.origin + to);
 const total = (on = page) => on.locator("[data-total]").getAttribute("data-total").then(Number);
@@ -560,10 +566,48 @@ describe("the console", () => {
     await page.getByRole("heading", { name: "talker" }).waitFor();
   });
 
+  test("every page of evidence has its heading and no alarm", async () => {
+    for (const path of EVIDENCE) {
+      await go(path);
+      await page.getByRole("heading", { level: 1 }).waitFor();
+      await page.waitForTimeout(300);
+      // What this process was started without is said, and is no failure of the page.
+      const alarms = (await page.locator("[role=alert]").allInnerTexts()).filter((one) => !/started without/.test(one));
+      assert.deepEqual(alarms, [], path);
+    }
+  });
+
+  test("Now shows what is in flight, this very page among it", async () => {
+    await go("/now");
+    await page.getByRole("cell", { name: "inflight" }).waitFor();
+  });
+
+  test("the doctor says of a dropped dump what it says on the command line", async () => {
+    const dump = join(mkdtempSync(join(tmpdir(), "fairlead-dump-")), "dump.txt");
+    const stuck = (id, state, name, line) => `goroutine ${id} [${state}]:\nsync.runtime_SemacquireMutex(0xc000010000, 0x0, 0x1)\n\t/usr/lib/go/src/runtime/sema.go:77 +0x25\nsync.(*Mutex).lockSlow(0xc000010000)\n\t/usr/lib/go/src/sync/mutex.go:171 +0x15d\nmain.(*Cache).${name}(0xc000010000)\n\t/src/main.go:${line} +0x47\ncreated by main.main in goroutine 1\n\t/src/main.go:9 +0x1\n`;
+    writeFileSync(dump, Array.from({ length: 40 }, (_, at) => stuck(at + 2, "sync.Mutex.Lock, 7 minutes", "Count", 30)).join("\n"));
+    const spoken = JSON.parse(spawnSync(process.env.FAIRLEAD_BIN, ["doctor", dump, "-o", "json"], { encoding: "utf8" }).stdout);
+    await go("/doctor");
+    const answer = page.waitForResponse((one) => one.url().endsWith("/api/v1/doctor"));
+    await page.locator("input[type=file]").setInputFiles(dump);
+    const shown = await (await answer).json();
+    assert.ok(shown.findings.length > 0, "the dump is of a stall");
+    assert.deepEqual(shown.findings.map(({ title, class: kind, severity }) => ({ title, kind, severity })), spoken.findings.map(({ title, class: kind, severity }) => ({ title, kind, severity })));
+    await page.getByRole("heading", { name: shown.findings[0].title }).waitFor();
+  });
+
+  test("the playground decides as the rules say, and shows what each found", async () => {
+    await go("/admission?tab=try");
+    await page.getByLabel(/^Rules/).fill('- name: no-privileged\n  action: deny\n  criteria: [{name: runAsPrivileged, op: "=", value: "true"}]\n');
+    await page.getByRole("button", { name: "Try" }).click();
+    await page.getByText("denied", { exact: true }).waitFor();
+    await page.getByText("runAsPrivileged = true").first().waitFor();
+  });
+
   test("nothing serious for who uses a screen reader or needs contrast, light and dark", async () => {
     for (const colorScheme of ["light", "dark"]) {
       await page.emulateMedia({ colorScheme });
-      for (const path of ["/", "/c/eu,us/pods?ns=shop", "/c/eu/pods/shop/talker", "/c/eu/deployments.apps/shop/web?tab=yaml", "/search?q=far", "/events"]) {
+      for (const path of ["/", "/c/eu,us/pods?ns=shop", "/c/eu/pods/shop/talker", "/c/eu/deployments.apps/shop/web?tab=yaml", "/search?q=far", "/events", ...EVIDENCE]) {
         await go(path);
         await page.locator("main .page").waitFor();
         await page.waitForTimeout(500);

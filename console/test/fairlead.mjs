@@ -28,15 +28,16 @@ export class Fairlead {
       this.process.on("exit", (code) => failed(new Error(`fairlead up ended with ${code}: ${text}`)));
       this.process.stdout.setEncoding("utf8").on("data", (piece) => {
         text += piece;
-        for (const [, name, place] of text.matchAll(/^\s*(api|admin|login|token|data)\s+(\S+)\s*$/gm)) places[name] = place;
+        for (const [, name, place] of text.matchAll(/^\s*(api|admin|token|data)\s+(\S+)\s*$/gm)) places[name] = place;
         if (places.data) started();
       });
     });
     this.process.removeAllListeners("exit");
     this.origin = places.api.replace(/\/$/, "");
     this.port = Number(new URL(this.origin).port);
-    this.link = places.login;
     this.token = readFileSync(places.token, "utf8").trim();
+    // Where stdout is no terminal, none is printed.
+    this.link = this.origin + (await this.ask("POST", "/login-links")).path;
     return this;
   }
 
