@@ -164,7 +164,8 @@ fn an_import_can_be_tested_at_once() {
     fs::write(case.path("rules.yaml"), rules).unwrap();
     let (code, out, _) = case.run("test --rules rules.yaml --object d.yaml");
     assert_eq!(code, 0, "{out}");
-    let scan = EXPORT.replace("runAsRoot", "cveHighCount");
+    let root = r#"{name: runAsRoot, op: "=", path: runAsRoot, value: "true"}"#;
+    let scan = EXPORT.replace(root, r#"{name: cveHighCount, op: ">=", value: "1"}"#);
     fs::write(case.path("scan.yaml"), scan).unwrap();
     let (code, rules, notes) = case.run("import scan.yaml");
     assert_eq!(code, 1, "{notes}");

@@ -18,7 +18,7 @@ fn access_is_managed() {
         }
         ("GET", "/api/v1/tokens") => ok(json!({"tokens": [{"name": "ci", "user": "ann"}]})),
         ("POST", "/api/v1/tokens") => {
-            Reply::Json(201, json!({"name": "ci", "user": "ann", "token": "fl_new"}))
+            Reply::Json(201, json!({"name": "ci", "user": "ann", "token": "fl_new", "expires": "never"}))
         }
         ("GET", _) => {
             ok(json!({"entries": [{"at": "2026-01-01T00:00:00Z", "user": "ann", "verb": "delete",
