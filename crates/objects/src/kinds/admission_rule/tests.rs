@@ -182,7 +182,7 @@ fn what_would_mean_something_else_is_refused_with_a_sentence() {
 
 #[test]
 fn a_disabled_rule_may_wait_for_scan_results() {
-    let mut spec = deny(json!({"name": "cveHighCount", "op": ">", "value": "1"}));
+    let mut spec = deny(json!({"name": "cveHighCount", "op": ">=", "value": "1"}));
     spec["disabled"] = json!(true);
     assert_eq!(problems(spec), "");
 }
