@@ -229,7 +229,11 @@ export function VirtualTable<T>(props: VirtualTableProps<T>) {
       <div class="rows" role="rowgroup" style={{ height: `${count * ROW}px` }}>
         {drawn}
       </div>
-      {props.children}
+      {props.children && (
+        <div role="row">
+          <div role="gridcell">{props.children}</div>
+        </div>
+      )}
     </div>
   );
 }
