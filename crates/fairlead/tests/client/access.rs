@@ -17,9 +17,10 @@ fn access_is_managed() {
             ok(json!({"roles": [{"name": "viewer", "allow": [{"clusters": ["*"]}], "deny": []}]}))
         }
         ("GET", "/api/v1/tokens") => ok(json!({"tokens": [{"name": "ci", "user": "ann"}]})),
-        ("POST", "/api/v1/tokens") => {
-            Reply::Json(201, json!({"name": "ci", "user": "ann", "token": "fl_new", "expires": "never"}))
-        }
+        ("POST", "/api/v1/tokens") => Reply::Json(
+            201,
+            json!({"name": "ci", "user": "ann", "token": "fl_new", "expires": "never"}),
+        ),
         ("GET", _) => {
             ok(json!({"entries": [{"at": "2026-01-01T00:00:00Z", "user": "ann", "verb": "delete",
             "cluster": "prod", "namespace": "shop", "resource": "pods", "name": "web", "outcome": "ok"}]}))
