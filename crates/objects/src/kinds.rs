@@ -9,10 +9,17 @@ mod cluster;
 mod field;
 mod group;
 mod identity;
+mod image_report;
+mod image_trust_root;
 mod mesh;
 mod network_rule;
 mod networks;
+mod open_report;
+mod policies;
+mod receiver;
+mod response_rule;
 mod schema;
+mod vulnerability_exception;
 
 use k8s_openapi::api::admissionregistration::v1::ValidatingWebhookConfiguration;
 use k8s_openapi::api::apps::v1::{DaemonSet, Deployment, ReplicaSet, StatefulSet};
@@ -31,24 +38,39 @@ pub use access::{
 };
 pub use address_block::{AddressBlock, AddressBlockSpec, AddressBlockStatus};
 pub use address_pool::{
-    AddressPool, AddressPoolSpec, AddressPoolStatus, MOST_BLOCK_BITS, MOST_NODES, Networks,
-    NodeBlocks, Subnet,
+    AddressPool, AddressPoolSpec, AddressPoolStatus, MOST_BLOCK_BITS, MOST_NODES, Masquerade,
+    MasqueradeRule, Networks, NodeBlocks, Overlay, Subnet,
 };
 pub use admission_rule::{AdmissionRule, AdmissionRuleSpec, AdmissionRuleStatus};
 pub use cluster::{Cluster, ClusterSpec, ClusterStatus, Impersonation, KubeconfigSecret};
 pub use group::{
     Group, GroupCriteria, GroupCriterion, GroupKey, GroupMode, GroupOp, GroupSpec, GroupStatus,
-    GroupSubject, RESERVED_GROUPS, network,
+    GroupSubject, RESERVED_GROUPS, domain, network,
 };
 pub use identity::{
     ClientSecret, IdentityProvider, IdentityProviderSpec, RoleMapping, RoleMappingSpec,
 };
+pub use image_report::{ImageReport, ImageReportSpec, ImageReportSummary, LONGEST_DATA};
+pub use image_trust_root::{ImageTrustRoot, ImageTrustRootSpec, ImageVerifier};
 pub use mesh::{
     ClusterMesh, ClusterMeshSpec, ClusterMeshStatus, JoinedCluster, KubeconfigSecretRef,
     MOST_SKIPPED, MeshCluster, MeshClusterRef, MeshClusterStatus, MeshCondition, MeshState,
     SkippedNode,
 };
 pub use network_rule::{GroupName, NetworkRule, NetworkRuleSpec, Ports, Protocol, RuleAction};
+pub use open_report::{OpenReport, OpenReportResult, OpenReportSummary, OpenReportTime};
+pub use policies::{
+    AdminNetworkPolicy, BaselineAdminNetworkPolicy, ClusterNetworkPolicy, NetworkPolicy,
+};
+pub use receiver::{
+    AlertmanagerReceiver, EmailReceiver, MailSecurity, Receiver, ReceiverSpec, SlackReceiver,
+    SyslogReceiver, SyslogTransport, TeamsReceiver, WebhookReceiver, host_and_port,
+};
+pub use response_rule::{
+    EventKind, EventLevel, Frequency, ResponseAction, ResponseConditions, ResponseRule,
+    ResponseRuleSpec,
+};
+pub use vulnerability_exception::{VulnerabilityException, VulnerabilityExceptionSpec};
 
 /// As Kubernetes' own conditions.
 pub use mesh::MeshCondition as Condition;
@@ -69,9 +91,14 @@ pub fn definitions() -> Vec<CustomResourceDefinition> {
         Cluster::crd(),
         Group::crd(),
         IdentityProvider::crd(),
+        ImageReport::crd(),
+        ImageTrustRoot::crd(),
         NetworkRule::crd(),
+        Receiver::crd(),
+        ResponseRule::crd(),
         RoleMapping::crd(),
         User::crd(),
+        VulnerabilityException::crd(),
     ];
     definitions.into_iter().map(schema::fit).collect()
 }

@@ -36,8 +36,8 @@ use error::Call;
 use watch::Meters;
 
 use crate::store::{
-    Answer, Deletion, Done, Engine, Error, Event, Expected, Id, Listing, Objects, Operation, Type,
-    Version, Within,
+    Answer, Deletion, Done, Engine, Error, Event, Expected, Id, Keep, Kept, Listing, Objects,
+    Operation, Type, Version, Within,
 };
 use crate::watching::WatchTiming;
 
@@ -307,10 +307,23 @@ async fn list_all(
     within: &Within,
     page: impl Fn() -> Deadline,
 ) -> Result<Listing<DynamicObject>, Error> {
+    let (items, version) = list_kept(api, call, within, PAGE, page, |object| object).await?;
+    Ok(Listing { items, version })
+}
+
+/// As [`list_all`], with what `keep` makes of each object as soon as its page is there.
+async fn list_kept<T>(
+    api: &Api<DynamicObject>,
+    call: &Call<'_>,
+    within: &Within,
+    limit: u32,
+    page: impl Fn() -> Deadline,
+    mut keep: impl FnMut(DynamicObject) -> T,
+) -> Result<(Vec<T>, Version), Error> {
     let mut params = ListParams {
         label_selector: within.labels.as_ref().map(ToString::to_string),
         field_selector: within.field_selector(),
-        limit: Some(PAGE),
+        limit: Some(limit),
         ..ListParams::default()
     };
     let mut items = Vec::new();
@@ -328,13 +341,13 @@ async fn list_all(
         items.extend(list.items.into_iter().map(|mut object| {
             // The items of a list do not say what they are.
             object.types.get_or_insert_with(|| call.of.types());
-            read(object)
+            keep(read(object))
         }));
         match list.metadata.continue_.filter(|token| !token.is_empty()) {
             Some(token) => params.continue_token = Some(token),
             None => {
                 let version = Version(list.metadata.resource_version.unwrap_or_default());
-                return Ok(Listing { items, version });
+                return Ok((items, version));
             }
         }
     }
@@ -373,7 +386,31 @@ impl Engine for Kubernetes {
     ) -> BoxStream<'static, Event<DynamicObject>> {
         let api = self.api(&of, within.namespace.as_deref());
         let (timing, meters) = (self.timing, self.meters.clone());
-        watch::Objects { api, of, within, timing, meters, trouble: None }.watch(after)
+        let keep = |object: DynamicObject| object;
+        watch::Objects { api, of, within, page: PAGE, keep, timing, meters, trouble: None }
+            .watch(after)
+    }
+
+    fn watch_kept(&self, of: Type, page: u32, keep: Keep) -> BoxStream<'static, Event<Kept>> {
+        let api = self.api(&of, None);
+        let (timing, meters, within) = (self.timing, self.meters.clone(), Within::default());
+        let keep = move |object: DynamicObject| keep(object);
+        watch::Objects { api, of, within, page, keep, timing, meters, trouble: None }.watch(None)
+    }
+
+    fn visit<'a>(
+        &'a self,
+        of: Type,
+        page: u32,
+        each: &'a (dyn Fn() -> Deadline + Send + Sync),
+        visit: &'a mut (dyn FnMut(DynamicObject) + Send),
+    ) -> Answer<'a, ()> {
+        let api = self.api(&of, None);
+        async move {
+            let (call, within) = (Call::on_all("listing", &of), Within::default());
+            list_kept(&api, &call, &within, page, each, visit).await.map(drop)
+        }
+        .boxed()
     }
 
     fn write(&self, of: Type, operation: Operation, deadline: Deadline) -> Answer<'_, Done> {

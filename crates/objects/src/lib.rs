@@ -44,6 +44,7 @@ pub use owner::uppermost_owner;
 pub use reconcile::{Attempt, Next, Pace, Reconciler, Reconcilers, reconcile};
 pub use selector::{BadSelector, Selector};
 pub use store::{
-    Deletion, Error, Event, Expected, Id, Invalid, Kind, Listing, Objects, Version, Watch, Within,
+    Deletion, Error, Event, Expected, Id, Invalid, KeptWatch, Kind, Listing, Objects, UntypedKind,
+    Version, Watch, Within,
 };
 pub use watched::{Index, KeyChanges, Watched, WatchedIn};

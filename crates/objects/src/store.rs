@@ -1,5 +1,6 @@
 //! `Objects`: the few operations both engines have, and their values.
 
+use std::any::Any;
 use std::fmt;
 use std::future::poll_fn;
 use std::marker::PhantomData;
@@ -11,7 +12,7 @@ use futures::StreamExt;
 use futures::future::BoxFuture;
 use futures::stream::BoxStream;
 use kube::ResourceExt;
-use kube::core::{ApiResource, DynamicObject, TypeMeta};
+use kube::core::{ApiResource, DynamicObject, GroupVersionKind, TypeMeta};
 use prometheus_client::registry::Registry;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -197,6 +198,12 @@ pub(crate) enum NotServed {
 }
 
 impl Error {
+    /// Whether the server does not serve the kind.
+    pub fn is_not_served(&self) -> bool {
+        let Self::Unavailable { source, .. } = self else { return false };
+        source.downcast_ref::<NotServed>().is_some()
+    }
+
     /// The kind of ours whose definition the server does not have, if that is what is wrong.
     pub fn missing_definition(&self) -> Option<&'static str> {
         let Self::Unavailable { source, .. } = self else { return None };
@@ -260,6 +267,33 @@ impl Objects {
     /// Tells every change after `version`, or begins with everything when that is too long ago.
     pub fn watch_after<K: Kind>(&self, within: Within, version: Version) -> Watch<K> {
         Watch::new(self.0.watch(Type::of::<K>(), within, Some(version)))
+    }
+
+    /// Tells what `keep` keeps of each object of a kind, then every change. Of a list no more than `page`
+    /// objects are held whole at a time, so that a kind with large objects costs what is kept of them. An
+    /// object of which nothing is kept is left out; of one that is deleted the id is told.
+    pub fn watch_kept<T: Send + 'static>(
+        &self,
+        of: &UntypedKind,
+        page: u32,
+        keep: impl Fn(DynamicObject) -> Option<T> + Send + Sync + 'static,
+    ) -> KeptWatch<T> {
+        let keep: Keep = Arc::new(move |object| {
+            let id = Id::of(&object);
+            Kept { id, kept: keep(object).map(|kept| Box::new(kept) as Box<dyn Any + Send>) }
+        });
+        KeptWatch { events: self.0.watch_kept(of.erased(), page, keep), kept: PhantomData }
+    }
+
+    /// Gives each object of a kind to `visit`, page by page. Every page has the deadline that `each` makes.
+    pub async fn visit(
+        &self,
+        of: &UntypedKind,
+        page: u32,
+        each: impl Fn() -> Deadline + Send + Sync,
+        mut visit: impl FnMut(DynamicObject) + Send,
+    ) -> Result<(), Error> {
+        self.0.visit(of.erased(), page, &each, &mut visit).await
     }
 
     /// Creates an object. Exactly one of many creators wins; the others are told `Exists`.
@@ -383,6 +417,58 @@ impl<K> fmt::Debug for Watch<K> {
     }
 }
 
+/// A kind by its names, for objects that are read without a Rust type of their own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct UntypedKind {
+    pub group: &'static str,
+    pub version: &'static str,
+    pub kind: &'static str,
+    pub plural: &'static str,
+    pub namespaced: bool,
+}
+
+impl UntypedKind {
+    pub(crate) fn erased(&self) -> Type {
+        let gvk = GroupVersionKind::gvk(self.group, self.version, self.kind);
+        let resource = ApiResource::from_gvk_with_plural(&gvk, self.plural);
+        Type { resource, namespaced: self.namespaced, kind: self.kind }
+    }
+}
+
+/// What is kept of an object, without its Rust type, for engines.
+pub(crate) struct Kept {
+    pub(crate) id: Id,
+    pub(crate) kept: Option<Box<dyn Any + Send>>,
+}
+
+pub(crate) type Keep = Arc<dyn Fn(DynamicObject) -> Kept + Send + Sync>;
+
+/// The changes of a kind of whose objects something is kept, without an end.
+pub struct KeptWatch<T> {
+    events: BoxStream<'static, Event<Kept>>,
+    kept: PhantomData<fn() -> T>,
+}
+
+impl<T: 'static> KeptWatch<T> {
+    /// Waits for the next event; none only when the store was closed. Cancel-safe.
+    pub async fn next(&mut self) -> Option<Event<(Id, Option<T>)>> {
+        let typed = |Kept { id, kept }: Kept| {
+            (id, kept.and_then(|kept| kept.downcast::<T>().ok()).map(|kept| *kept))
+        };
+        Some(match self.events.next().await? {
+            Event::Restarted(all) => Event::Restarted(all.into_iter().map(typed).collect()),
+            Event::Applied(one) => Event::Applied(typed(one)),
+            Event::Deleted(one) => Event::Deleted(typed(one)),
+        })
+    }
+}
+
+impl<T> fmt::Debug for KeptWatch<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("KeptWatch")
+    }
+}
+
 /// A kind without its Rust type, for engines.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Type {
@@ -482,6 +568,34 @@ pub(crate) trait Engine: fmt::Debug + Send + Sync {
         within: Within,
         after: Option<Version>,
     ) -> BoxStream<'static, Event<DynamicObject>>;
+
+    /// As `watch`, with what is kept of each object instead of the object.
+    fn watch_kept(&self, of: Type, _page: u32, keep: Keep) -> BoxStream<'static, Event<Kept>> {
+        let events = self.watch(of, Within::default(), None);
+        let kept = move |event| match event {
+            Event::Restarted(all) => {
+                Event::Restarted(all.into_iter().map(|object| keep(object)).collect())
+            }
+            Event::Applied(object) => Event::Applied(keep(object)),
+            Event::Deleted(object) => Event::Deleted(keep(object)),
+        };
+        events.map(kept).boxed()
+    }
+
+    /// Gives each object to `visit`, page by page.
+    fn visit<'a>(
+        &'a self,
+        of: Type,
+        _page: u32,
+        each: &'a (dyn Fn() -> Deadline + Send + Sync),
+        visit: &'a mut (dyn FnMut(DynamicObject) + Send),
+    ) -> Answer<'a, ()> {
+        Box::pin(async move {
+            let listing = self.list(of, &Within::default(), each()).await?;
+            listing.items.into_iter().for_each(visit);
+            Ok(())
+        })
+    }
 
     fn write(&self, of: Type, operation: Operation, deadline: Deadline) -> Answer<'_, Done>;
 }

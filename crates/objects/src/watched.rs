@@ -249,6 +249,11 @@ impl<Q: Key, V: Clone + PartialEq> KeyChanges<Q, V> {
         Self { snapshot: snapshot.clone(), changes, told: Watched::default() }
     }
 
+    /// Whether everything that the store has was among what was told.
+    pub fn is_synced(&self) -> bool {
+        self.told.synced
+    }
+
     /// Waits for a change and answers each key that differs from what was told last, with its value,
     /// `None` if it is gone. Nothing differs when all that has changed is that the store has told
     /// everything. Dropping the wait loses nothing.

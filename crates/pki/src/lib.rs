@@ -1,5 +1,5 @@
 //! Authorities of our own: certificates that webhook and API serve with ([`Certificates`]), and who agents
-//! are to controllers ([`agents`]).
+//! are to controllers ([`agents`]). Those of others: signatures of images ([`sigstore`]).
 //!
 //! ```text
 //! leader: next step (pure) ──► Secret (SharedState) ──► every replica's Snapshot ──► handshakes, calls
@@ -12,6 +12,7 @@
 pub mod agents;
 mod certificates;
 pub mod published;
+pub mod sigstore;
 mod state;
 pub mod tls;
 

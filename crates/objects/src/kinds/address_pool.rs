@@ -32,6 +32,12 @@ pub const MOST_BLOCK_BITS: u8 = 16;
 /// The binary logarithm of the largest subnet's size: with 16,777,216 addresses, IPv4's `/8` or IPv6's
 /// `/104`, blocks can be counted, and a pool's addresses too.
 const MOST_HOST_BITS: u8 = 24;
+/// The most networks that are never masqueraded to.
+const MOST_NEVER: usize = 64;
+/// A network of either family.
+const NETWORK: &str = "^[0-9a-fA-F:.]+/[0-9]{1,3}$";
+const LONGEST_NETWORK: usize = 43;
+const PORTS: &str = "^[0-9]{1,5}-[0-9]{1,5}$";
 /// How many nodes a status lists; it counts all of them.
 pub const MOST_NODES: usize = 256;
 
@@ -78,6 +84,56 @@ pub struct AddressPoolSpec {
     #[x_kube(validation = Rule::new(APPENDED).message("subnets are only ever appended: pods may have addresses of those that are there"))]
     #[x_kube(validation = Rule::new(SAME_FAMILIES).message("all subnets of a pool have the same families: pods of one pool are alike"))]
     pub subnets: Vec<Subnet>,
+    /// Has connections that leave the pod network carry the node's address. Without it they carry the
+    /// pod's own, which routers outside then have to know.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub masquerade: Option<Masquerade>,
+    /// How packets to the pool's pods come from one node to another: direct, as they are, which takes a
+    /// network that routes them; vxlan, inside UDP packets between the nodes; auto, direct where two nodes
+    /// share a subnet and vxlan elsewhere. May be changed; pods keep their MTU until they are made anew.
+    #[serde(default, skip_serializing_if = "Overlay::is_direct")]
+    pub overlay: Overlay,
+}
+
+/// How packets come from one node to another.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Deserialize, Serialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum Overlay {
+    #[default]
+    Direct,
+    Auto,
+    Vxlan,
+}
+
+impl Overlay {
+    pub fn is_direct(&self) -> bool {
+        *self == Self::Direct
+    }
+}
+
+/// Which connections of a pool's pods carry their node's address. Those to addresses of any pool never
+/// do.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
+pub struct Masquerade {
+    /// Networks to which pods talk with their own addresses, such as 192.168.0.0/16: the nodes' own
+    /// network, or those of routers that know the pods.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(
+        length(max = MOST_NEVER),
+        inner(length(min = 1, max = LONGEST_NETWORK), regex(pattern = NETWORK))
+    )]
+    pub never: Vec<String>,
+    /// The ports that TCP and UDP connections get, such as 32768-60999; without it, 1024 to 65535.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(min = 3, max = 11), regex(pattern = PORTS))]
+    pub ports: Option<String>,
+}
+
+/// A pool's masquerading as values.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct MasqueradeRule {
+    pub never: Vec<IpNet>,
+    pub ports: Option<(u16, u16)>,
 }
 
 /// An IPv4 network, an IPv6 network, or one of each with as many addresses.
@@ -192,6 +248,17 @@ fn block_size_bits() -> u8 {
 }
 
 impl AddressPoolSpec {
+    pub fn new(block_size_bits: u8, subnets: Vec<Subnet>) -> Self {
+        Self { block_size_bits, subnets, masquerade: None, overlay: Overlay::Direct }
+    }
+
+    /// How the pool's pods are masqueraded, or everything that is wrong with it.
+    pub fn masquerade(&self) -> Result<Option<MasqueradeRule>, Invalid> {
+        let mut problems = Invalid::default();
+        let rule = self.masquerade.as_ref().map(|masquerade| masquerade.read(&mut problems));
+        problems.into_result().map(|()| rule)
+    }
+
     /// The subnets as networks, or everything that is wrong with them.
     pub fn networks(&self) -> Result<Vec<Networks>, Invalid> {
         let mut problems = Invalid::default();
@@ -200,7 +267,7 @@ impl AddressPoolSpec {
     }
 
     fn read(&self, problems: &mut Invalid) -> Vec<Networks> {
-        let Self { block_size_bits, subnets } = self;
+        let Self { block_size_bits, subnets, .. } = self;
         if *block_size_bits > MOST_BLOCK_BITS {
             let problem = format!("is {block_size_bits}; must be 0 to {MOST_BLOCK_BITS}");
             problems.add("spec.blockSizeBits", problem);
@@ -228,6 +295,41 @@ impl AddressPoolSpec {
             read.push(networks);
         }
         read
+    }
+}
+
+impl Masquerade {
+    fn read(&self, problems: &mut Invalid) -> MasqueradeRule {
+        let Self { never, ports } = self;
+        field::at_most(problems, "spec.masquerade.never", never.len(), MOST_NEVER);
+        let mut rule = MasqueradeRule::default();
+        for (i, written) in never.iter().enumerate() {
+            let at = format!("spec.masquerade.never[{i}]");
+            match written.parse::<IpNet>() {
+                Ok(net) if net.addr() == net.network() => rule.never.push(net),
+                Ok(net) => {
+                    let meant = net.trunc();
+                    problems
+                        .add(at, format!("{net} has bits set after its prefix; {meant} has not"));
+                }
+                Err(_) => {
+                    let problem = format!("{written:?} is not a network such as 192.168.0.0/16");
+                    problems.add(at, problem);
+                }
+            }
+        }
+        if let Some(written) = ports {
+            let read = written.split_once('-').and_then(|(first, last)| {
+                let (first, last): (u16, u16) = (first.parse().ok()?, last.parse().ok()?);
+                (0 < first && first <= last).then_some((first, last))
+            });
+            rule.ports = read;
+            if read.is_none() {
+                let problem = format!("{written:?} is not a range of ports such as 32768-60999");
+                problems.add("spec.masquerade.ports", problem);
+            }
+        }
+        rule
     }
 }
 
@@ -342,6 +444,9 @@ impl Kind for AddressPool {
             problems.add("metadata.name", format!("has {LONGEST_NAME} characters at most"));
         }
         self.spec.read(&mut problems);
+        if let Some(masquerade) = &self.spec.masquerade {
+            masquerade.read(&mut problems);
+        }
         problems.into_result()
     }
 

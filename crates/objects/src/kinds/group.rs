@@ -57,12 +57,16 @@ pub struct GroupSpec {
     #[schemars(length(max = LONGEST_COMMENT))]
     pub comment: String,
     /// What is done about connections that no rule decides: they are learned (discover) or reported
-    /// (monitor, protect). Protect is not enforced yet: it reports. Without a mode, that of its members'
+    /// (monitor), or stopped where agents enforce policies (protect). Without a mode, that of its members'
     /// other groups, or the default.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     // An old server refuses a definition with null among the words.
     #[schemars(with = "GroupMode")]
     pub mode: Option<GroupMode>,
+    /// Put apart: nobody but their node reaches the workloads in it, and they reach nobody, whatever
+    /// other policies say.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub quarantine: bool,
     #[schemars(length(min = 1, max = MOST_CRITERIA))]
     pub criteria: Vec<GroupCriterion>,
 }
@@ -96,7 +100,8 @@ pub struct GroupCriterion {
     #[schemars(length(min = 1, max = LONGEST_LABEL), regex(pattern = field::LABEL_KEY))]
     pub label: Option<String>,
     pub op: GroupOp,
-    /// The value to compare with; for `address` an address or a network.
+    /// The value to compare with; for `address` an address or a network, for `domain` a domain name, or
+    /// `*.` and one for every name below it.
     #[schemars(length(max = LONGEST_VALUE), regex(pattern = field::TEXT))]
     pub value: String,
 }
@@ -112,6 +117,10 @@ pub enum GroupKey {
     Label,
     NamespaceLabel,
     Address,
+    Domain,
+    // Kind and name of the uppermost owner, as `Deployment/web`. Not a doc comment: the schema would no
+    // longer be a list of words.
+    Workload,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
@@ -156,6 +165,20 @@ pub fn network(text: &str) -> Option<IpNet> {
     text.parse().ok().or_else(address)
 }
 
+/// Reads a domain name, or a pattern for every name below one: lowercase, without a dot at the end.
+pub fn domain(text: &str) -> Result<String, String> {
+    let name = text.strip_suffix('.').unwrap_or(text).to_ascii_lowercase();
+    let plain = name.strip_prefix("*.").unwrap_or(&name);
+    let is_label = |label: &str| {
+        (1..=63).contains(&label.len())
+            && label.bytes().all(|it| it.is_ascii_alphanumeric() || matches!(it, b'-' | b'_'))
+    };
+    if name.len() > 253 || !plain.split('.').all(is_label) {
+        return Err(format!("{text:?} is no domain name, as api.example.com or *.example.com"));
+    }
+    Ok(name)
+}
+
 impl GroupCriterion {
     fn check(&self, at: &str, problems: &mut Invalid) {
         let Self { key, label, op, value } = self;
@@ -183,6 +206,14 @@ impl GroupCriterion {
             _ if *key == GroupKey::Address => {
                 problems.add(format!("{at}.op"), "an address has = and != only");
             }
+            GroupOp::Equals if *key == GroupKey::Domain => {
+                if let Err(problem) = domain(value) {
+                    problems.add(at_value, problem);
+                }
+            }
+            _ if *key == GroupKey::Domain => {
+                problems.add(format!("{at}.op"), "a domain name has = only");
+            }
             GroupOp::Matches | GroupOp::MatchesNot => {
                 if let Err(problem) = regex(value) {
                     problems.add(at_value, problem);
@@ -208,7 +239,7 @@ impl Kind for Group {
         if RESERVED_GROUPS.contains(&name.as_str()) {
             problems.add("metadata.name", format!("{name:?} is there already, for every rule"));
         }
-        let GroupSpec { comment, mode: _, criteria } = &self.spec;
+        let GroupSpec { comment, mode: _, quarantine: _, criteria } = &self.spec;
         if comment.chars().count() > LONGEST_COMMENT {
             problems.add("spec.comment", format!("has more than {LONGEST_COMMENT} characters"));
         }
@@ -216,6 +247,10 @@ impl Kind for Group {
             problems.add("spec.criteria", "is empty; a rule may name the group any instead");
         }
         field::at_most(&mut problems, "spec.criteria", criteria.len(), MOST_CRITERIA);
+        let of_domain = |it: &GroupCriterion| it.key == GroupKey::Domain;
+        if criteria.iter().any(of_domain) && !criteria.iter().all(of_domain) {
+            problems.add("spec.criteria", "name domains and something else; make two groups");
+        }
         for (i, criterion) in criteria.iter().enumerate() {
             criterion.check(&format!("spec.criteria[{i}]"), &mut problems);
         }

@@ -14,9 +14,9 @@ use tokio::time::Instant;
 use tracing::{debug, info, warn};
 
 use super::error::Call;
-use super::{list_all, read};
+use super::{list_kept, read};
 use crate::Within;
-use crate::store::{Error, Event, Type, Version};
+use crate::store::{Error, Event, NotServed, Type, Version};
 use crate::watching::{self, Change, Failure, Line, Session, Source, WatchTiming};
 
 #[derive(Clone, Debug, Default)]
@@ -40,19 +40,26 @@ impl Meters {
     }
 }
 
-/// The objects of one type, as an API server lists and watches them.
-pub(super) struct Objects {
+/// The objects of one type, as an API server lists and watches them, and what `keep` keeps of each.
+pub(super) struct Objects<F> {
     pub(super) api: Api<DynamicObject>,
     pub(super) of: Type,
     pub(super) within: Within,
+    /// How many objects are on a page of a list.
+    pub(super) page: u32,
+    pub(super) keep: F,
     pub(super) timing: WatchTiming,
     pub(super) meters: Meters,
     /// Since when it fails, and how.
     pub(super) trouble: Option<(Instant, String)>,
 }
 
-impl Objects {
-    pub(super) fn watch(self, after: Option<Version>) -> BoxStream<'static, Event<DynamicObject>> {
+impl<T, F> Objects<F>
+where
+    T: Send + 'static,
+    F: Fn(DynamicObject) -> T + Clone + Send + Sync + 'static,
+{
+    pub(super) fn watch(self, after: Option<Version>) -> BoxStream<'static, Event<T>> {
         // A version that is no number is one of another engine's.
         let after = after.map(|Version(text)| text).filter(|text| text.parse::<u64>().is_ok());
         let timing = self.timing;
@@ -66,22 +73,23 @@ impl Objects {
     }
 }
 
-impl Source for Objects {
-    type List = Vec<DynamicObject>;
-    type Item = DynamicObject;
+impl<T, F> Source for Objects<F>
+where
+    T: Send + 'static,
+    F: Fn(DynamicObject) -> T + Clone + Send + Sync + 'static,
+{
+    type List = Vec<T>;
+    type Item = T;
 
-    async fn list(&mut self) -> Result<(Vec<DynamicObject>, String), Failure> {
+    async fn list(&mut self) -> Result<(Vec<T>, String), Failure> {
         let call = Call::on_all("listing", &self.of);
         let page = || Deadline::after(self.timing.page);
-        let listing = list_all(&self.api, &call, &self.within, page).await?;
-        Ok((listing.items, listing.version.0))
+        let listed = list_kept(&self.api, &call, &self.within, self.page, page, &self.keep).await;
+        let (items, version) = listed?;
+        Ok((items, version.0))
     }
 
-    async fn open(
-        &mut self,
-        version: &str,
-        seconds: u32,
-    ) -> Result<Session<DynamicObject>, Failure> {
+    async fn open(&mut self, version: &str, seconds: u32) -> Result<Session<T>, Failure> {
         let call = Call::on_all("watching", &self.of);
         let params = WatchParams {
             label_selector: self.within.labels.as_ref().map(ToString::to_string),
@@ -92,8 +100,9 @@ impl Source for Objects {
         let deadline = Deadline::after(self.timing.open);
         match call.bound(deadline, self.api.watch(&params, version)).await? {
             Ok(session) => {
-                let of = self.of.clone();
-                Ok(session.map(move |event| event.map(|event| line(&of, event))).map(cut).boxed())
+                let (of, keep) = (self.of.clone(), self.keep.clone());
+                let line = move |event: kube::Result<_>| event.map(|event| line(&of, event, &keep));
+                Ok(session.map(line).map(cut).boxed())
             }
             Err(kube::Error::Api(status)) if matches!(status.code, 400 | 410 | 422) => {
                 Err(Failure::Forgotten)
@@ -110,7 +119,10 @@ impl Source for Objects {
         let kind = self.of.kind;
         let cause = std::error::Error::source(failure);
         let said = failure.to_string();
-        if self.trouble.as_ref().is_none_or(|(_, before)| *before != said) {
+        let known = self.trouble.as_ref().is_some_and(|(_, before)| *before == said);
+        if !known && failure.is_of_a_kind_that_is_not_ours_to_install() {
+            debug!(kind, failure = said, cause, "a kind is not served; it is looked for again");
+        } else if !known {
             warn!(kind, failure = said, cause, "a watch is interrupted");
         } else {
             debug!(kind, failure = said, cause, "a watch is still interrupted");
@@ -127,11 +139,15 @@ impl Source for Objects {
     }
 }
 
-fn line(of: &Type, event: WatchEvent<DynamicObject>) -> Line<DynamicObject> {
+fn line<T>(
+    of: &Type,
+    event: WatchEvent<DynamicObject>,
+    keep: &impl Fn(DynamicObject) -> T,
+) -> Line<T> {
     let changed = |mut object: DynamicObject| {
         object.types.get_or_insert_with(|| of.types());
         let version = object.resource_version();
-        vec![(read(object), version)]
+        vec![(keep(read(object)), version)]
     };
     match event {
         WatchEvent::Added(object) | WatchEvent::Modified(object) => Line::Applied(changed(object)),
@@ -143,6 +159,20 @@ fn line(of: &Type, event: WatchEvent<DynamicObject>) -> Line<DynamicObject> {
 
 fn cut<T>(line: kube::Result<T>) -> Result<T, Failure> {
     line.map_err(|error| Failure::Cut(error.into()))
+}
+
+impl Failure {
+    /// Whether a kind is missing that others bring: its absence is nobody's fault.
+    fn is_of_a_kind_that_is_not_ours_to_install(&self) -> bool {
+        let mut cause: Option<&(dyn std::error::Error + 'static)> = Some(self);
+        while let Some(error) = cause {
+            if matches!(error.downcast_ref(), Some(NotServed::Theirs(..))) {
+                return true;
+            }
+            cause = error.source();
+        }
+        false
+    }
 }
 
 impl From<Error> for Failure {

@@ -16,8 +16,8 @@ use stallproof::Deadline;
 
 use super::fence::{ANNOTATION, Fence, Token};
 use crate::store::{
-    Answer, Done, Engine, Error, Event, Expected, Id, Listing, Objects, Operation, Type, Version,
-    Within,
+    Answer, Done, Engine, Error, Event, Expected, Id, Keep, Kept, Listing, Objects, Operation,
+    Type, Version, Within,
 };
 
 impl Objects {
@@ -227,6 +227,20 @@ impl Engine for Guarded {
         after: Option<Version>,
     ) -> BoxStream<'static, Event<DynamicObject>> {
         self.engine.watch(of, within, after)
+    }
+
+    fn watch_kept(&self, of: Type, page: u32, keep: Keep) -> BoxStream<'static, Event<Kept>> {
+        self.engine.watch_kept(of, page, keep)
+    }
+
+    fn visit<'a>(
+        &'a self,
+        of: Type,
+        page: u32,
+        each: &'a (dyn Fn() -> Deadline + Send + Sync),
+        visit: &'a mut (dyn FnMut(DynamicObject) + Send),
+    ) -> Answer<'a, ()> {
+        self.engine.visit(of, page, each, visit)
     }
 
     fn write(&self, of: Type, operation: Operation, deadline: Deadline) -> Answer<'_, Done> {

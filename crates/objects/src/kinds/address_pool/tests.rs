@@ -127,3 +127,38 @@ fn networks_overlap_in_either_family() {
     assert_eq!(one.to_string(), "10.0.0.0/16 and fd00::/112");
     assert_eq!((one.host_bits(), networks("", "").host_bits()), (Some(16), None));
 }
+
+#[test]
+fn masquerading_is_read_and_its_mistakes_have_sentences() {
+    let with = |masquerade: serde_json::Value| json!({"subnets": [{"ipv4": "10.64.0.0/16"}], "masquerade": masquerade});
+    assert_eq!(pool(&json!({"subnets": [{"ipv4": "10.64.0.0/16"}]})).spec.masquerade(), Ok(None));
+    let whole = pool(&with(json!({"never": ["192.168.0.0/16", "fd00::/8"], "ports": "2000-3000"})));
+    assert_eq!(whole.check(), Ok(()));
+    let rule = whole.spec.masquerade().unwrap().unwrap();
+    assert_eq!(rule.ports, Some((2000, 3000)));
+    assert_eq!(rule.never, ["192.168.0.0/16", "fd00::/8"].map(|net| net.parse().unwrap()));
+    assert_eq!(
+        pool(&with(json!({}))).spec.masquerade(),
+        Ok(Some(super::MasqueradeRule::default()))
+    );
+    for (masquerade, sentence) in [
+        (
+            json!({"never": ["192.168.0.1/16"]}),
+            "spec.masquerade.never[0]: 192.168.0.1/16 has bits set after its prefix; 192.168.0.0/16 has not",
+        ),
+        (
+            json!({"never": ["everywhere"]}),
+            "spec.masquerade.never[0]: \"everywhere\" is not a network such as 192.168.0.0/16",
+        ),
+        (
+            json!({"ports": "3000-2000"}),
+            "spec.masquerade.ports: \"3000-2000\" is not a range of ports such as 32768-60999",
+        ),
+        (
+            json!({"ports": "0-70000"}),
+            "spec.masquerade.ports: \"0-70000\" is not a range of ports such as 32768-60999",
+        ),
+    ] {
+        assert_eq!(problems(&with(masquerade)), [sentence]);
+    }
+}

@@ -17,6 +17,8 @@ type Labels = BTreeMap<String, String>;
 pub struct GroupSubject<'a> {
     pub namespace: &'a str,
     pub name: &'a str,
+    /// Kind and name of its uppermost owner; none of a pod by itself.
+    pub owner: Option<&'a str>,
     pub node: &'a str,
     pub images: &'a [String],
     pub labels: &'a Labels,
@@ -104,6 +106,10 @@ impl KeyCriteria {
             GroupKey::Name => test.is(subject.name),
             GroupKey::Service => subject.services.iter().any(|service| test.is(service)),
             GroupKey::Namespace => test.is(subject.namespace),
+            GroupKey::Workload => match subject.owner {
+                Some(owner) => test.is(owner),
+                None => test.is(&format!("Pod/{}", subject.name)),
+            },
             GroupKey::Label => label(subject.labels, test),
             GroupKey::NamespaceLabel => {
                 subject.namespace_labels.is_some_and(|labels| label(labels, test))
@@ -111,6 +117,8 @@ impl KeyCriteria {
             GroupKey::Address => {
                 subject.addresses.iter().any(|it| test.has_address(it.to_canonical()))
             }
+            // What a name resolves to is not known of a workload.
+            GroupKey::Domain => false,
         })
     }
 
