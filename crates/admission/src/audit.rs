@@ -21,7 +21,7 @@ use files::AuditFiles;
 const MOST_VIOLATIONS: usize = 4096;
 const MOST_ADMISSIONS: usize = 1024;
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Deserialize, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Deserialize, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Outcome {
     Allowed,

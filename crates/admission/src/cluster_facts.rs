@@ -23,6 +23,7 @@ use bindings::Bindings;
 use workloads::Workloads;
 
 use super::facts::{Facts, Owner, RiskyTags};
+use super::images::Images;
 use super::recent_owners::RecentOwners;
 
 /// The storage classes of claims, by namespace and name.
@@ -35,9 +36,14 @@ pub(super) struct ClusterFacts {
     claims: Snapshot<Claims>,
     bindings: Snapshot<Bindings>,
     workloads: Snapshot<Workloads>,
+    pub(super) images: Snapshot<Images>,
 }
 
 impl ClusterFacts {
+    pub(super) fn new(images: Snapshot<Images>) -> Self {
+        Self { images, ..Self::default() }
+    }
+
     /// Reads what there is to know from the cluster's own store, from now on.
     pub(super) fn follow(&self, objects: &Objects, tasks: &Tasks) {
         follow::<PersistentVolumeClaim, _>(objects, tasks, &self.claims);
@@ -62,6 +68,7 @@ impl ClusterFacts {
             claims: self.claims.load(),
             bindings: self.bindings.load(),
             workloads: self.workloads.load(),
+            images: self.images.load(),
             seen: seen.load(),
         }
     }
@@ -113,6 +120,7 @@ pub(super) struct Now {
     claims: stallproof::snapshot::View<Claims>,
     bindings: stallproof::snapshot::View<Bindings>,
     workloads: stallproof::snapshot::View<Workloads>,
+    images: stallproof::snapshot::View<Images>,
     seen: stallproof::snapshot::View<RecentOwners>,
 }
 
@@ -131,6 +139,10 @@ impl Facts for Now {
 
     fn risky_tags(&self, namespace: &str, service_account: &str) -> Option<RiskyTags> {
         self.bindings.tags(namespace, service_account)
+    }
+
+    fn images(&self) -> Option<&Images> {
+        Some(&self.images)
     }
 }
 

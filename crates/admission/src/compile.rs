@@ -11,6 +11,7 @@ use objects::{Invalid, Kind};
 
 use super::criteria::Test;
 use super::image::DEFAULT_REGISTRIES;
+use super::images::ImageLimits;
 
 #[derive(Clone, Debug)]
 pub struct Settings {
@@ -26,6 +27,8 @@ pub struct Settings {
     /// Whether there is a source of scan results of images. Without one, rules that ask for them are
     /// refused.
     pub scan_results: bool,
+    /// How much is kept of what is known of images.
+    pub images: ImageLimits,
 }
 
 impl Settings {
@@ -35,7 +38,8 @@ impl Settings {
             default_registries: DEFAULT_REGISTRIES.map(str::to_owned).into(),
             controllers: Arc::from([]),
             exempt_sidecars: false,
-            scan_results: false,
+            scan_results: true,
+            images: ImageLimits::default(),
         }
     }
 }
@@ -118,6 +122,11 @@ impl Program {
     pub(super) fn of(mut rules: Vec<Arc<Compiled>>) -> Self {
         rules.sort_by_key(|rule| rule.layer);
         Self { rules }
+    }
+
+    /// Whether some rule asks for what only a scan of the image tells.
+    pub(super) fn asks_scans(&self) -> bool {
+        self.rules.iter().any(|rule| rule.asks_scans)
     }
 
     /// Whether some deny rule refuses what matches it.

@@ -52,7 +52,7 @@ pub(super) struct Judged<'c, 'r> {
 impl<'r> Judged<'_, 'r> {
     /// What the image says of its containers, if that is known.
     fn config(&self) -> Option<&'r ImageConfig> {
-        self.record?.config.as_ref()
+        self.record?.config.as_deref()
     }
 }
 
@@ -151,7 +151,8 @@ impl<'r> Context<'r> {
     /// seen.
     fn by(&self, around: &Around<'r>) -> Option<(&'r str, &'r [String])> {
         if around.pod.owner.is_none() {
-            return Some((&self.request.user, &self.request.groups));
+            let known = self.request.requester_known;
+            return known.then_some((&self.request.user, &self.request.groups));
         }
         let (user, groups) = around.owner?.by.as_ref()?;
         Some((user, groups))

@@ -13,9 +13,12 @@
 //! alone. A lookup takes no lock and makes no call.
 
 mod exceptions;
+mod live;
+mod pack;
 mod read;
 mod record;
-mod strings;
+mod shown;
+mod tables;
 mod vex;
 
 use std::sync::Arc;
@@ -25,43 +28,48 @@ use serde_json::Value;
 
 pub(super) use exceptions::Excepted;
 use exceptions::Exception;
-pub use exceptions::VulnerabilityExceptionSpec;
-use read::Report;
+pub(super) use live::ImageFacts;
+pub use live::ImageLimits;
+pub use pack::{Document, document};
 pub use read::Unreadable;
-use record::Parts;
-pub(super) use record::{FoundModule, ImageConfig, ImageRecord};
-use strings::Strings;
+use record::KnownReport;
+pub(super) use record::{FindingAt, Findings, ImageConfig, ImageRecord};
+pub use shown::{ShownFinding, ShownImage, ShownRecord};
+use tables::Interner;
+pub(super) use tables::{FoundModule, Package, Tables};
+use vex::Statements;
 
 use super::image::Image;
 
 /// The most records of one name that a rule is tried with.
 const MOST_RECORDS: usize = 8;
 
-/// A name under which an image was scanned.
+/// A name under which an image was scanned: `HOST/REPOSITORY:TAG`, without the host where it was scanned
+/// without a registry.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-struct NameKey {
-    /// None where it was scanned without a registry.
-    host: Option<Box<str>>,
-    repository: Box<str>,
-    tag: Box<str>,
-}
+struct NameKey(Box<str>);
 
 /// Everything that is known of images.
 #[derive(Clone, Debug, Default)]
 pub struct Images {
-    records: Vec<Arc<ImageRecord>>,
-    by_digest: FxHashMap<Box<str>, usize>,
-    by_name: FxHashMap<NameKey, Vec<usize>>,
-    strings: Strings,
-    exceptions: Vec<Exception>,
+    records: Vec<ImageRecord>,
+    by_digest: FxHashMap<Box<str>, u32>,
+    by_name: FxHashMap<NameKey, Vec<u32>>,
+    tables: Tables,
+    exceptions: Arc<[Exception]>,
+    /// Whether every source has told what it has, or was waited for long enough.
+    told: bool,
+    /// Reports that there was no room for, the oldest.
+    left_out: usize,
 }
 
 /// What documents of outside tell, before it is put together.
-#[derive(Clone, Debug, Default)]
+#[derive(Debug, Default)]
 pub struct Reports {
-    reports: Vec<Report>,
+    reports: Vec<Arc<KnownReport>>,
     statements: Vec<vex::Statement>,
     exceptions: Vec<Exception>,
+    interner: Interner,
 }
 
 impl Reports {
@@ -74,7 +82,8 @@ impl Reports {
         } else if let Some(statements) = vex::read(document)? {
             self.statements.extend(statements);
         } else {
-            self.reports.push(read::report(document, received)?);
+            let report = KnownReport::new(read::report(document, received)?, &mut self.interner);
+            self.reports.push(Arc::new(report));
         }
         Ok(())
     }
@@ -83,78 +92,117 @@ impl Reports {
         self.reports.is_empty()
     }
 
-    pub fn into_images(self) -> Images {
-        Images::new(self)
+    /// What they tell together.
+    pub fn images(&self) -> Images {
+        let statements: Statements = self.statements.iter().cloned().collect();
+        let tables = self.interner.tables().clone();
+        let silence = |report: &Arc<KnownReport>, digests: &[&str]| {
+            silenced(report, digests, &statements, &tables)
+        };
+        Images {
+            exceptions: self.exceptions.clone().into(),
+            told: true,
+            ..Images::new(self.reports.clone(), tables.clone(), silence)
+        }
     }
 }
 
+/// The findings of a report of an image with these digests without those that statements silence; none if
+/// all of them count.
+fn silenced(
+    report: &KnownReport,
+    digests: &[&str],
+    statements: &Statements,
+    tables: &Tables,
+) -> Option<Arc<Findings>> {
+    if statements.is_empty() {
+        return None;
+    }
+    let counts = |finding: FindingAt<'_>| {
+        let purl = tables.text(tables.package(finding.package).purl);
+        let names = finding.names().map(|name| tables.text(name));
+        !statements.silence(digests, names, purl)
+    };
+    report.findings.as_ref()?.without(counts).map(Arc::new)
+}
+
 impl Images {
-    fn new(Reports { mut reports, statements, exceptions }: Reports) -> Self {
-        let mut images = Self { exceptions, ..Self::default() };
+    fn new(
+        mut reports: Vec<Arc<KnownReport>>,
+        tables: Tables,
+        mut silence: impl FnMut(&Arc<KnownReport>, &[&str]) -> Option<Arc<Findings>>,
+    ) -> Self {
+        let mut images = Self { tables, ..Self::default() };
         // The newest first: it has the word on each part that it knows.
         reports.sort_by_key(|report| std::cmp::Reverse(report.scanned_at));
-        let mut contents: Vec<(Vec<&Report>, Parts<'_>)> = Vec::new();
+        let mut contents: Vec<Vec<&Arc<KnownReport>>> = Vec::new();
         let mut by_digest: FxHashMap<&str, usize> = FxHashMap::default();
         let mut without_digest: FxHashMap<Vec<NameKey>, usize> = FxHashMap::default();
         for report in &reports {
-            let names: Vec<NameKey> = report.names().collect();
-            let digests = report.references.iter().filter_map(|r| r.digest.as_deref());
-            let known = digests.clone().find_map(|digest| by_digest.get(digest).copied());
-            let known = match (known, digests.clone().next()) {
-                (None, None) => without_digest.get(&names).copied(),
-                (known, _) => known,
+            let known = report.digests().find_map(|digest| by_digest.get(digest).copied());
+            let names = || report.references.iter().filter_map(read::Reference::name).collect();
+            let has_digest = report.digests().next().is_some();
+            let known = match known {
+                None if !has_digest => without_digest.get(&names()).copied(),
+                known => known,
             };
             let at = known.unwrap_or_else(|| {
-                contents.push(Default::default());
+                contents.push(Vec::new());
                 contents.len() - 1
             });
-            for digest in digests.clone() {
+            for digest in report.digests() {
                 by_digest.entry(digest).or_insert(at);
             }
-            if digests.count() == 0 {
-                without_digest.entry(names).or_insert(at);
+            if !has_digest {
+                without_digest.entry(names()).or_insert(at);
             }
-            let (of, parts) = &mut contents[at];
-            of.push(report);
-            parts.fill(report);
+            contents[at].push(report);
         }
-        for (of, parts) in contents {
-            let at = images.records.len();
-            let references = || of.iter().flat_map(|report| &report.references);
-            let digests: Vec<&str> = references().filter_map(|r| r.digest.as_deref()).collect();
+        for of in contents {
+            let at = u32::try_from(images.records.len()).unwrap_or(u32::MAX);
+            let digests: Vec<&str> = of.iter().flat_map(|report| report.digests()).collect();
             for digest in &digests {
                 images.by_digest.entry((*digest).into()).or_insert(at);
             }
-            for name in of.iter().flat_map(|report| report.names()) {
+            let references = of.iter().flat_map(|report| &report.references);
+            for name in references.filter_map(read::Reference::name) {
                 let records = images.by_name.entry(name).or_default();
                 if !records.contains(&at) {
                     records.push(at);
                 }
             }
-            let silenced = |vulnerability: &read::Vulnerability| {
-                vex::is_silenced(&statements, &digests, vulnerability)
-            };
-            let record = ImageRecord::new(&parts, &mut images.strings, silenced);
-            images.records.push(Arc::new(record));
+            let mut record = ImageRecord::default();
+            for report in &of {
+                let had = record.vulnerabilities.is_some();
+                record.fill(report);
+                if !had
+                    && record.vulnerabilities.is_some()
+                    && let Some(left) = silence(report, &digests)
+                {
+                    record.vulnerabilities = Some(left);
+                }
+            }
+            images.records.push(record);
         }
-        for records in images.by_name.values_mut() {
-            records.sort_by_key(|at| std::cmp::Reverse(images.records[*at].known_since()));
-            records.truncate(MOST_RECORDS);
+        let records = &images.records;
+        for of_name in images.by_name.values_mut() {
+            of_name.sort_by_key(|at| std::cmp::Reverse(records[*at as usize].known_since()));
+            of_name.truncate(MOST_RECORDS);
         }
         images
     }
 
     /// The records of an image as a container names it.
     pub(super) fn find(&self, image: &Image) -> Found<'_> {
+        let record = |at: &u32| &self.records[*at as usize];
         if let Some(digest) = &image.digest {
-            let found = self.by_digest.get(digest.as_str()).map(|at| &*self.records[*at]);
+            let found = self.by_digest.get(digest.as_str()).map(record);
             return Found { named: found.into_iter().collect(), without_registry: Vec::new() };
         }
         let tag = image.tag.as_deref().unwrap_or("latest");
         let of = |host: Option<&str>| {
             let key = NameKey::new(host, &image.repository, tag);
-            let records = self.by_name.get(&key).map_or(&[][..], Vec::as_slice);
-            records.iter().map(|at| &*self.records[*at])
+            self.by_name.get(&key).map_or(&[][..], Vec::as_slice).iter().map(record)
         };
         let mut named: Vec<&ImageRecord> = Vec::new();
         for host in image.hosts.iter() {
@@ -176,7 +224,15 @@ impl Images {
     }
 
     pub(super) fn text(&self, at: u32) -> &str {
-        self.strings.text(at)
+        self.tables.text(at)
+    }
+
+    pub(super) fn package(&self, at: u32) -> Package {
+        self.tables.package(at)
+    }
+
+    pub(super) fn module(&self, at: u32) -> Option<&FoundModule> {
+        self.tables.module(at)
     }
 
     /// How many contents of images are known.
@@ -187,15 +243,29 @@ impl Images {
     pub fn is_empty(&self) -> bool {
         self.records.is_empty()
     }
+
+    /// Whether every source has told what it has, or was waited for long enough.
+    pub fn is_told(&self) -> bool {
+        self.told
+    }
+
+    /// Reports that there was no room for, the oldest.
+    pub fn left_out(&self) -> usize {
+        self.left_out
+    }
 }
 
 impl NameKey {
     fn new(host: Option<&str>, repository: &str, tag: &str) -> Self {
-        Self {
-            host: host.map(|host| host.to_lowercase().into()),
-            repository: repository.to_lowercase().into(),
-            tag: tag.into(),
-        }
+        let host = host.unwrap_or_default();
+        let mut key = String::with_capacity(host.len() + repository.len() + tag.len() + 2);
+        key.push_str(host);
+        key.push('/');
+        key.push_str(repository);
+        key.make_ascii_lowercase();
+        key.push(':');
+        key.push_str(tag);
+        Self(key.into())
     }
 }
 

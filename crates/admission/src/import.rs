@@ -110,13 +110,13 @@ impl Imported {
         }
         match exported.spec(federal) {
             Ok((spec, mut notes)) => {
-                let mut rule = AdmissionRule::new(&name, spec);
+                let rule = AdmissionRule::new(&name, spec);
                 let scans: Vec<_> = rule.spec.criteria.iter().filter(|c| asks_scan(c)).collect();
                 if !scans.is_empty() {
                     let names: Vec<_> = scans.iter().map(|c| c.name.as_str()).collect();
                     let why = format!(
-                        "kept, but disabled: {} needs scan results of images; enable it where there \
-                         are any (offline: --images)",
+                        "{} needs scan results of images: have trivy-operator report them, or import \
+                         them with `fairlead images import` (offline: --images)",
                         names.join(", ")
                     );
                     if scans.iter().any(|criterion| refuses_unscanned(criterion)) {
@@ -124,8 +124,7 @@ impl Imported {
                                    imageScanned = false to keep that";
                         notes.push(why.to_owned());
                     }
-                    rule.spec.disabled = true;
-                    self.note(&name, false, why);
+                    notes.push(why);
                 }
                 for note in notes {
                     self.note(&name, true, note);

@@ -30,6 +30,7 @@ mod recent_owners;
 mod registration;
 mod request;
 mod rules;
+mod running;
 mod service;
 mod unreadable;
 mod webhook_upkeep;
@@ -38,11 +39,15 @@ pub use audit::{Audit, AuditKey, Decided, Line, Outcome};
 pub use compile::{Program, Settings};
 pub use decide::{Checked, Decision, Explained, Hit, decide, explain};
 pub use facts::{Facts, Owner, RiskyTags, Unknown};
-pub use images::{Images, Reports, Unreadable, VulnerabilityExceptionSpec};
+pub use images::{
+    Document, ImageLimits, Images, Reports, ShownFinding, ShownImage, ShownRecord, Unreadable,
+    document,
+};
 pub use import::{Imported, Note, import};
 pub use registration::{CONFIGURATION, FailurePolicy, Reach, Registration, path};
 pub use request::{Malformed, Operation, Request, Version, response};
 pub use rules::{Listed, Rules};
+pub use running::{RunningAudit, RunningFinding, RunningKey, lead_running};
 pub use service::{Admission, LOCAL_CLUSTER, Undecided};
 pub use webhook_upkeep::{WebhookUpkeep, lead, lead_certificates, unregister};
 

@@ -82,6 +82,8 @@ pub struct Request {
     pub(super) object_uid: String,
     /// Kind and name of what controls it, if that is believed.
     pub(super) controller: Option<(String, String)>,
+    /// Whether it is known who asked for the object. Of one that runs it is not.
+    pub(super) requester_known: bool,
     /// Who asks.
     pub user: String,
     pub groups: Vec<String>,
@@ -182,6 +184,7 @@ impl Request {
             namespace: request.namespace,
             object_uid: String::new(),
             controller: None,
+            requester_known: true,
             user: request.user_info.username,
             groups: request.user_info.groups,
             subject: ReviewedObject::Passed("nothing to look at"),
@@ -218,6 +221,7 @@ impl Request {
             namespace: String::new(),
             object_uid: String::new(),
             controller: None,
+            requester_known: true,
             user: user.to_owned(),
             groups: groups.to_vec(),
             subject: ReviewedObject::Passed("nothing to look at"),
@@ -226,6 +230,23 @@ impl Request {
             Ok(()) => Ok(read),
             Err(why) => Err(Malformed { uid: String::new(), version: Version::V1, why }),
         }
+    }
+
+    /// A pod that runs already: who asked for it is not known any more, and its controller is believed, as
+    /// it was when the pod was made.
+    pub(super) fn running(pod: &Value, settings: &Settings) -> Result<Self, Malformed> {
+        let mut request = Self::object(pod, Operation::Create, "", &[], settings)?;
+        request.requester_known = false;
+        let owners = pod.pointer("/metadata/ownerReferences").and_then(Value::as_array);
+        let mut owners = owners.into_iter().flatten();
+        if let Some(owner) = owners.find(|owner| owner["controller"] == true) {
+            let text = |key: &str| owner[key].as_str().unwrap_or_default().to_owned();
+            request.controller = Some((text("kind"), text("name")));
+            if let ReviewedObject::Pod(pod) = &mut request.subject {
+                pod.owner = Some(text("uid"));
+            }
+        }
+        Ok(request)
     }
 
     /// Why it is let through without a look, if it is.

@@ -30,10 +30,12 @@ use super::cluster_facts::ClusterFacts;
 use super::compile::Settings;
 use super::decide::{Decision, Hit, decide};
 use super::facts::{Facts, Owner};
+use super::images::{ImageFacts, Images};
 use super::metrics::Metrics;
 use super::recent_owners::{OwnerRecorder, RecentOwners, ReviewedOwner};
 use super::request::{Malformed, Request, response};
 use super::rules::{Compiling, Rules};
+use super::running::{Judge, RunningAudit};
 use super::unreadable;
 
 /// The cluster that the store is in.
@@ -54,6 +56,8 @@ const FLUSH: Duration = Duration::from_secs(1);
 pub enum Undecided {
     #[error("the rules have not been read yet")]
     NotReady,
+    #[error("what is known of images has not been read yet")]
+    ImagesNotReady,
     #[error("no cluster {0:?} has its reviews decided here")]
     NoSuchCluster(String),
     /// There is no one to answer to.
@@ -77,10 +81,14 @@ struct Inner {
     rules: Snapshot<Rules>,
     /// Written when a cluster is first followed, read by every review.
     clusters: Snapshot<Map<String, ClusterFacts>>,
+    /// Follows what is known of images; each cluster's facts have its snapshot.
+    images: ImageFacts,
     /// Written by the one writer, read by every review.
     seen: Snapshot<RecentOwners>,
     /// Written by the one writer, read by whoever looks.
     audit: Snapshot<Audit>,
+    /// What runs against the rules, by cluster. Written by the leader, read by whoever looks.
+    running: Snapshot<Map<String, RunningAudit>>,
     notes: mpsc::Sender<WriterMessage>,
     /// Where the audit is kept, from [`Admission::keep_audit`] on.
     files: OnceLock<AuditReader>,
@@ -105,13 +113,18 @@ impl Admission {
         tasks: &Tasks,
     ) -> Self {
         let (notes, taken) = mpsc::channel(NOTES);
+        let images = ImageFacts::start(settings.images, tasks);
+        images.follow_store(objects, tasks);
+        let local = ClusterFacts::new(images.of_cluster(LOCAL_CLUSTER));
         let admission = Self(Arc::new(Inner {
             settings,
             exempt,
+            images,
             rules: Snapshot::default(),
-            clusters: Snapshot::new(Map::unit(LOCAL_CLUSTER.into(), ClusterFacts::default())),
+            clusters: Snapshot::new(Map::unit(LOCAL_CLUSTER.into(), local)),
             seen: Snapshot::default(),
             audit: Snapshot::default(),
+            running: Snapshot::new(Map::new()),
             notes,
             files: OnceLock::new(),
             metrics: Metrics::default(),
@@ -152,7 +165,7 @@ impl Admission {
 
     /// Decides reviews of this cluster too, with what `objects`, its own store, tells of it.
     pub fn follow_cluster(&self, name: &str, objects: &Objects, tasks: &Tasks) {
-        let known = ClusterFacts::default();
+        let known = ClusterFacts::new(self.0.images.follow_cluster(name, objects, tasks));
         known.follow(objects, tasks);
         self.0.clusters.update(|clusters| {
             clusters.insert(name.into(), known);
@@ -183,6 +196,10 @@ impl Admission {
             request.pass("its namespace is exempt");
         }
         let facts = known.now(&self.0.seen);
+        // What was not read yet is not "nothing known": a rule on it would let in what it refuses.
+        if rules.program.asks_scans() && !facts.images().is_some_and(Images::is_told) {
+            return Err(Undecided::ImagesNotReady);
+        }
         let decision = decide(&rules.program, &request, &facts);
         let answer = response(Ok((&request, &decision))).to_string().into_bytes();
         metrics.decided(outcome(&decision), began.elapsed());
@@ -216,6 +233,36 @@ impl Admission {
     /// Whether reviews of this cluster are decided here.
     pub fn knows(&self, cluster: &str) -> bool {
         self.0.clusters.read(|clusters| clusters.contains_key(cluster))
+    }
+
+    /// What is known of images in a cluster whose reviews are decided here, now.
+    pub fn images(&self, cluster: &str) -> Option<View<Images>> {
+        self.0.clusters.read(|clusters| Some(clusters.get(cluster)?.images.load()))
+    }
+
+    /// Tells when what is known of images in a cluster changes.
+    pub fn image_changes(&self, cluster: &str) -> Option<Changes<Images>> {
+        self.0.clusters.read(|clusters| Some(clusters.get(cluster)?.images.subscribe()))
+    }
+
+    /// What runs against the rules, by cluster. Only the leader looks.
+    pub fn running(&self) -> &Snapshot<Map<String, RunningAudit>> {
+        &self.0.running
+    }
+
+    /// What a cluster's pods are judged by, now; none before everything that counts has been read.
+    pub(super) fn judge(&self, cluster: &str) -> Option<Judge<impl Facts + use<>>> {
+        let known = self.0.clusters.read(|clusters| clusters.get(cluster).cloned())?;
+        let (rules, facts) = (self.0.rules.load(), known.now(&self.0.seen));
+        let told = !rules.program.asks_scans() || facts.images().is_some_and(Images::is_told);
+        let Inner { settings, exempt, .. } = &*self.0;
+        let (settings, exempt) = (settings.clone(), exempt.clone());
+        (rules.is_told() && told).then_some(Judge { rules, settings, exempt, facts })
+    }
+
+    /// How reviews are decided.
+    pub fn settings(&self) -> &Settings {
+        &self.0.settings
     }
 
     /// The rules, now.

@@ -8,7 +8,7 @@ use objects::kinds::admission_rule::{Action, Count, List, ModuleItem, Name, vers
 use super::Judged;
 use super::lists::holds;
 use crate::glob::Glob;
-use crate::images::FoundModule;
+use crate::images::{FindingAt, FoundModule};
 
 const DAY: f64 = 24.0 * 60.0 * 60.0;
 /// How many names are shown to a person.
@@ -48,8 +48,8 @@ impl ModuleTest {
         Self { name: name.into(), version }
     }
 
-    fn matches(&self, names: &[&str], version: &str) -> bool {
-        names.contains(&&*self.name)
+    fn matches<'n>(&self, mut names: impl Iterator<Item = &'n str>, version: &str) -> bool {
+        names.any(|name| name == &*self.name)
             && match &self.version {
                 None => true,
                 Some(VersionTest::Like(glob)) => glob.matches(version),
@@ -191,9 +191,9 @@ impl Judged<'_, '_> {
         };
         let counted = findings.iter().filter(|finding| {
             finding.is_of(severities)
-                && (finding.has_fix || !fixed)
+                && (finding.has_fix() || !fixed)
                 && latest.is_none_or(|latest| finding.published <= latest)
-                && !excepted.takes(finding, findings, images)
+                && !excepted.takes(*finding, images)
         });
         Some(counted.count() as f64)
     }
@@ -205,7 +205,7 @@ impl Judged<'_, '_> {
         let images = self.context.images.filter(|_| !excepted.is_empty());
         let Some(images) = images else { return Some(findings.scored(tenths) as f64) };
         let counted = findings.iter().filter(|finding| {
-            u16::from(finding.score) >= tenths && !excepted.takes(finding, findings, images)
+            u16::from(finding.score) >= tenths && !excepted.takes(*finding, images)
         });
         Some(counted.count() as f64)
     }
@@ -214,10 +214,10 @@ impl Judged<'_, '_> {
         let (findings, images) = (self.record?.vulnerabilities.as_ref()?, self.context.images?);
         let excepted = &self.context.excepted;
         let counts =
-            |finding: &&_| excepted.is_empty() || !excepted.takes(finding, findings, images);
+            |finding: &FindingAt<'_>| excepted.is_empty() || !excepted.takes(*finding, images);
         let mut counted = findings.iter().filter(counts);
-        let is_named = |glob: &Glob, finding| {
-            findings.names(finding).any(|name| glob.matches(images.text(name)))
+        let is_named = |glob: &Glob, finding: FindingAt<'_>| {
+            finding.names().any(|name| glob.matches(images.text(name)))
         };
         if op == List::OtherThan {
             return Some(counted.any(|finding| !items.iter().any(|item| is_named(item, finding))));
@@ -227,18 +227,20 @@ impl Judged<'_, '_> {
 
     fn modules_hold(&self, op: List, items: &[ModuleTest]) -> Option<bool> {
         let modules = self.record?.modules.as_ref()?;
+        let images = self.context.images?;
+        let found = modules.iter().filter_map(|at| images.module(*at));
         let matches = |item: &ModuleTest, module: &FoundModule| {
-            let names: Vec<&str> = module.names.iter().map(|name| self.text(*name)).collect();
-            item.matches(&names, self.text(module.version))
+            let names = module.names.iter().map(|name| images.text(*name));
+            item.matches(names, images.text(module.version))
         };
-        Some(holds(op, items, modules.iter(), matches))
+        Some(holds(op, items, found, matches))
     }
 
     fn flag_of_scan(&self, name: Name) -> Option<bool> {
         let record = self.record?;
         match name {
             Name::ImageSigned => record.verifiers.as_ref().map(|verifiers| !verifiers.is_empty()),
-            Name::ImageCompliance => record.compliance_issues.map(|issues| issues > 0),
+            Name::ImageCompliance => record.compliance_issues().map(|issues| issues > 0),
             Name::ImageNoOs => record.os.as_ref().map(|os| os.is_empty()),
             _ => None,
         }

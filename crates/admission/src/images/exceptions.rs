@@ -5,43 +5,18 @@
 //! named. It ends with its day. A vulnerability whose publication is unknown is never recent.
 
 use jiff::Timestamp;
+use objects::Kind;
+use objects::kinds::{VulnerabilityException, VulnerabilityExceptionSpec};
 use serde::Deserialize;
 use serde_json::Value;
 
 use super::Images;
 use super::read::Unreadable;
-use super::record::{Finding, Findings};
+use super::record::FindingAt;
 use crate::glob::Glob;
 use crate::image::{Image, ImageItem};
 
 const DAY: i64 = 24 * 60 * 60;
-
-/// The fields of a `VulnerabilityException`; the first five are those of NeuVector's vulnerability profile.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct VulnerabilityExceptionSpec {
-    /// A name such as `CVE-2024-3094`, a glob, `_RecentVuln` or `_RecentVulnWithoutFix`.
-    pub name: String,
-    /// For the last two: how many days a vulnerability is recent.
-    #[serde(default)]
-    pub days: i64,
-    /// Namespaces; none named is all.
-    #[serde(default)]
-    pub domains: Vec<String>,
-    /// Images, as in the criterion `image`; none named is all.
-    #[serde(default)]
-    pub images: Vec<String>,
-    #[serde(default)]
-    pub comment: String,
-    /// Packages by name; none named is all.
-    #[serde(default)]
-    pub packages: Vec<String>,
-    /// When the exception ends.
-    #[serde(default)]
-    pub until: Option<Timestamp>,
-    #[serde(default)]
-    pub reason: String,
-}
 
 /// An exception as it is compared.
 #[derive(Clone, Debug)]
@@ -69,28 +44,28 @@ impl Exception {
         let wrong = |why: String| Unreadable(format!("VulnerabilityException {name:?}: {why}"));
         let spec = VulnerabilityExceptionSpec::deserialize(&document["spec"])
             .map_err(|error| wrong(error.to_string()))?;
-        Self::new(&spec).map(Some).map_err(wrong)
+        let exception = VulnerabilityException::new(name, spec);
+        exception.check().map_err(|problems| wrong(problems.to_string()))?;
+        Ok(Some(Self::new(&exception.spec)))
     }
 
-    fn new(spec: &VulnerabilityExceptionSpec) -> Result<Self, String> {
+    /// `spec` has been checked.
+    pub(super) fn new(spec: &VulnerabilityExceptionSpec) -> Self {
         let which = match spec.name.trim() {
-            "" => return Err("spec.name is empty".to_owned()),
             name @ ("_RecentVuln" | "_RecentVulnWithoutFix") => {
-                if spec.days <= 0 {
-                    return Err(format!("spec.days says how long {name} counts; it is missing"));
-                }
                 Which::Recent { days: spec.days, without_fix: name == "_RecentVulnWithoutFix" }
             }
             name => Which::Named(Glob::new(&name.to_uppercase())),
         };
         let globs = |items: &[String]| items.iter().map(|item| Glob::new(item.trim())).collect();
-        Ok(Self {
+        Self {
             which,
             domains: globs(&spec.domains),
             images: spec.images.iter().map(|item| ImageItem::new(item.trim())).collect(),
             packages: globs(&spec.packages),
-            until: spec.until.map(Timestamp::as_second),
-        })
+            // One whose end cannot be read has ended.
+            until: spec.until.as_ref().map(|_| spec.ends().map_or(0, Timestamp::as_second)),
+        }
     }
 
     fn is_for(&self, image: &Image, namespace: &str, now: i64) -> bool {
@@ -99,17 +74,15 @@ impl Exception {
             && (self.images.is_empty() || self.images.iter().any(|item| item.matches(image)))
     }
 
-    fn takes(&self, finding: &Finding, findings: &Findings, images: &Images, now: i64) -> bool {
-        let package = images.text(finding.package);
+    fn takes(&self, finding: FindingAt<'_>, images: &Images, now: i64) -> bool {
+        let package = images.text(images.package(finding.package).name);
         let named = self.packages.is_empty() || self.packages.iter().any(|p| p.matches(package));
         named
             && match &self.which {
-                Which::Named(glob) => {
-                    findings.names(finding).any(|name| glob.matches(images.text(name)))
-                }
+                Which::Named(glob) => finding.names().any(|name| glob.matches(images.text(name))),
                 Which::Recent { days, without_fix } => {
                     let age = (now - i64::from(finding.published)).div_euclid(DAY);
-                    finding.published != 0 && age < *days && !(*without_fix && finding.has_fix)
+                    finding.published != 0 && age < *days && !(*without_fix && finding.has_fix())
                 }
             }
     }
@@ -133,7 +106,7 @@ impl<'i> Excepted<'i> {
         self.exceptions.is_empty()
     }
 
-    pub(crate) fn takes(&self, finding: &Finding, findings: &Findings, images: &Images) -> bool {
-        self.exceptions.iter().any(|one| one.takes(finding, findings, images, self.now))
+    pub(crate) fn takes(&self, finding: FindingAt<'_>, images: &Images) -> bool {
+        self.exceptions.iter().any(|one| one.takes(finding, images, self.now))
     }
 }

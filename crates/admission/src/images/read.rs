@@ -13,6 +13,7 @@ mod trivy_operator;
 use std::collections::BTreeMap;
 
 use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::NameKey;
@@ -23,7 +24,8 @@ pub(super) use super::record::ImageConfig;
 #[error("{0}")]
 pub struct Unreadable(pub(super) String);
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Deserialize, Serialize)]
+#[serde(rename_all = "lowercase")]
 pub(crate) enum Severity {
     Low,
     Medium,
@@ -44,12 +46,20 @@ impl Severity {
 }
 
 /// One vulnerability as a scanner reports it.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Deserialize, Serialize)]
 pub(super) struct Vulnerability {
     pub(super) id: String,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(super) aliases: Vec<String>,
     pub(super) package: String,
+    /// The version that was found; empty if the scanner does not say.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub(super) installed: String,
+    /// The version that has a fix; empty if there is none, or the scanner does not say which.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub(super) fixed: String,
     /// The package's URL, where the scanner gives it.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
     pub(super) purl: String,
     pub(super) severity: Severity,
     pub(super) has_fix: bool,
@@ -60,14 +70,14 @@ pub(super) struct Vulnerability {
 }
 
 /// A package: every name under which a rule may ask for it.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
 pub(super) struct Module {
     pub(super) names: Vec<String>,
     pub(super) version: String,
 }
 
 /// A name under which an image was scanned, or its digest, or both.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
 pub(super) struct Reference {
     pub(super) host: Option<String>,
     pub(super) repository: String,
@@ -76,8 +86,10 @@ pub(super) struct Reference {
 }
 
 /// What one document tells of one image. A part that is none is not in it.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, Deserialize, Serialize)]
 pub(super) struct Report {
+    /// The form of the document.
+    pub(super) source: String,
     pub(super) references: Vec<Reference>,
     /// In seconds; zero if the document does not say.
     pub(super) scanned_at: i64,
@@ -91,20 +103,44 @@ pub(super) struct Report {
 }
 
 impl Report {
-    /// The names with a tag; those without a registry count only without one.
-    pub(super) fn names(&self) -> impl Iterator<Item = NameKey> {
-        let named = self.references.iter().filter_map(|reference| {
-            let tag = reference.tag.as_deref()?;
-            let hub = reference.host.as_deref().is_none_or(is_docker_hub);
-            let one_segment = !reference.repository.contains('/');
-            let repository = if hub && one_segment {
-                format!("library/{}", reference.repository)
-            } else {
-                reference.repository.clone()
-            };
-            Some(NameKey::new(reference.host.as_deref(), &repository, tag))
-        });
-        named.filter(|name| !name.repository.is_empty())
+    /// How many vulnerabilities it has of each severity, the worst first, as the scanner counts them.
+    pub(super) fn by_severity(&self) -> [usize; 4] {
+        let found = self.vulnerabilities.as_deref().unwrap_or_default();
+        [Severity::Critical, Severity::High, Severity::Medium, Severity::Low]
+            .map(|severity| found.iter().filter(|one| one.severity == severity).count())
+    }
+}
+
+impl Reference {
+    /// The name by which it is found, if it has a tag; one without a registry counts only without one.
+    pub(super) fn name(&self) -> Option<NameKey> {
+        let tag = self.tag.as_deref()?;
+        if self.repository.is_empty() {
+            return None;
+        }
+        let hub = self.host.as_deref().is_none_or(is_docker_hub);
+        if hub && !self.repository.contains('/') {
+            let repository = format!("library/{}", self.repository);
+            return Some(NameKey::new(self.host.as_deref(), &repository, tag));
+        }
+        Some(NameKey::new(self.host.as_deref(), &self.repository, tag))
+    }
+}
+
+impl std::fmt::Display for Reference {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        if let Some(host) = &self.host {
+            write!(f, "{host}/")?;
+        }
+        f.write_str(&self.repository)?;
+        if let Some(tag) = &self.tag {
+            write!(f, ":{tag}")?;
+        }
+        match &self.digest {
+            Some(digest) if self.repository.is_empty() => f.write_str(digest),
+            Some(digest) => write!(f, "@{digest}"),
+            None => Ok(()),
+        }
     }
 }
 
@@ -115,18 +151,18 @@ fn is_docker_hub(host: &str) -> bool {
 /// Reads a report of any form that is known.
 pub(super) fn report(document: &Value, received: i64) -> Result<Report, Unreadable> {
     let group = text(document, "apiVersion").split('/').next().unwrap_or_default();
-    let report = if document["bomFormat"] == "CycloneDX" {
-        cyclonedx::read(document)?
+    let (source, report) = if document["bomFormat"] == "CycloneDX" {
+        ("cyclonedx", cyclonedx::read(document)?)
     } else if group == "aquasecurity.github.io" {
-        trivy_operator::read(document)?
+        ("trivy-operator", trivy_operator::read(document)?)
     } else if group == "storage.sbomscanner.kubewarden.io" {
-        sbomscanner::read(document)?
+        ("sbomscanner", sbomscanner::read(document)?)
     } else if document.get("SchemaVersion").is_some() && document.get("ArtifactName").is_some() {
-        trivy::read(document)?
+        ("trivy", trivy::read(document)?)
     } else if document.get("matches").is_some() && document.get("source").is_some() {
-        grype::read(document)?
+        ("grype", grype::read(document)?)
     } else if let Some(result) = neuvector::result(document) {
-        neuvector::read(result, received)?
+        ("neuvector", neuvector::read(result, received)?)
     } else {
         return Err(Unreadable(
             "is no report of a form that is known: a VulnerabilityReport, SbomReport or \
@@ -138,7 +174,7 @@ pub(super) fn report(document: &Value, received: i64) -> Result<Report, Unreadab
     if report.references.is_empty() {
         return Err(Unreadable("does not say of which image it is".to_owned()));
     }
-    Ok(report)
+    Ok(Report { source: source.to_owned(), ..report })
 }
 
 /// A field that is a text; empty if it is absent.

@@ -1,220 +1,336 @@
 //! What is known of one content of an image, laid out so that a count is a search in sorted numbers.
 
 use std::collections::BTreeMap;
+use std::ops::Range;
+use std::sync::Arc;
 
 use objects::kinds::admission_rule::Severities;
 use rustc_hash::FxHashMap;
+use serde::{Deserialize, Serialize};
 
-use super::read::{Module, Report, Severity, Vulnerability};
-use super::strings::Strings;
-
-/// The parts of a record while they are gathered, each from the newest report that has it.
-#[derive(Clone, Debug, Default)]
-pub(super) struct Parts<'r> {
-    newest: i64,
-    vulnerabilities: Option<(&'r [Vulnerability], i64)>,
-    modules: Option<&'r [Module]>,
-    os: Option<&'r str>,
-    secrets: Option<usize>,
-    set_id: Option<usize>,
-    config: Option<&'r ImageConfig>,
-    verifiers: Option<&'r [String]>,
-}
-
-impl<'r> Parts<'r> {
-    pub(super) fn fill(&mut self, report: &'r Report) {
-        self.newest = self.newest.max(report.scanned_at);
-        let vulnerabilities = report.vulnerabilities.as_deref();
-        self.vulnerabilities =
-            self.vulnerabilities.or(vulnerabilities.map(|found| (found, report.scanned_at)));
-        self.modules = self.modules.or(report.modules.as_deref());
-        self.os = self.os.or(report.os.as_deref());
-        self.secrets = self.secrets.or(report.secrets);
-        self.set_id = self.set_id.or(report.set_id);
-        self.config = self.config.or(report.config.as_ref());
-        self.verifiers = self.verifiers.or(report.verifiers.as_deref());
-    }
-}
+use super::read::{Reference, Report, Severity, Vulnerability};
+use super::tables::{Interner, Tables};
 
 /// What an image says of the containers that are made of it.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
 pub(crate) struct ImageConfig {
     pub(crate) labels: BTreeMap<String, String>,
     pub(crate) env: BTreeMap<String, String>,
     pub(crate) runs_as_root: bool,
 }
 
+/// What one report tells, with numbers for what occurs in many. A part that is none is not in it.
+#[derive(Clone, Debug, Default)]
+pub(super) struct KnownReport {
+    pub(super) references: Box<[Reference]>,
+    pub(super) scanned_at: i64,
+    /// The form of the report.
+    pub(super) source: Box<str>,
+    pub(super) findings: Option<Arc<Findings>>,
+    pub(super) modules: Option<Arc<[u32]>>,
+    os: Option<Box<str>>,
+    secrets: Option<usize>,
+    set_id: Option<usize>,
+    config: Option<Arc<ImageConfig>>,
+    verifiers: Option<Arc<[String]>>,
+}
+
+impl KnownReport {
+    pub(super) fn new(report: Report, interner: &mut Interner) -> Self {
+        let modules = report.modules.map(|modules| {
+            modules.iter().map(|one| interner.module(&one.names, &one.version)).collect()
+        });
+        Self {
+            references: report.references.into(),
+            scanned_at: report.scanned_at,
+            source: report.source.into(),
+            findings: report.vulnerabilities.map(|found| Arc::new(Findings::new(&found, interner))),
+            modules,
+            os: report.os.map(Into::into),
+            secrets: report.secrets,
+            set_id: report.set_id,
+            config: report.config.map(Arc::new),
+            verifiers: report.verifiers.map(Into::into),
+        }
+    }
+
+    /// What is known of signatures of the image with this digest.
+    pub(super) fn of_signatures(digest: &str, verifiers: Vec<String>) -> Self {
+        let reference = Reference { digest: Some(digest.to_owned()), ..Reference::default() };
+        Self {
+            references: [reference].into(),
+            source: "signature".into(),
+            verifiers: Some(verifiers.into()),
+            ..Self::default()
+        }
+    }
+
+    /// The same with the numbers of other tables.
+    pub(super) fn moved(&self, from: &Tables, to: &mut Interner) -> Self {
+        let modules = self.modules.as_ref();
+        Self {
+            findings: self.findings.as_ref().map(|found| Arc::new(found.moved(from, to))),
+            modules: modules.map(|all| all.iter().map(|at| to.module_of(from, *at)).collect()),
+            ..self.clone()
+        }
+    }
+
+    pub(super) fn digests(&self) -> impl Iterator<Item = &str> + Clone {
+        self.references.iter().filter_map(|reference| reference.digest.as_deref())
+    }
+
+    pub(super) fn count_findings(&self) -> usize {
+        self.findings.as_ref().map_or(0, |findings| findings.all.len())
+    }
+}
+
 /// One content of an image. A part that is none is not known.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct ImageRecord {
     /// When the newest report of any part was made, in seconds.
     newest: i64,
+    /// Names and digests under which it was scanned.
+    pub(crate) references: Vec<String>,
+    /// The forms of the reports that it is put together of.
+    pub(crate) sources: Vec<Box<str>>,
     /// When the vulnerabilities were found; none if nobody looked for any.
     pub(crate) scanned_at: Option<i64>,
-    pub(crate) vulnerabilities: Option<Findings>,
-    pub(crate) modules: Option<Vec<FoundModule>>,
+    pub(crate) vulnerabilities: Option<Arc<Findings>>,
+    pub(crate) modules: Option<Arc<[u32]>>,
     /// The operating system; empty if there is none.
     pub(crate) os: Option<Box<str>>,
-    /// Secrets and programs that run as their owner, as far as they were looked for.
-    pub(crate) compliance_issues: Option<usize>,
-    pub(crate) config: Option<ImageConfig>,
-    pub(crate) verifiers: Option<Vec<String>>,
-}
-
-/// The vulnerabilities of an image, each once for each package.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct Findings {
-    all: Vec<Finding>,
-    aliases: Vec<u32>,
-    /// When those of critical, high and medium severity were published, in order; then those of them
-    /// that have a fix.
-    published: [Vec<u32>; 6],
-    /// Scores in tenths, in order.
-    scores: Vec<u8>,
-}
-
-/// One vulnerability of one package.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Finding {
-    pub(crate) id: u32,
-    pub(crate) package: u32,
-    aliases: (u32, u16),
-    pub(crate) severity: Severity,
-    pub(crate) has_fix: bool,
-    /// In tenths; zero if unknown.
-    pub(crate) score: u8,
-    /// In seconds; zero if unknown, which is older than anything.
-    pub(crate) published: u32,
-}
-
-/// A package that was found: every name it goes by, and its version.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct FoundModule {
-    pub(crate) names: Vec<u32>,
-    pub(crate) version: u32,
+    secrets: Option<usize>,
+    set_id: Option<usize>,
+    pub(crate) config: Option<Arc<ImageConfig>>,
+    pub(crate) verifiers: Option<Arc<[String]>>,
 }
 
 impl ImageRecord {
-    pub(super) fn new(
-        parts: &Parts<'_>,
-        strings: &mut Strings,
-        silenced: impl Fn(&Vulnerability) -> bool,
-    ) -> Self {
-        let found = parts.vulnerabilities.map(|(found, _)| {
-            Findings::new(found.iter().filter(|vulnerability| !silenced(vulnerability)), strings)
-        });
-        let modules = parts.modules.map(|modules| {
-            let module = |module: &Module| FoundModule {
-                names: module.names.iter().map(|name| strings.add(name)).collect(),
-                version: strings.add(&module.version),
-            };
-            modules.iter().map(module).collect()
-        });
-        let issues = match (parts.secrets, parts.set_id) {
-            (None, None) => None,
-            (secrets, set_id) => Some(secrets.unwrap_or(0) + set_id.unwrap_or(0)),
-        };
-        Self {
-            newest: parts.newest,
-            scanned_at: parts.vulnerabilities.map(|(_, at)| at),
-            vulnerabilities: found,
-            modules,
-            os: parts.os.map(Into::into),
-            compliance_issues: issues,
-            config: parts.config.cloned(),
-            verifiers: parts.verifiers.map(<[String]>::to_vec),
+    /// Takes from a report the parts that no newer one had.
+    pub(super) fn fill(&mut self, report: &KnownReport) {
+        self.newest = self.newest.max(report.scanned_at);
+        for reference in report.references.iter().map(ToString::to_string) {
+            if !self.references.contains(&reference) {
+                self.references.push(reference);
+            }
         }
+        if !self.sources.contains(&report.source) {
+            self.sources.push(report.source.clone());
+        }
+        if self.vulnerabilities.is_none() && report.findings.is_some() {
+            self.vulnerabilities.clone_from(&report.findings);
+            self.scanned_at = Some(report.scanned_at);
+        }
+        fn fill<T: Clone>(have: &mut Option<T>, from: &Option<T>) {
+            if have.is_none() {
+                have.clone_from(from);
+            }
+        }
+        fill(&mut self.modules, &report.modules);
+        fill(&mut self.os, &report.os);
+        fill(&mut self.secrets, &report.secrets);
+        fill(&mut self.set_id, &report.set_id);
+        fill(&mut self.config, &report.config);
+        fill(&mut self.verifiers, &report.verifiers);
     }
 
     /// When it was scanned, or else when its newest report was made.
     pub(super) fn known_since(&self) -> i64 {
         self.scanned_at.unwrap_or(self.newest)
     }
+
+    /// Secrets and programs that run as their owner, as far as they were looked for.
+    pub(crate) fn compliance_issues(&self) -> Option<usize> {
+        match (self.secrets, self.set_id) {
+            (None, None) => None,
+            (secrets, set_id) => Some(secrets.unwrap_or(0) + set_id.unwrap_or(0)),
+        }
+    }
+}
+
+/// The vulnerabilities of an image, each once for each package: the worst severity first, within one those
+/// without a fix first, within that in the order of their publication.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Findings {
+    all: Box<[Finding]>,
+    /// Other names of findings: the place of the finding, and the number of the name.
+    aliases: Box<[(u32, u32)]>,
+    /// Where each severity begins: without a fix, then with one.
+    starts: [u32; 9],
+    /// Scores in tenths, in order.
+    scores: Box<[u8]>,
+}
+
+/// One vulnerability of one package. Texts and packages are numbers in the tables.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Finding {
+    pub(crate) id: u32,
+    pub(crate) package: u32,
+    /// The version that has a fix; zero if there is none.
+    pub(crate) fixed: u32,
+    /// In seconds; zero if unknown, which is older than anything.
+    pub(crate) published: u32,
+    /// In tenths; zero if unknown.
+    pub(crate) score: u8,
+    pub(crate) severity: Severity,
+}
+
+/// A finding and its place among the others.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct FindingAt<'f> {
+    findings: &'f Findings,
+    at: usize,
+}
+
+impl std::ops::Deref for FindingAt<'_> {
+    type Target = Finding;
+
+    fn deref(&self) -> &Finding {
+        &self.findings.all[self.at]
+    }
+}
+
+impl FindingAt<'_> {
+    /// The numbers of its id, then of its aliases.
+    pub(crate) fn names(&self) -> impl Iterator<Item = u32> + Clone {
+        let place = u32::try_from(self.at).unwrap_or(u32::MAX);
+        let aliases = &self.findings.aliases;
+        let from = aliases.partition_point(|(of, _)| *of < place);
+        let own = aliases[from..].iter().take_while(move |(of, _)| *of == place);
+        std::iter::once(self.id).chain(own.map(|(_, alias)| *alias))
+    }
+}
+
+/// Where a finding stands: findings of one place are in the order of their publication.
+fn place(severity: Severity, has_fix: bool) -> usize {
+    let severity = match severity {
+        Severity::Critical => 0,
+        Severity::High => 1,
+        Severity::Medium => 2,
+        Severity::Low => 3,
+    };
+    severity * 2 + usize::from(has_fix)
 }
 
 impl Findings {
-    fn new<'v>(found: impl Iterator<Item = &'v Vulnerability>, strings: &mut Strings) -> Self {
-        let mut findings = Self::default();
+    fn new(found: &[Vulnerability], interner: &mut Interner) -> Self {
         let mut at: FxHashMap<(u32, u32), usize> = FxHashMap::default();
-        let mut aliases: Vec<Vec<u32>> = Vec::new();
+        let mut all: Vec<(Finding, Vec<u32>)> = Vec::with_capacity(found.len());
         for vulnerability in found {
-            let id = strings.add(&vulnerability.id.to_uppercase());
-            let package = strings.add(&vulnerability.package);
-            let of: Vec<u32> =
-                vulnerability.aliases.iter().map(|a| strings.add(&a.to_uppercase())).collect();
+            let id = interner.text(&vulnerability.id.to_uppercase());
+            let Vulnerability { package, installed, purl, fixed, .. } = vulnerability;
+            let name = interner.text(package);
+            let package = interner.package(package, installed, purl);
+            let aliases = vulnerability.aliases.iter();
+            let aliases = aliases.map(|alias| interner.text(&alias.to_uppercase()));
+            let aliases: Vec<u32> = aliases.collect();
             let new = Finding {
                 id,
                 package,
-                aliases: (0, 0),
-                severity: vulnerability.severity,
-                has_fix: vulnerability.has_fix,
-                score: vulnerability.score,
+                fixed: match (vulnerability.has_fix, fixed.as_str()) {
+                    (false, _) => 0,
+                    (true, "") => interner.text("yes"),
+                    (true, version) => interner.text(version),
+                },
                 published: vulnerability.published,
+                score: vulnerability.score,
+                severity: vulnerability.severity,
             };
-            match at.get(&(id, package)) {
+            match at.get(&(id, name)) {
                 Some(at) => {
-                    let finding = &mut findings.all[*at];
+                    let (finding, of) = &mut all[*at];
                     finding.severity = finding.severity.max(new.severity);
-                    finding.has_fix |= new.has_fix;
+                    if finding.fixed == 0 {
+                        finding.fixed = new.fixed;
+                    }
                     finding.score = finding.score.max(new.score);
                     finding.published = finding.published.min(new.published);
-                    aliases[*at].extend(of);
+                    of.extend(aliases);
                 }
                 None => {
-                    at.insert((id, package), findings.all.len());
-                    findings.all.push(new);
-                    aliases.push(of);
+                    at.insert((id, name), all.len());
+                    all.push((new, aliases));
                 }
             }
         }
-        for (finding, mut of) in findings.all.iter_mut().zip(aliases) {
+        Self::of(all)
+    }
+
+    fn of(mut all: Vec<(Finding, Vec<u32>)>) -> Self {
+        all.sort_by_key(|(finding, _)| {
+            (place(finding.severity, finding.has_fix()), finding.published)
+        });
+        let mut findings = Self::default();
+        let mut aliases = Vec::new();
+        for (at, (finding, of)) in all.iter_mut().enumerate() {
+            for start in &mut findings.starts[place(finding.severity, finding.has_fix()) + 1..] {
+                *start += 1;
+            }
             of.sort_unstable();
             of.dedup();
-            // A finding with more names than this is no finding; the first ones are kept.
-            of.truncate(usize::from(u16::MAX));
-            let start = u32::try_from(findings.aliases.len()).unwrap_or(u32::MAX);
-            finding.aliases = (start, u16::try_from(of.len()).unwrap_or(u16::MAX));
-            findings.aliases.extend(of);
-            findings.scores.push(finding.score);
-            let column = match finding.severity {
-                Severity::Critical => 0,
-                Severity::High => 1,
-                Severity::Medium => 2,
-                Severity::Low => continue,
-            };
-            findings.published[column].push(finding.published);
-            if finding.has_fix {
-                findings.published[column + 3].push(finding.published);
-            }
+            let at = u32::try_from(at).unwrap_or(u32::MAX);
+            aliases.extend(of.iter().map(|alias| (at, *alias)));
         }
+        findings.aliases = aliases.into();
+        findings.all = all.into_iter().map(|(finding, _)| finding).collect();
+        findings.scores = findings.all.iter().map(|finding| finding.score).collect();
         findings.scores.sort_unstable();
-        findings.published.iter_mut().for_each(|column| column.sort_unstable());
         findings
     }
 
-    pub(crate) fn iter(&self) -> impl Iterator<Item = &Finding> + Clone {
-        self.all.iter()
+    fn moved(&self, from: &Tables, to: &mut Interner) -> Self {
+        let finding = |finding: &Finding, to: &mut Interner| Finding {
+            id: to.text_of(from, finding.id),
+            package: to.package_of(from, finding.package),
+            fixed: to.text_of(from, finding.fixed),
+            ..*finding
+        };
+        Self {
+            all: self.all.iter().map(|one| finding(one, to)).collect(),
+            aliases: self.aliases.iter().map(|(at, name)| (*at, to.text_of(from, *name))).collect(),
+            starts: self.starts,
+            scores: self.scores.clone(),
+        }
     }
 
-    /// The id of a finding, then its aliases.
-    pub(crate) fn names(&self, finding: &Finding) -> impl Iterator<Item = u32> + Clone {
-        let (start, len) = (finding.aliases.0 as usize, usize::from(finding.aliases.1));
-        let aliases = self.aliases.get(start..start + len).unwrap_or_default();
-        std::iter::once(finding.id).chain(aliases.iter().copied())
+    /// Those that `counts` says count; none if all do.
+    pub(super) fn without(&self, counts: impl Fn(FindingAt<'_>) -> bool) -> Option<Self> {
+        if self.iter().all(&counts) {
+            return None;
+        }
+        let counted = self.iter().filter(|finding| counts(*finding));
+        Some(Self::of(counted.map(|at| (*at, at.names().skip(1).collect())).collect()))
+    }
+
+    pub(crate) fn iter(&self) -> impl Iterator<Item = FindingAt<'_>> + Clone {
+        (0..self.all.len()).map(|at| FindingAt { findings: self, at })
+    }
+
+    fn range(&self, place: usize) -> Range<usize> {
+        self.starts[place] as usize..self.starts[place + 1] as usize
     }
 
     /// How many there are of some severities, with a fix if asked for, published until `latest`.
     pub(crate) fn count(&self, severities: Severities, fixed: bool, latest: Option<u32>) -> usize {
         let chosen = [severities.critical, severities.high, severities.medium];
-        let from = if fixed { 3 } else { 0 };
-        let columns = self.published[from..from + 3].iter().zip(chosen);
-        let columns = columns.filter(|(_, chosen)| *chosen).map(|(column, _)| column);
-        columns
-            .map(|column| match latest {
-                None => column.len(),
-                Some(latest) => column.partition_point(|published| *published <= latest),
+        let chosen = (0..3).filter(|severity| chosen[*severity]);
+        let places = chosen.flat_map(|severity| {
+            let from = severity * 2;
+            if fixed { from + 1..from + 2 } else { from..from + 2 }
+        });
+        let counts = places.map(|place| {
+            let findings = &self.all[self.range(place)];
+            latest.map_or(findings.len(), |latest| {
+                findings.partition_point(|finding| finding.published <= latest)
             })
-            .sum()
+        });
+        counts.sum()
+    }
+
+    /// How many there are of each severity, the worst first.
+    pub(crate) fn by_severity(&self) -> [usize; 4] {
+        [0, 1, 2, 3]
+            .map(|severity| self.range(severity * 2).len() + self.range(severity * 2 + 1).len())
     }
 
     /// How many have a score of at least this many tenths.
@@ -224,6 +340,10 @@ impl Findings {
 }
 
 impl Finding {
+    pub(crate) fn has_fix(&self) -> bool {
+        self.fixed != 0
+    }
+
     pub(crate) fn is_of(&self, severities: Severities) -> bool {
         match self.severity {
             Severity::Critical => severities.critical,

@@ -6,12 +6,13 @@
 
 use std::collections::HashMap;
 
+use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::read::{Unreadable, Vulnerability};
+use super::read::Unreadable;
 
 /// One statement on one vulnerability of some products.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Deserialize, Serialize)]
 pub(super) struct Statement {
     /// In capitals.
     names: Vec<String>,
@@ -21,25 +22,60 @@ pub(super) struct Statement {
 }
 
 /// An image by its digest, a package by its URL, or a package in an image.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
 struct Product {
     digest: Option<String>,
     purl: Option<String>,
 }
 
-pub(super) fn is_silenced(all: &[Statement], digests: &[&str], of: &Vulnerability) -> bool {
-    let ids = || std::iter::once(&of.id).chain(&of.aliases).map(|id| id.to_uppercase());
-    let fits = |statement: &&Statement| {
-        ids().any(|id| statement.names.contains(&id))
-            && statement.products.iter().any(|product| product.fits(digests, of))
-    };
-    all.iter().filter(fits).max_by_key(|one| one.at).is_some_and(|newest| newest.silences)
+/// Statements, found by the names of vulnerabilities.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Statements {
+    all: Vec<Statement>,
+    by_name: HashMap<String, Vec<usize>>,
+}
+
+impl FromIterator<Statement> for Statements {
+    fn from_iter<T: IntoIterator<Item = Statement>>(statements: T) -> Self {
+        let mut read = Self::default();
+        for statement in statements {
+            for name in &statement.names {
+                read.by_name.entry(name.clone()).or_default().push(read.all.len());
+            }
+            read.all.push(statement);
+        }
+        read
+    }
+}
+
+impl Statements {
+    pub(super) fn is_empty(&self) -> bool {
+        self.all.is_empty()
+    }
+
+    /// Whether a finding of these names, in capitals, in a package of this URL counts for nothing.
+    pub(super) fn silence<'n>(
+        &self,
+        digests: &[&str],
+        mut names: impl Iterator<Item = &'n str>,
+        purl: &str,
+    ) -> bool {
+        let mut newest: Option<&Statement> = None;
+        names.by_ref().filter_map(|name| self.by_name.get(name)).flatten().for_each(|at| {
+            let statement = &self.all[*at];
+            let fits = statement.products.iter().any(|product| product.fits(digests, purl));
+            if fits && newest.is_none_or(|newest| statement.at >= newest.at) {
+                newest = Some(statement);
+            }
+        });
+        newest.is_some_and(|newest| newest.silences)
+    }
 }
 
 impl Product {
-    fn fits(&self, digests: &[&str], of: &Vulnerability) -> bool {
+    fn fits(&self, digests: &[&str], of: &str) -> bool {
         let image = self.digest.as_deref().map(|digest| digests.contains(&digest));
-        let package = self.purl.as_deref().map(|purl| is_package(purl, &of.purl));
+        let package = self.purl.as_deref().map(|purl| is_package(purl, of));
         match (image, package) {
             (None, None) => false,
             (image, package) => image.unwrap_or(true) && package.unwrap_or(true),

@@ -43,6 +43,22 @@ impl Court {
         self.objects.apply(&rule, Expected::Any, soon()).await.unwrap();
     }
 
+    /// Keeps a document as an import does.
+    async fn import(&self, document: &Value) {
+        let now = Timestamp::now().as_second();
+        match crate::document(document, now, "alice").unwrap() {
+            crate::Document::Report(report) => {
+                self.objects.apply(&*report, Expected::Any, soon()).await.unwrap();
+            }
+            crate::Document::Root(root) => {
+                self.objects.apply(&*root, Expected::Any, soon()).await.unwrap();
+            }
+            crate::Document::Exception(exception) => {
+                self.objects.apply(&*exception, Expected::Any, soon()).await.unwrap();
+            }
+        }
+    }
+
     /// Waits until what was written is seen.
     async fn until(&self, seen: impl Fn(&Admission) -> bool) {
         let patience = soon();
@@ -311,3 +327,5 @@ fn a_stuck_audit_costs_no_decision() {
     }
     assert_eq!(court.admission.dropped(), 100);
 }
+
+mod images;

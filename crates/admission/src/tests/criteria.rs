@@ -303,7 +303,7 @@ fn what_is_known_of_an_image_is_added() {
     let report = json!({"SchemaVersion": 2, "ArtifactName": "harbor.acme.io/web/cart:v2", "Metadata": {
         "ImageConfig": {"config": {"Labels": {"l": "image"}, "Env": ["A=image"]}}}});
     reports.add(&report, 0).unwrap();
-    let known = Known { images: Some(reports.into_images()), ..NOTHING };
+    let known = Known { images: Some(reports.images()), ..NOTHING };
     let what = with(json!({"env": [{"name": "A", "value": "own"}]}));
     assert!(matches_with(&one("labels", "containsAny", "l=image"), &what, &known));
     assert!(!matches_with(&one("envVars", "containsAny", "A=image"), &what, &known));

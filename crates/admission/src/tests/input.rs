@@ -115,13 +115,13 @@ fn exported_rules_are_carried_over_whole_or_not_at_all() {
     assert_eq!(names, ["nv-1001", "nv-1002", "nv-1003", "nv-1005"]);
     assert_eq!(imported.rules[1].spec.criteria[0].op, "regex");
     let waiting = &imported.rules[2].spec;
-    assert!(waiting.disabled && waiting.criteria.len() == 2);
+    assert!(!waiting.disabled && waiting.criteria.len() == 2);
     let why = |rule: &str| {
         let notes = imported.notes.iter().filter(|note| note.rule == rule);
         notes.map(|note| (note.carried, note.why.as_str())).collect::<Vec<_>>()
     };
     assert!(why("nv-1001").is_empty() && why("nv-1002").is_empty(), "{:?}", imported.notes);
-    assert!(matches!(why("nv-1003")[..], [(false, text)] if text.contains("cveHighCount")));
+    assert!(matches!(why("nv-1003")[..], [(true, text)] if text.contains("cveHighCount")));
     assert!(matches!(why("nv-1004")[..], [(false, text)] if text.contains("it has containsAny")));
     assert!(matches!(why("nv-1005")[..], [(true, scope), (true, root)]
         if scope.contains("init and ephemeral") && root.contains("runAsUser")));

@@ -26,7 +26,7 @@ fn scanned(documents: &[Value]) -> Scanned {
     for document in documents {
         reports.add(document, NOW).unwrap_or_else(|why| panic!("{why}: {document}"));
     }
-    Scanned(reports.into_images())
+    Scanned(reports.images())
 }
 
 fn compile(spec: Value) -> Program {
@@ -517,9 +517,10 @@ fn without_a_source_rules_on_scans_are_refused_unless_disabled() {
             json!({"action": "deny", "disabled": disabled, "criteria": one("cveHighCount", ">=", "1")}),
         )
     };
-    let problems = Program::compile(&[on_scans(false)], &Settings::new(true)).unwrap_err();
+    let without = Settings { scan_results: false, ..Settings::new(true) };
+    let problems = Program::compile(&[on_scans(false)], &without).unwrap_err();
     assert!(problems.to_string().contains("needs scan results"), "{problems}");
-    assert!(Program::compile(&[on_scans(true)], &Settings::new(true)).is_ok());
+    assert!(Program::compile(&[on_scans(true)], &without).is_ok());
 }
 
 proptest::proptest! {

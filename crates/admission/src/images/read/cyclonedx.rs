@@ -125,6 +125,8 @@ fn vulnerability(
             id: id.to_owned(),
             aliases: aliases.clone(),
             package: package.to_owned(),
+            installed: text(component, "version").to_owned(),
+            fixed: String::new(),
             purl: text(component, "purl").to_owned(),
             severity: severity.unwrap_or(Severity::Low),
             has_fix: false,

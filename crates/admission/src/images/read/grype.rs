@@ -46,6 +46,8 @@ fn vulnerability(found: &Value) -> Result<Vulnerability, Unreadable> {
         id: id.to_owned(),
         aliases: aliases.filter(|alias| !alias.is_empty()).map(str::to_owned).collect(),
         package: text(artifact, "name").to_owned(),
+        installed: text(artifact, "version").to_owned(),
+        fixed: texts(&of["fix"], "versions").join(", "),
         purl: text(artifact, "purl").to_owned(),
         severity: Severity::new(text(of, "severity")),
         has_fix: text(&of["fix"], "state") == "fixed",

@@ -28,6 +28,7 @@ pub(super) fn read(result: &Value, received: i64) -> Result<Report, Unreadable> 
     let scanned = !result["Vuls"].is_null() || result["SignatureInfo"].is_null();
     Ok(Report {
         references: reference.into_iter().collect(),
+        source: String::new(),
         scanned_at: received,
         vulnerabilities: Some(found.collect::<Result<_, _>>()?).filter(|_| scanned),
         modules: (!result["Modules"].is_null())
@@ -62,6 +63,8 @@ fn vulnerability(found: &Value) -> Result<Vulnerability, Unreadable> {
         id: id(found, "Name")?.to_owned(),
         aliases: texts(found, "CVEs"),
         package: text(found, "PackageName").to_owned(),
+        installed: text(found, "PackageVersion").to_owned(),
+        fixed: text(found, "FixedVersion").to_owned(),
         purl: String::new(),
         severity: Severity::new(text(found, "Severity")),
         has_fix: !text(found, "FixedVersion").is_empty(),

@@ -53,6 +53,8 @@ fn vulnerability(found: &Value) -> Result<Vulnerability, Unreadable> {
         id: id(found, "cve")?.to_owned(),
         aliases: Vec::new(),
         package: text(found, "packageName").to_owned(),
+        installed: text(found, "installedVersion").to_owned(),
+        fixed: texts(found, "fixedVersions").join(", "),
         purl: text(found, "purl").to_owned(),
         severity: Severity::new(text(found, "severity")),
         has_fix: !texts(found, "fixedVersions").is_empty(),

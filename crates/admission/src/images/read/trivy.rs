@@ -31,6 +31,7 @@ pub(super) fn read(document: &Value) -> Result<Report, Unreadable> {
     let os = &metadata["OS"];
     Ok(Report {
         references,
+        source: String::new(),
         scanned_at: seconds(text(document, "CreatedAt")),
         vulnerabilities: Some(vulnerabilities),
         modules,
@@ -64,6 +65,8 @@ fn vulnerability(found: &Value) -> Result<Vulnerability, Unreadable> {
         id: id(found, "VulnerabilityID")?.to_owned(),
         aliases: texts(found, "VendorIDs"),
         package: text(found, "PkgName").to_owned(),
+        installed: text(found, "InstalledVersion").to_owned(),
+        fixed: text(found, "FixedVersion").to_owned(),
         purl: text(&found["PkgIdentifier"], "PURL").to_owned(),
         severity: Severity::new(text(found, "Severity")),
         has_fix: !text(found, "FixedVersion").is_empty(),

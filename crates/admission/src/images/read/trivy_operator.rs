@@ -59,6 +59,8 @@ fn vulnerability(found: &Value) -> Result<Vulnerability, Unreadable> {
         id: id(found, "vulnerabilityID")?.to_owned(),
         aliases: Vec::new(),
         package: text(found, "resource").to_owned(),
+        installed: text(found, "installedVersion").to_owned(),
+        fixed: text(found, "fixedVersion").to_owned(),
         purl: text(found, "packagePURL").to_owned(),
         severity: Severity::new(text(found, "severity")),
         has_fix: !text(found, "fixedVersion").is_empty(),
