@@ -43,6 +43,9 @@ pub struct Sizes {
     pub elements: usize,
 }
 
+/// A rule of guard, by whether it was learned, and name.
+pub type RuleKey = (bool, Arc<str>);
+
 /// What changed: None is gone.
 #[derive(Clone, Debug)]
 pub enum Change {
@@ -54,8 +57,9 @@ pub enum Change {
     NetworkPolicy(Key, Option<Arc<NetworkPolicy>>),
     ClusterPolicy((PolicyKind, Arc<str>), Option<Arc<ClusterPolicy>>),
     Group(Arc<str>, Option<Arc<Group>>),
-    /// By whether it was learned, and name.
-    Rule((bool, Arc<str>), Option<Arc<GuardRule>>),
+    Rule(RuleKey, Option<Arc<GuardRule>>),
+    /// Several of them, which are compiled once.
+    Rules(Vec<(RuleKey, Option<Arc<GuardRule>>)>),
     Settings(Settings),
 }
 
@@ -204,6 +208,14 @@ impl Compiler {
             }
             Change::Rule(key, rule) => {
                 if replace(&mut self.policies.rules, key, rule) {
+                    self.recompile(&self.all_pods());
+                }
+            }
+            Change::Rules(rules) => {
+                let changed = rules.into_iter().fold(false, |changed, (key, rule)| {
+                    replace(&mut self.policies.rules, key, rule) || changed
+                });
+                if changed {
                     self.recompile(&self.all_pods());
                 }
             }

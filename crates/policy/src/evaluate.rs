@@ -11,8 +11,7 @@ use objects::kinds::{GroupMode, Protocol};
 use crate::cluster::{AddressKind, Cluster, Pod};
 use crate::program::{Direction, PolicyKind, Source, TierKind, Verdict};
 use crate::spec::{
-    Action, GuardGroup, GuardRule, Peer, Policies, PortMatch, domain_matches, is_quarantined,
-    within,
+    Action, GuardGroup, GuardRule, Peer, Policies, PortMatch, domain_matches, within,
 };
 
 /// One side of a connection.
@@ -61,7 +60,8 @@ pub enum DecidedBy {
     NotSelectable,
     /// A pod always reaches itself.
     Itself,
-    /// A node always reaches its own pods.
+    /// A node always reaches its own pods, whatever policies say, and no NetworkPolicy keeps them from
+    /// their node.
     OwnNode,
     /// No tier decided: Kubernetes' default is to allow.
     Default,
@@ -151,10 +151,10 @@ impl Evaluator<'_> {
                 Some((Verdict::Deny(_), source)) => (false, source),
                 Some((Verdict::Pass | Verdict::Report, _)) | None => continue,
             };
-            let by = if isolation.is_empty() {
-                DecidedBy::Rule { tier, source }
-            } else {
-                DecidedBy::Isolation { policies: isolation }
+            let by = match isolation.is_empty() {
+                true if *source.rule == *OWN_NODE => DecidedBy::OwnNode,
+                true => DecidedBy::Rule { tier, source },
+                false => DecidedBy::Isolation { policies: isolation },
             };
             return DirectionDecision { allowed, by, tiers };
         }
@@ -174,11 +174,13 @@ impl Evaluator<'_> {
         match tier {
             TierKind::Quarantine => {
                 let labels = self.cluster.namespaces.get(&pod.key.namespace);
-                if !is_quarantined(pod, labels) {
+                let groups = self.policies.groups_of(self.cluster, pod);
+                let groups: Vec<_> = groups.iter().map(|it| Arc::clone(&it.name)).collect();
+                let Some(by) = self.policies.put_apart(pod, labels, &groups) else {
                     return alone(0, None);
-                }
+                };
                 let deny = Verdict::Deny(self.policies.settings.guard);
-                alone(1, Some((deny, quarantine(pod))))
+                alone(1, Some((deny, quarantine(&by))))
             }
             TierKind::Admin | TierKind::Baseline => {
                 let (policies, decided) = self.cluster_policies(tier, pod, peer, direction);
@@ -252,6 +254,13 @@ impl Evaluator<'_> {
                 }
             }
         }
+        // Kubernetes' documents: traffic to and from the node where a pod runs is always allowed.
+        let to_own_node =
+            direction == Direction::Egress && peer.node.as_ref().is_some_and(|it| *it == pod.node);
+        if let Some((first, _)) = isolating.first().filter(|_| to_own_node) {
+            let decided = Some((Verdict::Accept, own_node(&first.key.to_string())));
+            return (TierTrace { tier, policies, decided }, Vec::new());
+        }
         let isolation: Vec<_> =
             isolating.iter().map(|(policy, _)| isolation(&policy.key.to_string())).collect();
         let deny = Verdict::Deny(self.policies.settings.network_policy);
@@ -314,6 +323,12 @@ impl Evaluator<'_> {
     }
 
     fn end_in_group(&self, end: &End, group: &GuardGroup) -> bool {
+        if let (GuardGroup::Made(group), Some(name)) = (group, &end.name)
+            && let Some(group) = self.policies.groups.get(group)
+            && group.domains.iter().any(|pattern| domain_matches(pattern, name))
+        {
+            return true;
+        }
         if let Some(pod) = &end.pod {
             return self.pod_in_group(pod, group);
         }
@@ -404,6 +419,13 @@ pub(crate) fn network_source(policy: &str, direction: Direction, place: usize) -
     Source { kind: PolicyKind::NetworkPolicy, policy: policy.into(), rule }
 }
 
+/// What a NetworkPolicy calls the rule that nobody writes: a pod reaches the node it runs on.
+const OWN_NODE: &str = "own-node";
+
+pub(crate) fn own_node(policy: &str) -> Source {
+    Source { kind: PolicyKind::NetworkPolicy, policy: policy.into(), rule: OWN_NODE.into() }
+}
+
 pub(crate) fn isolation(policy: &str) -> Source {
     Source { kind: PolicyKind::NetworkPolicy, policy: policy.into(), rule: "isolation".into() }
 }
@@ -429,9 +451,10 @@ pub(crate) fn mode_source(mode: GroupMode) -> Source {
     Source { kind: PolicyKind::Group, policy: mode.to_string().into(), rule: "no rule".into() }
 }
 
-pub(crate) fn quarantine(_: &Pod) -> Source {
-    let policy = crate::spec::QUARANTINE.into();
-    Source { kind: PolicyKind::Quarantine, policy, rule: "label".into() }
+/// `by` is the label, or a group.
+pub(crate) fn quarantine(by: &Arc<str>) -> Source {
+    let rule = if **by == *crate::spec::QUARANTINE { "label" } else { "group" };
+    Source { kind: PolicyKind::Quarantine, policy: Arc::clone(by), rule: rule.into() }
 }
 
 #[cfg(test)]

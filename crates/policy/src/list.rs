@@ -4,7 +4,7 @@ use serde::Serialize;
 
 use crate::cluster::{Cluster, Pod};
 use crate::program::TierKind;
-use crate::spec::{Policies, is_quarantined};
+use crate::spec::{Policies, is_labelled_apart};
 
 /// A policy of the list.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -27,17 +27,26 @@ pub fn rows(cluster: &Cluster, policies: &Policies) -> Vec<Row> {
     };
     let labels = |pod: &Pod| cluster.namespaces.get(&pod.key.namespace);
     let mut rows = Vec::new();
-    let apart = pods(&|pod| is_quarantined(pod, labels(pod)));
-    if apart > 0 {
+    let mut apart = |kind: &str, policy: &str, pods: usize| {
         rows.push(Row {
             tier: TierKind::Quarantine.to_string(),
             priority: None,
-            kind: "label".to_owned(),
-            policy: crate::spec::QUARANTINE.to_owned(),
-            pods: apart,
+            kind: kind.to_owned(),
+            policy: policy.to_owned(),
+            pods,
             ingress: "denies everything".to_owned(),
             egress: "denies everything".to_owned(),
         });
+    };
+    let in_group = |pod: &Pod, name: &str| {
+        policies.groups_of(cluster, pod).iter().any(|group| *group.name == *name)
+    };
+    let labelled = pods(&|pod| is_labelled_apart(pod, labels(pod)));
+    if labelled > 0 {
+        apart("label", crate::spec::QUARANTINE, labelled);
+    }
+    for group in policies.groups.values().filter(|group| group.quarantine) {
+        apart("Group", &group.name, pods(&|pod| in_group(pod, &group.name)));
     }
     rows.extend(of_tier(cluster, policies, TierKind::Admin));
     for (key, policy) in &policies.network {
@@ -59,15 +68,12 @@ pub fn rows(cluster: &Cluster, policies: &Policies) -> Vec<Row> {
     }
     for group in policies.groups.values().filter(|group| group.mode.is_some()) {
         let mode = group.mode.map(|mode| mode.to_string()).unwrap_or_default();
-        let has = |pod: &Pod| {
-            policies.groups_of(cluster, pod).iter().any(|other| other.name == group.name)
-        };
         rows.push(Row {
             tier: TierKind::Guard.to_string(),
             priority: None,
             kind: "Group".to_owned(),
             policy: group.name.to_string(),
-            pods: pods(&has),
+            pods: pods(&|pod| in_group(pod, &group.name)),
             ingress: mode.clone(),
             egress: mode,
         });

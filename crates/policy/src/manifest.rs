@@ -6,8 +6,11 @@
 mod cluster_policy;
 mod network_policy;
 mod unknown;
+mod write;
 
 use std::sync::Arc;
+
+pub use write::documents;
 
 use k8s_openapi::api::core::v1 as core;
 use k8s_openapi::api::networking::v1 as networking;

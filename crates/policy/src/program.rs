@@ -14,7 +14,7 @@
 //!
 //! Addresses are those after destination NAT: a pod's, never a Service's. An address that is not in
 //! [`Program::pods`] has no chain in this program: it is no pod of this node, or a pod in the node's
-//! own network, which no policy selects. ICMPv6 neighbour discovery passes and is no matter of a program.
+//! own network, which no policy selects. What a pod sends to its own node is judged by its egress chain. ICMPv6 neighbour discovery passes and is no matter of a program.
 //!
 //! A [`Chain`] is a list of tiers, a [`Tier`] a list of rules. The first [`Rule`] of a tier that matches
 //! decides what its [`Verdict`] says:
@@ -119,7 +119,7 @@ use imbl::OrdSet;
 pub use objects::kinds::{Ports, Protocol};
 
 pub use delta::{Delta, Gap, SetChange, SetEdit};
-pub use id::{ChainId, ClassId, CounterId, SetId};
+pub use id::{ChainId, ClassId, CounterId, Fingerprint, SetId};
 pub use judge::{By, Direction, Judged, JudgedChain, Packet};
 
 /// The most set lookups of one chain's worst path, if nothing is noted about it.
@@ -259,6 +259,9 @@ pub enum SetKind {
     /// for as long as the answers live. Names are lowercase, without a dot at the end;
     /// `*.example.com` is every name below `example.com`, and not that itself.
     Domains(Vec<Arc<str>>),
+    /// Has no elements: the addresses of the node that enforces the program, all of them. The node itself
+    /// knows them.
+    OwnNode,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]

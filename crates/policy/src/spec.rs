@@ -141,10 +141,14 @@ pub enum PortMatch {
 pub struct Group {
     pub name: Arc<str>,
     pub mode: Option<GroupMode>,
+    /// Its workloads are put apart.
+    pub quarantine: bool,
     pub criteria: GroupCriteria,
     /// The addresses that are in it though they are no workload's; none if it speaks of anything but
     /// addresses.
     pub networks: Option<Ranges>,
+    /// The domain names whose addresses are in it, if it names some; it then names nothing else.
+    pub domains: Vec<Arc<str>>,
 }
 
 /// A rule of guard, written or learned.
@@ -244,7 +248,11 @@ impl NamespaceSelection {
 impl Group {
     pub fn new(name: &str, spec: &GroupSpec) -> Result<Self, objects::Invalid> {
         let criteria = GroupCriteria::compile(&spec.criteria)?;
-        Ok(Self { name: name.into(), mode: spec.mode, criteria, networks: networks(spec) })
+        let domains = spec.criteria.iter().filter(|it| it.key == GroupKey::Domain);
+        let domains = domains.filter_map(|it| objects::kinds::domain(&it.value).ok());
+        let domains = domains.map(Arc::from).collect();
+        let (mode, quarantine, networks) = (spec.mode, spec.quarantine, networks(spec));
+        Ok(Self { name: name.into(), mode, quarantine, criteria, networks, domains })
     }
 }
 
@@ -324,6 +332,7 @@ impl Policies {
         let subject = objects::kinds::GroupSubject {
             namespace: &pod.key.namespace,
             name: &pod.key.name,
+            owner: Some(&pod.owner),
             node: &pod.node,
             images: &pod.images,
             labels: &pod.labels,
@@ -340,10 +349,31 @@ impl Policies {
     }
 }
 
-/// Whether somebody put a pod apart.
-pub fn is_quarantined(pod: &Pod, namespace: Option<&Labels>) -> bool {
-    let set = |labels: &Labels| labels.get(QUARANTINE).is_some_and(|value| value != "false");
-    set(&pod.labels) || namespace.is_some_and(set)
+/// Whether these labels of a pod or a namespace put it apart.
+pub fn is_set_apart(labels: &Labels) -> bool {
+    labels.get(QUARANTINE).is_some_and(|value| value != "false")
+}
+
+/// Whether a label puts a pod apart, its own or its namespace's.
+pub fn is_labelled_apart(pod: &Pod, namespace: Option<&Labels>) -> bool {
+    is_set_apart(&pod.labels) || namespace.is_some_and(is_set_apart)
+}
+
+impl Policies {
+    /// What puts a pod apart: the label, or the group that does; none if nothing does. `groups` are those
+    /// that the pod is in, by name.
+    pub fn put_apart(
+        &self,
+        pod: &Pod,
+        namespace: Option<&Labels>,
+        groups: &[Arc<str>],
+    ) -> Option<Arc<str>> {
+        if is_labelled_apart(pod, namespace) {
+            return Some(QUARANTINE.into());
+        }
+        let group = |name: &&Arc<str>| self.groups.get(*name).is_some_and(|it| it.quarantine);
+        groups.iter().find(group).cloned()
+    }
 }
 
 /// Whether a name fits to one of a rule's domain names.

@@ -158,6 +158,8 @@ pub(super) enum Definition {
     AddressPorts(BTreeSet<(Atom, PeerPort)>),
     Networks(Ranges),
     Domains(BTreeSet<Arc<str>>),
+    /// The addresses of the node that enforces the program.
+    OwnNode,
 }
 
 impl Definition {
@@ -174,6 +176,7 @@ impl Definition {
             }
             Self::Networks(ranges) => format!("networks {ranges}"),
             Self::Domains(names) => format!("domains {names:?}"),
+            Self::OwnNode => "own node".to_owned(),
         };
         SetId::of(&meaning)
     }
@@ -184,6 +187,7 @@ impl Definition {
             Self::AddressPorts(_) => SetKind::AddressPorts,
             Self::Networks(_) => SetKind::Networks,
             Self::Domains(names) => SetKind::Domains(names.iter().cloned().collect()),
+            Self::OwnNode => SetKind::OwnNode,
         }
     }
 
@@ -191,7 +195,7 @@ impl Definition {
         match self {
             Self::Addresses(atoms) => atoms.iter().collect(),
             Self::AddressPorts(pairs) => pairs.iter().map(|(atom, _)| atom).collect(),
-            Self::Networks(_) | Self::Domains(_) => BTreeSet::new(),
+            Self::Networks(_) | Self::Domains(_) | Self::OwnNode => BTreeSet::new(),
         }
     }
 
@@ -248,7 +252,7 @@ impl Definition {
             Self::Networks(ranges) => {
                 ranges.iter().map(|(first, last)| Element::Range { first, last }).collect()
             }
-            Self::Domains(_) => BTreeSet::new(),
+            Self::Domains(_) | Self::OwnNode => BTreeSet::new(),
         }
     }
 }

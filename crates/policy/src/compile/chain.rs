@@ -9,7 +9,7 @@ use super::atom::{Atom, Definition, Selects};
 use super::merge::{Entry, EntryPorts, merge};
 use crate::cluster::{Cluster, Pod};
 use crate::evaluate::{
-    cluster_source, guard_source, isolation, mode_source, network_source, quarantine,
+    cluster_source, guard_source, isolation, mode_source, network_source, own_node, quarantine,
 };
 use crate::program::{Chain, Direction, SetId, Source, Tier, TierKind, Verdict};
 use crate::ranges::Ranges;
@@ -21,7 +21,8 @@ use crate::spec::{
 #[derive(Clone, Debug)]
 pub(super) struct Subject<'a> {
     pub(super) pod: &'a Pod,
-    pub(super) quarantined: bool,
+    /// What puts it apart.
+    pub(super) quarantined: Option<Arc<str>>,
     pub(super) admin: Vec<&'a Arc<ClusterPolicy>>,
     pub(super) network: Vec<&'a Arc<NetworkPolicy>>,
     pub(super) baseline: Vec<&'a Arc<ClusterPolicy>>,
@@ -89,6 +90,7 @@ impl Entry {
             atoms: BTreeSet::new(),
             networks: Ranges::default(),
             domains: BTreeSet::new(),
+            own_node: false,
             without: BTreeSet::new(),
             source,
         }
@@ -122,11 +124,9 @@ fn ports_of(ports: &[PortMatch], pod: &Pod, direction: Direction) -> EntryPorts 
 }
 
 fn quarantined(subject: &Subject<'_>, policies: &Policies) -> Vec<Entry> {
-    if !subject.quarantined {
-        return Vec::new();
-    }
+    let Some(by) = &subject.quarantined else { return Vec::new() };
     let deny = Verdict::Deny(policies.settings.guard);
-    vec![Entry::catch_all(deny, true, quarantine(subject.pod))]
+    vec![Entry::catch_all(deny, true, quarantine(by))]
 }
 
 fn of_cluster(
@@ -164,6 +164,13 @@ fn of_network(subject: &Subject<'_>, direction: Direction, policies: &Policies) 
         }
         let deny = Verdict::Deny(policies.settings.network_policy);
         isolating.push(Entry::catch_all(deny, false, isolation(&name)));
+    }
+    // No NetworkPolicy keeps a pod from the node it runs on. It stands last of what is accepted: only
+    // packets that would be denied are asked for it.
+    if let Some(first) = isolating.first().filter(|_| direction == Direction::Egress) {
+        let source = own_node(&first.source.policy);
+        let entry = Entry::nobody(Verdict::Accept, false, EntryPorts::all(), source);
+        entries.push(Entry { own_node: true, ..entry });
     }
     entries.extend(isolating);
     entries
@@ -262,6 +269,10 @@ fn in_group(
         }
         GuardGroup::Made(name) => {
             let Some(made) = policies.groups.get(name) else { return Vec::new() };
+            if !made.domains.is_empty() {
+                let domains = made.domains.iter().cloned().collect();
+                return vec![Entry { domains, ..entry }];
+            }
             let workloads = Entry { atoms: atom(Selects::Group(group.clone())), ..entry.clone() };
             let pods = Definition::Addresses([Atom::all_pods()].into());
             let others = made.networks.clone().map(|networks| {

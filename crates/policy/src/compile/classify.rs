@@ -17,7 +17,7 @@ use crate::program::{
 };
 use crate::spec::{
     AcceptRule, Action, ActionRule, GuardGroup, GuardRule, NamespaceSelection, PortMatch,
-    is_quarantined,
+    is_set_apart,
 };
 
 impl Compiler {
@@ -292,7 +292,7 @@ impl Compiler {
         let own = own.take_while(|(key, _)| key.namespace == pod.key.namespace);
         Subject {
             pod,
-            quarantined: is_quarantined(pod, labels),
+            quarantined: self.policies.put_apart(pod, labels, &state.groups),
             admin: of_tier(TierKind::Admin),
             network: own.map(|(_, policy)| policy).filter(|it| it.selects(pod)).collect(),
             baseline: of_tier(TierKind::Baseline),
@@ -327,9 +327,11 @@ impl Compiler {
             .chain(policies.groups.values().map(|group| group.mode))
             .any(|mode| mode == Some(GroupMode::Protect));
         let mut unsettled = Unsettled {
-            everywhere: guard,
+            everywhere: guard || policies.groups.values().any(|group| group.quarantine),
             namespaces: policies.network.keys().map(|key| Arc::clone(&key.namespace)).collect(),
         };
+        let apart = self.cluster.namespaces.iter().filter(|(_, labels)| is_set_apart(labels));
+        unsettled.namespaces.extend(apart.map(|(name, _)| Arc::clone(name)));
         let denies = |rule: &ActionRule| rule.action == Action::Deny;
         for policy in policies.cluster.values() {
             if !policy.ingress.iter().chain(&policy.egress).any(denies) {
@@ -351,7 +353,7 @@ impl Compiler {
 
 /// What decides about a pod, in words: pods of one meaning are of one class.
 fn meaning(subject: &Subject<'_>) -> String {
-    let mut text = format!("quarantined {}", subject.quarantined);
+    let mut text = format!("quarantined {:?}", subject.quarantined);
     let mut names = BTreeSet::new();
     let add = |text: &mut String, kind: &str, name: &dyn std::fmt::Display| {
         _ = write!(text, "; {kind} {name}");

@@ -26,6 +26,8 @@ pub(super) struct Entry {
     pub(super) atoms: BTreeSet<Atom>,
     pub(super) networks: Ranges,
     pub(super) domains: BTreeSet<Arc<str>>,
+    /// The node that enforces the program.
+    pub(super) own_node: bool,
     /// The peer must be in none of these.
     pub(super) without: BTreeSet<Definition>,
     pub(super) source: Source,
@@ -132,6 +134,7 @@ struct Run {
     atoms: Group<BTreeSet<Atom>>,
     networks: Group<Ranges>,
     domains: Group<BTreeSet<Arc<str>>>,
+    own_node: BTreeSet<Source>,
     peer_ports: (BTreeSet<(Atom, PeerPort)>, BTreeSet<Source>),
 }
 
@@ -165,6 +168,9 @@ impl Merged {
         for (ports, (names, sources)) in run.domains {
             self.push(&like, ports, Some(Definition::Domains(names)), sources);
         }
+        if !run.own_node.is_empty() {
+            self.push(&like, Vec::new(), Some(Definition::OwnNode), run.own_node);
+        }
     }
 
     fn push(
@@ -190,7 +196,7 @@ impl Merged {
 
 impl Run {
     fn add(&mut self, entry: Entry) {
-        let Entry { ports, everyone, atoms, networks, domains, source, .. } = entry;
+        let Entry { ports, everyone, atoms, networks, domains, own_node, source, .. } = entry;
         let one = || BTreeSet::from([source.clone()]);
         if everyone {
             let (known, sources) = self.everyone.get_or_insert_default();
@@ -205,6 +211,9 @@ impl Run {
             }
             self.named(&ports, &Atom::all_pods(), &source);
             return;
+        }
+        if own_node {
+            self.own_node.extend(one());
         }
         for atom in &atoms {
             self.named(&ports, atom, &source);

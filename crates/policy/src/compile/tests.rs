@@ -59,7 +59,9 @@ fn disagreements(compiler: &Compiler) -> Vec<String> {
                 };
                 let Some(program) = programs.get(&*pod.node) else { continue };
                 let from_own_node = from.node.as_ref() == Some(&pod.node);
-                let packet = Packet { source, destination, protocol, port, from_own_node };
+                let to_own_node = to.node.as_ref() == Some(&pod.node);
+                let packet =
+                    Packet { source, destination, protocol, port, from_own_node, to_own_node };
                 let judged = program.judge(&packet);
                 let judged = match direction {
                     Direction::Egress => judged.egress,
@@ -73,6 +75,9 @@ fn disagreements(compiler: &Compiler) -> Vec<String> {
                     DecidedBy::Isolation { policies } => {
                         policies.iter().all(|source| sources.contains(source))
                     }
+                    DecidedBy::OwnNode if direction == Direction::Egress => judged
+                        .by
+                        .is_some_and(|by| by.tier == crate::program::TierKind::NetworkPolicy),
                     _ => sources.is_empty(),
                 };
                 let reports: Vec<_> = judged.reported.iter().map(|by| by.tier).collect();

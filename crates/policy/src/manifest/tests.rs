@@ -177,3 +177,41 @@ fn what_kubectl_prints_is_read() {
     let deployment = json!({"apiVersion": "apps/v1", "kind": "Deployment"});
     assert!(matches!(read(&deployment), Ok(Document::Other(_))));
 }
+
+#[test]
+fn a_cluster_that_is_written_reads_as_the_same() {
+    let written = [
+        json!({"apiVersion": "v1", "kind": "Namespace",
+               "metadata": {"name": "shop", "labels": {"team": "a"}}}),
+        json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": "n1", "labels": {"z": "1"}},
+               "spec": {"podCIDRs": ["10.0.0.0/24", "fd00::/64"]},
+               "status": {"addresses": [{"type": "InternalIP", "address": "192.0.2.1"}]}}),
+        json!({"apiVersion": "v1", "kind": "Service", "metadata": {"name": "web", "namespace": "shop"},
+               "spec": {"clusterIPs": ["10.96.0.1"], "externalIPs": ["203.0.113.1"],
+                        "selector": {"app": "web"}}}),
+        json!({"apiVersion": "fairlead.dev/v1alpha1", "kind": "AddressPool", "metadata": {"name": "p"},
+               "spec": {"blockSizeBits": 5, "subnets": [{"ipv4": "10.64.0.0/16"}]}}),
+        json!({"apiVersion": "v1", "kind": "Pod",
+               "metadata": {"name": "web-0", "namespace": "shop", "labels": {"app": "web"},
+                            "creationTimestamp": "2026-01-02T03:04:05Z",
+                            "ownerReferences": [{"apiVersion": "apps/v1", "kind": "StatefulSet",
+                                                 "name": "web", "uid": "u", "controller": true}]},
+               "spec": {"nodeName": "n1", "containers": [
+                   {"name": "a", "image": "x:1", "ports": [
+                       {"name": "http", "containerPort": 8080},
+                       {"name": "dns", "containerPort": 53, "protocol": "UDP"}]},
+                   {"name": "b", "image": "y:2"}]},
+               "status": {"phase": "Running", "podIPs": [{"ip": "10.0.0.5"}, {"ip": "fd00::5"}]}}),
+        json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "done", "namespace": "shop"},
+               "spec": {"hostNetwork": true, "containers": []}, "status": {"phase": "Failed"}}),
+    ];
+    let cluster = |documents: &[Value]| {
+        let mut inputs = crate::Inputs::default();
+        for document in documents {
+            assert_eq!(inputs.add_cluster(document), Ok(true), "{document}");
+        }
+        inputs.cluster
+    };
+    let first = cluster(&written);
+    assert_eq!(cluster(&super::documents(&first)), first);
+}

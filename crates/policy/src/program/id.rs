@@ -6,7 +6,7 @@ use std::fmt;
 
 use sha2::{Digest, Sha256};
 
-use super::{Chain, Class, Direction, Rule, TierKind, Verdict};
+use super::{Chain, Class, Direction, Program, Rule, TierKind, Verdict};
 
 macro_rules! ids {
     ($($(#[$doc:meta])* $name:ident;)*) => {$(
@@ -44,6 +44,8 @@ ids! {
     ClassId;
     /// Of a merged rule's verdict and sources: it stays while the sets that the rule names change.
     CounterId;
+    /// Of everything in a program but its generation: two programs that decide alike in every part.
+    Fingerprint;
 }
 
 fn hash(meaning: &str) -> u128 {
@@ -75,5 +77,31 @@ impl Rule {
         // How a packet is denied may be set anew; the count goes on.
         let verdict = if self.verdict.is_deny() { Verdict::DROP } else { self.verdict };
         CounterId(hash(&format!("{direction:?} {tier:?} {verdict:?} {:?}", self.sources)))
+    }
+}
+
+/// Takes text into a hash as it is written.
+struct Hashing(Sha256);
+
+impl fmt::Write for Hashing {
+    fn write_str(&mut self, text: &str) -> fmt::Result {
+        self.0.update(text.as_bytes());
+        Ok(())
+    }
+}
+
+impl Program {
+    /// Says what the program decides, whichever controller made it and when. Costs as much as the program
+    /// is large.
+    pub fn fingerprint(&self) -> Fingerprint {
+        use fmt::Write;
+        let Self { generation: _, sets, chains, classes, pods, unsettled, notes } = self;
+        let mut hashing = Hashing(Sha256::new());
+        // A chain's id says all of it.
+        let chains: Vec<_> = chains.keys().collect();
+        // A hash takes every write.
+        let _ = write!(hashing, "{sets:?} {chains:?} {classes:?} {pods:?} {unsettled:?} {notes:?}");
+        let digest = hashing.0.finalize();
+        Fingerprint(digest.iter().take(16).fold(0, |number, byte| number << 8 | u128::from(*byte)))
     }
 }

@@ -23,6 +23,8 @@ pub struct Packet {
     pub port: u16,
     /// Whether the node whose program it is sent it, from its own network.
     pub from_own_node: bool,
+    /// Whether it is for the node whose program it is, for any of its own addresses.
+    pub to_own_node: bool,
 }
 
 /// What becomes of a packet on one node.
@@ -53,7 +55,8 @@ pub struct By {
 
 impl Packet {
     pub fn tcp(source: IpAddr, destination: IpAddr, port: u16) -> Self {
-        Self { source, destination, protocol: Protocol::TCP, port, from_own_node: false }
+        let (from_own_node, to_own_node) = (false, false);
+        Self { source, destination, protocol: Protocol::TCP, port, from_own_node, to_own_node }
     }
 
     /// The peer of a pod in this direction.
@@ -158,6 +161,7 @@ impl Set {
                 })
             }
             SetKind::Domains(_) => self.elements.contains(&Element::Address(peer)),
+            SetKind::OwnNode => packet.to_own_node && peer == packet.destination,
         }
     }
 }

@@ -59,12 +59,20 @@ fn a_pods_change_is_told_to_nodes_that_need_it_and_to_no_others() {
     let mut agents: Vec<(&str, Program)> = Vec::new();
     for node in ["n1", "n2", "n3"] {
         let mut program = Program::default();
-        assert_eq!(program.apply(&publisher.follow(node)), Ok(()));
+        assert_eq!(program.apply(&Delta::whole(&publisher.follow(node))), Ok(()));
         agents.push((node, program));
     }
     assert!(publisher.publish().is_empty());
     publisher.apply(pod("b", 12, "n2"));
-    let told = publisher.publish();
+    let told: Vec<_> = publisher
+        .publish()
+        .into_iter()
+        .map(|(node, newest)| {
+            let agent = agents.iter().find(|(name, _)| **name == *node).map(|(_, has)| has);
+            let delta = Delta::between(agent.unwrap_or(&Program::default()), &newest);
+            (node, delta)
+        })
+        .collect();
     let nodes: Vec<_> = told.iter().map(|(node, _)| &**node).collect();
     assert_eq!(nodes, ["n2", "n3"]);
     // One element, and for its own node the pod.
@@ -73,7 +81,7 @@ fn a_pods_change_is_told_to_nodes_that_need_it_and_to_no_others() {
         let (_, agent) =
             agents.iter_mut().find(|(name, _)| **name == *node).unwrap_or_else(|| panic!());
         assert_eq!(agent.apply(&delta), Ok(()));
-        assert_eq!(Some(&*agent), publisher.sent(&node));
+        assert_eq!(Some(&*agent), publisher.newest(&node).map(|it| &**it));
     }
     assert!(publisher.publish().is_empty());
 }
@@ -84,10 +92,11 @@ fn a_delta_that_does_not_fit_is_refused_and_changes_nothing() {
     publisher.apply(Change::Namespace("a".into(), Some(Labels::new())));
     publisher.apply(policy("a"));
     publisher.apply(pod("a", 1, "n1"));
-    let whole = publisher.follow("n1");
+    let first = publisher.follow("n1");
+    let whole = Delta::whole(&first);
     publisher.apply(pod("a", 2, "n2"));
-    let deltas = publisher.publish();
-    let next = &deltas[0].1;
+    let published = publisher.publish();
+    let next = &Delta::between(&first, &published[0].1);
     let mut late = Program::default();
     assert!(late.apply(next).is_err());
     assert_eq!(late, Program::default());
@@ -104,4 +113,22 @@ fn a_delta_that_does_not_fit_is_refused_and_changes_nothing() {
     let before = agent.clone();
     assert!(agent.apply(&wrong).is_err());
     assert_eq!(agent, before);
+}
+
+#[test]
+fn a_fingerprint_is_of_what_is_decided_and_not_of_who_decided_it_when() {
+    let program = |first, pods: &[u32]| {
+        let mut publisher = Publisher::new(Compiler::default(), first);
+        publisher.apply(Change::Namespace("a".into(), Some(Labels::new())));
+        publisher.apply(policy("a"));
+        pods.iter().for_each(|place| publisher.apply(pod("a", *place, "n1")));
+        publisher.follow("n1")
+    };
+    let one = program(7, &[1, 2]);
+    let same = program(9000, &[2, 1]);
+    assert_ne!(one.generation, same.generation);
+    assert_eq!(one.fingerprint(), same.fingerprint());
+    // Another element of a set, and another pod, each is another program.
+    assert_ne!(one.fingerprint(), program(7, &[1, 2, 3]).fingerprint());
+    assert_ne!(one.fingerprint(), Program::default().fingerprint());
 }

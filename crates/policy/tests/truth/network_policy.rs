@@ -279,7 +279,7 @@ fn protocols_without_ports_are_accepted_by_rules_without_ports_alone() {
 }
 
 #[test]
-fn a_node_reaches_its_own_pods_and_no_others() {
+fn a_pod_and_its_own_node_reach_each_other_whatever_network_policies_say() {
     let truth = one("podSelector: {}\npolicyTypes: [Ingress, Egress]");
     for from in ["192.168.0.1", "z/host-n1"] {
         let own = truth.answer(from, "x/a", "TCP", 80);
@@ -287,7 +287,13 @@ fn a_node_reaches_its_own_pods_and_no_others() {
         assert!(own.ingress.why.contains("own pods"), "{}", own.ingress.why);
         assert!(!truth.answer(from, "x/b", "TCP", 80).allowed());
     }
-    assert!(!truth.answer("x/a", "192.168.0.1", "TCP", 80).allowed());
+    for to in ["192.168.0.1", "z/host-n1"] {
+        let own = truth.answer("x/a", to, "TCP", 80);
+        assert!(own.allowed(), "{own:?}");
+        assert!(own.egress.why.contains("own node"), "{}", own.egress.why);
+        // Another node is an address like others.
+        assert!(!truth.answer("x/b", to, "TCP", 80).allowed());
+    }
 }
 
 #[test]

@@ -183,7 +183,8 @@ impl Truth {
         let judged = |end: &End| {
             let node = node(end)?;
             let from_own_node = from.node.as_deref() == Some(node.as_str());
-            let packet = Packet { source, destination, protocol, port, from_own_node };
+            let to_own_node = to.node.as_deref() == Some(node.as_str());
+            let packet = Packet { source, destination, protocol, port, from_own_node, to_own_node };
             Some(self.programs.get(&node)?.judge(&packet))
         };
         let egress = judged(from).is_none_or(|it| !it.egress.denied);

@@ -206,10 +206,12 @@ fn group() -> impl Strategy<Value = Change> {
             criterion(GroupKey::Address, None, GroupOp::Differs, "10.0.0.4/30"),
         ],
         vec![criterion(GroupKey::Service, None, GroupOp::Equals, "s")],
+        vec![criterion(GroupKey::Workload, None, GroupOp::Equals, "Deployment/p")],
     ]);
     let facts = (select(vec!["g", "h"]), criteria, prop::option::of(mode()), 0_u8..6);
     facts.prop_map(|(name, criteria, mode, gone)| {
-        let spec = GroupSpec { comment: String::new(), mode, criteria };
+        let quarantine = gone == 5;
+        let spec = GroupSpec { comment: String::new(), mode, quarantine, criteria };
         let group = Group::new(name, &spec).unwrap();
         Change::Group(name.into(), (gone != 0).then(|| Arc::new(group)))
     })
