@@ -31,9 +31,11 @@ pub(crate) mod attributes;
 mod decode;
 mod marking;
 pub(crate) mod socket;
+mod statistics;
 mod tracking;
 
 pub use accounting::{AccountingError, enable_accounting};
+pub use statistics::{Statistics, statistics};
 pub use tracking::{disable_tracking, enable_tracking, probe_nftables};
 
 /// `NFNL_SUBSYS_CTNETLINK`, and its messages.

@@ -12,6 +12,7 @@
 //! packet_log   packets that a rule sent to a log group
 //! sockets      the connections of this machine's own sockets, and limits of one
 //! descriptors  how many files and sockets may be open
+//! transparent  sockets that speak with addresses of others
 //! sysctl       where network sysctls are, also in a container
 //! ```
 //!
@@ -34,4 +35,5 @@ mod signal;
 pub mod sockets;
 pub mod sysctl;
 pub mod threads;
+pub mod transparent;
 mod unwind;

@@ -22,11 +22,14 @@ use rustix::net::sockopt::{Timeout, set_socket_timeout};
 use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType};
 
 mod change;
+mod delivery;
 mod listing;
+mod tunnel;
 mod value;
 
 pub use value::{
-    Address, Change, Link, LinkRef, Mac, Neighbour, Route, RouteKind, SetLink, Veth, VethPeer,
+    Address, Change, Link, LinkRef, Mac, Neighbour, Route, RouteKind, Rule, SetLink, Tunnel, Veth,
+    VethPeer, Vxlan,
 };
 
 /// The kernel has answered when `send` returns; this ends a wait that cannot be.
@@ -170,6 +173,15 @@ impl Netlink {
             found.append(&mut self.list("routes", &request, listing::read_route)?);
         }
         found.retain(|route| route.table == table);
+        Ok(found)
+    }
+
+    /// Lists the rules of both families that route packets from some addresses by a table.
+    pub fn rules(&mut self) -> Result<Vec<Rule>, Error> {
+        let mut found = Vec::new();
+        for request in tunnel::rules() {
+            found.append(&mut self.list("rules", &request, tunnel::read_rule)?);
+        }
         Ok(found)
     }
 

@@ -27,6 +27,7 @@ mod batch;
 mod events;
 pub mod expression;
 mod listing;
+mod nat;
 
 pub use batch::{Batch, Chain, Element, Field, Hook, Rule, Set, TABLE_OWNER, TABLE_PERSIST};
 pub use events::{ForeignChanges, Seen};

@@ -30,7 +30,9 @@ use tonic::body::Body;
 use tonic::{Code, Request, Status, Streaming};
 use traffic::agents::JoinFacts;
 
+use policy::program::{Delta, Fingerprint};
 pub use protocol::Answer;
+use protocol::program::{ChangeParts, fingerprint_out};
 use protocol::proto::agents_client::AgentsClient;
 use protocol::{AGENT, Executor, KNOWN, Malformed, RETRY, encode_report, proto};
 use traffic::conversations::Report;
@@ -176,6 +178,13 @@ impl Client {
         Ok((Self { calls, agent, address }, Joined { epoch, interval, rules_version }))
     }
 
+    /// The same connection with another agent's id, which a controller refuses: for tests.
+    #[doc(hidden)]
+    #[must_use]
+    pub fn with_agent_of(&self, other: &Self) -> Self {
+        Self { agent: other.agent.clone(), ..self.clone() }
+    }
+
     /// Opens the stream of reports; one that this agent had before ends.
     pub async fn report(&self, deadline: Deadline) -> Result<Reporting, ClientError> {
         // One: the next is sent when the one before was answered.
@@ -197,6 +206,39 @@ impl Client {
         let mut calls = self.calls.clone().max_decoding_message_size(RULES);
         let opened = deadline.bound(calls.rules(proto::RulesRequest { version })).await;
         Ok(Rules(opened.map_err(|_| over("no answer in time"))??.into_inner()))
+    }
+
+    /// What leads from what this node enforces to what it should, and every change of that. A stream that
+    /// this agent had before ends.
+    pub async fn programs(
+        &self,
+        generation: u64,
+        fingerprint: Fingerprint,
+        deadline: Deadline,
+    ) -> Result<ProgramChanges, ClientError> {
+        let mut calls = self.calls.clone();
+        let asked = proto::ProgramsRequest {
+            agent: self.agent.clone(),
+            generation,
+            fingerprint: fingerprint_out(fingerprint),
+        };
+        let opened = deadline.bound(calls.programs(asked)).await;
+        let stream = opened.map_err(|_| over("no answer in time"))??.into_inner();
+        Ok(ProgramChanges { stream, parts: ChangeParts::default() })
+    }
+
+    /// Says that the node enforces a generation, or why it does not.
+    pub async fn applied(
+        &self,
+        generation: u64,
+        error: Option<String>,
+        deadline: Deadline,
+    ) -> Result<(), ClientError> {
+        let mut calls = self.calls.clone();
+        let error = error.unwrap_or_default();
+        let asked = proto::AppliedRequest { agent: self.agent.clone(), generation, error };
+        deadline.bound(calls.applied(asked)).await.map_err(|_| over("no answer in time"))??;
+        Ok(())
     }
 
     /// The node goes for good; the incarnation is over.
@@ -242,6 +284,26 @@ impl Reporting {
     pub async fn next(&mut self) -> Result<Answer, ClientError> {
         let answer = self.answers.message().await?.ok_or_else(|| over("the stream has ended"))?;
         answer.try_into().map_err(|malformed: Malformed| over(&malformed.to_string()))
+    }
+}
+
+/// A stream of changes of this node's policy program.
+#[derive(Debug)]
+pub struct ProgramChanges {
+    stream: Streaming<proto::ProgramPart>,
+    parts: ChangeParts,
+}
+
+impl ProgramChanges {
+    /// The next change, to be acknowledged by [`Client::applied`]. May be dropped and called again.
+    pub async fn next(&mut self) -> Result<Delta, ClientError> {
+        loop {
+            let part = self.stream.message().await?.ok_or_else(|| over("the stream has ended"))?;
+            let taken = self.parts.take(&part);
+            if let Some(delta) = taken.map_err(|malformed| over(&malformed.to_string()))? {
+                return Ok(delta);
+            }
+        }
     }
 }
 

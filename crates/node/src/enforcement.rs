@@ -3,6 +3,7 @@
 //! ```text
 //! ControllerSession ═ deltas ═► thread: Enforcer ─► PolicyDatapath: NftDatapath ─► kernel
 //! net: ADD, DEL     ═ pods ═══►        │
+//! DNS of pods       ═ names ══►        │
 //!                                      └─► Status (a Snapshot), the program on disk
 //! ```
 //!
@@ -12,9 +13,15 @@
 //!    exactly the program that was saved, without a gap.
 //! 3. Nothing that a packet or the start of a pod waits for asks a controller.
 
+mod counted;
+pub mod coverage;
 pub mod datapath;
+pub mod denials;
+mod dns;
 pub mod enforcer;
+mod learned;
 pub mod nft;
+mod removal;
 mod ruleset;
 mod saved;
 
@@ -28,15 +35,19 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use kernel::nftables::Counted;
-use policy::program::{CounterId, Delta};
+use policy::program::{CounterId, Delta, Fingerprint};
 use stallproof::watchdog::Severity;
 use stallproof::{Deadline, Snapshot, Tasks, Watchdog, sentence};
 use tokio::sync::oneshot;
 use tracing::{error, info, warn};
 
-pub use datapath::{DatapathError, Revoked};
+pub use counted::RuleCount;
+pub use datapath::{DatapathError, DenySettings, Revoked};
+pub use denials::{Denial, DenialCounters, Denials, NamedRule};
+pub use dns::DnsCounters;
 pub use enforcer::{EnforceError, Enforcer, EnforcerSettings, FailMode, NewPods};
 pub use nft::NftDatapath;
+pub use removal::remove;
 pub use saved::ProgramFile;
 
 /// Commands wait here while a batch is made. A node starts some pods a second, and a session sends one
@@ -48,6 +59,8 @@ const WAKE: Duration = Duration::from_millis(100);
 const UNSAVED: Duration = Duration::from_secs(1);
 /// The longest that the start of a pod waits for its policies ([`NewPods::Wait`]).
 pub const WAIT_FOR_POLICIES: Duration = Duration::from_secs(2);
+/// How often it looks whether they are there.
+const LOOK: Duration = Duration::from_millis(20);
 
 #[derive(Debug)]
 pub struct Settings {
@@ -67,6 +80,8 @@ pub struct Status {
     pub pending: usize,
     /// Addresses of pods that some policy selects.
     pub selected: usize,
+    /// Addresses of pods whose DNS goes through the agent, for rules by domain name.
+    pub asking: usize,
     /// What is wrong, in words.
     pub failing: Option<String>,
 }
@@ -76,6 +91,8 @@ pub struct Status {
 pub struct Enforcement {
     commands: SyncSender<Command>,
     status: Snapshot<Status>,
+    denials: Denials,
+    dns: Arc<dns::Counters>,
 }
 
 /// Why a command was not done.
@@ -98,6 +115,9 @@ enum Command {
     Admit(String, Vec<IpAddr>, SyncSender<Result<bool, DatapathError>>),
     Release(Vec<IpAddr>),
     Counters(oneshot::Sender<io::Result<HashMap<CounterId, Counted>>>),
+    RuleCounts(oneshot::Sender<io::Result<Vec<RuleCount>>>),
+    Learn(Arc<str>, Vec<(IpAddr, Duration)>, oneshot::Sender<Result<(), DatapathError>>),
+    Position(oneshot::Sender<(u64, Fingerprint)>),
 }
 
 /// Why enforcing could not begin.
@@ -105,6 +125,10 @@ enum Command {
 pub enum NotEnforced {
     #[error("no netfilter socket can be opened")]
     Open(#[source] io::Error),
+    #[error("the node's links cannot be looked at")]
+    Links(#[source] io::Error),
+    #[error("packets of pods here pass by netfilter: {}", .0.iter().map(ToString::to_string).collect::<Vec<_>>().join("; "))]
+    Bypassed(Vec<coverage::Bypass>),
     #[error(transparent)]
     Datapath(#[from] DatapathError),
     #[error("the thread that enforces policies cannot be started")]
@@ -125,6 +149,10 @@ pub fn start(
         warn!(error, "the saved program cannot be used; a controller will send one");
         None
     });
+    let bypasses = coverage::bypasses(coverage::PodNetwork::Own).map_err(NotEnforced::Links)?;
+    if !bypasses.is_empty() {
+        return Err(NotEnforced::Bypassed(bypasses));
+    }
     let datapath = NftDatapath::open().map_err(NotEnforced::Open)?;
     let enforcer = Enforcer::start(datapath, enforcer, saved, pods)?;
     info!(generation = enforcer.program().generation, "policies are enforced");
@@ -134,7 +162,16 @@ pub fn start(
     let (ended, end) = oneshot::channel::<()>();
     let shown = status.clone();
     let beacon = watchdog.beacon("enforce", Severity::Noted);
-    let mut worker = Worker { enforcer, file, status: shown, unsaved: None, revoke: true };
+    let denials = Denials::new(enforcer.program());
+    if let Err(error) = denials.follow(tasks) {
+        let error = sentence(&error);
+        warn!(error, "denied packets are not told of: the kernel's log cannot be read");
+    }
+    let names = Snapshot::new(enforcer.domain_names());
+    let patterns = names.clone();
+    let told = denials.clone();
+    let mut worker =
+        Worker { enforcer, file, status: shown, denials: told, names, unsaved: None, revoke: true };
     thread::Builder::new()
         .name("enforce".to_owned())
         .spawn(move || {
@@ -156,13 +193,19 @@ pub fn start(
             error!("policies stay as they are: the thread that changes them has panicked");
         }
     });
-    Ok(Enforcement { commands, status })
+    let enforcement = Enforcement { commands, status, denials, dns: Arc::default() };
+    let counters = Arc::clone(&enforcement.dns);
+    dns::start(enforcement.clone(), patterns, counters, tasks).map_err(NotEnforced::Thread)?;
+    Ok(enforcement)
 }
 
 struct Worker {
     enforcer: Enforcer<NftDatapath>,
     file: ProgramFile,
     status: Snapshot<Status>,
+    denials: Denials,
+    /// The domain names that rules have.
+    names: Snapshot<Vec<Arc<str>>>,
     /// Since when the file is behind.
     unsaved: Option<Instant>,
     /// Whether connections under way are to be judged again.
@@ -215,6 +258,10 @@ impl Worker {
             Command::Apply(delta, answer) => {
                 let applied = self.enforcer.apply(&delta);
                 if applied.is_ok() {
+                    if !delta.chains.is_empty() || !delta.removed_chains.is_empty() {
+                        self.denials.publish(self.enforcer.program());
+                        self.names.publish(self.enforcer.domain_names());
+                    }
                     self.revoke |= enforcer::may_revoke(&delta);
                     self.unsaved.get_or_insert_with(Instant::now);
                 }
@@ -234,6 +281,23 @@ impl Worker {
             }
             Command::Counters(answer) => {
                 let _ = answer.send(self.enforcer.counters());
+                Ok(())
+            }
+            Command::RuleCounts(answer) => {
+                let counters = self.enforcer.counters();
+                let counts = counters.map(|it| counted::rules(self.enforcer.program(), &it));
+                let _ = answer.send(counts);
+                Ok(())
+            }
+            Command::Learn(name, addresses, answer) => {
+                let learned = self.enforcer.learn(&name, &addresses);
+                let failing = learned.as_ref().err().map(|error| sentence(error));
+                let _ = answer.send(learned);
+                failing.map_or(Ok(()), Err)
+            }
+            Command::Position(answer) => {
+                let program = self.enforcer.program();
+                let _ = answer.send((program.generation, program.fingerprint()));
                 Ok(())
             }
         }
@@ -266,6 +330,7 @@ impl Status {
             generation: enforcer.program().generation,
             pending,
             selected: enforcer.entries().len() - pending,
+            asking: enforcer.entries().values().filter(|entry| entry.asks).count(),
             failing: None,
         }
     }
@@ -303,9 +368,53 @@ impl Enforcement {
         Ok(admitted.map_err(EnforceError::from)?)
     }
 
+    /// Waits until the pod's policies have arrived, for [`WAIT_FOR_POLICIES`] at most; says whether they
+    /// have. Blocks.
+    pub fn wait_for_policies(&self, pod: &str, addresses: &[IpAddr]) -> bool {
+        let end = Deadline::after(WAIT_FOR_POLICIES);
+        loop {
+            match self.admit(pod, addresses, end) {
+                Ok(false) => return true,
+                Ok(true) if !end.has_passed() => thread::sleep(LOOK),
+                _ => return false,
+            }
+        }
+    }
+
     /// The pod that had these addresses is gone. If it cannot be said, the next program says it.
     pub fn release(&self, addresses: &[IpAddr]) -> Result<(), CommandError> {
         self.send(Command::Release(addresses.to_vec()))
+    }
+
+    /// What rules stopped or told of, as it comes.
+    pub fn denials(&self) -> Denials {
+        self.denials.clone()
+    }
+
+    /// What became of the DNS of pods that rules by domain name select.
+    pub fn dns_counters(&self) -> DnsCounters {
+        self.dns.load()
+    }
+
+    /// Has the addresses of a name be known to rules that have it; returns when they are.
+    async fn learn(
+        &self,
+        name: &str,
+        addresses: Vec<(IpAddr, Duration)>,
+        deadline: Deadline,
+    ) -> Result<(), CommandError> {
+        let (answer, learned) = oneshot::channel();
+        self.send(Command::Learn(name.into(), addresses, answer))?;
+        let learned = deadline.bound(learned).await.map_err(|_| CommandError::TooLate)?;
+        Ok(learned.map_err(|_| CommandError::Ended)?.map_err(EnforceError::from)?)
+    }
+
+    /// Returns what each rule has counted, with the rules of policies that it stands for.
+    pub async fn rule_counts(&self, deadline: Deadline) -> Result<Vec<RuleCount>, CommandError> {
+        let (answer, counts) = oneshot::channel();
+        self.send(Command::RuleCounts(answer))?;
+        let counts = deadline.bound(counts).await.map_err(|_| CommandError::TooLate)?;
+        counts.map_err(|_| CommandError::Ended)?.map_err(CommandError::Counters)
     }
 
     /// Returns what each rule has counted.
@@ -317,6 +426,14 @@ impl Enforcement {
         self.send(Command::Counters(answer))?;
         let counters = deadline.bound(counters).await.map_err(|_| CommandError::TooLate)?;
         counters.map_err(|_| CommandError::Ended)?.map_err(CommandError::Counters)
+    }
+
+    /// Returns the generation that is enforced, and what tells its content.
+    pub async fn position(&self, deadline: Deadline) -> Result<(u64, Fingerprint), CommandError> {
+        let (answer, position) = oneshot::channel();
+        self.send(Command::Position(answer))?;
+        let position = deadline.bound(position).await.map_err(|_| CommandError::TooLate)?;
+        position.map_err(|_| CommandError::Ended)
     }
 
     fn send(&self, command: Command) -> Result<(), CommandError> {

@@ -6,6 +6,13 @@
 //!                                               ◄═ joined, counted, rules ════╝ (a task)
 //! ```
 //!
+//! Where policies are enforced, a third task follows the node's program on the session's connection:
+//!
+//! ```text
+//! controller ══ changes ══► ProgramSession ──► Enforcement ──► kernel
+//!            ◄═ applied ═══╝
+//! ```
+//!
 //! Invariants: the two wait for each other nowhere: a controller that does not answer leaves the watcher to
 //! add up, and a kernel that does not answer leaves the session its connection. A report is sent until it
 //! is counted; what is sent was saved before, so that a start after a `kill -9` goes on from there.
@@ -15,6 +22,7 @@ mod conntrack_source;
 pub mod enforcement;
 mod identity;
 mod metrics;
+mod program_session;
 pub mod sensor;
 mod session;
 mod socket_source;
@@ -38,6 +46,7 @@ pub use session::{Authorities, PodIdentity};
 pub use watcher::CannotObserve;
 
 use metrics::Metrics;
+use program_session::ProgramSession;
 use sensor::Rules;
 use session::ControllerSession;
 use watcher::Watcher;
@@ -67,8 +76,12 @@ pub struct Settings {
     pub connections: Connections,
     /// None where another plugin wires the pods.
     pub pods: Option<Arc<dyn LocalPods>>,
+    /// What this node's policies stop, where they are enforced.
+    pub denials: Option<enforcement::Denials>,
     /// Whether controllers are told of the pods: where no Kubernetes tells them.
     pub tell_pods: bool,
+    /// Enforces the policy program that controllers send; none where nothing is enforced.
+    pub enforcement: Option<enforcement::Enforcement>,
 }
 
 /// Which connections are observed.
@@ -139,12 +152,19 @@ pub fn start(
             file: settings.dir.join("sensor"),
             connections: settings.connections,
             pods: settings.pods.clone(),
+            denials: settings.denials.clone(),
         },
         metrics.clone(),
     )?;
     watcher.start(reports, heard, process.watchdog, process.tasks)?;
+    let (node, enforcement) = (settings.node.clone(), settings.enforcement.clone());
     let session =
         ControllerSession::new(settings, metrics, process.ledger.clone(), process.tasks.clone());
+    if let Some(enforcement) = enforcement {
+        let programs = ProgramSession::new(&node, enforcement, session.joined(), process.ledger);
+        programs.register(registry);
+        process.tasks.spawn("policy-session", programs.run(process.tasks.stopping()));
+    }
     process.tasks.spawn("sense-link", session.run(outbox, events));
     Ok(())
 }

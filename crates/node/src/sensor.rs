@@ -27,8 +27,10 @@ use std::time::Duration;
 
 use ipnet::IpNet;
 
+use denied::Denied;
 use traffic::conversations::{self, AWAY, Dropped, Moment, Protocol, Record, Report, Totals};
 
+mod denied;
 mod rules;
 mod saved;
 
@@ -115,6 +117,8 @@ pub struct Sensor {
     totals: HashMap<ConversationKey, RunningTotal>,
     /// Those that grow no more, and that no controller has on disk.
     past: Vec<(ConversationKey, RunningTotal)>,
+    /// What rules of policies stopped.
+    denied: Denied,
     /// Of the last report.
     sequence: u64,
     outstanding: Option<Arc<Report>>,
@@ -182,6 +186,7 @@ impl Sensor {
             settled: false,
             totals: HashMap::new(),
             past: Vec::new(),
+            denied: Denied::default(),
             sequence: 0,
             outstanding: None,
             epoch: None,
@@ -244,6 +249,15 @@ impl Sensor {
         }
     }
 
+    /// A rule stopped packets of a client to a server; `rule` names it in words.
+    pub fn denied(&mut self, key: ConversationKey, rule: &Arc<str>, packets: u64, now: Moment) {
+        self.now = self.now.max(now);
+        if !self.denied.add(key, rule, packets, self.now, self.limits.idle) {
+            self.dropped.totals += 1;
+            self.dropped.violations += 1;
+        }
+    }
+
     /// The kernel had told more ends of connections than were read.
     pub fn overrun(&mut self) {
         self.dropped.overruns += 1;
@@ -287,6 +301,7 @@ impl Sensor {
         for total in self.totals.values_mut().chain(past) {
             total.changed |= total.sent > durable;
         }
+        self.denied.lost_after(durable);
     }
 
     /// The report that is under way: to be sent until it is [counted](Self::counted).
@@ -307,7 +322,7 @@ impl Sensor {
         let past = self.past.iter_mut().map(|(key, total)| (&*key, total));
         let mut changed: Vec<_> =
             self.totals.iter_mut().chain(past).filter(|(_, total)| total.changed).collect();
-        if changed.is_empty() && !anyway {
+        if changed.is_empty() && !self.denied.has_news() && !anyway {
             return None;
         }
         if changed.len() > most {
@@ -326,7 +341,8 @@ impl Sensor {
         self.sequence = sequence;
         let (agent, incarnation) = (Arc::clone(&self.agent), self.incarnation);
         let (dropped, workloads) = (self.dropped, None);
-        let report = Report { agent, incarnation, sequence, records, dropped, workloads };
+        let denied = self.denied.tell(sequence);
+        let report = Report { agent, incarnation, sequence, records, denied, dropped, workloads };
         let report = Arc::new(report);
         self.outstanding = Some(Arc::clone(&report));
         Some(report)
@@ -431,6 +447,7 @@ impl Sensor {
         let (now, idle, durable) = (self.now, self.limits.idle, self.durable);
         self.past.retain(|(_, total)| !total.is_on_disk(durable));
         self.totals.retain(|_, total| !total.is_on_disk(durable) || now.since(total.last) < idle);
+        self.denied.forget(durable, now, idle);
     }
 
     /// Connections are followed on; totals begin at zero.
@@ -438,6 +455,7 @@ impl Sensor {
         let totals = std::mem::take(&mut self.totals).into_values();
         let past = std::mem::take(&mut self.past).into_iter().map(|(_, total)| total);
         totals.chain(past).for_each(|total| self.drop_total(&total));
+        self.denied = Denied::default();
         self.incarnation = self.now.0.max(self.incarnation.max(known).saturating_add(1));
         self.outstanding = None;
         self.epoch = None;

@@ -19,7 +19,7 @@ use protocol::Answer;
 use stallproof::backoff::Curve;
 use stallproof::ledger::Outcome;
 use stallproof::{Backoff, Deadline, Ledger, Map, Tasks};
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::{mpsc, oneshot, watch};
 use tracing::{info, warn};
 use traffic::agents::JoinFacts;
 use traffic::conversations::{LocalWorkload, Report};
@@ -48,6 +48,8 @@ pub(crate) struct ControllerSession {
     metrics: Metrics,
     ledger: Ledger,
     tasks: Tasks,
+    /// The controller that has taken this node in. Read by who follows the node's policy program.
+    joined: watch::Sender<Option<Client>>,
 }
 
 /// How a pod enrols.
@@ -81,7 +83,12 @@ fn gone() -> ClientError {
 
 impl ControllerSession {
     pub(crate) fn new(settings: Settings, metrics: Metrics, ledger: Ledger, tasks: Tasks) -> Self {
-        Self { settings, metrics, ledger, tasks }
+        Self { settings, metrics, ledger, tasks, joined: watch::Sender::new(None) }
+    }
+
+    /// The controller that has taken this node in, from now on.
+    pub(crate) fn joined(&self) -> watch::Receiver<Option<Client>> {
+        self.joined.subscribe()
     }
 
     pub(crate) async fn run(
@@ -102,6 +109,7 @@ impl ControllerSession {
             let session = self.session(&mut state, &mut outbox, &events);
             let Some(Err(error)) = stop.bound(session).await else { return };
             self.metrics.connected.set(0);
+            self.joined.send_replace(None);
             if events.send(SessionEvent::Disconnected).await.is_err() {
                 return;
             }
@@ -163,6 +171,7 @@ impl ControllerSession {
         state.backoff.succeeded();
         self.metrics.connected.set(1);
         info!(controller = %client.address, "a controller takes what this node sees");
+        self.joined.send_replace(Some(client.clone()));
         let (epoch, interval) = (joined.epoch, joined.interval);
         events.send(SessionEvent::Joined { epoch, interval }).await.map_err(|_| gone())?;
         // The pods that this controller was told of.

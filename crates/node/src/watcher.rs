@@ -21,8 +21,9 @@ use tracing::{error, info, warn};
 use traffic::conversations::{Moment, Report};
 
 use crate::conntrack_source::{self, ConntrackSource};
+use crate::enforcement::Denials;
 use crate::metrics::Metrics;
-use crate::sensor::{Limits, Sensor};
+use crate::sensor::{ConversationKey, Limits, Sensor};
 use crate::socket_source::SocketSource;
 use crate::source::Source;
 use crate::{Connections, LocalPods, SessionEvent};
@@ -45,6 +46,8 @@ pub(super) struct Settings {
     pub(super) file: PathBuf,
     pub(super) connections: Connections,
     pub(super) pods: Option<Arc<dyn LocalPods>>,
+    /// What this node's policies stop.
+    pub(super) denials: Option<Denials>,
 }
 
 /// Why connections cannot be observed here.
@@ -193,6 +196,7 @@ impl Watcher {
 
     fn look(&mut self) -> io::Result<()> {
         self.read(WAKE)?;
+        self.count_denials();
         if Instant::now() < self.list_at {
             return Ok(());
         }
@@ -218,6 +222,23 @@ impl Watcher {
             self.save();
         }
         Ok(())
+    }
+
+    /// What was stopped is no conversation: the kernel does not track it. What was only told of is one, and a
+    /// controller judges that itself.
+    fn count_denials(&mut self) {
+        let Some(denials) = &self.settings.denials else { return };
+        let now = Moment::now();
+        for denial in denials.take().iter().filter(|it| it.rule.verdict.is_deny()) {
+            let key = ConversationKey {
+                client: denial.source,
+                server: denial.destination,
+                port: denial.port,
+                protocol: denial.protocol,
+            };
+            let rule = denial.rule.in_words().unwrap_or_default().into();
+            self.sensor.denied(key, &rule, 1, now);
+        }
     }
 
     fn read(&mut self, wait: Duration) -> io::Result<()> {

@@ -206,6 +206,49 @@ fn a_new_pod_is_denied_from_its_first_packet_until_its_policies_arrive() {
 }
 
 #[test]
+fn a_pod_that_sends_from_its_first_instant_gets_nothing_through_before_its_policies() {
+    requires!(netns);
+    let (mut ground, mut compiler) = two();
+    compiler.apply(admits("app=new", &["udp/1000"]));
+    let mut enforcer = start(&ground, EnforcerSettings::default(), None, vec![]);
+    enforce(&mut enforcer, &compiler, &ground);
+    let to = SocketAddr::new(ground.host("a/web").address(false), 1000);
+    let server = ground.host("a/web").namespace.run_in(|| UdpSocket::bind(to)).unwrap().unwrap();
+    server.set_read_timeout(Some(Duration::from_millis(10))).unwrap();
+    let namespace = kernel::netns::Namespace::create().unwrap();
+    let socket = namespace.run_in(|| UdpSocket::bind("0.0.0.0:0").unwrap()).unwrap();
+    let (over, sent) = (AtomicBool::new(false), AtomicU64::new(0));
+    thread::scope(|scope| {
+        // It sends before there is a link, a route or an address, and goes on without a pause.
+        scope.spawn(|| {
+            while !over.load(Ordering::Relaxed) {
+                if socket.send_to(b"early", to).is_ok() {
+                    sent.fetch_add(1, Ordering::Relaxed);
+                }
+            }
+        });
+        // As ADD does.
+        let addresses: [IpAddr; 2] = ["10.0.0.3".parse().unwrap(), "fd00::3".parse().unwrap()];
+        assert!(enforcer.admit("a/new", &addresses).unwrap());
+        ground.add_in(namespace, Key::new("a", "new"), 3, &[("app", "new")], true);
+        let began = Instant::now();
+        while sent.load(Ordering::Relaxed) < 100 && began.elapsed() < PATIENCE {
+            assert!(server.recv(&mut [0; 8]).is_err(), "a packet of a pending pod arrived");
+        }
+        let early = sent.load(Ordering::Relaxed);
+        assert!(early >= 100, "it sent {early} packets");
+        assert!(server.recv(&mut [0; 8]).is_err(), "a packet of a pending pod arrived");
+        let pod = ground.host("a/new").pod(&[]);
+        compiler.apply(Change::Pod(pod.key.clone(), Some(pod)));
+        enforce(&mut enforcer, &compiler, &ground);
+        server.set_read_timeout(Some(PATIENCE)).unwrap();
+        assert!(server.recv(&mut [0; 8]).is_ok(), "with its policies it may");
+        over.store(true, Ordering::Relaxed);
+        println!("{early} packets before its policies");
+    });
+}
+
+#[test]
 fn without_a_program_a_node_is_open_or_closed_as_it_is_set() {
     requires!(netns);
     let (ground, _) = two();

@@ -12,14 +12,14 @@ use std::time::Duration;
 use ground::{Ground, NODE, NODE_V4, NODE_V6, Probe, Servers, try_all};
 use ipnet::IpNet;
 use node::enforcement::{Enforcer, EnforcerSettings, NftDatapath};
-use objects::kinds::{GroupMode, Protocol};
+use objects::kinds::{GroupCriterion, GroupKey, GroupMode, GroupOp, GroupSpec, Protocol};
 use policy::cluster::{Key, Node};
 use policy::compile::{Change, Compiler};
 use policy::evaluate::{Connection, End, decide};
 use policy::program::{Delta, Denial, Packet, PolicyKind, Ports, TierKind};
 use policy::spec::{
-    AcceptRule, Action, ActionRule, ClusterPolicy, GuardGroup, GuardRule, NamespaceSelection,
-    NetworkPolicy, Peer, PodSelection, PortMatch, QUARANTINE, Settings,
+    AcceptRule, Action, ActionRule, ClusterPolicy, Group, GuardGroup, GuardRule,
+    NamespaceSelection, NetworkPolicy, Peer, PodSelection, PortMatch, QUARANTINE, Settings,
 };
 use testkit::requires;
 
@@ -251,7 +251,40 @@ fn features() -> Vec<(&'static str, Vec<Change>)> {
             "guard's rules in monitor deny nothing",
             vec![Change::Settings(Settings { mode: GroupMode::Monitor, ..Settings::default() })],
         ),
+        ("guard alone, where one end is laxer than the other", guard_alone()),
     ]
+}
+
+/// Takes away every other policy, so that guard decides about everything: in protect, but for pods of
+/// namespace `c`, which are in monitor.
+fn guard_alone() -> Vec<Change> {
+    let network =
+        ["a/deny", "a/web", "a/db", "b/outside", "b/egress", "c/named", "c/range", "c/whole"];
+    let network = network.map(|name| {
+        let (namespace, name) = name.split_once('/').unwrap();
+        Change::NetworkPolicy(Key::new(namespace, name), None)
+    });
+    let kind = PolicyKind::ClusterNetworkPolicy;
+    let cluster = ["admin", "base"].map(|name| Change::ClusterPolicy((kind, name.into()), None));
+    let spec = GroupSpec {
+        comment: String::new(),
+        mode: Some(GroupMode::Monitor),
+        quarantine: false,
+        criteria: vec![GroupCriterion {
+            key: GroupKey::Namespace,
+            label: None,
+            op: GroupOp::Equals,
+            value: "c".to_owned(),
+        }],
+    };
+    let lax = Group::new("lax", &spec).unwrap();
+    let mut changes: Vec<_> = network.into_iter().chain(cluster).collect();
+    changes.extend([
+        Change::Settings(Settings { mode: GroupMode::Protect, ..Settings::default() }),
+        Change::Group("lax".into(), Some(Arc::new(lax))),
+        Change::Rule((false, "among".into()), None),
+    ]);
+    changes
 }
 
 /// What must pass: what the documents say, and the program as well.
@@ -267,6 +300,7 @@ fn expected(compiler: &Compiler, probe: &Probe) -> bool {
         protocol,
         port,
         from_own_node: false,
+        to_own_node: false,
     };
     let judged = compiler.program(NODE, 1).judge(&packet).passes();
     assert_eq!(allowed, judged, "the program is not what the policies say: {probe:?}");

@@ -92,6 +92,34 @@ pub struct Batch {
     pub with_workloads: bool,
     #[prost(message, repeated, tag = "9")]
     pub workloads: ::prost::alloc::vec::Vec<Workload>,
+    /// What rules stopped; 1,024 at most.
+    #[prost(message, repeated, tag = "10")]
+    pub denied: ::prost::alloc::vec::Vec<Denied>,
+}
+/// Packets of one client to one server that a rule stopped: a running total, as far as the kernel told.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct Denied {
+    /// By their place among the addresses.
+    #[prost(uint32, tag = "1")]
+    pub client: u32,
+    #[prost(uint32, tag = "2")]
+    pub server: u32,
+    /// The server's; zero where the protocol has none.
+    #[prost(uint32, tag = "3")]
+    pub port: u32,
+    #[prost(uint32, tag = "4")]
+    pub protocol: u32,
+    /// The policy and its rule, in words; empty if it was for want of a rule of guard.
+    #[prost(string, tag = "5")]
+    pub rule: ::prost::alloc::string::String,
+    #[prost(uint64, tag = "6")]
+    pub packets: u64,
+    /// When this total began at zero, in milliseconds since 1970.
+    #[prost(uint64, tag = "7")]
+    pub first: u64,
+    /// Its last change, in milliseconds after first.
+    #[prost(uint64, tag = "8")]
+    pub lasted: u64,
 }
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct Record {
@@ -249,6 +277,40 @@ pub struct Group {
     #[prost(enumeration = "Mode", tag = "4")]
     pub mode: i32,
 }
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct ProgramsRequest {
+    /// As Join gave it.
+    #[prost(string, tag = "1")]
+    pub agent: ::prost::alloc::string::String,
+    /// What the node enforces: its generation, 0 without a program, and 16 bytes that tell its content.
+    #[prost(uint64, tag = "2")]
+    pub generation: u64,
+    #[prost(bytes = "vec", tag = "3")]
+    pub fingerprint: ::prost::alloc::vec::Vec<u8>,
+}
+/// A piece of an encoded ProgramChange, 64 KiB at most. A change has 64 MiB at most.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct ProgramPart {
+    #[prost(bytes = "vec", tag = "1")]
+    pub piece: ::prost::alloc::vec::Vec<u8>,
+    /// The change is complete.
+    #[prost(bool, tag = "2")]
+    pub last: bool,
+}
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct AppliedRequest {
+    /// As Join gave it.
+    #[prost(string, tag = "1")]
+    pub agent: ::prost::alloc::string::String,
+    /// The change's `to`.
+    #[prost(uint64, tag = "2")]
+    pub generation: u64,
+    /// Empty: the node's packets are judged by it. Else why they are not.
+    #[prost(string, tag = "3")]
+    pub error: ::prost::alloc::string::String,
+}
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct AppliedReply {}
 /// What leads from one generation of a node's policy program to a later one. Ids are 16 bytes: hashes of
 /// what sets, chains and classes mean, the same for every node.
 #[derive(Clone, PartialEq, ::prost::Message)]
@@ -389,7 +451,7 @@ pub struct LeaveRequest {
 }
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct Left {}
-/// PROTECT is reported like MONITOR: nothing is stopped yet.
+/// PROTECT is reported like MONITOR; nodes that enforce policies stop it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, ::prost::Enumeration)]
 #[repr(i32)]
 pub enum Mode {
@@ -458,6 +520,8 @@ pub enum SetKind {
     AddressPorts = 1,
     Networks = 2,
     Domains = 3,
+    /// The addresses of the node itself, which it knows: no elements.
+    OwnNode = 4,
 }
 impl SetKind {
     /// String value of the enum field names used in the ProtoBuf definition.
@@ -470,6 +534,7 @@ impl SetKind {
             Self::AddressPorts => "ADDRESS_PORTS",
             Self::Networks => "NETWORKS",
             Self::Domains => "DOMAINS",
+            Self::OwnNode => "OWN_NODE",
         }
     }
     /// Creates an enum from field names used in the ProtoBuf definition.
@@ -479,6 +544,7 @@ impl SetKind {
             "ADDRESS_PORTS" => Some(Self::AddressPorts),
             "NETWORKS" => Some(Self::Networks),
             "DOMAINS" => Some(Self::Domains),
+            "OWN_NODE" => Some(Self::OwnNode),
             _ => None,
         }
     }
@@ -755,6 +821,56 @@ pub mod agents_client {
             req.extensions_mut()
                 .insert(GrpcMethod::new("fairlead.agents.v1alpha1.Agents", "Rules"));
             self.inner.server_streaming(req, path, codec).await
+        }
+        /// The policy program of the agent's own node: what leads from what it has to what it should have, then
+        /// every change, each as a ProgramChange in parts. The next change is sent when the one before was
+        /// acknowledged by Applied; several that come meanwhile are one. A node has one such stream: a new one
+        /// ends the one before.
+        pub async fn programs(
+            &mut self,
+            request: impl tonic::IntoRequest<super::ProgramsRequest>,
+        ) -> std::result::Result<
+            tonic::Response<tonic::codec::Streaming<super::ProgramPart>>,
+            tonic::Status,
+        > {
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
+            let codec = tonic_prost::ProstCodec::default();
+            let path = http::uri::PathAndQuery::from_static(
+                "/fairlead.agents.v1alpha1.Agents/Programs",
+            );
+            let mut req = request.into_request();
+            req.extensions_mut()
+                .insert(GrpcMethod::new("fairlead.agents.v1alpha1.Agents", "Programs"));
+            self.inner.server_streaming(req, path, codec).await
+        }
+        /// What became of a change.
+        pub async fn applied(
+            &mut self,
+            request: impl tonic::IntoRequest<super::AppliedRequest>,
+        ) -> std::result::Result<tonic::Response<super::AppliedReply>, tonic::Status> {
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
+            let codec = tonic_prost::ProstCodec::default();
+            let path = http::uri::PathAndQuery::from_static(
+                "/fairlead.agents.v1alpha1.Agents/Applied",
+            );
+            let mut req = request.into_request();
+            req.extensions_mut()
+                .insert(GrpcMethod::new("fairlead.agents.v1alpha1.Agents", "Applied"));
+            self.inner.unary(req, path, codec).await
         }
         /// The node is going: what was kept to count it once may be forgotten.
         pub async fn leave(

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! node ──► Report, JoinFacts  ──► proto ══ HTTP/2 ══► proto ──► Report, JoinFacts ──► edge
-//!      ◄── Answer, RuleChange ◄── proto ◄════════════ proto ◄── Answer, RuleChange ◄──
+//!      ◄── Answer, RuleChange, Delta ◄── proto ◄═════ proto ◄── Answer, RuleChange, Delta ◄──
 //! ```
 //!
 //! Invariants: any bytes are a value within bounds or [`Malformed`]; fields are counted before they are
@@ -10,7 +10,7 @@
 
 mod answer;
 mod join;
-mod program;
+pub mod program;
 mod report;
 mod rules;
 

@@ -3,14 +3,22 @@
 use std::net::IpAddr;
 use std::sync::Arc;
 
+use bytes::Bytes;
 use objects::kinds::{Ports, Protocol};
 use policy::program::{
-    Chain, ChainId, Class, ClassId, Delta, Denial, Direction, Element, LocalPod, Note, PolicyKind,
-    Rule, SetChange, SetEdit, SetId, SetKind, Source, Tier, TierKind, Unsettled, Verdict,
+    Chain, ChainId, Class, ClassId, Delta, Denial, Direction, Element, Fingerprint, LocalPod, Note,
+    PolicyKind, Rule, SetChange, SetEdit, SetId, SetKind, Source, Tier, TierKind, Unsettled,
+    Verdict,
 };
+
+use prost::Message as _;
 
 use crate::join::{address, octets};
 use crate::{Malformed, proto};
+
+/// The longest piece of a change, and the longest change.
+const PIECE: usize = 64 << 10;
+const LONGEST: usize = 64 << 20;
 
 const KINDS: [PolicyKind; 7] = [
     PolicyKind::NetworkPolicy,
@@ -71,6 +79,52 @@ impl TryFrom<proto::ProgramChange> for Delta {
     }
 }
 
+/// A change in the form in which it is sent.
+pub fn encode_change(delta: &Delta) -> Bytes {
+    proto::ProgramChange::from(delta).encode_to_vec().into()
+}
+
+/// The parts of an encoded change, in order; they share its memory.
+pub fn parts(mut change: Bytes) -> impl Iterator<Item = proto::ProgramPart> + Send {
+    let mut ended = false;
+    std::iter::from_fn(move || {
+        if ended {
+            return None;
+        }
+        let piece = change.split_to(change.len().min(PIECE));
+        ended = change.is_empty();
+        Some(proto::ProgramPart { piece: piece.into(), last: ended })
+    })
+}
+
+/// Puts the parts of changes together again.
+#[derive(Debug, Default)]
+pub struct ChangeParts(Vec<u8>);
+
+impl ChangeParts {
+    /// Takes the next part; answers the change when it is complete.
+    pub fn take(&mut self, part: &proto::ProgramPart) -> Result<Option<Delta>, Malformed> {
+        if part.piece.len() > PIECE || self.0.len() + part.piece.len() > LONGEST {
+            self.0 = Vec::new();
+            return Err(Malformed("a change of the program is too long"));
+        }
+        self.0.extend_from_slice(&part.piece);
+        if !part.last {
+            return Ok(None);
+        }
+        let change = proto::ProgramChange::decode(std::mem::take(&mut self.0).as_slice());
+        change.map_err(|_| Malformed("a change of the program"))?.try_into().map(Some)
+    }
+}
+
+pub fn fingerprint_out(fingerprint: Fingerprint) -> Vec<u8> {
+    id_out(fingerprint.0)
+}
+
+pub fn fingerprint_in(bytes: &[u8]) -> Result<Fingerprint, Malformed> {
+    id_in(bytes).map(Fingerprint)
+}
+
 fn id_out(id: u128) -> Vec<u8> {
     id.to_be_bytes().to_vec()
 }
@@ -94,6 +148,7 @@ fn set_out(change: &SetChange) -> proto::SetChange {
                 SetKind::AddressPorts => proto::SetKind::AddressPorts,
                 SetKind::Networks => proto::SetKind::Networks,
                 SetKind::Domains(_) => proto::SetKind::Domains,
+                SetKind::OwnNode => proto::SetKind::OwnNode,
             });
             if let SetKind::Domains(names) = kind {
                 message.domains = names.iter().map(ToString::to_string).collect();
@@ -164,6 +219,7 @@ fn set_in(message: proto::SetChange) -> Result<SetChange, Malformed> {
                 proto::SetKind::Domains => {
                     SetKind::Domains(message.domains.into_iter().map(Arc::from).collect())
                 }
+                proto::SetKind::OwnNode => SetKind::OwnNode,
             },
         },
         proto::SetState::Changed => SetEdit::Changed {
@@ -177,6 +233,8 @@ fn set_in(message: proto::SetChange) -> Result<SetChange, Malformed> {
 /// The elements of a set, whose addresses have so many bytes.
 fn take(kind: proto::SetKind, bytes: &[u8], length: usize) -> Result<Vec<Element>, Malformed> {
     let size = match kind {
+        proto::SetKind::OwnNode if bytes.is_empty() => return Ok(Vec::new()),
+        proto::SetKind::OwnNode => return Err(Malformed("the own node's set has no elements")),
         proto::SetKind::Addresses | proto::SetKind::Domains => length,
         proto::SetKind::AddressPorts => length + 3,
         proto::SetKind::Networks => 2 * length,
@@ -189,7 +247,9 @@ fn take(kind: proto::SetKind, bytes: &[u8], length: usize) -> Result<Vec<Element
         let (first, rest) = bytes.split_at(length);
         let first = address(first)?;
         Some(match kind {
-            proto::SetKind::Addresses | proto::SetKind::Domains => Element::Address(first),
+            proto::SetKind::Addresses | proto::SetKind::Domains | proto::SetKind::OwnNode => {
+                Element::Address(first)
+            }
             proto::SetKind::AddressPorts => Element::AddressPort {
                 address: first,
                 protocol: Protocol(*rest.first()?),

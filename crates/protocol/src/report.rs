@@ -10,7 +10,9 @@ use std::sync::Arc;
 use bytes::{Buf, Bytes};
 use prost::Message;
 use traffic::agents::Limits;
-use traffic::conversations::{Dropped, LocalWorkload, Moment, Protocol, Record, Report, Totals};
+use traffic::conversations::{
+    DeniedRecord, Dropped, LocalWorkload, Moment, Protocol, Record, Report, Totals,
+};
 
 use crate::{Malformed, proto};
 
@@ -19,6 +21,10 @@ const ADDRESSES: usize = 16_384;
 const APPLICATIONS: usize = 1024;
 const LONGEST_APPLICATION: usize = 64;
 const WORKLOADS: usize = 4096;
+/// As many as a sensor keeps.
+const DENIED: usize = 1024;
+/// The bytes of a policy's kind and name and of its rule's.
+const LONGEST_RULE: usize = 768;
 /// The bytes of a workload's name, and of its namespace's.
 const LONGEST_NAME: usize = 253;
 /// The fields that come once, with room for those of later versions.
@@ -29,16 +35,17 @@ pub fn decode_report(agent: &Arc<str>, bytes: Bytes, limits: Limits) -> Result<R
     if bytes.len() > limits.batch {
         return Err(Malformed("it has too many bytes"));
     }
-    let most = limits.records + APPLICATIONS + WORKLOADS + OTHERS;
+    let most = limits.records + APPLICATIONS + WORKLOADS + DENIED + OTHERS;
     if fields(&bytes).is_none_or(|fields| fields > most) {
         return Err(Malformed("it is cut off, or has too many fields"));
     }
     let batch = proto::Batch::decode(bytes).map_err(|_| Malformed("it cannot be decoded"))?;
     let within = batch.records.len() <= limits.records
         && batch.applications.len() <= APPLICATIONS
-        && batch.workloads.len() <= WORKLOADS;
+        && batch.workloads.len() <= WORKLOADS
+        && batch.denied.len() <= DENIED;
     if !within {
-        return Err(Malformed("it has too many records, applications or workloads"));
+        return Err(Malformed("it has too many records, applications, workloads or denials"));
     }
     if batch.incarnation == 0 || batch.sequence == 0 {
         return Err(Malformed("incarnations and sequences begin at 1"));
@@ -59,6 +66,8 @@ pub fn decode_report(agent: &Arc<str>, bytes: Bytes, limits: Limits) -> Result<R
         .with_workloads
         .then(|| batch.workloads.iter().map(|w| workload(w, &addresses)).collect())
         .transpose()?;
+    let denied = batch.denied.iter().map(|it| denied(it, &addresses));
+    let denied = denied.collect::<Result<_, _>>()?;
     let dropped = batch.dropped.unwrap_or_default();
     let proto::Dropped { totals, violations, overruns } = dropped;
     Ok(Report {
@@ -66,6 +75,7 @@ pub fn decode_report(agent: &Arc<str>, bytes: Bytes, limits: Limits) -> Result<R
         incarnation: batch.incarnation,
         sequence: batch.sequence,
         records,
+        denied,
         dropped: Dropped { totals, violations, overruns },
         workloads,
     })
@@ -77,6 +87,10 @@ pub fn encode_report(report: &Report) -> proto::Batch {
     for record in &report.records {
         index.add(record.client);
         index.add(record.server);
+    }
+    for denied in &report.denied {
+        index.add(denied.client);
+        index.add(denied.server);
     }
     for workload in report.workloads.iter().flatten() {
         workload.addresses.iter().for_each(|address| index.add(*address));
@@ -112,6 +126,17 @@ pub fn encode_report(report: &Report) -> proto::Batch {
         since: workload.from.0,
     });
     let workloads = workloads.collect();
+    let denied = report.denied.iter().map(|denied| proto::Denied {
+        client: index.place(denied.client),
+        server: index.place(denied.server),
+        port: u32::from(denied.port),
+        protocol: u32::from(denied.protocol.0),
+        rule: denied.rule.to_string(),
+        packets: denied.packets,
+        first: denied.first.0,
+        lasted: denied.last.0.saturating_sub(denied.first.0),
+    });
+    let denied = denied.collect();
     let Dropped { totals, violations, overruns } = report.dropped;
     proto::Batch {
         incarnation: report.incarnation,
@@ -123,6 +148,7 @@ pub fn encode_report(report: &Report) -> proto::Batch {
         dropped: Some(proto::Dropped { totals, violations, overruns }),
         with_workloads: report.workloads.is_some(),
         workloads,
+        denied,
     }
 }
 
@@ -149,6 +175,23 @@ fn record(
         totals: Totals { bytes: record.bytes, packets: record.packets, sessions: record.sessions },
         first,
         last: Moment(record.first.saturating_add(record.lasted)),
+    })
+}
+
+fn denied(denied: &proto::Denied, addresses: &Addresses<'_>) -> Result<DeniedRecord, Malformed> {
+    if denied.rule.len() > LONGEST_RULE {
+        return Err(Malformed("a rule's name has 768 bytes at most"));
+    }
+    let number = |protocol| u8::try_from(protocol).map_err(|_| Malformed("a protocol has 8 bits"));
+    Ok(DeniedRecord {
+        client: addresses.get(denied.client)?,
+        server: addresses.get(denied.server)?,
+        port: u16::try_from(denied.port).map_err(|_| Malformed("a port has 16 bits"))?,
+        protocol: Protocol(number(denied.protocol)?),
+        rule: denied.rule.as_str().into(),
+        packets: denied.packets,
+        first: Moment(denied.first),
+        last: Moment(denied.first.saturating_add(denied.lasted)),
     })
 }
 

@@ -16,20 +16,31 @@ use netlink_packet_route::route::{
 };
 use netlink_packet_route::{AddressFamily, RouteNetlinkMessage as Message};
 
-use super::{Address, Change, LinkRef, Neighbour, Route, RouteKind, SetLink, Veth};
+use super::{Address, Change, LinkRef, Neighbour, Route, RouteKind, SetLink, Veth, tunnel};
 
 /// Returns the message, and its flags beyond "request".
 pub(super) fn request(change: &Change<'_>) -> (Message, u16) {
     const ENSURE: u16 = NLM_F_CREATE | NLM_F_REPLACE;
     match change {
         Change::Veth(wanted) => (Message::NewLink(veth(wanted)), NLM_F_CREATE | NLM_F_EXCL),
+        Change::Vxlan(wanted) => {
+            (Message::NewLink(tunnel::vxlan(wanted)), NLM_F_CREATE | NLM_F_EXCL)
+        }
         Change::Set(link, wanted) => (Message::SetLink(set(*link, wanted)), 0),
         Change::Delete(link) => (Message::DelLink(named(*link)), 0),
+        Change::DeleteGroup(group) => {
+            let mut message = LinkMessage::default();
+            message.attributes.push(LinkAttribute::Group(*group));
+            (Message::DelLink(message), 0)
+        }
         Change::Address(wanted) => (Message::NewAddress(address(wanted)), ENSURE),
         Change::DeleteAddress(gone) => (Message::DelAddress(address(gone)), 0),
         Change::Neighbour(wanted) => (Message::NewNeighbour(neighbour(wanted)), ENSURE),
+        Change::DeleteNeighbour(gone) => (Message::DelNeighbour(neighbour(gone)), 0),
         Change::Route(wanted) => (Message::NewRoute(route(wanted)), ENSURE),
         Change::DeleteRoute(gone) => (Message::DelRoute(route(gone)), 0),
+        Change::Rule(wanted) => (Message::NewRule(tunnel::rule(wanted)), NLM_F_CREATE | NLM_F_EXCL),
+        Change::DeleteRule(gone) => (Message::DelRule(tunnel::rule(gone)), 0),
     }
 }
 
@@ -75,6 +86,7 @@ fn set(link: LinkRef<'_>, wanted: &SetLink<'_>) -> LinkMessage {
     let attributes = &mut message.attributes;
     attributes.extend(wanted.alias.map(|alias| LinkAttribute::IfAlias(alias.to_owned())));
     attributes.extend(wanted.mtu.map(LinkAttribute::Mtu));
+    attributes.extend(wanted.group.map(LinkAttribute::Group));
     if wanted.no_own_addresses {
         let none = AfSpecInet6::AddrGenMode(In6AddrGenMode::None);
         attributes.push(LinkAttribute::AfSpecUnspec(vec![AfSpecUnspec::Inet6(vec![none])]));
@@ -136,6 +148,9 @@ fn route(wanted: &Route) -> RouteMessage {
             attributes.push(RouteAttribute::Gateway(gateway.into()));
             attributes.push(RouteAttribute::Oif(link));
             message.header.flags = RouteFlags::Onlink;
+        }
+        RouteKind::Tunnel(wanted) => {
+            attributes.extend(tunnel::attributes(&wanted, destination.addr().is_ipv4()));
         }
         RouteKind::Blackhole => message.header.kind = RouteType::BlackHole,
     }

@@ -14,7 +14,7 @@ use netlink_packet_route::route::{
 };
 use netlink_packet_route::{AddressFamily, RouteNetlinkMessage as Message};
 
-use super::{Address, Link, LinkRef, Mac, Neighbour, Route, RouteKind};
+use super::{Address, Link, LinkRef, Mac, Neighbour, Route, RouteKind, tunnel};
 
 /// `NLMSGERR_ATTR_MSG`: the kernel's explanation.
 const WORDS: u16 = 1;
@@ -142,6 +142,7 @@ pub(super) fn read_route(message: Message) -> Option<Route> {
         _ => return None,
     };
     let (mut table, mut gateway, mut link) = (u32::from(header.table), None, None);
+    let tunnel = tunnel::read(&message.attributes);
     for attribute in message.attributes {
         match attribute {
             RouteAttribute::Destination(address) => destination = ip(&address)?,
@@ -153,6 +154,7 @@ pub(super) fn read_route(message: Message) -> Option<Route> {
     }
     let kind = match (header.kind, gateway, link) {
         (RouteType::BlackHole, ..) => RouteKind::Blackhole,
+        (RouteType::Unicast, ..) if tunnel.is_some() => RouteKind::Tunnel(tunnel?),
         (RouteType::Unicast, Some(gateway), Some(link))
             if header.flags.contains(RouteFlags::Onlink) =>
         {

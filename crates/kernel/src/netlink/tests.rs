@@ -1,4 +1,4 @@
-use std::net::{IpAddr, SocketAddr, TcpStream};
+use std::net::{IpAddr, Ipv6Addr, SocketAddr, TcpStream};
 use std::os::fd::AsFd;
 
 use testkit::{Host, Sandbox, requires};
@@ -203,4 +203,84 @@ fn a_long_listing_is_whole_while_others_change_it() {
         }
         done.store(true, std::sync::atomic::Ordering::Relaxed);
     });
+}
+
+#[test]
+fn tunnels_rules_and_neighbours_are_read_back_as_they_were_made() {
+    requires!(netns);
+    let mut netlink = ground().here;
+    let vxlan = Vxlan { name: "tunnel", mac: HERE, mtu: 1400, port: 4789 };
+    netlink.apply(&[Change::Vxlan(vxlan)]).unwrap();
+    let again = netlink.apply(&[Change::Vxlan(vxlan)]).unwrap_err();
+    assert!(again.already_exists(), "{again}");
+    let device = netlink.link(LinkRef::Name("tunnel")).unwrap().unwrap();
+    assert_eq!(device.kind.as_deref(), Some("vxlan"));
+    assert_eq!((device.mtu, device.mac), (1400, Some(HERE)));
+    netlink.apply(&up(device.index)).unwrap();
+    let gateway: Ipv6Addr = "fe80::7".parse().unwrap();
+    let to = |remote: &str, gateway| {
+        let (link, remote) = (device.index, remote.parse().unwrap());
+        RouteKind::Tunnel(Tunnel { link, remote, network: 7_000_000, gateway })
+    };
+    let mut wanted = [
+        route("10.2.0.0/27", to("192.0.2.7", Some(gateway))),
+        route("10.3.0.0/27", to("2001:db8::7", Some(gateway))),
+        route("fd00:2::/123", to("192.0.2.7", Some(gateway))),
+        route("fe80::7/128", to("2001:db8::7", None)),
+    ];
+    let neighbour = Neighbour { link: device.index, address: gateway.into(), mac: THERE };
+    let rules = ["10.0.0.0/8", "fd00::/16"].map(|from| Rule {
+        from: from.parse().unwrap(),
+        table: 1_000,
+        priority: 100,
+        protocol: OURS,
+    });
+    netlink.apply(&[Change::Neighbour(neighbour)]).unwrap();
+    netlink.apply(&wanted.map(Change::Route)).unwrap();
+    netlink.apply(&rules.map(Change::Rule)).unwrap();
+    let twice = netlink.apply(&[Change::Rule(rules[0])]).unwrap_err();
+    assert!(twice.already_exists(), "{twice}");
+
+    let mut found = netlink.routes(MAIN).unwrap();
+    found.retain(|route| route.protocol == OURS);
+    found.sort_by_key(|route| route.destination);
+    wanted.sort_by_key(|route| route.destination);
+    assert_eq!(found, wanted);
+    assert_eq!(netlink.neighbours(Some(device.index)).unwrap(), [neighbour]);
+    let ours = |netlink: &mut Netlink| {
+        let mut rules = netlink.rules().unwrap();
+        rules.retain(|rule| rule.protocol == OURS);
+        rules
+    };
+    assert_eq!(ours(&mut netlink), rules);
+
+    netlink.apply(&rules.map(Change::DeleteRule)).unwrap();
+    netlink.apply(&wanted.map(Change::DeleteRoute)).unwrap();
+    netlink.apply(&[Change::DeleteNeighbour(neighbour)]).unwrap();
+    assert_eq!(ours(&mut netlink), []);
+    assert_eq!(netlink.neighbours(Some(device.index)).unwrap(), []);
+    let gone = netlink.apply(&[Change::DeleteRule(rules[0])]).unwrap_err();
+    assert!(gone.not_found(), "{gone}");
+}
+
+#[test]
+fn a_group_of_links_is_deleted_and_no_other() {
+    requires!(netns);
+    let mut ground = ground();
+    let made = ["one", "two", "three"].map(|name| {
+        let inside = Namespace::create().unwrap();
+        let peer = VethPeer { name: "eth0", mac: THERE, namespace: inside.as_fd() };
+        let veth = Veth { name, mac: HERE, mtu: 1400, peer };
+        (ground.here.create_veth(veth).unwrap(), inside)
+    });
+    let group = SetLink { group: Some(77), ..SetLink::default() };
+    let grouped = made[..2].iter().map(|(link, _)| LinkRef::Index(link.index));
+    let grouped: Vec<_> = grouped.map(|link| Change::Set(link, group.clone())).collect();
+    ground.here.apply(&grouped).unwrap();
+    ground.here.apply(&[Change::DeleteGroup(77)]).unwrap();
+    let left = ["one", "two", "three"]
+        .map(|name| ground.here.link(LinkRef::Name(name)).unwrap().is_some());
+    assert_eq!(left, [false, false, true]);
+    let none = ground.here.apply(&[Change::DeleteGroup(77)]).unwrap_err();
+    assert!(none.not_found(), "{none}");
 }

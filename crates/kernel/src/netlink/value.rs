@@ -1,7 +1,7 @@
 //! Links, addresses, neighbours and routes as plain values.
 
 use std::fmt;
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv6Addr};
 use std::os::fd::BorrowedFd;
 
 use ipnet::IpNet;
@@ -35,31 +35,63 @@ pub struct VethPeer<'a> {
     pub namespace: BorrowedFd<'a>,
 }
 
+/// A vxlan device to make, whose routes say to which machine a packet goes and with which network's
+/// number. It learns nothing and floods nothing.
+#[derive(Clone, Copy, Debug)]
+pub struct Vxlan<'a> {
+    pub name: &'a str,
+    pub mac: Mac,
+    pub mtu: u32,
+    /// The UDP port that packets come to and go to.
+    pub port: u16,
+}
+
 /// The settings of a link to change.
 #[derive(Clone, Debug, Default)]
 pub struct SetLink<'a> {
     pub up: bool,
     pub alias: Option<&'a str>,
     pub mtu: Option<u32>,
+    /// The number of a group of links, which can be deleted together.
+    pub group: Option<u32>,
     /// The kernel gives the link no IPv6 address of its own making.
     pub no_own_addresses: bool,
 }
 
 /// One change. The thing to make may exist already, in part or with other details, except for
-/// [`Change::Veth`].
+/// [`Change::Veth`] and [`Change::Vxlan`].
 #[derive(Clone, Debug)]
 pub enum Change<'a> {
     Veth(Veth<'a>),
+    Vxlan(Vxlan<'a>),
     /// Brings the link up first, then changes the other settings.
     Set(LinkRef<'a>, SetLink<'a>),
     Delete(LinkRef<'a>),
+    /// Deletes all links of a group: the kernel waits once for all that are under way in them, not once
+    /// for each link.
+    DeleteGroup(u32),
     /// The address is usable at once: it skips duplicate address detection, which takes a second or more.
     Address(Address),
     DeleteAddress(Address),
     /// The entry is permanent.
     Neighbour(Neighbour),
+    DeleteNeighbour(Neighbour),
     Route(Route),
     DeleteRoute(Route),
+    /// Of a rule that is there a second one is refused.
+    Rule(Rule),
+    DeleteRule(Rule),
+}
+
+/// Packets from some addresses are routed by another table.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Rule {
+    pub from: IpNet,
+    pub table: u32,
+    /// Lower ones come first.
+    pub priority: u32,
+    /// The number by which a program marks its own rules.
+    pub protocol: u8,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -108,8 +140,23 @@ pub enum RouteKind {
     Via(IpAddr),
     /// Through a gateway on this link, whether or not a route says that it is there.
     On(u32, IpAddr),
+    /// Through a tunnel.
+    Tunnel(Tunnel),
     /// Packets are dropped.
     Blackhole,
+}
+
+/// Where a tunnel leads.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Tunnel {
+    /// The vxlan device.
+    pub link: u32,
+    /// The machine at the other end.
+    pub remote: IpAddr,
+    /// The number of the network, which is written on each packet.
+    pub network: u32,
+    /// The gateway behind the tunnel, a neighbour of the device; none if the destination is one itself.
+    pub gateway: Option<Ipv6Addr>,
 }
 
 impl fmt::Display for Mac {
@@ -143,6 +190,9 @@ impl fmt::Display for Route {
             RouteKind::On(link, gateway) => {
                 write!(f, "{destination} via {gateway} on link {link}")?;
             }
+            RouteKind::Tunnel(tunnel) => {
+                write!(f, "{destination} by a tunnel to {}", tunnel.remote)?;
+            }
             RouteKind::Blackhole => write!(f, "{destination} to nowhere")?,
         }
         write!(f, " in table {table}")
@@ -154,9 +204,11 @@ impl fmt::Display for Change<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Veth(veth) => write!(f, "make veth {} with peer {}", veth.name, veth.peer.name),
+            Self::Vxlan(vxlan) => write!(f, "make vxlan device {}", vxlan.name),
             Self::Set(link, SetLink { up: true, .. }) => write!(f, "bring up link {link}"),
             Self::Set(link, _) => write!(f, "configure link {link}"),
             Self::Delete(link) => write!(f, "delete link {link}"),
+            Self::DeleteGroup(group) => write!(f, "delete the links of group {group}"),
             Self::Address(Address { link, address }) => {
                 write!(f, "give {address} to link number {link}")
             }
@@ -166,8 +218,15 @@ impl fmt::Display for Change<'_> {
             Self::Neighbour(Neighbour { link, address, mac }) => {
                 write!(f, "say that {address} is {mac} on link number {link}")
             }
+            Self::DeleteNeighbour(Neighbour { link, address, .. }) => {
+                write!(f, "forget neighbour {address} of link number {link}")
+            }
             Self::Route(route) => write!(f, "route {route}"),
             Self::DeleteRoute(route) => write!(f, "remove route {route}"),
+            Self::Rule(Rule { from, table, .. }) => write!(f, "route {from} by table {table}"),
+            Self::DeleteRule(Rule { from, table, .. }) => {
+                write!(f, "no longer route {from} by table {table}")
+            }
         }
     }
 }

@@ -35,6 +35,18 @@ pub enum Hook {
     Forward,
     Output,
     Postrouting,
+    /// As `Output`; a packet whose mark is changed there is routed again.
+    OutputRoute,
+}
+
+impl Hook {
+    /// The kernel's number of the hook, and its word for the kind of chain.
+    fn of(self) -> (u32, &'static str) {
+        match self {
+            Self::OutputRoute => (Self::Output as u32, "route"),
+            hook => (hook as u32, "filter"),
+        }
+    }
 }
 
 /// A chain. One with a hook is a base chain, whose packets are accepted unless a rule says otherwise.
@@ -219,7 +231,7 @@ impl Batch {
         self.bytes.len()
     }
 
-    fn add(&mut self, kind: u16, flags: u16, inside: impl FnOnce(&mut Vec<u8>, &str)) {
+    pub(super) fn add(&mut self, kind: u16, flags: u16, inside: impl FnOnce(&mut Vec<u8>, &str)) {
         self.last = self.bytes.len();
         self.count += 1;
         let (table, flags) = (&self.table, NLM_F_REQUEST | flags);
@@ -244,12 +256,13 @@ impl Batch {
             string(out, 1, table);
             string(out, 3, &chain.name);
             if let Some((hook, priority)) = chain.hook {
+                let (hook, kind) = hook.of();
                 nested(out, 4, |out| {
-                    number(out, 1, hook as u32);
+                    number(out, 1, hook);
                     write(out, 2, &priority.to_be_bytes());
                 });
                 number(out, 5, u32::from(!chain.drops));
-                string(out, 7, "filter");
+                string(out, 7, kind);
             }
         });
     }

@@ -14,7 +14,7 @@ pub struct Register(pub u8);
 impl Register {
     pub const FIRST: Self = Self(0);
 
-    fn number(self) -> [u8; 4] {
+    pub(super) fn number(self) -> [u8; 4] {
         // `NFT_REG32_00` is 8; nft writes the first of each four as one of sixteen bytes.
         match self.0 % 4 {
             0 => (u32::from(self.0 / 4) + 1).to_be_bytes(),
@@ -53,6 +53,9 @@ pub enum Tracked {
     /// The mark, in the machine's byte order.
     Mark,
 }
+
+/// A destination that is this machine's own.
+pub const ADDRESS_LOCAL: u32 = 2;
 
 pub const STATE_INVALID: u32 = 1;
 pub const STATE_ESTABLISHED: u32 = 2;
@@ -129,6 +132,31 @@ pub enum Expression {
         key: Register,
     },
     Verdict(Verdict),
+    /// Puts a value into a register.
+    Immediate {
+        into: Register,
+        value: Vec<u8>,
+    },
+    /// Says what the packet's destination is to this machine, as a number of the machine's byte order:
+    /// see [`ADDRESS_LOCAL`].
+    DestinationKind {
+        into: Register,
+    },
+    /// Sets the packet's mark.
+    SetMark {
+        from: Register,
+    },
+    /// Sets the mark of the packet's connection.
+    SetTrackedMark {
+        from: Register,
+    },
+    /// Gives the packet to the transparent socket that its connection has, else to the one that listens at
+    /// the address and port in these registers. Where there is none, the rule ends.
+    TransparentProxy {
+        ipv6: bool,
+        address: Register,
+        port: Register,
+    },
     Counter {
         packets: u64,
         bytes: u64,
@@ -145,6 +173,12 @@ pub enum Expression {
         burst: u32,
     },
     Reject(Rejection),
+    /// An expression that has a function of its own to make it, with its attributes as the kernel
+    /// takes them.
+    Encoded {
+        name: &'static [u8],
+        attributes: Vec<u8>,
+    },
 }
 
 impl Expression {
@@ -156,11 +190,16 @@ impl Expression {
             Self::Compare { .. } => b"cmp\0",
             Self::Bits { .. } => b"bitwise\0",
             Self::Lookup { .. } | Self::VerdictFrom { .. } => b"lookup\0",
-            Self::Verdict(_) => b"immediate\0",
+            Self::Verdict(_) | Self::Immediate { .. } => b"immediate\0",
+            Self::DestinationKind { .. } => b"fib\0",
+            Self::SetMark { .. } => b"meta\0",
+            Self::SetTrackedMark { .. } => b"ct\0",
+            Self::TransparentProxy { .. } => b"tproxy\0",
             Self::Counter { .. } => b"counter\0",
             Self::Log { .. } => b"log\0",
             Self::Limit { .. } => b"limit\0",
             Self::Reject(_) => b"reject\0",
+            Self::Encoded { name, .. } => name,
         }
     }
 
@@ -231,6 +270,29 @@ impl Expression {
                 number(out, 1, 0);
                 nested(out, 2, |out| verdict.encode(out));
             }
+            Self::Immediate { into, value: data } => {
+                write(out, 1, &into.number());
+                value(out, 2, data);
+            }
+            Self::DestinationKind { into } => {
+                write(out, 1, &into.number());
+                // The kind of an address, the destination's.
+                number(out, 2, 3);
+                number(out, 3, 2);
+            }
+            Self::SetMark { from } => {
+                number(out, 2, 3);
+                write(out, 3, &from.number());
+            }
+            Self::SetTrackedMark { from } => {
+                number(out, 2, 3);
+                write(out, 4, &from.number());
+            }
+            Self::TransparentProxy { ipv6, address, port } => {
+                number(out, 1, if *ipv6 { 10 } else { 2 });
+                write(out, 2, &address.number());
+                write(out, 3, &port.number());
+            }
             Self::Counter { packets, bytes } => {
                 write(out, 1, &bytes.to_be_bytes());
                 write(out, 2, &packets.to_be_bytes());
@@ -256,6 +318,7 @@ impl Expression {
                 number(out, 1, 2);
                 write(out, 2, &[3]);
             }
+            Self::Encoded { attributes, .. } => out.extend(attributes),
         }
     }
 }

@@ -14,11 +14,20 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::io;
 use std::net::IpAddr;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use kernel::nftables::Counted;
-use policy::program::{Chain, CounterId, Delta, Direction, Gap, Packet, Program, SetEdit};
+use policy::program::{
+    Chain, CounterId, Delta, Direction, Gap, Packet, Program, SetEdit, SetId, SetKind,
+};
 
-use super::datapath::{Change, DatapathError, Decider, Entries, Entry, PolicyDatapath, Revoked};
+use super::datapath::{
+    Change, DatapathError, Decider, DenySettings, Entries, Entry, PolicyDatapath, Revoked,
+};
+use super::learned::{GRACE, Learned, LearnedAddress};
+
+/// How often it is looked which addresses of names are about to end.
+const LOOK_AFTER: Duration = Duration::from_secs(10);
 
 /// What happens to a pod that policies have not arrived for.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -46,6 +55,7 @@ pub enum FailMode {
 pub struct EnforcerSettings {
     pub new_pods: NewPods,
     pub fail_mode: FailMode,
+    pub deny: DenySettings,
 }
 
 /// Why a change was not made.
@@ -65,6 +75,9 @@ pub struct Enforcer<D> {
     /// The pods that this node's network has, by address: namespace and name.
     pods: BTreeMap<IpAddr, Arc<str>>,
     entries: Entries,
+    /// What names resolved to.
+    learned: Learned,
+    looked_after: Instant,
 }
 
 impl<D: PolicyDatapath> Enforcer<D> {
@@ -76,11 +89,20 @@ impl<D: PolicyDatapath> Enforcer<D> {
         saved: Option<Program>,
         pods: impl IntoIterator<Item = (IpAddr, Arc<str>)>,
     ) -> Result<Self, DatapathError> {
+        let mut datapath = datapath;
+        datapath.deny_by(settings.deny);
         let program = saved.unwrap_or_default();
         let pods = pods.into_iter().collect();
-        let mut enforcer = Self { datapath, settings, program, pods, entries: Entries::new() };
+        let (entries, learned) = (Entries::new(), Learned::default());
+        let looked_after = Instant::now();
+        let mut enforcer =
+            Self { datapath, settings, program, pods, entries, learned, looked_after };
         enforcer.entries = enforcer.wanted_entries();
         enforcer.restore()?;
+        // What names resolved to for the agent before this one.
+        let known = enforcer.datapath.learned(&enforcer.program)?;
+        enforcer.datapath.learn(&known)?;
+        enforcer.learned.add(&known, Instant::now());
         Ok(enforcer)
     }
 
@@ -113,6 +135,7 @@ impl<D: PolicyDatapath> Enforcer<D> {
         } else {
             self.datapath.look_after()?;
         }
+        self.keep_used_addresses()?;
         Ok(disturbed)
     }
 
@@ -152,6 +175,48 @@ impl<D: PolicyDatapath> Enforcer<D> {
             touched.extend(self.pods.keys().filter(|address| !self.is_settled(**address)));
         }
         touched
+    }
+
+    /// A name resolved to these addresses, for these times: packets to them are judged by rules with that
+    /// name when this returns.
+    pub fn learn(
+        &mut self,
+        name: &str,
+        addresses: &[(IpAddr, Duration)],
+    ) -> Result<(), DatapathError> {
+        let mut wanted = Learned::wanted(&self.program, name, addresses);
+        wanted.retain(|it| self.learned.has_room(it.set));
+        self.datapath.learn(&wanted)?;
+        self.learned.add(&wanted, Instant::now());
+        Ok(())
+    }
+
+    /// The names that rules have.
+    pub fn domain_names(&self) -> Vec<Arc<str>> {
+        let sets = self.program.sets.values();
+        let names = sets.filter_map(|set| match &set.kind {
+            SetKind::Domains(names) => Some(names),
+            _ => None,
+        });
+        names.flatten().cloned().collect::<BTreeSet<_>>().into_iter().collect()
+    }
+
+    /// Has addresses that connections still use stay.
+    fn keep_used_addresses(&mut self) -> Result<(), DatapathError> {
+        if self.learned.is_empty() || self.looked_after.elapsed() < LOOK_AFTER {
+            return Ok(());
+        }
+        self.looked_after = Instant::now();
+        let ending = self.learned.look_after(&self.program, Instant::now());
+        if ending.is_empty() {
+            return Ok(());
+        }
+        let used = self.datapath.in_use(&ending)?.into_iter();
+        let used = used.map(|(set, address)| LearnedAddress { set, address, lives: GRACE });
+        let used: Vec<_> = used.collect();
+        self.datapath.learn(&used)?;
+        self.learned.add(&used, Instant::now());
+        Ok(())
     }
 
     /// The pod's addresses are about to carry packets; says whether its policies have yet to arrive.
@@ -230,10 +295,9 @@ impl<D: PolicyDatapath> Enforcer<D> {
             let pod = self.program.pods.get(&address);
             let class = pod.and_then(|pod| self.program.classes.get(&pod.class));
             let decider = |direction| class?.chain(direction).map(Decider::Chain);
-            return Entry {
-                egress: decider(Direction::Egress),
-                ingress: decider(Direction::Ingress),
-            };
+            let egress = decider(Direction::Egress);
+            let asks = egress.is_some_and(|it| self.names_domains(it));
+            return Entry { egress, ingress: decider(Direction::Ingress), asks };
         }
         let Some(pod) = self.pods.get(&address) else { return Entry::default() };
         let namespace = pod.split_once('/').map_or("", |(namespace, _)| namespace);
@@ -248,15 +312,25 @@ impl<D: PolicyDatapath> Enforcer<D> {
         }
     }
 
+    /// Whether a rule of the chain names domains.
+    fn names_domains(&self, decider: Decider) -> bool {
+        let Decider::Chain(id) = decider else { return false };
+        let is_domains = |set: SetId| {
+            let set = self.program.sets.get(&set);
+            set.is_some_and(|set| matches!(set.kind, SetKind::Domains(_)))
+        };
+        self.program.chains.get(&id).is_some_and(|chain| chain.sets().any(is_domains))
+    }
+
     /// Ends connections that are under way and denied now.
     pub fn revoke(&mut self) -> io::Result<Revoked> {
-        let Self { datapath, program, entries, .. } = self;
+        let Self { datapath, program, entries, learned, .. } = self;
         let denies = |decider: Option<Decider>, packet: &Packet| match decider {
             None => false,
             Some(Decider::Pending) => true,
             Some(Decider::Chain(id)) => {
-                let judge =
-                    |chain: &Arc<Chain>| chain.judge(packet, |set| program.sets.get(&set)).denied;
+                let set = |id| learned.set(id).or_else(|| program.sets.get(&id));
+                let judge = |chain: &Arc<Chain>| chain.judge(packet, set).denied;
                 program.chains.get(&id).is_some_and(judge)
             }
         };

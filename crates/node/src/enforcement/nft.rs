@@ -24,11 +24,12 @@ use kernel::nftables::{
     Batch, Chain, CommitError, Counted, Element, ForeignChanges, Nftables, Rule, Set, TABLE_OWNER,
     TABLE_PERSIST,
 };
-use policy::program::{ChainId, CounterId, Packet, Program, Protocol, SetId};
+use policy::program::{ChainId, CounterId, Packet, Program, Protocol, SetId, SetKind};
 use tracing::{info, warn};
 
-use super::datapath::{Change, DatapathError, Entries, PolicyDatapath, Revoked};
-use super::ruleset::{self, FilledSet, REVOKED, TABLE};
+use super::datapath::{Change, DatapathError, DenySettings, Entries, PolicyDatapath, Revoked};
+use super::learned::{GRACE, LearnedAddress};
+use super::ruleset::{self, DNS_MARK, Family, FilledSet, REVOKED, TABLE};
 use crate::conntrack_source;
 
 mod steps;
@@ -59,6 +60,9 @@ pub struct NftDatapath {
     past: HashMap<CounterId, Counted>,
     /// What nobody refers to any more, to be removed.
     garbage: Garbage,
+    /// Whether there are the chains for DNS.
+    has_dns: bool,
+    deny: DenySettings,
 }
 
 /// Everything that is to be in the table.
@@ -80,6 +84,8 @@ impl NftDatapath {
             generation: None,
             past: HashMap::new(),
             garbage: Garbage::default(),
+            has_dns: false,
+            deny: DenySettings::default(),
         })
     }
 
@@ -147,6 +153,8 @@ impl NftDatapath {
             }
             let there = self.nftables.elements(TABLE, set)?;
             let (more, fewer) = compared(elements, &there);
+            // What names resolved to stays for as long as it was to.
+            let fewer = if set.timeouts { Vec::new() } else { fewer };
             if set.ranges && !(more.is_empty() && fewer.is_empty()) {
                 // Such a set never changes, so it was somebody else.
                 return Ok(vec![self.whole(wanted, true)]);
@@ -228,7 +236,10 @@ impl NftDatapath {
     /// Removes what nobody refers to any more and what a change makes anew.
     fn make_way(&mut self, change: &Change<'_>) -> Result<(), CommitError> {
         if let (Some(since), Some(delta)) = (self.garbage.since, change.delta) {
-            let chain = |id: &ChainId| self.garbage.chains.contains(&ruleset::chain_name(*id));
+            let chain = |id: &ChainId| {
+                let gone = |name: &String| ruleset::program_chain(name) == Some(*id);
+                self.garbage.chains.iter().any(gone)
+            };
             let set = |id: SetId| {
                 let suffix = id.to_string();
                 self.garbage.sets.iter().any(|name| name.ends_with(&suffix))
@@ -277,11 +288,8 @@ impl NftDatapath {
         if gone.is_empty() {
             return Ok(());
         }
-        let gone: BTreeSet<String> = gone.iter().map(|id| ruleset::chain_name(*id)).collect();
         for rule in self.nftables.rules(TABLE)?.into_iter().filter(|rule| rule.tag != 0) {
-            // A chain's later parts have a number behind the name.
-            let first = rule.chain.get(..34).unwrap_or_default();
-            if gone.contains(first) {
+            if ruleset::program_chain(&rule.chain).is_some_and(|id| gone.contains(&id)) {
                 add(&mut self.past, CounterId(rule.tag), rule.counted.unwrap_or_default());
             }
         }
@@ -290,8 +298,12 @@ impl NftDatapath {
 }
 
 impl PolicyDatapath for NftDatapath {
+    fn deny_by(&mut self, deny: DenySettings) {
+        self.deny = deny;
+    }
+
     fn adopt(&mut self, program: &Program, entries: &Entries) -> Result<(), DatapathError> {
-        let wanted = Wanted::of(program, entries);
+        let wanted = Wanted::of(program, entries, self.deny);
         if !self.is_owned() && self.foreign.is_none() {
             self.foreign = Some(ForeignChanges::open(TABLE)?);
         }
@@ -309,7 +321,10 @@ impl PolicyDatapath for NftDatapath {
             };
             self.garbage = Garbage::default();
             match self.commit_all(&batches, generation) {
-                Ok(()) => return Ok(()),
+                Ok(()) => {
+                    self.has_dns = asks(entries);
+                    return Ok(());
+                }
                 Err(CommitError::Stale) => {}
                 Err(error) if self.is_owned() && error.errno() == Some(EOPNOTSUPP) => {
                     info!("this kernel has no owned tables; changes by others are watched for");
@@ -323,6 +338,7 @@ impl PolicyDatapath for NftDatapath {
                     match self.nftables.commit(&batch, None) {
                         Ok(()) => {
                             self.generation = None;
+                            self.has_dns = asks(entries);
                             return Ok(());
                         }
                         Err(error) => last = error,
@@ -335,14 +351,16 @@ impl PolicyDatapath for NftDatapath {
     }
 
     fn apply(&mut self, change: &Change<'_>) -> Result<(), DatapathError> {
-        if change.delta.is_some_and(|delta| delta.from == 0) {
+        // Chains with a hook come and go with the first and the last pod whose DNS is looked at.
+        let hooks_change = asks(change.all) != self.has_dns;
+        if hooks_change || change.delta.is_some_and(|delta| delta.from == 0) {
             return self.adopt(change.after, change.all);
         }
         if let Some(delta) = change.delta {
             self.remember(&delta.removed_chains)?;
         }
         let made = self.make_way(change).and_then(|()| {
-            let steps = Steps::of(change);
+            let steps = Steps::of(change, self.deny);
             for batch in [&steps.make, &steps.switch, &steps.take_away] {
                 if !batch.is_empty() {
                     self.commit(batch)?;
@@ -375,6 +393,10 @@ impl PolicyDatapath for NftDatapath {
         let (mut denied, mut allowed) = (Vec::new(), Vec::new());
         // A listing that was disturbed has missed connections that are new, which were judged.
         self.connections.list(|entry| {
+            // What the agent asks for a pod was judged when the pod asked.
+            if entry.mark & DNS_MARK != 0 {
+                return;
+            }
             // Without ports, what a pod answers to is a request or two: the next one is judged.
             if !WITH_PORTS.contains(&entry.original.protocol) {
                 return;
@@ -386,6 +408,7 @@ impl PolicyDatapath for NftDatapath {
                 protocol: Protocol(entry.original.protocol),
                 port: entry.reply.source_port,
                 from_own_node: own.contains(&source),
+                to_own_node: own.contains(&destination),
             };
             let is_marked = entry.mark & REVOKED != 0;
             let is_denied = !packet.from_own_node && source != destination && is_denied(&packet);
@@ -399,6 +422,70 @@ impl PolicyDatapath for NftDatapath {
             ended: self.connections.mark(&denied, REVOKED, REVOKED)?,
             restored: self.connections.mark(&allowed, 0, REVOKED)?,
         })
+    }
+
+    fn learn(&mut self, learned: &[LearnedAddress]) -> Result<(), DatapathError> {
+        for one in learned {
+            let family = Family::of(one.address);
+            let kind = SetKind::Domains(Vec::new());
+            let Some(set) = ruleset::kernel_set(one.set, &kind, family) else { continue };
+            let key = ruleset::octets(one.address);
+            let lives = u64::try_from(one.lives.as_millis()).unwrap_or(u64::MAX).max(1);
+            let element = Element { timeout: Some(lives), ..Element::new(key.clone()) };
+            // Older kernels leave the time of an element that is there: it goes and comes in one batch.
+            let mut again = Batch::new(TABLE);
+            again.delete_elements(&set, [&Element::new(key)]);
+            again.add_elements(&set, [&element]);
+            match self.commit(&again) {
+                Ok(()) => continue,
+                Err(CommitError::Refused { source, .. })
+                    if source.kind() == io::ErrorKind::NotFound => {}
+                Err(error) => return Err(error.into()),
+            }
+            let mut new = Batch::new(TABLE);
+            new.add_elements(&set, [&element]);
+            match self.commit(&new) {
+                // The set is gone, and with it whoever wanted this.
+                Err(CommitError::Refused { source, .. })
+                    if source.kind() == io::ErrorKind::NotFound => {}
+                done => done?,
+            }
+        }
+        Ok(())
+    }
+
+    fn learned(&mut self, program: &Program) -> io::Result<Vec<LearnedAddress>> {
+        let mut found = Vec::new();
+        for (id, set) in &program.sets {
+            if !matches!(set.kind, SetKind::Domains(_)) {
+                continue;
+            }
+            for family in Family::BOTH {
+                let Some(set) = ruleset::kernel_set(*id, &set.kind, family) else { continue };
+                for element in self.nftables.elements(TABLE, &set)? {
+                    let address = match family {
+                        Family::V4 => element.key.first_chunk::<4>().map(|it| IpAddr::from(*it)),
+                        Family::V6 => element.key.first_chunk::<16>().map(|it| IpAddr::from(*it)),
+                    };
+                    let Some(address) = address else { continue };
+                    // How much of it is left is not asked: what ends in the kernel is denied anyway.
+                    found.push(LearnedAddress { set: *id, address, lives: GRACE });
+                }
+            }
+        }
+        Ok(found)
+    }
+
+    fn in_use(&mut self, addresses: &[(SetId, IpAddr)]) -> io::Result<Vec<(SetId, IpAddr)>> {
+        let asked: BTreeSet<IpAddr> = addresses.iter().map(|(_, address)| *address).collect();
+        let mut used = BTreeSet::new();
+        self.connections.list(|entry| {
+            let to = entry.reply.source.to_canonical();
+            if asked.contains(&to) && entry.mark & REVOKED == 0 {
+                used.insert(to);
+            }
+        })?;
+        Ok(addresses.iter().filter(|(_, address)| used.contains(address)).copied().collect())
     }
 
     fn counters(&mut self) -> io::Result<HashMap<CounterId, Counted>> {
@@ -416,8 +503,13 @@ fn add(counters: &mut HashMap<CounterId, Counted>, id: CounterId, more: Counted)
     counted.bytes = counted.bytes.saturating_add(more.bytes);
 }
 
+/// Whether the DNS of some pod goes through the agent.
+fn asks(entries: &Entries) -> bool {
+    entries.values().any(|entry| entry.asks)
+}
+
 impl Wanted {
-    fn of(program: &Program, entries: &Entries) -> Self {
+    fn of(program: &Program, entries: &Entries, deny: DenySettings) -> Self {
         let mut sets: BTreeMap<String, FilledSet> = BTreeMap::new();
         let mut chains = BTreeMap::new();
         let mut insert = |set: Set, elements: Vec<Element>| {
@@ -430,14 +522,15 @@ impl Wanted {
             ruleset::sets(*id, set).into_iter().for_each(|(set, elements)| insert(set, elements));
         }
         for (id, chain) in &program.chains {
-            let compiled = ruleset::chain(*id, chain, program);
-            compiled.sets.into_iter().for_each(|(set, elements)| insert(set, elements));
-            for (chain, rules) in compiled.chains {
-                chains.insert(chain.name.clone(), (chain, rules));
+            for compiled in ruleset::chains(*id, chain, program, deny) {
+                compiled.sets.into_iter().for_each(|(set, elements)| insert(set, elements));
+                for (chain, rules) in compiled.chains {
+                    chains.insert(chain.name.clone(), (chain, rules));
+                }
             }
         }
         let mut fixed_chains = Vec::new();
-        for (chain, rules) in ruleset::fixed_chains() {
+        for (chain, rules) in ruleset::fixed_chains(asks(entries)) {
             fixed_chains.push(chain.name.clone());
             chains.insert(chain.name.clone(), (chain, rules));
         }
@@ -454,7 +547,8 @@ impl Wanted {
 
     /// Hooked chains come last: everything that they refer to is there.
     fn in_order(&self) -> impl Iterator<Item = &(Chain, Vec<Rule>)> {
-        let of_program = self.chains.values().filter(|(chain, _)| chain.name.starts_with("c-"));
+        let of_program =
+            self.chains.values().filter(|(chain, _)| ruleset::program_chain(&chain.name).is_some());
         of_program.chain(self.fixed_chains.iter().filter_map(|name| self.chains.get(name)))
     }
 }

@@ -102,6 +102,7 @@ enum SavedElements {
     AddressPorts(Vec<(IpAddr, u8, u16)>),
     Networks(Vec<(IpAddr, IpAddr)>),
     Domains(Vec<String>),
+    OwnNode(()),
 }
 
 #[derive(Serialize, Deserialize)]
@@ -254,6 +255,7 @@ fn saved_elements(set: &Set) -> SavedElements {
         SetKind::Domains(names) => {
             SavedElements::Domains(names.iter().map(ToString::to_string).collect())
         }
+        SetKind::OwnNode => SavedElements::OwnNode(()),
     }
 }
 
@@ -281,6 +283,7 @@ fn loaded_set(elements: SavedElements) -> Set {
         SavedElements::Domains(names) => {
             Set::new(SetKind::Domains(names.into_iter().map(Into::into).collect()))
         }
+        SavedElements::OwnNode(()) => Set::new(SetKind::OwnNode),
     }
 }
 

@@ -30,8 +30,13 @@ impl Running {
         let runtime = tokio::runtime::Handle::current();
         let start = || {
             let _entered = runtime.enter();
-            let settings =
-                Settings { node: "node1".into(), file: file.to_owned(), connections, pods: None };
+            let settings = Settings {
+                node: "node1".into(),
+                file: file.to_owned(),
+                connections,
+                pods: None,
+                denials: None,
+            };
             let watcher = Watcher::open(settings, Metrics::default()).unwrap();
             watcher.start(reports, heard, &watchdog, &tasks).unwrap();
         };

@@ -22,6 +22,8 @@ use policy::program::Protocol;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::net::{AddressFamily, SocketFlags, SocketType};
 
+pub(crate) mod raw;
+
 pub(crate) const NODE: &str = "node-1";
 pub(crate) const NODE_V4: Ipv4Addr = Ipv4Addr::new(10, 99, 0, 1);
 pub(crate) const NODE_V6: Ipv6Addr = Ipv6Addr::new(0xfd00, 0x99, 0, 0, 0, 0, 0, 1);
@@ -123,6 +125,18 @@ impl Ground {
         labels: &[(&str, &str)],
         is_pod: bool,
     ) -> &Host {
+        self.add_in(Namespace::create().unwrap(), key, number, labels, is_pod)
+    }
+
+    /// Wires a namespace in which something may run already.
+    pub(crate) fn add_in(
+        &mut self,
+        namespace: Namespace,
+        key: Key,
+        number: u8,
+        labels: &[(&str, &str)],
+        is_pod: bool,
+    ) -> &Host {
         let (v4, v6) = match is_pod {
             true => (
                 Ipv4Addr::new(10, 0, 0, number),
@@ -133,7 +147,6 @@ impl Ground {
                 Ipv6Addr::new(0xfd01, 0, 0, 0, 0, 0, number.into(), 1),
             ),
         };
-        let namespace = Namespace::create().unwrap();
         self.wire(&namespace, v4, v6);
         let labels =
             labels.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect();

@@ -4,6 +4,7 @@
     reason = "a test fails by panicking, and says sizes"
 )]
 
+use std::collections::BTreeMap;
 use std::net::Ipv4Addr;
 use std::sync::Arc;
 
@@ -115,7 +116,7 @@ fn programs_and_their_changes_arrive_as_they_were_sent() {
     let nodes = ["node-0", "node-1", "node-2", "node-3"];
     let mut agents = nodes.map(|node| {
         let mut agent = Program::default();
-        agent.apply(&sent(&publisher.follow(node)).1).unwrap();
+        agent.apply(&sent(&Delta::whole(&publisher.follow(node))).1).unwrap();
         (node, agent)
     });
     for change in [
@@ -125,16 +126,44 @@ fn programs_and_their_changes_arrive_as_they_were_sent() {
         Change::ClusterPolicy((PolicyKind::ClusterNetworkPolicy, "monitoring".into()), None),
     ] {
         publisher.apply(change);
-        for (node, delta) in publisher.publish() {
+        for (node, newest) in publisher.publish() {
+            let (_, agent) = agents.iter_mut().find(|(name, _)| **name == *node).unwrap();
+            let delta = Delta::between(agent, &newest);
             let (_, arrived) = sent(&delta);
             assert_eq!(arrived, delta);
-            let (_, agent) = agents.iter_mut().find(|(name, _)| **name == *node).unwrap();
             agent.apply(&arrived).unwrap();
         }
         for (node, agent) in &agents {
-            assert_eq!(Some(agent), publisher.sent(node));
+            assert_eq!(Some(agent), publisher.newest(node).map(|it| &**it));
         }
     }
+}
+
+#[test]
+fn a_long_change_arrives_in_parts_of_bounded_size() {
+    let mut publisher = Publisher::new(Compiler::default(), 1);
+    policies(1).into_iter().for_each(|change| publisher.apply(change));
+    (0..20_000).for_each(|place| publisher.apply(pod(place, 1, 200)));
+    let whole = Delta::whole(&publisher.follow("node-0"));
+    let encoded = super::encode_change(&whole);
+    let parts: Vec<_> = super::parts(encoded.clone()).collect();
+    assert!(parts.len() > 4, "{}", parts.len());
+    assert!(parts.iter().all(|part| part.piece.len() <= super::PIECE));
+    let mut arriving = super::ChangeParts::default();
+    let (last, rest) = parts.split_last().unwrap();
+    assert!(rest.iter().all(|part| arriving.take(part).unwrap().is_none()));
+    assert_eq!(arriving.take(last).unwrap(), Some(whole.clone()));
+    // The next one begins afresh, and an empty change is one part.
+    let empty = Delta { from: whole.to, to: whole.to + 1, ..Delta::default() };
+    let parts: Vec<_> = super::parts(super::encode_change(&empty)).collect();
+    assert_eq!(parts.len(), 1);
+    assert_eq!(arriving.take(&parts[0]).unwrap(), Some(empty));
+    let long = proto::ProgramPart { piece: vec![0; super::PIECE + 1], last: true };
+    assert!(arriving.take(&long).is_err());
+    let piece = proto::ProgramPart { piece: vec![0; super::PIECE], last: false };
+    let most = super::LONGEST / super::PIECE;
+    assert!((0..most).all(|_| arriving.take(&piece).is_ok()));
+    assert!(arriving.take(&piece).is_err(), "it would be longer than a change may be");
 }
 
 #[test]
@@ -167,12 +196,16 @@ fn a_pods_change_costs_few_bytes_in_a_large_cluster() {
     let mut publisher = Publisher::new(Compiler::default(), 1);
     policies(namespaces).into_iter().for_each(|change| publisher.apply(change));
     (0..pods).for_each(|place| publisher.apply(pod(place, namespaces, nodes)));
-    let whole: usize =
-        (0..nodes).map(|node| sent(&publisher.follow(&format!("node-{node}"))).0).sum();
+    let before: BTreeMap<Arc<str>, Arc<Program>> = (0..nodes)
+        .map(|node| format!("node-{node}"))
+        .map(|node| (node.as_str().into(), publisher.follow(&node)))
+        .collect();
+    let whole: usize = before.values().map(|program| sent(&Delta::whole(program)).0).sum();
     let sizes = publisher.compiler().sizes();
     publisher.apply(pod(pods + 1, namespaces, nodes));
     let deltas = publisher.publish();
-    let bytes: Vec<_> = deltas.iter().map(|(_, delta)| sent(delta).0).collect();
+    let delta = |(node, newest): &(Arc<str>, Arc<Program>)| Delta::between(&before[node], newest);
+    let bytes: Vec<_> = deltas.iter().map(|one| sent(&delta(one)).0).collect();
     let (told, total) = (deltas.len(), bytes.iter().sum::<usize>());
     let most = bytes.iter().max().copied().unwrap_or_default();
     println!(

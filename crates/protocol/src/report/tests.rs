@@ -61,7 +61,19 @@ prop_compose! {
     ) -> Report {
         let (totals, violations, overruns) = dropped;
         let dropped = Dropped { totals, violations, overruns };
-        Report { agent: "node".into(), incarnation, sequence, records, dropped, workloads }
+        let agent = "node".into();
+        let denied = records.iter().take(3).map(|it: &Record| DeniedRecord {
+            client: it.server,
+            server: it.client,
+            port: it.port,
+            protocol: it.protocol,
+            rule: "NetworkPolicy shop/db isolation".into(),
+            packets: it.totals.packets,
+            first: it.first,
+            last: it.last,
+        });
+        let denied = denied.collect();
+        Report { agent, incarnation, sequence, records, denied, dropped, workloads }
     }
 }
 

@@ -6,7 +6,7 @@ use std::time::Instant;
 use kernel::nftables::{Batch, Element, Set, Verdict};
 use policy::program::{Delta, Program, SetChange, SetEdit, SetId};
 
-use crate::enforcement::datapath::{Change, Decider, Entry};
+use crate::enforcement::datapath::{Change, Decider, DenySettings, Entry};
 use crate::enforcement::ruleset::{self, Family, PENDING, TABLE};
 
 /// Chains and sets that nobody refers to any more.
@@ -23,10 +23,10 @@ pub(super) fn elements(address: IpAddr, entry: &Entry) -> Vec<(Set, Element)> {
     let family = Family::of(address);
     let key = ruleset::octets(address);
     let chain = |decider: Decider| match decider {
-        Decider::Chain(id) => ruleset::chain_name(id),
+        Decider::Chain(id) => ruleset::chain_name(id, family),
         Decider::Pending => PENDING.to_owned(),
     };
-    let mut elements = Vec::with_capacity(3);
+    let mut elements = Vec::with_capacity(4);
     if let Some(decider) = entry.egress {
         let verdict = Verdict::Jump(chain(decider));
         elements.push((family.out(), Element::with(key.clone(), verdict)));
@@ -36,7 +36,10 @@ pub(super) fn elements(address: IpAddr, entry: &Entry) -> Vec<(Set, Element)> {
         elements.push((family.into(), Element::with(key.clone(), verdict)));
     }
     if !entry.is_empty() {
-        elements.push((family.itself(), Element::new([key.clone(), key].concat())));
+        elements.push((family.itself(), Element::new([key.clone(), key.clone()].concat())));
+    }
+    if entry.asks {
+        elements.push((family.asking(), Element::new(key)));
     }
     elements
 }
@@ -59,7 +62,7 @@ impl Default for Steps {
 }
 
 impl Steps {
-    pub(super) fn of(change: &Change<'_>) -> Self {
+    pub(super) fn of(change: &Change<'_>, deny: DenySettings) -> Self {
         let mut steps = Self::default();
         let nothing = Delta::default();
         let delta = change.delta.unwrap_or(&nothing);
@@ -85,7 +88,7 @@ impl Steps {
         }
         let new = delta.chains.iter().filter(|(id, _)| !change.before.chains.contains_key(id));
         let compiled: Vec<_> =
-            new.map(|(id, chain)| ruleset::chain(*id, chain, change.after)).collect();
+            new.flat_map(|(id, chain)| ruleset::chains(*id, chain, change.after, deny)).collect();
         for chain in &compiled {
             for (set, elements) in &chain.sets {
                 steps.make.add_set(set);
@@ -128,9 +131,11 @@ impl Garbage {
         for (id, chain) in
             delta.removed_chains.iter().filter_map(|id| Some((*id, change.before.chains.get(id)?)))
         {
-            let compiled = ruleset::chain(id, chain, change.before);
-            self.chains.extend(compiled.chains.into_iter().map(|(chain, _)| chain.name));
-            self.sets.extend(compiled.sets.into_iter().map(|(set, _)| set.name));
+            // How it denies names nothing.
+            for compiled in ruleset::chains(id, chain, change.before, DenySettings::default()) {
+                self.chains.extend(compiled.chains.into_iter().map(|(chain, _)| chain.name));
+                self.sets.extend(compiled.sets.into_iter().map(|(set, _)| set.name));
+            }
             any = true;
         }
         for SetChange { id, .. } in delta.sets.iter().filter(|it| it.change == SetEdit::Gone) {
@@ -163,8 +168,10 @@ fn edit_elements(
     for family in Family::BOTH {
         let changed: Vec<_> =
             changed.iter().filter_map(|it| ruleset::element(*it, family)).collect();
-        if !changed.is_empty() {
-            edit(&ruleset::kernel_set(id, &set.kind, family), &changed);
+        if let Some(set) = ruleset::kernel_set(id, &set.kind, family)
+            && !changed.is_empty()
+        {
+            edit(&set, &changed);
         }
     }
 }

@@ -1,7 +1,8 @@
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
-use policy::program::{PolicyKind, Source, Tier};
+use policy::program::{PolicyKind, Program, Source, Tier, TierKind};
 
+use super::chain::KernelChain;
 use super::*;
 
 fn rule(verdict: program::Verdict, ports: &[&str], within: Option<SetId>) -> program::Rule {
@@ -27,15 +28,59 @@ fn compiled(direction: Direction, tiers: Vec<Vec<program::Rule>>) -> KernelChain
     program.sets.insert(SetId::of("v4 only"), set);
     program.sets.insert(SetId::of("pods"), program::Set::new(SetKind::Addresses));
     let chain = program::Chain { direction, tiers };
-    self::chain(chain.id(), &chain, &program)
+    let [four, _] = self::chains(chain.id(), &chain, &program, Default::default());
+    four
 }
 
 /// The verdict that a rule ends in.
-fn ends(rule: &Rule) -> &Verdict {
+fn ends(rule: &Rule) -> Option<&Verdict> {
     match rule.expressions.last().unwrap() {
-        Expression::Verdict(verdict) => verdict,
+        Expression::Verdict(verdict) => Some(verdict),
+        Expression::Log { .. } => None,
         other => panic!("{other:?}"),
     }
+}
+
+#[test]
+fn a_denial_with_conditions_is_asked_once_and_only_denied_packets_are_logged() {
+    let deny = rule(program::Verdict::DROP, &["tcp/80", "udp"], Some(SetId::of("pods")));
+    let KernelChain { chains, .. } = compiled(Direction::Ingress, vec![vec![deny]]);
+    let [(_, main), (denial, ends_in)] = &chains[..] else { panic!("{chains:#?}") };
+    let logs =
+        |rule: &&Rule| rule.expressions.iter().any(|it| matches!(it, Expression::Log { .. }));
+    assert_eq!((main.iter().filter(logs).count(), ends_in.iter().filter(logs).count()), (0, 1));
+    let to_denial = Verdict::Goto(denial.name.clone());
+    // One for the port and one for the protocol, and the end.
+    assert_eq!(main.iter().filter(|rule| ends(rule) == Some(&to_denial)).count(), 2);
+    // The counter is where everything that is denied comes by.
+    assert_eq!(main.iter().filter(|rule| rule.tag != 0).count(), 0);
+    assert!(ends_in.last().unwrap().tag != 0);
+}
+
+#[test]
+fn what_discover_decides_is_no_rule() {
+    use policy::compile::{Change, Compiler};
+    use policy::spec::Settings;
+    let mut compiler = Compiler::new(Settings::default());
+    let key = policy::cluster::Key::new("a", "web");
+    let pod = policy::cluster::Pod {
+        key: key.clone(),
+        node: "n".into(),
+        labels: Default::default(),
+        addresses: vec!["10.0.0.1".parse().unwrap()],
+        host_network: false,
+        finished: false,
+        ports: vec![],
+        images: vec![],
+        owner: "Pod/web".into(),
+        created: 0,
+    };
+    compiler.apply(Change::Namespace("a".into(), Some(Default::default())));
+    compiler.apply(Change::Pod(key, Some(pod.into())));
+    let program = compiler.program("n", 1);
+    assert!(program.chains.is_empty() && program.sets.is_empty(), "{program:?}");
+    let class = program.classes.values().next().unwrap();
+    assert_eq!((class.egress, class.ingress), (None, None));
 }
 
 #[test]
@@ -51,9 +96,12 @@ fn what_passes_a_tier_goes_to_the_next_and_what_an_egress_chain_accepts_goes_on(
     let [(first, one), (second, two)] = &chains[..] else { panic!("{chains:#?}") };
     let next = Verdict::Goto(second.name.clone());
     let dropped = Verdict::Goto(DROP.to_owned());
-    assert_eq!(one.iter().map(ends).collect::<Vec<_>>(), [&next, &dropped, &next]);
+    let verdicts = |rules: &[Rule]| rules.iter().filter_map(ends).cloned().collect::<Vec<_>>();
+    // Before it is dropped it is asked whether it is exempt, and logged.
+    let exempt = Verdict::Jump(EXEMPT.to_owned());
+    assert_eq!(verdicts(one), [&next, &exempt, &dropped, &next].map(Verdict::clone));
     let over = &Verdict::Return;
-    assert_eq!(two.iter().map(ends).collect::<Vec<_>>(), [over, over, &dropped, over]);
+    assert_eq!(verdicts(two), [over, over, &exempt, &dropped, over].map(Verdict::clone));
     assert!(second.name.starts_with(&first.name));
 }
 
@@ -62,14 +110,14 @@ fn a_family_that_no_network_has_is_not_asked_about() {
     let within = |name: &str| rule(program::Verdict::Accept, &[], Some(SetId::of(name)));
     let rules = |tiers| compiled(Direction::Ingress, tiers).chains.remove(0).1;
     assert_eq!(rules(vec![vec![within("v4 only")]]).len(), 1 + 1);
-    assert_eq!(rules(vec![vec![within("pods")]]).len(), 2 + 1);
+    assert_eq!(rules(vec![vec![within("pods")]]).len(), 1 + 1);
     // Without the network: IPv6 is not in it.
     let mut not = rule(program::Verdict::Accept, &[], None);
     not.without = vec![SetId::of("v4 only")];
     let all = rules(vec![vec![not]]);
     let asks =
         |rule: &Rule| rule.expressions.iter().any(|it| matches!(it, Expression::Lookup { .. }));
-    assert_eq!(all.iter().map(asks).collect::<Vec<_>>(), [true, false, false]);
+    assert_eq!(all.iter().map(asks).collect::<Vec<_>>(), [true, false]);
     // A set that is nowhere has nobody in it.
     assert_eq!(rules(vec![vec![within("nowhere")]]).len(), 1);
 }

@@ -11,7 +11,7 @@ fn rule(verdict: Verdict, ports: &[&str], within: Option<SetId>, without: Vec<Se
 
 /// One of everything.
 fn program() -> Program {
-    let [pods, ports, networks, names] = ["a", "b", "c", "d"].map(SetId::of);
+    let [pods, ports, networks, names, own] = ["a", "b", "c", "d", "e"].map(SetId::of);
     let address: IpAddr = "fd00::1".parse().unwrap();
     let chain = |direction| Chain {
         direction,
@@ -27,6 +27,7 @@ fn program() -> Program {
                 kind: TierKind::NetworkPolicy,
                 rules: vec![
                     rule(Verdict::Accept, &["tcp/80", "udp/1-9"], Some(names), vec![]),
+                    rule(Verdict::Accept, &[], Some(own), vec![]),
                     rule(Verdict::Deny(Denial::Reject), &[], None, vec![]),
                     rule(Verdict::DROP, &[], None, vec![]),
                 ],
@@ -45,6 +46,7 @@ fn program() -> Program {
             (ports, set(SetKind::AddressPorts, port)),
             (networks, set(SetKind::Networks, range)),
             (names, Set::new(SetKind::Domains(vec!["*.example.com".into()]))),
+            (own, Set::new(SetKind::OwnNode)),
         ]
         .into(),
         classes: [(class.id(), class), (Class::default().id(), Class::default())].into(),

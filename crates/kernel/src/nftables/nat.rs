@@ -1,0 +1,73 @@
+//! Address translation: the chains and expressions that it needs beyond those of filtering.
+
+use netlink_packet_core::NLM_F_CREATE;
+
+use super::expression::{Expression, Register, number, string, value};
+use super::{Batch, Hook, NEW_CHAIN};
+use crate::conntrack::attributes::{nested, write};
+
+/// `NF_NAT_RANGE_PROTO_RANDOM_FULLY`: ports are drawn at random, so that processors which choose at the
+/// same moment seldom choose the same one, and drop a packet for it.
+const FULLY_RANDOM: u32 = 16;
+/// `NF_NAT_RANGE_PROTO_SPECIFIED`: ports are those of a range.
+const PORTS: u32 = 2;
+/// `NFT_META_OIFNAME`.
+const OUTPUT_NAME: u32 = 7;
+/// A name is compared with the zeros behind it.
+const INTERFACE_NAME: usize = 16;
+
+impl Expression {
+    /// Puts a constant into a register.
+    pub fn constant(into: Register, bytes: &[u8]) -> Self {
+        let mut attributes = Vec::new();
+        write(&mut attributes, 1, &into.number());
+        value(&mut attributes, 2, bytes);
+        Self::Encoded { name: b"immediate\0", attributes }
+    }
+
+    /// Gives the connection the address of the interface that it leaves by, and a port between those in
+    /// the two registers, the last one included; without registers, whichever port is free.
+    pub fn masquerade(ports: Option<(Register, Register)>) -> Self {
+        let mut attributes = Vec::new();
+        let ranged = if ports.is_some() { PORTS } else { 0 };
+        number(&mut attributes, 1, FULLY_RANDOM | ranged);
+        if let Some((first, last)) = ports {
+            write(&mut attributes, 2, &first.number());
+            write(&mut attributes, 3, &last.number());
+        }
+        Self::Encoded { name: b"masq\0", attributes }
+    }
+
+    /// Loads the name of the interface that the packet leaves by: compare it with [`interface_name`].
+    ///
+    /// [`interface_name`]: Self::interface_name
+    pub fn output_interface(into: Register) -> Self {
+        let mut attributes = Vec::new();
+        write(&mut attributes, 1, &into.number());
+        number(&mut attributes, 2, OUTPUT_NAME);
+        Self::Encoded { name: b"meta\0", attributes }
+    }
+
+    /// The bytes by which an interface's name is compared.
+    pub fn interface_name(name: &str) -> Vec<u8> {
+        let mut bytes = name.as_bytes().to_vec();
+        bytes.resize(INTERFACE_NAME, 0);
+        bytes
+    }
+}
+
+impl Batch {
+    /// Makes a base chain that translates addresses, or leaves the same one that is there. Only the
+    /// first packet of a connection comes to it.
+    pub fn add_nat_chain(&mut self, name: &str, hook: Hook, priority: i32) {
+        self.add(NEW_CHAIN, NLM_F_CREATE, |out, table| {
+            string(out, 1, table);
+            string(out, 3, name);
+            nested(out, 4, |out| {
+                number(out, 1, hook as u32);
+                write(out, 2, &priority.to_be_bytes());
+            });
+            string(out, 7, "nat");
+        });
+    }
+}
