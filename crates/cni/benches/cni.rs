@@ -39,6 +39,17 @@ const PAIRS: usize = 5;
 struct Pair {
     add: Duration,
     del: Duration,
+    /// From the first DEL until the last interface was gone.
+    gone: Duration,
+}
+
+impl Pair {
+    /// Waits until our interfaces are gone, also so that the next who is measured does not pay for them.
+    fn new(add: Duration, del: Duration) -> Self {
+        let began = Instant::now();
+        swarm::until_none_is_left();
+        Self { add, del, gone: del + began.elapsed() }
+    }
 }
 
 type Part = fn(&Pair) -> Duration;
@@ -101,7 +112,11 @@ fn report(table: &mut Table, count: usize, concurrency: usize, runs: &[(&str, Ve
     let rivals = |names: &[&'static str], of: Part| -> Vec<(&str, f64)> {
         names.iter().filter_map(|name| Some((*name, median(name, of)?))).collect()
     };
-    let commands: [(&str, Part); 2] = [("ADD", |pair| pair.add), ("DEL", |pair| pair.del)];
+    let commands: [(&str, Part); 3] = [
+        ("ADD", |pair| pair.add),
+        ("DEL", |pair| pair.del),
+        ("DEL until the interfaces are gone", |pair| pair.gone),
+    ];
     for (command, of) in commands {
         let what = format!("{command} of {count} pods, {concurrency} at once");
         if let Some(ours) = median("fairlead-cni", of) {
@@ -110,6 +125,7 @@ fn report(table: &mut Table, count: usize, concurrency: usize, runs: &[(&str, Ve
             let least = match (command, concurrency) {
                 ("ADD", 1) => 3.0,
                 ("ADD", 100) => 2.5,
+                ("DEL", 1) => 5.0,
                 _ => 0.0,
             };
             if let Some((_, ptp)) = rivals.first().filter(|_| least > 0.0) {
@@ -189,7 +205,8 @@ fn of_plugin(dir: &Path, plugin: &Path, config: &Value, count: usize, concurrenc
             pod.run(plugin, command, config).unwrap_or_else(|error| panic!("{command} {error}"));
         })
     };
-    Pair { add: run("ADD"), del: run("DEL") }
+    let add = run("ADD");
+    Pair::new(add, run("DEL"))
 }
 
 /// Without a process for every call.
@@ -214,7 +231,7 @@ fn of_daemon(dir: &Path, count: usize, concurrency: usize) -> Pair {
     let del = each(&pods, concurrency, |pod| {
         call(Operation::Del { key: key(pod), network: network() }, pod);
     });
-    Pair { add, del }
+    Pair::new(add, del)
 }
 
 /// What any plugin of this kind asks of the kernel, in as few calls as we know of, with sockets that
@@ -243,7 +260,7 @@ fn of_netlink(dir: &Path, count: usize, concurrency: usize) -> Pair {
             netlink.apply(&[Change::Delete(LinkRef::Name(&name(*at)))]).unwrap();
         });
     });
-    Pair { add, del }
+    Pair::new(add, del)
 }
 
 fn wire_raw(host: &mut Netlink, name: &str, pod: &Pod, inside: &mut Netlink, address: IpAddr) {

@@ -6,6 +6,7 @@
 
 use std::net::IpAddr;
 use std::sync::Arc;
+use std::time::Duration;
 
 use imbl::OrdMap;
 use ipnet::{Ipv4Net, Ipv6Net};
@@ -21,6 +22,11 @@ use crate::{Attachment, AttachmentKey};
 pub struct AddressTable {
     attachments: Map<AttachmentKey, Arc<Attachment>>,
     addresses: Map<IpAddr, Arc<Attachment>>,
+    /// Attachments that were deleted and whose interfaces may still be there: their addresses are
+    /// nobody else's yet.
+    leaving: Map<AttachmentKey, Arc<Attachment>>,
+    /// When addresses that were released may be given again, by the first of a pair. Not in the journal.
+    resting: OrdMap<IpAddr, Rest>,
     /// The key is the block's name.
     blocks: OrdMap<Arc<str>, LocalBlock>,
     /// The block of each pool that was last assigned from.
@@ -53,12 +59,23 @@ pub struct Demand {
     pub last: Instant,
 }
 
+/// An address that was just released.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Rest {
+    pool: Arc<str>,
+    until: Instant,
+}
+
+/// How long an address rests after its release: peers of the pod that had it close their connections, and
+/// forget its name, in less.
+const REST: Duration = Duration::from_secs(30);
+
 /// One entry of the journal.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum Record {
     Assigned(#[serde(with = "shared")] Arc<Attachment>),
-    Released(AttachmentKey),
+    Released(ReleasedKey),
     /// A block is this node's, and may be assigned from.
     Adopted(AdoptedBlock),
     /// Nothing more is assigned from a block.
@@ -71,6 +88,23 @@ pub(crate) enum Record {
     Dropped {
         block: String,
     },
+}
+
+/// The key that is given up. An agent that does not know `leaving` takes it for released, and removes the
+/// interface as one that no attachment has.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct ReleasedKey {
+    #[serde(flatten)]
+    pub(crate) key: AttachmentKey,
+    /// The attachment is no more; its addresses are held until its interface is gone.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub(crate) leaving: bool,
+}
+
+impl From<AttachmentKey> for ReleasedKey {
+    fn from(key: AttachmentKey) -> Self {
+        Self { key, leaving: false }
+    }
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -117,6 +151,22 @@ impl AddressTable {
         self.attachments.values()
     }
 
+    /// Returns the attachments that were deleted and whose interfaces may still be there, in no order.
+    pub fn leaving(&self) -> impl Iterator<Item = &Arc<Attachment>> {
+        self.leaving.values()
+    }
+
+    /// Says whether the interface of a deleted attachment of this key may still be there.
+    pub fn is_leaving(&self, key: &AttachmentKey) -> bool {
+        self.leaving.contains_key(key)
+    }
+
+    /// Returns how many free addresses of a pool rest.
+    pub(crate) fn resting(&self, pool: &str, now: Instant) -> u32 {
+        let resting = self.resting.values().filter(|rest| *rest.pool == *pool && now < rest.until);
+        u32::try_from(resting.count()).unwrap_or(u32::MAX)
+    }
+
     /// Returns the attachment that has an address.
     pub fn holder(&self, address: IpAddr) -> Option<&Arc<Attachment>> {
         self.addresses.get(&address)
@@ -138,7 +188,8 @@ impl AddressTable {
 
     /// Returns the addresses to give next in a pool: of the block last assigned from; when that is full,
     /// of the next one that is in use; only then of an empty one, which can be returned if it stays empty.
-    pub(crate) fn vacant(&self, pool: &str) -> Option<AddressPair> {
+    /// An address that rests is given where there is no other, the one that has rested longest first.
+    pub(crate) fn vacant(&self, pool: &str, now: Instant) -> Option<AddressPair> {
         let current = self.current.get(pool);
         let candidates =
             self.blocks.iter().filter(|(_, block)| &*block.pool == pool && block.free() > 0);
@@ -147,15 +198,44 @@ impl AddressTable {
             let after = current.is_some_and(|current| name > current);
             (!is_current, block.used() == 0, !after)
         };
-        let (_, block) = candidates.min_by_key(|(name, block)| rank(name, block))?;
-        block.vacant().map(|offset| block.addresses(offset))
+        let mut candidates: Vec<_> = candidates.collect();
+        candidates.sort_by_key(|(name, block)| rank(name, block));
+        let is_rested = |pair: AddressPair| {
+            let rest = first(pair).and_then(|address| self.resting.get(&address));
+            rest.is_none_or(|rest| rest.until <= now)
+        };
+        let rested = candidates.iter().find_map(|(_, block)| {
+            let offset = block.vacant(|offset| is_rested(block.addresses(offset)))?;
+            Some(block.addresses(offset))
+        });
+        rested.or_else(|| {
+            let until = |pair: AddressPair| self.resting.get(&first(pair)?).map(|it| it.until);
+            let free = candidates.iter().flat_map(|(_, block)| block.all_vacant());
+            free.min_by_key(|pair| until(*pair))
+        })
+    }
+
+    /// Has the addresses of an attachment that was released rest.
+    pub(crate) fn rest(&mut self, attachment: &Attachment, now: Instant) {
+        let over: Vec<_> = self.resting.iter().filter(|(_, rest)| rest.until <= now).collect();
+        let over: Vec<IpAddr> = over.into_iter().map(|(address, _)| *address).collect();
+        for address in over {
+            self.resting.remove(&address);
+        }
+        let pool = attachment.pool.as_str().into();
+        if let Some(address) = attachment.addresses().next() {
+            self.resting.insert(address, Rest { pool, until: now + REST });
+        }
     }
 
     /// Applies a record, whether it is being journalled or replayed. After an error nothing has changed.
     pub(crate) fn apply(&mut self, record: &Record) -> Result<(), InvalidRecord> {
         match record {
             Record::Assigned(attachment) => self.assigned(attachment)?,
-            Record::Released(key) => {
+            Record::Released(ReleasedKey { key, leaving: true }) => {
+                self.leave(key);
+            }
+            Record::Released(ReleasedKey { key, leaving: false }) => {
                 self.released(key);
             }
             Record::Adopted(adopted) => self.adopted(adopted)?,
@@ -177,7 +257,7 @@ impl AddressTable {
 
     fn assigned(&mut self, attachment: &Arc<Attachment>) -> Result<(), InvalidRecord> {
         let key = &attachment.key;
-        if self.attachments.contains_key(key) {
+        if self.attachments.contains_key(key) || self.leaving.contains_key(key) {
             return Err(InvalidRecord::Again(key.clone()));
         }
         if attachment.addresses().next().is_none() {
@@ -202,8 +282,15 @@ impl AddressTable {
         Ok(())
     }
 
-    pub(crate) fn released(&mut self, key: &AttachmentKey) -> Option<Arc<Attachment>> {
+    /// Deletes an attachment whose interface may still be there.
+    pub(crate) fn leave(&mut self, key: &AttachmentKey) -> Option<Arc<Attachment>> {
         let attachment = self.attachments.remove(key)?;
+        self.leaving.insert(key.clone(), Arc::clone(&attachment));
+        Some(attachment)
+    }
+
+    pub(crate) fn released(&mut self, key: &AttachmentKey) -> Option<Arc<Attachment>> {
+        let attachment = self.leaving.remove(key).or_else(|| self.attachments.remove(key))?;
         for address in attachment.addresses() {
             self.addresses.remove(&address);
         }
@@ -226,7 +313,7 @@ impl AddressTable {
         if let Some((old, _)) = others.find(|(_, other)| other.networks.overlaps(&networks)) {
             return Err(InvalidRecord::Overlap { old: Arc::clone(old), new: new() });
         }
-        for attachment in self.attachments.values() {
+        for attachment in self.attachments.values().chain(self.leaving.values()) {
             if let Some(offset) = block.offset(attachment.ipv4, attachment.ipv6) {
                 block.take(offset);
             }
@@ -261,9 +348,19 @@ impl AddressTable {
             std::iter::once(Record::Adopted(adopted)).chain(cordoned)
         });
         // Blocks come last: taking an address moves the next offset.
-        let attachments = self.attachments.values().map(|one| Record::Assigned(Arc::clone(one)));
-        attachments.chain(blocks)
+        let all = self.attachments.values().chain(self.leaving.values());
+        let attachments = all.map(|one| Record::Assigned(Arc::clone(one)));
+        let leaving = self
+            .leaving
+            .keys()
+            .map(|key| Record::Released(ReleasedKey { key: key.clone(), leaving: true }));
+        attachments.chain(leaving).chain(blocks)
     }
+}
+
+/// The address by which a pair is known.
+fn first((ipv4, ipv6): AddressPair) -> Option<IpAddr> {
+    ipv4.map(IpAddr::V4).or(ipv6.map(IpAddr::V6))
 }
 
 mod shared {

@@ -12,8 +12,10 @@
 //! - Nothing here asks the store: `claims` brings the blocks. An assignment that finds no address
 //!   waits for a block that is being claimed, until its deadline and not longer than [`PATIENCE`]; where
 //!   no block can be claimed now it is refused at once.
-//! - A release is exact, and frees the address at once. Reconciling with the kernel finds a release that
-//!   a crash has lost.
+//! - An attachment that is detached is no more, and its addresses are nobody else's until they are
+//!   released.
+//! - A release is exact. The address is free at once, and rests for a while if there are others. Reconciling
+//!   with the kernel finds a release that a crash has lost.
 //! - When the disk fails, assignments are refused with its reason and releases go on; when the disk works
 //!   again, so do assignments.
 //! - Reading never waits.
@@ -180,14 +182,33 @@ impl Addresses {
         key: &AttachmentKey,
         deadline: Deadline,
     ) -> Result<Option<Arc<Attachment>>, ReleaseError> {
+        self.give_up(key, deadline, |key, answer| Message::Release { key, answer }).await
+    }
+
+    async fn give_up(
+        &self,
+        key: &AttachmentKey,
+        deadline: Deadline,
+        message: impl FnOnce(AttachmentKey, oneshot::Sender<Option<Arc<Attachment>>>) -> Message,
+    ) -> Result<Option<Arc<Attachment>>, ReleaseError> {
         let (answer, answered) = oneshot::channel();
-        let request = Message::Release { key: key.clone(), answer };
+        let request = message(key.clone(), answer);
         self.queue.try_send(request).map_err(|error| match error {
             QueueError::Full => ReleaseError::Busy { retry_after: COME_BACK },
             QueueError::Closed => ReleaseError::Closed,
         })?;
         let answer = deadline.bound(answered).await.map_err(|_| ReleaseError::TooLate)?;
         answer.map_err(|_| ReleaseError::Closed)
+    }
+
+    /// Deletes the attachment of `key` and holds its addresses until they are released; returns what it
+    /// had.
+    pub async fn detach(
+        &self,
+        key: &AttachmentKey,
+        deadline: Deadline,
+    ) -> Result<Option<Arc<Attachment>>, ReleaseError> {
+        self.give_up(key, deadline, |key, answer| Message::Detach { key, answer }).await
     }
 
     pub fn view(&self) -> View<AddressTable> {

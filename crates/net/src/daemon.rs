@@ -22,7 +22,7 @@ use std::time::Duration;
 
 use cni::wire::{Operation, Request};
 use kernel::netns::{self, Namespace};
-use objects::kinds::{AddressPool, AddressPoolSpec, Subnet};
+use objects::kinds::{AddressPool, AddressPoolSpec, Masquerade, Subnet};
 use objects::{
     Attempt, Election, Error, Id, Invalid, Kind, Next, Objects, Pace, Reconciler, Timing, reconcile,
 };
@@ -34,15 +34,17 @@ use tracing::info;
 use crate::addresses::OpenError;
 use crate::claims::{BlockClaims, NodeIdentity};
 use crate::datapath::PodPolicies;
+use crate::masquerade::{self, MasqueradeMetrics, MasqueradeReconciler};
 use crate::namespace_pools::NamespacePools;
 use crate::node::{Node, NodeError};
+use crate::overlay::{self, DeviceSettings};
 use crate::pool_controller::{self, Reclaim};
 use crate::reconcile::{self as kernel_reconcile, KernelReconciler};
 use crate::routes::{self, RouteReconciler};
 use crate::server::{self, ListenError, ServerLimits};
 use crate::service::{CniService, RequestLimits};
 use crate::trust::{self, BlockTrust, NodeLister};
-use crate::wiring::Wiring;
+use crate::wiring::{PodMtu, Wiring};
 use crate::{Addresses, Attachment, pool};
 use show::Listings;
 
@@ -62,8 +64,12 @@ pub struct NetConfig {
     pub addresses: Vec<IpAddr>,
     /// The subnets of the pool `default`, which is made where there is none.
     pub subnets: Vec<Subnet>,
+    /// Whether that pool is masqueraded.
+    pub masquerade: bool,
     /// The MTU of pods; by default the uplink's.
     pub mtu: Option<u32>,
+    /// The UDP port of the overlay, the same on all nodes.
+    pub vxlan_port: u16,
     /// The routing table in which this node's blocks are exported.
     pub export_table: Option<u32>,
     /// How long the node still counts as ready after this agent was last healthy ([`cni::ready`]).
@@ -120,12 +126,13 @@ pub fn start_with(
     policies: Option<BeginPolicies<'_>>,
     registry: &mut Registry,
 ) -> Result<Addresses, StartError> {
-    let pool = first_pool(&config.subnets).map_err(StartError::Subnets)?;
+    let pool = first_pool(&config.subnets, config.masquerade).map_err(StartError::Subnets)?;
     let DaemonContext { ledger, readiness, tasks } = context;
     let stop = tasks.stopping();
     let node = Node::new(Namespace::current().map_err(StartError::Namespace)?);
     node.forward().map_err(StartError::Node)?;
-    let mtu = config.mtu.map_or_else(|| node.uplink_mtu(), Ok).map_err(StartError::Node)?;
+    let uplink = node.uplink_mtu().map_err(StartError::Node)?;
+    let mtu = config.mtu.unwrap_or(uplink);
     let listener = server::listen(&config.socket)?;
     let addresses = Addresses::open(&config.data, &tasks).map_err(StartError::Open)?;
     let policies = match policies {
@@ -140,6 +147,8 @@ pub fn start_with(
         false => NamespacePools::none(),
     };
     let reached = node_addresses::follow(config.addresses, &tasks);
+    let over_ipv4 = reached.read(|own| own.iter().all(IpAddr::is_ipv4));
+    let device = DeviceSettings { port: config.vxlan_port, mtu: overlay::mtu(uplink, over_ipv4) };
     let identity = NodeIdentity { name: config.node.clone(), addresses: reached };
     let claims = BlockClaims::start(objects.clone(), identity, addresses.clone(), &ledger, &tasks);
     claims.register(registry);
@@ -161,7 +170,8 @@ pub fn start_with(
     let doubted = Gauge::default();
     let help = "Blocks that are not believed, or not wholly; `fairlead net check` says why";
     registry.register("net_blocks_doubted", help, doubted.clone());
-    let wiring = Wiring::new(node.clone(), mtu).with_policies(policies);
+    let mtus = PodMtu::of_pools(mtu, mtu.min(device.mtu), trust.pools.clone());
+    let wiring = Wiring::new(node.clone(), mtus).with_policies(policies);
     let (datapath, limits) = (wiring.clone(), RequestLimits::default());
     let service = CniService::new(datapath, addresses.clone(), pools, ledger.clone(), limits);
     service.register(registry);
@@ -175,8 +185,10 @@ pub fn start_with(
         service: service.clone(),
         wiring: wiring.clone(),
         export_table: config.export_table,
+        device,
         tasks: tasks.clone(),
     };
+    tasks.spawn_essential("cni-remove-links", service.clone().remove_links(tasks.stopping()));
     let serving = service.clone();
     let handle = move |request: Request, descriptor| {
         let (service, listings) = (serving.clone(), listings.clone());
@@ -203,9 +215,23 @@ pub fn start_with(
         let election = lead(objects, config.node, ledger.clone(), tasks.clone());
         tasks.spawn("pool-leader", election);
     }
+    let masqueraded = MasqueradeMetrics::default();
+    masqueraded.register(registry);
+    let (pools, tasks_of_kernel) = (trust.pools.clone(), tasks.clone());
+    let masquerading = MasqueradeReconciler::new(
+        node.clone(),
+        pools,
+        addresses.clone(),
+        masqueraded,
+        tasks_of_kernel,
+    );
+    let pace = masquerade::PACE;
+    let masquerading =
+        reconcile("masquerade", key.clone(), pace, masquerading, ledger.clone(), stop.clone());
+    tasks.spawn("net-masquerade", masquerading);
     let table = config.export_table;
     let routes =
-        RouteReconciler::new(node, trust, doubted, addresses.clone(), table, tasks.clone());
+        RouteReconciler::new(node, trust, doubted, addresses.clone(), table, device, tasks.clone());
     let pace = routes::PACE;
     let routes = reconcile("routes", key.clone(), pace, routes, ledger.clone(), stop.clone());
     tasks.spawn("net-routes", routes);
@@ -228,11 +254,12 @@ pub fn start_with(
     Ok(assigned)
 }
 
-fn first_pool(subnets: &[Subnet]) -> Result<Option<AddressPool>, Invalid> {
+fn first_pool(subnets: &[Subnet], masquerade: bool) -> Result<Option<AddressPool>, Invalid> {
     if subnets.is_empty() {
         return Ok(None);
     }
-    let spec = AddressPoolSpec { block_size_bits: BLOCK_SIZE_BITS, subnets: subnets.to_vec() };
+    let mut spec = AddressPoolSpec::new(BLOCK_SIZE_BITS, subnets.to_vec());
+    spec.masquerade = masquerade.then(Masquerade::default);
     let pool = AddressPool::new(pool::DEFAULT, spec);
     pool.check()?;
     Ok(Some(pool))

@@ -7,12 +7,13 @@
 use std::fmt;
 use std::net::{Ipv4Addr, Ipv6Addr};
 use std::os::fd::OwnedFd;
+use std::sync::Arc;
 
 use kernel::netlink::Mac;
 use kernel::netns;
 
 use crate::wiring::{Fault, WiringError};
-use crate::{Attachment, NamespaceId};
+use crate::{Attachment, AttachmentKey, NamespaceId};
 
 pub trait Datapath: Send + Sync + 'static {
     /// A network namespace that is held, so that it stays what it is.
@@ -23,15 +24,28 @@ pub trait Datapath: Send + Sync + 'static {
 
     fn id(&self, namespace: &Self::Namespace) -> NamespaceId;
 
-    /// Makes what is missing and leaves what is right: to call it twice is to call it once. If it fails
-    /// it has removed what it made; the error says what is left. Whether anybody still waits after the
-    /// last step is for the caller to see.
+    /// Makes what is missing and leaves what is right: to call it twice is to call it once. What needs no
+    /// address is made before the addresses are asked for. If it fails it has removed what it made; the
+    /// error says what is left. Whether anybody still waits after the last step is for the caller to see.
+    fn set_up_when(
+        &self,
+        coming: &Coming<'_>,
+        namespace: &Self::Namespace,
+        progress: &dyn Progress,
+    ) -> Result<PodInterfaces, WiringError>;
+
+    /// The same, of an attachment that has its addresses.
     fn set_up(
         &self,
         attachment: &Attachment,
         namespace: &Self::Namespace,
         progress: &dyn Progress,
-    ) -> Result<PodInterfaces, WiringError>;
+    ) -> Result<PodInterfaces, WiringError> {
+        let shared = Arc::new(attachment.clone());
+        let assigned = || Some(Arc::clone(&shared));
+        let (key, pool) = (&attachment.key, attachment.pool.as_str());
+        self.set_up_when(&Coming { key, pool, assigned: &assigned }, namespace, progress)
+    }
 
     /// Succeeds when nothing is left, whoever removed it; where nothing is, it costs one kernel call.
     fn tear_down(
@@ -40,9 +54,36 @@ pub trait Datapath: Send + Sync + 'static {
         progress: &dyn Progress,
     ) -> Result<(), WiringError>;
 
+    /// Tears down several; returns those of which something is left, each with the reason.
+    fn tear_down_all(
+        &self,
+        attachments: &[Arc<Attachment>],
+    ) -> Vec<(Arc<Attachment>, WiringError)> {
+        let left = attachments.iter().filter_map(|attachment| {
+            let error = self.tear_down(attachment, &()).err()?;
+            Some((Arc::clone(attachment), error))
+        });
+        left.collect()
+    }
+
     /// Compares the node's side with what [`Self::set_up`] made, and the pod's side if its namespace is
     /// at hand. Returns what differs.
     fn verify(&self, attachment: &Attachment, namespace: Option<&Self::Namespace>) -> Vec<Fault>;
+}
+
+/// An attachment whose addresses are on their way to the disk.
+#[derive(Clone, Copy)]
+pub struct Coming<'a> {
+    pub key: &'a AttachmentKey,
+    pub pool: &'a str,
+    /// Waits for the addresses; none if there will be none.
+    pub assigned: &'a dyn Fn() -> Option<Arc<Attachment>>,
+}
+
+impl fmt::Debug for Coming<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Coming({})", self.key)
+    }
 }
 
 /// Has policies decide about a pod from its first packet on. Nothing here asks a store or a controller.

@@ -4,6 +4,7 @@
 //! runtime ─► server ─► CniService ─► Addresses (journal) ◄─ BlockClaims ◄─ pools and blocks in the store
 //!                          └───────► Datapath: Wiring ─► kernel
 //! KernelReconciler: journal × kernel      routes: blocks that are trusted ─► kernel
+//! masquerade: pools ─► kernel (nf_tables)
 //! ```
 //!
 //! Invariants:
@@ -21,9 +22,11 @@ pub mod datapath;
 pub mod faults;
 mod journal;
 mod local_block;
+pub mod masquerade;
 mod metrics;
 pub mod namespace_pools;
 pub mod node;
+pub mod overlay;
 pub mod pool;
 pub mod pool_controller;
 pub mod purge;

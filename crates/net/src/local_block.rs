@@ -60,12 +60,32 @@ impl LocalBlock {
         if self.cordoned.is_some() { 0 } else { self.size() - self.used }
     }
 
-    /// Returns the offset to give next.
-    pub(crate) fn vacant(&self) -> Option<u32> {
+    /// Returns the offset to give next, of those that fit.
+    pub(crate) fn vacant(&self, fits: impl Fn(u32) -> bool) -> Option<u32> {
         if self.free() == 0 {
             return None;
         }
-        self.vacant_in(self.next, self.size()).or_else(|| self.vacant_in(0, self.next))
+        let fitting = |from: u32, to: u32| {
+            let mut at = from;
+            while let Some(found) = self.vacant_in(at, to) {
+                if fits(found) {
+                    return Some(found);
+                }
+                at = found + 1;
+            }
+            None
+        };
+        fitting(self.next, self.size()).or_else(|| fitting(0, self.next))
+    }
+
+    /// Returns the addresses that can be given, the next one first.
+    pub(crate) fn all_vacant(&self) -> impl Iterator<Item = AddressPair> {
+        let all = (self.next..self.size()).chain(0..self.next);
+        let free = all.filter(|offset| {
+            self.cordoned.is_none()
+                && self.taken[(offset / 64) as usize] & (1 << (offset % 64)) == 0
+        });
+        free.map(|offset| self.addresses(offset))
     }
 
     fn vacant_in(&self, from: u32, to: u32) -> Option<u32> {

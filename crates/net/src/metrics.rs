@@ -42,6 +42,11 @@ impl Metrics {
         self.results.get_or_create(&labels).inc();
     }
 
+    pub(crate) fn step(&self, step: &'static str, took: Duration) {
+        let histogram = self.steps.get_or_create(&[("step", step)]).clone();
+        histogram.observe(took);
+    }
+
     pub(crate) fn register(&self, registry: &mut Registry) {
         let Self { in_flight, wait, steps, total, results, hanging } = self;
         registry.register("cni_in_flight", "Requests being served", in_flight.clone());

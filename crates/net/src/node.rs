@@ -45,6 +45,8 @@ pub enum NodeError {
     },
     #[error("cannot enter the node's network namespace")]
     Enter(#[source] io::Error),
+    #[error("link {0} was removed by somebody else as it was made")]
+    Gone(&'static str),
 }
 
 /// A kernel call, on a thread of its own, that gave no result.

@@ -7,6 +7,7 @@
 use kernel::netlink::{Change, Link, LinkRef, Netlink, Route};
 
 use crate::node::{Node, NodeError};
+use crate::overlay;
 use crate::reconcile::is_ours;
 use crate::wiring::{MAIN_TABLE, ROUTE_PROTOCOL};
 
@@ -42,7 +43,18 @@ pub fn purge(
             }
         }
     }
-    let mut tables = vec![MAIN_TABLE];
+    // Pods do not need it once no agent says where other nodes are.
+    if overlay::remove(node)? {
+        purged.interfaces.push(overlay::DEVICE.to_owned());
+    }
+    let mut rules = node.netlink(Netlink::rules)?;
+    rules.retain(overlay::is_our_rule);
+    for rule in rules {
+        if removed(node, &Change::DeleteRule(rule), &mut purged.failed)? {
+            purged.routes.push(format!("rule for {}", rule.from));
+        }
+    }
+    let mut tables = vec![MAIN_TABLE, overlay::NODE_TABLE];
     tables.extend_from_slice(export_tables);
     tables.sort_unstable();
     tables.dedup();

@@ -12,9 +12,10 @@
 //! - an attachment without its interface has lost it: if its network namespace is alive and can be seen it
 //!   is wired again; if not, its address is released.
 //!
-//! Nothing here disturbs requests that are served meanwhile. The kernel is read before the journal,
-//! and every attachment is recorded before its interface is made and until after it is gone: so what
-//! is seen without a record has none. Repairs name interfaces by their number, which is never used
+//! Nothing here disturbs requests that are served meanwhile. The kernel is read first, then which requests
+//! are at work, then the journal. Every interface is made by a request that is at work until its attachment
+//! is recorded, and a record stays, if only as leaving, until its interface is gone: so what is seen with
+//! neither has none. Repairs name interfaces by their number, which is never used
 //! again. A repair that touches a record runs in its key's own turn, where it looks once more.
 
 mod plan;
@@ -32,7 +33,7 @@ use stallproof::{Deadline, Tasks, sentence};
 use tracing::{info, warn};
 
 pub(crate) use plan::is_ours;
-pub use plan::{KernelState, Repair, plan};
+pub use plan::{KernelState, Repair, UnderWay, plan};
 
 use crate::node::{KernelCallError, NodeError, kernel_call};
 use crate::service::{CniService, Health, Regained};
@@ -100,10 +101,13 @@ impl KernelReconciler {
         let wiring = self.wiring.clone();
         let seen = self.on_a_thread(move || wiring.node().netlink(fetch)).await?;
         let seen = seen.map_err(KernelCallError::Node)?;
-        // The journal is read after the kernel: see the top of this file.
-        let recorded: Vec<_> = self.addresses.view().attachments().cloned().collect();
+        // The journal is read last, and the kernel first: see the top of this file.
+        let interfaces = self.service.interfaces_under_way();
+        let view = self.addresses.view();
+        let under_way = UnderWay { interfaces, leaving: view.leaving().cloned().collect() };
+        let recorded: Vec<_> = view.attachments().cloned().collect();
         let (mut lost, mut rest) = (Vec::new(), Vec::new());
-        for repair in plan(&seen, &recorded) {
+        for repair in plan(&seen, &under_way, &recorded) {
             match repair {
                 Repair::Regain(attachment) => lost.push(attachment),
                 other => rest.push(other),

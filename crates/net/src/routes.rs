@@ -5,19 +5,21 @@
 //! kernel: main table, export table ──────────────────────┴─► plan (pure) ─► apply
 //! ```
 //!
-//! - Another node's block gets `BLOCK via NODE`, for each family that both have.
+//! - Another node's block gets `BLOCK via NODE`, for each family that both have; or, where its pool says
+//!   so, a route through the tunnel ([`overlay`]).
 //! - This node's block gets `blackhole BLOCK` in the main table, so that packets to an address that no
 //!   pod has end here instead of going round; and the same in the export table, from which BIRD and
 //!   its like take what they announce.
 //! - Only routes with Fairlead's protocol number are ever touched, and of those only what this file makes.
 //! - While the store has not listed all blocks, pools and Nodes nothing is removed.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 use std::net::IpAddr;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use ipnet::IpNet;
-use kernel::netlink::{self, Change, Netlink, Route, RouteKind};
+use kernel::netlink::{self, Change, LinkRef, Neighbour, Netlink, Route, RouteKind, Rule};
+use objects::kinds::Overlay;
 use objects::{Attempt, Next, Pace, Reconciler};
 use prometheus_client::metrics::gauge::Gauge;
 use stallproof::backoff::Curve;
@@ -29,8 +31,9 @@ use crate::Addresses;
 use crate::addresses::{AddressTable, LocalBlock};
 use crate::claims::Blocks;
 use crate::node::{KernelCallError, Node, NodeError, kernel_call};
+use crate::overlay::{self, DeviceSettings, NODE_TABLE, Underlay};
 use crate::pool::Pools;
-use crate::trust::{self, BlockTrust, NodeAddresses, ReportedDoubts};
+use crate::trust::{self, BlockTrust, NodeAddresses, ReportedDoubts, Verdict};
 use crate::wiring::{MAIN_TABLE, ROUTE_PROTOCOL};
 
 /// Where BIRD and its like look unless told otherwise; what Coil uses.
@@ -44,6 +47,11 @@ pub(crate) const PACE: Pace = Pace {
     retry: Curve { first: Duration::from_secs(1), most: Duration::from_secs(30) },
 };
 
+/// How long the kernel counts as it was read: others may remove routes, and the next attempt that nothing
+/// but time calls for reads them.
+const LATELY: Duration = Duration::from_secs(25);
+/// How many changes are sent to the kernel in one call: some 25 KiB, far less than a socket takes.
+const TOGETHER: usize = 128;
 /// How many doubted blocks and failed routes are logged at once; the metric counts all.
 const LOGGED: usize = 10;
 
@@ -54,14 +62,41 @@ pub struct RoutedBlock {
     pub networks: Vec<IpNet>,
     /// The addresses at which its node is reached.
     pub via: Vec<IpAddr>,
+    /// How packets come there.
+    pub overlay: Overlay,
 }
 
-/// Returns every route that there should be, seen from `node`. Of two blocks that claim the same network
-/// the first counts.
-pub fn wanted(node: &str, blocks: &[RoutedBlock], export_table: Option<u32>) -> Vec<Route> {
+/// Routes, and what belongs to them.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct RouteState {
+    pub routes: Vec<Route>,
+    /// The nodes behind the tunnel.
+    pub neighbours: Vec<Neighbour>,
+    /// The rules of pods whose packets may take the tunnel.
+    pub rules: Vec<Rule>,
+}
+
+/// Everything that routes follow from.
+#[derive(Clone, Debug)]
+pub struct RouteInputs {
+    /// The name of this node.
+    pub node: String,
+    pub blocks: Vec<RoutedBlock>,
+    pub export_table: Option<u32>,
+    /// The networks of the pools that may take the tunnel.
+    pub overlaid: Vec<IpNet>,
+    /// How the tunnel's device is to be.
+    pub device: DeviceSettings,
+    /// Whether everything is known, so that what is not wanted can be removed.
+    pub complete: bool,
+}
+
+/// Returns every route that there should be. Of two blocks that claim the same network the first counts.
+pub fn wanted(inputs: &RouteInputs, underlay: &Underlay) -> RouteState {
+    let RouteInputs { node, blocks, export_table, overlaid, .. } = inputs;
     let mut routes = BTreeMap::new();
     for block in blocks {
-        let own = block.node == node;
+        let own = block.node == *node;
         for network in &block.networks {
             let network = network.trunc();
             let mut want = |table, kind| {
@@ -73,38 +108,62 @@ pub fn wanted(node: &str, blocks: &[RoutedBlock], export_table: Option<u32>) -> 
                 if network.prefix_len() < network.max_prefix_len() {
                     want(MAIN_TABLE, RouteKind::Blackhole);
                 }
-                if let Some(table) = export_table {
+                if let Some(table) = *export_table {
                     want(table, RouteKind::Blackhole);
                 }
-            } else if let Some(via) = via(network, &block.via) {
-                want(MAIN_TABLE, RouteKind::Via(via));
+            } else if let Some(kind) = underlay.way(block, network) {
+                want(MAIN_TABLE, kind);
             }
         }
     }
-    routes.into_values().collect()
+    let mut neighbours = Vec::new();
+    for (node, (tunnel, via)) in underlay.nodes(node, blocks) {
+        let (to_node, neighbour) = overlay::to_node(node, tunnel, via);
+        for route in to_node {
+            routes.entry((route.table, route.destination)).or_insert(route);
+        }
+        neighbours.push(neighbour);
+    }
+    let rules = match neighbours.is_empty() {
+        true => Vec::new(),
+        false => overlaid.iter().map(|network| overlay::rule(*network)).collect(),
+    };
+    RouteState { routes: routes.into_values().collect(), neighbours, rules }
 }
 
-/// Returns the first address of the network's own family.
-fn via(network: IpNet, addresses: &[IpAddr]) -> Option<IpAddr> {
-    addresses.iter().copied().find(|address| address.is_ipv4() == network.addr().is_ipv4())
-}
-
-/// Plans the changes. Unless everything is known (`complete`), no route is removed.
-pub fn plan(wanted: &[Route], found: &[Route], complete: bool) -> Vec<Change<'static>> {
+/// Plans the changes. Unless everything is known (`complete`), nothing is removed.
+pub fn plan(wanted: &RouteState, found: &RouteState, complete: bool) -> Vec<Change<'static>> {
     let place = |route: &Route| (route.table, route.destination);
-    let wanted: BTreeMap<_, _> = wanted.iter().map(|route| (place(route), *route)).collect();
+    let routes: BTreeMap<_, _> = wanted.routes.iter().map(|route| (place(route), *route)).collect();
     let ours = |route: &&Route| {
         route.protocol == ROUTE_PROTOCOL
-            && matches!(route.kind, RouteKind::Via(_) | RouteKind::Blackhole)
+            && matches!(route.kind, RouteKind::Via(_) | RouteKind::Blackhole | RouteKind::Tunnel(_))
     };
-    let found: Vec<Route> = found.iter().filter(ours).copied().collect();
-    let stale = found.iter().filter(|route| complete && !wanted.contains_key(&place(route)));
-    let missing = wanted.values().filter(|route| !found.contains(route));
-    // Routes are removed first: a network may have come in other pieces.
-    stale
-        .map(|route| Change::DeleteRoute(*route))
-        .chain(missing.map(|route| Change::Route(*route)))
-        .collect()
+    let found_routes: HashSet<Route> = found.routes.iter().filter(ours).copied().collect();
+    let stale = found.routes.iter().filter(ours);
+    let stale = stale.filter(|route| complete && !routes.contains_key(&place(route)));
+    let missing = routes.values().filter(|route| !found_routes.contains(*route));
+    let (neighbours, rules) = (&wanted.neighbours, &wanted.rules);
+    let known: HashSet<_> = found.neighbours.iter().collect();
+    let wanted_neighbours: HashSet<_> = neighbours.iter().collect();
+    // Neighbours come before the routes that need them. Routes are removed before others are made: a
+    // network may have come in other pieces.
+    let mut changes: Vec<_> = neighbours
+        .iter()
+        .filter(|neighbour| !known.contains(neighbour))
+        .map(|neighbour| Change::Neighbour(*neighbour))
+        .collect();
+    changes.extend(stale.map(|route| Change::DeleteRoute(*route)));
+    changes.extend(missing.map(|route| Change::Route(*route)));
+    let new = rules.iter().filter(|rule| !found.rules.contains(rule));
+    changes.extend(new.map(|rule| Change::Rule(*rule)));
+    if complete {
+        let gone = found.rules.iter().filter(|rule| !rules.contains(rule));
+        changes.extend(gone.map(|rule| Change::DeleteRule(*rule)));
+        let gone = found.neighbours.iter().filter(|it| !wanted_neighbours.contains(it));
+        changes.extend(gone.map(|neighbour| Change::DeleteNeighbour(*neighbour)));
+    }
+    changes
 }
 
 /// Keeps the kernel's routes in line: when blocks change, and from time to time, since others may
@@ -116,10 +175,12 @@ pub(crate) struct RouteReconciler {
     doubted: Gauge,
     addresses: Addresses,
     export_table: Option<u32>,
+    device: DeviceSettings,
     tasks: Tasks,
     reported: ReportedDoubts,
     /// The routes that failed at the last attempt: they are logged when they are others.
     failing: Vec<String>,
+    known: Option<KnownRoutes>,
     /// This node's blocks at the last attempt.
     own: Vec<RoutedBlock>,
     blocks: Changes<Blocks>,
@@ -135,6 +196,7 @@ impl RouteReconciler {
         doubted: Gauge,
         addresses: Addresses,
         export_table: Option<u32>,
+        device: DeviceSettings,
         tasks: Tasks,
     ) -> Self {
         Self {
@@ -147,9 +209,11 @@ impl RouteReconciler {
             doubted,
             addresses,
             export_table,
+            device,
             tasks,
             reported: ReportedDoubts::default(),
             failing: Vec::new(),
+            known: None,
             own: Vec::new(),
         }
     }
@@ -164,16 +228,17 @@ impl Reconciler for RouteReconciler {
         for (block, why) in self.reported.news(&verdict.doubts).iter().take(LOGGED) {
             warn!(block, why, "a block is not believed");
         }
-        let mut blocks: Vec<_> = verdict.blocks().collect();
+        let inputs = RouteInputs::new(&self.trust, &verdict, self.export_table, self.device);
         self.trust.believed.publish(verdict.believed);
         // The journal knows this node's own blocks, also while the store is away.
-        self.own = own_blocks(&self.trust.node, &self.addresses);
-        blocks.extend(self.own.iter().cloned());
-        let wanted = wanted(&self.trust.node, &blocks, self.export_table);
-        let (node, table, complete) = (self.node.clone(), self.export_table, verdict.complete);
-        let work = move || apply(&node, &wanted, table, complete);
-        let report = kernel_call(&self.tasks, "routes", attempt.deadline, work).await?;
-        let RouteReport { changed, failed } = report.map_err(KernelCallError::Node)?;
+        self.own = own_blocks(&self.trust, &self.addresses);
+        let mut inputs = inputs;
+        inputs.blocks.extend(self.own.iter().cloned());
+        let (node, known) = (self.node.clone(), self.known.take());
+        let work = move || apply_known(&node, &inputs, known);
+        let done = kernel_call(&self.tasks, "routes", attempt.deadline, work).await?;
+        let (RouteReport { changed, failed }, known) = done.map_err(KernelCallError::Node)?;
+        self.known = known;
         if changed > 0 {
             info!(changed, "routes to blocks changed");
         }
@@ -188,7 +253,7 @@ impl Reconciler for RouteReconciler {
         let own_change = async {
             loop {
                 self.table.changed().await;
-                if own_blocks(&self.trust.node, &self.addresses) != self.own {
+                if own_blocks(&self.trust, &self.addresses) != self.own {
                     return;
                 }
             }
@@ -208,13 +273,41 @@ impl Reconciler for RouteReconciler {
     }
 }
 
-fn own_blocks(name: &str, addresses: &Addresses) -> Vec<RoutedBlock> {
-    let view = addresses.view();
+fn own_blocks(trust: &BlockTrust, addresses: &Addresses) -> Vec<RoutedBlock> {
+    let (view, pools) = (addresses.view(), trust.pools.load());
     let block = |(_, block): (&str, &LocalBlock)| {
         let networks = trust::networks(block.networks());
-        RoutedBlock { node: name.to_owned(), networks, via: Vec::new() }
+        let judged = pools.get(block.pool());
+        let overlay = judged.map(|judged| judged.object.spec.overlay).unwrap_or_default();
+        RoutedBlock { node: trust.node.clone(), networks, via: Vec::new(), overlay }
     };
     view.blocks().map(block).collect()
+}
+
+impl RouteInputs {
+    pub(crate) fn new(
+        trust: &BlockTrust,
+        verdict: &Verdict,
+        export_table: Option<u32>,
+        device: DeviceSettings,
+    ) -> Self {
+        let pools = trust.pools.load();
+        let overlaid = pools.values().filter(|judged| !judged.object.spec.overlay.is_direct());
+        let overlaid = overlaid.filter_map(|judged| judged.object.spec.networks().ok()).flatten();
+        Self {
+            node: trust.node.clone(),
+            blocks: verdict.blocks().collect(),
+            export_table,
+            overlaid: overlaid.flat_map(trust::networks).collect(),
+            device,
+            complete: verdict.complete,
+        }
+    }
+
+    /// Says whether the tunnel's device is needed: also where nothing but packets from others comes by it.
+    fn needs_device(&self) -> bool {
+        self.blocks.iter().any(|block| !block.overlay.is_direct())
+    }
 }
 
 /// The outcome of an attempt.
@@ -225,39 +318,110 @@ pub struct RouteReport {
     pub failed: Vec<String>,
 }
 
-/// Reads the routes of the main table and of the export table. Blocks.
+/// Reads what the kernel has of routes to blocks. Blocks.
 pub(crate) fn found(
     netlink: &mut Netlink,
     export_table: Option<u32>,
-) -> Result<Vec<Route>, netlink::Error> {
-    let mut found = netlink.routes(MAIN_TABLE)?;
+    device: Option<u32>,
+) -> Result<RouteState, netlink::Error> {
+    let mut found = RouteState { routes: netlink.routes(MAIN_TABLE)?, ..RouteState::default() };
     if let Some(table) = export_table {
-        found.append(&mut netlink.routes(table)?);
+        found.routes.append(&mut netlink.routes(table)?);
+    }
+    found.rules = netlink.rules()?;
+    found.rules.retain(overlay::is_our_rule);
+    if let Some(device) = device {
+        found.routes.append(&mut netlink.routes(NODE_TABLE)?);
+        found.neighbours = netlink.neighbours(Some(device))?;
     }
     Ok(found)
 }
 
+/// What the kernel has, as it was read and as it was changed since.
+#[derive(Clone, Debug)]
+pub struct KnownRoutes {
+    device: Option<u32>,
+    state: RouteState,
+    read: Instant,
+}
+
 /// Brings the kernel's routes in line. Blocks.
-pub fn apply(
+pub fn apply(node: &Node, inputs: &RouteInputs) -> Result<RouteReport, NodeError> {
+    apply_known(node, inputs, None).map(|(report, _)| report)
+}
+
+/// The same, without reading the kernel again if it was read lately. Returns what it has then, unless that
+/// is not certain. Blocks.
+pub fn apply_known(
     node: &Node,
-    wanted: &[Route],
-    export_table: Option<u32>,
-    complete: bool,
-) -> Result<RouteReport, NodeError> {
-    node.netlink(|netlink| {
-        let found = found(netlink, export_table)?;
-        let mut report = RouteReport::default();
-        // One by one: a node that is not on our network must not hide what else fails.
-        for change in plan(wanted, &found, complete) {
-            match netlink.apply(std::slice::from_ref(&change)) {
+    inputs: &RouteInputs,
+    known: Option<KnownRoutes>,
+) -> Result<(RouteReport, Option<KnownRoutes>), NodeError> {
+    let needed = inputs.needs_device();
+    let mut no_device = None;
+    let device = match needed {
+        true => {
+            let made = overlay::ensure(node, &inputs.node, inputs.device);
+            made.inspect_err(|error| no_device = Some(stallproof::sentence(error))).ok()
+        }
+        false => device(node)?,
+    };
+    let known = known.filter(|known| known.device == device && known.read.elapsed() < LATELY);
+    let (wanted, found, read) = node.netlink(|netlink| {
+        let underlay = Underlay::read(netlink, device)?;
+        let (found, read) = match known {
+            Some(known) => (known.state, known.read),
+            None => (found(netlink, inputs.export_table, device)?, Instant::now()),
+        };
+        Ok((wanted(inputs, &underlay), found, read))
+    })?;
+    let changes = plan(&wanted, &found, inputs.complete);
+    let mut report = node.netlink(|netlink| Ok(make(netlink, &changes)))?;
+    report.failed.extend(no_device.map(|why| format!("no overlay: {why}")));
+    if device.is_some() && !needed && inputs.complete {
+        report.changed += usize::from(overlay::remove(node)?);
+        return Ok((report, None));
+    }
+    let certain = inputs.complete && report.failed.is_empty();
+    Ok((report, certain.then_some(KnownRoutes { device, state: wanted, read })))
+}
+
+/// The number of the tunnel's device, if there is one. Blocks.
+pub(crate) fn device(node: &Node) -> Result<Option<u32>, NodeError> {
+    let link = node.netlink(|netlink| netlink.link(LinkRef::Name(overlay::DEVICE)))?;
+    Ok(link.map(|link| link.index))
+}
+
+/// Makes changes together, as far as the kernel takes them. A node that is not on our network must not
+/// hide what else fails: where one fails, those sent with it are made one by one.
+fn make(netlink: &mut Netlink, changes: &[Change<'_>]) -> RouteReport {
+    let mut report = RouteReport::default();
+    for together in changes.chunks(TOGETHER) {
+        if netlink.apply(together).is_ok() {
+            report.changed += together.len();
+            continue;
+        }
+        for change in together {
+            match netlink.apply(std::slice::from_ref(change)) {
                 Ok(()) => report.changed += 1,
-                Err(error) if matches!(change, Change::DeleteRoute(_)) && error.not_found() => {}
+                Err(error) if is_done(change, &error) => report.changed += 1,
                 Err(error) => report.failed.push(stallproof::sentence(&error)),
             }
         }
-        Ok(report)
-    })
+    }
+    report
+}
+
+/// Says whether the change is refused because things are as it wants them.
+fn is_done(change: &Change<'_>, error: &netlink::Error) -> bool {
+    match change {
+        Change::DeleteRoute(_) | Change::DeleteRule(_) | Change::DeleteNeighbour(_) => {
+            error.not_found()
+        }
+        Change::Rule(_) => error.already_exists(),
+        _ => false,
+    }
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

@@ -1,9 +1,10 @@
 //! `CniService`: serves a container runtime's requests: an address from the journal, then the kernel.
 //!
 //! ```text
-//! ADD ─► turn of its key ─► assign (durable) ─► set_up, on a thread ─► reply
-//!                                  │                 │ failed: it unwound itself
-//!                                  └──── release ◄───┘
+//! ADD ─► turn of its key ─┬► assign (durable) ─┐
+//!                         └► pair of interfaces ─┴► addresses, routes ─► reply      both on a thread
+//!                                  release ◄─────────┘ failed: it unwound itself
+//! DEL ─► turn of its key ─► detach (journal) ─► reply        then: links by group ─► release
 //! ```
 //!
 //! Contract:
@@ -33,7 +34,7 @@ mod kernel_work;
 mod regain;
 pub(crate) mod steps;
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::fmt;
 use std::future::Future;
 use std::os::fd::OwnedFd;
@@ -52,6 +53,7 @@ use tracing::warn;
 use crate::datapath::Datapath;
 use crate::metrics::Metrics;
 use crate::namespace_pools::NamespacePools;
+use crate::wiring::host_interface;
 use crate::{Addresses, AttachmentKey, Pod};
 
 pub use error::RequestError;
@@ -179,6 +181,12 @@ impl<D: Datapath> CniService<D> {
     /// Says whether kernel work on `key` is under way or hangs.
     pub fn is_busy(&self, key: &AttachmentKey) -> bool {
         self.0.working.lock().contains_key(key)
+    }
+
+    /// The interfaces of requests that have kernel work under way.
+    pub(crate) fn interfaces_under_way(&self) -> HashSet<String> {
+        let working = self.0.working.lock();
+        working.keys().map(host_interface).collect()
     }
 
     /// Serves one request of a runtime. [`Operation::Show`] is served elsewhere.

@@ -163,7 +163,10 @@ pub(crate) fn judge(
                 }
             },
         };
-        let block = RoutedBlock { node: spec.node.clone(), networks, via };
+        let judged = pools.get(spec.pool.as_str());
+        let overlay = judged.map(|judged| judged.object.spec.overlay);
+        let overlay = overlay.or_else(|| before.map(|before| before.overlay)).unwrap_or_default();
+        let block = RoutedBlock { node: spec.node.clone(), networks, via, overlay };
         verdict.believed.insert(name.clone(), BelievedBlock { uid, block });
     }
     verdict

@@ -25,9 +25,11 @@ use kernel::netlink::{
 use kernel::netns::{self, Namespace};
 use kernel::sysctl;
 use sha2::{Digest, Sha256};
+use stallproof::Snapshot;
 
-use crate::datapath::{Abandoned, Datapath, PodInterfaces, PodPolicies, Progress};
+use crate::datapath::{Abandoned, Coming, Datapath, PodInterfaces, PodPolicies, Progress};
 use crate::node::{Node, NodeError};
+use crate::pool::Pools;
 use crate::{Attachment, AttachmentKey, NamespaceId};
 
 pub use cni::interface::host_interface;
@@ -40,24 +42,57 @@ pub const GATEWAY_V6: Ipv6Addr = Ipv6Addr::new(0xfe80, 0, 0, 0, 0, 0, 0, 1);
 pub const ROUTE_PROTOCOL: u8 = 119;
 pub const MAIN_TABLE: u32 = 254;
 
+/// The group of links that are about to be deleted.
+const LEAVING: u32 = 0x66_6c_00;
+
 /// The names of the steps, in [`Progress`] and in metrics.
 pub mod step {
     pub const CREATE: &str = "create-veth";
     pub const ENTER: &str = "open-netns";
+    pub const ADDRESS: &str = "assign";
     pub const CONFIGURE: &str = "configure-pod";
     pub const ROUTE: &str = "route-pod";
     pub const DELETE: &str = "delete-veth";
 
-    pub const ALL: [&str; 5] = [CREATE, ENTER, CONFIGURE, ROUTE, DELETE];
+    pub const ALL: [&str; 6] = [CREATE, ENTER, ADDRESS, CONFIGURE, ROUTE, DELETE];
 }
 
 /// Cheap to clone.
 #[derive(Clone, Debug)]
 pub struct Wiring {
     node: Node,
-    mtu: u32,
+    mtu: PodMtu,
     /// None where no policies are enforced.
     policies: Option<Arc<dyn PodPolicies>>,
+}
+
+/// The MTU of pods' interfaces: less where a pool's packets may take the overlay.
+#[derive(Clone, Debug)]
+pub struct PodMtu {
+    direct: u32,
+    overlaid: u32,
+    /// None where there is no overlay.
+    pools: Option<Snapshot<Pools>>,
+}
+
+impl PodMtu {
+    pub fn of_pools(direct: u32, overlaid: u32, pools: Snapshot<Pools>) -> Self {
+        Self { direct, overlaid, pools: Some(pools) }
+    }
+
+    /// A pool that is not known, as while the store is away after a restart, gets what is right for any.
+    fn of(&self, pool: &str) -> u32 {
+        let Some(pools) = &self.pools else { return self.direct };
+        let direct = pools
+            .read(|pools| pools.get(pool).is_some_and(|it| it.object.spec.overlay.is_direct()));
+        if direct { self.direct } else { self.overlaid }
+    }
+}
+
+impl From<u32> for PodMtu {
+    fn from(mtu: u32) -> Self {
+        Self { direct: mtu, overlaid: mtu, pools: None }
+    }
 }
 
 /// Kernel work that did not succeed.
@@ -92,6 +127,8 @@ pub enum Cause {
     Enter(#[source] io::Error),
     #[error("policies cannot decide about the pod: {0}")]
     Policies(String),
+    #[error("there is no address for it")]
+    NoAddress,
     #[error("the network namespace has an interface {0} already, which is not ours; remove it")]
     Taken(String),
 }
@@ -142,8 +179,8 @@ impl InterfaceNames {
 }
 
 impl Wiring {
-    pub fn new(node: Node, mtu: u32) -> Self {
-        Self { node, mtu, policies: None }
+    pub fn new(node: Node, mtu: impl Into<PodMtu>) -> Self {
+        Self { node, mtu: mtu.into(), policies: None }
     }
 
     /// Has these decide about pods, each from its first packet on.
@@ -156,22 +193,18 @@ impl Wiring {
         &self.node
     }
 
-    pub fn mtu(&self) -> u32 {
-        self.mtu
-    }
-
     /// Returns the numbers of both ends: of a new pair, or of the one that is there.
     fn pair(
         &self,
-        attachment: &Attachment,
+        coming: &Coming<'_>,
         names: &InterfaceNames,
         netns: &Namespace,
     ) -> Result<(u32, u32), Cause> {
-        match self.create(attachment, names, netns) {
+        match self.create(coming, names, netns) {
             Err(Cause::Node(NodeError::Kernel(error))) if error.already_exists() => {}
             other => return other,
         }
-        let ifname = &attachment.key.ifname;
+        let ifname = &coming.key.ifname;
         let host =
             self.node.netlink(|netlink| netlink.link(LinkRef::Name(&names.host_interface)))?;
         let Some(host) = host else {
@@ -184,7 +217,7 @@ impl Wiring {
         }
         // The pair belongs to an earlier namespace of the same container, or is half made.
         self.delete(LinkRef::Index(host.index))?;
-        match self.create(attachment, names, netns) {
+        match self.create(coming, names, netns) {
             Err(Cause::Node(NodeError::Kernel(error))) if error.already_exists() => {
                 Err(Cause::Taken(ifname.clone()))
             }
@@ -194,16 +227,16 @@ impl Wiring {
 
     fn create(
         &self,
-        attachment: &Attachment,
+        coming: &Coming<'_>,
         names: &InterfaceNames,
         netns: &Namespace,
     ) -> Result<(u32, u32), Cause> {
         let veth = Veth {
             name: &names.host_interface,
             mac: names.host_mac,
-            mtu: self.mtu,
+            mtu: self.mtu.of(coming.pool),
             peer: VethPeer {
-                name: &attachment.key.ifname,
+                name: &coming.key.ifname,
                 mac: names.pod_mac,
                 namespace: netns.as_fd(),
             },
@@ -244,28 +277,31 @@ impl Datapath for Wiring {
         namespace.id()
     }
 
-    fn set_up(
+    fn set_up_when(
         &self,
-        attachment: &Attachment,
+        coming: &Coming<'_>,
         namespace: &Namespace,
         progress: &dyn Progress,
     ) -> Result<PodInterfaces, WiringError> {
-        let names = InterfaceNames::of(&attachment.key);
+        let names = InterfaceNames::of(coming.key);
         let mut at = step::CREATE;
         let mut made = None;
+        let mut assigned = None;
         let mut steps = || {
             let mut begin = |step| {
                 at = step;
                 progress.step(step)?;
                 #[cfg(feature = "faults")]
-                crate::faults::pass(&attachment.key, step);
+                crate::faults::pass(coming.key, step);
                 Ok::<_, Abandoned>(())
             };
             begin(step::CREATE)?;
-            let (host, pod) = self.pair(attachment, &names, namespace)?;
+            let (host, pod) = self.pair(coming, &names, namespace)?;
             made = Some(host);
             begin(step::ENTER)?;
             let mut inside = namespace.netlink().map_err(Cause::Enter)?;
+            begin(step::ADDRESS)?;
+            let attachment = assigned.insert((coming.assigned)().ok_or(Cause::NoAddress)?);
             begin(step::CONFIGURE)?;
             configure(&mut inside, namespace, attachment, &names, pod)?;
             begin(step::ROUTE)?;
@@ -288,17 +324,19 @@ impl Datapath for Wiring {
         };
         if let Err(cause) = steps() {
             let left = made.and_then(|host| self.delete(LinkRef::Index(host)).err()).map(Box::new);
-            self.release(attachment);
+            if let Some(attachment) = &assigned {
+                self.release(attachment);
+            }
             return Err(WiringError { step: at, cause, left });
         }
         Ok(PodInterfaces {
             host_interface: names.host_interface,
             host_mac: names.host_mac,
-            pod_interface: attachment.key.ifname.clone(),
+            pod_interface: coming.key.ifname.clone(),
             pod_mac: names.pod_mac,
-            mtu: self.mtu,
-            gateway_v4: attachment.ipv4.map(|_| GATEWAY_V4),
-            gateway_v6: attachment.ipv6.map(|_| GATEWAY_V6),
+            mtu: self.mtu.of(coming.pool),
+            gateway_v4: assigned.as_ref().and_then(|it| it.ipv4).map(|_| GATEWAY_V4),
+            gateway_v6: assigned.as_ref().and_then(|it| it.ipv6).map(|_| GATEWAY_V6),
         })
     }
 
@@ -315,6 +353,47 @@ impl Datapath for Wiring {
             .map_err(|error| failed(error.into()))?;
         self.release(attachment);
         Ok(())
+    }
+
+    /// The kernel waits some twenty milliseconds for each link that it deletes, and as long for a group.
+    fn tear_down_all(
+        &self,
+        attachments: &[Arc<Attachment>],
+    ) -> Vec<(Arc<Attachment>, WiringError)> {
+        #[cfg(feature = "faults")]
+        for attachment in attachments {
+            crate::faults::pass(&attachment.key, step::DELETE);
+        }
+        let grouped = self.node.netlink(|netlink| {
+            let group = SetLink { group: Some(LEAVING), ..SetLink::default() };
+            for attachment in attachments {
+                let link = LinkRef::Name(&attachment.host_interface);
+                match netlink.apply(&[Change::Set(link, group.clone())]) {
+                    Err(error) if !error.not_found() => return Err(error),
+                    _ => {}
+                }
+            }
+            match netlink.apply(&[Change::DeleteGroup(LEAVING)]) {
+                Err(error) if !error.not_found() => Err(error),
+                _ => Ok(()),
+            }
+        });
+        let mut left = Vec::new();
+        for attachment in attachments {
+            // Where the group could not be deleted, each is; else there is nothing left to delete.
+            let done = match &grouped {
+                Ok(()) => Ok(()),
+                Err(_) => self.delete(LinkRef::Name(&attachment.host_interface)),
+            };
+            match done {
+                Ok(()) => self.release(attachment),
+                Err(error) => {
+                    let error = WiringError { step: step::DELETE, cause: error.into(), left: None };
+                    left.push((Arc::clone(attachment), error));
+                }
+            }
+        }
+        left
     }
 
     fn verify(&self, attachment: &Attachment, namespace: Option<&Namespace>) -> Vec<Fault> {

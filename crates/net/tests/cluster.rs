@@ -62,7 +62,7 @@ async fn deploy_permissions(client: &kube::Client, components: &[&str]) {
 
 fn pool(name: &str, ipv4: &str, ipv6: &str) -> AddressPool {
     let subnet = Subnet { ipv4: Some(ipv4.to_owned()), ipv6: Some(ipv6.to_owned()) };
-    AddressPool::new(name, AddressPoolSpec { block_size_bits: 2, subnets: vec![subnet] })
+    AddressPool::new(name, AddressPoolSpec::new(2, vec![subnet]))
 }
 
 struct Agent {

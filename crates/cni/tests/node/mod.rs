@@ -176,8 +176,23 @@ impl Node {
         self.run(command, &variables, config)
     }
 
-    /// The names of the node's interfaces that are ours.
+    /// The names of the node's interfaces that are ours, when those of deleted containers are gone: a DEL
+    /// does not wait for that.
     pub(crate) fn interfaces(&self) -> Vec<String> {
+        let until = Instant::now() + PATIENCE;
+        loop {
+            let there = self.interfaces_now();
+            let recorded = recorded(self);
+            let is_recorded =
+                |name: &String| recorded.iter().any(|row| row["hostInterface"] == **name);
+            if there.iter().all(is_recorded) || Instant::now() > until {
+                return there;
+            }
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    }
+
+    fn interfaces_now(&self) -> Vec<String> {
         let output = self.host.command("ip").args(["-json", "link"]).output().unwrap();
         let links: Vec<Value> = serde_json::from_slice(&output.stdout).unwrap();
         let names = links.iter().map(|link| link["ifname"].as_str().unwrap().to_owned());
@@ -196,7 +211,7 @@ impl Drop for Node {
 async fn begin(dir: &Path, socket: PathBuf, pools: &[(&str, Subnet)], tasks: &Tasks) {
     let objects = Objects::embedded(&dir.join("objects"), tasks).unwrap();
     for (name, subnet) in pools {
-        let spec = AddressPoolSpec { block_size_bits: 5, subnets: vec![subnet.clone()] };
+        let spec = AddressPoolSpec::new(5, vec![subnet.clone()]);
         let made = objects.create(&AddressPool::new(name, spec), Deadline::after(PATIENCE)).await;
         assert!(matches!(made, Ok(_) | Err(objects::Error::Exists { .. })), "{made:?}");
     }
@@ -206,7 +221,9 @@ async fn begin(dir: &Path, socket: PathBuf, pools: &[(&str, Subnet)], tasks: &Ta
         node: "node".to_owned(),
         addresses: vec!["192.0.2.1".parse().unwrap()],
         subnets: Vec::new(),
+        masquerade: false,
         mtu: None,
+        vxlan_port: 4789,
         export_table: Some(119),
         // STATUS says how the daemon is, not how it was.
         grace: Duration::ZERO,

@@ -102,7 +102,9 @@ pub(crate) fn serve(
             node: "node".to_owned(),
             addresses: vec!["192.0.2.1".parse().unwrap()],
             subnets: vec![subnet],
+            masquerade: false,
             mtu: None,
+            vxlan_port: 4789,
             export_table: Some(119),
             grace,
             kubernetes: false,
@@ -147,6 +149,15 @@ pub(crate) fn recorded(dir: &Path) -> Vec<Value> {
 pub(crate) fn interfaces() -> Vec<String> {
     let links = Netlink::open().unwrap().links().unwrap();
     links.into_iter().map(|link| link.name).filter(|name| cni::interface::is_ours(name)).collect()
+}
+
+/// Waits until the interfaces of deleted containers are gone: a DEL does not.
+pub(crate) fn until_none_is_left() {
+    let until = Instant::now() + Duration::from_secs(60);
+    while !interfaces().is_empty() {
+        assert!(Instant::now() < until, "{:?}", interfaces());
+        std::thread::sleep(Duration::from_millis(5));
+    }
 }
 
 /// A sandbox. Its path is its own: it means nothing when this is gone.

@@ -39,13 +39,18 @@ pub(crate) fn adopted(block: &str, pool: &str, ipv4: &str) -> AdoptedBlock {
 pub(crate) fn essence(
     index: &AddressTable,
 ) -> (BTreeMap<AttachmentKey, Attachment>, BTreeMap<String, LocalBlock>) {
+    let leaving = index.leaving().map(|one| {
+        let key = AttachmentKey { ifname: "leaving".to_owned(), ..one.key.clone() };
+        (key, (**one).clone())
+    });
     let attachments = index.attachments().map(|one| (one.key.clone(), (**one).clone()));
+    let attachments = attachments.chain(leaving);
     let blocks = index.blocks().map(|(name, block)| (name.to_owned(), block.clone()));
     (attachments.collect(), blocks.collect())
 }
 
 fn assign(index: &mut AddressTable, container: &str) -> Option<String> {
-    let (ipv4, _) = index.vacant("default")?;
+    let (ipv4, _) = index.vacant("default", Instant::now())?;
     let address = ipv4.unwrap().to_string();
     index.apply(&Record::Assigned(attachment(container, "default", Some(&address)))).unwrap();
     Some(address)
@@ -151,7 +156,7 @@ proptest! {
                         let taken = held.values().filter(|a| a.starts_with(&format!("10.0.{b}.")));
                         taken.count() < 4
                     });
-                    let vacant = index.vacant("default");
+                    let vacant = index.vacant("default", Instant::now());
                     prop_assert_eq!(vacant.is_some(), room);
                     let Some((ipv4, _)) = vacant else { continue };
                     let address = ipv4.unwrap();
@@ -163,7 +168,7 @@ proptest! {
                 }
                 Step::Release(n) => {
                     held.remove(&n);
-                    Record::Released(key(&n.to_string()))
+                    Record::Released(key(&n.to_string()).into())
                 }
                 Step::Adopt(n) => {
                     open.insert(n);
@@ -196,4 +201,68 @@ proptest! {
         prop_assert_eq!(again(journal), essence(&index));
         prop_assert_eq!(again(index.records().collect()), essence(&index));
     }
+}
+
+#[test]
+fn the_address_of_a_deleted_attachment_is_nobodys_until_it_is_released() {
+    let mut index = AddressTable::default();
+    index.apply(&Record::Adopted(adopted("default-0", "default", "10.0.0.0/31"))).unwrap();
+    assert_eq!(assign(&mut index, "a").unwrap(), "10.0.0.0");
+    let leaves = Record::Released(ReleasedKey { key: key("a"), leaving: true });
+    index.apply(&leaves).unwrap();
+    assert_eq!((index.attachment(&key("a")), index.is_leaving(&key("a"))), (None, true));
+    assert_eq!(assign(&mut index, "b").unwrap(), "10.0.0.1");
+    assert_eq!(assign(&mut index, "c"), None);
+    let again = Record::Assigned(attachment("a", "default", Some("10.0.0.0")));
+    assert_eq!(index.apply(&again), Err(InvalidRecord::Again(key("a"))));
+    let mut replayed = AddressTable::default();
+    index.records().for_each(|record| replayed.apply(&record).unwrap());
+    assert_eq!(essence(&replayed), essence(&index));
+    index.apply(&Record::Released(key("a").into())).unwrap();
+    assert_eq!(assign(&mut index, "c").unwrap(), "10.0.0.0");
+}
+
+/// What an agent reads that knows nothing of attachments that are leaving.
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "lowercase")]
+enum OlderRecord {
+    Released(AttachmentKey),
+}
+
+#[test]
+fn an_older_agent_takes_a_deleted_attachment_for_released() {
+    let leaves = Record::Released(ReleasedKey { key: key("a"), leaving: true });
+    let written = serde_json::to_string(&leaves).unwrap();
+    let OlderRecord::Released(read) = serde_json::from_str(&written).unwrap();
+    assert_eq!(read, key("a"));
+    let older = r#"{"released":{"container":"a","ifname":"eth0"}}"#;
+    let read: Record = serde_json::from_str(older).unwrap();
+    assert_eq!(read, Record::Released(key("a").into()));
+}
+
+#[test]
+fn an_address_rests_after_its_release_unless_it_is_all_there_is() {
+    let mut index = AddressTable::default();
+    for (name, net) in [("default-0", "10.0.0.0/31"), ("default-1", "10.0.1.0/31")] {
+        index.apply(&Record::Adopted(adopted(name, "default", net))).unwrap();
+    }
+    let began = Instant::now();
+    let at = |seconds| began + Duration::from_secs(seconds);
+    let next = |index: &AddressTable, seconds| {
+        index.vacant("default", at(seconds)).unwrap().0.unwrap().to_string()
+    };
+    assert_eq!(assign(&mut index, "a").unwrap(), "10.0.0.0");
+    assert_eq!(assign(&mut index, "b").unwrap(), "10.0.0.1");
+    assert_eq!(assign(&mut index, "c").unwrap(), "10.0.1.0");
+    let b = index.released(&key("b")).unwrap();
+    index.rest(&b, at(0));
+    let a = index.released(&key("a")).unwrap();
+    index.rest(&a, at(5));
+    assert_eq!(index.resting("default", at(6)), 2);
+    assert_eq!(index.resting("other", at(6)), 0);
+    assert_eq!(next(&index, 6), "10.0.1.1", "the one that does not rest");
+    assert_eq!(assign(&mut index, "d").unwrap(), "10.0.1.1");
+    assert_eq!(next(&index, 6), "10.0.0.1", "the one that has rested longest");
+    assert_eq!(next(&index, 40), "10.0.0.0", "round and round");
+    assert_eq!(index.resting("default", at(32)), 1);
 }

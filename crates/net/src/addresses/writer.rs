@@ -20,7 +20,9 @@ use tokio::time::Instant;
 use tracing::{error, info, warn};
 
 use super::{AssignError, AssignRequest, Assignment, BlockError, COME_BACK, TRY_AGAIN};
-use crate::address_table::{AddressTable, AdoptedBlock, Demand, PoolAvailability, Record};
+use crate::address_table::{
+    AddressTable, AdoptedBlock, Demand, PoolAvailability, Record, ReleasedKey,
+};
 use crate::journal::Journal;
 use crate::local_block::AddressPair;
 use crate::{Attachment, AttachmentKey};
@@ -33,6 +35,11 @@ const PARKED: usize = 1024;
 pub(super) enum Message {
     Assign(Box<Waiting>),
     Release {
+        key: AttachmentKey,
+        answer: oneshot::Sender<Option<Arc<Attachment>>>,
+    },
+    /// The attachment is deleted; its addresses are held until they are released.
+    Detach {
         key: AttachmentKey,
         answer: oneshot::Sender<Option<Arc<Attachment>>>,
     },
@@ -75,6 +82,7 @@ struct Draft {
     sync: bool,
     answers: Vec<Answer>,
     released: Vec<AttachmentKey>,
+    detached: Vec<AttachmentKey>,
 }
 
 /// The answer to a caller, given when the group is on disk, or cannot be: then it is told why.
@@ -91,6 +99,7 @@ impl GroupWriter for Writer {
             sync: false,
             answers: Vec::with_capacity(group.len()),
             released: Vec::new(),
+            detached: Vec::new(),
         };
         let mut came = Vec::new();
         for message in group {
@@ -101,6 +110,11 @@ impl GroupWriter for Writer {
                     came.retain(|waiting: &Waiting| waiting.request.key != key);
                     self.parked.retain(|waiting| waiting.request.key != key);
                     draft.release(key, answer);
+                }
+                Message::Detach { key, answer } => {
+                    came.retain(|waiting: &Waiting| waiting.request.key != key);
+                    self.parked.retain(|waiting| waiting.request.key != key);
+                    draft.detach(key, answer);
                 }
                 Message::Change { change, answer } => draft.change(change, answer),
                 Message::Availability(all) => draft.table.availability = Some(all),
@@ -116,7 +130,7 @@ impl GroupWriter for Writer {
         draft.count_waiting(&parked);
         self.parked = parked;
 
-        let Draft { table, records, sync, answers, released } = draft;
+        let Draft { table, records, sync, answers, released, detached } = draft;
         let written =
             if records.is_empty() { Ok(()) } else { self.journal.append(&records, &table, sync) };
         let table = match &written {
@@ -125,6 +139,9 @@ impl GroupWriter for Writer {
                 let mut kept = (*before).clone();
                 (kept.availability, kept.demand) = (table.availability, table.demand);
                 kept.pools_unavailable = table.pools_unavailable;
+                for key in &detached {
+                    kept.leave(key);
+                }
                 for key in &released {
                     kept.released(key);
                 }
@@ -185,7 +202,7 @@ impl Draft {
         } else if !known(&self.table) {
             let pool = request.pool;
             Err(self.unavailable(&pool).unwrap_or(AssignError::NoPool { pool }))
-        } else if let Some(pair) = self.table.vacant(&request.pool) {
+        } else if let Some(pair) = self.table.vacant(&request.pool, Instant::now()) {
             self.give(request, pair)
         } else {
             match self.lack(&request.pool) {
@@ -271,11 +288,26 @@ impl Draft {
     fn release(&mut self, key: AttachmentKey, answer: oneshot::Sender<Option<Arc<Attachment>>>) {
         let released = self.table.released(&key);
         if released.is_some() {
-            self.records.push(Record::Released(key.clone()));
+            self.records.push(Record::Released(key.clone().into()));
             self.released.push(key);
+        }
+        if let Some(attachment) = &released {
+            self.table.rest(attachment, Instant::now());
         }
         self.answers.push(Box::new(move |_| {
             let _ = answer.send(released);
+        }));
+    }
+
+    fn detach(&mut self, key: AttachmentKey, answer: oneshot::Sender<Option<Arc<Attachment>>>) {
+        let detached = self.table.leave(&key);
+        if detached.is_some() {
+            let record = ReleasedKey { key: key.clone(), leaving: true };
+            self.records.push(Record::Released(record));
+            self.detached.push(key);
+        }
+        self.answers.push(Box::new(move |_| {
+            let _ = answer.send(detached);
         }));
     }
 

@@ -172,10 +172,12 @@ fn balance(plan: &mut ClaimPlan, inputs: &ClaimInputs<'_>, name: &Arc<str>, pool
         }
         _ => 0,
     };
+    // What rests is given where there is nothing else: better another block.
+    let rested = free.saturating_sub(table.resting(name, *now));
     if let Some(pool) = pool
-        && free < wanted
+        && rested < wanted
     {
-        let blocks = (wanted - free).div_ceil(pool.block_size()).min(MOST_CLAIMS);
+        let blocks = (wanted - rested).div_ceil(pool.block_size()).min(MOST_CLAIMS);
         plan.claim.push((Arc::clone(name), blocks));
         return;
     }

@@ -2,10 +2,11 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::time::Duration;
 
 use cni::spec::{Code, Error};
 use cni::wire::{Reply, Show};
-use kernel::netlink::{Change, Route};
+use kernel::netlink::Change;
 use objects::kinds::{AddressBlock, AddressPool};
 use objects::{Objects, Within};
 use serde_json::{Value, json};
@@ -13,14 +14,18 @@ use stallproof::{Deadline, Tasks, sentence};
 
 use crate::claims::BlockClaims;
 use crate::datapath::Datapath;
-use crate::node::{Node, kernel_call};
+use crate::node::{Node, NodeError, kernel_call};
+use crate::overlay::{self, DeviceSettings, Underlay};
 use crate::pool_controller::pool_rows;
 use crate::reconcile::namespace_of;
-use crate::routes;
+use crate::routes::{self, RouteInputs};
 use crate::service::{CniService, Health};
 use crate::trust::BlockTrust;
 use crate::wiring::{Fault, Wiring};
 use crate::{Addresses, Attachment};
+
+/// How long a node behind the tunnel may take to answer.
+const PROBE: Duration = Duration::from_millis(1500);
 
 #[derive(Clone, Debug)]
 pub(super) struct Listings {
@@ -32,6 +37,7 @@ pub(super) struct Listings {
     pub(super) service: CniService<Wiring>,
     pub(super) wiring: Wiring,
     pub(super) export_table: Option<u32>,
+    pub(super) device: DeviceSettings,
     pub(super) tasks: Tasks,
 }
 
@@ -104,9 +110,8 @@ impl Listings {
         faults.extend(self.trust.waits_for().map(|why| fault("routes to blocks", why)));
         faults
             .extend(verdict.doubts.iter().map(|(name, why)| fault(&format!("block {name}"), why)));
-        let blocks: Vec<_> = verdict.blocks().collect();
-        let wanted = routes::wanted(&self.node, &blocks, self.export_table);
-        let (wiring, table) = (self.wiring.clone(), self.export_table);
+        let inputs = RouteInputs::new(&self.trust, &verdict, self.export_table, self.device);
+        let wiring = self.wiring.clone();
         let look = move || {
             let verified = recorded.into_iter().map(|attachment| {
                 // Its network namespace is looked into if it can be seen from here.
@@ -114,7 +119,7 @@ impl Listings {
                 (attachment, found)
             });
             let verified: Vec<(_, Vec<Fault>)> = verified.collect();
-            (verified, misrouted(wiring.node(), &wanted, table, verdict.complete))
+            (verified, misrouted(wiring.node(), &inputs))
         };
         let (verified, misrouted) = kernel_call(&self.tasks, "net-check", deadline, look)
             .await
@@ -133,17 +138,36 @@ impl Listings {
     }
 }
 
-/// Says what an attempt to reconcile the routes would change.
-fn misrouted(node: &Node, wanted: &[Route], table: Option<u32>, complete: bool) -> Vec<String> {
+/// Says what an attempt to reconcile the routes would change, and which nodes the tunnel does not reach.
+fn misrouted(node: &Node, inputs: &RouteInputs) -> Vec<String> {
     let told = |change: &Change<'_>| match change {
         Change::DeleteRoute(route) => format!("there is a route to {route} that should not be"),
         Change::Route(route) => format!("there is no route to {route}"),
-        other => other.to_string(),
+        other => format!("something is left to do: {other}"),
     };
-    match node.netlink(|netlink| routes::found(netlink, table)) {
-        Ok(found) => routes::plan(wanted, &found, complete).iter().map(told).collect(),
-        Err(error) => vec![sentence(&error)],
-    }
+    let look = || -> Result<Vec<String>, NodeError> {
+        let device = routes::device(node)?;
+        let (underlay, found) = node.netlink(|netlink| {
+            let underlay = Underlay::read(netlink, device)?;
+            Ok((underlay, routes::found(netlink, inputs.export_table, device)?))
+        })?;
+        let wanted = routes::wanted(inputs, &underlay);
+        let changes = routes::plan(&wanted, &found, inputs.complete);
+        let mut faults: Vec<_> = changes.iter().map(told).collect();
+        if let Some(device) = device {
+            let nodes = underlay.nodes(&inputs.node, &inputs.blocks);
+            let nodes: Vec<_> = nodes
+                .into_iter()
+                .map(|(node, (tunnel, _))| (node.to_owned(), tunnel.remote))
+                .collect();
+            let port = inputs.device.port;
+            let silent = overlay::probe(node.namespace(), device, port, &nodes, PROBE);
+            let silent = silent.map_err(NodeError::Enter)?;
+            faults.extend(silent.into_iter().map(|(node, why)| format!("node {node}: {why}")));
+        }
+        Ok(faults)
+    };
+    look().unwrap_or_else(|error| vec![sentence(&error)])
 }
 
 fn described(attachment: &Attachment) -> String {

@@ -5,6 +5,7 @@ use proptest::prelude::*;
 use tempfile::TempDir;
 
 use super::*;
+use crate::address_table::ReleasedKey;
 use crate::address_table::tests::{adopted, attachment, essence, key};
 use crate::local_block::LocalBlock;
 use crate::{Attachment, AttachmentKey};
@@ -21,9 +22,14 @@ fn groups() -> Vec<Vec<Record>> {
     vec![
         vec![Record::Adopted(adopted("default-0", "default", "10.0.0.0/30"))],
         vec![assigned("a", "10.0.0.0"), assigned("b", "10.0.0.1")],
-        vec![Record::Released(key("a"))],
-        vec![assigned("c", "10.0.0.2"), Record::Released(key("b")), assigned("d", "10.0.0.3")],
+        vec![Record::Released(key("a").into())],
+        vec![
+            assigned("c", "10.0.0.2"),
+            Record::Released(key("b").into()),
+            assigned("d", "10.0.0.3"),
+        ],
         vec![Record::Cordoned { block: "default-0".to_owned(), why: "it is another's".to_owned() }],
+        vec![Record::Released(ReleasedKey { key: key("c"), leaving: true })],
     ]
 }
 
@@ -140,11 +146,11 @@ fn it_stays_small_whatever_comes_and_goes() {
     let (mut rewrites, mut last) = (0, 0);
     for round in 0..8_000 {
         let container = format!("c{}", round % 7);
-        let (ipv4, _) = table.vacant("default").unwrap();
+        let (ipv4, _) = table.vacant("default", tokio::time::Instant::now()).unwrap();
         let address = ipv4.unwrap().to_string();
         let records = vec![
             Record::Assigned(attachment(&container, "default", Some(&address))),
-            Record::Released(key(&container)),
+            Record::Released(key(&container).into()),
         ];
         records.iter().for_each(|record| table.apply(record).unwrap());
         journal.append(&records, &table, false).unwrap();

@@ -12,18 +12,18 @@ fn the_next_address_is_the_one_after_the_last_round_and_round() {
     let mut block = block("10.0.0.8/30", "");
     let mut given = Vec::new();
     for _ in 0..3 {
-        let offset = block.vacant().unwrap();
+        let offset = block.vacant(|_| true).unwrap();
         block.take(offset);
         given.push(offset);
     }
     assert_eq!(given, [0, 1, 2]);
     // What comes back first is given last.
     block.give_back(0);
-    assert_eq!(block.vacant(), Some(3));
+    assert_eq!(block.vacant(|_| true), Some(3));
     block.take(3);
-    assert_eq!((block.vacant(), block.free()), (Some(0), 1));
+    assert_eq!((block.vacant(|_| true), block.free()), (Some(0), 1));
     block.take(0);
-    assert_eq!((block.vacant(), block.free(), block.used()), (None, 0, 4));
+    assert_eq!((block.vacant(|_| true), block.free(), block.used()), (None, 0, 4));
 }
 
 #[test]
@@ -44,10 +44,10 @@ fn every_address_of_a_large_or_a_single_block_is_given_once() {
         let mut block = block(network, "");
         assert_eq!(block.size(), size);
         for expected in 0..size {
-            assert_eq!(block.vacant(), Some(expected));
+            assert_eq!(block.vacant(|_| true), Some(expected));
             block.take(expected);
         }
-        assert_eq!(block.vacant(), None);
+        assert_eq!(block.vacant(|_| true), None);
     }
 }
 
@@ -55,7 +55,7 @@ fn every_address_of_a_large_or_a_single_block_is_given_once() {
 fn nothing_is_given_of_a_barred_block_nor_of_none() {
     let mut cordoned = block("10.0.0.0/30", "");
     cordoned.cordoned = Some("it is another's".into());
-    assert_eq!((cordoned.vacant(), cordoned.free()), (None, 0));
+    assert_eq!((cordoned.vacant(|_| true), cordoned.free()), (None, 0));
     assert_eq!(LocalBlock::new("default".into(), Networks::default(), 0), None);
     let huge = Networks { ipv6: "fd00::/64".parse().ok(), ipv4: None };
     assert_eq!(LocalBlock::new("default".into(), huge, 0), None);

@@ -7,7 +7,7 @@ pub(crate) fn pool(name: &str, age: i64, bits: u8, subnets: &[(&str, &str)]) -> 
     let some = |text: &str| (!text.is_empty()).then(|| text.to_owned());
     let subnets =
         subnets.iter().map(|(ipv4, ipv6)| Subnet { ipv4: some(ipv4), ipv6: some(ipv6) }).collect();
-    let mut pool = AddressPool::new(name, AddressPoolSpec { block_size_bits: bits, subnets });
+    let mut pool = AddressPool::new(name, AddressPoolSpec::new(bits, subnets));
     let created = jiff::Timestamp::from_second(1_000_000 + age).unwrap();
     pool.metadata.creation_timestamp = serde_json::from_value(created.to_string().into()).ok();
     pool

@@ -47,16 +47,26 @@ pub(crate) fn is_ours(link: &Link) -> bool {
     link.kind.as_deref() == Some("veth") && cni::interface::is_ours(&link.name)
 }
 
-/// Plans the repairs. `recorded` must have been read after `seen`.
-pub fn plan(seen: &KernelState, recorded: &[Arc<Attachment>]) -> Vec<Repair> {
+/// What others are at work on: it is left to them.
+#[derive(Clone, Debug, Default)]
+pub struct UnderWay {
+    /// The interfaces of requests that are being served.
+    pub interfaces: HashSet<String>,
+    /// Attachments that were deleted and whose interfaces are being removed.
+    pub leaving: Vec<Arc<Attachment>>,
+}
+
+/// Plans the repairs. `recorded` must have been read after `under_way`, and that after `seen`.
+pub fn plan(seen: &KernelState, under_way: &UnderWay, recorded: &[Arc<Attachment>]) -> Vec<Repair> {
     let by_name: HashMap<&str, &Link> =
         seen.links.iter().map(|link| (link.name.as_str(), link)).collect();
-    let names: HashSet<&str> =
-        recorded.iter().map(|attachment| attachment.host_interface.as_str()).collect();
+    let known = || recorded.iter().chain(&under_way.leaving);
+    let mut names: HashSet<&str> =
+        known().map(|attachment| attachment.host_interface.as_str()).collect();
+    names.extend(under_way.interfaces.iter().map(String::as_str));
     let neighbours: HashSet<_> = seen.neighbours.iter().collect();
     let routes: HashSet<_> = seen.routes.iter().collect();
-    let taken: HashSet<IpNet> =
-        recorded.iter().flat_map(|a| a.addresses()).map(IpNet::from).collect();
+    let taken: HashSet<IpNet> = known().flat_map(|a| a.addresses()).map(IpNet::from).collect();
 
     let remove = seen
         .links
@@ -68,7 +78,10 @@ pub fn plan(seen: &KernelState, recorded: &[Arc<Attachment>]) -> Vec<Repair> {
         .iter()
         .filter(|route| !taken.contains(&route.destination))
         .map(|route| Repair::RemoveRoute(*route));
-    let mend = recorded.iter().filter_map(|attachment| {
+    // What a request is making is not whole yet, and its routes come after its policies.
+    let at_rest =
+        |attachment: &&Arc<Attachment>| !under_way.interfaces.contains(&attachment.host_interface);
+    let mend = recorded.iter().filter(at_rest).filter_map(|attachment| {
         let Some(link) = by_name.get(attachment.host_interface.as_str()) else {
             return Some(Repair::Regain(Arc::clone(attachment)));
         };

@@ -1,5 +1,7 @@
+use std::os::fd::{AsFd, AsRawFd};
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use cni::wire::{AddRequest, Operation, Reply, Request};
 use kernel::netlink::{Link, RouteKind};
 use objects::kinds::Networks;
 use stallproof::Ledger;
@@ -201,6 +203,54 @@ async fn while_pods_come_and_go_none_is_harmed() {
     }
     assert!(reaches_pod(bench.wiring.node().namespace(), &stays));
     assert_eq!(bench.reconciler.once().await.unwrap(), ReconcileReport::default());
+}
+
+/// A request makes the interfaces before the journal has the record, and removes them after it has none.
+#[tokio::test(flavor = "multi_thread")]
+async fn while_requests_are_served_none_is_harmed() {
+    requires!(netns);
+    let bench = Bench::new().await;
+    bench.service.health().publish(Health::Well);
+    bench.tasks.spawn("links", bench.service.clone().remove_links(bench.tasks.stopping()));
+    let serve = |operation, namespace: &Namespace| {
+        let descriptor = namespace.as_fd().try_clone_to_owned().unwrap();
+        let request = Request { wait_ms: 60_000, operation };
+        Box::pin(bench.service.serve(request, Some(descriptor)))
+    };
+    let requests = async {
+        for round in 0..100 {
+            let namespace = Namespace::create().unwrap();
+            let key =
+                AttachmentKey { container: format!("pod-{round}"), ifname: "eth0".to_owned() };
+            let network = "pods".to_owned();
+            let netns =
+                format!("/proc/{}/fd/{}", std::process::id(), namespace.as_fd().as_raw_fd());
+            let add = AddRequest { key: key.clone(), network, netns, pod: None, pool: None };
+            let added = serve(Operation::Add(add), &namespace).await;
+            assert!(matches!(added, Reply::Added(_)), "{added:?}");
+            let record = bench.addresses.view().attachment(&key).cloned().unwrap();
+            assert_eq!(bench.wiring.verify(&record, Some(&namespace)), []);
+            let network = "pods".to_owned();
+            let deleted = serve(Operation::Del { key, network }, &namespace).await;
+            assert_eq!(deleted, Reply::Done);
+        }
+    };
+    tokio::pin!(requests);
+    loop {
+        tokio::select! {
+            () = &mut requests => break,
+            report = bench.reconciler.once() => {
+                // A pod that was finished after the kernel was read gets nothing that it has not.
+                let report = report.unwrap();
+                assert_eq!((report.removed, report.released, &report.failed), (0, 0, &vec![]));
+            }
+        }
+    }
+    let mut changes = bench.addresses.changes();
+    while bench.addresses.view().leaving().next().is_some() {
+        soon().bound(changes.changed()).await.unwrap();
+    }
+    assert_eq!(bench.links(), []);
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -10,7 +10,23 @@ fn block(node: &str, networks: &[&str], via: &[&str]) -> RoutedBlock {
         node: node.to_owned(),
         networks: networks.iter().map(|network| network.parse().unwrap()).collect(),
         via: via.iter().map(|address| address.parse().unwrap()).collect(),
+        overlay: Overlay::Direct,
     }
+}
+
+pub(crate) fn inputs(node: &str, blocks: &[RoutedBlock], export_table: Option<u32>) -> RouteInputs {
+    RouteInputs {
+        node: node.to_owned(),
+        blocks: blocks.to_vec(),
+        export_table,
+        overlaid: Vec::new(),
+        device: DeviceSettings { port: overlay::PORT, mtu: 1450 },
+        complete: true,
+    }
+}
+
+fn routes_of(routes: &[Route]) -> RouteState {
+    RouteState { routes: routes.to_vec(), ..RouteState::default() }
 }
 
 fn route(destination: &str, table: u32, kind: RouteKind) -> Route {
@@ -26,7 +42,7 @@ fn own_blocks_end_here_and_are_exported_and_others_go_to_their_nodes() {
     ];
     let via = RouteKind::Via([10, 0, 0, 2].into());
     assert_eq!(
-        wanted("a", &blocks, Some(119)),
+        wanted(&inputs("a", &blocks, Some(119)), &Underlay::default()).routes,
         [
             route("10.1.0.0/27", 119, RouteKind::Blackhole),
             route("10.3.0.7/32", 119, RouteKind::Blackhole),
@@ -88,6 +104,7 @@ fn any_blocks() -> impl Strategy<Value = Vec<RoutedBlock>> {
             node: node.to_string(),
             networks: vec![IpNet::new([10, net, 0, 0].into(), 24).unwrap()],
             via: via.map(|via| [10, 0, 0, via].into()).into_iter().collect(),
+            overlay: Overlay::Direct,
         });
     proptest::collection::vec(block, 0..8)
 }
@@ -97,10 +114,11 @@ proptest! {
     fn a_plan_makes_what_is_wanted_touches_nobody_elses_and_is_then_empty(
         blocks in any_blocks(), found in any_routes(), all: bool,
     ) {
-        let wanted = wanted("0", &blocks, Some(EXPORT_TABLE));
-        let steps = plan(&wanted, &found, all);
+        let inputs = inputs("0", &blocks, Some(EXPORT_TABLE));
+        let wanted = wanted(&inputs, &Underlay::default());
+        let steps = plan(&wanted, &routes_of(&found), all);
         let left = after(&found, &steps);
-        for route in &wanted {
+        for route in &wanted.routes {
             prop_assert!(left.contains(route));
         }
         let ours = |route: &&Route| route.protocol == ROUTE_PROTOCOL
@@ -110,11 +128,11 @@ proptest! {
             left.iter().filter(|route| route.protocol != ROUTE_PROTOCOL).collect::<Vec<_>>()
         );
         if all {
-            prop_assert!(left.iter().filter(ours).all(|route| wanted.contains(route)));
+            prop_assert!(left.iter().filter(ours).all(|route| wanted.routes.contains(route)));
         } else {
             prop_assert!(!steps.iter().any(|step| matches!(step, Change::DeleteRoute(_))));
         }
-        prop_assert!(plan(&wanted, &left, all).is_empty());
+        prop_assert!(plan(&wanted, &routes_of(&left), all).is_empty());
     }
 }
 
@@ -131,8 +149,7 @@ fn pods_of_two_nodes_reach_each_other_and_routes_that_vanish_come_back() {
         block("b", &["10.2.0.0/27", "fd00:2::/123"], &["10.0.0.2", "fd00::2"]),
     ];
     let install = |wiring: &crate::wiring::Wiring, name: &str, blocks: &[RoutedBlock]| {
-        let wanted = wanted(name, blocks, Some(EXPORT_TABLE));
-        apply(wiring.node(), &wanted, Some(EXPORT_TABLE), true).unwrap()
+        apply(wiring.node(), &inputs(name, blocks, Some(EXPORT_TABLE))).unwrap()
     };
     assert!(is_cut_off_from_pod(&inside_a, &on_b));
     for (wiring, name) in [(&a, "a"), (&b, "b")] {

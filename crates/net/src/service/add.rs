@@ -1,17 +1,17 @@
-//! ADD: an address, then a pair of interfaces that carries it.
+//! ADD: an address, and a pair of interfaces that carries it when it is on the disk.
 
 use std::os::fd::OwnedFd;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use cni::wire::AddRequest;
 use stallproof::Deadline;
 use tracing::{info, warn};
 
-use super::{Call, CniService, RequestError, StepTracker};
+use super::{Call, CniService, Inner, RequestError, StepTracker};
 use crate::addresses::{AssignRequest, Assignment};
-use crate::datapath::{Datapath, PodInterfaces};
-use crate::wiring::host_interface;
-use crate::{Attachment, pool};
+use crate::datapath::{Coming, Datapath, PodInterfaces};
+use crate::wiring::{host_interface, step};
+use crate::{Attachment, AttachmentKey, pool};
 
 impl<D: Datapath> CniService<D> {
     pub(super) async fn add(
@@ -36,11 +36,11 @@ impl<D: Datapath> CniService<D> {
                 netns,
                 host_interface,
             };
-            call.op.step("assign");
-            let assigned = self.assign(wanted, &call).await?;
-            let pair = self.set_up(&assigned, namespace, &call).await?;
+            self.wait_for_old_links(&call).await?;
+            let attached = Box::pin(self.attach(wanted, namespace, &call));
+            let (attachment, pair) = attached.await?;
             info!(container = %call.key.container, pod, "attached");
-            Ok((assigned.attachment().clone(), pair))
+            Ok((attachment, pair))
         };
         let result = self.turn(&call, job).await;
         call.finish(&result);
@@ -55,25 +55,98 @@ impl<D: Datapath> CniService<D> {
         }
     }
 
-    async fn assign(&self, wanted: AssignRequest, call: &Call) -> Result<Assignment, RequestError> {
-        let addresses = &self.0.addresses;
-        match addresses.assign(wanted.clone(), call.deadline).await? {
-            Assignment::Existing(old) if old.namespace != wanted.namespace => {
-                warn!(container = %old.key.container, "added again in another network namespace");
-                self.tear_down(&old, call).await?;
-                call.op.step("assign");
-                Ok(addresses.assign(wanted, call.deadline).await?)
+    /// The interface of the same container's last attachment has the same name: it must be gone.
+    async fn wait_for_old_links(&self, call: &Call) -> Result<(), RequestError> {
+        let mut changes = self.0.addresses.changes();
+        let gone = async {
+            while self.0.addresses.view().is_leaving(&call.key) {
+                changes.changed().await;
             }
-            assigned => Ok(assigned),
+        };
+        let in_time = call.deadline.within(self.0.limits.step).bound(gone).await;
+        in_time.map_err(|_| RequestError::Stuck { key: call.key.clone(), step: step::DELETE })
+    }
+
+    /// Makes the interfaces while the addresses are on their way to the disk, and configures them when
+    /// they are there.
+    async fn attach(
+        &self,
+        wanted: AssignRequest,
+        namespace: D::Namespace,
+        call: &Call,
+    ) -> Result<(Arc<Attachment>, PodInterfaces), RequestError> {
+        if self.0.addresses.view().attachment(&call.key).is_some() {
+            return Box::pin(self.attach_again(wanted, namespace, call)).await;
+        }
+        // One answer for the thread, which waits for it for as long as this request lives; it is kept for
+        // whoever undoes the work.
+        let (tell, told) = std::sync::mpsc::sync_channel(1);
+        let answer = Arc::new(OnceLock::new());
+        let set_up = {
+            let (pool, answer) = (wanted.pool.clone(), Arc::clone(&answer));
+            move |key: &AttachmentKey, datapath: &D, steps: &StepTracker| {
+                let assigned = || {
+                    let _ = told.recv();
+                    answer.get().cloned()
+                };
+                let coming = Coming { key, pool: &pool, assigned: &assigned };
+                datapath.set_up_when(&coming, &namespace, steps)
+            }
+        };
+        let undo = {
+            let (inner, key, answer) = (Arc::clone(&self.0), call.key.clone(), Arc::clone(&answer));
+            let runtime = tokio::runtime::Handle::current();
+            move |datapath: &D, steps: &StepTracker| {
+                undo(datapath, steps, &inner, &runtime, &key, answer.get());
+            }
+        };
+        let key = call.key.clone();
+        let wiring = self.work("set_up", call, move |it, steps| set_up(&key, it, steps), undo);
+        let assigning = async {
+            let assigned = self.0.addresses.assign(wanted, call.deadline).await;
+            if let Ok(Assignment::New(attachment)) = &assigned {
+                let _ = answer.set(Arc::clone(attachment));
+            }
+            // An error: the work has failed already.
+            let _ = tell.send(());
+            assigned
+        };
+        let (assigned, wired) = tokio::join!(assigning, wiring);
+        match (assigned?, wired) {
+            (Assignment::New(attachment), Ok(pair)) => Ok((attachment, pair)),
+            (Assignment::New(_), Err(error)) => {
+                if let RequestError::Wiring(failed) = &error
+                    && failed.left.is_none()
+                {
+                    self.0.give_back(&call.key).await;
+                }
+                Err(error)
+            }
+            // An earlier request's assignment came late. The next one finds its record.
+            (Assignment::Existing(_), _) => {
+                Err(RequestError::Stuck { key: call.key.clone(), step: step::ADDRESS })
+            }
         }
     }
 
-    async fn set_up(
+    /// Attaches a container that has a record: of an earlier success, or of another namespace.
+    async fn attach_again(
         &self,
-        assigned: &Assignment,
+        wanted: AssignRequest,
         namespace: D::Namespace,
         call: &Call,
-    ) -> Result<PodInterfaces, RequestError> {
+    ) -> Result<(Arc<Attachment>, PodInterfaces), RequestError> {
+        call.op.step(step::ADDRESS);
+        let addresses = &self.0.addresses;
+        let mut assigned = addresses.assign(wanted.clone(), call.deadline).await?;
+        if let Assignment::Existing(old) = &assigned
+            && old.namespace != wanted.namespace
+        {
+            warn!(container = %old.key.container, "added again in another network namespace");
+            self.tear_down(old, call).await?;
+            call.op.step(step::ADDRESS);
+            assigned = addresses.assign(wanted, call.deadline).await?;
+        }
         let is_new = matches!(assigned, Assignment::New(_));
         let attachment = Arc::clone(assigned.attachment());
         let set_up = {
@@ -81,20 +154,13 @@ impl<D: Datapath> CniService<D> {
             move |datapath: &D, steps: &StepTracker| datapath.set_up(&attachment, &namespace, steps)
         };
         let undo = {
-            let inner = Arc::clone(&self.0);
+            let (inner, attachment) = (Arc::clone(&self.0), Arc::clone(&attachment));
             let runtime = tokio::runtime::Handle::current();
             move |datapath: &D, steps: &StepTracker| {
                 // The wiring of an earlier success, or of another namespace, is not to be undone.
-                if !is_new {
-                    return;
-                }
-                let key = &attachment.key;
-                match datapath.tear_down(&attachment, steps) {
-                    Ok(()) => runtime.block_on(inner.give_back(key)),
-                    Err(error) => {
-                        let why = stallproof::sentence(&error);
-                        warn!(container = %key.container, why, "kernel work could not be undone");
-                    }
+                if is_new {
+                    let key = &attachment.key;
+                    undo(datapath, steps, &inner, &runtime, key, Some(&attachment));
                 }
             }
         };
@@ -105,6 +171,26 @@ impl<D: Datapath> CniService<D> {
         {
             self.0.give_back(&call.key).await;
         }
-        result
+        Ok((attachment, result?))
+    }
+}
+
+/// Undoes work that was given up on and has come back: what it made it has removed itself, unless it got
+/// to its end.
+fn undo<D: Datapath>(
+    datapath: &D,
+    steps: &StepTracker,
+    inner: &Inner<D>,
+    runtime: &tokio::runtime::Handle,
+    key: &AttachmentKey,
+    attachment: Option<&Arc<Attachment>>,
+) {
+    let torn_down = attachment.map_or(Ok(()), |it| datapath.tear_down(it, steps));
+    match torn_down {
+        Ok(()) => runtime.block_on(inner.give_back(key)),
+        Err(error) => {
+            let why = stallproof::sentence(&error);
+            warn!(container = %key.container, why, "kernel work could not be undone");
+        }
     }
 }

@@ -209,7 +209,7 @@ fn who_gives_up_before_any_step_finds_nothing_left() {
     requires!(netns);
     let wiring = pods::node();
     let (a, inside) = pod(1, 1);
-    let steps = [step::CREATE, step::ENTER, step::CONFIGURE, step::ROUTE];
+    let steps = [step::CREATE, step::ENTER, step::ADDRESS, step::CONFIGURE, step::ROUTE];
     for (number, step) in steps.into_iter().enumerate() {
         let error = wiring.set_up(&a, &inside, &At::step(number, || Err(Abandoned))).unwrap_err();
         assert_eq!(error.step, step);
@@ -385,4 +385,46 @@ fn policies_decide_about_a_pod_before_it_is_routed_and_until_it_no_longer_is() {
         }
         assert_no_trace(&wiring);
     }
+}
+
+#[test]
+fn without_an_address_nothing_is_left_of_the_pair() {
+    requires!(netns);
+    let wiring = pods::node();
+    let (attachment, inside) = pod(1, 1);
+    let there = || {
+        let (links, routes) = traces(&wiring);
+        assert_eq!((links.len(), routes), (1, Vec::new()), "the pair is there before its address");
+        None
+    };
+    let coming = Coming { key: &attachment.key, pool: "default", assigned: &there };
+    let error = wiring.set_up_when(&coming, &inside, &()).unwrap_err();
+    assert!(matches!(error.cause, Cause::NoAddress), "{error:?}");
+    assert_no_trace(&wiring);
+    assert_eq!(inside.netlink().unwrap().link(LinkRef::Name("eth0")).unwrap(), None);
+}
+
+#[test]
+fn several_are_torn_down_together_and_no_other() {
+    requires!(netns);
+    let wiring = pods::node();
+    let all: Vec<_> = (1..=20).map(|number| pod(1, number)).collect();
+    for (attachment, inside) in &all {
+        wiring.set_up(attachment, inside, &()).unwrap();
+    }
+    // One is gone already: its namespace was.
+    wiring.tear_down(&all[3].0, &()).unwrap();
+    let gone: Vec<_> =
+        all[..15].iter().map(|(attachment, _)| Arc::new(attachment.clone())).collect();
+    assert!(wiring.tear_down_all(&gone).is_empty());
+    let (links, _) = traces(&wiring);
+    let mut left: Vec<_> = links.iter().map(|link| link.name.as_str()).collect();
+    let mut kept: Vec<_> = all[15..].iter().map(|(it, _)| it.host_interface.as_str()).collect();
+    left.sort_unstable();
+    kept.sort_unstable();
+    assert_eq!(left, kept);
+    for (attachment, _) in &all[15..] {
+        assert!(reaches_pod(wiring.node().namespace(), attachment));
+    }
+    assert!(wiring.tear_down_all(&gone).is_empty(), "again is nothing");
 }

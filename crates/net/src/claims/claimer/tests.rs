@@ -50,7 +50,7 @@ impl Node {
 async fn make_pool(objects: &Objects, name: &str, bits: u8, ipv4: &[&str]) {
     let subnet = |net: &&str| Subnet { ipv4: Some((*net).to_owned()), ipv6: None };
     let subnets = ipv4.iter().map(subnet).collect();
-    let pool = AddressPool::new(name, AddressPoolSpec { block_size_bits: bits, subnets });
+    let pool = AddressPool::new(name, AddressPoolSpec::new(bits, subnets));
     objects.apply(&pool, Expected::Any, soon()).await.unwrap();
 }
 

@@ -51,7 +51,7 @@ async fn without_definitions_on_kube_it_is_said_why_and_it_goes_on_when_they_com
 
     objects::install(server.client().await, soon()).await.unwrap();
     let subnet = Subnet { ipv4: Some("10.64.0.0/24".to_owned()), ipv6: None };
-    let spec = AddressPoolSpec { block_size_bits: 2, subnets: vec![subnet] };
+    let spec = AddressPoolSpec::new(2, vec![subnet]);
     objects.create(&AddressPool::new("default", spec), soon()).await.unwrap();
     until("pods get addresses", async || {
         addresses.assign(wanted("late", "default"), soon()).await.is_ok()

@@ -110,7 +110,7 @@ proptest! {
     #[test]
     fn repairs_make_both_agree_and_harm_nobody(fates in proptest::collection::vec(any_fate(), 0..12)) {
         let (seen, recorded) = world(&fates);
-        let repairs = plan(&seen, &recorded);
+        let repairs = plan(&seen, &UnderWay::default(), &recorded);
         for (n, fate) in fates.iter().enumerate() {
             let own = attachment(n as u8);
             let lost = repairs.contains(&Repair::Regain(Arc::clone(&own)));
@@ -120,7 +120,7 @@ proptest! {
         }
 
         let (seen, recorded) = after(&seen, &recorded, &repairs);
-        prop_assert_eq!(plan(&seen, &recorded), []);
+        prop_assert_eq!(plan(&seen, &UnderWay::default(), &recorded), []);
         let links: BTreeMap<_, _> = seen.links.iter().map(|link| (&link.name, link)).collect();
         prop_assert_eq!(links.len(), recorded.len());
         for attachment in &recorded {
@@ -134,9 +134,12 @@ proptest! {
 fn a_route_that_leads_to_the_wrong_interface_is_put_right() {
     let (mut seen, recorded) =
         world(&[Fate { recorded: true, linked: true, up: true, present: 0xff }]);
-    assert_eq!(plan(&seen, &recorded), []);
+    assert_eq!(plan(&seen, &UnderWay::default(), &recorded), []);
     seen.routes[0].kind = RouteKind::Link(99);
-    assert_eq!(plan(&seen, &recorded), [Repair::RestoreHostSide(Arc::clone(&recorded[0]), 10)]);
+    assert_eq!(
+        plan(&seen, &UnderWay::default(), &recorded),
+        [Repair::RestoreHostSide(Arc::clone(&recorded[0]), 10)]
+    );
 }
 
 #[test]
@@ -148,7 +151,7 @@ fn a_route_to_an_address_that_nobody_has_goes() {
         kind: RouteKind::Link(99),
     };
     let seen = KernelState { routes: vec![stray], ..KernelState::default() };
-    assert_eq!(plan(&seen, &[]), [Repair::RemoveRoute(stray)]);
+    assert_eq!(plan(&seen, &UnderWay::default(), &[]), [Repair::RemoveRoute(stray)]);
 }
 
 #[test]
@@ -161,4 +164,33 @@ fn interfaces_of_others_are_not_ours() {
         assert!(!is_ours(&link(name.to_owned(), 3, true)), "{name}");
     }
     assert!(!is_ours(&Link { kind: None, ..ours }));
+}
+
+#[test]
+fn an_interface_that_a_request_makes_or_that_is_being_removed_is_left_alone() {
+    let bare = Fate { recorded: false, linked: true, up: true, present: 0xff };
+    let (seen, recorded) = world(&[bare.clone(), bare]);
+    let [made, leaving] = [0, 1].map(attachment);
+    let idle = plan(&seen, &UnderWay::default(), &recorded);
+    let is_removal = |repair: &Repair| matches!(repair, Repair::RemoveInterface(..));
+    assert_eq!(idle.iter().filter(|repair| is_removal(repair)).count(), 2);
+    let under_way = UnderWay {
+        interfaces: [made.host_interface.clone()].into(),
+        leaving: vec![Arc::clone(&leaving)],
+    };
+    let repairs = plan(&seen, &under_way, &recorded);
+    assert!(!repairs.iter().any(is_removal), "{repairs:?}");
+    let routes_of = |attachment: &Attachment| -> Vec<IpNet> {
+        attachment.addresses().map(IpNet::from).collect()
+    };
+    let leads = |repair: &Repair| match repair {
+        Repair::RemoveRoute(route) => routes_of(&leaving).contains(&route.destination),
+        _ => false,
+    };
+    assert!(!repairs.iter().any(leads), "{repairs:?}");
+
+    let half_made = Fate { recorded: true, linked: true, up: false, present: 0 };
+    let (seen, recorded) = world(&[half_made]);
+    assert_eq!(plan(&seen, &under_way, &recorded), []);
+    assert_eq!(plan(&seen, &UnderWay::default(), &recorded).len(), 1);
 }

@@ -17,6 +17,7 @@ use super::*;
 use crate::Addresses;
 use crate::claims::{BlockClaims, NodeIdentity};
 use crate::datapath::Datapath;
+use crate::overlay::{self, DeviceSettings};
 use crate::routes::{self, RouteReconciler};
 use crate::tests::pods::{self, pod, reaches_pod};
 use crate::wiring::{MAIN_TABLE, ROUTE_PROTOCOL, Wiring};
@@ -103,8 +104,9 @@ async fn one_node_in_the_wrong_hands_does_not_reroute_the_others() {
         node: "a".to_owned(),
         networks: ["10.1.0.0/27", "fd00:1::/123"].map(|net| net.parse().unwrap()).to_vec(),
         via: ["10.0.0.1", "fd00::1"].map(|address| address.parse().unwrap()).to_vec(),
+        overlay: Default::default(),
     }];
-    routes::apply(b.node(), &routes::wanted("b", &back, None), None, true).unwrap();
+    routes::apply(b.node(), &routes::tests::inputs("b", &back, None)).unwrap();
 
     let (dir, tasks) = (TempDir::new().unwrap(), Tasks::new("test"));
     let addresses = Addresses::open(dir.path(), &tasks).unwrap();
@@ -126,7 +128,8 @@ async fn one_node_in_the_wrong_hands_does_not_reroute_the_others() {
     let doubted = Gauge::default();
     let (node, counted) = (a.node().clone(), doubted.clone());
     let (held, owner) = (addresses.clone(), tasks.clone());
-    let keep = RouteReconciler::new(node, trust.clone(), counted, held, None, owner);
+    let device = DeviceSettings { port: overlay::PORT, mtu: 1450 };
+    let keep = RouteReconciler::new(node, trust.clone(), counted, held, None, device, owner);
     let (key, stop) = ("a".to_owned(), tasks.stopping());
     let keep = objects::reconcile("routes", key, routes::PACE, keep, ledger, stop);
     tasks.spawn("routes", keep);
