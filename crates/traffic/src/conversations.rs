@@ -44,7 +44,7 @@ pub use endpoint::{End, Endpoint};
 pub use facts::{ExternalFacts, Labels, LocalWorkload, NodeFacts, PodFacts, ServiceFacts};
 pub use graph::{Edge, Graph, Level, Node};
 pub use judge::{Judge, Judgement, NoRules, Service, Verdict};
-pub use report::{Dropped, Moment, Protocol, Record, Report, Totals};
+pub use report::{DeniedRecord, Dropped, Moment, Protocol, Record, Report, Totals};
 pub use reporter::Reporter;
 pub use router::{RoutedReport, Router, ShardReport};
 pub use shard::{Applied, Counters, Limits, Shard, shards};

@@ -316,6 +316,7 @@ impl Groups {
         GroupSubject {
             namespace: &pod.namespace,
             name: &pod.name,
+            owner: pod.owner.as_deref(),
             node: &pod.node,
             images: &pod.images,
             labels: &pod.labels,

@@ -77,8 +77,8 @@ const COME_BACK_MOST: Duration = Duration::from_secs(10);
 const NO_ROOM: Duration = Duration::from_secs(30);
 
 /// What users are told wherever they could think otherwise.
-pub const NOT_ENFORCED: &str =
-    "protect is not enforced yet: what is against the rules is reported, and nothing is stopped";
+pub const NOT_ENFORCED: &str = "protect stops connections on nodes whose agents enforce policies, which `fairlead policy status` \
+     shows; elsewhere what is against the rules is reported";
 
 /// Where a report is counted. Clones are the same.
 #[derive(Clone, Debug)]
@@ -247,6 +247,10 @@ impl Ingest {
 
     pub fn learned(&self) -> Published<LearnedView> {
         self.0.learned.learned.load()
+    }
+
+    pub fn learned_changes(&self) -> Changes<LearnedView> {
+        self.0.learned.learned.subscribe()
     }
 
     pub fn violations(&self) -> Published<ViolationsView> {

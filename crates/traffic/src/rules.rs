@@ -10,8 +10,8 @@
 //! ```
 //!
 //! Invariants: rules are compiled once, on change; deciding takes no lock and does no I/O; written
-//! rules come before learned ones. Nothing here stops a packet: *protect* is reported, and every
-//! verdict under it says that it is not enforced.
+//! rules come before learned ones. Nothing here stops a packet: that is for nodes that enforce
+//! policies, and every verdict under *protect* says so.
 
 mod export;
 mod learn;

@@ -59,6 +59,7 @@ fn gravity(verdict: Verdict) -> u8 {
         Verdict::Discovered => 2,
         Verdict::Violates => 3,
         Verdict::ViolatesUnenforced => 4,
+        Verdict::Stopped => 5,
     }
 }
 

@@ -27,14 +27,22 @@ pub enum Verdict {
     /// Against the rules of a group to be protected. Nothing enforces that yet: it was let through
     /// and reported.
     ViolatesUnenforced,
+    /// A policy stopped it, on the node of one of its ends.
+    Stopped,
 }
 
 impl Verdict {
-    const ALL: [Self; 5] =
-        [Self::Unjudged, Self::Allowed, Self::Discovered, Self::Violates, Self::ViolatesUnenforced];
+    const ALL: [Self; 6] = [
+        Self::Unjudged,
+        Self::Allowed,
+        Self::Discovered,
+        Self::Violates,
+        Self::ViolatesUnenforced,
+        Self::Stopped,
+    ];
 
     pub fn is_violation(self) -> bool {
-        matches!(self, Self::Violates | Self::ViolatesUnenforced)
+        matches!(self, Self::Violates | Self::ViolatesUnenforced | Self::Stopped)
     }
 
     pub(crate) fn number(self) -> u8 {
@@ -53,7 +61,8 @@ impl fmt::Display for Verdict {
             Self::Allowed => "allowed",
             Self::Discovered => "discovered",
             Self::Violates => "violates",
-            Self::ViolatesUnenforced => "violates (protect is not enforced yet)",
+            Self::ViolatesUnenforced => "violates (stopped where policies are enforced)",
+            Self::Stopped => "stopped",
         })
     }
 }

@@ -122,6 +122,23 @@ pub struct Record {
     pub last: Moment,
 }
 
+/// Packets of one client to one server that a rule stopped, as a running total: as a [`Record`] it belongs
+/// to one beginning and only grows. The kernel tells of some packets of a rule in a second and not of all,
+/// so that it counts what was told.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DeniedRecord {
+    pub client: IpAddr,
+    pub server: IpAddr,
+    /// The server's port; zero where the protocol has none.
+    pub port: u16,
+    pub protocol: Protocol,
+    /// The policy and its rule, in words; empty if it was for want of a rule of guard.
+    pub rule: Arc<str>,
+    pub packets: u64,
+    pub first: Moment,
+    pub last: Moment,
+}
+
 /// What an agent sends at a time.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Report {
@@ -131,6 +148,7 @@ pub struct Report {
     /// Counts up by one from 1 in each incarnation.
     pub sequence: u64,
     pub records: Vec<Record>,
+    pub denied: Vec<DeniedRecord>,
     pub dropped: Dropped,
     /// All pods of the node, when they have changed: where no Kubernetes tells of them.
     pub workloads: Option<Vec<LocalWorkload>>,

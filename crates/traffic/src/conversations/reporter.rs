@@ -42,6 +42,13 @@ impl Reporter {
         }
         (server.node().is_none() && client.node().is_none()).then_some(Self::Transit)
     }
+
+    /// As whom `agent` stopped something: only the nodes of its ends judge a connection.
+    pub(super) fn of_stopped(agent: &str, client: &Endpoint, server: &Endpoint) -> Option<Self> {
+        let near = |end: &Endpoint| end.node().is_some_and(|node| **node == *agent);
+        let server = near(server).then_some(Self::Server);
+        server.or_else(|| near(client).then_some(Self::Client))
+    }
 }
 
 #[cfg(test)]

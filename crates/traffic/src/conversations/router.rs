@@ -7,7 +7,9 @@
 
 use std::sync::Arc;
 
-use super::{Directory, End, Protocol, Report, Reporter, Service, Totals, watermarks};
+use super::{
+    DeniedRecord, Directory, End, Protocol, Record, Report, Reporter, Service, Totals, watermarks,
+};
 
 /// Routes reports. Clones route alike.
 #[derive(Clone, Copy)]
@@ -50,6 +52,8 @@ pub(super) struct RoutedRecord {
     /// In seconds, as is `last`.
     pub(super) first: u32,
     pub(super) last: u32,
+    /// What stopped it: it is a violation, and no conversation.
+    pub(super) stopped_by: Option<Arc<str>>,
 }
 
 impl RoutedRecord {
@@ -58,6 +62,22 @@ impl RoutedRecord {
             protocol: self.protocol,
             port: self.port,
             application: self.application.as_deref(),
+        }
+    }
+}
+
+impl DeniedRecord {
+    /// As a total of its own: no conversation has its fingerprint.
+    fn as_total(&self) -> Record {
+        Record {
+            client: self.client,
+            server: self.server,
+            port: self.port,
+            protocol: self.protocol,
+            application: Some(format!("\0stopped {}", self.rule).into()),
+            totals: Totals { packets: self.packets, ..Totals::ZERO },
+            first: self.first,
+            last: self.last,
         }
     }
 }
@@ -125,6 +145,36 @@ impl Router {
                 totals: record.totals,
                 first: record.first.seconds(),
                 last: record.last.seconds(),
+                stopped_by: None,
+            });
+        }
+        for denied in &report.denied {
+            // What one node stopped no other node sees, so that nobody else tells of it.
+            let end = |address: std::net::IpAddr| {
+                let address = address.to_canonical();
+                let endpoint = directory.resolve_seen_by(&report.agent, address, denied.last);
+                End { endpoint, address }
+            };
+            let (client, server) = (end(denied.client), end(denied.server));
+            let reporter = Reporter::of_stopped(&report.agent, &client.endpoint, &server.endpoint);
+            let Some(reporter) = reporter else {
+                left_out += 1;
+                continue;
+            };
+            let record = denied.as_total();
+            let print = watermarks::print(self.seed, &record);
+            parts[self.shard(print)].records.push(RoutedRecord {
+                print,
+                client,
+                server,
+                reporter,
+                port: denied.port,
+                protocol: denied.protocol,
+                application: None,
+                totals: record.totals,
+                first: denied.first.seconds(),
+                last: denied.last.seconds(),
+                stopped_by: Some(Arc::clone(&denied.rule)),
             });
         }
         RoutedReport { parts, left_out }

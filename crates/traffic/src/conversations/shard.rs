@@ -161,6 +161,22 @@ impl Shard {
             self.counters.counted += 1;
             // A clock that is ahead must not keep a conversation from growing old.
             let last = record.last.max(earliest.seconds()).min(now.seconds());
+            if let Some(rule) = &record.stopped_by {
+                let (at, first) = (Moment::from_seconds(last), record.first.min(last));
+                applied.violations.push(Conversation {
+                    client: record.client.clone(),
+                    server: record.server.clone(),
+                    protocol: record.protocol,
+                    port: record.port,
+                    application: None,
+                    verdict: Verdict::Stopped,
+                    rule: (!rule.is_empty()).then(|| Arc::clone(rule)),
+                    totals: growth,
+                    first: Moment::from_seconds(first),
+                    last: at,
+                });
+                continue;
+            }
             let credited = self.table.credit(record, growth, last, &*self.judge);
             applied.notice(
                 Moment::from_seconds(last),

@@ -159,7 +159,7 @@ impl VerdictFilter {
             Verdict::Unjudged => Self::Unjudged,
             Verdict::Allowed => Self::Allowed,
             Verdict::Discovered => Self::Discovered,
-            Verdict::Violates | Verdict::ViolatesUnenforced => Self::Violates,
+            Verdict::Violates | Verdict::ViolatesUnenforced | Verdict::Stopped => Self::Violates,
         }
     }
 

@@ -132,7 +132,10 @@ fn a_rule_that_denies_counts_while_learning_and_what_protects_nothing_says_so() 
         |mode| policy(mode, from_ref(&deny)).judge(&workload("web"), &workload("db"), tcp(1));
     assert_eq!(judge(GroupMode::Discover).verdict, Verdict::Violates);
     let protected = judge(GroupMode::Protect).verdict;
-    assert!(protected.is_violation() && protected.to_string().contains("not enforced"));
+    assert!(
+        protected.is_violation()
+            && protected.to_string().contains("stopped where policies are enforced")
+    );
 }
 
 #[test]

@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use super::{Limits, Shard, shards};
 use crate::conversations::{
-    Applied, Conversation, Directory, Endpoint, Judge, Judgement, Labels, Moment, PodFacts,
-    Protocol, Readers, Record, Report, Router, Service, Totals, Verdict,
+    Applied, Conversation, DeniedRecord, Directory, Endpoint, Judge, Judgement, Labels, Moment,
+    PodFacts, Protocol, Readers, Record, Report, Router, Service, Totals, Verdict,
 };
 use crate::conversations::{End, ExternalFacts};
 
@@ -442,4 +442,35 @@ fn what_is_against_the_rules_is_noticed_as_it_comes_and_when_the_rules_change() 
         (Verdict::ViolatesUnenforced, Some("r"))
     );
     assert_eq!(controller.conversations()[0].verdict, Verdict::ViolatesUnenforced);
+}
+
+#[test]
+fn what_a_node_stopped_is_a_violation_once_and_no_conversation() {
+    let mut controller = Controller::new(2, Limits::default());
+    let denied = |packets| DeniedRecord {
+        client: pod_address(1, 1),
+        server: pod_address(0, 0),
+        port: 80,
+        protocol: Protocol::TCP,
+        rule: "NetworkPolicy shop/db isolation".into(),
+        packets,
+        first: NOW,
+        last: NOW,
+    };
+    let report = |agent: &str, packets| Report {
+        agent: agent.into(),
+        incarnation: 1,
+        sequence: 1,
+        denied: vec![denied(packets)],
+        ..Report::default()
+    };
+    let first = controller.apply(&report("node-0", 3), NOW).violations;
+    assert_eq!((first[0].verdict, first[0].totals.packets), (Verdict::Stopped, 3));
+    assert_eq!(first[0].rule.as_deref(), Some("NetworkPolicy shop/db isolation"));
+    // The same total again brings nothing, a greater one what came on top.
+    assert_eq!(controller.apply(&report("node-0", 3), NOW).violations.len(), 0);
+    assert_eq!(controller.apply(&report("node-0", 5), NOW).violations[0].totals.packets, 2);
+    // The node of neither end has nothing to say about it.
+    assert_eq!(controller.apply(&report("node-9", 3), NOW).violations.len(), 0);
+    assert_eq!(controller.conversations().len(), 0);
 }
