@@ -4,6 +4,8 @@
 //! address given, every answer bounded in bytes and time. An endpoint that is not there is passed
 //! over; one that is there and fails is reported.
 
+pub mod pod;
+
 use std::fmt::Debug;
 use std::time::Duration;
 

@@ -95,8 +95,8 @@ fn by_number(earlier: &Dump, later: &Scene<'_>) -> Option<(Comparison, Unmoved)>
     }
     let now: FxHashMap<u32, u32> = same.iter().map(|(&now, &before)| (before, now)).collect();
     for goroutine in earlier.goroutines.iter().filter(|g| !unmoved.same.contains(&g.id)) {
-        if goroutine.lock != 0 {
-            *unmoved.left_lock.entry(goroutine.lock).or_default() += 1;
+        if goroutine.lock() != 0 {
+            *unmoved.left_lock.entry(goroutine.lock()).or_default() += 1;
         } else if let Some(&stack) = now.get(&goroutine.stack) {
             *unmoved.left_stack.entry(stack).or_default() += 1;
         }

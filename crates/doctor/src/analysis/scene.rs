@@ -1,10 +1,12 @@
 //! A dump laid out for reasoning: each stack classified once, goroutines that differ in nothing
 //! that matters taken together.
 
-use rustc_hash::{FxHashMap, FxHasher};
-use std::hash::{Hash, Hasher};
+use std::hash::BuildHasher as _;
 
-use crate::goroutine::{Dump, Frame, Name, Receiver, Stack};
+use hashbrown::HashTable;
+use rustc_hash::FxBuildHasher;
+
+use crate::goroutine::{Dump, Frame, Goroutine, Name, Receiver, Stack};
 use crate::report::Evidence;
 
 use super::entry::{Entry, entry};
@@ -163,27 +165,31 @@ fn actors(dump: &Dump, facts: &[Facts]) -> Vec<Actor> {
             .map(|(stack, s)| Actor { stack, count: s.count, lock: 0, example: None, minutes: 0 })
             .collect();
     }
-    let mut index: FxHashMap<(u32, u64, u64), u32> = FxHashMap::default();
-    let mut actors: Vec<Actor> = Vec::new();
-    for (i, goroutine) in (0u32..).zip(&dump.goroutines) {
-        let mut hasher = FxHasher::default();
-        // Goroutines that sleep or run need no telling apart by what they work on, unless they
-        // may hold a lock: then their receivers say which.
-        dump.receivers(goroutine).hash(&mut hasher);
+    // Goroutines that sleep or run need no telling apart by what they work on, unless they may hold a
+    // lock: then their receivers say which.
+    let told_by = |goroutine: &Goroutine| {
         let lock = match facts[goroutine.stack as usize].wait {
-            Wait::Lock(_) | Wait::Once => goroutine.lock,
+            Wait::Lock(_) | Wait::Once => goroutine.lock(),
             _ => 0,
         };
+        (goroutine.stack, lock, dump.receivers(goroutine))
+    };
+    // The goroutine that an actor was made of says what it is told by: an entry has four bytes.
+    let of = |actor: &Actor| actor.example.map(|i| told_by(&dump.goroutines[i as usize]));
+    let mut index: HashTable<u32> = HashTable::new();
+    let mut actors: Vec<Actor> = Vec::new();
+    for (i, goroutine) in (0u32..).zip(&dump.goroutines) {
+        let told = told_by(goroutine);
         let next = u32::try_from(actors.len()).unwrap_or(u32::MAX);
-        let at = *index.entry((goroutine.stack, lock, hasher.finish())).or_insert(next);
+        let entry = index.entry(
+            FxBuildHasher.hash_one(told),
+            |&at| of(&actors[at as usize]) == Some(told),
+            |&at| of(&actors[at as usize]).map_or(0, |told| FxBuildHasher.hash_one(told)),
+        );
+        let at = *entry.or_insert(next).get();
         if at == next {
-            actors.push(Actor {
-                stack: goroutine.stack,
-                count: 0,
-                lock,
-                example: Some(i),
-                minutes: 0,
-            });
+            let (stack, lock, _) = told;
+            actors.push(Actor { stack, count: 0, lock, example: Some(i), minutes: 0 });
         }
         let actor = &mut actors[at as usize];
         actor.count += 1;

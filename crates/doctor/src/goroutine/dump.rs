@@ -134,15 +134,17 @@ pub struct Goroutine {
     pub id: u64,
     /// The number of the goroutine that started it; zero: not said.
     pub parent: u64,
-    /// The address of the lock it waits for, where an exact argument shows it; else zero.
-    pub lock: u64,
+    /// The address of the lock it waits for in 48 bits, above it how many receivers it has: a dump has
+    /// hundreds of thousands of goroutines, and every eight bytes of one count.
+    lock_and_receivers: u64,
     /// Index into [`Dump::stacks`].
     pub stack: u32,
     /// Minutes in this state; zero proves nothing.
     pub minutes: u32,
     /// The line of its header.
     pub line: u32,
-    receivers: (u32, u8),
+    /// Where its receivers begin in [`Dump`]'s.
+    first_receiver: u32,
 }
 
 /// The receiver that a frame was called with, in one word: a dump has several hundred thousand.
@@ -303,8 +305,9 @@ impl Dump {
 
     /// The receivers that a goroutine's frames show.
     pub fn receivers(&self, goroutine: &Goroutine) -> &[Receiver] {
-        let start = goroutine.receivers.0 as usize;
-        self.receivers.get(start..start + goroutine.receivers.1 as usize).unwrap_or(&[])
+        let start = goroutine.first_receiver as usize;
+        let count = (goroutine.lock_and_receivers >> Receiver::ADDRESS) as usize;
+        self.receivers.get(start..start + count).unwrap_or(&[])
     }
 
     pub(super) fn distrust_receivers(&mut self) {
@@ -479,10 +482,15 @@ impl Builder {
 
     /// Adds the facts of one goroutine.
     pub(super) fn goroutine(&mut self, mut goroutine: Goroutine, receivers: &[Receiver]) {
-        let start = u32::try_from(self.dump.receivers.len()).unwrap_or(u32::MAX);
+        goroutine.first_receiver = u32::try_from(self.dump.receivers.len()).unwrap_or(u32::MAX);
         self.dump.receivers.extend_from_slice(receivers);
-        goroutine.receivers = (start, u8::try_from(receivers.len()).unwrap_or(u8::MAX));
+        let count = u64::from(u8::try_from(receivers.len()).unwrap_or(u8::MAX));
+        goroutine.lock_and_receivers = count << Receiver::ADDRESS | goroutine.lock();
         self.dump.goroutines.push(goroutine);
+    }
+
+    pub(super) fn goroutines(&self) -> &[Goroutine] {
+        &self.dump.goroutines
     }
 
     /// Whether the first argument of a function is a receiver's address.
@@ -501,6 +509,18 @@ impl Builder {
 
 impl Goroutine {
     pub(super) fn new(id: u64, stack: u32, line: u32) -> Self {
-        Self { id, parent: 0, lock: 0, stack, minutes: 0, line, receivers: (0, 0) }
+        Self { id, parent: 0, lock_and_receivers: 0, stack, minutes: 0, line, first_receiver: 0 }
+    }
+
+    /// The address of the lock it waits for, where an exact argument shows it; else zero.
+    pub fn lock(&self) -> u64 {
+        self.lock_and_receivers & ((1 << Receiver::ADDRESS) - 1)
+    }
+
+    /// An address that no process can have is not kept. Before its receivers are.
+    pub(super) fn waits_for(&mut self, lock: u64) {
+        if lock >> Receiver::ADDRESS == 0 {
+            self.lock_and_receivers = lock;
+        }
     }
 }

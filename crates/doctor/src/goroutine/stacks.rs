@@ -5,9 +5,11 @@
 //! is read backwards.
 
 use std::borrow::Cow;
+use std::hash::BuildHasher as _;
 
+use hashbrown::HashTable;
 use memchr::{memchr, memmem, memrchr};
-use rustc_hash::FxHashSet;
+use rustc_hash::FxBuildHasher;
 
 use super::dump::{
     Builder, Draft, Dump, Form, Frame, Goroutine, ProfileKind, Receiver, RuntimeCall,
@@ -110,10 +112,15 @@ pub(super) fn parse(input: &str, bytes: &[u8]) -> Vec<Dump> {
 #[derive(Debug)]
 struct Part {
     builder: Builder,
-    seen: FxHashSet<u64>,
+    /// Indices of the dump's goroutines, by their numbers.
+    seen: HashTable<u32>,
     marks: Marks,
     unavailable: u64,
     elided: u64,
+}
+
+fn hash(id: u64) -> u64 {
+    FxBuildHasher.hash_one(id)
 }
 
 impl Part {
@@ -121,14 +128,29 @@ impl Part {
         let form = if reversed { Form::Debug2Reversed } else { Form::Debug2 };
         Self {
             builder: Builder::new(input, form, ProfileKind::Goroutine, first_line),
-            seen: FxHashSet::default(),
+            seen: HashTable::new(),
             marks: Marks::default(),
             unavailable: 0,
             elided: 0,
         }
     }
 
+    /// Whether a goroutine of this number was read.
+    fn has(&self, id: u64) -> bool {
+        let goroutines = self.builder.goroutines();
+        self.seen.find(hash(id), |&index| goroutines[index as usize].id == id).is_some()
+    }
+
+    fn add(&mut self, goroutine: Goroutine, receivers: &[Receiver]) {
+        let index = u32::try_from(self.builder.goroutines().len()).unwrap_or(u32::MAX);
+        self.builder.goroutine(goroutine, receivers);
+        let goroutines = self.builder.goroutines();
+        self.seen
+            .insert_unique(hash(goroutine.id), index, |&other| hash(goroutines[other as usize].id));
+    }
+
     fn finish(self, quoted: bool) -> Option<Dump> {
+        let has_first = self.has(1);
         let mut dump = self.builder.finish();
         if dump.goroutines.is_empty() {
             return None;
@@ -138,7 +160,7 @@ impl Part {
         }
         if dump.goroutines.len() == 1 {
             dump.gaps.push("only one goroutine is shown: set GOTRACEBACK=all".to_owned());
-        } else if !self.seen.contains(&1) {
+        } else if !has_first {
             dump.gaps.push("goroutine 1 is missing, so this is an excerpt".to_owned());
         } else if quoted {
             dump.gaps.push("the stacks are quoted in a text, which may leave some out".to_owned());
@@ -302,10 +324,9 @@ impl Reader<'_> {
     fn begin(&mut self, line: u32, header: &Header<'_>) {
         self.close();
         // A number that comes again belongs to another dump.
-        if !self.part.seen.insert(header.id) {
+        if self.part.has(header.id) {
             self.end();
             self.part = Part::new(self.input, self.form == Form::Debug2Reversed, line);
-            self.part.seen.insert(header.id);
         }
         self.draft.clear();
         self.args.clear();
@@ -391,7 +412,7 @@ impl Reader<'_> {
         let mut goroutine = Goroutine::new(open.id, stack, open.line);
         goroutine.minutes = open.minutes;
         goroutine.parent = self.parent;
-        goroutine.lock = self.lock_address().unwrap_or(0);
+        goroutine.waits_for(self.lock_address().unwrap_or(0));
         self.receivers.clear();
         for (i, (arg, frame)) in (0u16..).zip(self.args.iter().zip(&self.draft.frames)) {
             if let Some((address, exact)) = *arg
@@ -401,7 +422,7 @@ impl Reader<'_> {
                 self.receivers.extend(Receiver::new(i, exact, address));
             }
         }
-        self.part.builder.goroutine(goroutine, &self.receivers);
+        self.part.add(goroutine, &self.receivers);
     }
 
     /// The address of what the goroutine waits for, from an argument that is not marked stale.

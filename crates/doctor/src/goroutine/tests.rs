@@ -22,7 +22,7 @@ fn facts(dump: &Dump) -> Vec<(u64, String, u64, Option<String>)> {
                 .iter()
                 .map(|f| format!("{} {}", dump.function(f.function), dump.source(f.source)))
                 .collect();
-            (g.id, frames.join("\n"), g.lock, dump.state(stack).map(str::to_owned))
+            (g.id, frames.join("\n"), g.lock(), dump.state(stack).map(str::to_owned))
         })
         .collect();
     facts.sort();

@@ -29,7 +29,7 @@ impl Locks<'_, '_> {
         let goroutines = &self.scene.dump.goroutines;
         goroutines
             .iter()
-            .filter(|g| self.unmoved.same.contains(&g.id) && stacks.contains(&(g.stack, g.lock)))
+            .filter(|g| self.unmoved.same.contains(&g.id) && stacks.contains(&(g.stack, g.lock())))
             .count()
     }
 

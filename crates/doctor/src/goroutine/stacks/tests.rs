@@ -43,7 +43,7 @@ created by main.main
 \t/src/main.go:42 +0x16e
 ";
     let dump = parse("x", text.as_bytes()).remove(0);
-    assert_eq!(dump.goroutines[0].lock, 0xc0_0001_2000);
+    assert_eq!(dump.goroutines[0].lock(), 0xc0_0001_2000);
     let receivers = dump.receivers(&dump.goroutines[0]);
     assert_eq!((receivers[0].address(), receivers[0].exact()), (0xc0_0001_2000, true));
 }
