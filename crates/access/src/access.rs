@@ -182,6 +182,8 @@ impl Access {
     /// Whether the identity is still valid, for streams that outlive the check of their request.
     pub fn is_still(&self, who: &Identity) -> bool {
         match &who.via {
+            // Nobody who asks for anything.
+            AuthMethod::ResponseRule(_) => false,
             // Another replica forwards requests of users whom it has authenticated.
             AuthMethod::Local => {
                 self.0.local.is_some()

@@ -25,6 +25,8 @@ pub enum AuthMethod {
     /// The API token with this id.
     Token(Arc<str>),
     Session(SessionId),
+    /// Nobody: Fairlead acts by the response rule of this name.
+    ResponseRule(Arc<str>),
 }
 
 /// The id of a session, which cannot be used as its cookie.
@@ -50,6 +52,7 @@ impl fmt::Display for AuthMethod {
             Self::Local => f.write_str("local"),
             Self::Token(id) => write!(f, "token/{id}"),
             Self::Session(id) => write!(f, "session/{id}"),
+            Self::ResponseRule(name) => write!(f, "response-rule/{name}"),
         }
     }
 }

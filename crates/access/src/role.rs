@@ -401,6 +401,8 @@ static BUILT_IN: LazyLock<[Arc<Role>; 3]> = LazyLock::new(|| {
         "accesstokens.fairlead.dev",
         "identityproviders.fairlead.dev",
         "rolemappings.fairlead.dev",
+        // A shell on a node is root there, and so all that its cluster has.
+        "nodes/shell",
     ];
     let joined = ["clusters.fairlead.dev", "clustermeshes.fairlead.dev"];
     let looking = ["get", "list", "watch", "log"];

@@ -180,6 +180,8 @@ async fn world() -> World {
         admission: None,
         agents: None,
         traffic: None,
+        notifier: None,
+        programs: None,
         leader: None,
         replicas: None,
         objects: objects.clone(),

@@ -18,6 +18,7 @@ mod console;
 mod describe;
 mod doctor;
 mod effective;
+mod evidence;
 mod exec;
 mod exports;
 mod extract;
@@ -25,6 +26,7 @@ mod forward;
 mod gates;
 mod helm;
 mod identity;
+mod images;
 mod inflight;
 mod kinds;
 mod leader;
@@ -42,14 +44,20 @@ mod outside;
 mod pages;
 mod pipeline;
 mod pods;
+mod policies;
 mod problem;
+mod receivers;
+mod related;
+mod replay;
 mod replicas;
 mod resources;
+mod responses;
 mod rights;
 mod roles;
 mod route;
 mod scope;
 mod session;
+mod shells;
 mod socket;
 mod sse;
 mod sums;
@@ -70,7 +78,9 @@ use ::admission::Admission;
 use axum::{Extension, Router};
 use fleet::Fleet;
 use mesh::Meshes;
+use notify::Notifier;
 use objects::Objects;
+use programs::ActivePrograms;
 use stallproof::{Ledger, Stop, Tasks, Watchdog};
 
 pub use agents::AgentsApi;
@@ -78,7 +88,7 @@ pub use gates::Gates;
 pub use leader::{LeaderReach, LeaderRoute};
 pub use problem::Problem;
 pub use replicas::Replicas;
-pub use traffic::Traffic;
+pub use traffic::{ObservedCluster, Traffic};
 
 use crate::error_code::ErrorCode;
 use crate::serve::{DescriptorShare, HttpLimits, ending_connections, serve};
@@ -113,6 +123,10 @@ pub struct Api {
     pub agents: Option<AgentsApi>,
     /// None in a process that counts no conversations.
     pub traffic: Option<Traffic>,
+    /// None in a process that tells nobody of events.
+    pub notifier: Option<Notifier>,
+    /// None in a process that compiles no policies.
+    pub programs: Option<ActivePrograms>,
     /// None where no other replica can lead.
     pub leader: Option<LeaderRoute>,
     /// None where there are no other replicas, or where they cannot be found.
@@ -152,7 +166,8 @@ pub fn start(
     api.serving.secure = !security.is_plain();
     security.keep_current("api", tasks);
     tasks.spawn("gates", drop_gates(api.clone()));
-    let limits = HttpLimits::of(connections());
+    tasks.spawn("node-shells", shells::remove_leftovers(api.clone()));
+    let limits = HttpLimits::of(connections()).with_http2();
     let router = ending_connections(router(&api, loopback), api.leaving);
     tasks.spawn_essential("api", serve(listener, security, router, limits, tasks.clone()));
     Ok(())
@@ -175,10 +190,13 @@ fn routes() -> Routes {
         .and(namespaces::routes())
         .and(resources::routes())
         .and(describe::routes())
+        .and(related::routes())
+        .and(evidence::routes())
         .and(apply::routes())
         .and(nodes::routes())
         .and(logs::routes())
         .and(exec::routes())
+        .and(shells::routes())
         .and(forward::routes())
         .and(across::routes())
         .and(meshes::routes())
@@ -191,11 +209,16 @@ fn routes() -> Routes {
         .and(tokens::routes())
         .and(audit::routes())
         .and(admission::routes())
+        .and(images::routes())
         .and(agents::routes())
         .and(traffic::routes())
+        .and(receivers::routes())
+        .and(responses::routes())
+        .and(policies::routes())
         .and(inflight::routes())
         .and(live::routes())
         .and(doctor::routes())
+        .and(replay::routes())
         .and(helm::routes())
         .and(effective::routes())
         .and(net::routes())

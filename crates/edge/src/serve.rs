@@ -1,7 +1,9 @@
-//! HTTP on a listener, over the accept loop of [`stallproof::accept`]: deadlines on handshakes and
+//! HTTP on a listener, of version 1.1 and, where it is offered, 2 ([`http2`]), over the accept loop of [`stallproof::accept`]: deadlines on handshakes and
 //! headers, and a stop that lets answers finish.
 //!
 //! axum's own `serve` has neither a bound nor a deadline: idle or dripping clients could hold it.
+
+mod http2;
 
 use std::convert::Infallible;
 use std::net::SocketAddr;
@@ -38,6 +40,8 @@ pub struct HttpLimits {
     /// For the peer to take something of what was sent. However slowly it reads, it is not cut off as
     /// long as it does.
     pub taken_within: Duration,
+    /// Whether HTTP/2 is offered in the TLS handshake.
+    pub http2: bool,
 }
 
 impl HttpLimits {
@@ -48,13 +52,22 @@ impl HttpLimits {
     }
 
     pub const fn with(connections: ConnectionLimits) -> Self {
-        Self { connections, patience: Duration::from_secs(5), taken_within: TAKEN_WITHIN }
+        let patience = Duration::from_secs(5);
+        Self { connections, patience, taken_within: TAKEN_WITHIN, http2: false }
+    }
+
+    /// The same, with HTTP/2.
+    pub const fn with_http2(self) -> Self {
+        Self { http2: true, ..self }
     }
 }
 
 /// The most bytes of a request's headers, which wait in memory until they are all there: what every
 /// connection of a listener may take. Browsers send some kilobytes, tokens of identity providers included.
 const HEADERS: usize = 32 << 10;
+
+/// HTTP/2 in a TLS handshake.
+const H2: &str = "h2";
 
 /// A peer that takes nothing for so long is gone, or holds its connection for the sake of holding it.
 pub(crate) const TAKEN_WITHIN: Duration = Duration::from_secs(30);
@@ -137,7 +150,8 @@ pub async fn serve(
     limits: HttpLimits,
     tasks: Tasks,
 ) {
-    let tls = security.acceptor(&["http/1.1"]);
+    let protocols: &[&str] = if limits.http2 { &[H2, "http/1.1"] } else { &["http/1.1"] };
+    let tls = security.acceptor(protocols);
     let loopback = match listener.local_addr() {
         Ok(address) if address.ip().is_loopback() => Loopback::All,
         _ if matches!(security, ListenerTls::ManagedBeyondLoopback(_)) => Loopback::OfConnection,
@@ -161,7 +175,8 @@ pub async fn serve(
         };
         let may_be_plain = over_loopback && matches!(loopback, Loopback::OfConnection);
         let tls = tls.clone().map(|acceptor| Tls { acceptor, may_be_plain });
-        serve_connection(connection, tls, router.clone(), OverLoopback(over_loopback), limits)
+        let service = (router.clone(), OverLoopback(over_loopback));
+        serve_connection(connection, tls, service, limits, tasks.clone())
     };
     accept(listener, "connection", limits.connections, &tasks, serve, refuse).await;
 }
@@ -211,9 +226,9 @@ async fn refuse(mut stream: TcpStream, _place: OwnedSemaphorePermit) {
 async fn serve_connection(
     connection: Connection<TcpStream>,
     tls: Option<Tls>,
-    router: Router,
-    over_loopback: OverLoopback,
+    (router, over_loopback): (Router, OverLoopback),
     limits: HttpLimits,
+    tasks: Tasks,
 ) {
     let Connection { stream, peer, place: _place, stop } = connection;
     let Some(peer) = peer.map(Peer) else { return };
@@ -228,7 +243,11 @@ async fn serve_connection(
         Ok(false) => return http(stream, service, limits, stop).await,
         Err(error) => return tracing::debug!(%error, "nothing was said"),
     }
-    if let Some(stream) = handshake(tls.acceptor, stream, deadline).await {
+    let Some(stream) = handshake(tls.acceptor, stream, deadline).await else { return };
+    if stream.get_ref().1.alpn_protocol() == Some(H2.as_bytes()) {
+        // On the heap, so that connections of the other kind do not take its room.
+        Box::pin(http2::serve(stream, service, limits, (stop, tasks))).await;
+    } else {
         http(stream, service, limits, stop).await;
     }
 }

@@ -337,7 +337,7 @@ impl WebhookError {
     fn of(undecided: &Undecided) -> Self {
         let why = undecided.to_string();
         match undecided {
-            Undecided::NotReady => Self::overloaded(why, COME_BACK),
+            Undecided::NotReady | Undecided::ImagesNotReady => Self::overloaded(why, COME_BACK),
             Undecided::NoSuchCluster(_) => Self::new(ErrorCode::NoSuchCluster, why),
             Undecided::Malformed(_) => Self::new(ErrorCode::Invalid, why),
             Undecided::Unread(_) => Self::new(ErrorCode::TooLarge, why),

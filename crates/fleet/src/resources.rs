@@ -5,12 +5,12 @@
 //! read     list, table, get ──► Connection::on ──► discovery ──► API server
 //!          watch ──► list, then changes, until the stream is dropped
 //!          live_table ──► one watch for all who look at the same table
-//!          events, tree ──► list;  describe ──► get + events + tree
+//!          events, tree, related ──► list;  describe ──► get + events + tree
 //!          table_all, search ──► fan ──► every chosen cluster at once
 //! change   apply (diff, dry run), edit, delete, scale, restart ──► Target;  cordon, uncordon, drain
 //!          rollout (revisions, rollback), cron (trigger, suspend)
-//! sum      overview, usage, helm (releases, history)
-//! stream   logs, log_tail, exec, forward ◄── backend (the pod behind a Service or a workload)
+//! sum      overview, usage;  helm (releases, history, values, manifest, rollback)
+//! stream   logs, log_tail, exec (shells: on a node, beside a pod's containers), forward ◄── backend (the pod behind a Service or a workload)
 //! ```
 //!
 //! A stream works while it is polled and owns all of its work: dropping it ends the work.
@@ -44,9 +44,11 @@ pub mod log_tail;
 pub mod logs;
 pub mod nodes;
 pub mod overview;
+pub mod related;
 pub mod restart;
 pub mod rollout;
 pub mod scale;
+pub mod shells;
 pub mod usage;
 
 pub use describe::{Description, describe};

@@ -19,6 +19,7 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Semaphore;
 
+use super::paced::Paced;
 use super::{ReportSink, Server, tls};
 use crate::serve::{DescriptorShare, TAKEN_WITHIN, drain_at, end_when_nothing_is_taken, handshake};
 
@@ -219,7 +220,8 @@ async fn serve_connection<C: ReportSink>(
         let from = counted_as(address.ip()).to_string();
         let Ok(_place) = limits.strangers.try_admit_for(&from, Priority::Normal) else { return };
         drop(handshaking);
-        let _ = Deadline::after(STRANGER).bound(http(stream, server, peer, stop)).await;
+        let served = http(Paced::new(stream), server, peer, stop);
+        let _ = Deadline::after(STRANGER).bound(served).await;
     }
 }
 

@@ -1,10 +1,12 @@
 //! The gRPC calls of agents, each behind a gate.
 
 use std::convert::Infallible;
-use std::future::ready;
+use std::future::{Ready, ready};
 use std::net::TcpListener;
+use std::sync::Arc;
 use std::time::Duration;
 
+use ::programs::Programs;
 use futures::FutureExt;
 use futures::future::Either;
 use http::{Request, Response};
@@ -16,6 +18,7 @@ use stallproof::deadline::Grant;
 use stallproof::gate::{GateConfig, InFlightLimits, Shedding};
 use stallproof::ledger::Outcome;
 use stallproof::{Deadline, Gate, Ledger, MemoryGuard, Op, Pressure, Priority, Snapshot, Tasks};
+use tokio::sync::Semaphore;
 use tonic::Status;
 use tonic::body::Body;
 use traffic::agents::{Agents, JoinFacts, NotJoined, UnknownAgent};
@@ -23,7 +26,7 @@ use traffic::agents::{Agents, JoinFacts, NotJoined, UnknownAgent};
 use super::codec::Codec;
 use super::frames::Budget;
 use super::{ReportSink, listen::AgentPeer};
-use super::{listen, report, rules};
+use super::{listen, programs, report, rules};
 use crate::error_code::ErrorCode;
 
 /// The time that a call other than a stream may take.
@@ -44,6 +47,10 @@ pub struct Server<C> {
     pub(super) sink: Snapshot<Option<C>>,
     /// None: agents connect without TLS and say themselves which node they are. For loopback alone.
     pub(super) authority: Option<Authority>,
+    /// The programs of nodes while this replica leads. Written by the leader's work.
+    pub(super) programs: Snapshot<Option<Programs>>,
+    /// Held while a long change of a program is in memory.
+    pub(super) long_changes: Arc<Semaphore>,
     /// None: no pod enrols with its own token.
     reviewer: Option<TokenReviewer>,
     pub(super) ledger: Ledger,
@@ -74,8 +81,26 @@ impl<C: ReportSink> Server<C> {
         let reports = Gate::new(GateConfig::new("agents-report"));
         let budget = Budget::new(agents.limits().bytes);
         let tasks = tasks.clone();
-        let reviewer = None;
-        Self { agents, sink, authority, reviewer, ledger, tasks, strangers, joins, reports, budget }
+        Self {
+            agents,
+            sink,
+            authority,
+            programs: Snapshot::default(),
+            long_changes: Arc::new(Semaphore::new(programs::LONG_CHANGES)),
+            reviewer: None,
+            ledger,
+            tasks,
+            strangers,
+            joins,
+            reports,
+            budget,
+        }
+    }
+
+    /// Hands nodes their programs, which are found here while this replica leads.
+    #[must_use]
+    pub fn with_programs(self, programs: Snapshot<Option<Programs>>) -> Self {
+        Self { programs, ..self }
     }
 
     /// Lets pods enrol as the agents of their nodes, with tokens of their service account.
@@ -144,12 +169,27 @@ impl<C: ReportSink> Server<C> {
             "Renew" => unary!(renew),
             "Join" => unary!(join),
             "Leave" => unary!(leave),
+            "Applied" => unary!(applied),
             "Report" => at_once(report::serve(self, &peer, request)),
             "Rules" => {
                 let answer = async move {
                     let answer = tower::service_fn(|request: tonic::Request<_>| {
                         let stream = rules::stream(&self, &peer, &request.into_inner());
                         async move { stream.map(tonic::Response::new) }
+                    });
+                    grpc().server_streaming(answer, request).await
+                };
+                Either::Right(in_time(deadline, answer).boxed())
+            }
+            "Programs" => {
+                let answer = async move {
+                    let answer = tower::service_fn(|request: tonic::Request<_>| {
+                        let (server, peer) = (self.clone(), peer.clone());
+                        async move {
+                            let asked = request.into_inner();
+                            let stream = programs::stream(&server, &peer, &asked, deadline).await;
+                            stream.map(tonic::Response::new)
+                        }
                     });
                     grpc().server_streaming(answer, request).await
                 };
@@ -286,6 +326,30 @@ impl<C: ReportSink> Server<C> {
             sink.forget_agent(&agent.node);
         }
         Ok(proto::Left {})
+    }
+
+    /// What became of a change of the node's program.
+    fn applied(
+        self,
+        peer: &AgentPeer,
+        asked: proto::AppliedRequest,
+        _: Deadline,
+    ) -> Ready<Result<proto::AppliedReply, Status>> {
+        ready(self.note_applied(peer, asked))
+    }
+
+    fn note_applied(
+        &self,
+        peer: &AgentPeer,
+        asked: proto::AppliedRequest,
+    ) -> Result<proto::AppliedReply, Status> {
+        let bearer = self.known(peer)?;
+        self.own(bearer.as_ref(), &asked.agent)?;
+        let node = self.agents.find(&asked.agent).map_err(unknown)?.node;
+        if let Some(programs) = self.programs.load().as_ref() {
+            programs.applied(&node, programs::applied(asked));
+        }
+        Ok(proto::AppliedReply {})
     }
 
     /// A certificate speaks for its own node alone.

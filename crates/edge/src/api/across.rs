@@ -1,4 +1,4 @@
-//! One question to many clusters: lists, search, events.
+//! One question to many clusters: lists, search, events, what they have together.
 //!
 //! Contract: only clusters that one may see are asked; one that is named and may not be seen has the
 //! row of one that is not there. Every cluster has its row as soon as it answers, or when it is too
@@ -7,6 +7,7 @@
 
 mod events;
 mod lists;
+mod overview;
 mod search;
 
 use std::collections::BTreeSet;
@@ -30,7 +31,11 @@ use super::rights::LOST;
 use super::{Api, Caller, ErrorCode, Problem, Rights, Routes, sse};
 
 pub(crate) fn routes() -> Routes {
-    Routes::default().and(lists::routes()).and(search::routes()).and(events::routes())
+    Routes::default()
+        .and(lists::routes())
+        .and(search::routes())
+        .and(events::routes())
+        .and(overview::routes())
 }
 
 /// How one cluster answered.

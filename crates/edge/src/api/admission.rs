@@ -35,6 +35,7 @@ const STREAMED: &str = "a stream tells what one replica decides; ask without one
 pub(crate) fn routes() -> Routes {
     Routes::default()
         .with(Route::read(), routes!(rules))
+        .with(Route::read().at_leader(), routes!(running))
         .with(Route::read().all_replicas(), routes!(audit))
         .and(playground::routes())
         .and(export::routes())
@@ -161,7 +162,7 @@ impl AuditParams {
 /// What was decided, of one owner, image and rule.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
-struct AdmissionLine {
+pub(crate) struct AdmissionLine {
     /// Changes with every decision that the line counts.
     id: u64,
     /// allowed, denied, or monitored: admitted although a rule matched.
@@ -300,6 +301,131 @@ async fn audit(
         (first || !document.lines.is_empty()).then(|| sse::event("audit", &document))
     });
     Ok(sse::respond(&api, place, rights.guard_events(events)))
+}
+
+/// The latest decisions of this replica about an owner's pods, or about an object: both as `Kind/name`.
+pub(crate) fn about(
+    api: &Api,
+    caller: &Caller,
+    clusters: &[&str],
+    (namespace, owners): (&str, &[String]),
+    limit: usize,
+) -> Result<Vec<AdmissionLine>, Problem> {
+    caller.may_in_fleet(AUDIT, Verb::List)?;
+    let audit = admission(api)?.audit();
+    let lines = audit.lines.iter().rev().filter(|(_, line)| {
+        let subject = &line.subject;
+        let object = [&subject.owner, &line.latest.object];
+        clusters.contains(&&*subject.cluster)
+            && subject.namespace == namespace
+            && object.iter().any(|object| owners.iter().any(|owner| owner == *object))
+    });
+    Ok(lines.take(limit).map(|(id, line)| AdmissionLine::new(*id, line)).collect())
+}
+
+#[derive(Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+struct RunningParams {
+    /// The most to show; 1000 unless said.
+    limit: Option<usize>,
+    cluster: Option<String>,
+    namespace: Option<String>,
+    rule: Option<String>,
+}
+
+/// Something that runs against a rule.
+#[derive(Serialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+struct RunningLine {
+    cluster: String,
+    namespace: String,
+    /// Kind and name of what controls the pods, or of the pod.
+    owner: String,
+    container: String,
+    image: String,
+    rule: String,
+    /// denied if the rule would refuse it now, monitored if it would record it.
+    #[schema(value_type = String)]
+    outcome: Outcome,
+    /// How many pods.
+    pods: usize,
+    /// The criteria that were met.
+    why: String,
+    /// RFC 3339: since when it is known.
+    #[schema(value_type = String)]
+    since: Timestamp,
+}
+
+/// A cluster that was looked through.
+#[derive(Serialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+struct RunningCluster {
+    cluster: String,
+    /// RFC 3339.
+    #[schema(value_type = Option<String>)]
+    judged: Option<Timestamp>,
+    /// Pods that were judged.
+    pods: usize,
+    findings: usize,
+    /// Findings that there was no room for.
+    left_out: usize,
+    /// Whether the cluster has reports of `openreports.io`, which say the same.
+    reported: bool,
+}
+
+#[derive(Serialize, ToSchema)]
+struct Running {
+    lines: Vec<RunningLine>,
+    clusters: Vec<RunningCluster>,
+}
+
+/// What runs although a rule would refuse or record it now
+///
+/// Pods are judged again when rules or what is known of images change. A cluster that is not named was not
+/// looked through yet.
+#[utoipa::path(
+    get, path = "/admission/running", tag = "admission", params(RunningParams),
+    responses((status = 200, description = "By cluster, namespace and owner", body = Running))
+)]
+async fn running(
+    State(api): State<Api>,
+    caller: Caller,
+    Query(asked): Query<RunningParams>,
+) -> Result<Json<Running>, Problem> {
+    caller.may_in_fleet(AUDIT, Verb::List)?;
+    let all = admission(&api)?.running().load();
+    let mut audits: Vec<_> = all.iter().collect();
+    audits.sort_by_key(|(cluster, _)| *cluster);
+    audits.retain(|(cluster, _)| asked.cluster.as_ref().is_none_or(|wanted| wanted == *cluster));
+    let of_cluster = |(cluster, audit): &(&String, &admission::RunningAudit)| RunningCluster {
+        cluster: (*cluster).clone(),
+        judged: audit.judged,
+        pods: audit.pods,
+        findings: audit.findings.len(),
+        left_out: audit.left_out,
+        reported: audit.reported,
+    };
+    let clusters = audits.iter().map(of_cluster).collect();
+    let found = audits.iter().flat_map(|(cluster, audit)| {
+        audit.findings.iter().map(move |(key, finding)| RunningLine {
+            cluster: (*cluster).clone(),
+            namespace: key.namespace.clone(),
+            owner: key.owner.clone(),
+            container: key.container.clone(),
+            image: key.image.clone(),
+            rule: key.rule.clone(),
+            outcome: key.outcome,
+            pods: finding.pods,
+            why: finding.why.clone(),
+            since: finding.since,
+        })
+    });
+    let wanted = |line: &RunningLine| {
+        asked.namespace.as_ref().is_none_or(|wanted| *wanted == line.namespace)
+            && asked.rule.as_ref().is_none_or(|wanted| *wanted == line.rule)
+    };
+    let most = asked.limit.unwrap_or(LINES).min(LINES);
+    Ok(Json(Running { lines: found.filter(wanted).take(most).collect(), clusters }))
 }
 
 fn admission(api: &Api) -> Result<&Admission, Problem> {

@@ -10,6 +10,7 @@ use axum::response::{IntoResponse, Response};
 use fleet::resources::Target;
 use fleet::resources::apply::{self, Applied, ApplyOutcome, How};
 use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value, json};
 use utoipa::{IntoParams, ToSchema};
 use utoipa_axum::routes;
 
@@ -23,6 +24,10 @@ use super::{Api, Caller, ErrorCode, Problem, Query, Route, Routes};
 const LARGEST: usize = 4 << 20;
 /// The most objects that the audit names: a line of it is read by people.
 const NAMED: usize = 50;
+/// The most bytes of one object in the audit, and of all together: a line of it has some 16 KiB, of which
+/// names take a part.
+const RECORDED_EACH: usize = 4 << 10;
+const RECORDED: usize = 10 << 10;
 
 pub(crate) fn routes() -> Routes {
     Routes::default().with(Route::write(Verb::Update, "*").body(LARGEST), routes!(apply))
@@ -114,6 +119,7 @@ async fn apply(
     let applied = apply::apply(&connection, input, &how, permitted, caller.deadline).await?;
     let refusals = refusals.into_inner().expect("nothing panics under it");
     let details = details(&applied);
+    record(&caller, &applied);
     let results =
         applied.into_iter().map(|one| ApplyResult::new(&cluster, one, &refusals)).collect();
     let mut response = Json(ApplyResults { results }).into_response();
@@ -172,18 +178,57 @@ impl ApplyResult {
     }
 }
 
+/// Tells the audit what objects were before and are after, by their names. Values of Secrets are not in it.
+fn record(caller: &Caller, applied: &[Applied]) {
+    let (mut before, mut after) = (Recorded::default(), Recorded::default());
+    let changed = applied.iter().filter_map(|one| Some((one, one.changed.as_ref()?)));
+    for (one, changed) in changed.take(NAMED) {
+        if let Some(was) = &changed.before {
+            before.add(named(one), was);
+        }
+        after.add(named(one), &changed.after);
+    }
+    if !after.values.is_empty() {
+        caller.trail.before(&before.values);
+        caller.trail.after(&after.values);
+    }
+}
+
+/// One side of what was applied, for one line of the audit.
+#[derive(Default)]
+struct Recorded {
+    values: Map<String, Value>,
+    bytes: usize,
+}
+
+impl Recorded {
+    /// Adds an object; of one that is too long, and of those that come when the line is full, how long
+    /// they are.
+    fn add(&mut self, name: String, value: &Value) {
+        let length = value.to_string().len();
+        let fits = length <= RECORDED_EACH && self.bytes + length <= RECORDED;
+        self.bytes += if fits { length } else { 0 };
+        let value = if fits { value.clone() } else { json!({ "bytes": length }) };
+        self.values.insert(name, value);
+    }
+}
+
+fn named(applied: &Applied) -> String {
+    let Applied { kind, namespace, name, .. } = applied;
+    let within = namespace.as_ref().map(|it| format!(" in {it}")).unwrap_or_default();
+    format!("{}/{name}{within}", kind.to_lowercase())
+}
+
 /// The text for the audit: which objects were applied, and the outcome of each.
 fn details(applied: &[Applied]) -> String {
     let one = |applied: &Applied| {
-        let Applied { kind, namespace, name, outcome, .. } = applied;
-        let outcome = match outcome {
+        let outcome = match &applied.outcome {
             ApplyOutcome::Created => "created",
             ApplyOutcome::Configured => "configured",
             ApplyOutcome::Unchanged => "unchanged",
             ApplyOutcome::Failed { .. } => "failed",
         };
-        let within = namespace.as_ref().map(|it| format!(" in {it}")).unwrap_or_default();
-        format!("{}/{name}{within} {outcome}", kind.to_lowercase())
+        format!("{} {outcome}", named(applied))
     };
     let mut text = applied.iter().take(NAMED).map(one).collect::<Vec<_>>().join(", ");
     if let Some(more) = applied.len().checked_sub(NAMED).filter(|more| *more > 0) {

@@ -102,11 +102,11 @@ impl AuditParams {
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
-struct AuditEntry {
+pub(crate) struct AuditEntry {
     id: String,
     /// RFC 3339.
     #[schema(value_type = String)]
-    at: Timestamp,
+    pub(crate) at: Timestamp,
     user: String,
     /// How it was shown who asked: `local`, `token/…` or `session/…`.
     via: String,
@@ -116,8 +116,8 @@ struct AuditEntry {
     /// `-` for the fleet's own matters.
     cluster: String,
     #[serde(skip_serializing_if = "Option::is_none")]
-    namespace: Option<String>,
-    resource: String,
+    pub(crate) namespace: Option<String>,
+    pub(crate) resource: String,
     #[serde(skip_serializing_if = "Option::is_none")]
     name: Option<String>,
     dry_run: bool,
@@ -136,7 +136,7 @@ struct AuditEntry {
     before: Option<Value>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<Object>)]
-    after: Option<Value>,
+    pub(crate) after: Option<Value>,
     /// `ok`, `opened` (a stream), or the code of a problem; with details after a colon. `begun`: under
     /// way, or lost with its process.
     outcome: String,
@@ -252,6 +252,26 @@ async fn audit(
         replicas::ask(&api, replicas, &caller, &question)
     );
     Ok(Json(AuditPage::merged(own?, others, asked.limit())))
+}
+
+/// The latest entries about a cluster: of objects of this name, or of this resource.
+pub(crate) async fn latest(
+    api: &Api,
+    caller: &Caller,
+    cluster: &str,
+    (name, resource): (Option<&str>, Option<&str>),
+    limit: usize,
+) -> Result<Vec<AuditEntry>, Problem> {
+    let asked = AuditParams {
+        limit: Some(limit),
+        cluster: Some(cluster.to_owned()),
+        name: name.map(ToOwned::to_owned),
+        resource: resource.map(ToOwned::to_owned),
+        ..AuditParams::default()
+    };
+    let (state, question) = (State(api.clone()), Query(asked));
+    let Json(page) = audit(state, caller.clone(), HeaderMap::new(), question).await?;
+    Ok(page.entries)
 }
 
 /// The entries of this replica.

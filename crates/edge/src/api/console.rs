@@ -154,7 +154,7 @@ fn content_type(path: &str) -> &'static str {
 
 const WITHOUT: &str = "<p>Many Kubernetes clusters in one place. A slow call, a stuck lock, a dead \
     cluster or a flood holds up nothing but itself, and is named within seconds.</p>\n\
-    <p>This binary was built without the console. To get it, install Node.js 20 or newer, run \
+    <p>This binary was built without the console. To get it, install Node.js 18 or newer, run \
     <code>npm ci &amp;&amp; npm run build</code> in <code>console/</code>, and build the binary \
     again; <code>make run</code> does all of it.</p>\n\
     <p>The API is under <a href=\"/api/v1/clusters\">/api/v1</a>; \

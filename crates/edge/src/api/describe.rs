@@ -242,7 +242,7 @@ async fn describe(
     Ok(Json(Description { object, state, events, owners, owned, problems }))
 }
 
-fn each<'a>(branches: &'a [Branch], look: &mut impl FnMut(&'a Node)) {
+pub(super) fn each<'a>(branches: &'a [Branch], look: &mut impl FnMut(&'a Node)) {
     for branch in branches {
         look(&branch.node);
         each(&branch.owned, look);
@@ -251,10 +251,10 @@ fn each<'a>(branches: &'a [Branch], look: &mut impl FnMut(&'a Node)) {
 
 /// The kinds around an object: what roles call them, and whether they are in namespaces. An object of
 /// a kind that cannot be found is not shown: nobody can say whether it may be.
-struct Around(BTreeMap<(String, String), (String, bool)>);
+pub(super) struct Around(BTreeMap<(String, String), (String, bool)>);
 
 impl Around {
-    async fn of(
+    pub(super) async fn of(
         connection: &Connection,
         owners: &[Node],
         owned: &[Branch],
@@ -274,7 +274,7 @@ impl Around {
         Self(kinds.into_iter().filter_map(|(kind, named)| Some((kind, named?))).collect())
     }
 
-    fn shows(&self, permissions: &Permissions, cluster: &str, node: &Node) -> bool {
+    pub(super) fn shows(&self, permissions: &Permissions, cluster: &str, node: &Node) -> bool {
         let kind = (node.api_version.clone(), node.kind.clone());
         self.0.get(&kind).is_some_and(|(resource, namespaced)| {
             let namespace = node.namespace.as_deref().filter(|_| *namespaced);

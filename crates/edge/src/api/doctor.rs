@@ -1,13 +1,17 @@
-//! The doctor by upload: dumps, logs, metrics and bundles in, findings out.
+//! The doctor: dumps, logs, metrics and bundles that are uploaded, or a process in a pod that is asked;
+//! findings out.
 //!
 //! Contract: an examination runs on a thread of its own, on the ledger as `doctor`, and answers what
-//! `fairlead doctor -o json` answers of the same files. Nothing of them is kept.
+//! `fairlead doctor -o json` answers of the same files or the same pod. Nothing of them is kept.
+
+mod pod;
 
 use access::Verb;
 use axum::body::Bytes;
 use axum::extract::{Request, State};
 use axum::response::{IntoResponse, Response};
 use http::{HeaderMap, header};
+use stallproof::Deadline;
 use stallproof::ledger::Outcome;
 use utoipa_axum::routes;
 
@@ -22,7 +26,8 @@ const LARGEST: usize = 64 << 20;
 const FILES: usize = 100;
 
 pub(crate) fn routes() -> Routes {
-    Routes::default().with(Route::list().question().body(LARGEST), routes!(doctor))
+    let uploaded = Route::list().question().body(LARGEST);
+    Routes::default().with(uploaded, routes!(doctor)).and(pod::routes())
 }
 
 /// Examine dumps, logs, metrics or support bundles
@@ -49,19 +54,30 @@ async fn doctor(
     if files.is_empty() {
         return Err(Problem::invalid("there is no file in the body"));
     }
-    let op =
-        api.ledger.begin("doctor", format!("{} files", files.len()), caller.who.user.to_string());
-    op.step("examine");
+    let count = files.len();
     let examine = move || {
         let files = files.iter().map(|(name, bytes)| (name.as_str(), &**bytes));
-        doctor::render::json(&doctor::examine_all(files))
+        Ok(doctor::render::json(&doctor::examine_all(files)))
     };
+    let user = caller.who.user.to_string();
+    examined(&api, (format!("{count} files"), user), caller.deadline, examine).await
+}
+
+/// Examines on a thread of its own, on the ledger with this key and tenant.
+async fn examined(
+    api: &Api,
+    (key, tenant): (String, String),
+    deadline: Deadline,
+    examine: impl FnOnce() -> Result<String, Problem> + Send + 'static,
+) -> Result<Response, Problem> {
+    let op = api.ledger.begin("doctor", key, tenant);
+    op.step("examine");
     let busy = |_| Problem::new(ErrorCode::Overloaded, "no thread was free for it in time");
-    let examined = api.tasks.spawn_blocking("doctor", caller.deadline, examine).await;
+    let examined = api.tasks.spawn_blocking("doctor", deadline, examine).await;
     let report = examined.map_err(busy)?.await;
     let report = report.map_err(|error| Problem::new(ErrorCode::Internal, error.to_string()))?;
-    op.finish(Outcome::Done);
-    Ok(([(header::CONTENT_TYPE, "application/json")], report).into_response())
+    op.finish(report.as_ref().map_or_else(|problem| problem.code.outcome(), |_| Outcome::Done));
+    Ok(([(header::CONTENT_TYPE, "application/json")], report?).into_response())
 }
 
 /// The boundary of a body with several files.

@@ -30,7 +30,7 @@ const RESOURCES: [&str; 16] = [
     "roles.rbac.authorization.k8s.io",
     "customresourcedefinitions.apiextensions.k8s.io",
 ];
-const FLEET_RESOURCES: [&str; 12] = [
+const FLEET_RESOURCES: [&str; 18] = [
     access::CLUSTERS,
     access::USERS,
     access::ROLES,
@@ -41,7 +41,13 @@ const FLEET_RESOURCES: [&str; 12] = [
     super::traffic::violations::VIOLATIONS,
     "conversations.fairlead.dev",
     "networkrules.fairlead.dev",
+    super::policies::POLICIES,
     "admissionrules.fairlead.dev",
+    "imagereports.fairlead.dev",
+    "imagetrustroots.fairlead.dev",
+    "vulnerabilityexceptions.fairlead.dev",
+    super::receivers::RECEIVERS,
+    super::responses::RESPONSES,
     "doctor.fairlead.dev",
 ];
 

@@ -24,7 +24,7 @@ use super::{Api, Caller, Problem, Rights, Route, Routes, sse};
 
 const STDIN: u8 = 0;
 const STDOUT: u8 = 1;
-const STDERR: u8 = 2;
+pub(super) const STDERR: u8 = 2;
 const STATUS: u8 = 3;
 const RESIZE: u8 = 4;
 
@@ -106,37 +106,27 @@ async fn run(
     let (input, output) =
         exec::exec(&connection, &asked.namespace, &name, &command, caller.deadline).await?;
     let task = format!("exec in {name} of {cluster}");
-    let mut audited = caller.trail.take();
-    let recorder = api.recordings.as_ref().zip(audited.as_mut());
-    // What reads no input is all in its command, which the audit has.
-    let recorder = recorder.filter(|_| command.tty || command.stdin);
-    let recorder = recorder.map(|(recordings, audited)| {
-        audited.detail("recorded", true.into());
-        let shell = RecordedShell {
-            user: caller.who.user.to_string(),
-            cluster: cluster.clone(),
-            namespace: asked.namespace.clone(),
-            pod: name.clone(),
-            container: command.container.clone(),
-            command: command.command.clone(),
-        };
-        recordings.begin(audited.id(), shell)
-    });
-    let shell = Shell {
-        input: Some(input),
-        output,
-        exit: None,
-        audited,
-        passed: PassedBytes::default(),
-        recorder: recorder.map(Mutex::new),
+    let recorded = RecordedShell {
+        user: caller.who.user.to_string(),
+        cluster: cluster.clone(),
+        namespace: asked.namespace.clone(),
+        pod: name.clone(),
+        container: command.container.clone(),
+        command: command.command.clone(),
     };
+    // What reads no input is all in its command, which the audit has.
+    let recorded = Some(recorded).filter(|_| command.tty || command.stdin);
+    let mut shell = Shell::new(&api, &caller, recorded);
+    shell.starts(input, output);
     Ok(socket::open(&api, upgrade, task, (place, rights, caller.deadline), shell))
 }
 
-struct Shell {
-    /// None after its end.
+/// A command with its client: input, output, sizes of its terminal, and how it ended.
+pub(super) struct Shell {
+    /// None before its start, and after its end.
     input: Option<Input>,
-    output: Output,
+    /// None before its start.
+    output: Option<Output>,
     exit: Option<Exit>,
     /// The audit's record, until the end is told.
     audited: Option<Pending>,
@@ -145,9 +135,31 @@ struct Shell {
     recorder: Option<Mutex<Recorder>>,
 }
 
+impl Shell {
+    /// One that has not started. Takes the audit's record over, and begins a recording where shells are
+    /// recorded.
+    pub(super) fn new(api: &Api, caller: &Caller, recorded: Option<RecordedShell>) -> Self {
+        let mut audited = caller.trail.take();
+        let recorder = api.recordings.as_ref().zip(audited.as_mut()).zip(recorded);
+        let recorder = recorder.map(|((recordings, audited), recorded)| {
+            audited.detail("recorded", true.into());
+            Mutex::new(recordings.begin(audited.id(), recorded))
+        });
+        let passed = PassedBytes::default();
+        Self { input: None, output: None, exit: None, audited, passed, recorder }
+    }
+
+    pub(super) fn starts(&mut self, input: Input, output: Output) {
+        (self.input, self.output) = (Some(input), Some(output));
+    }
+}
+
 impl SessionBackend for Shell {
     async fn converse(&mut self, Session { to, from }: &mut Session) -> SessionEnd {
         let Self { input, output, exit, passed, recorder, .. } = self;
+        let Some(output) = output else {
+            return SessionEnd::Broke("the command was not started".to_owned());
+        };
         let recorder = recorder.as_ref();
         tokio::select! {
             ended = tell(output, to, exit, (recorder, &mut passed.from_pod)) => ended,
@@ -177,7 +189,7 @@ impl SessionBackend for Shell {
     }
 }
 
-fn frame(channel: u8, bytes: &[u8]) -> Bytes {
+pub(super) fn frame(channel: u8, bytes: &[u8]) -> Bytes {
     [&[channel], bytes].concat().into()
 }
 
@@ -249,4 +261,4 @@ async fn pass_on(
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

@@ -102,6 +102,7 @@ async fn set_taints(
     let chosen = choose(&api, &caller, (&cluster, NODES, &name), None, Verb::Update).await?;
     let sent: Vec<_> = taints.iter().cloned().map(Taint::from).collect();
     nodes::set_taints(&chosen.connection, &name, &sent, caller.deadline).await?;
+    caller.trail.after(&sent);
     Ok(Json(NodeTaints { taints }))
 }
 

@@ -228,7 +228,11 @@ async fn edit(
     let editing =
         resources::edit::edit(&connection, &target, input, asked.dry_run, caller.deadline);
     let (edited, warnings) = listen(editing).await;
-    let resources::edit::Edited { object, diff } = edited?;
+    let resources::edit::Edited { object, diff, changed } = edited?;
+    if let Some(before) = changed.before.filter(|_| !diff.is_empty()) {
+        caller.trail.before(&before);
+        caller.trail.after(&changed.after);
+    }
     Ok(Json(Edited {
         outcome: if diff.is_empty() { "unchanged" } else { "configured" },
         diff,

@@ -132,6 +132,11 @@ impl Route {
         Self { named_by, ..self }
     }
 
+    /// Is given so long by who does not say how long they wait.
+    pub(crate) const fn unasked(self, unasked: Duration) -> Self {
+        Self { grant: Grant { unasked, most: MOST }, ..self }
+    }
+
     /// Takes bodies of up to `body` bytes.
     pub(crate) const fn body(self, body: usize) -> Self {
         Self { body, ..self }

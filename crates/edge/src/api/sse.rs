@@ -32,13 +32,15 @@ const AT_MOST_EVERY: Duration = Duration::from_millis(200);
 pub(crate) const STOPPING: &str = "the server is stopping";
 
 /// The kinds of streams on the ledger. None of them is ever late.
-const KINDS: [&str; 12] = [
+const KINDS: [&str; 14] = [
     "admission-audit",
     "audit-export",
     "clusters",
     "watch",
     "log",
     "exec",
+    "node-shell",
+    "debug",
     "forward",
     "drain",
     "fan-out",

@@ -7,6 +7,7 @@ use fleet::resources::overview::{self, NodesOverview, PodsOverview, WorkloadsOve
 use fleet::resources::usage::{self, Usage, UsageOf};
 use fleet::{Connection, Error};
 use serde::{Deserialize, Serialize};
+use stallproof::Deadline;
 use utoipa::{IntoParams, ToSchema};
 use utoipa_axum::routes;
 
@@ -20,8 +21,8 @@ pub(crate) fn routes() -> Routes {
 }
 
 /// What of a cluster one may see, summed up. What may not be listed is left out.
-#[derive(Serialize, ToSchema)]
-struct Overview {
+#[derive(Clone, Debug, Default, Serialize, ToSchema)]
+pub(crate) struct Overview {
     /// total, ready, cordoned, allocatable (`cpuMillis`, `memoryBytes`), pods.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<Object>)]
@@ -46,38 +47,68 @@ async fn cluster_overview(
     Path(cluster): Path<String>,
 ) -> Result<Json<Overview>, Problem> {
     let connection = caller.connection(&api, &cluster)?;
-    let scope = async |word: &str| scope(&connection, &caller, &cluster, word).await;
-    let nodes = match scope("nodes.v1.").await? {
-        Some(_) => Some(overview::nodes(&connection, caller.deadline).await?),
-        None => None,
-    };
-    let pods = match scope("pods.v1.").await? {
-        Some(shown) => {
-            let shown = |pod: &_| shown.has_object(pod);
-            Some(overview::pods(&connection, shown, caller.deadline).await?)
+    Ok(Json(Overview::of(&connection, &caller, caller.deadline).await?))
+}
+
+impl Overview {
+    /// Sums up what the caller may see of a cluster.
+    pub(crate) async fn of(
+        connection: &Connection,
+        caller: &Caller,
+        deadline: Deadline,
+    ) -> Result<Self, Error> {
+        let scope = async |word: &str| scope(connection, caller, word, deadline).await;
+        let nodes = match scope("nodes.v1.").await? {
+            Some(_) => Some(overview::nodes(connection, deadline).await?),
+            None => None,
+        };
+        let pods = match scope("pods.v1.").await? {
+            Some(shown) => {
+                let shown = |pod: &_| shown.has_object(pod);
+                Some(overview::pods(connection, shown, deadline).await?)
+            }
+            None => None,
+        };
+        let mut workloads = Vec::new();
+        for kind in ["deployments", "statefulsets", "daemonsets"] {
+            if let Some(shown) = scope(&format!("{kind}.v1.apps")).await? {
+                let shown = |object: &_| shown.has_object(object);
+                let sum = overview::workloads(connection, kind, shown, deadline);
+                workloads.push(sum.await?);
+            }
         }
-        None => None,
-    };
-    let mut workloads = Vec::new();
-    for kind in ["deployments", "statefulsets", "daemonsets"] {
-        if let Some(shown) = scope(&format!("{kind}.v1.apps")).await? {
-            let shown = |object: &_| shown.has_object(object);
-            let sum = overview::workloads(&connection, kind, shown, caller.deadline);
-            workloads.push(sum.await?);
+        Ok(Self { nodes, pods, workloads })
+    }
+
+    /// Adds what another cluster has.
+    pub(crate) fn add(&mut self, other: &Self) {
+        if let Some(nodes) = &other.nodes {
+            self.nodes.get_or_insert_default().add(nodes);
+        }
+        if let Some(pods) = &other.pods {
+            self.pods.get_or_insert_default().add(pods);
+        }
+        for sum in &other.workloads {
+            match self.workloads.iter_mut().find(|known| known.kind == sum.kind) {
+                Some(known) => {
+                    known.total += sum.total;
+                    known.ready += sum.ready;
+                }
+                None => self.workloads.push(sum.clone()),
+            }
         }
     }
-    Ok(Json(Overview { nodes, pods, workloads }))
 }
 
 /// The scope of a list of all objects of a kind; none where it is refused.
 async fn scope(
     connection: &Connection,
     caller: &Caller,
-    cluster: &str,
     word: &str,
+    deadline: Deadline,
 ) -> Result<Option<Scope>, Error> {
-    let found = connection.find(word, caller.deadline).await?;
-    Ok(Scope::list(caller, cluster, &found, None, Verb::List).ok())
+    let found = connection.find(word, deadline).await?;
+    Ok(Scope::list(caller, connection.cluster(), &found, None, Verb::List).ok())
 }
 
 #[derive(Deserialize, IntoParams)]

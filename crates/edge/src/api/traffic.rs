@@ -3,7 +3,7 @@
 //! The replica that leads has the conversations; the others say so. What people write is in the
 //! store, which every replica has.
 
-mod conversations;
+pub(crate) mod conversations;
 mod groups;
 mod rules;
 pub(crate) mod violations;
@@ -23,6 +23,37 @@ use super::{Api, ErrorCode, Problem, Routes};
 pub struct Traffic {
     pub active: ActiveIngest,
     pub policy_store: PolicyStore,
+    pub observed: ObservedCluster,
+}
+
+/// The cluster whose pods the agents observe.
+#[derive(Clone, Debug, Default)]
+pub enum ObservedCluster {
+    /// Agents name what they observe themselves, and nobody says of which cluster it is.
+    #[default]
+    Unknown,
+    /// The cluster that this process runs in.
+    Own,
+    /// A cluster of the fleet.
+    Named(String),
+}
+
+impl ObservedCluster {
+    /// Whether it is this cluster of the fleet.
+    pub(crate) fn is(&self, api: &Api, cluster: &str) -> bool {
+        match self {
+            Self::Unknown => false,
+            Self::Own => is_own(api, cluster),
+            Self::Named(name) => name == cluster,
+        }
+    }
+}
+
+/// Whether a cluster of the fleet is the one that this process runs in.
+pub(crate) fn is_own(api: &Api, cluster: &str) -> bool {
+    let view = api.fleet.view();
+    let found = view.clusters.get(cluster);
+    found.is_some_and(|cluster| cluster.source.kind == fleet::SourceKind::InCluster)
 }
 
 pub(crate) fn routes() -> Routes {

@@ -55,11 +55,11 @@ async fn events(
     }
     Ok(match form {
         ListForm::Object => {
-            let changes = resources::watch(connect, query, caller.deadline).await?;
+            let changes = Box::pin(resources::watch(connect, query, caller.deadline)).await?;
             changes.filter_map(move |change| std::future::ready(told(&scope, change))).boxed()
         }
         _ => {
-            let changes = resources::watch_table(connect, query, caller.deadline).await?;
+            let changes = Box::pin(resources::watch_table(connect, query, caller.deadline)).await?;
             let mut width = ColumnChoice::default();
             let told = move |change| std::future::ready(told_row(&scope, form, &mut width, change));
             changes.filter_map(told).boxed()

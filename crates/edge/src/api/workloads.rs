@@ -106,6 +106,7 @@ async fn rollback(
     let Chosen { connection, target, .. } =
         choose(&api, &caller, object, namespace, Verb::Update).await?;
     let gone_to = rollout::rollback(&connection, &target, revision, caller.deadline).await?;
+    caller.trail.after(&serde_json::json!({ "revision": gone_to.revision }));
     Ok(Json(gone_to.into()))
 }
 
@@ -134,6 +135,7 @@ async fn trigger(
     let jobs = (target.namespace(), "jobs.batch", "*");
     super::scope::permit(&caller, &cluster, jobs, Verb::Create)?;
     let job = cron::trigger(&connection, &target, caller.deadline).await?;
+    caller.trail.detail("job", job.as_str());
     Ok((StatusCode::CREATED, Json(Triggered { job })))
 }
 
@@ -184,6 +186,7 @@ async fn set_suspended(
     let Chosen { connection, target, .. } =
         choose(api, caller, object, namespace, Verb::Update).await?;
     cron::suspend(&connection, &target, suspended, caller.deadline).await?;
+    caller.trail.after(&serde_json::json!({ "suspended": suspended }));
     Ok(Json(Suspended { suspended }))
 }
 

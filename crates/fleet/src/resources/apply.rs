@@ -31,6 +31,7 @@ use crate::{Connection, Error};
 pub(super) mod diff;
 mod documents;
 
+pub use diff::Changed;
 use diff::Diff;
 pub use documents::{Document, LARGEST, read};
 
@@ -63,6 +64,9 @@ pub struct Applied {
     pub outcome: ApplyOutcome,
     /// A unified diff of the YAML; empty when nothing changed.
     pub diff: String,
+    /// For the audit; none where nothing changed.
+    #[serde(skip)]
+    pub changed: Option<Changed>,
     /// The warnings of the API server, such as a deprecated version.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub warnings: Vec<String>,
@@ -191,12 +195,7 @@ impl<P: Fn(&Target) -> Result<(), String>> ApplyOne<'_, P> {
         Target::new(&found, Some(namespace.unwrap_or(DEFAULT_NAMESPACE)), name)
     }
 
-    async fn send(
-        &self,
-        target: &Target,
-        object: &Value,
-        secret: bool,
-    ) -> Result<(ApplyOutcome, String), Error> {
+    async fn send(&self, target: &Target, object: &Value, secret: bool) -> Result<Sent, Error> {
         let before = self
             .connection
             .call("reading what is there", self.deadline, |client| async move {
@@ -216,14 +215,22 @@ impl<P: Fn(&Target) -> Result<(), String>> ApplyOne<'_, P> {
             .await?;
         let plain = |object| serde_json::to_value(object).unwrap_or_default();
         let created = before.is_none();
-        let diff = Diff { before: before.map(plain), after: plain(after), secret }.unified();
+        let difference = Diff { before: before.map(plain), after: plain(after), secret };
+        let (diff, changed) = difference.compare();
         let outcome = match (created, diff.is_empty()) {
             (true, _) => ApplyOutcome::Created,
             (false, true) => ApplyOutcome::Unchanged,
             (false, false) => ApplyOutcome::Configured,
         };
-        Ok((outcome, diff))
+        Ok(Sent { outcome, diff, changed })
     }
+}
+
+/// An object as it was applied.
+struct Sent {
+    outcome: ApplyOutcome,
+    diff: String,
+    changed: Changed,
 }
 
 struct Failure {
@@ -237,16 +244,18 @@ impl Failure {
     }
 
     fn of(error: &Error, secret: bool) -> Self {
-        let mut why = sentence(error);
         let mut conflicts = Vec::new();
         if let Error::Refused { status, .. } = error {
             conflicts = conflicts_in(status);
         }
-        if secret {
-            why = without_quotation(&why).to_owned();
-        }
-        Self { why, conflicts }
+        Self { why: reason(error, secret), conflicts }
     }
+}
+
+/// Says why an object was refused, without quoting a Secret.
+pub(super) fn reason(error: &Error, secret: bool) -> String {
+    let why = sentence(error);
+    if secret { without_quotation(&why).to_owned() } else { why }
 }
 
 /// Reads the fields and their managers from the API server's refusal, which has sentences such as
@@ -270,14 +279,16 @@ fn without_quotation(why: &str) -> &str {
 }
 
 impl Document {
-    fn answer(
-        self,
-        target: Option<&Target>,
-        result: Result<(ApplyOutcome, String), Failure>,
-    ) -> Applied {
-        let (outcome, diff) = result.unwrap_or_else(|Failure { why, conflicts }| {
-            (ApplyOutcome::Failed { why, conflicts }, String::new())
-        });
+    fn answer(self, target: Option<&Target>, result: Result<Sent, Failure>) -> Applied {
+        let (outcome, diff, changed) = match result {
+            Ok(Sent { outcome, diff, changed }) => {
+                let changed = Some(changed).filter(|_| outcome != ApplyOutcome::Unchanged);
+                (outcome, diff, changed)
+            }
+            Err(Failure { why, conflicts }) => {
+                (ApplyOutcome::Failed { why, conflicts }, String::new(), None)
+            }
+        };
         Applied {
             api_version: self.api_version,
             kind: self.kind,
@@ -288,6 +299,7 @@ impl Document {
             name: self.name,
             outcome,
             diff,
+            changed,
             warnings: Vec::new(),
         }
     }

@@ -14,7 +14,7 @@ use kube::core::DynamicObject;
 use stallproof::Deadline;
 
 use super::apply::diff::Diff;
-use super::apply::read;
+use super::apply::{Changed, read};
 use super::secret_values::{is_secret, restore};
 use super::{FIELD_MANAGER, Target};
 use crate::{Connection, Error};
@@ -25,6 +25,7 @@ pub struct Edited {
     pub object: DynamicObject,
     /// A unified diff of the YAML; empty when nothing changed.
     pub diff: String,
+    pub changed: Changed,
 }
 
 /// Replaces `target` by the one document of `input`, YAML or JSON.
@@ -59,8 +60,9 @@ pub async fn edit(
     };
     let secret = is_secret(&before);
     let plain = |object: &DynamicObject| serde_json::to_value(object).unwrap_or_default();
-    let diff = Diff { before: Some(plain(&before)), after: plain(&object), secret }.unified();
-    Ok(Edited { object, diff })
+    let difference = Diff { before: Some(plain(&before)), after: plain(&object), secret };
+    let (diff, changed) = difference.compare();
+    Ok(Edited { object, diff, changed })
 }
 
 async fn get(

@@ -97,11 +97,41 @@ pub async fn exec(
         ..AttachParams::default()
     };
     let pods = Request::new(Pod::url_path(&(), Some(namespace)));
+    let request = pods.exec(pod, &command.command, &params);
+    open(connection, "starting a command", request, deadline).await
+}
+
+/// Attaches to the terminal of a container's own process. The deadline is for opening the session.
+pub async fn attach(
+    connection: &Connection,
+    namespace: &str,
+    pod: &str,
+    container: &str,
+    deadline: Deadline,
+) -> Result<(Input, Output), Error> {
+    check_segment("namespace", namespace)?;
+    check_segment("pod", pod)?;
+    let params = AttachParams {
+        container: Some(container.to_owned()),
+        stdin: true,
+        stdout: true,
+        stderr: false,
+        tty: true,
+        ..AttachParams::default()
+    };
+    let pods = Request::new(Pod::url_path(&(), Some(namespace)));
+    open(connection, "attaching to a container", pods.attach(pod, &params), deadline).await
+}
+
+async fn open(
+    connection: &Connection,
+    doing: &'static str,
+    request: Result<http::Request<Vec<u8>>, kube::core::request::Error>,
+    deadline: Deadline,
+) -> Result<(Input, Output), Error> {
     let opened = connection
-        .call("starting a command", deadline, |client| async move {
-            let request =
-                pods.exec(pod, &command.command, &params).map_err(kube::Error::BuildRequest)?;
-            client.connect(request).await
+        .call(doing, deadline, |client| async move {
+            client.connect(request.map_err(kube::Error::BuildRequest)?).await
         })
         .await?;
     let closes = opened.supports_stream_close();

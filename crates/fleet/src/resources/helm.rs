@@ -1,17 +1,31 @@
 //! Helm's releases, as Helm keeps them: a Secret for each revision, of type `helm.sh/release.v1`.
 //!
-//! Contract: what is told is what Helm's own lists tell (names, charts, versions, times); values and
-//! manifests, which may hold secrets, are not. A list reads metadata alone; only a history decodes.
+//! Contract: lists and histories tell what Helm's own lists tell (names, charts, versions, times). Values and
+//! manifests, which may hold secrets, are told by [`values`] and [`manifest`] alone, masked unless asked for. A
+//! list reads metadata alone.
+//!
+//! ```text
+//! releases, history ──► Secrets of type helm.sh/release.v1
+//! values, manifest  ──► one revision, decoded ──► contents (masked)
+//! rollback          ──► two revisions ──► merge (pure) ──► objects ──► a new revision
+//! ```
+
+mod contents;
+mod merge;
+pub mod rollback;
 
 use std::collections::BTreeMap;
 use std::io::Read;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
+use flate2::Compression;
 use flate2::read::GzDecoder;
+use flate2::write::GzEncoder;
 use jiff::Timestamp;
 use kube::core::DynamicObject;
 use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
 use stallproof::Deadline;
 
 use super::check_segment;
@@ -100,15 +114,148 @@ pub async fn history(
     name: &str,
     deadline: Deadline,
 ) -> Result<Vec<ReleaseRevision>, Error> {
+    let kept = kept(connection, (namespace, name), deadline).await?;
+    Ok(kept.iter().rev().filter_map(|one| revision(&one.secret)).collect())
+}
+
+/// A hook of a release.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Hook {
+    pub kind: String,
+    pub name: String,
+    /// Such as `pre-rollback`.
+    pub events: Vec<String>,
+}
+
+/// The values of a revision.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct ReleaseValues {
+    pub revision: u32,
+    pub values: Value,
+    /// How many of them are masked.
+    pub masked: usize,
+}
+
+/// The manifest of a revision.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct ReleaseManifest {
+    pub revision: u32,
+    pub manifest: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub notes: Option<String>,
+    pub hooks: Vec<Hook>,
+    /// How many values are masked.
+    pub masked: usize,
+}
+
+/// Reads the values of a revision, the newest unless said: those that were given, or with `all` those of the
+/// chart too.
+pub async fn values(
+    connection: &Connection,
+    (namespace, name): (&str, &str),
+    revision: Option<u32>,
+    (all, reveal): (bool, bool),
+    deadline: Deadline,
+) -> Result<ReleaseValues, Error> {
+    let (revision, stored) = one(connection, (namespace, name), revision, deadline).await?;
+    let given = stored.get("config").filter(|it| it.is_object()).cloned();
+    let given = given.unwrap_or_else(|| json!({}));
+    let mut values = match stored.pointer("/chart/values").filter(|_| all) {
+        Some(chart) => contents::coalesce(chart, &given),
+        None => given,
+    };
+    let masked = if reveal { 0 } else { contents::mask_values(&mut values) };
+    Ok(ReleaseValues { revision, values, masked })
+}
+
+/// Reads the manifest of a revision, the newest unless said.
+pub async fn manifest(
+    connection: &Connection,
+    (namespace, name): (&str, &str),
+    revision: Option<u32>,
+    reveal: bool,
+    deadline: Deadline,
+) -> Result<ReleaseManifest, Error> {
+    let (revision, stored) = one(connection, (namespace, name), revision, deadline).await?;
+    let text = stored.get("manifest").and_then(Value::as_str).unwrap_or_default();
+    let (manifest, masked) =
+        if reveal { (text.to_owned(), 0) } else { contents::mask_manifest(text) };
+    let notes = stored.pointer("/info/notes").and_then(Value::as_str);
+    // Notes often repeat how to read a password, and now and then the password.
+    let notes = notes.filter(|notes| !notes.is_empty() && reveal).map(ToOwned::to_owned);
+    Ok(ReleaseManifest { revision, manifest, notes, hooks: hooks(&stored), masked })
+}
+
+/// One revision as Helm wrote it, the newest unless said.
+async fn one(
+    connection: &Connection,
+    (namespace, name): (&str, &str),
+    revision: Option<u32>,
+    deadline: Deadline,
+) -> Result<(u32, Value), Error> {
+    let kept = kept(connection, (namespace, name), deadline).await?;
+    let found = match revision {
+        None => kept.last(),
+        Some(revision) => kept.iter().find(|one| one.revision == revision),
+    };
+    let found = found.ok_or_else(|| no_revision(name, revision, &kept))?;
+    Ok((found.revision, decode(&found.secret)?))
+}
+
+/// A revision with the Secret that keeps it.
+struct Kept {
+    revision: u32,
+    status: String,
+    secret: DynamicObject,
+}
+
+/// The revisions of a release that Helm has kept, the oldest first.
+async fn kept(
+    connection: &Connection,
+    (namespace, name): (&str, &str),
+    deadline: Deadline,
+) -> Result<Vec<Kept>, Error> {
     check_segment("release", name)?;
     let query = query(Some(namespace), format!("owner=helm,name={name}"));
     let all = gather_whole::<Objects>(connection, &query, deadline.remaining()).await?;
-    let mut revisions: Vec<_> = all.items.iter().filter_map(revision).collect();
-    revisions.sort_by_key(|revision| std::cmp::Reverse(revision.revision));
-    if revisions.is_empty() {
+    let mut kept: Vec<_> = all
+        .items
+        .into_iter()
+        .filter_map(|secret| {
+            let Release { revision, status, .. } = release(&secret)?;
+            Some(Kept { revision, status, secret })
+        })
+        .collect();
+    kept.sort_by_key(|one| one.revision);
+    if kept.is_empty() {
         return Err(Error::Invalid(format!("Helm has no release {name} in {namespace}")));
     }
-    Ok(revisions)
+    Ok(kept)
+}
+
+fn no_revision(name: &str, revision: Option<u32>, kept: &[Kept]) -> Error {
+    let known: Vec<_> = kept.iter().map(|one| one.revision.to_string()).collect();
+    let revision = revision.unwrap_or_default();
+    Error::Invalid(format!(
+        "Helm has kept no revision {revision} of {name}; it has {}",
+        known.join(", ")
+    ))
+}
+
+fn hooks(stored: &Value) -> Vec<Hook> {
+    let hooks = stored.get("hooks").and_then(Value::as_array).into_iter().flatten();
+    let word = |hook: &Value, key: &str| hook[key].as_str().unwrap_or_default().to_owned();
+    let one = |hook: &Value| Hook {
+        kind: word(hook, "kind"),
+        name: word(hook, "name"),
+        events: hook["events"]
+            .as_array()
+            .into_iter()
+            .flatten()
+            .filter_map(|event| event.as_str().map(ToOwned::to_owned))
+            .collect(),
+    };
+    hooks.map(one).collect()
 }
 
 fn query(namespace: Option<&str>, labels: String) -> ListQuery {
@@ -150,44 +297,39 @@ fn revision(object: &DynamicObject) -> Option<ReleaseRevision> {
     })
 }
 
-/// A Secret's value is base64; Helm's own text in it is base64 of gzipped JSON.
 fn stored(object: &DynamicObject) -> Option<Stored> {
+    serde_json::from_reader(GzDecoder::new(&packed(object)?[..]).take(LARGEST)).ok()
+}
+
+/// A Secret's value is base64; Helm's own text in it is base64 of gzipped JSON.
+fn packed(object: &DynamicObject) -> Option<Vec<u8>> {
     let text = object.data.pointer("/data/release")?.as_str()?;
-    let gzip = STANDARD.decode(STANDARD.decode(text).ok()?).ok()?;
-    serde_json::from_reader(GzDecoder::new(&gzip[..]).take(LARGEST)).ok()
+    STANDARD.decode(STANDARD.decode(text).ok()?).ok()
+}
+
+/// A revision as Helm wrote it.
+fn decode(object: &DynamicObject) -> Result<Value, Error> {
+    let unreadable = || {
+        let name = object.metadata.name.as_deref().unwrap_or_default();
+        Error::Invalid(format!(
+            "the Secret {name} does not hold what Helm writes there, or holds more than {} MiB",
+            LARGEST >> 20
+        ))
+    };
+    let packed = packed(object).ok_or_else(unreadable)?;
+    let unpacked = GzDecoder::new(&packed[..]).take(LARGEST);
+    serde_json::from_reader(unpacked).map_err(|_| unreadable())
+}
+
+/// The reverse of [`decode`], as a Secret's value.
+fn encode(stored: &Value) -> Result<String, Error> {
+    let mut gzip = GzEncoder::new(Vec::new(), Compression::best());
+    let written = serde_json::to_writer(&mut gzip, stored).map_err(|error| error.to_string());
+    let packed = written.and_then(|()| gzip.finish().map_err(|error| error.to_string()));
+    let packed = packed
+        .map_err(|error| Error::Invalid(format!("the revision cannot be written: {error}")))?;
+    Ok(STANDARD.encode(STANDARD.encode(packed)))
 }
 
 #[cfg(test)]
-mod tests {
-    use std::io::Write as _;
-
-    use flate2::Compression;
-    use flate2::write::GzEncoder;
-    use serde_json::json;
-
-    use super::*;
-
-    #[test]
-    fn a_revision_is_read_as_helm_wrote_it_and_has_no_values() {
-        let release = json!({ "name": "web", "config": { "password": "hunter2" },
-            "info": { "description": "Upgrade complete", "last_deployed": "2026-01-02T03:04:05Z" },
-            "chart": { "metadata": { "name": "nginx", "version": "1.2.3", "appVersion": "9" } } });
-        let mut gzip = GzEncoder::new(Vec::new(), Compression::fast());
-        gzip.write_all(release.to_string().as_bytes()).unwrap();
-        let text = STANDARD.encode(STANDARD.encode(gzip.finish().unwrap()));
-        let secret: DynamicObject = serde_json::from_value(json!({
-            "metadata": { "name": "sh.helm.release.v1.web.v2", "namespace": "shop",
-                "labels": { "name": "web", "owner": "helm", "status": "deployed", "version": "2",
-                    "modifiedAt": "1767323045" } },
-            "data": { "release": text },
-        }))
-        .unwrap();
-        let told = revision(&secret).unwrap();
-        assert_eq!((told.revision, told.chart.as_deref()), (2, Some("nginx-1.2.3")));
-        assert_eq!(told.description.as_deref(), Some("Upgrade complete"));
-        assert!(!serde_json::to_string(&told).unwrap().contains("hunter2"));
-        let mut broken = secret;
-        broken.data["data"]["release"] = json!("not base64");
-        assert_eq!(revision(&broken).unwrap().status, "deployed");
-    }
-}
+mod tests;

@@ -330,7 +330,13 @@ impl Eviction<'_> {
             Ok(status) if status.is_failure() => Err(status.message),
             Ok(_) => Ok(EvictionAnswer::Going),
             Err(Error::Refused { status, .. }) => match status.code {
-                404 => Ok(EvictionAnswer::Gone),
+                // The pod is gone, or evictions are not served: then the pod is still there.
+                404 => match self.waits_for().await? {
+                    None => Ok(EvictionAnswer::Gone),
+                    Some(_) => {
+                        Err("the cluster does not serve evictions (pods/eviction)".to_owned())
+                    }
+                },
                 // Another pod has its name now.
                 409 if status.is_conflict() => self.is_another().await,
                 429 => Ok(EvictionAnswer::NotNow(budget(&status))),

@@ -59,6 +59,38 @@ pub struct WorkloadsOverview {
     pub ready: usize,
 }
 
+impl NodesOverview {
+    /// Adds another cluster's.
+    pub fn add(&mut self, other: &Self) {
+        self.total += other.total;
+        self.ready += other.ready;
+        self.cordoned += other.cordoned;
+        self.allocatable.sum(other.allocatable);
+        self.pods += other.pods;
+    }
+}
+
+impl PodsOverview {
+    /// Adds another cluster's.
+    pub fn add(&mut self, other: &Self) {
+        self.total += other.total;
+        for (phase, count) in &other.by_phase {
+            *self.by_phase.entry(phase.clone()).or_default() += count;
+        }
+        self.not_ready += other.not_ready;
+        self.restarts += other.restarts;
+        self.requests.sum(other.requests);
+        self.limits.sum(other.limits);
+    }
+}
+
+impl Amounts {
+    fn sum(&mut self, other: Self) {
+        self.cpu_millis += other.cpu_millis;
+        self.memory_bytes += other.memory_bytes;
+    }
+}
+
 /// Sums up the nodes.
 pub async fn nodes(connection: &Connection, deadline: Deadline) -> Result<NodesOverview, Error> {
     let mut nodes = NodesOverview::default();

@@ -81,7 +81,7 @@ async fn serve(mut stream: Stream, hung_up: &Notify) -> std::io::Result<()> {
             }
             Ok(())
         }
-        ["exec", ..] => exec(upgrade(stream, &head).await?).await,
+        ["exec" | "attach", ..] => exec(upgrade(stream, &head).await?).await,
         ["portForward", ..] => {
             let port = query.split('&').find_map(|pair| pair.strip_prefix("port="));
             let port = port.and_then(|port| port.parse().ok()).unwrap_or(PORT);

@@ -1,7 +1,9 @@
 //! Rules tried out, written and imported.
 
 use access::Verb;
-use admission::{Facts, Malformed, Operation, Program, Request, Settings, decide, explain};
+use admission::{
+    Facts, Images, LOCAL_CLUSTER, Malformed, Operation, Program, Request, Settings, decide, explain,
+};
 use axum::Json;
 use axum::extract::{Path, Request as HttpRequest, State};
 use http::StatusCode;
@@ -9,6 +11,7 @@ use objects::kinds::{AdmissionRule, AdmissionRuleSpec};
 use objects::{Expected, Id};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
+use stallproof::snapshot::View;
 use utoipa::{IntoParams, ToSchema};
 use utoipa_axum::routes;
 
@@ -57,10 +60,15 @@ struct AdmissionTested {
     objects: Vec<Value>,
 }
 
-/// The facts without a cluster: none. Where sidecars are spared, those of a pod count as injected.
-struct NoCluster;
+/// The facts without a cluster: what is known of images. Where sidecars are spared, those of a pod count as
+/// injected.
+struct NoCluster(Option<View<Images>>);
 
 impl Facts for NoCluster {
+    fn images(&self) -> Option<&Images> {
+        self.0.as_deref()
+    }
+
     fn injected(&self, _controller: Option<&str>, _container: &str) -> bool {
         true
     }
@@ -69,7 +77,7 @@ impl Facts for NoCluster {
 /// Try objects against rules
 ///
 /// What would be decided of them, and why: every rule with what it looked for and what it found. Nothing
-/// is written, nobody is asked; what only a cluster knows (images, owners) is unknown here.
+/// is written, nobody is asked; what only a cluster knows, such as owners, is unknown here.
 #[utoipa::path(
     post, path = "/admission/test", tag = "admission", request_body = AdmissionTest,
     responses((status = 200, description = "What would be decided", body = AdmissionTested))
@@ -104,6 +112,7 @@ async fn test(
         return Err(Problem::invalid(format!("send 1 to {OBJECTS} objects")));
     }
     let operation = if asked.update { Operation::Update } else { Operation::Create };
+    let facts = NoCluster(super::admission(&api)?.images(LOCAL_CLUSTER));
     let mut all = true;
     let mut tried = Vec::new();
     for object in objects {
@@ -111,7 +120,7 @@ async fn test(
             return Err(Problem::invalid("a document has no kind"));
         }
         let request = Request::object(&object, operation, &asked.user, &asked.groups, &settings);
-        let value = explained(&program, &request);
+        let value = explained(&program, &request, &facts);
         all &= value["allowed"] == true;
         tried.push(value);
     }
@@ -119,10 +128,10 @@ async fn test(
 }
 
 /// What is decided of one object, and every rule held against it.
-fn explained(program: &Program, request: &Result<Request, Malformed>) -> Value {
+fn explained(program: &Program, request: &Result<Request, Malformed>, facts: &NoCluster) -> Value {
     match request {
         Ok(request) => {
-            let decision = decide(program, request, &NoCluster);
+            let decision = decide(program, request, facts);
             let hit = decision.decided.as_ref();
             let monitored: Vec<_> = decision.monitored.iter().map(|hit| hit.rule).collect();
             json!({
@@ -131,7 +140,7 @@ fn explained(program: &Program, request: &Result<Request, Malformed>) -> Value {
                 "rule": hit.map(|hit| hit.rule), "decided": hit, "monitored": monitored,
                 "monitoredHits": decision.monitored, "warnings": decision.warnings,
                 "message": decision.sentence(),
-                "rules": explain(program, request, &NoCluster),
+                "rules": explain(program, request, facts),
             })
         }
         Err(broken) => json!({
@@ -209,23 +218,29 @@ async fn put_rule(
     Body(PutAdmissionRule { spec }): Body<PutAdmissionRule>,
 ) -> Result<Json<WrittenAdmissionRule>, Problem> {
     caller.may_in_fleet(RULES, Verb::Update)?;
-    let written = write(&api, &caller, &name, spec).await?;
+    let (before, written) = write(&api, &caller, &name, spec).await?;
+    caller.trail.before(&before);
+    caller.trail.after(&written.spec);
     Ok(Json(WrittenAdmissionRule { name, spec: written.spec }))
 }
 
+/// Writes a rule; returns what it was, if it was there, and what it is.
 async fn write(
     api: &Api,
     caller: &Caller,
     name: &str,
     spec: AdmissionRuleSpec,
-) -> Result<AdmissionRule, Problem> {
+) -> Result<(Option<AdmissionRuleSpec>, AdmissionRule), Problem> {
     // Labels and the like of a rule that is there are not this route's to change.
     let there = api.objects.get::<AdmissionRule>(&Id::cluster(name), caller.deadline).await?;
-    let rule = match there {
-        Some(rule) => AdmissionRule { spec, status: None, metadata: rule.metadata },
-        None => AdmissionRule::new(name, spec),
+    let (before, rule) = match there {
+        Some(rule) => {
+            let written = AdmissionRule { spec, status: None, metadata: rule.metadata };
+            (Some(rule.spec), written)
+        }
+        None => (None, AdmissionRule::new(name, spec)),
     };
-    Ok(api.objects.apply(&rule, Expected::Any, caller.deadline).await?)
+    Ok((before, api.objects.apply(&rule, Expected::Any, caller.deadline).await?))
 }
 
 /// Delete an admission rule
@@ -240,6 +255,8 @@ async fn delete_rule(
 ) -> Result<StatusCode, Problem> {
     caller.may_in_fleet(RULES, Verb::Delete)?;
     let id = Id::cluster(name.as_str());
+    let there = api.objects.get::<AdmissionRule>(&id, caller.deadline).await?;
+    caller.trail.before(&there.map(|rule| rule.spec));
     api.objects.delete::<AdmissionRule>(&id, Expected::Any, caller.deadline).await?;
     Ok(StatusCode::NO_CONTENT)
 }
@@ -289,6 +306,8 @@ async fn import(
             let name = rule.metadata.name.as_deref().unwrap_or_default();
             write(&api, &caller, name, rule.spec.clone()).await?;
         }
+        let names = imported.rules.iter().map(|rule| rule.metadata.name.as_deref());
+        caller.trail.after(&names.collect::<Vec<_>>());
     }
     Ok(Json(ImportedRules { rules: imported.rules, notes: imported.notes, written: !dry_run }))
 }

@@ -57,4 +57,7 @@ async fn without_tls_there_is_no_token_to_make_and_before_the_authority_none_yet
     assert_eq!((answer.status, answer.code().as_str()), (400, "invalid"));
     let answer = world.ask(Method::POST, "/guard/agents/x/revoke", Value::Null).await;
     assert_eq!((answer.status, answer.code().as_str()), (503, "not-ready"));
+    let audit = "/audit?resource=agents.fairlead.dev&verb=delete";
+    let audit = world.ask(Method::GET, audit, Value::Null).await.json();
+    assert_eq!(audit["entries"][0]["name"], "x", "the audit names the node: {audit}");
 }

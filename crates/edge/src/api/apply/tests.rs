@@ -8,6 +8,7 @@ fn applied(name: &str, outcome: ApplyOutcome) -> Applied {
         name: name.to_owned(),
         outcome,
         diff: String::new(),
+        changed: None,
         warnings: Vec::new(),
     }
 }
@@ -33,4 +34,17 @@ fn what_failed_has_a_problem_with_a_code() {
     assert_eq!(code(failed("taken", vec![conflict])), "conflict");
     assert_eq!(code(failed("c: namespaces \"b\" not found", Vec::new())), "not-found");
     assert_eq!(code(failed("quota", Vec::new())), "refused");
+}
+
+#[test]
+fn one_large_object_takes_no_room_from_the_others_in_the_audit() {
+    let mut recorded = Recorded::default();
+    recorded.add("configmap/large".to_owned(), &json!("x".repeat(RECORDED_EACH)));
+    recorded.add("configmap/small".to_owned(), &json!({ "data": { "a": "b" } }));
+    assert_eq!(recorded.values["configmap/large"], json!({ "bytes": RECORDED_EACH + 2 }));
+    assert_eq!(recorded.values["configmap/small"]["data"]["a"], "b");
+    for number in 0..NAMED {
+        recorded.add(format!("configmap/{number}"), &json!("x".repeat(RECORDED_EACH - 2)));
+    }
+    assert!(Value::Object(recorded.values).to_string().len() < 16 << 10);
 }

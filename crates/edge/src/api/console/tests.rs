@@ -85,3 +85,16 @@ fn embedded_files_are_in_the_order_that_they_are_looked_for() {
     assert!(EMBEDDED.0.is_sorted_by(|one, other| one.path < other.path));
     assert!(EMBEDDED.0.is_empty() || EMBEDDED.file(INDEX).is_some());
 }
+
+#[tokio::test]
+async fn the_page_without_a_console_asks_for_the_node_that_builds_one() {
+    let root = concat!(env!("CARGO_MANIFEST_DIR"), "/../..");
+    let package = std::fs::read_to_string(format!("{root}/console/package.json")).unwrap();
+    let package: serde_json::Value = serde_json::from_str(&package).unwrap();
+    let wanted = package["engines"]["node"].as_str().unwrap().trim_start_matches(">=").to_owned();
+    let html = [(header::ACCEPT, "text/html")];
+    let page = text(get(NOT_BUILT, "/", &html)).await;
+    assert!(page.contains(&format!("Node.js {wanted} or newer")), "{page}");
+    let script = std::fs::read_to_string(format!("{root}/scripts/console")).unwrap();
+    assert!(script.contains(&format!("major >= {wanted}")), "scripts/console");
+}

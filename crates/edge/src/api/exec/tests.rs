@@ -1,8 +1,5 @@
 //! Logs, exec and forward, end to end: a listener, a real API server, a stand-in for the kubelet.
 
-#[path = "../../../../fleet/tests/kubelet/mod.rs"]
-mod kubelet;
-
 use std::net::SocketAddr;
 use std::time::Duration;
 
@@ -11,7 +8,6 @@ use futures::SinkExt;
 use http::Method;
 use k8s_openapi::api::core::v1::{Node, Pod as KubePod, Secret};
 use kube::api::{Api as Kube, Patch, PatchParams, PostParams};
-use kubelet::{Kubelet, PORT};
 use serde_json::{Value, json};
 use stallproof::{Deadline, Tasks};
 use testkit::{KubeServer, requires};
@@ -21,11 +17,12 @@ use tokio_tungstenite::tungstenite::{self, Message};
 use tokio_tungstenite::{WebSocketStream, client_async};
 
 use super::*;
+use crate::api::tests::kubelet::{Kubelet, PORT};
 use crate::api::tests::test_api::TestApi;
 
 const NOTHING: Value = Value::Null;
 
-fn soon() -> Deadline {
+pub(crate) fn soon() -> Deadline {
     Deadline::after(Duration::from_secs(60))
 }
 
@@ -41,15 +38,23 @@ fn a_command_is_read_word_by_word() {
     }
 }
 
-type Socket = WebSocketStream<TcpStream>;
+pub(crate) type Socket = WebSocketStream<TcpStream>;
 
 async fn connect(
     address: SocketAddr,
     token: &str,
     path: &str,
 ) -> Result<Socket, Box<tungstenite::Error>> {
+    connect_to(address, token, &format!("pods/{path}")).await
+}
+
+pub(crate) async fn connect_to(
+    address: SocketAddr,
+    token: &str,
+    path: &str,
+) -> Result<Socket, Box<tungstenite::Error>> {
     let stream = TcpStream::connect(address).await.unwrap();
-    let url = format!("ws://{address}/api/v1/clusters/real/resources/pods/{path}");
+    let url = format!("ws://{address}/api/v1/clusters/real/resources/{path}");
     let mut request = url.into_client_request().unwrap();
     let bearer = format!("Bearer {token}").parse().unwrap();
     request.headers_mut().insert("authorization", bearer);
@@ -63,7 +68,7 @@ async fn hear(socket: &mut Socket) -> Option<Message> {
     next.map(|message| message.unwrap())
 }
 
-async fn hear_bytes(socket: &mut Socket) -> Vec<u8> {
+pub(crate) async fn hear_bytes(socket: &mut Socket) -> Vec<u8> {
     loop {
         match hear(socket).await.expect("more to hear") {
             Message::Binary(bytes) => return bytes.to_vec(),
@@ -73,7 +78,7 @@ async fn hear_bytes(socket: &mut Socket) -> Vec<u8> {
     }
 }
 
-async fn say(socket: &mut Socket, bytes: &[u8]) {
+pub(crate) async fn say(socket: &mut Socket, bytes: &[u8]) {
     socket.send(Message::binary(bytes.to_vec())).await.unwrap();
 }
 
@@ -82,7 +87,7 @@ fn open_streams(world: &TestApi, kind: &str) -> usize {
     all.iter().filter(|op| op.kind == kind).inspect(|op| assert_eq!(op.tenant, "real")).count()
 }
 
-async fn closed(world: &TestApi, kind: &str) {
+pub(crate) async fn closed(world: &TestApi, kind: &str) {
     let closed = async {
         while open_streams(world, kind) > 0 {
             tokio::time::sleep(Duration::from_millis(20)).await;
@@ -194,7 +199,7 @@ async fn what_the_audit_says(world: &TestApi) {
     assert_eq!(world.ask(Method::GET, "/audit/recordings/none", NOTHING).await.status, 404);
 }
 
-async fn register(kubelet: &Kubelet, client: &kube::Client) {
+pub(crate) async fn register(kubelet: &Kubelet, client: &kube::Client) {
     let nodes = Kube::<Node>::all(client.clone());
     let post = PostParams::default();
     let node = serde_json::from_value(json!({ "metadata": { "name": "node" } })).unwrap();
@@ -357,7 +362,7 @@ async fn a_port(world: &TestApi, address: SocketAddr) {
     closed(world, "forward").await;
 }
 
-fn status(refused: Result<Socket, Box<tungstenite::Error>>) -> (u16, Value) {
+pub(crate) fn status(refused: Result<Socket, Box<tungstenite::Error>>) -> (u16, Value) {
     match *refused.expect_err("no session") {
         tungstenite::Error::Http(response) => {
             let body = response.body().clone().unwrap_or_default();

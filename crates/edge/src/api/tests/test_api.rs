@@ -13,8 +13,10 @@ use axum::body::Body;
 use axum::response::Response;
 use fleet::{Fleet, FleetConfig};
 use http::{Method, Request, header};
+use notify::{Notifier, NotifierSettings, OutboxLimits};
 use objects::Objects;
 use objects::kinds::{AccessRoleSpec, Rule};
+use prometheus_client::registry::Registry;
 use serde_json::Value;
 use stallproof::ledger::LedgerConfig;
 use stallproof::{Deadline, Ledger, Readiness, Tasks};
@@ -22,7 +24,7 @@ use tower::ServiceExt;
 use traffic::ingest::{self, ActiveIngest, PolicyStore};
 
 use crate::api::route::{BASE, Routes};
-use crate::api::{Api, Gates, Serving, Traffic, router};
+use crate::api::{Api, Gates, ObservedCluster, Serving, Traffic, router};
 use crate::serve::Peer;
 
 pub(crate) struct TestApi {
@@ -78,7 +80,17 @@ impl TestApi {
         let begin = move |ingest: &ingest::Ingest| ingest.follow_store(&followed.0, &followed.1);
         let term = active.clone().hold(ingest, ledger.clone(), tasks.clone(), begin);
         tasks.spawn("guard", term);
-        let traffic = Traffic { active, policy_store: PolicyStore::new(objects.clone()) };
+        let policy_store = PolicyStore::new(objects.clone());
+        let traffic = Traffic { active, policy_store, observed: ObservedCluster::Unknown };
+        let settings = NotifierSettings {
+            dir: data.path().join("notify"),
+            namespace: "fairlead".to_owned(),
+            limits: OutboxLimits::default(),
+            cluster: None,
+        };
+        let mut registry = Registry::default();
+        let notifier =
+            Notifier::start(settings, &objects, None, &ledger, &tasks, &mut registry).unwrap();
         let api = Api {
             fleet: Fleet::start(config, objects.clone(), ledger.clone(), &tasks),
             access: Access::start(objects.clone(), &tasks, &readiness, Some(&token)),
@@ -90,6 +102,8 @@ impl TestApi {
             admission: Some(admission),
             agents: None,
             traffic: Some(traffic),
+            notifier: Some(notifier),
+            programs: None,
             leader: None,
             replicas: None,
             objects: objects.clone(),

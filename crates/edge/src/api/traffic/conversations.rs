@@ -1,6 +1,6 @@
 //! Conversations: a page of them, and all of them as a graph.
 
-use ::traffic::conversations::{ConversationRef, Level, Moment, Node, Totals, Verdict};
+use ::traffic::conversations::{ConversationRef, Endpoint, Level, Moment, Node, Totals, Verdict};
 use ::traffic::ingest::{Cursor, Query as Questions, VerdictFilter};
 use ::traffic::rules::GroupMatcher;
 use access::Verb;
@@ -15,7 +15,7 @@ use super::{ConversationEnd, ingest, timestamp};
 use crate::api::{Api, Caller, ErrorCode, Problem, Query, Route, Routes};
 
 /// The resource in the cluster `-`.
-pub(super) const CONVERSATIONS: &str = "conversations.fairlead.dev";
+pub(crate) const CONVERSATIONS: &str = "conversations.fairlead.dev";
 /// The most lines of an answer, and how many unless said.
 const MOST: usize = 10_000;
 const LINES: usize = 500;
@@ -73,7 +73,7 @@ impl ConversationParams {
 /// What one client and one server said to each other about one thing.
 #[derive(Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
-struct ConversationLine {
+pub(crate) struct ConversationLine {
     client: ConversationEnd,
     server: ConversationEnd,
     /// What was folded of these two, for want of room or because it is old: it has no port.
@@ -89,7 +89,7 @@ struct ConversationLine {
     /// unjudged, allowed, discovered or violates.
     #[serde(skip_serializing_if = "Option::is_none")]
     verdict: Option<&'static str>,
-    /// False where a group is to be protected: protect is not enforced yet.
+    /// False where a group is to be protected: stopped on nodes that enforce policies.
     #[serde(skip_serializing_if = "Option::is_none")]
     enforced: Option<bool>,
     /// The rule that decided.
@@ -197,6 +197,29 @@ async fn conversations(
         }
     });
     answer.await.map(Json)
+}
+
+/// The latest conversations in a namespace, or anywhere, of which an end is wanted.
+pub(crate) async fn with_end(
+    api: &Api,
+    caller: &Caller,
+    namespace: Option<&str>,
+    wanted: impl Fn(&Endpoint) -> bool + Send + 'static,
+    limit: usize,
+) -> Result<Vec<ConversationLine>, Problem> {
+    caller.may_in_fleet(CONVERSATIONS, Verb::List)?;
+    let ingest = ingest(api)?;
+    let namespace = namespace.map(Into::into);
+    let questions = Questions { namespace, limit: MOST, ..Questions::default() };
+    off_the_workers(api, caller, move || {
+        let (view, inventory) = (ingest.view(), ingest.inventory());
+        let page = questions.run(&view, &inventory.groups);
+        let ends = |line: &&ConversationRef<'_>| {
+            wanted(&line.client().endpoint) || wanted(&line.server().endpoint)
+        };
+        page.lines.iter().filter(ends).take(limit).map(ConversationLine::from).collect()
+    })
+    .await
 }
 
 /// A million conversations are some hundred milliseconds of work, which others would wait for.

@@ -109,7 +109,7 @@ struct NetworkRules {
     rules: Vec<NetworkRuleLine>,
     /// Conversations from which nothing was learned for want of room.
     let_go: u64,
-    /// Rules are looked at, and stop nothing.
+    /// Where rules stop what is against them, in words.
     enforcement: &'static str,
 }
 

@@ -30,9 +30,13 @@ pub(super) fn routes() -> Routes {
     Routes::default().with(Route::read().at_leader(), routes!(violations))
 }
 
-/// Only what is to be protected could be enforced, and is not.
+/// Whether it was stopped, where it was to be; monitoring stops nothing.
 pub(super) fn enforced(verdict: Verdict) -> Option<bool> {
-    (verdict == Verdict::ViolatesUnenforced).then_some(false)
+    match verdict {
+        Verdict::Stopped => Some(true),
+        Verdict::ViolatesUnenforced => Some(false),
+        _ => None,
+    }
 }
 
 #[derive(Clone, Debug, Deserialize, IntoParams)]
@@ -72,7 +76,7 @@ impl ViolationParams {
 /// Something against the rules: one line for the same two ends, service and rule.
 #[derive(Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
-struct ViolationLine {
+pub(crate) struct ViolationLine {
     /// Of its last change; what changed later has a greater one.
     change: u64,
     client: ConversationEnd,
@@ -81,10 +85,10 @@ struct ViolationLine {
     port: u16,
     #[serde(skip_serializing_if = "Option::is_none")]
     application: Option<String>,
-    /// The rule that denies it; none if no rule allows it.
+    /// The rule that denies it, with its policy if it is none of guard's; none if no rule allows it.
     #[serde(skip_serializing_if = "Option::is_none")]
     rule: Option<String>,
-    /// False where a group is to be protected: protect is not enforced yet.
+    /// Whether a node's policies stopped it, where it was to be: false says that it went through.
     #[serde(skip_serializing_if = "Option::is_none")]
     enforced: Option<bool>,
     #[serde(flatten)]
@@ -157,6 +161,22 @@ impl Violations {
             enforcement: NOT_ENFORCED,
         }
     }
+}
+
+/// The latest violations of which an end is wanted.
+pub(crate) fn with_end(
+    api: &Api,
+    caller: &Caller,
+    wanted: impl Fn(&Endpoint) -> bool,
+    limit: usize,
+) -> Result<Vec<ViolationLine>, Problem> {
+    caller.may_in_fleet(VIOLATIONS, Verb::List)?;
+    let view = ingest(api)?.violations();
+    let lines = view.changed_since(0);
+    let ends = |line: &&Violation| {
+        wanted(&line.conversation.client.endpoint) || wanted(&line.conversation.server.endpoint)
+    };
+    Ok(lines.into_iter().rev().filter(ends).take(limit).map(ViolationLine::from).collect())
 }
 
 /// What changed after `after`, and the greatest change; none while this replica does not lead.

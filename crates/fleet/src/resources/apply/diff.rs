@@ -1,4 +1,4 @@
-//! The diff of an apply, for people.
+//! The difference that an apply or an edit makes: a diff for people, and for the audit what changed.
 //!
 //! Contract: equal objects have an empty diff. Fields that only the server writes (`managedFields`,
 //! versions, identity) are left out. No value of a Secret is shown: a value that stays is `***` on both
@@ -22,8 +22,18 @@ pub(in crate::resources) struct Diff {
     pub(in crate::resources) secret: bool,
 }
 
+/// What an apply or an edit changed: of maps those fields that differ, of the rest all. Without values
+/// of Secrets.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Changed {
+    /// None of an object that was made.
+    pub before: Option<Value>,
+    pub after: Value,
+}
+
 impl Diff {
-    pub(in crate::resources) fn unified(mut self) -> String {
+    /// Returns the unified diff of the YAML and what changed.
+    pub(in crate::resources) fn compare(mut self) -> (String, Changed) {
         for object in self.before.iter_mut().chain([&mut self.after]) {
             if let Some(metadata) = map(object, "metadata") {
                 metadata.retain(|key, _| !SERVERS_OWN.contains(&key.as_str()));
@@ -45,8 +55,37 @@ impl Diff {
         }
         let before = self.before.as_ref().map(yaml).unwrap_or_default();
         let after = yaml(&self.after);
-        TextDiff::from_lines(&before, &after).unified_diff().header("before", "after").to_string()
+        let lines = TextDiff::from_lines(&before, &after);
+        let text = lines.unified_diff().header("before", "after").to_string();
+        let changed = match self.before {
+            None => Changed { before: None, after: self.after },
+            Some(before) => {
+                let (before, after) = differing(before, self.after);
+                Changed { before: Some(before), after }
+            }
+        };
+        (text, changed)
     }
+}
+
+/// Both sides without the fields that are the same.
+fn differing(before: Value, after: Value) -> (Value, Value) {
+    let (Value::Object(before), Value::Object(mut after)) = (&before, after.clone()) else {
+        return (before, after);
+    };
+    let mut was = Map::new();
+    for (key, old) in before {
+        match after.remove(key) {
+            Some(new) if new == *old => {}
+            Some(new) => {
+                let (old, new) = differing(old.clone(), new);
+                was.insert(key.clone(), old);
+                after.insert(key.clone(), new);
+            }
+            None => drop(was.insert(key.clone(), old.clone())),
+        }
+    }
+    (Value::Object(was), Value::Object(after))
 }
 
 fn map<'a>(object: &'a mut Value, key: &str) -> Option<&'a mut Map<String, Value>> {

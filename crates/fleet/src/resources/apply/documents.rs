@@ -25,12 +25,15 @@ pub struct Document {
 }
 
 impl Document {
-    pub(super) fn is_secret(&self) -> bool {
+    pub(in crate::resources) fn is_secret(&self) -> bool {
         self.api_version == "v1" && self.kind == "Secret"
     }
 
     /// The identity of the object. Versions of one group are the same object.
-    pub(super) fn identity(&self, default_namespace: &str) -> (String, String, String, String) {
+    pub(in crate::resources) fn identity(
+        &self,
+        default_namespace: &str,
+    ) -> (String, String, String, String) {
         let group = self.api_version.rsplit_once('/').map_or("", |(group, _)| group);
         let namespace = self.namespace.as_deref().unwrap_or(default_namespace);
         (group.to_owned(), self.kind.clone(), namespace.to_owned(), self.name.clone())

@@ -5,7 +5,7 @@ use super::*;
 
 fn diff(before: Option<Value>, after: Value) -> String {
     let secret = after["kind"] == "Secret";
-    Diff { before, after, secret }.unified()
+    Diff { before, after, secret }.compare().0
 }
 
 #[test]
@@ -99,14 +99,41 @@ proptest! {
     #[test]
     fn equal_objects_have_no_diff(object in anything(), secret: bool) {
         let diff = Diff { before: Some(object.clone()), after: object, secret };
-        prop_assert_eq!(diff.unified(), "");
+        prop_assert_eq!(diff.compare().0, "");
     }
 
     #[test]
     fn different_objects_have_one(before in anything(), after in anything()) {
         prop_assume!(before != after);
         let (before, after) = (json!({ "spec": before }), json!({ "spec": after }));
-        let diff = Diff { before: Some(before), after, secret: false }.unified();
+        let diff = Diff { before: Some(before), after, secret: false }.compare().0;
         prop_assert!(!diff.is_empty());
     }
+}
+
+#[test]
+fn what_changed_has_the_fields_that_differ_and_no_value_of_a_secret() {
+    let object = |replicas: u32, label: Option<&str>, password: &str| {
+        json!({
+            "kind": "Secret", "metadata": { "name": "it", "uid": password, "labels": { "a": label } },
+            "spec": { "replicas": replicas, "paused": false },
+            "data": { "password": password, "user": "same" },
+        })
+    };
+    let diff = |before, after| Diff { before, after, secret: true }.compare().1;
+    let changed = diff(Some(object(1, None, "aHVudGVyMg==")), object(2, Some("b"), "aHVudGVyMw=="));
+    let before = json!({
+        "metadata": { "labels": { "a": null } }, "spec": { "replicas": 1 },
+        "data": { "password": "***" },
+    });
+    assert_eq!(changed.before, Some(before));
+    let after = json!({
+        "metadata": { "labels": { "a": "b" } }, "spec": { "replicas": 2 },
+        "data": { "password": "*** (changed)" },
+    });
+    assert_eq!(changed.after, after);
+    let made = diff(None, object(1, None, "aHVudGVyMg=="));
+    assert_eq!((made.before, &made.after["data"]["password"]), (None, &json!("***")));
+    let gone = diff(Some(json!({ "kind": "Secret", "old": 1 })), json!({ "kind": "Secret" }));
+    assert_eq!((gone.before, gone.after), (Some(json!({ "old": 1 })), json!({})));
 }

@@ -1,0 +1,302 @@
+//! Network policies in force: what there is, where it is enforced, why a connection passes or does not.
+//!
+//! The replica that leads compiles them; the others ask it.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use access::Verb;
+use axum::Json;
+use axum::extract::State;
+use jiff::Timestamp;
+use policy::{Probe, ProbePort};
+use programs::status::{self, NodeState, NodeStatus};
+use programs::{ActivePrograms, Facts, NotAnswered, Programs};
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use utoipa::{IntoParams, ToSchema};
+use utoipa_axum::routes;
+
+use super::leader::not_here;
+use super::{Api, Caller, ErrorCode, Problem, Query, Route, Routes};
+
+/// The resource in the cluster `-`: whoever may list it sees every pod's name, labels and addresses, and all
+/// policies, of the cluster that is guarded.
+pub(super) const POLICIES: &str = "policies.fairlead.dev";
+/// When to ask again for what is not read yet.
+const SOON: Duration = Duration::from_secs(1);
+
+pub(crate) fn routes() -> Routes {
+    Routes::default()
+        .with(Route::list().at_leader(), routes!(listed))
+        .with(Route::list().at_leader(), routes!(enforced))
+        .with(Route::list().at_leader(), routes!(explained))
+        .with(Route::list().at_leader(), routes!(objects))
+}
+
+fn programs_of(api: &Api) -> Result<Programs, Problem> {
+    let none = || Problem::new(ErrorCode::NotFound, "this process compiles no policies");
+    let active: &ActivePrograms = api.programs.as_ref().ok_or_else(none)?;
+    active.programs().ok_or_else(|| not_here(api, "policies"))
+}
+
+async fn facts(api: &Api, caller: &Caller) -> Result<(Programs, Arc<Facts>), Problem> {
+    caller.may_in_fleet(POLICIES, Verb::List)?;
+    let programs = programs_of(api)?;
+    let facts = programs.facts(caller.deadline).await.map_err(|error| {
+        let code = match error {
+            NotAnswered::Busy => ErrorCode::Overloaded,
+            NotAnswered::TooLate => ErrorCode::TooLate,
+            NotAnswered::Ended | NotAnswered::NotRead(_) => ErrorCode::NotReady,
+        };
+        Problem::new(code, error.to_string()).come_back(SOON)
+    })?;
+    Ok((programs, facts))
+}
+
+/// Ten thousand pods by a thousand policies are some hundred milliseconds of work.
+async fn off_the_workers<T: Send + 'static>(
+    api: &Api,
+    caller: &Caller,
+    work: impl FnOnce() -> T + Send + 'static,
+) -> Result<T, Problem> {
+    let late = |_| Problem::new(ErrorCode::Overloaded, "no thread was free for it in time");
+    let begun = api.tasks.spawn_blocking("policies", caller.deadline, work).await;
+    let done = begun.map_err(late)?.await;
+    done.map_err(|error| Problem::new(ErrorCode::Internal, error.to_string()))
+}
+
+/// A policy that is in force.
+#[derive(Serialize, ToSchema)]
+struct PolicyLine {
+    /// Quarantine, Admin, NetworkPolicy, Guard or Baseline.
+    tier: String,
+    priority: Option<i32>,
+    kind: String,
+    /// With its namespace if it has one.
+    policy: String,
+    /// How many pods it selects.
+    pods: usize,
+    /// What it says about ingress, in words.
+    ingress: String,
+    egress: String,
+}
+
+#[derive(Serialize, ToSchema)]
+struct PolicyList {
+    /// In the order in which they decide.
+    policies: Vec<PolicyLine>,
+}
+
+/// Network policies in the order in which they decide
+#[utoipa::path(
+    get, path = "/policies", tag = "policies",
+    responses((status = 200, description = "With how many pods each selects", body = PolicyList))
+)]
+async fn listed(State(api): State<Api>, caller: Caller) -> Result<Json<PolicyList>, Problem> {
+    let (_, facts) = facts(&api, &caller).await?;
+    let rows = off_the_workers(&api, &caller, move || {
+        policy::list::rows(&facts.inputs.cluster, &facts.inputs.policies)
+    });
+    let policies = rows.await?.into_iter().map(|row| {
+        let policy::list::Row { tier, priority, kind, policy, pods, ingress, egress } = row;
+        PolicyLine { tier, priority, kind, policy, pods, ingress, egress }
+    });
+    Ok(Json(PolicyList { policies: policies.collect() }))
+}
+
+/// What is enforced, and where.
+#[derive(Serialize, ToSchema)]
+struct PolicyStatusReport {
+    /// The generation that was published last.
+    generation: u64,
+    /// By name.
+    nodes: Vec<NodeEnforcement>,
+    /// By kind and name.
+    policies: Vec<PolicyEnforcement>,
+}
+
+#[derive(Serialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+struct NodeEnforcement {
+    node: String,
+    /// applied, underWay, failing, away, notCompiled or noAgent.
+    state: &'static str,
+    /// The generation that it enforces, as far as is known; 0 without one.
+    generation: u64,
+    /// The generation that it should enforce.
+    newest: u64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<String>)]
+    acknowledged: Option<Timestamp>,
+    /// What is waited for, in words.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    waiting_for: Option<String>,
+}
+
+#[derive(Serialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+struct PolicyEnforcement {
+    kind: String,
+    /// With its namespace if it has one.
+    policy: String,
+    /// The generation in which it was published as it is now.
+    generation: u64,
+    /// How many pods it selects; none for a rule of guard, which may decide about any.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pods: Option<usize>,
+    /// On how many nodes it decides, and on how many of those it is in force.
+    nodes: usize,
+    applied: usize,
+    /// The other nodes.
+    waiting: Vec<PolicyWaiting>,
+    /// What of it cannot be followed as it is written.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    problem: Option<String>,
+}
+
+#[derive(Serialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+struct PolicyWaiting {
+    node: String,
+    /// What is waited for, in words.
+    waiting_for: String,
+}
+
+fn state_word(state: &NodeState) -> &'static str {
+    match state {
+        NodeState::Applied => "applied",
+        NodeState::UnderWay(_) => "underWay",
+        NodeState::Failing(_) => "failing",
+        NodeState::Away => "away",
+        NodeState::NotCompiled => "notCompiled",
+        NodeState::NoAgent => "noAgent",
+    }
+}
+
+impl From<&NodeStatus> for NodeEnforcement {
+    fn from(node: &NodeStatus) -> Self {
+        Self {
+            node: node.node.to_string(),
+            state: state_word(&node.state),
+            generation: node.generation,
+            newest: node.newest,
+            acknowledged: node.acknowledged,
+            waiting_for: node.state.waits_for(),
+        }
+    }
+}
+
+/// Where network policies are in force, and what is waited for elsewhere
+#[utoipa::path(
+    get, path = "/policies/status", tag = "policies",
+    responses((status = 200, description = "By node and by policy", body = PolicyStatusReport))
+)]
+async fn enforced(
+    State(api): State<Api>,
+    caller: Caller,
+) -> Result<Json<PolicyStatusReport>, Problem> {
+    let (programs, facts) = facts(&api, &caller).await?;
+    let report = off_the_workers(&api, &caller, move || {
+        let nodes = status::nodes(&facts, programs.nodes());
+        let policies = status::policies(&facts, &nodes).into_iter().map(|it| PolicyEnforcement {
+            kind: it.policy.kind.to_string(),
+            policy: it.policy.name.to_string(),
+            generation: it.generation,
+            pods: it.pods,
+            nodes: it.nodes,
+            applied: it.applied,
+            waiting: it
+                .waiting
+                .into_iter()
+                .map(|(node, state)| PolicyWaiting {
+                    node: node.to_string(),
+                    waiting_for: state.waits_for().unwrap_or_default(),
+                })
+                .collect(),
+            problem: it.problem,
+        });
+        let policies = policies.collect();
+        let nodes = nodes.values().map(NodeEnforcement::from).collect();
+        PolicyStatusReport { generation: facts.generation, nodes, policies }
+    });
+    report.await.map(Json)
+}
+
+#[derive(Debug, Deserialize, IntoParams)]
+#[serde(deny_unknown_fields, rename_all = "camelCase")]
+struct Explain {
+    /// NAMESPACE/POD or an address.
+    from: String,
+    /// NAMESPACE/POD or an address.
+    to: String,
+    /// A number, or the name of a container port of the destination.
+    port: Option<String>,
+    /// TCP unless said; UDP, SCTP, ICMP, ICMPv6 or as ip-47.
+    protocol: Option<String>,
+    /// The domain name under which the source knows the destination.
+    to_name: Option<String>,
+}
+
+#[derive(Serialize, ToSchema)]
+struct Explained {
+    /// As `fairlead policy explain -o json` prints it.
+    #[schema(value_type = Object)]
+    #[serde(flatten)]
+    answer: Value,
+}
+
+/// What each tier says of one connection, and which rule decides
+#[utoipa::path(
+    get, path = "/policies/explain", tag = "policies", params(Explain),
+    responses((status = 200, description = "Both directions", body = Explained))
+)]
+async fn explained(
+    State(api): State<Api>,
+    caller: Caller,
+    Query(asked): Query<Explain>,
+) -> Result<Json<Explained>, Problem> {
+    let (_, facts) = facts(&api, &caller).await?;
+    let number = |text: String| text.parse().map_or(ProbePort::Name(text), ProbePort::Number);
+    let probe = Probe {
+        from: asked.from,
+        to: asked.to,
+        protocol: asked.protocol.unwrap_or_else(|| "TCP".to_owned()),
+        port: asked.port.map(number),
+        to_name: asked.to_name,
+    };
+    let answer = off_the_workers(&api, &caller, move || {
+        policy::words::explain(&probe, &facts.inputs.cluster, &facts.inputs.policies)
+    });
+    let answer = answer.await?.map_err(Problem::invalid)?;
+    Ok(Json(Explained { answer }))
+}
+
+/// What policies are decided from.
+#[derive(Serialize, ToSchema)]
+struct PolicyObjects {
+    /// Namespaces, Nodes, Services, AddressPools and Pods as manifests, with what policies look at.
+    #[schema(value_type = Vec<Object>)]
+    cluster: Vec<Value>,
+    /// The policies in force, as they are written.
+    #[schema(value_type = Vec<Object>)]
+    policies: Vec<Value>,
+    /// The mode of workloads in no group that has one.
+    mode: String,
+}
+
+/// The objects and policies that decisions are made from, as manifests: for trying policies out
+#[utoipa::path(
+    get, path = "/policies/objects", tag = "policies",
+    responses((status = 200, description = "As `fairlead policy test` reads them", body = PolicyObjects))
+)]
+async fn objects(State(api): State<Api>, caller: Caller) -> Result<Json<PolicyObjects>, Problem> {
+    let (programs, facts) = facts(&api, &caller).await?;
+    let mode = programs.settings().mode.to_string();
+    let objects = off_the_workers(&api, &caller, move || PolicyObjects {
+        cluster: policy::manifest::documents(&facts.inputs.cluster),
+        policies: facts.documents.values().map(|it| (**it).clone()).collect(),
+        mode,
+    });
+    objects.await.map(Json)
+}
