@@ -76,6 +76,7 @@ export const pageLinks: { title: string; pages: PageLink[] }[] = [
     pages: [
       { path: "/now", title: "Now" },
       { path: "/doctor", title: "Doctor" },
+      { path: "/replay", title: "Replay" },
       { path: "/access", title: "Access" },
     ],
   },

@@ -14,6 +14,11 @@ export interface ObjectPlace {
   name: string;
 }
 
+/** The page of one cluster. */
+export function clusterPage(name: string, tab?: string): string {
+  return href(`/c/${segment(name)}`, { tab });
+}
+
 export function explore(clusters: string[] | string, kind: string, query?: Record<string, string | null | undefined>): string {
   return href(`/c/${segment(typeof clusters === "string" ? clusters : joinClusters(clusters))}/${segment(kind)}`, query);
 }
@@ -22,6 +27,11 @@ export function object(place: ObjectPlace, query?: Record<string, string | null 
   const { cluster, kind, namespace, name } = place;
   const path = `/c/${segment(cluster)}/${segment(kind)}/${segment(namespace || NO_NAMESPACE)}/${segment(name)}`;
   return href(path, query);
+}
+
+/** The doctor, asked about a pod. */
+export function doctorOf({ cluster, namespace, name }: Pick<ObjectPlace, "cluster" | "namespace" | "name">): string {
+  return href("/doctor", { cluster, namespace, pod: name });
 }
 
 /** The clusters of a path or a query: `*`, or names separated by commas. */

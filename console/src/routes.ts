@@ -17,6 +17,7 @@ export interface Page {
 /** In the order in which they are tried. */
 export const pages: Page[] = [
   { pattern: "/", title: () => "Fleet", load: () => import("./pages/fleet/fleet") },
+  { pattern: "/c/:cluster", title: ({ cluster }) => cluster ?? "", load: () => import("./pages/cluster/cluster") },
   { pattern: "/c/:clusters/:kind", title: ({ kind }) => kind ?? "", load: () => import("./pages/explore/explore") },
   { pattern: "/c/:cluster/:kind/:namespace/:name", title: ({ name }) => name ?? "", load: () => import("./pages/object/object") },
   { pattern: "/search", title: () => "Search", load: () => import("./pages/search/search") },
@@ -27,6 +28,8 @@ export const pages: Page[] = [
   { pattern: "/admission", title: () => "Admission", load: () => import("./pages/admission/admission") },
   { pattern: "/net", title: () => "Net", load: () => import("./pages/net/net") },
   { pattern: "/doctor", title: () => "Doctor", load: () => import("./pages/doctor/doctor") },
+  { pattern: "/create", title: () => "Create", load: () => import("./pages/create/create") },
+  { pattern: "/replay", title: () => "Replay", load: () => import("./pages/replay/replay") },
   { pattern: "/access", title: () => "Access", load: () => import("./pages/access/access") },
 ];
 

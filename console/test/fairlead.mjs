@@ -5,11 +5,14 @@ import net from "node:net";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { chromium } from "playwright-core";
+import { Front } from "./front.mjs";
 
 const FLAGS = ["--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking", "--disable-component-update", "--disable-sync"];
 
 export class Fairlead {
-  constructor(kubeconfig) {
+  /** `settings` are further variables of its environment. */
+  constructor(kubeconfig, settings = {}) {
+    this.settings = settings;
     this.dir = mkdtempSync(join(tmpdir(), "fairlead-console-"));
     this.kubeconfig = join(this.dir, "kubeconfig");
     writeFileSync(this.kubeconfig, JSON.stringify(kubeconfig));
@@ -19,7 +22,7 @@ export class Fairlead {
     const environment = Object.fromEntries(Object.entries(process.env).filter(([name]) => !name.startsWith("FAIRLEAD_")));
     const args = ["up", "--admin-listen", "127.0.0.1:0", "--api-listen", `127.0.0.1:${port}`, "--fleet-kubeconfig", this.kubeconfig, "--data", join(this.dir, "data")];
     this.process = spawn(process.env.FAIRLEAD_BIN, args, {
-      env: { ...environment, FAIRLEAD_CONFIG: "/dev/null", FAIRLEAD_AGENTS_LISTEN: "127.0.0.1:0", FAIRLEAD_GUARD_OBSERVE: "off" },
+      env: { ...environment, FAIRLEAD_CONFIG: "/dev/null", FAIRLEAD_AGENTS_LISTEN: "127.0.0.1:0", FAIRLEAD_GUARD_OBSERVE: "off", ...this.settings },
       stdio: ["ignore", "pipe", "ignore"],
     });
     const places = {};
@@ -28,13 +31,20 @@ export class Fairlead {
       this.process.on("exit", (code) => failed(new Error(`fairlead up ended with ${code}: ${text}`)));
       this.process.stdout.setEncoding("utf8").on("data", (piece) => {
         text += piece;
-        for (const [, name, place] of text.matchAll(/^\s*(api|admin|token|data)\s+(\S+)\s*$/gm)) places[name] = place;
+        for (const [, name, place] of text.matchAll(/^\s*(api|admin|agents|token|data)\s+(\S+)(?: \(.*\))?\s*$/gm)) places[name] = place;
         if (places.data) started();
       });
     });
     this.process.removeAllListeners("exit");
     this.origin = places.api.replace(/\/$/, "");
     this.port = Number(new URL(this.origin).port);
+    this.api = this.origin;
+    if (process.env.CONSOLE_DIST) {
+      this.front ??= await new Front(process.env.CONSOLE_DIST).start();
+      this.front.behind(this.port);
+      this.origin = `http://127.0.0.1:${this.front.port}`;
+    }
+    this.agents = places.agents;
     this.token = readFileSync(places.token, "utf8").trim();
     // Where stdout is no terminal, none is printed.
     this.link = this.origin + (await this.ask("POST", "/login-links")).path;
@@ -49,12 +59,13 @@ export class Fairlead {
 
   async stop() {
     await this.kill();
+    this.front?.stop();
     rmSync(this.dir, { recursive: true, force: true });
   }
 
   /** Asks the API as the machine's owner. */
   async ask(method, path, body) {
-    const response = await fetch(`${this.origin}/api/v1${path}`, {
+    const response = await fetch(`${this.api}/api/v1${path}`, {
       method,
       headers: { authorization: `Bearer ${this.token}`, ...(body === undefined ? {} : { "content-type": "application/json" }) },
       body: body === undefined ? null : JSON.stringify(body),

@@ -1,10 +1,18 @@
 // A real API server as a test reaches it: its kubeconfig, and requests as its administrator.
-import { readFileSync } from "node:fs";
+import { randomUUID } from "node:crypto";
+import { existsSync, readFileSync } from "node:fs";
+import http from "node:http";
 import https from "node:https";
+import { dirname, join } from "node:path";
+
+/** The most operations that etcd takes in one transaction. */
+const AT_ONCE = 128;
 
 export class Kube {
   constructor(kubeconfig) {
     this.config = JSON.parse(readFileSync(kubeconfig));
+    // Where the API server of the test kit keeps everything.
+    this.etcd = join(dirname(kubeconfig), "etcd:0");
     const { cluster } = this.config.clusters[0];
     const { user } = this.config.users.find(({ name }) => name === "certificate");
     const pem = (data) => Buffer.from(data, "base64");
@@ -49,6 +57,41 @@ export class Kube {
       metadata: { name, ...metadata },
       spec: { containers: [{ name: "web", image: "registry.invalid/web:1" }], terminationGracePeriodSeconds: 0, ...spec },
     });
+  }
+
+  /** Writes what an API server would have written, straight into its etcd. */
+  #put(objects) {
+    const success = objects.map(([key, value]) => ({ requestPut: { key: Buffer.from(key).toString("base64"), value: Buffer.from(JSON.stringify(value)).toString("base64") } }));
+    const body = JSON.stringify({ success });
+    return new Promise((resolve, reject) => {
+      const request = http.request({ socketPath: this.etcd, method: "POST", path: "/v3/kv/txn", headers: { "content-type": "application/json", "content-length": Buffer.byteLength(body) } }, (response) => {
+        let said = "";
+        response.setEncoding("utf8").on("data", (piece) => { said += piece; }).on("end", () => (response.statusCode === 200 ? resolve() : reject(new Error(`etcd: ${response.statusCode} ${said.slice(0, 300)}`))));
+      });
+      request.on("error", reject).end(body);
+    });
+  }
+
+  /**
+   * Makes `count` pods, spread over namespaces, as they would be in a cluster that runs: owned, scheduled,
+   * with a status. They go into etcd in bulk, where it can be reached; one by one it takes minutes.
+   */
+  async manyPods(count, namespaces, prefix = "web") {
+    if (!existsSync(this.etcd)) return this.pods(count, namespaces, prefix);
+    const created = new Date(Date.now() - 3_600_000).toISOString().replace(/\.\d+Z/, "Z");
+    const one = (index) => {
+      const [namespace, name] = [namespaces[index % namespaces.length], `${prefix}-${index}`];
+      const ready = { lastTransitionTime: created, status: "True" };
+      return [`/registry/pods/${namespace}/${name}`, {
+        apiVersion: "v1", kind: "Pod",
+        metadata: { name, namespace, uid: randomUUID(), creationTimestamp: created, labels: { app: prefix, "pod-template-hash": "7d9f8c6b5" }, ownerReferences: [{ apiVersion: "apps/v1", kind: "ReplicaSet", name: `${prefix}-7d9f8c6b5`, uid: "5f1c0b8e-2f41-4c53-9f5e-0f6b4a5d7c11", controller: true, blockOwnerDeletion: true }] },
+        spec: { nodeName: `node-${index % 300}`, restartPolicy: "Always", terminationGracePeriodSeconds: 0, dnsPolicy: "ClusterFirst", schedulerName: "default-scheduler", serviceAccountName: "default", securityContext: {}, containers: [{ name: "web", image: `registry.example.com/shop/${prefix}:1.4.2`, imagePullPolicy: "IfNotPresent", ports: [{ containerPort: 8080, protocol: "TCP" }], env: [{ name: "REGION", value: "eu-central-1" }, { name: "LOG_LEVEL", value: "info" }], resources: { requests: { cpu: "250m", memory: "256Mi" }, limits: { memory: "512Mi" } }, terminationMessagePath: "/dev/termination-log", terminationMessagePolicy: "File" }] },
+        status: { phase: "Running", hostIP: `10.0.${(index >> 8) & 255}.1`, podIP: `10.${64 + (index >> 16)}.${(index >> 8) & 255}.${index & 255}`, startTime: created, qosClass: "Burstable", conditions: ["Initialized", "Ready", "ContainersReady", "PodScheduled"].map((type) => ({ type, ...ready })), containerStatuses: [{ name: "web", ready: true, started: true, restartCount: index % 5, image: `registry.example.com/shop/${prefix}:1.4.2`, imageID: "registry.example.com/shop/web@sha256:0000000000000000000000000000000000000000000000000000000000000000", containerID: "containerd://0000000000000000000000000000000000000000000000000000000000000000", state: { running: { startedAt: created } }, lastState: {} }] },
+      }];
+    };
+    for (let from = 0; from < count; from += AT_ONCE) {
+      await this.#put(Array.from({ length: Math.min(AT_ONCE, count - from) }, (_, at) => one(from + at)));
+    }
   }
 
   /** Makes `count` pods, spread over namespaces, many at a time. */

@@ -1,7 +1,8 @@
-// A stand-in for a kubelet: what an API server calls for logs and exec, over TLS on loopback. It runs no
-// containers: their output is made up here.
+// A stand-in for a kubelet: what an API server calls for logs, exec and port-forward, over TLS on loopback.
+// It runs no containers: their output is made up here, and their ports are those of loopback.
 import { createHash } from "node:crypto";
 import https from "node:https";
+import net from "node:net";
 
 const MAGIC = "258EAFA5-E914-47DA-95CA-C5AB0DC85B11";
 
@@ -16,7 +17,7 @@ export class Kubelet {
   async start(kube) {
     // Nobody checks a kubelet's certificate here: any will do.
     this.server = https.createServer({ cert: kube.certificate, key: kube.key }, (request, response) => this.#log(request, response));
-    this.server.on("upgrade", (request, socket) => this.#exec(request, socket));
+    this.server.on("upgrade", (request, socket) => (request.url.startsWith("/portForward/") ? this.#forward(request, socket) : this.#exec(request, socket)));
     await new Promise((listening) => this.server.listen(0, "127.0.0.1", listening));
     return this;
   }
@@ -27,7 +28,9 @@ export class Kubelet {
 
   /** Makes itself the kubelet of a node. */
   async register(kube, node) {
-    await kube.request("POST", "/api/v1/nodes", { metadata: { name: node } });
+    await kube.request("POST", "/api/v1/nodes", { metadata: { name: node } }).catch((error) => {
+      if (!/AlreadyExists/.test(error.message)) throw error;
+    });
     const status = { addresses: [{ type: "InternalIP", address: "127.0.0.1" }], daemonEndpoints: { kubeletEndpoint: { Port: this.port } } };
     await kube.request("PATCH", `/api/v1/nodes/${node}/status`, { status }, "application/merge-patch+json");
   }
@@ -62,11 +65,40 @@ export class Kubelet {
     request.on("close", () => this.#followers.set(pod, (this.#followers.get(pod) ?? []).filter((one) => one !== follower)));
   }
 
-  /** A shell that repeats what is typed, and leaves with 7 at `exit`. */
-  #exec(request, socket) {
+  /** Answers the upgrade; what it returns writes to a channel. */
+  #upgrade(request, socket) {
     const accept = createHash("sha1").update(request.headers["sec-websocket-key"] + MAGIC).digest("base64");
     socket.write(`HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\nSec-WebSocket-Accept: ${accept}\r\nSec-WebSocket-Protocol: v4.channel.k8s.io\r\n\r\n`);
-    const say = (channel, text) => socket.write(frame(Buffer.concat([Buffer.from([channel]), Buffer.from(text)])));
+    return (channel, data) => socket.write(frame(Buffer.concat([Buffer.from([channel]), Buffer.from(data)])));
+  }
+
+  /** Carries bytes between the API server and a port of loopback. */
+  #forward(request, socket) {
+    const say = this.#upgrade(request, socket);
+    const port = Number(new URL(request.url, "https://kubelet").searchParams.get("port"));
+    for (const channel of [0, 1]) say(channel, [port & 255, port >> 8]);
+    const to = net.connect(port, "127.0.0.1");
+    to.on("data", (bytes) => {
+      for (let at = 0; at < bytes.length; at += 32_768) say(0, bytes.subarray(at, at + 32_768));
+    });
+    to.on("error", ({ message }) => say(1, message));
+    to.on("close", () => socket.end(Buffer.from([0x88, 0])));
+    socket.on("error", () => to.destroy());
+    socket.on("close", () => to.destroy());
+    let left = Buffer.alloc(0);
+    socket.on("data", (bytes) => {
+      left = Buffer.concat([left, bytes]);
+      for (let found = unframe(left); found; found = unframe(left)) {
+        left = left.subarray(found.length);
+        if (found.opcode === 8) return to.end();
+        if (found.opcode <= 2 && found.data[0] === 0) to.write(found.data.subarray(1));
+      }
+    });
+  }
+
+  /** A shell that repeats what is typed, and leaves with 7 at `exit`. */
+  #exec(request, socket) {
+    const say = this.#upgrade(request, socket);
     say(1, "$ ");
     let left = Buffer.alloc(0);
     socket.on("error", () => {});

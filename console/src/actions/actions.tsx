@@ -3,7 +3,7 @@ import { signal } from "@preact/signals";
 import { api, path } from "../api/client";
 import { can, useCan, type Ask } from "../api/session";
 import { explain } from "../api/problem";
-import type { Deleted, Drained, Restarted, Scaled } from "../api/schema";
+import type { Deleted, Restarted, Scaled } from "../api/schema";
 import { confirm } from "../parts/dialog";
 import { toast } from "../parts/toast";
 import type { ObjectPlace } from "../places";
@@ -51,7 +51,7 @@ export function useVerbs(kind: string, places: ObjectPlace[]): Set<Verb> {
 export const mayAll = (places: ObjectPlace[], verb: Verb): Promise<boolean> =>
   Promise.all(asksFor(places, verb).map(can)).then((all) => all.every(Boolean));
 
-function route({ cluster, kind, name }: ObjectPlace, action = ""): string {
+export function route({ cluster, kind, name }: ObjectPlace, action = ""): string {
   return path`/clusters/${cluster}/resources/${kind}/${name}` + action;
 }
 
@@ -84,7 +84,7 @@ async function each(places: ObjectPlace[], done: string, run: (place: ObjectPlac
   if (failures.length) toast(`${failures.length} of ${places.length} failed. ${failures.slice(0, 3).join(" ")}`, "bad");
 }
 
-function Places({ places }: { places: ObjectPlace[] }) {
+export function Places({ places }: { places: ObjectPlace[] }) {
   return (
     <ul class="small muted break" style={{ maxHeight: "180px", overflow: "auto" }}>
       {places.slice(0, 50).map((place) => (
@@ -95,12 +95,12 @@ function Places({ places }: { places: ObjectPlace[] }) {
   );
 }
 
-function counted(places: ObjectPlace[], kind: string): string {
+export function counted(places: ObjectPlace[], kind: string): string {
   return places.length === 1 ? (places[0]?.name ?? "") : `${places.length} ${kind.split(".")[0] ?? kind}`;
 }
 
 /** What must be typed: the name of one, the number of many. */
-function typed(places: ObjectPlace[], verb: string): string {
+export function typed(places: ObjectPlace[], verb: string): string {
   return places.length === 1 ? (places[0]?.name ?? "") : `${verb} ${places.length}`;
 }
 
@@ -176,38 +176,6 @@ export function cordon(places: ObjectPlace[], on: boolean): void {
     verb: on ? "Cordon" : "Uncordon",
     run: () => each(places, on ? "cordoned" : "uncordoned", async (place) => {
       await api.post(route(place, on ? "/cordon" : "/uncordon"));
-    }),
-  });
-}
-
-export function drain(places: ObjectPlace[]): void {
-  const options = { ignoreDaemonSets: true, deleteEmptyDirData: false, force: false };
-  const box = (key: keyof typeof options, text: string) => (
-    <label class="row">
-      <input type="checkbox" class="check" defaultChecked={options[key]} onChange={(event) => { options[key] = event.currentTarget.checked; }} />
-      {text}
-    </label>
-  );
-  confirm({
-    title: `Drain ${counted(places, "nodes")}?`,
-    text: <><p>The node is cordoned, and its pods are evicted one by one, as disruption budgets allow.</p><Places places={places} /></>,
-    fields: (
-      <div class="stack">
-        {box("ignoreDaemonSets", "Leave pods of DaemonSets where they are")}
-        {box("deleteEmptyDirData", "Evict pods although their emptyDir is lost")}
-        {box("force", "Evict pods that nobody will start again")}
-      </div>
-    ),
-    verb: "Drain",
-    danger: true,
-    name: typed(places, "drain"),
-    run: () => each(places, "drained", async (place) => {
-      const { drained, left, gone } = await api.post<Drained>(route(place, "/drain"), options, { headers: { "request-timeout": "5m" } });
-      if (!drained) {
-        const why = left.slice(0, 3).map(({ namespace, name, why }) => `${namespace}/${name}: ${why}`).join("; ");
-        throw new Error(`${gone} pods went, ${left.length} are left: ${why}`);
-      }
-      return `${gone} pods went.`;
     }),
   });
 }

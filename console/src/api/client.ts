@@ -4,6 +4,7 @@
  * A refusal is thrown as an `ApiProblem`. A read that is told to come back soon comes back by itself;
  * a change never does. The CSRF token lives in this module's memory and nowhere else.
  */
+import { readEvents, type ServerEvent } from "./events";
 import { ApiProblem, isAbort, offline, readProblem } from "./problem";
 
 export const BASE = "/api/v1";
@@ -131,6 +132,9 @@ export const api = {
   put: <T>(route: string, body?: unknown, options: Options = {}) => change<T>("PUT", route, body, options),
   patch: <T>(route: string, body?: unknown, options: Options = {}) => change<T>("PATCH", route, body, options),
   delete: <T>(route: string, options: Options = {}) => change<T>("DELETE", route, undefined, options),
+  /** A change that tells how it goes: the events of its answer, as they come. */
+  follow: async (route: string, body: unknown, take: (event: ServerEvent) => void, options: Options = {}): Promise<void> =>
+    readEvents(await send("POST", route, { ...options, headers: { "content-type": "application/json", accept: "text/event-stream", ...options.headers } }, JSON.stringify(body)), take),
   /** A body that is not JSON: YAML to apply, a dump for the doctor. */
   upload: async <T>(method: "POST" | "PUT", route: string, body: BodyInit, type: string, options: Options = {}): Promise<T> =>
     json<T>(await send(method, route, { ...options, headers: { "content-type": type, ...options.headers } }, body)),

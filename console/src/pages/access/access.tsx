@@ -4,6 +4,7 @@ import { AuditTab } from "./audit";
 import { RolesTab } from "./roles";
 import { TokensTab } from "./tokens";
 import { UsersTab } from "./users";
+import "./access.css";
 
 const TABS: Tab[] = [
   { id: "users", title: "Users" },

@@ -3,26 +3,50 @@ import { useState } from "preact/hooks";
 import { api, path } from "../../api/client";
 import { useFetch } from "../../api/fetching";
 import { asProblem, type ApiProblem } from "../../api/problem";
-import type { Roles, User, Users } from "../../api/schema";
+import type { PasswordSet, Roles, User, Users } from "../../api/schema";
 import { session, useCan } from "../../api/session";
 import { confirm, Dialog } from "../../parts/dialog";
 import { Loaded, ProblemNotice } from "../../parts/problem";
 import { ShortTable, type TableColumn } from "../../parts/table";
-import { toast, toastProblem } from "../../parts/toast";
+import { toast } from "../../parts/toast";
+import { EffectiveDialog } from "./effective";
 
 export function UsersTab() {
   const [editing, setEditing] = useState<User | "new" | null>(null);
   const [mayCreate, mayUpdate, mayDelete] = useCan(["create", "update", "delete"].map((verb) => ({ cluster: "-", resource: "users.fairlead.dev", verb })));
   const read = useFetch("users", (signal) => api.get<Users>("/users", { signal }));
   const me = session.value.state === "in" ? session.value.me.user : "";
-  const setDisabled = async ({ name, disabled }: User) => {
-    try {
-      await api.patch(path`/users/${name}`, { disabled: !disabled });
-      toast(`${name} is ${disabled ? "enabled" : "disabled"}.`);
-      read.reload();
-    } catch (error) {
-      toastProblem(error);
-    }
+  const [shown, setShown] = useState<string | null>(null);
+  const setDisabled = ({ name, disabled }: User) =>
+    confirm({
+      title: `${disabled ? "Enable" : "Disable"} the user ${name}?`,
+      text: disabled ? "They may log in again, with the roles that they have." : "Their sessions and open streams end within seconds; tokens are refused until they are enabled again.",
+      verb: disabled ? "Enable" : "Disable",
+      danger: !disabled,
+      run: async () => {
+        await api.patch(path`/users/${name}`, { disabled: !disabled });
+        toast(`${name} is ${disabled ? "enabled" : "disabled"}.`);
+        read.reload();
+      },
+    });
+  const setPassword = ({ name, hasPassword }: User) => {
+    const asked = { password: "", revokeTokens: false };
+    confirm({
+      title: `${hasPassword ? "Another" : "A"} password for ${name}`,
+      text: "Sessions that were begun with the present one end.",
+      fields: (
+        <>
+          <label class="label">Password<input class="field" type="password" autocomplete="new-password" required autofocus onInput={(event) => { asked.password = event.currentTarget.value; }} /></label>
+          <label class="row"><input type="checkbox" class="check" onChange={(event) => { asked.revokeTokens = event.currentTarget.checked; }} /> Revoke their tokens as well, as after a theft</label>
+        </>
+      ),
+      verb: "Set",
+      run: async () => {
+        const { tokensRevoked, tokensKept } = await api.put<PasswordSet>(path`/users/${name}/password`, asked);
+        toast(`${name} has another password.${tokensRevoked ? ` ${tokensRevoked} tokens are revoked.` : tokensKept ? ` ${tokensKept} tokens are kept.` : ""}`);
+        read.reload();
+      },
+    });
   };
   const remove = ({ name }: User) =>
     confirm({
@@ -44,12 +68,14 @@ export function UsersTab() {
     {
       id: "menu",
       title: <span class="hidden">Actions</span>,
-      width: "250px",
+      width: "360px",
       end: true,
       cell: (user) => (
         <span class="row">
+          <button type="button" class="button quiet" onClick={() => setShown(user.name)}>Rights</button>
           {mayUpdate && <button type="button" class="button quiet" onClick={() => setEditing(user)}>Roles</button>}
-          {mayUpdate && user.name !== me && <button type="button" class="button quiet" onClick={() => void setDisabled(user)}>{user.disabled ? "Enable" : "Disable"}</button>}
+          {mayUpdate && <button type="button" class="button quiet" onClick={() => setPassword(user)}>Password</button>}
+          {mayUpdate && user.name !== me && <button type="button" class="button quiet" onClick={() => setDisabled(user)}>{user.disabled ? "Enable" : "Disable"}</button>}
           {mayDelete && user.name !== me && <button type="button" class="button quiet" onClick={() => remove(user)}>Delete</button>}
         </span>
       ),
@@ -65,6 +91,7 @@ export function UsersTab() {
             {mayCreate && <button type="button" class="button" onClick={() => setEditing("new")}>Add a user</button>}
           </div>
           <ShortTable label="Users" columns={columns} rows={users} rowKey={({ name }) => name} />
+          {shown && <EffectiveDialog of={shown} route={path`/users/${shown}/effective`} onClose={() => setShown(null)} />}
           {editing && <UserDialog user={editing === "new" ? null : editing} onClose={(changed) => { setEditing(null); if (changed) read.reload(); }} />}
         </>
       )}

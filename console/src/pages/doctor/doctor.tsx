@@ -1,8 +1,13 @@
-/** The doctor: dumps, logs, metrics or bundles are dropped on the page; findings come back. Nothing is kept. */
+/**
+ * The doctor: dumps, logs, metrics or bundles are dropped on the page, or a pod is asked for them; findings
+ * come back. Nothing is kept.
+ */
 import { useRef, useState } from "preact/hooks";
-import { api } from "../../api/client";
+import { api, path } from "../../api/client";
 import { asProblem, type ApiProblem } from "../../api/problem";
 import { Empty, ProblemNotice } from "../../parts/problem";
+import { clusters } from "../../fleet";
+import { AskPod, type PodAsked } from "./ask-pod";
 import { WaitGraph, type Graph } from "./wait-graph";
 import "../fleet/fleet.css";
 import "./doctor.css";
@@ -52,6 +57,19 @@ export default function Doctor() {
   const [busy, setBusy] = useState<string | null>(null);
   const [over, setOver] = useState(false);
   const input = useRef<HTMLInputElement>(null);
+  const mayAsk = clusters.value.some(({ state }) => state === "ready" || state === "degraded");
+  /** Asks a pod for its profiles, twice: what stands still between the two is stuck. */
+  const ask = async ({ cluster, namespace, pod, port }: PodAsked) => {
+    setProblem(null);
+    setBusy(`${namespace}/${pod} of ${cluster}, which is asked twice, some seconds apart`);
+    try {
+      const route = path`/clusters/${cluster}/resources/pods/${pod}/doctor`;
+      setReport(await api.post<Report>(route, port ? { port } : {}, { query: { namespace }, headers: { "request-timeout": "70s" } }));
+    } catch (error) {
+      setProblem(asProblem(error));
+    }
+    setBusy(null);
+  };
   const examine = async (files: File[]) => {
     if (!files.length) return;
     const size = files.reduce((sum, file) => sum + file.size, 0);
@@ -96,6 +114,7 @@ export default function Doctor() {
             Examine others
           </button>
         )}
+        {report && <button type="button" class="button" onClick={() => setReport(null)}>Start over</button>}
         {report && (
           <button type="button" class="button quiet" onClick={() => save(report)}>
             Save as JSON
@@ -108,6 +127,7 @@ export default function Doctor() {
       {report ? (
         <Shown report={report} />
       ) : (
+        <>
         <section class="dropzone" aria-label="Examine">
           <h2>What is stuck?</h2>
           <p class="muted">
@@ -120,6 +140,8 @@ export default function Doctor() {
             <code>curl -s http://DAEMON:6060/debug/pprof/goroutine?debug=2 &gt; dump.txt</code>
           </p>
         </section>
+        {mayAsk && <AskPod busy={busy !== null} onAsk={(asked) => void ask(asked)} />}
+        </>
       )}
     </div>
   );

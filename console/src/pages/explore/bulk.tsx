@@ -1,5 +1,6 @@
 /** What can be done with the selected rows; only what one may do to all of them is offered. */
-import { cordon, drain, remove, restart, scale, useVerbs } from "../../actions/actions";
+import { cordon, remove, restart, scale, useVerbs } from "../../actions/actions";
+import { drain, DrainProgress } from "../../actions/drain";
 import type { ObjectPlace } from "../../places";
 
 export function BulkBar(props: { kind: string; places: ObjectPlace[]; matched: number; onAll: () => void; onClear: () => void }) {
@@ -23,6 +24,7 @@ export function BulkBar(props: { kind: string; places: ObjectPlace[]; matched: n
       {may.has("drain") && <button type="button" class="button" onClick={() => drain(places)}>Drain…</button>}
       {may.has("delete") && <button type="button" class="button danger" onClick={() => remove(places, kind, props.onClear)}>Delete…</button>}
       <button type="button" class="button quiet" onClick={props.onClear}>Clear</button>
+      <DrainProgress />
     </div>
   );
 }

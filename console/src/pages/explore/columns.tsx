@@ -9,6 +9,7 @@ import { isShort, wordTone } from "../../parts/tone";
 import type { TableColumn } from "../../parts/table";
 import { object } from "../../places";
 import { setQuery } from "../../router";
+import { cores, factKey, memory, Meter, Taints, type Facts, type NodeFacts, type Usage } from "../../usage";
 
 export function rowKey({ cluster, uid }: Row): string {
   return `${cluster}/${uid}`;
@@ -25,6 +26,8 @@ interface Wanted {
   pick: (row: Row) => void;
   values: (column: string) => Promise<[string, number][]>;
   only: Record<string, string[]>;
+  usage: Facts<Usage> | undefined;
+  nodes: Facts<NodeFacts> | undefined;
 }
 
 const WIDTHS: Record<string, string> = {
@@ -99,7 +102,26 @@ export function columnsOf(wanted: Wanted): TableColumn<Row>[] {
       },
     ];
   });
-  return [...own, ...theirs];
+  return [...own, ...theirs, ...measured(wanted)];
+}
+
+/** What pods and nodes use, and what keeps pods off a node: the API server's own columns have neither. */
+function measured({ kind, usage, nodes }: Wanted): TableColumn<Row>[] {
+  const factOf = <T,>(facts: Facts<T> | undefined, { cluster, namespace, name }: Row) => facts?.get(factKey(cluster, namespace, name));
+  const meter = (row: Row, label: string, part: keyof Usage, say: (value: number) => string) => {
+    const used = factOf(usage, row);
+    return used ? <Meter label={label} of={used[part]} all={factOf(nodes, row)?.allocatable[part] ?? 0} text={say(used[part])} /> : <span class="faint">–</span>;
+  };
+  const columns: TableColumn<Row>[] = [];
+  if (usage?.size) {
+    const width = kind === "nodes" ? "minmax(110px, .8fr)" : "78px";
+    columns.push(
+      { id: "CPU used", title: "CPU", width, end: kind === "pods", cell: (row) => meter(row, "CPU", "cpuMillis", cores) },
+      { id: "Memory used", title: "Memory", width, end: kind === "pods", cell: (row) => meter(row, "Memory", "memoryBytes", memory) },
+    );
+  }
+  if (kind === "nodes") columns.push({ id: "Taints", title: "Taints", width: "minmax(150px, 1.4fr)", cell: (row) => <Taints of={factOf(nodes, row)?.taints ?? []} /> });
+  return columns;
 }
 
 export function Cell({ column, type, value, done = false }: { column: string; type: string; value: unknown; done?: boolean }) {

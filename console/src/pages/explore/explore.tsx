@@ -1,6 +1,7 @@
 /** Objects of one kind in one to many clusters: a live table, who answered, a look at one, bulk actions. */
 import { useEffect, useMemo, useState } from "preact/hooks";
 import type { Kind } from "../../api/schema";
+import { useCan } from "../../api/session";
 import { clusters, findKind, fleet, kindPath, kindsOf, resolve } from "../../fleet";
 import { useKeys } from "../../keys";
 import { useRows } from "../../live/live";
@@ -12,6 +13,7 @@ import { VirtualTable } from "../../parts/table";
 import { ALL, explore, object, splitClusters, type ObjectPlace } from "../../places";
 import { href, navigate, query, setQuery } from "../../router";
 import type { PageProps } from "../../routes";
+import { useNodes, useUsage } from "../../usage";
 import { BulkBar } from "./bulk";
 import { columnsOf, rowKey } from "./columns";
 import { NamespaceChooser } from "./namespaces";
@@ -100,6 +102,11 @@ export default function Explore({ params }: PageProps) {
       return next;
     });
 
+  // A cluster that does not answer is not asked: its line says why.
+  const answering = names.filter((name) => ["ready", "degraded"].includes(clusters.value.find((one) => one.name === name)?.state ?? ""));
+  const usage = useUsage(answering, kind);
+  const nodes = useNodes(answering, kind === "nodes");
+  const [mayCreate] = useCan([{ cluster: answering[0] ?? "-", namespace: served?.namespaced === false ? null : "*", resource: kind, verb: "create" }]);
   const columns = useMemo(
     () =>
       columnsOf({
@@ -113,8 +120,10 @@ export default function Explore({ params }: PageProps) {
         pick,
         values: rows.values,
         only: table.only,
+        usage,
+        nodes,
       }),
-    [update.columns, table, names.length, served, kind, picked],
+    [update.columns, table, names.length, served, kind, picked, usage, nodes],
   );
 
   useKeys([
@@ -186,6 +195,7 @@ export default function Explore({ params }: PageProps) {
         <button type="button" class="button quiet" aria-pressed={table.wide} onClick={() => setQuery({ wide: table.wide ? null : "1" })}>
           {table.wide ? "Fewer columns" : "More columns"}
         </button>
+        {mayCreate && <a class="button quiet" href={href("/create", { cluster: answering[0] ?? "", ns: table.namespaces[0] ?? "", kind: served?.kind ?? "" })}>Create…</a>}
         {(!isPinned(kind) || pins.value.some((one) => one.kind === kind)) && (
           <button type="button" class="button quiet icon" aria-pressed={isPinned(kind)} title={isPinned(kind) ? "Unpin" : "Pin to the sidebar"} aria-label="Pin" onClick={() => togglePin({ kind, title })}>
             <Pin />

@@ -2,6 +2,7 @@
 import { cluster, clusterTone } from "../../fleet";
 import type { ClusterState } from "../../live/protocol";
 import { age, latency, now } from "../../parts/time";
+import { clusterPage } from "../../places";
 
 /** More clusters than this that are well are counted, not named. */
 const NAMED = 6;
@@ -52,7 +53,7 @@ function Other({ name, state, count }: { name: string; state: ClusterState | und
   return (
     <span class="one" title={why}>
       <span class={`dot ${tone}`} />
-      <a href={`/?q=${encodeURIComponent(name)}`} class="clip">{name}</a>
+      <a href={clusterPage(name)} class="clip">{name}</a>
       <span class={tone === "bad" ? "bad-text" : "warn-text"}>
         {word}
         {since ? ` ${age(since, now.value)}` : ""}

@@ -43,6 +43,7 @@ export function ClusterMenu({ cluster, mayChange, mayDelete }: { cluster: Cluste
     <Popover class="button quiet icon" name={`More for ${name}`} label={<Dots />}>
       {(close) => (
         <>
+          <a class="item" href={explore([name], "pods")}>Pods</a>
           <a class="item" href={explore([name], "nodes")}>Nodes</a>
           <a class="item" href={explore([name], "namespaces")}>Namespaces</a>
           {mayChange && (

@@ -7,7 +7,7 @@ import { link } from "../../live/live";
 import { bodyProblem, Loading, ProblemNotice } from "../../parts/problem";
 import { ShortTable, type TableColumn } from "../../parts/table";
 import { Age, latency, now } from "../../parts/time";
-import { explore } from "../../places";
+import { clusterPage } from "../../places";
 import { query, setQuery } from "../../router";
 import { useKeys } from "../../keys";
 import { ClusterMenu, TestDialog } from "./cluster";
@@ -25,9 +25,9 @@ export default function Fleet() {
   const [testing, setTesting] = useState<string | null>(null);
   const [kubeconfig, setKubeconfig] = useState<string | null>(null);
   const [mayCreate, mayChange, mayDelete] = useCan([
-    { cluster: "-", resource: "clusters", verb: "create" },
-    { cluster: "-", resource: "clusters", verb: "update" },
-    { cluster: "-", resource: "clusters", verb: "delete" },
+    { cluster: "-", resource: "clusters.fairlead.dev", verb: "create" },
+    { cluster: "-", resource: "clusters.fairlead.dev", verb: "update" },
+    { cluster: "-", resource: "clusters.fairlead.dev", verb: "delete" },
   ]);
   const drop = useDrop(mayCreate ? setKubeconfig : null);
   const text = query.value.get("q") ?? "";
@@ -48,7 +48,7 @@ export default function Fleet() {
       cell: ({ name, state, server }) => (
         <span class="row">
           <span class={`dot ${clusterTone(state)}${state === "disabled" ? " hollow" : ""}`} />
-          <a class="clip" href={explore([name], "pods")} title={server ?? name}>{name}</a>
+          <a class="clip" href={clusterPage(name)} title={server ?? name}>{name}</a>
         </span>
       ),
     },

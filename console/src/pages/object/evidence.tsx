@@ -1,12 +1,13 @@
 /** What Fairlead itself knows of an object: its traffic, its rules, verdicts, changes, calls in flight. */
-import { api, type Query } from "../../api/client";
+import { api, path } from "../../api/client";
 import { useFetch } from "../../api/fetching";
 import { explain, isAbort } from "../../api/problem";
-import type { AdmissionAudit, AdmissionLine, AuditEntry, AuditPage, ConversationLine, Conversations, Inflight, NetworkRuleLine, NetworkRules, ViolationLine, Violations } from "../../api/schema";
+import type { AdmissionLine, AuditEntry, ConversationLine, NetworkRuleLine, NetworkRules, ViolationLine } from "../../api/schema";
 import { Loaded } from "../../parts/problem";
 import { ShortTable, type TableColumn } from "../../parts/table";
 import { Age, duration } from "../../parts/time";
 import type { ObjectPlace } from "../../places";
+import { End } from "../traffic/ends";
 
 /** Each part is a list, or the reason why there is none. */
 type Part<T> = T[] | { why: string };
@@ -20,6 +21,15 @@ interface Operation {
   age_ms: number;
 }
 
+interface Told {
+  conversations?: ConversationLine[];
+  violations?: ViolationLine[];
+  admission?: AdmissionLine[];
+  audit?: AuditEntry[];
+  inFlight?: Operation[];
+  leftOut: { part: string; why: string }[];
+}
+
 interface Everything {
   traffic: Part<ConversationLine>;
   violations: Part<ViolationLine>;
@@ -29,52 +39,39 @@ interface Everything {
   inflight: Part<Operation>;
 }
 
-/** Asks for one part; that it cannot be had is said in its place, and holds up no other. */
-async function part<T>(read: Promise<T[]>): Promise<Part<T>> {
+async function collect({ cluster, namespace, name, kind }: ObjectPlace, signal: AbortSignal): Promise<Everything> {
+  const told = await api.get<Told>(path`/clusters/${cluster}/resources/${kind}/${name}/evidence`, { query: { namespace, limit: 200 }, signal });
+  const part = <T,>(name: keyof Told, list: T[] | undefined): Part<T> => list ?? { why: sentence(told.leftOut.find((one) => one.part === name)?.why) };
+  const named = new Set([...(told.conversations ?? []), ...(told.violations ?? [])].flatMap(({ rule }) => (rule ? [rule] : [])));
+  return {
+    traffic: part("conversations", told.conversations),
+    violations: part("violations", told.violations),
+    rules: await rulesOf(named, signal),
+    admission: part("admission", told.admission),
+    audit: part("audit", told.audit),
+    inflight: part("inFlight", told.inFlight),
+  };
+}
+
+function sentence(why: string | undefined): string {
+  if (!why) return "It is not told.";
+  return `${why.charAt(0).toUpperCase()}${why.slice(1)}${/[.!?]$/.test(why) ? "" : "."}`;
+}
+
+/** The rules that decided about its conversations. */
+async function rulesOf(named: Set<string>, signal: AbortSignal): Promise<Part<NetworkRuleLine>> {
+  if (!named.size) return [];
   try {
-    return await read;
+    return (await api.get<NetworkRules>("/guard/rules", { signal })).rules.filter(({ name }) => named.has(name));
   } catch (error) {
     if (isAbort(error)) throw error;
     return { why: explain(error).sentence };
   }
 }
 
-async function collect({ cluster, namespace, name, kind }: ObjectPlace, signal: AbortSignal): Promise<Everything> {
-  const ask = <T,>(route: string, query: Query) => api.get<T>(route, { query, signal });
-  const plain = kind.split(".")[0]?.replace(/s$/, "") ?? kind;
-  // A workload's pods talk in its name.
-  const isEnd = (end: ConversationLine["client"]) =>
-    (end.namespace ?? null) === (namespace ?? null) && (end.name === name || end.owner === name || (end.owner ?? "").endsWith(`/${name}`));
-  const both = (line: { client: ConversationLine["client"]; server: ConversationLine["client"] }) => isEnd(line.client) || isEnd(line.server);
-  const traffic = part(ask<Conversations>("/guard/conversations", { namespace, limit: 1000 }).then(({ conversations }) => conversations.filter(both)));
-  const violations = part(ask<Violations>("/guard/violations", { namespace, limit: 1000 }).then((found) => found.violations.filter(both)));
-  const rules = part(
-    Promise.all([ask<NetworkRules>("/guard/rules", {}), traffic, violations]).then(([found, ...lines]) => {
-      const named = new Set(lines.flatMap((some) => (Array.isArray(some) ? some.map(({ rule }) => rule) : [])));
-      return found.rules.filter((rule) => named.has(rule.name));
-    }),
-  );
-  const admission = part(
-    ask<AdmissionAudit>("/admission/audit", { cluster, namespace, limit: 500 }).then(({ lines }) =>
-      lines.filter(({ object, owner }) => [object, owner].some((word) => word === name || word.toLowerCase().endsWith(`${plain}/${name}`) || word.endsWith(`/${name}`))),
-    ),
-  );
-  const audit = part(
-    ask<AuditPage>("/audit", { cluster, limit: 1000 }).then(({ entries }) =>
-      entries.filter((entry) => entry.name === name && (entry.namespace ?? null) === (namespace ?? null)),
-    ),
-  );
-  const inflight = part(
-    ask<Inflight>("/inflight", { tenant: cluster, limit: 1000 }).then(({ operations }) =>
-      (operations as unknown as Operation[]).filter(({ key }) => key.split(/[/ ?&=]/).includes(name)),
-    ),
-  );
-  return { traffic: await traffic, violations: await violations, rules: await rules, admission: await admission, audit: await audit, inflight: await inflight };
-}
-
 export function Evidence({ place }: { place: ObjectPlace }) {
   const read = useFetch(JSON.stringify(place), (signal) => collect(place, signal), 5000);
-  const end = ({ name, address }: ConversationLine["client"]) => <span title={address}>{name || address}</span>;
+  const end = (one: ConversationLine["client"]) => <End end={one} />;
   return (
     <div class="evidence">
       <Loaded of={read}>

@@ -1,22 +1,26 @@
 /** One object: what it is, its YAML, its logs, a shell in it, and the evidence about it. */
 import type { ComponentChildren } from "preact";
 import { useEffect, useRef } from "preact/hooks";
-import { cordon, drain, remove, restart, scale, suspend, trigger, useVerbs } from "../../actions/actions";
+import { cordon, remove, restart, scale, suspend, trigger, useVerbs } from "../../actions/actions";
+import { drain, DrainProgress } from "../../actions/drain";
+import { setTaints } from "../../actions/taints";
 import { api, path } from "../../api/client";
 import { useFetch } from "../../api/fetching";
-import type { Description } from "../../api/schema";
+import type { Description, NodeTaint } from "../../api/schema";
+import { useCan } from "../../api/session";
 import { cluster as findCluster, clusterTone } from "../../fleet";
 import { useKeys } from "../../keys";
 import { useRows } from "../../live/live";
 import { Loaded, ProblemNotice } from "../../parts/problem";
 import { wordTone } from "../../parts/tone";
-import { explore, NO_NAMESPACE, object, type ObjectPlace } from "../../places";
+import { clusterPage, doctorOf, explore, NO_NAMESPACE, object, type ObjectPlace } from "../../places";
 import { navigate, query } from "../../router";
 import type { PageProps } from "../../routes";
 import { Evidence } from "./evidence";
 import { selectorOf, type KubeObject } from "./kube";
 import { Lazy } from "./lazy";
 import { Overview } from "./overview";
+import { Related } from "./related";
 import { Revisions } from "./revisions";
 import "./object.css";
 
@@ -35,6 +39,11 @@ export default function ObjectPage({ params }: PageProps) {
   );
   useChanges(place, described.reload);
   const may = useVerbs(kind, [place]);
+  const isNode = kind === "nodes";
+  const [mayForward, mayNodeShell] = useCan([
+    { cluster, namespace: place.namespace ?? null, resource: "pods", verb: "forward" },
+    { cluster, resource: "nodes/shell", verb: "exec" },
+  ]);
   const data = described.data?.object as KubeObject | undefined;
   const selector = data ? selectorOf(data) : null;
   const isPod = kind === "pods";
@@ -44,8 +53,10 @@ export default function ObjectPage({ params }: PageProps) {
     { id: "overview", title: "Overview", key: "d" },
     { id: "yaml", title: "YAML", key: "y" },
     ...(logs ? [{ id: "logs", title: "Logs", key: "l" }] : []),
-    ...(isPod && may.has("exec") ? [{ id: "shell", title: "Shell", key: "s" }] : []),
+    ...((isPod && may.has("exec")) || (isNode && mayNodeShell) ? [{ id: "shell", title: "Shell", key: "s" }] : []),
+    ...(isPod && may.has("exec") && may.has("update") ? [{ id: "debug", title: "Debug" }] : []),
     ...(WITH_REVISIONS.includes(kind) ? [{ id: "revisions", title: "Revisions" }] : []),
+    { id: "related", title: "Related", key: "r" },
     { id: "evidence", title: "Evidence", key: "e" },
   ];
   const to = (id: string) => object(place, id === "overview" ? undefined : { tab: id });
@@ -65,9 +76,12 @@ export default function ObjectPage({ params }: PageProps) {
       case "logs":
         return data && logs ? <Lazy key={key} load={() => import("./logs")} props={{ place, object: data, selector }} /> : <Loaded of={described}>{() => null}</Loaded>;
       case "shell":
-        return data ? <Lazy key={key} load={() => import("./shell")} props={{ place, object: data }} /> : <Loaded of={described}>{() => null}</Loaded>;
+      case "debug":
+        return data ? <Lazy key={`${key} ${tab}`} load={() => import("./shell")} props={{ place, object: data, kind: isNode ? ("node" as const) : tab === "debug" ? ("debug" as const) : ("exec" as const) }} /> : <Loaded of={described}>{() => null}</Loaded>;
       case "revisions":
         return <Revisions key={key} place={place} mayUpdate={may.has("update")} />;
+      case "related":
+        return <Related key={key} place={place} />;
       case "evidence":
         return <Evidence key={key} place={place} />;
       default:
@@ -76,14 +90,14 @@ export default function ObjectPage({ params }: PageProps) {
   };
 
   return (
-    <div class={`page object${["yaml", "logs", "shell"].includes(tab) ? " full" : ""}`}>
+    <div class={`page object${["yaml", "logs", "shell", "debug"].includes(tab) ? " full" : ""}`}>
       <header>
         <div class="title">
           <p class="muted small crumbs">
-            <a href={explore([cluster], kind)}>{cluster}</a>
+            <a href={clusterPage(cluster)}>{cluster}</a>
             {place.namespace && <><span class="faint">/</span><a href={explore([cluster], kind, { ns: place.namespace })}>{place.namespace}</a></>}
             <span class="faint">/</span>
-            <span>{kind.split(".")[0]}</span>
+            <a href={explore([cluster], kind)}>{kind.split(".")[0]}</a>
           </p>
           <h1 class="break">{name}</h1>
         </div>
@@ -93,6 +107,8 @@ export default function ObjectPage({ params }: PageProps) {
         {may.has("restart") && <button type="button" class="button" onClick={() => restart([place], kind)}>Restart…</button>}
         {may.has("cordon") && <button type="button" class="button" onClick={() => cordon([place], !unschedulable)}>{unschedulable ? "Uncordon…" : "Cordon…"}</button>}
         {may.has("drain") && <button type="button" class="button" onClick={() => drain([place])}>Drain…</button>}
+        {isNode && may.has("update") && data && <button type="button" class="button" onClick={() => setTaints(place, (data.spec?.["taints"] as NodeTaint[] | undefined) ?? [], described.reload)}>Taints…</button>}
+        {isPod && mayForward && <a class="button" href={doctorOf(place)}>Ask the doctor</a>}
         {kind === "cronjobs.batch" && may.has("update") && (
           <>
             <button type="button" class="button" onClick={() => trigger(place)}>Run now…</button>
@@ -111,6 +127,7 @@ export default function ObjectPage({ params }: PageProps) {
       </nav>
       {described.data && described.problem && tab !== "overview" && <ProblemNotice problem={described.problem} again={described.reload} />}
       {content()}
+      <DrainProgress />
     </div>
   );
 }

@@ -1,12 +1,12 @@
 /** What an object is, how it stands, who owns it, and what happened to it. */
-import { useEffect, useState } from "preact/hooks";
-import type { Description, Event, Kind, Related } from "../../api/schema";
-import { findKind, kindPath, kindsOf } from "../../fleet";
+import type { Description, Event, NodeTaint, Related } from "../../api/schema";
 import { ProblemNotice } from "../../parts/problem";
 import { Age } from "../../parts/time";
 import { wordTone } from "../../parts/tone";
 import { object as objectHref, explore, type ObjectPlace } from "../../places";
 import { conditionsOf, conditionTone, containersOf, containerStatus, podSpec, selectorOf, type Condition, type KubeObject } from "./kube";
+import { Taints } from "../../usage";
+import { hrefOf, useKinds } from "./related";
 import "./overview.css";
 
 export function Overview({ place, description }: { place: ObjectPlace; description: Description }) {
@@ -38,6 +38,7 @@ export function Overview({ place, description }: { place: ObjectPlace; descripti
         {typeof object.spec?.["replicas"] === "number" && <><dt>Replicas</dt><dd class="number">{String(object.status?.["readyReplicas"] ?? 0)} ready of {String(object.spec["replicas"])}</dd></>}
         {typeof object.spec?.["clusterIP"] === "string" && <><dt>Cluster address</dt><dd class="mono">{object.spec["clusterIP"] as string}</dd></>}
         {selector && object.kind !== "Pod" && <><dt>Selects</dt><dd><a class="break mono" href={explore([place.cluster], "pods", { ns: place.namespace, labels: selector })}>{selector}</a></dd></>}
+        {Array.isArray(object.spec?.["taints"]) && <><dt>Taints</dt><dd><Taints of={object.spec["taints"] as NodeTaint[]} /></dd></>}
         {metadata.labels && <><dt>Labels</dt><dd><Pairs of={metadata.labels} /></dd></>}
         {metadata.annotations && <><dt>Annotations</dt><dd><Annotations of={metadata.annotations} /></dd></>}
       </dl>
@@ -173,34 +174,16 @@ function Data({ object }: { object: KubeObject }) {
   );
 }
 
-/** Finds where related objects live: their kind's name in addresses is not in the answer. */
-function useKinds(cluster: string): Kind[] {
-  const [kinds, setKinds] = useState<Kind[]>([]);
-  useEffect(() => {
-    let gone = false;
-    void kindsOf(cluster).then((found) => !gone && setKinds(found), () => {});
-    return () => {
-      gone = true;
-    };
-  }, [cluster]);
-  return kinds;
-}
-
 function Owners({ place, description }: { place: ObjectPlace; description: Description }) {
   const kinds = useKinds(place.cluster);
   const { owners, owned } = description;
   if (!owners.length && !owned.length) return null;
   const link = ({ apiVersion, kind, namespace, name, status }: Related, depth: number) => {
-    const group = apiVersion.includes("/") ? (apiVersion.split("/")[0] as string) : "";
-    const found = kinds.find((one) => one.kind === kind && one.group === group) ?? findKind(kinds, kind.toLowerCase());
+    const to = hrefOf(kinds, place.cluster, place.namespace, { apiVersion, kind, namespace: namespace ?? null, name });
     return (
       <li key={`${kind}/${name}`} style={{ paddingLeft: `${depth * 16}px` }}>
         <span class="faint kind clip">{kind}</span>
-        {found ? (
-          <a class="clip" href={objectHref({ cluster: place.cluster, kind: kindPath(found), namespace: found.namespaced ? (namespace ?? place.namespace) : null, name })}>{name}</a>
-        ) : (
-          <span class="clip">{name}</span>
-        )}
+        {to ? <a class="clip" href={to}>{name}</a> : <span class="clip">{name}</span>}
         <span class="grow" />
         <span class={`clip ${toneClass(wordTone(status)) || "muted"}`}>{status}</span>
       </li>

@@ -1,4 +1,4 @@
-/** A shell in a container of a pod. */
+/** A shell: in a container of a pod, in a debug container, on a node. */
 import { useEffect, useRef, useState } from "preact/hooks";
 import { BASE, path, socketUrl } from "../../api/client";
 import { readProblem } from "../../api/problem";
@@ -20,9 +20,69 @@ function frame(channel: number, bytes: Uint8Array): Uint8Array<ArrayBuffer> {
   return whole;
 }
 
-export default function Shell({ place, object }: { place: ObjectPlace; object: KubeObject }) {
-  const containers = containersOf(object).filter(({ init }) => !init).map(({ container }) => container.name);
-  const container = query.value.get("container") ?? containers[0] ?? "";
+/** Where a shell is opened: in a container of a pod, in a debug container beside it, or on a node. */
+export type ShellKind = "exec" | "debug" | "node";
+
+/** What is used where nobody says otherwise; the server knows a default of its own. */
+const TODO: Record<Exclude<ShellKind, "exec">, string> = {
+  debug: "An ephemeral container is added to the pod. It cannot be taken away again: it stays, ended, until the pod goes.",
+  node: "A privileged pod is started on the node, and removed when the shell ends. It is in the audit.",
+};
+
+export default function Shell({ place, object, kind }: { place: ObjectPlace; object: KubeObject; kind: ShellKind }) {
+  const containers = kind === "node" ? [] : containersOf(object).filter(({ init }) => !init).map(({ container }) => container.name);
+  const [started, setStarted] = useState(kind === "exec");
+  const [image, setImage] = useState("");
+  const [target, setTarget] = useState(containers[0] ?? "");
+  if (started) return <Session place={place} kind={kind} containers={containers} image={image} target={target} />;
+  return (
+    <form class="card" onSubmit={(event) => { event.preventDefault(); setStarted(true); }}>
+      <header><h2>{kind === "debug" ? "A debug container" : `A shell on ${place.name}`}</h2></header>
+      <div class="body stack">
+        <p>{kind !== "exec" && TODO[kind]}</p>
+        <label class="label">Image<input class="field mono" placeholder="the server's default" spellcheck={false} value={image} onInput={(event) => setImage(event.currentTarget.value)} /></label>
+        {kind === "debug" && (
+          <label class="label">
+            Sees the processes of
+            <select class="select" value={target} onChange={(event) => setTarget(event.currentTarget.value)}>
+              {containers.map((name) => <option key={name} value={name}>{name}</option>)}
+              <option value="">none of its containers</option>
+            </select>
+          </label>
+        )}
+        <div class="row"><button type="submit" class="button primary">{kind === "debug" ? "Add and open" : "Start and open"}</button></div>
+      </div>
+    </form>
+  );
+}
+
+interface SessionProps {
+  place: ObjectPlace;
+  kind: ShellKind;
+  containers: string[];
+  image: string;
+  target: string;
+}
+
+/** The route of a shell, and what it is asked with. */
+function shellRoute({ place, kind, image, target }: SessionProps, container: string): [string, URLSearchParams] {
+  if (kind === "node") return [path`/clusters/${place.cluster}/resources/nodes/${place.name}/shell`, new URLSearchParams(image ? { image } : {})];
+  const params = new URLSearchParams({ namespace: place.namespace ?? "" });
+  if (kind === "debug") {
+    if (image) params.set("image", image);
+    if (target) params.set("target", target);
+    return [path`/clusters/${place.cluster}/resources/pods/${place.name}/debug`, params];
+  }
+  params.set("container", container);
+  params.set("tty", "true");
+  params.set("stdin", "true");
+  for (const word of SHELL) params.append("command", word);
+  return [path`/clusters/${place.cluster}/resources/pods/${place.name}/exec`, params];
+}
+
+function Session(props: SessionProps) {
+  const { place, kind, containers } = props;
+  const container = kind === "exec" ? (query.value.get("container") ?? containers[0] ?? "") : "";
   const host = useRef<HTMLDivElement>(null);
   const [round, setRound] = useState(0);
   const [ended, setEnded] = useState<string | null>(null);
@@ -35,9 +95,7 @@ export default function Shell({ place, object }: { place: ObjectPlace; object: K
     setProblem(null);
     void import("./terminal").then(({ openScreen }) => {
       if (gone || !host.current) return;
-      const params = new URLSearchParams({ namespace: place.namespace ?? "", container, tty: "true", stdin: "true" });
-      for (const word of SHELL) params.append("command", word);
-      const route = path`/clusters/${place.cluster}/resources/pods/${place.name}/exec`;
+      const [route, params] = shellRoute(props, container);
       const socket = new WebSocket(socketUrl(route, params));
       socket.binaryType = "arraybuffer";
       const encoder = new TextEncoder();
@@ -85,7 +143,7 @@ export default function Shell({ place, object }: { place: ObjectPlace; object: K
   return (
     <>
       <div class="toolbar">
-        {containers.length > 1 && (
+        {kind === "exec" && containers.length > 1 && (
           <select class="select" aria-label="Container" value={container} onChange={(event) => setQuery({ container: event.currentTarget.value })}>
             {containers.map((name) => <option key={name} value={name}>{name}</option>)}
           </select>

@@ -6,6 +6,7 @@ import { useEffect, useRef, useState } from "preact/hooks";
 import { api, path } from "../../api/client";
 import { useFetch } from "../../api/fetching";
 import { ApiProblem, asProblem, explain } from "../../api/problem";
+import { Diff } from "../../parts/diff";
 import { ProblemNotice } from "../../parts/problem";
 import { toast } from "../../parts/toast";
 import type { ObjectPlace } from "../../places";
@@ -167,19 +168,8 @@ export default function Yaml({ place, mayEdit, secret }: { place: ObjectPlace; m
         </div>
       )}
       {mode === "review" && (answer?.warnings ?? []).map((warning) => <div key={warning} class="notice warn"><p>{warning}</p></div>)}
-      {mode === "review" && <Diff text={answer?.diff ?? ""} />}
+      {mode === "review" && <Diff class="fills diff" text={answer?.diff ?? ""} />}
       <div ref={host} class="fills" data-mode={mode} hidden={mode === "review"} />
     </>
-  );
-}
-
-/** A unified difference, as the API server would make it. */
-function Diff({ text }: { text: string }) {
-  const lines = text.split("\n").filter((line) => !/^(---|\+\+\+) /.test(line));
-  const kind = (line: string) => (line.startsWith("+") ? "added" : line.startsWith("-") ? "removed" : line.startsWith("@@") ? "place" : "");
-  return (
-    <div class="fills diff" tabIndex={0} role="region" aria-label="What would change">
-      {lines.map((line, index) => <div key={index} class={kind(line)}>{line || " "}</div>)}
-    </div>
   );
 }

@@ -9,7 +9,7 @@ import { selection } from "../../nav";
 import { Empty, Loaded } from "../../parts/problem";
 import { VirtualTable } from "../../parts/table";
 import { latency } from "../../parts/time";
-import { ALL, object } from "../../places";
+import { ALL, clusterPage, object } from "../../places";
 import { navigate, query, setQuery } from "../../router";
 
 export default function Search() {
@@ -110,7 +110,7 @@ export function Answered({ clusters }: { clusters: AskedCluster[] }) {
       {clusters.filter(({ ok }) => !ok).map(({ name, problem }) => (
         <span key={name} class="one" title={problem?.detail}>
           <span class="dot bad" />
-          <a href={`/?q=${encodeURIComponent(name)}`}>{name}</a>
+          <a href={clusterPage(name)}>{name}</a>
           <span class="bad-text clip" style={{ maxWidth: "60ch" }}>{problem?.detail ?? "did not answer"}</span>
         </span>
       ))}

@@ -1,8 +1,9 @@
 /** The two ends of a conversation, in words. */
 import type { ConversationEnd } from "../../api/schema";
 
-export function endName(end: ConversationEnd): string {
-  return end.name || end.address;
+/** What is known by its kind alone has its address with it. */
+export function endName({ name, kind, address }: ConversationEnd): string {
+  return !name ? address : name === kind && address ? `${name} ${address}` : name;
 }
 
 export function End({ end }: { end: ConversationEnd }) {

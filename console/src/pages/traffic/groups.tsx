@@ -1,16 +1,35 @@
 /** Groups: made by people or learned from owners, with the mode in which each is judged. */
-import { api } from "../../api/client";
+import { useState } from "preact/hooks";
+import { api, path } from "../../api/client";
 import { useFetch } from "../../api/fetching";
 import type { GroupLine, GroupList } from "../../api/schema";
+import { useCan } from "../../api/session";
+import { confirm } from "../../parts/dialog";
 import { Empty, Loaded } from "../../parts/problem";
 import { ShortTable, type TableColumn } from "../../parts/table";
 import { href, query, setQuery } from "../../router";
+import { criteriaOf, GroupDialog } from "./group-dialog";
 
 const SHOWN = 300;
 
 export function GroupsTab() {
   const text = query.value.get("q") ?? "";
+  const [editing, setEditing] = useState<GroupLine | "new" | null>(null);
+  const [mayCreate, mayUpdate, mayDelete] = useCan(["create", "update", "delete"].map((verb) => ({ cluster: "-", resource: "groups.fairlead.dev", verb })));
+  const mayWrite = mayCreate && mayUpdate;
   const read = useFetch("groups", (signal) => api.get<GroupList>("/guard/groups", { signal }), 10_000);
+  const remove = ({ name }: GroupLine) =>
+    confirm({
+      title: `Delete the group ${name}?`,
+      text: "Rules that name it decide nothing until there is a group of that name again.",
+      verb: "Delete",
+      danger: true,
+      name,
+      run: async () => {
+        await api.delete(path`/guard/groups/${name}`);
+        read.reload();
+      },
+    });
   const columns: TableColumn<GroupLine>[] = [
     { id: "name", title: "Group", width: "minmax(220px, 2fr)", cell: ({ name, comment }) => <a href={href("/traffic", { tab: "conversations", group: name })} title={comment || name}>{name}</a> },
     { id: "members", title: "Workloads", width: "96px", end: true, cell: ({ members }) => members.toLocaleString("en") },
@@ -22,6 +41,23 @@ export function GroupsTab() {
     },
     { id: "criteria", title: "Criteria", width: "minmax(160px, 1.6fr)", wrap: true, cell: ({ criteria, wrong }) => (wrong ? <span class="bad-text">{wrong}</span> : <span class="muted">{(criteria ?? []).join(", ")}</span>) },
     { id: "origin", title: "Origin", width: "90px", cell: ({ origin }) => origin },
+    ...(mayWrite
+      ? [{
+          id: "do",
+          title: <span class="hidden">Actions</span>,
+          width: "150px",
+          end: true,
+          cell: (group: GroupLine) =>
+            group.origin === "made" ? (
+              <span class="row">
+                {criteriaOf(group) && <button type="button" class="button quiet" onClick={() => setEditing(group)}>Change</button>}
+                {mayDelete && <button type="button" class="button quiet" onClick={() => remove(group)}>Delete</button>}
+              </span>
+            ) : (
+              <button type="button" class="button quiet" onClick={() => setEditing(group)}>Make of it…</button>
+            ),
+        }]
+      : []),
   ];
   return (
     <Loaded of={read}>
@@ -34,8 +70,11 @@ export function GroupsTab() {
               <input class="field" type="search" placeholder="Filter" aria-label="Filter groups" value={text} onInput={(event) => setQuery({ q: event.currentTarget.value })} />
               <span class="muted number">{shown.length.toLocaleString("en")}{shown.length > SHOWN ? `, the first ${SHOWN} are shown` : ""}</span>
               {enforcement && <span class="muted">{enforcement}</span>}
+              <span class="grow" />
+              {mayWrite && <button type="button" class="button" onClick={() => setEditing("new")}>Make a group</button>}
             </div>
             {shown.length ? <ShortTable label="Groups" columns={columns} rows={shown.slice(0, SHOWN)} rowKey={({ name }) => name} /> : <Empty title="No group"><p>Groups are learned from the owners of pods, or made: <code>fairlead groups apply -f FILE</code>.</p></Empty>}
+            {editing && <GroupDialog group={editing === "new" ? null : editing} onClose={(changed) => { setEditing(null); if (changed) read.reload(); }} />}
           </>
         );
       }}

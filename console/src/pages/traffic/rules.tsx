@@ -9,6 +9,7 @@ import { Empty, Loaded } from "../../parts/problem";
 import { ShortTable, type TableColumn } from "../../parts/table";
 import { toast, toastProblem } from "../../parts/toast";
 import { query, setQuery } from "../../router";
+import { RuleDialog } from "./rule-dialog";
 
 /** Rows that are drawn; the filter finds the others. */
 const SHOWN = 300;
@@ -16,21 +17,21 @@ const SHOWN = 300;
 export function RulesTab() {
   const text = query.value.get("q") ?? "";
   const [chosen, setChosen] = useState<ReadonlySet<string>>(new Set());
-  const [mayWrite, mayDelete] = useCan([
-    { cluster: "-", resource: "networkrules.fairlead.dev", verb: "create" },
-    { cluster: "-", resource: "networkrules.fairlead.dev", verb: "delete" },
-  ]);
+  const [editing, setEditing] = useState<NetworkRuleLine | "new" | null>(null);
+  const [mayWrite, mayUpdate, mayDelete] = useCan(["create", "update", "delete"].map((verb) => ({ cluster: "-", resource: "networkrules.fairlead.dev", verb })));
   const read = useFetch("network rules", (signal) => api.get<NetworkRules>("/guard/rules", { signal }), 10_000);
-  const promote = async () => {
-    try {
-      const { promoted } = await api.post<Promoted>("/guard/rules/promote", { names: [...chosen] });
-      toast(`${promoted.length} rules are written down.`);
-      setChosen(new Set());
-      read.reload();
-    } catch (error) {
-      toastProblem(error);
-    }
-  };
+  const promote = () =>
+    confirm({
+      title: `Write ${chosen.size} learned ${chosen.size === 1 ? "rule" : "rules"} down?`,
+      text: "They stay as they are, and hold when their groups no longer learn.",
+      verb: "Write down",
+      run: async () => {
+        const { promoted } = await api.post<Promoted>("/guard/rules/promote", { names: [...chosen] });
+        toast(`${promoted.length} rules are written down.`);
+        setChosen(new Set());
+        read.reload();
+      },
+    });
   const remove = ({ name, origin }: NetworkRuleLine) =>
     confirm({
       title: `Delete the rule ${name}?`,
@@ -80,7 +81,20 @@ export function RulesTab() {
     { id: "action", title: "Action", width: "76px", cell: ({ action }) => <span class={action === "deny" ? "bad-text" : "ok-text"}>{action}</span> },
     { id: "origin", title: "Origin", width: "84px", cell: ({ origin }) => origin },
     { id: "state", title: "State", width: "minmax(90px, 1fr)", wrap: true, cell: ({ state, why }) => <span class={state === "invalid" ? "bad-text" : state === "disabled" ? "faint" : ""}>{state}{why && <span class="muted">: {why}</span>}</span> },
-    ...(mayDelete ? [{ id: "delete", title: <span class="hidden">Actions</span>, width: "78px", end: true, cell: (rule: NetworkRuleLine) => <button type="button" class="button quiet" onClick={() => remove(rule)}>Delete</button> }] : []),
+    ...(mayDelete || mayUpdate
+      ? [{
+          id: "do",
+          title: <span class="hidden">Actions</span>,
+          width: "146px",
+          end: true,
+          cell: (rule: NetworkRuleLine) => (
+            <span class="row">
+              {mayUpdate && mayWrite && rule.origin === "written" && <button type="button" class="button quiet" onClick={() => setEditing(rule)}>Change</button>}
+              {mayDelete && <button type="button" class="button quiet" onClick={() => remove(rule)}>Delete</button>}
+            </span>
+          ),
+        }]
+      : []),
   ];
   return (
     <Loaded of={read}>
@@ -94,10 +108,12 @@ export function RulesTab() {
               <span class="muted number">{shown.length.toLocaleString("en")}{shown.length > SHOWN ? `, the first ${SHOWN} are shown` : ""}</span>
               <span class="muted">{enforcement}</span>
               <span class="grow" />
-              {mayWrite && chosen.size > 0 && <button type="button" class="button primary" onClick={() => void promote()}>Write {chosen.size} down</button>}
+              {mayWrite && chosen.size > 0 && <button type="button" class="button primary" onClick={promote}>Write {chosen.size} down…</button>}
+              {mayWrite && <button type="button" class="button" onClick={() => setEditing("new")}>Write a rule</button>}
               <button type="button" class="button" onClick={() => void download()}>Export as NetworkPolicies</button>
             </div>
             {shown.length ? <ShortTable label="Network rules" columns={columns} rows={shown.slice(0, SHOWN)} rowKey={({ name }) => name} /> : <Empty title="No rule"><p>Groups in the mode discover learn rules from what is said.</p></Empty>}
+            {editing && <RuleDialog rule={editing === "new" ? null : editing} groups={[...new Set(rules.flatMap(({ from, to }) => [from, to]))]} onClose={(changed) => { setEditing(null); if (changed) read.reload(); }} />}
           </>
         );
       }}

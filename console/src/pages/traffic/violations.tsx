@@ -1,5 +1,5 @@
 /** What was against the rules, live: none is lost or told twice when the connection breaks. */
-import { useEffect, useMemo, useState } from "preact/hooks";
+import { useEffect, useMemo, useRef, useState } from "preact/hooks";
 import { api } from "../../api/client";
 import { useFetch } from "../../api/fetching";
 import type { ViolationLine, Violations } from "../../api/schema";
@@ -30,11 +30,15 @@ export function ViolationsTab() {
   const [at, setAt] = useState(0);
   const [live, setLive] = useState(new Map<string, ViolationLine>());
   const read = useFetch("violations", (signal) => api.get<Violations>("/guard/violations", { query: { limit: 2000 }, signal }));
+  const reload = useRef(read.reload);
+  reload.current = read.reload;
   useEffect(
     () =>
       follow({ topic: "violations" }, (message) => {
         if (message.type !== "data") return;
-        const { violations = [] } = message.data as { violations?: ViolationLine[] };
+        const { violations = [], lost } = message.data as { violations?: ViolationLine[]; lost?: boolean };
+        // More came than the server keeps for who was away: all of them are read again.
+        if (lost) reload.current();
         setLive((old) => {
           const next = new Map(old);
           violations.forEach((one) => next.set(keyOf(one), one));

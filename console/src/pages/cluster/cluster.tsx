@@ -1,0 +1,240 @@
+/** One cluster: how it stands, what is on it, its nodes, events and Helm releases. */
+import { useState } from "preact/hooks";
+import { api, path } from "../../api/client";
+import { useFetch } from "../../api/fetching";
+import type { Cluster, Events } from "../../api/schema";
+import { useCan } from "../../api/session";
+import { cluster as findCluster, clusterTone, fleet } from "../../fleet";
+import { Empty, Loaded, Loading } from "../../parts/problem";
+import { ShortTable, type TableColumn } from "../../parts/table";
+import { Tabs, tabOf, type Tab } from "../../parts/tabs";
+import { Age, latency, now } from "../../parts/time";
+import { clusterPage, explore, object } from "../../places";
+import { href } from "../../router";
+import type { PageProps } from "../../routes";
+import { cores, factKey, memory, Meter, Taints, useNodes, useUsage, type NodeFacts, type Usage } from "../../usage";
+import { ClusterMenu, TestDialog } from "../fleet/cluster";
+import "../fleet/fleet.css";
+import "./cluster.css";
+import { Helm } from "./helm";
+
+const TABS: Tab[] = [
+  { id: "overview", title: "Overview" },
+  { id: "nodes", title: "Nodes" },
+  { id: "events", title: "Events" },
+  { id: "helm", title: "Helm releases" },
+];
+
+/** Whether the cluster can be asked anything: of one that is dead, what is known is all there is. */
+const answers = ({ state }: Cluster): boolean => state === "ready" || state === "degraded";
+
+export default function ClusterPage({ params }: PageProps) {
+  const name = params["cluster"] ?? "";
+  const known = findCluster(name);
+  const tab = tabOf(TABS);
+  const [testing, setTesting] = useState(false);
+  const [mayChange, mayDelete] = useCan([
+    { cluster: "-", resource: "clusters.fairlead.dev", verb: "update" },
+    { cluster: "-", resource: "clusters.fairlead.dev", verb: "delete" },
+  ]);
+  return (
+    <div class="page cluster">
+      <header>
+        <div class="title">
+          <p class="muted small crumbs"><a href="/">Fleet</a></p>
+          <h1 class="break">{name}</h1>
+        </div>
+        {known && <span class={`tag ${clusterTone(known.state)}`}>{known.state}</span>}
+        {known && <span class="muted">for <Age time={known.since} /></span>}
+        <span class="grow" />
+        <a class="button" href={explore([name], "pods")}>Pods</a>
+        {mayChange && known && <button type="button" class="button" onClick={() => setTesting(true)}>Test</button>}
+        {known && <ClusterMenu cluster={known} mayChange={mayChange ?? false} mayDelete={mayDelete ?? false} />}
+      </header>
+      {!known && !fleet.value && <Loading />}
+      {!known && fleet.value && <Empty title={`There is no cluster ${name}`}><p>It was removed, or your roles do not let you see it. <a href="/">The fleet</a> has those that you may see.</p></Empty>}
+      {known && !answers(known) && <Dead cluster={known} />}
+      {known && <Facts of={known} />}
+      {known && answers(known) && (
+        <>
+          <Tabs label="Parts of the cluster" tabs={TABS} />
+          {tab === "overview" && <Overview key={name} name={name} />}
+          {tab === "nodes" && <Nodes key={name} name={name} />}
+          {tab === "events" && <EventsOf key={name} name={name} />}
+          {tab === "helm" && <Helm key={name} cluster={name} />}
+        </>
+      )}
+      {testing && <TestDialog name={name} onClose={() => setTesting(false)} />}
+    </div>
+  );
+}
+
+/** Why nothing can be shown, when it is tried again, and what to do meanwhile. */
+function Dead({ cluster }: { cluster: Cluster }) {
+  const { state, why, nextTry, lastSeen } = cluster;
+  const wait = nextTry ? Math.ceil((Date.parse(nextTry) - now.value) / 1000) : null;
+  const TODO: Record<string, string> = {
+    unreachable: "Test it step by step: the first step that fails is the place to look. Other clusters are not affected.",
+    unauthorised: "The cluster answers and refuses our credentials: renew them in its kubeconfig or Secret.",
+    misconfigured: "Correct its kubeconfig; it is read again by itself.",
+    disabled: "Enable it to connect.",
+    connecting: "It is being connected to.",
+  };
+  return (
+    <div class={`notice ${clusterTone(state) === "bad" ? "bad" : "warn"}`} role="status">
+      <div class="grow break">
+        <p><strong>{state}</strong>{why ? `: ${why}` : ""}</p>
+        <p class="muted">
+          {TODO[state] ?? ""}
+          {wait !== null && state !== "disabled" && ` The next try is ${wait > 0 ? `in ${wait} s` : "now"}.`}
+          {lastSeen && <> It last answered <Age time={lastSeen} ago />.</>}
+        </p>
+      </div>
+    </div>
+  );
+}
+
+function Facts({ of }: { of: Cluster }) {
+  const labels = Object.entries(of.labels ?? {});
+  return (
+    <dl class="facts">
+      {of.version && <div><dt>Version</dt><dd>{of.version}</dd></div>}
+      {of.latencyMs !== null && of.latencyMs !== undefined && <div><dt>Latency</dt><dd class="number">{latency(of.latencyMs)}</dd></div>}
+      {of.server && <div><dt>Server</dt><dd class="mono break">{of.server}</dd></div>}
+      <div><dt>From</dt><dd class="break">{of.source}</dd></div>
+      {of.impersonating && <div><dt>Acts as</dt><dd>each user, under their own name</dd></div>}
+      {labels.length > 0 && <div><dt>Labels</dt><dd class="break">{labels.map(([key, value]) => `${key}=${value}`).join(", ")}</dd></div>}
+    </dl>
+  );
+}
+
+interface Summary {
+  nodes?: { total: number; ready: number; cordoned: number; allocatable: Usage; pods: number } | null;
+  pods?: { total: number; byPhase: Record<string, number>; notReady: number; restarts: number; requests: Usage; limits: Usage } | null;
+  workloads: { kind: string; total: number; ready: number }[];
+}
+
+const PHASES: [string, string][] = [["Running", "ok"], ["Succeeded", ""], ["Pending", "warn"], ["Failed", "bad"], ["Unknown", "bad"]];
+
+function Overview({ name }: { name: string }) {
+  const read = useFetch(`overview ${name}`, (signal) => api.get<Summary>(path`/clusters/${name}/overview`, { signal }), 10_000);
+  const usage = useUsage([name], "nodes");
+  const used = usage && [...usage.values()].reduce((sum, one) => ({ cpuMillis: sum.cpuMillis + one.cpuMillis, memoryBytes: sum.memoryBytes + one.memoryBytes }), { cpuMillis: 0, memoryBytes: 0 });
+  return (
+    <Loaded of={read}>
+      {({ nodes, pods, workloads }) => (
+        <div class="cards">
+          {nodes && (
+            <section class="card">
+              <header><h2 class="grow">Nodes</h2><a href={clusterPage(name, "nodes")}>All</a></header>
+              <div class="body stack">
+                <p class="figure"><strong class={nodes.ready < nodes.total ? "bad-text" : ""}>{nodes.ready}</strong> of {nodes.total} ready{nodes.cordoned ? <span class="warn-text">, {nodes.cordoned} cordoned</span> : ""}</p>
+                {pods && <Bar label="CPU requested" of={pods.requests.cpuMillis} all={nodes.allocatable.cpuMillis} say={cores} />}
+                {used && used.cpuMillis > 0 && <Bar label="CPU used" of={used.cpuMillis} all={nodes.allocatable.cpuMillis} say={cores} />}
+                {pods && <Bar label="Memory requested" of={pods.requests.memoryBytes} all={nodes.allocatable.memoryBytes} say={memory} />}
+                {used && used.memoryBytes > 0 && <Bar label="Memory used" of={used.memoryBytes} all={nodes.allocatable.memoryBytes} say={memory} />}
+                {pods && <Bar label="Pods" of={pods.total} all={nodes.pods} say={(count) => count.toLocaleString("en")} />}
+              </div>
+            </section>
+          )}
+          {pods && (
+            <section class="card">
+              <header><h2 class="grow">Pods</h2><a href={explore([name], "pods")}>All</a></header>
+              <div class="body stack">
+                <p class="figure"><strong>{pods.total.toLocaleString("en")}</strong>{pods.notReady ? <>, <a class="warn-text" href={explore([name], "pods", { q: "-running -completed" })}>{pods.notReady.toLocaleString("en")} not ready</a></> : ""}</p>
+                <span class="phases" aria-hidden="true">
+                  {PHASES.map(([phase, tone]) => (pods.byPhase[phase] ? <span key={phase} class={tone} style={{ flexGrow: pods.byPhase[phase] }} /> : null))}
+                </span>
+                <ul class="small muted phase-list">
+                  {PHASES.map(([phase, tone]) => (pods.byPhase[phase] ? <li key={phase}><span class={`dot ${tone}`} /> {phase} <span class="number">{pods.byPhase[phase]?.toLocaleString("en")}</span></li> : null))}
+                </ul>
+                <p class="muted">{pods.restarts.toLocaleString("en")} restarts in all</p>
+              </div>
+            </section>
+          )}
+          {workloads.length > 0 && (
+            <section class="card">
+              <header><h2>Workloads</h2></header>
+              <ul class="body stack">
+                {workloads.map(({ kind, total, ready }) => (
+                  <li key={kind} class="row"><a class="grow" href={explore([name], `${kind}.apps`)}>{kind}</a><span class={`number ${ready < total ? "warn-text" : "muted"}`}>{total ? `${ready} of ${total} ready` : "none"}</span></li>
+                ))}
+              </ul>
+            </section>
+          )}
+          {!nodes && !pods && workloads.length === 0 && <p class="muted">Your roles let you list none of its nodes, pods and workloads.</p>}
+          <EventsOf name={name} most={8} />
+        </div>
+      )}
+    </Loaded>
+  );
+}
+
+function Bar({ label, of, all, say }: { label: string; of: number; all: number; say: (value: number) => string }) {
+  return (
+    <div class="bar">
+      <span class="muted">{label}</span>
+      <Meter label={label} of={of} all={all} text={`${say(of)} of ${say(all)}`} />
+    </div>
+  );
+}
+
+function Nodes({ name }: { name: string }) {
+  const nodes = useNodes([name], true);
+  const usage = useUsage([name], "nodes");
+  if (!nodes) return <Loading />;
+  const used = (node: NodeFacts) => usage?.get(factKey(name, null, node.name));
+  const measured = (usage?.size ?? 0) > 0;
+  const columns: TableColumn<NodeFacts>[] = [
+    { id: "name", title: "Node", width: "minmax(180px, 1.4fr)", cell: (node) => <span class="row"><a class="clip" href={object({ cluster: name, kind: "nodes", name: node.name })}>{node.name}</a>{node.cordoned && <span class="tag warn">cordoned</span>}</span> },
+    { id: "cpu", title: measured ? "CPU used" : "CPU", width: "minmax(150px, 1fr)", cell: (node) => <Meter label="CPU" of={used(node)?.cpuMillis ?? 0} all={measured ? node.allocatable.cpuMillis : 0} text={measured ? `${cores(used(node)?.cpuMillis ?? 0)} of ${cores(node.allocatable.cpuMillis)}` : cores(node.allocatable.cpuMillis)} /> },
+    { id: "memory", title: measured ? "Memory used" : "Memory", width: "minmax(170px, 1fr)", cell: (node) => <Meter label="Memory" of={used(node)?.memoryBytes ?? 0} all={measured ? node.allocatable.memoryBytes : 0} text={measured ? `${memory(used(node)?.memoryBytes ?? 0)} of ${memory(node.allocatable.memoryBytes)}` : memory(node.allocatable.memoryBytes)} /> },
+    { id: "taints", title: "Taints", width: "minmax(180px, 2fr)", wrap: true, cell: ({ taints }) => <Taints of={taints} /> },
+  ];
+  return (
+    <>
+      <p class="muted">
+        {measured ? "" : "This cluster has no metrics server: what nodes use is not known. "}
+        <a href={explore([name], "nodes")}>The live table</a> has state, roles and versions, and can cordon and drain.
+      </p>
+      {nodes.size ? <ShortTable label="Nodes" columns={columns} rows={[...nodes.values()]} rowKey={(node) => node.name} /> : <Empty title="No node"><p>There is none, or your roles do not let you list nodes.</p></Empty>}
+    </>
+  );
+}
+
+const SHOWN = 300;
+
+function EventsOf({ name, most = SHOWN }: { name: string; most?: number }) {
+  const read = useFetch(`events ${name}`, (signal) => api.get<Events>(path`/clusters/${name}/events`, { signal }), 10_000);
+  const few = most < SHOWN;
+  const table = (
+    <Loaded of={read}>
+      {({ events }) => {
+        const wanted = few ? events.filter(({ type }) => type === "Warning") : events;
+        return wanted.length ? (
+          <ul class="lines event-lines">
+            {wanted.slice(0, most).map((event, index) => (
+              <li key={index}>
+                <span class={`dot ${event.type === "Warning" ? "warn" : ""}`} />
+                <span class="grow">
+                  <strong>{event.reason}</strong> <span class="muted">{event.object.kind.toLowerCase()}/{event.object.name}</span>{event.count > 1 && <span class="faint"> ×{event.count}</span>}
+                  <p class="muted break">{event.message}</p>
+                </span>
+                <span class="faint"><Age time={event.lastSeen} /></span>
+              </li>
+            ))}
+          </ul>
+        ) : (
+          <p class="muted">{few ? "No warning is known." : "No event is known."} Kubernetes forgets events after an hour, mostly.</p>
+        );
+      }}
+    </Loaded>
+  );
+  if (!few) return <><p class="muted"><a href={href("/events", { clusters: name })}>The live table</a> follows them and filters.</p>{table}</>;
+  return (
+    <section class="card wide">
+      <header><h2 class="grow">Latest warnings</h2><a href={clusterPage(name, "events")}>All events</a></header>
+      <div class="body">{table}</div>
+    </section>
+  );
+}
